@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+# Finds MLIR 22.1 and links it statically. The exported targets of a distribution's package name the LLVM shared
+# library; we want archives, so that nothing of ours can meet another LLVM in the same process.
+file(GLOB PUMPGRAPH_LLVM_ROOTS /usr/lib/llvm-22 /usr/local/llvm-22 /opt/llvm-22)
+find_package(MLIR 22.1 REQUIRED CONFIG HINTS ${PUMPGRAPH_LLVM_ROOTS})
+list(APPEND CMAKE_MODULE_PATH ${MLIR_CMAKE_DIR} ${LLVM_CMAKE_DIR})
+include(TableGen)
+include(AddLLVM)
+include(AddMLIR)
+message(STATUS "PumpGraph: MLIR ${LLVM_PACKAGE_VERSION} in ${LLVM_LIBRARY_DIRS}")
+
+# Archives of the given MLIR targets and of all they link to, without the shared libraries.
+function(pumpgraph_mlir_archives out)
+  set(todo ${ARGN})
+  set(seen)
+  while(todo)
+    list(POP_FRONT todo target)
+    if(target STREQUAL "LLVM" OR target STREQUAL "MLIR" OR NOT TARGET ${target} OR target IN_LIST seen)
+      continue()
+    endif()
+    list(APPEND seen ${target})
+    get_target_property(needs ${target} INTERFACE_LINK_LIBRARIES)
+    if(needs)
+      list(APPEND todo ${needs})
+    endif()
+  endwhile()
+  list(TRANSFORM seen REPLACE "(.+)" "${LLVM_LIBRARY_DIRS}/lib\\1.a")
+  set(${out} ${seen} PARENT_SCOPE)
+endfunction()
+
+# Links a target statically against the named MLIR libraries.
+function(pumpgraph_link_mlir target)
+  pumpgraph_mlir_archives(archives ${ARGN})
+  foreach(library Support Demangle Remarks BitstreamReader TargetParser SupportLSP)
+    if(EXISTS ${LLVM_LIBRARY_DIRS}/libLLVM${library}.a)
+      list(APPEND archives ${LLVM_LIBRARY_DIRS}/libLLVM${library}.a)
+    endif()
+  endforeach()
+  target_link_libraries(${target} PRIVATE -Wl,--start-group ${archives} -Wl,--end-group)
+  target_link_options(${target} PRIVATE -Wl,--gc-sections)
+endfunction()

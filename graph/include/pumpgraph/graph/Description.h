@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The flat description of a step: buffers, nodes, edges. Captured, planned, lowered and re-lifted steps are all
+/// written in it; what tells them apart is which node kinds occur and whether pages have frames.
+#pragma once
+
+#include "pumpgraph/description_c.h"
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace pumpgraph {
+
+using BufferIndex = std::uint32_t;
+using NodeIndex = std::uint32_t;
+
+inline constexpr std::int32_t noFrame = -1;
+inline constexpr std::int32_t notCaptured = -1;
+
+/// What a node is. The values are part of the C ABI: append only.
+enum class NodeKind : std::uint8_t {
+  // What a capture can hold.
+  Kernel = 0,
+  Memcpy = 1,
+  Memset = 2,
+  Host = 3,
+  Empty = 4,
+  ChildGraph = 5, ///< Its accesses are the union of its inner nodes'.
+  EventRecord = 6,
+  EventWait = 7,
+  SemaphoreSignal = 8,
+  SemaphoreWait = 9,
+  MemAlloc = 10,
+  MemFree = 11,
+  BatchMemOp = 12,
+  Conditional = 13,
+  Opaque = 14, ///< Anything PumpGraph cannot see into; `reason` says why.
+  // What a plan adds.
+  Evict = 32,    ///< device -> host; afterwards the host copy is the value
+  Prefetch = 33, ///< host -> device; afterwards the device copy is the value
+  Discard = 34,  ///< the contents are dead or clean: the frames may be given away without a copy
+  Advise = 35,
+  // What lower-virtual turns evict and prefetch into: copies between a buffer's address and the pinned pool.
+  CopyToHost = 48,
+  CopyToDevice = 49,
+};
+
+enum class EdgeKind : std::uint8_t {
+  Full = 0,         ///< `to` starts after `from` has completed and its writes are visible
+  Programmatic = 1, ///< dependent launch: `to` may start before `from` has completed
+};
+
+enum class Evidence : std::uint8_t { Proved = 0, Declared = 1, Observed = 2, Assumed = 3 };
+
+enum class Advice : std::uint8_t { None = 0, ReadMostly = 1, PreferHost = 2, PreferDevice = 3, AccessedBy = 4 };
+
+/// Bits for what an access may do, or must do.
+enum Mode : std::uint8_t { modeNone = 0, modeRead = 1, modeWrite = 2, modeReadWrite = 3 };
+
+struct Range {
+  std::uint64_t offset = 0; ///< bytes
+  std::uint64_t size = 0;   ///< bytes
+
+  std::uint64_t end() const { return offset + size; }
+  friend bool operator==(const Range &, const Range &) = default;
+};
+
+/// One node's touch of one byte range of one buffer.
+struct Access {
+  BufferIndex buffer = 0;
+  Range range;
+  std::uint8_t may = modeReadWrite; ///< superset of what happens
+  std::uint8_t must = modeNone;     ///< read: every byte is read; write: every byte is overwritten, none read before
+  Evidence evidence = Evidence::Assumed;
+};
+
+/// One allocation with its own virtual address (or one page of small allocations that live and move together).
+struct Buffer {
+  std::string name;
+  std::uint64_t address = 0; ///< device address; 0 if unknown (imported traces, tests)
+  std::uint64_t size = 0;    ///< bytes, > 0
+  bool isPrivate = false;    ///< may leave the device during the step; otherwise its frames are its own at all times
+  bool liveIn = false;       ///< the value at the start of the step may be read by it
+  bool liveOut = false;      ///< the value at the end of the step may be read later (by the next replay, by the user)
+  /// One frame per page of `pageBytes`, `noFrame` for a page that is never on the device. Empty before planning.
+  /// A page keeps its frame for the whole step; pages of private buffers may share a frame at different times.
+  std::vector<std::int32_t> frames;
+  /// Page-aligned ranges, ascending and disjoint, that are on the device at the step boundary (before the first and
+  /// after the last node). The rest of a live-in or live-out buffer is in host memory then. Exclusive buffers are
+  /// always wholly resident and need not say so.
+  std::vector<Range> resident;
+};
+
+struct Node {
+  NodeKind kind = NodeKind::Kernel;
+  std::int32_t captured = notCaptured; ///< position among the captured graph's nodes
+  std::string name;
+  std::string reason; ///< Opaque only
+  std::vector<Access> accesses;
+  double costUs = std::numeric_limits<double>::quiet_NaN(); ///< time with all operands on the device, microseconds
+  // Residency nodes and lowered copies only: a page-aligned byte range of one buffer.
+  BufferIndex buffer = 0;
+  Range range;
+  Advice advice = Advice::None;
+  std::uint64_t hostOffset = 0; ///< lowered copies only: byte position in the session's pinned pool
+};
+
+struct Edge {
+  NodeIndex from = 0;
+  NodeIndex to = 0;
+  EdgeKind kind = EdgeKind::Full;
+
+  friend bool operator==(const Edge &, const Edge &) = default;
+};
+
+/// A step. Nodes are in a topological order: edges go from a smaller to a larger index. No two edges join the same
+/// pair of nodes.
+struct Description {
+  std::string name = "step";
+  std::uint64_t pageBytes = std::uint64_t{2} << 20;
+  std::uint64_t budgetBytes = 0; ///< device memory all frames together may take; 0 before planning
+  std::uint64_t hostBytes = 0;   ///< pinned pool the lowered copies use; 0 before lowering
+  std::vector<Buffer> buffers;
+  std::vector<Node> nodes;
+  std::vector<Edge> edges;
+
+  std::uint64_t pageCount(BufferIndex buffer) const {
+    return (buffers[buffer].size + pageBytes - 1) / pageBytes;
+  }
+};
+
+inline bool isResidency(NodeKind kind) { return kind >= NodeKind::Evict && kind <= NodeKind::Advise; }
+inline bool isCopy(NodeKind kind) { return kind == NodeKind::CopyToHost || kind == NodeKind::CopyToDevice; }
+/// Moves data from the device to the host, planned or lowered.
+inline bool movesDown(NodeKind kind) { return kind == NodeKind::Evict || kind == NodeKind::CopyToHost; }
+/// Moves data from the host to the device, planned or lowered.
+inline bool movesUp(NodeKind kind) { return kind == NodeKind::Prefetch || kind == NodeKind::CopyToDevice; }
+
+/// A C view of a description; it borrows the description's memory and must not outlive it or see it change.
+class DescriptionView {
+public:
+  explicit DescriptionView(const Description &description);
+  const pumpgraph_description *get() const { return &root_; }
+
+private:
+  pumpgraph_description root_{};
+  std::vector<pumpgraph_buffer> buffers_;
+  std::vector<std::vector<pumpgraph_range>> resident_;
+  std::vector<pumpgraph_node> nodes_;
+  std::vector<std::vector<pumpgraph_access>> accesses_;
+  std::vector<pumpgraph_edge> edges_;
+};
+
+/// Copies a C description. Returns false, with a message in `error`, when the version, an index, an enum value or the
+/// order of the edges is wrong.
+bool fromC(const pumpgraph_description &view, Description &out, std::string &error);
+
+} // namespace pumpgraph

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Lower limits on the time of a step under a budget, which no plan can beat (docs/bound.md derives them).
+#pragma once
+
+#include "passes/analysis/Machine.h"
+#include "pumpgraph/graph/Description.h"
+
+#include <cstdint>
+
+namespace pumpgraph {
+
+/// Which accesses a bound believes in. The two results are never mixed.
+enum class BoundKind {
+  Must, ///< `bound`: what nodes certainly touch; sound against every plan whatever
+  May   ///< `planBound`: what nodes may touch; tells how good a plan is for what is known
+};
+
+struct Bound {
+  double inMemoryUs = 0; ///< critical path of the captured nodes
+  double totalUs = 0;    ///< >= inMemoryUs
+  /// Of the best partition into windows: how much of `totalUs` is due to which limit.
+  double computeUs = 0;
+  double upUs = 0;
+  double downUs = 0;
+  double bothUs = 0;
+};
+
+/// The description may be captured, planned or lowered: only captured nodes count. `budgetBytes` 0 is not allowed.
+Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind);
+
+} // namespace pumpgraph

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The independent checker: accepts a planned, lowered or re-lifted description only if it is correct in every legal
+/// order of execution. Written from docs/plan-correctness.md alone; shares no code with planner or lowering.
+#pragma once
+
+#include "pumpgraph/graph/Description.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pumpgraph {
+
+struct Violation {
+  std::optional<NodeIndex> node;   ///< where to point
+  std::optional<BufferIndex> buffer;
+  std::string message; ///< lower case, names and numbers
+};
+
+/// Empty: the plan is correct. At most `limit` violations are reported.
+std::vector<Violation> checkResidency(const Description &description, std::size_t limit = 10);
+
+/// Whether `rewritten` still contains the captured step: the same captured nodes with the same accesses, and every
+/// captured dependency, perhaps demoted from programmatic to full, none weakened.
+std::vector<Violation> checkPreserves(const Description &captured, const Description &rewritten, std::size_t limit = 10);
+
+} // namespace pumpgraph

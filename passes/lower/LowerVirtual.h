@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Lowering of a plan to what the virtual-memory backend can do: copies and edges.
+#pragma once
+
+#include "pumpgraph/graph/Description.h"
+
+namespace pumpgraph {
+
+/// Turns every evict and prefetch into a copy with a place in the pinned pool, replaces discards by the edges they
+/// stood for, joins neighbouring transfers, demotes programmatic edges (to Full) where a hand-over needs completion,
+/// and drops added edges that full-completion paths already imply. Captured nodes and edges are never dropped.
+Description lowerVirtual(const Description &planned);
+
+} // namespace pumpgraph

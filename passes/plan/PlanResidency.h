@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The planner: which bytes are in which frame at which time (docs/planner.md).
+#pragma once
+
+#include "passes/analysis/Machine.h"
+#include "pumpgraph/graph/Description.h"
+
+#include <tl/expected.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace pumpgraph {
+
+/// Why there is no plan. `node` is set when one node is to blame, so that the caller can point at it.
+struct PlanError {
+  std::optional<NodeIndex> node;
+  std::string message; ///< lower case, with names and numbers, no trailing period
+};
+
+struct PlanOptions {
+  std::uint64_t budgetBytes = 0; ///< device memory for all frames; 0: as much as the step needs
+  Machine machine;
+};
+
+/// What planning did, for reports and tests.
+struct PlanStats {
+  std::uint64_t peakPagesBefore = 0; ///< frames a step without transfers needs
+  std::uint64_t framesUsed = 0;
+  std::uint64_t evictions = 0;
+  std::uint64_t prefetches = 0;
+  std::uint64_t discards = 0;
+  std::uint64_t upBytes = 0;
+  std::uint64_t downBytes = 0;
+  std::uint64_t hostBytes = 0; ///< pinned memory needed
+};
+
+struct PlannedStep {
+  Description description; ///< `captured` nodes unchanged and in order, residency nodes and edges added, frames set
+  PlanStats stats;
+};
+
+/// Plans a captured description (no residency nodes in it). Deterministic. Errors: a node whose working set exceeds
+/// the budget; exclusive buffers that exceed it; host memory that does not suffice.
+/// When everything fits, no node is added (edges may be).
+tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, const PlanOptions &options);
+
+} // namespace pumpgraph

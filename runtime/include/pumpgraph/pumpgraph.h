@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * \file
+ * The C API of PumpGraph: memory that may leave the device, capture, plan, replay.
+ *
+ * Threading: a session and its steps may be used from any thread, one call at a time; the allocation calls lock
+ * themselves and may be made from several threads. Every call that fails returns a status other than PUMPGRAPH_OK, fills
+ * `*error` when it is not NULL, and leaves its arguments as they were. Sizes are bytes. No call throws.
+ *
+ * The CUDA driver is loaded at pumpgraph_session_create(); nothing here needs the CUDA toolkit, and CUDA handles are
+ * passed as opaque pointers (CUstream, CUgraph, CUgraphExec: the same values as the runtime API's).
+ */
+#ifndef PUMPGRAPH_H
+#define PUMPGRAPH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define PUMPGRAPH_API __attribute__((visibility("default")))
+#else
+#define PUMPGRAPH_API
+#endif
+
+typedef struct pumpgraph_session pumpgraph_session;
+typedef struct pumpgraph_step pumpgraph_step;
+typedef struct CUstream_st *pumpgraph_stream;
+typedef struct CUgraph_st *pumpgraph_cuda_graph;
+
+typedef enum pumpgraph_status {
+  PUMPGRAPH_OK = 0,
+  PUMPGRAPH_INVALID_ARGUMENT = 1, /* the call's own fault */
+  PUMPGRAPH_NO_DRIVER = 2,        /* no libcuda.so.1, no GPU, or a driver too old: the message says what to do */
+  PUMPGRAPH_OUT_OF_DEVICE_MEMORY = 3,
+  PUMPGRAPH_OUT_OF_HOST_MEMORY = 4,
+  PUMPGRAPH_DRIVER_ERROR = 5, /* a CUDA driver call failed: its name and error are in the message */
+  PUMPGRAPH_UNPLANNABLE = 6,  /* e.g. one kernel needs more than the budget */
+  PUMPGRAPH_CAPTURE_FAILED = 7,
+  PUMPGRAPH_MISMATCH = 8, /* validate: results differ */
+  PUMPGRAPH_INTERNAL = 9  /* a check of our own refused the plan or the lowered graph; nothing was changed */
+} pumpgraph_status;
+
+typedef struct pumpgraph_error {
+  pumpgraph_status status;
+  char message[2048]; /* always NUL-terminated; cut if longer */
+} pumpgraph_error;
+
+/** Zero-initialise, set `struct_size`, then set what differs from the default. */
+typedef struct pumpgraph_session_options {
+  size_t struct_size;
+  uint64_t budget_bytes; /* device memory for all buffers; rounded down to 2 MiB pages; required unless unlimited */
+  int32_t unlimited;     /* 1: no budget; every buffer gets device memory */
+  int32_t device;        /* CUDA device ordinal */
+  uint64_t host_limit_bytes; /* pinned and host-backed memory in all; 0: three quarters of what the system has free */
+  const char *cache_directory; /* where the measured link bandwidths are kept; NULL: measured anew, not kept */
+  const char *compiler_library; /* path of libpumpgraph-compiler.so; NULL: beside libpumpgraph.so, then the loader's path */
+} pumpgraph_session_options;
+
+/** Creates a session on the device's primary context, which becomes current if the thread has none.
+ *  Errors: PUMPGRAPH_NO_DRIVER, PUMPGRAPH_INVALID_ARGUMENT, PUMPGRAPH_DRIVER_ERROR. The caller owns the session. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_session_create(const pumpgraph_session_options *options,
+                                                        pumpgraph_session **session, pumpgraph_error *error);
+
+/** Waits for the device, frees everything. Steps of the session become invalid. NULL is allowed. */
+PUMPGRAPH_API void pumpgraph_session_destroy(pumpgraph_session *session);
+
+/* ---- memory ---------------------------------------------------------------------------------------------------- */
+
+/** Allocates `size` bytes of device-addressable memory, 512-byte aligned, for use on `stream`. Between
+ *  pumpgraph_capture_begin() and pumpgraph_capture_end() the result is an address without memory behind it, which gets
+ *  its memory when the step is adopted. `name` may be NULL; it is copied. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_allocate(pumpgraph_session *session, size_t size, pumpgraph_stream stream,
+                                                  const char *name, void **pointer, pumpgraph_error *error);
+
+/** Frees what pumpgraph_allocate() gave. Memory may be reused at once by later allocations on the same stream, as in a
+ *  stream-ordered allocator; never inside a capture. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_free(pumpgraph_session *session, void *pointer, pumpgraph_stream stream,
+                                              pumpgraph_error *error);
+
+/** Declares that the allocation holding `pointer` is touched by captured steps alone from the next adoption on: it may
+ *  leave the device, and is read or written from outside only under pumpgraph_map(). */
+PUMPGRAPH_API pumpgraph_status pumpgraph_declare_private(pumpgraph_session *session, void *pointer,
+                                                         pumpgraph_error *error);
+
+/** Gives the allocation holding `pointer` a name for reports (copied). */
+PUMPGRAPH_API pumpgraph_status pumpgraph_name(pumpgraph_session *session, void *pointer, const char *name,
+                                              pumpgraph_error *error);
+
+typedef struct pumpgraph_memory_stats {
+  size_t struct_size;
+  uint64_t budget_bytes;
+  uint64_t device_bytes;      /* device frames that exist now */
+  uint64_t device_peak_bytes; /* most there ever were */
+  uint64_t host_backed_bytes; /* device-addressable memory that is host memory now */
+  uint64_t pinned_bytes;      /* pinned pool for spilled data */
+  uint64_t live_bytes;        /* as requested, live now */
+  uint64_t live_allocations;
+} pumpgraph_memory_stats;
+
+PUMPGRAPH_API pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *session, pumpgraph_memory_stats *stats,
+                                                           pumpgraph_error *error);
+
+/** Makes the true value of a private buffer readable and writable at its address from outside captured steps: waits for
+ *  the device, brings the buffer to its address. No step may be replayed until pumpgraph_unmap(). Nests. For a buffer
+ *  that is not private this does nothing. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_map(pumpgraph_session *session, void *pointer, pumpgraph_error *error);
+PUMPGRAPH_API pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void *pointer, pumpgraph_error *error);
+
+/* ---- capture --------------------------------------------------------------------------------------------------- */
+
+/** From here to pumpgraph_capture_end() allocations belong to the step being captured. The caller captures with whatever
+ *  means it has (stream capture, torch.cuda.graph). */
+PUMPGRAPH_API pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error);
+PUMPGRAPH_API pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session, pumpgraph_error *error);
+
+/** Remembers the pointer words of `graph`, captured between the last begin and end, as a rehearsal: the next
+ *  adopted graph is compared with it, and words that do not move with the addresses of what was allocated during the
+ *  capture are not pointers. The graph is not kept and not changed. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_cuda_graph graph,
+                                                  pumpgraph_error *error);
+
+typedef struct pumpgraph_adopt_options {
+  size_t struct_size;
+  const char *name;       /* of the step, for reports; NULL: "step" */
+  const char *costs_ir;   /* IR text of a saved step whose node times are used; NULL: static estimates */
+  int32_t leave_as_captured; /* 1: give the buffers memory and lift the graph, but rewrite nothing (baselines) */
+} pumpgraph_adopt_options;
+
+/** Lifts `graph` (captured between the last begin and end), plans it under the session's budget, checks the plan, gives
+ *  every buffer its memory, rewrites the graph in place (adds copies and edges only), lifts it again and checks it again.
+ *  The caller keeps owning the graph, which must outlive the step, and may instantiate and launch it itself. A step that cannot be
+ *  rewritten safely is left as captured with the reason in its report: that is PUMPGRAPH_OK.
+ *  On any error the graph is as it was. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
+                                               const pumpgraph_adopt_options *options, pumpgraph_step **step,
+                                               pumpgraph_error *error);
+
+/** Captures by calling `record(stream, user)` twice between stream captures of a stream of the session's own (the second time to
+ *  tell pointers from integers), then adopts. The step owns the graph. `record` returns 0, or anything else to give up. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_capture(pumpgraph_session *session,
+                                                 int (*record)(pumpgraph_stream stream, void *user), void *user,
+                                                 const pumpgraph_adopt_options *options, pumpgraph_step **step,
+                                                 pumpgraph_error *error);
+
+/** Frees the step; what it captured can not be replayed any more. NULL is allowed. */
+PUMPGRAPH_API void pumpgraph_step_destroy(pumpgraph_step *step);
+
+/* ---- replay ---------------------------------------------------------------------------------------------------- */
+
+/** Launches the step on `stream`, asynchronously. The first call instantiates it. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_replay(pumpgraph_step *step, pumpgraph_stream stream, pumpgraph_error *error);
+
+/** The report as JSON (docs/report.md): planned figures, backend, reasons, timings of capture, plan and lowering. The string
+ *  belongs to the caller: pumpgraph_string_free(). */
+PUMPGRAPH_API pumpgraph_status pumpgraph_report(pumpgraph_step *step, char **json, pumpgraph_error *error);
+PUMPGRAPH_API void pumpgraph_string_free(char *string);
+
+/** Writes the captured step as IR text, with measured node times where there are some: what pump-graph-opt reads. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_save(pumpgraph_step *step, const char *path, pumpgraph_error *error);
+
+typedef struct pumpgraph_measurement {
+  size_t struct_size;
+  double step_us;       /* median time of a whole replay of the captured graph */
+  uint64_t timed_nodes; /* nodes whose own time was measured */
+} pumpgraph_measurement;
+
+/** Times every captured node of a step that was left as captured, on the device, as the median of `repeats` instrumented replays
+ *  whose sum is scaled to the time of the plain replay. The buffers' contents before and after are the same. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_measure(pumpgraph_step *step, int32_t repeats,
+                                                 pumpgraph_measurement *measurement, pumpgraph_error *error);
+
+typedef struct pumpgraph_validation {
+  size_t struct_size;
+  uint64_t compared_buffers;
+  uint64_t compared_bytes;
+  uint64_t different_buffers;
+  uint64_t unstable_buffers; /* the captured step itself does not reproduce these from the same state */
+  char first_difference[512];
+} pumpgraph_validation;
+
+/** Replays the step as captured (twice) and the rewritten one, with frames poisoned whenever they change hands, from the same state, and
+ *  compares every live-out buffer byte for byte. Slow. Contents of all buffers are restored. PUMPGRAPH_MISMATCH if any differ that the captured
+ *  step reproduces. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validation *result,
+                                                  pumpgraph_error *error);
+
+/* ---- PyTorch's pluggable allocator ------------------------------------------------------------------------------ */
+
+/** Makes `session` the one that pumpgraph_torch_malloc() and pumpgraph_torch_free() serve (NULL: none). The only process-wide state
+ *  there is; PyTorch's allocator interface has no place for a user pointer. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_torch_attach(pumpgraph_session *session, pumpgraph_error *error);
+PUMPGRAPH_API void *pumpgraph_torch_malloc(size_t size, int device, pumpgraph_stream stream);
+PUMPGRAPH_API void pumpgraph_torch_free(void *pointer, size_t size, int device, pumpgraph_stream stream);
+
+/** What this machine offers, as text for `tools/dev doctor`: driver, attributes, memory limits, what works and what
+ *  will not, and the fix. Works without a driver. The string belongs to the caller. */
+PUMPGRAPH_API char *pumpgraph_doctor(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
