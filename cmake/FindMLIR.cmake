@@ -2,7 +2,11 @@
 # Finds MLIR 22.1 and links it statically. The exported targets of a distribution's package name the LLVM shared
 # library; we want archives, so that nothing of ours can meet another LLVM in the same process.
 file(GLOB PUMPGRAPH_LLVM_ROOTS /usr/lib/llvm-22 /usr/local/llvm-22 /opt/llvm-22)
-find_package(MLIR 22.1 REQUIRED CONFIG HINTS ${PUMPGRAPH_LLVM_ROOTS})
+find_package(MLIR 22.1 QUIET CONFIG HINTS ${PUMPGRAPH_LLVM_ROOTS})
+if(NOT MLIR_FOUND)
+  message(FATAL_ERROR "PumpGraph needs MLIR 22.1. Debian's packages of it: libmlir-22-dev mlir-22-tools llvm-22-dev "
+                      "llvm-22-tools. If it is installed elsewhere: -DMLIR_DIR=<its lib/cmake/mlir>")
+endif()
 list(APPEND CMAKE_MODULE_PATH ${MLIR_CMAKE_DIR} ${LLVM_CMAKE_DIR})
 include(TableGen)
 include(AddLLVM)

@@ -1,2 +1,379 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pumpgraph/graph/Description.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <unordered_set>
+
+namespace pumpgraph {
+namespace {
+
+// The IR keeps byte counts in signed 64-bit attributes.
+constexpr std::uint64_t largestByteCount = std::numeric_limits<std::int64_t>::max();
+
+bool isNodeKind(std::uint8_t value) {
+  const auto kind = static_cast<NodeKind>(value);
+  return kind <= NodeKind::Opaque || isResidency(kind) || isCopy(kind);
+}
+
+bool hasRange(NodeKind kind) {
+  return isResidency(kind) || isCopy(kind);
+}
+
+bool fits(const Range &range, std::uint64_t size) {
+  return range.size > 0 && range.offset < size && range.size <= size - range.offset;
+}
+
+bool isPageAligned(const Range &range, std::uint64_t pageBytes, std::uint64_t bufferSize) {
+  return range.offset % pageBytes == 0 && (range.size % pageBytes == 0 || range.end() == bufferSize);
+}
+
+std::string spell(const Range &range) {
+  return fmt::format("[{}, {}]", range.offset, range.size);
+}
+
+/// Looks at one part of a description after the other and stops at the first fault. Every method returns the fault or
+/// an empty string.
+class Validator {
+public:
+  explicit Validator(const Description &description) : description_(description) {}
+
+  std::string run() const {
+    if (std::string fault = step(); !fault.empty())
+      return fault;
+    for (BufferIndex i = 0; i < description_.buffers.size(); ++i)
+      if (const std::string fault = buffer(description_.buffers[i]); !fault.empty())
+        return fmt::format("buffer {} \"{}\": {}", i, description_.buffers[i].name, fault);
+    for (NodeIndex i = 0; i < description_.nodes.size(); ++i)
+      if (const std::string fault = node(description_.nodes[i]); !fault.empty())
+        return fmt::format("node {} \"{}\": {}", i, description_.nodes[i].name, fault);
+    if (std::string fault = capturedPositions(); !fault.empty())
+      return fault;
+    return edges();
+  }
+
+private:
+  std::string step() const {
+    if (description_.name.empty())
+      return "the step has no name";
+    if (description_.pageBytes == 0)
+      return "the page size is 0 bytes";
+    for (const std::uint64_t bytes : {description_.pageBytes, description_.budgetBytes, description_.hostBytes})
+      if (bytes > largestByteCount)
+        return fmt::format("{} bytes are more than can be represented", bytes);
+    return {};
+  }
+
+  std::string buffer(const Buffer &buffer) const {
+    if (buffer.size == 0 || buffer.size > largestByteCount)
+      return fmt::format("its size is {} bytes", buffer.size);
+    if (buffer.address > largestByteCount - buffer.size)
+      return fmt::format("{} bytes at address {:#x} leave the address space", buffer.size, buffer.address);
+    const std::uint64_t pages = (buffer.size - 1) / description_.pageBytes + 1;
+    if (pages > mostPages)
+      return fmt::format("it has {} pages; at most {} can be planned", pages, mostPages);
+    if (!buffer.frames.empty() && buffer.frames.size() != pages)
+      return fmt::format("it has {} pages but names {} frames", pages, buffer.frames.size());
+    for (std::size_t page = 0; page < buffer.frames.size(); ++page)
+      if (buffer.frames[page] < noFrame)
+        return fmt::format("page {} names frame {}", page, buffer.frames[page]);
+    return residentRanges(buffer);
+  }
+
+  std::string residentRanges(const Buffer &buffer) const {
+    std::uint64_t end = 0;
+    for (const Range &range : buffer.resident) {
+      if (!fits(range, buffer.size))
+        return fmt::format("the resident range {} is not inside its {} bytes", spell(range), buffer.size);
+      if (!isPageAligned(range, description_.pageBytes, buffer.size))
+        return fmt::format("the resident range {} is not made of whole pages of {} bytes", spell(range),
+                           description_.pageBytes);
+      if (range.offset < end)
+        return fmt::format("the resident range {} begins before byte {}, where the one before it ends", spell(range),
+                           end);
+      end = range.end();
+    }
+    return {};
+  }
+
+  std::string node(const Node &node) const {
+    if (!isNodeKind(static_cast<std::uint8_t>(node.kind)))
+      return fmt::format("{} is not a kind of node", static_cast<int>(node.kind));
+    if (node.captured < notCaptured)
+      return fmt::format("{} is not a position in a captured graph", node.captured);
+    if (!std::isnan(node.costUs) && !(node.costUs >= 0 && std::isfinite(node.costUs)))
+      return fmt::format("its cost is {} us", node.costUs);
+    if (hasRange(node.kind))
+      return transfer(node);
+    for (std::size_t i = 0; i < node.accesses.size(); ++i)
+      if (const std::string fault = access(node.accesses[i]); !fault.empty())
+        return fmt::format("access #{}: {}", i, fault);
+    return {};
+  }
+
+  std::string access(const Access &access) const {
+    if (access.buffer >= description_.buffers.size())
+      return fmt::format("there is no buffer {}", access.buffer);
+    const std::uint64_t size = description_.buffers[access.buffer].size;
+    if (!fits(access.range, size))
+      return fmt::format("{} is not inside the {} bytes of its buffer", spell(access.range), size);
+    if (access.may == modeNone || access.may > modeReadWrite)
+      return fmt::format("{} is not a mode", access.may);
+    if ((access.must & ~access.may) != 0)
+      return fmt::format("it must do {} but may only do {}", access.must, access.may);
+    if (access.evidence > Evidence::Assumed)
+      return fmt::format("{} is not a kind of evidence", static_cast<int>(access.evidence));
+    if (access.parameter < unknownParameter)
+      return fmt::format("{} is not a position of a parameter", access.parameter);
+    return {};
+  }
+
+  std::string transfer(const Node &node) const {
+    if (!node.accesses.empty())
+      return "a node that moves a range has no accesses of its own";
+    if (node.buffer >= description_.buffers.size())
+      return fmt::format("there is no buffer {}", node.buffer);
+    const Buffer &buffer = description_.buffers[node.buffer];
+    if (!fits(node.range, buffer.size))
+      return fmt::format("{} is not inside the {} bytes of its buffer", spell(node.range), buffer.size);
+    if (!isPageAligned(node.range, description_.pageBytes, buffer.size))
+      return fmt::format("{} is not made of whole pages of {} bytes", spell(node.range), description_.pageBytes);
+    if (node.kind == NodeKind::Advise)
+      return advice(node.advice);
+    if (!buffer.isPrivate)
+      return fmt::format("buffer {} \"{}\" is not private and may not leave the device", node.buffer, buffer.name);
+    if (isCopy(node.kind) && node.hostOffset > largestByteCount - node.range.size)
+      return fmt::format("host offset {} is more than can be represented", node.hostOffset);
+    return {};
+  }
+
+  static std::string advice(Advice advice) {
+    if (advice == Advice::None || advice > Advice::AccessedBy)
+      return fmt::format("{} is not an advice", static_cast<int>(advice));
+    return {};
+  }
+
+  std::string capturedPositions() const {
+    std::unordered_set<std::int32_t> seen;
+    for (NodeIndex i = 0; i < description_.nodes.size(); ++i) {
+      const std::int32_t captured = description_.nodes[i].captured;
+      if (captured != notCaptured && !seen.insert(captured).second)
+        return fmt::format("node {} \"{}\": captured node {} occurs twice", i, description_.nodes[i].name, captured);
+    }
+    return {};
+  }
+
+  std::string edges() const {
+    std::unordered_set<std::uint64_t> seen;
+    for (std::size_t i = 0; i < description_.edges.size(); ++i) {
+      const Edge &edge = description_.edges[i];
+      if (edge.to >= description_.nodes.size())
+        return fmt::format("edge {}: there is no node {}", i, edge.to);
+      if (edge.from >= edge.to)
+        return fmt::format("edge {}: node {} comes after node {}, which depends on it", i, edge.from, edge.to);
+      if (edge.kind > EdgeKind::Programmatic)
+        return fmt::format("edge {}: {} is not a kind of edge", i, static_cast<int>(edge.kind));
+      if (!seen.insert(std::uint64_t{edge.from} << 32 | edge.to).second)
+        return fmt::format("edge {}: nodes {} and {} are joined twice", i, edge.from, edge.to);
+    }
+    return {};
+  }
+
+  const Description &description_;
+};
+
+std::string text(const char *string) {
+  return string ? string : "";
+}
+
+/// A C array as the C++ vector of what `convert` makes of its elements. A missing array of some length is the fault of
+/// the caller and is found by missingArray() before this is called.
+template <typename To, typename From, typename Convert>
+std::vector<To> copyArray(const From *array, std::uint64_t count, Convert convert) {
+  std::vector<To> out;
+  out.reserve(count);
+  std::transform(array, array + count, std::back_inserter(out), convert);
+  return out;
+}
+
+bool isMissing(const void *array, std::uint64_t count) {
+  return !array && count > 0;
+}
+
+std::string missingArray(const pumpgraph_description &view) {
+  if (isMissing(view.buffers, view.buffer_count))
+    return fmt::format("{} buffers are announced but missing", view.buffer_count);
+  if (isMissing(view.nodes, view.node_count))
+    return fmt::format("{} nodes are announced but missing", view.node_count);
+  if (isMissing(view.edges, view.edge_count))
+    return fmt::format("{} edges are announced but missing", view.edge_count);
+  for (std::uint64_t i = 0; i < view.buffer_count; ++i) {
+    if (isMissing(view.buffers[i].frames, view.buffers[i].frame_count))
+      return fmt::format("buffer {}: its frames are announced but missing", i);
+    if (isMissing(view.buffers[i].resident, view.buffers[i].resident_count))
+      return fmt::format("buffer {}: its resident ranges are announced but missing", i);
+  }
+  for (std::uint64_t i = 0; i < view.node_count; ++i)
+    if (isMissing(view.nodes[i].accesses, view.nodes[i].access_count))
+      return fmt::format("node {}: its accesses are announced but missing", i);
+  return {};
+}
+
+/// The C structs have wider or signless fields than the enums; a value that would be cut is mapped to one that
+/// validate() refuses.
+template <typename Enum> Enum narrow(std::uint32_t value) {
+  return static_cast<Enum>(std::min<std::uint32_t>(value, std::numeric_limits<std::uint8_t>::max()));
+}
+
+Range rangeFromC(const pumpgraph_range &range) {
+  return {range.offset, range.size};
+}
+
+Access accessFromC(const pumpgraph_access &access) {
+  return {access.buffer, {access.offset, access.size},      access.may,
+          access.must,   narrow<Evidence>(access.evidence), access.parameter};
+}
+
+Buffer bufferFromC(const pumpgraph_buffer &buffer) {
+  Buffer out;
+  out.name = text(buffer.name);
+  out.address = buffer.address;
+  out.size = buffer.size;
+  out.isPrivate = buffer.is_private != 0;
+  out.liveIn = buffer.live_in != 0;
+  out.liveOut = buffer.live_out != 0;
+  out.frames = copyArray<std::int32_t>(buffer.frames, buffer.frame_count, [](std::int32_t frame) { return frame; });
+  out.resident = copyArray<Range>(buffer.resident, buffer.resident_count, rangeFromC);
+  return out;
+}
+
+Node nodeFromC(const pumpgraph_node &node) {
+  Node out;
+  out.kind = static_cast<NodeKind>(node.kind);
+  out.captured = node.captured;
+  out.name = text(node.name);
+  out.costUs = node.cost_us;
+  out.accesses = copyArray<Access>(node.accesses, node.access_count, accessFromC);
+  if (out.kind == NodeKind::Opaque)
+    out.reason = text(node.reason);
+  if (hasRange(out.kind)) {
+    out.buffer = node.buffer;
+    out.range = {node.offset, node.size};
+  }
+  if (out.kind == NodeKind::Advise)
+    out.advice = narrow<Advice>(node.advice);
+  if (isCopy(out.kind))
+    out.hostOffset = node.host_offset;
+  return out;
+}
+
+Edge edgeFromC(const pumpgraph_edge &edge) {
+  return {edge.from, edge.to, narrow<EdgeKind>(edge.kind)};
+}
+
+pumpgraph_access accessToC(const Access &access) {
+  pumpgraph_access out{};
+  out.buffer = access.buffer;
+  out.may = access.may;
+  out.must = access.must;
+  out.evidence = static_cast<std::uint8_t>(access.evidence);
+  out.offset = access.range.offset;
+  out.size = access.range.size;
+  out.parameter = access.parameter;
+  return out;
+}
+
+pumpgraph_buffer bufferToC(const Buffer &buffer, const std::vector<pumpgraph_range> &resident) {
+  pumpgraph_buffer out{};
+  out.name = buffer.name.c_str();
+  out.address = buffer.address;
+  out.size = buffer.size;
+  out.is_private = buffer.isPrivate;
+  out.live_in = buffer.liveIn;
+  out.live_out = buffer.liveOut;
+  out.frames = buffer.frames.data();
+  out.frame_count = buffer.frames.size();
+  out.resident = resident.data();
+  out.resident_count = resident.size();
+  return out;
+}
+
+pumpgraph_node nodeToC(const Node &node, const std::vector<pumpgraph_access> &accesses) {
+  pumpgraph_node out{};
+  out.kind = static_cast<std::uint8_t>(node.kind);
+  out.captured = node.captured;
+  out.name = node.name.c_str();
+  out.reason = node.reason.c_str();
+  out.accesses = accesses.data();
+  out.access_count = accesses.size();
+  out.cost_us = node.costUs;
+  out.buffer = node.buffer;
+  out.advice = static_cast<std::uint32_t>(node.advice);
+  out.offset = node.range.offset;
+  out.size = node.range.size;
+  out.host_offset = node.hostOffset;
+  return out;
+}
+
+} // namespace
+
+std::string validate(const Description &description) {
+  return Validator(description).run();
+}
+
+DescriptionView::DescriptionView(const Description &description) {
+  for (const Buffer &buffer : description.buffers) {
+    std::vector<pumpgraph_range> &resident = resident_.emplace_back();
+    for (const Range &range : buffer.resident)
+      resident.push_back({range.offset, range.size});
+    buffers_.push_back(bufferToC(buffer, resident));
+  }
+  for (const Node &node : description.nodes) {
+    std::vector<pumpgraph_access> &accesses = accesses_.emplace_back();
+    std::transform(node.accesses.begin(), node.accesses.end(), std::back_inserter(accesses), accessToC);
+    nodes_.push_back(nodeToC(node, accesses));
+  }
+  for (const Edge &edge : description.edges)
+    edges_.push_back({edge.from, edge.to, static_cast<std::uint32_t>(edge.kind)});
+
+  root_.version = PUMPGRAPH_DESCRIPTION_VERSION;
+  root_.name = description.name.c_str();
+  root_.page_bytes = description.pageBytes;
+  root_.budget_bytes = description.budgetBytes;
+  root_.host_bytes = description.hostBytes;
+  root_.buffers = buffers_.data();
+  root_.buffer_count = buffers_.size();
+  root_.nodes = nodes_.data();
+  root_.node_count = nodes_.size();
+  root_.edges = edges_.data();
+  root_.edge_count = edges_.size();
+}
+
+bool fromC(const pumpgraph_description &view, Description &out, std::string &error) {
+  if (view.version != PUMPGRAPH_DESCRIPTION_VERSION) {
+    error = fmt::format("description version {}; this library knows version {}", view.version,
+                        PUMPGRAPH_DESCRIPTION_VERSION);
+    return false;
+  }
+  error = missingArray(view);
+  if (!error.empty())
+    return false;
+  Description copy;
+  copy.name = text(view.name);
+  copy.pageBytes = view.page_bytes;
+  copy.budgetBytes = view.budget_bytes;
+  copy.hostBytes = view.host_bytes;
+  copy.buffers = copyArray<Buffer>(view.buffers, view.buffer_count, bufferFromC);
+  copy.nodes = copyArray<Node>(view.nodes, view.node_count, nodeFromC);
+  copy.edges = copyArray<Edge>(view.edges, view.edge_count, edgeFromC);
+  error = validate(copy);
+  if (!error.empty())
+    return false;
+  out = std::move(copy);
+  return true;
+}
+
+} // namespace pumpgraph

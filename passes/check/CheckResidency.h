@@ -13,7 +13,7 @@
 namespace pumpgraph {
 
 struct Violation {
-  std::optional<NodeIndex> node;   ///< where to point
+  std::optional<NodeIndex> node; ///< where to point
   std::optional<BufferIndex> buffer;
   std::string message; ///< lower case, names and numbers
 };
@@ -23,6 +23,7 @@ std::vector<Violation> checkResidency(const Description &description, std::size_
 
 /// Whether `rewritten` still contains the captured step: the same captured nodes with the same accesses, and every
 /// captured dependency, perhaps demoted from programmatic to full, none weakened.
-std::vector<Violation> checkPreserves(const Description &captured, const Description &rewritten, std::size_t limit = 10);
+std::vector<Violation> checkPreserves(const Description &captured, const Description &rewritten,
+                                      std::size_t limit = 10);
 
 } // namespace pumpgraph

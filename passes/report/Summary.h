@@ -6,10 +6,12 @@
 #include "passes/analysis/Bound.h"
 #include "passes/analysis/Machine.h"
 #include "passes/analysis/Prediction.h"
+#include "passes/check/CheckResidency.h"
 #include "passes/plan/PlanResidency.h"
 #include "pumpgraph/graph/Description.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,16 +21,29 @@ namespace pumpgraph {
 /// checker if and only if `checked`.
 struct Summary {
   Description captured;
+  Description planned;
   Description lowered;
   Machine machine;
   PlanStats stats;
-  Bound bound;     ///< BoundKind::Must
-  Bound planBound; ///< BoundKind::May
-  Prediction inMemory; ///< of `captured`: every byte on the device
+  Bound bound;           ///< BoundKind::Must
+  Bound planBound;       ///< BoundKind::May
+  Prediction inMemory;   ///< of `captured`: every byte on the device
   Prediction prediction; ///< of `lowered`
   bool checked = false;
-  double planMs = 0; ///< wall time of planning, lowering and checking, milliseconds
+  std::vector<Violation> violations; ///< what the checker said; empty if and only if `checked`
+  double planMs = 0;                 ///< wall time of planning, lowering and checking, milliseconds
+  /// The smallest budget found at which the step runs at its in-memory speed; see findEnough.
+  std::optional<std::uint64_t> enoughBytes;
+
+  std::uint64_t budgetBytes() const { return lowered.budgetBytes; }
+  /// Device memory the step needs without transfers, page-granular.
+  std::uint64_t peakBytesBefore() const { return stats.peakPagesBefore * captured.pageBytes; }
 };
+
+/// Whether the plan added the node: everything else was captured.
+inline bool isAdded(NodeKind kind) {
+  return isResidency(kind) || isCopy(kind);
+}
 
 /// One point of a sweep over budgets.
 struct SweepPoint {
@@ -39,23 +54,52 @@ struct SweepPoint {
   std::uint64_t upBytes = 0, downBytes = 0, peakBytes = 0;
 };
 
-/// Runs the whole pipeline: costs, plan, check, lower, check, predict, bound.
+/// How much slower than in memory a step may be and still count as running at its in-memory speed.
+inline constexpr double inMemoryTolerance = 1.01;
+
+/// Runs the whole pipeline: costs, plan, check, lower, check, predict, bound. A plan that the checker refuses is not an
+/// error here: the summary comes back with `checked` false, and nobody may replay it.
 tl::expected<Summary, PlanError> summarize(const Description &captured, const PlanOptions &options);
 
-/// Plans `points` budgets from the smallest the step can live with to what it needs in memory.
+/// The device memory that the step needs without any transfer, page-granular.
+tl::expected<std::uint64_t, PlanError> peakBytes(const Description &captured, const Machine &machine);
+
+/// No plan can do with less: exclusive buffers and the largest set of pages that one node touches.
+std::uint64_t smallestBudget(const Description &captured);
+
+/// Plans `points` budgets, evenly spaced from the smallest the step can live with to what it needs in memory; fewer
+/// where there are not that many different ones. Empty if the step cannot be planned at all.
 std::vector<SweepPoint> sweep(const Description &captured, const PlanOptions &options, int points);
+
+/// Sets `summary.enoughBytes` by planning a few budgets between the summary's own and the peak. Costs about six times
+/// `planMs`; does nothing where the step already runs at its in-memory speed.
+void findEnough(Summary &summary);
+
+/// The same from budgets that are planned already: coarser, and free.
+void findEnough(Summary &summary, const std::vector<SweepPoint> &points);
+
+bool runsAtInMemorySpeed(const Summary &summary);
 
 /// "compute", "link up", "link down", "link both ways", or "nothing: everything fits".
 std::string limitedBy(const Summary &summary);
 
-std::string toText(const Summary &summary);
-/// Keys: docs/report.md.
-std::string toJson(const Summary &summary);
+/// One sentence: "16.0 of 31.0 GiB; 1.08 x in-memory; limited by link up; 21.0 GiB removes it".
+std::string verdict(const Summary &summary);
+
+/// Edges of `lowered` that the captured step does not have, those of added nodes included.
+std::size_t countAddedEdges(const Summary &summary);
+
+/// The text for a terminal; `points` add a table.
+std::string toText(const Summary &summary, const std::vector<SweepPoint> &points = {});
+/// Keys: docs/report.md. `points` become "sweep".
+std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points = {});
 /// The plan for an outsider: buffer, offset, size, direction, after, before, frame.
 std::string planToJson(const Summary &summary);
 /// Chrome trace events (opens in Perfetto).
 std::string timelineToJson(const Summary &summary);
 /// One self-contained page. `points` may be empty: then the curve is left out.
 std::string toHtml(const Summary &summary, const std::vector<SweepPoint> &points);
+/// Step time against budget as one self-contained picture. `points` must hold a plannable point.
+std::string toSvg(const Summary &summary, const std::vector<SweepPoint> &points);
 
 } // namespace pumpgraph

@@ -48,6 +48,8 @@ typedef struct pumpgraph_access {
   uint8_t reserved;
   uint64_t offset; /* bytes */
   uint64_t size;   /* bytes */
+  int32_t parameter; /* position of the kernel parameter that held the pointer; -1 if unknown */
+  uint32_t reserved2;
 } pumpgraph_access;
 
 typedef struct pumpgraph_node {

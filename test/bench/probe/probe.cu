@@ -456,6 +456,48 @@ void remapUnderGraph() {
   run("the first frames again");
 }
 
+/// Which operations can be captured on an address range that has no memory yet, or only some.
+void captureWithoutMemory() {
+  const size_t bytes = 8 * mib;
+  const auto frames = makeFrames(1);
+  const CUmemAccessDesc access = deviceAccess();
+  char *host = pinned(16 * mib);
+  struct Case {
+    const char *name;
+    size_t mapped;
+    bool accessible;
+  };
+  for (const Case &c : {Case{"no page mapped", 0, false}, {"first page mapped without access", 1, false},
+                        {"first page mapped with access", 1, true}, {"all pages mapped to one frame without access", 4, false},
+                        {"all pages mapped to one frame with access", 4, true}}) {
+    const CUdeviceptr address = reserve(bytes);
+    for (size_t page = 0; page < c.mapped; ++page) {
+      REQUIRE(cuMemMap(address + page * pageBytes, pageBytes, 0, frames[0], 0));
+      if (c.accessible)
+        REQUIRE(cuMemSetAccess(address + page * pageBytes, pageBytes, &access, 1));
+    }
+    void *p = reinterpret_cast<void *>(address);
+    auto attempt = [&](const char *what, const std::function<cudaError_t()> &operation) {
+      cudaGraph_t graph = nullptr;
+      REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+      const cudaError_t result = operation();
+      const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+      cudaGetLastError();
+      std::printf("  %s: %s, capture %s\n", what, cudaGetErrorName(result), cudaGetErrorName(ended));
+    };
+    std::printf("capture with %s\n", c.name);
+    attempt("memset 1D", [&] { return cudaMemsetAsync(p, 0, bytes, stream); });
+    attempt("memset 1D from the middle", [&] { return cudaMemsetAsync(static_cast<char *>(p) + 5 * mib, 0, mib, stream); });
+    attempt("memcpy up", [&] { return cudaMemcpyAsync(p, host, bytes, cudaMemcpyHostToDevice, stream); });
+    attempt("memcpy default", [&] { return cudaMemcpyAsync(p, host, bytes, cudaMemcpyDefault, stream); });
+    attempt("memcpy inside", [&] { return cudaMemcpyAsync(static_cast<char *>(p) + 4 * mib, p, mib, cudaMemcpyDeviceToDevice, stream); });
+    attempt("kernel", [&] {
+      fill<<<1, 32, 0, stream>>>(static_cast<unsigned *>(p), 32, 1);
+      return cudaGetLastError();
+    });
+  }
+}
+
 /// Host memory as a buffer's backing: how fast it is had and read.
 void hostBacking() {
   CUmemAllocationProp prop{};
@@ -491,15 +533,20 @@ void hostBacking() {
 
 } // namespace
 
-int main() {
+int main(int argc, char **) {
   REQUIRE(cudaSetDevice(0));
   REQUIRE(cudaFree(nullptr));
   REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  if (argc > 1) { // anything: only the questions that take no time
+    captureWithoutMemory();
+    return 0;
+  }
   handOverBetweenBranches();
   copiesBesideKernels();
   costOfEdges();
   eventsAsClocks();
   remapUnderGraph();
+  captureWithoutMemory();
   hostBacking();
   std::puts("done");
 }

@@ -18,6 +18,9 @@ using NodeIndex = std::uint32_t;
 
 inline constexpr std::int32_t noFrame = -1;
 inline constexpr std::int32_t notCaptured = -1;
+inline constexpr std::int32_t unknownParameter = -1;
+/// Of one buffer: 128 TiB in pages of 2 MiB. A damaged size must not become a huge table of pages.
+inline constexpr std::uint64_t mostPages = std::uint64_t{1} << 26;
 
 /// What a node is. The values are part of the C ABI: append only.
 enum class NodeKind : std::uint8_t {
@@ -74,6 +77,11 @@ struct Access {
   std::uint8_t may = modeReadWrite; ///< superset of what happens
   std::uint8_t must = modeNone;     ///< read: every byte is read; write: every byte is overwritten, none read before
   Evidence evidence = Evidence::Assumed;
+  /// Position of the kernel parameter that is this pointer; unknown if several are, or if the pointer sits inside a
+  /// struct or in device memory.
+  std::int32_t parameter = unknownParameter;
+
+  friend bool operator==(const Access &, const Access &) = default;
 };
 
 /// One allocation with its own virtual address (or one page of small allocations that live and move together).
@@ -126,22 +134,30 @@ struct Description {
   std::vector<Node> nodes;
   std::vector<Edge> edges;
 
-  std::uint64_t pageCount(BufferIndex buffer) const {
-    return (buffers[buffer].size + pageBytes - 1) / pageBytes;
-  }
+  std::uint64_t pageCount(BufferIndex buffer) const { return (buffers[buffer].size + pageBytes - 1) / pageBytes; }
 };
 
-inline bool isResidency(NodeKind kind) { return kind >= NodeKind::Evict && kind <= NodeKind::Advise; }
-inline bool isCopy(NodeKind kind) { return kind == NodeKind::CopyToHost || kind == NodeKind::CopyToDevice; }
+inline bool isResidency(NodeKind kind) {
+  return kind >= NodeKind::Evict && kind <= NodeKind::Advise;
+}
+inline bool isCopy(NodeKind kind) {
+  return kind == NodeKind::CopyToHost || kind == NodeKind::CopyToDevice;
+}
 /// Moves data from the device to the host, planned or lowered.
-inline bool movesDown(NodeKind kind) { return kind == NodeKind::Evict || kind == NodeKind::CopyToHost; }
+inline bool movesDown(NodeKind kind) {
+  return kind == NodeKind::Evict || kind == NodeKind::CopyToHost;
+}
 /// Moves data from the host to the device, planned or lowered.
-inline bool movesUp(NodeKind kind) { return kind == NodeKind::Prefetch || kind == NodeKind::CopyToDevice; }
+inline bool movesUp(NodeKind kind) {
+  return kind == NodeKind::Prefetch || kind == NodeKind::CopyToDevice;
+}
 
 /// A C view of a description; it borrows the description's memory and must not outlive it or see it change.
 class DescriptionView {
 public:
   explicit DescriptionView(const Description &description);
+  DescriptionView(DescriptionView &&) = default;
+  DescriptionView &operator=(DescriptionView &&) = default;
   const pumpgraph_description *get() const { return &root_; }
 
 private:
@@ -153,8 +169,12 @@ private:
   std::vector<pumpgraph_edge> edges_;
 };
 
-/// Copies a C description. Returns false, with a message in `error`, when the version, an index, an enum value or the
-/// order of the edges is wrong.
+/// What is wrong with the shape of a description: an index, an enum value, a range outside its buffer, the order of the
+/// edges. Empty: nothing. It says nothing about whether a plan is correct; that is checkResidency().
+std::string validate(const Description &description);
+
+/// Copies a C description. Returns false, with a message in `error`, when the version is wrong, an array is missing, or
+/// validate() finds something. Fields that a node's kind has no use for are not copied.
 bool fromC(const pumpgraph_description &view, Description &out, std::string &error);
 
 } // namespace pumpgraph

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * \file
- * The only door of libpumpgraph-compiler.so: a flat description goes in, a checked and lowered one comes out. Everything behind
- * it (MLIR included) is hidden. No call keeps state between calls; calls may be made from several threads.
+ * The only door of libpumpgraph-compiler.so: a flat description goes in, a checked and lowered one comes out.
+ * Everything behind it (MLIR included) is hidden. No call keeps state between calls; calls may be made from several
+ * threads.
  */
 #ifndef PUMPGRAPH_COMPILER_H
 #define PUMPGRAPH_COMPILER_H
@@ -18,7 +19,8 @@ extern "C" {
 
 #define PUMPGRAPH_COMPILER_API __attribute__((visibility("default")))
 
-/** Zero-initialise, set `struct_size` and `budget_bytes`; zero elsewhere means the default in passes/analysis/Machine.h. */
+/** Zero-initialise, set `struct_size` and `budget_bytes`; zero elsewhere means the default in
+ * passes/analysis/Machine.h. */
 typedef struct pumpgraph_compiler_options {
   size_t struct_size;
   uint64_t budget_bytes; /* 0: as much as the step needs */
@@ -27,21 +29,23 @@ typedef struct pumpgraph_compiler_options {
   double both_bytes_per_second;
   double device_bytes_per_second;
   double copy_overhead_us;
-  uint64_t host_bytes;    /* pinned host memory that may be used */
-  const char *costs_ir;   /* IR text of a saved step: its node times are taken where position and name agree; or NULL */
+  uint64_t host_bytes;  /* pinned host memory that may be used */
+  const char *costs_ir; /* IR text of a saved step: its node times are taken where position and name agree; or NULL */
 } pumpgraph_compiler_options;
 
 typedef enum pumpgraph_compiler_status {
   PUMPGRAPH_COMPILED = 0,
   PUMPGRAPH_COMPILER_UNPLANNABLE = 1, /* the message names the node or the memory that is too small */
   PUMPGRAPH_COMPILER_INVALID = 2,     /* the description or the costs are malformed */
-  PUMPGRAPH_COMPILER_REFUSED = 3      /* our own checker refused our own plan: a bug, reported as such */
+  PUMPGRAPH_COMPILER_REFUSED = 3,     /* our own checker refused our own plan: a bug, reported as such */
+  PUMPGRAPH_COMPILER_NO_MEMORY = 4    /* memory ran out; `*out` is NULL */
 } pumpgraph_compiler_status;
 
 typedef struct pumpgraph_compilation pumpgraph_compilation;
 
-/** Runs annotate-accesses, estimate-costs, plan-residency, check-residency, lower-virtual, check-residency. `*out` is set in
- *  every case (it carries the message) and belongs to the caller. */
+/** Runs annotate-accesses, estimate-costs, plan-residency, check-residency, lower-virtual, check-residency. `*out` is
+ * set in every case but PUMPGRAPH_COMPILER_NO_MEMORY (it carries the message) and belongs to the caller. `options` may
+ * be NULL. */
 PUMPGRAPH_COMPILER_API pumpgraph_compiler_status pumpgraph_compiler_compile(const pumpgraph_description *captured,
                                                                             const pumpgraph_compiler_options *options,
                                                                             pumpgraph_compilation **out);
@@ -52,8 +56,8 @@ PUMPGRAPH_COMPILER_API const char *pumpgraph_compilation_report_json(const pumpg
 PUMPGRAPH_COMPILER_API const char *pumpgraph_compilation_report_text(const pumpgraph_compilation *);
 PUMPGRAPH_COMPILER_API void pumpgraph_compilation_free(pumpgraph_compilation *);
 
-/** Runs the checker on a lowered or re-lifted description, and, if `captured` is not NULL, checks that it preserves that step. Returns NULL if correct,
- *  else a message to be freed with pumpgraph_compiler_string_free(). */
+/** Runs the checker on a lowered or re-lifted description, and, if `captured` is not NULL, checks that it preserves
+ * that step. Returns NULL if correct, else a message to be freed with pumpgraph_compiler_string_free(). */
 PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_check(const pumpgraph_description *lowered,
                                                       const pumpgraph_description *captured);
 

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/analysis/AnnotateAccesses.h"
+
+#include <cxxabi.h>
+
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+namespace pumpgraph {
+namespace {
+
+std::optional<std::string> demangle(std::string_view mangledName) {
+  if (!mangledName.starts_with("_Z"))
+    return std::nullopt;
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> text(
+      abi::__cxa_demangle(std::string(mangledName).c_str(), nullptr, nullptr, &status), std::free);
+  if (status != 0)
+    return std::nullopt;
+  return std::string(text.get());
+}
+
+/// What stands between the last closing parenthesis and its partner. Parentheses balance in demangled names whatever
+/// else is in them; angle brackets do not (operators, comparisons).
+std::optional<std::string_view> parameterList(std::string_view name) {
+  if (!name.ends_with(')'))
+    return std::nullopt;
+  int depth = 0;
+  for (std::size_t i = name.size(); i-- > 0;) {
+    if (name[i] == ')')
+      ++depth;
+    if (name[i] == '(' && --depth == 0)
+      return name.substr(i + 1, name.size() - i - 2);
+  }
+  return std::nullopt;
+}
+
+/// Whether every angle bracket in `types` belongs to a template argument list.
+bool hasOnlyTemplateBrackets(std::string_view types) {
+  constexpr std::array<std::string_view, 6> doubtful = {"operator", "->", ">(", ")<", "<=", ">="};
+  for (const std::string_view sign : doubtful)
+    if (types.find(sign) != std::string_view::npos)
+      return false;
+  return true;
+}
+
+std::string_view trim(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(' ');
+  if (first == std::string_view::npos)
+    return {};
+  return text.substr(first, text.find_last_not_of(' ') - first + 1);
+}
+
+/// Splits at the commas outside all brackets. Empty if the brackets do not match or a part is empty.
+std::vector<std::string_view> splitParameters(std::string_view types) {
+  constexpr std::string_view opening = "(<[{", closing = ")>]}";
+  std::vector<std::string_view> parameters;
+  std::string open;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i <= types.size(); ++i) {
+    if (i == types.size() || (types[i] == ',' && open.empty())) {
+      parameters.push_back(trim(types.substr(begin, i - begin)));
+      if (parameters.back().empty())
+        return {};
+      begin = i + 1;
+      continue;
+    }
+    if (opening.find(types[i]) != std::string_view::npos)
+      open.push_back(types[i]);
+    const std::size_t kind = closing.find(types[i]);
+    if (kind == std::string_view::npos)
+      continue;
+    if (open.empty() || open.back() != opening[kind])
+      return {};
+    open.pop_back();
+  }
+  return open.empty() ? parameters : std::vector<std::string_view>{};
+}
+
+bool removeSuffix(std::string_view &text, std::string_view suffix) {
+  if (!text.ends_with(suffix))
+    return false;
+  text = trim(text.substr(0, text.size() - suffix.size()));
+  return true;
+}
+
+/// `T const*`, `T const volatile* __restrict__`, `T const&`. The qualifiers nearest the last star are the pointee's
+/// own; those of a pointer it points to further inside say nothing. A pointer to a function or to an array ends in a
+/// bracket and is left alone.
+bool pointsToConstant(std::string_view type) {
+  while (removeSuffix(type, " const") || removeSuffix(type, " volatile") || removeSuffix(type, "__restrict__") ||
+         removeSuffix(type, "__restrict"))
+    ;
+  if (!removeSuffix(type, "*") && !removeSuffix(type, "&"))
+    return false;
+  while (removeSuffix(type, " volatile"))
+    ;
+  return type.ends_with(" const");
+}
+
+/// Remembers what it has worked out: a step launches few different kernels many times.
+class KernelSignatures {
+public:
+  bool isConstantPointee(const std::string &kernel, std::int32_t parameter) {
+    const auto [found, isNew] = byName_.try_emplace(kernel);
+    if (isNew)
+      found->second = constantPointees(kernel);
+    return parameter >= 0 && static_cast<std::size_t>(parameter) < found->second.size() && found->second[parameter];
+  }
+
+private:
+  std::unordered_map<std::string, std::vector<bool>> byName_;
+};
+
+/// The mode a copy or a fill certainly has. What the lift could not tell apart (readwrite) stays unknown, but for a
+/// fill, which has no source.
+std::optional<Mode> provedMode(const Node &node, const Access &access) {
+  if (node.kind == NodeKind::Memset)
+    return modeWrite;
+  if (node.kind != NodeKind::Memcpy || access.may == modeReadWrite)
+    return std::nullopt;
+  return static_cast<Mode>(access.may);
+}
+
+} // namespace
+
+std::vector<bool> constantPointees(std::string_view mangledName) {
+  const std::optional<std::string> name = demangle(mangledName);
+  if (!name)
+    return {};
+  const std::optional<std::string_view> types = parameterList(*name);
+  if (!types || !hasOnlyTemplateBrackets(*types))
+    return {};
+  std::vector<bool> constant;
+  for (const std::string_view type : splitParameters(*types))
+    constant.push_back(pointsToConstant(type));
+  return constant;
+}
+
+AnnotateStats annotateAccesses(Description &description) {
+  AnnotateStats stats;
+  KernelSignatures signatures;
+  for (Node &node : description.nodes)
+    for (Access &access : node.accesses) {
+      if (access.evidence != Evidence::Assumed)
+        continue;
+      if (const std::optional<Mode> mode = provedMode(node, access)) {
+        access.may = access.must = *mode;
+        access.evidence = Evidence::Proved;
+        ++stats.proved;
+        continue;
+      }
+      if (node.kind == NodeKind::Kernel && signatures.isConstantPointee(node.name, access.parameter)) {
+        access.may = modeRead;
+        access.must &= modeRead;
+        access.evidence = Evidence::Declared;
+        ++stats.declared;
+        continue;
+      }
+      ++stats.assumed;
+    }
+  return stats;
+}
+
+} // namespace pumpgraph

@@ -1,0 +1,540 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/analysis/Bound.h"
+
+#include "passes/analysis/Order.h"
+#include "passes/analysis/Timeline.h"
+
+#include <algorithm>
+#include <cassert>
+#include <span>
+#include <vector>
+
+// docs/bound.md derives what is computed here and why it is sound.
+
+namespace pumpgraph {
+
+namespace {
+
+/// A search is quadratic in the number of segments, and more than this make the bound hardly better.
+constexpr std::size_t fineSegments = 2048;
+constexpr std::size_t coarseSegments = 384;
+/// From how many points around the step a coarse search begins.
+constexpr std::size_t searchStarts = 16;
+
+bool isCaptured(const Node &node) {
+  return !isResidency(node.kind) && !isCopy(node.kind);
+}
+
+/// The captured nodes alone, in their order, and their edges among each other. A programmatic edge counts like a full
+/// one: node times are those of the step as it runs, overlap included.
+struct CapturedGraph {
+  std::vector<NodeIndex> nodes;                     ///< position in the description
+  std::vector<std::vector<NodeIndex>> predecessors; ///< by captured node
+
+  explicit CapturedGraph(const Description &description) {
+    std::vector<NodeIndex> compact(description.nodes.size(), 0);
+    for (NodeIndex n = 0; n < description.nodes.size(); ++n) {
+      if (!isCaptured(description.nodes[n]))
+        continue;
+      compact[n] = static_cast<NodeIndex>(nodes.size());
+      nodes.push_back(n);
+    }
+    predecessors.resize(nodes.size());
+    for (const Edge &edge : description.edges)
+      if (isCaptured(description.nodes[edge.from]) && isCaptured(description.nodes[edge.to]))
+        predecessors[compact[edge.to]].push_back(compact[edge.from]);
+    std::vector<bool> isSink(nodes.size(), true);
+    for (const std::vector<NodeIndex> &before : predecessors)
+      for (NodeIndex n : before)
+        isSink[n] = false;
+    sinks_ = std::count(isSink.begin(), isSink.end(), true);
+  }
+
+  /// Whether the last node ends after all others.
+  bool hasOneSink() const { return sinks_ == 1; }
+
+  Order order() const {
+    Order order;
+    const std::vector<std::uint32_t> counts = successorCounts(predecessors);
+    for (const std::vector<NodeIndex> &before : predecessors)
+      order.append(before, counts);
+    return order;
+  }
+
+private:
+  std::ptrdiff_t sinks_ = 0;
+};
+
+/// Earliest end of every node when nothing is ever waited for.
+std::vector<double> earliestEnds(const Description &description, const CapturedGraph &graph) {
+  std::vector<double> ends(graph.nodes.size(), 0);
+  for (NodeIndex n = 0; n < graph.nodes.size(); ++n) {
+    for (NodeIndex before : graph.predecessors[n])
+      ends[n] = std::max(ends[n], ends[before]);
+    ends[n] += costUsOf(description.nodes[graph.nodes[n]]);
+  }
+  return ends;
+}
+
+/// The last node of every segment: a node that every path passes, so that everything before it has ended when it
+/// starts, and nothing after it starts before it has ended. The last node of all closes the last segment, whether or
+/// not it is such a node.
+std::vector<NodeIndex> findCuts(const CapturedGraph &graph) {
+  const std::size_t count = graph.nodes.size();
+  // A node is passed by all paths if it is the only sink up to itself and the only source from itself on.
+  std::vector<std::size_t> firstSuccessor(count, count);
+  std::vector<std::int64_t> lastPredecessor(count, -1);
+  for (NodeIndex v = 0; v < count; ++v)
+    for (NodeIndex before : graph.predecessors[v]) {
+      firstSuccessor[before] = std::min<std::size_t>(firstSuccessor[before], v);
+      lastPredecessor[v] = std::max(lastPredecessor[v], std::int64_t{before});
+    }
+  std::vector<std::int64_t> laterPredecessor(count, static_cast<std::int64_t>(count)); // least over all later nodes
+  for (std::size_t c = count; c-- > 1;)
+    laterPredecessor[c - 1] = std::min(laterPredecessor[c], lastPredecessor[c]);
+  std::vector<NodeIndex> cuts;
+  std::size_t earlierSuccessor = 0; // greatest over all earlier nodes
+  for (NodeIndex c = 0; c < count; ++c) {
+    if ((earlierSuccessor <= c && laterPredecessor[c] >= static_cast<std::int64_t>(c)) || c + 1 == count)
+      cuts.push_back(c);
+    earlierSuccessor = std::max(earlierSuccessor, firstSuccessor[c]);
+  }
+  return cuts;
+}
+
+/// What one node does to one piece, as far as this kind of bound believes it.
+struct Touch {
+  NodeIndex node = 0;
+  std::uint64_t neededBytes = 0;  ///< of the old value, on the device before the node runs
+  std::uint64_t writtenBytes = 0; ///< certainly new afterwards
+  bool mayReplace = false;        ///< the old value may be gone afterwards without having been read
+};
+
+/// What one segment does to one piece.
+struct Visit {
+  std::uint32_t segment = 0;
+  std::uint64_t neededBytes = 0; ///< of the value from before the segment, in every order of its nodes
+  std::uint64_t writtenBytes = 0;
+  bool writesAll = false;
+  bool isHeldAtEnd = false; ///< certainly on the device when the segment ends: its last node uses it
+};
+
+struct PieceHistory {
+  std::uint64_t bytes = 0;
+  bool liveIn = false;
+  bool liveOut = false;
+  std::vector<Visit> visits; ///< those that need or may replace the value, by segment
+};
+
+/// Builds the history of every piece, segment by segment.
+class Histories {
+public:
+  Histories(const Description &description, BoundKind kind, const CapturedGraph &graph, const Timeline &timeline,
+            const std::vector<NodeIndex> &cuts)
+      : description_(description), kind_(kind), graph_(graph), cuts_(cuts), timeline_(timeline), order_(graph.order()) {
+  }
+
+  std::vector<PieceHistory> build() {
+    std::vector<PieceHistory> histories;
+    const std::vector<std::vector<Touch>> touches = collectTouches();
+    histories.reserve(touches.size());
+    for (std::size_t p = 0; p < touches.size(); ++p) {
+      const Piece &piece = timeline_.piece(static_cast<PieceIndex>(p));
+      PieceHistory history{piece.bytes, piece.liveIn, piece.liveOut, {}};
+      for (std::size_t begin = 0; begin < touches[p].size();) {
+        const std::uint32_t segment = segmentOf(touches[p][begin].node);
+        std::size_t end = begin + 1;
+        while (end < touches[p].size() && touches[p][end].node <= cuts_[segment])
+          ++end;
+        history.visits.push_back(visitOf(segment, std::span(touches[p]).subspan(begin, end - begin), piece.bytes));
+        begin = end;
+      }
+      histories.push_back(std::move(history));
+    }
+    return histories;
+  }
+
+private:
+  std::uint32_t segmentOf(NodeIndex node) const {
+    return static_cast<std::uint32_t>(std::lower_bound(cuts_.begin(), cuts_.end(), node) - cuts_.begin());
+  }
+
+  std::vector<std::vector<Touch>> collectTouches() const {
+    std::vector<std::vector<Touch>> touches(timeline_.pieces().size());
+    for (NodeIndex n = 0; n < graph_.nodes.size(); ++n)
+      for (std::uint32_t position : timeline_.usesAt(graph_.nodes[n])) {
+        const Use &use = timeline_.use(position);
+        const Touch touch = kind_ == BoundKind::May ? mayTouch(n, use) : mustTouch(n, use);
+        if (touch.neededBytes > 0 || touch.mayReplace)
+          touches[static_cast<std::size_t>(use.piece)].push_back(touch);
+      }
+    return touches;
+  }
+
+  /// As the planner and the checker see it: whole pages, and whatever may happen counts.
+  Touch mayTouch(NodeIndex node, const Use &use) const {
+    const std::uint64_t bytes = timeline_.piece(use.piece).bytes;
+    return {node, use.readsOld ? bytes : 0, use.writes ? bytes : 0, use.writes && !use.readsOld};
+  }
+
+  /// What certainly happens: the bytes that must be read or written, and any possible write may replace the value.
+  Touch mustTouch(NodeIndex node, const Use &use) const {
+    const Piece &piece = timeline_.piece(use.piece);
+    const std::uint64_t begin = piece.firstPage * description_.pageBytes, end = begin + piece.bytes;
+    Touch touch{node, 0, 0, use.writes};
+    for (const Access &access : description_.nodes[use.node].accesses) {
+      if (access.buffer != piece.buffer || access.range.offset >= end || access.range.end() <= begin)
+        continue;
+      const std::uint64_t bytes = std::min(end, access.range.end()) - std::max(begin, access.range.offset);
+      if (access.must & modeRead)
+        touch.neededBytes = std::max(touch.neededBytes, bytes);
+      if (access.must & modeWrite)
+        touch.writtenBytes = std::max(touch.writtenBytes, bytes);
+    }
+    return touch;
+  }
+
+  /// A need counts if its node comes, in every order, before every other node of the segment that may replace the
+  /// value.
+  Visit visitOf(std::uint32_t segment, std::span<const Touch> touches, std::uint64_t pieceBytes) const {
+    Visit visit{segment, touches.front().neededBytes, 0, false, false};
+    for (const Touch &touch : touches) {
+      visit.writtenBytes = std::max(visit.writtenBytes, touch.writtenBytes);
+      const bool isOther = touch.node != touches.front().node;
+      if (visit.neededBytes > 0 && isOther && touch.mayReplace &&
+          !order_.completesBefore(touches.front().node, touch.node))
+        visit.neededBytes = 0;
+    }
+    visit.writesAll = visit.writtenBytes >= pieceBytes;
+    // Plans for which an operand may be read from the host directly are the other kind of bound's business.
+    const bool endsAtCut = segment + 1 < cuts_.size() || graph_.hasOneSink();
+    visit.isHeldAtEnd = kind_ == BoundKind::May && endsAtCut && touches.back().node == cuts_[segment];
+    return visit;
+  }
+
+  const Description &description_;
+  BoundKind kind_;
+  const CapturedGraph &graph_;
+  const std::vector<NodeIndex> &cuts_;
+  const Timeline &timeline_;
+  Order order_; ///< of captured nodes
+};
+
+/// Bytes that count in every window (i, j] with firstAfter <= i < at <= j: `at` is the first visit after `firstAfter`.
+struct UpDemand {
+  std::size_t firstAfter, at;
+  std::uint64_t bytes;
+  bool isHeld; ///< on the device at `firstAfter` anyhow
+};
+
+/// Bytes that count in every window (i, j] with i < writtenAt and from <= j < to.
+struct DownDemand {
+  std::size_t writtenAt, from, to;
+  std::uint64_t bytes;
+  bool isHeld; ///< on the device at `from` anyhow
+};
+
+/// The dynamic programme over windows (i, j] of cut points, 0 <= i < j <= last. Point 0 is the end of some segment, or
+/// the start of the step; from there the points go once around, the step boundary being one of them.
+class WindowSearch {
+public:
+  /// `segmentsUs`: how long each segment takes in memory. The search begins before segment `first`.
+  WindowSearch(const std::vector<double> &segmentsUs, std::size_t first, double budgetBytes, const Machine &machine)
+      : last_(segmentsUs.size()), first_(first), pointsUs_(last_ + 1, 0), budgetBytes_(budgetBytes), machine_(machine),
+        upAt_(last_ + 1), downFrom_(last_ + 1), downTo_(last_ + 2), heldBytes_(last_ + 1, 0) {
+    for (std::size_t i = 0; i < last_; ++i)
+      pointsUs_[i + 1] = pointsUs_[i] + segmentsUs[(first + i) % last_];
+  }
+
+  void add(const PieceHistory &history) {
+    const std::vector<Visit> &visits = history.visits;
+    if (visits.empty())
+      return;
+    const auto afterStart =
+        std::find_if(visits.begin(), visits.end(), [&](const Visit &visit) { return visit.segment >= first_; });
+    const std::size_t start = static_cast<std::size_t>(afterStart - visits.begin()) % visits.size();
+    std::vector<bool> hasValue(visits.size());
+    bool written = history.liveIn;
+    for (std::size_t k = 0; k < visits.size(); ++k) {
+      hasValue[k] = written;
+      written |= visits[k].writesAll;
+    }
+    Written last;
+    // Where the search begins, what was used right before is on the device, unless that is another replay's.
+    const Visit &before = visits[(start + visits.size() - 1) % visits.size()];
+    bool isHeld = first_ > 0 && before.segment + 1 == first_ && before.isHeldAtEnd;
+    std::size_t previous = 0;
+    if (isHeld)
+      heldBytes_[0] += static_cast<double>(history.bytes);
+    for (std::size_t i = 0; i < visits.size(); ++i) {
+      const std::size_t k = (start + i) % visits.size();
+      if (k == 0 && !history.liveIn)
+        last = Written(); // another replay's value
+      const std::size_t point = pointOf(visits[k]);
+      if (hasValue[k] && visits[k].neededBytes > 0)
+        upAt_[point].push_back({previous, point, visits[k].neededBytes, isHeld});
+      if (visits[k].writtenBytes > 0)
+        last = {point, visits[k].writtenBytes};
+      isHeld = visits[k].isHeldAtEnd;
+      if (isHeld)
+        heldBytes_[point] += static_cast<double>(history.bytes);
+      addDownDemands(history, k, i + 1 == visits.size(), last);
+      previous = point;
+    }
+  }
+
+  Bound solve() {
+    Sums sums(last_ + 1);
+    std::vector<Choice> choices(last_ + 1);
+    for (std::size_t j = 1; j <= last_; ++j) {
+      std::fill(sums.downHeld.begin(), sums.downHeld.end(), 0.0);
+      for (const UpDemand &demand : upAt_[j]) {
+        const double bytes = static_cast<double>(demand.bytes);
+        sums.up[demand.firstAfter] += bytes;
+        sums.up[demand.at] -= bytes;
+        sums.upHeld[demand.firstAfter] += demand.isHeld ? bytes : 0;
+      }
+      for (const DownDemand &demand : downTo_[j])
+        sums.down[demand.writtenAt] -= static_cast<double>(demand.bytes);
+      for (const DownDemand &demand : downFrom_[j]) {
+        const double bytes = static_cast<double>(demand.bytes);
+        sums.down[demand.writtenAt] += bytes;
+        sums.downHeld[demand.writtenAt] += demand.isHeld ? bytes : 0;
+      }
+      choices[j] = bestWindowTo(j, choices, sums);
+    }
+    return describe(choices);
+  }
+
+private:
+  enum class Limit { Compute, Up, Down, Both };
+  struct Choice {
+    double totalUs = 0; ///< of the best partition up to this point
+    std::size_t begin = 0;
+    double windowUs = 0;
+    Limit limit = Limit::Compute;
+  };
+
+  /// Byte sums for windows that end at one point.
+  struct Sums {
+    explicit Sums(std::size_t points) : up(points, 0), upHeld(points, 0), down(points, 0), downHeld(points, 0) {}
+    std::vector<double> up;       ///< differences over the windows' beginnings
+    std::vector<double> upHeld;   ///< by beginning: of those, what is on the device there anyhow
+    std::vector<double> down;     ///< by where it is written
+    std::vector<double> downHeld; ///< by where it is written: of those, what is on the device at the end anyhow
+  };
+
+  struct Written {
+    std::size_t point = 0; ///< 0: not since the search's start
+    std::uint64_t bytes = 0;
+  };
+
+  std::size_t pointOf(const Visit &visit) const { return (visit.segment + last_ - first_) % last_ + 1; }
+  /// The end of the step: the end of its last segment.
+  std::size_t boundary() const { return last_ - first_; }
+
+  /// How much of what was written is certainly read by a later visit.
+  static std::uint64_t overlap(const PieceHistory &history, std::uint64_t written, const Visit &later) {
+    const std::uint64_t sum = written + later.neededBytes;
+    return sum > history.bytes ? sum - history.bytes : 0;
+  }
+
+  /// What visit `k` leaves to be kept until the next one: within the step, or to the boundary and beyond it.
+  void addDownDemands(const PieceHistory &history, std::size_t k, bool isLastOfSearch, const Written &written) {
+    const std::vector<Visit> &visits = history.visits;
+    const std::size_t point = pointOf(visits[k]), end = last_ + 1;
+    if (k + 1 < visits.size()) {
+      const std::uint64_t needed = overlap(history, written.bytes, visits[k + 1]);
+      addDownDemand(
+          {written.point, point, isLastOfSearch ? end : pointOf(visits[k + 1]), needed, visits[k].isHeldAtEnd});
+      return;
+    }
+    const bool crosses = point <= boundary() && boundary() < last_; // else the next boundary ends the search
+    if (history.liveOut)
+      addDownDemand({written.point, point, crosses ? boundary() + 1 : end, written.bytes, visits[k].isHeldAtEnd});
+    if (history.liveIn && crosses)
+      addDownDemand({written.point, boundary() + 1, isLastOfSearch ? end : pointOf(visits.front()),
+                     overlap(history, written.bytes, visits.front()), false});
+  }
+
+  void addDownDemand(const DownDemand &demand) {
+    if (demand.bytes == 0 || demand.writtenAt == 0 || demand.from >= demand.to)
+      return;
+    downFrom_[demand.from].push_back(demand);
+    downTo_[demand.to].push_back(demand);
+  }
+
+  Choice bestWindowTo(std::size_t j, const std::vector<Choice> &choices, const Sums &sums) const {
+    double upBytes = 0, downBytes = 0, downHeld = 0;
+    for (std::size_t w = 0; w <= j; ++w) {
+      downBytes += sums.down[w];
+      downHeld += sums.downHeld[w];
+    }
+    Choice best;
+    best.totalUs = -1;
+    for (std::size_t i = 0; i < j; ++i) {
+      upBytes += sums.up[i];
+      downBytes -= sums.down[i];
+      downHeld -= sums.downHeld[i];
+      const double roomAtBegin = roomBeside(heldBytes_[i] - sums.upHeld[i]);
+      const double roomAtEnd = roomBeside(heldBytes_[j] - downHeld);
+      const Choice window = windowOf(i, pointsUs_[j] - pointsUs_[i], std::max(0.0, upBytes - roomAtBegin),
+                                     std::max(0.0, downBytes - roomAtEnd));
+      if (choices[i].totalUs + window.windowUs <= best.totalUs)
+        continue;
+      best = window;
+      best.totalUs = choices[i].totalUs + window.windowUs;
+    }
+    return best;
+  }
+
+  /// What is left of the budget beside contents that do not count in the window.
+  double roomBeside(double otherBytes) const { return std::max(0.0, budgetBytes_ - std::max(0.0, otherBytes)); }
+
+  Choice windowOf(std::size_t begin, double computeUs, double upBytes, double downBytes) const {
+    Choice choice{0, begin, computeUs, Limit::Compute};
+    const auto raise = [&](double us, Limit limit) {
+      if (us <= choice.windowUs)
+        return;
+      choice.windowUs = us;
+      choice.limit = limit;
+    };
+    raise(upBytes / machine_.upBytesPerSecond * 1e6, Limit::Up);
+    raise(downBytes / machine_.downBytesPerSecond * 1e6, Limit::Down);
+    const double both = std::max({machine_.bothBytesPerSecond, machine_.upBytesPerSecond, machine_.downBytesPerSecond});
+    raise((upBytes + downBytes) / both * 1e6, Limit::Both);
+    return choice;
+  }
+
+  Bound describe(const std::vector<Choice> &choices) const {
+    Bound result;
+    result.inMemoryUs = pointsUs_[last_]; // however the search is turned, it goes once around
+    result.totalUs = std::max(choices[last_].totalUs, 0.0);
+    for (std::size_t j = last_; j > 0; j = choices[j].begin) {
+      const Choice &choice = choices[j];
+      switch (choice.limit) {
+      case Limit::Compute:
+        result.computeUs += choice.windowUs;
+        break;
+      case Limit::Up:
+        result.upUs += choice.windowUs;
+        break;
+      case Limit::Down:
+        result.downUs += choice.windowUs;
+        break;
+      case Limit::Both:
+        result.bothUs += choice.windowUs;
+        break;
+      }
+    }
+    return result;
+  }
+
+  std::size_t last_;
+  std::size_t first_; ///< segment after point 0
+  std::vector<double> pointsUs_;
+  double budgetBytes_;
+  const Machine &machine_;
+  std::vector<std::vector<UpDemand>> upAt_;       ///< by `at`
+  std::vector<std::vector<DownDemand>> downFrom_; ///< by `from`
+  std::vector<std::vector<DownDemand>> downTo_;   ///< by `to`
+  std::vector<double> heldBytes_;                 ///< by point: what the node that ends there uses
+};
+
+/// How long each segment takes when nothing is waited for.
+std::vector<double> segmentTimes(const std::vector<double> &endsUs, const std::vector<NodeIndex> &cuts) {
+  std::vector<double> times;
+  double reached = 0, begin = 0;
+  std::size_t n = 0;
+  for (NodeIndex cut : cuts) {
+    for (; n <= cut; ++n)
+      reached = std::max(reached, endsUs[n]);
+    times.push_back(reached - begin);
+    begin = reached;
+  }
+  return times;
+}
+
+/// Keeps about `most` of the cuts, the last among them. Any subset of the cuts gives a sound bound.
+std::vector<NodeIndex> thinOut(const std::vector<NodeIndex> &cuts, std::size_t most) {
+  if (cuts.size() <= most)
+    return cuts;
+  std::vector<NodeIndex> kept;
+  for (std::size_t i = 1; i <= most; ++i)
+    kept.push_back(cuts[i * cuts.size() / most - 1]);
+  return kept;
+}
+
+/// Everything that does not depend on where the search begins.
+class BoundProblem {
+public:
+  BoundProblem(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind)
+      : description_(description), machine_(machine), kind_(kind), graph_(description), timeline_(description),
+        endsUs_(earliestEnds(description, graph_)), cuts_(findCuts(graph_)) {
+    const std::uint64_t frames = budgetBytes / description.pageBytes;
+    const std::uint64_t privateFrames = frames - std::min(frames, timeline_.exclusivePages());
+    privateBytes_ = static_cast<double>(privateFrames * description.pageBytes);
+  }
+
+  /// The best of searches over coarse windows that begin at different points, then a fine one from the best point.
+  Bound solve() const {
+    if (cuts_.empty())
+      return {};
+    const Segmentation coarse(*this, thinOut(cuts_, coarseSegments));
+    const std::size_t count = coarse.cuts.size();
+    NodeIndex bestCut = cuts_.back(); // the step boundary
+    Bound best = coarse.search(0);
+    const std::size_t starts = std::min(count, searchStarts);
+    for (std::size_t i = 1; i < starts; ++i) {
+      const std::size_t first = i * count / starts;
+      const Bound bound = coarse.search(first);
+      if (bound.totalUs <= best.totalUs)
+        continue;
+      best = bound;
+      bestCut = coarse.cuts[first - 1];
+    }
+    std::vector<NodeIndex> fineCuts = thinOut(cuts_, fineSegments);
+    const auto at = std::lower_bound(fineCuts.begin(), fineCuts.end(), bestCut);
+    const std::size_t first = static_cast<std::size_t>(at - fineCuts.begin()) + 1;
+    const std::size_t fineFirst = first % fineCuts.size();
+    const Bound fine = Segmentation(*this, std::move(fineCuts)).search(fineFirst);
+    return fine.totalUs >= best.totalUs ? fine : best;
+  }
+
+private:
+  struct Segmentation {
+    Segmentation(const BoundProblem &problem, std::vector<NodeIndex> segmentCuts)
+        : problem(problem), cuts(std::move(segmentCuts)), times(segmentTimes(problem.endsUs_, cuts)),
+          histories(Histories(problem.description_, problem.kind_, problem.graph_, problem.timeline_, cuts).build()) {}
+
+    Bound search(std::size_t first) const {
+      WindowSearch search(times, first, problem.privateBytes_, problem.machine_);
+      for (const PieceHistory &history : histories)
+        search.add(history);
+      return search.solve();
+    }
+
+    const BoundProblem &problem;
+    std::vector<NodeIndex> cuts;
+    std::vector<double> times;
+    std::vector<PieceHistory> histories;
+  };
+
+  const Description &description_;
+  const Machine &machine_;
+  BoundKind kind_;
+  CapturedGraph graph_;
+  Timeline timeline_;
+  std::vector<double> endsUs_;
+  std::vector<NodeIndex> cuts_;
+  double privateBytes_ = 0;
+};
+
+} // namespace
+
+Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind) {
+  assert(budgetBytes > 0 && "a bound needs a budget");
+  return BoundProblem(description, budgetBytes, machine, kind).solve();
+}
+
+} // namespace pumpgraph

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/analysis/HostPlaces.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace pumpgraph {
+
+namespace {
+
+/// Runs begin at host-page boundaries, which is what copy engines like.
+constexpr std::uint64_t alignmentBytes = 4096;
+
+/// The parts of a live buffer that are not on the device at the step boundary.
+std::vector<Range> awayAtBoundary(const Buffer &buffer) {
+  std::vector<Range> away;
+  std::uint64_t position = 0;
+  for (const Range &resident : buffer.resident) {
+    if (resident.offset > position)
+      away.push_back({position, resident.offset - position});
+    position = std::max(position, resident.end());
+  }
+  if (position < buffer.size)
+    away.push_back({position, buffer.size - position});
+  return away;
+}
+
+} // namespace
+
+HostPlaces::HostPlaces(const Description &planned) : runs_(planned.buffers.size()) {
+  std::vector<std::vector<Range>> needed(planned.buffers.size());
+  for (const Node &node : planned.nodes)
+    if (movesUp(node.kind) || movesDown(node.kind))
+      needed[node.buffer].push_back(node.range);
+  for (BufferIndex b = 0; b < planned.buffers.size(); ++b) {
+    const Buffer &buffer = planned.buffers[b];
+    std::vector<Range> &ranges = needed[b];
+    if (buffer.isPrivate && (buffer.liveIn || buffer.liveOut)) {
+      const std::vector<Range> away = awayAtBoundary(buffer);
+      ranges.insert(ranges.end(), away.begin(), away.end());
+    }
+    std::sort(ranges.begin(), ranges.end(), [](const Range &a, const Range &b) { return a.offset < b.offset; });
+    for (const Range &range : ranges) {
+      std::vector<Run> &runs = runs_[b];
+      if (!runs.empty() && range.offset <= runs.back().range.end()) {
+        Range &last = runs.back().range;
+        last.size = std::max(last.end(), range.end()) - last.offset;
+        continue;
+      }
+      runs.push_back({range, 0});
+    }
+    for (Run &run : runs_[b]) {
+      run.place = (bytes_ + alignmentBytes - 1) / alignmentBytes * alignmentBytes;
+      bytes_ = run.place + run.range.size;
+    }
+  }
+}
+
+std::uint64_t HostPlaces::placeOf(BufferIndex buffer, std::uint64_t offset) const {
+  for (const Run &run : runs_[buffer])
+    if (run.range.offset <= offset && offset < run.range.end())
+      return run.place + (offset - run.range.offset);
+  assert(false && "the page has no place in host memory");
+  return 0;
+}
+
+} // namespace pumpgraph

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Where in the pinned pool each page of a planned step lives while it is in host memory.
+#pragma once
+
+#include "pumpgraph/graph/Description.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace pumpgraph {
+
+/// One place a page, the same for the whole step; neighbouring pages of a buffer that both need one have neighbouring
+/// places. A page needs a place if a transfer moves it, or if it is live at the step boundary and not resident there.
+class HostPlaces {
+public:
+  explicit HostPlaces(const Description &planned);
+
+  /// Size of the pool.
+  std::uint64_t bytes() const { return bytes_; }
+  /// Position of byte `offset` of `buffer` in the pool. The byte's page must need a place.
+  std::uint64_t placeOf(BufferIndex buffer, std::uint64_t offset) const;
+
+private:
+  struct Run {
+    Range range; ///< within the buffer
+    std::uint64_t place = 0;
+  };
+  std::vector<std::vector<Run>> runs_; ///< by buffer, ascending
+  std::uint64_t bytes_ = 0;
+};
+
+} // namespace pumpgraph

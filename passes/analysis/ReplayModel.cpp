@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/analysis/ReplayModel.h"
+
+#include <algorithm>
+#include <cassert>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <queue>
+#include <utility>
+
+namespace pumpgraph {
+
+TaskGraph::TaskGraph(std::size_t taskCount, std::span<const Dependency> dependencies)
+    : begin_(taskCount + 1, 0), successors_(dependencies.size()), inDegrees_(taskCount, 0) {
+  for (const Dependency &dependency : dependencies) {
+    ++begin_[dependency.before + 1];
+    ++inDegrees_[dependency.after];
+  }
+  for (std::size_t t = 0; t < taskCount; ++t)
+    begin_[t + 1] += begin_[t];
+  std::vector<std::uint32_t> next(begin_.begin(), begin_.end() - 1);
+  for (const Dependency &dependency : dependencies)
+    successors_[next[dependency.before]++] = dependency.after;
+}
+
+namespace {
+
+constexpr double never = std::numeric_limits<double>::infinity();
+
+/// One direction of the link. A copy first takes its overhead, in which it needs no bandwidth, then moves its bytes.
+class Copier {
+public:
+  bool isIdle() const { return phase_ == Phase::Idle; }
+  bool isMoving() const { return phase_ == Phase::Moving; }
+  std::uint32_t task() const { return task_; }
+  double busyUs() const { return busyUs_; }
+
+  void start(std::uint32_t task, double overheadUs, std::uint64_t bytes) {
+    task_ = task;
+    phase_ = Phase::Overhead;
+    left_ = overheadUs;
+    bytes_ = static_cast<double>(bytes);
+  }
+  /// Time until the overhead is over or the last byte has moved.
+  double untilChangeUs(double bytesPerUs) const {
+    switch (phase_) {
+    case Phase::Idle:
+      return never;
+    case Phase::Overhead:
+      return left_;
+    case Phase::Moving:
+      return left_ / bytesPerUs;
+    }
+    return never;
+  }
+  void advance(double us, double bytesPerUs) {
+    if (isIdle())
+      return;
+    busyUs_ += us;
+    left_ = std::max(0.0, left_ - us * (isMoving() ? bytesPerUs : 1.0));
+  }
+  /// Enters the next phase. Returns true when the copy has ended.
+  bool change() {
+    if (phase_ == Phase::Overhead) {
+      phase_ = Phase::Moving;
+      left_ = bytes_;
+      return false;
+    }
+    phase_ = Phase::Idle;
+    return true;
+  }
+
+private:
+  enum class Phase { Idle, Overhead, Moving };
+  Phase phase_ = Phase::Idle;
+  std::uint32_t task_ = 0;
+  double left_ = 0; ///< microseconds of overhead, or bytes
+  double bytes_ = 0;
+  double busyUs_ = 0;
+};
+
+/// A lane whose transfers run in the order of their indices.
+class InOrderQueue {
+public:
+  void add(std::uint32_t task) { ///< ascending, before the replay
+    tasks_.push_back(task);
+    isReady_.resize(task + 1, false);
+  }
+  void makeReady(std::uint32_t task) { isReady_[task] = true; }
+  std::optional<std::uint32_t> take() {
+    if (next_ == tasks_.size() || !isReady_[tasks_[next_]])
+      return std::nullopt;
+    return tasks_[next_++];
+  }
+
+private:
+  std::vector<std::uint32_t> tasks_;
+  std::size_t next_ = 0;
+  std::vector<bool> isReady_; ///< by task
+};
+
+/// A lane that takes the most urgent of what is ready.
+class UrgencyQueue {
+public:
+  explicit UrgencyQueue(std::span<const std::uint32_t> urgency) : urgency_(urgency) {}
+  void add(std::uint32_t) {}
+  void makeReady(std::uint32_t task) { ready_.push({urgency_[task], task}); }
+  std::optional<std::uint32_t> take() {
+    if (ready_.empty())
+      return std::nullopt;
+    const std::uint32_t task = ready_.top().second;
+    ready_.pop();
+    return task;
+  }
+
+private:
+  using Entry = std::pair<std::uint32_t, std::uint32_t>; // urgency, task
+  std::span<const std::uint32_t> urgency_;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready_;
+};
+
+/// The event loop.
+template <typename Queue> class Player {
+public:
+  Player(std::span<const Task> tasks, const TaskGraph &graph, const Machine &machine, Queue queue,
+         std::uint32_t orderedCount)
+      : tasks_(tasks), machine_(machine), graph_(graph), waiting_(graph.inDegrees()), queues_{queue, queue},
+        orderedCount_(orderedCount), held_(orderedCount, false) {
+    times_.startUs.assign(tasks.size(), 0);
+    times_.endUs.assign(tasks.size(), 0);
+    times_.startOrder.reserve(tasks.size());
+  }
+
+  ReplayTimes play() {
+    for (std::uint32_t t = 0; t < tasks_.size(); ++t) {
+      if (tasks_[t].lane != Lane::None)
+        queueOf(t).add(t);
+      if (waiting_[t] == 0)
+        ready_.push_back(t);
+    }
+    startWhatCan();
+    while (!running_.empty() || !copiers_[up].isIdle() || !copiers_[down].isIdle())
+      step();
+    assert(times_.startOrder.size() == tasks_.size() && "dependencies and lane orders form a cycle");
+    times_.totalUs = nowUs_;
+    times_.upBusyUs = copiers_[up].busyUs();
+    times_.downBusyUs = copiers_[down].busyUs();
+    return std::move(times_);
+  }
+
+private:
+  static constexpr std::size_t up = 0, down = 1;
+  using Running = std::pair<double, std::uint32_t>; // end, task
+
+  Queue &queueOf(std::uint32_t task) { return queues_[tasks_[task].lane == Lane::Up ? up : down]; }
+
+  /// Bytes a microsecond each direction moves now; both slow down alike when the link cannot carry their sum.
+  std::pair<double, double> ratesNow() const {
+    const double upRate = machine_.upBytesPerSecond / 1e6, downRate = machine_.downBytesPerSecond / 1e6;
+    if (!copiers_[up].isMoving() || !copiers_[down].isMoving())
+      return {upRate, downRate};
+    const double share = std::min(1.0, machine_.bothBytesPerSecond / 1e6 / (upRate + downRate));
+    return {upRate * share, downRate * share};
+  }
+
+  /// Goes on to the next moment at which something ends.
+  void step() {
+    const auto [upRate, downRate] = ratesNow();
+    const double upUs = copiers_[up].untilChangeUs(upRate), downUs = copiers_[down].untilChangeUs(downRate);
+    const double kernelUs = running_.empty() ? never : std::max(0.0, running_.top().first - nowUs_);
+    const double us = std::min({upUs, downUs, kernelUs});
+    nowUs_ = kernelUs <= us ? std::max(nowUs_, running_.top().first) : nowUs_ + us;
+    copiers_[up].advance(us, upRate);
+    copiers_[down].advance(us, downRate);
+    if (upUs <= us && copiers_[up].change())
+      end(copiers_[up].task());
+    if (downUs <= us && copiers_[down].change())
+      end(copiers_[down].task());
+    while (!running_.empty() && running_.top().first <= nowUs_) {
+      const std::uint32_t task = running_.top().second;
+      running_.pop();
+      end(task);
+    }
+    startWhatCan();
+  }
+
+  void end(std::uint32_t task) {
+    times_.endUs[task] = nowUs_;
+    for (std::uint32_t next : graph_.successors(task))
+      if (--waiting_[next] == 0)
+        ready_.push_back(next);
+  }
+
+  /// Starts everything that became ready; what takes no time ends at once and may make more ready.
+  void startWhatCan() {
+    while (!ready_.empty()) {
+      const std::uint32_t task = ready_.back();
+      ready_.pop_back();
+      if (tasks_[task].lane != Lane::None) {
+        queueOf(task).makeReady(task);
+        continue;
+      }
+      if (task >= orderedCount_) {
+        run(task);
+        continue;
+      }
+      held_[task] = true;
+      while (nextOrdered_ < orderedCount_ && held_[nextOrdered_])
+        run(nextOrdered_++);
+    }
+    for (std::size_t lane : {up, down})
+      while (copiers_[lane].isIdle()) {
+        const std::optional<std::uint32_t> task = queues_[lane].take();
+        if (!task)
+          break;
+        begin(*task);
+        copiers_[lane].start(*task, machine_.copyOverheadUs, tasks_[*task].bytes);
+      }
+  }
+
+  void begin(std::uint32_t task) {
+    times_.startUs[task] = nowUs_;
+    times_.startOrder.push_back(task);
+  }
+
+  void run(std::uint32_t task) {
+    begin(task);
+    if (tasks_[task].costUs > 0)
+      running_.push({nowUs_ + tasks_[task].costUs, task});
+    else
+      end(task);
+  }
+
+  std::span<const Task> tasks_;
+  const Machine &machine_;
+  const TaskGraph &graph_;
+  std::vector<std::uint32_t> waiting_; ///< by task: dependencies that have not ended
+  Queue queues_[2];
+  std::uint32_t orderedCount_;
+  std::vector<bool> held_; ///< of the ordered tasks: dependencies have ended
+  std::uint32_t nextOrdered_ = 0;
+  std::vector<std::uint32_t> ready_;
+  std::priority_queue<Running, std::vector<Running>, std::greater<>> running_;
+  Copier copiers_[2];
+  double nowUs_ = 0;
+  ReplayTimes times_;
+};
+
+} // namespace
+
+ReplayTimes replayInOrder(std::span<const Task> tasks, const TaskGraph &graph, const Machine &machine) {
+  return Player(tasks, graph, machine, InOrderQueue(), 0).play();
+}
+
+ReplayTimes replayByUrgency(std::span<const Task> tasks, const TaskGraph &graph, const Machine &machine,
+                            std::span<const std::uint32_t> urgency, std::uint32_t orderedCount) {
+  return Player(tasks, graph, machine, UrgencyQueue(urgency), orderedCount).play();
+}
+
+} // namespace pumpgraph

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The timing model under the prediction and the planner: kernels as fast as their dependencies allow, one copy a
+/// direction, and a link whose two directions share what both together can carry (docs/prediction.md).
+#pragma once
+
+#include "passes/analysis/Machine.h"
+#include "pumpgraph/graph/Description.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace pumpgraph {
+
+enum class Lane : std::uint8_t { None, Up, Down };
+
+/// A node as the model sees it.
+struct Task {
+  Lane lane = Lane::None;
+  double costUs = 0;       ///< Lane::None only
+  std::uint64_t bytes = 0; ///< transfers only
+};
+
+/// Who must end before whom, as adjacency by task.
+class TaskGraph {
+public:
+  struct Dependency {
+    std::uint32_t before = 0;
+    std::uint32_t after = 0;
+  };
+  TaskGraph() = default;
+  TaskGraph(std::size_t taskCount, std::span<const Dependency> dependencies);
+
+  std::span<const std::uint32_t> successors(std::uint32_t task) const {
+    return std::span(successors_).subspan(begin_[task], begin_[task + 1] - begin_[task]);
+  }
+  const std::vector<std::uint32_t> &inDegrees() const { return inDegrees_; }
+
+private:
+  std::vector<std::uint32_t> begin_;
+  std::vector<std::uint32_t> successors_;
+  std::vector<std::uint32_t> inDegrees_;
+};
+
+struct ReplayTimes {
+  std::vector<double> startUs;
+  std::vector<double> endUs;
+  std::vector<std::uint32_t> startOrder; ///< every task, as they started: a topological order
+  double totalUs = 0;
+  double upBusyUs = 0;
+  double downBusyUs = 0;
+};
+
+/// Plays the tasks with transfers of a lane in the order of their indices: what a lowered graph does.
+ReplayTimes replayInOrder(std::span<const Task> tasks, const TaskGraph &graph, const Machine &machine);
+
+/// Plays them with each lane free to take, of the transfers that are ready, the one with the smallest `urgency`; of
+/// the other tasks the first `orderedCount` start in the order of their indices. This is list scheduling: its start
+/// order is how the planner orders a plan.
+ReplayTimes replayByUrgency(std::span<const Task> tasks, const TaskGraph &graph, const Machine &machine,
+                            std::span<const std::uint32_t> urgency, std::uint32_t orderedCount);
+
+} // namespace pumpgraph

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/analysis/Timeline.h"
+
+#include <algorithm>
+
+namespace pumpgraph {
+
+namespace {
+
+bool isCapturedNode(const Node &node) {
+  return !isResidency(node.kind) && !isCopy(node.kind);
+}
+
+/// Pages an access touches, and those of them it certainly overwrites without reading: [first, last).
+struct TouchedPages {
+  std::uint64_t first, last;
+  std::uint64_t overwrittenFirst, overwrittenLast;
+};
+
+TouchedPages touchedPages(const Access &access, std::uint64_t bufferBytes, std::uint64_t pageBytes) {
+  TouchedPages pages{access.range.offset / pageBytes, (access.range.end() + pageBytes - 1) / pageBytes, 0, 0};
+  if (access.must != modeWrite)
+    return pages;
+  pages.overwrittenFirst = (access.range.offset + pageBytes - 1) / pageBytes;
+  pages.overwrittenLast = access.range.end() >= bufferBytes ? pages.last : access.range.end() / pageBytes;
+  if (pages.overwrittenLast <= pages.overwrittenFirst)
+    pages.overwrittenFirst = pages.overwrittenLast = 0;
+  return pages;
+}
+
+} // namespace
+
+Timeline::Timeline(const Description &captured, std::uint64_t pieceBytes)
+    : pageBytes_(captured.pageBytes), times_(inMemoryTimes(captured)) {
+  for (BufferIndex b = 0; b < captured.buffers.size(); ++b)
+    if (!captured.buffers[b].isPrivate)
+      exclusivePages_ += captured.pageCount(b);
+  cutPieces(captured, pieceBytes);
+  collectUses(captured);
+  sortUsesByNode(static_cast<NodeIndex>(captured.nodes.size()));
+  countPeak();
+}
+
+/// Cuts every private buffer where an access begins or ends, and then into pieces of at most `pieceBytes`.
+void Timeline::cutPieces(const Description &captured, std::uint64_t pieceBytes) {
+  std::vector<std::vector<std::uint64_t>> cuts(captured.buffers.size());
+  for (const Node &node : captured.nodes) {
+    if (!isCapturedNode(node))
+      continue;
+    for (const Access &access : node.accesses) {
+      const Buffer &buffer = captured.buffers[access.buffer];
+      if (!buffer.isPrivate || access.range.size == 0)
+        continue;
+      const TouchedPages pages = touchedPages(access, buffer.size, pageBytes_);
+      std::vector<std::uint64_t> &list = cuts[access.buffer];
+      list.insert(list.end(), {pages.first, pages.last});
+      if (pages.overwrittenLast > pages.overwrittenFirst)
+        list.insert(list.end(), {pages.overwrittenFirst, pages.overwrittenLast});
+    }
+  }
+  const std::uint64_t largest = std::max<std::uint64_t>(1, pieceBytes / pageBytes_);
+  for (BufferIndex b = 0; b < captured.buffers.size(); ++b) {
+    firstPieceOfBuffer_.push_back(static_cast<PieceIndex>(pieces_.size()));
+    const Buffer &buffer = captured.buffers[b];
+    if (!buffer.isPrivate)
+      continue;
+    std::vector<std::uint64_t> &list = cuts[b];
+    list.insert(list.end(), {0, captured.pageCount(b)});
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+    for (std::size_t i = 0; i + 1 < list.size(); ++i) {
+      for (std::uint64_t page = list[i]; page < list[i + 1]; page += largest) {
+        const std::uint64_t end = std::min(page + largest, list[i + 1]);
+        Piece piece;
+        piece.buffer = b;
+        piece.firstPage = static_cast<std::uint32_t>(page);
+        piece.pageCount = static_cast<std::uint32_t>(end - page);
+        piece.bytes = std::min(end * pageBytes_, buffer.size) - page * pageBytes_;
+        piece.liveIn = buffer.liveIn;
+        piece.liveOut = buffer.liveOut || buffer.liveIn;
+        pieces_.add(piece);
+      }
+    }
+  }
+  firstPieceOfBuffer_.push_back(static_cast<PieceIndex>(pieces_.size()));
+}
+
+void Timeline::collectUses(const Description &captured) {
+  std::vector<std::vector<Use>> uses(pieces_.size());
+  for (NodeIndex n = 0; n < captured.nodes.size(); ++n) {
+    if (!isCapturedNode(captured.nodes[n]))
+      continue;
+    for (const Access &access : captured.nodes[n].accesses) {
+      const Buffer &buffer = captured.buffers[access.buffer];
+      if (!buffer.isPrivate || access.range.size == 0)
+        continue;
+      const TouchedPages pages = touchedPages(access, buffer.size, pageBytes_);
+      const auto begin = pieces_.begin() + static_cast<std::ptrdiff_t>(firstPieceOfBuffer_[access.buffer]);
+      const auto end = pieces_.begin() + static_cast<std::ptrdiff_t>(firstPieceOfBuffer_[access.buffer + 1]);
+      auto piece = std::partition_point(begin, end, [&](const Piece &p) { return p.firstPage < pages.first; });
+      for (; piece != end && piece->firstPage < pages.last; ++piece) {
+        const bool overwrites =
+            piece->firstPage >= pages.overwrittenFirst && piece->firstPage + piece->pageCount <= pages.overwrittenLast;
+        std::vector<Use> &list = uses[static_cast<std::size_t>(piece - pieces_.begin())];
+        if (list.empty() || list.back().node != n)
+          list.push_back({n, static_cast<PieceIndex>(piece - pieces_.begin()), false, false, true});
+        list.back().writes |= (access.may & modeWrite) != 0;
+        list.back().overwrites &= overwrites;
+        list.back().readsOld |= !overwrites && access.may != modeNone;
+      }
+    }
+  }
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    Piece &piece = pieces_[static_cast<PieceIndex>(i)];
+    piece.usesBegin = static_cast<std::uint32_t>(uses_.size());
+    uses_.insert(uses_.end(), uses[i].begin(), uses[i].end());
+    piece.usesEnd = static_cast<std::uint32_t>(uses_.size());
+  }
+}
+
+void Timeline::sortUsesByNode(NodeIndex nodeCount) {
+  nodeBegin_.assign(nodeCount + 1, 0);
+  for (const Use &use : uses_)
+    ++nodeBegin_[use.node + 1];
+  for (NodeIndex n = 0; n < nodeCount; ++n)
+    nodeBegin_[n + 1] += nodeBegin_[n];
+  byNode_.resize(uses_.size());
+  std::vector<std::uint32_t> next(nodeBegin_.begin(), nodeBegin_.end() - 1);
+  for (std::uint32_t i = 0; i < uses_.size(); ++i)
+    byNode_[next[uses_[i].node]++] = i;
+}
+
+std::uint64_t Timeline::workingSetPages(NodeIndex node) const {
+  std::uint64_t pages = 0;
+  for (std::uint32_t position : usesAt(node))
+    pages += pieces_[uses_[position].piece].pageCount;
+  return pages;
+}
+
+std::optional<Timeline::Life> Timeline::lifeOf(PieceIndex index) const {
+  const Piece &piece = pieces_[index];
+  const std::span<const Use> uses = usesOf(index);
+  if (uses.empty()) {
+    if (!piece.liveOut)
+      return std::nullopt;
+    return Life{0, nodeCount(), true};
+  }
+  Life life{uses.front().node, uses.back().node, false};
+  if (piece.liveOut)
+    life.last = nodeCount();
+  if (piece.liveIn && uses.front().needsValue())
+    life = {0, nodeCount(), true};
+  return life;
+}
+
+void Timeline::countPeak() {
+  // begins[n]: pages that come at node n; ends[n]: pages that go after node n. The boundary is one more node.
+  std::vector<std::uint64_t> begins(nodeCount() + 1, 0), ends(nodeCount() + 1, 0);
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    const std::optional<Life> life = lifeOf(static_cast<PieceIndex>(i));
+    if (!life)
+      continue;
+    begins[life->first] += pieces_[static_cast<PieceIndex>(i)].pageCount;
+    ends[life->last] += pieces_[static_cast<PieceIndex>(i)].pageCount;
+  }
+  std::uint64_t live = 0, peak = 0;
+  for (std::size_t n = 0; n < begins.size(); ++n) {
+    live += begins[n];
+    peak = std::max(peak, live);
+    live -= ends[n];
+  }
+  peakPages_ = exclusivePages_ + peak;
+}
+
+InMemoryTimes inMemoryTimes(const Description &captured) {
+  InMemoryTimes times;
+  const std::size_t count = captured.nodes.size();
+  times.startUs.assign(count, 0);
+  times.endUs.assign(count, 0);
+  std::vector<std::uint32_t> begin(count + 1, 0);
+  for (const Edge &edge : captured.edges)
+    ++begin[edge.to + 1];
+  for (std::size_t n = 0; n < count; ++n)
+    begin[n + 1] += begin[n];
+  std::vector<NodeIndex> predecessors(captured.edges.size());
+  std::vector<std::uint32_t> next(begin.begin(), begin.end() - 1);
+  for (const Edge &edge : captured.edges)
+    predecessors[next[edge.to]++] = edge.from;
+  for (std::size_t n = 0; n < count; ++n) {
+    for (std::uint32_t i = begin[n]; i < begin[n + 1]; ++i)
+      times.startUs[n] = std::max(times.startUs[n], times.endUs[predecessors[i]]);
+    times.endUs[n] = times.startUs[n] + (isCapturedNode(captured.nodes[n]) ? costUsOf(captured.nodes[n]) : 0.0);
+    times.totalUs = std::max(times.totalUs, times.endUs[n]);
+  }
+  return times;
+}
+
+} // namespace pumpgraph

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The dense view of a captured step that analyses and planner work on: private buffers cut into pieces, and who uses
+/// each piece when.
+#pragma once
+
+#include "passes/analysis/Index.h"
+#include "pumpgraph/graph/Description.h"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace pumpgraph {
+
+enum class PieceIndex : std::uint32_t {};
+
+inline constexpr std::uint64_t defaultPieceBytes = std::uint64_t{32} << 20;
+
+/// A run of whole pages of one private buffer: the unit of residency and transfer. Every access of the step covers
+/// all pages of a piece or none, so a piece has one history.
+struct Piece {
+  BufferIndex buffer = 0;
+  std::uint32_t firstPage = 0; ///< within the buffer
+  std::uint32_t pageCount = 0;
+  std::uint64_t bytes = 0; ///< less than pageCount pages where the buffer ends in a partial page
+  bool liveIn = false;
+  bool liveOut = false; ///< also set for every live-in piece: its value must be there again
+  std::uint32_t usesBegin = 0;
+  std::uint32_t usesEnd = 0;
+};
+
+/// One node's touch of one piece, all its accesses taken together.
+struct Use {
+  NodeIndex node = 0;
+  PieceIndex piece{};
+  bool writes = false;     ///< may write
+  bool readsOld = false;   ///< what was there before may matter: to read it, or to keep it where nothing is written
+  bool overwrites = false; ///< all accesses certainly write every byte of every page and read none before
+  /// Whether the value has to be on the device. An access that may do nothing does not read the old value, but having
+  /// it there keeps all that is on the device current.
+  bool needsValue() const { return !overwrites; }
+};
+
+/// When everything is on the device: start and end of each node, microseconds.
+struct InMemoryTimes {
+  std::vector<double> startUs;
+  std::vector<double> endUs;
+  double totalUs = 0;
+};
+
+class Timeline {
+public:
+  /// `pieceBytes` is the largest piece, rounded to at least one page. Residency nodes and copies are ignored.
+  explicit Timeline(const Description &captured, std::uint64_t pieceBytes = defaultPieceBytes);
+
+  const IndexedVector<PieceIndex, Piece> &pieces() const { return pieces_; }
+  const Piece &piece(PieceIndex index) const { return pieces_[index]; }
+
+  /// A piece's uses, in node order.
+  std::span<const Use> usesOf(PieceIndex index) const {
+    const Piece &piece = pieces_[index];
+    return std::span(uses_).subspan(piece.usesBegin, piece.usesEnd - piece.usesBegin);
+  }
+  /// Positions in the flat array of all uses, of the uses by `node`.
+  std::span<const std::uint32_t> usesAt(NodeIndex node) const {
+    return std::span(byNode_).subspan(nodeBegin_[node], nodeBegin_[node + 1] - nodeBegin_[node]);
+  }
+  const Use &use(std::uint32_t position) const { return uses_[position]; }
+
+  NodeIndex nodeCount() const { return static_cast<NodeIndex>(nodeBegin_.size() - 1); }
+  std::uint64_t pageBytes() const { return pageBytes_; }
+  const InMemoryTimes &times() const { return times_; }
+
+  /// Pages of all exclusive buffers: on the device at all times.
+  std::uint64_t exclusivePages() const { return exclusivePages_; }
+  /// Pages of private buffers that `node` touches.
+  std::uint64_t workingSetPages(NodeIndex node) const;
+  /// Frames the step needs when nothing moves, exclusive pages included.
+  std::uint64_t peakPages() const { return peakPages_; }
+
+  /// The nodes from which to which a piece occupies its frame when nothing moves, both included; `nodeCount()` means
+  /// up to the step boundary. Empty for a piece that is neither used nor live.
+  struct Life {
+    NodeIndex first = 0;
+    NodeIndex last = 0;
+    bool fromBoundary = false; ///< occupied before node 0 already
+  };
+  std::optional<Life> lifeOf(PieceIndex index) const;
+
+private:
+  void cutPieces(const Description &captured, std::uint64_t pieceBytes);
+  void collectUses(const Description &captured);
+  void sortUsesByNode(NodeIndex nodeCount);
+  void countPeak();
+
+  std::uint64_t pageBytes_ = 0;
+  IndexedVector<PieceIndex, Piece> pieces_;
+  std::vector<PieceIndex> firstPieceOfBuffer_; ///< one more than there are buffers
+  std::vector<Use> uses_;                      ///< by piece, then node
+  std::vector<std::uint32_t> byNode_;
+  std::vector<std::uint32_t> nodeBegin_;
+  InMemoryTimes times_;
+  std::uint64_t exclusivePages_ = 0;
+  std::uint64_t peakPages_ = 0;
+};
+
+/// Earliest start and end of every captured node. A programmatic edge counts as an ordinary one here: the second
+/// kernel's work needs the first one's results.
+InMemoryTimes inMemoryTimes(const Description &captured);
+
+inline double costUsOf(const Node &node) {
+  return node.costUs > 0 ? node.costUs : 0.0;
+} // NaN is not > 0
+
+} // namespace pumpgraph

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looks at one frame at a time. The events on the frame, in index order, fall into blocks: a transfer or discard is a
+// block of its own, accesses of one page with nothing between them are one block. Index order is a legal order, so if
+// the rules hold the blocks are the same in every legal order; and they hold if every event of a block completes before
+// every event of the next one, for completion is transitive. Then one walk over the blocks decides the values.
+// docs/checker.md has the table of states and why this suffices.
+#include "passes/check/FrameSweep.h"
+
+#include "passes/check/CompletionOrder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+namespace pumpgraph::check {
+
+namespace {
+
+using PageIndex = std::uint32_t; ///< over all buffers
+constexpr PageIndex noPage = UINT32_MAX;
+constexpr NodeIndex noNode = UINT32_MAX;
+
+enum class EventKind : std::uint8_t { Access, Down, Up, Discard };
+
+/// One node's touch of one page.
+struct Event {
+  NodeIndex node = 0;
+  PageIndex page = 0;
+  EventKind kind = EventKind::Access;
+  bool needsValue = false; ///< reads, or writes and may leave bytes as they were
+  bool mayWrite = false;
+  bool overwrites = false; ///< certainly writes every byte of the page and reads none before
+};
+
+/// Where the value of a page is.
+enum class Value : std::uint8_t {
+  None,   ///< never written, not live-in: nobody may ask for it, so it needs no place
+  Device, ///< only the device copy is current
+  Host,   ///< only the host copy is current
+  Both,
+  Lost, ///< neither: an error if it is needed again
+};
+
+bool isOnDevice(Value value) {
+  return value == Value::None || value == Value::Device || value == Value::Both;
+}
+bool isInHost(Value value) {
+  return value == Value::None || value == Value::Host || value == Value::Both;
+}
+
+/// The device copy is not current any more.
+Value withoutDeviceCopy(Value value) {
+  switch (value) {
+  case Value::Device:
+    return Value::Lost;
+  case Value::Both:
+    return Value::Host;
+  default:
+    return value;
+  }
+}
+
+struct Page {
+  BufferIndex buffer = 0;
+  std::uint32_t page = 0;
+  Value value = Value::None;
+  bool resident = false;      ///< on the device at the step boundary
+  NodeIndex endedBy = noNode; ///< who took the device copy away last; noNode: nobody since the step began
+};
+
+using Block = std::span<const Event>;
+
+/// A transfer or discard alone, or all accesses of one page that follow each other. `events` is not empty.
+Block firstBlock(Block events) {
+  const Event &first = events.front();
+  if (first.kind != EventKind::Access)
+    return events.first(1);
+  const auto end = std::find_if(events.begin(), events.end(), [&](const Event &event) {
+    return event.kind != EventKind::Access || event.page != first.page;
+  });
+  return events.first(static_cast<std::size_t>(end - events.begin()));
+}
+
+class Sweep {
+public:
+  Sweep(const Description &description, Report &report)
+      : description_(description), report_(report), completion_(description, CompletionOrder::Follow::Full),
+        programOrder_(description, CompletionOrder::Follow::AnyEdge) {
+    listPages();
+    listFrames();
+    listEvents();
+  }
+
+  void run() {
+    for (std::uint32_t frame = 0; frame < tenants_.size() && !report_.full(); ++frame)
+      checkFrame(frame);
+    for (const Page &page : pages_)
+      checkEnd(page);
+  }
+
+private:
+  void listPages();
+  void listFrames();
+  void listEvents();
+  template <typename Visit> void forEachEvent(Visit visit) const;
+
+  void checkFrame(std::uint32_t frame);
+  bool isOrdered(Block before, Block after);
+  void reportUnordered(const Event &left, const Event &right);
+  void handOver(Page &page, NodeIndex taker);
+  void walk(Block block);
+  void walkAccesses(Page &page, Block block);
+  void walkTransfer(Page &page, const Event &event);
+  bool isOverwrittenBefore(const Event &reader, Block block) const;
+  void reportMissing(const Page &page, NodeIndex node, const char *need);
+  void checkEnd(const Page &page);
+
+  std::string label(NodeIndex node) const { return nodeLabel(description_, node); }
+  std::string label(const Page &page) const { return pageLabel(description_, page.buffer, page.page); }
+  /// What became of the device copy, for messages.
+  std::string history(const Page &page) const;
+
+  const Description &description_;
+  Report &report_;
+  CompletionOrder completion_;
+  CompletionOrder programOrder_;
+  std::vector<PageIndex> firstPage_; ///< by buffer
+  std::vector<Page> pages_;
+  std::vector<std::uint32_t> frameOf_; ///< by page: dense frame number, noPage if it has none or is exclusive
+  struct Tenants {
+    PageIndex resident = noPage;
+    std::size_t eventsBegin = 0; ///< in events_
+    std::size_t eventsEnd = 0;
+  };
+  std::vector<Tenants> tenants_; ///< by dense frame number
+  std::vector<Event> events_;    ///< by frame, then by node
+};
+
+void Sweep::listPages() {
+  for (BufferIndex index = 0; index < description_.buffers.size(); ++index) {
+    const Buffer &buffer = description_.buffers[index];
+    firstPage_.push_back(static_cast<PageIndex>(pages_.size()));
+    const Value start = buffer.liveIn ? Value::Host : Value::None;
+    for (std::uint32_t page = 0; page < description_.pageCount(index); ++page)
+      pages_.push_back({index, page, start});
+    for (const Range &range : buffer.resident)
+      for (std::uint64_t page = range.offset / description_.pageBytes; page * description_.pageBytes < range.end();
+           ++page) {
+        Page &resident = pages_[firstPage_[index] + page];
+        resident.resident = true;
+        resident.value = buffer.liveIn ? Value::Device : Value::None;
+      }
+  }
+}
+
+void Sweep::listFrames() {
+  frameOf_.assign(pages_.size(), noPage);
+  std::vector<std::pair<std::int32_t, PageIndex>> named;
+  for (PageIndex page = 0; page < pages_.size(); ++page) {
+    const Buffer &buffer = description_.buffers[pages_[page].buffer];
+    if (buffer.isPrivate && !buffer.frames.empty() && buffer.frames[pages_[page].page] != noFrame)
+      named.push_back({buffer.frames[pages_[page].page], page});
+  }
+  std::sort(named.begin(), named.end());
+  std::int32_t last = noFrame;
+  for (const auto &[frame, page] : named) {
+    if (frame != last)
+      tenants_.emplace_back();
+    last = frame;
+    frameOf_[page] = static_cast<std::uint32_t>(tenants_.size() - 1);
+    if (pages_[page].resident)
+      tenants_.back().resident = page;
+  }
+}
+
+/// Calls `visit(event, frame)` for every event, in the order of the nodes.
+template <typename Visit> void Sweep::forEachEvent(Visit visit) const {
+  const std::uint64_t pageBytes = description_.pageBytes;
+  for (NodeIndex index = 0; index < description_.nodes.size(); ++index) {
+    const Node &node = description_.nodes[index];
+    const auto visitPages = [&](BufferIndex buffer, Range range, auto eventOf) {
+      if (range.size == 0)
+        return;
+      for (std::uint64_t page = range.offset / pageBytes; page * pageBytes < range.end(); ++page) {
+        const PageIndex global = firstPage_[buffer] + static_cast<PageIndex>(page);
+        if (frameOf_[global] != noPage)
+          visit(eventOf(global), frameOf_[global]);
+      }
+    };
+
+    for (const Access &access : node.accesses)
+      visitPages(access.buffer, access.range, [&](PageIndex page) {
+        const Range bytes = pageRange(description_, access.buffer, pages_[page].page);
+        const bool coversPage = access.range.offset <= bytes.offset && bytes.end() <= access.range.end();
+        const bool overwrites = coversPage && access.must == modeWrite;
+        return Event{.node = index,
+                     .page = page,
+                     .kind = EventKind::Access,
+                     .needsValue = access.may != modeNone && !overwrites,
+                     .mayWrite = (access.may & modeWrite) != 0,
+                     .overwrites = overwrites};
+      });
+    const auto visitMoved = [&](EventKind kind) {
+      visitPages(node.buffer, node.range, [&](PageIndex page) { return Event{index, page, kind}; });
+    };
+    if (movesDown(node.kind))
+      visitMoved(EventKind::Down);
+    if (movesUp(node.kind))
+      visitMoved(EventKind::Up);
+    if (node.kind == NodeKind::Discard)
+      visitMoved(EventKind::Discard);
+  }
+}
+
+void Sweep::listEvents() {
+  forEachEvent([&](const Event &, std::uint32_t frame) { ++tenants_[frame].eventsEnd; });
+  std::size_t begin = 0;
+  for (Tenants &frame : tenants_) {
+    const std::size_t count = frame.eventsEnd;
+    frame.eventsBegin = frame.eventsEnd = begin;
+    begin += count;
+  }
+  events_.resize(begin);
+  forEachEvent([&](const Event &event, std::uint32_t frame) { events_[tenants_[frame].eventsEnd++] = event; });
+}
+
+void Sweep::checkFrame(std::uint32_t frame) {
+  const Tenants &tenants = tenants_[frame];
+  const Block events{events_.data() + tenants.eventsBegin, events_.data() + tenants.eventsEnd};
+
+  // The boundary is an event of the resident page, before all nodes and after all nodes.
+  PageIndex occupant = tenants.resident;
+  Block previous;
+  for (Block rest = events; !rest.empty(); rest = rest.subspan(previous.size())) {
+    const Block block = firstBlock(rest);
+    if (!isOrdered(previous, block)) {
+      // The values depend on who comes first: nothing more can be said about this frame.
+      for (const Event &event : events)
+        pages_[event.page].value = Value::None;
+      return;
+    }
+    const Event &first = block.front();
+    if (occupant != noPage && occupant != first.page)
+      handOver(pages_[occupant], first.node);
+    occupant = first.page;
+    walk(block);
+    previous = block;
+  }
+}
+
+/// Whether every event of `before` completes before every event of `after`; reports the first pair that does not. Only
+/// the latest of the one and the earliest of the other have to be compared.
+bool Sweep::isOrdered(Block before, Block after) {
+  std::vector<const Event *> latest;
+  for (std::size_t i = before.size(); i-- > 0;) {
+    const bool isImplied = std::any_of(latest.begin(), latest.end(), [&](const Event *later) {
+      return completion_.before(before[i].node, later->node);
+    });
+    if (!isImplied)
+      latest.push_back(&before[i]);
+  }
+  std::vector<const Event *> earliest;
+  for (const Event &event : after) {
+    const bool isImplied = std::any_of(earliest.begin(), earliest.end(), [&](const Event *earlier) {
+      return completion_.before(earlier->node, event.node);
+    });
+    if (!isImplied)
+      earliest.push_back(&event);
+  }
+  for (const Event *left : latest)
+    for (const Event *right : earliest)
+      if (!completion_.before(left->node, right->node)) {
+        reportUnordered(*left, *right);
+        return false;
+      }
+  return true;
+}
+
+void Sweep::reportUnordered(const Event &left, const Event &right) {
+  const Page &leftPage = pages_[left.page];
+  const Page &rightPage = pages_[right.page];
+  const Place place{.rule = left.page == right.page ? "race" : "hand-over",
+                    .node = right.node,
+                    .otherNode = left.node,
+                    .buffer = rightPage.buffer,
+                    .otherBuffer = leftPage.buffer};
+  if (left.page == right.page)
+    return report_.add(place, fmt::format("{} and {} race on {}: no path of full edges orders them", label(left.node),
+                                          label(right.node), label(rightPage)));
+  const std::int32_t frame = description_.buffers[rightPage.buffer].frames[rightPage.page];
+  if (left.node == right.node)
+    return report_.add(place, fmt::format("{} needs {} and {} at the same time, but both are in frame {}",
+                                          label(left.node), label(leftPage), label(rightPage), frame));
+  report_.add(place, fmt::format("{} uses {} and {} uses {}, both in frame {}: no path of full edges orders them",
+                                 label(left.node), label(leftPage), label(right.node), label(rightPage), frame));
+}
+
+void Sweep::handOver(Page &page, NodeIndex taker) {
+  page.value = withoutDeviceCopy(page.value);
+  page.endedBy = taker;
+}
+
+void Sweep::walk(Block block) {
+  Page &page = pages_[block.front().page];
+  if (block.front().kind == EventKind::Access)
+    return walkAccesses(page, block);
+  walkTransfer(page, block.front());
+}
+
+void Sweep::walkAccesses(Page &page, Block block) {
+  if (!isOnDevice(page.value))
+    for (const Event &event : block)
+      if (event.needsValue && !isOverwrittenBefore(event, block)) {
+        reportMissing(page, event.node, event.mayWrite ? "updates" : "reads");
+        page.value = Value::Both; // one report is enough
+        break;
+      }
+  if (std::any_of(block.begin(), block.end(), [](const Event &event) { return event.mayWrite; }))
+    page.value = Value::Device;
+}
+
+bool Sweep::isOverwrittenBefore(const Event &reader, Block block) const {
+  return std::any_of(block.begin(), block.end(), [&](const Event &writer) {
+    return writer.overwrites && programOrder_.before(writer.node, reader.node);
+  });
+}
+
+void Sweep::walkTransfer(Page &page, const Event &event) {
+  if (page.value == Value::None)
+    return;
+  if (event.kind == EventKind::Discard)
+    return handOver(page, event.node);
+  if (event.kind == EventKind::Down && !isOnDevice(page.value))
+    reportMissing(page, event.node, "saves");
+  if (event.kind == EventKind::Up && !isInHost(page.value))
+    report_.add({.rule = "stale", .node = event.node, .buffer = page.buffer},
+                fmt::format("{} brings {} back, but the host copy is not its value{}", label(event.node), label(page),
+                            page.value == Value::Device ? ": the device copy is" : ": it is lost" + history(page)));
+  page.value = Value::Both;
+}
+
+void Sweep::reportMissing(const Page &page, NodeIndex node, const char *need) {
+  report_.add({.rule = "value", .node = node, .buffer = page.buffer},
+              fmt::format("{} {} {}, whose value is {}{}", label(node), need, label(page),
+                          page.value == Value::Host ? "in host memory only" : "lost", history(page)));
+}
+
+std::string Sweep::history(const Page &page) const {
+  if (page.endedBy != noNode)
+    return fmt::format(" since {}", label(page.endedBy));
+  return page.resident ? "" : " at the start of the step";
+}
+
+void Sweep::checkEnd(const Page &page) {
+  const Buffer &buffer = description_.buffers[page.buffer];
+  if (!buffer.isPrivate || !buffer.liveOut)
+    return;
+  if (page.resident ? isOnDevice(page.value) : isInHost(page.value))
+    return;
+  const char *where = page.value == Value::Device ? "on the device only"
+                      : page.value == Value::Host ? "in host memory only"
+                                                  : "lost";
+  report_.add({.rule = "end", .buffer = page.buffer},
+              fmt::format("at the end of the step {} must be {}, but its value is {}{}", label(page),
+                          page.resident ? "on the device" : "in host memory", where, history(page)));
+}
+
+} // namespace
+
+void checkFrames(const Description &description, Report &report) {
+  Sweep(description, report).run();
+}
+
+} // namespace pumpgraph::check

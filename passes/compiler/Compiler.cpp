@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C functions in front of the flat pipeline. MLIR is needed where text is: to read saved node times and to print.
+#include "pumpgraph/compiler.h"
+
+#include "passes/analysis/AnnotateAccesses.h"
+#include "passes/analysis/EstimateCosts.h"
+#include "passes/check/CheckResidency.h"
+#include "passes/ir/Stage.h"
+#include "passes/report/Summary.h"
+#include "pumpgraph/graph/Conversion.h"
+
+#include "mlir/Bytecode/BytecodeReader.h"
+#include "mlir/Parser/Parser.h"
+#include "llvm/Support/MemoryBufferRef.h"
+
+#include <fmt/format.h>
+#include <tl/expected.hpp>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+
+using namespace pumpgraph;
+
+struct pumpgraph_compilation {
+  std::string message, reportJson, reportText;
+  Description lowered;
+  std::optional<DescriptionView> view; ///< of `lowered`, if there is one
+};
+
+namespace {
+
+/// Why a call did not succeed.
+struct Failure {
+  pumpgraph_compiler_status status;
+  std::string message;
+};
+
+tl::unexpected<Failure> invalid(std::string message) {
+  return tl::unexpected(Failure{PUMPGRAPH_COMPILER_INVALID, std::move(message)});
+}
+
+/// The caller's struct may be of an older, shorter version; what it does not have is zero, the default.
+pumpgraph_compiler_options currentVersion(const pumpgraph_compiler_options *options) {
+  pumpgraph_compiler_options copy{};
+  if (options)
+    std::memcpy(&copy, options, std::min(options->struct_size, sizeof copy));
+  return copy;
+}
+
+/// Sets `value` to what the caller asked for, if he did.
+std::string take(double asked, std::string_view name, double &value) {
+  if (asked == 0)
+    return {};
+  if (!(asked > 0) || std::isinf(asked))
+    return fmt::format("{} is {}", name, asked);
+  value = asked;
+  return {};
+}
+
+tl::expected<PlanOptions, Failure> planOptions(const pumpgraph_compiler_options &asked) {
+  PlanOptions options;
+  Machine &machine = options.machine;
+  options.budgetBytes = asked.budget_bytes;
+  if (asked.host_bytes > 0)
+    machine.hostBytes = asked.host_bytes;
+  for (const std::string &fault :
+       {take(asked.up_bytes_per_second, "up_bytes_per_second", machine.upBytesPerSecond),
+        take(asked.down_bytes_per_second, "down_bytes_per_second", machine.downBytesPerSecond),
+        take(asked.both_bytes_per_second, "both_bytes_per_second", machine.bothBytesPerSecond),
+        take(asked.device_bytes_per_second, "device_bytes_per_second", machine.deviceBytesPerSecond),
+        take(asked.copy_overhead_us, "copy_overhead_us", machine.copyOverheadUs)})
+    if (!fault.empty())
+      return invalid(fault);
+  return options;
+}
+
+tl::expected<Description, Failure> read(const pumpgraph_description *view) {
+  if (!view)
+    return invalid("there is no description");
+  Description description;
+  std::string error;
+  if (!fromC(*view, description, error))
+    return invalid(error);
+  return description;
+}
+
+/// "costs_ir:2:27: expected integer value"
+std::string spell(mlir::Diagnostic &diagnostic) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  if (const auto place = mlir::dyn_cast<mlir::FileLineColLoc>(diagnostic.getLocation()))
+    stream << place.getFilename().strref() << ':' << place.getLine() << ':' << place.getColumn() << ": ";
+  stream << diagnostic;
+  return text;
+}
+
+/// Parses IR text with a context of its own and hands each of its graphs to `visit`. Returns what the parser complained
+/// about, or nothing. `name` stands for the file in complaints.
+std::string forEachGraph(llvm::StringRef text, llvm::StringRef name,
+                         llvm::function_ref<void(const Description &)> visit) {
+  // The parser reads bytecode too, but a damaged one may crash it.
+  if (mlir::isBytecode(llvm::MemoryBufferRef(text, name)))
+    return fmt::format("{} is not text", name.str());
+  mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
+  context.loadDialect<ir::PumpDialect>();
+  std::string complaints;
+  const mlir::ScopedDiagnosticHandler handler(&context, [&](mlir::Diagnostic &diagnostic) {
+    complaints += (complaints.empty() ? "" : "; ") + spell(diagnostic);
+  });
+  mlir::OwningOpRef<mlir::ModuleOp> module = mlir::parseSourceString<mlir::ModuleOp>(text, &context, name);
+  if (!module)
+    return complaints.empty() ? fmt::format("{} cannot be parsed", name.str()) : complaints;
+  for (ir::GraphOp graph : module->getOps<ir::GraphOp>())
+    visit(ir::toDescription(graph).description);
+  return {};
+}
+
+tl::expected<Summary, Failure> compile(const pumpgraph_description *captured,
+                                       const pumpgraph_compiler_options &options) {
+  tl::expected<Description, Failure> step = read(captured);
+  if (!step)
+    return tl::unexpected(step.error());
+  const tl::expected<PlanOptions, Failure> plan = planOptions(options);
+  if (!plan)
+    return tl::unexpected(plan.error());
+  if (ir::isPlanned(*step))
+    return invalid("the step is planned already");
+  annotateAccesses(*step);
+  if (options.costs_ir) {
+    const auto take = [&](const Description &saved) { mergeCosts(*step, saved); };
+    if (const std::string fault = forEachGraph(options.costs_ir, "costs_ir", take); !fault.empty())
+      return invalid(fault);
+  }
+  tl::expected<Summary, PlanError> summary = summarize(*step, *plan);
+  if (!summary)
+    return tl::unexpected(Failure{PUMPGRAPH_COMPILER_UNPLANNABLE, std::move(summary.error().message)});
+  return std::move(*summary);
+}
+
+std::string join(const std::vector<Violation> &violations) {
+  std::string text;
+  for (const Violation &violation : violations)
+    text += (text.empty() ? "" : "; ") + violation.message;
+  return text;
+}
+
+pumpgraph_compiler_status fill(pumpgraph_compilation &compilation, tl::expected<Summary, Failure> summary) {
+  if (!summary) {
+    compilation.message = std::move(summary.error().message);
+    return summary.error().status;
+  }
+  compilation.reportJson = toJson(*summary);
+  compilation.reportText = toText(*summary);
+  if (!summary->checked) {
+    compilation.message = "the checker refused the plan: " + join(summary->violations);
+    return PUMPGRAPH_COMPILER_REFUSED;
+  }
+  compilation.lowered = std::move(summary->lowered);
+  compilation.view.emplace(compilation.lowered);
+  return PUMPGRAPH_COMPILED;
+}
+
+/// What check() and print() return belongs to C.
+char *copyOut(const std::string &text) {
+  char *copy = static_cast<char *>(std::malloc(text.size() + 1));
+  if (copy)
+    std::memcpy(copy, text.c_str(), text.size() + 1);
+  return copy;
+}
+
+/// Everything wrong with `lowered`, or an empty string. The plan relied on what is known of the accesses, which a step
+/// lifted from the driver does not say: it is worked out again.
+std::string check(const pumpgraph_description *lowered, const pumpgraph_description *captured) {
+  tl::expected<Description, Failure> rewritten = read(lowered);
+  if (!rewritten)
+    return rewritten.error().message;
+  annotateAccesses(*rewritten);
+  std::vector<Violation> violations = checkResidency(*rewritten);
+  if (!captured)
+    return join(violations);
+  tl::expected<Description, Failure> original = read(captured);
+  if (!original)
+    return "the captured step: " + original.error().message;
+  annotateAccesses(*original);
+  for (Violation &violation : checkPreserves(*original, *rewritten))
+    violations.push_back(std::move(violation));
+  return join(violations);
+}
+
+std::string print(const Description &description) {
+  mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
+  mlir::OwningOpRef<mlir::ModuleOp> module = ir::toModule(description, context);
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  for (ir::GraphOp graph : module->getOps<ir::GraphOp>())
+    graph.print(stream);
+  stream << '\n';
+  return text;
+}
+
+} // namespace
+
+pumpgraph_compiler_status pumpgraph_compiler_compile(const pumpgraph_description *captured,
+                                                     const pumpgraph_compiler_options *options,
+                                                     pumpgraph_compilation **out) {
+  try {
+    auto compilation = std::make_unique<pumpgraph_compilation>();
+    const pumpgraph_compiler_status status = fill(*compilation, compile(captured, currentVersion(options)));
+    *out = compilation.release();
+    return status;
+  } catch (const std::exception &) {
+    *out = nullptr;
+    return PUMPGRAPH_COMPILER_NO_MEMORY;
+  }
+}
+
+const pumpgraph_description *pumpgraph_compilation_lowered(const pumpgraph_compilation *compilation) {
+  return compilation && compilation->view ? compilation->view->get() : nullptr;
+}
+
+const char *pumpgraph_compilation_message(const pumpgraph_compilation *compilation) {
+  return compilation ? compilation->message.c_str() : "memory ran out";
+}
+
+const char *pumpgraph_compilation_report_json(const pumpgraph_compilation *compilation) {
+  return compilation ? compilation->reportJson.c_str() : "";
+}
+
+const char *pumpgraph_compilation_report_text(const pumpgraph_compilation *compilation) {
+  return compilation ? compilation->reportText.c_str() : "";
+}
+
+void pumpgraph_compilation_free(pumpgraph_compilation *compilation) {
+  delete compilation;
+}
+
+char *pumpgraph_compiler_check(const pumpgraph_description *lowered, const pumpgraph_description *captured) {
+  try {
+    const std::string fault = check(lowered, captured);
+    return fault.empty() ? nullptr : copyOut(fault);
+  } catch (const std::exception &) {
+    return strdup("memory ran out");
+  }
+}
+
+char *pumpgraph_compiler_print(const pumpgraph_description *description) {
+  try {
+    const tl::expected<Description, Failure> step = read(description);
+    return step ? copyOut(print(*step)) : nullptr;
+  } catch (const std::exception &) {
+    return nullptr;
+  }
+}
+
+void pumpgraph_compiler_string_free(char *string) {
+  std::free(string);
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/ir/MachineOptions.h"
+#include "passes/ir/Passes.h"
+#include "passes/ir/Report.h"
+
+namespace pumpgraph::ir {
+
+#define GEN_PASS_DEF_EXPORTPLAN
+#include "passes/ir/Passes.h.inc"
+
+namespace {
+
+/// Writes the plan as JSON.
+struct ExportPlan : impl::ExportPlanBase<ExportPlan> {
+  using Base::Base;
+
+  void runOnOperation() override {
+    const Machine machine = makeMachine(up, down, both, device, copyOverhead, hostMemory);
+    if (failed(writeReport(getOperation(), machine, file, planToJson)))
+      return signalPassFailure();
+    markAllAnalysesPreserved();
+  }
+};
+
+} // namespace
+} // namespace pumpgraph::ir

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The passes over the `pump` dialect. docs/passes.md is generated from here.
+
+#ifndef PUMPGRAPH_PASSES_IR_PASSES_TD
+#define PUMPGRAPH_PASSES_IR_PASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+class GraphPass<string argument> : Pass<argument, "::pumpgraph::ir::GraphOp">;
+
+// Reports are about all steps of a file, in its order: passes over single graphs run side by side, in any order.
+class ReportPass<string argument> : Pass<argument, "::mlir::ModuleOp">;
+
+// The machine that a step is planned for or drawn on. The defaults are those of passes/analysis/Machine.h.
+defvar machineOptions = [
+  Option<"up", "up", "double", "::pumpgraph::Machine().upBytesPerSecond / 1e9", "GB/s from host to device, alone">,
+  Option<"down", "down", "double", "::pumpgraph::Machine().downBytesPerSecond / 1e9",
+         "GB/s from device to host, alone">,
+  Option<"both", "both", "double", "::pumpgraph::Machine().bothBytesPerSecond / 1e9",
+         "GB/s of both directions at once, in all">,
+  Option<"device", "device", "double", "::pumpgraph::Machine().deviceBytesPerSecond / 1e9",
+         "GB/s of device memory, read and written">,
+  Option<"copyOverhead", "copy-overhead", "double", "::pumpgraph::Machine().copyOverheadUs",
+         "microseconds that a copy takes whatever its size">,
+  Option<"hostMemory", "host-memory", "::pumpgraph::ir::Bytes", "::pumpgraph::ir::Bytes()",
+         "pinned host memory that may hold what left the device; 0: without limit">
+];
+
+def AnnotateAccesses : GraphPass<"annotate-accesses"> {
+  let summary = "Join what is known of each access: mode, evidence, what must happen";
+  let description = [{
+    Improves accesses of evidence `assumed`, and no others. A copy must read its source and must overwrite its
+    destination, a fill must overwrite its destination (`proved`). What a kernel reaches through a parameter declared
+    `T const *` may only be read (`declared`); the parameter's type comes from the kernel's mangled name.
+
+    Before:
+    ```mlir
+    pump.graph @step {
+      %x = pump.buffer "x" size(4096)
+      %y = pump.buffer "y" size(4096)
+      %k0 = pump.kernel "_Z3addiPKfPf" node(0) [readwrite %x[0, 4096] assumed parameter(1),
+                                                readwrite %y[0, 4096] assumed parameter(2)]
+    }
+    ```
+    After `annotate-accesses`:
+    ```mlir
+    pump.graph @step {
+      %x = pump.buffer "x" size(4096)
+      %y = pump.buffer "y" size(4096)
+      %k0 = pump.kernel "_Z3addiPKfPf" node(0) [read %x[0, 4096] declared parameter(1),
+                                                readwrite %y[0, 4096] assumed parameter(2)]
+    }
+    ```
+  }];
+}
+
+def EstimateCosts : GraphPass<"estimate-costs"> {
+  let summary = "Give nodes of unknown cost the time that their bytes need";
+  let description = [{
+    A kernel or fill costs its bytes over the bandwidth of device memory, a copy to or from the host its bytes over that
+    of the link, each plus what a node costs whatever it does; an empty node costs nothing. Known costs stay. With
+    `from`, node times of a saved step are taken first, where position and name agree.
+
+    Before:
+    ```mlir
+    pump.graph @step {
+      %x = pump.buffer "x" size(39000000)
+      %k0 = pump.kernel "scale" node(0) [readwrite %x[0, 39000000] assumed]
+      %n1 = pump.empty node(1) after(%k0)
+    }
+    ```
+    After `estimate-costs{device=3900}`:
+    ```mlir
+    pump.graph @step {
+      %x = pump.buffer "x" size(39000000)
+      %k0 = pump.kernel "scale" node(0) [readwrite %x[0, 39000000] assumed] cost(21.6)
+      %n1 = pump.empty node(1) after(%k0) cost(0.0)
+    }
+    ```
+  }];
+  let options = [Option<"from", "from", "std::string", "", "file with the same step and known node times">]
+                # machineOptions;
+}
+
+def PlanResidency : GraphPass<"plan-residency"> {
+  let summary = "Choose which bytes are in which frame at which time, under a budget";
+  let description = [{
+    Inserts `pump.evict`, `pump.prefetch` and `pump.discard`, and names a frame for every page. Nodes of unknown cost
+    count as free: run estimate-costs first. A step that fits gets frames and no new node. The step must not have been
+    planned before. docs/planner.md tells how.
+
+    Before:
+    ```mlir
+    pump.graph @step {
+      %a = pump.buffer "a" private size(4194304)
+      %b = pump.buffer "b" private size(4194304)
+      %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
+      %k1 = pump.kernel "loss" node(1) after(%k0) [write %b[0, 4194304] declared must(write)] cost(100.0)
+      %k2 = pump.kernel "backward" node(2) after(%k1) [read %a[0, 4194304] declared] cost(100.0)
+    }
+    ```
+    After `plan-residency{budget=4MiB}`:
+    ```mlir
+    pump.graph @step budget(4194304) {
+      %a = pump.buffer "a" private size(4194304) frames(0 to 1)
+      %b = pump.buffer "b" private size(4194304) frames(0 to 1)
+      %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
+      %a.evict = pump.evict %a after(%k0)
+      %k1 = pump.kernel "loss" node(1) after(%k0, %a.evict) [write %b[0, 4194304] declared must(write)] cost(100.0)
+      %a.prefetch = pump.prefetch %a after(%k1)
+      %k2 = pump.kernel "backward" node(2) after(%k1, %a.prefetch) [read %a[0, 4194304] declared] cost(100.0)
+    }
+    ```
+  }];
+  let options = [Option<"budget", "budget", "::pumpgraph::ir::Bytes", "::pumpgraph::ir::Bytes()",
+                        "device memory for all frames; 0: as much as the step needs">]
+                # machineOptions;
+}
+
+def LowerVirtual : GraphPass<"lower-virtual"> {
+  let summary = "Turn a plan into copies and edges";
+  let description = [{
+    Evictions become `pump.to_host` and prefetches `pump.to_device`, each with its place in the pinned pool; discards
+    become the edges they stood for; neighbouring transfers are joined; programmatic edges on which a frame is handed
+    over become full ones. Nothing captured is dropped.
+
+    Before:
+    ```mlir
+    pump.graph @step budget(4194304) {
+      %a = pump.buffer "a" private size(4194304) frames(0 to 1)
+      %b = pump.buffer "b" private size(4194304) frames(0 to 1)
+      %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
+      %a.evict = pump.evict %a after(%k0)
+      %k1 = pump.kernel "loss" node(1) after(%k0, %a.evict) [write %b[0, 4194304] declared must(write)] cost(100.0)
+      %a.prefetch = pump.prefetch %a after(%k1)
+      %k2 = pump.kernel "backward" node(2) after(%k1, %a.prefetch) [read %a[0, 4194304] declared] cost(100.0)
+    }
+    ```
+    After `lower-virtual`:
+    ```mlir
+    pump.graph @step budget(4194304) host_bytes(4194304) {
+      %a = pump.buffer "a" private size(4194304) frames(0 to 1)
+      %b = pump.buffer "b" private size(4194304) frames(0 to 1)
+      %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
+      %a.to_host = pump.to_host %a host(0) after(%k0)
+      %k1 = pump.kernel "loss" node(1) after(%k0, %a.to_host) [write %b[0, 4194304] declared must(write)] cost(100.0)
+      %a.to_device = pump.to_device %a host(0) after(%k1)
+      %k2 = pump.kernel "backward" node(2) after(%k1, %a.to_device) [read %a[0, 4194304] declared] cost(100.0)
+    }
+    ```
+  }];
+}
+
+def CheckResidency : GraphPass<"check-residency"> {
+  let summary = "Prove that a plan is right in every legal order, or point at what is wrong";
+  let description = [{
+    Works on planned, lowered and lifted-again steps, and changes nothing. docs/plan-correctness.md is what it checks.
+    A step without a plan is an error too: nothing says where its bytes are.
+  }];
+}
+
+def PrintSummary : ReportPass<"print-summary"> {
+  let summary = "Print the figures of each step: peak, traffic, predicted and bound times, stalls";
+  let description = [{ Of a step without a plan, what it takes with every byte on the device. Changes nothing. }];
+  let options = machineOptions;
+}
+
+def ExportPlan : ReportPass<"export-plan"> {
+  let summary = "Write the plan as JSON, for anybody to check or simulate";
+  let description = [{ The file must hold one step. Changes nothing. }];
+  let options = [Option<"file", "file", "std::string", "\"-\"", "where to; -: standard output">] # machineOptions;
+}
+
+def ExportTimeline : ReportPass<"export-timeline"> {
+  let summary = "Write the predicted timeline as Chrome trace events (opens in Perfetto)";
+  let description = [{ The file must hold one step. Changes nothing. }];
+  let options = [Option<"file", "file", "std::string", "\"-\"", "where to; -: standard output">] # machineOptions;
+}
+
+#endif

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// How far a step has come: captured, planned, lowered.
+#pragma once
+
+#include "pumpgraph/graph/Description.h"
+
+#include <algorithm>
+
+namespace pumpgraph::ir {
+
+inline bool isAdded(const Node &node) {
+  return isResidency(node.kind) || isCopy(node.kind);
+}
+
+/// A plan names frames even where it adds no node.
+inline bool isPlanned(const Description &description) {
+  return std::any_of(description.buffers.begin(), description.buffers.end(),
+                     [](const Buffer &buffer) { return !buffer.frames.empty(); }) ||
+         std::any_of(description.nodes.begin(), description.nodes.end(), isAdded);
+}
+
+inline bool isLowered(const Description &description) {
+  return std::any_of(description.nodes.begin(), description.nodes.end(),
+                     [](const Node &node) { return isCopy(node.kind); });
+}
+
+} // namespace pumpgraph::ir

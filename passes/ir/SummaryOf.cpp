@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/ir/SummaryOf.h"
+
+#include "passes/analysis/EstimateCosts.h"
+#include "passes/ir/Stage.h"
+#include "passes/lower/LowerVirtual.h"
+
+#include <algorithm>
+
+namespace pumpgraph::ir {
+namespace {
+
+/// The step without its plan.
+Description withoutPlan(const Description &description) {
+  Description step;
+  step.name = description.name;
+  step.pageBytes = description.pageBytes;
+  step.buffers = description.buffers;
+  for (Buffer &buffer : step.buffers) {
+    buffer.frames.clear();
+    buffer.resident.clear();
+  }
+  std::vector<NodeIndex> newIndex(description.nodes.size());
+  for (NodeIndex i = 0; i < description.nodes.size(); ++i) {
+    newIndex[i] = static_cast<NodeIndex>(step.nodes.size());
+    if (!isAdded(description.nodes[i]))
+      step.nodes.push_back(description.nodes[i]);
+  }
+  for (const Edge &edge : description.edges)
+    if (!isAdded(description.nodes[edge.from]) && !isAdded(description.nodes[edge.to]))
+      step.edges.push_back({newIndex[edge.from], newIndex[edge.to], edge.kind});
+  return step;
+}
+
+PlanStats statsOf(const Description &planned, const Prediction &prediction) {
+  PlanStats stats;
+  for (const Node &node : planned.nodes) {
+    stats.evictions += movesDown(node.kind);
+    stats.prefetches += movesUp(node.kind);
+    stats.discards += node.kind == NodeKind::Discard;
+  }
+  std::vector<std::int32_t> frames;
+  for (const Buffer &buffer : planned.buffers)
+    std::copy_if(buffer.frames.begin(), buffer.frames.end(), std::back_inserter(frames),
+                 [](std::int32_t frame) { return frame != noFrame; });
+  std::sort(frames.begin(), frames.end());
+  stats.framesUsed = static_cast<std::uint64_t>(std::unique(frames.begin(), frames.end()) - frames.begin());
+  stats.upBytes = prediction.upBytes;
+  stats.downBytes = prediction.downBytes;
+  return stats;
+}
+
+} // namespace
+
+tl::expected<Summary, PlanError> summaryOf(const Description &description, const Machine &machine) {
+  PlanOptions inMemory;
+  inMemory.machine = machine;
+  if (!isPlanned(description))
+    return summarize(description, inMemory);
+
+  Summary summary;
+  summary.machine = machine;
+  summary.planned = description;
+  estimateCosts(summary.planned, machine);
+  summary.captured = withoutPlan(summary.planned);
+  summary.lowered = isLowered(description) ? summary.planned : lowerVirtual(summary.planned);
+  summary.violations = checkResidency(summary.lowered);
+  summary.checked = summary.violations.empty();
+  summary.inMemory = predict(summary.captured, machine);
+  summary.prediction = predict(summary.lowered, machine);
+  summary.bound = bound(summary.captured, summary.budgetBytes(), machine, BoundKind::Must);
+  summary.planBound = bound(summary.captured, summary.budgetBytes(), machine, BoundKind::May);
+  summary.stats = statsOf(summary.planned, summary.prediction);
+  summary.stats.hostBytes = summary.lowered.hostBytes;
+  const tl::expected<std::uint64_t, PlanError> peak = peakBytes(summary.captured, machine);
+  if (!peak)
+    return tl::unexpected(peak.error());
+  summary.stats.peakPagesBefore = *peak / summary.captured.pageBytes;
+  return summary;
+}
+
+} // namespace pumpgraph::ir

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/plan/FrameGroups.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace pumpgraph {
+
+FrameGroups::FrameGroups(std::uint32_t firstFrame, std::uint32_t frameCount)
+    : firstFrame_(firstFrame), groupBeginningAt_(frameCount), groupEndingAt_(frameCount) {
+  if (frameCount == 0)
+    return;
+  Group all;
+  all.firstFrame = firstFrame;
+  all.frameCount = frameCount;
+  const GroupIndex index = groups_.add(std::move(all));
+  groupBeginningAt_[0] = index;
+  groupEndingAt_[frameCount - 1] = index;
+  enter(index);
+}
+
+std::optional<GroupIndex> FrameGroups::anyUnused() const {
+  const Ranking &vacant = ranking(Group::Standing::Vacant);
+  if (vacant.empty() || !groups_[vacant.begin()->second].parts.empty())
+    return std::nullopt;
+  return vacant.begin()->second;
+}
+
+GroupIndex FrameGroups::split(GroupIndex index, std::uint32_t frames) {
+  Group rest = groups_[index];
+  assert(frames > 0 && frames < rest.frameCount);
+  rest.firstFrame += frames;
+  rest.frameCount -= frames;
+  for (Part &part : rest.parts)
+    part.firstPage += frames;
+  groups_[index].frameCount = frames;
+  const std::uint32_t restBegin = rest.firstFrame - firstFrame_;
+  const std::uint32_t restEnd = restBegin + rest.frameCount;
+  const GroupIndex restIndex = groups_.add(std::move(rest));
+  groupEndingAt_[restBegin - 1] = index;
+  groupBeginningAt_[restBegin] = restIndex;
+  groupEndingAt_[restEnd - 1] = restIndex;
+  enter(restIndex);
+  return restIndex;
+}
+
+GroupIndex FrameGroups::isolate(std::uint32_t frame) {
+  const auto holds = [&](const Group &g) { return g.firstFrame <= frame && frame < g.firstFrame + g.frameCount; };
+  std::uint32_t begin = frame - firstFrame_;
+  // Where no group begins the array holds some other group or a stale one: go back to the one around this frame.
+  while (!holds(groups_[groupBeginningAt_[begin]]))
+    --begin;
+  GroupIndex index = groupBeginningAt_[begin];
+  if (groups_[index].firstFrame < frame)
+    index = split(index, frame - groups_[index].firstFrame);
+  if (groups_[index].frameCount > 1)
+    split(index, 1);
+  return index;
+}
+
+bool FrameGroups::canMerge(GroupIndex first, GroupIndex second) const {
+  const Group &a = groups_[first];
+  const Group &b = groups_[second];
+  if (a.firstFrame + a.frameCount != b.firstFrame || a.occupant != b.occupant || a.parts.size() != b.parts.size() ||
+      a.accesses != b.accesses || (a.accesses.empty() && a.barrier != b.barrier))
+    return false;
+  return std::all_of(a.parts.begin(), a.parts.end(), [&](const Part &part) {
+    return std::any_of(b.parts.begin(), b.parts.end(), [&](const Part &other) {
+      return other.piece == part.piece && other.firstPage == part.firstPage + a.frameCount &&
+             other.hostCurrent == part.hostCurrent;
+    });
+  });
+}
+
+void FrameGroups::merge(GroupIndex first, GroupIndex second) {
+  leave(first);
+  leave(second);
+  Group &a = groups_[first];
+  Group &b = groups_[second];
+  a.frameCount += b.frameCount;
+  for (std::uint32_t node : b.barrier)
+    if (std::find(a.barrier.begin(), a.barrier.end(), node) == a.barrier.end())
+      a.barrier.push_back(node);
+  for (std::uint32_t discard : b.discards)
+    if (std::find(a.discards.begin(), a.discards.end(), discard) == a.discards.end())
+      a.discards.push_back(discard);
+  a.lastUseUs = std::max(a.lastUseUs, b.lastUseUs);
+  a.nextUse = std::min(a.nextUse, b.nextUse);
+  const std::uint32_t last = a.firstFrame + a.frameCount - 1 - firstFrame_;
+  groupEndingAt_[last] = first;
+  b = Group();
+  enter(first);
+}
+
+void FrameGroups::mergeUnusedAround(GroupIndex index) {
+  if (groups_[index].frameCount == 0 || !groups_[index].parts.empty())
+    return;
+  const std::uint32_t end = groups_[index].firstFrame + groups_[index].frameCount - firstFrame_;
+  if (end < groupBeginningAt_.size() && canMerge(index, groupBeginningAt_[end]))
+    merge(index, groupBeginningAt_[end]);
+  const std::uint32_t begin = groups_[index].firstFrame - firstFrame_;
+  if (begin > 0 && canMerge(groupEndingAt_[begin - 1], index))
+    merge(groupEndingAt_[begin - 1], index);
+}
+
+void FrameGroups::rank(GroupIndex index, std::uint32_t nextUse, Group::Standing standing) {
+  Group &group = groups_[index];
+  if (group.nextUse == nextUse && group.standing == standing)
+    return;
+  leave(index);
+  group.nextUse = nextUse;
+  group.standing = standing;
+  enter(index);
+}
+
+} // namespace pumpgraph

@@ -1,0 +1,579 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/plan/FramePlanner.h"
+
+#include "passes/plan/FrameGroups.h"
+#include "passes/plan/TenancyCost.h"
+
+#include <algorithm>
+#include <cassert>
+#include <span>
+#include <tuple>
+
+namespace pumpgraph {
+
+namespace {
+
+/// How many groups of either kind, vacant and occupied, are looked at for one that comes.
+constexpr std::size_t mostCandidates = 32;
+
+enum class Displacement { Allowed, Forbidden };
+
+class FramePlanner {
+public:
+  FramePlanner(const PlannerInput &input, const IndexedVector<PieceIndex, bool> &resident, const Tuning &tuning,
+               Displacement displacement)
+      : input_(input), timeline_(input.timeline), tuning_(tuning), displacement_(displacement),
+        states_(timeline_.pieces().size()), boundary_(timeline_.nodeCount()),
+        groups_(static_cast<std::uint32_t>(timeline_.exclusivePages()),
+                static_cast<std::uint32_t>(input.frameCount - timeline_.exclusivePages())),
+        cost_(timeline_, tuning_) {
+    draft_.capturedCount = boundary_;
+    draft_.resident = resident;
+    for (BufferIndex b = 0; b < input.captured.buffers.size(); ++b)
+      draft_.frames.emplace_back(input.captured.pageCount(b), noFrame);
+    giveExclusiveFrames();
+  }
+
+  std::optional<Draft> run(const PieceFrames *homes) {
+    if (homes)
+      takeHomes(*homes);
+    else if (!placeResidents())
+      return std::nullopt;
+    for (NodeIndex node = 0; node < boundary_; ++node)
+      if (!serve(node))
+        return std::nullopt;
+    restoreBoundary();
+    return std::move(draft_);
+  }
+
+private:
+  struct PieceState {
+    std::size_t nextUse = 0; ///< position among the piece's uses
+    bool isPlaced = false;
+    bool hasValue = false;
+    std::vector<GroupIndex> groups; ///< where its pages live, by page
+  };
+
+  bool isResident(PieceIndex piece) const { return draft_.resident[piece]; }
+
+  /// The node of the piece's next use; the boundary if that is when a resident piece must be back.
+  std::uint32_t nextUseOf(PieceIndex piece) const {
+    const std::span<const Use> uses = timeline_.usesOf(piece);
+    const std::size_t next = states_[piece].nextUse;
+    if (next < uses.size())
+      return uses[next].node;
+    return isResident(piece) ? boundary_ : neverUsed;
+  }
+  bool nextUseNeedsValue(PieceIndex piece) const {
+    const std::span<const Use> uses = timeline_.usesOf(piece);
+    const std::size_t next = states_[piece].nextUse;
+    return next < uses.size() ? uses[next].needsValue() : isResident(piece);
+  }
+  bool isUsedAt(PieceIndex piece, NodeIndex node) const { return nextUseOf(piece) == node; }
+
+  double startUs(std::uint32_t node) const {
+    return node == boundary_ ? timeline_.times().totalUs : timeline_.times().startUs[node];
+  }
+
+  PageRun pagesOf(const Group &group, const Part &part) const {
+    const Piece &piece = timeline_.piece(part.piece);
+    return {piece.buffer, piece.firstPage + part.firstPage, group.frameCount};
+  }
+
+  void giveExclusiveFrames() {
+    std::int32_t frame = 0;
+    for (BufferIndex b = 0; b < input_.captured.buffers.size(); ++b)
+      if (!input_.captured.buffers[b].isPrivate)
+        for (std::int32_t &page : draft_.frames[b])
+          page = frame++;
+  }
+
+  // -- the step boundary
+
+  /// Gives frames to the pieces that are on the device before the first node.
+  bool placeResidents() {
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      const PieceIndex piece = static_cast<PieceIndex>(i);
+      states_[piece].hasValue = timeline_.piece(piece).liveIn;
+      const std::optional<Timeline::Life> life = timeline_.lifeOf(piece);
+      if (!isResident(piece) || !life || !life->fromBoundary)
+        continue;
+      states_[piece].isPlaced = true;
+      std::uint32_t page = 0;
+      while (page < timeline_.piece(piece).pageCount) {
+        const std::optional<GroupIndex> group = groups_.anyUnused();
+        if (!group)
+          return false;
+        page += settle(*group, piece, page);
+      }
+    }
+    return true;
+  }
+
+  void takeHomes(const PieceFrames &homes) {
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      const PieceIndex piece = static_cast<PieceIndex>(i);
+      assert(!isResident(piece) && "fixed frames are for steps that leave nothing on the device");
+      states_[piece].hasValue = timeline_.piece(piece).liveIn;
+      states_[piece].isPlaced = !timeline_.usesOf(piece).empty();
+      for (std::uint32_t page = 0; states_[piece].isPlaced && page < homes[piece].size(); ++page) {
+        const GroupIndex group = groups_.isolate(static_cast<std::uint32_t>(homes[piece][page]));
+        giveHome(group, piece, page, true);
+      }
+    }
+    for (std::size_t i = 0; i < states_.size(); ++i)
+      for (GroupIndex group : states_[static_cast<PieceIndex>(i)].groups)
+        rekey(group);
+  }
+
+  /// Brings back what must be on the device after the last node.
+  void restoreBoundary() {
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      const PieceIndex piece = static_cast<PieceIndex>(i);
+      if (!isResident(piece))
+        continue;
+      for (GroupIndex group : states_[piece].groups)
+        if (groups_[group].occupant != piece)
+          admit(group, piece, states_[piece].hasValue);
+    }
+  }
+
+  // -- one node
+
+  bool serve(NodeIndex node) {
+    now_ = node;
+    std::vector<PieceIndex> newcomers;
+    for (std::uint32_t position : timeline_.usesAt(node)) {
+      const Use &use = timeline_.use(position);
+      if (!states_[use.piece].isPlaced)
+        newcomers.push_back(use.piece);
+      else
+        recall(use);
+    }
+    for (const Family &family : familiesOf(newcomers))
+      if (!place(family))
+        return false;
+    for (std::uint32_t position : timeline_.usesAt(node))
+      record(timeline_.use(position));
+    return true;
+  }
+
+  /// Neighbouring pieces of one buffer that are always used together.
+  struct Family {
+    std::vector<PieceIndex> pieces;
+    std::uint32_t pageCount = 0;
+  };
+
+  bool areAlike(PieceIndex a, PieceIndex b) const {
+    const std::span<const Use> first = timeline_.usesOf(a), second = timeline_.usesOf(b);
+    return timeline_.piece(a).buffer == timeline_.piece(b).buffer && isResident(a) == isResident(b) &&
+           std::equal(first.begin(), first.end(), second.begin(), second.end(), [](const Use &x, const Use &y) {
+             return x.node == y.node && x.writes == y.writes && x.overwrites == y.overwrites;
+           });
+  }
+
+  std::vector<Family> familiesOf(const std::vector<PieceIndex> &newcomers) const {
+    std::vector<Family> families;
+    for (PieceIndex piece : newcomers) {
+      if (families.empty() || !areAlike(families.back().pieces.back(), piece))
+        families.emplace_back();
+      families.back().pieces.push_back(piece);
+      families.back().pageCount += timeline_.piece(piece).pageCount;
+    }
+    // Large ones first, while large groups are whole.
+    std::stable_sort(families.begin(), families.end(),
+                     [](const Family &a, const Family &b) { return a.pageCount > b.pageCount; });
+    return families;
+  }
+
+  /// Makes all of a piece that has its frames the occupant of them.
+  void recall(const Use &use) {
+    for (GroupIndex group : states_[use.piece].groups)
+      if (groups_[group].occupant != use.piece)
+        admit(group, use.piece, use.needsValue() && states_[use.piece].hasValue);
+  }
+
+  /// Chooses frames for pieces that have none yet.
+  bool place(const Family &family) {
+    const PieceIndex first = family.pieces.front();
+    const bool fetch = timeline_.usesOf(first).front().needsValue() && states_[first].hasValue;
+    std::vector<Offer> &offers = offersFor(family, fetch);
+    auto offer = offers.begin();
+    for (PieceIndex piece : family.pieces) {
+      const std::uint32_t pages = timeline_.piece(piece).pageCount;
+      states_[piece].isPlaced = true;
+      for (std::uint32_t page = 0; page < pages;) {
+        if (offer == offers.end())
+          return false;
+        const GroupIndex group = offer->group;
+        const std::uint32_t taken = std::min(groups_[group].frameCount, pages - page);
+        if (taken < groups_[group].frameCount)
+          offer->group = split(group, taken);
+        else
+          ++offer;
+        if (groups_[group].occupant)
+          displace(group);
+        giveHome(group, piece, page, true);
+        admit(group, piece, fetch);
+        page += taken;
+      }
+    }
+    return true;
+  }
+
+  /// Puts a piece's pages from `page` on, as many as fit, into an unused group. Returns how many.
+  std::uint32_t settle(GroupIndex group, PieceIndex piece, std::uint32_t page) {
+    const std::uint32_t taken = std::min(groups_[group].frameCount, timeline_.piece(piece).pageCount - page);
+    if (taken < groups_[group].frameCount)
+      split(group, taken);
+    giveHome(group, piece, page, false);
+    groups_[group].occupant = piece;
+    rekey(group);
+    return taken;
+  }
+
+  /// From now on the group is where the piece's pages from `page` on are whenever they are on the device.
+  void giveHome(GroupIndex index, PieceIndex piece, std::uint32_t page, bool hostCurrent) {
+    Group &group = groups_[index];
+    group.parts.push_back({piece, page, hostCurrent});
+    states_[piece].groups.push_back(index);
+    const PageRun run = pagesOf(group, group.parts.back());
+    for (std::uint32_t i = 0; i < run.pageCount; ++i)
+      draft_.frames[run.buffer][run.firstPage + i] = static_cast<std::int32_t>(group.firstFrame + i);
+  }
+
+  /// Leaves `frames` frames in a group; returns the group of the others.
+  GroupIndex split(GroupIndex group, std::uint32_t frames) {
+    const GroupIndex rest = groups_.split(group, frames);
+    for (const Part &part : groups_[rest].parts) {
+      std::vector<GroupIndex> &list = states_[part.piece].groups;
+      list.insert(std::find(list.begin(), list.end(), group) + 1, rest);
+    }
+    rekey(rest);
+    return rest;
+  }
+
+  void rekey(GroupIndex index) {
+    Group &group = groups_[index];
+    std::uint32_t next = neverUsed;
+    Group::Standing standing = Group::Standing::Vacant;
+    for (const Part &part : group.parts) {
+      next = std::min(next, nextUseOf(part.piece));
+      if (group.occupant == part.piece)
+        standing = mustBeSaved(part) ? Group::Standing::Dirty : Group::Standing::Clean;
+    }
+    groups_.rank(index, next, standing);
+  }
+
+  /// Whether the part's contents, on the device now, would be lost if they were not copied to the host.
+  bool mustBeSaved(const Part &part) const {
+    return !part.hostCurrent && states_[part.piece].hasValue && nextUseNeedsValue(part.piece);
+  }
+
+  // -- tenants come and go
+
+  /// Makes `piece` the occupant of a group in which it has its home, evicting who is there now. The group is ranked
+  /// again when the use is recorded; until then nobody can displace a piece that is used now.
+  void admit(GroupIndex index, PieceIndex piece, bool fetch) {
+    if (groups_[index].occupant)
+      displace(index);
+    Group &group = groups_[index];
+    Part &part = partOf(group, piece);
+    if (fetch) {
+      transfer(group, part, NodeKind::Prefetch);
+      part.hostCurrent = true;
+    }
+    group.occupant = piece;
+  }
+
+  /// Ends the occupant's tenure, copying what is still needed and not in host memory yet.
+  void displace(GroupIndex index) {
+    Group &group = groups_[index];
+    Part &part = partOf(group, *group.occupant);
+    if (mustBeSaved(part)) {
+      transfer(group, part, NodeKind::Evict);
+      part.hostCurrent = true;
+    } else {
+      drop(group);
+      if (nextUseOf(part.piece) != neverUsed) {
+        draft_.discards.push_back({pagesOf(group, part), group.barrier, {}});
+        group.discards.push_back(static_cast<std::uint32_t>(draft_.discards.size() - 1));
+      }
+    }
+    group.occupant.reset();
+  }
+
+  /// The piece will not be used in this step any more, nor is it resident: its frames are free.
+  void retire(PieceIndex piece) {
+    const bool save = timeline_.piece(piece).liveOut && states_[piece].hasValue;
+    for (GroupIndex index : states_[piece].groups) {
+      Group &group = groups_[index];
+      if (group.occupant == piece) {
+        Part &part = partOf(group, piece);
+        if (save && !part.hostCurrent)
+          transfer(group, part, NodeKind::Evict);
+        else
+          drop(group);
+        group.occupant.reset();
+      }
+      std::erase_if(group.parts, [&](const Part &part) { return part.piece == piece; });
+    }
+  }
+
+  /// Notes the use of a piece whose pages are all on the device now.
+  void record(const Use &use) {
+    PieceState &state = states_[use.piece];
+    ++state.nextUse;
+    state.hasValue |= use.writes;
+    for (GroupIndex index : state.groups) {
+      Group &group = groups_[index];
+      assert(group.occupant == use.piece && "a node's pieces cannot displace one another");
+      access(group);
+      if (use.writes)
+        partOf(group, use.piece).hostCurrent = false;
+      group.lastUseUs = std::max(group.lastUseUs, timeline_.times().endUs[now_]);
+    }
+    if (nextUseOf(use.piece) == neverUsed)
+      retire(use.piece);
+    for (GroupIndex index : state.groups)
+      rekey(index);
+    mergeNeighbours(use.piece);
+  }
+
+  /// Joins adjacent groups that have become alike, so that transfers stay large.
+  void mergeNeighbours(PieceIndex piece) {
+    std::vector<GroupIndex> &list = states_[piece].groups;
+    const bool isRetired = nextUseOf(piece) == neverUsed;
+    std::size_t kept = 0;
+    for (std::size_t i = 1; i < list.size(); ++i) {
+      if (groups_.canMerge(list[kept], list[i])) {
+        forget(list[i], piece);
+        groups_.merge(list[kept], list[i]);
+        continue;
+      }
+      list[++kept] = list[i];
+    }
+    if (!list.empty())
+      list.resize(kept + 1);
+    if (!isRetired)
+      return;
+    for (GroupIndex group : list)
+      groups_.mergeUnusedAround(group);
+    list.clear();
+  }
+  /// `gone` is about to become part of another group: its tenants other than `except` must not name it any more.
+  void forget(GroupIndex gone, PieceIndex except) {
+    for (const Part &part : groups_[gone].parts)
+      if (part.piece != except)
+        std::erase(states_[part.piece].groups, gone);
+  }
+
+  // -- order
+
+  bool isCaptured(DraftNode node) const { return node < boundary_; }
+  bool impliedBefore(DraftNode a, NodeIndex b) const { return isCaptured(a) && input_.order.completesBefore(a, b); }
+
+  void access(Group &group) {
+    const bool followsAccess = std::any_of(group.accesses.begin(), group.accesses.end(),
+                                           [&](DraftNode a) { return a == now_ || impliedBefore(a, now_); });
+    if (!followsAccess) {
+      for (DraftNode node : group.barrier)
+        if (!impliedBefore(node, now_))
+          draft_.edges.push_back({node, now_});
+      precede(group, now_);
+    }
+    std::erase_if(group.accesses, [&](DraftNode a) { return a == now_ || impliedBefore(a, now_); });
+    group.accesses.push_back(now_);
+  }
+
+  void transfer(Group &group, const Part &part, NodeKind kind) {
+    drop(group);
+    const DraftNode node = transferNode(kind, part.piece, pagesOf(group, part), group.barrier);
+    for (DraftNode before : group.barrier)
+      draft_.edges.push_back({before, node});
+    precede(group, node);
+    group.discards.clear();
+    group.barrier = {node};
+  }
+
+  /// From now on everything in the group comes after all that has happened in it.
+  void drop(Group &group) {
+    if (group.accesses.empty())
+      return;
+    group.barrier = std::move(group.accesses);
+    group.accesses.clear();
+    group.discards.clear();
+  }
+
+  void precede(Group &group, DraftNode node) {
+    for (std::uint32_t discard : group.discards)
+      draft_.discards[discard].before.push_back(node);
+  }
+
+  /// The transfer's node: the last one's, made longer, if both lie side by side in one piece and wait for the same.
+  DraftNode transferNode(NodeKind kind, PieceIndex piece, const PageRun &pages, const std::vector<DraftNode> &after) {
+    LastTransfer &last = kind == NodeKind::Evict ? lastEvict_ : lastPrefetch_;
+    if (last.decidedAt == now_ && last.piece == piece && last.after == after && last.isSet) {
+      PageRun &run = draft_.transfers[last.position].pages;
+      if (run.firstPage + run.pageCount == pages.firstPage) {
+        run.pageCount += pages.pageCount;
+        return boundary_ + last.position;
+      }
+    }
+    draft_.transfers.push_back({kind, pages});
+    last = {true, static_cast<std::uint32_t>(draft_.transfers.size() - 1), now_, piece, after};
+    return boundary_ + last.position;
+  }
+
+  /// Whether the frames become free only when a copy to the host is over.
+  bool endsWithEvict(const Group &group) const {
+    return std::any_of(group.barrier.begin(), group.barrier.end(), [&](DraftNode node) {
+      return !isCaptured(node) && draft_.transfers[node - boundary_].kind == NodeKind::Evict;
+    });
+  }
+
+  Part &partOf(Group &group, PieceIndex piece) {
+    return *std::find_if(group.parts.begin(), group.parts.end(), [&](const Part &p) { return p.piece == piece; });
+  }
+
+  // -- which frames
+
+  /// A group that could take some or all pages of a newcomer, and what that would cost a page.
+  struct Offer {
+    double costUs = 0;
+    std::uint32_t mismatch = 0; ///< frames too few or too many
+    std::size_t rank = 0;       ///< how many are looked at earlier
+    GroupIndex group{};
+  };
+  std::vector<Offer> &offersFor(const Family &family, bool fetch);
+  std::optional<double> costOf(const Group &group, PieceIndex piece, std::uint32_t pages, bool fetch);
+  std::uint32_t endOfInterest(const Group &group, PieceIndex newcomer) const;
+
+  struct LastTransfer {
+    bool isSet = false;
+    std::uint32_t position = 0;
+    NodeIndex decidedAt = 0;
+    PieceIndex piece{};
+    std::vector<DraftNode> after;
+  };
+
+  const PlannerInput &input_;
+  const Timeline &timeline_;
+  const Tuning &tuning_;
+  Displacement displacement_;
+  IndexedVector<PieceIndex, PieceState> states_;
+  NodeIndex boundary_;
+  FrameGroups groups_;
+  NodeIndex now_ = 0;
+  LastTransfer lastEvict_, lastPrefetch_;
+  TenancyCost cost_;
+  std::vector<TenancyCost::Tenant> tenants_; ///< costOf's, to spare allocations
+  std::vector<Offer> offers_;                ///< offersFor's result
+  Draft draft_;
+};
+
+/// The first use of a present tenant after the newcomer's last use: from there on all is as it would have been.
+std::uint32_t FramePlanner::endOfInterest(const Group &group, PieceIndex newcomer) const {
+  const std::uint32_t last = isResident(newcomer) ? boundary_ : timeline_.usesOf(newcomer).back().node;
+  std::uint32_t end = neverUsed;
+  for (const Part &part : group.parts) {
+    const std::span<const Use> uses = timeline_.usesOf(part.piece).subspan(states_[part.piece].nextUse);
+    const auto after = std::partition_point(uses.begin(), uses.end(), [&](const Use &u) { return u.node < last; });
+    if (after != uses.end())
+      end = std::min(end, after->node);
+    else if (isResident(part.piece))
+      end = std::min(end, boundary_);
+  }
+  return end == neverUsed ? last : end;
+}
+
+/// What it costs a page of the newcomer to live in `group`, microseconds: transfers that would not be needed
+/// otherwise, and hand-overs with little time. Empty if it would meet a tenant.
+std::optional<double> FramePlanner::costOf(const Group &group, PieceIndex newcomer, std::uint32_t pages, bool fetch) {
+  const std::uint32_t taken = std::min(group.frameCount, pages);
+  const double bytes = static_cast<double>(taken * timeline_.pageBytes());
+  const double evictUs = input_.machine.copyOverheadUs + bytes / input_.machine.downBytesPerSecond * 1e6;
+  const double fetchUs = input_.machine.copyOverheadUs + bytes / input_.machine.upBytesPerSecond * 1e6;
+
+  double costUs = 0;
+  for (DraftNode node : group.accesses.empty() ? group.barrier : group.accesses)
+    if (isCaptured(node) && !input_.order.completesBefore(node, now_))
+      costUs += tuning_.edgeUs + std::max(0.0, timeline_.times().endUs[node] - startUs(now_));
+  if (group.accesses.empty() && endsWithEvict(group))
+    costUs += tuning_.latenessUs(evictUs, startUs(now_) - group.lastUseUs);
+  if (group.parts.empty())
+    return (costUs + (fetch ? tuning_.latenessUs(fetchUs, startUs(now_) - group.lastUseUs) : 0.0)) / taken;
+
+  const TenancyCost::Prices prices{evictUs, fetchUs};
+  tenants_.clear();
+  std::size_t occupant = TenancyCost::nobody;
+  for (const Part &part : group.parts) {
+    if (group.occupant == part.piece)
+      occupant = tenants_.size();
+    tenants_.push_back({timeline_.usesOf(part.piece).subspan(states_[part.piece].nextUse), isResident(part.piece),
+                        timeline_.piece(part.piece).liveOut, states_[part.piece].hasValue, part.hostCurrent, false});
+  }
+  const std::uint32_t until = endOfInterest(group, newcomer);
+  const std::optional<double> withoutUs = cost_.play(tenants_, occupant, prices, group.lastUseUs, until);
+  tenants_.push_back(
+      {timeline_.usesOf(newcomer), isResident(newcomer), timeline_.piece(newcomer).liveOut, fetch, true, true});
+  const std::optional<double> withUs = cost_.play(tenants_, occupant, prices, group.lastUseUs, until);
+  if (!withUs)
+    return std::nullopt;
+  return (costUs + *withUs - withoutUs.value_or(0)) / taken;
+}
+
+/// The groups newcomers may go to, cheapest first. Of each standing those with the farthest next use are looked at, a
+/// few more than are needed to hold all pages.
+std::vector<FramePlanner::Offer> &FramePlanner::offersFor(const Family &family, bool fetch) {
+  const PieceIndex piece = family.pieces.front();
+  const std::uint32_t piecePages = timeline_.piece(piece).pageCount;
+  std::vector<Offer> &offers = offers_;
+  offers.clear();
+  std::uint32_t freeFrames = 0;
+  const auto gather = [&](const FrameGroups::Ranking &ranking) {
+    std::size_t considered = 0;
+    std::uint32_t frames = 0;
+    for (const auto &[nextUse, index] : ranking) {
+      const Group &group = groups_[index];
+      if (group.occupant && isUsedAt(*group.occupant, now_))
+        continue;
+      const std::optional<double> us = costOf(group, piece, piecePages, fetch);
+      if (!us)
+        continue;
+      const std::uint32_t count = group.frameCount;
+      offers.push_back({*us, count > piecePages ? count - piecePages : piecePages - count, offers.size(), index});
+      frames += count;
+      freeFrames += *us <= 0 ? count : 0;
+      if (++considered >= mostCandidates && frames >= family.pageCount)
+        return;
+    }
+  };
+  gather(groups_.ranking(Group::Standing::Vacant));
+  if (displacement_ == Displacement::Allowed && freeFrames < family.pageCount) {
+    gather(groups_.ranking(Group::Standing::Clean));
+    gather(groups_.ranking(Group::Standing::Dirty));
+  }
+  std::sort(offers.begin(), offers.end(), [](const Offer &a, const Offer &b) {
+    return std::tuple(a.costUs, a.mismatch, a.rank) < std::tuple(b.costUs, b.mismatch, b.rank);
+  });
+  return offers;
+}
+
+} // namespace
+
+std::optional<Draft> draftPlan(const PlannerInput &input, const IndexedVector<PieceIndex, bool> &resident,
+                               const Tuning &tuning, const PieceFrames *homes) {
+  return FramePlanner(input, resident, tuning, Displacement::Allowed).run(homes);
+}
+
+Draft draftWithoutTransfers(const PlannerInput &input) {
+  IndexedVector<PieceIndex, bool> resident(input.timeline.pieces().size(), false);
+  for (std::size_t i = 0; i < resident.size(); ++i)
+    resident[static_cast<PieceIndex>(i)] = input.timeline.piece(static_cast<PieceIndex>(i)).liveOut;
+  std::optional<Draft> draft = FramePlanner(input, resident, {}, Displacement::Forbidden).run(nullptr);
+  assert(draft && draft->transfers.empty() && "the frames hold the step's peak");
+  return std::move(*draft);
+}
+
+} // namespace pumpgraph

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// One pass over a step in node order that gives every page its frame and decides who leaves when (docs/planner.md).
+#pragma once
+
+#include "passes/analysis/Machine.h"
+#include "passes/analysis/Order.h"
+#include "passes/analysis/Timeline.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace pumpgraph {
+
+/// A node of a plan under construction: captured nodes keep their index, added ones follow after the last of them in
+/// the order in which they were decided. An added node never precedes a smaller one.
+using DraftNode = std::uint32_t;
+
+/// Pages of one buffer.
+struct PageRun {
+  BufferIndex buffer = 0;
+  std::uint32_t firstPage = 0;
+  std::uint32_t pageCount = 0;
+};
+
+struct DraftTransfer {
+  NodeKind kind = NodeKind::Evict; ///< or Prefetch
+  PageRun pages;
+};
+
+struct DraftEdge {
+  DraftNode before = 0;
+  DraftNode after = 0;
+};
+
+/// Contents given up without a copy although their page will be used again.
+struct DraftDiscard {
+  PageRun pages;
+  std::vector<DraftNode> after;  ///< last events of the page that leaves
+  std::vector<DraftNode> before; ///< first events of the page that comes
+};
+
+/// Decisions, before anything is ordered in time.
+struct Draft {
+  NodeIndex capturedCount = 0;
+  std::vector<DraftTransfer> transfers; ///< DraftNode capturedCount + position
+  std::vector<DraftEdge> edges;         ///< completion that the captured graph does not imply; may repeat
+  std::vector<DraftDiscard> discards;
+  std::vector<std::vector<std::int32_t>> frames; ///< by buffer, then page
+  IndexedVector<PieceIndex, bool> resident;      ///< at the step boundary
+};
+
+/// How costs are weighed. Variants of a plan differ in these.
+struct Tuning {
+  /// Weight of a hand-over that may come too late against a transfer.
+  double slackWeight = 4.0;
+  /// How many transfers are expected to queue before one that becomes possible.
+  double queueDepth = 64.0;
+  /// Cost of an edge the captured graph does not have, microseconds.
+  double edgeUs = 0.01;
+
+  /// Cost of a hand-over that takes `transferUs` when there are `availableUs` for it: falls smoothly, so that more
+  /// time is always better.
+  double latenessUs(double transferUs, double availableUs) const {
+    if (transferUs <= 0)
+      return 0;
+    const double queueUs = queueDepth * transferUs;
+    return slackWeight * transferUs * queueUs / (queueUs + (availableUs > 0 ? availableUs : 0));
+  }
+};
+
+struct PlannerInput {
+  const Description &captured;
+  const Timeline &timeline;
+  const Order &order; ///< of `captured`
+  const Machine &machine;
+  std::uint64_t frameCount = 0; ///< for exclusive and private pages together
+};
+
+/// A frame for every page of every piece, so that no two pieces some node uses together share one; by piece.
+using PieceFrames = IndexedVector<PieceIndex, std::vector<std::int32_t>>;
+
+/// The draft in which the `resident` pieces are on the device at the boundary. Empty when some node's pieces cannot
+/// be brought together in the frames left: every page keeps one frame for the whole step. `homes` fixes all frames
+/// beforehand (no piece may be resident then).
+std::optional<Draft> draftPlan(const PlannerInput &input, const IndexedVector<PieceIndex, bool> &resident,
+                               const Tuning &tuning, const PieceFrames *homes = nullptr);
+
+/// The draft without any transfer. The frames must suffice for `timeline.peakPages()`.
+Draft draftWithoutTransfers(const PlannerInput &input);
+
+/// Frames for all pages chosen by who must not meet whom alone; empty if that fails.
+std::optional<PieceFrames> colourPieces(const PlannerInput &input);
+
+} // namespace pumpgraph

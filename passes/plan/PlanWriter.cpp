@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/plan/PlanWriter.h"
+
+#include "passes/analysis/ReplayModel.h"
+
+#include <algorithm>
+#include <cassert>
+#include <optional>
+#include <tuple>
+
+namespace pumpgraph {
+
+namespace {
+
+std::uint64_t bytesOf(const Description &description, const PageRun &pages) {
+  const std::uint64_t begin = pages.firstPage * description.pageBytes;
+  const std::uint64_t end = begin + pages.pageCount * description.pageBytes;
+  return std::min(end, description.buffers[pages.buffer].size) - begin;
+}
+
+/// By when each node is needed: the first captured node that waits for it, or the end of the step.
+std::vector<std::uint32_t> urgencies(const Draft &draft) {
+  const std::uint32_t count = draft.capturedCount + static_cast<std::uint32_t>(draft.transfers.size());
+  std::vector<std::uint32_t> urgency(count, draft.capturedCount);
+  for (DraftNode n = 0; n < draft.capturedCount; ++n)
+    urgency[n] = n;
+  // What waits for an added node was decided after it, so going backwards meets it with its urgency known.
+  std::vector<DraftEdge> edges = draft.edges;
+  std::sort(edges.begin(), edges.end(), [](const DraftEdge &a, const DraftEdge &b) { return a.before > b.before; });
+  for (const DraftEdge &edge : edges)
+    if (edge.before >= draft.capturedCount)
+      urgency[edge.before] = std::min(urgency[edge.before], urgency[edge.after]);
+  return urgency;
+}
+
+/// Writes one planned description.
+class PlanWriter {
+public:
+  PlanWriter(const PlannerInput &input, const Draft &draft, const Schedule &schedule)
+      : captured_(input.captured), draft_(draft), schedule_(schedule) {}
+
+  Description write(std::uint64_t budgetBytes) {
+    planned_.name = captured_.name;
+    planned_.pageBytes = captured_.pageBytes;
+    planned_.budgetBytes = budgetBytes;
+    writeBuffers();
+    gatherPredecessors();
+    placeDiscards();
+    writeNodes();
+    writeEdges();
+    return std::move(planned_);
+  }
+
+private:
+  static constexpr std::uint32_t unplaced = UINT32_MAX;
+
+  void writeBuffers() {
+    planned_.buffers = captured_.buffers;
+    for (BufferIndex b = 0; b < planned_.buffers.size(); ++b)
+      planned_.buffers[b].frames = draft_.frames[b];
+    for (Buffer &buffer : planned_.buffers)
+      buffer.resident.clear();
+  }
+
+  DraftNode addedCount() const { return static_cast<DraftNode>(draft_.transfers.size()); }
+
+  /// Full predecessors of every node of the draft: captured edges first, then added ones that nothing else implies.
+  void gatherPredecessors() {
+    const std::size_t count = draft_.capturedCount + addedCount();
+    std::vector<std::vector<DraftNode>> captured(count), added(count);
+    for (const Edge &edge : captured_.edges)
+      if (edge.kind == EdgeKind::Full)
+        captured[edge.to].push_back(edge.from);
+    for (const DraftEdge &edge : draft_.edges)
+      added[edge.after].push_back(edge.before);
+    chainLanes(added);
+    added_ = reduceEdges(captured, added);
+  }
+
+  void chainLanes(std::vector<std::vector<DraftNode>> &added) const {
+    std::optional<DraftNode> lastUp, lastDown;
+    for (DraftNode node : schedule_.order) {
+      if (node < draft_.capturedCount)
+        continue;
+      std::optional<DraftNode> &last =
+          draft_.transfers[node - draft_.capturedCount].kind == NodeKind::Prefetch ? lastUp : lastDown;
+      if (last)
+        added[node].push_back(*last);
+      last = node;
+    }
+  }
+
+  /// Keeps, of the added edges, those that no path of the others and of the captured ones implies.
+  std::vector<std::vector<DraftNode>> reduceEdges(const std::vector<std::vector<DraftNode>> &captured,
+                                                  std::vector<std::vector<DraftNode>> &added) const {
+    std::vector<NodeIndex> positions(captured.size());
+    for (NodeIndex i = 0; i < schedule_.order.size(); ++i)
+      positions[schedule_.order[i]] = i;
+    std::vector<std::uint32_t> counts(captured.size(), 0); // by position, dropped edges included
+    for (const auto *edges : {&captured, &added})
+      for (const std::vector<DraftNode> &list : *edges)
+        for (DraftNode before : list)
+          ++counts[positions[before]];
+    Order order;
+    std::vector<std::vector<DraftNode>> kept(captured.size());
+    std::vector<NodeIndex> predecessors;
+    for (DraftNode node : schedule_.order) {
+      predecessors.clear();
+      for (DraftNode before : captured[node])
+        predecessors.push_back(positions[before]);
+      std::vector<DraftNode> &candidates = added[node];
+      std::sort(candidates.begin(), candidates.end(),
+                [&](DraftNode a, DraftNode b) { return positions[a] > positions[b]; });
+      for (DraftNode candidate : candidates) {
+        const NodeIndex position = positions[candidate];
+        const bool implied = std::any_of(predecessors.begin(), predecessors.end(), [&](NodeIndex p) {
+          return p == position || order.completesBefore(position, p);
+        });
+        if (implied)
+          continue;
+        predecessors.push_back(position);
+        kept[node].push_back(candidate);
+      }
+      order.append(predecessors, counts);
+    }
+    return kept;
+  }
+
+  /// Every discard goes right before the first node that must come after it.
+  void placeDiscards() {
+    std::vector<std::uint32_t> positions(draft_.capturedCount + addedCount());
+    for (std::uint32_t i = 0; i < schedule_.order.size(); ++i)
+      positions[schedule_.order[i]] = i;
+    discardsBefore_.resize(schedule_.order.size());
+    for (std::uint32_t d = 0; d < draft_.discards.size(); ++d) {
+      std::uint32_t first = unplaced;
+      for (DraftNode before : draft_.discards[d].before)
+        first = std::min(first, positions[before]);
+      // Nobody comes: then nothing has to be given up.
+      if (first != unplaced)
+        discardsBefore_[first].push_back(d);
+    }
+  }
+
+  void writeNodes() {
+    index_.assign(draft_.capturedCount + addedCount(), unplaced);
+    discardIndex_.assign(draft_.discards.size(), unplaced);
+    for (std::uint32_t i = 0; i < schedule_.order.size(); ++i) {
+      for (std::uint32_t d : discardsBefore_[i])
+        discardIndex_[d] = addResidencyNode(NodeKind::Discard, draft_.discards[d].pages);
+      const DraftNode node = schedule_.order[i];
+      if (node < draft_.capturedCount) {
+        index_[node] = static_cast<NodeIndex>(planned_.nodes.size());
+        planned_.nodes.push_back(captured_.nodes[node]);
+        continue;
+      }
+      const DraftTransfer &transfer = draft_.transfers[node - draft_.capturedCount];
+      index_[node] = addResidencyNode(transfer.kind, transfer.pages);
+    }
+  }
+
+  NodeIndex addResidencyNode(NodeKind kind, const PageRun &pages) {
+    Node node;
+    node.kind = kind;
+    node.buffer = pages.buffer;
+    node.range = {pages.firstPage * captured_.pageBytes, bytesOf(captured_, pages)};
+    planned_.nodes.push_back(std::move(node));
+    return static_cast<NodeIndex>(planned_.nodes.size() - 1);
+  }
+
+  void writeEdges() {
+    for (const Edge &edge : captured_.edges)
+      planned_.edges.push_back({index_[edge.from], index_[edge.to], edge.kind});
+    for (DraftNode node = 0; node < added_.size(); ++node)
+      for (DraftNode before : added_[node])
+        planned_.edges.push_back({index_[before], index_[node], EdgeKind::Full});
+    for (std::uint32_t d = 0; d < draft_.discards.size(); ++d) {
+      if (discardIndex_[d] == unplaced)
+        continue;
+      for (DraftNode after : draft_.discards[d].after)
+        planned_.edges.push_back({index_[after], discardIndex_[d], EdgeKind::Full});
+      for (DraftNode before : draft_.discards[d].before)
+        planned_.edges.push_back({discardIndex_[d], index_[before], EdgeKind::Full});
+    }
+    // A programmatic edge between two nodes that must be ordered by completion becomes the full one.
+    std::vector<Edge> &edges = planned_.edges;
+    std::sort(edges.begin(), edges.end(), [](const Edge &a, const Edge &b) {
+      return std::tuple(a.from, a.to, a.kind) < std::tuple(b.from, b.to, b.kind);
+    });
+    edges.erase(std::unique(edges.begin(), edges.end(),
+                            [](const Edge &a, const Edge &b) { return a.from == b.from && a.to == b.to; }),
+                edges.end());
+  }
+
+  const Description &captured_;
+  const Draft &draft_;
+  const Schedule &schedule_;
+  Description planned_;
+  std::vector<std::vector<DraftNode>> added_;              ///< by DraftNode
+  std::vector<std::vector<std::uint32_t>> discardsBefore_; ///< by position in the schedule
+  std::vector<NodeIndex> index_;                           ///< by DraftNode
+  std::vector<NodeIndex> discardIndex_;
+};
+
+} // namespace
+
+Schedule scheduleDraft(const PlannerInput &input, const Draft &draft) {
+  std::vector<Task> tasks(draft.capturedCount + draft.transfers.size());
+  for (NodeIndex n = 0; n < draft.capturedCount; ++n)
+    tasks[n].costUs = costUsOf(input.captured.nodes[n]);
+  for (std::size_t t = 0; t < draft.transfers.size(); ++t) {
+    Task &task = tasks[draft.capturedCount + t];
+    task.lane = draft.transfers[t].kind == NodeKind::Prefetch ? Lane::Up : Lane::Down;
+    task.bytes = bytesOf(input.captured, draft.transfers[t].pages);
+  }
+  std::vector<TaskGraph::Dependency> dependencies;
+  dependencies.reserve(input.captured.edges.size() + draft.edges.size());
+  for (const Edge &edge : input.captured.edges)
+    dependencies.push_back({edge.from, edge.to});
+  for (const DraftEdge &edge : draft.edges)
+    dependencies.push_back({edge.before, edge.after});
+  ReplayTimes times = replayByUrgency(tasks, TaskGraph(tasks.size(), dependencies), input.machine, urgencies(draft),
+                                      draft.capturedCount);
+  return {std::move(times.startOrder), times.totalUs};
+}
+
+namespace {
+
+/// Marks the pages of the pieces that are on the device at the boundary, neighbours joined.
+void writeResidents(const PlannerInput &input, const Draft &draft, Description &planned) {
+  for (std::size_t i = 0; i < draft.resident.size(); ++i) {
+    if (!draft.resident[static_cast<PieceIndex>(i)])
+      continue;
+    const Piece &piece = input.timeline.piece(static_cast<PieceIndex>(i));
+    std::vector<Range> &ranges = planned.buffers[piece.buffer].resident;
+    const Range range{piece.firstPage * planned.pageBytes, piece.bytes};
+    if (!ranges.empty() && ranges.back().end() == range.offset)
+      ranges.back().size += range.size;
+    else
+      ranges.push_back(range);
+  }
+}
+
+} // namespace
+
+Description writePlan(const PlannerInput &input, const Draft &draft, const Schedule &schedule,
+                      std::uint64_t budgetBytes) {
+  Description planned = PlanWriter(input, draft, schedule).write(budgetBytes);
+  writeResidents(input, draft, planned);
+  return planned;
+}
+
+} // namespace pumpgraph

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// From decisions to a plan: puts the transfers of a draft in order and writes the planned description.
+#pragma once
+
+#include "passes/plan/FramePlanner.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace pumpgraph {
+
+/// A draft's nodes in the order in which they are expected to start.
+struct Schedule {
+  std::vector<DraftNode> order; ///< topological; captured nodes keep their order among themselves
+  double totalUs = 0;
+};
+
+/// Lets each direction of the link take whatever is ready and needed first.
+Schedule scheduleDraft(const PlannerInput &input, const Draft &draft);
+
+/// The planned description: `captured` plus transfers, discards, edges, frames and the boundary state. Transfers of
+/// one direction are chained in the order of the schedule; edges that completion already implies are left out.
+Description writePlan(const PlannerInput &input, const Draft &draft, const Schedule &schedule,
+                      std::uint64_t budgetBytes);
+
+} // namespace pumpgraph

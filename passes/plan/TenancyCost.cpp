@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/plan/TenancyCost.h"
+
+namespace pumpgraph {
+
+namespace {
+
+bool needsValueNext(const TenancyCost::Tenant &tenant) {
+  return tenant.uses.empty() ? tenant.mustSurvive : tenant.uses.front().needsValue();
+}
+
+} // namespace
+
+double TenancyCost::handOverUs(std::size_t from, std::size_t to, const Prices &prices, double availableUs) {
+  double transferUs = 0;
+  if (from != nobody) {
+    Tenant &leaving = tenants_[from];
+    if (leaving.hasValue && !leaving.hostCurrent && needsValueNext(leaving)) {
+      transferUs += prices.evictUs;
+      leaving.hostCurrent = true;
+    }
+  }
+  if (tenants_[to].hasValue && needsValueNext(tenants_[to]))
+    transferUs += prices.fetchUs;
+  return transferUs + tuning_.latenessUs(transferUs, availableUs);
+}
+
+std::optional<double> TenancyCost::play(std::span<const Tenant> tenants, std::size_t occupant, const Prices &prices,
+                                        double lastUseUs, std::uint32_t until) {
+  const InMemoryTimes &times = timeline_.times();
+  tenants_.assign(tenants.begin(), tenants.end());
+  double costUs = 0;
+  for (;;) {
+    std::size_t next = nobody;
+    std::uint32_t node = noNode;
+    bool meet = false, newcomerThere = false;
+    for (std::size_t i = 0; i < tenants_.size(); ++i) {
+      const std::uint32_t its = nodeOf(tenants_[i]);
+      if (its > node || its == noNode)
+        continue;
+      meet = its == node;
+      newcomerThere = tenants_[i].isNewcomer || (meet && newcomerThere);
+      next = i;
+      node = its;
+    }
+    if (next == nobody || node > until)
+      return costUs;
+    if (meet && newcomerThere)
+      return std::nullopt;
+    const bool atBoundary = node == timeline_.nodeCount();
+    if (next != occupant)
+      costUs += handOverUs(occupant, next, prices, (atBoundary ? times.totalUs : times.startUs[node]) - lastUseUs);
+    occupant = next;
+    Tenant &tenant = tenants_[next];
+    if (atBoundary) {
+      tenant.returnsAtBoundary = false;
+      continue;
+    }
+    lastUseUs = times.endUs[node];
+    tenant.hasValue |= tenant.uses.front().writes;
+    tenant.hostCurrent &= !tenant.uses.front().writes;
+    tenant.uses = tenant.uses.subspan(1);
+  }
+}
+
+} // namespace pumpgraph

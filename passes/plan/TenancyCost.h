@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What it costs that certain pieces share a frame, played from now on.
+#pragma once
+
+#include "passes/analysis/Timeline.h"
+#include "passes/plan/FramePlanner.h"
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace pumpgraph {
+
+class TenancyCost {
+public:
+  static constexpr std::size_t nobody = std::numeric_limits<std::size_t>::max();
+
+  /// A piece that has, or may get, its home in the frame.
+  struct Tenant {
+    std::span<const Use> uses;      ///< those to come
+    bool returnsAtBoundary = false; ///< must be back after the last node
+    bool mustSurvive = false;       ///< its value is needed after its last use
+    bool hasValue = false;
+    bool hostCurrent = false;
+    bool isNewcomer = false;
+  };
+  /// Of one copy of the pages in question, microseconds.
+  struct Prices {
+    double evictUs = 0;
+    double fetchUs = 0;
+  };
+
+  TenancyCost(const Timeline &timeline, const Tuning &tuning) : timeline_(timeline), tuning_(tuning) {}
+
+  /// Cost of all hand-overs up to node `until`, microseconds; the last user before ended at `lastUseUs`. Empty if some
+  /// node uses the newcomer and another tenant: they cannot share a frame.
+  std::optional<double> play(std::span<const Tenant> tenants, std::size_t occupant, const Prices &prices,
+                             double lastUseUs, std::uint32_t until);
+
+private:
+  std::uint32_t nodeOf(const Tenant &tenant) const {
+    if (!tenant.uses.empty())
+      return tenant.uses.front().node;
+    return tenant.returnsAtBoundary ? timeline_.nodeCount() : noNode;
+  }
+  double handOverUs(std::size_t from, std::size_t to, const Prices &prices, double availableUs);
+
+  static constexpr std::uint32_t noNode = std::numeric_limits<std::uint32_t>::max();
+  const Timeline &timeline_;
+  const Tuning &tuning_;
+  std::vector<Tenant> tenants_; ///< as they are at the point reached
+};
+
+} // namespace pumpgraph

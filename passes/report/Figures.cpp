@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a summary's figures mean: what limits the step, and what would help.
+#include "passes/report/Summary.h"
+#include "passes/report/Units.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace pumpgraph {
+
+bool runsAtInMemorySpeed(const Summary &summary) {
+  return summary.prediction.totalUs <= summary.inMemory.totalUs * inMemoryTolerance;
+}
+
+namespace {
+
+/// Stall time by which links are copying meanwhile.
+struct LinkShares {
+  double upUs = 0;
+  double downUs = 0;
+  double bothUs = 0;
+};
+
+} // namespace
+
+/// Time in [from, to) during which transfers of one direction run. Transfers of one direction do not overlap.
+static double overlapUs(const std::vector<NodeTimes> &transfers, double from, double to) {
+  double busy = 0;
+  for (const NodeTimes &transfer : transfers)
+    busy += std::max(0.0, std::min(to, transfer.endUs) - std::max(from, transfer.startUs));
+  return busy;
+}
+
+static std::vector<NodeTimes> intersections(const std::vector<NodeTimes> &a, const std::vector<NodeTimes> &b) {
+  std::vector<NodeTimes> result;
+  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    const double start = std::max(a[i].startUs, b[j].startUs);
+    const double end = std::min(a[i].endUs, b[j].endUs);
+    if (start < end)
+      result.push_back({start, end});
+    a[i].endUs < b[j].endUs ? ++i : ++j;
+  }
+  return result;
+}
+
+static std::vector<NodeTimes> transferTimes(const Summary &summary, bool (*moves)(NodeKind)) {
+  std::vector<NodeTimes> times;
+  for (NodeIndex i = 0; i < summary.lowered.nodes.size(); ++i)
+    if (moves(summary.lowered.nodes[i].kind))
+      times.push_back(summary.prediction.nodes[i]);
+  std::sort(times.begin(), times.end(), [](const NodeTimes &a, const NodeTimes &b) { return a.startUs < b.startUs; });
+  return times;
+}
+
+static LinkShares shareOfStalls(const Summary &summary) {
+  const std::vector<NodeTimes> up = transferTimes(summary, movesUp);
+  const std::vector<NodeTimes> down = transferTimes(summary, movesDown);
+  const std::vector<NodeTimes> both = intersections(up, down);
+  LinkShares shares;
+  for (const Stall &stall : summary.prediction.stalls) {
+    const double end = stall.atUs + stall.durationUs;
+    const double bothUs = overlapUs(both, stall.atUs, end);
+    shares.bothUs += bothUs;
+    shares.upUs += overlapUs(up, stall.atUs, end) - bothUs;
+    shares.downUs += overlapUs(down, stall.atUs, end) - bothUs;
+  }
+  return shares;
+}
+
+static std::string largestShare(const LinkShares &shares) {
+  if (shares.bothUs >= shares.upUs && shares.bothUs >= shares.downUs)
+    return "link both ways";
+  return shares.upUs >= shares.downUs ? "link up" : "link down";
+}
+
+std::string limitedBy(const Summary &summary) {
+  if (summary.prediction.upBytes == 0 && summary.prediction.downBytes == 0)
+    return "nothing: everything fits";
+  if (runsAtInMemorySpeed(summary))
+    return "compute";
+  // Where even the best plan would have to wait, the bound knows for what; else the waits of this plan tell.
+  const Bound &best = summary.planBound;
+  if (best.totalUs > summary.inMemory.totalUs * inMemoryTolerance)
+    return largestShare({best.upUs, best.downUs, best.bothUs});
+  return largestShare(shareOfStalls(summary));
+}
+
+/// "16.0 of 31.0 GiB", or both units where they differ.
+static std::string shareOf(std::uint64_t part, std::uint64_t whole) {
+  std::string first = formatBytes(part);
+  const std::string second = formatBytes(whole);
+  const std::size_t unit = first.find(' ');
+  if (first.substr(unit) == second.substr(second.find(' ')))
+    first.erase(unit);
+  return fmt::format("{} of {}", first, second);
+}
+
+std::string verdict(const Summary &summary) {
+  const bool fits = summary.prediction.upBytes == 0 && summary.prediction.downBytes == 0;
+  std::string text = fmt::format("{}; {} in-memory; {}", shareOf(summary.budgetBytes(), summary.peakBytesBefore()),
+                                 formatRatio(summary.prediction.totalUs, summary.inMemory.totalUs),
+                                 fits ? "everything fits" : "limited by " + limitedBy(summary));
+  if (summary.enoughBytes)
+    text += fmt::format("; {} removes it", formatBytes(*summary.enoughBytes));
+  return text;
+}
+
+std::size_t countAddedEdges(const Summary &summary) {
+  // Captured edges are demoted at most, never dropped, so the rest are ours.
+  return summary.lowered.edges.size() - std::min(summary.captured.edges.size(), summary.lowered.edges.size());
+}
+
+} // namespace pumpgraph

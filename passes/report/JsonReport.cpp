@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reports for programs: figures, plan and timeline as JSON. docs/report.md documents every key.
+#include "passes/report/Lanes.h"
+#include "passes/report/NodeName.h"
+#include "passes/report/Summary.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace pumpgraph {
+
+using Json = nlohmann::ordered_json;
+
+static constexpr double secondsPerMicrosecond = 1e-6;
+
+/// Kernel names come from binaries; a byte that is no UTF-8 must not take the report down.
+static std::string dump(const Json &json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+static const char *directionOf(const Node &node) {
+  if (movesUp(node.kind))
+    return "up";
+  return movesDown(node.kind) ? "down" : "none";
+}
+
+static Json stallToJson(const Summary &summary, const Stall &stall) {
+  const Node &node = summary.lowered.nodes[stall.node];
+  const Node &transfer = summary.lowered.nodes[stall.transfer];
+  const NodeTimes &times = summary.prediction.nodes[stall.transfer];
+  return {{"node", node.captured},
+          {"node_name", node.name},
+          {"buffer", stall.buffer},
+          {"buffer_name", summary.lowered.buffers[stall.buffer].name},
+          {"transfer", stall.transfer},
+          {"direction", directionOf(transfer)},
+          {"transfer_bytes", transfer.range.size},
+          {"transfer_start_s", times.startUs * secondsPerMicrosecond},
+          {"transfer_end_s", times.endUs * secondsPerMicrosecond},
+          {"at_s", stall.atUs * secondsPerMicrosecond},
+          {"duration_s", stall.durationUs * secondsPerMicrosecond}};
+}
+
+static Json messagesOf(const std::vector<Violation> &violations) {
+  Json messages = Json::array();
+  for (const Violation &violation : violations)
+    messages.push_back(violation.message);
+  return messages;
+}
+
+static Json pointToJson(const SweepPoint &point) {
+  if (!point.plannable)
+    return {{"budget_bytes", point.budgetBytes}, {"plannable", false}, {"reason", point.reason}};
+  return {{"budget_bytes", point.budgetBytes},
+          {"plannable", true},
+          {"predicted_s", point.predictedUs * secondsPerMicrosecond},
+          {"bound_s", point.boundUs * secondsPerMicrosecond},
+          {"plan_bound_s", point.planBoundUs * secondsPerMicrosecond},
+          {"peak_bytes", point.peakBytes},
+          {"up_bytes", point.upBytes},
+          {"down_bytes", point.downBytes}};
+}
+
+std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points) {
+  Json json{{"format", "pumpgraph-report"},
+            {"version", 1},
+            {"name", summary.captured.name},
+            {"nodes", summary.captured.nodes.size()},
+            {"buffers", summary.captured.buffers.size()},
+            {"in_memory_s", summary.inMemory.totalUs * secondsPerMicrosecond},
+            {"bound_s", summary.bound.totalUs * secondsPerMicrosecond},
+            {"plan_bound_s", summary.planBound.totalUs * secondsPerMicrosecond},
+            {"predicted_s", summary.prediction.totalUs * secondsPerMicrosecond},
+            {"peak_bytes_before", summary.peakBytesBefore()},
+            {"budget_bytes", summary.budgetBytes()},
+            {"peak_bytes", summary.prediction.peakBytes},
+            {"host_bytes", summary.stats.hostBytes},
+            {"up_bytes", summary.prediction.upBytes},
+            {"down_bytes", summary.prediction.downBytes},
+            {"up_busy_s", summary.prediction.upBusyUs * secondsPerMicrosecond},
+            {"down_busy_s", summary.prediction.downBusyUs * secondsPerMicrosecond},
+            {"limited_by", limitedBy(summary)},
+            {"enough_bytes", summary.enoughBytes ? Json(*summary.enoughBytes) : Json(nullptr)},
+            {"verdict", verdict(summary)},
+            {"checked", summary.checked},
+            {"violations", messagesOf(summary.violations)},
+            {"plan_ms", summary.planMs},
+            {"evictions", summary.stats.evictions},
+            {"prefetches", summary.stats.prefetches},
+            {"discards", summary.stats.discards},
+            {"added_nodes", summary.lowered.nodes.size() - summary.captured.nodes.size()},
+            {"added_edges", countAddedEdges(summary)},
+            {"machine",
+             {{"up_bytes_per_second", summary.machine.upBytesPerSecond},
+              {"down_bytes_per_second", summary.machine.downBytesPerSecond},
+              {"both_bytes_per_second", summary.machine.bothBytesPerSecond}}}};
+  Json stalls = Json::array();
+  for (const Stall &stall : summary.prediction.stalls)
+    stalls.push_back(stallToJson(summary, stall));
+  json["stalls"] = std::move(stalls);
+  for (const SweepPoint &point : points)
+    json["sweep"].push_back(pointToJson(point));
+  return dump(json, 2);
+}
+
+static const char *modeName(std::uint8_t mode) {
+  static constexpr const char *names[] = {"none", "read", "write", "readwrite"};
+  return names[mode & modeReadWrite];
+}
+
+static const char *edgeName(EdgeKind kind) {
+  return kind == EdgeKind::Full ? "full" : "programmatic";
+}
+
+static Json bufferToJson(const Buffer &buffer, BufferIndex index) {
+  Json resident = Json::array();
+  for (const Range &range : buffer.resident)
+    resident.push_back({{"offset", range.offset}, {"size", range.size}});
+  return {{"buffer", index},          {"name", buffer.name},
+          {"size", buffer.size},      {"private", buffer.isPrivate},
+          {"live_in", buffer.liveIn}, {"live_out", buffer.liveOut},
+          {"frames", buffer.frames},  {"resident", std::move(resident)}};
+}
+
+static Json capturedNodeToJson(const Node &node, NodeIndex index) {
+  Json accesses = Json::array();
+  for (const Access &access : node.accesses)
+    accesses.push_back({{"buffer", access.buffer},
+                        {"offset", access.range.offset},
+                        {"size", access.range.size},
+                        {"may", modeName(access.may)},
+                        {"must", modeName(access.must)}});
+  return {{"id", index},
+          {"captured", node.captured},
+          {"kind", kindName(node.kind)},
+          {"name", node.name},
+          {"cost_us", node.costUs}, // NaN, an unknown cost, becomes null
+          {"accesses", std::move(accesses)}};
+}
+
+/// The frames of the pages that a transfer covers.
+static std::vector<std::int32_t> framesOf(const Description &description, const Node &transfer) {
+  const std::vector<std::int32_t> &frames = description.buffers[transfer.buffer].frames;
+  if (transfer.range.size == 0)
+    return {};
+  const std::size_t first = transfer.range.offset / description.pageBytes;
+  const std::size_t end = (transfer.range.end() + description.pageBytes - 1) / description.pageBytes;
+  if (end > frames.size())
+    return {};
+  return {frames.begin() + static_cast<std::ptrdiff_t>(first), frames.begin() + static_cast<std::ptrdiff_t>(end)};
+}
+
+static Json transferToJson(const Description &lowered, NodeIndex index) {
+  const Node &node = lowered.nodes[index];
+  return {{"id", index},
+          {"direction", directionOf(node)},
+          {"buffer", node.buffer},
+          {"offset", node.range.offset},
+          {"size", node.range.size},
+          {"host_offset", node.hostOffset},
+          {"frames", framesOf(lowered, node)},
+          {"after", Json::array()},
+          {"before", Json::array()}};
+}
+
+/// Edges of the captured step in numbers of the lowered one: captured nodes keep their order.
+static std::map<std::pair<NodeIndex, NodeIndex>, EdgeKind> capturedEdges(const Summary &summary) {
+  std::vector<NodeIndex> loweredIndex;
+  for (NodeIndex i = 0; i < summary.lowered.nodes.size(); ++i)
+    if (!isAdded(summary.lowered.nodes[i].kind))
+      loweredIndex.push_back(i);
+  std::map<std::pair<NodeIndex, NodeIndex>, EdgeKind> edges;
+  for (const Edge &edge : summary.captured.edges)
+    if (edge.from < loweredIndex.size() && edge.to < loweredIndex.size())
+      edges[{loweredIndex[edge.from], loweredIndex[edge.to]}] = edge.kind;
+  return edges;
+}
+
+static Json edgesToJson(const Summary &summary, std::map<NodeIndex, Json> &transfers) {
+  const auto captured = capturedEdges(summary);
+  Json edges = Json::array();
+  for (const Edge &edge : summary.lowered.edges) {
+    if (const auto transfer = transfers.find(edge.to); transfer != transfers.end())
+      transfer->second["after"].push_back(edge.from);
+    if (const auto transfer = transfers.find(edge.from); transfer != transfers.end())
+      transfer->second["before"].push_back(edge.to);
+    const auto original = captured.find({edge.from, edge.to});
+    const char *origin = original == captured.end() ? "added" : original->second == edge.kind ? "captured" : "demoted";
+    edges.push_back({{"from", edge.from}, {"to", edge.to}, {"kind", edgeName(edge.kind)}, {"origin", origin}});
+  }
+  return edges;
+}
+
+std::string planToJson(const Summary &summary) {
+  const Description &lowered = summary.lowered;
+  Json buffers = Json::array();
+  for (BufferIndex i = 0; i < lowered.buffers.size(); ++i)
+    buffers.push_back(bufferToJson(lowered.buffers[i], i));
+
+  Json nodes = Json::array();
+  std::map<NodeIndex, Json> transfers;
+  for (NodeIndex i = 0; i < lowered.nodes.size(); ++i) {
+    if (isAdded(lowered.nodes[i].kind))
+      transfers.emplace(i, transferToJson(lowered, i));
+    else
+      nodes.push_back(capturedNodeToJson(lowered.nodes[i], i));
+  }
+  Json edges = edgesToJson(summary, transfers);
+  Json transferList = Json::array();
+  for (auto &[index, transfer] : transfers)
+    transferList.push_back(std::move(transfer));
+
+  const Json json{{"format", "pumpgraph-plan"},
+                  {"version", 1},
+                  {"name", lowered.name},
+                  {"checked", summary.checked},
+                  {"page_bytes", lowered.pageBytes},
+                  {"budget_bytes", lowered.budgetBytes},
+                  {"host_bytes", lowered.hostBytes},
+                  {"buffers", std::move(buffers)},
+                  {"nodes", std::move(nodes)},
+                  {"transfers", std::move(transferList)},
+                  {"edges", std::move(edges)}};
+  return dump(json, -1);
+}
+
+namespace {
+
+/// Builds the event list of one Chrome trace; a lane is a "thread" of the one "process".
+class Trace {
+public:
+  explicit Trace(const std::string &processName) {
+    events_.push_back({{"ph", "M"}, {"pid", pid}, {"name", "process_name"}, {"args", {{"name", processName}}}});
+  }
+
+  int addLane(const std::string &name) {
+    const int lane = ++lanes_;
+    events_.push_back({{"ph", "M"}, {"pid", pid}, {"tid", lane}, {"name", "thread_name"}, {"args", {{"name", name}}}});
+    events_.push_back(
+        {{"ph", "M"}, {"pid", pid}, {"tid", lane}, {"name", "thread_sort_index"}, {"args", {{"sort_index", lane}}}});
+    return lane;
+  }
+
+  void addSpan(int lane, const std::string &name, double startUs, double endUs, Json args) {
+    events_.push_back({{"ph", "X"},
+                       {"pid", pid},
+                       {"tid", lane},
+                       {"ts", startUs},
+                       {"dur", endUs - startUs},
+                       {"name", name},
+                       {"args", std::move(args)}});
+  }
+
+  /// An arrow between two spans.
+  void addFlow(int id, int fromLane, double fromUs, int toLane, double toUs) {
+    events_.push_back({{"ph", "s"},
+                       {"pid", pid},
+                       {"tid", fromLane},
+                       {"ts", fromUs},
+                       {"id", id},
+                       {"name", "stall"},
+                       {"cat", "stall"}});
+    events_.push_back({{"ph", "f"},
+                       {"bp", "e"},
+                       {"pid", pid},
+                       {"tid", toLane},
+                       {"ts", toUs},
+                       {"id", id},
+                       {"name", "stall"},
+                       {"cat", "stall"}});
+  }
+
+  void addCounter(const std::string &name, double atUs, std::uint64_t value) {
+    events_.push_back({{"ph", "C"}, {"pid", pid}, {"ts", atUs}, {"name", name}, {"args", {{"bytes", value}}}});
+  }
+
+  Json take() { return {{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events_)}}; }
+
+private:
+  static constexpr int pid = 1;
+  Json events_ = Json::array();
+  int lanes_ = 0;
+};
+
+} // namespace
+
+std::string timelineToJson(const Summary &summary) {
+  const Description &lowered = summary.lowered;
+  const Prediction &prediction = summary.prediction;
+  Trace trace(lowered.name);
+  const Lanes lanes = assignLanes(lowered, prediction);
+  std::vector<int> computeLanes;
+  for (std::size_t i = 0; i < lanes.computeLanes; ++i)
+    computeLanes.push_back(trace.addLane(i == 0 ? "compute" : "compute " + std::to_string(i + 1)));
+  const int stallLane = trace.addLane("stalls");
+  const int upLane = trace.addLane("link up");
+  const int downLane = trace.addLane("link down");
+
+  for (NodeIndex i = 0; i < lowered.nodes.size(); ++i) {
+    const Node &node = lowered.nodes[i];
+    const auto [startUs, endUs] = prediction.nodes[i];
+    if (movesUp(node.kind) || movesDown(node.kind))
+      trace.addSpan(movesUp(node.kind) ? upLane : downLane, lowered.buffers[node.buffer].name, startUs, endUs,
+                    {{"node", i}, {"offset", node.range.offset}, {"bytes", node.range.size}});
+    else if (!isAdded(node.kind) && endUs > startUs)
+      trace.addSpan(computeLanes[lanes.laneOf[i]], displayName(node), startUs, endUs,
+                    {{"node", node.captured}, {"kind", kindName(node.kind)}, {"name", demangle(node.name)}});
+  }
+  int flow = 0;
+  for (const Stall &stall : prediction.stalls) {
+    const Node &transfer = lowered.nodes[stall.transfer];
+    const double endUs = stall.atUs + stall.durationUs;
+    trace.addSpan(stallLane, "waits for " + lowered.buffers[stall.buffer].name, stall.atUs, endUs,
+                  stallToJson(summary, stall));
+    if (movesUp(transfer.kind) || movesDown(transfer.kind))
+      trace.addFlow(++flow, movesUp(transfer.kind) ? upLane : downLane, prediction.nodes[stall.transfer].endUs,
+                    stallLane, endUs);
+  }
+  for (const MemoryPoint &point : prediction.memory)
+    trace.addCounter("device memory", point.atUs, point.bytes);
+  return dump(trace.take(), -1);
+}
+
+} // namespace pumpgraph

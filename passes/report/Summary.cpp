@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pipeline behind every report: costs, plan, check, lower, check, predict, bound.
+#include "passes/report/Summary.h"
+
+#include "passes/analysis/EstimateCosts.h"
+#include "passes/lower/LowerVirtual.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <set>
+#include <thread>
+#include <utility>
+
+namespace pumpgraph {
+
+static std::uint64_t pageOf(std::uint64_t offset, const Description &description) {
+  return offset / description.pageBytes;
+}
+
+static void append(std::vector<Violation> &to, std::vector<Violation> from) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
+
+tl::expected<Summary, PlanError> summarize(const Description &captured, const PlanOptions &options) {
+  if (const std::string error = validate(captured); !error.empty())
+    return tl::unexpected(PlanError{std::nullopt, fmt::format("step \"{}\": {}", captured.name, error)});
+
+  Summary summary;
+  summary.captured = captured;
+  summary.machine = options.machine;
+  estimateCosts(summary.captured, options.machine);
+
+  const auto start = std::chrono::steady_clock::now();
+  tl::expected<PlannedStep, PlanError> step = planResidency(summary.captured, options);
+  if (!step)
+    return tl::unexpected(std::move(step.error()));
+  summary.planned = std::move(step->description);
+  summary.stats = step->stats;
+  append(summary.violations, checkResidency(summary.planned));
+  summary.lowered = lowerVirtual(summary.planned);
+  append(summary.violations, checkResidency(summary.lowered));
+  append(summary.violations, checkPreserves(summary.captured, summary.lowered));
+  summary.checked = summary.violations.empty();
+  summary.planMs = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+
+  summary.inMemory = predict(summary.captured, options.machine);
+  summary.prediction = predict(summary.lowered, options.machine);
+  summary.bound = bound(summary.captured, summary.budgetBytes(), options.machine, BoundKind::Must);
+  summary.planBound = bound(summary.captured, summary.budgetBytes(), options.machine, BoundKind::May);
+  return summary;
+}
+
+tl::expected<std::uint64_t, PlanError> peakBytes(const Description &captured, const Machine &machine) {
+  PlanOptions options;
+  options.machine = machine;
+  const tl::expected<PlannedStep, PlanError> step = planResidency(captured, options);
+  if (!step)
+    return tl::unexpected(step.error());
+  return step->stats.peakPagesBefore * captured.pageBytes;
+}
+
+std::uint64_t smallestBudget(const Description &captured) {
+  std::uint64_t exclusivePages = 0;
+  for (BufferIndex buffer = 0; buffer < captured.buffers.size(); ++buffer)
+    if (!captured.buffers[buffer].isPrivate)
+      exclusivePages += captured.pageCount(buffer);
+
+  std::uint64_t largestSet = 0;
+  for (const Node &node : captured.nodes) {
+    std::set<std::pair<BufferIndex, std::uint64_t>> pages;
+    for (const Access &access : node.accesses) {
+      if (!captured.buffers[access.buffer].isPrivate || access.range.size == 0)
+        continue;
+      const std::uint64_t last = pageOf(access.range.end() - 1, captured);
+      for (std::uint64_t page = pageOf(access.range.offset, captured); page <= last; ++page)
+        pages.emplace(access.buffer, page);
+    }
+    largestSet = std::max<std::uint64_t>(largestSet, pages.size());
+  }
+  return (exclusivePages + largestSet) * captured.pageBytes;
+}
+
+static SweepPoint planPoint(const Description &captured, const PlanOptions &options) {
+  SweepPoint point;
+  point.budgetBytes = options.budgetBytes;
+  const tl::expected<Summary, PlanError> summary = summarize(captured, options);
+  if (!summary) {
+    point.reason = summary.error().message;
+    return point;
+  }
+  if (!summary->checked) {
+    point.reason = "the checker refused the plan: " + summary->violations.front().message;
+    return point;
+  }
+  point.plannable = true;
+  point.predictedUs = summary->prediction.totalUs;
+  point.boundUs = summary->bound.totalUs;
+  point.planBoundUs = summary->planBound.totalUs;
+  point.upBytes = summary->prediction.upBytes;
+  point.downBytes = summary->prediction.downBytes;
+  point.peakBytes = summary->prediction.peakBytes;
+  return point;
+}
+
+std::vector<SweepPoint> sweep(const Description &captured, const PlanOptions &options, int points) {
+  const tl::expected<std::uint64_t, PlanError> peak = peakBytes(captured, options.machine);
+  if (!peak || points < 1)
+    return {};
+
+  const std::uint64_t largest = *peak;
+  const std::uint64_t smallest = std::min(smallestBudget(captured), largest);
+  const std::uint64_t pages = (largest - smallest) / captured.pageBytes;
+  // No budget twice: there are no more of them than pages between the two.
+  const std::uint64_t steps = std::min(static_cast<std::uint64_t>(points - 1), pages);
+  std::vector<SweepPoint> result(steps + 1);
+  // Points are independent of each other; each lands in its own place, so the order of work does not show.
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < result.size(); i = next++) {
+      PlanOptions pointOptions = options;
+      pointOptions.budgetBytes = steps == 0 ? largest : smallest + pages * i / steps * captured.pageBytes;
+      result[i] = planPoint(captured, pointOptions);
+    }
+  };
+  std::vector<std::thread> workers;
+  const std::size_t wanted = std::min<std::size_t>(std::max(std::thread::hardware_concurrency(), 1U), result.size());
+  for (std::size_t i = 1; i < wanted; ++i)
+    workers.emplace_back(work);
+  work();
+  for (std::thread &worker : workers)
+    worker.join();
+  return result;
+}
+
+void findEnough(Summary &summary) {
+  static constexpr int bisections = 6;
+  if (runsAtInMemorySpeed(summary))
+    return;
+  const auto suffices = [&](std::uint64_t budgetBytes) {
+    const tl::expected<PlannedStep, PlanError> step =
+        planResidency(summary.captured, PlanOptions{budgetBytes, summary.machine});
+    return step && predict(lowerVirtual(step->description), summary.machine).totalUs <=
+                       summary.inMemory.totalUs * inMemoryTolerance;
+  };
+  const std::uint64_t pageBytes = summary.captured.pageBytes;
+  std::uint64_t tooFew = summary.budgetBytes() / pageBytes;
+  std::uint64_t enough = summary.stats.peakPagesBefore; // by definition: nothing is moved then
+  for (int i = 0; i < bisections && tooFew + 1 < enough; ++i) {
+    const std::uint64_t middle = tooFew + (enough - tooFew) / 2;
+    (suffices(middle * pageBytes) ? enough : tooFew) = middle;
+  }
+  summary.enoughBytes = enough * pageBytes;
+}
+
+void findEnough(Summary &summary, const std::vector<SweepPoint> &points) {
+  if (runsAtInMemorySpeed(summary))
+    return;
+  const auto enough = std::find_if(points.begin(), points.end(), [&](const SweepPoint &point) {
+    return point.plannable && point.budgetBytes > summary.budgetBytes() &&
+           point.predictedUs <= summary.inMemory.totalUs * inMemoryTolerance;
+  });
+  if (enough != points.end())
+    summary.enoughBytes = enough->budgetBytes;
+}
+
+} // namespace pumpgraph

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report for a terminal: one screen, figures first, then where the time goes and what would change it.
+#include "passes/report/NodeName.h"
+#include "passes/report/Summary.h"
+#include "passes/report/Units.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace pumpgraph {
+
+using Text = fmt::memory_buffer;
+
+static constexpr std::size_t stallsShown = 5;
+static constexpr std::size_t nameLength = 40;
+
+/// One line of figures: a heading (empty within a group), what it is, the figure, remarks.
+static void addLine(Text &text, std::string_view heading, std::string_view label, std::string_view figure,
+                    std::string_view remark = "") {
+  std::string line = fmt::format("  {:<12}{:<13}{:>9}   {}", heading, label, figure, remark);
+  line.erase(line.find_last_not_of(' ') + 1);
+  fmt::format_to(std::back_inserter(text), "{}\n", line);
+}
+
+static std::string timesInMemory(const Summary &summary, double microseconds) {
+  return formatRatio(microseconds, summary.inMemory.totalUs) + " in-memory";
+}
+
+static void addMemory(Text &text, const Summary &summary) {
+  addLine(text, "memory", "peak before", formatBytes(summary.peakBytesBefore()), "on the device without transfers");
+  addLine(text, "", "budget", formatBytes(summary.budgetBytes()));
+  addLine(text, "", "peak after", formatBytes(summary.prediction.peakBytes));
+  if (summary.stats.hostBytes > 0)
+    addLine(text, "", "pinned host", formatBytes(summary.stats.hostBytes));
+}
+
+static void addTimes(Text &text, const Summary &summary) {
+  const double predictedUs = summary.prediction.totalUs;
+  addLine(text, "time", "in memory", formatMicroseconds(summary.inMemory.totalUs));
+  addLine(text, "", "bound", formatMicroseconds(summary.bound.totalUs), timesInMemory(summary, summary.bound.totalUs));
+  addLine(text, "", "plan bound", formatMicroseconds(summary.planBound.totalUs),
+          timesInMemory(summary, summary.planBound.totalUs));
+  addLine(text, "", "predicted", formatMicroseconds(predictedUs),
+          fmt::format("{}, {} plan bound", timesInMemory(summary, predictedUs),
+                      formatRatio(predictedUs, summary.planBound.totalUs)));
+}
+
+static std::string copiesAndLoad(const Summary &summary, bool (*moves)(NodeKind), double busyUs) {
+  const auto copies = std::count_if(summary.lowered.nodes.begin(), summary.lowered.nodes.end(),
+                                    [&](const Node &node) { return moves(node.kind); });
+  const double share = summary.prediction.totalUs > 0 ? busyUs / summary.prediction.totalUs : 0;
+  return fmt::format("in {} {}, link busy {:.0f} % of the step", formatCount(static_cast<std::uint64_t>(copies)),
+                     copies == 1 ? "copy" : "copies", share * 100);
+}
+
+static void addTraffic(Text &text, const Summary &summary) {
+  const Prediction &prediction = summary.prediction;
+  addLine(text, "moved", "up", formatBytes(prediction.upBytes),
+          prediction.upBytes ? copiesAndLoad(summary, movesUp, prediction.upBusyUs) : "");
+  addLine(text, "", "down", formatBytes(prediction.downBytes),
+          prediction.downBytes ? copiesAndLoad(summary, movesDown, prediction.downBusyUs) : "");
+}
+
+/// "96.0 MiB up" or "96.0 of 192 MiB up".
+static std::string describeTransfer(const Node &transfer, const Buffer &buffer) {
+  const char *direction = movesUp(transfer.kind) ? " up" : movesDown(transfer.kind) ? " down" : "";
+  const std::string moved = formatBytes(transfer.range.size);
+  const std::string of = transfer.range.size == buffer.size ? "" : " of " + formatBytes(buffer.size);
+  return moved + of + direction;
+}
+
+static std::string waitsFor(const Summary &summary, const Stall &stall) {
+  const Node &transfer = summary.lowered.nodes[stall.transfer];
+  const Buffer &buffer = summary.lowered.buffers[stall.buffer];
+  return fmt::format("\"{}\" ({})", shorten(buffer.name, nameLength), describeTransfer(transfer, buffer));
+}
+
+static void addStallTable(Text &text, const Summary &summary, std::size_t rows) {
+  static constexpr std::string_view heading = "waits for";
+  const std::vector<Stall> &stalls = summary.prediction.stalls;
+  std::vector<std::string> reasons;
+  std::size_t width = heading.size();
+  for (std::size_t i = 0; i < rows; ++i) {
+    reasons.push_back(waitsFor(summary, stalls[i]));
+    width = std::max(width, reasons.back().size());
+  }
+  fmt::format_to(std::back_inserter(text), "{:24}{:<{}}  who waits\n", "", heading, width);
+  for (std::size_t i = 0; i < rows; ++i) {
+    const Node &node = summary.lowered.nodes[stalls[i].node];
+    fmt::format_to(std::back_inserter(text), "    {:>8} at {:<8} {:<{}}  node {} \"{}\"\n",
+                   formatMicroseconds(stalls[i].durationUs), formatMicroseconds(stalls[i].atUs), reasons[i], width,
+                   node.captured, shorten(displayName(node), nameLength));
+  }
+}
+
+static void addStalls(Text &text, const Summary &summary) {
+  const std::vector<Stall> &stalls = summary.prediction.stalls;
+  double totalUs = 0;
+  for (const Stall &stall : stalls)
+    totalUs += stall.durationUs;
+  if (stalls.empty()) {
+    addLine(text, "stalls", "none", "");
+    return;
+  }
+  const std::size_t shown = std::min(stallsShown, stalls.size());
+  addLine(text, "stalls", fmt::format("{} in all", formatCount(stalls.size())), formatMicroseconds(totalUs),
+          shown < stalls.size() ? fmt::format("the {} longest:", shown) : "longest first:");
+  addStallTable(text, summary, shown);
+}
+
+static void addCheck(Text &text, const Summary &summary) {
+  const std::string planned =
+      fmt::format("planned, lowered and checked in {}", formatMicroseconds(summary.planMs * 1e3));
+  if (summary.checked) {
+    fmt::format_to(std::back_inserter(text), "  checked: correct in every legal order of execution; {}\n", planned);
+    return;
+  }
+  fmt::format_to(std::back_inserter(text),
+                 "  NOT CHECKED: the checker refused this plan, it must not be replayed; {}\n", planned);
+  for (const Violation &violation : summary.violations)
+    fmt::format_to(std::back_inserter(text), "    {}\n", violation.message);
+}
+
+static void addSweep(Text &text, const Summary &summary, const std::vector<SweepPoint> &points) {
+  if (points.empty())
+    return;
+  fmt::format_to(std::back_inserter(text), "\n  {:>9}{:>11}{:>11}{:>11}{:>12}{:>11}{:>11}\n", "budget", "predicted",
+                 "in-memory", "bound", "plan bound", "up", "down");
+  for (const SweepPoint &point : points) {
+    if (!point.plannable) {
+      fmt::format_to(std::back_inserter(text), "  {:>9}   no plan: {}\n", formatBytes(point.budgetBytes), point.reason);
+      continue;
+    }
+    fmt::format_to(std::back_inserter(text), "  {:>9}{:>11}{:>11}{:>11}{:>12}{:>11}{:>11}\n",
+                   formatBytes(point.budgetBytes), formatMicroseconds(point.predictedUs),
+                   formatRatio(point.predictedUs, summary.inMemory.totalUs), formatMicroseconds(point.boundUs),
+                   formatMicroseconds(point.planBoundUs), formatBytes(point.upBytes), formatBytes(point.downBytes));
+  }
+}
+
+std::string toText(const Summary &summary, const std::vector<SweepPoint> &points) {
+  Text text;
+  fmt::format_to(std::back_inserter(text), "{}: {}, {}\n", summary.captured.name,
+                 formatCount(summary.captured.nodes.size(), "node"),
+                 formatCount(summary.captured.buffers.size(), "buffer"));
+  fmt::format_to(std::back_inserter(text), "{}\n\n", verdict(summary));
+  addMemory(text, summary);
+  addTimes(text, summary);
+  addTraffic(text, summary);
+  addLine(text, "added", formatCount(summary.lowered.nodes.size() - summary.captured.nodes.size(), "node"), "",
+          formatCount(countAddedEdges(summary), "edge"));
+  addStalls(text, summary);
+  addCheck(text, summary);
+  addSweep(text, summary, points);
+  return fmt::to_string(text);
+}
+
+} // namespace pumpgraph

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C API: checks arguments, turns errors into statuses, lets no exception out.
+#include "runtime/api/Handles.h"
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+using namespace pumpgraph::runtime;
+
+namespace {
+
+pumpgraph_status report(const Error &error, pumpgraph_error *out) {
+  if (out) {
+    out->status = error.status;
+    std::snprintf(out->message, sizeof out->message, "%s", error.message.c_str());
+  }
+  return error.status;
+}
+
+/// Runs a call; its Status, or what was thrown on the way, becomes the call's status.
+template <typename Call> pumpgraph_status guard(pumpgraph_error *error, Call call) noexcept {
+  try {
+    const Status status = call();
+    return status ? PUMPGRAPH_OK : report(status.error(), error);
+  } catch (const std::bad_alloc &) {
+    return report({PUMPGRAPH_OUT_OF_HOST_MEMORY, "host memory ran out"}, error);
+  } catch (const std::exception &exception) {
+    return report({PUMPGRAPH_INTERNAL, exception.what()}, error);
+  }
+}
+
+tl::unexpected<Error> nullArgument(const char *name) {
+  return fail(PUMPGRAPH_INVALID_ARGUMENT, "{} is NULL", name);
+}
+
+char *copyString(const std::string &text) {
+  auto *copy = static_cast<char *>(std::malloc(text.size() + 1));
+  if (copy)
+    std::memcpy(copy, text.c_str(), text.size() + 1);
+  return copy;
+}
+
+/// A struct of the caller's may be older, and shorter, than ours: what it lacks is zero.
+template <typename Struct> Expected<Struct> readStruct(const Struct *given, const char *name) {
+  Struct copy{};
+  copy.struct_size = sizeof copy;
+  if (!given)
+    return copy;
+  if (given->struct_size < sizeof(std::size_t) || given->struct_size > 4096)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "{}->struct_size is {}", name, given->struct_size);
+  std::memcpy(&copy, given, std::min(given->struct_size, sizeof copy));
+  return copy;
+}
+
+/// The other way round: fills in no more than the caller's struct has room for.
+template <typename Struct> Status writeStruct(Struct *target, Struct value, const char *name) {
+  if (!target)
+    return nullArgument(name);
+  if (target->struct_size < sizeof(std::size_t) || target->struct_size > 4096)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "{}->struct_size is {}", name, target->struct_size);
+  value.struct_size = target->struct_size;
+  std::memcpy(target, &value, std::min(target->struct_size, sizeof value));
+  return {};
+}
+
+Expected<AdoptOptions> adoptOptions(const pumpgraph_adopt_options *given) {
+  const Expected<pumpgraph_adopt_options> read = readStruct(given, "options");
+  if (!read)
+    return tl::unexpected<Error>(read.error());
+  AdoptOptions options;
+  if (read->name)
+    options.name = read->name;
+  if (read->costs_ir)
+    options.costsIr = read->costs_ir;
+  options.leaveAsCaptured = read->leave_as_captured != 0;
+  return options;
+}
+
+Status hand(Expected<Step *> made, pumpgraph_session *session, pumpgraph_step **out) {
+  if (!made)
+    return tl::unexpected<Error>(std::move(made).error());
+  *out = new pumpgraph_step{session, *made};
+  return {};
+}
+
+/// PyTorch's allocator interface has no place for a user pointer.
+std::atomic<pumpgraph_session *> attachedSession{nullptr};
+
+} // namespace
+
+namespace pumpgraph::runtime {
+
+Expected<std::unique_ptr<pumpgraph_session>> makeSession(const pumpgraph_session_options &given,
+                                                         std::shared_ptr<const Driver> driver) {
+  SessionOptions options;
+  options.budgetBytes = given.budget_bytes;
+  options.unlimited = given.unlimited != 0;
+  options.device = given.device;
+  options.hostLimitBytes = given.host_limit_bytes;
+  options.cacheDirectory = given.cache_directory ? given.cache_directory : "";
+  options.compilerLibrary = given.compiler_library ? given.compiler_library : "";
+  Expected<std::unique_ptr<Session>> session = Session::create(options, std::move(driver));
+  if (!session)
+    return tl::unexpected<Error>(session.error());
+  return std::make_unique<pumpgraph_session>(pumpgraph_session{std::move(*session)});
+}
+
+} // namespace pumpgraph::runtime
+
+extern "C" {
+
+pumpgraph_status pumpgraph_session_create(const pumpgraph_session_options *options, pumpgraph_session **session,
+                                          pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!options)
+      return nullArgument("options");
+    if (!session)
+      return nullArgument("session");
+    const Expected<pumpgraph_session_options> read = readStruct(options, "options");
+    if (!read)
+      return tl::unexpected<Error>(read.error());
+    const Expected<std::shared_ptr<const Driver>> driver = Driver::load();
+    if (!driver)
+      return tl::unexpected<Error>(driver.error());
+    Expected<std::unique_ptr<pumpgraph_session>> made = makeSession(*read, *driver);
+    if (!made)
+      return tl::unexpected<Error>(made.error());
+    *session = made->release();
+    return {};
+  });
+}
+
+void pumpgraph_session_destroy(pumpgraph_session *session) {
+  pumpgraph_session *attached = session;
+  attachedSession.compare_exchange_strong(attached, nullptr);
+  guard(nullptr, [&]() -> Status {
+    delete session;
+    return {};
+  });
+}
+
+pumpgraph_status pumpgraph_allocate(pumpgraph_session *session, size_t size, pumpgraph_stream stream, const char *name,
+                                    void **pointer, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!session)
+      return nullArgument("session");
+    if (!pointer)
+      return nullArgument("pointer");
+    const Expected<void *> allocated = session->session->allocate(size, stream, name ? name : "");
+    if (!allocated)
+      return tl::unexpected<Error>(allocated.error());
+    *pointer = *allocated;
+    return {};
+  });
+}
+
+pumpgraph_status pumpgraph_free(pumpgraph_session *session, void *pointer, pumpgraph_stream stream,
+                                pumpgraph_error *error) {
+  return guard(error,
+               [&]() -> Status { return session ? session->session->free(pointer, stream) : nullArgument("session"); });
+}
+
+pumpgraph_status pumpgraph_declare_private(pumpgraph_session *session, void *pointer, pumpgraph_error *error) {
+  return guard(
+      error, [&]() -> Status { return session ? session->session->declarePrivate(pointer) : nullArgument("session"); });
+}
+
+pumpgraph_status pumpgraph_name(pumpgraph_session *session, void *pointer, const char *name, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!session)
+      return nullArgument("session");
+    return name ? session->session->name(pointer, name) : nullArgument("name");
+  });
+}
+
+pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *session, pumpgraph_memory_stats *stats,
+                                             pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!session)
+      return nullArgument("session");
+    const MemoryStatistics current = session->session->statistics();
+    pumpgraph_memory_stats filled{};
+    filled.budget_bytes = current.budgetBytes;
+    filled.device_bytes = current.deviceBytes;
+    filled.device_peak_bytes = current.deviceBytes; // frames are never given back to the driver
+    filled.host_backed_bytes = current.hostBackedBytes;
+    filled.pinned_bytes = current.pinnedBytes;
+    filled.live_bytes = current.live.liveBytes;
+    filled.live_allocations = current.live.liveAllocations;
+    return writeStruct(stats, filled, "stats");
+  });
+}
+
+pumpgraph_status pumpgraph_map(pumpgraph_session *session, void *pointer, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status { return session ? session->session->map(pointer) : nullArgument("session"); });
+}
+
+pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void *pointer, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status { return session ? session->session->unmap(pointer) : nullArgument("session"); });
+}
+
+pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status { return session ? session->session->captureBegin() : nullArgument("session"); });
+}
+
+pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status { return session ? session->session->captureEnd() : nullArgument("session"); });
+}
+
+pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_cuda_graph graph, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!session)
+      return nullArgument("session");
+    return graph ? session->session->rehearse(graph) : nullArgument("graph");
+  });
+}
+
+pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
+                                 const pumpgraph_adopt_options *options, pumpgraph_step **step,
+                                 pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!session)
+      return nullArgument("session");
+    if (!graph)
+      return nullArgument("graph");
+    if (!step)
+      return nullArgument("step");
+    const Expected<AdoptOptions> read = adoptOptions(options);
+    if (!read)
+      return tl::unexpected<Error>(read.error());
+    return hand(session->session->adopt(graph, *read), session, step);
+  });
+}
+
+pumpgraph_status pumpgraph_capture(pumpgraph_session *session, int (*record)(pumpgraph_stream stream, void *user),
+                                   void *user, const pumpgraph_adopt_options *options, pumpgraph_step **step,
+                                   pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!session)
+      return nullArgument("session");
+    if (!record)
+      return nullArgument("record");
+    if (!step)
+      return nullArgument("step");
+    const Expected<AdoptOptions> read = adoptOptions(options);
+    if (!read)
+      return tl::unexpected<Error>(read.error());
+    return hand(session->session->capture([=](CUstream stream) { return record(stream, user); }, *read), session, step);
+  });
+}
+
+void pumpgraph_step_destroy(pumpgraph_step *step) {
+  guard(nullptr, [&]() -> Status {
+    if (step)
+      step->session->session->destroy(step->step);
+    delete step;
+    return {};
+  });
+}
+
+pumpgraph_status pumpgraph_replay(pumpgraph_step *step, pumpgraph_stream stream, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status { return step ? step->step->replay(stream) : nullArgument("step"); });
+}
+
+pumpgraph_status pumpgraph_report(pumpgraph_step *step, char **json, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!step)
+      return nullArgument("step");
+    if (!json)
+      return nullArgument("json");
+    *json = copyString(step->step->report());
+    if (!*json)
+      return fail(PUMPGRAPH_OUT_OF_HOST_MEMORY, "host memory ran out");
+    return {};
+  });
+}
+
+void pumpgraph_string_free(char *string) {
+  std::free(string);
+}
+
+pumpgraph_status pumpgraph_save(pumpgraph_step *step, const char *path, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!step)
+      return nullArgument("step");
+    return path ? step->step->save(path) : nullArgument("path");
+  });
+}
+
+pumpgraph_status pumpgraph_measure(pumpgraph_step *step, int32_t repeats, pumpgraph_measurement *measurement,
+                                   pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!step)
+      return nullArgument("step");
+    if (!measurement)
+      return nullArgument("measurement");
+    const Expected<Measurement> measured = step->step->measure(repeats);
+    if (!measured)
+      return tl::unexpected<Error>(measured.error());
+    pumpgraph_measurement filled{};
+    filled.step_us = measured->stepUs;
+    filled.timed_nodes = measured->timedNodes;
+    return writeStruct(measurement, filled, "measurement");
+  });
+}
+
+pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validation *result, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!step)
+      return nullArgument("step");
+    if (!result)
+      return nullArgument("result");
+    const Expected<Validation> validated = step->step->validate();
+    if (!validated)
+      return tl::unexpected<Error>(validated.error());
+    pumpgraph_validation filled{};
+    filled.compared_buffers = validated->comparedBuffers;
+    filled.compared_bytes = validated->comparedBytes;
+    filled.different_buffers = validated->differentBuffers;
+    filled.unstable_buffers = validated->unstableBuffers;
+    std::snprintf(filled.first_difference, sizeof filled.first_difference, "%s", validated->firstDifference.c_str());
+    if (const Status written = writeStruct(result, filled, "result"); !written)
+      return written;
+    if (validated->differentBuffers != 0)
+      return fail(PUMPGRAPH_MISMATCH, "{} of {} buffers differ from the step as captured; {}",
+                  validated->differentBuffers, validated->comparedBuffers, validated->firstDifference);
+    return {};
+  });
+}
+
+pumpgraph_status pumpgraph_torch_attach(pumpgraph_session *session, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    attachedSession = session;
+    return {};
+  });
+}
+
+void *pumpgraph_torch_malloc(size_t size, int /*device*/, pumpgraph_stream stream) {
+  if (size == 0)
+    return nullptr;
+  void *pointer = nullptr;
+  pumpgraph_error error{};
+  pumpgraph_session *session = attachedSession;
+  if (pumpgraph_allocate(session, size, stream, nullptr, &pointer, &error) != PUMPGRAPH_OK)
+    std::fprintf(stderr, "pumpgraph: PyTorch asked for %zu bytes: %s\n", size,
+                 session ? error.message : "no session is attached");
+  return pointer;
+}
+
+void pumpgraph_torch_free(void *pointer, size_t /*size*/, int /*device*/, pumpgraph_stream stream) {
+  pumpgraph_error error{};
+  pumpgraph_session *session = attachedSession;
+  if (!pointer || !session) // the session is gone, and all its memory with it
+    return;
+  if (pumpgraph_free(session, pointer, stream, &error) != PUMPGRAPH_OK)
+    std::fprintf(stderr, "pumpgraph: PyTorch freed %p: %s\n", pointer, error.message);
+}
+
+char *pumpgraph_doctor(void) {
+  try {
+    return copyString(examineMachine());
+  } catch (const std::exception &) {
+    return nullptr;
+  }
+}
+
+} // extern "C"

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What the opaque handles of the C API are, and how a session is made with a driver of the caller's.
+#pragma once
+
+#include "pumpgraph/pumpgraph.h"
+#include "runtime/session/Step.h"
+
+struct pumpgraph_step {
+  pumpgraph_session *session;
+  pumpgraph::runtime::Step *step;
+};
+
+struct pumpgraph_session {
+  std::unique_ptr<pumpgraph::runtime::Session> session;
+};
+
+namespace pumpgraph::runtime {
+
+/// As pumpgraph_session_create(), with any driver table: the real one, or a test's.
+Expected<std::unique_ptr<pumpgraph_session>> makeSession(const pumpgraph_session_options &options,
+                                                         std::shared_ptr<const Driver> driver);
+
+/// The text of pumpgraph_doctor().
+std::string examineMachine();
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/capture/FindHiddenPointers.h"
+
+#include "runtime/capture/DescribeStep.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <thread>
+
+namespace pumpgraph::runtime {
+namespace {
+
+constexpr BlockId noHolder = UINT32_MAX;
+
+/// Reads memory of this process that may not be there any more. False if it is not.
+bool readSafely(std::uint64_t address, void *target, std::size_t bytes) {
+  iovec local{target, bytes}, remote{reinterpret_cast<void *>(address), bytes};
+  return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
+}
+
+std::span<const std::uint64_t> wordsOf(const PinnedPool &staging, std::uint64_t bytes) {
+  return {reinterpret_cast<const std::uint64_t *>(staging.at(0)), bytes / sizeof(std::uint64_t)};
+}
+
+/// scanWords() by several threads: one reads slower than the link delivers.
+std::vector<std::size_t> scanInParallel(std::span<const std::uint64_t> words, const Heap &heap, BlockId holder,
+                                        std::set<BlockId> &pointedAt) {
+  constexpr std::size_t leastPerThread = std::size_t{1} << 17;
+  const std::size_t threads = std::clamp<std::size_t>(words.size() / leastPerThread, 1,
+                                                      std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
+  const std::size_t share = (words.size() + threads - 1) / threads;
+  std::vector<std::vector<std::size_t>> found(threads);
+  std::vector<std::set<BlockId>> blocks(threads);
+  const auto scanShare = [&](std::size_t thread) {
+    const std::size_t begin = std::min(thread * share, words.size());
+    found[thread] =
+        scanWords(words.subspan(begin, std::min(share, words.size() - begin)), heap, holder, blocks[thread]);
+  };
+  std::vector<std::thread> workers;
+  for (std::size_t thread = 1; thread < threads; ++thread)
+    workers.emplace_back(scanShare, thread);
+  scanShare(0);
+  for (std::thread &worker : workers)
+    worker.join();
+  std::vector<std::size_t> all;
+  for (std::size_t thread = 0; thread < threads; ++thread) {
+    for (const std::size_t position : found[thread])
+      all.push_back(thread * share + position);
+    pointedAt.insert(blocks[thread].begin(), blocks[thread].end());
+  }
+  return all;
+}
+
+} // namespace
+
+std::vector<std::size_t> scanWords(std::span<const std::uint64_t> words, const Heap &heap, BlockId holder,
+                                   std::set<BlockId> &pointedAt) {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!heap.addresses().contains(words[i])) // nearly always
+      continue;
+    const std::optional<Hit> hit = heap.find(words[i]);
+    if (!hit || hit->block == holder)
+      continue;
+    found.push_back(i);
+    pointedAt.insert(hit->block);
+  }
+  return found;
+}
+
+Expected<HiddenPointers> findHiddenPointers(const Driver &driver, const LiftedGraph &graph, const Heap &heap,
+                                            const std::vector<BlockId> &holders, const PinnedPool &staging,
+                                            CUstream stream) {
+  HiddenPointers hidden;
+  const auto scan = [&](std::uint64_t bytes, BlockId holder) {
+    hidden.scannedBytes += bytes;
+    return scanInParallel(wordsOf(staging, bytes), heap, holder, hidden.pointedAt);
+  };
+  for (const BlockId id : holders) {
+    const Block &block = heap.block(id);
+    if (block.backing != Backing::Device && block.backing != Backing::Host)
+      continue;
+    std::map<std::string, std::uint64_t> found; // addresses in each allocation of the block
+    const std::uint64_t bytes = contentBytes(block);
+    for (std::uint64_t done = 0; done < bytes; done += staging.bytes()) {
+      const std::uint64_t piece = std::min(staging.bytes(), bytes - done);
+      PUMPGRAPH_TRY_WHILE(driver.memcpyDtoHAsync(staging.at(0), block.address + done, piece, stream),
+                          "looking for addresses in \"{}\"", block.members.front().name);
+      PUMPGRAPH_TRY_WHILE(driver.streamSynchronize(stream), "looking for addresses in \"{}\"",
+                          block.members.front().name);
+      for (const std::size_t word : scan(piece, id))
+        ++found[heap.nameAt(block.address + done + word * sizeof(std::uint64_t))];
+    }
+    for (const auto &[name, count] : found)
+      hidden.notes.push_back(
+          fmt::format("\"{}\" holds {} addresses of other buffers, which therefore stay on the device", name, count));
+  }
+  std::uint64_t unread = 0;
+  for (const LiftedNode &node : graph.nodes)
+    for (const HostSource &source : node.hostSources)
+      for (std::uint64_t done = 0; done < source.bytes; done += staging.bytes()) {
+        const std::uint64_t piece = std::min(staging.bytes(), source.bytes - done);
+        if (!readSafely(source.address + done, staging.at(0), piece)) {
+          ++unread;
+          continue;
+        }
+        if (const std::size_t found = scan(piece, noHolder).size(); found != 0)
+          hidden.notes.push_back(fmt::format(
+              "node \"{}\" uploads {} addresses of buffers, which therefore stay on the device", node.name, found));
+      }
+  if (unread != 0)
+    hidden.notes.push_back(fmt::format("{} sources of captured copies could not be read for addresses", unread));
+  return hidden;
+}
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Pointers that no kernel parameter shows: tables of addresses in device memory or in the host memory that a captured
+/// copy brings there.
+#pragma once
+
+#include "runtime/capture/LiftGraph.h"
+#include "runtime/memory/Heap.h"
+
+#include <set>
+#include <span>
+
+namespace pumpgraph::runtime {
+
+struct HiddenPointers {
+  std::set<BlockId> pointedAt;    ///< what the tables name: has to stay where it is
+  std::vector<std::string> notes; ///< one for each table, and for what could not be read
+  std::uint64_t scannedBytes = 0;
+};
+
+/// Adds every block that an aligned word of `words` points at, but those in `holder` itself. Returns the positions of
+/// the words that did.
+std::vector<std::size_t> scanWords(std::span<const std::uint64_t> words, const Heap &heap, BlockId holder,
+                                   std::set<BlockId> &pointedAt);
+
+/// Scans the contents of the blocks in `holders` that have memory, through `staging`, and the host sources of the
+/// graph's copies. Blocks until done. What kernels of the step itself write into tables is not seen.
+Expected<HiddenPointers> findHiddenPointers(const Driver &driver, const LiftedGraph &graph, const Heap &heap,
+                                            const std::vector<BlockId> &holders, const PinnedPool &staging,
+                                            CUstream stream);
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Reads a CUgraph back from the driver: nodes in a topological order, edges with their kinds, and every word among a
+/// node's parameters that could be an address of ours.
+#pragma once
+
+#include "pumpgraph/graph/Description.h"
+#include "runtime/memory/AddressSpace.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pumpgraph::runtime {
+
+/// Eight bytes among a kernel's parameters whose value lies in the session's addresses.
+struct PointerWord {
+  std::uint32_t inner = 0;     ///< which node of a child graph, counted depth first; 0 for a node of the graph itself
+  std::uint32_t parameter = 0; ///< position among the kernel's parameters
+  std::uint32_t offset = 0;    ///< bytes from the parameter's start
+  bool plain = false;          ///< the parameter is these eight bytes and no more
+  std::uint64_t value = 0;
+};
+
+/// What a copy or a fill touches, which its parameters say exactly.
+struct TouchedSpan {
+  std::uint64_t address = 0;
+  std::uint64_t bytes = 0;
+  Mode may = modeNone;
+  Mode must = modeNone;
+};
+
+/// Host memory that a captured copy brings to the device.
+struct HostSource {
+  std::uint64_t address = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct LiftedNode {
+  CUgraphNode handle = nullptr;
+  NodeKind kind = NodeKind::Opaque;
+  std::string name;
+  std::string refusal; ///< why a graph with this node cannot be rewritten; empty if it can
+  std::vector<PointerWord> words;
+  std::vector<TouchedSpan> spans;
+  std::vector<HostSource> hostSources;
+  std::optional<CUDA_MEMCPY3D> copy; ///< memcpy nodes of the graph itself
+};
+
+/// `from` and `to` are positions in LiftedGraph::nodes.
+struct LiftedEdge {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  EdgeKind kind = EdgeKind::Full;
+  CUgraphEdgeData data{};
+};
+
+struct LiftedGraph {
+  std::vector<LiftedNode> nodes; ///< every edge goes from a smaller to a larger position
+  std::vector<LiftedEdge> edges; ///< at most one between two nodes: the stronger
+};
+
+/// Fails only when the driver does; what it cannot see into becomes a node with a refusal. `context` is where the
+/// kernels of the graph are expected to run.
+Expected<LiftedGraph> liftGraph(const Driver &driver, CUgraph graph, const AddressSpace &addresses, CUcontext context);
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/driver/Driver.h"
+
+#include <dlfcn.h>
+
+namespace pumpgraph::runtime {
+namespace {
+
+pumpgraph_status statusOf(CUresult result) {
+  switch (result) {
+  case CUDA_ERROR_OUT_OF_MEMORY:
+    return PUMPGRAPH_OUT_OF_DEVICE_MEMORY;
+  case CUDA_ERROR_NO_DEVICE:
+  case CUDA_ERROR_STUB_LIBRARY:
+  case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+  case CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:
+  case CUDA_ERROR_DEVICE_UNAVAILABLE:
+    return PUMPGRAPH_NO_DRIVER;
+  default:
+    return PUMPGRAPH_DRIVER_ERROR;
+  }
+}
+
+} // namespace
+
+Error driverError(const char *call, CUresult result, PFN_cuGetErrorName_v6000 errorName) {
+  const char *name = nullptr;
+  if (!errorName || errorName(result, &name) != CUDA_SUCCESS || !name)
+    return {statusOf(result), fmt::format("{}: CUDA error {}", call, static_cast<int>(result))};
+  return {statusOf(result), fmt::format("{}: {}", call, name)};
+}
+
+void Driver::bind() {
+#define PUMPGRAPH_BIND(member, symbol, version)                                                                        \
+  member.name = #symbol;                                                                                               \
+  member.errorName = getErrorName;
+  PUMPGRAPH_DRIVER_CALLS(PUMPGRAPH_BIND)
+#undef PUMPGRAPH_BIND
+}
+
+Expected<std::shared_ptr<const Driver>> Driver::load() {
+  // Never closed: the driver keeps threads and exit handlers of its own.
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    return fail(PUMPGRAPH_NO_DRIVER,
+                "libcuda.so.1 cannot be loaded ({}): install the NVIDIA driver, CUDA 12.4 or newer", dlerror());
+  const auto getProcAddress = reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
+  const auto getVersion = reinterpret_cast<PFN_cuDriverGetVersion_v2020>(dlsym(library, "cuDriverGetVersion"));
+  int version = 0;
+  if (getVersion)
+    getVersion(&version);
+  if (!getProcAddress || version < oldestVersion)
+    return fail(PUMPGRAPH_NO_DRIVER, "the NVIDIA driver is too old: it supports CUDA {}.{}, needed is 12.4 or newer",
+                version / 1000, version % 1000 / 10);
+
+  auto driver = std::make_shared<Driver>();
+  const char *missing = nullptr;
+  const auto find = [&](const char *symbol, int symbolVersion) -> void * {
+    void *function = nullptr;
+    CUdriverProcAddressQueryResult found{};
+    const CUresult result = getProcAddress(symbol, &function, symbolVersion, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
+    if (result != CUDA_SUCCESS || !function)
+      missing = symbol;
+    return function;
+  };
+  driver->getErrorName = reinterpret_cast<PFN_cuGetErrorName_v6000>(find("cuGetErrorName", 6000));
+#define PUMPGRAPH_FIND(member, symbol, version)                                                                        \
+  driver->member.function = reinterpret_cast<PFN_##symbol##_v##version>(find(#symbol, version));
+  PUMPGRAPH_DRIVER_CALLS(PUMPGRAPH_FIND)
+#undef PUMPGRAPH_FIND
+  if (missing)
+    return fail(PUMPGRAPH_NO_DRIVER, "libcuda.so.1 (CUDA {}.{}) has no {}: install a newer NVIDIA driver",
+                version / 1000, version % 1000 / 10, missing);
+  driver->bind();
+  PUMPGRAPH_TRY_WHILE(driver->init(0), "starting the CUDA driver");
+  return driver;
+}
+
+ContextScope::ContextScope(const Driver &driver, CUcontext context) : driver_(driver) {
+  CUcontext current = nullptr;
+  if (driver_.ctxGetCurrent.raw(&current) == CUDA_SUCCESS && current == context)
+    return;
+  pushed_ = driver_.ctxPushCurrent.raw(context) == CUDA_SUCCESS;
+}
+
+ContextScope::~ContextScope() {
+  CUcontext popped = nullptr;
+  if (pushed_)
+    driver_.ctxPopCurrent.raw(&popped);
+}
+
+} // namespace pumpgraph::runtime

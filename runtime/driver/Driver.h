@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The CUDA driver as a table of functions, loaded from libcuda.so.1 when a session is created. Nothing of CUDA is
+/// linked, so the library loads on a machine without a driver, and tests put a driver of their own in its place.
+#pragma once
+
+#include "runtime/driver/Error.h"
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include <memory>
+
+namespace pumpgraph::runtime {
+
+/// One place turns a CUresult into an Error. `call` is the driver function's name.
+Error driverError(const char *call, CUresult result, PFN_cuGetErrorName_v6000 errorName);
+
+template <typename Pointer> class DriverCall;
+
+/// One driver function. Calling it gives a Status that names the function and the CUDA error; `raw` gives the CUresult,
+/// for the few places where a failure is an answer.
+template <typename... Parameters> class DriverCall<CUresult(CUDAAPI *)(Parameters...)> {
+public:
+  using Pointer = CUresult(CUDAAPI *)(Parameters...);
+
+  Status operator()(Parameters... parameters) const {
+    const CUresult result = function(parameters...);
+    if (result == CUDA_SUCCESS)
+      return {};
+    return tl::unexpected<Error>(driverError(name, result, errorName));
+  }
+  CUresult raw(Parameters... parameters) const { return function(parameters...); }
+
+  Pointer function = nullptr;
+  const char *name = "";
+  PFN_cuGetErrorName_v6000 errorName = nullptr;
+};
+
+/// Member, driver function, version of its signature. The version is what cuGetProcAddress is asked for, so a newer
+/// driver gives the signature this code was written against.
+#define PUMPGRAPH_DRIVER_CALLS(X)                                                                                      \
+  X(init, cuInit, 2000)                                                                                                \
+  X(driverGetVersion, cuDriverGetVersion, 2020)                                                                        \
+  X(deviceGet, cuDeviceGet, 2000)                                                                                      \
+  X(deviceGetCount, cuDeviceGetCount, 2000)                                                                            \
+  X(deviceGetName, cuDeviceGetName, 2000)                                                                              \
+  X(deviceGetUuid, cuDeviceGetUuid, 9020)                                                                              \
+  X(deviceTotalMem, cuDeviceTotalMem, 3020)                                                                            \
+  X(deviceGetAttribute, cuDeviceGetAttribute, 2000)                                                                    \
+  X(devicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000)                                                            \
+  X(devicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 11000)                                                         \
+  X(ctxGetCurrent, cuCtxGetCurrent, 4000)                                                                              \
+  X(ctxSetCurrent, cuCtxSetCurrent, 4000)                                                                              \
+  X(ctxPushCurrent, cuCtxPushCurrent, 4000)                                                                            \
+  X(ctxPopCurrent, cuCtxPopCurrent, 4000)                                                                              \
+  X(ctxSynchronize, cuCtxSynchronize, 2000)                                                                            \
+  X(memGetInfo, cuMemGetInfo, 3020)                                                                                    \
+  X(memGetAllocationGranularity, cuMemGetAllocationGranularity, 10020)                                                 \
+  X(memAddressReserve, cuMemAddressReserve, 10020)                                                                     \
+  X(memAddressFree, cuMemAddressFree, 10020)                                                                           \
+  X(memCreate, cuMemCreate, 10020)                                                                                     \
+  X(memRelease, cuMemRelease, 10020)                                                                                   \
+  X(memMap, cuMemMap, 10020)                                                                                           \
+  X(memUnmap, cuMemUnmap, 10020)                                                                                       \
+  X(memSetAccess, cuMemSetAccess, 10020)                                                                               \
+  X(memHostRegister, cuMemHostRegister, 6050)                                                                          \
+  X(memHostUnregister, cuMemHostUnregister, 4000)                                                                      \
+  X(memcpyHtoDAsync, cuMemcpyHtoDAsync, 3020)                                                                          \
+  X(memcpyDtoHAsync, cuMemcpyDtoHAsync, 3020)                                                                          \
+  X(memcpyDtoDAsync, cuMemcpyDtoDAsync, 3020)                                                                          \
+  X(memsetD8Async, cuMemsetD8Async, 3020)                                                                              \
+  X(streamCreate, cuStreamCreate, 2000)                                                                                \
+  X(streamDestroy, cuStreamDestroy, 4000)                                                                              \
+  X(streamSynchronize, cuStreamSynchronize, 2000)                                                                      \
+  X(streamBeginCapture, cuStreamBeginCapture, 10010)                                                                   \
+  X(streamEndCapture, cuStreamEndCapture, 10000)                                                                       \
+  X(threadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010)                                         \
+  X(eventCreate, cuEventCreate, 2000)                                                                                  \
+  X(eventDestroy, cuEventDestroy, 4000)                                                                                \
+  X(eventRecord, cuEventRecord, 2000)                                                                                  \
+  X(eventElapsedTime, cuEventElapsedTime, 2000)                                                                        \
+  X(graphDestroy, cuGraphDestroy, 10000)                                                                               \
+  X(graphClone, cuGraphClone, 10000)                                                                                   \
+  X(graphNodeFindInClone, cuGraphNodeFindInClone, 10000)                                                               \
+  X(graphGetNodes, cuGraphGetNodes, 10000)                                                                             \
+  X(graphGetEdges, cuGraphGetEdges, 12030)                                                                             \
+  X(graphNodeGetType, cuGraphNodeGetType, 10000)                                                                       \
+  X(graphKernelNodeGetParams, cuGraphKernelNodeGetParams, 12000)                                                       \
+  X(graphMemcpyNodeGetParams, cuGraphMemcpyNodeGetParams, 10000)                                                       \
+  X(graphMemsetNodeGetParams, cuGraphMemsetNodeGetParams, 10000)                                                       \
+  X(graphChildGraphNodeGetGraph, cuGraphChildGraphNodeGetGraph, 10000)                                                 \
+  X(graphAddMemcpyNode, cuGraphAddMemcpyNode, 10000)                                                                   \
+  X(graphAddMemsetNode, cuGraphAddMemsetNode, 10000)                                                                   \
+  X(graphAddEventRecordNode, cuGraphAddEventRecordNode, 11010)                                                         \
+  X(graphAddDependencies, cuGraphAddDependencies, 12030)                                                               \
+  X(graphRemoveDependencies, cuGraphRemoveDependencies, 12030)                                                         \
+  X(graphDestroyNode, cuGraphDestroyNode, 10000)                                                                       \
+  X(graphInstantiate, cuGraphInstantiateWithFlags, 11040)                                                              \
+  X(graphLaunch, cuGraphLaunch, 10000)                                                                                 \
+  X(graphExecDestroy, cuGraphExecDestroy, 10000)                                                                       \
+  X(funcGetName, cuFuncGetName, 12030)                                                                                 \
+  X(kernelGetName, cuKernelGetName, 12030)                                                                             \
+  X(funcGetParamInfo, cuFuncGetParamInfo, 12040)                                                                       \
+  X(kernelGetParamInfo, cuKernelGetParamInfo, 12040)
+
+/// The function table. Does not change after bind(), so it may be used from any thread.
+struct Driver {
+#define PUMPGRAPH_DECLARE(member, symbol, version) DriverCall<PFN_##symbol##_v##version> member;
+  PUMPGRAPH_DRIVER_CALLS(PUMPGRAPH_DECLARE)
+#undef PUMPGRAPH_DECLARE
+  PFN_cuGetErrorName_v6000 getErrorName = nullptr;
+
+  /// The oldest driver with every call above: it can tell the parameters of a kernel.
+  static constexpr int oldestVersion = 12040;
+
+  /// Opens libcuda.so.1 and fills the table. PUMPGRAPH_NO_DRIVER says what is missing and what to do.
+  static Expected<std::shared_ptr<const Driver>> load();
+
+  /// Gives every call its name and the means to name errors. To be called once the pointers are filled.
+  void bind();
+};
+
+/// Makes a context current for the duration of a scope, whatever the calling thread had.
+class ContextScope {
+public:
+  ContextScope(const Driver &driver, CUcontext context);
+  ~ContextScope();
+  ContextScope(const ContextScope &) = delete;
+  ContextScope &operator=(const ContextScope &) = delete;
+
+private:
+  const Driver &driver_;
+  bool pushed_ = false;
+};
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// PumpGraph for C++20: the C API with ownership and types. Header only; needs pumpgraph.h and libpumpgraph.so.
+///
+/// ```cpp
+/// using namespace pumpgraph::literals;
+/// auto session = pumpgraph::Session::create({.budget = 16_GiB});
+/// auto weights = session->allocate<float>(n, {.privacy = pumpgraph::Privacy::Private, .name = "weights"});
+/// auto step = session->capture([&](CUstream stream) -> pumpgraph::Status { ... });
+/// step->replay(stream);
+/// auto view = session->map(*weights);
+/// ```
+///
+/// Nothing here throws. What can fail gives an Expected, which must be looked at before its value is used.
+#pragma once
+
+#include "pumpgraph/pumpgraph.h"
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace pumpgraph {
+
+namespace literals {
+constexpr std::uint64_t operator""_KiB(unsigned long long value) {
+  return value << 10;
+}
+constexpr std::uint64_t operator""_MiB(unsigned long long value) {
+  return value << 20;
+}
+constexpr std::uint64_t operator""_GiB(unsigned long long value) {
+  return value << 30;
+}
+} // namespace literals
+
+/// What went wrong. `code` is for programs, `message` for people.
+struct Error {
+  pumpgraph_status code = PUMPGRAPH_INTERNAL;
+  std::string message;
+};
+
+/// A value, or the error in its place. Using the value of an error is a broken program.
+template <typename Value> class [[nodiscard]] Expected {
+public:
+  Expected(Value value) : state_(std::in_place_index<0>, std::move(value)) {}
+  Expected(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
+
+  bool has_value() const { return state_.index() == 0; }
+  explicit operator bool() const { return has_value(); }
+  Value &operator*() & { return *get(); }
+  const Value &operator*() const & { return *get(); }
+  Value &&operator*() && { return std::move(*get()); }
+  Value *operator->() { return get(); }
+  const Value *operator->() const { return get(); }
+  const Error &error() const {
+    assert(!has_value() && "there is no error");
+    return *std::get_if<1>(&state_);
+  }
+
+private:
+  Value *get() {
+    assert(has_value() && "there is no value");
+    return std::get_if<0>(&state_);
+  }
+  const Value *get() const {
+    assert(has_value() && "there is no value");
+    return std::get_if<0>(&state_);
+  }
+
+  std::variant<Value, Error> state_;
+};
+
+/// Success, or an error.
+template <> class [[nodiscard]] Expected<void> {
+public:
+  Expected() = default;
+  Expected(Error error) : failed_(true), error_(std::move(error)) {}
+
+  bool has_value() const { return !failed_; }
+  explicit operator bool() const { return has_value(); }
+  const Error &error() const {
+    assert(failed_ && "there is no error");
+    return error_;
+  }
+
+private:
+  bool failed_ = false;
+  Error error_;
+};
+
+using Status = Expected<void>;
+
+/// Who may touch a buffer, and so whether it may leave the device.
+enum class Privacy {
+  Exclusive, ///< anybody at any time: it stays on the device. Safe, so the default
+  Private ///< captured steps alone: it may be in host memory between replays, and is looked at through Session::map()
+};
+
+struct SessionOptions {
+  std::uint64_t budget = 0;         ///< bytes of device memory for all buffers; needed unless `unlimited`
+  bool unlimited = false;           ///< every buffer gets device memory
+  int device = 0;                   ///< CUDA device ordinal
+  std::uint64_t hostLimit = 0;      ///< bytes of pinned and host-backed memory; 0: three quarters of what is free
+  std::string cacheDirectory = {};  ///< where measured link bandwidths are kept; empty: nowhere
+  std::string compilerLibrary = {}; ///< path of libpumpgraph-compiler.so; empty: beside libpumpgraph.so
+};
+
+struct AllocateOptions {
+  Privacy privacy = Privacy::Exclusive;
+  std::string name = {};             ///< for reports
+  pumpgraph_stream stream = nullptr; ///< where it is used first, and freed
+};
+
+struct AdoptOptions {
+  std::string name = "step";
+  std::string costsIr = {};     ///< IR text of a saved step whose node times are used
+  bool leaveAsCaptured = false; ///< rewrite nothing: a baseline
+};
+
+namespace detail {
+
+/// Calls a function of the C API, whose last argument is the error, and turns the outcome into a Status.
+template <typename Function, typename... Arguments> Status call(Function function, Arguments... arguments) {
+  pumpgraph_error error{};
+  if (function(arguments..., &error) == PUMPGRAPH_OK)
+    return {};
+  return Error{error.status, error.message};
+}
+
+using SessionHandle = std::shared_ptr<pumpgraph_session>;
+
+inline const char *orNull(const std::string &text) {
+  return text.empty() ? nullptr : text.c_str();
+}
+
+} // namespace detail
+
+/// An allocation that is freed with its owner. Freed inside a capture it is a temporary of the step. The session's
+/// memory outlives it: the last of session, steps and buffers takes everything down.
+template <typename Element> class Buffer {
+public:
+  Buffer(Buffer &&other) noexcept { *this = std::move(other); }
+  Buffer &operator=(Buffer &&other) noexcept {
+    std::swap(session_, other.session_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  ~Buffer() {
+    if (data_)
+      pumpgraph_free(session_.get(), data_, stream_, nullptr);
+  }
+
+  /// Device address. It never changes.
+  Element *data() const { return static_cast<Element *>(data_); }
+  std::size_t size() const { return size_; }
+  std::size_t sizeBytes() const { return size_ * sizeof(Element); }
+
+private:
+  friend class Session;
+  Buffer(detail::SessionHandle session, void *data, std::size_t size, pumpgraph_stream stream)
+      : session_(std::move(session)), data_(data), size_(size), stream_(stream) {}
+
+  detail::SessionHandle session_;
+  void *data_ = nullptr;
+  std::size_t size_ = 0;
+  pumpgraph_stream stream_ = nullptr;
+};
+
+/// While it lives a buffer's true value is at its address, and no step may be replayed.
+class Mapped {
+public:
+  Mapped(Mapped &&other) noexcept { *this = std::move(other); }
+  Mapped &operator=(Mapped &&other) noexcept {
+    std::swap(session_, other.session_);
+    std::swap(pointer_, other.pointer_);
+    return *this;
+  }
+  ~Mapped() { (void)unmap(); }
+
+  /// Ends it, and says whether that went well.
+  Status unmap() {
+    void *pointer = std::exchange(pointer_, nullptr);
+    return pointer ? detail::call(pumpgraph_unmap, session_.get(), pointer) : Status{};
+  }
+
+private:
+  friend class Session;
+  Mapped(detail::SessionHandle session, void *pointer) : session_(std::move(session)), pointer_(pointer) {}
+
+  detail::SessionHandle session_;
+  void *pointer_ = nullptr;
+};
+
+/// A captured step. Destroying it gives its buffers memory of their own again.
+class Step {
+public:
+  Step(Step &&other) noexcept { *this = std::move(other); }
+  Step &operator=(Step &&other) noexcept {
+    std::swap(session_, other.session_);
+    std::swap(step_, other.step_);
+    return *this;
+  }
+  ~Step() { pumpgraph_step_destroy(step_); }
+
+  /// Launches the step; asynchronous.
+  Status replay(pumpgraph_stream stream) { return detail::call(pumpgraph_replay, step_, stream); }
+
+  /// What was planned, and what became of it: docs/report.md and docs/runtime.md.
+  Expected<std::string> report() const {
+    char *json = nullptr;
+    if (const Status made = detail::call(pumpgraph_report, step_, &json); !made)
+      return made.error();
+    std::string text = json;
+    pumpgraph_string_free(json);
+    return text;
+  }
+
+  /// Writes the captured step as IR text, for pump-graph-opt.
+  Status save(const std::string &path) const { return detail::call(pumpgraph_save, step_, path.c_str()); }
+
+  /// Times every node of a step that was left as captured.
+  Expected<pumpgraph_measurement> measure(int repeats) {
+    pumpgraph_measurement measurement{};
+    measurement.struct_size = sizeof measurement;
+    if (const Status made = detail::call(pumpgraph_measure, step_, repeats, &measurement); !made)
+      return made.error();
+    return measurement;
+  }
+
+  /// Compares the rewritten step with the captured one. An error with PUMPGRAPH_MISMATCH if they differ.
+  Expected<pumpgraph_validation> validate() {
+    pumpgraph_validation validation{};
+    validation.struct_size = sizeof validation;
+    if (const Status made = detail::call(pumpgraph_validate, step_, &validation); !made)
+      return made.error();
+    return validation;
+  }
+
+private:
+  friend class Session;
+  Step(detail::SessionHandle session, pumpgraph_step *step) : session_(std::move(session)), step_(step) {}
+
+  detail::SessionHandle session_;
+  pumpgraph_step *step_ = nullptr;
+};
+
+/// One device and one budget. Copies share the session.
+class Session {
+public:
+  static Expected<Session> create(const SessionOptions &options) {
+    pumpgraph_session_options given{};
+    given.struct_size = sizeof given;
+    given.budget_bytes = options.budget;
+    given.unlimited = options.unlimited;
+    given.device = options.device;
+    given.host_limit_bytes = options.hostLimit;
+    given.cache_directory = detail::orNull(options.cacheDirectory);
+    given.compiler_library = detail::orNull(options.compilerLibrary);
+    pumpgraph_session *session = nullptr;
+    if (const Status made = detail::call(pumpgraph_session_create, &given, &session); !made)
+      return made.error();
+    return Session(detail::SessionHandle(session, pumpgraph_session_destroy));
+  }
+
+  /// `count` elements of device memory.
+  template <typename Element>
+  Expected<Buffer<Element>> allocate(std::size_t count, const AllocateOptions &options = {}) {
+    void *pointer = nullptr;
+    if (const Status made = detail::call(pumpgraph_allocate, session_.get(), count * sizeof(Element), options.stream,
+                                         detail::orNull(options.name), &pointer);
+        !made)
+      return made.error();
+    Buffer<Element> buffer(session_, pointer, count, options.stream);
+    if (options.privacy == Privacy::Private)
+      if (const Status declared = detail::call(pumpgraph_declare_private, session_.get(), pointer); !declared)
+        return declared.error();
+    return buffer;
+  }
+
+  /// Calls `record(stream)`, which enqueues the step and returns a Status, twice under stream capture, and adopts the
+  /// second capture. What it allocates and frees may leave the device.
+  template <typename Record> Expected<Step> capture(Record &&record, const AdoptOptions &options = {}) {
+    struct Recording {
+      std::remove_reference_t<Record> &record;
+      Status outcome;
+    } recording{record, {}};
+    const auto trampoline = [](pumpgraph_stream stream, void *user) -> int {
+      auto &self = *static_cast<Recording *>(user);
+      self.outcome = self.record(stream);
+      return self.outcome ? 0 : 1;
+    };
+    const pumpgraph_adopt_options given = toC(options);
+    pumpgraph_step *step = nullptr;
+    const Status made =
+        detail::call(pumpgraph_capture, session_.get(), +trampoline, static_cast<void *>(&recording), &given, &step);
+    if (!recording.outcome) // the caller's own error says more
+      return recording.outcome.error();
+    if (!made)
+      return made.error();
+    return Step(session_, step);
+  }
+
+  /// Between begin and end the caller captures with whatever means it has; then adopt() takes the graph, which must
+  /// outlive the step.
+  Status captureBegin() { return detail::call(pumpgraph_capture_begin, session_.get()); }
+  Status captureEnd() { return detail::call(pumpgraph_capture_end, session_.get()); }
+  Status rehearse(pumpgraph_cuda_graph graph) { return detail::call(pumpgraph_rehearse, session_.get(), graph); }
+  Expected<Step> adopt(pumpgraph_cuda_graph graph, const AdoptOptions &options = {}) {
+    const pumpgraph_adopt_options given = toC(options);
+    pumpgraph_step *step = nullptr;
+    if (const Status made = detail::call(pumpgraph_adopt, session_.get(), graph, &given, &step); !made)
+      return made.error();
+    return Step(session_, step);
+  }
+
+  /// Brings a buffer's value to its address until the result is destroyed.
+  template <typename Element> Expected<Mapped> map(const Buffer<Element> &buffer) {
+    if (const Status made = detail::call(pumpgraph_map, session_.get(), static_cast<void *>(buffer.data())); !made)
+      return made.error();
+    return Mapped(session_, buffer.data());
+  }
+
+  Expected<pumpgraph_memory_stats> statistics() const {
+    pumpgraph_memory_stats stats{};
+    stats.struct_size = sizeof stats;
+    if (const Status made = detail::call(pumpgraph_memory_statistics, session_.get(), &stats); !made)
+      return made.error();
+    return stats;
+  }
+
+  /// Takes over a session made with the C API.
+  static Session own(pumpgraph_session *session) {
+    return Session(detail::SessionHandle(session, pumpgraph_session_destroy));
+  }
+  /// For calls of the C API.
+  pumpgraph_session *handle() const { return session_.get(); }
+
+private:
+  explicit Session(detail::SessionHandle session) : session_(std::move(session)) {}
+
+  static pumpgraph_adopt_options toC(const AdoptOptions &options) {
+    pumpgraph_adopt_options given{};
+    given.struct_size = sizeof given;
+    given.name = options.name.c_str();
+    given.costs_ir = detail::orNull(options.costsIr);
+    given.leave_as_captured = options.leaveAsCaptured;
+    return given;
+  }
+
+  detail::SessionHandle session_;
+};
+
+} // namespace pumpgraph

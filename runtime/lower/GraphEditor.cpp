@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/lower/GraphEditor.h"
+
+namespace pumpgraph::runtime {
+
+Expected<CUgraphNode> GraphEditor::addCopy(CUDA_MEMCPY3D &copy, std::uint64_t bytes) {
+  copy.WidthInBytes = bytes;
+  copy.Height = 1;
+  copy.Depth = 1;
+  CUgraphNode node = nullptr;
+  PUMPGRAPH_TRY_WHILE(driver_.graphAddMemcpyNode(&node, graph_, nullptr, 0, &copy, context_), "adding a copy of {}",
+                      bytesText(bytes));
+  undo_.push_back(AddedNode{node});
+  return node;
+}
+
+Expected<CUgraphNode> GraphEditor::addCopyToHost(void *host, CUdeviceptr device, std::uint64_t bytes) {
+  CUDA_MEMCPY3D copy{};
+  copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = device;
+  copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+  copy.dstHost = host;
+  return addCopy(copy, bytes);
+}
+
+Expected<CUgraphNode> GraphEditor::addCopyToDevice(CUdeviceptr device, const void *host, std::uint64_t bytes) {
+  CUDA_MEMCPY3D copy{};
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+  copy.srcHost = host;
+  copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.dstDevice = device;
+  return addCopy(copy, bytes);
+}
+
+Expected<CUgraphNode> GraphEditor::addFill(CUdeviceptr device, std::uint64_t bytes, unsigned char value) {
+  CUDA_MEMSET_NODE_PARAMS fill{};
+  fill.dst = device;
+  fill.value = value;
+  fill.elementSize = 1;
+  fill.width = bytes;
+  fill.height = 1;
+  CUgraphNode node = nullptr;
+  PUMPGRAPH_TRY_WHILE(driver_.graphAddMemsetNode(&node, graph_, nullptr, 0, &fill, context_), "adding a fill of {}",
+                      bytesText(bytes));
+  undo_.push_back(AddedNode{node});
+  return node;
+}
+
+Expected<CUgraphNode> GraphEditor::addEventRecord(CUevent event) {
+  CUgraphNode node = nullptr;
+  PUMPGRAPH_TRY_WHILE(driver_.graphAddEventRecordNode(&node, graph_, nullptr, 0, event), "adding an event");
+  undo_.push_back(AddedNode{node});
+  return node;
+}
+
+Status GraphEditor::addEdge(CUgraphNode from, CUgraphNode to) {
+  const CUgraphEdgeData full{};
+  PUMPGRAPH_TRY_WHILE(driver_.graphAddDependencies(graph_, &from, &to, &full, 1), "adding an edge");
+  undo_.push_back(AddedEdge{from, to});
+  return {};
+}
+
+Status GraphEditor::demote(CUgraphNode from, CUgraphNode to, const CUgraphEdgeData &data) {
+  PUMPGRAPH_TRY_WHILE(driver_.graphRemoveDependencies(graph_, &from, &to, &data, 1), "demoting an edge");
+  undo_.push_back(RemovedEdge{from, to, data});
+  return addEdge(from, to);
+}
+
+void GraphEditor::rollBack() {
+  // What fails here cannot be reported any better than the failure that led here.
+  const CUgraphEdgeData full{};
+  for (; !undo_.empty(); undo_.pop_back()) {
+    if (auto *added = std::get_if<AddedNode>(&undo_.back()))
+      driver_.graphDestroyNode.raw(added->node);
+    if (auto *edge = std::get_if<AddedEdge>(&undo_.back()))
+      driver_.graphRemoveDependencies.raw(graph_, &edge->from, &edge->to, &full, 1);
+    if (auto *removed = std::get_if<RemovedEdge>(&undo_.back()))
+      driver_.graphAddDependencies.raw(graph_, &removed->from, &removed->to, &removed->data, 1);
+  }
+}
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Changes to a CUgraph that can be taken back.
+#pragma once
+
+#include "runtime/driver/Driver.h"
+
+#include <variant>
+#include <vector>
+
+namespace pumpgraph::runtime {
+
+/// Adds nodes and edges to a graph, in place. Unless commit() is called, the destructor restores the graph: it undoes
+/// the changes in reverse order.
+class GraphEditor {
+public:
+  GraphEditor(const Driver &driver, CUgraph graph, CUcontext context)
+      : driver_(driver), graph_(graph), context_(context) {}
+  ~GraphEditor() { rollBack(); }
+  GraphEditor(const GraphEditor &) = delete;
+  GraphEditor &operator=(const GraphEditor &) = delete;
+
+  /// A copy between pinned host memory and a device address, with no dependencies yet. The direction is given
+  /// explicitly: the device side may be mapped anew at any time.
+  Expected<CUgraphNode> addCopyToHost(void *host, CUdeviceptr device, std::uint64_t bytes);
+  Expected<CUgraphNode> addCopyToDevice(CUdeviceptr device, const void *host, std::uint64_t bytes);
+  Expected<CUgraphNode> addFill(CUdeviceptr device, std::uint64_t bytes, unsigned char value);
+  Expected<CUgraphNode> addEventRecord(CUevent event);
+
+  /// An edge that waits for completion.
+  Status addEdge(CUgraphNode from, CUgraphNode to);
+  /// Replaces an edge by one that waits for completion.
+  Status demote(CUgraphNode from, CUgraphNode to, const CUgraphEdgeData &data);
+
+  void commit() { undo_.clear(); }
+
+private:
+  struct AddedNode {
+    CUgraphNode node;
+  };
+  struct AddedEdge {
+    CUgraphNode from, to;
+  };
+  struct RemovedEdge {
+    CUgraphNode from, to;
+    CUgraphEdgeData data;
+  };
+
+  Expected<CUgraphNode> addCopy(CUDA_MEMCPY3D &copy, std::uint64_t bytes);
+  void rollBack();
+
+  const Driver &driver_;
+  CUgraph graph_;
+  CUcontext context_;
+  std::vector<std::variant<AddedNode, AddedEdge, RemovedEdge>> undo_;
+};
+
+} // namespace pumpgraph::runtime

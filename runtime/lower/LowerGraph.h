@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// From a lowered description to the driver's graph, and from there back to a description that can be checked.
+#pragma once
+
+#include "runtime/capture/DescribeStep.h"
+#include "runtime/lower/GraphEditor.h"
+#include "runtime/lower/Residence.h"
+
+namespace pumpgraph::runtime {
+
+/// Adds the lowered copies to the captured graph, adds the edges it lacks, demotes those that have to wait for
+/// completion. The captured nodes stay as they are. `captured` is the graph as it was lifted.
+Status lowerGraph(GraphEditor &editor, const Description &lowered, const CapturedStep &step,
+                  const LiftedGraph &captured, const PinnedPool &pool);
+
+/// What a step became in the driver: its description, and the graph's nodes in the same order.
+struct RewrittenStep {
+  Description description;
+  std::vector<CUgraphNode> nodes; ///< by NodeIndex
+};
+
+/// Describes the rewritten graph from what the driver says of it and from the frames in force. Of `lowered` it takes
+/// names and what the compiler found out about accesses, after finding that node for node the same bytes of the same
+/// buffers are touched.
+Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const CapturedStep &step,
+                                          const Description &lowered, const AccessFinder &finder,
+                                          const Residence &residence);
+
+/// The captured description with the accesses as the compiler annotated them in `lowered`.
+Description withAnnotations(const Description &captured, const Description &lowered);
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,521 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/lower/Residence.h"
+
+#include <algorithm>
+#include <set>
+
+namespace pumpgraph::runtime {
+
+/// Memory mapped a second time, at addresses of its own, so that contents can be copied while a block's addresses are
+/// between two mappings.
+class Residence::Window {
+public:
+  explicit Window(const MemoryTools &tools) : tools_(tools) {}
+  ~Window() { (void)close(); } // an error on this path follows one already reported
+  Window(const Window &) = delete;
+  Window &operator=(const Window &) = delete;
+
+  Status open(std::vector<FrameId> frames) {
+    frames_ = std::move(frames);
+    PUMPGRAPH_TRY(carve(frames_.size()));
+    const Status mapped = tools_.mapper.mapFrames(address_, frames_);
+    open_ = mapped.has_value();
+    return mapped;
+  }
+  Status open(std::uint64_t pages, CUmemGenericAllocationHandle handle) {
+    PUMPGRAPH_TRY(carve(pages));
+    const Status mapped = tools_.mapper.mapHandle(address_, pages * pageBytes, handle);
+    open_ = mapped.has_value();
+    return mapped;
+  }
+  Status close() {
+    Status unmapped;
+    if (open_)
+      unmapped = frames_.empty() ? tools_.mapper.unmapHandle(address_, pages_ * pageBytes)
+                                 : tools_.mapper.unmapFrames(address_, frames_);
+    open_ = false;
+    if (pages_ != 0)
+      tools_.addresses.giveBack(address_, pages_);
+    pages_ = 0;
+    return unmapped;
+  }
+  CUdeviceptr address() const { return address_; }
+
+private:
+  Status carve(std::uint64_t pages) {
+    const Expected<CUdeviceptr> address = tools_.addresses.carve(pages);
+    if (!address)
+      return tl::unexpected<Error>(address.error());
+    address_ = *address;
+    pages_ = pages;
+    return {};
+  }
+
+  MemoryTools tools_;
+  CUdeviceptr address_ = 0;
+  std::uint64_t pages_ = 0;
+  std::vector<FrameId> frames_;
+  bool open_ = false;
+};
+
+Residence::Residence(const MemoryTools &tools, const Description &lowered, const std::vector<BlockId> &blocks)
+    : tools_(tools), hostBytes_(lowered.hostBytes) {
+  std::int32_t largest = noFrame;
+  for (BufferIndex index = 0; index < blocks.size(); ++index) {
+    const Buffer &buffer = lowered.buffers[index];
+    const std::uint64_t pages = lowered.pageCount(index);
+    PlannedBlock &planned = blocks_.emplace_back();
+    planned.block = blocks[index];
+    planned.bytes = buffer.size;
+    planned.plan = buffer.frames;
+    planned.plan.resize(pages, noFrame);
+    planned.resident.assign(pages, !buffer.isPrivate);
+    for (const Range &range : buffer.resident)
+      for (std::uint64_t page = range.offset / pageBytes; page < pagesFor(range.end()); ++page)
+        planned.resident[page] = true;
+    planned.place.assign(pages, noPlace);
+    planned.hasValue = buffer.liveIn || buffer.liveOut;
+    for (const std::int32_t frame : planned.plan)
+      largest = std::max(largest, frame);
+  }
+  for (const Node &node : lowered.nodes) {
+    if (!isCopy(node.kind))
+      continue;
+    for (std::uint64_t offset = node.range.offset; offset < node.range.end(); offset += pageBytes)
+      blocks_[node.buffer].place[offset / pageBytes] = node.hostOffset + (offset - node.range.offset);
+  }
+  // A page that has a value but neither frame nor copy at the boundary (nothing in the step touches it) still needs a
+  // place.
+  hostBytes_ = roundUp(hostBytes_, 512);
+  for (PlannedBlock &planned : blocks_) {
+    planned.whollyResident = true;
+    for (std::size_t page = 0; page < planned.place.size(); ++page) {
+      planned.whollyResident = planned.whollyResident && planned.resident[page];
+      if (!planned.hasValue || planned.resident[page] || planned.place[page] != noPlace)
+        continue;
+      planned.place[page] = hostBytes_;
+      hostBytes_ += pageBytes;
+    }
+  }
+  physical_.assign(static_cast<std::size_t>(largest + 1), noFrame);
+}
+
+Residence::~Residence() = default;
+
+Status Residence::pin() {
+  Expected<std::unique_ptr<PinnedPool>> pool = PinnedPool::create(tools_.driver, tools_.host, hostBytes_);
+  if (!pool)
+    return tl::unexpected<Error>(pool.error());
+  pool_ = std::move(*pool);
+  return {};
+}
+
+Residence::PlannedBlock *Residence::find(BlockId block) {
+  return const_cast<PlannedBlock *>(static_cast<const Residence *>(this)->find(block));
+}
+
+const Residence::PlannedBlock *Residence::find(BlockId block) const {
+  const auto found =
+      std::find_if(blocks_.begin(), blocks_.end(), [&](const PlannedBlock &planned) { return planned.block == block; });
+  return found == blocks_.end() ? nullptr : &*found;
+}
+
+bool Residence::isWhollyResident(BlockId block) const {
+  const PlannedBlock *planned = find(block);
+  return !planned || planned->whollyResident;
+}
+
+Status Residence::wait(const char *purpose) const {
+  PUMPGRAPH_TRY_WHILE(tools_.driver.ctxSynchronize(), "waiting for the device before {}", purpose);
+  return {};
+}
+
+std::vector<Residence::Piece> Residence::pieces(const PlannedBlock &planned) const {
+  std::vector<Piece> pieces;
+  for (std::size_t page = 0; page < planned.place.size(); ++page) {
+    const std::uint64_t offset = page * pageBytes;
+    const std::uint64_t bytes = std::min(pageBytes, planned.bytes - offset);
+    const std::uint64_t place = planned.resident[page] ? noPlace : planned.place[page];
+    if (!planned.resident[page] && place == noPlace) // no value
+      continue;
+    const bool continues =
+        !pieces.empty() && pieces.back().offset + pieces.back().bytes == offset &&
+        (place == noPlace ? pieces.back().place == noPlace
+                          : pieces.back().place != noPlace && pieces.back().place + pieces.back().bytes == place);
+    if (continues)
+      pieces.back().bytes += bytes;
+    else
+      pieces.push_back({offset, bytes, place});
+  }
+  return pieces;
+}
+
+Status Residence::copyPlaces(const PlannedBlock &planned, CUdeviceptr base, bool toPlaces) const {
+  for (const Piece &piece : pieces(planned)) {
+    if (piece.place == noPlace)
+      continue;
+    const Status copied =
+        toPlaces
+            ? tools_.driver.memcpyDtoHAsync(pool_->at(piece.place), base + piece.offset, piece.bytes, tools_.stream)
+            : tools_.driver.memcpyHtoDAsync(base + piece.offset, pool_->at(piece.place), piece.bytes, tools_.stream);
+    PUMPGRAPH_TRY_WHILE(copied, "moving {} of block {} {} the pinned pool", bytesText(piece.bytes), planned.block,
+                        toPlaces ? "to" : "from");
+  }
+  return {};
+}
+
+Status Residence::copyResident(const PlannedBlock &planned, CUdeviceptr from, CUdeviceptr to) const {
+  for (const Piece &piece : pieces(planned))
+    if (piece.place == noPlace)
+      PUMPGRAPH_TRY_WHILE(
+          tools_.driver.memcpyDtoDAsync(to + piece.offset, from + piece.offset, piece.bytes, tools_.stream),
+          "moving {} of block {}", bytesText(piece.bytes), planned.block);
+  return {};
+}
+
+std::vector<FrameId> Residence::residentFrames(const PlannedBlock &planned) const {
+  std::vector<FrameId> frames = planned.frames;
+  for (std::size_t page = 0; page < frames.size(); ++page)
+    if (!planned.resident[page])
+      frames[page] = noFrame;
+  return frames;
+}
+
+/// A resident page that has a frame already keeps it: then its value need not move.
+Status Residence::keepResidentFrames() {
+  std::fill(physical_.begin(), physical_.end(), noFrame);
+  std::set<std::int32_t> taken;
+  for (const PlannedBlock &planned : blocks_) {
+    const Block &block = tools_.heap.block(planned.block);
+    for (std::size_t page = 0; page < planned.plan.size(); ++page) {
+      const std::int32_t frame = planned.plan[page];
+      if (!planned.resident[page] || frame == noFrame)
+        continue;
+      if (!taken.insert(frame).second)
+        return fail(PUMPGRAPH_INTERNAL, "the plan keeps two pages in frame {} at the step boundary", frame);
+      if (block.backing == Backing::Device)
+        physical_[static_cast<std::size_t>(frame)] = block.frames[page];
+    }
+  }
+  return {};
+}
+
+Status Residence::install() {
+  PUMPGRAPH_TRY(wait("a plan is put in force"));
+  PUMPGRAPH_TRY(keepResidentFrames());
+
+  // Everything that can fail for lack of memory.
+  std::set<std::int32_t> used;
+  for (const PlannedBlock &planned : blocks_)
+    used.insert(planned.plan.begin(), planned.plan.end());
+  used.erase(noFrame);
+  const std::set<FrameId> kept(physical_.begin(), physical_.end());
+  std::uint64_t missing = 0;
+  for (const std::int32_t frame : used)
+    missing += physical_[static_cast<std::size_t>(frame)] == noFrame ? 1 : 0;
+  std::vector<FrameId> freed;
+  for (const PlannedBlock &planned : blocks_)
+    for (const FrameId frame : tools_.heap.block(planned.block).frames)
+      if (!kept.contains(frame))
+        freed.push_back(frame);
+  if (missing > freed.size())
+    PUMPGRAPH_TRY_WHILE(tools_.frames.ensureFree(missing - freed.size()), "getting {} device frames for the plan",
+                        used.size());
+  std::map<BlockId, std::unique_ptr<Window>> windows;
+  for (const PlannedBlock &planned : blocks_) {
+    const Block &block = tools_.heap.block(planned.block);
+    if (block.backing != Backing::Host || !planned.hasValue)
+      continue;
+    auto window = std::make_unique<Window>(tools_);
+    PUMPGRAPH_TRY(window->open(block.pages, block.hostHandle));
+    windows.emplace(planned.block, std::move(window));
+  }
+
+  // The values of pages that leave the device; nothing has changed yet.
+  for (const PlannedBlock &planned : blocks_) {
+    const Block &block = tools_.heap.block(planned.block);
+    if (planned.hasValue && block.hasMemory())
+      PUMPGRAPH_TRY(copyPlaces(planned, block.address, true));
+  }
+  PUMPGRAPH_TRY(wait("memory is mapped anew"));
+
+  // The change itself.
+  for (PlannedBlock &planned : blocks_) {
+    Block &block = tools_.heap.block(planned.block);
+    if (block.backing == Backing::Device && !planned.whollyResident)
+      PUMPGRAPH_TRY(tools_.mapper.unmapFrames(block.address, block.frames));
+    if (block.backing == Backing::Host)
+      PUMPGRAPH_TRY(tools_.mapper.unmapHandle(block.address, block.bytes()));
+    if (block.backing == Backing::StandIn)
+      PUMPGRAPH_TRY(tools_.heap.unback(block));
+  }
+  for (const FrameId frame : freed)
+    tools_.frames.give(frame);
+  for (const std::int32_t frame : used) {
+    FrameId &physical = physical_[static_cast<std::size_t>(frame)];
+    if (physical == noFrame)
+      physical = *tools_.frames.take();
+  }
+  for (PlannedBlock &planned : blocks_) {
+    Block &block = tools_.heap.block(planned.block);
+    planned.frames.clear();
+    for (const std::int32_t frame : planned.plan)
+      planned.frames.push_back(frame == noFrame ? noFrame : physical_[static_cast<std::size_t>(frame)]);
+    const bool stays = block.backing == Backing::Device && planned.whollyResident;
+    if (!stays)
+      PUMPGRAPH_TRY(tools_.mapper.mapFrames(block.address, planned.frames));
+    block.backing = Backing::Planned;
+    block.frames = planned.frames;
+  }
+  for (PlannedBlock &planned : blocks_) {
+    const auto window = windows.find(planned.block);
+    if (window != windows.end())
+      PUMPGRAPH_TRY(copyResident(planned, window->second->address(), tools_.heap.block(planned.block).address));
+  }
+  PUMPGRAPH_TRY(wait("host memory is given up"));
+  for (auto &[id, window] : windows)
+    PUMPGRAPH_TRY(window->close());
+  for (PlannedBlock &planned : blocks_) {
+    Block &block = tools_.heap.block(planned.block);
+    if (block.hostHandle != 0)
+      tools_.host.releaseBacking(std::exchange(block.hostHandle, 0), block.bytes());
+  }
+  installed_ = true;
+  return {};
+}
+
+Status Residence::moveToHost(PlannedBlock &planned) {
+  Block &block = tools_.heap.block(planned.block);
+  const Expected<CUmemGenericAllocationHandle> handle = tools_.host.createBacking(block.bytes());
+  if (!handle)
+    return tl::unexpected<Error>(handle.error());
+  Window window(tools_);
+  PUMPGRAPH_TRY(window.open(block.pages, *handle));
+  if (planned.hasValue) {
+    PUMPGRAPH_TRY(copyResident(planned, block.address, window.address()));
+    PUMPGRAPH_TRY(copyPlaces(planned, window.address(), false));
+    PUMPGRAPH_TRY(wait("memory is mapped anew"));
+  }
+  PUMPGRAPH_TRY(window.close());
+  PUMPGRAPH_TRY(tools_.mapper.unmapFrames(block.address, planned.frames));
+  block.frames.clear();
+  PUMPGRAPH_TRY(tools_.mapper.mapHandle(block.address, block.bytes(), *handle));
+  block.hostHandle = *handle;
+  block.backing = Backing::Host;
+  return {};
+}
+
+Status Residence::moveToOwnFrames(const std::vector<PlannedBlock *> &moving) {
+  for (const PlannedBlock *planned : moving)
+    if (!planned->whollyResident)
+      PUMPGRAPH_TRY(tools_.mapper.unmapFrames(tools_.heap.block(planned->block).address, planned->frames));
+  std::set<FrameId> kept;
+  for (const PlannedBlock *planned : moving)
+    for (const FrameId frame : residentFrames(*planned))
+      kept.insert(frame);
+  for (const FrameId frame : physical_)
+    if (frame != noFrame && !kept.contains(frame))
+      tools_.frames.give(frame);
+  for (const PlannedBlock *planned : moving) {
+    Block &block = tools_.heap.block(planned->block);
+    block.frames = residentFrames(*planned);
+    for (FrameId &frame : block.frames) {
+      if (frame != noFrame)
+        continue;
+      const Expected<FrameId> taken = tools_.frames.take();
+      if (!taken)
+        return tl::unexpected<Error>(taken.error());
+      frame = *taken;
+    }
+    if (!planned->whollyResident)
+      PUMPGRAPH_TRY(tools_.mapper.mapFrames(block.address, block.frames));
+    block.backing = Backing::Device;
+    if (planned->hasValue)
+      PUMPGRAPH_TRY(copyPlaces(*planned, block.address, false));
+  }
+  return wait("the plan's frames are used otherwise");
+}
+
+Status Residence::remove(bool everyBlock) {
+  if (!installed_)
+    return {};
+  PUMPGRAPH_TRY(wait("a plan is taken back"));
+  while (!loans_.empty()) {
+    loans_.begin()->second.count = 1;
+    PUMPGRAPH_TRY(giveBack(loans_.begin()->first));
+  }
+  // Wholly resident blocks are where they should be; the rest gets what is left of the budget, in order.
+  const std::uint64_t planned = static_cast<std::uint64_t>(
+      std::count_if(physical_.begin(), physical_.end(), [](FrameId frame) { return frame != noFrame; }));
+  std::uint64_t capacity = planned + tools_.frames.available();
+  std::vector<PlannedBlock *> toFrames, toHost, toNothing;
+  std::uint64_t hostBytes = 0;
+  const auto place = [&](PlannedBlock &block) {
+    const Block &owner = tools_.heap.block(block.block);
+    if (!everyBlock && !owner.hasLiveMember()) {
+      toNothing.push_back(&block);
+      return;
+    }
+    if (owner.pages <= capacity) {
+      capacity -= owner.pages;
+      toFrames.push_back(&block);
+      return;
+    }
+    hostBytes += owner.bytes();
+    toHost.push_back(&block);
+  };
+  for (const bool resident : {true, false})
+    for (PlannedBlock &block : blocks_)
+      if (block.whollyResident == resident)
+        place(block);
+  PUMPGRAPH_TRY(tools_.host.checkRoom(hostBytes, "giving every buffer of the step memory of its own"));
+
+  for (PlannedBlock *block : toHost)
+    PUMPGRAPH_TRY(moveToHost(*block));
+  for (PlannedBlock *block : toNothing) {
+    Block &owner = tools_.heap.block(block->block);
+    PUMPGRAPH_TRY(tools_.mapper.unmapFrames(owner.address, block->frames));
+    owner.frames.clear();
+    owner.backing = Backing::None;
+  }
+  PUMPGRAPH_TRY(moveToOwnFrames(toFrames));
+  std::fill(physical_.begin(), physical_.end(), noFrame);
+  installed_ = false;
+  return {};
+}
+
+void Residence::abandon() {
+  if (!installed_)
+    return;
+  // Nobody is left to tell about a failure, and the driver takes everything back in the end.
+  tools_.driver.ctxSynchronize.raw();
+  for (auto &[id, loan] : loans_) {
+    const Block &block = tools_.heap.block(id);
+    if (loan.handle != 0) {
+      (void)tools_.mapper.unmapHandle(block.address, block.bytes());
+      tools_.host.releaseBacking(loan.handle, block.bytes());
+    }
+    if (!loan.frames.empty())
+      (void)tools_.mapper.unmapFrames(block.address, loan.frames);
+  }
+  for (PlannedBlock &planned : blocks_) {
+    Block &block = tools_.heap.block(planned.block);
+    const auto loan = loans_.find(planned.block);
+    const bool moved = loan != loans_.end() && (loan->second.handle != 0 || !loan->second.frames.empty());
+    if (!moved)
+      (void)tools_.mapper.unmapFrames(block.address, planned.frames);
+    block.frames.clear();
+    block.backing = Backing::None;
+  }
+  loans_.clear();
+  installed_ = false;
+}
+
+Status Residence::borrow(PlannedBlock &planned, Loan &loan) {
+  Block &block = tools_.heap.block(planned.block);
+  Window window(tools_);
+  if (tools_.frames.available() < block.pages)
+    PUMPGRAPH_TRY(tools_.heap.flushCache());
+  if (tools_.frames.available() >= block.pages && tools_.frames.ensureFree(block.pages)) {
+    for (std::uint64_t page = 0; page < block.pages; ++page)
+      loan.frames.push_back(*tools_.frames.take());
+    PUMPGRAPH_TRY(window.open(loan.frames));
+  } else {
+    const Expected<CUmemGenericAllocationHandle> handle = tools_.host.createBacking(block.bytes());
+    if (!handle)
+      return tl::unexpected<Error>(handle.error());
+    loan.handle = *handle;
+    PUMPGRAPH_TRY(window.open(block.pages, loan.handle));
+  }
+  PUMPGRAPH_TRY(copyResident(planned, block.address, window.address()));
+  PUMPGRAPH_TRY(copyPlaces(planned, window.address(), false));
+  PUMPGRAPH_TRY(wait("memory is mapped anew"));
+  PUMPGRAPH_TRY(window.close());
+  PUMPGRAPH_TRY(tools_.mapper.unmapFrames(block.address, planned.frames));
+  return loan.handle != 0 ? tools_.mapper.mapHandle(block.address, block.bytes(), loan.handle)
+                          : tools_.mapper.mapFrames(block.address, loan.frames);
+}
+
+Status Residence::returnLoan(const PlannedBlock &planned, const Loan &loan) {
+  const Block &block = tools_.heap.block(planned.block);
+  Window window(tools_);
+  PUMPGRAPH_TRY(window.open(residentFrames(planned)));
+  PUMPGRAPH_TRY(copyResident(planned, block.address, window.address()));
+  PUMPGRAPH_TRY(copyPlaces(planned, block.address, true));
+  PUMPGRAPH_TRY(wait("memory is mapped anew"));
+  PUMPGRAPH_TRY(window.close());
+  if (loan.handle != 0) {
+    PUMPGRAPH_TRY(tools_.mapper.unmapHandle(block.address, block.bytes()));
+    tools_.host.releaseBacking(loan.handle, block.bytes());
+  } else {
+    PUMPGRAPH_TRY(tools_.mapper.unmapFrames(block.address, loan.frames));
+    for (const FrameId frame : loan.frames)
+      tools_.frames.give(frame);
+  }
+  return tools_.mapper.mapFrames(block.address, planned.frames);
+}
+
+Status Residence::lend(BlockId id) {
+  PlannedBlock *planned = find(id);
+  if (!planned || !installed_)
+    return {};
+  const auto [loan, isNew] = loans_.try_emplace(id);
+  ++loan->second.count;
+  if (!isNew)
+    return {};
+  PUMPGRAPH_TRY(wait("a buffer is mapped"));
+  if (planned->whollyResident)
+    return {};
+  const Status borrowed = borrow(*planned, loan->second);
+  if (!borrowed)
+    loans_.erase(loan);
+  return borrowed;
+}
+
+Status Residence::giveBack(BlockId id) {
+  const auto loan = loans_.find(id);
+  if (loan == loans_.end())
+    return {};
+  if (--loan->second.count != 0)
+    return {};
+  PUMPGRAPH_TRY(wait("a buffer is unmapped"));
+  const Loan returned = std::move(loan->second);
+  loans_.erase(loan);
+  if (returned.handle == 0 && returned.frames.empty())
+    return {};
+  return returnLoan(*find(id), returned);
+}
+
+Status Residence::readValue(BufferIndex buffer, char *target) {
+  const PlannedBlock &planned = blocks_[buffer];
+  const CUdeviceptr address = tools_.heap.block(planned.block).address;
+  for (const Piece &piece : pieces(planned)) {
+    if (piece.place != noPlace) {
+      std::copy_n(pool_->at(piece.place), piece.bytes, target + piece.offset);
+      continue;
+    }
+    PUMPGRAPH_TRY_WHILE(
+        tools_.driver.memcpyDtoHAsync(target + piece.offset, address + piece.offset, piece.bytes, tools_.stream),
+        "reading {} of block {}", bytesText(piece.bytes), planned.block);
+  }
+  PUMPGRAPH_TRY_WHILE(tools_.driver.streamSynchronize(tools_.stream), "reading block {}", planned.block);
+  return {};
+}
+
+Status Residence::writeValue(BufferIndex buffer, const char *source) {
+  const PlannedBlock &planned = blocks_[buffer];
+  const CUdeviceptr address = tools_.heap.block(planned.block).address;
+  for (const Piece &piece : pieces(planned)) {
+    if (piece.place != noPlace) {
+      std::copy_n(source + piece.offset, piece.bytes, pool_->at(piece.place));
+      continue;
+    }
+    PUMPGRAPH_TRY_WHILE(
+        tools_.driver.memcpyHtoDAsync(address + piece.offset, source + piece.offset, piece.bytes, tools_.stream),
+        "writing {} of block {}", bytesText(piece.bytes), planned.block);
+  }
+  PUMPGRAPH_TRY_WHILE(tools_.driver.streamSynchronize(tools_.stream), "writing block {}", planned.block);
+  return {};
+}
+
+} // namespace pumpgraph::runtime

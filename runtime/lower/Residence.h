@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// A plan in force: which frame stands behind which page of the step's buffers, and where each value is between
+/// replays.
+#pragma once
+
+#include "pumpgraph/graph/Description.h"
+#include "runtime/memory/Heap.h"
+
+#include <map>
+#include <vector>
+
+namespace pumpgraph::runtime {
+
+/// What memory is moved with. Borrowed from the session.
+struct MemoryTools {
+  const Driver &driver;
+  AddressSpace &addresses;
+  FramePool &frames;
+  HostMemory &host;
+  const PageMapper &mapper;
+  Heap &heap;
+  CUstream stream;
+};
+
+/// Takes the buffers of one rewritten step from the state "every block has memory of its own" to "frames are shared as
+/// planned", and back.
+///
+/// No value is lost on the way: at the step boundary the value of a page is in its frame if it is resident, else at its
+/// place in the pinned pool. Every change of state waits for the device first. A driver failure halfway through a
+/// change leaves the step unusable; what can fail for lack of memory is therefore done before anything changes.
+class Residence {
+public:
+  /// Reads the layout off a lowered description, whose buffers are `blocks`.
+  Residence(const MemoryTools &tools, const Description &lowered, const std::vector<BlockId> &blocks);
+  ~Residence();
+  Residence(const Residence &) = delete;
+  Residence &operator=(const Residence &) = delete;
+
+  /// Gets the pinned pool. It keeps its address for the life of the residence: the copy nodes name it.
+  Status pin();
+  /// Puts the plan in force. PUMPGRAPH_INTERNAL if two resident pages share a frame.
+  Status install();
+  /// Gives every block memory of its own, device frames while the budget lasts, with the value it has at the boundary.
+  /// Blocks without a live allocation get memory only if `everyBlock`.
+  Status remove(bool everyBlock);
+  bool installed() const { return installed_; }
+  /// Takes all memory away, values and all: the session is ending.
+  void abandon();
+
+  /// Brings a block's value to its address, for use from outside the step; giveBack() stores it again. They nest.
+  /// Blocks that are not the step's are left alone.
+  Status lend(BlockId block);
+  Status giveBack(BlockId block);
+  bool lendsAnything() const { return !loans_.empty(); }
+
+  const PinnedPool &pool() const { return *pool_; }
+  std::uint64_t hostBytes() const { return hostBytes_; }
+  /// Frames of the device behind each page of a buffer, noFrame where there is none. Only while installed.
+  const std::vector<FrameId> &framesOf(BufferIndex buffer) const { return blocks_[buffer].frames; }
+  /// Whether every page of the block is on the device at the boundary; true for blocks that are not the step's.
+  bool isWhollyResident(BlockId block) const;
+  /// Copies a buffer's value at the boundary to `target`, or back from it. Needs the state to be installed.
+  Status readValue(BufferIndex buffer, char *target);
+  Status writeValue(BufferIndex buffer, const char *source);
+
+private:
+  static constexpr std::uint64_t noPlace = UINT64_MAX;
+
+  struct PlannedBlock {
+    BlockId block = 0;
+    std::uint64_t bytes = 0;          ///< of content
+    std::vector<std::int32_t> plan;   ///< the plan's frame numbers, by page
+    std::vector<bool> resident;       ///< by page: on the device at the boundary
+    std::vector<std::uint64_t> place; ///< by page: in the pinned pool, or noPlace
+    bool hasValue = false;            ///< at the boundary
+    bool whollyResident = false;
+    std::vector<FrameId> frames; ///< by page, while installed: what `plan` is on this device
+  };
+  /// What stands behind a lent block in place of the plan's frames.
+  struct Loan {
+    std::uint32_t count = 0;
+    std::vector<FrameId> frames;             ///< its own; or
+    CUmemGenericAllocationHandle handle = 0; ///< host memory; or neither: a wholly resident block stays as it is
+  };
+  class Window;
+  struct Piece {
+    std::uint64_t offset; ///< in the block
+    std::uint64_t bytes;
+    std::uint64_t place; ///< noPlace: in the page's frame
+  };
+
+  /// Cuts a block's content where it changes between frames and places, or where places do not follow each other.
+  std::vector<Piece> pieces(const PlannedBlock &planned) const;
+  /// Copies the pages that are not resident between their addresses, counted from `base`, and the pinned pool.
+  Status copyPlaces(const PlannedBlock &planned, CUdeviceptr base, bool toPlaces) const;
+  Status copyResident(const PlannedBlock &planned, CUdeviceptr from, CUdeviceptr to) const;
+  std::vector<FrameId> residentFrames(const PlannedBlock &planned) const;
+  Status wait(const char *purpose) const;
+
+  Status keepResidentFrames();
+  Status moveToHost(PlannedBlock &planned);
+  Status moveToOwnFrames(const std::vector<PlannedBlock *> &moving);
+  Status borrow(PlannedBlock &planned, Loan &loan);
+  Status returnLoan(const PlannedBlock &planned, const Loan &loan);
+  PlannedBlock *find(BlockId block);
+  const PlannedBlock *find(BlockId block) const;
+
+  MemoryTools tools_;
+  std::vector<PlannedBlock> blocks_; ///< by BufferIndex
+  std::vector<FrameId> physical_;    ///< by the plan's frame numbers; noFrame: not used, or not installed
+  std::uint64_t hostBytes_ = 0;      ///< the lowered copies' part of the pinned pool, then values that no copy moves
+  std::unique_ptr<PinnedPool> pool_;
+  std::map<BlockId, Loan> loans_;
+  bool installed_ = false;
+};
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/memory/Heap.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace pumpgraph::runtime {
+namespace {
+
+constexpr std::uint64_t alignment = 512;
+/// From this size on an allocation has pages of its own.
+constexpr std::uint64_t leastLargeBytes = std::uint64_t{1} << 20;
+
+/// A graph being captured or waiting to be adopted may use it.
+bool isReachable(const Allocation &member, CaptureNumber capture) {
+  return member.live || (capture != 0 && member.diedIn == capture);
+}
+
+} // namespace
+
+bool Block::hasLiveMember() const {
+  return std::any_of(members.begin(), members.end(), [](const Allocation &member) { return member.live; });
+}
+
+Heap::~Heap() {
+  for (const std::unique_ptr<Block> &block : blocks_)
+    if (block && block->backing != Backing::Planned)
+      (void)unback(*block); // the session is ending: nobody is left to tell
+}
+
+Expected<Block *> Heap::createBlock(std::uint64_t pages, bool shared) {
+  const Expected<CUdeviceptr> address = addresses_.carve(pages);
+  if (!address)
+    return tl::unexpected<Error>(address.error());
+  auto block = std::make_unique<Block>();
+  block->id = static_cast<BlockId>(blocks_.size());
+  block->address = *address;
+  block->pages = pages;
+  block->shared = shared;
+  const std::uint64_t first = addresses_.pageIndex(*address) - AddressSpace::guardPages;
+  const std::uint64_t end = first + pages + 2 * AddressSpace::guardPages;
+  if (blockOfPage_.size() < end)
+    blockOfPage_.resize(end, -1);
+  std::fill(blockOfPage_.begin() + static_cast<std::ptrdiff_t>(first),
+            blockOfPage_.begin() + static_cast<std::ptrdiff_t>(end), static_cast<std::int32_t>(block->id));
+  blocks_.push_back(std::move(block));
+  Block &created = *blocks_.back();
+  if (const Status backed = capturing_ ? standIn(created) : back(created); !backed) {
+    destroyBlock(created);
+    return tl::unexpected<Error>(backed.error());
+  }
+  return &created;
+}
+
+Status Heap::standIn(Block &block) {
+  const Expected<CUmemGenericAllocationHandle> frame = pool_.standIn();
+  if (!frame)
+    return tl::unexpected<Error>(frame.error());
+  PUMPGRAPH_TRY(mapper_.mapRepeated(block.address, block.pages, *frame));
+  block.backing = Backing::StandIn;
+  return {};
+}
+
+void Heap::destroyBlock(Block &block) {
+  (void)unback(block); // an address range that the driver does not give back is lost, nothing else
+  const auto begin = blockOfPage_.begin() +
+                     static_cast<std::ptrdiff_t>(addresses_.pageIndex(block.address) - AddressSpace::guardPages);
+  std::fill(begin, begin + static_cast<std::ptrdiff_t>(block.pages + 2 * AddressSpace::guardPages), -1);
+  addresses_.giveBack(block.address, block.pages);
+  if (openShared_ == block.id)
+    openShared_.reset();
+  if (openSharedCaptured_ == block.id)
+    openSharedCaptured_.reset();
+  forgetSlots(block.id);
+  blocks_[block.id].reset();
+}
+
+void Heap::forgetSlots(BlockId block) {
+  for (auto &[key, slots] : freeSlots_)
+    std::erase_if(slots, [&](const Slot &slot) { return slot.block == block; });
+}
+
+Expected<CUdeviceptr> Heap::allocate(std::uint64_t size, CUstream stream, std::string_view name) {
+  if (size == 0)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "an allocation of 0 bytes");
+  return size >= leastLargeBytes ? allocateLarge(size, stream, name) : allocateSmall(size, stream, name);
+}
+
+Expected<CUdeviceptr> Heap::allocateLarge(std::uint64_t size, CUstream stream, std::string_view name) {
+  const std::uint64_t pages = pagesFor(size);
+  if (!capturing_) {
+    std::vector<BlockId> &cached = cachedBlocks_[{pages, stream}];
+    if (!cached.empty()) {
+      Block &reused = block(cached.back());
+      cached.pop_back();
+      return handOut(reused, 0, size, stream, name);
+    }
+  }
+  const Expected<Block *> created = createBlock(pages, false);
+  if (!created)
+    return inContext(created.error(), fmt::format("allocating {} \"{}\"", bytesText(size), name));
+  Block &fresh = **created;
+  fresh.members.emplace_back().room = fresh.bytes();
+  return handOut(fresh, 0, size, stream, name);
+}
+
+Expected<CUdeviceptr> Heap::allocateSmall(std::uint64_t size, CUstream stream, std::string_view name) {
+  const std::uint64_t room = roundUp(size, alignment);
+  if (!capturing_) {
+    std::vector<Slot> &slots = freeSlots_[{room, stream}];
+    if (!slots.empty()) {
+      const Slot slot = slots.back();
+      slots.pop_back();
+      return handOut(block(slot.block), slot.member, size, stream, name);
+    }
+  }
+  std::optional<BlockId> &open = capturing_ ? openSharedCaptured_ : openShared_;
+  if (!open || block(*open).usedBytes + room > block(*open).bytes()) {
+    const Expected<Block *> created = createBlock(1, true);
+    if (!created)
+      return inContext(created.error(), fmt::format("allocating {} \"{}\"", bytesText(size), name));
+    open = (*created)->id;
+  }
+  Block &shared = block(*open);
+  Allocation &member = shared.members.emplace_back();
+  member.offset = shared.usedBytes;
+  member.room = room;
+  shared.usedBytes += room;
+  return handOut(shared, shared.members.size() - 1, size, stream, name);
+}
+
+CUdeviceptr Heap::handOut(Block &block, std::size_t member, std::uint64_t size, CUstream stream,
+                          std::string_view name) {
+  Allocation &allocation = block.members[member];
+  allocation = {.offset = allocation.offset,
+                .size = size,
+                .room = allocation.room,
+                .serial = ++lastSerial_,
+                .name = std::string(name),
+                .stream = stream,
+                .bornIn = capturing_ ? capture_ : 0,
+                .diedIn = 0,
+                .live = true,
+                .declaredPrivate = false};
+  if (capturing_)
+    captured_.push_back({block.id, member, 0});
+  stats_.liveBytes += size;
+  ++stats_.liveAllocations;
+  return block.address + allocation.offset;
+}
+
+Status Heap::free(CUdeviceptr pointer, CUstream stream) {
+  const std::optional<Hit> hit = find(pointer);
+  if (!hit || hit->offset != 0 || !blocks_[hit->block]->members[hit->member].live)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "{:#x} is not the start of a live allocation", pointer);
+  Block &owner = block(hit->block);
+  Allocation &allocation = owner.members[hit->member];
+  allocation.live = false;
+  allocation.stream = stream;
+  stats_.liveBytes -= allocation.size;
+  --stats_.liveAllocations;
+  if (capture_ != 0 && allocation.serial <= lastCapturedSerial_) {
+    allocation.diedIn = capture_;
+    freedInCapture_.push_back(*hit);
+    return {};
+  }
+  recycle(owner, hit->member);
+  return {};
+}
+
+void Heap::recycle(Block &owner, std::size_t member) {
+  if (owner.retainers != 0)
+    return;
+  if (!owner.hasMemory()) {
+    // Only what was captured and never adopted has no memory; its addresses are not handed out again in pieces.
+    if (!owner.hasLiveMember() && openSharedCaptured_ != owner.id)
+      destroyBlock(owner);
+    return;
+  }
+  const Allocation &allocation = owner.members[member];
+  if (!owner.shared) {
+    cachedBlocks_[{owner.pages, allocation.stream}].push_back(owner.id);
+    return;
+  }
+  freeSlots_[{allocation.room, allocation.stream}].push_back({owner.id, member});
+}
+
+std::optional<Hit> Heap::find(std::uint64_t word) const {
+  if (!addresses_.contains(word))
+    return std::nullopt;
+  const std::uint64_t page = addresses_.pageIndex(word);
+  if (page >= blockOfPage_.size() || blockOfPage_[page] < 0)
+    return std::nullopt;
+  const Block &owner = *blocks_[static_cast<std::size_t>(blockOfPage_[page])];
+  if (owner.members.empty())
+    return std::nullopt;
+  const auto fromStart = static_cast<std::int64_t>(word - owner.address);
+  // The last member that does not start after the word; what lies before the first belongs to the first.
+  auto after = std::upper_bound(
+      owner.members.begin(), owner.members.end(), fromStart,
+      [](std::int64_t offset, const Allocation &member) { return offset < static_cast<std::int64_t>(member.offset); });
+  const std::size_t member =
+      after == owner.members.begin() ? 0 : static_cast<std::size_t>(after - owner.members.begin()) - 1;
+  if (!isReachable(owner.members[member], capture_))
+    return std::nullopt;
+  return Hit{owner.id, member, fromStart - static_cast<std::int64_t>(owner.members[member].offset)};
+}
+
+Expected<Hit> Heap::require(const void *pointer) const {
+  const std::optional<Hit> hit = find(reinterpret_cast<std::uintptr_t>(pointer));
+  if (!hit || hit->offset < 0)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "{} points into no live allocation of this session", fmt::ptr(pointer));
+  return *hit;
+}
+
+std::string Heap::nameAt(CUdeviceptr address) const {
+  const std::optional<Hit> hit = find(address);
+  if (!hit)
+    return "freed memory";
+  const Allocation &allocation = blocks_[hit->block]->members[hit->member];
+  return allocation.name.empty() ? fmt::format("buffer{}", allocation.serial) : allocation.name;
+}
+
+std::vector<BlockId> Heap::blocks() const {
+  std::vector<BlockId> ids;
+  for (const std::unique_ptr<Block> &block : blocks_)
+    if (block)
+      ids.push_back(block->id);
+  return ids;
+}
+
+CaptureNumber Heap::beginCapture() {
+  dropCapture();
+  capture_ = ++lastCapture_;
+  capturing_ = true;
+  lastCapturedSerial_ = UINT64_MAX;
+  return capture_;
+}
+
+void Heap::endCapture() {
+  capturing_ = false;
+  lastCapturedSerial_ = lastSerial_;
+}
+
+void Heap::dropCapture() {
+  capturing_ = false;
+  capture_ = 0;
+  openSharedCaptured_.reset();
+  captured_.clear();
+  const std::vector<Hit> freed = std::exchange(freedInCapture_, {});
+  for (const Hit &hit : freed)
+    if (blocks_[hit.block]) // an earlier one of the list may have taken a shared block with it
+      recycle(*blocks_[hit.block], hit.member);
+}
+
+void Heap::recycleUnused(const std::set<BlockId> &used) {
+  const std::vector<Hit> freed = std::exchange(freedInCapture_, {});
+  for (const Hit &hit : freed) {
+    if (used.contains(hit.block))
+      freedInCapture_.push_back(hit);
+    else if (blocks_[hit.block])
+      recycle(*blocks_[hit.block], hit.member);
+  }
+}
+
+Status Heap::backOnDevice(Block &block) {
+  assert(!block.hasMemory());
+  PUMPGRAPH_TRY(pool_.ensureFree(block.pages));
+  PUMPGRAPH_TRY(unback(block));
+  for (std::uint64_t page = 0; page < block.pages; ++page)
+    block.frames.push_back(*pool_.take());
+  const Status mapped = mapper_.mapFrames(block.address, block.frames);
+  if (!mapped) {
+    for (const FrameId frame : std::exchange(block.frames, {}))
+      pool_.give(frame);
+    return mapped;
+  }
+  block.backing = Backing::Device;
+  return {};
+}
+
+Status Heap::backOnHost(Block &block) {
+  assert(!block.hasMemory());
+  const Expected<CUmemGenericAllocationHandle> handle = host_.createBacking(block.bytes());
+  if (!handle)
+    return tl::unexpected<Error>(handle.error());
+  Status mapped = unback(block);
+  if (mapped)
+    mapped = mapper_.mapHandle(block.address, block.bytes(), *handle);
+  if (!mapped) {
+    host_.releaseBacking(*handle, block.bytes());
+    return mapped;
+  }
+  block.hostHandle = *handle;
+  block.backing = Backing::Host;
+  return {};
+}
+
+Status Heap::back(Block &block) {
+  if (pool_.available() < block.pages)
+    PUMPGRAPH_TRY(flushCache());
+  if (pool_.available() >= block.pages) {
+    const Status onDevice = backOnDevice(block);
+    if (onDevice || onDevice.error().status != PUMPGRAPH_OUT_OF_DEVICE_MEMORY)
+      return onDevice;
+  }
+  return backOnHost(block);
+}
+
+Status Heap::unback(Block &block) {
+  switch (block.backing) {
+  case Backing::None:
+    return {};
+  case Backing::StandIn:
+    PUMPGRAPH_TRY(mapper_.unmapHandle(block.address, block.bytes()));
+    break;
+  case Backing::Planned:
+    assert(false && "a plan's frames are not the block's to give back");
+    return {};
+  case Backing::Device:
+    PUMPGRAPH_TRY(mapper_.unmapFrames(block.address, block.frames));
+    for (const FrameId frame : std::exchange(block.frames, {}))
+      pool_.give(frame);
+    break;
+  case Backing::Host:
+    PUMPGRAPH_TRY(mapper_.unmapHandle(block.address, block.bytes()));
+    host_.releaseBacking(std::exchange(block.hostHandle, 0), block.bytes());
+    break;
+  }
+  block.backing = Backing::None;
+  return {};
+}
+
+void Heap::retain(Block &block) {
+  ++block.retainers;
+  // Nothing else may move into a page that a step may send away.
+  forgetSlots(block.id);
+  if (openShared_ == block.id)
+    openShared_.reset();
+}
+
+void Heap::release(Block &block) {
+  assert(block.backing != Backing::Planned && block.retainers != 0);
+  --block.retainers;
+  if (block.retainers == 0 && !block.hasLiveMember())
+    destroyBlock(block);
+}
+
+Status Heap::flushCache() {
+  std::vector<BlockId> idle;
+  for (auto &[key, cached] : cachedBlocks_)
+    idle.insert(idle.end(), cached.begin(), cached.end());
+  for (const std::unique_ptr<Block> &block : blocks_)
+    if (block && block->shared && block->retainers == 0 && block->hasMemory() && !block->hasLiveMember())
+      idle.push_back(block->id);
+  if (idle.empty())
+    return {};
+  PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting before cached memory is given up");
+  cachedBlocks_.clear();
+  for (const BlockId id : idle) {
+    Block &block = *blocks_[id];
+    PUMPGRAPH_TRY(unback(block));
+    destroyBlock(block);
+  }
+  return {};
+}
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The allocator: which allocations there are, at which addresses, and what memory stands behind them.
+#pragma once
+
+#include "runtime/memory/FramePool.h"
+#include "runtime/memory/HostMemory.h"
+#include "runtime/memory/PageMapper.h"
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace pumpgraph::runtime {
+
+using BlockId = std::uint32_t;
+/// Captures are counted from 1; 0 means outside any.
+using CaptureNumber = std::uint32_t;
+
+/// What stands behind a block's addresses.
+enum class Backing : std::uint8_t {
+  None,
+  /// The same useless frame behind every page: what is allocated during a capture needs no memory, but the driver looks
+  /// at the addresses of captured copies to see that they are device memory.
+  StandIn,
+  Device, ///< one frame of its own behind every page
+  Host,   ///< one piece of host memory, which kernels reach over the link
+  Planned ///< frames shared with other blocks as a plan says; some pages may have none
+};
+
+/// What a caller got from allocate(), and what became of it.
+struct Allocation {
+  std::uint64_t offset = 0; ///< from the start of its block
+  std::uint64_t size = 0;   ///< as requested
+  std::uint64_t room = 0;   ///< as reserved
+  std::uint64_t serial = 0; ///< counts all allocations of the session, from 1
+  std::string name;
+  CUstream stream = nullptr;
+  CaptureNumber bornIn = 0;
+  CaptureNumber diedIn = 0; ///< freed in this capture or before its adoption: the graph may still use it
+  bool live = true;         ///< not freed
+  bool declaredPrivate = false;
+};
+
+/// An address range of whole pages: one large allocation, or several small ones that live and move together.
+struct Block {
+  BlockId id = 0;
+  CUdeviceptr address = 0;
+  std::uint64_t pages = 0;
+  bool shared = false;
+  std::uint32_t retainers = 0; ///< steps that use it: while there is one it stays, whatever is freed
+  Backing backing = Backing::None;
+  std::vector<FrameId> frames; ///< Device and Planned: one per page
+  CUmemGenericAllocationHandle hostHandle = 0;
+  std::uint64_t usedBytes = 0;     ///< shared: handed out so far
+  std::vector<Allocation> members; ///< ascending offsets; exactly one unless shared
+
+  std::uint64_t bytes() const { return pages * pageBytes; }
+  bool hasLiveMember() const;
+  /// Whether what is written to it stays.
+  bool hasMemory() const { return backing != Backing::None && backing != Backing::StandIn; }
+};
+
+/// A word that points into a block or its guards.
+struct Hit {
+  BlockId block = 0;
+  std::size_t member = 0;
+  std::int64_t offset = 0; ///< from the member's start; outside [0, size] when the word points at a guard
+};
+
+struct HeapStats {
+  std::uint64_t liveBytes = 0;
+  std::uint64_t liveAllocations = 0;
+};
+
+/// Outside a capture an allocation gets memory at once: device frames while the budget lasts, host memory after that; a
+/// freed block is kept for the next allocation of its size on its stream, and given up when memory is short. During a
+/// capture an allocation gets fresh addresses and no memory, and a freed one is remembered until the capture is dropped
+/// or adopted. Not locked: one caller at a time.
+class Heap {
+public:
+  Heap(const Driver &driver, AddressSpace &addresses, FramePool &pool, HostMemory &host, const PageMapper &mapper)
+      : driver_(driver), addresses_(addresses), pool_(pool), host_(host), mapper_(mapper) {}
+  ~Heap();
+  Heap(const Heap &) = delete;
+  Heap &operator=(const Heap &) = delete;
+
+  Expected<CUdeviceptr> allocate(std::uint64_t size, CUstream stream, std::string_view name);
+  Status free(CUdeviceptr pointer, CUstream stream);
+
+  /// The block and member that `word` points at, if any that is alive, or was when the running or last capture began.
+  std::optional<Hit> find(std::uint64_t word) const;
+  Expected<Hit> require(const void *pointer) const;
+
+  /// Of the allocation at an address, for messages; "freed memory" if there is none.
+  std::string nameAt(CUdeviceptr address) const;
+
+  Block &block(BlockId id) { return *blocks_[id]; }
+  const Block &block(BlockId id) const { return *blocks_[id]; }
+  Allocation &member(const Hit &hit) { return blocks_[hit.block]->members[hit.member]; }
+  const AddressSpace &addresses() const { return addresses_; }
+  /// Every block that exists, in the order of their creation.
+  std::vector<BlockId> blocks() const;
+
+  /// Starts a capture; what an earlier one left behind is dropped.
+  CaptureNumber beginCapture();
+  void endCapture();
+  bool capturing() const { return capturing_; }
+  /// The capture that runs or waits to be adopted; 0: none.
+  CaptureNumber capture() const { return capture_; }
+  /// Allocations of the current capture in order: its k-th allocation is the k-th of a rehearsal.
+  const std::vector<Hit> &captured() const { return captured_; }
+  /// Forgets the capture: what was freed in it is now really free.
+  void dropCapture();
+  /// What was freed in the capture and is in none of the `used` blocks is really free already.
+  void recycleUnused(const std::set<BlockId> &used);
+
+  /// Gives a block that has no memory its own: device frames if there are enough, else host memory.
+  Status back(Block &block);
+  Status backOnDevice(Block &block);
+  Status backOnHost(Block &block);
+  /// Takes the memory away; frames go back to the pool. Nothing may be running that uses it.
+  Status unback(Block &block);
+
+  /// Ends a step's hold on a block. The block must have memory of its own again, or none.
+  void release(Block &block);
+  void retain(Block &block);
+
+  /// Waits for the device and gives up all cached blocks.
+  Status flushCache();
+
+  HeapStats stats() const { return stats_; }
+
+private:
+  struct Slot {
+    BlockId block;
+    std::size_t member;
+  };
+
+  /// With memory, or during a capture with the stand-in.
+  Expected<Block *> createBlock(std::uint64_t pages, bool shared);
+  Status standIn(Block &block);
+  void destroyBlock(Block &block);
+  Expected<CUdeviceptr> allocateLarge(std::uint64_t size, CUstream stream, std::string_view name);
+  Expected<CUdeviceptr> allocateSmall(std::uint64_t size, CUstream stream, std::string_view name);
+  /// Fills in a member's facts and counts it.
+  CUdeviceptr handOut(Block &block, std::size_t member, std::uint64_t size, CUstream stream, std::string_view name);
+  /// A freed member's memory becomes reusable, or is given up with its block.
+  void recycle(Block &block, std::size_t member);
+  void forgetSlots(BlockId block);
+
+  const Driver &driver_;
+  AddressSpace &addresses_;
+  FramePool &pool_;
+  HostMemory &host_;
+  const PageMapper &mapper_;
+
+  std::vector<std::unique_ptr<Block>> blocks_; ///< by BlockId; null once destroyed
+  std::vector<std::int32_t> blockOfPage_;      ///< by AddressSpace::pageIndex, guards included; -1: none
+
+  std::map<std::pair<std::uint64_t, CUstream>, std::vector<BlockId>> cachedBlocks_; ///< by pages and stream
+  std::map<std::pair<std::uint64_t, CUstream>, std::vector<Slot>> freeSlots_;       ///< by room and stream
+  std::optional<BlockId> openShared_;         ///< where the next small allocation goes
+  std::optional<BlockId> openSharedCaptured_; ///< the same during a capture
+
+  CaptureNumber lastCapture_ = 0;
+  CaptureNumber capture_ = 0;
+  bool capturing_ = false;
+  std::vector<Hit> captured_;
+  std::vector<Hit> freedInCapture_;
+
+  std::uint64_t lastSerial_ = 0;
+  std::uint64_t lastCapturedSerial_ = 0; ///< what is younger was allocated after the capture's end
+  HeapStats stats_;
+};
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/memory/HostMemory.h"
+
+#include "runtime/memory/AddressSpace.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace pumpgraph::runtime {
+namespace {
+
+/// The number in a one-line file; nothing when there is no such file or no number in it ("max").
+std::uint64_t readNumber(const char *path, std::uint64_t otherwise) {
+  std::ifstream file(path);
+  std::uint64_t value = 0;
+  return file >> value ? value : otherwise;
+}
+
+/// Touching one page at a time is what takes long, so many threads share it.
+void touch(char *data, std::uint64_t bytes) {
+  constexpr std::uint64_t smallPage = 4096, leastPerThread = std::uint64_t{32} << 20;
+  const std::uint64_t threads =
+      std::clamp<std::uint64_t>(bytes / leastPerThread, 1, std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
+  const std::uint64_t share = roundUp((bytes + threads - 1) / threads, pageBytes);
+  const auto touchFrom = [=](std::uint64_t begin) {
+    for (std::uint64_t offset = begin; offset < std::min(begin + share, bytes); offset += smallPage)
+      static_cast<volatile char *>(data)[offset] = 0;
+  };
+  std::vector<std::thread> workers;
+  for (std::uint64_t begin = share; begin < bytes; begin += share)
+    workers.emplace_back(touchFrom, begin);
+  touchFrom(0);
+  for (std::thread &worker : workers)
+    worker.join();
+}
+
+} // namespace
+
+std::uint64_t availableHostBytes() {
+  std::uint64_t available = UINT64_MAX;
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("MemAvailable:"))
+      available = std::strtoull(line.c_str() + std::strlen("MemAvailable:"), nullptr, 10) << 10;
+  const std::uint64_t groupLimit = readNumber("/sys/fs/cgroup/memory.max", UINT64_MAX);
+  const std::uint64_t groupUsed = readNumber("/sys/fs/cgroup/memory.current", 0);
+  if (groupLimit != UINT64_MAX)
+    available = std::min(available, groupLimit > groupUsed ? groupLimit - groupUsed : 0);
+  return available;
+}
+
+HostMemory::HostMemory(const Driver &driver, int device, std::uint64_t limitBytes)
+    : driver_(driver), limitBytes_(limitBytes) {
+  int node = 0;
+  if (driver_.deviceGetAttribute.raw(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) == CUDA_SUCCESS && node >= 0)
+    numaNode_ = node;
+}
+
+Status HostMemory::checkRoom(std::uint64_t bytes, const char *purpose) const {
+  const std::uint64_t used = backedBytes_ + pinnedBytes_;
+  if (bytes <= limitBytes_ && used <= limitBytes_ - bytes)
+    return {};
+  return fail(PUMPGRAPH_OUT_OF_HOST_MEMORY, "{} needs {} of host memory; {} of the {} allowed are in use: {} missing",
+              purpose, bytesText(bytes), bytesText(used), bytesText(limitBytes_),
+              bytesText(used + bytes - limitBytes_));
+}
+
+Expected<CUmemGenericAllocationHandle> HostMemory::createBacking(std::uint64_t bytes) {
+  PUMPGRAPH_TRY(checkRoom(bytes, "a buffer beyond the device budget"));
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+  properties.location.id = numaNode_;
+  CUmemGenericAllocationHandle handle = 0;
+  const Status created = driver_.memCreate(&handle, bytes, &properties, 0);
+  if (!created) {
+    Error error = created.error();
+    if (error.status == PUMPGRAPH_OUT_OF_DEVICE_MEMORY)
+      error.status = PUMPGRAPH_OUT_OF_HOST_MEMORY;
+    return inContext(std::move(error), fmt::format("getting {} on host NUMA node {}", bytesText(bytes), numaNode_));
+  }
+  backedBytes_ += bytes;
+  return handle;
+}
+
+void HostMemory::releaseBacking(CUmemGenericAllocationHandle handle, std::uint64_t bytes) {
+  driver_.memRelease.raw(handle);
+  backedBytes_ -= bytes;
+}
+
+PinnedPool::PinnedPool(const Driver &driver, HostMemory &host, char *mapping, std::uint64_t mappedBytes,
+                       std::uint64_t bytes)
+    : driver_(driver), host_(host), mapping_(mapping), mappedBytes_(mappedBytes),
+      data_(reinterpret_cast<char *>(roundUp(reinterpret_cast<std::uintptr_t>(mapping), pageBytes))), bytes_(bytes) {}
+
+Expected<std::unique_ptr<PinnedPool>> PinnedPool::create(const Driver &driver, HostMemory &host, std::uint64_t bytes) {
+  bytes = std::max(roundUp(bytes, pageBytes), pageBytes);
+  PUMPGRAPH_TRY(host.checkRoom(bytes, "the pinned pool for spilled data"));
+  // Touching more than there is would bring the system's memory killer, not an error.
+  const std::uint64_t available = availableHostBytes();
+  if (bytes > available)
+    return fail(PUMPGRAPH_OUT_OF_HOST_MEMORY, "the pinned pool needs {}; the system has {} left: {} missing",
+                bytesText(bytes), bytesText(available), bytesText(bytes - available));
+  const std::uint64_t mappedBytes = bytes + pageBytes;
+  void *mapping =
+      mmap(nullptr, mappedBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED)
+    return fail(PUMPGRAPH_OUT_OF_HOST_MEMORY, "mmap of {} for the pinned pool: {}", bytesText(mappedBytes),
+                std::strerror(errno));
+  std::unique_ptr<PinnedPool> pool(new PinnedPool(driver, host, static_cast<char *>(mapping), mappedBytes, bytes));
+  madvise(pool->data_, bytes, MADV_HUGEPAGE); // without it everything works, only slower
+  touch(pool->data_, bytes);
+  const Status registered = driver.memHostRegister(pool->data_, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+  if (!registered) {
+    pool->bytes_ = 0; // nothing to unregister
+    return inContext(registered.error(), fmt::format("pinning {} of host memory", bytesText(bytes)));
+  }
+  host.countPinned(static_cast<std::int64_t>(bytes));
+  return pool;
+}
+
+PinnedPool::~PinnedPool() {
+  if (bytes_ != 0) {
+    driver_.memHostUnregister.raw(data_);
+    host_.countPinned(-static_cast<std::int64_t>(bytes_));
+  }
+  munmap(mapping_, mappedBytes_);
+}
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Puts physical memory behind device addresses and takes it away again.
+#pragma once
+
+#include "pumpgraph/graph/Description.h"
+#include "runtime/memory/FramePool.h"
+
+#include <span>
+
+namespace pumpgraph::runtime {
+
+/// Stateless: who calls knows what is mapped where. A call that fails has unmapped what it had mapped. Nothing may be
+/// using addresses that are unmapped or mapped anew.
+class PageMapper {
+public:
+  PageMapper(const Driver &driver, int device, const FramePool &pool) : driver_(driver), device_(device), pool_(pool) {}
+
+  /// Maps one frame behind each page from `address` on, but where `frames` says noFrame.
+  Status mapFrames(CUdeviceptr address, std::span<const FrameId> frames) const;
+  /// Undoes mapFrames() of the same frames.
+  Status unmapFrames(CUdeviceptr address, std::span<const FrameId> frames) const;
+
+  /// Maps the same one-page handle behind every page; unmapHandle() undoes it.
+  Status mapRepeated(CUdeviceptr address, std::uint64_t pages, CUmemGenericAllocationHandle handle) const;
+
+  /// Maps one whole handle.
+  Status mapHandle(CUdeviceptr address, std::uint64_t bytes, CUmemGenericAllocationHandle handle) const;
+  Status unmapHandle(CUdeviceptr address, std::uint64_t bytes) const;
+
+private:
+  Status allow(CUdeviceptr address, std::uint64_t bytes) const;
+
+  const Driver &driver_;
+  int device_;
+  const FramePool &pool_;
+};
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C API (runtime/include/pumpgraph/pumpgraph.h) as ctypes, and where its library is found.
+
+Everything here is a transcript of the header; test/python/test_capi.py parses the header and compares.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint64, c_void_p
+from pathlib import Path
+from typing import List, Optional
+
+from .errors import PumpGraphError, Status
+
+
+class Error(ctypes.Structure):
+    _fields_ = [("status", c_int), ("message", c_char * 2048)]
+
+
+class SessionOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("budget_bytes", c_uint64),
+        ("unlimited", c_int32),
+        ("device", c_int32),
+        ("host_limit_bytes", c_uint64),
+        ("cache_directory", c_char_p),
+        ("compiler_library", c_char_p),
+    ]
+
+
+class MemoryStats(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("budget_bytes", c_uint64),
+        ("device_bytes", c_uint64),
+        ("device_peak_bytes", c_uint64),
+        ("host_backed_bytes", c_uint64),
+        ("pinned_bytes", c_uint64),
+        ("live_bytes", c_uint64),
+        ("live_allocations", c_uint64),
+    ]
+
+
+class AdoptOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("costs_ir", c_char_p),
+        ("leave_as_captured", c_int32),
+    ]
+
+
+class Measurement(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("step_us", c_double), ("timed_nodes", c_uint64)]
+
+
+class Validation(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("compared_buffers", c_uint64),
+        ("compared_bytes", c_uint64),
+        ("different_buffers", c_uint64),
+        ("unstable_buffers", c_uint64),
+        ("first_difference", c_char * 512),
+    ]
+
+
+STRUCTURES = {
+    "pumpgraph_error": Error,
+    "pumpgraph_session_options": SessionOptions,
+    "pumpgraph_memory_stats": MemoryStats,
+    "pumpgraph_adopt_options": AdoptOptions,
+    "pumpgraph_measurement": Measurement,
+    "pumpgraph_validation": Validation,
+}
+
+# `int (*record)(pumpgraph_stream stream, void *user)`.
+Record = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p)
+
+_ERROR = POINTER(Error)
+# Name: (result, arguments). Handles, streams, graphs and device pointers are void pointers; strings that the caller
+# must free are void pointers too, because ctypes would copy a c_char_p result and lose the pointer.
+FUNCTIONS = {
+    "pumpgraph_session_create": (c_int, [POINTER(SessionOptions), POINTER(c_void_p), _ERROR]),
+    "pumpgraph_session_destroy": (None, [c_void_p]),
+    "pumpgraph_allocate": (c_int, [c_void_p, c_size_t, c_void_p, c_char_p, POINTER(c_void_p), _ERROR]),
+    "pumpgraph_free": (c_int, [c_void_p, c_void_p, c_void_p, _ERROR]),
+    "pumpgraph_declare_private": (c_int, [c_void_p, c_void_p, _ERROR]),
+    "pumpgraph_name": (c_int, [c_void_p, c_void_p, c_char_p, _ERROR]),
+    "pumpgraph_memory_statistics": (c_int, [c_void_p, POINTER(MemoryStats), _ERROR]),
+    "pumpgraph_map": (c_int, [c_void_p, c_void_p, _ERROR]),
+    "pumpgraph_unmap": (c_int, [c_void_p, c_void_p, _ERROR]),
+    "pumpgraph_capture_begin": (c_int, [c_void_p, _ERROR]),
+    "pumpgraph_capture_end": (c_int, [c_void_p, _ERROR]),
+    "pumpgraph_rehearse": (c_int, [c_void_p, c_void_p, _ERROR]),
+    "pumpgraph_adopt": (c_int, [c_void_p, c_void_p, POINTER(AdoptOptions), POINTER(c_void_p), _ERROR]),
+    "pumpgraph_capture": (c_int, [c_void_p, Record, c_void_p, POINTER(AdoptOptions), POINTER(c_void_p), _ERROR]),
+    "pumpgraph_step_destroy": (None, [c_void_p]),
+    "pumpgraph_replay": (c_int, [c_void_p, c_void_p, _ERROR]),
+    "pumpgraph_report": (c_int, [c_void_p, POINTER(c_void_p), _ERROR]),
+    "pumpgraph_string_free": (None, [c_void_p]),
+    "pumpgraph_save": (c_int, [c_void_p, c_char_p, _ERROR]),
+    "pumpgraph_measure": (c_int, [c_void_p, c_int32, POINTER(Measurement), _ERROR]),
+    "pumpgraph_validate": (c_int, [c_void_p, POINTER(Validation), _ERROR]),
+    "pumpgraph_torch_attach": (c_int, [c_void_p, _ERROR]),
+    "pumpgraph_torch_malloc": (c_void_p, [c_size_t, c_int, c_void_p]),
+    "pumpgraph_torch_free": (None, [c_void_p, c_size_t, c_int, c_void_p]),
+    "pumpgraph_doctor": (c_void_p, []),
+}
+
+
+class Library:
+    """A loaded libpumpgraph.so. Calls that can fail go through call(), which turns a status into PumpGraphError."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            self._dll = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise PumpGraphError(Status.INTERNAL, f"{path} cannot be loaded: {error}") from None
+        for name, (result, arguments) in FUNCTIONS.items():
+            try:
+                function = getattr(self._dll, name)
+            except AttributeError:
+                raise PumpGraphError(
+                    Status.INTERNAL, f"{path} has no function {name}: it is older than this package, or another library"
+                ) from None
+            function.restype = result
+            function.argtypes = arguments
+
+    def call(self, name: str, *arguments) -> None:
+        """Calls a function that returns a status and takes the error as its last argument."""
+        error = Error()
+        status = getattr(self._dll, name)(*arguments, ctypes.byref(error))
+        if status != Status.OK:
+            message = error.message.decode("utf-8", "replace") or f"{name} failed without a message"
+            raise PumpGraphError(status, message)
+
+    def destroy(self, name: str, handle: Optional[int]) -> None:
+        """Calls one of the two destroy functions, which cannot fail."""
+        getattr(self._dll, name)(handle)
+
+    def take_string(self, pointer: Optional[int]) -> str:
+        """Copies and frees a string that the library gave to its caller."""
+        if not pointer:
+            return ""
+        text = ctypes.string_at(pointer).decode("utf-8", "replace")
+        self._dll.pumpgraph_string_free(pointer)
+        return text
+
+    def doctor(self) -> str:
+        return self.take_string(self._dll.pumpgraph_doctor())
+
+
+LIBRARY_NAME = "libpumpgraph.so"
+
+
+def candidates() -> List[Path]:
+    """Where the library is looked for, in order."""
+    named = os.environ.get("PUMPGRAPH_LIBRARY")
+    if named:
+        return [Path(named)]  # named outright: nothing else will do
+    package = Path(__file__).resolve().parent
+    places = [package / LIBRARY_NAME]
+    if len(package.parents) > 2:  # <checkout>/runtime/python/pumpgraph
+        places.append(package.parents[2] / "build" / "lib" / LIBRARY_NAME)
+    return places
+
+
+def load() -> Library:
+    places = candidates()
+    for place in places:
+        if place.is_file():
+            return Library(place.resolve())
+    looked = ", ".join(str(place) for place in places)
+    raise PumpGraphError(
+        Status.INTERNAL,
+        f"no {LIBRARY_NAME}; looked at {looked}; build it with `tools/dev build`, or name it in PUMPGRAPH_LIBRARY",
+    )

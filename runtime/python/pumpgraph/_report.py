@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of a step: the library's JSON (docs/report.md) as a dict that prints as text."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, List, Optional, Tuple
+
+from ._sizes import format_size
+
+_STALLS_SHOWN = 5
+
+
+class Report(dict):
+    """What the library says of a step. `print(report)` shows what people ask for; the keys are docs/report.md's."""
+
+    @property
+    def left_as_captured(self) -> Optional[str]:
+        """Why the step replays exactly as it was captured; None if it was rewritten."""
+        return self._runtime().get("left_as_captured")
+
+    def _runtime(self) -> dict:
+        """What the process that captured adds to the plan's figures."""
+        return self.get("runtime") or {}
+
+    def __str__(self) -> str:
+        name, nodes, buffers = self.get("name", "step"), self.get("nodes", "?"), self.get("buffers", "?")
+        lines = [f"step \"{name}\": {nodes} nodes, {buffers} buffers"]
+        if self.get("verdict"):
+            lines.append(str(self["verdict"]))
+        if self.left_as_captured:
+            lines.append(f"left as captured: {self.left_as_captured}")
+        lines += [f"  {label:<22}{figure}" for label, figure in self._figures()]
+        lines += self._stalls()
+        lines += [f"  note: {note}" for note in self._runtime().get("notes", [])]
+        return "\n".join(lines)
+
+    def _figures(self) -> Iterator[Tuple[str, str]]:
+        for key, label in _SIZES:
+            if self.get(key) is not None:
+                yield label, format_size(self[key])
+        for key, label in _TIMES:
+            if self.get(key) is not None:
+                yield label, _milliseconds(self[key])
+        if self.get("added_nodes") is not None:
+            yield "added", f"{self['added_nodes']} nodes, {self.get('added_edges', 0)} edges"
+        if self.get("plan_ms") is not None:
+            yield "planned in", f"{self['plan_ms']:.0f} ms"
+        stages = [(key[:-3], value) for key, value in self._runtime().items() if key.endswith("_ms")]
+        if stages:
+            each = ", ".join(f"{stage} {ms:.0f}" for stage, ms in stages)
+            yield "adopted in", f"{sum(ms for _, ms in stages):.0f} ms: {each}"
+
+    def _stalls(self) -> List[str]:
+        stalls = self.get("stalls") or []
+        if not stalls:
+            return []
+        total = sum(stall.get("duration_s", 0) for stall in stalls)
+        lines = [f"  {'stalls':<22}{len(stalls)}, {_milliseconds(total)} in all; the longest:"]
+        lines += [f"    {_stall(stall)}" for stall in stalls[:_STALLS_SHOWN]]
+        return lines
+
+
+_SIZES = (
+    ("budget_bytes", "budget"),
+    ("peak_bytes_before", "peak before"),
+    ("peak_bytes", "peak after"),
+    ("host_bytes", "pinned host"),
+    ("up_bytes", "moved up"),
+    ("down_bytes", "moved down"),
+)
+_TIMES = (
+    ("in_memory_s", "in memory"),
+    ("bound_s", "bound"),
+    ("plan_bound_s", "plan bound"),
+    ("predicted_s", "predicted"),
+)
+
+
+def _shortened(name: str, length: int = 60) -> str:
+    """Kernel names are long, and differ at both ends."""
+    if len(name) <= length:
+        return name
+    tail = (length - 3) // 2
+    return f"{name[: length - 3 - tail]}...{name[-tail:]}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms"
+
+
+def _stall(stall: Any) -> str:
+    return (
+        f"{_milliseconds(stall.get('duration_s', 0))} at {_milliseconds(stall.get('at_s', 0))}: "
+        f"node {stall.get('node')} \"{_shortened(stall.get('node_name', ''))}\" "
+        f"waits for \"{stall.get('buffer_name', '')}\" "
+        f"({format_size(stall.get('transfer_bytes', 0))} {stall.get('direction', '')})"
+    )

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions and steps of the C API as Python objects: marshalling and ownership, nothing of PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gzip
+import json
+import os
+import tempfile
+from ctypes import byref, c_void_p
+from pathlib import Path
+from typing import Dict, Iterable, Iterator, NamedTuple, Optional, Union
+
+from ._capi import AdoptOptions, Library, MemoryStats, Measurement, SessionOptions, Validation
+from ._report import Report
+from .errors import invalid
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+
+class ValidationResult(NamedTuple):
+    """What validate() compared. It returns only where nothing differed that the captured step itself reproduces."""
+
+    compared_buffers: int
+    compared_bytes: int
+    different_buffers: int
+    unstable_buffers: int
+    first_difference: str
+
+
+class MeasurementResult(NamedTuple):
+    step_us: float
+    timed_nodes: int
+
+
+def _sized(structure):
+    """A zeroed structure that says how large it is, as the C API wants it."""
+    value = structure()
+    value.struct_size = ctypes.sizeof(structure)
+    return value
+
+
+def _encoded(text: Optional[PathLike]) -> Optional[bytes]:
+    return None if text is None else os.fsencode(text)
+
+
+def read_ir(costs: Optional[PathLike]) -> Optional[str]:
+    """IR text of a saved step: `costs` is the text itself, or the path of a .mlir or .mlir.gz file."""
+    if costs is None:
+        return None
+    if isinstance(costs, str) and "\n" in costs:
+        return costs
+    path = Path(costs)
+    if not path.is_file():
+        raise invalid(f"costs: there is no file {path}")
+    data = path.read_bytes()
+    try:
+        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    except (EOFError, OSError, UnicodeDecodeError, ValueError) as error:
+        raise invalid(f"costs: {path} is damaged: {error}") from None
+
+
+class Session:
+    """Owns a pumpgraph_session. `mapped_depth` counts map() calls in force: no step may be replayed meanwhile."""
+
+    def __init__(
+        self,
+        library: Library,
+        budget_bytes: Optional[int],
+        device: int = 0,
+        host_limit_bytes: int = 0,
+        cache_directory: Optional[PathLike] = None,
+        compiler_library: Optional[PathLike] = None,
+    ):
+        options = _sized(SessionOptions)
+        options.budget_bytes = budget_bytes or 0
+        options.unlimited = budget_bytes is None
+        options.device = device
+        options.host_limit_bytes = host_limit_bytes
+        options.cache_directory = _encoded(cache_directory)
+        options.compiler_library = _encoded(compiler_library)
+        handle = c_void_p()
+        library.call("pumpgraph_session_create", byref(options), byref(handle))
+        self.library = library
+        self.device = device
+        self.mapped_depth = 0
+        self._handle = handle
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, c_void_p()
+        if handle:
+            self.library.destroy("pumpgraph_session_destroy", handle)
+
+    def attach_torch(self) -> None:
+        self.library.call("pumpgraph_torch_attach", self._handle)
+
+    def detach_torch(self) -> None:
+        self.library.call("pumpgraph_torch_attach", None)
+
+    def declare_private(self, pointer: int) -> None:
+        self.library.call("pumpgraph_declare_private", self._handle, pointer)
+
+    def name(self, pointer: int, name: str) -> None:
+        self.library.call("pumpgraph_name", self._handle, pointer, name.encode())
+
+    def memory_stats(self) -> Dict[str, int]:
+        stats = _sized(MemoryStats)
+        self.library.call("pumpgraph_memory_statistics", self._handle, byref(stats))
+        return {field: getattr(stats, field) for field, _ in MemoryStats._fields_ if field != "struct_size"}
+
+    @contextlib.contextmanager
+    def mapped(self, pointers: Iterable[int]) -> Iterator[None]:
+        """The true values of these allocations are at their addresses inside; no step may be replayed meanwhile."""
+        with contextlib.ExitStack() as undo:
+            for pointer in pointers:
+                self.library.call("pumpgraph_map", self._handle, pointer)
+                self.mapped_depth += 1
+                undo.callback(self._unmap, pointer)
+            yield
+
+    def _unmap(self, pointer: int) -> None:
+        self.mapped_depth -= 1
+        self.library.call("pumpgraph_unmap", self._handle, pointer)
+
+    def capture_begin(self) -> None:
+        self.library.call("pumpgraph_capture_begin", self._handle)
+
+    def capture_end(self) -> None:
+        self.library.call("pumpgraph_capture_end", self._handle)
+
+    def rehearse(self, graph: int) -> None:
+        self.library.call("pumpgraph_rehearse", self._handle, graph)
+
+    def adopt(
+        self, graph: int, name: str = "step", costs: Optional[PathLike] = None, leave_as_captured: bool = False
+    ) -> "NativeStep":
+        options = _sized(AdoptOptions)
+        options.name = name.encode()
+        ir = read_ir(costs)
+        options.costs_ir = None if ir is None else ir.encode()
+        options.leave_as_captured = leave_as_captured
+        handle = c_void_p()
+        self.library.call("pumpgraph_adopt", self._handle, graph, byref(options), byref(handle))
+        return NativeStep(self.library, handle)
+
+
+class NativeStep:
+    """Owns a pumpgraph_step. The captured graph is its caller's, and must outlive it."""
+
+    def __init__(self, library: Library, handle: c_void_p):
+        self.library = library
+        self._handle = handle
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, c_void_p()
+        if handle:
+            self.library.destroy("pumpgraph_step_destroy", handle)
+
+    def report(self) -> Report:
+        text = c_void_p()
+        self.library.call("pumpgraph_report", self._handle, byref(text))
+        return Report(json.loads(self.library.take_string(text.value)))
+
+    def save(self, path: PathLike) -> None:
+        """Writes the captured step as IR text; compressed where the name ends in .gz."""
+        path = Path(path)
+        if path.suffix != ".gz":
+            self.library.call("pumpgraph_save", self._handle, os.fsencode(path))
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            plain = Path(folder) / "step.mlir"
+            self.library.call("pumpgraph_save", self._handle, os.fsencode(plain))
+            # Neither name nor time of day goes into the file: the same step gives the same bytes.
+            with open(path, "wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:
+                packed.write(plain.read_bytes())
+
+    def measure(self, repeats: int = 10) -> MeasurementResult:
+        if repeats < 1:
+            raise invalid(f"measure: {repeats} repeats; at least one is needed")
+        result = _sized(Measurement)
+        self.library.call("pumpgraph_measure", self._handle, repeats, byref(result))
+        return MeasurementResult(result.step_us, result.timed_nodes)
+
+    def validate(self) -> ValidationResult:
+        result = _sized(Validation)
+        self.library.call("pumpgraph_validate", self._handle, byref(result))
+        return ValidationResult(
+            result.compared_buffers,
+            result.compared_bytes,
+            result.different_buffers,
+            result.unstable_buffers,
+            result.first_difference.decode("utf-8", "replace"),
+        )

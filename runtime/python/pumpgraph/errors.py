@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one exception of the package, and the statuses it carries (pumpgraph_status in pumpgraph.h)."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Status(enum.IntEnum):
+    OK = 0
+    INVALID_ARGUMENT = 1
+    NO_DRIVER = 2
+    OUT_OF_DEVICE_MEMORY = 3
+    OUT_OF_HOST_MEMORY = 4
+    DRIVER_ERROR = 5
+    UNPLANNABLE = 6
+    CAPTURE_FAILED = 7
+    MISMATCH = 8
+    INTERNAL = 9
+
+
+class PumpGraphError(RuntimeError):
+    """A refused or failed call. `status` says which kind of trouble; the text says what, with names and numbers."""
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        known = {int(s) for s in Status}
+        self.status = Status(status) if int(status) in known else Status.INTERNAL
+
+
+def invalid(message: str) -> PumpGraphError:
+    return PumpGraphError(Status.INVALID_ARGUMENT, message)

@@ -1,0 +1,516 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that knows PyTorch: its allocator, its captures, and which of its tensors only captured steps touch.
+
+A step is captured twice. Between the two captures every address that was allocated inside moves, which tells the
+pointers in kernel parameters from integers that look like them. Nothing runs during a capture, so the first one (the
+rehearsal) leaves no trace but Python objects, and those are dropped before the second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import sys
+import time
+import warnings
+import weakref
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
+
+import torch
+
+from . import _capi
+from ._report import Report
+from ._session import MeasurementResult, NativeStep, PathLike, Session, ValidationResult
+from ._sizes import parse_budget, parse_size
+from .errors import PumpGraphError, Status, invalid
+
+
+class _Installation:
+    """What install() set up. A process has at most one, because PyTorch has one allocator."""
+
+    def __init__(self, session: Session, allocator: Any):
+        self.session = session
+        self.allocator = allocator
+        self.steps = 0  # ever adopted: from the first on, private tensors may be away from their addresses
+        self._stream: Optional[torch.cuda.Stream] = None
+
+    @property
+    def stream(self) -> torch.cuda.Stream:
+        """The one stream of all warm-ups and captures: what libraries allocate a stream (cuBLAS its workspaces) is
+        allocated in the first warm-up, and found again by every capture."""
+        if self._stream is None:
+            self._stream = torch.cuda.Stream()
+        return self._stream
+
+
+_installation: Optional[_Installation] = None
+
+
+def _installed() -> _Installation:
+    if _installation is None:
+        raise invalid("pumpgraph.install(budget=...) has not been called; call it before anything touches CUDA")
+    return _installation
+
+
+# ---- installation ----------------------------------------------------------------------------------------------------
+
+
+def install(
+    budget: Union[int, str],
+    *,
+    device: int = 0,
+    host_limit: Union[int, str] = 0,
+    cache_directory: Optional[PathLike] = None,
+    compiler_library: Optional[PathLike] = None,
+) -> None:
+    """Makes PumpGraph the allocator of PyTorch. Call it once, before anything touches CUDA.
+
+    `budget`: device memory for all tensors, such as "16GiB", or "unlimited". `host_limit`: pinned and host-backed
+    memory in all; 0 leaves the choice to the library. `cache_directory`: where measured link bandwidths are kept;
+    by default pumpgraph/ in the user's cache folder. `compiler_library`: libpumpgraph-compiler.so, if it is not beside the other.
+    """
+    global _installation
+    if _installation is not None:
+        raise invalid("pumpgraph.install() was called before; a process has one session, for PyTorch has one allocator")
+    if torch.cuda.is_initialized():
+        raise invalid("CUDA is initialised already, so its allocator cannot be changed; call pumpgraph.install() "
+                      "first, right after the imports")
+    budget_bytes = parse_budget(budget)
+    host_limit_bytes = parse_size(host_limit, "host_limit")
+    library = _capi.load()
+    session = Session(
+        library,
+        budget_bytes,
+        device,
+        host_limit_bytes,
+        cache_directory if cache_directory is not None else _user_cache(),
+        compiler_library,
+    )
+    try:
+        allocator = _become_the_allocator(session)
+    except BaseException:
+        session.close()
+        raise
+    _installation = _Installation(session, allocator)
+
+
+def _become_the_allocator(session: Session) -> Any:
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(
+        str(session.library.path), "pumpgraph_torch_malloc", "pumpgraph_torch_free"
+    )
+    session.attach_torch()
+    try:
+        torch.cuda.memory.change_current_allocator(allocator)
+    except RuntimeError as error:
+        session.detach_torch()
+        raise invalid(f"PyTorch's allocator is in use already ({error}); call pumpgraph.install() before anything "
+                      "touches CUDA, and do not install another allocator") from None
+    return allocator
+
+
+def _user_cache() -> Optional[Path]:
+    """Made if it is missing; None where it cannot be: then the link is measured in every process."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pumpgraph"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder
+
+
+def memory_stats() -> Dict[str, int]:
+    """Bytes and counts of the session (pumpgraph_memory_stats in pumpgraph.h)."""
+    return _installed().session.memory_stats()
+
+
+# ---- capture ---------------------------------------------------------------------------------------------------------
+
+
+def capture(
+    fn: Callable[[], Any],
+    *,
+    warmup: int = 3,
+    private: Any = (),
+    name: str = "step",
+    costs: Optional[PathLike] = None,
+    leave_as_captured: bool = False,
+    capture_error_mode: str = "thread_local",
+) -> "Step":
+    """Captures `fn`, plans it under the budget and rewrites it. `fn` is called warmup + 2 times.
+
+    `private` names what only captured steps touch from now on: modules (parameters, buffers, gradients), optimizers
+    (their state), tensors, or containers of them. They may leave the device; look at them inside mapped(). What `fn`
+    allocates and frees itself is private anyway; everything else, what `fn` returns included, stays on the device.
+
+    `costs`: a step saved by Step.save(), whose node times the planner uses. `leave_as_captured` rewrites nothing.
+    """
+    if warmup < 1:
+        raise invalid(f"warmup={warmup}: libraries set themselves up in the first call, which a capture cannot hold")
+    installation = _installed()
+    things = _Things(private)
+    timings: Dict[str, float] = {}
+    with _collector_paused(), _stream_restored(), contextlib.ExitStack() as undo:
+        with _timed(timings, "warmup_s"):
+            _warm_up(installation, fn, warmup, things)
+        with _timed(timings, "rehearsal_s"), _host_random_numbers_kept():
+            rehearsal = _rehearse(installation, fn, capture_error_mode, things)
+        undo.callback(_drop_replaced, things.gradients())  # without an adopted step they never get memory
+        with _timed(timings, "capture_s"), things.naming(installation.session):
+            graph, output = _record(installation, fn, capture_error_mode)
+            rehearsal.reset()  # not before: the random-number tensors that graphs share would be given up and moved
+        with _timed(timings, "adopt_s"):
+            _declare(installation.session, things, output)
+            native = installation.session.adopt(graph.raw_cuda_graph(), name, costs, leave_as_captured)
+        undo.pop_all()
+    installation.steps += 1
+    step = Step(installation, graph, native, output, name, timings)
+    with _timed(timings, "instantiate_s"), contextlib.ExitStack() as undo:
+        undo.callback(step.close)
+        graph.instantiate()
+        undo.pop_all()
+    if not leave_as_captured:
+        _warn_if_left(step)
+    return step
+
+
+def _warm_up(installation: _Installation, fn: Callable[[], Any], times: int, things: "_Things") -> None:
+    stream = installation.stream
+    stream.wait_stream(torch.cuda.current_stream())
+    # An earlier step may have left private tensors anywhere, and warming up runs eagerly.
+    reachable = mapped(things.roots) if installation.steps else contextlib.nullcontext()
+    with reachable, torch.cuda.stream(stream):
+        for _ in range(times):
+            fn()
+        torch.cuda.synchronize()
+
+
+def _rehearse(installation: _Installation, fn: Callable[[], Any], mode: str, things: "_Things") -> torch.cuda.CUDAGraph:
+    """Captures `fn` and lets go of every tensor of that capture, gradients included."""
+    before = things.gradients()
+    try:
+        graph, _ = _record(installation, fn, mode)
+        installation.session.rehearse(graph.raw_cuda_graph())
+    finally:
+        _drop_replaced(before)
+    return graph
+
+
+def _drop_replaced(before: Iterable[Tuple[torch.Tensor, Optional[torch.Tensor]]]) -> None:
+    """A gradient that `fn` made anew is a tensor of a capture that is over; the one before it would be replaced again,
+    so to keep it would cost memory for nothing. One that `fn` adds to in place is the same as before, and stays."""
+    for parameter, gradient in before:
+        if not _same_memory(parameter.grad, gradient):
+            parameter.grad = None
+
+
+def _same_memory(a: Optional[torch.Tensor], b: Optional[torch.Tensor]) -> bool:
+    if a is None or b is None:
+        return a is b
+    return _pointer(a) == _pointer(b)
+
+
+def _record(installation: _Installation, fn: Callable[[], Any], mode: str) -> Tuple[torch.cuda.CUDAGraph, Any]:
+    session = installation.session
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    failure: Optional[BaseException] = None
+    try:
+        with torch.cuda.graph(graph, stream=installation.stream, capture_error_mode=mode):
+            # Inside, because entering allocates the generator's own tensors and writes to them at once.
+            session.capture_begin()
+            try:
+                output = fn()
+            except BaseException as error:
+                failure = error
+                raise
+            finally:
+                session.capture_end()
+    except BaseException:
+        if failure is not None:
+            raise failure  # a capture cut short fails once more on its way out; this is why
+        raise
+    return graph, output
+
+
+def _declare(session: Session, things: "_Things", output: Any) -> None:
+    for named in things.tensors():
+        try:
+            session.declare_private(named.pointer)
+        except PumpGraphError as error:
+            raise PumpGraphError(error.status, f"private: \"{named.name}\": {error}") from None
+        session.name(named.pointer, named.name)
+    results = [tensor for _, tensor in _tensors_in(output, "") if _has_memory(tensor)]
+    for index, tensor in enumerate(results):
+        with contextlib.suppress(PumpGraphError):  # a result may be an input handed through, even one not ours
+            session.name(_pointer(tensor), "result" if len(results) == 1 else f"result {index}")
+
+
+def _warn_if_left(step: "Step") -> None:
+    reason = step.report().left_as_captured
+    if reason:
+        warnings.warn(f"step \"{step.name}\" is replayed exactly as captured, which may be slow: {reason}",
+                      RuntimeWarning, stacklevel=3)
+
+
+@contextlib.contextmanager
+def _timed(timings: Dict[str, float], what: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    timings[what] = time.perf_counter() - start
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A collection between the start of a capture and its adoption would free tensors wherever chance has it."""
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _stream_restored() -> Iterator[None]:
+    """torch.cuda.graph does not leave its stream when ending the capture fails."""
+    before = torch.cuda.current_stream()
+    try:
+        yield
+    finally:
+        torch.cuda.set_stream(before)
+
+
+@contextlib.contextmanager
+def _host_random_numbers_kept() -> Iterator[None]:
+    """The rehearsal takes no random numbers from the host, so that both captures draw the same."""
+    python, cpu = random.getstate(), torch.get_rng_state()
+    numpy = sys.modules.get("numpy")
+    drawn = numpy.random.get_state() if numpy is not None else None
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        torch.set_rng_state(cpu)
+        if numpy is not None:
+            numpy.random.set_state(drawn)
+
+
+# ---- steps -----------------------------------------------------------------------------------------------------------
+
+
+class Step:
+    """A captured step. `output` is what `fn` returned: tensors with fixed addresses that each replay overwrites.
+    `timings`: seconds that each part of capture() took on the host."""
+
+    def __init__(
+        self,
+        installation: _Installation,
+        graph: torch.cuda.CUDAGraph,
+        native: NativeStep,
+        output: Any,
+        name: str,
+        timings: Dict[str, float],
+    ):
+        self.output = output
+        self.name = name
+        self.timings = timings
+        self._installation = installation
+        self._graph = graph
+        self._native = native
+        # Not at exit: the driver may be gone by then, and takes everything with it anyway.
+        self._finalizer = weakref.finalize(self, _release, native, graph)
+        self._finalizer.atexit = False
+
+    def replay(self) -> None:
+        """Launches the step on the current stream, asynchronously."""
+        if not self._finalizer.alive:
+            raise invalid(f"step \"{self.name}\" is closed")
+        if self._installation.session.mapped_depth:
+            raise invalid(f"step \"{self.name}\" cannot be replayed inside mapped(): its buffers are with the caller")
+        self._graph.replay()
+
+    def report(self) -> Report:
+        """The planned figures, the reasons and the timings; print() it for text."""
+        return self._native.report()
+
+    def validate(self) -> ValidationResult:
+        """Compares every live result of the rewritten step with the captured one's, from the same state. Slow. Raises
+        PumpGraphError (MISMATCH) where they differ. All contents are as before afterwards."""
+        torch.cuda.synchronize()
+        return self._native.validate()
+
+    def measure(self, repeats: int = 10) -> MeasurementResult:
+        """Times every node of a step that was left as captured; save() then writes the times too."""
+        torch.cuda.synchronize()
+        return self._native.measure(repeats)
+
+    def save(self, path: PathLike) -> None:
+        """Writes the captured step as IR text for pump-graph-opt; compressed where `path` ends in .gz."""
+        self._native.save(path)
+
+    def close(self) -> None:
+        """Gives up the step and the memory that it alone uses. Its results must not be read afterwards."""
+        self._finalizer()
+
+
+def _release(native: NativeStep, graph: torch.cuda.CUDAGraph) -> None:
+    torch.cuda.synchronize()
+    native.close()  # first: the graph must outlive the step
+    graph.reset()
+
+
+@contextlib.contextmanager
+def mapped(*things: Any) -> Iterator[None]:
+    """Inside, the true values of the named modules, optimizers and tensors are at their addresses, to be read and
+    written eagerly. No step may be replayed meanwhile. What is not private is there at all times."""
+    session = _installed().session
+    pointers = [named.pointer for named in _Things(things).tensors()]
+    torch.cuda.synchronize()
+    with session.mapped(pointers):
+        yield
+        torch.cuda.synchronize()  # eager kernels must be done before the values go back to their places
+
+
+# ---- which tensors ---------------------------------------------------------------------------------------------------
+
+
+class _Named(NamedTuple):
+    name: str
+    pointer: int  # of the storage: what was allocated
+
+
+def _is_optimizer(thing: Any) -> bool:
+    return isinstance(thing, torch.optim.Optimizer)
+
+
+def _pointer(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    return tensor.is_cuda and tensor.layout == torch.strided and _pointer(tensor) != 0
+
+
+def _tensors_in(value: Any, path: str) -> Iterator[Tuple[str, torch.Tensor]]:
+    """Tensors in nested containers, with where they are as text."""
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _tensors_in(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _tensors_in(item, f"{path}.{index}" if path else str(index))
+
+
+class _Things:
+    """What a caller named as private or mapped: modules, optimizers, tensors, containers of them."""
+
+    def __init__(self, roots: Any):
+        self.roots = roots
+        self._modules: List[torch.nn.Module] = []
+        self._optimizers: List[torch.optim.Optimizer] = []
+        self._tensors: List[torch.Tensor] = []
+        self._sort(roots)
+
+    def _sort(self, thing: Any) -> None:
+        if isinstance(thing, torch.nn.Module):
+            self._modules.append(thing)
+        elif _is_optimizer(thing):
+            self._optimizers.append(thing)
+        elif isinstance(thing, torch.Tensor):
+            self._tensors.append(thing)
+        elif isinstance(thing, dict):
+            self._sort(list(thing.values()))
+        elif isinstance(thing, Iterable) and not isinstance(thing, (str, bytes)):
+            for item in thing:
+                self._sort(item)
+        else:
+            raise invalid(f"a {type(thing).__name__} does not tell its tensors; name modules, optimizers, tensors, or "
+                          "containers of them")
+
+    def parameters(self) -> List[torch.Tensor]:
+        """Everything that may have a gradient, once each."""
+        found = [parameter for module in self._modules for parameter in module.parameters()]
+        found += [p for optimizer in self._optimizers for group in optimizer.param_groups for p in group["params"]]
+        found += [tensor for tensor in self._tensors if tensor.is_leaf and tensor.requires_grad]
+        return list({id(parameter): parameter for parameter in found}.values())
+
+    def gradients(self) -> List[Tuple[torch.Tensor, Optional[torch.Tensor]]]:
+        return [(parameter, parameter.grad) for parameter in self.parameters()]
+
+    def tensors(self) -> List[_Named]:
+        """Every allocation once, under the first of its names."""
+        found: Dict[int, str] = {}
+        for name, tensor in self._all():
+            if _has_memory(tensor):
+                found.setdefault(_pointer(tensor), name)
+        return [_Named(name, pointer) for pointer, name in found.items()]
+
+    @contextlib.contextmanager
+    def naming(self, session: Session) -> Iterator[None]:
+        """Names what modules give and take while `fn` is captured: the stalls of a report then say whose data they wait
+        for. No address is used twice in a capture, so the first name is the right one."""
+        named: Set[int] = set()
+
+        def name_all(value: Any, name: str) -> None:
+            for _, tensor in _tensors_in(value, ""):
+                if _has_memory(tensor) and _pointer(tensor) not in named:
+                    named.add(_pointer(tensor))
+                    with contextlib.suppress(PumpGraphError):  # a tensor need not be ours to pass through a module
+                        session.name(_pointer(tensor), name)
+
+        def hook_of(name: str) -> Callable[[Any, Any, Any], None]:
+            def hook(_module: Any, inputs: Any, output: Any) -> None:
+                name_all(output, f"{name} output")
+                name_all(inputs, f"{name} input")
+
+            return hook
+
+        with contextlib.ExitStack() as undo:
+            for prefix, root in self._named_modules():
+                for name, module in root.named_modules():
+                    handle = module.register_forward_hook(hook_of(prefix + name if name else type(module).__name__))
+                    undo.callback(handle.remove)
+            yield
+
+    def _all(self) -> Iterator[Tuple[str, torch.Tensor]]:
+        names = self._parameter_names()
+        for prefix, module in self._named_modules():
+            yield from ((prefix + name, parameter) for name, parameter in module.named_parameters())
+            yield from ((prefix + name, buffer) for name, buffer in module.named_buffers())
+        for index, tensor in enumerate(self._tensors):
+            names.setdefault(id(tensor), f"tensor {index}")
+            yield names[id(tensor)], tensor
+        for optimizer in self._optimizers:
+            yield from _optimizer_tensors(optimizer, names)
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                yield f"gradient of {names.get(id(parameter), 'a parameter')}", parameter.grad
+
+    def _named_modules(self) -> Iterator[Tuple[str, torch.nn.Module]]:
+        for module in self._modules:
+            yield (f"{type(module).__name__}." if len(self._modules) > 1 else ""), module
+
+    def _parameter_names(self) -> Dict[int, str]:
+        return {
+            id(parameter): prefix + name
+            for prefix, module in self._named_modules()
+            for name, parameter in module.named_parameters()
+        }
+
+
+def _optimizer_tensors(optimizer: Any, names: Dict[int, str]) -> Iterator[Tuple[str, torch.Tensor]]:
+    for group_index, group in enumerate(optimizer.param_groups):
+        for index, parameter in enumerate(group["params"]):
+            names.setdefault(id(parameter), f"parameter {index} of group {group_index}")
+        settings = {key: value for key, value in group.items() if key != "params"}
+        for key, tensor in _tensors_in(settings, ""):
+            yield f"{key} of group {group_index}", tensor
+    for parameter, state in optimizer.state.items():
+        for key, tensor in _tensors_in(state, ""):
+            yield f"{key} of {names.get(id(parameter), 'a parameter')}", tensor

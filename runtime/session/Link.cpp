@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/session/Link.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+namespace pumpgraph::runtime {
+namespace {
+
+constexpr std::uint64_t wantedPages = 32;
+constexpr int piecesPerRun = 4, runs = 5;
+
+/// Two pieces of device memory and two of pinned memory, with a stream each.
+class Bench {
+public:
+  explicit Bench(const MemoryTools &tools) : tools_(tools) {}
+  ~Bench() {
+    if (mapped_)
+      (void)tools_.mapper.unmapFrames(address_, frames_);
+    if (address_ != 0)
+      tools_.addresses.giveBack(address_, frames_.size());
+    for (const FrameId frame : frames_)
+      tools_.frames.give(frame);
+    if (second_)
+      tools_.driver.streamDestroy.raw(second_);
+  }
+  Bench(const Bench &) = delete;
+  Bench &operator=(const Bench &) = delete;
+
+  Status prepare() {
+    // A quarter of the host memory allowed at most, for it is only a measurement.
+    const std::uint64_t pages = std::min({2 * wantedPages, tools_.frames.available(),
+                                          std::max<std::uint64_t>(tools_.host.limitBytes() / 4 / pageBytes, 1)});
+    if (pages == 0)
+      return fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY, "no device frame is left to measure the link with");
+    PUMPGRAPH_TRY(tools_.frames.ensureFree(pages));
+    for (std::uint64_t page = 0; page < pages; ++page)
+      frames_.push_back(*tools_.frames.take());
+    const Expected<CUdeviceptr> address = tools_.addresses.carve(pages);
+    if (!address)
+      return tl::unexpected<Error>(address.error());
+    address_ = *address;
+    PUMPGRAPH_TRY(tools_.mapper.mapFrames(address_, frames_));
+    mapped_ = true;
+    pieceBytes_ = std::max<std::uint64_t>(pages / 2, 1) * pageBytes;
+    Expected<std::unique_ptr<PinnedPool>> pool = PinnedPool::create(tools_.driver, tools_.host, 2 * pieceBytes_);
+    if (!pool)
+      return tl::unexpected<Error>(pool.error());
+    pool_ = std::move(*pool);
+    downOffset_ = pages > 1 ? pieceBytes_ : 0;
+    return tools_.driver.streamCreate(&second_, CU_STREAM_NON_BLOCKING);
+  }
+
+  /// Bytes per second of copies up, down, or both at once.
+  Expected<double> time(bool up, bool down) {
+    std::vector<double> seconds;
+    for (int run = 0; run < runs; ++run) {
+      PUMPGRAPH_TRY(tools_.driver.ctxSynchronize());
+      const auto start = std::chrono::steady_clock::now();
+      for (int piece = 0; piece < piecesPerRun; ++piece) {
+        if (up)
+          PUMPGRAPH_TRY(tools_.driver.memcpyHtoDAsync(address_, pool_->at(0), pieceBytes_, tools_.stream));
+        if (down)
+          PUMPGRAPH_TRY(
+              tools_.driver.memcpyDtoHAsync(pool_->at(pieceBytes_), address_ + downOffset_, pieceBytes_, second_));
+      }
+      PUMPGRAPH_TRY(tools_.driver.ctxSynchronize());
+      seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    std::nth_element(seconds.begin(), seconds.begin() + runs / 2, seconds.end());
+    const double bytes = static_cast<double>(pieceBytes_) * piecesPerRun * (up && down ? 2 : 1);
+    return bytes / seconds[runs / 2];
+  }
+
+private:
+  MemoryTools tools_;
+  std::vector<FrameId> frames_;
+  CUdeviceptr address_ = 0;
+  bool mapped_ = false;
+  std::unique_ptr<PinnedPool> pool_;
+  std::uint64_t pieceBytes_ = 0;
+  std::uint64_t downOffset_ = 0;
+  CUstream second_ = nullptr;
+};
+
+double roundSpeed(double bytesPerSecond) {
+  constexpr double unit = 0.5e9;
+  return std::max(unit, std::round(bytesPerSecond / unit) * unit);
+}
+
+} // namespace
+
+Expected<LinkSpeed> measureLink(const MemoryTools &tools) {
+  Bench bench(tools);
+  PUMPGRAPH_TRY_WHILE(bench.prepare(), "measuring the link");
+  LinkSpeed speed;
+  const auto measure = [&](bool up, bool down, double &result) -> Status {
+    const Expected<double> measured = bench.time(up, down);
+    if (!measured)
+      return inContext(measured.error(), "measuring the link");
+    result = roundSpeed(*measured);
+    return {};
+  };
+  PUMPGRAPH_TRY(measure(true, true, speed.both)); // the first run also warms up
+  PUMPGRAPH_TRY(measure(true, false, speed.up));
+  PUMPGRAPH_TRY(measure(false, true, speed.down));
+  PUMPGRAPH_TRY(measure(true, true, speed.both));
+  return speed;
+}
+
+std::string linkCacheFile(const std::string &directory, const CUuuid &device, int driverVersion) {
+  std::string name = directory + "/link-";
+  for (const char byte : device.bytes)
+    name += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return name + fmt::format("-{}.json", driverVersion);
+}
+
+std::optional<LinkSpeed> loadLinkSpeed(const std::string &file) {
+  std::ifstream stream(file);
+  const nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+  if (!json.is_object())
+    return std::nullopt;
+  LinkSpeed speed;
+  const auto read = [&](const char *key, double &value) {
+    const auto found = json.find(key);
+    if (found == json.end() || !found->is_number())
+      return false;
+    value = found->get<double>();
+    return value > 0;
+  };
+  if (!read("up_bytes_per_second", speed.up) || !read("down_bytes_per_second", speed.down) ||
+      !read("both_bytes_per_second", speed.both))
+    return std::nullopt;
+  return speed;
+}
+
+void storeLinkSpeed(const std::string &file, const LinkSpeed &speed) {
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(file).parent_path(), ignored);
+  const nlohmann::json json = {
+      {"up_bytes_per_second", speed.up}, {"down_bytes_per_second", speed.down}, {"both_bytes_per_second", speed.both}};
+  // Written beside and renamed, so that another process never reads half a file.
+  const std::string draft = file + ".draft";
+  {
+    std::ofstream stream(draft);
+    stream << json.dump(2) << "\n";
+    if (!stream)
+      return;
+  }
+  std::filesystem::rename(draft, file, ignored);
+}
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// How fast the host-device connection is on this machine.
+#pragma once
+
+#include "runtime/lower/Residence.h"
+
+#include <string>
+
+namespace pumpgraph::runtime {
+
+/// Decimal bytes per second, rounded to half a gigabyte, so that measuring again seldom changes a plan.
+struct LinkSpeed {
+  double up = 0;   ///< host to device, alone
+  double down = 0; ///< device to host, alone
+  double both = 0; ///< both directions at once, summed
+};
+
+/// Times copies of 64 MiB between pinned memory and device frames; smaller ones when the budget has no room for two
+/// such pieces. Takes some 50 ms.
+Expected<LinkSpeed> measureLink(const MemoryTools &tools);
+
+/// Where a device's figures are kept: one file for each GPU and driver version.
+std::string linkCacheFile(const std::string &directory, const CUuuid &device, int driverVersion);
+/// Nothing if there is no such file or it is damaged.
+std::optional<LinkSpeed> loadLinkSpeed(const std::string &file);
+/// A cache that cannot be written costs a measurement next time, nothing else.
+void storeLinkSpeed(const std::string &file, const LinkSpeed &speed);
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/session/Session.h"
+
+#include "runtime/session/Adoption.h"
+#include "runtime/session/Step.h"
+
+#include <algorithm>
+
+namespace pumpgraph::runtime {
+namespace {
+
+/// What the session's own copies and scans go through.
+constexpr std::uint64_t stagingBytes = std::uint64_t{16} << 20;
+
+CUdeviceptr addressOf(const void *pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer);
+}
+
+} // namespace
+
+Session::Session(const SessionOptions &options, std::shared_ptr<const Driver> driver)
+    : options_(options), driver_(std::move(driver)) {}
+
+Expected<std::unique_ptr<Session>> Session::create(const SessionOptions &options,
+                                                   std::shared_ptr<const Driver> driver) {
+  if (!options.unlimited && options.budgetBytes < pageBytes)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "a budget of {}; at least one page of {} is needed, or unlimited",
+                bytesText(options.budgetBytes), bytesText(pageBytes));
+  std::unique_ptr<Session> session(new Session(options, std::move(driver)));
+  PUMPGRAPH_TRY(session->open());
+  return session;
+}
+
+Status Session::open() {
+  PUMPGRAPH_TRY(openDevice());
+  const ContextScope scope(*driver_, context_);
+  PUMPGRAPH_TRY_WHILE(driver_->streamCreate(&stream_, CU_STREAM_NON_BLOCKING), "creating the session's stream");
+  std::size_t deviceBytes = 0;
+  PUMPGRAPH_TRY_WHILE(driver_->deviceTotalMem(&deviceBytes, options_.device), "opening device {}", options_.device);
+  const std::uint64_t budgetFrames =
+      options_.unlimited ? deviceBytes / pageBytes : std::min(options_.budgetBytes, deviceBytes) / pageBytes;
+  const std::uint64_t hostLimit = options_.hostLimitBytes != 0 ? options_.hostLimitBytes : availableHostBytes() / 4 * 3;
+
+  Expected<std::unique_ptr<AddressSpace>> addresses = AddressSpace::reserve(*driver_);
+  if (!addresses)
+    return tl::unexpected<Error>(addresses.error());
+  addresses_ = std::move(*addresses);
+  frames_ = std::make_unique<FramePool>(*driver_, options_.device, budgetFrames);
+  host_ = std::make_unique<HostMemory>(*driver_, options_.device, hostLimit);
+  mapper_ = std::make_unique<PageMapper>(*driver_, options_.device, *frames_);
+  heap_ = std::make_unique<Heap>(*driver_, *addresses_, *frames_, *host_, *mapper_);
+  Expected<std::unique_ptr<PinnedPool>> staging = PinnedPool::create(*driver_, *host_, stagingBytes);
+  if (!staging)
+    return tl::unexpected<Error>(staging.error());
+  staging_ = std::move(*staging);
+  return openLink();
+}
+
+Status Session::openDevice() {
+  int count = 0;
+  PUMPGRAPH_TRY_WHILE(driver_->deviceGetCount(&count), "looking for CUDA devices");
+  if (count == 0)
+    return fail(PUMPGRAPH_NO_DRIVER, "the driver sees no CUDA device: check nvidia-smi and CUDA_VISIBLE_DEVICES");
+  CUdevice device = 0;
+  if (options_.device < 0 || options_.device >= count)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "device {} of {}", options_.device, count);
+  PUMPGRAPH_TRY_WHILE(driver_->deviceGet(&device, options_.device), "opening device {}", options_.device);
+  const auto require = [&](CUdevice_attribute attribute, const char *what) -> Status {
+    int supported = 0;
+    PUMPGRAPH_TRY_WHILE(driver_->deviceGetAttribute(&supported, attribute, device), "opening device {}", device);
+    if (!supported)
+      return fail(PUMPGRAPH_NO_DRIVER, "device {} does not support {}: a data-centre or desktop GPU since Volta does",
+                  device, what);
+    return {};
+  };
+  PUMPGRAPH_TRY(require(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management"));
+  PUMPGRAPH_TRY(require(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                        "host memory behind virtual addresses"));
+  PUMPGRAPH_TRY_WHILE(driver_->devicePrimaryCtxRetain(&context_, device), "opening device {}", device);
+  contextRetained_ = true;
+  CUcontext current = nullptr;
+  PUMPGRAPH_TRY(driver_->ctxGetCurrent(&current));
+  if (!current)
+    PUMPGRAPH_TRY(driver_->ctxSetCurrent(context_));
+  return {};
+}
+
+Status Session::openLink() {
+  std::string file;
+  if (!options_.cacheDirectory.empty()) {
+    CUuuid uuid{};
+    int version = 0;
+    PUMPGRAPH_TRY(driver_->deviceGetUuid(&uuid, options_.device));
+    PUMPGRAPH_TRY(driver_->driverGetVersion(&version));
+    file = linkCacheFile(options_.cacheDirectory, uuid, version);
+    if (const std::optional<LinkSpeed> kept = loadLinkSpeed(file)) {
+      link_ = *kept;
+      return {};
+    }
+  }
+  const Expected<LinkSpeed> measured = measureLink(tools());
+  if (!measured)
+    return tl::unexpected<Error>(measured.error());
+  link_ = *measured;
+  if (!file.empty())
+    storeLinkSpeed(file, link_);
+  return {};
+}
+
+Session::~Session() {
+  if (!contextRetained_)
+    return;
+  {
+    const ContextScope scope(*driver_, context_);
+    driver_->ctxSynchronize.raw();
+    for (const std::unique_ptr<Step> &step : steps_)
+      if (step->residence_)
+        step->residence_->abandon();
+    steps_.clear();
+    rehearsal_.reset();
+    heap_.reset();
+    staging_.reset();
+    mapper_.reset();
+    host_.reset();
+    frames_.reset();
+    addresses_.reset();
+    if (stream_)
+      driver_->streamDestroy.raw(stream_);
+  }
+  driver_->devicePrimaryCtxRelease.raw(options_.device);
+}
+
+Expected<void *> Session::allocate(std::uint64_t size, CUstream stream, std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  const Expected<CUdeviceptr> address = heap_->allocate(size, stream, name);
+  if (!address)
+    return tl::unexpected<Error>(address.error());
+  return reinterpret_cast<void *>(*address);
+}
+
+Status Session::free(void *pointer, CUstream stream) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  return heap_->free(addressOf(pointer), stream);
+}
+
+Status Session::declarePrivate(void *pointer) {
+  const std::lock_guard lock(mutex_);
+  const Expected<Hit> hit = heap_->require(pointer);
+  if (!hit)
+    return tl::unexpected<Error>(hit.error());
+  heap_->member(*hit).declaredPrivate = true;
+  return {};
+}
+
+Status Session::name(void *pointer, std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  const Expected<Hit> hit = heap_->require(pointer);
+  if (!hit)
+    return tl::unexpected<Error>(hit.error());
+  heap_->member(*hit).name = name;
+  return {};
+}
+
+MemoryStatistics Session::statistics() {
+  const std::lock_guard lock(mutex_);
+  return {options_.unlimited ? 0 : options_.budgetBytes, frames_->created() * pageBytes, host_->backedBytes(),
+          host_->pinnedBytes(), heap_->stats()};
+}
+
+Step *Session::rewrittenStep() const {
+  const auto found =
+      std::find_if(steps_.begin(), steps_.end(), [](const std::unique_ptr<Step> &step) { return step->rewritten(); });
+  return found == steps_.end() ? nullptr : found->get();
+}
+
+Status Session::map(void *pointer) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  const Expected<Hit> hit = heap_->require(pointer);
+  if (!hit)
+    return tl::unexpected<Error>(hit.error());
+  Step *step = rewrittenStep();
+  if (!step)
+    return {};
+  PUMPGRAPH_TRY_WHILE(step->residence_->lend(hit->block), "mapping \"{}\"", heap_->member(*hit).name);
+  return {};
+}
+
+Status Session::unmap(void *pointer) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  const Expected<Hit> hit = heap_->require(pointer);
+  if (!hit)
+    return tl::unexpected<Error>(hit.error());
+  Step *step = rewrittenStep();
+  if (!step)
+    return {};
+  PUMPGRAPH_TRY_WHILE(step->residence_->giveBack(hit->block), "unmapping \"{}\"", heap_->member(*hit).name);
+  return {};
+}
+
+Status Session::captureBegin() {
+  const std::lock_guard lock(mutex_);
+  if (heap_->capturing())
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "a capture is already running in this session");
+  const ContextScope scope(*driver_, context_);
+  heap_->beginCapture();
+  captureWatch_ = {};
+  return {};
+}
+
+Status Session::captureEnd() {
+  const std::lock_guard lock(mutex_);
+  if (!heap_->capturing())
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "no capture is running in this session");
+  heap_->endCapture();
+  captureMs_ = captureWatch_.milliseconds();
+  return {};
+}
+
+Status Session::rehearse(CUgraph graph) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  if (heap_->capturing() || heap_->capture() == 0)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "a rehearsal needs a graph whose capture has ended");
+  const Expected<LiftedGraph> lifted = liftGraph(*driver_, graph, *addresses_, context_);
+  if (!lifted)
+    return inContext(lifted.error(), "reading the rehearsal");
+  rehearsal_.emplace(*lifted, *heap_);
+  heap_->dropCapture();
+  return {};
+}
+
+Expected<Step *> Session::adopt(CUgraph graph, const AdoptOptions &options) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  if (heap_->capturing())
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "the capture has to end before its graph is adopted");
+  Expected<std::unique_ptr<Step>> step = Adoption(*this, graph, options).run();
+  if (!step)
+    return tl::unexpected<Error>(step.error());
+  rehearsal_.reset();
+  steps_.push_back(std::move(*step));
+  return steps_.back().get();
+}
+
+Expected<CUgraph> Session::recordOnce(const Record &record) {
+  const ContextScope scope(*driver_, context_);
+  PUMPGRAPH_TRY(captureBegin());
+  // Thread-local: what other threads do with the driver meanwhile is their own business.
+  const Status begun = driver_->streamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  const int result = begun ? record(stream_) : 0;
+  CUgraph graph = nullptr;
+  Status ended;
+  if (begun)
+    ended = driver_->streamEndCapture(stream_, &graph);
+  PUMPGRAPH_TRY(captureEnd());
+  PUMPGRAPH_TRY_WHILE(begun, "starting the capture");
+  if (result != 0) {
+    if (graph)
+      driver_->graphDestroy.raw(graph);
+    return fail(PUMPGRAPH_CAPTURE_FAILED, "the recording function gave up with {}", result);
+  }
+  if (!ended || !graph)
+    return fail(PUMPGRAPH_CAPTURE_FAILED, "the capture was broken by a call that captures do not allow ({})",
+                ended ? "no graph" : ended.error().message);
+  return graph;
+}
+
+Expected<Step *> Session::capture(const Record &record, const AdoptOptions &options) {
+  const Expected<CUgraph> first = recordOnce(record);
+  if (!first)
+    return inContext(first.error(), "first capture");
+  const Status rehearsed = rehearse(*first);
+  driver_->graphDestroy.raw(*first);
+  PUMPGRAPH_TRY(rehearsed);
+  const Expected<CUgraph> second = recordOnce(record);
+  if (!second)
+    return inContext(second.error(), "second capture");
+  AdoptOptions owning = options;
+  owning.ownsGraph = true;
+  Expected<Step *> step = adopt(*second, owning);
+  if (!step)
+    driver_->graphDestroy.raw(*second);
+  return step;
+}
+
+void Session::destroy(Step *step) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  const auto found = std::find_if(steps_.begin(), steps_.end(),
+                                  [&](const std::unique_ptr<Step> &owned) { return owned.get() == step; });
+  if (found == steps_.end())
+    return;
+  driver_->ctxSynchronize.raw();
+  (*found)->letGo();
+  steps_.erase(found);
+}
+
+Expected<const Compiler *> Session::compiler() {
+  if (!compiler_) {
+    const Expected<Compiler> opened = Compiler::open(options_.compilerLibrary);
+    if (!opened)
+      return tl::unexpected<Error>(opened.error());
+    compiler_ = *opened;
+  }
+  return &*compiler_;
+}
+
+} // namespace pumpgraph::runtime

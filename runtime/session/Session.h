@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// A session: one device, one budget, the memory under it, and the steps captured with that memory.
+#pragma once
+
+#include "runtime/capture/Rehearsal.h"
+#include "runtime/lower/Residence.h"
+#include "runtime/session/Compiler.h"
+#include "runtime/session/Link.h"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pumpgraph::runtime {
+
+class Step;
+
+struct SessionOptions {
+  std::uint64_t budgetBytes = 0;
+  bool unlimited = false;
+  int device = 0;
+  std::uint64_t hostLimitBytes = 0; ///< 0: three quarters of what the system has
+  std::string cacheDirectory;       ///< empty: the link is measured anew
+  std::string compilerLibrary;      ///< empty: beside this library
+};
+
+struct AdoptOptions {
+  std::string name = "step";
+  std::string costsIr;
+  bool leaveAsCaptured = false;
+  bool ownsGraph = false; ///< the step destroys the graph
+};
+
+struct MemoryStatistics {
+  std::uint64_t budgetBytes = 0;
+  std::uint64_t deviceBytes = 0;
+  std::uint64_t hostBackedBytes = 0;
+  std::uint64_t pinnedBytes = 0;
+  HeapStats live;
+};
+
+/// Milliseconds of wall time.
+class Stopwatch {
+public:
+  double milliseconds() const {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+/// Every public method locks the session and makes its context current, so any thread may call any of them. At most one
+/// of a session's steps is rewritten: private buffers have one place at the step boundary, and one plan says where.
+class Session {
+public:
+  using Record = std::function<int(CUstream)>;
+
+  static Expected<std::unique_ptr<Session>> create(const SessionOptions &options, std::shared_ptr<const Driver> driver);
+  ~Session();
+  Session(const Session &) = delete;
+  Session &operator=(const Session &) = delete;
+
+  // Memory.
+  Expected<void *> allocate(std::uint64_t size, CUstream stream, std::string_view name);
+  Status free(void *pointer, CUstream stream);
+  Status declarePrivate(void *pointer);
+  Status name(void *pointer, std::string_view name);
+  MemoryStatistics statistics();
+  Status map(void *pointer);
+  Status unmap(void *pointer);
+
+  // Capture.
+  Status captureBegin();
+  Status captureEnd();
+  Status rehearse(CUgraph graph);
+  Expected<Step *> adopt(CUgraph graph, const AdoptOptions &options);
+  Expected<Step *> capture(const Record &record, const AdoptOptions &options);
+  void destroy(Step *step);
+
+private:
+  friend class Adoption;
+  friend class Step;
+  friend class Measuring;
+  friend class Validating;
+
+  Session(const SessionOptions &options, std::shared_ptr<const Driver> driver);
+  Status open();
+  Status openDevice();
+  Status openLink();
+  Expected<CUgraph> recordOnce(const Record &record);
+  MemoryTools tools() { return {*driver_, *addresses_, *frames_, *host_, *mapper_, *heap_, stream_}; }
+  Expected<const Compiler *> compiler();
+  /// The step whose plan is in force, if any.
+  Step *rewrittenStep() const;
+
+  SessionOptions options_;
+  std::shared_ptr<const Driver> driver_;
+  std::mutex mutex_;
+  CUcontext context_ = nullptr;
+  bool contextRetained_ = false;
+  CUstream stream_ = nullptr; ///< for the session's own copies
+  LinkSpeed link_;
+  std::optional<Compiler> compiler_;
+
+  // In the order of their dependence: what is below uses what is above.
+  std::unique_ptr<AddressSpace> addresses_;
+  std::unique_ptr<FramePool> frames_;
+  std::unique_ptr<HostMemory> host_;
+  std::unique_ptr<PageMapper> mapper_;
+  std::unique_ptr<PinnedPool> staging_;
+  std::unique_ptr<Heap> heap_;
+  std::optional<Rehearsal> rehearsal_;
+  Stopwatch captureWatch_;
+  double captureMs_ = 0;
+  std::vector<std::unique_ptr<Step>> steps_;
+};
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a step as captured and as rewritten from the same state and compares what they leave behind.
+#include "runtime/lower/PoisonHandOvers.h"
+#include "runtime/session/Step.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+
+namespace pumpgraph::runtime {
+
+/// One validation. Whatever happens, values and plan are put back at the end, if the driver lets us.
+class Validating {
+public:
+  Validating(Step &step) : step_(step), session_(step.session_), driver_(*step.session_.driver_) {}
+
+  Expected<Validation> run() {
+    PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before validation");
+    PUMPGRAPH_TRY(checkRoom());
+    PUMPGRAPH_TRY(read(before_));
+    Status compared = runRewritten();
+    if (compared)
+      compared = runCaptured();
+    const Status restored = restore();
+    PUMPGRAPH_TRY(compared);
+    PUMPGRAPH_TRY_WHILE(restored, "restoring the state after validation");
+    return result_;
+  }
+
+private:
+  using Values = std::vector<std::vector<char>>; ///< by BufferIndex; empty where there is no value
+
+  const std::vector<Buffer> &buffers() const { return step_.captured_.description.buffers; }
+
+  Status checkRoom() const {
+    std::uint64_t bytes = 0;
+    for (const Buffer &buffer : buffers())
+      bytes += buffer.liveIn || buffer.liveOut ? buffer.size : 0;
+    if (3 * bytes > availableHostBytes())
+      return fail(PUMPGRAPH_OUT_OF_HOST_MEMORY, "validation keeps three copies of {}; the system has {} left",
+                  bytesText(bytes), bytesText(availableHostBytes()));
+    return {};
+  }
+
+  Status read(Values &values) {
+    values.resize(buffers().size());
+    for (BufferIndex buffer = 0; buffer < values.size(); ++buffer) {
+      if (!buffers()[buffer].liveIn && !buffers()[buffer].liveOut)
+        continue;
+      values[buffer].resize(buffers()[buffer].size);
+      PUMPGRAPH_TRY(step_.readValue(buffer, values[buffer].data()));
+    }
+    return {};
+  }
+
+  Status writeBefore() {
+    for (BufferIndex buffer = 0; buffer < before_.size(); ++buffer)
+      if (!before_[buffer].empty())
+        PUMPGRAPH_TRY(step_.writeValue(buffer, before_[buffer].data()));
+    return {};
+  }
+
+  /// Instantiates, runs once, waits.
+  Status execute(CUgraph graph, const char *which) {
+    CUgraphExec exec = nullptr;
+    PUMPGRAPH_TRY_WHILE(driver_.graphInstantiate(&exec, graph, 0), "instantiating the {}", which);
+    Status done = driver_.graphLaunch(exec, session_.stream_);
+    if (done)
+      done = driver_.streamSynchronize(session_.stream_);
+    driver_.graphExecDestroy.raw(exec);
+    PUMPGRAPH_TRY_WHILE(done, "running the {}", which);
+    return {};
+  }
+
+  Status runRewritten() {
+    CUgraph copy = nullptr;
+    PUMPGRAPH_TRY_WHILE(driver_.graphClone(&copy, step_.graph_), "copying the rewritten graph");
+    Status done = poison(copy);
+    if (done)
+      done = execute(copy, "rewritten step");
+    driver_.graphDestroy.raw(copy);
+    PUMPGRAPH_TRY(done);
+    PUMPGRAPH_TRY(read(rewritten_));
+    return writeBefore();
+  }
+
+  Status poison(CUgraph copy) {
+    std::size_t count = 0;
+    PUMPGRAPH_TRY(driver_.graphGetNodes(step_.graph_, nullptr, &count));
+    std::vector<CUgraphNode> present(count);
+    if (count != 0)
+      PUMPGRAPH_TRY(driver_.graphGetNodes(step_.graph_, present.data(), &count));
+    const std::unordered_set<CUgraphNode> known(present.begin(), present.end());
+    std::vector<CUgraphNode> nodes;
+    for (const CUgraphNode original : step_.rewritten_.nodes) {
+      CUgraphNode node = nullptr; // the graph is the caller's, who may have taken a node out
+      if (known.contains(original))
+        PUMPGRAPH_TRY(driver_.graphNodeFindInClone(&node, original, copy));
+      nodes.push_back(node);
+    }
+    GraphEditor editor(driver_, copy, session_.context_);
+    const Expected<std::uint64_t> fills = poisonHandOvers(editor, step_.rewritten_.description, nodes);
+    if (!fills)
+      return inContext(fills.error(), "poisoning frames that change hands");
+    editor.commit();
+    return {};
+  }
+
+  Status runCaptured() {
+    PUMPGRAPH_TRY_WHILE(step_.residence_->remove(true), "giving every buffer memory of its own");
+    PUMPGRAPH_TRY(execute(step_.original_, "step as captured"));
+    Values captured, again;
+    PUMPGRAPH_TRY(read(captured));
+    PUMPGRAPH_TRY(writeBefore());
+    PUMPGRAPH_TRY(execute(step_.original_, "step as captured, again"));
+    PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "comparing");
+    for (BufferIndex buffer = 0; buffer < buffers().size(); ++buffer)
+      PUMPGRAPH_TRY(compare(buffer, captured[buffer]));
+    return {};
+  }
+
+  Status compare(BufferIndex buffer, const std::vector<char> &captured) {
+    const Buffer &described = buffers()[buffer];
+    if (!described.liveOut)
+      return {};
+    std::vector<char> again(described.size);
+    PUMPGRAPH_TRY(step_.readValue(buffer, again.data()));
+    if (again != captured) {
+      ++result_.unstableBuffers;
+      return {};
+    }
+    ++result_.comparedBuffers;
+    result_.comparedBytes += described.size;
+    const std::vector<char> &rewritten = rewritten_[buffer];
+    if (rewritten == captured)
+      return {};
+    ++result_.differentBuffers;
+    if (!result_.firstDifference.empty())
+      return {};
+    const auto [expected, found] = std::mismatch(captured.begin(), captured.end(), rewritten.begin());
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < captured.size(); ++i)
+      bytes += captured[i] != rewritten[i] ? 1 : 0;
+    result_.firstDifference = fmt::format("\"{}\": {} of {} bytes differ, the first at {}: {:#04x} instead of {:#04x}",
+                                          described.name, bytes, described.size, expected - captured.begin(),
+                                          static_cast<unsigned char>(*found), static_cast<unsigned char>(*expected));
+    return {};
+  }
+
+  Status restore() {
+    PUMPGRAPH_TRY(driver_.ctxSynchronize());
+    PUMPGRAPH_TRY(writeBefore());
+    if (!step_.residence_->installed())
+      PUMPGRAPH_TRY(step_.residence_->install());
+    return {};
+  }
+
+  Step &step_;
+  Session &session_;
+  const Driver &driver_;
+  Values before_, rewritten_;
+  Validation result_;
+};
+
+Expected<Validation> Step::validate() {
+  const std::lock_guard lock(session_.mutex_);
+  const ContextScope scope(*session_.driver_, session_.context_);
+  if (!rewritten()) // there is nothing to compare with
+    return Validation{};
+  if (residence_->lendsAnything())
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be validated while one of its buffers is mapped",
+                captured_.description.name);
+  return Validating(*this).run();
+}
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiler library through its C functions, as a process that loads it sees it.
+#include "pumpgraph/compiler.h"
+
+#include "pumpgraph/graph/Description.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <thread>
+
+namespace pumpgraph {
+namespace {
+
+constexpr std::uint64_t mebibyte = 1 << 20;
+
+/// forward writes a, loss writes b, backward reads a: with 4 MiB, a must leave and come back.
+Description smallStep() {
+  Description step;
+  for (const char *name : {"a", "b"}) {
+    Buffer &buffer = step.buffers.emplace_back();
+    buffer.name.assign(name);
+    buffer.size = 4 * mebibyte;
+    buffer.isPrivate = true;
+  }
+  const auto kernel = [&](const char *name, BufferIndex buffer, Mode mode) {
+    Node &node = step.nodes.emplace_back();
+    node.captured = static_cast<std::int32_t>(step.nodes.size()) - 1;
+    node.name.assign(name);
+    node.costUs = 100;
+    Access &access = node.accesses.emplace_back();
+    access.buffer = buffer;
+    access.range = {0, 4 * mebibyte};
+    access.may = mode;
+    access.must = mode;
+    access.evidence = Evidence::Declared;
+  };
+  kernel("forward", 0, modeWrite);
+  kernel("loss", 1, modeWrite);
+  kernel("backward", 0, modeRead);
+  step.edges = {{0, 1, EdgeKind::Full}, {1, 2, EdgeKind::Full}};
+  return step;
+}
+
+struct Freer {
+  void operator()(pumpgraph_compilation *compilation) const { pumpgraph_compilation_free(compilation); }
+  void operator()(char *string) const { pumpgraph_compiler_string_free(string); }
+};
+using Compilation = std::unique_ptr<pumpgraph_compilation, Freer>;
+using String = std::unique_ptr<char, Freer>;
+
+pumpgraph_compiler_options withBudget(std::uint64_t budgetBytes) {
+  pumpgraph_compiler_options options{};
+  options.struct_size = sizeof options;
+  options.budget_bytes = budgetBytes;
+  return options;
+}
+
+struct Outcome {
+  pumpgraph_compiler_status status;
+  Compilation compilation;
+
+  const char *message() const { return pumpgraph_compilation_message(compilation.get()); }
+  const pumpgraph_description *lowered() const { return pumpgraph_compilation_lowered(compilation.get()); }
+};
+
+Outcome compile(const Description &step, const pumpgraph_compiler_options &options) {
+  pumpgraph_compilation *compilation = nullptr;
+  const pumpgraph_compiler_status status =
+      pumpgraph_compiler_compile(DescriptionView(step).get(), &options, &compilation);
+  return {status, Compilation(compilation)};
+}
+
+Description copyOf(const pumpgraph_description *view) {
+  Description description;
+  std::string error;
+  EXPECT_TRUE(fromC(*view, description, error)) << error;
+  return description;
+}
+
+TEST(Compile, lowersAndReports) {
+  const Outcome outcome = compile(smallStep(), withBudget(4 * mebibyte));
+  ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
+  EXPECT_STREQ(outcome.message(), "");
+  const Description lowered = copyOf(outcome.lowered());
+  EXPECT_EQ(lowered.budgetBytes, 4 * mebibyte);
+  EXPECT_EQ(std::count_if(lowered.nodes.begin(), lowered.nodes.end(), [](const Node &n) { return isCopy(n.kind); }), 2);
+  const auto report =
+      nlohmann::json::parse(pumpgraph_compilation_report_json(outcome.compilation.get()), nullptr, false);
+  EXPECT_FALSE(report.is_discarded());
+  EXPECT_NE(std::string(pumpgraph_compilation_report_text(outcome.compilation.get())).find("4.00 MiB"),
+            std::string::npos);
+}
+
+TEST(Compile, addsNothingWhenEverythingFits) {
+  const Outcome outcome = compile(smallStep(), withBudget(64 * mebibyte));
+  ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
+  EXPECT_EQ(outcome.lowered()->node_count, 3u);
+  EXPECT_EQ(outcome.lowered()->host_bytes, 0u);
+}
+
+TEST(Compile, withoutOptionsTheStepGetsWhatItNeeds) {
+  const Description step = smallStep();
+  pumpgraph_compilation *raw = nullptr;
+  ASSERT_EQ(pumpgraph_compiler_compile(DescriptionView(step).get(), nullptr, &raw), PUMPGRAPH_COMPILED);
+  const Compilation compilation(raw);
+  EXPECT_EQ(pumpgraph_compilation_lowered(raw)->budget_bytes, 8 * mebibyte);
+}
+
+// A caller built against a shorter struct: what lies behind it is not ours to read.
+TEST(Compile, olderOptionsAreShorter) {
+  pumpgraph_compiler_options options = withBudget(4 * mebibyte);
+  options.struct_size = offsetof(pumpgraph_compiler_options, up_bytes_per_second);
+  options.up_bytes_per_second = -1;
+  EXPECT_EQ(compile(smallStep(), options).status, PUMPGRAPH_COMPILED);
+}
+
+TEST(Compile, unplannableNamesTheNode) {
+  const Outcome outcome = compile(smallStep(), withBudget(2 * mebibyte));
+  EXPECT_EQ(outcome.status, PUMPGRAPH_COMPILER_UNPLANNABLE);
+  EXPECT_NE(std::string(outcome.message()).find("\"forward\""), std::string::npos) << outcome.message();
+  EXPECT_EQ(outcome.lowered(), nullptr);
+}
+
+TEST(Compile, refusesMalformedDescriptions) {
+  Description step = smallStep();
+  step.nodes[1].accesses[0].buffer = 17;
+  const Outcome outcome = compile(step, withBudget(0));
+  EXPECT_EQ(outcome.status, PUMPGRAPH_COMPILER_INVALID);
+  EXPECT_STREQ(outcome.message(), "node 1 \"loss\": access #0: there is no buffer 17");
+}
+
+TEST(Compile, refusesPlannedSteps) {
+  const Outcome first = compile(smallStep(), withBudget(4 * mebibyte));
+  const Outcome second = compile(copyOf(first.lowered()), withBudget(4 * mebibyte));
+  EXPECT_EQ(second.status, PUMPGRAPH_COMPILER_INVALID);
+  EXPECT_STREQ(second.message(), "the step is planned already");
+}
+
+TEST(Compile, refusesMeaninglessBandwidths) {
+  pumpgraph_compiler_options options = withBudget(0);
+  options.both_bytes_per_second = -1;
+  const Outcome outcome = compile(smallStep(), options);
+  EXPECT_EQ(outcome.status, PUMPGRAPH_COMPILER_INVALID);
+  EXPECT_STREQ(outcome.message(), "both_bytes_per_second is -1");
+}
+
+TEST(Compile, takesSavedTimes) {
+  pumpgraph_compiler_options options = withBudget(0);
+  options.costs_ir = "pump.graph @saved { pump.kernel \"loss\" node(1) cost(7.5) }";
+  const Outcome outcome = compile(smallStep(), options);
+  ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
+  EXPECT_EQ(copyOf(outcome.lowered()).nodes[1].costUs, 7.5);
+}
+
+TEST(Compile, saysWhereSavedTimesAreMalformed) {
+  pumpgraph_compiler_options options = withBudget(0);
+  options.costs_ir = "pump.graph @saved {\n  pump.kernel \"loss\" node(x)\n}";
+  const Outcome outcome = compile(smallStep(), options);
+  EXPECT_EQ(outcome.status, PUMPGRAPH_COMPILER_INVALID);
+  EXPECT_STREQ(outcome.message(), "costs_ir:2:27: custom op 'pump.kernel' expected integer value");
+}
+
+TEST(Compile, savedTimesAreText) {
+  pumpgraph_compiler_options options = withBudget(0);
+  options.costs_ir = "ML\xef\x52\x0d";
+  const Outcome outcome = compile(smallStep(), options);
+  EXPECT_EQ(outcome.status, PUMPGRAPH_COMPILER_INVALID);
+  EXPECT_STREQ(outcome.message(), "costs_ir is not text");
+}
+
+TEST(Compile, constantParametersNeedNotBeWrittenBack) {
+  // a is live-in and only read, though the capture could not know: evicting it costs no copy.
+  Description step = smallStep();
+  step.buffers[0].liveIn = step.buffers[0].liveOut = true;
+  for (const NodeIndex node : {0u, 2u}) {
+    step.nodes[node].name.assign("_Z4readPKf");
+    step.nodes[node].accesses[0] = Access{0, {0, 4 * mebibyte}, modeReadWrite, modeNone, Evidence::Assumed, 0};
+  }
+  const Outcome outcome = compile(step, withBudget(4 * mebibyte));
+  ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
+  const Description lowered = copyOf(outcome.lowered());
+  EXPECT_TRUE(std::any_of(lowered.nodes.begin(), lowered.nodes.end(), [](const Node &n) {
+    return n.kind == NodeKind::Kernel && n.accesses[0].may == modeRead && n.accesses[0].evidence == Evidence::Declared;
+  }));
+  // The step as the driver gives it back does not say so again; the checker must not need it to.
+  const DescriptionView captured(step);
+  EXPECT_EQ(String(pumpgraph_compiler_check(outcome.lowered(), captured.get())), nullptr);
+}
+
+TEST(Check, acceptsWhatTheCompilerMade) {
+  const Description step = smallStep();
+  const Outcome outcome = compile(step, withBudget(4 * mebibyte));
+  ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED);
+  const String fault(pumpgraph_compiler_check(outcome.lowered(), DescriptionView(step).get()));
+  EXPECT_EQ(fault, nullptr) << fault.get();
+}
+
+TEST(Check, refusesAPlanThatLostItsPrefetch) {
+  const Outcome outcome = compile(smallStep(), withBudget(4 * mebibyte));
+  Description broken = copyOf(outcome.lowered());
+  const auto prefetch =
+      std::find_if(broken.nodes.begin(), broken.nodes.end(), [](const Node &n) { return movesUp(n.kind); });
+  ASSERT_NE(prefetch, broken.nodes.end());
+  prefetch->kind = NodeKind::Empty;
+  const String fault(pumpgraph_compiler_check(DescriptionView(broken).get(), nullptr));
+  EXPECT_NE(fault, nullptr);
+}
+
+TEST(Check, refusesAStepThatLostANode) {
+  const Description step = smallStep();
+  const Outcome outcome = compile(step, withBudget(64 * mebibyte));
+  Description larger = step;
+  larger.nodes.emplace_back().captured = 3;
+  const String fault(pumpgraph_compiler_check(outcome.lowered(), DescriptionView(larger).get()));
+  EXPECT_NE(fault, nullptr);
+}
+
+TEST(Check, refusesMalformedDescriptions) {
+  Description step = smallStep();
+  step.edges.push_back({2, 1, EdgeKind::Full});
+  const String fault(pumpgraph_compiler_check(DescriptionView(step).get(), nullptr));
+  ASSERT_NE(fault, nullptr);
+  EXPECT_STREQ(fault.get(), "edge 2: node 2 comes after node 1, which depends on it");
+}
+
+TEST(Print, writesIr) {
+  const String text(pumpgraph_compiler_print(DescriptionView(smallStep()).get()));
+  ASSERT_NE(text, nullptr);
+  EXPECT_STREQ(text.get(), R"(pump.graph @step {
+  %a = pump.buffer "a" private size(4194304)
+  %b = pump.buffer "b" private size(4194304)
+  %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
+  %k1 = pump.kernel "loss" node(1) after(%k0) [write %b[0, 4194304] declared must(write)] cost(100.0)
+  %k2 = pump.kernel "backward" node(2) after(%k1) [read %a[0, 4194304] declared must(read)] cost(100.0)
+}
+)");
+}
+
+TEST(Print, malformedDescriptionsHaveNoText) {
+  Description step = smallStep();
+  step.pageBytes = 0;
+  EXPECT_EQ(String(pumpgraph_compiler_print(DescriptionView(step).get())), nullptr);
+}
+
+// No state between calls: several threads get what one gets.
+TEST(Compile, threadsDoNotMeet) {
+  const std::string alone =
+      String(pumpgraph_compiler_print(compile(smallStep(), withBudget(4 * mebibyte)).lowered())).get();
+  std::vector<std::string> texts(8);
+  std::vector<std::thread> threads;
+  for (std::string &text : texts)
+    threads.emplace_back([&text] {
+      for (int i = 0; i < 20; ++i)
+        text = String(pumpgraph_compiler_print(compile(smallStep(), withBudget(4 * mebibyte)).lowered())).get();
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+  for (const std::string &text : texts)
+    EXPECT_EQ(text, alone);
+}
+
+} // namespace
+} // namespace pumpgraph

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs everything that needs a GPU: `tools/dev gpu-test`. Each test is a process of its own.
+
+Without a GPU it fails; nothing is skipped but memcheck where compute-sanitizer is not installed, which is said.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = Path(__file__).resolve().parent / "torch_cases.py"
+EXAMPLE = "pumpgraph-example-transformer"
+# About 900 MB at the peak, and about 130 MB for memcheck, which makes kernels many times slower.
+SMALL = ["--layers", "6", "--width", "512", "--heads", "8", "--batch", "4", "--length", "512", "--words", "4096"]
+TINY = ["--layers", "4", "--width", "256", "--heads", "4", "--batch", "4", "--length", "256", "--words", "1024"]
+
+
+class Failure(Exception):
+    """A test failed; the text says how."""
+
+
+def gpu_count():
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return 0
+    return count.value
+
+
+class Tests:
+    """The tests by name. `folder` holds what one leaves for another."""
+
+    def __init__(self, build, folder, timeout):
+        self.build, self.folder, self.timeout = build, folder, timeout
+
+    def all(self):
+        yield "runtime_smoke", lambda: self.run([str(self.build / "bin" / "runtime_smoke")])
+        for case in self.torch_cases():
+            yield f"torch.{case}", lambda case=case: self.run([sys.executable, str(CASES), case, str(self.folder)])
+        yield "cpp.losses", self.cpp_losses
+        yield "cpp.validate", lambda: self.example(SMALL, "--budget", self.budget(SMALL, 0.5), "--validate")
+        yield "cpp.budget_below_one_kernel", self.cpp_too_small
+        if shutil.which("compute-sanitizer"):
+            yield "cpp.memcheck", self.cpp_memcheck
+        else:
+            print("note: compute-sanitizer is not installed; memcheck is not run")
+
+    @staticmethod
+    def torch_cases():
+        listed = re.search(r"^CASES = \[(.*?)^\]", CASES.read_text(), flags=re.S | re.M).group(1)
+        return re.findall(r"\w+", listed)
+
+    def run(self, command, may_fail=False):
+        environment = dict(os.environ, PUMPGRAPH_LIBRARY=str(self.build / "lib" / "libpumpgraph.so"))
+        try:
+            result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=self.timeout,
+                                    env=environment)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"still running after {self.timeout:.0f} s") from None
+        except OSError as error:
+            raise Failure(str(error)) from None
+        text = result.stdout.decode("utf-8", "replace")
+        if result.returncode != 0 and not may_fail:
+            last = "\n    ".join(text.strip().splitlines()[-12:])
+            raise Failure(f"exit status {result.returncode}\n    {last}")
+        return result.returncode, text
+
+    def example(self, size, *arguments, prefix=(), may_fail=False):
+        command = [*prefix, str(self.build / "bin" / EXAMPLE), *size, "--steps", "10", "--timed", "0", *arguments]
+        return self.run(command, may_fail)
+
+    def plain(self, size):
+        """The figures of the unmodified C++ step of this size, run once."""
+        figures = self.folder / ("cpp-" + "-".join(size[1::2]) + ".json")
+        if not figures.is_file():
+            self.example(size, "--plain", "--json", str(figures))
+        return json.loads(figures.read_text())
+
+    def budget(self, size, share):
+        return str(int(self.plain(size)["peak_bytes"] * share))
+
+    def cpp_losses(self):
+        expected = self.plain(SMALL)["losses"]
+        values = [float.fromhex(loss) for loss in expected]
+        if not values or values[-1] >= values[0]:
+            raise Failure(f"the unmodified step's loss does not fall: {values}")
+        for share in (2.0, 0.75, 0.5):
+            losses = self.folder / f"cpp-{share}.losses"
+            self.example(SMALL, "--budget", self.budget(SMALL, share), "--losses", str(losses))
+            if losses.read_text().split() != expected:
+                raise Failure(f"the losses at {share:.0%} of the peak differ from the unmodified step's")
+
+    def cpp_too_small(self):
+        # The cuBLAS workspace and small tensors take 34 MiB; what is left is one page, and no product does with that.
+        status, text = self.example(TINY, "--budget", "36MiB", may_fail=True)
+        if status != 1 or not re.search(r"error: .*need", text):
+            raise Failure(f"exit status {status}, expected 1 and what is needed:\n    {text.strip()[-500:]}")
+
+    def cpp_memcheck(self):
+        prefix = ("compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9")
+        _, text = self.example(TINY, "--budget", self.budget(TINY, 0.6), "--steps", "2", prefix=prefix)
+        if "ERROR SUMMARY: 0 errors" not in text:
+            raise Failure("memcheck did not report 0 errors:\n    " + text.strip()[-500:])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build-dir", type=Path, default=ROOT / "build")
+    parser.add_argument("--filter", default="", help="only tests whose name holds this text (and torch.plain, which "
+                        "leaves what others need)")
+    parser.add_argument("--timeout", type=float, default=180, help="seconds a test may take (%(default)s)")
+    arguments = parser.parse_args()
+    if gpu_count() == 0:
+        sys.exit("gpu-test: error: no GPU; the CUDA driver finds no device")
+    passed = failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, test in Tests(arguments.build_dir.resolve(), Path(folder), arguments.timeout).all():
+            needed = name == "torch.plain" and arguments.filter.startswith("torch")
+            if arguments.filter not in name and not needed:
+                continue
+            start = time.monotonic()
+            try:
+                test()
+            except Failure as failure:
+                failed += 1
+                print(f"FAILED {name}: {failure}", flush=True)
+                continue
+            passed += 1
+            print(f"ok     {name} ({time.monotonic() - start:.1f} s)", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return 0 if passed and not failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

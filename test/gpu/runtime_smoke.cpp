@@ -1,0 +1,650 @@
+// SPDX-License-Identifier: Apache-2.0
+// The runtime on a real GPU: `runtime_smoke [--list] [--only NAME]`. One line a case; exit status 1 if any failed.
+#include "pumpgraph/pumpgraph.hpp"
+#include "test/gpu/FaultySession.h"
+#include "test/gpu/SmokeKernels.h"
+
+#include <cuda_runtime_api.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace pumpgraph::smoke {
+namespace {
+
+using namespace pumpgraph::literals;
+using Word = std::uint32_t;
+
+/// A case ends at the first thing that is wrong.
+struct Failure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+void require(bool holds, const std::string &what) {
+  if (!holds)
+    throw Failure(what);
+}
+
+void cuda(cudaError_t result, const char *what) {
+  if (result != cudaSuccess)
+    throw Failure(std::string(what) + ": " + cudaGetErrorName(result));
+}
+
+template <typename Value> Value take(Expected<Value> result, const char *what) {
+  if (!result)
+    throw Failure(std::string(what) + ": status " + std::to_string(result.error().code) + ": " +
+                  result.error().message);
+  if constexpr (!std::is_void_v<Value>)
+    return std::move(*result);
+}
+
+double nowMs() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::uint64_t freeDeviceBytes() {
+  std::size_t free = 0, total = 0;
+  cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
+}
+
+/// What every net of these tests looks like.
+struct Shape {
+  int layers = 12;
+  std::size_t activationBytes = 48_MiB;
+  std::size_t weightBytes = 16_MiB;
+  bool branches = false;     ///< weight updates on a second stream
+  bool programmatic = false; ///< dependent launches in the backward pass
+  bool otherNodes = false;   ///< copies and fills between the kernels
+  bool table = false;        ///< a table of pointers in device memory is read
+
+  std::size_t count() const { return activationBytes / sizeof(Word); }
+  std::size_t weights() const { return weightBytes / sizeof(Word); }
+};
+
+/// A chain of layers, forward and backward, whose weights change with each step.
+class Net {
+public:
+  Net(Session session, const Shape &shape) : session_(std::move(session)), shape_(shape) {
+    cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+    cuda(cudaStreamCreateWithFlags(&side_, cudaStreamNonBlocking), "stream");
+    cuda(cudaEventCreateWithFlags(&fork_, cudaEventDisableTiming), "event");
+    cuda(cudaEventCreateWithFlags(&join_, cudaEventDisableTiming), "event");
+    cuda(cudaMallocHost(reinterpret_cast<void **>(&upload_), 4096), "cudaMallocHost");
+    cuda(cudaMallocHost(reinterpret_cast<void **>(&download_), 4096), "cudaMallocHost");
+    std::fill_n(upload_, 4096 / sizeof(Word), Word{5});
+    input_.emplace(take(session_.allocate<Word>(shape.count(), {.name = "input"}), "input"));
+    fill(input_->data(), shape.count(), 1);
+    for (int layer = 0; layer < shape.layers; ++layer) {
+      const std::string name = "weight" + std::to_string(layer);
+      weights_.push_back(
+          take(session_.allocate<Word>(shape.weights(), {.privacy = Privacy::Private, .name = name}), "weights"));
+      fill(weights_.back().data(), shape.weights(), 100 + static_cast<Word>(layer));
+    }
+    loss_.emplace(take(session_.allocate<Word>(1, {.name = "loss"}), "loss"));
+    fill(loss_->data(), 1, 0);
+    if (shape.table)
+      makeTable();
+  }
+  ~Net() {
+    step_.reset();
+    cudaDeviceSynchronize();
+    cudaFreeHost(upload_);
+    cudaFreeHost(download_);
+    cudaEventDestroy(fork_);
+    cudaEventDestroy(join_);
+    cudaStreamDestroy(stream_);
+    cudaStreamDestroy(side_);
+  }
+  Net(const Net &) = delete;
+  Net &operator=(const Net &) = delete;
+
+  Session &session() { return session_; }
+  Step &step() { return *step_; }
+  cudaStream_t stream() const { return stream_; }
+  const std::vector<Buffer<Word>> &weights() const { return weights_; }
+
+  /// Captures with pumpgraph_capture.
+  Status capture(const AdoptOptions &options = {}) {
+    Expected<Step> step = session_.capture([&](pumpgraph_stream stream) { return record(stream); }, options);
+    if (!step)
+      return step.error();
+    step_.emplace(std::move(*step));
+    return {};
+  }
+
+  /// Captures by hand, so that the caller has the graph.
+  cudaGraph_t captureGraph() {
+    take(session_.captureBegin(), "captureBegin");
+    cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "begin capture");
+    take(record(stream_), "record");
+    cudaGraph_t graph = nullptr;
+    cuda(cudaStreamEndCapture(stream_, &graph), "end capture");
+    take(session_.captureEnd(), "captureEnd");
+    return graph;
+  }
+  Status adopt(cudaGraph_t graph, const AdoptOptions &options = {}) {
+    Expected<Step> step = session_.adopt(graph, options);
+    if (!step)
+      return step.error();
+    step_.emplace(std::move(*step));
+    return {};
+  }
+  void dropStep() { step_.reset(); }
+
+  /// Returns milliseconds per replay.
+  double replay(int times) {
+    cuda(cudaDeviceSynchronize(), "before replays");
+    const double start = nowMs();
+    for (int i = 0; i < times; ++i)
+      take(step_->replay(stream_), "replay");
+    cuda(cudaStreamSynchronize(stream_), "replays");
+    return (nowMs() - start) / times;
+  }
+
+  nlohmann::json report() { return nlohmann::json::parse(take(step_->report(), "report")); }
+
+  /// Everything that outlives a step: the loss, the download, all weights.
+  std::vector<Word> state() {
+    cuda(cudaDeviceSynchronize(), "reading the state");
+    std::vector<Word> all(1);
+    cuda(cudaMemcpy(all.data(), loss_->data(), sizeof(Word), cudaMemcpyDefault), "reading the loss");
+    all.push_back(shape_.otherNodes ? download_[0] : 0);
+    for (const Buffer<Word> &weight : weights_) {
+      const Mapped mapped = take(session_.map(weight), "map");
+      const std::size_t begin = all.size();
+      all.resize(begin + weight.size());
+      cuda(cudaMemcpy(all.data() + begin, weight.data(), weight.sizeBytes(), cudaMemcpyDefault), "reading a weight");
+    }
+    return all;
+  }
+
+private:
+  void fill(Word *target, std::size_t count, Word seed) {
+    std::vector<Word> values(count);
+    for (std::size_t i = 0; i < count; ++i)
+      values[i] = seed + static_cast<Word>(i * 2654435761u);
+    cuda(cudaMemcpy(target, values.data(), count * sizeof(Word), cudaMemcpyDefault), "initial values");
+  }
+
+  void makeTable() {
+    table_.emplace(take(session_.allocate<Word *>(weights_.size(), {.name = "table"}), "table"));
+    std::vector<Word *> rows;
+    for (const Buffer<Word> &weight : weights_)
+      rows.push_back(weight.data());
+    cuda(cudaMemcpy(table_->data(), rows.data(), table_->sizeBytes(), cudaMemcpyDefault), "filling the table");
+  }
+
+  Expected<Buffer<Word>> temporary(const std::string &name) {
+    return session_.allocate<Word>(shape_.count(), {.name = name});
+  }
+
+  Status record(cudaStream_t stream) {
+    const std::size_t count = shape_.count(), weights = shape_.weights();
+    std::vector<Buffer<Word>> activations;
+    for (int layer = 0; layer < shape_.layers; ++layer) {
+      Expected<Buffer<Word>> out = temporary("activation" + std::to_string(layer));
+      if (!out)
+        return out.error();
+      const Word *in = layer == 0 ? input_->data() : activations.back().data();
+      activations.push_back(std::move(*out));
+      forward(stream, in, weights_[static_cast<std::size_t>(layer)].data(), activations.back().data(), count, weights);
+    }
+    addLoss(stream, activations.back().data(), count, loss_->data());
+    if (shape_.table)
+      sumTable(stream, table_->data(), shape_.layers, activations.back().data(), weights);
+    if (shape_.otherNodes)
+      if (const Status added = recordOtherNodes(stream, activations.back()); !added)
+        return added;
+    Buffer<Word> gradient = std::move(activations.back());
+    for (int layer = shape_.layers - 1; layer >= 0; --layer) {
+      Expected<Buffer<Word>> next = temporary("gradient" + std::to_string(layer));
+      if (!next)
+        return next.error();
+      const Word *activation = layer == 0 ? input_->data() : activations[static_cast<std::size_t>(layer) - 1].data();
+      backward(stream, gradient.data(), activation, next->data(), count, shape_.programmatic);
+      cudaStream_t updating = shape_.branches ? side_ : stream;
+      if (shape_.branches) {
+        cudaEventRecord(fork_, stream);
+        cudaStreamWaitEvent(side_, fork_);
+      }
+      update(updating, weights_[static_cast<std::size_t>(layer)].data(), next->data(), count, weights);
+      gradient = std::move(*next);
+    }
+    if (shape_.branches) {
+      cudaEventRecord(join_, side_);
+      cudaStreamWaitEvent(stream, join_);
+    }
+    return {};
+  }
+
+  /// A fill, copies in all directions, a struct by value.
+  Status recordOtherNodes(cudaStream_t stream, Buffer<Word> &value) {
+    Expected<Buffer<Word>> copy = temporary("copy"), scaled = temporary("scaled");
+    if (!copy || !scaled)
+      return copy ? scaled.error() : copy.error();
+    cudaMemsetAsync(copy->data(), 7, copy->sizeBytes(), stream);
+    cudaMemcpyAsync(copy->data() + 1024, value.data() + 1024, copy->sizeBytes() - 4096, cudaMemcpyDefault, stream);
+    cudaMemcpyAsync(copy->data(), upload_, 4096, cudaMemcpyDefault, stream);
+    scalePacked(stream, {copy->data(), 3, static_cast<Word>(shape_.count()), scaled->data()});
+    cudaMemcpyAsync(value.data(), scaled->data(), value.sizeBytes(), cudaMemcpyDefault, stream);
+    cudaMemcpyAsync(download_, value.data(), 4096, cudaMemcpyDefault, stream);
+    return {};
+  }
+
+  Session session_;
+  Shape shape_;
+  cudaStream_t stream_ = nullptr, side_ = nullptr;
+  cudaEvent_t fork_ = nullptr, join_ = nullptr;
+  Word *upload_ = nullptr, *download_ = nullptr;
+  std::optional<Buffer<Word>> input_, loss_;
+  std::optional<Buffer<Word *>> table_;
+  std::vector<Buffer<Word>> weights_;
+  std::optional<Step> step_;
+};
+
+/// The runtime is part of this program, so the compiler library is not beside it: bin and lib are neighbours.
+std::string compilerLibrary() {
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib" /
+          "libpumpgraph-compiler.so")
+      .string();
+}
+
+std::unique_ptr<Net> open(SessionOptions options, const Shape &shape) {
+  options.compilerLibrary = compilerLibrary();
+  return std::make_unique<Net>(take(Session::create(options), "session"), shape);
+}
+
+/// What the unmodified step leaves behind after `steps` replays, with memory for everything.
+std::vector<Word> expectedState(const Shape &shape, int steps) {
+  const std::unique_ptr<Net> net = open({.unlimited = true}, shape);
+  take(net->capture({.leaveAsCaptured = true}), "capture");
+  net->replay(steps);
+  return net->state();
+}
+
+/// Pages the step needs without transfers, of the report of a plan without a budget.
+std::uint64_t peakBytes(const Shape &shape) {
+  const std::unique_ptr<Net> net = open({.unlimited = true}, shape);
+  take(net->capture(), "capture");
+  const nlohmann::json report = net->report();
+  require(report["runtime"]["backend"] == "virtual", "not rewritten: " + report["runtime"].dump());
+  return report.at("peak_bytes_before");
+}
+
+std::uint64_t shareOf(std::uint64_t bytes, double share) {
+  return static_cast<std::uint64_t>(static_cast<double>(bytes) * share) / 2_MiB * 2_MiB;
+}
+
+/// Where two states differ first.
+void requireEqual(const std::vector<Word> &found, const std::vector<Word> &expected, const std::string &which) {
+  require(found.size() == expected.size(), which + ": another size");
+  const auto [f, e] = std::mismatch(found.begin(), found.end(), expected.begin());
+  if (f != found.end())
+    throw Failure(which + ": word " + std::to_string(f - found.begin()) + " of " + std::to_string(found.size()) +
+                  " is " + std::to_string(*f) + ", expected " + std::to_string(*e));
+}
+
+std::string note(const char *format, auto... values) {
+  char text[512];
+  std::snprintf(text, sizeof text, format, values...);
+  return text;
+}
+
+/// The same results at 100, 50 and 30 % of the peak as with memory for everything.
+std::string sameAtEveryBudget(const Shape &shape) {
+  const std::vector<Word> expected = expectedState(shape, 4);
+  const std::uint64_t peak = peakBytes(shape);
+  std::string notes = note("peak %llu MiB", static_cast<unsigned long long>(peak >> 20));
+  for (const double share : {1.0, 0.5, 0.3}) {
+    const std::unique_ptr<Net> net = open({.budget = shareOf(peak, share)}, shape);
+    const std::string which = note("at %.0f %%", share * 100);
+    take(net->capture(), which.c_str());
+    net->replay(4);
+    requireEqual(net->state(), expected, which);
+    const double ms = net->replay(20);
+    const nlohmann::json report = net->report();
+    require(report["runtime"]["backend"] == "virtual", which + " not rewritten: " + report["runtime"].dump());
+    if (share == 1.0)
+      require(report.at("added_nodes") == 0, which + ": " + report.at("added_nodes").dump() + " nodes added");
+    notes += note("; %.0f %%: %.2f ms, plan bound %.2f, predicted %.2f", share * 100, ms,
+                  report.at("plan_bound_s").get<double>() * 1e3, report.at("predicted_s").get<double>() * 1e3);
+  }
+  return notes;
+}
+
+std::string budgets() {
+  return sameAtEveryBudget({});
+}
+std::string twoStreams() {
+  return sameAtEveryBudget({.branches = true});
+}
+std::string otherNodes() {
+  return sameAtEveryBudget({.otherNodes = true});
+}
+
+/// A dependent launch whose operand moves has to wait for completion: its edge is demoted.
+std::string programmaticEdges() {
+  return sameAtEveryBudget({.programmatic = true});
+}
+
+/// What a table in device memory points at is found, stays on the device, and is read correctly.
+std::string pointerTable() {
+  const Shape shape{.table = true};
+  const std::vector<Word> expected = expectedState(shape, 3);
+  const std::unique_ptr<Net> net = open({.budget = shareOf(peakBytes(shape), 0.6)}, shape);
+  take(net->capture(), "capture");
+  net->replay(3);
+  requireEqual(net->state(), expected, "at 60 %");
+  const std::string notes = net->report()["runtime"]["notes"].dump();
+  require(notes.find("table") != std::string::npos, "the table is not in the notes: " + notes);
+  return "";
+}
+
+/// A child graph counts as one node that touches what its nodes touch.
+std::string childGraph() {
+  const Shape shape;
+  const std::vector<Word> expected = expectedState(shape, 2);
+  const std::unique_ptr<Net> net = open({.budget = shareOf(peakBytes(shape), 0.5)}, shape);
+  cudaGraph_t graph = net->captureGraph(), inner = nullptr;
+  // Adds 0 to the first weight, on behalf of a graph inside the graph.
+  cudaStream_t stream = nullptr;
+  cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin inner capture");
+  update(stream, net->weights()[0].data(), net->weights()[0].data(), 0, shape.weights());
+  cuda(cudaStreamEndCapture(stream, &inner), "end inner capture");
+  std::size_t count = 0;
+  cuda(cudaGraphGetNodes(graph, nullptr, &count), "nodes");
+  std::vector<cudaGraphNode_t> nodes(count);
+  cuda(cudaGraphGetNodes(graph, nodes.data(), &count), "nodes");
+  cudaGraphNode_t child = nullptr;
+  cuda(cudaGraphAddChildGraphNode(&child, graph, &nodes.back(), 1, inner), "child graph");
+  take(net->adopt(graph), "adopt");
+  require(net->report()["runtime"]["backend"] == "virtual", "not rewritten");
+  net->replay(2);
+  requireEqual(net->state(), expected, "with a child graph");
+  net->dropStep();
+  cudaGraphDestroy(graph);
+  cudaGraphDestroy(inner);
+  cudaStreamDestroy(stream);
+  return "";
+}
+
+/// Device memory stays below the budget and a constant, and a thousand replays change nothing.
+std::string hardBudgetNoGrowth() {
+  const Shape shape{.layers = 6, .activationBytes = 16_MiB, .weightBytes = 4_MiB};
+  const std::uint64_t budget = shareOf(peakBytes(shape), 0.5);
+  constexpr std::uint64_t constant = 64_MiB; // page tables, instantiated graphs, the driver's own
+  cuda(cudaDeviceSynchronize(), "sync");
+  const std::uint64_t before = freeDeviceBytes();
+  const std::unique_ptr<Net> net = open({.budget = budget}, shape);
+  take(net->capture(), "capture");
+  const double ms = net->replay(20);
+  const std::uint64_t used = before - std::min(before, freeDeviceBytes());
+  require(used <= budget + constant, note("%llu MiB used at a budget of %llu MiB", (unsigned long long)used >> 20,
+                                          (unsigned long long)budget >> 20));
+  net->replay(1000);
+  const std::uint64_t after = before - std::min(before, freeDeviceBytes());
+  require(after == used,
+          note("device memory grew from %llu to %llu bytes", (unsigned long long)used, (unsigned long long)after));
+  const pumpgraph_memory_stats stats = take(net->session().statistics(), "statistics");
+  require(stats.device_peak_bytes <= budget, "frames above the budget");
+  return note("budget %llu MiB, used %llu MiB, %.2f ms a replay", (unsigned long long)budget >> 20,
+              (unsigned long long)used >> 20, ms);
+}
+
+std::string validates() {
+  const Shape shape{.branches = true};
+  const std::vector<Word> expected = expectedState(shape, 2);
+  const std::unique_ptr<Net> net = open({.budget = shareOf(peakBytes(shape), 0.4)}, shape);
+  take(net->capture(), "capture");
+  net->replay(1);
+  const double start = nowMs();
+  const pumpgraph_validation result = take(net->step().validate(), "validate");
+  const double ms = nowMs() - start;
+  require(result.compared_buffers > 0 && result.unstable_buffers == 0,
+          note("compared %llu, unstable %llu", (unsigned long long)result.compared_buffers,
+               (unsigned long long)result.unstable_buffers));
+  net->replay(1);
+  requireEqual(net->state(), expected, "after validation");
+  return note("%llu buffers, %llu MiB compared in %.0f ms", (unsigned long long)result.compared_buffers,
+              (unsigned long long)result.compared_bytes >> 20, ms);
+}
+
+/// Takes half of every copy to the device away: validation has to see it.
+std::string validationCatchesSabotage() {
+  const Shape shape;
+  const std::unique_ptr<Net> net = open({.budget = shareOf(peakBytes(shape), 0.4)}, shape);
+  cudaGraph_t graph = net->captureGraph();
+  take(net->adopt(graph), "adopt");
+  std::size_t count = 0;
+  cuda(cudaGraphGetNodes(graph, nullptr, &count), "nodes");
+  std::vector<cudaGraphNode_t> nodes(count);
+  cuda(cudaGraphGetNodes(graph, nodes.data(), &count), "nodes");
+  int shortened = 0;
+  for (cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type{};
+    cuda(cudaGraphNodeGetType(node, &type), "node type");
+    if (type != cudaGraphNodeTypeMemcpy)
+      continue;
+    cudaMemcpy3DParms copy{};
+    cuda(cudaGraphMemcpyNodeGetParams(node, &copy), "copy parameters");
+    if (copy.kind != cudaMemcpyHostToDevice)
+      continue;
+    const std::size_t half = std::max<std::size_t>(copy.extent.width / 2, 512);
+    cuda(cudaGraphMemcpyNodeSetParams1D(node, copy.dstPtr.ptr, copy.srcPtr.ptr, half, cudaMemcpyHostToDevice),
+         "shortening a copy");
+    ++shortened;
+  }
+  require(shortened > 0, "the plan has no copy to the device");
+  const Expected<pumpgraph_validation> result = net->step().validate();
+  require(!result, "validation did not notice");
+  require(result.error().code == PUMPGRAPH_MISMATCH, result.error().message);
+  const std::string message = result.error().message;
+  net->dropStep();
+  cudaGraphDestroy(graph);
+  return note("%d copies shortened: %s", shortened, message.c_str());
+}
+
+/// A value written under map() is what the next replay reads.
+std::string mapping() {
+  const Shape shape;
+  const std::unique_ptr<Net> net = open({.budget = shareOf(peakBytes(shape), 0.4)}, shape);
+  take(net->capture(), "capture");
+  net->replay(1);
+  const Buffer<Word> &weight = net->weights()[3];
+  const double start = nowMs();
+  {
+    Mapped mapped = take(net->session().map(weight), "map");
+    cuda(cudaMemset(weight.data(), 0, weight.sizeBytes()), "writing a mapped buffer");
+    const Status refused = net->step().replay(net->stream());
+    require(!refused && refused.error().code == PUMPGRAPH_INVALID_ARGUMENT, "replayed while mapped");
+    take(mapped.unmap(), "unmap");
+  }
+  const double ms = nowMs() - start;
+  const std::vector<Word> state = net->state();
+  const std::size_t begin = 2 + 3 * shape.weights();
+  for (std::size_t i = 0; i < shape.weights(); ++i)
+    require(state[begin + i] == 0, "a mapped buffer's new value was lost");
+  net->replay(1);
+  return note("map, write, unmap of 16 MiB: %.1f ms", ms);
+}
+
+std::string budgetBelowOneKernel() {
+  const std::unique_ptr<Net> net = open({.budget = 64_MiB}, {});
+  const Status refused = net->capture();
+  require(!refused, "planned under 64 MiB");
+  require(refused.error().code == PUMPGRAPH_UNPLANNABLE, refused.error().message);
+  return refused.error().message;
+}
+
+std::string hostLimitTooSmall() {
+  const Shape shape;
+  const std::uint64_t peak = peakBytes(shape);
+  // Enough for what the program allocates beyond the budget, not for what is spilled.
+  const std::unique_ptr<Net> net = open({.budget = shareOf(peak, 0.6), .hostLimit = 48_MiB}, shape);
+  const Status refused = net->capture();
+  require(!refused, "captured with 48 MiB of host memory");
+  require(refused.error().code == PUMPGRAPH_OUT_OF_HOST_MEMORY, refused.error().message);
+  return refused.error().message;
+}
+
+/// Whatever fails between capture and instantiation, the caller's graph is as it was and runs; the next try succeeds.
+std::string failuresLeaveTheGraphUsable() {
+  const Shape shape{.layers = 5, .activationBytes = 16_MiB, .weightBytes = 4_MiB};
+  const std::vector<Word> expected = expectedState(shape, 1), expectedTwice = expectedState(shape, 2);
+  const std::uint64_t budget = shareOf(peakBytes(shape), 0.7);
+  for (const auto &[fault, nth] : {std::pair{Fault::AddCopy, 1},
+                                   {Fault::AddCopy, 3},
+                                   {Fault::AddEdge, 2},
+                                   {Fault::AddEdge, 9},
+                                   {Fault::CloneGraph, 1}}) {
+    pumpgraph_session_options options{};
+    options.struct_size = sizeof options;
+    options.budget_bytes = budget;
+    const std::string compiler = compilerLibrary();
+    options.compiler_library = compiler.c_str();
+    pumpgraph_session *made = makeFaultySession(options);
+    require(made, "no session");
+    Net net(Session::own(made), shape);
+    cudaGraph_t graph = net.captureGraph();
+    std::size_t before = 0, after = 0;
+    cuda(cudaGraphGetNodes(graph, nullptr, &before), "nodes");
+    arm(fault, nth);
+    const Status refused = net.adopt(graph);
+    require(!refused, "the injected failure did not surface");
+    require(refused.error().message.find(fault == Fault::CloneGraph ? "OUT_OF_MEMORY" : "INVALID_VALUE") !=
+                std::string::npos,
+            "not the injected failure: " + refused.error().message);
+    cuda(cudaGraphGetNodes(graph, nullptr, &after), "nodes");
+    require(before == after, note("%zu nodes before, %zu after: %s", before, after, refused.error().message.c_str()));
+    if (fault != Fault::CloneGraph) { // that one comes before any memory is given
+      cudaGraphExec_t exec = nullptr;
+      cuda(cudaGraphInstantiate(&exec, graph, 0), "instantiating the graph as it was");
+      cuda(cudaGraphLaunch(exec, net.stream()), "launching the graph as it was");
+      cuda(cudaStreamSynchronize(net.stream()), "running the graph as it was");
+      cuda(cudaGraphExecDestroy(exec), "destroy");
+      requireEqual(net.state(), expected, "as it was");
+    }
+    take(net.adopt(graph), "second try");
+    net.replay(1);
+    requireEqual(net.state(), fault == Fault::CloneGraph ? expected : expectedTwice, "second try");
+    net.dropStep();
+    cudaGraphDestroy(graph);
+  }
+  return "";
+}
+
+std::string measures() {
+  const Shape shape;
+  const std::unique_ptr<Net> net = open({.unlimited = true}, shape);
+  take(net->capture({.leaveAsCaptured = true}), "capture");
+  const std::vector<Word> before = net->state();
+  const pumpgraph_measurement measured = take(net->step().measure(5), "measure");
+  requireEqual(net->state(), before, "after measuring");
+  require(measured.timed_nodes == static_cast<std::uint64_t>(3 * shape.layers + 1),
+          note("%llu nodes timed", (unsigned long long)measured.timed_nodes));
+  const double ms = net->replay(20);
+  require(measured.step_us > 0 && measured.step_us < 2e3 * ms, "the measured step is not what a replay takes");
+  return note("step %.2f ms, measured %.2f ms", ms, measured.step_us / 1e3);
+}
+
+/// Beyond the budget buffers are host memory: slow, and right.
+std::string hostBacked() {
+  const Shape shape{.layers = 4, .activationBytes = 16_MiB, .weightBytes = 4_MiB};
+  const std::vector<Word> expected = expectedState(shape, 2);
+  const std::unique_ptr<Net> net = open({.budget = 2_MiB}, shape);
+  take(net->capture({.leaveAsCaptured = true}), "capture");
+  const double ms = net->replay(2);
+  requireEqual(net->state(), expected, "host-backed");
+  return note("%.2f ms a step", ms);
+}
+
+/// Allocating and freeing the same sizes again is quick: the mapping is kept.
+std::string eagerAllocations() {
+  Session session = take(Session::create({.budget = 1_GiB}), "session");
+  double start = nowMs();
+  {
+    const Buffer<Word> first = take(session.allocate<Word>(32_MiB / sizeof(Word)), "allocate");
+  }
+  const double firstMs = nowMs() - start;
+  start = nowMs();
+  constexpr int times = 1000;
+  for (int i = 0; i < times; ++i)
+    const Buffer<Word> again = take(session.allocate<Word>(32_MiB / sizeof(Word)), "allocate");
+  const double againUs = (nowMs() - start) * 1e3 / times;
+  require(againUs < 20, note("%.1f us for an allocation and its free", againUs));
+  return note("first 32 MiB %.2f ms, again %.2f us", firstMs, againUs);
+}
+
+const std::map<std::string, std::string (*)()> cases = {
+    {"budgets", budgets},
+    {"two_streams", twoStreams},
+    {"other_nodes", otherNodes},
+    {"programmatic_edges", programmaticEdges},
+    {"pointer_table", pointerTable},
+    {"child_graph", childGraph},
+    {"hard_budget_no_growth", hardBudgetNoGrowth},
+    {"validates", validates},
+    {"validation_catches_sabotage", validationCatchesSabotage},
+    {"mapping", mapping},
+    {"budget_below_one_kernel", budgetBelowOneKernel},
+    {"host_limit_too_small", hostLimitTooSmall},
+    {"failures_leave_the_graph_usable", failuresLeaveTheGraphUsable},
+    {"measures", measures},
+    {"host_backed", hostBacked},
+    {"eager_allocations", eagerAllocations},
+};
+
+int run(const std::string &only) {
+  int failed = 0, passed = 0;
+  for (const auto &[name, test] : cases) {
+    if (!only.empty() && name != only)
+      continue;
+    const double start = nowMs();
+    try {
+      const std::string notes = test();
+      std::printf("ok     %s (%.1f s) %s\n", name.c_str(), (nowMs() - start) / 1e3, notes.c_str());
+      ++passed;
+    } catch (const Failure &failure) {
+      std::printf("FAILED %s (%.1f s): %s\n", name.c_str(), (nowMs() - start) / 1e3, failure.what());
+      ++failed;
+    }
+    std::fflush(stdout);
+    // A broken context fails every case after it; say so once.
+    if (const cudaError_t sticky = cudaDeviceSynchronize(); sticky != cudaSuccess) {
+      std::printf("FAILED the device is lost: %s\n", cudaGetErrorName(sticky));
+      return 1;
+    }
+  }
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed == 0 && passed > 0 ? 0 : 1;
+}
+
+} // namespace
+} // namespace pumpgraph::smoke
+
+int main(int argc, char **argv) {
+  using namespace pumpgraph::smoke;
+  if (argc == 2 && std::strcmp(argv[1], "--list") == 0) {
+    for (const auto &[name, test] : cases)
+      std::printf("%s\n", name.c_str());
+    return 0;
+  }
+  if (argc == 3 && std::strcmp(argv[1], "--only") == 0)
+    return run(argv[2]);
+  if (argc == 1)
+    return run("");
+  std::fprintf(stderr, "usage: runtime_smoke [--list | --only NAME]\n");
+  return 2;
+}

@@ -1,0 +1,393 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""GPU tests of the PyTorch package. One case a process, for a process has one allocator: torch_cases.py CASE [FOLDER].
+
+run_gpu_tests.py runs them all; `plain` runs first and leaves in FOLDER what the others compare with.
+"""
+
+import gzip
+import json
+import os
+import re
+import sys
+import tempfile
+import types
+import warnings
+from pathlib import Path
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+import pumpgraph  # noqa: E402
+
+STEPS = 20
+WARMUP = 2
+ROWS, WIDTH, LAYERS = 4096, 2048, 12
+
+
+class Training:
+    """A deep perceptron with dropout, so that activations outweigh weights and random numbers matter."""
+
+    def __init__(self, rows=ROWS):
+        torch.manual_seed(0)
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False
+        layers = [part for _ in range(LAYERS) for part in (nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Dropout(0.1))]
+        self.model = nn.Sequential(*layers, nn.Linear(WIDTH, 1)).cuda()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=True, capturable=True)
+        generator = torch.Generator().manual_seed(0)
+        self.batches = [torch.randn(rows, WIDTH, generator=generator).pin_memory() for _ in range(3)]
+        self.input = self.batches[0].cuda()
+
+    def step(self):
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = (self.model(self.input).squeeze(1) - self.input[:, 0]).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def capture(self, **options):
+        return pumpgraph.capture(self.step, warmup=WARMUP, private=[self.model, self.optimizer], name="mlp", **options)
+
+    def run(self, step, steps=STEPS):
+        losses = []
+        for index in range(steps):
+            self.input.copy_(self.batches[index % len(self.batches)], non_blocking=True)
+            step.replay()
+            losses.append(step.output.item().hex())
+        return losses
+
+
+def check(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+def refused(status, pattern, call):
+    """The message of the PumpGraphError that `call` must raise."""
+    try:
+        call()
+    except pumpgraph.PumpGraphError as error:
+        check(error.status == status, f"status {error.status!r}, expected {status!r}: {error}")
+        check(re.search(pattern, str(error)), f"\"{error}\" does not say {pattern}")
+        return str(error)
+    raise AssertionError(f"not refused; expected an error that says {pattern}")
+
+
+def plain_figures(folder):
+    return json.loads((Path(folder) / "plain.json").read_text())
+
+
+def install_share(folder, share):
+    budget = int(plain_figures(folder)["peak_bytes"] * share)
+    pumpgraph.install(budget=budget)
+    return budget
+
+
+# ---- cases -----------------------------------------------------------------------------------------------------------
+
+
+def plain(folder):
+    """The unmodified step, twice from the start: what the others must reproduce."""
+    first = train_plain()
+    peak = torch.cuda.max_memory_allocated()
+    check(train_plain() == first, "the unmodified step does not agree with itself")
+    losses = [float.fromhex(loss) for loss in first]
+    check(losses[-1] < losses[0], f"the loss does not fall: {losses[0]} to {losses[-1]}")
+    (Path(folder) / "plain.json").write_text(json.dumps({"losses": first, "peak_bytes": peak}))
+
+
+def train_plain():
+    training = Training()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARMUP):
+            training.step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        output = training.step()
+    return training.run(types.SimpleNamespace(replay=graph.replay, output=output))
+
+
+def _same_losses(folder, share):
+    budget = install_share(folder, share)
+    training = Training()
+    step = training.capture()
+    losses = training.run(step)
+    check(losses == plain_figures(folder)["losses"], f"the losses differ from the unmodified step's: {losses[:3]} ...")
+    stats = pumpgraph.memory_stats()
+    peak = stats["device_peak_bytes"]
+    check(peak <= budget, f"{peak} bytes on the device; the budget is {budget}")
+    return step
+
+
+def losses_at_40_percent(folder):
+    report = _same_losses(folder, 0.4).report()
+    check(report.left_as_captured is None, f"left as captured: {report.left_as_captured}")
+    check(report["added_nodes"] > 0, "nothing was added at 40 %")
+    check(report["checked"], "the plan was not checked")
+    check(report["up_bytes"] > 0 and report["down_bytes"] > 0, "nothing was moved")
+
+
+def losses_at_200_percent(folder):
+    report = _same_losses(folder, 2.0).report()
+    check(report["added_nodes"] == 0, f"{report['added_nodes']} nodes added although everything fits")
+
+
+def losses_left_as_captured(folder):
+    install_share(folder, 0.4)
+    training = Training()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step = training.capture(leave_as_captured=True)
+    check(training.run(step, 3) == plain_figures(folder)["losses"][:3], "the losses differ from the unmodified step's")
+
+
+def validate(folder):
+    install_share(folder, 0.4)
+    training = Training()
+    step = training.capture()
+    result = step.validate()
+    check(result.compared_buffers > 0 and result.different_buffers == 0, f"{result}")
+    # All contents were restored, so training goes on as if nothing had been.
+    check(training.run(step) == plain_figures(folder)["losses"], "validate() changed the state")
+
+
+def report_prints(folder):
+    install_share(folder, 0.4)
+    report = Training().capture().report()
+    text = str(report)
+    for part in ("mlp", "plan bound", "moved up", "GiB"):
+        check(part in text, f"\"{part}\" is missing in:\n{text}")
+
+
+def mapped_reads_and_writes(folder):
+    install_share(folder, 0.4)
+    training = Training()
+    step = training.capture()
+    weight = training.model[0].weight
+    with pumpgraph.mapped(training.model, training.optimizer):
+        before = weight.detach().cpu()
+    training.run(step, 1)
+    with pumpgraph.mapped(training.model, training.optimizer):
+        after = weight.detach().cpu()
+        refused(pumpgraph.Status.INVALID_ARGUMENT, "inside mapped", step.replay)
+        weight.data.zero_()
+        for parameter in training.model[-1].parameters():
+            parameter.data.zero_()
+    check(not torch.equal(before, after), "a replay did not change the weight")
+    check(torch.isfinite(after).all().item(), "the weight read inside mapped() is not finite")
+    loss = float.fromhex(training.run(step, 1)[0])
+    expected = training.batches[0].mean(1).square().mean().item()  # the model answers zero now
+    close = abs(loss - expected) < 1e-3 * abs(expected)
+    check(close, f"loss {loss}, expected {expected}: the write inside mapped() is lost")
+
+
+def checkpoint_round_trip(folder):
+    """A checkpoint taken between steps brings training back to where it was."""
+    install_share(folder, 0.4)
+    training = Training()
+    step = training.capture()
+    things = (training.model, training.optimizer)
+    with pumpgraph.mapped(*things):
+        saved = {key: value.cpu() for key, value in training.model.state_dict().items()}
+        moments = [{k: v.cpu() for k, v in state.items()} for state in training.optimizer.state.values()]
+        generator = torch.cuda.get_rng_state()
+    first = training.run(step, 3)
+    with pumpgraph.mapped(*things):
+        training.model.load_state_dict(saved)
+        for state, old in zip(training.optimizer.state.values(), moments):
+            for key in state:
+                state[key].copy_(old[key])
+        torch.cuda.set_rng_state(generator)
+    check(training.run(step, 3) == first, "training from the checkpoint took another course")
+
+
+def save(folder):
+    install_share(folder, 0.4)
+    training = Training()
+    step = training.capture()
+    with tempfile.TemporaryDirectory() as scratch:
+        plain_file, packed = Path(scratch) / "step.mlir", Path(scratch) / "step.mlir.gz"
+        step.save(plain_file)
+        step.save(packed)
+        text = plain_file.read_text()
+        check(gzip.decompress(packed.read_bytes()).decode() == text, "the packed step differs from the plain one")
+    kernels = text.count("pump.kernel ")
+    check(kernels > 100, f"{kernels} kernels in the saved step")
+    for name in ("0.weight", "exp_avg of 0.weight"):
+        check(f"\"{name}\"" in text, f"no buffer is named \"{name}\"")
+
+
+def measure_and_costs(folder):
+    """Node times measured without a budget are what a plan under a budget starts from."""
+    pumpgraph.install(budget="unlimited")
+    training = Training()
+    step = training.capture(leave_as_captured=True)
+    result = step.measure(3)
+    check(result.step_us > 0 and result.timed_nodes > 100, f"{result}")
+    check(training.run(step) == plain_figures(folder)["losses"], "measure() changed the state")
+    costs = Path(folder) / "costs.mlir.gz"
+    step.save(costs)
+    check("cost(" in gzip.decompress(costs.read_bytes()).decode(), "the saved step has no node times")
+
+
+def costs_are_used(folder):
+    """After measure_and_costs: the in-memory time that the plan believes in is the measured one."""
+    install_share(folder, 0.4)
+    with_costs = Training().capture(costs=Path(folder) / "costs.mlir.gz").report()["in_memory_s"]
+    check(with_costs > 0, "no in-memory time")
+    expected = plain_step_seconds(folder)
+    if expected is not None:
+        check(0.5 < with_costs / expected < 2, f"in memory {with_costs} s by the costs, {expected} s measured")
+
+
+def plain_step_seconds(folder):
+    match = re.findall(r"cost\(([\d.]+)\)", gzip.decompress((Path(folder) / "costs.mlir.gz").read_bytes()).decode())
+    return sum(map(float, match)) * 1e-6 if match else None
+
+
+def one_step_after_another(folder):
+    """A session holds one rewritten step at a time; a second one is refused, then welcome when the first is closed."""
+    install_share(folder, 0.5)
+    training = Training()
+    first = training.capture()
+    training.run(first, 2)
+    refused(pumpgraph.Status.INVALID_ARGUMENT, "already holds the rewritten step \"mlp\"", training.capture)
+    training.run(first, 2)
+    check(first.validate().different_buffers == 0, "the refused capture broke the step before it")
+    first.close()
+    second = training.capture()
+    losses = [float.fromhex(loss) for loss in training.run(second)]
+    check(losses[-1] < losses[0], f"the second step does not train: {losses}")
+
+
+def a_thousand_replays(folder):
+    install_share(folder, 0.7)
+    training = Training()
+    step = training.capture()
+    training.run(step, 3)
+
+    def held():
+        torch.cuda.synchronize()
+        free, _ = torch.cuda.mem_get_info()
+        resident = int(re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text()).group(1))
+        stats = pumpgraph.memory_stats()
+        return free, resident, stats["device_bytes"], stats["pinned_bytes"], stats["live_allocations"]
+
+    before = held()
+    for _ in range(1000):
+        step.replay()
+    after = held()
+    check(after[2:] == before[2:], f"the session grew: {before} to {after}")
+    check(before[0] - after[0] <= 0, f"{before[0] - after[0]} bytes of device memory are gone")
+    check(after[1] - before[1] < 32 * 1024, f"the process grew by {after[1] - before[1]} KiB")
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+
+def cuda_already_initialised(_folder):
+    torch.zeros(1).cuda()
+    refused(pumpgraph.Status.INVALID_ARGUMENT, "CUDA is initialised already", lambda: pumpgraph.install(budget="1GiB"))
+    check(torch.ones(3).cuda().sum().item() == 3, "PyTorch does not work any more")
+
+
+def second_install(_folder):
+    pumpgraph.install(budget="1GiB")
+    refused(pumpgraph.Status.INVALID_ARGUMENT, "was called before", lambda: pumpgraph.install(budget="1GiB"))
+
+
+def budget_below_one_kernel(_folder):
+    """The kernel, the bytes it needs, the bytes there are; and the process goes on."""
+    pumpgraph.install(budget="150MiB")  # inputs and workspaces fit, one kernel beside them does not
+    training = Training()
+    message = refused(pumpgraph.Status.UNPLANNABLE, r"needs? .*\d", training.capture)
+    check("budget" in message, f"\"{message}\" does not name the budget")
+    check(torch.isfinite(training.step()).item(), "the model cannot be trained eagerly any more")
+
+
+def too_little_host_memory(folder):
+    """How much is missing is said before anything has changed."""
+    pumpgraph.install(budget=int(plain_figures(folder)["peak_bytes"] * 0.65), host_limit="64MiB")
+    training = Training()
+    whole, part = training.input, training.input[: ROWS // 16].clone()
+    calls = []
+
+    def step():  # warms up small, for an eager step needs host memory too where it exceeds the budget
+        calls.append(1)
+        training.input = part if len(calls) <= WARMUP else whole
+        return training.step()
+
+    try:
+        pumpgraph.capture(step, warmup=WARMUP, private=[training.model, training.optimizer])
+    except pumpgraph.PumpGraphError as error:
+        wanted = (pumpgraph.Status.OUT_OF_HOST_MEMORY, pumpgraph.Status.UNPLANNABLE)
+        check(error.status in wanted and re.search(r"host.*\d", str(error)), f"{error.status!r}: {error}")
+    else:
+        raise AssertionError("not refused")
+    calls.clear()
+    check(torch.isfinite(step()).item(), "the model cannot be trained eagerly any more")
+
+
+def a_failing_step_function(_folder):
+    pumpgraph.install(budget="8GiB")
+    training = Training()
+    calls = []
+
+    def broken():
+        calls.append(1)
+        if len(calls) > WARMUP:
+            raise ZeroDivisionError("in the step")
+        return training.step()
+
+    try:
+        pumpgraph.capture(broken, warmup=WARMUP, private=[training.model, training.optimizer])
+    except ZeroDivisionError as error:
+        check(str(error) == "in the step", f"another error came out: {error}")
+    else:
+        raise AssertionError("not raised")
+    step = training.capture()
+    training.run(step, 1)
+    check(torch.isfinite(step.output).item(), "a capture after the failed one does not work")
+
+
+CASES = [
+    plain,
+    losses_at_40_percent,
+    losses_at_200_percent,
+    losses_left_as_captured,
+    validate,
+    report_prints,
+    mapped_reads_and_writes,
+    checkpoint_round_trip,
+    save,
+    measure_and_costs,
+    costs_are_used,
+    one_step_after_another,
+    a_thousand_replays,
+    cuda_already_initialised,
+    second_install,
+    budget_below_one_kernel,
+    too_little_host_memory,
+    a_failing_step_function,
+]
+
+
+def main():
+    case = {case.__name__: case for case in CASES}.get(sys.argv[1] if len(sys.argv) > 1 else "")
+    if case is None:
+        sys.exit(f"usage: {sys.argv[0]} CASE [FOLDER]; cases: {', '.join(case.__name__ for case in CASES)}")
+    try:
+        case(sys.argv[2] if len(sys.argv) > 2 else ".")
+    except AssertionError as error:
+        sys.exit(f"{case.__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+// What the verifiers refuse, and where they point.
+// RUN: pump-graph-opt %s --split-input-file --verify-diagnostics
+
+pump.graph @access_outside {
+  // expected-note @+1 {{the buffer has 4096 bytes}}
+  %a = pump.buffer size(4096)
+  // expected-error @+1 {{access #1 [4, 4096] is not inside its buffer}}
+  pump.kernel "k" [read %a[0, 4096] assumed, read %a[4, 4096] assumed]
+}
+
+// -----
+pump.graph @access_offset_negative {
+  // expected-note @+1 {{the buffer has 4096 bytes}}
+  %a = pump.buffer size(4096)
+  // expected-error @+1 {{access #0 [-4, 8] is not inside its buffer}}
+  pump.kernel "k" [read %a[-4, 8] assumed]
+}
+
+// -----
+pump.graph @access_end_overflows {
+  // expected-note @+1 {{the buffer has 4096 bytes}}
+  %a = pump.buffer size(4096)
+  // expected-error @+1 {{access #0 [8, 9223372036854775807] is not inside its buffer}}
+  pump.kernel "k" [read %a[8, 9223372036854775807] assumed]
+}
+
+// -----
+pump.graph @access_empty {
+  %a = pump.buffer size(4096)
+  // expected-error @+1 {{access #0 has an empty range of 0 bytes}}
+  pump.kernel "k" [read %a[0, 0] assumed]
+}
+
+// -----
+pump.graph @access_must_exceeds_may {
+  %a = pump.buffer size(4096)
+  // expected-error @+1 {{access #0 must do what it may not do}}
+  pump.kernel "k" [read %a[0, 8] assumed must(write)]
+}
+
+// -----
+pump.graph @access_parameter_negative {
+  %a = pump.buffer size(4096)
+  // expected-error @+1 {{access #0 has the parameter position -2}}
+  pump.kernel "k" [read %a[0, 8] assumed parameter(-2)]
+}
+
+// -----
+pump.graph @access_mode_unknown {
+  %a = pump.buffer size(4096)
+  // expected-error @+1 {{access #0 has the unknown mode 4}}
+  %k = "pump.kernel"(%a) <{name = "k", operandSegmentSizes = array<i32: 0, 1>, offsets = array<i64: 0>, sizes = array<i64: 8>, may = array<i8: 4>, must = array<i8: 0>, evidence = array<i8: 0>, parameters = array<i32: -1>}> : (!pump.buffer) -> !pump.token
+}
+
+// -----
+pump.graph @access_evidence_unknown {
+  %a = pump.buffer size(4096)
+  // expected-error @+1 {{access #0 has the unknown evidence 9}}
+  %k = "pump.kernel"(%a) <{name = "k", operandSegmentSizes = array<i32: 0, 1>, offsets = array<i64: 0>, sizes = array<i64: 8>, may = array<i8: 1>, must = array<i8: 0>, evidence = array<i8: 9>, parameters = array<i32: -1>}> : (!pump.buffer) -> !pump.token
+}
+
+// -----
+pump.graph @access_arrays_differ {
+  %a = pump.buffer size(4096)
+  // expected-error @+1 {{accesses 1 buffers but describes 2 accesses}}
+  %k = "pump.kernel"(%a) <{name = "k", operandSegmentSizes = array<i32: 0, 1>, offsets = array<i64: 0>, sizes = array<i64: 8, 8>, may = array<i8: 1>, must = array<i8: 0>, evidence = array<i8: 0>, parameters = array<i32: -1>}> : (!pump.buffer) -> !pump.token
+}
+
+// -----
+pump.graph @access_to_no_buffer {
+  %a = builtin.unrealized_conversion_cast to !pump.buffer
+  // expected-error @+1 {{access #0 is to a value that no pump.buffer defines}}
+  pump.kernel "k" [read %a[0, 8] assumed]
+}
+
+// -----
+pump.graph @cost_negative {
+  // expected-error @+1 {{cost is negative}}
+  pump.kernel "k" cost(-1.5)
+}
+
+// -----
+pump.graph @cost_not_a_number {
+  // expected-error @+1 {{cost is not a number}}
+  %k = "pump.kernel"() <{name = "k", operandSegmentSizes = array<i32: 0, 0>, cost_us = 0x7FF8000000000000 : f64}> : () -> !pump.token
+}
+
+// -----
+pump.graph @cost_infinite {
+  // expected-error @+1 {{cost is infinite}}
+  %k = "pump.kernel"() <{name = "k", operandSegmentSizes = array<i32: 0, 0>, cost_us = 0x7FF0000000000000 : f64}> : () -> !pump.token
+}
+
+// -----
+pump.graph @dependency_twice {
+  %a = pump.kernel "a"
+  %b = pump.kernel "b"
+  // expected-error @+1 {{dependencies #0 and #2 are the same node}}
+  pump.kernel "k" after(%a, %b, %a programmatic)
+}
+
+// -----
+pump.graph @edge_kinds_differ {
+  %a = pump.kernel "a"
+  // expected-error @+1 {{has 1 dependencies but 2 edge kinds}}
+  %k = "pump.kernel"(%a) <{name = "k", operandSegmentSizes = array<i32: 1, 0>, edge_kinds = array<i8: 0, 1>}> : (!pump.token) -> !pump.token
+}
+
+// -----
+pump.graph @edge_kind_unknown {
+  %a = pump.kernel "a"
+  // expected-error @+1 {{dependency #0 is of the unknown kind 2}}
+  %k = "pump.kernel"(%a) <{name = "k", operandSegmentSizes = array<i32: 1, 0>, edge_kinds = array<i8: 2>}> : (!pump.token) -> !pump.token
+}
+
+// -----
+pump.graph @captured_twice {
+  // expected-note @+1 {{here for the first time}}
+  pump.kernel "a" node(3)
+  // expected-error @+1 {{captured node 3 occurs twice}}
+  pump.memset node(3)
+}
+
+// -----
+pump.graph @captured_negative {
+  // expected-error @+1 {{attribute 'captured' failed to satisfy constraint: 32-bit signless integer attribute whose value is non-negative}}
+  pump.kernel "a" node(-1)
+}
+
+// -----
+// A cycle cannot be written: a token is there only after its node.
+pump.graph @cycle {
+  // expected-error @+1 {{operand #0 does not dominate this use}}
+  %a = pump.kernel "a" after(%b)
+  // expected-note @+1 {{operand defined here}}
+  %b = pump.kernel "b" after(%a)
+}
+
+// -----
+pump.graph @buffer_empty {
+  // expected-error @+1 {{attribute 'size' failed to satisfy constraint: 64-bit signless integer attribute whose value is positive}}
+  pump.buffer size(0)
+}
+
+// -----
+pump.graph @buffer_beyond_addresses {
+  // expected-error @+1 {{of 16 bytes at address 0x7ffffffffffffff8 leaves the address space}}
+  pump.buffer size(16) address(0x7ffffffffffffff8)
+}
+
+// -----
+pump.graph @buffer_of_too_many_pages page_bytes(4096) {
+  // expected-error @+1 {{has 67108865 pages of 4096 bytes; at most 67108864 can be planned}}
+  pump.buffer size(274877906945)
+}
+
+// -----
+pump.graph @frames_too_few page_bytes(4096) {
+  // expected-error @+1 {{has 3 pages of 4096 bytes but names 2 frames}}
+  pump.buffer size(8193) frames(0 to 1)
+}
+
+// -----
+pump.graph @frame_negative page_bytes(4096) {
+  // expected-error @+1 {{page 0 names frame -2}}
+  %a = "pump.buffer"() <{name = "a", size = 8 : i64, frames = array<i32: -2>}> : () -> !pump.buffer
+}
+
+// -----
+pump.graph @resident_outside page_bytes(4096) {
+  // expected-error @+1 {{resident range #1 [8192, 4096] is not inside the buffer of 8192 bytes}}
+  pump.buffer private size(8192) resident([0, 4096], [8192, 4096])
+}
+
+// -----
+pump.graph @resident_misaligned page_bytes(4096) {
+  // expected-error @+1 {{resident range #0 [0, 1000] is not made of whole pages of 4096 bytes}}
+  pump.buffer private size(8192) resident([0, 1000])
+}
+
+// -----
+pump.graph @resident_overlap page_bytes(4096) {
+  // expected-error @+1 {{resident range #1 begins at byte 4096, before the end of the one before it at byte 8192}}
+  pump.buffer private size(12288) resident([0, 8192], [4096, 4096])
+}
+
+// -----
+pump.graph @resident_arrays_differ page_bytes(4096) {
+  // expected-error @+1 {{has 1 resident offsets but 0 sizes}}
+  %a = "pump.buffer"() <{name = "a", size = 8 : i64, resident_offsets = array<i64: 0>}> : () -> !pump.buffer
+}
+
+// -----
+pump.graph @transfer_misaligned page_bytes(4096) {
+  %a = pump.buffer private size(8192)
+  // expected-error @+1 {{range [0, 5000] is not made of whole pages of 4096 bytes}}
+  pump.evict %a[0, 5000]
+}
+
+// -----
+pump.graph @transfer_begins_inside_a_page page_bytes(4096) {
+  %a = pump.buffer private size(8192)
+  // expected-error @+1 {{range [512, 4096] is not made of whole pages of 4096 bytes}}
+  pump.prefetch %a[512, 4096]
+}
+
+// -----
+pump.graph @transfer_outside page_bytes(4096) {
+  // expected-note @+1 {{the buffer has 8192 bytes}}
+  %a = pump.buffer private size(8192)
+  // expected-error @+1 {{range [4096, 8192] is not inside its buffer}}
+  pump.discard %a[4096, 8192]
+}
+
+// -----
+pump.graph @transfer_empty page_bytes(4096) {
+  %a = pump.buffer private size(8192)
+  // expected-error @+1 {{has an empty range of 0 bytes}}
+  pump.evict %a[0, 0]
+}
+
+// -----
+pump.graph @transfer_of_exclusive {
+  // expected-note @+1 {{the buffer's frames are its own at all times}}
+  %a = pump.buffer "input" size(8192)
+  // expected-error @+1 {{moves a buffer that is not private}}
+  pump.to_host %a host(0)
+}
+
+// -----
+pump.graph @transfer_of_no_buffer {
+  %a = builtin.unrealized_conversion_cast to !pump.buffer
+  // expected-error @+1 {{concerns a value that no pump.buffer defines}}
+  pump.evict %a
+}
+
+// -----
+pump.graph @transfer_half_a_range {
+  %a = pump.buffer private size(8192)
+  // expected-error @+1 {{names an offset or a size, but not both}}
+  %e = "pump.evict"(%a) <{name = "", offset = 0 : i64}> : (!pump.buffer) -> !pump.token
+}
+
+// -----
+pump.graph @advice_unknown {
+  %a = pump.buffer private size(8192)
+  // expected-error @+1 {{gives the unknown advice 7}}
+  %e = "pump.advise"(%a) <{name = "", advice = 7 : i32}> : (!pump.buffer) -> !pump.token
+}
+
+// -----
+// An exclusive buffer may be advised upon: nothing moves.
+pump.graph @advise_exclusive {
+  %a = pump.buffer size(8192)
+  pump.advise %a read_mostly
+}
+
+// -----
+pump.graph @host_offset_negative {
+  %a = pump.buffer private size(8192)
+  // expected-error @+1 {{attribute 'host_offset' failed to satisfy constraint: 64-bit signless integer attribute whose value is non-negative}}
+  pump.to_device %a host(-4096)
+}
+
+// -----
+pump.graph @host_offset_too_large {
+  %a = pump.buffer private size(8192)
+  // expected-error @+1 {{host offset 9223372036854775807 is too large for 8192 bytes}}
+  pump.to_device %a host(9223372036854775807)
+}
+
+// -----
+// expected-error @+1 {{attribute 'page_bytes' failed to satisfy constraint: 64-bit signless integer attribute whose value is positive}}
+pump.graph @no_pages page_bytes(0) {
+}
+
+// -----
+pump.graph @foreign_op {
+  // expected-error @+1 {{is neither a buffer nor a node of a step}}
+  builtin.module {}
+}
+
+// -----
+// expected-error @+1 {{'pump.kernel' op expects parent op 'pump.graph'}}
+pump.kernel "outside"

@@ -1,0 +1,31 @@
+// RUN: pump-graph-opt --check-residency --split-input-file --verify-diagnostics %s
+
+// A right plan is accepted without a word.
+pump.graph @right budget(4194304) {
+  %a = pump.buffer "a" private size(4194304) frames(0 to 1)
+  %b = pump.buffer "b" private size(4194304) frames(0 to 1)
+  %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)]
+  %e = pump.evict %a after(%k0)
+  %k1 = pump.kernel "loss" node(1) after(%e) [write %b[0, 4194304] declared must(write)]
+  %p = pump.prefetch %a after(%k1)
+  %k2 = pump.kernel "backward" node(2) after(%p) [read %a[0, 4194304] declared]
+}
+
+// -----
+// The same with an edge missing: the message is at the transfer that races, and shows the buffer.
+pump.graph @race budget(4194304) {
+  // expected-note @+1 {{the buffer is defined here}}
+  %a = pump.buffer "a" private size(4194304) frames(0 to 1)
+  %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)]
+  // expected-error @+1 {{race}}
+  %e = pump.evict %a
+}
+
+// -----
+// A step without a plan is no correct plan.
+pump.graph @captured {
+  // expected-note @+1 {{the buffer is defined here}}
+  %a = pump.buffer "a" private size(2097152)
+  // expected-error @+1 {{has no frame}}
+  %k0 = pump.kernel "forward" node(0) [write %a[0, 2097152] assumed]
+}

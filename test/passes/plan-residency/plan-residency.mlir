@@ -1,0 +1,42 @@
+// RUN: pump-graph-opt --pass-pipeline='builtin.module(pump.graph(plan-residency{budget=4MiB}))' %s | FileCheck %s
+// RUN: pump-graph-opt --pass-pipeline='builtin.module(pump.graph(plan-residency{budget=4MiB},check-residency))' %s -o /dev/null
+
+// Two buffers that do not fit together take turns in the same frames.
+// CHECK-LABEL: pump.graph @turns budget(4194304)
+pump.graph @turns {
+  // CHECK-NEXT: %a = pump.buffer "a" private size(4194304) frames([[FRAMES:.*]])
+  %a = pump.buffer "a" private size(4194304)
+  // CHECK-NEXT: %b = pump.buffer "b" private size(4194304) frames([[FRAMES]])
+  %b = pump.buffer "b" private size(4194304)
+  // CHECK-NEXT: %k0 = pump.kernel "forward"
+  %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
+  // CHECK-NEXT: %a.evict = pump.evict %a after(%k0)
+  // CHECK-NEXT: %k1 = pump.kernel "loss" node(1) after(%k0, %a.evict)
+  %k1 = pump.kernel "loss" node(1) after(%k0) [write %b[0, 4194304] declared must(write)] cost(100.0)
+  // CHECK-NEXT: %a.prefetch = pump.prefetch %a after(%k1)
+  // CHECK-NEXT: %k2 = pump.kernel "backward" node(2) after(%k1, %a.prefetch)
+  %k2 = pump.kernel "backward" node(2) after(%k1) [read %a[0, 4194304] declared] cost(100.0)
+}
+
+// What fits gets frames and no new node.
+// CHECK-LABEL: pump.graph @fits
+pump.graph @fits {
+  // CHECK: frames(
+  %a = pump.buffer "a" private size(2097152)
+  %b = pump.buffer "b" private size(2097152)
+  // CHECK-NOT: pump.{{evict|prefetch|discard}}
+  // CHECK: pump.kernel "k0"
+  %k0 = pump.kernel "k0" node(0) [write %a[0, 2097152] assumed]
+  // CHECK-NOT: pump.{{evict|prefetch|discard}}
+  // CHECK: pump.kernel "k1"
+  %k1 = pump.kernel "k1" node(1) after(%k0) [read %a[0, 2097152] assumed, write %b[0, 2097152] assumed]
+  // CHECK-NOT: pump.{{evict|prefetch|discard}}
+}
+
+// Locations and foreign attributes of captured nodes stay with them.
+// CHECK-LABEL: pump.graph @attributes
+pump.graph @attributes {
+  %a = pump.buffer "a" private size(2097152)
+  // CHECK: pump.kernel "k" {{.*}} {module.line = 17 : i64}
+  %k = pump.kernel "k" node(0) [write %a[0, 2097152] assumed] {module.line = 17}
+}

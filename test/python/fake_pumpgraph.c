@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * \file
+ * Stands in for libpumpgraph.so in the tests of the Python package: writes down what it is called with, answers with
+ * fixed figures, and fails when told to. It keeps state in the file, which a test may do and the library may not.
+ */
+#include "pumpgraph/pumpgraph.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FAKE __attribute__((visibility("default")))
+
+static char log_text[1 << 16];
+static char failing[64];
+static pumpgraph_status failing_status;
+static char failing_message[512];
+static char report_text[1 << 14] = "{\"name\": \"step\"}";
+
+/** What was called since the last time, one call a line. */
+FAKE const char *fake_log(void) {
+  return log_text;
+}
+FAKE void fake_clear(void) {
+  log_text[0] = failing[0] = '\0';
+}
+
+/** The next call of `function` fails so. */
+FAKE void fake_fail(const char *function, int status, const char *message) {
+  snprintf(failing, sizeof failing, "%s", function);
+  snprintf(failing_message, sizeof failing_message, "%s", message);
+  failing_status = (pumpgraph_status)status;
+}
+
+FAKE void fake_set_report(const char *json) {
+  snprintf(report_text, sizeof report_text, "%s", json);
+}
+
+static void write_down(const char *format, ...) {
+  const size_t used = strlen(log_text);
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(log_text + used, sizeof log_text - used, format, arguments);
+  va_end(arguments);
+}
+
+/** For the test's own lines between the library's. */
+FAKE void fake_note(const char *line) {
+  write_down("%s\n", line);
+}
+
+static pumpgraph_status answer(const char *function, pumpgraph_error *error) {
+  if (strcmp(failing, function) != 0)
+    return PUMPGRAPH_OK;
+  failing[0] = '\0';
+  if (error != NULL) {
+    error->status = failing_status;
+    snprintf(error->message, sizeof error->message, "%s", failing_message);
+  }
+  return failing_status;
+}
+
+static const char *or_null(const char *text) {
+  return text != NULL ? text : "NULL";
+}
+
+/* Handles are numbers, so that a test can read them in the log. */
+static pumpgraph_session *const the_session = (pumpgraph_session *)0x5e55;
+static pumpgraph_step *const the_step = (pumpgraph_step *)0x57e9;
+
+FAKE pumpgraph_status pumpgraph_session_create(const pumpgraph_session_options *options, pumpgraph_session **session,
+                                               pumpgraph_error *error) {
+  write_down("session_create size=%d budget=%llu unlimited=%d device=%d host_limit=%llu cache=%s compiler=%s\n",
+             options->struct_size == sizeof *options, (unsigned long long)options->budget_bytes, options->unlimited,
+             options->device, (unsigned long long)options->host_limit_bytes, or_null(options->cache_directory),
+             or_null(options->compiler_library));
+  const pumpgraph_status status = answer("session_create", error);
+  if (status == PUMPGRAPH_OK)
+    *session = the_session;
+  return status;
+}
+
+FAKE void pumpgraph_session_destroy(pumpgraph_session *session) {
+  write_down("session_destroy %p\n", (void *)session);
+}
+
+FAKE pumpgraph_status pumpgraph_allocate(pumpgraph_session *session, size_t size, pumpgraph_stream stream,
+                                         const char *name, void **pointer, pumpgraph_error *error) {
+  write_down("allocate %p %zu %p %s\n", (void *)session, size, (void *)stream, or_null(name));
+  *pointer = (void *)0x1000;
+  return answer("allocate", error);
+}
+
+FAKE pumpgraph_status pumpgraph_free(pumpgraph_session *session, void *pointer, pumpgraph_stream stream,
+                                     pumpgraph_error *error) {
+  write_down("free %p %p %p\n", (void *)session, pointer, (void *)stream);
+  return answer("free", error);
+}
+
+FAKE pumpgraph_status pumpgraph_declare_private(pumpgraph_session *session, void *pointer, pumpgraph_error *error) {
+  write_down("declare_private %p %p\n", (void *)session, pointer);
+  return answer("declare_private", error);
+}
+
+FAKE pumpgraph_status pumpgraph_name(pumpgraph_session *session, void *pointer, const char *name,
+                                     pumpgraph_error *error) {
+  write_down("name %p %p %s\n", (void *)session, pointer, or_null(name));
+  return answer("name", error);
+}
+
+FAKE pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *session, pumpgraph_memory_stats *stats,
+                                                  pumpgraph_error *error) {
+  write_down("memory_statistics %p size=%d\n", (void *)session, stats->struct_size == sizeof *stats);
+  stats->budget_bytes = 1;
+  stats->device_bytes = 2;
+  stats->device_peak_bytes = 3;
+  stats->host_backed_bytes = 4;
+  stats->pinned_bytes = 5;
+  stats->live_bytes = 6;
+  stats->live_allocations = 7;
+  return answer("memory_statistics", error);
+}
+
+FAKE pumpgraph_status pumpgraph_map(pumpgraph_session *session, void *pointer, pumpgraph_error *error) {
+  write_down("map %p %p\n", (void *)session, pointer);
+  return answer("map", error);
+}
+
+FAKE pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void *pointer, pumpgraph_error *error) {
+  write_down("unmap %p %p\n", (void *)session, pointer);
+  return answer("unmap", error);
+}
+
+FAKE pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error) {
+  write_down("capture_begin %p\n", (void *)session);
+  return answer("capture_begin", error);
+}
+
+FAKE pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session, pumpgraph_error *error) {
+  write_down("capture_end %p\n", (void *)session);
+  return answer("capture_end", error);
+}
+
+FAKE pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_cuda_graph graph,
+                                         pumpgraph_error *error) {
+  write_down("rehearse %p %p\n", (void *)session, (void *)graph);
+  return answer("rehearse", error);
+}
+
+FAKE pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
+                                      const pumpgraph_adopt_options *options, pumpgraph_step **step,
+                                      pumpgraph_error *error) {
+  write_down("adopt %p %p size=%d name=%s costs=%s leave=%d\n", (void *)session, (void *)graph,
+             options->struct_size == sizeof *options, or_null(options->name), or_null(options->costs_ir),
+             options->leave_as_captured);
+  const pumpgraph_status status = answer("adopt", error);
+  if (status == PUMPGRAPH_OK)
+    *step = the_step;
+  return status;
+}
+
+FAKE pumpgraph_status pumpgraph_capture(pumpgraph_session *session, int (*record)(pumpgraph_stream, void *), void *user,
+                                        const pumpgraph_adopt_options *options, pumpgraph_step **step,
+                                        pumpgraph_error *error) {
+  (void)options;
+  write_down("capture %p %d\n", (void *)session, record(NULL, user));
+  *step = the_step;
+  return answer("capture", error);
+}
+
+FAKE void pumpgraph_step_destroy(pumpgraph_step *step) {
+  write_down("step_destroy %p\n", (void *)step);
+}
+
+FAKE pumpgraph_status pumpgraph_replay(pumpgraph_step *step, pumpgraph_stream stream, pumpgraph_error *error) {
+  write_down("replay %p %p\n", (void *)step, (void *)stream);
+  return answer("replay", error);
+}
+
+FAKE pumpgraph_status pumpgraph_report(pumpgraph_step *step, char **json, pumpgraph_error *error) {
+  write_down("report %p\n", (void *)step);
+  const pumpgraph_status status = answer("report", error);
+  if (status == PUMPGRAPH_OK)
+    *json = strdup(report_text);
+  return status;
+}
+
+FAKE void pumpgraph_string_free(char *string) {
+  write_down("string_free\n");
+  free(string);
+}
+
+FAKE pumpgraph_status pumpgraph_save(pumpgraph_step *step, const char *path, pumpgraph_error *error) {
+  write_down("save %p\n", (void *)step);
+  const pumpgraph_status status = answer("save", error);
+  if (status != PUMPGRAPH_OK)
+    return status;
+  FILE *file = fopen(path, "w");
+  if (file == NULL)
+    return PUMPGRAPH_INVALID_ARGUMENT;
+  fputs("pump.graph @step {\n}\n", file);
+  fclose(file);
+  return PUMPGRAPH_OK;
+}
+
+FAKE pumpgraph_status pumpgraph_measure(pumpgraph_step *step, int32_t repeats, pumpgraph_measurement *measurement,
+                                        pumpgraph_error *error) {
+  write_down("measure %p %d size=%d\n", (void *)step, repeats, measurement->struct_size == sizeof *measurement);
+  measurement->step_us = 1234.5;
+  measurement->timed_nodes = 67;
+  return answer("measure", error);
+}
+
+FAKE pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validation *result, pumpgraph_error *error) {
+  write_down("validate %p size=%d\n", (void *)step, result->struct_size == sizeof *result);
+  result->compared_buffers = 8;
+  result->compared_bytes = 9;
+  result->different_buffers = 10;
+  result->unstable_buffers = 11;
+  strcpy(result->first_difference, "fc1.weight at byte 12");
+  return answer("validate", error);
+}
+
+FAKE pumpgraph_status pumpgraph_torch_attach(pumpgraph_session *session, pumpgraph_error *error) {
+  write_down("torch_attach %p\n", (void *)session);
+  return answer("torch_attach", error);
+}
+
+FAKE void *pumpgraph_torch_malloc(size_t size, int device, pumpgraph_stream stream) {
+  write_down("torch_malloc %zu %d %p\n", size, device, (void *)stream);
+  return (void *)0x2000;
+}
+
+FAKE void pumpgraph_torch_free(void *pointer, size_t size, int device, pumpgraph_stream stream) {
+  write_down("torch_free %p %zu %d %p\n", pointer, size, device, (void *)stream);
+}
+
+FAKE char *pumpgraph_doctor(void) {
+  return strdup("no driver\n");
+}

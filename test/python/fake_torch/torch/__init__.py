@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""As much of PyTorch as pumpgraph.torch_capture touches, without a GPU. What it is asked goes to `note`."""
+
+import contextlib
+
+strided = "strided"
+
+
+def note(line):
+    """Replaced by the test."""
+
+
+class _Storage:
+    def __init__(self, pointer):
+        self._pointer = pointer
+
+    def data_ptr(self):
+        return self._pointer
+
+
+class Tensor:
+    def __init__(self, pointer=0, is_cuda=True, requires_grad=False, layout=strided):
+        self.is_cuda = is_cuda
+        self.is_leaf = True
+        self.layout = layout
+        self.requires_grad = requires_grad
+        self.grad = None
+        self._storage = _Storage(pointer)
+
+    def untyped_storage(self):
+        return self._storage
+
+
+class _Handle:
+    def __init__(self, hooks, hook):
+        self._hooks, self._hook = hooks, hook
+
+    def remove(self):
+        self._hooks.remove(self._hook)
+
+
+def get_rng_state():
+    return 42
+
+
+def set_rng_state(state):
+    note(f"torch: set_rng_state {state}")
+
+
+class nn:
+    class Module:
+        def __init__(self, parameters=None, buffers=None, children=None):
+            self._parameters = parameters or {}
+            self._buffers = buffers or {}
+            self._children = children or {}
+            self._hooks = []
+
+        def named_parameters(self):
+            return iter(self._parameters.items())
+
+        def named_buffers(self):
+            return iter(self._buffers.items())
+
+        def parameters(self):
+            return iter(self._parameters.values())
+
+        def named_modules(self):
+            yield "", self
+            yield from self._children.items()
+
+        def register_forward_hook(self, hook):
+            self._hooks.append(hook)
+            return _Handle(self._hooks, hook)
+
+        def __call__(self, *inputs):
+            output = self.forward(*inputs)
+            for hook in list(self._hooks):
+                hook(self, inputs, output)
+            return output
+
+
+class optim:
+    class Optimizer:
+        def __init__(self, parameters, **settings):
+            self.param_groups = [{"params": list(parameters), **settings}]
+            self.state = {}
+
+
+class cuda:
+    initialized = False
+    allocator_in_use = False
+    current = None
+    graphs = 0
+    instantiate_fails = False
+
+    @staticmethod
+    def is_initialized():
+        return cuda.initialized
+
+    @staticmethod
+    def synchronize():
+        note("torch: synchronize")
+
+    @staticmethod
+    def current_stream():
+        return cuda.current
+
+    @staticmethod
+    def set_stream(stream):
+        cuda.current = stream
+
+    @staticmethod
+    @contextlib.contextmanager
+    def stream(stream):
+        before, cuda.current = cuda.current, stream
+        try:
+            yield
+        finally:
+            cuda.current = before
+
+    class Stream:
+        def wait_stream(self, other):
+            note("torch: wait_stream")
+
+    class CUDAGraph:
+        def __init__(self, keep_graph=False):
+            assert keep_graph, "the raw graph is wanted"
+            cuda.graphs += 1
+            self._number = cuda.graphs
+
+        def raw_cuda_graph(self):
+            return 0x6000 + self._number
+
+        def instantiate(self):
+            if cuda.instantiate_fails:
+                raise RuntimeError("CUDA error: out of memory")
+            note(f"torch: instantiate {self._number}")
+
+        def replay(self):
+            note(f"torch: replay {self._number}")
+
+        def reset(self):
+            note(f"torch: reset {self._number}")
+
+    class graph:
+        """Like the real one, it does not restore the stream when the end of the capture fails."""
+
+        def __init__(self, graph, stream, capture_error_mode):
+            self._graph, self._stream, self._mode = graph, stream, capture_error_mode
+
+        def __enter__(self):
+            self._before, cuda.current = cuda.current, self._stream
+            note(f"torch: begin {self._graph._number} {self._mode}")
+
+        def __exit__(self, kind, error, trace):
+            note(f"torch: end {self._graph._number}")
+            if error is not None:
+                raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+            cuda.current = self._before
+
+    class memory:
+        class CUDAPluggableAllocator:
+            def __init__(self, path, malloc, free):
+                note(f"torch: allocator {malloc} {free}")
+
+        @staticmethod
+        def change_current_allocator(allocator):
+            if cuda.allocator_in_use:
+                raise RuntimeError("Can't swap an already initialized allocator")
+            note("torch: change_current_allocator")
+
+
+cuda.current = cuda.Stream()

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+import unittest
+
+import support  # noqa: F401
+from pumpgraph._report import Report
+
+FIGURES = {
+    "name": "gpt2",
+    "nodes": 1203,
+    "buffers": 512,
+    "verdict": "4.00 GiB of 8.00 GiB; 1.08 x in-memory; limited by link up",
+    "budget_bytes": 4 * 2**30,
+    "plan_bound_s": 0.123,
+    "added_nodes": 98,
+    "added_edges": 301,
+    "plan_ms": 87.4,
+    "runtime": {"left_as_captured": None, "lift_ms": 3.2, "pinned_ms": 401.0, "notes": ["two buffers overlap"]},
+    "stalls": [
+        {"duration_s": 0.002, "at_s": 0.05, "node": 7, "node_name": "gemm", "buffer_name": "blocks.3.up.weight",
+         "transfer_bytes": 2**21, "direction": "up"}
+    ] * 7,
+}
+
+
+class Text(unittest.TestCase):
+    def test_figures_and_stalls(self):
+        text = str(Report(FIGURES))
+        for part in ("step \"gpt2\": 1203 nodes, 512 buffers", "limited by link up", "4.00 GiB", "123.00 ms",
+                     "98 nodes, 301 edges", "87 ms", "404 ms: lift 3, pinned 401", "note: two buffers overlap",
+                     "7, 14.00 ms in all",
+                     "2.00 ms at 50.00 ms: node 7 \"gemm\" waits for \"blocks.3.up.weight\" (2.00 MiB up)"):
+            self.assertIn(part, text)
+        self.assertEqual(text.count("waits for"), 5)
+        self.assertNotIn("left as captured", text)
+
+    def test_a_step_left_as_captured_says_why(self):
+        report = Report({"name": "net", "runtime": {"left_as_captured": "node 7 is a conditional node"}})
+        self.assertEqual(report.left_as_captured, "node 7 is a conditional node")
+        self.assertIn("left as captured: node 7 is a conditional node", str(report))
+
+    def test_long_kernel_names_keep_both_ends(self):
+        stall = dict(FIGURES["stalls"][0], node_name="_ZN5begin" + "x" * 200 + "end")
+        text = str(Report(dict(FIGURES, stalls=[stall])))
+        self.assertRegex(text, r'node 7 "_ZN5beginx*\.\.\.x*end" waits')
+        self.assertNotIn("x" * 60, text)
+
+    def test_an_empty_report_still_prints(self):
+        self.assertIn("step \"step\"", str(Report({})))
+
+    def test_it_is_the_librarys_dict(self):
+        self.assertEqual(Report(FIGURES)["added_nodes"], 98)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order in which torch_capture asks PyTorch and the library for things, with stand-ins for both."""
+
+import gc
+import os
+import random
+import sys
+import unittest
+import warnings
+from pathlib import Path
+from unittest import mock
+
+import support
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "fake_torch"))
+
+import torch  # noqa: E402
+
+import pumpgraph  # noqa: E402
+from pumpgraph import PumpGraphError, Status, torch_capture  # noqa: E402
+
+
+def named(tensors):
+    return [(tensor.name, tensor.pointer) for tensor in tensors]
+
+
+class TorchTest(support.FakeLibraryTest):
+    def setUp(self):
+        super().setUp()
+        torch.note = lambda line: self.control.fake_note(line.encode())
+        torch.cuda.initialized = torch.cuda.allocator_in_use = torch.cuda.instantiate_fails = False
+        torch.cuda.graphs = 0
+        torch_capture._installation = None
+        environment = mock.patch.dict(os.environ, PUMPGRAPH_LIBRARY=str(self.path))
+        environment.start()
+        self.addCleanup(environment.stop)
+
+    def install(self, **options):
+        pumpgraph.install(budget="1GiB", cache_directory="/cache", **options)
+        return self.calls()
+
+
+class Install(TorchTest):
+    def test_order(self):
+        self.assertEqual(
+            self.install(device=1, host_limit="2GiB"),
+            [
+                "session_create size=1 budget=1073741824 unlimited=0 device=1 host_limit=2147483648 cache=/cache "
+                "compiler=NULL",
+                "torch: allocator pumpgraph_torch_malloc pumpgraph_torch_free",
+                "torch_attach 0x5e55",
+                "torch: change_current_allocator",
+            ],
+        )
+
+    def test_after_cuda_it_is_refused(self):
+        torch.cuda.initialized = True
+        with self.assertRaisesRegex(PumpGraphError, "CUDA is initialised already"):
+            pumpgraph.install(budget="1GiB")
+        self.assertEqual(self.calls(), [])
+
+    def test_an_allocator_in_use_is_refused_and_nothing_stays(self):
+        torch.cuda.allocator_in_use = True
+        with self.assertRaisesRegex(PumpGraphError, "allocator is in use already"):
+            pumpgraph.install(budget="1GiB", cache_directory="/cache")
+        self.assertEqual(self.calls()[-2:], ["torch_attach (nil)", "session_destroy 0x5e55"])
+        torch.cuda.allocator_in_use = False
+        self.install()  # a second try is free to work
+
+    def test_twice_is_refused(self):
+        self.install()
+        with self.assertRaisesRegex(PumpGraphError, "was called before"):
+            pumpgraph.install(budget="1GiB")
+
+    def test_a_bad_budget_is_refused_before_anything(self):
+        with self.assertRaisesRegex(PumpGraphError, "not a size"):
+            pumpgraph.install(budget="much")
+        self.assertEqual(self.calls(), [])
+
+    def test_everything_else_needs_it(self):
+        uses = [lambda: pumpgraph.capture(lambda: None), pumpgraph.memory_stats, lambda: pumpgraph.mapped().__enter__()]
+        for use in uses:
+            with self.assertRaisesRegex(PumpGraphError, "install"):
+                use()
+
+    def test_memory_stats(self):
+        self.install()
+        self.assertEqual(pumpgraph.memory_stats()["pinned_bytes"], 5)
+
+
+class TrainingTest(TorchTest):
+    """A model with one weight, its optimizer, and a step."""
+
+    def setUp(self):
+        super().setUp()
+        self.install()
+        self.weight = torch.Tensor(0xA000, requires_grad=True)
+        self.model = torch.nn.Module({"fc.weight": self.weight}, {"bn.mean": torch.Tensor(0xB000)})
+        self.optimizer = torch.optim.Optimizer([self.weight], lr=torch.Tensor(0xC000))
+
+    def step(self):
+        torch.note("fn")
+        self.optimizer.state[self.weight] = {"exp_avg": torch.Tensor(0xD000), "step": torch.Tensor(1, is_cuda=False)}
+        return torch.Tensor(0xE000)
+
+    def capture(self, fn=None, **options):
+        return pumpgraph.capture(fn or self.step, private=[self.model, self.optimizer], **options)
+
+
+class Capture(TrainingTest):
+    def test_order(self):
+        step = self.capture(warmup=2, name="net")
+        self.assertEqual(
+            self.calls(),
+            [
+                "torch: wait_stream",
+                "fn",
+                "fn",
+                "torch: synchronize",
+                "torch: begin 1 thread_local",
+                "capture_begin 0x5e55",
+                "fn",
+                "capture_end 0x5e55",
+                "torch: end 1",
+                "rehearse 0x5e55 0x6001",
+                "torch: set_rng_state 42",
+                "torch: begin 2 thread_local",
+                "capture_begin 0x5e55",
+                "fn",
+                "capture_end 0x5e55",
+                "torch: end 2",
+                "torch: reset 1",
+                "declare_private 0x5e55 0xa000",
+                "name 0x5e55 0xa000 fc.weight",
+                "declare_private 0x5e55 0xb000",
+                "name 0x5e55 0xb000 bn.mean",
+                "declare_private 0x5e55 0xc000",
+                "name 0x5e55 0xc000 lr of group 0",
+                "declare_private 0x5e55 0xd000",
+                "name 0x5e55 0xd000 exp_avg of fc.weight",
+                "name 0x5e55 0xe000 result",
+                "adopt 0x5e55 0x6002 size=1 name=net costs=NULL leave=0",
+                "torch: instantiate 2",
+                "report 0x57e9",
+                "string_free",
+            ],
+        )
+        self.assertEqual(step.output.untyped_storage().data_ptr(), 0xE000)
+        self.assertEqual(
+            sorted(step.timings), ["adopt_s", "capture_s", "instantiate_s", "rehearsal_s", "warmup_s"]
+        )
+
+    def test_replay_goes_through_torch(self):
+        step = self.capture()
+        self.calls()
+        step.replay()
+        self.assertEqual(self.calls(), ["torch: replay 2"])
+
+    def test_no_replay_inside_mapped(self):
+        step = self.capture()
+        with pumpgraph.mapped(self.model):
+            with self.assertRaisesRegex(PumpGraphError, "inside mapped"):
+                step.replay()
+        step.replay()
+
+    def test_mapped_waits_for_the_device_on_both_sides(self):
+        with pumpgraph.mapped(self.model, self.weight):
+            torch.note("inside")
+        self.assertEqual(
+            self.calls(),
+            ["torch: synchronize", "map 0x5e55 0xa000", "map 0x5e55 0xb000", "inside", "torch: synchronize",
+             "unmap 0x5e55 0xb000", "unmap 0x5e55 0xa000"],
+        )
+
+    def test_a_second_step_warms_up_mapped(self):
+        self.capture()
+        self.calls()
+        self.capture(warmup=1)
+        calls = self.calls()
+        self.assertLess(calls.index("map 0x5e55 0xa000"), calls.index("fn"))
+        self.assertLess(calls.index("fn"), calls.index("unmap 0x5e55 0xa000"))
+        self.assertLess(calls.index("unmap 0x5e55 0xa000"), calls.index("capture_begin 0x5e55"))
+
+    def test_close_destroys_the_step_before_the_graph(self):
+        step = self.capture()
+        self.calls()
+        step.close()
+        step.close()
+        self.assertEqual(self.calls(), ["torch: synchronize", "step_destroy 0x57e9", "torch: reset 2"])
+        with self.assertRaisesRegex(PumpGraphError, "is closed"):
+            step.replay()
+
+    def test_a_forgotten_step_is_closed(self):
+        self.capture()
+        gc.collect()
+        self.assertIn("step_destroy 0x57e9", self.calls())
+
+    def test_the_step_functions_own_error_comes_out_and_everything_is_as_before(self):
+        def broken():
+            if torch.cuda.graphs:
+                raise ZeroDivisionError("in the step")
+
+        before = torch.cuda.current_stream()
+        with self.assertRaisesRegex(ZeroDivisionError, "in the step"):
+            self.capture(broken)
+        calls = self.calls()
+        self.assertEqual(calls[calls.index("capture_begin 0x5e55") + 1 :][:2], ["capture_end 0x5e55", "torch: end 1"])
+        self.assertIs(torch.cuda.current_stream(), before)
+        self.assertTrue(gc.isenabled())
+
+    def test_a_failed_adoption_leaves_no_step(self):
+        self.fail_next("adopt", Status.UNPLANNABLE, "node 3 \"gemm\" needs 3.2 GiB; the budget is 1.0 GiB")
+        with self.assertRaisesRegex(PumpGraphError, "needs 3.2 GiB") as caught:
+            self.capture()
+        self.assertEqual(caught.exception.status, Status.UNPLANNABLE)
+        self.assertFalse([line for line in self.calls() if "instantiate" in line])
+
+    def test_a_failed_instantiation_gives_the_step_back(self):
+        torch.cuda.instantiate_fails = True
+        try:
+            self.capture()
+        except RuntimeError as error:  # which holds on to the frames, and so to the step
+            self.assertIn("out of memory", str(error))
+            self.assertEqual(self.calls()[-3:], ["torch: synchronize", "step_destroy 0x57e9", "torch: reset 2"])
+        else:
+            self.fail("not raised")
+
+    def test_a_tensor_that_is_not_ours_is_refused_by_name(self):
+        self.fail_next("declare_private", Status.INVALID_ARGUMENT, "0xa000 is not in this session")
+        with self.assertRaisesRegex(PumpGraphError, "\"fc.weight\": 0xa000 is not in this session"):
+            self.capture()
+
+    def test_a_step_left_as_captured_warns(self):
+        self.set_report('{"runtime": {"left_as_captured": "node 7 is a conditional node"}}')
+        with self.assertWarnsRegex(RuntimeWarning, "exactly as captured.*node 7 is a conditional node"):
+            self.capture()
+
+    def test_a_step_left_on_purpose_does_not(self):
+        self.set_report('{"runtime": {"left_as_captured": "asked for"}}')
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.capture(leave_as_captured=True)
+        self.assertIn("leave=1", [line for line in self.calls() if line.startswith("adopt")][0])
+
+    def test_no_warmup_is_refused(self):
+        with self.assertRaisesRegex(PumpGraphError, "warmup=0"):
+            self.capture(warmup=0)
+
+    def test_the_collector_rests_during_captures(self):
+        seen = []
+        self.capture(lambda: seen.append(gc.isenabled()))
+        self.assertEqual(seen, [False] * 5)
+        self.assertTrue(gc.isenabled())
+
+    def test_both_captures_draw_the_same_numbers(self):
+        drawn = []
+        self.capture(lambda: drawn.append(random.random()), warmup=1)
+        self.assertEqual(drawn[1], drawn[2])
+        self.assertNotEqual(drawn[0], drawn[1])
+
+
+class ActivationNames(TrainingTest):
+    """Modules lend their names to what passes through them in the capture, and in nothing else."""
+
+    def setUp(self):
+        super().setUp()
+        self.inner, self.outer = torch.nn.Module(), self.model
+        self.inner.forward = lambda x: torch.Tensor(0x7000 + torch.cuda.graphs)
+        self.outer.forward = lambda x: self.inner(x)
+        self.outer._children = {"fc": self.inner}
+
+    def names(self, fn):
+        self.capture(fn, warmup=1)
+        return [line for line in self.calls() if line.startswith("name 0x5e55 0x7")]
+
+    def test_the_innermost_module_gives_the_name(self):
+        names = self.names(lambda: self.outer(torch.Tensor(0x7FFF)))
+        self.assertEqual(names[:2], ["name 0x5e55 0x7002 fc output", "name 0x5e55 0x7fff fc input"])
+        self.assertEqual(names[2:], ["name 0x5e55 0x7002 result"])
+
+    def test_the_hooks_are_gone_afterwards(self):
+        self.names(lambda: self.outer(torch.Tensor(0x7FFF)))
+        self.assertEqual(self.inner._hooks + self.outer._hooks, [])
+
+    def test_a_foreign_tensor_is_no_trouble(self):
+        def fn():
+            self.fail_next("name", Status.INVALID_ARGUMENT, "not in this session")
+            self.outer(torch.Tensor(0x7FFF))
+
+        self.names(fn)
+
+
+class Gradients(TrainingTest):
+    """What becomes of gradients between the rehearsal and the capture."""
+
+    def test_a_gradient_made_anew_is_dropped_before_the_capture(self):
+        at_start = []
+
+        def fn():
+            at_start.append(self.weight.grad)
+            self.weight.grad = torch.Tensor(0xF000 + len(at_start))
+
+        self.capture(fn, warmup=1)
+        self.assertIsNone(at_start[2])
+        self.assertEqual(self.weight.grad.untyped_storage().data_ptr(), 0xF003)
+        self.assertIn("name 0x5e55 0xf003 gradient of fc.weight", self.calls())
+
+    def test_a_gradient_of_a_refused_capture_is_dropped(self):
+        def fn():
+            self.weight.grad = torch.Tensor(0xF000 + torch.cuda.graphs)
+
+        self.fail_next("adopt", Status.UNPLANNABLE, "too small")
+        with self.assertRaisesRegex(PumpGraphError, "too small"):
+            self.capture(fn)
+        self.assertIsNone(self.weight.grad)
+
+    def test_a_gradient_added_to_in_place_stays(self):
+        gradient = self.weight.grad = torch.Tensor(0xF000)
+        at_start = []
+        self.capture(lambda: at_start.append(self.weight.grad))
+        self.assertEqual(at_start, [gradient] * 5)
+
+    def test_tensors_of_the_rehearsal_are_let_go(self):
+        alive = []
+
+        class Counted(torch.Tensor):
+            def __init__(self):
+                super().__init__(0xE000)
+                alive.append(self)
+
+            def __del__(self):
+                torch.note("dropped")
+
+        def fn():
+            torch.note("fn")
+            result = Counted()
+            alive.clear()
+            return result
+
+        self.capture(fn, warmup=1)
+        calls = self.calls()
+        self.assertLess(calls.index("rehearse 0x5e55 0x6001"), calls.index("torch: begin 2 thread_local"))
+        between = calls[calls.index("rehearse 0x5e55 0x6001"): calls.index("torch: begin 2 thread_local")]
+        self.assertIn("dropped", between)
+
+
+class Naming(TorchTest):
+    def test_shared_memory_has_one_name(self):
+        weight = torch.Tensor(0xA000)
+        tied = torch.nn.Module({"tokens.weight": weight, "head.weight": torch.Tensor(0xA000)})
+        self.assertEqual(named(torch_capture._Things(tied).tensors()), [("tokens.weight", 0xA000)])
+
+    def test_several_modules_are_told_apart(self):
+        class Generator(torch.nn.Module):
+            pass
+
+        things = [Generator({"w": torch.Tensor(0xA000)}), torch.nn.Module({"w": torch.Tensor(0xB000)})]
+        names = named(torch_capture._Things(things).tensors())
+        self.assertEqual(names, [("Generator.w", 0xA000), ("Module.w", 0xB000)])
+
+    def test_containers_and_bare_tensors(self):
+        things = {"a": [torch.Tensor(0xA000)], "b": (torch.Tensor(0xB000), torch.Tensor(0xA000))}
+        self.assertEqual(named(torch_capture._Things(things).tensors()), [("tensor 0", 0xA000), ("tensor 1", 0xB000)])
+
+    def test_a_generator_of_parameters(self):
+        model = torch.nn.Module({"w": torch.Tensor(0xA000)})
+        self.assertEqual(named(torch_capture._Things(model.parameters()).tensors()), [("tensor 0", 0xA000)])
+
+    def test_an_optimizer_alone(self):
+        weight = torch.Tensor(0xA000, requires_grad=True)
+        weight.grad = torch.Tensor(0xF000)
+        optimizer = torch.optim.Optimizer([weight])
+        optimizer.state[weight] = {"momentum_buffer": torch.Tensor(0xB000), "nested": {"deep": [torch.Tensor(0xC000)]}}
+        self.assertEqual(
+            named(torch_capture._Things(optimizer).tensors()),
+            [("momentum_buffer of parameter 0 of group 0", 0xB000), ("nested.deep.0 of parameter 0 of group 0", 0xC000),
+             ("gradient of parameter 0 of group 0", 0xF000)],
+        )
+
+    def test_what_is_not_device_memory_is_passed_over(self):
+        model = torch.nn.Module(
+            {
+                "host": torch.Tensor(0xA000, is_cuda=False),
+                "empty": torch.Tensor(0),
+                "sparse": torch.Tensor(0xB000, layout="coo"),
+            }
+        )
+        self.assertEqual(named(torch_capture._Things(model).tensors()), [])
+
+    def test_a_thing_without_tensors_is_refused_by_its_type(self):
+        for thing in (3, "model", object()):
+            with self.subTest(thing=thing), self.assertRaisesRegex(PumpGraphError, type(thing).__name__):
+                torch_capture._Things([thing])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,18 @@
+// RUN: pump-graph-opt --help | FileCheck %s
+
+// The options that most people want come first; this pins their names and what is said of them.
+// CHECK:      OVERVIEW: plans training steps under a memory budget
+// CHECK:      OPTIONS:
+// CHECK-EMPTY:
+// CHECK-NEXT: Budget shorthand:
+// CHECK-NEXT: Any of these plans the one step of the input with the default pipeline, checks the plan and lowers it; -o writes the lowered step.
+// CHECK-EMPTY:
+// CHECK-NEXT:  --both=<GB/s> - both directions at once, summed (default: 84% of up + down)
+// CHECK-NEXT:  --budget=<size> - device memory for the step: 8GiB, 12GB, or 50% of its own peak (default: 100%)
+// CHECK-NEXT:  --down=<GB/s> - bandwidth of the link from device to host alone (default: 55)
+// CHECK-NEXT:  --host-memory=<size> - pinned host memory the plan may use (default: no limit)
+// CHECK-NEXT:  --report=<kind{{\[:file\]}}> - text, json, html, svg (curve of --sweep), plan (JSON) or timeline (Chrome trace); to standard output if no file is named; may be repeated
+// CHECK-NEXT:  --sweep{{\[=<points>\]}} - also plan this many other budgets, for the curve in the reports (default: 24)
+// CHECK-NEXT:  --up=<GB/s> - bandwidth of the link from host to device alone (default: 55)
+// CHECK-EMPTY:
+// CHECK-NEXT: Color Options:

@@ -1,0 +1,18 @@
+// The steps recorded from PyTorch: planned and checked at half their peak; at the whole of it nothing is added.
+// RUN: pump-graph-opt %S/../../data/gpt2.mlir.gz --budget=50%% --report=json | FileCheck %s
+// RUN: pump-graph-opt %S/../../data/resnet50.mlir.gz --budget=50%% --report=json | FileCheck %s
+// CHECK: "budget_bytes": {{[0-9]+}},
+// CHECK: "limited_by": "link
+// CHECK: "checked": true
+
+// RUN: pump-graph-opt %S/../../data/gpt2.mlir.gz --report=json | FileCheck %s --check-prefix=FITS
+// RUN: pump-graph-opt %S/../../data/resnet50.mlir.gz --report=json | FileCheck %s --check-prefix=FITS
+// FITS: "limited_by": "nothing: everything fits"
+// FITS: "checked": true
+// FITS: "added_nodes": 0,
+
+// The sweep of the README's picture.
+// RUN: pump-graph-opt %S/../../data/gpt2.mlir.gz --budget=50%% --sweep=6 --report=svg:%t.svg
+// RUN: FileCheck %s --check-prefix=CURVE --input-file=%t.svg
+// CURVE:         gpt2: step time against device memory
+// CURVE-COUNT-6: class="point"

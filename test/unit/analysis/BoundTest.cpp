@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether the bound is sound is tested against exhaustive search in test/unit/check. Here: what it says of steps whose
+// best time is known.
+#include "passes/analysis/Bound.h"
+
+#include "test/unit/analysis/SmallStep.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+
+namespace pumpgraph {
+namespace {
+
+using test::smallMachine;
+using test::smallPage;
+using test::SmallStep;
+
+double boundUs(const Description &step, std::uint64_t pages, BoundKind kind = BoundKind::May) {
+  return bound(step, pages * smallPage, smallMachine(), kind).totalUs;
+}
+
+TEST(Bound, IsTheCriticalPathWhenEverythingFits) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 5);
+  const NodeIndex k0 = small.alone("k0", 3, {small.write(a)}), k1 = small.alone("k1", 4, {small.read(a)});
+  const NodeIndex side = small.alone("side", 5, {}), join = small.alone("join", 1, {});
+  small.edge(k0, k1);
+  small.edge(k1, join);
+  small.edge(side, join);
+  const Bound result = bound(small.step, 5 * smallPage, smallMachine(), BoundKind::May);
+  EXPECT_DOUBLE_EQ(result.totalUs, 8);
+  EXPECT_DOUBLE_EQ(result.inMemoryUs, 8);
+  EXPECT_DOUBLE_EQ(result.computeUs, 8);
+}
+
+/// Forward writes four buffers of one page, backward reads them in reverse.
+SmallStep stack(double kernelUs) {
+  SmallStep small;
+  std::vector<BufferIndex> buffers;
+  for (int i = 0; i < 4; ++i)
+    buffers.push_back(small.local("a", 10));
+  for (int i = 0; i < 4; ++i)
+    small.kernel("forward", kernelUs, {small.write(buffers[static_cast<std::size_t>(i)])});
+  for (int i = 3; i >= 0; --i)
+    small.kernel("backward", kernelUs, {small.read(buffers[static_cast<std::size_t>(i)])});
+  return small;
+}
+
+TEST(Bound, AddsUpWhatMustLeaveAndWhatMustComeBack) {
+  // 40 pages on 20: 20 must leave before the fourth buffer is written, and come back after it is read.
+  const Bound result = bound(stack(1).step, 20 * smallPage, smallMachine(), BoundKind::May);
+  EXPECT_GE(result.totalUs, 40);
+  EXPECT_GT(result.upUs, 0);
+  EXPECT_GT(result.downUs, 0);
+  EXPECT_NEAR(result.computeUs + result.upUs + result.downUs + result.bothUs, result.totalUs, 1e-9);
+}
+
+TEST(Bound, TransfersHiddenByComputeDoNotCount) {
+  EXPECT_DOUBLE_EQ(boundUs(stack(100).step, 20), 800);
+}
+
+TEST(Bound, FallsAsTheBudgetGrows) {
+  double before = std::numeric_limits<double>::infinity();
+  for (std::uint64_t pages : {10, 15, 20, 30, 40}) {
+    const double us = boundUs(stack(1).step, pages);
+    EXPECT_LE(us, before);
+    before = us;
+  }
+  EXPECT_DOUBLE_EQ(before, 8);
+}
+
+TEST(Bound, ExclusivePagesAreNotThere) {
+  SmallStep small = stack(1);
+  const double without = boundUs(small.step, 20);
+  small.exclusive("x", 5);
+  EXPECT_DOUBLE_EQ(boundUs(small.step, 25), without);
+  EXPECT_GT(boundUs(small.step, 20), without);
+}
+
+TEST(Bound, MustBelievesOnlyWhatIsCertain) {
+  SmallStep small;
+  std::vector<BufferIndex> buffers;
+  for (int i = 0; i < 3; ++i)
+    buffers.push_back(small.live("b", 10));
+  for (BufferIndex b : buffers)
+    small.kernel("k", 1, {small.mayUse(b)});
+  EXPECT_DOUBLE_EQ(boundUs(small.step, 10, BoundKind::Must), 3);
+  EXPECT_GT(boundUs(small.step, 10, BoundKind::May), 3);
+}
+
+TEST(Bound, AValueThatNobodyWroteNeedNotCome) {
+  SmallStep small;
+  for (int i = 0; i < 3; ++i)
+    small.kernel("k", 1, {small.read(small.local("garbage", 10))});
+  EXPECT_DOUBLE_EQ(boundUs(small.step, 10), 3);
+}
+
+TEST(Bound, AReplayBeginsWhereTheLastOneEnded) {
+  // The first half uses a, the second b; both live, one fits. Each replay must exchange them twice, and a window from
+  // the middle of one replay to the middle of the next sees it.
+  SmallStep small;
+  const BufferIndex a = small.live("a", 10), b = small.live("b", 10);
+  small.kernel("a", 1, {small.update(a)});
+  small.kernel("b", 1, {small.update(b)});
+  EXPECT_GE(boundUs(small.step, 10), 20);
+}
+
+TEST(Bound, WhatTheLastNodeUsesIsInTheWay) {
+  // All that must be kept fits, but not beside the 10 pages that node "wide" writes.
+  SmallStep small;
+  const BufferIndex a = small.local("a", 10), wide = small.local("wide", 10);
+  small.kernel("write", 1, {small.write(a)});
+  small.kernel("wide", 1, {small.write(wide)});
+  small.kernel("read", 1, {small.read(a)});
+  EXPECT_GE(boundUs(small.step, 15), 10);
+}
+
+TEST(Bound, ProgrammaticEdgesCountLikeFullOnes) {
+  SmallStep small;
+  const NodeIndex a = small.alone("a", 3, {}), b = small.alone("b", 4, {});
+  small.edge(a, b, EdgeKind::Programmatic);
+  EXPECT_DOUBLE_EQ(boundUs(small.step, 1), 7);
+}
+
+TEST(Bound, IgnoresWhatAPlanAdded) {
+  SmallStep small = stack(1);
+  const double captured = boundUs(small.step, 20);
+  const NodeIndex evict = small.residency(NodeKind::Evict, 0, 0, 10);
+  small.edge(0, evict);
+  EXPECT_DOUBLE_EQ(boundUs(small.step, 20), captured);
+}
+
+TEST(Bound, AnEmptyStepTakesNoTime) {
+  EXPECT_DOUBLE_EQ(boundUs(SmallStep().step, 1), 0);
+}
+
+TEST(Bound, ManyNodesTakeMilliseconds) {
+  SmallStep small;
+  for (int i = 0; i < 10'000; ++i)
+    small.kernel("k", 1, {small.write(small.local("b", 3))});
+  const auto begin = std::chrono::steady_clock::now();
+  const double us = boundUs(small.step, 30);
+  const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - begin;
+  std::printf("10000 nodes bounded in %.1f ms\n", ms.count());
+  EXPECT_DOUBLE_EQ(us, 10'000);
+}
+
+} // namespace
+} // namespace pumpgraph

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// No plan beats the bound: against the true optimum of tiny steps.
+#include "passes/analysis/Bound.h"
+#include "passes/analysis/Prediction.h"
+#include "passes/plan/PlanResidency.h"
+#include "test/unit/check/Optimum.h"
+#include "test/unit/check/Random.h"
+#include "test/unit/check/RandomGraph.h"
+#include "test/unit/check/StepBuilder.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace pumpgraph::test {
+namespace {
+
+/// A page of four bytes takes some microseconds, as a kernel does.
+Machine slowMachine(Random &random) {
+  Machine machine;
+  machine.upBytesPerSecond = 4.0 / static_cast<double>(random.between(2, 8)) * 1e6;
+  machine.downBytesPerSecond =
+      random.chance(50) ? machine.upBytesPerSecond : 4.0 / static_cast<double>(random.between(2, 8)) * 1e6;
+  const double sum = machine.upBytesPerSecond + machine.downBytesPerSecond;
+  const double fastest = std::max(machine.upBytesPerSecond, machine.downBytesPerSecond);
+  machine.bothBytesPerSecond = random.chance(50) ? sum : fastest + (sum - fastest) * 0.5;
+  machine.copyOverheadUs = 0;
+  return machine;
+}
+
+struct Tally {
+  unsigned compared = 0;
+  unsigned slower = 0;  ///< the optimum is above the time in memory: something has to move
+  unsigned bounded = 0; ///< the bound says so too
+  unsigned tight = 0;   ///< and is the optimum
+};
+
+Tally compareWithOptimum(BoundKind kind, std::uint64_t firstSeed, std::uint64_t count) {
+  Tally tally;
+  for (std::uint64_t seed = firstSeed; seed < firstSeed + count && !testing::Test::HasFailure(); ++seed) {
+    Random random(seed);
+    const Description step = tinyStep(seed);
+    const std::uint64_t budget = (std::max<std::uint64_t>(leastFrames(step), 1) + random.below(2)) * step.pageBytes;
+    const Machine machine = slowMachine(random);
+    const auto isUnsound = [&](const Description &candidate) {
+      const std::optional<double> optimum = optimumUs(candidate, budget, machine, kind);
+      return optimum && bound(candidate, budget, machine, kind).totalUs > *optimum + 1e-6;
+    };
+    const std::optional<double> optimum = optimumUs(step, budget, machine, kind);
+    if (!optimum)
+      continue;
+    const Bound found = bound(step, budget, machine, kind);
+    ++tally.compared;
+    if (*optimum > found.inMemoryUs + 1e-6) {
+      ++tally.slower;
+      tally.bounded += found.totalUs > found.inMemoryUs + 1e-6;
+      tally.tight += found.totalUs > *optimum - 1e-6;
+    }
+    if (found.totalUs <= *optimum + 1e-6)
+      continue;
+    const Description small = shrink(step, isUnsound);
+    ADD_FAILURE() << "seed " << seed << ": bound " << bound(small, budget, machine, kind).totalUs << " us, optimum "
+                  << *optimumUs(small, budget, machine, kind) << " us; budget " << budget << " bytes, up "
+                  << machine.upBytesPerSecond << ", down " << machine.downBytesPerSecond << ", both "
+                  << machine.bothBytesPerSecond << " bytes/s\n"
+                  << toText(small);
+  }
+  fmt::print(
+      "{} steps compared with their optimum; {} of them take longer than in memory, {} of these by the bound too, "
+      "and {} just as long as it says\n",
+      tally.compared, tally.slower, tally.bounded, tally.tight);
+  return tally;
+}
+
+constexpr std::uint64_t stepCount = 4000;
+
+TEST(BoundOfMust, isNeverAboveTheOptimum) {
+  const Tally tally = compareWithOptimum(BoundKind::Must, 0, stepCount);
+  EXPECT_GE(tally.compared, stepCount * 9 / 10);
+  EXPECT_GE(tally.bounded, stepCount / 20);
+}
+
+TEST(BoundOfMay, isNeverAboveTheOptimum) {
+  const Tally tally = compareWithOptimum(BoundKind::May, 0, stepCount);
+  EXPECT_GE(tally.compared, stepCount * 9 / 10);
+  EXPECT_GE(tally.bounded, stepCount / 20);
+}
+
+// The planner's plan, and the prediction of it, against the optimum: never faster, and not much slower on average.
+TEST(PlanAgainstOptimum, isNeverFaster) {
+  unsigned compared = 0;
+  unsigned optimal = 0;
+  double sumOfRatios = 0;
+  for (std::uint64_t seed = 0; seed < stepCount; ++seed) {
+    Random random(seed);
+    const Description step = tinyStep(seed);
+    PlanOptions options;
+    options.budgetBytes = (std::max<std::uint64_t>(leastFrames(step), 1) + random.below(2)) * step.pageBytes;
+    options.machine = slowMachine(random);
+    // How two directions of different speed share the link is not for this test to decide.
+    options.machine.downBytesPerSecond = options.machine.upBytesPerSecond;
+    options.machine.bothBytesPerSecond = options.machine.upBytesPerSecond * 1.5;
+    const auto plan = planResidency(step, options);
+    const std::optional<double> optimum = optimumUs(step, options.budgetBytes, options.machine, BoundKind::May);
+    if (!plan || !optimum)
+      continue;
+    const double predicted = predict(plan->description, options.machine).totalUs;
+    ASSERT_GE(predicted, *optimum - 1e-6) << "seed " << seed << '\n' << toText(step) << toText(plan->description);
+    ++compared;
+    optimal += predicted < *optimum + 1e-6;
+    sumOfRatios += *optimum > 0 ? predicted / *optimum : 1;
+  }
+  fmt::print("{} plans compared with the optimum: {} are optimal, on average they take {:.3f} of it\n", compared,
+             optimal, sumOfRatios / compared);
+  EXPECT_GE(compared, stepCount * 3 / 4);
+}
+
+// The search itself, by hand: two pages take turns in one frame. Up and down take 2 us each, kernels 10 us.
+class OptimumByHand : public testing::Test {
+protected:
+  OptimumByHand() {
+    machine_.upBytesPerSecond = machine_.downBytesPerSecond = 2e6;
+    machine_.bothBytesPerSecond = 4e6;
+  }
+  NodeIndex kernel(std::vector<Access> accesses) {
+    const NodeIndex index = builder_.kernel("kernel", std::move(accesses));
+    builder_.step().nodes[index].costUs = 10;
+    return index;
+  }
+  double optimum(std::uint64_t pages) {
+    return optimumUs(builder_.step(), pages * StepBuilder::pageBytes, machine_, BoundKind::May).value_or(-1);
+  }
+  StepBuilder builder_{1};
+  Machine machine_;
+};
+
+TEST_F(OptimumByHand, savesAndRestoresWhatIsDisplaced) {
+  const BufferIndex a = builder_.buffer("a", {0});
+  const BufferIndex b = builder_.buffer("b", {0});
+  kernel({builder_.write(a)});
+  kernel({builder_.write(b)});
+  kernel({builder_.read(a)});
+  EXPECT_DOUBLE_EQ(optimum(1), 34); // a leaves, b is dead after its kernel, a comes back
+  EXPECT_DOUBLE_EQ(optimum(2), 30);
+}
+
+TEST_F(OptimumByHand, dropsWhatIsClean) {
+  const BufferIndex a = builder_.buffer("a", {0}, StepBuilder::liveInOut);
+  const BufferIndex b = builder_.buffer("b", {0}, StepBuilder::liveInOut);
+  kernel({builder_.read(a)});
+  kernel({builder_.read(b)});
+  EXPECT_DOUBLE_EQ(optimum(1), 24); // both start and end in host memory, or b is resident and must come back
+  EXPECT_DOUBLE_EQ(optimum(2), 20);
+}
+
+TEST_F(OptimumByHand, hidesTransfersBehindKernels) {
+  const BufferIndex a = builder_.buffer("a", {0});
+  const BufferIndex b = builder_.buffer("b", {0});
+  const BufferIndex c = builder_.buffer("c", {0});
+  kernel({builder_.write(a)});
+  kernel({builder_.write(b)});
+  kernel({builder_.write(c)});
+  kernel({builder_.read(a), builder_.read(c)});
+  EXPECT_DOUBLE_EQ(optimum(2), 40); // b is dead when c is written
+}
+
+TEST_F(OptimumByHand, noPlanWithoutRoom) {
+  const BufferIndex a = builder_.buffer("a", {0});
+  const BufferIndex b = builder_.buffer("b", {0});
+  kernel({builder_.read(a), builder_.read(b)});
+  EXPECT_EQ(optimum(1), -1);
+  EXPECT_DOUBLE_EQ(optimum(2), 10);
+}
+
+} // namespace
+} // namespace pumpgraph::test

@@ -1,0 +1,618 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each rule of docs/plan-correctness.md by hand: what it accepts, and what it rejects in which words.
+#include "passes/check/CheckResidency.h"
+#include "test/unit/check/StepBuilder.h"
+#include "test/unit/check/ViolationMatchers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace pumpgraph::test {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+std::vector<Violation> check(StepBuilder &builder) {
+  return checkResidency(builder.step());
+}
+
+/// "a" and "b" take turns in frame 0: a is written, saved, displaced by b, brought back and read.
+struct TakingTurns {
+  StepBuilder builder{1};
+  BufferIndex a = builder.buffer("a", {0});
+  BufferIndex b = builder.buffer("b", {0});
+  NodeIndex writeA = builder.kernel("write_a", {builder.write(a)});
+  NodeIndex evictA = builder.evict(a);
+  NodeIndex useB = builder.kernel("use_b", {builder.write(b)});
+  NodeIndex prefetchA = builder.prefetch(a);
+  NodeIndex readA = builder.kernel("read_a", {builder.read(a)});
+
+  Description &step() { return builder.step(); }
+  void removeEdge(NodeIndex from, NodeIndex to) {
+    std::erase_if(step().edges, [&](const Edge &edge) { return edge.from == from && edge.to == to; });
+  }
+  /// Leaves the order of all others as it is.
+  void removeNode(NodeIndex gone) {
+    step().nodes.erase(step().nodes.begin() + gone);
+    step().edges.clear();
+    for (NodeIndex node = 1; node < step().nodes.size(); ++node)
+      builder.edge(node - 1, node);
+  }
+};
+
+TEST(CheckResidency, acceptsBuffersThatTakeTurns) {
+  TakingTurns plan;
+  EXPECT_THAT(checkResidency(plan.step()), IsEmpty());
+}
+
+TEST(CheckResidency, acceptsAnEmptyStep) {
+  EXPECT_THAT(checkResidency(Description{}), IsEmpty());
+}
+
+// Rule 1: transfers do not race.
+
+TEST(TransfersDoNotRace, evictBesideTheWriter) {
+  TakingTurns plan;
+  plan.removeEdge(plan.writeA, plan.evictA);
+  plan.builder.edge(plan.writeA, plan.useB);
+  EXPECT_THAT(checkResidency(plan.step()),
+              ElementsAre(AllOf(atNode(plan.evictA), atBuffer(plan.a),
+                                says("node 0 \"write_a\" and node 1, evict of \"a\" bytes [0, 4) race on page 0"))));
+}
+
+TEST(TransfersDoNotRace, readerBesideThePrefetch) {
+  TakingTurns plan;
+  plan.removeEdge(plan.prefetchA, plan.readA);
+  plan.builder.edge(plan.useB, plan.readA);
+  EXPECT_THAT(checkResidency(plan.step()), ElementsAre(AllOf(atNode(plan.readA), says("race on page 0"))));
+}
+
+TEST(TransfersDoNotRace, programmaticEdgeIsNotEnough) {
+  TakingTurns plan;
+  for (Edge &edge : plan.step().edges)
+    if (edge.to == plan.evictA)
+      edge.kind = EdgeKind::Programmatic;
+  plan.builder.edge(plan.writeA, plan.useB);
+  EXPECT_THAT(checkResidency(plan.step()), ElementsAre(AllOf(atNode(plan.evictA), says("no path of full edges"))));
+}
+
+TEST(TransfersDoNotRace, pathThroughAProgrammaticEdgeIsNotEnough) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveOut);
+  builder.unordered();
+  const NodeIndex writer = builder.kernel("writer", {builder.write(a)});
+  const NodeIndex between = builder.kernel("between", {});
+  const NodeIndex evict = builder.evict(a);
+  builder.edge(writer, between, EdgeKind::Programmatic);
+  builder.edge(between, evict);
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(evict), says("race"))));
+  builder.edge(writer, evict);
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(TransfersDoNotRace, discardBesideAReader) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0});
+  builder.unordered();
+  const NodeIndex writer = builder.kernel("writer", {builder.write(a)});
+  const NodeIndex reader = builder.kernel("reader", {builder.read(a)});
+  const NodeIndex discard = builder.discard(a);
+  builder.edge(writer, reader);
+  builder.edge(writer, discard);
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(discard), says("race"))));
+}
+
+TEST(TransfersDoNotRace, everyReaderCounts) {
+  StepBuilder builder(2);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  builder.unordered();
+  const NodeIndex prefetch = builder.prefetch(a);
+  const NodeIndex first = builder.kernel("first", {builder.read(a)});
+  const NodeIndex second = builder.kernel("second", {builder.read(a)});
+  builder.edge(prefetch, first);
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(second), says("race"))));
+  builder.edge(prefetch, second);
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(TransfersDoNotRace, accessesMayBeUnordered) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0});
+  builder.unordered();
+  builder.kernel("first", {builder.read(a)});
+  builder.kernel("second", {builder.read(a)});
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+// Rule 2: frames are handed over in order.
+
+TEST(FramesAreHandedOverInOrder, twoTenantsAtOnce) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0});
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.unordered();
+  const NodeIndex useA = builder.kernel("use_a", {builder.write(a)});
+  const NodeIndex useB = builder.kernel("use_b", {builder.write(b)});
+  EXPECT_THAT(check(builder),
+              ElementsAre(AllOf(atNode(useB), atBuffer(b),
+                                says("node 0 \"use_a\" uses page 0 (bytes [0, 4)) of \"a\" and node 1 \"use_b\" uses "
+                                     "page 0 (bytes [0, 4)) of \"b\", both in frame 0"))));
+  builder.edge(useA, useB);
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(FramesAreHandedOverInOrder, programmaticHandOver) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0});
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.unordered();
+  const NodeIndex useA = builder.kernel("use_a", {builder.write(a)});
+  const NodeIndex useB = builder.kernel("use_b", {builder.write(b)});
+  builder.edge(useA, useB, EdgeKind::Programmatic);
+  EXPECT_THAT(check(builder), ElementsAre(says("both in frame 0")));
+}
+
+TEST(FramesAreHandedOverInOrder, oneNodeNeedsBothTenants) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0});
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.kernel("add", {builder.write(a), builder.write(b)});
+  EXPECT_THAT(check(builder), ElementsAre(says("at the same time, but both are in frame 0")));
+}
+
+TEST(FramesAreHandedOverInOrder, twoPagesOfOneBufferAtOnce) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0, 0}, StepBuilder::liveInOut);
+  builder.prefetch(a);
+  EXPECT_THAT(check(builder), ElementsAre(says("at the same time, but both are in frame 0")));
+}
+
+TEST(FramesAreHandedOverInOrder, prefetchBeforeTheOldTenantHasLeft) {
+  TakingTurns plan;
+  plan.removeEdge(plan.useB, plan.prefetchA);
+  plan.builder.edge(plan.evictA, plan.prefetchA);
+  EXPECT_THAT(checkResidency(plan.step()), ElementsAre(AllOf(atNode(plan.prefetchA), says("both in frame 0"))));
+}
+
+TEST(FramesAreHandedOverInOrder, allReadersOfTheOldTenantCount) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0});
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.unordered();
+  const NodeIndex writer = builder.kernel("writer", {builder.write(a)});
+  const NodeIndex left = builder.kernel("left", {builder.read(a)});
+  const NodeIndex right = builder.kernel("right", {builder.read(a)});
+  const NodeIndex next = builder.kernel("next", {builder.write(b)});
+  builder.edge(writer, left);
+  builder.edge(writer, right);
+  builder.edge(left, next);
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(next), says("\"right\""))));
+  builder.edge(right, next);
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+// Rule 3: values.
+
+TEST(Values, transferDropped) {
+  TakingTurns withoutEvict;
+  withoutEvict.removeNode(withoutEvict.evictA);
+  EXPECT_THAT(checkResidency(withoutEvict.step()),
+              ElementsAre(AllOf(atNode(2), says("brings page 0 (bytes [0, 4)) of \"a\" back, but the host copy is not "
+                                                "its value: it is lost since node 1 \"use_b\""))));
+  TakingTurns withoutPrefetch;
+  withoutPrefetch.removeNode(withoutPrefetch.prefetchA);
+  EXPECT_THAT(
+      checkResidency(withoutPrefetch.step()),
+      ElementsAre(AllOf(atNode(3), says("node 3 \"read_a\" reads page 0 (bytes [0, 4)) of \"a\", whose value is "
+                                        "in host memory only since node 2 \"use_b\""))));
+}
+
+TEST(Values, transferShortened) {
+  StepBuilder builder(2);
+  const BufferIndex a = builder.buffer("a", {0, 1});
+  const BufferIndex b = builder.buffer("b", {0, 1});
+  builder.kernel("write_a", {builder.write(a)});
+  const NodeIndex evict = builder.evict(a);
+  builder.kernel("use_b", {builder.write(b)});
+  const NodeIndex prefetch = builder.prefetch(a);
+  const NodeIndex reader = builder.kernel("read_a", {builder.read(a)});
+  EXPECT_THAT(check(builder), IsEmpty());
+
+  builder.step().nodes[prefetch].range = {0, 4};
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(reader), says("page 1 (bytes [4, 8)) of \"a\""))));
+  builder.step().nodes[prefetch].range = {0, 8};
+  builder.step().nodes[evict].range = {4, 4};
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(prefetch), says("page 0 (bytes [0, 4)) of \"a\""))));
+}
+
+TEST(Values, evictBeforeTheLastWrite) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0});
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.kernel("write_a", {builder.write(a)});
+  builder.evict(a);
+  builder.kernel("update_a", {builder.update(a)});
+  builder.kernel("use_b", {builder.write(b)});
+  const NodeIndex prefetch = builder.prefetch(a);
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(prefetch), says("is lost since node 3 \"use_b\""))));
+}
+
+TEST(Values, prefetchOverANewerValue) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  builder.resident(a);
+  const NodeIndex prefetch = builder.prefetch(a);
+  EXPECT_THAT(check(builder),
+              ElementsAre(AllOf(atNode(prefetch), says("the host copy is not its value: the device copy is"))));
+}
+
+TEST(Values, evictOfALostValue) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0});
+  builder.kernel("write_a", {builder.write(a)});
+  builder.discard(a);
+  const NodeIndex evict = builder.evict(a);
+  EXPECT_THAT(check(builder),
+              ElementsAre(AllOf(atNode(evict), says("saves page 0"), says("lost since node 1, discard"))));
+}
+
+TEST(Values, readAfterDiscard) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0});
+  builder.kernel("write_a", {builder.write(a)});
+  builder.discard(a);
+  const NodeIndex reader = builder.kernel("read_a", {builder.read(a)});
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(reader), says("lost since node 1"))));
+}
+
+TEST(Values, liveInPageStartsInHostMemory) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  const NodeIndex reader = builder.kernel("read_a", {builder.read(a)});
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(reader), says("in host memory only at the start of the step"))));
+}
+
+TEST(Values, deadAndUnneededValuesMayBeLost) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0});
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.kernel("write_a", {builder.write(a)});
+  builder.kernel("write_b", {builder.write(b)});
+  builder.kernel("write_a_again", {builder.write(a)});
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(Values, partialWriteNeedsTheRestOfThePage) {
+  for (const bool wholePage : {true, false}) {
+    StepBuilder builder(1);
+    const BufferIndex a = builder.buffer("a", {0});
+    const BufferIndex b = builder.buffer("b", {0});
+    builder.kernel("write_a", {builder.write(a)});
+    builder.kernel("write_b", {builder.write(b)});
+    Access access = builder.write(a);
+    access.range.size = wholePage ? 4 : 3;
+    const NodeIndex again = builder.kernel("write_a_again", {access});
+    if (wholePage)
+      EXPECT_THAT(check(builder), IsEmpty());
+    else
+      EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(again), says("updates page 0"), says("lost"))));
+  }
+}
+
+TEST(Values, writeThatMayLeaveBytesNeedsThem) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0});
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.kernel("write_a", {builder.write(a)});
+  builder.kernel("write_b", {builder.write(b)});
+  const NodeIndex again = builder.kernel("maybe_write_a", {builder.mayWrite(a)});
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(again), says("updates page 0"))));
+}
+
+TEST(Values, updateInPlaceNeedsTheValue) {
+  for (const std::uint8_t must : {modeWrite, modeReadWrite}) {
+    StepBuilder builder(1);
+    const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+    const NodeIndex update = builder.kernel("update", {builder.access(a, modeReadWrite, must)});
+    builder.evict(a);
+    if (must == modeWrite)
+      EXPECT_THAT(check(builder), IsEmpty());
+    else
+      EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(update), says("updates page 0"))));
+  }
+}
+
+TEST(Values, firstWriteMayBePartial) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0});
+  builder.kernel("maybe_write_a", {builder.mayWrite(a)});
+  builder.kernel("read_a", {builder.read(a)});
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(Values, lastPageIsPartial) {
+  StepBuilder builder(2);
+  const BufferIndex a = builder.buffer("a", {0, 1}, StepBuilder::liveInOut);
+  builder.step().buffers[a].size = 7;
+  builder.kernel("write_a", {builder.write(a)});
+  builder.evict(a);
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(Values, readerBesideTheOverwriter) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  builder.unordered();
+  const NodeIndex writer = builder.kernel("writer", {builder.write(a)});
+  const NodeIndex reader = builder.kernel("reader", {builder.read(a)});
+  const NodeIndex evict = builder.evict(a);
+  builder.edge(writer, evict);
+  builder.edge(reader, evict);
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(reader), says("in host memory only"))));
+  builder.edge(writer, reader, EdgeKind::Programmatic); // the program's own order among accesses
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(Values, nodeThatReadsWhatItOverwrites) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  const NodeIndex both = builder.kernel("both", {builder.write(a), builder.read(a)});
+  builder.evict(a);
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(both), says("reads page 0"))));
+}
+
+TEST(Values, pagesWithoutAValueMayBeMoved) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0});
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.evict(a);
+  builder.kernel("write_b", {builder.write(b)});
+  builder.prefetch(a);
+  builder.kernel("read_a", {builder.read(a)});
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(Values, cleanPageLeavesWithoutACopy) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.prefetch(a);
+  builder.kernel("read_a", {builder.read(a)});
+  builder.kernel("write_b", {builder.write(b)});
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+// Rule 4: boundary.
+
+TEST(Boundary, liveOutPageLeftOnTheDevice) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveOut);
+  builder.kernel("write_a", {builder.write(a)});
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atBuffer(a), says("must be in host memory, but its value is on the "
+                                                                  "device only"))));
+  builder.resident(a);
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(Boundary, residentPageLeftInHostMemory) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.resident(a);
+  builder.evict(a);
+  builder.kernel("write_b", {builder.write(b)});
+  EXPECT_THAT(check(builder),
+              ElementsAre(AllOf(atBuffer(a), says("must be on the device, but its value is in host memory only since "
+                                                  "node 1 \"write_b\""))));
+  builder.prefetch(a);
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(Boundary, liveValueLost) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.resident(a);
+  builder.kernel("write_b", {builder.write(b)});
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atBuffer(a), says("is lost since node 0"))));
+}
+
+TEST(Boundary, untouchedPagesStayWhereTheyAre) {
+  StepBuilder builder(1);
+  builder.buffer("in_host_memory", {noFrame}, StepBuilder::liveInOut);
+  builder.resident(builder.buffer("on_device", {0}, StepBuilder::liveInOut));
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(Boundary, twoResidentsInOneFrame) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  const BufferIndex b = builder.buffer("b", {0}, StepBuilder::liveInOut);
+  builder.resident(a);
+  builder.resident(b);
+  EXPECT_THAT(check(builder), testing::Contains(says("are both resident at the step boundary in frame 0")));
+}
+
+TEST(Boundary, residentWithoutFrame) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {noFrame}, StepBuilder::liveInOut);
+  builder.resident(a);
+  EXPECT_THAT(check(builder), ElementsAre(says("resident at the step boundary but has no frame")));
+}
+
+TEST(Boundary, liveInButNotLiveOut) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  builder.step().buffers[a].liveOut = false;
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atBuffer(a), says("live-in but not live-out"))));
+}
+
+// Rule 5: exclusive buffers.
+
+TEST(ExclusiveBuffers, needNoTransfer) {
+  StepBuilder builder(2);
+  const BufferIndex input = builder.exclusive("input", {0});
+  const BufferIndex a = builder.buffer("a", {1});
+  builder.kernel("copy", {builder.read(input), builder.write(a)});
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(ExclusiveBuffers, haveFrames) {
+  StepBuilder builder(1);
+  const BufferIndex input = builder.exclusive("input", {0, noFrame});
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atBuffer(input), says("page 1"), says("has no frame"))));
+}
+
+TEST(ExclusiveBuffers, shareNoFrame) {
+  StepBuilder builder(1);
+  builder.exclusive("input", {0});
+  builder.buffer("a", {0});
+  EXPECT_THAT(check(builder), ElementsAre(says("share frame 0, but \"input\" is exclusive")));
+}
+
+TEST(ExclusiveBuffers, areNotMoved) {
+  StepBuilder builder(1);
+  const BufferIndex input = builder.exclusive("input", {0});
+  const NodeIndex evict = builder.evict(input);
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(evict), says("an exclusive buffer may not be moved"))));
+}
+
+// Rule 6: budget.
+
+TEST(Budget, countsFramesOnce) {
+  TakingTurns plan;
+  EXPECT_THAT(checkResidency(plan.step()), IsEmpty());
+  plan.step().budgetBytes = StepBuilder::pageBytes - 1;
+  EXPECT_THAT(checkResidency(plan.step()),
+              ElementsAre(says("1 frames of 4 bytes are in use, but the budget of 3 bytes holds 0")));
+}
+
+TEST(Budget, countsUntouchedFramesToo) {
+  StepBuilder builder(1);
+  builder.buffer("a", {0, 1});
+  EXPECT_THAT(check(builder), ElementsAre(says("2 frames of 4 bytes are in use")));
+}
+
+TEST(Budget, touchedPageWithoutFrame) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0, noFrame});
+  const NodeIndex writer = builder.kernel("write_a", {builder.write(a)});
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(writer), says("touches page 1"), says("has no frame"))));
+}
+
+TEST(Budget, unplannedStepHasNoFrames) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0});
+  builder.step().buffers[a].frames.clear();
+  builder.kernel("write_a", {builder.write(a)});
+  EXPECT_THAT(check(builder), ElementsAre(says("has no frame")));
+}
+
+// Rule 7: host places.
+
+/// Two live-in buffers that come and go through the pinned pool.
+struct Pool {
+  StepBuilder builder{2};
+  BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  BufferIndex b = builder.buffer("b", {1}, StepBuilder::liveInOut);
+  NodeIndex upA = builder.move(NodeKind::CopyToDevice, a, {0, 4}, 0);
+  NodeIndex upB = builder.move(NodeKind::CopyToDevice, b, {0, 4}, 4);
+  NodeIndex update = builder.kernel("update", {builder.update(a), builder.update(b)});
+  NodeIndex downA = builder.move(NodeKind::CopyToHost, a, {0, 4}, 0);
+  NodeIndex downB = builder.move(NodeKind::CopyToHost, b, {0, 4}, 4);
+  Pool() { builder.step().hostBytes = 8; }
+};
+
+TEST(HostPlaces, onePlaceAPage) {
+  Pool pool;
+  EXPECT_THAT(check(pool.builder), IsEmpty());
+  pool.builder.step().hostBytes = 12;
+  pool.builder.step().nodes[pool.downB].hostOffset = 8;
+  EXPECT_THAT(check(pool.builder),
+              ElementsAre(AllOf(atNode(pool.downB), atBuffer(pool.b), says("at 8"), says("at 4"))));
+}
+
+TEST(HostPlaces, placesDoNotOverlap) {
+  Pool pool;
+  pool.builder.step().nodes[pool.upB].hostOffset = 3;
+  pool.builder.step().nodes[pool.downB].hostOffset = 3;
+  EXPECT_THAT(check(pool.builder), ElementsAre(says("overlap in the pinned pool at 3")));
+}
+
+TEST(HostPlaces, insideThePool) {
+  Pool pool;
+  pool.builder.step().hostBytes = 7;
+  EXPECT_THAT(check(pool.builder), ElementsAre(AllOf(atNode(pool.upB), says("uses 4 bytes from 4 of the pinned pool, "
+                                                                            "which has 7 bytes")),
+                                               atNode(pool.downB)));
+}
+
+TEST(HostPlaces, pagesOfOneCopyLieSideBySide) {
+  StepBuilder builder(2);
+  const BufferIndex a = builder.buffer("a", {0, 1}, StepBuilder::liveInOut);
+  builder.step().hostBytes = 8;
+  builder.move(NodeKind::CopyToDevice, a, {0, 8}, 0);
+  builder.kernel("update", {builder.update(a)});
+  const NodeIndex down = builder.move(NodeKind::CopyToHost, a, {4, 4}, 4);
+  builder.move(NodeKind::CopyToHost, a, {0, 4}, 0);
+  EXPECT_THAT(check(builder), IsEmpty());
+  builder.step().nodes[down].hostOffset = 0;
+  EXPECT_THAT(check(builder), testing::Contains(AllOf(atNode(down), says("keeps page 1"))));
+}
+
+// Form.
+
+TEST(Form, transfersCoverWholePages) {
+  for (const Range range : {Range{0, 3}, Range{1, 3}, Range{0, 0}, Range{4, 8}, Range{8, 4}}) {
+    StepBuilder builder(2);
+    const BufferIndex a = builder.buffer("a", {0, 1}, StepBuilder::liveInOut);
+    const NodeIndex prefetch = builder.move(NodeKind::Prefetch, a, range);
+    EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(prefetch), says("does not cover whole pages"))));
+  }
+}
+
+TEST(Form, indicesAndRangesAreChecked) {
+  const auto broken = [](auto breakIt) {
+    TakingTurns plan;
+    breakIt(plan.step());
+    return checkResidency(plan.step());
+  };
+  EXPECT_THAT(broken([](Description &step) { step.pageBytes = 0; }), ElementsAre(says("0 bytes")));
+  EXPECT_THAT(broken([](Description &step) { step.buffers[0].size = 0; }), testing::Contains(says("no bytes")));
+  EXPECT_THAT(broken([](Description &step) { step.buffers[0].size = UINT64_MAX; }), ElementsAre(says("too many")));
+  EXPECT_THAT(broken([](Description &step) { step.buffers[0].frames = {0, 0}; }), ElementsAre(says("names 2 frames")));
+  EXPECT_THAT(broken([](Description &step) { step.buffers[0].frames = {-2}; }), ElementsAre(says("frame -2")));
+  EXPECT_THAT(broken([](Description &step) { step.buffers[0].resident = {{0, 2}}; }), ElementsAre(says("resident")));
+  EXPECT_THAT(broken([](Description &step) { step.nodes[0].accesses[0].buffer = 9; }),
+              ElementsAre(says("buffer 9 of 2")));
+  EXPECT_THAT(broken([](Description &step) { step.nodes[0].accesses[0].range = {UINT64_MAX, 4}; }),
+              ElementsAre(says("has 4 bytes")));
+  EXPECT_THAT(broken([](Description &step) { step.nodes[0].accesses[0].may = modeRead; }), ElementsAre(says("must")));
+  EXPECT_THAT(broken([](Description &step) { step.nodes[1].buffer = 9; }), ElementsAre(says("buffer 9 of 2")));
+  EXPECT_THAT(broken([](Description &step) { step.edges.push_back({3, 2}); }), ElementsAre(says("not in the order")));
+  EXPECT_THAT(broken([](Description &step) { step.edges.push_back({3, 9}); }), ElementsAre(says("not in the order")));
+}
+
+// The report.
+
+TEST(Report, namesAMistakeOnceForAllPagesOfABuffer) {
+  StepBuilder builder(3);
+  const BufferIndex a = builder.buffer("a", {0, 1, 2}, StepBuilder::liveInOut);
+  builder.kernel("first", {builder.read(a)});
+  EXPECT_THAT(check(builder), SizeIs(1));
+}
+
+TEST(Report, stopsAtTheLimit) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {noFrame});
+  for (int i = 0; i < 5; ++i)
+    builder.kernel("reader", {builder.read(a)});
+  EXPECT_THAT(checkResidency(builder.step(), 3), SizeIs(3));
+  EXPECT_THAT(checkResidency(builder.step(), 0), SizeIs(1)); // nothing would mean that it is correct
+}
+
+} // namespace
+} // namespace pumpgraph::test

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "test/unit/check/Mutate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bitset>
+#include <map>
+#include <set>
+
+namespace pumpgraph::test {
+
+namespace {
+
+constexpr std::size_t maxPlannedNodes = 512;
+
+bool isTransfer(const Node &node) {
+  return movesDown(node.kind) || movesUp(node.kind);
+}
+bool movesOrDiscards(const Node &node) {
+  return isTransfer(node) || node.kind == NodeKind::Discard;
+}
+
+using PageKey = std::pair<BufferIndex, std::uint64_t>;
+
+/// The pages of private buffers that a node touches.
+std::set<PageKey> pagesOf(const Description &step, const Node &node) {
+  std::set<PageKey> pages;
+  const auto add = [&](BufferIndex buffer, Range range) {
+    if (step.buffers[buffer].isPrivate && range.size > 0)
+      for (std::uint64_t page = range.offset / step.pageBytes; page * step.pageBytes < range.end(); ++page)
+        pages.insert({buffer, page});
+  };
+  for (const Access &access : node.accesses)
+    add(access.buffer, access.range);
+  if (movesOrDiscards(node))
+    add(node.buffer, node.range);
+  return pages;
+}
+
+std::int32_t frameOf(const Description &step, const PageKey &page) {
+  const std::vector<std::int32_t> &frames = step.buffers[page.first].frames;
+  return frames.empty() ? noFrame : frames[page.second];
+}
+
+bool touchesFrameOf(const Description &step, const Node &node, const Node &transfer) {
+  for (const PageKey &page : pagesOf(step, node))
+    for (const PageKey &moved : pagesOf(step, transfer))
+      if (page == moved || frameOf(step, page) == frameOf(step, moved))
+        return true;
+  return false;
+}
+
+/// Edges by their ends, at most one for each pair, full ones preferred.
+class EdgeMap {
+public:
+  void add(NodeIndex from, NodeIndex to, EdgeKind kind) {
+    const auto [edge, isNew] = edges_.try_emplace({from, to}, kind);
+    if (!isNew && kind == EdgeKind::Full)
+      edge->second = kind;
+  }
+  std::vector<Edge> list() const {
+    std::vector<Edge> edges;
+    for (const auto &[ends, kind] : edges_)
+      edges.push_back({ends.first, ends.second, kind});
+    return edges;
+  }
+
+private:
+  std::map<std::pair<NodeIndex, NodeIndex>, EdgeKind> edges_;
+};
+
+Description withoutNode(const Description &plan, NodeIndex gone, bool bridge) {
+  Description mutant = plan;
+  mutant.nodes.erase(mutant.nodes.begin() + gone);
+  const auto renumbered = [&](NodeIndex node) { return node > gone ? node - 1 : node; };
+  EdgeMap edges;
+  for (const Edge &edge : plan.edges)
+    if (edge.from != gone && edge.to != gone)
+      edges.add(renumbered(edge.from), renumbered(edge.to), edge.kind);
+  for (const Edge &in : plan.edges)
+    for (const Edge &out : plan.edges)
+      if (bridge && in.to == gone && out.from == gone)
+        edges.add(renumbered(in.from), renumbered(out.to), EdgeKind::Full);
+  mutant.edges = edges.list();
+  return mutant;
+}
+
+/// `plan` with its node `moved` directly after node `target` if that comes later, directly before it if it comes
+/// earlier. All events on its frames are ordered against it: where it is now is its only fault.
+Description withNodeMoved(const Description &plan, NodeIndex moved, NodeIndex target) {
+  const Description without = withoutNode(plan, moved, true);
+  const NodeIndex position = target; // as target and moved change places relative to each other
+  Description mutant = without;
+  mutant.nodes.insert(mutant.nodes.begin() + position, plan.nodes[moved]);
+  EdgeMap edges;
+  const auto renumbered = [&](NodeIndex node) { return node >= position ? node + 1 : node; };
+  for (const Edge &edge : without.edges)
+    edges.add(renumbered(edge.from), renumbered(edge.to), edge.kind);
+  for (NodeIndex node = 0; node < mutant.nodes.size(); ++node) {
+    if (node == position || !touchesFrameOf(mutant, mutant.nodes[node], mutant.nodes[position]))
+      continue;
+    edges.add(std::min(node, position), std::max(node, position), EdgeKind::Full);
+  }
+  mutant.edges = edges.list();
+  return mutant;
+}
+
+class Mutator {
+public:
+  explicit Mutator(const Description &plan) : plan_(plan) {}
+
+  std::vector<Mutant> run() {
+    for (NodeIndex node = 0; node < plan_.nodes.size(); ++node)
+      if (isTransfer(plan_.nodes[node]))
+        mutateTransfer(node);
+    for (std::size_t edge = 0; edge < plan_.edges.size(); ++edge)
+      mutateEdge(edge);
+    mutateFrames();
+    mutateBoundary();
+    Description &poorer = add(Mutation::ShrinkBudget, "by one page");
+    poorer.budgetBytes = usedFrames() * plan_.pageBytes - 1;
+    return std::move(mutants_);
+  }
+
+private:
+  Description &add(Mutation mutation, std::string what) { return add(mutation, std::move(what), plan_); }
+  Description &add(Mutation mutation, std::string what, Description description) {
+    mutants_.push_back({mutation, std::move(what), std::move(description)});
+    return mutants_.back().description;
+  }
+  void mutateTransfer(NodeIndex index);
+  void shorten(NodeIndex index);
+  void move(NodeIndex index);
+  void moveHostPlace(NodeIndex index);
+  void mutateEdge(std::size_t index);
+  void mutateFrames();
+  void mutateBoundary();
+  std::uint64_t usedFrames() const;
+
+  const Description &plan_;
+  std::vector<Mutant> mutants_;
+};
+
+void Mutator::mutateTransfer(NodeIndex index) {
+  const std::string what = fmt::format("node {}", index);
+  add(Mutation::DropTransfer, what, withoutNode(plan_, index, true));
+  add(Mutation::DropTransferAndEdges, what, withoutNode(plan_, index, false));
+  shorten(index);
+  move(index);
+  const NodeKind kind = plan_.nodes[index].kind;
+  add(Mutation::ReverseTransfer, what).nodes[index].kind = kind == NodeKind::Evict        ? NodeKind::Prefetch
+                                                           : kind == NodeKind::Prefetch   ? NodeKind::Evict
+                                                           : kind == NodeKind::CopyToHost ? NodeKind::CopyToDevice
+                                                                                          : NodeKind::CopyToHost;
+  add(Mutation::ForgetTransfer, what).nodes[index].kind = NodeKind::Discard;
+  if (isCopy(kind))
+    moveHostPlace(index);
+}
+
+void Mutator::shorten(NodeIndex index) {
+  const Range range = plan_.nodes[index].range;
+  if (range.size <= plan_.pageBytes)
+    return;
+  const std::uint64_t lastPage = (range.end() - 1) / plan_.pageBytes * plan_.pageBytes;
+  Node &withoutLast = add(Mutation::ShortenTransfer, fmt::format("node {} at its end", index)).nodes[index];
+  withoutLast.range.size = lastPage - range.offset;
+  Node &withoutFirst = add(Mutation::ShortenTransfer, fmt::format("node {} at its beginning", index)).nodes[index];
+  withoutFirst.range = {range.offset + plan_.pageBytes, range.size - plan_.pageBytes};
+  withoutFirst.hostOffset += isCopy(withoutFirst.kind) ? plan_.pageBytes : 0;
+}
+
+/// Across the three nearest events on either side.
+void Mutator::move(NodeIndex index) {
+  const Node &node = plan_.nodes[index];
+  int found = 0;
+  for (NodeIndex target = index + 1; target < plan_.nodes.size() && found < 3; ++target)
+    if (touchesFrameOf(plan_, plan_.nodes[target], node)) {
+      ++found;
+      add(Mutation::MoveTransfer, fmt::format("node {} after node {}", index, target),
+          withNodeMoved(plan_, index, target));
+    }
+  found = 0;
+  for (NodeIndex target = index; target-- > 0 && found < 3;)
+    if (touchesFrameOf(plan_, plan_.nodes[target], node)) {
+      ++found;
+      add(Mutation::MoveTransfer, fmt::format("node {} before node {}", index, target),
+          withNodeMoved(plan_, index, target));
+    }
+}
+
+void Mutator::moveHostPlace(NodeIndex index) {
+  for (NodeIndex other = 0; other < plan_.nodes.size(); ++other)
+    if (isCopy(plan_.nodes[other].kind) && plan_.nodes[other].buffer != plan_.nodes[index].buffer)
+      add(Mutation::MoveHostPlace, fmt::format("node {} to the place of node {}", index, other))
+          .nodes[index]
+          .hostOffset = plan_.nodes[other].hostOffset;
+  add(Mutation::MoveHostPlace, fmt::format("node {} to the end of the pool", index)).nodes[index].hostOffset =
+      plan_.hostBytes;
+}
+
+void Mutator::mutateEdge(std::size_t index) {
+  const Edge &edge = plan_.edges[index];
+  const std::string what = fmt::format("from node {} to node {}", edge.from, edge.to);
+  Description &without = add(Mutation::RemoveEdge, what);
+  without.edges.erase(without.edges.begin() + static_cast<std::ptrdiff_t>(index));
+  if (edge.kind == EdgeKind::Full)
+    add(Mutation::WeakenEdge, what).edges[index].kind = EdgeKind::Programmatic;
+}
+
+void Mutator::mutateFrames() {
+  std::set<std::int32_t> frames;
+  for (const Buffer &buffer : plan_.buffers)
+    frames.insert(buffer.frames.begin(), buffer.frames.end());
+  frames.erase(noFrame);
+  for (BufferIndex buffer = 0; buffer < plan_.buffers.size(); ++buffer)
+    for (std::size_t page = 0; page < plan_.buffers[buffer].frames.size(); ++page)
+      for (const std::int32_t frame : frames)
+        if (frame != plan_.buffers[buffer].frames[page])
+          add(Mutation::ShareFrame, fmt::format("page {} of buffer {} in frame {}", page, buffer, frame))
+              .buffers[buffer]
+              .frames[page] = frame;
+}
+
+void Mutator::mutateBoundary() {
+  for (BufferIndex index = 0; index < plan_.buffers.size(); ++index) {
+    const Buffer &buffer = plan_.buffers[index];
+    if (!buffer.isPrivate)
+      continue;
+    for (std::uint64_t page = 0; page < plan_.pageCount(index); ++page) {
+      const Range bytes{page * plan_.pageBytes, std::min(plan_.pageBytes, buffer.size - page * plan_.pageBytes)};
+      std::vector<Range> &resident =
+          add(Mutation::ChangeBoundary, fmt::format("page {} of buffer {}", page, index)).buffers[index].resident;
+      const auto isHere = [&](const Range &range) {
+        return range.offset <= bytes.offset && bytes.end() <= range.end();
+      };
+      const auto found = std::find_if(resident.begin(), resident.end(), isHere);
+      if (found == resident.end()) {
+        resident.push_back(bytes);
+        std::sort(resident.begin(), resident.end(),
+                  [](const Range &left, const Range &right) { return left.offset < right.offset; });
+        continue;
+      }
+      const Range whole = *found;
+      const auto at = resident.erase(found);
+      std::vector<Range> rest;
+      if (whole.offset < bytes.offset)
+        rest.push_back({whole.offset, bytes.offset - whole.offset});
+      if (bytes.end() < whole.end())
+        rest.push_back({bytes.end(), whole.end() - bytes.end()});
+      resident.insert(at, rest.begin(), rest.end());
+    }
+  }
+}
+
+std::uint64_t Mutator::usedFrames() const {
+  std::set<std::int32_t> frames;
+  for (const Buffer &buffer : plan_.buffers)
+    frames.insert(buffer.frames.begin(), buffer.frames.end());
+  frames.erase(noFrame);
+  return frames.size();
+}
+
+/// By node: the nodes that complete before it.
+std::vector<std::bitset<maxPlannedNodes>> completedBefore(const Description &step) {
+  std::vector<std::bitset<maxPlannedNodes>> before(step.nodes.size());
+  for (NodeIndex node = 0; node < step.nodes.size(); ++node)
+    for (const Edge &edge : step.edges)
+      if (edge.to == node && edge.kind == EdgeKind::Full) {
+        before[node] |= before[edge.from];
+        before[node].set(edge.from);
+      }
+  return before;
+}
+
+/// Whether the contract wants one of the two nodes to complete before the other starts.
+bool mustBeOrdered(const Description &step, const Node &left, const std::set<PageKey> &leftPages, const Node &right,
+                   const std::set<PageKey> &rightPages) {
+  const bool someTransfer = movesOrDiscards(left) || movesOrDiscards(right);
+  for (const PageKey &page : leftPages)
+    for (const PageKey &other : rightPages)
+      if (page == other ? someTransfer : frameOf(step, page) == frameOf(step, other))
+        return true;
+  return false;
+}
+
+std::optional<std::string> doubtAboutOrder(const Reference &reference, const Description &step) {
+  if (step.nodes.size() > maxPlannedNodes)
+    return "too many nodes to tell";
+  const std::vector<std::bitset<maxPlannedNodes>> before = completedBefore(step);
+  std::vector<std::set<PageKey>> pages;
+  for (const Node &node : step.nodes)
+    pages.push_back(pagesOf(step, node));
+  for (NodeIndex later = 0; later < step.nodes.size(); ++later) {
+    std::set<std::int32_t> frames;
+    for (const PageKey &page : pages[later])
+      if (!frames.insert(frameOf(step, page)).second)
+        return fmt::format("node {} needs two pages in one frame", later);
+    for (NodeIndex earlier = 0; earlier < later; ++earlier)
+      if (!before[later][earlier] &&
+          mustBeOrdered(step, step.nodes[earlier], pages[earlier], step.nodes[later], pages[later]))
+        return fmt::format("nodes {} and {} must be ordered", earlier, later);
+  }
+
+  std::map<std::int32_t, NodeIndex> nodeOf;
+  for (NodeIndex node = 0; node < step.nodes.size(); ++node)
+    nodeOf[step.nodes[node].captured] = node;
+  for (const Edge &edge : reference.captured().edges) {
+    const NodeIndex from = nodeOf[reference.captured().nodes[edge.from].captured];
+    const NodeIndex to = nodeOf[reference.captured().nodes[edge.to].captured];
+    const bool stillThere =
+        std::find(step.edges.begin(), step.edges.end(), Edge{from, to, EdgeKind::Programmatic}) != step.edges.end();
+    if (!before[to][from] && !(edge.kind == EdgeKind::Programmatic && stillThere))
+      return fmt::format("the captured edge from node {} to node {} is gone", from, to);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> doubtAboutPlaces(const Description &step) {
+  std::map<std::int32_t, unsigned> pagesInFrame;
+  for (const Buffer &buffer : step.buffers)
+    for (const std::int32_t frame : buffer.frames)
+      if (frame != noFrame)
+        ++pagesInFrame[frame];
+  if (pagesInFrame.size() * step.pageBytes > step.budgetBytes)
+    return "over the budget";
+  for (const Buffer &buffer : step.buffers)
+    for (const std::int32_t frame : buffer.frames)
+      if (!buffer.isPrivate && (frame == noFrame || pagesInFrame[frame] > 1))
+        return "an exclusive page has no frame of its own";
+
+  std::map<std::uint64_t, PageKey> pageAt; // by byte of the pool
+  for (const Node &node : step.nodes)
+    for (std::uint64_t i = 0; isCopy(node.kind) && i < node.range.size; ++i) {
+      const PageKey page{node.buffer, (node.range.offset + i) / step.pageBytes};
+      if (pageAt.try_emplace(node.hostOffset + i, page).first->second != page)
+        return "two pages share a place in host memory";
+    }
+  return std::nullopt;
+}
+
+} // namespace
+
+const char *toText(Mutation mutation) {
+  switch (mutation) {
+  case Mutation::DropTransfer:
+    return "transfer dropped";
+  case Mutation::DropTransferAndEdges:
+    return "transfer dropped with its edges";
+  case Mutation::ShortenTransfer:
+    return "transfer shortened";
+  case Mutation::MoveTransfer:
+    return "transfer moved across an event";
+  case Mutation::ReverseTransfer:
+    return "transfer reversed";
+  case Mutation::ForgetTransfer:
+    return "transfer turned into a discard";
+  case Mutation::RemoveEdge:
+    return "edge removed";
+  case Mutation::WeakenEdge:
+    return "full edge made programmatic";
+  case Mutation::ShareFrame:
+    return "page put into another frame";
+  case Mutation::ChangeBoundary:
+    return "boundary residence changed";
+  case Mutation::MoveHostPlace:
+    return "host place moved";
+  case Mutation::ShrinkBudget:
+    return "budget made smaller";
+  }
+  return "";
+}
+
+std::vector<Mutant> mutantsOf(const Description &plan) {
+  return Mutator(plan).run();
+}
+
+std::optional<std::string> doubtAbout(const Reference &reference, const Description &description) {
+  if (std::optional<std::string> doubt = doubtAboutPlaces(description))
+    return doubt;
+  if (std::optional<std::string> doubt = doubtAboutOrder(reference, description))
+    return doubt;
+  return Interpreter(reference, description).run({Schedule::Kind::InOrder});
+}
+
+} // namespace pumpgraph::test

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Plans with one mistake in them, and a way to tell the mistakes that make no difference.
+#pragma once
+
+#include "test/unit/check/Interpreter.h"
+
+#include "pumpgraph/graph/Description.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pumpgraph::test {
+
+enum class Mutation {
+  DropTransfer, ///< what waited for it waits for what it waited for
+  DropTransferAndEdges,
+  ShortenTransfer, ///< by one page at either end
+  MoveTransfer,    ///< across an event on its page or frame
+  ReverseTransfer, ///< an evict becomes a prefetch and the other way round
+  ForgetTransfer,  ///< an evict or prefetch becomes a discard
+  RemoveEdge,
+  WeakenEdge,     ///< full becomes programmatic
+  ShareFrame,     ///< a page moves to the frame of another one
+  ChangeBoundary, ///< a page becomes resident at the boundary, or is not any more
+  MoveHostPlace,  ///< lowered: one copy uses the place of another page, or none
+  ShrinkBudget,
+};
+inline constexpr std::size_t mutationCount = 12;
+
+const char *toText(Mutation mutation);
+
+struct Mutant {
+  Mutation mutation = Mutation::DropTransfer;
+  std::string what; ///< for messages
+  Description description;
+};
+
+/// Every mutant of a planned or lowered step.
+std::vector<Mutant> mutantsOf(const Description &plan);
+
+/// Why a well-formed step may be wrong; nothing when it is proved right. The proof: whatever two events the contract
+/// wants ordered are ordered, so every legal order shows every page the same events, and in one of the orders all
+/// values are right.
+std::optional<std::string> doubtAbout(const Reference &reference, const Description &description);
+
+} // namespace pumpgraph::test

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// One mistake in a correct plan: the checker must see it, unless it is proved that the mistake makes no difference.
+#include "passes/check/CheckResidency.h"
+#include "passes/lower/LowerVirtual.h"
+#include "passes/plan/PlanResidency.h"
+#include "test/unit/check/Mutate.h"
+#include "test/unit/check/RandomGraph.h"
+#include "test/unit/check/SimplePlan.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+namespace pumpgraph::test {
+namespace {
+
+struct Tally {
+  unsigned made = 0;
+  unsigned rejected = 0;
+  unsigned shownWrong = 0; ///< rejected, and the interpreter finds an order in which something goes wrong
+  unsigned equivalent = 0; ///< accepted, and proved to be correct
+};
+
+class MutationTest : public testing::Test {
+protected:
+  /// `planFor(captured, seed)` makes a correct plan, or none.
+  template <typename PlanFor> void mutateAll(PlanFor planFor) {
+    for (std::uint64_t seed = 0; seed < stepCount && !HasFatalFailure(); ++seed) {
+      const Description captured = randomStep(seed);
+      if (captured.nodes.size() > mostNodes)
+        continue;
+      const Reference reference(captured);
+      const std::optional<Description> plan = planFor(captured, seed);
+      if (!plan)
+        continue;
+      ++plans_;
+      lowered_ |=
+          std::any_of(plan->nodes.begin(), plan->nodes.end(), [](const Node &node) { return isCopy(node.kind); });
+      mutate(reference, *plan, seed);
+    }
+  }
+
+  /// Checks every mutant of a correct plan.
+  void mutate(const Reference &reference, const Description &plan, std::uint64_t seed) {
+    ASSERT_TRUE(checkResidency(plan).empty()) << "seed " << seed << ": " << toText(plan);
+    ASSERT_FALSE(doubtAbout(reference, plan)) << "seed " << seed << ": " << toText(plan);
+    for (const Mutant &mutant : mutantsOf(plan)) {
+      Tally &tally = tallies_[static_cast<std::size_t>(mutant.mutation)];
+      ++tally.made;
+      std::vector<Violation> violations = checkResidency(mutant.description, 1);
+      if (violations.empty())
+        violations = checkPreserves(reference.captured(), mutant.description, 1);
+      const std::optional<std::string> wrong = Interpreter(reference, mutant.description).runAllDelays(seed);
+      if (!violations.empty()) {
+        ++tally.rejected;
+        tally.shownWrong += wrong.has_value();
+        continue;
+      }
+      const std::optional<std::string> doubt = wrong ? wrong : doubtAbout(reference, mutant.description);
+      ASSERT_FALSE(doubt) << "seed " << seed << ": " << toText(mutant.mutation) << " (" << mutant.what
+                          << ") is accepted, but " << *doubt << "\nthe plan\n"
+                          << toText(plan) << "the mutant\n"
+                          << toText(mutant.description);
+      ++tally.equivalent;
+    }
+  }
+
+  void printAndRequireKills() const {
+    EXPECT_GT(plans_, stepCount / 3);
+    fmt::print("the mutants of {} plans\n", plans_);
+    fmt::print("{:<34}{:>9}{:>10}{:>14}{:>12}\n", "mutation", "made", "rejected", "shown wrong", "equivalent");
+    for (std::size_t i = 0; i < tallies_.size(); ++i) {
+      const Tally &tally = tallies_[i];
+      const auto mutation = static_cast<Mutation>(i);
+      fmt::print("{:<34}{:>9}{:>10}{:>14}{:>12}\n", toText(mutation), tally.made, tally.rejected, tally.shownWrong,
+                 tally.equivalent);
+      if (mutation == Mutation::MoveHostPlace && !lowered_)
+        continue;
+      EXPECT_GT(tally.rejected, 0U) << toText(mutation);
+      EXPECT_EQ(tally.made, tally.rejected + tally.equivalent) << toText(mutation);
+    }
+  }
+
+private:
+  static constexpr std::uint64_t stepCount = 500;
+  static constexpr std::size_t mostNodes = 12; ///< a step has many mutants, and each is run many times
+  std::array<Tally, mutationCount> tallies_{};
+  unsigned plans_ = 0;
+  bool lowered_ = false;
+};
+
+std::optional<Description> simplePlanFor(const Description &captured, std::uint64_t seed) {
+  return simplePlan(captured, leastFrames(captured) + seed % 3, seed);
+}
+
+/// Under a tight budget, so that there is something to break.
+std::optional<Description> plannersPlanFor(const Description &captured, std::uint64_t seed) {
+  PlanOptions options;
+  options.budgetBytes = (leastFrames(captured) + seed % 2) * captured.pageBytes;
+  const auto plan = planResidency(captured, options);
+  if (!plan)
+    return std::nullopt;
+  return plan->description;
+}
+
+TEST_F(MutationTest, everyMutantOfASimplePlanIsRejectedOrEquivalent) {
+  mutateAll(simplePlanFor);
+  printAndRequireKills();
+}
+
+TEST_F(MutationTest, everyMutantOfALoweredSimplePlanIsRejectedOrEquivalent) {
+  mutateAll([](const Description &captured, std::uint64_t seed) {
+    const auto plan = simplePlanFor(captured, seed);
+    return plan ? std::optional(simpleLowering(*plan)) : std::nullopt;
+  });
+  printAndRequireKills();
+}
+
+TEST_F(MutationTest, everyMutantOfAPlannersPlanIsRejectedOrEquivalent) {
+  mutateAll(plannersPlanFor);
+  printAndRequireKills();
+}
+
+TEST_F(MutationTest, everyMutantOfALoweredPlannersPlanIsRejectedOrEquivalent) {
+  mutateAll([](const Description &captured, std::uint64_t seed) {
+    const auto plan = plannersPlanFor(captured, seed);
+    return plan ? std::optional(lowerVirtual(*plan)) : std::nullopt;
+  });
+  printAndRequireKills();
+}
+
+} // namespace
+} // namespace pumpgraph::test

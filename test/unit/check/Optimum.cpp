@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "test/unit/check/Optimum.h"
+
+#include "test/unit/check/Random.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <queue>
+#include <unordered_map>
+
+namespace pumpgraph::test {
+
+namespace {
+
+using PageSet = std::uint32_t;
+using NodeSet = std::uint32_t;
+
+/// Where a page's value is, and whether the page takes up device memory.
+enum class Place : std::uint8_t {
+  NoneOff, ///< no value yet, not on the device
+  NoneOn,
+  Device,
+  Both,
+  Host,
+  Lost, ///< the value has been given up
+};
+
+bool takesFrame(Place place) {
+  return place == Place::NoneOn || place == Place::Device || place == Place::Both;
+}
+
+constexpr double never = 1e18;
+constexpr double tolerance = 1e-7;
+constexpr std::uint8_t noPage = 255;
+
+/// A moment at which something may be started.
+struct State {
+  NodeSet started = 0;
+  NodeSet done = 0;
+  std::uint8_t residents = 0;                         ///< boundary residents, among the live-in pages
+  std::array<Place, 8> places{};                      ///< by page
+  std::array<double, 6> remainingUs{};                ///< by node, of those that run
+  std::array<std::uint8_t, 2> moving{noPage, noPage}; ///< up, down
+  std::array<double, 2> remainingBytes{};
+};
+
+/// Equal for states from which the same can happen: what is where, and a hash of how long what runs still takes.
+struct Key {
+  std::uint64_t what = 0;
+  std::uint64_t howLong = 0;
+  bool operator==(const Key &) const = default;
+};
+
+struct KeyHash {
+  std::size_t operator()(const Key &key) const { return mix(key.what, key.howLong); }
+};
+
+Key keyOf(const State &state) {
+  Key key;
+  const auto put = [&](std::uint64_t value, unsigned bits) { key.what = key.what << bits | value; };
+  put(state.started, 6);
+  put(state.done, 6);
+  put(state.residents, 8);
+  for (const Place place : state.places)
+    put(static_cast<std::uint64_t>(place), 3);
+  for (const std::uint8_t page : state.moving)
+    put(page & 15U, 4);
+  for (const double remaining : state.remainingUs)
+    key.howLong = mix(key.howLong, static_cast<std::uint64_t>(std::llround(remaining * 65536)));
+  for (const double remaining : state.remainingBytes)
+    key.howLong = mix(key.howLong, static_cast<std::uint64_t>(std::llround(remaining * 65536)));
+  return key;
+}
+
+class Search {
+public:
+  Search(const Description &captured, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind)
+      : captured_(captured), machine_(machine) {
+    listPages(budgetBytes);
+    if (isPossible_)
+      listNodes(kind);
+  }
+
+  std::optional<double> run(std::size_t stateLimit);
+
+private:
+  struct Page {
+    double bytes = 0;
+    bool liveIn = false;
+    bool liveOut = false;
+  };
+  struct Step {
+    PageSet touched = 0;
+    PageSet needed = 0; ///< their values are read
+    PageSet written = 0;
+    PageSet overwritten = 0; ///< wholly, and not read by this node
+    NodeSet after = 0;
+    double costUs = 0;
+    double tailUs = 0; ///< longest path from the start of the node to the end
+  };
+
+  void listPages(std::uint64_t budgetBytes);
+  void listNodes(BoundKind kind);
+  std::vector<State> starts() const;
+  bool isGoal(const State &state) const;
+  void push(State state, double us);
+  double leastRestUs(const State &state) const;
+  std::pair<double, double> bytesToMove(const State &state) const;
+  std::uint64_t framesTaken(const State &state) const;
+  PageSet locked(const State &state) const;
+  PageSet wanted(const State &state, bool needed) const;
+  void tryNodes(const State &state, double us);
+  void tryMoves(const State &state, double us);
+  void tryDrops(const State &state, double us);
+  void advance(State state, double us);
+  void complete(State &state, std::size_t node) const;
+
+  const Description &captured_;
+  Machine machine_;
+  bool isPossible_ = true;
+  std::uint64_t frames_ = 0; ///< for private pages
+  std::vector<Page> pages_;
+  std::map<std::pair<BufferIndex, std::uint64_t>, std::uint8_t> pageNumbers_;
+  std::vector<Step> steps_;
+
+  struct Entry {
+    double lowestUs = 0; ///< of all completions
+    double us = 0;
+    State state;
+    bool operator<(const Entry &other) const { return lowestUs > other.lowestUs; }
+  };
+  std::priority_queue<Entry> queue_;
+  std::unordered_map<Key, double, KeyHash> best_;
+};
+
+void Search::listPages(std::uint64_t budgetBytes) {
+  const std::uint64_t all = budgetBytes / captured_.pageBytes;
+  std::uint64_t exclusive = 0;
+  for (BufferIndex index = 0; index < captured_.buffers.size(); ++index) {
+    const Buffer &buffer = captured_.buffers[index];
+    for (std::uint64_t page = 0; page < captured_.pageCount(index); ++page) {
+      if (!buffer.isPrivate) {
+        ++exclusive;
+        continue;
+      }
+      const std::uint64_t bytes = std::min(captured_.pageBytes, buffer.size - page * captured_.pageBytes);
+      pageNumbers_[{index, page}] = static_cast<std::uint8_t>(pages_.size());
+      pages_.push_back({static_cast<double>(bytes), buffer.liveIn, buffer.liveOut});
+    }
+  }
+  isPossible_ = exclusive <= all && pages_.size() <= State{}.places.size() &&
+                captured_.nodes.size() <= State{}.remainingUs.size();
+  frames_ = isPossible_ ? all - exclusive : 0;
+}
+
+void Search::listNodes(BoundKind kind) {
+  for (const Node &node : captured_.nodes) {
+    Step step;
+    step.costUs = std::isnan(node.costUs) ? 0 : node.costUs;
+    for (const Access &access : node.accesses) {
+      const std::uint8_t mode = kind == BoundKind::Must ? access.must : access.may;
+      if (!captured_.buffers[access.buffer].isPrivate || mode == modeNone)
+        continue;
+      for (std::uint64_t page = access.range.offset / captured_.pageBytes;
+           page * captured_.pageBytes < access.range.end(); ++page) {
+        const std::uint64_t begin = page * captured_.pageBytes;
+        const std::uint64_t end = std::min(begin + captured_.pageBytes, captured_.buffers[access.buffer].size);
+        const PageSet bit = PageSet{1} << pageNumbers_.at({access.buffer, page});
+        const bool covers = access.range.offset <= begin && end <= access.range.end();
+        const bool overwrites = covers && access.must == modeWrite;
+        step.touched |= bit;
+        step.written |= (mode & modeWrite) != 0 ? bit : 0;
+        step.needed |= overwrites ? 0 : bit;
+      }
+    }
+    step.overwritten = step.written & ~step.needed;
+    steps_.push_back(step);
+  }
+  for (const Edge &edge : captured_.edges)
+    steps_[edge.to].after |= NodeSet{1} << edge.from;
+  for (std::size_t node = steps_.size(); node-- > 0;) {
+    steps_[node].tailUs += steps_[node].costUs;
+    for (std::size_t from = 0; from < node; ++from)
+      if ((steps_[node].after >> from & 1) != 0)
+        steps_[from].tailUs = std::max(steps_[from].tailUs, steps_[node].tailUs);
+  }
+}
+
+std::vector<State> Search::starts() const {
+  std::vector<State> states;
+  for (unsigned residents = 0; residents < 1U << pages_.size(); ++residents) {
+    State state;
+    state.residents = static_cast<std::uint8_t>(residents);
+    bool isChoice = true;
+    for (std::size_t page = 0; page < pages_.size(); ++page) {
+      const bool resident = (residents >> page & 1) != 0;
+      isChoice &= pages_[page].liveIn || !resident;
+      state.places[page] = !pages_[page].liveIn ? Place::NoneOff : resident ? Place::Device : Place::Host;
+    }
+    if (isChoice && framesTaken(state) <= frames_)
+      states.push_back(state);
+  }
+  return states;
+}
+
+std::uint64_t Search::framesTaken(const State &state) const {
+  std::uint64_t taken = 0;
+  for (std::size_t page = 0; page < pages_.size(); ++page)
+    taken += takesFrame(state.places[page]) || state.moving[0] == page;
+  return taken;
+}
+
+bool Search::isGoal(const State &state) const {
+  if (state.done + 1 != NodeSet{1} << steps_.size() || state.moving[0] != noPage || state.moving[1] != noPage)
+    return false;
+  for (std::size_t page = 0; page < pages_.size(); ++page) {
+    if (!pages_[page].liveOut)
+      continue;
+    const Place place = state.places[page];
+    if (place == Place::Lost)
+      return false;
+    if (!pages_[page].liveIn) // resident or not, as it suits
+      continue;
+    const bool resident = (state.residents >> page & 1) != 0;
+    if (place != Place::Both && place != (resident ? Place::Device : Place::Host))
+      return false;
+  }
+  return true;
+}
+
+/// Pages in use by a running node or a transfer.
+PageSet Search::locked(const State &state) const {
+  PageSet pages = 0;
+  for (std::size_t node = 0; node < steps_.size(); ++node)
+    if ((state.started >> node & 1) != 0 && (state.done >> node & 1) == 0)
+      pages |= steps_[node].touched;
+  for (const std::uint8_t page : state.moving)
+    if (page != noPage)
+      pages |= PageSet{1} << page;
+  return pages;
+}
+
+/// Pages that nodes yet to start need, or overwrite.
+PageSet Search::wanted(const State &state, bool needed) const {
+  PageSet pages = 0;
+  for (std::size_t node = 0; node < steps_.size(); ++node)
+    if ((state.started >> node & 1) == 0)
+      pages |= needed ? steps_[node].needed : steps_[node].overwritten;
+  return pages;
+}
+
+double Search::leastRestUs(const State &state) const {
+  double rest = 0;
+  for (std::size_t node = 0; node < steps_.size(); ++node) {
+    if ((state.done >> node & 1) != 0)
+      continue;
+    const bool isRunning = (state.started >> node & 1) != 0;
+    const double elapsed = isRunning ? steps_[node].costUs - state.remainingUs[node] : 0;
+    rest = std::max(rest, steps_[node].tailUs - elapsed);
+  }
+  const auto [up, down] = bytesToMove(state);
+  rest = std::max(rest, up / (machine_.upBytesPerSecond * 1e-6));
+  return std::max(rest, down / (machine_.downBytesPerSecond * 1e-6));
+}
+
+/// What has to move before the end, whatever is done from here on.
+std::pair<double, double> Search::bytesToMove(const State &state) const {
+  const PageSet needed = wanted(state, true);
+  PageSet rewritten = 0;
+  for (std::size_t node = 0; node < steps_.size(); ++node)
+    if ((state.done >> node & 1) == 0)
+      rewritten |= steps_[node].written;
+  double up = state.remainingBytes[0];
+  double down = state.remainingBytes[1];
+  for (std::size_t page = 0; page < pages_.size(); ++page) {
+    if ((rewritten >> page & 1) != 0 || state.moving[0] == page || state.moving[1] == page)
+      continue;
+    const bool resident = (state.residents >> page & 1) != 0;
+    const bool isLive = pages_[page].liveIn && pages_[page].liveOut;
+    if (state.places[page] == Place::Host && ((needed >> page & 1) != 0 || (isLive && resident)))
+      up += pages_[page].bytes;
+    if (state.places[page] == Place::Device && isLive && !resident)
+      down += pages_[page].bytes;
+  }
+  return {up, down};
+}
+
+void Search::push(State state, double us) {
+  const auto [known, isNew] = best_.try_emplace(keyOf(state), us);
+  if (!isNew && known->second <= us + tolerance)
+    return;
+  known->second = us;
+  queue_.push({us + leastRestUs(state), us, state});
+}
+
+void Search::tryNodes(const State &state, double us) {
+  PageSet moving = 0; // two nodes may use a page at once, a node and a transfer may not
+  for (const std::uint8_t page : state.moving)
+    if (page != noPage)
+      moving |= PageSet{1} << page;
+  for (std::size_t node = 0; node < steps_.size(); ++node) {
+    const Step &step = steps_[node];
+    if ((state.started >> node & 1) != 0 || (step.after & ~state.done) != 0 || (step.touched & moving) != 0)
+      continue;
+    State next = state;
+    bool hasValues = true;
+    for (std::size_t page = 0; page < pages_.size(); ++page) {
+      if ((step.touched >> page & 1) == 0)
+        continue;
+      Place &place = next.places[page];
+      if ((step.needed >> page & 1) != 0 && (place == Place::Host || place == Place::Lost))
+        hasValues = false;
+      // What is overwritten needs a frame only; its old value is of no use to anybody.
+      if (!takesFrame(place))
+        place = place == Place::NoneOff ? Place::NoneOn : Place::Device;
+    }
+    if (!hasValues || framesTaken(next) > frames_)
+      continue;
+    next.started |= NodeSet{1} << node;
+    next.remainingUs[node] = step.costUs;
+    if (step.costUs <= tolerance)
+      complete(next, node);
+    push(next, us);
+  }
+}
+
+void Search::complete(State &state, std::size_t node) const {
+  state.done |= NodeSet{1} << node;
+  state.remainingUs[node] = 0;
+  for (std::size_t page = 0; page < pages_.size(); ++page)
+    if ((steps_[node].written >> page & 1) != 0)
+      state.places[page] = Place::Device;
+}
+
+void Search::tryMoves(const State &state, double us) {
+  const PageSet busy = locked(state);
+  const PageSet needed = wanted(state, true);
+  for (std::uint8_t page = 0; page < pages_.size(); ++page) {
+    if ((busy >> page & 1) != 0)
+      continue;
+    const bool isOfUse = (needed >> page & 1) != 0 || pages_[page].liveOut;
+    State next = state;
+    if (state.places[page] == Place::Host && state.moving[0] == noPage && isOfUse && framesTaken(state) < frames_) {
+      next.moving[0] = page;
+      next.remainingBytes[0] = pages_[page].bytes;
+      push(next, us);
+    }
+    if (state.places[page] == Place::Device && state.moving[1] == noPage && isOfUse) {
+      next.moving[1] = page;
+      next.remainingBytes[1] = pages_[page].bytes;
+      push(next, us);
+    }
+  }
+}
+
+void Search::tryDrops(const State &state, double us) {
+  const PageSet busy = locked(state);
+  const PageSet needed = wanted(state, true);
+  const PageSet overwritten = wanted(state, false);
+  for (std::size_t page = 0; page < pages_.size(); ++page) {
+    if ((busy >> page & 1) != 0 || !takesFrame(state.places[page]))
+      continue;
+    const bool valueMatters = (needed >> page & 1) != 0 || pages_[page].liveOut;
+    if (state.places[page] == Place::Device && valueMatters && (overwritten >> page & 1) == 0)
+      continue; // would be lost for good
+    State next = state;
+    Place &place = next.places[page];
+    place = place == Place::NoneOn ? Place::NoneOff : place == Place::Both ? Place::Host : Place::Lost;
+    push(next, us);
+  }
+}
+
+/// To the next end of a node or a transfer.
+void Search::advance(State state, double us) {
+  std::array<double, 2> rates{machine_.upBytesPerSecond * 1e-6, machine_.downBytesPerSecond * 1e-6};
+  if (state.moving[0] != noPage && state.moving[1] != noPage) {
+    const double share = std::min(1.0, machine_.bothBytesPerSecond * 1e-6 / (rates[0] + rates[1]));
+    for (double &rate : rates)
+      rate *= share;
+  }
+  double step = never;
+  for (std::size_t node = 0; node < steps_.size(); ++node)
+    if ((state.started & ~state.done) >> node & 1)
+      step = std::min(step, state.remainingUs[node]);
+  for (std::size_t lane = 0; lane < 2; ++lane)
+    if (state.moving[lane] != noPage)
+      step = std::min(step, state.remainingBytes[lane] / rates[lane]);
+  if (step == never)
+    return;
+
+  for (std::size_t node = 0; node < steps_.size(); ++node)
+    if ((state.started & ~state.done) >> node & 1) {
+      state.remainingUs[node] -= step;
+      if (state.remainingUs[node] <= tolerance)
+        complete(state, node);
+    }
+  for (std::size_t lane = 0; lane < 2; ++lane) {
+    if (state.moving[lane] == noPage)
+      continue;
+    state.remainingBytes[lane] -= step * rates[lane];
+    if (state.remainingBytes[lane] > tolerance)
+      continue;
+    state.places[state.moving[lane]] = Place::Both;
+    state.moving[lane] = noPage;
+    state.remainingBytes[lane] = 0;
+  }
+  push(state, us + step);
+}
+
+std::optional<double> Search::run(std::size_t stateLimit) {
+  if (!isPossible_)
+    return std::nullopt;
+  for (const State &state : starts())
+    push(state, 0);
+  while (!queue_.empty() && best_.size() <= stateLimit) {
+    const Entry entry = queue_.top();
+    queue_.pop();
+    if (best_.at(keyOf(entry.state)) < entry.us - tolerance)
+      continue; // reached earlier meanwhile
+    if (isGoal(entry.state))
+      return entry.us;
+    tryNodes(entry.state, entry.us);
+    tryMoves(entry.state, entry.us);
+    tryDrops(entry.state, entry.us);
+    advance(entry.state, entry.us);
+  }
+  return std::nullopt;
+}
+
+} // namespace
+
+std::optional<double> optimumUs(const Description &captured, std::uint64_t budgetBytes, const Machine &machine,
+                                BoundKind kind, std::size_t stateLimit) {
+  return Search(captured, budgetBytes, machine, kind).run(stateLimit);
+}
+
+} // namespace pumpgraph::test

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random steps through planner, lowering, checker, prediction and interpreter: they must agree.
+//
+//   check-plan-property [FIRST_SEED [COUNT]]
+//
+// Prints how many steps it ran; the first step that fails is printed with its seed, made as small as possible.
+#include "passes/analysis/Bound.h"
+#include "passes/analysis/Prediction.h"
+#include "passes/check/CheckResidency.h"
+#include "passes/lower/LowerVirtual.h"
+#include "passes/plan/PlanResidency.h"
+#include "test/unit/check/Colouring.h"
+#include "test/unit/check/Interpreter.h"
+#include "test/unit/check/Random.h"
+#include "test/unit/check/RandomGraph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+
+namespace pumpgraph::test {
+namespace {
+
+struct Tally {
+  std::uint64_t steps = 0;
+  std::uint64_t planned = 0;
+  std::uint64_t refused = 0;   ///< rightly: no plan exists, or host memory is short
+  std::uint64_t undecided = 0; ///< refused, and the exact search for frames takes too long
+  std::uint64_t transfers = 0;
+  std::uint64_t spilling = 0; ///< plans with transfers
+};
+
+/// What is wrong, and where it was seen: a smaller step must fail in the same place.
+struct Failure {
+  std::string place;
+  std::string message;
+};
+
+/// The same for a step and all its shrunken versions.
+struct Setting {
+  std::uint64_t seed = 0;
+  PlanOptions options;
+};
+
+/// From too little to more than enough.
+std::uint64_t someBudget(const Description &captured, Random &random) {
+  const std::uint64_t least = leastFrames(captured);
+  const std::uint64_t all = totalPages(captured);
+  const std::size_t choice = random.below(100);
+  if (choice < 5)
+    return 0; // as much as the step needs
+  const std::uint64_t pages = choice < 10                  ? std::max<std::uint64_t>(least, 2) - 1
+                              : choice < 15                ? all + random.below(2)
+                              : choice < 80 || least > all ? least + random.below(2)
+                                                           : random.between(least, all);
+  return pages * captured.pageBytes + random.below(captured.pageBytes);
+}
+
+Setting settingFor(std::uint64_t seed, const Description &captured) {
+  Random random(mix(seed, 1));
+  Setting setting;
+  setting.seed = seed;
+  setting.options.budgetBytes = someBudget(captured, random);
+  // A page takes about as long as a kernel.
+  const double pageBytes = static_cast<double>(captured.pageBytes);
+  Machine &machine = setting.options.machine;
+  machine.upBytesPerSecond = pageBytes / static_cast<double>(random.between(1, 20)) * 1e6;
+  machine.downBytesPerSecond = pageBytes / static_cast<double>(random.between(1, 20)) * 1e6;
+  machine.bothBytesPerSecond =
+      std::max(machine.upBytesPerSecond, machine.downBytesPerSecond) +
+      std::min(machine.upBytesPerSecond, machine.downBytesPerSecond) * static_cast<double>(random.below(5)) / 4;
+  machine.copyOverheadUs = static_cast<double>(random.below(3));
+  if (random.chance(5))
+    machine.hostBytes = random.below(totalPages(captured) * captured.pageBytes + 1);
+  return setting;
+}
+
+bool hasTransfers(const Description &step) {
+  return std::any_of(step.nodes.begin(), step.nodes.end(),
+                     [](const Node &node) { return movesUp(node.kind) || movesDown(node.kind); });
+}
+
+constexpr double tolerance = 1e-6; // microseconds
+
+class Property {
+public:
+  Property(const Description &captured, const Setting &setting)
+      : captured_(captured), setting_(setting), reference_(captured) {}
+
+  std::optional<Failure> run(Tally &tally) {
+    const auto plan = planResidency(captured_, setting_.options);
+    if (!plan)
+      return judgeRefusal(plan.error(), tally);
+    ++tally.planned;
+    tally.spilling += hasTransfers(plan->description);
+    tally.transfers += plan->stats.evictions + plan->stats.prefetches;
+    if (auto failure = judge("plan", plan->description))
+      return failure;
+    if (auto failure = judgeWhole(*plan))
+      return failure;
+    const Description lowered = lowerVirtual(plan->description);
+    const auto isNotLowered = [](const Node &node) { return isResidency(node.kind); };
+    if (std::any_of(lowered.nodes.begin(), lowered.nodes.end(), isNotLowered))
+      return Failure{"lowering", "a residency node is left"};
+    const std::uint64_t hostBytes = plan->stats.hostBytes;
+    if (hostBytes > setting_.options.machine.hostBytes || lowered.hostBytes > hostBytes)
+      return Failure{"host memory", fmt::format("{} bytes allowed, {} planned for, {} used when lowered",
+                                                setting_.options.machine.hostBytes, hostBytes, lowered.hostBytes)};
+    return judge("lowered plan", lowered);
+  }
+
+private:
+  std::optional<Failure> judgeRefusal(const PlanError &error, Tally &tally) const {
+    const std::uint64_t frames = setting_.options.budgetBytes / captured_.pageBytes;
+    const bool hostIsShort = setting_.options.machine.hostBytes != UINT64_MAX;
+    if (hostIsShort || (setting_.options.budgetBytes != 0 && frames < leastFrames(captured_))) {
+      ++tally.refused;
+      return std::nullopt;
+    }
+    const std::optional<bool> fits = fitsFrames(captured_, frames);
+    ++(fits ? tally.refused : tally.undecided);
+    if (setting_.options.budgetBytes != 0 && !fits.value_or(false))
+      return std::nullopt;
+    return Failure{"refusal", fmt::format("{} frames would do, but: {}", frames, error.message)};
+  }
+
+  /// What holds for a plan and for what it is lowered to.
+  std::optional<Failure> judge(const std::string &what, const Description &step) {
+    const auto fail = [&](const char *who, const std::string &message) {
+      return Failure{what + ", " + who, message + "\nthe " + what + ":\n" + toText(step)};
+    };
+    if (const std::vector<Violation> violations = checkResidency(step, 1); !violations.empty())
+      return fail("checkResidency", violations[0].message);
+    if (const std::vector<Violation> violations = checkPreserves(captured_, step, 1); !violations.empty())
+      return fail("checkPreserves", violations[0].message);
+    Interpreter interpreter(reference_, step);
+    std::optional<std::string> wrong = interpreter.runRandom(setting_.seed, 4);
+    if (!wrong && setting_.seed % 4 == 0)
+      wrong = interpreter.runAllDelays(setting_.seed);
+    if (wrong)
+      return fail("interpreter", *wrong);
+
+    const Prediction prediction = predict(step, setting_.options.machine);
+    if (const std::optional<std::string> message = impossible(step, prediction))
+      return fail("prediction", *message);
+    const double limit = bound(captured_, step.budgetBytes, setting_.options.machine, BoundKind::May).totalUs;
+    if (prediction.totalUs < limit - tolerance)
+      return fail("bound", fmt::format("predicted {} us, but planBound is {} us", prediction.totalUs, limit));
+    return std::nullopt;
+  }
+
+  /// Why a prediction is no execution of the step.
+  std::optional<std::string> impossible(const Description &step, const Prediction &prediction) const {
+    const std::vector<NodeTimes> &times = prediction.nodes;
+    if (times.size() != step.nodes.size())
+      return "some nodes have no times";
+    std::array<std::uint64_t, 2> bytes{};
+    std::array<double, 2> endOfLane{};
+    double end = 0;
+    for (NodeIndex index = 0; index < step.nodes.size(); ++index) {
+      const Node &node = step.nodes[index];
+      end = std::max(end, times[index].endUs);
+      const double took = times[index].endUs - times[index].startUs;
+      if (!(movesUp(node.kind) || movesDown(node.kind))) {
+        const double cost = std::isnan(node.costUs) ? 0 : node.costUs;
+        if (std::abs(took - cost) > tolerance && node.captured != notCaptured)
+          return fmt::format("node {} costs {} us but takes {} us", index, cost, took);
+        continue;
+      }
+      const std::size_t lane = movesDown(node.kind);
+      bytes[lane] += node.range.size;
+      const Machine &machine = setting_.options.machine;
+      const double rate = lane == 0 ? machine.upBytesPerSecond : machine.downBytesPerSecond;
+      if (took < static_cast<double>(node.range.size) / rate * 1e6 - tolerance)
+        return fmt::format("node {} copies {} bytes in {} us", index, node.range.size, took);
+      if (times[index].startUs < endOfLane[lane] - tolerance)
+        return fmt::format("node {} starts before the copy ahead of it has ended", index);
+      endOfLane[lane] = times[index].endUs;
+    }
+    for (const Edge &edge : step.edges)
+      if (edge.kind == EdgeKind::Full && times[edge.to].startUs < times[edge.from].endUs - tolerance)
+        return fmt::format("node {} starts at {} us, before node {} has ended at {} us", edge.to,
+                           times[edge.to].startUs, edge.from, times[edge.from].endUs);
+    if (std::abs(prediction.totalUs - end) > tolerance)
+      return fmt::format("the step takes {} us, but the last node ends at {} us", prediction.totalUs, end);
+    if (prediction.upBytes != bytes[0] || prediction.downBytes != bytes[1])
+      return fmt::format("{} bytes up and {} down are predicted; the transfers move {} and {}", prediction.upBytes,
+                         prediction.downBytes, bytes[0], bytes[1]);
+    if (prediction.peakBytes > step.budgetBytes)
+      return fmt::format("at most {} bytes are in use of a budget of {}", prediction.peakBytes, step.budgetBytes);
+    return std::nullopt;
+  }
+
+  std::optional<Failure> judgeWhole(const PlannedStep &plan) const {
+    const Description &step = plan.description;
+    const std::uint64_t asked = setting_.options.budgetBytes;
+    if (asked != 0 && step.budgetBytes > asked)
+      return Failure{"budget", fmt::format("{} bytes allowed, {} planned for", asked, step.budgetBytes)};
+    const bool fits = asked == 0 || asked / captured_.pageBytes >= totalPages(captured_);
+    if (fits && step.nodes.size() != captured_.nodes.size())
+      return Failure{"nothing to do", "everything fits, but nodes were added\n" + toText(step)};
+    const auto count = [&](NodeKind kind) {
+      return static_cast<std::uint64_t>(
+          std::count_if(step.nodes.begin(), step.nodes.end(), [&](const Node &node) { return node.kind == kind; }));
+    };
+    const PlanStats &stats = plan.stats;
+    if (stats.evictions != count(NodeKind::Evict) || stats.prefetches != count(NodeKind::Prefetch) ||
+        stats.discards != count(NodeKind::Discard))
+      return Failure{"statistics", "the numbers of transfers are not those of the plan\n" + toText(step)};
+    if (setting_.seed % 16 == 0)
+      if (const auto again = planResidency(captured_, setting_.options); toText(again->description) != toText(step))
+        return Failure{"determinism", "a second planning gives another plan"};
+    return std::nullopt;
+  }
+
+  const Description &captured_;
+  const Setting &setting_;
+  Reference reference_;
+};
+
+void report(std::uint64_t seed, const Description &captured, const Setting &setting, const Failure &failure) {
+  const auto failsLikewise = [&](const Description &candidate) {
+    Tally ignored;
+    const std::optional<Failure> other = Property(candidate, setting).run(ignored);
+    return other && other->place == failure.place;
+  };
+  const Description small = shrink(captured, failsLikewise);
+  Tally ignored;
+  const Machine &machine = setting.options.machine;
+  fmt::print("seed {}: {}\nbudget {} bytes, up {}, down {}, both {} bytes/s, overhead {} us\nthe captured step:\n{}",
+             seed, failure.place, setting.options.budgetBytes, machine.upBytesPerSecond, machine.downBytesPerSecond,
+             machine.bothBytesPerSecond, machine.copyOverheadUs, toText(small));
+  if (const std::optional<Failure> last = Property(small, setting).run(ignored))
+    fmt::print("{}: {}\n", last->place, last->message);
+}
+
+int runAll(std::uint64_t firstSeed, std::uint64_t count) {
+  Tally tally;
+  for (std::uint64_t seed = firstSeed; seed < firstSeed + count; ++seed) {
+    const Description captured = randomStep(seed);
+    const Setting setting = settingFor(seed, captured);
+    ++tally.steps;
+    if (const std::optional<Failure> failure = Property(captured, setting).run(tally)) {
+      report(seed, captured, setting, *failure);
+      return EXIT_FAILURE;
+    }
+  }
+  fmt::print("{} random steps from seed {}: {} planned, {} of them with transfers ({} in all), {} rightly refused, {} "
+             "perhaps\n",
+             tally.steps, firstSeed, tally.planned, tally.spilling, tally.transfers, tally.refused, tally.undecided);
+  const bool isWorthIt = tally.steps == count && tally.planned * 10 >= count * 8 && tally.spilling * 10 >= count * 4 &&
+                         tally.undecided * 1000 <= count;
+  if (!isWorthIt)
+    fmt::print("too few of them say anything\n");
+  return isWorthIt ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+} // namespace
+} // namespace pumpgraph::test
+
+int main(int argumentCount, char **arguments) {
+  const auto number = [&](int index, std::uint64_t otherwise) {
+    return argumentCount > index ? std::strtoull(arguments[index], nullptr, 10) : otherwise;
+  };
+  return pumpgraph::test::runAll(number(1, 0), number(2, 1000));
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "test/unit/check/SimplePlan.h"
+
+#include "test/unit/check/Random.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace pumpgraph::test {
+
+namespace {
+
+using PageKey = std::pair<BufferIndex, std::uint64_t>;
+
+struct PageNeeds {
+  bool value = false; ///< some access needs what was there before
+  bool write = false;
+};
+
+std::map<PageKey, PageNeeds> touchedPages(const Description &captured, const Node &node) {
+  std::map<PageKey, PageNeeds> pages;
+  for (const Access &access : node.accesses) {
+    const Buffer &buffer = captured.buffers[access.buffer];
+    if (!buffer.isPrivate)
+      continue;
+    for (std::uint64_t page = access.range.offset / captured.pageBytes; page * captured.pageBytes < access.range.end();
+         ++page) {
+      const std::uint64_t end = std::min((page + 1) * captured.pageBytes, buffer.size);
+      const bool covers = access.range.offset <= page * captured.pageBytes && end <= access.range.end();
+      PageNeeds &needs = pages[{access.buffer, page}];
+      needs.value |= !(covers && access.must == modeWrite);
+      needs.write |= (access.may & modeWrite) != 0;
+    }
+  }
+  return pages;
+}
+
+class Planner {
+public:
+  Planner(const Description &captured, std::uint64_t frames, std::uint64_t seed)
+      : captured_(captured), plan_(captured), random_(seed), frameCount_(frames) {}
+
+  std::optional<Description> run();
+
+private:
+  struct Page {
+    std::int32_t frame = noFrame;
+    bool resident = false;
+    bool hasValue = false;
+    bool onDevice = false; ///< the device copy is current
+    bool inHost = false;
+    NodeIndex lastUse = 0; ///< captured node
+    bool isUsed = false;
+  };
+  /// The events on a frame so far, as blocks (docs/checker.md).
+  struct Frame {
+    std::optional<PageKey> occupant;
+    std::vector<NodeIndex> block; ///< new node numbers
+    std::vector<NodeIndex> previousBlock;
+    bool blockIsAccesses = false;
+  };
+
+  bool chooseFrames();
+  void chooseResidents();
+  void addNode(NodeIndex node);
+  void makeRoom(const std::map<PageKey, PageNeeds> &pages, NodeIndex node);
+  void finish();
+  NodeIndex append(Node node);
+  void addTransfers(NodeKind kind, const std::vector<PageKey> &pages);
+  void order(const std::vector<NodeIndex> &before, NodeIndex after);
+  bool isNeededLater(const PageKey &key, NodeIndex node) const;
+  Frame &frameOf(const PageKey &key) { return frames_[static_cast<std::size_t>(pages_[key].frame)]; }
+
+  const Description &captured_;
+  Description plan_;
+  Random random_;
+  std::uint64_t frameCount_;
+  std::map<PageKey, Page> pages_; ///< of private buffers
+  std::vector<Frame> frames_;
+  std::vector<NodeIndex> newNumber_; ///< by captured node
+  std::map<std::pair<NodeIndex, NodeIndex>, EdgeKind> edges_;
+};
+
+/// Greedy colouring in random order: two pages of one node need two frames.
+bool Planner::chooseFrames() {
+  std::int32_t next = 0;
+  for (BufferIndex buffer = 0; buffer < captured_.buffers.size(); ++buffer) {
+    std::vector<std::int32_t> &frames = plan_.buffers[buffer].frames;
+    frames.assign(captured_.pageCount(buffer), noFrame);
+    for (std::uint64_t page = 0; page < frames.size(); ++page)
+      if (captured_.buffers[buffer].isPrivate)
+        pages_[{buffer, page}] = {};
+      else
+        frames[page] = next++;
+  }
+  if (static_cast<std::uint64_t>(next) > frameCount_)
+    return false;
+  std::map<PageKey, std::set<PageKey>> together;
+  for (NodeIndex node = 0; node < captured_.nodes.size(); ++node) {
+    const std::map<PageKey, PageNeeds> touched = touchedPages(captured_, captured_.nodes[node]);
+    for (const auto &[left, leftNeeds] : touched) {
+      pages_[left].isUsed = true;
+      pages_[left].lastUse = node;
+      for (const auto &[right, rightNeeds] : touched)
+        together[left].insert(right);
+    }
+  }
+  std::vector<PageKey> keys;
+  for (const auto &[key, page] : pages_)
+    if (page.isUsed)
+      keys.push_back(key);
+  random_.shuffle(keys);
+  for (const PageKey &key : keys) {
+    std::vector<std::int32_t> possible;
+    for (auto frame = next; frame < static_cast<std::int32_t>(frameCount_); ++frame)
+      if (std::none_of(together[key].begin(), together[key].end(),
+                       [&](const PageKey &other) { return pages_[other].frame == frame; }))
+        possible.push_back(frame);
+    if (possible.empty())
+      return false;
+    pages_[key].frame = possible[random_.below(possible.size())];
+    plan_.buffers[key.first].frames[key.second] = pages_[key].frame;
+  }
+  frames_.resize(frameCount_);
+  return true;
+}
+
+void Planner::chooseResidents() {
+  std::vector<PageKey> keys;
+  for (auto &[key, page] : pages_) {
+    page.hasValue = captured_.buffers[key.first].liveIn;
+    page.inHost = page.hasValue;
+    if (page.frame != noFrame && captured_.buffers[key.first].liveOut)
+      keys.push_back(key);
+  }
+  random_.shuffle(keys);
+  for (const PageKey &key : keys) {
+    Page &page = pages_[key];
+    if (frameOf(key).occupant || random_.chance(40))
+      continue;
+    page.resident = true;
+    page.onDevice = page.hasValue;
+    page.inHost = false;
+    frameOf(key).occupant = key;
+  }
+  for (const auto &[key, page] : pages_)
+    if (page.resident)
+      plan_.buffers[key.first].resident.push_back(
+          {key.second * captured_.pageBytes,
+           std::min(captured_.pageBytes, captured_.buffers[key.first].size - key.second * captured_.pageBytes)});
+}
+
+void Planner::order(const std::vector<NodeIndex> &before, NodeIndex after) {
+  for (const NodeIndex node : before)
+    edges_[{node, after}] = EdgeKind::Full;
+}
+
+NodeIndex Planner::append(Node node) {
+  plan_.nodes.push_back(std::move(node));
+  return static_cast<NodeIndex>(plan_.nodes.size() - 1);
+}
+
+/// One node for pages that are neighbours.
+void Planner::addTransfers(NodeKind kind, const std::vector<PageKey> &pages) {
+  for (std::size_t begin = 0, end = 0; begin < pages.size(); begin = end) {
+    end = begin + 1;
+    const auto continues = [&](const PageKey &key) {
+      return key.first == pages[begin].first && key.second == pages[end - 1].second + 1 &&
+             std::none_of(pages.begin() + static_cast<std::ptrdiff_t>(begin),
+                          pages.begin() + static_cast<std::ptrdiff_t>(end),
+                          [&](const PageKey &other) { return pages_[other].frame == pages_[key].frame; });
+    };
+    while (end < pages.size() && continues(pages[end]))
+      ++end;
+    Node node;
+    node.kind = kind;
+    node.buffer = pages[begin].first;
+    node.range.offset = pages[begin].second * captured_.pageBytes;
+    node.range.size = std::min((pages[end - 1].second + 1) * captured_.pageBytes, captured_.buffers[node.buffer].size) -
+                      node.range.offset;
+    const NodeIndex index = append(std::move(node));
+    for (std::size_t i = begin; i < end; ++i) {
+      Page &page = pages_[pages[i]];
+      Frame &frame = frameOf(pages[i]);
+      order(frame.block, index);
+      frame.block = {index};
+      frame.blockIsAccesses = false;
+      frame.occupant = pages[i];
+      page.onDevice = kind == NodeKind::Discard ? !page.hasValue : page.onDevice || kind == NodeKind::Prefetch;
+      page.inHost |= kind == NodeKind::Evict;
+    }
+  }
+}
+
+bool Planner::isNeededLater(const PageKey &key, NodeIndex node) const {
+  const Page &page = pages_.at(key);
+  return captured_.buffers[key.first].liveOut || (page.isUsed && page.lastUse >= node);
+}
+
+/// Evicts or forgets the pages that `node` displaces, and fetches what it needs.
+void Planner::makeRoom(const std::map<PageKey, PageNeeds> &pages, NodeIndex node) {
+  std::vector<PageKey> evicted;
+  std::vector<PageKey> discarded;
+  std::vector<PageKey> fetched;
+  std::vector<PageKey> displaced;
+  for (const auto &[key, needs] : pages) {
+    Frame &frame = frameOf(key);
+    if (frame.occupant && *frame.occupant != key) {
+      const Page &old = pages_[*frame.occupant];
+      if (old.hasValue && old.onDevice && !old.inHost && isNeededLater(*frame.occupant, node))
+        evicted.push_back(*frame.occupant);
+      else if (random_.chance(20))
+        discarded.push_back(*frame.occupant);
+      displaced.push_back(*frame.occupant);
+    }
+    const Page &page = pages_[key];
+    if (page.hasValue && !page.onDevice && needs.value)
+      fetched.push_back(key);
+  }
+  std::sort(evicted.begin(), evicted.end());
+  addTransfers(NodeKind::Evict, evicted);
+  addTransfers(NodeKind::Discard, discarded);
+  for (const PageKey &key : displaced)
+    pages_[key].onDevice = false;
+  addTransfers(NodeKind::Prefetch, fetched);
+}
+
+void Planner::addNode(NodeIndex node) {
+  const std::map<PageKey, PageNeeds> pages = touchedPages(captured_, captured_.nodes[node]);
+  makeRoom(pages, node);
+  const NodeIndex index = append(captured_.nodes[node]);
+  newNumber_.push_back(index);
+  std::vector<PageKey> early;
+  for (const auto &[key, needs] : pages) {
+    Frame &frame = frameOf(key);
+    if (frame.occupant != key || !frame.blockIsAccesses) {
+      frame.previousBlock = std::move(frame.block);
+      frame.block.clear();
+    }
+    order(frame.previousBlock, index);
+    frame.block.push_back(index);
+    frame.blockIsAccesses = true;
+    frame.occupant = key;
+    Page &page = pages_[key];
+    if (needs.write) {
+      page.hasValue = page.onDevice = true;
+      page.inHost = false;
+    }
+    if (page.hasValue && page.onDevice && !page.inHost && isNeededLater(key, node + 1) && random_.chance(15))
+      early.push_back(key);
+  }
+  addTransfers(NodeKind::Evict, early);
+}
+
+void Planner::finish() {
+  std::vector<PageKey> evicted;
+  std::vector<PageKey> fetched;
+  for (auto &[key, page] : pages_) {
+    if (!captured_.buffers[key.first].liveOut || !page.hasValue)
+      continue;
+    const bool isDisplaced = page.frame != noFrame && frameOf(key).occupant != key;
+    if (!page.resident && page.onDevice && !page.inHost && !isDisplaced)
+      evicted.push_back(key);
+    if (page.resident && !page.onDevice)
+      fetched.push_back(key);
+  }
+  addTransfers(NodeKind::Evict, evicted);
+  // Occupants that the boundary needs elsewhere have left by now, with what they had to leave behind.
+  addTransfers(NodeKind::Prefetch, fetched);
+}
+
+std::optional<Description> Planner::run() {
+  plan_.nodes.clear();
+  plan_.edges.clear();
+  plan_.budgetBytes = frameCount_ * captured_.pageBytes;
+  if (!chooseFrames())
+    return std::nullopt;
+  chooseResidents();
+  for (NodeIndex node = 0; node < captured_.nodes.size(); ++node)
+    addNode(node);
+  finish();
+  for (const Edge &edge : captured_.edges) // an edge that has to be full stays full
+    edges_.try_emplace({newNumber_[edge.from], newNumber_[edge.to]}, edge.kind);
+  for (const Edge &edge : captured_.edges)
+    if (edge.kind == EdgeKind::Full)
+      edges_[{newNumber_[edge.from], newNumber_[edge.to]}] = EdgeKind::Full;
+  for (const auto &[ends, kind] : edges_)
+    plan_.edges.push_back({ends.first, ends.second, kind});
+  return std::move(plan_);
+}
+
+} // namespace
+
+std::optional<Description> simplePlan(const Description &captured, std::uint64_t frames, std::uint64_t seed) {
+  return Planner(captured, frames, seed).run();
+}
+
+Description simpleLowering(const Description &planned) {
+  Description lowered = planned;
+  std::vector<std::uint64_t> hostBase;
+  for (BufferIndex buffer = 0; buffer < planned.buffers.size(); ++buffer) {
+    hostBase.push_back(lowered.hostBytes);
+    lowered.hostBytes += planned.pageCount(buffer) * planned.pageBytes;
+  }
+  lowered.nodes.clear();
+  lowered.edges.clear();
+  std::vector<std::vector<NodeIndex>> standIns(planned.nodes.size()); ///< a discard: what it waits for
+  std::map<std::pair<NodeIndex, NodeIndex>, EdgeKind> edges;
+  for (NodeIndex index = 0; index < planned.nodes.size(); ++index) {
+    Node node = planned.nodes[index];
+    const bool isDropped = node.kind == NodeKind::Discard;
+    const auto newIndex = static_cast<NodeIndex>(lowered.nodes.size());
+    for (const Edge &edge : planned.edges)
+      if (edge.to == index)
+        for (const NodeIndex from : standIns[edge.from]) {
+          if (isDropped)
+            standIns[index].push_back(from);
+          else if (edge.kind == EdgeKind::Full)
+            edges[{from, newIndex}] = EdgeKind::Full;
+          else
+            edges.try_emplace({from, newIndex}, edge.kind);
+        }
+    if (isDropped)
+      continue;
+    standIns[index] = {newIndex};
+    if (node.kind == NodeKind::Evict || node.kind == NodeKind::Prefetch) {
+      node.kind = node.kind == NodeKind::Evict ? NodeKind::CopyToHost : NodeKind::CopyToDevice;
+      node.hostOffset = hostBase[node.buffer] + node.range.offset;
+    }
+    lowered.nodes.push_back(std::move(node));
+  }
+  for (const auto &[ends, kind] : edges)
+    lowered.edges.push_back({ends.first, ends.second, kind});
+  return lowered;
+}
+
+} // namespace pumpgraph::test

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "test/unit/graph/RandomDescription.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace pumpgraph {
+namespace {
+
+using test::dump;
+using test::randomDescription;
+
+TEST(DescriptionView, comesBackEqual) {
+  for (std::uint32_t seed = 0; seed < 500; ++seed) {
+    const Description description = randomDescription(seed);
+    ASSERT_EQ(validate(description), "") << dump(description);
+    Description copy;
+    std::string error;
+    ASSERT_TRUE(fromC(*DescriptionView(description).get(), copy, error)) << error;
+    ASSERT_EQ(dump(copy), dump(description)) << "seed " << seed;
+  }
+}
+
+TEST(FromC, refusesAnotherVersion) {
+  const Description description = randomDescription(1);
+  pumpgraph_description view = *DescriptionView(description).get();
+  view.version = 7;
+  Description out;
+  std::string error;
+  EXPECT_FALSE(fromC(view, out, error));
+  EXPECT_EQ(error, "description version 7; this library knows version 1");
+}
+
+TEST(FromC, refusesMissingArrays) {
+  pumpgraph_description view{};
+  view.version = PUMPGRAPH_DESCRIPTION_VERSION;
+  view.name = "step";
+  view.page_bytes = 4096;
+  view.node_count = 3;
+  Description out;
+  std::string error;
+  EXPECT_FALSE(fromC(view, out, error));
+  EXPECT_EQ(error, "3 nodes are announced but missing");
+}
+
+TEST(FromC, leavesItsArgumentAloneOnError) {
+  Description broken = randomDescription(1);
+  broken.pageBytes = 0;
+  Description out = randomDescription(2);
+  std::string error;
+  EXPECT_FALSE(fromC(*DescriptionView(broken).get(), out, error));
+  EXPECT_EQ(dump(out), dump(randomDescription(2)));
+}
+
+// A C enum field may hold anything; 256 must not be cut to 0.
+TEST(FromC, refusesWideEnumValues) {
+  Description description = randomDescription(1);
+  description.nodes.assign(2, Node{});
+  description.edges = {{0, 1, EdgeKind::Full}};
+  const DescriptionView view(description);
+  pumpgraph_edge edge = view.get()->edges[0];
+  edge.kind = 256;
+  pumpgraph_description changed = *view.get();
+  changed.edges = &edge;
+  Description out;
+  std::string error;
+  EXPECT_FALSE(fromC(changed, out, error));
+  EXPECT_EQ(error, "edge 0: 255 is not a kind of edge");
+}
+
+/// Two kernels and an eviction over a private buffer of two pages of 4 KiB and an exclusive one.
+Description smallStep() {
+  Description description;
+  description.pageBytes = 4096;
+  description.buffers.resize(2);
+  description.buffers[0].name.push_back('a');
+  description.buffers[0].size = 8192;
+  description.buffers[0].isPrivate = true;
+  description.buffers[1].name = "input";
+  description.buffers[1].size = 100;
+  description.nodes.resize(3);
+  description.nodes[0].name.push_back('k');
+  description.nodes[0].accesses = {Access{0, {0, 8192}}, Access{1, {0, 100}}};
+  description.nodes[1].kind = NodeKind::Evict;
+  description.nodes[1].range = {0, 4096};
+  description.edges = {{0, 1, EdgeKind::Full}, {1, 2, EdgeKind::Full}};
+  return description;
+}
+
+struct Fault {
+  const char *name;
+  std::function<void(Description &)> make;
+  const char *message;
+};
+
+class Validate : public testing::TestWithParam<Fault> {};
+
+TEST_P(Validate, saysWhatIsWrong) {
+  Description description = smallStep();
+  ASSERT_EQ(validate(description), "");
+  GetParam().make(description);
+  EXPECT_EQ(validate(description), GetParam().message);
+}
+
+const Fault faults[] = {
+    {"name", [](Description &d) { d.name.clear(); }, "the step has no name"},
+    {"page", [](Description &d) { d.pageBytes = 0; }, "the page size is 0 bytes"},
+    {"budget", [](Description &d) { d.budgetBytes = ~0ull; },
+     "18446744073709551615 bytes are more than can be represented"},
+    {"bufferSize", [](Description &d) { d.buffers[1].size = 0; }, "buffer 1 \"input\": its size is 0 bytes"},
+    {"address", [](Description &d) { d.buffers[1].address = 0x7fffffffffffffff; },
+     "buffer 1 \"input\": 100 bytes at address 0x7fffffffffffffff leave the address space"},
+    {"pages", [](Description &d) { d.buffers[0].size = 4096 * mostPages + 1; },
+     "buffer 0 \"a\": it has 67108865 pages; at most 67108864 can be planned"},
+    {"frameCount", [](Description &d) { d.buffers[0].frames = {1}; },
+     "buffer 0 \"a\": it has 2 pages but names 1 frames"},
+    {"frame", [](Description &d) { d.buffers[0].frames = {1, -2}; }, "buffer 0 \"a\": page 1 names frame -2"},
+    {"residentOutside", [](Description &d) { d.buffers[0].resident = {{4096, 8192}}; },
+     "buffer 0 \"a\": the resident range [4096, 8192] is not inside its 8192 bytes"},
+    {"residentMisaligned", [](Description &d) { d.buffers[0].resident = {{0, 100}}; },
+     "buffer 0 \"a\": the resident range [0, 100] is not made of whole pages of 4096 bytes"},
+    {"residentOrder", [](Description &d) { d.buffers[0].resident = {{4096, 4096}, {0, 4096}}; },
+     "buffer 0 \"a\": the resident range [0, 4096] begins before byte 8192, where the one before it ends"},
+    {"kind", [](Description &d) { d.nodes[2].kind = static_cast<NodeKind>(15); },
+     "node 2 \"\": 15 is not a kind of node"},
+    {"captured", [](Description &d) { d.nodes[0].captured = -2; },
+     "node 0 \"k\": -2 is not a position in a captured graph"},
+    {"cost", [](Description &d) { d.nodes[0].costUs = -1; }, "node 0 \"k\": its cost is -1 us"},
+    {"accessBuffer", [](Description &d) { d.nodes[0].accesses[1].buffer = 2; },
+     "node 0 \"k\": access #1: there is no buffer 2"},
+    {"accessRange", [](Description &d) { d.nodes[0].accesses[1].range = {100, 1}; },
+     "node 0 \"k\": access #1: [100, 1] is not inside the 100 bytes of its buffer"},
+    {"accessOverflow", [](Description &d) { d.nodes[0].accesses[1].range = {8, ~0ull}; },
+     "node 0 \"k\": access #1: [8, 18446744073709551615] is not inside the 100 bytes of its buffer"},
+    {"accessMode", [](Description &d) { d.nodes[0].accesses[0].may = modeNone; },
+     "node 0 \"k\": access #0: 0 is not a mode"},
+    {"accessMust",
+     [](Description &d) {
+       d.nodes[0].accesses[0].may = modeRead;
+       d.nodes[0].accesses[0].must = modeWrite;
+     },
+     "node 0 \"k\": access #0: it must do 2 but may only do 1"},
+    {"accessEvidence", [](Description &d) { d.nodes[0].accesses[0].evidence = static_cast<Evidence>(4); },
+     "node 0 \"k\": access #0: 4 is not a kind of evidence"},
+    {"accessParameter", [](Description &d) { d.nodes[0].accesses[0].parameter = -3; },
+     "node 0 \"k\": access #0: -3 is not a position of a parameter"},
+    {"transferBuffer", [](Description &d) { d.nodes[1].buffer = 9; }, "node 1 \"\": there is no buffer 9"},
+    {"transferRange", [](Description &d) { d.nodes[1].range = {4096, 4097}; },
+     "node 1 \"\": [4096, 4097] is not inside the 8192 bytes of its buffer"},
+    {"transferMisaligned", [](Description &d) { d.nodes[1].range = {1, 4096}; },
+     "node 1 \"\": [1, 4096] is not made of whole pages of 4096 bytes"},
+    {"transferExclusive",
+     [](Description &d) {
+       d.nodes[1].buffer = 1;
+       d.nodes[1].range = {0, 100};
+     },
+     "node 1 \"\": buffer 1 \"input\" is not private and may not leave the device"},
+    {"transferAccess", [](Description &d) { d.nodes[1].accesses = {Access{0, {0, 1}}}; },
+     "node 1 \"\": a node that moves a range has no accesses of its own"},
+    {"advice", [](Description &d) { d.nodes[1].kind = NodeKind::Advise; }, "node 1 \"\": 0 is not an advice"},
+    {"hostOffset",
+     [](Description &d) {
+       d.nodes[1].kind = NodeKind::CopyToHost;
+       d.nodes[1].hostOffset = ~0ull;
+     },
+     "node 1 \"\": host offset 18446744073709551615 is more than can be represented"},
+    {"capturedTwice",
+     [](Description &d) {
+       d.nodes[0].captured = 5;
+       d.nodes[2].captured = 5;
+     },
+     "node 2 \"\": captured node 5 occurs twice"},
+    {"edgeTarget", [](Description &d) { d.edges.push_back({0, 3, EdgeKind::Full}); }, "edge 2: there is no node 3"},
+    {"edgeOrder", [](Description &d) { d.edges.push_back({2, 0, EdgeKind::Full}); },
+     "edge 2: node 2 comes after node 0, which depends on it"},
+    {"edgeItself", [](Description &d) { d.edges.push_back({1, 1, EdgeKind::Full}); },
+     "edge 2: node 1 comes after node 1, which depends on it"},
+    {"edgeKind", [](Description &d) { d.edges.push_back({0, 2, static_cast<EdgeKind>(2)}); },
+     "edge 2: 2 is not a kind of edge"},
+    {"edgeTwice", [](Description &d) { d.edges.push_back({0, 1, EdgeKind::Programmatic}); },
+     "edge 2: nodes 0 and 1 are joined twice"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Faults, Validate, testing::ValuesIn(faults),
+                         [](const testing::TestParamInfo<Fault> &info) { return std::string(info.param.name); });
+
+} // namespace
+} // namespace pumpgraph

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "TrainingStep.h"
+#include "passes/report/Summary.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+namespace pumpgraph {
+
+using nlohmann::json;
+using test::handMadeSummary;
+
+constexpr std::uint64_t mebi = std::uint64_t{1} << 20;
+
+static SweepPoint plannablePoint() {
+  SweepPoint point;
+  point.budgetBytes = 4 * mebi;
+  point.plannable = true;
+  point.predictedUs = 440;
+  return point;
+}
+
+TEST(JsonReport, HasTheFiguresInSecondsAndBytes) {
+  const json report = json::parse(toJson(handMadeSummary()));
+  EXPECT_EQ(report["name"], "four");
+  EXPECT_DOUBLE_EQ(report["in_memory_s"], 400e-6);
+  EXPECT_DOUBLE_EQ(report["bound_s"], 410e-6);
+  EXPECT_DOUBLE_EQ(report["plan_bound_s"], 420e-6);
+  EXPECT_DOUBLE_EQ(report["predicted_s"], 440e-6);
+  EXPECT_EQ(report["peak_bytes_before"], 6 * mebi);
+  EXPECT_EQ(report["budget_bytes"], 4 * mebi);
+  EXPECT_EQ(report["peak_bytes"], 4 * mebi);
+  EXPECT_EQ(report["up_bytes"], 2 * mebi);
+  EXPECT_EQ(report["down_bytes"], 2 * mebi);
+  EXPECT_EQ(report["limited_by"], "link up");
+  EXPECT_EQ(report["checked"], true);
+  EXPECT_EQ(report["evictions"], 1);
+  EXPECT_EQ(report["prefetches"], 1);
+  EXPECT_EQ(report["added_nodes"], 2);
+  EXPECT_EQ(report["added_edges"], 4);
+  EXPECT_EQ(report["enough_bytes"], nullptr);
+  EXPECT_FALSE(report.contains("sweep"));
+}
+
+TEST(JsonReport, StallsNameNodeTransferAndBuffer) {
+  const json stalls = json::parse(toJson(handMadeSummary()))["stalls"];
+  ASSERT_EQ(stalls.size(), 1u);
+  EXPECT_EQ(stalls[0]["node"], 3); // among the captured nodes, not the lowered ones
+  EXPECT_EQ(stalls[0]["node_name"], "read_a");
+  EXPECT_EQ(stalls[0]["buffer_name"], "a");
+  EXPECT_EQ(stalls[0]["direction"], "up");
+  EXPECT_EQ(stalls[0]["transfer"], 4);
+  EXPECT_DOUBLE_EQ(stalls[0]["at_s"], 300e-6);
+  EXPECT_DOUBLE_EQ(stalls[0]["duration_s"], 40e-6);
+}
+
+TEST(JsonReport, ARefusedPlanSaysWhy) {
+  Summary summary = handMadeSummary();
+  summary.checked = false;
+  summary.violations.push_back({std::nullopt, std::nullopt, "page 0 of \"a\" is not current"});
+  const json report = json::parse(toJson(summary));
+  EXPECT_EQ(report["checked"], false);
+  EXPECT_EQ(report["violations"], json::array({"page 0 of \"a\" is not current"}));
+}
+
+TEST(JsonReport, TheSweepKeepsBudgetsWithoutAPlan) {
+  SweepPoint refused;
+  refused.budgetBytes = 2 * mebi;
+  refused.reason = "too small";
+  const json points = json::parse(toJson(handMadeSummary(), {refused, plannablePoint()}))["sweep"];
+  ASSERT_EQ(points.size(), 2u);
+  EXPECT_EQ(points[0]["plannable"], false);
+  EXPECT_EQ(points[0]["reason"], "too small");
+  EXPECT_FALSE(points[0].contains("predicted_s"));
+  EXPECT_DOUBLE_EQ(points[1]["predicted_s"], 440e-6);
+}
+
+TEST(JsonReport, NamesThatAreNoUtf8DoNotBreakIt) {
+  Summary summary = handMadeSummary();
+  summary.captured.name = "bad \xff name";
+  EXPECT_EQ(json::parse(toJson(summary))["name"], "bad \xef\xbf\xbd name");
+}
+
+TEST(PlanJson, TransfersSayWhatMovesWhereAndBetweenWhat) {
+  const json plan = json::parse(planToJson(handMadeSummary()));
+  EXPECT_EQ(plan["page_bytes"], 2 * mebi);
+  ASSERT_EQ(plan["transfers"].size(), 2u);
+  const json &up = plan["transfers"][1];
+  EXPECT_EQ(up["id"], 4);
+  EXPECT_EQ(up["direction"], "up");
+  EXPECT_EQ(up["buffer"], 0);
+  EXPECT_EQ(up["offset"], 0);
+  EXPECT_EQ(up["size"], 2 * mebi);
+  EXPECT_EQ(up["frames"], json::array({0}));
+  EXPECT_EQ(up["after"], json::array({3}));
+  EXPECT_EQ(up["before"], json::array({5}));
+  EXPECT_EQ(plan["transfers"][0]["direction"], "down");
+}
+
+TEST(PlanJson, EdgesSayWhereTheyComeFrom) {
+  Summary summary = handMadeSummary();
+  enum : NodeIndex { writeC = 3, readA = 5 };
+  summary.captured.edges[2].kind = EdgeKind::Programmatic; // write_c to read_a, Full in the lowered step
+  std::map<std::string, int> origins;
+  const json plan = json::parse(planToJson(summary));
+  for (const json &edge : plan["edges"]) {
+    ++origins[edge["origin"]];
+    if (edge["origin"] == "demoted") {
+      EXPECT_EQ(std::make_pair(edge["from"].get<NodeIndex>(), edge["to"].get<NodeIndex>()),
+                std::make_pair(NodeIndex{writeC}, NodeIndex{readA}));
+    }
+  }
+  EXPECT_EQ(origins, (std::map<std::string, int>{{"added", 4}, {"captured", 2}, {"demoted", 1}}));
+}
+
+TEST(PlanJson, AnUnknownCostIsNull) {
+  Summary summary = handMadeSummary();
+  summary.lowered.nodes[0].costUs = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(json::parse(planToJson(summary))["nodes"][0]["cost_us"], nullptr);
+  EXPECT_EQ(json::parse(planToJson(summary))["nodes"][1]["cost_us"], 100.0);
+}
+
+TEST(TimelineJson, HasALaneForEachEngineAndTheMemory) {
+  const json trace = json::parse(timelineToJson(handMadeSummary()));
+  std::map<std::string, int> spansOfLane;
+  std::map<int, std::string> lanes;
+  int memoryPoints = 0;
+  for (const json &event : trace["traceEvents"]) {
+    if (event["ph"] == "M" && event["name"] == "thread_name")
+      lanes[event["tid"]] = event["args"]["name"];
+    if (event["ph"] == "X")
+      ++spansOfLane[lanes.at(event["tid"])];
+    if (event["ph"] == "C")
+      ++memoryPoints;
+  }
+  EXPECT_EQ(spansOfLane, (std::map<std::string, int>{{"compute", 4}, {"link up", 1}, {"link down", 1}, {"stalls", 1}}));
+  EXPECT_EQ(memoryPoints, 3);
+}
+
+TEST(TimelineJson, AStallPointsBackAtItsTransfer) {
+  const json trace = json::parse(timelineToJson(handMadeSummary()));
+  std::vector<double> arrow;
+  for (const json &event : trace["traceEvents"])
+    if (event["ph"] == "s" || event["ph"] == "f")
+      arrow.push_back(event["ts"]);
+  EXPECT_EQ(arrow, (std::vector<double>{340, 340}));
+}
+
+static void collectKeys(const json &value, std::set<std::string> &keys) {
+  for (const auto &[key, member] : value.items()) {
+    if (value.is_object())
+      keys.insert(key);
+    if (member.is_structured())
+      collectKeys(member, keys);
+  }
+}
+
+// A key that is written and not described, or the other way round after a rename, is a mistake in one of the two.
+TEST(ReportDocumentation, DescribesEveryKey) {
+  std::ifstream file(PUMPGRAPH_REPORT_DOCUMENTATION);
+  std::stringstream text;
+  text << file.rdbuf();
+  ASSERT_FALSE(text.str().empty());
+  Summary summary = handMadeSummary();
+  summary.lowered.buffers[0].resident = {{0, 2 * mebi}};
+  SweepPoint refused;
+  std::set<std::string> keys;
+  collectKeys(json::parse(toJson(summary, {plannablePoint(), refused})), keys);
+  collectKeys(json::parse(planToJson(summary)), keys);
+  for (const std::string &key : keys)
+    EXPECT_NE(text.str().find("`" + key + "`"), std::string::npos) << "docs/report.md does not mention `" << key << "`";
+}
+
+} // namespace pumpgraph

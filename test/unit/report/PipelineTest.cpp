@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reports over the real pipeline: planner, lowering, checker, prediction, bounds.
+#include "TrainingStep.h"
+#include "passes/report/Summary.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace pumpgraph {
+
+constexpr int layers = 12;
+
+static PlanOptions budgetOf(std::uint64_t bytes) {
+  PlanOptions options;
+  options.budgetBytes = bytes;
+  return options;
+}
+
+TEST(Pipeline, HalfTheMemoryIsPlannedAndChecked) {
+  const Description step = test::trainingStep(layers);
+  const std::uint64_t peak = *peakBytes(step, Machine{});
+  const tl::expected<Summary, PlanError> summary = summarize(step, budgetOf(peak / 2));
+  ASSERT_TRUE(summary) << summary.error().message;
+  EXPECT_TRUE(summary->checked) << summary->violations.front().message;
+  EXPECT_EQ(summary->peakBytesBefore(), peak);
+  EXPECT_LE(summary->prediction.peakBytes, peak / 2);
+  EXPECT_GT(summary->prediction.upBytes, 0u);
+  EXPECT_GE(summary->prediction.totalUs, summary->planBound.totalUs * (1 - 1e-9));
+  EXPECT_GE(summary->planBound.totalUs, summary->bound.totalUs * (1 - 1e-9));
+  EXPECT_GE(summary->bound.totalUs, summary->inMemory.totalUs * (1 - 1e-9));
+}
+
+TEST(Pipeline, EnoughMemoryAddsNothing) {
+  const Description step = test::trainingStep(layers);
+  const tl::expected<Summary, PlanError> summary = summarize(step, PlanOptions{});
+  ASSERT_TRUE(summary) << summary.error().message;
+  EXPECT_EQ(summary->lowered.nodes.size(), step.nodes.size());
+  EXPECT_EQ(limitedBy(*summary), "nothing: everything fits");
+}
+
+TEST(Pipeline, TooLittleMemoryNamesTheNode) {
+  const Description step = test::trainingStep(layers);
+  const tl::expected<Summary, PlanError> summary = summarize(step, budgetOf(smallestBudget(step) - step.pageBytes));
+  ASSERT_FALSE(summary);
+  ASSERT_TRUE(summary.error().node);
+  EXPECT_NE(summary.error().message.find(step.nodes[*summary.error().node].name), std::string::npos)
+      << summary.error().message;
+}
+
+TEST(Pipeline, MalformedStepsAreRefused) {
+  Description step = test::trainingStep(1);
+  step.edges.push_back({5, 2, EdgeKind::Full});
+  const tl::expected<Summary, PlanError> summary = summarize(step, PlanOptions{});
+  ASSERT_FALSE(summary);
+  EXPECT_NE(summary.error().message.find("train-1-layers"), std::string::npos) << summary.error().message;
+}
+
+TEST(Pipeline, UnknownCostsAreEstimated) {
+  Description step = test::trainingStep(2);
+  for (Node &node : step.nodes)
+    node.costUs = std::numeric_limits<double>::quiet_NaN();
+  const tl::expected<Summary, PlanError> summary = summarize(step, PlanOptions{});
+  ASSERT_TRUE(summary) << summary.error().message;
+  EXPECT_GT(summary->inMemory.totalUs, 0);
+}
+
+TEST(Pipeline, TheSmallestBudgetIsTheLargestNode) {
+  const Description step = test::trainingStep(layers);
+  constexpr std::uint64_t mebi = std::uint64_t{1} << 20;
+  // layer_norm_backward: two hidden buffers of 192 MiB and a gradient of 96.
+  EXPECT_EQ(smallestBudget(step), (2 * 192 + 96) * mebi);
+}
+
+TEST(Sweep, RunsFromTheSmallestBudgetToThePeak) {
+  const Description step = test::trainingStep(layers);
+  const std::vector<SweepPoint> points = sweep(step, PlanOptions{}, 7);
+  ASSERT_EQ(points.size(), 7u);
+  EXPECT_EQ(points.front().budgetBytes, smallestBudget(step));
+  EXPECT_EQ(points.back().budgetBytes, *peakBytes(step, Machine{}));
+  EXPECT_TRUE(points.back().plannable);
+  EXPECT_EQ(points.back().upBytes, 0u);
+  EXPECT_TRUE(std::is_sorted(points.begin(), points.end(),
+                             [](const SweepPoint &a, const SweepPoint &b) { return a.budgetBytes < b.budgetBytes; }));
+  for (const SweepPoint &point : points) {
+    EXPECT_TRUE(point.plannable || !point.reason.empty());
+    EXPECT_LE(point.peakBytes, point.budgetBytes);
+    EXPECT_GE(point.predictedUs, point.planBoundUs * (1 - 1e-9));
+  }
+}
+
+TEST(Sweep, PlansNoBudgetTwice) {
+  Description step = test::trainingStep(1);
+  step.nodes.resize(1); // one kernel that writes one buffer: it needs what it touches, neither more nor less
+  step.edges.clear();
+  for (Buffer &buffer : step.buffers)
+    buffer.liveIn = buffer.liveOut = false;
+  const std::vector<SweepPoint> points = sweep(step, PlanOptions{}, 24);
+  ASSERT_EQ(points.size(), 1u);
+  EXPECT_TRUE(points.front().plannable) << points.front().reason;
+}
+
+TEST(Sweep, IsTheSameEveryTime) {
+  const Description step = test::trainingStep(4);
+  const std::vector<SweepPoint> first = sweep(step, PlanOptions{}, 5);
+  const std::vector<SweepPoint> second = sweep(step, PlanOptions{}, 5);
+  ASSERT_EQ(first.size(), second.size());
+  for (std::size_t i = 0; i < first.size(); ++i)
+    EXPECT_EQ(first[i].predictedUs, second[i].predictedUs);
+}
+
+// The budget it names has to do what it says, and one that is clearly smaller must not.
+TEST(FindEnough, NamesABudgetThatRunsAtInMemorySpeed) {
+  const Description step = test::trainingStep(layers);
+  const std::uint64_t smallest = smallestBudget(step);
+  tl::expected<Summary, PlanError> summary = summarize(step, budgetOf(smallest * 5 / 4));
+  ASSERT_TRUE(summary) << summary.error().message;
+  ASSERT_FALSE(runsAtInMemorySpeed(*summary));
+  findEnough(*summary);
+  ASSERT_TRUE(summary->enoughBytes);
+  EXPECT_GT(*summary->enoughBytes, summary->budgetBytes());
+  const tl::expected<Summary, PlanError> there = summarize(step, budgetOf(*summary->enoughBytes));
+  ASSERT_TRUE(there) << there.error().message;
+  EXPECT_TRUE(runsAtInMemorySpeed(*there));
+}
+
+TEST(FindEnough, SaysNothingWhereNothingIsMissing) {
+  tl::expected<Summary, PlanError> summary = summarize(test::trainingStep(4), PlanOptions{});
+  ASSERT_TRUE(summary) << summary.error().message;
+  findEnough(*summary);
+  EXPECT_FALSE(summary->enoughBytes);
+}
+
+} // namespace pumpgraph

@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole way on the fake driver: allocate, capture, adopt under a budget, replay, read, validate.
+#include "test/unit/runtime/Program.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+using namespace pumpgraph;
+using namespace pumpgraph::runtime;
+using namespace pumpgraph::runtime::test;
+
+namespace {
+
+template <typename Value> const char *messageOf(const Expected<Value> &result) {
+  return result ? "" : result.error().message.c_str();
+}
+
+class AdoptTest : public ::testing::Test {
+protected:
+  void open(std::uint64_t budgetPages, std::uint64_t hostLimitBytes = 0) {
+    SessionOptions options;
+    options.budgetBytes = budgetPages * pageBytes;
+    options.hostLimitBytes = hostLimitBytes;
+    options.compilerLibrary = PUMPGRAPH_COMPILER_LIBRARY;
+    options.cacheDirectory = ::testing::TempDir() + "/pumpgraph-adopt-test"; // measuring takes longer than a test
+    Expected<std::unique_ptr<Session>> made = Session::create(options, fake_.table());
+    ASSERT_TRUE(made) << messageOf(made);
+    session_ = std::move(*made);
+  }
+
+  void start(const Program::Shape &shape = {}) {
+    program_.emplace(fake_, *session_, shape);
+    program_->prepare();
+    graph_ = program_->record();
+  }
+
+  Expected<Step *> adopt(bool leaveAsCaptured = false) {
+    AdoptOptions options;
+    options.leaveAsCaptured = leaveAsCaptured;
+    return session_->adopt(graph_, options);
+  }
+
+  void replay(Step *step, int times) {
+    for (int i = 0; i < times; ++i) {
+      const Status replayed = step->replay(nullptr);
+      ASSERT_TRUE(replayed) << messageOf(replayed);
+    }
+  }
+
+  FakeDriver fake_;
+  std::unique_ptr<Session> session_;
+  std::optional<Program> program_;
+  CUgraph graph_ = nullptr;
+};
+
+// Input 3 + weights 4 x 2 + activations 4 x 3 + gradients 4 x 3 + loss 1 pages are touched in all.
+constexpr std::uint64_t pagesInAll = 36;
+// Backward touches 11 pages at once, beside the 4 that stay; a page keeps its frame, so a few more are needed.
+constexpr std::uint64_t tightPages = 19;
+// The frame that stands in for memory during captures.
+constexpr std::uint64_t besideBudget = 1;
+
+// With room for everything the step is as captured: no node more.
+TEST_F(AdoptTest, addsNoNodeWhenEverythingFits) {
+  open(pagesInAll + 8);
+  start();
+  const std::uint64_t nodes = fake_.graphNodes(graph_);
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  EXPECT_TRUE((*step)->rewritten());
+  EXPECT_EQ(fake_.graphNodes(graph_), nodes);
+  replay(*step, 3);
+  EXPECT_EQ(program_->loss(), program_->expectedLoss(3));
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(3));
+}
+
+// The peak that a plan without a budget reports is enough for a plan with that budget to move nothing.
+TEST_F(AdoptTest, addsNoNodeAtThePeak) {
+  open(pagesInAll + 8);
+  start();
+  const Expected<Step *> roomy = adopt();
+  ASSERT_TRUE(roomy) << messageOf(roomy);
+  const nlohmann::json report = nlohmann::json::parse((*roomy)->report());
+  const std::uint64_t peak = report.at("peak_bytes_before");
+  session_.reset();
+  fake_.destroyGraph(graph_);
+
+  open(peak / pageBytes);
+  start();
+  const std::uint64_t nodes = fake_.graphNodes(graph_);
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  EXPECT_EQ(fake_.graphNodes(graph_), nodes);
+  replay(*step, 1);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(1));
+}
+
+// Far below what the step touches, the results are the same, bit for bit, whatever legal order the nodes run in.
+TEST_F(AdoptTest, computesTheSameUnderATightBudget) {
+  for (const std::uint64_t budget : {std::uint64_t{24}, std::uint64_t{21}, tightPages}) {
+    open(budget);
+    start();
+    const std::uint64_t nodes = fake_.graphNodes(graph_);
+    const Expected<Step *> step = adopt();
+    ASSERT_TRUE(step) << budget << " pages: " << messageOf(step);
+    EXPECT_GT(fake_.graphNodes(graph_), nodes) << budget;
+    replay(*step, 5);
+    EXPECT_EQ(program_->loss(), program_->expectedLoss(5)) << budget;
+    EXPECT_EQ(program_->weights(), program_->expectedWeights(5)) << budget;
+    EXPECT_LE(fake_.deviceFrames(), budget + besideBudget);
+    session_.reset();
+    fake_.destroyGraph(graph_);
+  }
+}
+
+// Arguments in one packed buffer, as cuBLAS passes them, are understood as well.
+TEST_F(AdoptTest, readsPackedArguments) {
+  open(19);
+  Program::Shape shape;
+  shape.packedArguments = true;
+  start(shape);
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  replay(*step, 2);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+}
+
+// Between replays the weights may be anywhere; under map() they are at their addresses, and what is written there
+// counts.
+TEST_F(AdoptTest, mapsWhatIsWrittenFromOutside) {
+  open(tightPages);
+  start();
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  replay(*step, 1);
+  void *weight = program_->weightPointers()[1];
+  ASSERT_TRUE(session_->map(weight));
+  ASSERT_TRUE(session_->map(weight)); // nests
+  const std::uint64_t before = *static_cast<std::uint64_t *>(weight);
+  *static_cast<std::uint64_t *>(weight) = 77;
+  const Status refused = (*step)->replay(nullptr);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().status, PUMPGRAPH_INVALID_ARGUMENT);
+  ASSERT_TRUE(session_->unmap(weight));
+  EXPECT_FALSE((*step)->replay(nullptr));
+  ASSERT_TRUE(session_->unmap(weight));
+  EXPECT_NE(before, 77u);
+  EXPECT_EQ(program_->weights()[pageBytes * 2 / Program::stride], 77u);
+  replay(*step, 1);
+}
+
+// A rewritten step agrees with the captured one, and validation leaves no trace.
+TEST_F(AdoptTest, validates) {
+  open(tightPages);
+  start();
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  replay(*step, 1);
+  const Expected<Validation> validation = (*step)->validate();
+  ASSERT_TRUE(validation) << messageOf(validation);
+  EXPECT_EQ(validation->differentBuffers, 0u) << validation->firstDifference;
+  EXPECT_EQ(validation->unstableBuffers, 0u);
+  EXPECT_EQ(validation->comparedBuffers, 6u); // input, four weights, the page of the loss
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(1));
+  replay(*step, 1);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+  EXPECT_LE(fake_.deviceFrames(), tightPages + besideBudget);
+}
+
+// A copy that brings back less than it should is noticed.
+TEST_F(AdoptTest, validationCatchesAShortenedCopy) {
+  open(tightPages);
+  start();
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  ASSERT_TRUE(fake_.shortenCopy(graph_, CU_MEMORYTYPE_HOST));
+  const Expected<Validation> validation = (*step)->validate();
+  ASSERT_TRUE(validation) << messageOf(validation);
+  EXPECT_GT(validation->differentBuffers, 0u);
+  EXPECT_NE(validation->firstDifference, "");
+}
+
+// A kernel that needs more than the budget cannot be planned; nothing has changed.
+TEST_F(AdoptTest, refusesABudgetBelowOneKernel) {
+  open(8);
+  start();
+  const std::string before = fake_.print(graph_);
+  const Expected<Step *> step = adopt();
+  ASSERT_FALSE(step);
+  EXPECT_EQ(step.error().status, PUMPGRAPH_UNPLANNABLE);
+  EXPECT_NE(step.error().message.find("ward"), std::string::npos) << step.error().message; // which kernel
+  EXPECT_EQ(fake_.print(graph_), before);
+}
+
+// Pinned memory that the limit does not allow is refused with what is missing, before anything has changed.
+TEST_F(AdoptTest, refusesTooLittleHostMemory) {
+  open(tightPages);
+  start();
+  const Expected<Step *> roomy = adopt();
+  ASSERT_TRUE(roomy) << messageOf(roomy);
+  const MemoryStatistics used = session_->statistics();
+  session_.reset();
+  fake_.destroyGraph(graph_);
+
+  // One page too few for the same.
+  open(tightPages, used.pinnedBytes + used.hostBackedBytes - pageBytes);
+  start();
+  const std::string before = fake_.print(graph_);
+  const Expected<Step *> step = adopt();
+  ASSERT_FALSE(step);
+  EXPECT_EQ(step.error().status, PUMPGRAPH_OUT_OF_HOST_MEMORY) << step.error().message;
+  EXPECT_NE(step.error().message.find("2.0 MiB missing"), std::string::npos) << step.error().message;
+  EXPECT_EQ(fake_.print(graph_), before);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(0));
+}
+
+// Whatever driver call fails while the graph is rewritten, the graph is as it was and can be used, and a second try
+// succeeds.
+TEST_F(AdoptTest, failuresWhileRewritingLeaveTheGraphUsable) {
+  for (const std::string symbol : {"cuGraphAddMemcpyNode", "cuGraphAddDependencies"})
+    for (const int nth : {1, 3}) {
+      open(tightPages);
+      start();
+      const std::string before = fake_.print(graph_);
+      fake_.failCall(symbol, nth, CUDA_ERROR_INVALID_VALUE);
+      const Expected<Step *> failed = adopt();
+      ASSERT_FALSE(failed) << symbol << " " << nth;
+      EXPECT_EQ(failed.error().status, PUMPGRAPH_DRIVER_ERROR);
+      EXPECT_NE(failed.error().message.find(symbol), std::string::npos) << failed.error().message;
+      EXPECT_NE(failed.error().message.find("CUDA_ERROR_INVALID_VALUE"), std::string::npos) << failed.error().message;
+      EXPECT_EQ(fake_.print(graph_), before);
+      EXPECT_LE(fake_.deviceFrames(), tightPages + besideBudget);
+
+      // As captured, without any step of ours: every buffer has memory.
+      CUgraphExec exec = nullptr;
+      ASSERT_TRUE(fake_.table()->graphInstantiate(&exec, graph_, 0));
+      ASSERT_TRUE(fake_.table()->graphLaunch(exec, nullptr));
+      ASSERT_TRUE(fake_.table()->graphExecDestroy(exec));
+      EXPECT_EQ(program_->weights(), program_->expectedWeights(1));
+
+      const Expected<Step *> step = adopt();
+      ASSERT_TRUE(step) << messageOf(step);
+      replay(*step, 1);
+      EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+      session_.reset();
+      fake_.destroyGraph(graph_);
+    }
+}
+
+// Left as captured: nothing is added, beyond the budget buffers are host memory, results are the same.
+TEST_F(AdoptTest, leavesAStepAsCapturedWhenAsked) {
+  open(tightPages);
+  start();
+  const std::string before = fake_.print(graph_);
+  const Expected<Step *> step = adopt(true);
+  ASSERT_TRUE(step) << messageOf(step);
+  EXPECT_FALSE((*step)->rewritten());
+  EXPECT_EQ(fake_.print(graph_), before);
+  replay(*step, 2);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+  EXPECT_LE(fake_.deviceFrames(), tightPages + besideBudget);
+  EXPECT_GT(fake_.hostBackings(), 0u);
+  EXPECT_NE((*step)->report().find("\"left_as_captured\": \"asked for\""), std::string::npos);
+}
+
+// What cannot be handled safely is left as captured, with the reason.
+TEST_F(AdoptTest, leavesUnsafeNodesAsCaptured) {
+  for (const CUgraphNodeType type :
+       {CU_GRAPH_NODE_TYPE_CONDITIONAL, CU_GRAPH_NODE_TYPE_MEM_ALLOC, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP}) {
+    open(tightPages);
+    start();
+    fake_.addPlain(graph_, {}, type);
+    const Expected<Step *> step = adopt();
+    ASSERT_TRUE(step) << messageOf(step);
+    EXPECT_FALSE((*step)->rewritten());
+    EXPECT_EQ((*step)->report().find("\"left_as_captured\": null"), std::string::npos);
+    session_.reset();
+    fake_.destroyGraph(graph_);
+  }
+}
+
+// Without the compiler library a step passes through untouched, and says so.
+TEST_F(AdoptTest, leavesAStepAsCapturedWithoutACompiler) {
+  SessionOptions options;
+  options.budgetBytes = tightPages * pageBytes;
+  options.compilerLibrary = "/nonexistent/libpumpgraph-compiler.so";
+  Expected<std::unique_ptr<Session>> made = Session::create(options, fake_.table());
+  ASSERT_TRUE(made);
+  session_ = std::move(*made);
+  start();
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  EXPECT_FALSE((*step)->rewritten());
+  EXPECT_NE((*step)->report().find("nonexistent"), std::string::npos);
+  replay(*step, 1);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(1));
+}
+
+// One session, one rewritten step; after it is destroyed its weights are at their addresses, and another can be had.
+TEST_F(AdoptTest, holdsOneRewrittenStep) {
+  open(tightPages);
+  start();
+  const Expected<Step *> first = adopt();
+  ASSERT_TRUE(first) << messageOf(first);
+  replay(*first, 1);
+
+  const CUgraph firstGraph = std::exchange(graph_, program_->record());
+  const Expected<Step *> second = adopt();
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().status, PUMPGRAPH_INVALID_ARGUMENT);
+
+  session_->destroy(*first);
+  fake_.destroyGraph(firstGraph);
+  EXPECT_EQ(*static_cast<std::uint64_t *>(program_->weightPointers()[0]), program_->expectedWeights(1)[0]);
+  const Expected<Step *> third = adopt();
+  ASSERT_TRUE(third) << messageOf(third);
+  replay(*third, 1);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+  EXPECT_LE(fake_.deviceFrames(), tightPages + besideBudget);
+}
+
+// Times every node, and leaves the weights as they were.
+TEST_F(AdoptTest, measuresACapturedStep) {
+  open(pagesInAll + 8);
+  start();
+  const Expected<Step *> step = adopt(true);
+  ASSERT_TRUE(step) << messageOf(step);
+  const Expected<Measurement> measured = (*step)->measure(3);
+  ASSERT_TRUE(measured) << messageOf(measured);
+  EXPECT_EQ(measured->timedNodes, 9u);
+  EXPECT_GT(measured->stepUs, 0.0);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(0));
+  const std::string path = ::testing::TempDir() + "/step.mlir";
+  const Status saved = (*step)->save(path);
+  ASSERT_TRUE(saved) << messageOf(saved);
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_NE(text.find("cost"), std::string::npos);
+  EXPECT_NE(text.find("forward"), std::string::npos);
+}
+
+// Replays take nothing: frames, host pieces and driver objects stay as many as they were.
+TEST_F(AdoptTest, doesNotGrow) {
+  open(tightPages);
+  start();
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  replay(*step, 1);
+  const std::uint64_t frames = fake_.deviceFrames(), backings = fake_.hostBackings(),
+                      created = fake_.callsOf("cuMemCreate"),
+                      instantiated = fake_.callsOf("cuGraphInstantiateWithFlags");
+  replay(*step, 50);
+  EXPECT_EQ(fake_.deviceFrames(), frames);
+  EXPECT_EQ(fake_.hostBackings(), backings);
+  EXPECT_EQ(fake_.callsOf("cuMemCreate"), created);
+  EXPECT_EQ(fake_.callsOf("cuGraphInstantiateWithFlags"), instantiated);
+}
+
+// A buffer that nobody declared private never leaves the device: it is read without map().
+TEST_F(AdoptTest, keepsUndeclaredBuffersOnTheDevice) {
+  Program::Shape shape;
+  shape.declareWeights = false;
+  open(24); // 8 pages of weights, 3 of input, 1 of loss stay: 12 for the rest
+  start(shape);
+  const std::uint64_t nodes = fake_.graphNodes(graph_);
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  EXPECT_GT(fake_.graphNodes(graph_), nodes);
+  replay(*step, 2);
+  const std::vector<std::uint64_t> expected = program_->expectedWeights(2);
+  EXPECT_EQ(*static_cast<std::uint64_t *>(program_->weightPointers()[0]), expected[0]);
+  EXPECT_EQ(program_->weights(), expected);
+}
+
+// A graph of several branches is rewritten so that any order it allows gives the same results.
+TEST_F(AdoptTest, ordersBranchesAgainstEachOther) {
+  open(tightPages);
+  start();
+  // A second branch: sets a temporary and adds it to nothing, beside the whole of the first.
+  const Expected<void *> result = session_->allocate(4 * pageBytes, nullptr, "side result");
+  ASSERT_TRUE(result);
+  ASSERT_TRUE(session_->declarePrivate(*result));
+  const CUgraphNode fill = fake_.addFill(graph_, {}, *result, 3, 4 * pageBytes);
+  fake_.addCopy(graph_, {fill}, static_cast<char *>(*result) + pageBytes, *result, pageBytes);
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  for (int i = 1; i <= 8; ++i) { // eight orders
+    replay(*step, 1);
+    ASSERT_EQ(program_->weights(), program_->expectedWeights(i)) << i;
+    ASSERT_TRUE(session_->map(*result));
+    EXPECT_EQ(*(static_cast<char *>(*result) + 3 * pageBytes), 3);
+    ASSERT_TRUE(session_->unmap(*result));
+  }
+}
+
+// Programmatic edges on a hand-over are demoted; the others stay as they were captured.
+TEST_F(AdoptTest, demotesProgrammaticEdgesWhereAFrameChangesHands) {
+  open(tightPages);
+  start();
+  const std::string before = fake_.print(graph_);
+  fake_.makeEdgesProgrammatic(graph_);
+  const std::string programmatic = fake_.print(graph_);
+  ASSERT_NE(programmatic, before);
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  replay(*step, 2);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+  const Expected<Validation> validation = (*step)->validate();
+  ASSERT_TRUE(validation) << messageOf(validation);
+  EXPECT_EQ(validation->differentBuffers, 0u);
+}
+
+// pumpgraph_capture(): two captures of the same function, the second adopted; what it allocates and frees is the step's
+// own.
+TEST_F(AdoptTest, capturesTwiceAndAdopts) {
+  open(8);
+  const Expected<void *> counter = session_->allocate(3 * pageBytes, nullptr, "counter");
+  ASSERT_TRUE(counter);
+  static FakeKernel increment{"increment", {8, 8}, [](const FakeKernel::Arguments &arguments) {
+                                auto *in = argument<std::uint64_t *>(arguments, 0);
+                                auto *out = argument<std::uint64_t *>(arguments, 1);
+                                *out = *in + 1;
+                              }};
+  *static_cast<std::uint64_t *>(*counter) = 5;
+  int recorded = 0;
+  const Expected<Step *> step = session_->capture(
+      [&](CUstream stream) {
+        ++recorded;
+        void *previous = *counter;
+        for (int i = 0; i < 6; ++i) {
+          void *next = *session_->allocate(2 * pageBytes, stream, "temporary");
+          fake_.fill(stream, next, 0, 2 * pageBytes);
+          fake_.launch(stream, increment, {bytesOf(previous), bytesOf(next)});
+          if (previous != *counter) {
+            EXPECT_TRUE(session_->free(previous, stream));
+          }
+          previous = next;
+        }
+        fake_.launch(stream, increment, {bytesOf(previous), bytesOf(*counter)});
+        EXPECT_TRUE(session_->free(previous, stream));
+        return 0;
+      },
+      {});
+  ASSERT_TRUE(step) << messageOf(step);
+  EXPECT_EQ(recorded, 2);
+  replay(*step, 3);
+  EXPECT_EQ(*static_cast<std::uint64_t *>(*counter), 5u + 3 * 7);
+}
+
+// A recording function that gives up, or a capture that breaks, is an error; the session works on.
+TEST_F(AdoptTest, survivesABrokenCapture) {
+  open(8);
+  const Expected<Step *> gaveUp = session_->capture([](CUstream) { return 3; }, {});
+  ASSERT_FALSE(gaveUp);
+  EXPECT_EQ(gaveUp.error().status, PUMPGRAPH_CAPTURE_FAILED);
+  fake_.failCall("cuStreamEndCapture", 1, CUDA_ERROR_INVALID_VALUE);
+  const Expected<Step *> broken = session_->capture([](CUstream) { return 0; }, {});
+  ASSERT_FALSE(broken);
+  EXPECT_EQ(broken.error().status, PUMPGRAPH_CAPTURE_FAILED);
+  EXPECT_TRUE(session_->capture([](CUstream) { return 0; }, {}));
+}
+
+// Addresses in a table on the device: what they name stays where it is, declared private or not.
+TEST_F(AdoptTest, keepsWhatTablesPointAt) {
+  open(tightPages);
+  program_.emplace(fake_, *session_, Program::Shape{});
+  program_->prepare();
+  const Expected<void *> table = session_->allocate(64, nullptr, "table");
+  ASSERT_TRUE(table);
+  *static_cast<void **>(*table) = program_->weightPointers()[2];
+  graph_ = program_->record();
+  static FakeKernel reader{
+      "reader", {8}, [](const FakeKernel::Arguments &arguments) { **argument<std::uint64_t **>(arguments, 0) += 0; }};
+  fake_.addKernel(graph_, {}, reader, {bytesOf(*table)});
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  EXPECT_NE((*step)->report().find("holds 1 addresses"), std::string::npos) << (*step)->report();
+  replay(*step, 2);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+  EXPECT_TRUE(fake_.isMapped(program_->weightPointers()[2]));
+}
+
+// What the capture allocated and nobody freed has memory after adoption, touched by a node or not.
+TEST_F(AdoptTest, givesResultsMemory) {
+  open(tightPages);
+  start();
+  session_.reset();
+  fake_.destroyGraph(graph_);
+  open(tightPages);
+  program_.emplace(fake_, *session_, Program::Shape{});
+  program_->prepare();
+  graph_ = program_->record();
+  ASSERT_TRUE(session_->captureBegin()); // a second capture; the first is dropped
+  const Expected<void *> touched = session_->allocate(pageBytes, nullptr, "touched"),
+                         untouched = session_->allocate(pageBytes, nullptr, "untouched");
+  ASSERT_TRUE(touched && untouched);
+  CUgraph graph = fake_.createGraph();
+  fake_.addFill(graph, {}, *touched, 9, pageBytes);
+  ASSERT_TRUE(session_->captureEnd());
+  const Expected<Step *> step = session_->adopt(graph, {});
+  ASSERT_TRUE(step) << messageOf(step);
+  *static_cast<char *>(*untouched) = 5; // memory of its own: neither disturbs the other
+  replay(*step, 1);
+  EXPECT_EQ(*static_cast<char *>(*touched), 9);
+  EXPECT_EQ(*static_cast<char *>(*untouched), 5);
+  EXPECT_TRUE(session_->free(*touched, nullptr)); // the step goes on using it
+  replay(*step, 1);
+  EXPECT_TRUE(fake_.isMapped(*touched));
+  session_->destroy(*step);
+  EXPECT_FALSE(fake_.isMapped(*touched));
+  EXPECT_TRUE(fake_.isMapped(*untouched));
+  fake_.destroyGraph(graph);
+}
+
+// Device memory that other allocations hold is not the step's to plan with, and the error says how much that is.
+TEST_F(AdoptTest, countsOtherAllocationsAgainstTheBudget) {
+  open(tightPages + 8);
+  const Expected<void *> other = session_->allocate(20 * pageBytes, nullptr, "other");
+  ASSERT_TRUE(other);
+  start();
+  const Expected<Step *> step = adopt();
+  ASSERT_FALSE(step);
+  EXPECT_EQ(step.error().status, PUMPGRAPH_UNPLANNABLE);
+  EXPECT_NE(step.error().message.find("40.0 MiB of the budget of 54.0 MiB"), std::string::npos) << step.error().message;
+  ASSERT_TRUE(session_->free(*other, nullptr)); // cached: given up when the plan needs it
+  const Expected<Step *> second = adopt();
+  ASSERT_TRUE(second) << messageOf(second);
+  replay(*second, 1);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(1));
+}
+
+} // namespace

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C API's own duties: arguments, structs of other sizes, handles, the allocator shim, the doctor.
+#include "pumpgraph/pumpgraph.h"
+#include "runtime/api/Handles.h"
+#include "test/unit/runtime/FakeDriver.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+using namespace pumpgraph::runtime;
+using namespace pumpgraph::runtime::test;
+
+namespace {
+
+class ApiTest : public ::testing::Test {
+protected:
+  void SetUp() override {
+    options_.struct_size = sizeof options_;
+    options_.budget_bytes = 16 * pageBytes;
+    options_.compiler_library = PUMPGRAPH_COMPILER_LIBRARY;
+    Expected<std::unique_ptr<pumpgraph_session>> made = makeSession(options_, fake_.table());
+    ASSERT_TRUE(made) << made.error().message;
+    session_ = made->release();
+  }
+  void TearDown() override { pumpgraph_session_destroy(session_); }
+
+  FakeDriver fake_;
+  pumpgraph_session_options options_{};
+  pumpgraph_session *session_ = nullptr;
+};
+
+// NULL where something is needed is the caller's fault, not a crash.
+TEST_F(ApiTest, refusesNull) {
+  pumpgraph_error error{};
+  EXPECT_EQ(pumpgraph_session_create(nullptr, &session_, &error), PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_STREQ(error.message, "options is NULL");
+  EXPECT_EQ(pumpgraph_allocate(session_, 1, nullptr, nullptr, nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_EQ(pumpgraph_allocate(nullptr, 1, nullptr, nullptr, nullptr, nullptr), PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_EQ(pumpgraph_adopt(session_, nullptr, nullptr, nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_EQ(pumpgraph_replay(nullptr, nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
+  pumpgraph_step_destroy(nullptr);
+  pumpgraph_session_destroy(nullptr);
+}
+
+// A caller compiled against a shorter struct gets what it knows, and nothing is written past it.
+TEST_F(ApiTest, writesNoMoreThanTheCallersStruct) {
+  pumpgraph_memory_stats stats{};
+  stats.struct_size = offsetof(pumpgraph_memory_stats, device_peak_bytes);
+  stats.device_peak_bytes = 1234;
+  ASSERT_EQ(pumpgraph_memory_statistics(session_, &stats, nullptr), PUMPGRAPH_OK);
+  EXPECT_EQ(stats.budget_bytes, 16 * pageBytes);
+  EXPECT_EQ(stats.device_peak_bytes, 1234u);
+  stats.struct_size = 0;
+  EXPECT_EQ(pumpgraph_memory_statistics(session_, &stats, nullptr), PUMPGRAPH_INVALID_ARGUMENT);
+}
+
+// PyTorch's interface: one attached session, NULL when there is none, zero bytes are no allocation.
+TEST_F(ApiTest, servesPyTorch) {
+  EXPECT_EQ(pumpgraph_torch_malloc(100, 0, nullptr), nullptr);
+  ASSERT_EQ(pumpgraph_torch_attach(session_, nullptr), PUMPGRAPH_OK);
+  EXPECT_EQ(pumpgraph_torch_malloc(0, 0, nullptr), nullptr);
+  void *pointer = pumpgraph_torch_malloc(100, 0, nullptr);
+  ASSERT_NE(pointer, nullptr);
+  pumpgraph_memory_stats stats{};
+  stats.struct_size = sizeof stats;
+  ASSERT_EQ(pumpgraph_memory_statistics(session_, &stats, nullptr), PUMPGRAPH_OK);
+  EXPECT_EQ(stats.live_bytes, 100u);
+  pumpgraph_torch_free(pointer, 100, 0, nullptr);
+  ASSERT_EQ(pumpgraph_memory_statistics(session_, &stats, nullptr), PUMPGRAPH_OK);
+  EXPECT_EQ(stats.live_allocations, 0u);
+}
+
+// A session that ends is detached, so that late frees of a dying interpreter do no harm.
+TEST_F(ApiTest, detachesASessionThatEnds) {
+  ASSERT_EQ(pumpgraph_torch_attach(session_, nullptr), PUMPGRAPH_OK);
+  void *pointer = pumpgraph_torch_malloc(100, 0, nullptr);
+  pumpgraph_session_destroy(session_);
+  session_ = nullptr;
+  pumpgraph_torch_free(pointer, 100, 0, nullptr);
+  EXPECT_EQ(pumpgraph_torch_malloc(100, 0, nullptr), nullptr);
+}
+
+// What the machine lacks is said before anything else goes wrong.
+TEST_F(ApiTest, saysWhatTheMachineLacks) {
+  TearDown();
+  session_ = nullptr;
+  options_.budget_bytes = 100;
+  Expected<std::unique_ptr<pumpgraph_session>> made = makeSession(options_, fake_.table());
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().status, PUMPGRAPH_INVALID_ARGUMENT);
+  options_.budget_bytes = pageBytes;
+  options_.device = 3;
+  made = makeSession(options_, fake_.table());
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().message, "device 3 of 1");
+  fake_.setDevices(0);
+  made = makeSession(options_, fake_.table());
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().status, PUMPGRAPH_NO_DRIVER);
+}
+
+// The measured link is kept, and read instead of measured the next time.
+TEST_F(ApiTest, keepsTheLinkSpeed) {
+  const std::string folder = ::testing::TempDir() + "/pumpgraph-link-cache";
+  std::filesystem::remove_all(folder);
+  options_.cache_directory = folder.c_str();
+  pumpgraph_session_destroy(makeSession(options_, fake_.table())->release());
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+  const std::uint64_t copies = fake_.callsOf("cuMemcpyHtoDAsync");
+  pumpgraph_session_destroy(makeSession(options_, fake_.table())->release());
+  EXPECT_EQ(fake_.callsOf("cuMemcpyHtoDAsync"), copies);
+}
+
+TEST(DoctorTest, worksWithoutADriver) {
+  char *text = pumpgraph_doctor();
+  ASSERT_NE(text, nullptr);
+  EXPECT_NE(std::string(text).find("host memory"), std::string::npos);
+  pumpgraph_string_free(text);
+}
+
+} // namespace

@@ -1,0 +1,907 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "test/unit/runtime/FakeDriver.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <list>
+#include <random>
+#include <set>
+
+namespace pumpgraph::runtime::test {
+
+constexpr std::uint64_t pageSize = std::uint64_t{2} << 20;
+
+struct FakeNode {
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+  FakeGraph *graph = nullptr;
+  std::uint64_t id = 0;
+  FakeKernel *kernel = nullptr;
+  std::vector<std::vector<char>> arguments;
+  bool packed = false;
+  CUDA_MEMCPY3D copy{};
+  CUDA_MEMSET_NODE_PARAMS fill{};
+  CUevent event = nullptr;
+  FakeGraph *child = nullptr;
+  // What the driver hands out pointers to.
+  std::vector<void *> parameterPointers;
+  std::vector<char> packedBytes;
+  std::size_t packedSize = 0;
+  std::vector<void *> extra;
+};
+
+struct FakeGraph {
+  std::list<FakeNode> nodes;
+  std::map<std::pair<FakeNode *, FakeNode *>, CUgraphEdgeData> edges;
+  std::map<const FakeNode *, FakeNode *> cloneOf; ///< original -> node of this clone
+};
+
+struct FakeExec {
+  FakeGraph graph;
+};
+
+struct FakeEvent {
+  std::chrono::steady_clock::time_point at;
+};
+
+struct FakeStream {
+  FakeGraph *capturing = nullptr;
+  FakeNode *last = nullptr;
+};
+
+struct Handle {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  bool onDevice = false;
+  bool released = false;
+  int mappings = 0;
+};
+
+struct FakeDriver::State {
+  Options options;
+  int file = -1;
+  std::uint64_t fileBytes = 0;
+  std::multimap<std::uint64_t, std::uint64_t> holes; ///< free pieces of the file: size -> offset
+  std::map<CUmemGenericAllocationHandle, Handle> handles;
+  CUmemGenericAllocationHandle lastHandle = 0;
+  std::map<CUdeviceptr, std::uint64_t> reservations;
+  struct Mapping {
+    std::uint64_t bytes;
+    CUmemGenericAllocationHandle handle;
+    bool accessible;
+  };
+  std::map<CUdeviceptr, Mapping> mappings;
+  std::map<std::string, std::uint64_t> calls;
+  std::map<std::string, std::pair<std::uint64_t, CUresult>> failures; ///< at which call, how
+  std::mt19937 random;
+  std::uint64_t lastNode = 0;
+  CUcontext current = nullptr;
+};
+
+namespace {
+
+FakeDriver::State *live = nullptr; // the driver's functions are plain C functions
+
+FakeDriver::State &state() {
+  return *live;
+}
+FakeNode *nodeOf(CUgraphNode node) {
+  return reinterpret_cast<FakeNode *>(node);
+}
+CUgraphNode handleOf(FakeNode *node) {
+  return reinterpret_cast<CUgraphNode>(node);
+}
+FakeGraph *graphOf(CUgraph graph) {
+  return reinterpret_cast<FakeGraph *>(graph);
+}
+
+[[noreturn]] void stop(const std::string &message) {
+  std::fprintf(stderr, "fake driver: %s\n", message.c_str());
+  std::abort();
+}
+
+/// Counts a call and says whether it is to fail.
+CUresult enter(const char *symbol) {
+  const std::uint64_t count = ++state().calls[symbol];
+  const auto failure = state().failures.find(symbol);
+  if (failure == state().failures.end() || failure->second.first != count)
+    return CUDA_SUCCESS;
+  return failure->second.second;
+}
+
+#define FAKE_ENTER(symbol)                                                                                             \
+  if (const CUresult entered_ = enter(#symbol); entered_ != CUDA_SUCCESS)                                              \
+  return entered_
+
+bool isAccessible(std::uint64_t address, std::uint64_t bytes) {
+  while (bytes != 0) {
+    auto mapping = state().mappings.upper_bound(address);
+    if (mapping == state().mappings.begin())
+      return false;
+    --mapping;
+    const std::uint64_t end = mapping->first + mapping->second.bytes;
+    if (address >= end || !mapping->second.accessible)
+      return false;
+    const std::uint64_t here = std::min(bytes, end - address);
+    address += here;
+    bytes -= here;
+  }
+  return true;
+}
+
+bool isReserved(std::uint64_t address) {
+  auto range = state().reservations.upper_bound(address);
+  return range != state().reservations.begin() && address < (--range)->first + range->second;
+}
+
+void requireAccess(std::uint64_t address, std::uint64_t bytes, const std::string &who) {
+  if (isReserved(address) && !isAccessible(address, bytes))
+    stop(fmt::format("{} touches {} bytes at {:#x}, which are not mapped", who, bytes, address));
+}
+
+std::uint64_t copyAddress(CUmemorytype type, const void *host, CUdeviceptr device) {
+  return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<std::uintptr_t>(host) : device;
+}
+
+void runCopy(const CUDA_MEMCPY3D &copy) {
+  const std::uint64_t source = copyAddress(copy.srcMemoryType, copy.srcHost, copy.srcDevice) + copy.srcXInBytes;
+  const std::uint64_t target = copyAddress(copy.dstMemoryType, copy.dstHost, copy.dstDevice) + copy.dstXInBytes;
+  for (std::size_t row = 0; row < std::max<std::size_t>(copy.Height, 1); ++row) {
+    requireAccess(source + row * copy.srcPitch, copy.WidthInBytes, "a copy");
+    requireAccess(target + row * copy.dstPitch, copy.WidthInBytes, "a copy");
+    std::memmove(reinterpret_cast<void *>(target + row * copy.dstPitch),
+                 reinterpret_cast<void *>(source + row * copy.srcPitch), copy.WidthInBytes);
+  }
+}
+
+void runGraph(FakeGraph &graph);
+
+void runNode(FakeNode &node) {
+  switch (node.type) {
+  case CU_GRAPH_NODE_TYPE_KERNEL: {
+    FakeKernel::Arguments arguments;
+    for (const std::vector<char> &bytes : node.arguments)
+      arguments.push_back(bytes.data());
+    node.kernel->body(arguments);
+    return;
+  }
+  case CU_GRAPH_NODE_TYPE_MEMCPY:
+    return runCopy(node.copy);
+  case CU_GRAPH_NODE_TYPE_MEMSET:
+    for (std::size_t row = 0; row < std::max<std::size_t>(node.fill.height, 1); ++row) {
+      const std::uint64_t address = node.fill.dst + row * node.fill.pitch;
+      requireAccess(address, node.fill.width * node.fill.elementSize, "a fill");
+      std::memset(reinterpret_cast<void *>(address), static_cast<int>(node.fill.value),
+                  node.fill.width * node.fill.elementSize);
+    }
+    return;
+  case CU_GRAPH_NODE_TYPE_GRAPH:
+    return runGraph(*node.child);
+  case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+    reinterpret_cast<FakeEvent *>(node.event)->at = std::chrono::steady_clock::now();
+    return;
+  default:
+    return;
+  }
+}
+
+/// Any order that the edges allow is legal; a program that needs more than that fails sooner or later.
+void runGraph(FakeGraph &graph) {
+  std::map<FakeNode *, int> waitingFor;
+  for (FakeNode &node : graph.nodes)
+    waitingFor[&node] = 0;
+  for (const auto &[ends, data] : graph.edges)
+    ++waitingFor[ends.second];
+  std::vector<FakeNode *> ready;
+  for (FakeNode &node : graph.nodes)
+    if (waitingFor[&node] == 0)
+      ready.push_back(&node);
+  while (!ready.empty()) {
+    const std::size_t pick = std::uniform_int_distribution<std::size_t>(0, ready.size() - 1)(state().random);
+    FakeNode *node = ready[pick];
+    ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(pick));
+    runNode(*node);
+    for (auto edge = graph.edges.lower_bound({node, nullptr}); edge != graph.edges.end() && edge->first.first == node;
+         ++edge)
+      if (--waitingFor[edge->first.second] == 0)
+        ready.push_back(edge->first.second);
+  }
+}
+
+FakeNode *addNode(FakeGraph *graph, CUgraphNodeType type, const CUgraphNode *after, std::size_t count) {
+  FakeNode &node = graph->nodes.emplace_back();
+  node.type = type;
+  node.graph = graph;
+  node.id = ++state().lastNode;
+  for (std::size_t i = 0; i < count; ++i)
+    graph->edges[{nodeOf(after[i]), &node}] = {};
+  return &node;
+}
+
+/// Points what the driver hands out at the node's own bytes.
+void settleParameters(FakeNode &node) {
+  node.parameterPointers.clear();
+  node.packedBytes.clear();
+  if (!node.packed) {
+    for (std::vector<char> &bytes : node.arguments)
+      node.parameterPointers.push_back(bytes.data());
+    return;
+  }
+  for (const std::vector<char> &bytes : node.arguments)
+    node.packedBytes.insert(node.packedBytes.end(), bytes.begin(), bytes.end());
+  node.packedSize = node.packedBytes.size();
+  node.extra = {CU_LAUNCH_PARAM_BUFFER_POINTER, node.packedBytes.data(), CU_LAUNCH_PARAM_BUFFER_SIZE, &node.packedSize,
+                CU_LAUNCH_PARAM_END};
+}
+
+void copyGraph(const FakeGraph &from, FakeGraph &to) {
+  to.cloneOf.clear();
+  for (const FakeNode &node : from.nodes) {
+    FakeNode &copy = to.nodes.emplace_back(node);
+    copy.graph = &to;
+    settleParameters(copy);
+    if (node.child) {
+      copy.child = new FakeGraph; // lives as long as the test
+      copyGraph(*node.child, *copy.child);
+    }
+    to.cloneOf[&node] = &copy;
+  }
+  for (const auto &[ends, data] : from.edges)
+    to.edges[{to.cloneOf[ends.first], to.cloneOf[ends.second]}] = data;
+}
+
+bool hasUnmappedCopy(const FakeGraph &graph) {
+  const auto unmapped = [](std::uint64_t address, std::uint64_t bytes) {
+    return isReserved(address) && !isAccessible(address, bytes);
+  };
+  for (const FakeNode &node : graph.nodes) {
+    if (node.type == CU_GRAPH_NODE_TYPE_MEMCPY &&
+        (unmapped(copyAddress(node.copy.srcMemoryType, node.copy.srcHost, node.copy.srcDevice),
+                  node.copy.WidthInBytes) ||
+         unmapped(copyAddress(node.copy.dstMemoryType, node.copy.dstHost, node.copy.dstDevice),
+                  node.copy.WidthInBytes)))
+      return true;
+    if (node.type == CU_GRAPH_NODE_TYPE_MEMSET && unmapped(node.fill.dst, node.fill.width * node.fill.elementSize))
+      return true;
+  }
+  return false;
+}
+
+std::uint64_t takeFileSpace(std::uint64_t bytes) {
+  const auto hole = state().holes.lower_bound(bytes);
+  if (hole != state().holes.end() && hole->first == bytes) {
+    const std::uint64_t offset = hole->second;
+    state().holes.erase(hole);
+    return offset;
+  }
+  const std::uint64_t offset = state().fileBytes;
+  state().fileBytes += bytes;
+  if (ftruncate(state().file, static_cast<off_t>(state().fileBytes)) != 0)
+    stop("no room for memory");
+  return offset;
+}
+
+void dropHandle(CUmemGenericAllocationHandle id) {
+  Handle &handle = state().handles.at(id);
+  if (!handle.released || handle.mappings != 0)
+    return;
+  fallocate(state().file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(handle.offset),
+            static_cast<off_t>(handle.bytes));
+  state().holes.emplace(handle.bytes, handle.offset);
+  state().handles.erase(id);
+}
+
+std::uint64_t deviceBytesInUse() {
+  std::uint64_t bytes = 0;
+  for (const auto &[id, handle] : state().handles)
+    bytes += handle.onDevice ? handle.bytes : 0;
+  return bytes;
+}
+
+// ---- the driver's functions -----------------------------------------------------------------------------------------
+
+CUresult fakeErrorName(CUresult result, const char **name) {
+  switch (result) {
+  case CUDA_ERROR_OUT_OF_MEMORY:
+    *name = "CUDA_ERROR_OUT_OF_MEMORY";
+    return CUDA_SUCCESS;
+  case CUDA_ERROR_INVALID_VALUE:
+    *name = "CUDA_ERROR_INVALID_VALUE";
+    return CUDA_SUCCESS;
+  default:
+    *name = "CUDA_ERROR_UNKNOWN";
+    return CUDA_SUCCESS;
+  }
+}
+
+void fillDeviceCalls(Driver &driver) {
+  driver.init.function = [](unsigned) { return CUDA_SUCCESS; };
+  driver.driverGetVersion.function = [](int *version) {
+    *version = 13000;
+    return CUDA_SUCCESS;
+  };
+  driver.deviceGet.function = [](CUdevice *device, int ordinal) {
+    *device = ordinal;
+    return CUDA_SUCCESS;
+  };
+  driver.deviceGetCount.function = [](int *count) {
+    *count = state().options.devices;
+    return CUDA_SUCCESS;
+  };
+  driver.deviceGetName.function = [](char *name, int bytes, CUdevice) {
+    std::snprintf(name, static_cast<std::size_t>(bytes), "a GPU that is none");
+    return CUDA_SUCCESS;
+  };
+  driver.deviceGetUuid.function = [](CUuuid *uuid, CUdevice) {
+    std::memset(uuid, 7, sizeof *uuid);
+    return CUDA_SUCCESS;
+  };
+  driver.deviceTotalMem.function = [](std::size_t *bytes, CUdevice) {
+    *bytes = state().options.deviceBytes;
+    return CUDA_SUCCESS;
+  };
+  driver.deviceGetAttribute.function = [](int *value, CUdevice_attribute attribute, CUdevice) {
+    *value = attribute == CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID ? 0 : state().options.supportsVirtualMemory;
+    return CUDA_SUCCESS;
+  };
+  driver.devicePrimaryCtxRetain.function = [](CUcontext *context, CUdevice) {
+    *context = reinterpret_cast<CUcontext>(live);
+    return CUDA_SUCCESS;
+  };
+  driver.devicePrimaryCtxRelease.function = [](CUdevice) { return CUDA_SUCCESS; };
+  driver.ctxGetCurrent.function = [](CUcontext *context) {
+    *context = state().current;
+    return CUDA_SUCCESS;
+  };
+  driver.ctxSetCurrent.function = [](CUcontext context) {
+    state().current = context;
+    return CUDA_SUCCESS;
+  };
+  driver.ctxPushCurrent.function = [](CUcontext context) {
+    state().current = context;
+    return CUDA_SUCCESS;
+  };
+  driver.ctxPopCurrent.function = [](CUcontext *context) {
+    *context = state().current;
+    state().current = nullptr;
+    return CUDA_SUCCESS;
+  };
+  driver.ctxSynchronize.function = []() -> CUresult {
+    FAKE_ENTER(cuCtxSynchronize);
+    return CUDA_SUCCESS;
+  };
+  driver.memGetInfo.function = [](std::size_t *free, std::size_t *total) {
+    *total = state().options.deviceBytes;
+    *free = *total - deviceBytesInUse();
+    return CUDA_SUCCESS;
+  };
+}
+
+void fillMemoryCalls(Driver &driver) {
+  driver.memGetAllocationGranularity.function = [](std::size_t *bytes, const CUmemAllocationProp *,
+                                                   CUmemAllocationGranularity_flags) {
+    *bytes = pageSize;
+    return CUDA_SUCCESS;
+  };
+  driver.memAddressReserve.function = [](CUdeviceptr *address, std::size_t bytes, std::size_t, CUdeviceptr hint,
+                                         unsigned long long) -> CUresult {
+    FAKE_ENTER(cuMemAddressReserve);
+    if (hint != 0 && !state().options.grantsHint)
+      return CUDA_ERROR_INVALID_VALUE;
+    void *range = mmap(reinterpret_cast<void *>(hint), bytes + pageSize, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED)
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    *address = (reinterpret_cast<std::uintptr_t>(range) + pageSize - 1) / pageSize * pageSize;
+    state().reservations[*address] = bytes;
+    return CUDA_SUCCESS;
+  };
+  driver.memAddressFree.function = [](CUdeviceptr address, std::size_t bytes) -> CUresult {
+    FAKE_ENTER(cuMemAddressFree);
+    state().reservations.erase(address);
+    munmap(reinterpret_cast<void *>(address), bytes);
+    return CUDA_SUCCESS;
+  };
+  driver.memCreate.function = [](CUmemGenericAllocationHandle *handle, std::size_t bytes,
+                                 const CUmemAllocationProp *properties, unsigned long long) -> CUresult {
+    FAKE_ENTER(cuMemCreate);
+    const bool onDevice = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    if (bytes % pageSize != 0)
+      return CUDA_ERROR_INVALID_VALUE;
+    if (onDevice && deviceBytesInUse() + bytes > state().options.deviceBytes)
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    *handle = ++state().lastHandle;
+    state().handles[*handle] = {takeFileSpace(bytes), bytes, onDevice, false, 0};
+    return CUDA_SUCCESS;
+  };
+  driver.memRelease.function = [](CUmemGenericAllocationHandle handle) -> CUresult {
+    FAKE_ENTER(cuMemRelease);
+    if (!state().handles.contains(handle))
+      return CUDA_ERROR_INVALID_VALUE;
+    state().handles[handle].released = true;
+    dropHandle(handle);
+    return CUDA_SUCCESS;
+  };
+  driver.memMap.function = [](CUdeviceptr address, std::size_t bytes, std::size_t offset,
+                              CUmemGenericAllocationHandle id, unsigned long long) -> CUresult {
+    FAKE_ENTER(cuMemMap);
+    const auto handle = state().handles.find(id);
+    if (handle == state().handles.end() || offset != 0 || bytes != handle->second.bytes || !isReserved(address))
+      return CUDA_ERROR_INVALID_VALUE;
+    for (std::uint64_t page = 0; page < bytes; page += pageSize) {
+      const auto after = state().mappings.upper_bound(address + page);
+      if (after != state().mappings.begin() &&
+          std::prev(after)->first + std::prev(after)->second.bytes > address + page)
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (mmap(reinterpret_cast<void *>(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, state().file,
+             static_cast<off_t>(handle->second.offset)) == MAP_FAILED)
+      stop("mmap of a frame failed");
+    state().mappings[address] = {bytes, id, false};
+    ++handle->second.mappings;
+    return CUDA_SUCCESS;
+  };
+  driver.memUnmap.function = [](CUdeviceptr address, std::size_t bytes) -> CUresult {
+    FAKE_ENTER(cuMemUnmap);
+    for (CUdeviceptr at = address; at < address + bytes;) {
+      const auto mapping = state().mappings.find(at);
+      if (mapping == state().mappings.end())
+        return CUDA_ERROR_INVALID_VALUE;
+      at += mapping->second.bytes;
+    }
+    for (CUdeviceptr at = address; at < address + bytes;) {
+      const auto mapping = state().mappings.find(at);
+      at += mapping->second.bytes;
+      const CUmemGenericAllocationHandle id = mapping->second.handle;
+      state().mappings.erase(mapping);
+      --state().handles.at(id).mappings;
+      dropHandle(id);
+    }
+    mmap(reinterpret_cast<void *>(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+         -1, 0);
+    return CUDA_SUCCESS;
+  };
+  driver.memSetAccess.function = [](CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc *,
+                                    std::size_t) -> CUresult {
+    FAKE_ENTER(cuMemSetAccess);
+    for (CUdeviceptr at = address; at < address + bytes;) {
+      const auto mapping = state().mappings.find(at);
+      if (mapping == state().mappings.end())
+        return CUDA_ERROR_INVALID_VALUE;
+      mapping->second.accessible = true;
+      at += mapping->second.bytes;
+    }
+    mprotect(reinterpret_cast<void *>(address), bytes, PROT_READ | PROT_WRITE);
+    return CUDA_SUCCESS;
+  };
+  driver.memHostRegister.function = [](void *, std::size_t, unsigned) -> CUresult {
+    FAKE_ENTER(cuMemHostRegister);
+    return CUDA_SUCCESS;
+  };
+  driver.memHostUnregister.function = [](void *) { return CUDA_SUCCESS; };
+  driver.memcpyHtoDAsync.function = [](CUdeviceptr target, const void *source, std::size_t bytes,
+                                       CUstream) -> CUresult {
+    FAKE_ENTER(cuMemcpyHtoDAsync);
+    requireAccess(target, bytes, "a copy to the device");
+    std::memcpy(reinterpret_cast<void *>(target), source, bytes);
+    return CUDA_SUCCESS;
+  };
+  driver.memcpyDtoHAsync.function = [](void *target, CUdeviceptr source, std::size_t bytes, CUstream) -> CUresult {
+    FAKE_ENTER(cuMemcpyDtoHAsync);
+    requireAccess(source, bytes, "a copy to the host");
+    std::memcpy(target, reinterpret_cast<const void *>(source), bytes);
+    return CUDA_SUCCESS;
+  };
+  driver.memcpyDtoDAsync.function = [](CUdeviceptr target, CUdeviceptr source, std::size_t bytes,
+                                       CUstream) -> CUresult {
+    FAKE_ENTER(cuMemcpyDtoDAsync);
+    requireAccess(source, bytes, "a copy on the device");
+    requireAccess(target, bytes, "a copy on the device");
+    std::memcpy(reinterpret_cast<void *>(target), reinterpret_cast<const void *>(source), bytes);
+    return CUDA_SUCCESS;
+  };
+  driver.memsetD8Async.function = [](CUdeviceptr target, unsigned char value, std::size_t bytes, CUstream) -> CUresult {
+    FAKE_ENTER(cuMemsetD8Async);
+    requireAccess(target, bytes, "a fill");
+    std::memset(reinterpret_cast<void *>(target), value, bytes);
+    return CUDA_SUCCESS;
+  };
+}
+
+void fillStreamCalls(Driver &driver) {
+  driver.streamCreate.function = [](CUstream *stream, unsigned) -> CUresult {
+    FAKE_ENTER(cuStreamCreate);
+    *stream = reinterpret_cast<CUstream>(new FakeStream);
+    return CUDA_SUCCESS;
+  };
+  driver.streamDestroy.function = [](CUstream stream) {
+    delete reinterpret_cast<FakeStream *>(stream);
+    return CUDA_SUCCESS;
+  };
+  driver.streamSynchronize.function = [](CUstream) -> CUresult {
+    FAKE_ENTER(cuStreamSynchronize);
+    return CUDA_SUCCESS;
+  };
+  driver.streamBeginCapture.function = [](CUstream stream, CUstreamCaptureMode) -> CUresult {
+    FAKE_ENTER(cuStreamBeginCapture);
+    auto *fake = reinterpret_cast<FakeStream *>(stream);
+    fake->capturing = new FakeGraph;
+    fake->last = nullptr;
+    return CUDA_SUCCESS;
+  };
+  driver.streamEndCapture.function = [](CUstream stream, CUgraph *graph) -> CUresult {
+    auto *fake = reinterpret_cast<FakeStream *>(stream);
+    *graph = reinterpret_cast<CUgraph>(std::exchange(fake->capturing, nullptr));
+    FAKE_ENTER(cuStreamEndCapture);
+    return CUDA_SUCCESS;
+  };
+  driver.threadExchangeStreamCaptureMode.function = [](CUstreamCaptureMode *) { return CUDA_SUCCESS; };
+  driver.eventCreate.function = [](CUevent *event, unsigned) -> CUresult {
+    FAKE_ENTER(cuEventCreate);
+    *event = reinterpret_cast<CUevent>(new FakeEvent);
+    return CUDA_SUCCESS;
+  };
+  driver.eventDestroy.function = [](CUevent event) {
+    delete reinterpret_cast<FakeEvent *>(event);
+    return CUDA_SUCCESS;
+  };
+  driver.eventRecord.function = [](CUevent event, CUstream) -> CUresult {
+    FAKE_ENTER(cuEventRecord);
+    reinterpret_cast<FakeEvent *>(event)->at = std::chrono::steady_clock::now();
+    return CUDA_SUCCESS;
+  };
+  driver.eventElapsedTime.function = [](float *ms, CUevent start, CUevent end) -> CUresult {
+    FAKE_ENTER(cuEventElapsedTime);
+    *ms = std::chrono::duration<float, std::milli>(reinterpret_cast<FakeEvent *>(end)->at -
+                                                   reinterpret_cast<FakeEvent *>(start)->at)
+              .count();
+    return CUDA_SUCCESS;
+  };
+}
+
+/// The driver's convention for lists: the count alone, or as much as the caller has room for.
+template <typename Item, typename Source> CUresult giveList(Item *items, std::size_t *count, const Source &source) {
+  if (!items) {
+    *count = source.size();
+    return CUDA_SUCCESS;
+  }
+  std::copy_n(source.begin(), std::min(*count, source.size()), items);
+  *count = source.size();
+  return CUDA_SUCCESS;
+}
+
+void fillGraphCalls(Driver &driver) {
+  driver.graphDestroy.function = [](CUgraph graph) {
+    delete graphOf(graph);
+    return CUDA_SUCCESS;
+  };
+  driver.graphClone.function = [](CUgraph *clone, CUgraph graph) -> CUresult {
+    FAKE_ENTER(cuGraphClone);
+    auto *copy = new FakeGraph;
+    copyGraph(*graphOf(graph), *copy);
+    *clone = reinterpret_cast<CUgraph>(copy);
+    return CUDA_SUCCESS;
+  };
+  driver.graphNodeFindInClone.function = [](CUgraphNode *node, CUgraphNode original, CUgraph clone) -> CUresult {
+    FAKE_ENTER(cuGraphNodeFindInClone);
+    const auto found = graphOf(clone)->cloneOf.find(nodeOf(original));
+    if (found == graphOf(clone)->cloneOf.end())
+      return CUDA_ERROR_INVALID_VALUE;
+    *node = handleOf(found->second);
+    return CUDA_SUCCESS;
+  };
+  driver.graphGetNodes.function = [](CUgraph graph, CUgraphNode *nodes, std::size_t *count) -> CUresult {
+    FAKE_ENTER(cuGraphGetNodes);
+    std::vector<CUgraphNode> all;
+    for (FakeNode &node : graphOf(graph)->nodes)
+      all.push_back(handleOf(&node));
+    return giveList(nodes, count, all);
+  };
+  driver.graphGetEdges.function = [](CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data,
+                                     std::size_t *count) -> CUresult {
+    FAKE_ENTER(cuGraphGetEdges);
+    const auto &edges = graphOf(graph)->edges;
+    std::size_t i = 0;
+    if (from)
+      for (const auto &[ends, edgeData] : edges) {
+        from[i] = handleOf(ends.first);
+        to[i] = handleOf(ends.second);
+        data[i++] = edgeData;
+      }
+    *count = edges.size();
+    return CUDA_SUCCESS;
+  };
+  driver.graphNodeGetType.function = [](CUgraphNode node, CUgraphNodeType *type) -> CUresult {
+    FAKE_ENTER(cuGraphNodeGetType);
+    *type = nodeOf(node)->type;
+    return CUDA_SUCCESS;
+  };
+  driver.graphKernelNodeGetParams.function = [](CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2 *params) -> CUresult {
+    FAKE_ENTER(cuGraphKernelNodeGetParams);
+    FakeNode *fake = nodeOf(node);
+    *params = {};
+    params->func = fake->kernel->handle();
+    if (fake->packed)
+      params->extra = fake->extra.data();
+    else
+      params->kernelParams = fake->parameterPointers.data();
+    return CUDA_SUCCESS;
+  };
+  driver.graphMemcpyNodeGetParams.function = [](CUgraphNode node, CUDA_MEMCPY3D *params) -> CUresult {
+    FAKE_ENTER(cuGraphMemcpyNodeGetParams);
+    *params = nodeOf(node)->copy;
+    return CUDA_SUCCESS;
+  };
+  driver.graphMemsetNodeGetParams.function = [](CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *params) -> CUresult {
+    FAKE_ENTER(cuGraphMemsetNodeGetParams);
+    *params = nodeOf(node)->fill;
+    return CUDA_SUCCESS;
+  };
+  driver.graphChildGraphNodeGetGraph.function = [](CUgraphNode node, CUgraph *child) -> CUresult {
+    FAKE_ENTER(cuGraphChildGraphNodeGetGraph);
+    *child = reinterpret_cast<CUgraph>(nodeOf(node)->child);
+    return CUDA_SUCCESS;
+  };
+  driver.graphAddMemcpyNode.function = [](CUgraphNode *node, CUgraph graph, const CUgraphNode *after, std::size_t count,
+                                          const CUDA_MEMCPY3D *copy, CUcontext) -> CUresult {
+    FAKE_ENTER(cuGraphAddMemcpyNode);
+    FakeNode *added = addNode(graphOf(graph), CU_GRAPH_NODE_TYPE_MEMCPY, after, count);
+    added->copy = *copy;
+    *node = handleOf(added);
+    return CUDA_SUCCESS;
+  };
+  driver.graphAddMemsetNode.function = [](CUgraphNode *node, CUgraph graph, const CUgraphNode *after, std::size_t count,
+                                          const CUDA_MEMSET_NODE_PARAMS *fill, CUcontext) -> CUresult {
+    FAKE_ENTER(cuGraphAddMemsetNode);
+    FakeNode *added = addNode(graphOf(graph), CU_GRAPH_NODE_TYPE_MEMSET, after, count);
+    added->fill = *fill;
+    *node = handleOf(added);
+    return CUDA_SUCCESS;
+  };
+  driver.graphAddEventRecordNode.function = [](CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                               std::size_t count, CUevent event) -> CUresult {
+    FAKE_ENTER(cuGraphAddEventRecordNode);
+    FakeNode *added = addNode(graphOf(graph), CU_GRAPH_NODE_TYPE_EVENT_RECORD, after, count);
+    added->event = event;
+    *node = handleOf(added);
+    return CUDA_SUCCESS;
+  };
+  driver.graphAddDependencies.function = [](CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                                            const CUgraphEdgeData *data, std::size_t count) -> CUresult {
+    FAKE_ENTER(cuGraphAddDependencies);
+    for (std::size_t i = 0; i < count; ++i)
+      if (!graphOf(graph)
+               ->edges.try_emplace({nodeOf(from[i]), nodeOf(to[i])}, data ? data[i] : CUgraphEdgeData{})
+               .second)
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+  };
+  driver.graphRemoveDependencies.function = [](CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                                               const CUgraphEdgeData *data, std::size_t count) -> CUresult {
+    FAKE_ENTER(cuGraphRemoveDependencies);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto edge = graphOf(graph)->edges.find({nodeOf(from[i]), nodeOf(to[i])});
+      if (edge == graphOf(graph)->edges.end() || (data && data[i].type != edge->second.type))
+        return CUDA_ERROR_INVALID_VALUE;
+      graphOf(graph)->edges.erase(edge);
+    }
+    return CUDA_SUCCESS;
+  };
+  driver.graphDestroyNode.function = [](CUgraphNode node) -> CUresult {
+    FAKE_ENTER(cuGraphDestroyNode);
+    FakeNode *fake = nodeOf(node);
+    FakeGraph *graph = fake->graph;
+    std::erase_if(graph->edges,
+                  [&](const auto &edge) { return edge.first.first == fake || edge.first.second == fake; });
+    graph->nodes.remove_if([&](const FakeNode &other) { return &other == fake; });
+    return CUDA_SUCCESS;
+  };
+  driver.graphInstantiate.function = [](CUgraphExec *exec, CUgraph graph, unsigned long long) -> CUresult {
+    FAKE_ENTER(cuGraphInstantiateWithFlags);
+    if (hasUnmappedCopy(*graphOf(graph)))
+      return CUDA_ERROR_INVALID_VALUE;
+    auto *made = new FakeExec;
+    copyGraph(*graphOf(graph), made->graph);
+    *exec = reinterpret_cast<CUgraphExec>(made);
+    return CUDA_SUCCESS;
+  };
+  driver.graphLaunch.function = [](CUgraphExec exec, CUstream) -> CUresult {
+    FAKE_ENTER(cuGraphLaunch);
+    runGraph(reinterpret_cast<FakeExec *>(exec)->graph);
+    return CUDA_SUCCESS;
+  };
+  driver.graphExecDestroy.function = [](CUgraphExec exec) {
+    delete reinterpret_cast<FakeExec *>(exec);
+    return CUDA_SUCCESS;
+  };
+  driver.funcGetName.function = [](const char **name, CUfunction function) -> CUresult {
+    FAKE_ENTER(cuFuncGetName);
+    *name = reinterpret_cast<FakeKernel *>(function)->name.c_str();
+    return CUDA_SUCCESS;
+  };
+  driver.kernelGetName.function = [](const char **, CUkernel) { return CUDA_ERROR_INVALID_VALUE; };
+  driver.funcGetParamInfo.function = [](CUfunction function, std::size_t index, std::size_t *offset,
+                                        std::size_t *bytes) -> CUresult {
+    FAKE_ENTER(cuFuncGetParamInfo);
+    const auto *kernel = reinterpret_cast<FakeKernel *>(function);
+    if (index >= kernel->parameterBytes.size())
+      return CUDA_ERROR_INVALID_VALUE;
+    *offset = 0;
+    for (std::size_t i = 0; i < index; ++i)
+      *offset += kernel->parameterBytes[i];
+    *bytes = kernel->parameterBytes[index];
+    return CUDA_SUCCESS;
+  };
+  driver.kernelGetParamInfo.function = [](CUkernel, std::size_t, std::size_t *, std::size_t *) {
+    return CUDA_ERROR_INVALID_VALUE;
+  };
+}
+
+} // namespace
+
+FakeDriver::FakeDriver(const Options &options) : state_(std::make_unique<State>()), table_(std::make_shared<Driver>()) {
+  assert(!live && "one fake driver at a time");
+  live = state_.get();
+  state_->options = options;
+  state_->random.seed(options.seed);
+  state_->file = memfd_create("device", 0);
+  table_->getErrorName = fakeErrorName;
+  fillDeviceCalls(*table_);
+  fillMemoryCalls(*table_);
+  fillStreamCalls(*table_);
+  fillGraphCalls(*table_);
+  table_->bind();
+}
+
+FakeDriver::~FakeDriver() {
+  for (const auto &[address, bytes] : state_->reservations)
+    munmap(reinterpret_cast<void *>(address), bytes);
+  close(state_->file);
+  live = nullptr;
+}
+
+void FakeDriver::failCall(const std::string &symbol, int nth, CUresult result) {
+  state_->failures[symbol] = {state_->calls[symbol] + static_cast<std::uint64_t>(nth), result};
+}
+
+CUstream FakeDriver::createStream() {
+  return reinterpret_cast<CUstream>(new FakeStream);
+}
+CUgraph FakeDriver::createGraph() {
+  return reinterpret_cast<CUgraph>(new FakeGraph);
+}
+void FakeDriver::destroyGraph(CUgraph graph) {
+  delete graphOf(graph);
+}
+
+CUgraphNode FakeDriver::addKernel(CUgraph graph, std::initializer_list<CUgraphNode> after, FakeKernel &kernel,
+                                  const std::vector<std::vector<char>> &arguments, bool packed) {
+  FakeNode *node = addNode(graphOf(graph), CU_GRAPH_NODE_TYPE_KERNEL, after.begin(), after.size());
+  node->kernel = &kernel;
+  node->arguments = arguments;
+  node->packed = packed;
+  settleParameters(*node);
+  return handleOf(node);
+}
+
+CUgraphNode FakeDriver::addCopy(CUgraph graph, std::initializer_list<CUgraphNode> after, void *target,
+                                const void *source, std::uint64_t bytes) {
+  FakeNode *node = addNode(graphOf(graph), CU_GRAPH_NODE_TYPE_MEMCPY, after.begin(), after.size());
+  // A capture refuses to copy from or to addresses that nothing stands behind.
+  requireAccess(reinterpret_cast<std::uintptr_t>(source), bytes, "a captured copy");
+  requireAccess(reinterpret_cast<std::uintptr_t>(target), bytes, "a captured copy");
+  // As captured copies report it: the type tells nothing.
+  node->copy.srcMemoryType = node->copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  node->copy.srcDevice = reinterpret_cast<std::uintptr_t>(source);
+  node->copy.dstDevice = reinterpret_cast<std::uintptr_t>(target);
+  node->copy.WidthInBytes = bytes;
+  node->copy.Height = node->copy.Depth = 1;
+  return handleOf(node);
+}
+
+CUgraphNode FakeDriver::addFill(CUgraph graph, std::initializer_list<CUgraphNode> after, void *target,
+                                unsigned char value, std::uint64_t bytes) {
+  FakeNode *node = addNode(graphOf(graph), CU_GRAPH_NODE_TYPE_MEMSET, after.begin(), after.size());
+  node->fill.dst = reinterpret_cast<std::uintptr_t>(target);
+  node->fill.value = value;
+  node->fill.elementSize = 1;
+  node->fill.width = bytes;
+  node->fill.height = 1;
+  return handleOf(node);
+}
+
+CUgraphNode FakeDriver::addChild(CUgraph graph, std::initializer_list<CUgraphNode> after, CUgraph child) {
+  FakeNode *node = addNode(graphOf(graph), CU_GRAPH_NODE_TYPE_GRAPH, after.begin(), after.size());
+  node->child = graphOf(child);
+  return handleOf(node);
+}
+
+CUgraphNode FakeDriver::addPlain(CUgraph graph, std::initializer_list<CUgraphNode> after, CUgraphNodeType type) {
+  return handleOf(addNode(graphOf(graph), type, after.begin(), after.size()));
+}
+
+void FakeDriver::makeEdgesProgrammatic(CUgraph graph) {
+  for (auto &[ends, data] : graphOf(graph)->edges)
+    if (ends.first->type == CU_GRAPH_NODE_TYPE_KERNEL && ends.second->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+      data.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+      data.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
+    }
+}
+
+void FakeDriver::launch(CUstream stream, FakeKernel &kernel, const std::vector<std::vector<char>> &arguments) {
+  auto *fake = reinterpret_cast<FakeStream *>(stream);
+  auto *graph = reinterpret_cast<CUgraph>(fake->capturing);
+  const CUgraphNode node = fake->last ? addKernel(graph, {handleOf(fake->last)}, kernel, arguments)
+                                      : addKernel(graph, {}, kernel, arguments);
+  fake->last = nodeOf(node);
+}
+
+void FakeDriver::fill(CUstream stream, void *target, unsigned char value, std::uint64_t bytes) {
+  auto *fake = reinterpret_cast<FakeStream *>(stream);
+  auto *graph = reinterpret_cast<CUgraph>(fake->capturing);
+  const CUgraphNode node = fake->last ? addFill(graph, {handleOf(fake->last)}, target, value, bytes)
+                                      : addFill(graph, {}, target, value, bytes);
+  fake->last = nodeOf(node);
+}
+
+void FakeDriver::makeStrided(CUgraphNode copy, std::size_t rows, std::size_t pitch) {
+  CUDA_MEMCPY3D &parameters = nodeOf(copy)->copy;
+  parameters.Height = rows;
+  parameters.srcPitch = parameters.dstPitch = pitch;
+}
+
+void FakeDriver::setDevices(int count) {
+  state_->options.devices = count;
+}
+
+bool FakeDriver::shortenCopy(CUgraph graph, CUmemorytype source) {
+  for (FakeNode &node : graphOf(graph)->nodes)
+    if (node.type == CU_GRAPH_NODE_TYPE_MEMCPY && node.copy.srcMemoryType == source) {
+      node.copy.WidthInBytes /= 2;
+      return true;
+    }
+  return false;
+}
+
+std::uint64_t FakeDriver::deviceFrames() const {
+  return static_cast<std::uint64_t>(std::count_if(state_->handles.begin(), state_->handles.end(),
+                                                  [](const auto &entry) { return entry.second.onDevice; }));
+}
+
+std::uint64_t FakeDriver::hostBackings() const {
+  return state_->handles.size() - deviceFrames();
+}
+
+std::uint64_t FakeDriver::graphNodes(CUgraph graph) const {
+  return graphOf(graph)->nodes.size();
+}
+
+std::string FakeDriver::print(CUgraph graph) const {
+  std::string text;
+  for (const FakeNode &node : graphOf(graph)->nodes)
+    text += fmt::format("node {} type {}\n", node.id, static_cast<int>(node.type));
+  std::set<std::string> edges;
+  for (const auto &[ends, data] : graphOf(graph)->edges)
+    edges.insert(fmt::format("edge {} {} type {}\n", ends.first->id, ends.second->id, data.type));
+  for (const std::string &edge : edges)
+    text += edge;
+  return text;
+}
+
+bool FakeDriver::isMapped(const void *address) const {
+  return isAccessible(reinterpret_cast<std::uintptr_t>(address), 1);
+}
+
+std::uint64_t FakeDriver::callsOf(const std::string &symbol) const {
+  const auto found = state_->calls.find(symbol);
+  return found == state_->calls.end() ? 0 : found->second;
+}
+
+} // namespace pumpgraph::runtime::test

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// A CUDA driver in memory, for tests without a GPU: address ranges whose pages are really aliased, graphs that really
+/// run, on the processor.
+#pragma once
+
+#include "runtime/driver/Driver.h"
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace pumpgraph::runtime::test {
+
+/// A kernel: its parameters' sizes and what it does with them.
+struct FakeKernel {
+  using Arguments = std::vector<const char *>; ///< one pointer for each parameter's bytes
+  std::string name;
+  std::vector<std::size_t> parameterBytes;
+  std::function<void(const Arguments &)> body;
+
+  CUfunction handle() { return reinterpret_cast<CUfunction>(this); }
+};
+
+/// Reads a parameter.
+template <typename Value> Value argument(const FakeKernel::Arguments &arguments, std::size_t index) {
+  Value value;
+  std::memcpy(&value, arguments[index], sizeof value);
+  return value;
+}
+
+struct FakeNode;
+struct FakeGraph;
+
+/// The state behind the driver table. One at a time: the driver's functions are plain C functions.
+///
+/// Addresses are real ones of this process, frames are pages of a memory file, so a frame mapped twice is one memory at
+/// two addresses. A graph's nodes run in a legal order drawn at random. Kernels, copies and fills of unmapped addresses
+/// stop the test with a message.
+class FakeDriver {
+public:
+  struct Options {
+    std::uint64_t deviceBytes = std::uint64_t{1} << 30;
+    int devices = 1;
+    bool grantsHint = true;
+    bool supportsVirtualMemory = true;
+    std::uint32_t seed = 1; ///< of the order in which unordered nodes run
+  };
+
+  explicit FakeDriver(const Options &options);
+  FakeDriver() : FakeDriver(Options{}) {}
+  ~FakeDriver();
+  FakeDriver(const FakeDriver &) = delete;
+  FakeDriver &operator=(const FakeDriver &) = delete;
+
+  std::shared_ptr<const Driver> table() const { return table_; }
+
+  /// The `nth` call (from 1) of the named driver function from now on fails with `result`.
+  void failCall(const std::string &symbol, int nth, CUresult result);
+
+  // What a program would do with the CUDA runtime.
+  CUstream createStream();
+  CUgraph createGraph();
+  void destroyGraph(CUgraph graph);
+  /// Every argument is bytes: `bytesOf(pointer)`, `bytesOf(struct)`. `packed` gives them to the driver as one buffer.
+  CUgraphNode addKernel(CUgraph graph, std::initializer_list<CUgraphNode> after, FakeKernel &kernel,
+                        const std::vector<std::vector<char>> &arguments, bool packed = false);
+  CUgraphNode addCopy(CUgraph graph, std::initializer_list<CUgraphNode> after, void *target, const void *source,
+                      std::uint64_t bytes);
+  CUgraphNode addFill(CUgraph graph, std::initializer_list<CUgraphNode> after, void *target, unsigned char value,
+                      std::uint64_t bytes);
+  CUgraphNode addChild(CUgraph graph, std::initializer_list<CUgraphNode> after, CUgraph child);
+  CUgraphNode addPlain(CUgraph graph, std::initializer_list<CUgraphNode> after, CUgraphNodeType type);
+  /// Turns every edge between two kernels into a programmatic one. They run in order all the same.
+  void makeEdgesProgrammatic(CUgraph graph);
+  /// Launches on a capturing stream: adds a node after the stream's last.
+  void launch(CUstream stream, FakeKernel &kernel, const std::vector<std::vector<char>> &arguments);
+  void fill(CUstream stream, void *target, unsigned char value, std::uint64_t bytes);
+
+  /// Makes a copy one of `rows` rows, `pitch` bytes apart.
+  void makeStrided(CUgraphNode copy, std::size_t rows, std::size_t pitch);
+  void setDevices(int count);
+  /// Cuts the first copy whose source has this memory type to half its size. False if there is none.
+  bool shortenCopy(CUgraph graph, CUmemorytype source);
+
+  // What a test looks at.
+  std::uint64_t deviceFrames() const;
+  std::uint64_t hostBackings() const;
+  std::uint64_t graphNodes(CUgraph graph) const;
+  /// Nodes and edges as text, equal for equal graphs.
+  std::string print(CUgraph graph) const;
+  bool isMapped(const void *address) const;
+  std::uint64_t callsOf(const std::string &symbol) const;
+
+  struct State;
+  State &state() { return *state_; }
+
+private:
+  std::unique_ptr<State> state_;
+  std::shared_ptr<Driver> table_;
+};
+
+template <typename Value> std::vector<char> bytesOf(const Value &value) {
+  const auto *bytes = reinterpret_cast<const char *>(&value);
+  return {bytes, bytes + sizeof value};
+}
+
+} // namespace pumpgraph::runtime::test

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocation: addresses, frames, host memory, reuse, captures.
+#include "runtime/memory/Heap.h"
+#include "test/unit/runtime/FakeDriver.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+using namespace pumpgraph;
+using namespace pumpgraph::runtime;
+using namespace pumpgraph::runtime::test;
+
+namespace {
+
+class HeapTest : public ::testing::Test {
+protected:
+  void SetUp() override {
+    Expected<std::unique_ptr<AddressSpace>> addresses = AddressSpace::reserve(driver_);
+    ASSERT_TRUE(addresses);
+    addresses_ = std::move(*addresses);
+    frames_ = std::make_unique<FramePool>(driver_, 0, 4);
+    host_ = std::make_unique<HostMemory>(driver_, 0, 64 * pageBytes);
+    mapper_ = std::make_unique<PageMapper>(driver_, 0, *frames_);
+    heap_ = std::make_unique<Heap>(driver_, *addresses_, *frames_, *host_, *mapper_);
+  }
+
+  CUdeviceptr allocate(std::uint64_t size, CUstream stream = nullptr) {
+    const Expected<CUdeviceptr> address = heap_->allocate(size, stream, "buffer");
+    EXPECT_TRUE(address) << (address ? "" : address.error().message);
+    return address ? *address : 0;
+  }
+  Block &blockOf(CUdeviceptr address) { return heap_->block(heap_->find(address)->block); }
+
+  FakeDriver fake_;
+  const Driver &driver_ = *fake_.table();
+  std::unique_ptr<AddressSpace> addresses_;
+  std::unique_ptr<FramePool> frames_;
+  std::unique_ptr<HostMemory> host_;
+  std::unique_ptr<PageMapper> mapper_;
+  std::unique_ptr<Heap> heap_;
+};
+
+// Memory is there at once, and can be written to the last byte.
+TEST_F(HeapTest, backsAllocationsWithDeviceFrames) {
+  const CUdeviceptr address = allocate(2 * pageBytes + 100);
+  EXPECT_EQ(blockOf(address).backing, Backing::Device);
+  std::memset(reinterpret_cast<void *>(address), 1, 2 * pageBytes + 100);
+  EXPECT_EQ(fake_.deviceFrames(), 3u);
+}
+
+// Past the budget it is host memory; the budget is never passed.
+TEST_F(HeapTest, goesToTheHostBeyondTheBudget) {
+  allocate(3 * pageBytes);
+  const CUdeviceptr beyond = allocate(2 * pageBytes);
+  EXPECT_EQ(blockOf(beyond).backing, Backing::Host);
+  std::memset(reinterpret_cast<void *>(beyond), 1, 2 * pageBytes);
+  EXPECT_EQ(host_->backedBytes(), 2 * pageBytes);
+  EXPECT_LE(fake_.deviceFrames(), 4u);
+}
+
+// Host memory has a limit too; the message says how much is missing.
+TEST_F(HeapTest, refusesWhatNeitherSideHasRoomFor) {
+  const Expected<CUdeviceptr> address = heap_->allocate(65 * pageBytes, nullptr, "huge");
+  ASSERT_FALSE(address);
+  EXPECT_EQ(address.error().status, PUMPGRAPH_OUT_OF_HOST_MEMORY);
+  EXPECT_NE(address.error().message.find("2.0 MiB missing"), std::string::npos) << address.error().message;
+  EXPECT_EQ(heap_->stats().liveAllocations, 0u);
+}
+
+// A freed block serves the next allocation of its size on its stream, without any driver call.
+TEST_F(HeapTest, reusesFreedBlocksOnTheirStream) {
+  const CUstream one = fake_.createStream(), other = fake_.createStream();
+  const CUdeviceptr first = allocate(pageBytes, one);
+  ASSERT_TRUE(heap_->free(first, one));
+  const std::uint64_t maps = fake_.callsOf("cuMemMap");
+  EXPECT_NE(allocate(pageBytes, other), first);
+  EXPECT_EQ(allocate(pageBytes, one), first);
+  EXPECT_EQ(fake_.callsOf("cuMemMap"), maps + 1);
+  ASSERT_TRUE(driver_.streamDestroy(one));
+  ASSERT_TRUE(driver_.streamDestroy(other));
+}
+
+// Cached memory is given up before an allocation goes to the host, and only after the device has finished with it.
+TEST_F(HeapTest, givesUpCachedBlocksWhenShort) {
+  const CUdeviceptr first = allocate(3 * pageBytes);
+  ASSERT_TRUE(heap_->free(first, nullptr));
+  const CUdeviceptr second = allocate(4 * pageBytes);
+  EXPECT_EQ(blockOf(second).backing, Backing::Device);
+  EXPECT_FALSE(fake_.isMapped(reinterpret_cast<void *>(first)));
+  EXPECT_GE(fake_.callsOf("cuCtxSynchronize"), 1u);
+}
+
+// Small allocations share a page, are aligned, do not overlap, and reuse freed places of their size.
+TEST_F(HeapTest, packsSmallAllocationsIntoPages) {
+  std::set<CUdeviceptr> addresses;
+  for (int i = 0; i < 100; ++i)
+    addresses.insert(allocate(700));
+  EXPECT_EQ(addresses.size(), 100u);
+  EXPECT_EQ(fake_.deviceFrames(), 1u);
+  for (const CUdeviceptr address : addresses)
+    EXPECT_EQ(address % 512, 0u);
+  EXPECT_GE(*std::next(addresses.begin()) - *addresses.begin(), 1024u);
+  ASSERT_TRUE(heap_->free(*addresses.begin(), nullptr));
+  EXPECT_EQ(allocate(600), *addresses.begin());
+}
+
+// Only starts of live allocations can be freed, and once.
+TEST_F(HeapTest, refusesToFreeWhatIsNotLive) {
+  const CUdeviceptr address = allocate(pageBytes);
+  EXPECT_FALSE(heap_->free(address + 512, nullptr));
+  EXPECT_FALSE(heap_->free(0x1234, nullptr));
+  EXPECT_TRUE(heap_->free(address, nullptr));
+  const Status twice = heap_->free(address, nullptr);
+  ASSERT_FALSE(twice);
+  EXPECT_EQ(twice.error().status, PUMPGRAPH_INVALID_ARGUMENT);
+}
+
+// Pointers one past the end and a little before the start still belong to the block, and to no other.
+TEST_F(HeapTest, findsPointersIntoGuards) {
+  const CUdeviceptr first = allocate(pageBytes), second = allocate(pageBytes);
+  EXPECT_EQ(heap_->find(first + pageBytes)->block, heap_->find(first)->block);
+  EXPECT_EQ(heap_->find(second - 8)->block, heap_->find(second)->block);
+  EXPECT_EQ(heap_->find(second - 8)->offset, -8);
+  EXPECT_NE(heap_->find(first)->block, heap_->find(second)->block);
+  EXPECT_FALSE(heap_->find(0));
+  EXPECT_FALSE(heap_->find(second + 100 * pageBytes));
+}
+
+// What a dead allocation leaves in a word is no pointer.
+TEST_F(HeapTest, doesNotFindTheDead) {
+  const CUdeviceptr address = allocate(pageBytes);
+  ASSERT_TRUE(heap_->free(address, nullptr));
+  EXPECT_FALSE(heap_->find(address));
+}
+
+// During a capture there are addresses only, never used twice; one frame stands in for all memory, so that the driver
+// takes them for device memory.
+TEST_F(HeapTest, givesAddressesDuringCapture) {
+  heap_->beginCapture();
+  std::set<CUdeviceptr> large, small;
+  for (int i = 0; i < 10; ++i) {
+    large.insert(allocate(pageBytes));
+    small.insert(allocate(100));
+    ASSERT_TRUE(heap_->free(*large.rbegin(), nullptr));
+    ASSERT_TRUE(heap_->free(*small.rbegin(), nullptr));
+  }
+  heap_->endCapture();
+  EXPECT_EQ(large.size(), 10u);
+  EXPECT_EQ(small.size(), 10u);
+  EXPECT_EQ(fake_.deviceFrames(), 1u);
+  EXPECT_EQ(frames_->created(), 0u);
+  EXPECT_TRUE(fake_.isMapped(reinterpret_cast<void *>(*large.begin())));
+  EXPECT_EQ(blockOf(*large.begin()).backing, Backing::StandIn);
+  EXPECT_EQ(heap_->captured().size(), 20u);
+  EXPECT_TRUE(heap_->find(*large.begin())); // freed in the capture: its graph uses it
+  heap_->dropCapture();
+  EXPECT_FALSE(heap_->find(*large.begin()));
+}
+
+// An allocation freed during a capture stays until the capture is dropped; so does one freed before the adoption.
+TEST_F(HeapTest, keepsWhatACaptureMayUse) {
+  const CUdeviceptr during = allocate(pageBytes), after = allocate(pageBytes);
+  heap_->beginCapture();
+  ASSERT_TRUE(heap_->free(during, nullptr));
+  heap_->endCapture();
+  ASSERT_TRUE(heap_->free(after, nullptr));
+  EXPECT_NE(allocate(pageBytes), during);
+  EXPECT_TRUE(heap_->find(during) && heap_->find(after));
+  heap_->dropCapture();
+  EXPECT_EQ(std::set<CUdeviceptr>({allocate(pageBytes), allocate(pageBytes)}), std::set<CUdeviceptr>({during, after}));
+}
+
+// What is allocated after the capture's end is none of the capture's business, and is reused as ever.
+TEST_F(HeapTest, reusesWhatIsYoungerThanTheCapture) {
+  heap_->beginCapture();
+  heap_->endCapture();
+  const CUdeviceptr address = allocate(pageBytes);
+  ASSERT_TRUE(heap_->free(address, nullptr));
+  EXPECT_EQ(allocate(pageBytes), address);
+}
+
+// A block that a step holds survives its free, and nothing new moves into its page.
+TEST_F(HeapTest, retainsBlocksOfSteps) {
+  const CUdeviceptr address = allocate(600);
+  Block &block = blockOf(address);
+  heap_->retain(block);
+  ASSERT_TRUE(heap_->free(address, nullptr));
+  EXPECT_NE(heap_->find(allocate(600))->block, block.id);
+  const BlockId id = block.id;
+  heap_->release(block);
+  for (const BlockId other : heap_->blocks())
+    EXPECT_NE(other, id);
+}
+
+// A mapping that fails halfway leaves nothing mapped, and the frames are free again.
+TEST_F(HeapTest, undoesAMappingThatFails) {
+  fake_.failCall("cuMemMap", 2, CUDA_ERROR_INVALID_VALUE);
+  const Expected<CUdeviceptr> address = heap_->allocate(3 * pageBytes, nullptr, "unlucky");
+  ASSERT_FALSE(address);
+  EXPECT_NE(address.error().message.find("cuMemMap: CUDA_ERROR_INVALID_VALUE"), std::string::npos)
+      << address.error().message;
+  EXPECT_EQ(frames_->available(), 4u);
+  EXPECT_EQ(blockOf(allocate(4 * pageBytes)).backing, Backing::Device);
+}
+
+// The hint is a wish: without it there are addresses all the same.
+TEST(AddressSpaceTest, worksWithoutTheHint) {
+  FakeDriver::Options options;
+  options.grantsHint = false;
+  FakeDriver fake(options);
+  const Expected<std::unique_ptr<AddressSpace>> addresses = AddressSpace::reserve(*fake.table());
+  ASSERT_TRUE(addresses);
+  EXPECT_TRUE((*addresses)->carve(3));
+}
+
+// Addresses that were given back are used again when there are no fresh ones, joined with their neighbours.
+TEST(AddressSpaceTest, reusesReturnedAddressesLast) {
+  FakeDriver fake;
+  const std::unique_ptr<AddressSpace> addresses = std::move(*AddressSpace::reserve(*fake.table()));
+  const CUdeviceptr first = *addresses->carve(5), second = *addresses->carve(5);
+  addresses->giveBack(first, 5);
+  addresses->giveBack(second, 5);
+  EXPECT_GT(*addresses->carve(5), second);
+  // All fresh addresses: large pieces, then pieces that just do not fit into the hole.
+  while (addresses->carve(1 << 14))
+    continue;
+  while (addresses->carve(13))
+    continue;
+  const Expected<CUdeviceptr> joined = addresses->carve(12);
+  ASSERT_TRUE(joined);
+  EXPECT_EQ(*joined, first);
+}
+
+} // namespace

@@ -1,0 +1,117 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# Configure, build, test, format.
+
+# Runs a command with its output in a log, of which the end is shown if it fails: quietly NAME LOG COMMAND...
+quietly() {
+  local name=$1 log=$2
+  shift 2
+  if ! "$@" >"$log" 2>&1 </dev/null; then
+    tail -n 60 "$log" >&2
+    fail "$name failed; the whole log is $log"
+  fi
+}
+
+# Whether the build folder was configured, and from this tree (not copied here from elsewhere).
+isConfiguredHere() {
+  grep -qsFx "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"
+}
+
+configure() {
+  local options=(-G Ninja)
+  if [[ -f $build/CMakeCache.txt ]] && ! isConfiguredHere; then
+    fail "$build was configured for another source folder; remove it or give another with --build-dir"
+  fi
+  if command -v ccache >/dev/null; then
+    options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  fi
+  mkdir -p "$build"
+  quietly configure "$build/configure.log" cmake -S "$root" -B "$build" "${options[@]}"
+}
+
+hasRuntime() { ! grep -qsE '^PUMPGRAPH_CUDA_INCLUDE:[A-Z]+=.*NOTFOUND$' "$build/CMakeCache.txt"; }
+
+# Configures and builds; the arguments are ninja's (targets, -j).
+buildAll() {
+  local start=$SECONDS
+  configure
+  say "build: running, log in $build/build.log"
+  quietly build "$build/build.log" ninja -C "$build" "$@"
+  say "build: done in $((SECONDS - start)) s, in $build"
+  if ! hasRuntime; then
+    say "build: no CUDA toolkit here (no cuda.h; set CUDA_HOME if there is one): graph/, passes/ and pump-graph-opt only, not runtime/"
+  fi
+}
+
+installAndBuild() {
+  installMissing
+  buildAll "$@"
+}
+
+# Prints "N passed, N failed" from ctest's JUnit file, read test by test: ctest's own totals count a skipped test as
+# passed in one place and a missing executable as skipped in another. Fails unless tests ran and all passed.
+summarizeTests() {
+  local junit=$1 passed=0 failed=0 skipped=0 all=0
+  if [[ -f $junit ]]; then
+    all=$(grep -c '<testcase ' "$junit" || true)
+    passed=$(grep -c '<testcase .*status="run"' "$junit" || true)
+    skipped=$(grep -cE '<testcase .*status="disabled"|<skipped message="SKIP_' "$junit" || true)
+    failed=$((all - passed - skipped))
+  fi
+  [[ $((passed + failed)) -gt 0 ]] || say "test: no test ran" >&2
+  local line="$passed passed, $failed failed"
+  [[ $skipped -eq 0 ]] || line+=", $skipped skipped"
+  say "$line"
+  [[ $passed -gt 0 && $failed -eq 0 ]]
+}
+
+# The arguments are ctest's.
+runTests() {
+  installAndBuild
+  local junit=$build/ctest.xml status=0
+  rm -f "$junit"
+  ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --no-tests=error --output-junit "$junit" "$@" \
+    </dev/null || status=$?
+  summarizeTests "$junit" || exit 1
+  exit "$status"
+}
+
+# The C++ files that git tracks, NUL-terminated; in a tree without git, all outside the build folders.
+cppSources() {
+  local patterns=('*.h' '*.hpp' '*.cpp' '*.cu') file
+  if [[ -e $root/.git ]]; then
+    git -C "$root" -c safe.directory="$root" ls-files -z --deduplicate -- "${patterns[@]}" |
+      while IFS= read -r -d '' file; do
+        [[ ! -f $root/$file ]] || printf '%s\0' "$file"
+      done
+    return
+  fi
+  (cd "$root" && find . -type d -name 'build*' -prune -o -type f \
+    \( -name '*.h' -o -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' \) -print0)
+}
+
+formatSources() {
+  local check=""
+  if [[ ${1-} == --check ]]; then
+    check=yes
+    shift
+  fi
+  command -v clang-format-22 >/dev/null || fail "no clang-format-22; 'tools/dev build' installs it"
+  local files=("$@")
+  if [[ $# -eq 0 ]]; then
+    cd "$root"
+    mapfile -t -d '' files < <(cppSources)
+  fi
+  [[ ${#files[@]} -gt 0 ]] || return 0
+  if [[ -z $check ]]; then
+    clang-format-22 -i "${files[@]}"
+    return
+  fi
+  local file refused=0
+  for file in "${files[@]}"; do
+    clang-format-22 --dry-run -Werror "$file" >/dev/null 2>&1 && continue
+    refused=$((refused + 1))
+    say "not formatted: $file" >&2
+  done
+  [[ $refused -eq 0 ]] || fail "$refused of ${#files[@]} files are not formatted; 'tools/dev format' mends them"
+}

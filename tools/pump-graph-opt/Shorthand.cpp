@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/pump-graph-opt/Shorthand.h"
+
+#include "passes/analysis/AnnotateAccesses.h"
+#include "passes/report/Summary.h"
+#include "pumpgraph/graph/Conversion.h"
+#include "tools/pump-graph-opt/Input.h"
+#include "tools/pump-graph-opt/Quantity.h"
+
+#include "mlir/Bytecode/BytecodeWriter.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Tools/mlir-opt/MlirOptMain.h"
+
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/SourceMgr.h"
+#include "llvm/Support/ToolOutputFile.h"
+#include "llvm/Support/WithColor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace pumpgraph {
+
+namespace cl = llvm::cl;
+
+static constexpr int defaultSweepPoints = 24;
+static constexpr int mostSweepPoints = 1000;
+
+// The category's name decides where --help prints it: the groups are sorted.
+struct Shorthand::Options {
+  cl::OptionCategory category{"Budget shorthand",
+                              "Any of these plans the one step of the input with the default pipeline, checks the plan "
+                              "and lowers it; -o writes the lowered step."};
+  cl::opt<std::string> budget{
+      "budget", cl::cat(category), cl::value_desc("size"),
+      cl::desc("device memory for the step: 8GiB, 12GB, or 50% of its own peak (default: 100%)")};
+  cl::opt<std::string> up{"up", cl::cat(category), cl::value_desc("GB/s"),
+                          cl::desc("bandwidth of the link from host to device alone (default: 55)")};
+  cl::opt<std::string> down{"down", cl::cat(category), cl::value_desc("GB/s"),
+                            cl::desc("bandwidth of the link from device to host alone (default: 55)")};
+  cl::opt<std::string> both{"both", cl::cat(category), cl::value_desc("GB/s"),
+                            cl::desc("both directions at once, summed (default: 84% of up + down)")};
+  cl::opt<std::string> hostMemory{"host-memory", cl::cat(category), cl::value_desc("size"),
+                                  cl::desc("pinned host memory the plan may use (default: no limit)")};
+  cl::list<std::string> reports{"report", cl::cat(category), cl::value_desc("kind[:file]"),
+                                cl::desc("text, json, html, svg (curve of --sweep), plan (JSON) or timeline (Chrome "
+                                         "trace); to standard output if no file is named; may be repeated")};
+  cl::opt<std::string> sweep{"sweep", cl::cat(category), cl::value_desc("points"), cl::ValueOptional,
+                             cl::desc("also plan this many other budgets, for the curve in the reports (default: 24)")};
+  bool areGiven() const {
+    const std::array single{&budget, &up, &down, &both, &hostMemory, &sweep};
+    return reports.getNumOccurrences() > 0 || std::any_of(single.begin(), single.end(), [](const auto *option) {
+             return option->getNumOccurrences() > 0;
+           });
+  }
+};
+
+namespace {
+
+enum class ReportKind { Text, Json, Html, Svg, Plan, Timeline };
+
+struct Report {
+  ReportKind kind;
+  std::string file; ///< "-": standard output
+};
+
+/// The command line, understood.
+struct Request {
+  std::optional<Budget> budget;
+  Machine machine;
+  int sweepPoints = 0;
+  std::vector<Report> reports;
+  std::string lowered; ///< where the lowered IR goes; empty: nowhere
+
+  bool hasFigures() const {
+    return std::any_of(reports.begin(), reports.end(), [](const Report &report) {
+      return report.kind != ReportKind::Plan && report.kind != ReportKind::Timeline;
+    });
+  }
+};
+
+/// A step read from a file, with all that its diagnostics need.
+struct Source {
+  llvm::SourceMgr files;
+  mlir::MLIRContext context;
+  mlir::SourceMgrDiagnosticHandler diagnostics;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  ir::GraphOp graph;
+
+  explicit Source(const mlir::DialectRegistry &registry)
+      : context(registry, mlir::MLIRContext::Threading::DISABLED), diagnostics(files, &context) {
+    context.printOpOnDiagnostic(false); // the line of the file is shown already, in the user's own words
+  }
+};
+
+} // namespace
+
+static int fail(const std::string &message) {
+  llvm::WithColor::error(llvm::errs(), "pump-graph-opt") << message << "\n";
+  return 1;
+}
+
+//===----------------------------------------------------------------------===//
+// The command line
+//===----------------------------------------------------------------------===//
+
+static Parsed<Report> parseReport(const std::string &text) {
+  const std::size_t colon = text.find(':');
+  const std::string kind = text.substr(0, colon);
+  const std::string file = colon == std::string::npos ? "-" : text.substr(colon + 1);
+  if (file.empty())
+    return tl::unexpected(fmt::format("\"{}\" names no file after the colon", text));
+  static constexpr std::array<std::pair<const char *, ReportKind>, 6> kinds{{{"text", ReportKind::Text},
+                                                                             {"json", ReportKind::Json},
+                                                                             {"html", ReportKind::Html},
+                                                                             {"svg", ReportKind::Svg},
+                                                                             {"plan", ReportKind::Plan},
+                                                                             {"timeline", ReportKind::Timeline}}};
+  for (const auto &[name, value] : kinds)
+    if (kind == name)
+      return Report{value, file};
+  return tl::unexpected(fmt::format("unknown report \"{}\"; known: text, json, html, svg, plan, timeline", kind));
+}
+
+static Parsed<int> parsePoints(const std::string &text) {
+  if (text.empty())
+    return defaultSweepPoints;
+  int points = 0;
+  if (llvm::StringRef(text).getAsInteger(10, points) || points < 2 || points > mostSweepPoints)
+    return tl::unexpected(fmt::format("\"{}\" is no number of budgets between 2 and {}", text, mostSweepPoints));
+  return points;
+}
+
+namespace {
+
+/// Reads option values into places and keeps the first complaint.
+class OptionReader {
+public:
+  template <typename T, typename Parse> void read(const cl::opt<std::string> &option, Parse parse, T &place) {
+    if (option.getNumOccurrences() > 0)
+      readValue(option.ArgStr, option.getValue(), parse, place);
+  }
+  template <typename T, typename Parse>
+  void readValue(llvm::StringRef name, const std::string &text, Parse parse, T &place) {
+    auto value = parse(text);
+    if (value)
+      place = *std::move(value);
+    else if (error.empty())
+      error = fmt::format("--{}: {}", name.str(), value.error());
+  }
+
+  std::string error;
+};
+
+} // namespace
+
+/// Links are usually given alone; together they carry less than the sum, by as much as on the machine we measured.
+static double bothBandwidth(const Machine &machine, bool given) {
+  const double sum = machine.upBytesPerSecond + machine.downBytesPerSecond;
+  if (given)
+    return std::min(machine.bothBytesPerSecond, sum);
+  const Machine measured;
+  return sum * measured.bothBytesPerSecond / (measured.upBytesPerSecond + measured.downBytesPerSecond);
+}
+
+static bool isGiven(llvm::StringRef option) {
+  const auto &registered = cl::getRegisteredOptions();
+  const auto found = registered.find(option);
+  return found != registered.end() && found->second->getNumOccurrences() > 0;
+}
+
+static std::string findConflict(const Request &request) {
+  // Passes given by flags of their own are one option with many names.
+  if (isGiven("pass-pipeline") || isGiven("plan-residency"))
+    return "passes and the budget shorthand do not go together: the shorthand is a pipeline of its own";
+  const auto toStdout = std::count_if(request.reports.begin(), request.reports.end(),
+                                      [](const Report &report) { return report.file == "-"; }) +
+                        (request.lowered == "-" ? 1 : 0);
+  if (toStdout > 1)
+    return fmt::format("{} outputs go to standard output; name files for all but one", toStdout);
+  const bool wantsSvg = std::any_of(request.reports.begin(), request.reports.end(),
+                                    [](const Report &report) { return report.kind == ReportKind::Svg; });
+  if (wantsSvg && request.sweepPoints == 0)
+    return "--report=svg draws step time against budget: it needs --sweep";
+  return "";
+}
+
+static Parsed<Request> readRequest(const auto &options, llvm::StringRef output) {
+  Request request;
+  OptionReader reader;
+  reader.read(options.budget, parseBudget, request.budget);
+  reader.read(options.up, parseBandwidth, request.machine.upBytesPerSecond);
+  reader.read(options.down, parseBandwidth, request.machine.downBytesPerSecond);
+  reader.read(options.both, parseBandwidth, request.machine.bothBytesPerSecond);
+  reader.read(options.hostMemory, parseBytes, request.machine.hostBytes);
+  reader.read(options.sweep, parsePoints, request.sweepPoints);
+  for (const std::string &text : options.reports)
+    reader.readValue("report", text, parseReport, request.reports.emplace_back());
+  if (!reader.error.empty())
+    return tl::unexpected(reader.error);
+
+  request.machine.bothBytesPerSecond = bothBandwidth(request.machine, options.both.getNumOccurrences() > 0);
+  // The parser's default is standard output; here nothing goes there that was not asked for by name.
+  if (isGiven("o"))
+    request.lowered = output.str();
+  if (request.reports.empty() && request.lowered.empty())
+    request.reports.push_back({ReportKind::Text, "-"});
+  if (std::string conflict = findConflict(request); !conflict.empty())
+    return tl::unexpected(std::move(conflict));
+  return request;
+}
+
+//===----------------------------------------------------------------------===//
+// In, out
+//===----------------------------------------------------------------------===//
+
+/// Reads and verifies the file and finds its one step. False after a message.
+static bool read(llvm::StringRef input, Source &source) {
+  std::string error;
+  std::unique_ptr<llvm::MemoryBuffer> file = openInput(input, error);
+  if (!file) {
+    fail(error);
+    return false;
+  }
+  source.files.AddNewSourceBuffer(std::move(file), llvm::SMLoc());
+  source.module = mlir::parseSourceFile<mlir::ModuleOp>(source.files, mlir::ParserConfig(&source.context));
+  if (!source.module)
+    return false;
+  const auto graphs = llvm::to_vector(source.module->getOps<ir::GraphOp>());
+  if (graphs.empty()) {
+    fail(fmt::format("\"{}\" holds no step (pump.graph)", input.str()));
+    return false;
+  }
+  if (graphs.size() > 1) {
+    ir::GraphOp second = graphs[1];
+    second.emitError() << "the second of " << graphs.size() << " steps; the budget shorthand takes one";
+    return false;
+  }
+  source.graph = graphs.front();
+  return true;
+}
+
+/// Writes one output; the file is removed again if that fails half way.
+static bool write(const std::string &file, llvm::function_ref<void(llvm::raw_ostream &)> print) {
+  std::error_code error;
+  llvm::ToolOutputFile out(file, error, llvm::sys::fs::OF_None);
+  if (!error) {
+    print(out.os());
+    out.os().flush();
+    error = out.os().error();
+  }
+  if (error) {
+    out.os().clear_error();
+    fail(fmt::format("cannot write \"{}\": {}", file, error.message()));
+    return false;
+  }
+  out.keep();
+  return true;
+}
+
+static std::string render(ReportKind kind, const Summary &summary, const std::vector<SweepPoint> &points) {
+  switch (kind) {
+  case ReportKind::Text:
+    return toText(summary, points);
+  case ReportKind::Json:
+    return toJson(summary, points);
+  case ReportKind::Html:
+    return toHtml(summary, points);
+  case ReportKind::Svg:
+    return toSvg(summary, points);
+  case ReportKind::Plan:
+    return planToJson(summary);
+  case ReportKind::Timeline:
+    return timelineToJson(summary);
+  }
+  return "";
+}
+
+static bool writeLowered(const std::string &file, const Summary &summary, Source &source) {
+  ir::update(source.graph, summary.lowered);
+  return write(file, [&](llvm::raw_ostream &out) {
+    if (mlir::MlirOptMainConfig::createFromCLOptions().shouldEmitBytecode()) {
+      static_cast<void>(mlir::writeBytecodeToFile(*source.module, out));
+      return;
+    }
+    source.module->print(out);
+    out << "\n";
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// The pipeline
+//===----------------------------------------------------------------------===//
+
+static void report(const PlanError &error, const ir::Lifted &lifted, Source &source) {
+  if (error.node && *error.node < lifted.nodes.size())
+    ir::NodeOpInterface(lifted.nodes[*error.node])->emitError() << error.message;
+  else
+    source.graph->emitError() << error.message;
+}
+
+static bool isAlreadyPlanned(const ir::Lifted &lifted) {
+  for (NodeIndex i = 0; i < lifted.description.nodes.size(); ++i) {
+    if (!isAdded(lifted.description.nodes[i].kind))
+      continue;
+    ir::NodeOpInterface(lifted.nodes[i])->emitError() << "the step is already planned; give the captured one";
+    return true;
+  }
+  return false;
+}
+
+static tl::expected<Summary, PlanError> plan(const Description &captured, const Request &request) {
+  PlanOptions options;
+  options.machine = request.machine;
+  if (request.budget) {
+    const tl::expected<std::uint64_t, PlanError> peak =
+        request.budget->percent ? peakBytes(captured, request.machine) : std::uint64_t{0};
+    if (!peak)
+      return tl::unexpected(peak.error());
+    options.budgetBytes = request.budget->of(*peak);
+  }
+  return summarize(captured, options);
+}
+
+/// A plan that our own checker refuses is a bug of ours. It is reported, and nothing is written.
+static bool isChecked(const Summary &summary, const Source &source) {
+  for (const Violation &violation : summary.violations)
+    source.graph->emitError() << "the plan is wrong, please report this: " << violation.message;
+  return summary.checked;
+}
+
+int Shorthand::run(llvm::StringRef input, llvm::StringRef output, mlir::DialectRegistry &registry) const {
+  static constexpr double cheapMs = 1000;
+  const Parsed<Request> request = readRequest(*options_, output);
+  if (!request)
+    return fail(request.error());
+
+  Source source(registry);
+  if (!read(input, source))
+    return 1;
+  ir::Lifted lifted = ir::toDescription(source.graph);
+  if (isAlreadyPlanned(lifted))
+    return 1;
+  annotateAccesses(lifted.description);
+  tl::expected<Summary, PlanError> summary = plan(lifted.description, *request);
+  if (!summary) {
+    report(summary.error(), lifted, source);
+    return 1;
+  }
+  if (!isChecked(*summary, source))
+    return 1;
+
+  std::vector<SweepPoint> points;
+  if (request->sweepPoints > 0)
+    points = sweep(lifted.description, PlanOptions{0, request->machine}, request->sweepPoints);
+  if (request->hasFigures() && summary->planMs < cheapMs)
+    findEnough(*summary);
+  else
+    findEnough(*summary, points);
+
+  for (const Report &wanted : request->reports)
+    if (!write(wanted.file, [&](llvm::raw_ostream &out) { out << render(wanted.kind, *summary, points); }))
+      return 1;
+  return request->lowered.empty() || writeLowered(request->lowered, *summary, source) ? 0 : 1;
+}
+
+Shorthand::Shorthand() : options_(std::make_unique<Options>()) {}
+
+Shorthand::~Shorthand() = default;
+
+bool Shorthand::isRequested() const {
+  return options_->areGiven();
+}
+
+} // namespace pumpgraph
