@@ -46,6 +46,15 @@ public:
     return result;
   }
 
+  /// How many nodes wait for the completion of each.
+  std::vector<std::uint32_t> fullSuccessorCounts() const {
+    std::vector<std::uint32_t> counts(in_.size(), 0);
+    for (const std::vector<In> &edges : in_)
+      for (const In &edge : edges)
+        counts[edge.from] += edge.kind == EdgeKind::Full;
+    return counts;
+  }
+
   /// One edge for each pair; a full one wins over a programmatic one.
   void unite(NodeIndex node) {
     std::vector<In> &edges = in_[node];
@@ -87,13 +96,14 @@ public:
   Joiner(Description &step, EdgeSet &edges) : step_(step), edges_(edges), joinedTo_(step.nodes.size()) {
     for (NodeIndex n = 0; n < joinedTo_.size(); ++n)
       joinedTo_[n] = n;
+    const std::vector<std::uint32_t> counts = edges_.fullSuccessorCounts();
     std::vector<NodeIndex> full;
     for (NodeIndex n = 0; n < edges_.size(); ++n) {
       full.clear();
       for (const EdgeSet::In &edge : edges_.into(n))
         if (edge.kind == EdgeKind::Full)
           full.push_back(edge.from);
-      order_.append(full);
+      order_.append(full, counts);
     }
     successors_ = edges_.successors();
   }
@@ -172,6 +182,7 @@ void reduce(const Description &step, const std::vector<NodeIndex> &joinedTo, con
     return std::any_of(before.into(to).begin(), before.into(to).end(),
                        [&](const EdgeSet::In &old) { return old.from == edge.from; });
   };
+  const std::vector<std::uint32_t> counts = edges.fullSuccessorCounts();
   Order order;
   std::vector<NodeIndex> full;
   for (NodeIndex n = 0; n < edges.size(); ++n) {
@@ -197,7 +208,7 @@ void reduce(const Description &step, const std::vector<NodeIndex> &joinedTo, con
       kept.push_back(*edge);
     }
     edges.into(n) = std::move(kept);
-    order.append(full);
+    order.append(full, counts);
   }
 }
 

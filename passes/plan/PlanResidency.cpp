@@ -17,6 +17,9 @@ namespace {
 
 using Residents = IndexedVector<PieceIndex, bool>;
 
+/// Beyond this, planning time counts more than the last percent of step time.
+constexpr std::size_t mostPiecesToRefine = 20'000;
+
 std::string formatBytes(std::uint64_t bytes) {
   constexpr const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
@@ -92,28 +95,49 @@ Residents fillBoundary(const Timeline &timeline, const std::vector<PieceIndex> &
 struct Candidate {
   Draft draft;
   Schedule schedule;
+  std::uint64_t movedPages = 0;
+  std::uint64_t hostBytes = 0; ///< only if host memory is limited
 };
 
-/// Tries variants and keeps the one that is expected to run fastest.
+/// Tries variants and keeps the best: host memory must suffice, then time counts, then what is moved.
 class Search {
 public:
-  explicit Search(const PlannerInput &input) : input_(input) {}
+  explicit Search(const PlannerInput &input, std::uint64_t budgetBytes) : input_(input), budgetBytes_(budgetBytes) {}
 
   /// Returns whether the draft is the best so far.
   bool tryDraft(std::optional<Draft> draft) {
     if (!draft)
       return false;
-    Schedule schedule = scheduleDraft(input_, *draft);
-    if (best_ && schedule.totalUs >= best_->schedule.totalUs)
+    Candidate candidate{std::move(*draft), {}, 0, 0};
+    candidate.schedule = scheduleDraft(input_, candidate.draft);
+    for (const DraftTransfer &transfer : candidate.draft.transfers)
+      candidate.movedPages += transfer.pages.pageCount;
+    if (input_.machine.hostBytes != UINT64_MAX)
+      candidate.hostBytes = HostPlaces(writePlan(input_, candidate.draft, candidate.schedule, budgetBytes_)).bytes();
+    if (best_ && !isBetter(candidate, *best_))
       return false;
-    best_ = Candidate{std::move(*draft), std::move(schedule)};
+    best_ = std::move(candidate);
     return true;
   }
 
   const std::optional<Candidate> &best() const { return best_; }
 
 private:
+  bool isBetter(const Candidate &a, const Candidate &b) const {
+    const bool aFits = a.hostBytes <= input_.machine.hostBytes, bFits = b.hostBytes <= input_.machine.hostBytes;
+    if (aFits != bFits)
+      return aFits;
+    if (!aFits)
+      return a.hostBytes < b.hostBytes;
+    // Times this close are the same: the model is no better.
+    constexpr double tolerance = 1.001;
+    if (a.schedule.totalUs * tolerance < b.schedule.totalUs)
+      return true;
+    return a.schedule.totalUs <= b.schedule.totalUs * tolerance && a.movedPages < b.movedPages;
+  }
+
   const PlannerInput &input_;
+  std::uint64_t budgetBytes_;
   std::optional<Candidate> best_;
 };
 
@@ -138,6 +162,8 @@ void searchBoundary(const PlannerInput &input, Search &search) {
   for (int percent : {0, 20, 55, 100})
     if (tryShare(percent))
       best = percent;
+  if (input.timeline.pieces().size() > mostPiecesToRefine)
+    return;
   for (int step : {10, 5}) {
     const int centre = best;
     for (int percent : {centre - step, centre + step})
@@ -146,9 +172,9 @@ void searchBoundary(const PlannerInput &input, Search &search) {
   }
 }
 
-std::optional<Candidate> findPlan(const PlannerInput &input) {
+std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budgetBytes) {
   const Timeline &timeline = input.timeline;
-  Search search(input);
+  Search search(input, budgetBytes);
   if (timeline.peakPages() <= input.frameCount) {
     search.tryDraft(draftWithoutTransfers(input));
     return search.best();
@@ -185,14 +211,19 @@ tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, 
   if (const std::optional<PlanError> error = checkInput(captured))
     return tl::unexpected(*error);
   const Timeline timeline(captured);
-  const std::uint64_t budgetBytes =
-      options.budgetBytes ? options.budgetBytes : timeline.peakPages() * timeline.pageBytes();
+  const std::uint64_t budgetBytes = options.budgetBytes
+                                        ? options.budgetBytes
+                                        : std::max<std::uint64_t>(1, timeline.peakPages()) * timeline.pageBytes();
   if (const std::optional<PlanError> error = checkBudget(captured, timeline, budgetBytes))
     return tl::unexpected(*error);
 
   const Order order(captured);
-  const PlannerInput input{captured, timeline, order, options.machine, budgetBytes / timeline.pageBytes()};
-  const std::optional<Candidate> plan = findPlan(input);
+  std::uint64_t allPages = 0; // more frames than pages are of no use
+  for (BufferIndex b = 0; b < captured.buffers.size(); ++b)
+    allPages += captured.pageCount(b);
+  const std::uint64_t frameCount = std::min(budgetBytes / timeline.pageBytes(), allPages);
+  const PlannerInput input{captured, timeline, order, options.machine, frameCount};
+  const std::optional<Candidate> plan = findPlan(input, budgetBytes);
   if (!plan)
     return tl::unexpected(PlanError{
         std::nullopt, fmt::format("no frames found for all pages: each keeps one frame for the whole step, and the {} "

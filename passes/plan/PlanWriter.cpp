@@ -96,11 +96,13 @@ private:
     std::vector<NodeIndex> positions(captured.size());
     for (NodeIndex i = 0; i < schedule_.order.size(); ++i)
       positions[schedule_.order[i]] = i;
-    std::vector<std::uint32_t> counts(captured.size(), 0); // by position, dropped edges included
-    for (const auto *edges : {&captured, &added})
-      for (const std::vector<DraftNode> &list : *edges)
-        for (DraftNode before : list)
-          ++counts[positions[before]];
+    std::vector<std::uint32_t> counts(captured.size(), 0); // by position; of added edges all that may stay
+    for (DraftNode node = 0; node < captured.size(); ++node) {
+      for (DraftNode before : captured[node])
+        ++counts[positions[before]];
+      for (DraftNode before : added[node])
+        ++counts[positions[before]];
+    }
     Order order;
     std::vector<std::vector<DraftNode>> kept(captured.size());
     std::vector<NodeIndex> predecessors;

@@ -84,118 +84,162 @@ std::unordered_map<BlockId, BufferIndex> CapturedStep::bufferOf() const {
 AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured)
     : heap_(heap), rehearsal_(rehearsal && rehearsal->matches(captured, heap) ? rehearsal : nullptr), order_(heap) {}
 
+std::optional<AccessFinder::Touch> AccessFinder::touchOf(std::size_t position, const PointerWord &word) const {
+  const std::optional<Hit> hit = heap_.find(word.value);
+  if (!hit)
+    return std::nullopt;
+  if (rehearsal_ && rehearsal_->refutes(position, word, order_.of(*hit))) {
+    ++refutedWords_;
+    return std::nullopt;
+  }
+  const Block &block = heap_.block(hit->block);
+  Touch touch{hit->block, {}};
+  touch.access.range = rangeOf(block, block.members[hit->member]);
+  if (word.plain && word.inner == 0)
+    touch.access.parameter = static_cast<std::int32_t>(word.parameter);
+  return touch;
+}
+
+std::optional<AccessFinder::Touch> AccessFinder::touchOf(const TouchedSpan &span) const {
+  const std::optional<Hit> hit = heap_.find(span.address);
+  if (!hit)
+    return std::nullopt;
+  const Block &block = heap_.block(hit->block);
+  const std::uint64_t offset = span.address > block.address ? span.address - block.address : 0;
+  const std::uint64_t limit = contentBytes(block);
+  if (offset >= limit || span.bytes == 0)
+    return std::nullopt;
+  Touch touch{hit->block, {}};
+  touch.access.range = {offset, std::min(span.bytes, limit - offset)};
+  touch.access.may = span.may;
+  touch.access.must = span.must;
+  touch.access.evidence = Evidence::Proved;
+  return touch;
+}
+
 std::vector<AccessFinder::Touch> AccessFinder::touches(std::size_t position, const LiftedNode &node) const {
   std::vector<Touch> touches;
-  const auto add = [&](const Touch &touch) {
-    const bool known = std::any_of(touches.begin(), touches.end(), [&](const Touch &other) {
-      return other.block == touch.block && other.access == touch.access;
-    });
-    if (!known)
-      touches.push_back(touch);
+  const auto add = [&](const std::optional<Touch> &touch) {
+    const bool known = touch && std::any_of(touches.begin(), touches.end(), [&](const Touch &other) {
+                         return other.block == touch->block && other.access == touch->access;
+                       });
+    if (touch && !known)
+      touches.push_back(*touch);
   };
-  for (const PointerWord &word : node.words) {
-    const std::optional<Hit> hit = heap_.find(word.value);
-    if (!hit)
-      continue;
-    if (rehearsal_ && rehearsal_->refutes(position, word, order_.of(*hit))) {
-      ++refutedWords_;
-      continue;
-    }
-    const Block &block = heap_.block(hit->block);
-    Touch touch{hit->block, {}};
-    touch.access.range = rangeOf(block, block.members[hit->member]);
-    if (word.plain && word.inner == 0)
-      touch.access.parameter = static_cast<std::int32_t>(word.parameter);
-    add(touch);
-  }
-  for (const TouchedSpan &span : node.spans) {
-    const std::optional<Hit> hit = heap_.find(span.address);
-    if (!hit)
-      continue;
-    const Block &block = heap_.block(hit->block);
-    const std::uint64_t offset = span.address > block.address ? span.address - block.address : 0;
-    const std::uint64_t limit = contentBytes(block);
-    if (offset >= limit || span.bytes == 0)
-      continue;
-    Touch touch{hit->block, {}};
-    touch.access.range = {offset, std::min(span.bytes, limit - offset)};
-    touch.access.may = span.may;
-    touch.access.must = span.must;
-    touch.access.evidence = Evidence::Proved;
-    add(touch);
-  }
+  for (const PointerWord &word : node.words)
+    add(touchOf(position, word));
+  for (const TouchedSpan &span : node.spans)
+    add(touchOf(span));
   return touches;
 }
 
-CapturedStep describeStep(const LiftedGraph &graph, const Heap &heap, const AccessFinder &finder,
-                          const std::set<BlockId> &pointedAt) {
-  CapturedStep step;
-  Description &description = step.description;
-  description.pageBytes = pageBytes;
+namespace {
 
-  // Buffers in the order of their creation, so that the same program gives the same description.
-  std::vector<std::vector<AccessFinder::Touch>> touches;
-  std::map<BlockId, BufferIndex> touched;
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    touches.push_back(finder.touches(i, graph.nodes[i]));
-    for (const AccessFinder::Touch &touch : touches.back())
-      touched.emplace(touch.block, 0);
-  }
-  for (auto &[id, buffer] : touched) {
-    const Block &block = heap.block(id);
-    const Facts facts = factsOf(block, heap.capture());
-    buffer = static_cast<BufferIndex>(step.blocks.size());
-    step.blocks.push_back(id);
-    Buffer &described = description.buffers.emplace_back();
-    described.name = nameOf(block);
-    described.address = block.address;
-    described.size = contentBytes(block);
-    described.isPrivate = facts.isPrivate && !pointedAt.contains(id);
-    described.liveIn = facts.liveIn || !described.isPrivate;
-    described.liveOut = facts.liveOut || !described.isPrivate;
-    if (!block.hasMemory() && !wasBornIn(block, heap.capture()))
-      step.notes.push_back(
-          fmt::format("\"{}\" was allocated in a rehearsal, where nothing runs: it has no value yet", described.name));
+/// Builds one CapturedStep, part by part.
+class StepDescriber {
+public:
+  StepDescriber(const LiftedGraph &graph, const Heap &heap, const AccessFinder &finder,
+                const std::set<BlockId> &staying)
+      : graph_(graph), heap_(heap), finder_(finder), staying_(staying) {}
+
+  CapturedStep run() {
+    step_.description.pageBytes = pageBytes;
+    findTouches();
+    describeBuffers();
+    describeNodes();
+    dropValuesNobodyReads();
+    findBesides();
+    if (finder_.refutedWords() != 0)
+      step_.notes.push_back(
+          fmt::format("{} words that looked like addresses did not move with their buffer between the "
+                      "two captures and are taken for numbers",
+                      finder_.refutedWords()));
+    return std::move(step_);
   }
 
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    const LiftedNode &lifted = graph.nodes[i];
-    step.nodes.push_back(lifted.handle);
-    Node &node = description.nodes.emplace_back();
-    node.kind = lifted.kind;
-    node.captured = static_cast<std::int32_t>(i);
-    node.name = lifted.name;
-    if (node.kind == NodeKind::Opaque)
-      node.reason = lifted.refusal;
-    for (AccessFinder::Touch &touch : touches[i]) {
-      touch.access.buffer = touched.at(touch.block);
-      node.accesses.push_back(touch.access);
+private:
+  void findTouches() {
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      touches_.push_back(finder_.touches(i, graph_.nodes[i]));
+      for (const AccessFinder::Touch &touch : touches_.back())
+        bufferOf_.emplace(touch.block, 0);
     }
-    if (!lifted.refusal.empty())
-      step.refusals.push_back(fmt::format("node {} \"{}\": {}", i, lifted.name, lifted.refusal));
-  }
-  for (const LiftedEdge &edge : graph.edges)
-    description.edges.push_back({edge.from, edge.to, edge.kind});
-
-  for (BufferIndex buffer = 0; buffer < description.buffers.size(); ++buffer) {
-    Buffer &described = description.buffers[buffer];
-    // A result is not what the next replay starts from, if the step sets all of it before it looks.
-    if (described.isPrivate && wasBornIn(heap.block(step.blocks[buffer]), heap.capture()) &&
-        isOverwrittenFirst(description, buffer))
-      described.liveIn = false;
   }
 
-  for (const BlockId id : heap.blocks()) {
-    const Block &block = heap.block(id);
-    const bool isResult = wasBornIn(block, heap.capture()) && block.hasLiveMember();
-    if (!touched.contains(id) && (pointedAt.contains(id) || (isResult && !block.hasMemory())))
-      step.besides.push_back(id);
+  /// In the order of their creation, so that the same program gives the same description.
+  void describeBuffers() {
+    for (auto &[id, buffer] : bufferOf_) {
+      const Block &block = heap_.block(id);
+      const Facts facts = factsOf(block, heap_.capture());
+      buffer = static_cast<BufferIndex>(step_.blocks.size());
+      step_.blocks.push_back(id);
+      Buffer &described = step_.description.buffers.emplace_back();
+      described.name = nameOf(block);
+      described.address = block.address;
+      described.size = contentBytes(block);
+      described.isPrivate = facts.isPrivate && !staying_.contains(id);
+      described.liveIn = facts.liveIn || !described.isPrivate;
+      described.liveOut = facts.liveOut || !described.isPrivate;
+      if (!block.hasMemory() && !wasBornIn(block, heap_.capture()))
+        step_.notes.push_back(fmt::format(
+            "\"{}\" was allocated in a rehearsal, where nothing runs: it has no value yet", described.name));
+    }
   }
-  if (finder.refutedWords() != 0)
-    step.notes.push_back(fmt::format("{} words that looked like addresses did not move with their buffer between the "
-                                     "two captures and are taken for numbers",
-                                     finder.refutedWords()));
-  return step;
+
+  void describeNodes() {
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const LiftedNode &lifted = graph_.nodes[i];
+      step_.nodes.push_back(lifted.handle);
+      Node &node = step_.description.nodes.emplace_back();
+      node.kind = lifted.kind;
+      node.captured = static_cast<std::int32_t>(i);
+      node.name = lifted.name;
+      if (node.kind == NodeKind::Opaque)
+        node.reason = lifted.refusal;
+      for (const AccessFinder::Touch &touch : touches_[i]) {
+        node.accesses.push_back(touch.access);
+        node.accesses.back().buffer = bufferOf_.at(touch.block);
+      }
+      if (!lifted.refusal.empty())
+        step_.refusals.push_back(fmt::format("node {} \"{}\": {}", i, lifted.name, lifted.refusal));
+    }
+    for (const LiftedEdge &edge : graph_.edges)
+      step_.description.edges.push_back({edge.from, edge.to, edge.kind});
+  }
+
+  /// A result is not what the next replay starts from, if the step sets all of it before it looks.
+  void dropValuesNobodyReads() {
+    for (BufferIndex buffer = 0; buffer < step_.blocks.size(); ++buffer) {
+      Buffer &described = step_.description.buffers[buffer];
+      if (described.isPrivate && wasBornIn(heap_.block(step_.blocks[buffer]), heap_.capture()) &&
+          isOverwrittenFirst(step_.description, buffer))
+        described.liveIn = false;
+    }
+  }
+
+  void findBesides() {
+    for (const BlockId id : heap_.blocks()) {
+      const Block &block = heap_.block(id);
+      const bool isResult = wasBornIn(block, heap_.capture()) && block.hasLiveMember();
+      if (!bufferOf_.contains(id) && (staying_.contains(id) || (isResult && !block.hasMemory())))
+        step_.besides.push_back(id);
+    }
+  }
+
+  const LiftedGraph &graph_;
+  const Heap &heap_;
+  const AccessFinder &finder_;
+  const std::set<BlockId> &staying_;
+  CapturedStep step_;
+  std::vector<std::vector<AccessFinder::Touch>> touches_; ///< by node
+  std::map<BlockId, BufferIndex> bufferOf_;
+};
+
+} // namespace
+
+CapturedStep describeStep(const LiftedGraph &graph, const Heap &heap, const AccessFinder &finder,
+                          const std::set<BlockId> &staying) {
+  return StepDescriber(graph, heap, finder, staying).run();
 }
 
 } // namespace pumpgraph::runtime

@@ -44,15 +44,19 @@ public:
   bool comparedWithRehearsal() const { return rehearsal_ != nullptr; }
 
 private:
+  std::optional<Touch> touchOf(std::size_t position, const PointerWord &word) const;
+  std::optional<Touch> touchOf(const TouchedSpan &span) const;
+
   const Heap &heap_;
   const Rehearsal *rehearsal_; ///< null unless there is one that matches
   CaptureOrder order_;
   mutable std::uint64_t refutedWords_ = 0;
 };
 
-/// `pointedAt`: blocks that pointer tables in memory name (FindHiddenPointers.h); they are never private.
+/// `staying`: blocks that are never private, because pointer tables in memory name them (FindHiddenPointers.h) or
+/// another step uses them.
 CapturedStep describeStep(const LiftedGraph &graph, const Heap &heap, const AccessFinder &finder,
-                          const std::set<BlockId> &pointedAt);
+                          const std::set<BlockId> &staying);
 
 /// Bytes of a block that hold allocations.
 std::uint64_t contentBytes(const Block &block);

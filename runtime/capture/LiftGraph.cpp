@@ -93,8 +93,13 @@ public:
   }
 
 private:
-  /// Puts `handles` in a topological order, the driver's own order where it is one, and fills in the edges.
-  Status sortNodes(CUgraph graph, std::vector<CUgraphNode> &handles, std::vector<LiftedEdge> &edges) {
+  /// An edge as the driver tells it, by positions in its own list of nodes.
+  struct RawEdge {
+    std::uint32_t from, to;
+    CUgraphEdgeData data;
+  };
+
+  Expected<std::vector<RawEdge>> readEdges(CUgraph graph, const std::vector<CUgraphNode> &handles) const {
     std::size_t count = 0;
     PUMPGRAPH_TRY_WHILE(driver_.graphGetEdges(graph, nullptr, nullptr, nullptr, &count), "reading the edges");
     std::vector<CUgraphNode> from(count), to(count);
@@ -105,45 +110,64 @@ private:
     std::unordered_map<CUgraphNode, std::uint32_t> position;
     for (std::uint32_t i = 0; i < handles.size(); ++i)
       position.emplace(handles[i], i);
+    std::vector<RawEdge> edges;
+    for (std::size_t i = 0; i < count; ++i)
+      edges.push_back({position.at(from[i]), position.at(to[i]), data[i]});
+    return edges;
+  }
 
-    std::vector<std::vector<std::uint32_t>> successors(handles.size());
-    std::vector<std::uint32_t> waitingFor(handles.size(), 0);
-    for (std::size_t i = 0; i < count; ++i) {
-      successors[position.at(from[i])].push_back(position.at(to[i]));
-      ++waitingFor[position.at(to[i])];
+  /// Positions in a topological order: the driver's own order where it is one.
+  static std::vector<std::uint32_t> sort(std::size_t nodes, const std::vector<RawEdge> &edges) {
+    std::vector<std::vector<std::uint32_t>> successors(nodes);
+    std::vector<std::uint32_t> waitingFor(nodes, 0);
+    for (const RawEdge &edge : edges) {
+      successors[edge.from].push_back(edge.to);
+      ++waitingFor[edge.to];
     }
     std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ready;
-    for (std::uint32_t i = 0; i < handles.size(); ++i)
-      if (waitingFor[i] == 0)
-        ready.push(i);
-    std::vector<CUgraphNode> sorted;
-    std::vector<std::uint32_t> rank(handles.size());
+    for (std::uint32_t node = 0; node < nodes; ++node)
+      if (waitingFor[node] == 0)
+        ready.push(node);
+    std::vector<std::uint32_t> sorted;
     while (!ready.empty()) {
-      const std::uint32_t node = ready.top();
+      sorted.push_back(ready.top());
       ready.pop();
-      rank[node] = static_cast<std::uint32_t>(sorted.size());
-      sorted.push_back(handles[node]);
-      for (const std::uint32_t successor : successors[node])
+      for (const std::uint32_t successor : successors[sorted.back()])
         if (--waitingFor[successor] == 0)
           ready.push(successor);
     }
+    return sorted;
+  }
+
+  /// Puts `handles` in a topological order and fills in the edges, one between two nodes.
+  Status sortNodes(CUgraph graph, std::vector<CUgraphNode> &handles, std::vector<LiftedEdge> &edges) const {
+    const Expected<std::vector<RawEdge>> raw = readEdges(graph, handles);
+    if (!raw)
+      return tl::unexpected<Error>(raw.error());
+    const std::vector<std::uint32_t> sorted = sort(handles.size(), *raw);
     if (sorted.size() != handles.size())
       return fail(PUMPGRAPH_INVALID_ARGUMENT, "the graph has a cycle: {} of {} nodes can never start",
                   handles.size() - sorted.size(), handles.size());
+    std::vector<std::uint32_t> rank(handles.size());
+    std::vector<CUgraphNode> inOrder;
+    for (const std::uint32_t node : sorted) {
+      rank[node] = static_cast<std::uint32_t>(inOrder.size());
+      inOrder.push_back(handles[node]);
+    }
+    handles = std::move(inOrder);
 
     std::map<std::pair<std::uint32_t, std::uint32_t>, LiftedEdge> unique;
-    for (std::size_t i = 0; i < count; ++i) {
-      const bool full =
-          data[i].type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT && data[i].from_port == CU_GRAPH_KERNEL_NODE_PORT_DEFAULT;
-      const LiftedEdge edge{rank[position.at(from[i])], rank[position.at(to[i])],
-                            full ? EdgeKind::Full : EdgeKind::Programmatic, data[i]};
-      const auto [known, isNew] = unique.try_emplace({edge.from, edge.to}, edge);
+    for (const RawEdge &edge : *raw) {
+      const bool full = edge.data.type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT &&
+                        edge.data.from_port == CU_GRAPH_KERNEL_NODE_PORT_DEFAULT;
+      const LiftedEdge lifted{rank[edge.from], rank[edge.to], full ? EdgeKind::Full : EdgeKind::Programmatic,
+                              edge.data};
+      const auto [known, isNew] = unique.try_emplace({lifted.from, lifted.to}, lifted);
       if (!isNew && full)
-        known->second = edge;
+        known->second = lifted;
     }
     for (const auto &[ends, edge] : unique)
       edges.push_back(edge);
-    handles = std::move(sorted);
     return {};
   }
 
@@ -176,7 +200,7 @@ private:
     case CU_GRAPH_NODE_TYPE_GRAPH:
       setKind(NodeKind::ChildGraph);
       return readChild(handle, node);
-    case CU_GRAPH_NODE_TYPE_HOST: // the session's memory is not mapped for the processor, so it cannot touch any
+    case CU_GRAPH_NODE_TYPE_HOST: // a rewritten step's memory is on the device, where the processor cannot touch it
       setKind(NodeKind::Host);
       return {};
     case CU_GRAPH_NODE_TYPE_EMPTY:

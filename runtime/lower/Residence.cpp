@@ -200,86 +200,108 @@ Status Residence::keepResidentFrames() {
   return {};
 }
 
-Status Residence::install() {
-  PUMPGRAPH_TRY(wait("a plan is put in force"));
-  PUMPGRAPH_TRY(keepResidentFrames());
+/// What install() needs from one of its steps to the next.
+struct Residence::Change {
+  std::set<std::int32_t> used;                        ///< frame numbers of the plan
+  std::vector<FrameId> freed;                         ///< frames of blocks' own that the plan may use otherwise
+  std::map<BlockId, std::unique_ptr<Window>> windows; ///< onto host memory whose blocks' addresses are mapped anew
+};
 
-  // Everything that can fail for lack of memory.
-  std::set<std::int32_t> used;
+Status Residence::prepare(Change &change) {
   for (const PlannedBlock &planned : blocks_)
-    used.insert(planned.plan.begin(), planned.plan.end());
-  used.erase(noFrame);
+    change.used.insert(planned.plan.begin(), planned.plan.end());
+  change.used.erase(noFrame);
   const std::set<FrameId> kept(physical_.begin(), physical_.end());
-  std::uint64_t missing = 0;
-  for (const std::int32_t frame : used)
-    missing += physical_[static_cast<std::size_t>(frame)] == noFrame ? 1 : 0;
-  std::vector<FrameId> freed;
   for (const PlannedBlock &planned : blocks_)
     for (const FrameId frame : tools_.heap.block(planned.block).frames)
       if (!kept.contains(frame))
-        freed.push_back(frame);
-  if (missing > freed.size())
-    PUMPGRAPH_TRY_WHILE(tools_.frames.ensureFree(missing - freed.size()), "getting {} device frames for the plan",
-                        used.size());
-  std::map<BlockId, std::unique_ptr<Window>> windows;
+        change.freed.push_back(frame);
+  const auto missing =
+      static_cast<std::uint64_t>(std::count_if(change.used.begin(), change.used.end(), [&](std::int32_t frame) {
+        return physical_[static_cast<std::size_t>(frame)] == noFrame;
+      }));
+  if (missing > change.freed.size())
+    PUMPGRAPH_TRY_WHILE(tools_.frames.ensureFree(missing - change.freed.size()),
+                        "getting {} device frames for the plan", change.used.size());
   for (const PlannedBlock &planned : blocks_) {
     const Block &block = tools_.heap.block(planned.block);
     if (block.backing != Backing::Host || !planned.hasValue)
       continue;
     auto window = std::make_unique<Window>(tools_);
     PUMPGRAPH_TRY(window->open(block.pages, block.hostHandle));
-    windows.emplace(planned.block, std::move(window));
+    change.windows.emplace(planned.block, std::move(window));
   }
+  return {};
+}
 
-  // The values of pages that leave the device; nothing has changed yet.
+Status Residence::saveLeavingValues() {
   for (const PlannedBlock &planned : blocks_) {
     const Block &block = tools_.heap.block(planned.block);
     if (planned.hasValue && block.hasMemory())
       PUMPGRAPH_TRY(copyPlaces(planned, block.address, true));
   }
-  PUMPGRAPH_TRY(wait("memory is mapped anew"));
+  return wait("memory is mapped anew");
+}
 
-  // The change itself.
-  for (PlannedBlock &planned : blocks_) {
+Status Residence::remap(const Change &change) {
+  const auto stays = [](const PlannedBlock &planned, const Block &block) {
+    return block.backing == Backing::Device && planned.whollyResident;
+  };
+  for (const PlannedBlock &planned : blocks_) {
     Block &block = tools_.heap.block(planned.block);
-    if (block.backing == Backing::Device && !planned.whollyResident)
+    if (block.backing == Backing::Device && !stays(planned, block))
       PUMPGRAPH_TRY(tools_.mapper.unmapFrames(block.address, block.frames));
     if (block.backing == Backing::Host)
       PUMPGRAPH_TRY(tools_.mapper.unmapHandle(block.address, block.bytes()));
     if (block.backing == Backing::StandIn)
       PUMPGRAPH_TRY(tools_.heap.unback(block));
   }
-  for (const FrameId frame : freed)
+  for (const FrameId frame : change.freed)
     tools_.frames.give(frame);
-  for (const std::int32_t frame : used) {
+  for (const std::int32_t frame : change.used) {
     FrameId &physical = physical_[static_cast<std::size_t>(frame)];
     if (physical == noFrame)
-      physical = *tools_.frames.take();
+      physical = *tools_.frames.take(); // there are enough: prepare()
   }
   for (PlannedBlock &planned : blocks_) {
     Block &block = tools_.heap.block(planned.block);
     planned.frames.clear();
     for (const std::int32_t frame : planned.plan)
       planned.frames.push_back(frame == noFrame ? noFrame : physical_[static_cast<std::size_t>(frame)]);
-    const bool stays = block.backing == Backing::Device && planned.whollyResident;
-    if (!stays)
+    if (!stays(planned, block))
       PUMPGRAPH_TRY(tools_.mapper.mapFrames(block.address, planned.frames));
     block.backing = Backing::Planned;
     block.frames = planned.frames;
   }
-  for (PlannedBlock &planned : blocks_) {
-    const auto window = windows.find(planned.block);
-    if (window != windows.end())
+  return {};
+}
+
+Status Residence::bringHostValues(Change &change) {
+  for (const PlannedBlock &planned : blocks_) {
+    const auto window = change.windows.find(planned.block);
+    if (window != change.windows.end())
       PUMPGRAPH_TRY(copyResident(planned, window->second->address(), tools_.heap.block(planned.block).address));
   }
   PUMPGRAPH_TRY(wait("host memory is given up"));
-  for (auto &[id, window] : windows)
+  for (auto &[id, window] : change.windows)
     PUMPGRAPH_TRY(window->close());
-  for (PlannedBlock &planned : blocks_) {
+  for (const PlannedBlock &planned : blocks_) {
     Block &block = tools_.heap.block(planned.block);
     if (block.hostHandle != 0)
       tools_.host.releaseBacking(std::exchange(block.hostHandle, 0), block.bytes());
   }
+  return {};
+}
+
+Status Residence::install() {
+  PUMPGRAPH_TRY(wait("a plan is put in force"));
+  PUMPGRAPH_TRY(keepResidentFrames());
+  Change change;
+  PUMPGRAPH_TRY(prepare(change));
+  PUMPGRAPH_TRY(saveLeavingValues());
+  // Up to here nothing has changed.
+  PUMPGRAPH_TRY(remap(change));
+  PUMPGRAPH_TRY(bringHostValues(change));
   installed_ = true;
   return {};
 }
@@ -352,7 +374,7 @@ Status Residence::remove(bool everyBlock) {
   std::uint64_t hostBytes = 0;
   const auto place = [&](PlannedBlock &block) {
     const Block &owner = tools_.heap.block(block.block);
-    if (!everyBlock && !owner.hasLiveMember()) {
+    if (!everyBlock && !owner.hasLiveMember() && owner.retainers <= 1) {
       toNothing.push_back(&block);
       return;
     }

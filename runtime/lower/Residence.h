@@ -42,7 +42,7 @@ public:
   /// Puts the plan in force. PUMPGRAPH_INTERNAL if two resident pages share a frame.
   Status install();
   /// Gives every block memory of its own, device frames while the budget lasts, with the value it has at the boundary.
-  /// Blocks without a live allocation get memory only if `everyBlock`.
+  /// Blocks without a live allocation that no other step uses get memory only if `everyBlock`.
   Status remove(bool everyBlock);
   bool installed() const { return installed_; }
   /// Takes all memory away, values and all: the session is ending.
@@ -84,6 +84,7 @@ private:
     CUmemGenericAllocationHandle handle = 0; ///< host memory; or neither: a wholly resident block stays as it is
   };
   class Window;
+  struct Change;
   struct Piece {
     std::uint64_t offset; ///< in the block
     std::uint64_t bytes;
@@ -98,7 +99,13 @@ private:
   std::vector<FrameId> residentFrames(const PlannedBlock &planned) const;
   Status wait(const char *purpose) const;
 
+  // The steps of install().
   Status keepResidentFrames();
+  Status prepare(Change &change);
+  Status saveLeavingValues();
+  Status remap(const Change &change);
+  Status bringHostValues(Change &change);
+
   Status moveToHost(PlannedBlock &planned);
   Status moveToOwnFrames(const std::vector<PlannedBlock *> &moving);
   Status borrow(PlannedBlock &planned, Loan &loan);

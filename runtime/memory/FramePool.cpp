@@ -27,7 +27,7 @@ Status FramePool::create() {
   const Expected<CUmemGenericAllocationHandle> handle = createHandle();
   if (!handle)
     return tl::unexpected<Error>(handle.error());
-  free_.push_back(static_cast<FrameId>(handles_.size()));
+  free_.insert(static_cast<FrameId>(handles_.size()));
   handles_.push_back(*handle);
   return {};
 }
@@ -44,9 +44,7 @@ Expected<CUmemGenericAllocationHandle> FramePool::standIn() {
 Expected<FrameId> FramePool::take() {
   if (free_.empty())
     PUMPGRAPH_TRY(create());
-  const FrameId frame = free_.back();
-  free_.pop_back();
-  return frame;
+  return free_.extract(free_.begin()).value();
 }
 
 Status FramePool::ensureFree(std::uint64_t count) {

@@ -5,6 +5,7 @@
 
 #include "runtime/memory/AddressSpace.h"
 
+#include <set>
 #include <vector>
 
 namespace pumpgraph::runtime {
@@ -23,7 +24,7 @@ public:
 
   /// PUMPGRAPH_OUT_OF_DEVICE_MEMORY at the budget, or when the driver has no more.
   Expected<FrameId> take();
-  void give(FrameId frame) { free_.push_back(frame); }
+  void give(FrameId frame) { free_.insert(frame); }
   /// Creates frames until `count` are free, so that as many take() cannot fail.
   Status ensureFree(std::uint64_t count);
 
@@ -45,7 +46,9 @@ private:
   int device_;
   std::uint64_t budgetFrames_;
   std::vector<CUmemGenericAllocationHandle> handles_; ///< by FrameId
-  std::vector<FrameId> free_;
+  /// Handed out from the smallest up: frames created one after the other tend to be neighbours, which the device's
+  /// address translation likes.
+  std::set<FrameId> free_;
   CUmemGenericAllocationHandle standIn_ = 0; ///< 0 until it is first needed
 };
 

@@ -350,8 +350,11 @@ Status Heap::flushCache() {
   std::vector<BlockId> idle;
   for (auto &[key, cached] : cachedBlocks_)
     idle.insert(idle.end(), cached.begin(), cached.end());
+  // What a capture freed is not idle while the capture waits to be adopted: its graph uses it.
+  const auto isInUse = [&](const Allocation &member) { return isReachable(member, capture_); };
   for (const std::unique_ptr<Block> &block : blocks_)
-    if (block && block->shared && block->retainers == 0 && block->hasMemory() && !block->hasLiveMember())
+    if (block && block->shared && block->retainers == 0 && block->hasMemory() &&
+        std::none_of(block->members.begin(), block->members.end(), isInUse))
       idle.push_back(block->id);
   if (idle.empty())
     return {};

@@ -14,7 +14,8 @@ namespace pumpgraph::runtime {
 /// using addresses that are unmapped or mapped anew.
 class PageMapper {
 public:
-  PageMapper(const Driver &driver, int device, const FramePool &pool) : driver_(driver), device_(device), pool_(pool) {}
+  PageMapper(const Driver &driver, int device, int hostNode, const FramePool &pool)
+      : driver_(driver), device_(device), hostNode_(hostNode), pool_(pool) {}
 
   /// Maps one frame behind each page from `address` on, but where `frames` says noFrame.
   Status mapFrames(CUdeviceptr address, std::span<const FrameId> frames) const;
@@ -24,7 +25,8 @@ public:
   /// Maps the same one-page handle behind every page; unmapHandle() undoes it.
   Status mapRepeated(CUdeviceptr address, std::uint64_t pages, CUmemGenericAllocationHandle handle) const;
 
-  /// Maps one whole handle.
+  /// Maps one whole handle of host memory, for the device and for the processor: a copy between two such addresses is
+  /// done by the processor.
   Status mapHandle(CUdeviceptr address, std::uint64_t bytes, CUmemGenericAllocationHandle handle) const;
   Status unmapHandle(CUdeviceptr address, std::uint64_t bytes) const;
 
@@ -33,6 +35,7 @@ private:
 
   const Driver &driver_;
   int device_;
+  int hostNode_; ///< NUMA node of the host memory
   const FramePool &pool_;
 };
 

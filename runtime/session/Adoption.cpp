@@ -40,14 +40,24 @@ Status Adoption::lift() {
 
 Status Adoption::describe() {
   const Stopwatch watch;
-  const CapturedStep withoutTables = describeStep(lifted_, heap_, *finder_, {});
+  const CapturedStep asDeclared = describeStep(lifted_, heap_, *finder_, {});
   PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before buffers are read");
-  const Expected<HiddenPointers> hidden =
-      findHiddenPointers(driver_, lifted_, heap_, withoutTables.blocks, *session_.staging_, session_.stream_);
+  Expected<HiddenPointers> hidden =
+      findHiddenPointers(driver_, lifted_, heap_, asDeclared.blocks, *session_.staging_, session_.stream_);
   if (!hidden)
     return tl::unexpected<Error>(hidden.error());
+  std::set<BlockId> &staying = hidden->pointedAt;
+  for (BufferIndex buffer = 0; buffer < asDeclared.blocks.size(); ++buffer) {
+    if (heap_.block(asDeclared.blocks[buffer]).retainers == 0)
+      continue;
+    staying.insert(asDeclared.blocks[buffer]);
+    if (asDeclared.description.buffers[buffer].isPrivate)
+      hidden->notes.push_back(
+          fmt::format("another step of the session uses \"{}\", which therefore stays on the device",
+                      asDeclared.description.buffers[buffer].name));
+  }
   CapturedStep &captured = step_->captured_;
-  captured = hidden->pointedAt.empty() ? withoutTables : describeStep(lifted_, heap_, *finder_, hidden->pointedAt);
+  captured = staying.empty() ? asDeclared : describeStep(lifted_, heap_, *finder_, staying);
   captured.description.name = options_.name;
   captured.notes.insert(captured.notes.end(), hidden->notes.begin(), hidden->notes.end());
   if (session_.rehearsal_ && !finder_->comparedWithRehearsal())
@@ -92,38 +102,41 @@ std::uint64_t Adoption::otherFrames() const {
   return frames;
 }
 
-Status Adoption::plan(const Compiler &compiler) {
-  const Stopwatch watch;
+Status Adoption::makeRoom() {
   std::set<BlockId> used(step_->captured_.blocks.begin(), step_->captured_.blocks.end());
   used.insert(step_->captured_.besides.begin(), step_->captured_.besides.end());
   heap_.recycleUnused(used);
   PUMPGRAPH_TRY(heap_.flushCache());
-  const std::uint64_t budget = session_.frames_->budgetFrames(), others = otherFrames();
-  otherFrames_ = others;
-  const std::string othersText = fmt::format("{} of the budget of {} hold allocations that the step does not touch",
-                                             bytesText(others * pageBytes), bytesText(budget * pageBytes));
-  if (others >= budget)
-    return fail(PUMPGRAPH_UNPLANNABLE, "nothing is left for \"{}\": {}", options_.name, othersText);
+  otherFrames_ = otherFrames();
+  if (otherFrames_ >= session_.frames_->budgetFrames())
+    return fail(PUMPGRAPH_UNPLANNABLE, "nothing is left for \"{}\": {}", options_.name, othersText());
+  return {};
+}
 
+std::string Adoption::othersText() const {
+  return fmt::format("{} of the budget of {} hold allocations that the step does not touch",
+                     bytesText(otherFrames_ * pageBytes), bytesText(session_.frames_->budgetFrames() * pageBytes));
+}
+
+pumpgraph_compiler_options Adoption::compilerOptions() const {
   pumpgraph_compiler_options options{};
   options.struct_size = sizeof options;
-  options.budget_bytes = session_.options_.unlimited ? 0 : (budget - others) * pageBytes;
+  options.budget_bytes =
+      session_.options_.unlimited ? 0 : (session_.frames_->budgetFrames() - otherFrames_) * pageBytes;
   options.up_bytes_per_second = session_.link_.up;
   options.down_bytes_per_second = session_.link_.down;
   options.both_bytes_per_second = session_.link_.both;
   options.costs_ir = options_.costsIr.empty() ? nullptr : options_.costsIr.c_str();
+  return options; // host memory is not limited here: pinning it says precisely how much is missing
+}
 
-  const DescriptionView view(step_->captured_.description);
-  pumpgraph_compilation *compilation = nullptr;
-  const pumpgraph_compiler_status compiled = compiler.compile(view.get(), &options, &compilation);
-  const std::unique_ptr<pumpgraph_compilation, decltype(compiler.release)> owner(compilation, compiler.release);
-  const std::string message = compilation ? compiler.message(compilation) : "no message";
+Status Adoption::statusOf(pumpgraph_compiler_status compiled, const std::string &message) const {
   switch (compiled) {
   case PUMPGRAPH_COMPILED:
-    break;
+    return {};
   case PUMPGRAPH_COMPILER_UNPLANNABLE:
     return fail(PUMPGRAPH_UNPLANNABLE, "\"{}\" cannot be planned: {}{}", options_.name, message,
-                others == 0 ? "" : fmt::format(" ({})", othersText));
+                otherFrames_ == 0 ? "" : fmt::format(" ({})", othersText()));
   case PUMPGRAPH_COMPILER_INVALID:
     return fail(options_.costsIr.empty() ? PUMPGRAPH_INTERNAL : PUMPGRAPH_INVALID_ARGUMENT,
                 "the compiler library does not accept \"{}\": {}", options_.name, message);
@@ -132,6 +145,18 @@ Status Adoption::plan(const Compiler &compiler) {
   case PUMPGRAPH_COMPILER_REFUSED:
     return fail(PUMPGRAPH_INTERNAL, "the checker refused the plan for \"{}\": {}", options_.name, message);
   }
+  return fail(PUMPGRAPH_INTERNAL, "the compiler library answers {}", static_cast<int>(compiled));
+}
+
+Status Adoption::plan(const Compiler &compiler) {
+  const Stopwatch watch;
+  PUMPGRAPH_TRY(makeRoom());
+  const DescriptionView view(step_->captured_.description);
+  const pumpgraph_compiler_options options = compilerOptions();
+  pumpgraph_compilation *compilation = nullptr;
+  const pumpgraph_compiler_status compiled = compiler.compile(view.get(), &options, &compilation);
+  const std::unique_ptr<pumpgraph_compilation, decltype(compiler.release)> owner(compilation, compiler.release);
+  PUMPGRAPH_TRY(statusOf(compiled, compilation ? compiler.message(compilation) : "no message"));
   const pumpgraph_description *lowered = compiler.lowered(compilation);
   std::string problem = "there is none";
   if (!lowered || !fromC(*lowered, lowered_, problem))

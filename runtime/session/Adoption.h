@@ -24,6 +24,11 @@ private:
   Status checkAgainstOtherSteps() const;
   /// The session's device frames that hold other allocations than the step's.
   std::uint64_t otherFrames() const;
+  std::string othersText() const;
+  /// Gives up what only the cache and the capture's dead hold.
+  Status makeRoom();
+  pumpgraph_compiler_options compilerOptions() const;
+  Status statusOf(pumpgraph_compiler_status compiled, const std::string &message) const;
   Status plan(const Compiler &compiler);
   Status rewrite(const Compiler &compiler);
   Status lowerAndCheck(GraphEditor &editor, const Compiler &compiler);

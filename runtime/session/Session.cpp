@@ -47,7 +47,7 @@ Status Session::open() {
   addresses_ = std::move(*addresses);
   frames_ = std::make_unique<FramePool>(*driver_, options_.device, budgetFrames);
   host_ = std::make_unique<HostMemory>(*driver_, options_.device, hostLimit);
-  mapper_ = std::make_unique<PageMapper>(*driver_, options_.device, *frames_);
+  mapper_ = std::make_unique<PageMapper>(*driver_, options_.device, host_->numaNode(), *frames_);
   heap_ = std::make_unique<Heap>(*driver_, *addresses_, *frames_, *host_, *mapper_);
   Expected<std::unique_ptr<PinnedPool>> staging = PinnedPool::create(*driver_, *host_, stagingBytes);
   if (!staging)

@@ -31,7 +31,7 @@ struct SessionOptions {
 
 struct AdoptOptions {
   std::string name = "step";
-  std::string costsIr;
+  std::string costsIr = {};
   bool leaveAsCaptured = false;
   bool ownsGraph = false; ///< the step destroys the graph
 };

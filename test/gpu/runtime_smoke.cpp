@@ -561,7 +561,7 @@ std::string measures() {
 
 /// Beyond the budget buffers are host memory: slow, and right.
 std::string hostBacked() {
-  const Shape shape{.layers = 4, .activationBytes = 16_MiB, .weightBytes = 4_MiB};
+  const Shape shape{.layers = 4, .activationBytes = 16_MiB, .weightBytes = 4_MiB, .otherNodes = true};
   const std::vector<Word> expected = expectedState(shape, 2);
   const std::unique_ptr<Net> net = open({.budget = 2_MiB}, shape);
   take(net->capture({.leaveAsCaptured = true}), "capture");

@@ -172,10 +172,20 @@ class Capture(TrainingTest):
              "unmap 0x5e55 0xb000", "unmap 0x5e55 0xa000"],
         )
 
-    def test_a_second_step_warms_up_mapped(self):
-        self.capture()
+    def test_a_second_rewritten_step_is_refused_until_the_first_is_closed(self):
+        first = self.capture()
         self.calls()
-        self.capture(warmup=1)
+        with self.assertRaisesRegex(PumpGraphError, "already holds the rewritten step"):
+            self.capture()
+        self.assertEqual(self.calls(), [])
+        first.close()
+        self.capture()
+
+    def test_a_step_beside_a_rewritten_one_warms_up_mapped(self):
+        first = self.capture()  # kept, or it would be closed
+        self.calls()
+        self.capture(warmup=1, leave_as_captured=True)
+        self.assertTrue(first.is_open)
         calls = self.calls()
         self.assertLess(calls.index("map 0x5e55 0xa000"), calls.index("fn"))
         self.assertLess(calls.index("fn"), calls.index("unmap 0x5e55 0xa000"))

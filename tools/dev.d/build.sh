@@ -70,7 +70,7 @@ runTests() {
   installAndBuild
   local junit=$build/ctest.xml status=0
   rm -f "$junit"
-  ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --no-tests=error --output-junit "$junit" "$@" \
+  ctest --test-dir "$build" --parallel "$(nproc)" --timeout 3600 --output-on-failure --no-tests=error --output-junit "$junit" "$@" \
     </dev/null || status=$?
   summarizeTests "$junit" || exit 1
   exit "$status"

@@ -34,7 +34,7 @@ class _Installation:
     def __init__(self, session: Session, allocator: Any):
         self.session = session
         self.allocator = allocator
-        self.steps = 0  # ever adopted: from the first on, private tensors may be away from their addresses
+        self._rewritten: Optional["weakref.ref[Step]"] = None
         self._stream: Optional[torch.cuda.Stream] = None
 
     @property
@@ -44,6 +44,16 @@ class _Installation:
         if self._stream is None:
             self._stream = torch.cuda.Stream()
         return self._stream
+
+
+    @property
+    def rewritten_step(self) -> Optional["Step"]:
+        """The open step that may keep private tensors away from their addresses; a session holds one at most."""
+        step = self._rewritten and self._rewritten()
+        return step if step and step.is_open else None
+
+    def hold(self, step: "Step") -> None:
+        self._rewritten = weakref.ref(step)
 
 
 _installation: Optional[_Installation] = None
@@ -150,6 +160,9 @@ def capture(
     if warmup < 1:
         raise invalid(f"warmup={warmup}: libraries set themselves up in the first call, which a capture cannot hold")
     installation = _installed()
+    other = installation.rewritten_step
+    if other and not leave_as_captured:
+        raise invalid(f"this session already holds the rewritten step \"{other.name}\"; close() it first")
     things = _Things(private)
     timings: Dict[str, float] = {}
     with _collector_paused(), _stream_restored(), contextlib.ExitStack() as undo:
@@ -165,22 +178,21 @@ def capture(
             _declare(installation.session, things, output)
             native = installation.session.adopt(graph.raw_cuda_graph(), name, costs, leave_as_captured)
         undo.pop_all()
-    installation.steps += 1
     step = Step(installation, graph, native, output, name, timings)
     with _timed(timings, "instantiate_s"), contextlib.ExitStack() as undo:
         undo.callback(step.close)
         graph.instantiate()
         undo.pop_all()
     if not leave_as_captured:
-        _warn_if_left(step)
+        _hold_or_warn(installation, step)
     return step
 
 
 def _warm_up(installation: _Installation, fn: Callable[[], Any], times: int, things: "_Things") -> None:
     stream = installation.stream
     stream.wait_stream(torch.cuda.current_stream())
-    # An earlier step may have left private tensors anywhere, and warming up runs eagerly.
-    reachable = mapped(things.roots) if installation.steps else contextlib.nullcontext()
+    # A rewritten step may have left private tensors anywhere, and warming up runs eagerly.
+    reachable = mapped(things.roots) if installation.rewritten_step else contextlib.nullcontext()
     with reachable, torch.cuda.stream(stream):
         for _ in range(times):
             fn()
@@ -247,9 +259,11 @@ def _declare(session: Session, things: "_Things", output: Any) -> None:
             session.name(_pointer(tensor), "result" if len(results) == 1 else f"result {index}")
 
 
-def _warn_if_left(step: "Step") -> None:
+def _hold_or_warn(installation: _Installation, step: "Step") -> None:
     reason = step.report().left_as_captured
-    if reason:
+    if not reason:
+        installation.hold(step)
+    else:
         warnings.warn(f"step \"{step.name}\" is replayed exactly as captured, which may be slow: {reason}",
                       RuntimeWarning, stacklevel=3)
 
@@ -327,7 +341,7 @@ class Step:
 
     def replay(self) -> None:
         """Launches the step on the current stream, asynchronously."""
-        if not self._finalizer.alive:
+        if not self.is_open:
             raise invalid(f"step \"{self.name}\" is closed")
         if self._installation.session.mapped_depth:
             raise invalid(f"step \"{self.name}\" cannot be replayed inside mapped(): its buffers are with the caller")
@@ -351,6 +365,10 @@ class Step:
     def save(self, path: PathLike) -> None:
         """Writes the captured step as IR text for pump-graph-opt; compressed where `path` ends in .gz."""
         self._native.save(path)
+
+    @property
+    def is_open(self) -> bool:
+        return self._finalizer.alive
 
     def close(self) -> None:
         """Gives up the step and the memory that it alone uses. Its results must not be read afterwards."""

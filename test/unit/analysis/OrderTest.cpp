@@ -39,13 +39,15 @@ TEST(Order, ProgrammaticEdgesDoNotOrder) {
   EXPECT_TRUE(order.completesBefore(1, 2));
 }
 
-TEST(Order, AStreamIsOneChainAndASecondStreamAnother) {
-  Order order;
-  append(order, {});
-  append(order, {});
-  for (NodeIndex n = 2; n < 100; ++n)
-    append(order, n % 10 == 0 ? std::vector<NodeIndex>{n - 2, n - 1} : std::vector<NodeIndex>{n - 2});
-  EXPECT_EQ(order.chainCount(), 2u);
+TEST(Order, TwoStreamsThatWaitForOneAnotherAreTwoChains) {
+  Description step;
+  step.nodes.resize(100);
+  for (NodeIndex n = 2; n < 100; ++n) {
+    step.edges.push_back({n - 2, n, EdgeKind::Full});
+    if (n % 10 == 0)
+      step.edges.push_back({n - 1, n, EdgeKind::Full});
+  }
+  EXPECT_EQ(Order(step).chainCount(), 2u);
 }
 
 /// Reachability by a walk, to compare with.

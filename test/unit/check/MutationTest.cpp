@@ -83,6 +83,11 @@ protected:
     }
   }
 
+  void requireThatNothingMovesInVain() const {
+    for (const Mutation mutation : {Mutation::DropTransfer, Mutation::ShortenTransfer})
+      EXPECT_EQ(tallies_[static_cast<std::size_t>(mutation)].equivalent, 0U) << toText(mutation);
+  }
+
 private:
   static constexpr std::uint64_t stepCount = 500;
   static constexpr std::size_t mostNodes = 12; ///< a step has many mutants, and each is run many times
@@ -121,6 +126,7 @@ TEST_F(MutationTest, everyMutantOfALoweredSimplePlanIsRejectedOrEquivalent) {
 TEST_F(MutationTest, everyMutantOfAPlannersPlanIsRejectedOrEquivalent) {
   mutateAll(plannersPlanFor);
   printAndRequireKills();
+  requireThatNothingMovesInVain();
 }
 
 TEST_F(MutationTest, everyMutantOfALoweredPlannersPlanIsRejectedOrEquivalent) {
@@ -129,6 +135,7 @@ TEST_F(MutationTest, everyMutantOfALoweredPlannersPlanIsRejectedOrEquivalent) {
     return plan ? std::optional(lowerVirtual(*plan)) : std::nullopt;
   });
   printAndRequireKills();
+  requireThatNothingMovesInVain();
 }
 
 } // namespace

@@ -265,6 +265,22 @@ TEST_F(AdoptTest, leavesAStepAsCapturedWhenAsked) {
   EXPECT_NE((*step)->report().find("\"left_as_captured\": \"asked for\""), std::string::npos);
 }
 
+// Copies between buffers that are both host memory are done by the processor: it can reach them.
+TEST_F(AdoptTest, copiesBetweenHostBackedBuffers) {
+  open(1);
+  const Expected<void *> from = session_->allocate(2 * pageBytes, nullptr, "from"),
+                         to = session_->allocate(2 * pageBytes, nullptr, "to");
+  ASSERT_TRUE(from && to);
+  ASSERT_EQ(fake_.hostBackings(), 2u);
+  graph_ = fake_.createGraph();
+  const CUgraphNode fill = fake_.addFill(graph_, {}, *from, 6, 2 * pageBytes);
+  fake_.addCopy(graph_, {fill}, *to, *from, 2 * pageBytes);
+  const Expected<Step *> step = adopt(true);
+  ASSERT_TRUE(step) << messageOf(step);
+  replay(*step, 1);
+  EXPECT_EQ(*static_cast<char *>(*to), 6);
+}
+
 // What cannot be handled safely is left as captured, with the reason.
 TEST_F(AdoptTest, leavesUnsafeNodesAsCaptured) {
   for (const CUgraphNodeType type :
@@ -319,6 +335,38 @@ TEST_F(AdoptTest, holdsOneRewrittenStep) {
   replay(*third, 1);
   EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
   EXPECT_LE(fake_.deviceFrames(), tightPages + besideBudget);
+}
+
+// A step left as captured may stand beside a rewritten one: what both use stays on the device. It may not use what the
+// rewritten one keeps in host memory.
+TEST_F(AdoptTest, sharesBuffersWithStepsLeftAsCaptured) {
+  open(30);
+  start();
+  static FakeKernel reader{"reader", {8, 8}, [](const FakeKernel::Arguments &arguments) {
+                             *argument<std::uint64_t *>(arguments, 1) = *argument<std::uint64_t *>(arguments, 0);
+                           }};
+  const Expected<void *> seen = session_->allocate(8, nullptr, "seen");
+  ASSERT_TRUE(seen);
+  const CUgraph dropped = graph_, first = fake_.createGraph();
+  fake_.addKernel(first, {}, reader, {bytesOf(program_->weightPointers()[0]), bytesOf(*seen)});
+  const Expected<Step *> reading = session_->adopt(first, {.leaveAsCaptured = true});
+  ASSERT_TRUE(reading) << messageOf(reading);
+  graph_ = program_->record();
+  const Expected<Step *> training = adopt();
+  ASSERT_TRUE(training) << messageOf(training);
+  EXPECT_NE((*training)->report().find("another step of the session uses"), std::string::npos);
+  replay(*training, 1);
+  replay(*reading, 1);
+  const std::vector<std::uint64_t> expected = program_->expectedWeights(1);
+  EXPECT_EQ(*static_cast<std::uint64_t *>(*seen), expected[0]);
+
+  // After the rewritten step is gone the other still has its buffer, freed or not.
+  ASSERT_TRUE(session_->free(program_->weightPointers()[0], nullptr));
+  session_->destroy(*training);
+  replay(*reading, 1);
+  EXPECT_EQ(*static_cast<std::uint64_t *>(*seen), expected[0]);
+  for (const CUgraph graph : {dropped, first, graph_})
+    fake_.destroyGraph(graph);
 }
 
 // Times every node, and leaves the weights as they were.

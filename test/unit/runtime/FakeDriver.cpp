@@ -75,7 +75,8 @@ struct FakeDriver::State {
   struct Mapping {
     std::uint64_t bytes;
     CUmemGenericAllocationHandle handle;
-    bool accessible;
+    bool accessible; ///< by the device
+    bool accessibleToProcessor;
   };
   std::map<CUdeviceptr, Mapping> mappings;
   std::map<std::string, std::uint64_t> calls;
@@ -150,12 +151,30 @@ std::uint64_t copyAddress(CUmemorytype type, const void *host, CUdeviceptr devic
   return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<std::uintptr_t>(host) : device;
 }
 
+bool isHostBacked(std::uint64_t address) {
+  auto mapping = state().mappings.upper_bound(address);
+  if (mapping == state().mappings.begin())
+    return false;
+  --mapping;
+  return address < mapping->first + mapping->second.bytes && !state().handles.at(mapping->second.handle).onDevice;
+}
+
+/// Between two addresses of host memory the processor copies.
+void requireProcessor(std::uint64_t address) {
+  if (isReserved(address) && !std::prev(state().mappings.upper_bound(address))->second.accessibleToProcessor)
+    stop(fmt::format("the processor copies at {:#x}, which is not mapped for it", address));
+}
+
 void runCopy(const CUDA_MEMCPY3D &copy) {
   const std::uint64_t source = copyAddress(copy.srcMemoryType, copy.srcHost, copy.srcDevice) + copy.srcXInBytes;
   const std::uint64_t target = copyAddress(copy.dstMemoryType, copy.dstHost, copy.dstDevice) + copy.dstXInBytes;
   for (std::size_t row = 0; row < std::max<std::size_t>(copy.Height, 1); ++row) {
     requireAccess(source + row * copy.srcPitch, copy.WidthInBytes, "a copy");
     requireAccess(target + row * copy.dstPitch, copy.WidthInBytes, "a copy");
+    if (isHostBacked(source) && isHostBacked(target)) {
+      requireProcessor(source);
+      requireProcessor(target);
+    }
     std::memmove(reinterpret_cast<void *>(target + row * copy.dstPitch),
                  reinterpret_cast<void *>(source + row * copy.srcPitch), copy.WidthInBytes);
   }
@@ -444,7 +463,7 @@ void fillMemoryCalls(Driver &driver) {
     if (mmap(reinterpret_cast<void *>(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, state().file,
              static_cast<off_t>(handle->second.offset)) == MAP_FAILED)
       stop("mmap of a frame failed");
-    state().mappings[address] = {bytes, id, false};
+    state().mappings[address] = {bytes, id, false, false};
     ++handle->second.mappings;
     return CUDA_SUCCESS;
   };
@@ -468,14 +487,16 @@ void fillMemoryCalls(Driver &driver) {
          -1, 0);
     return CUDA_SUCCESS;
   };
-  driver.memSetAccess.function = [](CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc *,
-                                    std::size_t) -> CUresult {
+  driver.memSetAccess.function = [](CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc *access,
+                                    std::size_t count) -> CUresult {
     FAKE_ENTER(cuMemSetAccess);
     for (CUdeviceptr at = address; at < address + bytes;) {
       const auto mapping = state().mappings.find(at);
       if (mapping == state().mappings.end())
         return CUDA_ERROR_INVALID_VALUE;
       mapping->second.accessible = true;
+      if (count == 2 && access[1].location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
+        mapping->second.accessibleToProcessor = true;
       at += mapping->second.bytes;
     }
     mprotect(reinterpret_cast<void *>(address), bytes, PROT_READ | PROT_WRITE);

@@ -21,7 +21,7 @@ protected:
     addresses_ = std::move(*addresses);
     frames_ = std::make_unique<FramePool>(driver_, 0, 4);
     host_ = std::make_unique<HostMemory>(driver_, 0, 64 * pageBytes);
-    mapper_ = std::make_unique<PageMapper>(driver_, 0, *frames_);
+    mapper_ = std::make_unique<PageMapper>(driver_, 0, host_->numaNode(), *frames_);
     heap_ = std::make_unique<Heap>(driver_, *addresses_, *frames_, *host_, *mapper_);
   }
 
@@ -169,6 +169,18 @@ TEST_F(HeapTest, keepsWhatACaptureMayUse) {
   EXPECT_TRUE(heap_->find(during) && heap_->find(after));
   heap_->dropCapture();
   EXPECT_EQ(std::set<CUdeviceptr>({allocate(pageBytes), allocate(pageBytes)}), std::set<CUdeviceptr>({during, after}));
+}
+
+// A shared page whose members all died in the capture has no live member, but the graph to be adopted uses it.
+TEST_F(HeapTest, givesUpNothingThatACaptureMayUse) {
+  heap_->beginCapture();
+  const CUdeviceptr dead = allocate(100);
+  ASSERT_TRUE(heap_->free(dead, nullptr));
+  heap_->endCapture();
+  ASSERT_TRUE(heap_->back(blockOf(dead)));
+  ASSERT_TRUE(heap_->flushCache());
+  EXPECT_TRUE(heap_->find(dead));
+  heap_->dropCapture();
 }
 
 // What is allocated after the capture's end is none of the capture's business, and is reused as ever.

@@ -20,7 +20,7 @@ protected:
     addresses_ = std::move(*AddressSpace::reserve(driver_));
     frames_ = std::make_unique<FramePool>(driver_, 0, 32);
     host_ = std::make_unique<HostMemory>(driver_, 0, 64 * pageBytes);
-    mapper_ = std::make_unique<PageMapper>(driver_, 0, *frames_);
+    mapper_ = std::make_unique<PageMapper>(driver_, 0, host_->numaNode(), *frames_);
     heap_ = std::make_unique<Heap>(driver_, *addresses_, *frames_, *host_, *mapper_);
     graph_ = fake_.createGraph();
   }

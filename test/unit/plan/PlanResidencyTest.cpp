@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/plan/PlanResidency.h"
+
+#include "passes/analysis/Bound.h"
+#include "passes/analysis/Order.h"
+#include "passes/analysis/Prediction.h"
+#include "passes/check/CheckResidency.h"
+#include "test/unit/analysis/SmallStep.h"
+#include "test/unit/plan/RegularStep.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace pumpgraph {
+namespace {
+
+using test::regularStep;
+using test::RegularStepShape;
+using test::smallMachine;
+using test::smallPage;
+using test::SmallStep;
+
+PlanOptions pages(std::uint64_t count) {
+  return {count * smallPage, smallMachine()};
+}
+
+/// Plans, and expects the checker to accept the plan.
+PlannedStep planned(const Description &step, const PlanOptions &options) {
+  tl::expected<PlannedStep, PlanError> plan = planResidency(step, options);
+  EXPECT_TRUE(plan.has_value()) << (plan ? "" : plan.error().message);
+  if (!plan)
+    return {};
+  for (const Violation &violation : checkResidency(plan->description))
+    ADD_FAILURE() << violation.message;
+  for (const Violation &violation : checkPreserves(step, plan->description))
+    ADD_FAILURE() << violation.message;
+  return std::move(*plan);
+}
+
+std::vector<std::string> moved(const Description &plan, NodeKind kind) {
+  std::vector<std::string> names;
+  for (const Node &node : plan.nodes)
+    if (node.kind == kind)
+      names.push_back(plan.buffers[node.buffer].name);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(PlanResidency, NothingIsAddedWhenEverythingFits) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4), w = small.live("w", 2);
+  small.exclusive("x", 1);
+  small.kernel("k0", 1, {small.write(a), small.read(w)});
+  small.kernel("k1", 1, {small.read(a)});
+  small.kernel("k2", 1, {small.write(b)});
+  const PlannedStep plan = planned(small.step, pages(7));
+  EXPECT_EQ(plan.stats.peakPagesBefore, 7u);
+  EXPECT_EQ(plan.stats.framesUsed, 7u);
+  EXPECT_EQ(plan.description.nodes.size(), small.step.nodes.size());
+  EXPECT_EQ(plan.stats.hostBytes, 0u);
+}
+
+TEST(PlanResidency, OnePageLessThanThePeakAddsNodes) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4);
+  small.kernel("k0", 1, {small.write(a)});
+  small.kernel("k1", 1, {small.write(b)});
+  small.kernel("k2", 1, {small.read(a)});
+  EXPECT_EQ(planned(small.step, pages(8)).description.nodes.size(), 3u);
+  const PlannedStep plan = planned(small.step, pages(7));
+  EXPECT_EQ(plan.stats.downBytes, smallPage);
+  EXPECT_EQ(plan.stats.upBytes, smallPage);
+}
+
+TEST(PlanResidency, NoBudgetMeansAsMuchAsTheStepNeeds) {
+  SmallStep small;
+  small.kernel("k0", 1, {small.write(small.local("a", 4))});
+  EXPECT_EQ(planned(small.step, {0, smallMachine()}).description.budgetBytes, 4 * smallPage);
+}
+
+TEST(PlanResidency, TheBufferThatWaitsLongestLeaves) {
+  SmallStep small;
+  const BufferIndex cold = small.local("cold", 4), hot = small.local("hot", 4), middle = small.local("middle", 4);
+  small.kernel("write cold", 1, {small.write(cold)});
+  small.kernel("write hot", 1, {small.write(hot)});
+  small.kernel("middle", 1, {small.write(middle)});
+  small.kernel("read hot", 20, {small.read(hot)});
+  small.kernel("read cold", 1, {small.read(cold)});
+  const PlannedStep plan = planned(small.step, pages(8));
+  EXPECT_EQ(moved(plan.description, NodeKind::Evict), Names{"cold"});
+  EXPECT_EQ(moved(plan.description, NodeKind::Prefetch), Names{"cold"});
+}
+
+TEST(PlanResidency, AnEvictionWaitsForTheLastUseOnly) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4);
+  const NodeIndex write = small.kernel("write", 1, {small.write(a)});
+  small.kernel("pause", 100, {});
+  small.kernel("b", 1, {small.write(b)});
+  small.kernel("read", 1, {small.read(a)});
+  const PlannedStep plan = planned(small.step, pages(4));
+  const Prediction prediction = predict(plan.description, smallMachine());
+  for (NodeIndex n = 0; n < plan.description.nodes.size(); ++n)
+    if (plan.description.nodes[n].kind == NodeKind::Evict) {
+      EXPECT_DOUBLE_EQ(prediction.nodes[n].startUs, prediction.nodes[write].endUs);
+    }
+}
+
+TEST(PlanResidency, APrefetchStartsWhenItsOwnFramesAreFree) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4);
+  small.kernel("write", 1, {small.write(a)});
+  small.kernel("b", 1, {small.write(b)});
+  small.kernel("pause", 100, {});
+  small.kernel("read", 1, {small.read(a)});
+  const Prediction prediction = predict(planned(small.step, pages(4)).description, smallMachine());
+  // 1 us, 4 us out, 1 us, then 4 us back in beside the pause.
+  EXPECT_DOUBLE_EQ(prediction.totalUs, 107);
+}
+
+TEST(PlanResidency, AFrameThatIsStillBeingSavedIsNotTakenWhileAnotherIsFree) {
+  SmallStep small;
+  const BufferIndex weight = small.live("weight", 4), dead = small.local("dead", 4), next = small.local("next", 4);
+  small.kernel("pause", 100, {});
+  small.kernel("both", 1, {small.update(weight), small.write(dead)});
+  small.kernel("read", 1, {small.read(dead)});
+  small.kernel("update", 1, {small.update(weight)}); // its value leaves after this
+  small.kernel("next", 100, {small.write(next)});
+  small.kernel("large", 1, {small.write(small.local("large", 8))});
+  EXPECT_DOUBLE_EQ(predict(planned(small.step, pages(8)).description, smallMachine()).totalUs, 204);
+}
+
+TEST(PlanResidency, DeadContentsAreNotCopied) {
+  SmallStep small;
+  for (const char *name : {"a", "b", "c"}) {
+    const BufferIndex buffer = small.local(name, 4);
+    small.kernel("write", 1, {small.write(buffer)});
+    small.kernel("read", 1, {small.read(buffer)});
+  }
+  const PlannedStep plan = planned(small.step, pages(4));
+  EXPECT_EQ(plan.stats.downBytes + plan.stats.upBytes, 0u);
+}
+
+TEST(PlanResidency, WhatWillBeOverwrittenIsDiscarded) {
+  SmallStep small;
+  const BufferIndex scratch = small.local("scratch", 4), b = small.local("b", 4);
+  small.kernel("k0", 1, {small.write(scratch)});
+  small.kernel("k1", 1, {small.write(b)});
+  small.kernel("k2", 1, {small.write(scratch)});
+  const PlannedStep plan = planned(small.step, pages(4));
+  EXPECT_EQ(moved(plan.description, NodeKind::Discard), Names{"scratch"});
+  EXPECT_EQ(plan.stats.downBytes + plan.stats.upBytes, 0u);
+}
+
+TEST(PlanResidency, AWeightThatIsOnlyReadNeverGoesDown) {
+  SmallStep small;
+  std::vector<BufferIndex> weights;
+  for (const char *name : {"w0", "w1", "w2", "w3"})
+    weights.push_back(small.live(name, 4));
+  for (int pass = 0; pass < 2; ++pass)
+    for (BufferIndex weight : weights)
+      small.kernel("use", 30, {small.read(weight)});
+  const PlannedStep plan = planned(small.step, pages(8));
+  EXPECT_EQ(plan.stats.downBytes, 0u);
+  EXPECT_GT(plan.stats.upBytes, 0u);
+}
+
+TEST(PlanResidency, AClosedCycleOfReadsKeepsAPartAndStreamsTheRest) {
+  SmallStep small;
+  for (int i = 0; i < 8; ++i)
+    small.kernel("use", 4, {small.read(small.live("w", 4))});
+  // 32 pages on 16. Reading all of them each time would be 32 pages up.
+  EXPECT_LE(planned(small.step, pages(16)).stats.upBytes, 24 * smallPage);
+}
+
+TEST(PlanResidency, ParallelBranchesThatShareAFrameAreOrdered) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4);
+  const NodeIndex fork = small.alone("fork", 1, {});
+  const NodeIndex left = small.alone("left", 5, {small.write(a)}), right = small.alone("right", 5, {small.write(b)});
+  small.edge(fork, left);
+  small.edge(fork, right);
+  const PlannedStep apart = planned(small.step, pages(8)), together = planned(small.step, pages(4));
+  EXPECT_EQ(apart.description.edges.size(), 2u);
+  EXPECT_EQ(together.description.edges.size(), 3u);
+  EXPECT_EQ(together.description.nodes.size(), 3u);
+}
+
+TEST(PlanResidency, AProgrammaticEdgeOnAHandOverBecomesFull) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4);
+  const NodeIndex first = small.alone("first", 1, {small.write(a)}),
+                  second = small.alone("second", 1, {small.write(b)});
+  small.edge(first, second, EdgeKind::Programmatic);
+  EXPECT_EQ(planned(small.step, pages(8)).description.edges[0].kind, EdgeKind::Programmatic);
+  EXPECT_EQ(planned(small.step, pages(4)).description.edges[0].kind, EdgeKind::Full);
+}
+
+TEST(PlanResidency, TwoBuffersOfOneNodeNeverShareAFrame) {
+  // Two of three at a time, in all combinations: a third frame is needed although two would hold each node's pages.
+  SmallStep small;
+  const BufferIndex a = small.local("a", 1), b = small.local("b", 1), c = small.local("c", 1);
+  small.kernel("ab", 1, {small.write(a), small.write(b)});
+  small.kernel("bc", 1, {small.read(b), small.write(c)});
+  small.kernel("ca", 1, {small.read(c), small.read(a)});
+  planned(small.step, pages(3));
+  const auto tooSmall = planResidency(small.step, pages(2));
+  ASSERT_FALSE(tooSmall);
+  EXPECT_EQ(tooSmall.error().node, std::nullopt);
+  EXPECT_NE(tooSmall.error().message.find("each keeps one frame"), std::string::npos) << tooSmall.error().message;
+}
+
+TEST(PlanResidency, ANodeThatNeedsTooMuchIsNamedWithNumbers) {
+  SmallStep small;
+  small.step.pageBytes = std::uint64_t{1} << 20;
+  Buffer large;
+  large.name = "large";
+  large.isPrivate = true;
+  large.size = std::uint64_t{3277} << 20;
+  small.step.buffers.push_back(large);
+  small.kernel("small", 1, {});
+  small.kernel("sm90_xmma_gemm", 1, {small.read(0)});
+  const auto plan = planResidency(small.step, {std::uint64_t{2} << 30, Machine()});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().node, NodeIndex{1});
+  EXPECT_EQ(plan.error().message,
+            "node 1 \"sm90_xmma_gemm\" needs 3.2 GiB on the device at once; the budget is 2.0 GiB");
+}
+
+TEST(PlanResidency, ExclusiveBuffersBeyondTheBudgetAreAnErrorOfTheirOwn) {
+  SmallStep small;
+  small.exclusive("x", 5);
+  small.kernel("k", 1, {});
+  const auto plan = planResidency(small.step, pages(4));
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().message, "exclusive buffers need 4.9 KiB on the device at all times; the budget is 3.9 KiB");
+}
+
+TEST(PlanResidency, HostMemoryThatDoesNotSufficeIsAnErrorThatSaysHowMuchIsMissing) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4);
+  small.kernel("k0", 1, {small.write(a)});
+  small.kernel("k1", 1, {small.write(b)});
+  small.kernel("k2", 1, {small.read(a)});
+  PlanOptions options = pages(4);
+  options.machine.hostBytes = 3 * smallPage;
+  const auto plan = planResidency(small.step, options);
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().message, "the plan needs 3.9 KiB of host memory; 2.9 KiB may be used, 1000 B are missing");
+  options.machine.hostBytes = 4 * smallPage;
+  EXPECT_EQ(planned(small.step, options).stats.hostBytes, 4 * smallPage);
+}
+
+TEST(PlanResidency, APlanIsNotPlannedAgain) {
+  SmallStep small;
+  small.residency(NodeKind::Evict, small.local("a", 1), 0, 1);
+  EXPECT_FALSE(planResidency(small.step, pages(4)));
+}
+
+TEST(PlanResidency, AnyAmountOfMemoryMayBeOffered) {
+  SmallStep small;
+  small.kernel("k", 1, {small.write(small.local("a", 4))});
+  EXPECT_EQ(planned(small.step, {UINT64_MAX, smallMachine()}).stats.framesUsed, 4u);
+}
+
+TEST(PlanResidency, AnEmptyStepIsAPlan) {
+  EXPECT_EQ(planned(SmallStep().step, pages(1)).description.nodes.size(), 0u);
+}
+
+TEST(PlanResidency, NoEdgeOfATransferIsImpliedByOthers) {
+  const Description plan = planned(regularStep({}), {std::uint64_t{1} << 30, Machine()}).description;
+  const Order order(plan);
+  const std::vector<std::vector<NodeIndex>> predecessors = fullPredecessors(plan);
+  const auto isTransfer = [&](NodeIndex n) { return movesUp(plan.nodes[n].kind) || movesDown(plan.nodes[n].kind); };
+  for (NodeIndex n = 0; n < plan.nodes.size(); ++n)
+    for (NodeIndex before : predecessors[n])
+      if (isTransfer(n) || isTransfer(before)) {
+        EXPECT_TRUE(std::none_of(predecessors[n].begin(), predecessors[n].end(),
+                                 [&](NodeIndex other) {
+                                   return plan.nodes[other].kind != NodeKind::Discard &&
+                                          order.completesBefore(before, other);
+                                 }))
+            << before << " -> " << n;
+      }
+}
+
+TEST(PlanResidency, TheSameInputGivesTheSamePlan) {
+  const Description step = regularStep({});
+  const PlanOptions options{std::uint64_t{1} << 30, Machine()};
+  const PlannedStep first = planned(step, options), second = planned(step, options);
+  EXPECT_EQ(first.description.edges, second.description.edges);
+  ASSERT_EQ(first.description.nodes.size(), second.description.nodes.size());
+  for (std::size_t n = 0; n < first.description.nodes.size(); ++n)
+    EXPECT_EQ(first.description.nodes[n].range, second.description.nodes[n].range);
+  for (std::size_t b = 0; b < first.description.buffers.size(); ++b)
+    EXPECT_EQ(first.description.buffers[b].frames, second.description.buffers[b].frames);
+}
+
+/// Predicted time over planBound at a share of the peak.
+double ratioAt(const RegularStepShape &shape, double share) {
+  const Description step = regularStep(shape);
+  const Machine machine;
+  const std::uint64_t peakBytes = planResidency(step, {0, machine})->stats.peakPagesBefore * step.pageBytes;
+  const std::uint64_t budgetBytes = static_cast<std::uint64_t>(share * static_cast<double>(peakBytes));
+  const PlannedStep plan = planned(step, {budgetBytes, machine});
+  const Prediction prediction = predict(plan.description, machine);
+  EXPECT_LE(prediction.peakBytes, budgetBytes);
+  return prediction.totalUs / bound(step, budgetBytes, machine, BoundKind::May).totalUs;
+}
+
+TEST(PlanResidency, RegularStepsComeCloseToTheBound) {
+  RegularStepShape hidden; // compute hides the link
+  hidden.kernelUs = 1000;
+  EXPECT_LE(ratioAt(hidden, 0.5), 1.02);
+  EXPECT_LE(ratioAt(hidden, 0.3), 1.05);
+  RegularStepShape limited; // the link limits
+  limited.kernelUs = 150;
+  EXPECT_LE(ratioAt(limited, 0.5), 1.15);
+  EXPECT_LE(ratioAt(limited, 0.3), 1.2);
+  RegularStepShape weights; // weights and optimizer state rather than activations
+  weights.weightPages = 16;
+  weights.activationPages = 4;
+  EXPECT_LE(ratioAt(weights, 0.5), 1.15);
+  RegularStepShape streams; // weight gradients beside the main stream
+  streams.hasSideStream = true;
+  streams.programmaticEvery = 5;
+  EXPECT_LE(ratioAt(streams, 0.5), 1.15);
+}
+
+} // namespace
+} // namespace pumpgraph

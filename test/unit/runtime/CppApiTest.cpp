@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C++ API: ownership, errors, capture with temporaries that own themselves.
+#include "pumpgraph/pumpgraph.hpp"
+#include "test/unit/runtime/FakeSession.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+using namespace pumpgraph;
+using namespace pumpgraph::literals;
+using namespace pumpgraph::test;
+
+namespace {
+
+class CppApiTest : public ::testing::Test {
+protected:
+  void SetUp() override {
+    pumpgraph_session *made = makeFakeSession(8 * 2_MiB);
+    ASSERT_NE(made, nullptr);
+    session_.emplace(Session::own(made));
+  }
+  void TearDown() override {
+    session_.reset();
+    destroyFakeDriver();
+  }
+
+  std::uint64_t liveAllocations() { return session_->statistics()->live_allocations; }
+
+  std::optional<Session> session_;
+};
+
+// A buffer is freed with its owner, and may be handed on.
+TEST_F(CppApiTest, buffersOwnTheirMemory) {
+  {
+    Expected<Buffer<float>> buffer = session_->allocate<float>(1000, {.name = "a"});
+    ASSERT_TRUE(buffer);
+    EXPECT_EQ(buffer->size(), 1000u);
+    EXPECT_EQ(buffer->sizeBytes(), 4000u);
+    buffer->data()[999] = 1.5f;
+    Buffer<float> moved = std::move(*buffer);
+    EXPECT_EQ(moved.data()[999], 1.5f);
+    EXPECT_EQ(liveAllocations(), 1u);
+  }
+  EXPECT_EQ(liveAllocations(), 0u);
+}
+
+// Buffers, steps and the session may be let go in any order.
+TEST_F(CppApiTest, buffersOutliveTheSessionObject) {
+  Expected<Buffer<float>> buffer = session_->allocate<float>(1000);
+  ASSERT_TRUE(buffer);
+  session_.reset();
+  buffer->data()[0] = 2;
+}
+
+// The way of the README: capture with temporaries, replay, map.
+TEST_F(CppApiTest, capturesReplaysAndMaps) {
+  Expected<Buffer<std::uint64_t>> counter =
+      session_->allocate<std::uint64_t>(1_MiB, {.privacy = Privacy::Private, .name = "counter"});
+  ASSERT_TRUE(counter);
+  counter->data()[0] = 40;
+  Expected<Step> step = session_->capture([&](pumpgraph_stream stream) -> Status {
+    for (int i = 0; i < 4; ++i) {
+      Expected<Buffer<char>> temporary = session_->allocate<char>(3 * 2_MiB, {.stream = stream});
+      if (!temporary)
+        return temporary.error();
+      launchFill(stream, temporary->data(), 1, temporary->sizeBytes());
+    }
+    launchIncrement(stream, counter->data());
+    return {};
+  });
+  ASSERT_TRUE(step) << step.error().message;
+  ASSERT_TRUE(step->replay(nullptr));
+  ASSERT_TRUE(step->replay(nullptr));
+  {
+    Expected<Mapped> view = session_->map(*counter);
+    ASSERT_TRUE(view);
+    EXPECT_EQ(counter->data()[0], 42u);
+    const Status refused = step->replay(nullptr);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, PUMPGRAPH_INVALID_ARGUMENT);
+    EXPECT_TRUE(view->unmap());
+  }
+  EXPECT_TRUE(step->replay(nullptr));
+  const Expected<pumpgraph_validation> validation = step->validate();
+  ASSERT_TRUE(validation) << validation.error().message;
+  EXPECT_EQ(validation->different_buffers, 0u);
+  EXPECT_NE(step->report()->find("\"backend\": \"virtual\""), std::string::npos);
+}
+
+// What the recording function says went wrong is what the caller hears.
+TEST_F(CppApiTest, passesOnTheRecordersError) {
+  const Expected<Step> step =
+      session_->capture([](pumpgraph_stream) -> Status { return Error{PUMPGRAPH_INVALID_ARGUMENT, "no batch today"}; });
+  ASSERT_FALSE(step);
+  EXPECT_EQ(step.error().message, "no batch today");
+}
+
+} // namespace
