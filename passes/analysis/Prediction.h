@@ -20,10 +20,10 @@ struct NodeTimes {
 
 /// A captured node that starts later than its captured dependencies would allow.
 struct Stall {
-  NodeIndex node = 0;      ///< who waits
-  NodeIndex transfer = 0;  ///< the added node it waits for last
-  BufferIndex buffer = 0;  ///< whose bytes these are
-  double atUs = 0;         ///< when the wait begins
+  NodeIndex node = 0;     ///< who waits
+  NodeIndex transfer = 0; ///< the added node it waits for last
+  BufferIndex buffer = 0; ///< whose bytes these are
+  double atUs = 0;        ///< when the wait begins
   double durationUs = 0;
 };
 
@@ -40,7 +40,7 @@ struct Prediction {
   std::vector<MemoryPoint> memory;
   std::uint64_t upBytes = 0;
   std::uint64_t downBytes = 0;
-  double upBusyUs = 0;   ///< time the host-to-device lane is copying
+  double upBusyUs = 0; ///< time the host-to-device lane is copying
   double downBusyUs = 0;
   std::uint64_t peakBytes = 0; ///< largest of `memory`
 };

@@ -77,6 +77,11 @@ def refused(status, pattern, call):
     raise AssertionError(f"not refused; expected an error that says {pattern}")
 
 
+def falls(losses):
+    """Each batch has a loss of its own, so once over all three at the end is compared with once at the start."""
+    return sum(losses[-3:]) < sum(losses[:3])
+
+
 def plain_figures(folder):
     return json.loads((Path(folder) / "plain.json").read_text())
 
@@ -96,7 +101,7 @@ def plain(folder):
     peak = torch.cuda.max_memory_allocated()
     check(train_plain() == first, "the unmodified step does not agree with itself")
     losses = [float.fromhex(loss) for loss in first]
-    check(min(losses) < losses[0], f"the loss never falls: {losses}")
+    check(falls(losses), f"the loss does not fall: {losses}")
     (Path(folder) / "plain.json").write_text(json.dumps({"losses": first, "peak_bytes": peak}))
 
 
@@ -264,7 +269,7 @@ def one_step_after_another(folder):
     first.close()
     second = training.capture()
     losses = [float.fromhex(loss) for loss in training.run(second)]
-    check(min(losses) < losses[0], f"the second step does not train: {losses}")
+    check(falls(losses), f"the second step does not train: {losses}")
 
 
 def a_thousand_replays(folder):

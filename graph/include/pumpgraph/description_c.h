@@ -34,8 +34,8 @@ typedef struct pumpgraph_buffer {
   uint8_t live_in;
   uint8_t live_out;
   uint8_t reserved[5];
-  const int32_t *frames; /* one per page, -1: no frame; NULL before planning */
-  uint64_t frame_count;  /* 0 or ceil(size / page_bytes) */
+  const int32_t *frames;           /* one per page, -1: no frame; NULL before planning */
+  uint64_t frame_count;            /* 0 or ceil(size / page_bytes) */
   const pumpgraph_range *resident; /* on the device at the step boundary */
   uint64_t resident_count;
 } pumpgraph_buffer;
@@ -46,8 +46,8 @@ typedef struct pumpgraph_access {
   uint8_t must;     /* bit 0 reads every byte, bit 1 overwrites every byte */
   uint8_t evidence; /* pumpgraph::Evidence */
   uint8_t reserved;
-  uint64_t offset; /* bytes */
-  uint64_t size;   /* bytes */
+  uint64_t offset;   /* bytes */
+  uint64_t size;     /* bytes */
   int32_t parameter; /* position of the kernel parameter that held the pointer; -1 if unknown */
   uint32_t reserved2;
 } pumpgraph_access;
@@ -60,7 +60,7 @@ typedef struct pumpgraph_node {
   const char *reason; /* opaque nodes: why; else "" */
   const pumpgraph_access *accesses;
   uint64_t access_count;
-  double cost_us; /* NaN if unknown */
+  double cost_us;  /* NaN if unknown */
   uint32_t buffer; /* transfers only, as are the next three */
   uint32_t advice; /* pumpgraph::Advice */
   uint64_t offset;

@@ -4,7 +4,8 @@
  * The C API of PumpGraph: memory that may leave the device, capture, plan, replay.
  *
  * Threading: a session and its steps may be used from any thread, one call at a time; the allocation calls lock
- * themselves and may be made from several threads. Every call that fails returns a status other than PUMPGRAPH_OK, fills
+ * themselves and may be made from several threads. Every call that fails returns a status other than PUMPGRAPH_OK,
+ * fills
  * `*error` when it is not NULL, and leaves its arguments as they were. Sizes are bytes. No call throws.
  *
  * The CUDA driver is loaded at pumpgraph_session_create(); nothing here needs the CUDA toolkit, and CUDA handles are
@@ -52,12 +53,13 @@ typedef struct pumpgraph_error {
 /** Zero-initialise, set `struct_size`, then set what differs from the default. */
 typedef struct pumpgraph_session_options {
   size_t struct_size;
-  uint64_t budget_bytes; /* device memory for all buffers; rounded down to 2 MiB pages; required unless unlimited */
-  int32_t unlimited;     /* 1: no budget; every buffer gets device memory */
-  int32_t device;        /* CUDA device ordinal */
+  uint64_t budget_bytes;     /* device memory for all buffers; rounded down to 2 MiB pages; required unless unlimited */
+  int32_t unlimited;         /* 1: no budget; every buffer gets device memory */
+  int32_t device;            /* CUDA device ordinal */
   uint64_t host_limit_bytes; /* pinned and host-backed memory in all; 0: three quarters of what the system has free */
   const char *cache_directory; /* where the measured link bandwidths are kept; NULL: measured anew, not kept */
-  const char *compiler_library; /* path of libpumpgraph-compiler.so; NULL: beside libpumpgraph.so, then the loader's path */
+  const char
+      *compiler_library; /* path of libpumpgraph-compiler.so; NULL: beside libpumpgraph.so, then the loader's path */
 } pumpgraph_session_options;
 
 /** Creates a session on the device's primary context, which becomes current if the thread has none.
@@ -112,8 +114,8 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void 
 
 /* ---- capture --------------------------------------------------------------------------------------------------- */
 
-/** From here to pumpgraph_capture_end() allocations belong to the step being captured. The caller captures with whatever
- *  means it has (stream capture, torch.cuda.graph). */
+/** From here to pumpgraph_capture_end() allocations belong to the step being captured. The caller captures with
+ * whatever means it has (stream capture, torch.cuda.graph). */
 PUMPGRAPH_API pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error);
 PUMPGRAPH_API pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session, pumpgraph_error *error);
 
@@ -125,22 +127,23 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pu
 
 typedef struct pumpgraph_adopt_options {
   size_t struct_size;
-  const char *name;       /* of the step, for reports; NULL: "step" */
-  const char *costs_ir;   /* IR text of a saved step whose node times are used; NULL: static estimates */
+  const char *name;          /* of the step, for reports; NULL: "step" */
+  const char *costs_ir;      /* IR text of a saved step whose node times are used; NULL: static estimates */
   int32_t leave_as_captured; /* 1: give the buffers memory and lift the graph, but rewrite nothing (baselines) */
 } pumpgraph_adopt_options;
 
 /** Lifts `graph` (captured between the last begin and end), plans it under the session's budget, checks the plan, gives
- *  every buffer its memory, rewrites the graph in place (adds copies and edges only), lifts it again and checks it again.
- *  The caller keeps owning the graph, which must outlive the step, and may instantiate and launch it itself. A step that cannot be
- *  rewritten safely is left as captured with the reason in its report: that is PUMPGRAPH_OK.
- *  On any error the graph is as it was. */
+ *  every buffer its memory, rewrites the graph in place (adds copies and edges only), lifts it again and checks it
+ * again. The caller keeps owning the graph, which must outlive the step, and may instantiate and launch it itself. A
+ * step that cannot be rewritten safely is left as captured with the reason in its report: that is PUMPGRAPH_OK. On any
+ * error the graph is as it was. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                                const pumpgraph_adopt_options *options, pumpgraph_step **step,
                                                pumpgraph_error *error);
 
-/** Captures by calling `record(stream, user)` twice between stream captures of a stream of the session's own (the second time to
- *  tell pointers from integers), then adopts. The step owns the graph. `record` returns 0, or anything else to give up. */
+/** Captures by calling `record(stream, user)` twice between stream captures of a stream of the session's own (the
+ * second time to tell pointers from integers), then adopts. The step owns the graph. `record` returns 0, or anything
+ * else to give up. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_capture(pumpgraph_session *session,
                                                  int (*record)(pumpgraph_stream stream, void *user), void *user,
                                                  const pumpgraph_adopt_options *options, pumpgraph_step **step,
@@ -154,8 +157,8 @@ PUMPGRAPH_API void pumpgraph_step_destroy(pumpgraph_step *step);
 /** Launches the step on `stream`, asynchronously. The first call instantiates it. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_replay(pumpgraph_step *step, pumpgraph_stream stream, pumpgraph_error *error);
 
-/** The report as JSON (docs/report.md): planned figures, backend, reasons, timings of capture, plan and lowering. The string
- *  belongs to the caller: pumpgraph_string_free(). */
+/** The report as JSON (docs/report.md): planned figures, backend, reasons, timings of capture, plan and lowering. The
+ * string belongs to the caller: pumpgraph_string_free(). */
 PUMPGRAPH_API pumpgraph_status pumpgraph_report(pumpgraph_step *step, char **json, pumpgraph_error *error);
 PUMPGRAPH_API void pumpgraph_string_free(char *string);
 
@@ -168,8 +171,9 @@ typedef struct pumpgraph_measurement {
   uint64_t timed_nodes; /* nodes whose own time was measured */
 } pumpgraph_measurement;
 
-/** Times every captured node of a step that was left as captured, on the device, as the median of `repeats` instrumented replays
- *  whose sum is scaled to the time of the plain replay. The buffers' contents before and after are the same. */
+/** Times every captured node of a step that was left as captured, on the device, as the median of `repeats`
+ * instrumented replays whose sum is scaled to the time of the plain replay. The buffers' contents before and after are
+ * the same. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_measure(pumpgraph_step *step, int32_t repeats,
                                                  pumpgraph_measurement *measurement, pumpgraph_error *error);
 
@@ -182,16 +186,16 @@ typedef struct pumpgraph_validation {
   char first_difference[512];
 } pumpgraph_validation;
 
-/** Replays the step as captured (twice) and the rewritten one, with frames poisoned whenever they change hands, from the same state, and
- *  compares every live-out buffer byte for byte. Slow. Contents of all buffers are restored. PUMPGRAPH_MISMATCH if any differ that the captured
- *  step reproduces. */
+/** Replays the step as captured (twice) and the rewritten one, with frames poisoned whenever they change hands, from
+ * the same state, and compares every live-out buffer byte for byte. Slow. Contents of all buffers are restored.
+ * PUMPGRAPH_MISMATCH if any differ that the captured step reproduces. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validation *result,
                                                   pumpgraph_error *error);
 
 /* ---- PyTorch's pluggable allocator ------------------------------------------------------------------------------ */
 
-/** Makes `session` the one that pumpgraph_torch_malloc() and pumpgraph_torch_free() serve (NULL: none). The only process-wide state
- *  there is; PyTorch's allocator interface has no place for a user pointer. */
+/** Makes `session` the one that pumpgraph_torch_malloc() and pumpgraph_torch_free() serve (NULL: none). The only
+ * process-wide state there is; PyTorch's allocator interface has no place for a user pointer. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_torch_attach(pumpgraph_session *session, pumpgraph_error *error);
 PUMPGRAPH_API void *pumpgraph_torch_malloc(size_t size, int device, pumpgraph_stream stream);
 PUMPGRAPH_API void pumpgraph_torch_free(void *pointer, size_t size, int device, pumpgraph_stream stream);

@@ -86,7 +86,9 @@ __global__ void readThrough(const float4 *data, size_t count, float *out) {
   if (sum == 1.2345f)
     *out = sum;
 }
-__global__ void tiny(float *data) { data[threadIdx.x] += 1; }
+__global__ void tiny(float *data) {
+  data[threadIdx.x] += 1;
+}
 
 CUmemAccessDesc deviceAccess() {
   CUmemAccessDesc access{};
@@ -184,9 +186,11 @@ void handOverBetweenBranches() {
     unsigned long long *badX = bad, *badY = bad + 1;
     auto writeX = g.kernel((void *)fill, {&px, &n, &valueX}, {});
     auto spillX = g.copy(host, px, bytes, cudaMemcpyDeviceToHost, {writeX});
-    auto writeY = g.kernel((void *)fill, {&py, &n, &valueY}, ordered ? std::vector{spillX} : std::vector<cudaGraphNode_t>{});
+    auto writeY =
+        g.kernel((void *)fill, {&py, &n, &valueY}, ordered ? std::vector{spillX} : std::vector<cudaGraphNode_t>{});
     auto checkY = g.kernel((void *)check, {&py, &n, &valueY, &badY}, {writeY});
-    auto refillX = g.copy(px, host, bytes, cudaMemcpyHostToDevice, ordered ? std::vector{spillX, checkY} : std::vector{spillX});
+    auto refillX =
+        g.copy(px, host, bytes, cudaMemcpyHostToDevice, ordered ? std::vector{spillX, checkY} : std::vector{spillX});
     g.kernel((void *)check, {&px, &n, &valueX, &badX}, {refillX});
     cudaGraphExec_t exec = g.instantiate();
     for (int i = 0; i < 300; ++i)
@@ -266,7 +270,8 @@ void copiesBesideKernels() {
       size_t moved = 0;
       for (size_t o = 0; o < bytes; o += piece) {
         if (up)
-          lastUp = {g.copy(reinterpret_cast<void *>(base + bytes + o), host + o, piece, cudaMemcpyHostToDevice, lastUp)};
+          lastUp = {
+              g.copy(reinterpret_cast<void *>(base + bytes + o), host + o, piece, cudaMemcpyHostToDevice, lastUp)};
         if (down)
           lastDown = {g.copy(host + bytes + o, reinterpret_cast<void *>(base + 2 * bytes + o), piece,
                              cudaMemcpyDeviceToHost, lastDown)};
@@ -283,7 +288,8 @@ void copiesBesideKernels() {
           if (up)
             u = {only.copy(reinterpret_cast<void *>(base + bytes + o), host + o, piece, cudaMemcpyHostToDevice, u)};
           if (down)
-            d = {only.copy(host + bytes + o, reinterpret_cast<void *>(base + 2 * bytes + o), piece, cudaMemcpyDeviceToHost, d)};
+            d = {only.copy(host + bytes + o, reinterpret_cast<void *>(base + 2 * bytes + o), piece,
+                           cudaMemcpyDeviceToHost, d)};
         }
         cudaGraphExec_t execOnly = only.instantiate();
         copyAlone = medianOf(5, [&] { launch(execOnly); }).median;
@@ -316,7 +322,8 @@ void copiesBesideKernels() {
       std::vector<cudaGraphNode_t> lastUp{first}, lastDown{first};
       for (size_t o = 0; o < bytes; o += 32 * mib) {
         if (up)
-          lastUp = {g.copy(reinterpret_cast<void *>(base + bytes + o), host + o, 32 * mib, cudaMemcpyHostToDevice, lastUp)};
+          lastUp = {
+              g.copy(reinterpret_cast<void *>(base + bytes + o), host + o, 32 * mib, cudaMemcpyHostToDevice, lastUp)};
         if (down)
           lastDown = {g.copy(host + bytes + o, reinterpret_cast<void *>(base + 2 * bytes + o), 32 * mib,
                              cudaMemcpyDeviceToHost, lastDown)};
@@ -333,8 +340,8 @@ void copiesBesideKernels() {
         rates.push_back(double(bytes) * (up + down) / std::max(msUp, msDown) / 1e6);
       }
       std::sort(rates.begin(), rates.end());
-      std::printf("copies %s beside %s running throughout: %.1f GB/s (%.1f..%.1f)\n", mode, work.name, rates[2], rates[0],
-                  rates[4]);
+      std::printf("copies %s beside %s running throughout: %.1f GB/s (%.1f..%.1f)\n", mode, work.name, rates[2],
+                  rates[0], rates[4]);
     }
   }
 }
@@ -404,7 +411,8 @@ void eventsAsClocks() {
         (i % 2 ? large : small) += ms;
       }
     std::printf("200 kernels %s: replay %.1f us; events sum %.1f us, small kernel %.2f us, large %.2f us each\n",
-                timed ? "with an event node after each" : "plain", time.median * 1e6, sum * 1e3, small * 1e3 / 100, large * 1e3 / 100);
+                timed ? "with an event node after each" : "plain", time.median * 1e6, sum * 1e3, small * 1e3 / 100,
+                large * 1e3 / 100);
   }
 }
 
@@ -434,8 +442,9 @@ void remapUnderGraph() {
     const cudaError_t synced = cudaStreamSynchronize(stream);
     unsigned long long result = 0;
     REQUIRE(cudaMemcpy(&result, bad, 8, cudaMemcpyDeviceToHost));
-    std::printf("remap under an instantiated graph, %s: launch %s, sync %s, wrong words %llu, first word on the host %u\n", what,
-                cudaGetErrorName(launched), cudaGetErrorName(synced), result, *reinterpret_cast<unsigned *>(host));
+    std::printf(
+        "remap under an instantiated graph, %s: launch %s, sync %s, wrong words %llu, first word on the host %u\n",
+        what, cudaGetErrorName(launched), cudaGetErrorName(synced), result, *reinterpret_cast<unsigned *>(host));
   };
   run("as instantiated");
   REQUIRE(cuMemUnmap(address, bytes));
@@ -467,8 +476,10 @@ void captureWithoutMemory() {
     size_t mapped;
     bool accessible;
   };
-  for (const Case &c : {Case{"no page mapped", 0, false}, {"first page mapped without access", 1, false},
-                        {"first page mapped with access", 1, true}, {"all pages mapped to one frame without access", 4, false},
+  for (const Case &c : {Case{"no page mapped", 0, false},
+                        {"first page mapped without access", 1, false},
+                        {"first page mapped with access", 1, true},
+                        {"all pages mapped to one frame without access", 4, false},
                         {"all pages mapped to one frame with access", 4, true}}) {
     const CUdeviceptr address = reserve(bytes);
     for (size_t page = 0; page < c.mapped; ++page) {
@@ -487,10 +498,13 @@ void captureWithoutMemory() {
     };
     std::printf("capture with %s\n", c.name);
     attempt("memset 1D", [&] { return cudaMemsetAsync(p, 0, bytes, stream); });
-    attempt("memset 1D from the middle", [&] { return cudaMemsetAsync(static_cast<char *>(p) + 5 * mib, 0, mib, stream); });
+    attempt("memset 1D from the middle",
+            [&] { return cudaMemsetAsync(static_cast<char *>(p) + 5 * mib, 0, mib, stream); });
     attempt("memcpy up", [&] { return cudaMemcpyAsync(p, host, bytes, cudaMemcpyHostToDevice, stream); });
     attempt("memcpy default", [&] { return cudaMemcpyAsync(p, host, bytes, cudaMemcpyDefault, stream); });
-    attempt("memcpy inside", [&] { return cudaMemcpyAsync(static_cast<char *>(p) + 4 * mib, p, mib, cudaMemcpyDeviceToDevice, stream); });
+    attempt("memcpy inside", [&] {
+      return cudaMemcpyAsync(static_cast<char *>(p) + 4 * mib, p, mib, cudaMemcpyDeviceToDevice, stream);
+    });
     attempt("kernel", [&] {
       fill<<<1, 32, 0, stream>>>(static_cast<unsigned *>(p), 32, 1);
       return cudaGetLastError();

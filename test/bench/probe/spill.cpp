@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Helper of torch_spill.py: marks places in a running stream capture, and adds a spill, a poisoning and a refill of one
-/// buffer to the captured graph. Build: g++ -std=c++20 -O2 -shared -fPIC -I<cuda>/include spill.cpp -o spill.so -lcuda
+/// Helper of torch_spill.py: marks places in a running stream capture, and adds a spill, a poisoning and a refill of
+/// one buffer to the captured graph. Build: g++ -std=c++20 -O2 -shared -fPIC -I<cuda>/include spill.cpp -o spill.so
+/// -lcuda
 #include <cuda.h>
 
 #include <cstddef>
@@ -21,10 +22,12 @@ CUgraphNode lastNode(CUstream stream) {
 }
 } // namespace
 
-extern "C" void *spill_mark(void *stream) { return lastNode(static_cast<CUstream>(stream)); }
+extern "C" void *spill_mark(void *stream) {
+  return lastNode(static_cast<CUstream>(stream));
+}
 
-/// After node `after`: copy `bytes` at `device` to `host`, poison the device bytes, copy back; whatever followed `before`
-/// waits for it. Returns 0, or the number of the call that failed.
+/// After node `after`: copy `bytes` at `device` to `host`, poison the device bytes, copy back; whatever followed
+/// `before` waits for it. Returns 0, or the number of the call that failed.
 extern "C" int spill_insert(void *graphHandle, void *after, void *before, unsigned long long device, size_t bytes,
                             void *host) {
   CUgraph graph = static_cast<CUgraph>(graphHandle);
