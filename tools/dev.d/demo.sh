@@ -28,14 +28,20 @@ demoRecorded() {
 
 runDemo() {
   [[ $# -eq 0 ]] || fail "demo takes no arguments but --build-dir"
-  installMissing
+  local carried=false
+  if isCarried; then
+    carried=true
+    say "demo: using the binaries in $build as they are"
+  else
+    installMissing
+  fi
   readDriverFacts
   if [[ ${facts[devices]} -eq 0 ]]; then
-    buildAll pump-graph-opt
+    $carried || buildAll pump-graph-opt
     demoRecorded "there is no GPU: ${facts[reason]}"
     return
   fi
-  buildAll
+  $carried || buildAll
   if ! hasRuntime; then
     demoRecorded "there is a GPU (${facts[device0_name]}) but no CUDA toolkit, so runtime/ was not built"
     return

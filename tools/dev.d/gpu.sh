@@ -22,9 +22,12 @@ requireGpu() {
   [[ ${facts[devices]} -gt 0 ]] || fail "$command needs a GPU: ${facts[reason]}; 'tools/dev doctor' tells what to do"
 }
 
-# A build folder that came from another machine (binaries only) is used as it is; any other is brought up to date.
+# Whether the build folder came from another machine: binaries only.
+isCarried() { [[ -d $build/bin && -d $build/lib ]] && ! isConfiguredHere; }
+
+# A carried build folder is used as it is; any other is brought up to date.
 bringUpToDate() {
-  if [[ -d $build/bin && -d $build/lib ]] && ! isConfiguredHere; then
+  if isCarried; then
     say "$command: using the binaries in $build as they are"
     return
   fi
