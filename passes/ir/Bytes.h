@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Byte counts as people write them on a command line: 4096, 2MiB, 1.5GiB.
+/// Options of passes that hold byte counts as people write them: passes/report/Quantity.h reads them.
 #pragma once
 
 #include "llvm/Support/CommandLine.h"
 
 #include <cstdint>
-#include <optional>
 
 namespace pumpgraph::ir {
-
-/// A number with a unit of B, KiB, MiB, GiB or TiB, or bytes without one. Nothing if it is anything else, negative, or
-/// more than an IR attribute holds.
-std::optional<std::uint64_t> parseBytes(llvm::StringRef text);
 
 /// The type of a command-line option that holds a byte count. It prints as a plain number.
 struct Bytes {

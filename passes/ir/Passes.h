@@ -7,6 +7,7 @@
 
 #include "passes/analysis/Machine.h"
 #include "passes/ir/Bytes.h"
+#include "passes/simulate/UnifiedMemory.h"
 #include "pumpgraph/graph/Dialect.h"
 
 #include "mlir/Pass/Pass.h"

@@ -166,6 +166,26 @@ def PrintSummary : ReportPass<"print-summary"> {
   let options = machineOptions;
 }
 
+def SimulateStep : ReportPass<"simulate-step"> {
+  let summary = "Predict each step, and simulate what unified memory would make of it without a plan";
+  let description = [{
+    A table: in memory; demand paging at the driver's density threshold and at the aggressive one; each kernel's
+    operands prefetched at its launch; the plan, if the step has one; the bounds. Then the stalls of each by cause,
+    longest first. docs/simulation.md describes the model. Changes nothing.
+  }];
+  let options = [Option<"budget", "budget", "::pumpgraph::ir::Bytes", "::pumpgraph::ir::Bytes()",
+                        "device memory; 0: the plan's, or as much as the step needs">,
+                 Option<"memory", "memory", "std::string", "\"h200\"", "unified memory of: h200, g10">,
+                 Option<"density", "density", "unsigned", "0",
+                        "percent of a subtree that bring the rest of it; 100: never; 0: as the memory has it">,
+                 Option<"touch", "touch", "::pumpgraph::ir::Bytes",
+                        "::pumpgraph::ir::Bytes{::pumpgraph::UnifiedMemory().touchBytes}",
+                        "between two touches of a kernel's sweep over an operand, each a fault">,
+                 Option<"replays", "replays", "unsigned", "::pumpgraph::UnifiedMemory().replays",
+                        "the step runs this often in a row, the last time counts">]
+                # machineOptions;
+}
+
 def ExportPlan : ReportPass<"export-plan"> {
   let summary = "Write the plan as JSON, for anybody to check or simulate";
   let description = [{ The file must hold one step. Changes nothing. }];

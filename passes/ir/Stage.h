@@ -9,15 +9,12 @@
 
 namespace pumpgraph::ir {
 
-inline bool isAdded(const Node &node) {
-  return isResidency(node.kind) || isCopy(node.kind);
-}
-
 /// A plan names frames even where it adds no node.
 inline bool isPlanned(const Description &description) {
   return std::any_of(description.buffers.begin(), description.buffers.end(),
                      [](const Buffer &buffer) { return !buffer.frames.empty(); }) ||
-         std::any_of(description.nodes.begin(), description.nodes.end(), isAdded);
+         std::any_of(description.nodes.begin(), description.nodes.end(),
+                     [](const Node &node) { return isAdded(node.kind); });
 }
 
 inline bool isLowered(const Description &description) {

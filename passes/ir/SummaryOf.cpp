@@ -23,11 +23,11 @@ Description withoutPlan(const Description &description) {
   std::vector<NodeIndex> newIndex(description.nodes.size());
   for (NodeIndex i = 0; i < description.nodes.size(); ++i) {
     newIndex[i] = static_cast<NodeIndex>(step.nodes.size());
-    if (!isAdded(description.nodes[i]))
+    if (!isAdded(description.nodes[i].kind))
       step.nodes.push_back(description.nodes[i]);
   }
   for (const Edge &edge : description.edges)
-    if (!isAdded(description.nodes[edge.from]) && !isAdded(description.nodes[edge.to]))
+    if (!isAdded(description.nodes[edge.from].kind) && !isAdded(description.nodes[edge.to].kind))
       step.edges.push_back({newIndex[edge.from], newIndex[edge.to], edge.kind});
   return step;
 }
@@ -68,6 +68,7 @@ tl::expected<Summary, PlanError> summaryOf(const Description &description, const
   summary.checked = summary.violations.empty();
   summary.inMemory = predict(summary.captured, machine);
   summary.prediction = predict(summary.lowered, machine);
+  summary.required = requiredTraffic(summary.lowered);
   summary.bound = bound(summary.captured, summary.budgetBytes(), machine, BoundKind::Must);
   summary.planBound = bound(summary.captured, summary.budgetBytes(), machine, BoundKind::May);
   summary.stats = statsOf(summary.planned, summary.prediction);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reports for programs: figures, plan and timeline as JSON. docs/report.md documents every key.
+#include "passes/report/Comparison.h"
 #include "passes/report/Lanes.h"
 #include "passes/report/NodeName.h"
 #include "passes/report/Summary.h"
@@ -64,6 +65,63 @@ static Json pointToJson(const SweepPoint &point) {
           {"down_bytes", point.downBytes}};
 }
 
+/// What the prediction knows of the machine. Host memory without a limit becomes null.
+static Json machineToJson(const Machine &machine) {
+  return {{"up_bytes_per_second", machine.upBytesPerSecond},
+          {"down_bytes_per_second", machine.downBytesPerSecond},
+          {"both_bytes_per_second", machine.bothBytesPerSecond},
+          {"copy_overhead_s", machine.copyOverheadUs * secondsPerMicrosecond},
+          {"host_bytes", machine.hostBytes == UINT64_MAX ? Json(nullptr) : Json(machine.hostBytes)}};
+}
+
+static void addTimes(Json &json, const PagingTimes &times) {
+  json["fault_s"] = times.faultUs * secondsPerMicrosecond;
+  json["fetch_s"] = times.fetchUs * secondsPerMicrosecond;
+  json["populate_s"] = times.populateUs * secondsPerMicrosecond;
+  json["write_back_s"] = times.writeBackUs * secondsPerMicrosecond;
+}
+
+static Json pagingStallToJson(const Summary &summary, const PagingStall &stall) {
+  const Node &node = summary.captured.nodes[stall.node];
+  Json json{
+      {"node", node.captured}, {"node_name", node.name}, {"duration_s", stall.durationUs * secondsPerMicrosecond}};
+  addTimes(json, stall.times);
+  return json;
+}
+
+static void addSimulation(Json &json, const Summary &summary, const Simulation &simulation) {
+  Json replays = Json::array(), stalls = Json::array();
+  for (double replayUs : simulation.replaysUs)
+    replays.push_back(replayUs * secondsPerMicrosecond);
+  for (const PagingStall &stall : simulation.stalls)
+    stalls.push_back(pagingStallToJson(summary, stall));
+  json["replays_s"] = std::move(replays);
+  json["populated_bytes"] = simulation.work.populatedBytes;
+  json["fault_batches"] = simulation.work.batches;
+  json["evicted_blocks"] = simulation.work.evictedBlocks;
+  json["footprint_bytes"] = simulation.footprintBytes + simulation.exclusiveBytes;
+  json["stall_s"] = simulation.stallUs() * secondsPerMicrosecond;
+  addTimes(json, simulation.times);
+  json["stalls"] = std::move(stalls);
+}
+
+static Json comparisonToJson(const Summary &summary) {
+  Json rows = Json::array();
+  for (const ComparisonRow &row : comparisonRows(summary)) {
+    Json json{{"policy", row.name}, {"step_s", row.stepUs * secondsPerMicrosecond}};
+    if (!row.isBound) {
+      json["up_bytes"] = row.upBytes;
+      json["down_bytes"] = row.downBytes;
+    }
+    if (row.simulation)
+      addSimulation(json, summary, *row.simulation);
+    rows.push_back(std::move(json));
+  }
+  return {{"memory", summary.comparison->memory.name},
+          {"budget_bytes", summary.comparison->budgetBytes},
+          {"rows", std::move(rows)}};
+}
+
 std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points) {
   Json json{{"format", "pumpgraph-report"},
             {"version", 1},
@@ -80,6 +138,9 @@ std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points
             {"host_bytes", summary.stats.hostBytes},
             {"up_bytes", summary.prediction.upBytes},
             {"down_bytes", summary.prediction.downBytes},
+            {"required_up_bytes", summary.required.upBytes},
+            {"required_down_bytes", summary.required.downBytes},
+            {"moved_over_required", summary.movedOverRequired()}, // infinite becomes null
             {"up_busy_s", summary.prediction.upBusyUs * secondsPerMicrosecond},
             {"down_busy_s", summary.prediction.downBusyUs * secondsPerMicrosecond},
             {"limited_by", limitedBy(summary)},
@@ -93,16 +154,15 @@ std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points
             {"discards", summary.stats.discards},
             {"added_nodes", summary.lowered.nodes.size() - summary.captured.nodes.size()},
             {"added_edges", countAddedEdges(summary)},
-            {"machine",
-             {{"up_bytes_per_second", summary.machine.upBytesPerSecond},
-              {"down_bytes_per_second", summary.machine.downBytesPerSecond},
-              {"both_bytes_per_second", summary.machine.bothBytesPerSecond}}}};
+            {"machine", machineToJson(summary.machine)}};
   Json stalls = Json::array();
   for (const Stall &stall : summary.prediction.stalls)
     stalls.push_back(stallToJson(summary, stall));
   json["stalls"] = std::move(stalls);
   for (const SweepPoint &point : points)
     json["sweep"].push_back(pointToJson(point));
+  if (summary.comparison)
+    json["comparison"] = comparisonToJson(summary);
   return dump(json, 2);
 }
 
@@ -166,21 +226,22 @@ static Json transferToJson(const Description &lowered, NodeIndex index) {
           {"before", Json::array()}};
 }
 
+using CapturedEdges = std::map<std::pair<NodeIndex, NodeIndex>, EdgeKind>;
+
 /// Edges of the captured step in numbers of the lowered one: captured nodes keep their order.
-static std::map<std::pair<NodeIndex, NodeIndex>, EdgeKind> capturedEdges(const Summary &summary) {
+static CapturedEdges capturedEdges(const Summary &summary) {
   std::vector<NodeIndex> loweredIndex;
   for (NodeIndex i = 0; i < summary.lowered.nodes.size(); ++i)
     if (!isAdded(summary.lowered.nodes[i].kind))
       loweredIndex.push_back(i);
-  std::map<std::pair<NodeIndex, NodeIndex>, EdgeKind> edges;
+  CapturedEdges edges;
   for (const Edge &edge : summary.captured.edges)
     if (edge.from < loweredIndex.size() && edge.to < loweredIndex.size())
       edges[{loweredIndex[edge.from], loweredIndex[edge.to]}] = edge.kind;
   return edges;
 }
 
-static Json edgesToJson(const Summary &summary, std::map<NodeIndex, Json> &transfers) {
-  const auto captured = capturedEdges(summary);
+static Json edgesToJson(const Summary &summary, const CapturedEdges &captured, std::map<NodeIndex, Json> &transfers) {
   Json edges = Json::array();
   for (const Edge &edge : summary.lowered.edges) {
     if (const auto transfer = transfers.find(edge.to); transfer != transfers.end())
@@ -191,6 +252,16 @@ static Json edgesToJson(const Summary &summary, std::map<NodeIndex, Json> &trans
     const char *origin = original == captured.end() ? "added" : original->second == edge.kind ? "captured" : "demoted";
     edges.push_back({{"from", edge.from}, {"to", edge.to}, {"kind", edgeName(edge.kind)}, {"origin", origin}});
   }
+  return edges;
+}
+
+/// Captured edges that the plan leaves out, because a path implies them: the in-memory step has them.
+static Json impliedEdgesToJson(const Summary &summary, CapturedEdges captured) {
+  for (const Edge &edge : summary.lowered.edges)
+    captured.erase({edge.from, edge.to});
+  Json edges = Json::array();
+  for (const auto &[ends, kind] : captured)
+    edges.push_back({{"from", ends.first}, {"to", ends.second}, {"kind", edgeName(kind)}});
   return edges;
 }
 
@@ -208,7 +279,8 @@ std::string planToJson(const Summary &summary) {
     else
       nodes.push_back(capturedNodeToJson(lowered.nodes[i], i));
   }
-  Json edges = edgesToJson(summary, transfers);
+  const CapturedEdges captured = capturedEdges(summary);
+  Json edges = edgesToJson(summary, captured, transfers);
   Json transferList = Json::array();
   for (auto &[index, transfer] : transfers)
     transferList.push_back(std::move(transfer));
@@ -220,10 +292,12 @@ std::string planToJson(const Summary &summary) {
                   {"page_bytes", lowered.pageBytes},
                   {"budget_bytes", lowered.budgetBytes},
                   {"host_bytes", lowered.hostBytes},
+                  {"machine", machineToJson(summary.machine)},
                   {"buffers", std::move(buffers)},
                   {"nodes", std::move(nodes)},
                   {"transfers", std::move(transferList)},
-                  {"edges", std::move(edges)}};
+                  {"edges", std::move(edges)},
+                  {"implied_edges", impliedEdgesToJson(summary, captured)}};
   return dump(json, -1);
 }
 

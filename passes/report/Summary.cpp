@@ -48,9 +48,17 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
 
   summary.inMemory = predict(summary.captured, options.machine);
   summary.prediction = predict(summary.lowered, options.machine);
+  summary.required = requiredTraffic(summary.lowered);
   summary.bound = bound(summary.captured, summary.budgetBytes(), options.machine, BoundKind::Must);
   summary.planBound = bound(summary.captured, summary.budgetBytes(), options.machine, BoundKind::May);
   return summary;
+}
+
+double Summary::movedOverRequired() const {
+  const std::uint64_t moved = prediction.upBytes + prediction.downBytes;
+  if (moved == required.total())
+    return 1;
+  return static_cast<double>(moved) / static_cast<double>(required.total());
 }
 
 tl::expected<std::uint64_t, PlanError> peakBytes(const Description &captured, const Machine &machine) {

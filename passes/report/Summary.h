@@ -6,8 +6,10 @@
 #include "passes/analysis/Bound.h"
 #include "passes/analysis/Machine.h"
 #include "passes/analysis/Prediction.h"
+#include "passes/analysis/RequiredTraffic.h"
 #include "passes/check/CheckResidency.h"
 #include "passes/plan/PlanResidency.h"
+#include "passes/simulate/Compare.h"
 #include "pumpgraph/graph/Description.h"
 
 #include <cstdint>
@@ -29,21 +31,20 @@ struct Summary {
   Bound planBound;       ///< BoundKind::May
   Prediction inMemory;   ///< of `captured`: every byte on the device
   Prediction prediction; ///< of `lowered`
+  Traffic required;      ///< of `lowered`: what its residencies make it move
   bool checked = false;
   std::vector<Violation> violations; ///< what the checker said; empty if and only if `checked`
   double planMs = 0;                 ///< wall time of planning, lowering and checking, milliseconds
   /// The smallest budget found at which the step runs at its in-memory speed; see findEnough.
   std::optional<std::uint64_t> enoughBytes;
+  std::optional<Comparison> comparison; ///< the same budget without a plan, where that was asked for
 
   std::uint64_t budgetBytes() const { return lowered.budgetBytes; }
+  /// Bytes moved for each that has to be: 1 where nothing moves in vain, infinite where nothing has to move at all.
+  double movedOverRequired() const;
   /// Device memory the step needs without transfers, page-granular.
   std::uint64_t peakBytesBefore() const { return stats.peakPagesBefore * captured.pageBytes; }
 };
-
-/// Whether the plan added the node: everything else was captured.
-inline bool isAdded(NodeKind kind) {
-  return isResidency(kind) || isCopy(kind);
-}
 
 /// One point of a sweep over budgets.
 struct SweepPoint {

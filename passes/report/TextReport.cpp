@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The report for a terminal: one screen, figures first, then where the time goes and what would change it.
+#include "passes/report/Comparison.h"
 #include "passes/report/NodeName.h"
 #include "passes/report/Summary.h"
 #include "passes/report/Units.h"
@@ -61,6 +62,12 @@ static void addTraffic(Text &text, const Summary &summary) {
           prediction.upBytes ? copiesAndLoad(summary, movesUp, prediction.upBusyUs) : "");
   addLine(text, "", "down", formatBytes(prediction.downBytes),
           prediction.downBytes ? copiesAndLoad(summary, movesDown, prediction.downBusyUs) : "");
+  if (prediction.upBytes + prediction.downBytes > 0)
+    addLine(text, "", "required", formatBytes(summary.required.total()),
+            fmt::format("{} up, {} down; moved: {}", formatBytes(summary.required.upBytes),
+                        formatBytes(summary.required.downBytes),
+                        formatRatio(static_cast<double>(prediction.upBytes + prediction.downBytes),
+                                    static_cast<double>(summary.required.total()))));
 }
 
 /// "96.0 MiB up" or "96.0 of 192 MiB up".
@@ -154,6 +161,8 @@ std::string toText(const Summary &summary, const std::vector<SweepPoint> &points
   addStalls(text, summary);
   addCheck(text, summary);
   addSweep(text, summary, points);
+  if (summary.comparison)
+    fmt::format_to(std::back_inserter(text), "\n{}", comparisonTable(summary));
   return fmt::to_string(text);
 }
 

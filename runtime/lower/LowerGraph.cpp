@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
+#include <unordered_map>
 
 namespace pumpgraph::runtime {
 namespace {
@@ -18,18 +18,6 @@ Expected<CUgraphNode> addCopy(GraphEditor &editor, const Node &copy, const Descr
   char *host = pool.at(copy.hostOffset);
   return movesDown(copy.kind) ? editor.addCopyToHost(host, device, copy.range.size)
                               : editor.addCopyToDevice(device, host, copy.range.size);
-}
-
-/// What is touched, without what is known about how.
-using Footprint = std::vector<std::tuple<BufferIndex, std::uint64_t, std::uint64_t>>;
-
-Footprint footprintOf(const std::vector<Access> &accesses) {
-  Footprint footprint;
-  for (const Access &access : accesses)
-    footprint.emplace_back(access.buffer, access.range.offset, access.range.size);
-  std::sort(footprint.begin(), footprint.end());
-  footprint.erase(std::unique(footprint.begin(), footprint.end()), footprint.end());
-  return footprint;
 }
 
 /// The copy that a memcpy node is, if one side is the pinned pool and the other one of the step's buffers.
@@ -103,8 +91,8 @@ Description withAnnotations(const Description &captured, const Description &lowe
   return annotated;
 }
 
-Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const CapturedStep &step,
-                                          const Description &lowered, const AccessFinder &finder,
+Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const LiftedGraph &captured,
+                                          const CapturedStep &step, const Description &lowered,
                                           const Residence &residence) {
   RewrittenStep rewritten;
   Description &description = rewritten.description;
@@ -120,11 +108,10 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Captu
   std::unordered_map<CUgraphNode, std::size_t> position;
   for (std::size_t i = 0; i < step.nodes.size(); ++i)
     position.emplace(step.nodes[i], i);
-  const std::unordered_map<BlockId, BufferIndex> bufferOf = step.bufferOf();
   for (const LiftedNode &node : lifted.nodes) {
     rewritten.nodes.push_back(node.handle);
-    const auto captured = position.find(node.handle);
-    if (captured == position.end()) {
+    const auto found = position.find(node.handle);
+    if (found == position.end()) {
       std::optional<Node> copy = recogniseCopy(node, step, residence.pool());
       if (!copy)
         return fail(PUMPGRAPH_INTERNAL, "the rewritten graph has a node \"{}\" that nobody captured or added",
@@ -132,17 +119,11 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Captu
       description.nodes.push_back(std::move(*copy));
       continue;
     }
-    std::vector<Access> accesses;
-    for (const AccessFinder::Touch &touch : finder.touches(captured->second, node)) {
-      const auto buffer = bufferOf.find(touch.block);
-      accesses.push_back(touch.access);
-      accesses.back().buffer = buffer == bufferOf.end() ? UINT32_MAX : buffer->second;
-    }
-    const Node &before = step.description.nodes[captured->second];
-    if (footprintOf(accesses) != footprintOf(before.accesses))
-      return fail(PUMPGRAPH_INTERNAL, "node {} \"{}\" touches other bytes after the rewrite than before",
-                  captured->second, before.name);
-    description.nodes.push_back(annotated.nodes[captured->second]);
+    const LiftedNode &before = captured.nodes[found->second];
+    if (node.words != before.words || node.spans != before.spans)
+      return fail(PUMPGRAPH_INTERNAL, "node {} \"{}\" has other parameters after the rewrite than before",
+                  found->second, before.name);
+    description.nodes.push_back(annotated.nodes[found->second]);
   }
   for (const LiftedEdge &edge : lifted.edges)
     description.edges.push_back({edge.from, edge.to, edge.kind});

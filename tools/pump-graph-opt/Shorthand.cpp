@@ -2,10 +2,11 @@
 #include "tools/pump-graph-opt/Shorthand.h"
 
 #include "passes/analysis/AnnotateAccesses.h"
+#include "passes/report/Quantity.h"
 #include "passes/report/Summary.h"
+#include "passes/trace/ImportTrace.h"
 #include "pumpgraph/graph/Conversion.h"
 #include "tools/pump-graph-opt/Input.h"
-#include "tools/pump-graph-opt/Quantity.h"
 
 #include "mlir/Bytecode/BytecodeWriter.h"
 #include "mlir/IR/Diagnostics.h"
@@ -28,6 +29,7 @@ namespace pumpgraph {
 
 namespace cl = llvm::cl;
 
+static constexpr std::uint64_t leastPageBytes = 4096;
 static constexpr int defaultSweepPoints = 24;
 static constexpr int mostSweepPoints = 1000;
 
@@ -36,9 +38,17 @@ struct Shorthand::Options {
   cl::OptionCategory category{"Budget shorthand",
                               "Any of these plans the one step of the input with the default pipeline, checks the plan "
                               "and lowers it; -o writes the lowered step."};
+  cl::opt<std::string> trace{
+      "import-trace", cl::cat(category), cl::value_desc("file"),
+      cl::desc("plan this kernel and tensor trace (JSON, gzipped or not) instead of a step; it may name the link")};
+  cl::opt<std::string> page{"page-size", cl::cat(category), cl::value_desc("size"),
+                            cl::desc("pages that an imported trace is cut into (default: 2MiB)")};
   cl::opt<std::string> budget{
       "budget", cl::cat(category), cl::value_desc("size"),
       cl::desc("device memory for the step: 8GiB, 12GB, or 50% of its own peak (default: 100%)")};
+  cl::opt<std::string> compare{
+      "compare", cl::cat(category), cl::value_desc("memory"), cl::ValueOptional,
+      cl::desc("also simulate the step without a plan, as unified memory of: h200 (default), g10")};
   cl::opt<std::string> up{"up", cl::cat(category), cl::value_desc("GB/s"),
                           cl::desc("bandwidth of the link from host to device alone (default: 55)")};
   cl::opt<std::string> down{"down", cl::cat(category), cl::value_desc("GB/s"),
@@ -53,7 +63,7 @@ struct Shorthand::Options {
   cl::opt<std::string> sweep{"sweep", cl::cat(category), cl::value_desc("points"), cl::ValueOptional,
                              cl::desc("also plan this many other budgets, for the curve in the reports (default: 24)")};
   bool areGiven() const {
-    const std::array single{&budget, &up, &down, &both, &hostMemory, &sweep};
+    const std::array single{&trace, &page, &budget, &up, &down, &both, &hostMemory, &sweep, &compare};
     return reports.getNumOccurrences() > 0 || std::any_of(single.begin(), single.end(), [](const auto *option) {
              return option->getNumOccurrences() > 0;
            });
@@ -69,11 +79,20 @@ struct Report {
   std::string file; ///< "-": standard output
 };
 
+/// What the command line says of the link, bytes per second; a trace may name what is left open.
+struct Link {
+  std::optional<double> up, down, both;
+};
+
 /// The command line, understood.
 struct Request {
+  std::string trace; ///< empty: the input is a step
+  std::uint64_t pageBytes = std::uint64_t{2} << 20;
   std::optional<Budget> budget;
-  Machine machine;
+  Link link;
+  std::uint64_t hostBytes = UINT64_MAX;
   int sweepPoints = 0;
+  std::optional<UnifiedMemory> unifiedMemory; ///< to compare the plan with
   std::vector<Report> reports;
   std::string lowered; ///< where the lowered IR goes; empty: nowhere
 
@@ -91,6 +110,9 @@ struct Source {
   mlir::SourceMgrDiagnosticHandler diagnostics;
   mlir::OwningOpRef<mlir::ModuleOp> module;
   ir::GraphOp graph;
+  ir::Lifted lifted;
+  std::string trace; ///< the file, if it was a trace: then the ops have no places of their own
+  Machine machine;   ///< what the file says of it; the default where it says nothing
 
   explicit Source(const mlir::DialectRegistry &registry)
       : context(registry, mlir::MLIRContext::Threading::DISABLED), diagnostics(files, &context) {
@@ -127,6 +149,26 @@ static Parsed<Report> parseReport(const std::string &text) {
   return tl::unexpected(fmt::format("unknown report \"{}\"; known: text, json, html, svg, plan, timeline", kind));
 }
 
+static Parsed<std::string> parseFile(const std::string &text) {
+  if (text.empty())
+    return tl::unexpected(std::string("no file is named"));
+  return text;
+}
+
+static Parsed<std::uint64_t> parsePage(const std::string &text) {
+  const Parsed<std::uint64_t> bytes = parseBytes(text);
+  if (bytes && (*bytes < leastPageBytes || !llvm::isPowerOf2_64(*bytes)))
+    return tl::unexpected(fmt::format("\"{}\" is no page size: it has to be a power of 2, at least 4KiB", text));
+  return bytes;
+}
+
+static Parsed<UnifiedMemory> parseUnifiedMemory(const std::string &text) {
+  const std::optional<UnifiedMemory> memory = text.empty() ? h200UnifiedMemory() : unifiedMemoryOf(text);
+  if (!memory)
+    return tl::unexpected(fmt::format("no unified memory \"{}\" is known; there are h200 and g10", text));
+  return *memory;
+}
+
 static Parsed<int> parsePoints(const std::string &text) {
   if (text.empty())
     return defaultSweepPoints;
@@ -159,13 +201,16 @@ public:
 
 } // namespace
 
-/// Links are usually given alone; together they carry less than the sum, by as much as on the machine we measured.
-static double bothBandwidth(const Machine &machine, bool given) {
-  const double sum = machine.upBytesPerSecond + machine.downBytesPerSecond;
-  if (given)
-    return std::min(machine.bothBytesPerSecond, sum);
-  const Machine measured;
-  return sum * measured.bothBytesPerSecond / (measured.upBytesPerSecond + measured.downBytesPerSecond);
+/// `machine` with what was given of its link. Links are usually given alone; together they then carry less than the
+/// sum, by as much as they do on `machine`.
+static Machine withLink(const Machine &machine, const Link &link) {
+  Machine result = machine;
+  result.upBytesPerSecond = link.up.value_or(machine.upBytesPerSecond);
+  result.downBytesPerSecond = link.down.value_or(machine.downBytesPerSecond);
+  const double sum = result.upBytesPerSecond + result.downBytesPerSecond;
+  const double share = machine.bothBytesPerSecond / (machine.upBytesPerSecond + machine.downBytesPerSecond);
+  result.bothBytesPerSecond = link.both ? std::min(*link.both, sum) : sum * share;
+  return result;
 }
 
 static bool isGiven(llvm::StringRef option) {
@@ -174,7 +219,10 @@ static bool isGiven(llvm::StringRef option) {
   return found != registered.end() && found->second->getNumOccurrences() > 0;
 }
 
-static std::string findConflict(const Request &request) {
+static std::string findConflict(const Request &request, llvm::StringRef input) {
+  if (!request.trace.empty() && input != "-")
+    return fmt::format("--import-trace=\"{}\" takes the place of the input file \"{}\"; give one of them",
+                       request.trace, input.str());
   // Passes given by flags of their own are one option with many names.
   if (isGiven("pass-pipeline") || isGiven("plan-residency"))
     return "passes and the budget shorthand do not go together: the shorthand is a pipeline of its own";
@@ -190,27 +238,31 @@ static std::string findConflict(const Request &request) {
   return "";
 }
 
-static Parsed<Request> readRequest(const auto &options, llvm::StringRef output) {
+static Parsed<Request> readRequest(const auto &options, llvm::StringRef input, llvm::StringRef output) {
   Request request;
   OptionReader reader;
+  reader.read(options.trace, parseFile, request.trace);
+  reader.read(options.page, parsePage, request.pageBytes);
   reader.read(options.budget, parseBudget, request.budget);
-  reader.read(options.up, parseBandwidth, request.machine.upBytesPerSecond);
-  reader.read(options.down, parseBandwidth, request.machine.downBytesPerSecond);
-  reader.read(options.both, parseBandwidth, request.machine.bothBytesPerSecond);
-  reader.read(options.hostMemory, parseBytes, request.machine.hostBytes);
+  reader.read(options.up, parseBandwidth, request.link.up);
+  reader.read(options.down, parseBandwidth, request.link.down);
+  reader.read(options.both, parseBandwidth, request.link.both);
+  reader.read(options.hostMemory, parseBytes, request.hostBytes);
   reader.read(options.sweep, parsePoints, request.sweepPoints);
+  reader.read(options.compare, parseUnifiedMemory, request.unifiedMemory);
   for (const std::string &text : options.reports)
     reader.readValue("report", text, parseReport, request.reports.emplace_back());
   if (!reader.error.empty())
     return tl::unexpected(reader.error);
 
-  request.machine.bothBytesPerSecond = bothBandwidth(request.machine, options.both.getNumOccurrences() > 0);
   // The parser's default is standard output; here nothing goes there that was not asked for by name.
   if (isGiven("o"))
     request.lowered = output.str();
   if (request.reports.empty() && request.lowered.empty())
     request.reports.push_back({ReportKind::Text, "-"});
-  if (std::string conflict = findConflict(request); !conflict.empty())
+  if (options.page.getNumOccurrences() > 0 && request.trace.empty())
+    return tl::unexpected(std::string("--page-size is for imported traces; a step has its own pages"));
+  if (std::string conflict = findConflict(request, input); !conflict.empty())
     return tl::unexpected(std::move(conflict));
   return request;
 }
@@ -219,8 +271,18 @@ static Parsed<Request> readRequest(const auto &options, llvm::StringRef output) 
 // In, out
 //===----------------------------------------------------------------------===//
 
+static bool isAlreadyPlanned(const ir::Lifted &lifted) {
+  for (NodeIndex i = 0; i < lifted.description.nodes.size(); ++i) {
+    if (!isAdded(lifted.description.nodes[i].kind))
+      continue;
+    ir::NodeOpInterface(lifted.nodes[i])->emitError() << "the step is already planned; give the captured one";
+    return true;
+  }
+  return false;
+}
+
 /// Reads and verifies the file and finds its one step. False after a message.
-static bool read(llvm::StringRef input, Source &source) {
+static bool readStep(llvm::StringRef input, Source &source) {
   std::string error;
   std::unique_ptr<llvm::MemoryBuffer> file = openInput(input, error);
   if (!file) {
@@ -242,6 +304,31 @@ static bool read(llvm::StringRef input, Source &source) {
     return false;
   }
   source.graph = graphs.front();
+  source.lifted = ir::toDescription(source.graph);
+  if (isAlreadyPlanned(source.lifted))
+    return false;
+  annotateAccesses(source.lifted.description);
+  return true;
+}
+
+/// Reads a trace and makes a step of it. False after a message.
+static bool readTrace(const Request &request, Source &source) {
+  std::string error;
+  const std::unique_ptr<llvm::MemoryBuffer> file = openInput(request.trace, error);
+  if (!file) {
+    fail(error);
+    return false;
+  }
+  const tl::expected<Trace, TraceError> trace = importTrace(file->getBuffer(), request.pageBytes);
+  if (!trace) {
+    fail(fmt::format("{}: {}", request.trace, trace.error().text()));
+    return false;
+  }
+  source.machine = trace->machine;
+  source.module = ir::toModule(trace->step, source.context);
+  source.graph = *source.module->getOps<ir::GraphOp>().begin();
+  source.trace = request.trace;
+  source.lifted = ir::toDescription(source.graph);
   return true;
 }
 
@@ -297,59 +384,56 @@ static bool writeLowered(const std::string &file, const Summary &summary, Source
 // The pipeline
 //===----------------------------------------------------------------------===//
 
-static void report(const PlanError &error, const ir::Lifted &lifted, Source &source) {
-  if (error.node && *error.node < lifted.nodes.size())
-    ir::NodeOpInterface(lifted.nodes[*error.node])->emitError() << error.message;
+static void complain(mlir::Operation *culprit, const std::string &message, const Source &source) {
+  if (source.trace.empty())
+    culprit->emitError() << message;
   else
-    source.graph->emitError() << error.message;
+    fail(fmt::format("{}: {}", source.trace, message));
 }
 
-static bool isAlreadyPlanned(const ir::Lifted &lifted) {
-  for (NodeIndex i = 0; i < lifted.description.nodes.size(); ++i) {
-    if (!isAdded(lifted.description.nodes[i].kind))
-      continue;
-    ir::NodeOpInterface(lifted.nodes[i])->emitError() << "the step is already planned; give the captured one";
-    return true;
-  }
-  return false;
+static void report(const PlanError &error, Source &source) {
+  mlir::Operation *culprit = source.graph;
+  if (error.node && *error.node < source.lifted.nodes.size())
+    culprit = source.lifted.nodes[*error.node];
+  complain(culprit, error.message, source);
 }
 
-static tl::expected<Summary, PlanError> plan(const Description &captured, const Request &request) {
+static tl::expected<Summary, PlanError> plan(const Description &captured, const std::optional<Budget> &budget,
+                                             const Machine &machine) {
   PlanOptions options;
-  options.machine = request.machine;
-  if (request.budget) {
+  options.machine = machine;
+  if (budget) {
     const tl::expected<std::uint64_t, PlanError> peak =
-        request.budget->percent ? peakBytes(captured, request.machine) : std::uint64_t{0};
+        budget->percent ? peakBytes(captured, machine) : std::uint64_t{0};
     if (!peak)
       return tl::unexpected(peak.error());
-    options.budgetBytes = request.budget->of(*peak);
+    options.budgetBytes = budget->of(*peak);
   }
   return summarize(captured, options);
 }
 
 /// A plan that our own checker refuses is a bug of ours. It is reported, and nothing is written.
-static bool isChecked(const Summary &summary, const Source &source) {
+static bool isChecked(const Summary &summary, Source &source) {
   for (const Violation &violation : summary.violations)
-    source.graph->emitError() << "the plan is wrong, please report this: " << violation.message;
+    complain(source.graph, "the plan is wrong, please report this: " + violation.message, source);
   return summary.checked;
 }
 
 int Shorthand::run(llvm::StringRef input, llvm::StringRef output, mlir::DialectRegistry &registry) const {
   static constexpr double cheapMs = 1000;
-  const Parsed<Request> request = readRequest(*options_, output);
+  const Parsed<Request> request = readRequest(*options_, input, output);
   if (!request)
     return fail(request.error());
 
   Source source(registry);
-  if (!read(input, source))
+  if (!(request->trace.empty() ? readStep(input, source) : readTrace(*request, source)))
     return 1;
-  ir::Lifted lifted = ir::toDescription(source.graph);
-  if (isAlreadyPlanned(lifted))
-    return 1;
-  annotateAccesses(lifted.description);
-  tl::expected<Summary, PlanError> summary = plan(lifted.description, *request);
+  const Description &captured = source.lifted.description;
+  Machine machine = withLink(source.machine, request->link);
+  machine.hostBytes = request->hostBytes;
+  tl::expected<Summary, PlanError> summary = plan(captured, request->budget, machine);
   if (!summary) {
-    report(summary.error(), lifted, source);
+    report(summary.error(), source);
     return 1;
   }
   if (!isChecked(*summary, source))
@@ -357,11 +441,21 @@ int Shorthand::run(llvm::StringRef input, llvm::StringRef output, mlir::DialectR
 
   std::vector<SweepPoint> points;
   if (request->sweepPoints > 0)
-    points = sweep(lifted.description, PlanOptions{0, request->machine}, request->sweepPoints);
+    points = sweep(captured, PlanOptions{0, machine}, request->sweepPoints);
   if (request->hasFigures() && summary->planMs < cheapMs)
     findEnough(*summary);
   else
     findEnough(*summary, points);
+
+  if (request->unifiedMemory) {
+    tl::expected<Comparison, std::string> comparison =
+        compare(summary->captured, summary->budgetBytes(), withinLink(*request->unifiedMemory, machine));
+    if (!comparison) {
+      complain(source.graph, comparison.error(), source);
+      return 1;
+    }
+    summary->comparison = std::move(*comparison);
+  }
 
   for (const Report &wanted : request->reports)
     if (!write(wanted.file, [&](llvm::raw_ostream &out) { out << render(wanted.kind, *summary, points); }))

@@ -1,16 +1,18 @@
-// RUN: pump-graph-opt %s --budget=4MiB --report=plan:%t.json
-// RUN: %python %S/Inputs/replay-plan.py %t.json | FileCheck %s --check-prefix=REPLAYED
-// REPLAYED: 4 nodes and 2 transfers replayed in 2 frames
+// An outsider recomputes from the exported plan alone what the report says (test/outsider), and finds what is damaged.
+// RUN: pump-graph-opt %s --budget=4MiB --report=plan:%t.json --report=json:%t.report.json
+// RUN: %python %S/../../outsider/recompute.py %t.json %t.report.json | FileCheck %s
+// CHECK: "peak_bytes": 4194304,
+// CHECK: "up_bytes": 2097152,
+// CHECK: "down_bytes": 2097152
 
-// The exported plan alone tells that a transfer is missing: here the eviction, then the prefetch.
-// RUN: not %python %S/Inputs/replay-plan.py %t.json drop=2 2>&1 | FileCheck %s --check-prefix=NO-EVICT
-// NO-EVICT: node 5 does not find what it needs
-// RUN: not %python %S/Inputs/replay-plan.py %t.json drop=4 2>&1 | FileCheck %s --check-prefix=NO-PREFETCH
-// NO-PREFETCH: node 5 does not find what it needs
+// Here one frame is gone from the budget, and a captured edge from the step.
+// RUN: sed 's/"budget_bytes":4194304/"budget_bytes":2097152/' %t.json > %t.small.json
+// RUN: not %python %S/../../outsider/recompute.py %t.small.json 2>&1 | FileCheck %s --check-prefix=SMALL
+// SMALL: wrong: 2 frames exceed the budget of 2097152 bytes
+// RUN: sed 's/"from":0,"to":1,"kind":"full","origin":"captured"/"from":0,"to":1,"kind":"full","origin":"added"/' %t.json > %t.loose.json
+// RUN: not %python %S/../../outsider/recompute.py %t.loose.json %t.report.json 2>&1 | FileCheck %s --check-prefix=LOOSE
+// LOOSE: wrong: in_memory_s is
 
-// A real step, with small buffers, state that lives across steps and parts of buffers moved.
-// RUN: pump-graph-opt %S/../../data/gpt2.mlir.gz --budget=50%% --report=plan:%t.gpt2.json
-// RUN: %python %S/Inputs/replay-plan.py %t.gpt2.json
 pump.graph @four {
   %a = pump.buffer "a" private size(2097152)
   %b = pump.buffer "b" private size(2097152)

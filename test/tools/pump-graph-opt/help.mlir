@@ -9,8 +9,11 @@
 // CHECK-EMPTY:
 // CHECK-NEXT:  --both=<GB/s> - both directions at once, summed (default: 84% of up + down)
 // CHECK-NEXT:  --budget=<size> - device memory for the step: 8GiB, 12GB, or 50% of its own peak (default: 100%)
+// CHECK-NEXT:  --compare{{\[=<memory>\]}} - also simulate the step without a plan, as unified memory of: h200 (default), g10
 // CHECK-NEXT:  --down=<GB/s> - bandwidth of the link from device to host alone (default: 55)
 // CHECK-NEXT:  --host-memory=<size> - pinned host memory the plan may use (default: no limit)
+// CHECK-NEXT:  --import-trace=<file> - plan this kernel and tensor trace (JSON, gzipped or not) instead of a step; it may name the link
+// CHECK-NEXT:  --page-size=<size> - pages that an imported trace is cut into (default: 2MiB)
 // CHECK-NEXT:  --report=<kind{{\[:file\]}}> - text, json, html, svg (curve of --sweep), plan (JSON) or timeline (Chrome trace); to standard output if no file is named; may be repeated
 // CHECK-NEXT:  --sweep{{\[=<points>\]}} - also plan this many other budgets, for the curve in the reports (default: 24)
 // CHECK-NEXT:  --up=<GB/s> - bandwidth of the link from host to device alone (default: 55)

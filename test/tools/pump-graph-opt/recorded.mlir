@@ -11,6 +11,17 @@
 // FITS: "checked": true
 // FITS: "added_nodes": 0,
 
+// Nothing moves in vain: at most a tenth more than the residencies of the plan require.
+// RUN: pump-graph-opt %S/../../data/gpt2.mlir.gz --budget=75%% --report=json | FileCheck %s --check-prefix=VAIN
+// RUN: pump-graph-opt %S/../../data/gpt2.mlir.gz --budget=50%% --report=json | FileCheck %s --check-prefix=VAIN
+// RUN: pump-graph-opt %S/../../data/gpt2.mlir.gz --budget=30%% --report=json | FileCheck %s --check-prefix=VAIN
+// RUN: pump-graph-opt %S/../../data/resnet50.mlir.gz --budget=75%% --report=json | FileCheck %s --check-prefix=VAIN
+// RUN: pump-graph-opt %S/../../data/resnet50.mlir.gz --budget=50%% --report=json | FileCheck %s --check-prefix=VAIN
+// RUN: pump-graph-opt %S/../../data/resnet50.mlir.gz --budget=30%% --report=json | FileCheck %s --check-prefix=VAIN
+// VAIN: "required_up_bytes": {{[1-9][0-9]*}},
+// VAIN: "required_down_bytes": {{[1-9][0-9]*}},
+// VAIN: "moved_over_required": 1.0{{[0-9]*}},
+
 // The sweep of the README's picture.
 // RUN: pump-graph-opt %S/../../data/gpt2.mlir.gz --budget=50%% --sweep=6 --report=svg:%t.svg
 // RUN: FileCheck %s --check-prefix=CURVE --input-file=%t.svg

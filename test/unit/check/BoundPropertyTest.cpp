@@ -14,19 +14,6 @@
 namespace pumpgraph::test {
 namespace {
 
-/// A page of four bytes takes some microseconds, as a kernel does.
-Machine slowMachine(Random &random) {
-  Machine machine;
-  machine.upBytesPerSecond = 4.0 / static_cast<double>(random.between(2, 8)) * 1e6;
-  machine.downBytesPerSecond =
-      random.chance(50) ? machine.upBytesPerSecond : 4.0 / static_cast<double>(random.between(2, 8)) * 1e6;
-  const double sum = machine.upBytesPerSecond + machine.downBytesPerSecond;
-  const double fastest = std::max(machine.upBytesPerSecond, machine.downBytesPerSecond);
-  machine.bothBytesPerSecond = random.chance(50) ? sum : fastest + (sum - fastest) * 0.5;
-  machine.copyOverheadUs = 0;
-  return machine;
-}
-
 struct Tally {
   unsigned compared = 0;
   unsigned slower = 0;  ///< the optimum is above the time in memory: something has to move

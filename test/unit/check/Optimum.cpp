@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test/unit/check/Optimum.h"
 
-#include "test/unit/check/Random.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -430,6 +428,18 @@ std::optional<double> Search::run(std::size_t stateLimit) {
 }
 
 } // namespace
+
+Machine slowMachine(Random &random) {
+  Machine machine;
+  machine.upBytesPerSecond = 4.0 / static_cast<double>(random.between(2, 8)) * 1e6;
+  machine.downBytesPerSecond =
+      random.chance(50) ? machine.upBytesPerSecond : 4.0 / static_cast<double>(random.between(2, 8)) * 1e6;
+  const double sum = machine.upBytesPerSecond + machine.downBytesPerSecond;
+  const double fastest = std::max(machine.upBytesPerSecond, machine.downBytesPerSecond);
+  machine.bothBytesPerSecond = random.chance(50) ? sum : fastest + (sum - fastest) * 0.5;
+  machine.copyOverheadUs = 0;
+  return machine;
+}
 
 std::optional<double> optimumUs(const Description &captured, std::uint64_t budgetBytes, const Machine &machine,
                                 BoundKind kind, std::size_t stateLimit) {

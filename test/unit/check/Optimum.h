@@ -6,11 +6,15 @@
 #include "passes/analysis/Bound.h"
 #include "passes/analysis/Machine.h"
 #include "pumpgraph/graph/Description.h"
+#include "test/unit/check/Random.h"
 
 #include <cstdint>
 #include <optional>
 
 namespace pumpgraph::test {
+
+/// A machine on which a page of four bytes takes some microseconds, as the kernels of tiny steps do.
+Machine slowMachine(Random &random);
 
 /// Searches all ways to start nodes and to move single pages, one at a time in each direction, whenever something has
 /// just ended; and all choices of what stays on the device between two replays. A page counts against the budget from

@@ -11,6 +11,15 @@ namespace {
 using test::dump;
 using test::randomDescription;
 
+TEST(Description, CountsThePagesOfTheLargestSize) {
+  Description step;
+  step.pageBytes = 4096;
+  step.buffers.emplace_back().size = UINT64_MAX;
+  EXPECT_EQ(step.pageCount(0), std::uint64_t{1} << 52);
+  step.buffers[0].size = 1;
+  EXPECT_EQ(step.pageCount(0), 1u);
+}
+
 TEST(DescriptionView, comesBackEqual) {
   for (std::uint32_t seed = 0; seed < 500; ++seed) {
     const Description description = randomDescription(seed);

@@ -47,6 +47,18 @@ TEST(JsonReport, HasTheFiguresInSecondsAndBytes) {
   EXPECT_FALSE(report.contains("sweep"));
 }
 
+TEST(JsonReport, WhatMovesInVainShows) {
+  Summary summary = handMadeSummary(); // moves 2 MiB each way
+  json report = json::parse(toJson(summary));
+  EXPECT_EQ(report["required_up_bytes"], 2 * mebi);
+  EXPECT_EQ(report["required_down_bytes"], 2 * mebi);
+  EXPECT_DOUBLE_EQ(report["moved_over_required"], 1.0);
+  summary.required = {2 * mebi, 0};
+  EXPECT_DOUBLE_EQ(json::parse(toJson(summary))["moved_over_required"], 2.0);
+  summary.required = {};
+  EXPECT_EQ(json::parse(toJson(summary))["moved_over_required"], nullptr);
+}
+
 TEST(JsonReport, StallsNameNodeTransferAndBuffer) {
   const json stalls = json::parse(toJson(handMadeSummary()))["stalls"];
   ASSERT_EQ(stalls.size(), 1u);
@@ -158,6 +170,29 @@ static void collectKeys(const json &value, std::set<std::string> &keys) {
     if (member.is_structured())
       collectKeys(member, keys);
   }
+}
+
+TEST(JsonReport, TheMachineIsInReportAndPlan) {
+  Summary summary = handMadeSummary();
+  summary.machine.upBytesPerSecond = 10e9;
+  summary.machine.copyOverheadUs = 3;
+  json machine = json::parse(toJson(summary))["machine"];
+  EXPECT_EQ(machine, json::parse(planToJson(summary))["machine"]);
+  EXPECT_DOUBLE_EQ(machine["up_bytes_per_second"], 10e9);
+  EXPECT_DOUBLE_EQ(machine["copy_overhead_s"], 3e-6);
+  EXPECT_EQ(machine["host_bytes"], nullptr); // no limit
+  summary.machine.hostBytes = mebi;
+  EXPECT_EQ(json::parse(toJson(summary))["machine"]["host_bytes"], mebi);
+}
+
+TEST(PlanAsJson, KeepsCapturedEdgesThatThePlanImplies) {
+  Summary summary = handMadeSummary();
+  EXPECT_TRUE(json::parse(planToJson(summary))["implied_edges"].empty());
+  // 0 write_a, 1 the copy, 2 write_b: the plan no longer has the captured edge from 0 to 2.
+  summary.captured.edges = {{0, 1, EdgeKind::Full}, {1, 2, EdgeKind::Programmatic}};
+  std::erase(summary.lowered.edges, Edge{0, 2, EdgeKind::Full});
+  const json implied = json::parse(planToJson(summary))["implied_edges"];
+  EXPECT_EQ(implied, (json::array({{{"from", 0}, {"to", 2}, {"kind", "full"}}})));
 }
 
 // A key that is written and not described, or the other way round after a rename, is a mistake in one of the two.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/pump-graph-opt/Quantity.h"
+#include "passes/report/Quantity.h"
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,8 @@ TEST(Quantity, WrongSizesSayWhatIsWrong) {
   EXPECT_EQ(parseBytes("-1GiB").error(), "\"-1GiB\" is less than nothing");
   EXPECT_EQ(parseBytes("1e30").error(), "\"1e30\" is more bytes than 64 bits can count");
   EXPECT_EQ(parseBytes("nan").error(), "\"nan\" does not begin with a number");
-  EXPECT_FALSE(parseBytes("50%"));
+  for (const char *text : {"50%", "2MiBs", "1.2.3", "2 M", "9223372036854775808"})
+    EXPECT_FALSE(parseBytes(text)) << text;
 }
 
 TEST(Quantity, ABudgetMayBeAShareOfThePeak) {

@@ -25,6 +25,7 @@ TEST(TextReport, IsOneScreen) {
               predicted       440 us   1.10 x in-memory, 1.05 x plan bound
   moved       up            2.00 MiB   in 1 copy, link busy 9 % of the step
               down          2.00 MiB   in 1 copy, link busy 9 % of the step
+              required      4.00 MiB   2.00 MiB up, 2.00 MiB down; moved: 1.00 x
   added       2 nodes                  4 edges
   stalls      1 in all       40.0 us   longest first:
                         waits for          who waits

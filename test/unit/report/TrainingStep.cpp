@@ -148,6 +148,7 @@ Summary handMadeSummary() {
   summary.stats.framesUsed = 2;
   summary.stats.evictions = summary.stats.prefetches = 1;
   summary.stats.upBytes = summary.stats.downBytes = summary.stats.hostBytes = 2 * mebi;
+  summary.required = {2 * mebi, 2 * mebi};
   summary.bound = {400, 410, 400, 10, 0, 0};
   summary.planBound = {400, 420, 400, 20, 0, 0};
   Prediction &prediction = summary.prediction;

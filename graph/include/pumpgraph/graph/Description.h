@@ -134,7 +134,10 @@ struct Description {
   std::vector<Node> nodes;
   std::vector<Edge> edges;
 
-  std::uint64_t pageCount(BufferIndex buffer) const { return (buffers[buffer].size + pageBytes - 1) / pageBytes; }
+  std::uint64_t pageCount(BufferIndex buffer) const {
+    const std::uint64_t size = buffers[buffer].size; // near 2^64 in a damaged file
+    return size / pageBytes + (size % pageBytes != 0 ? 1 : 0);
+  }
 };
 
 inline bool isResidency(NodeKind kind) {
@@ -142,6 +145,10 @@ inline bool isResidency(NodeKind kind) {
 }
 inline bool isCopy(NodeKind kind) {
   return kind == NodeKind::CopyToHost || kind == NodeKind::CopyToDevice;
+}
+/// Whether a plan or its lowering added the node: everything else was captured.
+inline bool isAdded(NodeKind kind) {
+  return isResidency(kind) || isCopy(kind);
 }
 /// Moves data from the device to the host, planned or lowered.
 inline bool movesDown(NodeKind kind) {

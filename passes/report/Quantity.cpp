@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/pump-graph-opt/Quantity.h"
+#include "passes/report/Quantity.h"
 
 #include <fmt/format.h>
 

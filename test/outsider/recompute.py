@@ -1,0 +1,515 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Recomputes the figures of an exported plan, and replays it, from its JSON alone.
+
+Written from docs/report.md, docs/prediction.md and docs/plan-correctness.md, and from nothing else: it shares no code
+with what made the plan. It prints the figures; given the report of the same run too, it compares them.
+
+    recompute.py plan.json [report.json]
+
+The replay follows every page's value through two serial orders, that of the node numbers and that of the predicted
+starts. Both are among the legal ones; the checker covers the rest."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+import sys
+from collections import defaultdict
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+# The figures that have to agree with the report, and what they may differ by: sums are made in another order here.
+FIGURES = ("in_memory_s", "predicted_s", "peak_bytes", "budget_bytes", "up_bytes", "down_bytes")
+TOLERANCE = 1e-9
+
+NO_FRAME = -1
+
+
+class WrongPlan(Exception):
+    """The plan breaks a rule, or does not come to the figures of its report."""
+
+
+class Plan:
+    """What the file says, by node number."""
+
+    def __init__(self, plan: Dict[str, Any]):
+        if plan.get("format") != "pumpgraph-plan" or plan.get("version") != 1:
+            raise WrongPlan("this is no plan of version 1")
+        self.page_bytes: int = plan["page_bytes"]
+        self.budget_bytes: int = plan["budget_bytes"]
+        self.host_bytes: int = plan["host_bytes"]
+        self.machine: Dict[str, Any] = plan["machine"]
+        self.buffers: List[Dict[str, Any]] = plan["buffers"]
+        self.nodes: List[Dict[str, Any]] = sorted(plan["nodes"] + plan["transfers"], key=lambda node: node["id"])
+        if [node["id"] for node in self.nodes] != list(range(len(self.nodes))):
+            raise WrongPlan("node numbers are not 0, 1, 2, ...")
+        self.edges: List[Tuple[int, int]] = [(edge["from"], edge["to"]) for edge in plan["edges"]]
+        self.captured_edges = [(edge["from"], edge["to"]) for edge in plan["edges"] if edge["origin"] != "added"]
+        self.captured_edges += [(edge["from"], edge["to"]) for edge in plan["implied_edges"]]
+        for start, end in self.edges:
+            if not 0 <= start < end < len(self.nodes):
+                raise WrongPlan(f"the edge from {start} to {end} is not in the order of the nodes")
+
+    def is_transfer(self, node: int) -> bool:
+        return "direction" in self.nodes[node]
+
+    def goes_up(self, node: int) -> bool:
+        return self.nodes[node]["direction"] == "up"
+
+    def cost_s(self, node: int) -> float:
+        return max(0.0, self.nodes[node].get("cost_us") or 0.0) * 1e-6
+
+    def page_count(self, buffer: int) -> int:
+        return -(-self.buffers[buffer]["size"] // self.page_bytes)
+
+    def pages_of(self, piece: Dict[str, Any]) -> range:
+        end = piece["offset"] + piece["size"]
+        return range(piece["offset"] // self.page_bytes, -(-end // self.page_bytes) if piece["size"] else 0)
+
+    def events_of(self, node: int) -> List[Dict[str, Any]]:
+        """The pieces of buffers that a node touches."""
+        return [self.nodes[node]] if self.is_transfer(node) else self.nodes[node]["accesses"]
+
+    def resident_pages(self, buffer: int) -> List[bool]:
+        """Which pages are on the device at the step boundary."""
+        if not self.buffers[buffer]["private"]:
+            return [True] * self.page_count(buffer)
+        resident = [False] * self.page_count(buffer)
+        for piece in self.buffers[buffer]["resident"]:
+            for page in self.pages_of(piece):
+                resident[page] = True
+        return resident
+
+
+# ---- times -----------------------------------------------------------------------------------------------------------
+
+
+def in_memory_s(plan: Plan) -> float:
+    """The longest path of captured nodes through captured edges."""
+    start = [0.0] * len(plan.nodes)
+    total = 0.0
+    after = defaultdict(list)
+    for before, node in plan.captured_edges:
+        after[before].append(node)
+    for node in range(len(plan.nodes)):
+        if plan.is_transfer(node):
+            continue
+        end = start[node] + plan.cost_s(node)
+        total = max(total, end)
+        for later in after[node]:
+            start[later] = max(start[later], end)
+    return total
+
+
+class Copier:
+    """One direction of the link: its copies in the order of their numbers, one at a time."""
+
+    def __init__(self, copies: List[int]):
+        self.waiting = copies[::-1]
+        self.current = -1  # which copy
+        self.overhead_s = 0.0  # what is left of it
+        self.bytes = 0.0
+
+    def moves(self) -> bool:
+        return self.current >= 0 and self.overhead_s <= 0
+
+    def until_s(self, rate: float) -> float:
+        if self.current < 0:
+            return math.inf
+        return self.bytes / rate if self.moves() else self.overhead_s
+
+
+class Simulation:
+    """When each node starts and ends."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.start = [0.0] * len(plan.nodes)
+        self.end = [0.0] * len(plan.nodes)
+        self.blockers = [0] * len(plan.nodes)
+        self.later: Dict[int, List[int]] = defaultdict(list)
+        for before, after in plan.edges:
+            self.blockers[after] += 1
+            self.later[before].append(after)
+        self.now = 0.0
+        self.left = len(plan.nodes)
+        self.kernels: List[Tuple[float, int]] = []  # heap of what runs, by its end
+        transfers = [node for node in range(len(plan.nodes)) if plan.is_transfer(node)]
+        self.up = Copier([node for node in transfers if plan.goes_up(node)])
+        self.down = Copier([node for node in transfers if not plan.goes_up(node)])
+
+    def run(self) -> float:
+        for node in [node for node in range(len(self.blockers)) if self.blockers[node] == 0]:
+            self.may_start(node)
+        while self.left > 0:
+            self.start_copies()
+            self.step()
+        return self.now
+
+    def may_start(self, node: int) -> None:
+        """Copies are started by their lane, as soon as it comes to them."""
+        if self.plan.is_transfer(node):
+            return
+        self.start[node] = self.now
+        heapq.heappush(self.kernels, (self.now + self.plan.cost_s(node), node))
+
+    def start_copies(self) -> None:
+        for lane in (self.up, self.down):
+            if lane.current < 0 and lane.waiting and self.blockers[lane.waiting[-1]] == 0:
+                lane.current = lane.waiting.pop()
+                self.start[lane.current] = self.now
+                lane.overhead_s = self.plan.machine["copy_overhead_s"]
+                lane.bytes = float(self.plan.nodes[lane.current]["size"])
+
+    def rates(self) -> Tuple[float, float]:
+        machine = self.plan.machine
+        up, down = machine["up_bytes_per_second"], machine["down_bytes_per_second"]
+        if not (self.up.moves() and self.down.moves()):
+            return up, down
+        share = min(1.0, machine["both_bytes_per_second"] / (up + down))
+        return up * share, down * share
+
+    def step(self) -> None:
+        """Goes on to the next moment at which something ends, or at which a copy's overhead is over."""
+        rates = self.rates()
+        lanes = list(zip((self.up, self.down), rates))
+        spans = [lane.until_s(rate) for lane, rate in lanes]
+        kernel_s = self.kernels[0][0] - self.now if self.kernels else math.inf
+        span = min(*spans, kernel_s)
+        if span == math.inf:
+            raise WrongPlan("transfers of one direction wait for each other in a circle")
+        self.now = self.kernels[0][0] if kernel_s <= span else self.now + span
+        for (lane, rate), until in zip(lanes, spans):
+            if lane.current < 0:
+                continue
+            if lane.moves():
+                lane.bytes = 0.0 if until <= span else lane.bytes - span * rate
+                if until <= span:
+                    finished, lane.current = lane.current, -1
+                    self.finish(finished)
+            else:
+                lane.overhead_s = 0.0 if until <= span else lane.overhead_s - span
+        while self.kernels and self.kernels[0][0] <= self.now:
+            self.finish(heapq.heappop(self.kernels)[1])
+
+    def finish(self, node: int) -> None:
+        self.end[node] = self.now
+        self.left -= 1
+        for later in self.later[node]:
+            self.blockers[later] -= 1
+            if self.blockers[later] == 0:
+                self.may_start(later)
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+def runs_of_pages(plan: Plan) -> Iterator[Tuple[int, range, List[int]]]:
+    """Buffer, pages, and the nodes that touch all of these pages; no node touches some of them only."""
+    visits: Dict[int, List[Tuple[range, int]]] = defaultdict(list)
+    for node in range(len(plan.nodes)):
+        for event in plan.events_of(node):
+            if event["size"] > 0:
+                visits[event["buffer"]].append((plan.pages_of(event), node))
+    for buffer in range(len(plan.buffers)):
+        edges = {0, plan.page_count(buffer)}
+        for pages, _ in visits[buffer]:
+            edges.update((pages.start, pages.stop))
+        resident = plan.resident_pages(buffer)
+        edges.update(page for page in range(1, len(resident)) if resident[page] != resident[page - 1])
+        cuts = sorted(edges)
+        position = {cut: i for i, cut in enumerate(cuts)}
+        nodes: List[List[int]] = [[] for _ in cuts]
+        for pages, node in visits[buffer]:
+            for i in range(position[pages.start], position[pages.stop]):
+                nodes[i].append(node)
+        for i in range(len(cuts) - 1):
+            yield buffer, range(cuts[i], cuts[i + 1]), nodes[i]
+
+
+def stays_of(plan: Plan, times: Simulation, buffer: int, is_resident: bool,
+             nodes: List[int]) -> Iterator[Tuple[float, float]]:
+    """From when to when a page is on the device; for ever where it stays across the step boundary."""
+    begin, end = (0.0, 0.0) if is_resident and plan.buffers[buffer]["live_in"] else (math.inf, 0.0)
+    for node in nodes:
+        if begin < math.inf and plan.is_transfer(node) and plan.goes_up(node):
+            yield begin, end
+            begin, end = math.inf, 0.0
+        begin, end = min(begin, times.start[node]), max(end, times.end[node])
+    if is_resident:
+        yield (begin if begin < math.inf else 0.0), math.inf
+    elif begin < math.inf:
+        yield begin, end
+
+
+def peak_bytes(plan: Plan, times: Simulation) -> int:
+    """Most frames in use at once. What leaves at a moment makes room for what comes at that moment."""
+    always = 0
+    stays: Dict[int, List[Tuple[float, float]]] = defaultdict(list)
+    resident = [plan.resident_pages(buffer) for buffer in range(len(plan.buffers))]
+    for buffer, pages, nodes in runs_of_pages(plan):
+        if not plan.buffers[buffer]["private"]:
+            always += len(pages)
+            continue
+        frames = plan.buffers[buffer]["frames"][pages.start:pages.stop]
+        for stay in stays_of(plan, times, buffer, resident[buffer][pages.start], nodes):
+            for frame in frames:
+                if frame != NO_FRAME:
+                    stays[frame].append(stay)
+    changes: Dict[float, List[int]] = defaultdict(lambda: [0, 0])  # frames that come and that go at a moment
+    for frame_stays in stays.values():
+        frame_stays.sort()
+        begin, end = frame_stays[0]
+        for next_begin, next_end in frame_stays[1:]:
+            if next_begin > end:
+                changes[begin][0] += 1
+                changes[end][1] += 1
+                begin = next_begin
+            end = max(end, next_end)
+        changes[begin][0] += 1
+        changes[end][1] += 1
+    used = most = 0
+    for moment in sorted(changes):
+        come, go = changes[moment]
+        if moment < math.inf:
+            used += come - go
+            most = max(most, used)
+    return (always + most) * plan.page_bytes
+
+
+# Of one frame: start, end, node, whether that is a transfer, and which page of which buffer it uses.
+Event = Tuple[float, float, int, bool, Tuple[int, int]]
+
+
+def check_frames(plan: Plan, times: Simulation) -> None:
+    """As many frames as there is memory; what is always on the device shares with nobody; no frame does two things at
+    once, but for the accesses of one page."""
+    owner: Dict[int, int] = {}
+    used = set()
+    for index, buffer in enumerate(plan.buffers):
+        frames = [frame for frame in buffer["frames"] if frame != NO_FRAME]
+        used.update(frames)
+        if not buffer["private"]:
+            if len(frames) != plan.page_count(index):
+                raise WrongPlan(f"exclusive buffer {index} has no frame for every page")
+            owner.update((frame, index) for frame in frames)
+    if len(used) * plan.page_bytes > plan.budget_bytes:
+        raise WrongPlan(f"{len(used)} frames exceed the budget of {plan.budget_bytes} bytes")
+    tenants = [frame for buffer in plan.buffers for frame in buffer["frames"] if frame in owner]
+    if len(tenants) != len(owner):
+        raise WrongPlan("the frame of an exclusive page has another tenant")
+
+    events: Dict[int, List[Event]] = defaultdict(list)
+    for buffer, pages, nodes in runs_of_pages(plan):
+        frames = plan.buffers[buffer]["frames"]
+        for page in pages if nodes else ():
+            if not 0 <= page < len(frames) or frames[page] == NO_FRAME:
+                raise WrongPlan(f"node {nodes[0]} touches page {page} of buffer {buffer}, which has no frame")
+            for node in nodes:
+                events[frames[page]].append((times.start[node], times.end[node], node, plan.is_transfer(node),
+                                             (buffer, page)))
+    for frame, frame_events in events.items():
+        check_turns(frame, sorted(frame_events), TOLERANCE * max(times.now, 1e-3))
+
+
+def check_turns(frame: int, events: Sequence[Event], tolerance: float) -> None:
+    """`events`: in the order of their starts. The accesses of one page that overlap are one turn."""
+    last = events[0]
+    for event in events[1:]:
+        start, end, node, is_transfer, page = event
+        last_start, last_end, last_node, last_is_transfer, last_page = last
+        if start >= last_end - tolerance:
+            last = event
+            continue
+        # What takes no time fits between two others.
+        if node != last_node and (is_transfer or last_is_transfer or page != last_page) and end > start:
+            raise WrongPlan(f"nodes {last_node} and {node} use frame {frame} at the same time")
+        if end > last_end:
+            last = event
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+class Values:
+    """Which write of which page every frame and every place in host memory holds, as the nodes run one by one."""
+
+    NOTHING = -1  # the version of a page that was never written
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.first_page = [0]
+        for buffer in range(len(plan.buffers)):
+            self.first_page.append(self.first_page[-1] + plan.page_count(buffer))
+        self.frame: List[int] = []
+        for index, buffer in enumerate(plan.buffers):
+            if len(buffer["frames"]) != plan.page_count(index):
+                raise WrongPlan(f"buffer {index} does not name one frame for every page")
+            self.frame.extend(buffer["frames"])
+        count = self.first_page[-1]
+        self.version = [self.NOTHING] * count
+        self.on_host = [self.NOTHING] * count
+        self.in_frame: Dict[int, Tuple[int, int]] = {}  # page and version
+        self.writes = 0
+
+    def run(self, order: Sequence[int]) -> None:
+        self.begin()
+        for node in order:
+            if self.plan.is_transfer(node):
+                self.transfer(node)
+            else:
+                self.kernel(node)
+        self.finish()
+
+    def is_current(self, page: int) -> bool:
+        return self.in_frame.get(self.frame[page]) == (page, self.version[page])
+
+    def begin(self) -> None:
+        for buffer, resident in self.boundary("live_in"):
+            for page, is_resident in enumerate(resident, self.first_page[buffer]):
+                self.version[page] = 0
+                if is_resident:
+                    self.in_frame[self.frame[page]] = (page, 0)
+                else:
+                    self.on_host[page] = 0
+
+    def finish(self) -> None:
+        for buffer, resident in self.boundary("live_out"):
+            for page, is_resident in enumerate(resident, self.first_page[buffer]):
+                if self.version[page] == self.NOTHING:
+                    continue
+                if is_resident and not self.is_current(page):
+                    raise WrongPlan(f"buffer {buffer} is not on the device at the end of the step")
+                if not is_resident and self.on_host[page] != self.version[page]:
+                    raise WrongPlan(f"buffer {buffer} is not in host memory at the end of the step")
+
+    def boundary(self, flag: str) -> Iterator[Tuple[int, List[bool]]]:
+        for buffer, facts in enumerate(self.plan.buffers):
+            if facts[flag]:
+                yield buffer, self.plan.resident_pages(buffer)
+
+    def transfer(self, node: int) -> None:
+        copy = self.plan.nodes[node]
+        base = self.first_page[copy["buffer"]]
+        is_up = copy["direction"] == "up"
+        for page in range(base + self.plan.pages_of(copy).start, base + self.plan.pages_of(copy).stop):
+            if self.version[page] == self.NOTHING:
+                continue
+            if is_up:
+                if self.on_host[page] != self.version[page]:
+                    raise WrongPlan(f"node {node} brings stale bytes of buffer {copy['buffer']} to the device")
+                self.in_frame[self.frame[page]] = (page, self.version[page])
+            else:
+                if not self.is_current(page):
+                    raise WrongPlan(f"node {node} saves stale bytes of buffer {copy['buffer']}")
+                self.on_host[page] = self.version[page]
+
+    def kernel(self, node: int) -> None:
+        accesses = self.plan.nodes[node]["accesses"]
+        for access in accesses:
+            if access["may"] != "none":
+                self.check_access(node, access)
+        for access in accesses:
+            if access["may"] in ("write", "readwrite"):
+                self.writes += 1
+                base = self.first_page[access["buffer"]]
+                pages = self.plan.pages_of(access)
+                for page in range(base + pages.start, base + pages.stop):
+                    self.version[page] = self.writes
+                    self.in_frame[self.frame[page]] = (page, self.writes)
+
+    def check_access(self, node: int, access: Dict[str, Any]) -> None:
+        """What is read, or only partly overwritten, has to be there."""
+        pages = self.plan.pages_of(access)
+        base = self.first_page[access["buffer"]]
+        covered = range(0)
+        if access["must"] == "write":
+            size, page_bytes = self.plan.buffers[access["buffer"]]["size"], self.plan.page_bytes
+            end = access["offset"] + access["size"]
+            covered = range(-(-access["offset"] // page_bytes), pages.stop if end >= size else end // page_bytes)
+        for page in pages:
+            if page in covered or self.version[base + page] == self.NOTHING or self.is_current(base + page):
+                continue
+            raise WrongPlan(f"node {node} \"{self.plan.nodes[node]['name']}\" finds stale bytes in buffer "
+                            f"{access['buffer']} \"{self.plan.buffers[access['buffer']]['name']}\"")
+
+
+def check_host_places(plan: Plan) -> None:
+    """One place a page, all inside the pool, none overlapping."""
+    place: Dict[Tuple[int, int], int] = {}
+    size: Dict[Tuple[int, int], int] = {}
+    for node in plan.nodes:
+        if "direction" not in node:
+            continue
+        if not plan.buffers[node["buffer"]]["private"]:
+            raise WrongPlan(f"node {node['id']} moves buffer {node['buffer']}, which is always on the device")
+        end = node["offset"] + node["size"]
+        if node["offset"] % plan.page_bytes or (end % plan.page_bytes and end != plan.buffers[node["buffer"]]["size"]):
+            raise WrongPlan(f"node {node['id']} moves parts of pages")
+        for page in plan.pages_of(node):
+            at = node["host_offset"] + page * plan.page_bytes - node["offset"]
+            key = (node["buffer"], page)
+            if place.setdefault(key, at) != at:
+                raise WrongPlan(f"page {page} of buffer {node['buffer']} has two places in host memory")
+            size[key] = min(plan.page_bytes, plan.buffers[node["buffer"]]["size"] - page * plan.page_bytes)
+    free = 0
+    for at, key in sorted((at, key) for key, at in place.items()):
+        if at < free:
+            raise WrongPlan(f"page {key[1]} of buffer {key[0]} shares its place in host memory")
+        free = at + size[key]
+    if free > plan.host_bytes:
+        raise WrongPlan(f"{free} bytes of host memory are used; the plan has {plan.host_bytes}")
+
+
+# ---- all together ----------------------------------------------------------------------------------------------------
+
+
+def recompute(document: Dict[str, Any]) -> Dict[str, Any]:
+    """The figures, or WrongPlan."""
+    plan = Plan(document)
+    times = Simulation(plan)
+    predicted_s = times.run()
+    check_frames(plan, times)
+    check_host_places(plan)
+    Values(plan).run(range(len(plan.nodes)))
+    Values(plan).run(sorted(range(len(plan.nodes)), key=lambda node: (times.start[node], times.end[node], node)))
+    moved = {True: 0, False: 0}
+    for node in range(len(plan.nodes)):
+        if plan.is_transfer(node):
+            moved[plan.goes_up(node)] += plan.nodes[node]["size"]
+    figures = {"in_memory_s": in_memory_s(plan), "predicted_s": predicted_s, "peak_bytes": peak_bytes(plan, times),
+               "budget_bytes": plan.budget_bytes, "up_bytes": moved[True], "down_bytes": moved[False]}
+    if figures["peak_bytes"] > plan.budget_bytes:
+        raise WrongPlan(f"{figures['peak_bytes']} bytes are in use at once; the budget is {plan.budget_bytes}")
+    return figures
+
+
+def compare(figures: Dict[str, Any], report: Dict[str, Any]) -> None:
+    for name in FIGURES:
+        if not math.isclose(figures[name], report[name], rel_tol=TOLERANCE):
+            raise WrongPlan(f"{name} is {figures[name]}; the report says {report[name]}")
+
+
+def load(path: str) -> Dict[str, Any]:
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def main(arguments: Sequence[str]) -> int:
+    if len(arguments) not in (1, 2):
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        figures = recompute(load(arguments[0]))
+        if len(arguments) == 2:
+            compare(figures, load(arguments[1]))
+    except WrongPlan as wrong:
+        print(f"wrong: {wrong}", file=sys.stderr)
+        return 1
+    print(json.dumps(figures, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

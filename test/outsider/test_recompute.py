@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans of recorded steps and of traces come to the figures of their reports; damaged plans do not pass."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple
+
+import recompute
+
+TOOL = os.environ["PUMPGRAPH_OPT"]
+DATA = Path(__file__).resolve().parents[1] / "data"
+
+Document = Dict[str, Any]
+
+
+def export(*arguments: str) -> Tuple[Document, Document]:
+    """The plan and the report of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan, report = Path(folder) / "plan.json", Path(folder) / "report.json"
+        subprocess.run([TOOL, *arguments, f"--report=plan:{plan}", f"--report=json:{report}"], check=True)
+        return json.loads(plan.read_text()), json.loads(report.read_text())
+
+
+def recorded(name: str) -> str:
+    return str(DATA / f"{name}.mlir.gz")
+
+
+def trace(name: str) -> str:
+    return f"--import-trace={DATA / 'g10' / name}.json.gz"
+
+
+class Agreement(unittest.TestCase):
+    def check(self, *arguments: str) -> Document:
+        plan, report = export(*arguments)
+        figures = recompute.recompute(plan)
+        recompute.compare(figures, report)
+        return figures
+
+    def test_recorded_steps(self) -> None:
+        for name in ("gpt2", "resnet50"):
+            for budget in ("100%", "50%", "30%"):
+                with self.subTest(step=name, budget=budget):
+                    moved = self.check(recorded(name), f"--budget={budget}")["up_bytes"]
+                    self.assertEqual(moved > 0, budget != "100%")
+
+    def test_the_link_of_the_command_line_counts(self) -> None:
+        slow = self.check(recorded("gpt2"), "--budget=50%", "--up=10", "--down=20", "--both=25")
+        fast = self.check(recorded("gpt2"), "--budget=50%", "--up=100", "--down=100", "--both=200")
+        self.assertGreater(slow["predicted_s"], fast["predicted_s"])
+
+    def test_traces(self) -> None:
+        for name, budget in (("BERT-256", "20GiB"), ("Inceptionv3-512", "12GiB"), ("VIT-512", "10GiB"),
+                             ("VIT-512", "40GiB")):
+            with self.subTest(trace=name, budget=budget):
+                self.check(trace(name), f"--budget={budget}")
+
+
+def transfers(plan: Document, direction: str) -> List[Document]:
+    return [transfer for transfer in plan["transfers"] if transfer["direction"] == direction]
+
+
+def node_of(plan: Document, number: int) -> Document:
+    return next(node for node in [*plan["nodes"], *plan["transfers"]] if node["id"] == number)
+
+
+def drop(plan: Document, transfer: Document) -> None:
+    """Makes a transfer move nothing; whoever waits for it still does."""
+    transfer["size"] = 0
+
+
+def some_edge(plan: Document, starts: List[int]) -> Document:
+    """An edge from one of these nodes to a captured one."""
+    kernels = {node["id"] for node in plan["nodes"]}
+    return next(edge for edge in plan["edges"] if edge["from"] in starts and edge["to"] in kernels)
+
+
+def frames_in_use_together(plan: Document) -> Tuple[int, int]:
+    for node in plan["nodes"]:
+        used = []
+        for access in node["accesses"]:
+            buffer = plan["buffers"][access["buffer"]]
+            if buffer["private"] and access["may"] != "none" and access["size"] > 0:
+                used.append(buffer["frames"][access["offset"] // plan["page_bytes"]])
+        if len(set(used)) > 1:
+            return min(used), max(used)
+    raise AssertionError("no node uses two frames")
+
+
+def merge_frames(plan: Document) -> None:
+    kept, given_up = frames_in_use_together(plan)
+    for buffer in plan["buffers"]:
+        buffer["frames"] = [kept if frame == given_up else frame for frame in buffer["frames"]]
+
+
+def start_too_early(plan: Document) -> None:
+    """A kernel that needs bytes from host memory waits for nothing any more."""
+    reader = some_edge(plan, [transfer["id"] for transfer in transfers(plan, "up")])["to"]
+    plan["edges"] = [edge for edge in plan["edges"] if edge["to"] != reader]
+
+
+def share_a_place(plan: Document) -> None:
+    down = transfers(plan, "down")
+    other = next(transfer for transfer in down if transfer["buffer"] != down[0]["buffer"])
+    for transfer in plan["transfers"]:
+        if (transfer["buffer"], transfer["offset"]) == (other["buffer"], other["offset"]):
+            transfer["host_offset"] = down[0]["host_offset"]
+
+
+def turn_round(plan: Document) -> None:
+    transfers(plan, "up")[0]["direction"] = "down"
+
+
+def move_less(plan: Document) -> None:
+    big = next(transfer for transfer in transfers(plan, "up") if transfer["size"] > plan["page_bytes"])
+    big["size"] = (big["size"] - 1) // plan["page_bytes"] * plan["page_bytes"]
+
+
+def lose_a_frame(plan: Document) -> None:
+    access = next(access for node in plan["nodes"] for access in node["accesses"] if access["size"] > 0)
+    plan["buffers"][access["buffer"]]["frames"][access["offset"] // plan["page_bytes"]] = recompute.NO_FRAME
+
+
+def forget_the_boundary(plan: Document) -> None:
+    for buffer in plan["buffers"]:
+        if buffer["live_in"] and buffer["resident"]:
+            buffer["resident"] = []
+
+
+def turn_an_edge(plan: Document) -> None:
+    edge = plan["edges"][0]
+    edge["from"], edge["to"] = edge["to"], edge["from"]
+
+
+def shrink(key: str) -> Callable[[Document], None]:
+    def damage(plan: Document) -> None:
+        plan[key] -= plan["page_bytes"]
+    return damage
+
+
+def slow_a_kernel(plan: Document) -> None:
+    max(plan["nodes"], key=lambda node: node["cost_us"] or 0)["cost_us"] *= 1.01
+
+
+def speed_up_the_link(plan: Document) -> None:
+    for key in ("up_bytes_per_second", "down_bytes_per_second", "both_bytes_per_second"):
+        plan["machine"][key] *= 1.5
+
+
+class Damage(unittest.TestCase):
+    """Each damage is found, and for what it is. The plan is right before, or nothing would be shown."""
+
+    plan: Document
+    report: Document
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.plan, cls.report = export(recorded("gpt2"), "--budget=50%")
+        recompute.compare(recompute.recompute(cls.plan), cls.report)
+
+    def expect(self, damage: Callable[[Document], None], message: str) -> None:
+        plan = copy.deepcopy(self.plan)
+        damage(plan)
+        self.assertNotEqual(plan, self.plan)
+        with self.assertRaisesRegex(recompute.WrongPlan, message):
+            recompute.compare(recompute.recompute(plan), self.report)
+
+    def test_missing_prefetch(self) -> None:
+        self.expect(lambda plan: drop(plan, transfers(plan, "up")[0]), "finds stale bytes")
+
+    def test_missing_eviction(self) -> None:
+        self.expect(lambda plan: drop(plan, transfers(plan, "down")[0]), "stale bytes|in host memory at the end")
+
+    def test_wrong_direction(self) -> None:
+        self.expect(turn_round, "stale bytes|same time")
+
+    def test_a_page_left_behind(self) -> None:
+        self.expect(move_less, "finds stale bytes")
+
+    def test_one_frame_for_two_pages_of_a_node(self) -> None:
+        self.expect(merge_frames, "at the same time|stale bytes|another tenant")
+
+    def test_a_page_without_a_frame(self) -> None:
+        self.expect(lose_a_frame, "no frame")
+
+    def test_a_missing_edge(self) -> None:
+        self.expect(start_too_early, "at the same time|stale bytes")
+
+    def test_an_edge_backwards(self) -> None:
+        self.expect(turn_an_edge, "not in the order")
+
+    def test_boundary(self) -> None:
+        self.expect(forget_the_boundary, "stale bytes|in host memory at the end")
+
+    def test_budget(self) -> None:
+        self.expect(shrink("budget_bytes"), "exceed the budget")
+
+    def test_host_memory(self) -> None:
+        self.expect(shrink("host_bytes"), "bytes of host memory are used")
+
+    def test_two_pages_in_one_place(self) -> None:
+        self.expect(share_a_place, "shares its place|two places")
+
+    def test_times_that_are_not_those_of_the_report(self) -> None:
+        self.expect(slow_a_kernel, "_s is")
+        self.expect(speed_up_the_link, "predicted_s is")
+
+    def test_bytes_that_are_not_those_of_the_report(self) -> None:
+        figures = recompute.recompute(self.plan)
+        for name in recompute.FIGURES:
+            with self.subTest(figure=name), self.assertRaisesRegex(recompute.WrongPlan, name):
+                recompute.compare(figures, {**self.report, name: self.report[name] * 1.001})
+
+
+if __name__ == "__main__":
+    unittest.main()
