@@ -386,6 +386,8 @@ esac""")
         return lines[0].removeprefix(what).strip()
 
     def test_doctor_judges_driver_and_gpu(self):
+        (self.tree / "runtime" / "driver").mkdir(parents=True)  # which says what is asked of a driver
+        shutil.copy(REPOSITORY / "runtime" / "driver" / "Driver.h", self.tree / "runtime" / "driver")
         self.pretend_gpu(torch=False)
         self.assertEqual(self.verdict("run steps"), "works")
         self.pretend_gpu(torch=False, driver_api="12.2")

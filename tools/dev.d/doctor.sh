@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # What this machine offers. Says what it can before anything is installed or built.
 
-# What libpumpgraph.so asks of the driver (runtime/driver/Driver.cpp).
-oldestDriverApi=12.4
+# What libpumpgraph.so asks of the driver: "12040" in its source is "12.4" here.
+oldestDriverApi() {
+  sed -nE 's/.*oldestVersion = ([0-9]+)([0-9]{2})[0-9];.*/\1 \2/p' "$root/runtime/driver/Driver.h" |
+    awk '{ printf "%d.%d", $1, $2 }'
+}
 
 versionAtLeast() { [[ $(printf '%s\n%s\n' "$2" "$1" | sort --version-sort | head -n 1) == "$2" ]]; }
 
@@ -127,7 +130,7 @@ judge() {
     verdict "run steps" "$noGpu" "$(driverFix)"
   else
     [[ ${facts[device0_virtual_memory]} -ne 0 ]] || unable="GPU 0 has no virtual memory management"
-    versionAtLeast "${facts[driver_api]}" "$oldestDriverApi" || unable="the driver supports CUDA ${facts[driver_api]}, needed is $oldestDriverApi"
+    versionAtLeast "${facts[driver_api]}" "$(oldestDriverApi)" || unable="the driver supports CUDA ${facts[driver_api]}, needed is $(oldestDriverApi)"
     verdict "run steps" "$unable" "install a newer NVIDIA driver; a virtual GPU may lack it whatever the driver"
   fi
   verdict "C++ example" "${noGpu:-$([[ -n $nvcc ]] || printf 'no nvcc')}" "$([[ -n $noGpu ]] && driverFix || printf '%s' "$toolkitFix")"

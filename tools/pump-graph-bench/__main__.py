@@ -13,14 +13,25 @@ from typing import Any, Dict, List, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import demand_paging  # noqa: E402
+import lp_command  # noqa: E402
 import runs  # noqa: E402
 import table  # noqa: E402
+import traces  # noqa: E402
 
 Done = Dict[str, Dict[str, Any]]
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="pump-graph-bench", description=__doc__)
+    parser.add_argument("--sentinels", action="store_true", help="the sentinel models instead of the examples; "
+                        "--sentinels --help lists the options")
+    parser.add_argument("--traces", action="store_true", help="recorded traces instead, and no GPU; --traces --help "
+                        "lists the options")
+    parser.add_argument("--lp", metavar="STEP", help="a recorded step beside its bounds instead, and no GPU; "
+                        "--lp STEP --help lists the options")
+    parser.add_argument("--demand-paging", action="store_true", help="how far simulated unified memory is from what "
+                        "is published and measured; needs no GPU; --demand-paging --help lists the options")
     parser.add_argument("--examples", default="resnet50,gpt2,transformer", help="which, by name (%(default)s)")
     parser.add_argument("--rows", default=",".join(runs.ROWS), help="which configurations (%(default)s)")
     parser.add_argument("--repeats", type=int, default=2, help="runs of each timed configuration (%(default)s)")
@@ -46,19 +57,6 @@ def choose(what: str, wanted: str, known: Sequence[str]) -> List[str]:
     return [name for name in known if name in names]
 
 
-def load(path: Path) -> Done:
-    """The last line of each run counts. A line cut short by a kill is no result."""
-    done: Done = {}
-    if path.is_file():
-        for line in path.read_text().splitlines():
-            try:
-                entry = json.loads(line)
-                done[entry["key"]] = entry["figures"]
-            except (KeyError, TypeError, ValueError):
-                continue
-    return done
-
-
 def outcome(figures: Dict[str, Any]) -> str:
     if "error" in figures:
         return "failed: " + figures["error"]
@@ -69,7 +67,7 @@ def outcome(figures: Dict[str, Any]) -> str:
 def run_all(arguments: argparse.Namespace, chosen: List[runs.Example], rows: List[str]) -> Done:
     results = Path(arguments.results)
     results.parent.mkdir(parents=True, exist_ok=True)
-    done = load(results)
+    done = runs.load(results)
     planned = runs.plan_runs(chosen, rows, arguments.repeats)
     start = time.monotonic()
     for number, run in enumerate(planned, start=1):
@@ -89,6 +87,16 @@ def run_all(arguments: argparse.Namespace, chosen: List[runs.Example], rows: Lis
 
 
 def main() -> int:
+    if lp_command.is_asked_for(sys.argv[1:]):
+        return lp_command.main(sys.argv[1:])
+    if traces.is_asked_for(sys.argv[1:]):
+        return traces.main(sys.argv[1:])
+    if any(argument.split("=")[0] == "--sentinels" for argument in sys.argv[1:]):
+        import sentinel_command
+
+        return sentinel_command.main(sys.argv[1:])
+    if demand_paging.is_asked_for(sys.argv[1:]):
+        return demand_paging.main(sys.argv[1:])
     arguments = parse_arguments()
     every = runs.examples(arguments.binaries)
     names = choose("example", arguments.examples, [example.name for example in every])
@@ -97,7 +105,7 @@ def main() -> int:
     if arguments.source:
         if not Path(arguments.source).is_file():
             sys.exit(f"pump-graph-bench: error: there is no file {arguments.source}")
-        done = load(Path(arguments.source))
+        done = runs.load(Path(arguments.source))
     else:
         done = run_all(arguments, chosen, rows)
     text = table.markdown(chosen, done)

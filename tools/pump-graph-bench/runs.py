@@ -76,6 +76,19 @@ def plan_runs(chosen: List[Example], rows: List[str], repeats: int) -> List[Run]
     ]
 
 
+def load(path: Path) -> Dict[str, Any]:
+    """The last line of each run counts. A line cut short by a kill is no result."""
+    done: Dict[str, Any] = {}
+    if path.is_file():
+        for line in path.read_text().splitlines():
+            try:
+                entry = json.loads(line)
+                done[entry["key"]] = entry["figures"]
+            except (KeyError, TypeError, ValueError):
+                continue
+    return done
+
+
 class NotReady(Exception):
     """A run needs a figure of another one that is not there."""
 

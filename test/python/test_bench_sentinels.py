@@ -1,0 +1,442 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sentinel table without a GPU and without PyTorch: which processes it starts, how it resumes, what it prints."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.dom.minidom
+from pathlib import Path
+from unittest import mock
+
+import support
+
+BENCH = support.ROOT / "tools" / "pump-graph-bench"
+sys.path.insert(0, str(BENCH))
+
+import remedies  # noqa: E402
+import runs  # noqa: E402
+import sentinel_bounds  # noqa: E402
+import sentinel_command  # noqa: E402
+import sentinel_plot  # noqa: E402
+import sentinel_table  # noqa: E402
+import sentinels  # noqa: E402
+
+GIB = 2**30
+VIT = sentinels.BY_NAME["vit-l16"]
+BEYOND = sentinels.BY_NAME["beyond-card"]
+STUDY = sentinels.BY_NAME["resnet1001"]
+HALF = VIT.budgets[1]
+MACHINE = {"up_bytes_per_second": 50e9, "down_bytes_per_second": 50e9, "both_bytes_per_second": 80e9}
+
+
+def budget_row(budget_bytes, step_ms=204.0):
+    return {
+        "step_ms": [step_ms - 1, step_ms, step_ms + 1],
+        "losses": ["0x1.8p+1", "0x1.0p+1"],
+        "peak_bytes": budget_bytes - 2**20,
+        "budget_bytes": budget_bytes,
+        "report": {"plan_bound_s": 0.190, "predicted_s": 0.202, "up_bytes": 8 * 10**9, "down_bytes": 8 * 10**9,
+                   "budget_bytes": budget_bytes - GIB, "machine": MACHINE,
+                   "stalls": [{"buffer_name": "blocks.3.up output", "duration_s": 0.0123}]},
+        "replanned": {"predicted_before_us": 150e3, "measured_before_us": 210e3, "predicted_us": 202e3,
+                      "measured_us": 204e3, "timed_nodes": 9, "kept_first": False},
+        "seconds": 9.0,
+    }
+
+
+def complete():
+    """Every row of one model, every promise kept: the best bound, 200 ms, is the linear programme's."""
+    done = {"vit-l16/plain/0": {"step_ms": [100.0], "losses": ["0x1.8p+1", "0x1.0p+1"], "peak_bytes": 16 * GIB}}
+    done["vit-l16/plain/1"] = copy.deepcopy(done["vit-l16/plain/0"])
+    done["vit-l16/record/0"] = {"step_ms": [101.0]}
+    for budget in VIT.budgets:
+        size = budget.bytes_of(16 * GIB)
+        remedy = {"step_ms": [130.0], "peak_bytes": size, "budget_bytes": size, "blocks": 7, "blocks_in_all": 24}
+        done[f"vit-l16/checkpoint@{budget.name}/0"] = {**remedy, "captured": True}
+        done[f"vit-l16/offload@{budget.name}/0"] = {**remedy, "captured": False, "peak_bytes": size + 1}
+        done[f"vit-l16/budget@{budget.name}/0"] = budget_row(size)
+        done[f"vit-l16/budget@{budget.name}/1"] = budget_row(size)
+        done[f"vit-l16/bounds@{budget.name}/0"] = {"lp_may_s": 0.200}
+    return done
+
+
+def complete_beyond():
+    done = {"beyond-card/plain/0": {"error": "out of device memory: tried", "out_of_memory": True}}
+    done["beyond-card/micro/0"] = {"step_ms": [900.0], "losses": ["0x1.8p+1", "0x1.0p+1"], "peak_bytes": 30 * GIB}
+    done["beyond-card/budget@120GiB/0"] = budget_row(120 * GIB, 1500.0)
+    return done
+
+
+def broken(done, chosen=(VIT,)):
+    return [text for kept, text in sentinel_table.checks(chosen, done) if not kept]
+
+
+def changed(key, where, value, done=None):
+    done = complete() if done is None else done
+    target = done[key]
+    for name in where[:-1]:
+        target = target[name]
+    target[where[-1]] = value
+    return done
+
+
+class Plan(unittest.TestCase):
+    def titles(self, sentinel, kinds=sentinels.KINDS, repeats=1):
+        return [job.title for job in sentinels.plan_jobs([sentinel], kinds, repeats)]
+
+    def test_what_shares_an_allocator_shares_a_process(self):
+        self.assertEqual(self.titles(STUDY), [
+            "resnet1001 plain checkpoint@32GB offload@32GB", "resnet1001 record", "resnet1001 budget@32GB"
+        ])
+
+    def test_every_budget_is_a_process_of_its_own(self):
+        self.assertEqual(self.titles(VIT, ["budget"]), [f"vit-l16 budget@{name}" for name in ("1.5", "2", "3", "4")])
+
+    def test_only_plain_and_budgets_are_repeated(self):
+        self.assertEqual(self.titles(STUDY, repeats=2)[3:], ["resnet1001 plain", "resnet1001 budget@32GB"])
+
+    def test_repeats_are_interleaved(self):
+        jobs = sentinels.plan_jobs([VIT, STUDY], ["plain"], 2)
+        keys = [row.key for job in jobs for row in job.rows]
+        self.assertEqual(keys, ["vit-l16/plain/0", "resnet1001/plain/0", "vit-l16/plain/1", "resnet1001/plain/1"])
+
+    def test_a_step_that_does_not_fit_is_compared_with_micro_batches(self):
+        self.assertEqual(self.titles(BEYOND), ["beyond-card plain", "beyond-card micro", "beyond-card budget@120GiB"])
+
+    def test_budgets_are_shares_of_the_plain_peak_or_sizes(self):
+        self.assertEqual(HALF.bytes_of(1000), 500)
+        self.assertIsNone(HALF.bytes_of(None))
+        self.assertEqual(STUDY.budgets[0].bytes_of(None), 32 * 10**9)
+
+    def test_names_are_unique_and_go_into_keys(self):
+        self.assertEqual(len(sentinels.BY_NAME), len(sentinels.SENTINELS))
+        self.assertFalse([name for name in sentinels.BY_NAME if "/" in name or "@" in name])
+        self.assertEqual(sum(not sentinel.extra for sentinel in sentinels.SENTINELS), 10)
+
+
+class Resume(unittest.TestCase):
+    def job(self, kinds=("plain", "checkpoint")):
+        return sentinels.plan_jobs([VIT], kinds, 1)[0]
+
+    def keys(self, done):
+        job = sentinels.missing(self.job(), done)
+        return [] if job is None else [row.key.split("/")[1] for row in job.rows]
+
+    def test_what_is_done_is_not_run_again(self):
+        done = complete()
+        self.assertEqual(self.keys(done), [])
+        del done["vit-l16/checkpoint@3/0"]
+        self.assertEqual(self.keys(done), ["checkpoint@3"])
+
+    def test_what_failed_is_run_again_and_what_was_refused_is_not(self):
+        done = complete()
+        done["vit-l16/checkpoint@2/0"] = {"error": "stopped after 9 s"}
+        done["vit-l16/checkpoint@4/0"] = {"refused": "node 7 needs 9 GiB"}
+        self.assertEqual(self.keys(done), ["checkpoint@2"])
+
+    def test_a_card_that_is_too_small_is_a_result_where_it_is_expected(self):
+        job = sentinels.plan_jobs([BEYOND], ["plain"], 1)[0]
+        self.assertIsNone(sentinels.missing(job, complete_beyond()))
+        self.assertEqual(list(sentinel_table.Rows(BEYOND, complete_beyond()).errors()), [])
+        done = complete()
+        done["vit-l16/plain/0"] = complete_beyond()["beyond-card/plain/0"]
+        self.assertEqual(self.keys(done), ["plain"], "where it is not, it is a failure")
+        self.assertEqual(len(list(sentinel_table.Rows(VIT, done).errors())), 1)
+
+    def test_shares_need_the_plain_peak(self):
+        job = sentinels.plan_jobs([VIT], ["budget"], 1)[0]
+        self.assertIn("no plain row", sentinels.lacks(job, {}))
+        self.assertIsNone(sentinels.lacks(job, complete()))
+        self.assertIsNone(sentinels.lacks(sentinels.plan_jobs([STUDY], ["budget"], 1)[0], {}))
+        self.assertIsNone(sentinels.lacks(self.job(), {}), "the plain row of the same process tells")
+
+
+# Stands in for sentinel_worker.py: writes figures for all rows but those that SKIP names, then does what END says.
+WORKER = """
+import json, os, sys, time
+line = sys.stdin.readline()
+if not line:
+    sys.exit(0)
+job = json.loads(line)
+with open(job["results"], "a") as file:
+    for row in job["rows"]:
+        if row["kind"] != os.environ.get("SKIP"):
+            figures = {"step_ms": [1.0], "peak_bytes": 8, "job": job}
+            file.write(json.dumps({"key": row["key"], "figures": figures}) + "\\n")
+exec(os.environ.get("END", ""))
+"""
+
+
+class Driver(unittest.TestCase):
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self._folder.cleanup)
+        self.results = Path(self._folder.name) / "results.jsonl"
+        worker = Path(self._folder.name) / "worker.py"
+        worker.write_text(WORKER)
+        patches = [mock.patch.object(sentinel_command, "WORKER", worker), mock.patch.object(sentinel_command, "say")]
+        for patch in patches:
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def run_all(self, *arguments, **environment):
+        argv = ["--results", str(self.results), "--timeout", "20", *arguments]
+        parsed = sentinel_command.parse_arguments(argv)
+        chosen, kinds = sentinel_command.choose(parsed), sentinel_command.choose_kinds(parsed.rows)
+        with mock.patch.dict(os.environ, environment):
+            return sentinel_command.run_all(parsed, chosen, kinds)
+
+    def test_every_row_has_figures(self):
+        done = self.run_all("--sentinels", "vit-l16", "--fast", "--budgets", "2,4")
+        self.assertEqual(sorted(key.split("/")[1] for key in done), sorted([
+            "plain", "checkpoint@2", "checkpoint@4", "offload@2", "offload@4", "record", "budget@2", "budget@4"
+        ]))
+        job = done["vit-l16/budget@2/0"]["job"]
+        self.assertEqual((job["plain_peak_bytes"], job["steps"], job["timed"], job["warmup_batch"]), (8, 5, 5, 2))
+        self.assertEqual(job["plan_with"], "replan")
+        self.assertEqual(job["costs"], str(self.results.resolve().parent / "vit-l16.mlir.gz"))
+
+    def test_a_second_call_runs_only_what_failed(self):
+        first = self.run_all("--sentinels", "resnet1001", "--fast", SKIP="offload", END="sys.exit('out of luck')")
+        self.assertIn("out of luck", first["resnet1001/offload@32GB/0"]["error"])
+        self.assertNotIn("error", first["resnet1001/plain/0"], "what was measured before the trouble counts")
+        lines = len(self.results.read_text().splitlines())
+        second = self.run_all("--sentinels", "resnet1001", "--fast")
+        self.assertNotIn("error", second["resnet1001/offload@32GB/0"])
+        self.assertEqual(len(self.results.read_text().splitlines()), lines + 1)
+
+    def test_a_hanging_worker_is_stopped(self):
+        done = self.run_all("--sentinels", "resnet1001", "--rows", "record", "--fast", "--timeout", "2", SKIP="record",
+                            END="time.sleep(60)")
+        self.assertIn("stopped after 2 s", done["resnet1001/record/0"]["error"])
+
+    def test_a_silent_worker_is_an_error(self):
+        done = self.run_all("--sentinels", "resnet1001", "--rows", "record", "--fast", SKIP="record")
+        self.assertIn("no figures", done["resnet1001/record/0"]["error"])
+
+    def test_shares_without_a_peak_are_errors_that_say_so(self):
+        done = self.run_all("--sentinels", "vit-l16", "--rows", "budget", "--budgets", "2", "--fast")
+        self.assertIn("no plain row", done["vit-l16/budget@2/0"]["error"])
+
+    def test_nothing_is_started_after_the_limit(self):
+        self.assertEqual(self.run_all("--fast", "--stop-after", "-1"), {})
+
+
+class Remedies(unittest.TestCase):
+    def test_as_few_blocks_as_the_budget_asks_for(self):
+        peaks = [100 - 4 * count for count in range(25)]
+        for budget in (100, 99, 61, 60, 4):
+            count = remedies.fewest_blocks(24, lambda k: peaks[k], budget)
+            self.assertLessEqual(peaks[count], budget)
+            self.assertTrue(count == 0 or peaks[count - 1] > budget)
+
+    def test_all_blocks_where_even_those_do_not_suffice(self):
+        self.assertEqual(remedies.fewest_blocks(24, lambda k: 100 - k, 10), 24)
+
+    def test_no_peak_is_measured_twice(self):
+        asked = []
+        peak_of = remedies.remembered(lambda count: asked.append(count) or 100 - count)
+        for budget in (99, 90, 80, 10):
+            remedies.fewest_blocks(64, peak_of, budget)
+        self.assertEqual(len(asked), len(set(asked)))
+        self.assertLess(len(asked), 20)
+
+
+class Tables(unittest.TestCase):
+    def test_a_complete_table_keeps_every_promise(self):
+        self.assertEqual(broken(complete()), [])
+        self.assertEqual(len(list(sentinel_table.checks([VIT], complete()))), 1 + 1 + 4 + 1)
+        self.assertTrue(sentinel_table.all_kept([VIT], complete()))
+
+    def test_each_promise_can_break(self):
+        half, row = "vit-l16/budget@2/0", lambda done: done["vit-l16/budget@2/0"]
+        refused = complete()
+        refused[half] = {"refused": "node 7 needs 9 GiB"}
+        slow = changed(half, ["step_ms"], [240.0] * 9)
+        slow["vit-l16/budget@2/0"]["report"]["predicted_s"] = 0.240
+        hidden = complete()
+        for budget in VIT.budgets[:3]:
+            hidden[f"vit-l16/plain/0"]["step_ms"] = hidden["vit-l16/plain/1"]["step_ms"] = [199.0]
+        unsound = changed("vit-l16/bounds@2/0", ["lp_may_s"], 0.250)
+        for expected, done in {
+            "does not agree": changed("vit-l16/plain/1", ["losses"], ["0x1p+0"]),
+            "in 7 of 8 runs": changed("vit-l16/budget@3/1", ["losses"], ["0x1p+0", "0x1p+0"]),
+            "at 1/2: refused: node 7": refused,
+            "1.200 of the best bound": slow,
+            "-9.3 % of what was predicted": changed(half, ["report", "predicted_s"], 0.225),
+            "0.816 of its bound": unsound,
+            "not planned again: no memory": changed(half, ["replan_failed"], "no memory"),
+            "1 MiB over the budget": changed(half, ["peak_bytes"], row(complete())["budget_bytes"] + 2**20),
+            "in 0 of 4 rows the bound is": hidden,
+        }.items():
+            with self.subTest(expected=expected):
+                self.assertEqual(len(broken(done)), 1, broken(done))
+                self.assertIn(expected, broken(done)[0])
+                self.assertFalse(sentinel_table.all_kept([VIT], done))
+
+    def test_a_slow_row_names_its_stalls(self):
+        done = changed("vit-l16/budget@2/0", ["step_ms"], [240.0] * 9)
+        self.assertIn("waits for \"blocks.3.up output\" 12.3 ms", "\n".join(broken(done)))
+
+    def test_equal_losses_that_are_no_numbers_keep_nothing(self):
+        done = complete()
+        for figures in done.values():
+            if "losses" in figures:
+                figures["losses"] = ["nan", "nan"]
+        self.assertTrue(any("not all of them numbers" in text for text in broken(done)))
+
+    def test_the_higher_bound_counts_and_is_named(self):
+        self.assertIn("| 200.0 (LP) | 1.02 |", sentinel_table.markdown([VIT], complete()))
+        done = changed("vit-l16/bounds@2/0", ["lp_may_s"], 0.100)
+        self.assertIn("| 190.0 (window) | 1.07 |", sentinel_table.markdown([VIT], done))
+
+    def test_markdown(self):
+        text = sentinel_table.markdown([VIT], complete())
+        # Both ways together 80 GB/s: 16 GB take 200 ms, twice the step in memory.
+        row = ("| ViT-L/16, bf16, batch 64 | 1/2: 8.00 GiB | 100.0 | 130.0 (8.00 GiB; 7 of 24 blocks) | 130.0 (8.00 "
+               "GiB, over the budget; 7 of 24 blocks, eager) | 204.0 (203.0-205.0) | 8.00 GiB | 200.0 (LP) | 1.02 | "
+               "202.0 | 1.01 | 210.0 (150.0) | 0.50 | 2 equal |")
+        self.assertIn(row, text)
+        self.assertIn("| ViT-L/16, bf16, batch 64 | 16.00 GiB | 100.0 | 1.02 (2.04) | 1.02 (2.04) |", text)
+        for table in text.split("\n\n"):
+            widths = {line.count("|") for line in table.splitlines() if line.startswith("|")}
+            self.assertLessEqual(len(widths), 1, "the table's rows differ in length")
+
+    def test_what_is_missing_is_a_dash_and_what_failed_is_named(self):
+        done = {"vit-l16/budget@2/0": {"error": "exit status 1: boom"}}
+        text = sentinel_table.markdown([VIT], done)
+        self.assertIn("| 1/2 | - |", text)
+        self.assertIn("NOT RUN: vit-l16/budget@2/0: exit status 1: boom", text)
+        self.assertFalse(sentinel_table.all_kept([VIT], done))
+
+    def test_a_refused_row_says_why(self):
+        done = complete()
+        done["vit-l16/budget@4/0"] = {"refused": "node 7 \"conv\" needs 9 GiB"}
+        text = sentinel_table.markdown([VIT], done)
+        self.assertIn("refused: node 7 \"conv\" needs 9 GiB | - |", text)
+        self.assertIn("| 1.02 (2.04) | refused |", text)
+
+    def test_a_first_plan_that_was_kept_says_so(self):
+        done = changed("vit-l16/budget@2/0", ["replanned", "kept_first"], True)
+        self.assertIn("| 210.0 (150.0, kept) |", sentinel_table.markdown([VIT], done))
+        del done["vit-l16/budget@2/0"]["replanned"]
+        self.assertIn("| 202.0 | 1.01 | - | 0.50 |", sentinel_table.markdown([VIT], done))
+
+    def test_one_models_rows_are_not_another_ones(self):
+        done = complete()
+        done["vit-l16-other/budget@2/0"] = {"error": "boom"}
+        self.assertTrue(sentinel_table.all_kept([VIT], done))
+
+
+class Beyond(unittest.TestCase):
+    def test_a_complete_row_keeps_every_promise(self):
+        self.assertEqual(broken(complete_beyond(), [BEYOND]), [])
+        self.assertEqual(len(list(sentinel_table.checks([BEYOND], complete_beyond()))), 3)
+        self.assertIn("| PumpGraph, 120GiB | 1500.0", sentinel_table.markdown([BEYOND], complete_beyond()))
+
+    def test_each_promise_can_break(self):
+        planned = "beyond-card/budget@120GiB/0"
+        fits = complete_beyond()
+        fits["beyond-card/plain/0"] = fits["beyond-card/micro/0"]
+        refused = complete_beyond()
+        refused[planned] = {"refused": "too much"}
+        for expected, done in {
+            "runs out of device memory": fits,
+            "refused: too much": refused,
+            "by 3.3e-01": changed(planned, ["losses"], ["0x1.0p+1", "0x1.0p+1"], complete_beyond()),
+            "by inf": changed(planned, ["losses"], ["nan", "0x1.0p+1"], complete_beyond()),
+            "peak 121.00 GiB": changed(planned, ["peak_bytes"], 121 * GIB, complete_beyond()),
+        }.items():
+            with self.subTest(expected=expected):
+                self.assertEqual(len(broken(done, [BEYOND])), 1, broken(done, [BEYOND]))
+                self.assertIn(expected, broken(done, [BEYOND])[0])
+
+    def test_nothing_to_compare_is_no_agreement(self):
+        self.assertEqual(sentinel_table.largest_difference([], []), float("inf"))
+        self.assertEqual(sentinel_table.largest_difference(["0x1p+0"], ["0x1p+0", "0x1p+0"]), float("inf"))
+
+
+class Plot(unittest.TestCase):
+    def bars(self, done):
+        root = xml.dom.minidom.parseString(sentinel_plot.svg([VIT, BEYOND], done))
+        return [bar.getAttribute("class") for bar in root.getElementsByTagName("rect") if bar.getAttribute("class")]
+
+    def test_a_bar_for_each_measured_row(self):
+        self.assertEqual(self.bars(complete()), ["bar"] * 4)
+        self.assertEqual(self.bars({}), [])
+
+    def test_a_row_over_what_is_allowed_has_another_colour(self):
+        self.assertEqual(self.bars(changed("vit-l16/budget@2/0", ["step_ms"], [240.0] * 9)).count("bar over"), 1)
+
+
+class Bounds(unittest.TestCase):
+    def missing(self, done, folder):
+        steps, say = {"vit-l16": Path(folder) / "vit-l16.mlir.gz"}, mock.Mock()
+        with mock.patch.object(sentinel_bounds, "compute", return_value={"lp_may_s": 0.1}):
+            return [key for key, _ in sentinel_bounds.missing_bounds([VIT], done, steps, Path("/none"), say)]
+
+    def test_only_rows_that_ran_and_lack_a_bound_get_one(self):
+        done = complete()
+        del done["vit-l16/bounds@3/0"], done["vit-l16/bounds@4/0"], done["vit-l16/budget@4/0"]
+        done["vit-l16/bounds@2/0"] = {"error": "the solver gave up"}
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(self.missing(done, folder), [], "there is no recorded step")
+            (Path(folder) / "vit-l16.mlir.gz").touch()
+            self.assertEqual(self.missing(done, folder), ["vit-l16/bounds@2/0", "vit-l16/bounds@3/0"])
+
+    def test_a_tool_that_fails_is_an_error_of_the_bound(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(sys.modules, lp_bound=mock.Mock()):
+            tool = Path(folder) / "tool"
+            tool.write_text("#!/bin/sh\necho no such step >&2\nexit 1\n")
+            tool.chmod(0o755)
+            report = complete()["vit-l16/budget@2/0"]["report"]
+            self.assertEqual(sentinel_bounds.compute(Path("step"), report, tool), {"error": "tool: no such step"})
+
+
+class CommandLine(unittest.TestCase):
+    def run_bench(self, *arguments):
+        return subprocess.run([sys.executable, str(BENCH), *arguments], capture_output=True, text=True)
+
+    def table(self, done, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "results.jsonl"
+            path.write_text("".join(json.dumps({"key": key, "figures": entry}) + "\n" for key, entry in done.items()))
+            return self.run_bench("--sentinels", "vit-l16", "--from", str(path), *arguments)
+
+    def test_tables_and_plot_from_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plot, copied = Path(folder) / "plot.svg", Path(folder) / "table.md"
+            result = self.table(complete(), "--svg", str(plot), "--output", str(copied))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(copied.read_text(), result.stdout)
+            self.assertIn("<svg", plot.read_text())
+
+    def test_a_broken_promise_is_exit_status_1(self):
+        result = self.table(changed("vit-l16/budget@2/0", ["losses"], ["0x0p+0"]))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("* BROKEN:", result.stdout)
+
+    def test_unknown_names_are_refused(self):
+        for arguments in (["--sentinels", "bert"], ["--sentinels", "--rows", "full"], ["--sentinels", "--budgets", "9"],
+                          ["--sentinels", "--from", "/nowhere"]):
+            result = self.run_bench(*arguments)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("error:", result.stderr)
+
+    def test_the_examples_stay_what_runs_without_the_option(self):
+        self.assertIn("--examples", self.run_bench("--help").stdout)
+        self.assertIn("--warmup-batch", self.run_bench("--sentinels", "--help").stdout)
+
+    def test_a_stalled_line_is_no_result(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            file.write("{\"key\": \"vit-l16/plain/0\", \"fig")
+            file.flush()
+            self.assertEqual(runs.load(Path(file.name)), {})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The linear bound: against the true optimum of tiny steps, by hand, and on recorded steps."""
+
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import support
+
+sys.path.insert(0, str(support.ROOT / "tools" / "pump-graph-bench"))
+
+try:
+    import numpy
+    import lp_bound
+    import lp_command
+    import lp_explain
+    from lp_prices import Link, Prices, proven_us
+    from lp_step import Step, find_cuts
+except ImportError as problem:
+    MISSING = str(problem)
+else:
+    MISSING = ""
+
+OPTIMA = os.environ.get("PUMPGRAPH_OPTIMA", "")
+TOOL = os.environ.get("PUMPGRAPH_OPT", "")
+STEPS = 200
+FEW = 50
+CLOSE = 1e-5
+PAGE = 4
+# A page a microsecond each way, and both at once.
+FAST = {"up_bytes_per_second": 4e6, "down_bytes_per_second": 4e6, "both_bytes_per_second": 8e6}
+
+
+def setUpModule():
+    if MISSING:
+        raise unittest.SkipTest(f"the linear bound needs SciPy: {MISSING}")
+
+
+def step_of(buffers, kernels, edges=None):
+    """`buffers`: letter to pages, and whether it is live. `kernels`: microseconds, and words such as "ra wb"."""
+    letters = sorted(buffers)
+    modes = {"r": ("read", "read"), "w": ("write", "write"), "u": ("readwrite", "readwrite"), "m": ("write", "none")}
+    nodes = []
+    for number, (cost_us, words) in enumerate(kernels):
+        accesses = [{"buffer": letters.index(word[1]), "offset": 0, "size": int(buffers[word[1]][0] * PAGE),
+                     "may": modes[word[0]][0], "must": modes[word[0]][1]} for word in words.split()]
+        nodes.append({"id": number, "name": f"k{number}", "cost_us": cost_us, "accesses": accesses})
+    if edges is None:
+        edges = [(number, number + 1) for number in range(len(kernels) - 1)]
+    return {"page_bytes": PAGE, "nodes": nodes, "edges": [{"from": a, "to": b} for a, b in edges],
+            "buffers": [{"name": letter, "size": int(buffers[letter][0] * PAGE), "private": True,
+                         "live_in": buffers[letter][1], "live_out": buffers[letter][1]} for letter in letters]}
+
+
+def bound_us(step, pages, machine=FAST, kind="may"):
+    return lp_bound.lp_bound(step, pages * PAGE, machine, kind) * 1e6
+
+
+def random_prices(generator, share, count):
+    """Prices in so many of the windows."""
+    return numpy.array([generator.expovariate(0.5) * (generator.random() < share) for _ in range(count)])
+
+
+class ByHand(unittest.TestCase):
+    """Steps whose best time is known."""
+
+    def check(self, expected_us, *arguments, **keywords):
+        self.assertAlmostEqual(bound_us(*arguments, **keywords), expected_us, delta=expected_us * CLOSE)
+
+    def test_nothing_moves_when_all_fits(self):
+        step = step_of({"a": (1, True), "b": (1, False)}, [(10, "ra wb"), (5, "rb ua")])
+        self.check(15, step, 2)
+
+    def test_what_is_displaced_is_saved_and_restored(self):
+        # a leaves after its write and comes back for its read, b is dead in between: 1 us each way.
+        step = step_of({"a": (1, False), "b": (1, False)}, [(10, "wa"), (10, "wb"), (10, "ra")])
+        self.check(32, step, 1)
+        self.check(30, step, 2)
+
+    def test_transfers_hide_behind_kernels(self):
+        # Three pages leave while one kernel runs for 10 us in the fourth frame, and return while another does.
+        step = step_of({"a": (3, False), "b": (1, False), "c": (3, False)},
+                       [(1, "wa"), (10, "wb"), (1, "wc"), (10, "wb"), (1, "ra")])
+        self.check(23, step, 4)
+
+    def test_what_a_link_cannot_hide_is_waited_for(self):
+        # One page of a stays beside c. The other two leave in 2 us, and return in 2 us; one kernel each hides 1 us.
+        step = step_of({"a": (3, False), "b": (1, False), "c": (3, False)},
+                       [(1, "wa"), (1, "wb"), (1, "wc"), (1, "wb"), (1, "ra")])
+        self.check(5 + 1 + 1, step, 4)
+
+    def test_clean_copies_are_dropped(self):
+        # Both are only read, and only one can be on the device: if both live on the host, each comes up once a replay;
+        # if one stays at the boundary it has to go down too.
+        step = step_of({"a": (1, True), "b": (1, True)}, [(10, "ra"), (10, "rb")])
+        self.check(22, step, 1)
+
+    def test_what_is_overwritten_does_not_come_back(self):
+        step = step_of({"a": (1, True), "b": (1, True)}, [(10, "wa"), (10, "wb")])
+        self.check(21, step, 1)  # a goes down after its write, or b does
+        updated = step_of({"a": (1, True), "b": (1, True)}, [(10, "ua"), (10, "ub")])
+        self.check(22, updated, 1)  # twice a replay they change places, byte by byte as far as the bound knows
+
+    def test_a_link_shared_both_ways_is_slower(self):
+        # Twice a replay four pages change places, once behind a kernel of 4 us.
+        step = step_of({"a": (4, True), "b": (4, True)}, [(1, "ua"), (4, ""), (1, "ub")])
+        self.check(1 + 4 + 1 + 4, step, 4)
+        self.check(1 + 8 + 1 + 8, step, 4, dict(FAST, both_bytes_per_second=4e6))
+
+    def test_a_partial_page_is_quick_to_copy_and_frees_a_frame(self):
+        whole = step_of({"a": (1, False), "b": (1, False)}, [(10, "wa"), (10, "wb"), (10, "ra")])
+        partial = step_of({"a": (0.25, False), "b": (1, False)}, [(10, "wa"), (10, "wb"), (10, "ra")])
+        self.check(32, whole, 1)
+        self.check(30.5, partial, 1)
+
+    def test_only_certain_accesses_count_for_must(self):
+        step = step_of({"a": (1, False), "b": (1, False)}, [(10, "ma"), (10, "mb"), (10, "ra")])
+        self.assertGreater(bound_us(step, 1), 30.5)
+        self.check(30, step, 1, kind="must")
+
+    def test_branches_may_run_in_any_order(self):
+        # Two branches of 10 us: they take 10 us together, and their reads share one window.
+        step = step_of({"a": (1, True), "b": (1, True)}, [(1, ""), (10, "ra"), (10, "rb"), (1, "")],
+                       edges=[(0, 1), (0, 2), (1, 3), (2, 3)])
+        self.check(12, step, 2)
+        self.assertLessEqual(bound_us(step, 1), 22 + 2)
+
+    def test_a_node_that_needs_more_than_the_budget(self):
+        step = step_of({"a": (2, True), "b": (1, True)}, [(1, "ra"), (1, "ra rb")])
+        with self.assertRaisesRegex(ValueError, 'node 1 "k1" uses 12 bytes at once; a budget of 8 bytes leaves 8'):
+            bound_us(step, 2)
+
+    def test_bad_arguments(self):
+        step = step_of({"a": (1, True)}, [(1, "ra")])
+        with self.assertRaisesRegex(ValueError, "may or must"):
+            bound_us(step, 1, kind="perhaps")
+        with self.assertRaisesRegex(ValueError, "some bandwidth"):
+            bound_us(step, 1, dict(FAST, up_bytes_per_second=0))
+
+    def test_an_empty_step_takes_no_time(self):
+        self.assertEqual(bound_us(step_of({}, []), 1), 0)
+
+
+class Reading(unittest.TestCase):
+    def test_cut_nodes_are_those_that_every_path_passes(self):
+        self.assertEqual(find_cuts([[], [0], [0], [1, 2], [3]]), [0, 3, 4])
+        self.assertEqual(find_cuts([[], [], [0, 1]]), [2])
+        self.assertEqual(find_cuts([[], []]), [])
+        self.assertEqual(find_cuts([[], [0], [1], [0, 2]]), [0, 1, 2, 3])
+
+    def test_what_a_plan_added_does_not_count(self):
+        step = step_of({"a": (1, True)}, [(1, "ra"), (2, "ra")], edges=[])
+        step["edges"].append({"from": 0, "to": 1, "origin": "added"})
+        self.assertEqual(bound_us(step, 1), 2)
+        step["edges"][0]["origin"] = "captured"
+        self.assertEqual(bound_us(step, 1), 3)
+
+    def test_exclusive_buffers_take_room_and_never_move(self):
+        step = step_of({"a": (1, False), "b": (1, False), "x": (1, True)}, [(10, "wa rx"), (10, "wb"), (10, "ra")])
+        step["buffers"][2]["private"] = False
+        self.assertAlmostEqual(bound_us(step, 2), 32, delta=1e-3)
+        self.assertAlmostEqual(bound_us(step, 3), 30, delta=1e-3)
+
+
+@unittest.skipUnless(OPTIMA, "ctest names check_optima in PUMPGRAPH_OPTIMA")
+class AgainstTheOptimum(unittest.TestCase):
+    """No bound is above the true optimum, and it is often not far below."""
+
+    @classmethod
+    def setUpClass(cls):
+        lines = subprocess.run([OPTIMA, "0", str(STEPS)], check=True, capture_output=True, text=True).stdout
+        cls.steps = [json.loads(line) for line in lines.splitlines()]
+
+    def cases(self, kind):
+        for case in self.steps:
+            optimum_us = case["optimum_us"][kind]
+            if optimum_us is not None:
+                yield case, optimum_us
+
+    def tally(self, kind):
+        compared = slower = bounded = tight = 0
+        for case, optimum_us in self.cases(kind):
+            result = lp_bound.solve(case["step"], case["budget_bytes"], case["machine"], kind)
+            found_us, in_memory_us = result.seconds * 1e6, result.in_memory_s * 1e6
+            self.assertLessEqual(found_us, optimum_us * (1 + 1e-6), f"seed {case['seed']}, {kind}\n{case['text']}")
+            if kind == "may":
+                self.assertGreaterEqual(found_us, case["plan_bound_us"] * (1 - CLOSE),
+                                        f"seed {case['seed']}: the window bound is higher\n{case['text']}")
+            compared += 1
+            slower += optimum_us > in_memory_us * (1 + CLOSE)
+            bounded += found_us > in_memory_us * (1 + CLOSE)
+            tight += optimum_us > in_memory_us * (1 + CLOSE) and found_us > optimum_us * (1 - CLOSE)
+        print(f"{kind}: {compared} steps; {slower} take longer than in memory, {bounded} by the bound too, and {tight} "
+              "just as long as it says")
+        self.assertGreater(compared, STEPS * 0.9)
+        return slower, bounded, tight
+
+    def test_may(self):
+        slower, bounded, tight = self.tally("may")
+        self.assertGreater(bounded, slower * 0.75)
+        self.assertGreater(tight, slower * 0.25)
+
+    def test_must(self):
+        slower, bounded, _ = self.tally("must")
+        self.assertGreater(bounded, slower * 0.15)
+
+    def test_any_prices_prove_a_bound(self):
+        # What the programme proposes is not believed: prices that nobody asked for must be sound as well.
+        generator = random.Random(1)
+        proves_something = 0
+        for kind in ("may", "must"):
+            for number, (case, optimum_us) in enumerate(self.cases(kind)):
+                step, link = Step(case["step"], case["budget_bytes"], kind), Link(case["machine"])
+                tried = [Prices(*(random_prices(generator, sparsity, step.window_count) for _ in range(4)))
+                         for sparsity in (0.2, 0.6)]
+                if number < FEW:
+                    found = lp_bound.solve(case["step"], case["budget_bytes"], case["machine"], kind).prices
+                    tried += [Prices(*(price * generator.choice((0.5, 1, 2, 4)) for price in found)) for _ in range(8)]
+                for prices in tried:
+                    found_us = proven_us(step, link, prices)
+                    self.assertLessEqual(found_us, optimum_us * (1 + 1e-6), f"seed {case['seed']}, {kind}")
+                    proves_something += found_us > 0
+        self.assertGreater(proves_something, 100)
+
+    def test_the_comparison_notices_a_bound_that_is_too_high(self):
+        # A page of room less, a link a tenth slower: a mistake of that size in the bound would be seen.
+        for spoil in (lambda budget, machine: (budget - PAGE, machine),
+                      lambda budget, machine: (budget, {name: rate * 0.9 for name, rate in machine.items()})):
+            above = 0
+            for case, optimum_us in itertools.islice(self.cases("may"), FEW):
+                budget, machine = spoil(case["budget_bytes"], case["machine"])
+                try:
+                    above += lp_bound.lp_bound(case["step"], budget, machine, "may") * 1e6 > optimum_us * (1 + 1e-6)
+                except ValueError:
+                    continue  # nothing can run in so little
+            self.assertGreater(above, FEW / 20)
+
+
+@unittest.skipUnless(TOOL, "ctest names pump-graph-opt in PUMPGRAPH_OPT")
+class OnRecordedSteps(unittest.TestCase):
+    def test_between_the_window_bound_and_the_plan(self):
+        for name, budget in (("resnet50", "50%"), ("gpt2", "30%")):
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                plan_file, report_file = Path(folder) / "plan.json", Path(folder) / "report.json"
+                subprocess.run([TOOL, str(support.ROOT / "test" / "data" / f"{name}.mlir.gz"), f"--budget={budget}",
+                                f"--report=plan:{plan_file}", f"--report=json:{report_file}"], check=True)
+                plan, report = json.loads(plan_file.read_text()), json.loads(report_file.read_text())
+                result = lp_bound.solve(plan, report["budget_bytes"], report["machine"], "may")
+                self.assertAlmostEqual(result.in_memory_s, report["in_memory_s"], delta=1e-9)
+                self.assertGreater(result.seconds, report["plan_bound_s"] * (1 + 1e-3))
+                self.assertLess(result.seconds, report["predicted_s"])
+                text = lp_explain.explain(result, plan, report["machine"])
+                self.assertIn("link down is worth: 1.00 at nodes 0-", text)
+                self.assertIn("room has a price", text)
+
+    def test_command(self):
+        command = [sys.executable, str(support.ROOT / "tools" / "pump-graph-bench"), "--lp",
+                   str(support.ROOT / "test" / "data" / "resnet50.mlir.gz"), "--budgets=60%", "--binaries",
+                   str(Path(TOOL).parent)]
+        lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        self.assertEqual(len(lines), 3)
+        self.assertEqual(lines[0].count("|"), len(lp_command.COLUMNS) + 2)
+        self.assertTrue(lines[2].startswith("| 60% |"), lines[2])
+        failed = subprocess.run([*command[:-3], "--budgets=1MiB", *command[-2:]], capture_output=True, text=True)
+        self.assertEqual(failed.returncode, 1)
+        self.assertIn("pump-graph-bench: error: pump-graph-opt: ", failed.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

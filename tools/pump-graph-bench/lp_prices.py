@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bound that prices prove. Everything that has to be right for a linear bound to hold is here and in lp_step.py."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, Mapping, NamedTuple, Tuple
+
+import numpy
+
+from lp_step import BOUNDARY, WRITTEN, Gap, Life, Step
+
+# For sums of some thousand rounded numbers.
+ROUNDING = 1e-9
+
+
+class Link:
+    """Bytes a microsecond."""
+
+    def __init__(self, machine: Mapping[str, float]):
+        rates = [machine[f"{name}_bytes_per_second"] * 1e-6 for name in ("up", "down", "both")]
+        if not all(rate > 0 for rate in rates):
+            raise ValueError(f"a link needs some bandwidth both ways, not {rates[0]}, {rates[1]} and {rates[2]} MB/s")
+        self.up, self.down = rates[:2]
+        self.both = max(rates)
+
+
+class Prices(NamedTuple):
+    """In microseconds: of a byte up, down, or either way in each window, and of a byte of room at the end of each."""
+    up: Any
+    down: Any
+    both: Any
+    room: Any
+
+    def feasible(self, link: Link) -> Prices:
+        """None below zero, and no window with more to sell than its time."""
+        up, down, both, room = (numpy.maximum(0.0, numpy.nan_to_num(price)) for price in self)
+        worth = numpy.maximum(1.0, link.up * up + link.down * down + link.both * both)
+        return Prices(up / worth, down / worth, both / worth, room)
+
+
+class Ways(NamedTuple):
+    """What a byte pays for a gap, by what becomes of it. It begins and ends on the device but for `away`."""
+    stay: float
+    copy: float  # stays, and gets a host copy
+    back: float  # leaves at once, with a host copy, and comes back
+    trip: float  # leaves once it has a host copy, and comes back
+    away: float  # leaves once it has a host copy
+
+
+class Market:
+    """The cheapest lives of a byte that takes `ratio` bytes of room."""
+
+    def __init__(self, prices: Prices, ratio: float):
+        self._up = prices.up + prices.both
+        self._down = prices.down + prices.both
+        self._room_paid = numpy.concatenate(([0.0], numpy.cumsum(prices.room * ratio)))  # up to each window
+        self._last = len(prices.up) - 1
+        self._ways: Dict[Tuple[int, int], Ways] = {}
+
+    def ways(self, first: int, last: int) -> Ways:
+        ways = self._ways.get((first, last))
+        if ways is None:
+            span = slice(first, last + 1)
+            until = self._room_paid[span] - self._room_paid[first]  # on the device until each window
+            stay = float(until[-1])
+            leaving = until + self._down[span]
+            coming = stay - until + self._up[span]
+            ways = Ways(stay, stay + float(self._down[span].min()), float(coming.min()),
+                        float((numpy.minimum.accumulate(leaving) + coming).min()), float(leaving.min()))
+            self._ways[first, last] = ways
+        return ways
+
+    def cost(self, life: Life) -> float:
+        if not life.crosses:
+            return self._cost_from(life, "host")
+        return min(self._cost_from(life, state) for state in ("device", "host", "both"))
+
+    def _cost_from(self, life: Life, state: str) -> float:
+        """`state`: where the byte is at the boundary, if it crosses it."""
+        paid = 0.0
+        if life.start == BOUNDARY:
+            dirty, clean = self._enter(life.gaps, state)
+        else:
+            if life.head:
+                paid = min(self._enter(life.head, state))
+            dirty, clean = self._through(life.gaps, *((0.0, math.inf) if life.start == WRITTEN else (math.inf, 0.0)))
+        if life.tail is None:
+            return paid + min(dirty, clean)
+        ends = (state,) if life.crosses else ("device", "host")
+        return paid + min(self._leave(life.tail, dirty, clean, end) for end in ends)
+
+    def _through(self, gaps: Tuple[Gap, ...], dirty: float, clean: float) -> Tuple[float, float]:
+        """What it has cost to be on the device after the gaps, without and with a host copy."""
+        for gap in gaps:
+            ways = self.ways(gap.first, gap.last)
+            dirty, clean = dirty + ways.stay, min(dirty + min(ways.copy, ways.trip), clean + min(ways.stay, ways.back))
+            if gap.writes:
+                dirty, clean = min(dirty, clean), math.inf
+        return dirty, clean
+
+    def _enter(self, gaps: Tuple[Gap, ...], state: str) -> Tuple[float, float]:
+        if state == "device":
+            return self._through(gaps, 0.0, math.inf)
+        if state == "both" or not gaps:
+            return self._through(gaps, math.inf, 0.0)
+        arrived = self.ways(gaps[0].first, gaps[0].last).back
+        return self._through(gaps[1:], *((arrived, math.inf) if gaps[0].writes else (math.inf, arrived)))
+
+    def _leave(self, tail: int, dirty: float, clean: float, state: str) -> float:
+        ways = self.ways(tail, self._last)
+        if state == "host":
+            return min(dirty + ways.away, clean)
+        room = float(self._room_paid[self._last + 1] - self._room_paid[self._last])
+        kept = clean + min(ways.stay, ways.back)
+        if state == "device":
+            return room + min(dirty + min(ways.stay, ways.trip), kept)
+        return room + min(dirty + min(ways.copy, ways.trip), kept)
+
+
+def proven_us(step: Step, link: Link, prices: Prices) -> float:
+    """A time that no replay can beat, whatever the prices are. Good prices make a good bound."""
+    prices = prices.feasible(link)
+    worth = link.up * prices.up + link.down * prices.down + link.both * prices.both
+    terms = [float(numpy.dot(step.windows_us, 1.0 - worth)),
+             -float(numpy.dot(prices.room, step.room_bytes - step.held_bytes))]
+    markets: Dict[float, Market] = {}
+    for group in step.groups:
+        if group.ratio not in markets:
+            markets[group.ratio] = Market(prices, group.ratio)
+        terms.append(group.link * markets[group.ratio].cost(group.life))
+    return math.fsum(terms) - ROUNDING * math.fsum(map(abs, terms))

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linear-programming bounds of the rows that ran under a budget, from the recorded steps. Needs no GPU, but SciPy."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, Sequence, Tuple
+
+from sentinels import Done, Sentinel, row_key
+
+
+def missing_bounds(
+    chosen: Sequence[Sentinel],
+    done: Done,
+    steps: Dict[str, Path],
+    tool: Path,
+    say: Callable[[str], None],
+) -> Iterator[Tuple[str, Dict[str, Any]]]:
+    """Keys and figures of the bounds that can be computed and have not been. `steps` is what was recorded, by name."""
+    for sentinel in chosen:
+        step = steps[sentinel.name]
+        for budget in sentinel.budgets:
+            key = row_key(sentinel, "bounds", budget, 0)
+            report = done.get(row_key(sentinel, "budget", budget, 0), {}).get("report")
+            if report is None or "error" not in done.get(key, {"error": "not computed"}):
+                continue
+            if not step.is_file():
+                say(f"{key}: there is no recorded step {step}\n")
+                continue
+            say(f"{key} ...")
+            start = time.monotonic()
+            figures = compute(step, report, tool)
+            say(f" {figures.get('error') or format(figures['lp_may_s'] * 1e3, '.1f') + ' ms'}, "
+                f"{time.monotonic() - start:.0f} s\n")
+            yield key, figures
+
+
+def compute(step: Path, report: Dict[str, Any], tool: Path) -> Dict[str, Any]:
+    """Bounds at the budget and on the link that the row's own plan was made for."""
+    import lp_bound  # needs SciPy, which only this phase does
+
+    try:
+        exported = export(step, report, tool)
+        seconds = lp_bound.lp_bound(exported, report["budget_bytes"], report["machine"], "may")
+    except (OSError, RuntimeError, ValueError) as problem:
+        return {"error": str(problem)}
+    return {"lp_may_s": seconds}
+
+
+def export(step: Path, report: Dict[str, Any], tool: Path) -> Dict[str, Any]:
+    """The recorded step as JSON (docs/report.md). A plan comes with it, which the bound does not look at."""
+    machine = report["machine"]
+    links = {name: machine[f"{name}_bytes_per_second"] / 1e9 for name in ("up", "down", "both")}
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "plan.json"
+        command = [str(tool), str(step), f"--budget={report['budget_bytes']}B", f"--report=plan:{output}"]
+        command += [f"--{name}={value!r}" for name, value in links.items()]
+        result = subprocess.run(command, capture_output=True, text=True)
+        if result.returncode != 0:
+            raise RuntimeError(f"{tool.name}: {result.stderr.strip()}")
+        return json.loads(output.read_text())

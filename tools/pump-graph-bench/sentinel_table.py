@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the figures of the sentinel rows to Markdown: a summary, every row, and what was promised against what was
+measured."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from sentinels import REMEDIES, Budget, Done, Sentinel, is_expected_failure, row_key
+
+Figures = Dict[str, Any]
+
+MOST_OVER_BOUND = 1.05
+LEAST_OVER_BOUND = 0.97  # node times and link are measured too, within some percent
+MOST_PREDICTION_ERROR = 0.05
+WORTH_PLANNING = 1.3  # bound over in-memory time from which on compute does not hide everything
+# A batch in parts sums the same products in another order, and bf16 keeps 8 bits of each.
+MOST_MICRO_DIFFERENCE = 1e-2
+STALLS_NAMED = 3
+
+
+class Rows:
+    """The figures of one sentinel, repeats together."""
+
+    def __init__(self, sentinel: Sentinel, done: Done):
+        self.sentinel = sentinel
+        self._done = done
+
+    def result(self, kind: str, budget: Optional[Budget] = None) -> Optional[Figures]:
+        """Of the first run, also if it failed."""
+        return self._done.get(row_key(self.sentinel, kind, budget, 0))
+
+    def first(self, kind: str, budget: Optional[Budget] = None) -> Optional[Figures]:
+        figures = self.result(kind, budget)
+        return None if figures is None or "error" in figures else figures
+
+    def all(self, kind: str, budget: Optional[Budget] = None) -> List[Figures]:
+        prefix = row_key(self.sentinel, kind, budget, 0)[:-1]
+        return [
+            figures
+            for key, figures in sorted(self._done.items())
+            if key.startswith(prefix) and key[len(prefix):].isdigit() and "error" not in figures
+        ]
+
+    def measured(self, kind: str, budget: Optional[Budget] = None) -> List[Figures]:
+        """Without those that were refused."""
+        return [figures for figures in self.all(kind, budget) if "step_ms" in figures]
+
+    def samples(self, kind: str, budget: Optional[Budget] = None) -> List[float]:
+        return [sample for figures in self.measured(kind, budget) for sample in figures["step_ms"]]
+
+    def step_ms(self, kind: str, budget: Optional[Budget] = None) -> Optional[float]:
+        samples = self.samples(kind, budget)
+        return statistics.median(samples) if samples else None
+
+    def errors(self) -> Iterator[Tuple[str, str]]:
+        for key, figures in sorted(self._done.items()):
+            if not key.startswith(self.sentinel.name + "/") or "error" not in figures:
+                continue
+            if not is_expected_failure(self.sentinel, key.split("/")[1], figures):
+                yield key, figures["error"]
+
+    def report(self, budget: Budget) -> Figures:
+        return (self.first("budget", budget) or {}).get("report") or {}
+
+    def bounds_ms(self, budget: Budget) -> Dict[str, float]:
+        """Every lower limit that is known for plans of this row, by name. None is below the in-memory time, which the
+        unmodified step shows."""
+        report = self.report(budget)
+        found = {"window": _ms(report.get("plan_bound_s"))}
+        computed = self.first("bounds", budget) or {}
+        found["LP"] = _ms(computed.get("lp_may_s"))
+        return {name: value for name, value in found.items() if value is not None}
+
+    def best_bound_ms(self, budget: Budget) -> Optional[float]:
+        bounds = self.bounds_ms(budget)
+        return max(bounds.values()) if bounds else None
+
+
+def outcome(figures: Figures) -> str:
+    """A row in one line, for people who wait."""
+    if "error" in figures:
+        return "failed: " + figures["error"]
+    if "refused" in figures:
+        return "refused: " + figures["refused"]
+    parts = []
+    if figures.get("step_ms"):
+        parts.append(f"{statistics.median(figures['step_ms']):.1f} ms a step")
+    if figures.get("peak_bytes"):
+        parts.append(f"peak {_gib(figures['peak_bytes'])}")
+    bound = (figures.get("report") or {}).get("plan_bound_s")
+    if bound:
+        parts.append(f"plan bound {bound * 1e3:.1f} ms")
+    if figures.get("seconds"):
+        parts.append(f"{figures['seconds']:.0f} s in all")
+    return ", ".join(parts) or "done"
+
+
+def markdown(chosen: Sequence[Sentinel], done: Done) -> str:
+    usual = [Rows(sentinel, done) for sentinel in chosen if not sentinel.micro_batches]
+    beyond = [Rows(sentinel, done) for sentinel in chosen if sentinel.micro_batches]
+    lines: List[str] = []
+    if usual:
+        lines += ["Step time over its best bound; in brackets over the step in memory.", "", *_summary(usual), ""]
+        lines += [*_all_rows(usual), ""]
+    for rows in beyond:
+        lines += [*_beyond(rows), ""]
+    lines += [f"* {'kept' if kept else 'BROKEN'}: {text}" for kept, text in checks(chosen, done)]
+    lines += [f"* NOT RUN: {key}: {error}" for rows in usual + beyond for key, error in rows.errors()]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _table(columns: Sequence[str], rows: Iterator[List[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(columns) + " |"
+    yield "|" + " --- |" * len(columns)
+    for cells in rows:
+        yield "| " + " | ".join(cells) + " |"
+
+
+def _title(sentinel: Sentinel) -> str:
+    return f"{sentinel.title}, {sentinel.precision}, batch {sentinel.batch}"
+
+
+def _summary(every: Sequence[Rows]) -> Iterator[str]:
+    """One line a model."""
+    names = list(dict.fromkeys(budget.title for rows in every for budget in rows.sentinel.budgets))
+
+    def cells(rows: Rows) -> List[str]:
+        by_name = {budget.title: budget for budget in rows.sentinel.budgets}
+        plain = rows.first("plain") or {}
+        start = [_title(rows.sentinel), _gib(plain.get("peak_bytes")), _number(rows.step_ms("plain"))]
+        return start + [_against_bound(rows, by_name[name]) if name in by_name else "" for name in names]
+
+    columns = ["model", "peak in memory", "step, ms", *names]
+    yield from _table(columns, (cells(rows) for rows in every))
+
+
+def _against_bound(rows: Rows, budget: Budget) -> str:
+    if "refused" in (rows.first("budget", budget) or {}):
+        return "refused"
+    step = rows.step_ms("budget", budget)
+    if step is None:
+        return "-"
+    return f"{_ratio(step, rows.best_bound_ms(budget))} ({_ratio(step, rows.step_ms('plain'))})"
+
+
+_COLUMNS = (
+    "model", "budget", "in memory, ms", "checkpointing, ms", "save_on_cpu, ms", "PumpGraph, ms", "peak", "bound, ms",
+    "/ bound", "predicted, ms", "/ predicted", "first plan", "intensity", "losses",
+)
+
+
+def _all_rows(every: Sequence[Rows]) -> Iterator[str]:
+    def lines() -> Iterator[List[str]]:
+        for rows in every:
+            for budget in rows.sentinel.budgets:
+                if any(rows.result(kind, budget) for kind in (*REMEDIES, "budget")):
+                    yield _cells(rows, budget)
+
+    yield from _table(_COLUMNS, lines())
+
+
+def _cells(rows: Rows, budget: Budget) -> List[str]:
+    plain = rows.first("plain") or {}
+    size = budget.bytes_of(plain.get("peak_bytes"))
+    cells = [
+        _title(rows.sentinel),
+        budget.title + (f": {_gib(size)}" if size is not None else ""),
+        _number(rows.step_ms("plain")),
+        _remedy(rows, "checkpoint", budget),
+        _remedy(rows, "offload", budget),
+    ]
+    figures = rows.first("budget", budget) or {}
+    if "refused" in figures:
+        return cells + [f"refused: {figures['refused']}"] + ["-"] * (len(_COLUMNS) - len(cells) - 1)
+    step, report = rows.step_ms("budget", budget), rows.report(budget)
+    predicted = _ms(report.get("predicted_s"))
+    return cells + [
+        _spread(rows.samples("budget", budget)),
+        _gib(figures.get("peak_bytes")),
+        _bound(rows, budget),
+        _ratio(step, rows.best_bound_ms(budget)),
+        _number(predicted),
+        _ratio(step, predicted),
+        _first_plan(figures),
+        _ratio(rows.step_ms("plain"), transfer_ms(report)),
+        _losses(rows, budget),
+    ]
+
+
+def _remedy(rows: Rows, remedy: str, budget: Budget) -> str:
+    figures = rows.first(remedy, budget)
+    step = rows.step_ms(remedy, budget)
+    if figures is None or step is None:
+        return "-"
+    which = f"{figures['blocks']} of {figures['blocks_in_all']} blocks"
+    over = ", over the budget" if figures["peak_bytes"] > figures["budget_bytes"] else ""
+    eager = "" if figures["captured"] else ", eager"
+    return f"{step:.1f} ({_gib(figures['peak_bytes'])}{over}; {which}{eager})"
+
+
+def _bound(rows: Rows, budget: Budget) -> str:
+    """The best one, and what it comes from."""
+    bounds = rows.bounds_ms(budget)
+    if not bounds:
+        return "-"
+    name = max(bounds, key=lambda known: bounds[known])
+    return f"{bounds[name]:.1f} ({name})"
+
+
+def _first_plan(figures: Figures) -> str:
+    """Measured and predicted, where there was a second one."""
+    replanned = figures.get("replanned")
+    if replanned is None:
+        return "-"
+    kept = ", kept" if replanned["kept_first"] else ""
+    return f"{replanned['measured_before_us'] / 1e3:.1f} ({replanned['predicted_before_us'] / 1e3:.1f}{kept})"
+
+
+def transfer_ms(report: Figures) -> Optional[float]:
+    """What the link needs for the bytes that the plan moves, at the least."""
+    machine = report.get("machine")
+    if not machine or not report.get("up_bytes", 0) + report.get("down_bytes", 0):
+        return None
+    up, down = report["up_bytes"], report["down_bytes"]
+    seconds = max(
+        up / machine["up_bytes_per_second"],
+        down / machine["down_bytes_per_second"],
+        (up + down) / machine["both_bytes_per_second"],
+    )
+    return seconds * 1e3
+
+
+def _losses(rows: Rows, budget: Budget) -> str:
+    plain = rows.measured("plain")
+    planned = rows.measured("budget", budget)
+    if not plain or not planned:
+        return "-"
+    reference = plain[0]["losses"]
+    if any(figures["losses"] != reference for figures in plain[1:]):
+        return "plain disagrees with itself"
+    if any(figures["losses"] != reference for figures in planned):
+        return "DIFFERENT"
+    return f"{len(reference)} equal"
+
+
+def _beyond(rows: Rows) -> Iterator[str]:
+    sentinel, budget = rows.sentinel, rows.sentinel.budgets[0]
+    yield f"### {_title(sentinel)}"
+    yield ""
+
+    def lines() -> Iterator[List[str]]:
+        plain = rows.result("plain")
+        if plain:
+            yield ["plain PyTorch", *(["-", plain["error"]] if "error" in plain else _timed(plain))]
+        micro = rows.first("micro")
+        if micro:
+            yield [f"plain PyTorch, {sentinel.micro_batches} micro-batches", *_timed(micro)]
+        planned = rows.first("budget", budget)
+        if planned:
+            cells = ["-", planned["refused"]] if "refused" in planned else _timed(planned)
+            yield [f"PumpGraph, {budget.title}", *cells]
+
+    yield from _table(("", "step, ms", "peak"), lines())
+
+
+def _timed(figures: Figures) -> List[str]:
+    return [_spread(figures["step_ms"]), _gib(figures["peak_bytes"])]
+
+
+# ---- promises --------------------------------------------------------------------------------------------------------
+
+
+def all_kept(chosen: Sequence[Sentinel], done: Done) -> bool:
+    failed = any(True for sentinel in chosen for _ in Rows(sentinel, done).errors())
+    return not failed and all(kept for kept, _ in checks(chosen, done))
+
+
+def checks(chosen: Sequence[Sentinel], done: Done) -> Iterator[Tuple[bool, str]]:
+    """What was promised, as far as the rows that were run can tell."""
+    usual = [Rows(sentinel, done) for sentinel in chosen if not sentinel.micro_batches]
+    for rows in usual:
+        yield from _check_losses(rows)
+    for rows in usual:
+        for budget in rows.sentinel.budgets:
+            yield from _check_budget(rows, budget)
+    yield from _check_worth(usual)
+    for sentinel in chosen:
+        if sentinel.micro_batches:
+            yield from _check_beyond(Rows(sentinel, done))
+
+
+def _check_losses(rows: Rows) -> Iterator[Tuple[bool, str]]:
+    name, plain = rows.sentinel.name, rows.measured("plain")
+    if not plain:
+        return
+    reference = plain[0]["losses"]
+    if len(plain) > 1:
+        agrees = all(figures["losses"] == reference for figures in plain)
+        yield agrees, f"{name}: the unmodified step {'agrees' if agrees else 'does not agree'} with itself"
+    planned = [figures for budget in rows.sentinel.budgets for figures in rows.measured("budget", budget)]
+    if planned:
+        equal = sum(figures["losses"] == reference for figures in planned)
+        finite = all(math.isfinite(float.fromhex(loss)) for loss in reference) and len(reference) > 0
+        what = f"{len(reference)} losses" if finite else f"{len(reference)} losses, not all of them numbers,"
+        text = f"{name}: {what} are the unmodified step's in {equal} of {len(planned)} runs"
+        yield finite and equal == len(planned), text
+
+
+def _check_budget(rows: Rows, budget: Budget) -> Iterator[Tuple[bool, str]]:
+    """One promise broken is one line; a row that keeps all of them is one line too."""
+    row = f"{rows.sentinel.name} at {budget.title}"
+    first = rows.first("budget", budget)
+    if first and "refused" in first:
+        yield False, f"{row}: refused: {first['refused']}"
+        return
+    step, bound = rows.step_ms("budget", budget), rows.best_bound_ms(budget)
+    predicted = _ms(rows.report(budget).get("predicted_s"))
+    if first is None or step is None or not bound or not predicted:
+        return
+    if "replan_failed" in first:
+        yield False, f"{row}: not planned again: {first['replan_failed']}"
+    error = step / predicted - 1
+    over = max(figures["peak_bytes"] - figures["budget_bytes"] for figures in rows.measured("budget", budget))
+    close, foreseen, within = step <= MOST_OVER_BOUND * bound, abs(error) <= MOST_PREDICTION_ERROR, over <= 0
+    sound = step >= LEAST_OVER_BOUND * bound
+    if close and foreseen and within and sound:
+        yield True, f"{row}: {step / bound:.3f} of the best bound, {100 * error:+.1f} % of what was predicted"
+    if not close:
+        yield False, f"{row}: {step / bound:.3f} of the best bound (at most {MOST_OVER_BOUND}); {_stalls(rows, budget)}"
+    if not foreseen:
+        yield False, f"{row}: {100 * error:+.1f} % of what was predicted (at most {100 * MOST_PREDICTION_ERROR:.0f} %)"
+    if not sound:
+        yield False, f"{row}: {step / bound:.3f} of its bound, which therefore is none"
+    if not within:
+        yield False, f"{row}: {over / 2**20:.0f} MiB over the budget"
+
+
+def _stalls(rows: Rows, budget: Budget) -> str:
+    longest = (rows.report(budget).get("stalls") or [])[:STALLS_NAMED]
+    waits = ", ".join(f"\"{stall['buffer_name']}\" {stall['duration_s'] * 1e3:.1f} ms" for stall in longest)
+    return f"it waits for {waits}" if waits else "no stall was predicted"
+
+
+def _check_worth(every: Sequence[Rows]) -> Iterator[Tuple[bool, str]]:
+    ratios = []
+    for rows in every:
+        for budget in rows.sentinel.budgets:
+            bound, native = rows.best_bound_ms(budget), rows.step_ms("plain")
+            if bound and native:
+                ratios.append(bound / native)
+    if ratios:
+        count = sum(ratio >= WORTH_PLANNING for ratio in ratios)
+        text = f"in {count} of {len(ratios)} rows the bound is {WORTH_PLANNING} x in memory or more (at least half)"
+        yield 2 * count >= len(ratios), text
+
+
+def _check_beyond(rows: Rows) -> Iterator[Tuple[bool, str]]:
+    sentinel, budget = rows.sentinel, rows.sentinel.budgets[0]
+    plain = rows.result("plain")
+    if plain:
+        yield "out_of_memory" in plain, f"{sentinel.name}: plain PyTorch runs out of device memory"
+    micro, planned = rows.first("micro"), rows.first("budget", budget)
+    if planned and "refused" in planned:
+        yield False, f"{sentinel.name}: refused: {planned['refused']}"
+        return
+    if not micro or not planned:
+        return
+    difference = largest_difference(micro["losses"], planned["losses"])
+    text = (f"{sentinel.name}: {len(planned['losses'])} losses differ from those of {sentinel.micro_batches} "
+            f"micro-batches by {difference:.1e} of their value at most (allowed: {MOST_MICRO_DIFFERENCE:.0e}), while "
+            f"they go from {_loss(micro['losses'], 0)} to {_loss(micro['losses'], -1)}")
+    yield difference <= MOST_MICRO_DIFFERENCE, text
+    over = planned["peak_bytes"] - planned["budget_bytes"]
+    yield over <= 0, f"{sentinel.name}: peak {_gib(planned['peak_bytes'])} under a budget of {budget.title}"
+
+
+def _loss(losses: Sequence[str], index: int) -> str:
+    return f"{float.fromhex(losses[index]):.3f}" if losses else "-"
+
+
+def largest_difference(reference: Sequence[str], losses: Sequence[str]) -> float:
+    """Relative; infinite where there is nothing to compare, or no number."""
+    if not reference or len(reference) != len(losses):
+        return math.inf
+    pairs = [(float.fromhex(a), float.fromhex(b)) for a, b in zip(reference, losses)]
+    if not all(math.isfinite(value) for pair in pairs for value in pair):
+        return math.inf
+    return max(abs(a - b) / abs(a) if a else math.inf for a, b in pairs)
+
+
+# ---- figures ---------------------------------------------------------------------------------------------------------
+
+
+def _ms(seconds: Optional[float]) -> Optional[float]:
+    return None if seconds is None else seconds * 1e3
+
+
+def _number(value: Optional[float]) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _ratio(value: Optional[float], of: Optional[float]) -> str:
+    return "-" if value is None or not of else f"{value / of:.2f}"
+
+
+def _gib(size: Optional[float]) -> str:
+    return "-" if size is None else f"{size / 2**30:.2f} GiB"
+
+
+def _spread(samples: Sequence[float]) -> str:
+    if not samples:
+        return "-"
+    return f"{statistics.median(samples):.1f} ({min(samples):.1f}-{max(samples):.1f})"
