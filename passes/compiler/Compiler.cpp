@@ -27,7 +27,8 @@
 using namespace pumpgraph;
 
 struct pumpgraph_compilation {
-  std::string message, reportJson, reportText;
+  std::string message, reportJson, reportText, savedTimesNote;
+  std::size_t savedTimes = 0;
   Description lowered;
   std::optional<DescriptionView> view; ///< of `lowered`, if there is one
 };
@@ -99,10 +100,12 @@ std::string spell(mlir::Diagnostic &diagnostic) {
   return text;
 }
 
+/// Of a graph: the name of the GPU that its node times are of.
+constexpr llvm::StringLiteral deviceAttribute = "pump.device";
+
 /// Parses IR text with a context of its own and hands each of its graphs to `visit`. Returns what the parser complained
 /// about, or nothing. `name` stands for the file in complaints.
-std::string forEachGraph(llvm::StringRef text, llvm::StringRef name,
-                         llvm::function_ref<void(const Description &)> visit) {
+std::string forEachGraph(llvm::StringRef text, llvm::StringRef name, llvm::function_ref<void(ir::GraphOp)> visit) {
   // The parser reads bytecode too, but a damaged one may crash it.
   if (mlir::isBytecode(llvm::MemoryBufferRef(text, name)))
     return fmt::format("{} is not text", name.str());
@@ -116,12 +119,34 @@ std::string forEachGraph(llvm::StringRef text, llvm::StringRef name,
   if (!module)
     return complaints.empty() ? fmt::format("{} cannot be parsed", name.str()) : complaints;
   for (ir::GraphOp graph : module->getOps<ir::GraphOp>())
-    visit(ir::toDescription(graph).description);
+    visit(graph);
   return {};
 }
 
-tl::expected<Summary, Failure> compile(const pumpgraph_description *captured,
-                                       const pumpgraph_compiler_options &options) {
+/// Takes node times from `options.costs_ir`, and notes how many. Returns what is wrong with that text, or nothing.
+std::string takeSavedTimes(Description &step, const pumpgraph_compiler_options &options,
+                           pumpgraph_compilation &compilation) {
+  std::string otherDevice;
+  const auto take = [&](ir::GraphOp graph) {
+    const auto device = graph->getAttrOfType<mlir::StringAttr>(deviceAttribute);
+    if (device && options.device && device.getValue() != options.device)
+      otherDevice = device.str();
+    else
+      compilation.savedTimes += mergeCosts(step, ir::toDescription(graph).description);
+  };
+  if (std::string fault = forEachGraph(options.costs_ir, "costs_ir", take); !fault.empty())
+    return fault;
+  if (!otherDevice.empty())
+    compilation.savedTimesNote =
+        fmt::format("the saved node times are those of {}; on {} they are not used", otherDevice, options.device);
+  else if (compilation.savedTimes < step.nodes.size())
+    compilation.savedTimesNote = fmt::format("the saved step has times for {} of {} nodes, by position and name",
+                                             compilation.savedTimes, step.nodes.size());
+  return {};
+}
+
+tl::expected<Summary, Failure> compile(const pumpgraph_description *captured, const pumpgraph_compiler_options &options,
+                                       pumpgraph_compilation &compilation) {
   tl::expected<Description, Failure> step = read(captured);
   if (!step)
     return tl::unexpected(step.error());
@@ -131,11 +156,9 @@ tl::expected<Summary, Failure> compile(const pumpgraph_description *captured,
   if (ir::isPlanned(*step))
     return invalid("the step is planned already");
   annotateAccesses(*step);
-  if (options.costs_ir) {
-    const auto take = [&](const Description &saved) { mergeCosts(*step, saved); };
-    if (const std::string fault = forEachGraph(options.costs_ir, "costs_ir", take); !fault.empty())
+  if (options.costs_ir)
+    if (const std::string fault = takeSavedTimes(*step, options, compilation); !fault.empty())
       return invalid(fault);
-  }
   tl::expected<Summary, PlanError> summary = summarize(*step, *plan);
   if (!summary)
     return tl::unexpected(Failure{PUMPGRAPH_COMPILER_UNPLANNABLE, std::move(summary.error().message)});
@@ -192,13 +215,16 @@ std::string check(const pumpgraph_description *lowered, const pumpgraph_descript
   return join(violations);
 }
 
-std::string print(const Description &description) {
+std::string print(const Description &description, const char *device) {
   mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
   mlir::OwningOpRef<mlir::ModuleOp> module = ir::toModule(description, context);
   std::string text;
   llvm::raw_string_ostream stream(text);
-  for (ir::GraphOp graph : module->getOps<ir::GraphOp>())
+  for (ir::GraphOp graph : module->getOps<ir::GraphOp>()) {
+    if (device)
+      graph->setAttr(deviceAttribute, mlir::StringAttr::get(&context, device));
     graph.print(stream);
+  }
   stream << '\n';
   return text;
 }
@@ -210,7 +236,8 @@ pumpgraph_compiler_status pumpgraph_compiler_compile(const pumpgraph_description
                                                      pumpgraph_compilation **out) {
   try {
     auto compilation = std::make_unique<pumpgraph_compilation>();
-    const pumpgraph_compiler_status status = fill(*compilation, compile(captured, currentVersion(options)));
+    const pumpgraph_compiler_status status =
+        fill(*compilation, compile(captured, currentVersion(options), *compilation));
     *out = compilation.release();
     return status;
   } catch (const std::exception &) {
@@ -225,6 +252,14 @@ const pumpgraph_description *pumpgraph_compilation_lowered(const pumpgraph_compi
 
 const char *pumpgraph_compilation_message(const pumpgraph_compilation *compilation) {
   return compilation ? compilation->message.c_str() : "memory ran out";
+}
+
+uint64_t pumpgraph_compilation_saved_times(const pumpgraph_compilation *compilation) {
+  return compilation ? compilation->savedTimes : 0;
+}
+
+const char *pumpgraph_compilation_saved_times_note(const pumpgraph_compilation *compilation) {
+  return compilation ? compilation->savedTimesNote.c_str() : "";
 }
 
 const char *pumpgraph_compilation_report_json(const pumpgraph_compilation *compilation) {
@@ -248,10 +283,10 @@ char *pumpgraph_compiler_check(const pumpgraph_description *lowered, const pumpg
   }
 }
 
-char *pumpgraph_compiler_print(const pumpgraph_description *description) {
+char *pumpgraph_compiler_print(const pumpgraph_description *description, const char *device) {
   try {
     const tl::expected<Description, Failure> step = read(description);
-    return step ? copyOut(print(*step)) : nullptr;
+    return step ? copyOut(print(*step, device)) : nullptr;
   } catch (const std::exception &) {
     return nullptr;
   }

@@ -75,6 +75,8 @@ Expected<AdoptOptions> adoptOptions(const pumpgraph_adopt_options *given) {
   if (read->costs_ir)
     options.costsIr = read->costs_ir;
   options.leaveAsCaptured = read->leave_as_captured != 0;
+  options.keepFirstPlan = read->keep_first_plan != 0;
+  options.calibrate = read->calibrate != 0;
   return options;
 }
 
@@ -303,6 +305,26 @@ pumpgraph_status pumpgraph_measure(pumpgraph_step *step, int32_t repeats, pumpgr
     filled.step_us = measured->stepUs;
     filled.timed_nodes = measured->timedNodes;
     return writeStruct(measurement, filled, "measurement");
+  });
+}
+
+pumpgraph_status pumpgraph_replan(pumpgraph_step *step, pumpgraph_replanning *result, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!step)
+      return nullArgument("step");
+    if (!result)
+      return nullArgument("result");
+    const Expected<Replanning> replanned = step->step->replan();
+    if (!replanned)
+      return tl::unexpected<Error>(replanned.error());
+    pumpgraph_replanning filled{};
+    filled.predicted_before_us = replanned->before.predictedUs;
+    filled.measured_before_us = replanned->before.measuredUs.value_or(0);
+    filled.predicted_us = replanned->after.predictedUs;
+    filled.measured_us = replanned->after.measuredUs.value_or(0);
+    filled.timed_nodes = replanned->timedNodes;
+    filled.kept_first = replanned->keptFirst;
+    return writeStruct(result, filled, "result");
   });
 }
 

@@ -35,7 +35,8 @@ void examineDevice(const Driver &driver, int index, Findings &findings) {
   findings.judge(supports(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED), "virtual memory management",
                  "none on this GPU or in this virtual machine; steps cannot be rewritten");
   findings.judge(supports(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED),
-                 "host memory behind device addresses", "a driver for CUDA 12.4 or newer; some virtual GPUs lack it");
+                 "host memory behind device addresses",
+                 fmt::format("a driver for CUDA {} or newer; some virtual GPUs lack it", Driver::oldestVersionText()));
 }
 
 void examineHost(Findings &findings) {
@@ -50,7 +51,8 @@ std::string examineMachine() {
   Findings findings;
   const Expected<std::shared_ptr<const Driver>> driver = Driver::load();
   findings.judge(driver.has_value(), driver ? "CUDA driver" : driver.error().message,
-                 "install the NVIDIA driver, CUDA 12.4 or newer; planning and pump-graph-opt work without");
+                 fmt::format("install the NVIDIA driver, CUDA {} or newer; planning and pump-graph-opt work without",
+                             Driver::oldestVersionText()));
   if (driver) {
     int version = 0, count = 0;
     (*driver)->driverGetVersion.raw(&version);

@@ -74,13 +74,6 @@ std::uint64_t contentBytes(const Block &block) {
   return block.shared ? block.usedBytes : roundUp(block.members.front().size, alignment);
 }
 
-std::unordered_map<BlockId, BufferIndex> CapturedStep::bufferOf() const {
-  std::unordered_map<BlockId, BufferIndex> buffers;
-  for (BufferIndex buffer = 0; buffer < blocks.size(); ++buffer)
-    buffers.emplace(blocks[buffer], buffer);
-  return buffers;
-}
-
 AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured)
     : heap_(heap), rehearsal_(rehearsal && rehearsal->matches(captured, heap) ? rehearsal : nullptr), order_(heap) {}
 

@@ -8,7 +8,6 @@
 #include "runtime/memory/Heap.h"
 
 #include <set>
-#include <unordered_map>
 
 namespace pumpgraph::runtime {
 
@@ -22,8 +21,6 @@ struct CapturedStep {
   std::vector<BlockId> besides;
   std::vector<std::string> refusals; ///< why the graph cannot be rewritten; empty if it can
   std::vector<std::string> notes;    ///< what a careful reader of the report should know
-
-  std::unordered_map<BlockId, BufferIndex> bufferOf() const;
 };
 
 /// Turns words and spans into accesses. The same for a graph as captured and as lifted again, so that the two can be

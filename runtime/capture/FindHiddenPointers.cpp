@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
 #include <thread>
 
 namespace pumpgraph::runtime {
@@ -71,49 +70,67 @@ std::vector<std::size_t> scanWords(std::span<const std::uint64_t> words, const H
   return found;
 }
 
-Expected<HiddenPointers> findHiddenPointers(const Driver &driver, const LiftedGraph &graph, const Heap &heap,
-                                            const std::vector<BlockId> &holders, const PinnedPool &staging,
-                                            CUstream stream) {
-  HiddenPointers hidden;
-  const auto scan = [&](std::uint64_t bytes, BlockId holder) {
-    hidden.scannedBytes += bytes;
-    return scanInParallel(wordsOf(staging, bytes), heap, holder, hidden.pointedAt);
-  };
-  for (const BlockId id : holders) {
-    const Block &block = heap.block(id);
-    if (block.backing != Backing::Device && block.backing != Backing::Host)
-      continue;
-    std::map<std::string, std::uint64_t> found; // addresses in each allocation of the block
-    const std::uint64_t bytes = contentBytes(block);
-    for (std::uint64_t done = 0; done < bytes; done += staging.bytes()) {
-      const std::uint64_t piece = std::min(staging.bytes(), bytes - done);
-      PUMPGRAPH_TRY_WHILE(driver.memcpyDtoHAsync(staging.at(0), block.address + done, piece, stream),
-                          "looking for addresses in \"{}\"", block.members.front().name);
-      PUMPGRAPH_TRY_WHILE(driver.streamSynchronize(stream), "looking for addresses in \"{}\"",
-                          block.members.front().name);
-      for (const std::size_t word : scan(piece, id))
-        ++found[heap.nameAt(block.address + done + word * sizeof(std::uint64_t))];
-    }
-    for (const auto &[name, count] : found)
-      hidden.notes.push_back(
-          fmt::format("\"{}\" holds {} addresses of other buffers, which therefore stay on the device", name, count));
+PointerScan::PointerScan(const Driver &driver, const Heap &heap, const PinnedPool &staging, CUstream stream)
+    : driver_(driver), heap_(heap), staging_(staging), stream_(stream) {}
+
+std::vector<std::size_t> PointerScan::scanStaged(std::uint64_t bytes, BlockId holder) {
+  found_.scannedBytes += bytes;
+  return scanInParallel(wordsOf(staging_, bytes), heap_, holder, found_.pointedAt);
+}
+
+Status PointerScan::scanBlock(BlockId id) {
+  const Block &block = heap_.block(id);
+  std::map<std::string, std::uint64_t> here; // addresses in each allocation of the block
+  const std::uint64_t bytes = contentBytes(block);
+  for (std::uint64_t done = 0; done < bytes; done += staging_.bytes()) {
+    const std::uint64_t piece = std::min(staging_.bytes(), bytes - done);
+    PUMPGRAPH_TRY_WHILE(driver_.memcpyDtoHAsync(staging_.at(0), block.address + done, piece, stream_),
+                        "looking for addresses in \"{}\"", block.members.front().name);
+    PUMPGRAPH_TRY_WHILE(driver_.streamSynchronize(stream_), "looking for addresses in \"{}\"",
+                        block.members.front().name);
+    for (const std::size_t word : scanStaged(piece, id))
+      ++here[heap_.nameAt(block.address + done + word * sizeof(std::uint64_t))];
   }
+  for (const auto &[name, count] : here)
+    holders_[name] = std::max(holders_[name], count);
+  return {};
+}
+
+void PointerScan::scanSources(const LiftedGraph &graph) {
   std::uint64_t unread = 0;
   for (const LiftedNode &node : graph.nodes)
     for (const HostSource &source : node.hostSources)
-      for (std::uint64_t done = 0; done < source.bytes; done += staging.bytes()) {
-        const std::uint64_t piece = std::min(staging.bytes(), source.bytes - done);
-        if (!readSafely(source.address + done, staging.at(0), piece)) {
+      for (std::uint64_t done = 0; done < source.bytes; done += staging_.bytes()) {
+        const std::uint64_t piece = std::min(staging_.bytes(), source.bytes - done);
+        if (!readSafely(source.address + done, staging_.at(0), piece)) {
           ++unread;
           continue;
         }
-        if (const std::size_t found = scan(piece, noHolder).size(); found != 0)
-          hidden.notes.push_back(fmt::format(
-              "node \"{}\" uploads {} addresses of buffers, which therefore stay on the device", node.name, found));
+        if (const std::size_t count = scanStaged(piece, noHolder).size(); count != 0)
+          found_.notes.push_back(fmt::format(
+              "node \"{}\" uploads {} addresses of buffers, which therefore stay on the device", node.name, count));
       }
   if (unread != 0)
-    hidden.notes.push_back(fmt::format("{} sources of captured copies could not be read for addresses", unread));
-  return hidden;
+    found_.notes.push_back(fmt::format("{} sources of captured copies could not be read for addresses", unread));
+}
+
+HiddenPointers PointerScan::take() {
+  for (const auto &[name, count] : holders_)
+    found_.notes.push_back(
+        fmt::format("\"{}\" holds {} addresses of other buffers, which therefore stay on the device", name, count));
+  holders_.clear();
+  return std::exchange(found_, {});
+}
+
+Expected<HiddenPointers> findHiddenPointers(const Driver &driver, const LiftedGraph &graph, const Heap &heap,
+                                            const std::vector<BlockId> &holders, const PinnedPool &staging,
+                                            CUstream stream) {
+  PointerScan scan(driver, heap, staging, stream);
+  for (const BlockId id : holders)
+    if (heap.block(id).backing == Backing::Device || heap.block(id).backing == Backing::Host)
+      PUMPGRAPH_TRY(scan.scanBlock(id));
+  scan.scanSources(graph);
+  return scan.take();
 }
 
 } // namespace pumpgraph::runtime

@@ -7,6 +7,7 @@
 #include "runtime/capture/LiftGraph.h"
 #include "runtime/memory/Heap.h"
 
+#include <map>
 #include <set>
 #include <span>
 
@@ -23,8 +24,32 @@ struct HiddenPointers {
 std::vector<std::size_t> scanWords(std::span<const std::uint64_t> words, const Heap &heap, BlockId holder,
                                    std::set<BlockId> &pointedAt);
 
+/// Looks for addresses in memory, one block after the other. `staging` is where the contents go on their way.
+class PointerScan {
+public:
+  PointerScan(const Driver &driver, const Heap &heap, const PinnedPool &staging, CUstream stream);
+
+  /// Looks at a block's contents as they are now, which have to be in memory of its own. Blocks until done.
+  Status scanBlock(BlockId id);
+  /// Looks at the host memory that the graph's copies bring to the device.
+  void scanSources(const LiftedGraph &graph);
+  /// What was found so far; a holder that was looked at several times has one note.
+  HiddenPointers take();
+
+private:
+  std::vector<std::size_t> scanStaged(std::uint64_t bytes, BlockId holder);
+
+  const Driver &driver_;
+  const Heap &heap_;
+  const PinnedPool &staging_;
+  CUstream stream_;
+  HiddenPointers found_;
+  std::map<std::string, std::uint64_t> holders_; ///< most addresses seen at once, by allocation
+};
+
 /// Scans the contents of the blocks in `holders` that have memory, through `staging`, and the host sources of the
-/// graph's copies. Blocks until done. What kernels of the step itself write into tables is not seen.
+/// graph's copies. Blocks until done. What kernels of the step itself write into tables is not seen: Calibration is for
+/// that.
 Expected<HiddenPointers> findHiddenPointers(const Driver &driver, const LiftedGraph &graph, const Heap &heap,
                                             const std::vector<BlockId> &holders, const PinnedPool &staging,
                                             CUstream stream);

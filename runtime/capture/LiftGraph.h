@@ -20,6 +20,8 @@ struct PointerWord {
   std::uint32_t offset = 0;    ///< bytes from the parameter's start
   bool plain = false;          ///< the parameter is these eight bytes and no more
   std::uint64_t value = 0;
+
+  friend bool operator==(const PointerWord &, const PointerWord &) = default;
 };
 
 /// What a copy or a fill touches, which its parameters say exactly.
@@ -28,6 +30,8 @@ struct TouchedSpan {
   std::uint64_t bytes = 0;
   Mode may = modeNone;
   Mode must = modeNone;
+
+  friend bool operator==(const TouchedSpan &, const TouchedSpan &) = default;
 };
 
 /// Host memory that a captured copy brings to the device.

@@ -21,7 +21,16 @@ pumpgraph_status statusOf(CUresult result) {
   }
 }
 
+/// "12.4"
+std::string versionText(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
 } // namespace
+
+std::string Driver::oldestVersionText() {
+  return versionText(oldestVersion);
+}
 
 Error driverError(const char *call, CUresult result, PFN_cuGetErrorName_v6000 errorName) {
   const char *name = nullptr;
@@ -42,16 +51,16 @@ Expected<std::shared_ptr<const Driver>> Driver::load() {
   // Never closed: the driver keeps threads and exit handlers of its own.
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library)
-    return fail(PUMPGRAPH_NO_DRIVER,
-                "libcuda.so.1 cannot be loaded ({}): install the NVIDIA driver, CUDA 12.4 or newer", dlerror());
+    return fail(PUMPGRAPH_NO_DRIVER, "libcuda.so.1 cannot be loaded ({}): install the NVIDIA driver, CUDA {} or newer",
+                dlerror(), oldestVersionText());
   const auto getProcAddress = reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
   const auto getVersion = reinterpret_cast<PFN_cuDriverGetVersion_v2020>(dlsym(library, "cuDriverGetVersion"));
   int version = 0;
   if (getVersion)
     getVersion(&version);
   if (!getProcAddress || version < oldestVersion)
-    return fail(PUMPGRAPH_NO_DRIVER, "the NVIDIA driver is too old: it supports CUDA {}.{}, needed is 12.4 or newer",
-                version / 1000, version % 1000 / 10);
+    return fail(PUMPGRAPH_NO_DRIVER, "the NVIDIA driver is too old: it supports CUDA {}, needed is {} or newer",
+                versionText(version), oldestVersionText());
 
   auto driver = std::make_shared<Driver>();
   const char *missing = nullptr;
@@ -69,8 +78,8 @@ Expected<std::shared_ptr<const Driver>> Driver::load() {
   PUMPGRAPH_DRIVER_CALLS(PUMPGRAPH_FIND)
 #undef PUMPGRAPH_FIND
   if (missing)
-    return fail(PUMPGRAPH_NO_DRIVER, "libcuda.so.1 (CUDA {}.{}) has no {}: install a newer NVIDIA driver",
-                version / 1000, version % 1000 / 10, missing);
+    return fail(PUMPGRAPH_NO_DRIVER, "libcuda.so.1 (CUDA {}) has no {}: install a newer NVIDIA driver",
+                versionText(version), missing);
   driver->bind();
   PUMPGRAPH_TRY_WHILE(driver->init(0), "starting the CUDA driver");
   return driver;

@@ -98,6 +98,7 @@ public:
   X(graphDestroyNode, cuGraphDestroyNode, 10000)                                                                       \
   X(graphInstantiate, cuGraphInstantiateWithFlags, 11040)                                                              \
   X(graphLaunch, cuGraphLaunch, 10000)                                                                                 \
+  X(graphNodeSetEnabled, cuGraphNodeSetEnabled, 11060)                                                                 \
   X(graphExecDestroy, cuGraphExecDestroy, 10000)                                                                       \
   X(funcGetName, cuFuncGetName, 12030)                                                                                 \
   X(kernelGetName, cuKernelGetName, 12030)                                                                             \
@@ -112,7 +113,10 @@ struct Driver {
   PFN_cuGetErrorName_v6000 getErrorName = nullptr;
 
   /// The oldest driver with every call above: it can tell the parameters of a kernel.
-  static constexpr int oldestVersion = 12040;
+  static constexpr int oldestVersion = 12040; // tools/dev.d/doctor.sh reads this line
+
+  /// As people write it: "12.4".
+  static std::string oldestVersionText();
 
   /// Opens libcuda.so.1 and fills the table. PUMPGRAPH_NO_DRIVER says what is missing and what to do.
   static Expected<std::shared_ptr<const Driver>> load();

@@ -20,11 +20,11 @@ struct RewrittenStep {
   std::vector<CUgraphNode> nodes; ///< by NodeIndex
 };
 
-/// Describes the rewritten graph from what the driver says of it and from the frames in force. Of `lowered` it takes
-/// names and what the compiler found out about accesses, after finding that node for node the same bytes of the same
-/// buffers are touched.
-Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const CapturedStep &step,
-                                          const Description &lowered, const AccessFinder &finder,
+/// Describes the rewritten graph, `lifted`, from what the driver says of it and from the frames in force. Of `lowered`
+/// it takes names and what the compiler found out about accesses, after finding that node for node the parameters are
+/// those of `captured`, the graph as it was lifted first.
+Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const LiftedGraph &captured,
+                                          const CapturedStep &step, const Description &lowered,
                                           const Residence &residence);
 
 /// The captured description with the accesses as the compiler annotated them in `lowered`.

@@ -120,6 +120,11 @@ const Residence::PlannedBlock *Residence::find(BlockId block) const {
   return found == blocks_.end() ? nullptr : &*found;
 }
 
+std::uint64_t Residence::frameCount() const {
+  return static_cast<std::uint64_t>(
+      std::count_if(physical_.begin(), physical_.end(), [](FrameId frame) { return frame != noFrame; }));
+}
+
 bool Residence::isWhollyResident(BlockId block) const {
   const PlannedBlock *planned = find(block);
   return !planned || planned->whollyResident;
@@ -319,6 +324,7 @@ Status Residence::moveToHost(PlannedBlock &planned) {
     PUMPGRAPH_TRY(wait("memory is mapped anew"));
   }
   PUMPGRAPH_TRY(window.close());
+  installed_ = false; // from here on the plan is no longer in force, whatever fails
   PUMPGRAPH_TRY(tools_.mapper.unmapFrames(block.address, planned.frames));
   block.frames.clear();
   PUMPGRAPH_TRY(tools_.mapper.mapHandle(block.address, block.bytes(), *handle));
@@ -367,9 +373,7 @@ Status Residence::remove(bool everyBlock) {
     PUMPGRAPH_TRY(giveBack(loans_.begin()->first));
   }
   // Wholly resident blocks are where they should be; the rest gets what is left of the budget, in order.
-  const std::uint64_t planned = static_cast<std::uint64_t>(
-      std::count_if(physical_.begin(), physical_.end(), [](FrameId frame) { return frame != noFrame; }));
-  std::uint64_t capacity = planned + tools_.frames.available();
+  std::uint64_t capacity = frameCount() + tools_.frames.available();
   std::vector<PlannedBlock *> toFrames, toHost, toNothing;
   std::uint64_t hostBytes = 0;
   const auto place = [&](PlannedBlock &block) {
@@ -394,6 +398,7 @@ Status Residence::remove(bool everyBlock) {
 
   for (PlannedBlock *block : toHost)
     PUMPGRAPH_TRY(moveToHost(*block));
+  installed_ = false;
   for (PlannedBlock *block : toNothing) {
     Block &owner = tools_.heap.block(block->block);
     PUMPGRAPH_TRY(tools_.mapper.unmapFrames(owner.address, block->frames));
@@ -402,7 +407,6 @@ Status Residence::remove(bool everyBlock) {
   }
   PUMPGRAPH_TRY(moveToOwnFrames(toFrames));
   std::fill(physical_.begin(), physical_.end(), noFrame);
-  installed_ = false;
   return {};
 }
 

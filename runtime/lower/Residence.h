@@ -42,7 +42,8 @@ public:
   /// Puts the plan in force. PUMPGRAPH_INTERNAL if two resident pages share a frame.
   Status install();
   /// Gives every block memory of its own, device frames while the budget lasts, with the value it has at the boundary.
-  /// Blocks without a live allocation that no other step uses get memory only if `everyBlock`.
+  /// Blocks without a live allocation that no other step uses get memory only if `everyBlock`. When it fails the plan
+  /// is in force as before if it is still installed(); else the step is unusable.
   Status remove(bool everyBlock);
   bool installed() const { return installed_; }
   /// Takes all memory away, values and all: the session is ending.
@@ -56,6 +57,8 @@ public:
 
   const PinnedPool &pool() const { return *pool_; }
   std::uint64_t hostBytes() const { return hostBytes_; }
+  /// Device frames in use while installed.
+  std::uint64_t frameCount() const;
   /// Frames of the device behind each page of a buffer, noFrame where there is none. Only while installed.
   const std::vector<FrameId> &framesOf(BufferIndex buffer) const { return blocks_[buffer].frames; }
   /// Whether every page of the block is on the device at the boundary; true for blocks that are not the step's.

@@ -125,6 +125,8 @@ public:
   Status backOnHost(Block &block);
   /// Takes the memory away; frames go back to the pool. Nothing may be running that uses it.
   Status unback(Block &block);
+  /// Puts the stand-in behind a block without anything.
+  Status standIn(Block &block);
 
   /// Ends a step's hold on a block. The block must have memory of its own again, or none.
   void release(Block &block);
@@ -143,7 +145,6 @@ private:
 
   /// With memory, or during a capture with the stand-in.
   Expected<Block *> createBlock(std::uint64_t pages, bool shared);
-  Status standIn(Block &block);
   void destroyBlock(Block &block);
   Expected<CUdeviceptr> allocateLarge(std::uint64_t size, CUstream stream, std::string_view name);
   Expected<CUdeviceptr> allocateSmall(std::uint64_t size, CUstream stream, std::string_view name);

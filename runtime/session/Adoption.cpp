@@ -2,13 +2,15 @@
 #include "runtime/session/Adoption.h"
 
 #include "runtime/capture/FindHiddenPointers.h"
+#include "runtime/session/Calibration.h"
+#include "runtime/session/Rewriting.h"
 
 #include <algorithm>
 
 namespace pumpgraph::runtime {
 
 Expected<std::unique_ptr<Step>> Adoption::run() {
-  step_ = std::make_unique<Step>(session_, graph_, AdoptOptions{}); // owns the graph only once all went well
+  step_ = std::make_unique<Step>(session_, graph_); // owns the graph only once all went well
   PUMPGRAPH_TRY(lift());
   PUMPGRAPH_TRY(describe());
   PUMPGRAPH_TRY(checkAgainstOtherSteps());
@@ -21,7 +23,9 @@ Expected<std::unique_ptr<Step>> Adoption::run() {
     PUMPGRAPH_TRY(leaveAsCaptured(compiler.error().message));
     return finish();
   }
-  PUMPGRAPH_TRY(plan(**compiler));
+  PUMPGRAPH_TRY(makeRoom());
+  if (options_.calibrate)
+    PUMPGRAPH_TRY(calibrate());
   PUMPGRAPH_TRY(rewrite(**compiler));
   return finish();
 }
@@ -31,8 +35,8 @@ Status Adoption::lift() {
   Expected<LiftedGraph> lifted = liftGraph(driver_, graph_, *session_.addresses_, session_.context_);
   if (!lifted)
     return tl::unexpected<Error>(lifted.error());
-  lifted_ = std::move(*lifted);
-  finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, lifted_);
+  step_->lifted_ = std::move(*lifted);
+  finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, step_->lifted_);
   step_->times_.captureMs = session_.captureMs_;
   step_->times_.liftMs = watch.milliseconds();
   return {};
@@ -40,30 +44,46 @@ Status Adoption::lift() {
 
 Status Adoption::describe() {
   const Stopwatch watch;
-  const CapturedStep asDeclared = describeStep(lifted_, heap_, *finder_, {});
+  const CapturedStep asDeclared = describeStep(step_->lifted_, heap_, *finder_, {});
   PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before buffers are read");
   Expected<HiddenPointers> hidden =
-      findHiddenPointers(driver_, lifted_, heap_, asDeclared.blocks, *session_.staging_, session_.stream_);
+      findHiddenPointers(driver_, step_->lifted_, heap_, asDeclared.blocks, *session_.staging_, session_.stream_);
   if (!hidden)
     return tl::unexpected<Error>(hidden.error());
-  std::set<BlockId> &staying = hidden->pointedAt;
+  staying_ = std::move(hidden->pointedAt);
   for (BufferIndex buffer = 0; buffer < asDeclared.blocks.size(); ++buffer) {
     if (heap_.block(asDeclared.blocks[buffer]).retainers == 0)
       continue;
-    staying.insert(asDeclared.blocks[buffer]);
+    staying_.insert(asDeclared.blocks[buffer]);
     if (asDeclared.description.buffers[buffer].isPrivate)
       hidden->notes.push_back(
           fmt::format("another step of the session uses \"{}\", which therefore stays on the device",
                       asDeclared.description.buffers[buffer].name));
   }
   CapturedStep &captured = step_->captured_;
-  captured = staying.empty() ? asDeclared : describeStep(lifted_, heap_, *finder_, staying);
+  captured = staying_.empty() ? asDeclared : describeStep(step_->lifted_, heap_, *finder_, staying_);
   captured.description.name = options_.name;
   captured.notes.insert(captured.notes.end(), hidden->notes.begin(), hidden->notes.end());
   if (session_.rehearsal_ && !finder_->comparedWithRehearsal())
     captured.notes.push_back("the rehearsal's graph is another one: every word that looks like an address is taken "
                              "for one");
   step_->times_.scanMs = watch.milliseconds();
+  return {};
+}
+
+Status Adoption::calibrate() {
+  const Stopwatch watch;
+  Expected<HiddenPointers> hidden = Calibration(*step_).run();
+  if (!hidden)
+    return inContext(hidden.error(), fmt::format("calibrating \"{}\"", options_.name));
+  CapturedStep &captured = step_->captured_;
+  std::vector<std::string> notes = std::move(captured.notes);
+  notes.insert(notes.end(), hidden->notes.begin(), hidden->notes.end());
+  staying_.merge(hidden->pointedAt);
+  captured = describeStep(step_->lifted_, heap_, *finder_, staying_);
+  captured.description.name = options_.name;
+  captured.notes = std::move(notes);
+  step_->times_.calibrateMs = watch.milliseconds();
   return {};
 }
 
@@ -94,134 +114,29 @@ Status Adoption::checkAgainstOtherSteps() const {
   return {};
 }
 
-std::uint64_t Adoption::otherFrames() const {
-  std::uint64_t frames = session_.frames_->created() - session_.frames_->freeFrames();
-  for (const BlockId id : step_->captured_.blocks)
-    if (heap_.block(id).backing == Backing::Device)
-      frames -= heap_.block(id).pages;
-  return frames;
-}
-
 Status Adoption::makeRoom() {
   std::set<BlockId> used(step_->captured_.blocks.begin(), step_->captured_.blocks.end());
   used.insert(step_->captured_.besides.begin(), step_->captured_.besides.end());
   heap_.recycleUnused(used);
-  PUMPGRAPH_TRY(heap_.flushCache());
-  otherFrames_ = otherFrames();
-  if (otherFrames_ >= session_.frames_->budgetFrames())
-    return fail(PUMPGRAPH_UNPLANNABLE, "nothing is left for \"{}\": {}", options_.name, othersText());
-  return {};
-}
-
-std::string Adoption::othersText() const {
-  return fmt::format("{} of the budget of {} hold allocations that the step does not touch",
-                     bytesText(otherFrames_ * pageBytes), bytesText(session_.frames_->budgetFrames() * pageBytes));
-}
-
-pumpgraph_compiler_options Adoption::compilerOptions() const {
-  pumpgraph_compiler_options options{};
-  options.struct_size = sizeof options;
-  options.budget_bytes =
-      session_.options_.unlimited ? 0 : (session_.frames_->budgetFrames() - otherFrames_) * pageBytes;
-  options.up_bytes_per_second = session_.link_.up;
-  options.down_bytes_per_second = session_.link_.down;
-  options.both_bytes_per_second = session_.link_.both;
-  options.costs_ir = options_.costsIr.empty() ? nullptr : options_.costsIr.c_str();
-  return options; // host memory is not limited here: pinning it says precisely how much is missing
-}
-
-Status Adoption::statusOf(pumpgraph_compiler_status compiled, const std::string &message) const {
-  switch (compiled) {
-  case PUMPGRAPH_COMPILED:
-    return {};
-  case PUMPGRAPH_COMPILER_UNPLANNABLE:
-    return fail(PUMPGRAPH_UNPLANNABLE, "\"{}\" cannot be planned: {}{}", options_.name, message,
-                otherFrames_ == 0 ? "" : fmt::format(" ({})", othersText()));
-  case PUMPGRAPH_COMPILER_INVALID:
-    return fail(options_.costsIr.empty() ? PUMPGRAPH_INTERNAL : PUMPGRAPH_INVALID_ARGUMENT,
-                "the compiler library does not accept \"{}\": {}", options_.name, message);
-  case PUMPGRAPH_COMPILER_NO_MEMORY:
-    return fail(PUMPGRAPH_OUT_OF_HOST_MEMORY, "memory ran out while \"{}\" was planned", options_.name);
-  case PUMPGRAPH_COMPILER_REFUSED:
-    return fail(PUMPGRAPH_INTERNAL, "the checker refused the plan for \"{}\": {}", options_.name, message);
-  }
-  return fail(PUMPGRAPH_INTERNAL, "the compiler library answers {}", static_cast<int>(compiled));
-}
-
-Status Adoption::plan(const Compiler &compiler) {
-  const Stopwatch watch;
-  PUMPGRAPH_TRY(makeRoom());
-  const DescriptionView view(step_->captured_.description);
-  const pumpgraph_compiler_options options = compilerOptions();
-  pumpgraph_compilation *compilation = nullptr;
-  const pumpgraph_compiler_status compiled = compiler.compile(view.get(), &options, &compilation);
-  const std::unique_ptr<pumpgraph_compilation, decltype(compiler.release)> owner(compilation, compiler.release);
-  PUMPGRAPH_TRY(statusOf(compiled, compilation ? compiler.message(compilation) : "no message"));
-  const pumpgraph_description *lowered = compiler.lowered(compilation);
-  std::string problem = "there is none";
-  if (!lowered || !fromC(*lowered, lowered_, problem))
-    return fail(PUMPGRAPH_INTERNAL, "the compiler library's lowered step cannot be used: {}", problem);
-  if (lowered_.buffers.size() != step_->captured_.blocks.size())
-    return fail(PUMPGRAPH_INTERNAL, "the compiler library changed the number of buffers from {} to {}",
-                step_->captured_.blocks.size(), lowered_.buffers.size());
-  if (const char *report = compiler.reportJson(compilation))
-    compilerReport_ = report;
-  step_->times_.planMs = watch.milliseconds();
-  return {};
+  return heap_.flushCache();
 }
 
 Status Adoption::rewrite(const Compiler &compiler) {
-  auto residence = std::make_unique<Residence>(session_.tools(), lowered_, step_->captured_.blocks);
-  const Stopwatch pinning;
-  PUMPGRAPH_TRY_WHILE(residence->pin(), "getting host memory for \"{}\"", options_.name);
-  step_->times_.pinnedMs = pinning.milliseconds();
+  Rewriting rewriting(*step_, compiler);
+  Expected<CompiledPlan> plan = rewriting.plan(step_->otherFrames(), options_.costsIr);
+  if (!plan)
+    return tl::unexpected<Error>(plan.error());
+  Expected<std::unique_ptr<Residence>> residence = rewriting.prepare(*plan);
+  if (!residence)
+    return tl::unexpected<Error>(residence.error());
   PUMPGRAPH_TRY_WHILE(driver_.graphClone(&step_->original_, graph_), "keeping the graph as captured");
-  const Stopwatch mapping;
-  PUMPGRAPH_TRY_WHILE(residence->install(), "mapping the memory of \"{}\"", options_.name);
-  step_->times_.mapMs = mapping.milliseconds();
-  step_->residence_ = std::move(residence);
-
-  GraphEditor editor(driver_, graph_, session_.context_);
-  Status done = lowerAndCheck(editor, compiler);
-  if (done)
-    done = backResults();
-  if (done) {
-    editor.commit();
+  PUMPGRAPH_TRY(rewriting.putInForce(std::move(*plan), *residence, true));
+  step_->beginPlan(step_->plan_.savedTimes == 0 ? "static estimates" : "saved times", "the first plan");
+  const Status backed = backResults();
+  if (backed)
     return {};
-  }
-  // The graph is restored by the editor; its buffers get memory that is right without any copies.
-  Error error = std::move(done).error();
-  const Status removed = step_->residence_->remove(true);
-  if (!removed)
-    return inContext(std::move(error), removed.error().message);
-  step_->residence_.reset();
-  return tl::unexpected<Error>(std::move(error));
-}
-
-Status Adoption::lowerAndCheck(GraphEditor &editor, const Compiler &compiler) {
-  const Stopwatch lowering;
-  const CapturedStep &captured = step_->captured_;
-  PUMPGRAPH_TRY_WHILE(lowerGraph(editor, lowered_, captured, lifted_, step_->residence_->pool()),
-                      "rewriting the graph of \"{}\"", options_.name);
-  step_->times_.lowerMs = lowering.milliseconds();
-
-  const Stopwatch checking;
-  const Expected<LiftedGraph> again = liftGraph(driver_, graph_, *session_.addresses_, session_.context_);
-  if (!again)
-    return inContext(again.error(), "lifting the rewritten graph");
-  Expected<RewrittenStep> rewritten = describeRewritten(*again, captured, lowered_, *finder_, *step_->residence_);
-  if (!rewritten)
-    return tl::unexpected<Error>(rewritten.error());
-  const Description annotated = withAnnotations(captured.description, lowered_);
-  const DescriptionView after(rewritten->description), before(annotated);
-  if (char *violation = compiler.check(after.get(), before.get())) {
-    const std::string message = violation;
-    compiler.freeString(violation);
-    return fail(PUMPGRAPH_INTERNAL, "the checker refused the rewritten graph of \"{}\": {}", options_.name, message);
-  }
-  step_->rewritten_ = std::move(*rewritten);
-  step_->times_.checkMs = checking.milliseconds();
-  return {};
+  const Expected<std::unique_ptr<Residence>> removed = rewriting.takeBack(true);
+  return removed ? backed : inContext(backed.error(), removed.error().message);
 }
 
 Status Adoption::backResults() {
@@ -236,7 +151,7 @@ Status Adoption::backResults() {
 Status Adoption::leaveAsCaptured(std::string reason) {
   const Stopwatch mapping;
   step_->reason_ = std::move(reason);
-  otherFrames_ = otherFrames();
+  step_->plan_.otherFrames = step_->otherFrames();
   for (BufferIndex buffer = 0; buffer < step_->captured_.blocks.size(); ++buffer) {
     Block &block = heap_.block(step_->captured_.blocks[buffer]);
     if (!block.hasMemory())
@@ -254,43 +169,10 @@ Expected<std::unique_ptr<Step>> Adoption::finish() {
       heap_.retain(heap_.block(block));
   heap_.dropCapture();
   step_->ownsGraph_ = options_.ownsGraph;
-  writeReport();
+  if (step_->rewritten() && !options_.keepFirstPlan)
+    step_->watchReplays();
+  step_->writeReport();
   return std::move(step_);
-}
-
-void Adoption::writeReport() {
-  using Json = nlohmann::ordered_json;
-  Json &report = step_->report_;
-  if (!compilerReport_.empty())
-    report = Json::parse(compilerReport_, nullptr, false);
-  if (!report.is_object()) {
-    report = Json::object();
-    report["name"] = step_->captured_.description.name;
-    report["nodes"] = step_->captured_.description.nodes.size();
-    report["buffers"] = step_->captured_.description.buffers.size();
-  }
-  const AdoptionTimes &times = step_->times_;
-  Json runtime = {{"backend", step_->rewritten() ? "virtual" : "as captured"},
-                  {"left_as_captured", step_->rewritten() ? Json(nullptr) : Json(step_->reason_)},
-                  {"capture_ms", times.captureMs},
-                  {"lift_ms", times.liftMs},
-                  {"scan_ms", times.scanMs},
-                  {"plan_ms", times.planMs},
-                  {"pinned_ms", times.pinnedMs},
-                  {"map_ms", times.mapMs},
-                  {"lower_ms", times.lowerMs},
-                  {"check_ms", times.checkMs},
-                  {"budget_bytes", session_.frames_->budgetFrames() * pageBytes},
-                  {"device_bytes", session_.frames_->created() * pageBytes},
-                  {"other_device_bytes", otherFrames_ * pageBytes},
-                  {"host_backed_bytes", session_.host_->backedBytes()},
-                  {"pinned_bytes", session_.host_->pinnedBytes()},
-                  {"link",
-                   {{"up_bytes_per_second", session_.link_.up},
-                    {"down_bytes_per_second", session_.link_.down},
-                    {"both_bytes_per_second", session_.link_.both}}},
-                  {"notes", step_->captured_.notes}};
-  report["runtime"] = std::move(runtime);
 }
 
 } // namespace pumpgraph::runtime

@@ -19,23 +19,17 @@ public:
 private:
   Status lift();
   Status describe();
+  /// Describes the step again, with what a run of it shows.
+  Status calibrate();
   /// Why the graph cannot be rewritten, whatever the budget; empty if it can.
   std::string refusal() const;
   Status checkAgainstOtherSteps() const;
-  /// The session's device frames that hold other allocations than the step's.
-  std::uint64_t otherFrames() const;
-  std::string othersText() const;
   /// Gives up what only the cache and the capture's dead hold.
   Status makeRoom();
-  pumpgraph_compiler_options compilerOptions() const;
-  Status statusOf(pumpgraph_compiler_status compiled, const std::string &message) const;
-  Status plan(const Compiler &compiler);
   Status rewrite(const Compiler &compiler);
-  Status lowerAndCheck(GraphEditor &editor, const Compiler &compiler);
   Status leaveAsCaptured(std::string reason);
   Status backResults();
   Expected<std::unique_ptr<Step>> finish();
-  void writeReport();
 
   Session &session_;
   const Driver &driver_;
@@ -43,11 +37,8 @@ private:
   CUgraph graph_;
   const AdoptOptions &options_;
   std::unique_ptr<Step> step_;
-  LiftedGraph lifted_;
   std::optional<AccessFinder> finder_;
-  Description lowered_;
-  std::uint64_t otherFrames_ = 0; ///< when the plan was made
-  std::string compilerReport_;
+  std::set<BlockId> staying_; ///< blocks that are never private
 };
 
 } // namespace pumpgraph::runtime

@@ -15,6 +15,8 @@ struct Compiler {
   decltype(&pumpgraph_compiler_compile) compile = nullptr;
   decltype(&pumpgraph_compilation_lowered) lowered = nullptr;
   decltype(&pumpgraph_compilation_message) message = nullptr;
+  decltype(&pumpgraph_compilation_saved_times) savedTimes = nullptr;
+  decltype(&pumpgraph_compilation_saved_times_note) savedTimesNote = nullptr;
   decltype(&pumpgraph_compilation_report_json) reportJson = nullptr;
   decltype(&pumpgraph_compilation_free) release = nullptr;
   decltype(&pumpgraph_compiler_check) check = nullptr;

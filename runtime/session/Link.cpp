@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <sys/utsname.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -113,6 +115,15 @@ Expected<LinkSpeed> measureLink(const MemoryTools &tools) {
   return speed;
 }
 
+std::string processorName() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (const std::size_t colon = line.find(": "); line.starts_with("model name") && colon != std::string::npos)
+      return line.substr(colon + 2);
+  utsname system{}; // not every architecture has a model name
+  return uname(&system) == 0 ? system.machine : "an unknown processor";
+}
+
 std::string linkCacheFile(const std::string &directory, const CUuuid &device, int driverVersion) {
   std::string name = directory + "/link-";
   for (const char byte : device.bytes)
@@ -120,12 +131,13 @@ std::string linkCacheFile(const std::string &directory, const CUuuid &device, in
   return name + fmt::format("-{}.json", driverVersion);
 }
 
-std::optional<LinkSpeed> loadLinkSpeed(const std::string &file) {
+std::optional<KeptLink> loadLink(const std::string &file) {
   std::ifstream stream(file);
   const nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
   if (!json.is_object())
     return std::nullopt;
-  LinkSpeed speed;
+  KeptLink link;
+  LinkSpeed &speed = link.speed;
   const auto read = [&](const char *key, double &value) {
     const auto found = json.find(key);
     if (found == json.end() || !found->is_number())
@@ -136,14 +148,18 @@ std::optional<LinkSpeed> loadLinkSpeed(const std::string &file) {
   if (!read("up_bytes_per_second", speed.up) || !read("down_bytes_per_second", speed.down) ||
       !read("both_bytes_per_second", speed.both))
     return std::nullopt;
-  return speed;
+  if (const auto machine = json.find("machine"); machine != json.end() && machine->is_string())
+    link.machine = machine->get<std::string>();
+  return link;
 }
 
-void storeLinkSpeed(const std::string &file, const LinkSpeed &speed) {
+void storeLink(const std::string &file, const KeptLink &link) {
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(file).parent_path(), ignored);
-  const nlohmann::json json = {
-      {"up_bytes_per_second", speed.up}, {"down_bytes_per_second", speed.down}, {"both_bytes_per_second", speed.both}};
+  const nlohmann::json json = {{"machine", link.machine},
+                               {"up_bytes_per_second", link.speed.up},
+                               {"down_bytes_per_second", link.speed.down},
+                               {"both_bytes_per_second", link.speed.both}};
   // Written beside and renamed, so that another process never reads half a file.
   const std::string draft = file + ".draft";
   {

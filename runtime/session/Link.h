@@ -16,15 +16,25 @@ struct LinkSpeed {
   double both = 0; ///< both directions at once, summed
 };
 
+/// What a file keeps.
+struct KeptLink {
+  std::string machine; ///< where it was measured: the GPU and the processor; empty in a file that does not say
+  LinkSpeed speed;
+};
+
+/// The processor's model, as the system calls it.
+std::string processorName();
+
 /// Times copies of 64 MiB between pinned memory and device frames; smaller ones when the budget has no room for two
 /// such pieces. Takes some 50 ms.
 Expected<LinkSpeed> measureLink(const MemoryTools &tools);
 
-/// Where a device's figures are kept: one file for each GPU and driver version.
+/// Where a device's figures are kept: one file for each GPU and driver version. A GPU that has moved, or a copied file,
+/// is known by KeptLink::machine.
 std::string linkCacheFile(const std::string &directory, const CUuuid &device, int driverVersion);
 /// Nothing if there is no such file or it is damaged.
-std::optional<LinkSpeed> loadLinkSpeed(const std::string &file);
+std::optional<KeptLink> loadLink(const std::string &file);
 /// A cache that cannot be written costs a measurement next time, nothing else.
-void storeLinkSpeed(const std::string &file, const LinkSpeed &speed);
+void storeLink(const std::string &file, const KeptLink &link);
 
 } // namespace pumpgraph::runtime

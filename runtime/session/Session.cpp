@@ -76,6 +76,9 @@ Status Session::openDevice() {
   PUMPGRAPH_TRY(require(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management"));
   PUMPGRAPH_TRY(require(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
                         "host memory behind virtual addresses"));
+  char name[256] = {};
+  PUMPGRAPH_TRY_WHILE(driver_->deviceGetName(name, sizeof name, device), "opening device {}", device);
+  deviceName_ = name;
   PUMPGRAPH_TRY_WHILE(driver_->devicePrimaryCtxRetain(&context_, device), "opening device {}", device);
   contextRetained_ = true;
   CUcontext current = nullptr;
@@ -86,6 +89,7 @@ Status Session::openDevice() {
 }
 
 Status Session::openLink() {
+  const std::string machine = fmt::format("{} beside {}", deviceName_, processorName());
   std::string file;
   if (!options_.cacheDirectory.empty()) {
     CUuuid uuid{};
@@ -93,17 +97,21 @@ Status Session::openLink() {
     PUMPGRAPH_TRY(driver_->deviceGetUuid(&uuid, options_.device));
     PUMPGRAPH_TRY(driver_->driverGetVersion(&version));
     file = linkCacheFile(options_.cacheDirectory, uuid, version);
-    if (const std::optional<LinkSpeed> kept = loadLinkSpeed(file)) {
-      link_ = *kept;
+    const std::optional<KeptLink> kept = loadLink(file);
+    if (kept && kept->machine == machine) {
+      link_ = kept->speed;
       return {};
     }
+    if (kept)
+      notes_.push_back(fmt::format("the link speeds in {} are of another machine ({}); they were measured anew", file,
+                                   kept->machine.empty() ? "it does not say which" : kept->machine));
   }
   const Expected<LinkSpeed> measured = measureLink(tools());
   if (!measured)
     return tl::unexpected<Error>(measured.error());
   link_ = *measured;
   if (!file.empty())
-    storeLinkSpeed(file, link_);
+    storeLink(file, {machine, link_});
   return {};
 }
 
@@ -175,30 +183,23 @@ Step *Session::rewrittenStep() const {
   return found == steps_.end() ? nullptr : found->get();
 }
 
-Status Session::map(void *pointer) {
+Status Session::forPlanned(void *pointer, const char *purpose, Status (Residence::*change)(BlockId)) {
   const std::lock_guard lock(mutex_);
   const ContextScope scope(*driver_, context_);
   const Expected<Hit> hit = heap_->require(pointer);
   if (!hit)
     return tl::unexpected<Error>(hit.error());
-  Step *step = rewrittenStep();
-  if (!step)
-    return {};
-  PUMPGRAPH_TRY_WHILE(step->residence_->lend(hit->block), "mapping \"{}\"", heap_->member(*hit).name);
+  if (Step *step = rewrittenStep())
+    PUMPGRAPH_TRY_WHILE((*step->residence_.*change)(hit->block), "{} \"{}\"", purpose, heap_->member(*hit).name);
   return {};
 }
 
+Status Session::map(void *pointer) {
+  return forPlanned(pointer, "mapping", &Residence::lend);
+}
+
 Status Session::unmap(void *pointer) {
-  const std::lock_guard lock(mutex_);
-  const ContextScope scope(*driver_, context_);
-  const Expected<Hit> hit = heap_->require(pointer);
-  if (!hit)
-    return tl::unexpected<Error>(hit.error());
-  Step *step = rewrittenStep();
-  if (!step)
-    return {};
-  PUMPGRAPH_TRY_WHILE(step->residence_->giveBack(hit->block), "unmapping \"{}\"", heap_->member(*hit).name);
-  return {};
+  return forPlanned(pointer, "unmapping", &Residence::giveBack);
 }
 
 Status Session::captureBegin() {

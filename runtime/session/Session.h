@@ -33,7 +33,9 @@ struct AdoptOptions {
   std::string name = "step";
   std::string costsIr = {};
   bool leaveAsCaptured = false;
-  bool ownsGraph = false; ///< the step destroys the graph
+  bool keepFirstPlan = false; ///< whatever the first replays measure
+  bool calibrate = false;     ///< look for addresses that kernels of the step store
+  bool ownsGraph = false;     ///< the step destroys the graph
 };
 
 struct MemoryStatistics {
@@ -85,8 +87,11 @@ public:
 
 private:
   friend class Adoption;
+  friend class Calibration;
   friend class Step;
   friend class Measuring;
+  friend class Replanner;
+  friend class Rewriting;
   friend class Validating;
 
   Session(const SessionOptions &options, std::shared_ptr<const Driver> driver);
@@ -96,6 +101,8 @@ private:
   Expected<CUgraph> recordOnce(const Record &record);
   MemoryTools tools() { return {*driver_, *addresses_, *frames_, *host_, *mapper_, *heap_, stream_}; }
   Expected<const Compiler *> compiler();
+  /// Changes where the block of an allocation is, if a plan is in force.
+  Status forPlanned(void *pointer, const char *purpose, Status (Residence::*change)(BlockId));
   /// The step whose plan is in force, if any.
   Step *rewrittenStep() const;
 
@@ -105,7 +112,9 @@ private:
   CUcontext context_ = nullptr;
   bool contextRetained_ = false;
   CUstream stream_ = nullptr; ///< for the session's own copies
+  std::string deviceName_;
   LinkSpeed link_;
+  std::vector<std::string> notes_; ///< about the session, for the report of each step
   std::optional<Compiler> compiler_;
 
   // In the order of their dependence: what is below uses what is above.

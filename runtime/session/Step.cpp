@@ -1,12 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Step.h"
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 
 namespace pumpgraph::runtime {
 
+namespace {
+
+/// A prediction that is further off than this share of what was measured is made again.
+constexpr double toleratedMiss = 0.1;
+constexpr double usPerSecond = 1e6;
+
+} // namespace
+
+double CompiledPlan::predictedUs() const {
+  const auto predicted = report.find("predicted_s");
+  return predicted != report.end() && predicted->is_number() ? predicted->get<double>() * usPerSecond : 0;
+}
+
 Step::~Step() {
   const Driver &driver = *session_.driver_;
+  if (edits_)
+    edits_->commit(); // the caller's graph stays as it is
   if (exec_)
     driver.graphExecDestroy.raw(exec_);
   if (original_)
@@ -29,18 +46,69 @@ Status Step::replay(CUstream stream) {
   if (residence_ && residence_->lendsAnything())
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be replayed while one of its buffers is mapped",
                 captured_.description.name);
+  if (watch_ && watch_->isFull())
+    replanIfMissed();
+  PUMPGRAPH_TRY(checkMemory());
+  PUMPGRAPH_TRY(instantiate());
+  if (watch_)
+    PUMPGRAPH_TRY_WHILE(watch_->beforeLaunch(stream), "timing \"{}\"", captured_.description.name);
+  PUMPGRAPH_TRY_WHILE(session_.driver_->graphLaunch(exec_, stream), "replaying \"{}\"", captured_.description.name);
+  if (watch_)
+    PUMPGRAPH_TRY_WHILE(watch_->afterLaunch(stream), "timing \"{}\"", captured_.description.name);
+  return {};
+}
+
+Status Step::checkMemory() const {
   if (residence_ && !residence_->installed())
     return fail(PUMPGRAPH_INTERNAL, "\"{}\" has lost its memory in an earlier failure; destroy it and capture anew",
                 captured_.description.name);
-  PUMPGRAPH_TRY(instantiate());
-  PUMPGRAPH_TRY_WHILE(session_.driver_->graphLaunch(exec_, stream), "replaying \"{}\"", captured_.description.name);
   return {};
+}
+
+std::uint64_t Step::otherFrames() const {
+  std::uint64_t frames = session_.frames_->created() - session_.frames_->freeFrames();
+  if (residence_)
+    return frames - residence_->frameCount();
+  for (const BlockId id : captured_.blocks)
+    if (session_.heap_->block(id).backing == Backing::Device)
+      frames -= session_.heap_->block(id).pages;
+  return frames;
+}
+
+void Step::beginPlan(std::string costs, std::string why) {
+  plans_.push_back({std::move(costs), std::move(why), plan_.predictedUs(), std::nullopt});
+}
+
+void Step::watchReplays() {
+  const auto mayCallTheHost = [](const LiftedNode &node) {
+    return node.kind == NodeKind::Host || node.kind == NodeKind::ChildGraph;
+  };
+  if (std::none_of(lifted_.nodes.begin(), lifted_.nodes.end(), mayCallTheHost))
+    watch_ = std::make_unique<ReplayWatch>(*session_.driver_);
+}
+
+void Step::replanIfMissed() {
+  const std::optional<double> measured = watch_->medianUs();
+  if (!measured)
+    return; // still running
+  watch_.reset();
+  PlanRecord &plan = plans_.back();
+  plan.measuredUs = *measured;
+  const double missed = *measured > 0 ? (*measured - plan.predictedUs) / *measured : 0;
+  if (std::abs(missed) <= toleratedMiss)
+    return;
+  // Whatever goes wrong here, the first plan goes on as it was; the next replay says so if even that failed.
+  const Expected<Replanning> replanned = replanBecause(
+      fmt::format("the first plan's step took {:.1f} ms instead of {:.1f}", *measured * 1e-3, plan.predictedUs * 1e-3));
+  if (!replanned)
+    captured_.notes.push_back("planning again failed: " + replanned.error().message);
+  writeReport();
 }
 
 void Step::letGo() {
   Heap &heap = *session_.heap_;
-  // What cannot be moved back stays where the plan has it until the session ends; its blocks are not released then.
-  if (residence_ && !residence_->remove(false))
+  // What cannot be moved back stays where it is until the session ends; its blocks are not released then.
+  if (residence_ && (!residence_->installed() || !residence_->remove(false)))
     return;
   for (const std::vector<BlockId> *blocks : {&captured_.blocks, &captured_.besides})
     for (const BlockId block : *blocks)
@@ -67,8 +135,52 @@ Status Step::writeValue(BufferIndex buffer, const char *source) {
   return {};
 }
 
+void Step::writeReport() {
+  using Json = nlohmann::ordered_json;
+  report_ = plan_.report;
+  if (!report_.is_object()) {
+    report_ = Json::object();
+    report_["name"] = captured_.description.name;
+    report_["nodes"] = captured_.description.nodes.size();
+    report_["buffers"] = captured_.description.buffers.size();
+  }
+  std::vector<std::string> notes = session_.notes_;
+  notes.insert(notes.end(), captured_.notes.begin(), captured_.notes.end());
+  Json runtime = {{"backend", rewritten() ? "virtual" : "as captured"},
+                  {"left_as_captured", rewritten() ? Json(nullptr) : Json(reason_)},
+                  {"replans_by_itself", watch_ != nullptr},
+                  {"capture_ms", times_.captureMs},
+                  {"lift_ms", times_.liftMs},
+                  {"scan_ms", times_.scanMs},
+                  {"calibrate_ms", times_.calibrateMs},
+                  {"plan_ms", times_.planMs},
+                  {"pinned_ms", times_.pinnedMs},
+                  {"map_ms", times_.mapMs},
+                  {"lower_ms", times_.lowerMs},
+                  {"check_ms", times_.checkMs},
+                  {"budget_bytes", session_.frames_->budgetFrames() * pageBytes},
+                  {"device_bytes", session_.frames_->created() * pageBytes},
+                  {"other_device_bytes", plan_.otherFrames * pageBytes},
+                  {"host_backed_bytes", session_.host_->backedBytes()},
+                  {"pinned_bytes", session_.host_->pinnedBytes()},
+                  {"link",
+                   {{"up_bytes_per_second", session_.link_.up},
+                    {"down_bytes_per_second", session_.link_.down},
+                    {"both_bytes_per_second", session_.link_.both}}},
+                  {"notes", std::move(notes)}};
+  report_["runtime"] = std::move(runtime);
+}
+
 std::string Step::report() {
   const std::lock_guard lock(session_.mutex_);
+  nlohmann::ordered_json plans = nlohmann::ordered_json::array();
+  for (const PlanRecord &plan : plans_)
+    plans.push_back({{"costs", plan.costs},
+                     {"why", plan.why},
+                     {"predicted_s", plan.predictedUs / usPerSecond},
+                     {"measured_s", plan.measuredUs ? nlohmann::ordered_json(*plan.measuredUs / usPerSecond)
+                                                    : nlohmann::ordered_json(nullptr)}});
+  report_["runtime"]["plans"] = std::move(plans);
   // Names of kernels come from binaries; a byte that is no UTF-8 must not take the report down.
   return report_.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -79,7 +191,7 @@ Status Step::save(const std::string &path) {
   if (!compiler)
     return inContext(compiler.error(), "saving a step");
   const DescriptionView view(captured_.description);
-  char *text = (*compiler)->print(view.get());
+  char *text = (*compiler)->print(view.get(), session_.deviceName_.c_str());
   if (!text)
     return fail(PUMPGRAPH_INTERNAL, "the compiler library cannot print \"{}\"", captured_.description.name);
   std::ofstream file(path, std::ios::binary);

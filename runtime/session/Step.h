@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/lower/LowerGraph.h"
+#include "runtime/session/ReplayWatch.h"
 #include "runtime/session/Session.h"
 
 #include <nlohmann/json.hpp>
@@ -14,12 +15,38 @@ namespace pumpgraph::runtime {
 struct AdoptionTimes {
   double captureMs = 0;
   double liftMs = 0;
-  double scanMs = 0; ///< looking for pointers in memory
-  double planMs = 0; ///< the compiler: plan, lower, check
+  double scanMs = 0;      ///< looking for pointers in memory
+  double calibrateMs = 0; ///< the same while the step runs, if asked for
+  double planMs = 0;      ///< the compiler: plan, lower, check
   double pinnedMs = 0;
   double mapMs = 0;
   double lowerMs = 0; ///< changing the driver's graph
   double checkMs = 0; ///< lifting it again and checking it
+};
+
+/// What the compiler library made of a captured step.
+struct CompiledPlan {
+  Description lowered;
+  nlohmann::ordered_json report;
+  std::uint64_t otherFrames = 0; ///< of the session, held by allocations that the step does not touch
+  std::uint64_t savedTimes = 0;  ///< nodes whose time the caller gave
+
+  double predictedUs() const;
+};
+
+/// For the report: a plan that is or was in force.
+struct PlanRecord {
+  std::string costs; ///< where the node times came from
+  std::string why;
+  double predictedUs = 0;
+  std::optional<double> measuredUs; ///< a whole replay
+};
+
+struct Replanning {
+  PlanRecord before;
+  PlanRecord after;
+  bool keptFirst = false; ///< the second was slower, and the first is in force again
+  std::uint64_t timedNodes = 0;
 };
 
 struct Measurement {
@@ -35,11 +62,10 @@ struct Validation {
   std::string firstDifference;
 };
 
-/// Owned by its session. `residence` exists if and only if the graph was rewritten; else `reason` says why not.
+/// Owned by its session. `residence_` exists if and only if the graph was rewritten; else `reason_` says why not.
 class Step {
 public:
-  Step(Session &session, CUgraph graph, const AdoptOptions &options)
-      : session_(session), graph_(graph), ownsGraph_(options.ownsGraph) {}
+  Step(Session &session, CUgraph graph) : session_(session), graph_(graph) {}
   ~Step();
   Step(const Step &) = delete;
   Step &operator=(const Step &) = delete;
@@ -52,14 +78,32 @@ public:
   Status save(const std::string &path);
   Expected<Measurement> measure(int repeats);
   Expected<Validation> validate();
+  /// Measures node times on the rewritten step, plans it again with them, and keeps the faster of the two plans.
+  /// The session's buffers keep their contents. A graph that its caller instantiated has to be instantiated again.
+  Expected<Replanning> replan();
 
 private:
   friend class Adoption;
+  friend class Calibration;
   friend class Session;
   friend class Measuring;
   friend class Validating;
+  friend class Replanner;
+  friend class Rewriting;
 
   Status instantiate();
+  /// PUMPGRAPH_INTERNAL where a driver failure has left the step without the memory its plan wants.
+  Status checkMemory() const;
+  /// The session's device frames that hold other allocations than the step's.
+  std::uint64_t otherFrames() const;
+  /// Notes that the plan in force is a new one.
+  void beginPlan(std::string costs, std::string why);
+  /// Unless replays that nobody asked for would call the host.
+  void watchReplays();
+  /// Plans again if the first replays took longer or less than predicted by more than a tenth.
+  void replanIfMissed();
+  Expected<Replanning> replanBecause(const std::string &why);
+  void writeReport();
   /// Gives the memory back to the session's heap.
   void letGo();
   /// A buffer's value at the boundary, wherever it is.
@@ -68,14 +112,19 @@ private:
 
   Session &session_;
   CUgraph graph_;
-  bool ownsGraph_;
+  bool ownsGraph_ = false;
   CUgraph original_ = nullptr; ///< a copy of the graph as captured; rewritten steps only
   CUgraphExec exec_ = nullptr;
+  LiftedGraph lifted_; ///< as captured
   CapturedStep captured_;
+  CompiledPlan plan_;
   RewrittenStep rewritten_;
+  std::unique_ptr<GraphEditor> edits_; ///< what the plan in force changed in `graph_`
   std::unique_ptr<Residence> residence_;
   std::string reason_;
-  nlohmann::ordered_json report_;
+  std::vector<PlanRecord> plans_;      ///< in the order they were made
+  std::unique_ptr<ReplayWatch> watch_; ///< while the first replays are timed
+  nlohmann::ordered_json report_;      ///< but for the plans
   AdoptionTimes times_;
 };
 

@@ -65,6 +65,8 @@ struct Outcome {
 
   const char *message() const { return pumpgraph_compilation_message(compilation.get()); }
   const pumpgraph_description *lowered() const { return pumpgraph_compilation_lowered(compilation.get()); }
+  std::uint64_t savedTimes() const { return pumpgraph_compilation_saved_times(compilation.get()); }
+  const char *savedTimesNote() const { return pumpgraph_compilation_saved_times_note(compilation.get()); }
 };
 
 Outcome compile(const Description &step, const pumpgraph_compiler_options &options) {
@@ -156,6 +158,38 @@ TEST(Compile, takesSavedTimes) {
   EXPECT_EQ(copyOf(outcome.lowered()).nodes[1].costUs, 7.5);
 }
 
+TEST(Compile, saysHowManyNodesHaveSavedTimes) {
+  pumpgraph_compiler_options options = withBudget(0);
+  options.costs_ir = "pump.graph @saved { pump.kernel \"loss\" node(1) cost(7.5) }";
+  const Outcome outcome = compile(smallStep(), options);
+  EXPECT_EQ(outcome.savedTimes(), 1u);
+  EXPECT_STREQ(outcome.savedTimesNote(), "the saved step has times for 1 of 3 nodes, by position and name");
+}
+
+// print() says whose times they are, and compile() asks.
+TEST(Compile, takesNoTimesOfAnotherDevice) {
+  Description step = smallStep();
+  for (Node &node : step.nodes)
+    node.costUs = 7.5;
+  const String saved(pumpgraph_compiler_print(DescriptionView(step).get(), "an old GPU"));
+  ASSERT_NE(saved, nullptr);
+  pumpgraph_compiler_options options = withBudget(0);
+  options.costs_ir = saved.get();
+  options.device = "a new GPU";
+  const Outcome other = compile(smallStep(), options);
+  ASSERT_EQ(other.status, PUMPGRAPH_COMPILED) << other.message();
+  EXPECT_EQ(other.savedTimes(), 0u);
+  EXPECT_STREQ(other.savedTimesNote(), "the saved node times are those of an old GPU; on a new GPU they are not used");
+  EXPECT_NE(copyOf(other.lowered()).nodes[1].costUs, 7.5);
+
+  for (const char *device : {"an old GPU", static_cast<const char *>(nullptr)}) {
+    options.device = device;
+    const Outcome same = compile(smallStep(), options);
+    EXPECT_EQ(same.savedTimes(), step.nodes.size());
+    EXPECT_STREQ(same.savedTimesNote(), "");
+  }
+}
+
 TEST(Compile, saysWhereSavedTimesAreMalformed) {
   pumpgraph_compiler_options options = withBudget(0);
   options.costs_ir = "pump.graph @saved {\n  pump.kernel \"loss\" node(x)\n}";
@@ -228,7 +262,7 @@ TEST(Check, refusesMalformedDescriptions) {
 }
 
 TEST(Print, writesIr) {
-  const String text(pumpgraph_compiler_print(DescriptionView(smallStep()).get()));
+  const String text(pumpgraph_compiler_print(DescriptionView(smallStep()).get(), nullptr));
   ASSERT_NE(text, nullptr);
   EXPECT_STREQ(text.get(), R"(pump.graph @step {
   %a = pump.buffer "a" private size(4194304)
@@ -243,19 +277,20 @@ TEST(Print, writesIr) {
 TEST(Print, malformedDescriptionsHaveNoText) {
   Description step = smallStep();
   step.pageBytes = 0;
-  EXPECT_EQ(String(pumpgraph_compiler_print(DescriptionView(step).get())), nullptr);
+  EXPECT_EQ(String(pumpgraph_compiler_print(DescriptionView(step).get(), nullptr)), nullptr);
 }
 
 // No state between calls: several threads get what one gets.
 TEST(Compile, threadsDoNotMeet) {
   const std::string alone =
-      String(pumpgraph_compiler_print(compile(smallStep(), withBudget(4 * mebibyte)).lowered())).get();
+      String(pumpgraph_compiler_print(compile(smallStep(), withBudget(4 * mebibyte)).lowered(), nullptr)).get();
   std::vector<std::string> texts(8);
   std::vector<std::thread> threads;
   for (std::string &text : texts)
     threads.emplace_back([&text] {
       for (int i = 0; i < 20; ++i)
-        text = String(pumpgraph_compiler_print(compile(smallStep(), withBudget(4 * mebibyte)).lowered())).get();
+        text =
+            String(pumpgraph_compiler_print(compile(smallStep(), withBudget(4 * mebibyte)).lowered(), nullptr)).get();
     });
   for (std::thread &thread : threads)
     thread.join();

@@ -90,7 +90,7 @@ public:
     const auto *lowered = find<decltype(pumpgraph_compilation_lowered)>("pumpgraph_compilation_lowered")(compilation);
     if (!lowered)
       return find<decltype(pumpgraph_compilation_message)>("pumpgraph_compilation_message")(compilation);
-    char *text = find<decltype(pumpgraph_compiler_print)>("pumpgraph_compiler_print")(lowered);
+    char *text = find<decltype(pumpgraph_compiler_print)>("pumpgraph_compiler_print")(lowered, nullptr);
     const std::string copy = text;
     find<decltype(pumpgraph_compiler_string_free)>("pumpgraph_compiler_string_free")(text);
     find<decltype(pumpgraph_compilation_free)>("pumpgraph_compilation_free")(compilation);

@@ -56,6 +56,11 @@ __global__ void sumTableKernel(std::uint32_t *const *table, int rows, std::uint3
   }
 }
 
+__global__ void storeAddressesKernel(std::uint32_t **table, std::ptrdiff_t distance, std::size_t stride, int rows) {
+  for (int row = static_cast<int>(first()); row < rows; row += static_cast<int>(step()))
+    table[row] = reinterpret_cast<std::uint32_t *>(reinterpret_cast<char *>(table) + distance + row * stride);
+}
+
 __global__ void scalePackedKernel(PackedArguments arguments) {
   for (std::size_t i = first(); i < arguments.count; i += step())
     arguments.out[i] = arguments.in[i] * arguments.scale;
@@ -93,6 +98,10 @@ void addLoss(cudaStream_t stream, const std::uint32_t *in, std::size_t count, st
 
 void sumTable(cudaStream_t stream, std::uint32_t *const *table, int rows, std::uint32_t *out, std::size_t count) {
   sumTableKernel<<<blocks, threads, 0, stream>>>(table, rows, out, count);
+}
+
+void storeAddresses(cudaStream_t stream, std::uint32_t **table, std::ptrdiff_t distance, std::size_t stride, int rows) {
+  storeAddressesKernel<<<1, threads, 0, stream>>>(table, distance, stride, rows);
 }
 
 void scalePacked(cudaStream_t stream, PackedArguments arguments) {

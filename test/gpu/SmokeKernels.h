@@ -28,6 +28,9 @@ void addLoss(cudaStream_t stream, const std::uint32_t *in, std::size_t count, st
 /// out[i] = sum over the table's `rows` pointers of table[r][i]
 void sumTable(cudaStream_t stream, std::uint32_t *const *table, int rows, std::uint32_t *out, std::size_t count);
 
+/// table[r] = the address `distance` + r * `stride` bytes after the table itself, for every row r below `rows`
+void storeAddresses(cudaStream_t stream, std::uint32_t **table, std::ptrdiff_t distance, std::size_t stride, int rows);
+
 /// A struct by value, its pointers inside; `scale` sits between them.
 struct PackedArguments {
   const std::uint32_t *in;

@@ -163,6 +163,22 @@ def validate(folder):
     check(training.run(step) == plain_figures(folder)["losses"], "validate() changed the state")
 
 
+def replan(folder):
+    install_share(folder, 0.4)
+    training = Training()
+    expected = plain_figures(folder)["losses"]
+    step = training.capture(keep_first_plan=True)
+    losses = training.run(step, 2)
+    result = step.replan()
+    check(result.timed_nodes > 0 and result.measured_us > 0, f"{result}")
+    plans = step.report()["runtime"]["plans"]
+    check([plan["costs"] for plan in plans[:2]] == ["static estimates", "measured on the rewritten step"], f"{plans}")
+    # PyTorch has instantiated the graph anew, and training goes on as if nothing had been.
+    losses += training.run(step, len(expected) - 2)
+    check(losses == expected, "replan() changed the losses")
+    print(plans)
+
+
 def report_prints(folder):
     install_share(folder, 0.4)
     report = Training().capture().report()
@@ -252,6 +268,36 @@ def costs_are_used(folder):
         check(0.5 < with_costs / expected < 2, f"in memory {with_costs} s by the costs, {expected} s measured")
 
 
+def replans_by_itself(folder):
+    """After measure_and_costs: node times that are far too long make the prediction miss, and the fifth replay mends it."""
+    slow = Path(folder) / "slow.mlir"
+    text = gzip.decompress((Path(folder) / "costs.mlir.gz").read_bytes()).decode()
+    slow.write_text(text.replace("cost(", "cost(99"))
+    install_share(folder, 0.4)
+    training = Training()
+    step = training.capture(costs=slow)
+    losses = training.run(step, 4)
+    plans = step.report()["runtime"]["plans"]
+    check([plan["costs"] for plan in plans] == ["saved times"], f"planned again too early: {plans}")
+    losses += training.run(step, STEPS - 4)
+    plans = step.report()["runtime"]["plans"]
+    check(len(plans) >= 2 and plans[1]["costs"] == "measured on the rewritten step", f"not planned again: {plans}")
+    check(losses == plain_figures(folder)["losses"], "planning again changed the losses")
+    print(plans)
+
+
+def calibrates(folder):
+    """The step is run once before it is planned, and training does not notice."""
+    install_share(folder, 0.4)
+    training = Training()
+    step = training.capture(calibrate=True)
+    runtime = step.report()["runtime"]
+    check(any(note.startswith("calibrated in ") for note in runtime["notes"]), f"{runtime['notes']}")
+    check(step.report().left_as_captured is None, f"left as captured: {step.report().left_as_captured}")
+    check(training.run(step) == plain_figures(folder)["losses"], "calibration changed the losses")
+    print(f"calibrated in {runtime['calibrate_ms']:.0f} ms")
+
+
 def plain_step_seconds(folder):
     match = re.findall(r"cost\(([\d.]+)\)", gzip.decompress((Path(folder) / "costs.mlir.gz").read_bytes()).decode())
     return sum(map(float, match)) * 1e-6 if match else None
@@ -276,7 +322,7 @@ def a_thousand_replays(folder):
     install_share(folder, 0.7)
     training = Training()
     step = training.capture()
-    training.run(step, 3)
+    training.run(step, 6)  # the fifth may plan the step again
 
     def held():
         torch.cuda.synchronize()
@@ -368,12 +414,15 @@ CASES = [
     losses_at_200_percent,
     losses_left_as_captured,
     validate,
+    replan,
     report_prints,
     mapped_reads_and_writes,
     checkpoint_round_trip,
     save,
     measure_and_costs,
     costs_are_used,
+    replans_by_itself,
+    calibrates,
     one_step_after_another,
     a_thousand_replays,
     cuda_already_initialised,

@@ -152,9 +152,9 @@ FAKE pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_c
 FAKE pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                       const pumpgraph_adopt_options *options, pumpgraph_step **step,
                                       pumpgraph_error *error) {
-  write_down("adopt %p %p size=%d name=%s costs=%s leave=%d\n", (void *)session, (void *)graph,
+  write_down("adopt %p %p size=%d name=%s costs=%s leave=%d keep=%d calibrate=%d\n", (void *)session, (void *)graph,
              options->struct_size == sizeof *options, or_null(options->name), or_null(options->costs_ir),
-             options->leave_as_captured);
+             options->leave_as_captured, options->keep_first_plan, options->calibrate);
   const pumpgraph_status status = answer("adopt", error);
   if (status == PUMPGRAPH_OK)
     *step = the_step;
@@ -211,6 +211,17 @@ FAKE pumpgraph_status pumpgraph_measure(pumpgraph_step *step, int32_t repeats, p
   measurement->step_us = 1234.5;
   measurement->timed_nodes = 67;
   return answer("measure", error);
+}
+
+FAKE pumpgraph_status pumpgraph_replan(pumpgraph_step *step, pumpgraph_replanning *result, pumpgraph_error *error) {
+  write_down("replan %p size=%d\n", (void *)step, result->struct_size == sizeof *result);
+  result->predicted_before_us = 1;
+  result->measured_before_us = 2;
+  result->predicted_us = 3;
+  result->measured_us = 4;
+  result->timed_nodes = 5;
+  result->kept_first = 1;
+  return answer("replan", error);
 }
 
 FAKE pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validation *result, pumpgraph_error *error) {

@@ -99,7 +99,7 @@ class Sessions(support.FakeLibraryTest):
         step.close()
         step.close()
         self.assertEqual(
-            self.calls(), ["adopt 0x5e55 0x6000 size=1 name=gpt2 costs=NULL leave=1", "step_destroy 0x57e9"]
+            self.calls(), ["adopt 0x5e55 0x6000 size=1 name=gpt2 costs=NULL leave=1 keep=0 calibrate=0", "step_destroy 0x57e9"]
         )
 
     def test_costs_as_text_file_or_packed_file(self):
@@ -142,6 +142,10 @@ class Steps(support.FakeLibraryTest):
         self.assertEqual(self.calls(), ["measure 0x57e9 5 size=1"])
         with self.assertRaisesRegex(PumpGraphError, "0 repeats"):
             self.step.measure(0)
+
+    def test_replan(self):
+        self.assertEqual(self.step.replan(), (1, 2, 3, 4, 5, True))
+        self.assertEqual(self.calls(), ["replan 0x57e9 size=1"])
 
     def test_validate(self):
         self.assertEqual(self.step.validate(), (8, 9, 10, 11, "fc1.weight at byte 12"))

@@ -139,7 +139,7 @@ class Capture(TrainingTest):
                 "declare_private 0x5e55 0xd000",
                 "name 0x5e55 0xd000 exp_avg of fc.weight",
                 "name 0x5e55 0xe000 result",
-                "adopt 0x5e55 0x6002 size=1 name=net costs=NULL leave=0",
+                "adopt 0x5e55 0x6002 size=1 name=net costs=NULL leave=0 keep=0 calibrate=0",
                 "torch: instantiate 2",
                 "report 0x57e9",
                 "string_free",
@@ -267,6 +267,67 @@ class Capture(TrainingTest):
         self.capture(lambda: drawn.append(random.random()), warmup=1)
         self.assertEqual(drawn[1], drawn[2])
         self.assertNotEqual(drawn[0], drawn[1])
+
+
+class Replanning(TrainingTest):
+    """The second to fourth replay are timed; a fifth that knows them plans again, once."""
+
+    def setUp(self):
+        super().setUp()
+        self.set_report('{"predicted_s": 0.1, "runtime": {"replans_by_itself": true}}')
+        torch.cuda.Event.busy = False
+
+    def replays(self, milliseconds, times, **options):
+        step = self.capture(**options)
+        self.calls()
+        torch.cuda.Event.replay_ms = milliseconds
+        for _ in range(times):
+            step.replay()
+        return [line for line in self.calls() if "replay" not in line]
+
+    def test_a_miss_plans_again_and_instantiates(self):
+        expected = ["torch: synchronize", "replan 0x57e9 size=1", "torch: instantiate 2"]
+        self.assertEqual(self.replays(112, 4), [])
+        self.assertEqual(self.replays(112, 9), [line.replace("instantiate 2", "instantiate 4") for line in expected])
+        self.assertEqual(len(self.replays(88, 9)), 3)
+
+    def test_a_hit_does_not(self):
+        self.assertEqual(self.replays(109, 9), [])
+        self.assertEqual(self.replays(92, 9), [])
+
+    def test_it_comes_before_the_launch(self):
+        """Timed replays leave their marks in memory that is not the session's; the launch then overwrites them."""
+        torch.cuda.Event.replay_ms = 200
+        step = self.capture()
+        for _ in range(4):
+            step.replay()
+        self.calls()
+        step.replay()
+        self.assertEqual([line.split()[-2] for line in self.calls()[1:]], ["0x57e9", "instantiate", "replay"])
+
+    def test_nor_does_a_caller_who_keeps_the_first_plan(self):
+        self.set_report('{"predicted_s": 0.1, "runtime": {"replans_by_itself": false}}')
+        self.assertEqual(self.replays(200, 9), [])
+
+    def test_the_runtime_knows_who_keeps_the_first_plan(self):
+        self.capture(keep_first_plan=True)
+        self.assertIn("keep=1", [line for line in self.calls() if line.startswith("adopt")][0])
+        self.capture(calibrate=True)
+        self.assertIn("keep=0 calibrate=1", [line for line in self.calls() if line.startswith("adopt")][0])
+
+    def test_replay_never_waits_for_the_device(self):
+        torch.cuda.Event.busy = True
+        self.assertEqual(self.replays(200, 9), [])
+
+    def test_a_failure_is_a_warning(self):
+        step = self.capture()
+        self.calls()
+        torch.cuda.Event.replay_ms = 200
+        self.fail_next("replan", Status.OUT_OF_HOST_MEMORY, "measuring keeps a copy of 9 GiB")
+        with self.assertWarnsRegex(RuntimeWarning, "0.2000 s instead of 0.1000.*a copy of 9 GiB"):
+            for _ in range(9):
+                step.replay()
+        self.assertEqual([line for line in self.calls() if "instantiate" in line], ["torch: instantiate 2"])
 
 
 class ActivationNames(TrainingTest):

@@ -128,15 +128,20 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pu
 typedef struct pumpgraph_adopt_options {
   size_t struct_size;
   const char *name;          /* of the step, for reports; NULL: "step" */
-  const char *costs_ir;      /* IR text of a saved step whose node times are used; NULL: static estimates */
+  const char *costs_ir;      /* IR text of a saved step whose node times are used, unless they are those of another GPU;
+                                NULL: static estimates */
   int32_t leave_as_captured; /* 1: give the buffers memory and lift the graph, but rewrite nothing (baselines) */
+  int32_t keep_first_plan;   /* 1: pumpgraph_replay() never plans again by itself */
+  int32_t calibrate;         /* 1: the step is run once as captured, part by part, to find addresses that its kernels
+                                compute and store; what they name stays on the device. Slow */
 } pumpgraph_adopt_options;
 
 /** Lifts `graph` (captured between the last begin and end), plans it under the session's budget, checks the plan, gives
  *  every buffer its memory, rewrites the graph in place (adds copies and edges only), lifts it again and checks it
  * again. The caller keeps owning the graph, which must outlive the step, and may instantiate and launch it itself. A
  * step that cannot be rewritten safely is left as captured with the reason in its report: that is PUMPGRAPH_OK. On any
- * error the graph is as it was. */
+ * error the graph is as it was. With `calibrate`, PUMPGRAPH_OUT_OF_HOST_MEMORY if device and host memory together have
+ * no room for every buffer at once; the buffers' contents stay, what the step writes elsewhere is written. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                                const pumpgraph_adopt_options *options, pumpgraph_step **step,
                                                pumpgraph_error *error);
@@ -154,7 +159,11 @@ PUMPGRAPH_API void pumpgraph_step_destroy(pumpgraph_step *step);
 
 /* ---- replay ---------------------------------------------------------------------------------------------------- */
 
-/** Launches the step on `stream`, asynchronously. The first call instantiates it. */
+/** Launches the step on `stream`, asynchronously. The first call instantiates it. The second to fourth are timed on the
+ * device; if their median and the plan's prediction differ by over a tenth of the former, the first call that finds
+ * them over does what pumpgraph_replan() does, once, before it launches; if that fails the plan stays, and the report
+ * says why. Not so with `keep_first_plan`, which a caller sets who also launches an instantiation of his own, and not
+ * where the step has host functions or child graphs. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_replay(pumpgraph_step *step, pumpgraph_stream stream, pumpgraph_error *error);
 
 /** The report as JSON (docs/report.md): planned figures, backend, reasons, timings of capture, plan and lowering. The
@@ -176,6 +185,27 @@ typedef struct pumpgraph_measurement {
  * the same. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_measure(pumpgraph_step *step, int32_t repeats,
                                                  pumpgraph_measurement *measurement, pumpgraph_error *error);
+
+typedef struct pumpgraph_replanning {
+  size_t struct_size;
+  double predicted_before_us; /* by the plan that was in force */
+  double measured_before_us;  /* median time of its replay */
+  double predicted_us;        /* by the plan made from measured node times, whether it was kept or not */
+  double measured_us;
+  uint64_t timed_nodes;
+  int32_t kept_first; /* 1: the new plan was slower by over 2 %; the other is in force again */
+} pumpgraph_replanning;
+
+/** Times every captured node of a rewritten step on the device, its transfers running beside it, plans the step again
+ * with these times, and keeps the faster plan. Waits for the device. The session's buffers keep their contents; what
+ * the step writes elsewhere is written by each of the timed replays, and its host functions are called. The graph is
+ * changed in place: a caller that instantiated it must do so again, after an error too.
+ *
+ * PUMPGRAPH_INVALID_ARGUMENT if the step is left as captured or a buffer is mapped; PUMPGRAPH_OUT_OF_HOST_MEMORY if
+ * there is no room for a copy of all contents, or for a second pinned pool beside the first. On an error the plan in
+ * force stays; where the driver fails so that this cannot be, replays are refused with PUMPGRAPH_INTERNAL. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_replan(pumpgraph_step *step, pumpgraph_replanning *result,
+                                                pumpgraph_error *error);
 
 typedef struct pumpgraph_validation {
   size_t struct_size;

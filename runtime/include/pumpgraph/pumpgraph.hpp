@@ -119,8 +119,10 @@ struct AllocateOptions {
 
 struct AdoptOptions {
   std::string name = "step";
-  std::string costsIr = {};     ///< IR text of a saved step whose node times are used
+  std::string costsIr = {};     ///< IR text of a saved step whose node times are used, if they are of this GPU
   bool leaveAsCaptured = false; ///< rewrite nothing: a baseline
+  bool keepFirstPlan = false;   ///< replay() never plans again by itself
+  bool calibrate = false;       ///< look for addresses that the step's kernels compute and store; slow
 };
 
 namespace detail {
@@ -233,6 +235,15 @@ public:
     if (const Status made = detail::call(pumpgraph_measure, step_, repeats, &measurement); !made)
       return made.error();
     return measurement;
+  }
+
+  /// Plans the rewritten step again with node times measured on it, and keeps the faster plan.
+  Expected<pumpgraph_replanning> replan() {
+    pumpgraph_replanning replanning{};
+    replanning.struct_size = sizeof replanning;
+    if (const Status made = detail::call(pumpgraph_replan, step_, &replanning); !made)
+      return made.error();
+    return replanning;
   }
 
   /// Compares the rewritten step with the captured one. An error with PUMPGRAPH_MISMATCH if they differ.
@@ -352,6 +363,8 @@ private:
     given.name = options.name.c_str();
     given.costs_ir = detail::orNull(options.costsIr);
     given.leave_as_captured = options.leaveAsCaptured;
+    given.keep_first_plan = options.keepFirstPlan;
+    given.calibrate = options.calibrate;
     return given;
   }
 

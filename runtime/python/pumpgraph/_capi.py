@@ -50,11 +50,25 @@ class AdoptOptions(ctypes.Structure):
         ("name", c_char_p),
         ("costs_ir", c_char_p),
         ("leave_as_captured", c_int32),
+        ("keep_first_plan", c_int32),
+        ("calibrate", c_int32),
     ]
 
 
 class Measurement(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("step_us", c_double), ("timed_nodes", c_uint64)]
+
+
+class Replanning(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("predicted_before_us", c_double),
+        ("measured_before_us", c_double),
+        ("predicted_us", c_double),
+        ("measured_us", c_double),
+        ("timed_nodes", c_uint64),
+        ("kept_first", c_int32),
+    ]
 
 
 class Validation(ctypes.Structure):
@@ -74,6 +88,7 @@ STRUCTURES = {
     "pumpgraph_memory_stats": MemoryStats,
     "pumpgraph_adopt_options": AdoptOptions,
     "pumpgraph_measurement": Measurement,
+    "pumpgraph_replanning": Replanning,
     "pumpgraph_validation": Validation,
 }
 
@@ -104,6 +119,7 @@ FUNCTIONS = {
     "pumpgraph_string_free": (None, [c_void_p]),
     "pumpgraph_save": (c_int, [c_void_p, c_char_p, _ERROR]),
     "pumpgraph_measure": (c_int, [c_void_p, c_int32, POINTER(Measurement), _ERROR]),
+    "pumpgraph_replan": (c_int, [c_void_p, POINTER(Replanning), _ERROR]),
     "pumpgraph_validate": (c_int, [c_void_p, POINTER(Validation), _ERROR]),
     "pumpgraph_torch_attach": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_torch_malloc": (c_void_p, [c_size_t, c_int, c_void_p]),

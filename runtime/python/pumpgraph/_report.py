@@ -18,6 +18,11 @@ class Report(dict):
         """Why the step replays exactly as it was captured; None if it was rewritten."""
         return self._runtime().get("left_as_captured")
 
+    @property
+    def replans_by_itself(self) -> bool:
+        """Whether the step is to be planned again if its first replays miss the prediction."""
+        return bool(self._runtime().get("replans_by_itself"))
+
     def _runtime(self) -> dict:
         """What the process that captured adds to the plan's figures."""
         return self.get("runtime") or {}

@@ -13,7 +13,7 @@ from ctypes import byref, c_void_p
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, NamedTuple, Optional, Union
 
-from ._capi import AdoptOptions, Library, MemoryStats, Measurement, SessionOptions, Validation
+from ._capi import AdoptOptions, Library, MemoryStats, Measurement, Replanning, SessionOptions, Validation
 from ._report import Report
 from .errors import invalid
 
@@ -33,6 +33,17 @@ class ValidationResult(NamedTuple):
 class MeasurementResult(NamedTuple):
     step_us: float
     timed_nodes: int
+
+
+class ReplanningResult(NamedTuple):
+    """Both plans: what each predicted and what its step took, in microseconds."""
+
+    predicted_before_us: float
+    measured_before_us: float
+    predicted_us: float
+    measured_us: float
+    timed_nodes: int
+    kept_first: bool
 
 
 def _sized(structure):
@@ -134,13 +145,21 @@ class Session:
         self.library.call("pumpgraph_rehearse", self._handle, graph)
 
     def adopt(
-        self, graph: int, name: str = "step", costs: Optional[PathLike] = None, leave_as_captured: bool = False
+        self,
+        graph: int,
+        name: str = "step",
+        costs: Optional[PathLike] = None,
+        leave_as_captured: bool = False,
+        keep_first_plan: bool = False,
+        calibrate: bool = False,
     ) -> "NativeStep":
         options = _sized(AdoptOptions)
         options.name = name.encode()
         ir = read_ir(costs)
         options.costs_ir = None if ir is None else ir.encode()
         options.leave_as_captured = leave_as_captured
+        options.keep_first_plan = keep_first_plan
+        options.calibrate = calibrate
         handle = c_void_p()
         self.library.call("pumpgraph_adopt", self._handle, graph, byref(options), byref(handle))
         return NativeStep(self.library, handle)
@@ -182,6 +201,19 @@ class NativeStep:
         result = _sized(Measurement)
         self.library.call("pumpgraph_measure", self._handle, repeats, byref(result))
         return MeasurementResult(result.step_us, result.timed_nodes)
+
+    def replan(self) -> ReplanningResult:
+        """The graph changes in place: whoever instantiated it has to do so again."""
+        result = _sized(Replanning)
+        self.library.call("pumpgraph_replan", self._handle, byref(result))
+        return ReplanningResult(
+            result.predicted_before_us,
+            result.measured_before_us,
+            result.predicted_us,
+            result.measured_us,
+            result.timed_nodes,
+            bool(result.kept_first),
+        )
 
     def validate(self) -> ValidationResult:
         result = _sized(Validation)

@@ -23,7 +23,7 @@ import torch
 
 from . import _capi
 from ._report import Report
-from ._session import MeasurementResult, NativeStep, PathLike, Session, ValidationResult
+from ._session import MeasurementResult, NativeStep, PathLike, ReplanningResult, Session, ValidationResult
 from ._sizes import parse_budget, parse_size
 from .errors import PumpGraphError, Status, invalid
 
@@ -147,6 +147,8 @@ def capture(
     name: str = "step",
     costs: Optional[PathLike] = None,
     leave_as_captured: bool = False,
+    keep_first_plan: bool = False,
+    calibrate: bool = False,
     capture_error_mode: str = "thread_local",
 ) -> "Step":
     """Captures `fn`, plans it under the budget and rewrites it. `fn` is called warmup + 2 times.
@@ -156,6 +158,8 @@ def capture(
     allocates and frees itself is private anyway; everything else, what `fn` returns included, stays on the device.
 
     `costs`: a step saved by Step.save(), whose node times the planner uses. `leave_as_captured` rewrites nothing.
+    `keep_first_plan`: otherwise the step is planned again, once, where the first replays take over a tenth more or less
+    than predicted. `calibrate` runs the step once, part by part, to find addresses that its kernels compute and store.
     """
     if warmup < 1:
         raise invalid(f"warmup={warmup}: libraries set themselves up in the first call, which a capture cannot hold")
@@ -176,7 +180,8 @@ def capture(
             rehearsal.reset()  # not before: the random-number tensors that graphs share would be given up and moved
         with _timed(timings, "adopt_s"):
             _declare(installation.session, things, output)
-            native = installation.session.adopt(graph.raw_cuda_graph(), name, costs, leave_as_captured)
+            native = installation.session.adopt(
+                graph.raw_cuda_graph(), name, costs, leave_as_captured, keep_first_plan, calibrate)
         undo.pop_all()
     step = Step(installation, graph, native, output, name, timings)
     with _timed(timings, "instantiate_s"), contextlib.ExitStack() as undo:
@@ -260,12 +265,15 @@ def _declare(session: Session, things: "_Things", output: Any) -> None:
 
 
 def _hold_or_warn(installation: _Installation, step: "Step") -> None:
-    reason = step.report().left_as_captured
-    if not reason:
-        installation.hold(step)
-    else:
+    report = step.report()
+    reason = report.left_as_captured
+    if reason:
         warnings.warn(f"step \"{step.name}\" is replayed exactly as captured, which may be slow: {reason}",
                       RuntimeWarning, stacklevel=3)
+        return
+    installation.hold(step)
+    if report.replans_by_itself:  # in pumpgraph_replay(); but here it is PyTorch that replays
+        step.watch_replays(report["predicted_s"])
 
 
 @contextlib.contextmanager
@@ -335,6 +343,7 @@ class Step:
         self._installation = installation
         self._graph = graph
         self._native = native
+        self._watch: Optional[_ReplayWatch] = None
         # Not at exit: the driver may be gone by then, and takes everything with it anyway.
         self._finalizer = weakref.finalize(self, _release, native, graph)
         self._finalizer.atexit = False
@@ -345,7 +354,36 @@ class Step:
             raise invalid(f"step \"{self.name}\" is closed")
         if self._installation.session.mapped_depth:
             raise invalid(f"step \"{self.name}\" cannot be replayed inside mapped(): its buffers are with the caller")
-        self._graph.replay()
+        if self._watch is not None:
+            self._replan_if_missed(self._watch.median_s(), self._watch.predicted_s)
+        with self._watch or contextlib.nullcontext():
+            self._graph.replay()
+
+    def watch_replays(self, predicted_s: float) -> None:
+        """Times the next replays, and plans again if they take over a tenth more or less than predicted."""
+        self._watch = _ReplayWatch(predicted_s)
+
+    def _replan_if_missed(self, measured_s: Optional[float], predicted_s: float) -> None:
+        if measured_s is None:
+            return
+        self._watch = None
+        if abs(measured_s - predicted_s) <= _TOLERATED_MISS * measured_s:
+            return
+        try:
+            self.replan()
+        except PumpGraphError as error:  # the first plan goes on
+            warnings.warn(f"step \"{self.name}\" took {measured_s:.4f} s instead of {predicted_s:.4f}, and "
+                          f"could not be planned again: {error}", RuntimeWarning, stacklevel=3)
+
+    def replan(self) -> ReplanningResult:
+        """Measures node times on the rewritten step, plans it again with them and keeps the faster plan. Waits for the
+        device. The session's buffers keep their contents; the step's host functions are called in each timed replay."""
+        torch.cuda.synchronize()
+        self._watch = None
+        try:
+            return self._native.replan()
+        finally:
+            self._graph.instantiate()  # the graph may have changed in place
 
     def report(self) -> Report:
         """The planned figures, the reasons and the timings; print() it for text."""
@@ -373,6 +411,35 @@ class Step:
     def close(self) -> None:
         """Gives up the step and the memory that it alone uses. Its results must not be read afterwards."""
         self._finalizer()
+
+
+# A prediction that is further off than this share of what was measured is made again.
+_TOLERATED_MISS = 0.1
+
+
+class _ReplayWatch:
+    """Times the second to fourth replay on the device, each inside a `with`, without waiting for any of them."""
+
+    def __init__(self, predicted_s: float) -> None:
+        self.predicted_s = predicted_s
+        self._replays = 0
+        self._events: List[Tuple[Any, Any]] = []
+
+    def __enter__(self) -> None:
+        if 1 <= self._replays <= 3:
+            self._events.append((torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)))
+            self._events[-1][0].record()
+
+    def __exit__(self, *_error: Any) -> None:
+        if 1 <= self._replays <= 3:
+            self._events[-1][1].record()
+        self._replays += 1
+
+    def median_s(self) -> Optional[float]:
+        """None until all of them are over."""
+        if self._replays <= 3 or not all(end.query() for _, end in self._events):
+            return None
+        return sorted(start.elapsed_time(end) for start, end in self._events)[1] / 1e3
 
 
 def _release(native: NativeStep, graph: torch.cuda.CUDAGraph) -> None:

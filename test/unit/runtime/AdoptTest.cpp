@@ -39,6 +39,7 @@ protected:
   Expected<Step *> adopt(bool leaveAsCaptured = false) {
     AdoptOptions options;
     options.leaveAsCaptured = leaveAsCaptured;
+    options.keepFirstPlan = true; // what the processor takes for a kernel is no prediction's fault
     return session_->adopt(graph_, options);
   }
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 using namespace pumpgraph::runtime;
 using namespace pumpgraph::runtime::test;
@@ -25,6 +26,24 @@ protected:
   }
   void TearDown() override { pumpgraph_session_destroy(session_); }
 
+  std::string reportOfAStep(pumpgraph_session *session) {
+    pumpgraph_adopt_options options{};
+    options.struct_size = sizeof options;
+    options.leave_as_captured = 1;
+    const CUgraph graph = fake_.createGraph();
+    pumpgraph_step *step = nullptr;
+    char *text = nullptr;
+    EXPECT_EQ(pumpgraph_capture_begin(session, nullptr), PUMPGRAPH_OK);
+    EXPECT_EQ(pumpgraph_capture_end(session, nullptr), PUMPGRAPH_OK);
+    EXPECT_EQ(pumpgraph_adopt(session, graph, &options, &step, nullptr), PUMPGRAPH_OK);
+    EXPECT_EQ(pumpgraph_report(step, &text, nullptr), PUMPGRAPH_OK);
+    const std::string report = text ? text : "";
+    pumpgraph_string_free(text);
+    pumpgraph_step_destroy(step);
+    fake_.destroyGraph(graph);
+    return report;
+  }
+
   FakeDriver fake_;
   pumpgraph_session_options options_{};
   pumpgraph_session *session_ = nullptr;
@@ -39,6 +58,8 @@ TEST_F(ApiTest, refusesNull) {
   EXPECT_EQ(pumpgraph_allocate(nullptr, 1, nullptr, nullptr, nullptr, nullptr), PUMPGRAPH_INVALID_ARGUMENT);
   EXPECT_EQ(pumpgraph_adopt(session_, nullptr, nullptr, nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
   EXPECT_EQ(pumpgraph_replay(nullptr, nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
+  pumpgraph_replanning replanning{};
+  EXPECT_EQ(pumpgraph_replan(nullptr, &replanning, &error), PUMPGRAPH_INVALID_ARGUMENT);
   pumpgraph_step_destroy(nullptr);
   pumpgraph_session_destroy(nullptr);
 }
@@ -110,6 +131,30 @@ TEST_F(ApiTest, keepsTheLinkSpeed) {
   const std::uint64_t copies = fake_.callsOf("cuMemcpyHtoDAsync");
   pumpgraph_session_destroy(makeSession(options_, fake_.table())->release());
   EXPECT_EQ(fake_.callsOf("cuMemcpyHtoDAsync"), copies);
+}
+
+// A file that came from another machine, or a GPU that went to one.
+TEST_F(ApiTest, measuresTheLinkAnewOnAnotherMachine) {
+  const std::filesystem::path folder = ::testing::TempDir() + "/pumpgraph-foreign-link";
+  std::filesystem::remove_all(folder);
+  const std::string path = folder.string();
+  options_.cache_directory = path.c_str();
+  pumpgraph_session_destroy(makeSession(options_, fake_.table())->release());
+  const std::filesystem::path file = std::filesystem::directory_iterator(folder)->path();
+  std::ofstream(file) << R"({"machine": "an abacus", "up_bytes_per_second": 7e9, "down_bytes_per_second": 7e9,
+                             "both_bytes_per_second": 7e9})";
+  const std::uint64_t copies = fake_.callsOf("cuMemcpyHtoDAsync");
+  Expected<std::unique_ptr<pumpgraph_session>> made = makeSession(options_, fake_.table());
+  ASSERT_TRUE(made);
+  EXPECT_GT(fake_.callsOf("cuMemcpyHtoDAsync"), copies);
+  pumpgraph_session *session = made->release();
+  EXPECT_NE(reportOfAStep(session).find("are of another machine (an abacus)"), std::string::npos);
+  pumpgraph_session_destroy(session);
+
+  // The file is this machine's now.
+  session = makeSession(options_, fake_.table())->release();
+  EXPECT_EQ(reportOfAStep(session).find("another machine"), std::string::npos);
+  pumpgraph_session_destroy(session);
 }
 
 TEST(DoctorTest, worksWithoutADriver) {

@@ -88,6 +88,31 @@ TEST_F(CppApiTest, capturesReplaysAndMaps) {
   EXPECT_NE(step->report()->find("\"backend\": \"virtual\""), std::string::npos);
 }
 
+// What C++ callers ask for reaches the runtime, and its answer comes back.
+TEST_F(CppApiTest, calibratesAndPlansAgain) {
+  Expected<Buffer<std::uint64_t>> counter =
+      session_->allocate<std::uint64_t>(1_MiB, {.privacy = Privacy::Private, .name = "counter"});
+  ASSERT_TRUE(counter);
+  counter->data()[0] = 40;
+  const auto record = [&](pumpgraph_stream stream) -> Status {
+    launchIncrement(stream, counter->data());
+    return {};
+  };
+  Expected<Step> step = session_->capture(record, {.keepFirstPlan = true, .calibrate = true});
+  ASSERT_TRUE(step) << step.error().message;
+  EXPECT_NE(step->report()->find("calibrated in 1 runs"), std::string::npos) << *step->report();
+  EXPECT_NE(step->report()->find("\"replans_by_itself\": false"), std::string::npos) << *step->report();
+  const Expected<pumpgraph_replanning> replanned = step->replan();
+  ASSERT_TRUE(replanned) << replanned.error().message;
+  EXPECT_EQ(replanned->timed_nodes, 1u);
+  EXPECT_GT(replanned->measured_before_us, 0);
+  EXPECT_GT(replanned->measured_us, 0);
+  EXPECT_GT(replanned->predicted_before_us, 0);
+  Expected<Mapped> view = session_->map(*counter);
+  ASSERT_TRUE(view);
+  EXPECT_EQ(counter->data()[0], 40u);
+}
+
 // What the recording function says went wrong is what the caller hears.
 TEST_F(CppApiTest, passesOnTheRecordersError) {
   const Expected<Step> step =

@@ -30,6 +30,7 @@ struct FakeNode {
   CUDA_MEMSET_NODE_PARAMS fill{};
   CUevent event = nullptr;
   FakeGraph *child = nullptr;
+  bool enabled = true;
   // What the driver hands out pointers to.
   std::vector<void *> parameterPointers;
   std::vector<char> packedBytes;
@@ -84,6 +85,12 @@ struct FakeDriver::State {
   std::mt19937 random;
   std::uint64_t lastNode = 0;
   CUcontext current = nullptr;
+  std::chrono::duration<double, std::milli> pretended{0}; ///< device time that did not pass here
+
+  std::chrono::steady_clock::time_point now() const {
+    return std::chrono::steady_clock::now() +
+           std::chrono::duration_cast<std::chrono::steady_clock::duration>(pretended);
+  }
 };
 
 namespace {
@@ -183,12 +190,15 @@ void runCopy(const CUDA_MEMCPY3D &copy) {
 void runGraph(FakeGraph &graph);
 
 void runNode(FakeNode &node) {
+  if (!node.enabled)
+    return;
   switch (node.type) {
   case CU_GRAPH_NODE_TYPE_KERNEL: {
     FakeKernel::Arguments arguments;
     for (const std::vector<char> &bytes : node.arguments)
       arguments.push_back(bytes.data());
     node.kernel->body(arguments);
+    state().pretended += std::chrono::duration<double, std::milli>(node.kernel->milliseconds);
     return;
   }
   case CU_GRAPH_NODE_TYPE_MEMCPY:
@@ -204,7 +214,7 @@ void runNode(FakeNode &node) {
   case CU_GRAPH_NODE_TYPE_GRAPH:
     return runGraph(*node.child);
   case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-    reinterpret_cast<FakeEvent *>(node.event)->at = std::chrono::steady_clock::now();
+    reinterpret_cast<FakeEvent *>(node.event)->at = state().now();
     return;
   default:
     return;
@@ -575,7 +585,7 @@ void fillStreamCalls(Driver &driver) {
   };
   driver.eventRecord.function = [](CUevent event, CUstream) -> CUresult {
     FAKE_ENTER(cuEventRecord);
-    reinterpret_cast<FakeEvent *>(event)->at = std::chrono::steady_clock::now();
+    reinterpret_cast<FakeEvent *>(event)->at = state().now();
     return CUDA_SUCCESS;
   };
   driver.eventElapsedTime.function = [](float *ms, CUevent start, CUevent end) -> CUresult {
@@ -736,6 +746,17 @@ void fillGraphCalls(Driver &driver) {
   driver.graphLaunch.function = [](CUgraphExec exec, CUstream) -> CUresult {
     FAKE_ENTER(cuGraphLaunch);
     runGraph(reinterpret_cast<FakeExec *>(exec)->graph);
+    return CUDA_SUCCESS;
+  };
+  driver.graphNodeSetEnabled.function = [](CUgraphExec exec, CUgraphNode node, unsigned enabled) -> CUresult {
+    FAKE_ENTER(cuGraphNodeSetEnabled);
+    const auto &nodes = reinterpret_cast<FakeExec *>(exec)->graph.cloneOf;
+    const auto found = nodes.find(nodeOf(node));
+    if (found == nodes.end() ||
+        (found->second->type != CU_GRAPH_NODE_TYPE_KERNEL && found->second->type != CU_GRAPH_NODE_TYPE_MEMCPY &&
+         found->second->type != CU_GRAPH_NODE_TYPE_MEMSET))
+      return CUDA_ERROR_INVALID_VALUE;
+    found->second->enabled = enabled != 0;
     return CUDA_SUCCESS;
   };
   driver.graphExecDestroy.function = [](CUgraphExec exec) {

@@ -31,6 +31,7 @@ typedef struct pumpgraph_compiler_options {
   double copy_overhead_us;
   uint64_t host_bytes;  /* pinned host memory that may be used */
   const char *costs_ir; /* IR text of a saved step: its node times are taken where position and name agree; or NULL */
+  const char *device;   /* the GPU's name: times that were saved on another are not taken; NULL: taken from any */
 } pumpgraph_compiler_options;
 
 typedef enum pumpgraph_compiler_status {
@@ -52,6 +53,9 @@ PUMPGRAPH_COMPILER_API pumpgraph_compiler_status pumpgraph_compiler_compile(cons
 /** The lowered description, or NULL if there is none. Belongs to the compilation, as do the strings below. */
 PUMPGRAPH_COMPILER_API const pumpgraph_description *pumpgraph_compilation_lowered(const pumpgraph_compilation *);
 PUMPGRAPH_COMPILER_API const char *pumpgraph_compilation_message(const pumpgraph_compilation *); /* "" if compiled */
+/** How many nodes have their time from `costs_ir`; and a sentence for people if those are not all nodes, else "". */
+PUMPGRAPH_COMPILER_API uint64_t pumpgraph_compilation_saved_times(const pumpgraph_compilation *);
+PUMPGRAPH_COMPILER_API const char *pumpgraph_compilation_saved_times_note(const pumpgraph_compilation *);
 PUMPGRAPH_COMPILER_API const char *pumpgraph_compilation_report_json(const pumpgraph_compilation *);
 PUMPGRAPH_COMPILER_API const char *pumpgraph_compilation_report_text(const pumpgraph_compilation *);
 PUMPGRAPH_COMPILER_API void pumpgraph_compilation_free(pumpgraph_compilation *);
@@ -61,8 +65,9 @@ PUMPGRAPH_COMPILER_API void pumpgraph_compilation_free(pumpgraph_compilation *);
 PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_check(const pumpgraph_description *lowered,
                                                       const pumpgraph_description *captured);
 
-/** The description as IR text; NULL if it is malformed. Freed with pumpgraph_compiler_string_free(). */
-PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_print(const pumpgraph_description *description);
+/** The description as IR text; NULL if it is malformed. `device` is the name of the GPU that its node times are of;
+ * NULL if nobody knows. Freed with pumpgraph_compiler_string_free(). */
+PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_print(const pumpgraph_description *description, const char *device);
 PUMPGRAPH_COMPILER_API void pumpgraph_compiler_string_free(char *);
 
 #ifdef __cplusplus

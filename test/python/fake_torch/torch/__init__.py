@@ -122,6 +122,23 @@ class cuda:
         def wait_stream(self, other):
             note("torch: wait_stream")
 
+    class Event:
+        """What replay() takes is `replay_ms`; events are over at once unless `busy`."""
+
+        replay_ms, busy, clock_ms = 0.0, False, 0.0
+
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            self._at = cuda.Event.clock_ms
+
+        def query(self):
+            return not cuda.Event.busy
+
+        def elapsed_time(self, end):
+            return end._at - self._at
+
     class CUDAGraph:
         def __init__(self, keep_graph=False):
             assert keep_graph, "the raw graph is wanted"
@@ -137,6 +154,7 @@ class cuda:
             note(f"torch: instantiate {self._number}")
 
         def replay(self):
+            cuda.Event.clock_ms += cuda.Event.replay_ms
             note(f"torch: replay {self._number}")
 
         def reset(self):

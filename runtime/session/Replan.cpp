@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans a rewritten step again with node times measured on it.
+#include "runtime/session/Measuring.h"
+#include "runtime/session/Rewriting.h"
+
+namespace pumpgraph::runtime {
+namespace {
+
+constexpr int repeats = 5;
+/// Two plans whose steps differ by less are as good as each other; then the one made from measurements stays.
+constexpr double noticeablySlower = 1.02;
+
+} // namespace
+
+/// One attempt. Whatever happens, the buffers have the values they had, and a plan is in force at the end if the driver
+/// lets us.
+class Replanner {
+public:
+  Replanner(Step &step, const Compiler &compiler)
+      : step_(step), session_(step.session_), rewriting_(step, compiler), measuring_(step) {}
+
+  Expected<Replanning> run(const std::string &why) {
+    PUMPGRAPH_TRY(measuring_.keepValues());
+    Status done = measureFirst();
+    PUMPGRAPH_TRY_WHILE(measuring_.restoreValues(), "restoring the values after measuring");
+    PUMPGRAPH_TRY(done);
+    PUMPGRAPH_TRY(session_.heap_->flushCache());
+    Expected<CompiledPlan> second = rewriting_.plan(step_.otherFrames(), "");
+    if (!second)
+      return tl::unexpected<Error>(second.error());
+    Expected<std::unique_ptr<Residence>> memory = rewriting_.prepare(*second);
+    if (!memory)
+      return tl::unexpected<Error>(memory.error());
+    result_.before = step_.plans_.back();
+    PUMPGRAPH_TRY(exchange(std::move(*second), std::move(*memory)));
+    step_.beginPlan("measured on the rewritten step", why);
+    done = measureSecond();
+    PUMPGRAPH_TRY_WHILE(measuring_.restoreValues(), "restoring the values after measuring");
+    if (!done)
+      return forgetSecond(std::move(done).error());
+    if (*step_.plans_.back().measuredUs > *result_.before.measuredUs * noticeablySlower)
+      PUMPGRAPH_TRY(returnToFirst());
+    return result_;
+  }
+
+private:
+  Status measureFirst() {
+    const Expected<double> stepUs = measuring_.timeReplay(repeats);
+    if (!stepUs)
+      return tl::unexpected<Error>(stepUs.error());
+    const Expected<std::vector<double>> costs = measuring_.timeNodes(repeats, *stepUs);
+    if (!costs)
+      return tl::unexpected<Error>(costs.error());
+    step_.plans_.back().measuredUs = *stepUs;
+    for (std::size_t i = 0; i < costs->size(); ++i)
+      step_.captured_.description.nodes[i].costUs = (*costs)[i];
+    result_.timedNodes = costs->size();
+    return {};
+  }
+
+  Status measureSecond() {
+    const Expected<double> stepUs = measuring_.timeReplay(repeats);
+    if (!stepUs)
+      return tl::unexpected<Error>(stepUs.error());
+    step_.plans_.back().measuredUs = *stepUs;
+    result_.after = step_.plans_.back();
+    return {};
+  }
+
+  /// Puts another plan in force and keeps the one that was. If that fails, the one that was is in force again.
+  Status exchange(CompiledPlan plan, std::unique_ptr<Residence> memory) {
+    CompiledPlan old = step_.plan_;
+    Expected<std::unique_ptr<Residence>> oldMemory = rewriting_.takeBack(false);
+    if (!oldMemory)
+      return tl::unexpected<Error>(oldMemory.error());
+    Status done = rewriting_.putInForce(std::move(plan), memory, false);
+    if (done) {
+      otherPlan_ = std::move(old);
+      otherMemory_ = std::move(*oldMemory);
+      return {};
+    }
+    const Status back = rewriting_.putInForce(std::move(old), *oldMemory, false);
+    if (back)
+      return done;
+    step_.residence_ = std::move(*oldMemory); // not installed: replays refuse
+    return inContext(back.error(),
+                     fmt::format("putting the plan that was back in force after: {}", done.error().message));
+  }
+
+  /// Nobody knows how fast the second plan is.
+  tl::unexpected<Error> forgetSecond(Error why) {
+    if (const Status back = exchange(std::move(otherPlan_), std::move(otherMemory_)); !back)
+      return inContext(back.error(), fmt::format("returning to the first plan after: {}", why.message));
+    step_.plans_.pop_back();
+    return tl::unexpected<Error>(std::move(why));
+  }
+
+  Status returnToFirst() {
+    PUMPGRAPH_TRY_WHILE(exchange(std::move(otherPlan_), std::move(otherMemory_)), "returning to the faster plan");
+    step_.plans_.push_back(result_.before);
+    step_.plans_.back().why = "the plan made from measured node times is slower";
+    result_.keptFirst = true;
+    return {};
+  }
+
+  Step &step_;
+  Session &session_;
+  Rewriting rewriting_;
+  Measuring measuring_;
+  CompiledPlan otherPlan_; ///< the plan that was in force before this one, and its memory
+  std::unique_ptr<Residence> otherMemory_;
+  Replanning result_;
+};
+
+Expected<Replanning> Step::replanBecause(const std::string &why) {
+  if (!rewritten())
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" is left as captured ({}): there is no plan to improve",
+                captured_.description.name, reason_);
+  if (residence_->lendsAnything())
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be planned again while one of its buffers is mapped",
+                captured_.description.name);
+  PUMPGRAPH_TRY(checkMemory());
+  const Expected<const Compiler *> compiler = session_.compiler();
+  if (!compiler)
+    return tl::unexpected<Error>(compiler.error());
+  return Replanner(*this, **compiler).run(why);
+}
+
+Expected<Replanning> Step::replan() {
+  const std::lock_guard lock(session_.mutex_);
+  const ContextScope scope(*session_.driver_, session_.context_);
+  watch_.reset();
+  Expected<Replanning> replanned = replanBecause("asked for");
+  writeReport();
+  return replanned;
+}
+
+} // namespace pumpgraph::runtime

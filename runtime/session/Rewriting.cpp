@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/session/Rewriting.h"
+
+namespace pumpgraph::runtime {
+
+std::string othersText(std::uint64_t otherFrames, std::uint64_t budgetFrames) {
+  return fmt::format("{} of the budget of {} hold allocations that the step does not touch",
+                     bytesText(otherFrames * pageBytes), bytesText(budgetFrames * pageBytes));
+}
+
+Rewriting::Rewriting(Step &step, const Compiler &compiler)
+    : step_(step), session_(step.session_), driver_(*step.session_.driver_), compiler_(compiler) {}
+
+pumpgraph_compiler_options Rewriting::compilerOptions(std::uint64_t otherFrames, const std::string &costsIr) const {
+  pumpgraph_compiler_options options{};
+  options.struct_size = sizeof options;
+  options.budget_bytes = session_.options_.unlimited ? 0 : (session_.frames_->budgetFrames() - otherFrames) * pageBytes;
+  options.up_bytes_per_second = session_.link_.up;
+  options.down_bytes_per_second = session_.link_.down;
+  options.both_bytes_per_second = session_.link_.both;
+  options.costs_ir = costsIr.empty() ? nullptr : costsIr.c_str();
+  options.device = session_.deviceName_.c_str();
+  return options; // host memory is not limited here: pinning it says precisely how much is missing
+}
+
+Status Rewriting::statusOf(pumpgraph_compiler_status compiled, const std::string &message, std::uint64_t otherFrames,
+                           bool costsGiven) const {
+  switch (compiled) {
+  case PUMPGRAPH_COMPILED:
+    return {};
+  case PUMPGRAPH_COMPILER_UNPLANNABLE:
+    return fail(PUMPGRAPH_UNPLANNABLE, "\"{}\" cannot be planned: {}{}", name(), message,
+                otherFrames == 0 ? ""
+                                 : fmt::format(" ({})", othersText(otherFrames, session_.frames_->budgetFrames())));
+  case PUMPGRAPH_COMPILER_INVALID:
+    return fail(costsGiven ? PUMPGRAPH_INVALID_ARGUMENT : PUMPGRAPH_INTERNAL,
+                "the compiler library does not accept \"{}\": {}", name(), message);
+  case PUMPGRAPH_COMPILER_NO_MEMORY:
+    return fail(PUMPGRAPH_OUT_OF_HOST_MEMORY, "memory ran out while \"{}\" was planned", name());
+  case PUMPGRAPH_COMPILER_REFUSED:
+    return fail(PUMPGRAPH_INTERNAL, "the checker refused the plan for \"{}\": {}", name(), message);
+  }
+  return fail(PUMPGRAPH_INTERNAL, "the compiler library answers {}", static_cast<int>(compiled));
+}
+
+Expected<CompiledPlan> Rewriting::plan(std::uint64_t otherFrames, const std::string &costsIr) {
+  const Stopwatch watch;
+  if (otherFrames >= session_.frames_->budgetFrames())
+    return fail(PUMPGRAPH_UNPLANNABLE, "nothing is left for \"{}\": {}", name(),
+                othersText(otherFrames, session_.frames_->budgetFrames()));
+  const DescriptionView view(step_.captured_.description);
+  const pumpgraph_compiler_options options = compilerOptions(otherFrames, costsIr);
+  pumpgraph_compilation *compilation = nullptr;
+  const pumpgraph_compiler_status compiled = compiler_.compile(view.get(), &options, &compilation);
+  const std::unique_ptr<pumpgraph_compilation, decltype(compiler_.release)> owner(compilation, compiler_.release);
+  PUMPGRAPH_TRY(
+      statusOf(compiled, compilation ? compiler_.message(compilation) : "no message", otherFrames, !costsIr.empty()));
+  CompiledPlan plan;
+  const pumpgraph_description *lowered = compiler_.lowered(compilation);
+  std::string problem = "there is none";
+  if (!lowered || !fromC(*lowered, plan.lowered, problem))
+    return fail(PUMPGRAPH_INTERNAL, "the compiler library's lowered step cannot be used: {}", problem);
+  if (plan.lowered.buffers.size() != step_.captured_.blocks.size())
+    return fail(PUMPGRAPH_INTERNAL, "the compiler library changed the number of buffers from {} to {}",
+                step_.captured_.blocks.size(), plan.lowered.buffers.size());
+  if (const char *report = compiler_.reportJson(compilation))
+    plan.report = nlohmann::ordered_json::parse(report, nullptr, false);
+  plan.otherFrames = otherFrames;
+  plan.savedTimes = compiler_.savedTimes(compilation);
+  if (const std::string note = compiler_.savedTimesNote(compilation); !note.empty())
+    step_.captured_.notes.push_back(note);
+  step_.times_.planMs = watch.milliseconds();
+  return plan;
+}
+
+Expected<std::unique_ptr<Residence>> Rewriting::prepare(const CompiledPlan &plan) {
+  const Stopwatch pinning;
+  auto residence = std::make_unique<Residence>(session_.tools(), plan.lowered, step_.captured_.blocks);
+  PUMPGRAPH_TRY_WHILE(residence->pin(), "getting host memory for \"{}\"", name());
+  step_.times_.pinnedMs = pinning.milliseconds();
+  return residence;
+}
+
+Status Rewriting::putInForce(CompiledPlan plan, std::unique_ptr<Residence> &residence, bool everyBlock) {
+  const Stopwatch mapping;
+  PUMPGRAPH_TRY_WHILE(residence->install(), "mapping the memory of \"{}\"", name());
+  step_.times_.mapMs = mapping.milliseconds();
+  auto editor = std::make_unique<GraphEditor>(driver_, step_.graph_, session_.context_);
+  if (Status done = lowerAndCheck(*editor, plan, *residence); !done) {
+    editor.reset();
+    Error error = std::move(done).error();
+    if (const Status removed = residence->remove(everyBlock); !removed)
+      return inContext(std::move(error), removed.error().message);
+    return tl::unexpected<Error>(std::move(error));
+  }
+  step_.edits_ = std::move(editor);
+  step_.residence_ = std::move(residence);
+  step_.plan_ = std::move(plan);
+  return {};
+}
+
+Expected<std::unique_ptr<Residence>> Rewriting::takeBack(bool everyBlock) {
+  PUMPGRAPH_TRY(step_.residence_->remove(everyBlock));
+  step_.edits_.reset(); // takes the copies out of the graph
+  if (step_.exec_)
+    driver_.graphExecDestroy.raw(std::exchange(step_.exec_, nullptr));
+  return std::move(step_.residence_);
+}
+
+Status Rewriting::lowerAndCheck(GraphEditor &editor, const CompiledPlan &plan, const Residence &residence) {
+  const Stopwatch lowering;
+  const CapturedStep &captured = step_.captured_;
+  PUMPGRAPH_TRY_WHILE(lowerGraph(editor, plan.lowered, captured, step_.lifted_, residence.pool()),
+                      "rewriting the graph of \"{}\"", name());
+  step_.times_.lowerMs = lowering.milliseconds();
+
+  const Stopwatch checking;
+  const Expected<LiftedGraph> again = liftGraph(driver_, step_.graph_, *session_.addresses_, session_.context_);
+  if (!again)
+    return inContext(again.error(), "lifting the rewritten graph");
+  Expected<RewrittenStep> rewritten = describeRewritten(*again, step_.lifted_, captured, plan.lowered, residence);
+  if (!rewritten)
+    return tl::unexpected<Error>(rewritten.error());
+  const Description annotated = withAnnotations(captured.description, plan.lowered);
+  const DescriptionView after(rewritten->description), before(annotated);
+  if (char *violation = compiler_.check(after.get(), before.get())) {
+    const std::string message = violation;
+    compiler_.freeString(violation);
+    return fail(PUMPGRAPH_INTERNAL, "the checker refused the rewritten graph of \"{}\": {}", name(), message);
+  }
+  step_.rewritten_ = std::move(*rewritten);
+  step_.times_.checkMs = checking.milliseconds();
+  return {};
+}
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// From a captured step to a rewritten graph and back: what adopting a step and planning it again have in common.
+#pragma once
+
+#include "runtime/session/Step.h"
+
+namespace pumpgraph::runtime {
+
+/// Changes one step's graph and the memory behind its buffers. When a call fails, the graph is as it was.
+class Rewriting {
+public:
+  Rewriting(Step &step, const Compiler &compiler);
+
+  /// Has the captured step planned, with what `otherFrames` device frames leave of the budget. `costsIr` may be empty.
+  Expected<CompiledPlan> plan(std::uint64_t otherFrames, const std::string &costsIr);
+  /// The memory of a plan, with the pinned pool that its copies name. Nothing of the step has changed yet.
+  Expected<std::unique_ptr<Residence>> prepare(const CompiledPlan &plan);
+  /// Maps the memory, changes the graph, lifts it again and checks it. No plan may be in force. `residence` becomes the
+  /// step's if that succeeds. If not, buffers have memory of their own as after takeBack(), or the driver failed on the
+  /// way there too.
+  Status putInForce(CompiledPlan plan, std::unique_ptr<Residence> &residence, bool everyBlock);
+  /// The opposite. Blocks without a live allocation get memory of their own only if `everyBlock`. The plan's residence
+  /// is returned, to be put in force again.
+  Expected<std::unique_ptr<Residence>> takeBack(bool everyBlock);
+
+private:
+  pumpgraph_compiler_options compilerOptions(std::uint64_t otherFrames, const std::string &costsIr) const;
+  Status statusOf(pumpgraph_compiler_status compiled, const std::string &message, std::uint64_t otherFrames,
+                  bool costsGiven) const;
+  Status lowerAndCheck(GraphEditor &editor, const CompiledPlan &plan, const Residence &residence);
+  const std::string &name() const { return step_.captured_.description.name; }
+
+  Step &step_;
+  Session &session_;
+  const Driver &driver_;
+  const Compiler &compiler_;
+};
+
+/// "1.0 GiB of the budget of 4.0 GiB hold allocations that the step does not touch"
+std::string othersText(std::uint64_t otherFrames, std::uint64_t budgetFrames);
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of addresses that kernels of the step write: calibration finds them, whatever overwrites them later.
+#include "test/unit/runtime/Program.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+using namespace pumpgraph;
+using namespace pumpgraph::runtime;
+using namespace pumpgraph::runtime::test;
+
+namespace {
+
+template <typename Value> const char *messageOf(const Expected<Value> &result) {
+  return result ? "" : result.error().message.c_str();
+}
+
+using Word = std::uint64_t;
+
+/// table[0] = address of `target`, which is computed from that of something else.
+FakeKernel &storeAddress() {
+  static FakeKernel kernel{"store_address", {8, 8, 8}, [](const FakeKernel::Arguments &arguments) {
+                             *argument<char **>(arguments, 0) =
+                                 argument<char *>(arguments, 1) + argument<std::int64_t>(arguments, 2);
+                           }};
+  return kernel;
+}
+/// **table = the value
+FakeKernel &storeThrough() {
+  static FakeKernel kernel{"store_through", {8, 8}, [](const FakeKernel::Arguments &arguments) {
+                             **argument<Word **>(arguments, 0) = argument<Word>(arguments, 1);
+                           }};
+  return kernel;
+}
+/// *out = **table
+FakeKernel &loadThrough() {
+  static FakeKernel kernel{"load_through", {8, 8}, [](const FakeKernel::Arguments &arguments) {
+                             *argument<Word *>(arguments, 1) = **argument<Word **>(arguments, 0);
+                           }};
+  return kernel;
+}
+
+/// A step whose kernels write and read `hidden` through a table, with fillers between that need its frames.
+class CalibrationTest : public ::testing::Test {
+protected:
+  static constexpr std::uint64_t budgetPages = 12;
+  static constexpr Word secret = 4711;
+
+  void SetUp() override { open(); }
+
+  void open(std::uint64_t hostLimitBytes = 0) {
+    session_.reset();
+    SessionOptions options;
+    options.budgetBytes = budgetPages * pageBytes;
+    options.hostLimitBytes = hostLimitBytes;
+    options.compilerLibrary = PUMPGRAPH_COMPILER_LIBRARY;
+    options.cacheDirectory = ::testing::TempDir() + "/pumpgraph-adopt-test";
+    Expected<std::unique_ptr<Session>> made = Session::create(options, fake_.table());
+    ASSERT_TRUE(made) << messageOf(made);
+    session_ = std::move(*made);
+    result_ = allocate(64, "result");
+    *static_cast<Word *>(result_) = 1;
+  }
+
+  void *allocate(std::uint64_t bytes, const std::string &name) {
+    const Expected<void *> made = session_->allocate(bytes, nullptr, name);
+    EXPECT_TRUE(made) << messageOf(made);
+    return made ? *made : nullptr;
+  }
+
+  void kernel(FakeKernel &what, const std::vector<std::vector<char>> &arguments) {
+    last_ = last_ ? fake_.addKernel(graph_, {last_}, what, arguments) : fake_.addKernel(graph_, {}, what, arguments);
+  }
+  void fill(void *target, unsigned char value, std::uint64_t bytes) {
+    last_ =
+        last_ ? fake_.addFill(graph_, {last_}, target, value, bytes) : fake_.addFill(graph_, {}, target, value, bytes);
+  }
+
+  /// `hidden` is touched by name first and last, and through the table between. The table is overwritten in the end.
+  void record(bool hostNode = false) {
+    graph_ = fake_.createGraph();
+    ASSERT_TRUE(session_->captureBegin());
+    void *table = allocate(2 * pageBytes, "table"), *hidden = allocate(4 * pageBytes, "hidden");
+    fill(hidden, 0, 4 * pageBytes);
+    const std::int64_t distance = static_cast<char *>(hidden) - static_cast<char *>(table);
+    kernel(storeAddress(), {bytesOf(table), bytesOf(table), bytesOf(distance)});
+    for (int i = 0; i < 3; ++i) {
+      void *filler = allocate(6 * pageBytes, "filler");
+      fill(filler, 9, 6 * pageBytes);
+      kernel(storeThrough(), {bytesOf(table), bytesOf(secret)});
+      EXPECT_TRUE(session_->free(filler, nullptr));
+    }
+    kernel(loadThrough(), {bytesOf(table), bytesOf(result_)});
+    fill(hidden, 7, 4 * pageBytes); // by its name: the planner knows of this use
+    fill(table, 0, 2 * pageBytes);
+    if (hostNode)
+      fake_.addPlain(graph_, {last_}, CU_GRAPH_NODE_TYPE_HOST);
+    EXPECT_TRUE(session_->free(table, nullptr));
+    EXPECT_TRUE(session_->free(hidden, nullptr));
+    ASSERT_TRUE(session_->captureEnd());
+  }
+
+  Step *adopt(bool calibrate) {
+    const Expected<Step *> step = session_->adopt(graph_, {.keepFirstPlan = true, .calibrate = calibrate});
+    EXPECT_TRUE(step) << messageOf(step);
+    return step ? *step : nullptr;
+  }
+
+  static bool isPrivate(Step *step, const std::string &name) {
+    const std::string path = ::testing::TempDir() + "/calibration-test.mlir";
+    EXPECT_TRUE(step->save(path));
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);)
+      if (line.find("pump.buffer \"" + name + "\"") != std::string::npos)
+        return line.find("private") != std::string::npos;
+    ADD_FAILURE() << "no buffer " << name;
+    return false;
+  }
+
+  FakeDriver fake_;
+  std::unique_ptr<Session> session_;
+  void *result_ = nullptr;
+  CUgraph graph_ = nullptr;
+  CUgraphNode last_ = nullptr;
+};
+
+TEST_F(CalibrationTest, keepsOnTheDeviceWhatTheStepsOwnTablesName) {
+  record();
+  Step *step = adopt(true);
+  ASSERT_TRUE(step);
+  EXPECT_FALSE(isPrivate(step, "hidden"));
+  EXPECT_TRUE(isPrivate(step, "table"));
+  EXPECT_NE(step->report().find("\\\"table\\\" holds 1 addresses"), std::string::npos) << step->report();
+  ASSERT_TRUE(step->replay(nullptr));
+  EXPECT_EQ(*static_cast<Word *>(result_), secret);
+  EXPECT_LE(fake_.deviceFrames(), budgetPages + 1);
+}
+
+// The negative twin: without it the planner gives the frames of `hidden` away between its two known uses.
+TEST_F(CalibrationTest, withoutItTheTableIsNotSeen) {
+  record();
+  Step *step = adopt(false);
+  ASSERT_TRUE(step);
+  EXPECT_TRUE(isPrivate(step, "hidden"));
+}
+
+// Calibration runs the step, partly in host memory; nobody may notice.
+TEST_F(CalibrationTest, leavesContentsAndMemoryAsTheyWere) {
+  record();
+  const std::uint64_t backingsMade = fake_.callsOf("cuMemCreate");
+  ASSERT_TRUE(adopt(true));
+  EXPECT_EQ(*static_cast<Word *>(result_), 1u);
+  EXPECT_GT(fake_.callsOf("cuMemCreate"), backingsMade);
+  EXPECT_EQ(fake_.hostBackings(), 0u);
+  EXPECT_EQ(session_->statistics().hostBackedBytes, 0u);
+}
+
+// All buffers at once are 25 pages, the budget is 12.
+TEST_F(CalibrationTest, saysSoWhereThereIsNoRoomForEveryBuffer) {
+  constexpr std::uint64_t staging = 8 * pageBytes;
+  open(staging + 10 * pageBytes);
+  record();
+  const std::string before = fake_.print(graph_);
+  const Expected<Step *> step = session_->adopt(graph_, {.keepFirstPlan = true, .calibrate = true});
+  ASSERT_FALSE(step);
+  EXPECT_EQ(step.error().status, PUMPGRAPH_OUT_OF_HOST_MEMORY) << step.error().message;
+  EXPECT_NE(step.error().message.find("giving every buffer memory to calibrate"), std::string::npos)
+      << step.error().message;
+  EXPECT_EQ(fake_.print(graph_), before);
+  EXPECT_EQ(*static_cast<Word *>(result_), 1u);
+  EXPECT_EQ(fake_.hostBackings(), 0u);
+  EXPECT_EQ(session_->statistics().hostBackedBytes, 0u);
+  EXPECT_TRUE(adopt(false)); // there was room enough for a plan
+}
+
+// A host function must not be called once for each part: the step runs in one, and the table is gone at its end.
+TEST_F(CalibrationTest, runsAStepWithHostFunctionsInOne) {
+  record(true);
+  Step *step = adopt(true);
+  ASSERT_TRUE(step);
+  EXPECT_NE(step->report().find("host function\\\" cannot be left out of a run"), std::string::npos) << step->report();
+  EXPECT_TRUE(isPrivate(step, "hidden"));
+}
+
+TEST_F(CalibrationTest, aFailureLeavesTheGraphAndTheContents) {
+  record();
+  const std::string before = fake_.print(graph_);
+  for (const char *call : {"cuGraphNodeSetEnabled", "cuGraphLaunch", "cuGraphClone", "cuMemcpyDtoHAsync"}) {
+    fake_.failCall(call, 2, CUDA_ERROR_UNKNOWN);
+    const Expected<Step *> step = session_->adopt(graph_, {.calibrate = true});
+    fake_.failCall(call, 1 << 30, CUDA_ERROR_UNKNOWN);
+    ASSERT_FALSE(step) << call;
+    EXPECT_EQ(fake_.print(graph_), before) << call;
+    EXPECT_EQ(*static_cast<Word *>(result_), 1u) << call;
+    EXPECT_EQ(fake_.hostBackings(), 0u) << call;
+  }
+  Step *step = adopt(true);
+  ASSERT_TRUE(step);
+  ASSERT_TRUE(step->replay(nullptr));
+  EXPECT_EQ(*static_cast<Word *>(result_), secret);
+}
+
+TEST_F(CalibrationTest, namesTheNodeThatCannotBeSwitchedOff) {
+  record();
+  fake_.failCall("cuGraphNodeSetEnabled", 2, CUDA_ERROR_NOT_SUPPORTED);
+  const Expected<Step *> step = session_->adopt(graph_, {.calibrate = true});
+  ASSERT_FALSE(step);
+  EXPECT_NE(step.error().message.find("switching node 1 \"store_address\" off"), std::string::npos)
+      << step.error().message;
+}
+
+} // namespace

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+// Planning again: node times measured on the rewritten step, a second plan, contents that stay.
+#include "test/unit/runtime/Program.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+using namespace pumpgraph;
+using namespace pumpgraph::runtime;
+using namespace pumpgraph::runtime::test;
+
+namespace {
+
+template <typename Value> const char *messageOf(const Expected<Value> &result) {
+  return result ? "" : result.error().message.c_str();
+}
+
+constexpr std::uint64_t tightPages = 19;
+constexpr std::uint64_t besideBudget = 1;
+
+class ReplanTest : public ::testing::Test {
+protected:
+  void SetUp() override {
+    // So long that what the processor takes for the bodies does not matter.
+    forwardKernel().milliseconds = 200;
+    backwardKernel().milliseconds = 500;
+    SessionOptions options;
+    options.budgetBytes = tightPages * pageBytes;
+    options.compilerLibrary = PUMPGRAPH_COMPILER_LIBRARY;
+    options.cacheDirectory = ::testing::TempDir() + "/pumpgraph-adopt-test";
+    Expected<std::unique_ptr<Session>> made = Session::create(options, fake_.table());
+    ASSERT_TRUE(made) << messageOf(made);
+    session_ = std::move(*made);
+    program_.emplace(fake_, *session_, Program::Shape{});
+    program_->prepare();
+    graph_ = program_->record();
+  }
+  void TearDown() override {
+    forwardKernel().milliseconds = backwardKernel().milliseconds = 0;
+    lossKernel().body = lossBody_;
+  }
+
+  /// From the `nth` replay on, whoever asks for it, the forward kernels take longer.
+  void slowDownAt(int nth) {
+    lossKernel().body = [this, nth, count = 0](const FakeKernel::Arguments &arguments) mutable {
+      if (++count == nth)
+        forwardKernel().milliseconds = 400;
+      lossBody_(arguments);
+    };
+  }
+
+  Step *adopt(const AdoptOptions &options) {
+    const Expected<Step *> step = session_->adopt(graph_, options);
+    EXPECT_TRUE(step) << messageOf(step);
+    return step ? *step : nullptr;
+  }
+
+  void replay(Step *step, int times) {
+    for (int i = 0; i < times; ++i) {
+      const Status replayed = step->replay(nullptr);
+      ASSERT_TRUE(replayed) << messageOf(replayed);
+    }
+  }
+
+  static nlohmann::json plansOf(Step *step) { return nlohmann::json::parse(step->report()).at("runtime").at("plans"); }
+
+  /// IR text with the node times that a second plan is made from.
+  std::string measuredCosts() {
+    Step *measured = adopt({.keepFirstPlan = true});
+    EXPECT_TRUE(measured->replan());
+    const std::string saved = ::testing::TempDir() + "/replan-test.mlir";
+    EXPECT_TRUE(measured->save(saved));
+    session_->destroy(measured);
+    fake_.destroyGraph(graph_);
+    graph_ = program_->record();
+    std::ifstream file(saved);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  FakeDriver fake_;
+  std::unique_ptr<Session> session_;
+  std::optional<Program> program_;
+  CUgraph graph_ = nullptr;
+  const std::function<void(const FakeKernel::Arguments &)> lossBody_ = lossKernel().body;
+};
+
+constexpr double stepMs = 4 * 200 + 4 * 500;
+/// Of one replan(): the first plan's step and its timed nodes, five times each after a warm-up.
+constexpr int replaysOfTheFirst = 12;
+
+TEST_F(ReplanTest, measuresTheRewrittenStepAndPredictsIt) {
+  Step *step = adopt({.keepFirstPlan = true});
+  ASSERT_TRUE(step);
+  replay(step, 1);
+  const Expected<Replanning> replanned = step->replan();
+  ASSERT_TRUE(replanned) << messageOf(replanned);
+  EXPECT_LT(replanned->before.predictedUs, 0.1 * stepMs * 1e3); // static estimates know nothing of such slow kernels
+  EXPECT_NEAR(*replanned->before.measuredUs, stepMs * 1e3, 0.1 * stepMs * 1e3);
+  EXPECT_NEAR(replanned->after.predictedUs, stepMs * 1e3, 0.1 * stepMs * 1e3);
+  EXPECT_EQ(replanned->timedNodes, 9u);
+
+  // As if nothing had happened, but for the plan.
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(1));
+  EXPECT_EQ(program_->loss(), program_->expectedLoss(1));
+  replay(step, 2);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(3));
+  EXPECT_LE(fake_.deviceFrames(), tightPages + besideBudget);
+  const Expected<Validation> validation = step->validate();
+  ASSERT_TRUE(validation) << messageOf(validation);
+  EXPECT_EQ(validation->differentBuffers, 0u) << validation->firstDifference;
+}
+
+TEST_F(ReplanTest, reportsBothPlans) {
+  Step *step = adopt({.keepFirstPlan = true});
+  ASSERT_TRUE(step);
+  ASSERT_EQ(plansOf(step).size(), 1u);
+  EXPECT_EQ(plansOf(step)[0].at("costs"), "static estimates");
+  EXPECT_TRUE(plansOf(step)[0].at("measured_s").is_null());
+  ASSERT_TRUE(step->replan());
+  const nlohmann::json plans = plansOf(step);
+  ASSERT_GE(plans.size(), 2u);
+  EXPECT_EQ(plans[1].at("costs"), "measured on the rewritten step");
+  EXPECT_EQ(plans[1].at("why"), "asked for");
+  for (const nlohmann::json &plan : plans)
+    EXPECT_NEAR(plan.at("measured_s").get<double>(), stepMs * 1e-3, 0.1 * stepMs * 1e-3);
+}
+
+// The fifth replay knows what the second to fourth took.
+TEST_F(ReplanTest, plansAgainOnceWhenThePredictionMisses) {
+  Step *step = adopt({});
+  ASSERT_TRUE(step);
+  replay(step, 4);
+  EXPECT_EQ(plansOf(step).size(), 1u);
+  replay(step, 1);
+  const nlohmann::json plans = plansOf(step);
+  ASSERT_GE(plans.size(), 2u) << step->report();
+  EXPECT_NE(plans[1].at("why").get<std::string>().find("the first plan's step took"), std::string::npos);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(5));
+  replay(step, 5);
+  EXPECT_EQ(plansOf(step).size(), plans.size());
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(10));
+}
+
+// A second plan may be worse than the first: then the first one returns, with its memory.
+TEST_F(ReplanTest, keepsTheFasterPlan) {
+  Step *step = adopt({.keepFirstPlan = true});
+  ASSERT_TRUE(step);
+  replay(step, 1);
+  slowDownAt(replaysOfTheFirst + 1);
+  const Expected<Replanning> replanned = step->replan();
+  ASSERT_TRUE(replanned) << messageOf(replanned);
+  EXPECT_TRUE(replanned->keptFirst);
+  EXPECT_GT(*replanned->after.measuredUs, *replanned->before.measuredUs);
+  const nlohmann::json plans = plansOf(step);
+  ASSERT_EQ(plans.size(), 3u) << plans;
+  EXPECT_EQ(plans[2].at("costs"), "static estimates");
+  EXPECT_EQ(plans[2].at("predicted_s"), plans[0].at("predicted_s"));
+  EXPECT_NE(plans[2].at("why").get<std::string>().find("slower"), std::string::npos);
+  replay(step, 2);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(3));
+  EXPECT_EQ(program_->loss(), program_->expectedLoss(3));
+}
+
+// A tenth of what was measured is tolerated: 7 % are, 13 % are not.
+TEST_F(ReplanTest, plansAgainOnlyAboveATenth) {
+  const std::string costs = measuredCosts();
+  for (const double slower : {1.08, 1.15}) {
+    forwardKernel().milliseconds = 200 * slower;
+    backwardKernel().milliseconds = 500 * slower;
+    Step *step = adopt({.costsIr = costs});
+    ASSERT_TRUE(step);
+    replay(step, 6);
+    EXPECT_EQ(plansOf(step).size() > 1, slower > 1.1) << plansOf(step);
+    session_->destroy(step);
+    fake_.destroyGraph(graph_);
+    graph_ = program_->record();
+  }
+}
+
+// Nobody asked for the replays that measure, so nobody else may notice them.
+TEST_F(ReplanTest, doesNotCallHostFunctionsUnasked) {
+  fake_.addPlain(graph_, {}, CU_GRAPH_NODE_TYPE_HOST);
+  Step *step = adopt({});
+  ASSERT_TRUE(step);
+  EXPECT_EQ(nlohmann::json::parse(step->report()).at("runtime").at("replans_by_itself"), false);
+  replay(step, 8);
+  EXPECT_EQ(plansOf(step).size(), 1u);
+}
+
+// Times are of one GPU: those of another are as good as none.
+TEST_F(ReplanTest, doesNotUseTimesOfAnotherGpu) {
+  std::string costs = measuredCosts();
+  const std::string here = "a GPU that is none";
+  const std::size_t at = costs.find(here);
+  ASSERT_NE(at, std::string::npos) << costs;
+  costs.replace(at, here.size(), "another GPU");
+  Step *step = adopt({.costsIr = costs, .keepFirstPlan = true});
+  ASSERT_TRUE(step);
+  EXPECT_EQ(plansOf(step)[0].at("costs"), "static estimates");
+  EXPECT_NE(step->report().find("times are those of another GPU; on a GPU that is none they are not used"),
+            std::string::npos)
+      << step->report();
+}
+
+TEST_F(ReplanTest, saysWhenTimesAreOfAnotherStep) {
+  Step *step =
+      adopt({.costsIr = "pump.graph @other { pump.kernel \"gemm\" node(0) cost(7.5) }", .keepFirstPlan = true});
+  ASSERT_TRUE(step);
+  EXPECT_EQ(plansOf(step)[0].at("costs"), "static estimates");
+  EXPECT_NE(step->report().find("times for 0 of 9 nodes"), std::string::npos) << step->report();
+}
+
+TEST_F(ReplanTest, keepsAPlanWhosePredictionHolds) {
+  Step *step = adopt({.costsIr = measuredCosts()});
+  ASSERT_TRUE(step);
+  replay(step, 8);
+  const nlohmann::json plans = plansOf(step);
+  ASSERT_EQ(plans.size(), 1u) << plans;
+  EXPECT_EQ(plans[0].at("costs"), "saved times");
+  EXPECT_NEAR(plans[0].at("measured_s").get<double>(), stepMs * 1e-3, 0.1 * stepMs * 1e-3);
+}
+
+// Whatever fails on the way, the plan that was goes on.
+TEST_F(ReplanTest, keepsThePlanWhenPlanningAgainFails) {
+  Step *step = adopt({.keepFirstPlan = true});
+  ASSERT_TRUE(step);
+  replay(step, 1);
+  int steps = 1;
+  nlohmann::json plans = plansOf(step);
+  for (const char *call : {"cuGraphClone", "cuGraphInstantiateWithFlags", "cuMemHostRegister", "cuGraphAddMemcpyNode",
+                           "cuGraphGetNodes", "cuGraphAddDependencies"}) {
+    for (int nth : {1, 2}) {
+      fake_.failCall(call, nth, CUDA_ERROR_UNKNOWN);
+      const Expected<Replanning> replanned = step->replan();
+      fake_.failCall(call, 1 << 30, CUDA_ERROR_UNKNOWN);
+      if (nth == 1) {
+        EXPECT_FALSE(replanned) << call;
+      }
+      if (!replanned) { // the first plan's time may have been measured again
+        EXPECT_EQ(plansOf(step).size(), plans.size()) << call << " " << nth;
+        EXPECT_EQ(plansOf(step).back().at("predicted_s"), plans.back().at("predicted_s")) << call << " " << nth;
+      }
+      plans = plansOf(step);
+      replay(step, 1);
+      ++steps;
+      ASSERT_EQ(program_->weights(), program_->expectedWeights(steps)) << call << " " << nth;
+      ASSERT_EQ(program_->loss(), program_->expectedLoss(steps)) << call << " " << nth;
+    }
+  }
+}
+
+// The second plan is in force, but nobody can tell how fast it is.
+TEST_F(ReplanTest, returnsToTheFirstPlanWhenTheSecondCannotBeTimed) {
+  Step *step = adopt({.keepFirstPlan = true});
+  ASSERT_TRUE(step);
+  replay(step, 1);
+  fake_.failCall("cuGraphLaunch", replaysOfTheFirst + 1, CUDA_ERROR_UNKNOWN);
+  EXPECT_FALSE(step->replan());
+  const nlohmann::json plans = plansOf(step);
+  ASSERT_EQ(plans.size(), 1u) << plans;
+  EXPECT_EQ(plans[0].at("costs"), "static estimates");
+  replay(step, 1);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+}
+
+// The caller of replay() asked for no second plan: that there is none is a note.
+TEST_F(ReplanTest, goesOnWhenPlanningAgainByItselfFails) {
+  Step *step = adopt({});
+  ASSERT_TRUE(step);
+  replay(step, 4);
+  fake_.failCall("cuGraphClone", 1, CUDA_ERROR_UNKNOWN);
+  replay(step, 4);
+  EXPECT_EQ(plansOf(step).size(), 1u);
+  EXPECT_NE(step->report().find("planning again failed: "), std::string::npos) << step->report();
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(8));
+}
+
+/// A driver call and which of them fails while the step is planned again.
+class ReplanFailureTest : public ReplanTest, public ::testing::WithParamInterface<std::tuple<const char *, int>> {};
+
+// Where memory is mapped anew a failure may cost the step its memory. It then says so, and never computes nonsense.
+TEST_P(ReplanFailureTest, neverReplaysWithoutItsMemory) {
+  const auto [call, nth] = GetParam();
+  Step *step = adopt({.keepFirstPlan = true});
+  ASSERT_TRUE(step);
+  replay(step, 1);
+  fake_.failCall(call, nth, CUDA_ERROR_UNKNOWN);
+  const Expected<Replanning> replanned = step->replan();
+  fake_.failCall(call, 1 << 30, CUDA_ERROR_UNKNOWN);
+  const Status replayed = step->replay(nullptr);
+  if (replayed) {
+    EXPECT_EQ(program_->loss(), program_->expectedLoss(2));
+    EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+    return;
+  }
+  EXPECT_FALSE(replanned);
+  EXPECT_EQ(replayed.error().status, PUMPGRAPH_INTERNAL);
+  EXPECT_NE(replayed.error().message.find("has lost its memory"), std::string::npos) << replayed.error().message;
+  EXPECT_FALSE(step->replan());
+  session_->destroy(step);
+}
+
+INSTANTIATE_TEST_SUITE_P(Mapping, ReplanFailureTest,
+                         ::testing::Combine(::testing::Values("cuMemMap", "cuMemUnmap", "cuMemSetAccess"),
+                                            ::testing::Values(1, 2, 4, 8, 16, 32)));
+
+TEST_F(ReplanTest, refusesWhereThereIsNoPlan) {
+  Step *step = adopt({.leaveAsCaptured = true});
+  ASSERT_TRUE(step);
+  const Expected<Replanning> replanned = step->replan();
+  ASSERT_FALSE(replanned);
+  EXPECT_EQ(replanned.error().status, PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_NE(replanned.error().message.find("asked for"), std::string::npos);
+}
+
+TEST_F(ReplanTest, refusesWhileABufferIsMapped) {
+  Step *step = adopt({.keepFirstPlan = true});
+  ASSERT_TRUE(step);
+  ASSERT_TRUE(session_->map(program_->weightPointers()[0]));
+  const Expected<Replanning> replanned = step->replan();
+  ASSERT_FALSE(replanned);
+  EXPECT_EQ(replanned.error().status, PUMPGRAPH_INVALID_ARGUMENT);
+  ASSERT_TRUE(session_->unmap(program_->weightPointers()[0]));
+  EXPECT_TRUE(step->replan());
+}
+
+// A graph that the caller keeps is his after the step is gone, whichever plan is in it.
+TEST_F(ReplanTest, leavesNothingOfTheFirstPlanInTheGraph) {
+  Step *step = adopt({.keepFirstPlan = true});
+  ASSERT_TRUE(step);
+  ASSERT_TRUE(step->replan());
+  const std::uint64_t nodes = fake_.graphNodes(graph_);
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(step->replan());
+  EXPECT_LE(fake_.graphNodes(graph_), nodes + 4); // times differ a little, and so may plans
+  EXPECT_LE(fake_.deviceFrames(), tightPages + besideBudget);
+  session_->destroy(step);
+  fake_.destroyGraph(graph_);
+}
+
+} // namespace
