@@ -27,8 +27,8 @@ Buffer readBuffer(BufferOp op) {
   buffer.liveOut = op.getLiveOut();
   if (const auto frames = op.getFrames())
     buffer.frames.assign(frames->begin(), frames->end());
-  for (const auto [offset, size] : llvm::zip_equal(op.getResidentOffsets(), op.getResidentSizes()))
-    buffer.resident.push_back({static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(size)});
+  buffer.resident = rangesOf(op.getResidentOffsets(), op.getResidentSizes());
+  buffer.mirrored = rangesOf(op.getMirroredOffsets(), op.getMirroredSizes());
   return buffer;
 }
 
@@ -135,6 +135,17 @@ struct AccessArrays {
   SmallVector<std::int32_t, 16> parameters;
 };
 
+/// Parallel arrays of a buffer.
+struct RangeArrays {
+  explicit RangeArrays(const std::vector<Range> &ranges) {
+    for (const Range &range : ranges) {
+      offsets.push_back(static_cast<std::int64_t>(range.offset));
+      sizes.push_back(static_cast<std::int64_t>(range.size));
+    }
+  }
+  SmallVector<std::int64_t> offsets, sizes;
+};
+
 /// Whether an op and a node are the same node; two may share an identity, then their order decides.
 using Identity =
     std::tuple<NodeKind, std::int32_t, std::string, BufferIndex, std::uint64_t, std::uint64_t, Advice, std::uint64_t>;
@@ -193,13 +204,11 @@ private:
     op.setAddressAttr(buffer.address ? builder_.getI64IntegerAttr(static_cast<std::int64_t>(buffer.address))
                                      : IntegerAttr());
     op.setFramesAttr(buffer.frames.empty() ? DenseI32ArrayAttr() : builder_.getDenseI32ArrayAttr(buffer.frames));
-    SmallVector<std::int64_t> offsets, sizes;
-    for (const Range &range : buffer.resident) {
-      offsets.push_back(static_cast<std::int64_t>(range.offset));
-      sizes.push_back(static_cast<std::int64_t>(range.size));
-    }
-    op.setResidentOffsets(offsets);
-    op.setResidentSizes(sizes);
+    const RangeArrays resident(buffer.resident), mirrored(buffer.mirrored);
+    op.setResidentOffsets(resident.offsets);
+    op.setResidentSizes(resident.sizes);
+    op.setMirroredOffsets(mirrored.offsets);
+    op.setMirroredSizes(mirrored.sizes);
     return op;
   }
 

@@ -80,21 +80,36 @@ private:
     for (std::size_t page = 0; page < buffer.frames.size(); ++page)
       if (buffer.frames[page] < noFrame)
         return fmt::format("page {} names frame {}", page, buffer.frames[page]);
-    return residentRanges(buffer);
+    if (std::string fault = boundaryRanges(buffer, "resident", buffer.resident); !fault.empty())
+      return fault;
+    if (std::string fault = boundaryRanges(buffer, "mirrored", buffer.mirrored); !fault.empty())
+      return fault;
+    return mirrored(buffer);
   }
 
-  std::string residentRanges(const Buffer &buffer) const {
+  std::string boundaryRanges(const Buffer &buffer, const char *state, const std::vector<Range> &ranges) const {
     std::uint64_t end = 0;
-    for (const Range &range : buffer.resident) {
+    for (const Range &range : ranges) {
       if (!fits(range, buffer.size))
-        return fmt::format("the resident range {} is not inside its {} bytes", spell(range), buffer.size);
+        return fmt::format("the {} range {} is not inside its {} bytes", state, spell(range), buffer.size);
       if (!isPageAligned(range, description_.pageBytes, buffer.size))
-        return fmt::format("the resident range {} is not made of whole pages of {} bytes", spell(range),
+        return fmt::format("the {} range {} is not made of whole pages of {} bytes", state, spell(range),
                            description_.pageBytes);
       if (range.offset < end)
-        return fmt::format("the resident range {} begins before byte {}, where the one before it ends", spell(range),
+        return fmt::format("the {} range {} begins before byte {}, where the one before it ends", state, spell(range),
                            end);
       end = range.end();
+    }
+    return {};
+  }
+
+  static std::string mirrored(const Buffer &buffer) {
+    for (const Range &range : buffer.mirrored) {
+      if (!buffer.isPrivate || !buffer.liveOut)
+        return fmt::format("the range {} is mirrored, but the buffer is not {}", spell(range),
+                           buffer.isPrivate ? "live-out" : "private");
+      if (!covers(buffer.resident, range))
+        return fmt::format("the mirrored range {} is not inside the resident ones", spell(range));
     }
     return {};
   }
@@ -215,6 +230,8 @@ std::string missingArray(const pumpgraph_description &view) {
       return fmt::format("buffer {}: its frames are announced but missing", i);
     if (isMissing(view.buffers[i].resident, view.buffers[i].resident_count))
       return fmt::format("buffer {}: its resident ranges are announced but missing", i);
+    if (isMissing(view.buffers[i].mirrored, view.buffers[i].mirrored_count))
+      return fmt::format("buffer {}: its mirrored ranges are announced but missing", i);
   }
   for (std::uint64_t i = 0; i < view.node_count; ++i)
     if (isMissing(view.nodes[i].accesses, view.nodes[i].access_count))
@@ -247,6 +264,7 @@ Buffer bufferFromC(const pumpgraph_buffer &buffer) {
   out.liveOut = buffer.live_out != 0;
   out.frames = copyArray<std::int32_t>(buffer.frames, buffer.frame_count, [](std::int32_t frame) { return frame; });
   out.resident = copyArray<Range>(buffer.resident, buffer.resident_count, rangeFromC);
+  out.mirrored = copyArray<Range>(buffer.mirrored, buffer.mirrored_count, rangeFromC);
   return out;
 }
 
@@ -286,7 +304,15 @@ pumpgraph_access accessToC(const Access &access) {
   return out;
 }
 
-pumpgraph_buffer bufferToC(const Buffer &buffer, const std::vector<pumpgraph_range> &resident) {
+std::vector<pumpgraph_range> rangesToC(const std::vector<Range> &ranges) {
+  std::vector<pumpgraph_range> out;
+  for (const Range &range : ranges)
+    out.push_back({range.offset, range.size});
+  return out;
+}
+
+pumpgraph_buffer bufferToC(const Buffer &buffer, const std::vector<pumpgraph_range> &resident,
+                           const std::vector<pumpgraph_range> &mirrored) {
   pumpgraph_buffer out{};
   out.name = buffer.name.c_str();
   out.address = buffer.address;
@@ -298,6 +324,8 @@ pumpgraph_buffer bufferToC(const Buffer &buffer, const std::vector<pumpgraph_ran
   out.frame_count = buffer.frames.size();
   out.resident = resident.data();
   out.resident_count = resident.size();
+  out.mirrored = mirrored.data();
+  out.mirrored_count = mirrored.size();
   return out;
 }
 
@@ -320,16 +348,23 @@ pumpgraph_node nodeToC(const Node &node, const std::vector<pumpgraph_access> &ac
 
 } // namespace
 
+bool covers(const std::vector<Range> &ranges, const Range &range) {
+  std::uint64_t covered = range.offset; // up to here
+  for (const Range &part : ranges)
+    if (part.offset <= covered && covered < part.end())
+      covered = part.end();
+  return covered >= range.end();
+}
+
 std::string validate(const Description &description) {
   return Validator(description).run();
 }
 
 DescriptionView::DescriptionView(const Description &description) {
   for (const Buffer &buffer : description.buffers) {
-    std::vector<pumpgraph_range> &resident = resident_.emplace_back();
-    for (const Range &range : buffer.resident)
-      resident.push_back({range.offset, range.size});
-    buffers_.push_back(bufferToC(buffer, resident));
+    resident_.push_back(rangesToC(buffer.resident));
+    mirrored_.push_back(rangesToC(buffer.mirrored));
+    buffers_.push_back(bufferToC(buffer, resident_.back(), mirrored_.back()));
   }
   for (const Node &node : description.nodes) {
     std::vector<pumpgraph_access> &accesses = accesses_.emplace_back();

@@ -47,6 +47,13 @@ Range rangeOf(RangeOpInterface node) {
           static_cast<std::uint64_t>(node.getSizeAttr().getInt())};
 }
 
+std::vector<Range> rangesOf(ArrayRef<std::int64_t> offsets, ArrayRef<std::int64_t> sizes) {
+  std::vector<Range> ranges;
+  for (const auto [offset, size] : llvm::zip_equal(offsets, sizes))
+    ranges.push_back({static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(size)});
+  return ranges;
+}
+
 //===----------------------------------------------------------------------===//
 // Names in text
 //===----------------------------------------------------------------------===//
@@ -112,22 +119,38 @@ InFlightDiagnostic &pointAt(InFlightDiagnostic &diagnostic, BufferOp buffer) {
   return diagnostic;
 }
 
-LogicalResult verifyResident(BufferOp buffer) {
-  const ArrayRef<std::int64_t> offsets = buffer.getResidentOffsets(), sizes = buffer.getResidentSizes();
+/// The ranges in one `state` at the step boundary.
+LogicalResult verifyBoundary(BufferOp buffer, StringRef state, ArrayRef<std::int64_t> offsets,
+                             ArrayRef<std::int64_t> sizes) {
   if (offsets.size() != sizes.size())
-    return buffer.emitOpError() << "has " << offsets.size() << " resident offsets but " << sizes.size() << " sizes";
+    return buffer.emitOpError() << "has " << offsets.size() << ' ' << state << " offsets but " << sizes.size()
+                                << " sizes";
   std::int64_t end = 0;
   for (const auto &[i, offset, size] : llvm::enumerate(offsets, sizes)) {
     if (!isInside(offset, size, buffer.getSize()))
-      return buffer.emitOpError() << "resident range #" << i << " [" << offset << ", " << size
+      return buffer.emitOpError() << state << " range #" << i << " [" << offset << ", " << size
                                   << "] is not inside the buffer of " << buffer.getSize() << " bytes";
     if (!isPageAligned(offset, size, pageBytesOf(buffer), buffer.getSize()))
-      return buffer.emitOpError() << "resident range #" << i << " [" << offset << ", " << size
+      return buffer.emitOpError() << state << " range #" << i << " [" << offset << ", " << size
                                   << "] is not made of whole pages of " << pageBytesOf(buffer) << " bytes";
     if (offset < end)
-      return buffer.emitOpError() << "resident range #" << i << " begins at byte " << offset
+      return buffer.emitOpError() << state << " range #" << i << " begins at byte " << offset
                                   << ", before the end of the one before it at byte " << end;
     end = offset + size;
+  }
+  return success();
+}
+
+LogicalResult verifyMirrored(BufferOp buffer) {
+  const std::vector<Range> resident = rangesOf(buffer.getResidentOffsets(), buffer.getResidentSizes());
+  const std::vector<Range> mirrored = rangesOf(buffer.getMirroredOffsets(), buffer.getMirroredSizes());
+  for (const auto &[i, range] : llvm::enumerate(mirrored)) {
+    if (!buffer.getIsPrivate() || !buffer.getLiveOut())
+      return buffer.emitOpError() << "has mirrored range #" << i << " [" << range.offset << ", " << range.size
+                                  << "] but is not " << (buffer.getIsPrivate() ? "live_out" : "private");
+    if (!covers(resident, range))
+      return buffer.emitOpError() << "mirrored range #" << i << " [" << range.offset << ", " << range.size
+                                  << "] is not inside the resident ranges";
   }
   return success();
 }
@@ -150,7 +173,10 @@ LogicalResult BufferOp::verify() {
       if (frame < noFrame)
         return emitOpError() << "page " << page << " names frame " << frame;
   }
-  return verifyResident(*this);
+  if (failed(verifyBoundary(*this, "resident", getResidentOffsets(), getResidentSizes())) ||
+      failed(verifyBoundary(*this, "mirrored", getMirroredOffsets(), getMirroredSizes())))
+    return failure();
+  return verifyMirrored(*this);
 }
 
 LogicalResult GraphOp::verifyRegions() {

@@ -98,7 +98,7 @@ void printAddress(OpAsmPrinter &printer, Operation *, IntegerAttr address) {
 }
 
 //===----------------------------------------------------------------------===//
-// Frames and resident ranges
+// Frames and ranges at the step boundary
 //===----------------------------------------------------------------------===//
 
 namespace {
@@ -156,6 +156,28 @@ void printRun(OpAsmPrinter &printer, std::int32_t first, std::size_t length) {
     printer << " to " << first + static_cast<std::int32_t>(length) - 1;
 }
 
+/// `keyword([0, 4096], [8192, 4096])`, or nothing.
+ParseResult parseRanges(OpAsmParser &parser, StringRef keyword, DenseI64ArrayAttr &offsets, DenseI64ArrayAttr &sizes) {
+  if (parser.parseOptionalKeyword(keyword))
+    return success();
+  SmallVector<std::int64_t> offsetList, sizeList;
+  const auto parseOne = [&] { return parseBytes(parser, offsetList.emplace_back(), sizeList.emplace_back()); };
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseOne))
+    return failure();
+  offsets = parser.getBuilder().getDenseI64ArrayAttr(offsetList);
+  sizes = parser.getBuilder().getDenseI64ArrayAttr(sizeList);
+  return success();
+}
+
+void printRanges(OpAsmPrinter &printer, StringRef keyword, DenseI64ArrayAttr offsets, DenseI64ArrayAttr sizes) {
+  if (!offsets || offsets.empty())
+    return;
+  printer << ' ' << keyword << '(';
+  for (std::int64_t i = 0; i < offsets.size(); ++i)
+    printer << (i > 0 ? ", [" : "[") << offsets[i] << ", " << sizes[i] << ']';
+  printer << ')';
+}
+
 } // namespace
 
 ParseResult parseFrames(OpAsmParser &parser, DenseI32ArrayAttr &frames) {
@@ -189,24 +211,19 @@ void printFrames(OpAsmPrinter &printer, Operation *, DenseI32ArrayAttr frames) {
 }
 
 ParseResult parseResident(OpAsmParser &parser, DenseI64ArrayAttr &offsets, DenseI64ArrayAttr &sizes) {
-  if (parser.parseOptionalKeyword("resident"))
-    return success();
-  SmallVector<std::int64_t> offsetList, sizeList;
-  const auto parseOne = [&] { return parseBytes(parser, offsetList.emplace_back(), sizeList.emplace_back()); };
-  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseOne))
-    return failure();
-  offsets = parser.getBuilder().getDenseI64ArrayAttr(offsetList);
-  sizes = parser.getBuilder().getDenseI64ArrayAttr(sizeList);
-  return success();
+  return parseRanges(parser, "resident", offsets, sizes);
 }
 
 void printResident(OpAsmPrinter &printer, Operation *, DenseI64ArrayAttr offsets, DenseI64ArrayAttr sizes) {
-  if (!offsets || offsets.empty())
-    return;
-  printer << " resident(";
-  for (std::int64_t i = 0; i < offsets.size(); ++i)
-    printer << (i > 0 ? ", [" : "[") << offsets[i] << ", " << sizes[i] << ']';
-  printer << ')';
+  printRanges(printer, "resident", offsets, sizes);
+}
+
+ParseResult parseMirrored(OpAsmParser &parser, DenseI64ArrayAttr &offsets, DenseI64ArrayAttr &sizes) {
+  return parseRanges(parser, "mirrored", offsets, sizes);
+}
+
+void printMirrored(OpAsmPrinter &printer, Operation *, DenseI64ArrayAttr offsets, DenseI64ArrayAttr sizes) {
+  printRanges(printer, "mirrored", offsets, sizes);
 }
 
 //===----------------------------------------------------------------------===//

@@ -27,6 +27,12 @@ mlir::ParseResult parseResident(mlir::OpAsmParser &parser, mlir::DenseI64ArrayAt
 void printResident(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::DenseI64ArrayAttr offsets,
                    mlir::DenseI64ArrayAttr sizes);
 
+/// `mirrored([0, 2097152])`
+mlir::ParseResult parseMirrored(mlir::OpAsmParser &parser, mlir::DenseI64ArrayAttr &offsets,
+                                mlir::DenseI64ArrayAttr &sizes);
+void printMirrored(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::DenseI64ArrayAttr offsets,
+                   mlir::DenseI64ArrayAttr sizes);
+
 /// `node(17)`
 mlir::ParseResult parseCaptured(mlir::OpAsmParser &parser, mlir::IntegerAttr &captured);
 void printCaptured(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::IntegerAttr captured);

@@ -38,6 +38,7 @@ HostPlaces::HostPlaces(const Description &planned) : runs_(planned.buffers.size(
     if (buffer.isPrivate && (buffer.liveIn || buffer.liveOut)) {
       const std::vector<Range> away = awayAtBoundary(buffer);
       ranges.insert(ranges.end(), away.begin(), away.end());
+      ranges.insert(ranges.end(), buffer.mirrored.begin(), buffer.mirrored.end());
     }
     std::sort(ranges.begin(), ranges.end(), [](const Range &a, const Range &b) { return a.offset < b.offset; });
     for (const Range &range : ranges) {

@@ -52,32 +52,37 @@ private:
         continue;
       for (std::uint64_t index = 0; index < described.frames.size(); ++index)
         page(buffer, index).hasValue = described.liveIn;
-      forEachResident(buffer, [&](std::uint64_t index) {
+      forEachPage(described.resident, [&](std::uint64_t index) {
         page(buffer, index).hostIsStale = true;
         tenant_[described.frames[index]] = &page(buffer, index);
       });
+      forEachPage(described.mirrored, [&](std::uint64_t index) { page(buffer, index).hostIsStale = false; });
     }
   }
 
-  /// Resident pages come back, the others go to host memory.
+  /// Resident pages come back; all others, and those that are mirrored, go to host memory.
   void end() {
     for (BufferIndex buffer = 0; buffer < step_.buffers.size(); ++buffer) {
       const Buffer &described = step_.buffers[buffer];
       if (!described.isPrivate || described.frames.empty() || !described.liveOut)
         continue;
-      std::vector<bool> resident(described.frames.size());
-      forEachResident(buffer, [&](std::uint64_t index) { resident[index] = true; });
-      for (std::uint64_t index = 0; index < resident.size(); ++index) {
-        if (resident[index])
+      std::vector<bool> stays(described.frames.size()), goes(described.frames.size(), true);
+      forEachPage(described.resident, [&](std::uint64_t index) {
+        stays[index] = true;
+        goes[index] = false;
+      });
+      forEachPage(described.mirrored, [&](std::uint64_t index) { goes[index] = true; });
+      for (std::uint64_t index = 0; index < stays.size(); ++index) {
+        if (stays[index])
           moveIn(buffer, index, true);
-        else
+        if (goes[index])
           bringDown(buffer, index);
       }
     }
   }
 
-  template <typename Visit> void forEachResident(BufferIndex buffer, Visit visit) const {
-    for (const Range &range : step_.buffers[buffer].resident)
+  template <typename Visit> void forEachPage(const std::vector<Range> &ranges, Visit visit) const {
+    for (const Range &range : ranges)
       for (std::uint64_t index = range.offset / step_.pageBytes; index * step_.pageBytes < range.end(); ++index)
         visit(index);
   }

@@ -25,6 +25,32 @@ bool coversWholePages(const Description &description, const Buffer &buffer, Rang
          (range.end() % description.pageBytes == 0 || range.end() == buffer.size);
 }
 
+/// What is wrong with the ranges in one `state` at the step boundary; empty: nothing.
+std::string boundaryFault(const Description &description, const Buffer &buffer, const char *state,
+                          const std::vector<Range> &ranges) {
+  std::uint64_t end = 0;
+  for (const Range &range : ranges) {
+    if (!coversWholePages(description, buffer, range) || range.offset < end)
+      return fmt::format("the {} {} of \"{}\" are not whole pages inside its {} bytes, ascending and disjoint", state,
+                         rangeLabel(range), buffer.name, buffer.size);
+    end = range.end();
+  }
+  return {};
+}
+
+/// What only mirrored ranges can have wrong.
+std::string mirroredFault(const Buffer &buffer) {
+  for (const Range &range : buffer.mirrored) {
+    if (!buffer.isPrivate || !buffer.liveOut)
+      return fmt::format("{} of \"{}\" are mirrored at the step boundary, but the buffer is not {}", rangeLabel(range),
+                         buffer.name, buffer.isPrivate ? "live-out" : "private");
+    if (!covers(buffer.resident, range))
+      return fmt::format("{} of \"{}\" are mirrored at the step boundary, but not all are resident then",
+                         rangeLabel(range), buffer.name);
+  }
+  return {};
+}
+
 void checkBufferForm(const Description &description, BufferIndex index, Report &report) {
   const Buffer &buffer = description.buffers[index];
   const auto fail = [&](const char *rule, std::string message) {
@@ -39,15 +65,12 @@ void checkBufferForm(const Description &description, BufferIndex index, Report &
   for (std::size_t page = 0; page < buffer.frames.size(); ++page)
     if (buffer.frames[page] < noFrame)
       fail("frame", fmt::format("{} names frame {}", pageLabel(description, index, page), buffer.frames[page]));
-  std::uint64_t end = 0;
-  for (const Range &range : buffer.resident) {
-    if (!coversWholePages(description, buffer, range) || range.offset < end)
-      return fail("resident",
-                  fmt::format("the resident {} of \"{}\" are not whole pages inside its {} bytes, ascending "
-                              "and disjoint",
-                              rangeLabel(range), buffer.name, buffer.size));
-    end = range.end();
-  }
+  if (std::string fault = boundaryFault(description, buffer, "resident", buffer.resident); !fault.empty())
+    return fail("resident", std::move(fault));
+  if (std::string fault = boundaryFault(description, buffer, "mirrored", buffer.mirrored); !fault.empty())
+    return fail("mirrored", std::move(fault));
+  if (std::string fault = mirroredFault(buffer); !fault.empty())
+    fail("mirrored", std::move(fault));
 }
 
 void checkAccessForm(const Description &description, NodeIndex index, Report &report) {

@@ -66,6 +66,7 @@ struct Page {
   std::uint32_t page = 0;
   Value value = Value::None;
   bool resident = false;      ///< on the device at the step boundary
+  bool mirrored = false;      ///< and in host memory too
   NodeIndex endedBy = noNode; ///< who took the device copy away last; noNode: nobody since the step began
 };
 
@@ -144,13 +145,20 @@ void Sweep::listPages() {
     const Value start = buffer.liveIn ? Value::Host : Value::None;
     for (std::uint32_t page = 0; page < description_.pageCount(index); ++page)
       pages_.push_back({index, page, start});
-    for (const Range &range : buffer.resident)
-      for (std::uint64_t page = range.offset / description_.pageBytes; page * description_.pageBytes < range.end();
-           ++page) {
-        Page &resident = pages_[firstPage_[index] + page];
-        resident.resident = true;
-        resident.value = buffer.liveIn ? Value::Device : Value::None;
-      }
+    const auto visitPages = [&](const std::vector<Range> &ranges, auto visit) {
+      for (const Range &range : ranges)
+        for (std::uint64_t page = range.offset / description_.pageBytes; page * description_.pageBytes < range.end();
+             ++page)
+          visit(pages_[firstPage_[index] + page]);
+    };
+    visitPages(buffer.resident, [&](Page &page) {
+      page.resident = true;
+      page.value = buffer.liveIn ? Value::Device : Value::None;
+    });
+    visitPages(buffer.mirrored, [&](Page &page) {
+      page.mirrored = true;
+      page.value = buffer.liveIn ? Value::Both : Value::None;
+    });
   }
 }
 
@@ -356,14 +364,17 @@ void Sweep::checkEnd(const Page &page) {
   const Buffer &buffer = description_.buffers[page.buffer];
   if (!buffer.isPrivate || !buffer.liveOut)
     return;
-  if (page.resident ? isOnDevice(page.value) : isInHost(page.value))
+  const bool neededInHost = !page.resident || page.mirrored;
+  if ((!page.resident || isOnDevice(page.value)) && (!neededInHost || isInHost(page.value)))
     return;
-  const char *where = page.value == Value::Device ? "on the device only"
-                      : page.value == Value::Host ? "in host memory only"
-                                                  : "lost";
+  const char *needed = !neededInHost   ? "on the device"
+                       : page.mirrored ? "on the device and in host memory"
+                                       : "in host memory";
+  const std::string where = page.value == Value::Device ? "on the device only"
+                            : page.value == Value::Host ? "in host memory only" + history(page)
+                                                        : "lost" + history(page);
   report_.add({.rule = "end", .buffer = page.buffer},
-              fmt::format("at the end of the step {} must be {}, but its value is {}{}", label(page),
-                          page.resident ? "on the device" : "in host memory", where, history(page)));
+              fmt::format("at the end of the step {} must be {}, but its value is {}", label(page), needed, where));
 }
 
 } // namespace

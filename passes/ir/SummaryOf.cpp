@@ -19,6 +19,7 @@ Description withoutPlan(const Description &description) {
   for (Buffer &buffer : step.buffers) {
     buffer.frames.clear();
     buffer.resident.clear();
+    buffer.mirrored.clear();
   }
   std::vector<NodeIndex> newIndex(description.nodes.size());
   for (NodeIndex i = 0; i < description.nodes.size(); ++i) {

@@ -175,14 +175,23 @@ static const char *edgeName(EdgeKind kind) {
   return kind == EdgeKind::Full ? "full" : "programmatic";
 }
 
+static Json rangesToJson(const std::vector<Range> &ranges) {
+  Json json = Json::array();
+  for (const Range &range : ranges)
+    json.push_back({{"offset", range.offset}, {"size", range.size}});
+  return json;
+}
+
 static Json bufferToJson(const Buffer &buffer, BufferIndex index) {
-  Json resident = Json::array();
-  for (const Range &range : buffer.resident)
-    resident.push_back({{"offset", range.offset}, {"size", range.size}});
-  return {{"buffer", index},          {"name", buffer.name},
-          {"size", buffer.size},      {"private", buffer.isPrivate},
-          {"live_in", buffer.liveIn}, {"live_out", buffer.liveOut},
-          {"frames", buffer.frames},  {"resident", std::move(resident)}};
+  return {{"buffer", index},
+          {"name", buffer.name},
+          {"size", buffer.size},
+          {"private", buffer.isPrivate},
+          {"live_in", buffer.liveIn},
+          {"live_out", buffer.liveOut},
+          {"frames", buffer.frames},
+          {"resident", rangesToJson(buffer.resident)},
+          {"mirrored", rangesToJson(buffer.mirrored)}};
 }
 
 static Json capturedNodeToJson(const Node &node, NodeIndex index) {

@@ -191,6 +191,48 @@ pump.graph @resident_arrays_differ page_bytes(4096) {
 }
 
 // -----
+pump.graph @mirrored_outside page_bytes(4096) {
+  // expected-error @+1 {{mirrored range #0 [8192, 4096] is not inside the buffer of 8192 bytes}}
+  pump.buffer private live_out size(8192) resident([0, 8192]) mirrored([8192, 4096])
+}
+
+// -----
+pump.graph @mirrored_misaligned page_bytes(4096) {
+  // expected-error @+1 {{mirrored range #0 [0, 1000] is not made of whole pages of 4096 bytes}}
+  pump.buffer private live_out size(8192) resident([0, 8192]) mirrored([0, 1000])
+}
+
+// -----
+pump.graph @mirrored_overlap page_bytes(4096) {
+  // expected-error @+1 {{mirrored range #1 begins at byte 0, before the end of the one before it at byte 4096}}
+  pump.buffer private live_out size(8192) resident([0, 8192]) mirrored([0, 4096], [0, 4096])
+}
+
+// -----
+pump.graph @mirrored_not_resident page_bytes(4096) {
+  // expected-error @+1 {{mirrored range #1 [8192, 4096] is not inside the resident ranges}}
+  pump.buffer private live_out size(12288) resident([0, 8192]) mirrored([0, 4096], [8192, 4096])
+}
+
+// -----
+pump.graph @mirrored_dead page_bytes(4096) {
+  // expected-error @+1 {{has mirrored range #0 [0, 4096] but is not live_out}}
+  pump.buffer private size(8192) resident([0, 4096]) mirrored([0, 4096])
+}
+
+// -----
+pump.graph @mirrored_exclusive page_bytes(4096) {
+  // expected-error @+1 {{has mirrored range #0 [0, 4096] but is not private}}
+  pump.buffer live_out size(8192) resident([0, 4096]) mirrored([0, 4096])
+}
+
+// -----
+pump.graph @mirrored_arrays_differ page_bytes(4096) {
+  // expected-error @+1 {{has 0 mirrored offsets but 1 sizes}}
+  %a = "pump.buffer"() <{name = "a", size = 8 : i64, mirrored_sizes = array<i64: 8>}> : () -> !pump.buffer
+}
+
+// -----
 pump.graph @transfer_misaligned page_bytes(4096) {
   %a = pump.buffer private size(8192)
   // expected-error @+1 {{range [0, 5000] is not made of whole pages of 4096 bytes}}

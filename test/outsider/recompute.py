@@ -12,6 +12,7 @@ starts. Both are among the legal ones; the checker covers the rest."""
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import json
 import math
@@ -75,11 +76,20 @@ class Plan:
         """Which pages are on the device at the step boundary."""
         if not self.buffers[buffer]["private"]:
             return [True] * self.page_count(buffer)
-        resident = [False] * self.page_count(buffer)
-        for piece in self.buffers[buffer]["resident"]:
+        return self.marked_pages(buffer, "resident")
+
+    def hosted_pages(self, buffer: int) -> List[bool]:
+        """Which pages are in host memory at the step boundary: those that are not on the device, and mirrored ones."""
+        mirrored = self.marked_pages(buffer, "mirrored")
+        return [is_mirrored or not is_resident
+                for is_mirrored, is_resident in zip(mirrored, self.resident_pages(buffer))]
+
+    def marked_pages(self, buffer: int, ranges: str) -> List[bool]:
+        marked = [False] * self.page_count(buffer)
+        for piece in self.buffers[buffer][ranges]:
             for page in self.pages_of(piece):
-                resident[page] = True
-        return resident
+                marked[page] = True
+        return marked
 
 
 # ---- times -----------------------------------------------------------------------------------------------------------
@@ -366,28 +376,32 @@ class Values:
         return self.in_frame.get(self.frame[page]) == (page, self.version[page])
 
     def begin(self) -> None:
-        for buffer, resident in self.boundary("live_in"):
-            for page, is_resident in enumerate(resident, self.first_page[buffer]):
-                self.version[page] = 0
-                if is_resident:
-                    self.in_frame[self.frame[page]] = (page, 0)
-                else:
-                    self.on_host[page] = 0
+        for page, is_resident, is_hosted in self.boundary("live_in"):
+            self.version[page] = 0
+            if is_resident:
+                self.in_frame[self.frame[page]] = (page, 0)
+            if is_hosted:
+                self.on_host[page] = 0
 
     def finish(self) -> None:
-        for buffer, resident in self.boundary("live_out"):
-            for page, is_resident in enumerate(resident, self.first_page[buffer]):
-                if self.version[page] == self.NOTHING:
-                    continue
-                if is_resident and not self.is_current(page):
-                    raise WrongPlan(f"buffer {buffer} is not on the device at the end of the step")
-                if not is_resident and self.on_host[page] != self.version[page]:
-                    raise WrongPlan(f"buffer {buffer} is not in host memory at the end of the step")
+        for page, is_resident, is_hosted in self.boundary("live_out"):
+            if self.version[page] == self.NOTHING:
+                continue
+            if is_resident and not self.is_current(page):
+                raise WrongPlan(f"{self.name(page)} is not on the device at the end of the step")
+            if is_hosted and self.on_host[page] != self.version[page]:
+                raise WrongPlan(f"{self.name(page)} is not in host memory at the end of the step")
 
-    def boundary(self, flag: str) -> Iterator[Tuple[int, List[bool]]]:
+    def boundary(self, flag: str) -> Iterator[Tuple[int, bool, bool]]:
+        """Every page of the buffers with the flag, whether it is on the device, and whether in host memory."""
         for buffer, facts in enumerate(self.plan.buffers):
             if facts[flag]:
-                yield buffer, self.plan.resident_pages(buffer)
+                pages = range(self.first_page[buffer], self.first_page[buffer + 1])
+                yield from zip(pages, self.plan.resident_pages(buffer), self.plan.hosted_pages(buffer))
+
+    def name(self, page: int) -> str:
+        buffer = bisect.bisect_right(self.first_page, page) - 1
+        return f"page {page - self.first_page[buffer]} of buffer {buffer}"
 
     def transfer(self, node: int) -> None:
         copy = self.plan.nodes[node]

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define PUMPGRAPH_DESCRIPTION_VERSION 1
+#define PUMPGRAPH_DESCRIPTION_VERSION 2
 
 typedef struct pumpgraph_range {
   uint64_t offset; /* bytes */
@@ -38,6 +38,8 @@ typedef struct pumpgraph_buffer {
   uint64_t frame_count;            /* 0 or ceil(size / page_bytes) */
   const pumpgraph_range *resident; /* on the device at the step boundary */
   uint64_t resident_count;
+  const pumpgraph_range *mirrored; /* of those, in host memory as well */
+  uint64_t mirrored_count;
 } pumpgraph_buffer;
 
 typedef struct pumpgraph_access {

@@ -22,6 +22,14 @@ pump.graph @race budget(4194304) {
 }
 
 // -----
+// A mirrored page has to be in both places when the step ends.
+pump.graph @mirrored budget(2097152) {
+  // expected-error @+1 {{must be on the device and in host memory, but its value is on the device only}}
+  %a = pump.buffer "a" private live_in live_out size(2097152) frames(0) resident([0, 2097152]) mirrored([0, 2097152])
+  %k0 = pump.kernel "update" node(0) [readwrite %a[0, 2097152] declared]
+}
+
+// -----
 // A step without a plan is no correct plan.
 pump.graph @captured {
   // expected-note @+1 {{the buffer is defined here}}

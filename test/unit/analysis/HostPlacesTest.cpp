@@ -29,6 +29,16 @@ TEST(HostPlaces, ALiveBufferThatIsNotResidentNeedsOneEvenIfNothingMovesIt) {
   EXPECT_EQ(places.placeOf(live, smallPage), 0u);
 }
 
+TEST(HostPlaces, AMirroredPageNeedsOneEvenIfNothingMovesIt) {
+  SmallStep small;
+  const BufferIndex live = small.live("live", 3);
+  small.step.buffers[live].resident = {{0, 3 * smallPage}};
+  small.step.buffers[live].mirrored = {{smallPage, smallPage}};
+  const HostPlaces places(small.step);
+  EXPECT_EQ(places.bytes(), smallPage);
+  EXPECT_EQ(places.placeOf(live, smallPage), 0u);
+}
+
 TEST(HostPlaces, APageHasOnePlaceHoweverOftenItMoves) {
   SmallStep small;
   const BufferIndex b = small.local("b", 4);

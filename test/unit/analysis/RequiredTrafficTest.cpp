@@ -116,6 +116,18 @@ TEST_F(RequiredTrafficTest, TheBoundaryIsAUse) {
   EXPECT_EQ(requiredTraffic(small_.step), (Traffic{2 * smallPage, 2 * smallPage}));
 }
 
+// One that is mirrored may leave without a copy, and has one again at the end.
+TEST_F(RequiredTrafficTest, AMirroredPageGoesDownOnceItHasChanged) {
+  const BufferIndex mirrored = small_.live("mirrored", 1), other = small_.local("other", 1);
+  inFrame(mirrored, 0);
+  inFrame(other, 0);
+  small_.step.buffers[mirrored].resident = small_.step.buffers[mirrored].mirrored = {{0, smallPage}};
+  small_.kernel("make other", 1, {small_.write(other)});
+  EXPECT_EQ(requiredTraffic(small_.step), (Traffic{smallPage, 0}));
+  small_.kernel("update", 1, {small_.update(mirrored)});
+  EXPECT_EQ(requiredTraffic(small_.step), (Traffic{smallPage, smallPage}));
+}
+
 TEST_F(RequiredTrafficTest, ALiveOutPageThatLeftChangedGoesDownOnce) {
   const BufferIndex w = small_.live("w", 1), b = small_.local("b", 1);
   inFrame(w, 0);

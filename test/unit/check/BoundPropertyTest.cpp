@@ -139,6 +139,17 @@ TEST_F(OptimumByHand, dropsWhatIsClean) {
   EXPECT_DOUBLE_EQ(optimum(2), 20);
 }
 
+TEST_F(OptimumByHand, mirrorsWhatIsSavedInTimeAnyway) {
+  const BufferIndex a = builder_.buffer("a", {0}, StepBuilder::liveInOut);
+  const BufferIndex b = builder_.buffer("b", {0});
+  kernel({builder_.read(a)});
+  kernel({builder_.write(b)});
+  kernel({builder_.update(a)});
+  kernel({});                       // hides that a is saved
+  EXPECT_DOUBLE_EQ(optimum(1), 42); // a comes back once; in one place only at the boundary it would move once more
+  EXPECT_DOUBLE_EQ(optimum(2), 40);
+}
+
 TEST_F(OptimumByHand, hidesTransfersBehindKernels) {
   const BufferIndex a = builder_.buffer("a", {0});
   const BufferIndex b = builder_.buffer("b", {0});

@@ -420,10 +420,94 @@ TEST(Boundary, liveValueLost) {
   EXPECT_THAT(check(builder), ElementsAre(AllOf(atBuffer(a), says("is lost since node 0"))));
 }
 
-TEST(Boundary, untouchedPagesStayWhereTheyAre) {
+TEST(Boundary, mirroredPageLeavesWithoutACopy) {
+  for (const bool mirrored : {true, false}) {
+    StepBuilder builder(1);
+    const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+    const BufferIndex b = builder.buffer("b", {0});
+    mirrored ? builder.mirrored(a) : builder.resident(a);
+    builder.kernel("read_a", {builder.read(a)});
+    builder.kernel("write_b", {builder.write(b)});
+    const NodeIndex prefetch = builder.prefetch(a);
+    if (mirrored)
+      EXPECT_THAT(check(builder), IsEmpty());
+    else
+      EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(prefetch), says("it is lost since node 1 \"write_b\""))));
+  }
+}
+
+TEST(Boundary, mirroredPageWhoseHostCopyIsStale) {
   StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  builder.mirrored(a);
+  builder.kernel("update_a", {builder.update(a)});
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atBuffer(a), says("must be on the device and in host memory, but its "
+                                                                  "value is on the device only"))));
+  builder.evict(a);
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(Boundary, mirroredPageThatIsDirtyLeavesWithACopy) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.mirrored(a);
+  builder.kernel("update_a", {builder.update(a)});
+  builder.kernel("write_b", {builder.write(b)});
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atBuffer(a), says("must be on the device and in host memory, but its "
+                                                                  "value is lost since node 1 \"write_b\""))));
+}
+
+TEST(Boundary, mirroredPageLeftInHostMemory) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.mirrored(a);
+  builder.kernel("write_b", {builder.write(b)});
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atBuffer(a), says("must be on the device and in host memory, but its "
+                                                                  "value is in host memory only since node 0"))));
+  builder.prefetch(a);
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(Boundary, outputMayBeMirrored) {
+  StepBuilder builder(2);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveOut);
+  builder.mirrored(a);
+  builder.mirrored(builder.buffer("never_written", {1}, StepBuilder::liveOut));
+  builder.kernel("write_a", {builder.write(a)});
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atBuffer(a), says("on the device only"))));
+  builder.evict(a);
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(Boundary, somePagesOfABufferMayBeMirrored) {
+  StepBuilder builder(2);
+  const BufferIndex a = builder.buffer("a", {0, 1}, StepBuilder::liveInOut);
+  builder.resident(a);
+  builder.step().buffers[a].mirrored = {{4, 4}};
+  builder.kernel("update_a", {builder.update(a)});
+  EXPECT_THAT(check(builder), ElementsAre(says("page 1 (bytes [4, 8)) of \"a\" must be on the device and in host")));
+  builder.move(NodeKind::Evict, a, {4, 4});
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+// What took the device copy away once says nothing about a page that is on the device again.
+TEST(Boundary, pageOnTheDeviceHasNoHistory) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.kernel("write_b", {builder.write(b)});
+  builder.prefetch(a);
+  builder.kernel("update_a", {builder.update(a)});
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(says("is on the device only"), testing::Not(says("since")))));
+}
+
+TEST(Boundary, untouchedPagesStayWhereTheyAre) {
+  StepBuilder builder(2);
   builder.buffer("in_host_memory", {noFrame}, StepBuilder::liveInOut);
   builder.resident(builder.buffer("on_device", {0}, StepBuilder::liveInOut));
+  builder.mirrored(builder.buffer("in_both", {1}, StepBuilder::liveInOut));
   EXPECT_THAT(check(builder), IsEmpty());
 }
 
@@ -594,6 +678,27 @@ TEST(Form, indicesAndRangesAreChecked) {
   EXPECT_THAT(broken([](Description &step) { step.nodes[1].buffer = 9; }), ElementsAre(says("buffer 9 of 2")));
   EXPECT_THAT(broken([](Description &step) { step.edges.push_back({3, 2}); }), ElementsAre(says("not in the order")));
   EXPECT_THAT(broken([](Description &step) { step.edges.push_back({3, 9}); }), ElementsAre(says("not in the order")));
+}
+
+TEST(Form, mirroredPagesAreResidentOnes) {
+  const auto mirror = [](std::vector<Range> mirrored, StepBuilder::Live live = StepBuilder::liveInOut) {
+    StepBuilder builder(3);
+    const BufferIndex a = builder.buffer("a", {0, 1, 2}, live);
+    builder.step().buffers[a].resident = {{0, 4}, {4, 4}};
+    builder.step().buffers[a].mirrored = std::move(mirrored);
+    return check(builder);
+  };
+  EXPECT_THAT(mirror({{0, 8}}), IsEmpty());
+  EXPECT_THAT(mirror({{0, 2}}), ElementsAre(says("the mirrored bytes [0, 2) of \"a\" are not whole pages")));
+  EXPECT_THAT(mirror({{4, 4}, {0, 4}}), ElementsAre(says("the mirrored bytes [0, 4) of \"a\" are not")));
+  EXPECT_THAT(mirror({{12, 4}}), ElementsAre(says("the mirrored bytes [12, 16) of \"a\" are not")));
+  EXPECT_THAT(mirror({{4, 8}}),
+              ElementsAre(says("bytes [4, 12) of \"a\" are mirrored at the step boundary, but not all "
+                               "are resident then")));
+  EXPECT_THAT(mirror({{0, 8}}, StepBuilder::dead), ElementsAre(says("the buffer is not live-out")));
+  StepBuilder builder(1);
+  builder.mirrored(builder.exclusive("input", {0}));
+  EXPECT_THAT(check(builder), ElementsAre(says("the buffer is not private")));
 }
 
 // The report.

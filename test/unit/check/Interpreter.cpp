@@ -184,9 +184,8 @@ void Interpreter::placePages() {
       place.frame =
           dense.try_emplace(buffer.frames[origin.page], static_cast<std::uint32_t>(dense.size())).first->second;
     const std::uint64_t offset = origin.page * description_.pageBytes;
-    place.resident = !buffer.isPrivate ||
-                     std::any_of(buffer.resident.begin(), buffer.resident.end(),
-                                 [&](const Range &range) { return range.offset <= offset && offset < range.end(); });
+    place.resident = !buffer.isPrivate || covers(buffer.resident, {offset, origin.bytes});
+    place.mirrored = covers(buffer.mirrored, {offset, origin.bytes});
     if (place.resident && place.frame == UINT32_MAX)
       malformed_ = "a resident page has no frame";
   }
@@ -277,11 +276,14 @@ void Interpreter::startReplay(std::uint32_t replay) {
     if (!buffer.liveIn)
       continue;
     const bool fromOutside = replay == 0 || !buffer.liveOut;
-    const std::size_t at = place.resident ? place.frame * description_.pageBytes : place.hostPlace;
-    std::vector<std::uint64_t> &to = place.resident ? frames_ : host_;
-    const std::vector<std::uint64_t> &from = place.resident ? frames : host;
-    for (std::uint32_t i = 0; i < origin.bytes; ++i)
-      to[at + i] = fromOutside ? reference_.replay(replay).before[origin.firstByte + i] : from[at + i];
+    const auto keep = [&](std::vector<std::uint64_t> &to, const std::vector<std::uint64_t> &from, std::size_t at) {
+      for (std::uint32_t i = 0; i < origin.bytes; ++i)
+        to[at + i] = fromOutside ? reference_.replay(replay).before[origin.firstByte + i] : from[at + i];
+    };
+    if (place.resident)
+      keep(frames_, frames, place.frame * description_.pageBytes);
+    if (place.isInHost())
+      keep(host_, host, place.hostPlace);
   }
   steps_.assign(programs_.size(), 0);
   folded_.assign(programs_.size(), 0);
@@ -412,13 +414,21 @@ std::optional<std::string> Interpreter::compareEnd(std::uint32_t replay) {
     const Reference::Page &origin = reference_.page(page);
     if (!description_.buffers[origin.buffer].liveOut)
       continue;
-    const std::uint64_t *bytes = place.resident ? deviceBytes(page) : hostBytes(page);
-    for (std::uint32_t i = 0; i < origin.bytes; ++i)
-      if (reference_.isDefinedAtEnd(origin.firstByte + i) &&
-          bytes[i] != reference_.replay(replay).after[origin.firstByte + i])
-        return fmt::format("replay {}: at the end byte {} of page {} of \"{}\" has another value than it should {}",
-                           replay, i, origin.page, description_.buffers[origin.buffer].name,
-                           place.resident ? "on the device" : "in host memory");
+    const auto compare = [&](const std::uint64_t *bytes, const char *where) -> std::optional<std::string> {
+      for (std::uint32_t i = 0; i < origin.bytes; ++i)
+        if (reference_.isDefinedAtEnd(origin.firstByte + i) &&
+            bytes[i] != reference_.replay(replay).after[origin.firstByte + i])
+          return fmt::format("replay {}: at the end byte {} of page {} of \"{}\" has another value than it should {}",
+                             replay, i, origin.page, description_.buffers[origin.buffer].name, where);
+      return std::nullopt;
+    };
+    std::optional<std::string> wrong;
+    if (place.resident)
+      wrong = compare(deviceBytes(page), "on the device");
+    if (!wrong && place.isInHost())
+      wrong = compare(hostBytes(page), "in host memory");
+    if (wrong)
+      return wrong;
   }
   return std::nullopt;
 }

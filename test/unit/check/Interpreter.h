@@ -133,6 +133,8 @@ private:
     std::uint32_t frame = UINT32_MAX; ///< dense; UINT32_MAX: none
     std::size_t hostPlace = 0;        ///< in host_
     bool resident = false;
+    bool mirrored = false; ///< in host memory as well
+    bool isInHost() const { return !resident || mirrored; }
   };
 
   void placePages();

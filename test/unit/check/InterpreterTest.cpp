@@ -103,6 +103,33 @@ TEST(Interpreter, seesWhatIsLostBetweenReplays) {
   EXPECT_FALSE(goesWrong(builder.step()));
 }
 
+TEST(Interpreter, mirroredPageStartsInBothCopies) {
+  for (const bool mirrored : {true, false}) {
+    StepBuilder builder(1);
+    const BufferIndex state = builder.buffer("state", {0}, StepBuilder::liveInOut);
+    const BufferIndex b = builder.buffer("b", {0});
+    mirrored ? builder.mirrored(state) : builder.resident(state);
+    builder.kernel("write_b", {builder.write(b)});
+    builder.prefetch(state);
+    EXPECT_EQ(goesWrong(builder.step()), !mirrored);
+  }
+}
+
+TEST(Interpreter, mirroredPageEndsInBothCopies) {
+  StepBuilder builder(1);
+  const BufferIndex state = builder.buffer("state", {0}, StepBuilder::liveInOut);
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.mirrored(state);
+  builder.kernel("update", {builder.update(state)});
+  EXPECT_TRUE(goesWrong(builder.step())); // host memory has the old value
+  builder.evict(state);
+  EXPECT_FALSE(goesWrong(builder.step()));
+  builder.kernel("write_b", {builder.write(b)});
+  EXPECT_TRUE(goesWrong(builder.step())); // the frame has another value
+  builder.prefetch(state);
+  EXPECT_FALSE(goesWrong(builder.step()));
+}
+
 TEST(Interpreter, writesThatMayLeaveBytesKeepThem) {
   StepBuilder builder(1);
   const BufferIndex state = builder.buffer("state", {0}, StepBuilder::liveInOut);

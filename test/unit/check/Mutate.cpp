@@ -222,6 +222,27 @@ void Mutator::mutateFrames() {
               .frames[page] = frame;
 }
 
+/// Takes a page out of ranges, or puts it in if it is not there.
+void toggle(std::vector<Range> &ranges, const Range &page) {
+  const auto found = std::find_if(ranges.begin(), ranges.end(), [&](const Range &range) {
+    return range.offset <= page.offset && page.end() <= range.end();
+  });
+  if (found == ranges.end()) {
+    ranges.push_back(page);
+    std::sort(ranges.begin(), ranges.end(),
+              [](const Range &left, const Range &right) { return left.offset < right.offset; });
+    return;
+  }
+  const Range whole = *found;
+  const auto at = ranges.erase(found);
+  std::vector<Range> rest;
+  if (whole.offset < page.offset)
+    rest.push_back({whole.offset, page.offset - whole.offset});
+  if (page.end() < whole.end())
+    rest.push_back({page.end(), whole.end() - page.end()});
+  ranges.insert(at, rest.begin(), rest.end());
+}
+
 void Mutator::mutateBoundary() {
   for (BufferIndex index = 0; index < plan_.buffers.size(); ++index) {
     const Buffer &buffer = plan_.buffers[index];
@@ -229,26 +250,13 @@ void Mutator::mutateBoundary() {
       continue;
     for (std::uint64_t page = 0; page < plan_.pageCount(index); ++page) {
       const Range bytes{page * plan_.pageBytes, std::min(plan_.pageBytes, buffer.size - page * plan_.pageBytes)};
-      std::vector<Range> &resident =
-          add(Mutation::ChangeBoundary, fmt::format("page {} of buffer {}", page, index)).buffers[index].resident;
-      const auto isHere = [&](const Range &range) {
-        return range.offset <= bytes.offset && bytes.end() <= range.end();
-      };
-      const auto found = std::find_if(resident.begin(), resident.end(), isHere);
-      if (found == resident.end()) {
-        resident.push_back(bytes);
-        std::sort(resident.begin(), resident.end(),
-                  [](const Range &left, const Range &right) { return left.offset < right.offset; });
-        continue;
-      }
-      const Range whole = *found;
-      const auto at = resident.erase(found);
-      std::vector<Range> rest;
-      if (whole.offset < bytes.offset)
-        rest.push_back({whole.offset, bytes.offset - whole.offset});
-      if (bytes.end() < whole.end())
-        rest.push_back({bytes.end(), whole.end() - bytes.end()});
-      resident.insert(at, rest.begin(), rest.end());
+      const std::string what = fmt::format("page {} of buffer {}", page, index);
+      Buffer &moved = add(Mutation::ChangeBoundary, what).buffers[index];
+      toggle(moved.resident, bytes);
+      if (covers(moved.mirrored, bytes)) // only what is resident can be mirrored
+        toggle(moved.mirrored, bytes);
+      if (buffer.liveOut && covers(buffer.resident, bytes))
+        toggle(add(Mutation::ChangeMirror, what).buffers[index].mirrored, bytes);
     }
   }
 }
@@ -363,6 +371,8 @@ const char *toText(Mutation mutation) {
     return "page put into another frame";
   case Mutation::ChangeBoundary:
     return "boundary residence changed";
+  case Mutation::ChangeMirror:
+    return "boundary mirror changed";
   case Mutation::MoveHostPlace:
     return "host place moved";
   case Mutation::ShrinkBudget:

@@ -25,10 +25,11 @@ enum class Mutation {
   WeakenEdge,     ///< full becomes programmatic
   ShareFrame,     ///< a page moves to the frame of another one
   ChangeBoundary, ///< a page becomes resident at the boundary, or is not any more
+  ChangeMirror,   ///< a resident page becomes mirrored, or is not any more
   MoveHostPlace,  ///< lowered: one copy uses the place of another page, or none
   ShrinkBudget,
 };
-inline constexpr std::size_t mutationCount = 12;
+inline constexpr std::size_t mutationCount = 13;
 
 const char *toText(Mutation mutation);
 

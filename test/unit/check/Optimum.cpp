@@ -38,6 +38,7 @@ struct State {
   NodeSet started = 0;
   NodeSet done = 0;
   std::uint8_t residents = 0;                         ///< boundary residents, among the live-in pages
+  std::uint8_t mirrored = 0;                          ///< of those, the ones in host memory too
   std::array<Place, 8> places{};                      ///< by page
   std::array<double, 6> remainingUs{};                ///< by node, of those that run
   std::array<std::uint8_t, 2> moving{noPage, noPage}; ///< up, down
@@ -61,6 +62,7 @@ Key keyOf(const State &state) {
   put(state.started, 6);
   put(state.done, 6);
   put(state.residents, 8);
+  put(state.mirrored, 8);
   for (const Place place : state.places)
     put(static_cast<std::uint64_t>(place), 3);
   for (const std::uint8_t page : state.moving)
@@ -187,19 +189,29 @@ void Search::listNodes(BoundKind kind) {
 }
 
 std::vector<State> Search::starts() const {
-  std::vector<State> states;
-  for (unsigned residents = 0; residents < 1U << pages_.size(); ++residents) {
-    State state;
-    state.residents = static_cast<std::uint8_t>(residents);
-    bool isChoice = true;
-    for (std::size_t page = 0; page < pages_.size(); ++page) {
-      const bool resident = (residents >> page & 1) != 0;
-      isChoice &= pages_[page].liveIn || !resident;
-      state.places[page] = !pages_[page].liveIn ? Place::NoneOff : resident ? Place::Device : Place::Host;
+  PageSet written = 0;
+  for (const Step &step : steps_)
+    written |= step.written;
+  std::vector<State> states{State()};
+  for (std::size_t page = 0; page < pages_.size(); ++page) {
+    if (!pages_[page].liveIn)
+      continue;
+    const auto bit = static_cast<std::uint8_t>(1U << page);
+    std::vector<State> longer;
+    for (State state : states) {
+      state.places[page] = Place::Host;
+      longer.push_back(state);
+      state.residents |= bit;
+      state.places[page] = Place::Device;
+      if ((written & bit) != 0) // what nobody writes is never worse off in both
+        longer.push_back(state);
+      state.mirrored |= bit;
+      state.places[page] = Place::Both;
+      longer.push_back(state);
     }
-    if (isChoice && framesTaken(state) <= frames_)
-      states.push_back(state);
+    states = std::move(longer);
   }
+  std::erase_if(states, [&](const State &state) { return framesTaken(state) > frames_; });
   return states;
 }
 
@@ -222,7 +234,8 @@ bool Search::isGoal(const State &state) const {
     if (!pages_[page].liveIn) // resident or not, as it suits
       continue;
     const bool resident = (state.residents >> page & 1) != 0;
-    if (place != Place::Both && place != (resident ? Place::Device : Place::Host))
+    const bool mirrored = (state.mirrored >> page & 1) != 0;
+    if (place != Place::Both && (mirrored || place != (resident ? Place::Device : Place::Host)))
       return false;
   }
   return true;
@@ -276,10 +289,11 @@ std::pair<double, double> Search::bytesToMove(const State &state) const {
     if ((rewritten >> page & 1) != 0 || state.moving[0] == page || state.moving[1] == page)
       continue;
     const bool resident = (state.residents >> page & 1) != 0;
+    const bool mirrored = (state.mirrored >> page & 1) != 0;
     const bool isLive = pages_[page].liveIn && pages_[page].liveOut;
     if (state.places[page] == Place::Host && ((needed >> page & 1) != 0 || (isLive && resident)))
       up += pages_[page].bytes;
-    if (state.places[page] == Place::Device && isLive && !resident)
+    if (state.places[page] == Place::Device && isLive && (!resident || mirrored))
       down += pages_[page].bytes;
   }
   return {up, down};

@@ -17,10 +17,10 @@ namespace pumpgraph::test {
 Machine slowMachine(Random &random);
 
 /// Searches all ways to start nodes and to move single pages, one at a time in each direction, whenever something has
-/// just ended; and all choices of what stays on the device between two replays. A page counts against the budget from
-/// the start of its prefetch, or of the first node that writes it, until it is dropped. It may be in any frame, so the
-/// result can be lower than what plans with fixed frames reach, never higher. Copies take the time of their bytes
-/// alone: `copyOverheadUs` is ignored.
+/// just ended; and all choices of what is on the device, in host memory or in both between two replays. A page counts
+/// against the budget from the start of its prefetch, or of the first node that writes it, until it is dropped. It may
+/// be in any frame, so the result can be lower than what plans with fixed frames reach, never higher. Copies take the
+/// time of their bytes alone: `copyOverheadUs` is ignored.
 ///
 /// `Must`: nodes touch only what they must. `May`: whatever they may touch. Programmatic edges count as full ones.
 /// Nothing if no plan exists or the search exceeds `stateLimit`.

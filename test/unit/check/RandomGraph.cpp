@@ -409,6 +409,8 @@ std::string toText(const Description &description) {
       text += fmt::format(" frames {}", fmt::join(buffer.frames, ","));
     for (const Range &range : buffer.resident)
       text += fmt::format(" resident [{}, {})", range.offset, range.end());
+    for (const Range &range : buffer.mirrored)
+      text += fmt::format(" mirrored [{}, {})", range.offset, range.end());
     text += '\n';
   }
   for (NodeIndex index = 0; index < description.nodes.size(); ++index) {

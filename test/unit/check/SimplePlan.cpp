@@ -47,6 +47,7 @@ private:
   struct Page {
     std::int32_t frame = noFrame;
     bool resident = false;
+    bool mirrored = false;
     bool hasValue = false;
     bool onDevice = false; ///< the device copy is current
     bool inHost = false;
@@ -140,15 +141,20 @@ void Planner::chooseResidents() {
     if (frameOf(key).occupant || random_.chance(40))
       continue;
     page.resident = true;
+    page.mirrored = random_.chance(40);
     page.onDevice = page.hasValue;
-    page.inHost = false;
+    page.inHost = page.hasValue && page.mirrored;
     frameOf(key).occupant = key;
   }
-  for (const auto &[key, page] : pages_)
+  for (const auto &[key, page] : pages_) {
+    Buffer &buffer = plan_.buffers[key.first];
+    const std::uint64_t offset = key.second * captured_.pageBytes;
+    const Range bytes{offset, std::min(captured_.pageBytes, buffer.size - offset)};
     if (page.resident)
-      plan_.buffers[key.first].resident.push_back(
-          {key.second * captured_.pageBytes,
-           std::min(captured_.pageBytes, captured_.buffers[key.first].size - key.second * captured_.pageBytes)});
+      buffer.resident.push_back(bytes);
+    if (page.mirrored)
+      buffer.mirrored.push_back(bytes);
+  }
 }
 
 void Planner::order(const std::vector<NodeIndex> &before, NodeIndex after) {
@@ -260,7 +266,8 @@ void Planner::finish() {
     if (!captured_.buffers[key.first].liveOut || !page.hasValue)
       continue;
     const bool isDisplaced = page.frame != noFrame && frameOf(key).occupant != key;
-    if (!page.resident && page.onDevice && !page.inHost && !isDisplaced)
+    const bool neededInHost = !page.resident || page.mirrored;
+    if (neededInHost && page.onDevice && !page.inHost && !isDisplaced)
       evicted.push_back(key);
     if (page.resident && !page.onDevice)
       fetched.push_back(key);

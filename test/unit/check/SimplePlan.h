@@ -11,8 +11,9 @@
 
 namespace pumpgraph::test {
 
-/// A correct plan with `frames` frames: random frames for the pages, random pages resident at the boundary, a page
-/// comes when it is needed and leaves when its frame is. Nothing if the random choice of frames leads nowhere.
+/// A correct plan with `frames` frames: random frames for the pages, random pages resident at the boundary and some of
+/// them mirrored, a page comes when it is needed and leaves when its frame is. Nothing if the random choice of frames
+/// leads nowhere.
 std::optional<Description> simplePlan(const Description &captured, std::uint64_t frames, std::uint64_t seed);
 
 /// Copies instead of evicts and prefetches, one buffer after another in the pinned pool; edges instead of discards.

@@ -75,6 +75,11 @@ public:
   }
 
   void resident(BufferIndex buffer) { step_.buffers[buffer].resident = {{0, step_.buffers[buffer].size}}; }
+  /// Resident, and in host memory as well.
+  void mirrored(BufferIndex buffer) {
+    resident(buffer);
+    step_.buffers[buffer].mirrored = step_.buffers[buffer].resident;
+  }
   void edge(NodeIndex from, NodeIndex to, EdgeKind kind = EdgeKind::Full) { step_.edges.push_back({from, to, kind}); }
   /// From here on `edge` says what comes after what.
   void unordered() { chains_ = false; }

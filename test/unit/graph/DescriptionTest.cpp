@@ -38,7 +38,7 @@ TEST(FromC, refusesAnotherVersion) {
   Description out;
   std::string error;
   EXPECT_FALSE(fromC(view, out, error));
-  EXPECT_EQ(error, "description version 7; this library knows version 1");
+  EXPECT_EQ(error, "description version 7; this library knows version 2");
 }
 
 TEST(FromC, refusesMissingArrays) {
@@ -51,6 +51,21 @@ TEST(FromC, refusesMissingArrays) {
   std::string error;
   EXPECT_FALSE(fromC(view, out, error));
   EXPECT_EQ(error, "3 nodes are announced but missing");
+}
+
+TEST(FromC, refusesMissingRanges) {
+  const Description description = randomDescription(1);
+  const DescriptionView view(description);
+  pumpgraph_buffer buffer = view.get()->buffers[0];
+  buffer.mirrored = nullptr;
+  buffer.mirrored_count = 2;
+  pumpgraph_description changed = *view.get();
+  changed.buffers = &buffer;
+  changed.buffer_count = 1;
+  Description out;
+  std::string error;
+  EXPECT_FALSE(fromC(changed, out, error));
+  EXPECT_EQ(error, "buffer 0: its mirrored ranges are announced but missing");
 }
 
 TEST(FromC, leavesItsArgumentAloneOnError) {
@@ -76,6 +91,17 @@ TEST(FromC, refusesWideEnumValues) {
   std::string error;
   EXPECT_FALSE(fromC(changed, out, error));
   EXPECT_EQ(error, "edge 0: 255 is not a kind of edge");
+}
+
+TEST(Covers, everyByteOrNot) {
+  const std::vector<Range> ranges{{2, 2}, {4, 4}, {10, 2}};
+  EXPECT_TRUE(covers(ranges, {2, 6}));
+  EXPECT_TRUE(covers(ranges, {3, 2}));
+  EXPECT_TRUE(covers(ranges, {11, 1}));
+  EXPECT_FALSE(covers(ranges, {1, 2}));
+  EXPECT_FALSE(covers(ranges, {6, 5}));
+  EXPECT_FALSE(covers(ranges, {11, 2}));
+  EXPECT_FALSE(covers({}, {0, 1}));
 }
 
 /// Two kernels and an eviction over a private buffer of two pages of 4 KiB and an exclusive one.
@@ -131,6 +157,23 @@ const Fault faults[] = {
      "buffer 0 \"a\": the resident range [0, 100] is not made of whole pages of 4096 bytes"},
     {"residentOrder", [](Description &d) { d.buffers[0].resident = {{4096, 4096}, {0, 4096}}; },
      "buffer 0 \"a\": the resident range [0, 4096] begins before byte 8192, where the one before it ends"},
+    {"mirroredOutside", [](Description &d) { d.buffers[0].mirrored = {{8192, 4096}}; },
+     "buffer 0 \"a\": the mirrored range [8192, 4096] is not inside its 8192 bytes"},
+    {"mirroredMisaligned", [](Description &d) { d.buffers[0].mirrored = {{0, 100}}; },
+     "buffer 0 \"a\": the mirrored range [0, 100] is not made of whole pages of 4096 bytes"},
+    {"mirroredOrder", [](Description &d) { d.buffers[0].mirrored = {{4096, 4096}, {0, 4096}}; },
+     "buffer 0 \"a\": the mirrored range [0, 4096] begins before byte 8192, where the one before it ends"},
+    {"mirroredNotResident",
+     [](Description &d) {
+       d.buffers[0].liveOut = true;
+       d.buffers[0].resident = {{0, 4096}};
+       d.buffers[0].mirrored = {{0, 8192}};
+     },
+     "buffer 0 \"a\": the mirrored range [0, 8192] is not inside the resident ones"},
+    {"mirroredDead", [](Description &d) { d.buffers[0].resident = d.buffers[0].mirrored = {{0, 4096}}; },
+     "buffer 0 \"a\": the range [0, 4096] is mirrored, but the buffer is not live-out"},
+    {"mirroredExclusive", [](Description &d) { d.buffers[1].resident = d.buffers[1].mirrored = {{0, 100}}; },
+     "buffer 1 \"input\": the range [0, 100] is mirrored, but the buffer is not private"},
     {"kind", [](Description &d) { d.nodes[2].kind = static_cast<NodeKind>(15); },
      "node 2 \"\": 15 is not a kind of node"},
     {"captured", [](Description &d) { d.nodes[0].captured = -2; },

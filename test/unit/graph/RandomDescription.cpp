@@ -68,6 +68,10 @@ private:
     for (std::uint64_t page = 0; page < pages; page += 2 + upTo(3))
       if (flip())
         buffer.resident.push_back(clip({page * pageBytes, (1 + upTo(1)) * pageBytes}, buffer.size));
+    if (buffer.isPrivate && buffer.liveOut)
+      for (const Range &range : buffer.resident)
+        if (flip()) // all of it, or its first page
+          buffer.mirrored.push_back(flip() ? range : Range{range.offset, std::min(range.size, pageBytes)});
     return buffer;
   }
 
@@ -159,6 +163,8 @@ std::string dump(const Description &description) {
                         buffer.size, buffer.isPrivate, buffer.liveIn, buffer.liveOut, buffer.frames);
     for (const Range &range : buffer.resident)
       text += fmt::format(" resident {}+{}", range.offset, range.size);
+    for (const Range &range : buffer.mirrored)
+      text += fmt::format(" mirrored {}+{}", range.offset, range.size);
     text += '\n';
   }
   for (const Node &node : description.nodes) {

@@ -202,7 +202,7 @@ TEST(ReportDocumentation, DescribesEveryKey) {
   text << file.rdbuf();
   ASSERT_FALSE(text.str().empty());
   Summary summary = handMadeSummary();
-  summary.lowered.buffers[0].resident = {{0, 2 * mebi}};
+  summary.lowered.buffers[0].resident = summary.lowered.buffers[0].mirrored = {{0, 2 * mebi}};
   SweepPoint refused;
   std::set<std::string> keys;
   collectKeys(json::parse(toJson(summary, {plannablePoint(), refused})), keys);

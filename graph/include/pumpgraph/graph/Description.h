@@ -99,7 +99,13 @@ struct Buffer {
   /// after the last node). The rest of a live-in or live-out buffer is in host memory then. Exclusive buffers are
   /// always wholly resident and need not say so.
   std::vector<Range> resident;
+  /// Page-aligned ranges inside `resident`, ascending and disjoint, that are in host memory as well at the step
+  /// boundary: the next replay may give their frames away without a copy. Private live-out buffers only.
+  std::vector<Range> mirrored;
 };
+
+/// Whether `ranges`, ascending and disjoint, hold every byte of `range`.
+bool covers(const std::vector<Range> &ranges, const Range &range);
 
 struct Node {
   NodeKind kind = NodeKind::Kernel;
@@ -171,6 +177,7 @@ private:
   pumpgraph_description root_{};
   std::vector<pumpgraph_buffer> buffers_;
   std::vector<std::vector<pumpgraph_range>> resident_;
+  std::vector<std::vector<pumpgraph_range>> mirrored_;
   std::vector<pumpgraph_node> nodes_;
   std::vector<std::vector<pumpgraph_access>> accesses_;
   std::vector<pumpgraph_edge> edges_;

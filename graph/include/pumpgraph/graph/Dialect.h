@@ -50,4 +50,7 @@ BufferOp bufferOf(RangeOpInterface node);
 /// The bytes that an added node concerns.
 Range rangeOf(RangeOpInterface node);
 
+/// Two parallel arrays of a buffer, equally long, as ranges.
+std::vector<Range> rangesOf(llvm::ArrayRef<std::int64_t> offsets, llvm::ArrayRef<std::int64_t> sizes);
+
 } // namespace pumpgraph::ir
