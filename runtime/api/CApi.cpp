@@ -203,6 +203,10 @@ pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void *pointer, pump
   return guard(error, [&]() -> Status { return session ? session->session->unmap(pointer) : nullArgument("session"); });
 }
 
+pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status { return session ? session->session->takeBack() : nullArgument("session"); });
+}
+
 pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error) {
   return guard(error, [&]() -> Status { return session ? session->session->captureBegin() : nullArgument("session"); });
 }
@@ -264,6 +268,10 @@ void pumpgraph_step_destroy(pumpgraph_step *step) {
 
 pumpgraph_status pumpgraph_replay(pumpgraph_step *step, pumpgraph_stream stream, pumpgraph_error *error) {
   return guard(error, [&]() -> Status { return step ? step->step->replay(stream) : nullArgument("step"); });
+}
+
+pumpgraph_status pumpgraph_put_in_force(pumpgraph_step *step, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status { return step ? step->step->putInForce() : nullArgument("step"); });
 }
 
 pumpgraph_status pumpgraph_report(pumpgraph_step *step, char **json, pumpgraph_error *error) {

@@ -2,7 +2,6 @@
 #include "runtime/lower/Residence.h"
 
 #include <algorithm>
-#include <set>
 
 namespace pumpgraph::runtime {
 
@@ -58,6 +57,43 @@ private:
   bool open_ = false;
 };
 
+namespace {
+
+/// Host memory that nothing is mapped to yet. What is not taken goes back.
+class HostPieces {
+public:
+  explicit HostPieces(HostMemory &host) : host_(host) {}
+  ~HostPieces() {
+    for (const auto &[handle, bytes] : pieces_)
+      if (handle != 0)
+        host_.releaseBacking(handle, bytes);
+  }
+  HostPieces(const HostPieces &) = delete;
+  HostPieces &operator=(const HostPieces &) = delete;
+
+  Status add(std::uint64_t bytes) {
+    const Expected<CUmemGenericAllocationHandle> handle = host_.createBacking(bytes);
+    if (!handle)
+      return tl::unexpected<Error>(handle.error());
+    pieces_.emplace_back(*handle, bytes);
+    return {};
+  }
+  /// The piece; 0 once somebody took it.
+  CUmemGenericAllocationHandle &handle(std::size_t index) { return pieces_[index].first; }
+
+private:
+  HostMemory &host_;
+  std::vector<std::pair<CUmemGenericAllocationHandle, std::uint64_t>> pieces_;
+};
+
+void markPages(std::vector<bool> &pages, const std::vector<Range> &ranges) {
+  for (const Range &range : ranges)
+    for (std::uint64_t page = range.offset / pageBytes; page < pagesFor(range.end()); ++page)
+      pages[page] = true;
+}
+
+} // namespace
+
 Residence::Residence(const MemoryTools &tools, const Description &lowered, const std::vector<BlockId> &blocks)
     : tools_(tools), hostBytes_(lowered.hostBytes) {
   std::int32_t largest = noFrame;
@@ -70,9 +106,9 @@ Residence::Residence(const MemoryTools &tools, const Description &lowered, const
     planned.plan = buffer.frames;
     planned.plan.resize(pages, noFrame);
     planned.resident.assign(pages, !buffer.isPrivate);
-    for (const Range &range : buffer.resident)
-      for (std::uint64_t page = range.offset / pageBytes; page < pagesFor(range.end()); ++page)
-        planned.resident[page] = true;
+    planned.mirrored.assign(pages, false);
+    markPages(planned.resident, buffer.resident);
+    markPages(planned.mirrored, buffer.mirrored);
     planned.place.assign(pages, noPlace);
     planned.hasValue = buffer.liveIn || buffer.liveOut;
     for (const std::int32_t frame : planned.plan)
@@ -84,14 +120,14 @@ Residence::Residence(const MemoryTools &tools, const Description &lowered, const
     for (std::uint64_t offset = node.range.offset; offset < node.range.end(); offset += pageBytes)
       blocks_[node.buffer].place[offset / pageBytes] = node.hostOffset + (offset - node.range.offset);
   }
-  // A page that has a value but neither frame nor copy at the boundary (nothing in the step touches it) still needs a
-  // place.
+  // A page whose value is in host memory at the boundary needs a place, even if no copy moves it.
   hostBytes_ = roundUp(hostBytes_, 512);
   for (PlannedBlock &planned : blocks_) {
-    planned.whollyResident = true;
+    planned.everyPageResident = true;
     for (std::size_t page = 0; page < planned.place.size(); ++page) {
-      planned.whollyResident = planned.whollyResident && planned.resident[page];
-      if (!planned.hasValue || planned.resident[page] || planned.place[page] != noPlace)
+      planned.everyPageResident = planned.everyPageResident && planned.resident[page];
+      const bool inHostMemory = planned.hasValue && (!planned.resident[page] || planned.mirrored[page]);
+      if (!inHostMemory || planned.place[page] != noPlace)
         continue;
       planned.place[page] = hostBytes_;
       hostBytes_ += pageBytes;
@@ -120,6 +156,21 @@ const Residence::PlannedBlock *Residence::find(BlockId block) const {
   return found == blocks_.end() ? nullptr : &*found;
 }
 
+std::set<BlockId> Residence::blocks() const {
+  std::set<BlockId> blocks;
+  for (const PlannedBlock &planned : blocks_)
+    blocks.insert(planned.block);
+  return blocks;
+}
+
+std::uint64_t Residence::framesWanted() const {
+  std::set<std::int32_t> frames;
+  for (const PlannedBlock &planned : blocks_)
+    frames.insert(planned.plan.begin(), planned.plan.end());
+  frames.erase(noFrame);
+  return frames.size();
+}
+
 std::uint64_t Residence::frameCount() const {
   return static_cast<std::uint64_t>(
       std::count_if(physical_.begin(), physical_.end(), [](FrameId frame) { return frame != noFrame; }));
@@ -127,7 +178,7 @@ std::uint64_t Residence::frameCount() const {
 
 bool Residence::isWhollyResident(BlockId block) const {
   const PlannedBlock *planned = find(block);
-  return !planned || planned->whollyResident;
+  return !planned || (planned->everyPageResident && !planned->hasMirror());
 }
 
 Status Residence::wait(const char *purpose) const {
@@ -140,24 +191,25 @@ std::vector<Residence::Piece> Residence::pieces(const PlannedBlock &planned) con
   for (std::size_t page = 0; page < planned.place.size(); ++page) {
     const std::uint64_t offset = page * pageBytes;
     const std::uint64_t bytes = std::min(pageBytes, planned.bytes - offset);
-    const std::uint64_t place = planned.resident[page] ? noPlace : planned.place[page];
-    if (!planned.resident[page] && place == noPlace) // no value
+    const bool resident = planned.resident[page];
+    const std::uint64_t place = resident && !planned.mirrored[page] ? noPlace : planned.place[page];
+    if (!resident && place == noPlace) // no value
       continue;
     const bool continues =
-        !pieces.empty() && pieces.back().offset + pieces.back().bytes == offset &&
+        !pieces.empty() && pieces.back().resident == resident && pieces.back().offset + pieces.back().bytes == offset &&
         (place == noPlace ? pieces.back().place == noPlace
                           : pieces.back().place != noPlace && pieces.back().place + pieces.back().bytes == place);
     if (continues)
       pieces.back().bytes += bytes;
     else
-      pieces.push_back({offset, bytes, place});
+      pieces.push_back({offset, bytes, place, resident});
   }
   return pieces;
 }
 
 Status Residence::copyPlaces(const PlannedBlock &planned, CUdeviceptr base, bool toPlaces) const {
   for (const Piece &piece : pieces(planned)) {
-    if (piece.place == noPlace)
+    if (piece.resident)
       continue;
     const Status copied =
         toPlaces
@@ -171,10 +223,19 @@ Status Residence::copyPlaces(const PlannedBlock &planned, CUdeviceptr base, bool
 
 Status Residence::copyResident(const PlannedBlock &planned, CUdeviceptr from, CUdeviceptr to) const {
   for (const Piece &piece : pieces(planned))
-    if (piece.place == noPlace)
+    if (piece.resident)
       PUMPGRAPH_TRY_WHILE(
           tools_.driver.memcpyDtoDAsync(to + piece.offset, from + piece.offset, piece.bytes, tools_.stream),
           "moving {} of block {}", bytesText(piece.bytes), planned.block);
+  return {};
+}
+
+Status Residence::copyMirrored(const PlannedBlock &planned, CUdeviceptr base) const {
+  for (const Piece &piece : pieces(planned))
+    if (piece.resident && piece.place != noPlace)
+      PUMPGRAPH_TRY_WHILE(
+          tools_.driver.memcpyDtoHAsync(pool_->at(piece.place), base + piece.offset, piece.bytes, tools_.stream),
+          "mirroring {} of block {} in the pinned pool", bytesText(piece.bytes), planned.block);
   return {};
 }
 
@@ -250,7 +311,7 @@ Status Residence::saveLeavingValues() {
 
 Status Residence::remap(const Change &change) {
   const auto stays = [](const PlannedBlock &planned, const Block &block) {
-    return block.backing == Backing::Device && planned.whollyResident;
+    return block.backing == Backing::Device && planned.everyPageResident;
   };
   for (const PlannedBlock &planned : blocks_) {
     Block &block = tools_.heap.block(planned.block);
@@ -281,11 +342,14 @@ Status Residence::remap(const Change &change) {
   return {};
 }
 
+/// After this the frames of resident pages have their values, and so have the places of mirrored ones.
 Status Residence::bringHostValues(Change &change) {
   for (const PlannedBlock &planned : blocks_) {
+    const CUdeviceptr address = tools_.heap.block(planned.block).address;
     const auto window = change.windows.find(planned.block);
     if (window != change.windows.end())
-      PUMPGRAPH_TRY(copyResident(planned, window->second->address(), tools_.heap.block(planned.block).address));
+      PUMPGRAPH_TRY(copyResident(planned, window->second->address(), address));
+    PUMPGRAPH_TRY(copyMirrored(planned, address));
   }
   PUMPGRAPH_TRY(wait("host memory is given up"));
   for (auto &[id, window] : change.windows)
@@ -305,19 +369,19 @@ Status Residence::install() {
   PUMPGRAPH_TRY(prepare(change));
   PUMPGRAPH_TRY(saveLeavingValues());
   // Up to here nothing has changed.
+  lost_ = true;
   PUMPGRAPH_TRY(remap(change));
   PUMPGRAPH_TRY(bringHostValues(change));
+  lost_ = false;
   installed_ = true;
   return {};
 }
 
-Status Residence::moveToHost(PlannedBlock &planned) {
+/// Takes the host memory `handle`, and sets it to 0, once the block is in it.
+Status Residence::moveToHost(PlannedBlock &planned, CUmemGenericAllocationHandle &handle) {
   Block &block = tools_.heap.block(planned.block);
-  const Expected<CUmemGenericAllocationHandle> handle = tools_.host.createBacking(block.bytes());
-  if (!handle)
-    return tl::unexpected<Error>(handle.error());
   Window window(tools_);
-  PUMPGRAPH_TRY(window.open(block.pages, *handle));
+  PUMPGRAPH_TRY(window.open(block.pages, handle));
   if (planned.hasValue) {
     PUMPGRAPH_TRY(copyResident(planned, block.address, window.address()));
     PUMPGRAPH_TRY(copyPlaces(planned, window.address(), false));
@@ -325,17 +389,18 @@ Status Residence::moveToHost(PlannedBlock &planned) {
   }
   PUMPGRAPH_TRY(window.close());
   installed_ = false; // from here on the plan is no longer in force, whatever fails
+  lost_ = true;
   PUMPGRAPH_TRY(tools_.mapper.unmapFrames(block.address, planned.frames));
   block.frames.clear();
-  PUMPGRAPH_TRY(tools_.mapper.mapHandle(block.address, block.bytes(), *handle));
-  block.hostHandle = *handle;
+  PUMPGRAPH_TRY(tools_.mapper.mapHandle(block.address, block.bytes(), handle));
+  block.hostHandle = std::exchange(handle, 0);
   block.backing = Backing::Host;
   return {};
 }
 
 Status Residence::moveToOwnFrames(const std::vector<PlannedBlock *> &moving) {
   for (const PlannedBlock *planned : moving)
-    if (!planned->whollyResident)
+    if (!planned->everyPageResident)
       PUMPGRAPH_TRY(tools_.mapper.unmapFrames(tools_.heap.block(planned->block).address, planned->frames));
   std::set<FrameId> kept;
   for (const PlannedBlock *planned : moving)
@@ -355,7 +420,7 @@ Status Residence::moveToOwnFrames(const std::vector<PlannedBlock *> &moving) {
         return tl::unexpected<Error>(taken.error());
       frame = *taken;
     }
-    if (!planned->whollyResident)
+    if (!planned->everyPageResident)
       PUMPGRAPH_TRY(tools_.mapper.mapFrames(block.address, block.frames));
     block.backing = Backing::Device;
     if (planned->hasValue)
@@ -364,7 +429,7 @@ Status Residence::moveToOwnFrames(const std::vector<PlannedBlock *> &moving) {
   return wait("the plan's frames are used otherwise");
 }
 
-Status Residence::remove(bool everyBlock) {
+Status Residence::remove(Keep keep, const std::set<BlockId> &toHostMemory) {
   if (!installed_)
     return {};
   PUMPGRAPH_TRY(wait("a plan is taken back"));
@@ -378,11 +443,13 @@ Status Residence::remove(bool everyBlock) {
   std::uint64_t hostBytes = 0;
   const auto place = [&](PlannedBlock &block) {
     const Block &owner = tools_.heap.block(block.block);
-    if (!everyBlock && !owner.hasLiveMember() && owner.retainers <= 1) {
+    const bool kept = keep == Keep::EveryBlock || owner.hasLiveMember() || owner.retainers > 1 ||
+                      (keep == Keep::Values && block.hasValue);
+    if (!kept) {
       toNothing.push_back(&block);
       return;
     }
-    if (owner.pages <= capacity) {
+    if (owner.pages <= capacity && !toHostMemory.contains(block.block)) {
       capacity -= owner.pages;
       toFrames.push_back(&block);
       return;
@@ -392,13 +459,17 @@ Status Residence::remove(bool everyBlock) {
   };
   for (const bool resident : {true, false})
     for (PlannedBlock &block : blocks_)
-      if (block.whollyResident == resident)
+      if (block.everyPageResident == resident)
         place(block);
   PUMPGRAPH_TRY(tools_.host.checkRoom(hostBytes, "giving every buffer of the step memory of its own"));
+  HostPieces pieces(tools_.host);
+  for (const PlannedBlock *block : toHost)
+    PUMPGRAPH_TRY(pieces.add(tools_.heap.block(block->block).bytes()));
 
-  for (PlannedBlock *block : toHost)
-    PUMPGRAPH_TRY(moveToHost(*block));
+  for (std::size_t i = 0; i < toHost.size(); ++i)
+    PUMPGRAPH_TRY(moveToHost(*toHost[i], pieces.handle(i)));
   installed_ = false;
+  lost_ = true;
   for (PlannedBlock *block : toNothing) {
     Block &owner = tools_.heap.block(block->block);
     PUMPGRAPH_TRY(tools_.mapper.unmapFrames(owner.address, block->frames));
@@ -407,6 +478,7 @@ Status Residence::remove(bool everyBlock) {
   }
   PUMPGRAPH_TRY(moveToOwnFrames(toFrames));
   std::fill(physical_.begin(), physical_.end(), noFrame);
+  lost_ = false;
   return {};
 }
 
@@ -427,8 +499,7 @@ void Residence::abandon() {
   for (PlannedBlock &planned : blocks_) {
     Block &block = tools_.heap.block(planned.block);
     const auto loan = loans_.find(planned.block);
-    const bool moved = loan != loans_.end() && (loan->second.handle != 0 || !loan->second.frames.empty());
-    if (!moved)
+    if (loan == loans_.end() || loan->second.inPlace())
       (void)tools_.mapper.unmapFrames(block.address, planned.frames);
     block.frames.clear();
     block.backing = Backing::None;
@@ -464,10 +535,15 @@ Status Residence::borrow(PlannedBlock &planned, Loan &loan) {
 
 Status Residence::returnLoan(const PlannedBlock &planned, const Loan &loan) {
   const Block &block = tools_.heap.block(planned.block);
+  if (loan.inPlace()) {
+    PUMPGRAPH_TRY(copyMirrored(planned, block.address));
+    return wait("its block is used again");
+  }
   Window window(tools_);
   PUMPGRAPH_TRY(window.open(residentFrames(planned)));
   PUMPGRAPH_TRY(copyResident(planned, block.address, window.address()));
   PUMPGRAPH_TRY(copyPlaces(planned, block.address, true));
+  PUMPGRAPH_TRY(copyMirrored(planned, block.address));
   PUMPGRAPH_TRY(wait("memory is mapped anew"));
   PUMPGRAPH_TRY(window.close());
   if (loan.handle != 0) {
@@ -490,7 +566,7 @@ Status Residence::lend(BlockId id) {
   if (!isNew)
     return {};
   PUMPGRAPH_TRY(wait("a buffer is mapped"));
-  if (planned->whollyResident)
+  if (planned->everyPageResident)
     return {};
   const Status borrowed = borrow(*planned, loan->second);
   if (!borrowed)
@@ -507,16 +583,16 @@ Status Residence::giveBack(BlockId id) {
   PUMPGRAPH_TRY(wait("a buffer is unmapped"));
   const Loan returned = std::move(loan->second);
   loans_.erase(loan);
-  if (returned.handle == 0 && returned.frames.empty())
-    return {};
-  return returnLoan(*find(id), returned);
+  const Status done = returnLoan(*find(id), returned);
+  lost_ = lost_ || !done;
+  return done;
 }
 
 Status Residence::readValue(BufferIndex buffer, char *target) {
   const PlannedBlock &planned = blocks_[buffer];
   const CUdeviceptr address = tools_.heap.block(planned.block).address;
   for (const Piece &piece : pieces(planned)) {
-    if (piece.place != noPlace) {
+    if (!piece.resident) {
       std::copy_n(pool_->at(piece.place), piece.bytes, target + piece.offset);
       continue;
     }
@@ -528,14 +604,26 @@ Status Residence::readValue(BufferIndex buffer, char *target) {
   return {};
 }
 
+std::optional<std::uint64_t> Residence::firstStale(BufferIndex buffer, const char *value) const {
+  for (const Piece &piece : pieces(blocks_[buffer])) {
+    if (!piece.resident || piece.place == noPlace)
+      continue;
+    const char *begin = value + piece.offset, *end = begin + piece.bytes;
+    const char *found = std::mismatch(begin, end, pool_->at(piece.place)).first;
+    if (found != end)
+      return static_cast<std::uint64_t>(found - value);
+  }
+  return std::nullopt;
+}
+
 Status Residence::writeValue(BufferIndex buffer, const char *source) {
   const PlannedBlock &planned = blocks_[buffer];
   const CUdeviceptr address = tools_.heap.block(planned.block).address;
   for (const Piece &piece : pieces(planned)) {
-    if (piece.place != noPlace) {
+    if (piece.place != noPlace)
       std::copy_n(source + piece.offset, piece.bytes, pool_->at(piece.place));
+    if (!piece.resident)
       continue;
-    }
     PUMPGRAPH_TRY_WHILE(
         tools_.driver.memcpyHtoDAsync(address + piece.offset, source + piece.offset, piece.bytes, tools_.stream),
         "writing {} of block {}", bytesText(piece.bytes), planned.block);

@@ -7,7 +7,10 @@
 #include "pumpgraph/graph/Description.h"
 #include "runtime/memory/Heap.h"
 
+#include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
 #include <vector>
 
 namespace pumpgraph::runtime {
@@ -23,12 +26,22 @@ struct MemoryTools {
   CUstream stream;
 };
 
+/// Which blocks get memory of their own when a plan is taken back. What is in the others is lost.
+enum class Keep : std::uint8_t {
+  EveryBlock,
+  Values,     ///< those that another step uses, that are allocated, or that have a value between replays
+  Allocations ///< those that another step uses or that are allocated
+};
+
 /// Takes the buffers of one rewritten step from the state "every block has memory of its own" to "frames are shared as
 /// planned", and back.
 ///
 /// No value is lost on the way: at the step boundary the value of a page is in its frame if it is resident, else at its
-/// place in the pinned pool. Every change of state waits for the device first. A driver failure halfway through a
-/// change leaves the step unusable; what can fail for lack of memory is therefore done before anything changes.
+/// place in the pinned pool. A mirrored page is resident and has its value at its place too: the next replay may give
+/// up the frame and fetch the page again, so what changes one of the two from outside changes both.
+///
+/// Every change of state waits for the device first. A driver failure halfway through a change leaves the step
+/// unusable; what can fail for lack of memory is therefore done before anything changes.
 class Residence {
 public:
   /// Reads the layout off a lowered description, whose buffers are `blocks`.
@@ -39,13 +52,16 @@ public:
 
   /// Gets the pinned pool. It keeps its address for the life of the residence: the copy nodes name it.
   Status pin();
-  /// Puts the plan in force. PUMPGRAPH_INTERNAL if two resident pages share a frame.
+  /// Puts the plan in force. PUMPGRAPH_INTERNAL if two resident pages share a frame. When it fails nothing has changed,
+  /// or the step is lost().
   Status install();
-  /// Gives every block memory of its own, device frames while the budget lasts, with the value it has at the boundary.
-  /// Blocks without a live allocation that no other step uses get memory only if `everyBlock`. When it fails the plan
-  /// is in force as before if it is still installed(); else the step is unusable.
-  Status remove(bool everyBlock);
+  /// Gives blocks memory of their own, with the value they have at the boundary: device frames while the budget lasts,
+  /// host memory to those in `toHost` and the rest. When it fails the plan is in force as before, unless the step is
+  /// lost().
+  Status remove(Keep keep, const std::set<BlockId> &toHost = {});
   bool installed() const { return installed_; }
+  /// A driver failure has left its blocks between two states.
+  bool lost() const { return lost_; }
   /// Takes all memory away, values and all: the session is ending.
   void abandon();
 
@@ -57,15 +73,22 @@ public:
 
   const PinnedPool &pool() const { return *pool_; }
   std::uint64_t hostBytes() const { return hostBytes_; }
+  std::set<BlockId> blocks() const;
+  /// Device frames that the plan takes.
+  std::uint64_t framesWanted() const;
   /// Device frames in use while installed.
   std::uint64_t frameCount() const;
   /// Frames of the device behind each page of a buffer, noFrame where there is none. Only while installed.
   const std::vector<FrameId> &framesOf(BufferIndex buffer) const { return blocks_[buffer].frames; }
-  /// Whether every page of the block is on the device at the boundary; true for blocks that are not the step's.
+  /// Whether every page of the block is on the device at the boundary and nowhere else, so that it can be written at
+  /// its address; true for blocks that are not the step's.
   bool isWhollyResident(BlockId block) const;
-  /// Copies a buffer's value at the boundary to `target`, or back from it. Needs the state to be installed.
+  /// Copies a buffer's value at the boundary to `target`, or back from it: resident pages from their frames, mirrored
+  /// ones to both. Needs the state to be installed.
   Status readValue(BufferIndex buffer, char *target);
   Status writeValue(BufferIndex buffer, const char *source);
+  /// The first byte of a mirrored page that is another at its place than in `value`, which readValue() gave.
+  std::optional<std::uint64_t> firstStale(BufferIndex buffer, const char *value) const;
 
 private:
   static constexpr std::uint64_t noPlace = UINT64_MAX;
@@ -75,30 +98,39 @@ private:
     std::uint64_t bytes = 0;          ///< of content
     std::vector<std::int32_t> plan;   ///< the plan's frame numbers, by page
     std::vector<bool> resident;       ///< by page: on the device at the boundary
+    std::vector<bool> mirrored;       ///< by page: resident, and at its place as well
     std::vector<std::uint64_t> place; ///< by page: in the pinned pool, or noPlace
     bool hasValue = false;            ///< at the boundary
-    bool whollyResident = false;
+    bool everyPageResident = false;
     std::vector<FrameId> frames; ///< by page, while installed: what `plan` is on this device
+
+    bool hasMirror() const { return std::find(mirrored.begin(), mirrored.end(), true) != mirrored.end(); }
   };
   /// What stands behind a lent block in place of the plan's frames.
   struct Loan {
     std::uint32_t count = 0;
     std::vector<FrameId> frames;             ///< its own; or
-    CUmemGenericAllocationHandle handle = 0; ///< host memory; or neither: a wholly resident block stays as it is
+    CUmemGenericAllocationHandle handle = 0; ///< host memory; or neither
+
+    /// The plan's frames stay, because every page has one.
+    bool inPlace() const { return frames.empty() && handle == 0; }
   };
   class Window;
   struct Change;
   struct Piece {
     std::uint64_t offset; ///< in the block
     std::uint64_t bytes;
-    std::uint64_t place; ///< noPlace: in the page's frame
+    std::uint64_t place; ///< noPlace: in the page's frame alone
+    bool resident;       ///< in the page's frame
   };
 
-  /// Cuts a block's content where it changes between frames and places, or where places do not follow each other.
+  /// Cuts a block's content where it changes between frames, places and both, or where places do not follow each other.
   std::vector<Piece> pieces(const PlannedBlock &planned) const;
   /// Copies the pages that are not resident between their addresses, counted from `base`, and the pinned pool.
   Status copyPlaces(const PlannedBlock &planned, CUdeviceptr base, bool toPlaces) const;
   Status copyResident(const PlannedBlock &planned, CUdeviceptr from, CUdeviceptr to) const;
+  /// Copies the mirrored pages from their addresses, counted from `base`, to the pinned pool.
+  Status copyMirrored(const PlannedBlock &planned, CUdeviceptr base) const;
   std::vector<FrameId> residentFrames(const PlannedBlock &planned) const;
   Status wait(const char *purpose) const;
 
@@ -109,7 +141,7 @@ private:
   Status remap(const Change &change);
   Status bringHostValues(Change &change);
 
-  Status moveToHost(PlannedBlock &planned);
+  Status moveToHost(PlannedBlock &planned, CUmemGenericAllocationHandle &handle);
   Status moveToOwnFrames(const std::vector<PlannedBlock *> &moving);
   Status borrow(PlannedBlock &planned, Loan &loan);
   Status returnLoan(const PlannedBlock &planned, const Loan &loan);
@@ -123,6 +155,7 @@ private:
   std::unique_ptr<PinnedPool> pool_;
   std::map<BlockId, Loan> loans_;
   bool installed_ = false;
+  bool lost_ = false;
 };
 
 } // namespace pumpgraph::runtime

@@ -296,6 +296,48 @@ Status Heap::backOnHost(Block &block) {
   return {};
 }
 
+Status Heap::moveToHost(Block &block) {
+  assert(block.backing == Backing::Device);
+  const Expected<CUmemGenericAllocationHandle> handle = host_.createBacking(block.bytes());
+  if (!handle)
+    return tl::unexpected<Error>(handle.error());
+  Status moved = copyTo(*handle, block);
+  if (moved)
+    moved = mapper_.unmapFrames(block.address, block.frames);
+  if (moved) {
+    moved = mapper_.mapHandle(block.address, block.bytes(), *handle);
+    if (!moved)
+      (void)mapper_.mapFrames(block.address, block.frames); // they still hold the contents
+  }
+  if (!moved) {
+    host_.releaseBacking(*handle, block.bytes());
+    return moved;
+  }
+  for (const FrameId frame : std::exchange(block.frames, {}))
+    pool_.give(frame);
+  block.hostHandle = *handle;
+  block.backing = Backing::Host;
+  return {};
+}
+
+/// Through addresses of its own: those of the block are taken.
+Status Heap::copyTo(CUmemGenericAllocationHandle handle, const Block &block) {
+  const Expected<CUdeviceptr> window = addresses_.carve(block.pages);
+  if (!window)
+    return tl::unexpected<Error>(window.error());
+  Status copied = mapper_.mapHandle(*window, block.bytes(), handle);
+  if (copied) {
+    copied = driver_.memcpyDtoDAsync(*window, block.address, block.bytes(), nullptr);
+    if (copied)
+      copied = driver_.ctxSynchronize();
+    const Status unmapped = mapper_.unmapHandle(*window, block.bytes());
+    if (copied)
+      copied = unmapped;
+  }
+  addresses_.giveBack(*window, block.pages);
+  return copied;
+}
+
 Status Heap::back(Block &block) {
   if (pool_.available() < block.pages)
     PUMPGRAPH_TRY(flushCache());

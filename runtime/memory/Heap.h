@@ -123,6 +123,9 @@ public:
   Status back(Block &block);
   Status backOnDevice(Block &block);
   Status backOnHost(Block &block);
+  /// Moves a block from frames of its own to host memory, contents and all. Nothing may be running that uses it. When
+  /// it fails the block is where it was, if the driver lets us.
+  Status moveToHost(Block &block);
   /// Takes the memory away; frames go back to the pool. Nothing may be running that uses it.
   Status unback(Block &block);
   /// Puts the stand-in behind a block without anything.
@@ -153,6 +156,7 @@ private:
   /// A freed member's memory becomes reusable, or is given up with its block.
   void recycle(Block &block, std::size_t member);
   void forgetSlots(BlockId block);
+  Status copyTo(CUmemGenericAllocationHandle handle, const Block &block);
 
   const Driver &driver_;
   AddressSpace &addresses_;

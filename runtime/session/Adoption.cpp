@@ -45,6 +45,8 @@ Status Adoption::lift() {
 Status Adoption::describe() {
   const Stopwatch watch;
   const CapturedStep asDeclared = describeStep(step_->lifted_, heap_, *finder_, {});
+  if (session_.isLost(asDeclared.blocks))
+    return fail(PUMPGRAPH_INTERNAL, "\"{}\" uses buffers that lost their memory in an earlier failure", options_.name);
   PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before buffers are read");
   Expected<HiddenPointers> hidden =
       findHiddenPointers(driver_, step_->lifted_, heap_, asDeclared.blocks, *session_.staging_, session_.stream_);
@@ -52,7 +54,7 @@ Status Adoption::describe() {
     return tl::unexpected<Error>(hidden.error());
   staying_ = std::move(hidden->pointedAt);
   for (BufferIndex buffer = 0; buffer < asDeclared.blocks.size(); ++buffer) {
-    if (heap_.block(asDeclared.blocks[buffer]).retainers == 0)
+    if (isPrivateElsewhere(asDeclared.blocks[buffer]))
       continue;
     staying_.insert(asDeclared.blocks[buffer]);
     if (asDeclared.description.buffers[buffer].isPrivate)
@@ -69,6 +71,18 @@ Status Adoption::describe() {
                              "for one");
   step_->times_.scanMs = watch.milliseconds();
   return {};
+}
+
+bool Adoption::isPrivateElsewhere(BlockId block) const {
+  const auto mayMove = [&](const Step &step) {
+    const std::vector<BlockId> &blocks = step.captured_.blocks;
+    const auto found = std::find(blocks.begin(), blocks.end(), block);
+    return found != blocks.end() && step.rewritten() &&
+           step.captured_.description.buffers[static_cast<std::size_t>(found - blocks.begin())].isPrivate;
+  };
+  const auto sends = std::count_if(session_.steps_.begin(), session_.steps_.end(),
+                                   [&](const std::unique_ptr<Step> &step) { return mayMove(*step); });
+  return heap_.block(block).retainers == static_cast<std::uint64_t>(sends);
 }
 
 Status Adoption::calibrate() {
@@ -97,20 +111,15 @@ std::string Adoption::refusal() const {
 }
 
 Status Adoption::checkAgainstOtherSteps() const {
-  const Step *other = session_.rewrittenStep();
-  if (!other)
-    return {};
-  const std::string &name = other->captured_.description.name;
+  const CapturedStep &captured = step_->captured_;
   if (refusal().empty())
-    return fail(PUMPGRAPH_INVALID_ARGUMENT,
-                "this session already holds the rewritten step \"{}\"; destroy it first, use another session, or adopt "
-                "this one as captured",
-                name);
-  for (BufferIndex buffer = 0; buffer < step_->captured_.blocks.size(); ++buffer)
-    if (!other->residence_->isWhollyResident(step_->captured_.blocks[buffer]))
-      return fail(PUMPGRAPH_INVALID_ARGUMENT,
-                  "\"{}\" uses \"{}\", which the rewritten step \"{}\" keeps in host memory between replays",
-                  options_.name, step_->captured_.description.buffers[buffer].name, name);
+    return {};
+  for (const std::unique_ptr<Step> &other : session_.steps_)
+    for (BufferIndex buffer = 0; other->rewritten() && buffer < captured.blocks.size(); ++buffer)
+      if (!other->residence_->isWhollyResident(captured.blocks[buffer]))
+        return fail(PUMPGRAPH_INVALID_ARGUMENT,
+                    "\"{}\" uses \"{}\", which the rewritten step \"{}\" keeps in host memory between replays",
+                    options_.name, captured.description.buffers[buffer].name, other->captured_.description.name);
   return {};
 }
 
@@ -130,12 +139,12 @@ Status Adoption::rewrite(const Compiler &compiler) {
   if (!residence)
     return tl::unexpected<Error>(residence.error());
   PUMPGRAPH_TRY_WHILE(driver_.graphClone(&step_->original_, graph_), "keeping the graph as captured");
-  PUMPGRAPH_TRY(rewriting.putInForce(std::move(*plan), *residence, true));
+  PUMPGRAPH_TRY(rewriting.putInForce(std::move(*plan), *residence, Keep::EveryBlock));
   step_->beginPlan(step_->plan_.savedTimes == 0 ? "static estimates" : "saved times", "the first plan");
   const Status backed = backResults();
   if (backed)
     return {};
-  const Expected<std::unique_ptr<Residence>> removed = rewriting.takeBack(true);
+  const Expected<std::unique_ptr<Residence>> removed = rewriting.takeBack(Keep::EveryBlock);
   return removed ? backed : inContext(backed.error(), removed.error().message);
 }
 
@@ -151,6 +160,8 @@ Status Adoption::backResults() {
 Status Adoption::leaveAsCaptured(std::string reason) {
   const Stopwatch mapping;
   step_->reason_ = std::move(reason);
+  if (before_) // first, so that it finds the memory it had
+    PUMPGRAPH_TRY(session_.putInForce(*before_));
   step_->plan_.otherFrames = step_->otherFrames();
   for (BufferIndex buffer = 0; buffer < step_->captured_.blocks.size(); ++buffer) {
     Block &block = heap_.block(step_->captured_.blocks[buffer]);

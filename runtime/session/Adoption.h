@@ -11,8 +11,10 @@ namespace pumpgraph::runtime {
 /// graph is as it was, and its buffers have memory of their own if anything had changed.
 class Adoption {
 public:
-  Adoption(Session &session, CUgraph graph, const AdoptOptions &options)
-      : session_(session), driver_(*session.driver_), heap_(*session.heap_), graph_(graph), options_(options) {}
+  /// No plan is in force. That of `before`, if any, is put in force again where the graph is left as captured.
+  Adoption(Session &session, CUgraph graph, const AdoptOptions &options, Step *before)
+      : session_(session), driver_(*session.driver_), heap_(*session.heap_), graph_(graph), options_(options),
+        before_(before) {}
 
   Expected<std::unique_ptr<Step>> run();
 
@@ -24,6 +26,8 @@ private:
   /// Why the graph cannot be rewritten, whatever the budget; empty if it can.
   std::string refusal() const;
   Status checkAgainstOtherSteps() const;
+  /// Whether every other step that uses the block may send it away too.
+  bool isPrivateElsewhere(BlockId block) const;
   /// Gives up what only the cache and the capture's dead hold.
   Status makeRoom();
   Status rewrite(const Compiler &compiler);
@@ -36,6 +40,7 @@ private:
   Heap &heap_;
   CUgraph graph_;
   const AdoptOptions &options_;
+  Step *before_;
   std::unique_ptr<Step> step_;
   std::optional<AccessFinder> finder_;
   std::set<BlockId> staying_; ///< blocks that are never private

@@ -197,8 +197,8 @@ Expected<std::vector<double>> Measuring::timeNodes(int repeats, double stepUs) {
   std::vector<double> costs;
   for (std::vector<double> &one : times)
     costs.push_back(median(std::move(one)));
-  // Captured alone, the nodes are all there is to a step. Of a rewritten one transfers may be the longer part.
-  if (!costs.empty() && (!step_.rewritten() || sumOf(costs) > stepUs))
+  // Without transfers the nodes are all there is to a step. With them those may be the longer part.
+  if (!costs.empty() && (!step_.movesAnything() || sumOf(costs) > stepUs))
     fitToTotal(costs, stepUs);
   return costs;
 }
@@ -208,11 +208,14 @@ Expected<Measurement> Step::measure(int repeats) {
   const ContextScope scope(*session_.driver_, session_.context_);
   if (repeats < 1)
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "{} repeats", repeats);
-  if (rewritten())
+  if (movesAnything())
     return fail(PUMPGRAPH_INVALID_ARGUMENT,
                 "\"{}\" is rewritten; measure it in a session with room for all of it, adopted as captured, or plan it "
                 "again",
                 captured_.description.name);
+  PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "measured"));
+  PUMPGRAPH_TRY(session_.putInForce(*this));
+  PUMPGRAPH_TRY(checkMemory());
   Measuring measuring(*this);
   PUMPGRAPH_TRY(measuring.keepValues());
   const Expected<double> stepUs = measuring.timeReplay(repeats);

@@ -70,19 +70,19 @@ private:
   /// Puts another plan in force and keeps the one that was. If that fails, the one that was is in force again.
   Status exchange(CompiledPlan plan, std::unique_ptr<Residence> memory) {
     CompiledPlan old = step_.plan_;
-    Expected<std::unique_ptr<Residence>> oldMemory = rewriting_.takeBack(false);
+    Expected<std::unique_ptr<Residence>> oldMemory = rewriting_.takeBack(Keep::Values);
     if (!oldMemory)
       return tl::unexpected<Error>(oldMemory.error());
-    Status done = rewriting_.putInForce(std::move(plan), memory, false);
+    Status done = rewriting_.putInForce(std::move(plan), memory, Keep::Values);
     if (done) {
       otherPlan_ = std::move(old);
       otherMemory_ = std::move(*oldMemory);
       return {};
     }
-    const Status back = rewriting_.putInForce(std::move(old), *oldMemory, false);
+    const Status back = rewriting_.putInForce(std::move(old), *oldMemory, Keep::Values);
     if (back)
       return done;
-    step_.residence_ = std::move(*oldMemory); // not installed: replays refuse
+    step_.residence_ = std::move(*oldMemory); // without its copies in the graph: replays refuse
     return inContext(back.error(),
                      fmt::format("putting the plan that was back in force after: {}", done.error().message));
   }
@@ -116,9 +116,8 @@ Expected<Replanning> Step::replanBecause(const std::string &why) {
   if (!rewritten())
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" is left as captured ({}): there is no plan to improve",
                 captured_.description.name, reason_);
-  if (residence_->lendsAnything())
-    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be planned again while one of its buffers is mapped",
-                captured_.description.name);
+  PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "planned again"));
+  PUMPGRAPH_TRY(session_.putInForce(*this));
   PUMPGRAPH_TRY(checkMemory());
   const Expected<const Compiler *> compiler = session_.compiler();
   if (!compiler)

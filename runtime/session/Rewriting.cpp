@@ -81,16 +81,21 @@ Expected<std::unique_ptr<Residence>> Rewriting::prepare(const CompiledPlan &plan
   return residence;
 }
 
-Status Rewriting::putInForce(CompiledPlan plan, std::unique_ptr<Residence> &residence, bool everyBlock) {
+Status Rewriting::putInForce(CompiledPlan plan, std::unique_ptr<Residence> &residence, Keep keep) {
   const Stopwatch mapping;
-  PUMPGRAPH_TRY_WHILE(residence->install(), "mapping the memory of \"{}\"", name());
+  if (const Status installed = session_.install(*residence); !installed) {
+    noteIfLost(*residence);
+    return inContext(installed.error(), fmt::format("mapping the memory of \"{}\"", name()));
+  }
   step_.times_.mapMs = mapping.milliseconds();
   auto editor = std::make_unique<GraphEditor>(driver_, step_.graph_, session_.context_);
   if (Status done = lowerAndCheck(*editor, plan, *residence); !done) {
     editor.reset();
     Error error = std::move(done).error();
-    if (const Status removed = residence->remove(everyBlock); !removed)
+    if (const Status removed = residence->remove(keep); !removed) {
+      noteIfLost(*residence);
       return inContext(std::move(error), removed.error().message);
+    }
     return tl::unexpected<Error>(std::move(error));
   }
   step_.edits_ = std::move(editor);
@@ -99,8 +104,14 @@ Status Rewriting::putInForce(CompiledPlan plan, std::unique_ptr<Residence> &resi
   return {};
 }
 
-Expected<std::unique_ptr<Residence>> Rewriting::takeBack(bool everyBlock) {
-  PUMPGRAPH_TRY(step_.residence_->remove(everyBlock));
+/// The residence is about to go, and with it what it knows.
+void Rewriting::noteIfLost(const Residence &residence) {
+  if (residence.lost())
+    session_.lostBlocks_.merge(residence.blocks());
+}
+
+Expected<std::unique_ptr<Residence>> Rewriting::takeBack(Keep keep) {
+  PUMPGRAPH_TRY(step_.residence_->remove(keep));
   step_.edits_.reset(); // takes the copies out of the graph
   if (step_.exec_)
     driver_.graphExecDestroy.raw(std::exchange(step_.exec_, nullptr));

@@ -19,16 +19,16 @@ public:
   /// Maps the memory, changes the graph, lifts it again and checks it. No plan may be in force. `residence` becomes the
   /// step's if that succeeds. If not, buffers have memory of their own as after takeBack(), or the driver failed on the
   /// way there too.
-  Status putInForce(CompiledPlan plan, std::unique_ptr<Residence> &residence, bool everyBlock);
-  /// The opposite. Blocks without a live allocation get memory of their own only if `everyBlock`. The plan's residence
-  /// is returned, to be put in force again.
-  Expected<std::unique_ptr<Residence>> takeBack(bool everyBlock);
+  Status putInForce(CompiledPlan plan, std::unique_ptr<Residence> &residence, Keep keep);
+  /// The opposite. The plan's residence is returned, to be put in force again.
+  Expected<std::unique_ptr<Residence>> takeBack(Keep keep);
 
 private:
   pumpgraph_compiler_options compilerOptions(std::uint64_t otherFrames, const std::string &costsIr) const;
   Status statusOf(pumpgraph_compiler_status compiled, const std::string &message, std::uint64_t otherFrames,
                   bool costsGiven) const;
   Status lowerAndCheck(GraphEditor &editor, const CompiledPlan &plan, const Residence &residence);
+  void noteIfLost(const Residence &residence);
   const std::string &name() const { return step_.captured_.description.name; }
 
   Step &step_;

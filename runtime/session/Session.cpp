@@ -177,29 +177,36 @@ MemoryStatistics Session::statistics() {
           host_->pinnedBytes(), heap_->stats()};
 }
 
-Step *Session::rewrittenStep() const {
-  const auto found =
-      std::find_if(steps_.begin(), steps_.end(), [](const std::unique_ptr<Step> &step) { return step->rewritten(); });
-  return found == steps_.end() ? nullptr : found->get();
-}
-
-Status Session::forPlanned(void *pointer, const char *purpose, Status (Residence::*change)(BlockId)) {
+/// Outside the plan in force values are at their addresses already; then only replays have to be kept out.
+Status Session::map(void *pointer) {
   const std::lock_guard lock(mutex_);
   const ContextScope scope(*driver_, context_);
   const Expected<Hit> hit = heap_->require(pointer);
   if (!hit)
     return tl::unexpected<Error>(hit.error());
-  if (Step *step = rewrittenStep())
-    PUMPGRAPH_TRY_WHILE((*step->residence_.*change)(hit->block), "{} \"{}\"", purpose, heap_->member(*hit).name);
+  if (!isPlanned(hit->block))
+    return {};
+  const Step *step = stepInForce();
+  PUMPGRAPH_TRY_WHILE(step ? step->residence_->lend(hit->block) : driver_->ctxSynchronize(), "mapping \"{}\"",
+                      heap_->member(*hit).name);
+  ++maps_[hit->block];
   return {};
 }
 
-Status Session::map(void *pointer) {
-  return forPlanned(pointer, "mapping", &Residence::lend);
-}
-
 Status Session::unmap(void *pointer) {
-  return forPlanned(pointer, "unmapping", &Residence::giveBack);
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  const Expected<Hit> hit = heap_->require(pointer);
+  if (!hit)
+    return tl::unexpected<Error>(hit.error());
+  const auto mapped = maps_.find(hit->block);
+  if (mapped == maps_.end())
+    return {};
+  if (--mapped->second == 0)
+    maps_.erase(mapped);
+  if (const Step *step = stepInForce())
+    PUMPGRAPH_TRY_WHILE(step->residence_->giveBack(hit->block), "unmapping \"{}\"", heap_->member(*hit).name);
+  return {};
 }
 
 Status Session::captureBegin() {
@@ -207,6 +214,11 @@ Status Session::captureBegin() {
   if (heap_->capturing())
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "a capture is already running in this session");
   const ContextScope scope(*driver_, context_);
+  // Captured copies need memory at the addresses they name.
+  if (Step *inForce = stepInForce()) {
+    PUMPGRAPH_TRY_WHILE(takePlanBack(), "before a capture");
+    beforeCapture_ = inForce;
+  }
   heap_->beginCapture();
   captureWatch_ = {};
   return {};
@@ -239,9 +251,15 @@ Expected<Step *> Session::adopt(CUgraph graph, const AdoptOptions &options) {
   const ContextScope scope(*driver_, context_);
   if (heap_->capturing())
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "the capture has to end before its graph is adopted");
-  Expected<std::unique_ptr<Step>> step = Adoption(*this, graph, options).run();
-  if (!step)
+  Step *before = stepInForce() ? stepInForce() : beforeCapture_;
+  PUMPGRAPH_TRY_WHILE(takePlanBack(), "adopting \"{}\"", options.name);
+  Expected<std::unique_ptr<Step>> step = Adoption(*this, graph, options, before).run();
+  if (!step) {
+    if (before)
+      (void)putInForce(*before); // its next replay tries again
     return tl::unexpected<Error>(step.error());
+  }
+  beforeCapture_ = nullptr;
   rehearsal_.reset();
   steps_.push_back(std::move(*step));
   return steps_.back().get();
@@ -298,6 +316,8 @@ void Session::destroy(Step *step) {
   driver_->ctxSynchronize.raw();
   (*found)->letGo();
   steps_.erase(found);
+  if (beforeCapture_ == step)
+    beforeCapture_ = nullptr;
 }
 
 Expected<const Compiler *> Session::compiler() {

@@ -10,9 +10,11 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -57,8 +59,9 @@ private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// Every public method locks the session and makes its context current, so any thread may call any of them. At most one
-/// of a session's steps is rewritten: private buffers have one place at the step boundary, and one plan says where.
+/// Every public method locks the session and makes its context current, so any thread may call any of them. One plan is
+/// in force at a time, or none: private buffers have one place at the step boundary, and one plan says where. Where
+/// none is in force, and for what the plan in force does not name, every value is at its address, in memory of its own.
 class Session {
 public:
   using Record = std::function<int(CUstream)>;
@@ -76,6 +79,8 @@ public:
   MemoryStatistics statistics();
   Status map(void *pointer);
   Status unmap(void *pointer);
+  /// Brings every value to its address; the next replay of a rewritten step puts its plan in force again.
+  Status takeBack();
 
   // Capture.
   Status captureBegin();
@@ -101,10 +106,25 @@ private:
   Expected<CUgraph> recordOnce(const Record &record);
   MemoryTools tools() { return {*driver_, *addresses_, *frames_, *host_, *mapper_, *heap_, stream_}; }
   Expected<const Compiler *> compiler();
-  /// Changes where the block of an allocation is, if a plan is in force.
-  Status forPlanned(void *pointer, const char *purpose, Status (Residence::*change)(BlockId));
-  /// The step whose plan is in force, if any.
-  Step *rewrittenStep() const;
+
+  // Which plan is in force (Exchange.cpp).
+  Step *stepInForce() const;
+  Status checkNothingMapped(const Step &step, const char *purpose) const;
+  /// Puts the plan of a rewritten step in force in place of the one that is. If that fails, that one goes on, unless a
+  /// driver failure cost it its memory.
+  Status putInForce(Step &step);
+  /// Puts a residence in force while no other is, after getting it the frames it wants.
+  Status install(Residence &residence);
+  Status takePlanBack();
+  Status makeRoom(const Residence &residence);
+  /// What only `from` uses of two steps' private blocks, so far as the budget has no frames for it beside `to`.
+  std::set<BlockId> notBeside(const Step &from, const Step &to) const;
+  /// Private blocks of rewritten steps that are no step's exclusive ones: nothing outside steps touches them.
+  std::set<BlockId> movableBlocks() const;
+  /// Whether a rewritten step uses the block.
+  bool isPlanned(BlockId block) const;
+  /// Whether a driver failure has left one of these blocks between two states.
+  bool isLost(const std::vector<BlockId> &blocks) const;
 
   SessionOptions options_;
   std::shared_ptr<const Driver> driver_;
@@ -128,6 +148,9 @@ private:
   Stopwatch captureWatch_;
   double captureMs_ = 0;
   std::vector<std::unique_ptr<Step>> steps_;
+  std::map<BlockId, std::uint32_t> maps_; ///< planned blocks under map(), and how often
+  std::set<BlockId> lostBlocks_;          ///< of steps that are gone
+  Step *beforeCapture_ = nullptr;         ///< whose plan captureBegin() took back
 };
 
 } // namespace pumpgraph::runtime

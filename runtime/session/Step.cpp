@@ -26,6 +26,8 @@ Step::~Step() {
     edits_->commit(); // the caller's graph stays as it is
   if (exec_)
     driver.graphExecDestroy.raw(exec_);
+  if (replayed_)
+    driver.eventDestroy.raw(replayed_);
   if (original_)
     driver.graphDestroy.raw(original_);
   if (ownsGraph_ && graph_)
@@ -40,38 +42,66 @@ Status Step::instantiate() {
   return {};
 }
 
+// A replay that waits behind another makes that one some percent slower, if it copies (docs/measurements.md).
+Status Step::launch(CUstream stream) {
+  const Driver &driver = *session_.driver_;
+  if (!movesAnything())
+    return driver.graphLaunch(exec_, stream);
+  if (replayed_)
+    PUMPGRAPH_TRY_WHILE(driver.eventSynchronize(replayed_), "waiting for the replay before");
+  else
+    PUMPGRAPH_TRY(driver.eventCreate(&replayed_, CU_EVENT_DISABLE_TIMING));
+  PUMPGRAPH_TRY(driver.graphLaunch(exec_, stream));
+  return driver.eventRecord(replayed_, stream);
+}
+
 Status Step::replay(CUstream stream) {
   const std::lock_guard lock(session_.mutex_);
   const ContextScope scope(*session_.driver_, session_.context_);
-  if (residence_ && residence_->lendsAnything())
-    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be replayed while one of its buffers is mapped",
-                captured_.description.name);
+  PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "replayed"));
+  PUMPGRAPH_TRY(session_.putInForce(*this));
   if (watch_ && watch_->isFull())
     replanIfMissed();
   PUMPGRAPH_TRY(checkMemory());
   PUMPGRAPH_TRY(instantiate());
   if (watch_)
     PUMPGRAPH_TRY_WHILE(watch_->beforeLaunch(stream), "timing \"{}\"", captured_.description.name);
-  PUMPGRAPH_TRY_WHILE(session_.driver_->graphLaunch(exec_, stream), "replaying \"{}\"", captured_.description.name);
+  PUMPGRAPH_TRY_WHILE(launch(stream), "replaying \"{}\"", captured_.description.name);
   if (watch_)
     PUMPGRAPH_TRY_WHILE(watch_->afterLaunch(stream), "timing \"{}\"", captured_.description.name);
   return {};
 }
 
+bool Step::movesAnything() const {
+  const std::vector<Node> &nodes = plan_.lowered.nodes;
+  return rewritten() && std::any_of(nodes.begin(), nodes.end(), [](const Node &node) { return isCopy(node.kind); });
+}
+
+Status Step::putInForce() {
+  const std::lock_guard lock(session_.mutex_);
+  const ContextScope scope(*session_.driver_, session_.context_);
+  PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "replayed"));
+  PUMPGRAPH_TRY(session_.putInForce(*this));
+  return checkMemory();
+}
+
 Status Step::checkMemory() const {
-  if (residence_ && !residence_->installed())
-    return fail(PUMPGRAPH_INTERNAL, "\"{}\" has lost its memory in an earlier failure; destroy it and capture anew",
-                captured_.description.name);
-  return {};
+  if (!rewritten() || (edits_ && !session_.isLost(captured_.blocks)))
+    return {};
+  return fail(PUMPGRAPH_INTERNAL, "\"{}\" has lost its memory in an earlier failure; destroy it and capture anew",
+              captured_.description.name);
 }
 
 std::uint64_t Step::otherFrames() const {
+  const Heap &heap = *session_.heap_;
   std::uint64_t frames = session_.frames_->created() - session_.frames_->freeFrames();
-  if (residence_)
-    return frames - residence_->frameCount();
-  for (const BlockId id : captured_.blocks)
-    if (session_.heap_->block(id).backing == Backing::Device)
-      frames -= session_.heap_->block(id).pages;
+  if (residence_ && residence_->installed())
+    frames -= residence_->frameCount();
+  std::set<BlockId> moving = session_.movableBlocks();
+  moving.insert(captured_.blocks.begin(), captured_.blocks.end());
+  for (const BlockId id : moving)
+    if (heap.block(id).backing == Backing::Device)
+      frames -= heap.block(id).pages;
   return frames;
 }
 
@@ -108,8 +138,10 @@ void Step::replanIfMissed() {
 void Step::letGo() {
   Heap &heap = *session_.heap_;
   // What cannot be moved back stays where it is until the session ends; its blocks are not released then.
-  if (residence_ && (!residence_->installed() || !residence_->remove(false)))
+  if (session_.isLost(captured_.blocks) || (residence_ && !residence_->remove(Keep::Allocations))) {
+    session_.lostBlocks_.insert(captured_.blocks.begin(), captured_.blocks.end());
     return;
+  }
   for (const std::vector<BlockId> *blocks : {&captured_.blocks, &captured_.besides})
     for (const BlockId block : *blocks)
       heap.release(heap.block(block));
@@ -181,6 +213,8 @@ std::string Step::report() {
                      {"measured_s", plan.measuredUs ? nlohmann::ordered_json(*plan.measuredUs / usPerSecond)
                                                     : nlohmann::ordered_json(nullptr)}});
   report_["runtime"]["plans"] = std::move(plans);
+  report_["runtime"]["exchanges"] = exchanges_;
+  report_["runtime"]["exchange_ms"] = exchangeMs_;
   // Names of kernels come from binaries; a byte that is no UTF-8 must not take the report down.
   return report_.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

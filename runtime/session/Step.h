@@ -62,7 +62,8 @@ struct Validation {
   std::string firstDifference;
 };
 
-/// Owned by its session. `residence_` exists if and only if the graph was rewritten; else `reason_` says why not.
+/// Owned by its session. `residence_` exists if and only if the graph was rewritten; else `reason_` says why not. It is
+/// installed while the step's plan is in force; the graph keeps its copies and edges at all times.
 class Step {
 public:
   Step(Session &session, CUgraph graph) : session_(session), graph_(graph) {}
@@ -72,8 +73,12 @@ public:
 
   Session &session() const { return session_; }
   bool rewritten() const { return residence_ != nullptr; }
+  /// Whether the plan in force copies anything between device and host.
+  bool movesAnything() const;
 
   Status replay(CUstream stream);
+  /// Puts the step's plan in force if it is not, as a replay does; nothing for a step left as captured.
+  Status putInForce();
   std::string report();
   Status save(const std::string &path);
   Expected<Measurement> measure(int repeats);
@@ -92,9 +97,12 @@ private:
   friend class Rewriting;
 
   Status instantiate();
+  /// Launches the instantiated graph, after the end of the last replay if the plan moves anything.
+  Status launch(CUstream stream);
   /// PUMPGRAPH_INTERNAL where a driver failure has left the step without the memory its plan wants.
   Status checkMemory() const;
-  /// The session's device frames that hold other allocations than the step's.
+  /// The session's device frames that a plan of this step has to leave alone: those of allocations that no rewritten
+  /// step uses, and of other steps' exclusive buffers.
   std::uint64_t otherFrames() const;
   /// Notes that the plan in force is a new one.
   void beginPlan(std::string costs, std::string why);
@@ -124,7 +132,10 @@ private:
   std::string reason_;
   std::vector<PlanRecord> plans_;      ///< in the order they were made
   std::unique_ptr<ReplayWatch> watch_; ///< while the first replays are timed
-  nlohmann::ordered_json report_;      ///< but for the plans
+  CUevent replayed_ = nullptr;         ///< after the last replay, once one has moved anything
+  std::uint64_t exchanges_ = 0;        ///< how often the plan took the place of another, or of none
+  double exchangeMs_ = 0;              ///< all of them together
+  nlohmann::ordered_json report_;      ///< but for the plans and the exchanges
   AdoptionTimes times_;
 };
 

@@ -81,7 +81,20 @@ private:
     driver_.graphDestroy.raw(copy);
     PUMPGRAPH_TRY(done);
     PUMPGRAPH_TRY(read(rewritten_));
+    compareMirrors();
     return writeBefore();
+  }
+
+  /// Pages that are on the device and in host memory have to be left the same in both.
+  void compareMirrors() {
+    mirrorFaults_.resize(buffers().size());
+    for (BufferIndex buffer = 0; buffer < rewritten_.size(); ++buffer) {
+      if (rewritten_[buffer].empty())
+        continue;
+      if (const auto byte = step_.residence_->firstStale(buffer, rewritten_[buffer].data()))
+        mirrorFaults_[buffer] = fmt::format("\"{}\": byte {} is not the same on the device and in host memory",
+                                            buffers()[buffer].name, *byte);
+    }
   }
 
   Status poison(CUgraph copy) {
@@ -107,7 +120,7 @@ private:
   }
 
   Status runCaptured() {
-    PUMPGRAPH_TRY_WHILE(step_.residence_->remove(true), "giving every buffer memory of its own");
+    PUMPGRAPH_TRY_WHILE(step_.residence_->remove(Keep::EveryBlock), "giving every buffer memory of its own");
     PUMPGRAPH_TRY(execute(step_.original_, "step as captured"));
     Values captured, again;
     PUMPGRAPH_TRY(read(captured));
@@ -125,33 +138,39 @@ private:
       return {};
     std::vector<char> again(described.size);
     PUMPGRAPH_TRY(step_.readValue(buffer, again.data()));
+    std::string difference = mirrorFaults_[buffer];
     if (again != captured) {
       ++result_.unstableBuffers;
-      return {};
+    } else {
+      ++result_.comparedBuffers;
+      result_.comparedBytes += described.size;
+      if (difference.empty() && rewritten_[buffer] != captured)
+        difference = differenceOf(described.name, captured, rewritten_[buffer]);
     }
-    ++result_.comparedBuffers;
-    result_.comparedBytes += described.size;
-    const std::vector<char> &rewritten = rewritten_[buffer];
-    if (rewritten == captured)
+    if (difference.empty())
       return {};
     ++result_.differentBuffers;
-    if (!result_.firstDifference.empty())
-      return {};
+    if (result_.firstDifference.empty())
+      result_.firstDifference = std::move(difference);
+    return {};
+  }
+
+  static std::string differenceOf(const std::string &name, const std::vector<char> &captured,
+                                  const std::vector<char> &rewritten) {
     const auto [expected, found] = std::mismatch(captured.begin(), captured.end(), rewritten.begin());
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < captured.size(); ++i)
       bytes += captured[i] != rewritten[i] ? 1 : 0;
-    result_.firstDifference = fmt::format("\"{}\": {} of {} bytes differ, the first at {}: {:#04x} instead of {:#04x}",
-                                          described.name, bytes, described.size, expected - captured.begin(),
-                                          static_cast<unsigned char>(*found), static_cast<unsigned char>(*expected));
-    return {};
+    return fmt::format("\"{}\": {} of {} bytes differ, the first at {}: {:#04x} instead of {:#04x}", name, bytes,
+                       captured.size(), expected - captured.begin(), static_cast<unsigned char>(*found),
+                       static_cast<unsigned char>(*expected));
   }
 
   Status restore() {
     PUMPGRAPH_TRY(driver_.ctxSynchronize());
     PUMPGRAPH_TRY(writeBefore());
     if (!step_.residence_->installed())
-      PUMPGRAPH_TRY(step_.residence_->install());
+      PUMPGRAPH_TRY(session_.install(*step_.residence_));
     return {};
   }
 
@@ -159,6 +178,7 @@ private:
   Session &session_;
   const Driver &driver_;
   Values before_, rewritten_;
+  std::vector<std::string> mirrorFaults_; ///< by BufferIndex; empty where there is none
   Validation result_;
 };
 
@@ -167,9 +187,9 @@ Expected<Validation> Step::validate() {
   const ContextScope scope(*session_.driver_, session_.context_);
   if (!rewritten()) // there is nothing to compare with
     return Validation{};
-  if (residence_->lendsAnything())
-    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be validated while one of its buffers is mapped",
-                captured_.description.name);
+  PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "validated"));
+  PUMPGRAPH_TRY(session_.putInForce(*this));
+  PUMPGRAPH_TRY(checkMemory());
   return Validating(*this).run();
 }
 

@@ -133,6 +133,11 @@ FAKE pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void *pointer,
   return answer("unmap", error);
 }
 
+FAKE pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, pumpgraph_error *error) {
+  write_down("take_back %p\n", (void *)session);
+  return answer("take_back", error);
+}
+
 FAKE pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error) {
   write_down("capture_begin %p\n", (void *)session);
   return answer("capture_begin", error);
@@ -177,6 +182,11 @@ FAKE void pumpgraph_step_destroy(pumpgraph_step *step) {
 FAKE pumpgraph_status pumpgraph_replay(pumpgraph_step *step, pumpgraph_stream stream, pumpgraph_error *error) {
   write_down("replay %p %p\n", (void *)step, (void *)stream);
   return answer("replay", error);
+}
+
+FAKE pumpgraph_status pumpgraph_put_in_force(pumpgraph_step *step, pumpgraph_error *error) {
+  write_down("put_in_force %p\n", (void *)step);
+  return answer("put_in_force", error);
 }
 
 FAKE pumpgraph_status pumpgraph_report(pumpgraph_step *step, char **json, pumpgraph_error *error) {

@@ -114,6 +114,7 @@ class Capture(TrainingTest):
             self.calls(),
             [
                 "torch: wait_stream",
+                "take_back 0x5e55",
                 "fn",
                 "fn",
                 "torch: synchronize",
@@ -154,7 +155,7 @@ class Capture(TrainingTest):
         step = self.capture()
         self.calls()
         step.replay()
-        self.assertEqual(self.calls(), ["torch: replay 2"])
+        self.assertEqual(self.calls(), ["put_in_force 0x57e9", "torch: replay 2"])
 
     def test_no_replay_inside_mapped(self):
         step = self.capture()
@@ -172,24 +173,25 @@ class Capture(TrainingTest):
              "unmap 0x5e55 0xb000", "unmap 0x5e55 0xa000"],
         )
 
-    def test_a_second_rewritten_step_is_refused_until_the_first_is_closed(self):
+    def test_a_second_step_is_captured_with_no_plan_in_force(self):
         first = self.capture()
         self.calls()
-        with self.assertRaisesRegex(PumpGraphError, "already holds the rewritten step"):
-            self.capture()
-        self.assertEqual(self.calls(), [])
-        first.close()
-        self.capture()
-
-    def test_a_step_beside_a_rewritten_one_warms_up_mapped(self):
-        first = self.capture()  # kept, or it would be closed
-        self.calls()
-        self.capture(warmup=1, leave_as_captured=True)
+        second = self.capture(warmup=1)
         self.assertTrue(first.is_open)
         calls = self.calls()
-        self.assertLess(calls.index("map 0x5e55 0xa000"), calls.index("fn"))
-        self.assertLess(calls.index("fn"), calls.index("unmap 0x5e55 0xa000"))
-        self.assertLess(calls.index("unmap 0x5e55 0xa000"), calls.index("capture_begin 0x5e55"))
+        self.assertLess(calls.index("take_back 0x5e55"), calls.index("fn"))
+        self.assertLess(calls.index("fn"), calls.index("capture_begin 0x5e55"))
+        for step in (first, second):
+            step.replay()
+        self.assertEqual(self.calls(), ["put_in_force 0x57e9", "torch: replay 2", "put_in_force 0x57e9", "torch: replay 4"])
+
+    def test_a_plan_that_cannot_be_put_in_force_is_not_replayed(self):
+        step = self.capture()
+        self.calls()
+        self.control.fake_fail(b"put_in_force", Status.OUT_OF_HOST_MEMORY, b"no room")
+        with self.assertRaisesRegex(PumpGraphError, "no room"):
+            step.replay()
+        self.assertEqual(self.calls(), ["put_in_force 0x57e9"])
 
     def test_close_destroys_the_step_before_the_graph(self):
         step = self.capture()
@@ -283,13 +285,13 @@ class Replanning(TrainingTest):
         torch.cuda.Event.replay_ms = milliseconds
         for _ in range(times):
             step.replay()
-        return [line for line in self.calls() if "replay" not in line]
+        return [line for line in self.calls() if "replay" not in line and "put_in_force" not in line]
 
     def test_a_miss_plans_again_and_instantiates(self):
-        expected = ["torch: synchronize", "replan 0x57e9 size=1", "torch: instantiate 2"]
+        expected = ["torch: synchronize", "replan 0x57e9 size=1", "torch: instantiate 2", "report 0x57e9", "string_free"]
         self.assertEqual(self.replays(112, 4), [])
         self.assertEqual(self.replays(112, 9), [line.replace("instantiate 2", "instantiate 4") for line in expected])
-        self.assertEqual(len(self.replays(88, 9)), 3)
+        self.assertEqual(len(self.replays(88, 9)), 5)
 
     def test_a_hit_does_not(self):
         self.assertEqual(self.replays(109, 9), [])
@@ -303,7 +305,8 @@ class Replanning(TrainingTest):
             step.replay()
         self.calls()
         step.replay()
-        self.assertEqual([line.split()[-2] for line in self.calls()[1:]], ["0x57e9", "instantiate", "replay"])
+        self.assertEqual([line for line in self.calls() if "report" not in line and "string" not in line][1:],
+                         ["replan 0x57e9 size=1", "torch: instantiate 2", "put_in_force 0x57e9", "torch: replay 2"])
 
     def test_nor_does_a_caller_who_keeps_the_first_plan(self):
         self.set_report('{"predicted_s": 0.1, "runtime": {"replans_by_itself": false}}')
@@ -318,6 +321,12 @@ class Replanning(TrainingTest):
     def test_replay_never_waits_for_the_device(self):
         torch.cuda.Event.busy = True
         self.assertEqual(self.replays(200, 9), [])
+
+    def test_where_something_moves_it_waits_for_the_last_replay(self):
+        self.set_report('{"up_bytes": 2, "down_bytes": 0, "runtime": {}}')
+        self.assertEqual(self.replays(100, 2), ["torch: event.synchronize"] * 2)
+        self.set_report('{"up_bytes": 0, "down_bytes": 0, "runtime": {}}')
+        self.assertEqual(self.replays(100, 2), [])
 
     def test_a_failure_is_a_warning(self):
         step = self.capture()

@@ -163,7 +163,8 @@ def _forget_peak() -> None:
 
 
 def run_pumpgraph(job: Figures, sentinel: Sentinel, budget_bytes: Optional[int]) -> Figures:
-    """Without a budget: nothing is rewritten, every node is timed, and the step is saved."""
+    """Without a budget the plan moves nothing: every node is timed, and the step is saved. It is planned all the same:
+    as captured, with memory of its own for every buffer, a step needs far more than its peak."""
     costs = Path(job["costs"])
     # A step that does not fit the card has no record row.
     recorded = budget_bytes is not None and job["plan_with"] == "recorded" and not sentinel.micro_batches
@@ -177,7 +178,6 @@ def run_pumpgraph(job: Figures, sentinel: Sentinel, budget_bytes: Optional[int])
         private=[trained.model, trained.optimizer],
         name=sentinel.name,
         costs=costs if recorded else None,
-        leave_as_captured=budget_bytes is None,
         keep_first_plan=True,  # planned again here and now, not some replays later
     )
     reason = step.report().left_as_captured

@@ -4,8 +4,10 @@
  * The C API of PumpGraph: memory that may leave the device, capture, plan, replay.
  *
  * Threading: a session and its steps may be used from any thread, one call at a time; the allocation calls lock
- * themselves and may be made from several threads. Every call that fails returns a status other than PUMPGRAPH_OK,
- * fills
+ * themselves and may be made from several threads. A call that puts a plan in force or takes it back (replay, put in
+ * force, take back, capture begin, adopt, replan, validate, destroy) may map any of the session's memory anew: while it
+ * runs, no other thread may start work on that memory, nor capture a stream. Every call that fails returns a status
+ * other than PUMPGRAPH_OK, fills
  * `*error` when it is not NULL, and leaves its arguments as they were. Sizes are bytes. No call throws.
  *
  * The CUDA driver is loaded at pumpgraph_session_create(); nothing here needs the CUDA toolkit, and CUDA handles are
@@ -108,14 +110,22 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *se
 
 /** Makes the true value of a private buffer readable and writable at its address from outside captured steps: waits for
  *  the device, brings the buffer to its address. No step may be replayed until pumpgraph_unmap(). Nests. For a buffer
- *  that is not private this does nothing. */
+ *  that is not private this does nothing. Where the plan in force does not name the buffer it is at its address
+ * already: then this waits for the device and keeps replays out. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_map(pumpgraph_session *session, void *pointer, pumpgraph_error *error);
 PUMPGRAPH_API pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void *pointer, pumpgraph_error *error);
+
+/** Brings the value of every buffer to its address, as pumpgraph_map() does for one, but for good: the plan in force is
+ *  taken back, and the next replay of a rewritten step puts its plan in force. Waits for the device and moves data: see
+ *  pumpgraph_put_in_force(). Not while a stream is capturing. Where no plan is in force this does nothing.
+ *  PUMPGRAPH_INVALID_ARGUMENT while a buffer is mapped; PUMPGRAPH_OUT_OF_HOST_MEMORY if there is no room. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, pumpgraph_error *error);
 
 /* ---- capture --------------------------------------------------------------------------------------------------- */
 
 /** From here to pumpgraph_capture_end() allocations belong to the step being captured. The caller captures with
- * whatever means it has (stream capture, torch.cuda.graph). */
+ * whatever means it has (stream capture, torch.cuda.graph). A plan in force is taken back first, which a stream capture
+ * does not allow: begin before it, or call pumpgraph_take_back(). */
 PUMPGRAPH_API pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error);
 PUMPGRAPH_API pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session, pumpgraph_error *error);
 
@@ -140,8 +150,10 @@ typedef struct pumpgraph_adopt_options {
  *  every buffer its memory, rewrites the graph in place (adds copies and edges only), lifts it again and checks it
  * again. The caller keeps owning the graph, which must outlive the step, and may instantiate and launch it itself. A
  * step that cannot be rewritten safely is left as captured with the reason in its report: that is PUMPGRAPH_OK. On any
- * error the graph is as it was. With `calibrate`, PUMPGRAPH_OUT_OF_HOST_MEMORY if device and host memory together have
- * no room for every buffer at once; the buffers' contents stay, what the step writes elsewhere is written. */
+ * error the graph is as it was, and the plan that was in force is in force again. A session may hold any number of
+ * steps; the new one's plan is in force afterwards. With `calibrate`, PUMPGRAPH_OUT_OF_HOST_MEMORY if device and host
+ * memory together have no room for every buffer at once; the buffers' contents stay, what the step writes elsewhere is
+ * written. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                                const pumpgraph_adopt_options *options, pumpgraph_step **step,
                                                pumpgraph_error *error);
@@ -159,12 +171,27 @@ PUMPGRAPH_API void pumpgraph_step_destroy(pumpgraph_step *step);
 
 /* ---- replay ---------------------------------------------------------------------------------------------------- */
 
-/** Launches the step on `stream`, asynchronously. The first call instantiates it. The second to fourth are timed on the
- * device; if their median and the plan's prediction differ by over a tenth of the former, the first call that finds
- * them over does what pumpgraph_replan() does, once, before it launches; if that fails the plan stays, and the report
- * says why. Not so with `keep_first_plan`, which a caller sets who also launches an instantiation of his own, and not
- * where the step has host functions or child graphs. */
+/** Launches the step on `stream`, asynchronously; but if its plan moves anything, this first waits until its last
+ * replay is over, since one that is queued behind another slows that one down (docs/measurements.md). Whatever the last
+ * replay waits for must therefore not depend on this call's return. The first call instantiates it. Where another step
+ * was replayed since the last time, this does what pumpgraph_put_in_force() does first. The second to fourth are timed
+ * on the device; if their median and the plan's prediction differ by over a tenth of the former, the first call that
+ * finds them over does what pumpgraph_replan() does, once, before it launches; if that fails the plan stays, and the
+ * report says why. Not so with `keep_first_plan`, which a caller sets who also launches an instantiation of his own,
+ * and not where the step has host functions or child graphs. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_replay(pumpgraph_step *step, pumpgraph_stream stream, pumpgraph_error *error);
+
+/** Puts the step's plan in force in place of another's, so that its graph can run: before an instantiation of the
+ * caller's own is launched, whenever another step may have run since. Nothing happens where it is in force already, or
+ * where the step is left as captured. Else this waits for the device and moves values between the frames, the pinned
+ * pools and host memory of the two plans, which takes about as long as copying twice what the steps keep between
+ * replays, and longer where new host memory is needed; `exchanges` and `exchange_ms` of the report say how often and
+ * how long. Instantiated graphs stay valid.
+ *
+ * PUMPGRAPH_INVALID_ARGUMENT while a buffer is mapped; PUMPGRAPH_OUT_OF_HOST_MEMORY if what the other step keeps finds
+ * no room. On an error the plan that was goes on; where the driver fails so that this cannot be, replays of the steps
+ * that it concerns are refused with PUMPGRAPH_INTERNAL. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_put_in_force(pumpgraph_step *step, pumpgraph_error *error);
 
 /** The report as JSON (docs/report.md): planned figures, backend, reasons, timings of capture, plan and lowering. The
  * string belongs to the caller: pumpgraph_string_free(). */
@@ -176,13 +203,13 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_save(pumpgraph_step *step, const char *
 
 typedef struct pumpgraph_measurement {
   size_t struct_size;
-  double step_us;       /* median time of a whole replay of the captured graph */
+  double step_us;       /* median time of a whole replay */
   uint64_t timed_nodes; /* nodes whose own time was measured */
 } pumpgraph_measurement;
 
-/** Times every captured node of a step that was left as captured, on the device, as the median of `repeats`
- * instrumented replays whose sum is scaled to the time of the plain replay. The buffers' contents before and after are
- * the same. */
+/** Times every captured node of a step that was left as captured, or whose plan moves nothing, on the device, as the
+ * median of `repeats` instrumented replays whose sum is scaled to the time of the plain replay. The buffers' contents
+ * before and after are the same. PUMPGRAPH_INVALID_ARGUMENT if the step's plan moves data or a buffer is mapped. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_measure(pumpgraph_step *step, int32_t repeats,
                                                  pumpgraph_measurement *measurement, pumpgraph_error *error);
 
@@ -218,7 +245,8 @@ typedef struct pumpgraph_validation {
 
 /** Replays the step as captured (twice) and the rewritten one, with frames poisoned whenever they change hands, from
  * the same state, and compares every live-out buffer byte for byte. Slow. Contents of all buffers are restored.
- * PUMPGRAPH_MISMATCH if any differ that the captured step reproduces. */
+ * PUMPGRAPH_MISMATCH if any differ that the captured step reproduces, or if a value that the plan keeps on the device
+ * and in host memory is not the same in both. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validation *result,
                                                   pumpgraph_error *error);
 

@@ -212,8 +212,13 @@ public:
   }
   ~Step() { pumpgraph_step_destroy(step_); }
 
-  /// Launches the step; asynchronous.
+  /// Launches the step; asynchronous, but for a wait until the last replay is over if the plan moves anything, and
+  /// where another step of the session ran since: see putInForce().
   Status replay(pumpgraph_stream stream) { return detail::call(pumpgraph_replay, step_, stream); }
+
+  /// Before launching an instantiation of one's own, if another step may have run since. Then it waits for the device
+  /// and moves what both steps keep; no other thread may use the session's memory meanwhile.
+  Status putInForce() { return detail::call(pumpgraph_put_in_force, step_); }
 
   /// What was planned, and what became of it: docs/report.md and docs/runtime.md.
   Expected<std::string> report() const {
@@ -228,7 +233,7 @@ public:
   /// Writes the captured step as IR text, for pump-graph-opt.
   Status save(const std::string &path) const { return detail::call(pumpgraph_save, step_, path.c_str()); }
 
-  /// Times every node of a step that was left as captured.
+  /// Times every node of a step that was left as captured or whose plan moves nothing.
   Expected<pumpgraph_measurement> measure(int repeats) {
     pumpgraph_measurement measurement{};
     measurement.struct_size = sizeof measurement;
@@ -338,6 +343,9 @@ public:
       return made.error();
     return Mapped(session_, buffer.data());
   }
+
+  /// Brings every buffer's value to its address until the next replay of a rewritten step. Waits for the device.
+  Status takeBack() { return detail::call(pumpgraph_take_back, session_.get()); }
 
   Expected<pumpgraph_memory_stats> statistics() const {
     pumpgraph_memory_stats stats{};

@@ -135,6 +135,10 @@ class Session:
         self.mapped_depth -= 1
         self.library.call("pumpgraph_unmap", self._handle, pointer)
 
+    def take_back(self) -> None:
+        """Brings every value to its address, until the next replay. Not while a stream is capturing."""
+        self.library.call("pumpgraph_take_back", self._handle)
+
     def capture_begin(self) -> None:
         self.library.call("pumpgraph_capture_begin", self._handle)
 
@@ -176,6 +180,10 @@ class NativeStep:
         handle, self._handle = self._handle, c_void_p()
         if handle:
             self.library.destroy("pumpgraph_step_destroy", handle)
+
+    def put_in_force(self) -> None:
+        """Before the graph is launched: another step may have run since. Then it waits for the device and moves data."""
+        self.library.call("pumpgraph_put_in_force", self._handle)
 
     def report(self) -> Report:
         text = c_void_p()

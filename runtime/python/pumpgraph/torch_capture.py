@@ -34,7 +34,6 @@ class _Installation:
     def __init__(self, session: Session, allocator: Any):
         self.session = session
         self.allocator = allocator
-        self._rewritten: Optional["weakref.ref[Step]"] = None
         self._stream: Optional[torch.cuda.Stream] = None
 
     @property
@@ -44,16 +43,6 @@ class _Installation:
         if self._stream is None:
             self._stream = torch.cuda.Stream()
         return self._stream
-
-
-    @property
-    def rewritten_step(self) -> Optional["Step"]:
-        """The open step that may keep private tensors away from their addresses; a session holds one at most."""
-        step = self._rewritten and self._rewritten()
-        return step if step and step.is_open else None
-
-    def hold(self, step: "Step") -> None:
-        self._rewritten = weakref.ref(step)
 
 
 _installation: Optional[_Installation] = None
@@ -164,14 +153,11 @@ def capture(
     if warmup < 1:
         raise invalid(f"warmup={warmup}: libraries set themselves up in the first call, which a capture cannot hold")
     installation = _installed()
-    other = installation.rewritten_step
-    if other and not leave_as_captured:
-        raise invalid(f"this session already holds the rewritten step \"{other.name}\"; close() it first")
     things = _Things(private)
     timings: Dict[str, float] = {}
     with _collector_paused(), _stream_restored(), contextlib.ExitStack() as undo:
         with _timed(timings, "warmup_s"):
-            _warm_up(installation, fn, warmup, things)
+            _warm_up(installation, fn, warmup)
         with _timed(timings, "rehearsal_s"), _host_random_numbers_kept():
             rehearsal = _rehearse(installation, fn, capture_error_mode, things)
         undo.callback(_drop_replaced, things.gradients())  # without an adopted step they never get memory
@@ -189,16 +175,17 @@ def capture(
         graph.instantiate()
         undo.pop_all()
     if not leave_as_captured:
-        _hold_or_warn(installation, step)
+        _watch_or_warn(step)
     return step
 
 
-def _warm_up(installation: _Installation, fn: Callable[[], Any], times: int, things: "_Things") -> None:
+def _warm_up(installation: _Installation, fn: Callable[[], Any], times: int) -> None:
     stream = installation.stream
     stream.wait_stream(torch.cuda.current_stream())
-    # A rewritten step may have left private tensors anywhere, and warming up runs eagerly.
-    reachable = mapped(things.roots) if installation.rewritten_step else contextlib.nullcontext()
-    with reachable, torch.cuda.stream(stream):
+    # Steps captured before may have left private tensors anywhere; warming up runs eagerly, and captured copies look at
+    # the addresses. Here, because it waits for the device, which a stream capture does not allow.
+    installation.session.take_back()
+    with torch.cuda.stream(stream):
         for _ in range(times):
             fn()
         torch.cuda.synchronize()
@@ -264,14 +251,14 @@ def _declare(session: Session, things: "_Things", output: Any) -> None:
             session.name(_pointer(tensor), "result" if len(results) == 1 else f"result {index}")
 
 
-def _hold_or_warn(installation: _Installation, step: "Step") -> None:
+def _watch_or_warn(step: "Step") -> None:
     report = step.report()
     reason = report.left_as_captured
     if reason:
         warnings.warn(f"step \"{step.name}\" is replayed exactly as captured, which may be slow: {reason}",
                       RuntimeWarning, stacklevel=3)
         return
-    installation.hold(step)
+    step.pace_replays(report)
     if report.replans_by_itself:  # in pumpgraph_replay(); but here it is PyTorch that replays
         step.watch_replays(report["predicted_s"])
 
@@ -344,20 +331,34 @@ class Step:
         self._graph = graph
         self._native = native
         self._watch: Optional[_ReplayWatch] = None
+        self._replayed: Optional[torch.cuda.Event] = None
         # Not at exit: the driver may be gone by then, and takes everything with it anyway.
         self._finalizer = weakref.finalize(self, _release, native, graph)
         self._finalizer.atexit = False
 
     def replay(self) -> None:
-        """Launches the step on the current stream, asynchronously."""
+        """Launches the step on the current stream, asynchronously. If the plan moves anything, it waits until the last
+        replay is over, which runs slower with another behind it. Where another step was replayed or captured since the
+        last time, it first waits for the device and moves what the steps keep between replays, which is slow. No other
+        thread may use CUDA tensors meanwhile."""
         if not self.is_open:
             raise invalid(f"step \"{self.name}\" is closed")
         if self._installation.session.mapped_depth:
             raise invalid(f"step \"{self.name}\" cannot be replayed inside mapped(): its buffers are with the caller")
         if self._watch is not None:
             self._replan_if_missed(self._watch.median_s(), self._watch.predicted_s)
+        self._native.put_in_force()
+        if self._replayed is not None:
+            self._replayed.synchronize()
         with self._watch or contextlib.nullcontext():
             self._graph.replay()
+        if self._replayed is not None:
+            self._replayed.record()
+
+    def pace_replays(self, report: Report) -> None:
+        """From now on a replay waits for the one before if the plan of this report moves anything."""
+        moves = report.get("up_bytes", 0) + report.get("down_bytes", 0) > 0
+        self._replayed = torch.cuda.Event() if moves else None
 
     def watch_replays(self, predicted_s: float) -> None:
         """Times the next replays, and plans again if they take over a tenth more or less than predicted."""
@@ -384,6 +385,7 @@ class Step:
             return self._native.replan()
         finally:
             self._graph.instantiate()  # the graph may have changed in place
+            self.pace_replays(self.report())
 
     def report(self) -> Report:
         """The planned figures, the reasons and the timings; print() it for text."""
@@ -396,7 +398,8 @@ class Step:
         return self._native.validate()
 
     def measure(self, repeats: int = 10) -> MeasurementResult:
-        """Times every node of a step that was left as captured; save() then writes the times too."""
+        """Times every node of a step that was left as captured or whose plan moves nothing; save() then writes the
+        times too."""
         torch.cuda.synchronize()
         return self._native.measure(repeats)
 
@@ -496,7 +499,6 @@ class _Things:
     """What a caller named as private or mapped: modules, optimizers, tensors, containers of them."""
 
     def __init__(self, roots: Any):
-        self.roots = roots
         self._modules: List[torch.nn.Module] = []
         self._optimizers: List[torch.optim.Optimizer] = []
         self._tensors: List[torch.Tensor] = []

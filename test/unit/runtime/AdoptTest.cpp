@@ -64,6 +64,25 @@ constexpr std::uint64_t tightPages = 19;
 constexpr std::uint64_t besideBudget = 1;
 
 // With room for everything the step is as captured: no node more.
+TEST_F(AdoptTest, aReplayThatMovesSomethingWaitsForTheOneBefore) {
+  open(24);
+  start();
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  ASSERT_TRUE((*step)->movesAnything());
+  replay(*step, 3);
+  EXPECT_EQ(fake_.callsOf("cuEventSynchronize"), 2u);
+}
+
+TEST_F(AdoptTest, aReplayThatMovesNothingWaitsForNobody) {
+  open(pagesInAll);
+  start();
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  replay(*step, 3);
+  EXPECT_EQ(fake_.callsOf("cuEventSynchronize"), 0u);
+}
+
 TEST_F(AdoptTest, addsNoNodeWhenEverythingFits) {
   open(pagesInAll + 8);
   start();
@@ -315,25 +334,21 @@ TEST_F(AdoptTest, leavesAStepAsCapturedWithoutACompiler) {
   EXPECT_EQ(program_->weights(), program_->expectedWeights(1));
 }
 
-// One session, one rewritten step; after it is destroyed its weights are at their addresses, and another can be had.
-TEST_F(AdoptTest, holdsOneRewrittenStep) {
+// After a rewritten step is destroyed its weights are at their addresses, and another can be had.
+TEST_F(AdoptTest, givesBuffersBackWhenAStepIsDestroyed) {
   open(tightPages);
   start();
   const Expected<Step *> first = adopt();
   ASSERT_TRUE(first) << messageOf(first);
   replay(*first, 1);
-
-  const CUgraph firstGraph = std::exchange(graph_, program_->record());
-  const Expected<Step *> second = adopt();
-  ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().status, PUMPGRAPH_INVALID_ARGUMENT);
-
   session_->destroy(*first);
-  fake_.destroyGraph(firstGraph);
+  fake_.destroyGraph(graph_);
   EXPECT_EQ(*static_cast<std::uint64_t *>(program_->weightPointers()[0]), program_->expectedWeights(1)[0]);
-  const Expected<Step *> third = adopt();
-  ASSERT_TRUE(third) << messageOf(third);
-  replay(*third, 1);
+
+  graph_ = program_->record();
+  const Expected<Step *> second = adopt();
+  ASSERT_TRUE(second) << messageOf(second);
+  replay(*second, 1);
   EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
   EXPECT_LE(fake_.deviceFrames(), tightPages + besideBudget);
 }
@@ -388,6 +403,51 @@ TEST_F(AdoptTest, measuresACapturedStep) {
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   EXPECT_NE(text.find("cost"), std::string::npos);
   EXPECT_NE(text.find("forward"), std::string::npos);
+}
+
+// At its peak a step does not fit as captured, every buffer for itself; its plan moves nothing, so it can be timed.
+TEST_F(AdoptTest, measuresARewrittenStepThatMovesNothing) {
+  open(pagesInAll + 8);
+  start();
+  const Expected<Step *> roomy = adopt();
+  ASSERT_TRUE(roomy) << messageOf(roomy);
+  const std::uint64_t peak = nlohmann::json::parse((*roomy)->report()).at("peak_bytes_before");
+  session_.reset();
+  fake_.destroyGraph(graph_);
+  ASSERT_LT(peak, pagesInAll * pageBytes);
+
+  open(peak / pageBytes);
+  start();
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  replay(*step, 1);
+  ASSERT_TRUE(session_->map(program_->weightPointers()[0]));
+  EXPECT_FALSE((*step)->measure(3));
+  ASSERT_TRUE(session_->unmap(program_->weightPointers()[0]));
+  const Expected<Measurement> measured = (*step)->measure(3);
+  ASSERT_TRUE(measured) << messageOf(measured);
+  EXPECT_EQ(measured->timedNodes, 9u);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(1));
+  EXPECT_EQ(program_->loss(), program_->expectedLoss(1));
+  replay(*step, 1);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+  const std::string path = ::testing::TempDir() + "/rewritten-step.mlir";
+  ASSERT_TRUE((*step)->save(path));
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_NE(text.find("cost"), std::string::npos);
+}
+
+// What moves data takes longer than its nodes: it is not the step that was captured.
+TEST_F(AdoptTest, doesNotMeasureAStepThatMovesData) {
+  open(tightPages);
+  start();
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  const Expected<Measurement> measured = (*step)->measure(3);
+  ASSERT_FALSE(measured);
+  EXPECT_EQ(measured.error().status, PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_NE(measured.error().message.find("is rewritten"), std::string::npos) << measured.error().message;
 }
 
 // Replays take nothing: frames, host pieces and driver objects stay as many as they were.

@@ -58,6 +58,8 @@ TEST_F(ApiTest, refusesNull) {
   EXPECT_EQ(pumpgraph_allocate(nullptr, 1, nullptr, nullptr, nullptr, nullptr), PUMPGRAPH_INVALID_ARGUMENT);
   EXPECT_EQ(pumpgraph_adopt(session_, nullptr, nullptr, nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
   EXPECT_EQ(pumpgraph_replay(nullptr, nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_EQ(pumpgraph_put_in_force(nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_EQ(pumpgraph_take_back(nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
   pumpgraph_replanning replanning{};
   EXPECT_EQ(pumpgraph_replan(nullptr, &replanning, &error), PUMPGRAPH_INVALID_ARGUMENT);
   pumpgraph_step_destroy(nullptr);

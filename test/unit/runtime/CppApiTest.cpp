@@ -88,6 +88,26 @@ TEST_F(CppApiTest, capturesReplaysAndMaps) {
   EXPECT_NE(step->report()->find("\"backend\": \"virtual\""), std::string::npos);
 }
 
+// Two steps over one buffer: the plan of either can be put in force, and taken back.
+TEST_F(CppApiTest, exchangesPlans) {
+  Expected<Buffer<std::uint64_t>> counter =
+      session_->allocate<std::uint64_t>(1_MiB, {.privacy = Privacy::Private, .name = "counter"});
+  ASSERT_TRUE(counter);
+  counter->data()[0] = 40;
+  const auto record = [&](pumpgraph_stream stream) -> Status {
+    launchIncrement(stream, counter->data());
+    return {};
+  };
+  Expected<Step> first = session_->capture(record), second = session_->capture(record);
+  ASSERT_TRUE(first && second);
+  ASSERT_TRUE(first->putInForce());
+  EXPECT_NE(first->report()->find("\"exchanges\": 1"), std::string::npos) << *first->report();
+  for (Step *step : {&*first, &*second, &*first})
+    ASSERT_TRUE(step->replay(nullptr));
+  ASSERT_TRUE(session_->takeBack());
+  EXPECT_EQ(counter->data()[0], 43u);
+}
+
 // What C++ callers ask for reaches the runtime, and its answer comes back.
 TEST_F(CppApiTest, calibratesAndPlansAgain) {
   Expected<Buffer<std::uint64_t>> counter =

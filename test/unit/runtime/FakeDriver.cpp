@@ -588,6 +588,10 @@ void fillStreamCalls(Driver &driver) {
     reinterpret_cast<FakeEvent *>(event)->at = state().now();
     return CUDA_SUCCESS;
   };
+  driver.eventSynchronize.function = [](CUevent) -> CUresult {
+    FAKE_ENTER(cuEventSynchronize);
+    return CUDA_SUCCESS;
+  };
   driver.eventElapsedTime.function = [](float *ms, CUevent start, CUevent end) -> CUresult {
     FAKE_ENTER(cuEventElapsedTime);
     *ms = std::chrono::duration<float, std::milli>(reinterpret_cast<FakeEvent *>(end)->at -

@@ -40,6 +40,7 @@ public:
   std::uint64_t loss() const { return *static_cast<std::uint64_t *>(loss_); }
   const std::vector<void *> &weightPointers() const { return weights_; }
   void *lossPointer() const { return loss_; }
+  void *inputPointer() const { return input_; }
 
 private:
   void *allocate(std::uint64_t bytes, const std::string &name);

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which of a session's plans is in force, and how one takes the place of another.
+#include "runtime/session/Step.h"
+
+#include <algorithm>
+
+namespace pumpgraph::runtime {
+
+Step *Session::stepInForce() const {
+  const auto found = std::find_if(steps_.begin(), steps_.end(), [](const std::unique_ptr<Step> &step) {
+    return step->rewritten() && step->residence_->installed();
+  });
+  return found == steps_.end() ? nullptr : found->get();
+}
+
+bool Session::isPlanned(BlockId block) const {
+  return std::any_of(steps_.begin(), steps_.end(), [&](const std::unique_ptr<Step> &step) {
+    const std::vector<BlockId> &blocks = step->captured_.blocks;
+    return step->rewritten() && std::find(blocks.begin(), blocks.end(), block) != blocks.end();
+  });
+}
+
+bool Session::isLost(const std::vector<BlockId> &blocks) const {
+  const auto anyOf = [&](const auto &isIn) { return std::any_of(blocks.begin(), blocks.end(), isIn); };
+  if (!lostBlocks_.empty() && anyOf([&](BlockId block) { return lostBlocks_.contains(block); }))
+    return true;
+  return std::any_of(steps_.begin(), steps_.end(), [&](const std::unique_ptr<Step> &step) {
+    if (!step->rewritten() || !step->residence_->lost())
+      return false;
+    return anyOf([lost = step->residence_->blocks()](BlockId block) { return lost.contains(block); });
+  });
+}
+
+std::set<BlockId> Session::movableBlocks() const {
+  std::set<BlockId> movable, fixed;
+  for (const std::unique_ptr<Step> &step : steps_)
+    for (BufferIndex buffer = 0; buffer < step->captured_.blocks.size(); ++buffer) {
+      const bool isPrivate = step->rewritten() && step->captured_.description.buffers[buffer].isPrivate;
+      (isPrivate ? movable : fixed).insert(step->captured_.blocks[buffer]);
+    }
+  for (const BlockId block : fixed)
+    movable.erase(block);
+  return movable;
+}
+
+Status Session::checkNothingMapped(const Step &step, const char *purpose) const {
+  if (!step.rewritten() || maps_.empty())
+    return {};
+  const BlockId mapped = maps_.begin()->first;
+  return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be {} while \"{}\" is mapped", step.captured_.description.name,
+              purpose, heap_->nameAt(heap_->block(mapped).address));
+}
+
+std::set<BlockId> Session::notBeside(const Step &from, const Step &to) const {
+  const std::set<BlockId> taken(to.captured_.blocks.begin(), to.captured_.blocks.end());
+  std::uint64_t frames = to.residence_->framesWanted();
+  for (const BlockId id : heap_->blocks())
+    if (heap_->block(id).backing == Backing::Device && !taken.contains(id))
+      frames += heap_->block(id).pages;
+  const auto stays = [&](BlockId id) {
+    if (frames + heap_->block(id).pages > frames_->budgetFrames())
+      return false;
+    frames += heap_->block(id).pages;
+    return true;
+  };
+  std::set<BlockId> leaving;
+  for (const bool isPrivate : {false, true})
+    for (BufferIndex buffer = 0; buffer < from.captured_.blocks.size(); ++buffer) {
+      const BlockId id = from.captured_.blocks[buffer];
+      const Buffer &described = from.captured_.description.buffers[buffer];
+      const bool needsMemory = described.liveIn || described.liveOut;
+      if (described.isPrivate == isPrivate && needsMemory && !taken.contains(id) && !stays(id))
+        leaving.insert(id);
+    }
+  return leaving;
+}
+
+/// What stands in the way moves to host memory, where it can be reached all the same: first what nothing but steps
+/// touches.
+Status Session::makeRoom(const Residence &residence) {
+  const std::set<BlockId> blocks = residence.blocks();
+  std::uint64_t wanted = residence.framesWanted(); // beyond those that its blocks have
+  for (const BlockId id : blocks)
+    if (heap_->block(id).backing == Backing::Device)
+      wanted -= std::min(wanted, heap_->block(id).pages);
+  if (wanted <= frames_->available())
+    return {};
+  PUMPGRAPH_TRY(heap_->flushCache());
+  std::vector<BlockId> others = heap_->blocks();
+  std::erase_if(others, [&](BlockId id) { return heap_->block(id).backing != Backing::Device || blocks.contains(id); });
+  const std::set<BlockId> movable = movableBlocks();
+  std::stable_partition(others.begin(), others.end(), [&](BlockId id) { return movable.contains(id); });
+  PUMPGRAPH_TRY_WHILE(driver_->ctxSynchronize(), "waiting for the device before memory is moved");
+  for (const BlockId id : others) {
+    if (wanted <= frames_->available())
+      return {};
+    PUMPGRAPH_TRY_WHILE(heap_->moveToHost(heap_->block(id)), "making room for a plan: moving \"{}\" to host memory",
+                        heap_->nameAt(heap_->block(id).address));
+  }
+  return {};
+}
+
+Status Session::install(Residence &residence) {
+  PUMPGRAPH_TRY(makeRoom(residence));
+  return residence.install();
+}
+
+Status Session::takePlanBack() {
+  Step *step = stepInForce();
+  if (!step)
+    return {};
+  PUMPGRAPH_TRY(step->checkMemory());
+  PUMPGRAPH_TRY(checkNothingMapped(*step, "taken back"));
+  PUMPGRAPH_TRY_WHILE(step->residence_->remove(Keep::Values), "taking back the plan of \"{}\"",
+                      step->captured_.description.name);
+  return {};
+}
+
+Status Session::takeBack() {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  beforeCapture_ = nullptr;
+  return takePlanBack();
+}
+
+Status Session::putInForce(Step &step) {
+  if (!step.rewritten() || step.residence_->installed())
+    return {};
+  PUMPGRAPH_TRY(step.checkMemory());
+  const Stopwatch watch;
+  Step *before = stepInForce();
+  if (before) {
+    PUMPGRAPH_TRY(before->checkMemory());
+    PUMPGRAPH_TRY_WHILE(before->residence_->remove(Keep::Values, notBeside(*before, step)),
+                        "taking back the plan of \"{}\"", before->captured_.description.name);
+  }
+  const Status done = install(*step.residence_);
+  if (done) {
+    step.exchangeMs_ += watch.milliseconds();
+    ++step.exchanges_;
+    return {};
+  }
+  const tl::unexpected<Error> why =
+      inContext(done.error(), fmt::format("putting the plan of \"{}\" in force", step.captured_.description.name));
+  if (before && before->checkMemory())
+    if (const Status back = install(*before->residence_); !back)
+      return inContext(back.error(), why.value().message);
+  return why;
+}
+
+} // namespace pumpgraph::runtime

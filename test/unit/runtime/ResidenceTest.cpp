@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where values are between replays, of a plan that mirrors pages: frames given up without a copy, loans, the way back.
+#include "runtime/lower/LowerGraph.h"
+#include "runtime/lower/PoisonHandOvers.h"
+#include "test/unit/runtime/FakeDriver.h"
+
+#include <gtest/gtest.h>
+
+using namespace pumpgraph;
+using namespace pumpgraph::runtime;
+using namespace pumpgraph::runtime::test;
+
+namespace {
+
+constexpr std::uint64_t tailBytes = 4096;
+constexpr std::uint64_t weightBytes = 3 * pageBytes + tailBytes;
+constexpr std::uint64_t copiedBytes = 3 * pageBytes; ///< of host memory, that copies of the step name
+constexpr std::uint64_t planFrames = 6;
+constexpr std::uint64_t pagesInAll = 8;
+
+/// Fills both pages with what nobody wants.
+FakeKernel &scribbleKernel() {
+  static FakeKernel kernel{"scribble", {8}, [](const FakeKernel::Arguments &arguments) {
+                             std::memset(argument<char *>(arguments, 0), 0xEE, 2 * pageBytes);
+                           }};
+  return kernel;
+}
+
+std::uint64_t &word(void *base, std::uint64_t offset) {
+  return *reinterpret_cast<std::uint64_t *>(static_cast<char *>(base) + offset);
+}
+
+/// weight[page] += table, on the weight's whole pages; loss += 1
+FakeKernel &updateKernel() {
+  static FakeKernel kernel{"update", {8, 8, 8}, [](const FakeKernel::Arguments &arguments) {
+                             for (std::uint64_t page = 0; page < 3; ++page)
+                               word(argument<void *>(arguments, 0), page * pageBytes) +=
+                                   word(argument<void *>(arguments, 1), 0);
+                             word(argument<void *>(arguments, 2), 0) += 1;
+                           }};
+  return kernel;
+}
+
+/// The first word of each page of the weight, and of the table.
+struct Values {
+  std::uint64_t weight[4], table;
+  friend bool operator==(const Values &, const Values &) = default;
+};
+std::ostream &operator<<(std::ostream &out, const Values &values) {
+  const auto &[weight, table] = values;
+  return out << fmt::format("{} {} {} {}, {}", weight[0], weight[1], weight[2], weight[3], table);
+}
+
+/// A step on buffers that share frames:
+///
+///   frame   at the boundary                                during the step
+///   0       page 0 of the weight, mirrored                 given up without a copy, scratch, fetched, updated, evicted
+///   1       nothing: page 1 of the weight is away          fetched, updated, evicted
+///   2       page 2 of the weight                           updated
+///   3       page 3 of the weight, partial, mirrored        untouched
+///   4       the table, mirrored                            given up without a copy, scratch, fetched
+///   5       the loss                                       updated
+class ResidenceTest : public ::testing::Test {
+protected:
+  enum Index : BufferIndex { weight, table, scratch, loss };
+
+  /// `frames` there are; six are the plan's.
+  void open(std::uint64_t frames) {
+    addresses_ = std::move(*AddressSpace::reserve(driver_));
+    frames_ = std::make_unique<FramePool>(driver_, 0, frames);
+    host_ = std::make_unique<HostMemory>(driver_, 0, 64 * pageBytes);
+    mapper_ = std::make_unique<PageMapper>(driver_, 0, host_->numaNode(), *frames_);
+    heap_ = std::make_unique<Heap>(driver_, *addresses_, *frames_, *host_, *mapper_);
+    stream_ = fake_.createStream();
+    for (const std::uint64_t bytes : {weightBytes, pageBytes, 2 * pageBytes, pageBytes})
+      pointers_.push_back(reinterpret_cast<void *>(*heap_->allocate(bytes, stream_, "buffer")));
+    describe();
+    residence_ = std::make_unique<Residence>(
+        MemoryTools{driver_, *addresses_, *frames_, *host_, *mapper_, *heap_, stream_}, lowered_, step_.blocks);
+    ASSERT_TRUE(residence_->pin());
+    lower();
+  }
+
+  void TearDown() override {
+    residence_->abandon();
+    editor_.reset();
+    fake_.destroyGraph(graph_);
+    ASSERT_TRUE(driver_.streamDestroy(stream_));
+  }
+
+  Block &block(Index buffer) { return heap_->block(step_.blocks[buffer]); }
+
+  /// Values at the buffers' addresses, while no plan is in force or under a loan.
+  void setAtAddress(Index buffer, std::uint64_t page, std::uint64_t value) {
+    word(pointers_[buffer], page * pageBytes) = value;
+  }
+  std::uint64_t atAddress(Index buffer, std::uint64_t page) { return word(pointers_[buffer], page * pageBytes); }
+  void setAtAddresses(const Values &values) {
+    for (std::uint64_t page = 0; page < 4; ++page)
+      setAtAddress(weight, page, values.weight[page]);
+    setAtAddress(table, 0, values.table);
+  }
+  Values atAddresses() {
+    Values values{};
+    for (std::uint64_t page = 0; page < 4; ++page)
+      values.weight[page] = atAddress(weight, page);
+    values.table = atAddress(table, 0);
+    return values;
+  }
+
+  Values read() {
+    Values values{};
+    std::vector<char> bytes(weightBytes);
+    EXPECT_TRUE(residence_->readValue(weight, bytes.data()));
+    for (std::uint64_t page = 0; page < 4; ++page)
+      values.weight[page] = word(bytes.data(), page * pageBytes);
+    EXPECT_TRUE(residence_->readValue(table, bytes.data()));
+    values.table = word(bytes.data(), 0);
+    return values;
+  }
+  std::uint64_t atPlace(std::uint64_t place) { return word(residence_->pool().at(place), 0); }
+  bool mirrorsAgree() {
+    std::vector<char> bytes(weightBytes);
+    for (const Index buffer : {weight, table}) {
+      EXPECT_TRUE(residence_->readValue(buffer, bytes.data()));
+      if (residence_->firstStale(buffer, bytes.data()))
+        return false;
+    }
+    return true;
+  }
+
+  void replay(int times = 1) {
+    CUgraphExec exec = nullptr;
+    ASSERT_TRUE(driver_.graphInstantiate(&exec, graph_, 0));
+    for (int i = 0; i < times; ++i)
+      ASSERT_TRUE(driver_.graphLaunch(exec, stream_));
+    ASSERT_TRUE(driver_.graphExecDestroy(exec));
+  }
+
+  /// Changes the weight under a loan, which takes so many pieces of host memory, and replays.
+  void expectLoanToRefresh(std::uint64_t hostPieces);
+
+  FakeDriver fake_;
+  const Driver &driver_ = *fake_.table();
+  std::unique_ptr<AddressSpace> addresses_;
+  std::unique_ptr<FramePool> frames_;
+  std::unique_ptr<HostMemory> host_;
+  std::unique_ptr<PageMapper> mapper_;
+  std::unique_ptr<Heap> heap_;
+  CUstream stream_ = nullptr;
+  std::vector<void *> pointers_; ///< by Index
+  Description lowered_;
+  CapturedStep step_;
+  CUgraph graph_ = nullptr;
+  LiftedGraph captured_;
+  std::unique_ptr<GraphEditor> editor_;
+  std::unique_ptr<Residence> residence_;
+
+private:
+  Buffer &addBuffer(Index index, const char *name, std::uint64_t size, std::vector<std::int32_t> frames) {
+    Buffer &buffer = lowered_.buffers.emplace_back();
+    buffer.name = name;
+    buffer.address = reinterpret_cast<std::uintptr_t>(pointers_[index]);
+    buffer.size = size;
+    buffer.isPrivate = index != loss;
+    buffer.liveIn = buffer.liveOut = index != scratch;
+    buffer.frames = std::move(frames);
+    step_.blocks.push_back(heap_->find(buffer.address)->block);
+    return buffer;
+  }
+  NodeIndex addCopy(NodeKind kind, Index buffer, std::uint64_t page, std::uint64_t hostOffset) {
+    Node &node = lowered_.nodes.emplace_back();
+    node.kind = kind;
+    node.buffer = buffer;
+    node.range = {page * pageBytes, pageBytes};
+    node.hostOffset = hostOffset;
+    return static_cast<NodeIndex>(lowered_.nodes.size() - 1);
+  }
+  NodeIndex addKernel(std::int32_t captured, std::vector<Access> accesses) {
+    Node &node = lowered_.nodes.emplace_back();
+    node.captured = captured;
+    node.accesses = std::move(accesses);
+    return static_cast<NodeIndex>(lowered_.nodes.size() - 1);
+  }
+
+  void describe() {
+    Buffer &described = addBuffer(weight, "weight", weightBytes, {0, 1, 2, 3});
+    described.resident = {{0, pageBytes}, {2 * pageBytes, pageBytes + tailBytes}};
+    described.mirrored = {{0, pageBytes}, {3 * pageBytes, tailBytes}};
+    Buffer &constant = addBuffer(table, "table", pageBytes, {4});
+    constant.resident = constant.mirrored = {{0, pageBytes}};
+    addBuffer(scratch, "scratch", 2 * pageBytes, {0, 4});
+    addBuffer(loss, "loss", pageBytes, {5});
+
+    const NodeIndex scribble = addKernel(0, {{scratch, {0, 2 * pageBytes}, modeWrite, modeWrite}});
+    std::vector<NodeIndex> fetches;
+    fetches.push_back(addCopy(NodeKind::CopyToDevice, weight, 0, 0));
+    fetches.push_back(addCopy(NodeKind::CopyToDevice, weight, 1, pageBytes));
+    fetches.push_back(addCopy(NodeKind::CopyToDevice, table, 0, 2 * pageBytes));
+    const NodeIndex update = addKernel(
+        1, {{weight, {0, 3 * pageBytes}}, {table, {0, pageBytes}, modeRead, modeRead}, {loss, {0, pageBytes}}});
+    for (const NodeIndex fetch : fetches) {
+      lowered_.edges.push_back({scribble, fetch});
+      lowered_.edges.push_back({fetch, update});
+    }
+    lowered_.edges.push_back({scribble, update});
+    lowered_.edges.push_back({update, addCopy(NodeKind::CopyToHost, weight, 0, 0)});
+    lowered_.edges.push_back({update, addCopy(NodeKind::CopyToHost, weight, 1, pageBytes)});
+    lowered_.hostBytes = copiedBytes;
+    ASSERT_EQ(validate(lowered_), "");
+  }
+
+  void lower() {
+    graph_ = fake_.createGraph();
+    step_.nodes.push_back(fake_.addKernel(graph_, {}, scribbleKernel(), {bytesOf(pointers_[scratch])}));
+    step_.nodes.push_back(
+        fake_.addKernel(graph_, {step_.nodes[0]}, updateKernel(),
+                        {bytesOf(pointers_[weight]), bytesOf(pointers_[table]), bytesOf(pointers_[loss])}));
+    step_.description = lowered_;
+    captured_ = *liftGraph(driver_, graph_, *addresses_, nullptr);
+    editor_ = std::make_unique<GraphEditor>(driver_, graph_, nullptr);
+    ASSERT_TRUE(lowerGraph(*editor_, lowered_, step_, captured_, residence_->pool()));
+    editor_->commit();
+  }
+};
+
+constexpr Values start{{10, 20, 30, 40}, 1};
+Values after(int steps, Values values = start) {
+  for (std::uint64_t page = 0; page < 3; ++page)
+    values.weight[page] += static_cast<std::uint64_t>(steps) * values.table;
+  return values;
+}
+
+void ResidenceTest::expectLoanToRefresh(std::uint64_t hostPieces) {
+  setAtAddresses(start);
+  ASSERT_TRUE(residence_->install());
+  replay(2);
+  ASSERT_TRUE(residence_->lend(step_.blocks[weight]));
+  EXPECT_EQ(fake_.hostBackings(), hostPieces);
+  for (std::uint64_t page = 0; page < 4; ++page)
+    EXPECT_EQ(atAddress(weight, page), after(2).weight[page]);
+  const Values changed{{100, 200, 300, 400}, 1};
+  for (std::uint64_t page = 0; page < 4; ++page)
+    setAtAddress(weight, page, changed.weight[page]);
+  ASSERT_TRUE(residence_->giveBack(step_.blocks[weight]));
+  EXPECT_EQ(fake_.hostBackings(), 0u);
+  EXPECT_EQ(read(), changed);
+  EXPECT_TRUE(mirrorsAgree());
+  replay(2);
+  EXPECT_EQ(read(), after(2, changed));
+}
+
+// Once the plan is in force a mirrored page has its value in its frame and at its place, whatever memory it had before.
+// A page that no copy moves has a place behind those that copies name.
+TEST_F(ResidenceTest, putsMirroredValuesInBothPlaces) {
+  open(pagesInAll);
+  for (const bool fromHostMemory : {false, true}) {
+    for (const Index buffer : {weight, table})
+      if (fromHostMemory) {
+        ASSERT_TRUE(heap_->unback(block(buffer)));
+        ASSERT_TRUE(heap_->backOnHost(block(buffer)));
+      }
+    setAtAddresses(start);
+    ASSERT_TRUE(residence_->install());
+    EXPECT_EQ(atAddress(weight, 0), 10u);
+    EXPECT_EQ(atAddress(weight, 3), 40u);
+    EXPECT_EQ(atAddress(table, 0), 1u);
+    EXPECT_EQ(atPlace(0), 10u);
+    EXPECT_EQ(atPlace(pageBytes), 20u);
+    EXPECT_EQ(atPlace(2 * pageBytes), 1u);
+    EXPECT_EQ(residence_->hostBytes(), copiedBytes + pageBytes);
+    EXPECT_EQ(atPlace(copiedBytes), 40u);
+    EXPECT_EQ(read(), start);
+    EXPECT_EQ(residence_->frameCount(), planFrames);
+    ASSERT_TRUE(residence_->remove(Keep::EveryBlock));
+    setAtAddresses({}); // the second round has to bring them anew
+    std::memset(residence_->pool().at(0), 0, residence_->pool().bytes());
+  }
+}
+
+// A block without memory has no value, but frame and place agree on what is there.
+TEST_F(ResidenceTest, mirrorsWhatHasNoValueYet) {
+  open(pagesInAll);
+  std::memset(pointers_[weight], 7, weightBytes);
+  ASSERT_TRUE(heap_->unback(block(weight))); // the plan takes these frames
+  ASSERT_TRUE(residence_->install());
+  EXPECT_NE(atAddress(weight, 0), 0u);
+  EXPECT_TRUE(mirrorsAgree());
+}
+
+// Replay after replay fetches what the one before left at the place.
+TEST_F(ResidenceTest, replaysGiveUpFramesOfMirroredPages) {
+  open(pagesInAll);
+  setAtAddresses(start);
+  ASSERT_TRUE(residence_->install());
+  for (int steps = 1; steps <= 4; ++steps) {
+    replay();
+    EXPECT_EQ(read(), after(steps));
+    EXPECT_TRUE(mirrorsAgree());
+  }
+}
+
+// Under a loan every value is at its address. What is written there counts in the next replay, which gives up the frame
+// and fetches the value from its place.
+TEST_F(ResidenceTest, loansOfHostMemoryRefreshMirrors) {
+  open(pagesInAll); // two frames are left beside the plan, too few for the weight
+  expectLoanToRefresh(1);
+}
+
+TEST_F(ResidenceTest, loansOfFramesRefreshMirrors) {
+  open(planFrames + 4);
+  expectLoanToRefresh(0);
+}
+
+// A block that is on the device with every page is lent where it is; what is written there is mirrored when the last
+// loan ends.
+TEST_F(ResidenceTest, loansInPlaceRefreshMirrors) {
+  open(pagesInAll);
+  setAtAddresses(start);
+  ASSERT_TRUE(residence_->install());
+  replay(2);
+  const std::uint64_t mapped = fake_.callsOf("cuMemMap");
+  ASSERT_TRUE(residence_->lend(step_.blocks[table]));
+  ASSERT_TRUE(residence_->lend(step_.blocks[table]));
+  EXPECT_EQ(atAddress(table, 0), 1u);
+  setAtAddress(table, 0, 5);
+  ASSERT_TRUE(residence_->giveBack(step_.blocks[table]));
+  setAtAddress(table, 0, 1000);
+  const std::uint64_t waits = fake_.callsOf("cuCtxSynchronize");
+  ASSERT_TRUE(residence_->giveBack(step_.blocks[table]));
+  EXPECT_EQ(fake_.callsOf("cuCtxSynchronize"), waits + 2); // for who wrote it, and for the copy
+  EXPECT_EQ(fake_.callsOf("cuMemMap"), mapped);
+  EXPECT_TRUE(mirrorsAgree());
+  Values expected = after(2);
+  expected.table = 1000;
+  replay(2);
+  EXPECT_EQ(read(), after(2, expected));
+}
+
+// A copy that fails while a loan is given back leaves frame and place apart: the step can no longer be used.
+TEST_F(ResidenceTest, isLostWhenAMirrorCannotBeRefreshed) {
+  open(pagesInAll);
+  setAtAddresses(start);
+  ASSERT_TRUE(residence_->install());
+  ASSERT_TRUE(residence_->lend(step_.blocks[table]));
+  EXPECT_FALSE(residence_->lost());
+  fake_.failCall("cuMemcpyDtoHAsync", 1, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_FALSE(residence_->giveBack(step_.blocks[table]));
+  EXPECT_TRUE(residence_->lost());
+}
+
+// Only what is on the device and nowhere else may be written without a loan.
+TEST_F(ResidenceTest, mirroredBlocksAreNotWhollyResident) {
+  open(pagesInAll);
+  EXPECT_TRUE(residence_->isWhollyResident(step_.blocks[loss]));
+  EXPECT_FALSE(residence_->isWhollyResident(step_.blocks[table]));
+  EXPECT_FALSE(residence_->isWhollyResident(step_.blocks[weight]));
+}
+
+// Values written from outside go to both places.
+TEST_F(ResidenceTest, writesValuesToBothPlaces) {
+  open(pagesInAll);
+  setAtAddresses(start);
+  ASSERT_TRUE(residence_->install());
+  replay();
+  std::vector<char> bytes(weightBytes);
+  for (std::uint64_t page = 0; page < 4; ++page)
+    word(bytes.data(), page * pageBytes) = 7;
+  ASSERT_TRUE(residence_->writeValue(weight, bytes.data()));
+  ASSERT_TRUE(residence_->writeValue(table, bytes.data()));
+  const Values written{{7, 7, 7, 7}, 7};
+  EXPECT_EQ(read(), written);
+  EXPECT_EQ(atAddress(weight, 3), 7u);
+  EXPECT_TRUE(mirrorsAgree());
+  replay();
+  EXPECT_EQ(read(), after(1, written));
+}
+
+// Taken back, on the device or in host memory, every block has its value at its address; what is written there
+// meanwhile counts once the plan is in force again.
+TEST_F(ResidenceTest, takesMirroredValuesBack) {
+  open(pagesInAll);
+  setAtAddresses(start);
+  for (const bool toHost : {false, true}) {
+    ASSERT_TRUE(residence_->install());
+    replay();
+    const std::set<BlockId> leaving =
+        toHost ? std::set<BlockId>{step_.blocks[weight], step_.blocks[table]} : std::set<BlockId>{};
+    ASSERT_TRUE(residence_->remove(Keep::EveryBlock, leaving));
+    EXPECT_EQ(block(weight).backing, toHost ? Backing::Host : Backing::Device);
+    EXPECT_EQ(block(table).backing, toHost ? Backing::Host : Backing::Device);
+    EXPECT_EQ(atAddresses(), after(1));
+    setAtAddresses(start);
+  }
+  ASSERT_TRUE(residence_->install());
+  EXPECT_TRUE(mirrorsAgree());
+  replay(3);
+  EXPECT_EQ(read(), after(3));
+}
+
+// A loan that is still out when the plan is taken back ends with its value.
+TEST_F(ResidenceTest, takesLoansBack) {
+  open(pagesInAll);
+  setAtAddresses(start);
+  ASSERT_TRUE(residence_->install());
+  for (const Index buffer : {weight, table})
+    ASSERT_TRUE(residence_->lend(step_.blocks[buffer]));
+  const Values changed{{5, 6, 7, 8}, 9};
+  setAtAddresses(changed);
+  ASSERT_TRUE(residence_->remove(Keep::EveryBlock));
+  EXPECT_EQ(atAddresses(), changed);
+}
+
+// The first byte that is not the same at the place is found, in the page where it is.
+TEST_F(ResidenceTest, findsStaleMirrors) {
+  open(pagesInAll);
+  setAtAddresses(start);
+  ASSERT_TRUE(residence_->install());
+  std::vector<char> bytes(weightBytes);
+  ASSERT_TRUE(residence_->readValue(weight, bytes.data()));
+  EXPECT_EQ(residence_->firstStale(weight, bytes.data()), std::nullopt);
+  bytes[pageBytes] ^= 1;     // at its place alone
+  bytes[2 * pageBytes] ^= 1; // in its frame alone
+  EXPECT_EQ(residence_->firstStale(weight, bytes.data()), std::nullopt);
+  bytes[weightBytes - 1] ^= 1;
+  EXPECT_EQ(residence_->firstStale(weight, bytes.data()), weightBytes - 1);
+  bytes[17] ^= 1;
+  EXPECT_EQ(residence_->firstStale(weight, bytes.data()), 17u);
+}
+
+// Frames that a mirrored page gives up are poisoned for the tenant that follows; the page itself comes back whole.
+TEST_F(ResidenceTest, poisonsFramesOfMirroredPages) {
+  open(pagesInAll);
+  setAtAddresses(start);
+  ASSERT_TRUE(residence_->install());
+  const Expected<LiftedGraph> lifted = liftGraph(driver_, graph_, *addresses_, nullptr);
+  ASSERT_TRUE(lifted);
+  const Expected<RewrittenStep> rewritten = describeRewritten(*lifted, captured_, step_, lowered_, *residence_);
+  ASSERT_TRUE(rewritten) << rewritten.error().message;
+  EXPECT_EQ(rewritten->description.buffers[weight].mirrored, lowered_.buffers[weight].mirrored);
+  const Expected<std::uint64_t> fills = poisonHandOvers(*editor_, rewritten->description, rewritten->nodes);
+  ASSERT_TRUE(fills);
+  EXPECT_EQ(*fills, 2u); // both pages of the scratch
+  editor_->commit();
+  replay(3);
+  EXPECT_EQ(read(), after(3));
+}
+
+} // namespace

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two rewritten steps in one session: training, and an evaluation of half the layers. Values are followed from plan to
+// plan.
+#include "test/unit/runtime/Program.h"
+
+#include <gtest/gtest.h>
+
+using namespace pumpgraph;
+using namespace pumpgraph::runtime;
+using namespace pumpgraph::runtime::test;
+
+namespace {
+
+using Word = std::uint64_t;
+
+template <typename Value> const char *messageOf(const Expected<Value> &result) {
+  return result ? "" : result.error().message.c_str();
+}
+
+constexpr std::uint64_t tightPages = 19;
+constexpr std::uint64_t besideBudget = 1;
+constexpr int evaluatedLayers = 2;
+constexpr std::uint64_t activationBytes = 3 * pageBytes, weightBytes = 2 * pageBytes;
+constexpr std::uint64_t elements = activationBytes / Program::stride, weightElements = weightBytes / Program::stride;
+
+/// history[i] += in[i]; score += history[0]
+FakeKernel &historyKernel() {
+  static FakeKernel kernel{"history", {8, 8, 8}, [](const FakeKernel::Arguments &arguments) {
+                             auto *in = argument<char *>(arguments, 0), *history = argument<char *>(arguments, 1);
+                             for (Word i = 0; i < elements; ++i)
+                               *reinterpret_cast<Word *>(history + i * Program::stride) +=
+                                   *reinterpret_cast<Word *>(in + i * Program::stride);
+                             *argument<Word *>(arguments, 2) += *reinterpret_cast<Word *>(history);
+                           }};
+  return kernel;
+}
+
+class TwoStepsTest : public ::testing::Test {
+protected:
+  void open(std::uint64_t pages, std::uint64_t hostLimitBytes = 0) {
+    SessionOptions options;
+    options.budgetBytes = pages * pageBytes;
+    options.hostLimitBytes = hostLimitBytes;
+    options.compilerLibrary = PUMPGRAPH_COMPILER_LIBRARY;
+    options.cacheDirectory = ::testing::TempDir() + "/pumpgraph-adopt-test";
+    Expected<std::unique_ptr<Session>> made = Session::create(options, fake_.table());
+    ASSERT_TRUE(made) << messageOf(made);
+    session_ = std::move(*made);
+    program_.emplace(fake_, *session_, Program::Shape{});
+    program_->prepare();
+    history_ = *session_->allocate(activationBytes, nullptr, "history");
+    for (Word i = 0; i < elements; ++i)
+      *at(history_, i) = 0;
+    ASSERT_TRUE(session_->declarePrivate(history_));
+    score_ = *session_->allocate(activationBytes, nullptr, "score"); // exclusive
+    *at(score_, 0) = 0;
+    trained_ = 0;
+    expectedHistory_.assign(elements, 0);
+    expectedScore_ = 0;
+  }
+
+  void captureBoth() {
+    training_ = adopt(program_->record());
+    evaluation_ = adopt(recordEvaluation());
+    ASSERT_TRUE(training_ && evaluation_);
+    ASSERT_TRUE(training_->rewritten() && evaluation_->rewritten());
+  }
+
+  Step *adopt(CUgraph graph) {
+    const Expected<Step *> step = session_->adopt(graph, {.keepFirstPlan = true});
+    EXPECT_TRUE(step) << messageOf(step);
+    return step ? *step : nullptr;
+  }
+
+  CUgraph recordEvaluation() {
+    CUgraph graph = fake_.createGraph();
+    EXPECT_TRUE(session_->captureBegin());
+    CUgraphNode last = nullptr;
+    const auto chain = [&](FakeKernel &kernel, const std::vector<std::vector<char>> &arguments) {
+      last = last ? fake_.addKernel(graph, {last}, kernel, arguments) : fake_.addKernel(graph, {}, kernel, arguments);
+    };
+    void *in = program_->inputPointer();
+    for (int layer = 0; layer < evaluatedLayers; ++layer) {
+      void *out = *session_->allocate(activationBytes, nullptr, fmt::format("evaluated{}", layer));
+      chain(forwardKernel(), {bytesOf(in), bytesOf(program_->weightPointers()[static_cast<std::size_t>(layer)]),
+                              bytesOf(out), bytesOf(activationBytes), bytesOf(weightBytes)});
+      if (layer > 0) {
+        EXPECT_TRUE(session_->free(in, nullptr));
+      }
+      in = out;
+    }
+    chain(historyKernel(), {bytesOf(in), bytesOf(history_), bytesOf(score_)});
+    EXPECT_TRUE(session_->free(in, nullptr));
+    EXPECT_TRUE(session_->captureEnd());
+    return graph;
+  }
+
+  Status train() {
+    const Status replayed = training_->replay(nullptr);
+    trained_ += replayed ? 1 : 0;
+    return replayed;
+  }
+
+  Status evaluate() {
+    const Status replayed = evaluation_->replay(nullptr);
+    if (!replayed)
+      return replayed;
+    const std::vector<Word> weights = program_->expectedWeights(trained_);
+    for (Word i = 0; i < elements; ++i) {
+      Word value = i + 1;
+      for (Word layer = 0; layer < evaluatedLayers; ++layer)
+        value = value * 3 + weights[layer * weightElements + i % weightElements];
+      expectedHistory_[i] += value;
+    }
+    expectedScore_ += expectedHistory_[0];
+    return replayed;
+  }
+
+  /// 't' trains, 'e' evaluates.
+  void run(const std::string &steps) {
+    for (const char step : steps) {
+      const Status replayed = step == 't' ? train() : evaluate();
+      ASSERT_TRUE(replayed) << messageOf(replayed);
+    }
+  }
+
+  static Word *at(void *base, Word element) {
+    return reinterpret_cast<Word *>(static_cast<char *>(base) + element * Program::stride);
+  }
+
+  std::vector<Word> history() {
+    const Status mapped = session_->map(history_);
+    EXPECT_TRUE(mapped) << messageOf(mapped);
+    std::vector<Word> values;
+    for (Word i = 0; mapped && i < elements; ++i)
+      values.push_back(*at(history_, i));
+    EXPECT_TRUE(session_->unmap(history_));
+    return values;
+  }
+
+  /// Private values under map(), exclusive ones as they lie.
+  void expectAllValues(const std::string &when) {
+    EXPECT_EQ(program_->weights(), program_->expectedWeights(trained_)) << when;
+    EXPECT_EQ(program_->loss(), program_->expectedLoss(trained_)) << when;
+    EXPECT_EQ(history(), expectedHistory_) << when;
+    EXPECT_EQ(*at(score_, 0), expectedScore_) << when;
+    EXPECT_EQ(*at(program_->inputPointer(), 5), 6u) << when;
+  }
+
+  static std::uint64_t exchangesOf(Step *step) {
+    return nlohmann::json::parse(step->report()).at("runtime").at("exchanges");
+  }
+
+  FakeDriver fake_;
+  std::unique_ptr<Session> session_;
+  std::optional<Program> program_;
+  void *history_ = nullptr, *score_ = nullptr;
+  Step *training_ = nullptr, *evaluation_ = nullptr;
+  int trained_ = 0;
+  std::vector<Word> expectedHistory_;
+  Word expectedScore_ = 0;
+};
+
+// Shared weights, what only one of them keeps, and what is read from outside: all of it goes on as if there were memory
+// for everything, whichever plan is in force.
+TEST_F(TwoStepsTest, followsValuesFromPlanToPlan) {
+  for (const std::uint64_t budget : {std::uint64_t{60}, std::uint64_t{26}, tightPages + 3}) {
+    open(budget);
+    captureBoth();
+    expectAllValues("before any replay");
+    for (const std::string steps : {"t", "e", "tt", "ee", "teteet", "e"}) {
+      run(steps);
+      expectAllValues(fmt::format("{} pages, after {}", budget, steps));
+      EXPECT_LE(fake_.deviceFrames(), budget + besideBudget);
+    }
+    session_.reset();
+  }
+}
+
+// Under a tight budget both plans move data, so values lie in two pinned pools.
+TEST_F(TwoStepsTest, isTight) {
+  open(tightPages + 3);
+  captureBoth();
+  EXPECT_TRUE(training_->movesAnything());
+  EXPECT_GT(session_->statistics().hostBackedBytes, 0u);
+}
+
+// Only a replay of the other step costs an exchange, and reports say how many there were.
+TEST_F(TwoStepsTest, exchangesOnlyWhereTheStepChanges) {
+  open(tightPages + 3);
+  captureBoth();
+  EXPECT_EQ(exchangesOf(training_), 0u);
+  EXPECT_EQ(exchangesOf(evaluation_), 0u); // captured last: in force
+  run("eettteet");
+  EXPECT_EQ(exchangesOf(training_), 2u);
+  EXPECT_EQ(exchangesOf(evaluation_), 1u);
+  EXPECT_GT(nlohmann::json::parse(training_->report()).at("runtime").at("exchange_ms"), 0.0);
+  const std::uint64_t instantiated = fake_.callsOf("cuGraphInstantiateWithFlags");
+  run("etet");
+  EXPECT_EQ(fake_.callsOf("cuGraphInstantiateWithFlags"), instantiated); // memory is mapped anew, graphs stay
+}
+
+// Buffers that both steps declare private stay private in both.
+TEST_F(TwoStepsTest, keepsSharedBuffersPrivate) {
+  open(tightPages + 3);
+  captureBoth();
+  EXPECT_EQ(evaluation_->report().find("another step of the session uses"), std::string::npos) << evaluation_->report();
+}
+
+// What is mapped keeps every step from running, whichever plan it belongs to; what is written under it counts.
+TEST_F(TwoStepsTest, mapsWhicheverPlanIsInForce) {
+  open(tightPages + 3);
+  captureBoth();
+  run("te");
+  for (const std::string inForce : {"t", "e"}) {
+    run(inForce);
+    ASSERT_TRUE(session_->map(history_));
+    *at(history_, 7) = expectedHistory_[7] = 77;
+    EXPECT_EQ(training_->replay(nullptr).error().status, PUMPGRAPH_INVALID_ARGUMENT);
+    EXPECT_EQ(evaluation_->replay(nullptr).error().status, PUMPGRAPH_INVALID_ARGUMENT);
+    EXPECT_FALSE(session_->captureBegin());
+    ASSERT_TRUE(session_->unmap(history_));
+    run("et");
+    expectAllValues("after writing under map()");
+  }
+}
+
+// Where none is in force, everything can be read and written without more ado.
+TEST_F(TwoStepsTest, takesThePlanBack) {
+  open(tightPages + 3);
+  captureBoth();
+  run("te");
+  ASSERT_TRUE(session_->takeBack());
+  for (Word i = 0; i < elements; ++i)
+    ASSERT_EQ(*at(history_, i), expectedHistory_[i]);
+  const std::vector<Word> weights = program_->expectedWeights(trained_);
+  for (Word layer = 0; layer < 4; ++layer)
+    for (Word i = 0; i < weightElements; ++i)
+      ASSERT_EQ(*at(program_->weightPointers()[layer], i), weights[layer * weightElements + i]);
+  *at(history_, 7) = expectedHistory_[7] = 77;
+  run("et");
+  expectAllValues("afterwards");
+}
+
+TEST_F(TwoStepsTest, putsAPlanInForceWithoutAReplay) {
+  open(tightPages + 3);
+  captureBoth();
+  ASSERT_TRUE(training_->putInForce());
+  EXPECT_EQ(exchangesOf(training_), 1u);
+  run("t");
+  EXPECT_EQ(exchangesOf(training_), 1u);
+  expectAllValues("after putting it in force");
+}
+
+// Whichever is destroyed, in force or not, the other goes on.
+TEST_F(TwoStepsTest, outlivesTheOther) {
+  for (const std::string last : {"t", "e"})
+    for (const bool training : {true, false}) {
+      open(tightPages + 3);
+      captureBoth();
+      run("te" + last);
+      session_->destroy(training ? training_ : evaluation_);
+      expectAllValues("after destroying");
+      run(training ? "ee" : "tt");
+      expectAllValues("after going on");
+      EXPECT_LE(fake_.deviceFrames(), tightPages + 3 + besideBudget);
+      session_.reset();
+    }
+}
+
+// A third step is captured while a plan is in force; and one that cannot be planned leaves the two as they were.
+TEST_F(TwoStepsTest, capturesWhileAPlanIsInForce) {
+  open(tightPages + 3);
+  captureBoth();
+  run("tet");
+  Step *third = adopt(recordEvaluation());
+  ASSERT_TRUE(third);
+  run("te");
+  evaluation_ = third;
+  run("et");
+  expectAllValues("with three steps");
+
+  static FakeKernel large{"large", {8}, [](const FakeKernel::Arguments &) {}};
+  for (const bool fails : {true, false}) {
+    CUgraph graph = fake_.createGraph();
+    ASSERT_TRUE(session_->captureBegin());
+    const Expected<void *> big = session_->allocate((fails ? 40 : 2) * pageBytes, nullptr, "big");
+    ASSERT_TRUE(big);
+    fake_.addKernel(graph, {}, large, {bytesOf(*big)});
+    ASSERT_TRUE(session_->free(*big, nullptr));
+    ASSERT_TRUE(session_->captureEnd());
+    const std::uint64_t exchanges = exchangesOf(training_);
+    const Expected<Step *> step = session_->adopt(graph, {.leaveAsCaptured = !fails});
+    EXPECT_EQ(step.has_value(), !fails);
+    EXPECT_EQ(exchangesOf(training_), exchanges + 1); // in force again
+    run("t");
+    EXPECT_EQ(exchangesOf(training_), exchanges + 1);
+    expectAllValues(fails ? "after a refused step" : "beside a step left as captured");
+  }
+}
+
+// Validation, measurement and planning again bring the plan of their step in force first.
+TEST_F(TwoStepsTest, worksOnStepsThatAreNotInForce) {
+  open(tightPages + 3);
+  captureBoth();
+  run("et");
+  const Expected<Validation> validation = evaluation_->validate();
+  ASSERT_TRUE(validation) << messageOf(validation);
+  EXPECT_EQ(validation->differentBuffers, 0u) << validation->firstDifference;
+  EXPECT_GT(validation->comparedBuffers, 0u);
+  expectAllValues("after validation");
+  const Expected<Replanning> replanned = training_->replan();
+  ASSERT_TRUE(replanned) << messageOf(replanned);
+  expectAllValues("after planning again");
+  run("etet");
+  expectAllValues("afterwards");
+}
+
+// A buffer that its owner has freed is the step's alone, with a value that the step goes on with.
+TEST_F(TwoStepsTest, keepsValuesOfFreedBuffers) {
+  open(tightPages + 3);
+  captureBoth();
+  run("te");
+  ASSERT_TRUE(session_->free(history_, nullptr));
+  run("etete");
+  EXPECT_EQ(*at(score_, 0), expectedScore_);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(trained_));
+}
+
+// A buffer that one of them does not send away is on the device for both.
+TEST_F(TwoStepsTest, leavesExclusiveBuffersToThemselves) {
+  open(60);
+  captureBoth();
+  run("tetete");
+  EXPECT_EQ(*at(score_, 0), expectedScore_);
+  *at(program_->inputPointer(), 5) = 6; // written from outside between any two replays
+  run("te");
+  expectAllValues("afterwards");
+}
+
+// Too little host memory for what the other step leaves behind: the plan in force goes on.
+TEST_F(TwoStepsTest, keepsThePlanWhenThereIsNoHostMemory) {
+  open(tightPages + 3);
+  captureBoth();
+  run("te");
+  const MemoryStatistics used = session_->statistics();
+  session_.reset();
+  std::uint64_t refused = 0;
+  for (std::uint64_t less = 0; less < 6; ++less) {
+    open(tightPages + 3, used.pinnedBytes + used.hostBackedBytes - less * pageBytes);
+    const Expected<Step *> first = session_->adopt(program_->record(), {.keepFirstPlan = true});
+    if (!first)
+      break;
+    training_ = *first;
+    const Expected<Step *> step = session_->adopt(recordEvaluation(), {.keepFirstPlan = true});
+    if (step) {
+      evaluation_ = *step;
+      for (int i = 0; i < 3; ++i)
+        for (const Status &status : {train(), evaluate()})
+          if (!status) {
+            EXPECT_EQ(status.error().status, PUMPGRAPH_OUT_OF_HOST_MEMORY) << messageOf(status);
+            ++refused;
+          }
+      EXPECT_EQ(*at(score_, 0), expectedScore_) << less;
+    } else {
+      EXPECT_EQ(step.error().status, PUMPGRAPH_OUT_OF_HOST_MEMORY) << messageOf(step);
+      ++refused;
+      run("tt");
+    }
+    EXPECT_EQ(program_->loss(), program_->expectedLoss(trained_)) << less; // says what the weights are
+    session_.reset();
+  }
+  EXPECT_GT(refused, 0u);
+}
+
+/// A driver call, and which of them fails in the exchange.
+class TwoStepsFailureTest : public TwoStepsTest,
+                            public ::testing::WithParamInterface<std::tuple<const char *, int, bool>> {};
+
+// Where memory is mapped anew a failure may cost steps their memory. They then say so, and never compute nonsense;
+// everything else leaves the plan that was.
+TEST_P(TwoStepsFailureTest, neverComputesNonsense) {
+  const auto [call, nth, toTraining] = GetParam();
+  open(tightPages + 3);
+  captureBoth();
+  run(toTraining ? "te" : "et");
+  fake_.failCall(call, nth, CUDA_ERROR_UNKNOWN);
+  const Status failed = toTraining ? train() : evaluate();
+  fake_.failCall(call, 1 << 30, CUDA_ERROR_UNKNOWN);
+  const Status trained = train(), evaluated = evaluate();
+  if (trained && evaluated) {
+    expectAllValues("after the failure");
+    run("te");
+    expectAllValues("after going on");
+    return;
+  }
+  EXPECT_FALSE(failed);
+  EXPECT_STRNE(call, "cuMemCreate"); // comes before anything changes
+  for (const Status &status : {trained, evaluated})
+    if (!status) {
+      EXPECT_EQ(status.error().status, PUMPGRAPH_INTERNAL);
+      EXPECT_NE(status.error().message.find("has lost its memory"), std::string::npos) << messageOf(status);
+    }
+  session_->destroy(training_);
+  session_->destroy(evaluation_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Exchange, TwoStepsFailureTest,
+                         ::testing::Combine(::testing::Values("cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuMemCreate",
+                                                              "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync",
+                                                              "cuCtxSynchronize"),
+                                            ::testing::Values(1, 2, 5, 17), ::testing::Bool()));
+
+} // namespace
