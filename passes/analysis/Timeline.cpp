@@ -41,7 +41,8 @@ Timeline::Timeline(const Description &captured, std::uint64_t pieceBytes)
   countPeak();
 }
 
-/// Cuts every private buffer where an access begins or ends, and then into pieces of at most `pieceBytes`.
+/// Cuts every private buffer where an access begins or ends and before a partial last page, and then into pieces of at
+/// most `pieceBytes`.
 void Timeline::cutPieces(const Description &captured, std::uint64_t pieceBytes) {
   std::vector<std::vector<std::uint64_t>> cuts(captured.buffers.size());
   for (const Node &node : captured.nodes) {
@@ -65,7 +66,7 @@ void Timeline::cutPieces(const Description &captured, std::uint64_t pieceBytes) 
     if (!buffer.isPrivate)
       continue;
     std::vector<std::uint64_t> &list = cuts[b];
-    list.insert(list.end(), {0, captured.pageCount(b)});
+    list.insert(list.end(), {0, buffer.size / pageBytes_, captured.pageCount(b)});
     std::sort(list.begin(), list.end());
     list.erase(std::unique(list.begin(), list.end()), list.end());
     for (std::size_t i = 0; i + 1 < list.size(); ++i) {

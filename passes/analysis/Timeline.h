@@ -24,7 +24,7 @@ struct Piece {
   BufferIndex buffer = 0;
   std::uint32_t firstPage = 0; ///< within the buffer
   std::uint32_t pageCount = 0;
-  std::uint64_t bytes = 0; ///< less than pageCount pages where the buffer ends in a partial page
+  std::uint64_t bytes = 0; ///< whole pages, but for a partial last page of the buffer, which is a piece of its own
   bool liveIn = false;
   bool liveOut = false; ///< also set for every live-in piece: its value must be there again
   std::uint32_t usesBegin = 0;

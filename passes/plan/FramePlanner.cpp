@@ -13,14 +13,18 @@ namespace pumpgraph {
 
 namespace {
 
-/// How many groups of either kind, vacant and occupied, are looked at for one that comes.
+/// How many groups of each standing are looked at for one that comes: those whose next use is farthest, and a few
+/// spread over the ones after them, unless they have so many tenants that playing them takes long.
 constexpr std::size_t mostCandidates = 32;
+constexpr std::size_t sampleReach = 512;
+constexpr std::size_t sampleStride = 21;
+constexpr std::size_t mostTenantsOfSample = 24;
 
 enum class Displacement { Allowed, Forbidden };
 
 class FramePlanner {
 public:
-  FramePlanner(const PlannerInput &input, const IndexedVector<PieceIndex, bool> &resident, const Tuning &tuning,
+  FramePlanner(const PlannerInput &input, const BoundaryStates &boundary, const Tuning &tuning,
                Displacement displacement)
       : input_(input), timeline_(input.timeline), tuning_(tuning), displacement_(displacement),
         states_(timeline_.pieces().size()), boundary_(timeline_.nodeCount()),
@@ -28,20 +32,23 @@ public:
                 static_cast<std::uint32_t>(input.frameCount - timeline_.exclusivePages())),
         cost_(timeline_, tuning_) {
     draft_.capturedCount = boundary_;
-    draft_.resident = resident;
+    draft_.boundary = boundary;
+    draft_.fetchedPages = IndexedVector<PieceIndex, std::uint32_t>(states_.size(), 0);
+    draft_.cameForBoundary = IndexedVector<PieceIndex, bool>(states_.size(), false);
+    draft_.leftUnwritten = IndexedVector<PieceIndex, bool>(states_.size(), false);
     for (BufferIndex b = 0; b < input.captured.buffers.size(); ++b)
       draft_.frames.emplace_back(input.captured.pageCount(b), noFrame);
     giveExclusiveFrames();
   }
 
-  std::optional<Draft> run(const PieceFrames *homes) {
+  tl::expected<Draft, Stuck> run(const std::vector<PieceIndex> &first, const PieceFrames *homes) {
     if (homes)
       takeHomes(*homes);
-    else if (!placeResidents())
-      return std::nullopt;
+    else if (!placeResidents() || !placeAhead(first))
+      return tl::unexpected(Stuck{0});
     for (NodeIndex node = 0; node < boundary_; ++node)
       if (!serve(node))
-        return std::nullopt;
+        return tl::unexpected(Stuck{node});
     restoreBoundary();
     return std::move(draft_);
   }
@@ -51,10 +58,12 @@ private:
     std::size_t nextUse = 0; ///< position among the piece's uses
     bool isPlaced = false;
     bool hasValue = false;
+    bool isWritten = false;         ///< by a node of this step
     std::vector<GroupIndex> groups; ///< where its pages live, by page
   };
 
-  bool isResident(PieceIndex piece) const { return draft_.resident[piece]; }
+  bool isResident(PieceIndex piece) const { return draft_.boundary[piece] != BoundaryState::Away; }
+  bool isMirrored(PieceIndex piece) const { return draft_.boundary[piece] == BoundaryState::Mirrored; }
 
   /// The node of the piece's next use; the boundary if that is when a resident piece must be back.
   std::uint32_t nextUseOf(PieceIndex piece) const {
@@ -110,6 +119,17 @@ private:
     return true;
   }
 
+  /// Lets some pieces choose their frames, in which they will be from their first use on.
+  bool placeAhead(const std::vector<PieceIndex> &first) {
+    std::vector<PieceIndex> unplaced;
+    for (PieceIndex piece : first)
+      if (!states_[piece].isPlaced && !timeline_.usesOf(piece).empty())
+        unplaced.push_back(piece);
+    const std::vector<Family> families = familiesOf(unplaced);
+    return std::all_of(families.begin(), families.end(),
+                       [&](const Family &family) { return place(family, Entry::Later); });
+  }
+
   void takeHomes(const PieceFrames &homes) {
     for (std::size_t i = 0; i < states_.size(); ++i) {
       const PieceIndex piece = static_cast<PieceIndex>(i);
@@ -133,8 +153,10 @@ private:
       if (!isResident(piece))
         continue;
       for (GroupIndex group : states_[piece].groups)
-        if (groups_[group].occupant != piece)
+        if (groups_[group].occupant != piece) {
           admit(group, piece, states_[piece].hasValue);
+          draft_.cameForBoundary[piece] = true;
+        }
     }
   }
 
@@ -151,7 +173,7 @@ private:
         recall(use);
     }
     for (const Family &family : familiesOf(newcomers))
-      if (!place(family))
+      if (!place(family, Entry::Now))
         return false;
     for (std::uint32_t position : timeline_.usesAt(node))
       record(timeline_.use(position));
@@ -164,9 +186,14 @@ private:
     std::uint32_t pageCount = 0;
   };
 
+  bool isPartialPage(PieceIndex piece) const {
+    return timeline_.piece(piece).bytes < timeline_.piece(piece).pageCount * timeline_.pageBytes();
+  }
+
   bool areAlike(PieceIndex a, PieceIndex b) const {
     const std::span<const Use> first = timeline_.usesOf(a), second = timeline_.usesOf(b);
-    return timeline_.piece(a).buffer == timeline_.piece(b).buffer && isResident(a) == isResident(b) &&
+    return timeline_.piece(a).buffer == timeline_.piece(b).buffer && draft_.boundary[a] == draft_.boundary[b] &&
+           isPartialPage(a) == isPartialPage(b) &&
            std::equal(first.begin(), first.end(), second.begin(), second.end(), [](const Use &x, const Use &y) {
              return x.node == y.node && x.writes == y.writes && x.overwrites == y.overwrites;
            });
@@ -193,8 +220,10 @@ private:
         admit(group, use.piece, use.needsValue() && states_[use.piece].hasValue);
   }
 
-  /// Chooses frames for pieces that have none yet.
-  bool place(const Family &family) {
+  enum class Entry { Now, Later };
+
+  /// Chooses frames for pieces that have none yet. Who enters now displaces who is there.
+  bool place(const Family &family, Entry entry) {
     const PieceIndex first = family.pieces.front();
     const bool fetch = timeline_.usesOf(first).front().needsValue() && states_[first].hasValue;
     std::vector<Offer> &offers = offersFor(family, fetch);
@@ -211,10 +240,13 @@ private:
           offer->group = split(group, taken);
         else
           ++offer;
-        if (groups_[group].occupant)
+        if (entry == Entry::Now && groups_[group].occupant)
           displace(group);
         giveHome(group, piece, page, true);
-        admit(group, piece, fetch);
+        if (entry == Entry::Now)
+          admit(group, piece, fetch);
+        else
+          rekey(group);
         page += taken;
       }
     }
@@ -226,7 +258,7 @@ private:
     const std::uint32_t taken = std::min(groups_[group].frameCount, timeline_.piece(piece).pageCount - page);
     if (taken < groups_[group].frameCount)
       split(group, taken);
-    giveHome(group, piece, page, false);
+    giveHome(group, piece, page, isMirrored(piece));
     groups_[group].occupant = piece;
     rekey(group);
     return taken;
@@ -282,6 +314,7 @@ private:
     if (fetch) {
       transfer(group, part, NodeKind::Prefetch);
       part.hostCurrent = true;
+      draft_.fetchedPages[piece] += group.frameCount;
     }
     group.occupant = piece;
   }
@@ -290,6 +323,9 @@ private:
   void displace(GroupIndex index) {
     Group &group = groups_[index];
     Part &part = partOf(group, *group.occupant);
+    const PieceState &state = states_[part.piece];
+    if (isResident(part.piece) && state.hasValue && !state.isWritten && nextUseNeedsValue(part.piece))
+      draft_.leftUnwritten[part.piece] = true;
     if (mustBeSaved(part)) {
       transfer(group, part, NodeKind::Evict);
       part.hostCurrent = true;
@@ -320,11 +356,22 @@ private:
     }
   }
 
+  /// Copies a piece to the host that stays where it is.
+  void mirror(PieceIndex piece) {
+    for (GroupIndex index : states_[piece].groups) {
+      Part &part = partOf(groups_[index], piece);
+      if (!part.hostCurrent && states_[piece].hasValue)
+        transfer(groups_[index], part, NodeKind::Evict);
+      part.hostCurrent = true;
+    }
+  }
+
   /// Notes the use of a piece whose pages are all on the device now.
   void record(const Use &use) {
     PieceState &state = states_[use.piece];
     ++state.nextUse;
     state.hasValue |= use.writes;
+    state.isWritten |= use.writes;
     for (GroupIndex index : state.groups) {
       Group &group = groups_[index];
       assert(group.occupant == use.piece && "a node's pieces cannot displace one another");
@@ -335,6 +382,8 @@ private:
     }
     if (nextUseOf(use.piece) == neverUsed)
       retire(use.piece);
+    else if (isMirrored(use.piece) && nextUseOf(use.piece) == boundary_)
+      mirror(use.piece);
     for (GroupIndex index : state.groups)
       rekey(index);
     mergeNeighbours(use.piece);
@@ -388,7 +437,7 @@ private:
 
   void transfer(Group &group, const Part &part, NodeKind kind) {
     drop(group);
-    const DraftNode node = transferNode(kind, part.piece, pagesOf(group, part), group.barrier);
+    const DraftNode node = transferNode(kind, pagesOf(group, part), group.barrier);
     for (DraftNode before : group.barrier)
       draft_.edges.push_back({before, node});
     precede(group, node);
@@ -410,18 +459,19 @@ private:
       draft_.discards[discard].before.push_back(node);
   }
 
-  /// The transfer's node: the last one's, made longer, if both lie side by side in one piece and wait for the same.
-  DraftNode transferNode(NodeKind kind, PieceIndex piece, const PageRun &pages, const std::vector<DraftNode> &after) {
+  /// The transfer's node: the last one's, made longer, if both lie side by side in one buffer and wait for the same.
+  DraftNode transferNode(NodeKind kind, const PageRun &pages, const std::vector<DraftNode> &after) {
     LastTransfer &last = kind == NodeKind::Evict ? lastEvict_ : lastPrefetch_;
-    if (last.decidedAt == now_ && last.piece == piece && last.after == after && last.isSet) {
+    if (last.isSet && last.decidedAt == now_ && last.after == after) {
       PageRun &run = draft_.transfers[last.position].pages;
-      if (run.firstPage + run.pageCount == pages.firstPage) {
+      if (run.buffer == pages.buffer && run.firstPage + run.pageCount == pages.firstPage &&
+          run.pageCount + pages.pageCount <= mostPagesOfTransfer(timeline_.pageBytes())) {
         run.pageCount += pages.pageCount;
         return boundary_ + last.position;
       }
     }
     draft_.transfers.push_back({kind, pages});
-    last = {true, static_cast<std::uint32_t>(draft_.transfers.size() - 1), now_, piece, after};
+    last = {true, static_cast<std::uint32_t>(draft_.transfers.size() - 1), now_, after};
     return boundary_ + last.position;
   }
 
@@ -448,18 +498,22 @@ private:
   std::vector<Offer> &offersFor(const Family &family, bool fetch);
   std::optional<double> costOf(const Group &group, PieceIndex piece, std::uint32_t pages, bool fetch);
   std::uint32_t endOfInterest(const Group &group, PieceIndex newcomer) const;
+  TenancyCost::Prices pricesOfBytes(std::uint64_t bytes) const {
+    const double copyUs = input_.machine.copyOverheadUs, megabytes = static_cast<double>(bytes) * 1e6;
+    return {copyUs + megabytes / input_.machine.downBytesPerSecond,
+            copyUs + megabytes / input_.machine.upBytesPerSecond};
+  }
 
   struct LastTransfer {
     bool isSet = false;
     std::uint32_t position = 0;
     NodeIndex decidedAt = 0;
-    PieceIndex piece{};
     std::vector<DraftNode> after;
   };
 
   const PlannerInput &input_;
   const Timeline &timeline_;
-  const Tuning &tuning_;
+  const Tuning tuning_;
   Displacement displacement_;
   IndexedVector<PieceIndex, PieceState> states_;
   NodeIndex boundary_;
@@ -491,9 +545,7 @@ std::uint32_t FramePlanner::endOfInterest(const Group &group, PieceIndex newcome
 /// otherwise, and hand-overs with little time. Empty if it would meet a tenant.
 std::optional<double> FramePlanner::costOf(const Group &group, PieceIndex newcomer, std::uint32_t pages, bool fetch) {
   const std::uint32_t taken = std::min(group.frameCount, pages);
-  const double bytes = static_cast<double>(taken * timeline_.pageBytes());
-  const double evictUs = input_.machine.copyOverheadUs + bytes / input_.machine.downBytesPerSecond * 1e6;
-  const double fetchUs = input_.machine.copyOverheadUs + bytes / input_.machine.upBytesPerSecond * 1e6;
+  const auto [evictUs, fetchUs] = pricesOfBytes(taken * timeline_.pageBytes());
 
   double costUs = 0;
   for (DraftNode node : group.accesses.empty() ? group.barrier : group.accesses)
@@ -504,27 +556,30 @@ std::optional<double> FramePlanner::costOf(const Group &group, PieceIndex newcom
   if (group.parts.empty())
     return (costUs + (fetch ? tuning_.latenessUs(fetchUs, startUs(now_) - group.lastUseUs) : 0.0)) / taken;
 
-  const TenancyCost::Prices prices{evictUs, fetchUs};
+  const auto pricesOf = [&](PieceIndex piece, std::uint32_t firstPage) {
+    const std::uint64_t pieceBytes = timeline_.piece(piece).bytes - firstPage * timeline_.pageBytes();
+    return pricesOfBytes(std::min<std::uint64_t>(pieceBytes, taken * timeline_.pageBytes()));
+  };
   tenants_.clear();
   std::size_t occupant = TenancyCost::nobody;
   for (const Part &part : group.parts) {
     if (group.occupant == part.piece)
       occupant = tenants_.size();
     tenants_.push_back({timeline_.usesOf(part.piece).subspan(states_[part.piece].nextUse), isResident(part.piece),
-                        timeline_.piece(part.piece).liveOut, states_[part.piece].hasValue, part.hostCurrent, false});
+                        timeline_.piece(part.piece).liveOut, states_[part.piece].hasValue, part.hostCurrent, false,
+                        isMirrored(part.piece), pricesOf(part.piece, part.firstPage)});
   }
   const std::uint32_t until = endOfInterest(group, newcomer);
-  const std::optional<double> withoutUs = cost_.play(tenants_, occupant, prices, group.lastUseUs, until);
-  tenants_.push_back(
-      {timeline_.usesOf(newcomer), isResident(newcomer), timeline_.piece(newcomer).liveOut, fetch, true, true});
-  const std::optional<double> withUs = cost_.play(tenants_, occupant, prices, group.lastUseUs, until);
+  const std::optional<double> withoutUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
+  tenants_.push_back({timeline_.usesOf(newcomer), isResident(newcomer), timeline_.piece(newcomer).liveOut, fetch, true,
+                      true, isMirrored(newcomer), pricesOf(newcomer, 0)});
+  const std::optional<double> withUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
   if (!withUs)
     return std::nullopt;
   return (costUs + *withUs - withoutUs.value_or(0)) / taken;
 }
 
-/// The groups newcomers may go to, cheapest first. Of each standing those with the farthest next use are looked at, a
-/// few more than are needed to hold all pages.
+/// The groups newcomers may go to, cheapest first: more than are needed to hold all pages.
 std::vector<FramePlanner::Offer> &FramePlanner::offersFor(const Family &family, bool fetch) {
   const PieceIndex piece = family.pieces.front();
   const std::uint32_t piecePages = timeline_.piece(piece).pageCount;
@@ -532,10 +587,16 @@ std::vector<FramePlanner::Offer> &FramePlanner::offersFor(const Family &family, 
   offers.clear();
   std::uint32_t freeFrames = 0;
   const auto gather = [&](const FrameGroups::Ranking &ranking) {
-    std::size_t considered = 0;
+    std::size_t considered = 0, beyond = 0;
     std::uint32_t frames = 0;
     for (const auto &[nextUse, index] : ranking) {
       const Group &group = groups_[index];
+      if (considered >= mostCandidates && frames >= family.pageCount) {
+        if (!tuning_.looksFurther || ++beyond > sampleReach)
+          return;
+        if (beyond % sampleStride != 0 || group.parts.size() > mostTenantsOfSample)
+          continue;
+      }
       if (group.occupant && isUsedAt(*group.occupant, now_))
         continue;
       const std::optional<double> us = costOf(group, piece, piecePages, fetch);
@@ -545,8 +606,7 @@ std::vector<FramePlanner::Offer> &FramePlanner::offersFor(const Family &family, 
       offers.push_back({*us, count > piecePages ? count - piecePages : piecePages - count, offers.size(), index});
       frames += count;
       freeFrames += *us <= 0 ? count : 0;
-      if (++considered >= mostCandidates && frames >= family.pageCount)
-        return;
+      ++considered;
     }
   };
   gather(groups_.ranking(Group::Standing::Vacant));
@@ -562,16 +622,17 @@ std::vector<FramePlanner::Offer> &FramePlanner::offersFor(const Family &family, 
 
 } // namespace
 
-std::optional<Draft> draftPlan(const PlannerInput &input, const IndexedVector<PieceIndex, bool> &resident,
-                               const Tuning &tuning, const PieceFrames *homes) {
-  return FramePlanner(input, resident, tuning, Displacement::Allowed).run(homes);
+tl::expected<Draft, Stuck> draftPlan(const PlannerInput &input, const DraftStart &start, const Tuning &tuning,
+                                     const PieceFrames *homes) {
+  return FramePlanner(input, start.boundary, tuning, Displacement::Allowed).run(start.first, homes);
 }
 
 Draft draftWithoutTransfers(const PlannerInput &input) {
-  IndexedVector<PieceIndex, bool> resident(input.timeline.pieces().size(), false);
-  for (std::size_t i = 0; i < resident.size(); ++i)
-    resident[static_cast<PieceIndex>(i)] = input.timeline.piece(static_cast<PieceIndex>(i)).liveOut;
-  std::optional<Draft> draft = FramePlanner(input, resident, {}, Displacement::Forbidden).run(nullptr);
+  BoundaryStates boundary(input.timeline.pieces().size(), BoundaryState::Away);
+  for (std::size_t i = 0; i < boundary.size(); ++i)
+    if (input.timeline.piece(static_cast<PieceIndex>(i)).liveOut)
+      boundary[static_cast<PieceIndex>(i)] = BoundaryState::Resident;
+  tl::expected<Draft, Stuck> draft = FramePlanner(input, boundary, {}, Displacement::Forbidden).run({}, nullptr);
   assert(draft && draft->transfers.empty() && "the frames hold the step's peak");
   return std::move(*draft);
 }

@@ -7,6 +7,8 @@
 #include "passes/analysis/Order.h"
 #include "passes/analysis/Timeline.h"
 
+#include <tl/expected.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -29,6 +31,11 @@ struct DraftTransfer {
   PageRun pages;
 };
 
+/// The largest piece and a partial page after it.
+inline std::uint32_t mostPagesOfTransfer(std::uint64_t pageBytes) {
+  return static_cast<std::uint32_t>(defaultPieceBytes / pageBytes + 1);
+}
+
 struct DraftEdge {
   DraftNode before = 0;
   DraftNode after = 0;
@@ -41,6 +48,14 @@ struct DraftDiscard {
   std::vector<DraftNode> before; ///< first events of the page that comes
 };
 
+/// Where a live piece is at the step boundary.
+enum class BoundaryState : std::uint8_t {
+  Away,     ///< in host memory
+  Resident, ///< on the device
+  Mirrored  ///< on the device, and its host copy is good too
+};
+using BoundaryStates = IndexedVector<PieceIndex, BoundaryState>;
+
 /// Decisions, before anything is ordered in time.
 struct Draft {
   NodeIndex capturedCount = 0;
@@ -48,7 +63,24 @@ struct Draft {
   std::vector<DraftEdge> edges;         ///< completion that the captured graph does not imply; may repeat
   std::vector<DraftDiscard> discards;
   std::vector<std::vector<std::int32_t>> frames; ///< by buffer, then page
-  IndexedVector<PieceIndex, bool> resident;      ///< at the step boundary
+  BoundaryStates boundary;
+
+  // How the pieces fared, for the next attempt.
+  IndexedVector<PieceIndex, std::uint32_t> fetchedPages; ///< counted each time
+  IndexedVector<PieceIndex, bool> cameForBoundary;       ///< after the last node, only to be on the device then
+  IndexedVector<PieceIndex, bool> leftUnwritten; ///< the frames were given up before anything was written to them
+};
+
+/// What is decided before the pass.
+struct DraftStart {
+  BoundaryStates boundary;
+  /// Pieces that choose their frames before all others do, in this order.
+  std::vector<PieceIndex> first;
+};
+
+/// No frames for the pieces of a node.
+struct Stuck {
+  NodeIndex node = 0;
 };
 
 /// How costs are weighed. Variants of a plan differ in these.
@@ -56,7 +88,9 @@ struct Tuning {
   /// Weight of a hand-over that may come too late against a transfer.
   double slackWeight = 4.0;
   /// How many transfers are expected to queue before one that becomes possible.
-  double queueDepth = 64.0;
+  double queueDepth = 16.0;
+  /// Whether groups that are needed sooner are looked at too.
+  bool looksFurther = false;
   /// Cost of an edge the captured graph does not have, microseconds.
   double edgeUs = 0.01;
 
@@ -81,11 +115,10 @@ struct PlannerInput {
 /// A frame for every page of every piece, so that no two pieces some node uses together share one; by piece.
 using PieceFrames = IndexedVector<PieceIndex, std::vector<std::int32_t>>;
 
-/// The draft in which the `resident` pieces are on the device at the boundary. Empty when some node's pieces cannot
-/// be brought together in the frames left: every page keeps one frame for the whole step. `homes` fixes all frames
-/// beforehand (no piece may be resident then).
-std::optional<Draft> draftPlan(const PlannerInput &input, const IndexedVector<PieceIndex, bool> &resident,
-                               const Tuning &tuning, const PieceFrames *homes = nullptr);
+/// Fails when some node's pieces cannot be brought together in the frames left: every page keeps one frame for the
+/// whole step. `homes` fixes all frames beforehand (no piece may be on the device at the boundary then).
+tl::expected<Draft, Stuck> draftPlan(const PlannerInput &input, const DraftStart &start, const Tuning &tuning,
+                                     const PieceFrames *homes = nullptr);
 
 /// The draft without any transfer. The frames must suffice for `timeline.peakPages()`.
 Draft draftWithoutTransfers(const PlannerInput &input);

@@ -15,10 +15,10 @@ namespace pumpgraph {
 
 namespace {
 
-using Residents = IndexedVector<PieceIndex, bool>;
-
 /// Beyond this, planning time counts more than the last percent of step time.
 constexpr std::size_t mostPiecesToRefine = 20'000;
+/// How often a search begins again because some node's pieces found no frames.
+constexpr int mostRestarts = 8;
 
 std::string formatBytes(std::uint64_t bytes) {
   constexpr const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -81,17 +81,6 @@ std::vector<PieceIndex> byIdleTime(const Timeline &timeline) {
   return result;
 }
 
-Residents fillBoundary(const Timeline &timeline, const std::vector<PieceIndex> &ranking, std::uint64_t pages) {
-  Residents residents(timeline.pieces().size(), false);
-  for (PieceIndex piece : ranking) {
-    if (timeline.piece(piece).pageCount > pages)
-      break;
-    pages -= timeline.piece(piece).pageCount;
-    residents[piece] = true;
-  }
-  return residents;
-}
-
 struct Candidate {
   Draft draft;
   Schedule schedule;
@@ -105,10 +94,8 @@ public:
   explicit Search(const PlannerInput &input, std::uint64_t budgetBytes) : input_(input), budgetBytes_(budgetBytes) {}
 
   /// Returns whether the draft is the best so far.
-  bool tryDraft(std::optional<Draft> draft) {
-    if (!draft)
-      return false;
-    Candidate candidate{std::move(*draft), {}, 0, 0};
+  bool tryDraft(Draft draft) {
+    Candidate candidate{std::move(draft), {}, 0, 0};
     candidate.schedule = scheduleDraft(input_, candidate.draft);
     for (const DraftTransfer &transfer : candidate.draft.transfers)
       candidate.movedPages += transfer.pages.pageCount;
@@ -141,35 +128,194 @@ private:
   std::optional<Candidate> best_;
 };
 
-/// Looks for the share of the frames that is best given to pieces that stay on the device across the step boundary:
-/// a few shares over the whole range first, then finer steps around the best of them.
-void searchBoundary(const PlannerInput &input, Search &search) {
-  const std::vector<PieceIndex> ranking = byIdleTime(input.timeline);
-  const std::uint64_t frames = input.frameCount - input.timeline.exclusivePages();
-  std::vector<Residents> tried;
-  const auto tryShare = [&](int percent) {
-    Residents residents =
-        fillBoundary(input.timeline, ranking, frames * static_cast<std::uint64_t>(std::clamp(percent, 0, 100)) / 100);
-    const bool isNew = std::none_of(tried.begin(), tried.end(), [&](const Residents &other) {
-      return std::equal(other.begin(), other.end(), residents.begin());
-    });
-    const bool isBetter = isNew && search.tryDraft(draftPlan(input, residents, Tuning()));
-    if (isNew)
-      tried.push_back(std::move(residents));
-    return isBetter;
-  };
-  int best = 0;
-  for (int percent : {0, 20, 55, 100})
-    if (tryShare(percent))
-      best = percent;
-  if (input.timeline.pieces().size() > mostPiecesToRefine)
-    return;
-  for (int step : {10, 5}) {
-    const int centre = best;
-    for (int percent : {centre - step, centre + step})
-      if (tryShare(percent))
-        best = percent;
+/// Looks for the start from which the pass over the nodes makes the best plan: which live pieces are on the device
+/// between two steps, which of them have a good host copy too, and who chooses frames first.
+class StartSearch {
+public:
+  StartSearch(const PlannerInput &input, Search &search)
+      : input_(input), timeline_(input.timeline), search_(search), ranking_(byIdleTime(timeline_)),
+        frames_(input.frameCount - timeline_.exclusivePages()), crowded_(UINT64_MAX) {}
+
+  void run() {
+    const bool isLarge = timeline_.pieces().size() > mostPiecesToRefine;
+    for (int percent : {0, 20, 55, 100})
+      for (BoundaryState state : {BoundaryState::Resident, BoundaryState::Mirrored})
+        if (state == BoundaryState::Resident || !isLarge)
+          tryShare({percent, state});
+    if (!search_.best())
+      return;
+    if (!isLarge) {
+      lookFurther();
+      for (double fetches : {8.0, 3.0, 1.5, 1.0})
+        letRestlessChoose(fetches);
+      for (int step : {10, 5})
+        for (int percent : {best_.share.percent - step, best_.share.percent + step})
+          tryShare({percent, best_.share.state});
+    }
+    settleBoundary();
+    if (!isLarge)
+      for (double part : {0.75, 0.5, 0.25})
+        mirrorOnly(part);
   }
+
+private:
+  /// Of the frames, given to pieces that are on the device between steps.
+  struct Share {
+    int percent = 0;
+    BoundaryState state = BoundaryState::Resident;
+  };
+  struct Attempt {
+    DraftStart start;
+    Share share;
+    Tuning tuning;
+  };
+
+  bool tryShare(Share share) {
+    share.percent = std::clamp(share.percent, 0, 100);
+    return attempt({{fillBoundary(share), best_.start.first}, share, best_.tuning});
+  }
+
+  BoundaryStates fillBoundary(const Share &share) const {
+    BoundaryStates boundary(timeline_.pieces().size(), BoundaryState::Away);
+    std::uint64_t pages = frames_ * static_cast<std::uint64_t>(share.percent) / 100;
+    for (PieceIndex piece : ranking_) {
+      if (timeline_.piece(piece).pageCount > pages)
+        break;
+      pages -= timeline_.piece(piece).pageCount;
+      boundary[piece] = share.state;
+    }
+    return boundary;
+  }
+
+  /// Returns whether it made the best plan so far.
+  bool attempt(Attempt attempt) {
+    const auto isSame = [&](const Attempt &other) {
+      return other.start.first == attempt.start.first && other.tuning.looksFurther == attempt.tuning.looksFurther &&
+             std::equal(other.start.boundary.begin(), other.start.boundary.end(), attempt.start.boundary.begin());
+    };
+    if (std::any_of(tried_.begin(), tried_.end(), isSame))
+      return false;
+    tried_.push_back(attempt);
+    tl::expected<Draft, Stuck> draft = draftPlan(input_, withCrowd(attempt.start), attempt.tuning);
+    while (!draft && restarts_ < mostRestarts) {
+      ++restarts_;
+      gatherCrowd(draft.error().node);
+      draft = draftPlan(input_, withCrowd(attempt.start), attempt.tuning);
+    }
+    if (!draft || !search_.tryDraft(std::move(*draft)))
+      return false;
+    best_ = std::move(attempt);
+    return true;
+  }
+
+  /// Pieces of the nodes with large working sets, the largest first, choose frames before all others from now on.
+  void gatherCrowd(NodeIndex stuck) {
+    crowded_ = std::min(crowded_ - crowded_ / 4, timeline_.workingSetPages(stuck));
+    std::vector<std::pair<std::uint64_t, NodeIndex>> nodes;
+    for (NodeIndex node = 0; node < timeline_.nodeCount(); ++node)
+      if (const std::uint64_t pages = timeline_.workingSetPages(node); pages >= crowded_)
+        nodes.push_back({pages, node});
+    std::stable_sort(nodes.begin(), nodes.end(), [](const auto &a, const auto &b) { return a.first > b.first; });
+    crowd_.clear();
+    isInCrowd_ = IndexedVector<PieceIndex, bool>(timeline_.pieces().size(), false);
+    for (const auto &[pages, node] : nodes)
+      for (std::uint32_t position : timeline_.usesAt(node))
+        if (const PieceIndex piece = timeline_.use(position).piece; !isInCrowd_[piece]) {
+          isInCrowd_[piece] = true;
+          crowd_.push_back(piece);
+        }
+  }
+
+  DraftStart withCrowd(const DraftStart &start) const {
+    DraftStart result{start.boundary, crowd_};
+    for (PieceIndex piece : start.first)
+      if (crowd_.empty() || !isInCrowd_[piece])
+        result.first.push_back(piece);
+    return result;
+  }
+
+  /// Pieces that came back more often than `fetches` times a page found bad frames: they choose before the others.
+  void letRestlessChoose(double fetches) {
+    const Draft &draft = search_.best()->draft;
+    std::vector<std::pair<double, PieceIndex>> restless;
+    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
+      const PieceIndex piece = static_cast<PieceIndex>(i);
+      const double perPage = static_cast<double>(draft.fetchedPages[piece]) / timeline_.piece(piece).pageCount;
+      if (perPage >= fetches)
+        restless.push_back({perPage, piece});
+    }
+    std::stable_sort(restless.begin(), restless.end(), [](const auto &a, const auto &b) { return a.first > b.first; });
+    Attempt next = best_;
+    next.start.first.clear();
+    std::uint64_t pages = frames_ / 2;
+    for (const auto &[perPage, piece] : restless) {
+      if (timeline_.piece(piece).pageCount > pages)
+        break;
+      pages -= timeline_.piece(piece).pageCount;
+      next.start.first.push_back(piece);
+    }
+    attempt(std::move(next));
+  }
+
+  /// Looks at more groups for each newcomer: better on large budgets, worse on small ones, and slower on all.
+  void lookFurther() {
+    Attempt next = best_;
+    next.tuning.looksFurther = true;
+    attempt(std::move(next));
+  }
+
+  /// Those that came back after the last node only to be on the device between the steps may as well come when the next
+  /// step needs them. A good host copy serves those that give their frames up before they are written, and nobody else.
+  void settleBoundary() {
+    const Draft &draft = search_.best()->draft;
+    Attempt next = best_;
+    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
+      const PieceIndex piece = static_cast<PieceIndex>(i);
+      BoundaryState &state = next.start.boundary[piece];
+      if (draft.cameForBoundary[piece])
+        state = BoundaryState::Away;
+      else if (state != BoundaryState::Away)
+        state = draft.leftUnwritten[piece] ? BoundaryState::Mirrored : BoundaryState::Resident;
+    }
+    attempt(std::move(next));
+  }
+
+  /// Pieces written near the end of the step would be copied after it: only a part of them, those used for the last
+  /// time earliest, have a host copy.
+  void mirrorOnly(double part) {
+    Attempt next = best_;
+    std::vector<std::pair<NodeIndex, PieceIndex>> mirrored;
+    for (PieceIndex piece : ranking_)
+      if (next.start.boundary[piece] == BoundaryState::Mirrored)
+        mirrored.push_back({timeline_.usesOf(piece).back().node, piece});
+    std::sort(mirrored.begin(), mirrored.end());
+    for (std::size_t i = static_cast<std::size_t>(part * static_cast<double>(mirrored.size())); i < mirrored.size();
+         ++i)
+      next.start.boundary[mirrored[i].second] = BoundaryState::Resident;
+    attempt(std::move(next));
+  }
+
+  const PlannerInput &input_;
+  const Timeline &timeline_;
+  Search &search_;
+  std::vector<PieceIndex> ranking_;
+  std::uint64_t frames_; ///< for private pages
+  Attempt best_;
+  std::vector<Attempt> tried_;
+  std::uint64_t crowded_; ///< pages of a working set from which on its pieces choose first
+  std::vector<PieceIndex> crowd_;
+  IndexedVector<PieceIndex, bool> isInCrowd_;
+  int restarts_ = 0;
+};
+
+/// Fewer, larger transfers: the farther a transfer is looked for, the more find each other, and the more are moved away
+/// from where they were wanted.
+void joinNeighbours(const PlannerInput &input, Search &search) {
+  const Candidate apart = *search.best();
+  const bool isLarge = input.timeline.pieces().size() > mostPiecesToRefine;
+  for (std::uint32_t reach : {0, 4, 16, 64, 256})
+    if (reach == 0 || !isLarge)
+      search.tryDraft(joinTransfers(apart.draft, apart.schedule, reach));
 }
 
 std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budgetBytes) {
@@ -179,10 +325,16 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
     search.tryDraft(draftWithoutTransfers(input));
     return search.best();
   }
-  searchBoundary(input, search);
-  if (!search.best())
-    if (const std::optional<PieceFrames> homes = colourPieces(input))
-      search.tryDraft(draftPlan(input, Residents(timeline.pieces().size(), false), Tuning(), &*homes));
+  StartSearch(input, search).run();
+  if (search.best())
+    joinNeighbours(input, search);
+  if (search.best())
+    return search.best();
+  if (const std::optional<PieceFrames> homes = colourPieces(input)) {
+    const BoundaryStates away(timeline.pieces().size(), BoundaryState::Away);
+    if (tl::expected<Draft, Stuck> draft = draftPlan(input, {away, {}}, Tuning(), &*homes))
+      search.tryDraft(std::move(*draft));
+  }
   return search.best();
 }
 

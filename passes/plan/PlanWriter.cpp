@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
 #include <optional>
+#include <span>
 #include <tuple>
+#include <utility>
 
 namespace pumpgraph {
 
@@ -58,8 +61,10 @@ private:
     planned_.buffers = captured_.buffers;
     for (BufferIndex b = 0; b < planned_.buffers.size(); ++b)
       planned_.buffers[b].frames = draft_.frames[b];
-    for (Buffer &buffer : planned_.buffers)
+    for (Buffer &buffer : planned_.buffers) {
       buffer.resident.clear();
+      buffer.mirrored.clear();
+    }
   }
 
   DraftNode addedCount() const { return static_cast<DraftNode>(draft_.transfers.size()); }
@@ -223,23 +228,117 @@ Schedule scheduleDraft(const PlannerInput &input, const Draft &draft) {
     dependencies.push_back({edge.before, edge.after});
   ReplayTimes times = replayByUrgency(tasks, TaskGraph(tasks.size(), dependencies), input.machine, urgencies(draft),
                                       draft.capturedCount);
-  return {std::move(times.startOrder), times.totalUs};
+  std::vector<double> readyUs(tasks.size(), 0);
+  for (const TaskGraph::Dependency &dependency : dependencies)
+    readyUs[dependency.after] = std::max(readyUs[dependency.after], times.endUs[dependency.before]);
+  return {std::move(times.startOrder), times.totalUs, std::move(times.startUs), std::move(readyUs),
+          input.timeline.pageBytes()};
 }
 
 namespace {
 
+/// Transfers of one lane that later ones may still join, by the pages at either end.
+class OpenRuns {
+public:
+  struct Run {
+    DraftNode first = 0;        ///< its first part
+    DraftNode joined = 0;       ///< what it has become
+    std::uint32_t position = 0; ///< on the lane, of the last part
+  };
+
+  void open(const PageRun &pages, const Run &run) {
+    byBegin_[{pages.buffer, pages.firstPage}] = run;
+    byEnd_[{pages.buffer, pages.firstPage + pages.pageCount}] = run;
+  }
+  /// A run that the pages continue at its end or before its begin.
+  std::optional<Run> before(const PageRun &pages) const { return find(byEnd_, {pages.buffer, pages.firstPage}); }
+  std::optional<Run> after(const PageRun &pages) const {
+    return find(byBegin_, {pages.buffer, pages.firstPage + pages.pageCount});
+  }
+  void close(const PageRun &pages) {
+    byBegin_.erase({pages.buffer, pages.firstPage});
+    byEnd_.erase({pages.buffer, pages.firstPage + pages.pageCount});
+  }
+
+private:
+  using Place = std::pair<BufferIndex, std::uint32_t>;
+  static std::optional<Run> find(const std::map<Place, Run> &runs, const Place &place) {
+    const auto found = runs.find(place);
+    return found == runs.end() ? std::nullopt : std::optional(found->second);
+  }
+  std::map<Place, Run> byBegin_, byEnd_;
+};
+
+} // namespace
+
+// All that a joined transfer waits for is over when its first part starts, and all that waits for it starts later. So
+// time orders joined transfers as it ordered their first parts: no cycle can come of it, and their numbers may follow
+// it.
+Draft joinTransfers(const Draft &draft, const Schedule &schedule, std::uint32_t reach) {
+  Draft joined = draft;
+  joined.transfers.clear();
+  std::vector<DraftNode> index(draft.capturedCount + draft.transfers.size());
+  for (DraftNode node = 0; node < draft.capturedCount; ++node)
+    index[node] = node;
+  const std::uint32_t mostPages = mostPagesOfTransfer(schedule.pageBytes);
+  OpenRuns lanes[2];
+  std::uint32_t positions[2] = {0, 0};
+  for (const DraftNode node : schedule.order) {
+    if (node < draft.capturedCount)
+      continue;
+    const DraftTransfer &transfer = draft.transfers[node - draft.capturedCount];
+    OpenRuns &lane = lanes[transfer.kind == NodeKind::Prefetch];
+    const std::uint32_t position = positions[transfer.kind == NodeKind::Prefetch]++;
+    const auto mayJoin = [&](const std::optional<OpenRuns::Run> &run) {
+      return run && position - run->position <= reach + 1 && schedule.readyUs[node] <= schedule.startUs[run->first] &&
+             joined.transfers[run->joined - draft.capturedCount].pages.pageCount + transfer.pages.pageCount <=
+                 mostPages;
+    };
+    std::optional<OpenRuns::Run> run = lane.before(transfer.pages);
+    if (!mayJoin(run))
+      run = lane.after(transfer.pages);
+    if (!mayJoin(run)) {
+      run = {node, draft.capturedCount + static_cast<DraftNode>(joined.transfers.size()), position};
+      joined.transfers.push_back(transfer);
+    } else {
+      PageRun &pages = joined.transfers[run->joined - draft.capturedCount].pages;
+      lane.close(pages);
+      pages.firstPage = std::min(pages.firstPage, transfer.pages.firstPage);
+      pages.pageCount += transfer.pages.pageCount;
+      run->position = position;
+    }
+    index[node] = run->joined;
+    lane.open(joined.transfers[run->joined - draft.capturedCount].pages, *run);
+  }
+  for (DraftEdge &edge : joined.edges)
+    edge = {index[edge.before], index[edge.after]};
+  for (DraftDiscard &discard : joined.discards)
+    for (std::vector<DraftNode> *nodes : {&discard.after, &discard.before})
+      for (DraftNode &node : *nodes)
+        node = index[node];
+  return joined;
+}
+
+namespace {
+
+void append(std::vector<Range> &ranges, const Range &range) {
+  if (!ranges.empty() && ranges.back().end() == range.offset)
+    ranges.back().size += range.size;
+  else
+    ranges.push_back(range);
+}
+
 /// Marks the pages of the pieces that are on the device at the boundary, neighbours joined.
-void writeResidents(const PlannerInput &input, const Draft &draft, Description &planned) {
-  for (std::size_t i = 0; i < draft.resident.size(); ++i) {
-    if (!draft.resident[static_cast<PieceIndex>(i)])
+void writeBoundary(const PlannerInput &input, const Draft &draft, Description &planned) {
+  for (std::size_t i = 0; i < draft.boundary.size(); ++i) {
+    const BoundaryState state = draft.boundary[static_cast<PieceIndex>(i)];
+    if (state == BoundaryState::Away)
       continue;
     const Piece &piece = input.timeline.piece(static_cast<PieceIndex>(i));
-    std::vector<Range> &ranges = planned.buffers[piece.buffer].resident;
     const Range range{piece.firstPage * planned.pageBytes, piece.bytes};
-    if (!ranges.empty() && ranges.back().end() == range.offset)
-      ranges.back().size += range.size;
-    else
-      ranges.push_back(range);
+    append(planned.buffers[piece.buffer].resident, range);
+    if (state == BoundaryState::Mirrored)
+      append(planned.buffers[piece.buffer].mirrored, range);
   }
 }
 
@@ -248,7 +347,7 @@ void writeResidents(const PlannerInput &input, const Draft &draft, Description &
 Description writePlan(const PlannerInput &input, const Draft &draft, const Schedule &schedule,
                       std::uint64_t budgetBytes) {
   Description planned = PlanWriter(input, draft, schedule).write(budgetBytes);
-  writeResidents(input, draft, planned);
+  writeBoundary(input, draft, planned);
   return planned;
 }
 

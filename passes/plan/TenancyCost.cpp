@@ -11,22 +11,22 @@ bool needsValueNext(const TenancyCost::Tenant &tenant) {
 
 } // namespace
 
-double TenancyCost::handOverUs(std::size_t from, std::size_t to, const Prices &prices, double availableUs) {
+double TenancyCost::handOverUs(std::size_t from, std::size_t to, double availableUs) {
   double transferUs = 0;
   if (from != nobody) {
     Tenant &leaving = tenants_[from];
     if (leaving.hasValue && !leaving.hostCurrent && needsValueNext(leaving)) {
-      transferUs += prices.evictUs;
+      transferUs += leaving.prices.evictUs;
       leaving.hostCurrent = true;
     }
   }
   if (tenants_[to].hasValue && needsValueNext(tenants_[to]))
-    transferUs += prices.fetchUs;
+    transferUs += tenants_[to].prices.fetchUs;
   return transferUs + tuning_.latenessUs(transferUs, availableUs);
 }
 
-std::optional<double> TenancyCost::play(std::span<const Tenant> tenants, std::size_t occupant, const Prices &prices,
-                                        double lastUseUs, std::uint32_t until) {
+std::optional<double> TenancyCost::play(std::span<const Tenant> tenants, std::size_t occupant, double lastUseUs,
+                                        std::uint32_t until) {
   const InMemoryTimes &times = timeline_.times();
   tenants_.assign(tenants.begin(), tenants.end());
   double costUs = 0;
@@ -49,7 +49,7 @@ std::optional<double> TenancyCost::play(std::span<const Tenant> tenants, std::si
       return std::nullopt;
     const bool atBoundary = node == timeline_.nodeCount();
     if (next != occupant)
-      costUs += handOverUs(occupant, next, prices, (atBoundary ? times.totalUs : times.startUs[node]) - lastUseUs);
+      costUs += handOverUs(occupant, next, (atBoundary ? times.totalUs : times.startUs[node]) - lastUseUs);
     occupant = next;
     Tenant &tenant = tenants_[next];
     if (atBoundary) {
@@ -60,6 +60,10 @@ std::optional<double> TenancyCost::play(std::span<const Tenant> tenants, std::si
     tenant.hasValue |= tenant.uses.front().writes;
     tenant.hostCurrent &= !tenant.uses.front().writes;
     tenant.uses = tenant.uses.subspan(1);
+    if (tenant.uses.empty() && tenant.isMirrored && !tenant.hostCurrent) {
+      costUs += tenant.prices.evictUs;
+      tenant.hostCurrent = true;
+    }
   }
 }
 

@@ -18,6 +18,12 @@ class TenancyCost {
 public:
   static constexpr std::size_t nobody = std::numeric_limits<std::size_t>::max();
 
+  /// Of one copy of a tenant's pages, microseconds.
+  struct Prices {
+    double evictUs = 0;
+    double fetchUs = 0;
+  };
+
   /// A piece that has, or may get, its home in the frame.
   struct Tenant {
     std::span<const Use> uses;      ///< those to come
@@ -26,19 +32,16 @@ public:
     bool hasValue = false;
     bool hostCurrent = false;
     bool isNewcomer = false;
-  };
-  /// Of one copy of the pages in question, microseconds.
-  struct Prices {
-    double evictUs = 0;
-    double fetchUs = 0;
+    bool isMirrored = false; ///< copied to the host once it has been used for the last time
+    Prices prices = {};
   };
 
   TenancyCost(const Timeline &timeline, const Tuning &tuning) : timeline_(timeline), tuning_(tuning) {}
 
   /// Cost of all hand-overs up to node `until`, microseconds; the last user before ended at `lastUseUs`. Empty if some
   /// node uses the newcomer and another tenant: they cannot share a frame.
-  std::optional<double> play(std::span<const Tenant> tenants, std::size_t occupant, const Prices &prices,
-                             double lastUseUs, std::uint32_t until);
+  std::optional<double> play(std::span<const Tenant> tenants, std::size_t occupant, double lastUseUs,
+                             std::uint32_t until);
 
 private:
   std::uint32_t nodeOf(const Tenant &tenant) const {
@@ -46,7 +49,7 @@ private:
       return tenant.uses.front().node;
     return tenant.returnsAtBoundary ? timeline_.nodeCount() : noNode;
   }
-  double handOverUs(std::size_t from, std::size_t to, const Prices &prices, double availableUs);
+  double handOverUs(std::size_t from, std::size_t to, double availableUs);
 
   static constexpr std::uint32_t noNode = std::numeric_limits<std::uint32_t>::max();
   const Timeline &timeline_;

@@ -33,13 +33,15 @@ TEST(Timeline, PiecesAreNoLargerThanAsked) {
   EXPECT_EQ(timeline.piece(PieceIndex{2}).pageCount, 2u);
 }
 
-TEST(Timeline, TheLastPageMayBePartial) {
+TEST(Timeline, APartialLastPageIsAPieceOfItsOwn) {
   SmallStep small;
-  const BufferIndex b = small.local("b", 2);
-  small.step.buffers[b].size = smallPage + 1;
+  const BufferIndex b = small.local("b", 3);
+  small.step.buffers[b].size = 2 * smallPage + 1;
   const Timeline timeline(small.step);
-  EXPECT_EQ(timeline.piece(PieceIndex{0}).pageCount, 2u);
-  EXPECT_EQ(timeline.piece(PieceIndex{0}).bytes, smallPage + 1);
+  ASSERT_EQ(timeline.pieces().size(), 2u);
+  EXPECT_EQ(timeline.piece(PieceIndex{0}).bytes, 2 * smallPage);
+  EXPECT_EQ(timeline.piece(PieceIndex{1}).pageCount, 1u);
+  EXPECT_EQ(timeline.piece(PieceIndex{1}).bytes, 1u);
 }
 
 TEST(Timeline, OnlyWholePagesAreOverwritten) {

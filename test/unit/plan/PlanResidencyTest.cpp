@@ -76,6 +76,20 @@ TEST(PlanResidency, OnePageLessThanThePeakAddsNodes) {
   EXPECT_EQ(plan.stats.upBytes, smallPage);
 }
 
+// In between the weight must go. With a good host copy it goes at once, and is saved while the last node runs.
+TEST(PlanResidency, AMirroredWeightGivesWayWithoutACopy) {
+  SmallStep small;
+  const BufferIndex w = small.live("w", 4), a = small.local("a", 6), b = small.local("b", 1);
+  small.kernel("use", 1, {small.read(w)});
+  small.kernel("fill", 1, {small.write(a)});
+  small.kernel("drain", 1, {small.read(a)});
+  small.kernel("update", 1, {small.update(w)});
+  small.kernel("long", 10, {small.write(b)});
+  const PlannedStep plan = planned(small.step, pages(6));
+  EXPECT_EQ(plan.description.buffers[w].mirrored, plan.description.buffers[w].resident);
+  EXPECT_FALSE(plan.description.buffers[w].mirrored.empty());
+}
+
 TEST(PlanResidency, NoBudgetMeansAsMuchAsTheStepNeeds) {
   SmallStep small;
   small.kernel("k0", 1, {small.write(small.local("a", 4))});

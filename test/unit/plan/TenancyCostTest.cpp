@@ -27,14 +27,17 @@ protected:
     return uses;
   }
   static TenancyCost::Tenant tenant(const std::vector<Use> &uses, bool hostCurrent) {
-    return {uses, false, false, true, hostCurrent, false};
+    return {uses, false, false, true, hostCurrent, false, false, prices};
   }
-  static TenancyCost::Tenant newcomer(const std::vector<Use> &uses) { return {uses, false, false, false, true, true}; }
+  static TenancyCost::Tenant newcomer(const std::vector<Use> &uses) {
+    return {uses, false, false, false, true, true, false, prices};
+  }
 
   std::optional<double> play(std::vector<TenancyCost::Tenant> tenants, std::size_t occupant) {
-    return cost_.play(tenants, occupant, {3, 5}, 0, 9);
+    return cost_.play(tenants, occupant, 0, 9);
   }
 
+  static constexpr TenancyCost::Prices prices{3, 5};
   Tuning tuning_;
   Timeline timeline_;
   TenancyCost cost_;
@@ -59,6 +62,25 @@ TEST_F(TenancyCostTest, TakingTurnsCostsATripEachTime) {
   const std::vector<Use> old = reads({3, 5}), young = reads({2, 4, 6});
   // Out 3, in 5; the newcomer has no value, which needs no trip; in 5 again.
   EXPECT_DOUBLE_EQ(*play({tenant(old, false), newcomer(young)}, 0), 3 + 5 + 5);
+}
+
+TEST_F(TenancyCostTest, AMirroredTenantIsSavedOnceAndThenGoesForNothing) {
+  Use write = reads({3}).front();
+  write.writes = true;
+  const std::vector<Use> old = {write}, young = reads({5});
+  TenancyCost::Tenant mirrored = tenant(old, true);
+  mirrored.returnsAtBoundary = mirrored.mustSurvive = mirrored.isMirrored = true;
+  const std::optional<double> alone = cost_.play(std::vector{mirrored}, 0, 0, 10);
+  EXPECT_DOUBLE_EQ(*alone, 3);
+  // The newcomer has no value; the other one has to come back for the boundary.
+  EXPECT_DOUBLE_EQ(*cost_.play(std::vector{mirrored, newcomer(young)}, 0, 0, 10), 3 + 5);
+}
+
+TEST_F(TenancyCostTest, EachTenantHasItsPrice) {
+  const std::vector<Use> old = reads({8}), young = reads({2, 4});
+  TenancyCost::Tenant small = tenant(old, false);
+  small.prices = {1, 2};
+  EXPECT_DOUBLE_EQ(*play({small, newcomer(young)}, 0), 1 + 2);
 }
 
 TEST_F(TenancyCostTest, TwoThatMeetCannotShare) {
