@@ -2,6 +2,7 @@
 #include "passes/plan/PlanResidency.h"
 
 #include "passes/analysis/HostPlaces.h"
+#include "passes/analysis/RequiredTraffic.h"
 #include "passes/plan/FramePlanner.h"
 #include "passes/plan/PlanWriter.h"
 
@@ -153,9 +154,11 @@ public:
           tryShare({percent, best_.share.state});
     }
     settleBoundary();
-    if (!isLarge)
-      for (double part : {0.75, 0.5, 0.25})
-        mirrorOnly(part);
+    if (isLarge)
+      return;
+    const Attempt settled = best_;
+    for (double part : {0.75, 0.5, 0.25})
+      mirrorOnly(part, settled);
   }
 
 private:
@@ -170,9 +173,9 @@ private:
     Tuning tuning;
   };
 
-  bool tryShare(Share share) {
+  void tryShare(Share share) {
     share.percent = std::clamp(share.percent, 0, 100);
-    return attempt({{fillBoundary(share), best_.start.first}, share, best_.tuning});
+    attempt({{fillBoundary(share), best_.start.first}, share, best_.tuning});
   }
 
   BoundaryStates fillBoundary(const Share &share) const {
@@ -187,14 +190,13 @@ private:
     return boundary;
   }
 
-  /// Returns whether it made the best plan so far.
-  bool attempt(Attempt attempt) {
+  void attempt(Attempt attempt) {
     const auto isSame = [&](const Attempt &other) {
       return other.start.first == attempt.start.first && other.tuning.looksFurther == attempt.tuning.looksFurther &&
              std::equal(other.start.boundary.begin(), other.start.boundary.end(), attempt.start.boundary.begin());
     };
     if (std::any_of(tried_.begin(), tried_.end(), isSame))
-      return false;
+      return;
     tried_.push_back(attempt);
     tl::expected<Draft, Stuck> draft = draftPlan(input_, withCrowd(attempt.start), attempt.tuning);
     while (!draft && restarts_ < mostRestarts) {
@@ -202,10 +204,8 @@ private:
       gatherCrowd(draft.error().node);
       draft = draftPlan(input_, withCrowd(attempt.start), attempt.tuning);
     }
-    if (!draft || !search_.tryDraft(std::move(*draft)))
-      return false;
-    best_ = std::move(attempt);
-    return true;
+    if (draft && search_.tryDraft(std::move(*draft)))
+      best_ = std::move(attempt);
   }
 
   /// Pieces of the nodes with large working sets, the largest first, choose frames before all others from now on.
@@ -282,8 +282,7 @@ private:
 
   /// Pieces written near the end of the step would be copied after it: only a part of them, those used for the last
   /// time earliest, have a host copy.
-  void mirrorOnly(double part) {
-    Attempt next = best_;
+  void mirrorOnly(double part, Attempt next) {
     std::vector<std::pair<NodeIndex, PieceIndex>> mirrored;
     for (PieceIndex piece : ranking_)
       if (next.start.boundary[piece] == BoundaryState::Mirrored)
@@ -313,9 +312,10 @@ private:
 void joinNeighbours(const PlannerInput &input, Search &search) {
   const Candidate apart = *search.best();
   const bool isLarge = input.timeline.pieces().size() > mostPiecesToRefine;
+  const std::uint32_t mostPages = mostPagesOfTransfer(input.timeline.pageBytes());
   for (std::uint32_t reach : {0, 4, 16, 64, 256})
     if (reach == 0 || !isLarge)
-      search.tryDraft(joinTransfers(apart.draft, apart.schedule, reach));
+      search.tryDraft(joinTransfers(apart.draft, apart.schedule, {reach, mostPages}));
 }
 
 std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budgetBytes) {
@@ -350,9 +350,10 @@ PlanStats statsOf(const Description &planned, const Timeline &timeline) {
     stats.discards += node.kind == NodeKind::Discard;
     stats.evictions += movesDown(node.kind);
     stats.prefetches += movesUp(node.kind);
-    stats.downBytes += movesDown(node.kind) ? node.range.size : 0;
-    stats.upBytes += movesUp(node.kind) ? node.range.size : 0;
   }
+  const Traffic moved = movedTraffic(planned);
+  stats.upBytes = moved.upBytes;
+  stats.downBytes = moved.downBytes;
   stats.hostBytes = HostPlaces(planned).bytes();
   return stats;
 }

@@ -231,8 +231,7 @@ Schedule scheduleDraft(const PlannerInput &input, const Draft &draft) {
   std::vector<double> readyUs(tasks.size(), 0);
   for (const TaskGraph::Dependency &dependency : dependencies)
     readyUs[dependency.after] = std::max(readyUs[dependency.after], times.endUs[dependency.before]);
-  return {std::move(times.startOrder), times.totalUs, std::move(times.startUs), std::move(readyUs),
-          input.timeline.pageBytes()};
+  return {std::move(times.startOrder), times.totalUs, std::move(times.startUs), std::move(readyUs)};
 }
 
 namespace {
@@ -274,13 +273,12 @@ private:
 // All that a joined transfer waits for is over when its first part starts, and all that waits for it starts later. So
 // time orders joined transfers as it ordered their first parts: no cycle can come of it, and their numbers may follow
 // it.
-Draft joinTransfers(const Draft &draft, const Schedule &schedule, std::uint32_t reach) {
+Draft joinTransfers(const Draft &draft, const Schedule &schedule, const JoinLimits &limits) {
   Draft joined = draft;
   joined.transfers.clear();
   std::vector<DraftNode> index(draft.capturedCount + draft.transfers.size());
   for (DraftNode node = 0; node < draft.capturedCount; ++node)
     index[node] = node;
-  const std::uint32_t mostPages = mostPagesOfTransfer(schedule.pageBytes);
   OpenRuns lanes[2];
   std::uint32_t positions[2] = {0, 0};
   for (const DraftNode node : schedule.order) {
@@ -290,9 +288,10 @@ Draft joinTransfers(const Draft &draft, const Schedule &schedule, std::uint32_t 
     OpenRuns &lane = lanes[transfer.kind == NodeKind::Prefetch];
     const std::uint32_t position = positions[transfer.kind == NodeKind::Prefetch]++;
     const auto mayJoin = [&](const std::optional<OpenRuns::Run> &run) {
-      return run && position - run->position <= reach + 1 && schedule.readyUs[node] <= schedule.startUs[run->first] &&
+      return run && position - run->position <= limits.reach + 1 &&
+             schedule.readyUs[node] <= schedule.startUs[run->first] &&
              joined.transfers[run->joined - draft.capturedCount].pages.pageCount + transfer.pages.pageCount <=
-                 mostPages;
+                 limits.mostPages;
     };
     std::optional<OpenRuns::Run> run = lane.before(transfer.pages);
     if (!mayJoin(run))

@@ -16,16 +16,19 @@ struct Schedule {
   double totalUs = 0;
   std::vector<double> startUs; ///< by DraftNode
   std::vector<double> readyUs; ///< by DraftNode: when all it waits for but its lane is over
-  std::uint64_t pageBytes = 0;
 };
 
 /// Lets each direction of the link take whatever is ready and needed first.
 Schedule scheduleDraft(const PlannerInput &input, const Draft &draft);
 
-/// Makes one transfer of those that lie side by side in a buffer and follow each other on their lane, at most `reach`
-/// others between them, where the later one could have begun with the first: each copy costs something whatever its
-/// size.
-Draft joinTransfers(const Draft &draft, const Schedule &schedule, std::uint32_t reach);
+struct JoinLimits {
+  std::uint32_t reach = 0;     ///< most others between two on their lane
+  std::uint32_t mostPages = 0; ///< of what comes of it
+};
+
+/// Makes one transfer of those that lie side by side in a buffer and follow each other on their lane, where the later
+/// one could have begun with the first: each copy costs something whatever its size.
+Draft joinTransfers(const Draft &draft, const Schedule &schedule, const JoinLimits &limits);
 
 /// The planned description: `captured` plus transfers, discards, edges, frames and the boundary state. Transfers of
 /// one direction are chained in the order of the schedule; edges that completion already implies are left out.

@@ -65,9 +65,7 @@ static void addTraffic(Text &text, const Summary &summary) {
   if (prediction.upBytes + prediction.downBytes > 0)
     addLine(text, "", "required", formatBytes(summary.required.total()),
             fmt::format("{} up, {} down; moved: {}", formatBytes(summary.required.upBytes),
-                        formatBytes(summary.required.downBytes),
-                        formatRatio(static_cast<double>(prediction.upBytes + prediction.downBytes),
-                                    static_cast<double>(summary.required.total()))));
+                        formatBytes(summary.required.downBytes), formatRatio(summary.movedOverRequired(), 1)));
 }
 
 /// "96.0 MiB up" or "96.0 of 192 MiB up".

@@ -25,6 +25,17 @@ inline Machine smallMachine() {
   return machine;
 }
 
+inline BufferIndex addBuffer(Description &step, const std::string &name, std::uint64_t bytes, bool isPrivate,
+                             bool isLive) {
+  Buffer buffer;
+  buffer.name = name;
+  buffer.size = bytes;
+  buffer.isPrivate = isPrivate;
+  buffer.liveIn = buffer.liveOut = isLive;
+  step.buffers.push_back(std::move(buffer));
+  return static_cast<BufferIndex>(step.buffers.size() - 1);
+}
+
 class SmallStep {
 public:
   SmallStep() { step.pageBytes = smallPage; }
@@ -74,13 +85,7 @@ public:
 
 private:
   BufferIndex add(const std::string &name, std::uint64_t bytes, bool isPrivate, bool isLive) {
-    Buffer buffer;
-    buffer.name = name;
-    buffer.size = bytes;
-    buffer.isPrivate = isPrivate;
-    buffer.liveIn = buffer.liveOut = isLive;
-    step.buffers.push_back(std::move(buffer));
-    return static_cast<BufferIndex>(step.buffers.size() - 1);
+    return addBuffer(step, name, bytes, isPrivate, isLive);
   }
   Range whole(BufferIndex b) const { return {0, step.buffers[b].size}; }
 };

@@ -6,14 +6,13 @@
 namespace pumpgraph {
 namespace {
 
-constexpr std::uint64_t pageBytes = std::uint64_t{2} << 20;
+constexpr std::uint32_t mostPages = 17;
 
 /// One captured node, then transfers that all follow it, run one after the other and are ready when it ends.
 class JoinTransfersTest : public testing::Test {
 protected:
   JoinTransfersTest() {
     draft_.capturedCount = 1;
-    schedule_.pageBytes = pageBytes;
     schedule_.order = {0};
     schedule_.startUs = {0};
     schedule_.readyUs = {0};
@@ -31,7 +30,7 @@ protected:
 
   std::vector<std::uint32_t> pagesOfEach(std::uint32_t reach) const {
     std::vector<std::uint32_t> pages;
-    for (const DraftTransfer &transfer : joinTransfers(draft_, schedule_, reach).transfers)
+    for (const DraftTransfer &transfer : joinTransfers(draft_, schedule_, {reach, mostPages}).transfers)
       pages.push_back(transfer.pages.pageCount);
     return pages;
   }
@@ -51,7 +50,7 @@ TEST_F(JoinTransfersTest, NeighboursBecomeOne) {
 TEST_F(JoinTransfersTest, TheOrderInTheBufferDoesNotMatter) {
   evict({0, 2, 3});
   evict({0, 0, 2});
-  const Draft joined = joinTransfers(draft_, schedule_, 0);
+  const Draft joined = joinTransfers(draft_, schedule_, {0, mostPages});
   ASSERT_EQ(joined.transfers.size(), 1u);
   EXPECT_EQ(joined.transfers[0].pages.firstPage, 0u);
   EXPECT_EQ(joined.transfers[0].pages.pageCount, 5u);
@@ -79,10 +78,9 @@ TEST_F(JoinTransfersTest, ReachSaysHowManyMayLieBetween) {
 }
 
 TEST_F(JoinTransfersTest, NoneGrowsBeyondTheLargestTransfer) {
-  const std::uint32_t most = mostPagesOfTransfer(pageBytes);
-  evict({0, 0, most});
-  evict({0, most, 1});
-  EXPECT_EQ(pagesOfEach(0), (Pages{most, 1}));
+  evict({0, 0, mostPages});
+  evict({0, mostPages, 1});
+  EXPECT_EQ(pagesOfEach(0), (Pages{mostPages, 1}));
 }
 
 TEST_F(JoinTransfersTest, EdgesAndDiscardsFollow) {
@@ -90,7 +88,7 @@ TEST_F(JoinTransfersTest, EdgesAndDiscardsFollow) {
   const DraftNode second = evict({0, 2, 3}), other = evict({1, 0, 1});
   draft_.edges.push_back({second, other});
   draft_.discards.push_back({{2, 0, 1}, {second}, {other}});
-  const Draft joined = joinTransfers(draft_, schedule_, 0);
+  const Draft joined = joinTransfers(draft_, schedule_, {0, mostPages});
   ASSERT_EQ(joined.transfers.size(), 2u);
   EXPECT_EQ(joined.edges.back().before, 1u);
   EXPECT_EQ(joined.edges.back().after, 2u);

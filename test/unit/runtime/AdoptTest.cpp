@@ -20,12 +20,8 @@ template <typename Value> const char *messageOf(const Expected<Value> &result) {
 class AdoptTest : public ::testing::Test {
 protected:
   void open(std::uint64_t budgetPages, std::uint64_t hostLimitBytes = 0) {
-    SessionOptions options;
-    options.budgetBytes = budgetPages * pageBytes;
-    options.hostLimitBytes = hostLimitBytes;
-    options.compilerLibrary = PUMPGRAPH_COMPILER_LIBRARY;
-    options.cacheDirectory = ::testing::TempDir() + "/pumpgraph-adopt-test"; // measuring takes longer than a test
-    Expected<std::unique_ptr<Session>> made = Session::create(options, fake_.table());
+    Expected<std::unique_ptr<Session>> made =
+        openSession(fake_, budgetPages, PUMPGRAPH_COMPILER_LIBRARY, hostLimitBytes);
     ASSERT_TRUE(made) << messageOf(made);
     session_ = std::move(*made);
   }

@@ -51,12 +51,8 @@ protected:
 
   void open(std::uint64_t hostLimitBytes = 0) {
     session_.reset();
-    SessionOptions options;
-    options.budgetBytes = budgetPages * pageBytes;
-    options.hostLimitBytes = hostLimitBytes;
-    options.compilerLibrary = PUMPGRAPH_COMPILER_LIBRARY;
-    options.cacheDirectory = ::testing::TempDir() + "/pumpgraph-adopt-test";
-    Expected<std::unique_ptr<Session>> made = Session::create(options, fake_.table());
+    Expected<std::unique_ptr<Session>> made =
+        openSession(fake_, budgetPages, PUMPGRAPH_COMPILER_LIBRARY, hostLimitBytes);
     ASSERT_TRUE(made) << messageOf(made);
     session_ = std::move(*made);
     result_ = allocate(64, "result");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session whose plan mirrors pages: who may touch them, and what validation finds.
 #include "runtime/session/Step.h"
-#include "test/unit/runtime/FakeDriver.h"
+#include "test/unit/runtime/Program.h"
 
 #include <gtest/gtest.h>
 
@@ -23,11 +23,7 @@ class MirrorTest : public ::testing::Test {
 protected:
   /// A step that adds the table to the sum. The plan mirrors the one that has it in its name; nothing is copied.
   void open(const char *sumName, const char *tableName) {
-    SessionOptions options;
-    options.budgetBytes = 8 * pageBytes;
-    options.compilerLibrary = PUMPGRAPH_MIRRORING_COMPILER;
-    options.cacheDirectory = ::testing::TempDir() + "/pumpgraph-adopt-test"; // measuring takes longer than a test
-    Expected<std::unique_ptr<Session>> made = Session::create(options, fake_.table());
+    Expected<std::unique_ptr<Session>> made = openSession(fake_, 8, PUMPGRAPH_MIRRORING_COMPILER);
     ASSERT_TRUE(made) << made.error().message;
     session_ = std::move(*made);
     sum_ = allocate(sumName, 100);

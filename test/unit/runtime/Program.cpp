@@ -4,6 +4,17 @@
 #include <gtest/gtest.h>
 
 namespace pumpgraph::runtime::test {
+
+Expected<std::unique_ptr<Session>> openSession(const FakeDriver &fake, std::uint64_t budgetPages,
+                                               const char *compilerLibrary, std::uint64_t hostLimitBytes) {
+  SessionOptions options;
+  options.budgetBytes = budgetPages * pageBytes;
+  options.hostLimitBytes = hostLimitBytes;
+  options.compilerLibrary = compilerLibrary;
+  options.cacheDirectory = ::testing::TempDir() + "/pumpgraph-adopt-test";
+  return Session::create(options, fake.table());
+}
+
 namespace {
 
 using Word = std::uint64_t;

@@ -7,9 +7,14 @@
 #include "test/unit/runtime/FakeDriver.h"
 
 #include <cstring>
+#include <memory>
 #include <vector>
 
 namespace pumpgraph::runtime::test {
+
+/// A session on the fake driver. Bandwidths are kept from one test to the next: measuring takes longer than a test.
+Expected<std::unique_ptr<Session>> openSession(const FakeDriver &fake, std::uint64_t budgetPages,
+                                               const char *compilerLibrary, std::uint64_t hostLimitBytes = 0);
 
 /// Unsigned 64-bit arithmetic on sparse elements: one in each 4 KiB, so that a page has several and a test is quick.
 /// Everything is exact, so results of two runs can be compared bit for bit.

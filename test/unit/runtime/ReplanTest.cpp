@@ -25,11 +25,7 @@ protected:
     // So long that what the processor takes for the bodies does not matter.
     forwardKernel().milliseconds = 200;
     backwardKernel().milliseconds = 500;
-    SessionOptions options;
-    options.budgetBytes = tightPages * pageBytes;
-    options.compilerLibrary = PUMPGRAPH_COMPILER_LIBRARY;
-    options.cacheDirectory = ::testing::TempDir() + "/pumpgraph-adopt-test";
-    Expected<std::unique_ptr<Session>> made = Session::create(options, fake_.table());
+    Expected<std::unique_ptr<Session>> made = openSession(fake_, tightPages, PUMPGRAPH_COMPILER_LIBRARY);
     ASSERT_TRUE(made) << messageOf(made);
     session_ = std::move(*made);
     program_.emplace(fake_, *session_, Program::Shape{});

@@ -38,12 +38,7 @@ FakeKernel &historyKernel() {
 class TwoStepsTest : public ::testing::Test {
 protected:
   void open(std::uint64_t pages, std::uint64_t hostLimitBytes = 0) {
-    SessionOptions options;
-    options.budgetBytes = pages * pageBytes;
-    options.hostLimitBytes = hostLimitBytes;
-    options.compilerLibrary = PUMPGRAPH_COMPILER_LIBRARY;
-    options.cacheDirectory = ::testing::TempDir() + "/pumpgraph-adopt-test";
-    Expected<std::unique_ptr<Session>> made = Session::create(options, fake_.table());
+    Expected<std::unique_ptr<Session>> made = openSession(fake_, pages, PUMPGRAPH_COMPILER_LIBRARY, hostLimitBytes);
     ASSERT_TRUE(made) << messageOf(made);
     session_ = std::move(*made);
     program_.emplace(fake_, *session_, Program::Shape{});

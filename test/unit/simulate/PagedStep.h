@@ -4,6 +4,7 @@
 #pragma once
 
 #include "passes/simulate/Simulate.h"
+#include "test/unit/analysis/SmallStep.h"
 
 #include <string>
 #include <utility>
@@ -63,13 +64,7 @@ public:
 
 private:
   BufferIndex add(const std::string &name, std::uint64_t bytes, bool isPrivate, bool isLive) {
-    Buffer buffer;
-    buffer.name = name;
-    buffer.size = bytes;
-    buffer.isPrivate = isPrivate;
-    buffer.liveIn = buffer.liveOut = isLive;
-    step.buffers.push_back(std::move(buffer));
-    return static_cast<BufferIndex>(step.buffers.size() - 1);
+    return addBuffer(step, name, bytes, isPrivate, isLive);
   }
 };
 
