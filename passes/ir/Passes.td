@@ -123,7 +123,11 @@ def LowerVirtual : GraphPass<"lower-virtual"> {
   let description = [{
     Evictions become `pump.to_host` and prefetches `pump.to_device`, each with its place in the pinned pool; discards
     become the edges they stood for; neighbouring transfers are joined; programmatic edges on which a frame is handed
-    over become full ones. Nothing captured is dropped.
+    over become full ones. No captured node is dropped.
+
+    A step with copies consists of few, long chains afterwards, for copies slow down with every stream that waits: all
+    programmatic edges become full ones, captured edges that others imply are left out, and the copies of a direction
+    follow one another.
 
     Before:
     ```mlir

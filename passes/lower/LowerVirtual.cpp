@@ -212,6 +212,53 @@ void reduce(const Description &step, const std::vector<NodeIndex> &joinedTo, con
   }
 }
 
+/// Gives a step that copies the shape of a few long chains, for the driver runs every chain that it finds on a stream
+/// of its own, and copies slow down with each stream that waits (docs/measurements.md, "Streams that wait"). The
+/// captured nodes wait for completion only, by no more edges than needed; every copy waits for the one before it in its
+/// direction, by an edge of its own.
+void straighten(const Description &step, const std::vector<NodeIndex> &joinedTo, EdgeSet &edges) {
+  const auto isCopied = [&](NodeIndex n) { return isTransfer(step.nodes[n]) && joinedTo[n] == n; };
+  bool copies = false;
+  std::vector<std::uint32_t> counts(edges.size(), 0);
+  for (NodeIndex n = 0; n < edges.size(); ++n) {
+    copies = copies || isCopied(n);
+    if (isCaptured(step.nodes[n]))
+      for (const EdgeSet::In &edge : edges.into(n))
+        counts[edge.from] += 1;
+  }
+  if (!copies)
+    return;
+  Order order; // of the captured nodes among themselves: their chain must not be broken where it leads over a copy too
+  std::vector<NodeIndex> full;
+  std::optional<NodeIndex> lastUp, lastDown;
+  for (NodeIndex n = 0; n < edges.size(); ++n) {
+    full.clear();
+    if (isCaptured(step.nodes[n])) {
+      std::vector<EdgeSet::In> kept;
+      std::vector<EdgeSet::In> &into = edges.into(n);
+      std::sort(into.begin(), into.end(), [](const auto &a, const auto &b) { return a.from > b.from; });
+      for (const EdgeSet::In &edge : into) {
+        const bool captured = isCaptured(step.nodes[edge.from]);
+        if (captured &&
+            std::any_of(full.begin(), full.end(), [&](NodeIndex p) { return order.completesBefore(edge.from, p); }))
+          continue;
+        kept.push_back({edge.from, EdgeKind::Full});
+        if (captured)
+          full.push_back(edge.from);
+      }
+      into = std::move(kept);
+    }
+    order.append(full, counts);
+    if (!isCopied(n))
+      continue;
+    std::optional<NodeIndex> &last = movesUp(step.nodes[n].kind) ? lastUp : lastDown;
+    if (last)
+      edges.into(n).push_back({*last, EdgeKind::Full});
+    last = n;
+    edges.unite(n);
+  }
+}
+
 /// Writes what is left: without bypassed and joined nodes, transfers as copies.
 Description write(const Description &step, const std::vector<NodeIndex> &joinedTo, const EdgeSet &edges) {
   Description lowered;
@@ -257,6 +304,7 @@ Description lowerVirtual(const Description &planned) {
   const std::vector<NodeIndex> joinedTo = Joiner(step, edges).run();
   redirect(edges, joinedTo);
   reduce(step, joinedTo, original, edges);
+  straighten(step, joinedTo, edges);
   return write(step, joinedTo, edges);
 }
 

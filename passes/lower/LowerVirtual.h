@@ -9,7 +9,10 @@ namespace pumpgraph {
 
 /// Turns every evict and prefetch into a copy with a place in the pinned pool, replaces discards by the edges they
 /// stood for, joins neighbouring transfers, demotes programmatic edges (to Full) where a hand-over needs completion,
-/// and drops added edges that full-completion paths already imply. Captured nodes and edges are never dropped.
+/// and drops added edges that full-completion paths already imply. Captured nodes are never dropped.
+///
+/// A step with copies consists of few, long chains afterwards: all its programmatic edges are demoted, captured edges
+/// that others imply are dropped, and copies of one direction follow one another by edges of their own.
 Description lowerVirtual(const Description &planned);
 
 } // namespace pumpgraph

@@ -79,7 +79,6 @@ public:
   X(eventCreate, cuEventCreate, 2000)                                                                                  \
   X(eventDestroy, cuEventDestroy, 4000)                                                                                \
   X(eventRecord, cuEventRecord, 2000)                                                                                  \
-  X(eventSynchronize, cuEventSynchronize, 2000)                                                                        \
   X(eventElapsedTime, cuEventElapsedTime, 2000)                                                                        \
   X(graphDestroy, cuGraphDestroy, 10000)                                                                               \
   X(graphClone, cuGraphClone, 10000)                                                                                   \
@@ -93,13 +92,13 @@ public:
   X(graphChildGraphNodeGetGraph, cuGraphChildGraphNodeGetGraph, 10000)                                                 \
   X(graphAddMemcpyNode, cuGraphAddMemcpyNode, 10000)                                                                   \
   X(graphAddMemsetNode, cuGraphAddMemsetNode, 10000)                                                                   \
+  X(graphAddEmptyNode, cuGraphAddEmptyNode, 10000)                                                                     \
   X(graphAddEventRecordNode, cuGraphAddEventRecordNode, 11010)                                                         \
   X(graphAddDependencies, cuGraphAddDependencies, 12030)                                                               \
   X(graphRemoveDependencies, cuGraphRemoveDependencies, 12030)                                                         \
   X(graphDestroyNode, cuGraphDestroyNode, 10000)                                                                       \
   X(graphInstantiate, cuGraphInstantiateWithFlags, 11040)                                                              \
   X(graphLaunch, cuGraphLaunch, 10000)                                                                                 \
-  X(graphNodeSetEnabled, cuGraphNodeSetEnabled, 11060)                                                                 \
   X(graphExecDestroy, cuGraphExecDestroy, 10000)                                                                       \
   X(funcGetName, cuFuncGetName, 12030)                                                                                 \
   X(kernelGetName, cuKernelGetName, 12030)                                                                             \

@@ -53,6 +53,13 @@ Expected<CUgraphNode> GraphEditor::addEventRecord(CUevent event) {
   return node;
 }
 
+Expected<CUgraphNode> GraphEditor::addEmpty() {
+  CUgraphNode node = nullptr;
+  PUMPGRAPH_TRY_WHILE(driver_.graphAddEmptyNode(&node, graph_, nullptr, 0), "adding an empty node");
+  undo_.push_back(AddedNode{node});
+  return node;
+}
+
 Status GraphEditor::addEdge(CUgraphNode from, CUgraphNode to) {
   const CUgraphEdgeData full{};
   PUMPGRAPH_TRY_WHILE(driver_.graphAddDependencies(graph_, &from, &to, &full, 1), "adding an edge");
@@ -60,9 +67,14 @@ Status GraphEditor::addEdge(CUgraphNode from, CUgraphNode to) {
   return {};
 }
 
-Status GraphEditor::demote(CUgraphNode from, CUgraphNode to, const CUgraphEdgeData &data) {
-  PUMPGRAPH_TRY_WHILE(driver_.graphRemoveDependencies(graph_, &from, &to, &data, 1), "demoting an edge");
+Status GraphEditor::removeEdge(CUgraphNode from, CUgraphNode to, const CUgraphEdgeData &data) {
+  PUMPGRAPH_TRY_WHILE(driver_.graphRemoveDependencies(graph_, &from, &to, &data, 1), "removing an edge");
   undo_.push_back(RemovedEdge{from, to, data});
+  return {};
+}
+
+Status GraphEditor::demote(CUgraphNode from, CUgraphNode to, const CUgraphEdgeData &data) {
+  PUMPGRAPH_TRY(removeEdge(from, to, data));
   return addEdge(from, to);
 }
 

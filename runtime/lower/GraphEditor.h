@@ -10,8 +10,8 @@
 
 namespace pumpgraph::runtime {
 
-/// Adds nodes and edges to a graph, in place. Unless commit() is called, the destructor restores the graph: it undoes
-/// the changes in reverse order.
+/// Adds nodes to a graph, adds and removes edges, in place. Unless commit() is called, the destructor restores the
+/// graph: it undoes the changes in reverse order.
 class GraphEditor {
 public:
   GraphEditor(const Driver &driver, CUgraph graph, CUcontext context)
@@ -26,9 +26,12 @@ public:
   Expected<CUgraphNode> addCopyToDevice(CUdeviceptr device, const void *host, std::uint64_t bytes);
   Expected<CUgraphNode> addFill(CUdeviceptr device, std::uint64_t bytes, unsigned char value);
   Expected<CUgraphNode> addEventRecord(CUevent event);
+  /// A node that does nothing.
+  Expected<CUgraphNode> addEmpty();
 
   /// An edge that waits for completion.
   Status addEdge(CUgraphNode from, CUgraphNode to);
+  Status removeEdge(CUgraphNode from, CUgraphNode to, const CUgraphEdgeData &data);
   /// Replaces an edge by one that waits for completion.
   Status demote(CUgraphNode from, CUgraphNode to, const CUgraphEdgeData &data);
 

@@ -46,6 +46,57 @@ std::optional<Node> recogniseCopy(const LiftedNode &lifted, const CapturedStep &
   return std::nullopt;
 }
 
+/// Nodes of one lane follow one another; between lanes there are relays.
+enum class Lane { Captured, Up, Down };
+
+Lane laneOf(const Node &node) {
+  if (!isCopy(node.kind))
+    return Lane::Captured;
+  return movesUp(node.kind) ? Lane::Up : Lane::Down;
+}
+
+/// Makes the edges of the graph those of `lowered`. `handles`: its nodes, in the same order.
+Status connect(GraphEditor &editor, const Description &lowered, const std::vector<CUgraphNode> &handles,
+               const LiftedGraph &captured) {
+  std::map<std::pair<CUgraphNode, CUgraphNode>, const LiftedEdge *> leftOut;
+  for (const LiftedEdge &edge : captured.edges)
+    leftOut.emplace(std::pair{captured.nodes[edge.from].handle, captured.nodes[edge.to].handle}, &edge);
+  std::vector<Edge> crossing;
+  for (const Edge &edge : lowered.edges) {
+    const CUgraphNode from = handles[edge.from], to = handles[edge.to];
+    const Node &first = lowered.nodes[edge.from], &second = lowered.nodes[edge.to];
+    if (laneOf(first) != laneOf(second)) {
+      crossing.push_back(edge);
+      continue;
+    }
+    const auto known = leftOut.find({from, to});
+    if (known == leftOut.end()) {
+      PUMPGRAPH_TRY_WHILE(editor.addEdge(from, to), "\"{}\" -> \"{}\"", first.name, second.name);
+      continue;
+    }
+    if (edge.kind == EdgeKind::Full && known->second->kind == EdgeKind::Programmatic)
+      PUMPGRAPH_TRY_WHILE(editor.demote(from, to, known->second->data), "\"{}\" -> \"{}\"", first.name, second.name);
+    leftOut.erase(known);
+  }
+  for (const auto &[nodes, edge] : leftOut)
+    PUMPGRAPH_TRY(editor.removeEdge(nodes.first, nodes.second, edge->data));
+
+  std::vector<CUgraphNode> relays(handles.size(), nullptr);
+  for (const Edge &edge : crossing) {
+    CUgraphNode &relay = relays[edge.from];
+    const std::string &name = lowered.nodes[edge.from].name;
+    if (!relay) {
+      const Expected<CUgraphNode> added = editor.addEmpty();
+      if (!added)
+        return inContext(added.error(), fmt::format("after \"{}\"", name));
+      relay = *added;
+      PUMPGRAPH_TRY_WHILE(editor.addEdge(handles[edge.from], relay), "\"{}\" -> its relay", name);
+    }
+    PUMPGRAPH_TRY_WHILE(editor.addEdge(relay, handles[edge.to]), "\"{}\" -> \"{}\"", name, lowered.nodes[edge.to].name);
+  }
+  return {};
+}
+
 } // namespace
 
 Status lowerGraph(GraphEditor &editor, const Description &lowered, const CapturedStep &step,
@@ -65,22 +116,7 @@ Status lowerGraph(GraphEditor &editor, const Description &lowered, const Capture
     handles.push_back(*added);
   }
 
-  std::map<std::pair<CUgraphNode, CUgraphNode>, const LiftedEdge *> existing;
-  for (const LiftedEdge &edge : captured.edges)
-    existing.emplace(std::pair{captured.nodes[edge.from].handle, captured.nodes[edge.to].handle}, &edge);
-  for (const Edge &edge : lowered.edges) {
-    const CUgraphNode from = handles[edge.from], to = handles[edge.to];
-    const auto known = existing.find({from, to});
-    if (known == existing.end()) {
-      PUMPGRAPH_TRY_WHILE(editor.addEdge(from, to), "\"{}\" -> \"{}\"", lowered.nodes[edge.from].name,
-                          lowered.nodes[edge.to].name);
-      continue;
-    }
-    if (edge.kind == EdgeKind::Full && known->second->kind == EdgeKind::Programmatic)
-      PUMPGRAPH_TRY_WHILE(editor.demote(from, to, known->second->data), "\"{}\" -> \"{}\"",
-                          lowered.nodes[edge.from].name, lowered.nodes[edge.to].name);
-  }
-  return {};
+  return connect(editor, lowered, handles, captured);
 }
 
 Description withAnnotations(const Description &captured, const Description &lowered) {
@@ -108,9 +144,16 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Lifte
   std::unordered_map<CUgraphNode, std::size_t> position;
   for (std::size_t i = 0; i < step.nodes.size(); ++i)
     position.emplace(step.nodes[i], i);
+  constexpr NodeIndex relay = UINT32_MAX;
+  std::vector<NodeIndex> indexOf;
   for (const LiftedNode &node : lifted.nodes) {
-    rewritten.nodes.push_back(node.handle);
     const auto found = position.find(node.handle);
+    if (found == position.end() && node.kind == NodeKind::Empty) {
+      indexOf.push_back(relay);
+      continue;
+    }
+    indexOf.push_back(static_cast<NodeIndex>(rewritten.nodes.size()));
+    rewritten.nodes.push_back(node.handle);
     if (found == position.end()) {
       std::optional<Node> copy = recogniseCopy(node, step, residence.pool());
       if (!copy)
@@ -125,8 +168,23 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Lifte
                   found->second, before.name);
     description.nodes.push_back(annotated.nodes[found->second]);
   }
+  std::vector<std::vector<NodeIndex>> relayed(lifted.nodes.size()); ///< by position of a relay: the nodes before it
   for (const LiftedEdge &edge : lifted.edges)
-    description.edges.push_back({edge.from, edge.to, edge.kind});
+    if (indexOf[edge.to] == relay) {
+      if (indexOf[edge.from] == relay || edge.kind != EdgeKind::Full)
+        return fail(PUMPGRAPH_INTERNAL, "the rewritten graph has a relay that does not follow one node's completion");
+      relayed[edge.to].push_back(indexOf[edge.from]);
+    }
+  for (const LiftedEdge &edge : lifted.edges) {
+    if (indexOf[edge.to] == relay)
+      continue;
+    if (indexOf[edge.from] != relay) {
+      description.edges.push_back({indexOf[edge.from], indexOf[edge.to], edge.kind});
+      continue;
+    }
+    for (const NodeIndex before : relayed[edge.from])
+      description.edges.push_back({before, indexOf[edge.to], edge.kind});
+  }
   return rewritten;
 }
 

@@ -10,7 +10,12 @@
 namespace pumpgraph::runtime {
 
 /// Adds the lowered copies to the captured graph, adds the edges it lacks, demotes those that have to wait for
-/// completion. The captured nodes stay as they are. `captured` is the graph as it was lifted.
+/// completion, removes those that `lowered` has no more. The captured nodes stay as they are. `captured` is the graph
+/// as it was lifted.
+///
+/// An edge between a captured node and a copy, or copies of different directions, leads over a *relay*, an empty node:
+/// without it the driver goes on with a chain of kernels on the stream of a copy that they waited for, or the other way
+/// round, and needs many streams for what are three.
 Status lowerGraph(GraphEditor &editor, const Description &lowered, const CapturedStep &step,
                   const LiftedGraph &captured, const PinnedPool &pool);
 
@@ -22,7 +27,8 @@ struct RewrittenStep {
 
 /// Describes the rewritten graph, `lifted`, from what the driver says of it and from the frames in force. Of `lowered`
 /// it takes names and what the compiler found out about accesses, after finding that node for node the parameters are
-/// those of `captured`, the graph as it was lifted first.
+/// those of `captured`, the graph as it was lifted first. Relays are not described: what waits for one waits for the
+/// node before it.
 Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const LiftedGraph &captured,
                                           const CapturedStep &step, const Description &lowered,
                                           const Residence &residence);

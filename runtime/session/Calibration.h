@@ -32,15 +32,9 @@ private:
 
   Status backBuffers();
   Status returnMemory();
-  Status instantiate();
-  Status runStep();
-  /// The first node that cannot be left out of a replay; null if all can.
-  const LiftedNode *firstFixedNode() const;
-  /// By position, in the copy; null where it does not matter how often the node runs.
-  Expected<std::vector<CUgraphNode>> switchableNodes() const;
-  Status runInOne(const LiftedNode &fixed);
-  Status runInParts(const std::vector<CUgraphNode> &nodes);
-  Status launchAndWait();
+  Status runInParts();
+  /// The nodes at positions in [begin, end), and no others.
+  Status runPart(std::size_t begin, std::size_t end);
   std::set<BlockId> writtenBy(std::size_t node) const;
 
   Step &step_;
@@ -48,8 +42,6 @@ private:
   const Driver &driver_;
   Heap &heap_;
   PointerScan scan_;
-  CUgraph copy_ = nullptr;
-  CUgraphExec exec_ = nullptr;
   std::vector<Backed> backed_; ///< had no memory before
   std::uint64_t runs_ = 0;
 };

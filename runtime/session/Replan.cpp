@@ -22,8 +22,9 @@ public:
   Expected<Replanning> run(const std::string &why) {
     PUMPGRAPH_TRY(measuring_.keepValues());
     Status done = measureFirst();
-    PUMPGRAPH_TRY_WHILE(measuring_.restoreValues(), "restoring the values after measuring");
-    PUMPGRAPH_TRY(done);
+    Status restored = measuring_.restoreValues();
+    PUMPGRAPH_TRY(done); // first: what fails afterwards follows from it
+    PUMPGRAPH_TRY_WHILE(restored, "restoring the values after measuring");
     PUMPGRAPH_TRY(session_.heap_->flushCache());
     Expected<CompiledPlan> second = rewriting_.plan(step_.otherFrames(), "");
     if (!second)
@@ -35,9 +36,10 @@ public:
     PUMPGRAPH_TRY(exchange(std::move(*second), std::move(*memory)));
     step_.beginPlan("measured on the rewritten step", why);
     done = measureSecond();
-    PUMPGRAPH_TRY_WHILE(measuring_.restoreValues(), "restoring the values after measuring");
+    restored = measuring_.restoreValues();
     if (!done)
       return forgetSecond(std::move(done).error());
+    PUMPGRAPH_TRY_WHILE(restored, "restoring the values after measuring");
     if (*step_.plans_.back().measuredUs > *result_.before.measuredUs * noticeablySlower)
       PUMPGRAPH_TRY(returnToFirst());
     return result_;

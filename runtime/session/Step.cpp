@@ -26,8 +26,6 @@ Step::~Step() {
     edits_->commit(); // the caller's graph stays as it is
   if (exec_)
     driver.graphExecDestroy.raw(exec_);
-  if (replayed_)
-    driver.eventDestroy.raw(replayed_);
   if (original_)
     driver.graphDestroy.raw(original_);
   if (ownsGraph_ && graph_)
@@ -42,19 +40,6 @@ Status Step::instantiate() {
   return {};
 }
 
-// A replay that waits behind another makes that one some percent slower, if it copies (docs/measurements.md).
-Status Step::launch(CUstream stream) {
-  const Driver &driver = *session_.driver_;
-  if (!movesAnything())
-    return driver.graphLaunch(exec_, stream);
-  if (replayed_)
-    PUMPGRAPH_TRY_WHILE(driver.eventSynchronize(replayed_), "waiting for the replay before");
-  else
-    PUMPGRAPH_TRY(driver.eventCreate(&replayed_, CU_EVENT_DISABLE_TIMING));
-  PUMPGRAPH_TRY(driver.graphLaunch(exec_, stream));
-  return driver.eventRecord(replayed_, stream);
-}
-
 Status Step::replay(CUstream stream) {
   const std::lock_guard lock(session_.mutex_);
   const ContextScope scope(*session_.driver_, session_.context_);
@@ -66,7 +51,7 @@ Status Step::replay(CUstream stream) {
   PUMPGRAPH_TRY(instantiate());
   if (watch_)
     PUMPGRAPH_TRY_WHILE(watch_->beforeLaunch(stream), "timing \"{}\"", captured_.description.name);
-  PUMPGRAPH_TRY_WHILE(launch(stream), "replaying \"{}\"", captured_.description.name);
+  PUMPGRAPH_TRY_WHILE(session_.driver_->graphLaunch(exec_, stream), "replaying \"{}\"", captured_.description.name);
   if (watch_)
     PUMPGRAPH_TRY_WHILE(watch_->afterLaunch(stream), "timing \"{}\"", captured_.description.name);
   return {};

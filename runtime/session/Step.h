@@ -98,7 +98,6 @@ private:
 
   Status instantiate();
   /// Launches the instantiated graph, after the end of the last replay if the plan moves anything.
-  Status launch(CUstream stream);
   /// PUMPGRAPH_INTERNAL where a driver failure has left the step without the memory its plan wants.
   Status checkMemory() const;
   /// The session's device frames that a plan of this step has to leave alone: those of allocations that no rewritten
@@ -132,7 +131,6 @@ private:
   std::string reason_;
   std::vector<PlanRecord> plans_;      ///< in the order they were made
   std::unique_ptr<ReplayWatch> watch_; ///< while the first replays are timed
-  CUevent replayed_ = nullptr;         ///< after the last replay, once one has moved anything
   std::uint64_t exchanges_ = 0;        ///< how often the plan took the place of another, or of none
   double exchangeMs_ = 0;              ///< all of them together
   nlohmann::ordered_json report_;      ///< but for the plans and the exchanges

@@ -41,6 +41,7 @@ class Training:
         generator = torch.Generator().manual_seed(0)
         self.batches = [torch.randn(rows, WIDTH, generator=generator).pin_memory() for _ in range(3)]
         self.input = self.batches[0].cuda()
+        self.steps_run = 0
 
     def step(self):
         return self._train(self.input)
@@ -60,13 +61,15 @@ class Training:
                                  **options)
 
     def run(self, step, steps=STEPS, then=None):
-        """The losses of replays; those of `then` take every third turn."""
+        """The losses of replays, which go on with the batches where the last call ended; those of `then` take every
+        third turn."""
         losses = []
-        for index in range(steps):
-            self.input.copy_(self.batches[index % len(self.batches)], non_blocking=True)
-            chosen = then if then and index % 3 == 2 else step
+        for _ in range(steps):
+            self.input.copy_(self.batches[self.steps_run % len(self.batches)], non_blocking=True)
+            chosen = then if then and self.steps_run % 3 == 2 else step
             chosen.replay()
             losses.append(chosen.output.item().hex())
+            self.steps_run += 1
         return losses
 
 

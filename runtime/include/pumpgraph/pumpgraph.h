@@ -171,9 +171,7 @@ PUMPGRAPH_API void pumpgraph_step_destroy(pumpgraph_step *step);
 
 /* ---- replay ---------------------------------------------------------------------------------------------------- */
 
-/** Launches the step on `stream`, asynchronously; but if its plan moves anything, this first waits until its last
- * replay is over, since one that is queued behind another slows that one down (docs/measurements.md). Whatever the last
- * replay waits for must therefore not depend on this call's return. The first call instantiates it. Where another step
+/** Launches the step on `stream`, asynchronously. The first call instantiates it. Where another step
  * was replayed since the last time, this does what pumpgraph_put_in_force() does first. The second to fourth are timed
  * on the device; if their median and the plan's prediction differ by over a tenth of the former, the first call that
  * finds them over does what pumpgraph_replan() does, once, before it launches; if that fails the plan stays, and the

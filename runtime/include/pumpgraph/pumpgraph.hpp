@@ -212,8 +212,7 @@ public:
   }
   ~Step() { pumpgraph_step_destroy(step_); }
 
-  /// Launches the step; asynchronous, but for a wait until the last replay is over if the plan moves anything, and
-  /// where another step of the session ran since: see putInForce().
+  /// Launches the step; asynchronous, but where another step of the session ran since: see putInForce().
   Status replay(pumpgraph_stream stream) { return detail::call(pumpgraph_replay, step_, stream); }
 
   /// Before launching an instantiation of one's own, if another step may have run since. Then it waits for the device

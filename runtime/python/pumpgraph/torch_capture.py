@@ -258,7 +258,6 @@ def _watch_or_warn(step: "Step") -> None:
         warnings.warn(f"step \"{step.name}\" is replayed exactly as captured, which may be slow: {reason}",
                       RuntimeWarning, stacklevel=3)
         return
-    step.pace_replays(report)
     if report.replans_by_itself:  # in pumpgraph_replay(); but here it is PyTorch that replays
         step.watch_replays(report["predicted_s"])
 
@@ -331,14 +330,12 @@ class Step:
         self._graph = graph
         self._native = native
         self._watch: Optional[_ReplayWatch] = None
-        self._replayed: Optional[torch.cuda.Event] = None
         # Not at exit: the driver may be gone by then, and takes everything with it anyway.
         self._finalizer = weakref.finalize(self, _release, native, graph)
         self._finalizer.atexit = False
 
     def replay(self) -> None:
-        """Launches the step on the current stream, asynchronously. If the plan moves anything, it waits until the last
-        replay is over, which runs slower with another behind it. Where another step was replayed or captured since the
+        """Launches the step on the current stream, asynchronously. Where another step was replayed or captured since the
         last time, it first waits for the device and moves what the steps keep between replays, which is slow. No other
         thread may use CUDA tensors meanwhile."""
         if not self.is_open:
@@ -348,17 +345,8 @@ class Step:
         if self._watch is not None:
             self._replan_if_missed(self._watch.median_s(), self._watch.predicted_s)
         self._native.put_in_force()
-        if self._replayed is not None:
-            self._replayed.synchronize()
         with self._watch or contextlib.nullcontext():
             self._graph.replay()
-        if self._replayed is not None:
-            self._replayed.record()
-
-    def pace_replays(self, report: Report) -> None:
-        """From now on a replay waits for the one before if the plan of this report moves anything."""
-        moves = report.get("up_bytes", 0) + report.get("down_bytes", 0) > 0
-        self._replayed = torch.cuda.Event() if moves else None
 
     def watch_replays(self, predicted_s: float) -> None:
         """Times the next replays, and plans again if they take over a tenth more or less than predicted."""
@@ -385,7 +373,6 @@ class Step:
             return self._native.replan()
         finally:
             self._graph.instantiate()  # the graph may have changed in place
-            self.pace_replays(self.report())
 
     def report(self) -> Report:
         """The planned figures, the reasons and the timings; print() it for text."""

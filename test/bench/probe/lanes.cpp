@@ -60,13 +60,26 @@ CUgraphNode addCopy(CUgraph graph, CUcontext context, bool isUp, CUdeviceptr dev
   return node;
 }
 
-/// GB/s of `directions` (1: up, 2: down, 3: both) with copies of `bytes` spread over `chains` chains a direction.
-double measure(CUcontext context, CUdeviceptr device, char *host, size_t bytes, int chains, int directions) {
+CUgraphNode addFill(CUgraph graph, CUcontext context, CUdeviceptr device, const std::vector<CUgraphNode> &after) {
+  CUDA_MEMSET_NODE_PARAMS fill{};
+  fill.dst = device;
+  fill.elementSize = 1;
+  fill.width = fill.height = 1;
+  CUgraphNode node;
+  CHECK(cuGraphAddMemsetNode(&node, graph, after.data(), after.size(), &fill, context));
+  return node;
+}
+
+/// GB/s of `directions` (1: up, 2: down, 3: both) with copies of `bytes` spread over `chains` chains a direction, while
+/// `branches` other branches, which the driver gives streams of their own, wait for the last copy of every chain.
+double measure(CUcontext context, CUdeviceptr device, char *host, size_t bytes, int chains, int directions,
+               int branches = 0) {
   CUgraph graph;
   CHECK(cuGraphCreate(&graph, 0));
   // Both directions at once use different halves.
   const size_t half = poolBytes / 2, count = half / bytes;
   size_t total = 0;
+  std::vector<CUgraphNode> ends;
   for (int direction = 0; direction < 2; ++direction) {
     if (!(directions & (1 << direction)))
       continue;
@@ -80,6 +93,12 @@ double measure(CUcontext context, CUdeviceptr device, char *host, size_t bytes, 
       begun[chain] = true;
       total += bytes;
     }
+    ends.insert(ends.end(), last.begin(), last.end());
+  }
+  for (int branch = 0; branch < branches; ++branch) {
+    std::vector<CUgraphNode> before = ends;
+    before.push_back(addFill(graph, context, device, {}));
+    addFill(graph, context, device, before);
   }
   CUgraphExec exec;
   CHECK(cuGraphInstantiate(&exec, graph, 0));
@@ -124,6 +143,13 @@ int main() {
         std::printf("%7.1f", measure(context, device, host, mib << 20, chains, directions));
     std::printf("\n");
     std::fflush(stdout);
+  }
+  std::printf("\n16 MiB a copy, one chain a direction, with branches that wait; GB/s\nbranches   up  down  both\n");
+  for (int branches : {0, 1, 2, 4, 8, 16, 32, 64}) {
+    std::printf("%8d", branches);
+    for (int directions : {1, 2, 3})
+      std::printf("%6.1f", measure(context, device, host, 16 << 20, 1, directions, branches));
+    std::printf("\n");
   }
   return 0;
 }

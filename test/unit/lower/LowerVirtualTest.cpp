@@ -127,18 +127,79 @@ TEST(LowerVirtual, NeighboursOfWhichOneWaitsLongerAreNot) {
   EXPECT_EQ(nodesOf(lowerVirtual(small.step), NodeKind::CopyToHost).size(), 2u);
 }
 
-TEST(LowerVirtual, ImpliedEdgesAreLeftOutUnlessCaptured) {
+TEST(LowerVirtual, ImpliedEdgesAreLeftOut) {
   SmallStep small;
   const BufferIndex a = small.local("a", 1);
-  const NodeIndex k0 = small.kernel("k0", 1, {}), k1 = small.kernel("k1", 1, {}), k2 = small.kernel("k2", 1, {});
-  small.edge(k0, k2); // captured, though implied
+  const NodeIndex k0 = small.kernel("k0", 1, {}), k1 = small.kernel("k1", 1, {});
   const NodeIndex evict = small.residency(NodeKind::Evict, a, 0, 1);
   small.edge(k0, evict);
   small.edge(k1, evict);
   const Description lowered = lowerVirtual(small.step);
-  EXPECT_TRUE(hasEdge(lowered, k0, k2));
   EXPECT_TRUE(hasEdge(lowered, k1, evict));
   EXPECT_FALSE(hasEdge(lowered, k0, evict));
+}
+
+/// Three kernels, the second of which may start before the first has ended; perhaps a copy between first and last.
+Description stepWithDetour(bool hasCopy) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 1);
+  const NodeIndex k0 = small.alone("k0", 1, {}), k1 = small.alone("k1", 1, {});
+  const NodeIndex evict = hasCopy ? small.residency(NodeKind::Evict, a, 0, 1) : k1;
+  const NodeIndex k2 = small.alone("k2", 1, {});
+  small.edge(k0, k1, EdgeKind::Programmatic);
+  small.edge(k0, k2);
+  small.edge(k1, k2);
+  if (hasCopy) {
+    small.edge(k0, evict);
+    small.edge(evict, k2);
+  }
+  return small.step;
+}
+
+TEST(LowerVirtual, CapturedNodesOfAStepWithCopiesAreOneChain) {
+  const Description lowered = lowerVirtual(stepWithDetour(true));
+  ASSERT_EQ(lowered.nodes.size(), 4u);
+  const NodeIndex k0 = 0, k1 = 1, evict = 2, k2 = 3;
+  EXPECT_TRUE(hasEdge(lowered, k0, k1));
+  EXPECT_TRUE(hasEdge(lowered, k1, k2));
+  EXPECT_FALSE(hasEdge(lowered, k0, k2)); // implied since the first edge waits for completion
+  EXPECT_TRUE(hasEdge(lowered, k0, evict));
+  EXPECT_TRUE(hasEdge(lowered, evict, k2));
+  for (const Edge &edge : lowered.edges)
+    EXPECT_EQ(edge.kind, EdgeKind::Full);
+}
+
+TEST(LowerVirtual, CapturedEdgesOfAStepWithoutCopiesStay) {
+  const Description step = stepWithDetour(false), lowered = lowerVirtual(step);
+  ASSERT_EQ(lowered.edges.size(), step.edges.size());
+  EXPECT_TRUE(hasEdge(lowered, 0, 2));
+  EXPECT_EQ(std::count_if(lowered.edges.begin(), lowered.edges.end(),
+                          [](const Edge &edge) { return edge.kind == EdgeKind::Programmatic; }),
+            1);
+}
+
+// A captured chain is not left out where a copy leads the same way round.
+TEST(LowerVirtual, ACopyDoesNotStandInForACapturedEdge) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 1);
+  const NodeIndex k0 = small.alone("k0", 1, {});
+  const NodeIndex evict = small.residency(NodeKind::Evict, a, 0, 1);
+  const NodeIndex k1 = small.alone("k1", 1, {});
+  small.edge(k0, k1);
+  small.edge(k0, evict);
+  small.edge(evict, k1);
+  EXPECT_TRUE(hasEdge(lowerVirtual(small.step), k0, k1));
+}
+
+TEST(LowerVirtual, CopiesOfADirectionFollowOneAnother) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 1), b = small.local("b", 1);
+  const NodeIndex down = small.residency(NodeKind::Evict, a, 0, 1);
+  const NodeIndex kernel = small.alone("kernel", 1, {});
+  const NodeIndex downToo = small.residency(NodeKind::Evict, b, 0, 1);
+  small.edge(down, kernel);
+  small.edge(kernel, downToo);
+  EXPECT_TRUE(hasEdge(lowerVirtual(small.step), down, downToo)); // though implied
 }
 
 TEST(LowerVirtual, APlanWithoutTransfersStaysAsItIs) {

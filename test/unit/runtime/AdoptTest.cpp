@@ -60,25 +60,6 @@ constexpr std::uint64_t tightPages = 19;
 constexpr std::uint64_t besideBudget = 1;
 
 // With room for everything the step is as captured: no node more.
-TEST_F(AdoptTest, aReplayThatMovesSomethingWaitsForTheOneBefore) {
-  open(24);
-  start();
-  const Expected<Step *> step = adopt();
-  ASSERT_TRUE(step) << messageOf(step);
-  ASSERT_TRUE((*step)->movesAnything());
-  replay(*step, 3);
-  EXPECT_EQ(fake_.callsOf("cuEventSynchronize"), 2u);
-}
-
-TEST_F(AdoptTest, aReplayThatMovesNothingWaitsForNobody) {
-  open(pagesInAll);
-  start();
-  const Expected<Step *> step = adopt();
-  ASSERT_TRUE(step) << messageOf(step);
-  replay(*step, 3);
-  EXPECT_EQ(fake_.callsOf("cuEventSynchronize"), 0u);
-}
-
 TEST_F(AdoptTest, addsNoNodeWhenEverythingFits) {
   open(pagesInAll + 8);
   start();
@@ -129,6 +110,44 @@ TEST_F(AdoptTest, computesTheSameUnderATightBudget) {
     session_.reset();
     fake_.destroyGraph(graph_);
   }
+}
+
+// Streams that wait slow copies down, and the driver opens one wherever a chain of its own kind does not go on: kernels
+// follow kernels, and copies those of their direction, all else goes over relays.
+TEST_F(AdoptTest, keepsKernelsAndCopiesInChainsOfTheirOwn) {
+  open(tightPages);
+  start();
+  const Driver &driver = *fake_.table();
+  const std::unique_ptr<AddressSpace> addresses = *AddressSpace::reserve(driver);
+  std::set<CUgraphNode> captured;
+  const LiftedGraph before = *liftGraph(driver, graph_, *addresses, nullptr);
+  for (const LiftedNode &node : before.nodes)
+    captured.insert(node.handle);
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+
+  enum Lane { Captured, Up, Down, Relay };
+  const LiftedGraph lifted = *liftGraph(driver, graph_, *addresses, nullptr);
+  std::vector<Lane> laneOf;
+  std::map<Lane, std::size_t> nodes, followers;
+  for (const LiftedNode &node : lifted.nodes) {
+    laneOf.push_back(captured.contains(node.handle)                   ? Captured
+                     : node.kind == NodeKind::Empty                   ? Relay
+                     : node.copy->srcMemoryType == CU_MEMORYTYPE_HOST ? Up
+                                                                      : Down);
+    ++nodes[laneOf.back()];
+  }
+  for (const LiftedEdge &edge : lifted.edges) {
+    const Lane from = laneOf[edge.from], to = laneOf[edge.to];
+    EXPECT_TRUE(from == to || from == Relay || to == Relay) << from << " -> " << to;
+    followers[from] += from == to;
+  }
+  EXPECT_GT(nodes[Up], 1u);
+  EXPECT_GT(nodes[Relay], 1u);
+  EXPECT_EQ(followers[Relay], 0u);
+  EXPECT_EQ(followers[Captured], nodes[Captured] - 1);
+  EXPECT_EQ(followers[Up], nodes[Up] - 1);
+  EXPECT_EQ(followers[Down], nodes[Down] - 1);
 }
 
 // Arguments in one packed buffer, as cuBLAS passes them, are understood as well.

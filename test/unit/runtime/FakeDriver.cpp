@@ -30,7 +30,6 @@ struct FakeNode {
   CUDA_MEMSET_NODE_PARAMS fill{};
   CUevent event = nullptr;
   FakeGraph *child = nullptr;
-  bool enabled = true;
   // What the driver hands out pointers to.
   std::vector<void *> parameterPointers;
   std::vector<char> packedBytes;
@@ -190,8 +189,6 @@ void runCopy(const CUDA_MEMCPY3D &copy) {
 void runGraph(FakeGraph &graph);
 
 void runNode(FakeNode &node) {
-  if (!node.enabled)
-    return;
   switch (node.type) {
   case CU_GRAPH_NODE_TYPE_KERNEL: {
     FakeKernel::Arguments arguments;
@@ -588,10 +585,6 @@ void fillStreamCalls(Driver &driver) {
     reinterpret_cast<FakeEvent *>(event)->at = state().now();
     return CUDA_SUCCESS;
   };
-  driver.eventSynchronize.function = [](CUevent) -> CUresult {
-    FAKE_ENTER(cuEventSynchronize);
-    return CUDA_SUCCESS;
-  };
   driver.eventElapsedTime.function = [](float *ms, CUevent start, CUevent end) -> CUresult {
     FAKE_ENTER(cuEventElapsedTime);
     *ms = std::chrono::duration<float, std::milli>(reinterpret_cast<FakeEvent *>(end)->at -
@@ -700,6 +693,12 @@ void fillGraphCalls(Driver &driver) {
     *node = handleOf(added);
     return CUDA_SUCCESS;
   };
+  driver.graphAddEmptyNode.function = [](CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                         std::size_t count) -> CUresult {
+    FAKE_ENTER(cuGraphAddEmptyNode);
+    *node = handleOf(addNode(graphOf(graph), CU_GRAPH_NODE_TYPE_EMPTY, after, count));
+    return CUDA_SUCCESS;
+  };
   driver.graphAddEventRecordNode.function = [](CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
                                                std::size_t count, CUevent event) -> CUresult {
     FAKE_ENTER(cuGraphAddEventRecordNode);
@@ -750,17 +749,6 @@ void fillGraphCalls(Driver &driver) {
   driver.graphLaunch.function = [](CUgraphExec exec, CUstream) -> CUresult {
     FAKE_ENTER(cuGraphLaunch);
     runGraph(reinterpret_cast<FakeExec *>(exec)->graph);
-    return CUDA_SUCCESS;
-  };
-  driver.graphNodeSetEnabled.function = [](CUgraphExec exec, CUgraphNode node, unsigned enabled) -> CUresult {
-    FAKE_ENTER(cuGraphNodeSetEnabled);
-    const auto &nodes = reinterpret_cast<FakeExec *>(exec)->graph.cloneOf;
-    const auto found = nodes.find(nodeOf(node));
-    if (found == nodes.end() ||
-        (found->second->type != CU_GRAPH_NODE_TYPE_KERNEL && found->second->type != CU_GRAPH_NODE_TYPE_MEMCPY &&
-         found->second->type != CU_GRAPH_NODE_TYPE_MEMSET))
-      return CUDA_ERROR_INVALID_VALUE;
-    found->second->enabled = enabled != 0;
     return CUDA_SUCCESS;
   };
   driver.graphExecDestroy.function = [](CUgraphExec exec) {

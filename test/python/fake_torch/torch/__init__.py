@@ -136,9 +136,6 @@ class cuda:
         def query(self):
             return not cuda.Event.busy
 
-        def synchronize(self):
-            note("torch: event.synchronize")
-
         def elapsed_time(self, end):
             assert self._has_time and end._has_time
             return end._at - self._at
