@@ -29,6 +29,7 @@ Buffer readBuffer(BufferOp op) {
     buffer.frames.assign(frames->begin(), frames->end());
   buffer.resident = rangesOf(op.getResidentOffsets(), op.getResidentSizes());
   buffer.mirrored = rangesOf(op.getMirroredOffsets(), op.getMirroredSizes());
+  buffer.hosted = rangesOf(op.getHostedOffsets(), op.getHostedSizes());
   return buffer;
 }
 
@@ -204,11 +205,13 @@ private:
     op.setAddressAttr(buffer.address ? builder_.getI64IntegerAttr(static_cast<std::int64_t>(buffer.address))
                                      : IntegerAttr());
     op.setFramesAttr(buffer.frames.empty() ? DenseI32ArrayAttr() : builder_.getDenseI32ArrayAttr(buffer.frames));
-    const RangeArrays resident(buffer.resident), mirrored(buffer.mirrored);
+    const RangeArrays resident(buffer.resident), mirrored(buffer.mirrored), hosted(buffer.hosted);
     op.setResidentOffsets(resident.offsets);
     op.setResidentSizes(resident.sizes);
     op.setMirroredOffsets(mirrored.offsets);
     op.setMirroredSizes(mirrored.sizes);
+    op.setHostedOffsets(hosted.offsets);
+    op.setHostedSizes(hosted.sizes);
     return op;
   }
 

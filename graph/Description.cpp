@@ -80,14 +80,18 @@ private:
     for (std::size_t page = 0; page < buffer.frames.size(); ++page)
       if (buffer.frames[page] < noFrame)
         return fmt::format("page {} names frame {}", page, buffer.frames[page]);
-    if (std::string fault = boundaryRanges(buffer, "resident", buffer.resident); !fault.empty())
+    if (std::string fault = pageRanges(buffer, "resident", buffer.resident); !fault.empty())
       return fault;
-    if (std::string fault = boundaryRanges(buffer, "mirrored", buffer.mirrored); !fault.empty())
+    if (std::string fault = pageRanges(buffer, "mirrored", buffer.mirrored); !fault.empty())
       return fault;
-    return mirrored(buffer);
+    if (std::string fault = mirrored(buffer); !fault.empty())
+      return fault;
+    if (std::string fault = pageRanges(buffer, "hosted", buffer.hosted); !fault.empty())
+      return fault;
+    return hosted(buffer);
   }
 
-  std::string boundaryRanges(const Buffer &buffer, const char *state, const std::vector<Range> &ranges) const {
+  std::string pageRanges(const Buffer &buffer, const char *state, const std::vector<Range> &ranges) const {
     std::uint64_t end = 0;
     for (const Range &range : ranges) {
       if (!fits(range, buffer.size))
@@ -110,6 +114,16 @@ private:
                            buffer.isPrivate ? "live-out" : "private");
       if (!covers(buffer.resident, range))
         return fmt::format("the mirrored range {} is not inside the resident ones", spell(range));
+    }
+    return {};
+  }
+
+  static std::string hosted(const Buffer &buffer) {
+    for (const Range &range : buffer.hosted) {
+      if (!buffer.isPrivate)
+        return fmt::format("the range {} is hosted, but the buffer is not private", spell(range));
+      if (overlaps(buffer.resident, range))
+        return fmt::format("the hosted range {} is resident in part", spell(range));
     }
     return {};
   }
@@ -232,6 +246,8 @@ std::string missingArray(const pumpgraph_description &view) {
       return fmt::format("buffer {}: its resident ranges are announced but missing", i);
     if (isMissing(view.buffers[i].mirrored, view.buffers[i].mirrored_count))
       return fmt::format("buffer {}: its mirrored ranges are announced but missing", i);
+    if (isMissing(view.buffers[i].hosted, view.buffers[i].hosted_count))
+      return fmt::format("buffer {}: its hosted ranges are announced but missing", i);
   }
   for (std::uint64_t i = 0; i < view.node_count; ++i)
     if (isMissing(view.nodes[i].accesses, view.nodes[i].access_count))
@@ -265,6 +281,7 @@ Buffer bufferFromC(const pumpgraph_buffer &buffer) {
   out.frames = copyArray<std::int32_t>(buffer.frames, buffer.frame_count, [](std::int32_t frame) { return frame; });
   out.resident = copyArray<Range>(buffer.resident, buffer.resident_count, rangeFromC);
   out.mirrored = copyArray<Range>(buffer.mirrored, buffer.mirrored_count, rangeFromC);
+  out.hosted = copyArray<Range>(buffer.hosted, buffer.hosted_count, rangeFromC);
   return out;
 }
 
@@ -312,7 +329,7 @@ std::vector<pumpgraph_range> rangesToC(const std::vector<Range> &ranges) {
 }
 
 pumpgraph_buffer bufferToC(const Buffer &buffer, const std::vector<pumpgraph_range> &resident,
-                           const std::vector<pumpgraph_range> &mirrored) {
+                           const std::vector<pumpgraph_range> &mirrored, const std::vector<pumpgraph_range> &hosted) {
   pumpgraph_buffer out{};
   out.name = buffer.name.c_str();
   out.address = buffer.address;
@@ -326,6 +343,8 @@ pumpgraph_buffer bufferToC(const Buffer &buffer, const std::vector<pumpgraph_ran
   out.resident_count = resident.size();
   out.mirrored = mirrored.data();
   out.mirrored_count = mirrored.size();
+  out.hosted = hosted.data();
+  out.hosted_count = hosted.size();
   return out;
 }
 
@@ -356,6 +375,11 @@ bool covers(const std::vector<Range> &ranges, const Range &range) {
   return covered >= range.end();
 }
 
+bool overlaps(const std::vector<Range> &ranges, const Range &range) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [&](const Range &other) { return other.offset < range.end() && range.offset < other.end(); });
+}
+
 std::string validate(const Description &description) {
   return Validator(description).run();
 }
@@ -364,7 +388,8 @@ DescriptionView::DescriptionView(const Description &description) {
   for (const Buffer &buffer : description.buffers) {
     resident_.push_back(rangesToC(buffer.resident));
     mirrored_.push_back(rangesToC(buffer.mirrored));
-    buffers_.push_back(bufferToC(buffer, resident_.back(), mirrored_.back()));
+    hosted_.push_back(rangesToC(buffer.hosted));
+    buffers_.push_back(bufferToC(buffer, resident_.back(), mirrored_.back(), hosted_.back()));
   }
   for (const Node &node : description.nodes) {
     std::vector<pumpgraph_access> &accesses = accesses_.emplace_back();

@@ -119,9 +119,9 @@ InFlightDiagnostic &pointAt(InFlightDiagnostic &diagnostic, BufferOp buffer) {
   return diagnostic;
 }
 
-/// The ranges in one `state` at the step boundary.
-LogicalResult verifyBoundary(BufferOp buffer, StringRef state, ArrayRef<std::int64_t> offsets,
-                             ArrayRef<std::int64_t> sizes) {
+/// The ranges in one `state`.
+LogicalResult verifyRanges(BufferOp buffer, StringRef state, ArrayRef<std::int64_t> offsets,
+                           ArrayRef<std::int64_t> sizes) {
   if (offsets.size() != sizes.size())
     return buffer.emitOpError() << "has " << offsets.size() << ' ' << state << " offsets but " << sizes.size()
                                 << " sizes";
@@ -155,6 +155,20 @@ LogicalResult verifyMirrored(BufferOp buffer) {
   return success();
 }
 
+LogicalResult verifyHosted(BufferOp buffer) {
+  const std::vector<Range> resident = rangesOf(buffer.getResidentOffsets(), buffer.getResidentSizes());
+  const std::vector<Range> hosted = rangesOf(buffer.getHostedOffsets(), buffer.getHostedSizes());
+  for (const auto &[i, range] : llvm::enumerate(hosted)) {
+    if (!buffer.getIsPrivate())
+      return buffer.emitOpError() << "has hosted range #" << i << " [" << range.offset << ", " << range.size
+                                  << "] but is not private";
+    if (overlaps(resident, range))
+      return buffer.emitOpError() << "hosted range #" << i << " [" << range.offset << ", " << range.size
+                                  << "] is resident in part";
+  }
+  return success();
+}
+
 } // namespace
 
 LogicalResult BufferOp::verify() {
@@ -173,10 +187,11 @@ LogicalResult BufferOp::verify() {
       if (frame < noFrame)
         return emitOpError() << "page " << page << " names frame " << frame;
   }
-  if (failed(verifyBoundary(*this, "resident", getResidentOffsets(), getResidentSizes())) ||
-      failed(verifyBoundary(*this, "mirrored", getMirroredOffsets(), getMirroredSizes())))
+  if (failed(verifyRanges(*this, "resident", getResidentOffsets(), getResidentSizes())) ||
+      failed(verifyRanges(*this, "mirrored", getMirroredOffsets(), getMirroredSizes())) ||
+      failed(verifyRanges(*this, "hosted", getHostedOffsets(), getHostedSizes())) || failed(verifyMirrored(*this)))
     return failure();
-  return verifyMirrored(*this);
+  return verifyHosted(*this);
 }
 
 LogicalResult GraphOp::verifyRegions() {

@@ -226,6 +226,14 @@ void printMirrored(OpAsmPrinter &printer, Operation *, DenseI64ArrayAttr offsets
   printRanges(printer, "mirrored", offsets, sizes);
 }
 
+ParseResult parseHosted(OpAsmParser &parser, DenseI64ArrayAttr &offsets, DenseI64ArrayAttr &sizes) {
+  return parseRanges(parser, "hosted", offsets, sizes);
+}
+
+void printHosted(OpAsmPrinter &printer, Operation *, DenseI64ArrayAttr offsets, DenseI64ArrayAttr sizes) {
+  printRanges(printer, "hosted", offsets, sizes);
+}
+
 //===----------------------------------------------------------------------===//
 // What nodes have in common
 //===----------------------------------------------------------------------===//

@@ -33,6 +33,12 @@ mlir::ParseResult parseMirrored(mlir::OpAsmParser &parser, mlir::DenseI64ArrayAt
 void printMirrored(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::DenseI64ArrayAttr offsets,
                    mlir::DenseI64ArrayAttr sizes);
 
+/// `hosted([0, 2097152])`
+mlir::ParseResult parseHosted(mlir::OpAsmParser &parser, mlir::DenseI64ArrayAttr &offsets,
+                              mlir::DenseI64ArrayAttr &sizes);
+void printHosted(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::DenseI64ArrayAttr offsets,
+                 mlir::DenseI64ArrayAttr sizes);
+
 /// `node(17)`
 mlir::ParseResult parseCaptured(mlir::OpAsmParser &parser, mlir::IntegerAttr &captured);
 void printCaptured(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::IntegerAttr captured);

@@ -129,10 +129,11 @@ struct PieceHistory {
 /// Builds the history of every piece, segment by segment.
 class Histories {
 public:
-  Histories(const Description &description, BoundKind kind, const CapturedGraph &graph, const Timeline &timeline,
-            const std::vector<NodeIndex> &cuts)
-      : description_(description), kind_(kind), graph_(graph), cuts_(cuts), timeline_(timeline), order_(graph.order()) {
-  }
+  /// `holdsOperands`: whether all that a node uses is on the device while it runs.
+  Histories(const Description &description, BoundKind kind, bool holdsOperands, const CapturedGraph &graph,
+            const Timeline &timeline, const std::vector<NodeIndex> &cuts)
+      : description_(description), kind_(kind), holdsOperands_(holdsOperands), graph_(graph), cuts_(cuts),
+        timeline_(timeline), order_(graph.order()) {}
 
   std::vector<PieceHistory> build() {
     std::vector<PieceHistory> histories;
@@ -206,14 +207,14 @@ private:
         visit.neededBytes = 0;
     }
     visit.writesAll = visit.writtenBytes >= pieceBytes;
-    // Plans for which an operand may be read from the host directly are the other kind of bound's business.
     const bool endsAtCut = segment + 1 < cuts_.size() || graph_.hasOneSink();
-    visit.isHeldAtEnd = kind_ == BoundKind::May && endsAtCut && touches.back().node == cuts_[segment];
+    visit.isHeldAtEnd = holdsOperands_ && endsAtCut && touches.back().node == cuts_[segment];
     return visit;
   }
 
   const Description &description_;
   BoundKind kind_;
+  bool holdsOperands_;
   const CapturedGraph &graph_;
   const std::vector<NodeIndex> &cuts_;
   const Timeline &timeline_;
@@ -465,15 +466,34 @@ std::vector<NodeIndex> thinOut(const std::vector<NodeIndex> &cuts, std::size_t m
   return kept;
 }
 
+bool hostsPages(const Description &description) {
+  return std::any_of(description.buffers.begin(), description.buffers.end(),
+                     [](const Buffer &buffer) { return !buffer.hosted.empty(); });
+}
+
+/// Pages have one history wherever they are.
+Timeline timelineOfAllPages(Description description) {
+  for (Buffer &buffer : description.buffers)
+    buffer.hosted.clear();
+  return Timeline(description);
+}
+
 /// Everything that does not depend on where the search begins.
 class BoundProblem {
 public:
   BoundProblem(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind)
-      : description_(description), machine_(machine), kind_(kind), graph_(description), timeline_(description),
-        endsUs_(earliestEnds(description, graph_)), cuts_(findCuts(graph_)) {
+      : description_(description), machine_(machine), kind_(kind), graph_(description),
+        timeline_(timelineOfAllPages(description)), endsUs_(earliestEnds(description, graph_)),
+        cuts_(findCuts(graph_)) {
     const std::uint64_t frames = budgetBytes / description.pageBytes;
     const std::uint64_t privateFrames = frames - std::min(frames, timeline_.exclusivePages());
     privateBytes_ = static_cast<double>(privateFrames * description.pageBytes);
+    // Plans for which an operand may be read from the host directly are the business of the other kind of bound, unless
+    // there are no others.
+    bool allFit = true;
+    for (NodeIndex n = 0; n < timeline_.nodeCount(); ++n)
+      allFit = allFit && timeline_.workingSetPages(n) <= privateFrames;
+    holdsOperands_ = kind == BoundKind::May && allFit && !hostsPages(description);
   }
 
   /// The best of searches over coarse windows that begin at different points, then a fine one from the best point.
@@ -505,7 +525,9 @@ private:
   struct Segmentation {
     Segmentation(const BoundProblem &problem, std::vector<NodeIndex> segmentCuts)
         : problem(problem), cuts(std::move(segmentCuts)), times(segmentTimes(problem.endsUs_, cuts)),
-          histories(Histories(problem.description_, problem.kind_, problem.graph_, problem.timeline_, cuts).build()) {}
+          histories(Histories(problem.description_, problem.kind_, problem.holdsOperands_, problem.graph_,
+                              problem.timeline_, cuts)
+                        .build()) {}
 
     Bound search(std::size_t first) const {
       WindowSearch search(times, first, problem.privateBytes_, problem.machine_);
@@ -528,6 +550,7 @@ private:
   std::vector<double> endsUs_;
   std::vector<NodeIndex> cuts_;
   double privateBytes_ = 0;
+  bool holdsOperands_ = false;
 };
 
 } // namespace

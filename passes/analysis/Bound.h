@@ -27,6 +27,8 @@ struct Bound {
 };
 
 /// The description may be captured, planned or lowered: only captured nodes count. `budgetBytes` 0 is not allowed.
+/// Where pages are hosted in it, or some node touches more than the budget, `planBound` holds for plans with hosted
+/// pages too; else for those without.
 Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind);
 
 } // namespace pumpgraph

@@ -11,14 +11,17 @@ namespace {
 /// Runs begin at host-page boundaries, which is what copy engines like.
 constexpr std::uint64_t alignmentBytes = 4096;
 
-/// The parts of a live buffer that are not on the device at the step boundary.
+/// The parts of a live buffer that are neither on the device at the step boundary nor always in host memory.
 std::vector<Range> awayAtBoundary(const Buffer &buffer) {
+  std::vector<Range> others = buffer.resident;
+  others.insert(others.end(), buffer.hosted.begin(), buffer.hosted.end());
+  std::sort(others.begin(), others.end(), [](const Range &a, const Range &b) { return a.offset < b.offset; });
   std::vector<Range> away;
   std::uint64_t position = 0;
-  for (const Range &resident : buffer.resident) {
-    if (resident.offset > position)
-      away.push_back({position, resident.offset - position});
-    position = std::max(position, resident.end());
+  for (const Range &other : others) {
+    if (other.offset > position)
+      away.push_back({position, other.offset - position});
+    position = std::max(position, other.end());
   }
   if (position < buffer.size)
     away.push_back({position, buffer.size - position});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/analysis/Prediction.h"
 
+#include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/ReplayModel.h"
 #include "passes/analysis/Timeline.h"
 
@@ -20,9 +21,11 @@ bool isCaptured(const Node &node) {
 }
 
 std::vector<Task> tasksOf(const Description &description) {
+  const std::vector<Traffic> hosted = hostedTraffic(description).byNode;
   std::vector<Task> tasks(description.nodes.size());
   for (std::size_t n = 0; n < tasks.size(); ++n) {
     const Node &node = description.nodes[n];
+    tasks[n].hosted = hosted[n];
     tasks[n].lane = movesUp(node.kind) ? Lane::Up : movesDown(node.kind) ? Lane::Down : Lane::None;
     if (isTransfer(node))
       tasks[n].bytes = node.range.size;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/analysis/ReplayModel.h"
 
+#include "passes/analysis/LinkFlows.h"
+
 #include <algorithm>
 #include <cassert>
 #include <functional>
@@ -140,7 +142,7 @@ public:
         ready_.push_back(t);
     }
     startWhatCan();
-    while (!running_.empty() || !copiers_[up].isIdle() || !copiers_[down].isIdle())
+    while (!running_.empty() || !flows_.empty() || !copiers_[up].isIdle() || !copiers_[down].isIdle())
       step();
     assert(times_.startOrder.size() == tasks_.size() && "dependencies and lane orders form a cycle");
     times_.totalUs = nowUs_;
@@ -155,13 +157,16 @@ private:
 
   Queue &queueOf(std::uint32_t task) { return queues_[tasks_[task].lane == Lane::Up ? up : down]; }
 
-  /// Bytes a microsecond each direction moves now; both slow down alike when the link cannot carry their sum.
+  /// Bytes a microsecond for each that moves in a direction now, copy or kernel; both directions slow down alike when
+  /// the link cannot carry their sum.
   std::pair<double, double> ratesNow() const {
     const double upRate = machine_.upBytesPerSecond / 1e6, downRate = machine_.downBytesPerSecond / 1e6;
-    if (!copiers_[up].isMoving() || !copiers_[down].isMoving())
-      return {upRate, downRate};
-    const double share = std::min(1.0, machine_.bothBytesPerSecond / 1e6 / (upRate + downRate));
-    return {upRate * share, downRate * share};
+    const std::size_t upCount = flows_.count(up) + (copiers_[up].isMoving() ? 1 : 0);
+    const std::size_t downCount = flows_.count(down) + (copiers_[down].isMoving() ? 1 : 0);
+    const double share =
+        upCount > 0 && downCount > 0 ? std::min(1.0, machine_.bothBytesPerSecond / 1e6 / (upRate + downRate)) : 1.0;
+    return {upRate * share / static_cast<double>(std::max<std::size_t>(1, upCount)),
+            downRate * share / static_cast<double>(std::max<std::size_t>(1, downCount))};
   }
 
   /// Goes on to the next moment at which something ends.
@@ -169,10 +174,11 @@ private:
     const auto [upRate, downRate] = ratesNow();
     const double upUs = copiers_[up].untilChangeUs(upRate), downUs = copiers_[down].untilChangeUs(downRate);
     const double kernelUs = running_.empty() ? never : std::max(0.0, running_.top().first - nowUs_);
-    const double us = std::min({upUs, downUs, kernelUs});
+    const double us = std::min({upUs, downUs, kernelUs, flows_.untilChangeUs({upRate, downRate})});
     nowUs_ = kernelUs <= us ? std::max(nowUs_, running_.top().first) : nowUs_ + us;
     copiers_[up].advance(us, upRate);
     copiers_[down].advance(us, downRate);
+    flows_.advance(us, {upRate, downRate}, [&](std::uint32_t task) { end(task); });
     if (upUs <= us && copiers_[up].change())
       end(copiers_[up].task());
     if (downUs <= us && copiers_[down].change())
@@ -180,7 +186,7 @@ private:
     while (!running_.empty() && running_.top().first <= nowUs_) {
       const std::uint32_t task = running_.top().second;
       running_.pop();
-      end(task);
+      endCost(task);
     }
     startWhatCan();
   }
@@ -229,6 +235,13 @@ private:
     if (tasks_[task].costUs > 0)
       running_.push({nowUs_ + tasks_[task].costUs, task});
     else
+      endCost(task);
+  }
+
+  void endCost(std::uint32_t task) {
+    if (tasks_[task].hosted.total() > 0)
+      flows_.start(task, tasks_[task].hosted);
+    else
       end(task);
   }
 
@@ -243,6 +256,7 @@ private:
   std::vector<std::uint32_t> ready_;
   std::priority_queue<Running, std::vector<Running>, std::greater<>> running_;
   Copier copiers_[2];
+  LinkFlows flows_;
   double nowUs_ = 0;
   ReplayTimes times_;
 };

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "passes/analysis/Machine.h"
+#include "passes/analysis/RequiredTraffic.h"
 #include "pumpgraph/graph/Description.h"
 
 #include <cstdint>
@@ -20,6 +21,7 @@ struct Task {
   Lane lane = Lane::None;
   double costUs = 0;       ///< Lane::None only
   std::uint64_t bytes = 0; ///< transfers only
+  Traffic hosted = {};     ///< Lane::None only: what the task moves over the link itself, after its cost
 };
 
 /// Who must end before whom, as adjacency by task.

@@ -105,6 +105,8 @@ private:
   void touch(const Access &access) {
     for (std::uint64_t index = access.range.offset / step_.pageBytes; index * step_.pageBytes < access.range.end();
          ++index) {
+      if (step_.buffers[access.buffer].frames[index] == noFrame)
+        continue; // hosted: nothing has to move
       Page &use = page(access.buffer, index);
       const std::uint64_t offset = index * step_.pageBytes;
       const bool overwrites = access.must == modeWrite && access.range.offset <= offset &&

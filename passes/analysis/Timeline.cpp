@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/analysis/Timeline.h"
 
+#include "passes/analysis/HostedAccess.h"
+
 #include <algorithm>
 
 namespace pumpgraph {
@@ -30,8 +32,8 @@ TouchedPages touchedPages(const Access &access, std::uint64_t bufferBytes, std::
 
 } // namespace
 
-Timeline::Timeline(const Description &captured, std::uint64_t pieceBytes)
-    : pageBytes_(captured.pageBytes), times_(inMemoryTimes(captured)) {
+Timeline::Timeline(const Description &captured, std::uint64_t pieceBytes, const Machine &machine)
+    : pageBytes_(captured.pageBytes), times_(inMemoryTimes(captured, machine)) {
   for (BufferIndex b = 0; b < captured.buffers.size(); ++b)
     if (!captured.buffers[b].isPrivate)
       exclusivePages_ += captured.pageCount(b);
@@ -41,8 +43,8 @@ Timeline::Timeline(const Description &captured, std::uint64_t pieceBytes)
   countPeak();
 }
 
-/// Cuts every private buffer where an access begins or ends and before a partial last page, and then into pieces of at
-/// most `pieceBytes`.
+/// Cuts every private buffer where an access or a hosted range begins or ends and before a partial last page, and then
+/// into pieces of at most `pieceBytes`.
 void Timeline::cutPieces(const Description &captured, std::uint64_t pieceBytes) {
   std::vector<std::vector<std::uint64_t>> cuts(captured.buffers.size());
   for (const Node &node : captured.nodes) {
@@ -67,9 +69,13 @@ void Timeline::cutPieces(const Description &captured, std::uint64_t pieceBytes) 
       continue;
     std::vector<std::uint64_t> &list = cuts[b];
     list.insert(list.end(), {0, buffer.size / pageBytes_, captured.pageCount(b)});
+    for (const Range &range : buffer.hosted)
+      list.insert(list.end(), {range.offset / pageBytes_, (range.end() + pageBytes_ - 1) / pageBytes_});
     std::sort(list.begin(), list.end());
     list.erase(std::unique(list.begin(), list.end()), list.end());
     for (std::size_t i = 0; i + 1 < list.size(); ++i) {
+      if (overlaps(buffer.hosted, {list[i] * pageBytes_, 1}))
+        continue;
       for (std::uint64_t page = list[i]; page < list[i + 1]; page += largest) {
         const std::uint64_t end = std::min(page + largest, list[i + 1]);
         Piece piece;
@@ -173,7 +179,7 @@ void Timeline::countPeak() {
   peakPages_ = exclusivePages_ + peak;
 }
 
-InMemoryTimes inMemoryTimes(const Description &captured) {
+InMemoryTimes inMemoryTimes(const Description &captured, const Machine &machine) {
   InMemoryTimes times;
   const std::size_t count = captured.nodes.size();
   times.startUs.assign(count, 0);
@@ -187,10 +193,12 @@ InMemoryTimes inMemoryTimes(const Description &captured) {
   std::vector<std::uint32_t> next(begin.begin(), begin.end() - 1);
   for (const Edge &edge : captured.edges)
     predecessors[next[edge.to]++] = edge.from;
+  const std::vector<Traffic> hosted = hostedTraffic(captured).byNode;
   for (std::size_t n = 0; n < count; ++n) {
     for (std::uint32_t i = begin[n]; i < begin[n + 1]; ++i)
       times.startUs[n] = std::max(times.startUs[n], times.endUs[predecessors[i]]);
-    times.endUs[n] = times.startUs[n] + (isCapturedNode(captured.nodes[n]) ? costUsOf(captured.nodes[n]) : 0.0);
+    times.endUs[n] = times.startUs[n] + (isCapturedNode(captured.nodes[n]) ? costUsOf(captured.nodes[n]) : 0.0) +
+                     linkUs(hosted[n], machine);
     times.totalUs = std::max(times.totalUs, times.endUs[n]);
   }
   return times;

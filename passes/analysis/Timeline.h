@@ -5,6 +5,7 @@
 #pragma once
 
 #include "passes/analysis/Index.h"
+#include "passes/analysis/Machine.h"
 #include "pumpgraph/graph/Description.h"
 
 #include <cstdint>
@@ -43,7 +44,7 @@ struct Use {
   bool needsValue() const { return !overwrites; }
 };
 
-/// When everything is on the device: start and end of each node, microseconds.
+/// When all pieces are on the device: start and end of each node, microseconds.
 struct InMemoryTimes {
   std::vector<double> startUs;
   std::vector<double> endUs;
@@ -52,8 +53,10 @@ struct InMemoryTimes {
 
 class Timeline {
 public:
-  /// `pieceBytes` is the largest piece, rounded to at least one page. Residency nodes and copies are ignored.
-  explicit Timeline(const Description &captured, std::uint64_t pieceBytes = defaultPieceBytes);
+  /// `pieceBytes` is the largest piece, rounded to at least one page. Residency nodes and copies are ignored. Hosted
+  /// pages belong to no piece; the time that nodes need for them is that on `machine`.
+  explicit Timeline(const Description &captured, std::uint64_t pieceBytes = defaultPieceBytes,
+                    const Machine &machine = {});
 
   const IndexedVector<PieceIndex, Piece> &pieces() const { return pieces_; }
   const Piece &piece(PieceIndex index) const { return pieces_[index]; }
@@ -107,8 +110,8 @@ private:
 };
 
 /// Earliest start and end of every captured node. A programmatic edge counts as an ordinary one here: the second
-/// kernel's work needs the first one's results.
-InMemoryTimes inMemoryTimes(const Description &captured);
+/// kernel's work needs the first one's results. What nodes do with hosted pages takes its time on `machine`.
+InMemoryTimes inMemoryTimes(const Description &captured, const Machine &machine = {});
 
 inline double costUsOf(const Node &node) {
   return node.costUs > 0 ? node.costUs : 0.0;

@@ -25,9 +25,9 @@ bool coversWholePages(const Description &description, const Buffer &buffer, Rang
          (range.end() % description.pageBytes == 0 || range.end() == buffer.size);
 }
 
-/// What is wrong with the ranges in one `state` at the step boundary; empty: nothing.
-std::string boundaryFault(const Description &description, const Buffer &buffer, const char *state,
-                          const std::vector<Range> &ranges) {
+/// What is wrong with the ranges in one `state`; empty: nothing.
+std::string rangesFault(const Description &description, const Buffer &buffer, const char *state,
+                        const std::vector<Range> &ranges) {
   std::uint64_t end = 0;
   for (const Range &range : ranges) {
     if (!coversWholePages(description, buffer, range) || range.offset < end)
@@ -51,6 +51,21 @@ std::string mirroredFault(const Buffer &buffer) {
   return {};
 }
 
+/// What only hosted ranges can have wrong: rule 8, but for transfers.
+std::string hostedFault(const Description &description, const Buffer &buffer) {
+  for (const Range &range : buffer.hosted) {
+    if (!buffer.isPrivate)
+      return fmt::format("{} of \"{}\" are hosted, but the buffer is not private", rangeLabel(range), buffer.name);
+    if (overlaps(buffer.resident, range))
+      return fmt::format("{} of \"{}\" are hosted, but some are resident at the step boundary", rangeLabel(range),
+                         buffer.name);
+    for (std::uint64_t page = range.offset / description.pageBytes; page * description.pageBytes < range.end(); ++page)
+      if (!buffer.frames.empty() && buffer.frames[page] != noFrame)
+        return fmt::format("page {} of \"{}\" is hosted, but has frame {}", page, buffer.name, buffer.frames[page]);
+  }
+  return {};
+}
+
 void checkBufferForm(const Description &description, BufferIndex index, Report &report) {
   const Buffer &buffer = description.buffers[index];
   const auto fail = [&](const char *rule, std::string message) {
@@ -65,12 +80,16 @@ void checkBufferForm(const Description &description, BufferIndex index, Report &
   for (std::size_t page = 0; page < buffer.frames.size(); ++page)
     if (buffer.frames[page] < noFrame)
       fail("frame", fmt::format("{} names frame {}", pageLabel(description, index, page), buffer.frames[page]));
-  if (std::string fault = boundaryFault(description, buffer, "resident", buffer.resident); !fault.empty())
+  if (std::string fault = rangesFault(description, buffer, "resident", buffer.resident); !fault.empty())
     return fail("resident", std::move(fault));
-  if (std::string fault = boundaryFault(description, buffer, "mirrored", buffer.mirrored); !fault.empty())
+  if (std::string fault = rangesFault(description, buffer, "mirrored", buffer.mirrored); !fault.empty())
     return fail("mirrored", std::move(fault));
   if (std::string fault = mirroredFault(buffer); !fault.empty())
-    fail("mirrored", std::move(fault));
+    return fail("mirrored", std::move(fault));
+  if (std::string fault = rangesFault(description, buffer, "hosted", buffer.hosted); !fault.empty())
+    return fail("hosted", std::move(fault));
+  if (std::string fault = hostedFault(description, buffer); !fault.empty())
+    fail("hosted", std::move(fault));
 }
 
 void checkAccessForm(const Description &description, NodeIndex index, Report &report) {
@@ -106,6 +125,9 @@ void checkTransferForm(const Description &description, NodeIndex index, Report &
                                   nodeLabel(description, index), description.pageBytes, buffer.size, buffer.name));
   if (!buffer.isPrivate)
     report.add(place, fmt::format("{}: an exclusive buffer may not be moved", nodeLabel(description, index)));
+  if (overlaps(buffer.hosted, node.range))
+    report.add(place, fmt::format("{}: some of it is hosted, and a hosted page has nowhere to be moved",
+                                  nodeLabel(description, index)));
 }
 
 void checkEdgeForm(const Description &description, Report &report) {
@@ -143,7 +165,8 @@ void requireFrames(const Description &description, NodeIndex node, BufferIndex b
   const std::vector<std::int32_t> &frames = description.buffers[buffer].frames;
   const std::uint64_t lastPage = (range.end() - 1) / description.pageBytes;
   for (std::uint64_t page = range.offset / description.pageBytes; page <= lastPage; ++page)
-    if (frames.empty() || frames[page] == noFrame)
+    if ((frames.empty() || frames[page] == noFrame) &&
+        !overlaps(description.buffers[buffer].hosted, pageRange(description, buffer, page)))
       return report.add({.rule = "touched", .node = node, .buffer = buffer},
                         fmt::format("{} touches {}, which has no frame", nodeLabel(description, node),
                                     pageLabel(description, buffer, page)));

@@ -67,6 +67,7 @@ struct Page {
   Value value = Value::None;
   bool resident = false;      ///< on the device at the step boundary
   bool mirrored = false;      ///< and in host memory too
+  bool hosted = false;        ///< in host memory at all times, where its value is always current
   NodeIndex endedBy = noNode; ///< who took the device copy away last; noNode: nobody since the step began
 };
 
@@ -159,6 +160,7 @@ void Sweep::listPages() {
       page.mirrored = true;
       page.value = buffer.liveIn ? Value::Both : Value::None;
     });
+    visitPages(buffer.hosted, [&](Page &page) { page.hosted = true; });
   }
 }
 
@@ -362,7 +364,7 @@ std::string Sweep::history(const Page &page) const {
 
 void Sweep::checkEnd(const Page &page) {
   const Buffer &buffer = description_.buffers[page.buffer];
-  if (!buffer.isPrivate || !buffer.liveOut)
+  if (!buffer.isPrivate || !buffer.liveOut || page.hosted)
     return;
   const bool neededInHost = !page.resident || page.mirrored;
   if ((!page.resident || isOnDevice(page.value)) && (!neededInHost || isInHost(page.value)))

@@ -20,6 +20,7 @@ Description withoutPlan(const Description &description) {
     buffer.frames.clear();
     buffer.resident.clear();
     buffer.mirrored.clear();
+    buffer.hosted.clear();
   }
   std::vector<NodeIndex> newIndex(description.nodes.size());
   for (NodeIndex i = 0; i < description.nodes.size(); ++i) {
@@ -71,9 +72,10 @@ tl::expected<Summary, PlanError> summaryOf(const Description &description, const
   summary.prediction = predict(summary.lowered, machine);
   summary.required = requiredTraffic(summary.lowered);
   summary.bound = bound(summary.captured, summary.budgetBytes(), machine, BoundKind::Must);
-  summary.planBound = bound(summary.captured, summary.budgetBytes(), machine, BoundKind::May);
+  summary.planBound = planBoundOf(summary.captured, summary.lowered, machine);
+  summary.hosted = hostedTraffic(summary.lowered);
   summary.stats = statsOf(summary.planned, summary.prediction);
-  summary.stats.hostBytes = summary.lowered.hostBytes;
+  summary.stats.hostBytes = summary.lowered.hostBytes + summary.hostedBytes();
   const tl::expected<std::uint64_t, PlanError> peak = peakBytes(summary.captured, machine);
   if (!peak)
     return tl::unexpected(peak.error());

@@ -2,13 +2,16 @@
 #include "passes/plan/PlanResidency.h"
 
 #include "passes/analysis/HostPlaces.h"
+#include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/RequiredTraffic.h"
 #include "passes/plan/FramePlanner.h"
+#include "passes/plan/HostedPages.h"
 #include "passes/plan/PlanWriter.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cassert>
 #include <set>
 #include <vector>
 
@@ -39,29 +42,36 @@ std::optional<PlanError> checkInput(const Description &captured) {
   return std::nullopt;
 }
 
-/// What no plan can do within `frameCount` frames.
-std::optional<PlanError> checkBudget(const Description &captured, const Timeline &timeline, std::uint64_t budgetBytes) {
-  const std::uint64_t page = timeline.pageBytes(), frameCount = budgetBytes / page;
-  if (timeline.exclusivePages() > frameCount)
-    return PlanError{std::nullopt,
-                     fmt::format("exclusive buffers need {} on the device at all times; the budget is {}",
-                                 formatBytes(timeline.exclusivePages() * page), formatBytes(budgetBytes))};
-  NodeIndex worst = 0;
-  std::uint64_t most = 0;
-  for (NodeIndex n = 0; n < timeline.nodeCount(); ++n)
-    if (const std::uint64_t pages = timeline.workingSetPages(n); pages > most) {
-      most = pages;
-      worst = n;
-    }
-  if (timeline.exclusivePages() + most <= frameCount)
+/// What no plan can do: exclusive buffers are on the device at all times.
+std::optional<PlanError> checkBudget(const Timeline &timeline, std::uint64_t budgetBytes) {
+  const std::uint64_t page = timeline.pageBytes();
+  if (timeline.exclusivePages() <= budgetBytes / page)
     return std::nullopt;
-  const std::string share = timeline.exclusivePages() == 0 ? ""
-                                                           : fmt::format(" ({} of it exclusive buffers)",
-                                                                         formatBytes(timeline.exclusivePages() * page));
-  return PlanError{worst,
-                   fmt::format("node {} \"{}\" needs {} on the device at once{}; the budget is {}", worst,
-                               captured.nodes[worst].name, formatBytes((timeline.exclusivePages() + most) * page),
-                               share, formatBytes(budgetBytes))};
+  return PlanError{std::nullopt, fmt::format("exclusive buffers need {} on the device at all times; the budget is {}",
+                                             formatBytes(timeline.exclusivePages() * page), formatBytes(budgetBytes))};
+}
+
+/// Why there is more host memory needed than may be used. With hosted pages the node that touches most is to blame.
+PlanError hostShortage(const Description &captured, const Description &planned, const Timeline &timeline,
+                       std::uint64_t neededBytes, std::uint64_t allowedBytes) {
+  const std::string shortage =
+      fmt::format("the plan needs {} of host memory; {} may be used, {} are missing", formatBytes(neededBytes),
+                  formatBytes(allowedBytes), formatBytes(neededBytes - allowedBytes));
+  if (hostedBytes(planned) == 0)
+    return {std::nullopt, shortage};
+  NodeIndex widest = 0;
+  for (NodeIndex n = 0; n < timeline.nodeCount(); ++n)
+    if (timeline.workingSetPages(n) > timeline.workingSetPages(widest))
+      widest = n;
+  const std::uint64_t page = timeline.pageBytes(), exclusive = timeline.exclusivePages();
+  const std::string share =
+      exclusive == 0 ? "" : fmt::format(" ({} of it exclusive buffers)", formatBytes(exclusive * page));
+  return {widest,
+          fmt::format("node {} \"{}\" needs {} on the device at once{}; the budget is {}, and with {} of operands "
+                      "always in host memory {}",
+                      widest, captured.nodes[widest].name,
+                      formatBytes((exclusive + timeline.workingSetPages(widest)) * page), share,
+                      formatBytes(planned.budgetBytes), formatBytes(hostedBytes(planned)), shortage)};
 }
 
 /// Live pieces in the order in which it pays to keep them on the device at the step boundary: those whose idle time
@@ -354,8 +364,38 @@ PlanStats statsOf(const Description &planned, const Timeline &timeline) {
   const Traffic moved = movedTraffic(planned);
   stats.upBytes = moved.upBytes;
   stats.downBytes = moved.downBytes;
-  stats.hostBytes = HostPlaces(planned).bytes();
+  stats.hostBytes = HostPlaces(planned).bytes() + hostedBytes(planned);
   return stats;
+}
+
+/// The plan of a step in which some pages may be hosted: for the planner these are not there.
+std::optional<Description> planAround(const Description &step, const Order &order, const PlanOptions &options,
+                                      std::uint64_t budgetBytes, std::uint64_t frameCount) {
+  Machine machine = options.machine;
+  if (machine.hostBytes != UINT64_MAX)
+    machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
+  const Timeline timeline(step, defaultPieceBytes, machine);
+  const PlannerInput input{step, timeline, order, machine, frameCount};
+  const std::optional<Candidate> plan = findPlan(input, budgetBytes);
+  if (!plan)
+    return std::nullopt;
+  return writePlan(input, plan->draft, plan->schedule, budgetBytes);
+}
+
+/// Hosts what nodes touch beyond the frames. Since a page keeps its frame, that can be too little: then more is hosted,
+/// by steps that grow, in the end all that is touched.
+Description planHosting(Description step, const Timeline &timeline, const PlanOptions &options,
+                        std::uint64_t budgetBytes, std::uint64_t frameCount) {
+  constexpr std::uint64_t steps = 8;
+  const Order order(step);
+  const std::uint64_t frames = frameCount - timeline.exclusivePages();
+  for (std::uint64_t i = 0; i <= steps; ++i) {
+    hostExcess(step, timeline, frames - frames * i * i / (steps * steps), options.machine);
+    if (std::optional<Description> planned = planAround(step, order, options, budgetBytes, frameCount))
+      return std::move(*planned);
+  }
+  assert(false && "with all pages hosted nothing needs a frame");
+  return {};
 }
 
 } // namespace
@@ -363,34 +403,27 @@ PlanStats statsOf(const Description &planned, const Timeline &timeline) {
 tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, const PlanOptions &options) {
   if (const std::optional<PlanError> error = checkInput(captured))
     return tl::unexpected(*error);
-  const Timeline timeline(captured);
+  Description unplanned = captured;
+  for (Buffer &buffer : unplanned.buffers)
+    buffer.hosted.clear();
+  const Timeline timeline(unplanned);
   const std::uint64_t budgetBytes = options.budgetBytes
                                         ? options.budgetBytes
                                         : std::max<std::uint64_t>(1, timeline.peakPages()) * timeline.pageBytes();
-  if (const std::optional<PlanError> error = checkBudget(captured, timeline, budgetBytes))
+  if (const std::optional<PlanError> error = checkBudget(timeline, budgetBytes))
     return tl::unexpected(*error);
 
-  const Order order(captured);
   std::uint64_t allPages = 0; // more frames than pages are of no use
   for (BufferIndex b = 0; b < captured.buffers.size(); ++b)
     allPages += captured.pageCount(b);
   const std::uint64_t frameCount = std::min(budgetBytes / timeline.pageBytes(), allPages);
-  const PlannerInput input{captured, timeline, order, options.machine, frameCount};
-  const std::optional<Candidate> plan = findPlan(input, budgetBytes);
-  if (!plan)
-    return tl::unexpected(PlanError{
-        std::nullopt, fmt::format("no frames found for all pages: each keeps one frame for the whole step, and the {} "
-                                  "frames of the budget do not let every node's pages lie in different ones",
-                                  input.frameCount)});
 
   PlannedStep step;
-  step.description = writePlan(input, plan->draft, plan->schedule, budgetBytes);
+  step.description = planHosting(std::move(unplanned), timeline, options, budgetBytes, frameCount);
   step.stats = statsOf(step.description, timeline);
   if (step.stats.hostBytes > options.machine.hostBytes)
     return tl::unexpected(
-        PlanError{std::nullopt, fmt::format("the plan needs {} of host memory; {} may be used, {} are missing",
-                                            formatBytes(step.stats.hostBytes), formatBytes(options.machine.hostBytes),
-                                            formatBytes(step.stats.hostBytes - options.machine.hostBytes))});
+        hostShortage(captured, step.description, timeline, step.stats.hostBytes, options.machine.hostBytes));
   return step;
 }
 

@@ -34,7 +34,7 @@ struct PlanStats {
   std::uint64_t discards = 0;
   std::uint64_t upBytes = 0;
   std::uint64_t downBytes = 0;
-  std::uint64_t hostBytes = 0; ///< pinned memory needed
+  std::uint64_t hostBytes = 0; ///< host memory needed: the pinned pool and hosted pages
 };
 
 struct PlannedStep {
@@ -42,9 +42,9 @@ struct PlannedStep {
   PlanStats stats;
 };
 
-/// Plans a captured description (no residency nodes in it). Deterministic. Errors: a node whose working set exceeds
-/// the budget; exclusive buffers that exceed it; host memory that does not suffice.
-/// When everything fits, no node is added (edges may be).
+/// Plans a captured description (no residency nodes in it). Deterministic. Errors: exclusive buffers that exceed the
+/// budget; host memory that does not suffice. When everything fits, no node is added (edges may be). Pages are hosted
+/// only where some node touches more than the budget, or the pages of all nodes find no frames otherwise.
 tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, const PlanOptions &options);
 
 } // namespace pumpgraph

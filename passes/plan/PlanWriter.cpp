@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/PlanWriter.h"
 
+#include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/ReplayModel.h"
 
 #include <algorithm>
@@ -213,8 +214,11 @@ private:
 
 Schedule scheduleDraft(const PlannerInput &input, const Draft &draft) {
   std::vector<Task> tasks(draft.capturedCount + draft.transfers.size());
-  for (NodeIndex n = 0; n < draft.capturedCount; ++n)
+  const std::vector<Traffic> hosted = hostedTraffic(input.captured).byNode;
+  for (NodeIndex n = 0; n < draft.capturedCount; ++n) {
     tasks[n].costUs = costUsOf(input.captured.nodes[n]);
+    tasks[n].hosted = hosted[n];
+  }
   for (std::size_t t = 0; t < draft.transfers.size(); ++t) {
     Task &task = tasks[draft.capturedCount + t];
     task.lane = draft.transfers[t].kind == NodeKind::Prefetch ? Lane::Up : Lane::Down;

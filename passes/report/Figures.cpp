@@ -13,6 +13,10 @@ bool runsAtInMemorySpeed(const Summary &summary) {
   return summary.prediction.totalUs <= summary.inMemory.totalUs * inMemoryTolerance;
 }
 
+static bool nothingMoves(const Summary &summary) {
+  return summary.prediction.upBytes == 0 && summary.prediction.downBytes == 0 && summary.hostedBytes() == 0;
+}
+
 namespace {
 
 /// Stall time by which links are copying meanwhile.
@@ -65,6 +69,14 @@ static LinkShares shareOfStalls(const Summary &summary) {
     shares.upUs += overlapUs(up, stall.atUs, end) - bothUs;
     shares.downUs += overlapUs(down, stall.atUs, end) - bothUs;
   }
+  // A node with operands in host memory waits for the link as well.
+  for (const Traffic &traffic : summary.hosted.byNode) {
+    const double upUs = linkUs({traffic.upBytes, 0}, summary.machine);
+    const double downUs = linkUs({0, traffic.downBytes}, summary.machine);
+    shares.bothUs += std::min(upUs, downUs);
+    shares.upUs += std::max(0.0, upUs - downUs);
+    shares.downUs += std::max(0.0, downUs - upUs);
+  }
   return shares;
 }
 
@@ -75,7 +87,7 @@ static std::string largestShare(const LinkShares &shares) {
 }
 
 std::string limitedBy(const Summary &summary) {
-  if (summary.prediction.upBytes == 0 && summary.prediction.downBytes == 0)
+  if (nothingMoves(summary))
     return "nothing: everything fits";
   if (runsAtInMemorySpeed(summary))
     return "compute";
@@ -97,7 +109,7 @@ static std::string shareOf(std::uint64_t part, std::uint64_t whole) {
 }
 
 std::string verdict(const Summary &summary) {
-  const bool fits = summary.prediction.upBytes == 0 && summary.prediction.downBytes == 0;
+  const bool fits = nothingMoves(summary);
   std::string text = fmt::format("{}; {} in-memory; {}", shareOf(summary.budgetBytes(), summary.peakBytesBefore()),
                                  formatRatio(summary.prediction.totalUs, summary.inMemory.totalUs),
                                  fits ? "everything fits" : "limited by " + limitedBy(summary));

@@ -205,6 +205,9 @@ static std::string tiles(const Summary &summary) {
   out += tile("bound", timeOf(summary.bound.totalUs), inMemory(summary.bound.totalUs) + ", no plan is faster");
   out += tile("moved up", formatBytes(prediction.upBytes), load(prediction.upBusyUs));
   out += tile("moved down", formatBytes(prediction.downBytes), load(prediction.downBusyUs));
+  if (summary.hostedBytes() > 0)
+    out += tile("always in host memory", formatBytes(summary.hostedBytes()),
+                fmt::format("its accesses take {} of the link", timeOf(summary.hostedUs())));
   out += tile("limited by", limitedBy(summary) == "nothing: everything fits" ? "nothing" : limitedBy(summary),
               summary.enoughBytes ? fmt::format("{} removes it", formatBytes(*summary.enoughBytes)) : "");
   out += tile("stalls", formatCount(prediction.stalls.size()), timeOf(stalledUs) + " in all");
@@ -253,6 +256,27 @@ static std::string stallsTitle(const Summary &summary) {
   return count > stallRows ? fmt::format("The {} longest of {} stalls", stallRows, formatCount(count)) : "Stalls";
 }
 
+static std::string hostedTable(const Summary &summary) {
+  if (summary.hostedBytes() == 0)
+    return "";
+  std::string rows;
+  for (BufferIndex i = 0; i < summary.lowered.buffers.size(); ++i) {
+    const Buffer &buffer = summary.lowered.buffers[i];
+    if (buffer.hosted.empty())
+      continue;
+    const Traffic &traffic = summary.hosted.byBuffer[i];
+    rows += fmt::format("<tr><td class=\"name\">{} <span>of {}</span></td><td class=\"number\">{}</td><td "
+                        "class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td></tr>\n",
+                        escapeMarkup(buffer.name), formatBytes(buffer.size), formatBytes(hostedBytesOf(buffer)),
+                        formatBytes(traffic.upBytes), formatBytes(traffic.downBytes),
+                        timeOf(linkUs(traffic, summary.machine)));
+  }
+  return "<section class=\"card\">\n<h2>Always in host memory</h2>\n<div class=\"scroll\"><table>\n<thead><tr><th "
+         "scope=\"col\">buffer</th><th scope=\"col\">in host memory</th><th scope=\"col\">read a step</th><th "
+         "scope=\"col\">written a step</th><th scope=\"col\">time on the link</th></tr></thead>\n<tbody>\n" +
+         rows + "</tbody></table></div>\n</section>\n";
+}
+
 static std::string checkBadge(const Summary &summary) {
   if (summary.checked)
     return "<p class=\"check good\">checked: correct in every legal order of execution</p>";
@@ -299,6 +323,7 @@ std::string toHtml(const Summary &summary, const std::vector<SweepPoint> &points
                            {"curve", curveCard(summary, points)},
                            {"stalls-title", stallsTitle(summary)},
                            {"stalls", stallTable(summary)},
+                           {"hosted", hostedTable(summary)},
                            {"footer", footer(summary)},
                            {"data", pageData(summary)},
                            {"css", std::string(pageCss())},

@@ -45,6 +45,24 @@ static Json stallToJson(const Summary &summary, const Stall &stall) {
           {"duration_s", stall.durationUs * secondsPerMicrosecond}};
 }
 
+/// Buffers of which pages are always in host memory, and what they take of the link.
+static Json hostedToJson(const Summary &summary) {
+  Json buffers = Json::array();
+  for (BufferIndex i = 0; i < summary.lowered.buffers.size(); ++i) {
+    const Buffer &buffer = summary.lowered.buffers[i];
+    if (buffer.hosted.empty())
+      continue;
+    const Traffic &traffic = summary.hosted.byBuffer[i];
+    buffers.push_back({{"buffer", i},
+                       {"buffer_name", buffer.name},
+                       {"bytes", hostedBytesOf(buffer)},
+                       {"up_bytes", traffic.upBytes},
+                       {"down_bytes", traffic.downBytes},
+                       {"link_s", linkUs(traffic, summary.machine) * secondsPerMicrosecond}});
+  }
+  return buffers;
+}
+
 static Json messagesOf(const std::vector<Violation> &violations) {
   Json messages = Json::array();
   for (const Violation &violation : violations)
@@ -136,6 +154,10 @@ std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points
             {"budget_bytes", summary.budgetBytes()},
             {"peak_bytes", summary.prediction.peakBytes},
             {"host_bytes", summary.stats.hostBytes},
+            {"hosted_bytes", summary.hostedBytes()},
+            {"hosted_up_bytes", summary.hosted.total().upBytes},
+            {"hosted_down_bytes", summary.hosted.total().downBytes},
+            {"hosted_link_s", summary.hostedUs() * secondsPerMicrosecond},
             {"up_bytes", summary.prediction.upBytes},
             {"down_bytes", summary.prediction.downBytes},
             {"required_up_bytes", summary.required.upBytes},
@@ -159,6 +181,7 @@ std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points
   for (const Stall &stall : summary.prediction.stalls)
     stalls.push_back(stallToJson(summary, stall));
   json["stalls"] = std::move(stalls);
+  json["hosted"] = hostedToJson(summary);
   for (const SweepPoint &point : points)
     json["sweep"].push_back(pointToJson(point));
   if (summary.comparison)
@@ -191,7 +214,8 @@ static Json bufferToJson(const Buffer &buffer, BufferIndex index) {
           {"live_out", buffer.liveOut},
           {"frames", buffer.frames},
           {"resident", rangesToJson(buffer.resident)},
-          {"mirrored", rangesToJson(buffer.mirrored)}};
+          {"mirrored", rangesToJson(buffer.mirrored)},
+          {"hosted", rangesToJson(buffer.hosted)}};
 }
 
 static Json capturedNodeToJson(const Node &node, NodeIndex index) {

@@ -50,8 +50,23 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   summary.prediction = predict(summary.lowered, options.machine);
   summary.required = requiredTraffic(summary.lowered);
   summary.bound = bound(summary.captured, summary.budgetBytes(), options.machine, BoundKind::Must);
-  summary.planBound = bound(summary.captured, summary.budgetBytes(), options.machine, BoundKind::May);
+  summary.planBound = planBoundOf(summary.captured, summary.lowered, options.machine);
+  summary.hosted = hostedTraffic(summary.lowered);
   return summary;
+}
+
+Bound planBoundOf(const Description &captured, const Description &planned, const Machine &machine) {
+  Description step = captured;
+  for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer)
+    step.buffers[buffer].hosted = planned.buffers[buffer].hosted;
+  return bound(step, planned.budgetBytes, machine, BoundKind::May);
+}
+
+double Summary::hostedUs() const {
+  double us = 0;
+  for (const Traffic &traffic : hosted.byNode)
+    us += linkUs(traffic, machine);
+  return us;
 }
 
 double Summary::movedOverRequired() const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "passes/analysis/Bound.h"
+#include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/Machine.h"
 #include "passes/analysis/Prediction.h"
 #include "passes/analysis/RequiredTraffic.h"
@@ -32,6 +33,7 @@ struct Summary {
   Prediction inMemory;   ///< of `captured`: every byte on the device
   Prediction prediction; ///< of `lowered`
   Traffic required;      ///< of `lowered`: what its residencies make it move
+  HostedTraffic hosted;  ///< of `lowered`: what nodes move themselves because operands are in host memory
   bool checked = false;
   std::vector<Violation> violations; ///< what the checker said; empty if and only if `checked`
   double planMs = 0;                 ///< wall time of planning, lowering and checking, milliseconds
@@ -42,6 +44,10 @@ struct Summary {
   std::uint64_t budgetBytes() const { return lowered.budgetBytes; }
   /// Bytes moved for each that has to be: 1 where nothing moves in vain, infinite where nothing has to move at all.
   double movedOverRequired() const;
+  /// Of host memory in which pages of buffers are at all times.
+  std::uint64_t hostedBytes() const { return pumpgraph::hostedBytes(lowered); }
+  /// What the nodes' own traffic takes of the step's link time, if nothing else uses the link meanwhile.
+  double hostedUs() const;
   /// Device memory the step needs without transfers, page-granular.
   std::uint64_t peakBytesBefore() const { return stats.peakPagesBefore * captured.pageBytes; }
 };
@@ -58,6 +64,9 @@ struct SweepPoint {
 /// How much slower than in memory a step may be and still count as running at its in-memory speed.
 inline constexpr double inMemoryTolerance = 1.01;
 
+/// The bound of plans like `planned`, of the same step: with hosted pages if it has some.
+Bound planBoundOf(const Description &captured, const Description &planned, const Machine &machine);
+
 /// Runs the whole pipeline: costs, plan, check, lower, check, predict, bound. A plan that the checker refuses is not an
 /// error here: the summary comes back with `checked` false, and nobody may replay it.
 tl::expected<Summary, PlanError> summarize(const Description &captured, const PlanOptions &options);
@@ -65,7 +74,7 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
 /// The device memory that the step needs without any transfer, page-granular.
 tl::expected<std::uint64_t, PlanError> peakBytes(const Description &captured, const Machine &machine);
 
-/// No plan can do with less: exclusive buffers and the largest set of pages that one node touches.
+/// No plan can do with less without hosted pages: exclusive buffers and the largest set of pages that one node touches.
 std::uint64_t smallestBudget(const Description &captured);
 
 /// Plans `points` budgets, evenly spaced from the smallest the step can live with to what it needs in memory; fewer

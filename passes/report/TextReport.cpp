@@ -15,6 +15,7 @@ namespace pumpgraph {
 using Text = fmt::memory_buffer;
 
 static constexpr std::size_t stallsShown = 5;
+static constexpr std::size_t hostedShown = 5;
 static constexpr std::size_t nameLength = 40;
 
 /// One line of figures: a heading (empty within a group), what it is, the figure, remarks.
@@ -33,8 +34,36 @@ static void addMemory(Text &text, const Summary &summary) {
   addLine(text, "memory", "peak before", formatBytes(summary.peakBytesBefore()), "on the device without transfers");
   addLine(text, "", "budget", formatBytes(summary.budgetBytes()));
   addLine(text, "", "peak after", formatBytes(summary.prediction.peakBytes));
-  if (summary.stats.hostBytes > 0)
-    addLine(text, "", "pinned host", formatBytes(summary.stats.hostBytes));
+  if (const std::uint64_t pinnedBytes = summary.stats.hostBytes - summary.hostedBytes(); pinnedBytes > 0)
+    addLine(text, "", "pinned host", formatBytes(pinnedBytes));
+  if (summary.hostedBytes() > 0)
+    addLine(text, "", "hosted", formatBytes(summary.hostedBytes()), "always in host memory: see below");
+}
+
+/// What stays in host memory, the largest first, and what its accesses take.
+static void addHosted(Text &text, const Summary &summary) {
+  if (summary.hostedBytes() == 0)
+    return;
+  const auto nodes = std::count_if(summary.hosted.byNode.begin(), summary.hosted.byNode.end(),
+                                   [](const Traffic &traffic) { return traffic.total() > 0; });
+  const Traffic total = summary.hosted.total();
+  addLine(text, "hosted", formatCount(static_cast<std::uint64_t>(nodes), "node"),
+          formatMicroseconds(summary.hostedUs()),
+          fmt::format("on the link: {} up, {} down", formatBytes(total.upBytes), formatBytes(total.downBytes)));
+  std::vector<std::pair<std::uint64_t, BufferIndex>> buffers;
+  for (BufferIndex i = 0; i < summary.lowered.buffers.size(); ++i)
+    if (const std::uint64_t bytes = hostedBytesOf(summary.lowered.buffers[i]); bytes > 0)
+      buffers.emplace_back(bytes, i);
+  std::stable_sort(buffers.begin(), buffers.end(), [](const auto &a, const auto &b) { return a.first > b.first; });
+  for (std::size_t i = 0; i < std::min(hostedShown, buffers.size()); ++i) {
+    const auto &[bytes, index] = buffers[i];
+    const Buffer &buffer = summary.lowered.buffers[index];
+    fmt::format_to(std::back_inserter(text), "    {:>8} of {:<8} \"{}\" ({})\n", formatBytes(bytes),
+                   formatBytes(buffer.size), shorten(buffer.name, nameLength),
+                   formatMicroseconds(linkUs(summary.hosted.byBuffer[index], summary.machine)));
+  }
+  if (buffers.size() > hostedShown)
+    fmt::format_to(std::back_inserter(text), "    and {} more\n", formatCount(buffers.size() - hostedShown));
 }
 
 static void addTimes(Text &text, const Summary &summary) {
@@ -154,6 +183,7 @@ std::string toText(const Summary &summary, const std::vector<SweepPoint> &points
   addMemory(text, summary);
   addTimes(text, summary);
   addTraffic(text, summary);
+  addHosted(text, summary);
   addLine(text, "added", formatCount(summary.lowered.nodes.size() - summary.captured.nodes.size(), "node"), "",
           formatCount(countAddedEdges(summary), "edge"));
   addStalls(text, summary);

@@ -45,7 +45,7 @@ private:
           frames_[step_.buffers[buffer].frames[page]].tenant = Page{buffer, page};
   }
 
-  /// The pages of private buffers that a node has events on, each once.
+  /// The pages of private buffers that a node has events on, each once. Hosted ones have no frame to hand over.
   std::vector<Page> pagesOf(NodeIndex index) const {
     const Node &node = step_.nodes[index];
     std::vector<Page> pages;
@@ -53,7 +53,8 @@ private:
       if (!step_.buffers[buffer].isPrivate)
         return;
       for (std::uint64_t page = range.offset / step_.pageBytes; page * step_.pageBytes < range.end(); ++page)
-        if (std::find(pages.begin(), pages.end(), Page{buffer, page}) == pages.end())
+        if (step_.buffers[buffer].frames[page] != noFrame &&
+            std::find(pages.begin(), pages.end(), Page{buffer, page}) == pages.end())
           pages.push_back({buffer, page});
     };
     if (isCopy(node.kind)) {

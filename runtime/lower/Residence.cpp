@@ -109,6 +109,10 @@ Residence::Residence(const MemoryTools &tools, const Description &lowered, const
     planned.mirrored.assign(pages, false);
     markPages(planned.resident, buffer.resident);
     markPages(planned.mirrored, buffer.mirrored);
+    planned.hosted.assign(pages, false);
+    markPages(planned.hosted, buffer.hosted);
+    for (const Range &range : buffer.hosted)
+      planned.hostedRuns.push_back({range.offset / pageBytes, pagesFor(range.size)});
     planned.place.assign(pages, noPlace);
     planned.hasValue = buffer.liveIn || buffer.liveOut;
     for (const std::int32_t frame : planned.plan)
@@ -120,14 +124,15 @@ Residence::Residence(const MemoryTools &tools, const Description &lowered, const
     for (std::uint64_t offset = node.range.offset; offset < node.range.end(); offset += pageBytes)
       blocks_[node.buffer].place[offset / pageBytes] = node.hostOffset + (offset - node.range.offset);
   }
-  // A page whose value is in host memory at the boundary needs a place, even if no copy moves it.
+  // A page whose value is in the pool at the boundary needs a place, even if no copy moves it.
   hostBytes_ = roundUp(hostBytes_, 512);
   for (PlannedBlock &planned : blocks_) {
     planned.everyPageResident = true;
     for (std::size_t page = 0; page < planned.place.size(); ++page) {
       planned.everyPageResident = planned.everyPageResident && planned.resident[page];
-      const bool inHostMemory = planned.hasValue && (!planned.resident[page] || planned.mirrored[page]);
-      if (!inHostMemory || planned.place[page] != noPlace)
+      const bool inPool =
+          planned.hasValue && !planned.hosted[page] && (!planned.resident[page] || planned.mirrored[page]);
+      if (!inPool || planned.place[page] != noPlace)
         continue;
       planned.place[page] = hostBytes_;
       hostBytes_ += pageBytes;
@@ -136,13 +141,25 @@ Residence::Residence(const MemoryTools &tools, const Description &lowered, const
   physical_.assign(static_cast<std::size_t>(largest + 1), noFrame);
 }
 
-Residence::~Residence() = default;
+Residence::~Residence() {
+  for (const PlannedBlock &planned : blocks_)
+    for (const HostedRun &run : planned.hostedRuns)
+      if (run.handle != 0)
+        tools_.host.releaseBacking(run.handle, run.pages * pageBytes);
+}
 
 Status Residence::pin() {
   Expected<std::unique_ptr<PinnedPool>> pool = PinnedPool::create(tools_.driver, tools_.host, hostBytes_);
   if (!pool)
     return tl::unexpected<Error>(pool.error());
   pool_ = std::move(*pool);
+  for (PlannedBlock &planned : blocks_)
+    for (HostedRun &run : planned.hostedRuns) {
+      const Expected<CUmemGenericAllocationHandle> handle = tools_.host.createBacking(run.pages * pageBytes);
+      if (!handle)
+        return tl::unexpected<Error>(handle.error());
+      run.handle = *handle;
+    }
   return {};
 }
 
@@ -193,7 +210,7 @@ std::vector<Residence::Piece> Residence::pieces(const PlannedBlock &planned) con
     const std::uint64_t bytes = std::min(pageBytes, planned.bytes - offset);
     const bool resident = planned.resident[page];
     const std::uint64_t place = resident && !planned.mirrored[page] ? noPlace : planned.place[page];
-    if (!resident && place == noPlace) // no value
+    if (!resident && place == noPlace && !(planned.hosted[page] && planned.hasValue)) // no value
       continue;
     const bool continues =
         !pieces.empty() && pieces.back().resident == resident && pieces.back().offset + pieces.back().bytes == offset &&
@@ -209,7 +226,7 @@ std::vector<Residence::Piece> Residence::pieces(const PlannedBlock &planned) con
 
 Status Residence::copyPlaces(const PlannedBlock &planned, CUdeviceptr base, bool toPlaces) const {
   for (const Piece &piece : pieces(planned)) {
-    if (piece.resident)
+    if (piece.isAtAddress())
       continue;
     const Status copied =
         toPlaces
@@ -236,6 +253,40 @@ Status Residence::copyMirrored(const PlannedBlock &planned, CUdeviceptr base) co
       PUMPGRAPH_TRY_WHILE(
           tools_.driver.memcpyDtoHAsync(pool_->at(piece.place), base + piece.offset, piece.bytes, tools_.stream),
           "mirroring {} of block {} in the pinned pool", bytesText(piece.bytes), planned.block);
+  return {};
+}
+
+Status Residence::copyHosted(const PlannedBlock &planned, CUdeviceptr base, bool toHosted) const {
+  for (const HostedRun &run : planned.hostedRuns) {
+    if (!planned.hasValue)
+      return {};
+    const std::uint64_t offset = run.firstPage * pageBytes;
+    const std::uint64_t bytes = std::min(run.pages * pageBytes, planned.bytes - offset);
+    Window window(tools_);
+    PUMPGRAPH_TRY(window.open(run.pages, run.handle));
+    const CUdeviceptr here = window.address(), there = base + offset;
+    PUMPGRAPH_TRY_WHILE(
+        tools_.driver.memcpyDtoDAsync(toHosted ? here : there, toHosted ? there : here, bytes, tools_.stream),
+        "moving {} of block {} {} host memory", bytesText(bytes), planned.block, toHosted ? "to" : "from");
+    PUMPGRAPH_TRY(wait("memory is mapped anew"));
+    PUMPGRAPH_TRY(window.close());
+  }
+  return {};
+}
+
+Status Residence::mapPlanned(const PlannedBlock &planned) const {
+  const CUdeviceptr address = tools_.heap.block(planned.block).address;
+  PUMPGRAPH_TRY(tools_.mapper.mapFrames(address, planned.frames));
+  for (const HostedRun &run : planned.hostedRuns)
+    PUMPGRAPH_TRY(tools_.mapper.mapHandle(address + run.firstPage * pageBytes, run.pages * pageBytes, run.handle));
+  return {};
+}
+
+Status Residence::unmapPlanned(const PlannedBlock &planned) const {
+  const CUdeviceptr address = tools_.heap.block(planned.block).address;
+  PUMPGRAPH_TRY(tools_.mapper.unmapFrames(address, planned.frames));
+  for (const HostedRun &run : planned.hostedRuns)
+    PUMPGRAPH_TRY(tools_.mapper.unmapHandle(address + run.firstPage * pageBytes, run.pages * pageBytes));
   return {};
 }
 
@@ -303,8 +354,10 @@ Status Residence::prepare(Change &change) {
 Status Residence::saveLeavingValues() {
   for (const PlannedBlock &planned : blocks_) {
     const Block &block = tools_.heap.block(planned.block);
-    if (planned.hasValue && block.hasMemory())
-      PUMPGRAPH_TRY(copyPlaces(planned, block.address, true));
+    if (!planned.hasValue || !block.hasMemory())
+      continue;
+    PUMPGRAPH_TRY(copyPlaces(planned, block.address, true));
+    PUMPGRAPH_TRY(copyHosted(planned, block.address, true));
   }
   return wait("memory is mapped anew");
 }
@@ -335,7 +388,7 @@ Status Residence::remap(const Change &change) {
     for (const std::int32_t frame : planned.plan)
       planned.frames.push_back(frame == noFrame ? noFrame : physical_[static_cast<std::size_t>(frame)]);
     if (!stays(planned, block))
-      PUMPGRAPH_TRY(tools_.mapper.mapFrames(block.address, planned.frames));
+      PUMPGRAPH_TRY(mapPlanned(planned));
     block.backing = Backing::Planned;
     block.frames = planned.frames;
   }
@@ -385,12 +438,13 @@ Status Residence::moveToHost(PlannedBlock &planned, CUmemGenericAllocationHandle
   if (planned.hasValue) {
     PUMPGRAPH_TRY(copyResident(planned, block.address, window.address()));
     PUMPGRAPH_TRY(copyPlaces(planned, window.address(), false));
+    PUMPGRAPH_TRY(copyHosted(planned, window.address(), false));
     PUMPGRAPH_TRY(wait("memory is mapped anew"));
   }
   PUMPGRAPH_TRY(window.close());
   installed_ = false; // from here on the plan is no longer in force, whatever fails
   lost_ = true;
-  PUMPGRAPH_TRY(tools_.mapper.unmapFrames(block.address, planned.frames));
+  PUMPGRAPH_TRY(unmapPlanned(planned));
   block.frames.clear();
   PUMPGRAPH_TRY(tools_.mapper.mapHandle(block.address, block.bytes(), handle));
   block.hostHandle = std::exchange(handle, 0);
@@ -401,7 +455,7 @@ Status Residence::moveToHost(PlannedBlock &planned, CUmemGenericAllocationHandle
 Status Residence::moveToOwnFrames(const std::vector<PlannedBlock *> &moving) {
   for (const PlannedBlock *planned : moving)
     if (!planned->everyPageResident)
-      PUMPGRAPH_TRY(tools_.mapper.unmapFrames(tools_.heap.block(planned->block).address, planned->frames));
+      PUMPGRAPH_TRY(unmapPlanned(*planned));
   std::set<FrameId> kept;
   for (const PlannedBlock *planned : moving)
     for (const FrameId frame : residentFrames(*planned))
@@ -425,6 +479,7 @@ Status Residence::moveToOwnFrames(const std::vector<PlannedBlock *> &moving) {
     block.backing = Backing::Device;
     if (planned->hasValue)
       PUMPGRAPH_TRY(copyPlaces(*planned, block.address, false));
+    PUMPGRAPH_TRY(copyHosted(*planned, block.address, false));
   }
   return wait("the plan's frames are used otherwise");
 }
@@ -472,7 +527,7 @@ Status Residence::remove(Keep keep, const std::set<BlockId> &toHostMemory) {
   lost_ = true;
   for (PlannedBlock *block : toNothing) {
     Block &owner = tools_.heap.block(block->block);
-    PUMPGRAPH_TRY(tools_.mapper.unmapFrames(owner.address, block->frames));
+    PUMPGRAPH_TRY(unmapPlanned(*block));
     owner.frames.clear();
     owner.backing = Backing::None;
   }
@@ -500,7 +555,7 @@ void Residence::abandon() {
     Block &block = tools_.heap.block(planned.block);
     const auto loan = loans_.find(planned.block);
     if (loan == loans_.end() || loan->second.inPlace())
-      (void)tools_.mapper.unmapFrames(block.address, planned.frames);
+      (void)unmapPlanned(planned);
     block.frames.clear();
     block.backing = Backing::None;
   }
@@ -526,9 +581,10 @@ Status Residence::borrow(PlannedBlock &planned, Loan &loan) {
   }
   PUMPGRAPH_TRY(copyResident(planned, block.address, window.address()));
   PUMPGRAPH_TRY(copyPlaces(planned, window.address(), false));
+  PUMPGRAPH_TRY(copyHosted(planned, window.address(), false));
   PUMPGRAPH_TRY(wait("memory is mapped anew"));
   PUMPGRAPH_TRY(window.close());
-  PUMPGRAPH_TRY(tools_.mapper.unmapFrames(block.address, planned.frames));
+  PUMPGRAPH_TRY(unmapPlanned(planned));
   return loan.handle != 0 ? tools_.mapper.mapHandle(block.address, block.bytes(), loan.handle)
                           : tools_.mapper.mapFrames(block.address, loan.frames);
 }
@@ -543,6 +599,7 @@ Status Residence::returnLoan(const PlannedBlock &planned, const Loan &loan) {
   PUMPGRAPH_TRY(window.open(residentFrames(planned)));
   PUMPGRAPH_TRY(copyResident(planned, block.address, window.address()));
   PUMPGRAPH_TRY(copyPlaces(planned, block.address, true));
+  PUMPGRAPH_TRY(copyHosted(planned, block.address, true));
   PUMPGRAPH_TRY(copyMirrored(planned, block.address));
   PUMPGRAPH_TRY(wait("memory is mapped anew"));
   PUMPGRAPH_TRY(window.close());
@@ -554,7 +611,7 @@ Status Residence::returnLoan(const PlannedBlock &planned, const Loan &loan) {
     for (const FrameId frame : loan.frames)
       tools_.frames.give(frame);
   }
-  return tools_.mapper.mapFrames(block.address, planned.frames);
+  return mapPlanned(planned);
 }
 
 Status Residence::lend(BlockId id) {
@@ -592,7 +649,7 @@ Status Residence::readValue(BufferIndex buffer, char *target) {
   const PlannedBlock &planned = blocks_[buffer];
   const CUdeviceptr address = tools_.heap.block(planned.block).address;
   for (const Piece &piece : pieces(planned)) {
-    if (!piece.resident) {
+    if (!piece.isAtAddress()) {
       std::copy_n(pool_->at(piece.place), piece.bytes, target + piece.offset);
       continue;
     }
@@ -622,7 +679,7 @@ Status Residence::writeValue(BufferIndex buffer, const char *source) {
   for (const Piece &piece : pieces(planned)) {
     if (piece.place != noPlace)
       std::copy_n(source + piece.offset, piece.bytes, pool_->at(piece.place));
-    if (!piece.resident)
+    if (!piece.isAtAddress())
       continue;
     PUMPGRAPH_TRY_WHILE(
         tools_.driver.memcpyHtoDAsync(address + piece.offset, source + piece.offset, piece.bytes, tools_.stream),

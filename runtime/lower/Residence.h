@@ -38,7 +38,9 @@ enum class Keep : std::uint8_t {
 ///
 /// No value is lost on the way: at the step boundary the value of a page is in its frame if it is resident, else at its
 /// place in the pinned pool. A mirrored page is resident and has its value at its place too: the next replay may give
-/// up the frame and fetch the page again, so what changes one of the two from outside changes both.
+/// up the frame and fetch the page again, so what changes one of the two from outside changes both. The value of a
+/// hosted page is in host memory of the residence's own, which is mapped at the page's address while the plan is in
+/// force.
 ///
 /// Every change of state waits for the device first. A driver failure halfway through a change leaves the step
 /// unusable; what can fail for lack of memory is therefore done before anything changes.
@@ -50,7 +52,8 @@ public:
   Residence(const Residence &) = delete;
   Residence &operator=(const Residence &) = delete;
 
-  /// Gets the pinned pool. It keeps its address for the life of the residence: the copy nodes name it.
+  /// Gets the pinned pool, and the memory of hosted pages. The pool keeps its address for the life of the residence:
+  /// the copy nodes name it.
   Status pin();
   /// Puts the plan in force. PUMPGRAPH_INTERNAL if two resident pages share a frame. When it fails nothing has changed,
   /// or the step is lost().
@@ -84,7 +87,7 @@ public:
   /// its address; true for blocks that are not the step's.
   bool isWhollyResident(BlockId block) const;
   /// Copies a buffer's value at the boundary to `target`, or back from it: resident pages from their frames, mirrored
-  /// ones to both. Needs the state to be installed.
+  /// ones to both, hosted ones at their addresses. Needs the state to be installed.
   Status readValue(BufferIndex buffer, char *target);
   Status writeValue(BufferIndex buffer, const char *source);
   /// The first byte of a mirrored page that is another at its place than in `value`, which readValue() gave.
@@ -93,14 +96,22 @@ public:
 private:
   static constexpr std::uint64_t noPlace = UINT64_MAX;
 
+  /// Hosted pages that follow each other, and the host memory behind them.
+  struct HostedRun {
+    std::uint64_t firstPage = 0;
+    std::uint64_t pages = 0;
+    CUmemGenericAllocationHandle handle = 0; ///< 0 until pin()
+  };
   struct PlannedBlock {
     BlockId block = 0;
     std::uint64_t bytes = 0;          ///< of content
     std::vector<std::int32_t> plan;   ///< the plan's frame numbers, by page
     std::vector<bool> resident;       ///< by page: on the device at the boundary
     std::vector<bool> mirrored;       ///< by page: resident, and at its place as well
+    std::vector<bool> hosted;         ///< by page: in host memory at all times
     std::vector<std::uint64_t> place; ///< by page: in the pinned pool, or noPlace
-    bool hasValue = false;            ///< at the boundary
+    std::vector<HostedRun> hostedRuns;
+    bool hasValue = false; ///< at the boundary
     bool everyPageResident = false;
     std::vector<FrameId> frames; ///< by page, while installed: what `plan` is on this device
 
@@ -120,8 +131,10 @@ private:
   struct Piece {
     std::uint64_t offset; ///< in the block
     std::uint64_t bytes;
-    std::uint64_t place; ///< noPlace: in the page's frame alone
+    std::uint64_t place; ///< noPlace: in the page's frame alone, or hosted
     bool resident;       ///< in the page's frame
+
+    bool isAtAddress() const { return resident || place == noPlace; }
   };
 
   /// Cuts a block's content where it changes between frames, places and both, or where places do not follow each other.
@@ -131,6 +144,11 @@ private:
   Status copyResident(const PlannedBlock &planned, CUdeviceptr from, CUdeviceptr to) const;
   /// Copies the mirrored pages from their addresses, counted from `base`, to the pinned pool.
   Status copyMirrored(const PlannedBlock &planned, CUdeviceptr base) const;
+  /// Copies the hosted pages between their memory and their addresses counted from `base`, and waits for that.
+  Status copyHosted(const PlannedBlock &planned, CUdeviceptr base, bool toHosted) const;
+  /// Maps the plan's frames and the hosted pages' memory at the block's address; unmapPlanned() undoes it.
+  Status mapPlanned(const PlannedBlock &planned) const;
+  Status unmapPlanned(const PlannedBlock &planned) const;
   std::vector<FrameId> residentFrames(const PlannedBlock &planned) const;
   Status wait(const char *purpose) const;
 

@@ -29,7 +29,7 @@ enum class Backing : std::uint8_t {
   StandIn,
   Device, ///< one frame of its own behind every page
   Host,   ///< one piece of host memory, which kernels reach over the link
-  Planned ///< frames shared with other blocks as a plan says; some pages may have none
+  Planned ///< frames shared with other blocks as a plan says; some pages may have none, or host memory of the plan's
 };
 
 /// What a caller got from allocate(), and what became of it.

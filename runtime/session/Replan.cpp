@@ -3,12 +3,25 @@
 #include "runtime/session/Measuring.h"
 #include "runtime/session/Rewriting.h"
 
+#include <algorithm>
+#include <vector>
+
 namespace pumpgraph::runtime {
 namespace {
 
 constexpr int repeats = 5;
 /// Two plans whose steps differ by less are as good as each other; then the one made from measurements stays.
 constexpr double noticeablySlower = 1.02;
+
+/// By captured position: whether the node has operands in host memory, so that its time is not that on the device.
+std::vector<bool> nodesWithHostedOperands(const Description &lowered, std::size_t count) {
+  std::vector<bool> hosted(count, false);
+  for (const Node &node : lowered.nodes)
+    for (const Access &access : node.accesses)
+      if (overlaps(lowered.buffers[access.buffer].hosted, access.range))
+        hosted[static_cast<std::size_t>(node.captured)] = true;
+  return hosted;
+}
 
 } // namespace
 
@@ -54,9 +67,11 @@ private:
     if (!costs)
       return tl::unexpected<Error>(costs.error());
     step_.plans_.back().measuredUs = *stepUs;
+    const std::vector<bool> hosted = nodesWithHostedOperands(step_.plan_.lowered, costs->size());
     for (std::size_t i = 0; i < costs->size(); ++i)
-      step_.captured_.description.nodes[i].costUs = (*costs)[i];
-    result_.timedNodes = costs->size();
+      if (!hosted[i])
+        step_.captured_.description.nodes[i].costUs = (*costs)[i];
+    result_.timedNodes = static_cast<std::size_t>(std::count(hosted.begin(), hosted.end(), false));
     return {};
   }
 

@@ -58,8 +58,11 @@ Status Step::replay(CUstream stream) {
 }
 
 bool Step::movesAnything() const {
-  const std::vector<Node> &nodes = plan_.lowered.nodes;
-  return rewritten() && std::any_of(nodes.begin(), nodes.end(), [](const Node &node) { return isCopy(node.kind); });
+  const Description &lowered = plan_.lowered;
+  return rewritten() &&
+         (std::any_of(lowered.nodes.begin(), lowered.nodes.end(), [](const Node &node) { return isCopy(node.kind); }) ||
+          std::any_of(lowered.buffers.begin(), lowered.buffers.end(),
+                      [](const Buffer &buffer) { return !buffer.hosted.empty(); }));
 }
 
 Status Step::putInForce() {

@@ -52,7 +52,8 @@ class Tests:
             yield f"torch.{case}", lambda case=case: self.run([sys.executable, str(CASES), case, str(self.folder)])
         yield "cpp.losses", self.cpp_losses
         yield "cpp.validate", lambda: self.example(SMALL, "--budget", self.budget(SMALL, 0.5), "--validate")
-        yield "cpp.budget_below_one_kernel", self.cpp_too_small
+        yield "cpp.budget_below_one_kernel", self.cpp_hosted
+        yield "cpp.budget_below_what_stays", self.cpp_too_small
         if shutil.which("compute-sanitizer"):
             yield "cpp.memcheck", self.cpp_memcheck
         else:
@@ -103,9 +104,15 @@ class Tests:
             if losses.read_text().split() != expected:
                 raise Failure(f"the losses at {share:.0%} of the peak differ from the unmodified step's")
 
-    def cpp_too_small(self):
+    def cpp_hosted(self):
         # The cuBLAS workspace and small tensors take 34 MiB; what is left is one page, and no product does with that.
-        status, text = self.example(TINY, "--budget", "36MiB", may_fail=True)
+        losses = self.folder / "cpp-hosted.losses"
+        self.example(TINY, "--budget", "36MiB", "--losses", str(losses))
+        if losses.read_text().split() != self.plain(TINY)["losses"]:
+            raise Failure("the losses with operands in host memory differ from the unmodified step's")
+
+    def cpp_too_small(self):
+        status, text = self.example(TINY, "--budget", "16MiB", may_fail=True)
         if status != 1 or not re.search(r"error: .*need", text):
             raise Failure(f"exit status {status}, expected 1 and what is needed:\n    {text.strip()[-500:]}")
 

@@ -70,6 +70,7 @@ struct Shape {
   bool programmatic = false; ///< dependent launches in the backward pass
   bool otherNodes = false;   ///< copies and fills between the kernels
   bool table = false;        ///< a table of pointers in device memory is read
+  bool privateLoss = false;  ///< which kernels add to atomically
 
   std::size_t count() const { return activationBytes / sizeof(Word); }
   std::size_t weights() const { return weightBytes / sizeof(Word); }
@@ -94,7 +95,8 @@ public:
           take(session_.allocate<Word>(shape.weights(), {.privacy = Privacy::Private, .name = name}), "weights"));
       fill(weights_.back().data(), shape.weights(), 100 + static_cast<Word>(layer));
     }
-    loss_.emplace(take(session_.allocate<Word>(1, {.name = "loss"}), "loss"));
+    const Privacy privacy = shape.privateLoss ? Privacy::Private : Privacy::Exclusive;
+    loss_.emplace(take(session_.allocate<Word>(1, {.privacy = privacy, .name = "loss"}), "loss"));
     fill(loss_->data(), 1, 0);
     if (shape.table)
       makeTable();
@@ -161,6 +163,7 @@ public:
   std::vector<Word> state() {
     cuda(cudaDeviceSynchronize(), "reading the state");
     std::vector<Word> all(1);
+    const Mapped loss = take(session_.map(*loss_), "map");
     cuda(cudaMemcpy(all.data(), loss_->data(), sizeof(Word), cudaMemcpyDefault), "reading the loss");
     all.push_back(shape_.otherNodes ? download_[0] : 0);
     for (const Buffer<Word> &weight : weights_) {
@@ -613,10 +616,46 @@ std::string twoSteps() {
   return notes;
 }
 
-std::string budgetBelowOneKernel() {
-  const std::unique_ptr<Net> net = open({.budget = 64_MiB}, {});
+/// Below what one kernel touches, the rest of it is always in host memory; in the end all but the input is.
+std::string sameWithOperandsInHostMemory(const Shape &shape) {
+  const std::vector<Word> expected = expectedState(shape, 4);
+  std::string notes;
+  for (const std::uint64_t budget : {160_MiB, 100_MiB, 52_MiB}) {
+    const std::string which = note("at %llu MiB", static_cast<unsigned long long>(budget >> 20));
+    const std::unique_ptr<Net> net = open({.budget = budget}, shape);
+    take(net->capture({.keepFirstPlan = true}), which.c_str());
+    const nlohmann::json report = net->report();
+    require(report["runtime"]["backend"] == "virtual", which + " not rewritten: " + report["runtime"].dump());
+    const std::uint64_t hosted = report.at("hosted_bytes");
+    require(hosted > 0, which + ": nothing is hosted");
+    net->replay(2);
+    take(net->step().validate(), "validate");
+    const double ms = net->replay(2);
+    requireEqual(net->state(), expected, which);
+    const pumpgraph_memory_stats stats = take(net->session().statistics(), "statistics");
+    require(stats.device_peak_bytes <= budget, which + ": frames above the budget");
+    notes += note("%s%s: %llu MiB hosted, %.2f ms, predicted %.2f, of it on the link %.2f", notes.empty() ? "" : "; ",
+                  which.c_str(), static_cast<unsigned long long>(hosted >> 20), ms,
+                  report.at("predicted_s").get<double>() * 1e3, report.at("hosted_link_s").get<double>() * 1e3);
+  }
+  return notes;
+}
+
+std::string operandsInHostMemory() {
+  return sameWithOperandsInHostMemory({.layers = 4});
+}
+std::string atomicsInHostMemory() {
+  return sameWithOperandsInHostMemory({.layers = 4, .privateLoss = true});
+}
+/// Fills and copies of the step over pages of which some have frames, and some are in host memory.
+std::string copiesInHostMemory() {
+  return sameWithOperandsInHostMemory({.layers = 4, .otherNodes = true});
+}
+
+std::string budgetBelowWhatStays() {
+  const std::unique_ptr<Net> net = open({.budget = 40_MiB}, {});
   const Status refused = net->capture();
-  require(!refused, "planned under 64 MiB");
+  require(!refused, "planned under 40 MiB");
   require(refused.error().code == PUMPGRAPH_UNPLANNABLE, refused.error().message);
   return refused.error().message;
 }
@@ -862,7 +901,10 @@ const std::map<std::string, std::string (*)()> cases = {
     {"validates", validates},
     {"validation_catches_sabotage", validationCatchesSabotage},
     {"mapping", mapping},
-    {"budget_below_one_kernel", budgetBelowOneKernel},
+    {"operands_in_host_memory", operandsInHostMemory},
+    {"atomics_in_host_memory", atomicsInHostMemory},
+    {"copies_in_host_memory", copiesInHostMemory},
+    {"budget_below_what_stays", budgetBelowWhatStays},
     {"host_limit_too_small", hostLimitTooSmall},
     {"failures_leave_the_graph_usable", failuresLeaveTheGraphUsable},
     {"measures", measures},

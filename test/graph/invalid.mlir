@@ -233,6 +233,24 @@ pump.graph @mirrored_arrays_differ page_bytes(4096) {
 }
 
 // -----
+pump.graph @hosted_misaligned page_bytes(4096) {
+  // expected-error @+1 {{hosted range #0 [0, 1000] is not made of whole pages of 4096 bytes}}
+  pump.buffer private size(8192) hosted([0, 1000])
+}
+
+// -----
+pump.graph @hosted_resident page_bytes(4096) {
+  // expected-error @+1 {{hosted range #0 [0, 8192] is resident in part}}
+  pump.buffer private size(8192) resident([4096, 4096]) hosted([0, 8192])
+}
+
+// -----
+pump.graph @hosted_exclusive page_bytes(4096) {
+  // expected-error @+1 {{has hosted range #0 [0, 4096] but is not private}}
+  pump.buffer size(8192) hosted([0, 4096])
+}
+
+// -----
 pump.graph @transfer_misaligned page_bytes(4096) {
   %a = pump.buffer private size(8192)
   // expected-error @+1 {{range [0, 5000] is not made of whole pages of 4096 bytes}}

@@ -34,6 +34,8 @@ pump.graph @buffers page_bytes(4096) {
   %b4 = pump.buffer "at_home" private live_in live_out size(12289) resident([0, 4096], [8192, 4097])
   // CHECK-NEXT: %twice = pump.buffer "twice" private live_out size(12289) resident([0, 4096], [8192, 4097]) mirrored([0, 4096], [12288, 1])
   %b6 = pump.buffer "twice" private live_out size(12289) resident([0, 4096], [8192, 4097]) mirrored([0, 4096], [12288, 1])
+  // CHECK-NEXT: %afar = pump.buffer "afar" private size(12289) frames(0, none * 3) hosted([4096, 4096], [8192, 4097])
+  %b7 = pump.buffer "afar" private size(12289) frames(0, none * 3) hosted([4096, 4096], [8192, 4097])
   // A name that text cannot hold is escaped, and never lost.
   // CHECK-NEXT: pump.buffer "quote\22 and\0Anewline" size(8)
   %b5 = pump.buffer "quote\" and\nnewline" size(8)

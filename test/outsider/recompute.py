@@ -41,7 +41,8 @@ class Plan:
         self.budget_bytes: int = plan["budget_bytes"]
         self.host_bytes: int = plan["host_bytes"]
         self.machine: Dict[str, Any] = plan["machine"]
-        self.buffers: List[Dict[str, Any]] = plan["buffers"]
+        self.buffers: List[Dict[str, Any]] = [dict(buffer, frames=list(buffer["frames"])) for buffer in plan["buffers"]]
+        self._give_hosted_pages_memory()
         self.nodes: List[Dict[str, Any]] = sorted(plan["nodes"] + plan["transfers"], key=lambda node: node["id"])
         if [node["id"] for node in self.nodes] != list(range(len(self.nodes))):
             raise WrongPlan("node numbers are not 0, 1, 2, ...")
@@ -51,6 +52,32 @@ class Plan:
         for start, end in self.edges:
             if not 0 <= start < end < len(self.nodes):
                 raise WrongPlan(f"the edge from {start} to {end} is not in the order of the nodes")
+
+    def _give_hosted_pages_memory(self) -> None:
+        """A hosted page has memory of its own: a frame below NO_FRAME, which does not count."""
+        frame = NO_FRAME
+        for index, buffer in enumerate(self.buffers):
+            for page in (page for page, hosted in enumerate(self.marked_pages(index, "hosted")) if hosted):
+                if not buffer["private"] or buffer["frames"][page] != NO_FRAME:
+                    raise WrongPlan(f"hosted page {page} of buffer {index} has a frame, or is not private")
+                frame -= 1
+                buffer["frames"][page] = frame
+
+    def link_bytes(self, node: int) -> List[float]:
+        """What a kernel reads and writes of hosted pages itself."""
+        reads, writes = set(), set()
+        for access in self.nodes[node]["accesses"]:
+            if not self.buffers[access["buffer"]]["hosted"] or access["may"] == "none":
+                continue
+            size, hosted = self.buffers[access["buffer"]]["size"], self.marked_pages(access["buffer"], "hosted")
+            for page in (page for page in self.pages_of(access) if hosted[page]):
+                begin, end = page * self.page_bytes, min((page + 1) * self.page_bytes, size)
+                covered = access["offset"] <= begin and end <= access["offset"] + access["size"]
+                if access["must"] != "write" or not covered:
+                    reads.add((access["buffer"], begin, end))
+                if access["may"] in ("write", "readwrite"):
+                    writes.add((access["buffer"], begin, end))
+        return [float(sum(end - begin for _, begin, end in pages)) for pages in (reads, writes)]
 
     def is_transfer(self, node: int) -> bool:
         return "direction" in self.nodes[node]
@@ -76,9 +103,11 @@ class Plan:
         """Which pages are on the device at the step boundary."""
         if not self.buffers[buffer]["private"]:
             return [True] * self.page_count(buffer)
-        return self.marked_pages(buffer, "resident")
+        hosted = self.marked_pages(buffer, "hosted")
+        return [is_resident or is_hosted
+                for is_resident, is_hosted in zip(self.marked_pages(buffer, "resident"), hosted)]
 
-    def hosted_pages(self, buffer: int) -> List[bool]:
+    def host_pages(self, buffer: int) -> List[bool]:
         """Which pages are in host memory at the step boundary: those that are not on the device, and mirrored ones."""
         mirrored = self.marked_pages(buffer, "mirrored")
         return [is_mirrored or not is_resident
@@ -145,6 +174,7 @@ class Simulation:
         self.now = 0.0
         self.left = len(plan.nodes)
         self.kernels: List[Tuple[float, int]] = []  # heap of what runs, by its end
+        self.flows: List[Tuple[int, List[float]]] = []  # kernels that read and write hosted pages: bytes up, down
         transfers = [node for node in range(len(plan.nodes)) if plan.is_transfer(node)]
         self.up = Copier([node for node in transfers if plan.goes_up(node)])
         self.down = Copier([node for node in transfers if not plan.goes_up(node)])
@@ -175,10 +205,10 @@ class Simulation:
     def rates(self) -> Tuple[float, float]:
         machine = self.plan.machine
         up, down = machine["up_bytes_per_second"], machine["down_bytes_per_second"]
-        if not (self.up.moves() and self.down.moves()):
-            return up, down
-        share = min(1.0, machine["both_bytes_per_second"] / (up + down))
-        return up * share, down * share
+        movers = [lane.moves() + sum(left[way] > 0 for _, left in self.flows)
+                  for way, lane in enumerate((self.up, self.down))]
+        share = min(1.0, machine["both_bytes_per_second"] / (up + down)) if all(movers) else 1.0
+        return up * share / max(1, movers[0]), down * share / max(1, movers[1])
 
     def step(self) -> None:
         """Goes on to the next moment at which something ends, or at which a copy's overhead is over."""
@@ -186,7 +216,9 @@ class Simulation:
         lanes = list(zip((self.up, self.down), rates))
         spans = [lane.until_s(rate) for lane, rate in lanes]
         kernel_s = self.kernels[0][0] - self.now if self.kernels else math.inf
-        span = min(*spans, kernel_s)
+        flow_s = min((left[way] / rates[way] for _, left in self.flows for way in (0, 1) if left[way] > 0),
+                     default=math.inf)
+        span = min(*spans, kernel_s, flow_s)
         if span == math.inf:
             raise WrongPlan("transfers of one direction wait for each other in a circle")
         self.now = self.kernels[0][0] if kernel_s <= span else self.now + span
@@ -200,8 +232,18 @@ class Simulation:
                     self.finish(finished)
             else:
                 lane.overhead_s = 0.0 if until <= span else lane.overhead_s - span
+        for _, left in self.flows:
+            left[:] = [0.0 if left[way] / rates[way] <= span else left[way] - span * rates[way] for way in (0, 1)]
+        done = [node for node, left in self.flows if not any(left)]
+        self.flows = [flow for flow in self.flows if any(flow[1])]
+        for node in done:
+            self.finish(node)
         while self.kernels and self.kernels[0][0] <= self.now:
-            self.finish(heapq.heappop(self.kernels)[1])
+            node = heapq.heappop(self.kernels)[1]
+            if any(left := self.plan.link_bytes(node)):
+                self.flows.append((node, left))
+            else:
+                self.finish(node)
 
     def finish(self, node: int) -> None:
         self.end[node] = self.now
@@ -265,7 +307,7 @@ def peak_bytes(plan: Plan, times: Simulation) -> int:
         frames = plan.buffers[buffer]["frames"][pages.start:pages.stop]
         for stay in stays_of(plan, times, buffer, resident[buffer][pages.start], nodes):
             for frame in frames:
-                if frame != NO_FRAME:
+                if frame > NO_FRAME:
                     stays[frame].append(stay)
     changes: Dict[float, List[int]] = defaultdict(lambda: [0, 0])  # frames that come and that go at a moment
     for frame_stays in stays.values():
@@ -298,7 +340,7 @@ def check_frames(plan: Plan, times: Simulation) -> None:
     owner: Dict[int, int] = {}
     used = set()
     for index, buffer in enumerate(plan.buffers):
-        frames = [frame for frame in buffer["frames"] if frame != NO_FRAME]
+        frames = [frame for frame in buffer["frames"] if frame > NO_FRAME]
         used.update(frames)
         if not buffer["private"]:
             if len(frames) != plan.page_count(index):
@@ -397,7 +439,7 @@ class Values:
         for buffer, facts in enumerate(self.plan.buffers):
             if facts[flag]:
                 pages = range(self.first_page[buffer], self.first_page[buffer + 1])
-                yield from zip(pages, self.plan.resident_pages(buffer), self.plan.hosted_pages(buffer))
+                yield from zip(pages, self.plan.resident_pages(buffer), self.plan.host_pages(buffer))
 
     def name(self, page: int) -> str:
         buffer = bisect.bisect_right(self.first_page, page) - 1
@@ -459,6 +501,8 @@ def check_host_places(plan: Plan) -> None:
         if not plan.buffers[node["buffer"]]["private"]:
             raise WrongPlan(f"node {node['id']} moves buffer {node['buffer']}, which is always on the device")
         end = node["offset"] + node["size"]
+        if any(plan.marked_pages(node["buffer"], "hosted")[page] for page in plan.pages_of(node)):
+            raise WrongPlan(f"node {node['id']} moves hosted pages of buffer {node['buffer']}")
         if node["offset"] % plan.page_bytes or (end % plan.page_bytes and end != plan.buffers[node["buffer"]]["size"]):
             raise WrongPlan(f"node {node['id']} moves parts of pages")
         for page in plan.pages_of(node):

@@ -50,6 +50,17 @@ class Agreement(unittest.TestCase):
                     moved = self.check(recorded(name), f"--budget={budget}")["up_bytes"]
                     self.assertEqual(moved > 0, budget != "100%")
 
+    def test_budgets_below_the_need_of_one_node(self) -> None:
+        for name, budget in (("gpt2", "3%"), ("resnet50", "5%")):
+            with self.subTest(step=name):
+                plan, report = export(recorded(name), f"--budget={budget}")
+                self.assertGreater(report["hosted_bytes"], 0)
+                recompute.compare(recompute.recompute(plan), report)
+                buffer = next(buffer for buffer in plan["buffers"] if buffer["hosted"])
+                del buffer["hosted"][0]
+                with self.assertRaisesRegex(recompute.WrongPlan, "no frame"):
+                    recompute.recompute(plan)
+
     def test_the_link_of_the_command_line_counts(self) -> None:
         slow = self.check(recorded("gpt2"), "--budget=50%", "--up=10", "--down=20", "--both=25")
         fast = self.check(recorded("gpt2"), "--budget=50%", "--up=100", "--down=100", "--both=200")

@@ -132,9 +132,14 @@ class ByHand(unittest.TestCase):
         self.assertLessEqual(bound_us(step, 1), 22 + 2)
 
     def test_a_node_that_needs_more_than_the_budget(self):
-        step = step_of({"a": (2, True), "b": (1, True)}, [(1, "ra"), (1, "ra rb")])
-        with self.assertRaisesRegex(ValueError, 'node 1 "k1" uses 12 bytes at once; a budget of 8 bytes leaves 8'):
-            bound_us(step, 2)
+        # k1 reads all of b from the host, and a stays on the device: 9 us. If k1 held b, a would have to come back.
+        step = step_of({"a": (4, True), "b": (6, True)}, [(1, "ra"), (1, "rb"), (1, "ra")])
+        self.assertLessEqual(bound_us(step, 4), 9 + CLOSE)
+        self.assertGreaterEqual(bound_us(step, 4), 6 - CLOSE)
+        # With room for b there are plans that host nothing, and the bound is theirs; a plan that hosts has another.
+        held = bound_us(step, 6)
+        step["buffers"][1]["hosted"] = [{"offset": 0, "size": 6 * PAGE}]
+        self.assertLess(bound_us(step, 6), held)
 
     def test_bad_arguments(self):
         step = step_of({"a": (1, True)}, [(1, "ra")])
@@ -235,10 +240,7 @@ class AgainstTheOptimum(unittest.TestCase):
             above = 0
             for case, optimum_us in itertools.islice(self.cases("may"), FEW):
                 budget, machine = spoil(case["budget_bytes"], case["machine"])
-                try:
-                    above += lp_bound.lp_bound(case["step"], budget, machine, "may") * 1e6 > optimum_us * (1 + 1e-6)
-                except ValueError:
-                    continue  # nothing can run in so little
+                above += lp_bound.lp_bound(case["step"], budget, machine, "may") * 1e6 > optimum_us * (1 + 1e-6)
             self.assertGreater(above, FEW / 20)
 
 

@@ -33,6 +33,11 @@ class Text(unittest.TestCase):
         self.assertEqual(text.count("waits for"), 5)
         self.assertNotIn("left as captured", text)
 
+    def test_what_is_hosted(self):
+        self.assertNotIn("always in host memory", str(Report(FIGURES)))
+        text = str(Report(dict(FIGURES, hosted_bytes=2**30, hosted_link_s=0.05)))
+        self.assertIn("1.00 GiB always in host memory, 50.00 ms on the link", text)
+
     def test_a_step_left_as_captured_says_why(self):
         report = Report({"name": "net", "runtime": {"left_as_captured": "node 7 is a conditional node"}})
         self.assertEqual(report.left_as_captured, "node 7 is a conditional node")

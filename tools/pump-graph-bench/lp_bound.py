@@ -26,7 +26,8 @@ class Result:
 
 def solve(step: Dict[str, Any], budget_bytes: int, machine: Mapping[str, float], kind: str) -> Result:
     """`step`: the JSON of `--report=plan`, of which only the captured step is looked at. `machine`: bytes a second.
-    `kind`: "may" or "must". Raises ValueError if nothing can run, RuntimeError if the solver gives up."""
+    `kind`: "may" or "must". Raises ValueError for bad arguments, RuntimeError if the solver gives
+    up."""
     link = Link(machine)
     problem = Step(step, budget_bytes, kind)
     in_memory_us = float(problem.windows_us.sum())

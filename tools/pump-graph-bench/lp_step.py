@@ -84,10 +84,10 @@ class Step:
         exclusive = sum(-(-buffer["size"] // self.page_bytes) for buffer in self.buffers if not buffer["private"])
         self.room_bytes = float(max(0, budget_bytes // self.page_bytes - exclusive) * self.page_bytes)
         self.held_bytes = numpy.zeros(self.window_count)  # at the end of each window, by the node that then runs
+        self.holds_operands = kind == MAY and self._all_fit()
         self._groups: Dict[Tuple[Life, float], Group] = {}
         self._read_buffers()
         self.groups = list(self._groups.values())
-        self._check_room(budget_bytes)
 
     @property
     def window_count(self) -> int:
@@ -124,6 +124,18 @@ class Step:
         """Of two nodes of one window, in every order."""
         begin = self._window_begin[self._window_of[first] // 2]
         return first < second and bool(self._reached_from[second] >> (first - begin) & 1)
+
+    def _all_fit(self) -> bool:
+        """Whether there are plans that keep all that a node uses on the device, and this is not one of the others."""
+        if any(buffer.get("hosted") for buffer in self.buffers):
+            return False
+        page = self.page_bytes
+        for node in self.nodes:
+            pages = {(access["buffer"], at) for access in node["accesses"] if self.buffers[access["buffer"]]["private"]
+                     for at in range(access["offset"] // page, -(-(access["offset"] + access["size"]) // page))}
+            if len(pages) * page > self.room_bytes:
+                return False
+        return True
 
     def _read_buffers(self) -> None:
         accesses: Dict[int, List[Tuple[int, Dict[str, Any]]]] = defaultdict(list)
@@ -200,19 +212,12 @@ class Step:
             writes = any(touch.writes for touch in here)
             resets = not writes and any(touch.replaces for touch in here)
             # While a cut node runs, what it uses is on the device; unless a kernel may read from the host directly.
-            holds = window % 2 == 1 and self.kind == MAY
+            holds = window % 2 == 1 and self.holds_operands
             if holds:
                 self.held_bytes[window - 1:window + 1] += room
             if needs or writes or resets:
                 visits.append(Visit(window - holds, window + holds, needs, writes, resets))
         return visits
-
-    def _check_room(self, budget_bytes: int) -> None:
-        window = int(numpy.argmax(self.held_bytes))
-        if self.held_bytes[window] > self.room_bytes:
-            node = self.node_at(window)
-            raise ValueError(f"node {node} \"{self.nodes[node].get('name', '')}\" uses {self.held_bytes[window]:.0f} "
-                             f"bytes at once; a budget of {budget_bytes} bytes leaves {self.room_bytes:.0f}")
 
 
 class Span(NamedTuple):

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define PUMPGRAPH_DESCRIPTION_VERSION 2
+#define PUMPGRAPH_DESCRIPTION_VERSION 3
 
 typedef struct pumpgraph_range {
   uint64_t offset; /* bytes */
@@ -40,6 +40,8 @@ typedef struct pumpgraph_buffer {
   uint64_t resident_count;
   const pumpgraph_range *mirrored; /* of those, in host memory as well */
   uint64_t mirrored_count;
+  const pumpgraph_range *hosted; /* in host memory at all times */
+  uint64_t hosted_count;
 } pumpgraph_buffer;
 
 typedef struct pumpgraph_access {

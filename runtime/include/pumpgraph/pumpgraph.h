@@ -41,7 +41,7 @@ typedef enum pumpgraph_status {
   PUMPGRAPH_OUT_OF_DEVICE_MEMORY = 3,
   PUMPGRAPH_OUT_OF_HOST_MEMORY = 4,
   PUMPGRAPH_DRIVER_ERROR = 5, /* a CUDA driver call failed: its name and error are in the message */
-  PUMPGRAPH_UNPLANNABLE = 6,  /* e.g. one kernel needs more than the budget */
+  PUMPGRAPH_UNPLANNABLE = 6,  /* e.g. what has to stay on the device exceeds the budget */
   PUMPGRAPH_CAPTURE_FAILED = 7,
   PUMPGRAPH_MISMATCH = 8, /* validate: results differ */
   PUMPGRAPH_INTERNAL = 9  /* a check of our own refused the plan or the lowered graph; nothing was changed */

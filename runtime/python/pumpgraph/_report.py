@@ -43,6 +43,9 @@ class Report(dict):
         for key, label in _SIZES:
             if self.get(key) is not None:
                 yield label, format_size(self[key])
+        if self.get("hosted_bytes"):
+            yield "hosted", (f"{format_size(self['hosted_bytes'])} always in host memory, "
+                             f"{_milliseconds(self.get('hosted_link_s', 0))} on the link")
         for key, label in _TIMES:
             if self.get(key) is not None:
                 yield label, _milliseconds(self[key])
@@ -69,7 +72,7 @@ _SIZES = (
     ("budget_bytes", "budget"),
     ("peak_bytes_before", "peak before"),
     ("peak_bytes", "peak after"),
-    ("host_bytes", "pinned host"),
+    ("host_bytes", "host memory"),
     ("up_bytes", "moved up"),
     ("down_bytes", "moved down"),
 )

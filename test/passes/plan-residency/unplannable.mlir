@@ -3,7 +3,7 @@
 
 pump.graph @one_kernel {
   %a = pump.buffer "a" private size(6291456)
-  // expected-error @+1 {{node 0 "gemm" needs 6.0 MiB on the device at once; the budget is 4.0 MiB}}
+  // expected-error @+1 {{node 0 "gemm" needs 6.0 MiB on the device at once; the budget is 4.0 MiB, and with 2.0 MiB of operands always in host memory the plan needs 2.0 MiB of host memory; 1.0 MiB may be used, 1.0 MiB are missing}}
   pump.kernel "gemm" node(0) [read %a[0, 6291456] assumed]
 }
 

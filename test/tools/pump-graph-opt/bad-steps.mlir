@@ -1,8 +1,9 @@
 // RUN: rm -rf %t && split-file %s %t
 
-// One node that needs more than the budget is named and pointed at, with both numbers; nothing is written.
-// RUN: not pump-graph-opt %t/large-node.mlir --budget=5MiB -o %t/none.mlir 2>&1 | FileCheck %s --check-prefix=LARGE
-// LARGE: large-node.mlir:6:{{[0-9]+}}: error: node 1 "add" needs 6.0 MiB on the device at once; the budget is 5.0 MiB
+// One node that needs more than the budget, and more host memory than there is, is named and pointed at, with the
+// numbers; nothing is written.
+// RUN: not pump-graph-opt %t/large-node.mlir --budget=5MiB --host-memory=1MiB -o %t/none.mlir 2>&1 | FileCheck %s --check-prefix=LARGE
+// LARGE: large-node.mlir:6:{{[0-9]+}}: error: node 1 "add" needs 6.0 MiB on the device at once; the budget is 5.0 MiB, and with 2.0 MiB of operands always in host memory
 // LARGE-NEXT: %k1 = pump.kernel "add"
 // RUN: not ls %t/none.mlir
 

@@ -48,8 +48,8 @@
 // SYNTAX: error: {{.*}}syntax.json: line 3, column 15: syntax error
 // RUN: not pump-graph-opt --import-trace=%t/unwritten.json 2>&1 | FileCheck %s --check-prefix=UNWRITTEN
 // UNWRITTEN: error: {{.*}}unwritten.json: kernel 0 "read_a": "reads": nothing has written tensor 0 "a" before
-// RUN: not pump-graph-opt --import-trace=%t/four.json --budget=3MiB 2>&1 | FileCheck %s --check-prefix=BUDGET
-// BUDGET: error: {{.*}}four.json: node 2 "write_c" needs 4.0 MiB on the device at once; the budget is 3.0 MiB
+// RUN: not pump-graph-opt --import-trace=%t/four.json --budget=3MiB --host-memory=1MiB 2>&1 | FileCheck %s --check-prefix=BUDGET
+// BUDGET: error: {{.*}}four.json: node 2 "write_c" needs 4.0 MiB on the device at once; the budget is 3.0 MiB, and with 2.0 MiB of operands
 // RUN: not pump-graph-opt --import-trace=%t/four.json --budget=4MiB --host-memory=1MiB -o %t/none.mlir 2>&1 | FileCheck %s --check-prefix=HOST
 // HOST: error: {{.*}}four.json: the plan needs 2.0 MiB of host memory; 1.0 MiB may be used, 1.0 MiB are missing
 // RUN: not ls %t/none.mlir

@@ -39,6 +39,16 @@ TEST(HostPlaces, AMirroredPageNeedsOneEvenIfNothingMovesIt) {
   EXPECT_EQ(places.placeOf(live, smallPage), 0u);
 }
 
+TEST(HostPlaces, AHostedPageNeedsNone) {
+  SmallStep small;
+  const BufferIndex live = small.live("live", 4);
+  small.step.buffers[live].resident = {{3 * smallPage, smallPage}};
+  small.step.buffers[live].hosted = {{0, 2 * smallPage}};
+  const HostPlaces places(small.step);
+  EXPECT_EQ(places.bytes(), smallPage);
+  EXPECT_EQ(places.placeOf(live, 2 * smallPage), 0u);
+}
+
 TEST(HostPlaces, APageHasOnePlaceHoweverOftenItMoves) {
   SmallStep small;
   const BufferIndex b = small.local("b", 4);

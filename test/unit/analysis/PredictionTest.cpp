@@ -52,6 +52,31 @@ TEST(Prediction, CopiesOfOneDirectionRunOneAfterTheOther) {
   EXPECT_DOUBLE_EQ(predict(small.step, smallMachine()).totalUs, 6);
 }
 
+TEST(Prediction, AKernelWithHostedOperandsSharesTheLink) {
+  SmallStep small;
+  const BufferIndex hosted = small.local("hosted", 6), b = small.local("b", 6);
+  small.step.buffers[hosted].hosted = {{0, 6 * smallPage}};
+  const NodeIndex kernel = small.alone("k", 2, {small.read(hosted)});
+  EXPECT_DOUBLE_EQ(predict(small.step, smallMachine()).totalUs, 8);
+  const NodeIndex copy = small.residency(NodeKind::Prefetch, b, 0, 6);
+  const Prediction prediction = predict(small.step, smallMachine());
+  // From 2 us on both have half of the link.
+  EXPECT_DOUBLE_EQ(prediction.nodes[copy].endUs, 10);
+  EXPECT_DOUBLE_EQ(prediction.nodes[kernel].endUs, 12);
+  EXPECT_EQ(prediction.upBytes, 6 * smallPage); // of transfers
+  EXPECT_TRUE(prediction.stalls.empty());
+}
+
+TEST(Prediction, AKernelReadsAndWritesHostedOperandsAtOnce) {
+  SmallStep small;
+  const BufferIndex in = small.local("in", 6), out = small.local("out", 3);
+  small.step.buffers[in].hosted = {{0, 6 * smallPage}};
+  small.step.buffers[out].hosted = {{0, 3 * smallPage}};
+  small.kernel("k", 1, {small.read(in), small.write(out)});
+  small.kernel("next", 1, {});
+  EXPECT_DOUBLE_EQ(predict(small.step, smallMachine()).totalUs, 9); // 3 pages each way take 4 us
+}
+
 TEST(Prediction, ACopyThatIsNotReadyHoldsBackTheOnesAfterIt) {
   SmallStep small;
   const BufferIndex b = small.local("b", 6);

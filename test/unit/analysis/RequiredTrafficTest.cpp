@@ -149,6 +149,17 @@ TEST_F(RequiredTrafficTest, OnlyACertainOverwriteSavesTheCopyUp) {
   EXPECT_EQ(requiredTraffic(small_.step).upBytes, 0u);
 }
 
+TEST_F(RequiredTrafficTest, HostedPagesDoNotMove) {
+  const BufferIndex w = small_.live("w", 2), b = small_.local("b", 2);
+  for (const BufferIndex buffer : {w, b}) {
+    small_.step.buffers[buffer].frames = {noFrame, noFrame};
+    small_.step.buffers[buffer].hosted = {{0, 2 * smallPage}};
+  }
+  small_.kernel("write", 1, {small_.update(w), small_.write(b)});
+  small_.kernel("read", 1, {small_.read(w), small_.read(b)});
+  EXPECT_EQ(requiredTraffic(small_.step), Traffic());
+}
+
 TEST_F(RequiredTrafficTest, APartialLastPageCountsItsBytes) {
   const BufferIndex w = small_.live("w", 2);
   small_.step.buffers[w].size = smallPage + 300;

@@ -680,6 +680,74 @@ TEST(Form, indicesAndRangesAreChecked) {
   EXPECT_THAT(broken([](Description &step) { step.edges.push_back({3, 9}); }), ElementsAre(says("not in the order")));
 }
 
+TEST(Hosted, accessesNeedNeitherFrameNorTransfer) {
+  for (const bool hosted : {true, false}) {
+    StepBuilder builder(1);
+    const BufferIndex weight = builder.buffer("weight", {noFrame, noFrame}, StepBuilder::liveInOut);
+    const BufferIndex a = builder.buffer("a", {0});
+    if (hosted)
+      builder.hosted(weight);
+    builder.kernel("forward", {builder.read(weight), builder.write(a)});
+    builder.kernel("update", {builder.update(weight), builder.read(a)});
+    if (hosted)
+      EXPECT_THAT(check(builder), IsEmpty());
+    else
+      EXPECT_THAT(check(builder), testing::Contains(says("touches page 0 (bytes [0, 4)) of \"weight\", which has no")));
+  }
+}
+
+TEST(Hosted, unorderedAccessesAreTheProgramsBusiness) {
+  StepBuilder builder(1);
+  builder.unordered();
+  const BufferIndex a = builder.buffer("a", {noFrame}), b = builder.buffer("b", {noFrame});
+  builder.hosted(a);
+  builder.hosted(b);
+  builder.kernel("left", {builder.write(a)});
+  builder.kernel("right", {builder.write(b)});
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(Hosted, aPageTooFewIsSeen) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {noFrame, noFrame, noFrame});
+  builder.hosted(a);
+  builder.kernel("write", {builder.write(a)});
+  EXPECT_THAT(check(builder), IsEmpty());
+  builder.step().buffers[a].hosted = {{0, 8}};
+  EXPECT_THAT(check(builder), ElementsAre(says("touches page 2 (bytes [8, 12)) of \"a\", which has no frame")));
+}
+
+TEST(Hosted, hasNoTransfersAndNoFrame) {
+  for (const NodeKind kind : {NodeKind::Evict, NodeKind::Prefetch, NodeKind::Discard, NodeKind::CopyToHost}) {
+    StepBuilder builder(1);
+    const BufferIndex a = builder.buffer("a", {0, noFrame});
+    builder.step().hostBytes = 8;
+    builder.step().buffers[a].hosted = {{4, 4}};
+    const NodeIndex moved = builder.move(kind, a);
+    EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(moved), says("a hosted page has nowhere to be moved"))));
+  }
+  StepBuilder builder(1);
+  builder.hosted(builder.buffer("a", {0}));
+  EXPECT_THAT(check(builder), ElementsAre(says("page 0 of \"a\" is hosted, but has frame 0")));
+}
+
+TEST(Hosted, rangesAreWholePagesOfPrivateBuffersThatAreNotResident) {
+  const auto host = [](std::vector<Range> hosted) {
+    StepBuilder builder(3);
+    const BufferIndex a = builder.buffer("a", {0, noFrame, noFrame}, StepBuilder::liveInOut);
+    builder.step().buffers[a].resident = {{0, 4}};
+    builder.step().buffers[a].hosted = std::move(hosted);
+    return check(builder);
+  };
+  EXPECT_THAT(host({{4, 8}}), IsEmpty());
+  EXPECT_THAT(host({{4, 2}}), ElementsAre(says("the hosted bytes [4, 6) of \"a\" are not whole pages")));
+  EXPECT_THAT(host({{8, 4}, {4, 4}}), ElementsAre(says("the hosted bytes [4, 8) of \"a\" are not")));
+  EXPECT_THAT(host({{0, 8}}), ElementsAre(says("bytes [0, 8) of \"a\" are hosted, but some are resident")));
+  StepBuilder builder(1);
+  builder.hosted(builder.exclusive("output", {0}));
+  EXPECT_THAT(check(builder), ElementsAre(says("are hosted, but the buffer is not private")));
+}
+
 TEST(Form, mirroredPagesAreResidentOnes) {
   const auto mirror = [](std::vector<Range> mirrored, StepBuilder::Live live = StepBuilder::liveInOut) {
     StepBuilder builder(3);

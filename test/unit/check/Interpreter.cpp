@@ -189,8 +189,21 @@ void Interpreter::placePages() {
     if (place.resident && place.frame == UINT32_MAX)
       malformed_ = "a resident page has no frame";
   }
-  frames_.resize(dense.size() * description_.pageBytes);
-  owner_.resize(dense.size());
+  auto frameCount = static_cast<std::uint32_t>(dense.size());
+  for (PageId page = 0; page < places_.size(); ++page) {
+    const Reference::Page &origin = reference_.page(page);
+    PageState &place = places_[page];
+    place.hosted =
+        covers(description_.buffers[origin.buffer].hosted, {origin.page * description_.pageBytes, origin.bytes});
+    if (!place.hosted)
+      continue;
+    if (place.frame != UINT32_MAX)
+      malformed_ = "a hosted page has a frame";
+    place.frame = frameCount++;
+    place.resident = true;
+  }
+  frames_.resize(frameCount * description_.pageBytes);
+  owner_.resize(frameCount);
 
   // Lowered copies say where in the pool they keep a page. Every other page has a place of its own behind the pool.
   hostSize_ = description_.hostBytes;
@@ -240,6 +253,8 @@ void Interpreter::addTransfer(NodeIndex index, Program &program) {
   for (std::uint64_t offset = node.range.offset; offset < node.range.end(); offset += description_.pageBytes) {
     const PageId page = reference_.page(node.buffer, offset / description_.pageBytes);
     const std::uint32_t bytes = reference_.page(page).bytes;
+    if (places_[page].hosted)
+      malformed_ = fmt::format("node {} moves a hosted page", index);
     if (isCopy(node.kind)) {
       const std::uint64_t place = node.hostOffset + (offset - node.range.offset);
       const bool hasOther = places_[page].hostPlace < description_.hostBytes && places_[page].hostPlace != place;

@@ -134,6 +134,7 @@ private:
     std::size_t hostPlace = 0;        ///< in host_
     bool resident = false;
     bool mirrored = false; ///< in host memory as well
+    bool hosted = false;   ///< its frame is memory of its own, where it always is
     bool isInHost() const { return !resident || mirrored; }
   };
 
@@ -155,7 +156,7 @@ private:
 
   const Reference &reference_;
   const Description &description_;
-  std::optional<std::string> malformed_; ///< a place outside the pool, a page without a frame
+  std::optional<std::string> malformed_; ///< a place outside the pool, a page without a frame, a hosted one that moves
   std::vector<PageState> places_;        ///< by page
   std::vector<Program> programs_;        ///< by node
   std::vector<NodeIndex> nodeOf_;        ///< by captured position

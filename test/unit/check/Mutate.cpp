@@ -23,13 +23,14 @@ bool movesOrDiscards(const Node &node) {
 
 using PageKey = std::pair<BufferIndex, std::uint64_t>;
 
-/// The pages of private buffers that a node touches.
+/// The pages of private buffers that a node touches, but for hosted ones: these share nothing with anybody.
 std::set<PageKey> pagesOf(const Description &step, const Node &node) {
   std::set<PageKey> pages;
   const auto add = [&](BufferIndex buffer, Range range) {
     if (step.buffers[buffer].isPrivate && range.size > 0)
       for (std::uint64_t page = range.offset / step.pageBytes; page * step.pageBytes < range.end(); ++page)
-        pages.insert({buffer, page});
+        if (!overlaps(step.buffers[buffer].hosted, {page * step.pageBytes, 1}))
+          pages.insert({buffer, page});
   };
   for (const Access &access : node.accesses)
     add(access.buffer, access.range);
@@ -118,6 +119,7 @@ public:
       mutateEdge(edge);
     mutateFrames();
     mutateBoundary();
+    mutateHosted();
     Description &poorer = add(Mutation::ShrinkBudget, "by one page");
     poorer.budgetBytes = usedFrames() * plan_.pageBytes - 1;
     return std::move(mutants_);
@@ -136,6 +138,7 @@ private:
   void mutateEdge(std::size_t index);
   void mutateFrames();
   void mutateBoundary();
+  void mutateHosted();
   std::uint64_t usedFrames() const;
 
   const Description &plan_;
@@ -261,6 +264,31 @@ void Mutator::mutateBoundary() {
   }
 }
 
+void Mutator::mutateHosted() {
+  for (BufferIndex index = 0; index < plan_.buffers.size(); ++index) {
+    const Buffer &buffer = plan_.buffers[index];
+    for (std::size_t i = 0; i < buffer.hosted.size(); ++i) {
+      const Range range = buffer.hosted[i];
+      const std::string what = fmt::format("[{}, {}) of buffer {}", range.offset, range.end(), index);
+      std::vector<Range> &without = add(Mutation::DropHosted, what).buffers[index].hosted;
+      without.erase(without.begin() + static_cast<std::ptrdiff_t>(i));
+      if (range.size <= plan_.pageBytes)
+        continue;
+      const std::uint64_t lastPage = (range.end() - 1) / plan_.pageBytes * plan_.pageBytes;
+      add(Mutation::ShortenHosted, what + " at its end").buffers[index].hosted[i].size = lastPage - range.offset;
+      add(Mutation::ShortenHosted, what + " at its beginning").buffers[index].hosted[i] = {
+          range.offset + plan_.pageBytes, range.size - plan_.pageBytes};
+    }
+  }
+  for (NodeIndex index = 0; index < plan_.nodes.size(); ++index)
+    if (const Node &node = plan_.nodes[index]; isTransfer(node) && plan_.buffers[node.buffer].hosted.empty()) {
+      Description &mutant = add(Mutation::HostTransfer, fmt::format("node {}", index));
+      mutant.buffers[node.buffer].hosted = {node.range};
+      for (std::uint64_t page = node.range.offset / plan_.pageBytes; page * plan_.pageBytes < node.range.end(); ++page)
+        mutant.buffers[node.buffer].frames[page] = noFrame;
+    }
+}
+
 std::uint64_t Mutator::usedFrames() const {
   std::set<std::int32_t> frames;
   for (const Buffer &buffer : plan_.buffers)
@@ -333,6 +361,10 @@ std::optional<std::string> doubtAboutPlaces(const Description &step) {
   if (pagesInFrame.size() * step.pageBytes > step.budgetBytes)
     return "over the budget";
   for (const Buffer &buffer : step.buffers)
+    for (std::size_t page = 0; page < buffer.frames.size(); ++page)
+      if (buffer.frames[page] != noFrame && overlaps(buffer.hosted, {page * step.pageBytes, 1}))
+        return "a hosted page has a frame";
+  for (const Buffer &buffer : step.buffers)
     for (const std::int32_t frame : buffer.frames)
       if (!buffer.isPrivate && (frame == noFrame || pagesInFrame[frame] > 1))
         return "an exclusive page has no frame of its own";
@@ -377,6 +409,12 @@ const char *toText(Mutation mutation) {
     return "host place moved";
   case Mutation::ShrinkBudget:
     return "budget made smaller";
+  case Mutation::DropHosted:
+    return "hosted range dropped";
+  case Mutation::ShortenHosted:
+    return "hosted range shortened";
+  case Mutation::HostTransfer:
+    return "moved pages hosted";
   }
   return "";
 }

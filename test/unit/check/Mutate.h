@@ -28,8 +28,11 @@ enum class Mutation {
   ChangeMirror,   ///< a resident page becomes mirrored, or is not any more
   MoveHostPlace,  ///< lowered: one copy uses the place of another page, or none
   ShrinkBudget,
+  DropHosted,    ///< a hosted range
+  ShortenHosted, ///< by one page at either end
+  HostTransfer,  ///< what a transfer moves is hosted as well
 };
-inline constexpr std::size_t mutationCount = 13;
+inline constexpr std::size_t mutationCount = 16;
 
 const char *toText(Mutation mutation);
 

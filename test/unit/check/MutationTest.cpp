@@ -100,10 +100,11 @@ std::optional<Description> simplePlanFor(const Description &captured, std::uint6
   return simplePlan(captured, leastFrames(captured) + seed % 3, seed);
 }
 
-/// Under a tight budget, so that there is something to break.
+/// Under a tight budget, so that there is something to break, or one that some nodes exceed.
 std::optional<Description> plannersPlanFor(const Description &captured, std::uint64_t seed) {
   PlanOptions options;
-  options.budgetBytes = (leastFrames(captured) + seed % 2) * captured.pageBytes;
+  const std::uint64_t frames = leastFrames(captured) + seed % 2;
+  options.budgetBytes = (seed % 8 < 6 ? frames : std::max<std::uint64_t>(1, frames / 2)) * captured.pageBytes;
   const auto plan = planResidency(captured, options);
   if (!plan)
     return std::nullopt;

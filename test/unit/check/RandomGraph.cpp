@@ -411,6 +411,8 @@ std::string toText(const Description &description) {
       text += fmt::format(" resident [{}, {})", range.offset, range.end());
     for (const Range &range : buffer.mirrored)
       text += fmt::format(" mirrored [{}, {})", range.offset, range.end());
+    for (const Range &range : buffer.hosted)
+      text += fmt::format(" hosted [{}, {})", range.offset, range.end());
     text += '\n';
   }
   for (NodeIndex index = 0; index < description.nodes.size(); ++index) {

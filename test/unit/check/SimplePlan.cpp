@@ -62,6 +62,8 @@ private:
     bool blockIsAccesses = false;
   };
 
+  void chooseHosted();
+  std::map<PageKey, PageNeeds> pagesOf(NodeIndex node) const;
   bool chooseFrames();
   void chooseResidents();
   void addNode(NodeIndex node);
@@ -84,22 +86,53 @@ private:
 };
 
 /// Greedy colouring in random order: two pages of one node need two frames.
+/// In some plans a few touched pages are always in host memory.
+void Planner::chooseHosted() {
+  if (!random_.chance(25))
+    return;
+  std::set<PageKey> touched;
+  for (const Node &node : captured_.nodes)
+    for (const auto &[key, needs] : touchedPages(captured_, node))
+      touched.insert(key);
+  for (const PageKey &key : touched) {
+    Buffer &buffer = plan_.buffers[key.first];
+    const std::uint64_t offset = key.second * captured_.pageBytes;
+    const std::uint64_t bytes = std::min(captured_.pageBytes, buffer.size - offset);
+    if (!random_.chance(30))
+      continue;
+    if (!buffer.hosted.empty() && buffer.hosted.back().end() == offset)
+      buffer.hosted.back().size += bytes;
+    else
+      buffer.hosted.push_back({offset, bytes});
+  }
+}
+
+/// Those that a node touches and that are not hosted.
+std::map<PageKey, PageNeeds> Planner::pagesOf(NodeIndex node) const {
+  std::map<PageKey, PageNeeds> pages = touchedPages(captured_, captured_.nodes[node]);
+  std::erase_if(pages, [&](const auto &entry) {
+    const PageKey &key = entry.first;
+    return overlaps(plan_.buffers[key.first].hosted, {key.second * captured_.pageBytes, 1});
+  });
+  return pages;
+}
+
 bool Planner::chooseFrames() {
   std::int32_t next = 0;
   for (BufferIndex buffer = 0; buffer < captured_.buffers.size(); ++buffer) {
     std::vector<std::int32_t> &frames = plan_.buffers[buffer].frames;
     frames.assign(captured_.pageCount(buffer), noFrame);
     for (std::uint64_t page = 0; page < frames.size(); ++page)
-      if (captured_.buffers[buffer].isPrivate)
-        pages_[{buffer, page}] = {};
-      else
+      if (!captured_.buffers[buffer].isPrivate)
         frames[page] = next++;
+      else if (!overlaps(plan_.buffers[buffer].hosted, {page * captured_.pageBytes, 1}))
+        pages_[{buffer, page}] = {};
   }
   if (static_cast<std::uint64_t>(next) > frameCount_)
     return false;
   std::map<PageKey, std::set<PageKey>> together;
   for (NodeIndex node = 0; node < captured_.nodes.size(); ++node) {
-    const std::map<PageKey, PageNeeds> touched = touchedPages(captured_, captured_.nodes[node]);
+    const std::map<PageKey, PageNeeds> touched = pagesOf(node);
     for (const auto &[left, leftNeeds] : touched) {
       pages_[left].isUsed = true;
       pages_[left].lastUse = node;
@@ -233,7 +266,7 @@ void Planner::makeRoom(const std::map<PageKey, PageNeeds> &pages, NodeIndex node
 }
 
 void Planner::addNode(NodeIndex node) {
-  const std::map<PageKey, PageNeeds> pages = touchedPages(captured_, captured_.nodes[node]);
+  const std::map<PageKey, PageNeeds> pages = pagesOf(node);
   makeRoom(pages, node);
   const NodeIndex index = append(captured_.nodes[node]);
   newNumber_.push_back(index);
@@ -281,6 +314,7 @@ std::optional<Description> Planner::run() {
   plan_.nodes.clear();
   plan_.edges.clear();
   plan_.budgetBytes = frameCount_ * captured_.pageBytes;
+  chooseHosted();
   if (!chooseFrames())
     return std::nullopt;
   chooseResidents();

@@ -80,6 +80,7 @@ public:
     resident(buffer);
     step_.buffers[buffer].mirrored = step_.buffers[buffer].resident;
   }
+  void hosted(BufferIndex buffer) { step_.buffers[buffer].hosted = {{0, step_.buffers[buffer].size}}; }
   void edge(NodeIndex from, NodeIndex to, EdgeKind kind = EdgeKind::Full) { step_.edges.push_back({from, to, kind}); }
   /// From here on `edge` says what comes after what.
   void unordered() { chains_ = false; }

@@ -38,7 +38,7 @@ TEST(FromC, refusesAnotherVersion) {
   Description out;
   std::string error;
   EXPECT_FALSE(fromC(view, out, error));
-  EXPECT_EQ(error, "description version 7; this library knows version 2");
+  EXPECT_EQ(error, "description version 7; this library knows version 3");
 }
 
 TEST(FromC, refusesMissingArrays) {
@@ -66,6 +66,21 @@ TEST(FromC, refusesMissingRanges) {
   std::string error;
   EXPECT_FALSE(fromC(changed, out, error));
   EXPECT_EQ(error, "buffer 0: its mirrored ranges are announced but missing");
+}
+
+TEST(FromC, refusesMissingHostedRanges) {
+  const Description description = randomDescription(1);
+  const DescriptionView view(description);
+  pumpgraph_buffer buffer = view.get()->buffers[0];
+  buffer.hosted = nullptr;
+  buffer.hosted_count = 2;
+  pumpgraph_description changed = *view.get();
+  changed.buffers = &buffer;
+  changed.buffer_count = 1;
+  Description out;
+  std::string error;
+  EXPECT_FALSE(fromC(changed, out, error));
+  EXPECT_EQ(error, "buffer 0: its hosted ranges are announced but missing");
 }
 
 TEST(FromC, leavesItsArgumentAloneOnError) {
@@ -174,6 +189,16 @@ const Fault faults[] = {
      "buffer 0 \"a\": the range [0, 4096] is mirrored, but the buffer is not live-out"},
     {"mirroredExclusive", [](Description &d) { d.buffers[1].resident = d.buffers[1].mirrored = {{0, 100}}; },
      "buffer 1 \"input\": the range [0, 100] is mirrored, but the buffer is not private"},
+    {"hostedMisaligned", [](Description &d) { d.buffers[0].hosted = {{0, 100}}; },
+     "buffer 0 \"a\": the hosted range [0, 100] is not made of whole pages of 4096 bytes"},
+    {"hostedResident",
+     [](Description &d) {
+       d.buffers[0].resident = {{4096, 4096}};
+       d.buffers[0].hosted = {{0, 8192}};
+     },
+     "buffer 0 \"a\": the hosted range [0, 8192] is resident in part"},
+    {"hostedExclusive", [](Description &d) { d.buffers[1].hosted = {{0, 100}}; },
+     "buffer 1 \"input\": the range [0, 100] is hosted, but the buffer is not private"},
     {"kind", [](Description &d) { d.nodes[2].kind = static_cast<NodeKind>(15); },
      "node 2 \"\": 15 is not a kind of node"},
     {"captured", [](Description &d) { d.nodes[0].captured = -2; },

@@ -72,6 +72,9 @@ private:
       for (const Range &range : buffer.resident)
         if (flip()) // all of it, or its first page
           buffer.mirrored.push_back(flip() ? range : Range{range.offset, std::min(range.size, pageBytes)});
+    if (const Range last{(pages - 1) * pageBytes, buffer.size - (pages - 1) * pageBytes};
+        buffer.isPrivate && flip() && !overlaps(buffer.resident, last))
+      buffer.hosted.push_back(last);
     return buffer;
   }
 
@@ -165,6 +168,8 @@ std::string dump(const Description &description) {
       text += fmt::format(" resident {}+{}", range.offset, range.size);
     for (const Range &range : buffer.mirrored)
       text += fmt::format(" mirrored {}+{}", range.offset, range.size);
+    for (const Range &range : buffer.hosted)
+      text += fmt::format(" hosted {}+{}", range.offset, range.size);
     text += '\n';
   }
   for (const Node &node : description.nodes) {

@@ -39,6 +39,13 @@ static json dataOf(const std::string &page) {
   return json::parse(page.substr(start, page.find("</script>", start) - start));
 }
 
+TEST(HtmlReport, ListsWhatIsHosted) {
+  const std::string page = toHtml(test::hostingSummary(), {});
+  EXPECT_NE(page.find("<h2>Always in host memory</h2>"), std::string::npos);
+  EXPECT_NE(page.find("<td class=\"name\">c <span>of 2.00 MiB</span>"), std::string::npos);
+  EXPECT_EQ(toHtml(handMadeSummary(), {}).find("lways in host memory"), std::string::npos);
+}
+
 TEST(HtmlReport, NeedsNothingFromOutside) {
   const std::string page = toHtml(handMadeSummary(), twoPoints());
   for (const char *outside : {" src=", " href=", "@import", "url(http", "fetch("})

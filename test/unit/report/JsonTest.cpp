@@ -59,6 +59,20 @@ TEST(JsonReport, WhatMovesInVainShows) {
   EXPECT_EQ(json::parse(toJson(summary))["moved_over_required"], nullptr);
 }
 
+TEST(JsonReport, SaysWhatIsHostedAndWhatItCosts) {
+  const json report = json::parse(toJson(test::hostingSummary()));
+  EXPECT_EQ(report["hosted_bytes"], 2 * mebi);
+  EXPECT_EQ(report["hosted_up_bytes"], 0);
+  EXPECT_EQ(report["hosted_down_bytes"], 2 * mebi);
+  EXPECT_NEAR(report["hosted_link_s"], 38.13e-6, 1e-8);
+  ASSERT_EQ(report["hosted"].size(), 1u);
+  EXPECT_EQ(report["hosted"][0]["buffer_name"], "c");
+  EXPECT_EQ(report["hosted"][0]["bytes"], 2 * mebi);
+  EXPECT_EQ(json::parse(toJson(handMadeSummary()))["hosted"], json::array());
+  const json plan = json::parse(planToJson(test::hostingSummary()));
+  EXPECT_EQ(plan["buffers"][2]["hosted"], json::parse(R"([{"offset": 0, "size": 2097152}])"));
+}
+
 TEST(JsonReport, StallsNameNodeTransferAndBuffer) {
   const json stalls = json::parse(toJson(handMadeSummary()))["stalls"];
   ASSERT_EQ(stalls.size(), 1u);

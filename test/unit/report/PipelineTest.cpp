@@ -39,9 +39,22 @@ TEST(Pipeline, EnoughMemoryAddsNothing) {
   EXPECT_EQ(limitedBy(*summary), "nothing: everything fits");
 }
 
+TEST(Pipeline, BelowTheSmallestBudgetOperandsAreHosted) {
+  const Description step = test::trainingStep(layers);
+  const tl::expected<Summary, PlanError> summary = summarize(step, budgetOf(smallestBudget(step) / 2));
+  ASSERT_TRUE(summary) << summary.error().message;
+  EXPECT_TRUE(summary->checked) << summary->violations.front().message;
+  EXPECT_GT(summary->hostedBytes(), 0u);
+  EXPECT_GT(summary->hostedUs(), 0);
+  EXPECT_GE(summary->prediction.totalUs, summary->planBound.totalUs * (1 - 1e-9));
+  EXPECT_GE(summary->planBound.totalUs, summary->bound.totalUs * (1 - 1e-9));
+}
+
 TEST(Pipeline, TooLittleMemoryNamesTheNode) {
   const Description step = test::trainingStep(layers);
-  const tl::expected<Summary, PlanError> summary = summarize(step, budgetOf(smallestBudget(step) - step.pageBytes));
+  PlanOptions options = budgetOf(smallestBudget(step) - step.pageBytes);
+  options.machine.hostBytes = step.pageBytes;
+  const tl::expected<Summary, PlanError> summary = summarize(step, options);
   ASSERT_FALSE(summary);
   ASSERT_TRUE(summary.error().node);
   EXPECT_NE(summary.error().message.find(step.nodes[*summary.error().node].name), std::string::npos)

@@ -44,6 +44,19 @@ TEST(TextReport, ARefusedPlanIsLoud) {
   EXPECT_EQ(text.find("correct in every legal order"), std::string::npos);
 }
 
+TEST(TextReport, SaysWhatIsHostedAndWhatItCosts) {
+  const std::string text = toText(test::hostingSummary());
+  EXPECT_NE(text.find("              pinned host   2.00 MiB\n"
+                      "              hosted        2.00 MiB   always in host memory: see below\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("  hosted      1 node         38.1 us   on the link: 0 B up, 2.00 MiB down\n"
+                      "    2.00 MiB of 2.00 MiB \"c\" (38.1 us)\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(toText(handMadeSummary()).find("hosted"), std::string::npos);
+}
+
 TEST(TextReport, WithoutStallsSaysSo) {
   Summary summary = handMadeSummary();
   summary.prediction.stalls.clear();

@@ -149,6 +149,7 @@ Summary handMadeSummary() {
   summary.stats.evictions = summary.stats.prefetches = 1;
   summary.stats.upBytes = summary.stats.downBytes = summary.stats.hostBytes = 2 * mebi;
   summary.required = {2 * mebi, 2 * mebi};
+  summary.hosted = hostedTraffic(lowered);
   summary.bound = {400, 410, 400, 10, 0, 0};
   summary.planBound = {400, 420, 400, 20, 0, 0};
   Prediction &prediction = summary.prediction;
@@ -161,6 +162,16 @@ Summary handMadeSummary() {
   prediction.peakBytes = 4 * mebi;
   summary.checked = true;
   summary.planMs = 1.5;
+  return summary;
+}
+
+Summary hostingSummary() {
+  Summary summary = handMadeSummary();
+  Buffer &c = summary.lowered.buffers[2];
+  c.frames = {noFrame};
+  c.hosted = {{0, c.size}};
+  summary.stats.hostBytes += c.size;
+  summary.hosted = hostedTraffic(summary.lowered);
   return summary;
 }
 

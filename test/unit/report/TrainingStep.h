@@ -14,5 +14,7 @@ Description trainingStep(int layers);
 /// Four kernels of 100 us each over three pages of 2 MiB, in a budget of two: "a" leaves after its first use and comes
 /// back for its last one, which waits for it. Every figure is filled in by hand.
 Summary handMadeSummary();
+/// The same, but that `c` is always in host memory.
+Summary hostingSummary();
 
 } // namespace pumpgraph::test

@@ -165,10 +165,12 @@ bool isHostBacked(std::uint64_t address) {
   return address < mapping->first + mapping->second.bytes && !state().handles.at(mapping->second.handle).onDevice;
 }
 
-/// Between two addresses of host memory the processor copies.
-void requireProcessor(std::uint64_t address) {
-  if (isReserved(address) && !std::prev(state().mappings.upper_bound(address))->second.accessibleToProcessor)
-    stop(fmt::format("the processor copies at {:#x}, which is not mapped for it", address));
+/// Between two addresses of host memory the processor copies, whatever is behind them further on.
+void requireProcessor(std::uint64_t address, std::uint64_t bytes) {
+  for (std::uint64_t at = address; isReserved(address) && at < address + bytes;
+       at = at / pageSize * pageSize + pageSize)
+    if (!std::prev(state().mappings.upper_bound(at))->second.accessibleToProcessor)
+      stop(fmt::format("the processor copies at {:#x}, which is not mapped for it", at));
 }
 
 void runCopy(const CUDA_MEMCPY3D &copy) {
@@ -178,8 +180,8 @@ void runCopy(const CUDA_MEMCPY3D &copy) {
     requireAccess(source + row * copy.srcPitch, copy.WidthInBytes, "a copy");
     requireAccess(target + row * copy.dstPitch, copy.WidthInBytes, "a copy");
     if (isHostBacked(source) && isHostBacked(target)) {
-      requireProcessor(source);
-      requireProcessor(target);
+      requireProcessor(source + row * copy.srcPitch, copy.WidthInBytes);
+      requireProcessor(target + row * copy.dstPitch, copy.WidthInBytes);
     }
     std::memmove(reinterpret_cast<void *>(target + row * copy.dstPitch),
                  reinterpret_cast<void *>(source + row * copy.srcPitch), copy.WidthInBytes);

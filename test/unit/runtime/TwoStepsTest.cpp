@@ -18,6 +18,8 @@ template <typename Value> const char *messageOf(const Expected<Value> &result) {
 }
 
 constexpr std::uint64_t tightPages = 19;
+// Less than the widest kernel of either step touches.
+constexpr std::uint64_t hostingPages = 9;
 constexpr std::uint64_t besideBudget = 1;
 constexpr int evaluatedLayers = 2;
 constexpr std::uint64_t activationBytes = 3 * pageBytes, weightBytes = 2 * pageBytes;
@@ -157,11 +159,14 @@ protected:
 };
 
 // Shared weights, what only one of them keeps, and what is read from outside: all of it goes on as if there were memory
-// for everything, whichever plan is in force.
+// for everything, whichever plan is in force. With the smallest budget both plans have pages in host memory at all
+// times.
 TEST_F(TwoStepsTest, followsValuesFromPlanToPlan) {
-  for (const std::uint64_t budget : {std::uint64_t{60}, std::uint64_t{26}, tightPages + 3}) {
+  for (const std::uint64_t budget : {std::uint64_t{60}, std::uint64_t{26}, tightPages + 3, hostingPages}) {
     open(budget);
     captureBoth();
+    for (Step *step : {training_, evaluation_})
+      EXPECT_EQ(nlohmann::json::parse(step->report()).at("hosted_bytes") > 0, budget == hostingPages);
     expectAllValues("before any replay");
     for (const std::string steps : {"t", "e", "tt", "ee", "teteet", "e"}) {
       run(steps);
@@ -282,7 +287,9 @@ TEST_F(TwoStepsTest, capturesWhileAPlanIsInForce) {
     const Expected<void *> big = session_->allocate((fails ? 40 : 2) * pageBytes, nullptr, "big");
     ASSERT_TRUE(big);
     fake_.addKernel(graph, {}, large, {bytesOf(*big)});
-    ASSERT_TRUE(session_->free(*big, nullptr));
+    if (!fails) { // else it is a result, which has to stay on the device
+      ASSERT_TRUE(session_->free(*big, nullptr));
+    }
     ASSERT_TRUE(session_->captureEnd());
     const std::uint64_t exchanges = exchangesOf(training_);
     const Expected<Step *> step = session_->adopt(graph, {.leaveAsCaptured = !fails});
@@ -370,13 +377,13 @@ TEST_F(TwoStepsTest, keepsThePlanWhenThereIsNoHostMemory) {
 
 /// A driver call, and which of them fails in the exchange.
 class TwoStepsFailureTest : public TwoStepsTest,
-                            public ::testing::WithParamInterface<std::tuple<const char *, int, bool>> {};
+                            public ::testing::WithParamInterface<std::tuple<const char *, int, bool, std::uint64_t>> {};
 
 // Where memory is mapped anew a failure may cost steps their memory. They then say so, and never compute nonsense;
 // everything else leaves the plan that was.
 TEST_P(TwoStepsFailureTest, neverComputesNonsense) {
-  const auto [call, nth, toTraining] = GetParam();
-  open(tightPages + 3);
+  const auto [call, nth, toTraining, budgetPages] = GetParam();
+  open(budgetPages);
   captureBoth();
   run(toTraining ? "te" : "et");
   fake_.failCall(call, nth, CUDA_ERROR_UNKNOWN);
@@ -404,6 +411,12 @@ INSTANTIATE_TEST_SUITE_P(Exchange, TwoStepsFailureTest,
                          ::testing::Combine(::testing::Values("cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuMemCreate",
                                                               "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync",
                                                               "cuCtxSynchronize"),
-                                            ::testing::Values(1, 2, 5, 17), ::testing::Bool()));
+                                            ::testing::Values(1, 2, 5, 17), ::testing::Bool(),
+                                            ::testing::Values(tightPages + 3)));
+INSTANTIATE_TEST_SUITE_P(ExchangeOfHostedPages, TwoStepsFailureTest,
+                         ::testing::Combine(::testing::Values("cuMemMap", "cuMemUnmap", "cuMemSetAccess",
+                                                              "cuMemcpyDtoDAsync", "cuCtxSynchronize"),
+                                            ::testing::Values(1, 4, 9), ::testing::Bool(),
+                                            ::testing::Values(hostingPages)));
 
 } // namespace

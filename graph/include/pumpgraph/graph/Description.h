@@ -102,10 +102,16 @@ struct Buffer {
   /// Page-aligned ranges inside `resident`, ascending and disjoint, that are in host memory as well at the step
   /// boundary: the next replay may give their frames away without a copy. Private live-out buffers only.
   std::vector<Range> mirrored;
+  /// Page-aligned ranges, ascending and disjoint, that are in host memory at all times, where nodes read and write them
+  /// over the link. Their pages have `noFrame` and no transfer, and are not resident. Private buffers only.
+  std::vector<Range> hosted;
 };
 
 /// Whether `ranges`, ascending and disjoint, hold every byte of `range`.
 bool covers(const std::vector<Range> &ranges, const Range &range);
+
+/// Whether any of `ranges` holds a byte of `range`.
+bool overlaps(const std::vector<Range> &ranges, const Range &range);
 
 struct Node {
   NodeKind kind = NodeKind::Kernel;
@@ -178,6 +184,7 @@ private:
   std::vector<pumpgraph_buffer> buffers_;
   std::vector<std::vector<pumpgraph_range>> resident_;
   std::vector<std::vector<pumpgraph_range>> mirrored_;
+  std::vector<std::vector<pumpgraph_range>> hosted_;
   std::vector<pumpgraph_node> nodes_;
   std::vector<std::vector<pumpgraph_access>> accesses_;
   std::vector<pumpgraph_edge> edges_;

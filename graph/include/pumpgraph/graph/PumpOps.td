@@ -46,7 +46,8 @@ def Pump_BufferOp : Pump_Op<"buffer", [HasParent<"GraphOp">, OpAsmOpInterface]> 
   let description = [{
     `frames` names the physical frame of every page, once planned: runs of consecutive frames (`0 to 15`), single ones,
     and pages that are never on the device (`none`, `none * 4`). `resident` lists the ranges that are on the device at
-    the step boundary, `mirrored` those of them that are in host memory as well.
+    the step boundary, `mirrored` those of them that are in host memory as well. `hosted` lists the ranges that are in
+    host memory at all times, where nodes reach them over the link.
   }];
   let arguments = (ins DefaultValuedStrAttr<StrAttr, "">:$name,
                        UnitAttr:$is_private, UnitAttr:$live_in, UnitAttr:$live_out,
@@ -56,13 +57,16 @@ def Pump_BufferOp : Pump_Op<"buffer", [HasParent<"GraphOp">, OpAsmOpInterface]> 
                        DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$resident_offsets,
                        DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$resident_sizes,
                        DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$mirrored_offsets,
-                       DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$mirrored_sizes);
+                       DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$mirrored_sizes,
+                       DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$hosted_offsets,
+                       DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$hosted_sizes);
   let results = (outs Pump_BufferType:$buffer);
   let assemblyFormat = [{
     `` custom<Name>($name) (`private` $is_private^)? (`live_in` $live_in^)? (`live_out` $live_out^)?
     `size` `(` $size `)` `` custom<Address>($address) `` custom<Frames>($frames)
     `` custom<Resident>($resident_offsets, $resident_sizes)
-    `` custom<Mirrored>($mirrored_offsets, $mirrored_sizes) attr-dict
+    `` custom<Mirrored>($mirrored_offsets, $mirrored_sizes)
+    `` custom<Hosted>($hosted_offsets, $hosted_sizes) attr-dict
   }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{

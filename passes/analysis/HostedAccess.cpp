@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/analysis/HostedAccess.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace pumpgraph {
+
+namespace {
+
+/// What the accesses of one node do together with one page.
+struct Touch {
+  bool reads = false;
+  bool writes = false;
+};
+
+class Counter {
+public:
+  explicit Counter(const Description &step) : step_(step) {
+    for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer) {
+      const std::vector<Range> &hosted = step.buffers[buffer].hosted;
+      firstPage_.push_back(touches_.size());
+      if (!hosted.empty())
+        touches_.resize(touches_.size() + step.pageCount(buffer));
+    }
+  }
+
+  void count(NodeIndex node, HostedTraffic &traffic) {
+    touched_.clear();
+    for (const Access &access : step_.nodes[node].accesses)
+      for (const Range &range : step_.buffers[access.buffer].hosted)
+        touch(access, range);
+    for (const auto &[buffer, page] : touched_) {
+      Touch &touch = touches_[firstPage_[buffer] + page];
+      for (Traffic *sum : {&traffic.byNode[node], &traffic.byBuffer[buffer]}) {
+        sum->upBytes += touch.reads ? bytesOf(buffer, page) : 0;
+        sum->downBytes += touch.writes ? bytesOf(buffer, page) : 0;
+      }
+      touch = {};
+    }
+  }
+
+private:
+  std::uint64_t bytesOf(BufferIndex buffer, std::uint64_t page) const {
+    return std::min(step_.pageBytes, step_.buffers[buffer].size - page * step_.pageBytes);
+  }
+
+  void touch(const Access &access, const Range &hosted) {
+    const std::uint64_t begin = std::max(access.range.offset, hosted.offset);
+    const std::uint64_t end = std::min(access.range.end(), hosted.end());
+    if (access.may == modeNone)
+      return;
+    for (std::uint64_t page = begin / step_.pageBytes; begin < end && page * step_.pageBytes < end; ++page) {
+      const std::uint64_t offset = page * step_.pageBytes;
+      const bool covers = access.range.offset <= offset && offset + bytesOf(access.buffer, page) <= access.range.end();
+      Touch &touch = touches_[firstPage_[access.buffer] + page];
+      if (!touch.reads && !touch.writes)
+        touched_.emplace_back(access.buffer, page);
+      touch.reads |= access.must != modeWrite || !covers;
+      touch.writes |= (access.may & modeWrite) != 0;
+    }
+  }
+
+  const Description &step_;
+  std::vector<std::size_t> firstPage_; ///< by BufferIndex, in `touches_`
+  std::vector<Touch> touches_;         ///< of buffers with hosted pages
+  std::vector<std::pair<BufferIndex, std::uint64_t>> touched_;
+};
+
+} // namespace
+
+HostedTraffic hostedTraffic(const Description &description) {
+  HostedTraffic traffic{std::vector<Traffic>(description.nodes.size()),
+                        std::vector<Traffic>(description.buffers.size())};
+  if (hostedBytes(description) == 0)
+    return traffic;
+  Counter counter(description);
+  for (NodeIndex node = 0; node < description.nodes.size(); ++node)
+    counter.count(node, traffic);
+  return traffic;
+}
+
+Traffic HostedTraffic::total() const {
+  Traffic sum;
+  for (const Traffic &traffic : byBuffer) {
+    sum.upBytes += traffic.upBytes;
+    sum.downBytes += traffic.downBytes;
+  }
+  return sum;
+}
+
+double linkUs(const Traffic &traffic, const Machine &machine) {
+  const double upUs = static_cast<double>(traffic.upBytes) / machine.upBytesPerSecond * 1e6;
+  const double downUs = static_cast<double>(traffic.downBytes) / machine.downBytesPerSecond * 1e6;
+  const double share =
+      std::min(1.0, machine.bothBytesPerSecond / (machine.upBytesPerSecond + machine.downBytesPerSecond));
+  const double bothUs = std::min(upUs, downUs);
+  return bothUs / share + std::max(upUs, downUs) - bothUs;
+}
+
+std::uint64_t hostedBytesOf(const Buffer &buffer) {
+  std::uint64_t bytes = 0;
+  for (const Range &range : buffer.hosted)
+    bytes += range.size;
+  return bytes;
+}
+
+std::uint64_t hostedBytes(const Description &description) {
+  std::uint64_t bytes = 0;
+  for (const Buffer &buffer : description.buffers)
+    bytes += hostedBytesOf(buffer);
+  return bytes;
+}
+
+} // namespace pumpgraph

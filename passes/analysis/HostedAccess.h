@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What nodes move over the link themselves because pages that they touch are in host memory at all times.
+#pragma once
+
+#include "passes/analysis/Machine.h"
+#include "passes/analysis/RequiredTraffic.h"
+#include "pumpgraph/graph/Description.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace pumpgraph {
+
+/// Up what nodes may read of hosted pages, down what they may write. Whole pages, each once a node, as the planner sees
+/// accesses: what an access does not certainly overwrite it reads. Only captured nodes touch such pages.
+struct HostedTraffic {
+  std::vector<Traffic> byNode;
+  std::vector<Traffic> byBuffer;
+
+  Traffic total() const;
+};
+HostedTraffic hostedTraffic(const Description &description);
+
+/// How long that takes on a link that nothing else uses: both directions begin together and share it
+/// (docs/prediction.md).
+double linkUs(const Traffic &traffic, const Machine &machine);
+
+std::uint64_t hostedBytesOf(const Buffer &buffer);
+/// Bytes of all hosted pages.
+std::uint64_t hostedBytes(const Description &description);
+
+} // namespace pumpgraph

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/analysis/HostedAccess.h"
+
+#include "passes/analysis/Timeline.h"
+#include "test/unit/analysis/SmallStep.h"
+
+#include <gtest/gtest.h>
+
+namespace pumpgraph {
+namespace {
+
+using test::smallMachine;
+using test::smallPage;
+using test::SmallStep;
+
+TEST(HostedTraffic, CountsHostedPagesAlone) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4);
+  small.step.buffers[a].hosted = {{smallPage, 2 * smallPage}};
+  small.kernel("both", 1, {small.read(a), small.write(b)});
+  small.kernel("other", 1, {small.read(b)});
+  const HostedTraffic traffic = hostedTraffic(small.step);
+  EXPECT_EQ(traffic.byNode[0], (Traffic{2 * smallPage, 0}));
+  EXPECT_EQ(traffic.byNode[1], Traffic());
+  EXPECT_EQ(traffic.byBuffer[a], (Traffic{2 * smallPage, 0}));
+  EXPECT_EQ(traffic.byBuffer[b], Traffic());
+}
+
+// As everywhere else, a page that is not certainly overwritten as a whole has an old value that matters.
+TEST(HostedTraffic, CountsWholePages) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 3);
+  small.step.buffers[a].size -= 100;
+  small.step.buffers[a].hosted = {{0, small.step.buffers[a].size}};
+  small.kernel("overwrite", 1, {small.write(a)});
+  small.kernel("overwrite half a page", 1, {{a, {0, smallPage + smallPage / 2}, modeWrite, modeWrite}});
+  small.kernel("may write", 1, {small.mayUse(a)});
+  small.kernel("nothing", 1, {{a, {0, smallPage}, modeNone, modeNone}});
+  const std::vector<Traffic> traffic = hostedTraffic(small.step).byNode;
+  const std::uint64_t all = 3 * smallPage - 100;
+  EXPECT_EQ(traffic[0], (Traffic{0, all}));
+  EXPECT_EQ(traffic[1], (Traffic{smallPage, 2 * smallPage}));
+  EXPECT_EQ(traffic[2], (Traffic{all, all}));
+  EXPECT_EQ(traffic[3], Traffic());
+}
+
+TEST(HostedTraffic, CountsAPageOnceANode) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 2);
+  small.step.buffers[a].hosted = {{0, 2 * smallPage}};
+  small.kernel("twice", 1, {small.read(a), {a, {0, smallPage}, modeRead, modeRead}, small.write(a)});
+  EXPECT_EQ(hostedTraffic(small.step).byNode[0], (Traffic{2 * smallPage, 2 * smallPage}));
+}
+
+TEST(LinkUs, BothDirectionsShareTheLink) {
+  EXPECT_DOUBLE_EQ(linkUs({3 * smallPage, 0}, smallMachine()), 3);
+  EXPECT_DOUBLE_EQ(linkUs({0, 3 * smallPage}, smallMachine()), 3);
+  EXPECT_DOUBLE_EQ(linkUs({3 * smallPage, 3 * smallPage}, smallMachine()), 4); // 1.5 pages a microsecond
+  EXPECT_DOUBLE_EQ(linkUs({6 * smallPage, 3 * smallPage}, smallMachine()), 7);
+}
+
+TEST(HostedPages, BelongToNoPiece) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 6);
+  const NodeIndex k = small.kernel("k", 2, {small.read(a)});
+  small.step.buffers[a].hosted = {{2 * smallPage, 3 * smallPage}};
+  const Timeline timeline(small.step, defaultPieceBytes, smallMachine());
+  ASSERT_EQ(timeline.pieces().size(), 2u);
+  EXPECT_EQ(timeline.piece(PieceIndex{0}).pageCount, 2u);
+  EXPECT_EQ(timeline.piece(PieceIndex{1}).firstPage, 5u);
+  EXPECT_EQ(timeline.workingSetPages(k), 3u);
+  EXPECT_EQ(timeline.peakPages(), 3u);
+  EXPECT_DOUBLE_EQ(timeline.times().totalUs, 5);
+}
+
+} // namespace
+} // namespace pumpgraph
