@@ -118,6 +118,15 @@ std::string verdict(const Summary &summary) {
   return text;
 }
 
+std::string verdict(const Summary &summary, const RepeatedSweeps &sweeps) {
+  const std::uint64_t moved = sweeps.saved.total();
+  return fmt::format(
+      "{} over {} of state by {} (nodes {}-{}); a fused optimizer would walk once and {} {} less per step",
+      formatCount(sweeps.sweeps, "walk"), formatBytes(sweeps.stateBytes), formatCount(sweeps.nodes, "kernel"),
+      summary.lowered.nodes[sweeps.first].captured, summary.lowered.nodes[sweeps.last].captured,
+      moved > 0 ? "move" : "touch", formatBytes(moved > 0 ? moved : sweeps.touchedAgainBytes));
+}
+
 std::size_t countAddedEdges(const Summary &summary) {
   // Captured edges are demoted at most, never dropped, so the rest are ours.
   return summary.lowered.edges.size() - std::min(summary.captured.edges.size(), summary.lowered.edges.size());

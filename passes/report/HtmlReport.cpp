@@ -211,6 +211,8 @@ static std::string tiles(const Summary &summary) {
   out += tile("limited by", limitedBy(summary) == "nothing: everything fits" ? "nothing" : limitedBy(summary),
               summary.enoughBytes ? fmt::format("{} removes it", formatBytes(*summary.enoughBytes)) : "");
   out += tile("stalls", formatCount(prediction.stalls.size()), timeOf(stalledUs) + " in all");
+  for (const RepeatedSweeps &sweeps : summary.repeatedSweeps)
+    out += tile("sweeps", formatCount(sweeps.sweeps), verdict(summary, sweeps));
   return out;
 }
 

@@ -140,6 +140,18 @@ static Json comparisonToJson(const Summary &summary) {
           {"rows", std::move(rows)}};
 }
 
+static Json sweepsToJson(const Summary &summary, const RepeatedSweeps &sweeps) {
+  return {{"walks", sweeps.sweeps},
+          {"kernels", sweeps.nodes},
+          {"first_node", summary.lowered.nodes[sweeps.first].captured},
+          {"last_node", summary.lowered.nodes[sweeps.last].captured},
+          {"state_bytes", sweeps.stateBytes},
+          {"touched_again_bytes", sweeps.touchedAgainBytes},
+          {"saved_up_bytes", sweeps.saved.upBytes},
+          {"saved_down_bytes", sweeps.saved.downBytes},
+          {"verdict", verdict(summary, sweeps)}};
+}
+
 std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points) {
   Json json{{"format", "pumpgraph-report"},
             {"version", 1},
@@ -182,6 +194,8 @@ std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points
     stalls.push_back(stallToJson(summary, stall));
   json["stalls"] = std::move(stalls);
   json["hosted"] = hostedToJson(summary);
+  for (const RepeatedSweeps &sweeps : summary.repeatedSweeps)
+    json["repeated_sweeps"].push_back(sweepsToJson(summary, sweeps));
   for (const SweepPoint &point : points)
     json["sweep"].push_back(pointToJson(point));
   if (summary.comparison)

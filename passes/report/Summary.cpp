@@ -49,6 +49,7 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   summary.inMemory = predict(summary.captured, options.machine);
   summary.prediction = predict(summary.lowered, options.machine);
   summary.required = requiredTraffic(summary.lowered);
+  summary.repeatedSweeps = findRepeatedSweeps(summary.lowered);
   summary.bound = bound(summary.captured, summary.budgetBytes(), options.machine, BoundKind::Must);
   summary.planBound = planBoundOf(summary.captured, summary.lowered, options.machine);
   summary.hosted = hostedTraffic(summary.lowered);

@@ -8,6 +8,7 @@
 #include "passes/analysis/Machine.h"
 #include "passes/analysis/Prediction.h"
 #include "passes/analysis/RequiredTraffic.h"
+#include "passes/analysis/Sweeps.h"
 #include "passes/check/CheckResidency.h"
 #include "passes/plan/PlanResidency.h"
 #include "passes/simulate/Compare.h"
@@ -33,7 +34,8 @@ struct Summary {
   Prediction inMemory;   ///< of `captured`: every byte on the device
   Prediction prediction; ///< of `lowered`
   Traffic required;      ///< of `lowered`: what its residencies make it move
-  HostedTraffic hosted;  ///< of `lowered`: what nodes move themselves because operands are in host memory
+  HostedTraffic hosted;  ///< of `lowered`: what nodes move themselves, operands being in host memory
+  std::vector<RepeatedSweeps> repeatedSweeps; ///< of `lowered`
   bool checked = false;
   std::vector<Violation> violations; ///< what the checker said; empty if and only if `checked`
   double planMs = 0;                 ///< wall time of planning, lowering and checking, milliseconds
@@ -95,6 +97,10 @@ std::string limitedBy(const Summary &summary);
 
 /// One sentence: "16.0 of 31.0 GiB; 1.08 x in-memory; limited by link up; 21.0 GiB removes it".
 std::string verdict(const Summary &summary);
+
+/// One sentence: "6 walks over 4.20 GiB of state by 412 kernels (nodes 3120-3531); a fused optimizer would walk once
+/// and move 18.3 GiB less per step". Where none of that moves more than once, it says how much less would be touched.
+std::string verdict(const Summary &summary, const RepeatedSweeps &sweeps);
 
 /// Edges of `lowered` that the captured step does not have, those of added nodes included.
 std::size_t countAddedEdges(const Summary &summary);

@@ -144,6 +144,11 @@ static void addStalls(Text &text, const Summary &summary) {
   addStallTable(text, summary, shown);
 }
 
+static void addRepeatedSweeps(Text &text, const Summary &summary) {
+  for (const RepeatedSweeps &sweeps : summary.repeatedSweeps)
+    fmt::format_to(std::back_inserter(text), "  sweeps      {}\n", verdict(summary, sweeps));
+}
+
 static void addCheck(Text &text, const Summary &summary) {
   const std::string planned =
       fmt::format("planned, lowered and checked in {}", formatMicroseconds(summary.planMs * 1e3));
@@ -187,6 +192,7 @@ std::string toText(const Summary &summary, const std::vector<SweepPoint> &points
   addLine(text, "added", formatCount(summary.lowered.nodes.size() - summary.captured.nodes.size(), "node"), "",
           formatCount(countAddedEdges(summary), "edge"));
   addStalls(text, summary);
+  addRepeatedSweeps(text, summary);
   addCheck(text, summary);
   addSweep(text, summary, points);
   if (summary.comparison)

@@ -49,6 +49,11 @@ class Text(unittest.TestCase):
         self.assertRegex(text, r'node 7 "_ZN5beginx*\.\.\.x*end" waits')
         self.assertNotIn("x" * 60, text)
 
+    def test_sweeps_are_a_line_where_there_are_any(self):
+        verdict = "6 walks over 4.20 GiB of state"
+        self.assertRegex(str(Report(dict(FIGURES, repeated_sweeps=[{"verdict": verdict}]))), f"  sweeps +{verdict}")
+        self.assertNotIn("sweeps", str(Report(FIGURES)))
+
     def test_an_empty_report_still_prints(self):
         self.assertIn("step \"step\"", str(Report({})))
 

@@ -36,6 +36,7 @@ class Report(dict):
             lines.append(f"left as captured: {self.left_as_captured}")
         lines += [f"  {label:<22}{figure}" for label, figure in self._figures()]
         lines += self._stalls()
+        lines += [f"  {'sweeps':<22}{sweeps.get('verdict')}" for sweeps in self.get("repeated_sweeps") or []]
         lines += [f"  note: {note}" for note in self._runtime().get("notes", [])]
         return "\n".join(lines)
 

@@ -22,6 +22,12 @@
 // VAIN: "required_down_bytes": {{[1-9][0-9]*}},
 // VAIN: "moved_over_required": 1.0{{[0-9]*}},
 
+// PyTorch's fused AdamW walks over the state once; its SGD with momentum, unless fused, three times.
+// RUN: pump-graph-opt %S/../../data/gpt2.mlir.gz --budget=30%% --report=json | FileCheck %s --check-prefix=FUSED
+// RUN: pump-graph-opt %S/../../data/resnet50.mlir.gz --report=text | FileCheck %s --check-prefix=UNFUSED
+// FUSED-NOT: repeated_sweeps
+// UNFUSED: sweeps 3 walks over {{[0-9]+}} MiB of state by 8 kernels (nodes 734-741); a fused optimizer would walk once
+
 // The sweep of the README's picture.
 // RUN: pump-graph-opt %S/../../data/gpt2.mlir.gz --budget=50%% --sweep=6 --report=svg:%t.svg
 // RUN: FileCheck %s --check-prefix=CURVE --input-file=%t.svg

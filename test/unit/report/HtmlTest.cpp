@@ -54,6 +54,14 @@ TEST(HtmlReport, NeedsNothingFromOutside) {
   EXPECT_EQ(count(page, "http"), count(page, "http://www.w3.org/2000/svg"));
 }
 
+TEST(HtmlReport, RepeatedSweepsAreATile) {
+  static constexpr std::string_view tile = "<p class=\"label\">sweeps</p><p class=\"figure\">3</p>";
+  Summary summary = handMadeSummary();
+  EXPECT_EQ(count(toHtml(summary, {}), tile), 0u);
+  summary.repeatedSweeps = {test::handMadeSweeps()};
+  EXPECT_EQ(count(toHtml(summary, {}), tile), 1u);
+}
+
 TEST(HtmlReport, FillsEverySlot) {
   const std::string page = toHtml(handMadeSummary(), twoPoints());
   const std::string beforeScript = page.substr(0, page.find("<script>"));

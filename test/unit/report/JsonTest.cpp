@@ -85,6 +85,23 @@ TEST(JsonReport, StallsNameNodeTransferAndBuffer) {
   EXPECT_DOUBLE_EQ(stalls[0]["duration_s"], 40e-6);
 }
 
+TEST(JsonReport, RepeatedSweepsAreThereIfThereAreAny) {
+  Summary summary = handMadeSummary();
+  EXPECT_FALSE(json::parse(toJson(summary)).contains("repeated_sweeps"));
+  summary.repeatedSweeps = {test::handMadeSweeps()};
+  const json sweeps = json::parse(toJson(summary))["repeated_sweeps"];
+  ASSERT_EQ(sweeps.size(), 1u);
+  EXPECT_EQ(sweeps[0]["walks"], 3);
+  EXPECT_EQ(sweeps[0]["kernels"], 4);
+  EXPECT_EQ(sweeps[0]["first_node"], 0);
+  EXPECT_EQ(sweeps[0]["last_node"], 3); // among the captured nodes, not the lowered ones
+  EXPECT_EQ(sweeps[0]["state_bytes"], 6 * mebi);
+  EXPECT_EQ(sweeps[0]["touched_again_bytes"], 4 * mebi);
+  EXPECT_EQ(sweeps[0]["saved_up_bytes"], 2 * mebi);
+  EXPECT_EQ(sweeps[0]["saved_down_bytes"], 1 * mebi);
+  EXPECT_EQ(sweeps[0]["verdict"], verdict(summary, summary.repeatedSweeps[0]));
+}
+
 TEST(JsonReport, ARefusedPlanSaysWhy) {
   Summary summary = handMadeSummary();
   summary.checked = false;
@@ -217,6 +234,7 @@ TEST(ReportDocumentation, DescribesEveryKey) {
   ASSERT_FALSE(text.str().empty());
   Summary summary = handMadeSummary();
   summary.lowered.buffers[0].resident = summary.lowered.buffers[0].mirrored = {{0, 2 * mebi}};
+  summary.repeatedSweeps = {test::handMadeSweeps()};
   SweepPoint refused;
   std::set<std::string> keys;
   collectKeys(json::parse(toJson(summary, {plannablePoint(), refused})), keys);

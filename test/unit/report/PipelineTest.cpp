@@ -2,6 +2,7 @@
 // The reports over the real pipeline: planner, lowering, checker, prediction, bounds.
 #include "TrainingStep.h"
 #include "passes/report/Summary.h"
+#include "test/unit/analysis/OptimizerStep.h"
 
 #include <gtest/gtest.h>
 
@@ -120,6 +121,29 @@ TEST(Sweep, IsTheSameEveryTime) {
   ASSERT_EQ(first.size(), second.size());
   for (std::size_t i = 0; i < first.size(); ++i)
     EXPECT_EQ(first[i].predictedUs, second[i].predictedUs);
+}
+
+// What a fused optimizer is said to save, beside what one does save: never more, and not by far less where it matters.
+TEST(RepeatedSweeps, SaveNoMoreThanAFusedOptimizerDoes) {
+  test::OptimizerStep separate, fused;
+  for (test::OptimizerStep *step : {&separate, &fused})
+    step->forwardAndBackward();
+  separate.foreachAdamW();
+  fused.fusedAdamW();
+  PlanOptions options;
+  options.machine = test::smallMachine();
+  for (const std::uint64_t percent : {30, 50, 70, 90}) {
+    options.budgetBytes = 4 * test::OptimizerStep::listBytes * percent / 100;
+    const tl::expected<Summary, PlanError> many = summarize(separate.step, options);
+    const tl::expected<Summary, PlanError> one = summarize(fused.step, options);
+    ASSERT_TRUE(many && one) << percent;
+    ASSERT_EQ(many->repeatedSweeps.size(), 1u) << percent;
+    EXPECT_TRUE(one->repeatedSweeps.empty()) << percent;
+    const std::uint64_t said = many->repeatedSweeps.front().saved.total();
+    const std::uint64_t saved = movedTraffic(many->lowered).total() - movedTraffic(one->lowered).total();
+    EXPECT_LE(said, saved) << percent;
+    EXPECT_TRUE(percent > 50 || said > saved / 2) << percent << " %: " << said << " of " << saved;
+  }
 }
 
 // The budget it names has to do what it says, and one that is clearly smaller must not.

@@ -65,6 +65,18 @@ TEST(TextReport, WithoutStallsSaysSo) {
   EXPECT_EQ(text.find("who waits"), std::string::npos);
 }
 
+TEST(TextReport, RepeatedSweepsAreALine) {
+  Summary summary = handMadeSummary();
+  EXPECT_EQ(toText(summary).find("sweeps"), std::string::npos);
+  summary.repeatedSweeps = {test::handMadeSweeps()};
+  EXPECT_NE(toText(summary).find("\n  sweeps      3 walks over 6.00 MiB of state by 4 kernels (nodes 0-3); a fused "
+                                 "optimizer would walk once and move 3.00 MiB less per step\n"),
+            std::string::npos)
+      << toText(summary);
+  summary.repeatedSweeps[0].saved = {};
+  EXPECT_NE(toText(summary).find("would walk once and touch 4.00 MiB less per step\n"), std::string::npos);
+}
+
 TEST(TextReport, TheSweepIsATable) {
   SweepPoint refused;
   refused.budgetBytes = std::uint64_t{2} << 20;

@@ -175,4 +175,16 @@ Summary hostingSummary() {
   return summary;
 }
 
+RepeatedSweeps handMadeSweeps() {
+  RepeatedSweeps sweeps;
+  sweeps.first = 0;
+  sweeps.last = 5; // of the lowered step: node 3 of the captured one
+  sweeps.sweeps = 3;
+  sweeps.nodes = 4;
+  sweeps.stateBytes = 6 * mebi;
+  sweeps.touchedAgainBytes = 4 * mebi;
+  sweeps.saved = {2 * mebi, 1 * mebi};
+  return sweeps;
+}
+
 } // namespace pumpgraph::test

@@ -17,4 +17,7 @@ Summary handMadeSummary();
 /// The same, but that `c` is always in host memory.
 Summary hostingSummary();
 
+/// What it would say of the four kernels if they were an optimizer.
+RepeatedSweeps handMadeSweeps();
+
 } // namespace pumpgraph::test
