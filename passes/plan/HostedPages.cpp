@@ -14,10 +14,6 @@ namespace pumpgraph {
 
 namespace {
 
-/// Between two places in host memory the driver lets the processor copy, which cannot reach frames. So what copies of
-/// the step write is hosted after everything else, microseconds a page.
-constexpr double copyTargetUs = 1e9;
-
 /// Covers what every wide node has too many of: a page of a piece covers one page of each wide node that uses the
 /// piece, at the price of the piece's accesses over the link. That is a weighted multicover, for which taking what is
 /// cheapest for each page it covers is near the best that can be had in reasonable time.
@@ -52,6 +48,14 @@ public:
     return std::move(hosted_);
   }
 
+  /// After run(): a node that still touches too much.
+  std::optional<NodeIndex> uncovered() const {
+    const auto found = std::find_if(excess_.begin(), excess_.end(), [](std::int64_t pages) { return pages > 0; });
+    if (found == excess_.end())
+      return std::nullopt;
+    return static_cast<NodeIndex>(found - excess_.begin());
+  }
+
 private:
   using Entry = std::pair<double, PieceIndex>;
 
@@ -64,17 +68,17 @@ private:
         pagePrice_[piece] += linkUs({use.readsOld ? bytes : 0, use.writes ? bytes : 0}, machine_);
       }
       pagePrice_[piece] /= timeline_.piece(piece).pageCount;
-      if (isWrittenByACopy(piece))
-        pagePrice_[piece] += copyTargetUs;
-      if (users_[piece] > 0)
+      if (users_[piece] > 0 && canBeHosted(piece))
         queue_.push({priceOf(piece), piece});
     }
   }
 
-  bool isWrittenByACopy(PieceIndex piece) const {
+  bool canBeHosted(PieceIndex piece) const {
     const std::span<const Use> uses = timeline_.usesOf(piece);
-    return std::any_of(uses.begin(), uses.end(),
-                       [&](const Use &use) { return use.writes && step_.nodes[use.node].kind == NodeKind::Memcpy; });
+    return std::none_of(uses.begin(), uses.end(), [&](const Use &use) {
+      const NodeKind kind = step_.nodes[use.node].kind;
+      return kind == NodeKind::Memcpy || kind == NodeKind::ChildGraph;
+    });
   }
 
   double priceOf(PieceIndex piece) const { return pagePrice_[piece] / users_[piece]; }
@@ -110,7 +114,8 @@ private:
   void giveBack() {
     for (auto piece = taken_.rbegin(); piece != taken_.rend(); ++piece) {
       std::int64_t pages = hosted_[*piece];
-      forEachWideUser(*piece, [&](NodeIndex node) { pages = std::min(pages, -excess_[node]); });
+      forEachWideUser(*piece,
+                      [&](NodeIndex node) { pages = std::min(pages, std::max<std::int64_t>(0, -excess_[node])); });
       hosted_[*piece] -= static_cast<std::uint32_t>(pages);
       forEachWideUser(*piece, [&](NodeIndex node) { excess_[node] += pages; });
     }
@@ -130,10 +135,12 @@ private:
 
 } // namespace
 
-void hostExcess(Description &step, const Timeline &timeline, std::uint64_t frames, const Machine &machine) {
+std::optional<NodeIndex> hostExcess(Description &step, const Timeline &timeline, std::uint64_t frames,
+                                    const Machine &machine) {
   for (Buffer &buffer : step.buffers)
     buffer.hosted.clear();
-  const IndexedVector<PieceIndex, std::uint32_t> hosted = Excess(step, timeline, frames, machine).run();
+  Excess excess(step, timeline, frames, machine);
+  const IndexedVector<PieceIndex, std::uint32_t> hosted = excess.run();
   for (std::size_t i = 0; i < hosted.size(); ++i) {
     const PieceIndex index = static_cast<PieceIndex>(i);
     const Piece &piece = timeline.piece(index);
@@ -147,6 +154,7 @@ void hostExcess(Description &step, const Timeline &timeline, std::uint64_t frame
     else
       ranges.push_back(range);
   }
+  return excess.uncovered();
 }
 
 } // namespace pumpgraph

@@ -11,7 +11,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cassert>
 #include <set>
 #include <vector>
 
@@ -51,6 +50,15 @@ std::optional<PlanError> checkBudget(const Timeline &timeline, std::uint64_t bud
                                              formatBytes(timeline.exclusivePages() * page), formatBytes(budgetBytes))};
 }
 
+/// What the node needs at once, in words.
+std::string needOf(const Description &captured, const Timeline &timeline, NodeIndex node) {
+  const std::uint64_t page = timeline.pageBytes(), exclusive = timeline.exclusivePages();
+  const std::string share =
+      exclusive == 0 ? "" : fmt::format(" ({} of it exclusive buffers)", formatBytes(exclusive * page));
+  return fmt::format("node {} \"{}\" needs {} on the device at once{}", node, captured.nodes[node].name,
+                     formatBytes((exclusive + timeline.workingSetPages(node)) * page), share);
+}
+
 /// Why there is more host memory needed than may be used. With hosted pages the node that touches most is to blame.
 PlanError hostShortage(const Description &captured, const Description &planned, const Timeline &timeline,
                        std::uint64_t neededBytes, std::uint64_t allowedBytes) {
@@ -63,15 +71,9 @@ PlanError hostShortage(const Description &captured, const Description &planned, 
   for (NodeIndex n = 0; n < timeline.nodeCount(); ++n)
     if (timeline.workingSetPages(n) > timeline.workingSetPages(widest))
       widest = n;
-  const std::uint64_t page = timeline.pageBytes(), exclusive = timeline.exclusivePages();
-  const std::string share =
-      exclusive == 0 ? "" : fmt::format(" ({} of it exclusive buffers)", formatBytes(exclusive * page));
-  return {widest,
-          fmt::format("node {} \"{}\" needs {} on the device at once{}; the budget is {}, and with {} of operands "
-                      "always in host memory {}",
-                      widest, captured.nodes[widest].name,
-                      formatBytes((exclusive + timeline.workingSetPages(widest)) * page), share,
-                      formatBytes(planned.budgetBytes), formatBytes(hostedBytes(planned)), shortage)};
+  return {widest, fmt::format("{}; the budget is {}, and with {} of operands always in host memory {}",
+                              needOf(captured, timeline, widest), formatBytes(planned.budgetBytes),
+                              formatBytes(hostedBytes(planned)), shortage)};
 }
 
 /// Live pieces in the order in which it pays to keep them on the device at the step boundary: those whose idle time
@@ -383,19 +385,28 @@ std::optional<Description> planAround(const Description &step, const Order &orde
 }
 
 /// Hosts what nodes touch beyond the frames. Since a page keeps its frame, that can be too little: then more is hosted,
-/// by steps that grow, in the end all that is touched.
-Description planHosting(Description step, const Timeline &timeline, const PlanOptions &options,
-                        std::uint64_t budgetBytes, std::uint64_t frameCount) {
+/// by steps that grow, in the end all that can be.
+tl::expected<Description, PlanError> planHosting(Description step, const Timeline &timeline, const PlanOptions &options,
+                                                 std::uint64_t budgetBytes, std::uint64_t frameCount) {
   constexpr std::uint64_t steps = 8;
   const Order order(step);
   const std::uint64_t frames = frameCount - timeline.exclusivePages();
   for (std::uint64_t i = 0; i <= steps; ++i) {
-    hostExcess(step, timeline, frames - frames * i * i / (steps * steps), options.machine);
+    const std::optional<NodeIndex> stuck =
+        hostExcess(step, timeline, frames - frames * i * i / (steps * steps), options.machine);
+    if (stuck && i == 0)
+      return tl::unexpected(
+          PlanError{*stuck, fmt::format("{}, and too much of it are operands of copies, which cannot be left in host "
+                                        "memory; the budget is {}",
+                                        needOf(step, timeline, *stuck), formatBytes(budgetBytes))});
     if (std::optional<Description> planned = planAround(step, order, options, budgetBytes, frameCount))
       return std::move(*planned);
   }
-  assert(false && "with all pages hosted nothing needs a frame");
-  return {};
+  return tl::unexpected(PlanError{
+      std::nullopt, fmt::format("no frames found for all pages: each keeps one frame for the whole step, operands of "
+                                "copies cannot be left in host memory, and the {} frames of the budget do not let "
+                                "every node's pages lie in different ones",
+                                frameCount)});
 }
 
 } // namespace
@@ -418,8 +429,12 @@ tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, 
     allPages += captured.pageCount(b);
   const std::uint64_t frameCount = std::min(budgetBytes / timeline.pageBytes(), allPages);
 
+  tl::expected<Description, PlanError> planned =
+      planHosting(std::move(unplanned), timeline, options, budgetBytes, frameCount);
+  if (!planned)
+    return tl::unexpected(planned.error());
   PlannedStep step;
-  step.description = planHosting(std::move(unplanned), timeline, options, budgetBytes, frameCount);
+  step.description = std::move(*planned);
   step.stats = statsOf(step.description, timeline);
   if (step.stats.hostBytes > options.machine.hostBytes)
     return tl::unexpected(

@@ -80,17 +80,27 @@ TEST(HostExcess, APartialLastPageIsTheCheapest) {
   EXPECT_EQ(step.buffers[partial].hosted, (std::vector<Range>{{2 * smallPage, 100}}));
 }
 
-// The processor copies within host memory, and cannot reach frames.
-TEST(HostExcess, PrefersTheSourceOfACopyToItsTarget) {
+TEST(HostExcess, LeavesOperandsOfCopiesAndChildGraphsAlone) {
+  for (const NodeKind kind : {NodeKind::Memcpy, NodeKind::ChildGraph}) {
+    SmallStep small;
+    const BufferIndex source = small.live("source", 3), other = small.live("other", 3);
+    small.step.nodes[small.kernel("copy", 1, {small.read(source)})].kind = kind;
+    small.kernel("wide", 1, {small.read(source), small.read(other)});
+    small.kernel("again", 1, {small.read(other)});
+    EXPECT_EQ(hosted(small, 4), (Pages{0, 2}));
+    EXPECT_EQ(hosted(small, 2), (Pages{0, 3})) << "all that can be";
+  }
+}
+
+TEST(PlanHosting, ACopyAboveTheBudgetIsRefusedWithNumbers) {
   SmallStep small;
-  const BufferIndex source = small.live("source", 3), target = small.local("target", 3);
-  const NodeIndex copy = small.kernel("copy", 1, {small.read(source), small.write(target)});
-  for (int i = 0; i < 3; ++i)
-    small.kernel("again", 1, {small.read(source)});
-  EXPECT_EQ(hosted(small, 4), (Pages{0, 2}));
-  small.step.nodes[copy].kind = NodeKind::Memcpy;
-  EXPECT_EQ(hosted(small, 4), (Pages{2, 0}));
-  EXPECT_EQ(hosted(small, 2), (Pages{3, 1}));
+  const BufferIndex source = small.live("source", 3), target = small.live("target", 3);
+  small.step.nodes[small.kernel("copy", 1, {small.read(source), small.write(target)})].kind = NodeKind::Memcpy;
+  const tl::expected<PlannedStep, PlanError> plan = planResidency(small.step, {4 * smallPage, smallMachine()});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().node, 0u);
+  EXPECT_NE(plan.error().message.find("\"copy\" needs "), std::string::npos) << plan.error().message;
+  EXPECT_NE(plan.error().message.find("operands of copies"), std::string::npos) << plan.error().message;
 }
 
 PlannedStep planned(const SmallStep &small, std::uint64_t frames) {

@@ -285,17 +285,25 @@ void copyGraph(const FakeGraph &from, FakeGraph &to) {
     to.edges[{to.cloneOf[ends.first], to.cloneOf[ends.second]}] = data;
 }
 
-bool hasUnmappedCopy(const FakeGraph &graph) {
+/// A range that lies partly in frames and partly in host memory.
+bool isMixed(std::uint64_t address, std::uint64_t bytes) {
+  for (std::uint64_t at = address; at < address + bytes; at = at / pageSize * pageSize + pageSize)
+    if (isHostBacked(at) != isHostBacked(address))
+      return true;
+  return false;
+}
+
+/// Copies and fills that do not instantiate. Of copies on mixed ranges the driver takes some; none is to be relied on.
+bool hasUnusableRange(const FakeGraph &graph) {
   const auto unmapped = [](std::uint64_t address, std::uint64_t bytes) {
     return isReserved(address) && !isAccessible(address, bytes);
   };
   for (const FakeNode &node : graph.nodes) {
-    if (node.type == CU_GRAPH_NODE_TYPE_MEMCPY &&
-        (unmapped(copyAddress(node.copy.srcMemoryType, node.copy.srcHost, node.copy.srcDevice),
-                  node.copy.WidthInBytes) ||
-         unmapped(copyAddress(node.copy.dstMemoryType, node.copy.dstHost, node.copy.dstDevice),
-                  node.copy.WidthInBytes)))
-      return true;
+    if (node.type == CU_GRAPH_NODE_TYPE_MEMCPY)
+      for (const std::uint64_t address : {copyAddress(node.copy.srcMemoryType, node.copy.srcHost, node.copy.srcDevice),
+                                          copyAddress(node.copy.dstMemoryType, node.copy.dstHost, node.copy.dstDevice)})
+        if (unmapped(address, node.copy.WidthInBytes) || isMixed(address, node.copy.WidthInBytes))
+          return true;
     if (node.type == CU_GRAPH_NODE_TYPE_MEMSET && unmapped(node.fill.dst, node.fill.width * node.fill.elementSize))
       return true;
   }
@@ -741,7 +749,7 @@ void fillGraphCalls(Driver &driver) {
   };
   driver.graphInstantiate.function = [](CUgraphExec *exec, CUgraph graph, unsigned long long) -> CUresult {
     FAKE_ENTER(cuGraphInstantiateWithFlags);
-    if (hasUnmappedCopy(*graphOf(graph)))
+    if (hasUnusableRange(*graphOf(graph)))
       return CUDA_ERROR_INVALID_VALUE;
     auto *made = new FakeExec;
     copyGraph(*graphOf(graph), made->graph);
