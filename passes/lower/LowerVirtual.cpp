@@ -219,43 +219,50 @@ void reduce(const Description &step, const std::vector<NodeIndex> &joinedTo, con
 void straighten(const Description &step, const std::vector<NodeIndex> &joinedTo, EdgeSet &edges) {
   const auto isCopied = [&](NodeIndex n) { return isTransfer(step.nodes[n]) && joinedTo[n] == n; };
   bool copies = false;
-  std::vector<std::uint32_t> counts(edges.size(), 0);
+  std::vector<NodeIndex> position(edges.size(), 0); // of the captured nodes among themselves
+  std::vector<std::uint32_t> counts;
   for (NodeIndex n = 0; n < edges.size(); ++n) {
     copies = copies || isCopied(n);
-    if (isCaptured(step.nodes[n]))
-      for (const EdgeSet::In &edge : edges.into(n))
-        counts[edge.from] += 1;
+    if (!isCaptured(step.nodes[n]))
+      continue;
+    position[n] = static_cast<NodeIndex>(counts.size());
+    counts.push_back(0);
+    for (const EdgeSet::In &edge : edges.into(n))
+      if (isCaptured(step.nodes[edge.from]))
+        ++counts[position[edge.from]];
   }
   if (!copies)
     return;
-  Order order; // of the captured nodes among themselves: their chain must not be broken where it leads over a copy too
+  // Of the captured nodes alone: their chain must not be broken where it leads over a copy as well.
+  Order order;
   std::vector<NodeIndex> full;
   std::optional<NodeIndex> lastUp, lastDown;
   for (NodeIndex n = 0; n < edges.size(); ++n) {
-    full.clear();
-    if (isCaptured(step.nodes[n])) {
-      std::vector<EdgeSet::In> kept;
-      std::vector<EdgeSet::In> &into = edges.into(n);
-      std::sort(into.begin(), into.end(), [](const auto &a, const auto &b) { return a.from > b.from; });
-      for (const EdgeSet::In &edge : into) {
-        const bool captured = isCaptured(step.nodes[edge.from]);
-        if (captured &&
-            std::any_of(full.begin(), full.end(), [&](NodeIndex p) { return order.completesBefore(edge.from, p); }))
-          continue;
-        kept.push_back({edge.from, EdgeKind::Full});
-        if (captured)
-          full.push_back(edge.from);
-      }
-      into = std::move(kept);
+    std::vector<EdgeSet::In> &into = edges.into(n);
+    if (isCopied(n)) {
+      std::optional<NodeIndex> &last = movesUp(step.nodes[n].kind) ? lastUp : lastDown;
+      if (last)
+        into.push_back({*last, EdgeKind::Full});
+      last = n;
+      edges.unite(n);
     }
-    order.append(full, counts);
-    if (!isCopied(n))
+    if (!isCaptured(step.nodes[n]))
       continue;
-    std::optional<NodeIndex> &last = movesUp(step.nodes[n].kind) ? lastUp : lastDown;
-    if (last)
-      edges.into(n).push_back({*last, EdgeKind::Full});
-    last = n;
-    edges.unite(n);
+    full.clear();
+    std::vector<EdgeSet::In> kept;
+    std::sort(into.begin(), into.end(), [](const auto &a, const auto &b) { return a.from > b.from; });
+    for (const EdgeSet::In &edge : into) {
+      const bool captured = isCaptured(step.nodes[edge.from]);
+      const NodeIndex from = position[edge.from];
+      if (captured &&
+          std::any_of(full.begin(), full.end(), [&](NodeIndex p) { return order.completesBefore(from, p); }))
+        continue;
+      kept.push_back({edge.from, EdgeKind::Full});
+      if (captured)
+        full.push_back(from);
+    }
+    into = std::move(kept);
+    order.append(full, counts);
   }
 }
 

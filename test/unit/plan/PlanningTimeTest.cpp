@@ -20,7 +20,7 @@ template <typename Work> double milliseconds(Work work) {
 
 TEST(PlanningTime, GrowsGently) {
   std::printf("%8s %8s %9s %9s %9s %9s\n", "nodes", "buffers", "peak GiB", "plan ms", "lower ms", "transfers");
-  for (int layers : {166, 500, 1666, 8333}) {
+  for (int layers : {166, 500, 1666, 3333, 8333}) {
     test::RegularStepShape shape;
     shape.layers = layers;
     shape.activationPages = layers > 1000 ? 1 : 2;
