@@ -125,7 +125,7 @@ def LowerVirtual : GraphPass<"lower-virtual"> {
     become the edges they stood for; neighbouring transfers are joined; programmatic edges on which a frame is handed
     over become full ones. No captured node is dropped.
 
-    A step with copies consists of few, long chains afterwards, for copies slow down with every stream that waits: all
+    A step with copies consists of few, long chains afterwards, for the more streams the driver runs it on, the slower the copies: all
     programmatic edges become full ones, captured edges that others imply are left out, and the copies of a direction
     follow one another.
 

@@ -213,9 +213,9 @@ void reduce(const Description &step, const std::vector<NodeIndex> &joinedTo, con
 }
 
 /// Gives a step that copies the shape of a few long chains, for the driver runs every chain that it finds on a stream
-/// of its own, and copies slow down with each stream that waits (docs/measurements.md, "Streams that wait"). The
-/// captured nodes wait for completion only, by no more edges than needed; every copy waits for the one before it in its
-/// direction, by an edge of its own.
+/// of its own, and the more streams, the slower the copies (docs/measurements.md). The captured nodes wait for
+/// completion only, by no more edges than needed; every copy waits for the one before it in its direction, by an edge
+/// of its own.
 void straighten(const Description &step, const std::vector<NodeIndex> &joinedTo, EdgeSet &edges) {
   const auto isCopied = [&](NodeIndex n) { return isTransfer(step.nodes[n]) && joinedTo[n] == n; };
   bool copies = false;

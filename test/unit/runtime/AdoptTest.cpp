@@ -114,8 +114,8 @@ TEST_F(AdoptTest, computesTheSameUnderATightBudget) {
   }
 }
 
-// Streams that wait slow copies down, and the driver opens one wherever a chain of its own kind does not go on: kernels
-// follow kernels, and copies those of their direction, all else goes over relays.
+// Copies are slower the more streams there are, and the driver opens one wherever a chain of its own kind does not go
+// on: kernels follow kernels, and copies those of their direction, all else goes over relays.
 TEST_F(AdoptTest, keepsKernelsAndCopiesInChainsOfTheirOwn) {
   open(tightPages);
   start();
