@@ -563,8 +563,8 @@ void Residence::abandon() {
   installed_ = false;
 }
 
-Status Residence::borrow(PlannedBlock &planned, Loan &loan) {
-  Block &block = tools_.heap.block(planned.block);
+Status Residence::takeLoan(const PlannedBlock &planned, Loan &loan) {
+  const Block &block = tools_.heap.block(planned.block);
   Window window(tools_);
   if (tools_.frames.available() < block.pages)
     PUMPGRAPH_TRY(tools_.heap.flushCache());
@@ -583,10 +583,21 @@ Status Residence::borrow(PlannedBlock &planned, Loan &loan) {
   PUMPGRAPH_TRY(copyPlaces(planned, window.address(), false));
   PUMPGRAPH_TRY(copyHosted(planned, window.address(), false));
   PUMPGRAPH_TRY(wait("memory is mapped anew"));
-  PUMPGRAPH_TRY(window.close());
+  return window.close();
+}
+
+Status Residence::putLoanInPlace(const PlannedBlock &planned, const Loan &loan) {
+  const Block &block = tools_.heap.block(planned.block);
   PUMPGRAPH_TRY(unmapPlanned(planned));
   return loan.handle != 0 ? tools_.mapper.mapHandle(block.address, block.bytes(), loan.handle)
                           : tools_.mapper.mapFrames(block.address, loan.frames);
+}
+
+void Residence::dropLoan(const PlannedBlock &planned, const Loan &loan) {
+  if (loan.handle != 0)
+    tools_.host.releaseBacking(loan.handle, tools_.heap.block(planned.block).bytes());
+  for (const FrameId frame : loan.frames)
+    tools_.frames.give(frame);
 }
 
 Status Residence::returnLoan(const PlannedBlock &planned, const Loan &loan) {
@@ -603,14 +614,9 @@ Status Residence::returnLoan(const PlannedBlock &planned, const Loan &loan) {
   PUMPGRAPH_TRY(copyMirrored(planned, block.address));
   PUMPGRAPH_TRY(wait("memory is mapped anew"));
   PUMPGRAPH_TRY(window.close());
-  if (loan.handle != 0) {
-    PUMPGRAPH_TRY(tools_.mapper.unmapHandle(block.address, block.bytes()));
-    tools_.host.releaseBacking(loan.handle, block.bytes());
-  } else {
-    PUMPGRAPH_TRY(tools_.mapper.unmapFrames(block.address, loan.frames));
-    for (const FrameId frame : loan.frames)
-      tools_.frames.give(frame);
-  }
+  PUMPGRAPH_TRY(loan.handle != 0 ? tools_.mapper.unmapHandle(block.address, block.bytes())
+                                 : tools_.mapper.unmapFrames(block.address, loan.frames));
+  dropLoan(planned, loan);
   return mapPlanned(planned);
 }
 
@@ -625,10 +631,14 @@ Status Residence::lend(BlockId id) {
   PUMPGRAPH_TRY(wait("a buffer is mapped"));
   if (planned->everyPageResident)
     return {};
-  const Status borrowed = borrow(*planned, loan->second);
-  if (!borrowed)
+  if (Status taken = takeLoan(*planned, loan->second); !taken) {
+    dropLoan(*planned, loan->second);
     loans_.erase(loan);
-  return borrowed;
+    return taken;
+  }
+  const Status done = putLoanInPlace(*planned, loan->second);
+  lost_ = lost_ || !done;
+  return done;
 }
 
 Status Residence::giveBack(BlockId id) {

@@ -69,7 +69,7 @@ public:
   void abandon();
 
   /// Brings a block's value to its address, for use from outside the step; giveBack() stores it again. They nest.
-  /// Blocks that are not the step's are left alone.
+  /// Blocks that are not the step's are left alone. When it fails nothing has changed, or the step is lost().
   Status lend(BlockId block);
   Status giveBack(BlockId block);
   bool lendsAnything() const { return !loans_.empty(); }
@@ -161,7 +161,11 @@ private:
 
   Status moveToHost(PlannedBlock &planned, CUmemGenericAllocationHandle &handle);
   Status moveToOwnFrames(const std::vector<PlannedBlock *> &moving);
-  Status borrow(PlannedBlock &planned, Loan &loan);
+  /// Memory for a block, with its value. If it fails, what the loan has got goes back by dropLoan().
+  Status takeLoan(const PlannedBlock &planned, Loan &loan);
+  /// Maps it at the block's address in place of the plan's frames.
+  Status putLoanInPlace(const PlannedBlock &planned, const Loan &loan);
+  void dropLoan(const PlannedBlock &planned, const Loan &loan);
   Status returnLoan(const PlannedBlock &planned, const Loan &loan);
   PlannedBlock *find(BlockId block);
   const PlannedBlock *find(BlockId block) const;

@@ -349,6 +349,53 @@ TEST_F(ResidenceTest, isLostWhenAMirrorCannotBeRefreshed) {
   EXPECT_TRUE(residence_->lost());
 }
 
+/// The same for tests that need many, one after the other.
+class Installed : public ResidenceTest {
+public:
+  explicit Installed(std::uint64_t frames) {
+    open(frames);
+    setAtAddresses(start);
+    EXPECT_TRUE(residence_->install());
+  }
+  ~Installed() override { TearDown(); }
+  void TestBody() override {}
+  using ResidenceTest::fake_, ResidenceTest::frames_, ResidenceTest::read, ResidenceTest::residence_;
+  BlockId lent() const { return step_.blocks[weight]; }
+};
+
+// A loan that fails has taken nothing, and the next one succeeds; or the block is between two states, and that is
+// known.
+TEST(FailingLoan, LeavesNothingBehindOrSaysSo) {
+  for (const std::uint64_t frames : {pagesInAll, planFrames + 4}) {
+    int lost = 0, kept = 0;
+    for (const char *call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemcpyDtoDAsync",
+                             "cuMemcpyHtoDAsync", "cuCtxSynchronize"})
+      for (int nth = 1; nth <= 4; ++nth) {
+        Installed test(frames);
+        const std::uint64_t available = test.frames_->available();
+        test.fake_.failCall(call, nth, CUDA_ERROR_UNKNOWN);
+        const Status lent = test.residence_->lend(test.lent());
+        test.fake_.failCall(call, 1 << 30, CUDA_ERROR_UNKNOWN);
+        if (test.residence_->lost()) {
+          EXPECT_FALSE(lent);
+          ++lost;
+          continue;
+        }
+        if (!lent) {
+          ++kept;
+          EXPECT_EQ(test.frames_->available(), available) << call << " " << nth;
+          const bool isUnmapped = std::string_view(call) != "cuMemUnmap"; // else the driver keeps it
+          EXPECT_TRUE(!isUnmapped || test.fake_.hostBackings() == 0) << call << " " << nth;
+          ASSERT_TRUE(test.residence_->lend(test.lent())) << call << " " << nth;
+        }
+        ASSERT_TRUE(test.residence_->giveBack(test.lent()));
+        EXPECT_EQ(test.read(), start) << call << " " << nth;
+      }
+    EXPECT_GT(lost, 0);
+    EXPECT_GT(kept, 3);
+  }
+}
+
 // Only what is on the device and nowhere else may be written without a loan.
 TEST_F(ResidenceTest, mirroredBlocksAreNotWhollyResident) {
   open(pagesInAll);
