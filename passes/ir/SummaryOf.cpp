@@ -5,8 +5,6 @@
 #include "passes/ir/Stage.h"
 #include "passes/lower/LowerVirtual.h"
 
-#include <algorithm>
-
 namespace pumpgraph::ir {
 namespace {
 
@@ -34,24 +32,6 @@ Description withoutPlan(const Description &description) {
   return step;
 }
 
-PlanStats statsOf(const Description &planned, const Prediction &prediction) {
-  PlanStats stats;
-  for (const Node &node : planned.nodes) {
-    stats.evictions += movesDown(node.kind);
-    stats.prefetches += movesUp(node.kind);
-    stats.discards += node.kind == NodeKind::Discard;
-  }
-  std::vector<std::int32_t> frames;
-  for (const Buffer &buffer : planned.buffers)
-    std::copy_if(buffer.frames.begin(), buffer.frames.end(), std::back_inserter(frames),
-                 [](std::int32_t frame) { return frame != noFrame; });
-  std::sort(frames.begin(), frames.end());
-  stats.framesUsed = static_cast<std::uint64_t>(std::unique(frames.begin(), frames.end()) - frames.begin());
-  stats.upBytes = prediction.upBytes;
-  stats.downBytes = prediction.downBytes;
-  return stats;
-}
-
 } // namespace
 
 tl::expected<Summary, PlanError> summaryOf(const Description &description, const Machine &machine) {
@@ -74,8 +54,7 @@ tl::expected<Summary, PlanError> summaryOf(const Description &description, const
   summary.bound = bound(summary.captured, summary.budgetBytes(), machine, BoundKind::Must);
   summary.planBound = planBoundOf(summary.captured, summary.lowered, machine);
   summary.hosted = hostedTraffic(summary.lowered);
-  summary.stats = statsOf(summary.planned, summary.prediction);
-  summary.stats.hostBytes = summary.lowered.hostBytes + summary.hostedBytes();
+  summary.stats = statsOf(summary.planned);
   const tl::expected<std::uint64_t, PlanError> peak = peakBytes(summary.captured, machine);
   if (!peak)
     return tl::unexpected(peak.error());

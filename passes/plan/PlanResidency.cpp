@@ -350,26 +350,6 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
   return search.best();
 }
 
-PlanStats statsOf(const Description &planned, const Timeline &timeline) {
-  PlanStats stats;
-  stats.peakPagesBefore = timeline.peakPages();
-  std::set<std::int32_t> frames;
-  for (const Buffer &buffer : planned.buffers)
-    frames.insert(buffer.frames.begin(), buffer.frames.end());
-  frames.erase(noFrame);
-  stats.framesUsed = frames.size();
-  for (const Node &node : planned.nodes) {
-    stats.discards += node.kind == NodeKind::Discard;
-    stats.evictions += movesDown(node.kind);
-    stats.prefetches += movesUp(node.kind);
-  }
-  const Traffic moved = movedTraffic(planned);
-  stats.upBytes = moved.upBytes;
-  stats.downBytes = moved.downBytes;
-  stats.hostBytes = HostPlaces(planned).bytes() + hostedBytes(planned);
-  return stats;
-}
-
 /// The plan of a step in which some pages may be hosted: for the planner these are not there.
 std::optional<Description> planAround(const Description &step, const Order &order, const PlanOptions &options,
                                       std::uint64_t budgetBytes, std::uint64_t frameCount) {
@@ -411,6 +391,25 @@ tl::expected<Description, PlanError> planHosting(Description step, const Timelin
 
 } // namespace
 
+PlanStats statsOf(const Description &planned) {
+  PlanStats stats;
+  std::set<std::int32_t> frames;
+  for (const Buffer &buffer : planned.buffers)
+    frames.insert(buffer.frames.begin(), buffer.frames.end());
+  frames.erase(noFrame);
+  stats.framesUsed = frames.size();
+  for (const Node &node : planned.nodes) {
+    stats.discards += node.kind == NodeKind::Discard;
+    stats.evictions += movesDown(node.kind);
+    stats.prefetches += movesUp(node.kind);
+  }
+  const Traffic moved = movedTraffic(planned);
+  stats.upBytes = moved.upBytes;
+  stats.downBytes = moved.downBytes;
+  stats.hostBytes = (planned.hostBytes ? planned.hostBytes : HostPlaces(planned).bytes()) + hostedBytes(planned);
+  return stats;
+}
+
 tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, const PlanOptions &options) {
   if (const std::optional<PlanError> error = checkInput(captured))
     return tl::unexpected(*error);
@@ -435,7 +434,8 @@ tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, 
     return tl::unexpected(planned.error());
   PlannedStep step;
   step.description = std::move(*planned);
-  step.stats = statsOf(step.description, timeline);
+  step.stats = statsOf(step.description);
+  step.stats.peakPagesBefore = timeline.peakPages();
   if (step.stats.hostBytes > options.machine.hostBytes)
     return tl::unexpected(
         hostShortage(captured, step.description, timeline, step.stats.hostBytes, options.machine.hostBytes));

@@ -37,6 +37,9 @@ struct PlanStats {
   std::uint64_t hostBytes = 0; ///< host memory needed: the pinned pool and hosted pages
 };
 
+/// Of a planned or lowered description; `peakPagesBefore`, which is the captured step's, stays 0.
+PlanStats statsOf(const Description &planned);
+
 struct PlannedStep {
   Description description; ///< `captured` nodes unchanged and in order, residency nodes and edges added, frames set
   PlanStats stats;
