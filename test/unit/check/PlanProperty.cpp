@@ -21,6 +21,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <set>
 
 namespace pumpgraph::test {
 namespace {
@@ -28,7 +29,7 @@ namespace {
 struct Tally {
   std::uint64_t steps = 0;
   std::uint64_t planned = 0;
-  std::uint64_t refused = 0;   ///< rightly: exclusive buffers exceed the budget, or host memory is short
+  std::uint64_t refused = 0;   ///< rightly: what must have frames finds none, or host memory is short
   std::uint64_t hosting = 0;   ///< plans with hosted pages, because there is no other
   std::uint64_t undecided = 0; ///< such plans, where the exact search for frames takes too long
   std::uint64_t transfers = 0;
@@ -120,13 +121,46 @@ public:
 private:
   std::optional<Failure> judgeRefusal(const PlanError &error, Tally &tally) const {
     const std::uint64_t frames = setting_.options.budgetBytes / captured_.pageBytes;
-    std::uint64_t exclusive = 0;
-    for (BufferIndex buffer = 0; buffer < captured_.buffers.size(); ++buffer)
-      exclusive += captured_.buffers[buffer].isPrivate ? 0 : captured_.pageCount(buffer);
     ++tally.refused;
-    if (setting_.options.machine.hostBytes != UINT64_MAX || (setting_.options.budgetBytes != 0 && frames < exclusive))
+    if (setting_.options.machine.hostBytes != UINT64_MAX)
       return std::nullopt;
+    const Description least = withoutHostable(captured_);
+    if (setting_.options.budgetBytes != 0) {
+      if (frames < leastFrames(least))
+        return std::nullopt;
+      const std::optional<bool> fits = fitsFrames(least, frames);
+      tally.undecided += !fits;
+      if (!fits.value_or(false))
+        return std::nullopt;
+    }
     return Failure{"refusal", fmt::format("{} frames would do, but: {}", frames, error.message)};
+  }
+
+  /// The step with all pages in host memory that can be there: those that no copy or child graph touches.
+  static Description withoutHostable(const Description &captured) {
+    const auto pagesOf = [&](const Access &access) {
+      return std::pair{access.range.offset / captured.pageBytes,
+                       (access.range.end() + captured.pageBytes - 1) / captured.pageBytes};
+    };
+    std::set<std::pair<BufferIndex, std::uint64_t>> fixed;
+    for (const Node &node : captured.nodes)
+      if (node.kind == NodeKind::Memcpy || node.kind == NodeKind::ChildGraph)
+        for (const Access &access : node.accesses)
+          for (auto [page, end] = pagesOf(access); page < end; ++page)
+            fixed.insert({access.buffer, page});
+    Description least = captured;
+    for (Node &node : least.nodes) {
+      std::vector<Access> kept;
+      for (const Access &access : node.accesses)
+        for (auto [page, end] = pagesOf(access); page < end; ++page)
+          if (!captured.buffers[access.buffer].isPrivate || fixed.contains({access.buffer, page})) {
+            Access &one = kept.emplace_back(access);
+            one.range.offset = std::max(access.range.offset, page * captured.pageBytes);
+            one.range.size = std::min(access.range.end(), (page + 1) * captured.pageBytes) - one.range.offset;
+          }
+      node.accesses = std::move(kept);
+    }
+    return least;
   }
 
   /// Pages are hosted only where there is no plan without.
