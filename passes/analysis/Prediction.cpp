@@ -202,7 +202,7 @@ private:
     for (std::uint64_t page = firstPage; page < lastPage;) {
       const std::int32_t first = buffer.frames[page++];
       std::int32_t last = first + 1;
-      for (; page < lastPage && buffer.frames[page] == last; ++page)
+      for (; first != noFrame && page < lastPage && buffer.frames[page] == last; ++page)
         ++last;
       if (first != noFrame)
         stays_.push_back({first, last, beginUs, endUs});

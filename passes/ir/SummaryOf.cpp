@@ -54,6 +54,7 @@ tl::expected<Summary, PlanError> summaryOf(const Description &description, const
   summary.bound = bound(summary.captured, summary.budgetBytes(), machine, BoundKind::Must);
   summary.planBound = planBoundOf(summary.captured, summary.lowered, machine);
   summary.hosted = hostedTraffic(summary.lowered);
+  summary.repeatedSweeps = findRepeatedSweeps(summary.lowered);
   summary.stats = statsOf(summary.planned);
   const tl::expected<std::uint64_t, PlanError> peak = peakBytes(summary.captured, machine);
   if (!peak)

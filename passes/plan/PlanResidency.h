@@ -45,9 +45,10 @@ struct PlannedStep {
   PlanStats stats;
 };
 
-/// Plans a captured description (no residency nodes in it). Deterministic. Errors: exclusive buffers that exceed the
-/// budget; host memory that does not suffice. When everything fits, no node is added (edges may be). Pages are hosted
-/// only where some node touches more than the budget, or the pages of all nodes find no frames otherwise.
+/// Plans a captured description (no residency nodes in it). Deterministic. Errors: exclusive buffers or operands
+/// of copies that exceed the budget or find no frames in it; host memory that does not suffice. When everything fits,
+/// no node is added (edges may be). Pages are hosted only where some node touches more than the budget, or the pages of
+/// all nodes find no frames otherwise.
 tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, const PlanOptions &options);
 
 } // namespace pumpgraph

@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
 
 namespace pumpgraph {
 
@@ -128,8 +131,20 @@ std::string verdict(const Summary &summary, const RepeatedSweeps &sweeps) {
 }
 
 std::size_t countAddedEdges(const Summary &summary) {
-  // Captured edges are demoted at most, never dropped, so the rest are ours.
-  return summary.lowered.edges.size() - std::min(summary.captured.edges.size(), summary.lowered.edges.size());
+  // Captured nodes keep their order; captured edges that others imply may be gone.
+  std::vector<NodeIndex> capturedIndex(summary.lowered.nodes.size(), 0);
+  NodeIndex captured = 0;
+  for (NodeIndex i = 0; i < summary.lowered.nodes.size(); ++i)
+    if (!isAdded(summary.lowered.nodes[i].kind))
+      capturedIndex[i] = captured++;
+  std::set<std::pair<NodeIndex, NodeIndex>> known;
+  for (const Edge &edge : summary.captured.edges)
+    known.insert({edge.from, edge.to});
+  const auto isOurs = [&](const Edge &edge) {
+    return isAdded(summary.lowered.nodes[edge.from].kind) || isAdded(summary.lowered.nodes[edge.to].kind) ||
+           !known.contains({capturedIndex[edge.from], capturedIndex[edge.to]});
+  };
+  return static_cast<std::size_t>(std::count_if(summary.lowered.edges.begin(), summary.lowered.edges.end(), isOurs));
 }
 
 } // namespace pumpgraph

@@ -624,11 +624,13 @@ Status Residence::lend(BlockId id) {
   PlannedBlock *planned = find(id);
   if (!planned || !installed_)
     return {};
-  const auto [loan, isNew] = loans_.try_emplace(id);
-  ++loan->second.count;
-  if (!isNew)
+  if (const auto known = loans_.find(id); known != loans_.end()) {
+    ++known->second.count;
     return {};
+  }
   PUMPGRAPH_TRY(wait("a buffer is mapped"));
+  const auto loan = loans_.try_emplace(id).first;
+  loan->second.count = 1;
   if (planned->everyPageResident)
     return {};
   if (Status taken = takeLoan(*planned, loan->second); !taken) {
@@ -645,8 +647,10 @@ Status Residence::giveBack(BlockId id) {
   const auto loan = loans_.find(id);
   if (loan == loans_.end())
     return {};
-  if (--loan->second.count != 0)
+  if (loan->second.count > 1) {
+    --loan->second.count;
     return {};
+  }
   PUMPGRAPH_TRY(wait("a buffer is unmapped"));
   const Loan returned = std::move(loan->second);
   loans_.erase(loan);

@@ -69,7 +69,8 @@ public:
   void abandon();
 
   /// Brings a block's value to its address, for use from outside the step; giveBack() stores it again. They nest.
-  /// Blocks that are not the step's are left alone. When it fails nothing has changed, or the step is lost().
+  /// Blocks that are not the step's are left alone. When one of them fails nothing has
+  /// changed, or the step is lost().
   Status lend(BlockId block);
   Status giveBack(BlockId block);
   bool lendsAnything() const { return !loans_.empty(); }

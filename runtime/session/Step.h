@@ -73,7 +73,7 @@ public:
 
   Session &session() const { return session_; }
   bool rewritten() const { return residence_ != nullptr; }
-  /// Whether the plan in force copies anything between device and host.
+  /// Whether the plan in force copies anything between device and host, or has operands there.
   bool movesAnything() const;
 
   Status replay(CUstream stream);
@@ -97,7 +97,6 @@ private:
   friend class Rewriting;
 
   Status instantiate();
-  /// Launches the instantiated graph, after the end of the last replay if the plan moves anything.
   /// PUMPGRAPH_INTERNAL where a driver failure has left the step without the memory its plan wants.
   Status checkMemory() const;
   /// The session's device frames that a plan of this step has to leave alone: those of allocations that no rewritten

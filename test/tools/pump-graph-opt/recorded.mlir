@@ -25,6 +25,8 @@
 // PyTorch's fused AdamW walks over the state once; its SGD with momentum, unless fused, three times.
 // RUN: pump-graph-opt %S/../../data/gpt2.mlir.gz --budget=30%% --report=json | FileCheck %s --check-prefix=FUSED
 // RUN: pump-graph-opt %S/../../data/resnet50.mlir.gz --report=text | FileCheck %s --check-prefix=UNFUSED
+// RUN: pump-graph-opt %S/../../data/resnet50.mlir.gz --budget=60%% -o %t.mlir
+// RUN: pump-graph-opt %t.mlir --pass-pipeline='builtin.module(print-summary)' | FileCheck %s --check-prefix=UNFUSED
 // FUSED-NOT: repeated_sweeps
 // UNFUSED: sweeps 3 walks over {{[0-9]+}} MiB of state by 8 kernels (nodes 734-741); a fused optimizer would walk once
 

@@ -166,6 +166,15 @@ TEST(Prediction, AFrameInUseByTwoPagesInTurnCountsOnce) {
   EXPECT_EQ(predict(small.step, smallMachine()).peakBytes, smallPage);
 }
 
+TEST(Prediction, PagesAfterHostedOnesHaveFrames) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4);
+  small.step.buffers[a].hosted = {{0, 2 * smallPage}};
+  small.step.buffers[a].frames = {noFrame, noFrame, 0, 1};
+  small.kernel("k", 1, {small.write(a)});
+  EXPECT_EQ(predict(small.step, smallMachine()).peakBytes, 2 * smallPage);
+}
+
 TEST(Prediction, AnEvictedPageLeavesUntilItsPrefetch) {
   SmallStep small;
   const BufferIndex a = small.local("a", 1);

@@ -359,7 +359,8 @@ public:
   }
   ~Installed() override { TearDown(); }
   void TestBody() override {}
-  using ResidenceTest::fake_, ResidenceTest::frames_, ResidenceTest::read, ResidenceTest::residence_;
+  using ResidenceTest::atAddresses, ResidenceTest::fake_, ResidenceTest::frames_, ResidenceTest::read,
+      ResidenceTest::residence_;
   BlockId lent() const { return step_.blocks[weight]; }
 };
 
@@ -388,12 +389,28 @@ TEST(FailingLoan, LeavesNothingBehindOrSaysSo) {
           EXPECT_TRUE(!isUnmapped || test.fake_.hostBackings() == 0) << call << " " << nth;
           ASSERT_TRUE(test.residence_->lend(test.lent())) << call << " " << nth;
         }
+        for (std::uint64_t page = 0; page < 4; ++page)
+          EXPECT_EQ(test.atAddresses().weight[page], start.weight[page]) << call << " " << nth;
         ASSERT_TRUE(test.residence_->giveBack(test.lent()));
         EXPECT_EQ(test.read(), start) << call << " " << nth;
       }
     EXPECT_GT(lost, 0);
     EXPECT_GT(kept, 3);
   }
+}
+
+// What cannot be returned yet stays lent.
+TEST(FailingLoan, MayBeReturnedOnceMore) {
+  Installed test(pagesInAll);
+  ASSERT_TRUE(test.residence_->lend(test.lent()));
+  test.fake_.failCall("cuCtxSynchronize", 1, CUDA_ERROR_UNKNOWN);
+  EXPECT_FALSE(test.residence_->giveBack(test.lent()));
+  test.fake_.failCall("cuCtxSynchronize", 1 << 30, CUDA_ERROR_UNKNOWN);
+  EXPECT_FALSE(test.residence_->lost());
+  EXPECT_TRUE(test.residence_->lendsAnything());
+  ASSERT_TRUE(test.residence_->giveBack(test.lent()));
+  EXPECT_FALSE(test.residence_->lendsAnything());
+  EXPECT_EQ(test.read(), start);
 }
 
 // Only what is on the device and nowhere else may be written without a loan.
