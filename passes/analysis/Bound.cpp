@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/analysis/Bound.h"
 
+#include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/Order.h"
 #include "passes/analysis/Timeline.h"
 
@@ -466,11 +467,6 @@ std::vector<NodeIndex> thinOut(const std::vector<NodeIndex> &cuts, std::size_t m
   return kept;
 }
 
-bool hostsPages(const Description &description) {
-  return std::any_of(description.buffers.begin(), description.buffers.end(),
-                     [](const Buffer &buffer) { return !buffer.hosted.empty(); });
-}
-
 /// Pages have one history wherever they are.
 Timeline timelineOfAllPages(Description description) {
   for (Buffer &buffer : description.buffers)
@@ -493,7 +489,7 @@ public:
     bool allFit = true;
     for (NodeIndex n = 0; n < timeline_.nodeCount(); ++n)
       allFit = allFit && timeline_.workingSetPages(n) <= privateFrames;
-    holdsOperands_ = kind == BoundKind::May && allFit && !hostsPages(description);
+    holdsOperands_ = kind == BoundKind::May && allFit && hostedBytes(description) == 0;
   }
 
   /// The best of searches over coarse windows that begin at different points, then a fine one from the best point.

@@ -6,30 +6,6 @@
 #include <algorithm>
 
 namespace pumpgraph::runtime {
-namespace {
-
-/// A copy of a graph and what is launched of it.
-class Part {
-public:
-  explicit Part(const Driver &driver) : driver_(driver) {}
-  ~Part() {
-    if (exec)
-      driver_.graphExecDestroy.raw(exec);
-    if (graph)
-      driver_.graphDestroy.raw(graph);
-  }
-  Part(const Part &) = delete;
-  Part &operator=(const Part &) = delete;
-
-  CUgraph graph = nullptr;
-  CUgraphExec exec = nullptr;
-
-private:
-  const Driver &driver_;
-};
-
-} // namespace
-
 Calibration::~Calibration() {
   (void)returnMemory(); // after run() there is nothing left to return
 }
@@ -78,24 +54,26 @@ Status Calibration::returnMemory() {
 /// kernels then fail (docs/measurements.md).
 Status Calibration::runPart(std::size_t begin, std::size_t end) {
   ++runs_;
-  Part part(driver_);
-  PUMPGRAPH_TRY_WHILE(driver_.graphClone(&part.graph, step_.graph_), "copying the graph to calibrate");
+  CUgraph copy = nullptr;
+  PUMPGRAPH_TRY_WHILE(driver_.graphClone(&copy, step_.graph_), "copying the graph to calibrate");
+  Status done = keepOnly(copy, begin, end);
+  if (done)
+    done = step_.runOnce(copy, fmt::format("part of nodes {} to {}", begin, end - 1));
+  driver_.graphDestroy.raw(copy);
+  return done;
+}
+
+Status Calibration::keepOnly(CUgraph copy, std::size_t begin, std::size_t end) const {
   const std::vector<LiftedNode> &nodes = step_.lifted_.nodes;
   for (std::size_t node = 0; node < nodes.size(); ++node) {
     if (begin <= node && node < end)
       continue;
     CUgraphNode other = nullptr;
-    PUMPGRAPH_TRY_WHILE(driver_.graphNodeFindInClone(&other, nodes[node].handle, part.graph),
+    PUMPGRAPH_TRY_WHILE(driver_.graphNodeFindInClone(&other, nodes[node].handle, copy),
                         "finding node {} \"{}\" in the copy", node, nodes[node].name);
     PUMPGRAPH_TRY_WHILE(driver_.graphDestroyNode(other), "taking node {} \"{}\" out of the copy", node,
                         nodes[node].name);
   }
-  PUMPGRAPH_TRY_WHILE(driver_.graphInstantiate(&part.exec, part.graph, 0), "instantiating nodes {} to {} to calibrate",
-                      begin, end - 1);
-  PUMPGRAPH_TRY_WHILE(driver_.graphLaunch(part.exec, session_.stream_), "running nodes {} to {} to calibrate", begin,
-                      end - 1);
-  PUMPGRAPH_TRY_WHILE(driver_.streamSynchronize(session_.stream_), "running nodes {} to {} to calibrate", begin,
-                      end - 1);
   return {};
 }
 

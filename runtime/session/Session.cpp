@@ -202,17 +202,12 @@ Status Session::unmap(void *pointer) {
   const auto mapped = maps_.find(hit->block);
   if (mapped == maps_.end())
     return {};
-  if (const Step *step = stepInForce()) {
-    const Status returned = step->residence_->giveBack(hit->block);
-    if (!returned && !step->residence_->lost()) // still mapped; may be tried again
-      return inContext(returned.error(), fmt::format("unmapping \"{}\"", heap_->member(*hit).name));
-    if (--mapped->second == 0)
-      maps_.erase(mapped);
-    PUMPGRAPH_TRY_WHILE(returned, "unmapping \"{}\"", heap_->member(*hit).name);
-    return {};
-  }
-  if (--mapped->second == 0)
+  const Step *step = stepInForce();
+  const Status returned = step ? step->residence_->giveBack(hit->block) : Status{};
+  const bool isStillLent = !returned && !step->residence_->lost(); // may be tried again
+  if (!isStillLent && --mapped->second == 0)
     maps_.erase(mapped);
+  PUMPGRAPH_TRY_WHILE(returned, "unmapping \"{}\"", heap_->member(*hit).name);
   return {};
 }
 

@@ -40,6 +40,18 @@ Status Step::instantiate() {
   return {};
 }
 
+Status Step::runOnce(CUgraph graph, const std::string &which) const {
+  const Driver &driver = *session_.driver_;
+  CUgraphExec exec = nullptr;
+  PUMPGRAPH_TRY_WHILE(driver.graphInstantiate(&exec, graph, 0), "instantiating the {}", which);
+  Status done = driver.graphLaunch(exec, session_.stream_);
+  if (done)
+    done = driver.streamSynchronize(session_.stream_);
+  driver.graphExecDestroy.raw(exec);
+  PUMPGRAPH_TRY_WHILE(done, "running the {}", which);
+  return {};
+}
+
 Status Step::replay(CUstream stream) {
   const std::lock_guard lock(session_.mutex_);
   const ContextScope scope(*session_.driver_, session_.context_);

@@ -97,6 +97,8 @@ private:
   friend class Rewriting;
 
   Status instantiate();
+  /// Instantiates a graph made from the step's, runs it once and waits. `which`: for messages, as in "the {}".
+  Status runOnce(CUgraph graph, const std::string &which) const;
   /// PUMPGRAPH_INTERNAL where a driver failure has left the step without the memory its plan wants.
   Status checkMemory() const;
   /// The session's device frames that a plan of this step has to leave alone: those of allocations that no rewritten

@@ -60,24 +60,12 @@ private:
     return {};
   }
 
-  /// Instantiates, runs once, waits.
-  Status execute(CUgraph graph, const char *which) {
-    CUgraphExec exec = nullptr;
-    PUMPGRAPH_TRY_WHILE(driver_.graphInstantiate(&exec, graph, 0), "instantiating the {}", which);
-    Status done = driver_.graphLaunch(exec, session_.stream_);
-    if (done)
-      done = driver_.streamSynchronize(session_.stream_);
-    driver_.graphExecDestroy.raw(exec);
-    PUMPGRAPH_TRY_WHILE(done, "running the {}", which);
-    return {};
-  }
-
   Status runRewritten() {
     CUgraph copy = nullptr;
     PUMPGRAPH_TRY_WHILE(driver_.graphClone(&copy, step_.graph_), "copying the rewritten graph");
     Status done = poison(copy);
     if (done)
-      done = execute(copy, "rewritten step");
+      done = step_.runOnce(copy, "rewritten step");
     driver_.graphDestroy.raw(copy);
     PUMPGRAPH_TRY(done);
     PUMPGRAPH_TRY(read(rewritten_));
@@ -121,11 +109,11 @@ private:
 
   Status runCaptured() {
     PUMPGRAPH_TRY_WHILE(step_.residence_->remove(Keep::EveryBlock), "giving every buffer memory of its own");
-    PUMPGRAPH_TRY(execute(step_.original_, "step as captured"));
+    PUMPGRAPH_TRY(step_.runOnce(step_.original_, "step as captured"));
     Values captured, again;
     PUMPGRAPH_TRY(read(captured));
     PUMPGRAPH_TRY(writeBefore());
-    PUMPGRAPH_TRY(execute(step_.original_, "step as captured, again"));
+    PUMPGRAPH_TRY(step_.runOnce(step_.original_, "step as captured, again"));
     PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "comparing");
     for (BufferIndex buffer = 0; buffer < buffers().size(); ++buffer)
       PUMPGRAPH_TRY(compare(buffer, captured[buffer]));

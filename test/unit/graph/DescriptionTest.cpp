@@ -56,31 +56,19 @@ TEST(FromC, refusesMissingArrays) {
 TEST(FromC, refusesMissingRanges) {
   const Description description = randomDescription(1);
   const DescriptionView view(description);
-  pumpgraph_buffer buffer = view.get()->buffers[0];
-  buffer.mirrored = nullptr;
-  buffer.mirrored_count = 2;
-  pumpgraph_description changed = *view.get();
-  changed.buffers = &buffer;
-  changed.buffer_count = 1;
-  Description out;
-  std::string error;
-  EXPECT_FALSE(fromC(changed, out, error));
-  EXPECT_EQ(error, "buffer 0: its mirrored ranges are announced but missing");
-}
-
-TEST(FromC, refusesMissingHostedRanges) {
-  const Description description = randomDescription(1);
-  const DescriptionView view(description);
-  pumpgraph_buffer buffer = view.get()->buffers[0];
-  buffer.hosted = nullptr;
-  buffer.hosted_count = 2;
-  pumpgraph_description changed = *view.get();
-  changed.buffers = &buffer;
-  changed.buffer_count = 1;
-  Description out;
-  std::string error;
-  EXPECT_FALSE(fromC(changed, out, error));
-  EXPECT_EQ(error, "buffer 0: its hosted ranges are announced but missing");
+  for (const bool hosted : {false, true}) {
+    pumpgraph_buffer buffer = view.get()->buffers[0];
+    (hosted ? buffer.hosted : buffer.mirrored) = nullptr;
+    (hosted ? buffer.hosted_count : buffer.mirrored_count) = 2;
+    pumpgraph_description changed = *view.get();
+    changed.buffers = &buffer;
+    changed.buffer_count = 1;
+    Description out;
+    std::string error;
+    EXPECT_FALSE(fromC(changed, out, error));
+    EXPECT_EQ(error, hosted ? "buffer 0: its hosted ranges are announced but missing"
+                            : "buffer 0: its mirrored ranges are announced but missing");
+  }
 }
 
 TEST(FromC, leavesItsArgumentAloneOnError) {

@@ -25,6 +25,21 @@ protected:
     destroyFakeDriver();
   }
 
+  /// A private buffer whose first word is 40.
+  Expected<Buffer<std::uint64_t>> allocateCounter() {
+    Expected<Buffer<std::uint64_t>> counter =
+        session_->allocate<std::uint64_t>(1_MiB, {.privacy = Privacy::Private, .name = "counter"});
+    if (counter)
+      counter->data()[0] = 40;
+    return counter;
+  }
+  /// Records a step that adds one to it.
+  static auto increment(Buffer<std::uint64_t> &counter) {
+    return [&counter](pumpgraph_stream stream) -> Status {
+      launchIncrement(stream, counter.data());
+      return {};
+    };
+  }
   std::uint64_t liveAllocations() { return session_->statistics()->live_allocations; }
 
   std::optional<Session> session_;
@@ -55,10 +70,8 @@ TEST_F(CppApiTest, buffersOutliveTheSessionObject) {
 
 // The way of the README: capture with temporaries, replay, map.
 TEST_F(CppApiTest, capturesReplaysAndMaps) {
-  Expected<Buffer<std::uint64_t>> counter =
-      session_->allocate<std::uint64_t>(1_MiB, {.privacy = Privacy::Private, .name = "counter"});
+  Expected<Buffer<std::uint64_t>> counter = allocateCounter();
   ASSERT_TRUE(counter);
-  counter->data()[0] = 40;
   Expected<Step> step = session_->capture([&](pumpgraph_stream stream) -> Status {
     for (int i = 0; i < 4; ++i) {
       Expected<Buffer<char>> temporary = session_->allocate<char>(3 * 2_MiB, {.stream = stream});
@@ -90,14 +103,9 @@ TEST_F(CppApiTest, capturesReplaysAndMaps) {
 
 // Two steps over one buffer: the plan of either can be put in force, and taken back.
 TEST_F(CppApiTest, exchangesPlans) {
-  Expected<Buffer<std::uint64_t>> counter =
-      session_->allocate<std::uint64_t>(1_MiB, {.privacy = Privacy::Private, .name = "counter"});
+  Expected<Buffer<std::uint64_t>> counter = allocateCounter();
   ASSERT_TRUE(counter);
-  counter->data()[0] = 40;
-  const auto record = [&](pumpgraph_stream stream) -> Status {
-    launchIncrement(stream, counter->data());
-    return {};
-  };
+  const auto record = increment(*counter);
   Expected<Step> first = session_->capture(record), second = session_->capture(record);
   ASSERT_TRUE(first && second);
   ASSERT_TRUE(first->putInForce());
@@ -110,14 +118,9 @@ TEST_F(CppApiTest, exchangesPlans) {
 
 // What C++ callers ask for reaches the runtime, and its answer comes back.
 TEST_F(CppApiTest, calibratesAndPlansAgain) {
-  Expected<Buffer<std::uint64_t>> counter =
-      session_->allocate<std::uint64_t>(1_MiB, {.privacy = Privacy::Private, .name = "counter"});
+  Expected<Buffer<std::uint64_t>> counter = allocateCounter();
   ASSERT_TRUE(counter);
-  counter->data()[0] = 40;
-  const auto record = [&](pumpgraph_stream stream) -> Status {
-    launchIncrement(stream, counter->data());
-    return {};
-  };
+  const auto record = increment(*counter);
   Expected<Step> step = session_->capture(record, {.keepFirstPlan = true, .calibrate = true});
   ASSERT_TRUE(step) << step.error().message;
   EXPECT_NE(step->report()->find("calibrated in 1 runs"), std::string::npos) << *step->report();

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Allocation: addresses, frames, host memory, reuse, captures.
-#include "runtime/memory/Heap.h"
-#include "test/unit/runtime/FakeDriver.h"
-
-#include <gtest/gtest.h>
+#include "test/unit/runtime/MemoryTest.h"
 
 #include <set>
 
@@ -13,17 +10,9 @@ using namespace pumpgraph::runtime::test;
 
 namespace {
 
-class HeapTest : public ::testing::Test {
+class HeapTest : public MemoryTest {
 protected:
-  void SetUp() override {
-    Expected<std::unique_ptr<AddressSpace>> addresses = AddressSpace::reserve(driver_);
-    ASSERT_TRUE(addresses);
-    addresses_ = std::move(*addresses);
-    frames_ = std::make_unique<FramePool>(driver_, 0, 4);
-    host_ = std::make_unique<HostMemory>(driver_, 0, 64 * pageBytes);
-    mapper_ = std::make_unique<PageMapper>(driver_, 0, host_->numaNode(), *frames_);
-    heap_ = std::make_unique<Heap>(driver_, *addresses_, *frames_, *host_, *mapper_);
-  }
+  void SetUp() override { openMemory(4); }
 
   CUdeviceptr allocate(std::uint64_t size, CUstream stream = nullptr) {
     const Expected<CUdeviceptr> address = heap_->allocate(size, stream, "buffer");
@@ -31,14 +20,6 @@ protected:
     return address ? *address : 0;
   }
   Block &blockOf(CUdeviceptr address) { return heap_->block(heap_->find(address)->block); }
-
-  FakeDriver fake_;
-  const Driver &driver_ = *fake_.table();
-  std::unique_ptr<AddressSpace> addresses_;
-  std::unique_ptr<FramePool> frames_;
-  std::unique_ptr<HostMemory> host_;
-  std::unique_ptr<PageMapper> mapper_;
-  std::unique_ptr<Heap> heap_;
 };
 
 // Memory is there at once, and can be written to the last byte.

@@ -2,9 +2,7 @@
 // Reading graphs back, telling pointers from integers, what the buffers' facts become.
 #include "runtime/capture/DescribeStep.h"
 #include "runtime/lower/GraphEditor.h"
-#include "test/unit/runtime/FakeDriver.h"
-
-#include <gtest/gtest.h>
+#include "test/unit/runtime/MemoryTest.h"
 
 #include <algorithm>
 
@@ -14,14 +12,10 @@ using namespace pumpgraph::runtime::test;
 
 namespace {
 
-class LiftTest : public ::testing::Test {
+class LiftTest : public MemoryTest {
 protected:
   void SetUp() override {
-    addresses_ = std::move(*AddressSpace::reserve(driver_));
-    frames_ = std::make_unique<FramePool>(driver_, 0, 32);
-    host_ = std::make_unique<HostMemory>(driver_, 0, 64 * pageBytes);
-    mapper_ = std::make_unique<PageMapper>(driver_, 0, host_->numaNode(), *frames_);
-    heap_ = std::make_unique<Heap>(driver_, *addresses_, *frames_, *host_, *mapper_);
+    openMemory(32);
     graph_ = fake_.createGraph();
   }
   void TearDown() override { fake_.destroyGraph(graph_); }
@@ -52,13 +46,6 @@ protected:
     return found == step.buffers.end() ? nullptr : &*found;
   }
 
-  FakeDriver fake_;
-  const Driver &driver_ = *fake_.table();
-  std::unique_ptr<AddressSpace> addresses_;
-  std::unique_ptr<FramePool> frames_;
-  std::unique_ptr<HostMemory> host_;
-  std::unique_ptr<PageMapper> mapper_;
-  std::unique_ptr<Heap> heap_;
   CUgraph graph_ = nullptr;
   FakeKernel plain_{"plain", {8, 4, 8}, {}};
   FakeKernel packed_{"packed", {24}, {}};

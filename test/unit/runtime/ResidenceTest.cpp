@@ -2,9 +2,7 @@
 // Where values are between replays, of a plan that mirrors pages: frames given up without a copy, loans, the way back.
 #include "runtime/lower/LowerGraph.h"
 #include "runtime/lower/PoisonHandOvers.h"
-#include "test/unit/runtime/FakeDriver.h"
-
-#include <gtest/gtest.h>
+#include "test/unit/runtime/MemoryTest.h"
 
 using namespace pumpgraph;
 using namespace pumpgraph::runtime;
@@ -60,17 +58,13 @@ std::ostream &operator<<(std::ostream &out, const Values &values) {
 ///   3       page 3 of the weight, partial, mirrored        untouched
 ///   4       the table, mirrored                            given up without a copy, scratch, fetched
 ///   5       the loss                                       updated
-class ResidenceTest : public ::testing::Test {
+class ResidenceTest : public MemoryTest {
 protected:
   enum Index : BufferIndex { weight, table, scratch, loss };
 
   /// `frames` there are; six are the plan's.
   void open(std::uint64_t frames) {
-    addresses_ = std::move(*AddressSpace::reserve(driver_));
-    frames_ = std::make_unique<FramePool>(driver_, 0, frames);
-    host_ = std::make_unique<HostMemory>(driver_, 0, 64 * pageBytes);
-    mapper_ = std::make_unique<PageMapper>(driver_, 0, host_->numaNode(), *frames_);
-    heap_ = std::make_unique<Heap>(driver_, *addresses_, *frames_, *host_, *mapper_);
+    openMemory(frames);
     stream_ = fake_.createStream();
     for (const std::uint64_t bytes : {weightBytes, pageBytes, 2 * pageBytes, pageBytes})
       pointers_.push_back(reinterpret_cast<void *>(*heap_->allocate(bytes, stream_, "buffer")));
@@ -140,13 +134,6 @@ protected:
   /// Changes the weight under a loan, which takes so many pieces of host memory, and replays.
   void expectLoanToRefresh(std::uint64_t hostPieces);
 
-  FakeDriver fake_;
-  const Driver &driver_ = *fake_.table();
-  std::unique_ptr<AddressSpace> addresses_;
-  std::unique_ptr<FramePool> frames_;
-  std::unique_ptr<HostMemory> host_;
-  std::unique_ptr<PageMapper> mapper_;
-  std::unique_ptr<Heap> heap_;
   CUstream stream_ = nullptr;
   std::vector<void *> pointers_; ///< by Index
   Description lowered_;
