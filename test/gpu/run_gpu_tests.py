@@ -105,9 +105,10 @@ class Tests:
                 raise Failure(f"the losses at {share:.0%} of the peak differ from the unmodified step's")
 
     def cpp_hosted(self):
-        # The cuBLAS workspace and small tensors take 34 MiB; what is left is one page, and no product does with that.
+        # The cuBLAS workspace and small tensors take 34 MiB. What is left is two pages, as the copies of the step need:
+        # their operands are never hosted. The widest product needs four.
         losses = self.folder / "cpp-hosted.losses"
-        self.example(TINY, "--budget", "36MiB", "--losses", str(losses))
+        self.example(TINY, "--budget", "38MiB", "--losses", str(losses))
         if losses.read_text().split() != self.plain(TINY)["losses"]:
             raise Failure("the losses with operands in host memory differ from the unmodified step's")
 
