@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// LLVM's support library calls arc4random(), which glibc has from 2.36 on. Ours is hidden in this library, so that it
-/// loads with older ones.
+/// LLVM's support library calls arc4random(), which glibc has from 2.36 on. What is linked with this one, hidden, loads
+/// with older ones.
 #include <cstdint>
 #include <sys/random.h>
 

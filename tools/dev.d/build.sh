@@ -48,6 +48,15 @@ installAndBuild() {
   buildAll "$@"
 }
 
+# Debian's own Python has what it needs; the path of the wheel is the last line.
+buildWheel() {
+  [[ $# -eq 0 ]] || fail "wheel takes no arguments: $*"
+  installAndBuild
+  hasRuntime || fail "a wheel needs the runtime, which was not built"
+  /usr/bin/python3 "$root/tools/wheel/build_wheel.py" --build-dir "$build" 2>"$build/wheel.log" ||
+    fail "the wheel was not built; the log is $build/wheel.log"
+}
+
 # Prints "N passed, N failed" from ctest's JUnit file, read test by test: ctest's own totals count a skipped test as
 # passed in one place and a missing executable as skipped in another. Fails unless tests ran and all passed.
 summarizeTests() {
