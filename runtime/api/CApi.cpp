@@ -215,6 +215,20 @@ pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session, pumpgraph_err
   return guard(error, [&]() -> Status { return session ? session->session->captureEnd() : nullArgument("session"); });
 }
 
+pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgraph_stream stream,
+                                         const void *const *pointers, size_t count, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!session)
+      return nullArgument("session");
+    if (!pointers && count != 0)
+      return nullArgument("pointers");
+    std::vector<CUdeviceptr> addresses;
+    for (size_t i = 0; i < count; ++i)
+      addresses.push_back(reinterpret_cast<CUdeviceptr>(pointers[i]));
+    return session->session->declareReads(reinterpret_cast<CUstream>(stream), addresses);
+  });
+}
+
 pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_cuda_graph graph, pumpgraph_error *error) {
   return guard(error, [&]() -> Status {
     if (!session)

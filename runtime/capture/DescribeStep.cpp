@@ -74,8 +74,18 @@ std::uint64_t contentBytes(const Block &block) {
   return block.shared ? block.usedBytes : roundUp(block.members.front().size, alignment);
 }
 
-AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured)
-    : heap_(heap), rehearsal_(rehearsal && rehearsal->matches(captured, heap) ? rehearsal : nullptr), order_(heap) {}
+AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured,
+                           const DeclaredReads &declared)
+    : heap_(heap), rehearsal_(rehearsal && rehearsal->matches(captured, heap) ? rehearsal : nullptr), order_(heap) {
+  for (std::size_t position = 0; position < captured.nodes.size(); ++position) {
+    const auto found = declared.find(captured.nodes[position].handle);
+    if (found == declared.end())
+      continue;
+    for (const CUdeviceptr pointer : found->second)
+      if (const std::optional<Hit> hit = heap_.find(pointer))
+        declared_.emplace(position, hit->block, hit->member);
+  }
+}
 
 std::optional<AccessFinder::Touch> AccessFinder::touchOf(std::size_t position, const PointerWord &word) const {
   const std::optional<Hit> hit = heap_.find(word.value);
@@ -90,6 +100,10 @@ std::optional<AccessFinder::Touch> AccessFinder::touchOf(std::size_t position, c
   touch.access.range = rangeOf(block, block.members[hit->member]);
   if (word.plain && word.inner == 0)
     touch.access.parameter = static_cast<std::int32_t>(word.parameter);
+  if (declared_.contains({position, hit->block, hit->member})) {
+    touch.access.may = modeRead;
+    touch.access.evidence = Evidence::Declared;
+  }
   return touch;
 }
 

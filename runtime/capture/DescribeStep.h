@@ -4,10 +4,12 @@
 #pragma once
 
 #include "runtime/capture/LiftGraph.h"
+#include "runtime/capture/ReadDeclarations.h"
 #include "runtime/capture/Rehearsal.h"
 #include "runtime/memory/Heap.h"
 
 #include <set>
+#include <tuple>
 
 namespace pumpgraph::runtime {
 
@@ -27,7 +29,8 @@ struct CapturedStep {
 /// compared.
 class AccessFinder {
 public:
-  AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured);
+  AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured,
+               const DeclaredReads &declared = {});
 
   /// An access with its block in place of a buffer.
   struct Touch {
@@ -39,6 +42,7 @@ public:
 
   std::uint64_t refutedWords() const { return refutedWords_; }
   bool comparedWithRehearsal() const { return rehearsal_ != nullptr; }
+  std::uint64_t declaredReads() const { return declared_.size(); }
 
 private:
   std::optional<Touch> touchOf(std::size_t position, const PointerWord &word) const;
@@ -47,6 +51,8 @@ private:
   const Heap &heap_;
   const Rehearsal *rehearsal_; ///< null unless there is one that matches
   CaptureOrder order_;
+  /// Node's position, block and member: what a node is declared only to read.
+  std::set<std::tuple<std::size_t, BlockId, std::size_t>> declared_;
   mutable std::uint64_t refutedWords_ = 0;
 };
 

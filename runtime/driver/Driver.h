@@ -75,6 +75,7 @@ public:
   X(streamSynchronize, cuStreamSynchronize, 2000)                                                                      \
   X(streamBeginCapture, cuStreamBeginCapture, 10010)                                                                   \
   X(streamEndCapture, cuStreamEndCapture, 10000)                                                                       \
+  X(streamGetCaptureInfo, cuStreamGetCaptureInfo, 12030)                                                               \
   X(threadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010)                                         \
   X(eventCreate, cuEventCreate, 2000)                                                                                  \
   X(eventDestroy, cuEventDestroy, 4000)                                                                                \

@@ -36,7 +36,8 @@ Status Adoption::lift() {
   if (!lifted)
     return tl::unexpected<Error>(lifted.error());
   step_->lifted_ = std::move(*lifted);
-  finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, step_->lifted_);
+  finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, step_->lifted_,
+                  session_.declarations_.reads());
   step_->times_.captureMs = session_.captureMs_;
   step_->times_.liftMs = watch.milliseconds();
   return {};

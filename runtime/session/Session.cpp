@@ -222,6 +222,7 @@ Status Session::captureBegin() {
     beforeCapture_ = inForce;
   }
   heap_->beginCapture();
+  declarations_ = {};
   captureWatch_ = {};
   return {};
 }
@@ -233,6 +234,18 @@ Status Session::captureEnd() {
   heap_->endCapture();
   captureMs_ = captureWatch_.milliseconds();
   return {};
+}
+
+Status Session::declareReads(CUstream stream, const std::vector<CUdeviceptr> &pointers) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph graph = nullptr;
+  PUMPGRAPH_TRY_WHILE(driver_->streamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr),
+                      "asking for the capture");
+  if (!heap_->capturing() || status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "reads can be declared while the stream is captured for this session");
+  return declarations_.add(*driver_, graph, pointers);
 }
 
 Status Session::rehearse(CUgraph graph) {

@@ -3,6 +3,7 @@
 /// A session: one device, one budget, the memory under it, and the steps captured with that memory.
 #pragma once
 
+#include "runtime/capture/ReadDeclarations.h"
 #include "runtime/capture/Rehearsal.h"
 #include "runtime/lower/Residence.h"
 #include "runtime/session/Compiler.h"
@@ -85,6 +86,8 @@ public:
   // Capture.
   Status captureBegin();
   Status captureEnd();
+  /// Of the nodes that the capture on `stream` got since the last call.
+  Status declareReads(CUstream stream, const std::vector<CUdeviceptr> &pointers);
   Status rehearse(CUgraph graph);
   Expected<Step *> adopt(CUgraph graph, const AdoptOptions &options);
   Expected<Step *> capture(const Record &record, const AdoptOptions &options);
@@ -144,6 +147,7 @@ private:
   std::unique_ptr<PageMapper> mapper_;
   std::unique_ptr<PinnedPool> staging_;
   std::unique_ptr<Heap> heap_;
+  ReadDeclarations declarations_; ///< of the last capture
   std::optional<Rehearsal> rehearsal_;
   Stopwatch captureWatch_;
   double captureMs_ = 0;

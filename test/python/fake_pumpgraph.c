@@ -148,6 +148,15 @@ FAKE pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session, pumpgrap
   return answer("capture_end", error);
 }
 
+FAKE pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgraph_stream stream,
+                                              const void *const *pointers, size_t count, pumpgraph_error *error) {
+  write_down("declare_reads %p %p", (void *)session, (void *)stream);
+  for (size_t i = 0; i < count; ++i)
+    write_down(" %p", pointers[i]);
+  write_down("\n");
+  return answer("declare_reads", error);
+}
+
 FAKE pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                          pumpgraph_error *error) {
   write_down("rehearse %p %p\n", (void *)session, (void *)graph);

@@ -129,6 +129,16 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, p
 PUMPGRAPH_API pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error);
 PUMPGRAPH_API pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session, pumpgraph_error *error);
 
+/** Says of the nodes that the capture on `stream` got since the last call, or since it began, that they only read the
+ *  `count` allocations that hold `pointers`. With a `count` of 0 nothing is said of them, as if nobody had called.
+ * Plans rely on it: what has only been read since it came from the host does not go back there. For kernels whose
+ * parameters do not tell; copies and fills are known anyway. Pointers that are none of the session's are left out.
+ * Between pumpgraph_capture_begin() and pumpgraph_capture_end(), while `stream` is being captured;
+ * PUMPGRAPH_INVALID_ARGUMENT otherwise. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgraph_stream stream,
+                                                       const void *const *pointers, size_t count,
+                                                       pumpgraph_error *error);
+
 /** Remembers the pointer words of `graph`, captured between the last begin and end, as a rehearsal: the next
  *  adopted graph is compared with it, and words that do not move with the addresses of what was allocated during the
  *  capture are not pointers. The graph is not kept and not changed. */

@@ -24,6 +24,7 @@
 #include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace pumpgraph {
 
@@ -327,6 +328,10 @@ public:
   /// outlive the step.
   Status captureBegin() { return detail::call(pumpgraph_capture_begin, session_.get()); }
   Status captureEnd() { return detail::call(pumpgraph_capture_end, session_.get()); }
+  /// Of the nodes that the capture on `stream` got since the last call: see pumpgraph_declare_reads().
+  Status declareReads(pumpgraph_stream stream, const std::vector<const void *> &pointers) {
+    return detail::call(pumpgraph_declare_reads, session_.get(), stream, pointers.data(), pointers.size());
+  }
   Status rehearse(pumpgraph_cuda_graph graph) { return detail::call(pumpgraph_rehearse, session_.get(), graph); }
   Expected<Step> adopt(pumpgraph_cuda_graph graph, const AdoptOptions &options = {}) {
     const pumpgraph_adopt_options given = toC(options);

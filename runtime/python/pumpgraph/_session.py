@@ -11,7 +11,7 @@ import os
 import tempfile
 from ctypes import byref, c_void_p
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, NamedTuple, Optional, Union
+from typing import Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Union
 
 from ._capi import AdoptOptions, Library, MemoryStats, Measurement, Replanning, SessionOptions, Validation
 from ._report import Report
@@ -112,6 +112,11 @@ class Session:
 
     def declare_private(self, pointer: int) -> None:
         self.library.call("pumpgraph_declare_private", self._handle, pointer)
+
+    def declare_reads(self, stream: int, pointers: Sequence[int]) -> None:
+        """The nodes that the capture on `stream` got since the last call only read these allocations."""
+        self.library.call("pumpgraph_declare_reads", self._handle, stream, (c_void_p * len(pointers))(*pointers),
+                          len(pointers))
 
     def name(self, pointer: int, name: str) -> None:
         self.library.call("pumpgraph_name", self._handle, pointer, name.encode())

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <optional>
 
 using namespace pumpgraph;
@@ -99,6 +101,27 @@ TEST_F(CppApiTest, capturesReplaysAndMaps) {
   ASSERT_TRUE(validation) << validation.error().message;
   EXPECT_EQ(validation->different_buffers, 0u);
   EXPECT_NE(step->report()->find("\"backend\": \"virtual\""), std::string::npos);
+}
+
+// What the recorder knows of its kernels reaches the description; it is refused where it would concern nobody.
+TEST_F(CppApiTest, takesDeclaredReads) {
+  Expected<Buffer<std::uint64_t>> counter = allocateCounter();
+  ASSERT_TRUE(counter);
+  const auto recorded = [&](bool declares) {
+    Expected<Step> step = session_->capture([&](pumpgraph_stream stream) -> Status {
+      launchIncrement(stream, counter->data());
+      int unknown = 0;
+      return declares ? session_->declareReads(stream, {&unknown, counter->data() + 1}) : Status{};
+    });
+    EXPECT_TRUE(step) << step.error().message;
+    const std::string path = ::testing::TempDir() + "declared.mlir";
+    EXPECT_TRUE(step && step->save(path));
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_NE(recorded(true).find("declared"), std::string::npos);
+  EXPECT_EQ(recorded(false).find("declared"), std::string::npos);
+  EXPECT_EQ(session_->declareReads(nullptr, {counter->data()}).error().code, PUMPGRAPH_INVALID_ARGUMENT);
 }
 
 // Two steps over one buffer: the plan of either can be put in force, and taken back.

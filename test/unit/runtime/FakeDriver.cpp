@@ -580,6 +580,15 @@ void fillStreamCalls(Driver &driver) {
     FAKE_ENTER(cuStreamEndCapture);
     return CUDA_SUCCESS;
   };
+  driver.streamGetCaptureInfo.function = [](CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *,
+                                            CUgraph *graph, const CUgraphNode **, const CUgraphEdgeData **,
+                                            std::size_t *) -> CUresult {
+    FAKE_ENTER(cuStreamGetCaptureInfo);
+    FakeGraph *capturing = stream ? reinterpret_cast<FakeStream *>(stream)->capturing : nullptr;
+    *status = capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    *graph = reinterpret_cast<CUgraph>(capturing);
+    return CUDA_SUCCESS;
+  };
   driver.threadExchangeStreamCaptureMode.function = [](CUstreamCaptureMode *) { return CUDA_SUCCESS; };
   driver.eventCreate.function = [](CUevent *event, unsigned) -> CUresult {
     FAKE_ENTER(cuEventCreate);

@@ -264,6 +264,29 @@ TEST_F(LiftTest, keepsAllHitsWhenTheRehearsalDiffers) {
   EXPECT_EQ(finder.touches(1, lifted.nodes[1]).size(), 1u);
 }
 
+// What a node is declared only to read is read. Nothing is known of its other operands, nor of the nodes before and
+// after it.
+TEST_F(LiftTest, believesDeclaredReads) {
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  ReadDeclarations declarations;
+  const auto add = [&](const std::vector<CUdeviceptr> &pointers) {
+    fake_.addKernel(graph_, {}, plain_, {bytesOf(a + 64), bytesOf(7), bytesOf(b)});
+    ASSERT_TRUE(declarations.add(driver_, graph_, pointers));
+  };
+  add({});
+  add({reinterpret_cast<CUdeviceptr>(a + 4096)});
+  add({});
+  const LiftedGraph lifted = lift();
+  const AccessFinder finder(*heap_, nullptr, lifted, declarations.reads());
+  for (std::size_t node = 0; node < 3; ++node) {
+    const std::vector<AccessFinder::Touch> touches = finder.touches(node, lifted.nodes[node]);
+    ASSERT_EQ(touches.size(), 2u);
+    EXPECT_EQ(touches[0].access.may, node == 1 ? modeRead : modeReadWrite);
+    EXPECT_EQ(touches[0].access.evidence, node == 1 ? Evidence::Declared : Evidence::Assumed);
+    EXPECT_EQ(touches[1].access.may, modeReadWrite);
+  }
+}
+
 // Uncommitted changes are taken back, edges' kinds included; committed ones stay.
 TEST_F(LiftTest, editorRestoresTheGraph) {
   char *a = allocate(pageBytes, "a");
