@@ -43,8 +43,8 @@ Timeline::Timeline(const Description &captured, std::uint64_t pieceBytes, const 
   countPeak();
 }
 
-/// Cuts every private buffer where an access or a hosted range begins or ends and before a partial last page, and then
-/// into pieces of at most `pieceBytes`.
+/// Cuts every private buffer where an access begins or ends, where what is given of its pages changes, and before a
+/// partial last page, and then into pieces of at most `pieceBytes`.
 void Timeline::cutPieces(const Description &captured, std::uint64_t pieceBytes) {
   std::vector<std::vector<std::uint64_t>> cuts(captured.buffers.size());
   for (const Node &node : captured.nodes) {
@@ -69,8 +69,12 @@ void Timeline::cutPieces(const Description &captured, std::uint64_t pieceBytes) 
       continue;
     std::vector<std::uint64_t> &list = cuts[b];
     list.insert(list.end(), {0, buffer.size / pageBytes_, captured.pageCount(b)});
-    for (const Range &range : buffer.hosted)
-      list.insert(list.end(), {range.offset / pageBytes_, (range.end() + pageBytes_ - 1) / pageBytes_});
+    for (const std::vector<Range> *ranges : {&buffer.resident, &buffer.mirrored, &buffer.hosted})
+      for (const Range &range : *ranges)
+        list.insert(list.end(), {range.offset / pageBytes_, (range.end() + pageBytes_ - 1) / pageBytes_});
+    for (std::size_t page = 1; page < buffer.frames.size(); ++page)
+      if ((buffer.frames[page] == noFrame) != (buffer.frames[page - 1] == noFrame))
+        list.push_back(page);
     std::sort(list.begin(), list.end());
     list.erase(std::unique(list.begin(), list.end()), list.end());
     for (std::size_t i = 0; i + 1 < list.size(); ++i) {

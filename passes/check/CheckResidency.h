@@ -26,4 +26,9 @@ std::vector<Violation> checkResidency(const Description &description, std::size_
 std::vector<Violation> checkPreserves(const Description &captured, const Description &rewritten,
                                       std::size_t limit = 10);
 
+/// Whether a planned or rewritten step leaves a boundary that it shares with other steps as it is: given frames, states
+/// and places, and the frames that are the others' between replays.
+std::vector<Violation> checkKeepsBoundary(const Description &boundary, const Description &rewritten,
+                                          std::size_t limit = 10);
+
 } // namespace pumpgraph

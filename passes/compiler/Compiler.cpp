@@ -150,9 +150,17 @@ tl::expected<Summary, Failure> compile(const pumpgraph_description *captured, co
   tl::expected<Description, Failure> step = read(captured);
   if (!step)
     return tl::unexpected(step.error());
-  const tl::expected<PlanOptions, Failure> plan = planOptions(options);
+  tl::expected<PlanOptions, Failure> plan = planOptions(options);
   if (!plan)
     return tl::unexpected(plan.error());
+  std::optional<Description> boundary;
+  if (options.boundary) {
+    tl::expected<Description, Failure> given = read(options.boundary);
+    if (!given)
+      return invalid("the boundary: " + given.error().message);
+    boundary = std::move(*given);
+    plan->boundary = &*boundary;
+  }
   if (ir::isPlanned(*step))
     return invalid("the step is planned already");
   annotateAccesses(*step);
@@ -213,6 +221,14 @@ std::string check(const pumpgraph_description *lowered, const pumpgraph_descript
   for (Violation &violation : checkPreserves(*original, *rewritten))
     violations.push_back(std::move(violation));
   return join(violations);
+}
+
+std::string checkBoundary(const pumpgraph_description *rewritten, const pumpgraph_description *boundary) {
+  const tl::expected<Description, Failure> step = read(rewritten);
+  if (!step)
+    return step.error().message;
+  const tl::expected<Description, Failure> given = read(boundary);
+  return given ? join(checkKeepsBoundary(*given, *step)) : "the boundary: " + given.error().message;
 }
 
 std::string print(const Description &description, const char *device) {
@@ -277,6 +293,15 @@ void pumpgraph_compilation_free(pumpgraph_compilation *compilation) {
 char *pumpgraph_compiler_check(const pumpgraph_description *lowered, const pumpgraph_description *captured) {
   try {
     const std::string fault = check(lowered, captured);
+    return fault.empty() ? nullptr : copyOut(fault);
+  } catch (const std::exception &) {
+    return strdup("memory ran out");
+  }
+}
+
+char *pumpgraph_compiler_check_boundary(const pumpgraph_description *rewritten, const pumpgraph_description *boundary) {
+  try {
+    const std::string fault = checkBoundary(rewritten, boundary);
     return fault.empty() ? nullptr : copyOut(fault);
   } catch (const std::exception &) {
     return strdup("memory ran out");

@@ -41,8 +41,16 @@ public:
     }
   }
 
-  std::optional<PieceFrames> run(std::uint64_t firstFrame) {
-    if (!colourRest(0))
+  /// `given`: pieces that have their frames already.
+  std::optional<PieceFrames> run(std::uint64_t firstFrame, const PieceFrames &given) {
+    std::uint32_t used = 0;
+    for (std::uint32_t i = 0; i < open_.size(); ++i)
+      for (const std::int32_t frame : given[static_cast<PieceIndex>(i)])
+        if (open_[i] > 0) {
+          put(i, static_cast<std::uint32_t>(frame) - static_cast<std::uint32_t>(firstFrame));
+          used = std::max(used, static_cast<std::uint32_t>(homes_[static_cast<PieceIndex>(i)].back()) + 1);
+        }
+    if (!colourRest(used))
       return std::nullopt;
     for (std::vector<std::int32_t> &frames : homes_)
       for (std::int32_t &frame : frames)
@@ -120,12 +128,12 @@ std::optional<PieceFrames> colourGreedily(const PlannerInput &input) {
   std::stable_sort(sequence.begin(), sequence.end(),
                    [&](std::uint32_t a, std::uint32_t b) { return crowd[a] > crowd[b]; });
 
-  PieceFrames homes(count);
+  PieceFrames homes = input.given.homes;
   const std::uint64_t first = timeline.exclusivePages();
   std::vector<bool> taken;
   for (std::uint32_t i : sequence) {
     const PieceIndex piece = static_cast<PieceIndex>(i);
-    if (timeline.usesOf(piece).empty())
+    if (timeline.usesOf(piece).empty() || !homes[piece].empty())
       continue;
     taken.assign(input.frameCount - first, false);
     for (const Use &use : timeline.usesOf(piece))
@@ -147,13 +155,19 @@ std::optional<PieceFrames> colourGreedily(const PlannerInput &input) {
 } // namespace
 
 std::optional<PieceFrames> colourPieces(const PlannerInput &input) {
+  const PieceFrames &given = input.given.homes;
   std::uint64_t pages = 0;
   for (const Piece &piece : input.timeline.pieces())
     pages += piece.pageCount;
   if (pages > mostSearchedPages)
     return colourGreedily(input);
   const std::uint64_t first = input.timeline.exclusivePages();
-  return ColourSearch(input.timeline, static_cast<std::uint32_t>(input.frameCount - first)).run(first);
+  std::optional<PieceFrames> homes =
+      ColourSearch(input.timeline, static_cast<std::uint32_t>(input.frameCount - first)).run(first, given);
+  for (std::size_t i = 0; homes && i < given.size(); ++i) // those that no node uses
+    if (const PieceIndex piece = static_cast<PieceIndex>(i); (*homes)[piece].empty())
+      (*homes)[piece] = given[piece];
+  return homes;
 }
 
 } // namespace pumpgraph

@@ -19,11 +19,14 @@ FrameGroups::FrameGroups(std::uint32_t firstFrame, std::uint32_t frameCount)
   enter(index);
 }
 
-std::optional<GroupIndex> FrameGroups::anyUnused() const {
-  const Ranking &vacant = ranking(Group::Standing::Vacant);
-  if (vacant.empty() || !groups_[vacant.begin()->second].parts.empty())
-    return std::nullopt;
-  return vacant.begin()->second;
+std::optional<GroupIndex> FrameGroups::anyUnused(std::uint32_t firstFrame) const {
+  for (const auto &[nextUse, index] : ranking(Group::Standing::Vacant)) {
+    if (nextUse != neverUsed)
+      return std::nullopt;
+    if (groups_[index].parts.empty() && groups_[index].firstFrame >= firstFrame)
+      return index;
+  }
+  return std::nullopt;
 }
 
 GroupIndex FrameGroups::split(GroupIndex index, std::uint32_t frames) {
@@ -44,18 +47,13 @@ GroupIndex FrameGroups::split(GroupIndex index, std::uint32_t frames) {
   return restIndex;
 }
 
-GroupIndex FrameGroups::isolate(std::uint32_t frame) {
+GroupIndex FrameGroups::holding(std::uint32_t frame) const {
   const auto holds = [&](const Group &g) { return g.firstFrame <= frame && frame < g.firstFrame + g.frameCount; };
   std::uint32_t begin = frame - firstFrame_;
   // Where no group begins the array holds some other group or a stale one: go back to the one around this frame.
   while (!holds(groups_[groupBeginningAt_[begin]]))
     --begin;
-  GroupIndex index = groupBeginningAt_[begin];
-  if (groups_[index].firstFrame < frame)
-    index = split(index, frame - groups_[index].firstFrame);
-  if (groups_[index].frameCount > 1)
-    split(index, 1);
-  return index;
+  return groupBeginningAt_[begin];
 }
 
 bool FrameGroups::canMerge(GroupIndex first, GroupIndex second) const {

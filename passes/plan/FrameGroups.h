@@ -56,13 +56,13 @@ public:
   Group &operator[](GroupIndex index) { return groups_[index]; }
   const Group &operator[](GroupIndex index) const { return groups_[index]; }
 
-  /// A group in which no piece has its home.
-  std::optional<GroupIndex> anyUnused() const;
+  /// A group in which no piece has its home, among those that begin at `firstFrame` or after it.
+  std::optional<GroupIndex> anyUnused(std::uint32_t firstFrame = 0) const;
 
   /// Leaves the first `frames` frames in `index` and moves the others to a new group with the same history.
   GroupIndex split(GroupIndex index, std::uint32_t frames);
-  /// The group of exactly this frame; splits what is in the way. For groups without parts.
-  GroupIndex isolate(std::uint32_t frame);
+  /// The group that the frame belongs to.
+  GroupIndex holding(std::uint32_t frame) const;
 
   /// Whether `second` continues `first` in frames and in the pages of every tenant, with the same state.
   bool canMerge(GroupIndex first, GroupIndex second) const;

@@ -42,9 +42,8 @@ public:
   }
 
   tl::expected<Draft, Stuck> run(const std::vector<PieceIndex> &first, const PieceFrames *homes) {
-    if (homes)
-      takeHomes(*homes);
-    else if (!placeResidents() || !placeAhead(first))
+    takeHomes(homes ? *homes : input_.given.homes);
+    if (!placeResidents() || !placeAhead(first))
       return tl::unexpected(Stuck{0});
     for (NodeIndex node = 0; node < boundary_; ++node)
       if (!serve(node))
@@ -99,18 +98,17 @@ private:
 
   // -- the step boundary
 
-  /// Gives frames to the pieces that are on the device before the first node.
+  /// Gives frames to the pieces that are on the device before the first node: such as no other step uses.
   bool placeResidents() {
     for (std::size_t i = 0; i < states_.size(); ++i) {
       const PieceIndex piece = static_cast<PieceIndex>(i);
-      states_[piece].hasValue = timeline_.piece(piece).liveIn;
       const std::optional<Timeline::Life> life = timeline_.lifeOf(piece);
-      if (!isResident(piece) || !life || !life->fromBoundary)
+      if (states_[piece].isPlaced || !isResident(piece) || !life || !life->fromBoundary)
         continue;
       states_[piece].isPlaced = true;
       std::uint32_t page = 0;
       while (page < timeline_.piece(piece).pageCount) {
-        const std::optional<GroupIndex> group = groups_.anyUnused();
+        const std::optional<GroupIndex> group = groups_.anyUnused(input_.given.ownFrom);
         if (!group)
           return false;
         page += settle(*group, piece, page);
@@ -130,20 +128,46 @@ private:
                        [&](const Family &family) { return place(family, Entry::Later); });
   }
 
+  /// Gives pieces the frames that are fixed beforehand, and separates the frames that only this step uses.
   void takeHomes(const PieceFrames &homes) {
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-      const PieceIndex piece = static_cast<PieceIndex>(i);
-      assert(!isResident(piece) && "fixed frames are for steps that leave nothing on the device");
-      states_[piece].hasValue = timeline_.piece(piece).liveIn;
-      states_[piece].isPlaced = !timeline_.usesOf(piece).empty();
-      for (std::uint32_t page = 0; states_[piece].isPlaced && page < homes[piece].size(); ++page) {
-        const GroupIndex group = groups_.isolate(static_cast<std::uint32_t>(homes[piece][page]));
-        giveHome(group, piece, page, true);
-      }
-    }
+    if (input_.given.isShared && input_.given.ownFrom < input_.frameCount)
+      groupOf(input_.given.ownFrom, input_.frameCount);
+    for (std::size_t i = 0; i < states_.size(); ++i)
+      takeHome(static_cast<PieceIndex>(i), homes[static_cast<PieceIndex>(i)]);
     for (std::size_t i = 0; i < states_.size(); ++i)
       for (GroupIndex group : states_[static_cast<PieceIndex>(i)].groups)
         rekey(group);
+  }
+
+  void takeHome(PieceIndex piece, const std::vector<std::int32_t> &frames) {
+    const Piece &pages = timeline_.piece(piece);
+    states_[piece].hasValue = pages.liveIn;
+    if (frames.empty())
+      return;
+    std::copy(frames.begin(), frames.end(), draft_.frames[pages.buffer].begin() + pages.firstPage);
+    if (timeline_.usesOf(piece).empty() && !isResident(piece))
+      return; // never on the device in this step
+    states_[piece].isPlaced = true;
+    for (std::uint32_t page = 0; page < frames.size();) {
+      std::uint32_t end = page + 1;
+      while (end < frames.size() && frames[end] == frames[end - 1] + 1)
+        ++end;
+      const GroupIndex group = groupOf(static_cast<std::uint32_t>(frames[page]), end - page);
+      giveHome(group, piece, page, !isResident(piece) || isMirrored(piece));
+      if (isResident(piece))
+        groups_[group].occupant = piece;
+      page += groups_[group].frameCount;
+    }
+  }
+
+  /// A group that begins with the frame and has at most `frames` frames.
+  GroupIndex groupOf(std::uint32_t frame, std::uint64_t frames) {
+    GroupIndex group = groups_.holding(frame);
+    if (const std::uint32_t before = frame - groups_[group].firstFrame; before > 0)
+      group = split(group, before);
+    if (frames < groups_[group].frameCount)
+      split(group, static_cast<std::uint32_t>(frames));
+    return group;
   }
 
   /// Brings back what must be on the device after the last node.

@@ -104,19 +104,31 @@ struct Tuning {
   }
 };
 
+/// A frame for every page of a piece, so that no two pieces some node uses together share one; by piece. Empty: free.
+using PieceFrames = IndexedVector<PieceIndex, std::vector<std::int32_t>>;
+
+/// What the planner may not choose, because other steps of the session rely on it. It numbers frames so that exclusive
+/// pages have the first ones.
+struct GivenBoundary {
+  bool isShared = false; ///< with other steps; else nothing is given
+  IndexedVector<PieceIndex, bool> isGiven;
+  BoundaryStates states;             ///< away where nothing is given
+  PieceFrames homes;                 ///< empty where nothing is given, or where a piece never had frames
+  std::vector<std::int32_t> numbers; ///< of the planner's frames, in the plan
+  std::uint32_t ownFrom = 0;         ///< the frames from here on are nobody else's
+};
+
 struct PlannerInput {
   const Description &captured;
   const Timeline &timeline;
   const Order &order; ///< of `captured`
   const Machine &machine;
   std::uint64_t frameCount = 0; ///< for exclusive and private pages together
+  const GivenBoundary &given;
 };
 
-/// A frame for every page of every piece, so that no two pieces some node uses together share one; by piece.
-using PieceFrames = IndexedVector<PieceIndex, std::vector<std::int32_t>>;
-
 /// Fails when some node's pieces cannot be brought together in the frames left: every page keeps one frame for the
-/// whole step. `homes` fixes all frames beforehand (no piece may be on the device at the boundary then).
+/// whole step. `homes` fixes frames beforehand, in place of those that are given.
 tl::expected<Draft, Stuck> draftPlan(const PlannerInput &input, const DraftStart &start, const Tuning &tuning,
                                      const PieceFrames *homes = nullptr);
 

@@ -74,6 +74,8 @@ private:
   }
 
   bool canBeHosted(PieceIndex piece) const {
+    if (!step_.buffers[timeline_.piece(piece).buffer].frames.empty())
+      return false; // given
     const std::span<const Use> uses = timeline_.usesOf(piece);
     return std::none_of(uses.begin(), uses.end(), [&](const Use &use) {
       const NodeKind kind = step_.nodes[use.node].kind;
@@ -138,7 +140,8 @@ private:
 std::optional<NodeIndex> hostExcess(Description &step, const Timeline &timeline, std::uint64_t frames,
                                     const Machine &machine) {
   for (Buffer &buffer : step.buffers)
-    buffer.hosted.clear();
+    if (buffer.frames.empty())
+      buffer.hosted.clear();
   Excess excess(step, timeline, frames, machine);
   const IndexedVector<PieceIndex, std::uint32_t> hosted = excess.run();
   for (std::size_t i = 0; i < hosted.size(); ++i) {

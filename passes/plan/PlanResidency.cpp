@@ -5,6 +5,7 @@
 #include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/RequiredTraffic.h"
 #include "passes/plan/FramePlanner.h"
+#include "passes/plan/GivenBoundary.h"
 #include "passes/plan/HostedPages.h"
 #include "passes/plan/PlanWriter.h"
 
@@ -50,6 +51,23 @@ std::optional<PlanError> checkBudget(const Timeline &timeline, std::uint64_t bud
                                              formatBytes(timeline.exclusivePages() * page), formatBytes(budgetBytes))};
 }
 
+/// Exclusive pages that nobody has given frames yet need some that no other step uses.
+std::optional<PlanError> checkFramesBeside(const Description &step, const Description &boundary,
+                                           std::uint64_t frameCount) {
+  const std::uint64_t others = othersFrames(&boundary);
+  std::uint64_t needed = others;
+  for (BufferIndex b = 0; b < step.buffers.size(); ++b)
+    if (!step.buffers[b].isPrivate && step.buffers[b].frames.empty())
+      needed += step.pageCount(b);
+  if (needed <= frameCount)
+    return std::nullopt;
+  return PlanError{std::nullopt,
+                   fmt::format("other steps use {}, exclusive buffers of this step alone need {}; the "
+                               "budget is {}",
+                               formatBytes(others * step.pageBytes), formatBytes((needed - others) * step.pageBytes),
+                               formatBytes(frameCount * step.pageBytes))};
+}
+
 /// What the node needs at once, in words.
 std::string needOf(const Description &captured, const Timeline &timeline, NodeIndex node) {
   const std::uint64_t page = timeline.pageBytes(), exclusive = timeline.exclusivePages();
@@ -77,13 +95,18 @@ PlanError hostShortage(const Description &captured, const Description &planned, 
 }
 
 /// Live pieces in the order in which it pays to keep them on the device at the step boundary: those whose idle time
-/// across the boundary is shortest first.
-std::vector<PieceIndex> byIdleTime(const Timeline &timeline) {
+/// across the boundary is shortest first. Not those whose state is given, nor, beside other steps, those that come to
+/// the device in some node: they choose among all frames, and those of others are not free at the boundary.
+std::vector<PieceIndex> byIdleTime(const PlannerInput &input) {
+  const Timeline &timeline = input.timeline;
   const InMemoryTimes &times = timeline.times();
   std::vector<std::pair<double, PieceIndex>> idle;
   for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
     const PieceIndex piece = static_cast<PieceIndex>(i);
     const std::span<const Use> uses = timeline.usesOf(piece);
+    const std::optional<Timeline::Life> life = timeline.lifeOf(piece);
+    if (input.given.isGiven[piece] || (input.given.isShared && !(life && life->fromBoundary)))
+      continue;
     if (timeline.piece(piece).liveOut && !uses.empty())
       idle.push_back({times.totalUs - times.endUs[uses.back().node] + times.startUs[uses.front().node], piece});
   }
@@ -146,8 +169,8 @@ private:
 class StartSearch {
 public:
   StartSearch(const PlannerInput &input, Search &search)
-      : input_(input), timeline_(input.timeline), search_(search), ranking_(byIdleTime(timeline_)),
-        frames_(input.frameCount - timeline_.exclusivePages()), crowded_(UINT64_MAX) {}
+      : input_(input), timeline_(input.timeline), search_(search), ranking_(byIdleTime(input)),
+        frames_(input.frameCount - input.given.ownFrom), crowded_(UINT64_MAX) {}
 
   void run() {
     const bool isLarge = timeline_.pieces().size() > mostPiecesToRefine;
@@ -191,7 +214,7 @@ private:
   }
 
   BoundaryStates fillBoundary(const Share &share) const {
-    BoundaryStates boundary(timeline_.pieces().size(), BoundaryState::Away);
+    BoundaryStates boundary = input_.given.states;
     std::uint64_t pages = frames_ * static_cast<std::uint64_t>(share.percent) / 100;
     for (PieceIndex piece : ranking_) {
       if (timeline_.piece(piece).pageCount > pages)
@@ -284,6 +307,8 @@ private:
     for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
       const PieceIndex piece = static_cast<PieceIndex>(i);
       BoundaryState &state = next.start.boundary[piece];
+      if (input_.given.isGiven[piece])
+        continue;
       if (draft.cameForBoundary[piece])
         state = BoundaryState::Away;
       else if (state != BoundaryState::Away)
@@ -310,7 +335,7 @@ private:
   const Timeline &timeline_;
   Search &search_;
   std::vector<PieceIndex> ranking_;
-  std::uint64_t frames_; ///< for private pages
+  std::uint64_t frames_; ///< for private pages between steps
   Attempt best_;
   std::vector<Attempt> tried_;
   std::uint64_t crowded_; ///< pages of a working set from which on its pieces choose first
@@ -333,7 +358,7 @@ void joinNeighbours(const PlannerInput &input, Search &search) {
 std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budgetBytes) {
   const Timeline &timeline = input.timeline;
   Search search(input, budgetBytes);
-  if (timeline.peakPages() <= input.frameCount) {
+  if (!input.given.isShared && timeline.peakPages() <= input.frameCount) {
     search.tryDraft(draftWithoutTransfers(input));
     return search.best();
   }
@@ -343,8 +368,7 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
   if (search.best())
     return search.best();
   if (const std::optional<PieceFrames> homes = colourPieces(input)) {
-    const BoundaryStates away(timeline.pieces().size(), BoundaryState::Away);
-    if (tl::expected<Draft, Stuck> draft = draftPlan(input, {away, {}}, Tuning(), &*homes))
+    if (tl::expected<Draft, Stuck> draft = draftPlan(input, {input.given.states, {}}, Tuning(), &*homes))
       search.tryDraft(std::move(*draft));
   }
   return search.best();
@@ -357,7 +381,8 @@ std::optional<Description> planAround(const Description &step, const Order &orde
   if (machine.hostBytes != UINT64_MAX)
     machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
   const Timeline timeline(step, defaultPieceBytes, machine);
-  const PlannerInput input{step, timeline, order, machine, frameCount};
+  const GivenBoundary given = givenBoundary(step, timeline, options.boundary, frameCount);
+  const PlannerInput input{step, timeline, order, machine, frameCount, given};
   const std::optional<Candidate> plan = findPlan(input, budgetBytes);
   if (!plan)
     return std::nullopt;
@@ -368,12 +393,12 @@ std::optional<Description> planAround(const Description &step, const Order &orde
 /// by steps that grow, in the end all that can be.
 tl::expected<Description, PlanError> planHosting(Description step, const Timeline &timeline, const PlanOptions &options,
                                                  std::uint64_t budgetBytes, std::uint64_t frameCount) {
-  constexpr std::uint64_t steps = 8;
+  const std::uint64_t steps = options.boundary ? 0 : 8;
   const Order order(step);
   const std::uint64_t frames = frameCount - timeline.exclusivePages();
   for (std::uint64_t i = 0; i <= steps; ++i) {
     const std::optional<NodeIndex> stuck =
-        hostExcess(step, timeline, frames - frames * i * i / (steps * steps), options.machine);
+        hostExcess(step, timeline, i == 0 ? frames : frames - frames * i * i / (steps * steps), options.machine);
     if (stuck && i == 0)
       return tl::unexpected(
           PlanError{*stuck, fmt::format("{}, and too much of it are operands of copies, which cannot be left in host "
@@ -382,6 +407,8 @@ tl::expected<Description, PlanError> planHosting(Description step, const Timelin
     if (std::optional<Description> planned = planAround(step, order, options, budgetBytes, frameCount))
       return std::move(*planned);
   }
+  if (options.boundary)
+    return tl::unexpected(PlanError{std::nullopt, "no frames found for all pages beside those that other steps keep"});
   return tl::unexpected(PlanError{
       std::nullopt, fmt::format("no frames found for all pages: each keeps one frame for the whole step, operands of "
                                 "copies cannot be left in host memory, and the {} frames of the budget do not let "
@@ -416,17 +443,25 @@ tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, 
   Description unplanned = captured;
   for (Buffer &buffer : unplanned.buffers)
     buffer.hosted.clear();
+  const std::uint64_t peakPages = Timeline(unplanned).peakPages();
+  if (options.boundary) {
+    PlanError error;
+    error.message = takeBoundary(unplanned, *options.boundary, error.node);
+    if (!error.message.empty())
+      return tl::unexpected(std::move(error));
+  }
   const Timeline timeline(unplanned);
-  const std::uint64_t budgetBytes = options.budgetBytes
-                                        ? options.budgetBytes
-                                        : std::max<std::uint64_t>(1, timeline.peakPages()) * timeline.pageBytes();
-  if (const std::optional<PlanError> error = checkBudget(timeline, budgetBytes))
-    return tl::unexpected(*error);
-
-  std::uint64_t allPages = 0; // more frames than pages are of no use
+  std::uint64_t allPages = othersFrames(options.boundary); // more frames than pages are of no use
   for (BufferIndex b = 0; b < captured.buffers.size(); ++b)
     allPages += captured.pageCount(b);
+  const std::uint64_t enoughPages = options.boundary ? allPages : std::max<std::uint64_t>(1, peakPages);
+  const std::uint64_t budgetBytes = options.budgetBytes ? options.budgetBytes : enoughPages * timeline.pageBytes();
+  if (const std::optional<PlanError> error = checkBudget(timeline, budgetBytes))
+    return tl::unexpected(*error);
   const std::uint64_t frameCount = std::min(budgetBytes / timeline.pageBytes(), allPages);
+  if (options.boundary)
+    if (const std::optional<PlanError> error = checkFramesBeside(unplanned, *options.boundary, frameCount))
+      return tl::unexpected(*error);
 
   tl::expected<Description, PlanError> planned =
       planHosting(std::move(unplanned), timeline, options, budgetBytes, frameCount);
@@ -435,7 +470,7 @@ tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, 
   PlannedStep step;
   step.description = std::move(*planned);
   step.stats = statsOf(step.description);
-  step.stats.peakPagesBefore = timeline.peakPages();
+  step.stats.peakPagesBefore = peakPages;
   if (step.stats.hostBytes > options.machine.hostBytes)
     return tl::unexpected(
         hostShortage(captured, step.description, timeline, step.stats.hostBytes, options.machine.hostBytes));

@@ -23,6 +23,8 @@ struct PlanError {
 struct PlanOptions {
   std::uint64_t budgetBytes = 0; ///< device memory for all frames; 0: as much as the step needs
   Machine machine;
+  /// What other steps have decided for all of them (docs/plan-correctness.md, "A shared boundary"); null: nothing.
+  const Description *boundary = nullptr;
 };
 
 /// What planning did, for reports and tests.
@@ -48,7 +50,7 @@ struct PlannedStep {
 /// Plans a captured description (no residency nodes in it). Deterministic. Errors: exclusive buffers or operands
 /// of copies that exceed the budget or find no frames in it; host memory that does not suffice. When everything fits,
 /// no node is added (edges may be). Pages are hosted only where some node touches more than the budget, or the pages of
-/// all nodes find no frames otherwise.
+/// all nodes find no frames otherwise. With a boundary there is not always a plan that keeps it: that is an error.
 tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, const PlanOptions &options);
 
 } // namespace pumpgraph

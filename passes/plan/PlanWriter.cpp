@@ -41,7 +41,7 @@ std::vector<std::uint32_t> urgencies(const Draft &draft) {
 class PlanWriter {
 public:
   PlanWriter(const PlannerInput &input, const Draft &draft, const Schedule &schedule)
-      : captured_(input.captured), draft_(draft), schedule_(schedule) {}
+      : captured_(input.captured), numbers_(input.given.numbers), draft_(draft), schedule_(schedule) {}
 
   Description write(std::uint64_t budgetBytes) {
     planned_.name = captured_.name;
@@ -60,8 +60,12 @@ private:
 
   void writeBuffers() {
     planned_.buffers = captured_.buffers;
-    for (BufferIndex b = 0; b < planned_.buffers.size(); ++b)
+    for (BufferIndex b = 0; b < planned_.buffers.size(); ++b) {
       planned_.buffers[b].frames = draft_.frames[b];
+      for (std::int32_t &frame : planned_.buffers[b].frames)
+        if (frame != noFrame)
+          frame = numbers_[static_cast<std::size_t>(frame)];
+    }
     for (Buffer &buffer : planned_.buffers) {
       buffer.resident.clear();
       buffer.mirrored.clear();
@@ -201,6 +205,7 @@ private:
   }
 
   const Description &captured_;
+  const std::vector<std::int32_t> &numbers_;
   const Draft &draft_;
   const Schedule &schedule_;
   Description planned_;

@@ -43,6 +43,8 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   summary.lowered = lowerVirtual(summary.planned);
   append(summary.violations, checkResidency(summary.lowered));
   append(summary.violations, checkPreserves(summary.captured, summary.lowered));
+  if (options.boundary)
+    append(summary.violations, checkKeepsBoundary(*options.boundary, summary.lowered));
   summary.checked = summary.violations.empty();
   summary.planMs = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 

@@ -77,6 +77,9 @@ Expected<AdoptOptions> adoptOptions(const pumpgraph_adopt_options *given) {
   options.leaveAsCaptured = read->leave_as_captured != 0;
   options.keepFirstPlan = read->keep_first_plan != 0;
   options.calibrate = read->calibrate != 0;
+  if (read->boundary < PUMPGRAPH_BOUNDARY_AUTOMATIC || read->boundary > PUMPGRAPH_BOUNDARY_SHARED)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->boundary is {}", read->boundary);
+  options.boundary = static_cast<BoundaryChoice>(read->boundary);
   return options;
 }
 

@@ -73,6 +73,7 @@ public:
   X(streamCreate, cuStreamCreate, 2000)                                                                                \
   X(streamDestroy, cuStreamDestroy, 4000)                                                                              \
   X(streamSynchronize, cuStreamSynchronize, 2000)                                                                      \
+  X(streamWaitEvent, cuStreamWaitEvent, 3020)                                                                          \
   X(streamBeginCapture, cuStreamBeginCapture, 10010)                                                                   \
   X(streamEndCapture, cuStreamEndCapture, 10000)                                                                       \
   X(streamGetCaptureInfo, cuStreamGetCaptureInfo, 12030)                                                               \

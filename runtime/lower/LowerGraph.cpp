@@ -10,23 +10,23 @@ namespace {
 
 /// Adds one lowered copy.
 Expected<CUgraphNode> addCopy(GraphEditor &editor, const Node &copy, const Description &lowered,
-                              const PinnedPool &pool) {
+                              const PinnedPools &pools) {
   const CUdeviceptr device = lowered.buffers[copy.buffer].address + copy.range.offset;
-  if (copy.hostOffset > pool.bytes() || copy.range.size > pool.bytes() - copy.hostOffset)
+  if (!pools.holds(copy.hostOffset, copy.range.size))
     return fail(PUMPGRAPH_INTERNAL, "copy \"{}\" of {} at {} lies outside the pinned pool of {}", copy.name,
-                bytesText(copy.range.size), copy.hostOffset, bytesText(pool.bytes()));
-  char *host = pool.at(copy.hostOffset);
+                bytesText(copy.range.size), copy.hostOffset, bytesText(pools.bytes()));
+  char *host = pools.at(copy.hostOffset);
   return movesDown(copy.kind) ? editor.addCopyToHost(host, device, copy.range.size)
                               : editor.addCopyToDevice(device, host, copy.range.size);
 }
 
 /// The copy that a memcpy node is, if one side is the pinned pool and the other one of the step's buffers.
-std::optional<Node> recogniseCopy(const LiftedNode &lifted, const CapturedStep &step, const PinnedPool &pool) {
+std::optional<Node> recogniseCopy(const LiftedNode &lifted, const CapturedStep &step, const PinnedPools &pools) {
   if (!lifted.copy || lifted.copy->Height > 1 || lifted.copy->Depth > 1)
     return std::nullopt;
   const CUDA_MEMCPY3D &copy = *lifted.copy;
-  const bool down = copy.dstMemoryType == CU_MEMORYTYPE_HOST && pool.contains(copy.dstHost);
-  const bool up = copy.srcMemoryType == CU_MEMORYTYPE_HOST && pool.contains(copy.srcHost);
+  const bool down = copy.dstMemoryType == CU_MEMORYTYPE_HOST && pools.contains(copy.dstHost);
+  const bool up = copy.srcMemoryType == CU_MEMORYTYPE_HOST && pools.contains(copy.srcHost);
   if (down == up)
     return std::nullopt;
   const CUdeviceptr device = down ? copy.srcDevice : copy.dstDevice;
@@ -40,7 +40,7 @@ std::optional<Node> recogniseCopy(const LiftedNode &lifted, const CapturedStep &
     node.name = fmt::format("{} {}", down ? "evict" : "prefetch", buffer.name);
     node.buffer = index;
     node.range = {device - buffer.address, copy.WidthInBytes};
-    node.hostOffset = pool.offsetOf(host);
+    node.hostOffset = pools.offsetOf(host);
     return node;
   }
   return std::nullopt;
@@ -100,7 +100,7 @@ Status connect(GraphEditor &editor, const Description &lowered, const std::vecto
 } // namespace
 
 Status lowerGraph(GraphEditor &editor, const Description &lowered, const CapturedStep &step,
-                  const LiftedGraph &captured, const PinnedPool &pool) {
+                  const LiftedGraph &captured, const PinnedPools &pools) {
   std::vector<CUgraphNode> handles;
   for (const Node &node : lowered.nodes) {
     if (node.captured != notCaptured) {
@@ -110,7 +110,7 @@ Status lowerGraph(GraphEditor &editor, const Description &lowered, const Capture
     if (!isCopy(node.kind))
       return fail(PUMPGRAPH_INTERNAL, "the lowered step has a node \"{}\" that is neither captured nor a copy",
                   node.name);
-    const Expected<CUgraphNode> added = addCopy(editor, node, lowered, pool);
+    const Expected<CUgraphNode> added = addCopy(editor, node, lowered, pools);
     if (!added)
       return inContext(added.error(), fmt::format("node \"{}\"", node.name));
     handles.push_back(*added);
@@ -138,7 +138,7 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Lifte
   description.hostBytes = lowered.hostBytes;
   description.buffers = lowered.buffers;
   for (BufferIndex index = 0; index < description.buffers.size(); ++index)
-    description.buffers[index].frames = residence.framesOf(index);
+    description.buffers[index].frames = residence.framesOf(step.blocks[index]);
 
   const Description annotated = withAnnotations(step.description, lowered);
   std::unordered_map<CUgraphNode, std::size_t> position;

@@ -17,7 +17,7 @@ namespace pumpgraph::runtime {
 /// without it the driver goes on with a chain of kernels on the stream of a copy that they waited for, or the other way
 /// round, and needs many streams for what are three.
 Status lowerGraph(GraphEditor &editor, const Description &lowered, const CapturedStep &step,
-                  const LiftedGraph &captured, const PinnedPool &pool);
+                  const LiftedGraph &captured, const PinnedPools &pools);
 
 /// What a step became in the driver: its description, and the graph's nodes in the same order.
 struct RewrittenStep {

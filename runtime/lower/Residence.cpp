@@ -94,71 +94,227 @@ void markPages(std::vector<bool> &pages, const std::vector<Range> &ranges) {
 
 } // namespace
 
-Residence::Residence(const MemoryTools &tools, const Description &lowered, const std::vector<BlockId> &blocks)
-    : tools_(tools), hostBytes_(lowered.hostBytes) {
-  std::int32_t largest = noFrame;
+Residence::PlannedBlock Residence::plannedBlock(const Description &lowered, BufferIndex index, BlockId block) {
+  const Buffer &buffer = lowered.buffers[index];
+  const std::uint64_t pages = lowered.pageCount(index);
+  PlannedBlock planned;
+  planned.block = block;
+  planned.bytes = buffer.size;
+  planned.isPrivate = buffer.isPrivate;
+  planned.plan = buffer.frames;
+  planned.plan.resize(pages, noFrame);
+  planned.resident.assign(pages, !buffer.isPrivate);
+  planned.mirrored.assign(pages, false);
+  markPages(planned.resident, buffer.resident);
+  markPages(planned.mirrored, buffer.mirrored);
+  planned.hosted.assign(pages, false);
+  markPages(planned.hosted, buffer.hosted);
+  for (const Range &range : buffer.hosted)
+    planned.hostedRuns.push_back({range.offset / pageBytes, pagesFor(range.size), nullptr});
+  planned.place.assign(pages, noPlace);
+  planned.hasValue = buffer.liveIn || buffer.liveOut;
+  planned.everyPageResident =
+      std::find(planned.resident.begin(), planned.resident.end(), false) == planned.resident.end();
+  return planned;
+}
+
+void Residence::add(const Description &lowered, const std::vector<BlockId> &blocks) {
+  const bool isFirst = blocks_.empty() && pools_.bytes() == 0;
   for (BufferIndex index = 0; index < blocks.size(); ++index) {
-    const Buffer &buffer = lowered.buffers[index];
-    const std::uint64_t pages = lowered.pageCount(index);
-    PlannedBlock &planned = blocks_.emplace_back();
-    planned.block = blocks[index];
-    planned.bytes = buffer.size;
-    planned.plan = buffer.frames;
-    planned.plan.resize(pages, noFrame);
-    planned.resident.assign(pages, !buffer.isPrivate);
-    planned.mirrored.assign(pages, false);
-    markPages(planned.resident, buffer.resident);
-    markPages(planned.mirrored, buffer.mirrored);
-    planned.hosted.assign(pages, false);
-    markPages(planned.hosted, buffer.hosted);
-    for (const Range &range : buffer.hosted)
-      planned.hostedRuns.push_back({range.offset / pageBytes, pagesFor(range.size)});
-    planned.place.assign(pages, noPlace);
-    planned.hasValue = buffer.liveIn || buffer.liveOut;
-    for (const std::int32_t frame : planned.plan)
-      largest = std::max(largest, frame);
+    PlannedBlock planned = plannedBlock(lowered, index, blocks[index]);
+    for (std::int32_t &frame : planned.plan) {
+      if (!isFirst && frame != noFrame && static_cast<std::uint64_t>(frame) >= knownFrames_)
+        frame += static_cast<std::int32_t>(unknownFrames_);
+      if (frame != noFrame && static_cast<std::size_t>(frame) >= physical_.size())
+        physical_.resize(static_cast<std::size_t>(frame) + 1, noFrame);
+    }
+    const auto [position, isNew] = positions_.emplace(blocks[index], blocks_.size());
+    if (isNew) {
+      blocks_.push_back(std::move(planned));
+      continue;
+    }
+    // The same memory: the boundary was kept. A page that had no frame may have one now.
+    std::vector<std::int32_t> &plan = blocks_[position->second].plan;
+    for (std::size_t page = 0; page < plan.size(); ++page)
+      if (plan[page] == noFrame)
+        plan[page] = planned.plan[page];
   }
+  std::vector<std::vector<bool>> moved(blocks.size());
   for (const Node &node : lowered.nodes) {
     if (!isCopy(node.kind))
       continue;
-    for (std::uint64_t offset = node.range.offset; offset < node.range.end(); offset += pageBytes)
-      blocks_[node.buffer].place[offset / pageBytes] = node.hostOffset + (offset - node.range.offset);
+    PlannedBlock &planned = *find(blocks[node.buffer]);
+    moved[node.buffer].resize(planned.place.size(), false);
+    markPages(moved[node.buffer], {node.range});
+    for (std::uint64_t offset = node.range.offset; isFirst && offset < node.range.end(); offset += pageBytes)
+      planned.place[offset / pageBytes] = node.hostOffset + (offset - node.range.offset);
   }
   // A page whose value is in the pool at the boundary needs a place, even if no copy moves it.
-  hostBytes_ = roundUp(hostBytes_, 512);
-  for (PlannedBlock &planned : blocks_) {
-    planned.everyPageResident = true;
+  hostBytes_ = roundUp(isFirst ? lowered.hostBytes : pools_.bytes(), 512);
+  for (BufferIndex index = 0; index < blocks.size(); ++index) {
+    PlannedBlock &planned = *find(blocks[index]);
     for (std::size_t page = 0; page < planned.place.size(); ++page) {
-      planned.everyPageResident = planned.everyPageResident && planned.resident[page];
       const bool inPool =
           planned.hasValue && !planned.hosted[page] && (!planned.resident[page] || planned.mirrored[page]);
-      if (!inPool || planned.place[page] != noPlace)
+      if ((!inPool && (moved[index].empty() || !moved[index][page])) || planned.place[page] != noPlace)
         continue;
       planned.place[page] = hostBytes_;
       hostBytes_ += pageBytes;
     }
   }
-  physical_.assign(static_cast<std::size_t>(largest + 1), noFrame);
 }
 
-Residence::~Residence() {
+std::unique_ptr<Residence> Residence::forStep(const std::vector<BlockId> &known) const {
+  std::unique_ptr<Residence> other(new Residence(tools_));
+  const std::set<BlockId> isKnown(known.begin(), known.end());
+  std::set<std::int32_t> used, unknown;
+  std::vector<std::uint64_t> places;
+  for (const PlannedBlock &planned : blocks_) {
+    if (isKnown.contains(planned.block) && planned.isPrivate && !planned.hasValue)
+      continue;
+    other->positions_.emplace(planned.block, other->blocks_.size());
+    other->blocks_.push_back(planned);
+    other->blocks_.back().frames.clear();
+    for (std::size_t page = 0; page < planned.plan.size(); ++page) {
+      if (planned.place[page] != noPlace)
+        places.push_back(planned.place[page]);
+      if (planned.plan[page] == noFrame)
+        continue;
+      used.insert(planned.plan[page]);
+      if (planned.resident[page] && !isKnown.contains(planned.block))
+        unknown.insert(planned.plan[page]);
+    }
+  }
+  std::map<std::int32_t, std::int32_t> numbers;
+  for (const bool last : {false, true})
+    for (const std::int32_t frame : used)
+      if (unknown.contains(frame) == last)
+        numbers.emplace(frame, static_cast<std::int32_t>(numbers.size()));
+  for (PlannedBlock &planned : other->blocks_)
+    for (std::int32_t &frame : planned.plan)
+      frame = frame == noFrame ? noFrame : numbers.at(frame);
+  other->physical_.assign(used.size(), noFrame);
+  other->knownFrames_ = used.size() - unknown.size();
+  other->unknownFrames_ = unknown.size();
+  std::sort(places.begin(), places.end());
+  other->pools_ = pools_.only(places);
+  other->hostBytes_ = pools_.bytes();
+  return other;
+}
+
+Expected<Description> Residence::boundaryFor(const Description &step, const std::vector<BlockId> &blocks) const {
+  Description boundary;
+  boundary.name = step.name;
+  boundary.pageBytes = step.pageBytes;
+  boundary.budgetBytes = knownFrames_ * pageBytes;
+  boundary.hostBytes = pools_.bytes();
+  boundary.buffers = step.buffers;
+  const auto rangesOf = [&](const std::vector<bool> &pages, std::uint64_t size) {
+    std::vector<Range> ranges;
+    for (std::uint64_t page = 0; page < pages.size(); ++page) {
+      if (!pages[page])
+        continue;
+      const std::uint64_t begin = page * pageBytes, bytes = std::min(pageBytes, size - begin);
+      if (!ranges.empty() && ranges.back().end() == begin)
+        ranges.back().size += bytes;
+      else
+        ranges.push_back({begin, bytes});
+    }
+    return ranges;
+  };
+  for (BufferIndex index = 0; index < blocks.size(); ++index) {
+    Buffer &buffer = boundary.buffers[index];
+    const PlannedBlock *planned = find(blocks[index]);
+    if (!planned)
+      continue;
+    if (planned->isPrivate != buffer.isPrivate || planned->bytes != buffer.size)
+      return fail(PUMPGRAPH_UNPLANNABLE, "\"{}\" {}", buffer.name,
+                  planned->bytes != buffer.size ? "has another size now"
+                  : buffer.isPrivate            ? "is exclusive to other steps"
+                                                : "moves in other steps, but may not in this one");
+    buffer.frames = planned->plan;
+    if (!buffer.isPrivate)
+      continue;
+    buffer.resident = rangesOf(planned->resident, buffer.size);
+    buffer.mirrored = rangesOf(planned->mirrored, buffer.size);
+    buffer.hosted = rangesOf(planned->hosted, buffer.size);
+    for (std::uint64_t page = 0; page < planned->place.size(); ++page) {
+      if (planned->place[page] == noPlace)
+        continue;
+      Node &copy = boundary.nodes.emplace_back();
+      copy.kind = NodeKind::CopyToHost;
+      copy.buffer = index;
+      copy.range = {page * pageBytes, std::min(pageBytes, buffer.size - page * pageBytes)};
+      copy.hostOffset = planned->place[page];
+    }
+  }
+  return boundary;
+}
+
+Description Residence::withPlaces(const Description &lowered, const std::vector<BlockId> &blocks) const {
+  Description placed = lowered;
+  placed.hostBytes = hostBytes_;
+  placed.nodes.clear();
+  placed.edges.clear();
+  std::vector<NodeIndex> first, last; // of what a node has become
+  for (const Node &node : lowered.nodes) {
+    first.push_back(static_cast<NodeIndex>(placed.nodes.size()));
+    placed.nodes.push_back(node);
+    if (isCopy(node.kind)) {
+      const std::vector<std::uint64_t> &place = find(blocks[node.buffer])->place;
+      placed.nodes.back().range.size = 0;
+      placed.nodes.back().hostOffset = place[node.range.offset / pageBytes];
+      for (std::uint64_t offset = node.range.offset; offset < node.range.end(); offset += pageBytes) {
+        if (Node &part = placed.nodes.back(); part.hostOffset + part.range.size != place[offset / pageBytes]) {
+          Node &next = placed.nodes.emplace_back(node);
+          next.range = {offset, 0};
+          next.hostOffset = place[offset / pageBytes];
+        }
+        placed.nodes.back().range.size += std::min(pageBytes, node.range.end() - offset);
+      }
+    }
+    last.push_back(static_cast<NodeIndex>(placed.nodes.size() - 1));
+    for (NodeIndex part = first.back(); part < last.back(); ++part)
+      placed.edges.push_back({part, part + 1, EdgeKind::Full});
+  }
+  for (const Edge &edge : lowered.edges)
+    placed.edges.push_back({last[edge.from], first[edge.to], edge.kind});
+  return placed;
+}
+
+std::vector<BlockId> Residence::blocksInFramesBeside(const std::vector<BlockId> &known) const {
+  const std::set<BlockId> isKnown(known.begin(), known.end());
+  std::vector<BlockId> beside;
   for (const PlannedBlock &planned : blocks_)
-    for (const HostedRun &run : planned.hostedRuns)
-      if (run.handle != 0)
-        tools_.host.releaseBacking(run.handle, run.pages * pageBytes);
+    if (!isKnown.contains(planned.block) &&
+        std::find(planned.resident.begin(), planned.resident.end(), true) != planned.resident.end())
+      beside.push_back(planned.block);
+  return beside;
+}
+
+void Residence::forget(const std::set<BlockId> &blocks) {
+  std::erase_if(blocks_, [&](const PlannedBlock &planned) { return blocks.contains(planned.block); });
+  positions_.clear();
+  for (std::size_t position = 0; position < blocks_.size(); ++position)
+    positions_.emplace(blocks_[position].block, position);
 }
 
 Status Residence::pin() {
-  Expected<std::unique_ptr<PinnedPool>> pool = PinnedPool::create(tools_.driver, tools_.host, hostBytes_);
-  if (!pool)
-    return tl::unexpected<Error>(pool.error());
-  pool_ = std::move(*pool);
+  if (pools_.bytes() == 0 || hostBytes_ > pools_.bytes()) {
+    Expected<std::unique_ptr<PinnedPool>> pool =
+        PinnedPool::create(tools_.driver, tools_.host, hostBytes_ - pools_.bytes());
+    if (!pool)
+      return tl::unexpected<Error>(pool.error());
+    pools_.add(std::move(*pool));
+  }
   for (PlannedBlock &planned : blocks_)
     for (HostedRun &run : planned.hostedRuns) {
-      const Expected<CUmemGenericAllocationHandle> handle = tools_.host.createBacking(run.pages * pageBytes);
-      if (!handle)
-        return tl::unexpected<Error>(handle.error());
-      run.handle = *handle;
+      if (run.memory)
+        continue;
+      Expected<std::shared_ptr<HostBacking>> memory = HostBacking::create(tools_.host, run.pages * pageBytes);
+      if (!memory)
+        return tl::unexpected<Error>(memory.error());
+      run.memory = std::move(*memory);
     }
   return {};
 }
@@ -168,9 +324,17 @@ Residence::PlannedBlock *Residence::find(BlockId block) {
 }
 
 const Residence::PlannedBlock *Residence::find(BlockId block) const {
-  const auto found =
-      std::find_if(blocks_.begin(), blocks_.end(), [&](const PlannedBlock &planned) { return planned.block == block; });
-  return found == blocks_.end() ? nullptr : &*found;
+  const auto found = positions_.find(block);
+  return found == positions_.end() ? nullptr : &blocks_[found->second];
+}
+
+std::map<FrameId, std::int32_t> Residence::numbersOfFrames() const {
+  std::map<FrameId, std::int32_t> numbers;
+  for (std::size_t number = 0; number < physical_.size(); ++number)
+    if (physical_[number] != noFrame)
+      numbers.emplace(physical_[number],
+                      static_cast<std::int32_t>(number < knownFrames_ ? number : number - unknownFrames_));
+  return numbers;
 }
 
 std::set<BlockId> Residence::blocks() const {
@@ -230,8 +394,8 @@ Status Residence::copyPlaces(const PlannedBlock &planned, CUdeviceptr base, bool
       continue;
     const Status copied =
         toPlaces
-            ? tools_.driver.memcpyDtoHAsync(pool_->at(piece.place), base + piece.offset, piece.bytes, tools_.stream)
-            : tools_.driver.memcpyHtoDAsync(base + piece.offset, pool_->at(piece.place), piece.bytes, tools_.stream);
+            ? tools_.driver.memcpyDtoHAsync(pools_.at(piece.place), base + piece.offset, piece.bytes, tools_.stream)
+            : tools_.driver.memcpyHtoDAsync(base + piece.offset, pools_.at(piece.place), piece.bytes, tools_.stream);
     PUMPGRAPH_TRY_WHILE(copied, "moving {} of block {} {} the pinned pool", bytesText(piece.bytes), planned.block,
                         toPlaces ? "to" : "from");
   }
@@ -251,7 +415,7 @@ Status Residence::copyMirrored(const PlannedBlock &planned, CUdeviceptr base) co
   for (const Piece &piece : pieces(planned))
     if (piece.resident && piece.place != noPlace)
       PUMPGRAPH_TRY_WHILE(
-          tools_.driver.memcpyDtoHAsync(pool_->at(piece.place), base + piece.offset, piece.bytes, tools_.stream),
+          tools_.driver.memcpyDtoHAsync(pools_.at(piece.place), base + piece.offset, piece.bytes, tools_.stream),
           "mirroring {} of block {} in the pinned pool", bytesText(piece.bytes), planned.block);
   return {};
 }
@@ -263,7 +427,7 @@ Status Residence::copyHosted(const PlannedBlock &planned, CUdeviceptr base, bool
     const std::uint64_t offset = run.firstPage * pageBytes;
     const std::uint64_t bytes = std::min(run.pages * pageBytes, planned.bytes - offset);
     Window window(tools_);
-    PUMPGRAPH_TRY(window.open(run.pages, run.handle));
+    PUMPGRAPH_TRY(window.open(run.pages, run.memory->handle()));
     const CUdeviceptr here = window.address(), there = base + offset;
     PUMPGRAPH_TRY_WHILE(
         tools_.driver.memcpyDtoDAsync(toHosted ? here : there, toHosted ? there : here, bytes, tools_.stream),
@@ -278,7 +442,8 @@ Status Residence::mapPlanned(const PlannedBlock &planned) const {
   const CUdeviceptr address = tools_.heap.block(planned.block).address;
   PUMPGRAPH_TRY(tools_.mapper.mapFrames(address, planned.frames));
   for (const HostedRun &run : planned.hostedRuns)
-    PUMPGRAPH_TRY(tools_.mapper.mapHandle(address + run.firstPage * pageBytes, run.pages * pageBytes, run.handle));
+    PUMPGRAPH_TRY(
+        tools_.mapper.mapHandle(address + run.firstPage * pageBytes, run.pages * pageBytes, run.memory->handle()));
   return {};
 }
 
@@ -484,7 +649,7 @@ Status Residence::moveToOwnFrames(const std::vector<PlannedBlock *> &moving) {
   return wait("the plan's frames are used otherwise");
 }
 
-Status Residence::remove(Keep keep, const std::set<BlockId> &toHostMemory) {
+Status Residence::remove(Keep keep, const std::set<BlockId> &toHostMemory, const std::vector<BlockId> *step) {
   if (!installed_)
     return {};
   PUMPGRAPH_TRY(wait("a plan is taken back"));
@@ -498,8 +663,9 @@ Status Residence::remove(Keep keep, const std::set<BlockId> &toHostMemory) {
   std::uint64_t hostBytes = 0;
   const auto place = [&](PlannedBlock &block) {
     const Block &owner = tools_.heap.block(block.block);
-    const bool kept = keep == Keep::EveryBlock || owner.hasLiveMember() || owner.retainers > 1 ||
-                      (keep == Keep::Values && block.hasValue);
+    const bool isStep = !step || std::find(step->begin(), step->end(), block.block) != step->end();
+    const bool kept = (keep == Keep::EveryBlock && isStep) || owner.hasLiveMember() || owner.retainers > 1 ||
+                      (keep != Keep::Allocations && block.hasValue);
     if (!kept) {
       toNothing.push_back(&block);
       return;
@@ -659,12 +825,12 @@ Status Residence::giveBack(BlockId id) {
   return done;
 }
 
-Status Residence::readValue(BufferIndex buffer, char *target) {
-  const PlannedBlock &planned = blocks_[buffer];
+Status Residence::readValue(BlockId block, char *target) {
+  const PlannedBlock &planned = *find(block);
   const CUdeviceptr address = tools_.heap.block(planned.block).address;
   for (const Piece &piece : pieces(planned)) {
     if (!piece.isAtAddress()) {
-      std::copy_n(pool_->at(piece.place), piece.bytes, target + piece.offset);
+      std::copy_n(pools_.at(piece.place), piece.bytes, target + piece.offset);
       continue;
     }
     PUMPGRAPH_TRY_WHILE(
@@ -675,24 +841,24 @@ Status Residence::readValue(BufferIndex buffer, char *target) {
   return {};
 }
 
-std::optional<std::uint64_t> Residence::firstStale(BufferIndex buffer, const char *value) const {
-  for (const Piece &piece : pieces(blocks_[buffer])) {
+std::optional<std::uint64_t> Residence::firstStale(BlockId block, const char *value) const {
+  for (const Piece &piece : pieces(*find(block))) {
     if (!piece.resident || piece.place == noPlace)
       continue;
     const char *begin = value + piece.offset, *end = begin + piece.bytes;
-    const char *found = std::mismatch(begin, end, pool_->at(piece.place)).first;
+    const char *found = std::mismatch(begin, end, pools_.at(piece.place)).first;
     if (found != end)
       return static_cast<std::uint64_t>(found - value);
   }
   return std::nullopt;
 }
 
-Status Residence::writeValue(BufferIndex buffer, const char *source) {
-  const PlannedBlock &planned = blocks_[buffer];
+Status Residence::writeValue(BlockId block, const char *source) {
+  const PlannedBlock &planned = *find(block);
   const CUdeviceptr address = tools_.heap.block(planned.block).address;
   for (const Piece &piece : pieces(planned)) {
     if (piece.place != noPlace)
-      std::copy_n(source + piece.offset, piece.bytes, pool_->at(piece.place));
+      std::copy_n(source + piece.offset, piece.bytes, pools_.at(piece.place));
     if (!piece.isAtAddress())
       continue;
     PUMPGRAPH_TRY_WHILE(

@@ -33,8 +33,8 @@ enum class Keep : std::uint8_t {
   Allocations ///< those that another step uses or that are allocated
 };
 
-/// Takes the buffers of one rewritten step from the state "every block has memory of its own" to "frames are shared as
-/// planned", and back.
+/// Takes the buffers of one rewritten step, or of several that share a boundary, from the state "every block has memory
+/// of its own" to "frames are shared as planned", and back.
 ///
 /// No value is lost on the way: at the step boundary the value of a page is in its frame if it is resident, else at its
 /// place in the pinned pool. A mirrored page is resident and has its value at its place too: the next replay may give
@@ -47,21 +47,42 @@ enum class Keep : std::uint8_t {
 class Residence {
 public:
   /// Reads the layout off a lowered description, whose buffers are `blocks`.
-  Residence(const MemoryTools &tools, const Description &lowered, const std::vector<BlockId> &blocks);
-  ~Residence();
+  Residence(const MemoryTools &tools, const Description &lowered, const std::vector<BlockId> &blocks) : tools_(tools) {
+    add(lowered, blocks);
+  }
   Residence(const Residence &) = delete;
   Residence &operator=(const Residence &) = delete;
 
-  /// Gets the pinned pool, and the memory of hosted pages. The pool keeps its address for the life of the residence:
-  /// the copy nodes name it.
+  // A step that shares the boundary of others gets a residence made from theirs, which can take its place.
+
+  /// A residence of the same places and hosted memory, not in force, for one more step that uses `known` blocks. It
+  /// lacks what of `known` has no value between replays: the step brings its own.
+  std::unique_ptr<Residence> forStep(const std::vector<BlockId> &known) const;
+  /// Of a residence made by forStep(): what the step must keep (docs/plan-correctness.md, "A shared boundary"), by the
+  /// buffers of `step`, which are `blocks`. Fails where a buffer is private in one and exclusive in the other.
+  Expected<Description> boundaryFor(const Description &step, const std::vector<BlockId> &blocks) const;
+  /// Frames of the device that the step must leave alone beside those of the boundary.
+  std::uint64_t unknownFrames() const { return unknownFrames_; }
+  /// Adds the step's buffers, from its lowered description. pin() gets what they need beyond what there is.
+  void add(const Description &lowered, const std::vector<BlockId> &blocks);
+  /// The lowered description with the places that pages have here; a copy between places that do not follow each other
+  /// becomes several.
+  Description withPlaces(const Description &lowered, const std::vector<BlockId> &blocks) const;
+  /// Private blocks with pages that are on the device between replays, and exclusive ones, that are not in `known`.
+  std::vector<BlockId> blocksInFramesBeside(const std::vector<BlockId> &known) const;
+  /// Forgets blocks; only while the plan is not in force.
+  void forget(const std::set<BlockId> &blocks);
+
+  /// Gets pinned memory, and the memory of hosted pages, for those that have none yet. Pools keep their addresses for
+  /// the life of the residence: the copy nodes name them.
   Status pin();
   /// Puts the plan in force. PUMPGRAPH_INTERNAL if two resident pages share a frame. When it fails nothing has changed,
   /// or the step is lost().
   Status install();
   /// Gives blocks memory of their own, with the value they have at the boundary: device frames while the budget lasts,
   /// host memory to those in `toHost` and the rest. When it fails the plan is in force as before, unless the step is
-  /// lost().
-  Status remove(Keep keep, const std::set<BlockId> &toHost = {});
+  /// lost(). `step`: the blocks for which Keep::EveryBlock holds, and Keep::Values for the others; null: all of them.
+  Status remove(Keep keep, const std::set<BlockId> &toHost = {}, const std::vector<BlockId> *step = nullptr);
   bool installed() const { return installed_; }
   /// A driver failure has left its blocks between two states.
   bool lost() const { return lost_; }
@@ -75,24 +96,26 @@ public:
   Status giveBack(BlockId block);
   bool lendsAnything() const { return !loans_.empty(); }
 
-  const PinnedPool &pool() const { return *pool_; }
+  const PinnedPools &pool() const { return pools_; }
   std::uint64_t hostBytes() const { return hostBytes_; }
   std::set<BlockId> blocks() const;
   /// Device frames that the plan takes.
   std::uint64_t framesWanted() const;
   /// Device frames in use while installed.
   std::uint64_t frameCount() const;
-  /// Frames of the device behind each page of a buffer, noFrame where there is none. Only while installed.
-  const std::vector<FrameId> &framesOf(BufferIndex buffer) const { return blocks_[buffer].frames; }
+  /// Frames of the device behind each page of a block, noFrame where there is none. Only while installed.
+  const std::vector<FrameId> &framesOf(BlockId block) const { return find(block)->frames; }
+  /// The number of each frame of the device in the plan of the step that was added last. Only while installed.
+  std::map<FrameId, std::int32_t> numbersOfFrames() const;
   /// Whether every page of the block is on the device at the boundary and nowhere else, so that it can be written at
   /// its address; true for blocks that are not the step's.
   bool isWhollyResident(BlockId block) const;
-  /// Copies a buffer's value at the boundary to `target`, or back from it: resident pages from their frames, mirrored
+  /// Copies a block's value at the boundary to `target`, or back from it: resident pages from their frames, mirrored
   /// ones to both, hosted ones at their addresses. Needs the state to be installed.
-  Status readValue(BufferIndex buffer, char *target);
-  Status writeValue(BufferIndex buffer, const char *source);
+  Status readValue(BlockId block, char *target);
+  Status writeValue(BlockId block, const char *source);
   /// The first byte of a mirrored page that is another at its place than in `value`, which readValue() gave.
-  std::optional<std::uint64_t> firstStale(BufferIndex buffer, const char *value) const;
+  std::optional<std::uint64_t> firstStale(BlockId block, const char *value) const;
 
 private:
   static constexpr std::uint64_t noPlace = UINT64_MAX;
@@ -101,11 +124,12 @@ private:
   struct HostedRun {
     std::uint64_t firstPage = 0;
     std::uint64_t pages = 0;
-    CUmemGenericAllocationHandle handle = 0; ///< 0 until pin()
+    std::shared_ptr<HostBacking> memory; ///< null until pin()
   };
   struct PlannedBlock {
     BlockId block = 0;
-    std::uint64_t bytes = 0;          ///< of content
+    std::uint64_t bytes = 0; ///< of content
+    bool isPrivate = false;
     std::vector<std::int32_t> plan;   ///< the plan's frame numbers, by page
     std::vector<bool> resident;       ///< by page: on the device at the boundary
     std::vector<bool> mirrored;       ///< by page: resident, and at its place as well
@@ -168,14 +192,20 @@ private:
   Status putLoanInPlace(const PlannedBlock &planned, const Loan &loan);
   void dropLoan(const PlannedBlock &planned, const Loan &loan);
   Status returnLoan(const PlannedBlock &planned, const Loan &loan);
+  static PlannedBlock plannedBlock(const Description &lowered, BufferIndex buffer, BlockId block);
   PlannedBlock *find(BlockId block);
   const PlannedBlock *find(BlockId block) const;
 
+  explicit Residence(const MemoryTools &tools) : tools_(tools) {}
+
   MemoryTools tools_;
-  std::vector<PlannedBlock> blocks_; ///< by BufferIndex
-  std::vector<FrameId> physical_;    ///< by the plan's frame numbers; noFrame: not used, or not installed
-  std::uint64_t hostBytes_ = 0;      ///< the lowered copies' part of the pinned pool, then values that no copy moves
-  std::unique_ptr<PinnedPool> pool_;
+  std::vector<PlannedBlock> blocks_;
+  std::map<BlockId, std::size_t> positions_; ///< in `blocks_`
+  std::vector<FrameId> physical_;            ///< by the plan's frame numbers; noFrame: not used, or not installed
+  std::uint64_t hostBytes_ = 0;              ///< where places end
+  PinnedPools pools_;
+  std::uint64_t knownFrames_ = 0;   ///< made by forStep(): these frames, the first ones, the step may use,
+  std::uint64_t unknownFrames_ = 0; ///< and these, which follow, it may not
   std::map<BlockId, Loan> loans_;
   bool installed_ = false;
   bool lost_ = false;

@@ -134,4 +134,50 @@ PinnedPool::~PinnedPool() {
   munmap(mapping_, mappedBytes_);
 }
 
+void PinnedPools::add(std::shared_ptr<PinnedPool> pool) {
+  const std::uint64_t begin = end_;
+  end_ += pool->bytes();
+  parts_.push_back({begin, std::move(pool)});
+}
+
+PinnedPools PinnedPools::only(const std::vector<std::uint64_t> &used) const {
+  PinnedPools kept = *this;
+  std::erase_if(kept.parts_, [&](const Part &part) {
+    const auto first = std::lower_bound(used.begin(), used.end(), part.begin);
+    return first == used.end() || *first >= part.begin + part.pool->bytes();
+  });
+  return kept;
+}
+
+char *PinnedPools::at(std::uint64_t position) const {
+  const auto after = std::upper_bound(parts_.begin(), parts_.end(), position,
+                                      [](std::uint64_t value, const Part &part) { return value < part.begin; });
+  return after[-1].pool->at(position - after[-1].begin);
+}
+
+bool PinnedPools::holds(std::uint64_t position, std::uint64_t bytes) const {
+  return std::any_of(parts_.begin(), parts_.end(), [&](const Part &part) {
+    return position >= part.begin && position - part.begin <= part.pool->bytes() &&
+           bytes <= part.pool->bytes() - (position - part.begin);
+  });
+}
+
+const PinnedPools::Part *PinnedPools::poolOf(const void *pointer) const {
+  const auto found =
+      std::find_if(parts_.begin(), parts_.end(), [&](const Part &part) { return part.pool->contains(pointer); });
+  return found == parts_.end() ? nullptr : &*found;
+}
+
+std::uint64_t PinnedPools::offsetOf(const void *pointer) const {
+  const Part *part = poolOf(pointer);
+  return part->begin + part->pool->offsetOf(pointer);
+}
+
+Expected<std::shared_ptr<HostBacking>> HostBacking::create(HostMemory &host, std::uint64_t bytes) {
+  const Expected<CUmemGenericAllocationHandle> handle = host.createBacking(bytes);
+  if (!handle)
+    return tl::unexpected<Error>(handle.error());
+  return std::shared_ptr<HostBacking>(new HostBacking(host, *handle, bytes));
+}
+
 } // namespace pumpgraph::runtime

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace pumpgraph::runtime {
 
@@ -62,6 +63,51 @@ private:
   char *mapping_;
   std::uint64_t mappedBytes_;
   char *data_;
+  std::uint64_t bytes_;
+};
+
+/// Pinned pools side by side: a position is a byte in one of them. Steps that share a boundary share pools.
+class PinnedPools {
+public:
+  void add(std::shared_ptr<PinnedPool> pool);
+  /// The same without pools in which no position of `used` (ascending) is. Positions stay.
+  PinnedPools only(const std::vector<std::uint64_t> &used) const;
+
+  char *at(std::uint64_t position) const;
+  /// Whether the bytes lie in one pool.
+  bool holds(std::uint64_t position, std::uint64_t bytes) const;
+  bool contains(const void *pointer) const { return poolOf(pointer) != nullptr; }
+  std::uint64_t offsetOf(const void *pointer) const;
+  /// Where the next pool begins.
+  std::uint64_t bytes() const { return end_; }
+
+private:
+  struct Part {
+    std::uint64_t begin = 0;
+    std::shared_ptr<PinnedPool> pool;
+  };
+  const Part *poolOf(const void *pointer) const;
+
+  std::vector<Part> parts_; ///< ascending
+  std::uint64_t end_ = 0;
+};
+
+/// Host memory to map behind device addresses, given back at the end of its life.
+class HostBacking {
+public:
+  static Expected<std::shared_ptr<HostBacking>> create(HostMemory &host, std::uint64_t bytes);
+  ~HostBacking() { host_.releaseBacking(handle_, bytes_); }
+  HostBacking(const HostBacking &) = delete;
+  HostBacking &operator=(const HostBacking &) = delete;
+
+  CUmemGenericAllocationHandle handle() const { return handle_; }
+
+private:
+  HostBacking(HostMemory &host, CUmemGenericAllocationHandle handle, std::uint64_t bytes)
+      : host_(host), handle_(handle), bytes_(bytes) {}
+
+  HostMemory &host_;
+  CUmemGenericAllocationHandle handle_;
   std::uint64_t bytes_;
 };
 

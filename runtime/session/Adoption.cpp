@@ -9,6 +9,9 @@
 
 namespace pumpgraph::runtime {
 
+/// A step that takes so many times as long in the boundary of another as for itself is planned for itself.
+constexpr double mostSlowdown = 1.3;
+
 Expected<std::unique_ptr<Step>> Adoption::run() {
   step_ = std::make_unique<Step>(session_, graph_); // owns the graph only once all went well
   PUMPGRAPH_TRY(lift());
@@ -133,20 +136,97 @@ Status Adoption::makeRoom() {
 
 Status Adoption::rewrite(const Compiler &compiler) {
   Rewriting rewriting(*step_, compiler);
-  Expected<CompiledPlan> plan = rewriting.plan(step_->otherFrames(), options_.costsIr);
-  if (!plan)
-    return tl::unexpected<Error>(plan.error());
-  Expected<std::unique_ptr<Residence>> residence = rewriting.prepare(*plan);
-  if (!residence)
-    return tl::unexpected<Error>(residence.error());
   PUMPGRAPH_TRY_WHILE(driver_.graphClone(&step_->original_, graph_), "keeping the graph as captured");
-  PUMPGRAPH_TRY(rewriting.putInForce(std::move(*plan), *residence, Keep::EveryBlock));
+  std::shared_ptr<Residence> others;
+  if (before_ && before_->rewritten() && before_->checkMemory() && options_.boundary != BoundaryChoice::Own) {
+    const Expected<std::string> obstacle = shareBoundary(rewriting);
+    if (!obstacle)
+      return tl::unexpected<Error>(obstacle.error());
+    if (obstacle->empty())
+      others = before_->residence_;
+    else
+      step_->captured_.notes.push_back(fmt::format("replays after \"{}\" exchange plans, because there is no good one "
+                                                   "that keeps its boundary: {}",
+                                                   before_->captured_.description.name, *obstacle));
+  }
+  if (!others)
+    PUMPGRAPH_TRY(rewriteAlone(rewriting));
   step_->beginPlan(step_->plan_.savedTimes == 0 ? "static estimates" : "saved times", "the first plan");
   const Status backed = backResults();
-  if (backed)
+  if (backed) {
+    if (others)
+      session_.replaceResidence(others, step_->residence_);
     return {};
-  const Expected<std::unique_ptr<Residence>> removed = rewriting.takeBack(Keep::EveryBlock);
+  }
+  const Expected<std::shared_ptr<Residence>> removed = rewriting.takeBack(Keep::EveryBlock);
   return removed ? backed : inContext(backed.error(), removed.error().message);
+}
+
+Status Adoption::rewriteAlone(Rewriting &rewriting) {
+  Expected<CompiledPlan> plan =
+      ownPlan_ ? std::move(*ownPlan_) : rewriting.plan(step_->otherFrames(), options_.costsIr);
+  if (!plan)
+    return tl::unexpected<Error>(plan.error());
+  const Expected<std::shared_ptr<Residence>> residence = rewriting.prepare(*plan);
+  if (!residence)
+    return tl::unexpected<Error>(residence.error());
+  return rewriting.putInForce(std::move(*plan), *residence, Keep::EveryBlock);
+}
+
+Expected<std::string> Adoption::shareBoundary(Rewriting &rewriting) {
+  CapturedStep alone = step_->captured_;
+  const auto giveUp = [&](std::string why) {
+    step_->captured_ = std::move(alone);
+    step_->bystanders_ = 0;
+    return why;
+  };
+  addBystanders();
+  std::unique_ptr<Residence> others = before_->residence_->forStep(step_->captured_.blocks);
+  Expected<CompiledPlan> shared = rewriting.plan(step_->otherFrames(), options_.costsIr, others.get());
+  if (!shared)
+    return giveUp(shared.error().message);
+  // Near the bound no plan of its own can be much better.
+  if (options_.boundary == BoundaryChoice::Automatic && shared->predictedUs() > mostSlowdown * shared->boundUs()) {
+    CapturedStep withBystanders = std::exchange(step_->captured_, alone);
+    const double planMs = step_->times_.planMs;
+    Expected<CompiledPlan> own = rewriting.plan(step_->otherFrames(), options_.costsIr);
+    step_->times_.planMs += planMs;
+    alone = step_->captured_; // with the notes about the costs
+    if (own && shared->predictedUs() > mostSlowdown * own->predictedUs()) {
+      ownPlan_ = std::move(*own);
+      return giveUp(fmt::format("the step would take {:.1f} ms instead of {:.1f}", shared->predictedUs() * 1e-3,
+                                ownPlan_->predictedUs() * 1e-3));
+    }
+    step_->captured_ = std::move(withBystanders);
+  }
+  const Expected<std::shared_ptr<Residence>> residence = rewriting.prepare(*shared, std::move(others));
+  if (!residence)
+    return giveUp(residence.error().message);
+  const Status done = rewriting.putInForce(std::move(*shared), *residence, Keep::EveryBlock);
+  if (done)
+    return std::string();
+  if (session_.isLost(step_->captured_.blocks))
+    return tl::unexpected<Error>(done.error());
+  return giveUp(done.error().message);
+}
+
+void Adoption::addBystanders() {
+  CapturedStep &captured = step_->captured_;
+  std::vector<Step *> owners = before_->sharers();
+  owners.push_back(before_);
+  for (const BlockId block : before_->residence_->blocksInFramesBeside(captured.blocks))
+    for (const Step *owner : owners) {
+      const std::vector<BlockId> &blocks = owner->captured_.blocks;
+      const auto found = std::find(blocks.begin(), blocks.end(), block);
+      if (found == blocks.end())
+        continue;
+      Buffer buffer = owner->captured_.description.buffers[static_cast<std::size_t>(found - blocks.begin())];
+      buffer.liveIn = buffer.liveOut = true;
+      captured.description.buffers.push_back(std::move(buffer));
+      captured.blocks.push_back(block);
+      ++step_->bystanders_;
+      break;
+    }
 }
 
 Status Adoption::backResults() {

@@ -7,6 +7,8 @@
 
 namespace pumpgraph::runtime {
 
+class Rewriting;
+
 /// Lifts a graph, plans it, gives its buffers their memory, rewrites it, checks what came out. When run() fails, the
 /// graph is as it was, and its buffers have memory of their own if anything had changed.
 class Adoption {
@@ -31,6 +33,12 @@ private:
   /// Gives up what only the cache and the capture's dead hold.
   Status makeRoom();
   Status rewrite(const Compiler &compiler);
+  /// Plans the step into the boundary of the step before and puts that plan in force. Returns why not; empty: it is
+  /// done.
+  Expected<std::string> shareBoundary(Rewriting &rewriting);
+  /// Pages that other steps keep on the device between replays are this step's to leave alone, or to bring back.
+  void addBystanders();
+  Status rewriteAlone(Rewriting &rewriting);
   Status leaveAsCaptured(std::string reason);
   Status backResults();
   Expected<std::unique_ptr<Step>> finish();
@@ -43,7 +51,8 @@ private:
   Step *before_;
   std::unique_ptr<Step> step_;
   std::optional<AccessFinder> finder_;
-  std::set<BlockId> staying_; ///< blocks that are never private
+  std::set<BlockId> staying_;           ///< blocks that are never private
+  std::optional<CompiledPlan> ownPlan_; ///< made to see whether a shared boundary costs too much, which it did
 };
 
 } // namespace pumpgraph::runtime

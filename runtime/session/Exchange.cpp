@@ -51,8 +51,14 @@ Status Session::checkNothingMapped(const Step &step, const char *purpose) const 
               purpose, heap_->nameAt(heap_->block(mapped).address));
 }
 
+void Session::replaceResidence(const std::shared_ptr<Residence> &old, const std::shared_ptr<Residence> &made) {
+  for (const std::unique_ptr<Step> &step : steps_)
+    if (step->residence_ && step->residence_ == old)
+      step->residence_ = made;
+}
+
 std::set<BlockId> Session::notBeside(const Step &from, const Step &to) const {
-  const std::set<BlockId> taken(to.captured_.blocks.begin(), to.captured_.blocks.end());
+  const std::set<BlockId> taken = to.residence_->blocks();
   std::uint64_t frames = to.residence_->framesWanted();
   for (const BlockId id : heap_->blocks())
     if (heap_->block(id).backing == Backing::Device && !taken.contains(id))
@@ -63,15 +69,23 @@ std::set<BlockId> Session::notBeside(const Step &from, const Step &to) const {
     frames += heap_->block(id).pages;
     return true;
   };
-  std::set<BlockId> leaving;
-  for (const bool isPrivate : {false, true})
-    for (BufferIndex buffer = 0; buffer < from.captured_.blocks.size(); ++buffer) {
-      const BlockId id = from.captured_.blocks[buffer];
-      const Buffer &described = from.captured_.description.buffers[buffer];
+  std::vector<Step *> steps = from.sharers();
+  std::set<BlockId> seen, leaving;
+  const auto place = [&](const CapturedStep &captured, bool isPrivate) {
+    for (BufferIndex buffer = 0; buffer < captured.blocks.size(); ++buffer) {
+      const BlockId id = captured.blocks[buffer];
+      const Buffer &described = captured.description.buffers[buffer];
       const bool needsMemory = described.liveIn || described.liveOut;
-      if (described.isPrivate == isPrivate && needsMemory && !taken.contains(id) && !stays(id))
+      if (described.isPrivate == isPrivate && needsMemory && !taken.contains(id) && seen.insert(id).second &&
+          !stays(id))
         leaving.insert(id);
     }
+  };
+  for (const bool isPrivate : {false, true}) {
+    place(from.captured_, isPrivate);
+    for (const Step *step : steps)
+      place(step->captured_, isPrivate);
+  }
   return leaving;
 }
 

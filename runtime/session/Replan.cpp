@@ -39,10 +39,13 @@ public:
     PUMPGRAPH_TRY(done); // first: what fails afterwards follows from it
     PUMPGRAPH_TRY_WHILE(restored, "restoring the values after measuring");
     PUMPGRAPH_TRY(session_.heap_->flushCache());
-    Expected<CompiledPlan> second = rewriting_.plan(step_.otherFrames(), "");
+    std::unique_ptr<Residence> others; // a boundary that others rely on stays
+    if (!step_.sharers().empty())
+      others = step_.residence_->forStep(step_.captured_.blocks);
+    Expected<CompiledPlan> second = rewriting_.plan(step_.otherFrames(), "", others.get());
     if (!second)
       return tl::unexpected<Error>(second.error());
-    Expected<std::unique_ptr<Residence>> memory = rewriting_.prepare(*second);
+    Expected<std::shared_ptr<Residence>> memory = rewriting_.prepare(*second, std::move(others));
     if (!memory)
       return tl::unexpected<Error>(memory.error());
     result_.before = step_.plans_.back();
@@ -85,13 +88,14 @@ private:
   }
 
   /// Puts another plan in force and keeps the one that was. If that fails, the one that was is in force again.
-  Status exchange(CompiledPlan plan, std::unique_ptr<Residence> memory) {
+  Status exchange(CompiledPlan plan, std::shared_ptr<Residence> memory) {
     CompiledPlan old = step_.plan_;
-    Expected<std::unique_ptr<Residence>> oldMemory = rewriting_.takeBack(Keep::Values);
+    Expected<std::shared_ptr<Residence>> oldMemory = rewriting_.takeBack(Keep::Values);
     if (!oldMemory)
       return tl::unexpected<Error>(oldMemory.error());
     Status done = rewriting_.putInForce(std::move(plan), memory, Keep::Values);
     if (done) {
+      session_.replaceResidence(*oldMemory, memory);
       otherPlan_ = std::move(old);
       otherMemory_ = std::move(*oldMemory);
       return {};
@@ -125,7 +129,7 @@ private:
   Rewriting rewriting_;
   Measuring measuring_;
   CompiledPlan otherPlan_; ///< the plan that was in force before this one, and its memory
-  std::unique_ptr<Residence> otherMemory_;
+  std::shared_ptr<Residence> otherMemory_;
   Replanning result_;
 };
 

@@ -43,19 +43,32 @@ Status Rewriting::statusOf(pumpgraph_compiler_status compiled, const std::string
   return fail(PUMPGRAPH_INTERNAL, "the compiler library answers {}", static_cast<int>(compiled));
 }
 
-Expected<CompiledPlan> Rewriting::plan(std::uint64_t otherFrames, const std::string &costsIr) {
+Expected<CompiledPlan> Rewriting::plan(std::uint64_t otherFrames, const std::string &costsIr, const Residence *others) {
   const Stopwatch watch;
+  CompiledPlan plan;
+  Description boundary; // without places, which the compiler does not choose here
+  if (others) {
+    otherFrames += others->unknownFrames();
+    Expected<Description> given = others->boundaryFor(step_.captured_.description, step_.captured_.blocks);
+    if (!given)
+      return tl::unexpected<Error>(given.error());
+    plan.boundary = std::move(*given);
+    boundary = *plan.boundary;
+    boundary.nodes.clear();
+    boundary.hostBytes = 0;
+  }
   if (otherFrames >= session_.frames_->budgetFrames())
     return fail(PUMPGRAPH_UNPLANNABLE, "nothing is left for \"{}\": {}", name(),
                 othersText(otherFrames, session_.frames_->budgetFrames()));
   const DescriptionView view(step_.captured_.description);
-  const pumpgraph_compiler_options options = compilerOptions(otherFrames, costsIr);
+  const DescriptionView boundaryView(boundary);
+  pumpgraph_compiler_options options = compilerOptions(otherFrames, costsIr);
+  options.boundary = others ? boundaryView.get() : nullptr;
   pumpgraph_compilation *compilation = nullptr;
   const pumpgraph_compiler_status compiled = compiler_.compile(view.get(), &options, &compilation);
   const std::unique_ptr<pumpgraph_compilation, decltype(compiler_.release)> owner(compilation, compiler_.release);
   PUMPGRAPH_TRY(
       statusOf(compiled, compilation ? compiler_.message(compilation) : "no message", otherFrames, !costsIr.empty()));
-  CompiledPlan plan;
   const pumpgraph_description *lowered = compiler_.lowered(compilation);
   std::string problem = "there is none";
   if (!lowered || !fromC(*lowered, plan.lowered, problem))
@@ -73,15 +86,21 @@ Expected<CompiledPlan> Rewriting::plan(std::uint64_t otherFrames, const std::str
   return plan;
 }
 
-Expected<std::unique_ptr<Residence>> Rewriting::prepare(const CompiledPlan &plan) {
+Expected<std::shared_ptr<Residence>> Rewriting::prepare(CompiledPlan &plan, std::unique_ptr<Residence> others) {
   const Stopwatch pinning;
-  auto residence = std::make_unique<Residence>(session_.tools(), plan.lowered, step_.captured_.blocks);
+  const std::vector<BlockId> &blocks = step_.captured_.blocks;
+  std::shared_ptr<Residence> residence = std::move(others);
+  if (residence)
+    residence->add(plan.lowered, blocks);
+  else
+    residence = std::make_shared<Residence>(session_.tools(), plan.lowered, blocks);
+  plan.lowered = residence->withPlaces(plan.lowered, blocks);
   PUMPGRAPH_TRY_WHILE(residence->pin(), "getting host memory for \"{}\"", name());
   step_.times_.pinnedMs = pinning.milliseconds();
   return residence;
 }
 
-Status Rewriting::putInForce(CompiledPlan plan, std::unique_ptr<Residence> &residence, Keep keep) {
+Status Rewriting::putInForce(CompiledPlan plan, const std::shared_ptr<Residence> &residence, Keep keep) {
   const Stopwatch mapping;
   if (const Status installed = session_.install(*residence); !installed) {
     noteIfLost(*residence);
@@ -92,15 +111,16 @@ Status Rewriting::putInForce(CompiledPlan plan, std::unique_ptr<Residence> &resi
   if (Status done = lowerAndCheck(*editor, plan, *residence); !done) {
     editor.reset();
     Error error = std::move(done).error();
-    if (const Status removed = residence->remove(keep); !removed) {
+    if (const Status removed = residence->remove(keep, {}, &step_.captured_.blocks); !removed) {
       noteIfLost(*residence);
       return inContext(std::move(error), removed.error().message);
     }
     return tl::unexpected<Error>(std::move(error));
   }
   step_.edits_ = std::move(editor);
-  step_.residence_ = std::move(residence);
+  step_.residence_ = residence;
   step_.plan_ = std::move(plan);
+  step_.plan_.boundary.reset(); // kept, from here on
   return {};
 }
 
@@ -110,8 +130,8 @@ void Rewriting::noteIfLost(const Residence &residence) {
     session_.lostBlocks_.merge(residence.blocks());
 }
 
-Expected<std::unique_ptr<Residence>> Rewriting::takeBack(Keep keep) {
-  PUMPGRAPH_TRY(step_.residence_->remove(keep));
+Expected<std::shared_ptr<Residence>> Rewriting::takeBack(Keep keep) {
+  PUMPGRAPH_TRY(step_.residence_->remove(keep, {}, &step_.captured_.blocks));
   step_.edits_.reset(); // takes the copies out of the graph
   if (step_.exec_)
     driver_.graphExecDestroy.raw(std::exchange(step_.exec_, nullptr));
@@ -139,9 +159,26 @@ Status Rewriting::lowerAndCheck(GraphEditor &editor, const CompiledPlan &plan, c
     compiler_.freeString(violation);
     return fail(PUMPGRAPH_INTERNAL, "the checker refused the rewritten graph of \"{}\": {}", name(), message);
   }
+  if (plan.boundary)
+    PUMPGRAPH_TRY(checkBoundary(*plan.boundary, rewritten->description, residence));
   step_.rewritten_ = std::move(*rewritten);
   step_.times_.checkMs = checking.milliseconds();
   return {};
+}
+
+Status Rewriting::checkBoundary(const Description &boundary, Description rewritten, const Residence &residence) const {
+  const std::map<FrameId, std::int32_t> numbers = residence.numbersOfFrames();
+  for (Buffer &buffer : rewritten.buffers)
+    for (std::int32_t &frame : buffer.frames)
+      frame = frame == noFrame ? noFrame : numbers.at(frame);
+  const DescriptionView after(rewritten), before(boundary);
+  char *violation = compiler_.checkBoundary(after.get(), before.get());
+  if (!violation)
+    return {};
+  const std::string message = violation;
+  compiler_.freeString(violation);
+  return fail(PUMPGRAPH_INTERNAL, "the rewritten graph of \"{}\" does not keep the boundary that it shares: {}", name(),
+              message);
 }
 
 } // namespace pumpgraph::runtime

@@ -13,21 +13,25 @@ public:
   Rewriting(Step &step, const Compiler &compiler);
 
   /// Has the captured step planned, with what `otherFrames` device frames leave of the budget. `costsIr` may be empty.
-  Expected<CompiledPlan> plan(std::uint64_t otherFrames, const std::string &costsIr);
-  /// The memory of a plan, with the pinned pool that its copies name. Nothing of the step has changed yet.
-  Expected<std::unique_ptr<Residence>> prepare(const CompiledPlan &plan);
+  /// `others`: for a boundary shared with them, their residence made by forStep(); else null.
+  Expected<CompiledPlan> plan(std::uint64_t otherFrames, const std::string &costsIr, const Residence *others = nullptr);
+  /// The memory of a plan, with the pinned pool that its copies name; `others` as before. Nothing of the step has
+  /// changed yet.
+  Expected<std::shared_ptr<Residence>> prepare(CompiledPlan &plan, std::unique_ptr<Residence> others = nullptr);
   /// Maps the memory, changes the graph, lifts it again and checks it. No plan may be in force. `residence` becomes the
   /// step's if that succeeds. If not, buffers have memory of their own as after takeBack(), or the driver failed on the
   /// way there too.
-  Status putInForce(CompiledPlan plan, std::unique_ptr<Residence> &residence, Keep keep);
+  Status putInForce(CompiledPlan plan, const std::shared_ptr<Residence> &residence, Keep keep);
   /// The opposite. The plan's residence is returned, to be put in force again.
-  Expected<std::unique_ptr<Residence>> takeBack(Keep keep);
+  Expected<std::shared_ptr<Residence>> takeBack(Keep keep);
 
 private:
   pumpgraph_compiler_options compilerOptions(std::uint64_t otherFrames, const std::string &costsIr) const;
   Status statusOf(pumpgraph_compiler_status compiled, const std::string &message, std::uint64_t otherFrames,
                   bool costsGiven) const;
   Status lowerAndCheck(GraphEditor &editor, const CompiledPlan &plan, const Residence &residence);
+  /// Whether the rewritten step, with the frames and places it really has, keeps the boundary.
+  Status checkBoundary(const Description &boundary, Description rewritten, const Residence &residence) const;
   void noteIfLost(const Residence &residence);
   const std::string &name() const { return step_.captured_.description.name; }
 

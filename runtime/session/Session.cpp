@@ -125,6 +125,8 @@ Session::~Session() {
       if (step->residence_)
         step->residence_->abandon();
     steps_.clear();
+    if (lastReplay_.end)
+      driver_->eventDestroy.raw(lastReplay_.end);
     rehearsal_.reset();
     heap_.reset();
     staging_.reset();
@@ -331,6 +333,8 @@ void Session::destroy(Step *step) {
   driver_->ctxSynchronize.raw();
   (*found)->letGo();
   steps_.erase(found);
+  if (lastReplay_.step == step)
+    lastReplay_.residence = nullptr;
   if (beforeCapture_ == step)
     beforeCapture_ = nullptr;
 }

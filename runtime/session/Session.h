@@ -32,13 +32,21 @@ struct SessionOptions {
   std::string compilerLibrary;      ///< empty: beside this library
 };
 
+/// Whether a step is planned into the boundary of the one that was in force before. The values are part of the C ABI.
+enum class BoundaryChoice : std::uint8_t {
+  Automatic = 0, ///< unless the step is much slower then than planned for itself
+  Own = 1,
+  Shared = 2 ///< if there is any such plan
+};
+
 struct AdoptOptions {
   std::string name = "step";
   std::string costsIr = {};
   bool leaveAsCaptured = false;
   bool keepFirstPlan = false; ///< whatever the first replays measure
   bool calibrate = false;     ///< look for addresses that kernels of the step store
-  bool ownsGraph = false;     ///< the step destroys the graph
+  BoundaryChoice boundary = BoundaryChoice::Automatic;
+  bool ownsGraph = false; ///< the step destroys the graph
 };
 
 struct MemoryStatistics {
@@ -61,8 +69,9 @@ private:
 };
 
 /// Every public method locks the session and makes its context current, so any thread may call any of them. One plan is
-/// in force at a time, or none: private buffers have one place at the step boundary, and one plan says where. Where
-/// none is in force, and for what the plan in force does not name, every value is at its address, in memory of its own.
+/// in force at a time, or none, or those of steps that share a boundary: private buffers have one place between steps.
+/// Where none is in force, and for what the plan in force does not name, every value is at its address, in memory of
+/// its own.
 class Session {
 public:
   using Record = std::function<int(CUstream)>;
@@ -113,6 +122,8 @@ private:
   // Which plan is in force (Exchange.cpp).
   Step *stepInForce() const;
   Status checkNothingMapped(const Step &step, const char *purpose) const;
+  /// Has the steps that share one residence share another, made from it.
+  void replaceResidence(const std::shared_ptr<Residence> &old, const std::shared_ptr<Residence> &made);
   /// Puts the plan of a rewritten step in force in place of the one that is. If that fails, that one goes on, unless a
   /// driver failure cost it its memory.
   Status putInForce(Step &step);
@@ -128,6 +139,13 @@ private:
   bool isPlanned(BlockId block) const;
   /// Whether a driver failure has left one of these blocks between two states.
   bool isLost(const std::vector<BlockId> &blocks) const;
+
+  /// The last replay of a step that shares its boundary.
+  struct LastReplay {
+    const Residence *residence = nullptr;
+    const Step *step = nullptr;
+    CUevent end = nullptr;
+  };
 
   SessionOptions options_;
   std::shared_ptr<const Driver> driver_;
@@ -154,7 +172,8 @@ private:
   std::vector<std::unique_ptr<Step>> steps_;
   std::map<BlockId, std::uint32_t> maps_; ///< planned blocks under map(), and how often
   std::set<BlockId> lostBlocks_;          ///< of steps that are gone
-  Step *beforeCapture_ = nullptr;         ///< whose plan captureBegin() took back
+  LastReplay lastReplay_;
+  Step *beforeCapture_ = nullptr; ///< whose plan captureBegin() took back
 };
 
 } // namespace pumpgraph::runtime

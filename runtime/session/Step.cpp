@@ -20,6 +20,13 @@ double CompiledPlan::predictedUs() const {
   return predicted != report.end() && predicted->is_number() ? predicted->get<double>() * usPerSecond : 0;
 }
 
+double CompiledPlan::boundUs() const {
+  const auto hosted = report.find("hosted_bytes"); // where some are, other plans may do without
+  const bool isForAll = hosted != report.end() && *hosted == 0;
+  const auto bound = report.find(isForAll ? "plan_bound_s" : "bound_s");
+  return bound != report.end() && bound->is_number() ? bound->get<double>() * usPerSecond : 0;
+}
+
 Step::~Step() {
   const Driver &driver = *session_.driver_;
   if (edits_)
@@ -61,11 +68,39 @@ Status Step::replay(CUstream stream) {
     replanIfMissed();
   PUMPGRAPH_TRY(checkMemory());
   PUMPGRAPH_TRY(instantiate());
+  PUMPGRAPH_TRY_WHILE(followSharers(stream), "replaying \"{}\"", captured_.description.name);
   if (watch_)
     PUMPGRAPH_TRY_WHILE(watch_->beforeLaunch(stream), "timing \"{}\"", captured_.description.name);
   PUMPGRAPH_TRY_WHILE(session_.driver_->graphLaunch(exec_, stream), "replaying \"{}\"", captured_.description.name);
   if (watch_)
     PUMPGRAPH_TRY_WHILE(watch_->afterLaunch(stream), "timing \"{}\"", captured_.description.name);
+  return leadSharers(stream);
+}
+
+std::vector<Step *> Step::sharers() const {
+  std::vector<Step *> sharers;
+  for (const std::unique_ptr<Step> &other : session_.steps_)
+    if (rewritten() && other.get() != this && other->residence_ == residence_)
+      sharers.push_back(other.get());
+  return sharers;
+}
+
+Status Step::followSharers(CUstream stream) {
+  const Session::LastReplay &last = session_.lastReplay_;
+  if (last.residence != residence_.get() || last.step == this) // the driver orders launches of one graph itself
+    return {};
+  return session_.driver_->streamWaitEvent(stream, last.end, 0);
+}
+
+Status Step::leadSharers(CUstream stream) {
+  Session::LastReplay &last = session_.lastReplay_;
+  if (sharers().empty())
+    return {};
+  if (!last.end)
+    PUMPGRAPH_TRY_WHILE(session_.driver_->eventCreate(&last.end, CU_EVENT_DISABLE_TIMING), "ordering replays");
+  PUMPGRAPH_TRY_WHILE(session_.driver_->eventRecord(last.end, stream), "ordering replays");
+  last.residence = residence_.get();
+  last.step = this;
   return {};
 }
 
@@ -137,10 +172,19 @@ void Step::replanIfMissed() {
 
 void Step::letGo() {
   Heap &heap = *session_.heap_;
+  const std::vector<Step *> others = sharers();
   // What cannot be moved back stays where it is until the session ends; its blocks are not released then.
-  if (session_.isLost(captured_.blocks) || (residence_ && !residence_->remove(Keep::Allocations))) {
+  if (session_.isLost(captured_.blocks) ||
+      (residence_ && !residence_->remove(others.empty() ? Keep::Allocations : Keep::Values))) {
     session_.lostBlocks_.insert(captured_.blocks.begin(), captured_.blocks.end());
     return;
+  }
+  if (!others.empty()) {
+    std::set<BlockId> unused(captured_.blocks.begin(), captured_.blocks.end());
+    for (const Step *other : others)
+      for (const BlockId block : other->captured_.blocks)
+        unused.erase(block);
+    residence_->forget(unused);
   }
   for (const std::vector<BlockId> *blocks : {&captured_.blocks, &captured_.besides})
     for (const BlockId block : *blocks)
@@ -149,7 +193,7 @@ void Step::letGo() {
 
 Status Step::readValue(BufferIndex buffer, char *target) {
   if (residence_ && residence_->installed())
-    return residence_->readValue(buffer, target);
+    return residence_->readValue(captured_.blocks[buffer], target);
   const Buffer &described = captured_.description.buffers[buffer];
   PUMPGRAPH_TRY_WHILE(session_.driver_->memcpyDtoHAsync(target, described.address, described.size, session_.stream_),
                       "reading \"{}\"", described.name);
@@ -159,7 +203,7 @@ Status Step::readValue(BufferIndex buffer, char *target) {
 
 Status Step::writeValue(BufferIndex buffer, const char *source) {
   if (residence_ && residence_->installed())
-    return residence_->writeValue(buffer, source);
+    return residence_->writeValue(captured_.blocks[buffer], source);
   const Buffer &described = captured_.description.buffers[buffer];
   PUMPGRAPH_TRY_WHILE(session_.driver_->memcpyHtoDAsync(described.address, source, described.size, session_.stream_),
                       "writing \"{}\"", described.name);
@@ -205,14 +249,18 @@ void Step::writeReport() {
 
 std::string Step::report() {
   const std::lock_guard lock(session_.mutex_);
-  nlohmann::ordered_json plans = nlohmann::ordered_json::array();
+  using Json = nlohmann::ordered_json;
+  Json plans = Json::array();
   for (const PlanRecord &plan : plans_)
     plans.push_back({{"costs", plan.costs},
                      {"why", plan.why},
                      {"predicted_s", plan.predictedUs / usPerSecond},
-                     {"measured_s", plan.measuredUs ? nlohmann::ordered_json(*plan.measuredUs / usPerSecond)
-                                                    : nlohmann::ordered_json(nullptr)}});
+                     {"measured_s", plan.measuredUs ? Json(*plan.measuredUs / usPerSecond) : Json(nullptr)}});
   report_["runtime"]["plans"] = std::move(plans);
+  std::string boundary;
+  for (const Step *other : sharers())
+    boundary += (boundary.empty() ? "shared with " : ", ") + other->captured_.description.name;
+  report_["runtime"]["boundary"] = rewritten() ? Json(boundary.empty() ? "own" : boundary) : Json(nullptr);
   report_["runtime"]["exchanges"] = exchanges_;
   report_["runtime"]["exchange_ms"] = exchangeMs_;
   // Names of kernels come from binaries; a byte that is no UTF-8 must not take the report down.
@@ -224,7 +272,9 @@ Status Step::save(const std::string &path) {
   const Expected<const Compiler *> compiler = session_.compiler();
   if (!compiler)
     return inContext(compiler.error(), "saving a step");
-  const DescriptionView view(captured_.description);
+  Description own = captured_.description;
+  own.buffers.resize(own.buffers.size() - bystanders_);
+  const DescriptionView view(own);
   char *text = (*compiler)->print(view.get(), session_.deviceName_.c_str());
   if (!text)
     return fail(PUMPGRAPH_INTERNAL, "the compiler library cannot print \"{}\"", captured_.description.name);

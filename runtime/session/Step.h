@@ -28,10 +28,13 @@ struct AdoptionTimes {
 struct CompiledPlan {
   Description lowered;
   nlohmann::ordered_json report;
-  std::uint64_t otherFrames = 0; ///< of the session, held by allocations that the step does not touch
-  std::uint64_t savedTimes = 0;  ///< nodes whose time the caller gave
+  std::uint64_t otherFrames = 0;       ///< of the session, held by allocations that the step does not touch
+  std::optional<Description> boundary; ///< what the plan has to keep of other steps'; until it was in force once
+  std::uint64_t savedTimes = 0;        ///< nodes whose time the caller gave
 
   double predictedUs() const;
+  /// Less than which no plan of the step takes.
+  double boundUs() const;
 };
 
 /// For the report: a plan that is or was in force.
@@ -63,7 +66,8 @@ struct Validation {
 };
 
 /// Owned by its session. `residence_` exists if and only if the graph was rewritten; else `reason_` says why not. It is
-/// installed while the step's plan is in force; the graph keeps its copies and edges at all times.
+/// installed while the step's plan is in force; the graph keeps its copies and edges at all times. Steps that share a
+/// boundary share a residence, so that their plans are in force together.
 class Step {
 public:
   Step(Session &session, CUgraph graph) : session_(session), graph_(graph) {}
@@ -104,6 +108,11 @@ private:
   /// The session's device frames that a plan of this step has to leave alone: those of allocations that no rewritten
   /// step uses, and of other steps' exclusive buffers.
   std::uint64_t otherFrames() const;
+  /// The other steps that share this one's boundary.
+  std::vector<Step *> sharers() const;
+  /// What shares memory runs one after the other, on whatever streams: to be called before a launch, and after it.
+  Status followSharers(CUstream stream);
+  Status leadSharers(CUstream stream);
   /// Notes that the plan in force is a new one.
   void beginPlan(std::string costs, std::string why);
   /// Unless replays that nobody asked for would call the host.
@@ -128,7 +137,9 @@ private:
   CompiledPlan plan_;
   RewrittenStep rewritten_;
   std::unique_ptr<GraphEditor> edits_; ///< what the plan in force changed in `graph_`
-  std::unique_ptr<Residence> residence_;
+  std::shared_ptr<Residence> residence_;
+  std::size_t bystanders_ =
+      0; ///< so many captured buffers, the last ones, other steps keep and this one does not touch
   std::string reason_;
   std::vector<PlanRecord> plans_;      ///< in the order they were made
   std::unique_ptr<ReplayWatch> watch_; ///< while the first replays are timed

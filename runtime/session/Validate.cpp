@@ -79,7 +79,7 @@ private:
     for (BufferIndex buffer = 0; buffer < rewritten_.size(); ++buffer) {
       if (rewritten_[buffer].empty())
         continue;
-      if (const auto byte = step_.residence_->firstStale(buffer, rewritten_[buffer].data()))
+      if (const auto byte = step_.residence_->firstStale(step_.captured_.blocks[buffer], rewritten_[buffer].data()))
         mirrorFaults_[buffer] = fmt::format("\"{}\": byte {} is not the same on the device and in host memory",
                                             buffers()[buffer].name, *byte);
     }
@@ -108,7 +108,8 @@ private:
   }
 
   Status runCaptured() {
-    PUMPGRAPH_TRY_WHILE(step_.residence_->remove(Keep::EveryBlock), "giving every buffer memory of its own");
+    PUMPGRAPH_TRY_WHILE(step_.residence_->remove(Keep::EveryBlock, {}, &step_.captured_.blocks),
+                        "giving every buffer memory of its own");
     PUMPGRAPH_TRY(step_.runOnce(step_.original_, "step as captured"));
     Values captured, again;
     PUMPGRAPH_TRY(read(captured));

@@ -300,5 +300,39 @@ TEST(Compile, threadsDoNotMeet) {
     EXPECT_EQ(text, alone);
 }
 
+/// Compiles the small step into a boundary; returns the message.
+std::string compiledInto(const Description &boundary) {
+  const Description step = smallStep();
+  const DescriptionView view(step), boundaryView(boundary);
+  pumpgraph_compiler_options options = withBudget(8 * mebibyte);
+  options.boundary = boundaryView.get();
+  pumpgraph_compilation *compilation = nullptr;
+  pumpgraph_compiler_compile(view.get(), &options, &compilation);
+  const Compilation owner(compilation);
+  if (pumpgraph_compilation_lowered(compilation) == nullptr)
+    return pumpgraph_compilation_message(compilation);
+  const String kept(pumpgraph_compiler_check_boundary(pumpgraph_compilation_lowered(compilation), boundaryView.get()));
+  return kept ? kept.get() : "";
+}
+
+// A boundary is data from elsewhere: what is wrong with it is said, not looked up.
+TEST(Compile, takesABoundary) {
+  Description boundary = smallStep();
+  boundary.nodes.clear();
+  boundary.edges.clear();
+  boundary.budgetBytes = 4 * mebibyte;
+  EXPECT_EQ(compiledInto(boundary), "");
+  boundary.buffers[0].frames = {0, 2};
+  EXPECT_EQ(compiledInto(boundary), "buffer 0 \"a\" has frame 2 in a boundary of 2");
+  boundary.buffers[0].size = 2 * mebibyte;
+  boundary.buffers[0].frames = {0};
+  EXPECT_EQ(compiledInto(boundary), "buffer 0 \"a\" is another one in the boundary");
+  boundary.buffers.pop_back();
+  EXPECT_EQ(compiledInto(boundary),
+            "the boundary has 1 buffers in pages of 2097152 bytes, the step 2 in pages of 2097152");
+  boundary.pageBytes = 0;
+  EXPECT_EQ(compiledInto(boundary), "the boundary: the page size is 0 bytes");
+}
+
 } // namespace
 } // namespace pumpgraph

@@ -492,8 +492,8 @@ std::string mapping() {
 /// Two steps over the same weights, of two lengths, with a sum that only one of them keeps.
 class TwoSteps {
 public:
-  TwoSteps(const SessionOptions &options, bool leaveAsCaptured)
-      : session_(take(Session::create(options), "session")), options_{.leaveAsCaptured = leaveAsCaptured} {
+  TwoSteps(const SessionOptions &options, const AdoptOptions &adoptOptions)
+      : session_(take(Session::create(options), "session")), options_(adoptOptions) {
     input_.emplace(take(session_.allocate<Word>(longer, {.name = "input"}), "input"));
     sum_.emplace(take(session_.allocate<Word>(longer, {.privacy = Privacy::Private, .name = "sum"}), "sum"));
     loss_.emplace(take(session_.allocate<Word>(1, {.name = "loss"}), "loss"));
@@ -579,8 +579,8 @@ std::string twoSteps() {
   std::string notes;
   // Room for both; for what both keep; and for less than that, so that values lie in two pinned pools.
   for (const std::uint64_t budget : {600_MiB, 200_MiB, 120_MiB}) {
-    TwoSteps found({.budget = budget, .compilerLibrary = compilerLibrary()}, false);
-    TwoSteps fresh({.unlimited = true, .compilerLibrary = compilerLibrary()}, true);
+    TwoSteps found({.budget = budget, .compilerLibrary = compilerLibrary()}, {.boundary = Boundary::Own});
+    TwoSteps fresh({.unlimited = true, .compilerLibrary = compilerLibrary()}, {.leaveAsCaptured = true});
     for (const std::size_t step : {0, 1})
       require(found.report(step)["runtime"]["backend"] == "virtual", "not rewritten");
     std::size_t exchanges = 0, inForce = 1; // captured last
@@ -612,6 +612,67 @@ std::string twoSteps() {
     require(stats.device_peak_bytes <= budget, "frames above the budget");
     notes += note("%s%llu MiB: %zu exchanges of %.1f ms", notes.empty() ? "" : "; ", (unsigned long long)budget >> 20,
                   exchanges, exchangeMs / static_cast<double>(exchanges));
+  }
+  return notes;
+}
+
+/// Replayed in turns without any exchange, both leave what the unmodified graphs leave, bit for bit; and turns take as
+/// long as either step alone.
+std::string twoStepsShareABoundary() {
+  const std::vector<std::size_t> order = {0, 1, 0, 0, 1, 1, 0, 1, 0, 1, 1, 0};
+  constexpr int rounds = 20;
+  std::string notes;
+  for (const std::uint64_t budget : {600_MiB, 200_MiB, 120_MiB}) {
+    const std::string which = note("at %llu MiB", (unsigned long long)budget >> 20);
+    TwoSteps found({.budget = budget, .compilerLibrary = compilerLibrary()},
+                   {.keepFirstPlan = true, .boundary = Boundary::Shared});
+    TwoSteps fresh({.unlimited = true, .compilerLibrary = compilerLibrary()}, {.leaveAsCaptured = true});
+    for (const std::size_t step : order) {
+      found.replay(step);
+      fresh.replay(step);
+      requireEqual(found.state(), fresh.state(), which);
+    }
+    for (const std::size_t step : {0, 1})
+      take(found.step(step).validate(), "validate");
+    const auto timed = [&](const std::vector<std::size_t> &steps) {
+      cuda(cudaDeviceSynchronize(), "timing");
+      const double start = nowMs();
+      for (int i = 0; i < rounds; ++i)
+        for (const std::size_t step : steps)
+          found.replay(step);
+      cuda(cudaDeviceSynchronize(), "timing");
+      const double ms = (nowMs() - start) / rounds;
+      for (int i = 0; i < rounds; ++i)
+        for (const std::size_t step : steps)
+          fresh.replay(step);
+      return ms;
+    };
+    const double apart = timed({0}) + timed({1}), inTurns = timed({0, 1});
+    requireEqual(found.state(), fresh.state(), which + ", after replays in turns");
+    for (const std::size_t step : {0, 1}) {
+      const nlohmann::json runtime = found.report(step)["runtime"];
+      require(runtime["boundary"] == "shared with step", which + ": " + runtime["notes"].dump());
+      require(runtime["exchanges"] == 0, which + ": plans were exchanged");
+    }
+    // Streams of their own are ordered by the runtime.
+    cudaStream_t streams[2];
+    for (cudaStream_t &stream : streams)
+      cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    for (std::size_t i = 0; i < 2 * rounds; ++i) {
+      take(found.step(i % 2).replay(streams[i % 2]), "replay");
+      fresh.replay(i % 2);
+    }
+    requireEqual(found.state(), fresh.state(), which + ", on two streams");
+    for (const cudaStream_t stream : streams)
+      cuda(cudaStreamDestroy(stream), "stream");
+    found.drop(0);
+    found.replay(0);
+    fresh.replay(1);
+    requireEqual(found.state(), fresh.state(), which + ", after one is gone");
+    const pumpgraph_memory_stats stats = take(found.session().statistics(), "statistics");
+    require(stats.device_peak_bytes <= budget, "frames above the budget");
+    notes += note("%s%s: in turns %.2f ms, one after the other %.2f", notes.empty() ? "" : "; ", which.c_str(), inTurns,
+                  apart);
   }
   return notes;
 }
@@ -898,6 +959,7 @@ const std::map<std::string, std::string (*)()> cases = {
     {"budgets", budgets},
     {"two_streams", twoStreams},
     {"two_steps", twoSteps},
+    {"two_steps_share_a_boundary", twoStepsShareABoundary},
     {"other_nodes", otherNodes},
     {"programmatic_edges", programmaticEdges},
     {"pointer_table", pointerTable},

@@ -145,6 +145,16 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *sessio
 PUMPGRAPH_API pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                                   pumpgraph_error *error);
 
+/** Where private buffers are between replays: as the step in force before has them, so that either can be replayed
+ * after the other at once, or as is best for the step alone, so that plans are exchanged (pumpgraph_put_in_force()).
+ * The report says how a step was planned, and a note why it is not shared. Replays of steps that share are ordered
+ * among each other by pumpgraph_replay(), whatever their streams; who launches a graph of his own orders it himself. */
+typedef enum pumpgraph_boundary {
+  PUMPGRAPH_BOUNDARY_AUTOMATIC = 0, /* shared, unless the step is predicted to take over 1.3 times as long then */
+  PUMPGRAPH_BOUNDARY_OWN = 1,       /* best for steps that are replayed hundreds of times before another */
+  PUMPGRAPH_BOUNDARY_SHARED = 2     /* if there is any such plan: best for steps that take turns */
+} pumpgraph_boundary;
+
 typedef struct pumpgraph_adopt_options {
   size_t struct_size;
   const char *name;          /* of the step, for reports; NULL: "step" */
@@ -154,6 +164,7 @@ typedef struct pumpgraph_adopt_options {
   int32_t keep_first_plan;   /* 1: pumpgraph_replay() never plans again by itself */
   int32_t calibrate;         /* 1: the step is run once as captured, part by part, to find addresses that its kernels
                                 compute and store; what they name stays on the device. Slow */
+  int32_t boundary;          /* a pumpgraph_boundary */
 } pumpgraph_adopt_options;
 
 /** Lifts `graph` (captured between the last begin and end), plans it under the session's budget, checks the plan, gives

@@ -118,12 +118,20 @@ struct AllocateOptions {
   pumpgraph_stream stream = nullptr; ///< where it is used first, and freed
 };
 
+/// Where private buffers are between replays: see pumpgraph_boundary.
+enum class Boundary {
+  Automatic = PUMPGRAPH_BOUNDARY_AUTOMATIC,
+  Own = PUMPGRAPH_BOUNDARY_OWN,
+  Shared = PUMPGRAPH_BOUNDARY_SHARED
+};
+
 struct AdoptOptions {
   std::string name = "step";
   std::string costsIr = {};     ///< IR text of a saved step whose node times are used, if they are of this GPU
   bool leaveAsCaptured = false; ///< rewrite nothing: a baseline
   bool keepFirstPlan = false;   ///< replay() never plans again by itself
   bool calibrate = false;       ///< look for addresses that the step's kernels compute and store; slow
+  Boundary boundary = Boundary::Automatic;
 };
 
 namespace detail {
@@ -377,6 +385,7 @@ private:
     given.leave_as_captured = options.leaveAsCaptured;
     given.keep_first_plan = options.keepFirstPlan;
     given.calibrate = options.calibrate;
+    given.boundary = static_cast<std::int32_t>(options.boundary);
     return given;
   }
 

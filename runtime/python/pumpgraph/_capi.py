@@ -52,6 +52,7 @@ class AdoptOptions(ctypes.Structure):
         ("leave_as_captured", c_int32),
         ("keep_first_plan", c_int32),
         ("calibrate", c_int32),
+        ("boundary", c_int32),
     ]
 
 

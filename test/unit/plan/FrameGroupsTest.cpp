@@ -72,13 +72,18 @@ TEST(FrameGroups, TheFarthestNextUseRanksFirst) {
   EXPECT_FALSE(groups.anyUnused());
 }
 
-TEST(FrameGroups, IsolatingAFrameLeavesTheOthersWhole) {
+TEST(FrameGroups, EveryFrameBelongsToAGroup) {
   FrameGroups groups(10, 8);
-  const GroupIndex alone = groups.isolate(13);
-  EXPECT_EQ(groups[alone].firstFrame, 13u);
-  EXPECT_EQ(groups[alone].frameCount, 1u);
-  EXPECT_EQ(groups.isolate(13), alone);
-  EXPECT_EQ(groups[groups.isolate(17)].firstFrame, 17u);
+  const GroupIndex first = *groups.anyUnused(), rest = groups.split(first, 3);
+  for (std::uint32_t frame = 10; frame < 18; ++frame)
+    EXPECT_EQ(groups.holding(frame), frame < 13 ? first : rest);
+}
+
+TEST(FrameGroups, UnusedGroupsCanBeSoughtFromAFrameOn) {
+  FrameGroups groups(10, 8);
+  const GroupIndex rest = groups.split(*groups.anyUnused(), 3);
+  EXPECT_EQ(groups.anyUnused(13), rest);
+  EXPECT_FALSE(groups.anyUnused(14));
 }
 
 } // namespace

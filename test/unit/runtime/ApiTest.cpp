@@ -66,6 +66,18 @@ TEST_F(ApiTest, refusesNull) {
   pumpgraph_session_destroy(nullptr);
 }
 
+TEST_F(ApiTest, refusesAnUnknownBoundary) {
+  const CUgraph graph = fake_.createGraph();
+  pumpgraph_adopt_options options{};
+  options.struct_size = sizeof options;
+  options.boundary = 3;
+  pumpgraph_step *step = nullptr;
+  pumpgraph_error error{};
+  EXPECT_EQ(pumpgraph_adopt(session_, graph, &options, &step, &error), PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_STREQ(error.message, "options->boundary is 3");
+  fake_.destroyGraph(graph);
+}
+
 // A caller compiled against a shorter struct gets what it knows, and nothing is written past it.
 TEST_F(ApiTest, writesNoMoreThanTheCallersStruct) {
   pumpgraph_memory_stats stats{};

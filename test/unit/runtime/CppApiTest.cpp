@@ -129,12 +129,30 @@ TEST_F(CppApiTest, exchangesPlans) {
   Expected<Buffer<std::uint64_t>> counter = allocateCounter();
   ASSERT_TRUE(counter);
   const auto record = increment(*counter);
-  Expected<Step> first = session_->capture(record), second = session_->capture(record);
+  Expected<Step> first = session_->capture(record), second = session_->capture(record, {.boundary = Boundary::Own});
   ASSERT_TRUE(first && second);
   ASSERT_TRUE(first->putInForce());
   EXPECT_NE(first->report()->find("\"exchanges\": 1"), std::string::npos) << *first->report();
   for (Step *step : {&*first, &*second, &*first})
     ASSERT_TRUE(step->replay(nullptr));
+  ASSERT_TRUE(session_->takeBack());
+  EXPECT_EQ(counter->data()[0], 43u);
+}
+
+// Two steps that share a boundary are in force together.
+TEST_F(CppApiTest, sharesABoundary) {
+  Expected<Buffer<std::uint64_t>> counter = allocateCounter();
+  ASSERT_TRUE(counter);
+  const auto record = increment(*counter);
+  Expected<Step> first = session_->capture(record), second = session_->capture(record, {.boundary = Boundary::Shared});
+  ASSERT_TRUE(first && second);
+  ASSERT_TRUE(first->putInForce());
+  for (Step *step : {&*first, &*second, &*first})
+    ASSERT_TRUE(step->replay(nullptr));
+  for (const Step *step : {&*first, &*second}) {
+    EXPECT_NE(step->report()->find("\"boundary\": \"shared with step\""), std::string::npos) << *step->report();
+    EXPECT_NE(step->report()->find("\"exchanges\": 0"), std::string::npos) << *step->report();
+  }
   ASSERT_TRUE(session_->takeBack());
   EXPECT_EQ(counter->data()[0], 43u);
 }

@@ -567,6 +567,10 @@ void fillStreamCalls(Driver &driver) {
     FAKE_ENTER(cuStreamSynchronize);
     return CUDA_SUCCESS;
   };
+  driver.streamWaitEvent.function = [](CUstream, CUevent, unsigned) -> CUresult {
+    FAKE_ENTER(cuStreamWaitEvent);
+    return CUDA_SUCCESS; // what runs has run when its launch returns
+  };
   driver.streamBeginCapture.function = [](CUstream stream, CUstreamCaptureMode) -> CUresult {
     FAKE_ENTER(cuStreamBeginCapture);
     auto *fake = reinterpret_cast<FakeStream *>(stream);

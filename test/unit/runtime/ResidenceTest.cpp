@@ -105,10 +105,10 @@ protected:
   Values read() {
     Values values{};
     std::vector<char> bytes(weightBytes);
-    EXPECT_TRUE(residence_->readValue(weight, bytes.data()));
+    EXPECT_TRUE(residence_->readValue(step_.blocks[weight], bytes.data()));
     for (std::uint64_t page = 0; page < 4; ++page)
       values.weight[page] = word(bytes.data(), page * pageBytes);
-    EXPECT_TRUE(residence_->readValue(table, bytes.data()));
+    EXPECT_TRUE(residence_->readValue(step_.blocks[table], bytes.data()));
     values.table = word(bytes.data(), 0);
     return values;
   }
@@ -116,8 +116,8 @@ protected:
   bool mirrorsAgree() {
     std::vector<char> bytes(weightBytes);
     for (const Index buffer : {weight, table}) {
-      EXPECT_TRUE(residence_->readValue(buffer, bytes.data()));
-      if (residence_->firstStale(buffer, bytes.data()))
+      EXPECT_TRUE(residence_->readValue(step_.blocks[buffer], bytes.data()));
+      if (residence_->firstStale(step_.blocks[buffer], bytes.data()))
         return false;
     }
     return true;
@@ -263,6 +263,43 @@ TEST_F(ResidenceTest, putsMirroredValuesInBothPlaces) {
     setAtAddresses({}); // the second round has to bring them anew
     std::memset(residence_->pool().at(0), 0, residence_->pool().bytes());
   }
+}
+
+// Another step's copies go where pages are already; what has no place yet gets one behind them, in a pool of its own.
+TEST_F(ResidenceTest, givesAnotherStepTheSamePlaces) {
+  open(pagesInAll);
+  const std::vector<BlockId> blocks{step_.blocks[weight], step_.blocks[loss]};
+  const std::unique_ptr<Residence> others = residence_->forStep(blocks);
+  Description step;
+  step.buffers = {lowered_.buffers[weight], lowered_.buffers[loss]};
+  const Expected<Description> boundary = others->boundaryFor(step, blocks);
+  ASSERT_TRUE(boundary);
+  // The table stays in its frame, and this step does not know it: its frame comes last, and is none of the boundary's.
+  EXPECT_EQ(others->blocksInFramesBeside(blocks), std::vector<BlockId>{step_.blocks[table]});
+  EXPECT_EQ(others->unknownFrames(), 1u);
+  EXPECT_EQ(boundary->budgetBytes, (planFrames - 1) * pageBytes);
+  EXPECT_EQ(boundary->buffers[0].resident, lowered_.buffers[weight].resident);
+  EXPECT_EQ(boundary->buffers[0].mirrored, lowered_.buffers[weight].mirrored);
+
+  step.buffers = boundary->buffers;
+  Node copy;
+  copy.kind = NodeKind::CopyToHost;
+  copy.name = "all";
+  copy.range = {0, step.buffers[0].size};
+  step.nodes.push_back(copy);
+  others->add(step, blocks);
+  ASSERT_TRUE(others->pin());
+  // Pages 0 and 1 have places beside each other, page 3 has one elsewhere, and page 2 has none yet.
+  const Description placed = others->withPlaces(step, blocks);
+  ASSERT_EQ(placed.nodes.size(), 3u);
+  EXPECT_EQ(placed.nodes[0].range, (Range{0, 2 * pageBytes}));
+  EXPECT_EQ(placed.nodes[0].hostOffset, 0u);
+  EXPECT_EQ(placed.nodes[1].range, (Range{2 * pageBytes, pageBytes}));
+  EXPECT_EQ(placed.nodes[1].hostOffset, residence_->pool().bytes());
+  EXPECT_EQ(placed.nodes[2].range, (Range{3 * pageBytes, step.buffers[0].size - 3 * pageBytes}));
+  EXPECT_EQ(placed.nodes[2].hostOffset, copiedBytes);
+  EXPECT_EQ(placed.edges, (std::vector<Edge>{{0, 1}, {1, 2}}));
+  EXPECT_EQ(others->pool().at(0), residence_->pool().at(0)); // the same memory
 }
 
 // A block without memory has no value, but frame and place agree on what is there.
@@ -417,8 +454,8 @@ TEST_F(ResidenceTest, writesValuesToBothPlaces) {
   std::vector<char> bytes(weightBytes);
   for (std::uint64_t page = 0; page < 4; ++page)
     word(bytes.data(), page * pageBytes) = 7;
-  ASSERT_TRUE(residence_->writeValue(weight, bytes.data()));
-  ASSERT_TRUE(residence_->writeValue(table, bytes.data()));
+  ASSERT_TRUE(residence_->writeValue(step_.blocks[weight], bytes.data()));
+  ASSERT_TRUE(residence_->writeValue(step_.blocks[table], bytes.data()));
   const Values written{{7, 7, 7, 7}, 7};
   EXPECT_EQ(read(), written);
   EXPECT_EQ(atAddress(weight, 3), 7u);
@@ -468,15 +505,15 @@ TEST_F(ResidenceTest, findsStaleMirrors) {
   setAtAddresses(start);
   ASSERT_TRUE(residence_->install());
   std::vector<char> bytes(weightBytes);
-  ASSERT_TRUE(residence_->readValue(weight, bytes.data()));
-  EXPECT_EQ(residence_->firstStale(weight, bytes.data()), std::nullopt);
+  ASSERT_TRUE(residence_->readValue(step_.blocks[weight], bytes.data()));
+  EXPECT_EQ(residence_->firstStale(step_.blocks[weight], bytes.data()), std::nullopt);
   bytes[pageBytes] ^= 1;     // at its place alone
   bytes[2 * pageBytes] ^= 1; // in its frame alone
-  EXPECT_EQ(residence_->firstStale(weight, bytes.data()), std::nullopt);
+  EXPECT_EQ(residence_->firstStale(step_.blocks[weight], bytes.data()), std::nullopt);
   bytes[weightBytes - 1] ^= 1;
-  EXPECT_EQ(residence_->firstStale(weight, bytes.data()), weightBytes - 1);
+  EXPECT_EQ(residence_->firstStale(step_.blocks[weight], bytes.data()), weightBytes - 1);
   bytes[17] ^= 1;
-  EXPECT_EQ(residence_->firstStale(weight, bytes.data()), 17u);
+  EXPECT_EQ(residence_->firstStale(step_.blocks[weight], bytes.data()), 17u);
 }
 
 // Frames that a mirrored page gives up are poisoned for the tenant that follows; the page itself comes back whole.

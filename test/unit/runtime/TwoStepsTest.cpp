@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two rewritten steps in one session: training, and an evaluation of half the layers. Values are followed from plan to
-// plan.
-#include "test/unit/runtime/Program.h"
-
-#include <gtest/gtest.h>
+// Two rewritten steps whose plans take each other's place, or share a boundary.
+#include "test/unit/runtime/TwoSteps.h"
 
 using namespace pumpgraph;
 using namespace pumpgraph::runtime;
@@ -11,157 +8,16 @@ using namespace pumpgraph::runtime::test;
 
 namespace {
 
-using Word = std::uint64_t;
-
-template <typename Value> const char *messageOf(const Expected<Value> &result) {
-  return result ? "" : result.error().message.c_str();
-}
-
-constexpr std::uint64_t tightPages = 19;
-// Less than the widest kernel of either step touches.
-constexpr std::uint64_t hostingPages = 9;
-constexpr std::uint64_t besideBudget = 1;
-constexpr int evaluatedLayers = 2;
-constexpr std::uint64_t activationBytes = 3 * pageBytes, weightBytes = 2 * pageBytes;
-constexpr std::uint64_t elements = activationBytes / Program::stride, weightElements = weightBytes / Program::stride;
-
-/// history[i] += in[i]; score += history[0]
-FakeKernel &historyKernel() {
-  static FakeKernel kernel{"history", {8, 8, 8}, [](const FakeKernel::Arguments &arguments) {
-                             auto *in = argument<char *>(arguments, 0), *history = argument<char *>(arguments, 1);
-                             for (Word i = 0; i < elements; ++i)
-                               *reinterpret_cast<Word *>(history + i * Program::stride) +=
-                                   *reinterpret_cast<Word *>(in + i * Program::stride);
-                             *argument<Word *>(arguments, 2) += *reinterpret_cast<Word *>(history);
-                           }};
-  return kernel;
-}
-
-class TwoStepsTest : public ::testing::Test {
+/// What holds whether plans are exchanged or share a boundary.
+class EitherWayTest : public TwoStepsTest, public ::testing::WithParamInterface<BoundaryChoice> {
 protected:
-  void open(std::uint64_t pages, std::uint64_t hostLimitBytes = 0) {
-    Expected<std::unique_ptr<Session>> made = openSession(fake_, pages, PUMPGRAPH_COMPILER_LIBRARY, hostLimitBytes);
-    ASSERT_TRUE(made) << messageOf(made);
-    session_ = std::move(*made);
-    program_.emplace(fake_, *session_, Program::Shape{});
-    program_->prepare();
-    history_ = *session_->allocate(activationBytes, nullptr, "history");
-    for (Word i = 0; i < elements; ++i)
-      *at(history_, i) = 0;
-    ASSERT_TRUE(session_->declarePrivate(history_));
-    score_ = *session_->allocate(activationBytes, nullptr, "score"); // exclusive
-    *at(score_, 0) = 0;
-    trained_ = 0;
-    expectedHistory_.assign(elements, 0);
-    expectedScore_ = 0;
-  }
-
-  void captureBoth() {
-    training_ = adopt(program_->record());
-    evaluation_ = adopt(recordEvaluation());
-    ASSERT_TRUE(training_ && evaluation_);
-    ASSERT_TRUE(training_->rewritten() && evaluation_->rewritten());
-  }
-
-  Step *adopt(CUgraph graph) {
-    const Expected<Step *> step = session_->adopt(graph, {.keepFirstPlan = true});
-    EXPECT_TRUE(step) << messageOf(step);
-    return step ? *step : nullptr;
-  }
-
-  CUgraph recordEvaluation() {
-    CUgraph graph = fake_.createGraph();
-    EXPECT_TRUE(session_->captureBegin());
-    CUgraphNode last = nullptr;
-    const auto chain = [&](FakeKernel &kernel, const std::vector<std::vector<char>> &arguments) {
-      last = last ? fake_.addKernel(graph, {last}, kernel, arguments) : fake_.addKernel(graph, {}, kernel, arguments);
-    };
-    void *in = program_->inputPointer();
-    for (int layer = 0; layer < evaluatedLayers; ++layer) {
-      void *out = *session_->allocate(activationBytes, nullptr, fmt::format("evaluated{}", layer));
-      chain(forwardKernel(), {bytesOf(in), bytesOf(program_->weightPointers()[static_cast<std::size_t>(layer)]),
-                              bytesOf(out), bytesOf(activationBytes), bytesOf(weightBytes)});
-      if (layer > 0) {
-        EXPECT_TRUE(session_->free(in, nullptr));
-      }
-      in = out;
-    }
-    chain(historyKernel(), {bytesOf(in), bytesOf(history_), bytesOf(score_)});
-    EXPECT_TRUE(session_->free(in, nullptr));
-    EXPECT_TRUE(session_->captureEnd());
-    return graph;
-  }
-
-  Status train() {
-    const Status replayed = training_->replay(nullptr);
-    trained_ += replayed ? 1 : 0;
-    return replayed;
-  }
-
-  Status evaluate() {
-    const Status replayed = evaluation_->replay(nullptr);
-    if (!replayed)
-      return replayed;
-    const std::vector<Word> weights = program_->expectedWeights(trained_);
-    for (Word i = 0; i < elements; ++i) {
-      Word value = i + 1;
-      for (Word layer = 0; layer < evaluatedLayers; ++layer)
-        value = value * 3 + weights[layer * weightElements + i % weightElements];
-      expectedHistory_[i] += value;
-    }
-    expectedScore_ += expectedHistory_[0];
-    return replayed;
-  }
-
-  /// 't' trains, 'e' evaluates.
-  void run(const std::string &steps) {
-    for (const char step : steps) {
-      const Status replayed = step == 't' ? train() : evaluate();
-      ASSERT_TRUE(replayed) << messageOf(replayed);
-    }
-  }
-
-  static Word *at(void *base, Word element) {
-    return reinterpret_cast<Word *>(static_cast<char *>(base) + element * Program::stride);
-  }
-
-  std::vector<Word> history() {
-    const Status mapped = session_->map(history_);
-    EXPECT_TRUE(mapped) << messageOf(mapped);
-    std::vector<Word> values;
-    for (Word i = 0; mapped && i < elements; ++i)
-      values.push_back(*at(history_, i));
-    EXPECT_TRUE(session_->unmap(history_));
-    return values;
-  }
-
-  /// Private values under map(), exclusive ones as they lie.
-  void expectAllValues(const std::string &when) {
-    EXPECT_EQ(program_->weights(), program_->expectedWeights(trained_)) << when;
-    EXPECT_EQ(program_->loss(), program_->expectedLoss(trained_)) << when;
-    EXPECT_EQ(history(), expectedHistory_) << when;
-    EXPECT_EQ(*at(score_, 0), expectedScore_) << when;
-    EXPECT_EQ(*at(program_->inputPointer(), 5), 6u) << when;
-  }
-
-  static std::uint64_t exchangesOf(Step *step) {
-    return nlohmann::json::parse(step->report()).at("runtime").at("exchanges");
-  }
-
-  FakeDriver fake_;
-  std::unique_ptr<Session> session_;
-  std::optional<Program> program_;
-  void *history_ = nullptr, *score_ = nullptr;
-  Step *training_ = nullptr, *evaluation_ = nullptr;
-  int trained_ = 0;
-  std::vector<Word> expectedHistory_;
-  Word expectedScore_ = 0;
+  EitherWayTest() { boundary_ = GetParam(); }
 };
 
 // Shared weights, what only one of them keeps, and what is read from outside: all of it goes on as if there were memory
 // for everything, whichever plan is in force. With the smallest budget both plans have pages in host memory at all
 // times.
-TEST_F(TwoStepsTest, followsValuesFromPlanToPlan) {
+TEST_P(EitherWayTest, followsValuesFromPlanToPlan) {
   for (const std::uint64_t budget : {std::uint64_t{60}, std::uint64_t{26}, tightPages + 3, hostingPages}) {
     open(budget);
     captureBoth();
@@ -201,14 +57,14 @@ TEST_F(TwoStepsTest, exchangesOnlyWhereTheStepChanges) {
 }
 
 // Buffers that both steps declare private stay private in both.
-TEST_F(TwoStepsTest, keepsSharedBuffersPrivate) {
+TEST_P(EitherWayTest, keepsSharedBuffersPrivate) {
   open(tightPages + 3);
   captureBoth();
   EXPECT_EQ(evaluation_->report().find("another step of the session uses"), std::string::npos) << evaluation_->report();
 }
 
 // What is mapped keeps every step from running, whichever plan it belongs to; what is written under it counts.
-TEST_F(TwoStepsTest, mapsWhicheverPlanIsInForce) {
+TEST_P(EitherWayTest, mapsWhicheverPlanIsInForce) {
   open(tightPages + 3);
   captureBoth();
   run("te");
@@ -226,7 +82,7 @@ TEST_F(TwoStepsTest, mapsWhicheverPlanIsInForce) {
 }
 
 // Where none is in force, everything can be read and written without more ado.
-TEST_F(TwoStepsTest, takesThePlanBack) {
+TEST_P(EitherWayTest, takesThePlanBack) {
   open(tightPages + 3);
   captureBoth();
   run("te");
@@ -253,7 +109,7 @@ TEST_F(TwoStepsTest, putsAPlanInForceWithoutAReplay) {
 }
 
 // Whichever is destroyed, in force or not, the other goes on.
-TEST_F(TwoStepsTest, outlivesTheOther) {
+TEST_P(EitherWayTest, outlivesTheOther) {
   for (const std::string last : {"t", "e"})
     for (const bool training : {true, false}) {
       open(tightPages + 3);
@@ -302,7 +158,7 @@ TEST_F(TwoStepsTest, capturesWhileAPlanIsInForce) {
 }
 
 // Validation, measurement and planning again bring the plan of their step in force first.
-TEST_F(TwoStepsTest, worksOnStepsThatAreNotInForce) {
+TEST_P(EitherWayTest, worksOnStepsThatAreNotInForce) {
   open(tightPages + 3);
   captureBoth();
   run("et");
@@ -319,7 +175,7 @@ TEST_F(TwoStepsTest, worksOnStepsThatAreNotInForce) {
 }
 
 // A buffer that its owner has freed is the step's alone, with a value that the step goes on with.
-TEST_F(TwoStepsTest, keepsValuesOfFreedBuffers) {
+TEST_P(EitherWayTest, keepsValuesOfFreedBuffers) {
   open(tightPages + 3);
   captureBoth();
   run("te");
@@ -330,7 +186,7 @@ TEST_F(TwoStepsTest, keepsValuesOfFreedBuffers) {
 }
 
 // A buffer that one of them does not send away is on the device for both.
-TEST_F(TwoStepsTest, leavesExclusiveBuffersToThemselves) {
+TEST_P(EitherWayTest, leavesExclusiveBuffersToThemselves) {
   open(60);
   captureBoth();
   run("tetete");
@@ -350,11 +206,11 @@ TEST_F(TwoStepsTest, keepsThePlanWhenThereIsNoHostMemory) {
   std::uint64_t refused = 0;
   for (std::uint64_t less = 0; less < 6; ++less) {
     open(tightPages + 3, used.pinnedBytes + used.hostBackedBytes - less * pageBytes);
-    const Expected<Step *> first = session_->adopt(program_->record(), {.keepFirstPlan = true});
+    const Expected<Step *> first = session_->adopt(program_->record(), {.keepFirstPlan = true, .boundary = boundary_});
     if (!first)
       break;
     training_ = *first;
-    const Expected<Step *> step = session_->adopt(recordEvaluation(), {.keepFirstPlan = true});
+    const Expected<Step *> step = session_->adopt(recordEvaluation(), {.keepFirstPlan = true, .boundary = boundary_});
     if (step) {
       evaluation_ = *step;
       for (int i = 0; i < 3; ++i)
@@ -374,6 +230,9 @@ TEST_F(TwoStepsTest, keepsThePlanWhenThereIsNoHostMemory) {
   }
   EXPECT_GT(refused, 0u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Boundary, EitherWayTest, ::testing::Values(BoundaryChoice::Own, BoundaryChoice::Shared),
+                         [](const auto &choice) { return choice.param == BoundaryChoice::Own ? "own" : "shared"; });
 
 /// A driver call, and which of them fails in the exchange.
 class TwoStepsFailureTest : public TwoStepsTest,

@@ -32,6 +32,8 @@ typedef struct pumpgraph_compiler_options {
   uint64_t host_bytes;  /* pinned host memory that may be used */
   const char *costs_ir; /* IR text of a saved step: its node times are taken where position and name agree; or NULL */
   const char *device;   /* the GPU's name: times that were saved on another are not taken; NULL: taken from any */
+  /* What other steps have decided for all of them (docs/plan-correctness.md, "A shared boundary"); NULL: nothing. */
+  const pumpgraph_description *boundary;
 } pumpgraph_compiler_options;
 
 typedef enum pumpgraph_compiler_status {
@@ -64,6 +66,11 @@ PUMPGRAPH_COMPILER_API void pumpgraph_compilation_free(pumpgraph_compilation *);
  * that step. Returns NULL if correct, else a message to be freed with pumpgraph_compiler_string_free(). */
 PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_check(const pumpgraph_description *lowered,
                                                       const pumpgraph_description *captured);
+
+/** Checks that a lowered or re-lifted description keeps a boundary that it shares with other steps. Returns NULL if it
+ * does, else a message to be freed with pumpgraph_compiler_string_free(). */
+PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_check_boundary(const pumpgraph_description *rewritten,
+                                                               const pumpgraph_description *boundary);
 
 /** The description as IR text; NULL if it is malformed. `device` is the name of the GPU that its node times are of;
  * NULL if nobody knows. Freed with pumpgraph_compiler_string_free(). */
