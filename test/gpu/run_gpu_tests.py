@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs everything that needs a GPU: `tools/dev gpu-test`. Each test is a process of its own.
+"""Runs everything that needs a GPU: `tools/dev gpu-test`. Each test is a process of its own, but those of graphed.
 
 Without a GPU it fails; nothing is skipped but memcheck where compute-sanitizer is not installed, which is said.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = Path(__file__).resolve().parent / "torch_cases.py"
+GRAPHED = Path(__file__).resolve().parent / "graphed_cases.py"
 EXAMPLE = "pumpgraph-example-transformer"
 # About 900 MB at the peak, and about 130 MB for memcheck, which makes kernels many times slower.
 SMALL = ["--layers", "6", "--width", "512", "--heads", "8", "--batch", "4", "--length", "512", "--words", "4096"]
@@ -50,6 +51,8 @@ class Tests:
         yield "runtime_smoke", lambda: self.run([str(self.build / "bin" / "runtime_smoke")])
         for case in self.torch_cases():
             yield f"torch.{case}", lambda case=case: self.run([sys.executable, str(CASES), case, str(self.folder)])
+        yield "graphed.plain", lambda: self.run([sys.executable, str(GRAPHED), "--plain", str(self.folder)])
+        yield "graphed.cases", self.graphed_cases
         yield "cpp.losses", self.cpp_losses
         yield "cpp.validate", lambda: self.example(SMALL, "--budget", self.budget(SMALL, 0.5), "--validate")
         yield "cpp.budget_below_one_kernel", self.cpp_hosted
@@ -63,6 +66,13 @@ class Tests:
     def torch_cases():
         listed = re.search(r"^CASES = \[(.*?)^\]", CASES.read_text(), flags=re.S | re.M).group(1)
         return re.findall(r"\w+", listed)
+
+    def graphed_cases(self):
+        """All in one process, for most of the time of one alone is PyTorch's start."""
+        status, text = self.run([sys.executable, str(GRAPHED), str(self.folder)], may_fail=True)
+        if status != 0:
+            failed = re.split(r"^(?=ok     |FAILED )", text, flags=re.M)
+            raise Failure("".join(part for part in failed if not part.startswith("ok     ")).strip()[-8000:])
 
     def run(self, command, may_fail=False):
         environment = dict(os.environ, PUMPGRAPH_LIBRARY=str(self.build / "lib" / "libpumpgraph.so"))
@@ -130,7 +140,7 @@ def main():
     parser.add_argument("--build-dir", type=Path, default=ROOT / "build")
     parser.add_argument("--filter", default="", help="only tests whose name holds this text (and torch.plain, which "
                         "leaves what others need)")
-    parser.add_argument("--timeout", type=float, default=180, help="seconds a test may take (%(default)s)")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds a test may take (%(default)s)")
     arguments = parser.parse_args()
     if gpu_count() == 0:
         sys.exit("gpu-test: error: no GPU; the CUDA driver finds no device")

@@ -116,8 +116,13 @@ class Capture(TrainingTest):
                 "torch: wait_stream",
                 "take_back 0x5e55",
                 "fn",
+                "torch: wait_stream",
+                "torch: wait_stream",
+                "take_back 0x5e55",
                 "fn",
+                "torch: wait_stream",
                 "torch: synchronize",
+                "take_back 0x5e55",
                 "torch: begin 1 thread_local",
                 "capture_begin 0x5e55",
                 "fn",
@@ -356,6 +361,10 @@ class ActivationNames(TrainingTest):
         self.names(lambda: self.outer(torch.Tensor(0x7FFF)))
         self.assertEqual(self.inner._hooks + self.outer._hooks, [])
 
+    def test_compiled_modules_get_no_hooks(self):
+        self.outer._orig_mod = self.inner
+        self.assertEqual(self.names(lambda: self.outer(torch.Tensor(0x7FFF))), ["name 0x5e55 0x7002 result"])
+
     def test_a_foreign_tensor_is_no_trouble(self):
         def fn():
             self.fail_next("name", Status.INVALID_ARGUMENT, "not in this session")
@@ -422,23 +431,23 @@ class Naming(TorchTest):
     def test_shared_memory_has_one_name(self):
         weight = torch.Tensor(0xA000)
         tied = torch.nn.Module({"tokens.weight": weight, "head.weight": torch.Tensor(0xA000)})
-        self.assertEqual(named(torch_capture._Things(tied).tensors()), [("tokens.weight", 0xA000)])
+        self.assertEqual(named(torch_capture.Things(tied).tensors()), [("tokens.weight", 0xA000)])
 
     def test_several_modules_are_told_apart(self):
         class Generator(torch.nn.Module):
             pass
 
         things = [Generator({"w": torch.Tensor(0xA000)}), torch.nn.Module({"w": torch.Tensor(0xB000)})]
-        names = named(torch_capture._Things(things).tensors())
+        names = named(torch_capture.Things(things).tensors())
         self.assertEqual(names, [("Generator.w", 0xA000), ("Module.w", 0xB000)])
 
     def test_containers_and_bare_tensors(self):
         things = {"a": [torch.Tensor(0xA000)], "b": (torch.Tensor(0xB000), torch.Tensor(0xA000))}
-        self.assertEqual(named(torch_capture._Things(things).tensors()), [("tensor 0", 0xA000), ("tensor 1", 0xB000)])
+        self.assertEqual(named(torch_capture.Things(things).tensors()), [("tensor 0", 0xA000), ("tensor 1", 0xB000)])
 
     def test_a_generator_of_parameters(self):
         model = torch.nn.Module({"w": torch.Tensor(0xA000)})
-        self.assertEqual(named(torch_capture._Things(model.parameters()).tensors()), [("tensor 0", 0xA000)])
+        self.assertEqual(named(torch_capture.Things(model.parameters()).tensors()), [("tensor 0", 0xA000)])
 
     def test_an_optimizer_alone(self):
         weight = torch.Tensor(0xA000, requires_grad=True)
@@ -446,7 +455,7 @@ class Naming(TorchTest):
         optimizer = torch.optim.Optimizer([weight])
         optimizer.state[weight] = {"momentum_buffer": torch.Tensor(0xB000), "nested": {"deep": [torch.Tensor(0xC000)]}}
         self.assertEqual(
-            named(torch_capture._Things(optimizer).tensors()),
+            named(torch_capture.Things(optimizer).tensors()),
             [("momentum_buffer of parameter 0 of group 0", 0xB000), ("nested.deep.0 of parameter 0 of group 0", 0xC000),
              ("gradient of parameter 0 of group 0", 0xF000)],
         )
@@ -459,12 +468,12 @@ class Naming(TorchTest):
                 "sparse": torch.Tensor(0xB000, layout="coo"),
             }
         )
-        self.assertEqual(named(torch_capture._Things(model).tensors()), [])
+        self.assertEqual(named(torch_capture.Things(model).tensors()), [])
 
     def test_a_thing_without_tensors_is_refused_by_its_type(self):
         for thing in (3, "model", object()):
             with self.subTest(thing=thing), self.assertRaisesRegex(PumpGraphError, type(thing).__name__):
-                torch_capture._Things([thing])
+                torch_capture.Things([thing])
 
 
 if __name__ == "__main__":

@@ -3,30 +3,38 @@
 
     import pumpgraph
     pumpgraph.install(budget="16GiB")             # before anything touches CUDA
-    ...                                           # model, optimizer, static inputs as usual
-    step = pumpgraph.capture(train_step, private=[model, optimizer])
-    for batch in loader:
-        static_input.copy_(batch)
-        step.replay()
-    print(step.report())
+    ...                                           # model, optimizer, loader as usual
+
+    @pumpgraph.graphed(warmup=3)
+    def train_step(x, y): ...
+
+    for x, y in loader:
+        loss = train_step(x, y)
+    print(train_step.report())
 
 Importing this needs neither a GPU nor PyTorch; docs/pytorch.md is the manual.
 """
 
-from .errors import PumpGraphError, Status
+from .errors import PumpGraphError, StaleStepError, Status, UnsupportedError
 
 __all__ = [
+    "Graphed",
     "PumpGraphError",
+    "StaleStepError",
     "Status",
     "Step",
+    "UnsupportedError",
     "capture",
     "doctor",
+    "graphed",
     "install",
     "mapped",
     "memory_stats",
+    "paused",
 ]
 
 _OF_TORCH = ("Step", "capture", "install", "mapped", "memory_stats")
+_OF_GRAPHED = ("Graphed", "graphed", "paused")
 
 
 def doctor() -> str:
@@ -38,12 +46,16 @@ def doctor() -> str:
 
 def __getattr__(name: str):
     # PyTorch takes seconds to import, and may not be there: only what needs it asks for it.
-    if name not in _OF_TORCH:
-        raise AttributeError(f"module 'pumpgraph' has no attribute {name!r}")
-    from . import torch_capture
+    if name in _OF_TORCH:
+        from . import torch_capture
 
-    return getattr(torch_capture, name)
+        return getattr(torch_capture, name)
+    if name in _OF_GRAPHED:
+        from . import step_function
+
+        return getattr(step_function, name)
+    raise AttributeError(f"module 'pumpgraph' has no attribute {name!r}")
 
 
 def __dir__():
-    return sorted(list(globals()) + list(_OF_TORCH))
+    return sorted(list(globals()) + list(_OF_TORCH + _OF_GRAPHED))

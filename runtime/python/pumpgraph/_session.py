@@ -131,12 +131,16 @@ class Session:
         """The true values of these allocations are at their addresses inside; no step may be replayed meanwhile."""
         with contextlib.ExitStack() as undo:
             for pointer in pointers:
-                self.library.call("pumpgraph_map", self._handle, pointer)
-                self.mapped_depth += 1
-                undo.callback(self._unmap, pointer)
+                self.map(pointer)
+                undo.callback(self.unmap, pointer)
             yield
 
-    def _unmap(self, pointer: int) -> None:
+    def map(self, pointer: int) -> None:
+        """The true value of the allocation is at its address until unmap(). Waits for the device; nests."""
+        self.library.call("pumpgraph_map", self._handle, pointer)
+        self.mapped_depth += 1
+
+    def unmap(self, pointer: int) -> None:
         self.mapped_depth -= 1
         self.library.call("pumpgraph_unmap", self._handle, pointer)
 

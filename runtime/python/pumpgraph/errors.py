@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one exception of the package, and the statuses it carries (pumpgraph_status in pumpgraph.h)."""
+"""The exceptions of the package, and the statuses they carry (pumpgraph_status in pumpgraph.h)."""
 
 from __future__ import annotations
 
@@ -30,3 +30,17 @@ class PumpGraphError(RuntimeError):
 
 def invalid(message: str) -> PumpGraphError:
     return PumpGraphError(Status.INVALID_ARGUMENT, message)
+
+
+class UnsupportedError(PumpGraphError):
+    """A step that cannot be captured. The text names what is in the way, where it is, and what to write instead."""
+
+    def __init__(self, message: str):
+        super().__init__(Status.INVALID_ARGUMENT, message)
+
+
+class StaleStepError(PumpGraphError):
+    """What a captured step was made from is not what the program has now: a replay would compute something else."""
+
+    def __init__(self, message: str):
+        super().__init__(Status.INVALID_ARGUMENT, message)

@@ -26,6 +26,9 @@ from ._report import Report
 from ._session import MeasurementResult, NativeStep, PathLike, ReplanningResult, Session, ValidationResult
 from ._sizes import parse_budget, parse_size
 from .errors import PumpGraphError, Status, invalid
+from .guard import Guard
+from .record_stream import RecordedStreams
+from .refusals import explain_failed_capture, replace_memory_figures
 
 
 class _Installation:
@@ -34,7 +37,15 @@ class _Installation:
     def __init__(self, session: Session, allocator: Any):
         self.session = session
         self.allocator = allocator
+        self.guard = Guard(session)
+        self.recorded_streams = RecordedStreams()
+        self.failed_captures: List[torch.cuda.CUDAGraph] = []
         self._stream: Optional[torch.cuda.Stream] = None
+        replace_memory_figures()
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda", self.session.device)
 
     @property
     def stream(self) -> torch.cuda.Stream:
@@ -48,7 +59,7 @@ class _Installation:
 _installation: Optional[_Installation] = None
 
 
-def _installed() -> _Installation:
+def installed() -> _Installation:
     if _installation is None:
         raise invalid("pumpgraph.install(budget=...) has not been called; call it before anything touches CUDA")
     return _installation
@@ -122,7 +133,7 @@ def _user_cache() -> Optional[Path]:
 
 def memory_stats() -> Dict[str, int]:
     """Bytes and counts of the session (pumpgraph_memory_stats in pumpgraph.h)."""
-    return _installed().session.memory_stats()
+    return installed().session.memory_stats()
 
 
 # ---- capture ---------------------------------------------------------------------------------------------------------
@@ -152,46 +163,84 @@ def capture(
     """
     if warmup < 1:
         raise invalid(f"warmup={warmup}: libraries set themselves up in the first call, which a capture cannot hold")
-    installation = _installed()
-    things = _Things(private)
+    installation = installed()
     timings: Dict[str, float] = {}
+    with _collector_paused(), _stream_restored(), _timed(timings, "warmup_s"):
+        _warm_up(installation, fn, warmup)
+    options = AdoptionOptions(name, costs, leave_as_captured, keep_first_plan, calibrate)
+    return capture_warm(installation, fn, Things(private), options, timings, capture_error_mode)
+
+
+class AdoptionOptions(NamedTuple):
+    """What capture() says to the library of a step."""
+
+    name: str = "step"
+    costs: Optional[PathLike] = None
+    leave_as_captured: bool = False
+    keep_first_plan: bool = False
+    calibrate: bool = False
+
+
+def capture_warm(
+    installation: _Installation,
+    fn: Callable[[], Any],
+    things: "Things",
+    options: AdoptionOptions,
+    timings: Dict[str, float],
+    capture_error_mode: str = "thread_local",
+    stacklevel: int = 3,
+    put_back: Callable[[], None] = lambda: None,
+) -> "Step":
+    """capture() for a function that was warmed up. `fn` is called twice, and nothing runs. `put_back` undoes what
+    a call of `fn` leaves in Python: after the rehearsal, and where the capture fails."""
+    installation.guard.rest()
     with _collector_paused(), _stream_restored(), contextlib.ExitStack() as undo:
-        with _timed(timings, "warmup_s"):
-            _warm_up(installation, fn, warmup)
-        with _timed(timings, "rehearsal_s"), _host_random_numbers_kept():
+        undo.callback(_host_random_numbers())
+        undo.callback(put_back)
+        with _timed(timings, "rehearsal_s"), contextlib.ExitStack() as drawn:
+            # The rehearsal takes no random numbers from the host, so that both captures draw the same.
+            drawn.callback(_host_random_numbers())
             rehearsal = _rehearse(installation, fn, capture_error_mode, things)
+        put_back()
         undo.callback(_drop_replaced, things.gradients())  # without an adopted step they never get memory
         with _timed(timings, "capture_s"), things.naming(installation.session):
             graph, output = _record(installation, fn, capture_error_mode)
             rehearsal.reset()  # not before: the random-number tensors that graphs share would be given up and moved
         with _timed(timings, "adopt_s"):
             _declare(installation.session, things, output)
-            native = installation.session.adopt(
-                graph.raw_cuda_graph(), name, costs, leave_as_captured, keep_first_plan, calibrate)
+            native = installation.session.adopt(graph.raw_cuda_graph(), *options)
         undo.pop_all()
-    step = Step(installation, graph, native, output, name, timings)
+    step = Step(installation, graph, native, output, options.name, timings)
     with _timed(timings, "instantiate_s"), contextlib.ExitStack() as undo:
         undo.callback(step.close)
         graph.instantiate()
         undo.pop_all()
-    if not leave_as_captured:
-        _watch_or_warn(step)
+    if not options.leave_as_captured:
+        _watch_or_warn(step, stacklevel + 1)
     return step
 
 
 def _warm_up(installation: _Installation, fn: Callable[[], Any], times: int) -> None:
-    stream = installation.stream
-    stream.wait_stream(torch.cuda.current_stream())
-    # Steps captured before may have left private tensors anywhere; warming up runs eagerly, and captured copies look at
-    # the addresses. Here, because it waits for the device, which a stream capture does not allow.
-    installation.session.take_back()
-    with torch.cuda.stream(stream):
-        for _ in range(times):
-            fn()
-        torch.cuda.synchronize()
+    for _ in range(times):
+        run_eagerly(installation, fn)
+    torch.cuda.synchronize()
 
 
-def _rehearse(installation: _Installation, fn: Callable[[], Any], mode: str, things: "_Things") -> torch.cuda.CUDAGraph:
+def run_eagerly(installation: _Installation, fn: Callable[[], Any]) -> Any:
+    """Calls `fn` on PumpGraph's stream, in the order of the current one."""
+    stream, current = installation.stream, torch.cuda.current_stream()
+    stream.wait_stream(current)
+    # Steps captured before may have left private tensors anywhere. Before a capture too, because it waits for the
+    # device, which a stream capture does not allow.
+    installation.guard.rest()
+    try:
+        with torch.cuda.stream(stream):
+            return fn()
+    finally:
+        current.wait_stream(stream)
+
+
+def _rehearse(installation: _Installation, fn: Callable[[], Any], mode: str, things: "Things") -> torch.cuda.CUDAGraph:
     """Captures `fn` and lets go of every tensor of that capture, gradients included."""
     before = things.gradients()
     try:
@@ -204,10 +253,11 @@ def _rehearse(installation: _Installation, fn: Callable[[], Any], mode: str, thi
 
 def _drop_replaced(before: Iterable[Tuple[torch.Tensor, Optional[torch.Tensor]]]) -> None:
     """A gradient that `fn` made anew is a tensor of a capture that is over; the one before it would be replaced again,
-    so to keep it would cost memory for nothing. One that `fn` adds to in place is the same as before, and stays."""
+    so to keep it would cost memory for nothing. One that `fn` adds to in place is the same as before, and stays. One
+    that `fn` uses up and drops comes back."""
     for parameter, gradient in before:
         if not _same_memory(parameter.grad, gradient):
-            parameter.grad = None
+            parameter.grad = gradient if parameter.grad is None else None
 
 
 def _same_memory(a: Optional[torch.Tensor], b: Optional[torch.Tensor]) -> bool:
@@ -232,13 +282,31 @@ def _record(installation: _Installation, fn: Callable[[], Any], mode: str) -> Tu
             finally:
                 session.capture_end()
     except BaseException:
-        if failure is not None:
-            raise failure  # a capture cut short fails once more on its way out; this is why
-        raise
+        _abandon(installation, graph)
+        if failure is None:
+            raise
+        explained = explain_failed_capture(failure)
+        if explained is not None:
+            raise explained from failure
+        raise failure  # a capture cut short fails once more on its way out; this is why
     return graph, output
 
 
-def _declare(session: Session, things: "_Things", output: Any) -> None:
+def _abandon(installation: _Installation, graph: torch.cuda.CUDAGraph) -> None:
+    """PyTorch is as before the capture that failed. A capture that the driver has broken off leaves random-number
+    generators in capture: the end of one that succeeds lets them out. PyTorch's pinned memory goes on asking the
+    graph whether it captures, so it must not go away."""
+    graph.reset()
+    installation.failed_captures.append(graph)
+    with contextlib.suppress(RuntimeError):  # then the device is lost, and the failure says more
+        something = torch.zeros(1, device=installation.device)
+        mending = torch.cuda.CUDAGraph(keep_graph=True)
+        with torch.cuda.graph(mending, stream=installation.stream, capture_error_mode="thread_local"):
+            something.zero_()
+        mending.reset()
+
+
+def _declare(session: Session, things: "Things", output: Any) -> None:
     for named in things.tensors():
         try:
             session.declare_private(named.pointer)
@@ -251,12 +319,12 @@ def _declare(session: Session, things: "_Things", output: Any) -> None:
             session.name(_pointer(tensor), "result" if len(results) == 1 else f"result {index}")
 
 
-def _watch_or_warn(step: "Step") -> None:
+def _watch_or_warn(step: "Step", stacklevel: int) -> None:
     report = step.report()
     reason = report.left_as_captured
     if reason:
         warnings.warn(f"step \"{step.name}\" is replayed exactly as captured, which may be slow: {reason}",
-                      RuntimeWarning, stacklevel=3)
+                      RuntimeWarning, stacklevel=stacklevel)
         return
     if report.replans_by_itself:  # in pumpgraph_replay(); but here it is PyTorch that replays
         step.watch_replays(report["predicted_s"])
@@ -292,19 +360,19 @@ def _stream_restored() -> Iterator[None]:
         torch.cuda.set_stream(before)
 
 
-@contextlib.contextmanager
-def _host_random_numbers_kept() -> Iterator[None]:
-    """The rehearsal takes no random numbers from the host, so that both captures draw the same."""
+def _host_random_numbers() -> Callable[[], None]:
+    """What puts the host's generators back to where they are now."""
     python, cpu = random.getstate(), torch.get_rng_state()
     numpy = sys.modules.get("numpy")
     drawn = numpy.random.get_state() if numpy is not None else None
-    try:
-        yield
-    finally:
+
+    def put_back() -> None:
         random.setstate(python)
         torch.set_rng_state(cpu)
         if numpy is not None:
             numpy.random.set_state(drawn)
+
+    return put_back
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
@@ -331,7 +399,7 @@ class Step:
         self._native = native
         self._watch: Optional[_ReplayWatch] = None
         # Not at exit: the driver may be gone by then, and takes everything with it anyway.
-        self._finalizer = weakref.finalize(self, _release, native, graph)
+        self._finalizer = weakref.finalize(self, _release, installation.guard, native, graph)
         self._finalizer.atexit = False
 
     def replay(self) -> None:
@@ -340,12 +408,16 @@ class Step:
         thread may use CUDA tensors meanwhile."""
         if not self.is_open:
             raise invalid(f"step \"{self.name}\" is closed")
+        self._installation.guard.give_back()
         if self._installation.session.mapped_depth:
             raise invalid(f"step \"{self.name}\" cannot be replayed inside mapped(): its buffers are with the caller")
         if self._watch is not None:
             self._replan_if_missed(self._watch.median_s(), self._watch.predicted_s)
         self._native.put_in_force()
-        with self._watch or contextlib.nullcontext():
+        if self._watch is None:
+            self._graph.replay()
+            return
+        with self._watch:
             self._graph.replay()
 
     def watch_replays(self, predicted_s: float) -> None:
@@ -367,7 +439,7 @@ class Step:
     def replan(self) -> ReplanningResult:
         """Measures node times on the rewritten step, plans it again with them and keeps the faster plan. Waits for the
         device. The session's buffers keep their contents; the step's host functions are called in each timed replay."""
-        torch.cuda.synchronize()
+        self._quiet()
         self._watch = None
         try:
             return self._native.replan()
@@ -381,14 +453,18 @@ class Step:
     def validate(self) -> ValidationResult:
         """Compares every live result of the rewritten step with the captured one's, from the same state. Slow. Raises
         PumpGraphError (MISMATCH) where they differ. All contents are as before afterwards."""
-        torch.cuda.synchronize()
+        self._quiet()
         return self._native.validate()
 
     def measure(self, repeats: int = 10) -> MeasurementResult:
         """Times every node of a step that was left as captured or whose plan moves nothing; save() then writes the
         times too."""
-        torch.cuda.synchronize()
+        self._quiet()
         return self._native.measure(repeats)
+
+    def _quiet(self) -> None:
+        torch.cuda.synchronize()
+        self._installation.guard.give_back()
 
     def save(self, path: PathLike) -> None:
         """Writes the captured step as IR text for pump-graph-opt; compressed where `path` ends in .gz."""
@@ -432,8 +508,9 @@ class _ReplayWatch:
         return sorted(start.elapsed_time(end) for start, end in self._events)[1] / 1e3
 
 
-def _release(native: NativeStep, graph: torch.cuda.CUDAGraph) -> None:
+def _release(guard: Guard, native: NativeStep, graph: torch.cuda.CUDAGraph) -> None:
     torch.cuda.synchronize()
+    guard.give_back()
     native.close()  # first: the graph must outlive the step
     graph.reset()
 
@@ -442,8 +519,8 @@ def _release(native: NativeStep, graph: torch.cuda.CUDAGraph) -> None:
 def mapped(*things: Any) -> Iterator[None]:
     """Inside, the true values of the named modules, optimizers and tensors are at their addresses, to be read and
     written eagerly. No step may be replayed meanwhile. What is not private is there at all times."""
-    session = _installed().session
-    pointers = [named.pointer for named in _Things(things).tensors()]
+    session = installed().session
+    pointers = [named.pointer for named in Things(things).tensors()]
     torch.cuda.synchronize()
     with session.mapped(pointers):
         yield
@@ -456,6 +533,11 @@ def mapped(*things: Any) -> Iterator[None]:
 class _Named(NamedTuple):
     name: str
     pointer: int  # of the storage: what was allocated
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    """By torch.compile(module) or module.compile()."""
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def _is_optimizer(thing: Any) -> bool:
@@ -482,10 +564,12 @@ def _tensors_in(value: Any, path: str) -> Iterator[Tuple[str, torch.Tensor]]:
             yield from _tensors_in(item, f"{path}.{index}" if path else str(index))
 
 
-class _Things:
-    """What a caller named as private or mapped: modules, optimizers, tensors, containers of them."""
+class Things:
+    """What a caller named as private or mapped: modules, optimizers, tensors, containers of them. `settings`: tensors
+    among the settings of optimizers too, such as a learning rate."""
 
-    def __init__(self, roots: Any):
+    def __init__(self, roots: Any, settings: bool = True):
+        self._settings = settings
         self._modules: List[torch.nn.Module] = []
         self._optimizers: List[torch.optim.Optimizer] = []
         self._tensors: List[torch.Tensor] = []
@@ -546,8 +630,11 @@ class _Things:
             return hook
 
         with contextlib.ExitStack() as undo:
+            compiled = {id(part) for root in self._modules if _is_compiled(root) for part in root.modules()}
             for prefix, root in self._named_modules():
                 for name, module in root.named_modules():
+                    if id(module) in compiled:  # a hook might have it compiled again
+                        continue
                     handle = module.register_forward_hook(hook_of(prefix + name if name else type(module).__name__))
                     undo.callback(handle.remove)
             yield
@@ -561,7 +648,7 @@ class _Things:
             names.setdefault(id(tensor), f"tensor {index}")
             yield names[id(tensor)], tensor
         for optimizer in self._optimizers:
-            yield from _optimizer_tensors(optimizer, names)
+            yield from _optimizer_tensors(optimizer, names, self._settings)
         for parameter in self.parameters():
             if parameter.grad is not None:
                 yield f"gradient of {names.get(id(parameter), 'a parameter')}", parameter.grad
@@ -578,11 +665,13 @@ class _Things:
         }
 
 
-def _optimizer_tensors(optimizer: Any, names: Dict[int, str]) -> Iterator[Tuple[str, torch.Tensor]]:
+def _optimizer_tensors(
+    optimizer: Any, names: Dict[int, str], with_settings: bool
+) -> Iterator[Tuple[str, torch.Tensor]]:
     for group_index, group in enumerate(optimizer.param_groups):
         for index, parameter in enumerate(group["params"]):
             names.setdefault(id(parameter), f"parameter {index} of group {group_index}")
-        settings = {key: value for key, value in group.items() if key != "params"}
+        settings = {key: value for key, value in group.items() if key != "params"} if with_settings else {}
         for key, tensor in _tensors_in(settings, ""):
             yield f"{key} of group {group_index}", tensor
     for parameter, state in optimizer.state.items():

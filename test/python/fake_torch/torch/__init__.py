@@ -4,6 +4,8 @@
 import contextlib
 
 strided = "strided"
+float32, int64 = "torch.float32", "torch.int64"
+dtype = type("dtype", (), {})
 
 
 def note(line):
@@ -17,18 +19,139 @@ class _Storage:
     def data_ptr(self):
         return self._pointer
 
+    def nbytes(self):
+        return 16
+
+
+class Device:
+    def __init__(self, type, index=0):
+        self.type, self.index = type, index
+
+    def __eq__(self, other):
+        return (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self):
+        return hash((self.type, self.index))
+
+    def __str__(self):
+        return f"{self.type}:{self.index}"
+
+
+device = Device
+
 
 class Tensor:
-    def __init__(self, pointer=0, is_cuda=True, requires_grad=False, layout=strided):
+    def __init__(self, pointer=0, is_cuda=True, requires_grad=False, layout=strided, shape=(2,), dtype=float32):
         self.is_cuda = is_cuda
         self.is_leaf = True
         self.layout = layout
         self.requires_grad = requires_grad
-        self.grad = None
+        self.grad = self.grad_fn = None
+        self.shape, self.dtype = shape, dtype
+        self.device = Device("cuda" if is_cuda else "cpu")
         self._storage = _Storage(pointer)
 
     def untyped_storage(self):
         return self._storage
+
+    def data_ptr(self):
+        return self._storage.data_ptr()
+
+    def stride(self):
+        return tuple(1 for _ in self.shape)
+
+    def detach(self):
+        return self
+
+    def copy_(self, source, non_blocking=False):
+        note(f"torch: copy {source.data_ptr():#x} to {self.data_ptr():#x}")
+
+    def to(self, device, non_blocking=False):
+        return self
+
+    def zero_(self):
+        note("torch: zero")
+
+    def record_stream(self, stream):
+        pass
+
+
+def zeros(size, device=None):
+    return Tensor(0x9000)
+
+
+def empty_like(tensor, device=None, requires_grad=False):
+    """Memory of its own: 0x100 further."""
+    return Tensor(tensor.data_ptr() + 0x100, shape=tensor.shape, dtype=tensor.dtype, requires_grad=requires_grad)
+
+
+no_grad = contextlib.nullcontext
+
+
+def is_grad_enabled():
+    return True
+
+
+def is_inference_mode_enabled():
+    return False
+
+
+def is_autocast_enabled(kind):
+    return False
+
+
+def are_deterministic_algorithms_enabled():
+    return False
+
+
+def clear_autocast_cache():
+    pass
+
+
+class _C:
+    class _DisableTorchDispatch:
+        pass
+
+    uses = 1
+
+    @staticmethod
+    def _cuda_getCurrentRawStream(device):
+        return id(cuda.current)
+
+    @staticmethod
+    def _storage_Use_Count(storage):
+        return _C.uses
+
+
+class backends:
+    class cudnn:
+        benchmark = deterministic = False
+
+
+class utils:
+    class _python_dispatch:
+        stack = []
+
+        class TorchDispatchMode:
+            def __enter__(self):
+                utils._python_dispatch.stack.append(self)
+                return self
+
+            def __exit__(self, *_error):
+                utils._python_dispatch.stack.pop()
+
+        @staticmethod
+        @contextlib.contextmanager
+        def _disable_current_modes():
+            stack = utils._python_dispatch.stack
+            above = list(stack)
+            stack.clear()
+            yield
+            stack += above
+
+        @staticmethod
+        def _get_current_dispatch_mode():
+            return utils._python_dispatch.stack[-1] if utils._python_dispatch.stack else None
 
 
 class _Handle:
@@ -48,12 +171,36 @@ def set_rng_state(state):
 
 
 class nn:
+    class Parameter(Tensor):
+        pass
+
+    class parallel:
+        class DistributedDataParallel:
+            pass
+
+    class DataParallel:
+        pass
+
+    class modules:
+        class module:
+            hooks = []
+
+            @staticmethod
+            def register(hook):
+                nn.modules.module.hooks.append(hook)
+
+            register_module_parameter_registration_hook = register
+            register_module_buffer_registration_hook = register
+            register_module_module_registration_hook = register
+
     class Module:
+        training = True
+
         def __init__(self, parameters=None, buffers=None, children=None):
             self._parameters = parameters or {}
             self._buffers = buffers or {}
             self._children = children or {}
-            self._hooks = []
+            self._hooks, self._pre_hooks = [], []
 
         def named_parameters(self):
             return iter(self._parameters.items())
@@ -64,6 +211,12 @@ class nn:
         def parameters(self):
             return iter(self._parameters.values())
 
+        def buffers(self):
+            return iter(self._buffers.values())
+
+        def modules(self):
+            return (module for _, module in self.named_modules())
+
         def named_modules(self):
             yield "", self
             yield from self._children.items()
@@ -72,7 +225,13 @@ class nn:
             self._hooks.append(hook)
             return _Handle(self._hooks, hook)
 
+        def register_forward_pre_hook(self, hook):
+            self._pre_hooks.append(hook)
+            return _Handle(self._pre_hooks, hook)
+
         def __call__(self, *inputs):
+            for hook in list(self._pre_hooks):
+                hook(self, inputs)
             output = self.forward(*inputs)
             for hook in list(self._hooks):
                 hook(self, inputs, output)
@@ -84,6 +243,19 @@ class optim:
         def __init__(self, parameters, **settings):
             self.param_groups = [{"params": list(parameters), **settings}]
             self.state = {}
+
+        def step(self):
+            for hook in list(optim.optimizer.hooks):
+                hook(self, (), {})
+            note("torch: optimizer step")
+
+    class optimizer:
+        hooks = []
+
+        @staticmethod
+        def register_optimizer_step_pre_hook(hook):
+            optim.optimizer.hooks.append(hook)
+            return _Handle(optim.optimizer.hooks, hook)
 
 
 class cuda:
@@ -100,6 +272,14 @@ class cuda:
     @staticmethod
     def synchronize():
         note("torch: synchronize")
+
+    @staticmethod
+    def is_current_stream_capturing():
+        return False
+
+    @staticmethod
+    def memory_allocated():
+        return 0
 
     @staticmethod
     def current_stream():
@@ -130,7 +310,7 @@ class cuda:
         def __init__(self, enable_timing=False):
             self._has_time = enable_timing
 
-        def record(self):
+        def record(self, stream=None):
             self._at = cuda.Event.clock_ms
 
         def query(self):

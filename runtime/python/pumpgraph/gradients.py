@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a captured step finds in the `.grad` of parameters, and what it leaves there.
+
+A replay runs no Python: where the step makes gradients anew or drops them, `.grad` has to be set by hand, and where it
+adds to gradients, those have to be at the addresses that were captured.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter, is_
+from typing import Callable, List, Optional
+
+import torch
+
+_Gradients = List[Optional[torch.Tensor]]
+_gradient_of = attrgetter("grad")
+
+
+def gradients_of(parameters: List[torch.Tensor]) -> _Gradients:
+    return list(map(_gradient_of, parameters))
+
+
+class CapturedGradients:
+    """`at_call`: what was there when the step was called; `at_start`: when its capture began, after gradients that the
+    rehearsal replaced were dropped; `.grad` now: what the capture left."""
+
+    def __init__(self, parameters: List[torch.Tensor], at_call: _Gradients, at_start: _Gradients):
+        self._parameters = parameters
+        self._after = gradients_of(parameters)
+        # A gradient that the rehearsal replaced did not matter: whatever is there is dropped again.
+        self._any = [start is None and call is not None for call, start in zip(at_call, at_start)]
+        self._before = at_start
+        self._is_steady = all(is_any or start is after
+                              for is_any, start, after in zip(self._any, at_start, self._after))
+
+    @property
+    def replaces(self) -> bool:
+        return any(self._any)
+
+    def are_as_left(self) -> bool:
+        """Whether the step can follow itself with nothing to do. Called before every replay."""
+        return self._is_steady and all(map(is_, map(_gradient_of, self._parameters), self._after))
+
+    def accept(self) -> bool:
+        """Whether a replay does what the step would with the gradients that are there now."""
+        return all(is_any or (gradient is None) == (start is None) and _alike(gradient, start)
+                   for gradient, is_any, start in zip(gradients_of(self._parameters), self._any, self._before))
+
+    def supply(self, before_copying: Callable[[], None]) -> None:
+        """Puts gradients that are elsewhere where the captured step adds to them or reads them."""
+        moved = [(parameter, start) for parameter, start in zip(self._parameters, self._before)
+                 if start is not None and parameter.grad is not start]
+        if not moved:
+            return
+        before_copying()
+        with torch.no_grad():
+            for parameter, start in moved:
+                start.copy_(parameter.grad)
+                parameter.grad = start
+
+    def rewind(self) -> None:
+        """After the capture, which ran nothing: `.grad` is what the capture started with."""
+        for parameter, start in zip(self._parameters, self._before):
+            parameter.grad = start
+
+    def leave(self) -> None:
+        """After a replay: `.grad` is what the step would have left."""
+        for parameter, after in zip(self._parameters, self._after):
+            if parameter.grad is not after:
+                parameter.grad = after
+
+
+def _alike(gradient: Optional[torch.Tensor], start: Optional[torch.Tensor]) -> bool:
+    return gradient is None or start is None or gradient.shape == start.shape and gradient.dtype == start.dtype

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensor.record_stream() for a pluggable allocator, which PyTorch does not tell of it.
+
+A tensor that is used on another stream than it was allocated on must not be given to anybody else before that stream is
+done with it. So the memory is held here until the program has let go of it, and the stream has come so far since.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List
+
+import torch
+
+
+class _Use:
+    def __init__(self, storage: Any, stream: Any):
+        self.storage = storage
+        self._stream = stream
+        self._done: Any = None
+
+    def is_over(self) -> bool:
+        if self._done is None:
+            if torch._C._storage_Use_Count(self.storage._cdata) > 1:  # the program still has it
+                return False
+            self._done = torch.cuda.Event()
+            self._done.record(self._stream)
+        return self._done.query()
+
+
+class RecordedStreams:
+    """What record_stream() was called for and may still be in use."""
+
+    def __init__(self) -> None:
+        self._uses: List[_Use] = []
+        original = torch.Tensor.record_stream
+
+        def record_stream(tensor: torch.Tensor, stream: Any) -> None:
+            original(tensor, stream)
+            self.let_go()
+            if tensor.is_cuda:
+                self._uses.append(_Use(tensor.untyped_storage(), stream))
+
+        torch.Tensor.record_stream = record_stream  # type: ignore[method-assign]
+
+    def __len__(self) -> int:
+        return len(self._uses)
+
+    def let_go(self) -> None:
+        if self._uses and not torch.cuda.is_current_stream_capturing():
+            self._uses = [use for use in self._uses if not use.is_over()]

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cannot go together with captured steps or with PumpGraph's allocator, said before it fails somewhere deep."""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from typing import Any, Callable, Optional
+
+import torch
+
+from .errors import PumpGraphError, UnsupportedError
+from .reachable import Reachable
+
+_OF_THE_ALLOCATOR = {
+    "memory_allocated": "live_bytes",
+    "max_memory_allocated": "device_peak_bytes",
+    "memory_reserved": "device_bytes",
+    "max_memory_reserved": "device_peak_bytes",
+    "memory_stats": "",
+    "memory_stats_as_nested_dict": "",
+    "memory_summary": "",
+    "memory_snapshot": "",
+    "reset_peak_memory_stats": "",
+    "reset_accumulated_memory_stats": "",
+}
+
+
+def replace_memory_figures() -> None:
+    """PyTorch's figures are those of the allocator that PumpGraph stands in for: they say so from now on."""
+    for name, field in _OF_THE_ALLOCATOR.items():
+        refuse = _refusal_of(name, field)
+        for module in (torch.cuda, torch.cuda.memory):
+            if hasattr(module, name):
+                setattr(module, name, refuse)
+
+
+def _refusal_of(name: str, field: str) -> Callable[..., Any]:
+    instead = f"pumpgraph.memory_stats()[\"{field}\"]" if field else "pumpgraph.memory_stats()"
+
+    def refuse(*_args: Any, **_kwargs: Any) -> Any:
+        raise UnsupportedError(f"torch.cuda.{name}() asks PyTorch's own allocator, which PumpGraph stands in for; call "
+                               f"{instead}")
+
+    return refuse
+
+
+def refuse_settings() -> None:
+    if torch.backends.cudnn.benchmark:
+        raise UnsupportedError("torch.backends.cudnn.benchmark asks the allocator how much memory is left for trials, "
+                               "which PyTorch lets only its own allocator answer; set it to False")
+
+
+def refuse_found(found: Reachable, device: torch.device) -> None:
+    """Refuses what the step reaches and a capture under PumpGraph cannot hold."""
+    for function in found.functions:
+        _refuse_graph_trees(function, getattr(function, "__name__", "a function"))
+    for root in found.modules:
+        for name, module in root.named_modules():
+            name = name or type(root).__name__
+            _refuse_graph_trees(module, name)
+            _refuse_graph_trees(getattr(module, "_compiled_call_impl", None), name)
+            if isinstance(module, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+                raise UnsupportedError(f"{name} is a {type(module).__name__}: PumpGraph trains on one device, and a "
+                                       "captured step does not talk to other processes")
+        for name, tensor in [*root.named_parameters(), *root.named_buffers()]:
+            if tensor.is_cuda and tensor.device != device:
+                raise UnsupportedError(f"{name} is on {tensor.device}; a session has one device, {device}")
+
+
+def _refuse_graph_trees(compiled: Any, name: str) -> None:
+    configuration = getattr(compiled, "get_compiler_config", None)
+    settings = configuration() if callable(configuration) else None
+    if settings and settings.get("triton.cudagraphs"):
+        raise UnsupportedError(f"{name} is compiled with mode=\"reduce-overhead\" or \"max-autotune\", which captures "
+                               "graphs of its own; write mode=\"default\" or mode=\"max-autotune-no-cudagraphs\": the "
+                               "step is captured as a whole")
+
+
+_OF_A_CAPTURE = re.compile(r"captur|cudaErrorStreamCapture", re.IGNORECASE)
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+
+
+def explain_failed_capture(error: BaseException) -> Optional[UnsupportedError]:
+    """What a user can do about an error that only a capture gives; None if it is another one."""
+    if isinstance(error, PumpGraphError) or not isinstance(error, RuntimeError) or not _OF_A_CAPTURE.search(str(error)):
+        return None
+    place = _users_line(error)
+    reason = str(error).strip().splitlines()[0]
+    return UnsupportedError(f"{place} waits for the device or works outside its stream, which a captured step cannot "
+                            f"({reason}); let the step return the tensor and look at it outside")
+
+
+def _users_line(error: BaseException) -> str:
+    """The innermost line of the traceback that is neither PyTorch's, PumpGraph's nor Python's."""
+    torch_package = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = os.path.abspath(frame.filename)
+        is_pythons = path.startswith(_STANDARD_LIBRARY) and "-packages" not in path
+        if not is_pythons and not path.startswith((torch_package, _PACKAGE)) and not frame.filename.startswith("<"):
+            return f"{frame.filename}:{frame.lineno}: \"{frame.line}\""
+    return "the step"

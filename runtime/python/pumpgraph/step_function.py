@@ -1,0 +1,483 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pumpgraph.graphed: a training loop's own step function, captured by itself and replayed from then on."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+import weakref
+from collections import abc
+from operator import attrgetter
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+
+import torch
+
+from . import nested, signature
+from ._report import Report
+from ._session import PathLike, ValidationResult
+from .bindings import Bindings, TouchedMemory, places_in_modules, places_in_optimizers
+from .errors import StaleStepError, UnsupportedError, invalid
+from .gradients import CapturedGradients, gradients_of
+from .optimizers import CapturedOptimizer, steps_observed
+from .reachable import Reachable
+from .refusals import refuse_found, refuse_settings
+from .torch_capture import AdoptionOptions, Step, Things, capture_warm, installed, run_eagerly
+
+# Smaller tensors share pages with others, and are not worth moving: the loop may look at them without cost.
+_WORTH_MOVING = 1 << 20
+
+# How a note of runtime/session/Adoption.cpp begins.
+REHEARSAL_DIFFERS = "the rehearsal's graph is another one"
+
+_training_of = attrgetter("training")
+_requires_grad_of = attrgetter("requires_grad")
+
+
+def graphed(
+    fn: Optional[Callable[..., Any]] = None,
+    *,
+    warmup: int = 3,
+    max_graphs: int = 8,
+    on_unsupported: str = "warn",
+    private: Any = (),
+    name: Optional[str] = None,
+    costs: Optional[PathLike] = None,
+    keep_first_plan: bool = False,
+    calibrate: bool = False,
+) -> Any:
+    """Decorates a step function: its first `warmup` calls run as they are, the next is captured under the budget, and
+    it and all later ones are replayed. What they return is overwritten by the next call.
+
+    Tensors among the arguments are copied to fixed addresses on the device in each call; everything else among them,
+    shapes, and modes such as train() and autocast tell calls apart, which get a graph each, `max_graphs` at most.
+    `on_unsupported`: what happens where a step can be captured, but not rewritten: "warn" and replay it as captured, or
+    "raise". `private` adds to what the function is found to work on; the other options are those of capture().
+    """
+    if fn is None:
+        return functools.partial(graphed, warmup=warmup, max_graphs=max_graphs, on_unsupported=on_unsupported,
+                                 private=private, name=name, costs=costs, keep_first_plan=keep_first_plan,
+                                 calibrate=calibrate)
+    if warmup < 1:
+        raise invalid(f"warmup={warmup}: libraries set themselves up in the first call, which a capture cannot hold")
+    if on_unsupported not in ("warn", "raise"):
+        raise invalid(f"on_unsupported={on_unsupported!r}; it is \"warn\" or \"raise\"")
+    if isinstance(private, abc.Iterator):
+        private = list(private)  # it is read for every graph
+    known_as = name or getattr(fn, "__name__", type(fn).__name__)
+    adoption = AdoptionOptions(known_as, costs, False, keep_first_plan, calibrate)
+    return Graphed(fn, _Options(warmup, max_graphs, on_unsupported == "raise", private, adoption))
+
+
+class _Options(NamedTuple):
+    warmup: int
+    max_graphs: int
+    raises: bool
+    private: Any
+    adoption: AdoptionOptions
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Inside, graphed functions run as they were written, and every value is at its address."""
+    installed().guard.rest()
+    with _counted("paused"):
+        yield
+
+
+_depths = {"paused": 0, "inside": 0}  # of paused(), and of graphed functions that run as they were written
+
+
+@contextlib.contextmanager
+def _counted(what: str) -> Iterator[None]:
+    _depths[what] += 1
+    try:
+        yield
+    finally:
+        _depths[what] -= 1
+
+
+# ---- what a graph was captured from ----------------------------------------------------------------------------------
+
+
+class _Registrations:
+    """Counts what is put into modules anywhere: parameters, buffers and modules."""
+
+    count = 0
+    _counting = False
+
+    @classmethod
+    def start_counting(cls) -> None:
+        if cls._counting:
+            return
+        cls._counting = True
+
+        def one_more(_module: Any, _name: str, _thing: Any) -> None:
+            cls.count += 1
+
+        hooks = torch.nn.modules.module
+        hooks.register_module_parameter_registration_hook(one_more)
+        hooks.register_module_buffer_registration_hook(one_more)
+        hooks.register_module_module_registration_hook(one_more)
+
+
+class _Surroundings:
+    """What a step works on beside its arguments: for a signature, and to notice when it has become something else."""
+
+    def __init__(self, fn: Callable[..., Any], call: signature.Call):
+        _Registrations.start_counting()
+        objects = list(_objects_in(call))
+        self.search = lambda: Reachable(fn, objects)
+        self.found = self.search()
+        self.watched = self.found.places
+        self._registrations = _Registrations.count
+        self._members = self._walk()
+        self.modules = _once(module for root in self.found.modules for module in root.modules())
+        self.tensors = _once(tensor for root in self.found.modules for tensor in (*root.parameters(), *root.buffers())
+                             if not hasattr(tensor, "__tensor_flatten__"))  # which has no memory of its own
+        self._addresses = self._addresses_now()
+
+    def modes(self) -> List[bool]:
+        """Which modules train, and which tensors get gradients."""
+        return [*map(_training_of, self.modules), *map(_requires_grad_of, self.tensors)]
+
+    def check(self) -> None:
+        """Raises StaleStepError unless the step would find the same. Called before every replay."""
+        for place in self.watched:
+            if not place.is_as_found():
+                raise StaleStepError(f"\"{place.name}\" is another object than when the step was captured, or gone")
+        if self._registrations != _Registrations.count:
+            if self._walk() != self._members:
+                raise StaleStepError("parameters or modules were replaced, added or removed")
+            self._registrations = _Registrations.count
+        if self._addresses_now() != self._addresses:
+            raise StaleStepError(f"\"{self._moved_tensor()}\" has other memory: it was moved, or converted")
+
+    def _walk(self) -> List[int]:
+        return [id(member) for root in self.found.modules
+                for member in (*root.modules(), *root.parameters(), *root.buffers())]
+
+    def _addresses_now(self) -> List[int]:
+        return list(map(torch.Tensor.data_ptr, self.tensors))
+
+    def _moved_tensor(self) -> str:
+        moved = {id(tensor) for tensor, before in zip(self.tensors, self._addresses) if tensor.data_ptr() != before}
+        names = (name for root in self.found.modules
+                 for name, tensor in (*root.named_parameters(), *root.named_buffers()) if id(tensor) in moved)
+        return next(names, "a parameter")
+
+
+def _once(things: Iterable[Any]) -> List[Any]:
+    """Every object once: a module may be found beside another that it is part of."""
+    return list({id(thing): thing for thing in things}.values())
+
+
+def _objects_in(call: signature.Call) -> Iterator[Any]:
+    """Modules, optimizers and parameters among the arguments: the step works on these very ones."""
+    objects: List[Any] = []
+    nested.replaced(call.arguments, objects.append)
+    return (thing for thing in objects
+            if isinstance(thing, (torch.nn.Module, torch.optim.Optimizer, torch.nn.Parameter)))
+
+
+# ---- graphs ----------------------------------------------------------------------------------------------------------
+
+
+class _Graph:
+    """One captured step with all it depends on."""
+
+    def __init__(
+        self,
+        step: Step,
+        inputs: signature.StaticInputs,
+        surroundings: _Surroundings,
+        optimizers: List[CapturedOptimizer],
+        gradients: CapturedGradients,
+        bindings: Bindings,
+        text: str,
+    ):
+        self.step = step
+        self.text = text
+        self._inputs = inputs
+        self._surroundings = surroundings
+        self._modes = surroundings.modes()
+        self._optimizers = optimizers
+        self._gradients = gradients
+        self._bindings = bindings
+        self._is_steady = False
+        self._guard = installed().guard
+        report = step.report()
+        moves_any = bool(report.get("added_nodes") or report.get("hosted_bytes"))
+        self._moves_values = moves_any and not report.left_as_captured
+
+    def fits(self) -> bool:
+        """Whether this is the graph for a call with its signature. Raises StaleStepError where no graph can be."""
+        self._surroundings.check()
+        if self._surroundings.modes() != self._modes:
+            return False
+        self._is_steady = self._gradients.are_as_left()
+        if not self._is_steady and not self._gradients.accept():
+            return False
+        for optimizer in self._optimizers:
+            optimizer.check()
+        return True
+
+    def run(self, tensors: List[torch.Tensor]) -> Any:
+        """Replays the step for these tensors, after fits()."""
+        if not self._is_steady:
+            self._gradients.supply(self._guard.take_back)
+        self._guard.give_back()
+        if self._moves_values:
+            self._guard.arm()
+        past_modes = torch._C._DisableTorchDispatch()
+        try:
+            self._inputs.load(tensors)
+            self.step.replay()
+        finally:
+            del past_modes
+        if not self._is_steady:
+            self._gradients.leave()
+        self._bindings.leave()
+        return self.step.output
+
+    def close(self) -> None:
+        self._guard.forget(self.step)
+        self.step.close()
+
+
+class Graphed:
+    """A step function whose calls are replayed. Made by graphed()."""
+
+    def __init__(self, fn: Callable[..., Any], options: _Options):
+        functools.update_wrapper(self, fn)
+        self._fn = fn
+        self._options = options
+        self._graphs: Dict[Any, List[_Graph]] = {}  # by the key of calls
+        self._inputs: Dict[Any, signature.StaticInputs] = {}
+        self._calls: Dict[Any, int] = {}  # eager ones, by signature
+        self._texts: Dict[Any, str] = {}
+        self._stepped: List[torch.optim.Optimizer] = []
+        self._last: Optional[_Graph] = None
+        self._stream: Tuple[int, Any] = (0, None)
+        self._bound: Dict[int, Graphed] = {}  # by the object whose method it is
+
+    def __get__(self, instance: Any, _owner: Any = None) -> "Graphed":
+        """As a method: every object has graphs of its own."""
+        if instance is None:
+            return self
+        bound = self._bound.get(id(instance))
+        if bound is None:
+            bound = self._bound[id(instance)] = Graphed(_WeakMethod(self._fn, instance), self._options)
+            weakref.finalize(instance, self._bound.pop, id(instance), None).atexit = False
+        return bound
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        installation = installed()
+        if _depths["inside"]:
+            return self._fn(*args, **kwargs)  # part of the step that calls it
+        if _depths["paused"]:
+            return self._call_eagerly(installation, args, kwargs)
+        call = signature.read_call(args, kwargs)
+        self._follow_stream(installation)
+        for graph in self._graphs.get(call.key, ()):
+            try:
+                if graph.fits():
+                    self._last = graph
+                    output = graph.run(call.tensors)
+                    installation.recorded_streams.let_go()
+                    return output
+            except StaleStepError as error:
+                raise StaleStepError(f"{self._name}: {error}; {self._name}.reset() has it captured anew") from None
+        return self._call_new(installation, call)
+
+    @property
+    def _name(self) -> str:
+        return self._options.adoption.name
+
+    def _follow_stream(self, installation: Any) -> None:
+        """Calls come one after another, on whatever streams."""
+        raw = torch._C._cuda_getCurrentRawStream(installation.session.device)
+        if self._stream[1] is None or raw != self._stream[0]:
+            current = torch.cuda.current_stream()
+            if self._stream[1] is not None:
+                current.wait_stream(self._stream[1])
+            self._stream = (raw, current)
+
+    def _call_eagerly(self, installation: Any, args: Any, kwargs: Any) -> Any:
+        args, kwargs = signature.on_device(signature.read_call(args, kwargs), installation.device)
+        with _counted("inside"):
+            return _detached(self._fn(*args, **kwargs))
+
+    def _call_new(self, installation: Any, call: signature.Call) -> Any:
+        """A call that no graph is for: it warms up, or is captured."""
+        refuse_settings()
+        signature.refuse_arguments(call, installation.device)
+        surroundings = _Surroundings(self._fn, call)
+        refuse_found(surroundings.found, installation.device)
+        kind = (call.key, tuple(surroundings.modes()))
+        self._count_signature(kind, call, surroundings)
+        if call.key not in self._inputs:
+            self._inputs[call.key] = signature.StaticInputs(call, installation.device)
+        inputs = self._inputs[call.key]
+        inputs.load(call.tensors)
+        if self._calls[kind] < self._options.warmup:
+            output = self._warm_up(installation, inputs)
+            self._calls[kind] += 1
+            return output
+        graph = self._capture(installation, inputs, surroundings, self._texts[kind])
+        self._graphs.setdefault(call.key, []).append(graph)
+        self._last = graph
+        return graph.run(call.tensors)
+
+    def _count_signature(self, kind: Any, call: signature.Call, surroundings: _Surroundings) -> None:
+        if kind in self._calls:
+            return
+        text = signature.describe(call, self._fn, _mode_words(surroundings))
+        if len(self._calls) >= self._options.max_graphs:
+            known = "\n".join(f"  {known}" for known in self._texts.values())
+            raise UnsupportedError(f"{self._name} was called in more than max_graphs={self._options.max_graphs} ways, "
+                                   f"each of which would get a graph:\n{known}\nand now\n  {text}\npass what changes "
+                                   "as a tensor, bring sizes to a few values, or raise max_graphs")
+        self._calls[kind] = 0
+        self._texts[kind] = text
+
+    def _warm_up(self, installation: Any, inputs: signature.StaticInputs) -> Any:
+        torch.clear_autocast_cache()
+        with _counted("inside"), steps_observed() as stepped:
+            output = run_eagerly(installation, lambda: _detached(self._fn(*inputs.args, **inputs.kwargs)))
+        self._stepped = _once([*self._stepped, *stepped])
+        inputs.refuse_gradients()
+        return output
+
+    def _capture(self, installation: Any, inputs: signature.StaticInputs, surroundings: _Surroundings,
+                 text: str) -> _Graph:
+        if sum(map(len, self._graphs.values())) >= self._options.max_graphs:
+            raise UnsupportedError(f"{self._name} would need more than max_graphs={self._options.max_graphs} graphs: "
+                                   "it meets the same arguments with and without gradients")
+        found = surroundings.found
+        large = [tensor for _, tensor in found.tensors if _is_worth_moving(tensor)]
+        with steps_observed() as stepped:
+            optimizers = _once([*found.optimizers, *self._stepped])
+            things = Things([found.modules, optimizers, large, self._options.private], settings=False)
+            parameters = things.parameters()
+            at_call = gradients_of(parameters)
+            at_start: List[Any] = []
+            bindings = Bindings(surroundings.search, [*places_in_modules(found.modules),
+                                                      *places_in_optimizers(optimizers)])
+
+            def fn() -> Any:
+                at_start[:] = gradients_of(parameters)
+                torch.clear_autocast_cache()  # a copy of a weight that was made outside would never be made again
+                try:
+                    return _detached(self._fn(*inputs.args, **inputs.kwargs))
+                finally:
+                    torch.clear_autocast_cache()
+
+            with _counted("inside"), warnings.catch_warnings():
+                if self._options.raises:
+                    warnings.filterwarnings("ignore", message=".* is replayed exactly as captured")
+                step = capture_warm(installation, fn, things, self._options.adoption, {}, stacklevel=5,
+                                    put_back=bindings.rewind)
+        with contextlib.ExitStack() as undo:
+            undo.callback(step.close)
+            gradients = CapturedGradients(parameters, at_call, at_start)
+            undo.callback(gradients.rewind)
+            undo.callback(bindings.rewind)
+            inputs.refuse_gradients()
+            self._refuse(step.report(), gradients)
+            touched = TouchedMemory(step.save)
+            bindings.look(touched)
+            surroundings.watched = bindings.to_watch(found.places, touched)
+            undo.pop_all()
+        bindings.forget()
+        installation.guard.watch(step, [named.pointer for named in things.tensors()])
+        for module in found.modules:
+            if hasattr(module, "_orig_mod"):  # made by torch.compile(); the step itself runs with no mode
+                hook = module.register_forward_pre_hook(installation.guard.rest_before_compiled)
+                weakref.finalize(step, hook.remove).atexit = False
+        gradients.rewind()
+        for table in (found.tensors, found.places, found.holders):
+            table.clear()  # some tensors are of the warm-up, and should go when the program lets go of them
+        optimizers = [CapturedOptimizer(optimizer) for optimizer in stepped]
+        return _Graph(step, inputs, surroundings, optimizers, gradients, bindings, text)
+
+    def _refuse(self, report: Report, gradients: CapturedGradients) -> None:
+        if report.left_as_captured and self._options.raises:
+            raise UnsupportedError(f"{self._name} cannot be rewritten: {report.left_as_captured}")
+        notes = (report.get("runtime") or {}).get("notes", [])
+        if gradients.replaces and any(note.startswith(REHEARSAL_DIFFERS) for note in notes):
+            raise UnsupportedError(f"{self._name} uses gradients of the call before and then makes new ones; begin it "
+                                   "with zero_grad(), or make it two graphed functions")
+
+    # ---- what can be asked of it ----
+
+    def report(self) -> Report:
+        """The report of the graph that was replayed last."""
+        return self._last_graph("report").step.report()
+
+    def validate(self) -> List[ValidationResult]:
+        """Compares every graph with its step as captured, from the same state. Slow; raises where they differ."""
+        self._last_graph("validate")
+        return [graph.step.validate() for graphs in self._graphs.values() for graph in graphs]
+
+    def save(self, path: PathLike) -> None:
+        """Writes the captured step of the graph that was replayed last as IR text for pump-graph-opt."""
+        self._last_graph("save").step.save(path)
+
+    def signatures(self) -> List[str]:
+        """The kinds of call that have a graph."""
+        return [graph.text for graphs in self._graphs.values() for graph in graphs]
+
+    def reset(self) -> None:
+        """Gives up all graphs; the next calls warm up and are captured anew."""
+        installed().guard.rest()
+        for graphs in self._graphs.values():
+            for graph in graphs:
+                graph.close()
+        for table in (self._graphs, self._inputs, self._calls, self._texts, self._stepped):
+            table.clear()
+        self._last = None
+
+    def _last_graph(self, wanted: str) -> _Graph:
+        if self._last is None:
+            done = sum(self._calls.values())
+            raise invalid(f"{wanted}: {self._name} is not captured yet: it was called {done} times, and is warmed up "
+                          f"{self._options.warmup} times for each signature")
+        return self._last
+
+
+class _WeakMethod:
+    """A method that does not keep its object."""
+
+    def __init__(self, fn: Callable[..., Any], instance: Any):
+        functools.update_wrapper(self, fn)
+        self._fn = fn
+        self._instance = weakref.ref(instance)
+
+    @property
+    def __wrapped__(self) -> Any:
+        """For the search: the method of the object as it is."""
+        return self._fn.__get__(self._instance())
+
+    @__wrapped__.setter
+    def __wrapped__(self, _fn: Any) -> None:  # what update_wrapper() does
+        pass
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._fn(self._instance(), *args, **kwargs)
+
+
+def _detached(output: Any) -> Any:
+    """Without its history, which ends with the call."""
+    return nested.replaced(output, lambda value: value.detach() if isinstance(value, torch.Tensor) else value)
+
+
+def _is_worth_moving(tensor: torch.Tensor) -> bool:
+    return tensor.is_cuda and tensor.untyped_storage().nbytes() >= _WORTH_MOVING
+
+
+def _mode_words(surroundings: _Surroundings) -> Tuple[str, ...]:
+    training = [module.training for module in surroundings.modules]
+    if not training:
+        return ()
+    return ("training" if all(training) else "evaluating" if not any(training) else "partly training",)

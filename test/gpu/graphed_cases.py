@@ -1,0 +1,918 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""GPU tests of pumpgraph.graphed: training programs that run with and without it, and must print the same.
+
+    graphed_cases.py --plain FOLDER          every program as PyTorch runs it; leaves its figures in FOLDER
+    graphed_cases.py FOLDER [CASE...]        the same programs under PumpGraph, one after another in one process
+
+A case gets `pg`, which is pumpgraph or a stand-in that does nothing, and returns what must be equal, bit for bit.
+"""
+
+import contextlib
+import copy
+import gc
+import io
+import json
+import os
+import re
+import sys
+import time
+import traceback
+import types
+import weakref
+from pathlib import Path
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.utils._pytree import tree_map  # noqa: E402
+
+noted = []  # what a case has to say on its line
+ROWS, WIDTH, LAYERS = 2048, 1024, 8
+SHARE = 0.6  # of what the plain program takes at its peak
+
+
+class PlainPyTorch:
+    """Stands in for pumpgraph: the program as it would be without."""
+
+    is_real = False
+    PumpGraphError = StaleStepError = UnsupportedError = type("NeverRaised", (Exception,), {})
+
+    @staticmethod
+    def graphed(fn=None, **_options):
+        """As under PumpGraph, arguments are on the device, wherever the caller has them."""
+
+        def wrap(function):
+            def step(*args, **kwargs):
+                args, kwargs = tree_map(on_device, (args, kwargs))
+                return function(*args, **kwargs)
+
+            return step
+
+        return wrap if fn is None else wrap(fn)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def paused():
+        yield
+
+    @staticmethod
+    @contextlib.contextmanager
+    def mapped(*_things):
+        yield
+
+
+def on_device(value):
+    return value.cuda(non_blocking=True) if isinstance(value, torch.Tensor) else value
+
+
+class RealPumpGraph:
+    """pumpgraph, and what cases have made with it."""
+
+    is_real = True
+
+    def __init__(self):
+        import pumpgraph
+
+        for name in ("PumpGraphError", "StaleStepError", "UnsupportedError", "paused", "mapped", "memory_stats"):
+            setattr(self, name, getattr(pumpgraph, name))
+        self._graphed = pumpgraph.graphed
+        self._made = weakref.WeakSet()
+
+    def graphed(self, fn=None, **options):
+        if fn is None:
+            return lambda function: self.graphed(function, **options)
+        step = self._graphed(fn, **options)
+        self._made.add(step)
+        return step
+
+    def close_all(self):
+        """Whatever a case has left, and however it ended: no plan in force, no mode, no graph."""
+        from pumpgraph import torch_capture
+
+        torch_capture.installed().guard.rest()
+        for step in list(self._made):
+            for each in (step, *step._bound.values()):
+                each.reset()
+        gc.collect()
+
+
+def check(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+def bits(value):
+    return value.item().hex() if value.is_floating_point() else value.item()
+
+
+def raises(kind, pattern, call):
+    try:
+        call()
+    except kind as error:
+        check(re.search(pattern, str(error)), f"\"{error}\" does not say {pattern}")
+        return str(error)
+    raise AssertionError(f"not refused; expected a {kind.__name__} that says {pattern}")
+
+
+def make_model(dropout=0.1, layers=LAYERS):
+    torch.manual_seed(0)
+    parts = [part for _ in range(layers) for part in (nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Dropout(dropout))]
+    return nn.Sequential(*parts, nn.Linear(WIDTH, 1)).cuda()
+
+
+def make_optimizer(parameters, **options):
+    options = {"lr": torch.tensor(2e-4, device="cuda"), "fused": True, "capturable": True, **options}
+    return torch.optim.AdamW(parameters, **options)
+
+
+def make_batches(count=3, rows=ROWS, pinned=True):
+    generator = torch.Generator().manual_seed(0)
+    batches = [torch.randn(rows, WIDTH, generator=generator) for _ in range(count)]
+    return [batch.pin_memory() for batch in batches] if pinned else batches
+
+
+def loss_of(model, x):
+    return (model(x).squeeze(1) - x[:, 0]).square().mean()
+
+
+class Training:
+    """What most programs have: a model, its optimizer, batches, and a step in the usual form."""
+
+    def __init__(self, pg, **options):
+        model = self.model = make_model()
+        optimizer = self.optimizer = make_optimizer(model.parameters())
+        self.batches = make_batches()
+        self.turn = 0
+
+        @pg.graphed(**options)
+        def step(x):
+            loss = loss_of(model, x)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            return loss
+
+        self.step = step
+
+    def run(self, count):
+        losses = []
+        for _ in range(count):
+            losses.append(bits(self.step(self.batches[self.turn % len(self.batches)])))
+            self.turn += 1
+        return losses
+
+
+def was_rewritten(step):
+    report = step.report()
+    check(report.left_as_captured is None, f"left as captured: {report.left_as_captured}")
+    check(report["added_nodes"] > 0, "nothing was moved: the budget is no test")
+
+
+# ---- programs: the result is the same with and without ---------------------------------------------------------------
+
+
+def fifty_steps(pg):
+    """Warm-up calls are training steps; a scheduler changes a rate that is a tensor; dropout draws the same numbers."""
+    training = Training(pg)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(training.optimizer, 50)
+    losses = []
+    for _ in range(50):
+        losses += training.run(1)
+        schedule.step()
+    if pg.is_real:
+        was_rewritten(training.step)
+        noted.append(f"{training.step.report()['added_nodes']} nodes added")
+    return losses
+
+
+def loader_with_workers(pg):
+    """Batches come from a worker process through a pin-memory thread while the step is captured and replayed."""
+    training = Training(pg)
+    data = torch.utils.data.TensorDataset(torch.cat(make_batches(4, pinned=False)))
+    loader = torch.utils.data.DataLoader(data, batch_size=ROWS, num_workers=1, pin_memory=True)
+    return [bits(training.step(x)) for _ in range(3) for x, in loader]
+
+
+def prefetched_on_a_side_stream(pg):
+    """Device tensors of another stream, given up right after the call."""
+    training = Training(pg)
+    side = torch.cuda.Stream()
+    losses = []
+
+    def fetch(index):
+        with torch.cuda.stream(side):
+            return training.batches[index % 3].cuda(non_blocking=True)
+
+    following = fetch(0)
+    for index in range(14):
+        torch.cuda.current_stream().wait_stream(side)
+        batch = following
+        batch.record_stream(torch.cuda.current_stream())
+        following = fetch(index + 1)
+        losses.append(training.step(batch).clone())
+    if pg.is_real:
+        from pumpgraph import torch_capture
+
+        held = len(torch_capture.installed().recorded_streams)
+        check(held <= 4, f"{held} batches are held for record_stream()")
+    return [bits(loss) for loss in losses]
+
+
+def batch_is_overwritten(pg):
+    """The caller may write into its batch as soon as the call is back: the copy comes first in the stream."""
+    training = Training(pg)
+    mine = torch.empty(ROWS, WIDTH, device="cuda")
+    losses = []
+    for index in range(8):
+        mine.copy_(training.batches[index % 3], non_blocking=True)
+        losses.append(training.step(mine).clone())
+        mine.fill_(float("nan"))
+    return [bits(loss) for loss in losses]
+
+
+def last_batch_and_evaluation(pg):
+    """Epochs with a smaller last batch, and an evaluation in between: a graph each."""
+    training = Training(pg, warmup=2)
+    model = training.model
+
+    @pg.graphed(warmup=1)
+    def evaluate(x):
+        with torch.no_grad():
+            return loss_of(model, x)
+
+    figures = []
+    for _ in range(5):
+        for batch in (*training.batches, training.batches[0][: ROWS // 2]):
+            figures.append(bits(training.step(batch)))
+        model.eval()
+        figures += [bits(evaluate(batch)) for batch in training.batches]
+        model.train()
+    if pg.is_real:
+        check(len(training.step.signatures()) == 2, f"{training.step.signatures()}")
+        check(len(evaluate.signatures()) == 1, f"{evaluate.signatures()}")
+        evaluate.reset()
+    return figures
+
+
+def nested_arguments(pg):
+    """Tensors in dicts and tuples, by keyword, integers beside them; other values are other graphs."""
+    model, batches = make_model(), make_batches()
+    optimizer = make_optimizer(model.parameters())
+
+    @pg.graphed
+    def step(batch, *, weights, power=2):
+        loss = ((model(batch["x"]).squeeze(1) - batch["more"][0]).abs() ** power * weights).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return {"loss": loss, "power": power}
+
+    figures = []
+    for index in range(16):
+        x = batches[index % 3]
+        out = step({"x": x, "more": (x[:, 0], "text")}, weights=torch.full((ROWS,), 1.0 + index), power=1 + index % 2)
+        figures.append((bits(out["loss"]), out["power"]))
+    if pg.is_real:
+        check(len(step.signatures()) == 2, f"{step.signatures()}")
+    return figures
+
+
+def zero_grad_first(pg):
+    """Gradients stay between calls, and are the last call's."""
+    model, batches = make_model(), make_batches()
+    optimizer = make_optimizer(model.parameters())
+
+    @pg.graphed
+    def step(x):
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of(model, x)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    figures = []
+    for index in range(8):
+        figures.append(bits(step(batches[index % 3])))
+        figures.append(bits(model[0].weight.grad.abs().sum()))
+    return figures
+
+
+def accumulation(pg, set_to_none=True):
+    """Gradients are added up over calls; clipping, update and an average of the weights are a graph of their own."""
+    model, batches = make_model(), make_batches()
+    average = copy.deepcopy(model).requires_grad_(False)
+    optimizer = make_optimizer(model.parameters())
+
+    @pg.graphed(warmup=2)
+    def accumulate(x):
+        loss = loss_of(model, x) / 2
+        loss.backward()
+        return loss
+
+    @pg.graphed(warmup=2)
+    def update():
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=set_to_none)
+        with torch.no_grad():
+            torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), 0.1)
+        return norm
+
+    figures = []
+    for index in range(16):
+        figures.append(bits(accumulate(batches[index % 3])))
+        if index % 2:
+            figures.append(bits(update()))
+    figures.append(bits(average[0].weight.sum()))
+    if pg.is_real:
+        accumulate.reset()
+        update.reset()
+    return figures
+
+
+def accumulation_in_place(pg):
+    return accumulation(pg, set_to_none=False)
+
+
+def method_of_a_trainer(pg):
+    """A decorated method; the model is found through the object."""
+
+    class Trainer:
+        def __init__(self):
+            self.model = make_model()
+            self.tools = types.SimpleNamespace(optimizer=make_optimizer(self.model.parameters()))
+            self.last = None
+
+        @pg.graphed
+        def step(self, x):
+            loss = loss_of(self.model, x)
+            loss.backward()
+            self.tools.optimizer.step()
+            self.tools.optimizer.zero_grad(set_to_none=True)
+            self.last = loss.detach()
+            return loss
+
+    batches, trainer = make_batches(), Trainer()
+    figures = []
+    for index in range(8):
+        figures.append((bits(trainer.step(batches[index % 3])), bits(trainer.last)))
+    if pg.is_real:
+        was_rewritten(trainer.step)
+        trainer.step.reset()
+    return figures
+
+
+def reading_and_writing_outside(pg):
+    """Operators outside the step see true values, and what they write is kept."""
+    training = Training(pg)
+    model, optimizer = training.model, training.optimizer
+    figures = []
+    for index in range(12):
+        figures += training.run(1)
+        if index % 3 == 2:
+            figures.append(bits(model[0].weight.sum()))
+            figures.append(bits(optimizer.state[model[3].weight]["exp_avg"].abs().sum()))
+            with torch.no_grad():
+                model[6].weight.mul_(0.5)
+        if index == 8:  # every parameter: more than are mapped one by one
+            figures += [bits(parameter.sum()) for parameter in model.parameters()]
+            model.eval()
+            with torch.no_grad():
+                figures.append(bits(loss_of(model, training.batches[0].cuda())))
+            model.train()
+    return figures
+
+
+def checkpoint_in_the_middle(pg):
+    """torch.save() of all state, more training, then back: model, optimizer and random numbers."""
+    training = Training(pg)
+    model, optimizer = training.model, training.optimizer
+    figures = training.run(6)
+    file = io.BytesIO()
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "random": torch.cuda.get_rng_state()}
+    torch.save(state, file)
+    first = training.run(3)
+    file.seek(0)
+    saved = torch.load(file)
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    torch.cuda.set_rng_state(saved["random"].cpu())
+    training.turn = 6
+    check(training.run(3) == first, "training from the checkpoint took another course")
+    return figures + first
+
+
+def manual_seed(pg):
+    """Seeding between calls sets the numbers that replays draw."""
+    training = Training(pg)
+    figures = training.run(6)
+    torch.manual_seed(5)
+    figures += training.run(2)
+    torch.manual_seed(5)
+    figures.append(bits(torch.rand(3, device="cuda").sum()))
+    return figures + training.run(2)
+
+
+def paused_calls(pg):
+    training = Training(pg)
+    figures = training.run(6)
+    with pg.paused():
+        figures += training.run(2)
+    return figures + training.run(3)
+
+
+def freezing(pg):
+    """Parameters that stop to get gradients are another graph, and so are modules that stop to train."""
+    model, batches = make_model(), make_batches()
+    optimizer = make_optimizer(model.parameters())
+
+    @pg.graphed(warmup=1)
+    def step(x):
+        loss = loss_of(model, x)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    figures = [bits(step(batches[index % 3])) for index in range(4)]
+    model[0].weight.requires_grad_(False)
+    model[2].eval()
+    figures += [bits(step(batches[index % 3])) for index in range(4)]
+    model[0].weight.requires_grad_(True)
+    model[2].train()
+    return figures + [bits(step(batches[index % 3])) for index in range(4)]
+
+
+def mixed_precision_with_scaler(pg):
+    """GradScaler with a fused optimizer asks the device, not the host."""
+    model, batches = make_model(), make_batches()
+    optimizer = make_optimizer(model.parameters())
+    scaler = torch.amp.GradScaler("cuda", init_scale=2.0**40, growth_interval=4)  # overflows at first
+
+    @pg.graphed(warmup=3)
+    def step(x):
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = loss_of(model, x)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    figures = []
+    for index in range(30):
+        figures.append(bits(step(batches[index % 3])))
+        figures.append(scaler.get_scale())
+    return figures
+
+
+def autocast_outside(pg):
+    """The caller's autocast, whose cache must not keep the weights of the capture."""
+    training = Training(pg)
+    figures = []
+    for _ in range(8):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            figures += training.run(1)
+    return figures
+
+
+def attention_and_checkpointing(pg):
+    """Scaled dot-product attention in bfloat16, with activations computed again in the backward pass."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.checkpoint import checkpoint
+
+    torch.manual_seed(0)
+    parts = nn.ModuleList(nn.Linear(512, 3 * 512) for _ in range(4)).cuda()
+    optimizer = make_optimizer(parts.parameters())
+    batches = [batch[:, :512].reshape(4, 512, 512).contiguous().pin_memory() for batch in make_batches()]
+
+    def block(part, x):
+        query, key, value = part(x).view(4, 512, 3, 8, 64).permute(2, 0, 3, 1, 4)
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return x + mixed.transpose(1, 2).reshape(x.shape)
+
+    @pg.graphed
+    def step(x):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            y = x
+            for part in parts:
+                y = checkpoint(block, part, y, use_reentrant=False, preserve_rng_state=False)
+            loss = (y - x.flip(1)).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    return [bits(step(batches[index % 3])) for index in range(8)]
+
+
+def hyperparameter_changes(pg):
+    """A number that the captured step keeps is changed: an error, and after reset() the right losses."""
+    training = Training(pg)
+    figures = training.run(6)
+    training.optimizer.param_groups[0]["weight_decay"] = 0.5
+    if pg.is_real:
+        raises(pg.StaleStepError, "weight_decay.*was 0.01 .* is 0.5.*reset", lambda: training.run(1))
+        training.step.reset()
+    return figures + training.run(6)
+
+
+def new_parameters(pg):
+    """A layer is replaced and gets a param group: errors, and after reset() the right losses."""
+    training = Training(pg)
+    figures = training.run(5)
+    torch.manual_seed(1)
+    training.model[0] = nn.Linear(WIDTH, WIDTH).cuda()
+    if pg.is_real:
+        raises(pg.StaleStepError, "replaced, added or removed", lambda: training.run(1))
+        training.step.reset()
+    figures += training.run(5)
+    training.optimizer.add_param_group({"params": list(training.model[0].parameters())})
+    if pg.is_real:
+        raises(pg.StaleStepError, "had 1 param groups and has 2", lambda: training.run(1))
+        training.step.reset()
+    return figures + training.run(5)
+
+
+def item_in_the_step(pg):
+    """What waits for the device is refused with the line, and all goes on: random numbers, gradients, captures."""
+    model, batches = make_model(), make_batches()
+    optimizer = make_optimizer(model.parameters())
+
+    @pg.graphed(warmup=2)
+    def curious(x):
+        loss = loss_of(model, x)
+        loss.item()  # here
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    figures = [bits(curious(batches[index])) for index in range(2)]
+    if pg.is_real:
+        raises(pg.UnsupportedError, r"graphed_cases\.py:\d+: \"loss\.item\(\)", lambda: curious(batches[0]))
+        raises(pg.UnsupportedError, "here", lambda: curious(batches[0]))
+    training = Training(pg)
+    figures += training.run(6)
+    figures.append(bits(functional.dropout(torch.ones(1000, device="cuda")).sum()))
+    return figures
+
+
+def validates(pg):
+    training = Training(pg)
+    figures = training.run(6)
+    if pg.is_real:
+        for result in training.step.validate():
+            check(result.compared_buffers > 0 and result.different_buffers == 0, f"{result}")
+    return figures + training.run(3)
+
+
+# ---- what only PumpGraph says ----------------------------------------------------------------------------------------
+
+
+def refusals(pg):
+    model, batches = make_model(layers=2), make_batches(2)
+
+    def step_with(optimizer):
+        @pg.graphed(warmup=1)
+        def step(x):
+            loss = loss_of(model, x)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            return loss
+
+        return step
+
+    scheduled = make_optimizer(model.parameters(), lr=1e-3)
+    torch.optim.lr_scheduler.StepLR(scheduled, 2)
+    raises(pg.UnsupportedError, r"learning rate of param group 0 of AdamW.*lr=torch\.tensor\(0\.001, device=\"cuda\"\)",
+           lambda: step_with(scheduled)(batches[0]))
+    raises(pg.UnsupportedError, r"capturable=False.*write AdamW\(\.\.\., capturable=True\)",
+           lambda: step_with(make_optimizer(model.parameters(), lr=1e-3, capturable=False))(batches[0]))
+    model.zero_grad(set_to_none=True)
+
+    @pg.graphed(warmup=1, max_graphs=2)
+    def forward(x):
+        with torch.no_grad():
+            return model(x).sum()
+
+    forward(batches[0])
+    forward(batches[0][:100])
+    message = raises(pg.UnsupportedError, "max_graphs=2", lambda: forward(batches[0][:50]))
+    check("float32[100, 1024]" in message and "float32[50, 1024]" in message, message)
+
+    forward.reset()
+    needs_gradient = torch.ones(4, WIDTH, device="cuda", requires_grad=True)
+    raises(pg.UnsupportedError, "outside the step", lambda: forward(needs_gradient * 2))
+    raises(pg.UnsupportedError, "live_bytes", torch.cuda.memory_allocated)
+    raises(pg.UnsupportedError, "device_peak_bytes", torch.cuda.max_memory_allocated)
+    torch.cuda.empty_cache()
+    check(pg.memory_stats()["live_bytes"] > 0, "memory_stats() knows of no tensors")
+
+    class Recurrent:
+        def __init__(self):
+            self.hidden = torch.zeros(WIDTH, device="cuda")
+
+        @pg.graphed(warmup=1)
+        def step(self, x):
+            self.hidden = (self.hidden + x.mean(0)).tanh()
+            return self.hidden.sum()
+
+    recurrent = Recurrent()
+    total = bits(recurrent.step(batches[0]))
+    raises(pg.UnsupportedError, r"uses \"self\.hidden\".*self\.hidden\.copy_", lambda: recurrent.step(batches[0]))
+    check(bits(recurrent.hidden.sum()) == total, "the refused call has changed an attribute")
+
+    torch.backends.cudnn.benchmark = True
+    raises(pg.UnsupportedError, r"cudnn\.benchmark", lambda: pg.graphed(lambda x: x + 1)(batches[0]))
+    torch.backends.cudnn.benchmark = False
+
+    compiled = torch.compile(model, mode="reduce-overhead")
+    raises(pg.UnsupportedError, "reduce-overhead", lambda: pg.graphed(lambda x: compiled(x))(batches[0]))
+
+    parallel = nn.DataParallel(model, device_ids=[0])
+    raises(pg.UnsupportedError, "DataParallel", lambda: pg.graphed(lambda x: parallel(x))(batches[0]))
+
+
+def unfused_scaler(pg):
+    """GradScaler asks the host whether an unfused optimizer may step: refused with the caller's line."""
+    model, batches = make_model(layers=2), make_batches()
+    optimizer = make_optimizer(model.parameters(), fused=False)
+    scaler = torch.amp.GradScaler("cuda")
+
+    @pg.graphed(warmup=1)
+    def step(x):
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = loss_of(model, x)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    step(batches[0])
+    raises(pg.UnsupportedError, r"graphed_cases\.py:\d+: \"scaler\.step\(optimizer\)", lambda: step(batches[1]))
+
+
+def stale_models(pg):
+    """Converted, moved or deleted: an error, not a replay over somebody else's memory."""
+    for change in (lambda model: model.half(), _swap_data):
+        training = Training(pg, warmup=1)
+        training.run(3)
+        change(training.model)
+        raises(pg.StaleStepError, r"has other memory|replaced|other parameters", lambda: training.run(1))
+        training.step.reset()
+
+    global the_model
+    the_model = make_model(layers=2)
+
+    @pg.graphed(warmup=1)
+    def forward(x):
+        with torch.no_grad():
+            return the_model(x).sum()
+
+    batch = make_batches(1)[0]
+    forward(batch)
+    forward(batch)
+    del the_model
+    gc.collect()
+    raises(pg.StaleStepError, "the_model.*another object.*or gone", lambda: forward(batch))
+    forward.reset()
+
+
+def _swap_data(model):
+    """As averages of weights are swapped in; the old memory stays alive."""
+    model.kept = model[0].weight.data
+    model[0].weight.data = model[0].weight.data.clone()
+
+
+def private_values_move(pg):
+    """Operators outside see what mapped() shows, whatever happens to be in the frames."""
+    from pumpgraph import torch_capture
+
+    training = Training(pg)
+    training.run(6)
+    guard = torch_capture.installed().guard
+    check(guard.armed, "no plan in force")
+    model, state = training.model, training.optimizer.state
+    tensors = [tensor for weight in model.parameters() if weight.dim() == 2
+               for tensor in (weight, state[weight]["exp_avg"], state[weight]["exp_avg_sq"])]
+
+    def sums():
+        return [bits(tensor.detach().abs().sum()) for tensor in tensors]
+
+    past_modes = torch._C._DisableTorchDispatch()
+    blind = sums()
+    del past_modes
+    few = [bits(tensor.detach().abs().sum()) for tensor in tensors[:4]]
+    check(len(guard.lent) == 4, f"{len(guard.lent)} tensors are mapped")
+    seen = sums()
+    check(not guard.lent and not guard.armed, "many tensors were mapped one by one")
+    training.run(1)
+    training.turn -= 1
+    with pg.mapped(model, training.optimizer):
+        after = sums()
+    check(seen[:4] == few, "mapping one by one and taking back disagree")
+    check(sum(a != b for a, b in zip(seen, after)) > len(tensors) / 2, "a step changed less than half of its state")
+    check(sums() == after, "operators see something else than mapped() shows")
+    noted.append(f"{sum(a != b for a, b in zip(seen, blind))} of {len(tensors)} values were not at their addresses")
+
+
+def overhead(pg):
+    """What a call costs on the host beyond CUDAGraph.replay(), with a step that does next to nothing."""
+    total = torch.zeros(1024, device="cuda")
+
+    @pg.graphed(warmup=1)
+    def step(x):
+        total.add_(x)
+        return total
+
+    x = torch.ones(1024, device="cuda")
+    for _ in range(8):
+        step(x)
+    graph = torch.cuda.CUDAGraph()
+    side = torch.cuda.Stream()
+    with torch.cuda.graph(graph, stream=side):
+        total.add_(x)
+    static = torch.ones(1024, device="cuda")
+
+    def replay_and_copy():
+        static.copy_(x, non_blocking=True)
+        graph.replay()
+
+    def per_call(call, calls=400, rounds=7):
+        best = float("inf")
+        for _ in range(rounds):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(calls):
+                call()
+            best = min(best, (time.perf_counter() - start) / calls)
+        torch.cuda.synchronize()
+        return best * 1e6
+
+    bare, copying, ours = per_call(graph.replay), per_call(replay_and_copy), per_call(lambda: step(x))
+    noted.append(f"a call takes {ours:.1f} us on the host; CUDAGraph.replay() {bare:.1f}, with the copy of the "
+                 f"argument {copying:.1f}: overhead {ours - bare:.1f} us, {ours - copying:.1f} beyond the copy")
+    training = Training(pg, warmup=1)
+    training.run(8)
+    torch.cuda.synchronize()
+    graph_object = training.step._last
+    start = time.perf_counter()
+    for _ in range(200):
+        graph_object.fits()
+    each = (time.perf_counter() - start) / 200 * 1e6
+    tensors, modules = len(list(training.model.parameters())), len(list(training.model.modules()))
+    noted.append(f"looking whether a step is stale takes {each:.1f} us for {tensors} parameters and {modules} modules")
+    check(ours - bare < 60, "a call takes much longer than a replay")  # host times vary: the figure above counts
+
+
+def compiled_model(pg):
+    """torch.compile in its default mode, in the step and, with a plan in force, outside. Compared with the same code
+    in paused(), for what is compiled in another process need not add up in the same order."""
+    batches = make_batches()
+
+    def train():
+        model = make_model(layers=2)
+        optimizer = make_optimizer(model.parameters())
+        compiled = torch.compile(model)
+
+        @pg.graphed
+        def step(x):
+            loss = loss_of(compiled, x)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            return loss
+
+        figures = [bits(step(batches[index % 3])) for index in range(8)]
+        model.eval()
+        with torch.no_grad():
+            figures.append(bits(loss_of(compiled, batches[0].cuda())))
+        model.train()
+        return figures + [bits(step(batches[index % 3])) for index in range(3)]
+
+    with pg.paused():
+        expected = train()
+    got = train()
+    check(got == expected, f"{got}, not {expected}")
+
+
+PROGRAMS = [
+    fifty_steps,
+    loader_with_workers,
+    prefetched_on_a_side_stream,
+    batch_is_overwritten,
+    last_batch_and_evaluation,
+    nested_arguments,
+    zero_grad_first,
+    accumulation,
+    accumulation_in_place,
+    method_of_a_trainer,
+    reading_and_writing_outside,
+    checkpoint_in_the_middle,
+    manual_seed,
+    paused_calls,
+    freezing,
+    mixed_precision_with_scaler,
+    autocast_outside,
+    attention_and_checkpointing,
+    hyperparameter_changes,
+    new_parameters,
+    item_in_the_step,
+    validates,
+]
+CHECKS = [
+    unfused_scaler,
+    stale_models,
+    private_values_move,
+    overhead,
+    refusals,
+    compiled_model,  # the slowest
+]
+
+
+def start_afresh():
+    """Every case finds the same, whatever became of the one before."""
+    noted.clear()
+    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.set_grad_enabled(True)
+    torch.clear_autocast_cache()
+    gc.collect()
+    torch.manual_seed(0)
+
+
+def passes(name, case, clean_up=lambda: None):
+    """Runs a case and prints its line, with the last lines of the traceback where it fails."""
+    start_afresh()
+    start = time.monotonic()
+    try:
+        try:
+            case()
+        finally:
+            clean_up()
+    except Exception:
+        trace = traceback.format_exc().strip().splitlines()
+        trace = trace if len(trace) <= 25 else ["..."] + trace[-24:]
+        print("\n    ".join([f"FAILED {name}", *(line[:400] for line in trace)]), flush=True)
+        return False
+    print("; ".join([f"ok     {name} ({time.monotonic() - start:.1f} s)", *noted]), flush=True)
+    return True
+
+
+def run_plain(folder):
+    figures, failed = {}, 0
+
+    def keep(name, compute):
+        figures[name] = compute()
+        (folder / "graphed.json").write_text(json.dumps(figures))
+
+    def peak():
+        Training(PlainPyTorch).run(3)
+        return torch.cuda.max_memory_allocated()
+
+    failed += not passes("plain peak_bytes", lambda: keep("peak_bytes", peak))
+    for program in PROGRAMS:
+        name = program.__name__
+        failed += not passes(f"plain {name}", lambda: keep(name, lambda: program(PlainPyTorch)))
+    return 1 if failed else 0
+
+
+def run_case(case, pg, figures):
+    result = case(pg)
+    if case in PROGRAMS:
+        check(case.__name__ in figures, "the program failed without PumpGraph already")
+        expected = figures[case.__name__]
+        got = json.loads(json.dumps(result))  # tuples are lists there
+        if got != expected:
+            differ = [index for index, pair in enumerate(zip(got, expected)) if pair[0] != pair[1]]
+            at = differ[0] if differ else min(len(got), len(expected))
+            raise AssertionError(f"figure {at} of {len(expected)} differs: {got[at:at + 3]}, not {expected[at:at + 3]}")
+
+
+def main():
+    if len(sys.argv) < 2 or sys.argv[1:] == ["--plain"]:
+        sys.exit(__doc__)
+    if sys.argv[1] == "--plain":
+        return run_plain(Path(sys.argv[2]))
+    figures = json.loads((Path(sys.argv[1]) / "graphed.json").read_text())
+    known = {case.__name__: case for case in [*PROGRAMS, *CHECKS]}
+    import pumpgraph
+
+    pumpgraph.install(budget=int(figures["peak_bytes"] * SHARE))
+    pg, failed = RealPumpGraph(), 0
+    for name in sys.argv[2:] or known:
+        failed += not passes(name, lambda: run_case(known[name], pg, figures), pg.close_all)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

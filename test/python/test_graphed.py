@@ -1,0 +1,806 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pumpgraph.graphed with stand-ins for PyTorch and the library: which calls run, are captured, replayed or refused."""
+
+import dataclasses
+import functools
+import gc
+import types
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import test_torch_capture as base
+from test_torch_capture import torch
+
+import pumpgraph
+from pumpgraph import PumpGraphError, StaleStepError, Status, UnsupportedError, nested, torch_capture
+from pumpgraph.reachable import Reachable
+from pumpgraph.refusals import explain_failed_capture
+from pumpgraph.step_function import REHEARSAL_DIFFERS
+
+
+class GraphedTest(base.TorchTest):
+    """A model with one weight, its optimizer, and a step that uses both."""
+
+    def setUp(self):
+        super().setUp()
+        torch.utils._python_dispatch.stack.clear()
+        self.install()
+        self.weight = torch.nn.Parameter(0xA000, requires_grad=True)
+        self.model = torch.nn.Module({"fc.weight": self.weight})
+        self.optimizer = torch.optim.Optimizer([self.weight], lr=0.1, capturable=True)
+
+    def step(self, **options):
+        model, optimizer = self.model, self.optimizer
+
+        def fn(x, scale=1):
+            torch.note(f"fn {x.data_ptr():#x}")
+            model(x)
+            optimizer.step()
+            return torch.Tensor(0xE000)
+
+        model.forward = lambda x: x
+        return pumpgraph.graphed(fn, **options)
+
+    def x(self, pointer=0x1000, **options):
+        return torch.Tensor(pointer, **options)
+
+    def captured(self, **options):
+        """A step that was replayed once; the log is empty."""
+        step = self.step(warmup=1, **options)
+        step(self.x())
+        step(self.x())
+        self.calls()
+        return step
+
+    def notes(self):
+        return [line for line in self.calls() if line.startswith(("fn", "torch: copy", "torch: replay", "adopt"))]
+
+
+class Calls(GraphedTest):
+    def test_warm_up_then_capture_then_replay_of_that_very_call(self):
+        step = self.step(warmup=2)
+        for pointer in (0x1000, 0x2000):
+            step(self.x(pointer))
+            self.assertEqual(self.notes(), [f"torch: copy {pointer:#x} to 0x1100", "fn 0x1100"])
+        output = step(self.x(0x3000))
+        adopt = "adopt 0x5e55 0x6002 size=1 name=fn costs=NULL leave=0 keep=0 calibrate=0"
+        self.assertEqual(self.notes(), ["torch: copy 0x3000 to 0x1100", "fn 0x1100", "fn 0x1100", adopt,
+                                        "torch: copy 0x3000 to 0x1100", "torch: replay 2"])
+        self.assertIs(step(self.x(0x4000)), output)
+        self.assertEqual(self.notes(), ["torch: copy 0x4000 to 0x1100", "torch: replay 2"])
+
+    def test_what_is_private_is_found_but_for_settings(self):
+        self.optimizer.param_groups[0]["lr"] = torch.Tensor(0xC000)
+        step = self.step(warmup=1)
+        step(self.x())
+        step(self.x())
+        declared = [line for line in self.calls() if line.startswith("declare")]
+        self.assertEqual(declared, ["declare_private 0x5e55 0xa000"])
+
+    def test_an_optimizer_that_the_search_does_not_find_is_found_when_it_steps(self):
+        self.optimizer.state[self.weight] = {"exp_avg": torch.Tensor(0xD000)}
+        hidden = iter([self.optimizer.step] * 9)
+        step = pumpgraph.graphed(lambda x: next(hidden)(), warmup=1)
+        step(self.x())
+        step(self.x())
+        self.assertIn("declare_private 0x5e55 0xd000", self.calls())
+
+    def test_other_shapes_and_values_are_other_graphs(self):
+        step = self.captured()
+        for call in (lambda: step(self.x(shape=(3,))), lambda: step(self.x(), 2), lambda: step(self.x(), 2.0)):
+            call()
+            call()
+            self.assertIn("torch: replay", self.notes()[-1])
+        self.assertEqual(len(step.signatures()), 4)
+        self.assertEqual(step.signatures()[1], "x float32[3], training")
+
+    def test_too_many_are_refused_with_all_of_them(self):
+        step = self.captured(max_graphs=2)
+        step(self.x(shape=(3,)))
+        with self.assertRaisesRegex(UnsupportedError, r"(?s)max_graphs=2.*x float32\[2\].*32\[3\].*now.*32\[4\]"):
+            step(self.x(shape=(4,)))
+        step(self.x())
+
+    def test_evaluation_is_another_graph_and_training_finds_its_own_again(self):
+        step = self.captured()
+        self.model.training = False
+        step(self.x())
+        step(self.x())
+        self.assertEqual(self.notes()[-1], "torch: replay 4")
+        self.model.training = True
+        step(self.x())
+        self.assertEqual(self.notes()[-1], "torch: replay 2")
+
+    def test_a_call_inside_another_is_part_of_it(self):
+        inner = self.step(warmup=1)
+        outer = pumpgraph.graphed(lambda x: inner(x), warmup=1)
+        outer(self.x())
+        outer(self.x())
+        self.assertEqual(inner.signatures(), [])
+        self.assertEqual(len(outer.signatures()), 1)
+
+    def test_paused(self):
+        step = self.captured()
+        with pumpgraph.paused():
+            self.assertEqual(self.calls(), ["take_back 0x5e55"])
+            step(self.x())
+        self.assertEqual(self.notes(), ["fn 0x1000"])
+        step(self.x())
+        self.assertEqual(self.notes()[-1], "torch: replay 2")
+
+    def test_methods_have_graphs_for_every_object(self):
+        class Trainer:
+            def __init__(self, model):
+                self.model = model
+
+            @pumpgraph.graphed(warmup=1)
+            def step(self, x):
+                return x
+
+        trainers = [Trainer(self.model), Trainer(self.model)]
+        for trainer in trainers:
+            trainer.step(self.x())
+            trainer.step(self.x())
+        self.assertIsNot(trainers[0].step, trainers[1].step)
+        self.assertIs(trainers[0].step, trainers[0].step)
+        self.assertEqual(trainers[0].step.signatures(), ["x float32[2], training"])
+
+    def test_reset_warms_up_again(self):
+        step = self.captured()
+        step.reset()
+        self.assertIn("step_destroy 0x57e9", self.calls())
+        step(self.x())
+        self.assertEqual(self.notes(), ["torch: copy 0x1000 to 0x1100", "fn 0x1100"])
+
+    def test_a_forgotten_step_gives_up_its_graphs(self):
+        step = self.captured()
+        del step
+        gc.collect()
+        self.assertIn("step_destroy 0x57e9", self.calls())
+
+    def test_before_the_capture_there_is_no_report(self):
+        with self.assertRaisesRegex(PumpGraphError, "not captured yet"):
+            self.step().report()
+
+    def test_raise_instead_of_a_step_left_as_captured(self):
+        self.set_report('{"runtime": {"left_as_captured": "node 7 is a conditional node"}}')
+        step = self.step(warmup=1, on_unsupported="raise")
+        step(self.x())
+        with self.assertRaisesRegex(UnsupportedError, "node 7 is a conditional node"):
+            step(self.x())
+        self.assertIn("step_destroy 0x57e9", self.calls())
+
+    def test_warn_is_the_default(self):
+        self.set_report('{"runtime": {"left_as_captured": "node 7 is a conditional node"}}')
+        step = self.step(warmup=1)
+        step(self.x())
+        with self.assertWarnsRegex(RuntimeWarning, "node 7") as caught:
+            step(self.x())
+        self.assertEqual(caught.filename, __file__)
+
+    def test_wrong_options(self):
+        for options in ({"warmup": 0}, {"on_unsupported": "ignore"}):
+            with self.subTest(options=options), self.assertRaises(PumpGraphError):
+                pumpgraph.graphed(lambda: None, **options)
+
+
+class Arguments(GraphedTest):
+    def refused(self, pattern, *args):
+        with self.assertRaisesRegex(UnsupportedError, pattern):
+            self.step()(*args)
+        self.assertFalse([line for line in self.calls() if line.startswith("fn")])
+
+    def test_a_tensor_with_a_history(self):
+        x = self.x()
+        x.grad_fn = object()
+        self.refused("gradients outside the step", x)
+
+    def test_a_tensor_of_another_device(self):
+        x = self.x()
+        x.device = torch.device("cuda", 1)
+        self.refused("an argument is on cuda:1", x)
+
+    def test_an_object_that_hides_a_tensor(self):
+        self.refused("SimpleNamespace with a tensor \"edges\"", types.SimpleNamespace(edges=self.x()))
+
+    def test_what_cannot_be_compared(self):
+        self.refused("bytearray, which cannot be compared", bytearray(b"x"))
+
+    def test_a_parameter_is_itself_and_not_copied(self):
+        step = pumpgraph.graphed(lambda x: torch.note(f"fn {x.data_ptr():#x}"), warmup=1)
+        step(self.weight)
+        self.assertEqual(self.notes(), ["fn 0xa000"])
+
+    def test_gradients_of_arguments_are_refused(self):
+        def fn(x):
+            x.grad = torch.Tensor(0xF000)
+
+        with self.assertRaisesRegex(UnsupportedError, "gradient into an argument"):
+            pumpgraph.graphed(fn)(self.x(requires_grad=True))
+
+
+class Stale(GraphedTest):
+    def stale(self, step, pattern):
+        with self.assertRaisesRegex(StaleStepError, f"fn: .*{pattern}.*fn.reset"):
+            step(self.x())
+        self.assertEqual(self.notes(), [])
+
+    def test_a_setting_that_changed(self):
+        step = self.captured()
+        self.optimizer.param_groups[0]["lr"] = 0.2
+        self.stale(step, "\"lr\" of param group 0 of Optimizer was 0.1 .* is 0.2")
+
+    def test_an_equal_setting_is_none(self):
+        step = self.captured()
+        self.optimizer.param_groups[0]["lr"] = float("0.1")
+        self.optimizer.param_groups[0]["initial_lr"] = 0.5
+        step(self.x())
+        self.assertEqual(self.notes()[-1], "torch: replay 2")
+
+    def test_a_tensor_that_took_the_place_of_a_setting_gives_its_value(self):
+        rate = self.optimizer.param_groups[0]["lr"] = torch.Tensor(0xC000)
+        step = self.captured()
+        self.optimizer.param_groups[0]["lr"] = torch.Tensor(0xC500)
+        step(self.x())
+        self.assertIn("torch: copy 0xc500 to 0xc000", self.notes())
+        self.assertIs(self.optimizer.param_groups[0]["lr"], rate)
+
+    def test_loaded_state_goes_to_the_captured_tensors(self):
+        average = torch.Tensor(0xD000)
+        self.optimizer.state[self.weight] = {"exp_avg": average}
+        step = self.captured()
+        self.optimizer.state = {self.weight: {"exp_avg": torch.Tensor(0xD500)}}
+        self.optimizer.param_groups = [dict(group) for group in self.optimizer.param_groups]
+        step(self.x())
+        self.assertEqual(self.notes()[0], "torch: copy 0xd500 to 0xd000")
+        self.assertIs(self.optimizer.state[self.weight]["exp_avg"], average)
+
+    def test_state_that_is_gone(self):
+        self.optimizer.state[self.weight] = {"exp_avg": torch.Tensor(0xD000)}
+        step = self.captured()
+        self.optimizer.state.clear()
+        self.stale(step, "had state for 1 parameters and has it for 0")
+
+    def test_another_param_group(self):
+        step = self.captured()
+        self.optimizer.param_groups.append({"params": []})
+        self.stale(step, "had 1 param groups and has 2")
+
+    def test_a_parameter_that_was_converted(self):
+        step = self.captured()
+        self.weight._storage._pointer = 0xA500
+        self.stale(step, "\"fc.weight\" has other memory")
+
+    def test_a_parameter_that_was_replaced(self):
+        step = self.captured()
+        other = self.model._parameters["fc.weight"] = torch.nn.Parameter(0xA000, requires_grad=True)
+        for hook in torch.nn.modules.module.hooks:
+            hook(self.model, "fc.weight", other)
+        self.stale(step, "replaced, added or removed")
+
+    def test_a_model_that_took_the_place_of_another(self):
+        holder = types.SimpleNamespace(model=self.model)
+        step = pumpgraph.graphed(lambda x: holder.model and None, warmup=1, name="fn")
+        step(self.x())
+        step(self.x())
+        self.calls()
+        holder.model = torch.nn.Module({"fc.weight": self.weight})
+        self.stale(step, "\"holder.model\" is another object")
+        del holder.model
+        self.stale(step, "\"holder.model\" is another object than .*, or gone")
+
+
+class Baked(GraphedTest):
+    def refused(self, pattern):
+        with self.assertRaisesRegex(UnsupportedError, pattern):
+            self.step()(self.x())
+        self.assertNotIn("torch: optimizer step", self.calls())
+
+    def test_a_rate_under_a_scheduler(self):
+        step = functools.partial(torch.optim.Optimizer.step, self.optimizer)
+        step._wrapped_by_lr_sched = True
+        self.optimizer.step = step
+        self.refused(r"learning rate of param group 0 of Optimizer.*0\.1.*lr=torch.tensor\(0\.1, device=\"cuda\"\)")
+        self.optimizer.param_groups[0]["lr"] = torch.Tensor(0xC000)
+        step = self.step(warmup=1)
+        step(self.x())
+
+    def test_step_counts_on_the_host(self):
+        self.optimizer.param_groups[0]["capturable"] = False
+        self.refused(r"capturable=False.*write Optimizer\(\.\.\., capturable=True\)")
+
+    def test_an_optimizer_that_does_not_step_may_be_any(self):
+        self.optimizer.param_groups[0]["capturable"] = False
+        optimizer = self.optimizer
+        pumpgraph.graphed(lambda x: optimizer and None)(self.x())
+
+
+class GradientsBetweenCalls(GraphedTest):
+    """What `.grad` is before and after replays, which run no Python."""
+
+    def run_once(self, fn, before, **options):
+        step = pumpgraph.graphed(fn, warmup=1, name="fn", **options)
+        for _ in range(2):
+            self.weight.grad = before
+            step(self.x())
+        self.calls()
+        return step
+
+    def accumulate(self):
+        model, weight, made = self.model, self.weight, iter(range(0xF000, 0xFFFF, 0x100))
+
+        def fn(_x):
+            model.training  # so that the search finds the model
+            if weight.grad is None:
+                weight.grad = torch.Tensor(next(made))
+
+        return fn
+
+    def test_made_in_the_step(self):
+        step = self.run_once(self.accumulate(), None)
+        left = self.weight.grad
+        self.assertEqual(left.data_ptr(), 0xF200)
+        self.weight.grad = None
+        step(self.x())
+        self.assertIs(self.weight.grad, left)
+        self.assertEqual(self.notes()[-1], "torch: replay 2")
+
+    def test_added_to_is_another_graph(self):
+        step = self.run_once(self.accumulate(), None)
+        step(self.x())  # as the first call left it
+        self.assertEqual(self.notes()[-1], "torch: replay 4")
+        self.assertEqual(len(step.signatures()), 2)
+
+    def test_added_to_elsewhere_is_copied(self):
+        gradient = torch.Tensor(0xB000)
+        step = self.run_once(self.accumulate(), gradient)
+        self.weight.grad = torch.Tensor(0xB500)
+        step(self.x())
+        notes = self.calls()
+        self.assertLess(notes.index("take_back 0x5e55"), notes.index("torch: copy 0xb500 to 0xb000"))
+        self.assertIs(self.weight.grad, gradient)
+
+    def test_used_up_in_the_step(self):
+        model, weight = self.model, self.weight
+        seen = []
+
+        def update(_x):
+            seen.append(id((model, weight.grad)[1]))
+            weight.grad = None
+
+        gradient = torch.Tensor(0xB000)
+        step = self.run_once(update, gradient)
+        self.assertEqual(seen, [id(gradient)] * 3)
+        self.assertIsNone(self.weight.grad)
+        self.weight.grad = gradient
+        step(self.x())
+        self.assertIsNone(self.weight.grad)
+        self.assertEqual(self.notes()[-1], "torch: replay 2")
+
+    def test_made_anew_whatever_was_there(self):
+        model, weight, made = self.model, self.weight, iter(range(0xF000, 0xFFFF, 0x100))
+
+        def fn(_x):
+            model.training
+            weight.grad = torch.Tensor(next(made))
+
+        step = self.run_once(fn, torch.Tensor(0xB000))
+        left = self.weight.grad
+        for before in (left, torch.Tensor(0xB500)):
+            self.weight.grad = before
+            step(self.x())
+            self.assertEqual(self.notes(), ["torch: copy 0x1000 to 0x1100", "torch: replay 2"])
+            self.assertIs(self.weight.grad, left)
+
+    def test_used_and_made_anew_is_refused(self):
+        model, weight = self.model, self.weight
+        source = Path(__file__).resolve().parents[2] / "runtime" / "session" / "Adoption.cpp"
+        self.assertIn(f'notes.push_back("{REHEARSAL_DIFFERS}', source.read_text())
+        self.set_report(f'{{"runtime": {{"notes": ["{REHEARSAL_DIFFERS}: every word"]}}}}')
+
+        def fn(_x):
+            model.training
+            weight.grad = torch.Tensor(0xF000)
+
+        with self.assertRaisesRegex(UnsupportedError, "gradients of the call before"):
+            self.run_once(fn, torch.Tensor(0xB000))
+
+
+class Attributes(GraphedTest):
+    """Tensors that the step, or the program, puts into attributes and lists."""
+
+    def setUp(self):
+        super().setUp()
+        self.holder = types.SimpleNamespace(last=torch.Tensor(0xB000), outs=[])
+        self.made = iter(range(0xB100, 0xBF00, 0x100))
+
+    def kept(self, fn, touched=(), warmup=1):
+        """`fn` captured, by a graph whose only kernel touches 16 bytes at each address in `touched`."""
+        step = pumpgraph.graphed(fn, warmup=warmup, name="fn")
+        for _ in range(warmup):
+            step(self.x())
+        buffers = [f'  %b{at:x} = pump.buffer "b {at:x}" live_in size(16) address({at:#x})\n' for at in touched]
+        accesses = ", ".join(f"readwrite %b{at:x}[0, 16] assumed" for at in touched)
+        text = "pump.graph @fn {\n" + "".join(buffers) + f'  %k0 = pump.kernel "k" node(0) [{accesses}] cost(1.0)\n}}\n'
+        with mock.patch.object(torch_capture.Step, "save", lambda _step, path: path.write_text(text)):
+            step(self.x())
+        self.calls()
+        return step
+
+    def replace_last(self, _x):
+        self.holder.last = torch.Tensor(next(self.made))
+
+    def test_one_that_the_step_reads_and_replaces_is_refused(self):
+        holder = self.holder
+
+        def fn(x):
+            before = holder.last  # 0xb100, of the warm-up
+            seen.append(before.data_ptr())
+            self.replace_last(x)
+
+        seen = []
+        with self.assertRaisesRegex(UnsupportedError, r"uses \"holder\.last\".*holder\.last\.copy_"):
+            self.kept(fn, touched=[0xB100])
+        self.assertEqual(seen, [0xB000, 0xB100, 0xB100])  # the capture starts as the rehearsal did
+        self.assertEqual(holder.last.data_ptr(), 0xB100)  # and training may go on from there
+        self.assertIn("step_destroy 0x57e9", self.calls())
+
+    def test_one_that_the_step_only_leaves_is_there_after_every_replay(self):
+        holder = self.holder
+        step = self.kept(lambda x: (holder, self.replace_last(x))[1])
+        left = holder.last
+        self.assertEqual(left.data_ptr(), 0xB300)
+        holder.last = torch.Tensor(0xC000)
+        step(self.x())
+        self.assertIs(holder.last, left)
+
+    def test_variables_too(self):
+        last = torch.Tensor(0xB000)
+
+        def fn(x):
+            nonlocal last
+            last = torch.Tensor(0xB100)
+
+        with self.assertRaisesRegex(UnsupportedError, "uses \"last\""):
+            self.kept(fn, touched=[0xB100], warmup=2)
+
+    def test_state_in_a_tuple_and_in_a_buffer_of_a_module(self):
+        model, holder = self.model, self.holder
+        holder.state = (torch.Tensor(0xD000), torch.Tensor(0xD100))
+
+        def replace_tuple(_x):
+            holder.state = (torch.Tensor(0xD200), torch.Tensor(0xD300))
+
+        with self.assertRaisesRegex(UnsupportedError, "uses \"holder.state\""):
+            self.kept(replace_tuple, touched=[0xD308])
+        model._buffers["mean"] = torch.Tensor(0xD000)
+
+        def replace_buffer(_x):
+            model._buffers["mean"] = torch.Tensor(0xD400)
+
+        with self.assertRaisesRegex(UnsupportedError, "uses \"mean\""):
+            self.kept(replace_buffer, touched=[0xD400])
+
+    def test_a_list_that_grows_is_refused(self):
+        holder = self.holder
+        with self.assertRaisesRegex(UnsupportedError, "adds \"holder.outs.1\""):
+            self.kept(lambda x: holder.outs.append(torch.Tensor(next(self.made))))
+        self.assertEqual([out.data_ptr() for out in holder.outs], [0xB100])
+
+    def test_one_that_was_none_is_refused(self):
+        holder = self.holder
+        step = pumpgraph.graphed(lambda x: (holder, self.replace_last(x))[1], warmup=1)
+        step(self.x())
+        holder.last = None
+        with self.assertRaisesRegex(UnsupportedError, "adds \"holder.last\""):
+            step(self.x())
+        self.assertIsNone(holder.last)
+
+    def test_state_of_an_optimizer(self):
+        self.optimizer.state[self.weight] = {"mean": torch.Tensor(0xD000)}
+        optimizer, state = self.optimizer, self.optimizer.state[self.weight]
+
+        def fn(_x):
+            optimizer.step()
+            state["mean"] = torch.Tensor(0xD100)
+
+        with self.assertRaisesRegex(UnsupportedError, "uses \"(Optimizer.state|state).mean\""):
+            self.kept(fn, touched=[0xD100])
+
+    def test_one_that_the_program_replaces(self):
+        holder = self.holder
+        step = self.kept(lambda x: holder.last and None, touched=[0xB008])
+        holder.last = torch.Tensor(0xC000)
+        with self.assertRaisesRegex(StaleStepError, "\"holder.last\" is another object"):
+            step(self.x())
+
+    def test_one_that_the_program_replaces_and_the_step_does_not_touch(self):
+        holder = self.holder
+        step = self.kept(lambda x: holder.last and None, touched=[0xA000])
+        holder.last, holder.outs = torch.Tensor(0xC000), [torch.Tensor(0xC000)]
+        step(self.x())
+        self.assertEqual(self.notes()[-1], "torch: replay 2")
+
+    def test_what_cannot_be_described_may_touch_everything(self):
+        holder = self.holder
+        self.fail_next("save", Status.INTERNAL, "no")
+        with self.assertRaisesRegex(UnsupportedError, "uses \"holder.last\""):
+            step = pumpgraph.graphed(lambda x: (holder, self.replace_last(x))[1], warmup=1)
+            step(self.x())
+            step(self.x())
+
+
+class FakeOperator:
+    def __init__(self, views):
+        alias = types.SimpleNamespace(is_write=False) if views else None
+        self._schema = types.SimpleNamespace(returns=[types.SimpleNamespace(alias_info=alias)],
+                                             arguments=[types.SimpleNamespace(alias_info=alias)])
+
+    def __call__(self, *args, **kwargs):
+        torch.note("operator")
+
+
+class Outside(GraphedTest):
+    """Operators between calls, with a plan in force that moves values."""
+
+    def setUp(self):
+        super().setUp()
+        self.set_report('{"added_nodes": 4}')
+
+    def operate(self, *args, views=False):
+        torch.utils._python_dispatch.stack[-1].__torch_dispatch__(FakeOperator(views), (), args)
+        return self.calls()
+
+    def test_a_private_tensor_is_mapped_until_the_next_call(self):
+        step = self.captured()
+        self.assertEqual(self.operate(self.weight), ["map 0x5e55 0xa000", "operator"])
+        self.assertEqual(self.operate([self.weight]), ["operator"])
+        step(self.x())
+        calls = self.calls()
+        self.assertLess(calls.index("torch: synchronize"), calls.index("unmap 0x5e55 0xa000"))
+        self.assertLess(calls.index("unmap 0x5e55 0xa000"), calls.index("torch: replay 2"))
+
+    def test_others_and_views_are_not(self):
+        step = self.captured()
+        self.assertEqual(self.operate(self.x(), 3, None), ["operator"])
+        self.assertEqual(self.operate(self.weight, views=True), ["operator"])
+        del step
+
+    def test_many_take_the_plan_back(self):
+        weights = {f"w{index}": torch.nn.Parameter(0xA000 + index * 0x10) for index in range(17)}
+        self.model._parameters = weights
+        step = self.captured()
+        self.assertEqual(self.operate(weights["w0"]), ["map 0x5e55 0xa000", "operator"])
+        expected = ["torch: synchronize", "unmap 0x5e55 0xa000", "take_back 0x5e55", "operator"]
+        self.assertEqual(self.operate(*weights.values()), expected)
+        self.assertEqual(self.operate(*weights.values()), ["operator"])
+        step(self.x())
+        self.assertIn("map 0x5e55 0xa010", self.operate(weights["w1"]))
+
+    def test_inside_mapped_everything_is_mapped_one_by_one(self):
+        weights = {f"w{index}": torch.nn.Parameter(0xA000 + index * 0x10) for index in range(17)}
+        self.model._parameters = weights
+        step = self.captured()
+        with pumpgraph.mapped(self.model):
+            self.assertNotIn("take_back 0x5e55", self.operate(*weights.values()))
+        del step
+
+    def test_before_compiled_code_the_plan_is_taken_back(self):
+        self.model._orig_mod = None
+        step = self.captured()
+        self.model(self.x())
+        self.assertEqual(self.calls(), ["take_back 0x5e55"])
+        self.assertEqual(torch.utils._python_dispatch.stack, [])
+        self.model(self.x())
+        self.assertEqual(self.calls(), [])
+        step.reset()
+        del step
+        gc.collect()
+        self.assertEqual(self.model._pre_hooks, [])
+
+    def test_nothing_is_watched_where_no_value_moves(self):
+        self.set_report('{"added_nodes": 0, "hosted_bytes": 0}')
+        step = self.captured()
+        self.assertEqual(torch.utils._python_dispatch.stack, [])
+        del step
+
+    def test_nothing_is_watched_while_a_step_warms_up(self):
+        first = self.captured()
+        self.assertEqual(len(torch.utils._python_dispatch.stack), 1)
+        depths = []
+        pumpgraph.graphed(lambda x: depths.append(len(torch.utils._python_dispatch.stack)))(self.x())
+        self.assertEqual(depths, [0])
+        del first
+
+    def test_a_mode_of_the_program_stays_on_top(self):
+        stack = torch.utils._python_dispatch.stack
+        with torch.utils._python_dispatch.TorchDispatchMode() as mode:
+            step = self.captured()
+            self.assertEqual(len(stack), 2)
+            self.assertIs(stack[-1], mode)
+            with pumpgraph.paused():
+                self.assertIs(stack[-1], mode)
+        self.assertEqual(len(stack), 1)
+        step(self.x())
+        self.assertEqual(self.operate(self.weight)[-2:], ["map 0x5e55 0xa000", "operator"])
+
+    def test_what_belongs_to_a_step_that_is_gone_is_private_no_more(self):
+        step = self.captured()
+        step.reset()
+        self.assertEqual(torch_capture.installed().guard._pointers, set())
+
+
+class Failures(GraphedTest):
+    def test_the_callers_line_is_named(self):
+        def fn(_x):
+            if torch.cuda.graphs:
+                raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore")
+
+        step = pumpgraph.graphed(fn, warmup=1)
+        step(self.x())
+        with self.assertRaisesRegex(UnsupportedError, r"test_graphed\.py:\d+: \"raise RuntimeError.*capturing\)"):
+            step(self.x())
+        calls = self.calls()
+        self.assertEqual(calls[calls.index("torch: end 1"):],
+                         ["torch: end 1", "torch: reset 1", "torch: begin 2 thread_local", "torch: zero",
+                          "torch: end 2", "torch: reset 2", "torch: set_rng_state 42", "torch: set_rng_state 42"])
+
+    def test_other_errors_stay_what_they_are(self):
+        self.assertIsNone(explain_failed_capture(RuntimeError("out of memory")))
+        self.assertIsNone(explain_failed_capture(ZeroDivisionError("while capturing")))
+        self.assertIsNone(explain_failed_capture(UnsupportedError("a captured step would keep it")))
+
+    def test_figures_of_the_allocator(self):
+        with self.assertRaisesRegex(UnsupportedError, "live_bytes"):
+            torch.cuda.memory_allocated()
+
+    def test_benchmark(self):
+        torch.backends.cudnn.benchmark = True
+        self.addCleanup(setattr, torch.backends.cudnn, "benchmark", False)
+        with self.assertRaisesRegex(UnsupportedError, "cudnn.benchmark"):
+            self.step()(self.x())
+
+    def test_graphs_of_the_compiler(self):
+        self.model.get_compiler_config = lambda: {"triton.cudagraphs": True}
+        with self.assertRaisesRegex(UnsupportedError, "Module is compiled.*reduce-overhead"):
+            self.step()(self.x())
+        self.model.get_compiler_config = lambda: None
+        self.step()(self.x())
+
+    def test_a_tensor_on_another_device(self):
+        self.weight.device = torch.device("cuda", 1)
+        with self.assertRaisesRegex(UnsupportedError, "fc.weight is on cuda:1"):
+            self.step()(self.x())
+
+    def test_a_failed_adoption_may_be_tried_again(self):
+        step = self.step(warmup=1)
+        step(self.x())
+        self.fail_next("adopt", Status.UNPLANNABLE, "too small")
+        with self.assertRaisesRegex(PumpGraphError, "too small"):
+            step(self.x())
+        self.calls()
+        step(self.x())
+        self.assertEqual(self.notes()[-1], "torch: replay 4")
+
+
+class RecordedStreams(base.TorchTest):
+    def test_memory_is_held_until_the_program_and_the_stream_are_done(self):
+        self.install()
+        held = torch_capture.installed().recorded_streams
+        torch._C.uses, torch.cuda.Event.busy = 2, True
+        self.addCleanup(setattr, torch.cuda.Event, "busy", False)
+        tensor = torch.Tensor(0x1000)
+        tensor._storage._cdata = 1
+        tensor.record_stream(torch.cuda.current)
+        held.let_go()
+        self.assertEqual(len(held), 1)  # the program has it
+        torch._C.uses = 1
+        held.let_go()
+        self.assertEqual(len(held), 1)  # the stream is not there yet
+        torch.cuda.Event.busy = False
+        held.let_go()
+        self.assertEqual(len(held), 0)
+
+
+the_model = torch.nn.Module()
+
+
+def helper():
+    return the_model
+
+
+class Search(unittest.TestCase):
+    def found(self, fn):
+        return [id(module) for module in Reachable(fn).modules]
+
+    def test_where_it_looks(self):
+        model = torch.nn.Module()
+        inner = types.SimpleNamespace(model=model)
+
+        class Callable:
+            def __init__(self):
+                self.parts = {"list": [inner]}
+
+            def __call__(self):
+                pass
+
+            def method(self):
+                pass
+
+        def default(x=model):
+            pass
+
+        def keyword(*, x=model):
+            pass
+
+        def nested():
+            return lambda: model
+
+        outer = types.SimpleNamespace(inner=inner)
+        for fn in (lambda: model, lambda: outer.inner, default, keyword, nested, functools.partial(print, model),
+                   functools.partial(print, x=[model]), Callable(), Callable().method, lambda: (lambda: outer)):
+            with self.subTest(fn=fn):
+                self.assertEqual(self.found(fn), [id(model)])
+
+    def test_globals_and_the_functions_among_them(self):
+        self.assertEqual(self.found(lambda: the_model), [id(the_model)])
+        self.assertEqual(self.found(lambda: helper()), [id(the_model)])
+        self.assertEqual(self.found(lambda x: x.the_model), [])  # an attribute of that name, no global
+
+    def test_where_it_does_not_look(self):
+        deep = types.SimpleNamespace(a=types.SimpleNamespace(b=types.SimpleNamespace(model=torch.nn.Module())))
+        many = [torch.nn.Module() for _ in range(5000)]
+        foreign = type("Loader", (), {"__module__": "torch.utils.data"})()
+        foreign.model = torch.nn.Module()
+        for fn in (lambda: deep, lambda: many, lambda: foreign, lambda: types):
+            with self.subTest(fn=fn):
+                self.assertEqual(self.found(fn), [])
+
+    def test_each_thing_once_and_cycles_end(self):
+        model = torch.nn.Module()
+        ring = types.SimpleNamespace(model=model)
+        ring.ring = ring
+        self.assertEqual(self.found(lambda: (ring, model)), [id(model)])
+
+    def test_optimizers_and_tensors(self):
+        optimizer, tensor = torch.optim.Optimizer([]), torch.Tensor(0xA000)
+        found = Reachable(lambda: (optimizer, tensor))
+        self.assertEqual(found.optimizers, [optimizer])
+        self.assertEqual([name for name, _ in found.tensors], ["tensor"])
+
+    def test_places_notice_changes(self):
+        holder = {"model": torch.nn.Module()}
+        found = Reachable(lambda: holder)
+        self.assertTrue(all(place.is_as_found() for place in found.places))
+        holder["model"] = torch.nn.Module()
+        self.assertEqual([place.name for place in found.places if not place.is_as_found()], ["holder.model"])
+
+    def test_attributes_of_modules_inside_modules(self):
+        inner = torch.nn.Module()
+        inner.hidden = torch.Tensor(0xA000)
+        model = torch.nn.Module(children={"rnn": inner})
+        self.assertEqual([place.name for place in Reachable(lambda: model).places], ["model.rnn.hidden", "model"])
+
+
+class Nested(unittest.TestCase):
+    def test_containers_keep_their_kinds(self):
+        @dataclasses.dataclass(frozen=True)
+        class Batch:
+            x: int
+            more: list
+
+        class Dictionary(dict):
+            pass
+
+        Pair = __import__("collections").namedtuple("Pair", "a b")
+        value = {"a": [1, (2, Pair(3, 4))], "b": Batch(5, [6]), "c": Dictionary(d=7)}
+        changed = nested.replaced(value, lambda item: item * 10)
+        self.assertEqual(changed, {"a": [10, (20, Pair(30, 40))], "b": Batch(50, [60]), "c": {"d": 70}})
+        self.assertIsInstance(changed["c"], Dictionary)
+        self.assertIsInstance(changed["a"][1][1], Pair)
+        self.assertEqual(value["b"].x, 5)
+
+
+if __name__ == "__main__":
+    unittest.main()
