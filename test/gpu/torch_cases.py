@@ -342,8 +342,8 @@ def two_steps_in_turns(folder):
     """Two steps train the same model, the whole batch and half of it: the losses are those of plain graphs."""
     budget = install_share(folder, 0.5)
     training = Training()
-    whole = training.capture(keep_first_plan=True)
-    half = training.capture(training.half_step, keep_first_plan=True)
+    whole = training.capture(keep_first_plan=True, boundary="own")
+    half = training.capture(training.half_step, keep_first_plan=True, boundary="own")
     losses = training.run(whole, then=half)
     check(losses == plain_figures(folder)["in_turns"], f"the losses differ from the plain graphs': {losses[:4]} ...")
     check(pumpgraph.memory_stats()["device_peak_bytes"] <= budget, "more frames than the budget has")
@@ -355,6 +355,40 @@ def two_steps_in_turns(folder):
         check(step.validate().different_buffers == 0, "validation found a difference")
     whole.close()
     check(torch.isfinite(torch.tensor([float.fromhex(loss) for loss in training.run(half, 2)])).all(), "no losses")
+
+
+def two_steps_share_a_boundary(folder):
+    """The same two, planned into one boundary state: no exchange between them."""
+    budget = install_share(folder, 0.5)
+    training = Training()
+    whole = training.capture(keep_first_plan=True)
+    half = training.capture(training.half_step, keep_first_plan=True, boundary="shared")
+    losses = training.run(whole, then=half)
+    check(losses == plain_figures(folder)["in_turns"], f"the losses differ from the plain graphs': {losses[:4]} ...")
+    check(pumpgraph.memory_stats()["device_peak_bytes"] <= budget, "more frames than the budget has")
+    for step in (whole, half):
+        runtime = step.report()["runtime"]
+        check("shared" in str(runtime["boundary"]), f"boundary {runtime['boundary']}; {runtime['notes']}")
+        check(runtime["exchanges"] == 0, f"{runtime['exchanges']} exchanges")
+        check(step.validate().different_buffers == 0, "validation found a difference")
+
+
+def reads_are_declared(folder):
+    """Operators' schemas say what kernels only read."""
+    install_share(folder, 0.4)
+    training = Training()
+    step = training.capture(keep_first_plan=True)
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "step.mlir"
+        step.save(path)
+        text = path.read_text()
+    declared, written = len(re.findall(r"\bdeclared\b", text)), len(re.findall(r"\breadwrite\b", text))
+    report = step.report()
+    print(f"{declared} accesses are declared reads, {written} may read and write; "
+          f"up {report['up_bytes'] >> 20} MiB, down {report['down_bytes'] >> 20} MiB")
+    check(declared > LAYERS, "hardly any access is declared")
+    check(training.run(step) == plain_figures(folder)["losses"], "the losses differ")
+    check(step.validate().different_buffers == 0, "validation found a difference")
 
 
 def a_thousand_replays(folder):
@@ -465,6 +499,8 @@ CASES = [
     calibrates,
     one_step_after_another,
     two_steps_in_turns,
+    two_steps_share_a_boundary,
+    reads_are_declared,
     a_thousand_replays,
     cuda_already_initialised,
     second_install,

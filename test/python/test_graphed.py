@@ -64,7 +64,7 @@ class Calls(GraphedTest):
             step(self.x(pointer))
             self.assertEqual(self.notes(), [f"torch: copy {pointer:#x} to 0x1100", "fn 0x1100"])
         output = step(self.x(0x3000))
-        adopt = "adopt 0x5e55 0x6002 size=1 name=fn costs=NULL leave=0 keep=0 calibrate=0"
+        adopt = "adopt 0x5e55 0x6002 size=1 name=fn costs=NULL leave=0 keep=0 calibrate=0 boundary=0"
         self.assertEqual(self.notes(), ["torch: copy 0x3000 to 0x1100", "fn 0x1100", "fn 0x1100", adopt,
                                         "torch: copy 0x3000 to 0x1100", "torch: replay 2"])
         self.assertIs(step(self.x(0x4000)), output)

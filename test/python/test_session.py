@@ -99,8 +99,17 @@ class Sessions(support.FakeLibraryTest):
         step.close()
         step.close()
         self.assertEqual(
-            self.calls(), ["adopt 0x5e55 0x6000 size=1 name=gpt2 costs=NULL leave=1 keep=0 calibrate=0", "step_destroy 0x57e9"]
+            self.calls(),
+            ["adopt 0x5e55 0x6000 size=1 name=gpt2 costs=NULL leave=1 keep=0 calibrate=0 boundary=0",
+             "step_destroy 0x57e9"],
         )
+
+    def test_boundary(self):
+        session = self.create()
+        session.adopt(0x6000, boundary="shared")
+        self.assertIn("boundary=2", self.calls()[0])
+        with self.assertRaisesRegex(PumpGraphError, "boundary='mine'.*automatic, own, shared"):
+            session.adopt(0x6000, boundary="mine")
 
     def test_costs_as_text_file_or_packed_file(self):
         session = self.create()

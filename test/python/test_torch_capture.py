@@ -145,7 +145,7 @@ class Capture(TrainingTest):
                 "declare_private 0x5e55 0xd000",
                 "name 0x5e55 0xd000 exp_avg of fc.weight",
                 "name 0x5e55 0xe000 result",
-                "adopt 0x5e55 0x6002 size=1 name=net costs=NULL leave=0 keep=0 calibrate=0",
+                "adopt 0x5e55 0x6002 size=1 name=net costs=NULL leave=0 keep=0 calibrate=0 boundary=0",
                 "torch: instantiate 2",
                 "report 0x57e9",
                 "string_free",

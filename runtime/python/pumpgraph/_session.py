@@ -73,6 +73,9 @@ def read_ir(costs: Optional[PathLike]) -> Optional[str]:
         raise invalid(f"costs: {path} is damaged: {error}") from None
 
 
+BOUNDARIES = ("automatic", "own", "shared")  # pumpgraph_boundary
+
+
 class Session:
     """Owns a pumpgraph_session. `mapped_depth` counts map() calls in force: no step may be replayed meanwhile."""
 
@@ -165,6 +168,7 @@ class Session:
         leave_as_captured: bool = False,
         keep_first_plan: bool = False,
         calibrate: bool = False,
+        boundary: str = "automatic",
     ) -> "NativeStep":
         options = _sized(AdoptOptions)
         options.name = name.encode()
@@ -173,6 +177,9 @@ class Session:
         options.leave_as_captured = leave_as_captured
         options.keep_first_plan = keep_first_plan
         options.calibrate = calibrate
+        if boundary not in BOUNDARIES:
+            raise invalid(f"boundary={boundary!r}; it is one of {', '.join(BOUNDARIES)}")
+        options.boundary = BOUNDARIES.index(boundary)
         handle = c_void_p()
         self.library.call("pumpgraph_adopt", self._handle, graph, byref(options), byref(handle))
         return NativeStep(self.library, handle)

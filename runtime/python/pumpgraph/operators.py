@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ._session import Session
 from .errors import PumpGraphError
@@ -24,7 +23,7 @@ WRITTEN_UNSAID = frozenset(("running_mean", "running_var", "noise", "weight_buf"
 _BELIEVED = "aten"
 
 
-class DeclaringReads(TorchDispatchMode):
+class DeclaringReads(torch.utils._python_dispatch.TorchDispatchMode):
     """While it is entered and `stream` is being captured, the session hears what each operator only reads."""
 
     supports_higher_order_operators = True

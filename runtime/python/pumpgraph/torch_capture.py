@@ -27,6 +27,7 @@ from ._session import MeasurementResult, NativeStep, PathLike, ReplanningResult,
 from ._sizes import parse_budget, parse_size
 from .errors import PumpGraphError, Status, invalid
 from .guard import Guard
+from .operators import DeclaringReads
 from .record_stream import RecordedStreams
 from .refusals import explain_failed_capture, replace_memory_figures
 
@@ -149,6 +150,7 @@ def capture(
     leave_as_captured: bool = False,
     keep_first_plan: bool = False,
     calibrate: bool = False,
+    boundary: str = "automatic",
     capture_error_mode: str = "thread_local",
 ) -> "Step":
     """Captures `fn`, plans it under the budget and rewrites it. `fn` is called warmup + 2 times.
@@ -160,6 +162,9 @@ def capture(
     `costs`: a step saved by Step.save(), whose node times the planner uses. `leave_as_captured` rewrites nothing.
     `keep_first_plan`: otherwise the step is planned again, once, where the first replays take over a tenth more or less
     than predicted. `calibrate` runs the step once, part by part, to find addresses that its kernels compute and store.
+    `boundary`: where private tensors are between replays, beside other steps: "shared" with the step before, so that
+    either can follow the other at once; the step's "own", which is best for many replays in a row; or what predictions
+    favour, "automatic".
     """
     if warmup < 1:
         raise invalid(f"warmup={warmup}: libraries set themselves up in the first call, which a capture cannot hold")
@@ -167,7 +172,7 @@ def capture(
     timings: Dict[str, float] = {}
     with _collector_paused(), _stream_restored(), _timed(timings, "warmup_s"):
         _warm_up(installation, fn, warmup)
-    options = AdoptionOptions(name, costs, leave_as_captured, keep_first_plan, calibrate)
+    options = AdoptionOptions(name, costs, leave_as_captured, keep_first_plan, calibrate, boundary)
     return capture_warm(installation, fn, Things(private), options, timings, capture_error_mode)
 
 
@@ -179,6 +184,7 @@ class AdoptionOptions(NamedTuple):
     leave_as_captured: bool = False
     keep_first_plan: bool = False
     calibrate: bool = False
+    boundary: str = "automatic"
 
 
 def capture_warm(
@@ -204,7 +210,7 @@ def capture_warm(
         put_back()
         undo.callback(_drop_replaced, things.gradients())  # without an adopted step they never get memory
         with _timed(timings, "capture_s"), things.naming(installation.session):
-            graph, output = _record(installation, fn, capture_error_mode)
+            graph, output = _record(installation, _declaring_reads(installation, fn), capture_error_mode)
             rehearsal.reset()  # not before: the random-number tensors that graphs share would be given up and moved
         with _timed(timings, "adopt_s"):
             _declare(installation.session, things, output)
@@ -238,6 +244,16 @@ def run_eagerly(installation: _Installation, fn: Callable[[], Any]) -> Any:
             return fn()
     finally:
         current.wait_stream(stream)
+
+
+def _declaring_reads(installation: _Installation, fn: Callable[[], Any]) -> Callable[[], Any]:
+    """`fn`, while the session hears what its operators only read."""
+
+    def declared() -> Any:
+        with DeclaringReads(installation.session, installation.stream.cuda_stream):
+            return fn()
+
+    return declared
 
 
 def _rehearse(installation: _Installation, fn: Callable[[], Any], mode: str, things: "Things") -> torch.cuda.CUDAGraph:

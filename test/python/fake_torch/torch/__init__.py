@@ -299,6 +299,8 @@ class cuda:
             cuda.current = before
 
     class Stream:
+        cuda_stream = 0x57
+
         def wait_stream(self, other):
             note("torch: wait_stream")
 
