@@ -8,6 +8,7 @@ from operator import is_
 from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .errors import StaleStepError, UnsupportedError
 
@@ -39,7 +40,7 @@ def steps_observed() -> Iterator[List[torch.optim.Optimizer]]:
             optimizer._warned_capturable_if_run_uncaptured = True
             stepped.append(optimizer)
 
-    handle = torch.optim.optimizer.register_optimizer_step_pre_hook(before_step)
+    handle = register_optimizer_step_pre_hook(before_step)
     try:
         yield stepped
     finally:

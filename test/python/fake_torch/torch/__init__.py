@@ -2,6 +2,8 @@
 """As much of PyTorch as pumpgraph.torch_capture touches, without a GPU. What it is asked goes to `note`."""
 
 import contextlib
+import sys
+import types
 
 strided = "strided"
 float32, int64 = "torch.float32", "torch.int64"
@@ -245,17 +247,23 @@ class optim:
             self.state = {}
 
         def step(self):
-            for hook in list(optim.optimizer.hooks):
+            for hook in list(_step_hooks):
                 hook(self, (), {})
             note("torch: optimizer step")
 
-    class optimizer:
-        hooks = []
 
-        @staticmethod
-        def register_optimizer_step_pre_hook(hook):
-            optim.optimizer.hooks.append(hook)
-            return _Handle(optim.optimizer.hooks, hook)
+_step_hooks = []
+
+
+def _register_optimizer_step_pre_hook(hook):
+    _step_hooks.append(hook)
+    return _Handle(_step_hooks, hook)
+
+
+# As in PyTorch: a module that can be imported from, and no attribute of torch.optim.
+_optimizer = types.ModuleType("torch.optim.optimizer")
+_optimizer.register_optimizer_step_pre_hook = _register_optimizer_step_pre_hook
+sys.modules[_optimizer.__name__] = _optimizer
 
 
 class cuda:
