@@ -138,16 +138,16 @@ Status Adoption::rewrite(const Compiler &compiler) {
   Rewriting rewriting(*step_, compiler);
   PUMPGRAPH_TRY_WHILE(driver_.graphClone(&step_->original_, graph_), "keeping the graph as captured");
   std::shared_ptr<Residence> others;
-  if (before_ && before_->rewritten() && before_->checkMemory() && options_.boundary != BoundaryChoice::Own) {
+  if (neighbour_ && neighbour_->rewritten() && neighbour_->checkMemory() && options_.boundary != BoundaryChoice::Own) {
     const Expected<std::string> obstacle = shareBoundary(rewriting);
     if (!obstacle)
       return tl::unexpected<Error>(obstacle.error());
     if (obstacle->empty())
-      others = before_->residence_;
+      others = neighbour_->residence_;
     else
       step_->captured_.notes.push_back(fmt::format("replays after \"{}\" exchange plans, because there is no good one "
                                                    "that keeps its boundary: {}",
-                                                   before_->captured_.description.name, *obstacle));
+                                                   neighbour_->captured_.description.name, *obstacle));
   }
   if (!others)
     PUMPGRAPH_TRY(rewriteAlone(rewriting));
@@ -181,7 +181,7 @@ Expected<std::string> Adoption::shareBoundary(Rewriting &rewriting) {
     return why;
   };
   addBystanders();
-  std::unique_ptr<Residence> others = before_->residence_->forStep(step_->captured_.blocks);
+  std::unique_ptr<Residence> others = neighbour_->residence_->forStep(step_->captured_.blocks);
   Expected<CompiledPlan> shared = rewriting.plan(step_->otherFrames(), options_.costsIr, others.get());
   if (!shared)
     return giveUp(shared.error().message);
@@ -212,9 +212,9 @@ Expected<std::string> Adoption::shareBoundary(Rewriting &rewriting) {
 
 void Adoption::addBystanders() {
   CapturedStep &captured = step_->captured_;
-  std::vector<Step *> owners = before_->sharers();
-  owners.push_back(before_);
-  for (const BlockId block : before_->residence_->blocksInFramesBeside(captured.blocks))
+  std::vector<Step *> owners = neighbour_->sharers();
+  owners.push_back(neighbour_);
+  for (const BlockId block : neighbour_->residence_->blocksInFramesBeside(captured.blocks))
     for (const Step *owner : owners) {
       const std::vector<BlockId> &blocks = owner->captured_.blocks;
       const auto found = std::find(blocks.begin(), blocks.end(), block);

@@ -13,10 +13,11 @@ class Rewriting;
 /// graph is as it was, and its buffers have memory of their own if anything had changed.
 class Adoption {
 public:
-  /// No plan is in force. That of `before`, if any, is put in force again where the graph is left as captured.
-  Adoption(Session &session, CUgraph graph, const AdoptOptions &options, Step *before)
+  /// No plan is in force. That of `before`, if any, is put in force again where the graph is left as captured. The
+  /// boundary of `neighbour`, if any, may be shared.
+  Adoption(Session &session, CUgraph graph, const AdoptOptions &options, Step *before, Step *neighbour)
       : session_(session), driver_(*session.driver_), heap_(*session.heap_), graph_(graph), options_(options),
-        before_(before) {}
+        before_(before), neighbour_(neighbour) {}
 
   Expected<std::unique_ptr<Step>> run();
 
@@ -49,6 +50,7 @@ private:
   CUgraph graph_;
   const AdoptOptions &options_;
   Step *before_;
+  Step *neighbour_;
   std::unique_ptr<Step> step_;
   std::optional<AccessFinder> finder_;
   std::set<BlockId> staying_;           ///< blocks that are never private

@@ -150,6 +150,7 @@ Status Session::putInForce(Step &step) {
   }
   const Status done = install(*step.residence_);
   if (done) {
+    lastInForce_ = &step;
     step.exchangeMs_ += watch.milliseconds();
     ++step.exchanges_;
     return {};

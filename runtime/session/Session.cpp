@@ -270,7 +270,7 @@ Expected<Step *> Session::adopt(CUgraph graph, const AdoptOptions &options) {
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "the capture has to end before its graph is adopted");
   Step *before = stepInForce() ? stepInForce() : beforeCapture_;
   PUMPGRAPH_TRY_WHILE(takePlanBack(), "adopting \"{}\"", options.name);
-  Expected<std::unique_ptr<Step>> step = Adoption(*this, graph, options, before).run();
+  Expected<std::unique_ptr<Step>> step = Adoption(*this, graph, options, before, before ? before : lastInForce_).run();
   if (!step) {
     if (before)
       (void)putInForce(*before); // its next replay tries again
@@ -279,6 +279,8 @@ Expected<Step *> Session::adopt(CUgraph graph, const AdoptOptions &options) {
   beforeCapture_ = nullptr;
   rehearsal_.reset();
   steps_.push_back(std::move(*step));
+  if (steps_.back()->rewritten())
+    lastInForce_ = steps_.back().get();
   return steps_.back().get();
 }
 
@@ -337,6 +339,8 @@ void Session::destroy(Step *step) {
     lastReplay_.residence = nullptr;
   if (beforeCapture_ == step)
     beforeCapture_ = nullptr;
+  if (lastInForce_ == step)
+    lastInForce_ = nullptr;
 }
 
 Expected<const Compiler *> Session::compiler() {

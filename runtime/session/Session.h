@@ -174,6 +174,7 @@ private:
   std::set<BlockId> lostBlocks_;          ///< of steps that are gone
   LastReplay lastReplay_;
   Step *beforeCapture_ = nullptr; ///< whose plan captureBegin() took back
+  Step *lastInForce_ = nullptr;   ///< whose boundary a later step may share, also when its plan was taken back
 };
 
 } // namespace pumpgraph::runtime

@@ -65,6 +65,20 @@ TEST_F(SharedBoundaryTest, takesTurnsAtOnce) {
     }
 }
 
+// As PyTorch's captures do it: the plan is taken back first, so that warming up finds every value.
+TEST_F(SharedBoundaryTest, isSharedAfterThePlanWasTakenBack) {
+  open(24);
+  training_ = adopt(program_->record());
+  run("t");
+  ASSERT_TRUE(session_->takeBack());
+  evaluation_ = adopt(recordEvaluation());
+  ASSERT_TRUE(training_ && evaluation_);
+  EXPECT_EQ(boundaryOf(evaluation_), "shared with step") << evaluation_->report();
+  run("etteet");
+  expectAllValues("in turns");
+  EXPECT_EQ(exchangesOf(evaluation_), 0u);
+}
+
 // With a tight budget both move data, and what the second leaves alone of the first is still there.
 TEST_F(SharedBoundaryTest, movesDataInBothSteps) {
   open(22);
