@@ -231,6 +231,17 @@ std::string checkBoundary(const pumpgraph_description *rewritten, const pumpgrap
   return given ? join(checkKeepsBoundary(*given, *step)) : "the boundary: " + given.error().message;
 }
 
+/// What a check has to say, for the caller to free; NULL where that is nothing.
+char *messageOf(std::string (*check)(const pumpgraph_description *, const pumpgraph_description *),
+                const pumpgraph_description *first, const pumpgraph_description *second) {
+  try {
+    const std::string fault = check(first, second);
+    return fault.empty() ? nullptr : copyOut(fault);
+  } catch (const std::exception &) {
+    return strdup("memory ran out");
+  }
+}
+
 std::string print(const Description &description, const char *device) {
   mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
   mlir::OwningOpRef<mlir::ModuleOp> module = ir::toModule(description, context);
@@ -291,21 +302,11 @@ void pumpgraph_compilation_free(pumpgraph_compilation *compilation) {
 }
 
 char *pumpgraph_compiler_check(const pumpgraph_description *lowered, const pumpgraph_description *captured) {
-  try {
-    const std::string fault = check(lowered, captured);
-    return fault.empty() ? nullptr : copyOut(fault);
-  } catch (const std::exception &) {
-    return strdup("memory ran out");
-  }
+  return messageOf(check, lowered, captured);
 }
 
 char *pumpgraph_compiler_check_boundary(const pumpgraph_description *rewritten, const pumpgraph_description *boundary) {
-  try {
-    const std::string fault = checkBoundary(rewritten, boundary);
-    return fault.empty() ? nullptr : copyOut(fault);
-  } catch (const std::exception &) {
-    return strdup("memory ran out");
-  }
+  return messageOf(checkBoundary, rewritten, boundary);
 }
 
 char *pumpgraph_compiler_print(const pumpgraph_description *description, const char *device) {

@@ -42,7 +42,6 @@ public:
 
   std::uint64_t refutedWords() const { return refutedWords_; }
   bool comparedWithRehearsal() const { return rehearsal_ != nullptr; }
-  std::uint64_t declaredReads() const { return declared_.size(); }
 
 private:
   std::optional<Touch> touchOf(std::size_t position, const PointerWord &word) const;

@@ -139,6 +139,14 @@ def loss_of(model, x):
     return (model(x).squeeze(1) - x[:, 0]).square().mean()
 
 
+def usual_step(model, optimizer, x):
+    loss = loss_of(model, x)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss
+
+
 class Training:
     """What most programs have: a model, its optimizer, batches, and a step in the usual form."""
 
@@ -150,11 +158,7 @@ class Training:
 
         @pg.graphed(**options)
         def step(x):
-            loss = loss_of(model, x)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            return loss
+            return usual_step(model, optimizer, x)
 
         self.step = step
 
@@ -432,11 +436,7 @@ def freezing(pg):
 
     @pg.graphed(warmup=1)
     def step(x):
-        loss = loss_of(model, x)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return loss
+        return usual_step(model, optimizer, x)
 
     figures = [bits(step(batches[index % 3])) for index in range(4)]
     model[0].weight.requires_grad_(False)
@@ -581,11 +581,7 @@ def refusals(pg):
     def step_with(optimizer):
         @pg.graphed(warmup=1)
         def step(x):
-            loss = loss_of(model, x)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            return loss
+            return usual_step(model, optimizer, x)
 
         return step
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,14 @@ inline std::uint64_t mix(std::uint64_t value) {
 
 inline std::uint64_t mix(std::uint64_t first, std::uint64_t second) {
   return mix(mix(first) ^ second);
+}
+
+/// `run(first seed, how many)` with the arguments of a program, which are these two: 0 and 1000 unless given.
+inline int runSeeds(int argumentCount, char **arguments, int (*run)(std::uint64_t, std::uint64_t)) {
+  const auto number = [&](int index, std::uint64_t otherwise) {
+    return argumentCount > index ? std::strtoull(arguments[index], nullptr, 10) : otherwise;
+  };
+  return run(number(1, 0), number(2, 1000));
 }
 
 class Random {

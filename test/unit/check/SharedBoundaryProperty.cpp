@@ -113,8 +113,5 @@ int runAll(std::uint64_t firstSeed, std::uint64_t count) {
 } // namespace pumpgraph::test
 
 int main(int argumentCount, char **arguments) {
-  const auto number = [&](int index, std::uint64_t otherwise) {
-    return argumentCount > index ? std::strtoull(arguments[index], nullptr, 10) : otherwise;
-  };
-  return pumpgraph::test::runAll(number(1, 0), number(2, 1000));
+  return pumpgraph::test::runSeeds(argumentCount, arguments, pumpgraph::test::runAll);
 }
