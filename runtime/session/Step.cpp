@@ -87,7 +87,8 @@ std::vector<Step *> Step::sharers() const {
 
 Status Step::followSharers(CUstream stream) {
   const Session::LastReplay &last = session_.lastReplay_;
-  if (last.residence != residence_.get() || last.step == this) // the driver orders launches of one graph itself
+  // The driver orders launches of one graph itself; a step left as captured has no residence, and nobody shares it.
+  if (!last.residence || last.residence != residence_.get() || last.step == this)
     return {};
   return session_.driver_->streamWaitEvent(stream, last.end, 0);
 }

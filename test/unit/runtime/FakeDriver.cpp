@@ -567,9 +567,9 @@ void fillStreamCalls(Driver &driver) {
     FAKE_ENTER(cuStreamSynchronize);
     return CUDA_SUCCESS;
   };
-  driver.streamWaitEvent.function = [](CUstream, CUevent, unsigned) -> CUresult {
+  driver.streamWaitEvent.function = [](CUstream, CUevent event, unsigned) -> CUresult {
     FAKE_ENTER(cuStreamWaitEvent);
-    return CUDA_SUCCESS; // what runs has run when its launch returns
+    return event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; // what runs has run when its launch returns
   };
   driver.streamBeginCapture.function = [](CUstream stream, CUstreamCaptureMode) -> CUresult {
     FAKE_ENTER(cuStreamBeginCapture);
