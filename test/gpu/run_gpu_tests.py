@@ -2,11 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs everything that needs a GPU: `tools/dev gpu-test`. Each test is a process of its own, but those of graphed.
 
-Without a GPU it fails; nothing is skipped but memcheck where compute-sanitizer is not installed, which is said.
+Without a GPU it fails; nothing is skipped but memcheck where compute-sanitizer is not installed, and models whose
+library is not, which is said.
 """
 
 import argparse
+import concurrent.futures
 import ctypes
+import importlib.util
 import json
 import os
 import re
@@ -20,6 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CASES = Path(__file__).resolve().parent / "torch_cases.py"
 GRAPHED = Path(__file__).resolve().parent / "graphed_cases.py"
+MODELS = Path(__file__).resolve().parent / "unknown_models.py"
+LIBRARIES = ("transformers", "torchvision", "torch_geometric")
 EXAMPLE = "pumpgraph-example-transformer"
 # About 900 MB at the peak, and about 130 MB for memcheck, which makes kernels many times slower.
 SMALL = ["--layers", "6", "--width", "512", "--heads", "8", "--batch", "4", "--length", "512", "--words", "4096"]
@@ -53,6 +58,11 @@ class Tests:
             yield f"torch.{case}", lambda case=case: self.run([sys.executable, str(CASES), case, str(self.folder)])
         yield "graphed.plain", lambda: self.run([sys.executable, str(GRAPHED), "--plain", str(self.folder)])
         yield "graphed.cases", self.graphed_cases
+        absent = [library for library in LIBRARIES if not importlib.util.find_spec(library)]
+        if absent:
+            print(f"note: {', '.join(absent)} not installed; the models of unknown_models.py are not run")
+        else:
+            yield "models", self.unknown_models
         yield "cpp.losses", self.cpp_losses
         yield "cpp.validate", lambda: self.example(SMALL, "--budget", self.budget(SMALL, 0.5), "--validate")
         yield "cpp.budget_below_one_kernel", self.cpp_hosted
@@ -73,6 +83,20 @@ class Tests:
         if status != 0:
             failed = re.split(r"^(?=ok     |FAILED )", text, flags=re.M)
             raise Failure("".join(part for part in failed if not part.startswith("ok     ")).strip()[-8000:])
+
+    def unknown_models(self):
+        """Side by side: nothing is timed, and most of the time of one is spent on the host."""
+        names = re.search(r"for maker in \((.*?)\)\}", MODELS.read_text()).group(1).split(", ")
+
+        def train(name):
+            self.run([sys.executable, str(MODELS), "--plain", str(self.folder), name])
+            return self.run([sys.executable, str(MODELS), str(self.folder), name], may_fail=True)
+
+        with concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
+            results = list(pool.map(train, names))
+        print("\n".join(text.strip()[-500:] for _, text in results), flush=True)
+        if any(status != 0 for status, _ in results):
+            raise Failure("not every model does what is written beside it")
 
     def run(self, command, may_fail=False):
         environment = dict(os.environ, PUMPGRAPH_LIBRARY=str(self.build / "lib" / "libpumpgraph.so"))

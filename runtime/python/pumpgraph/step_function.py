@@ -134,13 +134,16 @@ class _Surroundings:
         self._registrations = _Registrations.count
         self._members = self._walk()
         self.modules = _once(module for root in self.found.modules for module in root.modules())
+        self._attributes = [vars(module) for module in self.modules if "training" in vars(module)]  # read fast
+        self._scripted = [module for module in self.modules if "training" not in vars(module)]
         self.tensors = _once(tensor for root in self.found.modules for tensor in (*root.parameters(), *root.buffers())
                              if not hasattr(tensor, "__tensor_flatten__"))  # which has no memory of its own
         self._addresses = self._addresses_now()
 
     def modes(self) -> List[bool]:
         """Which modules train, and which tensors get gradients."""
-        return [*map(_training_of, self.modules), *map(_requires_grad_of, self.tensors)]
+        return [*[own["training"] for own in self._attributes], *map(_training_of, self._scripted),
+                *map(_requires_grad_of, self.tensors)]
 
     def check(self) -> None:
         """Raises StaleStepError unless the step would find the same. Called before every replay."""
@@ -213,6 +216,10 @@ class _Graph:
 
     def fits(self) -> bool:
         """Whether this is the graph for a call with its signature. Raises StaleStepError where no graph can be."""
+        with torch._C.DisableTorchFunctionSubclass():  # attributes of parameters are read much faster then
+            return self._fits()
+
+    def _fits(self) -> bool:
         self._surroundings.check()
         if self._surroundings.modes() != self._modes:
             return False
