@@ -106,6 +106,16 @@ Expected<std::unique_ptr<pumpgraph_session>> makeSession(const pumpgraph_session
   options.hostLimitBytes = given.host_limit_bytes;
   options.cacheDirectory = given.cache_directory ? given.cache_directory : "";
   options.compilerLibrary = given.compiler_library ? given.compiler_library : "";
+  if (given.whole_process) {
+    CUuuid uuid{};
+    PUMPGRAPH_TRY_WHILE(driver->deviceGetUuid(&uuid, given.device), "opening device {}", given.device);
+    Expected<ProcessMemory> processMemory = openProcessMemory(uuid);
+    if (processMemory)
+      options.processMemory = std::move(*processMemory);
+    else
+      options.notes.push_back("the budget is that of buffers alone, not of the process: " +
+                              processMemory.error().message);
+  }
   Expected<std::unique_ptr<Session>> session = Session::create(options, std::move(driver));
   if (!session)
     return tl::unexpected<Error>(session.error());
@@ -189,11 +199,13 @@ pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *session, pumpgra
     pumpgraph_memory_stats filled{};
     filled.budget_bytes = current.budgetBytes;
     filled.device_bytes = current.deviceBytes;
-    filled.device_peak_bytes = current.deviceBytes; // frames are never given back to the driver
+    filled.device_peak_bytes = current.devicePeakBytes;
     filled.host_backed_bytes = current.hostBackedBytes;
     filled.pinned_bytes = current.pinnedBytes;
     filled.live_bytes = current.live.liveBytes;
     filled.live_allocations = current.live.liveAllocations;
+    filled.frame_budget_bytes = current.frameBudgetBytes;
+    filled.process_bytes = current.processBytes;
     return writeStruct(stats, filled, "stats");
   });
 }

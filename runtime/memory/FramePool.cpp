@@ -4,8 +4,9 @@
 namespace pumpgraph::runtime {
 
 FramePool::~FramePool() {
-  for (const CUmemGenericAllocationHandle handle : handles_)
-    driver_.memRelease.raw(handle);
+  for (FrameId frame = 0; frame < static_cast<FrameId>(handles_.size()); ++frame)
+    if (ended_.count(frame) == 0)
+      driver_.memRelease.raw(handle(frame));
   if (standIn_ != 0)
     driver_.memRelease.raw(standIn_);
 }
@@ -16,20 +17,44 @@ Expected<CUmemGenericAllocationHandle> FramePool::createHandle() const {
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = device_;
   CUmemGenericAllocationHandle handle = 0;
-  PUMPGRAPH_TRY_WHILE(driver_.memCreate(&handle, pageBytes, &properties, 0), "creating device frame {}",
-                      handles_.size());
+  PUMPGRAPH_TRY_WHILE(driver_.memCreate(&handle, pageBytes, &properties, 0), "creating device frame {}", created());
   return handle;
 }
 
 Status FramePool::create() {
-  if (handles_.size() == budgetFrames_)
+  if (created() >= budgetFrames_)
     return fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY, "the budget of {} is used up", bytesText(budgetFrames_ * pageBytes));
   const Expected<CUmemGenericAllocationHandle> handle = createHandle();
   if (!handle)
     return tl::unexpected<Error>(handle.error());
-  free_.insert(static_cast<FrameId>(handles_.size()));
-  handles_.push_back(*handle);
+  if (ended_.empty()) {
+    free_.insert(static_cast<FrameId>(handles_.size()));
+    handles_.push_back(*handle);
+  } else {
+    const FrameId frame = ended_.extract(ended_.begin()).value();
+    handles_[static_cast<std::size_t>(frame)] = *handle;
+    free_.insert(frame);
+  }
+  mostCreated_ = std::max(mostCreated_, created());
   return {};
+}
+
+void FramePool::end(FrameId frame) {
+  driver_.memRelease.raw(handle(frame));
+  ended_.insert(frame);
+}
+
+void FramePool::give(FrameId frame) {
+  if (created() > budgetFrames_)
+    end(frame);
+  else
+    free_.insert(frame);
+}
+
+void FramePool::setBudget(std::uint64_t frames) {
+  budgetFrames_ = frames;
+  while (created() > budgetFrames_ && !free_.empty())
+    end(free_.extract(std::prev(free_.end())).value());
 }
 
 Expected<CUmemGenericAllocationHandle> FramePool::standIn() {

@@ -5,6 +5,7 @@
 
 #include "runtime/memory/AddressSpace.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -12,8 +13,9 @@ namespace pumpgraph::runtime {
 
 using FrameId = std::int32_t;
 
-/// Invariant: never more frames exist than the budget holds. A frame is created when it is first needed and kept until
-/// the pool ends; who took it gives it back. One handle a frame: the driver refuses to map part of a handle.
+/// Invariant: no frame is created beyond the budget. A frame is created when it is first needed and kept until the pool
+/// ends, or until the budget has become too small for it and nobody holds it; who took it gives it back. One handle a
+/// frame: the driver refuses to map part of a handle.
 class FramePool {
 public:
   FramePool(const Driver &driver, int device, std::uint64_t budgetFrames)
@@ -24,28 +26,35 @@ public:
 
   /// PUMPGRAPH_OUT_OF_DEVICE_MEMORY at the budget, or when the driver has no more.
   Expected<FrameId> take();
-  void give(FrameId frame) { free_.insert(frame); }
+  void give(FrameId frame);
   /// Creates frames until `count` are free, so that as many take() cannot fail.
   Status ensureFree(std::uint64_t count);
+
+  /// Changes the budget. Frames beyond it go back to the driver: those that are free at once, others when given back.
+  void setBudget(std::uint64_t frames);
 
   /// One frame beside the budget, the same each time, that holds nothing anybody wants.
   Expected<CUmemGenericAllocationHandle> standIn();
 
   CUmemGenericAllocationHandle handle(FrameId frame) const { return handles_[static_cast<std::size_t>(frame)]; }
-  std::uint64_t created() const { return handles_.size(); }
+  std::uint64_t created() const { return handles_.size() - ended_.size(); }
+  std::uint64_t mostCreated() const { return mostCreated_; }
   std::uint64_t freeFrames() const { return free_.size(); }
   std::uint64_t budgetFrames() const { return budgetFrames_; }
   /// Frames that can be taken before the budget is reached.
-  std::uint64_t available() const { return free_.size() + (budgetFrames_ - handles_.size()); }
+  std::uint64_t available() const { return free_.size() + (std::max(budgetFrames_, created()) - created()); }
 
 private:
   Status create();
+  void end(FrameId frame);
   Expected<CUmemGenericAllocationHandle> createHandle() const;
 
   const Driver &driver_;
   int device_;
   std::uint64_t budgetFrames_;
+  std::uint64_t mostCreated_ = 0;
   std::vector<CUmemGenericAllocationHandle> handles_; ///< by FrameId
+  std::set<FrameId> ended_;                           ///< without a handle, to be used again
   /// Handed out from the smallest up: frames created one after the other tend to be neighbours, which the device's
   /// address translation likes.
   std::set<FrameId> free_;

@@ -26,6 +26,7 @@ Expected<std::unique_ptr<Step>> Adoption::run() {
     PUMPGRAPH_TRY(leaveAsCaptured(compiler.error().message));
     return finish();
   }
+  PUMPGRAPH_TRY(session_.fitBudget());
   PUMPGRAPH_TRY(makeRoom());
   if (options_.calibrate)
     PUMPGRAPH_TRY(calibrate());

@@ -12,6 +12,13 @@ namespace {
 /// What the session's own copies and scans go through.
 constexpr std::uint64_t stagingBytes = std::uint64_t{16} << 20;
 
+/// Of a budget for the whole process, for what comes between two looks at it: the executable graph, kernels that are
+/// loaded when they are first launched.
+constexpr std::uint64_t reserveBytes = std::uint64_t{64} << 20;
+
+/// So many bytes of allocations from one look at what the process has to the next.
+constexpr std::uint64_t fitEveryBytes = std::uint64_t{64} << 20;
+
 CUdeviceptr addressOf(const void *pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer);
 }
@@ -19,7 +26,7 @@ CUdeviceptr addressOf(const void *pointer) {
 } // namespace
 
 Session::Session(const SessionOptions &options, std::shared_ptr<const Driver> driver)
-    : options_(options), driver_(std::move(driver)) {}
+    : options_(options), driver_(std::move(driver)), notes_(options.notes) {}
 
 Expected<std::unique_ptr<Session>> Session::create(const SessionOptions &options,
                                                    std::shared_ptr<const Driver> driver) {
@@ -46,6 +53,7 @@ Status Session::open() {
     return tl::unexpected<Error>(addresses.error());
   addresses_ = std::move(*addresses);
   frames_ = std::make_unique<FramePool>(*driver_, options_.device, budgetFrames);
+  PUMPGRAPH_TRY(openProcessBudget());
   host_ = std::make_unique<HostMemory>(*driver_, options_.device, hostLimit);
   mapper_ = std::make_unique<PageMapper>(*driver_, options_.device, host_->numaNode(), *frames_);
   heap_ = std::make_unique<Heap>(*driver_, *addresses_, *frames_, *host_, *mapper_);
@@ -54,6 +62,46 @@ Status Session::open() {
     return tl::unexpected<Error>(staging.error());
   staging_ = std::move(*staging);
   return openLink();
+}
+
+Status Session::openProcessBudget() {
+  if (!options_.processMemory || options_.unlimited)
+    return {};
+  const Expected<std::uint64_t> used = options_.processMemory();
+  if (!used) {
+    notes_.push_back(fmt::format("the budget is that of buffers alone, not of the process: {}", used.error().message));
+    options_.processMemory = nullptr;
+    return {};
+  }
+  if (options_.budgetBytes < *used + reserveBytes + pageBytes)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT,
+                "a budget of {} for the whole process, which has {} on the device before its first buffer and needs {} "
+                "for graphs and kernels",
+                bytesText(options_.budgetBytes), bytesText(*used), bytesText(reserveBytes));
+  frames_->setBudget((options_.budgetBytes - *used - reserveBytes) / pageBytes);
+  return {};
+}
+
+std::optional<std::uint64_t> Session::bytesBesideFrames() const {
+  if (!options_.processMemory)
+    return std::nullopt;
+  const Expected<std::uint64_t> used = options_.processMemory();
+  if (!used)
+    return std::nullopt;
+  const std::uint64_t frames = frames_->created() * pageBytes;
+  return std::max(*used, frames) - frames;
+}
+
+Status Session::fitBudget() {
+  // The plans that there are count on what they were made for; the reserve is there to be used up after them.
+  if (std::any_of(steps_.begin(), steps_.end(), [](const std::unique_ptr<Step> &step) { return step->rewritten(); }))
+    return {};
+  const std::optional<std::uint64_t> besides = bytesBesideFrames();
+  if (!besides)
+    return {};
+  const std::uint64_t taken = *besides + reserveBytes;
+  frames_->setBudget((std::max(options_.budgetBytes, taken) - taken) / pageBytes);
+  return frames_->created() > frames_->budgetFrames() ? heap_->flushCache() : Status{};
 }
 
 Status Session::openDevice() {
@@ -143,6 +191,11 @@ Session::~Session() {
 Expected<void *> Session::allocate(std::uint64_t size, CUstream stream, std::string_view name) {
   const std::lock_guard lock(mutex_);
   const ContextScope scope(*driver_, context_);
+  allocatedSinceFit_ += size;
+  if (allocatedSinceFit_ >= fitEveryBytes && !heap_->capturing()) {
+    allocatedSinceFit_ = 0;
+    PUMPGRAPH_TRY_WHILE(fitBudget(), "keeping to the budget of the process");
+  }
   const Expected<CUdeviceptr> address = heap_->allocate(size, stream, name);
   if (!address)
     return tl::unexpected<Error>(address.error());
@@ -175,8 +228,16 @@ Status Session::name(void *pointer, std::string_view name) {
 
 MemoryStatistics Session::statistics() {
   const std::lock_guard lock(mutex_);
-  return {options_.unlimited ? 0 : options_.budgetBytes, frames_->created() * pageBytes, host_->backedBytes(),
-          host_->pinnedBytes(), heap_->stats()};
+  const std::uint64_t frames = frames_->created() * pageBytes;
+  const std::optional<std::uint64_t> besides = bytesBesideFrames();
+  return {options_.unlimited ? 0 : options_.budgetBytes,
+          frames,
+          frames_->mostCreated() * pageBytes,
+          options_.unlimited ? 0 : frames_->budgetFrames() * pageBytes,
+          besides ? frames + *besides : 0,
+          host_->backedBytes(),
+          host_->pinnedBytes(),
+          heap_->stats()};
 }
 
 /// Outside the plan in force values are at their addresses already; then only replays have to be kept out.

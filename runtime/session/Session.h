@@ -5,6 +5,7 @@
 
 #include "runtime/capture/ReadDeclarations.h"
 #include "runtime/capture/Rehearsal.h"
+#include "runtime/driver/ProcessMemory.h"
 #include "runtime/lower/Residence.h"
 #include "runtime/session/Compiler.h"
 #include "runtime/session/Link.h"
@@ -30,6 +31,8 @@ struct SessionOptions {
   std::uint64_t hostLimitBytes = 0; ///< 0: three quarters of what the system has
   std::string cacheDirectory;       ///< empty: the link is measured anew
   std::string compilerLibrary;      ///< empty: beside this library
+  ProcessMemory processMemory;      ///< if there is one, the budget is what the whole process may have on the device
+  std::vector<std::string> notes;   ///< for the report of each step
 };
 
 /// Whether a step is planned into the boundary of the one that was in force before. The values are part of the C ABI.
@@ -52,6 +55,9 @@ struct AdoptOptions {
 struct MemoryStatistics {
   std::uint64_t budgetBytes = 0;
   std::uint64_t deviceBytes = 0;
+  std::uint64_t devicePeakBytes = 0;
+  std::uint64_t frameBudgetBytes = 0; ///< 0: unlimited
+  std::uint64_t processBytes = 0;     ///< 0: not known
   std::uint64_t hostBackedBytes = 0;
   std::uint64_t pinnedBytes = 0;
   HeapStats live;
@@ -115,9 +121,16 @@ private:
   Status open();
   Status openDevice();
   Status openLink();
+  Status openProcessBudget();
   Expected<CUgraph> recordOnce(const Record &record);
   MemoryTools tools() { return {*driver_, *addresses_, *frames_, *host_, *mapper_, *heap_, stream_}; }
   Expected<const Compiler *> compiler();
+
+  /// Gives frames what the rest of the process leaves of a budget for all of it, before the first plan. Keeps what it
+  /// was where nobody knows.
+  Status fitBudget();
+  /// What the process has on the device beside frames; nothing where nobody knows.
+  std::optional<std::uint64_t> bytesBesideFrames() const;
 
   // Which plan is in force (Exchange.cpp).
   Step *stepInForce() const;
@@ -167,6 +180,7 @@ private:
   std::unique_ptr<Heap> heap_;
   ReadDeclarations declarations_; ///< of the last capture
   std::optional<Rehearsal> rehearsal_;
+  std::uint64_t allocatedSinceFit_ = 0;
   Stopwatch captureWatch_;
   double captureMs_ = 0;
   std::vector<std::unique_ptr<Step>> steps_;

@@ -903,7 +903,7 @@ def main():
     known = {case.__name__: case for case in [*PROGRAMS, *CHECKS]}
     import pumpgraph
 
-    pumpgraph.install(budget=int(figures["peak_bytes"] * SHARE))
+    pumpgraph.install(budget=int(figures["peak_bytes"] * SHARE), budget_of="tensors")
     pg, failed = RealPumpGraph(), 0
     for name in sys.argv[2:] or known:
         failed += not passes(name, lambda: run_case(known[name], pg, figures), pg.close_all)

@@ -103,7 +103,7 @@ def plain_figures(folder):
 
 def install_share(folder, share):
     budget = int(plain_figures(folder)["peak_bytes"] * share)
-    pumpgraph.install(budget=budget)
+    pumpgraph.install(budget=budget, budget_of="tensors")
     return budget
 
 
@@ -432,7 +432,7 @@ def second_install(_folder):
 
 def budget_below_one_kernel(folder):
     """Operands that do not fit stay in host memory, and the losses are the same."""
-    pumpgraph.install(budget="150MiB")  # inputs and workspaces fit, one kernel beside them does not
+    pumpgraph.install(budget="150MiB", budget_of="tensors")  # inputs and workspaces fit, one kernel beside them does not
     training = Training()
     step = training.capture(keep_first_plan=True)
     check(step.report()["hosted_bytes"] > 0, "nothing is hosted")
@@ -442,7 +442,8 @@ def budget_below_one_kernel(folder):
 
 def too_little_host_memory(folder):
     """How much is missing is said before anything has changed."""
-    pumpgraph.install(budget=int(plain_figures(folder)["peak_bytes"] * 0.65), host_limit="64MiB")
+    pumpgraph.install(budget=int(plain_figures(folder)["peak_bytes"] * 0.65), budget_of="tensors",
+                      host_limit="64MiB")
     training = Training()
     whole, part = training.input, training.input[: ROWS // 16].clone()
     calls = []

@@ -267,7 +267,7 @@ def main():
         import pumpgraph
 
         budget = json.loads(figures.read_text())["peak_bytes"] // 2
-        pumpgraph.install(budget=budget)
+        pumpgraph.install(budget=budget, budget_of="tensors")
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False

@@ -72,10 +72,11 @@ static pumpgraph_step *const the_step = (pumpgraph_step *)0x57e9;
 
 FAKE pumpgraph_status pumpgraph_session_create(const pumpgraph_session_options *options, pumpgraph_session **session,
                                                pumpgraph_error *error) {
-  write_down("session_create size=%d budget=%llu unlimited=%d device=%d host_limit=%llu cache=%s compiler=%s\n",
+  write_down("session_create size=%d budget=%llu unlimited=%d device=%d host_limit=%llu cache=%s compiler=%s "
+             "process=%d\n",
              options->struct_size == sizeof *options, (unsigned long long)options->budget_bytes, options->unlimited,
              options->device, (unsigned long long)options->host_limit_bytes, or_null(options->cache_directory),
-             or_null(options->compiler_library));
+             or_null(options->compiler_library), options->whole_process);
   const pumpgraph_status status = answer("session_create", error);
   if (status == PUMPGRAPH_OK)
     *session = the_session;
@@ -120,6 +121,8 @@ FAKE pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *session, pu
   stats->pinned_bytes = 5;
   stats->live_bytes = 6;
   stats->live_allocations = 7;
+  stats->frame_budget_bytes = 8;
+  stats->process_bytes = 1;
   return answer("memory_statistics", error);
 }
 

@@ -23,7 +23,7 @@ class Sessions(support.FakeLibraryTest):
         self.assertEqual(
             self.created,
             ["session_create size=1 budget=8589934592 unlimited=0 device=1 host_limit=34359738368 cache=/cache "
-             "compiler=/c.so"],
+             "compiler=/c.so process=0"],
         )
 
     def test_no_budget_is_unlimited(self):
@@ -53,6 +53,8 @@ class Sessions(support.FakeLibraryTest):
                 "pinned_bytes": 5,
                 "live_bytes": 6,
                 "live_allocations": 7,
+                "frame_budget_bytes": 8,
+                "process_bytes": 1,
             },
         )
         self.assertEqual(self.calls(), ["memory_statistics 0x5e55 size=1"])

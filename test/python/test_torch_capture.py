@@ -46,12 +46,20 @@ class Install(TorchTest):
             self.install(device=1, host_limit="2GiB"),
             [
                 "session_create size=1 budget=1073741824 unlimited=0 device=1 host_limit=2147483648 cache=/cache "
-                "compiler=NULL",
+                "compiler=NULL process=1",
                 "torch: allocator pumpgraph_torch_malloc pumpgraph_torch_free",
                 "torch_attach 0x5e55",
                 "torch: change_current_allocator",
             ],
         )
+
+    def test_whose_budget(self):
+        self.assertIn("process=0", self.install(budget_of="tensors")[0])
+
+    def test_nobodys_budget(self):
+        with self.assertRaisesRegex(PumpGraphError, "budget_of='all'"):
+            self.install(budget_of="all")
+        self.assertEqual(self.calls(), [])
 
     def test_after_cuda_it_is_refused(self):
         torch.cuda.initialized = True
@@ -147,6 +155,7 @@ class Capture(TrainingTest):
                 "name 0x5e55 0xe000 result",
                 "adopt 0x5e55 0x6002 size=1 name=net costs=NULL leave=0 keep=0 calibrate=0 boundary=0",
                 "torch: instantiate 2",
+                "memory_statistics 0x5e55 size=1",
                 "report 0x57e9",
                 "string_free",
             ],
@@ -251,6 +260,12 @@ class Capture(TrainingTest):
         self.set_report('{"runtime": {"left_as_captured": "node 7 is a conditional node"}}')
         with self.assertWarnsRegex(RuntimeWarning, "exactly as captured.*node 7 is a conditional node"):
             self.capture()
+
+    def test_more_than_the_budget_is_said(self):
+        stats = {"budget_bytes": 2**30, "process_bytes": 2**30 + 3 * 2**20}
+        with mock.patch.object(torch_capture.Session, "memory_stats", return_value=stats):
+            with self.assertWarnsRegex(UserWarning, "has 1.00 GiB on the device, 3.00 MiB more than the budget"):
+                self.capture()
 
     def test_a_step_left_on_purpose_does_not(self):
         self.set_report('{"runtime": {"left_as_captured": "asked for"}}')

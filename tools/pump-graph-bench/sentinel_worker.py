@@ -170,7 +170,7 @@ def run_pumpgraph(job: Figures, sentinel: Sentinel, budget_bytes: Optional[int])
     recorded = budget_bytes is not None and job["plan_with"] == "recorded" and not sentinel.micro_batches
     if recorded and not costs.is_file():
         return {"error": f"there is no recorded step {costs}"}
-    pumpgraph.install(budget="unlimited" if budget_bytes is None else budget_bytes)
+    pumpgraph.install(budget="unlimited" if budget_bytes is None else budget_bytes, budget_of="tensors")
     trained = Trained(sentinel, job["warmup_batch"])
     step = pumpgraph.capture(
         trained.step,

@@ -137,7 +137,7 @@ def run(name: str, build: Callable[[int], Workload], arguments: argparse.Namespa
     start = time.perf_counter()
     make_deterministic()
     if not arguments.plain:
-        pumpgraph.install(budget=arguments.budget)
+        pumpgraph.install(budget=arguments.budget, budget_of="tensors")  # as PyTorch counts its peak
     workload = build(arguments.batch)
     step = capture(name, workload, arguments)
     seconds, _ = first_replay(step)

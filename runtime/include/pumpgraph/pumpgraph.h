@@ -62,6 +62,10 @@ typedef struct pumpgraph_session_options {
   const char *cache_directory; /* where the measured link bandwidths are kept; NULL: measured anew, not kept */
   const char
       *compiler_library; /* path of libpumpgraph-compiler.so; NULL: beside libpumpgraph.so, then the loader's path */
+  int32_t whole_process; /* 1: the budget is what the process may have on the device in all, as nvidia-smi shows it:
+                            contexts, kernels, graphs and others' memory too. Looked at when buffers get memory and when
+                            a step is adopted; 64 MiB are kept for what comes in between. Where the driver does not tell
+                            (libnvidia-ml.so.1), the budget is that of buffers, and reports say so */
 } pumpgraph_session_options;
 
 /** Creates a session on the device's primary context, which becomes current if the thread has none.
@@ -103,6 +107,8 @@ typedef struct pumpgraph_memory_stats {
   uint64_t pinned_bytes;      /* pinned pool for spilled data */
   uint64_t live_bytes;        /* as requested, live now */
   uint64_t live_allocations;
+  uint64_t frame_budget_bytes; /* what buffers may have of the budget now; 0: unlimited */
+  uint64_t process_bytes;      /* with whole_process: what the process has on the device now; 0: not known */
 } pumpgraph_memory_stats;
 
 PUMPGRAPH_API pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *session, pumpgraph_memory_stats *stats,

@@ -110,6 +110,7 @@ struct SessionOptions {
   std::uint64_t hostLimit = 0;      ///< bytes of pinned and host-backed memory; 0: three quarters of what is free
   std::string cacheDirectory = {};  ///< where measured link bandwidths are kept; empty: nowhere
   std::string compilerLibrary = {}; ///< path of libpumpgraph-compiler.so; empty: beside libpumpgraph.so
+  bool wholeProcess = false;        ///< the budget is what the process may have on the device in all (pumpgraph.h)
 };
 
 struct AllocateOptions {
@@ -288,6 +289,7 @@ public:
     given.host_limit_bytes = options.hostLimit;
     given.cache_directory = detail::orNull(options.cacheDirectory);
     given.compiler_library = detail::orNull(options.compilerLibrary);
+    given.whole_process = options.wholeProcess;
     pumpgraph_session *session = nullptr;
     if (const Status made = detail::call(pumpgraph_session_create, &given, &session); !made)
       return made.error();

@@ -28,6 +28,7 @@ class SessionOptions(ctypes.Structure):
         ("host_limit_bytes", c_uint64),
         ("cache_directory", c_char_p),
         ("compiler_library", c_char_p),
+        ("whole_process", c_int32),
     ]
 
 
@@ -41,6 +42,8 @@ class MemoryStats(ctypes.Structure):
         ("pinned_bytes", c_uint64),
         ("live_bytes", c_uint64),
         ("live_allocations", c_uint64),
+        ("frame_budget_bytes", c_uint64),
+        ("process_bytes", c_uint64),
     ]
 
 

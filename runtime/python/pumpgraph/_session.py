@@ -87,8 +87,10 @@ class Session:
         host_limit_bytes: int = 0,
         cache_directory: Optional[PathLike] = None,
         compiler_library: Optional[PathLike] = None,
+        whole_process: bool = False,
     ):
         options = _sized(SessionOptions)
+        options.whole_process = whole_process
         options.budget_bytes = budget_bytes or 0
         options.unlimited = budget_bytes is None
         options.device = device

@@ -24,7 +24,7 @@ import torch
 from . import _capi
 from ._report import Report
 from ._session import MeasurementResult, NativeStep, PathLike, ReplanningResult, Session, ValidationResult
-from ._sizes import parse_budget, parse_size
+from ._sizes import format_size, parse_budget, parse_size
 from .errors import PumpGraphError, Status, invalid
 from .guard import Guard
 from .operators import DeclaringReads
@@ -74,13 +74,15 @@ def install(
     *,
     device: int = 0,
     host_limit: Union[int, str] = 0,
+    budget_of: str = "process",
     cache_directory: Optional[PathLike] = None,
     compiler_library: Optional[PathLike] = None,
 ) -> None:
     """Makes PumpGraph the allocator of PyTorch. Call it once, before anything touches CUDA.
 
-    `budget`: device memory for all tensors, such as "16GiB", or "unlimited". `host_limit`: pinned and host-backed
-    memory in all; 0 leaves the choice to the library. `cache_directory`: where measured link bandwidths are kept;
+    `budget`: what the process may have on the device in all, as nvidia-smi shows it, such as "16GiB", or "unlimited";
+    with budget_of="tensors", what tensors may have. `host_limit`: pinned and host-backed memory in all; 0 leaves the
+    choice to the library. `cache_directory`: where measured link bandwidths are kept;
     by default pumpgraph/ in the user's cache folder. `compiler_library`: libpumpgraph-compiler.so, if it is not beside the other.
     """
     global _installation
@@ -89,6 +91,8 @@ def install(
     if torch.cuda.is_initialized():
         raise invalid("CUDA is initialised already, so its allocator cannot be changed; call pumpgraph.install() "
                       "first, right after the imports")
+    if budget_of not in ("process", "tensors"):
+        raise invalid(f"budget_of={budget_of!r}; it is \"process\" or \"tensors\"")
     budget_bytes = parse_budget(budget)
     host_limit_bytes = parse_size(host_limit, "host_limit")
     library = _capi.load()
@@ -99,6 +103,7 @@ def install(
         host_limit_bytes,
         cache_directory if cache_directory is not None else _user_cache(),
         compiler_library,
+        budget_of == "process" and budget_bytes is not None,
     )
     try:
         allocator = _become_the_allocator(session)
@@ -221,9 +226,19 @@ def capture_warm(
         undo.callback(step.close)
         graph.instantiate()
         undo.pop_all()
+    _warn_if_beyond_budget(installation.session, stacklevel + 1)
     if not options.leave_as_captured:
         _watch_or_warn(step, stacklevel + 1)
     return step
+
+
+def _warn_if_beyond_budget(session: Session, stacklevel: int) -> None:
+    stats = session.memory_stats()
+    used, budget = stats["process_bytes"], stats["budget_bytes"]
+    if used > budget > 0:
+        warnings.warn(f"the process has {format_size(used)} on the device, {format_size(used - budget)} more than the "
+                      "budget: kernels and graphs have taken more since the step was planned than is kept for them",
+                      stacklevel=stacklevel)
 
 
 def _warm_up(installation: _Installation, fn: Callable[[], Any], times: int) -> None:

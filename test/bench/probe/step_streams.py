@@ -64,7 +64,7 @@ def profiled(step):
 def main():
     name, budget = sys.argv[1:3]
     training.make_deterministic()
-    pumpgraph.install(budget=budget)
+    pumpgraph.install(budget=budget, budget_of="tensors")
     trained = Trained(BY_NAME[name], WARMUP_BATCH)
     step = pumpgraph.capture(trained.step, warmup=1, private=[trained.model, trained.optimizer], name=name,
                              costs=sys.argv[3] if len(sys.argv) > 3 else None, keep_first_plan=True)

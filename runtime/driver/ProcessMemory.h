@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What a process has on a device in all, as nvidia-smi shows it: contexts, kernels, graphs, and memory from whomever.
+#pragma once
+
+#include "runtime/driver/Driver.h"
+
+#include <cstdint>
+#include <functional>
+
+namespace pumpgraph::runtime {
+
+/// Bytes of this process on one device, now. Takes about 0.1 ms and calls no CUDA, so it may be asked during a capture.
+using ProcessMemory = std::function<Expected<std::uint64_t>()>;
+
+/// Asks NVIDIA's management library, libnvidia-ml.so.1, which comes with the driver. PUMPGRAPH_NO_DRIVER says why it
+/// cannot tell. The answer is an error as long as the process has no context on the device, and where the driver does
+/// not show processes.
+Expected<ProcessMemory> openProcessMemory(const CUuuid &device);
+
+} // namespace pumpgraph::runtime
