@@ -9,8 +9,10 @@ import gzip
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
+import threading
 import types
 import warnings
 from pathlib import Path
@@ -164,6 +166,47 @@ def losses_at_40_percent(folder):
 def losses_at_200_percent(folder):
     report = _same_losses(folder, 2.0).report()
     check(report["added_nodes"] == 0, f"{report['added_nodes']} nodes added although everything fits")
+
+
+def budget_of_the_process(folder):
+    """nvidia-smi never shows more than the budget, from the first allocation on."""
+    figures = plain_figures(folder)
+    budget = int(figures["peak_bytes"] * 0.4) + (900 << 20)
+    pumpgraph.install(budget=budget)
+    seen, done = [], threading.Event()
+
+    def watch():
+        while not done.is_set():
+            seen.append(bytes_by_nvidia_smi())
+            done.wait(0.05)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        training = Training()
+        step = training.capture()
+        losses = training.run(step)
+        torch.cuda.synchronize()
+        seen.append(bytes_by_nvidia_smi())
+    finally:
+        done.set()
+        watcher.join()
+    check(losses == figures["losses"], f"the losses differ from the unmodified step's: {losses[:3]} ...")
+    check(step.report()["added_nodes"] > 0, "nothing was moved: the budget is no test")
+    stats = pumpgraph.memory_stats()
+    mib = {name: stats[name] >> 20 for name in ("frame_budget_bytes", "process_bytes")}
+    print(f"budget {budget >> 20} MiB; nvidia-smi {max(seen) >> 20} MiB at most, {seen[-1] >> 20} at the end, "
+          f"{len(seen)} looks; buffers may have {mib['frame_budget_bytes']} MiB, the process has "
+          f"{mib['process_bytes']}")
+    check(0 < max(seen) <= budget, f"nvidia-smi has shown {max(seen)} bytes; the budget is {budget}")
+    check(abs(stats["process_bytes"] - seen[-1]) <= 2 << 20, "nvidia-smi shows something else than memory_stats()")
+
+
+def bytes_by_nvidia_smi():
+    text = subprocess.run(["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"],
+                          check=True, stdout=subprocess.PIPE, universal_newlines=True).stdout
+    rows = [line.split(", ") for line in text.strip().splitlines()]
+    return sum(int(used) << 20 for pid, used in rows if int(pid) == os.getpid())
 
 
 def losses_left_as_captured(folder):
@@ -490,6 +533,7 @@ CASES = [
     plain,
     losses_at_40_percent,
     losses_at_200_percent,
+    budget_of_the_process,
     losses_left_as_captured,
     validate,
     replan,

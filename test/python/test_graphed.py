@@ -659,7 +659,10 @@ class Failures(GraphedTest):
         torch.backends.cudnn.benchmark = True
         self.addCleanup(setattr, torch.backends.cudnn, "benchmark", False)
         with self.assertRaisesRegex(UnsupportedError, "cudnn.benchmark"):
+            self.step(on_unsupported="raise")(self.x())
+        with self.assertWarnsRegex(UserWarning, "cudnn.benchmark.* is False inside graphed steps"):
             self.step()(self.x())
+        self.assertTrue(torch.backends.cudnn.benchmark)
 
     def test_graphs_of_the_compiler(self):
         self.model.get_compiler_config = lambda: {"triton.cudagraphs": True}

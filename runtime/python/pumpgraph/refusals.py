@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import traceback
-from typing import Any, Callable, Optional
+import warnings
+from typing import Any, Callable, Iterator, Optional
 
 import torch
 
@@ -46,10 +48,25 @@ def _refusal_of(name: str, field: str) -> Callable[..., Any]:
     return refuse
 
 
-def refuse_settings() -> None:
-    if torch.backends.cudnn.benchmark:
-        raise UnsupportedError("torch.backends.cudnn.benchmark asks the allocator how much memory is left for trials, "
-                               "which PyTorch lets only its own allocator answer; set it to False")
+_NO_TRIALS = ("torch.backends.cudnn.benchmark asks the allocator how much memory is left for trials, which PyTorch lets "
+              "only its own allocator answer")
+
+
+@contextlib.contextmanager
+def without_trials(raises: bool) -> Iterator[None]:
+    """Inside, cuDNN chooses its algorithms without trying them. Warns where the program has asked for trials, or refuses
+    them."""
+    if not torch.backends.cudnn.benchmark:
+        yield
+        return
+    if raises:
+        raise UnsupportedError(f"{_NO_TRIALS}; set it to False")
+    warnings.warn(f"{_NO_TRIALS}; it is False inside graphed steps", stacklevel=2)
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = True
 
 
 def refuse_found(found: Reachable, device: torch.device) -> None:

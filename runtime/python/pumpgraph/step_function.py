@@ -21,7 +21,7 @@ from .errors import StaleStepError, UnsupportedError, invalid
 from .gradients import CapturedGradients, gradients_of
 from .optimizers import CapturedOptimizer, steps_observed
 from .reachable import Reachable
-from .refusals import refuse_found, refuse_settings
+from .refusals import refuse_found, without_trials
 from .torch_capture import AdoptionOptions, Step, Things, capture_warm, installed, run_eagerly
 
 # Smaller tensors share pages with others, and are not worth moving: the loop may look at them without cost.
@@ -313,12 +313,11 @@ class Graphed:
 
     def _call_eagerly(self, installation: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = signature.on_device(signature.read_call(args, kwargs), installation.device)
-        with _counted("inside"):
+        with _counted("inside"), without_trials(self._options.raises):
             return _detached(self._fn(*args, **kwargs))
 
     def _call_new(self, installation: Any, call: signature.Call) -> Any:
         """A call that no graph is for: it warms up, or is captured."""
-        refuse_settings()
         signature.refuse_arguments(call, installation.device)
         surroundings = _Surroundings(self._fn, call)
         refuse_found(surroundings.found, installation.device)
@@ -351,7 +350,7 @@ class Graphed:
 
     def _warm_up(self, installation: Any, inputs: signature.StaticInputs) -> Any:
         torch.clear_autocast_cache()
-        with _counted("inside"), steps_observed() as stepped:
+        with _counted("inside"), without_trials(self._options.raises), steps_observed() as stepped:
             output = run_eagerly(installation, lambda: _detached(self._fn(*inputs.args, **inputs.kwargs)))
         self._stepped = _once([*self._stepped, *stepped])
         inputs.refuse_gradients()
@@ -364,7 +363,7 @@ class Graphed:
                                    "it meets the same arguments with and without gradients")
         found = surroundings.found
         large = [tensor for _, tensor in found.tensors if _is_worth_moving(tensor)]
-        with steps_observed() as stepped:
+        with steps_observed() as stepped, without_trials(self._options.raises):
             optimizers = _once([*found.optimizers, *self._stepped])
             things = Things([found.modules, optimizers, large, self._options.private], settings=False)
             parameters = things.parameters()
