@@ -78,13 +78,14 @@ private:
     if (auto opaque = dyn_cast<OpaqueOp>(op.getOperation()))
       node.reason = opaque.getReason().str();
     if (auto accessing = dyn_cast<AccessOpInterface>(op.getOperation()))
-      readAccesses(accessing, node);
+      readCaptured(accessing, node);
     if (auto added = dyn_cast<RangeOpInterface>(op.getOperation()))
       readRange(added, node);
     return node;
   }
 
-  void readAccesses(AccessOpInterface op, Node &node) {
+  void readCaptured(AccessOpInterface op, Node &node) {
+    node.label = op.getLabel().str();
     const ArrayRef<std::int64_t> offsets = op.getOffsets(), sizes = op.getSizes();
     const ArrayRef<std::int8_t> may = op.getMay(), must = op.getMust(), evidence = op.getEvidence();
     const ArrayRef<std::int32_t> parameters = op.getParameters();
@@ -233,7 +234,7 @@ private:
     return op;
   }
 
-  /// The first op not yet taken that stands for `node`, or null. Its accesses are brought up to date.
+  /// The first op not yet taken that stands for `node`, or null. Its label and accesses are brought up to date.
   NodeOpInterface takeExisting(const Node &node) {
     const auto found = reusable_.find(identityOf(node));
     if (found == reusable_.end() || found->second.empty())
@@ -243,8 +244,11 @@ private:
     NodeOpInterface op = before_.nodes[index];
     before_.nodes[index] = {};
     const Node &old = before_.description.nodes[index];
-    if (auto accessing = dyn_cast<AccessOpInterface>(op.getOperation()); accessing && old.accesses != node.accesses)
-      writeAccesses(accessing, arraysOf(node));
+    if (auto accessing = dyn_cast<AccessOpInterface>(op.getOperation())) {
+      accessing.setLabel(node.label);
+      if (old.accesses != node.accesses)
+        writeAccesses(accessing, arraysOf(node));
+    }
     if (auto opaque = dyn_cast<OpaqueOp>(op.getOperation()))
       opaque.setReason(node.reason);
     return op;
@@ -318,6 +322,7 @@ private:
   template <typename OpT>
   void fillCaptured(const Node &node, OperationState &state, typename OpT::Properties &properties) {
     const AccessArrays arrays = arraysOf(node);
+    properties.label = builder_.getStringAttr(node.label);
     state.addOperands(arrays.buffers);
     properties.operandSegmentSizes = {0, static_cast<std::int32_t>(arrays.buffers.size())};
     properties.offsets = builder_.getDenseI64ArrayAttr(arrays.offsets);

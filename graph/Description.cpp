@@ -294,6 +294,8 @@ Node nodeFromC(const pumpgraph_node &node) {
   out.accesses = copyArray<Access>(node.accesses, node.access_count, accessFromC);
   if (out.kind == NodeKind::Opaque)
     out.reason = text(node.reason);
+  if (!hasRange(out.kind))
+    out.label = text(node.label);
   if (hasRange(out.kind)) {
     out.buffer = node.buffer;
     out.range = {node.offset, node.size};
@@ -353,6 +355,7 @@ pumpgraph_node nodeToC(const Node &node, const std::vector<pumpgraph_access> &ac
   out.kind = static_cast<std::uint8_t>(node.kind);
   out.captured = node.captured;
   out.name = node.name.c_str();
+  out.label = node.label.c_str();
   out.reason = node.reason.c_str();
   out.accesses = accesses.data();
   out.access_count = accesses.size();

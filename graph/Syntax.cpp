@@ -238,6 +238,24 @@ void printHosted(OpAsmPrinter &printer, Operation *, DenseI64ArrayAttr offsets, 
 // What nodes have in common
 //===----------------------------------------------------------------------===//
 
+ParseResult parseLabel(OpAsmParser &parser, StringAttr &label) {
+  if (parser.parseOptionalKeyword("label"))
+    return success();
+  std::string text;
+  if (parser.parseLParen() || parser.parseString(&text) || parser.parseRParen())
+    return failure();
+  label = parser.getBuilder().getStringAttr(text);
+  return success();
+}
+
+void printLabel(OpAsmPrinter &printer, Operation *, StringAttr label) {
+  if (!label || label.empty())
+    return;
+  printer << " label(";
+  printer.printString(label.getValue());
+  printer << ')';
+}
+
 ParseResult parseCaptured(OpAsmParser &parser, IntegerAttr &captured) {
   if (parser.parseOptionalKeyword("node"))
     return success();

@@ -39,6 +39,10 @@ mlir::ParseResult parseHosted(mlir::OpAsmParser &parser, mlir::DenseI64ArrayAttr
 void printHosted(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::DenseI64ArrayAttr offsets,
                  mlir::DenseI64ArrayAttr sizes);
 
+/// `label("layer3.conv2 backward (mm)")`, or nothing if it is empty
+mlir::ParseResult parseLabel(mlir::OpAsmParser &parser, mlir::StringAttr &label);
+void printLabel(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::StringAttr label);
+
 /// `node(17)`
 mlir::ParseResult parseCaptured(mlir::OpAsmParser &parser, mlir::IntegerAttr &captured);
 void printCaptured(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::IntegerAttr captured);

@@ -17,7 +17,7 @@
 #include <iterator>
 #include <map>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 
 namespace pumpgraph {
 
@@ -48,12 +48,13 @@ static std::string timeOf(double microseconds) {
 
 namespace {
 
-/// Names that occur many times are stored once and referred to by number: in short, and, where it says more, in full.
+/// Names that occur many times are stored once and referred to by number: in short, and, where it says more, what was
+/// captured in full.
 class NameTable {
 public:
   std::size_t indexOf(const Node &node) {
     const std::string key = node.name.empty() ? kindName(node.kind) : node.name;
-    const auto [place, isNew] = indices_.try_emplace(key, indices_.size());
+    const auto [place, isNew] = indices_.try_emplace({node.label, key}, indices_.size());
     if (isNew)
       add(displayName(node), demangle(key));
     return place->second;
@@ -65,7 +66,7 @@ private:
     names_.push_back(full == display ? Json::array({display}) : Json::array({display, full}));
   }
 
-  std::unordered_map<std::string, std::size_t> indices_;
+  std::map<std::pair<std::string, std::string>, std::size_t> indices_; ///< by label and name
   Json names_ = Json::array();
 };
 

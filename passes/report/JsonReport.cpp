@@ -34,6 +34,7 @@ static Json stallToJson(const Summary &summary, const Stall &stall) {
   const NodeTimes &times = summary.prediction.nodes[stall.transfer];
   return {{"node", node.captured},
           {"node_name", node.name},
+          {"node_label", node.label},
           {"buffer", stall.buffer},
           {"buffer_name", summary.lowered.buffers[stall.buffer].name},
           {"transfer", stall.transfer},
@@ -101,8 +102,10 @@ static void addTimes(Json &json, const PagingTimes &times) {
 
 static Json pagingStallToJson(const Summary &summary, const PagingStall &stall) {
   const Node &node = summary.captured.nodes[stall.node];
-  Json json{
-      {"node", node.captured}, {"node_name", node.name}, {"duration_s", stall.durationUs * secondsPerMicrosecond}};
+  Json json{{"node", node.captured},
+            {"node_name", node.name},
+            {"node_label", node.label},
+            {"duration_s", stall.durationUs * secondsPerMicrosecond}};
   addTimes(json, stall.times);
   return json;
 }

@@ -104,6 +104,8 @@ std::string withoutArguments(std::string_view demangled) {
 }
 
 std::string displayName(const Node &node) {
+  if (!node.label.empty())
+    return node.label;
   if (node.name.empty())
     return kindName(node.kind);
   // What is not mangled is somebody's own name for it, blanks and brackets included.

@@ -20,7 +20,7 @@ std::string demangle(const std::string &name);
 /// "at::native::vectorized_elementwise_kernel".
 std::string withoutArguments(std::string_view demangled);
 
-/// What to call a node in little room: its name without arguments, or what it is if it has no name.
+/// What to call a node in little room: its label, its name without arguments, or what it is if it has neither.
 std::string displayName(const Node &node);
 
 } // namespace pumpgraph

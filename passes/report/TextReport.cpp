@@ -17,6 +17,7 @@ using Text = fmt::memory_buffer;
 static constexpr std::size_t stallsShown = 5;
 static constexpr std::size_t hostedShown = 5;
 static constexpr std::size_t nameLength = 40;
+static constexpr std::size_t whoLength = 60; // the last column
 
 /// One line of figures: a heading (empty within a group), what it is, the figure, remarks.
 static void addLine(Text &text, std::string_view heading, std::string_view label, std::string_view figure,
@@ -125,7 +126,7 @@ static void addStallTable(Text &text, const Summary &summary, std::size_t rows) 
     const Node &node = summary.lowered.nodes[stalls[i].node];
     fmt::format_to(std::back_inserter(text), "    {:>8} at {:<8} {:<{}}  node {} \"{}\"\n",
                    formatMicroseconds(stalls[i].durationUs), formatMicroseconds(stalls[i].atUs), reasons[i], width,
-                   node.captured, shorten(displayName(node), nameLength));
+                   node.captured, shorten(displayName(node), whoLength));
   }
 }
 

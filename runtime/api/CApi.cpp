@@ -244,6 +244,15 @@ pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgraph_s
   });
 }
 
+pumpgraph_status pumpgraph_name_nodes(pumpgraph_session *session, pumpgraph_stream stream, const char *name,
+                                      pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!session)
+      return nullArgument("session");
+    return session->session->nameNodes(reinterpret_cast<CUstream>(stream), name ? name : "");
+  });
+}
+
 pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_cuda_graph graph, pumpgraph_error *error) {
   return guard(error, [&]() -> Status {
     if (!session)

@@ -201,6 +201,7 @@ private:
       node.kind = lifted.kind;
       node.captured = static_cast<std::int32_t>(i);
       node.name = lifted.name;
+      node.label = lifted.label;
       if (node.kind == NodeKind::Opaque)
         node.reason = lifted.refusal;
       for (const AccessFinder::Touch &touch : touches_[i]) {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "runtime/capture/LiftGraph.h"
-#include "runtime/capture/ReadDeclarations.h"
+#include "runtime/capture/NodeDeclarations.h"
 #include "runtime/capture/Rehearsal.h"
 #include "runtime/memory/Heap.h"
 

@@ -44,6 +44,7 @@ struct LiftedNode {
   CUgraphNode handle = nullptr;
   NodeKind kind = NodeKind::Opaque;
   std::string name;
+  std::string label;   ///< what the program calls it, which the driver does not know
   std::string refusal; ///< why a graph with this node cannot be rewritten; empty if it can
   std::vector<PointerWord> words;
   std::vector<TouchedSpan> spans;

@@ -40,6 +40,10 @@ Status Adoption::lift() {
   if (!lifted)
     return tl::unexpected<Error>(lifted.error());
   step_->lifted_ = std::move(*lifted);
+  const NodeLabels &labels = session_.declarations_.labels();
+  for (LiftedNode &node : step_->lifted_.nodes)
+    if (const auto found = labels.find(node.handle); found != labels.end())
+      node.label = found->second;
   finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, step_->lifted_,
                   session_.declarations_.reads());
   step_->times_.captureMs = session_.captureMs_;

@@ -302,13 +302,26 @@ Status Session::captureEnd() {
 Status Session::declareReads(CUstream stream, const std::vector<CUdeviceptr> &pointers) {
   const std::lock_guard lock(mutex_);
   const ContextScope scope(*driver_, context_);
+  const Expected<CUgraph> graph = graphOfCapture(stream);
+  return graph ? declarations_.addReads(*driver_, *graph, pointers) : tl::unexpected<Error>(graph.error());
+}
+
+Status Session::nameNodes(CUstream stream, std::string_view label) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  const Expected<CUgraph> graph = graphOfCapture(stream);
+  return graph ? declarations_.addLabel(*driver_, *graph, label) : tl::unexpected<Error>(graph.error());
+}
+
+Expected<CUgraph> Session::graphOfCapture(CUstream stream) const {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   CUgraph graph = nullptr;
   PUMPGRAPH_TRY_WHILE(driver_->streamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr),
                       "asking for the capture");
   if (!heap_->capturing() || status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
-    return fail(PUMPGRAPH_INVALID_ARGUMENT, "reads can be declared while the stream is captured for this session");
-  return declarations_.add(*driver_, graph, pointers);
+    return fail(PUMPGRAPH_INVALID_ARGUMENT,
+                "something can be said of nodes while the stream is captured for this session");
+  return graph;
 }
 
 Status Session::rehearse(CUgraph graph) {

@@ -3,7 +3,7 @@
 /// A session: one device, one budget, the memory under it, and the steps captured with that memory.
 #pragma once
 
-#include "runtime/capture/ReadDeclarations.h"
+#include "runtime/capture/NodeDeclarations.h"
 #include "runtime/capture/Rehearsal.h"
 #include "runtime/driver/ProcessMemory.h"
 #include "runtime/lower/Residence.h"
@@ -103,6 +103,8 @@ public:
   Status captureEnd();
   /// Of the nodes that the capture on `stream` got since the last call.
   Status declareReads(CUstream stream, const std::vector<CUdeviceptr> &pointers);
+  /// Of the nodes that the capture on `stream` got since the last call.
+  Status nameNodes(CUstream stream, std::string_view label);
   Status rehearse(CUgraph graph);
   Expected<Step *> adopt(CUgraph graph, const AdoptOptions &options);
   Expected<Step *> capture(const Record &record, const AdoptOptions &options);
@@ -123,6 +125,8 @@ private:
   Status openLink();
   Status openProcessBudget();
   Expected<CUgraph> recordOnce(const Record &record);
+  /// The graph that `stream` is being captured into for this session.
+  Expected<CUgraph> graphOfCapture(CUstream stream) const;
   MemoryTools tools() { return {*driver_, *addresses_, *frames_, *host_, *mapper_, *heap_, stream_}; }
   Expected<const Compiler *> compiler();
 
@@ -178,7 +182,7 @@ private:
   std::unique_ptr<PageMapper> mapper_;
   std::unique_ptr<PinnedPool> staging_;
   std::unique_ptr<Heap> heap_;
-  ReadDeclarations declarations_; ///< of the last capture
+  NodeDeclarations declarations_; ///< of the last capture
   std::optional<Rehearsal> rehearsal_;
   std::uint64_t allocatedSinceFit_ = 0;
   Stopwatch captureWatch_;

@@ -97,6 +97,19 @@ TEST(Compile, lowersAndReports) {
             std::string::npos);
 }
 
+// What the program calls a node comes back with it, and is what the report says waits.
+TEST(Compile, keepsLabels) {
+  Description step = smallStep();
+  step.nodes[2].label = "fc1 backward (mm)";
+  const Outcome outcome = compile(step, withBudget(4 * mebibyte));
+  ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
+  const Description lowered = copyOf(outcome.lowered());
+  for (const Node &node : lowered.nodes)
+    EXPECT_EQ(node.label, node.captured == 2 ? "fc1 backward (mm)" : "") << node.name;
+  const std::string text = pumpgraph_compilation_report_text(outcome.compilation.get());
+  EXPECT_NE(text.find("node 2 \"fc1 backward (mm)\""), std::string::npos) << text;
+}
+
 TEST(Compile, addsNothingWhenEverythingFits) {
   const Outcome outcome = compile(smallStep(), withBudget(64 * mebibyte));
   ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();

@@ -16,6 +16,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import time
 import traceback
 import types
@@ -29,7 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
-from torch.utils._pytree import tree_map  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 
 noted = []  # what a case has to say on its line
 ROWS, WIDTH, LAYERS = 2048, 1024, 8
@@ -579,6 +581,122 @@ def validates(pg):
 # ---- what only PumpGraph says ----------------------------------------------------------------------------------------
 
 
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        return x + self.down(functional.gelu(self.up(x)))
+
+
+def names_by_module(pg):
+    """Nodes and buffers are called after modules: forward, backward, recomputed. What is compiled keeps its symbols."""
+    from torch.utils.checkpoint import checkpoint
+
+    first, again, compiled = Layer().cuda(), Layer().cuda(), Layer().cuda()
+    compiled.compile()
+    model = nn.ModuleDict({"first": first, "again": again, "compiled": compiled})
+    optimizer = make_optimizer(model.parameters())
+
+    @pg.graphed(warmup=2)
+    def step(x):
+        y = checkpoint(model["again"], model["first"](x), use_reentrant=False, preserve_rng_state=False)
+        loss = (model["compiled"](y) - x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    for index in range(5):
+        step(make_batches()[index % 3])
+    with tempfile.TemporaryDirectory() as place:
+        step.save(Path(place) / "step.mlir")
+        text = (Path(place) / "step.mlir").read_text()
+    labels = set(re.findall(r'label\("([^"]*)"\)', text))
+    for label in ("first.up forward (addmm)", "first forward (gelu)", "first.up backward (mm)",
+                  "first backward (gelu_backward)", "again.up recomputed (addmm)", "again.down backward (mm)",
+                  "_fused_adamw_"):
+        check(label in labels, f"no node is called \"{label}\" among {sorted(labels)}")
+    check(not any(label.startswith("compiled.") for label in labels), f"compiled modules have hooks: {sorted(labels)}")
+    check(re.search(r'pump\.kernel "triton_\w+" node', text), "no compiled kernel, or all of them have labels")
+    for buffer in ("first.up.weight", "gradient of first.up.weight", "exp_avg of first.up.weight", "first.up output"):
+        check(f'pump.buffer "{buffer}"' in text, f"no buffer is called \"{buffer}\"")
+    kernels = len(re.findall(r"pump\.kernel ", text))
+    noted.append(f"{len(re.findall(r'label[(]', text))} labels, {kernels} kernels")
+
+
+class WritesSeen(TorchDispatchMode):
+    """Compares what every operator is given before and after it, with what is said of it to a capture."""
+
+    def __init__(self, only_read):
+        super().__init__()
+        self.only_read = only_read
+        self.operators, self.wrong = set(), []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        self.operators.add(func.__name__)
+        said = self.only_read(func, args, kwargs)
+        given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
+        memory = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in given}
+        before = {pointer: bytes_of(memory[pointer]).clone() for pointer in said}
+        result = func(*args, **kwargs)
+        for pointer, old in before.items():
+            if not torch.equal(bytes_of(memory[pointer]), old):
+                self.wrong.append(func.__name__)
+        return result
+
+
+def bytes_of(storage):
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def declared_reads_are_true(pg):
+    """No operator writes what it is said only to read: run one by one, without a capture."""
+    from pumpgraph.operators import only_read
+
+    torch.use_deterministic_algorithms(False)
+    image = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.RReLU(),
+                          nn.InstanceNorm2d(8, track_running_stats=True), nn.ConvTranspose2d(8, 8, 3),
+                          nn.GroupNorm(2, 8), nn.MaxPool2d(2), nn.Dropout(0.1)).cuda()
+    words = nn.Embedding(100, 64, max_norm=1.0).cuda()
+    bag = nn.EmbeddingBag(100, 64).cuda()
+    recurrent = nn.LSTM(64, 64, 2, dropout=0.1).cuda()
+    attention = nn.TransformerEncoderLayer(64, 4, 128).cuda()
+    modules = nn.ModuleList([image, words, bag, recurrent, attention])
+    average = [parameter.detach().clone() for parameter in modules.parameters()]
+    optimizers = [kind(modules.parameters(), lr=1e-3, **options) for kind, options in (
+        (torch.optim.AdamW, {"fused": True}), (torch.optim.Adam, {"foreach": True, "amsgrad": True}),
+        (torch.optim.SGD, {"fused": True, "momentum": 0.9}), (torch.optim.SGD, {"foreach": True, "momentum": 0.9}),
+        (torch.optim.RMSprop, {"capturable": True}), (torch.optim.Adagrad, {}), (torch.optim.NAdam, {}))]
+    scaler = torch.amp.GradScaler("cuda")
+    with WritesSeen(only_read) as seen:
+        for optimizer in optimizers:
+            recurrent.flatten_parameters()
+            tokens = torch.randint(100, (12, 4), device="cuda")
+            with torch.autocast("cuda"):
+                hidden = attention(recurrent(words(tokens))[0])
+                loss = image(torch.randn(2, 3, 16, 16, device="cuda")).square().mean() + bag(tokens).square().mean()
+                loss = loss + functional.cross_entropy(hidden.flatten(0, 1) @ words.weight.t(), tokens.flatten())
+            loss = loss + torch.fft.irfft(torch.fft.rfft(hidden.float(), dim=0), dim=0).square().mean()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(modules.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                torch._foreach_lerp_(average, list(modules.parameters()), 0.1)
+                torch.mm(words.weight, words.weight.t(), out=torch.empty(100, 100, device="cuda"))
+                bag.weight[tokens[0]] = 0
+                bag.weight[:10].index_add_(0, tokens[0] % 10, bag.weight[tokens[0]])
+                torch.linalg.solve(torch.eye(8, device="cuda"), torch.ones(8, 2, device="cuda"))
+    check(not seen.wrong, f"operators write what they are said only to read: {sorted(set(seen.wrong))}")
+    check(len(seen.operators) > 60, f"only {sorted(seen.operators)} ran")
+    noted.append(f"{len(seen.operators)} operators")
+
+
 def refusals(pg):
     model, batches = make_model(layers=2), make_batches(2)
 
@@ -636,6 +754,18 @@ def refusals(pg):
 
     compiled = torch.compile(model, mode="reduce-overhead")
     raises(pg.UnsupportedError, "reduce-overhead", lambda: pg.graphed(lambda x: compiled(x))(batches[0]))
+
+    raises(RuntimeError, "shareIpcHandle", lambda: batches[0].cuda().untyped_storage()._share_cuda_())
+
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"file://{folder}/store"
+        torch.distributed.init_process_group("nccl", init_method=store, rank=0, world_size=1)
+        try:
+            together = pg.graphed(lambda x: torch.distributed.all_reduce(x), warmup=1)
+            together(batches[0])
+            raises(pg.UnsupportedError, "torch.distributed's allreduce_", lambda: together(batches[0]))
+        finally:
+            torch.distributed.destroy_process_group()
 
     parallel = nn.DataParallel(model, device_ids=[0])
     raises(pg.UnsupportedError, "DataParallel", lambda: pg.graphed(lambda x: parallel(x))(batches[0]))
@@ -860,6 +990,8 @@ CHECKS = [
     unfused_scaler,
     stale_models,
     private_values_move,
+    names_by_module,
+    declared_reads_are_true,
     overhead,
     refusals,
     compiled_model,  # the slowest

@@ -8,6 +8,12 @@ pump.graph @mode {
 }
 
 // -----
+pump.graph @label {
+  // expected-error @+1 {{expected string}}
+  pump.kernel "k" label(mm)
+}
+
+// -----
 pump.graph @evidence_missing {
   %a = pump.buffer size(4096)
   // expected-error @+1 {{expected proved, declared, observed or assumed}}

@@ -48,6 +48,13 @@ pump.graph @captured_nodes {
   // CHECK: %k0 = pump.kernel "_Z3addPKfPf" node(0) [read %a[0, 4096] proved, write %b[16, 32] declared must(write), readwrite %b[0, 1] observed must(read) parameter(1), readwrite %a[4095, 1] assumed must(readwrite)] cost(123.4)
   %k0 = pump.kernel "_Z3addPKfPf" node(0) [read %a[0, 4096] proved, write %b[16, 32] declared must(write),
     readwrite %b[0, 1] observed must(read) parameter(1), readwrite %a[4095, 1] assumed must(readwrite)] cost(123.4)
+  // A label stands beside the name, with it or without.
+  // CHECK-NEXT: pump.kernel "gemm" label("fc \22up\22 backward (mm)") cost(1.5)
+  // CHECK-NEXT: pump.memset label("fc forward (zero_)")
+  pump.kernel "gemm" label("fc \"up\" backward (mm)") cost(1.5)
+  pump.memset label("fc forward (zero_)")
+  pump.memset label("")
+  // CHECK-NEXT: pump.memset{{$}}
   // CHECK-NEXT: %copy1 = pump.memcpy "Memcpy DtoD" node(1) after(%k0) [read %a[0, 8] proved must(read), write %b[8, 8] proved must(write)]
   %n1 = pump.memcpy "Memcpy DtoD" node(1) after(%k0) [read %a[0, 8] proved must(read), write %b[8, 8] proved must(write)]
   // CHECK-NEXT: %set2 = pump.memset node(2) after(%k0, %copy1) [write %b[0, 4096] proved must(write)]

@@ -160,6 +160,12 @@ FAKE pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgr
   return answer("declare_reads", error);
 }
 
+FAKE pumpgraph_status pumpgraph_name_nodes(pumpgraph_session *session, pumpgraph_stream stream, const char *name,
+                                           pumpgraph_error *error) {
+  write_down("name_nodes %p %p %s\n", (void *)session, (void *)stream, or_null(name));
+  return answer("name_nodes", error);
+}
+
 FAKE pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                          pumpgraph_error *error) {
   write_down("rehearse %p %p\n", (void *)session, (void *)graph);
@@ -169,9 +175,8 @@ FAKE pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_c
 FAKE pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                       const pumpgraph_adopt_options *options, pumpgraph_step **step,
                                       pumpgraph_error *error) {
-  write_down("adopt %p %p size=%d name=%s costs=%s leave=%d keep=%d calibrate=%d boundary=%d\n",
-             (void *)session, (void *)graph,
-             options->struct_size == sizeof *options, or_null(options->name), or_null(options->costs_ir),
+  write_down("adopt %p %p size=%d name=%s costs=%s leave=%d keep=%d calibrate=%d boundary=%d\n", (void *)session,
+             (void *)graph, options->struct_size == sizeof *options, or_null(options->name), or_null(options->costs_ir),
              options->leave_as_captured, options->keep_first_plan, options->calibrate, options->boundary);
   const pumpgraph_status status = answer("adopt", error);
   if (status == PUMPGRAPH_OK)

@@ -4,6 +4,7 @@
 import dataclasses
 import functools
 import gc
+import re
 import types
 import unittest
 from pathlib import Path
@@ -784,6 +785,23 @@ class Search(unittest.TestCase):
         inner.hidden = torch.Tensor(0xA000)
         model = torch.nn.Module(children={"rnn": inner})
         self.assertEqual([place.name for place in Reachable(lambda: model).places], ["model.rnn.hidden", "model"])
+
+
+class Documentation(unittest.TestCase):
+    """The table of situations names tests that exist, and every GPU case of the layer but its figures."""
+
+    def test_situations(self):
+        section = (base.support.ROOT / "docs" / "pytorch.md").read_text().split("### Situations and their tests")[1]
+        rows = [row.split(" | ") for row in section.split("\n###")[0].splitlines() if row.startswith("| ")]
+        named = set(re.findall(r"`(?:torch_cases\.py )?(\w+)`", " ".join(row[2] for row in rows)))
+        files = [base.support.ROOT / "test" / "gpu" / name for name in ("graphed_cases.py", "torch_cases.py")]
+        defined = [set(re.findall(r"^ *def (\w+)\(", path.read_text(), re.MULTILINE))
+                   for path in [*files, Path(__file__)]]
+        self.assertGreater(len(named), 20)
+        self.assertLessEqual(named, set().union(*defined))
+        listed = files[0].read_text().split("PROGRAMS = [")[1].split("\n\n\n")[0]
+        figures = {"overhead", "declared_reads_are_true"}
+        self.assertEqual(set(re.findall(r"^    (\w+),", listed, re.MULTILINE)) - named - figures, set())
 
 
 class Nested(unittest.TestCase):

@@ -1,20 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is believed of operators: their schemas, but for arguments that they write and do not say so."""
 
+import re
 import types
 import unittest
 
 from test_torch_capture import torch  # the stand-in
 
-from pumpgraph.operators import WRITTEN_UNSAID, DeclaringReads, only_read
+from pumpgraph.errors import UnsupportedError
+from pumpgraph.names import Names
+from pumpgraph.operators import WRITTEN_UNSAID, DeclaringOperators, only_read
 
 
-def operator(arguments, namespace="aten"):
+def operator(arguments, namespace="aten", name="mm.default", returns="Tensor"):
     """`arguments`: names, those that are written with an exclamation mark."""
     declared = [types.SimpleNamespace(name=name.rstrip("!"),
                                       alias_info=types.SimpleNamespace(is_write=True) if name.endswith("!") else None)
                 for name in arguments.split()]
-    return types.SimpleNamespace(namespace=namespace, _schema=types.SimpleNamespace(arguments=declared))
+    schema = types.SimpleNamespace(arguments=declared, returns=[returns] if returns else [])
+    return types.SimpleNamespace(namespace=namespace, __name__=name, _schema=schema)
+
+
+def operator_of(schema):
+    """As PyTorch writes its schemas."""
+    name, arguments, returns = re.fullmatch(r"(\S+?)\((.*)\) -> (.*)", schema).groups()
+    names = []
+    for argument in arguments.replace(" *,", "").split(", "):
+        kind, called = argument.partition("=")[0].rsplit(" ", 1)
+        names.append(called + "!" if "!" in kind else called)
+    return operator(" ".join(names), name=name, returns=returns.strip("()")), names
 
 
 class OnlyRead(unittest.TestCase):
@@ -39,6 +53,13 @@ class OnlyRead(unittest.TestCase):
             self.assertEqual(only_read(operator(f"input {name}"), (self.a, self.b), {}), [0x1000], name)
             self.assertEqual(only_read(operator(f"input {name}"), (self.a,), {name: self.b}), [0x1000], name)
 
+    def test_operators_that_write_and_do_not_say_what_are_not_believed(self):
+        for name in ("renorm_.default", "_foreach_scale_.Scalar"):
+            self.assertEqual(only_read(operator("weight input", name=name), (self.a, self.b), {}), [], name)
+            self.assertEqual(only_read(operator("weight! input", name=name), (self.a, self.b), {}), [0x2000], name)
+        self.assertEqual(only_read(operator("weight input", returns=None), (self.a, self.b), {}), [])
+        self.assertEqual(only_read(operator("self", name="__and__.Tensor"), (self.a,), {}), [0x1000])
+
     def test_other_libraries_are_not_believed(self):
         self.assertEqual(only_read(operator("self", namespace="mine"), (self.a,), {}), [])
         self.assertEqual(only_read(types.SimpleNamespace(), (self.a,), {}), [])
@@ -49,20 +70,92 @@ class OnlyRead(unittest.TestCase):
         self.assertEqual(only_read(operator("self other"), (self.a, self.b), {}), [])
 
 
-class Declaring(unittest.TestCase):
-    def test_nodes_between_operators_are_nobodys(self):
-        said = []
-        session = types.SimpleNamespace(declare_reads=lambda stream, pointers: said.append((stream, pointers)))
-        mode = DeclaringReads(session, 7)
+# Schemas of PyTorch, some without their last numbers, and what is read and not written of what they are given: said
+# and unsaid, in place, in lists, into `out`, into state.
+SCHEMAS = (
+    ("native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
+     "bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)", "input weight bias"),
+    ("cudnn_batch_norm(Tensor input, Tensor weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
+     "bool training, float exponential_average_factor, float epsilon) -> (Tensor, Tensor, Tensor, Tensor)",
+     "input weight bias"),
+    ("_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, "
+     "Tensor(b!) running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
+     "input weight bias"),
+    ("cudnn_batch_norm_backward(Tensor input, Tensor grad_output, Tensor weight, Tensor? running_mean, "
+     "Tensor? running_var, Tensor? save_mean, Tensor? save_var, float epsilon, Tensor reserveSpace) "
+     "-> (Tensor, Tensor, Tensor)", "input grad_output weight save_mean save_var"),
+    ("batch_norm_update_stats(Tensor input, Tensor? running_mean, Tensor? running_var, float momentum) "
+     "-> (Tensor, Tensor)", "input"),
+    ("_cudnn_rnn(Tensor input, Tensor[] weight, int weight_stride0, Tensor? weight_buf, Tensor hx, Tensor? cx, "
+     "int mode, Tensor? dropout_state) -> (Tensor, Tensor, Tensor, Tensor, Tensor)", "input weight hx cx"),
+    ("_cudnn_rnn_flatten_weight(Tensor[] weight_arr, int weight_stride0, SymInt input_size, int mode) -> Tensor", ""),
+    ("rrelu_with_noise(Tensor self, Tensor noise, Scalar lower, Scalar upper, bool training) -> Tensor", "self"),
+    ("native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)", "input"),
+    ("_scaled_dot_product_flash_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, "
+     "Tensor out, Tensor logsumexp, Tensor philox_seed, Tensor philox_offset) -> (Tensor, Tensor, Tensor)",
+     "grad_out query key value out logsumexp philox_seed philox_offset"),
+    ("embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, float norm_type) -> Tensor(a!)", "indices"),
+    ("_no_grad_embedding_renorm_(Tensor weight, Tensor input, float max_norm, float norm_type) -> Tensor", ""),
+    ("_fused_adamw_(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, "
+     "Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, Tensor? grad_scale=None, "
+     "Tensor? found_inf=None) -> ()", "state_steps lr grad_scale found_inf"),
+    ("_foreach_addcdiv_.Scalar(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1) -> ()",
+     "tensor1 tensor2"),
+    ("_amp_foreach_non_finite_check_and_unscale_(Tensor(a!)[] self, Tensor(b!) found_inf, Tensor inv_scale) -> ()",
+     "inv_scale"),
+    ("mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)", "self mat2"),
+    ("index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)",
+     "indices values"),
+    ("_copy_from(Tensor self, Tensor dst, bool non_blocking=False) -> Tensor", "self"),
+)
 
+
+class Schemas(unittest.TestCase):
+    def test_what_each_only_reads(self):
+        for schema, expected in SCHEMAS:
+            func, names = operator_of(schema)
+            tensors = {name.rstrip("!"): torch.Tensor(0x1000 * (index + 1)) for index, name in enumerate(names)}
+            read = set(only_read(func, tuple(tensors.values()), {}))
+            not_tensors = set(re.findall(r"(?:int|SymInt|bool|bool\?|float|Scalar) (\w+)", schema))
+            got = [name for name, tensor in tensors.items() if tensor.data_ptr() in read and name not in not_tensors]
+            self.assertEqual(" ".join(got), expected, schema)
+
+
+class Declaring(unittest.TestCase):
+    def setUp(self):
+        self.said = []
+        session = types.SimpleNamespace(
+            declare_reads=lambda stream, pointers: self.said.append((stream, pointers)),
+            name_nodes=lambda stream, name: self.said.append((stream, name)),
+            name=lambda pointer, name: self.said.append((pointer, name)))
+        self.mode = DeclaringOperators(session, 7, Names(session, [], list))
+
+    def test_nodes_between_operators_are_nobodys(self):
         def add(*_args):
-            said.append("runs")
-            return 3
+            self.said.append("runs")
+            return torch.Tensor(0x3000)
 
         add.namespace, add._schema = "aten", operator("self other!")._schema
-        result = mode.__torch_dispatch__(add, (), (torch.Tensor(0x1000), torch.Tensor(0x2000)))
-        self.assertEqual(result, 3)
-        self.assertEqual(said, [(7, []), "runs", (7, [0x1000])])
+        add.__name__ = "add.out"
+        result = self.mode.__torch_dispatch__(add, (), (torch.Tensor(0x1000), torch.Tensor(0x2000)))
+        self.assertEqual(result.data_ptr(), 0x3000)
+        self.assertEqual(self.said, [(7, []), (7, ""), "runs", (7, [0x1000]), (7, "add"), (0x3000, "add")])
+
+    def test_collectives_are_refused(self):
+        with self.assertRaisesRegex(UnsupportedError, "torch.distributed's allreduce_ is called in the step"):
+            self.mode.__torch_dispatch__(operator("tensors", namespace="c10d", name="allreduce_.default"), ())
+
+    def test_memory_that_an_operator_gives_to_an_argument_is_not_read(self):
+        """_cudnn_rnn_flatten_weight writes one buffer and makes the weights views of it."""
+        weight, buffer = torch.Tensor(0x1000), torch.Tensor(0x2000)
+
+        def flatten(tensors):
+            tensors[0]._storage = buffer._storage
+            return buffer
+
+        flatten.namespace, flatten._schema, flatten.__name__ = "aten", operator("tensors")._schema, "flatten.default"
+        self.mode.__torch_dispatch__(flatten, (), ([weight],))
+        self.assertIn((7, [0x1000]), self.said)
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ class Text(unittest.TestCase):
         for part in ("step \"gpt2\": 1203 nodes, 512 buffers", "limited by link up", "4.00 GiB", "123.00 ms",
                      "98 nodes, 301 edges", "87 ms", "404 ms: lift 3, pinned 401", "note: two buffers overlap",
                      "7, 14.00 ms in all",
-                     "2.00 ms at 50.00 ms: node 7 \"gemm\" waits for \"blocks.3.up.weight\" (2.00 MiB up)"):
+                     "node 7 \"gemm\" waits 2.00 ms for \"blocks.3.up.weight\" (2.00 MiB up) at 50.00 ms"):
             self.assertIn(part, text)
-        self.assertEqual(text.count("waits for"), 5)
+        self.assertEqual(text.count("waits"), 5)
         self.assertNotIn("left as captured", text)
 
     def test_what_is_hosted(self):
@@ -48,6 +48,11 @@ class Text(unittest.TestCase):
         text = str(Report(dict(FIGURES, stalls=[stall])))
         self.assertRegex(text, r'node 7 "_ZN5beginx*\.\.\.x*end" waits')
         self.assertNotIn("x" * 60, text)
+
+    def test_nodes_have_the_names_that_the_program_gave_them(self):
+        stall = dict(FIGURES["stalls"][0], node_label="blocks.3.up backward (addmm)")
+        text = str(Report(dict(FIGURES, stalls=[stall])))
+        self.assertIn("node 7 \"blocks.3.up backward (addmm)\" waits 2.00 ms for \"blocks.3.up.weight\"", text)
 
     def test_sweeps_are_a_line_where_there_are_any(self):
         verdict = "6 walks over 4.20 GiB of state"

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define PUMPGRAPH_DESCRIPTION_VERSION 3
+#define PUMPGRAPH_DESCRIPTION_VERSION 4
 
 typedef struct pumpgraph_range {
   uint64_t offset; /* bytes */
@@ -61,6 +61,7 @@ typedef struct pumpgraph_node {
   uint8_t reserved[3];
   int32_t captured; /* position among the captured graph's nodes; -1 for an added node */
   const char *name;
+  const char *label;  /* what the program calls it; "" if nobody said */
   const char *reason; /* opaque nodes: why; else "" */
   const pumpgraph_access *accesses;
   uint64_t access_count;

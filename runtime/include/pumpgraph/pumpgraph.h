@@ -145,6 +145,13 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *sessio
                                                        const void *const *pointers, size_t count,
                                                        pumpgraph_error *error);
 
+/** Says what the program calls the nodes that the capture on `stream` got since the last call, or since it began:
+ *  "layer3.conv2 backward (convolution_backward)". Reports show it in place of a kernel's symbol; nothing else depends
+ *  on it. NULL or "": these nodes keep their symbols. `name` is copied. When and where it can be called, and the
+ * errors, are those of pumpgraph_declare_reads(); each of the two has calls of its own to count from. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_name_nodes(pumpgraph_session *session, pumpgraph_stream stream,
+                                                    const char *name, pumpgraph_error *error);
+
 /** Remembers the pointer words of `graph`, captured between the last begin and end, as a rehearsal: the next
  *  adopted graph is compared with it, and words that do not move with the addresses of what was allocated during the
  *  capture are not pointers. The graph is not kept and not changed. */

@@ -342,6 +342,10 @@ public:
   Status declareReads(pumpgraph_stream stream, const std::vector<const void *> &pointers) {
     return detail::call(pumpgraph_declare_reads, session_.get(), stream, pointers.data(), pointers.size());
   }
+  /// The nodes that the capture on `stream` got since the last call: see pumpgraph_name_nodes().
+  Status nameNodes(pumpgraph_stream stream, const std::string &name) {
+    return detail::call(pumpgraph_name_nodes, session_.get(), stream, name.c_str());
+  }
   Status rehearse(pumpgraph_cuda_graph graph) { return detail::call(pumpgraph_rehearse, session_.get(), graph); }
   Expected<Step> adopt(pumpgraph_cuda_graph graph, const AdoptOptions &options = {}) {
     const pumpgraph_adopt_options given = toC(options);

@@ -99,8 +99,8 @@ def _milliseconds(seconds: float) -> str:
 
 def _stall(stall: Any) -> str:
     return (
-        f"{_milliseconds(stall.get('duration_s', 0))} at {_milliseconds(stall.get('at_s', 0))}: "
-        f"node {stall.get('node')} \"{_shortened(stall.get('node_name', ''))}\" "
-        f"waits for \"{stall.get('buffer_name', '')}\" "
-        f"({format_size(stall.get('transfer_bytes', 0))} {stall.get('direction', '')})"
+        f"node {stall.get('node')} \"{stall.get('node_label') or _shortened(stall.get('node_name', ''))}\" "
+        f"waits {_milliseconds(stall.get('duration_s', 0))} for \"{stall.get('buffer_name', '')}\" "
+        f"({format_size(stall.get('transfer_bytes', 0))} {stall.get('direction', '')}) "
+        f"at {_milliseconds(stall.get('at_s', 0))}"
     )

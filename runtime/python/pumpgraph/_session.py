@@ -123,6 +123,10 @@ class Session:
         self.library.call("pumpgraph_declare_reads", self._handle, stream, (c_void_p * len(pointers))(*pointers),
                           len(pointers))
 
+    def name_nodes(self, stream: int, name: str) -> None:
+        """The nodes that the capture on `stream` got since the last call are called this in reports."""
+        self.library.call("pumpgraph_name_nodes", self._handle, stream, name.encode())
+
     def name(self, pointer: int, name: str) -> None:
         self.library.call("pumpgraph_name", self._handle, pointer, name.encode())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operators of a step only read.
+"""What the operators of a step only read, and what reports call the nodes that come of them.
 
 A kernel's parameters do not say what it does to its operands, but PyTorch's schemas say of each operator which arguments
 it writes. A dispatch mode sees every operator while a step is captured, forward and backward, and with it the graph
@@ -14,24 +14,33 @@ from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
 import torch
 
 from ._session import Session
-from .errors import PumpGraphError
+from .errors import PumpGraphError, UnsupportedError
+from .names import Names
 
-# Arguments that operators write although their schemas do not say so: batch norm's running statistics, and memory that
-# cuDNN's kernels keep things in, also in their backward pass. Operators outside of PyTorch's own are not believed.
-WRITTEN_UNSAID = frozenset(("running_mean", "running_var", "noise", "weight_buf", "dropout_state", "workspace",
-                            "reserve", "reserveSpace", "reserve_space"))
-_BELIEVED = "aten"
+# Arguments that operators write although their schemas do not say so. All that is known of them is here.
+WRITTEN_UNSAID = frozenset((
+    "running_mean", "running_var",  # native_batch_norm, cudnn_batch_norm and the like, while training
+    "noise",  # rrelu_with_noise
+    "weight_arr",  # _cudnn_rnn_flatten_weight, which also gives its arguments other memory
+    # Memory in which cuDNN's operators keep things for their backward pass, which may change it.
+    "weight_buf", "dropout_state", "workspace", "reserve", "reserveSpace", "reserve_space", "reservedSpace",
+    "dst",  # _copy_from, _copy_from_and_resize
+))
+_BELIEVED = "aten"  # operators of other libraries are not
+_COLLECTIVE = ("c10d", "_c10d_functional", "c10d_functional")
 
 
-class DeclaringReads(torch.utils._python_dispatch.TorchDispatchMode):
-    """While it is entered and `stream` is being captured, the session hears what each operator only reads."""
+class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
+    """While it is entered and `stream` is being captured, the session hears of each operator what it only reads and
+    what it is called."""
 
     supports_higher_order_operators = True
 
-    def __init__(self, session: Session, stream: int):
+    def __init__(self, session: Session, stream: int, names: Names):
         super().__init__()
         self._session = session
         self._stream = stream
+        self._names = names
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -39,34 +48,55 @@ class DeclaringReads(torch.utils._python_dispatch.TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        self._declare([])  # of what was captured between the operators nothing is known
+        if func.namespace in _COLLECTIVE:
+            raise UnsupportedError(f"torch.distributed's {func.__name__.partition('.')[0]} is called in the step: a "
+                                   "captured step does not talk to other processes, which may reach its memory at any "
+                                   "time; call it between steps")
+        reads, name = only_read(func, args, kwargs), self._names.operator(func)
+        self._declare([], "")  # of what was captured between the operators nothing is known
         result = func(*args, **kwargs)
-        self._declare(only_read(func, args, kwargs))
+        self._declare(reads, name)
+        self._names.results(name, (args, kwargs), result)
         return result
 
-    def _declare(self, pointers: List[int]) -> None:
+    def _declare(self, reads: List[int], name: str) -> None:
         try:
-            self._session.declare_reads(self._stream, pointers)
+            self._session.declare_reads(self._stream, reads)
+            self._session.name_nodes(self._stream, name)
         except PumpGraphError:
             pass  # the capture is broken, and whoever broke it says so
 
 
 def only_read(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> List[int]:
-    """Addresses in the memory that a call of this operator reads and does not write."""
+    """Addresses in the memory that a call of this operator reads and does not write. Asked before the call: an operator
+    may give an argument other memory, and write that."""
     schema = getattr(func, "_schema", None)
-    if schema is None or getattr(func, "namespace", None) != _BELIEVED:
+    if schema is None or not _is_believed(func, schema):
         return []
     read: Set[int] = set()
     written: Set[int] = set()
     for argument, value in _given(schema.arguments, args, kwargs):
-        is_written = argument.name in WRITTEN_UNSAID or \
-            (argument.alias_info is not None and argument.alias_info.is_write)
+        is_written = argument.name in WRITTEN_UNSAID or _says_that_it_writes(argument)
         for tensor in _tensors_in(value):
             if hasattr(tensor, "__tensor_flatten__"):
                 return []  # a subclass around other tensors: what its operators do is its own business
             if tensor.is_cuda and tensor.layout == torch.strided:
                 (written if is_written else read).add(tensor.untyped_storage().data_ptr())
     return sorted(read - written - {0})
+
+
+def _is_believed(func: Any, schema: Any) -> bool:
+    if func.namespace != _BELIEVED:
+        return False
+    name = func.__name__.partition(".")[0]
+    # An operator that is in place by its name, or returns nothing, writes something: where it does not say what, like
+    # _no_grad_embedding_renorm_, it says nothing.
+    writes = name.endswith("_") and not name.endswith("__") or not schema.returns
+    return not writes or any(map(_says_that_it_writes, schema.arguments))
+
+
+def _says_that_it_writes(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def _given(declared: Sequence[Any], args: Sequence[Any], kwargs: Dict[str, Any]) -> Iterator[Tuple[Any, Any]]:

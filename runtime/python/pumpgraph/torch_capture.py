@@ -27,7 +27,8 @@ from ._session import MeasurementResult, NativeStep, PathLike, ReplanningResult,
 from ._sizes import format_size, parse_budget, parse_size
 from .errors import PumpGraphError, Status, invalid
 from .guard import Guard
-from .operators import DeclaringReads
+from .names import Names, has_memory, pointer_of
+from .operators import DeclaringOperators
 from .record_stream import RecordedStreams
 from .refusals import explain_failed_capture, replace_memory_figures
 
@@ -214,8 +215,8 @@ def capture_warm(
             rehearsal = _rehearse(installation, fn, capture_error_mode, things)
         put_back()
         undo.callback(_drop_replaced, things.gradients())  # without an adopted step they never get memory
-        with _timed(timings, "capture_s"), things.naming(installation.session):
-            graph, output = _record(installation, _declaring_reads(installation, fn), capture_error_mode)
+        with _timed(timings, "capture_s"):
+            graph, output = _record(installation, _explained(installation, fn, things), capture_error_mode)
             rehearsal.reset()  # not before: the random-number tensors that graphs share would be given up and moved
         with _timed(timings, "adopt_s"):
             _declare(installation.session, things, output)
@@ -261,14 +262,16 @@ def run_eagerly(installation: _Installation, fn: Callable[[], Any]) -> Any:
         current.wait_stream(stream)
 
 
-def _declaring_reads(installation: _Installation, fn: Callable[[], Any]) -> Callable[[], Any]:
-    """`fn`, while the session hears what its operators only read."""
+def _explained(installation: _Installation, fn: Callable[[], Any], things: "Things") -> Callable[[], Any]:
+    """`fn`, while the session hears what its operators only read, and what they and their results are called."""
+    session = installation.session
 
-    def declared() -> Any:
-        with DeclaringReads(installation.session, installation.stream.cuda_stream):
+    def explained() -> Any:
+        names = Names(session, things.followed_modules(), things.named_gradients)
+        with names.following(), DeclaringOperators(session, installation.stream.cuda_stream, names):
             return fn()
 
-    return declared
+    return explained
 
 
 def _rehearse(installation: _Installation, fn: Callable[[], Any], mode: str, things: "Things") -> torch.cuda.CUDAGraph:
@@ -294,7 +297,7 @@ def _drop_replaced(before: Iterable[Tuple[torch.Tensor, Optional[torch.Tensor]]]
 def _same_memory(a: Optional[torch.Tensor], b: Optional[torch.Tensor]) -> bool:
     if a is None or b is None:
         return a is b
-    return _pointer(a) == _pointer(b)
+    return pointer_of(a) == pointer_of(b)
 
 
 def _record(installation: _Installation, fn: Callable[[], Any], mode: str) -> Tuple[torch.cuda.CUDAGraph, Any]:
@@ -344,10 +347,10 @@ def _declare(session: Session, things: "Things", output: Any) -> None:
         except PumpGraphError as error:
             raise PumpGraphError(error.status, f"private: \"{named.name}\": {error}") from None
         session.name(named.pointer, named.name)
-    results = [tensor for _, tensor in _tensors_in(output, "") if _has_memory(tensor)]
+    results = [tensor for _, tensor in _tensors_in(output, "") if has_memory(tensor)]
     for index, tensor in enumerate(results):
         with contextlib.suppress(PumpGraphError):  # a result may be an input handed through, even one not ours
-            session.name(_pointer(tensor), "result" if len(results) == 1 else f"result {index}")
+            session.name(pointer_of(tensor), "result" if len(results) == 1 else f"result {index}")
 
 
 def _watch_or_warn(step: "Step", stacklevel: int) -> None:
@@ -575,14 +578,6 @@ def _is_optimizer(thing: Any) -> bool:
     return isinstance(thing, torch.optim.Optimizer)
 
 
-def _pointer(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
-
-
-def _has_memory(tensor: torch.Tensor) -> bool:
-    return tensor.is_cuda and tensor.layout == torch.strided and _pointer(tensor) != 0
-
-
 def _tensors_in(value: Any, path: str) -> Iterator[Tuple[str, torch.Tensor]]:
     """Tensors in nested containers, with where they are as text."""
     if isinstance(value, torch.Tensor):
@@ -636,72 +631,58 @@ class Things:
         """Every allocation once, under the first of its names."""
         found: Dict[int, str] = {}
         for name, tensor in self._all():
-            if _has_memory(tensor):
-                found.setdefault(_pointer(tensor), name)
+            if has_memory(tensor):
+                found.setdefault(pointer_of(tensor), name)
         return [_Named(name, pointer) for pointer, name in found.items()]
 
-    @contextlib.contextmanager
-    def naming(self, session: Session) -> Iterator[None]:
-        """Names what modules give and take while `fn` is captured: the stalls of a report then say whose data they wait
-        for. No address is used twice in a capture, so the first name is the right one."""
-        named: Set[int] = set()
+    def followed_modules(self) -> Iterator[Tuple[str, torch.nn.Module]]:
+        """Every module with its path, but for those whose forward is compiled: a hook might have it compiled again."""
+        compiled = {id(part) for root in self._modules for module in root.modules() if _is_compiled(module)
+                    for part in module.modules()}
+        for prefix, root in self._named_modules():
+            for name, module in root.named_modules():
+                if id(module) not in compiled:
+                    yield (prefix + name if name else type(module).__name__), module
 
-        def name_all(value: Any, name: str) -> None:
-            for _, tensor in _tensors_in(value, ""):
-                if _has_memory(tensor) and _pointer(tensor) not in named:
-                    named.add(_pointer(tensor))
-                    with contextlib.suppress(PumpGraphError):  # a tensor need not be ours to pass through a module
-                        session.name(_pointer(tensor), name)
-
-        def hook_of(name: str) -> Callable[[Any, Any, Any], None]:
-            def hook(_module: Any, inputs: Any, output: Any) -> None:
-                name_all(output, f"{name} output")
-                name_all(inputs, f"{name} input")
-
-            return hook
-
-        with contextlib.ExitStack() as undo:
-            compiled = {id(part) for root in self._modules if _is_compiled(root) for part in root.modules()}
-            for prefix, root in self._named_modules():
-                for name, module in root.named_modules():
-                    if id(module) in compiled:  # a hook might have it compiled again
-                        continue
-                    handle = module.register_forward_hook(hook_of(prefix + name if name else type(module).__name__))
-                    undo.callback(handle.remove)
-            yield
+    def named_gradients(self) -> Iterator[Tuple[str, torch.Tensor]]:
+        names = self._parameter_names()
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                yield f"gradient of {names[id(parameter)]}", parameter.grad
 
     def _all(self) -> Iterator[Tuple[str, torch.Tensor]]:
         names = self._parameter_names()
         for prefix, module in self._named_modules():
             yield from ((prefix + name, parameter) for name, parameter in module.named_parameters())
             yield from ((prefix + name, buffer) for name, buffer in module.named_buffers())
-        for index, tensor in enumerate(self._tensors):
-            names.setdefault(id(tensor), f"tensor {index}")
-            yield names[id(tensor)], tensor
+        yield from ((names[id(tensor)], tensor) for tensor in self._tensors)
         for optimizer in self._optimizers:
             yield from _optimizer_tensors(optimizer, names, self._settings)
-        for parameter in self.parameters():
-            if parameter.grad is not None:
-                yield f"gradient of {names.get(id(parameter), 'a parameter')}", parameter.grad
+        yield from self.named_gradients()
 
     def _named_modules(self) -> Iterator[Tuple[str, torch.nn.Module]]:
         for module in self._modules:
             yield (f"{type(module).__name__}." if len(self._modules) > 1 else ""), module
 
     def _parameter_names(self) -> Dict[int, str]:
-        return {
+        names = {
             id(parameter): prefix + name
             for prefix, module in self._named_modules()
             for name, parameter in module.named_parameters()
         }
+        for index, tensor in enumerate(self._tensors):
+            names.setdefault(id(tensor), f"tensor {index}")
+        for optimizer in self._optimizers:
+            for group_index, group in enumerate(optimizer.param_groups):
+                for index, parameter in enumerate(group["params"]):
+                    names.setdefault(id(parameter), f"parameter {index} of group {group_index}")
+        return names
 
 
 def _optimizer_tensors(
     optimizer: Any, names: Dict[int, str], with_settings: bool
 ) -> Iterator[Tuple[str, torch.Tensor]]:
     for group_index, group in enumerate(optimizer.param_groups):
-        for index, parameter in enumerate(group["params"]):
-            names.setdefault(id(parameter), f"parameter {index} of group {group_index}")
         settings = {key: value for key, value in group.items() if key != "params"} if with_settings else {}
         for key, tensor in _tensors_in(settings, ""):
             yield f"{key} of group {group_index}", tensor

@@ -38,7 +38,7 @@ TEST(FromC, refusesAnotherVersion) {
   Description out;
   std::string error;
   EXPECT_FALSE(fromC(view, out, error));
-  EXPECT_EQ(error, "description version 7; this library knows version 3");
+  EXPECT_EQ(error, "description version 7; this library knows version 4");
 }
 
 TEST(FromC, refusesMissingArrays) {

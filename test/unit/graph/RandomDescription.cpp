@@ -120,9 +120,14 @@ private:
     if (isAdded)
       fillRange(description, node);
     else
-      for (std::uint64_t i = 0, count = upTo(4); i < count; ++i)
-        node.accesses.push_back(access(description));
+      fillCaptured(description, node);
     return node;
+  }
+
+  void fillCaptured(const Description &description, Node &node) {
+    node.label = pick(names);
+    for (std::uint64_t i = 0, count = upTo(4); i < count; ++i)
+      node.accesses.push_back(access(description));
   }
 
   Access access(const Description &description) {
@@ -174,9 +179,10 @@ std::string dump(const Description &description) {
   }
   for (const Node &node : description.nodes) {
     const std::uint64_t costBits = std::isnan(node.costUs) ? ~0ull : std::bit_cast<std::uint64_t>(node.costUs);
-    text += fmt::format("node kind {} captured {} {:?} {:?} cost {:#x} buffer {} range {}+{} advice {} host {}",
-                        static_cast<int>(node.kind), node.captured, node.name, node.reason, costBits, node.buffer,
-                        node.range.offset, node.range.size, static_cast<int>(node.advice), node.hostOffset);
+    text +=
+        fmt::format("node kind {} captured {} {:?} label {:?} {:?} cost {:#x} buffer {} range {}+{} advice {} host {}",
+                    static_cast<int>(node.kind), node.captured, node.name, node.label, node.reason, costBits,
+                    node.buffer, node.range.offset, node.range.size, static_cast<int>(node.advice), node.hostOffset);
     for (const Access &access : node.accesses)
       text +=
           fmt::format(" ({} {}+{} may {} must {} evidence {} parameter {})", access.buffer, access.range.offset,

@@ -46,6 +46,19 @@ TEST(HtmlReport, ListsWhatIsHosted) {
   EXPECT_EQ(toHtml(handMadeSummary(), {}).find("lways in host memory"), std::string::npos);
 }
 
+// Two nodes of one kernel with two labels have two names; what was captured is said in full.
+TEST(HtmlReport, NodesHaveTheNamesThatTheProgramGaveThem) {
+  Summary summary = handMadeSummary();
+  Node &waits = summary.lowered.nodes[summary.prediction.stalls[0].node];
+  waits.label = "conv2 <backward>";
+  for (Node &node : summary.lowered.nodes)
+    if (!isAdded(node.kind))
+      node.name = "gemm";
+  const std::string page = toHtml(summary, {});
+  EXPECT_NE(page.find("<td class=\"name\">conv2 &lt;backward&gt; <span>node 3</span>"), std::string::npos);
+  EXPECT_EQ(dataOf(page)["names"], json::parse(R"([["gemm"], ["conv2 <backward>", "gemm"]])"));
+}
+
 TEST(HtmlReport, NeedsNothingFromOutside) {
   const std::string page = toHtml(handMadeSummary(), twoPoints());
   for (const char *outside : {" src=", " href=", "@import", "url(http", "fetch("})

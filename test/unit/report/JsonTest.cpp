@@ -85,6 +85,17 @@ TEST(JsonReport, StallsNameNodeTransferAndBuffer) {
   EXPECT_DOUBLE_EQ(stalls[0]["duration_s"], 40e-6);
 }
 
+// The label does not take the symbol's place, as it does for people.
+TEST(JsonReport, StallsHaveSymbolAndLabel) {
+  Summary summary = handMadeSummary();
+  EXPECT_EQ(json::parse(toJson(summary))["stalls"][0]["node_label"], "");
+  summary.lowered.nodes[summary.prediction.stalls[0].node].label = "conv2 backward";
+  const json stall = json::parse(toJson(summary))["stalls"][0];
+  EXPECT_EQ(stall["node_name"], "read_a");
+  EXPECT_EQ(stall["node_label"], "conv2 backward");
+  EXPECT_NE(timelineToJson(summary).find("\"name\":\"conv2 backward\""), std::string::npos);
+}
+
 TEST(JsonReport, RepeatedSweepsAreThereIfThereAreAny) {
   Summary summary = handMadeSummary();
   EXPECT_FALSE(json::parse(toJson(summary)).contains("repeated_sweeps"));

@@ -36,6 +36,14 @@ TEST(NodeName, OtherNamesStayAsTheyAre) {
   EXPECT_EQ(withoutArguments("bool operator><int>(A, B)"), "bool operator><int>(A, B)");
 }
 
+// What the program calls it says more than what the library calls its kernel.
+TEST(NodeName, ALabelComesFirst) {
+  Node node;
+  node.name = "_Z10fused_adamPfPKfi";
+  node.label = "layer3.2.conv2 backward (convolution_backward)";
+  EXPECT_EQ(displayName(node), node.label);
+}
+
 TEST(NodeName, ANodeWithoutANameIsCalledWhatItIs) {
   Node node;
   node.kind = NodeKind::Memset;

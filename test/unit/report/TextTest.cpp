@@ -34,6 +34,14 @@ TEST(TextReport, IsOneScreen) {
 )");
 }
 
+TEST(TextReport, NodesHaveTheNamesThatTheProgramGaveThem) {
+  Summary summary = handMadeSummary();
+  summary.lowered.nodes[summary.prediction.stalls[0].node].label = "conv2 backward (convolution_backward)";
+  EXPECT_NE(toText(summary).find("\"a\" (2.00 MiB up)  node 3 \"conv2 backward (convolution_backward)\"\n"),
+            std::string::npos)
+      << toText(summary);
+}
+
 TEST(TextReport, ARefusedPlanIsLoud) {
   Summary summary = handMadeSummary();
   summary.checked = false;

@@ -124,6 +124,27 @@ TEST_F(CppApiTest, takesDeclaredReads) {
   EXPECT_EQ(session_->declareReads(nullptr, {counter->data()}).error().code, PUMPGRAPH_INVALID_ARGUMENT);
 }
 
+// What the recorder calls its kernels reaches the description; a name may be missing, a capture must not.
+TEST_F(CppApiTest, takesNamesOfNodes) {
+  Expected<Buffer<std::uint64_t>> counter = allocateCounter();
+  ASSERT_TRUE(counter);
+  Expected<Step> step = session_->capture([&](pumpgraph_stream stream) -> Status {
+    launchIncrement(stream, counter->data());
+    if (const Status named = session_->nameNodes(stream, "layer1 forward"); !named)
+      return named;
+    launchIncrement(stream, counter->data());
+    return session_->nameNodes(stream, "");
+  });
+  ASSERT_TRUE(step) << step.error().message;
+  const std::string path = ::testing::TempDir() + "named.mlir";
+  ASSERT_TRUE(step->save(path));
+  std::ifstream file(path);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_NE(text.find("label(\"layer1 forward\") node(0)"), std::string::npos) << text;
+  EXPECT_EQ(text.find("label("), text.rfind("label(")) << text;
+  EXPECT_EQ(session_->nameNodes(nullptr, "late").error().code, PUMPGRAPH_INVALID_ARGUMENT);
+}
+
 // Two steps over one buffer: the plan of either can be put in force, and taken back.
 TEST_F(CppApiTest, exchangesPlans) {
   Expected<Buffer<std::uint64_t>> counter = allocateCounter();

@@ -268,10 +268,10 @@ TEST_F(LiftTest, keepsAllHitsWhenTheRehearsalDiffers) {
 // after it.
 TEST_F(LiftTest, believesDeclaredReads) {
   char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
-  ReadDeclarations declarations;
+  NodeDeclarations declarations;
   const auto add = [&](const std::vector<CUdeviceptr> &pointers) {
     fake_.addKernel(graph_, {}, plain_, {bytesOf(a + 64), bytesOf(7), bytesOf(b)});
-    ASSERT_TRUE(declarations.add(driver_, graph_, pointers));
+    ASSERT_TRUE(declarations.addReads(driver_, graph_, pointers));
   };
   add({});
   add({reinterpret_cast<CUdeviceptr>(a + 4096)});
@@ -285,6 +285,21 @@ TEST_F(LiftTest, believesDeclaredReads) {
     EXPECT_EQ(touches[0].access.evidence, node == 1 ? Evidence::Declared : Evidence::Assumed);
     EXPECT_EQ(touches[1].access.may, modeReadWrite);
   }
+}
+
+// Names go to the nodes that came since the last one, whatever was said of reads meanwhile.
+TEST_F(LiftTest, namesNodes) {
+  char *a = allocate(pageBytes, "a");
+  NodeDeclarations declarations;
+  std::vector<CUgraphNode> nodes;
+  for (const char *label : {"first", "", "third"}) {
+    nodes.push_back(fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(a)}));
+    ASSERT_TRUE(declarations.addReads(driver_, graph_, {reinterpret_cast<CUdeviceptr>(a)}));
+    nodes.push_back(fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(a)}));
+    ASSERT_TRUE(declarations.addLabel(driver_, graph_, label));
+  }
+  const NodeLabels expected{{nodes[0], "first"}, {nodes[1], "first"}, {nodes[4], "third"}, {nodes[5], "third"}};
+  EXPECT_EQ(declarations.labels(), expected);
 }
 
 // Uncommitted changes are taken back, edges' kinds included; committed ones stay.

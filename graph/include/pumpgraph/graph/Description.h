@@ -116,8 +116,9 @@ bool overlaps(const std::vector<Range> &ranges, const Range &range);
 struct Node {
   NodeKind kind = NodeKind::Kernel;
   std::int32_t captured = notCaptured; ///< position among the captured graph's nodes
-  std::string name;
-  std::string reason; ///< Opaque only
+  std::string name;                    ///< as captured: a kernel's symbol
+  std::string label;                   ///< the program's own, for reports alone: "layer3.conv2 backward (mm)"
+  std::string reason;                  ///< Opaque only
   std::vector<Access> accesses;
   double costUs = std::numeric_limits<double>::quiet_NaN(); ///< time with all operands on the device, microseconds
   // Residency nodes and lowered copies only: a page-aligned byte range of one buffer.

@@ -33,6 +33,8 @@ def Pump_AccessOpInterface : OpInterface<"AccessOpInterface"> {
   }];
   let cppNamespace = "::pumpgraph::ir";
   let methods = [
+    InterfaceMethod<"What the program calls it, perhaps empty.", "::llvm::StringRef", "getLabel">,
+    InterfaceMethod<"", "void", "setLabel", (ins "::llvm::StringRef":$label)>,
     InterfaceMethod<"", "::mlir::OperandRange", "getBuffers">,
     InterfaceMethod<"", "::mlir::MutableOperandRange", "getBuffersMutable">,
     InterfaceMethod<"", "::llvm::ArrayRef<int64_t>", "getOffsets">,

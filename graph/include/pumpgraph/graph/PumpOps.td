@@ -82,7 +82,8 @@ class Pump_CapturedOp<string mnemonic, string kind, dag more = (ins)>
     : Pump_Op<mnemonic, [HasParent<"GraphOp">, AttrSizedOperandSegments, OpAsmOpInterface, Pump_NodeOpInterface,
                          Pump_AccessOpInterface]> {
   let arguments = !con((ins DefaultValuedStrAttr<StrAttr, "">:$name), more,
-                       (ins OptionalAttr<Pump_Position>:$captured,
+                       (ins DefaultValuedStrAttr<StrAttr, "">:$label,
+                            OptionalAttr<Pump_Position>:$captured,
                             Variadic<Pump_TokenType>:$deps,
                             DefaultValuedAttr<DenseI8ArrayAttr, "{}">:$edge_kinds,
                             Variadic<Pump_BufferType>:$buffers,
@@ -95,7 +96,7 @@ class Pump_CapturedOp<string mnemonic, string kind, dag more = (ins)>
                             OptionalAttr<F64Attr>:$cost_us));
   let results = (outs Pump_TokenType:$done);
   string tail = [{
-    `` custom<Captured>($captured) `` custom<After>($deps, $edge_kinds)
+    `` custom<Label>($label) `` custom<Captured>($captured) `` custom<After>($deps, $edge_kinds)
     `` custom<Accesses>($buffers, $offsets, $sizes, $may, $must, $evidence, $parameters) `` custom<Cost>($cost_us)
     attr-dict
   }];

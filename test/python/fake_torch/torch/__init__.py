@@ -117,6 +117,11 @@ class _C:
     DisableTorchFunctionSubclass = contextlib.nullcontext
 
     uses = 1
+    node = None  # of autograd, whose backward is running
+
+    @staticmethod
+    def _current_autograd_node():
+        return _C.node
 
     @staticmethod
     def _cuda_getCurrentRawStream(device):
@@ -125,6 +130,14 @@ class _C:
     @staticmethod
     def _storage_Use_Count(storage):
         return _C.uses
+
+
+class autograd:
+    nodes = 0  # that were made
+
+    @staticmethod
+    def _get_sequence_nr():
+        return autograd.nodes
 
 
 class backends:
@@ -225,7 +238,8 @@ class nn:
             yield "", self
             yield from self._children.items()
 
-        def register_forward_hook(self, hook):
+        def register_forward_hook(self, hook, always_call=False):
+            assert always_call, "or the module seems to run for ever after an exception"
             self._hooks.append(hook)
             return _Handle(self._hooks, hook)
 
@@ -236,9 +250,12 @@ class nn:
         def __call__(self, *inputs):
             for hook in list(self._pre_hooks):
                 hook(self, inputs)
-            output = self.forward(*inputs)
-            for hook in list(self._hooks):
-                hook(self, inputs, output)
+            output = None
+            try:
+                output = self.forward(*inputs)
+            finally:
+                for hook in list(self._hooks):
+                    hook(self, inputs, output)
             return output
 
 

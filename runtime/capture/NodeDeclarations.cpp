@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/capture/NodeDeclarations.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+namespace pumpgraph::runtime {
+
+Status NodeDeclarations::addReads(const Driver &driver, CUgraph graph, const std::vector<CUdeviceptr> &pointers) {
+  PUMPGRAPH_TRY(look(driver, graph));
+  for (; readsSaid_ < known_.size(); ++readsSaid_)
+    if (!pointers.empty())
+      reads_[known_[readsSaid_]] = pointers;
+  return {};
+}
+
+Status NodeDeclarations::addLabel(const Driver &driver, CUgraph graph, std::string_view label) {
+  PUMPGRAPH_TRY(look(driver, graph));
+  for (; labelsSaid_ < known_.size(); ++labelsSaid_)
+    if (!label.empty())
+      labels_[known_[labelsSaid_]] = label;
+  return {};
+}
+
+Status NodeDeclarations::look(const Driver &driver, CUgraph graph) {
+  std::size_t count = 0;
+  PUMPGRAPH_TRY_WHILE(driver.graphGetNodes(graph, nullptr, &count), "reading the graph that is being captured");
+  if (count == known_.size()) // nodes only come while a stream is captured
+    return {};
+  std::vector<CUgraphNode> nodes(count);
+  PUMPGRAPH_TRY_WHILE(driver.graphGetNodes(graph, nodes.data(), &count), "reading the graph that is being captured");
+  if (known_.size() <= nodes.size() && std::equal(known_.begin(), known_.end(), nodes.begin())) {
+    known_ = std::move(nodes);
+    return {};
+  }
+  const std::set<CUgraphNode> before(known_.begin(), known_.end()); // the driver promises no order
+  std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(known_),
+               [&](CUgraphNode node) { return !before.contains(node); });
+  return {};
+}
+
+} // namespace pumpgraph::runtime
