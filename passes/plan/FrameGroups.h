@@ -43,8 +43,9 @@ struct Group {
   std::uint32_t nextUse = neverUsed;   ///< node of the first further use of any of `parts`
   enum class Standing : std::uint8_t {
     Vacant,
-    Clean, ///< occupied by contents that can be dropped
-    Dirty  ///< occupied by contents that would have to be copied to the host first
+    Clean,   ///< occupied by contents that can be dropped
+    Leaving, ///< occupied by contents that are to leave anyway
+    Dirty    ///< occupied by contents that would have to be copied to the host first
   };
   Standing standing = Standing::Vacant;
 };
@@ -93,7 +94,7 @@ private:
   std::uint32_t firstFrame_;
   std::vector<GroupIndex> groupBeginningAt_; ///< by frame - firstFrame_; valid where a group begins
   std::vector<GroupIndex> groupEndingAt_;    ///< likewise where one ends
-  Ranking rankings_[3];                      ///< by standing
+  Ranking rankings_[4];                      ///< by standing
 };
 
 } // namespace pumpgraph

@@ -24,16 +24,20 @@ enum class Displacement { Allowed, Forbidden };
 
 class FramePlanner {
 public:
-  FramePlanner(const PlannerInput &input, const BoundaryStates &boundary, const Tuning &tuning,
-               Displacement displacement)
+  FramePlanner(const PlannerInput &input, const DraftStart &start, const Tuning &tuning, Displacement displacement)
       : input_(input), timeline_(input.timeline), tuning_(tuning), displacement_(displacement),
         states_(timeline_.pieces().size()), boundary_(timeline_.nodeCount()),
         groups_(static_cast<std::uint32_t>(timeline_.exclusivePages()),
                 static_cast<std::uint32_t>(input.frameCount - timeline_.exclusivePages())),
-        cost_(timeline_, tuning_) {
+        cost_(timeline_, tuning_), leaves_(start.leaves) {
     draft_.capturedCount = boundary_;
-    draft_.boundary = boundary;
+    draft_.boundary = start.boundary;
     draft_.fetchedPages = IndexedVector<PieceIndex, std::uint32_t>(states_.size(), 0);
+    draft_.strayPages = draft_.fetchedPages;
+    std::uint32_t uses = 0;
+    for (const Piece &piece : timeline_.pieces())
+      uses = std::max(uses, piece.usesEnd);
+    draft_.leftAt.assign(uses, neverUsed);
     draft_.cameForBoundary = IndexedVector<PieceIndex, bool>(states_.size(), false);
     draft_.leftUnwritten = IndexedVector<PieceIndex, bool>(states_.size(), false);
     for (BufferIndex b = 0; b < input.captured.buffers.size(); ++b)
@@ -43,8 +47,10 @@ public:
 
   tl::expected<Draft, Stuck> run(const std::vector<PieceIndex> &first, const PieceFrames *homes) {
     takeHomes(homes ? *homes : input_.given.homes);
-    if (!placeResidents() || !placeAhead(first))
-      return tl::unexpected(Stuck{0});
+    if (!placeResidents())
+      return tl::unexpected(Stuck{});
+    if (const std::optional<PieceIndex> stuck = placeAhead(first))
+      return tl::unexpected(Stuck{widestUser(*stuck)});
     for (NodeIndex node = 0; node < boundary_; ++node)
       if (!serve(node))
         return tl::unexpected(Stuck{node});
@@ -117,15 +123,25 @@ private:
     return true;
   }
 
-  /// Lets some pieces choose their frames, in which they will be from their first use on.
-  bool placeAhead(const std::vector<PieceIndex> &first) {
+  /// Lets some pieces choose their frames, in which they will be from their first use on. Returns one that found none.
+  std::optional<PieceIndex> placeAhead(const std::vector<PieceIndex> &first) {
     std::vector<PieceIndex> unplaced;
     for (PieceIndex piece : first)
       if (!states_[piece].isPlaced && !timeline_.usesOf(piece).empty())
         unplaced.push_back(piece);
-    const std::vector<Family> families = familiesOf(unplaced);
-    return std::all_of(families.begin(), families.end(),
-                       [&](const Family &family) { return place(family, Entry::Later); });
+    for (const Family &family : familiesOf(unplaced))
+      if (!place(family, Entry::Later))
+        return family.pieces.front();
+    return std::nullopt;
+  }
+
+  NodeIndex widestUser(PieceIndex piece) const {
+    const std::span<const Use> uses = timeline_.usesOf(piece);
+    return std::max_element(uses.begin(), uses.end(),
+                            [&](const Use &a, const Use &b) {
+                              return timeline_.workingSetPages(a.node) < timeline_.workingSetPages(b.node);
+                            })
+        ->node;
   }
 
   /// Gives pieces the frames that are fixed beforehand, and separates the frames that only this step uses.
@@ -196,7 +212,11 @@ private:
       else
         recall(use);
     }
-    for (const Family &family : familiesOf(newcomers))
+    // Large ones first, while large groups are whole.
+    std::vector<Family> families = familiesOf(newcomers);
+    std::stable_sort(families.begin(), families.end(),
+                     [](const Family &a, const Family &b) { return a.pageCount > b.pageCount; });
+    for (const Family &family : families)
       if (!place(family, Entry::Now))
         return false;
     for (std::uint32_t position : timeline_.usesAt(node))
@@ -231,9 +251,6 @@ private:
       families.back().pieces.push_back(piece);
       families.back().pageCount += timeline_.piece(piece).pageCount;
     }
-    // Large ones first, while large groups are whole.
-    std::stable_sort(families.begin(), families.end(),
-                     [](const Family &a, const Family &b) { return a.pageCount > b.pageCount; });
     return families;
   }
 
@@ -316,7 +333,9 @@ private:
     for (const Part &part : group.parts) {
       next = std::min(next, nextUseOf(part.piece));
       if (group.occupant == part.piece)
-        standing = mustBeSaved(part) ? Group::Standing::Dirty : Group::Standing::Clean;
+        standing = leavesAnyway(part.piece) ? Group::Standing::Leaving
+                   : mustBeSaved(part)      ? Group::Standing::Dirty
+                                            : Group::Standing::Clean;
     }
     groups_.rank(index, next, standing);
   }
@@ -324,6 +343,18 @@ private:
   /// Whether the part's contents, on the device now, would be lost if they were not copied to the host.
   bool mustBeSaved(const Part &part) const {
     return !part.hostCurrent && states_[part.piece].hasValue && nextUseNeedsValue(part.piece);
+  }
+
+  /// Whether the piece is to be away before its next use.
+  bool leavesAnyway(PieceIndex piece) const {
+    const std::uint32_t use = timeline_.piece(piece).usesBegin + static_cast<std::uint32_t>(states_[piece].nextUse);
+    return !leaves_.empty() && use < timeline_.piece(piece).usesEnd && leaves_[use] != 0;
+  }
+  std::span<const std::uint8_t> leavesToCome(PieceIndex piece) const {
+    if (leaves_.empty())
+      return {};
+    const Piece &uses = timeline_.piece(piece);
+    return std::span(leaves_).subspan(uses.usesBegin, uses.usesEnd - uses.usesBegin).subspan(states_[piece].nextUse);
   }
 
   // -- tenants come and go
@@ -339,6 +370,8 @@ private:
       transfer(group, part, NodeKind::Prefetch);
       part.hostCurrent = true;
       draft_.fetchedPages[piece] += group.frameCount;
+      if (!leavesAnyway(piece) && (isResident(piece) || states_[piece].nextUse > 0))
+        draft_.strayPages[piece] += group.frameCount;
     }
     group.occupant = piece;
   }
@@ -350,6 +383,9 @@ private:
     const PieceState &state = states_[part.piece];
     if (isResident(part.piece) && state.hasValue && !state.isWritten && nextUseNeedsValue(part.piece))
       draft_.leftUnwritten[part.piece] = true;
+    const std::uint32_t use = timeline_.piece(part.piece).usesBegin + static_cast<std::uint32_t>(state.nextUse);
+    if (use < timeline_.piece(part.piece).usesEnd)
+      draft_.leftAt[use] = now_;
     if (mustBeSaved(part)) {
       transfer(group, part, NodeKind::Evict);
       part.hostCurrent = true;
@@ -545,6 +581,7 @@ private:
   NodeIndex now_ = 0;
   LastTransfer lastEvict_, lastPrefetch_;
   TenancyCost cost_;
+  const std::vector<std::uint8_t> &leaves_;  ///< DraftStart::leaves
   std::vector<TenancyCost::Tenant> tenants_; ///< costOf's, to spare allocations
   std::vector<Offer> offers_;                ///< offersFor's result
   Draft draft_;
@@ -591,12 +628,12 @@ std::optional<double> FramePlanner::costOf(const Group &group, PieceIndex newcom
       occupant = tenants_.size();
     tenants_.push_back({timeline_.usesOf(part.piece).subspan(states_[part.piece].nextUse), isResident(part.piece),
                         timeline_.piece(part.piece).liveOut, states_[part.piece].hasValue, part.hostCurrent, false,
-                        isMirrored(part.piece), pricesOf(part.piece, part.firstPage)});
+                        isMirrored(part.piece), pricesOf(part.piece, part.firstPage), leavesToCome(part.piece)});
   }
   const std::uint32_t until = endOfInterest(group, newcomer);
   const std::optional<double> withoutUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
   tenants_.push_back({timeline_.usesOf(newcomer), isResident(newcomer), timeline_.piece(newcomer).liveOut, fetch, true,
-                      true, isMirrored(newcomer), pricesOf(newcomer, 0)});
+                      true, isMirrored(newcomer), pricesOf(newcomer, 0), leavesToCome(newcomer)});
   const std::optional<double> withUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
   if (!withUs)
     return std::nullopt;
@@ -635,6 +672,7 @@ std::vector<FramePlanner::Offer> &FramePlanner::offersFor(const Family &family, 
   };
   gather(groups_.ranking(Group::Standing::Vacant));
   if (displacement_ == Displacement::Allowed && freeFrames < family.pageCount) {
+    gather(groups_.ranking(Group::Standing::Leaving));
     gather(groups_.ranking(Group::Standing::Clean));
     gather(groups_.ranking(Group::Standing::Dirty));
   }
@@ -648,7 +686,7 @@ std::vector<FramePlanner::Offer> &FramePlanner::offersFor(const Family &family, 
 
 tl::expected<Draft, Stuck> draftPlan(const PlannerInput &input, const DraftStart &start, const Tuning &tuning,
                                      const PieceFrames *homes) {
-  return FramePlanner(input, start.boundary, tuning, Displacement::Allowed).run(start.first, homes);
+  return FramePlanner(input, start, tuning, Displacement::Allowed).run(start.first, homes);
 }
 
 Draft draftWithoutTransfers(const PlannerInput &input) {
@@ -656,7 +694,8 @@ Draft draftWithoutTransfers(const PlannerInput &input) {
   for (std::size_t i = 0; i < boundary.size(); ++i)
     if (input.timeline.piece(static_cast<PieceIndex>(i)).liveOut)
       boundary[static_cast<PieceIndex>(i)] = BoundaryState::Resident;
-  tl::expected<Draft, Stuck> draft = FramePlanner(input, boundary, {}, Displacement::Forbidden).run({}, nullptr);
+  tl::expected<Draft, Stuck> draft =
+      FramePlanner(input, {boundary, {}, {}}, {}, Displacement::Forbidden).run({}, nullptr);
   assert(draft && draft->transfers.empty() && "the frames hold the step's peak");
   return std::move(*draft);
 }

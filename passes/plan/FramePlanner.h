@@ -67,8 +67,10 @@ struct Draft {
 
   // How the pieces fared, for the next attempt.
   IndexedVector<PieceIndex, std::uint32_t> fetchedPages; ///< counted each time
-  IndexedVector<PieceIndex, bool> cameForBoundary;       ///< after the last node, only to be on the device then
-  IndexedVector<PieceIndex, bool> leftUnwritten; ///< the frames were given up before anything was written to them
+  IndexedVector<PieceIndex, std::uint32_t> strayPages;   ///< of these, where they were to stay
+  std::vector<std::uint32_t> leftAt; ///< by position of a use: the node that the piece gave way to before it
+  IndexedVector<PieceIndex, bool> cameForBoundary; ///< after the last node, only to be on the device then
+  IndexedVector<PieceIndex, bool> leftUnwritten;   ///< the frames were given up before anything was written to them
 };
 
 /// What is decided before the pass.
@@ -76,9 +78,12 @@ struct DraftStart {
   BoundaryStates boundary;
   /// Pieces that choose their frames before all others do, in this order.
   std::vector<PieceIndex> first;
+  /// By position of a use: whether its piece is to be away before it. Empty: nothing is chosen.
+  std::vector<std::uint8_t> leaves;
 };
 
-/// No frames for the pieces of a node.
+/// No frames for the pieces of a node; if they were to choose before the pass, of the widest that uses the one which
+/// found none.
 struct Stuck {
   NodeIndex node = 0;
 };

@@ -5,6 +5,7 @@
 #include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/RequiredTraffic.h"
 #include "passes/plan/FramePlanner.h"
+#include "passes/plan/GapChoice.h"
 #include "passes/plan/GivenBoundary.h"
 #include "passes/plan/HostedPages.h"
 #include "passes/plan/PlanWriter.h"
@@ -22,7 +23,15 @@ namespace {
 /// Beyond this, planning time counts more than the last percent of step time.
 constexpr std::size_t mostPiecesToRefine = 20'000;
 /// How often a search begins again because some node's pieces found no frames.
-constexpr int mostRestarts = 8;
+constexpr int mostRestarts = 16;
+/// How often gaps are chosen by the prices of the best plan so far, and for each choice, how often what strayed chooses
+/// frames again.
+constexpr int roundsOfPrices = 3, roundsOfStrays = 3;
+/// Beyond this, gaps are chosen once.
+constexpr std::size_t mostPiecesToChooseAgain = 8'000;
+/// Weight of lateness where gaps are chosen by price: the link is the limit there, and what comes late somewhere comes
+/// earlier elsewhere.
+constexpr double slackWeightByPrice = 0.25;
 
 std::string formatBytes(std::uint64_t bytes) {
   constexpr const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -189,11 +198,13 @@ public:
           tryShare({percent, best_.share.state});
     }
     settleBoundary();
-    if (isLarge)
-      return;
     const Attempt settled = best_;
-    for (double part : {0.75, 0.5, 0.25})
-      mirrorOnly(part, settled);
+    if (!isLarge)
+      for (double part : {0.75, 0.5, 0.25})
+        mirrorOnly(part, settled);
+    const int rounds = timeline_.pieces().size() > mostPiecesToChooseAgain ? 1 : roundsOfPrices;
+    for (int round = 0; round < rounds; ++round)
+      chooseByPrice();
   }
 
 private:
@@ -210,7 +221,7 @@ private:
 
   void tryShare(Share share) {
     share.percent = std::clamp(share.percent, 0, 100);
-    attempt({{fillBoundary(share), best_.start.first}, share, best_.tuning});
+    attempt({{fillBoundary(share), best_.start.first, best_.start.leaves}, share, best_.tuning});
   }
 
   BoundaryStates fillBoundary(const Share &share) const {
@@ -225,13 +236,16 @@ private:
     return boundary;
   }
 
-  void attempt(Attempt attempt) {
+  /// Returns how many pages of each piece strayed; nothing if there is no plan, or nothing new.
+  IndexedVector<PieceIndex, std::uint32_t> attempt(Attempt attempt) {
     const auto isSame = [&](const Attempt &other) {
-      return other.start.first == attempt.start.first && other.tuning.looksFurther == attempt.tuning.looksFurther &&
+      return other.start.first == attempt.start.first && other.start.leaves == attempt.start.leaves &&
+             other.tuning.slackWeight == attempt.tuning.slackWeight &&
+             other.tuning.looksFurther == attempt.tuning.looksFurther &&
              std::equal(other.start.boundary.begin(), other.start.boundary.end(), attempt.start.boundary.begin());
     };
     if (std::any_of(tried_.begin(), tried_.end(), isSame))
-      return;
+      return {};
     tried_.push_back(attempt);
     tl::expected<Draft, Stuck> draft = draftPlan(input_, withCrowd(attempt.start), attempt.tuning);
     while (!draft && restarts_ < mostRestarts) {
@@ -239,18 +253,27 @@ private:
       gatherCrowd(draft.error().node);
       draft = draftPlan(input_, withCrowd(attempt.start), attempt.tuning);
     }
-    if (draft && search_.tryDraft(std::move(*draft)))
+    if (!draft)
+      return {};
+    IndexedVector<PieceIndex, std::uint32_t> strays = draft->strayPages;
+    if (search_.tryDraft(std::move(*draft)))
       best_ = std::move(attempt);
+    return strays;
   }
 
-  /// Pieces of the nodes with large working sets, the largest first, choose frames before all others from now on.
+  /// From now on pieces of the nodes with large working sets choose frames before all others, the largest first, but
+  /// before these, pieces of nodes that found none, the latest of them first.
   void gatherCrowd(NodeIndex stuck) {
-    crowded_ = std::min(crowded_ - crowded_ / 4, timeline_.workingSetPages(stuck));
+    crowded_ = crowded_ == UINT64_MAX ? timeline_.workingSetPages(stuck) : crowded_ - crowded_ / 8;
+    std::erase(promoted_, stuck);
+    promoted_.insert(promoted_.begin(), stuck);
     std::vector<std::pair<std::uint64_t, NodeIndex>> nodes;
     for (NodeIndex node = 0; node < timeline_.nodeCount(); ++node)
       if (const std::uint64_t pages = timeline_.workingSetPages(node); pages >= crowded_)
         nodes.push_back({pages, node});
     std::stable_sort(nodes.begin(), nodes.end(), [](const auto &a, const auto &b) { return a.first > b.first; });
+    for (auto node = promoted_.rbegin(); node != promoted_.rend(); ++node)
+      nodes.insert(nodes.begin(), {timeline_.workingSetPages(*node), *node});
     crowd_.clear();
     isInCrowd_ = IndexedVector<PieceIndex, bool>(timeline_.pieces().size(), false);
     for (const auto &[pages, node] : nodes)
@@ -262,7 +285,7 @@ private:
   }
 
   DraftStart withCrowd(const DraftStart &start) const {
-    DraftStart result{start.boundary, crowd_};
+    DraftStart result{start.boundary, crowd_, start.leaves};
     for (PieceIndex piece : start.first)
       if (crowd_.empty() || !isInCrowd_[piece])
         result.first.push_back(piece);
@@ -317,6 +340,37 @@ private:
     attempt(std::move(next));
   }
 
+  /// Gaps by price, and the boundary with them. Pieces that have to leave all the same, because of the frames they got,
+  /// choose theirs before all others.
+  void chooseByPrice() {
+    const Candidate &best = *search_.best();
+    GapChoice choice = chooseGaps(input_, best.draft, best.schedule);
+    Attempt next = best_;
+    if (next.start.leaves.empty())
+      next.start.first.clear();
+    next.start.boundary = std::move(choice.boundary);
+    next.start.leaves = std::move(choice.leaves);
+    next.tuning.slackWeight = slackWeightByPrice;
+    std::vector<PieceIndex> &first = next.start.first;
+    IndexedVector<PieceIndex, bool> isFirst(timeline_.pieces().size(), false);
+    for (PieceIndex piece : first)
+      isFirst[piece] = true;
+    for (int round = 0; round < roundsOfStrays; ++round) {
+      const IndexedVector<PieceIndex, std::uint32_t> strays = attempt(next);
+      std::vector<std::pair<double, PieceIndex>> more;
+      for (std::size_t i = 0; i < strays.size(); ++i)
+        if (const PieceIndex piece = static_cast<PieceIndex>(i); strays[piece] > 0 && !isFirst[piece])
+          more.push_back({static_cast<double>(strays[piece]) / timeline_.piece(piece).pageCount, piece});
+      if (more.empty())
+        return;
+      std::stable_sort(more.begin(), more.end(), [](const auto &a, const auto &b) { return a.first > b.first; });
+      for (const auto &[perPage, piece] : more) {
+        first.push_back(piece);
+        isFirst[piece] = true;
+      }
+    }
+  }
+
   /// Pieces written near the end of the step would be copied after it: only a part of them, those used for the last
   /// time earliest, have a host copy.
   void mirrorOnly(double part, Attempt next) {
@@ -338,7 +392,8 @@ private:
   std::uint64_t frames_; ///< for private pages between steps
   Attempt best_;
   std::vector<Attempt> tried_;
-  std::uint64_t crowded_; ///< pages of a working set from which on its pieces choose first
+  std::uint64_t crowded_;           ///< pages of a working set from which on its pieces choose first
+  std::vector<NodeIndex> promoted_; ///< nodes whose pieces found no frames, the latest first
   std::vector<PieceIndex> crowd_;
   IndexedVector<PieceIndex, bool> isInCrowd_;
   int restarts_ = 0;
@@ -368,7 +423,7 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
   if (search.best())
     return search.best();
   if (const std::optional<PieceFrames> homes = colourPieces(input)) {
-    if (tl::expected<Draft, Stuck> draft = draftPlan(input, {input.given.states, {}}, Tuning(), &*homes))
+    if (tl::expected<Draft, Stuck> draft = draftPlan(input, {input.given.states, {}, {}}, Tuning(), &*homes))
       search.tryDraft(std::move(*draft));
   }
   return search.best();

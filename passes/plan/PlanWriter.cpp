@@ -240,7 +240,8 @@ Schedule scheduleDraft(const PlannerInput &input, const Draft &draft) {
   std::vector<double> readyUs(tasks.size(), 0);
   for (const TaskGraph::Dependency &dependency : dependencies)
     readyUs[dependency.after] = std::max(readyUs[dependency.after], times.endUs[dependency.before]);
-  return {std::move(times.startOrder), times.totalUs, std::move(times.startUs), std::move(readyUs)};
+  return {std::move(times.startOrder), times.totalUs, std::move(times.startUs), std::move(times.endUs),
+          std::move(readyUs)};
 }
 
 namespace {

@@ -15,6 +15,7 @@ struct Schedule {
   std::vector<DraftNode> order; ///< topological; captured nodes keep their order among themselves
   double totalUs = 0;
   std::vector<double> startUs; ///< by DraftNode
+  std::vector<double> endUs;
   std::vector<double> readyUs; ///< by DraftNode: when all it waits for but its lane is over
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/TenancyCost.h"
 
+#include <algorithm>
+
 namespace pumpgraph {
 
 namespace {
@@ -9,20 +11,28 @@ bool needsValueNext(const TenancyCost::Tenant &tenant) {
   return tenant.uses.empty() ? tenant.mustSurvive : tenant.uses.front().needsValue();
 }
 
+bool leavesAnyway(const TenancyCost::Tenant &tenant) {
+  return !tenant.leaves.empty() && tenant.leaves.front() != 0;
+}
+
 } // namespace
 
 double TenancyCost::handOverUs(std::size_t from, std::size_t to, double availableUs) {
-  double transferUs = 0;
+  double transferUs = 0, chosenUs = 0; // of these, what was chosen before
   if (from != nobody) {
     Tenant &leaving = tenants_[from];
     if (leaving.hasValue && !leaving.hostCurrent && needsValueNext(leaving)) {
       transferUs += leaving.prices.evictUs;
+      chosenUs += leavesAnyway(leaving) ? leaving.prices.evictUs : 0;
       leaving.hostCurrent = true;
     }
   }
-  if (tenants_[to].hasValue && needsValueNext(tenants_[to]))
-    transferUs += tenants_[to].prices.fetchUs;
-  return transferUs + tuning_.latenessUs(transferUs, availableUs);
+  const Tenant &coming = tenants_[to];
+  if (coming.hasValue && needsValueNext(coming)) {
+    transferUs += coming.prices.fetchUs;
+    chosenUs += leavesAnyway(coming) ? coming.prices.fetchUs : 0;
+  }
+  return transferUs - chosenUs + tuning_.latenessUs(transferUs, availableUs);
 }
 
 std::optional<double> TenancyCost::play(std::span<const Tenant> tenants, std::size_t occupant, double lastUseUs,
@@ -60,6 +70,7 @@ std::optional<double> TenancyCost::play(std::span<const Tenant> tenants, std::si
     tenant.hasValue |= tenant.uses.front().writes;
     tenant.hostCurrent &= !tenant.uses.front().writes;
     tenant.uses = tenant.uses.subspan(1);
+    tenant.leaves = tenant.leaves.subspan(std::min<std::size_t>(1, tenant.leaves.size()));
     if (tenant.uses.empty() && tenant.isMirrored && !tenant.hostCurrent) {
       costUs += tenant.prices.evictUs;
       tenant.hostCurrent = true;

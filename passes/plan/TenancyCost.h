@@ -34,6 +34,9 @@ public:
     bool isNewcomer = false;
     bool isMirrored = false; ///< copied to the host once it has been used for the last time
     Prices prices = {};
+    /// By use to come: whether the tenant is to be away before it, so that going and coming then cost nothing beyond
+    /// their lateness. Empty: never.
+    std::span<const std::uint8_t> leaves = {};
   };
 
   TenancyCost(const Timeline &timeline, const Tuning &tuning) : timeline_(timeline), tuning_(tuning) {}

@@ -53,6 +53,24 @@ TEST_F(TenancyCostTest, ANewcomerWithinAGapCostsOneTripOfTheOldTenant) {
   EXPECT_DOUBLE_EQ(*play({tenant(old, false), newcomer(young)}, 0), 3 + 5);
 }
 
+TEST_F(TenancyCostTest, ATripThatWasChosenBeforeCostsNothing) {
+  const std::vector<Use> old = reads({8}), young = reads({2, 4});
+  const std::vector<std::uint8_t> leaves = {1}, stays = {0};
+  TenancyCost::Tenant leaving = tenant(old, false);
+  leaving.leaves = leaves;
+  EXPECT_DOUBLE_EQ(*play({leaving, newcomer(young)}, 0), 0);
+  leaving.leaves = stays;
+  EXPECT_DOUBLE_EQ(*play({leaving, newcomer(young)}, 0), 3 + 5);
+}
+
+TEST_F(TenancyCostTest, OnlyTheChosenTripIsFree) {
+  const std::vector<Use> old = reads({3, 8}), young = reads({2, 4});
+  const std::vector<std::uint8_t> leaves = {1, 0};
+  TenancyCost::Tenant leaving = tenant(old, false);
+  leaving.leaves = leaves;
+  EXPECT_DOUBLE_EQ(*play({leaving, newcomer(young)}, 0), 5); // back at node 8; its host copy is still good
+}
+
 TEST_F(TenancyCostTest, ACleanTenantGoesForNothing) {
   const std::vector<Use> old = reads({8}), young = reads({2, 4});
   EXPECT_DOUBLE_EQ(*play({tenant(old, true), newcomer(young)}, 0), 5);

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Which pieces should be away between which of their uses, chosen by price for the whole step at once
+/// (docs/planner.md, "Gaps by price").
+#pragma once
+
+#include "passes/plan/FramePlanner.h"
+#include "passes/plan/PlanWriter.h"
+
+#include <vector>
+
+namespace pumpgraph {
+
+/// A choice for DraftStart.
+struct GapChoice {
+  BoundaryStates boundary;
+  std::vector<std::uint8_t> leaves;
+};
+
+/// Prices the link as a plan leaves it, and the gaps by that.
+GapChoice chooseGaps(const PlannerInput &input, const Draft &draft, const Schedule &schedule);
+
+} // namespace pumpgraph
