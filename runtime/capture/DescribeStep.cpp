@@ -76,7 +76,7 @@ std::uint64_t contentBytes(const Block &block) {
 
 AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured,
                            const DeclaredReads &declared)
-    : heap_(heap), rehearsal_(rehearsal && rehearsal->matches(captured, heap) ? rehearsal : nullptr), order_(heap) {
+    : heap_(heap), rehearsal_(rehearsal && rehearsal->matches(captured) ? rehearsal : nullptr), order_(heap) {
   for (std::size_t position = 0; position < captured.nodes.size(); ++position) {
     const auto found = declared.find(captured.nodes[position].handle);
     if (found == declared.end())
@@ -100,7 +100,8 @@ std::optional<AccessFinder::Touch> AccessFinder::touchOf(std::size_t position, c
   touch.access.range = rangeOf(block, block.members[hit->member]);
   if (word.plain && word.inner == 0)
     touch.access.parameter = static_cast<std::int32_t>(word.parameter);
-  if (declared_.contains({position, hit->block, hit->member})) {
+  if (declared_.contains({position, hit->block, hit->member}) ||
+      (rehearsal_ && rehearsal_->isDeclaredRead(position, word))) {
     touch.access.may = modeRead;
     touch.access.evidence = Evidence::Declared;
   }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/capture/Rehearsal.h"
 
+#include <algorithm>
+#include <set>
+
 namespace pumpgraph::runtime {
 
 CaptureOrder::CaptureOrder(const Heap &heap) {
@@ -16,29 +19,50 @@ std::optional<std::uint32_t> CaptureOrder::of(const Hit &hit) const {
   return found->second;
 }
 
-Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap) : allocations_(heap.captured().size()) {
+Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDeclarations &declarations) {
   for (const LiftedNode &lifted : graph.nodes) {
-    Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, {}});
-    for (const PointerWord &word : lifted.words)
-      node.words.emplace(Place{word.inner, word.parameter, word.offset}, word.value);
+    Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, {}, {}});
+    if (const auto label = declarations.labels().find(lifted.handle); label != declarations.labels().end())
+      node.label = label->second;
+    std::set<std::pair<BlockId, std::size_t>> read;
+    if (const auto reads = declarations.reads().find(lifted.handle); reads != declarations.reads().end())
+      for (const CUdeviceptr pointer : reads->second)
+        if (const std::optional<Hit> hit = heap.find(pointer))
+          read.emplace(hit->block, hit->member);
+    for (const PointerWord &word : lifted.words) {
+      const std::optional<Hit> hit = heap.find(word.value);
+      node.words.emplace(placeOf(word), Word{word.value, hit && read.contains({hit->block, hit->member}),
+                                             hit ? heap.block(hit->block).members[hit->member].name : ""});
+    }
   }
 }
 
-bool Rehearsal::matches(const LiftedGraph &graph, const Heap &heap) const {
-  if (heap.captured().size() != allocations_ || graph.nodes.size() != nodes_.size())
-    return false;
-  for (std::size_t i = 0; i < nodes_.size(); ++i)
-    if (graph.nodes[i].kind != nodes_[i].kind || graph.nodes[i].name != nodes_[i].name)
-      return false;
-  return true;
+bool Rehearsal::matches(const LiftedGraph &graph) const {
+  return std::equal(graph.nodes.begin(), graph.nodes.end(), nodes_.begin(), nodes_.end(),
+                    [](const LiftedNode &a, const Node &b) { return a.kind == b.kind && a.name == b.name; });
+}
+
+const Rehearsal::Word *Rehearsal::find(std::size_t node, const PointerWord &word) const {
+  const auto found = nodes_[node].words.find(placeOf(word));
+  return found == nodes_[node].words.end() ? nullptr : &found->second;
 }
 
 bool Rehearsal::refutes(std::size_t node, const PointerWord &word, std::optional<std::uint32_t> position) const {
   if (!position) // an allocation that has not moved says nothing about words that have not
     return false;
-  const auto found = nodes_[node].words.find(Place{word.inner, word.parameter, word.offset});
-  // An address of nothing at all in the first capture is no address either.
-  return found == nodes_[node].words.end() || found->second == word.value;
+  const Word *before = find(node, word);
+  return !before || before->value == word.value; // an address of nothing at all in the first capture is none either
+}
+
+bool Rehearsal::isDeclaredRead(std::size_t node, const PointerWord &word) const {
+  const Word *before = find(node, word);
+  return before && before->isDeclaredRead;
+}
+
+const std::string &Rehearsal::nameOf(std::size_t node, const PointerWord &word) const {
+  static const std::string none;
+  const Word *before = find(node, word);
+  return before ? before->name : none;
 }
 
 } // namespace pumpgraph::runtime

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What a first capture of the step looked like, to tell pointers from integers in the second.
+/// What a first capture of the step looked like, to tell pointers from integers in the second, and what was said of it.
 #pragma once
 
 #include "runtime/capture/LiftGraph.h"
+#include "runtime/capture/NodeDeclarations.h"
 #include "runtime/memory/Heap.h"
 
 #include <map>
@@ -22,31 +23,49 @@ private:
   std::map<std::pair<BlockId, std::size_t>, std::uint32_t> position_;
 };
 
-/// Both captures allocate the same things in the same order at different addresses. A word that holds the address of
-/// the k-th allocation in the second capture and the very same value in the first, where that allocation was elsewhere,
-/// did not move with it: it is a number, or what an earlier launch left in the padding.
+/// Both captures launch the same kernels in the same order, on memory at different addresses. A word that holds the
+/// address of an allocation of the second capture and the very same value in the first, before that allocation was
+/// made, did not move with it: it is a number, or what an earlier launch left in the padding.
+///
+/// A caller that watches what its framework does may change what it allocates: PyTorch adds up gradients in place, but
+/// not while a dispatch mode looks on. So the rehearsal is what it watches, and what it says there of memory and nodes
+/// is known of the same parameters of the same nodes in the second capture, which nobody watches. A node that works in
+/// place in the second only has two parameters for one buffer: if either is not declared, the buffer may be written.
 class Rehearsal {
 public:
-  Rehearsal(const LiftedGraph &graph, const Heap &heap);
+  Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDeclarations &declarations = {});
 
-  /// Whether `graph` has the same nodes in the same order, and the capture made as many allocations. If not, nothing
-  /// can be said about its words.
-  bool matches(const LiftedGraph &graph, const Heap &heap) const;
+  /// Whether `graph` has the same nodes in the same order. If not, nothing can be said about its words.
+  bool matches(const LiftedGraph &graph) const;
 
   /// Whether the word is certainly no pointer. `position` is that of the allocation it points at, in the second
   /// capture.
   bool refutes(std::size_t node, const PointerWord &word, std::optional<std::uint32_t> position) const;
 
+  /// Whether the node only reads what this parameter points at.
+  bool isDeclaredRead(std::size_t node, const PointerWord &word) const;
+  /// What the allocation was called that this parameter pointed at; empty if it had no name.
+  const std::string &nameOf(std::size_t node, const PointerWord &word) const;
+  const std::string &label(std::size_t node) const { return nodes_[node].label; }
+
 private:
   using Place = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>; ///< inner, parameter, offset
+  struct Word {
+    std::uint64_t value = 0;
+    bool isDeclaredRead = false;
+    std::string name;
+  };
   struct Node {
     NodeKind kind;
     std::string name;
-    std::map<Place, std::uint64_t> words;
+    std::string label;
+    std::map<Place, Word> words;
   };
 
+  static Place placeOf(const PointerWord &word) { return {word.inner, word.parameter, word.offset}; }
+  const Word *find(std::size_t node, const PointerWord &word) const;
+
   std::vector<Node> nodes_;
-  std::size_t allocations_;
 };
 
 } // namespace pumpgraph::runtime

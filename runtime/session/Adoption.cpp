@@ -46,9 +46,23 @@ Status Adoption::lift() {
       node.label = found->second;
   finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, step_->lifted_,
                   session_.declarations_.reads());
+  if (finder_->comparedWithRehearsal())
+    takeNames(*session_.rehearsal_);
   step_->times_.captureMs = session_.captureMs_;
   step_->times_.liftMs = watch.milliseconds();
   return {};
+}
+
+void Adoption::takeNames(const Rehearsal &rehearsal) {
+  for (std::size_t position = 0; position < step_->lifted_.nodes.size(); ++position) {
+    LiftedNode &node = step_->lifted_.nodes[position];
+    if (node.label.empty())
+      node.label = rehearsal.label(position);
+    for (const PointerWord &word : node.words)
+      if (const std::optional<Hit> hit = heap_.find(word.value))
+        if (Allocation &allocation = heap_.member(*hit); allocation.name.empty())
+          allocation.name = rehearsal.nameOf(position, word);
+  }
 }
 
 Status Adoption::describe() {

@@ -23,6 +23,8 @@ public:
 
 private:
   Status lift();
+  /// What the rehearsal called nodes and buffers that have no name.
+  void takeNames(const Rehearsal &rehearsal);
   Status describe();
   /// Describes the step again, with what a run of it shows.
   Status calibrate();

@@ -332,7 +332,7 @@ Status Session::rehearse(CUgraph graph) {
   const Expected<LiftedGraph> lifted = liftGraph(*driver_, graph, *addresses_, context_);
   if (!lifted)
     return inContext(lifted.error(), "reading the rehearsal");
-  rehearsal_.emplace(*lifted, *heap_);
+  rehearsal_.emplace(*lifted, *heap_, declarations_);
   heap_->dropCapture();
   return {};
 }

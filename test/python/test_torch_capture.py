@@ -369,7 +369,7 @@ class ActivationNames(TrainingTest):
 
     def test_the_innermost_module_gives_the_name(self):
         names = self.names(lambda: self.outer(torch.Tensor(0x7FFF)))
-        self.assertEqual(names[:2], ["name 0x5e55 0x7002 fc output", "name 0x5e55 0x7fff fc input"])
+        self.assertEqual(names[:2], ["name 0x5e55 0x7001 fc output", "name 0x5e55 0x7fff fc input"])
         self.assertEqual(names[2:], ["name 0x5e55 0x7002 result"])
 
     def test_the_hooks_are_gone_afterwards(self):
@@ -382,7 +382,8 @@ class ActivationNames(TrainingTest):
 
     def test_a_foreign_tensor_is_no_trouble(self):
         def fn():
-            self.fail_next("name", Status.INVALID_ARGUMENT, "not in this session")
+            if torch.cuda.graphs == 1:  # the rehearsal
+                self.fail_next("name", Status.INVALID_ARGUMENT, "not in this session")
             self.outer(torch.Tensor(0x7FFF))
 
         self.names(fn)

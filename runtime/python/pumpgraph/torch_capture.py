@@ -216,7 +216,7 @@ def capture_warm(
         put_back()
         undo.callback(_drop_replaced, things.gradients())  # without an adopted step they never get memory
         with _timed(timings, "capture_s"):
-            graph, output = _record(installation, _explained(installation, fn, things), capture_error_mode)
+            graph, output = _record(installation, fn, capture_error_mode)
             rehearsal.reset()  # not before: the random-number tensors that graphs share would be given up and moved
         with _timed(timings, "adopt_s"):
             _declare(installation.session, things, output)
@@ -275,10 +275,12 @@ def _explained(installation: _Installation, fn: Callable[[], Any], things: "Thin
 
 
 def _rehearse(installation: _Installation, fn: Callable[[], Any], mode: str, things: "Things") -> torch.cuda.CUDAGraph:
-    """Captures `fn` and lets go of every tensor of that capture, gradients included."""
+    """Captures `fn` and lets go of every tensor of that capture, gradients included. What there is to say of nodes and
+    memory is said here: while a dispatch mode looks on PyTorch does some things otherwise, such as adding gradients up,
+    so nothing is to look at the capture that counts."""
     before = things.gradients()
     try:
-        graph, _ = _record(installation, fn, mode)
+        graph, _ = _record(installation, _explained(installation, fn, things), mode)
         installation.session.rehearse(graph.raw_cuda_graph())
     finally:
         _drop_replaced(before)

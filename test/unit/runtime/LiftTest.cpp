@@ -264,6 +264,49 @@ TEST_F(LiftTest, keepsAllHitsWhenTheRehearsalDiffers) {
   EXPECT_EQ(finder.touches(1, lifted.nodes[1]).size(), 1u);
 }
 
+// What is declared in a rehearsal, which may allocate more than the capture, holds for the same parameters. A sum that
+// is formed in place in the capture alone is written.
+TEST_F(LiftTest, believesDeclarationsOfARehearsal) {
+  NodeDeclarations declarations;
+  const auto capture = [&](bool inPlace, bool declared) {
+    heap_->beginCapture();
+    char *a = allocate(pageBytes, declared ? "a" : ""), *b = allocate(pageBytes, declared ? "b" : "");
+    char *sum = inPlace ? a : allocate(pageBytes, "sum");
+    fake_.destroyGraph(graph_);
+    graph_ = fake_.createGraph();
+    const auto add = [&](char *first, char *second, const char *label) {
+      fake_.addKernel(graph_, {}, plain_, {bytesOf(first), bytesOf(7), bytesOf(second)});
+      if (declared) {
+        ASSERT_TRUE(declarations.addReads(driver_, graph_, {reinterpret_cast<CUdeviceptr>(second)}));
+        ASSERT_TRUE(declarations.addLabel(driver_, graph_, label));
+      }
+    };
+    add(sum, a, "add");
+    add(b, a, "");
+    heap_->endCapture();
+  };
+  capture(false, true);
+  const Rehearsal rehearsal(lift(), *heap_, declarations);
+  EXPECT_EQ(rehearsal.label(0), "add");
+  EXPECT_EQ(rehearsal.label(1), "");
+  heap_->dropCapture();
+  capture(true, false);
+
+  const LiftedGraph lifted = lift();
+  const AccessFinder finder(*heap_, &rehearsal, lifted);
+  ASSERT_TRUE(finder.comparedWithRehearsal());
+  const std::vector<AccessFinder::Touch> inPlace = finder.touches(0, lifted.nodes[0]);
+  ASSERT_EQ(inPlace.size(), 2u);
+  EXPECT_EQ(inPlace[0].block, inPlace[1].block);
+  EXPECT_EQ(inPlace[0].access.may, modeReadWrite);
+  const std::vector<AccessFinder::Touch> other = finder.touches(1, lifted.nodes[1]);
+  ASSERT_EQ(other.size(), 2u);
+  EXPECT_EQ(other[0].access.may, modeReadWrite);
+  EXPECT_EQ(other[1].access.may, modeRead);
+  EXPECT_EQ(other[1].access.evidence, Evidence::Declared);
+  EXPECT_EQ(rehearsal.nameOf(1, lifted.nodes[1].words[0]), "b");
+}
+
 // What a node is declared only to read is read. Nothing is known of its other operands, nor of the nodes before and
 // after it.
 TEST_F(LiftTest, believesDeclaredReads) {
