@@ -167,7 +167,13 @@ tl::expected<Summary, Failure> compile(const pumpgraph_description *captured, co
   if (options.costs_ir)
     if (const std::string fault = takeSavedTimes(*step, options, compilation); !fault.empty())
       return invalid(fault);
-  tl::expected<Summary, PlanError> summary = summarize(*step, *plan);
+  if (options.prefetching < 0 || options.prefetching > static_cast<int>(Prefetching::None))
+    return invalid(fmt::format("prefetching is {}", options.prefetching));
+  const Backend backend = options.managed == 0              ? Backend::Virtual
+                          : options.every_access_known != 0 ? Backend::Managed
+                                                            : Backend::ManagedUnknown;
+  tl::expected<Summary, PlanError> summary =
+      summarize(*step, *plan, backend, static_cast<Prefetching>(options.prefetching));
   if (!summary)
     return tl::unexpected(Failure{PUMPGRAPH_COMPILER_UNPLANNABLE, std::move(summary.error().message)});
   return std::move(*summary);
@@ -206,12 +212,14 @@ char *copyOut(const std::string &text) {
 
 /// Everything wrong with `lowered`, or an empty string. The plan relied on what is known of the accesses, which a step
 /// lifted from the driver does not say: it is worked out again.
+template <std::vector<Violation> (*checkStep)(const Description &, std::size_t)>
 std::string check(const pumpgraph_description *lowered, const pumpgraph_description *captured) {
   tl::expected<Description, Failure> rewritten = read(lowered);
   if (!rewritten)
     return rewritten.error().message;
   annotateAccesses(*rewritten);
-  std::vector<Violation> violations = checkResidency(*rewritten);
+  constexpr std::size_t mostViolations = 10;
+  std::vector<Violation> violations = checkStep(*rewritten, mostViolations);
   if (!captured)
     return join(violations);
   tl::expected<Description, Failure> original = read(captured);
@@ -302,7 +310,11 @@ void pumpgraph_compilation_free(pumpgraph_compilation *compilation) {
 }
 
 char *pumpgraph_compiler_check(const pumpgraph_description *lowered, const pumpgraph_description *captured) {
-  return messageOf(check, lowered, captured);
+  return messageOf(check<checkResidency>, lowered, captured);
+}
+
+char *pumpgraph_compiler_check_managed(const pumpgraph_description *lowered, const pumpgraph_description *captured) {
+  return messageOf(check<checkManaged>, lowered, captured);
 }
 
 char *pumpgraph_compiler_check_boundary(const pumpgraph_description *rewritten, const pumpgraph_description *boundary) {

@@ -156,11 +156,59 @@ def LowerVirtual : GraphPass<"lower-virtual"> {
   }];
 }
 
+def LowerManaged : GraphPass<"lower-managed"> {
+  let summary = "Turn a plan into operations of an agent on managed memory";
+  let description = [{
+    Of the plan it takes who is in which frame at which time, and has pages leave and come back accordingly
+    (docs/managed.md). Managed memory has one copy of every page, so what the plan gives up because its host copy is good is
+    evicted, and what it gives up because it is dead is discarded, unless not every access is known (`discard=false`).
+    Neighbouring pages that move alike move together. A captured node that an operation has an edge to waits for it; a
+    prefetch without one is a hint, because it is predicted to be over long before it is needed. Buffers that nodes only
+    read and that leave are advised to be read mostly, hosted ranges to stay in host memory.
+
+    Before:
+    ```mlir
+    pump.graph @step budget(4194304) {
+      %a = pump.buffer "a" private size(4194304) frames(0 to 1)
+      %b = pump.buffer "b" private size(4194304) frames(0 to 1)
+      %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
+      %a.evict = pump.evict %a after(%k0)
+      %k1 = pump.kernel "loss" node(1) after(%k0, %a.evict) [write %b[0, 4194304] declared must(write)] cost(100.0)
+      %a.prefetch = pump.prefetch %a after(%k1)
+      %k2 = pump.kernel "backward" node(2) after(%k1, %a.prefetch) [read %a[0, 4194304] declared] cost(100.0)
+    }
+    ```
+    After `lower-managed`:
+    ```mlir
+    pump.graph @step budget(4194304) {
+      %a = pump.buffer "a" private size(4194304) frames(0 to 1)
+      %b = pump.buffer "b" private size(4194304) frames(0 to 1)
+      %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
+      %a.evict = pump.evict "evict a" %a after(%k0)
+      %k1 = pump.kernel "loss" node(1) after(%k0, %a.evict) [write %b[0, 4194304] declared must(write)] cost(100.0)
+      %b.discard = pump.discard "discard b" %b after(%k1)
+      %a.prefetch = pump.prefetch "prefetch a" %a after(%k1, %b.discard)
+      %k2 = pump.kernel "backward" node(2) after(%k1, %a.prefetch) [read %a[0, 4194304] declared] cost(100.0)
+    }
+    ```
+  }];
+  let options = !listconcat(machineOptions, [Option<"discard", "discard", "bool", "true",
+                            "whether every access is known, so that what no node touches any more is dead">]);
+}
+
 def CheckResidency : GraphPass<"check-residency"> {
   let summary = "Prove that a plan is right in every legal order, or point at what is wrong";
   let description = [{
     Works on planned, lowered and lifted-again steps, and changes nothing. docs/plan-correctness.md is what it checks.
     A step without a plan is an error too: nothing says where its bytes are.
+  }];
+}
+
+def CheckManaged : GraphPass<"check-managed"> {
+  let summary = "Prove that no operation of a step lowered for managed memory can do harm, or point at what is wrong";
+  let description = [{
+    Whatever the agent does late or leaves undone: nothing is discarded that anybody still reads, nor while it is written or
+    prefetched. Changes nothing.
   }];
 }
 

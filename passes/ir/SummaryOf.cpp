@@ -3,36 +3,10 @@
 
 #include "passes/analysis/EstimateCosts.h"
 #include "passes/ir/Stage.h"
+#include "passes/lower/LowerManaged.h"
 #include "passes/lower/LowerVirtual.h"
 
 namespace pumpgraph::ir {
-namespace {
-
-/// The step without its plan.
-Description withoutPlan(const Description &description) {
-  Description step;
-  step.name = description.name;
-  step.pageBytes = description.pageBytes;
-  step.buffers = description.buffers;
-  for (Buffer &buffer : step.buffers) {
-    buffer.frames.clear();
-    buffer.resident.clear();
-    buffer.mirrored.clear();
-    buffer.hosted.clear();
-  }
-  std::vector<NodeIndex> newIndex(description.nodes.size());
-  for (NodeIndex i = 0; i < description.nodes.size(); ++i) {
-    newIndex[i] = static_cast<NodeIndex>(step.nodes.size());
-    if (!isAdded(description.nodes[i].kind))
-      step.nodes.push_back(description.nodes[i]);
-  }
-  for (const Edge &edge : description.edges)
-    if (!isAdded(description.nodes[edge.from].kind) && !isAdded(description.nodes[edge.to].kind))
-      step.edges.push_back({newIndex[edge.from], newIndex[edge.to], edge.kind});
-  return step;
-}
-
-} // namespace
 
 tl::expected<Summary, PlanError> summaryOf(const Description &description, const Machine &machine) {
   PlanOptions inMemory;

@@ -24,7 +24,25 @@ static void append(std::vector<Violation> &to, std::vector<Violation> from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
-tl::expected<Summary, PlanError> summarize(const Description &captured, const PlanOptions &options) {
+/// Lowers the plan and checks what comes out.
+static void lower(Summary &summary, Backend backend, Prefetching prefetching) {
+  if (backend == Backend::Virtual) {
+    summary.lowered = lowerVirtual(summary.planned);
+    append(summary.violations, checkResidency(summary.lowered));
+    summary.prediction = predict(summary.lowered, summary.machine);
+    summary.required = requiredTraffic(summary.lowered);
+    return;
+  }
+  const ManagedOptions options{
+      .machine = summary.machine, .prefetching = prefetching, .mayDiscard = backend == Backend::Managed};
+  summary.lowered = lowerManaged(summary.captured, summary.planned, options);
+  append(summary.violations, checkManaged(summary.lowered));
+  summary.prediction = predict(asPriced(summary.lowered), summary.machine);
+  summary.required = {summary.prediction.upBytes, summary.prediction.downBytes}; // nothing else is known of it
+}
+
+tl::expected<Summary, PlanError> summarize(const Description &captured, const PlanOptions &options, Backend backend,
+                                           Prefetching prefetching) {
   if (const std::string error = validate(captured); !error.empty())
     return tl::unexpected(PlanError{std::nullopt, fmt::format("step \"{}\": {}", captured.name, error)});
 
@@ -40,8 +58,7 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   summary.planned = std::move(step->description);
   summary.stats = step->stats;
   append(summary.violations, checkResidency(summary.planned));
-  summary.lowered = lowerVirtual(summary.planned);
-  append(summary.violations, checkResidency(summary.lowered));
+  lower(summary, backend, prefetching);
   append(summary.violations, checkPreserves(summary.captured, summary.lowered));
   if (options.boundary)
     append(summary.violations, checkKeepsBoundary(*options.boundary, summary.lowered));
@@ -49,8 +66,6 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   summary.planMs = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 
   summary.inMemory = predict(summary.captured, options.machine);
-  summary.prediction = predict(summary.lowered, options.machine);
-  summary.required = requiredTraffic(summary.lowered);
   summary.repeatedSweeps = findRepeatedSweeps(summary.lowered);
   summary.bound = bound(summary.captured, summary.budgetBytes(), options.machine, BoundKind::Must);
   summary.planBound = planBoundOf(summary.captured, summary.lowered, options.machine);

@@ -10,6 +10,7 @@
 #include "passes/analysis/RequiredTraffic.h"
 #include "passes/analysis/Sweeps.h"
 #include "passes/check/CheckResidency.h"
+#include "passes/lower/LowerManaged.h"
 #include "passes/plan/PlanResidency.h"
 #include "passes/simulate/Compare.h"
 #include "pumpgraph/graph/Description.h"
@@ -54,6 +55,13 @@ struct Summary {
   std::uint64_t peakBytesBefore() const { return stats.peakPagesBefore * captured.pageBytes; }
 };
 
+/// What a plan is lowered to.
+enum class Backend : std::uint8_t {
+  Virtual,       ///< copies and edges
+  Managed,       ///< operations of an agent on managed memory
+  ManagedUnknown ///< the same where accesses are not all known, so that nothing is discarded
+};
+
 /// One point of a sweep over budgets.
 struct SweepPoint {
   std::uint64_t budgetBytes = 0;
@@ -71,7 +79,9 @@ Bound planBoundOf(const Description &captured, const Description &planned, const
 
 /// Runs the whole pipeline: costs, plan, check, lower, check, predict, bound. A plan that the checker refuses is not an
 /// error here: the summary comes back with `checked` false, and nobody may replay it.
-tl::expected<Summary, PlanError> summarize(const Description &captured, const PlanOptions &options);
+tl::expected<Summary, PlanError> summarize(const Description &captured, const PlanOptions &options,
+                                           Backend backend = Backend::Virtual,
+                                           Prefetching prefetching = Prefetching::Ahead);
 
 /// The device memory that the step needs without any transfer, page-granular.
 tl::expected<std::uint64_t, PlanError> peakBytes(const Description &captured, const Machine &machine);

@@ -80,6 +80,9 @@ Expected<AdoptOptions> adoptOptions(const pumpgraph_adopt_options *given) {
   if (read->boundary < PUMPGRAPH_BOUNDARY_AUTOMATIC || read->boundary > PUMPGRAPH_BOUNDARY_SHARED)
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->boundary is {}", read->boundary);
   options.boundary = static_cast<BoundaryChoice>(read->boundary);
+  if (read->prefetching < PUMPGRAPH_PREFETCHING_AHEAD || read->prefetching > PUMPGRAPH_PREFETCHING_NONE)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->prefetching is {}", read->prefetching);
+  options.prefetching = read->prefetching;
   return options;
 }
 
@@ -116,6 +119,13 @@ Expected<std::unique_ptr<pumpgraph_session>> makeSession(const pumpgraph_session
       options.notes.push_back("the budget is that of buffers alone, not of the process: " +
                               processMemory.error().message);
   }
+  if (given.backend < PUMPGRAPH_BACKEND_VIRTUAL || given.backend > PUMPGRAPH_BACKEND_AUTOMATIC)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->backend is {}", given.backend);
+  options.backend = static_cast<BackendChoice>(given.backend);
+  options.managedBytes = given.managed_bytes;
+  options.managedGuard.allowOversubscription = given.allow_oversubscription != 0;
+  if (given.managed_limit_bytes != 0)
+    options.managedGuard.limitBytes = given.managed_limit_bytes;
   Expected<std::unique_ptr<Session>> session = Session::create(options, std::move(driver));
   if (!session)
     return tl::unexpected<Error>(session.error());

@@ -44,6 +44,7 @@ void Driver::bind() {
   member.name = #symbol;                                                                                               \
   member.errorName = getErrorName;
   PUMPGRAPH_DRIVER_CALLS(PUMPGRAPH_BIND)
+  PUMPGRAPH_NEWER_DRIVER_CALLS(PUMPGRAPH_BIND)
 #undef PUMPGRAPH_BIND
 }
 
@@ -76,10 +77,11 @@ Expected<std::shared_ptr<const Driver>> Driver::load() {
 #define PUMPGRAPH_FIND(member, symbol, version)                                                                        \
   driver->member.function = reinterpret_cast<PFN_##symbol##_v##version>(find(#symbol, version));
   PUMPGRAPH_DRIVER_CALLS(PUMPGRAPH_FIND)
-#undef PUMPGRAPH_FIND
   if (missing)
     return fail(PUMPGRAPH_NO_DRIVER, "libcuda.so.1 (CUDA {}) has no {}: install a newer NVIDIA driver",
                 versionText(version), missing);
+  PUMPGRAPH_NEWER_DRIVER_CALLS(PUMPGRAPH_FIND)
+#undef PUMPGRAPH_FIND
   driver->bind();
   PUMPGRAPH_TRY_WHILE(driver->init(0), "starting the CUDA driver");
   return driver;

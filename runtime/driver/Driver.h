@@ -31,6 +31,7 @@ public:
     return tl::unexpected<Error>(driverError(name, result, errorName));
   }
   CUresult raw(Parameters... parameters) const { return function(parameters...); }
+  explicit operator bool() const { return function != nullptr; }
 
   Pointer function = nullptr;
   const char *name = "";
@@ -70,6 +71,13 @@ public:
   X(memcpyDtoHAsync, cuMemcpyDtoHAsync, 3020)                                                                          \
   X(memcpyDtoDAsync, cuMemcpyDtoDAsync, 3020)                                                                          \
   X(memsetD8Async, cuMemsetD8Async, 3020)                                                                              \
+  X(memAllocManaged, cuMemAllocManaged, 6000)                                                                          \
+  X(memFree, cuMemFree, 3020)                                                                                          \
+  X(memPrefetchAsync, cuMemPrefetchAsync, 12020)                                                                       \
+  X(memAdvise, cuMemAdvise, 12020)                                                                                     \
+  X(memHostAlloc, cuMemHostAlloc, 2020)                                                                                \
+  X(memFreeHost, cuMemFreeHost, 2000)                                                                                  \
+  X(memHostGetDevicePointer, cuMemHostGetDevicePointer, 3020)                                                          \
   X(streamCreate, cuStreamCreate, 2000)                                                                                \
   X(streamDestroy, cuStreamDestroy, 4000)                                                                              \
   X(streamSynchronize, cuStreamSynchronize, 2000)                                                                      \
@@ -82,6 +90,7 @@ public:
   X(eventDestroy, cuEventDestroy, 4000)                                                                                \
   X(eventRecord, cuEventRecord, 2000)                                                                                  \
   X(eventElapsedTime, cuEventElapsedTime, 2000)                                                                        \
+  X(eventSynchronize, cuEventSynchronize, 2000)                                                                        \
   X(graphDestroy, cuGraphDestroy, 10000)                                                                               \
   X(graphClone, cuGraphClone, 10000)                                                                                   \
   X(graphNodeFindInClone, cuGraphNodeFindInClone, 10000)                                                               \
@@ -91,10 +100,12 @@ public:
   X(graphKernelNodeGetParams, cuGraphKernelNodeGetParams, 12000)                                                       \
   X(graphMemcpyNodeGetParams, cuGraphMemcpyNodeGetParams, 10000)                                                       \
   X(graphMemsetNodeGetParams, cuGraphMemsetNodeGetParams, 10000)                                                       \
+  X(graphBatchMemOpNodeGetParams, cuGraphBatchMemOpNodeGetParams, 11070)                                               \
   X(graphChildGraphNodeGetGraph, cuGraphChildGraphNodeGetGraph, 10000)                                                 \
   X(graphAddMemcpyNode, cuGraphAddMemcpyNode, 10000)                                                                   \
   X(graphAddMemsetNode, cuGraphAddMemsetNode, 10000)                                                                   \
   X(graphAddEmptyNode, cuGraphAddEmptyNode, 10000)                                                                     \
+  X(graphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, 11070)                                                           \
   X(graphAddEventRecordNode, cuGraphAddEventRecordNode, 11010)                                                         \
   X(graphAddDependencies, cuGraphAddDependencies, 12030)                                                               \
   X(graphRemoveDependencies, cuGraphRemoveDependencies, 12030)                                                         \
@@ -107,10 +118,14 @@ public:
   X(funcGetParamInfo, cuFuncGetParamInfo, 12040)                                                                       \
   X(kernelGetParamInfo, cuKernelGetParamInfo, 12040)
 
+/// What only newer drivers have: null in the table of an older one.
+#define PUMPGRAPH_NEWER_DRIVER_CALLS(X) X(memDiscardBatchAsync, cuMemDiscardBatchAsync, 13000)
+
 /// The function table. Does not change after bind(), so it may be used from any thread.
 struct Driver {
 #define PUMPGRAPH_DECLARE(member, symbol, version) DriverCall<PFN_##symbol##_v##version> member;
   PUMPGRAPH_DRIVER_CALLS(PUMPGRAPH_DECLARE)
+  PUMPGRAPH_NEWER_DRIVER_CALLS(PUMPGRAPH_DECLARE)
 #undef PUMPGRAPH_DECLARE
   PFN_cuGetErrorName_v6000 getErrorName = nullptr;
 

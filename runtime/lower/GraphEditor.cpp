@@ -53,6 +53,18 @@ Expected<CUgraphNode> GraphEditor::addEventRecord(CUevent event) {
   return node;
 }
 
+Expected<CUgraphNode> GraphEditor::addMemOps(std::vector<CUstreamBatchMemOpParams> operations) {
+  CUDA_BATCH_MEM_OP_NODE_PARAMS batch{};
+  batch.ctx = context_;
+  batch.count = static_cast<unsigned>(operations.size());
+  batch.paramArray = operations.data();
+  CUgraphNode node = nullptr;
+  PUMPGRAPH_TRY_WHILE(driver_.graphAddBatchMemOpNode(&node, graph_, nullptr, 0, &batch), "adding {} memory operations",
+                      operations.size());
+  undo_.push_back(AddedNode{node});
+  return node;
+}
+
 Expected<CUgraphNode> GraphEditor::addEmpty() {
   CUgraphNode node = nullptr;
   PUMPGRAPH_TRY_WHILE(driver_.graphAddEmptyNode(&node, graph_, nullptr, 0), "adding an empty node");

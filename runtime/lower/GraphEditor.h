@@ -26,6 +26,8 @@ public:
   Expected<CUgraphNode> addCopyToDevice(CUdeviceptr device, const void *host, std::uint64_t bytes);
   Expected<CUgraphNode> addFill(CUdeviceptr device, std::uint64_t bytes, unsigned char value);
   Expected<CUgraphNode> addEventRecord(CUevent event);
+  /// Writes words of memory, or waits for them, one after another.
+  Expected<CUgraphNode> addMemOps(std::vector<CUstreamBatchMemOpParams> operations);
   /// A node that does nothing.
   Expected<CUgraphNode> addEmpty();
 

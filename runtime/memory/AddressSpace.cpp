@@ -18,17 +18,22 @@ Expected<std::unique_ptr<AddressSpace>> AddressSpace::reserve(const Driver &driv
   for (std::uint64_t bytes = wantedBytes;; bytes /= 2) {
     CUdeviceptr base = 0;
     if (driver.memAddressReserve.raw(&base, bytes, pageBytes, addressHint, 0) == CUDA_SUCCESS)
-      return std::unique_ptr<AddressSpace>(new AddressSpace(driver, base, bytes));
+      return std::unique_ptr<AddressSpace>(new AddressSpace(driver, base, bytes, true));
     const Status plain = driver.memAddressReserve(&base, bytes, pageBytes, 0, 0);
     if (plain)
-      return std::unique_ptr<AddressSpace>(new AddressSpace(driver, base, bytes));
+      return std::unique_ptr<AddressSpace>(new AddressSpace(driver, base, bytes, true));
     if (bytes / 2 < leastBytes)
       return inContext(plain.error(), fmt::format("reserving {} of device addresses", bytesText(bytes)));
   }
 }
 
+std::unique_ptr<AddressSpace> AddressSpace::within(const Driver &driver, CUdeviceptr base, std::uint64_t bytes) {
+  return std::unique_ptr<AddressSpace>(new AddressSpace(driver, base, bytes, false));
+}
+
 AddressSpace::~AddressSpace() {
-  driver_.memAddressFree.raw(base_, bytes_);
+  if (reserved_)
+    driver_.memAddressFree.raw(base_, bytes_);
 }
 
 Expected<CUdeviceptr> AddressSpace::carve(std::uint64_t pages) {
@@ -47,7 +52,7 @@ Expected<CUdeviceptr> AddressSpace::carve(std::uint64_t pages) {
       returned_.emplace(first + needed, size - needed);
     return base_ + (first + guardPages) * pageBytes;
   }
-  return fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY, "no {} of free device addresses in a row among the {} reserved",
+  return fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY, "no {} of free device addresses in a row among {}",
               bytesText(pages * pageBytes), bytesText(bytes_));
 }
 

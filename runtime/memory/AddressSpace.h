@@ -32,6 +32,8 @@ public:
   static constexpr std::uint64_t guardPages = 1;
 
   static Expected<std::unique_ptr<AddressSpace>> reserve(const Driver &driver);
+  /// Addresses that somebody else owns, with memory behind them all the time.
+  static std::unique_ptr<AddressSpace> within(const Driver &driver, CUdeviceptr base, std::uint64_t bytes);
   ~AddressSpace();
   AddressSpace(const AddressSpace &) = delete;
   AddressSpace &operator=(const AddressSpace &) = delete;
@@ -45,12 +47,13 @@ public:
   std::uint64_t pageIndex(std::uint64_t word) const { return (word - base_) / pageBytes; }
 
 private:
-  AddressSpace(const Driver &driver, CUdeviceptr base, std::uint64_t bytes)
-      : driver_(driver), base_(base), bytes_(bytes) {}
+  AddressSpace(const Driver &driver, CUdeviceptr base, std::uint64_t bytes, bool reserved)
+      : driver_(driver), base_(base), bytes_(bytes), reserved_(reserved) {}
 
   const Driver &driver_;
   CUdeviceptr base_;
   std::uint64_t bytes_;
+  bool reserved_;                                   ///< by us, for us to free
   std::uint64_t freshPages_ = 0;                    ///< pages handed out so far, from the start
   std::map<std::uint64_t, std::uint64_t> returned_; ///< first page -> pages, guards included; never adjacent
 };

@@ -29,7 +29,11 @@ Heap::~Heap() {
 }
 
 Expected<Block *> Heap::createBlock(std::uint64_t pages, bool shared) {
-  const Expected<CUdeviceptr> address = addresses_.carve(pages);
+  Expected<CUdeviceptr> address = addresses_.carve(pages);
+  if (!address && managed_) { // there, cached blocks are short of addresses only
+    PUMPGRAPH_TRY(flushCache());
+    address = addresses_.carve(pages);
+  }
   if (!address)
     return tl::unexpected<Error>(address.error());
   auto block = std::make_unique<Block>();
@@ -45,6 +49,10 @@ Expected<Block *> Heap::createBlock(std::uint64_t pages, bool shared) {
             blockOfPage_.begin() + static_cast<std::ptrdiff_t>(end), static_cast<std::int32_t>(block->id));
   blocks_.push_back(std::move(block));
   Block &created = *blocks_.back();
+  if (managed_) {
+    created.backing = Backing::Managed;
+    return &created;
+  }
   if (const Status backed = capturing_ ? standIn(created) : back(created); !backed) {
     destroyBlock(created);
     return tl::unexpected<Error>(backed.error());
@@ -353,6 +361,8 @@ Status Heap::unback(Block &block) {
   switch (block.backing) {
   case Backing::None:
     return {};
+  case Backing::Managed:
+    break;
   case Backing::StandIn:
     PUMPGRAPH_TRY(mapper_.unmapHandle(block.address, block.bytes()));
     break;

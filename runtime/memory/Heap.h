@@ -27,9 +27,10 @@ enum class Backing : std::uint8_t {
   /// The same useless frame behind every page: what is allocated during a capture needs no memory, but the driver looks
   /// at the addresses of captured copies to see that they are device memory.
   StandIn,
-  Device, ///< one frame of its own behind every page
-  Host,   ///< one piece of host memory, which kernels reach over the link
-  Planned ///< frames shared with other blocks as a plan says; some pages may have none, or host memory of the plan's
+  Device,  ///< one frame of its own behind every page
+  Host,    ///< one piece of host memory, which kernels reach over the link
+  Managed, ///< pages of a managed arena, which the driver moves; at all times
+  Planned  ///< frames shared with other blocks as a plan says; some pages may have none, or host memory of the plan's
 };
 
 /// What a caller got from allocate(), and what became of it.
@@ -83,8 +84,10 @@ struct HeapStats {
 /// or adopted. Not locked: one caller at a time.
 class Heap {
 public:
-  Heap(const Driver &driver, AddressSpace &addresses, FramePool &pool, HostMemory &host, const PageMapper &mapper)
-      : driver_(driver), addresses_(addresses), pool_(pool), host_(host), mapper_(mapper) {}
+  /// `managed`: the addresses are those of a managed arena, so that memory never has to be put behind them.
+  Heap(const Driver &driver, AddressSpace &addresses, FramePool &pool, HostMemory &host, const PageMapper &mapper,
+       bool managed = false)
+      : driver_(driver), addresses_(addresses), pool_(pool), host_(host), mapper_(mapper), managed_(managed) {}
   ~Heap();
   Heap(const Heap &) = delete;
   Heap &operator=(const Heap &) = delete;
@@ -163,6 +166,7 @@ private:
   FramePool &pool_;
   HostMemory &host_;
   const PageMapper &mapper_;
+  bool managed_;
 
   std::vector<std::unique_ptr<Block>> blocks_; ///< by BlockId; null once destroyed
   std::vector<std::int32_t> blockOfPage_;      ///< by AddressSpace::pageIndex, guards included; -1: none

@@ -18,6 +18,8 @@ Expected<std::unique_ptr<Step>> Adoption::run() {
   PUMPGRAPH_TRY(describe());
   PUMPGRAPH_TRY(checkAgainstOtherSteps());
   if (const std::string reason = refusal(); !reason.empty()) {
+    if (!step_->captured_.refusals.empty())
+      step_->captured_.notes.push_back("a session on managed memory would take this step");
     PUMPGRAPH_TRY(leaveAsCaptured(reason));
     return finish();
   }
@@ -28,9 +30,11 @@ Expected<std::unique_ptr<Step>> Adoption::run() {
   }
   PUMPGRAPH_TRY(session_.fitBudget());
   PUMPGRAPH_TRY(makeRoom());
-  if (options_.calibrate)
+  if (options_.calibrate && step_->captured_.refusals.empty()) {
     PUMPGRAPH_TRY(calibrate());
-  PUMPGRAPH_TRY(rewrite(**compiler));
+    accessesAreKnown_ = true;
+  }
+  PUMPGRAPH_TRY(session_.managed_ ? rewriteManaged(**compiler) : rewrite(**compiler));
   return finish();
 }
 
@@ -100,7 +104,7 @@ bool Adoption::isPrivateElsewhere(BlockId block) const {
   const auto mayMove = [&](const Step &step) {
     const std::vector<BlockId> &blocks = step.captured_.blocks;
     const auto found = std::find(blocks.begin(), blocks.end(), block);
-    return found != blocks.end() && step.rewritten() &&
+    return found != blocks.end() && (step.rewritten() || step.isManaged()) &&
            step.captured_.description.buffers[static_cast<std::size_t>(found - blocks.begin())].isPrivate;
   };
   const auto sends = std::count_if(session_.steps_.begin(), session_.steps_.end(),
@@ -128,7 +132,7 @@ std::string Adoption::refusal() const {
   if (options_.leaveAsCaptured)
     return "asked for";
   const std::vector<std::string> &refusals = step_->captured_.refusals;
-  if (refusals.empty())
+  if (refusals.empty() || session_.managed_) // what cannot be seen is slow in managed memory, not wrong
     return "";
   return refusals.size() == 1 ? refusals.front() : fmt::format("{} (and {} more)", refusals[0], refusals.size() - 1);
 }
@@ -179,6 +183,25 @@ Status Adoption::rewrite(const Compiler &compiler) {
   }
   const Expected<std::shared_ptr<Residence>> removed = rewriting.takeBack(Keep::EveryBlock);
   return removed ? backed : inContext(backed.error(), removed.error().message);
+}
+
+Status Adoption::rewriteManaged(const Compiler &compiler) {
+  for (const std::string &refusal : step_->captured_.refusals)
+    step_->captured_.notes.push_back("what this node touches is moved by faults: " + refusal);
+  if (!accessesAreKnown_)
+    step_->captured_.notes.push_back(
+        step_->captured_.refusals.empty()
+            ? "nothing is discarded: without calibration nobody knows what kernels reach by addresses in memory"
+            : "nothing is discarded: not every access of the step is known");
+  if (driver_.graphClone.raw(&step_->original_, graph_) != CUDA_SUCCESS)
+    step_->original_ = nullptr; // some graphs that are fine here cannot be copied; they cannot be validated then
+  Rewriting rewriting(*step_, compiler);
+  Expected<CompiledPlan> plan = rewriting.planManaged(options_.costsIr, accessesAreKnown_, options_.prefetching);
+  if (!plan)
+    return tl::unexpected<Error>(plan.error());
+  PUMPGRAPH_TRY(rewriting.putInForceManaged(std::move(*plan)));
+  step_->beginPlan(step_->plan_.savedTimes == 0 ? "static estimates" : "saved times", "the first plan");
+  return backResults();
 }
 
 Status Adoption::rewriteAlone(Rewriting &rewriting) {

@@ -36,6 +36,7 @@ private:
   /// Gives up what only the cache and the capture's dead hold.
   Status makeRoom();
   Status rewrite(const Compiler &compiler);
+  Status rewriteManaged(const Compiler &compiler);
   /// Plans the step into the boundary of the step before and puts that plan in force. Returns why not; empty: it is
   /// done.
   Expected<std::string> shareBoundary(Rewriting &rewriting);
@@ -56,6 +57,7 @@ private:
   std::unique_ptr<Step> step_;
   std::optional<AccessFinder> finder_;
   std::set<BlockId> staying_;           ///< blocks that are never private
+  bool accessesAreKnown_ = false;       ///< also those that no parameter shows, as far as a run of the step can tell
   std::optional<CompiledPlan> ownPlan_; ///< made to see whether a shared boundary costs too much, which it did
 };
 

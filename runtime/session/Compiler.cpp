@@ -52,6 +52,7 @@ Expected<Compiler> Compiler::open(const std::string &path) {
   find(compiler.reportJson, "pumpgraph_compilation_report_json");
   find(compiler.release, "pumpgraph_compilation_free");
   find(compiler.check, "pumpgraph_compiler_check");
+  find(compiler.checkManaged, "pumpgraph_compiler_check_managed");
   find(compiler.checkBoundary, "pumpgraph_compiler_check_boundary");
   find(compiler.print, "pumpgraph_compiler_print");
   find(compiler.freeString, "pumpgraph_compiler_string_free");

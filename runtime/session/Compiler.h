@@ -20,6 +20,7 @@ struct Compiler {
   decltype(&pumpgraph_compilation_report_json) reportJson = nullptr;
   decltype(&pumpgraph_compilation_free) release = nullptr;
   decltype(&pumpgraph_compiler_check) check = nullptr;
+  decltype(&pumpgraph_compiler_check_managed) checkManaged = nullptr;
   decltype(&pumpgraph_compiler_check_boundary) checkBoundary = nullptr;
   decltype(&pumpgraph_compiler_print) print = nullptr;
   decltype(&pumpgraph_compiler_string_free) freeString = nullptr;

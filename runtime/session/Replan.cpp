@@ -134,6 +134,9 @@ private:
 };
 
 Expected<Replanning> Step::replanBecause(const std::string &why) {
+  if (isManaged())
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" is on managed memory, where steps are not planned again",
+                captured_.description.name);
   if (!rewritten())
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" is left as captured ({}): there is no plan to improve",
                 captured_.description.name, reason_);

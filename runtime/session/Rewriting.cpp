@@ -44,31 +44,49 @@ Status Rewriting::statusOf(pumpgraph_compiler_status compiled, const std::string
 }
 
 Expected<CompiledPlan> Rewriting::plan(std::uint64_t otherFrames, const std::string &costsIr, const Residence *others) {
-  const Stopwatch watch;
-  CompiledPlan plan;
-  Description boundary; // without places, which the compiler does not choose here
+  std::optional<Description> given; // with places, which the compiler does not choose here
+  Description boundary;             // without
   if (others) {
     otherFrames += others->unknownFrames();
-    Expected<Description> given = others->boundaryFor(step_.captured_.description, step_.captured_.blocks);
-    if (!given)
-      return tl::unexpected<Error>(given.error());
-    plan.boundary = std::move(*given);
-    boundary = *plan.boundary;
+    Expected<Description> known = others->boundaryFor(step_.captured_.description, step_.captured_.blocks);
+    if (!known)
+      return tl::unexpected<Error>(known.error());
+    boundary = *known;
     boundary.nodes.clear();
     boundary.hostBytes = 0;
+    given = std::move(*known);
   }
   if (otherFrames >= session_.frames_->budgetFrames())
     return fail(PUMPGRAPH_UNPLANNABLE, "nothing is left for \"{}\": {}", name(),
                 othersText(otherFrames, session_.frames_->budgetFrames()));
-  const DescriptionView view(step_.captured_.description);
   const DescriptionView boundaryView(boundary);
   pumpgraph_compiler_options options = compilerOptions(otherFrames, costsIr);
   options.boundary = others ? boundaryView.get() : nullptr;
+  Expected<CompiledPlan> plan = compile(options, otherFrames, !costsIr.empty());
+  if (plan)
+    plan->boundary = std::move(given);
+  return plan;
+}
+
+Expected<CompiledPlan> Rewriting::planManaged(const std::string &costsIr, bool accessesAreKnown,
+                                              std::int32_t prefetching) {
+  pumpgraph_compiler_options options = compilerOptions(0, costsIr);
+  options.managed = 1;
+  options.prefetching = prefetching;
+  options.every_access_known = accessesAreKnown && driver_.memDiscardBatchAsync ? 1 : 0;
+  return compile(options, 0, !costsIr.empty());
+}
+
+Expected<CompiledPlan> Rewriting::compile(const pumpgraph_compiler_options &options, std::uint64_t otherFrames,
+                                          bool costsGiven) {
+  const Stopwatch watch;
+  CompiledPlan plan;
+  const DescriptionView view(step_.captured_.description);
   pumpgraph_compilation *compilation = nullptr;
   const pumpgraph_compiler_status compiled = compiler_.compile(view.get(), &options, &compilation);
   const std::unique_ptr<pumpgraph_compilation, decltype(compiler_.release)> owner(compilation, compiler_.release);
   PUMPGRAPH_TRY(
-      statusOf(compiled, compilation ? compiler_.message(compilation) : "no message", otherFrames, !costsIr.empty()));
+      statusOf(compiled, compilation ? compiler_.message(compilation) : "no message", otherFrames, costsGiven));
   const pumpgraph_description *lowered = compiler_.lowered(compilation);
   std::string problem = "there is none";
   if (!lowered || !fromC(*lowered, plan.lowered, problem))
@@ -164,6 +182,46 @@ Status Rewriting::lowerAndCheck(GraphEditor &editor, const CompiledPlan &plan, c
   step_.rewritten_ = std::move(*rewritten);
   step_.times_.checkMs = checking.milliseconds();
   return {};
+}
+
+Status Rewriting::putInForceManaged(CompiledPlan plan) {
+  const Stopwatch mapping;
+  Expected<std::unique_ptr<ManagedStep>> managed =
+      ManagedStep::create(driver_, session_.options_.device, session_.context_, session_.stream_, plan.lowered);
+  if (!managed)
+    return inContext(managed.error(), fmt::format("preparing the managed memory of \"{}\"", name()));
+  step_.times_.mapMs = mapping.milliseconds();
+  const Stopwatch lowering;
+  auto editor = std::make_unique<GraphEditor>(driver_, step_.graph_, session_.context_);
+  PUMPGRAPH_TRY_WHILE(addOperations(*editor, plan.lowered, step_.captured_, (*managed)->words()),
+                      "rewriting the graph of \"{}\"", name());
+  step_.times_.lowerMs = lowering.milliseconds();
+  PUMPGRAPH_TRY(checkManaged(plan, (*managed)->words()));
+  step_.edits_ = std::move(editor);
+  step_.managed_ = std::move(*managed);
+  step_.plan_ = std::move(plan);
+  return {};
+}
+
+Status Rewriting::checkManaged(const CompiledPlan &plan, CUdeviceptr words) {
+  const Stopwatch checking;
+  const CapturedStep &captured = step_.captured_;
+  const Expected<LiftedGraph> again = liftGraph(driver_, step_.graph_, *session_.addresses_, session_.context_);
+  if (!again)
+    return inContext(again.error(), "lifting the rewritten graph");
+  const Expected<Description> rewritten =
+      describeManaged(driver_, *again, step_.lifted_, captured, plan.lowered, words);
+  if (!rewritten)
+    return tl::unexpected<Error>(rewritten.error());
+  const Description annotated = withAnnotations(captured.description, plan.lowered);
+  const DescriptionView after(*rewritten), before(annotated);
+  step_.times_.checkMs = checking.milliseconds();
+  char *violation = compiler_.checkManaged(after.get(), before.get());
+  if (!violation)
+    return {};
+  const std::string message = violation;
+  compiler_.freeString(violation);
+  return fail(PUMPGRAPH_INTERNAL, "the checker refused the rewritten graph of \"{}\": {}", name(), message);
 }
 
 Status Rewriting::checkBoundary(const Description &boundary, Description rewritten, const Residence &residence) const {

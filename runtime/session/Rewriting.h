@@ -25,7 +25,13 @@ public:
   /// The opposite. The plan's residence is returned, to be put in force again.
   Expected<std::shared_ptr<Residence>> takeBack(Keep keep);
 
+  /// The same on managed memory: plans; then adds the operations to the graph, with an agent that carries them out.
+  Expected<CompiledPlan> planManaged(const std::string &costsIr, bool accessesAreKnown, std::int32_t prefetching);
+  Status putInForceManaged(CompiledPlan plan);
+
 private:
+  Expected<CompiledPlan> compile(const pumpgraph_compiler_options &options, std::uint64_t otherFrames, bool costsGiven);
+  Status checkManaged(const CompiledPlan &plan, CUdeviceptr words);
   pumpgraph_compiler_options compilerOptions(std::uint64_t otherFrames, const std::string &costsIr) const;
   Status statusOf(pumpgraph_compiler_status compiled, const std::string &message, std::uint64_t otherFrames,
                   bool costsGiven) const;

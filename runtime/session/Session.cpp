@@ -48,15 +48,19 @@ Status Session::open() {
       options_.unlimited ? deviceBytes / pageBytes : std::min(options_.budgetBytes, deviceBytes) / pageBytes;
   const std::uint64_t hostLimit = options_.hostLimitBytes != 0 ? options_.hostLimitBytes : availableHostBytes() / 4 * 3;
 
-  Expected<std::unique_ptr<AddressSpace>> addresses = AddressSpace::reserve(*driver_);
-  if (!addresses)
-    return tl::unexpected<Error>(addresses.error());
-  addresses_ = std::move(*addresses);
+  if (managed_) {
+    PUMPGRAPH_TRY(openArena());
+  } else {
+    Expected<std::unique_ptr<AddressSpace>> addresses = AddressSpace::reserve(*driver_);
+    if (!addresses)
+      return tl::unexpected<Error>(addresses.error());
+    addresses_ = std::move(*addresses);
+  }
   frames_ = std::make_unique<FramePool>(*driver_, options_.device, budgetFrames);
   PUMPGRAPH_TRY(openProcessBudget());
   host_ = std::make_unique<HostMemory>(*driver_, options_.device, hostLimit);
   mapper_ = std::make_unique<PageMapper>(*driver_, options_.device, host_->numaNode(), *frames_);
-  heap_ = std::make_unique<Heap>(*driver_, *addresses_, *frames_, *host_, *mapper_);
+  heap_ = std::make_unique<Heap>(*driver_, *addresses_, *frames_, *host_, *mapper_, managed_);
   Expected<std::unique_ptr<PinnedPool>> staging = PinnedPool::create(*driver_, *host_, stagingBytes);
   if (!staging)
     return tl::unexpected<Error>(staging.error());
@@ -67,7 +71,9 @@ Status Session::open() {
 Status Session::openProcessBudget() {
   if (!options_.processMemory || options_.unlimited)
     return {};
-  const Expected<std::uint64_t> used = options_.processMemory();
+  // What of managed memory is on the device is the driver's choice, and in the process's figure too.
+  const Expected<std::uint64_t> used =
+      managed_ ? fail(PUMPGRAPH_INVALID_ARGUMENT, "managed memory") : options_.processMemory();
   if (!used) {
     notes_.push_back(fmt::format("the budget is that of buffers alone, not of the process: {}", used.error().message));
     options_.processMemory = nullptr;
@@ -113,17 +119,10 @@ Status Session::openDevice() {
   if (options_.device < 0 || options_.device >= count)
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "device {} of {}", options_.device, count);
   PUMPGRAPH_TRY_WHILE(driver_->deviceGet(&device, options_.device), "opening device {}", options_.device);
-  const auto require = [&](CUdevice_attribute attribute, const char *what) -> Status {
-    int supported = 0;
-    PUMPGRAPH_TRY_WHILE(driver_->deviceGetAttribute(&supported, attribute, device), "opening device {}", device);
-    if (!supported)
-      return fail(PUMPGRAPH_NO_DRIVER, "device {} does not support {}: a data-centre or desktop GPU since Volta does",
-                  device, what);
-    return {};
-  };
-  PUMPGRAPH_TRY(require(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management"));
-  PUMPGRAPH_TRY(require(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-                        "host memory behind virtual addresses"));
+  const Expected<bool> managed = chooseManaged(device);
+  if (!managed)
+    return tl::unexpected<Error>(managed.error());
+  managed_ = *managed;
   char name[256] = {};
   PUMPGRAPH_TRY_WHILE(driver_->deviceGetName(name, sizeof name, device), "opening device {}", device);
   deviceName_ = name;
@@ -136,7 +135,74 @@ Status Session::openDevice() {
   return {};
 }
 
+Expected<bool> Session::chooseManaged(CUdevice device) {
+  const auto supports = [&](CUdevice_attribute attribute) -> Expected<bool> {
+    int supported = 0;
+    PUMPGRAPH_TRY_WHILE(driver_->deviceGetAttribute(&supported, attribute, device), "opening device {}", device);
+    return supported != 0;
+  };
+  struct Need {
+    CUdevice_attribute attribute;
+    const char *what;
+  };
+  const auto missing = [&](std::initializer_list<Need> needs) -> Expected<std::string> {
+    for (const Need &need : needs) {
+      const Expected<bool> there = supports(need.attribute);
+      if (!there)
+        return tl::unexpected<Error>(there.error());
+      if (!*there)
+        return std::string(need.what);
+    }
+    return std::string();
+  };
+  const Expected<std::string> forVirtual = missing(
+      {{CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management"},
+       {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "host memory behind virtual addresses"}});
+  if (!forVirtual)
+    return tl::unexpected<Error>(forVirtual.error());
+  const bool wantsManaged = options_.backend == BackendChoice::Managed ||
+                            (options_.backend == BackendChoice::Automatic && !forVirtual->empty());
+  if (!wantsManaged && !forVirtual->empty())
+    return fail(PUMPGRAPH_NO_DRIVER, "device {} does not support {}: a data-centre or desktop GPU since Volta does",
+                device, *forVirtual);
+  if (!wantsManaged)
+    return false;
+  const Expected<std::string> forManaged =
+      missing({{CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, "access to managed memory from both sides at once"}});
+  if (!forManaged)
+    return tl::unexpected<Error>(forManaged.error());
+  if (!forManaged->empty())
+    return fail(PUMPGRAPH_NO_DRIVER, "device {} does not support {}: a data-centre GPU under Linux does", device,
+                *forManaged);
+  if (options_.backend == BackendChoice::Automatic)
+    notes_.push_back(fmt::format("managed memory, because the device does not support {}", *forVirtual));
+  return true;
+}
+
+Status Session::openArena() {
+  std::uint64_t bytes = options_.managedBytes;
+  if (bytes == 0) {
+    std::size_t free = 0, total = 0;
+    PUMPGRAPH_TRY_WHILE(driver_->memGetInfo(&free, &total), "reserving a managed arena");
+    bytes = std::min<std::uint64_t>(options_.managedGuard.limitBytes, free / pageBytes * pageBytes);
+  }
+  Expected<std::unique_ptr<ManagedArena>> arena = ManagedArena::reserve(*driver_, bytes, options_.managedGuard);
+  if (!arena)
+    return tl::unexpected<Error>(arena.error());
+  arena_ = std::move(*arena);
+  addresses_ = AddressSpace::within(*driver_, arena_->base(), arena_->bytes());
+  return {};
+}
+
 Status Session::openLink() {
+  if (managed_) {
+    const Expected<LinkSpeed> measured =
+        measureManagedLink(*driver_, options_.device, arena_->base(), arena_->bytes(), stream_);
+    if (!measured)
+      return tl::unexpected<Error>(measured.error());
+    link_ = *measured;
+    return {};
+  }
   const std::string machine = fmt::format("{} beside {}", deviceName_, processorName());
   std::string file;
   if (!options_.cacheDirectory.empty()) {
@@ -182,6 +248,7 @@ Session::~Session() {
     host_.reset();
     frames_.reset();
     addresses_.reset();
+    arena_.reset();
     if (stream_)
       driver_->streamDestroy.raw(stream_);
   }
@@ -247,6 +314,8 @@ Status Session::map(void *pointer) {
   const Expected<Hit> hit = heap_->require(pointer);
   if (!hit)
     return tl::unexpected<Error>(hit.error());
+  if (managed_) // at its address, and not to be looked at while a replay runs
+    return driver_->ctxSynchronize();
   if (!isPlanned(hit->block))
     return {};
   const Step *step = stepInForce();

@@ -7,6 +7,7 @@
 #include "runtime/capture/Rehearsal.h"
 #include "runtime/driver/ProcessMemory.h"
 #include "runtime/lower/Residence.h"
+#include "runtime/memory/ManagedArena.h"
 #include "runtime/session/Compiler.h"
 #include "runtime/session/Link.h"
 
@@ -24,6 +25,13 @@ namespace pumpgraph::runtime {
 
 class Step;
 
+/// Where a session's memory is. The values are part of the C ABI.
+enum class BackendChoice : std::uint8_t {
+  Virtual = 0,
+  Managed = 1,  ///< pages that the driver moves, and an agent that makes it move them in time (docs/managed.md)
+  Automatic = 2 ///< virtual where the device can, else managed
+};
+
 struct SessionOptions {
   std::uint64_t budgetBytes = 0;
   bool unlimited = false;
@@ -33,6 +41,9 @@ struct SessionOptions {
   std::string compilerLibrary;      ///< empty: beside this library
   ProcessMemory processMemory;      ///< if there is one, the budget is what the whole process may have on the device
   std::vector<std::string> notes;   ///< for the report of each step
+  BackendChoice backend = BackendChoice::Virtual;
+  std::uint64_t managedBytes = 0; ///< of the arena; 0: as much as the guard allows
+  ManagedGuard managedGuard;
 };
 
 /// Whether a step is planned into the boundary of the one that was in force before. The values are part of the C ABI.
@@ -49,7 +60,8 @@ struct AdoptOptions {
   bool keepFirstPlan = false; ///< whatever the first replays measure
   bool calibrate = false;     ///< look for addresses that kernels of the step store
   BoundaryChoice boundary = BoundaryChoice::Automatic;
-  bool ownsGraph = false; ///< the step destroys the graph
+  std::int32_t prefetching = 0; ///< on managed memory: a pumpgraph_prefetching
+  bool ownsGraph = false;       ///< the step destroys the graph
 };
 
 struct MemoryStatistics {
@@ -122,6 +134,9 @@ private:
   Session(const SessionOptions &options, std::shared_ptr<const Driver> driver);
   Status open();
   Status openDevice();
+  /// Whether the session is to be on managed memory; notes why, where the caller left it open.
+  Expected<bool> chooseManaged(CUdevice device);
+  Status openArena();
   Status openLink();
   Status openProcessBudget();
   Expected<CUgraph> recordOnce(const Record &record);
@@ -169,6 +184,7 @@ private:
   std::mutex mutex_;
   CUcontext context_ = nullptr;
   bool contextRetained_ = false;
+  bool managed_ = false;
   CUstream stream_ = nullptr; ///< for the session's own copies
   std::string deviceName_;
   LinkSpeed link_;
@@ -176,6 +192,7 @@ private:
   std::optional<Compiler> compiler_;
 
   // In the order of their dependence: what is below uses what is above.
+  std::unique_ptr<ManagedArena> arena_; ///< if and only if the session is on managed memory
   std::unique_ptr<AddressSpace> addresses_;
   std::unique_ptr<FramePool> frames_;
   std::unique_ptr<HostMemory> host_;

@@ -71,6 +71,8 @@ Status Step::replay(CUstream stream) {
   PUMPGRAPH_TRY_WHILE(followSharers(stream), "replaying \"{}\"", captured_.description.name);
   if (watch_)
     PUMPGRAPH_TRY_WHILE(watch_->beforeLaunch(stream), "timing \"{}\"", captured_.description.name);
+  if (managed_)
+    managed_->wake();
   PUMPGRAPH_TRY_WHILE(session_.driver_->graphLaunch(exec_, stream), "replaying \"{}\"", captured_.description.name);
   if (watch_)
     PUMPGRAPH_TRY_WHILE(watch_->afterLaunch(stream), "timing \"{}\"", captured_.description.name);
@@ -106,6 +108,8 @@ Status Step::leadSharers(CUstream stream) {
 }
 
 bool Step::movesAnything() const {
+  if (managed_)
+    return managed_->movesAnything();
   const Description &lowered = plan_.lowered;
   return rewritten() &&
          (std::any_of(lowered.nodes.begin(), lowered.nodes.end(), [](const Node &node) { return isCopy(node.kind); }) ||
@@ -118,6 +122,8 @@ Status Step::putInForce() {
   const ContextScope scope(*session_.driver_, session_.context_);
   PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "replayed"));
   PUMPGRAPH_TRY(session_.putInForce(*this));
+  if (managed_)
+    managed_->wake();
   return checkMemory();
 }
 
@@ -223,8 +229,10 @@ void Step::writeReport() {
   }
   std::vector<std::string> notes = session_.notes_;
   notes.insert(notes.end(), captured_.notes.begin(), captured_.notes.end());
-  Json runtime = {{"backend", rewritten() ? "virtual" : "as captured"},
-                  {"left_as_captured", rewritten() ? Json(nullptr) : Json(reason_)},
+  Json runtime = {{"backend", isManaged()   ? "managed"
+                              : rewritten() ? "virtual"
+                                            : "as captured"},
+                  {"left_as_captured", rewritten() || isManaged() ? Json(nullptr) : Json(reason_)},
                   {"replans_by_itself", watch_ != nullptr},
                   {"capture_ms", times_.captureMs},
                   {"lift_ms", times_.liftMs},
@@ -262,6 +270,8 @@ std::string Step::report() {
   for (const Step *other : sharers())
     boundary += (boundary.empty() ? "shared with " : ", ") + other->captured_.description.name;
   report_["runtime"]["boundary"] = rewritten() ? Json(boundary.empty() ? "own" : boundary) : Json(nullptr);
+  if (managed_)
+    report_["runtime"]["agent"] = managed_->report();
   report_["runtime"]["exchanges"] = exchanges_;
   report_["runtime"]["exchange_ms"] = exchangeMs_;
   // Names of kernels come from binaries; a byte that is no UTF-8 must not take the report down.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/lower/LowerGraph.h"
+#include "runtime/session/ManagedStep.h"
 #include "runtime/session/ReplayWatch.h"
 #include "runtime/session/Session.h"
 
@@ -65,7 +66,8 @@ struct Validation {
   std::string firstDifference;
 };
 
-/// Owned by its session. `residence_` exists if and only if the graph was rewritten; else `reason_` says why not. It is
+/// Owned by its session. `residence_` exists if and only if the graph was rewritten for virtual memory, `managed_` if
+/// and only if it was for managed memory; if it was not, `reason_` says why not. A residence is
 /// installed while the step's plan is in force; the graph keeps its copies and edges at all times. Steps that share a
 /// boundary share a residence, so that their plans are in force together.
 class Step {
@@ -77,6 +79,8 @@ public:
 
   Session &session() const { return session_; }
   bool rewritten() const { return residence_ != nullptr; }
+  /// Rewritten for managed memory, where there is no residence.
+  bool isManaged() const { return managed_ != nullptr; }
   /// Whether the plan in force copies anything between device and host, or has operands there.
   bool movesAnything() const;
 
@@ -138,6 +142,7 @@ private:
   RewrittenStep rewritten_;
   std::unique_ptr<GraphEditor> edits_; ///< what the plan in force changed in `graph_`
   std::shared_ptr<Residence> residence_;
+  std::unique_ptr<ManagedStep> managed_;
   std::size_t bystanders_ =
       0; ///< so many captured buffers, the last ones, other steps keep and this one does not touch
   std::string reason_;

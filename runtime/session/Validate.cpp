@@ -61,6 +61,13 @@ private:
   }
 
   Status runRewritten() {
+    mirrorFaults_.resize(buffers().size());
+    if (step_.managed_) { // its words are those of one graph, so there is no copy to poison
+      step_.managed_->wake();
+      PUMPGRAPH_TRY(step_.runOnce(step_.graph_, "rewritten step"));
+      PUMPGRAPH_TRY(read(rewritten_));
+      return writeBefore();
+    }
     CUgraph copy = nullptr;
     PUMPGRAPH_TRY_WHILE(driver_.graphClone(&copy, step_.graph_), "copying the rewritten graph");
     Status done = poison(copy);
@@ -75,7 +82,6 @@ private:
 
   /// Pages that are on the device and in host memory have to be left the same in both.
   void compareMirrors() {
-    mirrorFaults_.resize(buffers().size());
     for (BufferIndex buffer = 0; buffer < rewritten_.size(); ++buffer) {
       if (rewritten_[buffer].empty())
         continue;
@@ -108,8 +114,9 @@ private:
   }
 
   Status runCaptured() {
-    PUMPGRAPH_TRY_WHILE(step_.residence_->remove(Keep::EveryBlock, {}, &step_.captured_.blocks),
-                        "giving every buffer memory of its own");
+    if (step_.residence_)
+      PUMPGRAPH_TRY_WHILE(step_.residence_->remove(Keep::EveryBlock, {}, &step_.captured_.blocks),
+                          "giving every buffer memory of its own");
     PUMPGRAPH_TRY(step_.runOnce(step_.original_, "step as captured"));
     Values captured, again;
     PUMPGRAPH_TRY(read(captured));
@@ -158,7 +165,7 @@ private:
   Status restore() {
     PUMPGRAPH_TRY(driver_.ctxSynchronize());
     PUMPGRAPH_TRY(writeBefore());
-    if (!step_.residence_->installed())
+    if (step_.residence_ && !step_.residence_->installed())
       PUMPGRAPH_TRY(session_.install(*step_.residence_));
     return {};
   }
@@ -174,8 +181,11 @@ private:
 Expected<Validation> Step::validate() {
   const std::lock_guard lock(session_.mutex_);
   const ContextScope scope(*session_.driver_, session_.context_);
-  if (!rewritten()) // there is nothing to compare with
+  if (!rewritten() && !isManaged()) // there is nothing to compare with
     return Validation{};
+  if (isManaged() && !original_)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be validated: the driver does not copy such a graph",
+                captured_.description.name);
   PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "validated"));
   PUMPGRAPH_TRY(session_.putInForce(*this));
   PUMPGRAPH_TRY(checkMemory());

@@ -54,6 +54,9 @@ class Tests:
 
     def all(self):
         yield "runtime_smoke", lambda: self.run([str(self.build / "bin" / "runtime_smoke")])
+        for case in self.managed_cases():
+            yield case, lambda case=case: self.run([str(self.build / "bin" / "runtime_smoke"), "--only", case])
+        yield "managed_killed", self.managed_killed
         for case in self.torch_cases():
             yield f"torch.{case}", lambda case=case: self.run([sys.executable, str(CASES), case, str(self.folder)])
         yield "graphed.plain", lambda: self.run([sys.executable, str(GRAPHED), "--plain", str(self.folder)])
@@ -71,6 +74,24 @@ class Tests:
             yield "cpp.memcheck", self.cpp_memcheck
         else:
             print("note: compute-sanitizer is not installed; memcheck is not run")
+
+    def managed_cases(self):
+        """Each a process of its own, for a wait that nobody ends would hang it."""
+        _, text = self.run([str(self.build / "bin" / "runtime_smoke"), "--list-managed"])
+        return text.split()
+
+    def managed_killed(self):
+        """A program killed in the middle of a replay leaves nothing behind: the next one finds all memory free."""
+        command = [str(self.build / "bin" / "runtime_smoke"), "--only", "managed_replays"]
+        for delay in (1.0, 3.0, 5.0):
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(delay)
+            process.kill()
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                raise Failure("the killed process does not end") from None
+        self.run([str(self.build / "bin" / "runtime_smoke"), "--only", "managed_pointers"])
 
     @staticmethod
     def torch_cases():
@@ -171,7 +192,7 @@ def main():
     passed = failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for name, test in Tests(arguments.build_dir.resolve(), Path(folder), arguments.timeout).all():
-            needed = name == "torch.plain" and arguments.filter.startswith("torch")
+            needed = name == "torch.plain" and arguments.filter.startswith(("torch", "managed"))
             if arguments.filter not in name and not needed:
                 continue
             start = time.monotonic()

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtime on a real GPU: `runtime_smoke [--list] [--only NAME]`. One line a case; exit status 1 if any failed.
+// The runtime on a real GPU: `runtime_smoke [--list | --list-managed | --only NAME]`. One line a case; exit status 1 if
+// any failed.
 #include "pumpgraph/pumpgraph.hpp"
 #include "test/gpu/FaultySession.h"
 #include "test/gpu/SmokeKernels.h"
@@ -955,7 +956,279 @@ std::string eagerAllocations() {
   return note("first 32 MiB %.2f ms, again %.2f us", firstMs, againUs);
 }
 
-const std::map<std::string, std::string (*)()> cases = {
+// ---- managed memory: at most 2 GiB in a process, each case in one of its own ----------------------------------------
+
+constexpr std::uint64_t managedBytes = 2_GiB;
+
+SessionOptions onManaged(std::uint64_t budget) {
+  return {.budget = budget, .backend = Backend::Managed, .managedBytes = managedBytes, .managedLimit = managedBytes};
+}
+
+/// About 0.7 GiB in each capture.
+Shape managedShape() {
+  Shape shape;
+  shape.activationBytes = 24_MiB;
+  shape.weightBytes = 8_MiB;
+  return shape;
+}
+
+std::string agentText(const nlohmann::json &report) {
+  const nlohmann::json &agent = report["runtime"]["agent"];
+  return note("%d operations, %.0f MiB up, %.0f MiB down, %d discards, %d dropped, %d released, %d failed",
+              agent.at("operations").get<int>(), agent.at("up_bytes").get<double>() / 1_MiB,
+              agent.at("down_bytes").get<double>() / 1_MiB, agent.at("discards").get<int>(),
+              agent.at("dropped").get<int>(), agent.at("released").get<int>(), agent.at("failed").get<int>());
+}
+
+/// What the backend rests on and nobody has measured: how long the driver takes, and what it gives back.
+std::string managedFacts() {
+  constexpr std::size_t bytes = 512_MiB;
+  char *memory = nullptr;
+  cuda(cudaMallocManaged(reinterpret_cast<void **>(&memory), bytes), "cudaMallocManaged");
+  cudaStream_t stream = nullptr;
+  cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  const cudaMemLocation device{cudaMemLocationTypeDevice, 0}, host{cudaMemLocationTypeHost, 0};
+  const auto timed = [&](const auto &work) {
+    cuda(cudaStreamSynchronize(stream), "before a measurement");
+    const double start = nowMs();
+    work();
+    cuda(cudaStreamSynchronize(stream), "a measurement");
+    return nowMs() - start;
+  };
+  const auto move = [&](const cudaMemLocation &where) {
+    return timed([&] { cuda(cudaMemPrefetchAsync(memory, bytes, where, 0, stream), "prefetch"); });
+  };
+  const auto write = [&] { return timed([&] { cuda(cudaMemsetAsync(memory, 1, bytes, stream), "fill"); }); };
+  const auto discard = [&] {
+    void *pieces[1] = {memory};
+    std::size_t sizes[1] = {bytes};
+    return timed([&] { cuda(cudaMemDiscardBatchAsync(pieces, sizes, 1, 0, stream), "discard"); });
+  };
+  std::string notes;
+  const auto tell = [&](const char *what, double ms) {
+    notes += note("%s%s %.2f ms (%.1f GB/s)", notes.empty() ? "" : "; ", what, ms, bytes / ms * 1e-6);
+  };
+  write();
+  const std::uint64_t full = freeDeviceBytes();
+  tell("down", move(host));
+  tell("up", move(device));
+  tell("down again", move(host));
+  const std::uint64_t empty = freeDeviceBytes();
+  tell("up again", move(device));
+  tell("discard", discard());
+  const std::uint64_t discarded = freeDeviceBytes();
+  tell("write after a discard", write());
+  discard();
+  tell("down after a discard", move(host));
+  const std::uint64_t gone = freeDeviceBytes();
+  tell("up after that", move(device));
+  write();
+  move(host);
+  tell("write by faults", write());
+  cuda(cudaMemAdvise(memory, bytes, cudaMemAdviseSetReadMostly, device), "read mostly");
+  move(host);
+  tell("read mostly: up", move(device));
+  tell("read mostly: down", move(host));
+  notes += note("; free memory: an eviction gives back %lld MiB, a discard %lld, a discard and an eviction %lld",
+                static_cast<long long>(empty - full) >> 20, static_cast<long long>(discarded - full) >> 20,
+                static_cast<long long>(gone - full) >> 20);
+  cuda(cudaFree(memory), "free");
+  return notes;
+}
+
+/// The same results at 100, 60 and 40 % of the peak as with memory for everything; discards are poisoned by the
+/// driver's own zeroes or garbage.
+std::string managedBudgets() {
+  const Shape shape = managedShape();
+  const std::vector<Word> expected = expectedState(shape, 4);
+  const std::uint64_t peak = peakBytes(shape);
+  std::string notes = note("peak %llu MiB", static_cast<unsigned long long>(peak >> 20));
+  for (const bool calibrate : {false, true})
+    for (const double share : {1.0, 0.6, 0.4}) {
+      const std::unique_ptr<Net> net = open(onManaged(shareOf(peak, share)), shape);
+      const std::string which = note("at %.0f %%%s", share * 100, calibrate ? ", calibrated" : "");
+      take(net->capture({.calibrate = calibrate}), which.c_str());
+      net->replay(4);
+      requireEqual(net->state(), expected, which);
+      const double ms = net->replay(10);
+      const nlohmann::json report = net->report();
+      require(report["runtime"]["backend"] == "managed", which + " not rewritten: " + report["runtime"].dump());
+      notes += note("; %s: %.2f ms, plan bound %.2f, predicted %.2f (%s)", which.c_str(), ms,
+                    report.at("plan_bound_s").get<double>() * 1e3, report.at("predicted_s").get<double>() * 1e3,
+                    agentText(report).c_str());
+    }
+  return notes;
+}
+
+/// One plan, its pages brought back in three ways. Returns a row of the table.
+std::string compareRow(const char *what, const Shape &shape, double share) {
+  const std::uint64_t peak = peakBytes(shape);
+  std::string row = note("%s at %.0f %% of %llu MiB", what, share * 100, static_cast<unsigned long long>(peak >> 20));
+  const std::pair<const char *, Prefetching> ways[] = {
+      {"faults", Prefetching::None}, {"at launch", Prefetching::AtLaunch}, {"ahead", Prefetching::Ahead}};
+  for (const auto &[name, prefetching] : ways) {
+    const std::unique_ptr<Net> net = open(onManaged(shareOf(peak, share)), shape);
+    take(net->capture({.calibrate = true, .prefetching = prefetching}), name);
+    net->replay(3);
+    const double ms = net->replay(10);
+    const nlohmann::json report = net->report();
+    row += note(", %s %.2f ms", name, ms);
+    if (prefetching == Prefetching::Ahead)
+      row += note(", bound %.2f, predicted %.2f (%s)", report.at("plan_bound_s").get<double>() * 1e3,
+                  report.at("predicted_s").get<double>() * 1e3, agentText(report).c_str());
+  }
+  const std::unique_ptr<Net> plain = open({.unlimited = true}, shape);
+  take(plain->capture({.leaveAsCaptured = true}), "plain");
+  plain->replay(3);
+  return row + note(", in memory %.2f ms", plain->replay(10));
+}
+
+std::string managedCompareTraining() {
+  return compareRow("training", managedShape(), 0.5);
+}
+
+/// Weights that are only read: 16 of 64 MiB each, one after another.
+std::string managedCompareStreaming() {
+  constexpr int layers = 16;
+  constexpr std::size_t words = 64_MiB / sizeof(Word);
+  std::string row;
+  const std::pair<const char *, Prefetching> ways[] = {
+      {"faults", Prefetching::None}, {"at launch", Prefetching::AtLaunch}, {"ahead", Prefetching::Ahead}};
+  for (const auto &[name, prefetching] : ways) {
+    SessionOptions options = onManaged(256_MiB);
+    options.compilerLibrary = compilerLibrary();
+    Session session = take(Session::create(options), "session");
+    cudaStream_t stream = nullptr;
+    cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    Buffer<Word> loss = take(session.allocate<Word>(1, {.name = "loss"}), "loss");
+    cuda(cudaMemset(loss.data(), 0, sizeof(Word)), "loss");
+    std::vector<Buffer<Word>> weights;
+    for (int layer = 0; layer < layers; ++layer) {
+      weights.push_back(take(session.allocate<Word>(words, {.privacy = Privacy::Private, .name = "weight"}), "weight"));
+      cuda(cudaMemset(weights.back().data(), layer, weights.back().sizeBytes()), "weight");
+    }
+    const auto record = [&](pumpgraph_stream recording) -> Status {
+      for (const Buffer<Word> &weight : weights)
+        addLoss(recording, weight.data(), words, loss.data());
+      return {};
+    };
+    const Step step = take(session.capture(record, {.calibrate = true, .prefetching = prefetching}), "capture");
+    const auto replay = [&](int times) {
+      cuda(cudaDeviceSynchronize(), "before replays");
+      const double start = nowMs();
+      for (int i = 0; i < times; ++i)
+        take(const_cast<Step &>(step).replay(stream), "replay");
+      cuda(cudaStreamSynchronize(stream), "replays");
+      return (nowMs() - start) / times;
+    };
+    replay(2);
+    const double ms = replay(5);
+    const nlohmann::json report = nlohmann::json::parse(take(const_cast<Step &>(step).report(), "report"));
+    row += note("%s%s %.2f ms", row.empty() ? "" : ", ", name, ms);
+    if (prefetching == Prefetching::Ahead)
+      row += note(", bound %.2f (%s)", report.at("plan_bound_s").get<double>() * 1e3, agentText(report).c_str());
+  }
+  return row;
+}
+
+/// Pointers in device memory: right here, and in the notes of the virtual backend.
+std::string managedPointers() {
+  Shape shape = managedShape();
+  shape.table = true;
+  const std::vector<Word> expected = expectedState(shape, 3);
+  const std::unique_ptr<Net> net = open(onManaged(shareOf(peakBytes(shape), 0.6)), shape);
+  take(net->capture(), "capture");
+  net->replay(3);
+  requireEqual(net->state(), expected, "at 60 %");
+  return agentText(net->report());
+}
+
+/// A conditional node: left as captured on virtual memory, with the reason, and rewritten here.
+std::string managedConditional() {
+  const Shape shape = managedShape();
+  const std::uint64_t budget = shareOf(peakBytes(shape), 0.6);
+  std::vector<std::vector<Word>> states;
+  std::string notes;
+  for (const bool managed : {false, true}) {
+    const std::unique_ptr<Net> net = open(managed ? onManaged(budget) : SessionOptions{.unlimited = true}, shape);
+    cudaGraph_t graph = net->captureGraph();
+    cudaGraphConditionalHandle handle{};
+    cuda(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault), "conditional handle");
+    cudaGraphNodeParams parameters{};
+    parameters.type = cudaGraphNodeTypeConditional;
+    parameters.conditional.handle = handle;
+    parameters.conditional.type = cudaGraphCondTypeIf;
+    parameters.conditional.size = 1;
+    cudaGraphNode_t node = nullptr;
+    cuda(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &parameters), "conditional node");
+    // Its body touches a weight that the rest of the step does not know it touches: it adds 0.
+    cudaStream_t stream = nullptr;
+    cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    cuda(cudaStreamBeginCaptureToGraph(stream, parameters.conditional.phGraph_out[0], nullptr, nullptr, 0,
+                                       cudaStreamCaptureModeThreadLocal),
+         "capture of the body");
+    update(stream, net->weights()[0].data(), net->weights()[0].data(), 0, shape.weights());
+    cudaGraph_t body = nullptr;
+    cuda(cudaStreamEndCapture(stream, &body), "end of the body");
+    take(net->adopt(graph), "adopt");
+    net->replay(3);
+    states.push_back(net->state());
+    const nlohmann::json runtime = net->report()["runtime"];
+    require(runtime["backend"] == (managed ? "managed" : "as captured"), runtime.dump());
+    notes += managed ? agentText(net->report()) : runtime["left_as_captured"].get<std::string>() + "; ";
+  }
+  requireEqual(states[1], states[0], "managed");
+  return notes;
+}
+
+/// Many replays of a small step at full rate, on two streams in turns: no hang, nothing dropped, the right result.
+std::string managedReplays() {
+  Shape shape;
+  shape.layers = 4;
+  shape.activationBytes = 4_MiB;
+  shape.weightBytes = 2_MiB;
+  constexpr int replays = 10000;
+  const std::vector<Word> expected = expectedState(shape, replays);
+  const std::unique_ptr<Net> net = open(onManaged(shareOf(peakBytes(shape), 0.6)), shape);
+  take(net->capture({.calibrate = true}), "capture");
+  cudaStream_t other = nullptr;
+  cuda(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "stream");
+  const std::uint64_t before = freeDeviceBytes();
+  const double start = nowMs();
+  for (int i = 0; i < replays; ++i)
+    take(net->step().replay(i % 2 == 0 ? net->stream() : other), "replay");
+  requireEqual(net->state(), expected, "after many replays");
+  const double ms = (nowMs() - start) / replays;
+  return note("%.3f ms each; %lld MiB of device memory more; %s", ms,
+              (static_cast<long long>(before) - static_cast<long long>(freeDeviceBytes())) >> 20,
+              agentText(net->report()).c_str());
+}
+
+/// More than the guard allows is refused before the driver is asked.
+std::string managedGuard() {
+  SessionOptions options = onManaged(256_MiB);
+  options.managedBytes = managedBytes + 2_MiB;
+  options.compilerLibrary = compilerLibrary();
+  const Expected<Session> refused = Session::create(options);
+  require(!refused, "an arena beyond the limit");
+  return refused.error().message;
+}
+
+using Cases = std::map<std::string, std::string (*)()>;
+
+/// Only by name: whatever hangs or breaks here does so alone.
+const Cases managedCases = {
+    {"managed_facts", managedFacts},
+    {"managed_budgets", managedBudgets},
+    {"managed_compare_training", managedCompareTraining},
+    {"managed_compare_streaming", managedCompareStreaming},
+    {"managed_pointers", managedPointers},
+    {"managed_conditional", managedConditional},
+    {"managed_replays", managedReplays},
+    {"managed_guard", managedGuard},
+};
+
+const Cases cases = {
     {"budgets", budgets},
     {"two_streams", twoStreams},
     {"two_steps", twoSteps},
@@ -984,9 +1257,12 @@ const std::map<std::string, std::string (*)()> cases = {
 
 int run(const std::string &only) {
   int failed = 0, passed = 0;
-  for (const auto &[name, test] : cases) {
-    if (!only.empty() && name != only)
-      continue;
+  Cases chosen = cases;
+  if (!only.empty()) {
+    chosen.insert(managedCases.begin(), managedCases.end());
+    std::erase_if(chosen, [&](const auto &one) { return one.first != only; });
+  }
+  for (const auto &[name, test] : chosen) {
     const double start = nowMs();
     try {
       const std::string notes = test();
@@ -1012,8 +1288,9 @@ int run(const std::string &only) {
 
 int main(int argc, char **argv) {
   using namespace pumpgraph::smoke;
-  if (argc == 2 && std::strcmp(argv[1], "--list") == 0) {
-    for (const auto &[name, test] : cases)
+  const bool lists = argc == 2 && std::strcmp(argv[1], "--list") == 0;
+  if (lists || (argc == 2 && std::strcmp(argv[1], "--list-managed") == 0)) {
+    for (const auto &[name, test] : lists ? cases : managedCases)
       std::printf("%s\n", name.c_str());
     return 0;
   }
@@ -1021,6 +1298,6 @@ int main(int argc, char **argv) {
     return run(argv[2]);
   if (argc == 1)
     return run("");
-  std::fprintf(stderr, "usage: runtime_smoke [--list | --only NAME]\n");
+  std::fprintf(stderr, "usage: runtime_smoke [--list | --list-managed | --only NAME]\n");
   return 2;
 }

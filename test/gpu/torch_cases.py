@@ -483,6 +483,19 @@ def budget_below_one_kernel(folder):
     check(losses == plain_figures(folder)["losses"], f"the losses differ from the unmodified step's: {losses[:3]} ...")
 
 
+def managed_losses(folder):
+    """On managed memory, at most 4 GiB of it, with and without discards: the losses of the unmodified step."""
+    pumpgraph.install(budget=int(plain_figures(folder)["peak_bytes"] * 0.6), backend="managed", managed="4GiB",
+                      managed_limit="4GiB")
+    training = Training()
+    step = training.capture(calibrate=True)
+    runtime = step.report()["runtime"]
+    check(runtime["backend"] == "managed", f"backend {runtime['backend']}: {runtime['left_as_captured']}")
+    losses = training.run(step)
+    print(step.report()["runtime"]["agent"])
+    check(losses == plain_figures(folder)["losses"], f"the losses differ from the unmodified step's: {losses[:3]} ...")
+
+
 def too_little_host_memory(folder):
     """How much is missing is said before anything has changed."""
     pumpgraph.install(budget=int(plain_figures(folder)["peak_bytes"] * 0.65), budget_of="tensors",
@@ -553,6 +566,7 @@ CASES = [
     cuda_already_initialised,
     second_install,
     budget_below_one_kernel,
+    managed_losses,
     too_little_host_memory,
     a_failing_step_function,
 ]

@@ -73,10 +73,12 @@ static pumpgraph_step *const the_step = (pumpgraph_step *)0x57e9;
 FAKE pumpgraph_status pumpgraph_session_create(const pumpgraph_session_options *options, pumpgraph_session **session,
                                                pumpgraph_error *error) {
   write_down("session_create size=%d budget=%llu unlimited=%d device=%d host_limit=%llu cache=%s compiler=%s "
-             "process=%d\n",
+             "process=%d backend=%d oversubscribed=%d managed=%llu limit=%llu\n",
              options->struct_size == sizeof *options, (unsigned long long)options->budget_bytes, options->unlimited,
              options->device, (unsigned long long)options->host_limit_bytes, or_null(options->cache_directory),
-             or_null(options->compiler_library), options->whole_process);
+             or_null(options->compiler_library), options->whole_process, options->backend,
+             options->allow_oversubscription, (unsigned long long)options->managed_bytes,
+             (unsigned long long)options->managed_limit_bytes);
   const pumpgraph_status status = answer("session_create", error);
   if (status == PUMPGRAPH_OK)
     *session = the_session;
@@ -175,9 +177,10 @@ FAKE pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_c
 FAKE pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                       const pumpgraph_adopt_options *options, pumpgraph_step **step,
                                       pumpgraph_error *error) {
-  write_down("adopt %p %p size=%d name=%s costs=%s leave=%d keep=%d calibrate=%d boundary=%d\n", (void *)session,
+  write_down("adopt %p %p size=%d name=%s costs=%s leave=%d keep=%d calibrate=%d boundary=%d%s\n", (void *)session,
              (void *)graph, options->struct_size == sizeof *options, or_null(options->name), or_null(options->costs_ir),
-             options->leave_as_captured, options->keep_first_plan, options->calibrate, options->boundary);
+             options->leave_as_captured, options->keep_first_plan, options->calibrate, options->boundary,
+             options->prefetching ? " prefetching" : "");
   const pumpgraph_status status = answer("adopt", error);
   if (status == PUMPGRAPH_OK)
     *step = the_step;

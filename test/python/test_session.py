@@ -23,8 +23,16 @@ class Sessions(support.FakeLibraryTest):
         self.assertEqual(
             self.created,
             ["session_create size=1 budget=8589934592 unlimited=0 device=1 host_limit=34359738368 cache=/cache "
-             "compiler=/c.so process=0"],
+             "compiler=/c.so process=0 backend=0 oversubscribed=0 managed=0 limit=0"],
         )
+
+    def test_managed_options(self):
+        self.create(backend="managed", managed_bytes=2**28, managed_limit_bytes=2**29, allow_oversubscription=True)
+        self.assertIn("backend=1 oversubscribed=1 managed=268435456 limit=536870912", self.created[0])
+
+    def test_an_unknown_backend_is_refused(self):
+        with self.assertRaisesRegex(PumpGraphError, "backend='fast'.*virtual, managed, automatic"):
+            self.create(backend="fast")
 
     def test_no_budget_is_unlimited(self):
         self.create(budget=None)
@@ -112,6 +120,10 @@ class Sessions(support.FakeLibraryTest):
         self.assertIn("boundary=2", self.calls()[0])
         with self.assertRaisesRegex(PumpGraphError, "boundary='mine'.*automatic, own, shared"):
             session.adopt(0x6000, boundary="mine")
+        session.adopt(0x6000, prefetching="none")
+        self.assertIn("prefetching", self.calls()[-1])
+        with self.assertRaisesRegex(PumpGraphError, "prefetching='never'.*ahead, at_launch, none"):
+            session.adopt(0x6000, prefetching="never")
 
     def test_costs_as_text_file_or_packed_file(self):
         session = self.create()

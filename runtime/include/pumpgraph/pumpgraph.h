@@ -52,6 +52,14 @@ typedef struct pumpgraph_error {
   char message[2048]; /* always NUL-terminated; cut if longer */
 } pumpgraph_error;
 
+/** Where a session's memory is. A program's addresses stay what they are from its first allocation on, so this cannot
+ * be left to each step. */
+typedef enum pumpgraph_backend {
+  PUMPGRAPH_BACKEND_VIRTUAL = 0,  /* frames and copies: steps that can be seen into, at the speed of the link */
+  PUMPGRAPH_BACKEND_MANAGED = 1,  /* managed memory, moved in time: any step, at the speed of the driver */
+  PUMPGRAPH_BACKEND_AUTOMATIC = 2 /* virtual where the device can, else managed */
+} pumpgraph_backend;
+
 /** Zero-initialise, set `struct_size`, then set what differs from the default. */
 typedef struct pumpgraph_session_options {
   size_t struct_size;
@@ -66,6 +74,12 @@ typedef struct pumpgraph_session_options {
                             contexts, kernels, graphs and others' memory too. Looked at when buffers get memory and when
                             a step is adopted; 64 MiB are kept for what comes in between. Where the driver does not tell
                             (libnvidia-ml.so.1), the budget is that of buffers, and reports say so */
+  int32_t backend;       /* a pumpgraph_backend */
+  int32_t allow_oversubscription; /* 1: a managed arena may be larger than the device's free memory. Everything is slow
+                                     then, for other programs too */
+  uint64_t managed_bytes;         /* managed memory for all allocations, those of both captures included; 0: as much as
+                                     the next line and the device's free memory allow */
+  uint64_t managed_limit_bytes;   /* no managed arena is larger; 0: 4 GiB */
 } pumpgraph_session_options;
 
 /** Creates a session on the device's primary context, which becomes current if the thread has none.
@@ -168,6 +182,13 @@ typedef enum pumpgraph_boundary {
   PUMPGRAPH_BOUNDARY_SHARED = 2     /* if there is any such plan: best for steps that take turns */
 } pumpgraph_boundary;
 
+/** On managed memory: when pages come back to the device. What is not AHEAD is there to be compared with. */
+typedef enum pumpgraph_prefetching {
+  PUMPGRAPH_PREFETCHING_AHEAD = 0,     /* as soon as there is room */
+  PUMPGRAPH_PREFETCHING_AT_LAUNCH = 1, /* when the node that needs them could start */
+  PUMPGRAPH_PREFETCHING_NONE = 2       /* by faults */
+} pumpgraph_prefetching;
+
 typedef struct pumpgraph_adopt_options {
   size_t struct_size;
   const char *name;          /* of the step, for reports; NULL: "step" */
@@ -178,6 +199,7 @@ typedef struct pumpgraph_adopt_options {
   int32_t calibrate;         /* 1: the step is run once as captured, part by part, to find addresses that its kernels
                                 compute and store; what they name stays on the device. Slow */
   int32_t boundary;          /* a pumpgraph_boundary */
+  int32_t prefetching;       /* managed memory: a pumpgraph_prefetching */
 } pumpgraph_adopt_options;
 
 /** Lifts `graph` (captured between the last begin and end), plans it under the session's budget, checks the plan, gives
@@ -260,9 +282,10 @@ typedef struct pumpgraph_replanning {
  * the step writes elsewhere is written by each of the timed replays, and its host functions are called. The graph is
  * changed in place: a caller that instantiated it must do so again, after an error too.
  *
- * PUMPGRAPH_INVALID_ARGUMENT if the step is left as captured or a buffer is mapped; PUMPGRAPH_OUT_OF_HOST_MEMORY if
- * there is no room for a copy of all contents, or for a second pinned pool beside the first. On an error the plan in
- * force stays; where the driver fails so that this cannot be, replays are refused with PUMPGRAPH_INTERNAL. */
+ * PUMPGRAPH_INVALID_ARGUMENT if the step is left as captured, or on managed memory, or a buffer is mapped;
+ * PUMPGRAPH_OUT_OF_HOST_MEMORY if there is no room for a copy of all contents, or for a second pinned pool beside the
+ * first. On an error the plan in force stays; where the driver fails so that this cannot be, replays are refused with
+ * PUMPGRAPH_INTERNAL. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_replan(pumpgraph_step *step, pumpgraph_replanning *result,
                                                 pumpgraph_error *error);
 

@@ -103,6 +103,20 @@ enum class Privacy {
   Private ///< captured steps alone: it may be in host memory between replays, and is looked at through Session::map()
 };
 
+/// Where a session's memory is: see pumpgraph_backend.
+enum class Backend {
+  Virtual = PUMPGRAPH_BACKEND_VIRTUAL,
+  Managed = PUMPGRAPH_BACKEND_MANAGED,
+  Automatic = PUMPGRAPH_BACKEND_AUTOMATIC
+};
+
+/// On managed memory: see pumpgraph_prefetching.
+enum class Prefetching {
+  Ahead = PUMPGRAPH_PREFETCHING_AHEAD,
+  AtLaunch = PUMPGRAPH_PREFETCHING_AT_LAUNCH,
+  None = PUMPGRAPH_PREFETCHING_NONE
+};
+
 struct SessionOptions {
   std::uint64_t budget = 0;         ///< bytes of device memory for all buffers; needed unless `unlimited`
   bool unlimited = false;           ///< every buffer gets device memory
@@ -111,6 +125,10 @@ struct SessionOptions {
   std::string cacheDirectory = {};  ///< where measured link bandwidths are kept; empty: nowhere
   std::string compilerLibrary = {}; ///< path of libpumpgraph-compiler.so; empty: beside libpumpgraph.so
   bool wholeProcess = false;        ///< the budget is what the process may have on the device in all (pumpgraph.h)
+  Backend backend = Backend::Virtual;
+  std::uint64_t managedBytes = 0;     ///< bytes of managed memory; 0: as much as the limit and the device allow
+  std::uint64_t managedLimit = 0;     ///< no more than that; 0: 4 GiB
+  bool allowOversubscription = false; ///< of the device's free memory by managed memory
 };
 
 struct AllocateOptions {
@@ -133,6 +151,7 @@ struct AdoptOptions {
   bool keepFirstPlan = false;   ///< replay() never plans again by itself
   bool calibrate = false;       ///< look for addresses that the step's kernels compute and store; slow
   Boundary boundary = Boundary::Automatic;
+  Prefetching prefetching = Prefetching::Ahead;
 };
 
 namespace detail {
@@ -287,6 +306,10 @@ public:
     given.unlimited = options.unlimited;
     given.device = options.device;
     given.host_limit_bytes = options.hostLimit;
+    given.backend = static_cast<std::int32_t>(options.backend);
+    given.managed_bytes = options.managedBytes;
+    given.managed_limit_bytes = options.managedLimit;
+    given.allow_oversubscription = options.allowOversubscription;
     given.cache_directory = detail::orNull(options.cacheDirectory);
     given.compiler_library = detail::orNull(options.compilerLibrary);
     given.whole_process = options.wholeProcess;
@@ -392,6 +415,7 @@ private:
     given.keep_first_plan = options.keepFirstPlan;
     given.calibrate = options.calibrate;
     given.boundary = static_cast<std::int32_t>(options.boundary);
+    given.prefetching = static_cast<std::int32_t>(options.prefetching);
     return given;
   }
 

@@ -29,6 +29,10 @@ class SessionOptions(ctypes.Structure):
         ("cache_directory", c_char_p),
         ("compiler_library", c_char_p),
         ("whole_process", c_int32),
+        ("backend", c_int32),
+        ("allow_oversubscription", c_int32),
+        ("managed_bytes", c_uint64),
+        ("managed_limit_bytes", c_uint64),
     ]
 
 
@@ -56,6 +60,7 @@ class AdoptOptions(ctypes.Structure):
         ("keep_first_plan", c_int32),
         ("calibrate", c_int32),
         ("boundary", c_int32),
+        ("prefetching", c_int32),
     ]
 
 

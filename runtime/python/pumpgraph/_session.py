@@ -73,6 +73,8 @@ def read_ir(costs: Optional[PathLike]) -> Optional[str]:
         raise invalid(f"costs: {path} is damaged: {error}") from None
 
 
+BACKENDS = ("virtual", "managed", "automatic")  # pumpgraph_backend
+PREFETCHING = ("ahead", "at_launch", "none")  # pumpgraph_prefetching
 BOUNDARIES = ("automatic", "own", "shared")  # pumpgraph_boundary
 
 
@@ -88,7 +90,13 @@ class Session:
         cache_directory: Optional[PathLike] = None,
         compiler_library: Optional[PathLike] = None,
         whole_process: bool = False,
+        backend: str = "virtual",
+        managed_bytes: int = 0,
+        managed_limit_bytes: int = 0,
+        allow_oversubscription: bool = False,
     ):
+        if backend not in BACKENDS:
+            raise invalid(f"backend={backend!r}; it is one of {', '.join(BACKENDS)}")
         options = _sized(SessionOptions)
         options.whole_process = whole_process
         options.budget_bytes = budget_bytes or 0
@@ -97,6 +105,10 @@ class Session:
         options.host_limit_bytes = host_limit_bytes
         options.cache_directory = _encoded(cache_directory)
         options.compiler_library = _encoded(compiler_library)
+        options.backend = BACKENDS.index(backend)
+        options.managed_bytes = managed_bytes
+        options.managed_limit_bytes = managed_limit_bytes
+        options.allow_oversubscription = allow_oversubscription
         handle = c_void_p()
         library.call("pumpgraph_session_create", byref(options), byref(handle))
         self.library = library
@@ -175,6 +187,7 @@ class Session:
         keep_first_plan: bool = False,
         calibrate: bool = False,
         boundary: str = "automatic",
+        prefetching: str = "ahead",
     ) -> "NativeStep":
         options = _sized(AdoptOptions)
         options.name = name.encode()
@@ -186,6 +199,9 @@ class Session:
         if boundary not in BOUNDARIES:
             raise invalid(f"boundary={boundary!r}; it is one of {', '.join(BOUNDARIES)}")
         options.boundary = BOUNDARIES.index(boundary)
+        if prefetching not in PREFETCHING:
+            raise invalid(f"prefetching={prefetching!r}; it is one of {', '.join(PREFETCHING)}")
+        options.prefetching = PREFETCHING.index(prefetching)
         handle = c_void_p()
         self.library.call("pumpgraph_adopt", self._handle, graph, byref(options), byref(handle))
         return NativeStep(self.library, handle)

@@ -78,6 +78,10 @@ def install(
     budget_of: str = "process",
     cache_directory: Optional[PathLike] = None,
     compiler_library: Optional[PathLike] = None,
+    backend: str = "virtual",
+    managed: Union[int, str] = 0,
+    managed_limit: Union[int, str] = 0,
+    allow_oversubscription: bool = False,
 ) -> None:
     """Makes PumpGraph the allocator of PyTorch. Call it once, before anything touches CUDA.
 
@@ -85,6 +89,10 @@ def install(
     with budget_of="tensors", what tensors may have. `host_limit`: pinned and host-backed memory in all; 0 leaves the
     choice to the library. `cache_directory`: where measured link bandwidths are kept;
     by default pumpgraph/ in the user's cache folder. `compiler_library`: libpumpgraph-compiler.so, if it is not beside the other.
+
+    `backend`: "virtual", "managed" or "automatic" (docs/managed.md). `managed`: managed memory for all tensors, those of
+    both captures included; 0 takes as much as `managed_limit` (4 GiB if 0) and the device's free memory allow.
+    `allow_oversubscription` lets it exceed the latter: everything is slow then.
     """
     global _installation
     if _installation is not None:
@@ -96,6 +104,8 @@ def install(
         raise invalid(f"budget_of={budget_of!r}; it is \"process\" or \"tensors\"")
     budget_bytes = parse_budget(budget)
     host_limit_bytes = parse_size(host_limit, "host_limit")
+    managed_bytes = parse_size(managed, "managed")
+    managed_limit_bytes = parse_size(managed_limit, "managed_limit")
     library = _capi.load()
     session = Session(
         library,
@@ -105,6 +115,10 @@ def install(
         cache_directory if cache_directory is not None else _user_cache(),
         compiler_library,
         budget_of == "process" and budget_bytes is not None,
+        backend,
+        managed_bytes,
+        managed_limit_bytes,
+        allow_oversubscription,
     )
     try:
         allocator = _become_the_allocator(session)
@@ -157,6 +171,7 @@ def capture(
     keep_first_plan: bool = False,
     calibrate: bool = False,
     boundary: str = "automatic",
+    prefetching: str = "ahead",
     capture_error_mode: str = "thread_local",
 ) -> "Step":
     """Captures `fn`, plans it under the budget and rewrites it. `fn` is called warmup + 2 times.
@@ -170,7 +185,8 @@ def capture(
     than predicted. `calibrate` runs the step once, part by part, to find addresses that its kernels compute and store.
     `boundary`: where private tensors are between replays, beside other steps: "shared" with the step before, so that
     either can follow the other at once; the step's "own", which is best for many replays in a row; or what predictions
-    favour, "automatic".
+    favour, "automatic". `prefetching`, on managed memory: when pages come back; "at_launch" of the kernels that need them,
+    or "none" but by faults, are there to be compared with.
     """
     if warmup < 1:
         raise invalid(f"warmup={warmup}: libraries set themselves up in the first call, which a capture cannot hold")
@@ -178,7 +194,7 @@ def capture(
     timings: Dict[str, float] = {}
     with _collector_paused(), _stream_restored(), _timed(timings, "warmup_s"):
         _warm_up(installation, fn, warmup)
-    options = AdoptionOptions(name, costs, leave_as_captured, keep_first_plan, calibrate, boundary)
+    options = AdoptionOptions(name, costs, leave_as_captured, keep_first_plan, calibrate, boundary, prefetching)
     return capture_warm(installation, fn, Things(private), options, timings, capture_error_mode)
 
 
@@ -191,6 +207,7 @@ class AdoptionOptions(NamedTuple):
     keep_first_plan: bool = False
     calibrate: bool = False
     boundary: str = "automatic"
+    prefetching: str = "ahead"
 
 
 def capture_warm(

@@ -79,6 +79,32 @@ TEST_F(ApiTest, refusesAnUnknownBoundary) {
 }
 
 // A caller compiled against a shorter struct gets what it knows, and nothing is written past it.
+TEST_F(ApiTest, refusesAnUnknownBackend) {
+  options_.backend = PUMPGRAPH_BACKEND_AUTOMATIC + 1;
+  const Expected<std::unique_ptr<pumpgraph_session>> made = makeSession(options_, fake_.table());
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().message, "options->backend is 3");
+}
+
+// A caller of an older version has a shorter struct, and virtual memory.
+TEST_F(ApiTest, isOnVirtualMemoryUnlessAskedOtherwise) {
+  EXPECT_EQ(fake_.managedBytes(), 0U);
+  pumpgraph_session_destroy(session_);
+  options_.backend = PUMPGRAPH_BACKEND_MANAGED;
+  options_.managed_bytes = options_.managed_limit_bytes = 32 * pageBytes;
+  session_ = makeSession(options_, fake_.table())->release();
+  EXPECT_EQ(fake_.managedBytes(), 32 * pageBytes);
+}
+
+// Oversubscription is allowed by name alone.
+TEST_F(ApiTest, oversubscribesOnlyByName) {
+  options_.backend = PUMPGRAPH_BACKEND_MANAGED;
+  options_.managed_bytes = options_.managed_limit_bytes = FakeDriver::Options{}.deviceBytes + pageBytes;
+  EXPECT_FALSE(makeSession(options_, fake_.table()));
+  options_.allow_oversubscription = 1;
+  EXPECT_TRUE(makeSession(options_, fake_.table()));
+}
+
 TEST_F(ApiTest, writesNoMoreThanTheCallersStruct) {
   pumpgraph_memory_stats stats{};
   stats.struct_size = offsetof(pumpgraph_memory_stats, device_peak_bytes);

@@ -6,14 +6,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <list>
+#include <mutex>
 #include <random>
 #include <set>
+#include <thread>
 
 namespace pumpgraph::runtime::test {
 
@@ -29,6 +32,7 @@ struct FakeNode {
   CUDA_MEMCPY3D copy{};
   CUDA_MEMSET_NODE_PARAMS fill{};
   CUevent event = nullptr;
+  std::vector<CUstreamBatchMemOpParams> memOps;
   FakeGraph *child = nullptr;
   // What the driver hands out pointers to.
   std::vector<void *> parameterPointers;
@@ -84,6 +88,9 @@ struct FakeDriver::State {
   std::mt19937 random;
   std::uint64_t lastNode = 0;
   CUcontext current = nullptr;
+  std::mutex mutex;                                       ///< of what threads besides the test's own may come to
+  std::map<CUdeviceptr, std::uint64_t> managed;           ///< allocations
+  std::set<CUdeviceptr> managedOnDevice;                  ///< pages
   std::chrono::duration<double, std::milli> pretended{0}; ///< device time that did not pass here
 
   std::chrono::steady_clock::time_point now() const {
@@ -116,6 +123,7 @@ FakeGraph *graphOf(CUgraph graph) {
 
 /// Counts a call and says whether it is to fail.
 CUresult enter(const char *symbol) {
+  const std::lock_guard lock(state().mutex);
   const std::uint64_t count = ++state().calls[symbol];
   const auto failure = state().failures.find(symbol);
   if (failure == state().failures.end() || failure->second.first != count)
@@ -188,6 +196,25 @@ void runCopy(const CUDA_MEMCPY3D &copy) {
   }
 }
 
+/// As long as an agent may take on a busy machine, and longer.
+constexpr std::chrono::seconds mostWait{60};
+
+void runMemOps(const std::vector<CUstreamBatchMemOpParams> &operations) {
+  for (const CUstreamBatchMemOpParams &operation : operations) {
+    if (operation.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32) {
+      std::atomic_ref(*reinterpret_cast<cuuint32_t *>(operation.writeValue.address)).store(operation.writeValue.value);
+      continue;
+    }
+    const std::atomic_ref word(*reinterpret_cast<cuuint32_t *>(operation.waitValue.address));
+    const auto start = std::chrono::steady_clock::now();
+    while (static_cast<std::int32_t>(word.load() - operation.waitValue.value) < 0) {
+      if (std::chrono::steady_clock::now() - start > mostWait)
+        stop("a graph waits for a word that nobody writes");
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+}
+
 void runGraph(FakeGraph &graph);
 
 void runNode(FakeNode &node) {
@@ -197,6 +224,7 @@ void runNode(FakeNode &node) {
     for (const std::vector<char> &bytes : node.arguments)
       arguments.push_back(bytes.data());
     node.kernel->body(arguments);
+    const std::lock_guard lock(state().mutex);
     state().pretended += std::chrono::duration<double, std::milli>(node.kernel->milliseconds);
     return;
   }
@@ -212,6 +240,8 @@ void runNode(FakeNode &node) {
     return;
   case CU_GRAPH_NODE_TYPE_GRAPH:
     return runGraph(*node.child);
+  case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+    return runMemOps(node.memOps);
   case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
     reinterpret_cast<FakeEvent *>(node.event)->at = state().now();
     return;
@@ -384,7 +414,9 @@ void fillDeviceCalls(Driver &driver) {
     return CUDA_SUCCESS;
   };
   driver.deviceGetAttribute.function = [](int *value, CUdevice_attribute attribute, CUdevice) {
-    *value = attribute == CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID ? 0 : state().options.supportsVirtualMemory;
+    *value = attribute == CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID                ? 0
+             : attribute == CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS ? state().options.supportsManagedMemory
+                                                                          : state().options.supportsVirtualMemory;
     return CUDA_SUCCESS;
   };
   driver.devicePrimaryCtxRetain.function = [](CUcontext *context, CUdevice) {
@@ -393,18 +425,22 @@ void fillDeviceCalls(Driver &driver) {
   };
   driver.devicePrimaryCtxRelease.function = [](CUdevice) { return CUDA_SUCCESS; };
   driver.ctxGetCurrent.function = [](CUcontext *context) {
+    const std::lock_guard lock(state().mutex);
     *context = state().current;
     return CUDA_SUCCESS;
   };
   driver.ctxSetCurrent.function = [](CUcontext context) {
+    const std::lock_guard lock(state().mutex);
     state().current = context;
     return CUDA_SUCCESS;
   };
   driver.ctxPushCurrent.function = [](CUcontext context) {
+    const std::lock_guard lock(state().mutex);
     state().current = context;
     return CUDA_SUCCESS;
   };
   driver.ctxPopCurrent.function = [](CUcontext *context) {
+    const std::lock_guard lock(state().mutex);
     *context = state().current;
     state().current = nullptr;
     return CUDA_SUCCESS;
@@ -416,6 +452,78 @@ void fillDeviceCalls(Driver &driver) {
   driver.memGetInfo.function = [](std::size_t *free, std::size_t *total) {
     *total = state().options.deviceBytes;
     *free = *total - deviceBytesInUse();
+    return CUDA_SUCCESS;
+  };
+}
+
+/// Whole pages inside managed memory.
+bool isManagedRange(CUdeviceptr address, std::uint64_t bytes) {
+  const auto after = state().managed.upper_bound(address);
+  return after != state().managed.begin() && bytes != 0 &&
+         address + bytes <= std::prev(after)->first + std::prev(after)->second;
+}
+
+/// Marks the pages of a managed range as brought to the device, or to the host.
+CUresult moveManaged(CUdeviceptr address, std::uint64_t bytes, bool toDevice) {
+  const std::lock_guard lock(state().mutex);
+  if (!isManagedRange(address, bytes))
+    return CUDA_ERROR_INVALID_VALUE;
+  for (CUdeviceptr page = address / pageSize * pageSize; page < address + bytes; page += pageSize)
+    toDevice ? void(state().managedOnDevice.insert(page)) : void(state().managedOnDevice.erase(page));
+  return CUDA_SUCCESS;
+}
+
+void fillManagedCalls(Driver &driver) {
+  driver.memAllocManaged.function = [](CUdeviceptr *address, std::size_t bytes, unsigned) -> CUresult {
+    FAKE_ENTER(cuMemAllocManaged);
+    void *range = std::aligned_alloc(pageSize, (bytes + pageSize - 1) / pageSize * pageSize);
+    if (!range)
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    std::memset(range, 0, bytes);
+    *address = reinterpret_cast<std::uintptr_t>(range);
+    state().managed[*address] = bytes;
+    return CUDA_SUCCESS;
+  };
+  driver.memFree.function = [](CUdeviceptr address) -> CUresult {
+    FAKE_ENTER(cuMemFree);
+    std::free(reinterpret_cast<void *>(address));
+    return state().managed.erase(address) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  };
+  driver.memPrefetchAsync.function = [](CUdeviceptr address, std::size_t bytes, CUmemLocation location, unsigned,
+                                        CUstream) -> CUresult {
+    FAKE_ENTER(cuMemPrefetchAsync);
+    return moveManaged(address, bytes, location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+  };
+  driver.memAdvise.function = [](CUdeviceptr address, std::size_t bytes, CUmem_advise, CUmemLocation) -> CUresult {
+    FAKE_ENTER(cuMemAdvise);
+    return isManagedRange(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  };
+  driver.memDiscardBatchAsync.function = [](CUdeviceptr *addresses, std::size_t *bytes, std::size_t count,
+                                            unsigned long long, CUstream) -> CUresult {
+    FAKE_ENTER(cuMemDiscardBatchAsync);
+    constexpr int garbage = 0xDD;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (const CUresult moved = moveManaged(addresses[i], bytes[i], false); moved != CUDA_SUCCESS)
+        return moved;
+      std::memset(reinterpret_cast<void *>(addresses[i]), garbage, bytes[i]);
+    }
+    return CUDA_SUCCESS;
+  };
+  if (!state().options.supportsDiscard)
+    driver.memDiscardBatchAsync.function = nullptr;
+  driver.memHostAlloc.function = [](void **address, std::size_t bytes, unsigned) -> CUresult {
+    FAKE_ENTER(cuMemHostAlloc);
+    constexpr std::size_t line = 64;
+    *address = std::aligned_alloc(line, (bytes + line - 1) / line * line);
+    return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  };
+  driver.memFreeHost.function = [](void *address) -> CUresult {
+    FAKE_ENTER(cuMemFreeHost);
+    std::free(address);
+    return CUDA_SUCCESS;
+  };
+  driver.memHostGetDevicePointer.function = [](CUdeviceptr *device, void *host, unsigned) {
+    *device = reinterpret_cast<std::uintptr_t>(host);
     return CUDA_SUCCESS;
   };
 }
@@ -605,7 +713,12 @@ void fillStreamCalls(Driver &driver) {
   };
   driver.eventRecord.function = [](CUevent event, CUstream) -> CUresult {
     FAKE_ENTER(cuEventRecord);
+    const std::lock_guard lock(state().mutex);
     reinterpret_cast<FakeEvent *>(event)->at = state().now();
+    return CUDA_SUCCESS;
+  };
+  driver.eventSynchronize.function = [](CUevent) -> CUresult {
+    FAKE_ENTER(cuEventSynchronize);
     return CUDA_SUCCESS;
   };
   driver.eventElapsedTime.function = [](float *ms, CUevent start, CUevent end) -> CUresult {
@@ -722,6 +835,26 @@ void fillGraphCalls(Driver &driver) {
     *node = handleOf(addNode(graphOf(graph), CU_GRAPH_NODE_TYPE_EMPTY, after, count));
     return CUDA_SUCCESS;
   };
+  driver.graphAddBatchMemOpNode.function = [](CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                              std::size_t count,
+                                              const CUDA_BATCH_MEM_OP_NODE_PARAMS *batch) -> CUresult {
+    FAKE_ENTER(cuGraphAddBatchMemOpNode);
+    constexpr unsigned most = 256;
+    if (batch->count == 0 || batch->count > most)
+      return CUDA_ERROR_INVALID_VALUE;
+    FakeNode *added = addNode(graphOf(graph), CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, after, count);
+    added->memOps.assign(batch->paramArray, batch->paramArray + batch->count);
+    *node = handleOf(added);
+    return CUDA_SUCCESS;
+  };
+  driver.graphBatchMemOpNodeGetParams.function = [](CUgraphNode node,
+                                                    CUDA_BATCH_MEM_OP_NODE_PARAMS *batch) -> CUresult {
+    FAKE_ENTER(cuGraphBatchMemOpNodeGetParams);
+    *batch = {};
+    batch->count = static_cast<unsigned>(nodeOf(node)->memOps.size());
+    batch->paramArray = nodeOf(node)->memOps.data();
+    return CUDA_SUCCESS;
+  };
   driver.graphAddEventRecordNode.function = [](CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
                                                std::size_t count, CUevent event) -> CUresult {
     FAKE_ENTER(cuGraphAddEventRecordNode);
@@ -812,6 +945,7 @@ FakeDriver::FakeDriver(const Options &options) : state_(std::make_unique<State>(
   table_->getErrorName = fakeErrorName;
   fillDeviceCalls(*table_);
   fillMemoryCalls(*table_);
+  fillManagedCalls(*table_);
   fillStreamCalls(*table_);
   fillGraphCalls(*table_);
   table_->bind();
@@ -956,7 +1090,20 @@ bool FakeDriver::isMapped(const void *address) const {
   return isAccessible(reinterpret_cast<std::uintptr_t>(address), 1);
 }
 
+std::uint64_t FakeDriver::managedPagesOnDevice() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->managedOnDevice.size();
+}
+
+std::uint64_t FakeDriver::managedBytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto &[address, size] : state_->managed)
+    bytes += size;
+  return bytes;
+}
+
 std::uint64_t FakeDriver::callsOf(const std::string &symbol) const {
+  const std::lock_guard lock(state_->mutex);
   const auto found = state_->calls.find(symbol);
   return found == state_->calls.end() ? 0 : found->second;
 }

@@ -42,7 +42,8 @@ struct FakeGraph;
 ///
 /// Addresses are real ones of this process, frames are pages of a memory file, so a frame mapped twice is one memory at
 /// two addresses. A graph's nodes run in a legal order drawn at random. Kernels, copies and fills of unmapped addresses
-/// stop the test with a message.
+/// stop the test with a message. So does a wait for a word that nobody writes. What an agent calls from its threads may
+/// be called from any thread. Managed memory that is discarded holds garbage.
 class FakeDriver {
 public:
   struct Options {
@@ -50,6 +51,8 @@ public:
     int devices = 1;
     bool grantsHint = true;
     bool supportsVirtualMemory = true;
+    bool supportsManagedMemory = true;
+    bool supportsDiscard = true;
     std::uint32_t seed = 1; ///< of the order in which unordered nodes run
   };
 
@@ -97,6 +100,9 @@ public:
   std::string print(CUgraph graph) const;
   bool isMapped(const void *address) const;
   std::uint64_t callsOf(const std::string &symbol) const;
+  /// Of pages of managed memory: those that were last brought to the device.
+  std::uint64_t managedPagesOnDevice() const;
+  std::uint64_t managedBytes() const;
 
   struct State;
   State &state() { return *state_; }

@@ -34,6 +34,9 @@ typedef struct pumpgraph_compiler_options {
   const char *device;   /* the GPU's name: times that were saved on another are not taken; NULL: taken from any */
   /* What other steps have decided for all of them (docs/plan-correctness.md, "A shared boundary"); NULL: nothing. */
   const pumpgraph_description *boundary;
+  int32_t managed;            /* 1: the step runs on managed memory; it is lowered to operations of an agent */
+  int32_t prefetching;        /* managed only: a pumpgraph_prefetching of pumpgraph.h */
+  int32_t every_access_known; /* managed only. 0: nothing is discarded */
 } pumpgraph_compiler_options;
 
 typedef enum pumpgraph_compiler_status {
@@ -46,7 +49,8 @@ typedef enum pumpgraph_compiler_status {
 
 typedef struct pumpgraph_compilation pumpgraph_compilation;
 
-/** Runs annotate-accesses, estimate-costs, plan-residency, check-residency, lower-virtual, check-residency. `*out` is
+/** Runs annotate-accesses, estimate-costs, plan-residency, check-residency, then lower-virtual and check-residency, or
+ * lower-managed and check-managed. `*out` is
  * set in every case but PUMPGRAPH_COMPILER_NO_MEMORY (it carries the message) and belongs to the caller. `options` may
  * be NULL. */
 PUMPGRAPH_COMPILER_API pumpgraph_compiler_status pumpgraph_compiler_compile(const pumpgraph_description *captured,
@@ -66,6 +70,10 @@ PUMPGRAPH_COMPILER_API void pumpgraph_compilation_free(pumpgraph_compilation *);
  * that step. Returns NULL if correct, else a message to be freed with pumpgraph_compiler_string_free(). */
 PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_check(const pumpgraph_description *lowered,
                                                       const pumpgraph_description *captured);
+
+/** The same for a step that is lowered for managed memory. */
+PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_check_managed(const pumpgraph_description *lowered,
+                                                              const pumpgraph_description *captured);
 
 /** Checks that a lowered or re-lifted description keeps a boundary that it shares with other steps. Returns NULL if it
  * does, else a message to be freed with pumpgraph_compiler_string_free(). */

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/lower/LowerManaged.h"
+
+#include "passes/ir/MachineOptions.h"
+#include "passes/ir/Passes.h"
+#include "passes/ir/Stage.h"
+#include "pumpgraph/graph/Conversion.h"
+
+namespace pumpgraph::ir {
+
+#define GEN_PASS_DEF_LOWERMANAGED
+#include "passes/ir/Passes.h.inc"
+
+namespace {
+
+/// Turns a plan into operations of an agent.
+struct LowerManaged : impl::LowerManagedBase<LowerManaged> {
+  using Base::Base;
+
+  void runOnOperation() override {
+    const Description planned = toDescription(getOperation()).description;
+    if (!isPlanned(planned))
+      return refuse("the step has no plan to lower");
+    if (isLowered(planned))
+      return refuse("the step is lowered already");
+    const ManagedOptions options{.machine = makeMachine(up, down, both, device, copyOverhead, hostMemory),
+                                 .mayDiscard = discard};
+    update(getOperation(), lowerManaged(withoutPlan(planned), planned, options));
+  }
+
+private:
+  void refuse(const char *reason) {
+    mlir::emitError(getOperation().getLoc(), reason);
+    signalPassFailure();
+  }
+};
+
+} // namespace
+} // namespace pumpgraph::ir

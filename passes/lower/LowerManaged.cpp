@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/lower/LowerManaged.h"
+
+#include "passes/analysis/Order.h"
+#include "passes/analysis/Prediction.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+namespace pumpgraph {
+
+namespace {
+
+/// Evictions gain nothing by being larger, and prefetches wait for them. Prefetches are joined at least so far.
+constexpr std::uint64_t pieceBytes = std::uint64_t{32} << 20;
+/// A larger operation would keep its lane for too long.
+constexpr std::uint64_t mostBytes = std::uint64_t{512} << 20;
+
+using PageId = std::uint32_t;
+using OperationId = std::uint32_t;
+using Nodes = std::vector<NodeIndex>; ///< ascending
+
+struct Page {
+  BufferIndex buffer = 0;
+  std::uint64_t index = 0; ///< in its buffer
+  Nodes uses;              ///< nodes that touch it
+};
+
+/// A page's stay in its frame, from its first to its last use of a run without uses of other pages.
+struct Stay {
+  PageId page = 0;
+  std::size_t firstUse = 0, lastUse = 0; ///< positions in Page::uses
+  std::optional<OperationId> departure;
+};
+
+struct AgentOperation {
+  NodeKind kind = NodeKind::Prefetch;
+  BufferIndex buffer = 0;
+  Range range;
+  Nodes after;                    ///< captured nodes
+  std::set<OperationId> afterToo; ///< operations
+  Nodes before;                   ///< captured nodes that wait for it
+  std::int64_t slot = -1;         ///< the last captured node that it comes after, also by way of others
+};
+
+class ManagedLowering {
+public:
+  ManagedLowering(const Description &captured, const Description &planned, const ManagedOptions &options)
+      : captured_(captured), planned_(planned), options_(options), order_(captured) {}
+
+  Description run() {
+    findPages();
+    if (movesAnything())
+      findStays();
+    addDepartures();
+    addArrivals();
+    if (options_.prefetching == Prefetching::AtLaunch)
+      holdBackArrivals();
+    orderByPage();
+    completeOrder();
+    const Description waiting = write();
+    return options_.hints && options_.prefetching == Prefetching::Ahead ? withHints(waiting) : waiting;
+  }
+
+private:
+  Range rangeOf(const Page &page) const {
+    const std::uint64_t offset = page.index * captured_.pageBytes;
+    return {offset, std::min(captured_.pageBytes, captured_.buffers[page.buffer].size - offset)};
+  }
+
+  /// Where the live values fit, the dead ones stay where they are: the captured step runs as it would alone.
+  bool movesAnything() const {
+    return std::any_of(planned_.nodes.begin(), planned_.nodes.end(),
+                       [](const Node &node) { return movesUp(node.kind) || movesDown(node.kind); });
+  }
+
+  /// Pages that may move at all, and who touches them.
+  void findPages() {
+    std::vector<std::vector<PageId>> ids(captured_.buffers.size());
+    for (BufferIndex buffer = 0; buffer < captured_.buffers.size(); ++buffer) {
+      const std::vector<std::int32_t> &frames = planned_.buffers[buffer].frames;
+      if (!captured_.buffers[buffer].isPrivate)
+        continue;
+      for (std::uint64_t index = 0; index < frames.size(); ++index) {
+        ids[buffer].push_back(static_cast<PageId>(pages_.size()));
+        pages_.push_back({buffer, index, {}});
+        if (frames[index] != noFrame)
+          tenants_[frames[index]].push_back(ids[buffer].back());
+      }
+    }
+    for (NodeIndex node = 0; node < captured_.nodes.size(); ++node)
+      for (const Access &access : captured_.nodes[node].accesses) {
+        if (ids[access.buffer].empty() || access.range.size == 0)
+          continue;
+        const std::uint64_t last = (access.range.end() - 1) / captured_.pageBytes;
+        for (std::uint64_t index = access.range.offset / captured_.pageBytes; index <= last; ++index) {
+          Nodes &uses = pages_[ids[access.buffer][index]].uses;
+          if (uses.empty() || uses.back() != node)
+            uses.push_back(node);
+        }
+      }
+  }
+
+  void findStays() {
+    for (auto &[frame, tenants] : tenants_) {
+      std::vector<std::tuple<NodeIndex, PageId, std::size_t>> uses;
+      for (const PageId page : tenants)
+        for (std::size_t use = 0; use < pages_[page].uses.size(); ++use)
+          uses.push_back({pages_[page].uses[use], page, use});
+      std::sort(uses.begin(), uses.end());
+      std::vector<Stay> &stays = stays_.emplace_back();
+      for (const auto &[node, page, use] : uses) {
+        if (stays.empty() || stays.back().page != page)
+          stays.push_back({page, use, use, {}});
+        stays.back().lastUse = use;
+      }
+    }
+  }
+
+  static bool staysOverTheBoundary(const std::vector<Stay> &stays) { return stays.front().page == stays.back().page; }
+
+  /// Whether every access of the node to the page overwrites all of it.
+  bool overwrites(NodeIndex node, const Page &page) const {
+    const Range range = rangeOf(page);
+    bool covered = false;
+    for (const Access &access : captured_.nodes[node].accesses) {
+      if (access.buffer != page.buffer || access.range.end() <= range.offset || range.end() <= access.range.offset)
+        continue;
+      const bool whole = access.range.offset <= range.offset && range.end() <= access.range.end();
+      if (whole && access.must == modeWrite)
+        covered = true;
+      else
+        return false;
+    }
+    return covered;
+  }
+
+  bool mayWrite(NodeIndex node, const Page &page) const {
+    const Range range = rangeOf(page);
+    return std::any_of(captured_.nodes[node].accesses.begin(), captured_.nodes[node].accesses.end(),
+                       [&](const Access &access) {
+                         return access.buffer == page.buffer && access.range.offset < range.end() &&
+                                range.offset < access.range.end() && (access.may & modeWrite) != 0;
+                       });
+  }
+
+  /// Whether what the page held before the stay is wanted in it.
+  bool needsItsValue(const Stay &stay) const {
+    const Page &page = pages_[stay.page];
+    const auto first = page.uses.begin() + static_cast<std::ptrdiff_t>(stay.firstUse);
+    const bool hasValue = captured_.buffers[page.buffer].liveIn ||
+                          std::any_of(page.uses.begin(), first, [&](NodeIndex n) { return mayWrite(n, page); });
+    return hasValue && !overwrites(*first, page);
+  }
+
+  /// Nobody looks at the page's value after the stay: the next node to touch it, returned if there is one, overwrites
+  /// it.
+  bool isDeadAfter(const Stay &stay, std::optional<NodeIndex> &next) const {
+    const Page &page = pages_[stay.page];
+    const auto later = page.uses.begin() + static_cast<std::ptrdiff_t>(stay.lastUse) + 1;
+    if (later == page.uses.end())
+      return !captured_.buffers[page.buffer].liveOut;
+    next = *later;
+    return overwrites(*later, page) && std::all_of(later + 1, page.uses.end(), [&](NodeIndex node) {
+             return order_.completesBefore(*later, node);
+           });
+  }
+
+  /// Those of the nodes that no other one of them comes after.
+  Nodes latest(Nodes::const_iterator begin, Nodes::const_iterator end) const {
+    Nodes kept;
+    while (end != begin) {
+      const NodeIndex node = *--end;
+      if (std::none_of(kept.begin(), kept.end(), [&](NodeIndex k) { return order_.completesBefore(node, k); }))
+        kept.push_back(node);
+    }
+    std::reverse(kept.begin(), kept.end());
+    return kept;
+  }
+  Nodes earliest(Nodes::const_iterator begin, Nodes::const_iterator end) const {
+    Nodes kept;
+    for (; begin != end; ++begin)
+      if (std::none_of(kept.begin(), kept.end(), [&](NodeIndex k) { return order_.completesBefore(k, *begin); }))
+        kept.push_back(*begin);
+    return kept;
+  }
+  Nodes firstUses(const Stay &stay) const {
+    const Nodes &uses = pages_[stay.page].uses;
+    return earliest(uses.begin() + static_cast<std::ptrdiff_t>(stay.firstUse),
+                    uses.begin() + static_cast<std::ptrdiff_t>(stay.lastUse) + 1);
+  }
+
+  /// Whether the page is the next one of the operation's range.
+  bool continues(const AgentOperation &operation, const Page &page) const {
+    return operation.buffer == page.buffer && operation.range.end() == page.index * captured_.pageBytes;
+  }
+
+  /// Pages leave when the last node of their stay has completed; neighbours that leave alike leave together.
+  void addDepartures() {
+    using Key = std::tuple<PageId, Nodes, bool, std::optional<NodeIndex>>;
+    std::vector<std::pair<Key, Stay *>> leaving;
+    for (std::vector<Stay> &stays : stays_)
+      for (std::size_t i = 0; stays.size() > 1 && i < stays.size(); ++i) {
+        Stay &stay = stays[i];
+        if (i + 1 == stays.size() && staysOverTheBoundary(stays))
+          continue;
+        std::optional<NodeIndex> next;
+        const bool discards = isDeadAfter(stay, next) && options_.mayDiscard;
+        const Nodes &uses = pages_[stay.page].uses;
+        // A discard ends all that was before; an eviction need not wait for earlier stays.
+        const std::size_t from = discards ? 0 : stay.firstUse;
+        Nodes after = latest(uses.begin() + static_cast<std::ptrdiff_t>(from),
+                             uses.begin() + static_cast<std::ptrdiff_t>(stay.lastUse) + 1);
+        leaving.push_back({{stay.page, std::move(after), discards, discards ? next : std::nullopt}, &stay});
+      }
+    std::sort(leaving.begin(), leaving.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
+    std::map<std::tuple<Nodes, bool, std::optional<NodeIndex>>, OperationId> open; ///< to be continued
+    for (const auto &[key, stay] : leaving) {
+      const auto &[id, after, discards, next] = key;
+      const Page &page = pages_[id];
+      const auto known = open.find({after, discards, next});
+      if (known != open.end()) {
+        AgentOperation &operation = operations_[known->second];
+        if (continues(operation, page) && operation.range.size < (discards ? mostBytes : pieceBytes)) {
+          operation.range.size += rangeOf(page).size;
+          stay->departure = known->second;
+          continue;
+        }
+      }
+      const auto created = static_cast<OperationId>(operations_.size());
+      open[{after, discards, next}] = created;
+      AgentOperation &operation = operations_.emplace_back();
+      operation.kind = discards ? NodeKind::Discard : NodeKind::Evict;
+      operation.buffer = page.buffer;
+      operation.range = rangeOf(page);
+      operation.after = after;
+      operation.slot = after.back();
+      if (next)
+        operation.before.push_back(*next);
+      stay->departure = created;
+    }
+  }
+
+  /// Pages come when the one before them in their frame leaves. Whoever comes without a value waits for that as well,
+  /// unless what leaves is discarded, which takes no time to speak of.
+  void addArrivals() {
+    std::vector<std::tuple<PageId, Nodes, std::optional<OperationId>>> coming;
+    for (const std::vector<Stay> &stays : stays_)
+      for (std::size_t i = 0; stays.size() > 1 && i < stays.size(); ++i) {
+        if (i == 0 && staysOverTheBoundary(stays))
+          continue;
+        const std::optional<OperationId> place = i == 0 ? std::nullopt : stays[i - 1].departure;
+        if (needsItsValue(stays[i]) && options_.prefetching != Prefetching::None)
+          coming.push_back({stays[i].page, firstUses(stays[i]), place});
+        else if (place && operations_[*place].kind == NodeKind::Evict)
+          for (const NodeIndex node : firstUses(stays[i]))
+            addOnce(operations_[*place].before, node);
+      }
+    std::sort(coming.begin(), coming.end());
+    std::map<Nodes, OperationId> open;
+    for (const auto &[id, before, place] : coming) {
+      const Page &page = pages_[id];
+      const auto known = open.find(before);
+      if (known != open.end() && continues(operations_[known->second], page) &&
+          mayJoin(operations_[known->second], place)) {
+        operations_[known->second].range.size += rangeOf(page).size;
+      } else {
+        open[before] = static_cast<OperationId>(operations_.size());
+        AgentOperation &operation = operations_.emplace_back();
+        operation.kind = NodeKind::Prefetch;
+        operation.buffer = page.buffer;
+        operation.range = rangeOf(page);
+        operation.before = before;
+      }
+      AgentOperation &operation = operations_[open[before]];
+      if (!place)
+        continue;
+      operation.afterToo.insert(*place);
+      operation.slot = std::max(operation.slot, operations_[*place].slot);
+    }
+  }
+
+  /// Until the first node that waits for them has nothing else to wait for.
+  void holdBackArrivals() {
+    std::vector<Nodes> predecessors = fullPredecessors(captured_);
+    for (AgentOperation &operation : operations_)
+      if (operation.kind == NodeKind::Prefetch)
+        for (const NodeIndex node : predecessors[operation.before.front()]) {
+          addOnce(operation.after, node);
+          operation.slot = std::max<std::int64_t>(operation.slot, node);
+        }
+  }
+
+  static bool mayJoin(const AgentOperation &operation, std::optional<OperationId> place) {
+    const bool samePlaces = place ? operation.afterToo.contains(*place) : operation.afterToo.empty();
+    return operation.range.size < (samePlaces ? mostBytes : pieceBytes);
+  }
+
+  static void addOnce(Nodes &nodes, NodeIndex node) {
+    const auto place = std::lower_bound(nodes.begin(), nodes.end(), node);
+    if (place == nodes.end() || *place != node)
+      nodes.insert(place, node);
+  }
+
+  /// No page leaves while it is on its way: earlier prefetches come first, also those that nobody waits for. Later ones
+  /// are asked for after a node that waits for the discard.
+  void orderByPage() {
+    std::map<BufferIndex, std::vector<OperationId>> leaving;
+    for (OperationId id = 0; id < operations_.size(); ++id)
+      if (operations_[id].kind != NodeKind::Prefetch)
+        leaving[operations_[id].buffer].push_back(id);
+    for (OperationId id = 0; id < operations_.size(); ++id) {
+      AgentOperation &prefetch = operations_[id];
+      if (prefetch.kind != NodeKind::Prefetch)
+        continue;
+      for (const OperationId other : leaving[prefetch.buffer]) {
+        AgentOperation &departure = operations_[other];
+        if (departure.range.end() <= prefetch.range.offset || prefetch.range.end() <= departure.range.offset)
+          continue;
+        if (prefetch.before.front() <= static_cast<NodeIndex>(departure.slot)) {
+          departure.afterToo.insert(id);
+          continue;
+        }
+        if (departure.kind != NodeKind::Discard)
+          continue; // in the frame, others leave and come between the two
+        // Later in the step there is a value again, so somebody has written the page after the discard.
+        addOnce(prefetch.after, departure.before.front());
+        prefetch.slot = std::max<std::int64_t>(prefetch.slot, departure.before.front());
+      }
+    }
+  }
+
+  /// What an operation is asked for after: also what the operations before it are, but no more than it takes to say so.
+  void completeOrder() {
+    for (const OperationId id : inOrder()) {
+      AgentOperation &operation = operations_[id];
+      std::set<NodeIndex> all(operation.after.begin(), operation.after.end());
+      for (const OperationId other : operation.afterToo)
+        all.insert(operations_[other].after.begin(), operations_[other].after.end());
+      const Nodes nodes(all.begin(), all.end());
+      operation.after = latest(nodes.begin(), nodes.end());
+    }
+  }
+
+  std::vector<OperationId> inOrder() const {
+    std::vector<OperationId> ids(operations_.size());
+    for (OperationId id = 0; id < ids.size(); ++id)
+      ids[id] = id;
+    const auto rank = [&](OperationId id) {
+      const AgentOperation &operation = operations_[id];
+      const bool arrives = operation.kind == NodeKind::Prefetch;
+      return std::tuple(operation.slot, arrives, arrives ? operation.before.front() : 0, id);
+    };
+    std::sort(ids.begin(), ids.end(), [&](OperationId a, OperationId b) { return rank(a) < rank(b); });
+    return ids;
+  }
+
+  Node nodeOf(const AgentOperation &operation) const {
+    Node node;
+    node.kind = operation.kind;
+    node.buffer = operation.buffer;
+    node.range = operation.range;
+    const char *verb = operation.kind == NodeKind::Prefetch ? "prefetch"
+                       : operation.kind == NodeKind::Evict  ? "evict"
+                                                            : "discard";
+    node.name = fmt::format("{} {}", verb, captured_.buffers[operation.buffer].name);
+    return node;
+  }
+
+  /// What only reads are known of keeps its copy in host memory; what is in host memory at all times is reached there.
+  void addAdvice(Description &lowered) const {
+    std::set<BufferIndex> written, leaving;
+    for (const Node &node : captured_.nodes)
+      for (const Access &access : node.accesses)
+        if ((access.may & modeWrite) != 0)
+          written.insert(access.buffer);
+    for (const AgentOperation &operation : operations_)
+      if (operation.kind == NodeKind::Evict)
+        leaving.insert(operation.buffer);
+    const auto advise = [&](BufferIndex buffer, const Range &range, Advice advice) {
+      Node &node = lowered.nodes.emplace_back();
+      node.kind = NodeKind::Advise;
+      node.buffer = buffer;
+      node.range = range;
+      node.advice = advice;
+      node.name = fmt::format("advise {}", captured_.buffers[buffer].name);
+    };
+    for (BufferIndex buffer = 0; buffer < captured_.buffers.size(); ++buffer) {
+      if (leaving.contains(buffer) && !written.contains(buffer) && options_.mayDiscard)
+        advise(buffer, {0, captured_.buffers[buffer].size}, Advice::ReadMostly);
+      for (const Range &range : planned_.buffers[buffer].hosted) {
+        advise(buffer, range, Advice::PreferHost);
+        advise(buffer, range, Advice::AccessedBy);
+      }
+    }
+  }
+
+  Description write() const {
+    Description lowered;
+    lowered.name = captured_.name;
+    lowered.pageBytes = captured_.pageBytes;
+    lowered.budgetBytes = planned_.budgetBytes;
+    lowered.buffers = planned_.buffers;
+    addAdvice(lowered);
+    std::vector<NodeIndex> indexOfNode(captured_.nodes.size()), indexOfOperation(operations_.size());
+    const std::vector<OperationId> ids = inOrder();
+    auto next = ids.begin();
+    const auto addOperations = [&](std::int64_t slot) {
+      for (; next != ids.end() && operations_[*next].slot <= slot; ++next) {
+        indexOfOperation[*next] = static_cast<NodeIndex>(lowered.nodes.size());
+        lowered.nodes.push_back(nodeOf(operations_[*next]));
+      }
+    };
+    addOperations(-1);
+    for (NodeIndex node = 0; node < captured_.nodes.size(); ++node) {
+      indexOfNode[node] = static_cast<NodeIndex>(lowered.nodes.size());
+      lowered.nodes.push_back(captured_.nodes[node]);
+      addOperations(node);
+    }
+    for (const Edge &edge : captured_.edges)
+      lowered.edges.push_back({indexOfNode[edge.from], indexOfNode[edge.to], edge.kind});
+    for (OperationId id = 0; id < operations_.size(); ++id) {
+      const AgentOperation &operation = operations_[id];
+      const NodeIndex own = indexOfOperation[id];
+      for (const NodeIndex node : operation.after)
+        lowered.edges.push_back({indexOfNode[node], own});
+      for (const OperationId other : operation.afterToo)
+        lowered.edges.push_back({indexOfOperation[other], own});
+      // Whoever comes after a node that waits need not wait.
+      for (const NodeIndex node : earliest(operation.before.begin(), operation.before.end()))
+        lowered.edges.push_back({own, indexOfNode[node]});
+    }
+    std::sort(lowered.edges.begin(), lowered.edges.end(),
+              [](const Edge &a, const Edge &b) { return std::tuple(a.from, a.to) < std::tuple(b.from, b.to); });
+    return lowered;
+  }
+
+  /// Leaves out the waits for prefetches that will be there long before.
+  Description withHints(const Description &waiting) const {
+    const Prediction prediction = predict(asPriced(waiting), options_.machine);
+    const auto isSafe = [&](const Edge &edge) {
+      if (waiting.nodes[edge.from].kind != NodeKind::Prefetch || isAdded(waiting.nodes[edge.to].kind))
+        return false;
+      const NodeTimes &times = prediction.nodes[edge.from];
+      const double marginUs = std::max(options_.safeUs, 2 * (times.endUs - times.startUs));
+      return times.endUs + marginUs < prediction.nodes[edge.to].startUs;
+    };
+    Description hinted = waiting;
+    std::erase_if(hinted.edges, isSafe);
+    return hinted;
+  }
+
+  const Description &captured_;
+  const Description &planned_;
+  const ManagedOptions &options_;
+  Order order_;
+  std::vector<Page> pages_;
+  std::map<std::int32_t, std::vector<PageId>> tenants_; ///< by frame
+  std::vector<std::vector<Stay>> stays_;                ///< by frame, in the order of its nodes
+  std::vector<AgentOperation> operations_;
+};
+
+} // namespace
+
+Description lowerManaged(const Description &captured, const Description &planned, const ManagedOptions &options) {
+  return ManagedLowering(captured, planned, options).run();
+}
+
+Description withoutPlan(const Description &planned) {
+  Description step = planned;
+  step.nodes.clear();
+  step.edges.clear();
+  step.budgetBytes = 0;
+  step.hostBytes = 0;
+  for (Buffer &buffer : step.buffers) {
+    buffer.frames.clear();
+    buffer.resident.clear();
+    buffer.mirrored.clear();
+    buffer.hosted.clear();
+  }
+  std::vector<std::optional<NodeIndex>> index(planned.nodes.size());
+  for (NodeIndex node = 0; node < planned.nodes.size(); ++node) {
+    if (isAdded(planned.nodes[node].kind))
+      continue;
+    index[node] = static_cast<NodeIndex>(step.nodes.size());
+    step.nodes.push_back(planned.nodes[node]);
+  }
+  for (const Edge &edge : planned.edges)
+    if (index[edge.from] && index[edge.to])
+      step.edges.push_back({*index[edge.from], *index[edge.to], edge.kind});
+  return step;
+}
+
+Description asPriced(const Description &lowered) {
+  std::set<BufferIndex> readMostly;
+  for (const Node &node : lowered.nodes)
+    if (node.kind == NodeKind::Advise && node.advice == Advice::ReadMostly)
+      readMostly.insert(node.buffer);
+  Description priced = lowered;
+  for (Node &node : priced.nodes)
+    if (node.kind == NodeKind::Evict && readMostly.contains(node.buffer))
+      node.kind = NodeKind::Discard;
+  return priced;
+}
+
+} // namespace pumpgraph

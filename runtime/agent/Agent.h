@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Moves managed memory when a running graph asks for it.
+#pragma once
+
+#include "runtime/agent/Operation.h"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace pumpgraph::runtime {
+
+/// Carries out operations. Called from one thread of the agent for what goes to the device, and from another for
+/// evictions and discards.
+class Mover {
+public:
+  virtual ~Mover() = default;
+  /// Returns when it is over; false if it failed.
+  virtual bool move(const Operation &operation) = 0;
+};
+
+struct AgentStats {
+  std::uint64_t prefetches = 0;
+  std::uint64_t evictions = 0;
+  std::uint64_t discards = 0;
+  std::uint64_t upBytes = 0;
+  std::uint64_t downBytes = 0;
+  std::uint64_t failed = 0;   ///< of all these
+  std::uint64_t dropped = 0;  ///< requests that the watchdog answered because nobody took them
+  std::uint64_t released = 0; ///< waits that the watchdog ended while the operation was still under way
+};
+
+/// The protocol is in docs/managed.md, its model in test/agent/agent.pml. A request is taken by exactly one thread: who
+/// changes the word from 1 to 0. Nothing but a discard can do harm by coming late or not at all, so the watchdog may
+/// answer every request that nobody has taken, and end every wait but that for a discard under way.
+class Agent {
+public:
+  struct Limits {
+    /// How long nothing at all may get done, while something is asked for, before the watchdog steps in.
+    std::chrono::milliseconds patience{1000};
+  };
+
+  /// `words`, one for each operation, and `mover` must outlive the agent, and the words every graph that names them.
+  Agent(std::vector<Operation> operations, OperationWords *words, Mover &mover, Limits limits);
+  Agent(std::vector<Operation> operations, OperationWords *words, Mover &mover)
+      : Agent(std::move(operations), words, mover, Limits()) {}
+  /// Answers what is still asked for, so that a graph that runs can end.
+  ~Agent();
+  Agent(const Agent &) = delete;
+  Agent &operator=(const Agent &) = delete;
+
+  /// A replay is about to start: looks for requests at once instead of at the next of its rare glances.
+  void wake();
+
+  /// Whether nothing is asked for or under way.
+  bool isIdle() const;
+  AgentStats stats() const;
+  const std::vector<Operation> &operations() const { return operations_; }
+
+private:
+  using Clock = std::chrono::steady_clock;
+  using Index = std::uint32_t;
+  enum Lane : std::uint8_t { Up, Down };
+  static constexpr std::size_t laneCount = 2;
+
+  static Lane laneOf(const Operation &operation) { return operation.kind == Operation::Kind::Prefetch ? Up : Down; }
+  std::atomic_ref<std::uint32_t> request(Index index) const { return std::atomic_ref(words_[index].request); }
+  std::atomic_ref<std::uint32_t> done(Index index) const { return std::atomic_ref(words_[index].done); }
+
+  void runLane(Lane lane);
+  /// The first operation of the lane, in the step's order, that is asked for and may start. False if there is none.
+  bool carryOutNext(Lane lane);
+  bool isBusy(Index index) const;
+  bool mayStart(Index index) const;
+  bool take(Index index);
+  void putBack(Index index);
+  void carryOut(Index index);
+  /// Sleeps a fraction of the time that the lane has had nothing to do.
+  void park(Clock::duration idle);
+  void watch();
+  void stepIn();
+
+  const std::vector<Operation> operations_;
+  OperationWords *const words_;
+  Mover &mover_;
+  const Limits limits_;
+  std::array<std::vector<Index>, laneCount> lanes_;
+  std::unique_ptr<std::atomic<bool>[]> underWay_; ///< by operation
+  std::atomic<std::uint64_t> finished_ = 0;       ///< operations, ever
+
+  struct Counters {
+    std::atomic<std::uint64_t> prefetches = 0, evictions = 0, discards = 0, upBytes = 0, downBytes = 0, failed = 0,
+                               dropped = 0, released = 0;
+  };
+  Counters counters_;
+
+  std::mutex mutex_;
+  std::condition_variable parked_;
+  std::uint64_t wakes_ = 0; ///< under mutex_
+  bool stopping_ = false;   ///< under mutex_
+  std::vector<std::thread> threads_;
+};
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What an agent can be asked to do, and the words in which graph and agent speak (docs/managed.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pumpgraph::runtime {
+
+/// One transfer or discard of a step, asked for once in every replay.
+struct Operation {
+  enum class Kind : std::uint8_t { Prefetch, Evict, Discard };
+  Kind kind = Kind::Prefetch;
+  std::uint64_t address = 0;
+  std::uint64_t bytes = 0;
+  std::string name;
+  /// Positions of operations that this one does not start beside: not while one of them is asked for or under way.
+  std::vector<std::uint32_t> waitsFor;
+};
+
+/// The words of one operation, in host memory that the device can reach; a cache line.
+struct alignas(64) OperationWords {
+  std::uint32_t request = 0; ///< the graph sets it to 1; who sets it to 0 has taken the request
+  std::uint32_t done = 0;    ///< the graph sets it to 0 before each request; whoever answers that sets it to 1
+};
+
+} // namespace pumpgraph::runtime

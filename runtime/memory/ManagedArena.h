@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Managed memory in one piece, reserved before anything is captured: the driver refuses to allocate it during one.
+#pragma once
+
+#include "runtime/driver/Driver.h"
+
+#include <cstdint>
+#include <memory>
+
+namespace pumpgraph::runtime {
+
+/// How much managed memory may be asked for. More of it than the device has free makes the driver page on its own, at a
+/// fraction of the speed and to everybody's harm.
+struct ManagedGuard {
+  std::uint64_t limitBytes = std::uint64_t{4} << 30;
+  bool allowOversubscription = false; ///< beyond what the device has free; never beyond the limit
+};
+
+/// Whole pages, aligned to one. Memory stands behind an address once somebody touches it or brings it somewhere.
+class ManagedArena {
+public:
+  /// PUMPGRAPH_OUT_OF_DEVICE_MEMORY, with both numbers, where the guard says no.
+  static Expected<std::unique_ptr<ManagedArena>> reserve(const Driver &driver, std::uint64_t bytes,
+                                                         const ManagedGuard &guard);
+  ~ManagedArena();
+  ManagedArena(const ManagedArena &) = delete;
+  ManagedArena &operator=(const ManagedArena &) = delete;
+
+  CUdeviceptr base() const { return base_; }
+  std::uint64_t bytes() const { return bytes_; }
+
+private:
+  ManagedArena(const Driver &driver, CUdeviceptr allocation, std::uint64_t bytes);
+
+  const Driver &driver_;
+  CUdeviceptr allocation_; ///< as the driver gave it
+  CUdeviceptr base_;
+  std::uint64_t bytes_;
+};
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/session/ManagedStep.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <new>
+
+namespace pumpgraph::runtime {
+namespace {
+
+CUmemLocation locationOf(bool onDevice, int device) {
+  CUmemLocation location{};
+  location.type = onDevice ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST;
+  location.id = onDevice ? device : 0;
+  return location;
+}
+
+Status advise(const Driver &driver, int device, CUdeviceptr address, std::uint64_t bytes, Advice advice) {
+  switch (advice) {
+  case Advice::None:
+    return {};
+  case Advice::ReadMostly:
+    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_READ_MOSTLY, locationOf(true, device));
+  case Advice::PreferHost:
+    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, locationOf(false, device));
+  case Advice::PreferDevice:
+    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, locationOf(true, device));
+  case Advice::AccessedBy:
+    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY, locationOf(true, device));
+  }
+  return {};
+}
+
+} // namespace
+
+Expected<std::unique_ptr<ManagedStep>> ManagedStep::create(const Driver &driver, int device, CUcontext context,
+                                                           CUstream stream, const Description &lowered) {
+  for (const Node &node : lowered.nodes) {
+    const bool staysOnHost = node.kind == NodeKind::Advise && node.advice == Advice::PreferHost;
+    if (node.kind != NodeKind::Advise && node.kind != NodeKind::Evict)
+      continue;
+    const CUdeviceptr address = lowered.buffers[node.buffer].address + node.range.offset;
+    if (node.kind == NodeKind::Advise)
+      PUMPGRAPH_TRY_WHILE(advise(driver, device, address, node.range.size, node.advice), "\"{}\"", node.name);
+    if (node.kind == NodeKind::Evict || staysOnHost)
+      PUMPGRAPH_TRY_WHILE(driver.memPrefetchAsync(address, node.range.size, locationOf(false, device), 0, stream),
+                          "\"{}\"", node.name);
+  }
+  PUMPGRAPH_TRY_WHILE(driver.streamSynchronize(stream), "bringing managed memory where it belongs");
+
+  std::unique_ptr<ManagedStep> step(new ManagedStep(driver));
+  std::vector<Operation> operations = operationsOf(lowered);
+  if (operations.empty())
+    return step;
+  PUMPGRAPH_TRY_WHILE(step->allocateWords(operations.size()), "getting {} words", operations.size());
+  Expected<std::unique_ptr<DriverMover>> mover = DriverMover::create(driver, device, context);
+  if (!mover)
+    return tl::unexpected<Error>(mover.error());
+  step->mover_ = std::move(*mover);
+  step->agent_ =
+      std::make_unique<Agent>(std::move(operations), static_cast<OperationWords *>(step->words_), *step->mover_);
+  return step;
+}
+
+Status ManagedStep::allocateWords(std::size_t operations) {
+  PUMPGRAPH_TRY(driver_.memHostAlloc(&words_, operations * sizeof(OperationWords),
+                                     CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  for (std::size_t i = 0; i < operations; ++i)
+    new (static_cast<OperationWords *>(words_) + i) OperationWords;
+  return driver_.memHostGetDevicePointer(&deviceWords_, words_, 0);
+}
+
+ManagedStep::~ManagedStep() {
+  agent_.reset();
+  mover_.reset();
+  if (words_)
+    driver_.memFreeHost.raw(words_);
+}
+
+nlohmann::ordered_json ManagedStep::report() const {
+  const AgentStats stats = agent_ ? agent_->stats() : AgentStats{};
+  return {{"operations", agent_ ? agent_->operations().size() : 0},
+          {"prefetches", stats.prefetches},
+          {"evictions", stats.evictions},
+          {"discards", stats.discards},
+          {"up_bytes", stats.upBytes},
+          {"down_bytes", stats.downBytes},
+          {"failed", stats.failed},
+          {"dropped", stats.dropped},
+          {"released", stats.released}};
+}
+
+Expected<LinkSpeed> measureManagedLink(const Driver &driver, int device, CUdeviceptr base, std::uint64_t bytes,
+                                       CUstream stream) {
+  constexpr std::uint64_t mostBytes = std::uint64_t{64} << 20;
+  constexpr int runs = 5;
+  constexpr double unit = 0.5e9;
+  const std::uint64_t piece = std::min(bytes, mostBytes);
+  double best[2] = {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()}; // down, up
+  // What nobody has touched is nowhere, and moving it would measure nothing.
+  PUMPGRAPH_TRY_WHILE(driver.memsetD8Async(base, 0, piece, stream), "measuring the link");
+  PUMPGRAPH_TRY_WHILE(driver.streamSynchronize(stream), "measuring the link");
+  for (int run = 0; run <= 2 * runs; ++run) {
+    const bool up = run % 2 == 1; // the memory is on the device at first, and on the host in the end
+    const auto start = std::chrono::steady_clock::now();
+    PUMPGRAPH_TRY_WHILE(driver.memPrefetchAsync(base, piece, locationOf(up, device), 0, stream), "measuring the link");
+    PUMPGRAPH_TRY_WHILE(driver.streamSynchronize(stream), "measuring the link");
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    best[up] = std::min(best[up], seconds);
+  }
+  const auto speedOf = [&](double seconds) {
+    return std::max(unit, std::round(static_cast<double>(piece) / seconds / unit) * unit);
+  };
+  LinkSpeed speed{.up = speedOf(best[1]), .down = speedOf(best[0]), .both = 0};
+  speed.both = 2 * speed.up * speed.down / (speed.up + speed.down);
+  return speed;
+}
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What stands beside the graph of a step that is rewritten for managed memory: its words and its agent.
+#pragma once
+
+#include "runtime/agent/DriverMover.h"
+#include "runtime/lower/ManagedGraph.h"
+#include "runtime/session/Link.h"
+
+#include <nlohmann/json.hpp>
+
+namespace pumpgraph::runtime {
+
+/// Lives as long as its graph may run: nobody else answers what the graph asks for.
+class ManagedStep {
+public:
+  /// Tells the driver what the step's advice says, and has everything leave the device that is to leave it at times, so
+  /// that the first replay is like any other. Blocks until done.
+  static Expected<std::unique_ptr<ManagedStep>> create(const Driver &driver, int device, CUcontext context,
+                                                       CUstream stream, const Description &lowered);
+  ~ManagedStep();
+  ManagedStep(const ManagedStep &) = delete;
+  ManagedStep &operator=(const ManagedStep &) = delete;
+
+  /// The device's address of the first operation's words.
+  CUdeviceptr words() const { return deviceWords_; }
+  bool movesAnything() const { return agent_ != nullptr; }
+  void wake() {
+    if (agent_)
+      agent_->wake();
+  }
+  nlohmann::ordered_json report() const;
+
+private:
+  explicit ManagedStep(const Driver &driver) : driver_(driver) {}
+  Status allocateWords(std::size_t operations);
+
+  const Driver &driver_;
+  void *words_ = nullptr;
+  CUdeviceptr deviceWords_ = 0;
+  std::unique_ptr<DriverMover> mover_;
+  std::unique_ptr<Agent> agent_; ///< where there is something to do
+};
+
+/// Times prefetches of 64 MiB in the arena's first pages, where nothing is yet. In both directions at once the driver
+/// is hardly faster than in one after the other (docs/managed.md), which is what `both` says.
+Expected<LinkSpeed> measureManagedLink(const Driver &driver, int device, CUdeviceptr base, std::uint64_t bytes,
+                                       CUstream stream);
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The protocol of docs/managed.md between a replayed graph, the two threads of an agent and its watchdog, with the
+ * same words and flags as runtime/agent/Agent.cpp.
+ *
+ * One step: page X is evicted, page Y is prefetched into its place and read, then Y's value is dead and is discarded,
+ * and the next thing that touches Y is a write. Replays follow one another at any rate.
+ *
+ *   REPLAYS   how many
+ *   HINT      nobody waits for the prefetch
+ *   DIES      a thread of the agent may stop for ever, also within a prefetch or an eviction
+ *
+ * Each of these breaks a rule, and must be found out:
+ *   RELEASE_DISCARDS, FORGET_CONFLICTS, LOOK_BEFORE_TAKING, TAKE_WITHOUT_FLAG, NO_WATCHDOG, DONE_BEFORE_DISCARD
+ */
+#ifndef REPLAYS
+#define REPLAYS 3
+#endif
+
+#define EVICT 0
+#define PREFETCH 1
+#define DISCARD 2
+#define OPERATIONS 3
+
+bit request[OPERATIONS];
+bit done[OPERATIONS];
+bool underWay[OPERATIONS];
+bool moving[OPERATIONS]; /* the driver is at it: seen by the assertions alone */
+bool ended;
+
+#define busy(op) (request[op] || underWay[op])
+
+/* One thread takes a request, or finds that it may not. */
+inline take(op, got) {
+  bool mayTake;
+#ifdef TAKE_WITHOUT_FLAG
+  atomic { got = request[op]; request[op] = 0 }
+  if
+  :: got -> underWay[op] = true
+  :: !got
+  fi
+#else
+  got = false;
+  mayTake = request[op]; /* who only asks must not seem to be under way */
+  if
+  :: mayTake -> atomic { mayTake = !underWay[op]; underWay[op] = true }
+  :: !mayTake
+  fi;
+  if
+  :: mayTake ->
+     atomic { got = request[op]; request[op] = 0 }
+     if
+     :: !got -> underWay[op] = false
+     :: got
+     fi
+  :: !mayTake
+  fi
+#endif
+}
+
+/* The request first: who takes it is under way before it is gone. */
+inline look(op, isBusy) {
+  isBusy = request[op];
+  if
+  :: !isBusy -> isBusy = underWay[op]
+  :: isBusy
+  fi
+}
+
+/* Whoever has taken the request of a discard still finds out that he may not start. Only of a discard: whether a
+ * prefetch is busy is read from two words, which putting back would change in the wrong order. */
+inline putBack(op) {
+  request[op] = 1;
+  underWay[op] = false
+}
+
+inline signal(op) {
+  done[op] = 0;
+  request[op] = 1
+}
+
+inline carryOut(op) {
+  moving[op] = true;
+  assert(!(moving[PREFETCH] && moving[DISCARD])); /* undefined, says the driver's manual */
+#ifdef DIES
+  if
+  :: true
+  :: op != DISCARD -> goto dead
+  fi;
+#endif
+#ifdef DONE_BEFORE_DISCARD
+  done[op] = 1;
+  moving[op] = false;
+#else
+  moving[op] = false;
+  done[op] = 1;
+#endif
+  underWay[op] = false
+}
+
+active proctype graph() {
+  byte replay = 0;
+  do
+  :: replay == REPLAYS -> break
+  :: else ->
+     signal(EVICT);
+     signal(PREFETCH);
+#ifndef HINT
+     done[PREFETCH] == 1;
+#endif
+     assert(!moving[DISCARD]); /* Y is read */
+     signal(DISCARD);
+     done[DISCARD] == 1;
+     assert(!moving[DISCARD]); /* Y is written */
+     replay++
+  od;
+  ended = true
+}
+
+active proctype up() {
+  bool got;
+end:
+  do
+  :: request[PREFETCH] && !busy(EVICT) ->
+     take(PREFETCH, got);
+     if
+     :: got -> carryOut(PREFETCH) /* beside an eviction that is asked for again, perhaps: no harm */
+     :: !got
+     fi
+#ifdef DIES
+  :: true -> goto dead
+#endif
+  od;
+dead:
+  skip
+}
+
+active proctype down() {
+  bool got, isBusy;
+end:
+  do
+  :: request[EVICT] ->
+     take(EVICT, got);
+     if
+     :: got -> carryOut(EVICT)
+     :: !got
+     fi
+#ifdef FORGET_CONFLICTS
+  :: request[DISCARD] ->
+#else
+  :: request[DISCARD] && !busy(PREFETCH) ->
+#endif
+     take(DISCARD, got);
+     if
+#if defined(FORGET_CONFLICTS) || defined(LOOK_BEFORE_TAKING)
+     :: got -> carryOut(DISCARD)
+#else
+     :: got ->
+        look(PREFETCH, isBusy);
+        if
+        :: isBusy -> putBack(DISCARD)
+        :: !isBusy -> carryOut(DISCARD)
+        fi
+#endif
+     :: !got
+     fi
+#ifdef DIES
+  :: true -> goto dead
+#endif
+  od;
+dead:
+  skip
+}
+
+#ifndef NO_WATCHDOG
+/* It may step in at any time: patience is no part of what makes it right. */
+active proctype watchdog() {
+  bool got;
+  byte op = 0;
+  do
+  :: ended -> break
+  :: else ->
+     take(op, got);
+     if
+     :: got -> done[op] = 1; underWay[op] = false
+#ifdef RELEASE_DISCARDS
+     :: !got && underWay[op] -> done[op] = 1
+     :: else
+#else
+     :: !got && underWay[op] && op != DISCARD -> done[op] = 1
+     :: else
+#endif
+     fi;
+     op = (op + 1) % OPERATIONS
+  od
+}
+#endif
+
+ltl noHang { <> ended }

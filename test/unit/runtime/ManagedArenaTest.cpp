@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Managed memory that is asked for once, within limits, and handed out by the same heap as all other.
+#include "runtime/memory/ManagedArena.h"
+
+#include "runtime/memory/Heap.h"
+#include "test/unit/runtime/FakeDriver.h"
+
+#include <gtest/gtest.h>
+
+using namespace pumpgraph::runtime;
+using namespace pumpgraph::runtime::test;
+
+namespace {
+
+constexpr std::uint64_t arenaPages = 32;
+constexpr std::uint64_t arenaBytes = arenaPages * pageBytes;
+
+class ManagedArenaTest : public ::testing::Test {
+protected:
+  ManagedArenaTest() : fake_({.deviceBytes = 2 * arenaBytes}) {}
+
+  std::string refusalOf(std::uint64_t bytes, const ManagedGuard &guard) {
+    const Expected<std::unique_ptr<ManagedArena>> arena = ManagedArena::reserve(*fake_.table(), bytes, guard);
+    return arena ? "" : arena.error().message;
+  }
+
+  FakeDriver fake_;
+};
+
+TEST_F(ManagedArenaTest, takesWholePagesAndGivesThemBack) {
+  {
+    const Expected<std::unique_ptr<ManagedArena>> arena =
+        ManagedArena::reserve(*fake_.table(), arenaBytes - 1, {.limitBytes = arenaBytes});
+    ASSERT_TRUE(arena) << arena.error().message;
+    EXPECT_EQ((*arena)->bytes(), arenaBytes);
+    EXPECT_EQ((*arena)->base() % pageBytes, 0U);
+    EXPECT_EQ(fake_.managedBytes(), arenaBytes);
+  }
+  EXPECT_EQ(fake_.managedBytes(), 0U);
+}
+
+TEST_F(ManagedArenaTest, isRefusedBeyondTheLimit) {
+  const std::string refusal = refusalOf(arenaBytes + 1, {.limitBytes = arenaBytes});
+  EXPECT_NE(refusal.find("66.0 MiB exceeds the limit of 64.0 MiB"), std::string::npos) << refusal;
+  EXPECT_EQ(fake_.callsOf("cuMemAllocManaged"), 0U);
+}
+
+// Whoever allows oversubscription says how much he wants all the same.
+TEST_F(ManagedArenaTest, isRefusedBeyondTheLimitAlsoWhereOversubscriptionIsAllowed) {
+  EXPECT_NE(refusalOf(arenaBytes + 1, {.limitBytes = arenaBytes, .allowOversubscription = true}), "");
+}
+
+TEST_F(ManagedArenaTest, isRefusedBeyondWhatTheDeviceHasFree) {
+  const std::uint64_t tooMuch = 2 * arenaBytes + pageBytes;
+  const std::string refusal = refusalOf(tooMuch, {.limitBytes = tooMuch});
+  EXPECT_NE(refusal.find("oversubscribed"), std::string::npos) << refusal;
+  EXPECT_EQ(fake_.callsOf("cuMemAllocManaged"), 0U);
+}
+
+TEST_F(ManagedArenaTest, isOversubscribedOnlyByName) {
+  const std::uint64_t tooMuch = 2 * arenaBytes + pageBytes;
+  EXPECT_EQ(refusalOf(tooMuch, {.limitBytes = tooMuch, .allowOversubscription = true}), "");
+}
+
+TEST_F(ManagedArenaTest, saysWhatTheDriverSays) {
+  fake_.failCall("cuMemAllocManaged", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_NE(refusalOf(arenaBytes, {}).find("cuMemAllocManaged"), std::string::npos);
+}
+
+// The heap of a managed session: memory is there at once, during a capture too, and nothing is mapped for it.
+class ManagedHeapTest : public ManagedArenaTest {
+protected:
+  ManagedHeapTest()
+      : arena_(std::move(*ManagedArena::reserve(*fake_.table(), arenaBytes, {}))),
+        addresses_(AddressSpace::within(*fake_.table(), arena_->base(), arena_->bytes())), pool_(*fake_.table(), 0, 0),
+        host_(*fake_.table(), 0, 0), mapper_(*fake_.table(), 0, 0, pool_),
+        heap_(*fake_.table(), *addresses_, pool_, host_, mapper_, true) {}
+
+  void *allocate(std::uint64_t bytes) {
+    const Expected<CUdeviceptr> address = heap_.allocate(bytes, nullptr, "buffer");
+    return address ? reinterpret_cast<void *>(*address) : nullptr;
+  }
+
+  std::unique_ptr<ManagedArena> arena_;
+  std::unique_ptr<AddressSpace> addresses_;
+  FramePool pool_;
+  HostMemory host_;
+  PageMapper mapper_;
+  Heap heap_;
+};
+
+TEST_F(ManagedHeapTest, hasMemoryBehindWhatIsAllocatedInACapture) {
+  heap_.beginCapture();
+  auto *captured = static_cast<char *>(allocate(3 * pageBytes));
+  ASSERT_NE(captured, nullptr);
+  captured[3 * pageBytes - 1] = 1;
+  EXPECT_TRUE(heap_.block(heap_.find(reinterpret_cast<CUdeviceptr>(captured))->block).hasMemory());
+  EXPECT_EQ(fake_.callsOf("cuMemMap"), 0U);
+  EXPECT_EQ(fake_.callsOf("cuMemCreate"), 0U);
+}
+
+TEST_F(ManagedHeapTest, usesTheAddressesOfARehearsalAgain) {
+  constexpr std::uint64_t most = (arenaPages - 2) * pageBytes; // all that guards leave
+  heap_.beginCapture();
+  void *first = allocate(most);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(allocate(pageBytes), nullptr) << "the arena is full";
+  ASSERT_TRUE(heap_.free(reinterpret_cast<CUdeviceptr>(first), nullptr));
+  heap_.endCapture();
+  heap_.dropCapture();
+  heap_.beginCapture();
+  EXPECT_EQ(allocate(most), first);
+}
+
+} // namespace

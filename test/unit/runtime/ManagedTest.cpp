@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole way on managed memory, on the fake driver: capture, adopt under a budget, replay with an agent.
+#include "test/unit/runtime/Program.h"
+
+#include <gtest/gtest.h>
+
+using namespace pumpgraph;
+using namespace pumpgraph::runtime;
+using namespace pumpgraph::runtime::test;
+
+namespace {
+
+constexpr std::uint64_t arenaPages = 192;
+constexpr std::uint64_t tightPages = 19;
+
+template <typename Value> std::string messageOf(const Expected<Value> &result) {
+  return result ? "" : result.error().message;
+}
+
+SessionOptions managedOptions(std::uint64_t budgetPages) {
+  SessionOptions options;
+  options.budgetBytes = budgetPages * pageBytes;
+  options.compilerLibrary = PUMPGRAPH_COMPILER_LIBRARY;
+  options.backend = BackendChoice::Managed;
+  options.managedBytes = arenaPages * pageBytes;
+  options.managedGuard.limitBytes = arenaPages * pageBytes;
+  return options;
+}
+
+class ManagedTest : public ::testing::Test {
+protected:
+  void open(std::uint64_t budgetPages, const FakeDriver::Options &driver = {}) {
+    session_.reset();
+    fake_.reset();
+    fake_.emplace(driver);
+    Expected<std::unique_ptr<Session>> made = Session::create(managedOptions(budgetPages), fake_->table());
+    ASSERT_TRUE(made) << messageOf(made);
+    session_ = std::move(*made);
+  }
+
+  void start(const Program::Shape &shape = {}) {
+    program_.emplace(*fake_, *session_, shape);
+    program_->prepare();
+    graph_ = program_->record();
+  }
+
+  Step *adopt(bool calibrate) {
+    AdoptOptions options;
+    options.calibrate = calibrate;
+    const Expected<Step *> step = session_->adopt(graph_, options);
+    EXPECT_TRUE(step) << messageOf(step);
+    return step ? *step : nullptr;
+  }
+
+  void replay(Step *step, int times) {
+    for (int i = 0; i < times; ++i) {
+      const Status replayed = step->replay(nullptr);
+      ASSERT_TRUE(replayed) << messageOf(replayed);
+    }
+  }
+
+  nlohmann::json runtimeReport(Step *step) { return nlohmann::json::parse(step->report()).at("runtime"); }
+
+  std::optional<FakeDriver> fake_;
+  std::unique_ptr<Session> session_;
+  std::optional<Program> program_;
+  CUgraph graph_ = nullptr;
+};
+
+TEST_F(ManagedTest, addsNoNodeWhenEverythingFits) {
+  open(64);
+  start();
+  const std::string before = fake_->print(graph_);
+  Step *step = adopt(false);
+  ASSERT_TRUE(step);
+  EXPECT_EQ(fake_->print(graph_), before);
+  EXPECT_EQ(runtimeReport(step).at("backend"), "managed");
+  replay(step, 3);
+  EXPECT_EQ(program_->loss(), program_->expectedLoss(3));
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(3));
+}
+
+// With and without discards, which leave garbage behind, the results are the same.
+TEST_F(ManagedTest, computesTheSameUnderATightBudget) {
+  for (const bool calibrate : {false, true})
+    for (const std::uint32_t seed : {1U, 2U, 3U}) {
+      open(tightPages, {.seed = seed});
+      start();
+      const std::uint64_t nodes = fake_->graphNodes(graph_);
+      Step *step = adopt(calibrate);
+      ASSERT_TRUE(step);
+      EXPECT_GT(fake_->graphNodes(graph_), nodes);
+      replay(step, 5);
+      EXPECT_EQ(program_->loss(), program_->expectedLoss(5)) << calibrate << seed;
+      EXPECT_EQ(program_->weights(), program_->expectedWeights(5)) << calibrate << seed;
+      const nlohmann::json agent = runtimeReport(step).at("agent");
+      EXPECT_GT(agent.at("prefetches"), 0);
+      EXPECT_GT(agent.at("evictions"), 0);
+      EXPECT_EQ(agent.at("discards") > 0, calibrate);
+      EXPECT_EQ(agent.at("failed"), 0);
+      EXPECT_EQ(agent.at("dropped").get<int>() + agent.at("released").get<int>(), 0);
+      EXPECT_LE(fake_->managedPagesOnDevice(), tightPages);
+    }
+}
+
+// Nothing that the virtual backend maps or pins for plans is there, and nothing is left when the session ends.
+TEST_F(ManagedTest, takesNoFrames) {
+  open(tightPages);
+  start();
+  Step *step = adopt(true);
+  ASSERT_TRUE(step);
+  replay(step, 1);
+  EXPECT_EQ(fake_->callsOf("cuMemCreate"), 0U);
+  EXPECT_EQ(fake_->callsOf("cuMemAddressReserve"), 0U);
+  session_.reset();
+  EXPECT_EQ(fake_->managedBytes(), 0U);
+  EXPECT_EQ(fake_->callsOf("cuMemHostAlloc"), fake_->callsOf("cuMemFreeHost"));
+}
+
+// Captured nodes and edges stay as they are: all is added, so that any graph can be taken.
+TEST_F(ManagedTest, takesNothingFromTheGraph) {
+  open(tightPages);
+  start();
+  fake_->makeEdgesProgrammatic(graph_);
+  const std::string before = fake_->print(graph_);
+  ASSERT_TRUE(adopt(true));
+  const std::string after = fake_->print(graph_);
+  std::size_t begin = 0;
+  for (std::size_t end = before.find('\n'); end != std::string::npos; begin = end + 1, end = before.find('\n', begin))
+    EXPECT_NE(after.find(before.substr(begin, end + 1 - begin)), std::string::npos)
+        << before.substr(begin, end - begin);
+  EXPECT_EQ(fake_->callsOf("cuGraphRemoveDependencies"), 0U);
+}
+
+// A driver older than discards evicts what is dead.
+TEST_F(ManagedTest, doesWithoutDiscards) {
+  open(tightPages, {.supportsDiscard = false});
+  start();
+  Step *step = adopt(true);
+  ASSERT_TRUE(step);
+  replay(step, 2);
+  EXPECT_EQ(runtimeReport(step).at("agent").at("discards"), 0);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+}
+
+// A prefetch that fails is a page that comes late.
+TEST_F(ManagedTest, computesTheSameWhenMovesFail) {
+  open(tightPages);
+  start();
+  Step *step = adopt(true);
+  ASSERT_TRUE(step);
+  replay(step, 1);
+  fake_->failCall("cuMemPrefetchAsync", 2, CUDA_ERROR_OUT_OF_MEMORY);
+  fake_->failCall("cuMemDiscardBatchAsync", 1, CUDA_ERROR_INVALID_VALUE);
+  replay(step, 2);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(3));
+  EXPECT_EQ(runtimeReport(step).at("agent").at("failed"), 2);
+}
+
+TEST_F(ManagedTest, leavesTheGraphAsItWasWhenItCannotBeRewritten) {
+  for (const char *call : {"cuGraphAddBatchMemOpNode", "cuGraphAddDependencies", "cuMemHostAlloc", "cuEventCreate",
+                           "cuGraphBatchMemOpNodeGetParams"}) {
+    open(tightPages);
+    start();
+    const std::string before = fake_->print(graph_);
+    fake_->failCall(call, 1, CUDA_ERROR_INVALID_VALUE);
+    const Expected<Step *> step = session_->adopt(graph_, {});
+    ASSERT_FALSE(step) << call;
+    EXPECT_NE(step.error().message.find(call), std::string::npos) << step.error().message;
+    EXPECT_EQ(fake_->print(graph_), before) << call;
+  }
+}
+
+// The ways to be compared with leave the same behind.
+TEST_F(ManagedTest, prefetchesAtLaunchOrNotAtAll) {
+  std::vector<std::uint64_t> prefetches;
+  for (const std::int32_t prefetching : {PUMPGRAPH_PREFETCHING_AT_LAUNCH, PUMPGRAPH_PREFETCHING_NONE}) {
+    open(tightPages);
+    start();
+    const Expected<Step *> step = session_->adopt(graph_, {.prefetching = prefetching});
+    ASSERT_TRUE(step) << messageOf(step);
+    replay(*step, 3);
+    EXPECT_EQ(program_->weights(), program_->expectedWeights(3));
+    prefetches.push_back(runtimeReport(*step).at("agent").at("prefetches"));
+  }
+  EXPECT_GT(prefetches[0], 0U);
+  EXPECT_EQ(prefetches[1], 0U);
+}
+
+TEST_F(ManagedTest, isNotPlannedAgain) {
+  open(tightPages);
+  start();
+  Step *step = adopt(false);
+  ASSERT_TRUE(step);
+  const Expected<Replanning> again = step->replan();
+  ASSERT_FALSE(again);
+  EXPECT_NE(again.error().message.find("managed memory"), std::string::npos) << again.error().message;
+}
+
+TEST_F(ManagedTest, validates) {
+  open(tightPages);
+  start();
+  Step *step = adopt(true);
+  ASSERT_TRUE(step);
+  replay(step, 1);
+  const Expected<Validation> validation = step->validate();
+  ASSERT_TRUE(validation) << messageOf(validation);
+  EXPECT_EQ(validation->differentBuffers, 0U);
+  EXPECT_GT(validation->comparedBuffers, 4U);
+  replay(step, 1);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+}
+
+// Steps of one session take turns: private buffers have no place but their address.
+TEST_F(ManagedTest, replaysTwoStepsInTurns) {
+  open(tightPages);
+  start();
+  Step *first = adopt(true);
+  ASSERT_TRUE(first);
+  const CUgraph firstGraph = graph_;
+  graph_ = program_->record();
+  Step *second = adopt(true);
+  ASSERT_TRUE(second);
+  for (int i = 0; i < 3; ++i) {
+    replay(first, 1);
+    replay(second, 1);
+  }
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(6));
+  session_->destroy(first);
+  replay(second, 1);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(7));
+  (void)firstGraph;
+}
+
+// A graph that the virtual backend leaves as captured, with the reason, is rewritten here.
+class UnseenTest : public ManagedTest {
+protected:
+  /// The program's step, and a node that nobody can see into.
+  void recordWith(CUgraphNodeType type) {
+    program_.emplace(*fake_, *session_, Program::Shape{});
+    program_->prepare();
+    graph_ = program_->record();
+    fake_->addPlain(graph_, {}, type);
+  }
+};
+
+TEST_F(UnseenTest, takesWhatTheVirtualBackendDeclines) {
+  for (const CUgraphNodeType type : {CU_GRAPH_NODE_TYPE_CONDITIONAL, CU_GRAPH_NODE_TYPE_MEM_ALLOC}) {
+    session_.reset();
+    fake_.emplace();
+    session_ = std::move(*openSession(*fake_, tightPages, PUMPGRAPH_COMPILER_LIBRARY));
+    recordWith(type);
+    Step *declined = adopt(false);
+    ASSERT_TRUE(declined);
+    EXPECT_EQ(runtimeReport(declined).at("backend"), "as captured");
+    const std::string reason = runtimeReport(declined).at("left_as_captured");
+    const nlohmann::json notes = runtimeReport(declined).at("notes");
+    EXPECT_NE(notes.dump().find("managed"), std::string::npos) << "nobody says what would help";
+
+    open(tightPages);
+    recordWith(type);
+    Step *step = adopt(true); // which cannot be calibrated, and is not
+    ASSERT_TRUE(step);
+    EXPECT_EQ(runtimeReport(step).at("backend"), "managed");
+    EXPECT_EQ(runtimeReport(step).at("notes").at(0), "what this node touches is moved by faults: " + reason);
+    replay(step, 3);
+    EXPECT_EQ(program_->weights(), program_->expectedWeights(3));
+    EXPECT_EQ(runtimeReport(step).at("agent").at("discards"), 0);
+  }
+}
+
+// What a table in memory names is never discarded and never sent away.
+TEST_F(UnseenTest, isRightWithPointersHiddenInMemory) {
+  open(tightPages);
+  program_.emplace(*fake_, *session_, Program::Shape{});
+  program_->prepare();
+  void **table = static_cast<void **>(*session_->allocate(4096, nullptr, "table"));
+  void *hidden = *session_->allocate(3 * pageBytes, nullptr, "hidden");
+  ASSERT_TRUE(session_->declarePrivate(hidden));
+  *table = hidden;
+  *static_cast<std::uint64_t *>(hidden) = 0;
+  FakeKernel chase{
+      "chase", {8}, [](const FakeKernel::Arguments &arguments) { ++**argument<std::uint64_t **>(arguments, 0); }};
+  graph_ = program_->record();
+  fake_->addKernel(graph_, {}, chase, {bytesOf(table)});
+  Step *step = adopt(false);
+  ASSERT_TRUE(step);
+  replay(step, 4);
+  EXPECT_EQ(*static_cast<std::uint64_t *>(hidden), 4U);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(4));
+}
+
+TEST(ManagedSessionTest, automaticIsVirtualWhereTheDeviceCan) {
+  FakeDriver fake;
+  SessionOptions options = managedOptions(tightPages);
+  options.backend = BackendChoice::Automatic;
+  const Expected<std::unique_ptr<Session>> session = Session::create(options, fake.table());
+  ASSERT_TRUE(session) << messageOf(session);
+  EXPECT_EQ(fake.managedBytes(), 0U);
+}
+
+TEST(ManagedSessionTest, automaticIsManagedElsewhere) {
+  FakeDriver fake({.supportsVirtualMemory = false});
+  SessionOptions options = managedOptions(tightPages);
+  options.backend = BackendChoice::Automatic;
+  const Expected<std::unique_ptr<Session>> session = Session::create(options, fake.table());
+  ASSERT_TRUE(session) << messageOf(session);
+  EXPECT_EQ(fake.managedBytes(), arenaPages * pageBytes);
+}
+
+TEST(ManagedSessionTest, isRefusedWhereTheDeviceCannot) {
+  FakeDriver fake({.supportsManagedMemory = false});
+  const Expected<std::unique_ptr<Session>> session = Session::create(managedOptions(tightPages), fake.table());
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().status, PUMPGRAPH_NO_DRIVER);
+}
+
+TEST(ManagedSessionTest, isRefusedBeyondTheGuard) {
+  FakeDriver fake;
+  SessionOptions options = managedOptions(tightPages);
+  options.managedBytes = options.managedGuard.limitBytes + pageBytes;
+  const Expected<std::unique_ptr<Session>> session = Session::create(options, fake.table());
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().status, PUMPGRAPH_OUT_OF_DEVICE_MEMORY);
+}
+
+} // namespace
