@@ -91,7 +91,7 @@ std::optional<AccessFinder::Touch> AccessFinder::touchOf(std::size_t position, c
   const std::optional<Hit> hit = heap_.find(word.value);
   if (!hit)
     return std::nullopt;
-  if (rehearsal_ && rehearsal_->refutes(position, word, order_.of(*hit))) {
+  if (rehearsal_ && rehearsal_->refutes(position, word, order_.of(*hit), order_)) {
     ++refutedWords_;
     return std::nullopt;
   }

@@ -19,7 +19,8 @@ std::optional<std::uint32_t> CaptureOrder::of(const Hit &hit) const {
   return found->second;
 }
 
-Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDeclarations &declarations) {
+Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDeclarations &declarations)
+    : allocations_(heap.captured().size()) {
   for (const LiftedNode &lifted : graph.nodes) {
     Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, {}, {}});
     if (const auto label = declarations.labels().find(lifted.handle); label != declarations.labels().end())
@@ -47,11 +48,15 @@ const Rehearsal::Word *Rehearsal::find(std::size_t node, const PointerWord &word
   return found == nodes_[node].words.end() ? nullptr : &found->second;
 }
 
-bool Rehearsal::refutes(std::size_t node, const PointerWord &word, std::optional<std::uint32_t> position) const {
+bool Rehearsal::refutes(std::size_t node, const PointerWord &word, std::optional<std::uint32_t> position,
+                        const CaptureOrder &order) const {
   if (!position) // an allocation that has not moved says nothing about words that have not
     return false;
   const Word *before = find(node, word);
-  return !before || before->value == word.value; // an address of nothing at all in the first capture is none either
+  if (before)
+    return before->value == word.value;
+  // An address of nothing at all in the first capture is none either, where both had as many buffers to point at.
+  return order.allocations() == allocations_;
 }
 
 bool Rehearsal::isDeclaredRead(std::size_t node, const PointerWord &word) const {

@@ -18,6 +18,7 @@ class CaptureOrder {
 public:
   explicit CaptureOrder(const Heap &heap);
   std::optional<std::uint32_t> of(const Hit &hit) const;
+  std::size_t allocations() const { return position_.size(); }
 
 private:
   std::map<std::pair<BlockId, std::size_t>, std::uint32_t> position_;
@@ -39,8 +40,9 @@ public:
   bool matches(const LiftedGraph &graph) const;
 
   /// Whether the word is certainly no pointer. `position` is that of the allocation it points at, in the second
-  /// capture.
-  bool refutes(std::size_t node, const PointerWord &word, std::optional<std::uint32_t> position) const;
+  /// capture; `order` is that capture's.
+  bool refutes(std::size_t node, const PointerWord &word, std::optional<std::uint32_t> position,
+               const CaptureOrder &order) const;
 
   /// Whether the node only reads what this parameter points at.
   bool isDeclaredRead(std::size_t node, const PointerWord &word) const;
@@ -66,6 +68,7 @@ private:
   const Word *find(std::size_t node, const PointerWord &word) const;
 
   std::vector<Node> nodes_;
+  std::size_t allocations_;
 };
 
 } // namespace pumpgraph::runtime
