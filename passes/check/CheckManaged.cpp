@@ -20,10 +20,6 @@ using check::CompletionOrder;
 using check::nodeLabel;
 using check::Report;
 
-bool isOperation(const Node &node) {
-  return node.kind == NodeKind::Prefetch || node.kind == NodeKind::Evict || node.kind == NodeKind::Discard;
-}
-
 /// The captured nodes that complete before each operation is asked for, by node. The word of an operation is written
 /// after those of the operations before it, whether these are done or not.
 std::vector<std::set<NodeIndex>> askedAfter(const Description &lowered) {
@@ -31,9 +27,9 @@ std::vector<std::set<NodeIndex>> askedAfter(const Description &lowered) {
   std::vector<Edge> edges = lowered.edges;
   std::sort(edges.begin(), edges.end(), [](const Edge &a, const Edge &b) { return a.to < b.to; });
   for (const Edge &edge : edges) {
-    if (!isOperation(lowered.nodes[edge.to]) || edge.kind != EdgeKind::Full)
+    if (!isOperation(lowered.nodes[edge.to].kind) || edge.kind != EdgeKind::Full)
       continue;
-    if (isOperation(lowered.nodes[edge.from]))
+    if (isOperation(lowered.nodes[edge.from].kind))
       after[edge.to].insert(after[edge.from].begin(), after[edge.from].end());
     else
       after[edge.to].insert(edge.from);
@@ -42,7 +38,7 @@ std::vector<std::set<NodeIndex>> askedAfter(const Description &lowered) {
 }
 
 bool overlap(const Node &a, const Node &b) {
-  return a.buffer == b.buffer && a.range.offset < b.range.end() && b.range.offset < a.range.end();
+  return a.buffer == b.buffer && a.range.overlaps(b.range);
 }
 
 void checkConflicts(const Description &lowered, Report &report) {
@@ -115,7 +111,7 @@ Description asUnifiedMemory(const Description &lowered) {
   step.hostBytes = 0;
 
   for (Node &node : step.nodes) // in its place, so that nodes keep their numbers
-    if (isOperation(node) && node.kind != NodeKind::Discard)
+    if (isOperation(node.kind) && node.kind != NodeKind::Discard)
       node.kind = NodeKind::Advise;
   std::set<std::pair<NodeIndex, NodeIndex>> full, programmatic;
   for (const Edge &edge : lowered.edges) {
@@ -123,7 +119,7 @@ Description asUnifiedMemory(const Description &lowered) {
     if (!isAdded(from.kind) && !isAdded(to.kind))
       (edge.kind == EdgeKind::Full ? full : programmatic).insert({edge.from, edge.to});
     // Who waits for an operation comes after its word was written, at the least, and after a discard was done.
-    if (isOperation(from) && !isAdded(to.kind)) {
+    if (isOperation(from.kind) && !isAdded(to.kind)) {
       for (const NodeIndex node : after[edge.from])
         full.insert({node, edge.to});
       if (from.kind == NodeKind::Discard)

@@ -19,19 +19,13 @@ struct LowerManaged : impl::LowerManagedBase<LowerManaged> {
 
   void runOnOperation() override {
     const Description planned = toDescription(getOperation()).description;
-    if (!isPlanned(planned))
-      return refuse("the step has no plan to lower");
-    if (isLowered(planned))
-      return refuse("the step is lowered already");
+    if (const char *obstacle = obstacleToLowering(planned)) {
+      mlir::emitError(getOperation().getLoc(), obstacle);
+      return signalPassFailure();
+    }
     const ManagedOptions options{.machine = makeMachine(up, down, both, device, copyOverhead, hostMemory),
                                  .mayDiscard = discard};
     update(getOperation(), lowerManaged(withoutPlan(planned), planned, options));
-  }
-
-private:
-  void refuse(const char *reason) {
-    mlir::emitError(getOperation().getLoc(), reason);
-    signalPassFailure();
   }
 };
 

@@ -16,17 +16,11 @@ namespace {
 struct LowerVirtual : impl::LowerVirtualBase<LowerVirtual> {
   void runOnOperation() override {
     const Description planned = toDescription(getOperation()).description;
-    if (!isPlanned(planned))
-      return refuse("the step has no plan to lower");
-    if (isLowered(planned))
-      return refuse("the step is lowered already");
+    if (const char *obstacle = obstacleToLowering(planned)) {
+      mlir::emitError(getOperation().getLoc(), obstacle);
+      return signalPassFailure();
+    }
     update(getOperation(), lowerVirtual(planned));
-  }
-
-private:
-  void refuse(const char *reason) {
-    mlir::emitError(getOperation().getLoc(), reason);
-    signalPassFailure();
   }
 };
 

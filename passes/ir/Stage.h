@@ -22,4 +22,11 @@ inline bool isLowered(const Description &description) {
                      [](const Node &node) { return isCopy(node.kind); });
 }
 
+/// Why a step cannot be lowered; null if it can.
+inline const char *obstacleToLowering(const Description &description) {
+  if (!isPlanned(description))
+    return "the step has no plan to lower";
+  return isLowered(description) ? "the step is lowered already" : nullptr;
+}
+
 } // namespace pumpgraph::ir

@@ -129,7 +129,7 @@ private:
     const Range range = rangeOf(page);
     bool covered = false;
     for (const Access &access : captured_.nodes[node].accesses) {
-      if (access.buffer != page.buffer || access.range.end() <= range.offset || range.end() <= access.range.offset)
+      if (access.buffer != page.buffer || !access.range.overlaps(range))
         continue;
       const bool whole = access.range.offset <= range.offset && range.end() <= access.range.end();
       if (whole && access.must == modeWrite)
@@ -142,11 +142,10 @@ private:
 
   bool mayWrite(NodeIndex node, const Page &page) const {
     const Range range = rangeOf(page);
-    return std::any_of(captured_.nodes[node].accesses.begin(), captured_.nodes[node].accesses.end(),
-                       [&](const Access &access) {
-                         return access.buffer == page.buffer && access.range.offset < range.end() &&
-                                range.offset < access.range.end() && (access.may & modeWrite) != 0;
-                       });
+    return std::any_of(
+        captured_.nodes[node].accesses.begin(), captured_.nodes[node].accesses.end(), [&](const Access &access) {
+          return access.buffer == page.buffer && access.range.overlaps(range) && (access.may & modeWrite) != 0;
+        });
   }
 
   /// Whether what the page held before the stay is wanted in it.
@@ -320,7 +319,7 @@ private:
         continue;
       for (const OperationId other : leaving[prefetch.buffer]) {
         AgentOperation &departure = operations_[other];
-        if (departure.range.end() <= prefetch.range.offset || prefetch.range.end() <= departure.range.offset)
+        if (!departure.range.overlaps(prefetch.range))
           continue;
         if (prefetch.before.front() <= static_cast<NodeIndex>(departure.slot)) {
           departure.afterToo.insert(id);

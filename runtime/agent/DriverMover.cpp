@@ -3,6 +3,13 @@
 
 namespace pumpgraph::runtime {
 
+CUmemLocation locationOf(bool onDevice, int device) {
+  CUmemLocation location{};
+  location.type = onDevice ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST;
+  location.id = onDevice ? device : 0;
+  return location;
+}
+
 Expected<std::unique_ptr<DriverMover>> DriverMover::create(const Driver &driver, int device, CUcontext context) {
   std::unique_ptr<DriverMover> mover(new DriverMover(driver, device, context));
   PUMPGRAPH_TRY_WHILE(mover->open(mover->up_), "opening the agent's stream up");
@@ -29,9 +36,7 @@ Status DriverMover::issue(const Operation &operation, CUstream stream) const {
   std::size_t bytes = operation.bytes;
   if (operation.kind == Operation::Kind::Discard)
     return driver_.memDiscardBatchAsync(&address, &bytes, 1, 0, stream);
-  CUmemLocation target{};
-  target.type = operation.kind == Operation::Kind::Prefetch ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST;
-  target.id = operation.kind == Operation::Kind::Prefetch ? device_ : 0;
+  const CUmemLocation target = locationOf(operation.kind == Operation::Kind::Prefetch, device_);
   return driver_.memPrefetchAsync(address, bytes, target, 0, stream);
 }
 

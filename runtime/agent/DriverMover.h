@@ -8,6 +8,9 @@
 
 namespace pumpgraph::runtime {
 
+/// What prefetches and advice name as their target.
+CUmemLocation locationOf(bool onDevice, int device);
+
 class DriverMover : public Mover {
 public:
   static Expected<std::unique_ptr<DriverMover>> create(const Driver &driver, int device, CUcontext context);

@@ -112,12 +112,7 @@ Expected<std::unique_ptr<pumpgraph_session>> makeSession(const pumpgraph_session
   if (given.whole_process) {
     CUuuid uuid{};
     PUMPGRAPH_TRY_WHILE(driver->deviceGetUuid(&uuid, given.device), "opening device {}", given.device);
-    Expected<ProcessMemory> processMemory = openProcessMemory(uuid);
-    if (processMemory)
-      options.processMemory = std::move(*processMemory);
-    else
-      options.notes.push_back("the budget is that of buffers alone, not of the process: " +
-                              processMemory.error().message);
+    options.processMemory = openProcessMemory(uuid);
   }
   if (given.backend < PUMPGRAPH_BACKEND_VIRTUAL || given.backend > PUMPGRAPH_BACKEND_AUTOMATIC)
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->backend is {}", given.backend);

@@ -76,22 +76,16 @@ std::uint64_t contentBytes(const Block &block) {
 
 AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured,
                            const DeclaredReads &declared)
-    : heap_(heap), rehearsal_(rehearsal && rehearsal->matches(captured) ? rehearsal : nullptr), order_(heap) {
-  for (std::size_t position = 0; position < captured.nodes.size(); ++position) {
-    const auto found = declared.find(captured.nodes[position].handle);
-    if (found == declared.end())
-      continue;
-    for (const CUdeviceptr pointer : found->second)
-      if (const std::optional<Hit> hit = heap_.find(pointer))
-        declared_.emplace(position, hit->block, hit->member);
-  }
+    : heap_(heap), rehearsal_(rehearsal && rehearsal->matches(captured) ? rehearsal : nullptr), allocations_(heap) {
+  for (const LiftedNode &node : captured.nodes)
+    declared_.push_back(declaredReads(heap, declared, node.handle));
 }
 
 std::optional<AccessFinder::Touch> AccessFinder::touchOf(std::size_t position, const PointerWord &word) const {
   const std::optional<Hit> hit = heap_.find(word.value);
   if (!hit)
     return std::nullopt;
-  if (rehearsal_ && rehearsal_->refutes(position, word, order_.of(*hit), order_)) {
+  if (rehearsal_ && rehearsal_->refutes(position, word, *hit, allocations_)) {
     ++refutedWords_;
     return std::nullopt;
   }
@@ -100,7 +94,7 @@ std::optional<AccessFinder::Touch> AccessFinder::touchOf(std::size_t position, c
   touch.access.range = rangeOf(block, block.members[hit->member]);
   if (word.plain && word.inner == 0)
     touch.access.parameter = static_cast<std::int32_t>(word.parameter);
-  if (declared_.contains({position, hit->block, hit->member}) ||
+  if (declared_[position].contains({hit->block, hit->member}) ||
       (rehearsal_ && rehearsal_->isDeclaredRead(position, word))) {
     touch.access.may = modeRead;
     touch.access.evidence = Evidence::Declared;

@@ -9,7 +9,6 @@
 #include "runtime/memory/Heap.h"
 
 #include <set>
-#include <tuple>
 
 namespace pumpgraph::runtime {
 
@@ -49,9 +48,8 @@ private:
 
   const Heap &heap_;
   const Rehearsal *rehearsal_; ///< null unless there is one that matches
-  CaptureOrder order_;
-  /// Node's position, block and member: what a node is declared only to read.
-  std::set<std::tuple<std::size_t, BlockId, std::size_t>> declared_;
+  CaptureAllocations allocations_;
+  std::vector<std::set<Member>> declared_; ///< by node's position, what it is declared only to read
   mutable std::uint64_t refutedWords_ = 0;
 };
 

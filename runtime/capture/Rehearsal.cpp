@@ -2,21 +2,21 @@
 #include "runtime/capture/Rehearsal.h"
 
 #include <algorithm>
-#include <set>
 
 namespace pumpgraph::runtime {
 
-CaptureOrder::CaptureOrder(const Heap &heap) {
-  std::uint32_t position = 0;
-  for (const Hit &allocation : heap.captured())
-    position_.emplace(std::pair{allocation.block, allocation.member}, position++);
+std::set<Member> declaredReads(const Heap &heap, const DeclaredReads &declared, CUgraphNode node) {
+  std::set<Member> members;
+  if (const auto reads = declared.find(node); reads != declared.end())
+    for (const CUdeviceptr pointer : reads->second)
+      if (const std::optional<Hit> hit = heap.find(pointer))
+        members.emplace(hit->block, hit->member);
+  return members;
 }
 
-std::optional<std::uint32_t> CaptureOrder::of(const Hit &hit) const {
-  const auto found = position_.find({hit.block, hit.member});
-  if (found == position_.end())
-    return std::nullopt;
-  return found->second;
+CaptureAllocations::CaptureAllocations(const Heap &heap) {
+  for (const Hit &allocation : heap.captured())
+    members_.emplace(allocation.block, allocation.member);
 }
 
 Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDeclarations &declarations)
@@ -25,11 +25,7 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
     Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, {}, {}});
     if (const auto label = declarations.labels().find(lifted.handle); label != declarations.labels().end())
       node.label = label->second;
-    std::set<std::pair<BlockId, std::size_t>> read;
-    if (const auto reads = declarations.reads().find(lifted.handle); reads != declarations.reads().end())
-      for (const CUdeviceptr pointer : reads->second)
-        if (const std::optional<Hit> hit = heap.find(pointer))
-          read.emplace(hit->block, hit->member);
+    const std::set<Member> read = declaredReads(heap, declarations.reads(), lifted.handle);
     for (const PointerWord &word : lifted.words) {
       const std::optional<Hit> hit = heap.find(word.value);
       node.words.emplace(placeOf(word), Word{word.value, hit && read.contains({hit->block, hit->member}),
@@ -48,15 +44,15 @@ const Rehearsal::Word *Rehearsal::find(std::size_t node, const PointerWord &word
   return found == nodes_[node].words.end() ? nullptr : &found->second;
 }
 
-bool Rehearsal::refutes(std::size_t node, const PointerWord &word, std::optional<std::uint32_t> position,
-                        const CaptureOrder &order) const {
-  if (!position) // an allocation that has not moved says nothing about words that have not
+bool Rehearsal::refutes(std::size_t node, const PointerWord &word, const Hit &hit,
+                        const CaptureAllocations &second) const {
+  if (!second.contains(hit)) // an allocation that has not moved says nothing about words that have not
     return false;
   const Word *before = find(node, word);
   if (before)
     return before->value == word.value;
   // An address of nothing at all in the first capture is none either, where both had as many buffers to point at.
-  return order.allocations() == allocations_;
+  return second.count() == allocations_;
 }
 
 bool Rehearsal::isDeclaredRead(std::size_t node, const PointerWord &word) const {

@@ -8,20 +8,28 @@
 #include "runtime/memory/Heap.h"
 
 #include <map>
+#include <set>
 #include <tuple>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace pumpgraph::runtime {
 
-/// Position of each allocation in the order of a capture; nothing for allocations made outside it.
-class CaptureOrder {
+/// An allocation: its block and its member there.
+using Member = std::pair<BlockId, std::size_t>;
+
+/// The allocations that a node is declared only to read.
+std::set<Member> declaredReads(const Heap &heap, const DeclaredReads &declared, CUgraphNode node);
+
+/// What the heap's last capture allocated.
+class CaptureAllocations {
 public:
-  explicit CaptureOrder(const Heap &heap);
-  std::optional<std::uint32_t> of(const Hit &hit) const;
-  std::size_t allocations() const { return position_.size(); }
+  explicit CaptureAllocations(const Heap &heap);
+  bool contains(const Hit &hit) const { return members_.contains({hit.block, hit.member}); }
+  std::size_t count() const { return members_.size(); }
 
 private:
-  std::map<std::pair<BlockId, std::size_t>, std::uint32_t> position_;
+  std::set<Member> members_;
 };
 
 /// Both captures launch the same kernels in the same order, on memory at different addresses. A word that holds the
@@ -39,10 +47,8 @@ public:
   /// Whether `graph` has the same nodes in the same order. If not, nothing can be said about its words.
   bool matches(const LiftedGraph &graph) const;
 
-  /// Whether the word is certainly no pointer. `position` is that of the allocation it points at, in the second
-  /// capture; `order` is that capture's.
-  bool refutes(std::size_t node, const PointerWord &word, std::optional<std::uint32_t> position,
-               const CaptureOrder &order) const;
+  /// Whether the word is certainly no pointer. `hit` is what it points at in the second capture.
+  bool refutes(std::size_t node, const PointerWord &word, const Hit &hit, const CaptureAllocations &second) const;
 
   /// Whether the node only reads what this parameter points at.
   bool isDeclaredRead(std::size_t node, const PointerWord &word) const;

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <type_traits>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace pumpgraph::runtime {
@@ -56,9 +57,7 @@ Expected<std::uint64_t> usedBytes(const Nvml &nvml, NvmlDevice device) {
   return fail(PUMPGRAPH_DRIVER_ERROR, "the driver does not show what process {} has on the device", own);
 }
 
-} // namespace
-
-Expected<ProcessMemory> openProcessMemory(const CUuuid &uuid) {
+Expected<std::pair<Nvml, NvmlDevice>> open(const CUuuid &uuid) {
   void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL); // never closed, as the driver
   if (!library)
     return fail(PUMPGRAPH_NO_DRIVER, "libnvidia-ml.so.1 cannot be loaded ({})", dlerror());
@@ -77,7 +76,17 @@ Expected<ProcessMemory> openProcessMemory(const CUuuid &uuid) {
   if (result != nvmlSuccess)
     return fail(PUMPGRAPH_NO_DRIVER, "libnvidia-ml.so.1 does not know the device {}: NVML error {}", uuidText(uuid),
                 result);
-  return ProcessMemory([nvml, device] { return usedBytes(nvml, device); });
+  return std::pair{nvml, device};
+}
+
+} // namespace
+
+ProcessMemory openProcessMemory(const CUuuid &uuid) {
+  return [library = open(uuid)]() -> Expected<std::uint64_t> {
+    if (!library)
+      return tl::unexpected<Error>(library.error());
+    return usedBytes(library->first, library->second);
+  };
 }
 
 } // namespace pumpgraph::runtime

@@ -18,15 +18,11 @@ using MemOps = std::vector<CUstreamBatchMemOpParams>;
 /// What a batch of the driver can hold.
 constexpr std::size_t mostMemOps = 256;
 
-bool isOperation(const Node &node) {
-  return node.kind == NodeKind::Prefetch || node.kind == NodeKind::Evict || node.kind == NodeKind::Discard;
-}
-
 /// The nodes that are operations, in their order.
 std::vector<NodeIndex> operationNodes(const Description &lowered) {
   std::vector<NodeIndex> nodes;
   for (NodeIndex node = 0; node < lowered.nodes.size(); ++node)
-    if (isOperation(lowered.nodes[node]))
+    if (isOperation(lowered.nodes[node].kind))
       nodes.push_back(node);
   return nodes;
 }
@@ -91,12 +87,12 @@ private:
     chained_.resize(count);
     waitedFor_.resize(nodes_.size());
     for (const Edge &edge : lowered_.edges) {
-      const bool fromOperation = isOperation(lowered_.nodes[edge.from]);
+      const bool fromOperation = isOperation(lowered_.nodes[edge.from].kind);
       if (fromOperation)
         operationsBefore_[edge.to].push_back(position_[edge.from]);
       else
         capturedBefore_[edge.to].push_back(edge.from);
-      if (isOperation(lowered_.nodes[edge.to]))
+      if (isOperation(lowered_.nodes[edge.to].kind))
         continue;
       if (fromOperation)
         waitedFor_[position_[edge.from]] = true;
@@ -366,7 +362,7 @@ private:
       result_.nodes.push_back(lowered_.nodes[nodes_[operation]]);
       addEdges(seen, *indexOf_[operation]);
       for (const Edge &edge : lowered_.edges)
-        if (edge.to == nodes_[operation] && isOperation(lowered_.nodes[edge.from]))
+        if (edge.to == nodes_[operation] && isOperation(lowered_.nodes[edge.from].kind))
           for (const OperationIndex other : seen.asked)
             if (nodes_[other] == edge.from)
               edges_[{*indexOf_[other], *indexOf_[operation]}] = EdgeKind::Full;
@@ -408,7 +404,7 @@ private:
 };
 
 bool overlap(const Node &a, const Node &b) {
-  return a.buffer == b.buffer && a.range.offset < b.range.end() && b.range.offset < a.range.end();
+  return a.buffer == b.buffer && a.range.overlaps(b.range);
 }
 
 std::set<std::int32_t> framesOf(const Description &lowered, const Node &node) {
@@ -439,7 +435,7 @@ std::vector<Operation> operationsOf(const Description &lowered) {
       leaving[frame].push_back(operation);
   }
   for (const Edge &edge : lowered.edges)
-    if (isOperation(lowered.nodes[edge.from]) && isOperation(lowered.nodes[edge.to]))
+    if (isOperation(lowered.nodes[edge.from].kind) && isOperation(lowered.nodes[edge.to].kind))
       waitsFor[position[edge.to]].insert(position[edge.from]);
   for (OperationIndex operation = 0; operation < nodes.size(); ++operation) {
     const Node &node = lowered.nodes[nodes[operation]];

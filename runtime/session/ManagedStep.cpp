@@ -10,13 +10,6 @@
 namespace pumpgraph::runtime {
 namespace {
 
-CUmemLocation locationOf(bool onDevice, int device) {
-  CUmemLocation location{};
-  location.type = onDevice ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST;
-  location.id = onDevice ? device : 0;
-  return location;
-}
-
 Status advise(const Driver &driver, int device, CUdeviceptr address, std::uint64_t bytes, Advice advice) {
   switch (advice) {
   case Advice::None:

@@ -26,7 +26,7 @@ CUdeviceptr addressOf(const void *pointer) {
 } // namespace
 
 Session::Session(const SessionOptions &options, std::shared_ptr<const Driver> driver)
-    : options_(options), driver_(std::move(driver)), notes_(options.notes) {}
+    : options_(options), driver_(std::move(driver)) {}
 
 Expected<std::unique_ptr<Session>> Session::create(const SessionOptions &options,
                                                    std::shared_ptr<const Driver> driver) {

@@ -40,7 +40,6 @@ struct SessionOptions {
   std::string cacheDirectory;       ///< empty: the link is measured anew
   std::string compilerLibrary;      ///< empty: beside this library
   ProcessMemory processMemory;      ///< if there is one, the budget is what the whole process may have on the device
-  std::vector<std::string> notes;   ///< for the report of each step
   BackendChoice backend = BackendChoice::Virtual;
   std::uint64_t managedBytes = 0; ///< of the arena; 0: as much as the guard allows
   ManagedGuard managedGuard;

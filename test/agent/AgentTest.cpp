@@ -97,6 +97,15 @@ private:
   const FakeMover &mover_;
 };
 
+/// A driver that does not come back from operations of this kind as long as it is `stopped`.
+std::function<bool(const Operation &)> heldWhile(const std::atomic<bool> &stopped, Operation::Kind kind) {
+  return [&stopped, kind](const Operation &operation) {
+    while (operation.kind == kind && stopped)
+      std::this_thread::sleep_for(milliseconds(1));
+    return true;
+  };
+}
+
 class AgentTest : public ::testing::Test {
 protected:
   void start(std::uint32_t groups, milliseconds patience = milliseconds(200)) {
@@ -183,12 +192,7 @@ TEST_F(AgentTest, staysRightUnderAnImpatientWatchdog) {
 TEST_F(AgentTest, letsTheGraphGoOnWhenThePrefetchingThreadStops) {
   start(2, milliseconds(100));
   std::atomic<bool> stopped = true;
-  mover_->behave = [&](const Operation &operation) {
-    if (operation.kind == Operation::Kind::Prefetch)
-      while (stopped)
-        std::this_thread::sleep_for(milliseconds(1));
-    return true;
-  };
+  mover_->behave = heldWhile(stopped, Operation::Kind::Prefetch);
   run();
   std::thread recovery([&] {
     std::this_thread::sleep_for(milliseconds(3000));
@@ -227,12 +231,7 @@ TEST_F(AgentTest, neverReleasesADiscardUnderWay) {
 TEST_F(AgentTest, dropsADiscardThatNobodyHasBegun) {
   start(2, milliseconds(50));
   std::atomic<bool> stopped = true;
-  mover_->behave = [&](const Operation &operation) {
-    if (operation.kind == Operation::Kind::Evict)
-      while (stopped)
-        std::this_thread::sleep_for(milliseconds(1));
-    return true;
-  };
+  mover_->behave = heldWhile(stopped, Operation::Kind::Evict);
   run();
   graph_->signal(Evict);
   while (!mover_->isMoving(Evict))
@@ -248,12 +247,7 @@ TEST_F(AgentTest, dropsADiscardThatNobodyHasBegun) {
 TEST_F(AgentTest, movesInBothDirectionsAtOnce) {
   start(2, milliseconds(5000));
   std::atomic<bool> stopped = true;
-  mover_->behave = [&](const Operation &operation) {
-    if (operation.kind == Operation::Kind::Evict)
-      while (stopped)
-        std::this_thread::sleep_for(milliseconds(1));
-    return true;
-  };
+  mover_->behave = heldWhile(stopped, Operation::Kind::Evict);
   run();
   graph_->signal(Evict);
   graph_->signal(Prefetch);

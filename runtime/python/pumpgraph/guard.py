@@ -19,6 +19,7 @@ from typing import Any, Dict, Iterable, Iterator, Set
 import torch
 
 from ._session import Session
+from .tensors import is_wrapper
 
 _MAPPED_AT_MOST = 16
 _modes = torch.utils._python_dispatch
@@ -56,7 +57,7 @@ def _storages(args: Iterable[Any], kwargs: Dict[str, Any]) -> Iterator[torch.Unt
 
 
 def _storages_of(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:
-    if hasattr(tensor, "__tensor_flatten__"):  # a subclass around other tensors
+    if is_wrapper(tensor):
         for name in tensor.__tensor_flatten__()[0]:
             yield from _storages_of(getattr(tensor, name))
     elif tensor.is_cuda and tensor.layout == torch.strided:

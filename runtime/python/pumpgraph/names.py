@@ -15,6 +15,7 @@ import torch
 
 from ._session import Session
 from .errors import PumpGraphError
+from .tensors import has_memory, is_wrapper, pointer_of, tensors_in
 
 _MARK = "pumpgraph module"  # a key in the metadata of autograd nodes
 
@@ -112,7 +113,7 @@ class Names:
 
 def _mark(output: Any, path: str, first_number: int) -> None:
     """Marks the autograd nodes behind `output` with these numbers that no module inside has marked."""
-    found = [_grad_fn(tensor) for tensor in _tensors_in(output)]
+    found = [_grad_fn(tensor) for tensor in tensors_in(output)]
     seen = set()
     while found:
         node = found.pop()
@@ -130,27 +131,7 @@ def _grad_fn(tensor: torch.Tensor) -> Optional[Any]:
         return None
 
 
-def pointer_of(tensor: torch.Tensor) -> int:
-    """Of the storage: what was allocated."""
-    return tensor.untyped_storage().data_ptr()
-
-
-def has_memory(tensor: torch.Tensor) -> bool:
-    return tensor.is_cuda and tensor.layout == torch.strided and pointer_of(tensor) != 0
-
-
-def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors_in(list(value.values()))
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors_in(item)
-
-
 def _pointers_in(value: Any) -> Iterator[int]:
-    for tensor in _tensors_in(value):
-        is_wrapper = hasattr(tensor, "__tensor_flatten__")  # around other tensors, with no memory of its own
-        if not is_wrapper and has_memory(tensor):
+    for tensor in tensors_in(value):
+        if not is_wrapper(tensor) and has_memory(tensor):
             yield pointer_of(tensor)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the operators of a step only read, and what reports call the nodes that come of them.
 
-A kernel's parameters do not say what it does to its operands, but PyTorch's schemas say of each operator which arguments
-it writes. A dispatch mode sees every operator while a step is captured, forward and backward, and with it the graph
+A kernel's parameters do not say what it does to its operands, but PyTorch's schemas say of each operator which
+arguments it writes. A dispatch mode sees every operator of the rehearsal, forward and backward, and with it the graph
 nodes that come of it: closed kernels (cuBLAS, cuDNN) too. A weight that the forward pass only reads need not go back to
 the host.
 """
@@ -16,6 +16,7 @@ import torch
 from ._session import Session
 from .errors import PumpGraphError, UnsupportedError
 from .names import Names
+from .tensors import has_memory, is_wrapper, pointer_of, tensors_in
 
 # Arguments that operators write although their schemas do not say so. All that is known of them is here.
 WRITTEN_UNSAID = frozenset((
@@ -77,12 +78,12 @@ def only_read(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> List[in
     written: Set[int] = set()
     for argument, value in _given(schema.arguments, args, kwargs):
         is_written = argument.name in WRITTEN_UNSAID or _says_that_it_writes(argument)
-        for tensor in _tensors_in(value):
-            if hasattr(tensor, "__tensor_flatten__"):
-                return []  # a subclass around other tensors: what its operators do is its own business
-            if tensor.is_cuda and tensor.layout == torch.strided:
-                (written if is_written else read).add(tensor.untyped_storage().data_ptr())
-    return sorted(read - written - {0})
+        for tensor in tensors_in(value):
+            if is_wrapper(tensor):
+                return []  # what its operators do is its own business
+            if has_memory(tensor):
+                (written if is_written else read).add(pointer_of(tensor))
+    return sorted(read - written)
 
 
 def _is_believed(func: Any, schema: Any) -> bool:
@@ -105,9 +106,3 @@ def _given(declared: Sequence[Any], args: Sequence[Any], kwargs: Dict[str, Any])
     for argument in declared[len(args):]:
         if argument.name in kwargs:
             yield argument, kwargs[argument.name]
-
-
-def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    for item in value if isinstance(value, (list, tuple)) else (value,):
-        if isinstance(item, torch.Tensor):
-            yield item

@@ -48,14 +48,14 @@ def _refusal_of(name: str, field: str) -> Callable[..., Any]:
     return refuse
 
 
-_NO_TRIALS = ("torch.backends.cudnn.benchmark asks the allocator how much memory is left for trials, which PyTorch lets "
-              "only its own allocator answer")
+_NO_TRIALS = ("torch.backends.cudnn.benchmark asks the allocator how much memory is left for trials, which PyTorch "
+              "lets only its own allocator answer")
 
 
 @contextlib.contextmanager
 def without_trials(raises: bool) -> Iterator[None]:
-    """Inside, cuDNN chooses its algorithms without trying them. Warns where the program has asked for trials, or refuses
-    them."""
+    """Inside, cuDNN chooses its algorithms without trying them. Warns where the program has asked for trials, or
+    refuses them."""
     if not torch.backends.cudnn.benchmark:
         yield
         return

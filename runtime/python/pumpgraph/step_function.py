@@ -22,6 +22,7 @@ from .gradients import CapturedGradients, gradients_of
 from .optimizers import CapturedOptimizer, steps_observed
 from .reachable import Reachable
 from .refusals import refuse_found, without_trials
+from .tensors import is_wrapper
 from .torch_capture import AdoptionOptions, Step, Things, capture_warm, installed, run_eagerly
 
 # Smaller tensors share pages with others, and are not worth moving: the loop may look at them without cost.
@@ -137,7 +138,7 @@ class _Surroundings:
         self._attributes = [vars(module) for module in self.modules if "training" in vars(module)]  # read fast
         self._scripted = [module for module in self.modules if "training" not in vars(module)]
         self.tensors = _once(tensor for root in self.found.modules for tensor in (*root.parameters(), *root.buffers())
-                             if not hasattr(tensor, "__tensor_flatten__"))  # which has no memory of its own
+                             if not is_wrapper(tensor))
         self._addresses = self._addresses_now()
 
     def modes(self) -> List[bool]:

@@ -27,10 +27,11 @@ from ._session import MeasurementResult, NativeStep, PathLike, ReplanningResult,
 from ._sizes import format_size, parse_budget, parse_size
 from .errors import PumpGraphError, Status, invalid
 from .guard import Guard
-from .names import Names, has_memory, pointer_of
+from .names import Names
 from .operators import DeclaringOperators
 from .record_stream import RecordedStreams
 from .refusals import explain_failed_capture, replace_memory_figures
+from .tensors import has_memory, pointer_of
 
 
 class _Installation:
@@ -87,11 +88,11 @@ def install(
 
     `budget`: what the process may have on the device in all, as nvidia-smi shows it, such as "16GiB", or "unlimited";
     with budget_of="tensors", what tensors may have. `host_limit`: pinned and host-backed memory in all; 0 leaves the
-    choice to the library. `cache_directory`: where measured link bandwidths are kept;
-    by default pumpgraph/ in the user's cache folder. `compiler_library`: libpumpgraph-compiler.so, if it is not beside the other.
+    choice to the library. `cache_directory`: where measured link bandwidths are kept; by default pumpgraph/ in the
+    user's cache folder. `compiler_library`: libpumpgraph-compiler.so, if it is not beside the other.
 
-    `backend`: "virtual", "managed" or "automatic" (docs/managed.md). `managed`: managed memory for all tensors, those of
-    both captures included; 0 takes as much as `managed_limit` (4 GiB if 0) and the device's free memory allow.
+    `backend`: "virtual", "managed" or "automatic" (docs/managed.md). `managed`: managed memory for all tensors, those
+    of both captures included; 0 takes as much as `managed_limit` (4 GiB if 0) and the device's free memory allow.
     `allow_oversubscription` lets it exceed the latter: everything is slow then.
     """
     global _installation

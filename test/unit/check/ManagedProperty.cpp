@@ -23,10 +23,6 @@ struct Tally {
   std::uint64_t steps = 0, planned = 0, moving = 0, discarding = 0, hinting = 0, rejectedMutants = 0, mutants = 0;
 };
 
-bool isOperation(const Node &node) {
-  return node.kind == NodeKind::Prefetch || node.kind == NodeKind::Evict || node.kind == NodeKind::Discard;
-}
-
 std::size_t count(const Description &step, NodeKind kind) {
   return static_cast<std::size_t>(
       std::count_if(step.nodes.begin(), step.nodes.end(), [&](const Node &node) { return node.kind == kind; }));
@@ -68,7 +64,7 @@ std::uint64_t mostResident(const Description &lowered, Random &random) {
             if (!isHosted(page))
               resident.insert(page);
           });
-      if (isOperation(node))
+      if (isOperation(node.kind))
         forEachPage(node.buffer, node.range, [&](const auto &page) {
           node.kind == NodeKind::Prefetch ? void(resident.insert(page)) : void(resident.erase(page));
         });

@@ -13,10 +13,6 @@ using namespace pumpgraph::runtime::test;
 
 namespace {
 
-template <typename Value> const char *messageOf(const Expected<Value> &result) {
-  return result ? "" : result.error().message.c_str();
-}
-
 class AdoptTest : public ::testing::Test {
 protected:
   void open(std::uint64_t budgetPages, std::uint64_t hostLimitBytes = 0) {
@@ -37,13 +33,6 @@ protected:
     options.leaveAsCaptured = leaveAsCaptured;
     options.keepFirstPlan = true; // what the processor takes for a kernel is no prediction's fault
     return session_->adopt(graph_, options);
-  }
-
-  void replay(Step *step, int times) {
-    for (int i = 0; i < times; ++i) {
-      const Status replayed = step->replay(nullptr);
-      ASSERT_TRUE(replayed) << messageOf(replayed);
-    }
   }
 
   FakeDriver fake_;

@@ -12,10 +12,6 @@ using namespace pumpgraph::runtime::test;
 
 namespace {
 
-template <typename Value> const char *messageOf(const Expected<Value> &result) {
-  return result ? "" : result.error().message.c_str();
-}
-
 using Word = std::uint64_t;
 
 /// table[0] = address of `target`, which is computed from that of something else.

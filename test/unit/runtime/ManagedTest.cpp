@@ -13,10 +13,6 @@ namespace {
 constexpr std::uint64_t arenaPages = 192;
 constexpr std::uint64_t tightPages = 19;
 
-template <typename Value> std::string messageOf(const Expected<Value> &result) {
-  return result ? "" : result.error().message;
-}
-
 SessionOptions managedOptions(std::uint64_t budgetPages) {
   SessionOptions options;
   options.budgetBytes = budgetPages * pageBytes;
@@ -50,13 +46,6 @@ protected:
     const Expected<Step *> step = session_->adopt(graph_, options);
     EXPECT_TRUE(step) << messageOf(step);
     return step ? *step : nullptr;
-  }
-
-  void replay(Step *step, int times) {
-    for (int i = 0; i < times; ++i) {
-      const Status replayed = step->replay(nullptr);
-      ASSERT_TRUE(replayed) << messageOf(replayed);
-    }
   }
 
   nlohmann::json runtimeReport(Step *step) { return nlohmann::json::parse(step->report()).at("runtime"); }

@@ -5,6 +5,13 @@
 
 namespace pumpgraph::runtime::test {
 
+void replay(Step *step, int times) {
+  for (int i = 0; i < times; ++i) {
+    const Status replayed = step->replay(nullptr);
+    ASSERT_TRUE(replayed) << messageOf(replayed);
+  }
+}
+
 Expected<std::unique_ptr<Session>> openSession(const FakeDriver &fake, std::uint64_t budgetPages,
                                                const char *compilerLibrary, std::uint64_t hostLimitBytes) {
   SessionOptions options;

@@ -12,6 +12,13 @@
 
 namespace pumpgraph::runtime::test {
 
+template <typename Value> std::string messageOf(const Expected<Value> &result) {
+  return result ? "" : result.error().message;
+}
+
+/// Replays the step so many times, one after the other.
+void replay(Step *step, int times);
+
 /// A session on the fake driver. Bandwidths are kept from one test to the next: measuring takes longer than a test.
 Expected<std::unique_ptr<Session>> openSession(const FakeDriver &fake, std::uint64_t budgetPages,
                                                const char *compilerLibrary, std::uint64_t hostLimitBytes = 0);

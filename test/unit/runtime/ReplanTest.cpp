@@ -12,10 +12,6 @@ using namespace pumpgraph::runtime::test;
 
 namespace {
 
-template <typename Value> const char *messageOf(const Expected<Value> &result) {
-  return result ? "" : result.error().message.c_str();
-}
-
 constexpr std::uint64_t tightPages = 19;
 constexpr std::uint64_t besideBudget = 1;
 
@@ -50,13 +46,6 @@ protected:
     const Expected<Step *> step = session_->adopt(graph_, options);
     EXPECT_TRUE(step) << messageOf(step);
     return step ? *step : nullptr;
-  }
-
-  void replay(Step *step, int times) {
-    for (int i = 0; i < times; ++i) {
-      const Status replayed = step->replay(nullptr);
-      ASSERT_TRUE(replayed) << messageOf(replayed);
-    }
   }
 
   static nlohmann::json plansOf(Step *step) { return nlohmann::json::parse(step->report()).at("runtime").at("plans"); }

@@ -12,10 +12,6 @@ namespace pumpgraph::runtime::test {
 
 using Word = std::uint64_t;
 
-template <typename Value> const char *messageOf(const Expected<Value> &result) {
-  return result ? "" : result.error().message.c_str();
-}
-
 inline constexpr std::uint64_t tightPages = 19;
 // Less than the widest kernel of either step touches.
 inline constexpr std::uint64_t hostingPages = 9;

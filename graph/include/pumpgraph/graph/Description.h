@@ -67,6 +67,7 @@ struct Range {
   std::uint64_t size = 0;   ///< bytes
 
   std::uint64_t end() const { return offset + size; }
+  bool overlaps(const Range &other) const { return offset < other.end() && other.offset < end(); }
   friend bool operator==(const Range &, const Range &) = default;
 };
 
@@ -155,6 +156,10 @@ struct Description {
 
 inline bool isResidency(NodeKind kind) {
   return kind >= NodeKind::Evict && kind <= NodeKind::Advise;
+}
+/// What an agent is asked to do, on managed memory; advice is given once, before the first replay.
+inline bool isOperation(NodeKind kind) {
+  return isResidency(kind) && kind != NodeKind::Advise;
 }
 inline bool isCopy(NodeKind kind) {
   return kind == NodeKind::CopyToHost || kind == NodeKind::CopyToDevice;
