@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // In managed memory a page has one copy, wherever it is, so nothing but a discard can do harm. A discard is checked as
 // in any plan, on a step in which all pages have frames of their own. What is particular to the agent is checked here:
-// paths over operations that it may leave undone order nothing but the writing of their words, and no page may be
-// prefetched and discarded at once.
+// paths over operations that it may leave undone order nothing but the writing of their words.
 #include "passes/check/CheckResidency.h"
-#include "passes/check/CompletionOrder.h"
 #include "passes/check/Report.h"
 
 #include <fmt/format.h>
@@ -16,7 +14,6 @@ namespace pumpgraph {
 
 namespace {
 
-using check::CompletionOrder;
 using check::nodeLabel;
 using check::Report;
 
@@ -35,32 +32,6 @@ std::vector<std::set<NodeIndex>> askedAfter(const Description &lowered) {
       after[edge.to].insert(edge.from);
   }
   return after;
-}
-
-bool overlap(const Node &a, const Node &b) {
-  return a.buffer == b.buffer && a.range.overlaps(b.range);
-}
-
-void checkConflicts(const Description &lowered, Report &report) {
-  const std::vector<std::set<NodeIndex>> after = askedAfter(lowered);
-  std::set<std::pair<NodeIndex, NodeIndex>> edges;
-  for (const Edge &edge : lowered.edges)
-    edges.insert({edge.from, edge.to});
-  const CompletionOrder order(asUnifiedMemory(lowered), CompletionOrder::Follow::Full);
-  for (NodeIndex discard = 0; discard < lowered.nodes.size(); ++discard) {
-    if (lowered.nodes[discard].kind != NodeKind::Discard)
-      continue;
-    for (NodeIndex prefetch = 0; prefetch < lowered.nodes.size(); ++prefetch) {
-      if (lowered.nodes[prefetch].kind != NodeKind::Prefetch ||
-          !overlap(lowered.nodes[discard], lowered.nodes[prefetch]) || edges.contains({prefetch, discard}))
-        continue;
-      const bool isLater = std::any_of(after[prefetch].begin(), after[prefetch].end(),
-                                       [&](NodeIndex node) { return order.before(discard, node); });
-      if (!isLater)
-        report.add({.rule = "conflict", .node = discard, .otherNode = prefetch},
-                   fmt::format("{} may run beside {}", nodeLabel(lowered, discard), nodeLabel(lowered, prefetch)));
-    }
-  }
 }
 
 bool isWellFormed(const Description &lowered, Report &report) {
@@ -141,9 +112,6 @@ Description asUnifiedMemory(const Description &lowered) {
 std::vector<Violation> checkManaged(const Description &lowered, std::size_t limit) {
   Report report(limit);
   if (!isWellFormed(lowered, report))
-    return report.take();
-  checkConflicts(lowered, report);
-  if (!report.empty())
     return report.take();
   return checkResidency(asUnifiedMemory(lowered), limit);
 }

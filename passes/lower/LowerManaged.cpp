@@ -45,8 +45,35 @@ struct AgentOperation {
   Nodes after;                    ///< captured nodes
   std::set<OperationId> afterToo; ///< operations
   Nodes before;                   ///< captured nodes that wait for it
+  bool bringsValue = true;        ///< prefetches only; others bring memory for what will be written
   std::int64_t slot = -1;         ///< the last captured node that it comes after, also by way of others
 };
+
+/// Whether a prefetch moves no bytes: what it brings was discarded, and nobody reads it before it is overwritten.
+bool bringsNothing(const Description &lowered, NodeIndex prefetch) {
+  const Node &node = lowered.nodes[prefetch];
+  const auto touches = [&](const Access &access) {
+    return access.buffer == node.buffer && access.range.overlaps(node.range);
+  };
+  const auto isDiscarded = [&](const Node &other) {
+    return other.kind == NodeKind::Discard && other.buffer == node.buffer && other.range.overlaps(node.range);
+  };
+  if (std::none_of(lowered.nodes.begin(), lowered.nodes.end(), isDiscarded))
+    return false;
+  bool hasValue = lowered.buffers[node.buffer].liveIn;
+  for (NodeIndex user = 0; user < lowered.nodes.size(); ++user)
+    for (const Access &access : lowered.nodes[user].accesses) {
+      if (!touches(access))
+        continue;
+      if (user < prefetch) {
+        hasValue = hasValue || (access.may & modeWrite) != 0;
+        continue;
+      }
+      const bool whole = access.range.offset <= node.range.offset && node.range.end() <= access.range.end();
+      return !hasValue || (whole && access.must == modeWrite);
+    }
+  return false;
+}
 
 class ManagedLowering {
 public:
@@ -245,38 +272,39 @@ private:
     }
   }
 
-  /// Pages come when the one before them in their frame leaves. Whoever comes without a value waits for that as well,
-  /// unless what leaves is discarded, which takes no time to speak of.
+  /// Pages come when the one before them in their frame leaves, also those whose value nobody wants: they are written
+  /// where they are, and it is better that this is the device.
   void addArrivals() {
-    std::vector<std::tuple<PageId, Nodes, std::optional<OperationId>>> coming;
+    std::vector<std::tuple<PageId, Nodes, bool, std::optional<OperationId>>> coming;
     for (const std::vector<Stay> &stays : stays_)
       for (std::size_t i = 0; stays.size() > 1 && i < stays.size(); ++i) {
         if (i == 0 && staysOverTheBoundary(stays))
           continue;
         const std::optional<OperationId> place = i == 0 ? std::nullopt : stays[i - 1].departure;
-        if (needsItsValue(stays[i]) && options_.prefetching != Prefetching::None)
-          coming.push_back({stays[i].page, firstUses(stays[i]), place});
+        if (isBroughtBack(stays, i))
+          coming.push_back({stays[i].page, firstUses(stays[i]), needsItsValue(stays[i]), place});
         else if (place && operations_[*place].kind == NodeKind::Evict)
           for (const NodeIndex node : firstUses(stays[i]))
-            addOnce(operations_[*place].before, node);
+            addOnce(operations_[*place].before, node); // so that no more comes by faults than there is room for
       }
     std::sort(coming.begin(), coming.end());
-    std::map<Nodes, OperationId> open;
-    for (const auto &[id, before, place] : coming) {
+    std::map<std::pair<Nodes, bool>, OperationId> open;
+    for (const auto &[id, before, bringsValue, place] : coming) {
       const Page &page = pages_[id];
-      const auto known = open.find(before);
+      const auto known = open.find({before, bringsValue});
       if (known != open.end() && continues(operations_[known->second], page) &&
           mayJoin(operations_[known->second], place)) {
         operations_[known->second].range.size += rangeOf(page).size;
       } else {
-        open[before] = static_cast<OperationId>(operations_.size());
+        open[{before, bringsValue}] = static_cast<OperationId>(operations_.size());
         AgentOperation &operation = operations_.emplace_back();
         operation.kind = NodeKind::Prefetch;
         operation.buffer = page.buffer;
         operation.range = rangeOf(page);
         operation.before = before;
+        operation.bringsValue = bringsValue;
       }
-      AgentOperation &operation = operations_[open[before]];
+      AgentOperation &operation = operations_[open[{before, bringsValue}]];
       if (!place)
         continue;
       operation.afterToo.insert(*place);
@@ -295,6 +323,22 @@ private:
         }
   }
 
+  /// Whether the page was discarded when it left, in this replay or at the end of the one before: then it has no memory
+  /// of its own, and getting some by faults is far slower than anything else.
+  bool comesWithoutMemory(const std::vector<Stay> &stays, std::size_t stay) const {
+    std::size_t before = stay;
+    do
+      before = (before == 0 ? stays.size() : before) - 1;
+    while (stays[before].page != stays[stay].page);
+    const std::optional<OperationId> departure = stays[before].departure;
+    return departure && operations_[*departure].kind == NodeKind::Discard;
+  }
+
+  /// What only overwrites a page that was evicted need not have it brought back, but a prefetch is faster than faults.
+  bool isBroughtBack(const std::vector<Stay> &stays, std::size_t stay) const {
+    return options_.prefetching != Prefetching::None || comesWithoutMemory(stays, stay);
+  }
+
   static bool mayJoin(const AgentOperation &operation, std::optional<OperationId> place) {
     const bool samePlaces = place ? operation.afterToo.contains(*place) : operation.afterToo.empty();
     return operation.range.size < (samePlaces ? mostBytes : pieceBytes);
@@ -306,8 +350,8 @@ private:
       nodes.insert(place, node);
   }
 
-  /// No page leaves while it is on its way: earlier prefetches come first, also those that nobody waits for. Later ones
-  /// are asked for after a node that waits for the discard.
+  /// No page leaves while it is on its way: earlier prefetches come first, also those that nobody waits for. Memory for
+  /// what was discarded comes after the discard.
   void orderByPage() {
     std::map<BufferIndex, std::vector<OperationId>> leaving;
     for (OperationId id = 0; id < operations_.size(); ++id)
@@ -325,11 +369,10 @@ private:
           departure.afterToo.insert(id);
           continue;
         }
-        if (departure.kind != NodeKind::Discard)
+        if (prefetch.bringsValue)
           continue; // in the frame, others leave and come between the two
-        // Later in the step there is a value again, so somebody has written the page after the discard.
-        addOnce(prefetch.after, departure.before.front());
-        prefetch.slot = std::max<std::int64_t>(prefetch.slot, departure.before.front());
+        prefetch.afterToo.insert(other);
+        prefetch.slot = std::max(prefetch.slot, departure.slot);
       }
     }
   }
@@ -371,7 +414,8 @@ private:
     return node;
   }
 
-  /// What only reads are known of keeps its copy in host memory; what is in host memory at all times is reached there.
+  /// What only reads are known of keeps its copy in host memory, which is then the one that stays when it leaves the
+  /// device; what is in host memory at all times is reached there.
   void addAdvice(Description &lowered) const {
     std::set<BufferIndex> written, leaving;
     for (const Node &node : captured_.nodes)
@@ -391,7 +435,8 @@ private:
     };
     for (BufferIndex buffer = 0; buffer < captured_.buffers.size(); ++buffer) {
       if (leaving.contains(buffer) && !written.contains(buffer) && options_.mayDiscard)
-        advise(buffer, {0, captured_.buffers[buffer].size}, Advice::ReadMostly);
+        for (const Advice advice : {Advice::ReadMostly, Advice::PreferHost})
+          advise(buffer, {0, captured_.buffers[buffer].size}, advice);
       for (const Range &range : planned_.buffers[buffer].hosted) {
         advise(buffer, range, Advice::PreferHost);
         advise(buffer, range, Advice::AccessedBy);
@@ -439,11 +484,12 @@ private:
     return lowered;
   }
 
-  /// Leaves out the waits for prefetches that will be there long before.
+  /// Leaves out the waits for prefetches of values that will be there long before.
   Description withHints(const Description &waiting) const {
     const Prediction prediction = predict(asPriced(waiting), options_.machine);
     const auto isSafe = [&](const Edge &edge) {
-      if (waiting.nodes[edge.from].kind != NodeKind::Prefetch || isAdded(waiting.nodes[edge.to].kind))
+      if (waiting.nodes[edge.from].kind != NodeKind::Prefetch || isAdded(waiting.nodes[edge.to].kind) ||
+          bringsNothing(waiting, edge.from))
         return false;
       const NodeTimes &times = prediction.nodes[edge.from];
       const double marginUs = std::max(options_.safeUs, 2 * (times.endUs - times.startUs));
@@ -501,9 +547,14 @@ Description asPriced(const Description &lowered) {
     if (node.kind == NodeKind::Advise && node.advice == Advice::ReadMostly)
       readMostly.insert(node.buffer);
   Description priced = lowered;
-  for (Node &node : priced.nodes)
-    if (node.kind == NodeKind::Evict && readMostly.contains(node.buffer))
+  for (NodeIndex i = 0; i < priced.nodes.size(); ++i) {
+    Node &node = priced.nodes[i];
+    const bool moves = node.kind == NodeKind::Evict      ? !readMostly.contains(node.buffer)
+                       : node.kind == NodeKind::Prefetch ? !bringsNothing(lowered, i)
+                                                         : true;
+    if (!moves)
       node.kind = NodeKind::Discard;
+  }
   return priced;
 }
 

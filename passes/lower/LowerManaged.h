@@ -41,7 +41,8 @@ Description lowerManaged(const Description &captured, const Description &planned
 /// The captured step within a planned one, with the edges that the plan has added between captured nodes.
 Description withoutPlan(const Description &planned);
 
-/// The lowered step as a prediction should see it: pages of read-mostly ranges leave the device for nothing.
+/// The lowered step as a prediction should see it: pages of read-mostly ranges leave the device for nothing, and pages
+/// without a value come for nothing.
 Description asPriced(const Description &lowered);
 
 } // namespace pumpgraph

@@ -20,7 +20,8 @@ constexpr int looksPerPatience = 4;
 
 Agent::Agent(std::vector<Operation> operations, OperationWords *words, Mover &mover, Limits limits)
     : operations_(std::move(operations)), words_(words), mover_(mover), limits_(limits),
-      underWay_(std::make_unique<std::atomic<bool>[]>(operations_.size())) {
+      underWay_(std::make_unique<std::atomic<bool>[]>(operations_.size())),
+      wasThere_(std::make_unique<std::atomic<std::uint64_t>[]>(operations_.size())) {
   for (Index index = 0; index < operations_.size(); ++index)
     lanes_[laneOf(operations_[index])].push_back(index);
   threads_.emplace_back([this] { runLane(Up); });
@@ -80,18 +81,15 @@ bool Agent::take(Index index) {
   return false;
 }
 
-void Agent::putBack(Index index) {
-  request(index).store(1);
-  underWay_[index] = false;
-}
-
 void Agent::carryOut(Index index) {
   const Operation &operation = operations_[index];
-  const bool moved = mover_.move(operation);
+  const Mover::Outcome outcome = mover_.move(operation);
+  const bool moved = outcome == Mover::Outcome::Moved;
   done(index).store(1);
   underWay_[index] = false;
   ++finished_;
-  counters_.failed += !moved;
+  counters_.failed += outcome == Mover::Outcome::Failed;
+  wasThere_[index] += outcome == Mover::Outcome::WasThere;
   switch (operation.kind) {
   case Operation::Kind::Prefetch:
     ++counters_.prefetches;
@@ -100,6 +98,9 @@ void Agent::carryOut(Index index) {
   case Operation::Kind::Evict:
     ++counters_.evictions;
     counters_.downBytes += moved ? operation.bytes : 0;
+    return;
+  case Operation::Kind::Drop:
+    ++counters_.evictions;
     return;
   case Operation::Kind::Discard:
     ++counters_.discards;
@@ -111,12 +112,6 @@ bool Agent::carryOutNext(Lane lane) {
   for (const Index index : lanes_[lane]) {
     if (!mayStart(index) || !take(index))
       continue;
-    // The request that was taken need not be the one that was seen: one replay may have ended and the next have asked.
-    // Only a discard must not start then. It alone may be put back: isBusy() of what is put back may be wrong.
-    if (operations_[index].kind == Operation::Kind::Discard && !mayStart(index)) {
-      putBack(index);
-      continue;
-    }
     carryOut(index);
     return true;
   }
@@ -184,8 +179,9 @@ void Agent::stepIn() {
 }
 
 AgentStats Agent::stats() const {
-  return {counters_.prefetches, counters_.evictions, counters_.discards, counters_.upBytes,
-          counters_.downBytes,  counters_.failed,    counters_.dropped,  counters_.released};
+  return {counters_.prefetches, counters_.evictions, counters_.discards,
+          counters_.upBytes,    counters_.downBytes, counters_.failed,
+          counters_.dropped,    counters_.released,  {wasThere_.get(), wasThere_.get() + operations_.size()}};
 }
 
 } // namespace pumpgraph::runtime

@@ -16,24 +16,30 @@
 
 namespace pumpgraph::runtime {
 
-/// Carries out operations. Called from one thread of the agent for what goes to the device, and from another for
-/// evictions and discards.
+/// Carries out operations. Called from one thread of the agent for prefetches and discards, which must not be at work
+/// on the same page at once, and from another for what goes to the host.
 class Mover {
 public:
   virtual ~Mover() = default;
-  /// Returns when it is over; false if it failed.
-  virtual bool move(const Operation &operation) = 0;
+  enum class Outcome : std::uint8_t {
+    Moved,
+    WasThere, ///< a prefetch that found its bytes on the device: somebody had touched them since they left
+    Failed
+  };
+  /// Returns when it is over.
+  virtual Outcome move(const Operation &operation) = 0;
 };
 
 struct AgentStats {
   std::uint64_t prefetches = 0;
-  std::uint64_t evictions = 0;
+  std::uint64_t evictions = 0; ///< and drops, which move no bytes
   std::uint64_t discards = 0;
   std::uint64_t upBytes = 0;
   std::uint64_t downBytes = 0;
-  std::uint64_t failed = 0;   ///< of all these
-  std::uint64_t dropped = 0;  ///< requests that the watchdog answered because nobody took them
-  std::uint64_t released = 0; ///< waits that the watchdog ended while the operation was still under way
+  std::uint64_t failed = 0;            ///< of all these
+  std::uint64_t dropped = 0;           ///< requests that the watchdog answered because nobody took them
+  std::uint64_t released = 0;          ///< waits that the watchdog ended while the operation was still under way
+  std::vector<std::uint64_t> wasThere; ///< by operation: how many times it found nothing to move
 };
 
 /// The protocol is in docs/managed.md, its model in test/agent/agent.pml. A request is taken by exactly one thread: who
@@ -69,7 +75,10 @@ private:
   enum Lane : std::uint8_t { Up, Down };
   static constexpr std::size_t laneCount = 2;
 
-  static Lane laneOf(const Operation &operation) { return operation.kind == Operation::Kind::Prefetch ? Up : Down; }
+  static Lane laneOf(const Operation &operation) {
+    const bool leaves = operation.kind == Operation::Kind::Evict || operation.kind == Operation::Kind::Drop;
+    return leaves ? Down : Up;
+  }
   std::atomic_ref<std::uint32_t> request(Index index) const { return std::atomic_ref(words_[index].request); }
   std::atomic_ref<std::uint32_t> done(Index index) const { return std::atomic_ref(words_[index].done); }
 
@@ -79,7 +88,6 @@ private:
   bool isBusy(Index index) const;
   bool mayStart(Index index) const;
   bool take(Index index);
-  void putBack(Index index);
   void carryOut(Index index);
   /// Sleeps a fraction of the time that the lane has had nothing to do.
   void park(Clock::duration idle);
@@ -91,8 +99,9 @@ private:
   Mover &mover_;
   const Limits limits_;
   std::array<std::vector<Index>, laneCount> lanes_;
-  std::unique_ptr<std::atomic<bool>[]> underWay_; ///< by operation
-  std::atomic<std::uint64_t> finished_ = 0;       ///< operations, ever
+  std::unique_ptr<std::atomic<bool>[]> underWay_;          ///< by operation
+  std::unique_ptr<std::atomic<std::uint64_t>[]> wasThere_; ///< by operation
+  std::atomic<std::uint64_t> finished_ = 0;                ///< operations, ever
 
   struct Counters {
     std::atomic<std::uint64_t> prefetches = 0, evictions = 0, discards = 0, upBytes = 0, downBytes = 0, failed = 0,

@@ -11,13 +11,19 @@ namespace pumpgraph::runtime {
 
 /// One transfer or discard of a step, asked for once in every replay.
 struct Operation {
-  enum class Kind : std::uint8_t { Prefetch, Evict, Discard };
+  enum class Kind : std::uint8_t {
+    Prefetch,
+    Evict,
+    Discard,
+    Drop, ///< an eviction of what is read mostly: its copy in host memory is good
+  };
   Kind kind = Kind::Prefetch;
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
-  std::string name;
+  std::string name;             ///< of the buffer
   /// Positions of operations that this one does not start beside: not while one of them is asked for or under way.
   std::vector<std::uint32_t> waitsFor;
+  bool mayBringNothing = false; ///< a prefetch of what is discarded somewhere in the step
 };
 
 /// The words of one operation, in host memory that the device can reach; a cache line.

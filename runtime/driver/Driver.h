@@ -90,6 +90,7 @@ public:
   X(eventDestroy, cuEventDestroy, 4000)                                                                                \
   X(eventRecord, cuEventRecord, 2000)                                                                                  \
   X(eventElapsedTime, cuEventElapsedTime, 2000)                                                                        \
+  X(eventQuery, cuEventQuery, 2000)                                                                                    \
   X(eventSynchronize, cuEventSynchronize, 2000)                                                                        \
   X(graphDestroy, cuGraphDestroy, 10000)                                                                               \
   X(graphClone, cuGraphClone, 10000)                                                                                   \

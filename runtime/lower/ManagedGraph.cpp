@@ -407,6 +407,11 @@ bool overlap(const Node &a, const Node &b) {
   return a.buffer == b.buffer && a.range.overlaps(b.range);
 }
 
+bool isDiscarded(const Description &lowered, const Node &node) {
+  return std::any_of(lowered.nodes.begin(), lowered.nodes.end(),
+                     [&](const Node &other) { return other.kind == NodeKind::Discard && overlap(other, node); });
+}
+
 std::set<std::int32_t> framesOf(const Description &lowered, const Node &node) {
   const std::vector<std::int32_t> &frames = lowered.buffers[node.buffer].frames;
   std::set<std::int32_t> result;
@@ -423,26 +428,22 @@ std::vector<Operation> operationsOf(const Description &lowered) {
   std::vector<std::set<OperationIndex>> waitsFor(nodes.size());
   std::unordered_map<NodeIndex, OperationIndex> position;
   std::map<std::int32_t, std::vector<OperationIndex>> leaving; // by frame
-  std::map<BufferIndex, std::vector<OperationIndex>> coming;
+  std::set<BufferIndex> readMostly;
+  for (const Node &node : lowered.nodes)
+    if (node.kind == NodeKind::Advise && node.advice == Advice::ReadMostly)
+      readMostly.insert(node.buffer);
   for (OperationIndex operation = 0; operation < nodes.size(); ++operation) {
     const Node &node = lowered.nodes[nodes[operation]];
     position[nodes[operation]] = operation;
-    if (node.kind == NodeKind::Prefetch) {
-      coming[node.buffer].push_back(operation);
-      continue;
-    }
-    for (const std::int32_t frame : framesOf(lowered, node))
-      leaving[frame].push_back(operation);
+    if (node.kind != NodeKind::Prefetch)
+      for (const std::int32_t frame : framesOf(lowered, node))
+        leaving[frame].push_back(operation);
   }
   for (const Edge &edge : lowered.edges)
     if (isOperation(lowered.nodes[edge.from].kind) && isOperation(lowered.nodes[edge.to].kind))
       waitsFor[position[edge.to]].insert(position[edge.from]);
   for (OperationIndex operation = 0; operation < nodes.size(); ++operation) {
     const Node &node = lowered.nodes[nodes[operation]];
-    if (node.kind == NodeKind::Discard)
-      for (const OperationIndex other : coming[node.buffer])
-        if (overlap(node, lowered.nodes[nodes[other]]))
-          waitsFor[operation].insert(other);
     if (node.kind == NodeKind::Prefetch && waitsFor[operation].empty())
       for (const std::int32_t frame : framesOf(lowered, node))
         for (const OperationIndex other : leaving[frame])
@@ -453,12 +454,14 @@ std::vector<Operation> operationsOf(const Description &lowered) {
   for (OperationIndex index = 0; index < nodes.size(); ++index) {
     const Node &node = lowered.nodes[nodes[index]];
     Operation &operation = operations.emplace_back();
-    operation.kind = node.kind == NodeKind::Prefetch ? Operation::Kind::Prefetch
-                     : node.kind == NodeKind::Evict  ? Operation::Kind::Evict
-                                                     : Operation::Kind::Discard;
+    operation.kind = node.kind == NodeKind::Prefetch    ? Operation::Kind::Prefetch
+                     : node.kind == NodeKind::Discard   ? Operation::Kind::Discard
+                     : readMostly.contains(node.buffer) ? Operation::Kind::Drop
+                                                        : Operation::Kind::Evict;
     operation.address = lowered.buffers[node.buffer].address + node.range.offset;
     operation.bytes = node.range.size;
-    operation.name = node.name;
+    operation.name = lowered.buffers[node.buffer].name;
+    operation.mayBringNothing = isDiscarded(lowered, node);
     operation.waitsFor.assign(waitsFor[index].begin(), waitsFor[index].end());
   }
   return operations;

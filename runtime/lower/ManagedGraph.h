@@ -10,10 +10,8 @@
 
 namespace pumpgraph::runtime {
 
-/// The operations of a lowered step, in the order of its nodes. Besides what its edges say, an operation does not start
-/// beside
-/// * a prefetch of the same page, if it is a discard, in whichever replay that was asked for;
-/// * what leaves its frames later in the step, if it is a prefetch: the replay before may have asked for that.
+/// The operations of a lowered step, in the order of its nodes. Besides what its edges say, a prefetch does not start
+/// beside what leaves its frames later in the step: the replay before may have asked for that.
 std::vector<Operation> operationsOf(const Description &lowered);
 
 /// Adds nodes and edges to the captured graph, and takes none away. A *signal* asks for operations, a *wait* waits for

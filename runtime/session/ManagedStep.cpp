@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <new>
 
 namespace pumpgraph::runtime {
@@ -30,18 +31,16 @@ Status advise(const Driver &driver, int device, CUdeviceptr address, std::uint64
 
 Expected<std::unique_ptr<ManagedStep>> ManagedStep::create(const Driver &driver, int device, CUcontext context,
                                                            CUstream stream, const Description &lowered) {
-  for (const Node &node : lowered.nodes) {
-    const bool staysOnHost = node.kind == NodeKind::Advise && node.advice == Advice::PreferHost;
-    if (node.kind != NodeKind::Advise && node.kind != NodeKind::Evict)
-      continue;
-    const CUdeviceptr address = lowered.buffers[node.buffer].address + node.range.offset;
-    if (node.kind == NodeKind::Advise)
-      PUMPGRAPH_TRY_WHILE(advise(driver, device, address, node.range.size, node.advice), "\"{}\"", node.name);
-    if (node.kind == NodeKind::Evict || staysOnHost)
-      PUMPGRAPH_TRY_WHILE(driver.memPrefetchAsync(address, node.range.size, locationOf(false, device), 0, stream),
+  const auto rangeOf = [&](const Node &node) { return lowered.buffers[node.buffer].address + node.range.offset; };
+  for (const Node &node : lowered.nodes)
+    if (node.kind == NodeKind::Evict || (node.kind == NodeKind::Advise && node.advice == Advice::PreferHost))
+      PUMPGRAPH_TRY_WHILE(driver.memPrefetchAsync(rangeOf(node), node.range.size, locationOf(false, device), 0, stream),
                           "\"{}\"", node.name);
-  }
   PUMPGRAPH_TRY_WHILE(driver.streamSynchronize(stream), "bringing managed memory where it belongs");
+  // After the moves: what is read mostly would be copied by them.
+  for (const Node &node : lowered.nodes)
+    if (node.kind == NodeKind::Advise)
+      PUMPGRAPH_TRY_WHILE(advise(driver, device, rangeOf(node), node.range.size, node.advice), "\"{}\"", node.name);
 
   std::unique_ptr<ManagedStep> step(new ManagedStep(driver));
   std::vector<Operation> operations = operationsOf(lowered);
@@ -74,6 +73,10 @@ ManagedStep::~ManagedStep() {
 
 nlohmann::ordered_json ManagedStep::report() const {
   const AgentStats stats = agent_ ? agent_->stats() : AgentStats{};
+  std::map<std::string, std::uint64_t> unforeseen;
+  for (std::size_t i = 0; i < stats.wasThere.size(); ++i)
+    if (stats.wasThere[i] != 0)
+      unforeseen[agent_->operations()[i].name] += stats.wasThere[i];
   return {{"operations", agent_ ? agent_->operations().size() : 0},
           {"prefetches", stats.prefetches},
           {"evictions", stats.evictions},
@@ -82,7 +85,9 @@ nlohmann::ordered_json ManagedStep::report() const {
           {"down_bytes", stats.downBytes},
           {"failed", stats.failed},
           {"dropped", stats.dropped},
-          {"released", stats.released}};
+          {"released", stats.released},
+          {"stream_changes", mover_ ? mover_->streamChanges() : 0},
+          {"unforeseen_faults", unforeseen}};
 }
 
 Expected<LinkSpeed> measureManagedLink(const Driver &driver, int device, CUdeviceptr base, std::uint64_t bytes,

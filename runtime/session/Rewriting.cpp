@@ -3,6 +3,10 @@
 
 namespace pumpgraph::runtime {
 
+/// What an operation of the agent takes beside its bytes: seeing the request, the driver's call, the answer
+/// (docs/measurements.md).
+constexpr double operationOverheadUs = 120;
+
 std::string othersText(std::uint64_t otherFrames, std::uint64_t budgetFrames) {
   return fmt::format("{} of the budget of {} hold allocations that the step does not touch",
                      bytesText(otherFrames * pageBytes), bytesText(budgetFrames * pageBytes));
@@ -72,6 +76,7 @@ Expected<CompiledPlan> Rewriting::planManaged(const std::string &costsIr, bool a
                                               std::int32_t prefetching) {
   pumpgraph_compiler_options options = compilerOptions(0, costsIr);
   options.managed = 1;
+  options.copy_overhead_us = operationOverheadUs;
   options.prefetching = prefetching;
   options.every_access_known = accessesAreKnown && driver_.memDiscardBatchAsync ? 1 : 0;
   return compile(options, 0, !costsIr.empty());

@@ -41,7 +41,7 @@ class FakeMover : public Mover {
 public:
   explicit FakeMover(std::uint32_t operations) : moving_(operations) {}
 
-  bool move(const Operation &operation) override {
+  Outcome move(const Operation &operation) override {
     const auto index = static_cast<std::uint32_t>(operation.address / pieceBytes) +
                        (operation.kind == Operation::Kind::Discard ? 1 : 0);
     moving_[index] = true;
@@ -50,7 +50,7 @@ public:
       ++conflicts;
     const bool moved = behave(operation);
     moving_[index] = false;
-    return moved;
+    return moved ? Outcome::Moved : Outcome::Failed;
   }
 
   bool isMoving(std::uint32_t index) const { return moving_[index]; }
@@ -231,10 +231,10 @@ TEST_F(AgentTest, neverReleasesADiscardUnderWay) {
 TEST_F(AgentTest, dropsADiscardThatNobodyHasBegun) {
   start(2, milliseconds(50));
   std::atomic<bool> stopped = true;
-  mover_->behave = heldWhile(stopped, Operation::Kind::Evict);
+  mover_->behave = heldWhile(stopped, Operation::Kind::Prefetch);
   run();
-  graph_->signal(Evict);
-  while (!mover_->isMoving(Evict))
+  graph_->signal(roles + Prefetch);
+  while (!mover_->isMoving(roles + Prefetch))
     std::this_thread::sleep_for(milliseconds(1));
   graph_->signal(Discard);
   graph_->wait(Discard);

@@ -2,15 +2,16 @@
 /* The protocol of docs/managed.md between a replayed graph, the two threads of an agent and its watchdog, with the
  * same words and flags as runtime/agent/Agent.cpp.
  *
- * One step: page X is evicted, page Y is prefetched into its place and read, then Y's value is dead and is discarded,
- * and the next thing that touches Y is a write. Replays follow one another at any rate.
+ * One step: page X is evicted, page Y is prefetched into its place and read, then Y's value is dead and is discarded.
+ * The next thing that touches Y is a write, and before that Y is populated: prefetched, for it has no page any more.
+ * Replays follow one another at any rate.
  *
  *   REPLAYS   how many
  *   HINT      nobody waits for the prefetch
  *   DIES      a thread of the agent may stop for ever, also within a prefetch or an eviction
  *
  * Each of these breaks a rule, and must be found out:
- *   RELEASE_DISCARDS, FORGET_CONFLICTS, LOOK_BEFORE_TAKING, TAKE_WITHOUT_FLAG, NO_WATCHDOG, DONE_BEFORE_DISCARD
+ *   RELEASE_DISCARDS, DISCARD_BESIDE_PREFETCHES, WAIT_FOR_POPULATE_ALONE, NO_WATCHDOG, DONE_BEFORE_DISCARD
  */
 #ifndef REPLAYS
 #define REPLAYS 3
@@ -19,7 +20,8 @@
 #define EVICT 0
 #define PREFETCH 1
 #define DISCARD 2
-#define OPERATIONS 3
+#define POPULATE 3
+#define OPERATIONS 4
 
 bit request[OPERATIONS];
 bit done[OPERATIONS];
@@ -32,13 +34,6 @@ bool ended;
 /* One thread takes a request, or finds that it may not. */
 inline take(op, got) {
   bool mayTake;
-#ifdef TAKE_WITHOUT_FLAG
-  atomic { got = request[op]; request[op] = 0 }
-  if
-  :: got -> underWay[op] = true
-  :: !got
-  fi
-#else
   got = false;
   mayTake = request[op]; /* who only asks must not seem to be under way */
   if
@@ -54,23 +49,6 @@ inline take(op, got) {
      fi
   :: !mayTake
   fi
-#endif
-}
-
-/* The request first: who takes it is under way before it is gone. */
-inline look(op, isBusy) {
-  isBusy = request[op];
-  if
-  :: !isBusy -> isBusy = underWay[op]
-  :: isBusy
-  fi
-}
-
-/* Whoever has taken the request of a discard still finds out that he may not start. Only of a discard: whether a
- * prefetch is busy is read from two words, which putting back would change in the wrong order. */
-inline putBack(op) {
-  request[op] = 1;
-  underWay[op] = false
 }
 
 inline signal(op) {
@@ -80,7 +58,8 @@ inline signal(op) {
 
 inline carryOut(op) {
   moving[op] = true;
-  assert(!(moving[PREFETCH] && moving[DISCARD])); /* undefined, says the driver's manual */
+  /* Undefined, says the driver's manual. */
+  assert(!((moving[PREFETCH] || moving[POPULATE]) && moving[DISCARD]));
 #ifdef DIES
   if
   :: true
@@ -109,23 +88,34 @@ active proctype graph() {
 #endif
      assert(!moving[DISCARD]); /* Y is read */
      signal(DISCARD);
+     signal(POPULATE);
+#ifndef WAIT_FOR_POPULATE_ALONE
      done[DISCARD] == 1;
+#endif
+     done[POPULATE] == 1;
      assert(!moving[DISCARD]); /* Y is written */
      replay++
   od;
   ended = true
 }
 
+inline carryOutIfTaken(op) {
+  take(op, got);
+  if
+  :: got -> carryOut(op) /* beside an eviction that is asked for again, perhaps: no harm */
+  :: !got
+  fi
+}
+
 active proctype up() {
   bool got;
 end:
   do
-  :: request[PREFETCH] && !busy(EVICT) ->
-     take(PREFETCH, got);
-     if
-     :: got -> carryOut(PREFETCH) /* beside an eviction that is asked for again, perhaps: no harm */
-     :: !got
-     fi
+  :: request[PREFETCH] && !busy(EVICT) -> carryOutIfTaken(PREFETCH)
+#ifndef DISCARD_BESIDE_PREFETCHES
+  :: request[DISCARD] -> carryOutIfTaken(DISCARD)
+#endif
+  :: request[POPULATE] && !busy(DISCARD) -> carryOutIfTaken(POPULATE)
 #ifdef DIES
   :: true -> goto dead
 #endif
@@ -135,34 +125,13 @@ dead:
 }
 
 active proctype down() {
-  bool got, isBusy;
+  bool got;
 end:
   do
-  :: request[EVICT] ->
-     take(EVICT, got);
-     if
-     :: got -> carryOut(EVICT)
-     :: !got
-     fi
-#ifdef FORGET_CONFLICTS
-  :: request[DISCARD] ->
-#else
-  :: request[DISCARD] && !busy(PREFETCH) ->
+  :: request[EVICT] -> carryOutIfTaken(EVICT)
+#ifdef DISCARD_BESIDE_PREFETCHES
+  :: request[DISCARD] -> carryOutIfTaken(DISCARD)
 #endif
-     take(DISCARD, got);
-     if
-#if defined(FORGET_CONFLICTS) || defined(LOOK_BEFORE_TAKING)
-     :: got -> carryOut(DISCARD)
-#else
-     :: got ->
-        look(PREFETCH, isBusy);
-        if
-        :: isBusy -> putBack(DISCARD)
-        :: !isBusy -> carryOut(DISCARD)
-        fi
-#endif
-     :: !got
-     fi
 #ifdef DIES
   :: true -> goto dead
 #endif

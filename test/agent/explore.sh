@@ -45,13 +45,12 @@ isFoundOut() {
 
 for variant in "" -DHINT -DDIES "-DDIES -DHINT"; do
   # shellcheck disable=SC2086 # none, one or two words
-  isRight safety -DREPLAYS=3 $variant
+  isRight safety -DREPLAYS="$([[ $variant == *DIES* ]] && echo 2 || echo 3)" $variant
   # shellcheck disable=SC2086
-  isRight progress -DREPLAYS=2 $variant
+  isRight progress -DREPLAYS=1 $variant
 done
 isFoundOut safety -DRELEASE_DISCARDS
-isFoundOut safety -DFORGET_CONFLICTS -DHINT
-isFoundOut safety -DLOOK_BEFORE_TAKING
-isFoundOut safety -DTAKE_WITHOUT_FLAG -DHINT
+isFoundOut safety -DDISCARD_BESIDE_PREFETCHES -DHINT
+isFoundOut safety -DWAIT_FOR_POPULATE_ALONE
 isFoundOut safety -DDONE_BEFORE_DISCARD
 isFoundOut progress -DNO_WATCHDOG -DDIES

@@ -18,9 +18,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <regex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace pumpgraph::smoke {
@@ -1181,13 +1183,15 @@ std::string managedConditional() {
   return notes;
 }
 
-/// Many replays of a small step at full rate, on two streams in turns: no hang, nothing dropped, the right result.
+/// Many replays of a small step at full rate, on two streams in turns and after pauses of random length: no hang,
+/// nothing dropped, the right result.
 std::string managedReplays() {
   Shape shape;
-  shape.layers = 4;
-  shape.activationBytes = 4_MiB;
+  shape.layers = 3;
+  shape.activationBytes = 2_MiB;
   shape.weightBytes = 2_MiB;
   constexpr int replays = 10000;
+  std::mt19937 random(1);
   const std::vector<Word> expected = expectedState(shape, replays);
   const std::unique_ptr<Net> net = open(onManaged(shareOf(peakBytes(shape), 0.6)), shape);
   take(net->capture({.calibrate = true}), "capture");
@@ -1195,10 +1199,15 @@ std::string managedReplays() {
   cuda(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "stream");
   const std::uint64_t before = freeDeviceBytes();
   const double start = nowMs();
-  for (int i = 0; i < replays; ++i)
+  for (int i = 0; i < replays; ++i) {
     take(net->step().replay(i % 2 == 0 ? net->stream() : other), "replay");
+    if (random() % 8 == 0)
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
+  }
   requireEqual(net->state(), expected, "after many replays");
   const double ms = (nowMs() - start) / replays;
+  const nlohmann::json agent = net->report()["runtime"]["agent"];
+  require(agent.at("dropped") == 0 && agent.at("released") == 0 && agent.at("failed") == 0, agent.dump());
   return note("%.3f ms each; %lld MiB of device memory more; %s", ms,
               (static_cast<long long>(before) - static_cast<long long>(freeDeviceBytes())) >> 20,
               agentText(net->report()).c_str());

@@ -32,13 +32,3 @@ pump.graph @late budget(4194304) {
   %k1 = pump.kernel "writes" node(1) after(%k0, %e) [write %a[0, 2097152] declared must(write)]
 }
 
-// -----
-// A page must not be prefetched while it is discarded.
-pump.graph @conflict budget(2097152) {
-  %a = pump.buffer "a" private size(2097152)
-  %k0 = pump.kernel "writes" node(0) [write %a[0, 2097152] declared must(write)]
-  %p = pump.prefetch %a after(%k0)
-  %k1 = pump.kernel "reads" node(1) after(%k0) [read %a[0, 2097152] declared]
-  // expected-error @+1 {{may run beside}}
-  %d = pump.discard %a after(%k1)
-}

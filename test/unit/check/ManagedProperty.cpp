@@ -159,10 +159,12 @@ private:
   /// Without one of the edges of a discard, or with a larger discard, the checker finds something, or nothing is wrong.
   void mutate(const Description &lowered, Random &random, Tally &tally) const {
     std::vector<std::size_t> candidates;
-    for (std::size_t edge = 0; edge < lowered.edges.size(); ++edge)
-      if (lowered.nodes[lowered.edges[edge].from].kind == NodeKind::Discard ||
-          lowered.nodes[lowered.edges[edge].to].kind == NodeKind::Discard)
+    for (std::size_t edge = 0; edge < lowered.edges.size(); ++edge) {
+      const NodeKind from = lowered.nodes[lowered.edges[edge].from].kind,
+                     to = lowered.nodes[lowered.edges[edge].to].kind;
+      if ((from == NodeKind::Discard && !isOperation(to)) || (to == NodeKind::Discard && !isOperation(from)))
         candidates.push_back(edge);
+    }
     if (candidates.empty())
       return;
     Description mutant = lowered;

@@ -717,6 +717,10 @@ void fillStreamCalls(Driver &driver) {
     reinterpret_cast<FakeEvent *>(event)->at = state().now();
     return CUDA_SUCCESS;
   };
+  driver.eventQuery.function = [](CUevent) -> CUresult {
+    FAKE_ENTER(cuEventQuery);
+    return CUDA_SUCCESS;
+  };
   driver.eventSynchronize.function = [](CUevent) -> CUresult {
     FAKE_ENTER(cuEventSynchronize);
     return CUDA_SUCCESS;
