@@ -3,12 +3,16 @@
 
 #include <cxxabi.h>
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 namespace pumpgraph {
 namespace {
@@ -126,6 +130,58 @@ std::optional<Mode> provedMode(const Node &node, const Access &access) {
   return static_cast<Mode>(access.may);
 }
 
+const char *wordFor(Evidence evidence) {
+  return evidence == Evidence::Declared ? "declared" : evidence == Evidence::Observed ? "observed" : "assumed";
+}
+
+/// Gives the accesses of kernels in `tables` the modes that these have for them.
+class TableJoin {
+public:
+  TableJoin(const KernelTable &tables, AnnotateStats &stats) : tables_(tables), stats_(stats) {}
+
+  void annotate(NodeIndex index, Node &node) {
+    const auto kernel = tables_.find(node.name);
+    if (node.kind != NodeKind::Kernel || kernel == tables_.end())
+      return;
+    std::vector<Access> kept;
+    for (Access access : node.accesses) {
+      const std::optional<Mode> mode =
+          access.evidence == Evidence::Proved ? std::nullopt : kernel->second.modeOf(access.parameter);
+      if (!mode) {
+        kept.push_back(access);
+        continue;
+      }
+      if (*mode == modeNone) {
+        ++stats_.dropped;
+        continue;
+      }
+      if ((*mode & ~access.may) != 0)
+        disagree(index, node, access);
+      access.may = *mode;
+      access.must &= *mode;
+      access.evidence = Evidence::Proved;
+      ++stats_.proved;
+      kept.push_back(access);
+    }
+    node.accesses = std::move(kept);
+  }
+
+private:
+  void disagree(NodeIndex index, const Node &node, const Access &access) {
+    if (!reported_.emplace(node.name, access.parameter).second)
+      return;
+    const std::string place =
+        access.parameter == unknownParameter ? "an unknown parameter" : fmt::format("parameter {}", access.parameter);
+    stats_.disagreements.push_back(
+        {index, fmt::format("\"{}\" may do more through {} than is {}, says the access table", node.name, place,
+                            wordFor(access.evidence))});
+  }
+
+  const KernelTable &tables_;
+  AnnotateStats &stats_;
+  std::set<std::pair<std::string, std::int32_t>> reported_;
+};
+
 } // namespace
 
 std::vector<bool> constantPointees(std::string_view mangledName) {
@@ -141,10 +197,13 @@ std::vector<bool> constantPointees(std::string_view mangledName) {
   return constant;
 }
 
-AnnotateStats annotateAccesses(Description &description) {
+AnnotateStats annotateAccesses(Description &description, const KernelTable &tables) {
   AnnotateStats stats;
   KernelSignatures signatures;
-  for (Node &node : description.nodes)
+  TableJoin join(tables, stats);
+  for (NodeIndex index = 0; index < description.nodes.size(); ++index) {
+    Node &node = description.nodes[index];
+    join.annotate(index, node);
     for (Access &access : node.accesses) {
       if (access.evidence != Evidence::Assumed)
         continue;
@@ -163,6 +222,7 @@ AnnotateStats annotateAccesses(Description &description) {
       }
       ++stats.assumed;
     }
+  }
   return stats;
 }
 

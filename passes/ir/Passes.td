@@ -30,9 +30,25 @@ defvar machineOptions = [
 def AnnotateAccesses : GraphPass<"annotate-accesses"> {
   let summary = "Join what is known of each access: mode, evidence, what must happen";
   let description = [{
-    Improves accesses of evidence `assumed`, and no others. A copy must read its source and must overwrite its
-    destination, a fill must overwrite its destination (`proved`). What a kernel reaches through a parameter declared
-    `T const *` may only be read (`declared`); the parameter's type comes from the kernel's mangled name.
+    Improves accesses of evidence `assumed`. A copy must read its source and must overwrite its destination, a fill must
+    overwrite its destination (`proved`). What a kernel reaches through a parameter declared `T const *` may only be read
+    (`declared`); the parameter's type comes from the kernel's mangled name.
+
+    `tables` names a file with what the Clang plugin found out about kernels:
+    ```json
+    {"kernels": [
+      {"name": "_Z3addPfS_", "flags": [], "slots": [
+        {"parameter": 0, "offset": 0, "may": "read", "must": "none", "flags": []},
+        {"parameter": 1, "offset": 0, "may": "write", "must": "write", "flags": []} ] } ] }
+    ```
+    A slot is an address among a kernel's parameters, `offset` bytes from the start of one; an entry has all of them.
+    `may` and `must` are `none`, `read`, `write` or `readwrite`; flags of a slot are `escapes`, `atomic`, `holds_pointers`,
+    `unresolved`, of a kernel `other_memory`, as in `runtime/include/pumpgraph/access_table.h`; `flags` may be left out.
+    Accesses of these kernels that are not `proved` yet get the mode of their parameter, of all slots together where the
+    parameter is unknown, and become `proved`; those through slots that touch nothing, or through what is no slot, go.
+    Ranges stay, and so `must` is not used: both depend on launches, which a saved step does not have. Slots that escape
+    or are unresolved, and what is no slot of a kernel with `other_memory`, change nothing. Where a table says that more may
+    happen than was `declared` or `observed`, there is a warning.
 
     Before:
     ```mlir
@@ -53,6 +69,7 @@ def AnnotateAccesses : GraphPass<"annotate-accesses"> {
     }
     ```
   }];
+  let options = [Option<"tables", "tables", "std::string", "", "JSON file with modes of kernels' parameters">];
 }
 
 def EstimateCosts : GraphPass<"estimate-costs"> {
@@ -163,8 +180,9 @@ def LowerManaged : GraphPass<"lower-managed"> {
     (docs/managed.md). Managed memory has one copy of every page, so what the plan gives up because its host copy is good is
     evicted, and what it gives up because it is dead is discarded, unless not every access is known (`discard=false`).
     Neighbouring pages that move alike move together. A captured node that an operation has an edge to waits for it; a
-    prefetch without one is a hint, because it is predicted to be over long before it is needed. Buffers that nodes only
-    read and that leave are advised to be read mostly, hosted ranges to stay in host memory.
+    prefetch without one is a hint, because it is predicted to be over long before it is needed. What has no value yet is
+    prefetched as well, so that it is not written by faults. Buffers that nodes only read and that leave are advised to be
+    read mostly, with the copy in host memory as the one to keep; hosted ranges to stay in host memory.
 
     Before:
     ```mlir
@@ -185,8 +203,9 @@ def LowerManaged : GraphPass<"lower-managed"> {
       %b = pump.buffer "b" private size(4194304) frames(0 to 1)
       %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
       %a.evict = pump.evict "evict a" %a after(%k0)
-      %k1 = pump.kernel "loss" node(1) after(%k0, %a.evict) [write %b[0, 4194304] declared must(write)] cost(100.0)
-      %b.discard = pump.discard "discard b" %b after(%k1)
+      %b.prefetch = pump.prefetch "prefetch b" %b after(%k0, %a.evict)
+      %k1 = pump.kernel "loss" node(1) after(%k0, %b.prefetch) [write %b[0, 4194304] declared must(write)] cost(100.0)
+      %b.discard = pump.discard "discard b" %b after(%b.prefetch, %k1)
       %a.prefetch = pump.prefetch "prefetch a" %a after(%k1, %b.discard)
       %k2 = pump.kernel "backward" node(2) after(%k1, %a.prefetch) [read %a[0, 4194304] declared] cost(100.0)
     }
@@ -207,8 +226,8 @@ def CheckResidency : GraphPass<"check-residency"> {
 def CheckManaged : GraphPass<"check-managed"> {
   let summary = "Prove that no operation of a step lowered for managed memory can do harm, or point at what is wrong";
   let description = [{
-    Whatever the agent does late or leaves undone: nothing is discarded that anybody still reads, nor while it is written or
-    prefetched. Changes nothing.
+    Whatever the agent does late or leaves undone: nothing is discarded that anybody still reads, nor while it is written.
+    Changes nothing.
   }];
 }
 

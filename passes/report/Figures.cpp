@@ -130,6 +130,14 @@ std::string verdict(const Summary &summary, const RepeatedSweeps &sweeps) {
       moved > 0 ? "move" : "touch", formatBytes(moved > 0 ? moved : sweeps.touchedAgainBytes));
 }
 
+std::array<std::uint64_t, 4> accessesByEvidence(const Summary &summary) {
+  std::array<std::uint64_t, 4> counts{};
+  for (const Node &node : summary.captured.nodes)
+    for (const Access &access : node.accesses)
+      ++counts[static_cast<std::size_t>(access.evidence)];
+  return counts;
+}
+
 std::size_t countAddedEdges(const Summary &summary) {
   // Captured nodes keep their order; captured edges that others imply may be gone.
   std::vector<NodeIndex> capturedIndex(summary.lowered.nodes.size(), 0);

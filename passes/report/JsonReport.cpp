@@ -143,6 +143,11 @@ static Json comparisonToJson(const Summary &summary) {
           {"rows", std::move(rows)}};
 }
 
+static Json accessesToJson(const Summary &summary) {
+  const auto [proved, declared, observed, assumed] = accessesByEvidence(summary);
+  return {{"proved", proved}, {"declared", declared}, {"observed", observed}, {"assumed", assumed}};
+}
+
 static Json sweepsToJson(const Summary &summary, const RepeatedSweeps &sweeps) {
   return {{"walks", sweeps.sweeps},
           {"kernels", sweeps.nodes},
@@ -161,6 +166,7 @@ std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points
             {"name", summary.captured.name},
             {"nodes", summary.captured.nodes.size()},
             {"buffers", summary.captured.buffers.size()},
+            {"accesses", accessesToJson(summary)},
             {"in_memory_s", summary.inMemory.totalUs * secondsPerMicrosecond},
             {"bound_s", summary.bound.totalUs * secondsPerMicrosecond},
             {"plan_bound_s", summary.planBound.totalUs * secondsPerMicrosecond},

@@ -15,6 +15,7 @@
 #include "passes/simulate/Compare.h"
 #include "pumpgraph/graph/Description.h"
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -111,6 +112,9 @@ std::string verdict(const Summary &summary);
 /// One sentence: "6 walks over 4.20 GiB of state by 412 kernels (nodes 3120-3531); a fused optimizer would walk once
 /// and move 18.3 GiB less per step". Where none of that moves more than once, it says how much less would be touched.
 std::string verdict(const Summary &summary, const RepeatedSweeps &sweeps);
+
+/// Accesses of the captured step by how they are known: by Evidence.
+std::array<std::uint64_t, 4> accessesByEvidence(const Summary &summary);
 
 /// Edges of `lowered` that the captured step does not have, those of added nodes included.
 std::size_t countAddedEdges(const Summary &summary);

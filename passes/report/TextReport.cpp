@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 namespace pumpgraph {
@@ -29,6 +30,18 @@ static void addLine(Text &text, std::string_view heading, std::string_view label
 
 static std::string timesInMemory(const Summary &summary, double microseconds) {
   return formatRatio(microseconds, summary.inMemory.totalUs) + " in-memory";
+}
+
+/// How much is known of what the nodes touch.
+static void addAccesses(Text &text, const Summary &summary) {
+  static constexpr std::array<std::string_view, 4> words = {"proved", "declared", "observed", "assumed"};
+  const std::array<std::uint64_t, 4> counts = accessesByEvidence(summary);
+  std::string known;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    if (counts[i] > 0)
+      known += fmt::format("{}{} {}", known.empty() ? "" : ", ", formatCount(counts[i]), words[i]);
+  if (!known.empty())
+    fmt::format_to(std::back_inserter(text), "  accesses    {}\n", known);
 }
 
 static void addMemory(Text &text, const Summary &summary) {
@@ -186,6 +199,7 @@ std::string toText(const Summary &summary, const std::vector<SweepPoint> &points
                  formatCount(summary.captured.nodes.size(), "node"),
                  formatCount(summary.captured.buffers.size(), "buffer"));
   fmt::format_to(std::back_inserter(text), "{}\n\n", verdict(summary));
+  addAccesses(text, summary);
   addMemory(text, summary);
   addTimes(text, summary);
   addTraffic(text, summary);

@@ -45,11 +45,30 @@ Agent::~Agent() {
 }
 
 void Agent::wake() {
+  constexpr std::chrono::microseconds glance{100};
+  constexpr std::chrono::milliseconds nothingComes{20};
+  for (Clock::time_point lastBusy = Clock::now(); !hasRoom(); std::this_thread::sleep_for(glance)) {
+    if (!isIdle())
+      lastBusy = Clock::now();
+    else if (Clock::now() - lastBusy > nothingComes)
+      forgetWaiting(); // what was announced has not been launched
+  }
   {
     const std::lock_guard lock(mutex_);
     ++wakes_;
   }
   parked_.notify_all();
+}
+
+/// Every replay asks once for the first operation.
+bool Agent::hasRoom() {
+  const std::lock_guard lock(mutex_);
+  return wakes_ < begun_ + limits_.mostWaiting;
+}
+
+void Agent::forgetWaiting() {
+  const std::lock_guard lock(mutex_);
+  begun_ = wakes_;
 }
 
 bool Agent::isBusy(Index index) const {
@@ -75,8 +94,10 @@ bool Agent::take(Index index) {
   if (request(index).load() == 0 || underWay_[index].exchange(true))
     return false;
   std::uint32_t asked = 1;
-  if (request(index).compare_exchange_strong(asked, 0))
+  if (request(index).compare_exchange_strong(asked, 0)) {
+    begun_ += index == 0;
     return true;
+  }
   underWay_[index] = false;
   return false;
 }

@@ -48,6 +48,8 @@ struct AgentStats {
 class Agent {
 public:
   struct Limits {
+    /// Replays that are announced and have not begun.
+    std::uint64_t mostWaiting = 256;
     /// How long nothing at all may get done, while something is asked for, before the watchdog steps in.
     std::chrono::milliseconds patience{1000};
   };
@@ -61,7 +63,9 @@ public:
   Agent(const Agent &) = delete;
   Agent &operator=(const Agent &) = delete;
 
-  /// A replay is about to start: looks for requests at once instead of at the next of its rare glances.
+  /// A replay is about to start: looks for requests at once instead of at the next of its rare glances. Blocks while too
+  /// many replays are waiting to run: a driver whose queue is full holds whoever launches one more, and with him the
+  /// agent, until the watchdog steps in.
   void wake();
 
   /// Whether nothing is asked for or under way.
@@ -85,6 +89,8 @@ private:
   void runLane(Lane lane);
   /// The first operation of the lane, in the step's order, that is asked for and may start. False if there is none.
   bool carryOutNext(Lane lane);
+  bool hasRoom();
+  void forgetWaiting();
   bool isBusy(Index index) const;
   bool mayStart(Index index) const;
   bool take(Index index);
@@ -102,6 +108,7 @@ private:
   std::unique_ptr<std::atomic<bool>[]> underWay_;          ///< by operation
   std::unique_ptr<std::atomic<std::uint64_t>[]> wasThere_; ///< by operation
   std::atomic<std::uint64_t> finished_ = 0;                ///< operations, ever
+  std::atomic<std::uint64_t> begun_ = 0;                   ///< replays that have asked for the first operation, ever
 
   struct Counters {
     std::atomic<std::uint64_t> prefetches = 0, evictions = 0, discards = 0, upBytes = 0, downBytes = 0, failed = 0,
@@ -111,7 +118,7 @@ private:
 
   std::mutex mutex_;
   std::condition_variable parked_;
-  std::uint64_t wakes_ = 0; ///< under mutex_
+  std::uint64_t wakes_ = 0; ///< replays announced, ever; under mutex_
   bool stopping_ = false;   ///< under mutex_
   std::vector<std::thread> threads_;
 };

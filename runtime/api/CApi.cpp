@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C API: checks arguments, turns errors into statuses, lets no exception out.
+#include "pumpgraph/access_table.h"
 #include "runtime/api/Handles.h"
+#include "runtime/capture/AccessTables.h"
 
 #include <atomic>
 #include <cstdio>
@@ -429,6 +431,23 @@ void pumpgraph_torch_free(void *pointer, size_t /*size*/, int /*device*/, pumpgr
     return;
   if (pumpgraph_free(session, pointer, stream, &error) != PUMPGRAPH_OK)
     std::fprintf(stderr, "pumpgraph: PyTorch freed %p: %s\n", pointer, error.message);
+}
+
+// Called by constructors, where nobody could handle an error. A kernel without a table is one that nothing is known of.
+void pumpgraph_register_access_table(const pumpgraph_access_table *table) {
+  try {
+    AccessTables::ofProcess().add(table);
+  } catch (const std::exception &exception) {
+    std::fprintf(stderr, "pumpgraph: an access table is left out: %s\n", exception.what());
+  }
+}
+
+void pumpgraph_unregister_access_table(const pumpgraph_access_table *table) {
+  try {
+    AccessTables::ofProcess().remove(table);
+  } catch (const std::exception &exception) {
+    std::fprintf(stderr, "pumpgraph: an access table stays known: %s\n", exception.what());
+  }
 }
 
 char *pumpgraph_doctor(void) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/capture/DescribeStep.h"
 
+#include "runtime/capture/NarrowAccess.h"
+
 #include <algorithm>
 #include <map>
 
@@ -13,6 +15,31 @@ constexpr std::uint64_t alignment = 512;
 /// The bytes of its block that belong to an allocation.
 Range rangeOf(const Block &block, const Allocation &member) {
   return {member.offset, block.shared ? member.room : roundUp(member.size, alignment)};
+}
+
+/// The launch that a word is a parameter of.
+const KernelLaunch &launchOf(const LiftedNode &node, const PointerWord &word) {
+  return *std::lower_bound(node.launches.begin(), node.launches.end(), word.inner,
+                           [](const KernelLaunch &launch, std::uint32_t inner) { return launch.inner < inner; });
+}
+
+/// Whether a kernel has the parameters that its table speaks of. Another kernel of the same name may not.
+bool fits(const KernelAccesses &accesses, const KernelLaunch &launch) {
+  return std::all_of(accesses.slots.begin(), accesses.slots.end(), [&](const Slot &slot) {
+    return std::uint64_t{slot.offset} + sizeof(std::uint64_t) <= launch.parameter(slot.parameter).size();
+  });
+}
+
+/// A slot is overwritten without being read first only where no other parameter of the node leads to the same bytes.
+void dropOverwritesOfWhatIsRead(std::vector<AccessFinder::Touch> &touches) {
+  for (AccessFinder::Touch &touch : touches) {
+    const auto reads = [&](const AccessFinder::Touch &other) {
+      return other.block == touch.block && other.access.range.overlaps(touch.access.range) &&
+             (other.access.may & modeRead) != 0 && other.access.must != modeWrite;
+    };
+    if (touch.access.must == modeWrite && std::any_of(touches.begin(), touches.end(), reads))
+      touch.access.must = modeNone;
+  }
 }
 
 /// What a buffer's facts are drawn from: its members that a graph of this capture may use.
@@ -75,19 +102,32 @@ std::uint64_t contentBytes(const Block &block) {
 }
 
 AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured,
-                           const DeclaredReads &declared)
+                           const DeclaredReads &declared, const AccessTables *tables)
     : heap_(heap), rehearsal_(rehearsal && rehearsal->matches(captured) ? rehearsal : nullptr), allocations_(heap) {
-  for (const LiftedNode &node : captured.nodes)
+  for (std::size_t position = 0; position < captured.nodes.size(); ++position) {
+    const LiftedNode &node = captured.nodes[position];
     declared_.push_back(declaredReads(heap, declared, node.handle));
+    for (const KernelLaunch &launch : node.launches) {
+      ++launches_;
+      if (!tables)
+        continue;
+      if (!tabled_.contains(launch.kernel))
+        if (std::optional<KernelAccesses> accesses = tables->find(launch.kernel))
+          tabled_.emplace(launch.kernel, std::move(*accesses));
+      const auto found = tabled_.find(launch.kernel);
+      tabledLaunches_ += found != tabled_.end() && fits(found->second, launch);
+    }
+  }
 }
 
-std::optional<AccessFinder::Touch> AccessFinder::touchOf(std::size_t position, const PointerWord &word) const {
+void AccessFinder::addTouches(std::size_t position, const LiftedNode &node, const PointerWord &word,
+                              std::vector<Touch> &touches) const {
   const std::optional<Hit> hit = heap_.find(word.value);
   if (!hit)
-    return std::nullopt;
+    return;
   if (rehearsal_ && rehearsal_->refutes(position, word, *hit, allocations_)) {
     ++refutedWords_;
-    return std::nullopt;
+    return;
   }
   const Block &block = heap_.block(hit->block);
   Touch touch{hit->block, {}};
@@ -99,7 +139,54 @@ std::optional<AccessFinder::Touch> AccessFinder::touchOf(std::size_t position, c
     touch.access.may = modeRead;
     touch.access.evidence = Evidence::Declared;
   }
-  return touch;
+
+  const KernelLaunch &launch = launchOf(node, word);
+  const auto known = tabled_.find(launch.kernel);
+  if (known == tabled_.end()) {
+    touches.push_back(touch);
+    return;
+  }
+  const KernelAccesses &kernel = known->second;
+  if (!fits(kernel, launch)) {
+    noteOnTable(launch, word, "is of another kernel: this one has no such parameters", position);
+    touches.push_back(touch);
+    return;
+  }
+  const Slot *slot = kernel.find(word.parameter, word.offset);
+  if (!slot) { // a number, unless the kernel makes addresses of numbers
+    if (kernel.otherMemory)
+      touches.push_back(touch);
+    return;
+  }
+  if ((slot->flags & PUMPGRAPH_SLOT_ESCAPES) != 0)
+    noteOnTable(launch, word, "says that the address goes where it cannot be followed", position);
+  const auto base = static_cast<std::int64_t>(word.value - block.address);
+  const bool overwriting = word.inner == 0 && kernel.isClosed(); // in a child graph another node may be first
+  const Narrowed narrowed = narrow(touch.access, base, *slot, launch, overwriting);
+  if (!narrowed.doubt.empty())
+    noteOnTable(launch, word, fmt::format("is not believed: a launch {}", narrowed.doubt), position);
+  for (const Access &access : narrowed.accesses) {
+    if (touch.access.evidence == Evidence::Declared && (access.may & modeWrite) != 0)
+      noteOnTable(launch, word, "says that memory may be written which was declared only to be read", position);
+    touches.push_back({touch.block, access});
+  }
+}
+
+void AccessFinder::noteOnTable(const KernelLaunch &launch, const PointerWord &word, std::string_view text,
+                               std::size_t position) const {
+  notesOnTables_[fmt::format("the access table of \"{}\", parameter {}, {}", launch.kernel, word.parameter, text)]
+      .insert(position);
+}
+
+std::vector<std::string> AccessFinder::notesOnTables() const {
+  std::vector<std::string> notes;
+  if (tabledLaunches_ != 0)
+    notes.push_back(fmt::format("access tables know {} of {} kernel launches", tabledLaunches_, launches_));
+  for (const auto &[text, nodes] : notesOnTables_)
+    notes.push_back(nodes.size() == 1
+                        ? fmt::format("{} (node {})", text, *nodes.begin())
+                        : fmt::format("{} ({} nodes, the first is {})", text, nodes.size(), *nodes.begin()));
+  return notes;
 }
 
 std::optional<AccessFinder::Touch> AccessFinder::touchOf(const TouchedSpan &span) const {
@@ -120,18 +207,17 @@ std::optional<AccessFinder::Touch> AccessFinder::touchOf(const TouchedSpan &span
 }
 
 std::vector<AccessFinder::Touch> AccessFinder::touches(std::size_t position, const LiftedNode &node) const {
-  std::vector<Touch> touches;
-  const auto add = [&](const std::optional<Touch> &touch) {
-    const bool known = touch && std::any_of(touches.begin(), touches.end(), [&](const Touch &other) {
-                         return other.block == touch->block && other.access == touch->access;
-                       });
-    if (touch && !known)
-      touches.push_back(*touch);
-  };
+  std::vector<Touch> all;
   for (const PointerWord &word : node.words)
-    add(touchOf(position, word));
+    addTouches(position, node, word, all);
+  dropOverwritesOfWhatIsRead(all);
   for (const TouchedSpan &span : node.spans)
-    add(touchOf(span));
+    if (const std::optional<Touch> touch = touchOf(span))
+      all.push_back(*touch);
+  std::vector<Touch> touches;
+  for (const Touch &touch : all)
+    if (std::find(touches.begin(), touches.end(), touch) == touches.end())
+      touches.push_back(touch);
   return touches;
 }
 
@@ -156,6 +242,8 @@ public:
           fmt::format("{} words that looked like addresses did not move with their buffer between the "
                       "two captures and are taken for numbers",
                       finder_.refutedWords()));
+    const std::vector<std::string> notes = finder_.notesOnTables();
+    step_.notes.insert(step_.notes.end(), notes.begin(), notes.end());
     return std::move(step_);
   }
 

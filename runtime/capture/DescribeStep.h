@@ -3,11 +3,13 @@
 /// From a lifted graph and the heap's allocation facts to the description that is planned.
 #pragma once
 
+#include "runtime/capture/AccessTables.h"
 #include "runtime/capture/LiftGraph.h"
 #include "runtime/capture/NodeDeclarations.h"
 #include "runtime/capture/Rehearsal.h"
 #include "runtime/memory/Heap.h"
 
+#include <map>
 #include <set>
 
 namespace pumpgraph::runtime {
@@ -24,33 +26,46 @@ struct CapturedStep {
   std::vector<std::string> notes;    ///< what a careful reader of the report should know
 };
 
-/// Turns words and spans into accesses. The same for a graph as captured and as lifted again, so that the two can be
-/// compared.
+/// Turns words and spans into accesses. What tables say of the captured kernels is looked up once, so that later
+/// changes of the tables change nothing.
 class AccessFinder {
 public:
+  /// `tables` may be null.
   AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured,
-               const DeclaredReads &declared = {});
+               const DeclaredReads &declared = {}, const AccessTables *tables = nullptr);
 
   /// An access with its block in place of a buffer.
   struct Touch {
     BlockId block = 0;
     Access access;
+
+    friend bool operator==(const Touch &, const Touch &) = default;
   };
   /// `position` is the node's among the captured ones.
   std::vector<Touch> touches(std::size_t position, const LiftedNode &node) const;
 
   std::uint64_t refutedWords() const { return refutedWords_; }
+  /// What the tables cover, and where they disagree with what else is known.
+  std::vector<std::string> notesOnTables() const;
   bool comparedWithRehearsal() const { return rehearsal_ != nullptr; }
 
 private:
-  std::optional<Touch> touchOf(std::size_t position, const PointerWord &word) const;
+  /// Appends what is reached through one word.
+  void addTouches(std::size_t position, const LiftedNode &node, const PointerWord &word,
+                  std::vector<Touch> &touches) const;
   std::optional<Touch> touchOf(const TouchedSpan &span) const;
+  void noteOnTable(const KernelLaunch &launch, const PointerWord &word, std::string_view text,
+                   std::size_t position) const;
 
   const Heap &heap_;
   const Rehearsal *rehearsal_; ///< null unless there is one that matches
   CaptureAllocations allocations_;
-  std::vector<std::set<Member>> declared_; ///< by node's position, what it is declared only to read
+  std::vector<std::set<Member>> declared_;       ///< by node's position, what it is declared only to read
+  std::map<std::string, KernelAccesses> tabled_; ///< what tables say, by kernel
+  std::size_t launches_ = 0;
+  std::size_t tabledLaunches_ = 0;
   mutable std::uint64_t refutedWords_ = 0;
+  mutable std::map<std::string, std::set<std::size_t>> notesOnTables_; ///< text -> positions of nodes
 };
 
 /// `staying`: blocks that are never private, because pointer tables in memory name them (FindHiddenPointers.h) or

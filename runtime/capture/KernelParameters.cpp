@@ -80,18 +80,23 @@ void KernelParameters::read(CUgraphNode kernel, std::uint32_t inner, LiftedNode 
     return;
   }
   const ParameterBytes bytes = parameterBytes(launch);
+  KernelLaunch &lifted = node.launches.emplace_back();
+  lifted.inner = inner;
+  lifted.kernel = signature.name;
+  lifted.grid = {launch.gridDimX, launch.gridDimY, launch.gridDimZ};
+  lifted.block = {launch.blockDimX, launch.blockDimY, launch.blockDimZ};
   for (std::uint32_t index = 0; index < signature.parameters.size(); ++index) {
     const Parameter &parameter = signature.parameters[index];
-    if (bytes.separate) {
-      scan(static_cast<const char *>(bytes.separate[index]), parameter.bytes, index, inner, node);
-      continue;
-    }
-    if (!bytes.packed || parameter.offset + parameter.bytes > bytes.packedBytes) {
+    if (!bytes.separate && (!bytes.packed || parameter.offset + parameter.bytes > bytes.packedBytes)) {
       node.refusal =
           fmt::format("parameter {} of kernel \"{}\" is not among the node's parameters", index, signature.name);
       return;
     }
-    scan(bytes.packed + parameter.offset, parameter.bytes, index, inner, node);
+    const char *first =
+        bytes.separate ? static_cast<const char *>(bytes.separate[index]) : bytes.packed + parameter.offset;
+    lifted.bytes.insert(lifted.bytes.end(), first, first + parameter.bytes);
+    lifted.ends.push_back(lifted.bytes.size());
+    scan(first, parameter.bytes, index, inner, node);
   }
 }
 

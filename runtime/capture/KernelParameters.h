@@ -16,7 +16,7 @@ public:
   KernelParameters(const Driver &driver, const AddressSpace &addresses, CUcontext context)
       : driver_(driver), addresses_(addresses), context_(context) {}
 
-  /// Appends the kernel's name and words to `node`, or a refusal when they cannot be read.
+  /// Appends the kernel's launch and words to `node` and names it, or a refusal when they cannot be read.
   void read(CUgraphNode kernel, std::uint32_t inner, LiftedNode &node);
 
 private:

@@ -297,6 +297,13 @@ private:
 
 } // namespace
 
+std::span<const char> KernelLaunch::parameter(std::size_t index) const {
+  if (index >= ends.size())
+    return {};
+  const std::size_t begin = index == 0 ? 0 : ends[index - 1];
+  return std::span(bytes).subspan(begin, ends[index] - begin);
+}
+
 Expected<LiftedGraph> liftGraph(const Driver &driver, CUgraph graph, const AddressSpace &addresses, CUcontext context) {
   return GraphReader(driver, addresses, context).read(graph);
 }

@@ -7,7 +7,9 @@
 #include "pumpgraph/graph/Description.h"
 #include "runtime/memory/AddressSpace.h"
 
+#include <array>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,20 @@ struct PointerWord {
   std::uint64_t value = 0;
 
   friend bool operator==(const PointerWord &, const PointerWord &) = default;
+};
+
+/// What a kernel was launched with.
+struct KernelLaunch {
+  std::uint32_t inner = 0; ///< as in PointerWord
+  std::string kernel;
+  std::array<std::uint32_t, 3> grid{};
+  std::array<std::uint32_t, 3> block{};
+  std::vector<char> bytes;       ///< of all parameters, one after the other
+  std::vector<std::size_t> ends; ///< by parameter, where it ends in `bytes`
+
+  /// Empty if there is no such parameter.
+  std::span<const char> parameter(std::size_t index) const;
+  friend bool operator==(const KernelLaunch &, const KernelLaunch &) = default;
 };
 
 /// What a copy or a fill touches, which its parameters say exactly.
@@ -48,8 +64,14 @@ struct LiftedNode {
   std::string refusal; ///< why a graph with this node cannot be rewritten; empty if it can
   std::vector<PointerWord> words;
   std::vector<TouchedSpan> spans;
+  std::vector<KernelLaunch> launches; ///< of a kernel, or of those in a child graph, by ascending `inner`
   std::vector<HostSource> hostSources;
   std::optional<CUDA_MEMCPY3D> copy; ///< memcpy nodes of the graph itself
+
+  /// Whether the other touches the same memory in the same way, as far as parameters tell.
+  bool hasParametersOf(const LiftedNode &other) const {
+    return words == other.words && spans == other.spans && launches == other.launches;
+  }
 };
 
 /// `from` and `to` are positions in LiftedGraph::nodes.

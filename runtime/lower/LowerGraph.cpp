@@ -163,7 +163,7 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Lifte
       continue;
     }
     const LiftedNode &before = captured.nodes[found->second];
-    if (node.words != before.words || node.spans != before.spans)
+    if (!node.hasParametersOf(before))
       return fail(PUMPGRAPH_INTERNAL, "node {} \"{}\" has other parameters after the rewrite than before",
                   found->second, before.name);
     description.nodes.push_back(annotated.nodes[found->second]);

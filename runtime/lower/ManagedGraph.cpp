@@ -293,7 +293,7 @@ public:
         see(seen_[i], *edge);
       if (position != positions.end()) {
         const LiftedNode &before = captured_.nodes[position->second];
-        if (node.words != before.words || node.spans != before.spans)
+        if (!node.hasParametersOf(before))
           return fail(PUMPGRAPH_INTERNAL, "node {} \"{}\" has other parameters after the rewrite than before",
                       position->second, before.name);
         addCaptured(i, annotated.nodes[position->second]);

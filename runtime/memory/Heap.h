@@ -138,7 +138,7 @@ public:
   void release(Block &block);
   void retain(Block &block);
 
-  /// Waits for the device and gives up all cached blocks.
+  /// Gives up all cached blocks, and waits for the device first unless a capture is on.
   Status flushCache();
 
   HeapStats stats() const { return stats_; }

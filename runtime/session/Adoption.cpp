@@ -49,7 +49,7 @@ Status Adoption::lift() {
     if (const auto found = labels.find(node.handle); found != labels.end())
       node.label = found->second;
   finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, step_->lifted_,
-                  session_.declarations_.reads());
+                  session_.declarations_.reads(), &AccessTables::ofProcess());
   if (finder_->comparedWithRehearsal())
     takeNames(*session_.rehearsal_);
   step_->times_.captureMs = session_.captureMs_;

@@ -5,16 +5,16 @@
 run_gpu_tests.py runs them all; `plain` runs first and leaves in FOLDER what the others compare with.
 """
 
-import gzip
 import gc
+import gzip
 import json
 import os
 import re
 import subprocess
 import sys
-import time
 import tempfile
 import threading
+import time
 import types
 import warnings
 from pathlib import Path
@@ -31,17 +31,17 @@ STEPS = 20
 WARMUP = 2
 ROWS, WIDTH, LAYERS = 4096, 2048, 12
 # On managed memory, of which a test may use 4 GiB: both captures of a step need addresses at the same time.
-MANAGED_ROWS = ROWS // 4
+MANAGED_ROWS, MANAGED_LAYERS = ROWS // 2, LAYERS // 2
 
 
 class Training:
     """A deep perceptron with dropout, so that activations outweigh weights and random numbers matter."""
 
-    def __init__(self, rows=ROWS):
+    def __init__(self, rows=ROWS, depth=LAYERS):
         torch.manual_seed(0)
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False
-        layers = [part for _ in range(LAYERS) for part in (nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Dropout(0.1))]
+        layers = [part for _ in range(depth) for part in (nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Dropout(0.1))]
         self.model = nn.Sequential(*layers, nn.Linear(WIDTH, 1)).cuda()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=2e-5, fused=True, capturable=True)
         generator = torch.Generator().manual_seed(0)
@@ -127,13 +127,13 @@ def plain(folder):
     check(in_turns != first, "two steps in turns are as good as one")
     gc.collect()
     torch.cuda.reset_peak_memory_stats()
-    small = {"losses": train_plain(rows=MANAGED_ROWS), "peak_bytes": torch.cuda.max_memory_allocated()}
+    small = {"losses": train_plain(rows=MANAGED_ROWS, depth=MANAGED_LAYERS), "peak_bytes": torch.cuda.max_memory_allocated()}
     (Path(folder) / "plain.json").write_text(
         json.dumps({"losses": first, "in_turns": in_turns, "peak_bytes": peak, "small": small}))
 
 
-def train_plain(two_steps=False, rows=ROWS):
-    training = Training(rows)
+def train_plain(two_steps=False, rows=ROWS, depth=LAYERS):
+    training = Training(rows, depth)
     stream = torch.cuda.Stream()
     step = plain_graph(training.step, stream)
     return training.run(step, then=plain_graph(training.half_step, stream) if two_steps else None)
@@ -496,7 +496,7 @@ def _managed_step(folder, prefetching):
     small = plain_figures(folder)["small"]
     pumpgraph.install(budget=int(small["peak_bytes"] * 0.6), budget_of="tensors", backend="managed", managed="4GiB",
                       managed_limit="4GiB")
-    training = Training(MANAGED_ROWS)
+    training = Training(MANAGED_ROWS, MANAGED_LAYERS)
     step = training.capture(calibrate=True, prefetching=prefetching)
     runtime = step.report()["runtime"]
     check(runtime["backend"] == "managed", f"backend {runtime['backend']}: {runtime['left_as_captured']}")

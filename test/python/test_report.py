@@ -8,6 +8,7 @@ FIGURES = {
     "name": "gpt2",
     "nodes": 1203,
     "buffers": 512,
+    "accesses": {"proved": 2100, "declared": 40, "observed": 0, "assumed": 7},
     "verdict": "4.00 GiB of 8.00 GiB; 1.08 x in-memory; limited by link up",
     "budget_bytes": 4 * 2**30,
     "plan_bound_s": 0.123,
@@ -25,8 +26,9 @@ FIGURES = {
 class Text(unittest.TestCase):
     def test_figures_and_stalls(self):
         text = str(Report(FIGURES))
-        for part in ("step \"gpt2\": 1203 nodes, 512 buffers", "limited by link up", "4.00 GiB", "123.00 ms",
-                     "98 nodes, 301 edges", "87 ms", "404 ms: lift 3, pinned 401", "note: two buffers overlap",
+        for part in ("step \"gpt2\": 1203 nodes, 512 buffers", "2100 proved, 40 declared, 7 assumed",
+                     "limited by link up", "4.00 GiB", "123.00 ms", "98 nodes, 301 edges", "87 ms",
+                     "404 ms: lift 3, pinned 401", "note: two buffers overlap",
                      "7, 14.00 ms in all",
                      "node 7 \"gemm\" waits 2.00 ms for \"blocks.3.up.weight\" (2.00 MiB up) at 50.00 ms"):
             self.assertIn(part, text)

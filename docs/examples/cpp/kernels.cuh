@@ -235,6 +235,59 @@ __global__ void countStep(float *steps) {
   *steps += 1;
 }
 
+/// Matrices in row-major order, `batchStride` elements apart.
+template <typename Element> struct Matrix {
+  Element *data;
+  int stride; ///< elements from one row to the next
+  long long batchStride;
+};
+
+inline constexpr int tile = 64;      ///< rows and columns of the product that a block computes
+inline constexpr int tileDepth = 16; ///< columns of a and rows of b that it looks at together
+inline constexpr int laneCount = 16; ///< a thread has every 16th row and column of the tile
+inline constexpr int perLane = tile / laneCount;
+
+/// c[m, n] = alpha * a[m, k] * b[k, n] (+ c); blockIdx.z counts the matrices of a batch. A transposed operand lies
+/// there with rows and columns exchanged. No alignment is asked for, and every sum is formed in the order of k.
+template <bool transposedA, bool transposedB, bool adds>
+__global__ void __launch_bounds__(blockThreads)
+    multiply(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, int m, int n, int k, float alpha) {
+  __shared__ float partOfA[tileDepth][tile + 1], partOfB[tileDepth][tile + 1];
+  const int firstRow = blockIdx.y * tile, firstColumn = blockIdx.x * tile;
+  const int laneRow = threadIdx.x / laneCount, laneColumn = threadIdx.x % laneCount;
+  float sums[perLane][perLane] = {};
+  for (int first = 0; first < k; first += tileDepth) {
+    for (int i = threadIdx.x; i < tile * tileDepth; i += blockThreads) {
+      // Neighbouring threads read neighbouring elements.
+      const int ofA = transposedA ? i % tile : i / tileDepth, depthA = transposedA ? i / tile : i % tileDepth;
+      const int ofB = transposedB ? i / tileDepth : i % tile, depthB = transposedB ? i % tileDepth : i / tile;
+      const int row = firstRow + ofA, atA = first + depthA, column = firstColumn + ofB, atB = first + depthB;
+      partOfA[depthA][ofA] = row < m && atA < k
+                                 ? a.data[blockIdx.z * a.batchStride +
+                                          (transposedA ? size_t(atA) * a.stride + row : size_t(row) * a.stride + atA)]
+                                 : 0;
+      partOfB[depthB][ofB] = column < n && atB < k
+                                 ? b.data[blockIdx.z * b.batchStride + (transposedB ? size_t(column) * b.stride + atB
+                                                                                    : size_t(atB) * b.stride + column)]
+                                 : 0;
+    }
+    __syncthreads();
+    for (int at = 0; at < tileDepth; ++at)
+      for (int i = 0; i < perLane; ++i)
+        for (int j = 0; j < perLane; ++j)
+          sums[i][j] += partOfA[at][laneRow + laneCount * i] * partOfB[at][laneColumn + laneCount * j];
+    __syncthreads();
+  }
+  for (int i = 0; i < perLane; ++i)
+    for (int j = 0; j < perLane; ++j) {
+      const int row = firstRow + laneRow + laneCount * i, column = firstColumn + laneColumn + laneCount * j;
+      if (row >= m || column >= n)
+        continue;
+      float &out = c.data[blockIdx.z * c.batchStride + size_t(row) * c.stride + column];
+      out = alpha * sums[i][j] + (adds ? out : 0);
+    }
+}
+
 struct AdamOptions {
   float rate = 6e-4F;
   float beta1 = 0.9F;

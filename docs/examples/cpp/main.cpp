@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Trains a small transformer under a device-memory budget: its own kernels beside cuBLAS calls, captured once as a
-/// CUDA graph. With --plain the same graph runs unmodified on cudaMalloc. Both print the same losses, bit for bit.
+/// Trains a small transformer under a device-memory budget: its own kernels beside cuBLAS calls or, with
+/// --matmul source, its own kernels alone, captured once as a CUDA graph. With --plain the same graph runs unmodified
+/// on cudaMalloc. Both print the same losses, bit for bit.
 #include "memory.h"
 #include "model.h"
 #include "options.h"
@@ -238,7 +239,7 @@ std::string deviceName() {
 /// Trains, prints, writes files. `capture` makes the step, once the eager steps are done.
 template <typename Capture>
 void run(const Options &options, Memory &memory, cudaStream_t stream, const Capture &capture) {
-  const std::unique_ptr<Model> owner = makeTransformer(options.shape, memory, stream);
+  const std::unique_ptr<Model> owner = makeTransformer(options.shape, options.matmul(), memory, stream);
   Model &model = *owner;
   Data data(options.shape);
   data.upload(0, model, stream);
@@ -261,6 +262,7 @@ void run(const Options &options, Memory &memory, cudaStream_t stream, const Capt
     lossTexts.push_back(hexadecimal(loss));
   Json figures = {{"example", "transformer"},
                   {"plain", options.plain},
+                  {"matmul", options.products},
                   {"device", deviceName()},
                   {"losses", lossTexts},
                   {"step_ms", samples},

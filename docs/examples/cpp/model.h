@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A small transformer language model, and one training step of it (forward, backward, AdamW) as kernels and cuBLAS
-/// calls on one stream.
+/// A small transformer language model, and one training step of it (forward, backward, AdamW) as kernels on one
+/// stream, matrix products by cuBLAS or as kernels of the example's own.
 #pragma once
 
 #include "memory.h"
@@ -16,6 +16,7 @@ struct Shape {
   int heads = 16;
   int layers = 8;
   int words = 8192; ///< vocabulary
+  int frozen = 0;   ///< layers, the first ones, that keep their weights, as the embedding does then
 
   int rows() const { return batch * length; }
   int headWidth() const { return width / heads; }
@@ -34,4 +35,7 @@ public:
   virtual float *loss() const = 0;  ///< of the last step
 };
 
-std::unique_ptr<Model> makeTransformer(const Shape &shape, Memory &memory, cudaStream_t stream);
+/// Who multiplies matrices.
+enum class Matmul { Cublas, Source };
+
+std::unique_ptr<Model> makeTransformer(const Shape &shape, Matmul matmul, Memory &memory, cudaStream_t stream);

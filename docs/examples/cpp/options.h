@@ -23,6 +23,9 @@ struct Options {
   int timed = 10;
   int measure = 0;
   std::string losses, json, save, costs;
+  std::string products = "cublas";
+
+  Matmul matmul() const { return products == "source" ? Matmul::Source : Matmul::Cublas; }
 };
 
 inline const char *const usage =
@@ -38,6 +41,8 @@ Trains a small transformer as a captured CUDA graph under a device-memory budget
   --heads N             (16)
   --layers N            (8)
   --words N             vocabulary (8192)
+  --frozen N            layers, the first ones, that keep their weights, as the embedding does then: fine-tuning (0)
+  --matmul WHOSE        matrix products by cublas (TF32), or by a kernel in the example's source (fp32, slow) (cublas)
   --steps N             training steps (20)
   --warmup N            eager steps before the capture (1)
   --timed N             replays timed after training (10)
@@ -68,13 +73,16 @@ inline std::uint64_t parseSize(std::string_view text, const std::string &option)
 inline Options parseOptions(int count, char **arguments) {
   Options options;
   const std::pair<const char *, int *> numbers[] = {
-      {"--batch", &options.shape.batch}, {"--length", &options.shape.length}, {"--width", &options.shape.width},
-      {"--heads", &options.shape.heads}, {"--layers", &options.shape.layers}, {"--words", &options.shape.words},
-      {"--steps", &options.steps},       {"--warmup", &options.warmup},       {"--timed", &options.timed},
-      {"--measure", &options.measure},
+      {"--batch", &options.shape.batch},   {"--length", &options.shape.length}, {"--width", &options.shape.width},
+      {"--heads", &options.shape.heads},   {"--layers", &options.shape.layers}, {"--words", &options.shape.words},
+      {"--frozen", &options.shape.frozen}, {"--steps", &options.steps},         {"--warmup", &options.warmup},
+      {"--timed", &options.timed},         {"--measure", &options.measure},
   };
-  const std::pair<const char *, std::string *> files[] = {
-      {"--losses", &options.losses}, {"--json", &options.json}, {"--save", &options.save}, {"--costs", &options.costs}};
+  const std::pair<const char *, std::string *> texts[] = {{"--losses", &options.losses},
+                                                          {"--json", &options.json},
+                                                          {"--save", &options.save},
+                                                          {"--costs", &options.costs},
+                                                          {"--matmul", &options.products}};
   const std::pair<const char *, bool *> switches[] = {{"--plain", &options.plain},
                                                       {"--leave-as-captured", &options.leaveAsCaptured},
                                                       {"--validate", &options.validate}};
@@ -93,7 +101,7 @@ inline Options parseOptions(int count, char **arguments) {
     for (const auto &[name, target] : numbers)
       if (option == name)
         *target = static_cast<int>(parseNumber(value(), option));
-    for (const auto &[name, target] : files)
+    for (const auto &[name, target] : texts)
       if (option == name)
         *target = value();
     if (option == "--budget") {
@@ -109,6 +117,8 @@ inline Options parseOptions(int count, char **arguments) {
       fail("unknown option " + option + "; --help lists them");
   }
   options.leaveAsCaptured = options.leaveAsCaptured || options.measure > 0;
+  if (options.products != "cublas" && options.products != "source")
+    fail("--matmul: \"" + options.products + "\" is neither cublas nor source");
   if (options.warmup < 1)
     fail("--warmup: cuBLAS sets itself up in the first step, which a capture cannot hold; at least 1 is needed");
   return options;

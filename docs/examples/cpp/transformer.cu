@@ -3,8 +3,7 @@
 /// The transformer of model.h.
 #include "kernels.cuh"
 #include "model.h"
-
-#include <cublas_v2.h>
+#include "products.cuh"
 
 #include <cmath>
 #include <string>
@@ -13,51 +12,7 @@
 
 namespace {
 
-/// Matrix products in row-major order, TF32 with fp32 sums.
-class Products {
-public:
-  Products() { checkBlas(cublasCreate(&handle_), "cublasCreate"); }
-  ~Products() { cublasDestroy(handle_); }
-  Products(const Products &) = delete;
-  Products &operator=(const Products &) = delete;
-
-  /// A workspace of our own: with cuBLAS's, a capture would hold memory-allocation nodes, and results might differ
-  /// between runs. Setting the stream drops the workspace, hence both at once.
-  void use(cudaStream_t stream, void *workspace, std::size_t bytes) {
-    checkBlas(cublasSetStream(handle_, stream), "cublasSetStream");
-    checkBlas(cublasSetWorkspace(handle_, workspace, bytes), "cublasSetWorkspace");
-  }
-
-  struct Matrix {
-    const float *data;
-    int stride; ///< elements from one row to the next
-    bool transposed = false;
-    long long batchStride = 0; ///< elements from one matrix of a batch to the next
-  };
-
-  /// c[m, n] = alpha * a[m, k] * b[k, n] + beta * c, `count` times.
-  void multiply(int m, int n, int k, Matrix a, Matrix b, float *c, int cStride, float alpha = 1, float beta = 0,
-                int count = 1, long long cBatchStride = 0) {
-    // cuBLAS counts in columns, so it computes the transposed product of the swapped operands.
-    checkBlas(cublasGemmStridedBatchedEx(handle_, operation(b), operation(a), n, m, k, &alpha, b.data, CUDA_R_32F,
-                                         b.stride, b.batchStride, a.data, CUDA_R_32F, a.stride, a.batchStride, &beta, c,
-                                         CUDA_R_32F, cStride, cBatchStride, count, CUBLAS_COMPUTE_32F_FAST_TF32,
-                                         CUBLAS_GEMM_DEFAULT),
-              "cublasGemmStridedBatchedEx");
-  }
-
-private:
-  static cublasOperation_t operation(const Matrix &matrix) { return matrix.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; }
-
-  static void checkBlas(cublasStatus_t status, const char *what) {
-    if (status != CUBLAS_STATUS_SUCCESS)
-      fail(std::string(what) + ": " + cublasGetStatusString(status));
-  }
-
-  cublasHandle_t handle_ = nullptr;
-};
-
-/// A weight with its optimizer state; its gradient lives only during a step.
+/// A weight with its optimizer state, which one that is frozen does not have; its gradient lives only during a step.
 struct Parameter {
   std::string name;
   Tensor value;
@@ -68,14 +23,14 @@ struct Parameter {
 
 class Transformer : public Model {
 public:
-  static constexpr std::size_t workspaceBytes = std::size_t{32} << 20;
-
-  Transformer(const Shape &shape, Memory &memory, cudaStream_t stream)
-      : shape_(shape), memory_(memory), workspace_(memory, workspaceBytes / sizeof(float), "cublas workspace", stream),
+  Transformer(const Shape &shape, Matmul matmul, Memory &memory, cudaStream_t stream)
+      : shape_(shape), memory_(memory), products_(makeProducts(matmul, memory, stream)),
         loss_(memory, 1, "loss", stream), steps_(memory, 1, "optimizer steps", stream),
         tokens_(memory, shape.rows(), "tokens", stream), targets_(memory, shape.rows(), "targets", stream) {
     if (shape.width % shape.heads != 0)
       fail("the width " + std::to_string(shape.width) + " is no multiple of the heads, " + std::to_string(shape.heads));
+    if (shape.frozen < 0 || shape.frozen > shape.layers)
+      fail("of " + std::to_string(shape.layers) + " layers " + std::to_string(shape.frozen) + " cannot be frozen");
     stream_ = stream;
     makeParameters();
     setTo(steps_, 0);
@@ -89,15 +44,19 @@ public:
 
   void record(cudaStream_t stream) override {
     stream_ = stream;
-    products_.use(stream, workspace_.data(), workspaceBytes);
+    products_->use(stream);
     std::vector<Layer> layers(shape_.layers);
     Tensor x = embed();
-    for (int i = 0; i < shape_.layers; ++i)
+    for (int i = 0; i < shape_.layers; ++i) {
       x = forward(layers[i], std::move(x), i);
+      if (i < shape_.frozen)
+        layers[i] = {}; // no backward pass
+    }
     Tensor dx = lossAndGradient(x);
-    for (int i = shape_.layers - 1; i >= 0; --i)
+    for (int i = shape_.layers - 1; i >= shape_.frozen; --i)
       dx = backward(layers[i], std::move(dx), i);
-    embedBackward(dx);
+    if (shape_.frozen == 0)
+      embedBackward(dx);
     update();
   }
 
@@ -126,19 +85,23 @@ private:
     check(cudaGetLastError(), "fill");
   }
 
-  void addParameter(const std::string &name, std::size_t count, float deviation) {
+  void addParameter(const std::string &name, std::size_t count, float deviation, bool isFrozen) {
     const auto keep = [&](const std::string &name) {
       return Tensor(memory_, count, name, stream_, TouchedBy::StepsOnly);
     };
-    Parameter parameter{name, keep(name), keep(name + ".mean"), keep(name + ".square"), {}};
+    Parameter parameter{name, keep(name), {}, {}, {}};
     const auto seed = static_cast<unsigned>(parameters_.size() + 1);
     if (deviation == 0)
       setTo(parameter.value, 1);
     else
       kernels::fillNormal<<<kernels::blocksFor(count), kernels::blockThreads, 0, stream_>>>(parameter.value.data(),
                                                                                             count, deviation, seed);
-    setTo(parameter.mean, 0);
-    setTo(parameter.square, 0);
+    if (!isFrozen) {
+      parameter.mean = keep(name + ".mean");
+      parameter.square = keep(name + ".square");
+      setTo(parameter.mean, 0);
+      setTo(parameter.square, 0);
+    }
     parameters_.push_back(std::move(parameter));
   }
 
@@ -147,35 +110,36 @@ private:
     const float deviation = 0.02F;
     const float deviationIntoSkip = deviation / std::sqrt(2.0F * static_cast<float>(shape_.layers));
     for (int i = 0; i < shape_.layers; ++i) {
-      addParameter(nameIn(i, "gain1"), width, 0);
-      addParameter(nameIn(i, "qkv"), 3 * width * width, deviation);
-      addParameter(nameIn(i, "projection"), width * width, deviationIntoSkip);
-      addParameter(nameIn(i, "gain2"), width, 0);
-      addParameter(nameIn(i, "up"), 4 * width * width, deviation);
-      addParameter(nameIn(i, "down"), 4 * width * width, deviationIntoSkip);
+      const bool isFrozen = i < shape_.frozen;
+      addParameter(nameIn(i, "gain1"), width, 0, isFrozen);
+      addParameter(nameIn(i, "qkv"), 3 * width * width, deviation, isFrozen);
+      addParameter(nameIn(i, "projection"), width * width, deviationIntoSkip, isFrozen);
+      addParameter(nameIn(i, "gain2"), width, 0, isFrozen);
+      addParameter(nameIn(i, "up"), 4 * width * width, deviation, isFrozen);
+      addParameter(nameIn(i, "down"), 4 * width * width, deviationIntoSkip, isFrozen);
     }
-    addParameter("tokenRows", shape_.words * width, deviation);
-    addParameter("placeRows", shape_.length * width, deviation);
-    addParameter("lastGain", width, 0);
-    addParameter("head", shape_.words * width, deviation);
+    addParameter("tokenRows", shape_.words * width, deviation, shape_.frozen > 0);
+    addParameter("placeRows", shape_.length * width, deviation, shape_.frozen > 0);
+    addParameter("lastGain", width, 0, false);
+    addParameter("head", shape_.words * width, deviation, false);
   }
 
   // ---- pieces ----
 
   /// out[rows, to] = in[rows, from] * weight[to, from]^T (+ out).
-  void linear(const Tensor &in, const Parameter &weight, Tensor &out, int from, int to, float beta = 0) {
-    products_.multiply(shape_.rows(), to, from, {in.data(), from}, {weight.value.data(), from, true}, out.data(), to, 1,
-                       beta);
+  void linear(const Tensor &in, const Parameter &weight, Tensor &out, int from, int to, bool adds = false) {
+    products_->multiply(shape_.rows(), to, from, {in.data(), from}, {weight.value.data(), from, true}, out.data(), to,
+                        {.adds = adds});
   }
 
   /// The gradient of the weight, and of the input, which it returns.
   Tensor linearBackward(const Tensor &in, Parameter &weight, const Tensor &dOut, int from, int to,
                         const std::string &name) {
     weight.gradient = make(weight.value.count(), weight.name + ".gradient");
-    products_.multiply(to, from, shape_.rows(), {dOut.data(), to, true}, {in.data(), from}, weight.gradient.data(),
-                       from);
+    products_->multiply(to, from, shape_.rows(), {dOut.data(), to, true}, {in.data(), from}, weight.gradient.data(),
+                        from, {});
     Tensor dIn = make(std::size_t(shape_.rows()) * from, name);
-    products_.multiply(shape_.rows(), from, to, {dOut.data(), to}, {weight.value.data(), from}, dIn.data(), from);
+    products_->multiply(shape_.rows(), from, to, {dOut.data(), to}, {weight.value.data(), from}, dIn.data(), from, {});
     return dIn;
   }
 
@@ -248,6 +212,10 @@ private:
     return {mixed.data() + std::size_t(text) * shape_.length * shape_.width, shape_.width, false, shape_.headWidth()};
   }
 
+  Products::Options inEveryHead(long long batchStride, float alpha = 1) const {
+    return {.alpha = alpha, .count = shape_.heads, .cBatchStride = batchStride};
+  }
+
   float scoreScale() const { return 1 / std::sqrt(static_cast<float>(shape_.headWidth())); }
 
   void attend(Layer &layer, int index) {
@@ -257,18 +225,18 @@ private:
     layer.mixed = make(std::size_t(shape_.rows()) * shape_.width, nameIn(index, "mixed"));
     for (int text = 0; text < shape_.batch; ++text) {
       const Products::Matrix scores = square(layer.probabilities, text);
-      products_.multiply(length, length, shape_.headWidth(), part(layer.qkv, text, query),
-                         part(layer.qkv, text, key, true), const_cast<float *>(scores.data), length, scoreScale(), 0,
-                         shape_.heads, scores.batchStride);
+      products_->multiply(length, length, shape_.headWidth(), part(layer.qkv, text, query),
+                          part(layer.qkv, text, key, true), const_cast<float *>(scores.data), length,
+                          inEveryHead(scores.batchStride, scoreScale()));
     }
     kernels::causalSoftmax<<<shape_.batch * shape_.heads * length, kernels::blockThreads, 0, stream_>>>(
         layer.probabilities.data(), length);
     check(cudaGetLastError(), "causalSoftmax");
     for (int text = 0; text < shape_.batch; ++text) {
       const Products::Matrix out = headsOf(layer.mixed, text);
-      products_.multiply(length, shape_.headWidth(), length, square(layer.probabilities, text),
-                         part(layer.qkv, text, value), const_cast<float *>(out.data), shape_.width, 1, 0, shape_.heads,
-                         out.batchStride);
+      products_->multiply(length, shape_.headWidth(), length, square(layer.probabilities, text),
+                          part(layer.qkv, text, value), const_cast<float *>(out.data), shape_.width,
+                          inEveryHead(out.batchStride));
     }
   }
 
@@ -279,20 +247,20 @@ private:
     Tensor dQkv = make(layer.qkv.count(), nameIn(index, "dQkv"));
     for (int text = 0; text < shape_.batch; ++text) {
       const Products::Matrix out = square(dScores, text);
-      products_.multiply(length, length, headWidth, headsOf(dMixed, text), part(layer.qkv, text, value, true),
-                         const_cast<float *>(out.data), length, 1, 0, shape_.heads, out.batchStride);
-      products_.multiply(length, headWidth, length, square(layer.probabilities, text, true), headsOf(dMixed, text),
-                         partOut(dQkv, text, value), 3 * shape_.width, 1, 0, shape_.heads, headWidth);
+      products_->multiply(length, length, headWidth, headsOf(dMixed, text), part(layer.qkv, text, value, true),
+                          const_cast<float *>(out.data), length, inEveryHead(out.batchStride));
+      products_->multiply(length, headWidth, length, square(layer.probabilities, text, true), headsOf(dMixed, text),
+                          partOut(dQkv, text, value), 3 * shape_.width, inEveryHead(headWidth));
     }
     kernels::softmaxBackward<<<shape_.batch * shape_.heads * length, kernels::blockThreads, 0, stream_>>>(
         layer.probabilities.data(), dScores.data(), length);
     check(cudaGetLastError(), "softmaxBackward");
     layer.probabilities = {};
     for (int text = 0; text < shape_.batch; ++text) {
-      products_.multiply(length, headWidth, length, square(dScores, text), part(layer.qkv, text, key),
-                         partOut(dQkv, text, query), 3 * shape_.width, scoreScale(), 0, shape_.heads, headWidth);
-      products_.multiply(length, headWidth, length, square(dScores, text, true), part(layer.qkv, text, query),
-                         partOut(dQkv, text, key), 3 * shape_.width, scoreScale(), 0, shape_.heads, headWidth);
+      products_->multiply(length, headWidth, length, square(dScores, text), part(layer.qkv, text, key),
+                          partOut(dQkv, text, query), 3 * shape_.width, inEveryHead(headWidth, scoreScale()));
+      products_->multiply(length, headWidth, length, square(dScores, text, true), part(layer.qkv, text, query),
+                          partOut(dQkv, text, key), 3 * shape_.width, inEveryHead(headWidth, scoreScale()));
     }
     return dQkv;
   }
@@ -313,7 +281,7 @@ private:
     linear(layer.normed1, inLayer(index, qkvWeight), layer.qkv, width, 3 * width);
     attend(layer, index);
     layer.middle = copyOf(layer.in, nameIn(index, "middle"));
-    linear(layer.mixed, inLayer(index, projection), layer.middle, width, width, 1);
+    linear(layer.mixed, inLayer(index, projection), layer.middle, width, width, true);
 
     layer.normed2 = norm(layer.middle, inLayer(index, gain2), layer.inverseRms2, nameIn(index, "normed2"));
     layer.up = make(std::size_t(shape_.rows()) * 4 * width, nameIn(index, "up"));
@@ -323,7 +291,7 @@ private:
         layer.up.data(), layer.activated.data(), layer.up.count());
     check(cudaGetLastError(), "gelu");
     Tensor out = copyOf(layer.middle, nameIn(index, "out"));
-    linear(layer.activated, inLayer(index, downWeight), out, 4 * width, width, 1);
+    linear(layer.activated, inLayer(index, downWeight), out, 4 * width, width, true);
     return out;
   }
 
@@ -377,6 +345,8 @@ private:
   void update() {
     kernels::countStep<<<1, 1, 0, stream_>>>(steps_.data());
     for (Parameter &parameter : parameters_) {
+      if (!parameter.gradient.data()) // frozen
+        continue;
       const std::size_t count = parameter.value.count();
       kernels::adamW<<<kernels::blocksFor(count), kernels::blockThreads, 0, stream_>>>(
           parameter.value.data(), parameter.gradient.data(), parameter.mean.data(), parameter.square.data(),
@@ -389,13 +359,13 @@ private:
   Shape shape_;
   Memory &memory_;
   cudaStream_t stream_ = nullptr;
-  Products products_;
-  Tensor workspace_, loss_, steps_, tokens_, targets_;
+  std::unique_ptr<Products> products_;
+  Tensor loss_, steps_, tokens_, targets_;
   std::vector<Parameter> parameters_;
 };
 
 } // namespace
 
-std::unique_ptr<Model> makeTransformer(const Shape &shape, Memory &memory, cudaStream_t stream) {
-  return std::make_unique<Transformer>(shape, memory, stream);
+std::unique_ptr<Model> makeTransformer(const Shape &shape, Matmul matmul, Memory &memory, cudaStream_t stream) {
+  return std::make_unique<Transformer>(shape, matmul, memory, stream);
 }

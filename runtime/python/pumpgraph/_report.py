@@ -41,6 +41,9 @@ class Report(dict):
         return "\n".join(lines)
 
     def _figures(self) -> Iterator[Tuple[str, str]]:
+        known = ", ".join(f"{count} {evidence}" for evidence, count in self.get("accesses", {}).items() if count)
+        if known:
+            yield "accesses", known
         for key, label in _SIZES:
             if self.get(key) is not None:
                 yield label, format_size(self[key])

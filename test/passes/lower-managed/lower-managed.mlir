@@ -3,7 +3,8 @@
 // RUN: pump-graph-opt --lower-managed=discard=false %s | FileCheck %s --check-prefix=UNKNOWN
 // RUN: pump-graph-opt --lower-managed=discard=false --check-managed %s -o /dev/null
 
-// What leaves is evicted, what nobody looks at again is discarded, and what comes back waits for its place.
+// What leaves is evicted, what nobody looks at again is discarded, and what comes back waits for its place; so does
+// what has no value yet, for memory brought before it is written is faster than faults.
 // CHECK-LABEL: pump.graph @planned budget(4194304)
 pump.graph @planned budget(4194304) {
   %a = pump.buffer "a" private size(4194304) frames(0 to 1)
@@ -12,9 +13,10 @@ pump.graph @planned budget(4194304) {
   %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
   // CHECK-NEXT: [[EVICT:%[a-z.]+]] = pump.evict "evict a" %a after(%k0)
   %e = pump.evict %a after(%k0)
-  // CHECK-NEXT: pump.kernel "loss" node(1) after(%k0, [[EVICT]])
+  // CHECK-NEXT: [[MEMORY:%[a-z.]+]] = pump.prefetch "prefetch b" %b after(%k0, [[EVICT]])
+  // CHECK-NEXT: pump.kernel "loss" node(1) after(%k0, [[MEMORY]])
   %k1 = pump.kernel "loss" node(1) after(%k0, %e) [write %b[0, 4194304] declared must(write)] cost(100.0)
-  // CHECK-NEXT: [[DISCARD:%[a-z.]+]] = pump.discard "discard b" %b after(%k1)
+  // CHECK-NEXT: [[DISCARD:%[a-z.]+]] = pump.discard "discard b" %b after([[MEMORY]], %k1)
   // CHECK-NEXT: [[PREFETCH:%[a-z.]+]] = pump.prefetch "prefetch a" %a after(%k1, [[DISCARD]])
   %p = pump.prefetch %a after(%k1)
   // CHECK-NEXT: pump.kernel "backward" node(2) after(%k1, [[PREFETCH]])
@@ -36,12 +38,14 @@ pump.graph @fits budget(4194304) {
   %k0 = pump.kernel "both" node(0) [readwrite %a[0, 2097152] declared, readwrite %b[0, 2097152] declared]
 }
 
-// Weights that are only read are given up clean by the plan; here they leave, for nothing once they are read mostly.
+// Weights that are only read are given up clean by the plan; here they leave, for nothing once they are read mostly and
+// the copy to keep is the one in host memory.
 // CHECK-LABEL: pump.graph @streamed
 pump.graph @streamed budget(2097152) {
   %v = pump.buffer "v" private live_in live_out size(2097152) frames(0)
   %w = pump.buffer "w" private live_in live_out size(2097152) frames(0)
   // CHECK-DAG: pump.advise "advise v" %v read_mostly
+  // CHECK-DAG: pump.advise "advise v" %v prefer_host
   // CHECK-DAG: pump.advise "advise w" %w read_mostly
   // CHECK: [[V:%[a-z.]+]] = pump.prefetch "prefetch v" %v
   %p0 = pump.prefetch %v
@@ -57,12 +61,14 @@ pump.graph @streamed budget(2097152) {
   // UNKNOWN-NOT: read_mostly
 }
 
-// A transfer that is over long before anybody needs it is not waited for.
+// A transfer that is over long before anybody needs it is not waited for, but memory for what was discarded is.
 // CHECK-LABEL: pump.graph @hint
 pump.graph @hint budget(4194304) {
   %a = pump.buffer "a" private live_in live_out size(2097152) frames(0)
   %b = pump.buffer "b" private size(2097152) frames(0)
   %c = pump.buffer "c" private size(2097152) frames(1)
+  // CHECK: [[MEMORY:%[a-z.]+]] = pump.prefetch "prefetch b"
+  // CHECK: pump.kernel "temporary" node(0) after([[MEMORY]])
   %k0 = pump.kernel "temporary" node(0) [write %b[0, 2097152] declared must(write)] cost(10.0)
   // CHECK: pump.prefetch "prefetch a"
   %p = pump.prefetch %a after(%k0)

@@ -15,6 +15,7 @@ TEST(TextReport, IsOneScreen) {
   EXPECT_EQ(toText(summary), R"(four: 4 nodes, 3 buffers
 4.00 of 6.00 MiB; 1.10 x in-memory; limited by link up; 6.00 MiB removes it
 
+  accesses    5 declared
   memory      peak before   6.00 MiB   on the device without transfers
               budget        4.00 MiB
               peak after    4.00 MiB
@@ -32,6 +33,16 @@ TEST(TextReport, IsOneScreen) {
      40.0 us at 300 us   "a" (2.00 MiB up)  node 3 "read_a"
   checked: correct in every legal order of execution; planned, lowered and checked in 1.50 ms
 )");
+}
+
+TEST(TextReport, SaysHowAccessesAreKnown) {
+  Summary summary = handMadeSummary();
+  summary.captured.nodes[0].accesses[0].evidence = Evidence::Proved;
+  summary.captured.nodes[3].accesses[0].evidence = Evidence::Assumed;
+  EXPECT_NE(toText(summary).find("  accesses    1 proved, 3 declared, 1 assumed\n"), std::string::npos);
+  for (Node &node : summary.captured.nodes)
+    node.accesses.clear();
+  EXPECT_EQ(toText(summary).find("accesses"), std::string::npos);
 }
 
 TEST(TextReport, NodesHaveTheNamesThatTheProgramGaveThem) {

@@ -29,6 +29,7 @@ struct FakeNode {
   FakeKernel *kernel = nullptr;
   std::vector<std::vector<char>> arguments;
   bool packed = false;
+  std::array<unsigned, 3> grid{1, 1, 1}, block{1, 1, 1};
   CUDA_MEMCPY3D copy{};
   CUDA_MEMSET_NODE_PARAMS fill{};
   CUevent event = nullptr;
@@ -796,6 +797,12 @@ void fillGraphCalls(Driver &driver) {
     FakeNode *fake = nodeOf(node);
     *params = {};
     params->func = fake->kernel->handle();
+    params->gridDimX = fake->grid[0];
+    params->gridDimY = fake->grid[1];
+    params->gridDimZ = fake->grid[2];
+    params->blockDimX = fake->block[0];
+    params->blockDimY = fake->block[1];
+    params->blockDimZ = fake->block[2];
     if (fake->packed)
       params->extra = fake->extra.data();
     else
@@ -984,6 +991,12 @@ CUgraphNode FakeDriver::addKernel(CUgraph graph, std::initializer_list<CUgraphNo
   node->packed = packed;
   settleParameters(*node);
   return handleOf(node);
+}
+
+void FakeDriver::setLaunch(CUgraphNode kernel, const std::array<unsigned, 3> &grid,
+                           const std::array<unsigned, 3> &block) {
+  nodeOf(kernel)->grid = grid;
+  nodeOf(kernel)->block = block;
 }
 
 CUgraphNode FakeDriver::addCopy(CUgraph graph, std::initializer_list<CUgraphNode> after, void *target,

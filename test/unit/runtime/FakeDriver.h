@@ -6,6 +6,7 @@
 
 #include "runtime/driver/Driver.h"
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -74,6 +75,8 @@ public:
   /// Every argument is bytes: `bytesOf(pointer)`, `bytesOf(struct)`. `packed` gives them to the driver as one buffer.
   CUgraphNode addKernel(CUgraph graph, std::initializer_list<CUgraphNode> after, FakeKernel &kernel,
                         const std::vector<std::vector<char>> &arguments, bool packed = false);
+  /// Of a kernel; without it one block of one thread.
+  void setLaunch(CUgraphNode kernel, const std::array<unsigned, 3> &grid, const std::array<unsigned, 3> &block);
   CUgraphNode addCopy(CUgraph graph, std::initializer_list<CUgraphNode> after, void *target, const void *source,
                       std::uint64_t bytes);
   CUgraphNode addFill(CUgraph graph, std::initializer_list<CUgraphNode> after, void *target, unsigned char value,

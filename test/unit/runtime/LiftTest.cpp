@@ -3,6 +3,7 @@
 #include "runtime/capture/DescribeStep.h"
 #include "runtime/lower/GraphEditor.h"
 #include "test/unit/runtime/MemoryTest.h"
+#include "test/unit/runtime/TestTable.h"
 
 #include <algorithm>
 
@@ -35,10 +36,16 @@ protected:
   }
   CapturedStep describe(const Rehearsal *rehearsal = nullptr) {
     const LiftedGraph lifted = lift();
-    const AccessFinder finder(*heap_, rehearsal, lifted);
+    const AccessFinder finder(*heap_, rehearsal, lifted, declarations_.reads(), &tables_);
     CapturedStep step = describeStep(lifted, *heap_, finder, {});
     EXPECT_EQ(validate(step.description), "");
     return step;
+  }
+  /// The accesses of a step of one node.
+  std::vector<Access> accesses() {
+    const Description step = describe().description;
+    EXPECT_EQ(step.nodes.size(), 1u);
+    return step.nodes.empty() ? std::vector<Access>{} : step.nodes[0].accesses;
   }
   static const Buffer *find(const Description &step, const std::string &name) {
     const auto found = std::find_if(step.buffers.begin(), step.buffers.end(),
@@ -47,6 +54,8 @@ protected:
   }
 
   CUgraph graph_ = nullptr;
+  NodeDeclarations declarations_;
+  AccessTables tables_;
   FakeKernel plain_{"plain", {8, 4, 8}, {}};
   FakeKernel packed_{"packed", {24}, {}};
 };
@@ -328,6 +337,212 @@ TEST_F(LiftTest, believesDeclaredReads) {
     EXPECT_EQ(touches[0].access.evidence, node == 1 ? Evidence::Declared : Evidence::Assumed);
     EXPECT_EQ(touches[1].access.may, modeReadWrite);
   }
+}
+
+// What a table says of a kernel's slots, with the numbers of the launch: mode, range, overwrites.
+TEST_F(LiftTest, takesAccessesFromTables) {
+  TestTable table;
+  const Extent bytes = {{PUMPGRAPH_EXTENT_UNSIGNED, 4, 0, 1, 0}};
+  const Extent threads = {{PUMPGRAPH_EXTENT_GRID_DIM, 0, 0, 0, 0},
+                          {PUMPGRAPH_EXTENT_BLOCK_DIM, 0, 0, 0, 0},
+                          {PUMPGRAPH_EXTENT_MULTIPLY, 0, 0, 0, 0}};
+  table.add("plain", {reads(0, threads), overwrites(2, bytes)});
+  tables_.add(&table.table);
+  char *a = allocate(2 * pageBytes, "a"), *b = allocate(2 * pageBytes, "b");
+  const CUgraphNode node = fake_.addKernel(graph_, {}, plain_, {bytesOf(a + 4096), bytesOf(512), bytesOf(b)});
+  fake_.setLaunch(node, {8, 1, 1}, {128, 1, 1});
+  fake_.addKernel(graph_, {node}, packed_, {bytesOf(Odd{a, 0, nullptr, 0})}); // in no table
+  const CapturedStep step = describe();
+  const std::vector<Access> &accesses = step.description.nodes[0].accesses;
+  ASSERT_EQ(accesses.size(), 2u);
+  EXPECT_EQ(accesses[0].range, (Range{4096, 8 * 128}));
+  EXPECT_EQ(accesses[0].may, modeRead);
+  EXPECT_EQ(accesses[0].must, modeNone);
+  EXPECT_EQ(accesses[0].evidence, Evidence::Proved);
+  EXPECT_EQ(accesses[0].parameter, 0);
+  EXPECT_EQ(accesses[1].range, (Range{0, 512}));
+  EXPECT_EQ(accesses[1].may, modeWrite);
+  EXPECT_EQ(accesses[1].must, modeWrite);
+  EXPECT_EQ(step.description.nodes[1].accesses[0].evidence, Evidence::Assumed);
+  EXPECT_EQ(step.notes, std::vector<std::string>{"access tables know 1 of 2 kernel launches"});
+}
+
+// A result that a kernel overwrites before anybody looks is not what the next replay starts from.
+TEST_F(LiftTest, takesOverwrittenResultsFromTables) {
+  TestTable table;
+  table.add("plain", {reads(0), overwrites(2, constant(pageBytes))});
+  tables_.add(&table.table);
+  char *input = allocate(pageBytes, "input");
+  heap_->beginCapture();
+  char *state = allocate(pageBytes, "state"), *part = allocate(2 * pageBytes, "part");
+  for (char *result : {state, part}) {
+    declarePrivate(result);
+    fake_.addKernel(graph_, {}, plain_, {bytesOf(input), bytesOf(7), bytesOf(result)});
+  }
+  heap_->endCapture();
+  const CapturedStep step = describe();
+  EXPECT_FALSE(find(step.description, "state")->liveIn);
+  EXPECT_TRUE(find(step.description, "part")->liveIn); // half of it is never written
+}
+
+// A pointer inside a struct is a slot like any other; a word that is none is a number, unless the kernel makes
+// addresses of numbers.
+TEST_F(LiftTest, takesSlotsInStructsFromTables) {
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  fake_.addKernel(graph_, {}, packed_, {bytesOf(Odd{a, 0, b, 0})});
+  Slot second = reads(0);
+  second.offset = 12;
+  for (const std::uint32_t flags : {0U, std::uint32_t{PUMPGRAPH_KERNEL_OTHER_MEMORY}}) {
+    TestTable table;
+    table.add("packed", {second}, flags);
+    tables_.add(&table.table);
+    const std::vector<Access> found = accesses();
+    ASSERT_EQ(found.size(), flags == 0 ? 1u : 2u);
+    EXPECT_EQ(found.back().may, modeRead);
+    EXPECT_EQ(found.back().evidence, Evidence::Proved);
+    if (flags != 0) {
+      EXPECT_EQ(found.front().evidence, Evidence::Assumed);
+    }
+    tables_.remove(&table.table);
+  }
+}
+
+// A slot that nothing is reached through is no access.
+TEST_F(LiftTest, dropsUnusedSlots) {
+  TestTable table;
+  Slot unused = reads(0);
+  unused.may = modeNone;
+  table.add("plain", {unused, reads(2)});
+  tables_.add(&table.table);
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(b)});
+  const CapturedStep step = describe();
+  EXPECT_EQ(step.description.nodes[0].accesses.size(), 1u);
+  EXPECT_EQ(find(step.description, "a"), nullptr);
+}
+
+// What one parameter overwrites another may read first, if both lead there, or if something leads there that is no
+// parameter.
+TEST_F(LiftTest, believesNoOverwriteOfWhatMayBeRead) {
+  char *a = allocate(2 * pageBytes, "a");
+  const auto mustOf = [&](const Slot &first, std::uint32_t flags, char *read) {
+    TestTable table;
+    table.add("plain", {first, overwrites(2, constant(512))}, flags);
+    tables_.add(&table.table);
+    fake_.destroyGraph(graph_);
+    graph_ = fake_.createGraph();
+    fake_.addKernel(graph_, {}, plain_, {bytesOf(read), bytesOf(7), bytesOf(a)});
+    const std::vector<Access> found = accesses();
+    tables_.remove(&table.table);
+    EXPECT_EQ(found.back().may, modeWrite);
+    return found.back().must;
+  };
+  Slot atomic = updates(0, constant(8)), pointers = reads(0, constant(512)), escaping = reads(0), unused = reads(0);
+  atomic.flags = PUMPGRAPH_SLOT_ATOMIC;
+  pointers.flags = PUMPGRAPH_SLOT_HOLDS_POINTERS;
+  escaping.flags = PUMPGRAPH_SLOT_ESCAPES;
+  unused.may = modeNone;
+  EXPECT_EQ(mustOf(reads(0, constant(512)), 0, a), modeNone);
+  EXPECT_EQ(mustOf(reads(0, constant(512)), 0, a + 256), modeNone);
+  EXPECT_EQ(mustOf(reads(0), 0, a + 4096), modeNone); // how far it reads is unknown
+  EXPECT_EQ(mustOf(atomic, 0, a), modeNone);
+  EXPECT_EQ(mustOf(pointers, 0, a + 4096), modeNone);
+  EXPECT_EQ(mustOf(escaping, 0, a + 4096), modeNone);
+  EXPECT_EQ(mustOf(reads(0, constant(512)), PUMPGRAPH_KERNEL_OTHER_MEMORY, a + 4096), modeNone);
+  EXPECT_EQ(mustOf(reads(0, constant(512)), 0, a + 4096), modeWrite);
+  EXPECT_EQ(mustOf(overwrites(0, constant(512)), 0, a), modeWrite);
+  EXPECT_EQ(mustOf(unused, 0, a), modeWrite);
+}
+
+// A child graph's nodes have launches of their own. What one overwrites another may have read.
+TEST_F(LiftTest, takesAccessesInsideChildGraphsFromTables) {
+  TestTable table;
+  table.add("plain", {reads(0, {{PUMPGRAPH_EXTENT_GRID_DIM, 0, 0, 0, 0}}), overwrites(2, constant(64))});
+  tables_.add(&table.table);
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  CUgraph child = fake_.createGraph();
+  const CUgraphNode first = fake_.addKernel(child, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(b)});
+  const CUgraphNode second = fake_.addKernel(child, {first}, plain_, {bytesOf(b), bytesOf(7), bytesOf(nullptr)});
+  fake_.setLaunch(first, {100, 1, 1}, {1, 1, 1});
+  fake_.setLaunch(second, {200, 1, 1}, {1, 1, 1});
+  fake_.addChild(graph_, {}, child);
+  const std::vector<Access> found = accesses();
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0].range.size, 100u);
+  EXPECT_EQ(found[1].may, modeWrite);
+  EXPECT_EQ(found[1].must, modeNone);
+  EXPECT_EQ(found[2].range.size, 200u);
+  EXPECT_EQ(found[2].may, modeRead);
+}
+
+// A table that speaks of parameters which the kernel does not have is that of another kernel.
+TEST_F(LiftTest, ignoresTablesOfOtherKernels) {
+  TestTable table;
+  table.add("plain", {reads(0), reads(1)}); // parameter 1 has four bytes
+  tables_.add(&table.table);
+  char *a = allocate(pageBytes, "a");
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(0.0)});
+  const CapturedStep step = describe();
+  EXPECT_EQ(step.description.nodes[0].accesses[0].evidence, Evidence::Assumed);
+  ASSERT_EQ(step.notes.size(), 1u);
+  EXPECT_NE(step.notes[0].find("is of another kernel"), std::string::npos) << step.notes[0];
+}
+
+// Proved beats declared, and where they disagree the report says so. A slot that the table knows nothing of leaves
+// what was declared.
+TEST_F(LiftTest, reportsDisagreementWithDeclaredReads) {
+  TestTable table;
+  Slot unknown = updates(2);
+  unknown.flags = PUMPGRAPH_SLOT_UNRESOLVED;
+  table.add("plain", {updates(0), unknown});
+  tables_.add(&table.table);
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  for (int i = 0; i < 2; ++i)
+    fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(b)});
+  ASSERT_TRUE(
+      declarations_.addReads(driver_, graph_, {reinterpret_cast<CUdeviceptr>(a), reinterpret_cast<CUdeviceptr>(b)}));
+  const CapturedStep step = describe();
+  const std::vector<Access> &found = step.description.nodes[0].accesses;
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].may, modeReadWrite);
+  EXPECT_EQ(found[0].evidence, Evidence::Proved);
+  EXPECT_EQ(found[1].may, modeRead);
+  EXPECT_EQ(found[1].evidence, Evidence::Declared);
+  ASSERT_EQ(step.notes.size(), 2u);
+  EXPECT_EQ(step.notes[1], "the access table of \"plain\", parameter 0, says that memory may be written which was "
+                           "declared only to be read (2 nodes, the first is 0)");
+}
+
+// An address that escapes may be used by whoever finds it: calibration sees that, and the report says so.
+TEST_F(LiftTest, notesEscapingAddresses) {
+  TestTable table;
+  Slot escaping = reads(0);
+  escaping.flags = PUMPGRAPH_SLOT_ESCAPES;
+  table.add("plain", {escaping, reads(2)});
+  tables_.add(&table.table);
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(b)});
+  const CapturedStep step = describe();
+  EXPECT_EQ(step.description.nodes[0].accesses[0].may, modeReadWrite);
+  EXPECT_EQ(step.description.nodes[0].accesses[0].evidence, Evidence::Assumed);
+  ASSERT_EQ(step.notes.size(), 2u);
+  EXPECT_NE(step.notes[1].find("parameter 0, says that the address goes where it cannot be followed"),
+            std::string::npos)
+      << step.notes[1];
+}
+
+// Other values among a kernel's parameters are other parameters, though no word of them is an address.
+TEST_F(LiftTest, comparesLaunches) {
+  char *a = allocate(pageBytes, "a");
+  const CUgraphNode node = fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(0.0)});
+  const LiftedNode before = lift().nodes[0];
+  EXPECT_TRUE(lift().nodes[0].hasParametersOf(before));
+  fake_.setLaunch(node, {2, 1, 1}, {1, 1, 1});
+  EXPECT_FALSE(lift().nodes[0].hasParametersOf(before));
+  fake_.destroyGraph(graph_);
+  graph_ = fake_.createGraph();
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(8), bytesOf(0.0)});
+  EXPECT_FALSE(lift().nodes[0].hasParametersOf(before));
 }
 
 // Names go to the nodes that came since the last one, whatever was said of reads meanwhile.

@@ -14,17 +14,20 @@ def output(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def declared(header):
-    with open(header, encoding="utf-8") as file:
-        return set(re.findall(r"PUMPGRAPH_API [^;]*?\b(pumpgraph_\w+)\(", file.read()))
+def declared(headers):
+    names = set()
+    for header in headers:
+        with open(header, encoding="utf-8") as file:
+            names |= set(re.findall(r"^(?:PUMPGRAPH_API|void) [^;]*?\b(pumpgraph_\w+)\(", file.read(), re.MULTILINE))
+    return names
 
 
-def main(library, header):
+def main(library, *headers):
     problems = []
     exported = {line.split()[-1] for line in output("nm", "-D", "--defined-only", library).splitlines()}
-    promised = declared(header)
-    problems += [f"{name} is exported and not in the header" for name in sorted(exported - promised)]
-    problems += [f"{name} is in the header and not exported" for name in sorted(promised - exported)]
+    promised = declared(headers)
+    problems += [f"{name} is exported and in no header" for name in sorted(exported - promised)]
+    problems += [f"{name} is in a header and not exported" for name in sorted(promised - exported)]
 
     needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "-d", library)))
     problems += [f"{name} is needed" for name in sorted(needed - ALLOWED_LIBRARIES)]
@@ -37,7 +40,7 @@ def main(library, header):
     problems += [f"undefined: {name}" for name in re.findall(r"\b(cu[A-Z]\w+|cuda\w+|_ZN4llvm\w+|_ZN4mlir\w+)", undefined)]
 
     if not promised:
-        problems.append("the header declares nothing")
+        problems.append("the headers declare nothing")
     print("\n".join(problems) or f"{len(exported)} symbols, as promised")
     return 1 if problems else 0
 
