@@ -242,18 +242,21 @@ def SimulateStep : ReportPass<"simulate-step"> {
   let description = [{
     A table: in memory; demand paging at the driver's density threshold and at the aggressive one; each kernel's
     operands prefetched at its launch; the plan, if the step has one; the bounds. Then the stalls of each by cause,
-    longest first. docs/simulation.md describes the model. Changes nothing.
+    longest first. docs/simulation.md describes the model, docs/report.md the keys of the JSON. Changes nothing.
   }];
   let options = [Option<"budget", "budget", "::pumpgraph::ir::Bytes", "::pumpgraph::ir::Bytes()",
                         "device memory; 0: the plan's, or as much as the step needs">,
-                 Option<"memory", "memory", "std::string", "\"h200\"", "unified memory of: h200, g10">,
+                 Option<"memory", "memory", "std::string", "\"h200\"", "unified memory of: h200, v100, g10, g10-32">,
                  Option<"density", "density", "unsigned", "0",
                         "percent of a subtree that bring the rest of it; 100: never; 0: as the memory has it">,
                  Option<"touch", "touch", "::pumpgraph::ir::Bytes",
                         "::pumpgraph::ir::Bytes{::pumpgraph::UnifiedMemory().touchBytes}",
                         "between two touches of a kernel's sweep over an operand, each a fault">,
+                 Option<"disk", "disk", "double", "0",
+                        "GB/s each way of the disk that takes what the host has no room for; 0: as the memory has it">,
                  Option<"replays", "replays", "unsigned", "::pumpgraph::UnifiedMemory().replays",
-                        "the step runs this often in a row, the last time counts">]
+                        "the step runs this often in a row, the last time counts">,
+                 Option<"json", "json", "bool", "false", "print all figures as JSON in place of the table">]
                 # machineOptions;
 }
 

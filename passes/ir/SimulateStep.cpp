@@ -53,17 +53,25 @@ private:
     if (!comparison)
       return mlir::emitError(graph.getLoc(), comparison.error());
     summary->comparison = std::move(*comparison);
-    llvm::outs() << summary->captured.name << ": " << formatCount(summary->captured.nodes.size(), "node") << ", "
-                 << formatCount(summary->captured.buffers.size(), "buffer") << "\n"
-                 << comparisonToText(*summary);
+    print(*summary);
     return mlir::success();
+  }
+
+  void print(const Summary &summary) const {
+    if (json) {
+      llvm::outs() << comparisonToJson(summary);
+      return;
+    }
+    llvm::outs() << summary.captured.name << ": " << formatCount(summary.captured.nodes.size(), "node") << ", "
+                 << formatCount(summary.captured.buffers.size(), "buffer") << "\n"
+                 << comparisonToText(summary);
   }
 
   std::optional<UnifiedMemory> unifiedMemory(GraphOp graph) {
     std::optional<UnifiedMemory> unified = unifiedMemoryOf(memory);
     if (!unified) {
       mlir::emitError(graph.getLoc(), "no unified memory \"")
-          << memory.getValue() << "\" is known; there are h200 and g10";
+          << memory.getValue() << "\" is known; there are " << llvm::StringRef(unifiedMemoryNames);
       return std::nullopt;
     }
     if (density > 100 || replays == 0 || touch.count == 0 || touch.count > leafBytes) {
@@ -71,6 +79,12 @@ private:
           << leafBytes << "; they are " << density.getValue() << ", " << replays.getValue() << " and " << touch.count;
       return std::nullopt;
     }
+    if (!(disk >= 0)) {
+      mlir::emitError(graph.getLoc(), "disk has to be a bandwidth of at least 0 GB/s");
+      return std::nullopt;
+    }
+    if (disk > 0)
+      unified->diskBytesPerSecond = disk * 1e9;
     if (density > 0)
       unified->densityPercent = density;
     unified->replays = replays;

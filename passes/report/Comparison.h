@@ -25,6 +25,9 @@ std::vector<ComparisonRow> comparisonRows(const Summary &summary);
 /// The rows as a table.
 std::string comparisonTable(const Summary &summary);
 
+/// The rows with all their figures; docs/report.md has the keys.
+std::string comparisonToJson(const Summary &summary);
+
 /// The table, then the stalls of each row by cause, longest first.
 std::string comparisonToText(const Summary &summary);
 

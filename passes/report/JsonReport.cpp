@@ -126,7 +126,7 @@ static void addSimulation(Json &json, const Summary &summary, const Simulation &
   json["stalls"] = std::move(stalls);
 }
 
-static Json comparisonToJson(const Summary &summary) {
+static Json jsonOfComparison(const Summary &summary) {
   Json rows = Json::array();
   for (const ComparisonRow &row : comparisonRows(summary)) {
     Json json{{"policy", row.name}, {"step_s", row.stepUs * secondsPerMicrosecond}};
@@ -146,6 +146,12 @@ static Json comparisonToJson(const Summary &summary) {
 static Json accessesToJson(const Summary &summary) {
   const auto [proved, declared, observed, assumed] = accessesByEvidence(summary);
   return {{"proved", proved}, {"declared", declared}, {"observed", observed}, {"assumed", assumed}};
+}
+
+std::string comparisonToJson(const Summary &summary) {
+  Json json{{"step", summary.captured.name}};
+  json.update(jsonOfComparison(summary));
+  return dump(json, 2);
 }
 
 static Json sweepsToJson(const Summary &summary, const RepeatedSweeps &sweeps) {
@@ -208,7 +214,7 @@ std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points
   for (const SweepPoint &point : points)
     json["sweep"].push_back(pointToJson(point));
   if (summary.comparison)
-    json["comparison"] = comparisonToJson(summary);
+    json["comparison"] = jsonOfComparison(summary);
   return dump(json, 2);
 }
 

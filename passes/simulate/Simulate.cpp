@@ -73,9 +73,16 @@ PagingTimes timesOf(const PagingWork &work, const UnifiedMemory &memory) {
   times.faultUs = static_cast<double>(work.batches) * memory.batchUs +
                   static_cast<double>(work.blocksServiced) * memory.blockUs +
                   static_cast<double>(work.prefetchCalls) * memory.prefetchCallUs;
-  times.fetchUs = microseconds(work.diskInBytes, memory.diskBytesPerSecond) +
-                  microseconds(work.fetchedBytes - work.diskInBytes, memory.upBytesPerSecond);
-  times.populateUs = microseconds(work.populatedBytes, memory.populateBytesPerSecond);
+  const std::uint64_t fromHostBytes = work.fetchedBytes - work.diskInBytes;
+  const double diskUs = microseconds(work.diskInBytes, memory.diskBytesPerSecond);
+  const double restBytesPerSecond = memory.upBytesPerSecond - memory.diskBytesPerSecond;
+  if (memory.fetchesBesideDisk && work.diskInBytes > 0 && restBytesPerSecond > 0) {
+    times.populateUs = microseconds(work.populatedBytes, restBytesPerSecond);
+    times.fetchUs = std::max(diskUs - times.populateUs, microseconds(fromHostBytes, restBytesPerSecond));
+  } else {
+    times.populateUs = microseconds(work.populatedBytes, memory.populateBytesPerSecond);
+    times.fetchUs = diskUs + microseconds(fromHostBytes, memory.upBytesPerSecond);
+  }
   times.writeBackUs = microseconds(work.diskOutBytes, memory.diskBytesPerSecond) +
                       microseconds(work.writtenBackBytes - work.diskOutBytes, memory.downBytesPerSecond);
   return times;

@@ -18,12 +18,27 @@ UnifiedMemory g10UnifiedMemory() {
   memory.densityPercent = 100;
   memory.computesWhileFaulting = false;
   memory.hostBytes = std::uint64_t{128} << 30;
+  memory.fetchesBesideDisk = true;
   memory.addresses = Addresses::Own;
   return memory;
 }
 
+UnifiedMemory g10FastLinkUnifiedMemory() {
+  UnifiedMemory memory = g10UnifiedMemory();
+  memory.name = "g10-32";
+  memory.upBytesPerSecond = memory.downBytesPerSecond = memory.populateBytesPerSecond = 32e9;
+  return memory;
+}
+
+UnifiedMemory v100UnifiedMemory() {
+  UnifiedMemory memory = h200UnifiedMemory();
+  memory.name = "v100";
+  memory.upBytesPerSecond = memory.downBytesPerSecond = 12.75e9; // 51/63 of 15.754
+  return memory;
+}
+
 std::optional<UnifiedMemory> unifiedMemoryOf(std::string_view name) {
-  for (UnifiedMemory (*memory)() : {h200UnifiedMemory, g10UnifiedMemory})
+  for (UnifiedMemory (*memory)() : {h200UnifiedMemory, v100UnifiedMemory, g10UnifiedMemory, g10FastLinkUnifiedMemory})
     if (memory().name == name)
       return memory();
   return std::nullopt;

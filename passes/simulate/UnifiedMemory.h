@@ -57,6 +57,7 @@ struct UnifiedMemory {
   bool hostCopyStays = false; ///< a fetched page's host copy remains valid, so that clean pages are dropped, not copied
   std::uint64_t hostBytes = std::numeric_limits<std::uint64_t>::max(); ///< what does not fit goes to the disk
   double diskBytesPerSecond = 3.15e9;                                  ///< each way; counts only if the host is full
+  bool fetchesBesideDisk = false; ///< the host has what the disk leaves of the link; else they take turns
   // The program.
   Addresses addresses = Addresses::Reused;
   std::uint32_t replays = 2; ///< how often the step runs in a row, from host memory; the last one is reported
@@ -69,7 +70,17 @@ UnifiedMemory h200UnifiedMemory();
 /// link, those of a first touch too, and nothing for the fault.
 UnifiedMemory g10UnifiedMemory();
 
-/// "h200" or "g10"; nothing for any other name.
+/// The same with the faster link of the study's experiments with faster disks.
+UnifiedMemory g10FastLinkUnifiedMemory();
+
+/// The V100 of the study of 2019, of which little is known: the H200 behind PCIe 3 x16 instead of 5, with the same
+/// share of what the link has by name.
+UnifiedMemory v100UnifiedMemory();
+
+/// What unifiedMemoryOf() knows, for messages.
+inline constexpr std::string_view unifiedMemoryNames = "h200, v100, g10 and g10-32";
+
+/// Nothing for a name that is none of these.
 std::optional<UnifiedMemory> unifiedMemoryOf(std::string_view name);
 
 /// The same behind the machine's link, where that is the slower one.

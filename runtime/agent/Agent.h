@@ -48,10 +48,10 @@ struct AgentStats {
 class Agent {
 public:
   struct Limits {
-    /// Replays that are announced and have not begun.
-    std::uint64_t mostWaiting = 256;
     /// How long nothing at all may get done, while something is asked for, before the watchdog steps in.
     std::chrono::milliseconds patience{1000};
+    /// Replays that are announced and have not begun.
+    std::uint64_t mostWaiting = 256;
   };
 
   /// `words`, one for each operation, and `mover` must outlive the agent, and the words every graph that names them.
@@ -63,9 +63,9 @@ public:
   Agent(const Agent &) = delete;
   Agent &operator=(const Agent &) = delete;
 
-  /// A replay is about to start: looks for requests at once instead of at the next of its rare glances. Blocks while too
-  /// many replays are waiting to run: a driver whose queue is full holds whoever launches one more, and with him the
-  /// agent, until the watchdog steps in.
+  /// A replay is about to start: looks for requests at once instead of at the next of its rare glances. Blocks while
+  /// too many replays are waiting to run: a driver whose queue is full holds whoever launches one more, and with him
+  /// the agent, until the watchdog steps in.
   void wake();
 
   /// Whether nothing is asked for or under way.

@@ -20,7 +20,7 @@ struct Operation {
   Kind kind = Kind::Prefetch;
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
-  std::string name;             ///< of the buffer
+  std::string name; ///< of the buffer
   /// Positions of operations that this one does not start beside: not while one of them is asked for or under way.
   std::vector<std::uint32_t> waitsFor;
   bool mayBringNothing = false; ///< a prefetch of what is discarded somewhere in the step

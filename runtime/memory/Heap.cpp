@@ -410,7 +410,8 @@ Status Heap::flushCache() {
       idle.push_back(block->id);
   if (idle.empty())
     return {};
-  // On managed memory that happens during captures, when nothing can be waited for; adoption waits before the graph runs.
+  // On managed memory that happens during captures, when nothing can be waited for; adoption waits before the graph
+  // runs.
   if (!capturing_)
     PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting before cached memory is given up");
   cachedBlocks_.clear();

@@ -44,8 +44,10 @@ Status Session::open() {
   PUMPGRAPH_TRY_WHILE(driver_->streamCreate(&stream_, CU_STREAM_NON_BLOCKING), "creating the session's stream");
   std::size_t deviceBytes = 0;
   PUMPGRAPH_TRY_WHILE(driver_->deviceTotalMem(&deviceBytes, options_.device), "opening device {}", options_.device);
-  const std::uint64_t budgetFrames =
-      options_.unlimited ? deviceBytes / pageBytes : std::min(options_.budgetBytes, deviceBytes) / pageBytes;
+  if (!options_.unlimited && options_.budgetBytes > deviceBytes)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "a budget of {}; device {} has {}", bytesText(options_.budgetBytes),
+                options_.device, bytesText(deviceBytes));
+  const std::uint64_t budgetFrames = (options_.unlimited ? deviceBytes : options_.budgetBytes) / pageBytes;
   const std::uint64_t hostLimit = options_.hostLimitBytes != 0 ? options_.hostLimitBytes : availableHostBytes() / 4 * 3;
 
   if (managed_) {

@@ -48,7 +48,7 @@ struct Shorthand::Options {
       cl::desc("device memory for the step: 8GiB, 12GB, or 50% of its own peak (default: 100%)")};
   cl::opt<std::string> compare{
       "compare", cl::cat(category), cl::value_desc("memory"), cl::ValueOptional,
-      cl::desc("also simulate the step without a plan, as unified memory of: h200 (default), g10")};
+      cl::desc("also simulate the step without a plan, as unified memory of: h200 (default), v100, g10, g10-32")};
   cl::opt<std::string> up{"up", cl::cat(category), cl::value_desc("GB/s"),
                           cl::desc("bandwidth of the link from host to device alone (default: 55)")};
   cl::opt<std::string> down{"down", cl::cat(category), cl::value_desc("GB/s"),
@@ -165,7 +165,7 @@ static Parsed<std::uint64_t> parsePage(const std::string &text) {
 static Parsed<UnifiedMemory> parseUnifiedMemory(const std::string &text) {
   const std::optional<UnifiedMemory> memory = text.empty() ? h200UnifiedMemory() : unifiedMemoryOf(text);
   if (!memory)
-    return tl::unexpected(fmt::format("no unified memory \"{}\" is known; there are h200 and g10", text));
+    return tl::unexpected(fmt::format("no unified memory \"{}\" is known; there are {}", text, unifiedMemoryNames));
   return *memory;
 }
 

@@ -63,7 +63,7 @@ typedef enum pumpgraph_backend {
 /** Zero-initialise, set `struct_size`, then set what differs from the default. */
 typedef struct pumpgraph_session_options {
   size_t struct_size;
-  uint64_t budget_bytes;     /* device memory for all buffers; rounded down to 2 MiB pages; required unless unlimited */
+  uint64_t budget_bytes;     /* for all buffers; at most the device's memory; 2 MiB pages; required unless unlimited */
   int32_t unlimited;         /* 1: no budget; every buffer gets device memory */
   int32_t device;            /* CUDA device ordinal */
   uint64_t host_limit_bytes; /* pinned and host-backed memory in all; 0: three quarters of what the system has free */

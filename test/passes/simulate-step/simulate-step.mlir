@@ -4,6 +4,9 @@
 // RUN: pump-graph-opt --simulate-step='budget=4MiB replays=1 touch=64KiB' -o /dev/null %s | FileCheck %s --check-prefix=SPARSE
 // RUN: pump-graph-opt --pass-pipeline='builtin.module(pump.graph(plan-residency{budget=4MiB},lower-virtual),simulate-step)' -o /dev/null %s | FileCheck %s --check-prefix=PLANNED
 // RUN: pump-graph-opt --simulate-step %s 2>/dev/null | FileCheck %s --check-prefix=UNCHANGED
+// RUN: pump-graph-opt --simulate-step='budget=4MiB replays=1 memory=v100 json=true' -o /dev/null %s | FileCheck %s --check-prefix=JSON
+// RUN: pump-graph-opt --simulate-step='budget=2MiB replays=1 memory=g10-32 json=true' -o /dev/null %s | FileCheck %s --check-prefix=FAST-LINK
+// RUN: not pump-graph-opt --simulate-step=disk=-1 %s 2>&1 | FileCheck %s --check-prefix=DISK
 // RUN: not pump-graph-opt --simulate-step=memory=h100 %s 2>&1 | FileCheck %s --check-prefix=UNKNOWN
 // RUN: not pump-graph-opt --simulate-step=density=101 %s 2>&1 | FileCheck %s --check-prefix=DENSE
 // RUN: not pump-graph-opt --simulate-step=touch=2MiB %s 2>&1 | FileCheck %s --check-prefix=TOUCH
@@ -35,6 +38,19 @@
 // One touch in 64 KiB: a batch holds both blocks of a buffer.
 // SPARSE: demand paging (51 %) {{.*}} 4.00 MiB  8.00 MiB {{ *}}3 {{ *}}4{{$}}
 
+// The same figures in full; 4 MiB come back at 12.75 GB/s.
+// JSON:      "step": "step",
+// JSON-NEXT: "memory": "v100",
+// JSON-NEXT: "budget_bytes": 4194304,
+// JSON-NEXT: "rows": [
+// JSON:      "policy": "demand paging (51 %)",
+// JSON:      "footprint_bytes": 8388608,
+// JSON:      "fetch_s": 0.00032896
+// JSON-NOT:  in memory
+
+// At 32 GB/s.
+// FAST-LINK: "fetch_s": 0.000131072
+
 // A planned step is compared at its own budget, with its plan.
 // PLANNED: at 4.00 MiB
 // PLANNED: demand paging (51 %)
@@ -46,9 +62,10 @@
 // UNCHANGED: pump.graph @step {
 // UNCHANGED-NOT: frames
 
-// UNKNOWN: error: no unified memory "h100" is known; there are h200 and g10
+// UNKNOWN: error: no unified memory "h100" is known; there are h200, v100, g10 and g10-32
 // DENSE: error: density has to be at most 100, replays at least 1, touch from 1 to 65536; they are 101, 2 and 4096
 // TOUCH: error: density has to be at most 100, replays at least 1, touch from 1 to 65536; they are 0, 2 and 2097152
+// DISK: error: disk has to be a bandwidth of at least 0 GB/s
 // TIGHT: error: step "step": buffers that never move take 0 bytes; a budget of 1048576 bytes leaves no room for a block of 2097152
 // OTHER: error: the step is planned for 4194304 bytes and cannot be compared at 6291456
 pump.graph @step {

@@ -26,7 +26,7 @@
 
 // G10: as on "g10"
 
-// UNKNOWN: error: --compare: no unified memory "h100" is known; there are h200 and g10
+// UNKNOWN: error: --compare: no unified memory "h100" is known; there are h200, v100, g10 and g10-32
 pump.graph @step {
   %a = pump.buffer "a" private size(4194304)
   %b = pump.buffer "b" private size(4194304)

@@ -9,7 +9,7 @@
 // CHECK-EMPTY:
 // CHECK-NEXT:  --both=<GB/s> - both directions at once, summed (default: 84% of up + down)
 // CHECK-NEXT:  --budget=<size> - device memory for the step: 8GiB, 12GB, or 50% of its own peak (default: 100%)
-// CHECK-NEXT:  --compare{{\[=<memory>\]}} - also simulate the step without a plan, as unified memory of: h200 (default), g10
+// CHECK-NEXT:  --compare{{\[=<memory>\]}} - also simulate the step without a plan, as unified memory of: h200 (default), v100, g10, g10-32
 // CHECK-NEXT:  --down=<GB/s> - bandwidth of the link from device to host alone (default: 55)
 // CHECK-NEXT:  --host-memory=<size> - pinned host memory the plan may use (default: no limit)
 // CHECK-NEXT:  --import-trace=<file> - plan this kernel and tensor trace (JSON, gzipped or not) instead of a step; it may name the link

@@ -48,6 +48,21 @@
 // SYNTAX: error: {{.*}}syntax.json: line 3, column 15: syntax error
 // RUN: not pump-graph-opt --import-trace=%t/unwritten.json 2>&1 | FileCheck %s --check-prefix=UNWRITTEN
 // UNWRITTEN: error: {{.*}}unwritten.json: kernel 0 "read_a": "reads": nothing has written tensor 0 "a" before
+// RUN: sed 's/"reads": \[1\]/"reads": [7]/' %t/four.json > %t/unknown.json
+// RUN: not pump-graph-opt --import-trace=%t/unknown.json 2>&1 | FileCheck %s --check-prefix=UNKNOWN
+// UNKNOWN: error: {{.*}}unknown.json: kernel 2 "write_c": "reads": 7 is no tensor; there are 3
+// RUN: sed 's/"time_us": 100/"time_us": -100/' %t/four.json > %t/negative.json
+// RUN: not pump-graph-opt --import-trace=%t/negative.json 2>&1 | FileCheck %s --check-prefix=NEGATIVE
+// NEGATIVE: error: {{.*}}negative.json: kernel 2 "write_c": "time_us": -100 is no number from 0 to
+// RUN: sed -e 's/"id": 1, "name": "write_b"/"id": 3, "name": "write_b"/' %t/four.json > %t/order.json
+// RUN: not pump-graph-opt --import-trace=%t/order.json 2>&1 | FileCheck %s --check-prefix=ORDER
+// ORDER: error: {{.*}}order.json: kernel 1 "write_b": "id": 3 is out of order; here it has to be 1
+// RUN: sed 's/"time_us": 100, //' %t/four.json > %t/field.json
+// RUN: not pump-graph-opt --import-trace=%t/field.json 2>&1 | FileCheck %s --check-prefix=FIELD
+// FIELD: error: {{.*}}field.json: kernel 2 "write_c": "time_us" is missing
+// RUN: sed 's/"pcie_GBps": 10/"pcie_GBps": 0/' %t/four.json > %t/link.json
+// RUN: not pump-graph-opt --import-trace=%t/link.json 2>&1 | FileCheck %s --check-prefix=STUDY-LINK
+// STUDY-LINK: error: {{.*}}link.json: hardware_of_study: "pcie_GBps": 0 is no number from
 // RUN: not pump-graph-opt --import-trace=%t/four.json --budget=3MiB --host-memory=1MiB 2>&1 | FileCheck %s --check-prefix=BUDGET
 // BUDGET: error: {{.*}}four.json: node 2 "write_c" needs 4.0 MiB on the device at once; the budget is 3.0 MiB, and with 2.0 MiB of operands
 // RUN: not pump-graph-opt --import-trace=%t/four.json --budget=4MiB --host-memory=1MiB -o %t/none.mlir 2>&1 | FileCheck %s --check-prefix=HOST

@@ -150,6 +150,12 @@ TEST_F(ApiTest, saysWhatTheMachineLacks) {
   Expected<std::unique_ptr<pumpgraph_session>> made = makeSession(options_, fake_.table());
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().status, PUMPGRAPH_INVALID_ARGUMENT);
+  options_.budget_bytes = 2 * FakeDriver::Options{}.deviceBytes;
+  made = makeSession(options_, fake_.table());
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().message, "a budget of 2.00 GiB; device 0 has 1.00 GiB");
+  options_.budget_bytes = FakeDriver::Options{}.deviceBytes;
+  EXPECT_TRUE(makeSession(options_, fake_.table()));
   options_.budget_bytes = pageBytes;
   options_.device = 3;
   made = makeSession(options_, fake_.table());

@@ -204,6 +204,23 @@ TEST(DemandPaging, WhatTheHostCannotHoldGoesToTheDisk) {
   EXPECT_EQ(result.work.diskInBytes, blockBytes);
 }
 
+// One block of each comes back. Taking turns: 1 us and 4 us; side by side, the host has 3/4 of the link: 4/3 us
+// behind 4.
+TEST(DemandPaging, HostMemoryHasWhatTheDiskLeavesOfTheLink) {
+  PagedStep paged;
+  const BufferIndex a = paged.live("a", 1), b = paged.live("b", 1);
+  paged.kernel(0, {paged.read(a), paged.read(b)});
+  UnifiedMemory memory = roundMemory();
+  memory.densityPercent = 0;
+  memory.hostBytes = blockBytes;
+  memory.diskBytesPerSecond = memory.upBytesPerSecond / 4;
+  EXPECT_DOUBLE_EQ(simulateBlocks(paged.step, plenty, memory).times.fetchUs, 1 + 4);
+  memory.fetchesBesideDisk = true;
+  EXPECT_DOUBLE_EQ(simulateBlocks(paged.step, plenty, memory).times.fetchUs, 4);
+  memory.diskBytesPerSecond = memory.upBytesPerSecond; // leaves nothing: they take turns
+  EXPECT_DOUBLE_EQ(simulateBlocks(paged.step, plenty, memory).times.fetchUs, 1 + 1);
+}
+
 // "a" leaves for the host, and by coming back makes room there for "b".
 TEST(DemandPaging, WhatComesBackFreesItsHostMemory) {
   PagedStep paged;
