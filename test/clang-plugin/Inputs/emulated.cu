@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Kernels whose threads do not wait for each other, so that a host can run them one thread after the other and look at
+/// what they touched: emulate.py compares it with what the plugin says.
+#ifdef EMULATED
+#include <cstddef>
+#include <cstring>
+#include <utility>
+#define __global__ static
+#define __device__ static inline
+struct Dimensions {
+  unsigned x, y, z;
+};
+static Dimensions gridDim, blockDim, blockIdx, threadIdx;
+static int atomicAdd(int *sum, int addend) {
+  return std::exchange(*sum, *sum + addend);
+}
+#endif
+
+__global__ void guarded(int count, const int *in, int *out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count)
+    out[i] = in[i] + 1;
+}
+
+__global__ void guardedUnsigned(unsigned count, const short *in, short *out) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count)
+    return;
+  out[i] = in[i];
+}
+
+__global__ void guardedWide(size_t count, const int *in, int *out) {
+  const size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x;
+  if (i <= count)
+    out[i + 2] = in[i];
+}
+
+__global__ void backwards(int count, const int *in, int *out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count)
+    out[count - 1 - i] = in[-i];
+}
+
+__global__ void strideOfGrid(int count, const int *in, int *out) {
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x)
+    out[i] = in[i];
+}
+
+__global__ void strideOfGridWide(size_t count, const char *in, char *out) {
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count; i += size_t{gridDim.x} * blockDim.x)
+    out[i] = in[i] ^ 1;
+}
+
+__global__ void strideOfBlock(int count, int *out) {
+  for (int i = threadIdx.x; i < count; i += blockDim.x)
+    out[i] = 3;
+}
+
+__global__ void tooWideStride(int count, int *out) {
+  for (int i = threadIdx.x; i < count; i += 2 * blockDim.x)
+    out[i] = 3;
+}
+
+__global__ void rows(int width, const int *in, int *out) {
+  for (int column = threadIdx.x; column < width; column += blockDim.x)
+    out[size_t(blockIdx.x) * width + column] = in[blockIdx.x];
+}
+
+__global__ void rowsOfOther(int width, int pitch, int *out) {
+  for (int column = threadIdx.x; column < width; column += blockDim.x)
+    out[blockIdx.x * pitch + column] = 1;
+}
+
+__global__ void tile(int height, int width, const int *in, int *out) {
+  const int row = blockIdx.y * blockDim.y + threadIdx.y, column = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row < height && column < width)
+    out[row * width + column] = in[column * height + row];
+}
+
+__global__ void fixedTile(int height, int width, int *out) {
+  const int row = blockIdx.y * 4 + threadIdx.y, column = blockIdx.x * 4 + threadIdx.x;
+  if (row < height && column < width)
+    out[row * width + column] = 1;
+}
+
+__global__ void product(int m, int n, int k, const int *a, const int *b, int *c) {
+  const int row = blockIdx.y * blockDim.y + threadIdx.y, column = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= m || column >= n)
+    return;
+  int sum = 0;
+  for (int i = 0; i < k; ++i)
+    sum += a[row * k + i] * b[i * n + column];
+  c[row * n + column] = sum;
+}
+
+__global__ void alone(int count, const int *in, int *out) {
+  for (int i = 0; i < count; ++i)
+    out[i] = in[2 * i];
+}
+
+__global__ void everySecond(int count, int *out) {
+  for (int i = 0; i < count; i += 2)
+    out[i] = 1;
+}
+
+__global__ void downwards(int count, int *out) {
+  for (int i = count; i > 0; --i)
+    out[i] = 1;
+}
+
+__global__ void pieces(int count, int *out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count)
+    for (int part = 0; part < 3; ++part)
+      out[3 * i + part] = part;
+}
+
+__global__ void onePerBlock(int *out, const int *in) {
+  if (threadIdx.x == 0)
+    out[blockIdx.x] = in[0];
+}
+
+__global__ void oneInAll(int *out) {
+  if (blockIdx.x == 0 && threadIdx.x == 0)
+    *out = 1;
+}
+
+__global__ void lastThread(int *out) {
+  if (threadIdx.x == blockDim.x - 1)
+    out[blockIdx.x] = 1;
+}
+
+__global__ void secondThread(int *out) {
+  if (threadIdx.x == 1)
+    out[blockIdx.x] = 1;
+}
+
+__global__ void quotient(int count, const int *in, int *out) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count / 2)
+    out[i / 3] = in[i % 5];
+}
+
+__global__ void sums(int count, const int *in, int *sum, int *out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count)
+    atomicAdd(sum, in[i]);
+  if (i < 4)
+    out[i] = 1;
+}
+
+__global__ void accumulated(int count, int width, const int *in, int *out) {
+  const int column = blockIdx.x * blockDim.x + threadIdx.x;
+  if (column >= width)
+    return;
+  int sum = 0;
+  for (int row = 0; row < count; ++row)
+    sum += in[row * width + column];
+  out[column] = sum;
+}
+
+__global__ void written(int count, int rounds, int *out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count)
+    return;
+  for (int round = 0; round < rounds; ++round)
+    out[i] = round;
+}
+
+__global__ void cleared(unsigned char width, char *out) {
+  memset(out + blockIdx.x * width, 0, width);
+}
+
+__global__ void between(int low, int high, const int *in, int *out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= low && i < high)
+    out[i] = in[i - low];
+}
+
+__global__ void sevenths(int count, int *out, const int *in) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count && i % 7 == 0)
+    out[i] = in[i / 7];
+}
+
+__global__ void shifted(int count, int *values) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count)
+    values[i] = values[i + 8];
+}
+
+__global__ void either(int count, int *a, int *b) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count)
+    (count & 1 ? a : b)[i] = 1;
+}
+
+__global__ void wrapping(unsigned char count, int *out) {
+  const unsigned char i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count)
+    out[i] = 1;
+}
+
+__global__ void narrow(short count, short begin, int *out) {
+  const short i = static_cast<short>(begin + threadIdx.x);
+  if (i < count)
+    out[i] = 1;
+}
+
+#ifdef EMULATED
+template <class... Parameters, size_t... Indices>
+static void runThread(void (*kernel)(Parameters...), void **arguments, std::index_sequence<Indices...>) {
+  kernel(*static_cast<Parameters *>(arguments[Indices])...);
+}
+
+template <class... Parameters>
+static void runAll(void (*kernel)(Parameters...), const unsigned *grid, const unsigned *block, void **arguments) {
+  gridDim = {grid[0], grid[1], grid[2]};
+  blockDim = {block[0], block[1], block[2]};
+  for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z)
+    for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
+      for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x)
+        for (threadIdx.z = 0; threadIdx.z < blockDim.z; ++threadIdx.z)
+          for (threadIdx.y = 0; threadIdx.y < blockDim.y; ++threadIdx.y)
+            for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x)
+              runThread(kernel, arguments, std::index_sequence_for<Parameters...>());
+}
+
+#define EMULATE(name)                                                                                                  \
+  extern "C" void run_##name(const unsigned *grid, const unsigned *block, void **arguments) {                          \
+    runAll(name, grid, block, arguments);                                                                              \
+  }
+EMULATE(guarded)
+EMULATE(guardedUnsigned)
+EMULATE(guardedWide)
+EMULATE(backwards)
+EMULATE(strideOfGrid)
+EMULATE(strideOfGridWide)
+EMULATE(strideOfBlock)
+EMULATE(tooWideStride)
+EMULATE(rows)
+EMULATE(rowsOfOther)
+EMULATE(tile)
+EMULATE(fixedTile)
+EMULATE(product)
+EMULATE(alone)
+EMULATE(everySecond)
+EMULATE(downwards)
+EMULATE(pieces)
+EMULATE(onePerBlock)
+EMULATE(oneInAll)
+EMULATE(lastThread)
+EMULATE(secondThread)
+EMULATE(quotient)
+EMULATE(sums)
+EMULATE(accumulated)
+EMULATE(written)
+EMULATE(cleared)
+EMULATE(between)
+EMULATE(sevenths)
+EMULATE(shifted)
+EMULATE(either)
+EMULATE(wrapping)
+EMULATE(narrow)
+#endif

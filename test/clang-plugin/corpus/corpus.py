@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares what the plugin finds in the corpus's kernels with their true modes (slots.txt).
+
+A slot is right if its mode is the true one, conservative if it says more (unresolved and missing slots too), wrong if it
+says less, or if it says that bytes are overwritten that need not be. Exits with 1 if a slot is wrong or a quota is
+exceeded.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
+sys.path.insert(0, os.path.join(REPOSITORY, "tools", "clang-plugin"))
+from print_accesses import demangle
+
+MODES = {"none": 0, "read": 1, "write": 2, "readwrite": 3}
+CCCL = ("cub.cu", "thrust.cu")
+QUOTAS = {"CCCL": 0.25, "rest": 0.05}  # conservative slots
+
+
+class TrueSlot:
+    def __init__(self, words):
+        parameter, _, offset = words[0].partition("+")
+        self.place = (int(parameter), int(offset or 0))
+        self.mode = words[1]
+        self.is_overwritten = words[2:] == ["!"]
+
+
+def read_truth():
+    """[(source, [(pattern, [slot])])]"""
+    sources = []
+    with open(os.path.join(FOLDER, "slots.txt"), encoding="utf-8") as file:
+        for line in file:
+            words = line.split()
+            if not words or words[0] == "#":
+                continue
+            if line.startswith("  "):
+                sources[-1][1][-1][1].append(TrueSlot(words))
+            elif words[0].endswith(".cu"):
+                sources.append((words[0], []))
+            else:
+                sources[-1][1].append((line.strip(), []))
+    return sources
+
+
+def expression_of(pattern):
+    """`*` stands for any text; a pointer's own star is written `\\*`."""
+    parts = re.split(r"(?<!\\)\*", pattern)
+    return ".*".join(re.escape(part.replace("\\*", "*")) for part in parts)
+
+
+def find_accesses(source, options, level):
+    """{demangled name: slots by place}"""
+    with tempfile.TemporaryDirectory() as folder:
+        found = os.path.join(folder, "found.json")
+        subprocess.run([options.clang, "-std=c++20", f"-{level}", f"--cuda-path={options.cuda}",
+                        f"--cuda-gpu-arch={options.arch}", "-Wno-unknown-cuda-version", "-w",
+                        "-isystem", f"{options.cuda}/include/cccl", f"-fplugin={options.plugin}",
+                        f"-fplugin-arg-pumpgraph-json={found}", "--cuda-device-only", "-S", "-o", os.devnull,
+                        os.path.join(FOLDER, source)], check=True)
+        with open(found, encoding="utf-8") as file:
+            kernels = [json.loads(line) for line in file]
+    names = demangle([kernel["kernel"] for kernel in kernels])
+    return {name: {(slot["parameter"], slot["offset"]): slot for slot in kernel["slots"]}
+            for name, kernel in zip(names, kernels)}
+
+
+def judge(true, found):
+    """(verdict, whether a true overwriting was found or None)"""
+    if found is None:
+        return "conservative", False if true.is_overwritten else None
+    said, is_said = MODES[found["may"]], "must_end" in found
+    missing = MODES[true.mode] & ~said
+    if missing or (is_said and not true.is_overwritten):
+        return "wrong", None
+    verdict = "right" if said == MODES[true.mode] else "conservative"
+    return verdict, is_said if true.is_overwritten else None
+
+
+class Tally:
+    def __init__(self):
+        self.verdicts = dict.fromkeys(("right", "conservative", "wrong"), 0)
+        self.overwritten = self.overwritten_found = 0
+
+    def add(self, verdict, overwrites):
+        self.verdicts[verdict] += 1
+        self.overwritten += overwrites is not None
+        self.overwritten_found += overwrites is True
+
+    def total(self):
+        return sum(self.verdicts.values())
+
+    def __str__(self):
+        return (f"{self.total():4} slots: " + ", ".join(f"{count} {name}" for name, count in self.verdicts.items()) +
+                f"; overwritten for certain: {self.overwritten_found} of {self.overwritten} found")
+
+
+def compare(source, kernels, level, options, tally):
+    found = find_accesses(source, options, level)
+    for pattern, slots in kernels:
+        names = [name for name in found if re.fullmatch(expression_of(pattern), name)]
+        if len(names) != 1:
+            sys.exit(f"{source}: {len(names)} kernels are called {pattern}")
+        accesses = found.pop(names[0])
+        for slot in slots:
+            own = accesses.pop(slot.place, None)
+            verdict, overwrites = judge(slot, own)
+            tally.add(verdict, overwrites)
+            if options.all or verdict != "right":
+                said = own["may"] if own else "no slot"
+                print(f"  -{level} {source} {pattern} {slot.place[0]}+{slot.place[1]}: {verdict}: {slot.mode} "
+                      f"is said to be {said}" + (", overwritten" if own and "must_end" in own else ""))
+        # An index that is not known may name words that hold no address.
+        for place in accesses:
+            print(f"  -{level} {source} {pattern} {place[0]}+{place[1]}: no slot by its type")
+    if rest := [name for name in found if "EmptyKernel" not in name]:
+        sys.exit(f"{source}: slots.txt lacks {rest}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--plugin", required=True, help="libPumpGraphAnnotate.so")
+    parser.add_argument("--clang", default="clang++-22")
+    parser.add_argument("--cuda", default="/usr/local/cuda", help="CUDA toolkit")
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--levels", default="O2", help="optimisation levels, such as O0,O2")
+    parser.add_argument("--all", action="store_true", help="list the slots that are right as well")
+    parser.add_argument("sources", nargs="*", help="some of the corpus only, such as hard.cu")
+    options = parser.parse_args()
+    tallies = {"CCCL": Tally(), "rest": Tally()}
+    for level in options.levels.split(","):
+        for source, kernels in read_truth():
+            if options.sources and source not in options.sources:
+                continue
+            tally = Tally()
+            compare(source, kernels, level, options, tally)
+            print(f"-{level} {source:15} {tally}")
+            whole = tallies["CCCL" if source in CCCL else "rest"]
+            for name, count in tally.verdicts.items():
+                whole.verdicts[name] += count
+            whole.overwritten += tally.overwritten
+            whole.overwritten_found += tally.overwritten_found
+    failed = False
+    for name, tally in tallies.items():
+        if not tally.total():
+            continue
+        print(f"{name:19} {tally}")
+        failed |= tally.verdicts["wrong"] > 0
+        failed |= tally.verdicts["conservative"] > QUOTAS[name] * tally.total()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "AnalyseKernels.h"
+
+#include "InlineAsm.h"
+#include "Overwrites.h"
+#include "Slots.h"
+#include "Walk.h"
+
+#include "llvm/ADT/SetVector.h"
+#include "llvm/Analysis/PostDominators.h"
+#include "llvm/IR/DiagnosticInfo.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/IntrinsicsNVPTX.h"
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Target/TargetMachine.h"
+#include "llvm/Transforms/Utils/Cloning.h"
+
+namespace pumpgraph::annotate {
+namespace {
+
+using llvm::CallBase;
+using llvm::Function;
+using llvm::Instruction;
+using llvm::Value;
+
+constexpr char passName[] = "pumpgraph";
+
+/// The kernel and all functions it may call that are here.
+llvm::SetVector<Function *> reachableFrom(Function &kernel) {
+  llvm::SetVector<Function *> functions;
+  functions.insert(&kernel);
+  for (size_t i = 0; i < functions.size(); ++i)
+    for (Instruction &instruction : llvm::instructions(*functions[i]))
+      if (const auto *const call = llvm::dyn_cast<CallBase>(&instruction))
+        if (Function *const body = bodyOf(*call))
+          functions.insert(body);
+  return functions;
+}
+
+/// Functions of the device's runtime that touch no memory of the program, and return unless they end the kernel.
+bool isHarmless(const Function &function) {
+  return llvm::is_contained({"vprintf", "__assertfail", "malloc"}, function.getName());
+}
+
+/// What the functions a kernel runs do beside its slots.
+class Surroundings {
+public:
+  Surroundings(const llvm::SetVector<Function *> &functions, const llvm::DenseSet<Value *> &reached) {
+    for (Function *const function : functions)
+      for (Instruction &instruction : llvm::instructions(*function))
+        visit(instruction, reached);
+  }
+
+  bool otherMemory = false;
+  bool threadsMayLeave = false; ///< before the end of the kernel
+
+private:
+  void visit(Instruction &instruction, const llvm::DenseSet<Value *> &reached) {
+    if (llvm::isa<llvm::IntToPtrInst>(instruction))
+      otherMemory |= isGlobalSpace(instruction.getType()->getPointerAddressSpace()) && !reached.contains(&instruction);
+    for (const llvm::Use &operand : instruction.operands())
+      otherMemory |= leadsToGlobals(operand.get());
+    if (auto *const call = llvm::dyn_cast<CallBase>(&instruction))
+      visitCall(*call);
+  }
+
+  void visitCall(CallBase &call) {
+    if (call.isInlineAsm()) {
+      otherMemory |= readsThroughHandles(call);
+      threadsMayLeave |= mayLeave(call);
+      return;
+    }
+    const Function *const called = call.getCalledFunction();
+    if (called && called->isIntrinsic()) {
+      const llvm::StringRef name = called->getName();
+      threadsMayLeave |= call.getIntrinsicID() == llvm::Intrinsic::nvvm_exit;
+      for (const llvm::StringRef handle :
+           {"llvm.nvvm.tex.", "llvm.nvvm.tld4.", "llvm.nvvm.suld.", "llvm.nvvm.sust.",
+            "llvm.nvvm.cp.async.bulk.tensor.", "llvm.nvvm.cp.async.bulk.prefetch.tensor."})
+        otherMemory |= name.starts_with(handle);
+      return;
+    }
+    if (bodyOf(call) || (called && isHarmless(*called)))
+      return;
+    otherMemory = true;
+    threadsMayLeave = true;
+  }
+
+  static bool isGlobalSpace(unsigned space) { return space <= 1; }
+
+  /// Variables in global memory, and those in constant memory that hold pointers.
+  static bool leadsToGlobals(const Value *operand) {
+    const auto *const constant = llvm::dyn_cast<llvm::Constant>(operand);
+    if (!constant || llvm::isa<Function>(constant))
+      return false;
+    if (const auto *const variable = llvm::dyn_cast<llvm::GlobalVariable>(constant)) {
+      constexpr unsigned constantSpace = 4;
+      if (variable->getAddressSpace() == constantSpace)
+        return !variable->isConstant() && holdsPointers(variable->getValueType());
+      return !variable->isConstant() && isGlobalSpace(variable->getAddressSpace());
+    }
+    return llvm::any_of(constant->operands(), [](const llvm::Use &use) { return leadsToGlobals(use.get()); });
+  }
+
+  static bool holdsPointers(const llvm::Type *type) {
+    return type->isPointerTy() || type->isIntegerTy(64) || llvm::any_of(type->subtypes(), holdsPointers);
+  }
+};
+
+void remark(const Instruction &where, const Slot &slot, const std::string &text) {
+  const Function &function = *where.getFunction();
+  llvm::OptimizationRemarkAnalysis remark(passName, "Access", where.getDebugLoc(), where.getParent());
+  remark << "parameter " << std::to_string(slot.parameter)
+         << (slot.offset ? (" at byte " + llvm::Twine(slot.offset)).str() : "") << " " << text;
+  function.getContext().diagnose(remark);
+}
+
+bool areRemarksWanted(const llvm::LLVMContext &context) {
+  return context.getDiagHandlerPtr() && context.getDiagHandlerPtr()->isAnalysisRemarkEnabled(passName);
+}
+
+/// Why the planner has to move what the slot leads to both ways.
+void explain(const SlotUses &uses) {
+  if (uses.may != readsAndWrites)
+    return;
+  for (const Finding &finding : uses.findings)
+    remark(*finding.instruction, uses.slot, finding.text);
+}
+
+SlotAccesses withoutNumbers(const SlotUses &uses) {
+  SlotAccesses slot;
+  slot.slot = uses.slot;
+  slot.unresolved = uses.unresolved;
+  slot.may = uses.may;
+  slot.escapes = uses.escapes;
+  slot.atomic = uses.atomic;
+  slot.holdsPointers = uses.holdsPointers;
+  return slot;
+}
+
+KernelAccesses analyse(Function &kernel, LocalObjects &objects, llvm::FunctionAnalysisManager &functions) {
+  KernelAccesses result{kernel.getName().str(), false, {}};
+  std::vector<std::pair<SlotUses, SlotAccesses>> slots;
+  llvm::DenseSet<Value *> reached;
+  for (const Slot &slot : findSlots(kernel, objects)) {
+    SlotUses uses = followSlot(*kernel.getArg(slot.parameter), slot.offset, objects, reached);
+    slots.emplace_back(uses, withoutNumbers(uses));
+  }
+  const Surroundings surroundings(reachableFrom(kernel), reached);
+  result.otherMemory = surroundings.otherMemory;
+
+  Numbers numbers(functions.getResult<llvm::ScalarEvolutionAnalysis>(kernel),
+                  functions.getResult<llvm::DominatorTreeAnalysis>(kernel),
+                  functions.getResult<llvm::LoopAnalysis>(kernel), objects);
+  for (auto &[uses, slot] : slots) {
+    if (areRemarksWanted(kernel.getContext()))
+      explain(uses);
+    const auto groups = slot.unresolved ? std::nullopt : groupAccesses(uses, kernel, numbers);
+    if (groups) {
+      findExtents(*groups, numbers, slot);
+      if (slot.may == writes && !surroundings.threadsMayLeave)
+        findOverwrites(*groups, numbers, functions.getResult<llvm::PostDominatorTreeAnalysis>(kernel), slot);
+    }
+    result.slots.push_back(slot);
+  }
+  return result;
+}
+
+/// So that the simplification goes on as if the module had been compiled to be fast.
+void allowOptimisation(llvm::Module &module) {
+  for (Function &function : module) {
+    if (!function.hasOptNone())
+      continue;
+    function.removeFnAttr(llvm::Attribute::OptimizeNone);
+    function.removeFnAttr(llvm::Attribute::NoInline);
+  }
+}
+
+std::unique_ptr<llvm::TargetMachine> machineFor(const llvm::Module &module) {
+  std::string error;
+  const llvm::Target *const target = llvm::TargetRegistry::lookupTarget(module.getTargetTriple(), error);
+  return std::unique_ptr<llvm::TargetMachine>(
+      target ? target->createTargetMachine(module.getTargetTriple(), "", "", {}, std::nullopt) : nullptr);
+}
+
+} // namespace
+
+std::vector<KernelAccesses> analyseKernels(llvm::Module &module, llvm::FunctionAnalysisManager &functions) {
+  std::vector<KernelAccesses> kernels;
+  LocalObjects objects;
+  for (Function &function : module)
+    if (function.getCallingConv() == llvm::CallingConv::PTX_Kernel && !function.isDeclaration())
+      kernels.push_back(analyse(function, objects, functions));
+  return kernels;
+}
+
+std::vector<KernelAccesses> analyseSimplifiedCopy(const llvm::Module &module) {
+  const std::unique_ptr<llvm::Module> copy = llvm::CloneModule(module);
+  allowOptimisation(*copy);
+  const std::unique_ptr<llvm::TargetMachine> machine = machineFor(module);
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(machine.get());
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+  builder.buildModuleSimplificationPipeline(llvm::OptimizationLevel::O2, llvm::ThinOrFullLTOPhase::None)
+      .run(*copy, modules);
+  return analyseKernels(*copy, functions);
+}
+
+} // namespace pumpgraph::annotate

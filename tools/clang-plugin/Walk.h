@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Follows an address from a kernel's parameter to every instruction that may use it.
+#pragma once
+
+#include "Accesses.h"
+#include "LocalObject.h"
+
+#include "llvm/ADT/DenseSet.h"
+
+#include <string>
+#include <vector>
+
+namespace pumpgraph::annotate {
+
+/// One instruction that reads or writes what the slot's address leads to.
+struct Access {
+  llvm::Instruction *instruction;
+  llvm::Value *address;
+  uint8_t mode;
+  llvm::Value *length = nullptr; ///< in bytes, where it is no constant
+  uint64_t sizeBytes = 0;        ///< 0: not known
+  bool isExact = true;           ///< at `address` itself whenever the instruction runs
+};
+
+/// Something to tell the author of a kernel, at the place in the source.
+struct Finding {
+  llvm::Instruction *instruction;
+  std::string text;
+};
+
+struct SlotUses {
+  Slot slot;
+  uint8_t may = touchesNothing;
+  bool escapes = false;
+  bool atomic = false;
+  bool holdsPointers = false;
+  bool unresolved = false;
+  /// Values that are the slot's address and nothing else, so that a distance from them is an offset into the buffer.
+  llvm::DenseSet<llvm::Value *> roots;
+  std::vector<Access> accesses; ///< all of them, unless it escapes, holds pointers or is unresolved
+  std::vector<Finding> findings;
+
+  bool isFullyKnown() const { return !escapes && !holdsPointers && !unresolved; }
+};
+
+/// The uses of the addresses in one parameter's slots. `reached` collects the values that are addresses made of them.
+SlotUses followSlot(llvm::Argument &parameter, uint64_t offset, LocalObjects &objects,
+                    llvm::DenseSet<llvm::Value *> &reached);
+
+} // namespace pumpgraph::annotate
