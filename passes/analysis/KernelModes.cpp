@@ -25,25 +25,10 @@ Mode modeFrom(const Json &word) {
   return found->second;
 }
 
-/// The words of an optional list, each of which must be among `known`.
-std::vector<std::string> flagsFrom(const Json &entry, std::initializer_list<std::string_view> known) {
-  const std::vector<std::string> flags = entry.value("flags", std::vector<std::string>{});
-  for (const std::string &flag : flags)
-    if (std::find(known.begin(), known.end(), flag) == known.end())
-      throw std::invalid_argument(fmt::format("\"{}\" is no flag", flag));
-  return flags;
-}
-
-bool contains(const std::vector<std::string> &words, std::string_view word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
-/// `must` is looked at no further: how much is overwritten depends on the launch.
+/// Ranges are not looked at: they depend on the launch.
 SlotModes slotFrom(const Json &entry) {
-  const std::vector<std::string> flags = flagsFrom(entry, {"escapes", "atomic", "holds_pointers", "unresolved"});
-  (void)modeFrom(entry.at("must"));
   return {entry.at("parameter").get<std::uint32_t>(), entry.at("offset").get<std::uint32_t>(),
-          modeFrom(entry.at("may")), !contains(flags, "escapes") && !contains(flags, "unresolved")};
+          modeFrom(entry.at("may")), !entry.value("escapes", false) && !entry.value("unresolved", false)};
 }
 
 } // namespace
@@ -59,23 +44,28 @@ std::optional<Mode> KernelModes::modeOf(std::int32_t parameter) const {
     isSlot = true;
     may |= slot.may;
   }
-  // What is no slot is a number, unless the kernel makes addresses of numbers.
-  if (otherMemory && (!isSlot || parameter == unknownParameter))
+  // Of what is no slot the table says nothing, and an unknown parameter may be that.
+  if (!isSlot || (otherMemory && parameter == unknownParameter))
     return std::nullopt;
   return static_cast<Mode>(may);
 }
 
-tl::expected<KernelTable, std::string> parseKernelTable(std::string_view json) {
+tl::expected<KernelTable, std::string> parseKernelTable(std::string_view lines) {
   KernelTable table;
-  std::string place = "the table";
+  std::string place;
   try {
-    const Json root = Json::parse(json);
-    for (const Json &entry : root.at("kernels")) {
-      place = fmt::format("kernel #{}", table.size());
-      const auto &name = entry.at("name").get_ref<const std::string &>();
-      place = fmt::format("kernel \"{}\"", name);
+    std::size_t number = 0;
+    while (!lines.empty()) {
+      const std::string_view line = lines.substr(0, lines.find('\n'));
+      lines.remove_prefix(std::min(line.size() + 1, lines.size()));
+      place = fmt::format("line {}", ++number);
+      if (line.empty())
+        continue;
+      const Json entry = Json::parse(line);
+      const auto &name = entry.at("kernel").get_ref<const std::string &>();
+      place = fmt::format("line {}, kernel \"{}\"", number, name);
       KernelModes &kernel = table[name];
-      kernel.otherMemory |= contains(flagsFrom(entry, {"other_memory"}), "other_memory");
+      kernel.otherMemory |= entry.value("other_memory", false);
       for (const Json &slot : entry.at("slots"))
         kernel.slots.push_back(slotFrom(slot));
     }

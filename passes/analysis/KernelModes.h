@@ -24,19 +24,19 @@ struct SlotModes {
 };
 
 struct KernelModes {
-  std::vector<SlotModes> slots; ///< all there are
+  std::vector<SlotModes> slots; ///< all that were found
   bool otherMemory = false;     ///< memory that no slot leads to is touched as well
 
-  /// What may happen through `parameter`; where it is unknown, through any slot. `modeNone` if nothing may. Empty if
-  /// the table does not know.
+  /// What may happen through `parameter`; where it is unknown, through any slot, if all global memory is reached
+  /// through slots. `modeNone` if nothing may. Empty if the table does not know.
   std::optional<Mode> modeOf(std::int32_t parameter) const;
 };
 
 /// By mangled name.
 using KernelTable = std::map<std::string, KernelModes>;
 
-/// Reads the form that the pass `annotate-accesses` documents. A kernel that is there twice does what either entry
+/// Reads what the Clang plugin writes, an object of JSON a line. A kernel that is there twice does what either line
 /// says.
-tl::expected<KernelTable, std::string> parseKernelTable(std::string_view json);
+tl::expected<KernelTable, std::string> parseKernelTable(std::string_view lines);
 
 } // namespace pumpgraph

@@ -34,21 +34,18 @@ def AnnotateAccesses : GraphPass<"annotate-accesses"> {
     overwrite its destination (`proved`). What a kernel reaches through a parameter declared `T const *` may only be read
     (`declared`); the parameter's type comes from the kernel's mangled name.
 
-    `tables` names a file with what the Clang plugin found out about kernels:
+    `tables` names a file that the Clang plugin wrote (`-fplugin-arg-pumpgraph-json=FILE`), a line of JSON a kernel:
     ```json
-    {"kernels": [
-      {"name": "_Z3addPfS_", "flags": [], "slots": [
-        {"parameter": 0, "offset": 0, "may": "read", "must": "none", "flags": []},
-        {"parameter": 1, "offset": 0, "may": "write", "must": "write", "flags": []} ] } ] }
+    {"kernel": "_Z3addPfS_", "slots": [{"parameter": 0, "offset": 0, "may": "read"},
+                                       {"parameter": 1, "offset": 0, "may": "write", "atomic": true} ] }
     ```
-    A slot is an address among a kernel's parameters, `offset` bytes from the start of one; an entry has all of them.
-    `may` and `must` are `none`, `read`, `write` or `readwrite`; flags of a slot are `escapes`, `atomic`, `holds_pointers`,
-    `unresolved`, of a kernel `other_memory`, as in `runtime/include/pumpgraph/access_table.h`; `flags` may be left out.
-    Accesses of these kernels that are not `proved` yet get the mode of their parameter, of all slots together where the
-    parameter is unknown, and become `proved`; those through slots that touch nothing, or through what is no slot, go.
-    Ranges stay, and so `must` is not used: both depend on launches, which a saved step does not have. Slots that escape
-    or are unresolved, and what is no slot of a kernel with `other_memory`, change nothing. Where a table says that more may
-    happen than was `declared` or `observed`, there is a warning.
+    A slot is an address among a kernel's parameters, `offset` bytes from the start of one. `may` is `none`, `read`,
+    `write` or `readwrite`; a slot can be `escapes`, `atomic`, `holds_pointers`, `unresolved`, a kernel `other_memory`, as
+    in `runtime/include/pumpgraph/access_table.h`. Accesses of these kernels that are not `proved` yet get the mode of their
+    parameter, of all slots together where the parameter is unknown, and become `proved`; those through slots that touch
+    nothing go. Ranges stay, and overwrites are not used: both depend on launches, which a saved step does not have. Slots
+    that escape or are unresolved, and what is no slot, change nothing. Where a table says that more may happen than was
+    `declared` or `observed`, there is a warning.
 
     Before:
     ```mlir

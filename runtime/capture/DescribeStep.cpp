@@ -153,9 +153,8 @@ void AccessFinder::addTouches(std::size_t position, const LiftedNode &node, cons
     return;
   }
   const Slot *slot = kernel.find(word.parameter, word.offset);
-  if (!slot) { // a number, unless the kernel makes addresses of numbers
-    if (kernel.otherMemory)
-      touches.push_back(touch);
+  if (!slot) { // the table says nothing of it
+    touches.push_back(touch);
     return;
   }
   if ((slot->flags & PUMPGRAPH_SLOT_ESCAPES) != 0)

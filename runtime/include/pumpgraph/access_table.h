@@ -78,7 +78,7 @@ enum {
 typedef struct pumpgraph_kernel_accesses {
   const void *stub;            /**< the host function a launch names */
   const char *name;            /**< mangled, as cuFuncGetName() gives it */
-  const pumpgraph_slot *slots; /**< every slot of every parameter, in ascending order of (parameter, offset) */
+  const pumpgraph_slot *slots; /**< every slot that was found, in ascending order of (parameter, offset) */
   uint64_t slot_count;
   uint32_t flags; /**< PUMPGRAPH_KERNEL_* */
   uint32_t reserved;

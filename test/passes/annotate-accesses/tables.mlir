@@ -1,13 +1,14 @@
-// RUN: pump-graph-opt --annotate-accesses=tables=%S/Inputs/tables.json %s 2>%t | FileCheck %s
+// RUN: pump-graph-opt --annotate-accesses=tables=%S/Inputs/tables.jsonl %s 2>%t | FileCheck %s
 // RUN: FileCheck %s --check-prefix=WARNING < %t
 
-// A kernel in the table gets the modes of its parameters. What touches nothing goes, and so does what is no slot: it is
-// a number that looks like an address. Ranges stay.
+// A kernel in the table gets the modes of its parameters. What touches nothing goes. Of what is no slot nothing is
+// said. Ranges stay.
 // CHECK-LABEL: pump.graph @modes
 pump.graph @modes {
   %a = pump.buffer "a" size(4096)
   %b = pump.buffer "b" size(4096)
-  // CHECK: pump.kernel "copy" [write %a[0, 4096] proved parameter(0), read %b[0, 4096] proved parameter(1)]
+  // CHECK: pump.kernel "copy" [write %a[0, 4096] proved parameter(0), read %b[0, 4096] proved parameter(1),
+  // CHECK-SAME: readwrite %b[0, 4096] assumed parameter(2)]
   pump.kernel "copy" [readwrite %a[0, 4096] assumed parameter(0), readwrite %b[0, 4096] assumed parameter(1),
                       readwrite %b[0, 4096] assumed parameter(2), readwrite %a[0, 4096] assumed parameter(3)]
   // CHECK: pump.kernel "another" [readwrite %a[0, 4096] assumed parameter(0)]
@@ -34,7 +35,7 @@ pump.graph @unresolved {
   pump.kernel "_Z3addPKfPf" [readwrite %a[0, 4096] assumed]
 }
 
-// A kernel that makes addresses of numbers may use every word.
+// A kernel that touches other memory may use any word.
 // CHECK-LABEL: pump.graph @other_memory
 pump.graph @other_memory {
   %a = pump.buffer "a" size(4096)
