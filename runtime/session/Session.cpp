@@ -413,8 +413,6 @@ Expected<Step *> Session::adopt(CUgraph graph, const AdoptOptions &options) {
   const ContextScope scope(*driver_, context_);
   if (heap_->capturing())
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "the capture has to end before its graph is adopted");
-  if (managed_) // the capture may have got what others had just freed
-    PUMPGRAPH_TRY_WHILE(driver_->ctxSynchronize(), "adopting \"{}\"", options.name);
   Step *before = stepInForce() ? stepInForce() : beforeCapture_;
   PUMPGRAPH_TRY_WHILE(takePlanBack(), "adopting \"{}\"", options.name);
   Expected<std::unique_ptr<Step>> step = Adoption(*this, graph, options, before, before ? before : lastInForce_).run();
