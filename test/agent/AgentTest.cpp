@@ -258,6 +258,42 @@ TEST_F(AgentTest, movesInBothDirectionsAtOnce) {
   graph_->wait(Prefetch);
 }
 
+// Whoever announces more replays than may wait is held back until one begins.
+TEST_F(AgentTest, holdsBackWhoRunsTooFarAhead) {
+  start(1, milliseconds(5000));
+  std::atomic<bool> stopped = true;
+  mover_->behave = heldWhile(stopped, Operation::Kind::Prefetch);
+  agent_.emplace(operationsOf(1), words_.data(), *mover_, Agent::Limits{patience_, 2});
+  agent_->wake();
+  graph_->signal(Evict); // the first replay has begun
+  graph_->wait(Evict);
+  graph_->signal(Prefetch);
+  agent_->wake();
+  agent_->wake();
+  std::atomic<bool> announced = false;
+  std::thread program([&] {
+    agent_->wake();
+    announced = true;
+  });
+  std::this_thread::sleep_for(milliseconds(60)); // longer than it takes to give up on what is not launched
+  EXPECT_FALSE(announced);
+  graph_->signal(Evict);
+  program.join();
+  stopped = false;
+  graph_->wait(Prefetch);
+}
+
+// Replays that were announced and never launched hold nobody back for long.
+TEST_F(AgentTest, forgetsReplaysThatAreNotLaunched) {
+  start(1, milliseconds(5000));
+  agent_.emplace(operationsOf(1), words_.data(), *mover_, Agent::Limits{patience_, 2});
+  const Clock::time_point begin = Clock::now();
+  for (int i = 0; i < 8; ++i)
+    agent_->wake();
+  EXPECT_LT(Clock::now() - begin, milliseconds(2000));
+  EXPECT_GE(Clock::now() - begin, milliseconds(60)); // each time that two were announced
+}
+
 // A program that stops half-way leaves nothing waiting.
 TEST_F(AgentTest, answersWhatIsAskedForWhenItEnds) {
   start(1, milliseconds(5000));
