@@ -24,13 +24,17 @@ struct Slot {
   friend auto operator<=>(const Slot &, const Slot &) = default;
 };
 
-struct SlotAccesses {
+/// What a kernel does with a slot, wherever in its memory.
+struct SlotModes {
   Slot slot;
   uint8_t may = touchesNothing;
   bool escapes = false;
   bool atomic = false;
   bool holdsPointers = false;
   bool unresolved = false;
+};
+
+struct SlotAccesses : SlotModes {
   Extent begin, end; ///< nothing outside is touched
   /// Overwritten in full, and no byte of it read before. Both unknown if nothing is for certain.
   Extent mustBegin, mustEnd;

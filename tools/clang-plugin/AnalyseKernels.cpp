@@ -129,24 +129,13 @@ void explain(const SlotUses &uses) {
     remark(*finding.instruction, uses.slot, finding.text);
 }
 
-SlotAccesses withoutNumbers(const SlotUses &uses) {
-  SlotAccesses slot;
-  slot.slot = uses.slot;
-  slot.unresolved = uses.unresolved;
-  slot.may = uses.may;
-  slot.escapes = uses.escapes;
-  slot.atomic = uses.atomic;
-  slot.holdsPointers = uses.holdsPointers;
-  return slot;
-}
-
 KernelAccesses analyse(Function &kernel, LocalObjects &objects, llvm::FunctionAnalysisManager &functions) {
   KernelAccesses result{kernel.getName().str(), false, {}};
   std::vector<std::pair<SlotUses, SlotAccesses>> slots;
   llvm::DenseSet<Value *> reached;
   for (const Slot &slot : findSlots(kernel, objects)) {
     SlotUses uses = followSlot(*kernel.getArg(slot.parameter), slot.offset, objects, reached);
-    slots.emplace_back(uses, withoutNumbers(uses));
+    slots.emplace_back(uses, SlotAccesses{uses, {}, {}, {}, {}});
   }
   const Surroundings surroundings(reachableFrom(kernel), reached);
   result.otherMemory = surroundings.otherMemory;

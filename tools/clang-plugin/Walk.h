@@ -29,13 +29,7 @@ struct Finding {
   std::string text;
 };
 
-struct SlotUses {
-  Slot slot;
-  uint8_t may = touchesNothing;
-  bool escapes = false;
-  bool atomic = false;
-  bool holdsPointers = false;
-  bool unresolved = false;
+struct SlotUses : SlotModes {
   /// Values that are the slot's address and nothing else, so that a distance from them is an offset into the buffer.
   llvm::DenseSet<llvm::Value *> roots;
   std::vector<Access> accesses; ///< all of them, unless it escapes, holds pointers or is unresolved

@@ -53,6 +53,7 @@ public:
     std::printf("%-46s %9.2f ms %8.1f GB/s\n", what, ms.count(), bytes / ms.count() * 1e-6);
   }
 
+  void issue(cudaMemLocation to) { check(cudaMemPrefetchAsync(memory_, bytes, to, 0, stream_), "prefetch"); }
   void move(cudaMemLocation to, std::size_t piece = bytes) {
     for (std::size_t at = 0; at < bytes; at += piece) {
       check(cudaMemPrefetchAsync(memory_ + at, piece, to, 0, stream_), "prefetch");
@@ -111,6 +112,21 @@ int main() {
     probe.time("to the device", [&] { probe.move(device, mebibytes << 20); });
   }
 
+  for (const std::size_t mebibytes : {512, 64, 16, 8, 4}) {
+    probe.move(device);
+    probe.write();
+    std::printf("%zu MiB at a time: ", mebibytes);
+    probe.time("to the host", [&] { probe.move(host, mebibytes << 20); });
+  }
+  for (const bool up : {true, false}) {
+    const auto start = std::chrono::steady_clock::now();
+    probe.issue(up ? device : host);
+    const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - start;
+    std::printf("the call of a prefetch to the %s returns after %.2f ms\n", up ? "device" : "host", ms.count());
+    check(cudaDeviceSynchronize(), "prefetch");
+  }
+
+  probe.move(device);
   probe.time("discard", [&] { probe.discard(); });
   probe.time("write after it", [&] { probe.write(); });
   probe.time("discard", [&] { probe.discard(); });
