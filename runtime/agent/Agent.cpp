@@ -46,12 +46,11 @@ Agent::~Agent() {
 
 void Agent::wake() {
   constexpr std::chrono::microseconds glance{100};
-  constexpr std::chrono::milliseconds nothingComes{20};
   for (Clock::time_point lastBusy = Clock::now(); !hasRoom(); std::this_thread::sleep_for(glance)) {
     if (!isIdle())
       lastBusy = Clock::now();
-    else if (Clock::now() - lastBusy > nothingComes)
-      forgetWaiting(); // what was announced has not been launched
+    else if (Clock::now() - lastBusy > limits_.notLaunchedAfter)
+      forgetWaiting();
   }
   {
     const std::lock_guard lock(mutex_);

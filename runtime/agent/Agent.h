@@ -50,8 +50,10 @@ public:
   struct Limits {
     /// How long nothing at all may get done, while something is asked for, before the watchdog steps in.
     std::chrono::milliseconds patience{1000};
-    /// Replays that are announced and have not begun.
-    std::uint64_t mostWaiting = 256;
+    /// Replays that are announced and have not begun. One behind the one that runs keeps the device busy.
+    std::uint64_t mostWaiting = 2;
+    /// How long none of them may begin, with nothing under way, before they are taken for never launched.
+    std::chrono::milliseconds notLaunchedAfter{1000};
   };
 
   /// `words`, one for each operation, and `mover` must outlive the agent, and the words every graph that names them.

@@ -114,7 +114,7 @@ protected:
     graph_.emplace(words_, *mover_);
     patience_ = patience;
   }
-  void run() { agent_.emplace(operationsOf(words_.size() / roles), words_.data(), *mover_, Agent::Limits{patience_}); }
+  void run() { agent_.emplace(operationsOf(words_.size() / roles), words_.data(), *mover_, Agent::Limits{.patience = patience_}); }
 
   void expectNothingWentWrong() {
     EXPECT_EQ(mover_->conflicts, 0U) << "a page was prefetched and discarded at once";
@@ -263,7 +263,7 @@ TEST_F(AgentTest, holdsBackWhoRunsTooFarAhead) {
   start(1, milliseconds(5000));
   std::atomic<bool> stopped = true;
   mover_->behave = heldWhile(stopped, Operation::Kind::Prefetch);
-  agent_.emplace(operationsOf(1), words_.data(), *mover_, Agent::Limits{patience_, 2});
+  agent_.emplace(operationsOf(1), words_.data(), *mover_, Agent::Limits{patience_, 2, milliseconds(20)});
   agent_->wake();
   graph_->signal(Evict); // the first replay has begun
   graph_->wait(Evict);
@@ -286,7 +286,7 @@ TEST_F(AgentTest, holdsBackWhoRunsTooFarAhead) {
 // Replays that were announced and never launched hold nobody back for long.
 TEST_F(AgentTest, forgetsReplaysThatAreNotLaunched) {
   start(1, milliseconds(5000));
-  agent_.emplace(operationsOf(1), words_.data(), *mover_, Agent::Limits{patience_, 2});
+  agent_.emplace(operationsOf(1), words_.data(), *mover_, Agent::Limits{patience_, 2, milliseconds(20)});
   const Clock::time_point begin = Clock::now();
   for (int i = 0; i < 8; ++i)
     agent_->wake();

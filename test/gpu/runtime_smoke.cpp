@@ -1201,7 +1201,7 @@ std::string managedReplays() {
   const double start = nowMs();
   for (int i = 0; i < replays; ++i) {
     take(net->step().replay(i % 2 == 0 ? net->stream() : other), "replay");
-    if (i % 1000 == 999)
+    if (i % 2000 == 1999)
       std::fprintf(stderr, "%d replays in %.1f s: %s\n", i + 1, (nowMs() - start) / 1e3,
                    agentText(net->report()).c_str());
     if (random() % 8 == 0)
