@@ -2,7 +2,9 @@
 #include "Conditions.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/IR/Constants.h"
+#include "llvm/IR/InstIterator.h"
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/IntrinsicsNVPTX.h"
 #include "llvm/IR/Module.h"
@@ -323,15 +325,30 @@ Polynomial Numbers::polynomialOfCast(const llvm::SCEVCastExpr *cast, const std::
   return polynomialOfOther(cast, bounds, required);
 }
 
+/// The same number with every index and dimension of the launch as it is read first, however often it is read.
+const SCEV *Numbers::readOnce(const SCEV *number) {
+  if (!areReadingsKnown_) {
+    areReadingsKnown_ = true;
+    llvm::DenseMap<llvm::Intrinsic::ID, const SCEV *> first;
+    for (Instruction &instruction : llvm::instructions(*dominators_.getRoot()->getParent()))
+      if (const auto *const call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction); call && factsOf(&instruction)) {
+        const SCEV *&reading = first[call->getIntrinsicID()];
+        reading = reading ? reading : evolution_.getSCEV(&instruction);
+        readings_[&instruction] = reading;
+      }
+  }
+  return llvm::SCEVParameterRewriter::rewrite(number, evolution_, readings_);
+}
+
 /// What a phi stands for if it is the same number wherever control comes from; null if it is not.
 const SCEV *Numbers::sameOnAllWays(Value *value) {
   const auto *const phi = llvm::dyn_cast<llvm::PHINode>(value);
   if (!phi)
     return nullptr;
-  const SCEV *const first = evolution_.getSCEV(phi->getIncomingValue(0));
+  const SCEV *const first = readOnce(evolution_.getSCEV(phi->getIncomingValue(0)));
   const auto changesInLoop = [](const SCEV *part) { return llvm::isa<llvm::SCEVAddRecExpr>(part); };
   const bool isSame = llvm::all_of(phi->incoming_values(), [&](const llvm::Use &incoming) {
-    return incoming.get() != phi && evolution_.getSCEV(incoming.get()) == first;
+    return incoming.get() != phi && readOnce(evolution_.getSCEV(incoming.get())) == first;
   });
   return isSame && !llvm::SCEVExprContains(first, changesInLoop) ? first : nullptr;
 }
@@ -479,6 +496,12 @@ Leaf Numbers::dimension(Kind kind, unsigned axis) {
   LeafFacts facts;
   facts.kind = kind;
   facts.axis = axis;
+  return intern(facts);
+}
+
+Leaf Numbers::numberOfLaunch(const Extent &value) {
+  LeafFacts facts;
+  facts.value = value;
   return intern(facts);
 }
 

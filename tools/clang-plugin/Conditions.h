@@ -88,6 +88,7 @@ public:
   bool isShared(const Polynomial &polynomial) const;
   bool isDimension(Leaf leaf) const; ///< of grid or block, so at least 1
   Leaf dimension(Kind kind, unsigned axis);
+  Leaf numberOfLaunch(const Extent &value);
   Leaf counterOf(const llvm::Loop &loop);
   /// How often the loop runs once it is entered; unknown if threads differ in it.
   Polynomial tripsOf(const llvm::Loop &loop, Requirements &required);
@@ -125,6 +126,7 @@ private:
   Polynomial polynomialOfOther(const llvm::SCEV *number, const std::vector<Bound> &bounds, Requirements &required);
   Extent sharedValueOf(const llvm::SCEV *number, const std::vector<Bound> &bounds, Requirements &required);
   std::optional<LeafFacts> factsOf(llvm::Value *value);
+  const llvm::SCEV *readOnce(const llvm::SCEV *number);
   const llvm::SCEV *sameOnAllWays(llvm::Value *value);
   Leaf intern(const LeafFacts &facts);
 
@@ -133,6 +135,8 @@ private:
   llvm::LoopInfo &loops_;
   LocalObjects &objects_;
   std::vector<LeafFacts> leaves_;
+  llvm::DenseMap<const llvm::Value *, const llvm::SCEV *> readings_; ///< of an index or dimension, the first one
+  bool areReadingsKnown_ = false;
   llvm::DenseMap<const llvm::Loop *, std::optional<LoopBound>> loopBounds_;
   llvm::DenseMap<const llvm::BasicBlock *, std::vector<Bound>> bounds_;
 };

@@ -9,7 +9,7 @@
 namespace pumpgraph::annotate {
 namespace {
 
-constexpr size_t mostSteps = 160;
+constexpr size_t mostSteps = 256;
 
 pumpgraph_extent_step makeStep(pumpgraph_extent_op op, int64_t value = 0, unsigned parameter = 0, unsigned size = 0) {
   pumpgraph_extent_step step = {};

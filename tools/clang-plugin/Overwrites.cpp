@@ -128,12 +128,26 @@ public:
     }
     if (!takeConditions() || !takeCounts())
       return false;
-    const std::optional<Extent> count =
-        search({.unit = size, .number = Polynomial()}, std::vector<bool>(leaves_.size()), conditions_, required_);
-    if (!count)
+    const std::vector<bool> none(leaves_.size());
+    search({.unit = size, .number = Polynomial()}, none, conditions_, required_);
+    for (size_t i = 0; i < leaves_.size(); ++i)
+      if (mayBeAlone(leaves_[i])) {
+        Requirements whereAlone = required_;
+        whereAlone.push_back(Extent::constant(2) - numbers_.extentOf(*dimensionOf(leaves_[i])));
+        std::vector<bool> used = none;
+        used[i] = true;
+        search({.unit = size, .number = Polynomial()}, used, conditions_, whereAlone);
+      }
+    if (orders_.empty())
       return false;
-    slot.mustBegin = onlyIf(proved_, numbers_.extentOf(first_));
-    slot.mustEnd = onlyIf(proved_, numbers_.extentOf(first_) + *count);
+    Extent bytes = onlyIf(orders_.front().required, orders_.front().bytes);
+    if (orders_.size() > 1) {
+      bytes = Extent::constant(0);
+      for (const Order &order : orders_)
+        bytes = maximum(bytes, bytesIf(order));
+    }
+    slot.mustBegin = onlyIf(required_, numbers_.extentOf(first_));
+    slot.mustEnd = onlyIf(required_, numbers_.extentOf(first_) + bytes);
     if (!slot.mustBegin.isKnown() || !slot.mustEnd.isKnown())
       slot.mustBegin = slot.mustEnd = Extent();
     return slot.overwrites();
@@ -251,9 +265,27 @@ private:
     return true;
   }
 
-  /// Adds the leaves that are not `used` as further digits. The bytes covered, if all fit.
-  std::optional<Extent> search(const Digits &digits, const std::vector<bool> &used, std::vector<Bound> conditions,
-                               Requirements required) {
+  /// An order of the digits, and what it covers in launches that it is right for.
+  struct Order {
+    Requirements required;
+    Extent bytes;
+  };
+  static constexpr size_t mostOrders = 4;
+
+  /// Nothing in other launches.
+  Extent bytesIf(const Order &order) const {
+    Extent isRight = Extent::constant(1);
+    for (const Extent &requirement : llvm::ArrayRef(order.required).drop_front(required_.size()))
+      if (!requirement.isAtLeast(1))
+        isRight = minimum(isRight, requirement);
+    return maximum(Extent::constant(0), isRight) * order.bytes;
+  }
+
+  /// Adds the leaves that are not `used` as further digits, and notes the order once all fit.
+  void search(const Digits &digits, const std::vector<bool> &used, std::vector<Bound> conditions,
+              Requirements required) {
+    if (orders_.size() == mostOrders)
+      return;
     Extent count = digits.count ? numbers_.extentOf(*digits.count) : Extent();
     llvm::erase_if(conditions, [&](const Bound &condition) {
       if (condition.polynomial == digits.number) {
@@ -268,30 +300,69 @@ private:
       return false;
     });
     if (llvm::all_of(used, [](bool isUsed) { return isUsed; })) {
-      if (!conditions.empty() || !count.isKnown())
-        return std::nullopt;
-      proved_ = required;
-      return numbers_.extentOf(digits.unit) * count;
+      const Extent bytes = numbers_.extentOf(digits.unit) * count;
+      if (conditions.empty() && bytes.isKnown() && onlyIf(required, bytes).isKnown())
+        orders_.push_back({required, bytes});
+      return;
     }
     for (size_t i = 0; i < leaves_.size(); ++i) {
-      const std::optional<Polynomial> radix = used[i] ? std::nullopt : strides_[i].dividedBy(digits.unit);
-      if (!radix || !count.isKnown() || (count.asConstant() == 1 && radix->asConstant() != 1))
+      if (used[i] || !count.isKnown() || hasSmallerUnused(i, used))
         continue;
       Requirements withRadix = required;
-      withRadix.push_back(numbers_.extentOf(*radix));
-      withRadix.push_back(count - numbers_.extentOf(*radix) + Extent::constant(1));
+      const Polynomial radix = radixOf(strides_[i], digits.unit, withRadix);
+      if (!radix.isKnown() || (count.asConstant() == 1 && radix.asConstant() != 1))
+        continue;
+      withRadix.push_back(numbers_.extentOf(radix));
+      withRadix.push_back(count - numbers_.extentOf(radix) + Extent::constant(1));
       std::vector<bool> nowUsed = used;
       nowUsed[i] = true;
       const Polynomial index = Polynomial::leaf(leaves_[i]);
-      const Digits same = {digits.unit, digits.number + *radix * index,
-                           counts_[i] ? std::optional(*radix * *counts_[i]) : std::nullopt};
-      if (const auto covered = search(same, nowUsed, conditions, withRadix))
-        return covered;
-      const Digits next = {digits.unit * *radix, index, counts_[i]};
-      if (const auto covered = search(next, nowUsed, conditions, withRadix))
-        return covered;
+      if (!digits.number.isZero() && isInCondition(leaves_[i]))
+        search({digits.unit, digits.number + radix * index,
+                counts_[i] ? std::optional(radix * *counts_[i]) : std::nullopt},
+               nowUsed, conditions, withRadix);
+      search({strides_[i], index, counts_[i]}, nowUsed, conditions, withRadix);
     }
-    return std::nullopt;
+  }
+
+  /// How many units make the stride; a number of the launch where the expressions do not say, which adds that none
+  /// may be left over.
+  Polynomial radixOf(const Polynomial &stride, const Polynomial &unit, Requirements &required) const {
+    if (const std::optional<Polynomial> exact = stride.dividedBy(unit))
+      return *exact;
+    if (stride.asConstant())
+      return Polynomial::unknown();
+    const Extent whole = numbers_.extentOf(stride), part = numbers_.extentOf(unit);
+    const Extent quotient = whole / maximum(Extent::constant(1), part);
+    if (!quotient.isKnown())
+      return Polynomial::unknown();
+    required.push_back(Extent::constant(1) - (whole - quotient * part));
+    return Polynomial::leaf(numbers_.numberOfLaunch(quotient));
+  }
+
+  /// Whether some other leaf left has a stride that is smaller in every launch.
+  bool hasSmallerUnused(size_t i, const std::vector<bool> &used) const {
+    for (size_t other = 0; other < leaves_.size(); ++other) {
+      if (used[other] || other == i)
+        continue;
+      const std::optional<Polynomial> ratio = strides_[i].dividedBy(strides_[other]);
+      const std::optional<int64_t> times = ratio ? ratio->asConstant() : std::nullopt;
+      if (times && (*times > 1 || (*times == 1 && other < i)))
+        return true;
+    }
+    return false;
+  }
+
+  /// Whether a launch may have one value of this index, whose stride then says nothing: a batch of one.
+  bool mayBeAlone(Leaf leaf) const {
+    return numbers_.facts(leaf).kind == Numbers::Kind::blockIndex && !isInCondition(leaf);
+  }
+
+  bool isInCondition(Leaf leaf) const {
+    return llvm::any_of(conditions_, [&](const Bound &condition) {
+      return llvm::any_of(condition.polynomial.terms(),
+                          [&](const auto &term) { return llvm::is_contained(term.first, leaf); });
+    });
   }
 
   Numbers &numbers_;
@@ -300,7 +371,8 @@ private:
   std::vector<Polynomial> strides_;
   std::vector<std::optional<Polynomial>> counts_;
   std::vector<Bound> conditions_;
-  Requirements required_, proved_;
+  Requirements required_;
+  std::vector<Order> orders_;
   Polynomial first_;
 };
 

@@ -244,8 +244,9 @@ template <typename Element> struct Matrix {
 
 inline constexpr int tile = 64;      ///< rows and columns of the product that a block computes
 inline constexpr int tileDepth = 16; ///< columns of a and rows of b that it looks at together
-inline constexpr int laneCount = 16; ///< a thread has every 16th row and column of the tile
+inline constexpr int laneCount = 16; ///< each way; a thread has every 16th row and column of the tile
 inline constexpr int perLane = tile / laneCount;
+static_assert(laneCount * laneCount == blockThreads);
 
 /// c[m, n] = alpha * a[m, k] * b[k, n] (+ c); blockIdx.z counts the matrices of a batch. A transposed operand lies
 /// there with rows and columns exchanged. No alignment is asked for, and every sum is formed in the order of k.
@@ -254,10 +255,10 @@ __global__ void __launch_bounds__(blockThreads)
     multiply(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, int m, int n, int k, float alpha) {
   __shared__ float partOfA[tileDepth][tile + 1], partOfB[tileDepth][tile + 1];
   const int firstRow = blockIdx.y * tile, firstColumn = blockIdx.x * tile;
-  const int laneRow = threadIdx.x / laneCount, laneColumn = threadIdx.x % laneCount;
+  const int laneRow = threadIdx.y, laneColumn = threadIdx.x;
   float sums[perLane][perLane] = {};
   for (int first = 0; first < k; first += tileDepth) {
-    for (int i = threadIdx.x; i < tile * tileDepth; i += blockThreads) {
+    for (int i = laneRow * laneCount + laneColumn; i < tile * tileDepth; i += blockThreads) {
       // Neighbouring threads read neighbouring elements.
       const int ofA = transposedA ? i % tile : i / tileDepth, depthA = transposedA ? i / tile : i % tileDepth;
       const int ofB = transposedB ? i / tileDepth : i % tile, depthB = transposedB ? i % tileDepth : i / tile;
@@ -278,13 +279,22 @@ __global__ void __launch_bounds__(blockThreads)
           sums[i][j] += partOfA[at][laneRow + laneCount * i] * partOfB[at][laneColumn + laneCount * j];
     __syncthreads();
   }
+  __shared__ float product[tile][tile + 1];
   for (int i = 0; i < perLane; ++i)
+    for (int j = 0; j < perLane; ++j)
+      product[laneRow + laneCount * i][laneColumn + laneCount * j] = alpha * sums[i][j];
+  // A thread stores what it computed itself, so there is nothing to wait for. Loops that stay loops show a compiler
+  // that no element is left out.
+#pragma unroll 1
+  for (int i = 0; i < perLane; ++i)
+#pragma unroll 1
     for (int j = 0; j < perLane; ++j) {
-      const int row = firstRow + laneRow + laneCount * i, column = firstColumn + laneColumn + laneCount * j;
+      const int inRow = laneRow + laneCount * i, inColumn = laneColumn + laneCount * j;
+      const int row = firstRow + inRow, column = firstColumn + inColumn;
       if (row >= m || column >= n)
         continue;
       float &out = c.data[blockIdx.z * c.batchStride + size_t(row) * c.stride + column];
-      out = alpha * sums[i][j] + (adds ? out : 0);
+      out = product[inRow][inColumn] + (adds ? out : 0);
     }
 }
 

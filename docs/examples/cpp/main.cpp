@@ -239,7 +239,9 @@ std::string deviceName() {
 /// Trains, prints, writes files. `capture` makes the step, once the eager steps are done.
 template <typename Capture>
 void run(const Options &options, Memory &memory, cudaStream_t stream, const Capture &capture) {
-  const std::unique_ptr<Model> owner = makeTransformer(options.shape, options.matmul(), memory, stream);
+  KeptMemory kept(memory);
+  Memory &chosen = options.allocatesOnce() ? static_cast<Memory &>(kept) : memory;
+  const std::unique_ptr<Model> owner = makeTransformer(options.shape, options.matmul(), chosen, stream);
   Model &model = *owner;
   Data data(options.shape);
   data.upload(0, model, stream);
@@ -263,6 +265,7 @@ void run(const Options &options, Memory &memory, cudaStream_t stream, const Capt
   Json figures = {{"example", "transformer"},
                   {"plain", options.plain},
                   {"matmul", options.products},
+                  {"allocate", options.allocates},
                   {"device", deviceName()},
                   {"losses", lossTexts},
                   {"step_ms", samples},

@@ -71,6 +71,34 @@ private:
   std::size_t peak_ = 0;
 };
 
+/// Keeps what is given back, for the next tensor of that size: all memory of a step that ran once is there for good, as
+/// in programs that allocate before they start. Whoever looks at such memory cannot tell by its allocation where the
+/// value in it dies.
+class KeptMemory : public Memory {
+public:
+  explicit KeptMemory(Memory &source) : source_(source) {}
+
+  void *allocate(std::size_t bytes, const std::string &name, TouchedBy touchedBy, cudaStream_t stream) override {
+    std::vector<void *> &free = free_[{bytes, touchedBy}];
+    if (free.empty()) {
+      void *const pointer = source_.allocate(bytes, name, touchedBy, stream);
+      kinds_[pointer] = {bytes, touchedBy};
+      return pointer;
+    }
+    void *const pointer = free.back();
+    free.pop_back();
+    return pointer;
+  }
+
+  void free(void *pointer, cudaStream_t) override { free_[kinds_.at(pointer)].push_back(pointer); }
+
+private:
+  using Kind = std::pair<std::size_t, TouchedBy>;
+  Memory &source_;
+  std::map<Kind, std::vector<void *>> free_;
+  std::map<void *, Kind> kinds_;
+};
+
 /// A named array of floats that gives its memory back when it goes out of scope.
 class Tensor {
 public:

@@ -23,8 +23,9 @@ struct Options {
   int timed = 10;
   int measure = 0;
   std::string losses, json, save, costs;
-  std::string products = "cublas";
+  std::string products = "cublas", allocates = "step";
 
+  bool allocatesOnce() const { return allocates == "once"; }
   Matmul matmul() const { return products == "source" ? Matmul::Source : Matmul::Cublas; }
 };
 
@@ -43,6 +44,7 @@ Trains a small transformer as a captured CUDA graph under a device-memory budget
   --words N             vocabulary (8192)
   --frozen N            layers, the first ones, that keep their weights, as the embedding does then: fine-tuning (0)
   --matmul WHOSE        matrix products by cublas (TF32), or by a kernel in the example's source (fp32, slow) (cublas)
+  --allocate WHEN       activations and gradients in every step, or once, before the first (step)
   --steps N             training steps (20)
   --warmup N            eager steps before the capture (1)
   --timed N             replays timed after training (10)
@@ -78,11 +80,9 @@ inline Options parseOptions(int count, char **arguments) {
       {"--frozen", &options.shape.frozen}, {"--steps", &options.steps},         {"--warmup", &options.warmup},
       {"--timed", &options.timed},         {"--measure", &options.measure},
   };
-  const std::pair<const char *, std::string *> texts[] = {{"--losses", &options.losses},
-                                                          {"--json", &options.json},
-                                                          {"--save", &options.save},
-                                                          {"--costs", &options.costs},
-                                                          {"--matmul", &options.products}};
+  const std::pair<const char *, std::string *> texts[] = {
+      {"--losses", &options.losses}, {"--json", &options.json},       {"--save", &options.save},
+      {"--costs", &options.costs},   {"--matmul", &options.products}, {"--allocate", &options.allocates}};
   const std::pair<const char *, bool *> switches[] = {{"--plain", &options.plain},
                                                       {"--leave-as-captured", &options.leaveAsCaptured},
                                                       {"--validate", &options.validate}};
@@ -119,6 +119,8 @@ inline Options parseOptions(int count, char **arguments) {
   options.leaveAsCaptured = options.leaveAsCaptured || options.measure > 0;
   if (options.products != "cublas" && options.products != "source")
     fail("--matmul: \"" + options.products + "\" is neither cublas nor source");
+  if (options.allocates != "step" && options.allocates != "once")
+    fail("--allocate: \"" + options.allocates + "\" is neither step nor once");
   if (options.warmup < 1)
     fail("--warmup: cuBLAS sets itself up in the first step, which a capture cannot hold; at least 1 is needed");
   return options;

@@ -88,7 +88,7 @@ public:
     const auto tiles = [](int elements) {
       return static_cast<unsigned>((elements + kernels::tile - 1) / kernels::tile);
     };
-    kernel<<<dim3(tiles(n), tiles(m), options.count), kernels::blockThreads, 0, stream_>>>(
+    kernel<<<dim3(tiles(n), tiles(m), options.count), dim3(kernels::laneCount, kernels::laneCount), 0, stream_>>>(
         {a.data, a.stride, a.batchStride}, {b.data, b.stride, b.batchStride}, {c, cStride, options.cBatchStride}, m, n,
         k, options.alpha);
     check(cudaGetLastError(), "multiply");

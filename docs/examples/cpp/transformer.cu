@@ -77,7 +77,9 @@ private:
   Parameter &lastGain() { return parameters_[shape_.layers * perLayer + 2]; }
   Parameter &head() { return parameters_[shape_.layers * perLayer + 3]; }
 
-  Tensor make(std::size_t count, const std::string &name) { return Tensor(memory_, count, name, stream_); }
+  Tensor make(std::size_t count, const std::string &name) {
+    return Tensor(memory_, count, name, stream_, TouchedBy::StepsOnly);
+  }
 
   void setTo(Tensor &tensor, float value) {
     kernels::fill<<<kernels::blocksFor(tensor.count()), kernels::blockThreads, 0, stream_>>>(tensor.data(),

@@ -68,7 +68,7 @@ class Wrong(Exception):
 
 def check(kernel, source, statistics):
     is_flat = source.random() < 0.6
-    grid = [source.randint(1, 4), 1 if is_flat else source.randint(1, 3), 1]
+    grid = [source.randint(1, 4), 1 if is_flat else source.randint(1, 3), 1 if is_flat else source.randint(1, 3)]
     block = [source.randint(1, 9), 1 if is_flat else source.randint(1, 5), 1]
     scalars = {
         # The first may be negative; a width or a pitch that is would lead out of the buffer.
@@ -77,6 +77,11 @@ def check(kernel, source, statistics):
         for index, kind in enumerate(kernel.parameters)
         if kind in SCALARS
     }
+    if len(scalars) > 3:  # strides that fit are rare
+        rows, columns = scalars[0], scalars[1]
+        row_stride, matrix_stride = source.choice(
+            [(columns, rows * columns), (columns * grid[2], columns), (columns, 0), (scalars[2], scalars[3])])
+        scalars |= {2: row_stride, 3: matrix_stride}
     launch = Launch([f"grid={','.join(map(str, grid))}", f"block={','.join(map(str, block))}"] +
                     [f"{index}={value}" for index, value in scalars.items()])
     pointers = [index for index, kind in enumerate(kernel.parameters) if kind not in SCALARS]
@@ -131,7 +136,7 @@ def main():
         source = random.Random(kernel.name)
         own = dict.fromkeys(statistics, 0)
         try:
-            for _ in range(launches):
+            for _ in range(launches * (4 if len(kernel.parameters) > 4 else 1)):
                 check(kernel, source, own)
         except Wrong as error:
             print(f"wrong: {error}")

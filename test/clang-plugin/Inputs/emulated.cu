@@ -208,6 +208,26 @@ __global__ void narrow(short count, short begin, int *out) {
     out[i] = 1;
 }
 
+// What comes next in memory after a row depends on the strides: the next row, the same row of the next matrix, or
+// nothing, where there is one matrix.
+__global__ void matrices(int rowCount, int columnCount, int rowStride, int matrixStride, int *out) {
+  const int row = blockIdx.y * blockDim.y + threadIdx.y, column = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row < rowCount && column < columnCount)
+    out[blockIdx.z * size_t(matrixStride) + row * size_t(rowStride) + column] = 4;
+}
+
+__global__ void tilesOfMatrices(int rowCount, int columnCount, int rowStride, int matrixStride, int *out) {
+  const int firstRow = blockIdx.y * 6, firstColumn = blockIdx.x * 9;
+#pragma unroll 1
+  for (int i = 0; i < 3; ++i)
+#pragma unroll 1
+    for (int j = 0; j < 3; ++j) {
+      const int row = firstRow + int(threadIdx.y) + 2 * i, column = firstColumn + int(threadIdx.x) + 3 * j;
+      if (row < rowCount && column < columnCount)
+        out[blockIdx.z * size_t(matrixStride) + row * size_t(rowStride) + column] = 4;
+    }
+}
+
 #ifdef EMULATED
 template <class... Parameters, size_t... Indices>
 static void runThread(void (*kernel)(Parameters...), void **arguments, std::index_sequence<Indices...>) {
@@ -263,4 +283,6 @@ EMULATE(shifted)
 EMULATE(either)
 EMULATE(wrapping)
 EMULATE(narrow)
+EMULATE(matrices)
+EMULATE(tilesOfMatrices)
 #endif
