@@ -114,7 +114,9 @@ protected:
     graph_.emplace(words_, *mover_);
     patience_ = patience;
   }
-  void run() { agent_.emplace(operationsOf(words_.size() / roles), words_.data(), *mover_, Agent::Limits{.patience = patience_}); }
+  void run() {
+    agent_.emplace(operationsOf(words_.size() / roles), words_.data(), *mover_, Agent::Limits{.patience = patience_});
+  }
 
   void expectNothingWentWrong() {
     EXPECT_EQ(mover_->conflicts, 0U) << "a page was prefetched and discarded at once";

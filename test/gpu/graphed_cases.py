@@ -15,6 +15,7 @@ import io
 import json
 import os
 import re
+import statistics
 import sys
 import tempfile
 import time
@@ -35,6 +36,7 @@ from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 
 noted = []  # what a case has to say on its line
 ROWS, WIDTH, LAYERS = 2048, 1024, 8
+OVERHEAD_US = 30  # that a call may take beyond CUDAGraph.replay()
 SHARE = 0.6  # of what the plain program takes at its peak
 
 
@@ -394,6 +396,8 @@ def reading_and_writing_outside(pg):
             with torch.no_grad():
                 figures.append(bits(loss_of(model, training.batches[0].cuda())))
             model.train()
+    with pg.mapped(model):
+        figures.append(bits(torch.from_dlpack(model[0].weight.detach()).sum()))
     return figures
 
 
@@ -433,6 +437,34 @@ def paused_calls(pg):
     with pg.paused():
         figures += training.run(2)
     return figures + training.run(3)
+
+
+def gradients_from_outside(pg):
+    """A backward pass between calls leaves gradients that the next step adds to and uses up: another graph."""
+    training = Training(pg, warmup=2)
+    figures = []
+    for index in range(12):
+        if index % 4 == 3:
+            loss_of(training.model, training.batches[0].cuda()).backward()
+        figures += training.run(1)
+    if pg.is_real:
+        check(len(training.step.signatures()) == 2, f"{training.step.signatures()}")
+    return figures
+
+
+def writing_into_arguments(pg):
+    """What a step writes into its argument stays in the copy, which the next call overwrites."""
+    model, batches = make_model(), make_batches()
+    optimizer = make_optimizer(model.parameters())
+
+    @pg.graphed(warmup=2)
+    def step(x):
+        loss = usual_step(model, optimizer, x)
+        with torch.no_grad():
+            x.zero_()
+        return loss
+
+    return [bits(step(batches[index % 3])) for index in range(8)] + [bits(batch.sum()) for batch in batches]
 
 
 def freezing(pg):
@@ -730,6 +762,7 @@ def refusals(pg):
     raises(pg.UnsupportedError, "outside the step", lambda: forward(needs_gradient * 2))
     raises(pg.UnsupportedError, "live_bytes", torch.cuda.memory_allocated)
     raises(pg.UnsupportedError, "device_peak_bytes", torch.cuda.max_memory_allocated)
+    raises(pg.UnsupportedError, r"memory_stats\(\)", torch.cuda.memory._snapshot)
     torch.cuda.empty_cache()
     check(pg.memory_stats()["live_bytes"] > 0, "memory_stats() knows of no tensors")
 
@@ -752,8 +785,9 @@ def refusals(pg):
            lambda: pg.graphed(lambda x: x + 1, on_unsupported="raise")(batches[0]))
     torch.backends.cudnn.benchmark = False
 
-    compiled = torch.compile(model, mode="reduce-overhead")
-    raises(pg.UnsupportedError, "reduce-overhead", lambda: pg.graphed(lambda x: compiled(x))(batches[0]))
+    for mode in ("reduce-overhead", "max-autotune"):
+        compiled = torch.compile(model, mode=mode)
+        raises(pg.UnsupportedError, mode, lambda: pg.graphed(lambda x: compiled(x))(batches[0]))
 
     raises(RuntimeError, "does not yet support shareI", lambda: batches[0].cuda().untyped_storage()._share_cuda_())
 
@@ -858,49 +892,50 @@ def private_values_move(pg):
 
 
 def overhead(pg):
-    """What a call costs on the host beyond CUDAGraph.replay(), with a step that does next to nothing."""
-    total = torch.zeros(1024, device="cuda")
+    """What a call costs on the host beyond a bare replay of the same graph, however many parameters the step has."""
+    too_slow = []
+    for layers in (8, 73, 299):
+        parts = [part for _ in range(layers) for part in (nn.Linear(32, 32), nn.GELU(), nn.Dropout(0.1))]
+        model = nn.Sequential(*parts, nn.Linear(32, 1)).cuda()
+        step = step_of(pg, model, make_optimizer(model.parameters()))
+        x = torch.ones(64, 32, device="cuda")
+        for _ in range(8):
+            step(x)
+        graph = step._last.step._graph
+        past_modes = torch._C._DisableTorchDispatch()  # as a call does it
+        bare, call = host_times(graph.replay, lambda: step(x))
+        fits, = host_times(step._last.fits)
+        del past_modes
+        count = len(list(model.parameters()))
+        noted.append(f"{count} parameters: replay {bare:.1f} us, call {call:.1f}, overhead {call - bare:.1f}, of which "
+                     f"to see that nothing has changed {fits:.1f}")
+        if call - bare > OVERHEAD_US:
+            too_slow.append(f"{call - bare:.1f} us with {count} parameters")
+        step.reset()
+    check(not too_slow, f"a call takes longer than a replay by {', '.join(too_slow)}; the limit is {OVERHEAD_US} us")
 
-    @pg.graphed(warmup=1)
+
+def step_of(pg, model, optimizer):
+    @pg.graphed(warmup=1, keep_first_plan=True)
     def step(x):
-        total.add_(x)
-        return total
+        return usual_step(model, optimizer, x)
 
-    x = torch.ones(1024, device="cuda")
-    for _ in range(8):
-        step(x)
-    graph = torch.cuda.CUDAGraph()
-    side = torch.cuda.Stream()
-    with torch.cuda.graph(graph, stream=side):
-        total.add_(x)
-    static = torch.ones(1024, device="cuda")
+    return step
 
-    def replay_and_copy():
-        static.copy_(x, non_blocking=True)
-        graph.replay()
 
-    def per_call(call, calls=400, rounds=7):
-        best = float("inf")
-        for _ in range(rounds):
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(calls):
+def host_times(*calls, times=100, rounds=7):
+    """Of one call each, in microseconds, on an idle device: the best round's median, for other processes disturb."""
+    best = [float("inf")] * len(calls)
+    for _ in range(rounds):
+        for index, call in enumerate(calls):
+            taken = []
+            for _ in range(times):
+                torch.cuda.synchronize()
+                start = time.perf_counter()
                 call()
-            best = min(best, (time.perf_counter() - start) / calls)
-        torch.cuda.synchronize()
-        return best * 1e6
-
-    bare, copying, ours = per_call(graph.replay), per_call(replay_and_copy), per_call(lambda: step(x))
-    noted.append(f"a call takes {ours:.1f} us on the host; CUDAGraph.replay() {bare:.1f}, with the copy of the "
-                 f"argument {copying:.1f}: overhead {ours - bare:.1f} us, {ours - copying:.1f} beyond the copy")
-    for layers in (LAYERS, 73):
-        training = Training(pg, layers=layers, warmup=1)
-        training.run(4)
-        each = per_call(training.step._last.fits, calls=200)
-        tensors, modules = len(list(training.model.parameters())), len(list(training.model.modules()))
-        noted.append(f"looking whether a step is stale takes {each:.1f} us for {tensors} parameters and {modules} "
-                     "modules")
-    check(ours - bare < 60, "a call takes much longer than a replay")  # host times vary: the figure above counts
+                taken.append(time.perf_counter() - start)
+            best[index] = min(best[index], statistics.median(taken) * 1e6)
+    return best
 
 
 def convolutions_without_trials(pg):
@@ -930,13 +965,21 @@ def convolutions_without_trials(pg):
     return losses
 
 
+class Remembers(nn.Module):
+    """Assigns an attribute while it runs, which the compiler follows through nn.Module.__setattr__()."""
+
+    def forward(self, x):
+        self.width = x.shape[-1]
+        return x
+
+
 def compiled_model(pg):
     """torch.compile in its default mode, in the step and, with a plan in force, outside. Compared with the same code
     in paused(), for what is compiled in another process need not add up in the same order."""
     batches = make_batches()
 
     def train():
-        model = make_model(layers=2)
+        model = nn.Sequential(Remembers(), make_model(layers=2))
         optimizer = make_optimizer(model.parameters())
         compiled = torch.compile(model)
 
@@ -953,6 +996,7 @@ def compiled_model(pg):
         with torch.no_grad():
             figures.append(bits(loss_of(compiled, batches[0].cuda())))
         model.train()
+        check(model[0].width == WIDTH, "an assignment is lost")
         return figures + [bits(step(batches[index % 3])) for index in range(3)]
 
     with pg.paused():
@@ -976,6 +1020,8 @@ PROGRAMS = [
     checkpoint_in_the_middle,
     manual_seed,
     paused_calls,
+    gradients_from_outside,
+    writing_into_arguments,
     freezing,
     mixed_precision_with_scaler,
     autocast_outside,

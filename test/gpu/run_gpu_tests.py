@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CASES = Path(__file__).resolve().parent / "torch_cases.py"
 GRAPHED = Path(__file__).resolve().parent / "graphed_cases.py"
 MODELS = Path(__file__).resolve().parent / "unknown_models.py"
+LOOP = ROOT / "docs" / "examples" / "pytorch" / "loop.py"
 LIBRARIES = ("transformers", "torchvision", "torch_geometric")
 EXAMPLE = "pumpgraph-example-transformer"
 # About 900 MB at the peak, and about 130 MB for memcheck, which makes kernels many times slower.
@@ -61,6 +62,7 @@ class Tests:
             yield f"torch.{case}", lambda case=case: self.run([sys.executable, str(CASES), case, str(self.folder)])
         yield "graphed.plain", lambda: self.run([sys.executable, str(GRAPHED), "--plain", str(self.folder)])
         yield "graphed.cases", self.graphed_cases
+        yield "loop", self.loop
         absent = [library for library in LIBRARIES if not importlib.util.find_spec(library)]
         if absent:
             print(f"note: {', '.join(absent)} not installed; the models of unknown_models.py are not run")
@@ -104,6 +106,20 @@ class Tests:
         if status != 0:
             failed = re.split(r"^(?=ok     |FAILED )", text, flags=re.M)
             raise Failure("".join(part for part in failed if not part.startswith("ok     ")).strip()[-8000:])
+
+    def loop(self):
+        """The program of docs/pytorch.md, under half of what it takes, has the losses of the plain one."""
+
+        def losses(name, *options):
+            file = self.folder / f"loop-{name}.losses"
+            _, text = self.run([sys.executable, str(LOOP), "--steps", "24", "--losses", str(file), *options])
+            return file.read_text().split(), text
+
+        expected, text = losses("plain", "--plain")
+        peak = float(re.search(r"^peak +([0-9.]+) GiB", text, flags=re.M).group(1))
+        got, _ = losses("half", "--budget", f"{peak / 2:.2f}GiB")
+        if len(expected) != 24 or got != expected:
+            raise Failure(f"the losses under {peak / 2:.2f} GiB differ from the plain loop's")
 
     def unknown_models(self):
         """Side by side: nothing is timed, and most of the time of one is spent on the host."""

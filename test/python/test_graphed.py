@@ -15,6 +15,7 @@ from test_torch_capture import torch
 
 import pumpgraph
 from pumpgraph import PumpGraphError, StaleStepError, Status, UnsupportedError, nested, torch_capture
+from pumpgraph.changes import Changes
 from pumpgraph.reachable import Reachable
 from pumpgraph.refusals import explain_failed_capture
 from pumpgraph.step_function import REHEARSAL_DIFFERS
@@ -290,6 +291,135 @@ class Stale(GraphedTest):
         self.stale(step, "\"holder.model\" is another object")
         del holder.model
         self.stale(step, "\"holder.model\" is another object than .*, or gone")
+
+
+class Noticed(GraphedTest):
+    """Between two calls nothing is looked at again unless something has left a mark; what leaves one."""
+
+    def looks(self, step, pattern=None):
+        """How often a call looks at everything; it raises StaleStepError with `pattern` if that is given."""
+        graph = next(iter(step._graphs.values()))[0]
+        with mock.patch.object(graph, "_look", wraps=graph._look) as look:
+            if pattern is None:
+                step(self.x())
+            else:
+                with self.assertRaisesRegex(StaleStepError, pattern):
+                    step(self.x())
+        self.calls()
+        return look.call_count
+
+    def quiet(self, **options):
+        """A captured step that has seen everything."""
+        step = self.captured(**options)
+        step(self.x())
+        self.assertEqual(self.looks(step), 0)
+        return step
+
+    def test_a_second_call_does_not_look_again(self):
+        step = self.quiet()
+        self.x().requires_grad = True  # as loaders do
+        self.x().requires_grad_()
+        self.optimizer.param_groups[0]["lr"] = float("0.1")
+        self.assertEqual(self.looks(step), 0)
+
+    def test_attributes_and_methods_of_parameters(self):
+        for change in (lambda: setattr(self.weight, "data", None), lambda: setattr(self.weight, "grad", None),
+                       lambda: delattr(self.weight, "data"), self.weight.requires_grad_, self.weight.detach_,
+                       lambda: self.weight.set_(self.weight), lambda: self.weight.resize_(self.weight),
+                       lambda: self.weight.resize_as_(self.weight),
+                       lambda: self.weight.untyped_storage().resize_(0)):
+            step = self.quiet()
+            change()
+            self.assertEqual(self.looks(step), 1)
+            self.assertEqual(self.looks(step), 0)
+
+    def test_other_memory(self):
+        for change in (lambda other: setattr(self.weight, "_storage", other._storage), self.weight.set_):
+            step = self.quiet()
+            change(torch.Tensor(0xA500))
+            for _ in range(2):  # it stays an error
+                self.assertEqual(self.looks(step, "\"fc.weight\" has other memory"), 1)
+            self.weight.set_(torch.Tensor(0xA000))
+            self.assertEqual(self.looks(step), 1)
+
+    def test_a_parameter_that_gets_no_gradients_is_another_graph(self):
+        step = self.quiet()
+        for change in (lambda: self.weight.requires_grad_(False), lambda: setattr(self.weight, "requires_grad", True)):
+            change()
+            step(self.x())
+            step(self.x())
+            self.notes()
+            step(self.x())
+            self.assertEqual(self.notes()[-1], f"torch: replay {2 if self.weight.requires_grad else 4}")
+        self.assertEqual(len(step.signatures()), 2)
+
+    def test_modules_that_train(self):
+        inner = torch.nn.Module()
+        self.model._children = {"inner": inner}
+        step = self.quiet()
+        inner.width = 3
+        self.assertEqual(self.looks(step), 0)
+        inner.training = False
+        step(self.x())
+        self.assertEqual(self.notes(), ["torch: copy 0x1000 to 0x1100", "fn 0x1100"])
+
+    def test_a_module_that_assigns_in_its_own_way(self):
+        class Own(torch.nn.Module):
+            def __setattr__(self, name, value):
+                object.__setattr__(self, name, value)
+
+        own = Own()
+        self.model._children = {"own": own}
+        step = self.quiet()
+        own.training = False
+        step(self.x())
+        self.assertEqual(self.notes(), ["torch: copy 0x1000 to 0x1100", "fn 0x1100"])
+
+    def test_a_tensor_that_assigns_in_its_own_way(self):
+        class Own(torch.nn.Parameter):
+            def __setattr__(self, name, value):
+                object.__setattr__(self, name, value)
+
+        own = self.model._parameters["own"] = Own(0xA700)
+        step = self.captured()
+        for _ in range(3):
+            self.assertEqual(self.looks(step), 1)
+        own._storage = torch.Tensor(0xA800)._storage
+        self.looks(step, "\"own\" has other memory")
+
+    def test_a_backward_pass_outside(self):
+        step = self.quiet()
+        torch.autograd.Variable._execution_engine.run_backward(self.weight)
+        step(self.x())
+        self.assertEqual(self.notes()[-1], "torch: replay 4")  # with gradients it is another graph
+
+    def test_a_conversion_that_replaces_buffers(self):
+        self.model._buffers["mean"] = torch.Tensor(0xD000)
+        step = self.quiet()
+        self.model._apply(lambda buffer: buffer)
+        self.assertEqual(self.looks(step), 1)
+        self.model._apply(lambda buffer: torch.Tensor(0xD500))
+        self.looks(step, "replaced, added or removed")
+
+    def test_what_moves_without_a_mark_is_found_in_turn(self):
+        for index in range(100):
+            self.model._parameters[f"w{index}"] = torch.nn.Parameter(0xA000 + index * 0x10)
+        step = self.quiet()
+        self.model._parameters["w99"]._storage._pointer = 0xF500
+        calls = 0
+        with self.assertRaisesRegex(StaleStepError, "\"w99\" has other memory"):
+            while calls < 10:
+                calls += 1
+                step(self.x())
+        self.assertLessEqual(calls, 4)
+
+    def test_tensors_of_a_step_that_is_gone_are_watched_no_more(self):
+        step = self.quiet()
+        self.assertIn(id(self.weight), Changes.watched)
+        step.reset()
+        del step
+        gc.collect()
+        self.assertNotIn(id(self.weight), Changes.watched)
 
 
 class Baked(GraphedTest):
@@ -655,6 +785,20 @@ class Failures(GraphedTest):
     def test_figures_of_the_allocator(self):
         with self.assertRaisesRegex(UnsupportedError, "live_bytes"):
             torch.cuda.memory_allocated()
+        with self.assertRaisesRegex(UnsupportedError, r"torch\.cuda\.memory\._snapshot\(\).*memory_stats\(\)"):
+            torch.cuda.memory._snapshot()
+
+    def test_training_on_several_devices(self):
+        for kind in (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel):
+            self.model._children = {"inner": type(kind.__name__, (kind, torch.nn.Module), {})()}
+            with self.assertRaisesRegex(UnsupportedError, f"inner is a {kind.__name__}: .* one device"):
+                self.step()(self.x())
+
+    def test_every_error_is_one_of_ours(self):
+        raised = [kind for kind in vars(pumpgraph.errors).values() if isinstance(kind, type) and
+                  issubclass(kind, Exception)]
+        self.assertGreaterEqual(len(raised), 3)
+        self.assertTrue(all(issubclass(kind, PumpGraphError) for kind in raised), raised)
 
     def test_benchmark(self):
         torch.backends.cudnn.benchmark = True

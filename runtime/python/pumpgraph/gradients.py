@@ -25,7 +25,7 @@ class CapturedGradients:
     rehearsal replaced were dropped; `.grad` now: what the capture left."""
 
     def __init__(self, parameters: List[torch.Tensor], at_call: _Gradients, at_start: _Gradients):
-        self._parameters = parameters
+        self.parameters = parameters
         self._after = gradients_of(parameters)
         # A gradient that the rehearsal replaced did not matter: whatever is there is dropped again.
         self._any = [start is None and call is not None for call, start in zip(at_call, at_start)]
@@ -38,17 +38,17 @@ class CapturedGradients:
         return any(self._any)
 
     def are_as_left(self) -> bool:
-        """Whether the step can follow itself with nothing to do. Called before every replay."""
-        return self._is_steady and all(map(is_, map(_gradient_of, self._parameters), self._after))
+        """Whether the step can follow itself with nothing to do. Called where something has changed."""
+        return self._is_steady and all(map(is_, map(_gradient_of, self.parameters), self._after))
 
     def accept(self) -> bool:
         """Whether a replay does what the step would with the gradients that are there now."""
         return all(is_any or (gradient is None) == (start is None) and _alike(gradient, start)
-                   for gradient, is_any, start in zip(gradients_of(self._parameters), self._any, self._before))
+                   for gradient, is_any, start in zip(gradients_of(self.parameters), self._any, self._before))
 
     def supply(self, before_copying: Callable[[], None]) -> None:
         """Puts gradients that are elsewhere where the captured step adds to them or reads them."""
-        moved = [(parameter, start) for parameter, start in zip(self._parameters, self._before)
+        moved = [(parameter, start) for parameter, start in zip(self.parameters, self._before)
                  if start is not None and parameter.grad is not start]
         if not moved:
             return
@@ -60,12 +60,12 @@ class CapturedGradients:
 
     def rewind(self) -> None:
         """After the capture, which ran nothing: `.grad` is what the capture started with."""
-        for parameter, start in zip(self._parameters, self._before):
+        for parameter, start in zip(self.parameters, self._before):
             parameter.grad = start
 
     def leave(self) -> None:
         """After a replay: `.grad` is what the step would have left."""
-        for parameter, after in zip(self._parameters, self._after):
+        for parameter, after in zip(self.parameters, self._after):
             if parameter.grad is not after:
                 parameter.grad = after
 

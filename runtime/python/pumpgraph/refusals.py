@@ -24,6 +24,8 @@ _OF_THE_ALLOCATOR = {
     "memory_stats_as_nested_dict": "",
     "memory_summary": "",
     "memory_snapshot": "",
+    "memory._snapshot": "",
+    "memory._record_memory_history": "",
     "reset_peak_memory_stats": "",
     "reset_accumulated_memory_stats": "",
 }
@@ -34,8 +36,8 @@ def replace_memory_figures() -> None:
     for name, field in _OF_THE_ALLOCATOR.items():
         refuse = _refusal_of(name, field)
         for module in (torch.cuda, torch.cuda.memory):
-            if hasattr(module, name):
-                setattr(module, name, refuse)
+            if hasattr(module, name.rpartition(".")[2]):
+                setattr(module, name.rpartition(".")[2], refuse)
 
 
 def _refusal_of(name: str, field: str) -> Callable[..., Any]:

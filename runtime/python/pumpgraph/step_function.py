@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import warnings
 import weakref
 from collections import abc
@@ -17,6 +18,7 @@ from . import nested, signature
 from ._report import Report
 from ._session import PathLike, ValidationResult
 from .bindings import Bindings, TouchedMemory, places_in_modules, places_in_optimizers
+from .changes import Changes
 from .errors import StaleStepError, UnsupportedError, invalid
 from .gradients import CapturedGradients, gradients_of
 from .optimizers import CapturedOptimizer, steps_observed
@@ -27,6 +29,9 @@ from .torch_capture import AdoptionOptions, Step, Things, capture_warm, installe
 
 # Smaller tensors share pages with others, and are not worth moving: the loop may look at them without cost.
 _WORTH_MOVING = 1 << 20
+
+# So many tensors have their addresses looked at in a call before which nothing has changed.
+_LOOKED_AT = 32
 
 # How a note of runtime/session/Adoption.cpp begins.
 REHEARSAL_DIFFERS = "the rehearsal's graph is another one"
@@ -102,61 +107,59 @@ def _counted(what: str) -> Iterator[None]:
 # ---- what a graph was captured from ----------------------------------------------------------------------------------
 
 
-class _Registrations:
-    """Counts what is put into modules anywhere: parameters, buffers and modules."""
-
-    count = 0
-    _counting = False
-
-    @classmethod
-    def start_counting(cls) -> None:
-        if cls._counting:
-            return
-        cls._counting = True
-
-        def one_more(_module: Any, _name: str, _thing: Any) -> None:
-            cls.count += 1
-
-        hooks = torch.nn.modules.module
-        hooks.register_module_parameter_registration_hook(one_more)
-        hooks.register_module_buffer_registration_hook(one_more)
-        hooks.register_module_module_registration_hook(one_more)
-
-
 class _Surroundings:
     """What a step works on beside its arguments: for a signature, and to notice when it has become something else."""
 
     def __init__(self, fn: Callable[..., Any], call: signature.Call):
-        _Registrations.start_counting()
+        Changes.notice()
         objects = list(_objects_in(call))
         self.search = lambda: Reachable(fn, objects)
         self.found = self.search()
         self.watched = self.found.places
-        self._registrations = _Registrations.count
+        self._registrations = Changes.registrations
         self._members = self._walk()
         self.modules = _once(module for root in self.found.modules for module in root.modules())
         self._attributes = [vars(module) for module in self.modules if "training" in vars(module)]  # read fast
         self._scripted = [module for module in self.modules if "training" not in vars(module)]
+        self._unnoticed = [module for module in self.modules
+                           if "training" not in vars(module) or not Changes.are_noticed_of(module)]
         self.tensors = _once(tensor for root in self.found.modules for tensor in (*root.parameters(), *root.buffers())
                              if not is_wrapper(tensor))
         self._addresses = self._addresses_now()
+        self._turns = itertools.cycle(
+            [(self.tensors[first:first + _LOOKED_AT], self._addresses[first:first + _LOOKED_AT])
+             for first in range(0, max(1, len(self.tensors)), _LOOKED_AT)])
 
     def modes(self) -> List[bool]:
         """Which modules train, and which tensors get gradients."""
         return [*[own["training"] for own in self._attributes], *map(_training_of, self._scripted),
                 *map(_requires_grad_of, self.tensors)]
 
+    def unnoticed(self) -> List[bool]:
+        """The modes of modules that change without a mark."""
+        return list(map(_training_of, self._unnoticed))
+
     def check(self) -> None:
-        """Raises StaleStepError unless the step would find the same. Called before every replay."""
+        """Raises StaleStepError unless the step would find the same. Called where something has changed."""
+        if self._registrations != Changes.registrations:
+            registrations = Changes.registrations
+            if self._walk() != self._members:
+                raise StaleStepError("parameters or modules were replaced, added or removed")
+            self._registrations = registrations
+        if self._addresses_now() != self._addresses:
+            raise self._moved()
+
+    def check_places(self) -> None:
+        """The same, for what no mark tells of. Called before every replay."""
         for place in self.watched:
             if not place.is_as_found():
                 raise StaleStepError(f"\"{place.name}\" is another object than when the step was captured, or gone")
-        if self._registrations != _Registrations.count:
-            if self._walk() != self._members:
-                raise StaleStepError("parameters or modules were replaced, added or removed")
-            self._registrations = _Registrations.count
-        if self._addresses_now() != self._addresses:
-            raise StaleStepError(f"\"{self._moved_tensor()}\" has other memory: it was moved, or converted")
+
+    def check_in_turn(self) -> None:
+        """The same, for a few tensors after the other: extensions may move them without a mark."""
+        tensors, addresses = next(self._turns)
+        if list(map(torch.Tensor.data_ptr, tensors)) != addresses:
+            raise self._moved()
 
     def _walk(self) -> List[int]:
         return [id(member) for root in self.found.modules
@@ -165,11 +168,11 @@ class _Surroundings:
     def _addresses_now(self) -> List[int]:
         return list(map(torch.Tensor.data_ptr, self.tensors))
 
-    def _moved_tensor(self) -> str:
+    def _moved(self) -> StaleStepError:
         moved = {id(tensor) for tensor, before in zip(self.tensors, self._addresses) if tensor.data_ptr() != before}
         names = (name for root in self.found.modules
                  for name, tensor in (*root.named_parameters(), *root.named_buffers()) if id(tensor) in moved)
-        return next(names, "a parameter")
+        return StaleStepError(f"\"{next(names, 'a parameter')}\" has other memory: it was moved, or converted")
 
 
 def _once(things: Iterable[Any]) -> List[Any]:
@@ -209,7 +212,11 @@ class _Graph:
         self._optimizers = optimizers
         self._gradients = gradients
         self._bindings = bindings
-        self._is_steady = False
+        self._is_steady = self._fitted = False
+        self._seen: Any = None  # what `_fitted` was found for
+        tensors = [*surroundings.tensors, *gradients.parameters]
+        self._must_look = not all(map(Changes.are_noticed_of, tensors))
+        Changes.watch(self, tensors)
         self._guard = installed().guard
         report = step.report()
         moves_any = bool(report.get("added_nodes") or report.get("hosted_bytes"))
@@ -217,19 +224,26 @@ class _Graph:
 
     def fits(self) -> bool:
         """Whether this is the graph for a call with its signature. Raises StaleStepError where no graph can be."""
+        surroundings = self._surroundings
+        surroundings.check_places()
+        seen = None if self._must_look else (Changes.mark, surroundings.unnoticed())
         with torch._C.DisableTorchFunctionSubclass():  # attributes of parameters are read much faster then
-            return self._fits()
+            if seen is None or seen != self._seen:
+                self._fitted = self._look()
+                self._seen = seen  # not where it raised
+            else:
+                surroundings.check_in_turn()
+        if self._fitted:
+            for optimizer in self._optimizers:
+                optimizer.check()
+        return self._fitted
 
-    def _fits(self) -> bool:
+    def _look(self) -> bool:
         self._surroundings.check()
         if self._surroundings.modes() != self._modes:
             return False
         self._is_steady = self._gradients.are_as_left()
-        if not self._is_steady and not self._gradients.accept():
-            return False
-        for optimizer in self._optimizers:
-            optimizer.check()
-        return True
+        return self._is_steady or self._gradients.accept()
 
     def run(self, tensors: List[torch.Tensor]) -> Any:
         """Replays the step for these tensors, after fits()."""

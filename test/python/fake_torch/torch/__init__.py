@@ -14,7 +14,12 @@ def note(line):
     """Replaced by the test."""
 
 
-class _Storage:
+class UntypedStorage:
+    def resize_(self, size):
+        pass
+
+
+class _Storage(UntypedStorage):
     def __init__(self, pointer):
         self._pointer = pointer
 
@@ -74,6 +79,17 @@ class Tensor:
     def zero_(self):
         note("torch: zero")
 
+    def requires_grad_(self, requires_grad=True):
+        object.__setattr__(self, "requires_grad", requires_grad)
+
+    def set_(self, source):
+        object.__setattr__(self, "_storage", source._storage)
+
+    def detach_(self):
+        pass
+
+    resize_ = resize_as_ = set_
+
     def record_stream(self, stream):
         pass
 
@@ -132,7 +148,17 @@ class _C:
         return _C.uses
 
 
+class _Engine:
+    def run_backward(self, *tensors):
+        """Fills in `.grad` as PyTorch does, past Python's assignments."""
+        for tensor in tensors:
+            object.__setattr__(tensor, "grad", Tensor(0xB900))
+
+
 class autograd:
+    class Variable:
+        _execution_engine = _Engine()
+
     nodes = 0  # that were made
 
     @staticmethod
@@ -211,9 +237,8 @@ class nn:
             register_module_module_registration_hook = register
 
     class Module:
-        training = True
-
         def __init__(self, parameters=None, buffers=None, children=None):
+            object.__setattr__(self, "training", True)
             self._parameters = parameters or {}
             self._buffers = buffers or {}
             self._children = children or {}
@@ -237,6 +262,10 @@ class nn:
         def named_modules(self):
             yield "", self
             yield from self._children.items()
+
+        def _apply(self, fn):
+            for name, buffer in self._buffers.items():
+                self._buffers[name] = fn(buffer)
 
         def register_forward_hook(self, hook, always_call=False):
             assert always_call, "or the module seems to run for ever after an exception"
@@ -387,6 +416,10 @@ class cuda:
             cuda.current = self._before
 
     class memory:
+        @staticmethod
+        def _snapshot():
+            return {}
+
         class CUDAPluggableAllocator:
             def __init__(self, path, malloc, free):
                 note(f"torch: allocator {malloc} {free}")
