@@ -100,6 +100,7 @@ public:
   X(graphNodeGetType, cuGraphNodeGetType, 10000)                                                                       \
   X(graphKernelNodeGetParams, cuGraphKernelNodeGetParams, 12000)                                                       \
   X(graphMemcpyNodeGetParams, cuGraphMemcpyNodeGetParams, 10000)                                                       \
+  X(graphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, 10000)                                                       \
   X(graphMemsetNodeGetParams, cuGraphMemsetNodeGetParams, 10000)                                                       \
   X(graphBatchMemOpNodeGetParams, cuGraphBatchMemOpNodeGetParams, 11070)                                               \
   X(graphChildGraphNodeGetGraph, cuGraphChildGraphNodeGetGraph, 10000)                                                 \

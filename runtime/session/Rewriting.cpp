@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Rewriting.h"
 
+#include "runtime/lower/RenewCopies.h"
+
 namespace pumpgraph::runtime {
 
 /// What an operation of the agent takes beside its bytes: seeing the request, the driver's call, the answer
@@ -131,12 +133,18 @@ Status Rewriting::putInForce(CompiledPlan plan, const std::shared_ptr<Residence>
   }
   step_.times_.mapMs = mapping.milliseconds();
   auto editor = std::make_unique<GraphEditor>(driver_, step_.graph_, session_.context_);
-  if (Status done = lowerAndCheck(*editor, plan, *residence); !done) {
+  Status done = renewCopies(driver_, step_.graph_, *session_.addresses_);
+  if (done)
+    done = lowerAndCheck(*editor, plan, *residence);
+  if (!done) {
     editor.reset();
     Error error = std::move(done).error();
-    if (const Status removed = residence->remove(keep, {}, &step_.captured_.blocks); !removed) {
+    Status back = residence->remove(keep, {}, &step_.captured_.blocks);
+    if (back)
+      back = renewCopies(driver_, step_.graph_, *session_.addresses_);
+    if (!back) {
       noteIfLost(*residence);
-      return inContext(std::move(error), removed.error().message);
+      return inContext(std::move(error), back.error().message);
     }
     return tl::unexpected<Error>(std::move(error));
   }
@@ -155,7 +163,8 @@ void Rewriting::noteIfLost(const Residence &residence) {
 
 Expected<std::shared_ptr<Residence>> Rewriting::takeBack(Keep keep) {
   PUMPGRAPH_TRY(step_.residence_->remove(keep, {}, &step_.captured_.blocks));
-  step_.edits_.reset(); // takes the copies out of the graph
+  step_.edits_.reset(); // takes the plan's copies out of the graph
+  PUMPGRAPH_TRY(renewCopies(driver_, step_.graph_, *session_.addresses_));
   if (step_.exec_)
     driver_.graphExecDestroy.raw(std::exchange(step_.exec_, nullptr));
   return std::move(step_.residence_);

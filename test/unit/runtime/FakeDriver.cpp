@@ -31,6 +31,7 @@ struct FakeNode {
   bool packed = false;
   std::array<unsigned, 3> grid{1, 1, 1}, block{1, 1, 1};
   CUDA_MEMCPY3D copy{};
+  bool byProcessor = false; ///< a copy that was between buffers in host memory when it got its parameters
   CUDA_MEMSET_NODE_PARAMS fill{};
   CUevent event = nullptr;
   std::vector<CUstreamBatchMemOpParams> memOps;
@@ -182,13 +183,18 @@ void requireProcessor(std::uint64_t address, std::uint64_t bytes) {
       stop(fmt::format("the processor copies at {:#x}, which is not mapped for it", at));
 }
 
-void runCopy(const CUDA_MEMCPY3D &copy) {
+bool isBetweenHostMemory(const CUDA_MEMCPY3D &copy) {
+  return isHostBacked(copyAddress(copy.srcMemoryType, copy.srcHost, copy.srcDevice)) &&
+         isHostBacked(copyAddress(copy.dstMemoryType, copy.dstHost, copy.dstDevice));
+}
+
+void runCopy(const CUDA_MEMCPY3D &copy, bool byProcessor) {
   const std::uint64_t source = copyAddress(copy.srcMemoryType, copy.srcHost, copy.srcDevice) + copy.srcXInBytes;
   const std::uint64_t target = copyAddress(copy.dstMemoryType, copy.dstHost, copy.dstDevice) + copy.dstXInBytes;
   for (std::size_t row = 0; row < std::max<std::size_t>(copy.Height, 1); ++row) {
     requireAccess(source + row * copy.srcPitch, copy.WidthInBytes, "a copy");
     requireAccess(target + row * copy.dstPitch, copy.WidthInBytes, "a copy");
-    if (isHostBacked(source) && isHostBacked(target)) {
+    if (byProcessor || (isHostBacked(source) && isHostBacked(target))) {
       requireProcessor(source + row * copy.srcPitch, copy.WidthInBytes);
       requireProcessor(target + row * copy.dstPitch, copy.WidthInBytes);
     }
@@ -230,7 +236,7 @@ void runNode(FakeNode &node) {
     return;
   }
   case CU_GRAPH_NODE_TYPE_MEMCPY:
-    return runCopy(node.copy);
+    return runCopy(node.copy, node.byProcessor);
   case CU_GRAPH_NODE_TYPE_MEMSET:
     for (std::size_t row = 0; row < std::max<std::size_t>(node.fill.height, 1); ++row) {
       const std::uint64_t address = node.fill.dst + row * node.fill.pitch;
@@ -829,7 +835,14 @@ void fillGraphCalls(Driver &driver) {
     FAKE_ENTER(cuGraphAddMemcpyNode);
     FakeNode *added = addNode(graphOf(graph), CU_GRAPH_NODE_TYPE_MEMCPY, after, count);
     added->copy = *copy;
+    added->byProcessor = isBetweenHostMemory(*copy);
     *node = handleOf(added);
+    return CUDA_SUCCESS;
+  };
+  driver.graphMemcpyNodeSetParams.function = [](CUgraphNode node, const CUDA_MEMCPY3D *copy) -> CUresult {
+    FAKE_ENTER(cuGraphMemcpyNodeSetParams);
+    nodeOf(node)->copy = *copy;
+    nodeOf(node)->byProcessor = isBetweenHostMemory(*copy);
     return CUDA_SUCCESS;
   };
   driver.graphAddMemsetNode.function = [](CUgraphNode *node, CUgraph graph, const CUgraphNode *after, std::size_t count,
@@ -1011,6 +1024,7 @@ CUgraphNode FakeDriver::addCopy(CUgraph graph, std::initializer_list<CUgraphNode
   node->copy.dstDevice = reinterpret_cast<std::uintptr_t>(target);
   node->copy.WidthInBytes = bytes;
   node->copy.Height = node->copy.Depth = 1;
+  node->byProcessor = isBetweenHostMemory(node->copy);
   return handleOf(node);
 }
 
