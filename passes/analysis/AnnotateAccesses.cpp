@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/analysis/AnnotateAccesses.h"
 
+#include "pumpgraph/graph/Reliance.h"
+
 #include <cxxabi.h>
 
 #include <fmt/format.h>
@@ -130,14 +132,30 @@ std::optional<Mode> provedMode(const Node &node, const Access &access) {
   return static_cast<Mode>(access.may);
 }
 
-const char *wordFor(Evidence evidence) {
-  return evidence == Evidence::Declared ? "declared" : evidence == Evidence::Observed ? "observed" : "assumed";
+std::string placeOf(const Access &access) {
+  return access.parameter == unknownParameter ? "an unknown parameter" : fmt::format("parameter {}", access.parameter);
 }
+
+/// One for each parameter of a kernel.
+class Disagreements {
+public:
+  explicit Disagreements(AnnotateStats &stats) : stats_(stats) {}
+
+  void add(NodeIndex index, const Node &node, const Access &access, std::string message) {
+    if (reported_.emplace(node.name, access.parameter).second)
+      stats_.disagreements.push_back({index, std::move(message)});
+  }
+
+private:
+  AnnotateStats &stats_;
+  std::set<std::pair<std::string, std::int32_t>> reported_;
+};
 
 /// Gives the accesses of kernels in `tables` the modes that these have for them.
 class TableJoin {
 public:
-  TableJoin(const KernelTable &tables, AnnotateStats &stats) : tables_(tables), stats_(stats) {}
+  TableJoin(const KernelTable &tables, AnnotateStats &stats, Disagreements &disagreements)
+      : tables_(tables), stats_(stats), disagreements_(disagreements) {}
 
   void annotate(NodeIndex index, Node &node) {
     const auto kernel = tables_.find(node.name);
@@ -151,14 +169,13 @@ public:
         kept.push_back(access);
         continue;
       }
+      compare(index, node, access, *mode);
       if (*mode == modeNone) {
         ++stats_.dropped;
         continue;
       }
-      if ((*mode & ~access.may) != 0)
-        disagree(index, node, access);
+      access.must = reliableMust(access) & *mode;
       access.may = *mode;
-      access.must &= *mode;
       access.evidence = Evidence::Proved;
       ++stats_.proved;
       kept.push_back(access);
@@ -167,19 +184,20 @@ public:
   }
 
 private:
-  void disagree(NodeIndex index, const Node &node, const Access &access) {
-    if (!reported_.emplace(node.name, access.parameter).second)
-      return;
-    const std::string place =
-        access.parameter == unknownParameter ? "an unknown parameter" : fmt::format("parameter {}", access.parameter);
-    stats_.disagreements.push_back(
-        {index, fmt::format("\"{}\" may do more through {} than is {}, says the access table", node.name, place,
-                            wordFor(access.evidence))});
+  void compare(NodeIndex index, const Node &node, const Access &access, Mode tabled) {
+    if (access.evidence == Evidence::Declared && (tabled & ~access.may) != 0)
+      disagreements_.add(index, node, access,
+                         fmt::format("\"{}\" may do more through {} than is declared, says the access table", node.name,
+                                     placeOf(access)));
+    if (access.evidence == Evidence::Observed && (access.may & ~tabled) != 0)
+      disagreements_.add(index, node, access,
+                         fmt::format("\"{}\" was observed to do more through {} than the access table says", node.name,
+                                     placeOf(access)));
   }
 
   const KernelTable &tables_;
   AnnotateStats &stats_;
-  std::set<std::pair<std::string, std::int32_t>> reported_;
+  Disagreements &disagreements_;
 };
 
 } // namespace
@@ -200,13 +218,14 @@ std::vector<bool> constantPointees(std::string_view mangledName) {
 AnnotateStats annotateAccesses(Description &description, const KernelTable &tables) {
   AnnotateStats stats;
   KernelSignatures signatures;
-  TableJoin join(tables, stats);
+  Disagreements disagreements(stats);
+  TableJoin join(tables, stats, disagreements);
   for (NodeIndex index = 0; index < description.nodes.size(); ++index) {
     Node &node = description.nodes[index];
     join.annotate(index, node);
     for (Access &access : node.accesses) {
-      if (access.evidence != Evidence::Assumed)
-        continue;
+      if (access.evidence == Evidence::Proved || access.evidence == Evidence::Declared)
+        continue; // what was observed overrules nothing
       if (const std::optional<Mode> mode = provedMode(node, access)) {
         access.may = access.must = *mode;
         access.evidence = Evidence::Proved;
@@ -214,13 +233,17 @@ AnnotateStats annotateAccesses(Description &description, const KernelTable &tabl
         continue;
       }
       if (node.kind == NodeKind::Kernel && signatures.isConstantPointee(node.name, access.parameter)) {
+        if (access.evidence == Evidence::Observed && (access.may & modeWrite) != 0)
+          disagreements.add(index, node, access,
+                            fmt::format("\"{}\" was observed to write through {}, which points to constant data",
+                                        node.name, placeOf(access)));
+        access.must = reliableMust(access) & modeRead;
         access.may = modeRead;
-        access.must &= modeRead;
         access.evidence = Evidence::Declared;
         ++stats.declared;
         continue;
       }
-      ++stats.assumed;
+      stats.assumed += access.evidence == Evidence::Assumed ? 1 : 0;
     }
   }
   return stats;

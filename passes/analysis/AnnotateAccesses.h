@@ -19,8 +19,8 @@ struct AnnotateStats {
   std::uint64_t declared = 0; ///< by `const` on a kernel parameter
   std::uint64_t assumed = 0;  ///< left as they were
   std::uint64_t dropped = 0;  ///< taken away by tables, because nothing is touched
-  /// Where a table says of an access that it may write, and something weaker said that it only reads: one for each
-  /// parameter of a kernel, with the first node of that kernel.
+  /// Where a table says that more may happen than was declared, or where more was observed than a table or a type
+  /// says: one for each parameter of a kernel, with the first node of that kernel.
   struct Disagreement {
     NodeIndex node = 0;
     std::string message;
@@ -29,7 +29,8 @@ struct AnnotateStats {
 };
 
 /// Improves accesses. What is not proved yet and belongs to a kernel in `tables` gets the mode that the table has for
-/// its parameter, or goes, if nothing is touched through it (proved). Then those whose evidence is `Assumed`:
+/// its parameter, or goes, if nothing is touched through it (proved). Then those whose evidence is `Assumed`, or
+/// `Observed`, which overrules nothing:
 /// * memcpy: the access that may only read must read, the one that may only write must overwrite its range (proved);
 /// * memset: must overwrite its range (proved);
 /// * kernel: what is reached through a parameter declared `T const *` may only be read (declared).

@@ -4,6 +4,7 @@
 #include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/Order.h"
 #include "passes/analysis/Timeline.h"
+#include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
 #include <cassert>
@@ -188,9 +189,9 @@ private:
       if (access.buffer != piece.buffer || access.range.offset >= end || access.range.end() <= begin)
         continue;
       const std::uint64_t bytes = std::min(end, access.range.end()) - std::max(begin, access.range.offset);
-      if (access.must & modeRead)
+      if (reliableMust(access) & modeRead)
         touch.neededBytes = std::max(touch.neededBytes, bytes);
-      if (access.must & modeWrite)
+      if (reliableMust(access) & modeWrite)
         touch.writtenBytes = std::max(touch.writtenBytes, bytes);
     }
     return touch;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/analysis/HostedAccess.h"
 
+#include "pumpgraph/graph/Reliance.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -48,7 +50,7 @@ private:
   void touch(const Access &access, const Range &hosted) {
     const std::uint64_t begin = std::max(access.range.offset, hosted.offset);
     const std::uint64_t end = std::min(access.range.end(), hosted.end());
-    if (access.may == modeNone)
+    if (reliableMay(access) == modeNone)
       return;
     for (std::uint64_t page = begin / step_.pageBytes; begin < end && page * step_.pageBytes < end; ++page) {
       const std::uint64_t offset = page * step_.pageBytes;
@@ -56,8 +58,8 @@ private:
       Touch &touch = touches_[firstPage_[access.buffer] + page];
       if (!touch.reads && !touch.writes)
         touched_.emplace_back(access.buffer, page);
-      touch.reads |= access.must != modeWrite || !covers;
-      touch.writes |= (access.may & modeWrite) != 0;
+      touch.reads |= reliableMust(access) != modeWrite || !covers;
+      touch.writes |= (reliableMay(access) & modeWrite) != 0;
     }
   }
 

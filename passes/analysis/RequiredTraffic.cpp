@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/analysis/RequiredTraffic.h"
 
+#include "pumpgraph/graph/Reliance.h"
+
 #include <algorithm>
 #include <unordered_map>
 
@@ -109,10 +111,10 @@ private:
         continue; // hosted: nothing has to move
       Page &use = page(access.buffer, index);
       const std::uint64_t offset = index * step_.pageBytes;
-      const bool overwrites = access.must == modeWrite && access.range.offset <= offset &&
+      const bool overwrites = reliableMust(access) == modeWrite && access.range.offset <= offset &&
                               access.range.end() >= offset + bytesOf(access.buffer, index);
-      use.readsOld = use.readsOld || (!overwrites && access.may != modeNone);
-      use.mayWrite = use.mayWrite || (access.may & modeWrite) != 0;
+      use.readsOld = use.readsOld || (!overwrites && reliableMay(access) != modeNone);
+      use.mayWrite = use.mayWrite || (reliableMay(access) & modeWrite) != 0;
       if (!use.touched)
         touched_.emplace_back(access.buffer, index);
       use.touched = true;

@@ -2,6 +2,7 @@
 #include "passes/analysis/Timeline.h"
 
 #include "passes/analysis/HostedAccess.h"
+#include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
 
@@ -21,7 +22,7 @@ struct TouchedPages {
 
 TouchedPages touchedPages(const Access &access, std::uint64_t bufferBytes, std::uint64_t pageBytes) {
   TouchedPages pages{access.range.offset / pageBytes, (access.range.end() + pageBytes - 1) / pageBytes, 0, 0};
-  if (access.must != modeWrite)
+  if (reliableMust(access) != modeWrite)
     return pages;
   pages.overwrittenFirst = (access.range.offset + pageBytes - 1) / pageBytes;
   pages.overwrittenLast = access.range.end() >= bufferBytes ? pages.last : access.range.end() / pageBytes;
@@ -115,9 +116,9 @@ void Timeline::collectUses(const Description &captured) {
         std::vector<Use> &list = uses[static_cast<std::size_t>(piece - pieces_.begin())];
         if (list.empty() || list.back().node != n)
           list.push_back({n, static_cast<PieceIndex>(piece - pieces_.begin()), false, false, true});
-        list.back().writes |= (access.may & modeWrite) != 0;
+        list.back().writes |= (reliableMay(access) & modeWrite) != 0;
         list.back().overwrites &= overwrites;
-        list.back().readsOld |= !overwrites && access.may != modeNone;
+        list.back().readsOld |= !overwrites && reliableMay(access) != modeNone;
       }
     }
   }

@@ -2,6 +2,7 @@
 // "A shared boundary" of docs/plan-correctness.md.
 #include "passes/check/CheckResidency.h"
 #include "passes/check/Report.h"
+#include "pumpgraph/graph/Reliance.h"
 
 #include <fmt/format.h>
 
@@ -82,7 +83,7 @@ private:
     const Buffer &buffer = step_.buffers[index];
     const auto overwrites = [&](const Node &node) {
       return std::any_of(node.accesses.begin(), node.accesses.end(), [&](const Access &access) {
-        return access.buffer == index && access.must == modeWrite && access.range.offset == 0 &&
+        return access.buffer == index && reliableMust(access) == modeWrite && access.range.offset == 0 &&
                access.range.size == buffer.size;
       });
     };

@@ -7,6 +7,7 @@
 #include "passes/check/FrameSweep.h"
 
 #include "passes/check/CompletionOrder.h"
+#include "pumpgraph/graph/Reliance.h"
 
 #include <fmt/format.h>
 
@@ -203,12 +204,12 @@ template <typename Visit> void Sweep::forEachEvent(Visit visit) const {
       visitPages(access.buffer, access.range, [&](PageIndex page) {
         const Range bytes = pageRange(description_, access.buffer, pages_[page].page);
         const bool coversPage = access.range.offset <= bytes.offset && bytes.end() <= access.range.end();
-        const bool overwrites = coversPage && access.must == modeWrite;
+        const bool overwrites = coversPage && reliableMust(access) == modeWrite;
         return Event{.node = index,
                      .page = page,
                      .kind = EventKind::Access,
-                     .needsValue = access.may != modeNone && !overwrites,
-                     .mayWrite = (access.may & modeWrite) != 0,
+                     .needsValue = reliableMay(access) != modeNone && !overwrites,
+                     .mayWrite = (reliableMay(access) & modeWrite) != 0,
                      .overwrites = overwrites};
       });
     const auto visitMoved = [&](EventKind kind) {

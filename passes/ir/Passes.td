@@ -30,8 +30,8 @@ defvar machineOptions = [
 def AnnotateAccesses : GraphPass<"annotate-accesses"> {
   let summary = "Join what is known of each access: mode, evidence, what must happen";
   let description = [{
-    Improves accesses of evidence `assumed`. A copy must read its source and must overwrite its destination, a fill must
-    overwrite its destination (`proved`). What a kernel reaches through a parameter declared `T const *` may only be read
+    Improves accesses of evidence `assumed` or `observed`. A copy must read its source and must overwrite its
+    destination, a fill must overwrite its destination (`proved`). What a kernel reaches through a parameter declared `T const *` may only be read
     (`declared`); the parameter's type comes from the kernel's mangled name.
 
     `tables` names a file that the Clang plugin wrote (`-fplugin-arg-pumpgraph-json=FILE`), a line of JSON a kernel:
@@ -45,7 +45,8 @@ def AnnotateAccesses : GraphPass<"annotate-accesses"> {
     parameter, of all slots together where the parameter is unknown, and become `proved`; those through slots that touch
     nothing go. Ranges stay, and overwrites are not used: both depend on launches, which a saved step does not have. Slots
     that escape or are unresolved, and what is no slot, change nothing. Where a table says that more may happen than was
-    `declared` or `observed`, there is a warning.
+    `declared`, or where more was `observed` than a table or a type says, there is a warning. What was observed overrules
+    nothing, and is nothing to plan by.
 
     Before:
     ```mlir

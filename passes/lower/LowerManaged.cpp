@@ -3,6 +3,7 @@
 
 #include "passes/analysis/Order.h"
 #include "passes/analysis/Prediction.h"
+#include "pumpgraph/graph/Reliance.h"
 
 #include <fmt/format.h>
 
@@ -66,11 +67,11 @@ bool bringsNothing(const Description &lowered, NodeIndex prefetch) {
       if (!touches(access))
         continue;
       if (user < prefetch) {
-        hasValue = hasValue || (access.may & modeWrite) != 0;
+        hasValue = hasValue || (reliableMay(access) & modeWrite) != 0;
         continue;
       }
       const bool whole = access.range.offset <= node.range.offset && node.range.end() <= access.range.end();
-      return !hasValue || (whole && access.must == modeWrite);
+      return !hasValue || (whole && reliableMust(access) == modeWrite);
     }
   return false;
 }
@@ -159,7 +160,7 @@ private:
       if (access.buffer != page.buffer || !access.range.overlaps(range))
         continue;
       const bool whole = access.range.offset <= range.offset && range.end() <= access.range.end();
-      if (whole && access.must == modeWrite)
+      if (whole && reliableMust(access) == modeWrite)
         covered = true;
       else
         return false;
@@ -171,7 +172,7 @@ private:
     const Range range = rangeOf(page);
     return std::any_of(
         captured_.nodes[node].accesses.begin(), captured_.nodes[node].accesses.end(), [&](const Access &access) {
-          return access.buffer == page.buffer && access.range.overlaps(range) && (access.may & modeWrite) != 0;
+          return access.buffer == page.buffer && access.range.overlaps(range) && (reliableMay(access) & modeWrite) != 0;
         });
   }
 
@@ -420,7 +421,7 @@ private:
     std::set<BufferIndex> written, leaving;
     for (const Node &node : captured_.nodes)
       for (const Access &access : node.accesses)
-        if ((access.may & modeWrite) != 0)
+        if ((reliableMay(access) & modeWrite) != 0)
           written.insert(access.buffer);
     for (const AgentOperation &operation : operations_)
       if (operation.kind == NodeKind::Evict)

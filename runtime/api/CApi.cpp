@@ -405,6 +405,35 @@ pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validation *
   });
 }
 
+pumpgraph_status pumpgraph_observe(pumpgraph_step *step, const void *const *values, size_t value_count,
+                                   pumpgraph_observation *result, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!step)
+      return nullArgument("step");
+    if (!values && value_count != 0)
+      return nullArgument("values");
+    if (!result)
+      return nullArgument("result");
+    std::vector<CUdeviceptr> addresses;
+    for (size_t i = 0; i < value_count; ++i)
+      addresses.push_back(reinterpret_cast<CUdeviceptr>(values[i]));
+    const Expected<Observation> observed = step->step->observe(addresses);
+    if (!observed)
+      return tl::unexpected<Error>(observed.error());
+    pumpgraph_observation filled{};
+    filled.runs = observed->runs;
+    filled.kernels = observed->kernels;
+    filled.slots = observed->operands.size();
+    filled.covered = observed->covered();
+    filled.differing = observed->differing();
+    filled.disagreements = observed->disagreements.size();
+    if (!observed->disagreements.empty())
+      std::snprintf(filled.first_disagreement, sizeof filled.first_disagreement, "%s",
+                    observed->disagreements.begin()->message.c_str());
+    return writeStruct(result, filled, "result");
+  });
+}
+
 pumpgraph_status pumpgraph_torch_attach(pumpgraph_session *session, pumpgraph_error *error) {
   return guard(error, [&]() -> Status {
     attachedSession = session;

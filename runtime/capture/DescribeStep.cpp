@@ -120,13 +120,16 @@ AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const L
   }
 }
 
+std::optional<Hit> AccessFinder::operandOf(std::size_t position, const PointerWord &word) const {
+  const std::optional<Hit> hit = heap_.find(word.value);
+  return hit && rehearsal_ && rehearsal_->refutes(position, word, *hit, allocations_) ? std::nullopt : hit;
+}
+
 void AccessFinder::addTouches(std::size_t position, const LiftedNode &node, const PointerWord &word,
                               std::vector<Touch> &touches) const {
-  const std::optional<Hit> hit = heap_.find(word.value);
-  if (!hit)
-    return;
-  if (rehearsal_ && rehearsal_->refutes(position, word, *hit, allocations_)) {
-    ++refutedWords_;
+  const std::optional<Hit> hit = operandOf(position, word);
+  if (!hit) {
+    refutedWords_ += heap_.find(word.value) ? 1 : 0;
     return;
   }
   const Block &block = heap_.block(hit->block);
@@ -234,6 +237,7 @@ public:
     findTouches();
     describeBuffers();
     describeNodes();
+    describeWords();
     dropValuesNobodyReads();
     findBesides();
     if (finder_.refutedWords() != 0)
@@ -295,6 +299,25 @@ private:
     }
     for (const LiftedEdge &edge : graph_.edges)
       step_.description.edges.push_back({edge.from, edge.to, edge.kind});
+  }
+
+  void describeWords() {
+    step_.words.resize(graph_.nodes.size());
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
+      for (const PointerWord &word : graph_.nodes[i].words) {
+        const std::optional<Hit> hit = finder_.operandOf(i, word);
+        const auto buffer = hit ? bufferOf_.find(hit->block) : bufferOf_.end();
+        if (buffer == bufferOf_.end() || graph_.nodes[i].kind != NodeKind::Kernel)
+          continue;
+        const Block &block = heap_.block(hit->block);
+        const Allocation &member = block.members[hit->member];
+        const auto offset = static_cast<std::int64_t>(member.offset) + hit->offset;
+        step_.words[i].push_back({buffer->second,
+                                  {member.offset, member.size},
+                                  static_cast<std::uint64_t>(std::max<std::int64_t>(offset, 0)),
+                                  word.parameter,
+                                  word.offset});
+      }
   }
 
   /// A result is not what the next replay starts from, if the step sets all of it before it looks.

@@ -14,11 +14,21 @@
 
 namespace pumpgraph::runtime {
 
+/// A word of a kernel's parameters that leads into a buffer, whatever is known of what the kernel does with it.
+struct OperandWord {
+  BufferIndex buffer = 0;
+  Range allocation;         ///< of the buffer: what the address was allocated with
+  std::uint64_t offset = 0; ///< of the buffer: where the address points
+  std::uint32_t parameter = 0;
+  std::uint32_t inParameter = 0; ///< bytes from the parameter's start
+};
+
 /// A captured step: its description, and what of the session its buffers and nodes are.
 struct CapturedStep {
-  Description description;        ///< nodes[i].captured == i
-  std::vector<BlockId> blocks;    ///< by BufferIndex
-  std::vector<CUgraphNode> nodes; ///< by captured position
+  Description description;                     ///< nodes[i].captured == i
+  std::vector<BlockId> blocks;                 ///< by BufferIndex
+  std::vector<CUgraphNode> nodes;              ///< by captured position
+  std::vector<std::vector<OperandWord>> words; ///< by captured position; of kernels outside child graphs
   /// Blocks that no node touches by its parameters, but that need memory of their own: results nobody computed, and
   /// what pointer tables name.
   std::vector<BlockId> besides;
@@ -43,6 +53,9 @@ public:
   };
   /// `position` is the node's among the captured ones.
   std::vector<Touch> touches(std::size_t position, const LiftedNode &node) const;
+
+  /// What a word of a node's parameters leads to; nothing if it is a number.
+  std::optional<Hit> operandOf(std::size_t position, const PointerWord &word) const;
 
   std::uint64_t refutedWords() const { return refutedWords_; }
   /// What the tables cover, and where they disagree with what else is known.

@@ -56,6 +56,10 @@ public:
   X(ctxPushCurrent, cuCtxPushCurrent, 4000)                                                                            \
   X(ctxPopCurrent, cuCtxPopCurrent, 4000)                                                                              \
   X(ctxSynchronize, cuCtxSynchronize, 2000)                                                                            \
+  X(moduleLoadData, cuModuleLoadData, 2000)                                                                            \
+  X(moduleGetFunction, cuModuleGetFunction, 2000)                                                                      \
+  X(moduleUnload, cuModuleUnload, 2000)                                                                                \
+  X(launchKernel, cuLaunchKernel, 4000)                                                                                \
   X(memGetInfo, cuMemGetInfo, 3020)                                                                                    \
   X(memGetAllocationGranularity, cuMemGetAllocationGranularity, 10020)                                                 \
   X(memAddressReserve, cuMemAddressReserve, 10020)                                                                     \

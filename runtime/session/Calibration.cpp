@@ -2,6 +2,7 @@
 #include "runtime/session/Calibration.h"
 
 #include "runtime/session/Measuring.h"
+#include "runtime/session/StepPart.h"
 
 #include <algorithm>
 
@@ -50,31 +51,11 @@ Status Calibration::returnMemory() {
   return {};
 }
 
-/// Of a copy without the other nodes. Switching nodes of one instantiated copy off and on would be quicker, but some
-/// kernels then fail (docs/measurements.md).
 Status Calibration::runPart(std::size_t begin, std::size_t end) {
   ++runs_;
-  CUgraph copy = nullptr;
-  PUMPGRAPH_TRY_WHILE(driver_.graphClone(&copy, step_.graph_), "copying the graph to calibrate");
-  Status done = keepOnly(copy, begin, end);
-  if (done)
-    done = step_.runOnce(copy, fmt::format("part of nodes {} to {}", begin, end - 1));
-  driver_.graphDestroy.raw(copy);
-  return done;
-}
-
-Status Calibration::keepOnly(CUgraph copy, std::size_t begin, std::size_t end) const {
-  const std::vector<LiftedNode> &nodes = step_.lifted_.nodes;
-  for (std::size_t node = 0; node < nodes.size(); ++node) {
-    if (begin <= node && node < end)
-      continue;
-    CUgraphNode other = nullptr;
-    PUMPGRAPH_TRY_WHILE(driver_.graphNodeFindInClone(&other, nodes[node].handle, copy),
-                        "finding node {} \"{}\" in the copy", node, nodes[node].name);
-    PUMPGRAPH_TRY_WHILE(driver_.graphDestroyNode(other), "taking node {} \"{}\" out of the copy", node,
-                        nodes[node].name);
-  }
-  return {};
+  StepPart part(driver_, begin, end);
+  PUMPGRAPH_TRY(part.make(step_.graph_, step_.captured_.nodes));
+  return part.run(session_.stream_);
 }
 
 std::set<BlockId> Calibration::writtenBy(std::size_t node) const {

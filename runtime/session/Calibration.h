@@ -35,8 +35,6 @@ private:
   Status runInParts();
   /// The nodes at positions in [begin, end), and no others.
   Status runPart(std::size_t begin, std::size_t end);
-  /// Takes the others out of a copy of the graph.
-  Status keepOnly(CUgraph copy, std::size_t begin, std::size_t end) const;
   std::set<BlockId> writtenBy(std::size_t node) const;
 
   Step &step_;

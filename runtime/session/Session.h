@@ -126,6 +126,7 @@ private:
   friend class Calibration;
   friend class Step;
   friend class Measuring;
+  friend class Observing;
   friend class Replanner;
   friend class Rewriting;
   friend class Validating;

@@ -272,6 +272,8 @@ std::string Step::report() {
   report_["runtime"]["boundary"] = rewritten() ? Json(boundary.empty() ? "own" : boundary) : Json(nullptr);
   if (managed_)
     report_["runtime"]["agent"] = managed_->report();
+  if (observation_.runs != 0)
+    report_["runtime"]["observation"] = observation_.report(captured_.description);
   report_["runtime"]["exchanges"] = exchanges_;
   report_["runtime"]["exchange_ms"] = exchangeMs_;
   // Names of kernels come from binaries; a byte that is no UTF-8 must not take the report down.

@@ -5,6 +5,7 @@
 
 #include "runtime/lower/LowerGraph.h"
 #include "runtime/session/ManagedStep.h"
+#include "runtime/session/Observation.h"
 #include "runtime/session/ReplayWatch.h"
 #include "runtime/session/Session.h"
 
@@ -78,6 +79,7 @@ public:
   Step &operator=(const Step &) = delete;
 
   Session &session() const { return session_; }
+  const Description &captured() const { return captured_.description; }
   bool rewritten() const { return residence_ != nullptr; }
   /// Rewritten for managed memory, where there is no residence.
   bool isManaged() const { return managed_ != nullptr; }
@@ -91,6 +93,10 @@ public:
   Status save(const std::string &path);
   Expected<Measurement> measure(int repeats);
   Expected<Validation> validate();
+  /// Runs every kernel of the step alone, with its operands as they are and with poisoned ones, and adds what this
+  /// shows to what earlier calls have shown. `values`: in these allocations nothing is found by what they hold, so that
+  /// any word may be changed. Contents are restored.
+  Expected<Observation> observe(const std::vector<CUdeviceptr> &values = {});
   /// Measures node times on the rewritten step, plans it again with them, and keeps the faster of the two plans.
   /// The session's buffers keep their contents. A graph that its caller instantiated has to be instantiated again.
   Expected<Replanning> replan();
@@ -100,6 +106,7 @@ private:
   friend class Calibration;
   friend class Session;
   friend class Measuring;
+  friend class Observing;
   friend class Validating;
   friend class Replanner;
   friend class Rewriting;
@@ -147,6 +154,7 @@ private:
       0; ///< so many captured buffers, the last ones, other steps keep and this one does not touch
   std::string reason_;
   std::vector<PlanRecord> plans_;      ///< in the order they were made
+  Observation observation_;            ///< of all calls of observe()
   std::unique_ptr<ReplayWatch> watch_; ///< while the first replays are timed
   std::uint64_t exchanges_ = 0;        ///< how often the plan took the place of another, or of none
   double exchangeMs_ = 0;              ///< all of them together

@@ -23,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CASES = Path(__file__).resolve().parent / "torch_cases.py"
 GRAPHED = Path(__file__).resolve().parent / "graphed_cases.py"
+OBSERVED = Path(__file__).resolve().parent / "observe_models.py"
 MODELS = Path(__file__).resolve().parent / "unknown_models.py"
 LOOP = ROOT / "docs" / "examples" / "pytorch" / "loop.py"
 LIBRARIES = ("transformers", "torchvision", "torch_geometric")
@@ -68,6 +69,13 @@ class Tests:
             print(f"note: {', '.join(absent)} not installed; the models of unknown_models.py are not run")
         else:
             yield "models", self.unknown_models
+        for model in ("resnet50", "gpt2"):
+            if model == "gpt2" or "torchvision" not in absent:
+                yield f"observe.{model}", lambda model=model: self.observe_model(model)
+        if (self.build / "bin" / "observe_corpus").is_file():
+            yield "observe.corpus", self.observe_corpus
+        else:
+            print("note: built without the Clang plugin; what it says of kernels is not compared with what they do")
         yield "cpp.losses", self.cpp_losses
         yield "cpp.validate", lambda: self.example(SMALL, "--budget", self.budget(SMALL, 0.5), "--validate")
         yield "cpp.budget_below_one_kernel", self.cpp_hosted
@@ -134,6 +142,14 @@ class Tests:
         print("\n".join(text.strip()[-500:] for _, text in results), flush=True)
         if any(status != 0 for status, _ in results):
             raise Failure("not every model does what is written beside it")
+
+    def observe_corpus(self):
+        _, text = self.run([str(self.build / "bin" / "observe_corpus")])
+        print("\n".join(text.strip().splitlines()[-2:]), flush=True)
+
+    def observe_model(self, model):
+        _, text = self.run([sys.executable, str(OBSERVED), model])
+        print(text.strip()[-1000:], flush=True)
 
     def run(self, command, may_fail=False):
         environment = dict(os.environ, PUMPGRAPH_LIBRARY=str(self.build / "lib" / "libpumpgraph.so"))

@@ -265,6 +265,20 @@ FAKE pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validat
   return answer("validate", error);
 }
 
+FAKE pumpgraph_status pumpgraph_observe(pumpgraph_step *step, const void *const *values, size_t value_count,
+                                        pumpgraph_observation *result, pumpgraph_error *error) {
+  write_down("observe %p size=%d values=%zu%s\n", (void *)step, result->struct_size == sizeof *result, value_count,
+             value_count != 0 && values[0] == (void *)0x3000 ? " first=0x3000" : "");
+  result->runs = 1;
+  result->kernels = 2;
+  result->slots = 3;
+  result->covered = 4;
+  result->differing = 5;
+  result->disagreements = 6;
+  strcpy(result->first_disagreement, "node 7");
+  return answer("observe", error);
+}
+
 FAKE pumpgraph_status pumpgraph_torch_attach(pumpgraph_session *session, pumpgraph_error *error) {
   write_down("torch_attach %p\n", (void *)session);
   return answer("torch_attach", error);

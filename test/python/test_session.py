@@ -173,6 +173,10 @@ class Steps(support.FakeLibraryTest):
     def test_validate(self):
         self.assertEqual(self.step.validate(), (8, 9, 10, 11, "fc1.weight at byte 12"))
 
+    def test_observe(self):
+        self.assertEqual(self.step.observe([0x3000, 0x4000]), (1, 2, 3, 4, 5, 6, "node 7"))
+        self.assertEqual(self.calls(), ["observe 0x57e9 size=1 values=2 first=0x3000"])
+
     def test_a_mismatch_is_an_error(self):
         self.fail_next("validate", Status.MISMATCH, "\"fc1.weight\" differs at byte 12")
         with self.assertRaisesRegex(PumpGraphError, "differs at byte 12") as caught:

@@ -291,6 +291,22 @@ class Capture(TrainingTest):
         self.assertNotEqual(drawn[0], drawn[1])
 
 
+class Observing(TrainingTest):
+    def test_each_run_comes_after_its_inputs(self):
+        step, prepared = self.capture(), []
+        self.calls()
+        result = step.observe(2, prepared.append, values=[self.weight])
+        self.assertEqual(prepared, [0, 1])
+        self.assertEqual(result.covered, 4)
+        observed = "observe 0x57e9 size=1 values=1"
+        self.assertEqual([line[:len(observed)] for line in self.calls() if line.startswith(("torch", "observe"))],
+                         ["torch: synchronize", observed] * 2)
+
+    def test_no_run_is_an_error(self):
+        with self.assertRaisesRegex(PumpGraphError, "0 runs"):
+            self.capture().observe(0)
+
+
 class Replanning(TrainingTest):
     """The second to fourth replay are timed; a fifth that knows them plans again, once."""
 

@@ -305,6 +305,34 @@ typedef struct pumpgraph_validation {
 PUMPGRAPH_API pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validation *result,
                                                   pumpgraph_error *error);
 
+typedef struct pumpgraph_observation {
+  size_t struct_size;
+  uint64_t runs;          /* calls so far, this one included */
+  uint64_t kernels;       /* that were observed */
+  uint64_t slots;         /* operands of these kernels */
+  uint64_t covered;       /* of which at least two runs agree and leave nothing open */
+  uint64_t differing;     /* of which runs say different things */
+  uint64_t disagreements; /* with what is proved, declared or assumed */
+  char first_disagreement[512];
+} pumpgraph_observation;
+
+/** Runs every kernel of the step alone, as captured: as it is, again, and with one operand after the other poisoned,
+ * twice each; what then comes out otherwise tells what the kernel reads and writes. One call looks at one state of the
+ * buffers: call again with other inputs in them. What is only assumed of an access becomes `observed` once two calls
+ * agree; that overrules nothing and is nothing to plan by. The report has the figures and each disagreement
+ * (`observation`), pumpgraph_save() the modes.
+ *
+ * Poisoned is what no node has set yet, and else what looks like floating-point numbers, which stay finite. In the
+ * allocations that hold the `value_count` pointers of `values` any word may be changed: kernels find nothing by what
+ * they hold (no indices, lengths, flags to wait for).
+ *
+ * Slow: each kernel runs 2 + 2 * (its operands) times. Contents of all buffers are restored; what kernels write
+ * elsewhere is written each time, and host functions are called. Needs host memory for a copy of all contents, and
+ * device memory (or host memory, slowly) for two copies of what the largest kernel touches. PUMPGRAPH_INVALID_ARGUMENT
+ * while a buffer is mapped or a capture runs. On an error the step is as before, if the driver lets us. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_observe(pumpgraph_step *step, const void *const *values, size_t value_count,
+                                                 pumpgraph_observation *result, pumpgraph_error *error);
+
 /* ---- PyTorch's pluggable allocator ------------------------------------------------------------------------------ */
 
 /** Makes `session` the one that pumpgraph_torch_malloc() and pumpgraph_torch_free() serve (NULL: none). The only

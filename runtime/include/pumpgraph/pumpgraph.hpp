@@ -288,6 +288,15 @@ public:
     return validation;
   }
 
+  /// Adds a run to what is observed of the step's kernels. `values`: allocations by whose contents nothing is found.
+  Expected<pumpgraph_observation> observe(const std::vector<const void *> &values = {}) {
+    pumpgraph_observation observation{};
+    observation.struct_size = sizeof observation;
+    if (const Status made = detail::call(pumpgraph_observe, step_, values.data(), values.size(), &observation); !made)
+      return made.error();
+    return observation;
+  }
+
 private:
   friend class Session;
   Step(detail::SessionHandle session, pumpgraph_step *step) : session_(std::move(session)), step_(step) {}

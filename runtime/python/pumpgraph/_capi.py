@@ -91,6 +91,19 @@ class Validation(ctypes.Structure):
     ]
 
 
+class Observation(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("runs", c_uint64),
+        ("kernels", c_uint64),
+        ("slots", c_uint64),
+        ("covered", c_uint64),
+        ("differing", c_uint64),
+        ("disagreements", c_uint64),
+        ("first_disagreement", c_char * 512),
+    ]
+
+
 STRUCTURES = {
     "pumpgraph_error": Error,
     "pumpgraph_session_options": SessionOptions,
@@ -99,6 +112,7 @@ STRUCTURES = {
     "pumpgraph_measurement": Measurement,
     "pumpgraph_replanning": Replanning,
     "pumpgraph_validation": Validation,
+    "pumpgraph_observation": Observation,
 }
 
 # `int (*record)(pumpgraph_stream stream, void *user)`.
@@ -134,6 +148,7 @@ FUNCTIONS = {
     "pumpgraph_measure": (c_int, [c_void_p, c_int32, POINTER(Measurement), _ERROR]),
     "pumpgraph_replan": (c_int, [c_void_p, POINTER(Replanning), _ERROR]),
     "pumpgraph_validate": (c_int, [c_void_p, POINTER(Validation), _ERROR]),
+    "pumpgraph_observe": (c_int, [c_void_p, POINTER(c_void_p), c_size_t, POINTER(Observation), _ERROR]),
     "pumpgraph_torch_attach": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_torch_malloc": (c_void_p, [c_size_t, c_int, c_void_p]),
     "pumpgraph_torch_free": (None, [c_void_p, c_size_t, c_int, c_void_p]),

@@ -13,7 +13,8 @@ from ctypes import byref, c_void_p
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Union
 
-from ._capi import AdoptOptions, Library, MemoryStats, Measurement, Replanning, SessionOptions, Validation
+from ._capi import (AdoptOptions, Library, MemoryStats, Measurement, Observation, Replanning, SessionOptions,
+                    Validation)
 from ._report import Report
 from .errors import invalid
 
@@ -28,6 +29,18 @@ class ValidationResult(NamedTuple):
     different_buffers: int
     unstable_buffers: int
     first_difference: str
+
+
+class ObservationResult(NamedTuple):
+    """What all calls of observe() together have shown; `disagreements` are with what is proved or declared."""
+
+    runs: int
+    kernels: int
+    slots: int
+    covered: int
+    differing: int
+    disagreements: int
+    first_disagreement: str
 
 
 class MeasurementResult(NamedTuple):
@@ -270,4 +283,19 @@ class NativeStep:
             result.different_buffers,
             result.unstable_buffers,
             result.first_difference.decode("utf-8", "replace"),
+        )
+
+    def observe(self, values: Sequence[int] = ()) -> ObservationResult:
+        """`values`: addresses in allocations by whose contents kernels find nothing."""
+        result = _sized(Observation)
+        addresses = (ctypes.c_void_p * len(values))(*values)
+        self.library.call("pumpgraph_observe", self._handle, addresses, len(values), byref(result))
+        return ObservationResult(
+            result.runs,
+            result.kernels,
+            result.slots,
+            result.covered,
+            result.differing,
+            result.disagreements,
+            result.first_disagreement.decode("utf-8", "replace"),
         )

@@ -17,13 +17,14 @@ import time
 import warnings
 import weakref
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 import torch
 
 from . import _capi
 from ._report import Report
-from ._session import MeasurementResult, NativeStep, PathLike, ReplanningResult, Session, ValidationResult
+from ._session import (MeasurementResult, NativeStep, ObservationResult, PathLike, ReplanningResult, Session,
+                       ValidationResult)
 from ._sizes import format_size, parse_budget, parse_size
 from .errors import PumpGraphError, Status, invalid
 from .guard import Guard
@@ -509,6 +510,22 @@ class Step:
         PumpGraphError (MISMATCH) where they differ. All contents are as before afterwards."""
         self._quiet()
         return self._native.validate()
+
+    def observe(self, runs: int = 3, prepare: Optional[Callable[[int], None]] = None,
+                values: Sequence[torch.Tensor] = ()) -> ObservationResult:
+        """Runs every kernel alone, with its operands as they are and with poisoned ones, to see what it reads and
+        writes; `runs` times, each after `prepare(run)`, which puts other inputs into the step's tensors. What several
+        runs agree on becomes `observed` where it was assumed, for reports and save(): no plan relies on it. In
+        `values`, kernels find nothing by what the tensors hold, so that any word may be changed. Slow. All contents are
+        as before afterwards, but for what `prepare` changes."""
+        if runs < 1:
+            raise invalid(f"observe: {runs} runs; at least one is needed")
+        for run in range(runs):
+            if prepare is not None:
+                prepare(run)
+            self._quiet()
+            result = self._native.observe([value.data_ptr() for value in values])
+        return result
 
     def measure(self, repeats: int = 10) -> MeasurementResult:
         """Times every node of a step that was left as captured or whose plan moves nothing; save() then writes the

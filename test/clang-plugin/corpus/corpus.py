@@ -5,6 +5,9 @@
 A slot is right if its mode is the true one, conservative if it says more (unresolved and missing slots too), wrong if it
 says less, or if it says that bytes are overwritten that need not be. Exits with 1 if a slot is wrong or a quota is
 exceeded.
+
+With --observed it compares the true modes themselves with what the kernels were seen to do on a GPU, as
+`observe_corpus --json FILE` wrote it down.
 """
 import argparse
 import json
@@ -123,9 +126,42 @@ def compare(source, kernels, level, options, tally):
         sys.exit(f"{source}: slots.txt lacks {rest}")
 
 
+def compare_observed(path):
+    """Whether no kernel was seen to do what its true modes exclude. Kernels of the same name in several sources may do
+    what any of these says."""
+    with open(path, encoding="utf-8") as file:
+        seen = [json.loads(line) for line in file]
+    names = demangle([slot["kernel"] for slot in seen])
+    patterns = [(expression_of(pattern), slots) for _, kernels in read_truth() for pattern, slots in kernels]
+    counts = dict.fromkeys(("as written", "less", "open", "more"), 0)
+    for slot, name in zip(seen, names):
+        place = (slot["parameter"], slot["offset"])
+        true = [one for pattern, slots in patterns if re.fullmatch(pattern, name) for one in slots if one.place == place]
+        if not true:
+            continue
+        mode = 0
+        for one in true:
+            mode |= MODES[one.mode]
+        is_seen = MODES[slot["seen"]]
+        if is_seen & ~mode:
+            verdict = "more"
+        elif is_seen == mode:
+            verdict = "as written"
+        else:
+            verdict = "open" if mode & ~is_seen & ~MODES[slot["not_seen"]] else "less"
+        counts[verdict] += 1
+        if verdict != "as written":
+            words = [word for word, bit in MODES.items() if bit == mode]
+            print(f"  {verdict}: {name[:100]} {place[0]}+{place[1]}: {words[0]} is seen to be {slot['seen']}")
+    print(f"{sum(counts.values())} slots of launched kernels: " +
+          ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+    return counts["more"] == 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--plugin", required=True, help="libPumpGraphAnnotate.so")
+    parser.add_argument("--plugin", help="libPumpGraphAnnotate.so")
+    parser.add_argument("--observed", metavar="FILE", help="what observe_corpus wrote down")
     parser.add_argument("--clang", default="clang++-22")
     parser.add_argument("--cuda", default="/usr/local/cuda", help="CUDA toolkit")
     parser.add_argument("--arch", default="sm_90")
@@ -133,6 +169,10 @@ def main():
     parser.add_argument("--all", action="store_true", help="list the slots that are right as well")
     parser.add_argument("sources", nargs="*", help="some of the corpus only, such as hard.cu")
     options = parser.parse_args()
+    if options.observed:
+        return 0 if compare_observed(options.observed) else 1
+    if not options.plugin:
+        parser.error("--plugin or --observed is needed")
     tallies = {"CCCL": Tally(), "rest": Tally()}
     for level in options.levels.split(","):
         for source, kernels in read_truth():

@@ -46,10 +46,12 @@ pump.graph @copy_of_unknown_direction {
   pump.memcpy [readwrite %a[0, 64] assumed]
 }
 
-// What is known better is left alone.
+// What is known better is left alone; what was observed gives way to a type.
 // CHECK-LABEL: pump.graph @better_evidence
 pump.graph @better_evidence {
   %a = pump.buffer "a" size(4096)
-  // CHECK: [readwrite %a[0, 4096] observed parameter(0)]
-  pump.kernel "_Z3addPKfPf" [readwrite %a[0, 4096] observed parameter(0)]
+  // CHECK: [readwrite %a[0, 4096] declared parameter(0)]
+  pump.kernel "_Z3addPKfPf" [readwrite %a[0, 4096] declared parameter(0)]
+  // CHECK: [read %a[0, 4096] declared parameter(0), write %a[0, 4096] observed parameter(1)]
+  pump.kernel "_Z3addPKfPf" [readwrite %a[0, 4096] observed parameter(0), write %a[0, 4096] observed parameter(1)]
 }

@@ -45,8 +45,8 @@ pump.graph @other_memory {
   pump.kernel "global" [readwrite %a[0, 4096] assumed]
 }
 
-// Proved beats declared and observed, with a warning where less was said; what is proved already stays, and what an
-// access must do that it may still do.
+// Proved beats declared and observed, with a warning where less was declared or more was observed; what is proved
+// already stays, and what an access must do that it may still do, unless that was only observed.
 // CHECK-LABEL: pump.graph @evidence
 pump.graph @evidence {
   %a = pump.buffer "a" size(4096)
@@ -56,6 +56,6 @@ pump.graph @evidence {
   // WARNING-NOT: warning
   // CHECK: [readwrite %a[0, 4096] proved parameter(0)]
   pump.kernel "_Z3addPKfPf" [read %a[0, 4096] observed parameter(0)]
-  // CHECK: [read %a[0, 64] proved parameter(0), write %a[0, 4096] proved must(write) parameter(0)]
+  // CHECK: [read %a[0, 64] proved parameter(0), write %a[0, 4096] proved parameter(0)]
   pump.kernel "copy" [read %a[0, 64] proved parameter(0), write %a[0, 4096] observed must(write) parameter(0)]
 }

@@ -30,6 +30,34 @@ pump.graph @mirrored budget(2097152) {
 }
 
 // -----
+// What is only read stays the same in both.
+pump.graph @mirrored_and_read budget(2097152) {
+  %a = pump.buffer "a" private live_in live_out size(2097152) frames(0) resident([0, 2097152]) mirrored([0, 2097152])
+  %k0 = pump.kernel "look" node(0) [read %a[0, 2097152] declared]
+}
+
+// -----
+// That it was only observed to be read is not enough.
+pump.graph @mirrored_and_observed budget(2097152) {
+  // expected-error @+1 {{must be on the device and in host memory, but its value is on the device only}}
+  %a = pump.buffer "a" private live_in live_out size(2097152) frames(0) resident([0, 2097152]) mirrored([0, 2097152])
+  %k0 = pump.kernel "look" node(0) [read %a[0, 2097152] observed]
+}
+
+// -----
+// Nor is an overwriting that was only observed, where the value before is gone.
+pump.graph @observed_overwrite budget(2097152) {
+  // expected-note @+1 {{the buffer is defined here}}
+  %a = pump.buffer "a" private size(2097152) frames(0)
+  %b = pump.buffer "b" private size(2097152) frames(0)
+  %k0 = pump.kernel "first" node(0) [write %a[0, 2097152] declared must(write)]
+  %d = pump.discard %a after(%k0)
+  %k1 = pump.kernel "other" node(1) after(%d) [write %b[0, 2097152] declared must(write)]
+  // expected-error @+1 {{whose value is lost}}
+  %k2 = pump.kernel "second" node(2) after(%k1) [write %a[0, 2097152] observed must(write)]
+}
+
+// -----
 // A step without a plan is no correct plan.
 pump.graph @captured {
   // expected-note @+1 {{the buffer is defined here}}

@@ -105,10 +105,21 @@ TEST(AnnotateAccesses, unknownOrForeignParameterStaysAssumed) {
 
 TEST(AnnotateAccesses, betterEvidenceIsLeftAlone) {
   const std::vector<Access> accesses = {
-      Access{.buffer = 0, .range = {0, 4096}, .evidence = Evidence::Observed, .parameter = 0}};
+      Access{.buffer = 0, .range = {0, 4096}, .evidence = Evidence::Declared, .parameter = 0}};
   Description step = oneNode(NodeKind::Kernel, "_Z1kPKf", accesses);
   annotateAccesses(step);
   EXPECT_EQ(step.nodes[0].accesses, accesses);
+}
+
+TEST(AnnotateAccesses, whatWasObservedGivesWayToATypeAndIsReported) {
+  Description step = oneNode(
+      NodeKind::Kernel, "_Z1kPKf",
+      {Access{.buffer = 0, .range = {0, 4096}, .may = modeWrite, .evidence = Evidence::Observed, .parameter = 0}});
+  const AnnotateStats stats = annotateAccesses(step);
+  EXPECT_EQ(step.nodes[0].accesses[0].may, modeRead);
+  EXPECT_EQ(step.nodes[0].accesses[0].evidence, Evidence::Declared);
+  ASSERT_EQ(stats.disagreements.size(), 1u);
+  EXPECT_NE(stats.disagreements[0].message.find("was observed to write through parameter 0"), std::string::npos);
 }
 
 TEST(AnnotateAccesses, copyProvesSourceAndDestination) {

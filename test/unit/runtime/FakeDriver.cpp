@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test/unit/runtime/FakeDriver.h"
 
+#include "runtime/memory/Poison.h"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -958,6 +960,70 @@ void fillGraphCalls(Driver &driver) {
   };
 }
 
+/// The kernels of runtime/memory/ByteProbe.cu, whose arguments are all the module's kernels have.
+struct ProbeArguments {
+  void **arguments;
+
+  template <typename Value> Value at(std::size_t index) const { return *static_cast<Value *>(arguments[index]); }
+  std::uint32_t *words(std::size_t index) const { return reinterpret_cast<std::uint32_t *>(at<CUdeviceptr>(index)); }
+};
+
+/// `first`: the position of the arguments that say how many words there are, where the first is, and the poison.
+std::uint32_t poisonedWord(const ProbeArguments &given, const std::uint32_t *before, std::uint64_t at,
+                           std::size_t first) {
+  const bool isHigh = ((given.at<std::uint64_t>(first + 1) + at) & 1) != 0;
+  const std::uint64_t partner = isHigh ? at - 1 : at + 1;
+  return poisonOf(before[at], partner < given.at<std::uint64_t>(first) ? before[partner] : 0, isHigh,
+                  given.at<PoisonKind>(first + 2), given.at<std::uint32_t>(first + 3));
+}
+
+void poisonWords(const ProbeArguments &given) {
+  requireAccess(given.at<CUdeviceptr>(0), given.at<std::uint64_t>(2) * 4, "a poison");
+  for (std::uint64_t at = 0; at < given.at<std::uint64_t>(2); ++at)
+    given.words(0)[at] = poisonedWord(given, given.words(1), at, 2);
+}
+
+void countBytes(const ProbeArguments &given) {
+  const std::uint64_t words = given.at<std::uint64_t>(3);
+  for (const std::size_t index : {0, 1, 2})
+    requireAccess(given.at<CUdeviceptr>(index), words * 4, "a count");
+  auto *counts = reinterpret_cast<ByteCounts *>(given.at<CUdeviceptr>(7));
+  for (std::uint64_t at = 0; at < words; ++at) {
+    const std::uint32_t start = poisonedWord(given, given.words(1), at, 3);
+    const std::uint32_t now = given.words(0)[at], clean = given.words(2)[at], before = given.words(1)[at];
+    for (std::uint32_t shift = 0; shift < 32; shift += 8) {
+      const auto differs = [&](std::uint32_t word) { return ((now ^ word) >> shift & 0xff) != 0; };
+      counts->changed += differs(start) ? 1 : 0;
+      counts->other += differs(clean) ? 1 : 0;
+      counts->dependent += differs(start) && differs(clean) ? 1 : 0;
+    }
+    counts->poisoned += start != before ? 1 : 0;
+    counts->nonzero += before != 0 ? 1 : 0;
+  }
+}
+
+void fillModuleCalls(Driver &driver) {
+  driver.moduleLoadData.function = [](CUmodule *module, const void *) -> CUresult {
+    FAKE_ENTER(cuModuleLoadData);
+    *module = reinterpret_cast<CUmodule>(&state());
+    return CUDA_SUCCESS;
+  };
+  driver.moduleUnload.function = [](CUmodule) { return CUDA_SUCCESS; };
+  driver.moduleGetFunction.function = [](CUfunction *function, CUmodule, const char *name) -> CUresult {
+    FAKE_ENTER(cuModuleGetFunction);
+    if (std::strcmp(name, "pumpgraphPoison") != 0 && std::strcmp(name, "pumpgraphCount") != 0)
+      return CUDA_ERROR_NOT_FOUND;
+    *function = reinterpret_cast<CUfunction>(std::strcmp(name, "pumpgraphPoison") == 0 ? poisonWords : countBytes);
+    return CUDA_SUCCESS;
+  };
+  driver.launchKernel.function = [](CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                    unsigned, CUstream, void **arguments, void **) -> CUresult {
+    FAKE_ENTER(cuLaunchKernel);
+    reinterpret_cast<void (*)(const ProbeArguments &)>(function)({arguments});
+    return CUDA_SUCCESS;
+  };
+}
+
 } // namespace
 
 FakeDriver::FakeDriver(const Options &options) : state_(std::make_unique<State>()), table_(std::make_shared<Driver>()) {
@@ -972,6 +1038,7 @@ FakeDriver::FakeDriver(const Options &options) : state_(std::make_unique<State>(
   fillManagedCalls(*table_);
   fillStreamCalls(*table_);
   fillGraphCalls(*table_);
+  fillModuleCalls(*table_);
   table_->bind();
 }
 

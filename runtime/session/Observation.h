@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What running a step's kernels one by one has shown of what they do with their operands.
+#pragma once
+
+#include "runtime/capture/DescribeStep.h"
+
+#include <nlohmann/json.hpp>
+
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace pumpgraph::runtime {
+
+enum class Answer : std::uint8_t { No, Yes, Unknown };
+
+/// What one run showed of one operand. `No` means "not seen": a kernel may do otherwise with other inputs.
+struct Sighting {
+  Answer read = Answer::Unknown;
+  Answer written = Answer::Unknown;
+  Answer overwritten = Answer::Unknown; ///< every byte of what is written, whatever was there
+
+  bool isKnown() const { return read != Answer::Unknown && written != Answer::Unknown; }
+  Mode mode() const {
+    return static_cast<Mode>((read == Answer::Yes ? modeRead : 0) | (written == Answer::Yes ? modeWrite : 0));
+  }
+  friend bool operator==(const Sighting &, const Sighting &) = default;
+};
+
+/// What one address among a kernel's parameters leads to: the allocation from there to the next such address, or to its
+/// end. The first one has what lies before it as well. Several words may hold the address.
+struct ObservedOperand {
+  NodeIndex node = 0;
+  BufferIndex buffer = 0;
+  Range range;
+  std::vector<OperandWord> words;
+  std::vector<Sighting> sightings; ///< one for each run
+
+  bool agrees() const;
+  /// Whether several runs agree and leave nothing open.
+  bool isCovered() const;
+};
+
+/// Something that a kernel was seen to do and that proved, declared or assumed accesses exclude.
+struct ObservedDisagreement {
+  NodeIndex node = 0;
+  BufferIndex buffer = 0;
+  Evidence evidence = Evidence::Assumed;
+  std::string message;
+
+  friend auto operator<=>(const ObservedDisagreement &, const ObservedDisagreement &) = default;
+};
+
+/// The operands of a kernel, of which nothing was seen yet.
+std::vector<ObservedOperand> operandsOf(NodeIndex node, const std::vector<OperandWord> &words);
+
+struct Observation {
+  /// Runs that have to agree before anything is believed.
+  static constexpr std::size_t leastRuns = 2;
+
+  std::uint64_t runs = 0;
+  std::uint64_t kernels = 0;      ///< that were observed
+  std::uint64_t nodesRun = 0;     ///< that were only run
+  double milliseconds = 0;        ///< all runs together
+  std::uint64_t scratchBytes = 0; ///< of device memory that a run took beside the step's own
+  std::vector<ObservedOperand> operands;
+  std::set<ObservedDisagreement> disagreements;
+
+  std::uint64_t covered() const;
+  std::uint64_t differing() const;
+  /// Gives what only was assumed of `step` the modes that runs agree on, as `observed`, and takes back what later runs
+  /// do not confirm.
+  void mergeInto(Description &step) const;
+  nlohmann::ordered_json report(const Description &step) const;
+};
+
+} // namespace pumpgraph::runtime
