@@ -5,10 +5,6 @@
 
 namespace pumpgraph::runtime {
 
-/// What an operation of the agent takes beside its bytes: seeing the request, the driver's call, the answer
-/// (docs/measurements.md).
-constexpr double operationOverheadUs = 120;
-
 std::string othersText(std::uint64_t otherFrames, std::uint64_t budgetFrames) {
   return fmt::format("{} of the budget of {} hold allocations that the step does not touch",
                      bytesText(otherFrames * pageBytes), bytesText(budgetFrames * pageBytes));
@@ -76,9 +72,17 @@ Expected<CompiledPlan> Rewriting::plan(std::uint64_t otherFrames, const std::str
 
 Expected<CompiledPlan> Rewriting::planManaged(const std::string &costsIr, bool accessesAreKnown,
                                               std::int32_t prefetching) {
+  const Expected<const ManagedLink *> link = session_.managedLink();
+  if (!link)
+    return tl::unexpected<Error>(link.error());
   pumpgraph_compiler_options options = compilerOptions(0, costsIr);
   options.managed = 1;
-  options.copy_overhead_us = operationOverheadUs;
+  options.up_bytes_per_second = (*link)->typical.up;
+  options.down_bytes_per_second = (*link)->typical.down;
+  options.both_bytes_per_second = (*link)->typical.both;
+  options.best_up_bytes_per_second = (*link)->best.up;
+  options.best_down_bytes_per_second = (*link)->best.down;
+  options.copy_overhead_us = (*link)->operationUs;
   options.prefetching = prefetching;
   options.every_access_known = accessesAreKnown && driver_.memDiscardBatchAsync ? 1 : 0;
   return compile(options, 0, !costsIr.empty());
@@ -163,8 +167,7 @@ void Rewriting::noteIfLost(const Residence &residence) {
 
 Expected<std::shared_ptr<Residence>> Rewriting::takeBack(Keep keep) {
   PUMPGRAPH_TRY(step_.residence_->remove(keep, {}, &step_.captured_.blocks));
-  step_.edits_.reset(); // takes the plan's copies out of the graph
-  PUMPGRAPH_TRY(renewCopies(driver_, step_.graph_, *session_.addresses_));
+  step_.edits_.reset(); // takes the plan's copies out of the graph; its own are renewed by whoever puts a plan in force
   if (step_.exec_)
     driver_.graphExecDestroy.raw(std::exchange(step_.exec_, nullptr));
   return std::move(step_.residence_);
