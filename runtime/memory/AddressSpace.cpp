@@ -56,6 +56,14 @@ Expected<CUdeviceptr> AddressSpace::carve(std::uint64_t pages) {
               bytesText(pages * pageBytes), bytesText(bytes_));
 }
 
+void AddressSpace::unseen(CUdeviceptr address, std::uint64_t pages) {
+  const std::uint64_t first = pageIndex(address) - guardPages;
+  if (first + pages + 2 * guardPages == freshPages_)
+    freshPages_ = first;
+  else
+    giveBack(address, pages);
+}
+
 void AddressSpace::giveBack(CUdeviceptr address, std::uint64_t pages) {
   std::uint64_t first = pageIndex(address) - guardPages;
   std::uint64_t size = pages + 2 * guardPages;

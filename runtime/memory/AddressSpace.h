@@ -41,6 +41,8 @@ public:
   /// The address of `pages` pages that no block uses, guards beside them.
   Expected<CUdeviceptr> carve(std::uint64_t pages);
   void giveBack(CUdeviceptr address, std::uint64_t pages);
+  /// The same for addresses that nobody has been told: they are fresh again, if they were the last to be carved.
+  void unseen(CUdeviceptr address, std::uint64_t pages);
 
   bool contains(std::uint64_t word) const { return word - base_ < bytes_; }
   /// Position of the page that holds `word`, counted from the start of the reservation.

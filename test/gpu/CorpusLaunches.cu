@@ -50,6 +50,12 @@ private:
     check(cudaMemcpyAsync(copy, from, count * sizeof(Value), cudaMemcpyDeviceToDevice, stream_));
     return copy;
   }
+  /// Of values that something else has counted.
+  template <typename Value> Value *countedCopyOf(const Value *from, std::size_t count) {
+    Value *copy = fresh<Value>(count);
+    check(cudaMemcpyAsync(copy, from, count * sizeof(Value), cudaMemcpyDeviceToDevice, stream_));
+    return copy;
+  }
   template <typename Value> Value *zeros(std::size_t count) {
     Value *made = static_cast<Value *>(memory_.freshValues(count * sizeof(Value)));
     check(cudaMemsetAsync(made, 0, count * sizeof(Value), stream_));
@@ -179,7 +185,9 @@ private:
 
   void cubOthers(int n) {
     const int *in = in_.values;
-    withScratch([&, keys = fresh<unsigned>(n), values = fresh<int>(n)](void *scratch, std::size_t &size) {
+    // A radix sort counts digits first; keys that are others afterwards have no places.
+    withScratch([&, in = countedCopyOf(in, n), keys = fresh<unsigned>(n), values = fresh<int>(n)](void *scratch,
+                                                                                                  std::size_t &size) {
       return cub::DeviceRadixSort::SortPairs(scratch, size, reinterpret_cast<const unsigned *>(in), keys,
                                              static_cast<const int *>(in_.places), values, n, 0, 32, stream_);
     });
@@ -205,7 +213,7 @@ private:
   void thrustAlgorithms(int n) {
     TemporaryMemory temporary{&memory_};
     const auto policy = thrust::cuda::par_nosync(temporary).on(stream_);
-    int *keys = copyOf(in_.values, n);
+    int *keys = countedCopyOf(in_.values, n);
     thrust::sort(policy, keys, keys + n);
     const int *map = in_.tokens;
     const int *from = in_.values;

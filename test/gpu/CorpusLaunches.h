@@ -20,7 +20,8 @@ struct CorpusInputs {
   int *ones = nullptr;
 };
 
-inline constexpr int corpusCount = 1 << 20;
+/// A little less than whole pages, so that a kernel that poison leads a little astray stays in mapped memory.
+inline constexpr int corpusCount = (1 << 20) - 2048;
 
 /// Memory for one launch or two, and memory in which nothing is found by what it holds.
 struct CorpusMemory {

@@ -15,8 +15,10 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 
 namespace pumpgraph::smoke {
 namespace {
@@ -137,6 +139,7 @@ struct SeenSlot {
   bool isOverwritten = false; ///< by some launch, in full
   bool isTabled = false;
   std::size_t launches = 0;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> alike; ///< words that held the same address in some launch
 };
 using SlotKey = std::tuple<std::string, std::uint32_t, std::uint32_t>; ///< kernel, parameter, offset
 
@@ -166,6 +169,8 @@ std::map<SlotKey, SeenSlot> slotsOf(const Corpus &corpus, const Observation &obs
       seen.isTabled = slot != nullptr;
       seen.isUnderstood = slot && slot->isUnderstood();
       seen.tabled |= tabled;
+      for (const OperandWord &other : operand.words)
+        seen.alike.emplace(other.parameter, other.inParameter);
       ++seen.launches;
       for (const Sighting &sighting : operand.sightings)
         add(seen, sighting);
@@ -221,6 +226,7 @@ int run(unsigned runs, const std::string &json) {
       lines << nlohmann::json{{"kernel", kernel},
                               {"parameter", parameter},
                               {"offset", offset},
+                              {"same_address", slot.alike},
                               {"table", slot.isTabled ? modeName(slot.tabled) : "no slot"},
                               {"seen", modeName(slot.seen)},
                               {"not_seen", modeName(slot.notSeen)},

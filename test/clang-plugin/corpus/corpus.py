@@ -136,8 +136,10 @@ def compare_observed(path):
     counts = dict.fromkeys(("as written", "less", "open", "more"), 0)
     for slot, name in zip(seen, names):
         place = (slot["parameter"], slot["offset"])
-        true = [one for pattern, slots in patterns if re.fullmatch(pattern, name) for one in slots if one.place == place]
-        if not true:
+        alike = {tuple(other) for other in slot.get("same_address", [])} | {place}
+        known = [one for pattern, slots in patterns if re.fullmatch(pattern, name) for one in slots]
+        true = [one for one in known if one.place in alike]
+        if place not in {one.place for one in true}:
             continue
         mode = 0
         for one in true:
