@@ -77,6 +77,7 @@ class Tests:
         else:
             print("note: built without the Clang plugin; what it says of kernels is not compared with what they do")
         yield "cpp.losses", self.cpp_losses
+        yield "cpp.allocated_once", self.cpp_allocated_once
         yield "cpp.validate", lambda: self.example(SMALL, "--budget", self.budget(SMALL, 0.5), "--validate")
         yield "cpp.budget_below_one_kernel", self.cpp_hosted
         yield "cpp.budget_below_what_stays", self.cpp_too_small
@@ -166,19 +167,19 @@ class Tests:
             raise Failure(f"exit status {result.returncode}\n    {last}")
         return result.returncode, text
 
-    def example(self, size, *arguments, prefix=(), may_fail=False):
-        command = [*prefix, str(self.build / "bin" / EXAMPLE), *size, "--steps", "10", "--timed", "0", *arguments]
+    def example(self, size, *arguments, prefix=(), may_fail=False, program=EXAMPLE):
+        command = [*prefix, str(self.build / "bin" / program), *size, "--steps", "10", "--timed", "0", *arguments]
         return self.run(command, may_fail)
 
-    def plain(self, size):
+    def plain(self, size, program=EXAMPLE):
         """The figures of the unmodified C++ step of this size, run once."""
-        figures = self.folder / ("cpp-" + "-".join(size[1::2]) + ".json")
+        figures = self.folder / (f"{program}-" + "-".join(size[1::2]) + ".json")
         if not figures.is_file():
-            self.example(size, "--plain", "--json", str(figures))
+            self.example(size, "--plain", "--json", str(figures), program=program)
         return json.loads(figures.read_text())
 
-    def budget(self, size, share):
-        return str(int(self.plain(size)["peak_bytes"] * share))
+    def budget(self, size, share, program=EXAMPLE):
+        return str(int(self.plain(size, program)["peak_bytes"] * share))
 
     def cpp_losses(self):
         expected = self.plain(SMALL)["losses"]
@@ -190,6 +191,19 @@ class Tests:
             self.example(SMALL, "--budget", self.budget(SMALL, share), "--losses", str(losses))
             if losses.read_text().split() != expected:
                 raise Failure(f"the losses at {share:.0%} of the peak differ from the unmodified step's")
+
+    def cpp_allocated_once(self):
+        # Most of it is in host memory when the step is captured, among it what copies of the step lead to.
+        size = [*SMALL, "--allocate", "once"]
+        for program in (EXAMPLE, f"{EXAMPLE}-annotated"):
+            if not (self.build / "bin" / program).exists():
+                continue
+            losses = self.folder / f"{program}-once.losses"
+            source = [*size, "--matmul", "source"]
+            budget = self.budget(source, 0.5, program)
+            self.example(source, "--budget", budget, "--losses", str(losses), program=program)
+            if losses.read_text().split() != self.plain(source, program)["losses"]:
+                raise Failure(f"the losses of {program} differ from the unmodified step's")
 
     def cpp_hosted(self):
         # The cuBLAS workspace and small tensors take 34 MiB. What is left is two pages, as the copies of the step need:
