@@ -554,7 +554,8 @@ private:
 
 Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind) {
   assert(budgetBytes > 0 && "a bound needs a budget");
-  return BoundProblem(description, budgetBytes, machine, kind).solve();
+  const Machine best = atItsBest(machine);
+  return BoundProblem(description, budgetBytes, best, kind).solve();
 }
 
 } // namespace pumpgraph

@@ -3,6 +3,7 @@
 /// The machine a plan is made for: link bandwidths, device memory bandwidth, host memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace pumpgraph {
@@ -15,6 +16,18 @@ struct Machine {
   double deviceBytesPerSecond = 3.9e12; ///< read plus written, one bandwidth-bound kernel
   double copyOverheadUs = 4.0;          ///< added to every copy node whatever its size, microseconds
   std::uint64_t hostBytes = UINT64_MAX; ///< pinned host memory that may be used for spilled data
+  /// Where the link is not always the same: the fastest that was seen, which no bound may fall short of. 0: as above.
+  double bestUpBytesPerSecond = 0;
+  double bestDownBytesPerSecond = 0;
 };
+
+/// The machine at its best: what a bound counts on.
+inline Machine atItsBest(Machine machine) {
+  machine.upBytesPerSecond = std::max(machine.upBytesPerSecond, machine.bestUpBytesPerSecond);
+  machine.downBytesPerSecond = std::max(machine.downBytesPerSecond, machine.bestDownBytesPerSecond);
+  if (machine.bestUpBytesPerSecond > 0 || machine.bestDownBytesPerSecond > 0)
+    machine.bothBytesPerSecond = machine.upBytesPerSecond + machine.downBytesPerSecond;
+  return machine;
+}
 
 } // namespace pumpgraph

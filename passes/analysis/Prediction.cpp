@@ -267,18 +267,24 @@ private:
 } // namespace
 
 Prediction predict(const Description &description, const Machine &machine) {
-  const std::vector<Task> tasks = tasksOf(description);
-  const ReplayTimes times = replayInOrder(tasks, graphOf(description), machine);
+  const ReplayTimes times = replayInOrder(tasksOf(description), graphOf(description), machine);
+  std::vector<NodeTimes> nodes(description.nodes.size());
+  for (std::size_t n = 0; n < nodes.size(); ++n)
+    nodes[n] = {times.startUs[n], times.endUs[n]};
+  return predictionOf(description, std::move(nodes), times.totalUs);
+}
 
+Prediction predictionOf(const Description &description, std::vector<NodeTimes> nodes, double totalUs) {
   Prediction prediction;
-  prediction.totalUs = times.totalUs;
-  prediction.upBusyUs = times.upBusyUs;
-  prediction.downBusyUs = times.downBusyUs;
-  prediction.nodes.resize(tasks.size());
-  for (std::size_t n = 0; n < tasks.size(); ++n) {
-    prediction.nodes[n] = {times.startUs[n], times.endUs[n]};
-    prediction.upBytes += tasks[n].lane == Lane::Up ? tasks[n].bytes : 0;
-    prediction.downBytes += tasks[n].lane == Lane::Down ? tasks[n].bytes : 0;
+  prediction.totalUs = totalUs;
+  prediction.nodes = std::move(nodes);
+  for (std::size_t n = 0; n < prediction.nodes.size(); ++n) {
+    const Node &node = description.nodes[n];
+    const double us = prediction.nodes[n].endUs - prediction.nodes[n].startUs;
+    prediction.upBytes += movesUp(node.kind) ? node.range.size : 0;
+    prediction.upBusyUs += movesUp(node.kind) ? us : 0;
+    prediction.downBytes += movesDown(node.kind) ? node.range.size : 0;
+    prediction.downBusyUs += movesDown(node.kind) ? us : 0;
   }
   prediction.stalls = stallsOf(description, prediction.nodes);
   prediction.memory = Occupancy(description, prediction.nodes).points();

@@ -51,4 +51,7 @@ struct Prediction {
 /// Nodes of unknown cost count as zero: run estimateCosts first.
 Prediction predict(const Description &description, const Machine &machine);
 
+/// The same where it is known when each node runs.
+Prediction predictionOf(const Description &description, std::vector<NodeTimes> nodes, double totalUs);
+
 } // namespace pumpgraph

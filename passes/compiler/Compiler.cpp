@@ -74,7 +74,9 @@ tl::expected<PlanOptions, Failure> planOptions(const pumpgraph_compiler_options 
         take(asked.down_bytes_per_second, "down_bytes_per_second", machine.downBytesPerSecond),
         take(asked.both_bytes_per_second, "both_bytes_per_second", machine.bothBytesPerSecond),
         take(asked.device_bytes_per_second, "device_bytes_per_second", machine.deviceBytesPerSecond),
-        take(asked.copy_overhead_us, "copy_overhead_us", machine.copyOverheadUs)})
+        take(asked.copy_overhead_us, "copy_overhead_us", machine.copyOverheadUs),
+        take(asked.best_up_bytes_per_second, "best_up_bytes_per_second", machine.bestUpBytesPerSecond),
+        take(asked.best_down_bytes_per_second, "best_down_bytes_per_second", machine.bestDownBytesPerSecond)})
     if (!fault.empty())
       return invalid(fault);
   return options;
@@ -169,11 +171,10 @@ tl::expected<Summary, Failure> compile(const pumpgraph_description *captured, co
       return invalid(fault);
   if (options.prefetching < 0 || options.prefetching > static_cast<int>(Prefetching::None))
     return invalid(fmt::format("prefetching is {}", options.prefetching));
-  const Backend backend = options.managed == 0              ? Backend::Virtual
-                          : options.every_access_known != 0 ? Backend::Managed
-                                                            : Backend::ManagedUnknown;
-  tl::expected<Summary, PlanError> summary =
-      summarize(*step, *plan, backend, static_cast<Prefetching>(options.prefetching));
+  plan->backend = options.managed == 0              ? Backend::Virtual
+                  : options.every_access_known != 0 ? Backend::Managed
+                                                    : Backend::ManagedUnknown;
+  tl::expected<Summary, PlanError> summary = summarize(*step, *plan, static_cast<Prefetching>(options.prefetching));
   if (!summary)
     return tl::unexpected(Failure{PUMPGRAPH_COMPILER_UNPLANNABLE, std::move(summary.error().message)});
   return std::move(*summary);

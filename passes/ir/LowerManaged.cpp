@@ -23,8 +23,10 @@ struct LowerManaged : impl::LowerManagedBase<LowerManaged> {
       mlir::emitError(getOperation().getLoc(), obstacle);
       return signalPassFailure();
     }
-    const ManagedOptions options{.machine = makeMachine(up, down, both, device, copyOverhead, hostMemory),
-                                 .mayDiscard = discard};
+    const ManagedOptions options{
+        .machine = makeMachine(up, down, both, device, copyOverhead, hostMemory),
+        .mayDiscard = discard,
+        .advice = {.readMostly = readMostly, .preferHost = preferHost, .accessedBy = accessedBy}};
     update(getOperation(), lowerManaged(withoutPlan(planned), planned, options));
   }
 };

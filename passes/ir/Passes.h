@@ -5,8 +5,10 @@
 /// Those are given at a location, not at an op, whose whole text would follow: a step may have thousands of lines.
 #pragma once
 
+#include "passes/analysis/Backend.h"
 #include "passes/analysis/Machine.h"
 #include "passes/ir/Bytes.h"
+#include "passes/lower/InsertAdvise.h"
 #include "passes/simulate/UnifiedMemory.h"
 #include "pumpgraph/graph/Dialect.h"
 

@@ -129,7 +129,13 @@ def PlanResidency : GraphPass<"plan-residency"> {
     ```
   }];
   let options = [Option<"budget", "budget", "::pumpgraph::ir::Bytes", "::pumpgraph::ir::Bytes()",
-                        "device memory for all frames; 0: as much as the step needs">]
+                        "device memory for all frames; 0: as much as the step needs">,
+                 Option<"backend", "backend", "::pumpgraph::Backend", "::pumpgraph::Backend::Virtual",
+                        "what the plan is for", [{::llvm::cl::values(
+                          clEnumValN(::pumpgraph::Backend::Virtual, "virtual", "copies and edges"),
+                          clEnumValN(::pumpgraph::Backend::Managed, "managed", "an agent on managed memory"),
+                          clEnumValN(::pumpgraph::Backend::ManagedUnknown, "managed-unknown",
+                                     "the same where not every access is known"))}]>]
                 # machineOptions;
 }
 
@@ -171,6 +177,16 @@ def LowerVirtual : GraphPass<"lower-virtual"> {
   }];
 }
 
+// What the driver is told of managed memory. The defaults are those of passes/lower/InsertAdvise.h.
+defvar adviceOptions = [
+  Option<"readMostly", "read-mostly", "bool", "::pumpgraph::AdviceOptions().readMostly",
+         "buffers that leave and that nodes only read keep their copy in host memory">,
+  Option<"preferHost", "prefer-host", "bool", "::pumpgraph::AdviceOptions().preferHost",
+         "hosted ranges stay in host memory">,
+  Option<"accessedBy", "accessed-by", "bool", "::pumpgraph::AdviceOptions().accessedBy",
+         "hosted ranges are mapped before they are touched">
+];
+
 def LowerManaged : GraphPass<"lower-managed"> {
   let summary = "Turn a plan into operations of an agent on managed memory";
   let description = [{
@@ -179,8 +195,8 @@ def LowerManaged : GraphPass<"lower-managed"> {
     evicted, and what it gives up because it is dead is discarded, unless not every access is known (`discard=false`).
     Neighbouring pages that move alike move together. A captured node that an operation has an edge to waits for it; a
     prefetch without one is a hint, because it is predicted to be over long before it is needed. What has no value yet is
-    prefetched as well, so that it is not written by faults. Buffers that nodes only read and that leave are advised to be
-    read mostly, with the copy in host memory as the one to keep; hosted ranges to stay in host memory.
+    prefetched as well, so that it is not written by faults. Then the advice of `insert-advise` is inserted; nothing is read
+    mostly where not every access is known.
 
     Before:
     ```mlir
@@ -210,7 +226,40 @@ def LowerManaged : GraphPass<"lower-managed"> {
     ```
   }];
   let options = !listconcat(machineOptions, [Option<"discard", "discard", "bool", "true",
-                            "whether every access is known, so that what no node touches any more is dead">]);
+                            "whether every access is known, so that what no node touches any more is dead">],
+                            adviceOptions);
+}
+
+def InsertAdvise : GraphPass<"insert-advise"> {
+  let summary = "Say what the driver is told of a step's managed memory";
+  let description = [{
+    For steps that are lowered by `lower-managed`, which inserts the same: advice that the step has already is replaced.
+    Buffers that nodes only read and that leave are advised to be read mostly, with the copy in host memory as the one to
+    keep; hosted ranges to stay in host memory and, if asked for, to be mapped before they are touched. Advice is given
+    once, before the first replay, so it comes first and has no edges.
+
+    Before:
+    ```mlir
+    pump.graph @step budget(2097152) {
+      %v = pump.buffer "v" private live_in live_out size(2097152) frames(0)
+      %v.prefetch = pump.prefetch "prefetch v" %v
+      %k0 = pump.kernel "reads" node(0) after(%v.prefetch) [read %v[0, 2097152] declared]
+      %v.evict = pump.evict "evict v" %v after(%v.prefetch, %k0)
+    }
+    ```
+    After `insert-advise`:
+    ```mlir
+    pump.graph @step budget(2097152) {
+      %v = pump.buffer "v" private live_in live_out size(2097152) frames(0)
+      pump.advise "advise v" %v read_mostly
+      pump.advise "advise v" %v prefer_host
+      %v.prefetch = pump.prefetch "prefetch v" %v
+      %k0 = pump.kernel "reads" node(0) after(%v.prefetch) [read %v[0, 2097152] declared]
+      %v.evict = pump.evict "evict v" %v after(%v.prefetch, %k0)
+    }
+    ```
+  }];
+  let options = adviceOptions;
 }
 
 def CheckResidency : GraphPass<"check-residency"> {

@@ -26,6 +26,7 @@ struct PlanResidency : impl::PlanResidencyBase<PlanResidency> {
     }
     PlanOptions options;
     options.budgetBytes = budget.count;
+    options.backend = backend;
     options.machine = makeMachine(up, down, both, device, copyOverhead, hostMemory);
     const tl::expected<PlannedStep, PlanError> plan = planResidency(step.description, options);
     if (!plan) {

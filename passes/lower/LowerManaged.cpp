@@ -2,7 +2,6 @@
 #include "passes/lower/LowerManaged.h"
 
 #include "passes/analysis/Order.h"
-#include "passes/analysis/Prediction.h"
 #include "pumpgraph/graph/Reliance.h"
 
 #include <fmt/format.h>
@@ -50,6 +49,14 @@ struct AgentOperation {
   std::int64_t slot = -1;         ///< the last captured node that it comes after, also by way of others
 };
 
+/// Calls `visit` with the frame of each page of the operation.
+template <typename Visit> void forEachFrame(const Description &step, const Node &operation, Visit visit) {
+  const std::vector<std::int32_t> &frames = step.buffers[operation.buffer].frames;
+  for (std::uint64_t page = operation.range.offset / step.pageBytes; page * step.pageBytes < operation.range.end();
+       ++page)
+    visit(frames[page]);
+}
+
 /// Whether a prefetch moves no bytes: what it brings was discarded, and nobody reads it before it is overwritten.
 bool bringsNothing(const Description &lowered, NodeIndex prefetch) {
   const Node &node = lowered.nodes[prefetch];
@@ -91,7 +98,9 @@ public:
       holdBackArrivals();
     orderByPage();
     completeOrder();
-    const Description waiting = write();
+    AdviceOptions advice = options_.advice;
+    advice.readMostly = advice.readMostly && options_.mayDiscard;
+    const Description waiting = insertAdvice(write(), advice);
     return options_.hints && options_.prefetching == Prefetching::Ahead ? withHints(waiting) : waiting;
   }
 
@@ -415,43 +424,12 @@ private:
     return node;
   }
 
-  /// What only reads are known of keeps its copy in host memory, which is then the one that stays when it leaves the
-  /// device; what is in host memory at all times is reached there.
-  void addAdvice(Description &lowered) const {
-    std::set<BufferIndex> written, leaving;
-    for (const Node &node : captured_.nodes)
-      for (const Access &access : node.accesses)
-        if ((reliableMay(access) & modeWrite) != 0)
-          written.insert(access.buffer);
-    for (const AgentOperation &operation : operations_)
-      if (operation.kind == NodeKind::Evict)
-        leaving.insert(operation.buffer);
-    const auto advise = [&](BufferIndex buffer, const Range &range, Advice advice) {
-      Node &node = lowered.nodes.emplace_back();
-      node.kind = NodeKind::Advise;
-      node.buffer = buffer;
-      node.range = range;
-      node.advice = advice;
-      node.name = fmt::format("advise {}", captured_.buffers[buffer].name);
-    };
-    for (BufferIndex buffer = 0; buffer < captured_.buffers.size(); ++buffer) {
-      if (leaving.contains(buffer) && !written.contains(buffer) && options_.mayDiscard)
-        for (const Advice advice : {Advice::ReadMostly, Advice::PreferHost})
-          advise(buffer, {0, captured_.buffers[buffer].size}, advice);
-      for (const Range &range : planned_.buffers[buffer].hosted) {
-        advise(buffer, range, Advice::PreferHost);
-        advise(buffer, range, Advice::AccessedBy);
-      }
-    }
-  }
-
   Description write() const {
     Description lowered;
     lowered.name = captured_.name;
     lowered.pageBytes = captured_.pageBytes;
     lowered.budgetBytes = planned_.budgetBytes;
     lowered.buffers = planned_.buffers;
-    addAdvice(lowered);
     std::vector<NodeIndex> indexOfNode(captured_.nodes.size()), indexOfOperation(operations_.size());
     const std::vector<OperationId> ids = inOrder();
     auto next = ids.begin();
@@ -487,7 +465,7 @@ private:
 
   /// Leaves out the waits for prefetches of values that will be there long before.
   Description withHints(const Description &waiting) const {
-    const Prediction prediction = predict(asPriced(waiting), options_.machine);
+    const Prediction prediction = predictManaged(waiting, options_.machine);
     const auto isSafe = [&](const Edge &edge) {
       if (waiting.nodes[edge.from].kind != NodeKind::Prefetch || isAdded(waiting.nodes[edge.to].kind) ||
           bringsNothing(waiting, edge.from))
@@ -542,6 +520,9 @@ Description withoutPlan(const Description &planned) {
   return step;
 }
 
+namespace {
+
+/// The step with its operations at the price they have.
 Description asPriced(const Description &lowered) {
   std::set<BufferIndex> readMostly;
   for (const Node &node : lowered.nodes)
@@ -557,6 +538,78 @@ Description asPriced(const Description &lowered) {
       node.kind = NodeKind::Discard;
   }
   return priced;
+}
+
+/// For each frame, the operations of the step that empty it.
+std::map<std::int32_t, std::vector<NodeIndex>> evictionsByFrame(const Description &lowered) {
+  std::map<std::int32_t, std::vector<NodeIndex>> evictions;
+  for (NodeIndex n = 0; n < lowered.nodes.size(); ++n)
+    if (lowered.nodes[n].kind == NodeKind::Evict)
+      forEachFrame(lowered, lowered.nodes[n], [&](std::int32_t frame) {
+        if (evictions[frame].empty() || evictions[frame].back() != n)
+          evictions[frame].push_back(n);
+      });
+  return evictions;
+}
+
+/// Two replays of a step, one after the other. All captured nodes of the first end before the second is launched, which
+/// is when it may ask for anything; a prefetch that comes after no other operation of its replay waits for what leaves
+/// its frames in the one before, as the agent has it.
+Description twice(const Description &step) {
+  const auto count = static_cast<NodeIndex>(step.nodes.size());
+  Description both = step;
+  both.nodes.insert(both.nodes.end(), step.nodes.begin(), step.nodes.end());
+  std::vector<bool> isLast(count, true), isFirst(count, true), comesFirst(count, true);
+  for (const Edge &edge : step.edges) {
+    both.edges.push_back({edge.from + count, edge.to + count, edge.kind});
+    isFirst[edge.to] = false;
+    if (!isAdded(step.nodes[edge.to].kind))
+      isLast[edge.from] = false;
+    if (isAdded(step.nodes[edge.from].kind))
+      comesFirst[edge.to] = false;
+  }
+  Node launch;
+  launch.kind = NodeKind::Discard; // takes no time
+  both.nodes.insert(both.nodes.begin() + count, launch);
+  for (Edge &edge : both.edges)
+    for (NodeIndex *end : {&edge.from, &edge.to})
+      *end += *end >= count ? 1 : 0;
+  for (NodeIndex n = 0; n < count; ++n) {
+    if (isLast[n] && !isAdded(step.nodes[n].kind))
+      both.edges.push_back({n, count});
+    if (isFirst[n])
+      both.edges.push_back({count, count + 1 + n});
+  }
+  const std::map<std::int32_t, std::vector<NodeIndex>> evictions = evictionsByFrame(step);
+  for (NodeIndex n = 0; n < count; ++n)
+    if (step.nodes[n].kind == NodeKind::Prefetch && comesFirst[n])
+      forEachFrame(step, step.nodes[n], [&](std::int32_t frame) {
+        if (const auto found = evictions.find(frame); found != evictions.end())
+          for (const NodeIndex eviction : found->second)
+            both.edges.push_back({eviction, count + 1 + n});
+      });
+  return both;
+}
+
+} // namespace
+
+Prediction predictManaged(const Description &lowered, const Machine &machine) {
+  const Description step = asPriced(lowered);
+  const auto count = static_cast<NodeIndex>(step.nodes.size());
+  const Prediction both = predict(twice(step), machine);
+  const double launchUs = both.nodes[count].startUs;
+  std::vector<NodeTimes> times(both.nodes.begin() + count + 1, both.nodes.end());
+  double totalUs = 0;
+  for (NodeIndex n = 0; n < count; ++n) {
+    times[n].startUs -= launchUs;
+    times[n].endUs -= launchUs;
+    if (!isAdded(step.nodes[n].kind))
+      totalUs = std::max(totalUs, times[n].endUs);
+  }
+  Prediction prediction = predictionOf(step, std::move(times), totalUs);
+  // However much of a replay goes on beside the next: neither link catches up.
+  prediction.totalUs = std::max({prediction.totalUs, prediction.upBusyUs, prediction.downBusyUs});
+  return prediction;
 }
 
 } // namespace pumpgraph

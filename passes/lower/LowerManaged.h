@@ -3,7 +3,10 @@
 /// Lowering of a plan to what the managed-memory backend can do: operations of an agent (docs/managed.md).
 #pragma once
 
+#include "passes/analysis/Backend.h"
 #include "passes/analysis/Machine.h"
+#include "passes/analysis/Prediction.h"
+#include "passes/lower/InsertAdvise.h"
 #include "pumpgraph/graph/Description.h"
 
 namespace pumpgraph {
@@ -23,7 +26,8 @@ struct ManagedOptions {
   /// Whether nobody waits for a prefetch that is predicted to be there long before. Should it be late all the same, its
   /// pages come by faults, perhaps before others have made room.
   bool hints = true;
-  double safeUs = 1000; ///< how long before, at the least; twice the prefetch's own time where that is more
+  AdviceOptions advice = {}; ///< nothing is read mostly unless every access is known
+  double safeUs = 1000;      ///< how long before, at the least; twice the prefetch's own time where that is more
 };
 
 /// Gives the captured step one prefetch, evict or discard node for each operation of the agent, and one advise node for
@@ -41,8 +45,9 @@ Description lowerManaged(const Description &captured, const Description &planned
 /// The captured step within a planned one, with the edges that the plan has added between captured nodes.
 Description withoutPlan(const Description &planned);
 
-/// The lowered step as a prediction should see it: pages of read-mostly ranges leave the device for nothing, and pages
-/// without a value come for nothing.
-Description asPriced(const Description &lowered);
+/// What a replay of the lowered step takes that follows another one of it. Nobody waits for the last evictions but the
+/// prefetches of the next replay that need their room. Pages of read-mostly ranges leave the device for nothing, and
+/// pages without a value come for nothing. Nodes that end after the step's total do so beside the next replay.
+Prediction predictManaged(const Description &lowered, const Machine &machine);
 
 } // namespace pumpgraph

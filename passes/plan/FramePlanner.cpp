@@ -368,7 +368,7 @@ private:
     Part &part = partOf(group, piece);
     if (fetch) {
       transfer(group, part, NodeKind::Prefetch);
-      part.hostCurrent = true;
+      part.hostCurrent = input_.leavesClean(piece);
       draft_.fetchedPages[piece] += group.frameCount;
       if (!leavesAnyway(piece) && (isResident(piece) || states_[piece].nextUse > 0))
         draft_.strayPages[piece] += group.frameCount;
@@ -628,12 +628,14 @@ std::optional<double> FramePlanner::costOf(const Group &group, PieceIndex newcom
       occupant = tenants_.size();
     tenants_.push_back({timeline_.usesOf(part.piece).subspan(states_[part.piece].nextUse), isResident(part.piece),
                         timeline_.piece(part.piece).liveOut, states_[part.piece].hasValue, part.hostCurrent, false,
-                        isMirrored(part.piece), pricesOf(part.piece, part.firstPage), leavesToCome(part.piece)});
+                        isMirrored(part.piece), pricesOf(part.piece, part.firstPage), leavesToCome(part.piece),
+                        input_.leavesClean(part.piece)});
   }
   const std::uint32_t until = endOfInterest(group, newcomer);
   const std::optional<double> withoutUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
   tenants_.push_back({timeline_.usesOf(newcomer), isResident(newcomer), timeline_.piece(newcomer).liveOut, fetch, true,
-                      true, isMirrored(newcomer), pricesOf(newcomer, 0), leavesToCome(newcomer)});
+                      true, isMirrored(newcomer), pricesOf(newcomer, 0), leavesToCome(newcomer),
+                      input_.leavesClean(newcomer)});
   const std::optional<double> withUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
   if (!withUs)
     return std::nullopt;

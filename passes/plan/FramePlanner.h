@@ -130,6 +130,12 @@ struct PlannerInput {
   const Machine &machine;
   std::uint64_t frameCount = 0; ///< for exclusive and private pages together
   const GivenBoundary &given;
+  std::vector<bool> keepsHostCopy = {}; ///< by buffer: see keepHostCopies(); empty: all do
+
+  /// Whether a piece that came from the host may leave for nothing until it is written.
+  bool leavesClean(PieceIndex piece) const {
+    return keepsHostCopy.empty() || keepsHostCopy[timeline.piece(piece).buffer];
+  }
 };
 
 /// Fails when some node's pieces cannot be brought together in the frames left: every page keeps one frame for the

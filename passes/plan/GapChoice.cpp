@@ -159,8 +159,9 @@ private:
     const NodeIndex first = uses.front().node, end = uses.back().node + 1;
     const BoundaryState state = choice_.boundary[index];
     const bool isLive = piece.liveIn && uses.front().needsValue();
+    const bool isAlwaysClean = !input_.keepsHostCopy.empty() && input_.leavesClean(index);
     if (isFree(index))
-      gaps_.push_back({index, piece.usesBegin, end, first, true, false, false, 0, 0, 0, 0, false});
+      gaps_.push_back({index, piece.usesBegin, end, first, true, false, isAlwaysClean, 0, 0, 0, 0, false});
     if (isFree(index) || (piece.liveOut && state != BoundaryState::Away)) {
       stays(end, nodeCount_);
       if (isLive)
@@ -175,10 +176,10 @@ private:
       if (!uses[i].needsValue() || from == to)
         continue;
       stays(from, to);
-      const bool isUnwritten = isLive && !isWritten;
+      const bool isUnwritten = isLive && !isWritten && input_.leavesClean(index);
+      const bool isClean = isAlwaysClean || (isUnwritten && !isFree(index) && state != BoundaryState::Resident);
       gaps_.push_back({index, piece.usesBegin + static_cast<std::uint32_t>(i), from, to, false,
-                       isUnwritten && isFree(index), isUnwritten && !isFree(index) && state != BoundaryState::Resident,
-                       0, 0, 0, 0, false});
+                       isUnwritten && isFree(index), isClean, 0, 0, 0, 0, false});
     }
   }
 
@@ -279,6 +280,8 @@ private:
     gap.isChosen = true;
     chosen_.push_back(g);
     addTo(excess, gap, -pagesOf(gap));
+    if (!input_.leavesClean(gap.piece))
+      return;
     // The host copy stays good until the next write.
     std::uint32_t use = gap.use;
     for (std::size_t next = g + 1; next < gaps_.size() && gaps_[next].piece == gap.piece; ++next) {

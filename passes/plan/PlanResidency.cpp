@@ -238,6 +238,8 @@ private:
 
   /// Returns how many pages of each piece strayed; nothing if there is no plan, or nothing new.
   IndexedVector<PieceIndex, std::uint32_t> attempt(Attempt attempt) {
+    if (!input_.keepsHostCopy.empty())
+      settleCopies(attempt.start.boundary);
     const auto isSame = [&](const Attempt &other) {
       return other.start.first == attempt.start.first && other.start.leaves == attempt.start.leaves &&
              other.tuning.slackWeight == attempt.tuning.slackWeight &&
@@ -259,6 +261,14 @@ private:
     if (search_.tryDraft(std::move(*draft)))
       best_ = std::move(attempt);
     return strays;
+  }
+
+  /// In managed memory what is on the device between steps has a good host copy if it is read mostly, and cannot have
+  /// one otherwise.
+  void settleCopies(BoundaryStates &boundary) const {
+    for (std::size_t i = 0; i < boundary.size(); ++i)
+      if (const PieceIndex piece = static_cast<PieceIndex>(i); boundary[piece] != BoundaryState::Away)
+        boundary[piece] = input_.leavesClean(piece) ? BoundaryState::Mirrored : BoundaryState::Resident;
   }
 
   /// From now on pieces of the nodes with large working sets choose frames before all others, the largest first, but
@@ -429,6 +439,31 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
   return search.best();
 }
 
+/// The step as it is where nobody knows what is dead: whatever leaves its frame crosses the link, and comes back over
+/// it.
+Description withNothingDead(Description step) {
+  for (Buffer &buffer : step.buffers)
+    if (buffer.isPrivate)
+      buffer.liveIn = buffer.liveOut = true;
+  for (Node &node : step.nodes)
+    for (Access &access : node.accesses)
+      access.must = modeNone;
+  return step;
+}
+
+/// The same plan, of the step with what is known of it.
+Description withKnowledgeOf(const Description &captured, Description planned) {
+  for (BufferIndex b = 0; b < captured.buffers.size(); ++b) {
+    planned.buffers[b].liveIn = captured.buffers[b].liveIn;
+    planned.buffers[b].liveOut = captured.buffers[b].liveOut;
+  }
+  auto next = captured.nodes.begin();
+  for (Node &node : planned.nodes)
+    if (!isResidency(node.kind))
+      node = *next++;
+  return planned;
+}
+
 /// The plan of a step in which some pages may be hosted: for the planner these are not there.
 std::optional<Description> planAround(const Description &step, const Order &order, const PlanOptions &options,
                                       std::uint64_t budgetBytes, std::uint64_t frameCount) {
@@ -437,7 +472,9 @@ std::optional<Description> planAround(const Description &step, const Order &orde
     machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
   const Timeline timeline(step, defaultPieceBytes, machine);
   const GivenBoundary given = givenBoundary(step, timeline, options.boundary, frameCount);
-  const PlannerInput input{step, timeline, order, machine, frameCount, given};
+  PlannerInput input{step, timeline, order, machine, frameCount, given};
+  if (options.backend != Backend::Virtual)
+    input.keepsHostCopy = keepHostCopies(step, options.backend);
   const std::optional<Candidate> plan = findPlan(input, budgetBytes);
   if (!plan)
     return std::nullopt;
@@ -518,12 +555,13 @@ tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, 
     if (const std::optional<PlanError> error = checkFramesBeside(unplanned, *options.boundary, frameCount))
       return tl::unexpected(*error);
 
-  tl::expected<Description, PlanError> planned =
-      planHosting(std::move(unplanned), timeline, options, budgetBytes, frameCount);
+  const bool nothingDies = options.backend == Backend::ManagedUnknown && peakPages > frameCount;
+  tl::expected<Description, PlanError> planned = planHosting(
+      nothingDies ? withNothingDead(unplanned) : std::move(unplanned), timeline, options, budgetBytes, frameCount);
   if (!planned)
     return tl::unexpected(planned.error());
   PlannedStep step;
-  step.description = std::move(*planned);
+  step.description = nothingDies ? withKnowledgeOf(captured, std::move(*planned)) : std::move(*planned);
   step.stats = statsOf(step.description);
   step.stats.peakPagesBefore = peakPages;
   if (step.stats.hostBytes > options.machine.hostBytes)

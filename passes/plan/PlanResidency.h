@@ -3,6 +3,7 @@
 /// The planner: which bytes are in which frame at which time (docs/planner.md).
 #pragma once
 
+#include "passes/analysis/Backend.h"
 #include "passes/analysis/Machine.h"
 #include "pumpgraph/graph/Description.h"
 
@@ -23,6 +24,7 @@ struct PlanError {
 struct PlanOptions {
   std::uint64_t budgetBytes = 0; ///< device memory for all frames; 0: as much as the step needs
   Machine machine;
+  Backend backend = Backend::Virtual;
   /// What other steps have decided for all of them (docs/plan-correctness.md, "A shared boundary"); null: nothing.
   const Description *boundary = nullptr;
 };

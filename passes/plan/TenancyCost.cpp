@@ -27,8 +27,9 @@ double TenancyCost::handOverUs(std::size_t from, std::size_t to, double availabl
       leaving.hostCurrent = true;
     }
   }
-  const Tenant &coming = tenants_[to];
+  Tenant &coming = tenants_[to];
   if (coming.hasValue && needsValueNext(coming)) {
+    coming.hostCurrent = coming.leavesClean;
     transferUs += coming.prices.fetchUs;
     chosenUs += leavesAnyway(coming) ? coming.prices.fetchUs : 0;
   }

@@ -37,6 +37,7 @@ public:
     /// By use to come: whether the tenant is to be away before it, so that going and coming then cost nothing beyond
     /// their lateness. Empty: never.
     std::span<const std::uint8_t> leaves = {};
+    bool leavesClean = true; ///< its host copy stays good when it comes
   };
 
   TenancyCost(const Timeline &timeline, const Tuning &tuning) : timeline_(timeline), tuning_(tuning) {}

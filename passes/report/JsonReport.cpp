@@ -86,11 +86,16 @@ static Json pointToJson(const SweepPoint &point) {
 
 /// What the prediction knows of the machine. Host memory without a limit becomes null.
 static Json machineToJson(const Machine &machine) {
-  return {{"up_bytes_per_second", machine.upBytesPerSecond},
-          {"down_bytes_per_second", machine.downBytesPerSecond},
-          {"both_bytes_per_second", machine.bothBytesPerSecond},
-          {"copy_overhead_s", machine.copyOverheadUs * secondsPerMicrosecond},
-          {"host_bytes", machine.hostBytes == UINT64_MAX ? Json(nullptr) : Json(machine.hostBytes)}};
+  Json json = {{"up_bytes_per_second", machine.upBytesPerSecond},
+               {"down_bytes_per_second", machine.downBytesPerSecond},
+               {"both_bytes_per_second", machine.bothBytesPerSecond},
+               {"copy_overhead_s", machine.copyOverheadUs * secondsPerMicrosecond},
+               {"host_bytes", machine.hostBytes == UINT64_MAX ? Json(nullptr) : Json(machine.hostBytes)}};
+  if (machine.bestUpBytesPerSecond > 0)
+    json["best_up_bytes_per_second"] = machine.bestUpBytesPerSecond;
+  if (machine.bestDownBytesPerSecond > 0)
+    json["best_down_bytes_per_second"] = machine.bestDownBytesPerSecond;
+  return json;
 }
 
 static void addTimes(Json &json, const PagingTimes &times) {

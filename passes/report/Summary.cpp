@@ -37,11 +37,11 @@ static void lower(Summary &summary, Backend backend, Prefetching prefetching) {
       .machine = summary.machine, .prefetching = prefetching, .mayDiscard = backend == Backend::Managed};
   summary.lowered = lowerManaged(summary.captured, summary.planned, options);
   append(summary.violations, checkManaged(summary.lowered));
-  summary.prediction = predict(asPriced(summary.lowered), summary.machine);
+  summary.prediction = predictManaged(summary.lowered, summary.machine);
   summary.required = {summary.prediction.upBytes, summary.prediction.downBytes}; // nothing else is known of it
 }
 
-tl::expected<Summary, PlanError> summarize(const Description &captured, const PlanOptions &options, Backend backend,
+tl::expected<Summary, PlanError> summarize(const Description &captured, const PlanOptions &options,
                                            Prefetching prefetching) {
   if (const std::string error = validate(captured); !error.empty())
     return tl::unexpected(PlanError{std::nullopt, fmt::format("step \"{}\": {}", captured.name, error)});
@@ -58,7 +58,7 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   summary.planned = std::move(step->description);
   summary.stats = step->stats;
   append(summary.violations, checkResidency(summary.planned));
-  lower(summary, backend, prefetching);
+  lower(summary, options.backend, prefetching);
   append(summary.violations, checkPreserves(summary.captured, summary.lowered));
   if (options.boundary)
     append(summary.violations, checkKeepsBoundary(*options.boundary, summary.lowered));

@@ -56,13 +56,6 @@ struct Summary {
   std::uint64_t peakBytesBefore() const { return stats.peakPagesBefore * captured.pageBytes; }
 };
 
-/// What a plan is lowered to.
-enum class Backend : std::uint8_t {
-  Virtual,       ///< copies and edges
-  Managed,       ///< operations of an agent on managed memory
-  ManagedUnknown ///< the same where accesses are not all known, so that nothing is discarded
-};
-
 /// One point of a sweep over budgets.
 struct SweepPoint {
   std::uint64_t budgetBytes = 0;
@@ -81,7 +74,6 @@ Bound planBoundOf(const Description &captured, const Description &planned, const
 /// Runs the whole pipeline: costs, plan, check, lower, check, predict, bound. A plan that the checker refuses is not an
 /// error here: the summary comes back with `checked` false, and nobody may replay it.
 tl::expected<Summary, PlanError> summarize(const Description &captured, const PlanOptions &options,
-                                           Backend backend = Backend::Virtual,
                                            Prefetching prefetching = Prefetching::Ahead);
 
 /// The device memory that the step needs without any transfer, page-granular.

@@ -34,6 +34,7 @@ struct CapturedStep {
   std::vector<BlockId> besides;
   std::vector<std::string> refusals; ///< why the graph cannot be rewritten; empty if it can
   std::vector<std::string> notes;    ///< what a careful reader of the report should know
+  std::vector<std::string> warnings; ///< what everybody should, before the first replay
 };
 
 /// Turns words and spans into accesses. What tables say of the captured kernels is looked up once, so that later

@@ -199,9 +199,23 @@ Status Adoption::rewriteManaged(const Compiler &compiler) {
   Expected<CompiledPlan> plan = rewriting.planManaged(options_.costsIr, accessesAreKnown_, options_.prefetching);
   if (!plan)
     return tl::unexpected<Error>(plan.error());
+  step_->captured_.warnings = foreseeThrashing(
+      plan->lowered, unplanned(), {session_.frames_->budgetFrames() * pageBytes, session_.deviceFreeBytes_});
   PUMPGRAPH_TRY(rewriting.putInForceManaged(std::move(*plan)));
   step_->beginPlan(step_->plan_.savedTimes == 0 ? "static estimates" : "saved times", "the first plan");
   return backResults();
+}
+
+std::vector<Unplanned> Adoption::unplanned() const {
+  const CapturedStep &captured = step_->captured_;
+  // A node that cannot be seen into may touch anything.
+  const std::vector<BlockId> candidates = captured.refusals.empty() ? captured.besides : heap_.blocks();
+  const std::set<BlockId> planned(captured.blocks.begin(), captured.blocks.end());
+  std::vector<Unplanned> others;
+  for (const BlockId id : candidates)
+    if (const Block &block = heap_.block(id); !planned.contains(id) && block.hasLiveMember())
+      others.push_back({block.members.front().name, block.bytes()});
+  return others;
 }
 
 Status Adoption::rewriteAlone(Rewriting &rewriting) {

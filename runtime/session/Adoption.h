@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/session/Step.h"
+#include "runtime/session/Thrashing.h"
 
 namespace pumpgraph::runtime {
 
@@ -37,6 +38,8 @@ private:
   Status makeRoom();
   Status rewrite(const Compiler &compiler);
   Status rewriteManaged(const Compiler &compiler);
+  /// What the step may touch that no parameter shows.
+  std::vector<Unplanned> unplanned() const;
   /// Plans the step into the boundary of the step before and puts that plan in force. Returns why not; empty: it is
   /// done.
   Expected<std::string> shareBoundary(Rewriting &rewriting);

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/ManagedStep.h"
 
-#include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <limits>
 #include <map>
 #include <new>
 
@@ -88,32 +84,6 @@ nlohmann::ordered_json ManagedStep::report() const {
           {"released", stats.released},
           {"stream_changes", mover_ ? mover_->streamChanges() : 0},
           {"unforeseen_faults", unforeseen}};
-}
-
-Expected<LinkSpeed> measureManagedLink(const Driver &driver, int device, CUdeviceptr base, std::uint64_t bytes,
-                                       CUstream stream) {
-  constexpr std::uint64_t mostBytes = std::uint64_t{64} << 20;
-  constexpr int runs = 5;
-  constexpr double unit = 0.5e9;
-  const std::uint64_t piece = std::min(bytes, mostBytes);
-  double best[2] = {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()}; // down, up
-  // What nobody has touched is nowhere, and moving it would measure nothing.
-  PUMPGRAPH_TRY_WHILE(driver.memsetD8Async(base, 0, piece, stream), "measuring the link");
-  PUMPGRAPH_TRY_WHILE(driver.streamSynchronize(stream), "measuring the link");
-  for (int run = 0; run <= 2 * runs; ++run) {
-    const bool up = run % 2 == 1; // the memory is on the device at first, and on the host in the end
-    const auto start = std::chrono::steady_clock::now();
-    PUMPGRAPH_TRY_WHILE(driver.memPrefetchAsync(base, piece, locationOf(up, device), 0, stream), "measuring the link");
-    PUMPGRAPH_TRY_WHILE(driver.streamSynchronize(stream), "measuring the link");
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    best[up] = std::min(best[up], seconds);
-  }
-  const auto speedOf = [&](double seconds) {
-    return std::max(unit, std::round(static_cast<double>(piece) / seconds / unit) * unit);
-  };
-  LinkSpeed speed{.up = speedOf(best[1]), .down = speedOf(best[0]), .both = 0};
-  speed.both = 2 * speed.up * speed.down / (speed.up + speed.down);
-  return speed;
 }
 
 } // namespace pumpgraph::runtime

@@ -5,7 +5,6 @@
 
 #include "runtime/agent/DriverMover.h"
 #include "runtime/lower/ManagedGraph.h"
-#include "runtime/session/Link.h"
 
 #include <nlohmann/json.hpp>
 
@@ -41,10 +40,5 @@ private:
   std::unique_ptr<DriverMover> mover_;
   std::unique_ptr<Agent> agent_; ///< where there is something to do
 };
-
-/// Times prefetches of 64 MiB in the arena's first pages, where nothing is yet. In both directions at once the driver
-/// is hardly faster than in one after the other (docs/managed.md), which is what `both` says.
-Expected<LinkSpeed> measureManagedLink(const Driver &driver, int device, CUdeviceptr base, std::uint64_t bytes,
-                                       CUstream stream);
 
 } // namespace pumpgraph::runtime

@@ -167,8 +167,11 @@ Expected<bool> Session::chooseManaged(CUdevice device) {
   if (!wantsManaged && !forVirtual->empty())
     return fail(PUMPGRAPH_NO_DRIVER, "device {} does not support {}: a data-centre or desktop GPU since Volta does",
                 device, *forVirtual);
-  if (!wantsManaged)
+  const bool isChosen = options_.backend == BackendChoice::Automatic;
+  if (!wantsManaged) {
+    backendWhy_ = isChosen ? "virtual memory, because the device supports it" : "virtual memory, as asked for";
     return false;
+  }
   const Expected<std::string> forManaged =
       missing({{CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, "access to managed memory from both sides at once"}});
   if (!forManaged)
@@ -176,18 +179,18 @@ Expected<bool> Session::chooseManaged(CUdevice device) {
   if (!forManaged->empty())
     return fail(PUMPGRAPH_NO_DRIVER, "device {} does not support {}: a data-centre GPU under Linux does", device,
                 *forManaged);
-  if (options_.backend == BackendChoice::Automatic)
-    notes_.push_back(fmt::format("managed memory, because the device does not support {}", *forVirtual));
+  backendWhy_ = isChosen ? fmt::format("managed memory, because the device does not support {}", *forVirtual)
+                         : "managed memory, as asked for";
   return true;
 }
 
 Status Session::openArena() {
+  std::size_t free = 0, total = 0;
+  PUMPGRAPH_TRY_WHILE(driver_->memGetInfo(&free, &total), "reserving a managed arena");
+  deviceFreeBytes_ = free;
   std::uint64_t bytes = options_.managedBytes;
-  if (bytes == 0) {
-    std::size_t free = 0, total = 0;
-    PUMPGRAPH_TRY_WHILE(driver_->memGetInfo(&free, &total), "reserving a managed arena");
+  if (bytes == 0)
     bytes = std::min<std::uint64_t>(options_.managedGuard.limitBytes, free / pageBytes * pageBytes);
-  }
   Expected<std::unique_ptr<ManagedArena>> arena = ManagedArena::reserve(*driver_, bytes, options_.managedGuard);
   if (!arena)
     return tl::unexpected<Error>(arena.error());
@@ -197,14 +200,8 @@ Status Session::openArena() {
 }
 
 Status Session::openLink() {
-  if (managed_) {
-    const Expected<LinkSpeed> measured =
-        measureManagedLink(*driver_, options_.device, arena_->base(), arena_->bytes(), stream_);
-    if (!measured)
-      return tl::unexpected<Error>(measured.error());
-    link_ = *measured;
-    return {};
-  }
+  if (managed_)
+    return {}; // see managedLink()
   const std::string machine = fmt::format("{} beside {}", deviceName_, processorName());
   std::string file;
   if (!options_.cacheDirectory.empty()) {
@@ -496,6 +493,37 @@ Expected<const Compiler *> Session::compiler() {
     compiler_ = *opened;
   }
   return &*compiler_;
+}
+
+nlohmann::ordered_json Session::linkReport() const {
+  const auto json = [](const LinkSpeed &speed) -> nlohmann::ordered_json {
+    return {{"up_bytes_per_second", speed.up},
+            {"down_bytes_per_second", speed.down},
+            {"both_bytes_per_second", speed.both}};
+  };
+  if (!managed_)
+    return json(link_);
+  if (!managedLink_)
+    return nullptr;
+  nlohmann::ordered_json link = json(managedLink_->typical);
+  link["best_up_bytes_per_second"] = managedLink_->best.up;
+  link["best_down_bytes_per_second"] = managedLink_->best.down;
+  link["operation_s"] = managedLink_->operationUs * 1e-6;
+  link["measured_bytes"] = managedLink_->bytes;
+  return link;
+}
+
+Expected<const ManagedLink *> Session::managedLink() {
+  if (!managedLink_) {
+    const Expected<ManagedLink> measured =
+        measureManagedLink(*driver_, options_.device, *addresses_, frames_->budgetFrames() * pageBytes, stream_);
+    if (!measured)
+      return tl::unexpected<Error>(measured.error());
+    managedLink_ = *measured;
+    if (measured->bytes == 0)
+      notes_.push_back("the arena has no room to measure the link in: plans count on the figures of another machine");
+  }
+  return &*managedLink_;
 }
 
 } // namespace pumpgraph::runtime

@@ -9,7 +9,9 @@
 #include "runtime/lower/Residence.h"
 #include "runtime/memory/ManagedArena.h"
 #include "runtime/session/Compiler.h"
-#include "runtime/session/Link.h"
+#include "runtime/session/ManagedLink.h"
+
+#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <functional>
@@ -134,7 +136,7 @@ private:
   Session(const SessionOptions &options, std::shared_ptr<const Driver> driver);
   Status open();
   Status openDevice();
-  /// Whether the session is to be on managed memory; notes why, where the caller left it open.
+  /// Whether the session is to be on managed memory; says why in `backendWhy_`.
   Expected<bool> chooseManaged(CUdevice device);
   Status openArena();
   Status openLink();
@@ -144,6 +146,9 @@ private:
   Expected<CUgraph> graphOfCapture(CUstream stream) const;
   MemoryTools tools() { return {*driver_, *addresses_, *frames_, *host_, *mapper_, *heap_, stream_}; }
   Expected<const Compiler *> compiler();
+  /// Of a session on managed memory: measured when its first step is planned.
+  Expected<const ManagedLink *> managedLink();
+  nlohmann::ordered_json linkReport() const;
 
   /// Gives frames what the rest of the process leaves of a budget for all of it, before the first plan. Keeps what it
   /// was where nobody knows.
@@ -185,10 +190,13 @@ private:
   CUcontext context_ = nullptr;
   bool contextRetained_ = false;
   bool managed_ = false;
-  CUstream stream_ = nullptr; ///< for the session's own copies
+  std::string backendWhy_;            ///< a sentence
+  std::uint64_t deviceFreeBytes_ = 0; ///< when the session was created; on managed memory only
+  CUstream stream_ = nullptr;         ///< for the session's own copies
   std::string deviceName_;
-  LinkSpeed link_;
-  std::vector<std::string> notes_; ///< about the session, for the report of each step
+  LinkSpeed link_;                         ///< of a session on virtual memory
+  std::optional<ManagedLink> managedLink_; ///< once it is measured
+  std::vector<std::string> notes_;         ///< about the session, for the report of each step
   std::optional<Compiler> compiler_;
 
   // In the order of their dependence: what is below uses what is above.

@@ -232,6 +232,7 @@ void Step::writeReport() {
   Json runtime = {{"backend", isManaged()   ? "managed"
                               : rewritten() ? "virtual"
                                             : "as captured"},
+                  {"backend_why", session_.backendWhy_},
                   {"left_as_captured", rewritten() || isManaged() ? Json(nullptr) : Json(reason_)},
                   {"replans_by_itself", watch_ != nullptr},
                   {"capture_ms", times_.captureMs},
@@ -248,11 +249,9 @@ void Step::writeReport() {
                   {"other_device_bytes", plan_.otherFrames * pageBytes},
                   {"host_backed_bytes", session_.host_->backedBytes()},
                   {"pinned_bytes", session_.host_->pinnedBytes()},
-                  {"link",
-                   {{"up_bytes_per_second", session_.link_.up},
-                    {"down_bytes_per_second", session_.link_.down},
-                    {"both_bytes_per_second", session_.link_.both}}},
-                  {"notes", std::move(notes)}};
+                  {"link", session_.linkReport()},
+                  {"notes", std::move(notes)},
+                  {"warnings", captured_.warnings}};
   report_["runtime"] = std::move(runtime);
 }
 

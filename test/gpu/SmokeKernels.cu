@@ -47,6 +47,11 @@ __global__ void hashKernel(const std::uint32_t *in, std::size_t count, std::uint
   atomicAdd(loss, sum); // wraps, so the order does not matter
 }
 
+__global__ void touchThinlyKernel(std::uint32_t *words, std::size_t count, std::size_t stride) {
+  for (std::size_t i = first() * stride; i < count; i += step() * stride)
+    ++words[i];
+}
+
 __global__ void sumTableKernel(std::uint32_t *const *table, int rows, std::uint32_t *out, std::size_t count) {
   for (std::size_t i = first(); i < count; i += step()) {
     std::uint32_t sum = 0;
@@ -94,6 +99,10 @@ void update(cudaStream_t stream, std::uint32_t *weight, const std::uint32_t *gra
 
 void addLoss(cudaStream_t stream, const std::uint32_t *in, std::size_t count, std::uint32_t *loss) {
   hashKernel<<<blocks, threads, 0, stream>>>(in, count, loss);
+}
+
+void touchThinly(cudaStream_t stream, std::uint32_t *words, std::size_t count, std::size_t stride) {
+  touchThinlyKernel<<<blocks, threads, 0, stream>>>(words, count, stride);
 }
 
 void sumTable(cudaStream_t stream, std::uint32_t *const *table, int rows, std::uint32_t *out, std::size_t count) {

@@ -25,6 +25,9 @@ void update(cudaStream_t stream, std::uint32_t *weight, const std::uint32_t *gra
 /// *loss = *loss * 31 + hash of in
 void addLoss(cudaStream_t stream, const std::uint32_t *in, std::size_t count, std::uint32_t *loss);
 
+/// ++words[i] for every `stride`-th word
+void touchThinly(cudaStream_t stream, std::uint32_t *words, std::size_t count, std::size_t stride);
+
 /// out[i] = sum over the table's `rows` pointers of table[r][i]
 void sumTable(cudaStream_t stream, std::uint32_t *const *table, int rows, std::uint32_t *out, std::size_t count);
 

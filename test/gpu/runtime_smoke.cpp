@@ -1038,6 +1038,55 @@ std::string managedFacts() {
   return notes;
 }
 
+/// A buffer that is touched thinly, and one that is read as a whole, in each step: brought to the device and sent back,
+/// as a plan does that moves them, or hosted with the advice there is for that. The first step and the median of
+/// others.
+std::string managedAccessedBy() {
+  constexpr std::size_t bytes = 256_MiB, words = bytes / sizeof(Word), thinly = (std::size_t{64} << 10) / sizeof(Word);
+  const cudaMemLocation device{cudaMemLocationTypeDevice, 0}, host{cudaMemLocationTypeHost, 0};
+  cudaStream_t stream = nullptr;
+  cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  Word *loss = nullptr;
+  cuda(cudaMalloc(reinterpret_cast<void **>(&loss), sizeof(Word)), "loss");
+  cuda(cudaMemset(loss, 0, sizeof(Word)), "loss");
+  std::string notes;
+  const auto measure = [&](const char *name, const std::vector<cudaMemoryAdvise> &advice, bool moves, bool whole) {
+    Word *memory = nullptr;
+    cuda(cudaMallocManaged(reinterpret_cast<void **>(&memory), bytes), "cudaMallocManaged");
+    cuda(cudaMemPrefetchAsync(memory, bytes, device, 0, stream), "prefetch");
+    cuda(cudaMemsetAsync(memory, 0, bytes, stream), "fill");
+    cuda(cudaMemPrefetchAsync(memory, bytes, host, 0, stream), "prefetch");
+    for (const cudaMemoryAdvise each : advice)
+      cuda(cudaMemAdvise(memory, bytes, each, each == cudaMemAdviseSetAccessedBy ? device : host), "advice");
+    std::vector<double> ms;
+    for (int run = 0; run < 6; ++run) {
+      cuda(cudaStreamSynchronize(stream), "before a step");
+      const double start = nowMs();
+      if (moves)
+        cuda(cudaMemPrefetchAsync(memory, bytes, device, 0, stream), "prefetch");
+      if (whole)
+        addLoss(stream, memory, words, loss);
+      else
+        touchThinly(stream, memory, words, thinly);
+      if (moves)
+        cuda(cudaMemPrefetchAsync(memory, bytes, host, 0, stream), "prefetch");
+      cuda(cudaStreamSynchronize(stream), "a step");
+      ms.push_back(nowMs() - start);
+    }
+    std::sort(ms.begin() + 1, ms.end());
+    notes += note("%s%s %s %.2f, then %.2f ms", notes.empty() ? "" : "; ", whole ? "all of it" : "thinly", name, ms[0],
+                  ms[3]);
+    cuda(cudaFree(memory), "free");
+  };
+  for (const bool whole : {false, true}) {
+    measure("migrated", {}, true, whole);
+    measure("prefer_host", {cudaMemAdviseSetPreferredLocation}, false, whole);
+    measure("prefer_host and accessed_by", {cudaMemAdviseSetPreferredLocation, cudaMemAdviseSetAccessedBy}, false,
+            whole);
+  }
+  return notes;
+}
+
 /// The same results at 100, 60 and 40 % of the peak as with memory for everything; discards are poisoned by the
 /// driver's own zeroes or garbage.
 std::string managedBudgets() {
@@ -1128,7 +1177,8 @@ std::string managedCompareStreaming() {
     const nlohmann::json report = nlohmann::json::parse(take(const_cast<Step &>(step).report(), "report"));
     row += note("%s%s %.2f ms", row.empty() ? "" : ", ", name, ms);
     if (prefetching == Prefetching::Ahead)
-      row += note(", bound %.2f (%s)", report.at("plan_bound_s").get<double>() * 1e3, agentText(report).c_str());
+      row += note(", bound %.2f, predicted %.2f (%s)", report.at("plan_bound_s").get<double>() * 1e3,
+                  report.at("predicted_s").get<double>() * 1e3, agentText(report).c_str());
   }
   return row;
 }
@@ -1231,6 +1281,7 @@ using Cases = std::map<std::string, std::string (*)()>;
 /// Only by name: whatever hangs or breaks here does so alone.
 const Cases managedCases = {
     {"managed_facts", managedFacts},
+    {"managed_accessed_by", managedAccessedBy},
     {"managed_budgets", managedBudgets},
     {"managed_compare_training", managedCompareTraining},
     {"managed_compare_streaming", managedCompareStreaming},

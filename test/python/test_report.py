@@ -45,6 +45,13 @@ class Text(unittest.TestCase):
         self.assertEqual(report.left_as_captured, "node 7 is a conditional node")
         self.assertIn("left as captured: node 7 is a conditional node", str(report))
 
+    def test_where_memory_is_and_what_will_not_fit(self):
+        report = Report({"runtime": {"backend_why": "managed memory, as asked for", "warnings": ["2.0 GiB more"]}})
+        self.assertEqual(report.backend_why, "managed memory, as asked for")
+        self.assertEqual(report.warnings, ["2.0 GiB more"])
+        self.assertRegex(str(report), "  memory +managed memory, as asked for\n  warning: 2.0 GiB more")
+        self.assertEqual(Report(FIGURES).warnings, [])
+
     def test_long_kernel_names_keep_both_ends(self):
         stall = dict(FIGURES["stalls"][0], node_name="_ZN5begin" + "x" * 200 + "end")
         text = str(Report(dict(FIGURES, stalls=[stall])))

@@ -261,6 +261,11 @@ class Capture(TrainingTest):
         with self.assertWarnsRegex(RuntimeWarning, "exactly as captured.*node 7 is a conditional node"):
             self.capture()
 
+    def test_what_will_not_fit_is_said(self):
+        self.set_report('{"runtime": {"warnings": ["the plan takes 1.0 GiB"]}}')
+        with self.assertWarnsRegex(RuntimeWarning, "the plan takes 1.0 GiB"):
+            self.capture()
+
     def test_more_than_the_budget_is_said(self):
         stats = {"budget_bytes": 2**30, "process_bytes": 2**30 + 3 * 2**20}
         with mock.patch.object(torch_capture.Session, "memory_stats", return_value=stats):

@@ -19,6 +19,16 @@ class Report(dict):
         return self._runtime().get("left_as_captured")
 
     @property
+    def backend_why(self) -> Optional[str]:
+        """Where the session's memory is, and why."""
+        return self._runtime().get("backend_why")
+
+    @property
+    def warnings(self) -> List[str]:
+        """What will make the driver page, known before the first replay."""
+        return self._runtime().get("warnings") or []
+
+    @property
     def replans_by_itself(self) -> bool:
         """Whether the step is to be planned again if its first replays miss the prediction."""
         return bool(self._runtime().get("replans_by_itself"))
@@ -37,10 +47,13 @@ class Report(dict):
         lines += [f"  {label:<22}{figure}" for label, figure in self._figures()]
         lines += self._stalls()
         lines += [f"  {'sweeps':<22}{sweeps.get('verdict')}" for sweeps in self.get("repeated_sweeps") or []]
+        lines += [f"  warning: {warning}" for warning in self.warnings]
         lines += [f"  note: {note}" for note in self._runtime().get("notes", [])]
         return "\n".join(lines)
 
     def _figures(self) -> Iterator[Tuple[str, str]]:
+        if self.backend_why:
+            yield "memory", self.backend_why
         known = ", ".join(f"{count} {evidence}" for evidence, count in self.get("accesses", {}).items() if count)
         if known:
             yield "accesses", known

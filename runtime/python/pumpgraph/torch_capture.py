@@ -381,6 +381,8 @@ def _watch_or_warn(step: "Step", stacklevel: int) -> None:
         warnings.warn(f"step \"{step.name}\" is replayed exactly as captured, which may be slow: {reason}",
                       RuntimeWarning, stacklevel=stacklevel)
         return
+    for warning in report.warnings:
+        warnings.warn(f"step \"{step.name}\": {warning}", RuntimeWarning, stacklevel=stacklevel)
     if report.replans_by_itself:  # in pumpgraph_replay(); but here it is PyTorch that replays
         step.watch_replays(report["predicted_s"])
 

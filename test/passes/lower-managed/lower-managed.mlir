@@ -1,6 +1,7 @@
 // RUN: pump-graph-opt --lower-managed %s | FileCheck %s
 // RUN: pump-graph-opt --lower-managed --check-managed %s -o /dev/null
 // RUN: pump-graph-opt --lower-managed=discard=false %s | FileCheck %s --check-prefix=UNKNOWN
+// RUN: pump-graph-opt --lower-managed='read-mostly=false' %s | FileCheck %s --check-prefix=ADVICE
 // RUN: pump-graph-opt --lower-managed=discard=false --check-managed %s -o /dev/null
 
 // What leaves is evicted, what nobody looks at again is discarded, and what comes back waits for its place; so does
@@ -77,11 +78,14 @@ pump.graph @hint budget(4194304) {
   %k2 = pump.kernel "user" node(2) after(%k1, %p) [readwrite %a[0, 2097152] declared] cost(10.0)
 }
 
+// ADVICE-NOT: read_mostly
+// ADVICE: pump.advise "advise a" %a[2097152, 2097152] accessed_by
+
 // What stays in host memory is reached there, and the driver is told so.
 // CHECK-LABEL: pump.graph @hosted
 pump.graph @hosted budget(2097152) {
   %a = pump.buffer "a" private live_in live_out size(4194304) frames(0, none) hosted([2097152, 2097152])
   // CHECK: pump.advise "advise a" %a[2097152, 2097152] prefer_host
-  // CHECK: pump.advise "advise a" %a[2097152, 2097152] accessed_by
+  // CHECK-NEXT: pump.advise "advise a" %a[2097152, 2097152] accessed_by
   %k0 = pump.kernel "wide" node(0) [readwrite %a[0, 4194304] declared]
 }

@@ -102,11 +102,16 @@ public:
     // Pages take about as long as nodes, so that some prefetches are hints.
     options.machine.upBytesPerSecond = static_cast<double>(captured_.pageBytes * random.between(1, 1000)) * 1e3;
     options.machine.downBytesPerSecond = options.machine.upBytesPerSecond / 2;
-    const auto plan = planResidency(captured_, options);
-    if (!plan)
-      return std::nullopt;
-    ++tally.planned;
+    // A plan for either kind of memory will do.
+    const bool forManaged = random.chance(70);
     for (const bool mayDiscard : {true, false}) {
+      options.backend = !forManaged ? Backend::Virtual : mayDiscard ? Backend::Managed : Backend::ManagedUnknown;
+      const auto plan = planResidency(captured_, options);
+      if (!plan)
+        return std::nullopt;
+      tally.planned += mayDiscard;
+      if (const auto violations = checkResidency(plan->description); !violations.empty())
+        return "checkResidency: " + violations[0].message + "\nplanned:\n" + toText(plan->description);
       const Description lowered = lowerManaged(captured_, plan->description,
                                                {.machine = options.machine, .mayDiscard = mayDiscard, .safeUs = 0});
       const auto text = [&](const std::string &what) { return what + "\nlowered:\n" + toText(lowered); };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/GapChoice.h"
 
+#include "passes/analysis/Backend.h"
 #include "passes/plan/GivenBoundary.h"
 #include "test/unit/analysis/SmallStep.h"
 
@@ -20,13 +21,15 @@ protected:
   /// Which pieces are to leave before which node.
   using Leaves = std::vector<std::pair<std::string, NodeIndex>>;
 
-  void choose(std::uint64_t frames) {
+  void choose(std::uint64_t frames, Backend backend = Backend::Virtual) {
     const Machine machine = test::smallMachine();
     const Timeline timeline(small_.step, 16 * test::smallPage, machine);
     const Order order(small_.step);
     const GivenBoundary given = givenBoundary(small_.step, timeline, nullptr, 99);
     const Draft still = draftWithoutTransfers({small_.step, timeline, order, machine, 99, given});
-    const PlannerInput input{small_.step, timeline, order, machine, frames, given};
+    PlannerInput input{small_.step, timeline, order, machine, frames, given};
+    if (backend != Backend::Virtual)
+      input.keepsHostCopy = keepHostCopies(small_.step, backend);
     const GapChoice choice = chooseGaps(input, still, scheduleDraft(input, still));
     leaves_.clear();
     for (std::uint32_t use = 0; use < choice.leaves.size(); ++use)
@@ -121,6 +124,23 @@ TEST_F(GapChoiceTest, WhatLeavesBeforeItIsWrittenIsMirrored) {
   choose(4);
   EXPECT_EQ(leaves_, (Leaves{{"weight", 2}}));
   EXPECT_EQ(states_["weight"], BoundaryState::Mirrored);
+}
+
+// The second time the weight would leave for nothing where its host copy is still good.
+TEST_F(GapChoiceTest, WhatLeftOnceIsCleanOnVirtualMemoryOnly) {
+  const BufferIndex weight = small_.live("weight", 2), y = small_.local("y", 2), t = small_.local("t", 4),
+                    u = small_.local("u", 2);
+  small_.kernel("reads", 10, {small_.read(weight)});
+  small_.kernel("fills all", 10, {small_.write(t)});
+  small_.kernel("makes y", 10, {small_.read(weight), small_.write(y)});
+  small_.kernel("works", 10, {small_.write(u)});
+  small_.kernel("reads", 10, {small_.read(weight)});
+  small_.kernel("uses y", 10, {small_.read(y)});
+  small_.kernel("updates", 10, {small_.update(weight)});
+  choose(4);
+  EXPECT_EQ(leaves_, (Leaves{{"weight", 2}, {"weight", 4}}));
+  choose(4, Backend::Managed);
+  EXPECT_EQ(leaves_, (Leaves{{"weight", 2}, {"y", 5}}));
 }
 
 TEST_F(GapChoiceTest, MoreThanCanLeaveIsNoTrouble) {

@@ -82,6 +82,14 @@ TEST_F(TenancyCostTest, TakingTurnsCostsATripEachTime) {
   EXPECT_DOUBLE_EQ(*play({tenant(old, false), newcomer(young)}, 0), 3 + 5 + 5);
 }
 
+// In managed memory there is no host copy left once a page has come.
+TEST_F(TenancyCostTest, TakingTurnsCostsBothWaysWhereNoHostCopyStays) {
+  const std::vector<Use> old = reads({3, 5}), young = reads({2, 4, 6});
+  TenancyCost::Tenant moving = tenant(old, false);
+  moving.leavesClean = false;
+  EXPECT_DOUBLE_EQ(*play({moving, newcomer(young)}, 0), 2 * (3 + 5));
+}
+
 TEST_F(TenancyCostTest, AMirroredTenantIsSavedOnceAndThenGoesForNothing) {
   Use write = reads({3}).front();
   write.writes = true;

@@ -101,6 +101,7 @@ TEST_F(CppApiTest, capturesReplaysAndMaps) {
   ASSERT_TRUE(validation) << validation.error().message;
   EXPECT_EQ(validation->different_buffers, 0u);
   EXPECT_NE(step->report()->find("\"backend\": \"virtual\""), std::string::npos);
+  EXPECT_NE(step->report()->find("\"backend_why\": \"virtual memory, as asked for\""), std::string::npos);
 }
 
 // What the recorder knows of its kernels reaches the description; it is refused where it would concern nobody.

@@ -92,6 +92,26 @@ TEST_F(ManagedTest, computesTheSameUnderATightBudget) {
     }
 }
 
+// Measured once, when the first step is planned, and what was measured is what plans and bounds are made with.
+TEST_F(ManagedTest, plansWithTheLinkItMeasured) {
+  open(tightPages);
+  EXPECT_EQ(fake_->callsOf("cuMemPrefetchAsync"), 0U);
+  start();
+  Step *first = adopt(true);
+  ASSERT_TRUE(first);
+  graph_ = program_->record();
+  Step *second = adopt(true);
+  ASSERT_TRUE(second);
+  const nlohmann::json link = runtimeReport(first).at("link");
+  EXPECT_EQ(runtimeReport(second).at("link"), link);
+  EXPECT_EQ(link.at("measured_bytes"), tightPages * pageBytes);
+  const nlohmann::json machine = nlohmann::json::parse(second->report()).at("machine");
+  for (const char *key : {"up_bytes_per_second", "down_bytes_per_second", "both_bytes_per_second",
+                          "best_up_bytes_per_second", "best_down_bytes_per_second"})
+    EXPECT_EQ(machine.at(key), link.at(key)) << key;
+  EXPECT_DOUBLE_EQ(machine.at("copy_overhead_s").get<double>(), link.at("operation_s").get<double>());
+}
+
 // Nothing that the virtual backend maps or pins for plans is there, and nothing is left when the session ends.
 TEST_F(ManagedTest, takesNoFrames) {
   open(tightPages);
@@ -258,6 +278,75 @@ TEST_F(UnseenTest, takesWhatTheVirtualBackendDeclines) {
   }
 }
 
+// A node that cannot be seen into may touch anything in the arena. If that has no room beside the plan, the report says
+// so before the first replay, with names and numbers.
+TEST_F(UnseenTest, warnsOfWhatNobodyPlansFor) {
+  for (const bool fits : {false, true}) {
+    open(fits ? 128 : tightPages);
+    void *cache = *session_->allocate(40 * pageBytes, nullptr, "cache");
+    ASSERT_TRUE(cache);
+    recordWith(CU_GRAPH_NODE_TYPE_CONDITIONAL);
+    Step *step = adopt(false);
+    ASSERT_TRUE(step);
+    const nlohmann::json warnings = runtimeReport(step).at("warnings");
+    ASSERT_EQ(warnings.size(), fits ? 0U : 1U) << warnings.dump();
+    if (fits)
+      continue;
+    const std::string warning = warnings.at(0);
+    EXPECT_NE(warning.find("there is room for 38.0 MiB in the budget; "), std::string::npos) << warning;
+    EXPECT_NE(warning.find("80.0 MiB more may be touched that it does not foresee: \"cache\" 80.0 MiB"),
+              std::string::npos)
+        << warning;
+  }
+}
+
+// Where all is seen, what the step does not touch is no matter.
+TEST_F(ManagedTest, warnsOfNothingThatTheStepDoesNotTouch) {
+  open(tightPages);
+  ASSERT_TRUE(session_->allocate(40 * pageBytes, nullptr, "cache"));
+  start();
+  Step *step = adopt(false);
+  ASSERT_TRUE(step);
+  EXPECT_EQ(runtimeReport(step).at("warnings"), nlohmann::json::array());
+}
+
+TEST_F(ManagedTest, warnsOfANodeThatTouchesMoreThanThereIs) {
+  open(16);
+  start();
+  FakeKernel wide{"wide", {8, 8}, [](const FakeKernel::Arguments &) {}};
+  std::vector<std::vector<char>> arguments;
+  for (const char *name : {"left", "right"}) {
+    void *operand = *session_->allocate(12 * pageBytes, nullptr, name);
+    ASSERT_TRUE(session_->declarePrivate(operand));
+    arguments.push_back(bytesOf(operand));
+  }
+  fake_->addKernel(graph_, {}, wide, arguments);
+  Step *step = adopt(false);
+  ASSERT_TRUE(step);
+  const nlohmann::json warnings = runtimeReport(step).at("warnings");
+  ASSERT_EQ(warnings.size(), 1U) << warnings.dump();
+  EXPECT_NE(warnings.at(0).get<std::string>().find("\"wide\" touches 48.0 MiB at once, and there is room for 32.0 MiB: "
+                                                   "\"left\" 24.0 MiB, \"right\" 24.0 MiB"),
+            std::string::npos)
+      << warnings.dump();
+}
+
+// A plan that moves nothing leaves dead buffers where they are, which the device may have no room for.
+TEST_F(ManagedTest, warnsOfDeadBuffersThatTheDeviceHasNoRoomFor) {
+  fake_.emplace(FakeDriver::Options{.deviceBytes = 30 * pageBytes});
+  SessionOptions options = managedOptions(30);
+  options.managedGuard.allowOversubscription = true;
+  session_ = std::move(*Session::create(options, fake_->table()));
+  start();
+  Step *step = adopt(false);
+  ASSERT_TRUE(step);
+  ASSERT_EQ(runtimeReport(step).at("agent").at("operations"), 0);
+  const nlohmann::json warnings = runtimeReport(step).at("warnings");
+  ASSERT_EQ(warnings.size(), 1U) << warnings.dump();
+  EXPECT_NE(warnings.at(0).get<std::string>().find("the device had 60.0 MiB free"), std::string::npos)
+      << warnings.dump();
+}
+
 // What a table in memory names is never discarded and never sent away.
 TEST_F(UnseenTest, isRightWithPointersHiddenInMemory) {
   open(tightPages);
@@ -277,6 +366,33 @@ TEST_F(UnseenTest, isRightWithPointersHiddenInMemory) {
   replay(step, 4);
   EXPECT_EQ(*static_cast<std::uint64_t *>(hidden), 4U);
   EXPECT_EQ(program_->weights(), program_->expectedWeights(4));
+}
+
+// The session chooses by the device alone, and says so; a step that it cannot see into is left as captured, and says
+// what would take it.
+TEST_F(UnseenTest, automaticTellsWhatItChose) {
+  for (const bool canBeVirtual : {true, false})
+    for (const bool isClosed : {true, false}) {
+      session_.reset();
+      fake_.reset();
+      fake_.emplace(FakeDriver::Options{.supportsVirtualMemory = canBeVirtual});
+      SessionOptions options = managedOptions(tightPages);
+      options.backend = BackendChoice::Automatic;
+      Expected<std::unique_ptr<Session>> made = Session::create(options, fake_->table());
+      ASSERT_TRUE(made) << messageOf(made);
+      session_ = std::move(*made);
+      isClosed ? start() : recordWith(CU_GRAPH_NODE_TYPE_CONDITIONAL);
+      Step *step = adopt(false);
+      ASSERT_TRUE(step);
+      const nlohmann::json report = runtimeReport(step);
+      EXPECT_EQ(report.at("backend_why"), canBeVirtual ? "virtual memory, because the device supports it"
+                                                       : "managed memory, because the device does not support virtual "
+                                                         "memory management");
+      EXPECT_EQ(report.at("backend"), !canBeVirtual ? "managed" : isClosed ? "virtual" : "as captured");
+      EXPECT_EQ(report.at("left_as_captured").is_null(), !canBeVirtual || isClosed);
+      replay(step, 2);
+      EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+    }
 }
 
 TEST(ManagedSessionTest, automaticIsVirtualWhereTheDeviceCan) {

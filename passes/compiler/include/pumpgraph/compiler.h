@@ -34,9 +34,11 @@ typedef struct pumpgraph_compiler_options {
   const char *device;   /* the GPU's name: times that were saved on another are not taken; NULL: taken from any */
   /* What other steps have decided for all of them (docs/plan-correctness.md, "A shared boundary"); NULL: nothing. */
   const pumpgraph_description *boundary;
-  int32_t managed;            /* 1: the step runs on managed memory; it is lowered to operations of an agent */
-  int32_t prefetching;        /* managed only: a pumpgraph_prefetching of pumpgraph.h */
-  int32_t every_access_known; /* managed only. 0: nothing is discarded */
+  int32_t managed;                 /* 1: the step runs on managed memory; it is lowered to operations of an agent */
+  int32_t prefetching;             /* managed only: a pumpgraph_prefetching of pumpgraph.h */
+  int32_t every_access_known;      /* managed only. 0: nothing is discarded */
+  double best_up_bytes_per_second; /* what bounds count on, where the link is faster at times; 0: as above */
+  double best_down_bytes_per_second;
 } pumpgraph_compiler_options;
 
 typedef enum pumpgraph_compiler_status {

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// How fast managed memory moves on this machine, today: to the host that varies by half from process to process.
+#pragma once
+
+#include "runtime/session/Link.h"
+
+#include <vector>
+
+namespace pumpgraph::runtime {
+
+/// How long moves of one size took, microseconds.
+struct MoveTimes {
+  std::uint64_t bytes = 0;
+  std::vector<double> upUs, downUs;
+};
+
+struct ManagedLink {
+  LinkSpeed typical;       ///< the medians: what plans and predictions count on
+  LinkSpeed best;          ///< the fastest of the repeats: what bounds count on
+  double operationUs = 0;  ///< of an operation of the agent, beside its bytes
+  std::uint64_t bytes = 0; ///< that were moved at a time; 0: nothing was measured, the figures are those of one H200
+};
+
+/// What the times of large and of small moves say. The agent moves in one direction while it moves in the other, but
+/// neither is the faster for it: `both` is the sum while the two take turns.
+ManagedLink linkOf(const MoveTimes &large, const MoveTimes &small);
+
+/// Moves up to 128 MiB of the arena there and back, which takes some 60 ms, in pages that no block uses; they hold
+/// nothing afterwards, and are in host memory. Measures nothing where the arena has no room to tell anything.
+/// `mostBytes`: that may be on the device.
+Expected<ManagedLink> measureManagedLink(const Driver &driver, int device, AddressSpace &arena, std::uint64_t mostBytes,
+                                         CUstream stream);
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,7 @@
+// RUN: pump-graph-opt --insert-advise --verify-diagnostics %s
+
+// expected-error @+1 {{the step is lowered for virtual memory}}
+pump.graph @lowered budget(4194304) host_bytes(4194304) {
+  %a = pump.buffer "a" private size(4194304) frames(0 to 1)
+  pump.to_host %a host(0)
+}

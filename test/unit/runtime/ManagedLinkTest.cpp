@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a managed session learns of its link, and what it makes of it.
+#include "runtime/session/ManagedLink.h"
+
+#include "test/unit/runtime/Program.h"
+
+#include <gtest/gtest.h>
+
+using namespace pumpgraph::runtime;
+using namespace pumpgraph::runtime::test;
+
+namespace {
+
+constexpr std::uint64_t largeBytes = 64 * pageBytes;
+constexpr double overheadUs = 40;
+
+/// What a move takes at so many bytes a microsecond.
+double moveUs(std::uint64_t bytes, double bytesPerUs) {
+  return overheadUs + static_cast<double>(bytes) / bytesPerUs;
+}
+
+ManagedLink linkWith(const std::vector<double> &downSpeeds) {
+  MoveTimes large{.bytes = largeBytes, .upUs = {}, .downUs = {}}, small{.bytes = pageBytes, .upUs = {}, .downUs = {}};
+  for (const double down : downSpeeds)
+    for (MoveTimes *times : {&large, &small}) {
+      times->upUs.push_back(moveUs(times->bytes, 50'000));
+      times->downUs.push_back(moveUs(times->bytes, down));
+    }
+  return linkOf(large, small);
+}
+
+// One slow repeat changes nothing, and one fast one only what bounds count on.
+TEST(ManagedLinkTest, tellsTheTypicalFromTheBest) {
+  const ManagedLink link = linkWith({10'000, 10'000, 17'000, 10'000, 4'000});
+  EXPECT_EQ(link.typical.up, 50e9);
+  EXPECT_EQ(link.typical.down, 10e9);
+  EXPECT_EQ(link.best.up, 50e9);
+  EXPECT_EQ(link.best.down, 17e9);
+  EXPECT_EQ(link.bytes, largeBytes);
+}
+
+// The same speed at either size: the difference is the overhead, to which comes what the words take.
+TEST(ManagedLinkTest, tellsBytesFromOverhead) {
+  const double handshakeUs = linkOf({largeBytes, {1000}, {1000}}, {pageBytes, {1000. / 64}, {1000. / 64}}).operationUs;
+  EXPECT_GT(handshakeUs, 0);
+  EXPECT_EQ(linkWith({10'000}).operationUs, handshakeUs + overheadUs);
+}
+
+// Where each direction is used half of the time, half of each speed is left.
+TEST(ManagedLinkTest, countsOnNothingFromBothDirectionsAtOnce) {
+  const ManagedLink link = linkWith({10'000});
+  EXPECT_EQ(link.typical.both, (link.typical.up + link.typical.down) / 2);
+}
+
+class MeasuringTest : public ::testing::Test {
+protected:
+  static constexpr std::uint64_t arenaPages = 64;
+
+  Expected<ManagedLink> measure(std::uint64_t mostPages) {
+    return measureManagedLink(*fake_.table(), 0, *addresses_, mostPages * pageBytes, nullptr);
+  }
+
+  FakeDriver fake_;
+  std::unique_ptr<ManagedArena> arena_ = std::move(*ManagedArena::reserve(*fake_.table(), arenaPages *pageBytes, {}));
+  std::unique_ptr<AddressSpace> addresses_ = AddressSpace::within(*fake_.table(), arena_->base(), arena_->bytes());
+};
+
+TEST_F(MeasuringTest, takesWhatTheArenaHasAndGivesItBack) {
+  const Expected<ManagedLink> link = measure(arenaPages);
+  ASSERT_TRUE(link) << messageOf(link);
+  EXPECT_EQ(link->bytes, 32 * pageBytes);
+  EXPECT_GE(link->best.down, link->typical.down);
+  EXPECT_EQ(fake_.managedPagesOnDevice(), 0U);
+  EXPECT_TRUE(addresses_->carve(arenaPages - 2 * AddressSpace::guardPages));
+}
+
+TEST_F(MeasuringTest, staysWithinTheBudget) {
+  const Expected<ManagedLink> link = measure(16);
+  ASSERT_TRUE(link) << messageOf(link);
+  EXPECT_EQ(link->bytes, 16 * pageBytes);
+}
+
+// Blocks that are there stay where they are: a full arena is not measured.
+TEST_F(MeasuringTest, leavesBlocksAlone) {
+  ASSERT_TRUE(addresses_->carve(arenaPages - 2 * AddressSpace::guardPages));
+  const Expected<ManagedLink> link = measure(arenaPages);
+  ASSERT_TRUE(link) << messageOf(link);
+  EXPECT_EQ(link->bytes, 0U);
+  EXPECT_GT(link->typical.up, 0);
+  EXPECT_EQ(fake_.callsOf("cuMemPrefetchAsync"), 0U);
+}
+
+TEST_F(MeasuringTest, saysWhatTheDriverSays) {
+  fake_.failCall("cuMemPrefetchAsync", 3, CUDA_ERROR_INVALID_VALUE);
+  const Expected<ManagedLink> link = measure(arenaPages);
+  ASSERT_FALSE(link);
+  EXPECT_NE(link.error().message.find("measuring the link: cuMemPrefetchAsync"), std::string::npos);
+  EXPECT_TRUE(addresses_->carve(arenaPages - 2 * AddressSpace::guardPages)) << "the pages are not given back";
+}
+
+} // namespace
