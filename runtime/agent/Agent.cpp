@@ -44,7 +44,7 @@ Agent::~Agent() {
     }
 }
 
-void Agent::wake() {
+void Agent::waitForRoom() {
   constexpr std::chrono::microseconds glance{100};
   for (Clock::time_point lastBusy = Clock::now(); !hasRoom(); std::this_thread::sleep_for(glance)) {
     if (!isIdle())
@@ -52,6 +52,9 @@ void Agent::wake() {
     else if (Clock::now() - lastBusy > limits_.notLaunchedAfter)
       forgetWaiting();
   }
+}
+
+void Agent::wake() {
   {
     const std::lock_guard lock(mutex_);
     ++wakes_;
@@ -59,7 +62,6 @@ void Agent::wake() {
   parked_.notify_all();
 }
 
-/// Every replay asks once for the first operation.
 bool Agent::hasRoom() {
   const std::lock_guard lock(mutex_);
   return wakes_ < begun_ + limits_.mostWaiting;
@@ -94,11 +96,19 @@ bool Agent::take(Index index) {
     return false;
   std::uint32_t asked = 1;
   if (request(index).compare_exchange_strong(asked, 0)) {
-    begun_ += index == 0;
+    noteBegin(index);
     return true;
   }
   underWay_[index] = false;
   return false;
+}
+
+/// Every replay asks once for the first operation; one that nobody announced makes no room.
+void Agent::noteBegin(Index index) {
+  if (index != 0)
+    return;
+  const std::lock_guard lock(mutex_);
+  begun_ = std::min(begun_ + 1, wakes_);
 }
 
 void Agent::carryOut(Index index) {

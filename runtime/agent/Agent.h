@@ -65,9 +65,10 @@ public:
   Agent(const Agent &) = delete;
   Agent &operator=(const Agent &) = delete;
 
-  /// A replay is about to start: looks for requests at once instead of at the next of its rare glances. Blocks while
-  /// too many replays are waiting to run: a driver whose queue is full holds whoever launches one more, and with him
-  /// the agent, until the watchdog steps in.
+  /// Blocks while too many replays are waiting to run: a driver whose queue is full holds whoever launches one more,
+  /// and with him the agent, until the watchdog steps in. May take as long as a replay.
+  void waitForRoom();
+  /// A replay is about to start: looks for requests at once instead of at the next of its rare glances.
   void wake();
 
   /// Whether nothing is asked for or under way.
@@ -96,6 +97,7 @@ private:
   bool isBusy(Index index) const;
   bool mayStart(Index index) const;
   bool take(Index index);
+  void noteBegin(Index index);
   void carryOut(Index index);
   /// Sleeps a fraction of the time that the lane has had nothing to do.
   void park(Clock::duration idle);
@@ -110,7 +112,6 @@ private:
   std::unique_ptr<std::atomic<bool>[]> underWay_;          ///< by operation
   std::unique_ptr<std::atomic<std::uint64_t>[]> wasThere_; ///< by operation
   std::atomic<std::uint64_t> finished_ = 0;                ///< operations, ever
-  std::atomic<std::uint64_t> begun_ = 0;                   ///< replays that have asked for the first operation, ever
 
   struct Counters {
     std::atomic<std::uint64_t> prefetches = 0, evictions = 0, discards = 0, upBytes = 0, downBytes = 0, failed = 0,
@@ -121,6 +122,7 @@ private:
   std::mutex mutex_;
   std::condition_variable parked_;
   std::uint64_t wakes_ = 0; ///< replays announced, ever; under mutex_
+  std::uint64_t begun_ = 0; ///< of these, that have asked for the first operation or are given up; under mutex_
   bool stopping_ = false;   ///< under mutex_
   std::vector<std::thread> threads_;
 };

@@ -24,6 +24,10 @@ public:
   /// The device's address of the first operation's words.
   CUdeviceptr words() const { return deviceWords_; }
   bool movesAnything() const { return agent_ != nullptr; }
+  void waitForRoom() {
+    if (agent_)
+      agent_->waitForRoom();
+  }
   void wake() {
     if (agent_)
       agent_->wake();

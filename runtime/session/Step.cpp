@@ -60,6 +60,8 @@ Status Step::runOnce(CUgraph graph, const std::string &which) const {
 }
 
 Status Step::replay(CUstream stream) {
+  if (managed_)
+    managed_->waitForRoom(); // without the lock, for others want it meanwhile
   const std::lock_guard lock(session_.mutex_);
   const ContextScope scope(*session_.driver_, session_.context_);
   PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "replayed"));
@@ -118,6 +120,8 @@ bool Step::movesAnything() const {
 }
 
 Status Step::putInForce() {
+  if (managed_)
+    managed_->waitForRoom();
   const std::lock_guard lock(session_.mutex_);
   const ContextScope scope(*session_.driver_, session_.context_);
   PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "replayed"));

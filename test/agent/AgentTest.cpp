@@ -274,7 +274,7 @@ TEST_F(AgentTest, holdsBackWhoRunsTooFarAhead) {
   agent_->wake();
   std::atomic<bool> announced = false;
   std::thread program([&] {
-    agent_->wake();
+    agent_->waitForRoom();
     announced = true;
   });
   std::this_thread::sleep_for(milliseconds(60)); // longer than it takes to give up on what is not launched
@@ -290,8 +290,10 @@ TEST_F(AgentTest, forgetsReplaysThatAreNotLaunched) {
   start(1, milliseconds(5000));
   agent_.emplace(operationsOf(1), words_.data(), *mover_, Agent::Limits{patience_, 2, milliseconds(20)});
   const Clock::time_point begin = Clock::now();
-  for (int i = 0; i < 8; ++i)
+  for (int i = 0; i < 8; ++i) {
+    agent_->waitForRoom();
     agent_->wake();
+  }
   EXPECT_LT(Clock::now() - begin, milliseconds(2000));
   EXPECT_GE(Clock::now() - begin, milliseconds(60)); // each time that two were announced
 }
