@@ -11,7 +11,8 @@ namespace pumpgraph::runtime {
 /// Gives every copy in the graph, and in its child graphs, that works on `addresses` its parameters once more. When it
 /// gets them, the driver looks what memory they lead to, and keeps that: a copy between buffers that were in host
 /// memory when it was captured is done by the processor, and ends the process once they are in frames. For use whenever
-/// buffers of a captured graph have come from the host or gone there; all its addresses must be mapped.
+/// buffers of a captured graph have come from the host or gone there; all its addresses must be mapped. A graph that
+/// was instantiated before has to be so again.
 Status renewCopies(const Driver &driver, CUgraph graph, const AddressSpace &addresses);
 
 } // namespace pumpgraph::runtime

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a step's kernels one by one, with operands as they are and with poisoned ones, and notes what changes.
+#include "runtime/lower/RenewCopies.h"
 #include "runtime/memory/ByteProbe.h"
 #include "runtime/session/Measuring.h"
 #include "runtime/session/StepPart.h"
@@ -58,9 +59,15 @@ public:
     const Stopwatch watch;
     PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before observing");
     PUMPGRAPH_TRY(kept_.keepValues());
-    Status done = prepare();
-    if (done)
-      done = visitNodes();
+    Status done;
+    try {
+      done = prepare();
+      if (done)
+        done = visitNodes();
+    } catch (...) { // memory ran out
+      (void)restore();
+      throw;
+    }
     const Status restored = restore();
     PUMPGRAPH_TRY(done); // first: what fails afterwards follows from it
     PUMPGRAPH_TRY_WHILE(restored, "restoring the state after observing");
@@ -110,6 +117,8 @@ private:
     if (step_.original_)
       for (CUgraphNode &node : nodes_)
         PUMPGRAPH_TRY_WHILE(driver_.graphNodeFindInClone(&node, node, graph_), "finding the captured nodes");
+    if (step_.residence_)
+      PUMPGRAPH_TRY(renewCopies(driver_, graph_, *session_.addresses_));
     return {};
   }
 
@@ -385,14 +394,16 @@ private:
   Status restore() {
     PUMPGRAPH_TRY(driver_.ctxSynchronize());
     probe_.reset();
+    Status freed;
     if (scratch_ != 0) {
-      PUMPGRAPH_TRY(session_.heap_->free(scratch_, session_.stream_));
-      PUMPGRAPH_TRY(session_.heap_->flushCache());
+      freed = session_.heap_->free(std::exchange(scratch_, 0), session_.stream_);
+      if (freed)
+        freed = session_.heap_->flushCache();
     }
     PUMPGRAPH_TRY(kept_.restoreValues());
     if (step_.residence_ && !step_.residence_->installed())
       PUMPGRAPH_TRY(session_.install(*step_.residence_));
-    return {};
+    return freed;
   }
 
   Step &step_;
@@ -423,7 +434,8 @@ Expected<Observation> Step::observe(const std::vector<CUdeviceptr> &values) {
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be observed: the driver does not copy such a graph", name);
   if (session_.heap_->capturing())
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be observed during a capture", name);
-  PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "observed"));
+  if (!session_.maps_.empty()) // whatever the step is like: it is about to be poisoned
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be observed while a buffer is mapped", name);
   PUMPGRAPH_TRY(session_.putInForce(*this));
   PUMPGRAPH_TRY(checkMemory());
   Expected<Observation> observed = Observing(*this, values).run();

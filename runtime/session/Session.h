@@ -166,6 +166,7 @@ private:
   Status putInForce(Step &step);
   /// Puts a residence in force while no other is, after getting it the frames it wants.
   Status install(Residence &residence);
+  Status renewCopiesOfOthers(const std::set<BlockId> &moved);
   Status takePlanBack();
   Status makeRoom(const Residence &residence);
   /// What only `from` uses of two steps' private blocks, so far as the budget has no frames for it beside `to`.

@@ -5,9 +5,9 @@
  *
  * Threading: a session and its steps may be used from any thread, one call at a time; the allocation calls lock
  * themselves and may be made from several threads. A call that puts a plan in force or takes it back (replay, put in
- * force, take back, capture begin, adopt, replan, validate, destroy) may map any of the session's memory anew: while it
- * runs, no other thread may start work on that memory, nor capture a stream. Every call that fails returns a status
- * other than PUMPGRAPH_OK, fills
+ * force, take back, capture begin, adopt, replan, validate, observe, destroy) may map any of the session's memory anew:
+ * while it runs, no other thread may start work on that memory, nor capture a stream. Every call that fails returns a
+ * status other than PUMPGRAPH_OK, fills
  * `*error` when it is not NULL, and leaves its arguments as they were. Sizes are bytes. No call throws.
  *
  * The CUDA driver is loaded at pumpgraph_session_create(); nothing here needs the CUDA toolkit, and CUDA handles are
@@ -329,7 +329,8 @@ typedef struct pumpgraph_observation {
  * Slow: each kernel runs 2 + 2 * (its operands) times. Contents of all buffers are restored; what kernels write
  * elsewhere is written each time, and host functions are called. Needs host memory for a copy of all contents, and
  * device memory (or host memory, slowly) for two copies of what the largest kernel touches. PUMPGRAPH_INVALID_ARGUMENT
- * while a buffer is mapped or a capture runs. On an error the step is as before, if the driver lets us. */
+ * while a buffer is mapped (on managed memory nobody counts that: look at nothing meanwhile) or a capture runs. On an
+ * error the step is as before, if the driver lets us. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_observe(pumpgraph_step *step, const void *const *values, size_t value_count,
                                                  pumpgraph_observation *result, pumpgraph_error *error);
 

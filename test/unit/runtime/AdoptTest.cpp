@@ -387,26 +387,37 @@ TEST_F(AdoptTest, copiesBetweenHostBackedBuffers) {
 
 // A copy that was captured between buffers in host memory goes by their addresses once the plan has them in frames.
 TEST_F(AdoptTest, copiesCapturedInHostMemory) {
-  open(4);
-  std::vector<void *> buffers;
-  for (const char *name : {"first", "second", "from", "to"}) {
-    const Expected<void *> made = session_->allocate(2 * pageBytes, nullptr, name);
-    ASSERT_TRUE(made && session_->declarePrivate(*made));
-    buffers.push_back(*made);
+  for (const bool hostedFirst : {false, true}) {
+    open(4);
+    std::vector<void *> buffers;
+    for (const char *name : {"first", "second", "third", "fourth"}) {
+      const Expected<void *> made = session_->allocate(2 * pageBytes, nullptr, name);
+      ASSERT_TRUE(made && session_->declarePrivate(*made));
+      buffers.push_back(*made);
+    }
+    ASSERT_EQ(fake_.hostBackings(), 2u);
+    if (hostedFirst)
+      std::reverse(buffers.begin(), buffers.end());
+    graph_ = fake_.createGraph();
+    CUgraphNode last = fake_.addFill(graph_, {}, buffers[2], 6, 2 * pageBytes);
+    last = fake_.addCopy(graph_, {last}, buffers[3], buffers[2], 2 * pageBytes);
+    last = fake_.addCopy(graph_, {last}, buffers[0], buffers[3], 2 * pageBytes);
+    fake_.addCopy(graph_, {last}, buffers[1], buffers[0], 2 * pageBytes);
+    const Expected<Step *> step = adopt();
+    ASSERT_TRUE(step) << messageOf(step);
+    ASSERT_TRUE((*step)->rewritten()) << (*step)->report();
+    replay(*step, 2);
+    const Expected<Validation> valid = (*step)->validate();
+    ASSERT_TRUE(valid) << messageOf(valid);
+    const Expected<Observation> observed = (*step)->observe({});
+    ASSERT_TRUE(observed) << messageOf(observed);
+    replay(*step, 1);
+    ASSERT_TRUE(session_->takeBack());
+    for (void *buffer : buffers)
+      EXPECT_EQ(*static_cast<char *>(buffer), 6);
+    session_.reset();
+    fake_.destroyGraph(graph_);
   }
-  ASSERT_EQ(fake_.hostBackings(), 2u);
-  graph_ = fake_.createGraph();
-  CUgraphNode last = fake_.addFill(graph_, {}, buffers[2], 6, 2 * pageBytes);
-  last = fake_.addCopy(graph_, {last}, buffers[3], buffers[2], 2 * pageBytes);
-  last = fake_.addCopy(graph_, {last}, buffers[0], buffers[3], 2 * pageBytes);
-  fake_.addCopy(graph_, {last}, buffers[1], buffers[0], 2 * pageBytes);
-  const Expected<Step *> step = adopt();
-  ASSERT_TRUE(step) << messageOf(step);
-  ASSERT_TRUE((*step)->rewritten()) << (*step)->report();
-  replay(*step, 2);
-  ASSERT_TRUE(session_->takeBack());
-  for (void *buffer : buffers)
-    EXPECT_EQ(*static_cast<char *>(buffer), 6);
 }
 
 // What cannot be handled safely is left as captured, with the reason.
