@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/analysis/EstimateCosts.h"
 
+#include "pumpgraph/graph/Reliance.h"
+
 #include <cmath>
 #include <unordered_map>
 
@@ -19,9 +21,9 @@ struct Traffic {
 Traffic trafficOf(const Node &node) {
   Traffic traffic;
   for (const Access &access : node.accesses) {
-    if (access.may & modeRead)
+    if (reliableMay(access) & modeRead)
       traffic.readBytes += access.range.size;
-    if (access.may & modeWrite)
+    if (reliableMay(access) & modeWrite)
       traffic.writtenBytes += access.range.size;
   }
   return traffic;

@@ -214,7 +214,7 @@ std::vector<Unplanned> Adoption::unplanned() const {
   std::vector<Unplanned> others;
   for (const BlockId id : candidates)
     if (const Block &block = heap_.block(id); !planned.contains(id) && block.hasLiveMember())
-      others.push_back({block.members.front().name, block.bytes()});
+      others.push_back({heap_.nameAt(block.address), block.bytes()});
   return others;
 }
 

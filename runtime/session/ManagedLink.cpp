@@ -33,6 +33,8 @@ double least(const std::vector<double> &values) {
 /// Of the larger move's time, what its bytes do not explain, if bytes take the same time in both.
 double overheadUs(const MoveTimes &large, const MoveTimes &small, double largeUs, double smallUs) {
   const double share = static_cast<double>(small.bytes) / static_cast<double>(large.bytes);
+  if (smallUs >= largeUs)
+    return 0; // something else was in the way: then the bytes have to explain it all
   return std::clamp((smallUs - share * largeUs) / (1 - share), 0.0, smallUs);
 }
 
@@ -43,7 +45,7 @@ constexpr double unit = 0.5e9;
 ManagedLink linkOf(const MoveTimes &large, const MoveTimes &small) {
   ManagedLink link{.typical = {}, .best = {}, .operationUs = 0, .bytes = large.bytes};
   const auto speedOf = [&](double us, double overhead) {
-    return static_cast<double>(large.bytes) / std::max(us - overhead, 1e-3) * 1e6;
+    return static_cast<double>(large.bytes) / std::max(us - overhead, us / 2) * 1e6;
   };
   double overheads = 0;
   const auto measure = [&](const std::vector<double> &largeUs, const std::vector<double> &smallUs, double &typical,

@@ -41,6 +41,11 @@ std::vector<Unplanned> workingSet(const Description &step, const Node &node) {
   return parts;
 }
 
+bool movesAnything(const Description &lowered) {
+  return std::any_of(lowered.nodes.begin(), lowered.nodes.end(),
+                     [](const Node &node) { return isOperation(node.kind); });
+}
+
 /// What the plan has on the device at most. Where it moves nothing, what is dead stays there too.
 std::uint64_t plannedBytes(const Description &lowered) {
   std::set<std::int32_t> frames;
@@ -51,9 +56,7 @@ std::uint64_t plannedBytes(const Description &lowered) {
         frames.insert(frame);
         ++pages;
       }
-  const bool moves =
-      std::any_of(lowered.nodes.begin(), lowered.nodes.end(), [](const Node &node) { return isOperation(node.kind); });
-  return (moves ? frames.size() : pages) * lowered.pageBytes;
+  return (movesAnything(lowered) ? frames.size() : pages) * lowered.pageBytes;
 }
 
 /// Of prefetches that nobody waits for: should they be late, their pages come by faults before there is room for them.
@@ -97,13 +100,16 @@ std::vector<std::string> foreseeThrashing(const Description &lowered, std::vecto
   if (others > 0 && planned + others > limit)
     warn(others, namesOf(std::move(unplanned)), limit,
          room.budgetBytes <= room.deviceBytes ? "in the budget" : "on the device");
-  else if (planned + others + hinted > room.deviceBytes && hinted > 0)
-    warn(hinted, "prefetches that nobody waits for, should they be late", room.deviceBytes, "on the device");
+  else if (planned > room.deviceBytes && movesAnything(lowered))
+    warnings.push_back(fmt::format("the plan takes {}, and the device had {} free: the driver moves the rest by faults",
+                                   bytesText(planned), bytesText(room.deviceBytes)));
   else if (planned > room.deviceBytes)
     warnings.push_back(
         fmt::format("the step's buffers take {} together, dead ones included, which the plan leaves where "
                     "they are; the device had {} free",
                     bytesText(planned), bytesText(room.deviceBytes)));
+  else if (planned + others + hinted > room.deviceBytes && hinted > 0)
+    warn(hinted, "prefetches that nobody waits for, should they be late", room.deviceBytes, "on the device");
   return warnings;
 }
 
