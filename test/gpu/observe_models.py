@@ -77,7 +77,7 @@ def observe(name, batch, runs, folder):
     if folder:
         step.save(Path(folder) / f"{name}-observed.mlir.gz")
     loss = training.train(step, workload, 1)[0]
-    return changed == 0 and result.disagreements == 0 and loss == loss
+    return changed == 0 and result.disagreements == 0 and result.covered > 0 and loss == loss  # which NaN is not
 
 
 def flat(tensor):

@@ -412,6 +412,18 @@ class Noticed(GraphedTest):
                 calls += 1
                 step(self.x())
         self.assertLessEqual(calls, 4)
+        for _ in range(3):
+            with self.assertRaisesRegex(StaleStepError, "\"w99\" has other memory"):
+                step(self.x())
+
+    def test_removals(self):
+        for remove in (lambda: delattr(self.model, "extra"), lambda: self.model.register_parameter("extra", None)):
+            self.model._parameters["extra"] = torch.nn.Parameter(0xA000)
+            step = self.quiet()
+            remove()
+            with self.assertRaisesRegex(StaleStepError, "replaced, added or removed"):
+                step(self.x())
+            self.model._parameters.pop("extra", None)
 
     def test_tensors_of_a_step_that_is_gone_are_watched_no_more(self):
         step = self.quiet()

@@ -32,7 +32,8 @@ class ValidationResult(NamedTuple):
 
 
 class ObservationResult(NamedTuple):
-    """What all calls of observe() together have shown; `disagreements` are with what is proved or declared."""
+    """What all calls of observe() together have shown; `disagreements` are with what is proved, declared or
+    assumed."""
 
     runs: int
     kernels: int

@@ -10,55 +10,61 @@ conversions, a backward pass.
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from typing import Any, Callable, FrozenSet, Iterable
 
 import torch
 
-# Methods of tensors that change what their attributes say, or where they are.
-_METHODS = ("requires_grad_", "detach_", "set_", "resize_", "resize_as_")
+class _Changes:
+    """`mark` is another object after every change, set once it is done, but just before something is put into a module:
+    no other thread may do so during a call. `registrations`: another object whenever something may have been put into
+    a module or taken out. `watched`: the ids of tensors whose changes count; loaders make and change others all the time.
 
+    An instance, and nothing in it is read when it is written: a compiler that traces a module's code into here can trace
+    that."""
 
-class Changes:
-    """`mark` is another object after every change, set once it is done. `registrations`: how often something may have
-    been put into a module. `watched`: the ids of tensors whose changes count; loaders make and change others all the
-    time."""
+    def __init__(self) -> None:
+        self.mark = object()
+        self.registrations = object()
+        self.watched: FrozenSet[int] = frozenset()
+        self._by_owner: "weakref.WeakKeyDictionary[object, FrozenSet[int]]" = weakref.WeakKeyDictionary()
+        self._lock = threading.RLock()  # finalizers run in any thread, and within one another
+        self._are_noticed = False
 
-    mark: object = object()
-    registrations = 0
-    watched: FrozenSet[int] = frozenset()
-    _by_owner: "weakref.WeakKeyDictionary[object, FrozenSet[int]]" = weakref.WeakKeyDictionary()
-    _are_noticed = False
-
-    @classmethod
-    def notice(cls) -> None:
+    def notice(self) -> None:
         """From now on, for good."""
-        if cls._are_noticed:
+        if self._are_noticed:
             return
-        cls._are_noticed = True
-        for name in ("__setattr__", "__delattr__", *_METHODS):
-            _mark_after(torch.Tensor, name, lambda tensor: id(tensor) in cls.watched)
+        self._are_noticed = True
+        for name in ("__setattr__", "__delattr__", "requires_grad_", "detach_", "set_"):
+            _mark_after(torch.Tensor, name, lambda tensor: id(tensor) in self.watched)
+        for name in ("resize_", "resize_as_"):  # they move the memory of all tensors that share it
+            _mark_after(torch.Tensor, name, lambda _tensor: True)
         _mark_after(torch.UntypedStorage, "resize_", lambda _storage: True)
         _notice_training()
         _notice_registrations()
         _notice_backward()
 
-    @classmethod
-    def are_noticed_of(cls, thing: Any) -> bool:
+    @staticmethod
+    def are_noticed_of(thing: Any) -> bool:
         """False for tensors and modules of classes that assign attributes in their own way."""
         base = torch.nn.Module if isinstance(thing, torch.nn.Module) else torch.Tensor
         return type(thing).__setattr__ is base.__setattr__
 
-    @classmethod
-    def watch(cls, owner: object, tensors: Iterable[torch.Tensor]) -> None:
+    def watch(self, owner: object, tensors: Iterable[torch.Tensor]) -> None:
         """Their changes count as long as there is `owner`, which keeps them."""
-        cls._by_owner[owner] = frozenset(map(id, tensors))
-        weakref.finalize(owner, cls._gather).atexit = False
-        cls._gather()
+        with self._lock:
+            self._by_owner[owner] = frozenset(map(id, tensors))
+            weakref.finalize(owner, self._gather).atexit = False
+            self._gather()
 
-    @classmethod
-    def _gather(cls) -> None:
-        cls.watched = frozenset().union(*cls._by_owner.values())
+    def _gather(self) -> None:
+        with self._lock:
+            self.watched = frozenset().union(*self._by_owner.values())
+
+
+Changes = _Changes()
 
 
 def _mark_after(owner: Any, name: str, counts: Callable[[Any], bool]) -> None:
@@ -89,8 +95,7 @@ def _notice_training() -> None:
 
 def _notice_registrations() -> None:
     def one_more(*_registered: Any) -> None:
-        Changes.registrations += 1
-        Changes.mark = object()
+        Changes.registrations = Changes.mark = object()
 
     hooks = torch.nn.modules.module
     hooks.register_module_parameter_registration_hook(one_more)
@@ -106,6 +111,21 @@ def _notice_registrations() -> None:
             one_more()  # it puts buffers into their dict, of which the hooks above do not hear
 
     torch.nn.Module._apply = apply  # type: ignore[method-assign]
+    remove, register = torch.nn.Module.__delattr__, torch.nn.Module.register_parameter
+
+    @functools.wraps(remove)
+    def delete(module: Any, name: str) -> None:
+        remove(module, name)
+        one_more()
+
+    @functools.wraps(register)
+    def register_parameter(module: Any, name: str, param: Any) -> None:
+        register(module, name, param)
+        if param is None:  # of which the hooks do not hear
+            one_more()
+
+    torch.nn.Module.__delattr__ = delete  # type: ignore[method-assign, assignment]
+    torch.nn.Module.register_parameter = register_parameter  # type: ignore[method-assign]
 
 
 def _notice_backward() -> None:

@@ -141,7 +141,7 @@ class _Surroundings:
 
     def check(self) -> None:
         """Raises StaleStepError unless the step would find the same. Called where something has changed."""
-        if self._registrations != Changes.registrations:
+        if self._registrations is not Changes.registrations:
             registrations = Changes.registrations
             if self._walk() != self._members:
                 raise StaleStepError("parameters or modules were replaced, added or removed")
@@ -159,6 +159,7 @@ class _Surroundings:
         """The same, for a few tensors after the other: extensions may move them without a mark."""
         tensors, addresses = next(self._turns)
         if list(map(torch.Tensor.data_ptr, tensors)) != addresses:
+            Changes.mark = object()  # every later call looks at all of them: it stays an error
             raise self._moved()
 
     def _walk(self) -> List[int]:

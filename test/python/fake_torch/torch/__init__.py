@@ -263,6 +263,16 @@ class nn:
             yield "", self
             yield from self._children.items()
 
+        def register_parameter(self, name, param):
+            self._parameters[name] = param
+
+        def __delattr__(self, name):
+            for members in (self._parameters, self._buffers, self._children):
+                if name in members:
+                    del members[name]
+                    return
+            object.__delattr__(self, name)
+
         def _apply(self, fn):
             for name, buffer in self._buffers.items():
                 self._buffers[name] = fn(buffer)
