@@ -319,6 +319,17 @@ pumpgraph_status pumpgraph_put_in_force(pumpgraph_step *step, pumpgraph_error *e
   return guard(error, [&]() -> Status { return step ? step->step->putInForce() : nullArgument("step"); });
 }
 
+pumpgraph_status pumpgraph_prepare_replay(pumpgraph_step *step, pumpgraph_stream stream, const pumpgraph_copy *copies,
+                                          size_t count, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!step)
+      return nullArgument("step");
+    if (!copies && count != 0)
+      return nullArgument("copies");
+    return step->step->prepareReplay(stream, {copies, count});
+  });
+}
+
 pumpgraph_status pumpgraph_report(pumpgraph_step *step, char **json, pumpgraph_error *error) {
   return guard(error, [&]() -> Status {
     if (!step)

@@ -119,7 +119,7 @@ bool Step::movesAnything() const {
                       [](const Buffer &buffer) { return !buffer.hosted.empty(); }));
 }
 
-Status Step::putInForce() {
+Status Step::prepareReplay(CUstream stream, std::span<const pumpgraph_copy> copies) {
   if (managed_)
     managed_->waitForRoom();
   const std::lock_guard lock(session_.mutex_);
@@ -128,7 +128,14 @@ Status Step::putInForce() {
   PUMPGRAPH_TRY(session_.putInForce(*this));
   if (managed_)
     managed_->wake();
-  return checkMemory();
+  PUMPGRAPH_TRY(checkMemory());
+  for (const pumpgraph_copy &copy : copies)
+    PUMPGRAPH_TRY_WHILE(session_.driver_->memcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(copy.destination),
+                                                          reinterpret_cast<CUdeviceptr>(copy.source), copy.bytes,
+                                                          stream),
+                        "copying {} bytes from {} to {} before a replay of \"{}\"", copy.bytes, copy.source,
+                        copy.destination, captured_.description.name);
+  return {};
 }
 
 Status Step::checkMemory() const {

@@ -88,7 +88,9 @@ public:
 
   Status replay(CUstream stream);
   /// Puts the step's plan in force if it is not, as a replay does; nothing for a step left as captured.
-  Status putInForce();
+  Status putInForce() { return prepareReplay(nullptr, {}); }
+  /// The same, and then these copies on `stream`.
+  Status prepareReplay(CUstream stream, std::span<const pumpgraph_copy> copies);
   std::string report();
   Status save(const std::string &path);
   Expected<Measurement> measure(int repeats);

@@ -210,6 +210,16 @@ FAKE pumpgraph_status pumpgraph_put_in_force(pumpgraph_step *step, pumpgraph_err
   return answer("put_in_force", error);
 }
 
+FAKE pumpgraph_status pumpgraph_prepare_replay(pumpgraph_step *step, pumpgraph_stream stream,
+                                               const pumpgraph_copy *copies, size_t count, pumpgraph_error *error) {
+  write_down("put_in_force %p\n", (void *)step);
+  (void)stream;
+  const pumpgraph_status status = answer("put_in_force", error);
+  for (size_t i = 0; status == PUMPGRAPH_OK && i < count; ++i)
+    write_down("copy %zu bytes from %p to %p\n", copies[i].bytes, copies[i].source, copies[i].destination);
+  return status;
+}
+
 FAKE pumpgraph_status pumpgraph_report(pumpgraph_step *step, char **json, pumpgraph_error *error) {
   write_down("report %p\n", (void *)step);
   const pumpgraph_status status = answer("report", error);

@@ -247,6 +247,21 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_replay(pumpgraph_step *step, pumpgraph_
  * that it concerns are refused with PUMPGRAPH_INTERNAL. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_put_in_force(pumpgraph_step *step, pumpgraph_error *error);
 
+typedef struct pumpgraph_copy {
+  void *destination;  /* on the device */
+  const void *source; /* on the device; it does not overlap with the destination */
+  size_t bytes;
+} pumpgraph_copy;
+
+/** What pumpgraph_put_in_force() does, and then `count` copies, in this order, on `stream`, asynchronously: of what the
+ * step takes as its arguments, say. For a caller to whom every call is dear. `copies` is read before this returns; NULL
+ * is allowed if there are none. What they read and write may be private to no step whose plan is in force.
+ *
+ * Errors as there, and PUMPGRAPH_DRIVER_ERROR where a copy is refused: those before it are on the stream by then. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_prepare_replay(pumpgraph_step *step, pumpgraph_stream stream,
+                                                        const pumpgraph_copy *copies, size_t count,
+                                                        pumpgraph_error *error);
+
 /** The report as JSON (docs/report.md): planned figures, backend, reasons, timings of capture, plan and lowering. The
  * string belongs to the caller: pumpgraph_string_free(). */
 PUMPGRAPH_API pumpgraph_status pumpgraph_report(pumpgraph_step *step, char **json, pumpgraph_error *error);

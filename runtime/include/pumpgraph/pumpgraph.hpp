@@ -248,6 +248,11 @@ public:
   /// and moves what both steps keep; no other thread may use the session's memory meanwhile.
   Status putInForce() { return detail::call(pumpgraph_put_in_force, step_); }
 
+  /// The same, and then `count` copies on `stream`, asynchronously. `copies` is read before this returns.
+  Status prepareReplay(pumpgraph_stream stream, const pumpgraph_copy *copies, size_t count) {
+    return detail::call(pumpgraph_prepare_replay, step_, stream, copies, count);
+  }
+
   /// What was planned, and what became of it: docs/report.md and docs/runtime.md.
   Expected<std::string> report() const {
     char *json = nullptr;

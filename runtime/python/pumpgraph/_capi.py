@@ -10,7 +10,7 @@ import ctypes
 import os
 from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint64, c_void_p
 from pathlib import Path
-from typing import List, Optional
+from typing import Any, Callable, List, Optional
 
 from .errors import PumpGraphError, Status
 
@@ -104,6 +104,13 @@ class Observation(ctypes.Structure):
     ]
 
 
+class Copy(ctypes.Structure):
+    _fields_ = [("destination", c_void_p), ("source", c_void_p), ("bytes", c_size_t)]
+
+
+Copies = ctypes.Array  # of Copy
+
+
 STRUCTURES = {
     "pumpgraph_error": Error,
     "pumpgraph_session_options": SessionOptions,
@@ -113,6 +120,7 @@ STRUCTURES = {
     "pumpgraph_replanning": Replanning,
     "pumpgraph_validation": Validation,
     "pumpgraph_observation": Observation,
+    "pumpgraph_copy": Copy,
 }
 
 # `int (*record)(pumpgraph_stream stream, void *user)`.
@@ -142,6 +150,7 @@ FUNCTIONS = {
     "pumpgraph_step_destroy": (None, [c_void_p]),
     "pumpgraph_replay": (c_int, [c_void_p, c_void_p, _ERROR]),
     "pumpgraph_put_in_force": (c_int, [c_void_p, _ERROR]),
+    "pumpgraph_prepare_replay": (c_int, [c_void_p, c_void_p, POINTER(Copy), c_size_t, _ERROR]),
     "pumpgraph_report": (c_int, [c_void_p, POINTER(c_void_p), _ERROR]),
     "pumpgraph_string_free": (None, [c_void_p]),
     "pumpgraph_save": (c_int, [c_void_p, c_char_p, _ERROR]),
@@ -177,11 +186,21 @@ class Library:
 
     def call(self, name: str, *arguments) -> None:
         """Calls a function that returns a status and takes the error as its last argument."""
+        self.bound(name)(*arguments)
+
+    def bound(self, name: str) -> Callable[..., None]:
+        """call() of this function, for one thread at a time: what a call needs is made once."""
+        function = getattr(self._dll, name)
         error = Error()
-        status = getattr(self._dll, name)(*arguments, ctypes.byref(error))
-        if status != Status.OK:
-            message = error.message.decode("utf-8", "replace") or f"{name} failed without a message"
-            raise PumpGraphError(status, message)
+        where = ctypes.byref(error)
+
+        def call(*arguments: Any) -> None:
+            status = function(*arguments, where)
+            if status:
+                message = error.message.decode("utf-8", "replace") or f"{name} failed without a message"
+                raise PumpGraphError(status, message)
+
+        return call
 
     def destroy(self, name: str, handle: Optional[int]) -> None:
         """Calls one of the two destroy functions, which cannot fail."""

@@ -13,7 +13,7 @@ from ctypes import byref, c_void_p
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Union
 
-from ._capi import (AdoptOptions, Library, MemoryStats, Measurement, Observation, Replanning, SessionOptions,
+from ._capi import (AdoptOptions, Copies, Library, MemoryStats, Measurement, Observation, Replanning, SessionOptions,
                     Validation)
 from ._report import Report
 from .errors import invalid
@@ -227,15 +227,23 @@ class NativeStep:
     def __init__(self, library: Library, handle: c_void_p):
         self.library = library
         self._handle = handle
+        self.is_open = True
+        self._put_in_force = library.bound("pumpgraph_put_in_force")
+        self._prepare_replay = library.bound("pumpgraph_prepare_replay")
 
     def close(self) -> None:
         handle, self._handle = self._handle, c_void_p()
+        self.is_open = False
         if handle:
             self.library.destroy("pumpgraph_step_destroy", handle)
 
     def put_in_force(self) -> None:
         """Before the graph is launched: another step may have run since. Then it waits for the device and moves data."""
-        self.library.call("pumpgraph_put_in_force", self._handle)
+        self._put_in_force(self._handle)
+
+    def prepare_replay(self, stream: int, copies: Copies) -> None:
+        """The same, and then these copies on `stream`, asynchronously."""
+        self._prepare_replay(self._handle, stream, copies, len(copies))
 
     def report(self) -> Report:
         text = c_void_p()

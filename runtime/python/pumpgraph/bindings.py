@@ -98,7 +98,7 @@ class Bindings:
         found = search()
         self._holders = found.holders
         self._before = [*found.places, *others]
-        self._changed: List[Tuple[Place, Any]] = []  # with what the captured step left there
+        self.changed: List[Tuple[Place, Any]] = []  # with what the captured step left there, and every replay leaves
 
     def rewind(self) -> None:
         """Every place holds what it did, and those that came after are gone."""
@@ -125,11 +125,11 @@ class Bindings:
             if not place.is_there() or touched.touches(place.thing):
                 raise UnsupportedError(f"the step uses \"{place.name}\" and replaces it for its next call, which no "
                                        f"replay would see; write into what is there: {place.name}.copy_(...)")
-        self._changed = [(place, place.holder[place.key]) for place in changed]
+        self.changed = [(place, place.holder[place.key]) for place in changed]
 
     def leave(self) -> None:
         """After a replay: what the step would have left."""
-        for place, thing in self._changed:
+        for place, thing in self.changed:
             place.holder[place.key] = thing
 
     def forget(self) -> None:
@@ -139,7 +139,7 @@ class Bindings:
 
     def to_watch(self, places: Iterable[Place], touched: TouchedMemory) -> List[Place]:
         """Those that hold what the step depends on: the program may replace the others as it likes."""
-        left = {place.identity for place, _ in self._changed}
+        left = {place.identity for place, _ in self.changed}
         return [place for place in places if place.identity not in left and touched.touches(place.thing)]
 
     def _added(self) -> List[Place]:

@@ -12,21 +12,21 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from typing import Any, Callable, FrozenSet, Iterable
+from typing import Any, Callable, FrozenSet, Iterable, List
 
 import torch
 
 class _Changes:
-    """`mark` is another object after every change, set once it is done, but just before something is put into a module:
-    no other thread may do so during a call. `registrations`: another object whenever something may have been put into
+    """`mark` is another list after every change, set once it is done, but just before something is put into a module:
+    no other thread may do so during a call. `registrations`: another list whenever something may have been put into
     a module or taken out. `watched`: the ids of tensors whose changes count; loaders make and change others all the time.
 
-    An instance, and nothing in it is read when it is written: a compiler that traces a module's code into here can trace
-    that."""
+    An instance of lists, and nothing in it is read when it is written: a compiler that traces a module's code into here
+    can trace that."""
 
     def __init__(self) -> None:
-        self.mark = object()
-        self.registrations = object()
+        self.mark: List[Any] = []
+        self.registrations: List[Any] = []
         self.watched: FrozenSet[int] = frozenset()
         self._by_owner: "weakref.WeakKeyDictionary[object, FrozenSet[int]]" = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()  # finalizers run in any thread, and within one another
@@ -76,7 +76,7 @@ def _mark_after(owner: Any, name: str, counts: Callable[[Any], bool]) -> None:
             return original(self, *args, **kwargs)
         finally:
             if counts(self):
-                Changes.mark = object()
+                Changes.mark = []
 
     setattr(owner, name, marking)
 
@@ -88,14 +88,14 @@ def _notice_training() -> None:
     def assign(module: Any, name: str, value: Any) -> None:
         original(module, name, value)
         if name == "training":
-            Changes.mark = object()
+            Changes.mark = []
 
     torch.nn.Module.__setattr__ = assign  # type: ignore[method-assign]
 
 
 def _notice_registrations() -> None:
     def one_more(*_registered: Any) -> None:
-        Changes.registrations = Changes.mark = object()
+        Changes.registrations = Changes.mark = []
 
     hooks = torch.nn.modules.module
     hooks.register_module_parameter_registration_hook(one_more)
@@ -138,6 +138,6 @@ def _notice_backward() -> None:
             try:
                 return super().run_backward(*args, **kwargs)
             finally:
-                Changes.mark = object()
+                Changes.mark = []
 
     torch.autograd.Variable._execution_engine = Engine()

@@ -134,6 +134,14 @@ class Guard:
             self._session.map(pointer)
             self.lent[pointer] = storage
 
+    def bring_private(self, tensors: Iterable[torch.Tensor]) -> bool:
+        """bring() for those of `tensors` that are private. Whether there are any."""
+        private = [tensor for tensor in tensors
+                   if tensor.is_cuda and _address(tensor.untyped_storage()) in self._pointers]
+        if private:
+            self.bring(_storages(private, {}))
+        return bool(private)
+
     def give_back(self) -> None:
         """What bring() mapped is no longer needed: a replay may follow."""
         if not self.lent:

@@ -31,20 +31,20 @@ class RecordedStreams:
     """What record_stream() was called for and may still be in use."""
 
     def __init__(self) -> None:
-        self._uses: List[_Use] = []
+        self.uses: List[_Use] = []
         original = torch.Tensor.record_stream
 
         def record_stream(tensor: torch.Tensor, stream: Any) -> None:
             original(tensor, stream)
             self.let_go()
             if tensor.is_cuda:
-                self._uses.append(_Use(tensor.untyped_storage(), stream))
+                self.uses.append(_Use(tensor.untyped_storage(), stream))
 
         torch.Tensor.record_stream = record_stream  # type: ignore[method-assign]
 
     def __len__(self) -> int:
-        return len(self._uses)
+        return len(self.uses)
 
     def let_go(self) -> None:
-        if self._uses and not torch.cuda.is_current_stream_capturing():
-            self._uses = [use for use in self._uses if not use.is_over()]
+        if self.uses and not torch.cuda.is_current_stream_capturing():
+            self.uses = [use for use in self.uses if not use.is_over()]

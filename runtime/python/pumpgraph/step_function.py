@@ -10,7 +10,7 @@ import warnings
 import weakref
 from collections import abc
 from operator import attrgetter
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 
@@ -22,7 +22,7 @@ from .changes import Changes
 from .errors import StaleStepError, UnsupportedError, invalid
 from .gradients import CapturedGradients, gradients_of
 from .optimizers import CapturedOptimizer, steps_observed
-from .reachable import Reachable
+from .reachable import Place, Reachable
 from .refusals import refuse_found, without_trials
 from .tensors import is_wrapper
 from .torch_capture import AdoptionOptions, Step, Things, capture_warm, installed, run_eagerly
@@ -31,7 +31,7 @@ from .torch_capture import AdoptionOptions, Step, Things, capture_warm, installe
 _WORTH_MOVING = 1 << 20
 
 # So many tensors have their addresses looked at in a call before which nothing has changed.
-_LOOKED_AT = 32
+_LOOKED_AT = 2
 
 # How a note of runtime/session/Adoption.cpp begins.
 REHEARSAL_DIFFERS = "the rehearsal's graph is another one"
@@ -116,13 +116,14 @@ class _Surroundings:
         self.search = lambda: Reachable(fn, objects)
         self.found = self.search()
         self.watched = self.found.places
+        self._left: Set[Tuple[int, Any]] = set()
         self._registrations = Changes.registrations
         self._members = self._walk()
         self.modules = _once(module for root in self.found.modules for module in root.modules())
         self._attributes = [vars(module) for module in self.modules if "training" in vars(module)]  # read fast
         self._scripted = [module for module in self.modules if "training" not in vars(module)]
-        self._unnoticed = [module for module in self.modules
-                           if "training" not in vars(module) or not Changes.are_noticed_of(module)]
+        self.unnoticed = [module for module in self.modules
+                          if "training" not in vars(module) or not Changes.are_noticed_of(module)]
         self.tensors = _once(tensor for root in self.found.modules for tensor in (*root.parameters(), *root.buffers())
                              if not is_wrapper(tensor))
         self._addresses = self._addresses_now()
@@ -134,10 +135,6 @@ class _Surroundings:
         """Which modules train, and which tensors get gradients."""
         return [*[own["training"] for own in self._attributes], *map(_training_of, self._scripted),
                 *map(_requires_grad_of, self.tensors)]
-
-    def unnoticed(self) -> List[bool]:
-        """The modes of modules that change without a mark."""
-        return list(map(_training_of, self._unnoticed))
 
     def check(self) -> None:
         """Raises StaleStepError unless the step would find the same. Called where something has changed."""
@@ -159,12 +156,18 @@ class _Surroundings:
         """The same, for a few tensors after the other: extensions may move them without a mark."""
         tensors, addresses = next(self._turns)
         if list(map(torch.Tensor.data_ptr, tensors)) != addresses:
-            Changes.mark = object()  # every later call looks at all of them: it stays an error
+            Changes.mark = []  # every later call looks at all of them: it stays an error
             raise self._moved()
 
+    def leave_out(self, places: Iterable[Place]) -> None:
+        """What is in these, the step itself replaces."""
+        self._left = {place.identity for place in places}
+        self._members = self._walk()
+
     def _walk(self) -> List[int]:
-        return [id(member) for root in self.found.modules
-                for member in (*root.modules(), *root.parameters(), *root.buffers())]
+        members = [id(member) for root in self.found.modules for member in (*root.modules(), *root.parameters())]
+        return members + [id(place.thing) for place in places_in_modules(self.found.modules)
+                          if place.identity not in self._left]
 
     def _addresses_now(self) -> List[int]:
         return list(map(torch.Tensor.data_ptr, self.tensors))
@@ -214,7 +217,8 @@ class _Graph:
         self._gradients = gradients
         self._bindings = bindings
         self._is_steady = self._fitted = False
-        self._seen: Any = None  # what `_fitted` was found for
+        self._mark: Any = None  # what `_fitted` was found for
+        self._unnoticed_modes: List[bool] = []  # the same
         tensors = [*surroundings.tensors, *gradients.parameters]
         self._must_look = not all(map(Changes.are_noticed_of, tensors))
         Changes.watch(self, tensors)
@@ -226,14 +230,16 @@ class _Graph:
     def fits(self) -> bool:
         """Whether this is the graph for a call with its signature. Raises StaleStepError where no graph can be."""
         surroundings = self._surroundings
-        surroundings.check_places()
-        seen = None if self._must_look else (Changes.mark, surroundings.unnoticed())
-        with torch._C.DisableTorchFunctionSubclass():  # attributes of parameters are read much faster then
-            if seen is None or seen != self._seen:
+        if surroundings.watched:
+            surroundings.check_places()
+        mark = Changes.mark
+        modes = surroundings.unnoticed and list(map(_training_of, surroundings.unnoticed))
+        if self._must_look or mark is not self._mark or modes != self._unnoticed_modes:
+            with torch._C.DisableTorchFunctionSubclass():  # attributes of parameters are read much faster then
                 self._fitted = self._look()
-                self._seen = seen  # not where it raised
-            else:
-                surroundings.check_in_turn()
+            self._mark, self._unnoticed_modes = mark, modes  # not where it raised
+        else:
+            surroundings.check_in_turn()
         if self._fitted:
             for optimizer in self._optimizers:
                 optimizer.check()
@@ -246,23 +252,35 @@ class _Graph:
         self._is_steady = self._gradients.are_as_left()
         return self._is_steady or self._gradients.accept()
 
-    def run(self, tensors: List[torch.Tensor]) -> Any:
-        """Replays the step for these tensors, after fits()."""
+    def run(self, tensors: List[torch.Tensor], stream: int) -> Any:
+        """Replays the step for these tensors on the current stream, after fits()."""
+        guard = self._guard
         if not self._is_steady:
-            self._gradients.supply(self._guard.take_back)
-        self._guard.give_back()
+            self._gradients.supply(guard.take_back)
+        if guard.lent:
+            guard.give_back()
         if self._moves_values:
-            self._guard.arm()
+            guard.arm()
+        copies = None
+        if not (guard.armed and guard.bring_private(tensors)):
+            copies = self._inputs.copies(tensors)
+        if copies is None:
+            self._load(tensors)
+            if self._moves_values:
+                guard.arm()  # the plan was taken back, if many of them are private
+        self.step.replay_with(copies, stream)
+        if not self._is_steady:
+            self._gradients.leave()
+        if self._bindings.changed:
+            self._bindings.leave()
+        return self.step.output
+
+    def _load(self, tensors: List[torch.Tensor]) -> None:
         past_modes = torch._C._DisableTorchDispatch()
         try:
             self._inputs.load(tensors)
-            self.step.replay()
         finally:
             del past_modes
-        if not self._is_steady:
-            self._gradients.leave()
-        self._bindings.leave()
-        return self.step.output
 
     def close(self) -> None:
         self._guard.forget(self.step)
@@ -282,7 +300,8 @@ class Graphed:
         self._texts: Dict[Any, str] = {}
         self._stepped: List[torch.optim.Optimizer] = []
         self._last: Optional[_Graph] = None
-        self._stream: Tuple[int, Any] = (0, None)
+        self._stream = -1  # of the last call, as an address, which is fast to read
+        self._followed: Any = None  # the same
         self._bound: Dict[int, Graphed] = {}  # by the object whose method it is
 
     def __get__(self, instance: Any, _owner: Any = None) -> "Graphed":
@@ -302,13 +321,16 @@ class Graphed:
         if _depths["paused"]:
             return self._call_eagerly(installation, args, kwargs)
         call = signature.read_call(args, kwargs)
-        self._follow_stream(installation)
+        stream = torch._C._cuda_getCurrentRawStream(installation.session.device)
+        if stream != self._stream:
+            self._follow(stream)
         for graph in self._graphs.get(call.key, ()):
             try:
                 if graph.fits():
                     self._last = graph
-                    output = graph.run(call.tensors)
-                    installation.recorded_streams.let_go()
+                    output = graph.run(call.tensors, stream)
+                    if installation.recorded_streams.uses:
+                        installation.recorded_streams.let_go()
                     return output
             except StaleStepError as error:
                 raise StaleStepError(f"{self._name}: {error}; {self._name}.reset() has it captured anew") from None
@@ -318,14 +340,12 @@ class Graphed:
     def _name(self) -> str:
         return self._options.adoption.name
 
-    def _follow_stream(self, installation: Any) -> None:
+    def _follow(self, stream: int) -> None:
         """Calls come one after another, on whatever streams."""
-        raw = torch._C._cuda_getCurrentRawStream(installation.session.device)
-        if self._stream[1] is None or raw != self._stream[0]:
-            current = torch.cuda.current_stream()
-            if self._stream[1] is not None:
-                current.wait_stream(self._stream[1])
-            self._stream = (raw, current)
+        current = torch.cuda.current_stream()
+        if self._followed is not None:
+            current.wait_stream(self._followed)
+        self._stream, self._followed = stream, current
 
     def _call_eagerly(self, installation: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = signature.on_device(signature.read_call(args, kwargs), installation.device)
@@ -350,7 +370,7 @@ class Graphed:
         graph = self._capture(installation, inputs, surroundings, self._texts[kind])
         self._graphs.setdefault(call.key, []).append(graph)
         self._last = graph
-        return graph.run(call.tensors)
+        return graph.run(call.tensors, self._stream)
 
     def _count_signature(self, kind: Any, call: signature.Call, surroundings: _Surroundings) -> None:
         if kind in self._calls:
@@ -411,6 +431,7 @@ class Graphed:
             touched = TouchedMemory(step.save)
             bindings.look(touched)
             surroundings.watched = bindings.to_watch(found.places, touched)
+            surroundings.leave_out(place for place, _ in bindings.changed)
             undo.pop_all()
         bindings.forget()
         installation.guard.watch(step, [named.pointer for named in things.tensors()])

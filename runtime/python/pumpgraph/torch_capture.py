@@ -22,6 +22,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 import torch
 
 from . import _capi
+from ._capi import Copies
 from ._report import Report
 from ._session import (MeasurementResult, NativeStep, ObservationResult, PathLike, ReplanningResult, Session,
                        ValidationResult)
@@ -463,14 +464,23 @@ class Step:
         """Launches the step on the current stream, asynchronously. Where another step was replayed or captured since the
         last time, it first waits for the device and moves what the steps keep between replays, which is slow. No other
         thread may use CUDA tensors meanwhile."""
-        if not self.is_open:
+        self.replay_with(None, 0)
+
+    def replay_with(self, copies: Optional[Copies], stream: int) -> None:
+        """replay() after these copies, on the current stream, which the caller has looked up already."""
+        native, installation = self._native, self._installation
+        if not native.is_open:
             raise invalid(f"step \"{self.name}\" is closed")
-        self._installation.guard.give_back()
-        if self._installation.session.mapped_depth:
+        if installation.guard.lent:
+            installation.guard.give_back()
+        if installation.session.mapped_depth:
             raise invalid(f"step \"{self.name}\" cannot be replayed inside mapped(): its buffers are with the caller")
         if self._watch is not None:
             self._replan_if_missed(self._watch.median_s(), self._watch.predicted_s)
-        self._native.put_in_force()
+        if copies is None:
+            native.put_in_force()
+        else:
+            native.prepare_replay(stream, copies)
         if self._watch is None:
             self._graph.replay()
             return

@@ -59,6 +59,7 @@ TEST_F(ApiTest, refusesNull) {
   EXPECT_EQ(pumpgraph_adopt(session_, nullptr, nullptr, nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
   EXPECT_EQ(pumpgraph_replay(nullptr, nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
   EXPECT_EQ(pumpgraph_put_in_force(nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_EQ(pumpgraph_prepare_replay(nullptr, nullptr, nullptr, 0, &error), PUMPGRAPH_INVALID_ARGUMENT);
   EXPECT_EQ(pumpgraph_take_back(nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
   pumpgraph_replanning replanning{};
   EXPECT_EQ(pumpgraph_replan(nullptr, &replanning, &error), PUMPGRAPH_INVALID_ARGUMENT);

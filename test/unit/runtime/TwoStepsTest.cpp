@@ -196,6 +196,27 @@ TEST_P(EitherWayTest, leavesExclusiveBuffersToThemselves) {
   expectAllValues("afterwards");
 }
 
+// Copies of arguments come once the step's plan is in force; one that the driver refuses is named.
+TEST_P(EitherWayTest, copiesBeforeAReplay) {
+  open(tightPages + 3);
+  captureBoth();
+  const std::uint64_t source = 6;
+  const pumpgraph_copy copy{at(program_->inputPointer(), 5), &source, sizeof source};
+  for (Step *step : {training_, evaluation_, training_}) {
+    *at(program_->inputPointer(), 5) = 0;
+    ASSERT_TRUE(step->prepareReplay(nullptr, {&copy, 1}));
+    EXPECT_EQ(*at(program_->inputPointer(), 5), 6u);
+    run(step == training_ ? "t" : "e");
+    expectAllValues("after a replay with copies");
+  }
+  fake_.failCall("cuMemcpyDtoDAsync", 1, CUDA_ERROR_INVALID_VALUE);
+  const Status refused = training_->prepareReplay(nullptr, {&copy, 1});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("copying 8 bytes from"), std::string::npos) << refused.error().message;
+  run("te");
+  expectAllValues("after a copy that failed");
+}
+
 // Too little host memory for what the other step leaves behind: the plan in force goes on.
 TEST_F(TwoStepsTest, keepsThePlanWhenThereIsNoHostMemory) {
   open(tightPages + 3);

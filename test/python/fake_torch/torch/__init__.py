@@ -2,12 +2,22 @@
 """As much of PyTorch as pumpgraph.torch_capture touches, without a GPU. What it is asked goes to `note`."""
 
 import contextlib
+import math
 import sys
 import types
 
 strided = "strided"
-float32, int64 = "torch.float32", "torch.int64"
 dtype = type("dtype", (), {})
+
+
+class _Kind(str):
+    """A dtype."""
+
+    is_complex = False
+
+
+float32, int64, complex64 = _Kind("torch.float32"), _Kind("torch.int64"), _Kind("torch.complex64")
+complex64.is_complex = True
 
 
 def note(line):
@@ -51,6 +61,7 @@ class Tensor:
     def __init__(self, pointer=0, is_cuda=True, requires_grad=False, layout=strided, shape=(2,), dtype=float32):
         self.is_cuda = is_cuda
         self.is_leaf = True
+        self.has_negated_view = False
         self.layout = layout
         self.requires_grad = requires_grad
         self.grad = self.grad_fn = None
@@ -66,6 +77,15 @@ class Tensor:
 
     def stride(self):
         return tuple(1 for _ in self.shape)
+
+    def numel(self):
+        return math.prod(self.shape)
+
+    def element_size(self):
+        return 8
+
+    def is_neg(self):
+        return self.has_negated_view
 
     def detach(self):
         return self
@@ -114,7 +134,7 @@ def is_inference_mode_enabled():
     return False
 
 
-def is_autocast_enabled(kind):
+def is_autocast_enabled():
     return False
 
 
@@ -138,6 +158,10 @@ class _C:
     @staticmethod
     def _current_autograd_node():
         return _C.node
+
+    @staticmethod
+    def _get_cudnn_deterministic():
+        return backends.cudnn.deterministic
 
     @staticmethod
     def _cuda_getCurrentRawStream(device):
