@@ -20,4 +20,14 @@ std::vector<bool> keepHostCopies(const Description &captured, Backend backend) {
   return std::vector<bool>(captured.buffers.size(), backend == Backend::Virtual);
 }
 
+Description withNothingDead(Description step) {
+  for (Buffer &buffer : step.buffers)
+    if (buffer.isPrivate)
+      buffer.liveIn = buffer.liveOut = true;
+  for (Node &node : step.nodes)
+    for (Access &access : node.accesses)
+      access.must = modeNone;
+  return step;
+}
+
 } // namespace pumpgraph

@@ -25,4 +25,8 @@ std::vector<bool> onlyRead(const Description &captured);
 /// whenever it leaves, unless it is read mostly, as what is only read is where every access is known.
 std::vector<bool> keepHostCopies(const Description &captured, Backend backend);
 
+/// The step as it is where nobody knows what is dead: whatever leaves its frame crosses the link, and comes back over
+/// it.
+Description withNothingDead(Description step);
+
 } // namespace pumpgraph

@@ -22,6 +22,8 @@ constexpr std::size_t fineSegments = 2048;
 constexpr std::size_t coarseSegments = 384;
 /// From how many points around the step a coarse search begins.
 constexpr std::size_t searchStarts = 16;
+/// How many replays in a row the last search looks at, where that many make no more segments than a fine search has.
+constexpr std::size_t mostRounds = 16;
 
 bool isCaptured(const Node &node) {
   return !isResidency(node.kind) && !isCopy(node.kind);
@@ -110,6 +112,7 @@ struct Touch {
   std::uint64_t neededBytes = 0;  ///< of the old value, on the device before the node runs
   std::uint64_t writtenBytes = 0; ///< certainly new afterwards
   bool mayReplace = false;        ///< the old value may be gone afterwards without having been read
+  bool isOnDevice = false;        ///< certainly afterwards, without a host copy
 };
 
 /// What one segment does to one piece.
@@ -119,6 +122,7 @@ struct Visit {
   std::uint64_t writtenBytes = 0;
   bool writesAll = false;
   bool isHeldAtEnd = false; ///< certainly on the device when the segment ends: its last node uses it
+  bool isOnDevice = false;  ///< certainly at some time, without a host copy
 };
 
 struct PieceHistory {
@@ -131,11 +135,12 @@ struct PieceHistory {
 /// Builds the history of every piece, segment by segment.
 class Histories {
 public:
-  /// `holdsOperands`: whether all that a node uses is on the device while it runs.
-  Histories(const Description &description, BoundKind kind, bool holdsOperands, const CapturedGraph &graph,
-            const Timeline &timeline, const std::vector<NodeIndex> &cuts)
-      : description_(description), kind_(kind), holdsOperands_(holdsOperands), graph_(graph), cuts_(cuts),
-        timeline_(timeline), order_(graph.order()) {}
+  /// `holdsOperands`: whether all that a node uses is on the device while it runs. `keepsHostCopy`, by buffer: whether
+  /// a host copy stays good while the page is on the device.
+  Histories(const Description &description, BoundKind kind, bool holdsOperands, const std::vector<bool> &keepsHostCopy,
+            const CapturedGraph &graph, const Timeline &timeline, const std::vector<NodeIndex> &cuts)
+      : description_(description), kind_(kind), holdsOperands_(holdsOperands), keepsHostCopy_(keepsHostCopy),
+        graph_(graph), cuts_(cuts), timeline_(timeline), order_(graph.order()) {}
 
   std::vector<PieceHistory> build() {
     std::vector<PieceHistory> histories;
@@ -176,15 +181,16 @@ private:
 
   /// As the planner and the checker see it: whole pages, and whatever may happen counts.
   Touch mayTouch(NodeIndex node, const Use &use) const {
-    const std::uint64_t bytes = timeline_.piece(use.piece).bytes;
-    return {node, use.readsOld ? bytes : 0, use.writes ? bytes : 0, use.writes && !use.readsOld};
+    const Piece &piece = timeline_.piece(use.piece);
+    return {node, use.readsOld ? piece.bytes : 0, use.writes ? piece.bytes : 0, use.writes && !use.readsOld,
+            holdsOperands_ && !keepsHostCopy_[piece.buffer]};
   }
 
   /// What certainly happens: the bytes that must be read or written, and any possible write may replace the value.
   Touch mustTouch(NodeIndex node, const Use &use) const {
     const Piece &piece = timeline_.piece(use.piece);
     const std::uint64_t begin = piece.firstPage * description_.pageBytes, end = begin + piece.bytes;
-    Touch touch{node, 0, 0, use.writes};
+    Touch touch{node, 0, 0, use.writes, false};
     for (const Access &access : description_.nodes[use.node].accesses) {
       if (access.buffer != piece.buffer || access.range.offset >= end || access.range.end() <= begin)
         continue;
@@ -200,9 +206,10 @@ private:
   /// A need counts if its node comes, in every order, before every other node of the segment that may replace the
   /// value.
   Visit visitOf(std::uint32_t segment, std::span<const Touch> touches, std::uint64_t pieceBytes) const {
-    Visit visit{segment, touches.front().neededBytes, 0, false, false};
+    Visit visit{segment, touches.front().neededBytes, 0, false, false, false};
     for (const Touch &touch : touches) {
       visit.writtenBytes = std::max(visit.writtenBytes, touch.writtenBytes);
+      visit.isOnDevice = visit.isOnDevice || touch.isOnDevice;
       const bool isOther = touch.node != touches.front().node;
       if (visit.neededBytes > 0 && isOther && touch.mayReplace &&
           !order_.completesBefore(touches.front().node, touch.node))
@@ -217,6 +224,7 @@ private:
   const Description &description_;
   BoundKind kind_;
   bool holdsOperands_;
+  const std::vector<bool> &keepsHostCopy_;
   const CapturedGraph &graph_;
   const std::vector<NodeIndex> &cuts_;
   const Timeline &timeline_;
@@ -238,15 +246,18 @@ struct DownDemand {
 };
 
 /// The dynamic programme over windows (i, j] of cut points, 0 <= i < j <= last. Point 0 is the end of some segment, or
-/// the start of the step; from there the points go once around, the step boundary being one of them.
+/// the start of the step; from there the points go around once, or through several replays, whose boundaries are among
+/// them.
 class WindowSearch {
 public:
   /// `segmentsUs`: how long each segment takes in memory. The search begins before segment `first`.
-  WindowSearch(const std::vector<double> &segmentsUs, std::size_t first, double budgetBytes, const Machine &machine)
-      : last_(segmentsUs.size()), first_(first), pointsUs_(last_ + 1, 0), budgetBytes_(budgetBytes), machine_(machine),
-        upAt_(last_ + 1), downFrom_(last_ + 1), downTo_(last_ + 2), heldBytes_(last_ + 1, 0) {
+  WindowSearch(const std::vector<double> &segmentsUs, std::size_t first, std::size_t rounds, double budgetBytes,
+               const Machine &machine)
+      : round_(segmentsUs.size()), rounds_(rounds), last_(round_ * rounds), first_(first), pointsUs_(last_ + 1, 0),
+        budgetBytes_(budgetBytes), machine_(machine), upAt_(last_ + 1), downFrom_(last_ + 1), downTo_(last_ + 2),
+        heldBytes_(last_ + 1, 0) {
     for (std::size_t i = 0; i < last_; ++i)
-      pointsUs_[i + 1] = pointsUs_[i] + segmentsUs[(first + i) % last_];
+      pointsUs_[i + 1] = pointsUs_[i] + segmentsUs[(first + i) % round_];
   }
 
   void add(const PieceHistory &history) {
@@ -263,25 +274,31 @@ public:
       written |= visits[k].writesAll;
     }
     Written last;
+    const std::size_t count = visits.size() * rounds_;
     // Where the search begins, what was used right before is on the device, unless that is another replay's.
     const Visit &before = visits[(start + visits.size() - 1) % visits.size()];
     bool isHeld = first_ > 0 && before.segment + 1 == first_ && before.isHeldAtEnd;
     std::size_t previous = 0;
     if (isHeld)
       heldBytes_[0] += static_cast<double>(history.bytes);
-    for (std::size_t i = 0; i < visits.size(); ++i) {
+    for (std::size_t i = 0; i < count; ++i) {
       const std::size_t k = (start + i) % visits.size();
+      const std::size_t round = i / visits.size();
       if (k == 0 && !history.liveIn)
         last = Written(); // another replay's value
-      const std::size_t point = pointOf(visits[k]);
+      const std::size_t point = pointOf(visits[k], round);
       if (hasValue[k] && visits[k].neededBytes > 0)
         upAt_[point].push_back({previous, point, visits[k].neededBytes, isHeld});
-      if (visits[k].writtenBytes > 0)
+      if (visits[k].isOnDevice && hasValue[k])
+        last = {point, history.bytes};
+      else if (visits[k].writtenBytes > 0)
         last = {point, visits[k].writtenBytes};
       isHeld = visits[k].isHeldAtEnd;
       if (isHeld)
         heldBytes_[point] += static_cast<double>(history.bytes);
-      addDownDemands(history, k, i + 1 == visits.size(), last);
+      const std::size_t next =
+          i + 1 < count ? pointOf(visits[(k + 1) % visits.size()], (i + 1) / visits.size()) : last_ + 1;
+      addDownDemands(history, k, point, next, last);
       previous = point;
     }
   }
@@ -332,9 +349,14 @@ private:
     std::uint64_t bytes = 0;
   };
 
-  std::size_t pointOf(const Visit &visit) const { return (visit.segment + last_ - first_) % last_ + 1; }
-  /// The end of the step: the end of its last segment.
-  std::size_t boundary() const { return last_ - first_; }
+  std::size_t pointOf(const Visit &visit, std::size_t round) const {
+    return (visit.segment + round_ - first_) % round_ + 1 + round * round_;
+  }
+  /// The first end of a replay that is not before the point: where its last segment ends.
+  std::size_t boundaryFrom(std::size_t point) const {
+    const std::size_t boundary = round_ - first_;
+    return point <= boundary ? boundary : boundary + (point - boundary + round_ - 1) / round_ * round_;
+  }
 
   /// How much of what was written is certainly read by a later visit.
   static std::uint64_t overlap(const PieceHistory &history, std::uint64_t written, const Visit &later) {
@@ -342,22 +364,22 @@ private:
     return sum > history.bytes ? sum - history.bytes : 0;
   }
 
-  /// What visit `k` leaves to be kept until the next one: within the step, or to the boundary and beyond it.
-  void addDownDemands(const PieceHistory &history, std::size_t k, bool isLastOfSearch, const Written &written) {
+  /// What visit `k`, at `point`, leaves to be kept until the `next` one: within the step, or to the boundary and
+  /// beyond it.
+  void addDownDemands(const PieceHistory &history, std::size_t k, std::size_t point, std::size_t next,
+                      const Written &written) {
     const std::vector<Visit> &visits = history.visits;
-    const std::size_t point = pointOf(visits[k]), end = last_ + 1;
     if (k + 1 < visits.size()) {
       const std::uint64_t needed = overlap(history, written.bytes, visits[k + 1]);
-      addDownDemand(
-          {written.point, point, isLastOfSearch ? end : pointOf(visits[k + 1]), needed, visits[k].isHeldAtEnd});
+      addDownDemand({written.point, point, next, needed, visits[k].isHeldAtEnd});
       return;
     }
-    const bool crosses = point <= boundary() && boundary() < last_; // else the next boundary ends the search
+    const std::size_t boundary = boundaryFrom(point);
+    const bool crosses = boundary < last_; // else the next boundary ends the search
     if (history.liveOut)
-      addDownDemand({written.point, point, crosses ? boundary() + 1 : end, written.bytes, visits[k].isHeldAtEnd});
+      addDownDemand({written.point, point, crosses ? boundary + 1 : last_ + 1, written.bytes, visits[k].isHeldAtEnd});
     if (history.liveIn && crosses)
-      addDownDemand({written.point, boundary() + 1, isLastOfSearch ? end : pointOf(visits.front()),
-                     overlap(history, written.bytes, visits.front()), false});
+      addDownDemand({written.point, boundary + 1, next, overlap(history, written.bytes, visits.front()), false});
   }
 
   void addDownDemand(const DownDemand &demand) {
@@ -411,7 +433,7 @@ private:
 
   Bound describe(const std::vector<Choice> &choices) const {
     Bound result;
-    result.inMemoryUs = pointsUs_[last_]; // however the search is turned, it goes once around
+    result.inMemoryUs = pointsUs_[last_]; // however the search is turned, it goes around
     result.totalUs = std::max(choices[last_].totalUs, 0.0);
     for (std::size_t j = last_; j > 0; j = choices[j].begin) {
       const Choice &choice = choices[j];
@@ -430,9 +452,14 @@ private:
         break;
       }
     }
+    for (double *us :
+         {&result.inMemoryUs, &result.totalUs, &result.computeUs, &result.upUs, &result.downUs, &result.bothUs})
+      *us /= static_cast<double>(rounds_);
     return result;
   }
 
+  std::size_t round_;  ///< points of a replay
+  std::size_t rounds_; ///< replays
   std::size_t last_;
   std::size_t first_; ///< segment after point 0
   std::vector<double> pointsUs_;
@@ -478,9 +505,10 @@ Timeline timelineOfAllPages(Description description) {
 /// Everything that does not depend on where the search begins.
 class BoundProblem {
 public:
-  BoundProblem(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind)
-      : description_(description), machine_(machine), kind_(kind), graph_(description),
-        timeline_(timelineOfAllPages(description)), endsUs_(earliestEnds(description, graph_)),
+  BoundProblem(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
+               Backend backend)
+      : description_(description), machine_(machine), kind_(kind), keepsHostCopy_(keepHostCopies(description, backend)),
+        graph_(description), timeline_(timelineOfAllPages(description)), endsUs_(earliestEnds(description, graph_)),
         cuts_(findCuts(graph_)) {
     const std::uint64_t frames = budgetBytes / description.pageBytes;
     const std::uint64_t privateFrames = frames - std::min(frames, timeline_.exclusivePages());
@@ -493,18 +521,19 @@ public:
     holdsOperands_ = kind == BoundKind::May && allFit && hostedBytes(description) == 0;
   }
 
-  /// The best of searches over coarse windows that begin at different points, then a fine one from the best point.
+  /// The best of searches over coarse windows that begin at different points, then a fine one from the best point,
+  /// through several replays where they are short.
   Bound solve() const {
     if (cuts_.empty())
       return {};
     const Segmentation coarse(*this, thinOut(cuts_, coarseSegments));
     const std::size_t count = coarse.cuts.size();
     NodeIndex bestCut = cuts_.back(); // the step boundary
-    Bound best = coarse.search(0);
+    Bound best = coarse.search(0, 1);
     const std::size_t starts = std::min(count, searchStarts);
     for (std::size_t i = 1; i < starts; ++i) {
       const std::size_t first = i * count / starts;
-      const Bound bound = coarse.search(first);
+      const Bound bound = coarse.search(first, 1);
       if (bound.totalUs <= best.totalUs)
         continue;
       best = bound;
@@ -514,7 +543,8 @@ public:
     const auto at = std::lower_bound(fineCuts.begin(), fineCuts.end(), bestCut);
     const std::size_t first = static_cast<std::size_t>(at - fineCuts.begin()) + 1;
     const std::size_t fineFirst = first % fineCuts.size();
-    const Bound fine = Segmentation(*this, std::move(fineCuts)).search(fineFirst);
+    const std::size_t rounds = std::clamp<std::size_t>(fineSegments / fineCuts.size(), 1, mostRounds);
+    const Bound fine = Segmentation(*this, std::move(fineCuts)).search(fineFirst, rounds);
     return fine.totalUs >= best.totalUs ? fine : best;
   }
 
@@ -522,12 +552,12 @@ private:
   struct Segmentation {
     Segmentation(const BoundProblem &problem, std::vector<NodeIndex> segmentCuts)
         : problem(problem), cuts(std::move(segmentCuts)), times(segmentTimes(problem.endsUs_, cuts)),
-          histories(Histories(problem.description_, problem.kind_, problem.holdsOperands_, problem.graph_,
-                              problem.timeline_, cuts)
+          histories(Histories(problem.description_, problem.kind_, problem.holdsOperands_, problem.keepsHostCopy_,
+                              problem.graph_, problem.timeline_, cuts)
                         .build()) {}
 
-    Bound search(std::size_t first) const {
-      WindowSearch search(times, first, problem.privateBytes_, problem.machine_);
+    Bound search(std::size_t first, std::size_t rounds) const {
+      WindowSearch search(times, first, rounds, problem.privateBytes_, problem.machine_);
       for (const PieceHistory &history : histories)
         search.add(history);
       return search.solve();
@@ -542,6 +572,7 @@ private:
   const Description &description_;
   const Machine &machine_;
   BoundKind kind_;
+  std::vector<bool> keepsHostCopy_;
   CapturedGraph graph_;
   Timeline timeline_;
   std::vector<double> endsUs_;
@@ -552,10 +583,14 @@ private:
 
 } // namespace
 
-Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind) {
+Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
+            Backend backend) {
   assert(budgetBytes > 0 && "a bound needs a budget");
   const Machine best = atItsBest(machine);
-  return BoundProblem(description, budgetBytes, best, kind).solve();
+  if (kind == BoundKind::May && backend == Backend::ManagedUnknown &&
+      timelineOfAllPages(description).peakPages() > budgetBytes / description.pageBytes)
+    return BoundProblem(withNothingDead(description), budgetBytes, best, kind, backend).solve();
+  return BoundProblem(description, budgetBytes, best, kind, backend).solve();
 }
 
 } // namespace pumpgraph

@@ -3,6 +3,7 @@
 /// Lower limits on the time of a step under a budget, which no plan can beat (docs/bound.md derives them).
 #pragma once
 
+#include "passes/analysis/Backend.h"
 #include "passes/analysis/Machine.h"
 #include "pumpgraph/graph/Description.h"
 
@@ -28,7 +29,9 @@ struct Bound {
 
 /// The description may be captured, planned or lowered: only captured nodes count. `budgetBytes` 0 is not allowed.
 /// Where pages are hosted in it, or some node touches more than the budget, `planBound` holds for plans with hosted
-/// pages too; else for those without.
-Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind);
+/// pages too; else for those without. `planBound` is of plans for the backend: where a page has one copy, more crosses
+/// the link.
+Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
+            Backend backend = Backend::Virtual);
 
 } // namespace pumpgraph

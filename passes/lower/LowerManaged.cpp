@@ -16,10 +16,24 @@ namespace pumpgraph {
 
 namespace {
 
-/// Evictions gain nothing by being larger, and prefetches wait for them. Prefetches are joined at least so far.
-constexpr std::uint64_t pieceBytes = std::uint64_t{32} << 20;
 /// A larger operation would keep its lane for too long.
 constexpr std::uint64_t mostBytes = std::uint64_t{512} << 20;
+
+/// How far pages are joined to one operation: each costs its overhead, but what is larger waits for more and is waited
+/// for longer. What joins for nothing, discards, drops and what has the same room to wait for, does up to `mostBytes`.
+struct Pieces {
+  std::uint64_t evictBytes;
+  std::uint64_t prefetchBytes;
+};
+constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
+constexpr Pieces usualPieces{32 * mebibyte, 32 * mebibyte};
+/// What else is tried. Of those that are predicted to take as long the first is taken.
+constexpr Pieces otherPieces[] = {{32 * mebibyte, 128 * mebibyte},
+                                  {128 * mebibyte, 128 * mebibyte},
+                                  {8 * mebibyte, 32 * mebibyte},
+                                  {mostBytes, mostBytes}};
+/// With more operations their overhead is small beside the step, and trying takes too long.
+constexpr std::size_t mostOperationsToTry = 4096;
 
 using PageId = std::uint32_t;
 using OperationId = std::uint32_t;
@@ -86,25 +100,53 @@ bool bringsNothing(const Description &lowered, NodeIndex prefetch) {
 class ManagedLowering {
 public:
   ManagedLowering(const Description &captured, const Description &planned, const ManagedOptions &options)
-      : captured_(captured), planned_(planned), options_(options), order_(captured) {}
-
-  Description run() {
+      : captured_(captured), planned_(planned), options_(options), order_(captured), isOnlyRead_(onlyRead(captured)) {
     findPages();
     if (movesAnything())
       findStays();
+  }
+
+  Description run() {
+    choosePieces();
+    const Description waiting = lower(options_.prefetching);
+    return options_.hints && options_.prefetching == Prefetching::Ahead ? withHints(waiting) : waiting;
+  }
+
+private:
+  /// Those with which the step is predicted to be the fastest if pages come ahead; however they come, the same leave.
+  void choosePieces() {
+    double leastUs = predictManaged(lower(Prefetching::Ahead), options_.machine).totalUs;
+    if (operations_.empty() || operations_.size() > mostOperationsToTry)
+      return;
+    Pieces best = pieces_;
+    for (const Pieces &pieces : otherPieces) {
+      // Times this close are the same: the model is no better.
+      constexpr double tolerance = 0.999;
+      pieces_ = pieces;
+      const double us = predictManaged(lower(Prefetching::Ahead), options_.machine).totalUs;
+      if (us >= leastUs * tolerance)
+        continue;
+      leastUs = us;
+      best = pieces;
+    }
+    pieces_ = best;
+  }
+
+  /// With a wait for every prefetch.
+  Description lower(Prefetching prefetching) {
+    prefetching_ = prefetching;
+    operations_.clear();
     addDepartures();
     addArrivals();
-    if (options_.prefetching == Prefetching::AtLaunch)
+    if (prefetching_ == Prefetching::AtLaunch)
       holdBackArrivals();
     orderByPage();
     completeOrder();
     AdviceOptions advice = options_.advice;
     advice.readMostly = advice.readMostly && options_.mayDiscard;
-    const Description waiting = insertAdvice(write(), advice);
-    return options_.hints && options_.prefetching == Prefetching::Ahead ? withHints(waiting) : waiting;
+    return insertAdvice(write(), advice);
   }
 
-private:
   Range rangeOf(const Page &page) const {
     const std::uint64_t offset = page.index * captured_.pageBytes;
     return {offset, std::min(captured_.pageBytes, captured_.buffers[page.buffer].size - offset)};
@@ -236,6 +278,11 @@ private:
     return operation.buffer == page.buffer && operation.range.end() == page.index * captured_.pageBytes;
   }
 
+  std::uint64_t mostBytesOfDeparture(const Page &page, bool discards) const {
+    const bool isDropped = options_.mayDiscard && options_.advice.readMostly && isOnlyRead_[page.buffer];
+    return discards || isDropped ? mostBytes : pieces_.evictBytes;
+  }
+
   /// Pages leave when the last node of their stay has completed; neighbours that leave alike leave together.
   void addDepartures() {
     using Key = std::tuple<PageId, Nodes, bool, std::optional<NodeIndex>>;
@@ -262,7 +309,7 @@ private:
       const auto known = open.find({after, discards, next});
       if (known != open.end()) {
         AgentOperation &operation = operations_[known->second];
-        if (continues(operation, page) && operation.range.size < (discards ? mostBytes : pieceBytes)) {
+        if (continues(operation, page) && operation.range.size < mostBytesOfDeparture(page, discards)) {
           operation.range.size += rangeOf(page).size;
           stay->departure = known->second;
           continue;
@@ -346,12 +393,12 @@ private:
 
   /// What only overwrites a page that was evicted need not have it brought back, but a prefetch is faster than faults.
   bool isBroughtBack(const std::vector<Stay> &stays, std::size_t stay) const {
-    return options_.prefetching != Prefetching::None || comesWithoutMemory(stays, stay);
+    return prefetching_ != Prefetching::None || comesWithoutMemory(stays, stay);
   }
 
-  static bool mayJoin(const AgentOperation &operation, std::optional<OperationId> place) {
+  bool mayJoin(const AgentOperation &operation, std::optional<OperationId> place) const {
     const bool samePlaces = place ? operation.afterToo.contains(*place) : operation.afterToo.empty();
-    return operation.range.size < (samePlaces ? mostBytes : pieceBytes);
+    return operation.range.size < (samePlaces ? mostBytes : pieces_.prefetchBytes);
   }
 
   static void addOnce(Nodes &nodes, NodeIndex node) {
@@ -483,6 +530,9 @@ private:
   const Description &planned_;
   const ManagedOptions &options_;
   Order order_;
+  std::vector<bool> isOnlyRead_; ///< by buffer
+  Pieces pieces_ = usualPieces;
+  Prefetching prefetching_ = Prefetching::Ahead;
   std::vector<Page> pages_;
   std::map<std::int32_t, std::vector<PageId>> tenants_; ///< by frame
   std::vector<std::vector<Stay>> stays_;                ///< by frame, in the order of its nodes
@@ -554,8 +604,8 @@ std::map<std::int32_t, std::vector<NodeIndex>> evictionsByFrame(const Descriptio
 
 /// Two replays of a step, one after the other. All captured nodes of the first end before the second is launched, which
 /// is when it may ask for anything; a prefetch that comes after no other operation of its replay waits for what leaves
-/// its frames in the one before, as the agent has it.
-Description twice(const Description &step) {
+/// its frames in the one before, as the agent has it. `step` is the lowered one as it is priced.
+Description twice(const Description &step, const Description &lowered) {
   const auto count = static_cast<NodeIndex>(step.nodes.size());
   Description both = step;
   both.nodes.insert(both.nodes.end(), step.nodes.begin(), step.nodes.end());
@@ -580,9 +630,9 @@ Description twice(const Description &step) {
     if (isFirst[n])
       both.edges.push_back({count, count + 1 + n});
   }
-  const std::map<std::int32_t, std::vector<NodeIndex>> evictions = evictionsByFrame(step);
+  const std::map<std::int32_t, std::vector<NodeIndex>> evictions = evictionsByFrame(lowered);
   for (NodeIndex n = 0; n < count; ++n)
-    if (step.nodes[n].kind == NodeKind::Prefetch && comesFirst[n])
+    if (lowered.nodes[n].kind == NodeKind::Prefetch && comesFirst[n])
       forEachFrame(step, step.nodes[n], [&](std::int32_t frame) {
         if (const auto found = evictions.find(frame); found != evictions.end())
           for (const NodeIndex eviction : found->second)
@@ -596,7 +646,7 @@ Description twice(const Description &step) {
 Prediction predictManaged(const Description &lowered, const Machine &machine) {
   const Description step = asPriced(lowered);
   const auto count = static_cast<NodeIndex>(step.nodes.size());
-  const Prediction both = predict(twice(step), machine);
+  const Prediction both = predict(twice(step, lowered), machine);
   const double launchUs = both.nodes[count].startUs;
   std::vector<NodeTimes> times(both.nodes.begin() + count + 1, both.nodes.end());
   double totalUs = 0;

@@ -439,18 +439,6 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
   return search.best();
 }
 
-/// The step as it is where nobody knows what is dead: whatever leaves its frame crosses the link, and comes back over
-/// it.
-Description withNothingDead(Description step) {
-  for (Buffer &buffer : step.buffers)
-    if (buffer.isPrivate)
-      buffer.liveIn = buffer.liveOut = true;
-  for (Node &node : step.nodes)
-    for (Access &access : node.accesses)
-      access.must = modeNone;
-  return step;
-}
-
 /// The same plan, of the step with what is known of it.
 Description withKnowledgeOf(const Description &captured, Description planned) {
   for (BufferIndex b = 0; b < captured.buffers.size(); ++b) {

@@ -41,6 +41,36 @@ static void lower(Summary &summary, Backend backend, Prefetching prefetching) {
   summary.required = {summary.prediction.upBytes, summary.prediction.downBytes}; // nothing else is known of it
 }
 
+/// Beyond this a plan for managed memory is made once only.
+constexpr std::size_t mostNodesToPlanAgain = 5'000;
+
+/// For managed memory plans are made with less for an operation than it takes, too: they move fewer bytes in more
+/// pieces, of which lowering makes fewer again. The step that is predicted to be the fastest is kept.
+static tl::expected<PlannedStep, PlanError> plan(const Description &captured, const PlanOptions &options) {
+  tl::expected<PlannedStep, PlanError> best = planResidency(captured, options);
+  if (options.backend == Backend::Virtual || captured.nodes.size() > mostNodesToPlanAgain || !best ||
+      best->stats.prefetches + best->stats.evictions == 0)
+    return best;
+  const ManagedOptions lowering{.machine = options.machine, .mayDiscard = options.backend == Backend::Managed};
+  const auto predictedUs = [&](const PlannedStep &step) {
+    return predictManaged(lowerManaged(captured, step.description, lowering), options.machine).totalUs;
+  };
+  double leastUs = predictedUs(*best);
+  for (const double share : {0.5, 0.25, 0.1, 0.05, 0.0}) {
+    // Times this close are the same: the model is no better.
+    constexpr double tolerance = 0.999;
+    PlanOptions other = options;
+    other.machine.copyOverheadUs *= share;
+    tl::expected<PlannedStep, PlanError> step = planResidency(captured, other);
+    const double us = step ? predictedUs(*step) : leastUs;
+    if (us >= leastUs * tolerance)
+      continue;
+    leastUs = us;
+    best = std::move(step);
+  }
+  return best;
+}
+
 tl::expected<Summary, PlanError> summarize(const Description &captured, const PlanOptions &options,
                                            Prefetching prefetching) {
   if (const std::string error = validate(captured); !error.empty())
@@ -52,7 +82,7 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   estimateCosts(summary.captured, options.machine);
 
   const auto start = std::chrono::steady_clock::now();
-  tl::expected<PlannedStep, PlanError> step = planResidency(summary.captured, options);
+  tl::expected<PlannedStep, PlanError> step = plan(summary.captured, options);
   if (!step)
     return tl::unexpected(std::move(step.error()));
   summary.planned = std::move(step->description);
@@ -68,16 +98,16 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   summary.inMemory = predict(summary.captured, options.machine);
   summary.repeatedSweeps = findRepeatedSweeps(summary.lowered);
   summary.bound = bound(summary.captured, summary.budgetBytes(), options.machine, BoundKind::Must);
-  summary.planBound = planBoundOf(summary.captured, summary.lowered, options.machine);
+  summary.planBound = planBoundOf(summary.captured, summary.lowered, options.machine, options.backend);
   summary.hosted = hostedTraffic(summary.lowered);
   return summary;
 }
 
-Bound planBoundOf(const Description &captured, const Description &planned, const Machine &machine) {
+Bound planBoundOf(const Description &captured, const Description &planned, const Machine &machine, Backend backend) {
   Description step = captured;
   for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer)
     step.buffers[buffer].hosted = planned.buffers[buffer].hosted;
-  return bound(step, planned.budgetBytes, machine, BoundKind::May);
+  return bound(step, planned.budgetBytes, machine, BoundKind::May, backend);
 }
 
 double Summary::hostedUs() const {

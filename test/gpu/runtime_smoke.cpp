@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtime on a real GPU: `runtime_smoke [--list | --list-managed | --only NAME]`. One line a case; exit status 1 if
-// any failed.
+// The runtime on a real GPU: `runtime_smoke [--list | --list-managed | --only NAME | --managed-row STEP WAY]`. One line
+// a case; exit status 1 if any failed.
 #include "pumpgraph/pumpgraph.hpp"
 #include "test/gpu/FaultySession.h"
 #include "test/gpu/SmokeKernels.h"
@@ -1111,76 +1111,132 @@ std::string managedBudgets() {
   return notes;
 }
 
-/// One plan, its pages brought back in three ways. Returns a row of the table.
-std::string compareRow(const char *what, const Shape &shape, double share) {
-  const std::uint64_t peak = peakBytes(shape);
-  std::string row = note("%s at %.0f %% of %llu MiB", what, share * 100, static_cast<unsigned long long>(peak >> 20));
-  const std::pair<const char *, Prefetching> ways[] = {
-      {"faults", Prefetching::None}, {"at launch", Prefetching::AtLaunch}, {"ahead", Prefetching::Ahead}};
-  for (const auto &[name, prefetching] : ways) {
-    const std::unique_ptr<Net> net = open(onManaged(shareOf(peak, share)), shape);
-    take(net->capture({.calibrate = true, .prefetching = prefetching}), name);
-    net->replay(3);
-    const double ms = net->replay(10);
-    const nlohmann::json report = net->report();
-    row += note(", %s %.2f ms", name, ms);
-    if (prefetching == Prefetching::Ahead)
-      row += note(", bound %.2f, predicted %.2f (%s)", report.at("plan_bound_s").get<double>() * 1e3,
-                  report.at("predicted_s").get<double>() * 1e3, agentText(report).c_str());
+/// What the replays of a step on managed memory took, milliseconds each, and its report.
+struct ManagedRun {
+  std::vector<double> stepMs;
+  nlohmann::json report;
+
+  double medianMs() const {
+    std::vector<double> sorted = stepMs;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
   }
-  const std::unique_ptr<Net> plain = open({.unlimited = true}, shape);
-  take(plain->capture({.leaveAsCaptured = true}), "plain");
-  plain->replay(3);
-  return row + note(", in memory %.2f ms", plain->replay(10));
+};
+
+/// Replays follow one another in batches, as in training: `replay` returns milliseconds each.
+template <typename Replay> std::vector<double> timedBatches(const Replay &replay) {
+  constexpr int batches = 5, batch = 5;
+  replay(3);
+  std::vector<double> stepMs;
+  for (int i = 0; i < batches; ++i)
+    stepMs.push_back(replay(batch));
+  return stepMs;
 }
 
-std::string managedCompareTraining() {
-  return compareRow("training", managedShape(), 0.5);
+ManagedRun runTraining(const SessionOptions &options, const AdoptOptions &adoption) {
+  const std::unique_ptr<Net> net = open(options, managedShape());
+  take(net->capture(adoption), "capture");
+  std::vector<double> stepMs = timedBatches([&](int times) { return net->replay(times); });
+  return {std::move(stepMs), net->report()};
 }
 
 /// Weights that are only read: 16 of 64 MiB each, one after another.
-std::string managedCompareStreaming() {
+ManagedRun runStreaming(SessionOptions options, const AdoptOptions &adoption) {
   constexpr int layers = 16;
   constexpr std::size_t words = 64_MiB / sizeof(Word);
+  options.compilerLibrary = compilerLibrary();
+  Session session = take(Session::create(options), "session");
+  cudaStream_t stream = nullptr;
+  cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  Buffer<Word> loss = take(session.allocate<Word>(1, {.name = "loss"}), "loss");
+  cuda(cudaMemset(loss.data(), 0, sizeof(Word)), "loss");
+  std::vector<Buffer<Word>> weights;
+  for (int layer = 0; layer < layers; ++layer) {
+    weights.push_back(take(session.allocate<Word>(words, {.privacy = Privacy::Private, .name = "weight"}), "weight"));
+    cuda(cudaMemset(weights.back().data(), layer, weights.back().sizeBytes()), "weight");
+  }
+  const auto record = [&](pumpgraph_stream recording) -> Status {
+    for (const Buffer<Word> &weight : weights)
+      addLoss(recording, weight.data(), words, loss.data());
+    return {};
+  };
+  Step step = take(session.capture(record, adoption), "capture");
+  const auto replay = [&](int times) {
+    cuda(cudaDeviceSynchronize(), "before replays");
+    const double start = nowMs();
+    for (int i = 0; i < times; ++i)
+      take(step.replay(stream), "replay");
+    cuda(cudaStreamSynchronize(stream), "replays");
+    return (nowMs() - start) / times;
+  };
+  std::vector<double> stepMs = timedBatches(replay);
+  return {std::move(stepMs), nlohmann::json::parse(take(step.report(), "report"))};
+}
+
+const std::pair<const char *, Prefetching> managedWays[] = {
+    {"faults", Prefetching::None}, {"launch", Prefetching::AtLaunch}, {"ahead", Prefetching::Ahead}};
+
+/// One plan, its pages brought back in three ways. Returns a row of the table.
+template <typename Run> std::string compareRow(const Run &run) {
   std::string row;
-  const std::pair<const char *, Prefetching> ways[] = {
-      {"faults", Prefetching::None}, {"at launch", Prefetching::AtLaunch}, {"ahead", Prefetching::Ahead}};
-  for (const auto &[name, prefetching] : ways) {
-    SessionOptions options = onManaged(256_MiB);
-    options.compilerLibrary = compilerLibrary();
-    Session session = take(Session::create(options), "session");
-    cudaStream_t stream = nullptr;
-    cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-    Buffer<Word> loss = take(session.allocate<Word>(1, {.name = "loss"}), "loss");
-    cuda(cudaMemset(loss.data(), 0, sizeof(Word)), "loss");
-    std::vector<Buffer<Word>> weights;
-    for (int layer = 0; layer < layers; ++layer) {
-      weights.push_back(take(session.allocate<Word>(words, {.privacy = Privacy::Private, .name = "weight"}), "weight"));
-      cuda(cudaMemset(weights.back().data(), layer, weights.back().sizeBytes()), "weight");
-    }
-    const auto record = [&](pumpgraph_stream recording) -> Status {
-      for (const Buffer<Word> &weight : weights)
-        addLoss(recording, weight.data(), words, loss.data());
-      return {};
-    };
-    const Step step = take(session.capture(record, {.calibrate = true, .prefetching = prefetching}), "capture");
-    const auto replay = [&](int times) {
-      cuda(cudaDeviceSynchronize(), "before replays");
-      const double start = nowMs();
-      for (int i = 0; i < times; ++i)
-        take(const_cast<Step &>(step).replay(stream), "replay");
-      cuda(cudaStreamSynchronize(stream), "replays");
-      return (nowMs() - start) / times;
-    };
-    replay(2);
-    const double ms = replay(5);
-    const nlohmann::json report = nlohmann::json::parse(take(const_cast<Step &>(step).report(), "report"));
-    row += note("%s%s %.2f ms", row.empty() ? "" : ", ", name, ms);
+  for (const auto &[name, prefetching] : managedWays) {
+    const ManagedRun result = run(AdoptOptions{.calibrate = true, .prefetching = prefetching});
+    row += note("%s%s %.2f ms", row.empty() ? "" : ", ", name, result.medianMs());
     if (prefetching == Prefetching::Ahead)
-      row += note(", bound %.2f, predicted %.2f (%s)", report.at("plan_bound_s").get<double>() * 1e3,
-                  report.at("predicted_s").get<double>() * 1e3, agentText(report).c_str());
+      row += note(", bound %.2f, predicted %.2f (%s)", result.report.at("plan_bound_s").get<double>() * 1e3,
+                  result.report.at("predicted_s").get<double>() * 1e3, agentText(result.report).c_str());
   }
   return row;
+}
+
+std::string managedCompareTraining() {
+  const SessionOptions options = onManaged(shareOf(peakBytes(managedShape()), 0.5));
+  return compareRow([&](const AdoptOptions &adoption) { return runTraining(options, adoption); });
+}
+
+std::string managedCompareStreaming() {
+  return compareRow([](const AdoptOptions &adoption) { return runStreaming(onManaged(256_MiB), adoption); });
+}
+
+/// One cell of the table of pump-graph-bench --managed: `streaming`, or `training` or `unknown` (accesses) with the
+/// percentage of the peak, in one of the ways, or as captured with room for everything. Prints one line of JSON.
+int runManagedRow(const std::string &step, const std::string &way) {
+  const auto known =
+      std::find_if(std::begin(managedWays), std::end(managedWays), [&](const auto &one) { return one.first == way; });
+  const bool isCaptured = way == "captured";
+  const std::size_t dash = step.find('-');
+  const std::string kind = step.substr(0, dash);
+  const int percent = dash == std::string::npos ? 0 : std::atoi(step.c_str() + dash + 1);
+  const bool isStreaming = step == "streaming";
+  if ((!isCaptured && known == std::end(managedWays)) ||
+      (!isStreaming && ((kind != "training" && kind != "unknown") || percent <= 0 || percent > 100))) {
+    std::fprintf(stderr, "no row \"%s\", or no way \"%s\"\n", step.c_str(), way.c_str());
+    return 2;
+  }
+  try {
+    AdoptOptions adoption{.leaveAsCaptured = isCaptured, .calibrate = kind != "unknown"};
+    if (!isCaptured)
+      adoption.prefetching = known->second;
+    const std::uint64_t budget = isStreaming ? 256_MiB : shareOf(peakBytes(managedShape()), percent / 100.0);
+    const SessionOptions options = isCaptured ? SessionOptions{.unlimited = true} : onManaged(budget);
+    const ManagedRun run = isStreaming ? runStreaming(options, adoption) : runTraining(options, adoption);
+    nlohmann::json line = {{"step_ms", run.stepMs}};
+    if (!isCaptured) {
+      const nlohmann::json &runtime = run.report.at("runtime");
+      require(runtime.at("backend") == "managed", "not rewritten: " + runtime.dump());
+      line["budget_bytes"] = budget;
+      line["arena_bytes"] = managedBytes;
+      line["plan_bound_s"] = run.report.at("plan_bound_s");
+      line["predicted_s"] = run.report.at("predicted_s");
+      line["link"] = runtime.at("link");
+      line["agent"] = runtime.at("agent");
+    }
+    std::printf("%s\n", line.dump().c_str());
+    return 0;
+  } catch (const Failure &failure) {
+    std::fprintf(stderr, "%s\n", failure.what());
+    return 1;
+  }
 }
 
 /// Pointers in device memory: right here, and in the notes of the virtual backend.
@@ -1359,8 +1415,10 @@ int main(int argc, char **argv) {
   }
   if (argc == 3 && std::strcmp(argv[1], "--only") == 0)
     return run(argv[2]);
+  if (argc == 4 && std::strcmp(argv[1], "--managed-row") == 0)
+    return runManagedRow(argv[2], argv[3]);
   if (argc == 1)
     return run("");
-  std::fprintf(stderr, "usage: runtime_smoke [--list | --list-managed | --only NAME]\n");
+  std::fprintf(stderr, "usage: runtime_smoke [--list | --list-managed | --only NAME | --managed-row STEP WAY]\n");
   return 2;
 }

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import demand_paging  # noqa: E402
 import lp_command  # noqa: E402
+import managed  # noqa: E402
 import runs  # noqa: E402
 import table  # noqa: E402
 import traces  # noqa: E402
@@ -32,6 +33,8 @@ def parse_arguments() -> argparse.Namespace:
                         "--lp STEP --help lists the options")
     parser.add_argument("--demand-paging", action="store_true", help="how far simulated unified memory is from what "
                         "is published and measured; needs no GPU; --demand-paging --help lists the options")
+    parser.add_argument("--managed", action="store_true", help="steps on managed memory instead; --managed --help lists "
+                        "the options")
     parser.add_argument("--examples", default="resnet50,gpt2,transformer", help="which, by name (%(default)s)")
     parser.add_argument("--rows", default=",".join(runs.ROWS), help="which configurations (%(default)s)")
     parser.add_argument("--repeats", type=int, default=2, help="runs of each timed configuration (%(default)s)")
@@ -97,6 +100,8 @@ def main() -> int:
         return sentinel_command.main(sys.argv[1:])
     if demand_paging.is_asked_for(sys.argv[1:]):
         return demand_paging.main(sys.argv[1:])
+    if managed.is_asked_for(sys.argv[1:]):
+        return managed.main(sys.argv[1:])
     arguments = parse_arguments()
     every = runs.examples(arguments.binaries)
     names = choose("example", arguments.examples, [example.name for example in every])

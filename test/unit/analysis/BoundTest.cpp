@@ -59,6 +59,55 @@ TEST(Bound, AddsUpWhatMustLeaveAndWhatMustComeBack) {
   EXPECT_NEAR(result.computeUs + result.upUs + result.downUs + result.bothUs, result.totalUs, 1e-9);
 }
 
+// Of four operands of two pages in turn two always stay. Three that follow one another are always brought in two
+// thirds: 4 us for three nodes. That four nodes are no multiple of three shows only over several replays.
+TEST(Bound, LooksAtSeveralReplaysInARow) {
+  SmallStep small;
+  for (int i = 0; i < 4; ++i)
+    small.kernel("reads", 0, {small.read(small.live("weight", 2))});
+  EXPECT_GT(boundUs(small.step, 4), 5.2);
+  EXPECT_LE(boundUs(small.step, 4), 16.0 / 3);
+  EXPECT_DOUBLE_EQ(boundUs(small.step, 8), 0);
+}
+
+/// A weight makes way for `t`, twice, before it is written.
+SmallStep makesWayTwice() {
+  SmallStep small;
+  const BufferIndex weight = small.live("weight", 2), t = small.local("t", 4);
+  for (int i = 0; i < 2; ++i) {
+    small.kernel("reads weight", 0, {small.read(weight)});
+    small.kernel("writes t", 0, {small.write(t)});
+  }
+  small.kernel("updates weight", 0, {small.update(weight)});
+  return small;
+}
+
+// With one copy it goes down and comes up each time.
+TEST(Bound, OfManagedMemoryCountsWhatLeavesUnwritten) {
+  const Description step = makesWayTwice().step;
+  const auto boundFor = [&](Backend backend, const Description &of, BoundKind kind = BoundKind::May) {
+    return bound(of, 4 * smallPage, smallMachine(), kind, backend).totalUs;
+  };
+  EXPECT_NEAR(boundFor(Backend::Managed, step), boundFor(Backend::Virtual, step) + 2, 1e-9) << "two pages down";
+  EXPECT_DOUBLE_EQ(boundFor(Backend::Managed, step, BoundKind::Must), boundFor(Backend::Virtual, step, BoundKind::Must))
+      << "a node may read from the host";
+  // But what is only read is read mostly, and leaves for nothing.
+  Description frozen = step;
+  frozen.nodes.pop_back();
+  frozen.edges.pop_back();
+  EXPECT_DOUBLE_EQ(boundFor(Backend::Managed, frozen), boundFor(Backend::Virtual, frozen));
+}
+
+// Where nothing is known to be dead, `t` crosses the link as well.
+TEST(Bound, OfManagedMemoryWithUnknownAccessesCountsTheDead) {
+  const Description step = makesWayTwice().step;
+  const auto boundFor = [&](Backend backend, std::uint64_t pages) {
+    return bound(step, pages * smallPage, smallMachine(), BoundKind::May, backend).totalUs;
+  };
+  EXPECT_GE(boundFor(Backend::ManagedUnknown, 4), boundFor(Backend::Managed, 4) + 2 - 1e-9);
+  EXPECT_DOUBLE_EQ(boundFor(Backend::ManagedUnknown, 6), 0) << "everything fits";
+}
+
 // What a node reads from host memory takes no room from others: where some node exceeds the budget, that it holds its
 // operands cannot be counted on.
 TEST(Bound, IsBelowAPlanThatHosts) {

@@ -50,6 +50,21 @@ TEST_F(PredictManagedTest, butItsRoomIsWaitedFor) {
   EXPECT_DOUBLE_EQ(predicted().totalUs, 2 + 10 + 10 + 2.0 / 3) << "both directions share the link meanwhile";
 }
 
+// So is it by a prefetch that brings no value.
+TEST_F(PredictManagedTest, evenWhereNothingIsBrought) {
+  small_.step.buffers[b_].liveIn = small_.step.buffers[b_].liveOut = false;
+  const NodeIndex prefetch = small_.residency(NodeKind::Prefetch, b_, 0, 2);
+  const NodeIndex first = small_.alone("first", 10, {small_.write(b_)});
+  small_.edge(prefetch, first);
+  const NodeIndex discard = small_.residency(NodeKind::Discard, b_, 0, 2);
+  small_.edge(first, discard);
+  const NodeIndex last = small_.alone("last", 10, {small_.update(a_)});
+  small_.edge(discard, last);
+  const NodeIndex evict = small_.residency(NodeKind::Evict, a_, 0, 2);
+  small_.edge(last, evict);
+  EXPECT_DOUBLE_EQ(predicted().totalUs, 2 + 10 + 10);
+}
+
 TEST_F(PredictManagedTest, aLinkDoesNotCatchUp) {
   const NodeIndex last = small_.kernel("last", 1, {small_.update(a_)});
   const NodeIndex evict = small_.residency(NodeKind::Evict, a_, 0, 2);

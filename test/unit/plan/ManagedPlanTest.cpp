@@ -9,7 +9,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
+#include <vector>
 
 namespace pumpgraph {
 namespace {
@@ -114,6 +116,39 @@ TEST_F(ManagedPlanTest, countsOnWhatCannotBeDiscarded) {
   EXPECT_EQ(statsOf(forUnknown).downBytes, prediction.downBytes);
   EXPECT_EQ(statsOf(forUnknown).upBytes, prediction.upBytes);
   EXPECT_LT(prediction.totalUs, 0.9 * lowered(step, forVirtual, Backend::ManagedUnknown, machine).totalUs);
+}
+
+/// Sizes of the step's operations of that kind, in pages, largest first.
+std::vector<std::uint64_t> sizesOf(const Description &lowered, NodeKind kind) {
+  std::vector<std::uint64_t> sizes;
+  for (const Node &node : lowered.nodes)
+    if (node.kind == kind)
+      sizes.push_back(node.range.size / lowered.pageBytes);
+  std::sort(sizes.rbegin(), sizes.rend());
+  return sizes;
+}
+
+// Two buffers of 64 MiB take turns. What is only read is dropped at once and comes at once. What is written leaves in
+// pieces, for which prefetches need not wait so long, unless an operation costs more than that saves.
+TEST_F(ManagedPlanTest, operationsAreAsLargeAsPays) {
+  small_.step.pageBytes = std::uint64_t{2} << 20;
+  const BufferIndex v = small_.live("v", 0), w = small_.live("w", 0);
+  for (const BufferIndex buffer : {v, w})
+    small_.step.buffers[buffer].size = 32 * small_.step.pageBytes;
+  small_.kernel("reads v", 10, {small_.read(v)});
+  small_.kernel("reads w", 10, {small_.read(w)});
+  Machine machine = managedMachine();
+  const auto lower = [&] {
+    return lowerManaged(small_.step, plan(small_.step, 32, Backend::Managed, machine), {.machine = machine});
+  };
+  const Description onlyRead = lower();
+  EXPECT_EQ(sizesOf(onlyRead, NodeKind::Evict), (std::vector<std::uint64_t>{32, 32}));
+  EXPECT_EQ(sizesOf(onlyRead, NodeKind::Prefetch), (std::vector<std::uint64_t>{32, 32}));
+  small_.step.nodes[0].accesses = {small_.update(v)};
+  small_.step.nodes[1].accesses = {small_.update(w)};
+  EXPECT_EQ(sizesOf(lower(), NodeKind::Evict), (std::vector<std::uint64_t>{32, 32}));
+  machine.copyOverheadUs = 0;
+  EXPECT_GT(sizesOf(lower(), NodeKind::Evict).size(), 2U);
 }
 
 // With room for all that is alive nothing moves, whatever is known.

@@ -3,10 +3,14 @@
 #include "TrainingStep.h"
 #include "passes/report/Summary.h"
 #include "test/unit/analysis/OptimizerStep.h"
+#include "test/unit/analysis/SmallStep.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 namespace pumpgraph {
 
@@ -166,6 +170,113 @@ TEST(FindEnough, SaysNothingWhereNothingIsMissing) {
   ASSERT_TRUE(summary) << summary.error().message;
   findEnough(*summary);
   EXPECT_FALSE(summary->enoughBytes);
+}
+
+// ---- managed memory: the steps of runtime_smoke, whose kernels take next to nothing ---------------------------------
+
+constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
+
+static Access accessTo(const Description &step, BufferIndex buffer, Mode mode) {
+  return {buffer, {0, step.buffers[buffer].size}, mode, mode};
+}
+
+/// Weights that are only read, one after another.
+static Description streamingStep() {
+  test::SmallStep small;
+  small.step.pageBytes = 2 * mebibyte;
+  const BufferIndex loss = test::addBuffer(small.step, "loss", 4, false, true);
+  for (int layer = 0; layer < 16; ++layer) {
+    const BufferIndex weight = test::addBuffer(small.step, "weight", 64 * mebibyte, true, true);
+    small.kernel("reads", 20, {accessTo(small.step, weight, modeRead), accessTo(small.step, loss, modeReadWrite)});
+  }
+  return std::move(small.step);
+}
+
+/// A chain of layers, forward and backward, whose weights change with each step.
+static Description chainOfLayers() {
+  constexpr int layerCount = 12;
+  constexpr std::uint64_t valueBytes = 24 * mebibyte;
+  test::SmallStep small;
+  Description &step = small.step;
+  step.pageBytes = 2 * mebibyte;
+  const BufferIndex loss = test::addBuffer(step, "loss", 4, false, true);
+  std::vector<BufferIndex> weights, values = {test::addBuffer(step, "input", valueBytes, false, true)};
+  for (int layer = 0; layer < layerCount; ++layer) {
+    weights.push_back(test::addBuffer(step, "weight", 8 * mebibyte, true, true));
+    const BufferIndex value = test::addBuffer(step, "activation", valueBytes, true, false);
+    small.kernel("forward", 20,
+                 {accessTo(step, values.back(), modeRead), accessTo(step, weights.back(), modeRead),
+                  accessTo(step, value, modeWrite)});
+    values.push_back(value);
+  }
+  BufferIndex gradient = values.back();
+  small.kernel("loss", 20, {accessTo(step, gradient, modeRead), accessTo(step, loss, modeReadWrite)});
+  for (std::size_t layer = layerCount; layer-- > 0;) {
+    const BufferIndex next = test::addBuffer(step, "gradient", valueBytes, true, false);
+    small.kernel(
+        "backward", 20,
+        {accessTo(step, gradient, modeRead), accessTo(step, values[layer], modeRead), accessTo(step, next, modeWrite)});
+    small.kernel("update", 20, {accessTo(step, next, modeRead), accessTo(step, weights[layer], modeReadWrite)});
+    gradient = next;
+  }
+  return std::move(step);
+}
+
+static PlanOptions onManagedMemory(std::uint64_t budgetBytes) {
+  PlanOptions options = budgetOf(budgetBytes);
+  options.backend = Backend::Managed;
+  options.machine.upBytesPerSecond = 50e9;
+  options.machine.downBytesPerSecond = 13e9;
+  options.machine.bothBytesPerSecond = 31.5e9;
+  options.machine.copyOverheadUs = 120;
+  options.machine.bestUpBytesPerSecond = 51e9;
+  options.machine.bestDownBytesPerSecond = 14e9;
+  return options;
+}
+
+/// Predicted over the managed bound.
+static double overBound(const Description &step, const PlanOptions &options) {
+  const tl::expected<Summary, PlanError> summary = summarize(step, options);
+  EXPECT_TRUE(summary);
+  if (!summary)
+    return 0;
+  EXPECT_TRUE(summary->checked) << summary->violations.front().message;
+  EXPECT_GE(summary->prediction.totalUs, summary->planBound.totalUs);
+  return summary->prediction.totalUs / summary->planBound.totalUs;
+}
+
+TEST(Pipeline, StreamedWeightsComeCloseToTheManagedBound) {
+  const Description step = streamingStep();
+  EXPECT_LT(overBound(step, onManagedMemory(256 * mebibyte)), 1.17);
+  EXPECT_LT(overBound(step, onManagedMemory(512 * mebibyte)), 1.22);
+}
+
+TEST(Pipeline, TrainingStepsComeCloseToTheManagedBound) {
+  const Description step = chainOfLayers();
+  EXPECT_LT(overBound(step, onManagedMemory(260 * mebibyte)), 1.2);
+  EXPECT_LT(overBound(step, onManagedMemory(216 * mebibyte)), 1.25);
+  EXPECT_LT(overBound(step, onManagedMemory(172 * mebibyte)), 1.29);
+  PlanOptions withoutOverhead = onManagedMemory(216 * mebibyte);
+  withoutOverhead.machine.copyOverheadUs = 0;
+  EXPECT_LT(overBound(step, withoutOverhead), 1.1);
+}
+
+// Ways to bring pages back can be compared: what leaves is the same in all of them.
+TEST(Pipeline, OnManagedMemoryTheSameLeavesHoweverPagesComeBack) {
+  const auto departures = [](Prefetching prefetching) {
+    std::vector<std::tuple<NodeKind, BufferIndex, std::uint64_t, std::uint64_t>> result;
+    const tl::expected<Summary, PlanError> summary =
+        summarize(chainOfLayers(), onManagedMemory(172 * mebibyte), prefetching);
+    EXPECT_TRUE(summary);
+    for (const Node &node : summary->lowered.nodes)
+      if (node.kind == NodeKind::Evict || node.kind == NodeKind::Discard)
+        result.push_back({node.kind, node.buffer, node.range.offset, node.range.size});
+    std::sort(result.begin(), result.end());
+    return result;
+  };
+  EXPECT_FALSE(departures(Prefetching::Ahead).empty());
+  EXPECT_EQ(departures(Prefetching::AtLaunch), departures(Prefetching::Ahead));
+  EXPECT_EQ(departures(Prefetching::None), departures(Prefetching::Ahead));
 }
 
 } // namespace pumpgraph
