@@ -104,13 +104,15 @@ private:
 
   // -- the step boundary
 
-  /// Gives frames to the pieces that are on the device before the first node: such as no other step uses.
+  /// Gives frames to the pieces that are on the device at the boundary: each its own, such as no other step uses.
   bool placeResidents() {
     for (std::size_t i = 0; i < states_.size(); ++i) {
       const PieceIndex piece = static_cast<PieceIndex>(i);
       const std::optional<Timeline::Life> life = timeline_.lifeOf(piece);
-      if (states_[piece].isPlaced || !isResident(piece) || !life || !life->fromBoundary)
+      if (states_[piece].isPlaced || !isResident(piece) || !life)
         continue;
+      if (!life->fromBoundary && displacement_ == Displacement::Forbidden)
+        continue; // its first use finds vacant frames
       states_[piece].isPlaced = true;
       std::uint32_t page = 0;
       while (page < timeline_.piece(piece).pageCount) {
@@ -300,7 +302,8 @@ private:
     if (taken < groups_[group].frameCount)
       split(group, taken);
     giveHome(group, piece, page, isMirrored(piece));
-    groups_[group].occupant = piece;
+    if (timeline_.lifeOf(piece)->fromBoundary) // else the step overwrites its value
+      groups_[group].occupant = piece;
     rekey(group);
     return taken;
   }

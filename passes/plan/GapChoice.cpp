@@ -125,13 +125,14 @@ public:
   }
 
 private:
-  /// A stretch without use after which the piece's value is needed. It covers the nodes [first, last), or, around the
-  /// step boundary, [first, end of the step) and [0, last).
+  /// A stretch without use after which the piece's value is needed, or at the end of the step has to be somewhere. It
+  /// covers the nodes [first, last), or, around the step boundary, [first, end of the step) and [0, last).
   struct Gap {
     PieceIndex piece{};
     std::uint32_t use = 0; ///< position of the use at its end
     NodeIndex first = 0, last = 0;
     bool wraps = false;
+    bool ends = false;      ///< at the boundary: the next step overwrites the value, so it need not come back
     bool canMirror = false; ///< a host copy made at the end of the last step would still be good
     bool isClean = false;   ///< there is one, whatever is chosen
     double downUs = 0, upUs = 0;
@@ -142,8 +143,7 @@ private:
 
   /// Whether it is chosen here where the piece is at the step boundary.
   bool isFree(PieceIndex piece) const {
-    const std::span<const Use> uses = timeline_.usesOf(piece);
-    return !input_.given.isShared && timeline_.piece(piece).liveIn && !uses.empty() && uses.front().needsValue();
+    return !input_.given.isShared && timeline_.piece(piece).liveOut && !timeline_.usesOf(piece).empty();
   }
 
   /// Notes a piece's gaps, and, in `pages`, from where to where it is on the device if it leaves in none.
@@ -160,8 +160,8 @@ private:
     const BoundaryState state = choice_.boundary[index];
     const bool isLive = piece.liveIn && uses.front().needsValue();
     const bool isAlwaysClean = !input_.keepsHostCopy.empty() && input_.leavesClean(index);
-    if (isFree(index))
-      gaps_.push_back({index, piece.usesBegin, end, first, true, false, isAlwaysClean, 0, 0, 0, 0, false});
+    if (isFree(index) && isLive)
+      gaps_.push_back({index, piece.usesBegin, end, first, true, false, false, isAlwaysClean, 0, 0, 0, 0, false});
     if (isFree(index) || (piece.liveOut && state != BoundaryState::Away)) {
       stays(end, nodeCount_);
       if (isLive)
@@ -178,9 +178,11 @@ private:
       stays(from, to);
       const bool isUnwritten = isLive && !isWritten && input_.leavesClean(index);
       const bool isClean = isAlwaysClean || (isUnwritten && !isFree(index) && state != BoundaryState::Resident);
-      gaps_.push_back({index, piece.usesBegin + static_cast<std::uint32_t>(i), from, to, false,
+      gaps_.push_back({index, piece.usesBegin + static_cast<std::uint32_t>(i), from, to, false, false,
                        isUnwritten && isFree(index), isClean, 0, 0, 0, 0, false});
     }
+    if (isFree(index) && !isLive)
+      gaps_.push_back({index, piece.usesEnd, end, nodeCount_, false, true, false, isAlwaysClean, 0, 0, 0, 0, false});
   }
 
   std::size_t slotOf(double us) const {
@@ -202,21 +204,27 @@ private:
       const Piece &piece = timeline_.piece(gap.piece);
       const NodeIndex at = mostIn(excess, gap).node;
       const std::size_t from = slotOf(worth_.endUs[gap.first - 1]);
-      const std::size_t to = slotOf(worth_.startUs[gap.last]) + (gap.wraps ? slotCount : 0);
+      const double stepUs = worth_.slotUs * static_cast<double>(slotCount);
+      const double lastUs = gap.ends ? stepUs : worth_.startUs[gap.last];
+      const std::size_t to = slotOf(lastUs) + (gap.wraps ? slotCount : 0);
       const std::size_t there = slotOf(worth_.startUs[at]) + (at < gap.first ? slotCount : 0);
       double down = least(worth_.down, from, std::max(from, there));
       if (gap.canMirror)
         down = std::min(
             down, least(worth_.down, slotOf(worth_.endUs[timeline_.usesOf(gap.piece).back().node]), slotCount - 1));
-      const double up = least(worth_.up, std::min(there, to), to);
-      const double discount = gap.wraps ? wrapDiscount : leftAt_[gap.use] <= at ? habitDiscount : 1;
+      const double discount = gap.wraps ? wrapDiscount : leftBefore(gap, at) ? habitDiscount : 1;
       const double copyUs = input_.machine.copyOverheadUs, megabytes = static_cast<double>(piece.bytes) * 1e6;
       if (!gap.isClean)
         gap.downUs = discount * down * (copyUs + megabytes / input_.machine.downBytesPerSecond);
-      gap.upUs = discount * up * (copyUs + megabytes / input_.machine.upBytesPerSecond);
-      gap.lengthUs = worth_.startUs[gap.last] - worth_.endUs[gap.first - 1] +
-                     (gap.wraps ? worth_.slotUs * static_cast<double>(slotCount) : 0);
+      if (!gap.ends)
+        gap.upUs = discount * least(worth_.up, std::min(there, to), to) *
+                   (copyUs + megabytes / input_.machine.upBytesPerSecond);
+      gap.lengthUs = lastUs - worth_.endUs[gap.first - 1] + (gap.wraps ? stepUs : 0);
     }
+  }
+  /// Whether the piece had given way by that node in the last plan.
+  bool leftBefore(const Gap &gap, NodeIndex node) const {
+    return gap.ends ? choice_.boundary[gap.piece] == BoundaryState::Away : leftAt_[gap.use] <= node;
   }
 
   Excess::Most mostIn(const Excess &excess, const Gap &gap) const {
@@ -309,7 +317,7 @@ private:
         choice_.boundary[piece] = BoundaryState::Resident;
     for (const Gap &gap : gaps_) {
       BoundaryState &state = choice_.boundary[gap.piece];
-      if (gap.isChosen && gap.wraps)
+      if (gap.isChosen && (gap.wraps || gap.ends))
         state = BoundaryState::Away;
       else if (gap.isChosen)
         choice_.leaves[gap.use] = 1;

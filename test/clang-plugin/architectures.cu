@@ -6,7 +6,21 @@
 // RUN: %plain %t.o %t.printer.o -o %t.run %cudalib && %t.run | FileCheck %s
 //
 // The host compile alone has nothing to say, and says so.
-// ALONE: warning: pumpgraph: 1 of 1 kernels are unknown: the device code was not compiled in the same run
+// ALONE: warning: pumpgraph: 2 of 2 kernels are unknown: the device code was not compiled in the same run
+
+struct Pair {
+  int first, second;
+};
+// A word that one of them reads in full may be anything.
+// CHECK: kernel _Z6halves4PairPi stub known
+// CHECK-NEXT: slot 1+0 may 2 must 2
+__global__ void halves(Pair pair, int *out) {
+#if __CUDA_ARCH__ >= 900
+  *out = pair.first;
+#else
+  *out = pair.first + pair.second;
+#endif
+}
 
 // CHECK: kernel _Z7dependsPfS_
 // CHECK-NEXT: slot 0+0 may 3 must 0
@@ -23,4 +37,5 @@ __global__ void depends(float *a, float *b) {
 
 int main() {
   depends<<<1, 1>>>(nullptr, nullptr);
+  halves<<<1, 1>>>({}, nullptr);
 }

@@ -46,5 +46,7 @@ config.substitutions += [
 if os.path.exists(f"{param['cuda']}/bin/nvcc"):
     config.available_features.add("nvcc")
     config.environment["PATH"] += os.pathsep + f"{param['cuda']}/bin"
+if os.path.exists(f"{param['cuda']}/bin/nvlink"):
+    config.available_features.add("nvlink")
 if shutil.which("clang++-14"):
     config.available_features.add("clang-14")

@@ -13,10 +13,13 @@ struct Operands {
   Inner inner;
 };
 
-// Every pointer in a struct has a mode of its own, used or not.
+// Every pointer in a struct has a mode of its own, used or not. The padding behind `count` is never read, so that
+// `count` and what was left there are no address together.
+//
 // CHECK-LABEL: {{^}}fields(
 // CHECK-NEXT:  parameter 0: read
 // CHECK-NEXT:  parameter 0 at byte 8: readwrite
+// CHECK-NEXT:  parameter 0 at byte 16: none{{$}}
 // CHECK-NEXT:  parameter 0 at byte 24: none{{$}}
 // CHECK-NEXT:  parameter 0 at byte 32: none{{$}}
 // CHECK-NEXT:  parameter 0 at byte 40: write
@@ -45,6 +48,7 @@ __device__ __noinline__ void addToCopy(Operands operands) {
 // CHECK-LABEL: {{^}}byReference(
 // CHECK-NEXT:  parameter 0: read
 // CHECK-NEXT:  parameter 0 at byte 8: none{{$}}
+// CHECK-NEXT:  parameter 0 at byte 16: none{{$}}
 // CHECK-NEXT:  parameter 0 at byte 24: write
 __global__ void byReference(Operands operands) {
   addTo(operands);
@@ -52,7 +56,7 @@ __global__ void byReference(Operands operands) {
 // CHECK-LABEL: {{^}}byValue(
 // CHECK-NEXT:  parameter 0: read
 // CHECK-NEXT:  parameter 0 at byte 8: none{{$}}
-// CHECK-NEXT:  parameter 0 at byte 24: write
+// CHECK:       parameter 0 at byte 24: write
 __global__ void byValue(Operands operands) {
   addToCopy(operands);
 }
@@ -84,6 +88,7 @@ struct Raw {
 };
 // Pointers that no type tells of.
 // CHECK-LABEL: {{^}}inBytes(
+// CHECK-NEXT:  parameter 0: none{{$}}
 // CHECK-NEXT:  parameter 0 at byte 8: write
 __global__ void inBytes(Raw raw) {
   float *out;
@@ -98,4 +103,31 @@ __global__ void inBytes(Raw raw) {
 // CHECK:       parameter 1: write
 __global__ void wholeStructStored(Operands operands, Operands *copy) {
   *copy = operands;
+}
+
+struct Numbers {
+  unsigned low, high;
+  long long both;
+};
+// A word that is read in full may be anything: two halves of an address, a number to store. One of which only half is
+// read is no address.
+// CHECK-LABEL: {{^}}halves(
+// CHECK-NEXT:  parameter 1: write{{.*}}
+// CHECK-NEXT: {{^}}lowHalf(
+// CHECK-NEXT:  parameter 0: none{{$}}
+// CHECK-NEXT:  parameter 1: write{{.*}}
+__global__ void halves(Numbers numbers, long long *out) {
+  out[0] = numbers.low;
+  out[1] = numbers.high;
+  out[2] = numbers.both;
+}
+__global__ void lowHalf(Numbers numbers, long long *out) {
+  out[0] = numbers.low;
+  out[2] = numbers.both;
+}
+// Which words an index that is not known reads is not known.
+// CHECK-LABEL: {{^}}anyNumber(
+// CHECK-NEXT:  parameter 2: write
+__global__ void anyNumber(Raw raw, int which, char *out) {
+  *out = raw.bytes[which];
 }

@@ -175,8 +175,8 @@ KernelAccesses join(const KernelAccesses &a, const KernelAccesses &b) {
     const bool hasRight = right != b.slots.end() && (left == a.slots.end() || right->slot <= left->slot);
     if (hasLeft && hasRight)
       both.slots.push_back(join(*left, *right));
-    else // one compilation alone takes these bytes for an address
-      both.slots.push_back(unresolvedSlot(hasLeft ? left->slot : right->slot));
+    else if (const SlotAccesses &only = hasLeft ? *left : *right; only.may != touchesNothing)
+      both.slots.push_back(unresolvedSlot(only.slot)); // one compilation alone takes these bytes for an address
     left += hasLeft;
     right += hasRight;
   }

@@ -133,7 +133,8 @@ KernelAccesses analyse(Function &kernel, LocalObjects &objects, llvm::FunctionAn
   KernelAccesses result{kernel.getName().str(), false, {}};
   std::vector<std::pair<SlotUses, SlotAccesses>> slots;
   llvm::DenseSet<Value *> reached;
-  for (const Slot &slot : findSlots(kernel, objects)) {
+  const std::vector<Slot> found = findSlots(kernel, objects);
+  for (const Slot &slot : found) {
     SlotUses uses = followSlot(*kernel.getArg(slot.parameter), slot.offset, objects, reached);
     slots.emplace_back(uses, SlotAccesses{uses, {}, {}, {}, {}});
   }
@@ -154,6 +155,9 @@ KernelAccesses analyse(Function &kernel, LocalObjects &objects, llvm::FunctionAn
     }
     result.slots.push_back(slot);
   }
+  for (const Slot &word : findUnreadWords(kernel, objects, found))
+    result.slots.push_back({{.slot = word}, {}, {}, {}, {}});
+  llvm::sort(result.slots, [](const SlotAccesses &a, const SlotAccesses &b) { return a.slot < b.slot; });
   return result;
 }
 

@@ -140,12 +140,9 @@ public:
       }
     if (orders_.empty())
       return false;
-    Extent bytes = onlyIf(orders_.front().required, orders_.front().bytes);
-    if (orders_.size() > 1) {
-      bytes = Extent::constant(0);
-      for (const Order &order : orders_)
-        bytes = maximum(bytes, bytesIf(order));
-    }
+    Extent bytes = Extent::constant(0);
+    for (const Order &order : orders_)
+      bytes = maximum(bytes, bytesIf(order));
     slot.mustBegin = onlyIf(required_, numbers_.extentOf(first_));
     slot.mustEnd = onlyIf(required_, numbers_.extentOf(first_) + bytes);
     if (!slot.mustBegin.isKnown() || !slot.mustEnd.isKnown())

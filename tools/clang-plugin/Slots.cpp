@@ -7,6 +7,7 @@
 #include "llvm/IR/DataLayout.h"
 #include "llvm/IR/Module.h"
 
+#include <algorithm>
 #include <set>
 
 namespace pumpgraph::annotate {
@@ -104,7 +105,43 @@ private:
   std::set<Slot> slots_;
 };
 
+/// Which bytes of a struct parameter the kernel may look at.
+std::vector<bool> readBytes(llvm::Argument &parameter, LocalObjects &objects, const llvm::DataLayout &layout) {
+  std::vector<bool> isRead(layout.getTypeAllocSize(parameter.getParamByValType()).getFixedValue());
+  const LocalObject &object = objects.of(&parameter);
+  const auto read = [&](Place place, uint64_t bytes) {
+    const uint64_t begin = place && *place >= 0 ? static_cast<uint64_t>(*place) : 0;
+    const uint64_t end = place && begin + bytes < isRead.size() ? begin + bytes : isRead.size();
+    for (uint64_t i = begin; i < end; ++i)
+      isRead[i] = true;
+  };
+  if (object.escapes)
+    read(std::nullopt, 0);
+  for (const LocalObject::Load &load : object.loads)
+    read(load.place, layout.getTypeStoreSize(load.instruction->getType()).getFixedValue());
+  for (const LocalObject::Copy &copy : object.copies)
+    read(copy.place, isRead.size());
+  return isRead;
+}
+
 } // namespace
+
+std::vector<Slot> findUnreadWords(llvm::Function &kernel, LocalObjects &objects, const std::vector<Slot> &slots) {
+  std::vector<Slot> words;
+  for (llvm::Argument &parameter : kernel.args()) {
+    if (!parameter.hasByValAttr())
+      continue;
+    const std::vector<bool> isRead = readBytes(parameter, objects, kernel.getParent()->getDataLayout());
+    for (uint64_t offset = 0; offset + addressBytes <= isRead.size(); offset += addressBytes) {
+      const auto begin = isRead.begin() + static_cast<std::ptrdiff_t>(offset);
+      const Slot word{parameter.getArgNo(), offset};
+      if (std::find(begin, begin + addressBytes, false) != begin + addressBytes &&
+          !std::binary_search(slots.begin(), slots.end(), word))
+        words.push_back(word);
+    }
+  }
+  return words;
+}
 
 std::vector<Slot> findSlots(llvm::Function &kernel, LocalObjects &objects) {
   return Finder(kernel, objects).find();

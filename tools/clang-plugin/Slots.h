@@ -16,4 +16,8 @@ namespace pumpgraph::annotate {
 /// address: a pointer in a union or in raw storage, an integer. Ascending.
 std::vector<Slot> findSlots(llvm::Function &kernel, LocalObjects &objects);
 
+/// What is no address to the kernel, whatever is in it: words of struct parameters of which it never looks at some
+/// byte. Who launches a kernel leaves what was there before in the padding of a struct. None of `slots`; ascending.
+std::vector<Slot> findUnreadWords(llvm::Function &kernel, LocalObjects &objects, const std::vector<Slot> &slots);
+
 } // namespace pumpgraph::annotate

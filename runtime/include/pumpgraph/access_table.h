@@ -6,8 +6,9 @@
  * looks kernels up by mangled name when it describes a captured step.
  *
  * A slot is eight bytes of a kernel parameter that hold an address: a pointer parameter, or a pointer inside a struct
- * parameter. Byte ranges count from that address. All structs are constant data that live as long as the program or
- * the shared library that holds them.
+ * parameter. Eight bytes that cannot be one for this kernel, because it never looks at some of them, are a slot that
+ * nothing is touched through. Byte ranges count from that address. All structs are constant data that live as long as
+ * the program or the shared library that holds them.
  */
 #ifndef PUMPGRAPH_ACCESS_TABLE_H
 #define PUMPGRAPH_ACCESS_TABLE_H

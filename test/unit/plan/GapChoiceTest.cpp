@@ -116,6 +116,28 @@ TEST_F(GapChoiceTest, StateIsAwayBetweenStepsWhereItIsInTheWay) {
   EXPECT_EQ(states_["weight"], BoundaryState::Resident);
 }
 
+// The next step overwrites it: it has to be somewhere between the two, and need not come back.
+TEST_F(GapChoiceTest, WhatNobodyReadsAgainLeavesOnlyWhereItIsInTheWay) {
+  const BufferIndex kept = small_.live("kept", 2), b = small_.local("b", 2);
+  small_.kernel("makes kept", 10, {small_.write(kept)});
+  small_.kernel("works", 10, {small_.write(b)});
+  small_.kernel("works", 10, {small_.update(b)});
+  choose(4);
+  EXPECT_EQ(states_["kept"], BoundaryState::Resident);
+  choose(3);
+  EXPECT_EQ(states_["kept"], BoundaryState::Away);
+  EXPECT_EQ(leaves_, Leaves());
+}
+
+TEST_F(GapChoiceTest, WhatNeedNotComeBackLeavesBeforeWhatDoes) {
+  const BufferIndex kept = small_.live("kept", 2), weight = small_.live("weight", 2), b = small_.local("b", 2);
+  small_.kernel("trains", 10, {small_.update(weight), small_.write(kept)});
+  small_.kernel("works", 10, {small_.write(b)});
+  choose(4);
+  EXPECT_EQ(states_["kept"], BoundaryState::Away);
+  EXPECT_EQ(states_["weight"], BoundaryState::Resident);
+}
+
 TEST_F(GapChoiceTest, WhatLeavesBeforeItIsWrittenIsMirrored) {
   const BufferIndex weight = small_.live("weight", 2), b = small_.local("b", 3);
   small_.kernel("reads", 10, {small_.read(weight)});

@@ -64,6 +64,17 @@ TEST(PlanResidency, NothingIsAddedWhenEverythingFits) {
   EXPECT_EQ(plan.stats.hostBytes, 0u);
 }
 
+// What the step makes anew, and keeps, has its frame only from then on.
+TEST(PlanResidency, NothingIsAddedWhereAResultTakesTheFrameOfSomethingDead) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), kept = small.live("kept", 4);
+  small.kernel("k0", 1, {small.write(a)});
+  small.kernel("k1", 1, {small.write(kept)});
+  const PlannedStep plan = planned(small.step, pages(4));
+  EXPECT_EQ(plan.description.nodes.size(), small.step.nodes.size());
+  EXPECT_EQ(plan.stats.hostBytes, 0u);
+}
+
 TEST(PlanResidency, OnePageLessThanThePeakAddsNodes) {
   SmallStep small;
   const BufferIndex a = small.local("a", 4), b = small.local("b", 4);
