@@ -80,27 +80,30 @@ void Order::mergeInto(std::vector<Tick> &clock, NodeIndex predecessor) {
 }
 
 /// Extends a chain whose last node completes before the new one: rather a direct predecessor's, and of those the one
-/// that fewest others wait for, the latest if that is a tie.
+/// that fewest others wait for, the latest if that is a tie. All of one lane.
 std::uint32_t Order::chooseChain(std::span<const NodeIndex> predecessors,
-                                 std::span<const std::uint32_t> successorCounts, const std::vector<Tick> &clock) {
+                                 std::span<const std::uint32_t> successorCounts, const std::vector<Tick> &clock,
+                                 std::uint8_t lane) {
   const auto rank = [&](NodeIndex p) {
     return std::pair(successorCounts.empty() ? 0 : successorCounts[p], static_cast<NodeIndex>(places_.size()) - p);
   };
   const NodeIndex none = static_cast<NodeIndex>(places_.size());
   NodeIndex best = none;
   for (NodeIndex p : predecessors)
-    if (isTail(p) && (best == none || rank(p) < rank(best)))
+    if (isTail(p) && lanes_[places_[p].chain] == lane && (best == none || rank(p) < rank(best)))
       best = p;
   if (best != none)
     return places_[best].chain;
   for (const Tick &tick : clock)
-    if (tails_[tick.chain] == tick.position)
+    if (tails_[tick.chain] == tick.position && lanes_[tick.chain] == lane)
       return tick.chain;
   tails_.push_back(UINT32_MAX); // the first node makes it 0
+  lanes_.push_back(lane);
   return static_cast<std::uint32_t>(tails_.size() - 1);
 }
 
-NodeIndex Order::append(std::span<const NodeIndex> predecessors, std::span<const std::uint32_t> successorCounts) {
+NodeIndex Order::append(std::span<const NodeIndex> predecessors, std::span<const std::uint32_t> successorCounts,
+                        std::uint8_t lane) {
   const NodeIndex index = static_cast<NodeIndex>(places_.size());
   // On a chain, the last node knows all that its successor needs to know.
   NodeIndex latest = 0;
@@ -108,7 +111,7 @@ NodeIndex Order::append(std::span<const NodeIndex> predecessors, std::span<const
     assert(p < index && "nodes are appended in topological order");
     latest = std::max(latest, p);
   }
-  const bool knowsAll = !predecessors.empty() && isTail(latest) &&
+  const bool knowsAll = !predecessors.empty() && isTail(latest) && lanes_[places_[latest].chain] == lane &&
                         std::all_of(predecessors.begin(), predecessors.end(),
                                     [&](NodeIndex p) { return p == latest || completesBefore(p, latest); });
   if (knowsAll) {
@@ -121,7 +124,7 @@ NodeIndex Order::append(std::span<const NodeIndex> predecessors, std::span<const
   std::vector<Tick> clock;
   for (NodeIndex p : predecessors)
     mergeInto(clock, p);
-  const std::uint32_t chain = chooseChain(predecessors, successorCounts, clock);
+  const std::uint32_t chain = chooseChain(predecessors, successorCounts, clock, lane);
   std::erase_if(clock, [&](const Tick &tick) { return tick.chain == chain; });
   const Clock others{ticks_.size(), ticks_.size() + clock.size()};
   ticks_.insert(ticks_.end(), clock.begin(), clock.end());

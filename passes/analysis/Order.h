@@ -25,8 +25,10 @@ public:
 
   /// Adds the next node; it completes after each of `predecessors`. Returns its index. `successorCounts`, by node, may
   /// say how many will wait for each: then a chain rather goes on with a node that nobody else waits for, which keeps
-  /// streams that wait for one another apart.
-  NodeIndex append(std::span<const NodeIndex> predecessors, std::span<const std::uint32_t> successorCounts = {});
+  /// streams that wait for one another apart. A chain has nodes of one `lane` only: where nodes of a lane follow one
+  /// another anyway, such as transfers of one direction, they make one chain, and leave those of others whole.
+  NodeIndex append(std::span<const NodeIndex> predecessors, std::span<const std::uint32_t> successorCounts = {},
+                   std::uint8_t lane = 0);
 
   /// Whether there is a path of Full edges from `a` to `b`. False for a == b. One look-up in `b`'s clock.
   bool completesBefore(NodeIndex a, NodeIndex b) const;
@@ -52,13 +54,14 @@ private:
   };
 
   std::uint32_t chooseChain(std::span<const NodeIndex> predecessors, std::span<const std::uint32_t> successorCounts,
-                            const std::vector<Tick> &clock);
+                            const std::vector<Tick> &clock, std::uint8_t lane);
   bool isTail(NodeIndex node) const { return tails_[places_[node].chain] == places_[node].position; }
   void mergeInto(std::vector<Tick> &clock, NodeIndex predecessor);
 
   std::vector<Place> places_;
   std::vector<Tick> ticks_;
   std::vector<std::uint32_t> tails_; ///< by chain: position of its last node
+  std::vector<std::uint8_t> lanes_;  ///< by chain
   std::vector<Tick> scratch_;
 };
 

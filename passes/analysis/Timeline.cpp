@@ -34,19 +34,21 @@ TouchedPages touchedPages(const Access &access, std::uint64_t bufferBytes, std::
 } // namespace
 
 Timeline::Timeline(const Description &captured, std::uint64_t pieceBytes, const Machine &machine)
-    : pageBytes_(captured.pageBytes), times_(inMemoryTimes(captured, machine)) {
+    : pageBytes_(captured.pageBytes),
+      mostPagesOfPiece_(static_cast<std::uint32_t>(std::max<std::uint64_t>(1, pieceBytes / pageBytes_))),
+      times_(inMemoryTimes(captured, machine)) {
   for (BufferIndex b = 0; b < captured.buffers.size(); ++b)
     if (!captured.buffers[b].isPrivate)
       exclusivePages_ += captured.pageCount(b);
-  cutPieces(captured, pieceBytes);
+  cutPieces(captured);
   collectUses(captured);
   sortUsesByNode(static_cast<NodeIndex>(captured.nodes.size()));
   countPeak();
 }
 
 /// Cuts every private buffer where an access begins or ends, where what is given of its pages changes, and before a
-/// partial last page, and then into pieces of at most `pieceBytes`.
-void Timeline::cutPieces(const Description &captured, std::uint64_t pieceBytes) {
+/// partial last page, and then into pieces of at most so many pages.
+void Timeline::cutPieces(const Description &captured) {
   std::vector<std::vector<std::uint64_t>> cuts(captured.buffers.size());
   for (const Node &node : captured.nodes) {
     if (!isCapturedNode(node))
@@ -62,7 +64,6 @@ void Timeline::cutPieces(const Description &captured, std::uint64_t pieceBytes) 
         list.insert(list.end(), {pages.overwrittenFirst, pages.overwrittenLast});
     }
   }
-  const std::uint64_t largest = std::max<std::uint64_t>(1, pieceBytes / pageBytes_);
   for (BufferIndex b = 0; b < captured.buffers.size(); ++b) {
     firstPieceOfBuffer_.push_back(static_cast<PieceIndex>(pieces_.size()));
     const Buffer &buffer = captured.buffers[b];
@@ -81,8 +82,8 @@ void Timeline::cutPieces(const Description &captured, std::uint64_t pieceBytes) 
     for (std::size_t i = 0; i + 1 < list.size(); ++i) {
       if (overlaps(buffer.hosted, {list[i] * pageBytes_, 1}))
         continue;
-      for (std::uint64_t page = list[i]; page < list[i + 1]; page += largest) {
-        const std::uint64_t end = std::min(page + largest, list[i + 1]);
+      for (std::uint64_t page = list[i]; page < list[i + 1]; page += mostPagesOfPiece_) {
+        const std::uint64_t end = std::min(page + mostPagesOfPiece_, list[i + 1]);
         Piece piece;
         piece.buffer = b;
         piece.firstPage = static_cast<std::uint32_t>(page);

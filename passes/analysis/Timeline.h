@@ -74,6 +74,7 @@ public:
 
   NodeIndex nodeCount() const { return static_cast<NodeIndex>(nodeBegin_.size() - 1); }
   std::uint64_t pageBytes() const { return pageBytes_; }
+  std::uint32_t mostPagesOfPiece() const { return mostPagesOfPiece_; }
   const InMemoryTimes &times() const { return times_; }
 
   /// Pages of all exclusive buffers: on the device at all times.
@@ -93,12 +94,13 @@ public:
   std::optional<Life> lifeOf(PieceIndex index) const;
 
 private:
-  void cutPieces(const Description &captured, std::uint64_t pieceBytes);
+  void cutPieces(const Description &captured);
   void collectUses(const Description &captured);
   void sortUsesByNode(NodeIndex nodeCount);
   void countPeak();
 
   std::uint64_t pageBytes_ = 0;
+  std::uint32_t mostPagesOfPiece_ = 0;
   IndexedVector<PieceIndex, Piece> pieces_;
   std::vector<PieceIndex> firstPieceOfBuffer_; ///< one more than there are buffers
   std::vector<Use> uses_;                      ///< by piece, then node

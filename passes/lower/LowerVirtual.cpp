@@ -17,6 +17,11 @@ namespace {
 bool isTransfer(const Node &node) {
   return movesUp(node.kind) || movesDown(node.kind);
 }
+
+/// For Order: those that move one way, those that move the other, and all else.
+std::uint8_t laneOf(const Node &node) {
+  return !isTransfer(node) ? 0 : movesUp(node.kind) ? 1 : 2;
+}
 bool isCaptured(const Node &node) {
   return !isResidency(node.kind) && !isCopy(node.kind);
 }
@@ -103,7 +108,7 @@ public:
       for (const EdgeSet::In &edge : edges_.into(n))
         if (edge.kind == EdgeKind::Full)
           full.push_back(edge.from);
-      order_.append(full, counts);
+      order_.append(full, counts, laneOf(step.nodes[n]));
     }
     successors_ = edges_.successors();
   }
@@ -208,7 +213,7 @@ void reduce(const Description &step, const std::vector<NodeIndex> &joinedTo, con
       kept.push_back(*edge);
     }
     edges.into(n) = std::move(kept);
-    order.append(full, counts);
+    order.append(full, counts, laneOf(step.nodes[n]));
   }
 }
 

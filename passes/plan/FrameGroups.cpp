@@ -6,6 +6,26 @@
 
 namespace pumpgraph {
 
+void Ranking::insert(std::uint32_t nextUse, GroupIndex group) {
+  if (nextUse != neverUsed && nextUse >= byNode_.size()) {
+    byNode_.resize(nextUse + 1);
+    occupied_.resize(nextUse / 64 + 1, 0);
+  }
+  std::vector<GroupIndex> &groups = nextUse == neverUsed ? never_ : byNode_[nextUse];
+  groups.insert(std::lower_bound(groups.begin(), groups.end(), group), group);
+  if (nextUse != neverUsed)
+    occupied_[nextUse / 64] |= std::uint64_t{1} << nextUse % 64;
+}
+
+void Ranking::erase(std::uint32_t nextUse, GroupIndex group) {
+  std::vector<GroupIndex> &groups = nextUse == neverUsed ? never_ : byNode_[nextUse];
+  const auto found = std::lower_bound(groups.begin(), groups.end(), group);
+  assert(found != groups.end() && *found == group && "the group was entered with this next use");
+  groups.erase(found);
+  if (nextUse != neverUsed && groups.empty())
+    occupied_[nextUse / 64] &= ~(std::uint64_t{1} << nextUse % 64);
+}
+
 FrameGroups::FrameGroups(std::uint32_t firstFrame, std::uint32_t frameCount)
     : firstFrame_(firstFrame), groupBeginningAt_(frameCount), groupEndingAt_(frameCount) {
   if (frameCount == 0)
@@ -20,12 +40,9 @@ FrameGroups::FrameGroups(std::uint32_t firstFrame, std::uint32_t frameCount)
 }
 
 std::optional<GroupIndex> FrameGroups::anyUnused(std::uint32_t firstFrame) const {
-  for (const auto &[nextUse, index] : ranking(Group::Standing::Vacant)) {
-    if (nextUse != neverUsed)
-      return std::nullopt;
+  for (GroupIndex index : ranking(Group::Standing::Vacant).neverUsedAgain())
     if (groups_[index].parts.empty() && groups_[index].firstFrame >= firstFrame)
       return index;
-  }
   return std::nullopt;
 }
 

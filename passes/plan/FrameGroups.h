@@ -6,12 +6,11 @@
 #include "passes/analysis/Index.h"
 #include "passes/analysis/Timeline.h"
 
+#include <bit>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <optional>
-#include <set>
-#include <utility>
 #include <vector>
 
 namespace pumpgraph {
@@ -25,6 +24,7 @@ struct Part {
   PieceIndex piece{};
   std::uint32_t firstPage = 0; ///< within the piece
   bool hostCurrent = false;    ///< the host copy holds the value (or there is none)
+  std::uint32_t nextUse = 0;   ///< node of the piece's next use
 };
 
 /// A run of neighbouring frames that have had the same tenants at the same times. Groups are split when a newcomer
@@ -48,6 +48,31 @@ struct Group {
     Dirty    ///< occupied by contents that would have to be copied to the host first
   };
   Standing standing = Standing::Vacant;
+};
+
+/// Groups by their next use: the farthest first, of equal ones those with smaller indices first.
+class Ranking {
+public:
+  void insert(std::uint32_t nextUse, GroupIndex group);
+  void erase(std::uint32_t nextUse, GroupIndex group);
+
+  /// Calls `visit(group)` in order, until it returns false.
+  template <typename Visit> void visit(Visit visit) const {
+    for (GroupIndex group : never_)
+      if (!visit(group))
+        return;
+    for (std::size_t word = occupied_.size(); word-- > 0;)
+      for (std::uint64_t left = occupied_[word]; left != 0; left &= ~std::bit_floor(left))
+        for (GroupIndex group : byNode_[word * 64 + static_cast<std::size_t>(std::bit_width(left)) - 1])
+          if (!visit(group))
+            return;
+  }
+  const std::vector<GroupIndex> &neverUsedAgain() const { return never_; }
+
+private:
+  std::vector<GroupIndex> never_;               ///< without a next use; ascending, as the following
+  std::vector<std::vector<GroupIndex>> byNode_; ///< of the next use
+  std::vector<std::uint64_t> occupied_;         ///< a bit for each of these that is not empty
 };
 
 class FrameGroups {
@@ -75,20 +100,12 @@ public:
   /// To be called whenever the occupant, its host copy or the next use of a group may have changed.
   void rank(GroupIndex index, std::uint32_t nextUse, Group::Standing standing);
 
-  /// Farthest next use first; equal ones in the order of their indices.
-  struct FarthestFirst {
-    using Entry = std::pair<std::uint32_t, GroupIndex>;
-    bool operator()(const Entry &a, const Entry &b) const {
-      return a.first != b.first ? a.first > b.first : a.second < b.second;
-    }
-  };
-  using Ranking = std::set<FarthestFirst::Entry, FarthestFirst>;
   const Ranking &ranking(Group::Standing standing) const { return rankings_[static_cast<std::size_t>(standing)]; }
 
 private:
   Ranking &rankingOf(GroupIndex index) { return rankings_[static_cast<std::size_t>(groups_[index].standing)]; }
-  void enter(GroupIndex index) { rankingOf(index).insert({groups_[index].nextUse, index}); }
-  void leave(GroupIndex index) { rankingOf(index).erase({groups_[index].nextUse, index}); }
+  void enter(GroupIndex index) { rankingOf(index).insert(groups_[index].nextUse, index); }
+  void leave(GroupIndex index) { rankingOf(index).erase(groups_[index].nextUse, index); }
 
   IndexedVector<GroupIndex, Group> groups_;
   std::uint32_t firstFrame_;

@@ -5,6 +5,7 @@
 #include "passes/plan/TenancyCost.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <span>
 #include <tuple>
@@ -19,6 +20,8 @@ constexpr std::size_t mostCandidates = 32;
 constexpr std::size_t sampleReach = 512;
 constexpr std::size_t sampleStride = 21;
 constexpr std::size_t mostTenantsOfSample = 24;
+/// Of pricing one group, where noting its use is 1.
+constexpr std::uint64_t effortOfPrice = 4;
 
 enum class Displacement { Allowed, Forbidden };
 
@@ -43,17 +46,18 @@ public:
     for (BufferIndex b = 0; b < input.captured.buffers.size(); ++b)
       draft_.frames.emplace_back(input.captured.pageCount(b), noFrame);
     giveExclusiveFrames();
+    findKinds();
   }
 
   tl::expected<Draft, Stuck> run(const std::vector<PieceIndex> &first, const PieceFrames *homes) {
     takeHomes(homes ? *homes : input_.given.homes);
     if (!placeResidents())
-      return tl::unexpected(Stuck{});
+      return tl::unexpected(Stuck{0, draft_.effort});
     if (const std::optional<PieceIndex> stuck = placeAhead(first))
-      return tl::unexpected(Stuck{widestUser(*stuck)});
+      return tl::unexpected(Stuck{widestUser(*stuck), draft_.effort});
     for (NodeIndex node = 0; node < boundary_; ++node)
       if (!serve(node))
-        return tl::unexpected(Stuck{node});
+        return tl::unexpected(Stuck{node, draft_.effort});
     restoreBoundary();
     return std::move(draft_);
   }
@@ -245,6 +249,17 @@ private:
            });
   }
 
+  /// Neighbours that are used alike, and are to be away at the same times.
+  void findKinds() {
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      const PieceIndex piece = static_cast<PieceIndex>(i);
+      const bool isLikeLast =
+          i > 0 && areAlike(kinds_[static_cast<PieceIndex>(i - 1)], piece) &&
+          std::ranges::equal(leavesToCome(kinds_[static_cast<PieceIndex>(i - 1)]), leavesToCome(piece));
+      kinds_.add(isLikeLast ? kinds_[static_cast<PieceIndex>(i - 1)] : piece);
+    }
+  }
+
   std::vector<Family> familiesOf(const std::vector<PieceIndex> &newcomers) const {
     std::vector<Family> families;
     for (PieceIndex piece : newcomers) {
@@ -311,7 +326,7 @@ private:
   /// From now on the group is where the piece's pages from `page` on are whenever they are on the device.
   void giveHome(GroupIndex index, PieceIndex piece, std::uint32_t page, bool hostCurrent) {
     Group &group = groups_[index];
-    group.parts.push_back({piece, page, hostCurrent});
+    group.parts.push_back({piece, page, hostCurrent, nextUseOf(piece)});
     states_[piece].groups.push_back(index);
     const PageRun run = pagesOf(group, group.parts.back());
     for (std::uint32_t i = 0; i < run.pageCount; ++i)
@@ -334,7 +349,7 @@ private:
     std::uint32_t next = neverUsed;
     Group::Standing standing = Group::Standing::Vacant;
     for (const Part &part : group.parts) {
-      next = std::min(next, nextUseOf(part.piece));
+      next = std::min(next, part.nextUse);
       if (group.occupant == part.piece)
         standing = leavesAnyway(part.piece) ? Group::Standing::Leaving
                    : mustBeSaved(part)      ? Group::Standing::Dirty
@@ -435,12 +450,15 @@ private:
     ++state.nextUse;
     state.hasValue |= use.writes;
     state.isWritten |= use.writes;
+    draft_.effort += state.groups.size();
     for (GroupIndex index : state.groups) {
       Group &group = groups_[index];
       assert(group.occupant == use.piece && "a node's pieces cannot displace one another");
       access(group);
+      Part &part = partOf(group, use.piece);
+      part.nextUse = nextUseOf(use.piece);
       if (use.writes)
-        partOf(group, use.piece).hostCurrent = false;
+        part.hostCurrent = false;
       group.lastUseUs = std::max(group.lastUseUs, timeline_.times().endUs[now_]);
     }
     if (nextUseOf(use.piece) == neverUsed)
@@ -512,7 +530,7 @@ private:
   void drop(Group &group) {
     if (group.accesses.empty())
       return;
-    group.barrier = std::move(group.accesses);
+    group.barrier.swap(group.accesses);
     group.accesses.clear();
     group.discards.clear();
   }
@@ -528,13 +546,16 @@ private:
     if (last.isSet && last.decidedAt == now_ && last.after == after) {
       PageRun &run = draft_.transfers[last.position].pages;
       if (run.buffer == pages.buffer && run.firstPage + run.pageCount == pages.firstPage &&
-          run.pageCount + pages.pageCount <= mostPagesOfTransfer(timeline_.pageBytes())) {
+          run.pageCount + pages.pageCount <= mostPagesOfTransfer(timeline_)) {
         run.pageCount += pages.pageCount;
         return boundary_ + last.position;
       }
     }
     draft_.transfers.push_back({kind, pages});
-    last = {true, static_cast<std::uint32_t>(draft_.transfers.size() - 1), now_, after};
+    last.isSet = true;
+    last.position = static_cast<std::uint32_t>(draft_.transfers.size() - 1);
+    last.decidedAt = now_;
+    last.after = after;
     return boundary_ + last.position;
   }
 
@@ -559,7 +580,24 @@ private:
     GroupIndex group{};
   };
   std::vector<Offer> &offersFor(const Family &family, bool fetch);
-  std::optional<double> costOf(const Group &group, PieceIndex piece, std::uint32_t pages, bool fetch);
+  std::optional<double> costOf(const Group &group, PieceIndex newcomer, std::uint32_t pages, bool fetch);
+  /// A tenant whose next use, or whose leaving, matters for a newcomer's price.
+  struct Affected {
+    PieceIndex kind{};
+    bool hostCurrent = false;
+    bool isOccupant = false;
+    bool operator==(const Affected &) const = default;
+  };
+  /// What a newcomer does to the tenants of a group, played.
+  struct Played {
+    std::vector<Affected> affected;
+    std::uint32_t taken = 0; ///< frames of the group
+    std::uint32_t until = 0;
+    double lastUseUs = 0;
+    std::optional<double> withoutUs; ///< the newcomer
+    std::optional<double> withUs;
+  };
+  const Played &played(const Group &group, PieceIndex newcomer, std::uint32_t taken, bool fetch);
   std::uint32_t endOfInterest(const Group &group, PieceIndex newcomer) const;
   TenancyCost::Prices pricesOfBytes(std::uint64_t bytes) const {
     const double copyUs = input_.machine.copyOverheadUs, megabytes = static_cast<double>(bytes) * 1e6;
@@ -587,6 +625,9 @@ private:
   const std::vector<std::uint8_t> &leaves_;  ///< DraftStart::leaves
   std::vector<TenancyCost::Tenant> tenants_; ///< costOf's, to spare allocations
   std::vector<Offer> offers_;                ///< offersFor's result
+  std::array<Played, 4> played_;             ///< the latest, for the newcomer that offersFor() is about
+  std::size_t nextPlayed_ = 0;
+  IndexedVector<PieceIndex, PieceIndex> kinds_; ///< the first of the pieces that fare alike
   Draft draft_;
 };
 
@@ -595,6 +636,10 @@ std::uint32_t FramePlanner::endOfInterest(const Group &group, PieceIndex newcome
   const std::uint32_t last = isResident(newcomer) ? boundary_ : timeline_.usesOf(newcomer).back().node;
   std::uint32_t end = neverUsed;
   for (const Part &part : group.parts) {
+    if (part.nextUse >= last) {
+      end = std::min(end, part.nextUse);
+      continue;
+    }
     const std::span<const Use> uses = timeline_.usesOf(part.piece).subspan(states_[part.piece].nextUse);
     const auto after = std::partition_point(uses.begin(), uses.end(), [&](const Use &u) { return u.node < last; });
     if (after != uses.end())
@@ -605,9 +650,10 @@ std::uint32_t FramePlanner::endOfInterest(const Group &group, PieceIndex newcome
   return end == neverUsed ? last : end;
 }
 
-/// What it costs a page of the newcomer to live in `group`, microseconds: transfers that would not be needed
+/// What it costs a page of the newcomer to live in the group, microseconds: transfers that would not be needed
 /// otherwise, and hand-overs with little time. Empty if it would meet a tenant.
 std::optional<double> FramePlanner::costOf(const Group &group, PieceIndex newcomer, std::uint32_t pages, bool fetch) {
+  draft_.effort += effortOfPrice;
   const std::uint32_t taken = std::min(group.frameCount, pages);
   const auto [evictUs, fetchUs] = pricesOfBytes(taken * timeline_.pageBytes());
 
@@ -619,7 +665,37 @@ std::optional<double> FramePlanner::costOf(const Group &group, PieceIndex newcom
     costUs += tuning_.latenessUs(evictUs, startUs(now_) - group.lastUseUs);
   if (group.parts.empty())
     return (costUs + (fetch ? tuning_.latenessUs(fetchUs, startUs(now_) - group.lastUseUs) : 0.0)) / taken;
+  const Played &result = played(group, newcomer, taken, fetch);
+  if (!result.withUs)
+    return std::nullopt;
+  return (costUs + *result.withUs - result.withoutUs.value_or(0)) / taken;
+}
 
+const FramePlanner::Played &FramePlanner::played(const Group &group, PieceIndex newcomer, std::uint32_t taken,
+                                                 bool fetch) {
+  const std::uint32_t until = endOfInterest(group, newcomer);
+  const auto isAffected = [&](const Part &part) { return part.nextUse <= until || group.occupant == part.piece; };
+  const auto affected = [&](const Part &part) {
+    return Affected{kinds_[part.piece], part.hostCurrent, group.occupant == part.piece};
+  };
+  const auto isLike = [&](const Played &other) {
+    if (other.taken != taken || other.until != until || other.lastUseUs != group.lastUseUs)
+      return false;
+    auto like = other.affected.begin();
+    for (const Part &part : group.parts)
+      if (isAffected(part) && (like == other.affected.end() || !(*like++ == affected(part))))
+        return false;
+    return like == other.affected.end();
+  };
+  for (const Played &other : played_)
+    if (isLike(other))
+      return other;
+
+  Played &result = played_[nextPlayed_++ % played_.size()];
+  result.taken = taken;
+  result.until = until;
+  result.lastUseUs = group.lastUseUs;
+  result.affected.clear();
   const auto pricesOf = [&](PieceIndex piece, std::uint32_t firstPage) {
     const std::uint64_t pieceBytes = timeline_.piece(piece).bytes - firstPage * timeline_.pageBytes();
     return pricesOfBytes(std::min<std::uint64_t>(pieceBytes, taken * timeline_.pageBytes()));
@@ -627,6 +703,9 @@ std::optional<double> FramePlanner::costOf(const Group &group, PieceIndex newcom
   tenants_.clear();
   std::size_t occupant = TenancyCost::nobody;
   for (const Part &part : group.parts) {
+    if (!isAffected(part))
+      continue;
+    result.affected.push_back(affected(part));
     if (group.occupant == part.piece)
       occupant = tenants_.size();
     tenants_.push_back({timeline_.usesOf(part.piece).subspan(states_[part.piece].nextUse), isResident(part.piece),
@@ -634,15 +713,12 @@ std::optional<double> FramePlanner::costOf(const Group &group, PieceIndex newcom
                         isMirrored(part.piece), pricesOf(part.piece, part.firstPage), leavesToCome(part.piece),
                         input_.leavesClean(part.piece)});
   }
-  const std::uint32_t until = endOfInterest(group, newcomer);
-  const std::optional<double> withoutUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
+  result.withoutUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
   tenants_.push_back({timeline_.usesOf(newcomer), isResident(newcomer), timeline_.piece(newcomer).liveOut, fetch, true,
                       true, isMirrored(newcomer), pricesOf(newcomer, 0), leavesToCome(newcomer),
                       input_.leavesClean(newcomer)});
-  const std::optional<double> withUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
-  if (!withUs)
-    return std::nullopt;
-  return (costUs + *withUs - withoutUs.value_or(0)) / taken;
+  result.withUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
+  return result;
 }
 
 /// The groups newcomers may go to, cheapest first: more than are needed to hold all pages.
@@ -651,29 +727,33 @@ std::vector<FramePlanner::Offer> &FramePlanner::offersFor(const Family &family, 
   const std::uint32_t piecePages = timeline_.piece(piece).pageCount;
   std::vector<Offer> &offers = offers_;
   offers.clear();
+  for (Played &other : played_)
+    other.taken = 0; // nobody's
   std::uint32_t freeFrames = 0;
-  const auto gather = [&](const FrameGroups::Ranking &ranking) {
+  const auto gather = [&](const Ranking &ranking) {
     std::size_t considered = 0, beyond = 0;
     std::uint32_t frames = 0;
-    for (const auto &[nextUse, index] : ranking) {
+    ranking.visit([&](GroupIndex index) {
+      const bool isBeyond = considered >= mostCandidates && frames >= family.pageCount;
+      if (isBeyond && (!tuning_.looksFurther || ++beyond > sampleReach))
+        return false;
+      if (isBeyond && beyond % sampleStride != 0)
+        return true;
       const Group &group = groups_[index];
-      if (considered >= mostCandidates && frames >= family.pageCount) {
-        if (!tuning_.looksFurther || ++beyond > sampleReach)
-          return;
-        if (beyond % sampleStride != 0 || group.parts.size() > mostTenantsOfSample)
-          continue;
-      }
+      if (isBeyond && group.parts.size() > mostTenantsOfSample)
+        return true;
       if (group.occupant && isUsedAt(*group.occupant, now_))
-        continue;
+        return true;
       const std::optional<double> us = costOf(group, piece, piecePages, fetch);
       if (!us)
-        continue;
+        return true;
       const std::uint32_t count = group.frameCount;
       offers.push_back({*us, count > piecePages ? count - piecePages : piecePages - count, offers.size(), index});
       frames += count;
       freeFrames += *us <= 0 ? count : 0;
       ++considered;
-    }
+      return true;
+    });
   };
   gather(groups_.ranking(Group::Standing::Vacant));
   if (displacement_ == Displacement::Allowed && freeFrames < family.pageCount) {

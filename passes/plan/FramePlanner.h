@@ -32,8 +32,8 @@ struct DraftTransfer {
 };
 
 /// The largest piece and a partial page after it.
-inline std::uint32_t mostPagesOfTransfer(std::uint64_t pageBytes) {
-  return static_cast<std::uint32_t>(defaultPieceBytes / pageBytes + 1);
+inline std::uint32_t mostPagesOfTransfer(const Timeline &timeline) {
+  return timeline.mostPagesOfPiece() + 1;
 }
 
 struct DraftEdge {
@@ -71,6 +71,7 @@ struct Draft {
   std::vector<std::uint32_t> leftAt; ///< by position of a use: the node that the piece gave way to before it
   IndexedVector<PieceIndex, bool> cameForBoundary; ///< after the last node, only to be on the device then
   IndexedVector<PieceIndex, bool> leftUnwritten;   ///< the frames were given up before anything was written to them
+  std::uint64_t effort = 0; ///< what it took to make: groups used, and, four times as dear, groups priced
 };
 
 /// What is decided before the pass.
@@ -86,6 +87,7 @@ struct DraftStart {
 /// found none.
 struct Stuck {
   NodeIndex node = 0;
+  std::uint64_t effort = 0; ///< as in Draft
 };
 
 /// How costs are weighed. Variants of a plan differ in these.

@@ -20,18 +20,19 @@ namespace pumpgraph {
 
 namespace {
 
-/// Beyond this, planning time counts more than the last percent of step time.
-constexpr std::size_t mostPiecesToRefine = 20'000;
+/// Draft::effort of a search after which only attempts that promise most are made: planning time counts more then than
+/// the last percent of step time.
+constexpr std::uint64_t mostEffort = 20'000'000;
 /// How often a search begins again because some node's pieces found no frames.
 constexpr int mostRestarts = 16;
 /// How often gaps are chosen by the prices of the best plan so far, and for each choice, how often what strayed chooses
 /// frames again.
 constexpr int roundsOfPrices = 3, roundsOfStrays = 3;
-/// Beyond this, gaps are chosen once.
-constexpr std::size_t mostPiecesToChooseAgain = 8'000;
 /// Weight of lateness where gaps are chosen by price: the link is the limit there, and what comes late somewhere comes
 /// earlier elsewhere.
 constexpr double slackWeightByPrice = 0.25;
+/// How many of the largest pieces the budget holds at least, unless it is small.
+constexpr double leastPiecesInBudget = 80;
 
 std::string formatBytes(std::uint64_t bytes) {
   constexpr const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -182,30 +183,33 @@ public:
         frames_(input.frameCount - input.given.ownFrom), crowded_(UINT64_MAX) {}
 
   void run() {
-    const bool isLarge = timeline_.pieces().size() > mostPiecesToRefine;
     for (int percent : {0, 20, 55, 100})
       for (BoundaryState state : {BoundaryState::Resident, BoundaryState::Mirrored})
-        if (state == BoundaryState::Resident || !isLarge)
+        if (!isSpent() || (state == BoundaryState::Resident && percent <= mostPromising()))
           tryShare({percent, state});
     if (!search_.best())
       return;
-    if (!isLarge) {
+    if (!isSpent())
       lookFurther();
-      for (double fetches : {8.0, 3.0, 1.5, 1.0})
+    for (double fetches : {8.0, 3.0, 1.5, 1.0})
+      if (!isSpent())
         letRestlessChoose(fetches);
-      for (int step : {10, 5})
-        for (int percent : {best_.share.percent - step, best_.share.percent + step})
+    for (int step : {10, 5})
+      for (int percent : {best_.share.percent - step, best_.share.percent + step})
+        if (!isSpent())
           tryShare({percent, best_.share.state});
-    }
     settleBoundary();
     const Attempt settled = best_;
-    if (!isLarge)
-      for (double part : {0.75, 0.5, 0.25})
+    for (double part : {0.75, 0.5, 0.25})
+      if (!isSpent())
         mirrorOnly(part, settled);
-    const int rounds = timeline_.pieces().size() > mostPiecesToChooseAgain ? 1 : roundsOfPrices;
-    for (int round = 0; round < rounds; ++round)
-      chooseByPrice();
+    for (int round = 0; round < roundsOfPrices; ++round)
+      if (round == 0 || !isSpent())
+        chooseByPrice();
   }
+
+  /// Whether so much has been tried that only what promises most is.
+  bool isSpent() const { return effort_ >= mostEffort; }
 
 private:
   /// Of the frames, given to pieces that are on the device between steps.
@@ -218,6 +222,9 @@ private:
     Share share;
     Tuning tuning;
   };
+
+  /// The share after the best: the step time falls with the share, then rises.
+  int mostPromising() const { return best_.share.percent == 0 ? 20 : best_.share.percent == 20 ? 55 : 100; }
 
   void tryShare(Share share) {
     share.percent = std::clamp(share.percent, 0, 100);
@@ -249,11 +256,11 @@ private:
     if (std::any_of(tried_.begin(), tried_.end(), isSame))
       return {};
     tried_.push_back(attempt);
-    tl::expected<Draft, Stuck> draft = draftPlan(input_, withCrowd(attempt.start), attempt.tuning);
+    tl::expected<Draft, Stuck> draft = makeDraft(attempt);
     while (!draft && restarts_ < mostRestarts) {
       ++restarts_;
       gatherCrowd(draft.error().node);
-      draft = draftPlan(input_, withCrowd(attempt.start), attempt.tuning);
+      draft = makeDraft(attempt);
     }
     if (!draft)
       return {};
@@ -261,6 +268,12 @@ private:
     if (search_.tryDraft(std::move(*draft)))
       best_ = std::move(attempt);
     return strays;
+  }
+
+  tl::expected<Draft, Stuck> makeDraft(const Attempt &attempt) {
+    tl::expected<Draft, Stuck> draft = draftPlan(input_, withCrowd(attempt.start), attempt.tuning);
+    effort_ += draft ? draft->effort : draft.error().effort;
+    return draft;
   }
 
   /// In managed memory what is on the device between steps has a good host copy if it is read mostly, and cannot have
@@ -371,7 +384,7 @@ private:
       for (std::size_t i = 0; i < strays.size(); ++i)
         if (const PieceIndex piece = static_cast<PieceIndex>(i); strays[piece] > 0 && !isFirst[piece])
           more.push_back({static_cast<double>(strays[piece]) / timeline_.piece(piece).pageCount, piece});
-      if (more.empty())
+      if (more.empty() || isSpent())
         return;
       std::stable_sort(more.begin(), more.end(), [](const auto &a, const auto &b) { return a.first > b.first; });
       for (const auto &[perPage, piece] : more) {
@@ -407,16 +420,16 @@ private:
   std::vector<PieceIndex> crowd_;
   IndexedVector<PieceIndex, bool> isInCrowd_;
   int restarts_ = 0;
+  std::uint64_t effort_ = 0; ///< of all drafts so far
 };
 
 /// Fewer, larger transfers: the farther a transfer is looked for, the more find each other, and the more are moved away
-/// from where they were wanted.
-void joinNeighbours(const PlannerInput &input, Search &search) {
+/// from where they were wanted. Looks in few places if planning has taken long.
+void joinNeighbours(const PlannerInput &input, Search &search, bool isSpent) {
   const Candidate apart = *search.best();
-  const bool isLarge = input.timeline.pieces().size() > mostPiecesToRefine;
-  const std::uint32_t mostPages = mostPagesOfTransfer(input.timeline.pageBytes());
+  const std::uint32_t mostPages = mostPagesOfTransfer(input.timeline);
   for (std::uint32_t reach : {0, 4, 16, 64, 256})
-    if (reach == 0 || !isLarge)
+    if (reach == 0 || !isSpent)
       search.tryDraft(joinTransfers(apart.draft, apart.schedule, {reach, mostPages}));
 }
 
@@ -427,9 +440,10 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
     search.tryDraft(draftWithoutTransfers(input));
     return search.best();
   }
-  StartSearch(input, search).run();
+  StartSearch starts(input, search);
+  starts.run();
   if (search.best())
-    joinNeighbours(input, search);
+    joinNeighbours(input, search, starts.isSpent());
   if (search.best())
     return search.best();
   if (const std::optional<PieceFrames> homes = colourPieces(input)) {
@@ -452,13 +466,25 @@ Description withKnowledgeOf(const Description &captured, Description planned) {
   return planned;
 }
 
+/// How large pieces may be: where nodes are long, a copy takes as long as one of them, but no piece takes more than a
+/// small part of the budget. Operations on managed memory are joined beyond pieces anyway.
+std::uint64_t pieceBytesFor(const Timeline &uncut, const PlanOptions &options, std::uint64_t budgetBytes) {
+  if (options.backend != Backend::Virtual)
+    return defaultPieceBytes;
+  const double nodeUs = uncut.times().totalUs / std::max<double>(1, uncut.nodeCount());
+  const double bytesPerSecond = std::min(options.machine.upBytesPerSecond, options.machine.downBytesPerSecond);
+  const double inNode = nodeUs * bytesPerSecond / 1e6;
+  const double inBudget = static_cast<double>(budgetBytes) / leastPiecesInBudget;
+  return std::max(defaultPieceBytes, static_cast<std::uint64_t>(std::min(inNode, inBudget)));
+}
+
 /// The plan of a step in which some pages may be hosted: for the planner these are not there.
 std::optional<Description> planAround(const Description &step, const Order &order, const PlanOptions &options,
-                                      std::uint64_t budgetBytes, std::uint64_t frameCount) {
+                                      std::uint64_t pieceBytes, std::uint64_t budgetBytes, std::uint64_t frameCount) {
   Machine machine = options.machine;
   if (machine.hostBytes != UINT64_MAX)
     machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
-  const Timeline timeline(step, defaultPieceBytes, machine);
+  const Timeline timeline(step, pieceBytes, machine);
   const GivenBoundary given = givenBoundary(step, timeline, options.boundary, frameCount);
   PlannerInput input{step, timeline, order, machine, frameCount, given};
   if (options.backend != Backend::Virtual)
@@ -476,6 +502,7 @@ tl::expected<Description, PlanError> planHosting(Description step, const Timelin
   const std::uint64_t steps = options.boundary ? 0 : 8;
   const Order order(step);
   const std::uint64_t frames = frameCount - timeline.exclusivePages();
+  const std::uint64_t pieceBytes = pieceBytesFor(timeline, options, budgetBytes);
   for (std::uint64_t i = 0; i <= steps; ++i) {
     const std::optional<NodeIndex> stuck =
         hostExcess(step, timeline, i == 0 ? frames : frames - frames * i * i / (steps * steps), options.machine);
@@ -484,7 +511,7 @@ tl::expected<Description, PlanError> planHosting(Description step, const Timelin
           PlanError{*stuck, fmt::format("{}, and too much of it are operands of copies, which cannot be left in host "
                                         "memory; the budget is {}",
                                         needOf(step, timeline, *stuck), formatBytes(budgetBytes))});
-    if (std::optional<Description> planned = planAround(step, order, options, budgetBytes, frameCount))
+    if (std::optional<Description> planned = planAround(step, order, options, pieceBytes, budgetBytes, frameCount))
       return std::move(*planned);
   }
   if (options.boundary)

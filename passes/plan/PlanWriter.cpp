@@ -72,6 +72,12 @@ private:
     }
   }
 
+  Lane laneOf(DraftNode node) const {
+    if (node < draft_.capturedCount)
+      return Lane::None;
+    return draft_.transfers[node - draft_.capturedCount].kind == NodeKind::Prefetch ? Lane::Up : Lane::Down;
+  }
+
   DraftNode addedCount() const { return static_cast<DraftNode>(draft_.transfers.size()); }
 
   /// Full predecessors of every node of the draft: captured edges first, then added ones that nothing else implies.
@@ -92,8 +98,7 @@ private:
     for (DraftNode node : schedule_.order) {
       if (node < draft_.capturedCount)
         continue;
-      std::optional<DraftNode> &last =
-          draft_.transfers[node - draft_.capturedCount].kind == NodeKind::Prefetch ? lastUp : lastDown;
+      std::optional<DraftNode> &last = laneOf(node) == Lane::Up ? lastUp : lastDown;
       if (last)
         added[node].push_back(*last);
       last = node;
@@ -133,7 +138,7 @@ private:
         predecessors.push_back(position);
         kept[node].push_back(candidate);
       }
-      order.append(predecessors, counts);
+      order.append(predecessors, counts, static_cast<std::uint8_t>(laneOf(node)));
     }
     return kept;
   }

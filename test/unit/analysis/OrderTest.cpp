@@ -78,13 +78,42 @@ TEST(Order, AgreesWithAWalkOnRandomGraphs) {
       std::vector<NodeIndex> predecessors;
       for (unsigned e = 0; n > 0 && e < edgesANode; ++e)
         predecessors.push_back(n - 1 - static_cast<NodeIndex>(random() % std::min<NodeIndex>(n, 8)));
-      order.append(predecessors);
+      order.append(predecessors, {}, static_cast<std::uint8_t>(seed % 3 == 0 ? n % 3 : 0));
       walk.append(predecessors);
     }
     for (NodeIndex a = 0; a < 60; ++a)
       for (NodeIndex b = 0; b < 60; ++b)
         ASSERT_EQ(order.completesBefore(a, b), walk.completesBefore(a, b)) << "seed " << seed << ": " << a << ", " << b;
   }
+}
+
+TEST(Order, ANodeOfAnotherLaneLeavesAChainWhole) {
+  Order order;
+  const NodeIndex first = order.append({});
+  order.append(std::vector<NodeIndex>{first}, {}, 1); // comes first, but does not go on with the chain
+  order.append(std::vector<NodeIndex>{first});
+  EXPECT_EQ(order.chainCount(), 2u);
+}
+
+TEST(Order, TransfersBesideAChainNeedAChainADirection) {
+  constexpr NodeIndex rounds = 1000;
+  Order order;
+  std::vector<NodeIndex> kernels, downs, ups;
+  for (NodeIndex i = 0; i < rounds; ++i) {
+    const auto lastOf = [](const std::vector<NodeIndex> &nodes, std::size_t back) {
+      return nodes.size() < back ? std::vector<NodeIndex>() : std::vector<NodeIndex>{nodes[nodes.size() - back]};
+    };
+    const auto follow = [&](std::vector<NodeIndex> before, const std::vector<NodeIndex> &also, std::uint8_t lane) {
+      before.insert(before.end(), also.begin(), also.end());
+      return order.append(before, {}, lane);
+    };
+    kernels.push_back(follow(lastOf(kernels, 1), lastOf(ups, 2), 0));
+    downs.push_back(follow(lastOf(downs, 1), lastOf(kernels, 1), 2));
+    ups.push_back(follow(lastOf(ups, 1), lastOf(downs, 1), 1));
+  }
+  EXPECT_EQ(order.chainCount(), 3u);
+  EXPECT_TRUE(order.completesBefore(downs[5], kernels[8]));
+  EXPECT_FALSE(order.completesBefore(downs[8], kernels[8]));
 }
 
 TEST(Order, IsNearLinearForChainLikeGraphs) {

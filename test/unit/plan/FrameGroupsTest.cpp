@@ -8,6 +8,38 @@ namespace {
 
 constexpr PieceIndex x{0}, y{1};
 
+std::vector<GroupIndex> inOrder(const Ranking &ranking) {
+  std::vector<GroupIndex> groups;
+  ranking.visit([&](GroupIndex group) {
+    groups.push_back(group);
+    return true;
+  });
+  return groups;
+}
+
+TEST(Ranking, NeverUsedAgainComesFirstThenTheFarthestThenTheSmallestIndex) {
+  constexpr GroupIndex a{0}, b{1}, c{2}, d{3}, e{4};
+  Ranking ranking;
+  ranking.insert(700, d);
+  ranking.insert(63, a);
+  ranking.insert(64, e);
+  ranking.insert(700, b);
+  ranking.insert(neverUsed, c);
+  EXPECT_EQ(inOrder(ranking), (std::vector<GroupIndex>{c, b, d, e, a}));
+  ranking.erase(700, b);
+  ranking.erase(700, d);
+  EXPECT_EQ(inOrder(ranking), (std::vector<GroupIndex>{c, e, a}));
+}
+
+TEST(Ranking, AVisitEndsWhereItIsTold) {
+  Ranking ranking;
+  ranking.insert(7, GroupIndex{1});
+  ranking.insert(5, GroupIndex{0});
+  int visits = 0;
+  ranking.visit([&](GroupIndex) { return ++visits < 1; });
+  EXPECT_EQ(visits, 1);
+}
+
 TEST(FrameGroups, ASplitKeepsTheHistoryOnBothSides) {
   FrameGroups groups(5, 8);
   const GroupIndex first = *groups.anyUnused();
@@ -64,12 +96,9 @@ TEST(FrameGroups, TheFarthestNextUseRanksFirst) {
   groups.rank(a, 5, Group::Standing::Dirty);
   groups.rank(b, 9, Group::Standing::Dirty);
   groups.rank(c, 7, Group::Standing::Clean);
-  const FrameGroups::Ranking &dirty = groups.ranking(Group::Standing::Dirty);
-  ASSERT_EQ(dirty.size(), 2u);
-  EXPECT_EQ(dirty.begin()->second, b);
-  EXPECT_EQ(groups.ranking(Group::Standing::Clean).size(), 1u);
-  EXPECT_TRUE(groups.ranking(Group::Standing::Vacant).empty());
-  EXPECT_FALSE(groups.anyUnused());
+  EXPECT_EQ(inOrder(groups.ranking(Group::Standing::Dirty)), (std::vector<GroupIndex>{b, a}));
+  EXPECT_EQ(inOrder(groups.ranking(Group::Standing::Clean)).size(), 1u);
+  EXPECT_TRUE(inOrder(groups.ranking(Group::Standing::Vacant)).empty());
 }
 
 TEST(FrameGroups, EveryFrameBelongsToAGroup) {

@@ -304,6 +304,25 @@ TEST(PlanResidency, TheSameInputGivesTheSamePlan) {
     EXPECT_EQ(first.description.buffers[b].frames, second.description.buffers[b].frames);
 }
 
+std::uint64_t largestTransfer(const RegularStepShape &shape) {
+  const Description step = regularStep(shape);
+  const std::uint64_t peakPages = planResidency(step, {0, Machine()})->stats.peakPagesBefore;
+  std::uint64_t largest = 0;
+  for (const Node &node : planned(step, {peakPages / 2 * step.pageBytes, Machine()}).description.nodes)
+    if (movesUp(node.kind) || movesDown(node.kind))
+      largest = std::max(largest, node.range.size);
+  return largest;
+}
+
+TEST(PlanResidency, LongNodesMoveLargerPiecesThanShortOnes) {
+  RegularStepShape shape;
+  shape.activationPages = 128;
+  shape.kernelUs = 300;
+  EXPECT_LE(largestTransfer(shape), std::uint64_t{34} << 20); // a piece and a partial page
+  shape.kernelUs = 20'000;
+  EXPECT_GT(largestTransfer(shape), std::uint64_t{64} << 20);
+}
+
 /// Predicted time over planBound at a share of the peak.
 double ratioAt(const RegularStepShape &shape, double share) {
   const Description step = regularStep(shape);
