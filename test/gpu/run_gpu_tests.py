@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -53,15 +54,15 @@ class Tests:
 
     def __init__(self, build, folder, timeout):
         self.build, self.folder, self.timeout = build, folder, timeout
+        self.measuring = threading.Lock()
 
     def all(self):
         yield "runtime_smoke", lambda: self.run([str(self.build / "bin" / "runtime_smoke")])
         for case in self.managed_cases():
             yield case, lambda case=case: self.run([str(self.build / "bin" / "runtime_smoke"), "--only", case])
         yield "managed_killed", self.managed_killed
-        for case in self.torch_cases():
-            yield f"torch.{case}", lambda case=case: self.run([sys.executable, str(CASES), case, str(self.folder)])
         yield "graphed.plain", lambda: self.run([sys.executable, str(GRAPHED), "--plain", str(self.folder)])
+        yield "graphed.overhead", lambda: self.graphed_cases("overhead")
         yield "graphed.cases", self.graphed_cases
         yield "loop", self.loop
         absent = [library for library in LIBRARIES if not importlib.util.find_spec(library)]
@@ -76,6 +77,8 @@ class Tests:
             yield "observe.corpus", self.observe_corpus
         else:
             print("note: built without the Clang plugin; what it says of kernels is not compared with what they do")
+        for case in self.torch_cases():
+            yield f"torch.{case}", lambda case=case: self.run([sys.executable, str(CASES), case, str(self.folder)])
         yield "cpp.losses", self.cpp_losses
         yield "cpp.allocated_once", self.cpp_allocated_once
         yield "cpp.validate", lambda: self.example(SMALL, "--budget", self.budget(SMALL, 0.5), "--validate")
@@ -109,9 +112,9 @@ class Tests:
         listed = re.search(r"^CASES = \[(.*?)^\]", CASES.read_text(), flags=re.S | re.M).group(1)
         return re.findall(r"\w+", listed)
 
-    def graphed_cases(self):
+    def graphed_cases(self, *which):
         """All in one process, for most of the time of one alone is PyTorch's start."""
-        status, text = self.run([sys.executable, str(GRAPHED), str(self.folder)], may_fail=True)
+        status, text = self.run([sys.executable, str(GRAPHED), str(self.folder), *which], may_fail=True)
         if status != 0:
             failed = re.split(r"^(?=ok     |FAILED )", text, flags=re.M)
             raise Failure("".join(part for part in failed if not part.startswith("ok     ")).strip()[-8000:])
@@ -174,8 +177,9 @@ class Tests:
     def plain(self, size, program=EXAMPLE):
         """The figures of the unmodified C++ step of this size, run once."""
         figures = self.folder / (f"{program}-" + "-".join(size[1::2]) + ".json")
-        if not figures.is_file():
-            self.example(size, "--plain", "--json", str(figures), program=program)
+        with self.measuring:
+            if not figures.is_file():
+                self.example(size, "--plain", "--json", str(figures), program=program)
         return json.loads(figures.read_text())
 
     def budget(self, size, share, program=EXAMPLE):
@@ -226,32 +230,50 @@ class Tests:
             raise Failure("memcheck did not report 0 errors:\n    " + text.strip()[-500:])
 
 
+def is_first(name):
+    """Whether other tests compare with what this one leaves."""
+    return name.endswith(".plain")
+
+
+def is_timed(name):
+    return name in ("runtime_smoke", "graphed.overhead") or name.startswith("managed")
+
+
+def report(name, test):
+    """Runs a test and says how it went. Returns whether it passed."""
+    start = time.monotonic()
+    try:
+        test()
+    except Failure as failure:
+        print(f"FAILED {name}: {failure}", flush=True)
+        return False
+    print(f"ok     {name} ({time.monotonic() - start:.1f} s)", flush=True)
+    return True
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build-dir", type=Path, default=ROOT / "build")
-    parser.add_argument("--filter", default="", help="only tests whose name holds this text (and torch.plain, which "
-                        "leaves what others need)")
+    parser.add_argument("--filter", default="", help="only tests whose name holds this text (and the .plain ones, which "
+                        "leave what others compare with)")
+    parser.add_argument("--jobs", type=int, default=1, help="tests side by side, each with memory of its own on the "
+                        "card; those that look at times run alone, after the others (%(default)s)")
     parser.add_argument("--timeout", type=float, default=300, help="seconds a test may take (%(default)s)")
     arguments = parser.parse_args()
     if gpu_count() == 0:
         sys.exit("gpu-test: error: no GPU; the CUDA driver finds no device")
-    passed = failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        for name, test in Tests(arguments.build_dir.resolve(), Path(folder), arguments.timeout).all():
-            needed = name == "torch.plain" and arguments.filter.startswith(("torch", "managed"))
-            if arguments.filter not in name and not needed:
-                continue
-            start = time.monotonic()
-            try:
-                test()
-            except Failure as failure:
-                failed += 1
-                print(f"FAILED {name}: {failure}", flush=True)
-                continue
-            passed += 1
-            print(f"ok     {name} ({time.monotonic() - start:.1f} s)", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return 0 if passed and not failed else 1
+        tests = list(Tests(arguments.build_dir.resolve(), Path(folder), arguments.timeout).all())
+        wanted = [name for name, _ in tests if arguments.filter in name]
+        needed = {f"{name.split('.')[0]}.plain" for name in wanted}
+        tests = [(name, test) for name, test in tests if name in wanted or name in needed]
+        passed = [report(name, test) for name, test in tests if is_first(name)]
+        with concurrent.futures.ThreadPoolExecutor(max(1, arguments.jobs)) as pool:
+            untimed = [pair for pair in tests if not is_first(pair[0]) and not is_timed(pair[0])]
+            passed += pool.map(lambda pair: report(*pair), untimed)
+        passed += [report(name, test) for name, test in tests if is_timed(name)]
+    print(f"{sum(passed)} passed, {len(passed) - sum(passed)} failed")
+    return 0 if passed and all(passed) else 1
 
 
 if __name__ == "__main__":
