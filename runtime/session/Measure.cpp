@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times every node of a step: a copy of its graph with the captured nodes one after another and clocks between them.
+// Clocks keep the nodes apart, and cost more than a short kernel. What they cost is known where nodes that need not
+// wait for anything between them are timed together too.
 #include "runtime/session/Measuring.h"
 
 #include <algorithm>
-#include <cmath>
+#include <numeric>
+#include <span>
 
 namespace pumpgraph::runtime {
 namespace {
 
 double sumOf(const std::vector<double> &costsUs) {
-  double sum = 0;
-  for (const double cost : costsUs)
-    sum += cost;
-  return sum;
+  return std::accumulate(costsUs.begin(), costsUs.end(), 0.0);
 }
 
 /// What the clocks cost is the same after every node, so it is taken off each first; what is left is scaled. The sum
@@ -36,7 +36,7 @@ void Measuring::dropCopy() {
   for (const CUevent clock : clocks_)
     driver_.eventDestroy.raw(clock);
   clocks_.clear();
-  clocksOf_.clear();
+  runs_.clear();
 }
 
 Status Measuring::keepValues() {
@@ -124,19 +124,39 @@ Status Measuring::addClock(GraphEditor &editor, CUgraphNode &clock) {
   return previous ? editor.addEdge(previous, clock) : Status{};
 }
 
+/// A run begins with the clock that was added last.
+void Measuring::beginRun() {
+  runs_.push_back({clocks_.size() - 1, 0, {}});
+}
+
+/// Behind `last`, with an edge of its own unless it `follows` that already.
+Status Measuring::addNode(GraphEditor &editor, CUgraphNode &last, CUgraphNode original, std::size_t captured,
+                          bool follows) {
+  const Expected<CUgraphNode> node = inCopy(original);
+  if (!node)
+    return tl::unexpected<Error>(node.error());
+  if (!follows)
+    PUMPGRAPH_TRY(editor.addEdge(last, *node));
+  last = *node;
+  runs_.back().nodes.push_back(captured);
+  return {};
+}
+
+Status Measuring::endRun(GraphEditor &editor, CUgraphNode &last) {
+  runs_.back().after = clocks_.size();
+  return addClock(editor, last);
+}
+
 /// Clock, node, clock, node, ...: with all memory on the device a node waits for nothing but the one before it.
 Status Measuring::chainCapturedNodes() {
   GraphEditor editor(driver_, copy_, session_.context_);
   CUgraphNode last = nullptr;
   PUMPGRAPH_TRY(addClock(editor, last));
-  for (const CUgraphNode original : step_.captured_.nodes) {
-    const Expected<CUgraphNode> node = inCopy(original);
-    if (!node)
-      return tl::unexpected<Error>(node.error());
-    PUMPGRAPH_TRY(editor.addEdge(last, *node));
-    last = *node;
-    PUMPGRAPH_TRY(addClock(editor, last));
-    clocksOf_.push_back({clocks_.size() - 2, clocks_.size() - 1});
+  const std::vector<CUgraphNode> &nodes = step_.captured_.nodes;
+  for (std::size_t index = 0; index < nodes.size(); ++index) {
+    beginRun();
+    PUMPGRAPH_TRY(addNode(editor, last, nodes[index], index, false));
+    PUMPGRAPH_TRY(endRun(editor, last));
   }
   editor.commit();
   return {};
@@ -144,63 +164,107 @@ Status Measuring::chainCapturedNodes() {
 
 /// The copies stay beside the chain, where they always run. The clock before a node waits for them as the node does, so
 /// that a stall is nobody's time.
-Status Measuring::chainRewrittenNodes() {
+Status Measuring::chainRewrittenNodes(Clocks clocks) {
   const RewrittenStep &rewritten = step_.rewritten_;
   const std::vector<Node> &nodes = rewritten.description.nodes;
-  std::vector<std::vector<NodeIndex>> copiesBefore(nodes.size());
+  std::vector<std::vector<NodeIndex>> before(nodes.size());
   for (const Edge &edge : rewritten.description.edges)
-    if (isCopy(nodes[edge.from].kind) && !isCopy(nodes[edge.to].kind))
-      copiesBefore[edge.to].push_back(edge.from);
+    before[edge.to].push_back(edge.from);
 
   GraphEditor editor(driver_, copy_, session_.context_);
-  clocksOf_.resize(step_.captured_.nodes.size());
   CUgraphNode last = nullptr;
+  NodeIndex lastIndex = 0;
   for (NodeIndex index = 0; index < nodes.size(); ++index) {
     if (isCopy(nodes[index].kind))
       continue;
-    PUMPGRAPH_TRY(addClock(editor, last));
-    for (const NodeIndex copy : copiesBefore[index]) {
-      const Expected<CUgraphNode> waitedFor = inCopy(rewritten.nodes[copy]);
-      if (!waitedFor)
-        return tl::unexpected<Error>(waitedFor.error());
-      PUMPGRAPH_TRY(editor.addEdge(*waitedFor, last));
+    const auto firstOther = std::partition(before[index].begin(), before[index].end(),
+                                           [&](NodeIndex other) { return isCopy(nodes[other].kind); });
+    const std::span<const NodeIndex> copies(before[index].begin(), firstOther);
+    const bool isFirst = !last || clocks == Clocks::AroundEach || !copies.empty();
+    if (isFirst) {
+      if (last)
+        PUMPGRAPH_TRY(endRun(editor, last));
+      PUMPGRAPH_TRY(addClock(editor, last));
+      beginRun();
+      for (const NodeIndex copy : copies) {
+        const Expected<CUgraphNode> waitedFor = inCopy(rewritten.nodes[copy]);
+        if (!waitedFor)
+          return tl::unexpected<Error>(waitedFor.error());
+        PUMPGRAPH_TRY(editor.addEdge(*waitedFor, last));
+      }
     }
-    const Expected<CUgraphNode> node = inCopy(rewritten.nodes[index]);
-    if (!node)
-      return tl::unexpected<Error>(node.error());
-    PUMPGRAPH_TRY(editor.addEdge(last, *node));
-    last = *node;
-    PUMPGRAPH_TRY(addClock(editor, last));
-    clocksOf_[static_cast<std::size_t>(nodes[index].captured)] = {clocks_.size() - 2, clocks_.size() - 1};
+    const bool follows = !isFirst && std::find(firstOther, before[index].end(), lastIndex) != before[index].end();
+    PUMPGRAPH_TRY(
+        addNode(editor, last, rewritten.nodes[index], static_cast<std::size_t>(nodes[index].captured), follows));
+    lastIndex = index;
   }
+  if (last)
+    PUMPGRAPH_TRY(endRun(editor, last));
   editor.commit();
   return {};
 }
 
-Expected<std::vector<double>> Measuring::timeNodes(int repeats, double stepUs) {
+Expected<std::vector<Measuring::Run>> Measuring::timeRuns(int repeats, Clocks clocks) {
   dropCopy();
   PUMPGRAPH_TRY_WHILE(driver_.graphClone(&copy_, step_.graph_), "copying the graph to measure it");
-  PUMPGRAPH_TRY(step_.rewritten() ? chainRewrittenNodes() : chainCapturedNodes());
+  PUMPGRAPH_TRY(step_.rewritten() ? chainRewrittenNodes(clocks) : chainCapturedNodes());
   PUMPGRAPH_TRY_WHILE(driver_.graphInstantiate(&exec_, copy_, 0), "instantiating the copy with {} clocks",
                       clocks_.size());
   PUMPGRAPH_TRY(launchAndWait(exec_)); // warms up
-  std::vector<std::vector<double>> times(clocksOf_.size());
+  std::vector<std::vector<double>> times(runs_.size());
   for (int i = 0; i < repeats; ++i) {
     PUMPGRAPH_TRY(launchAndWait(exec_));
-    for (std::size_t node = 0; node < times.size(); ++node) {
-      const Expected<double> took = elapsedUs(clocksOf_[node].before, clocksOf_[node].after);
+    for (std::size_t run = 0; run < times.size(); ++run) {
+      const Expected<double> took = elapsedUs(runs_[run].before, runs_[run].after);
       if (!took)
         return tl::unexpected<Error>(took.error());
-      times[node].push_back(*took);
+      times[run].push_back(*took);
     }
   }
-  std::vector<double> costs;
-  for (std::vector<double> &one : times)
-    costs.push_back(median(std::move(one)));
+  for (std::size_t run = 0; run < times.size(); ++run)
+    runs_[run].us = median(std::move(times[run]));
+  return runs_;
+}
+
+Expected<std::vector<double>> Measuring::timeNodes(int repeats, double stepUs) {
+  const Expected<std::vector<Run>> single = timeRuns(repeats, Clocks::AroundEach);
+  if (!single)
+    return tl::unexpected<Error>(single.error());
+  std::vector<double> costs(step_.captured_.nodes.size());
+  for (const Run &run : *single)
+    costs[run.nodes.front()] = run.us;
+  if (step_.movesAnything()) {
+    const Expected<std::vector<Run>> together = timeRuns(repeats, Clocks::WhereNodesWait);
+    if (!together)
+      return tl::unexpected<Error>(together.error());
+    takeOffClocks(costs, *together);
+  }
   // Without transfers the nodes are all there is to a step. With them those may be the longer part.
   if (!costs.empty() && (!step_.movesAnything() || sumOf(costs) > stepUs))
     fitToTotal(costs, stepUs);
   return costs;
+}
+
+void Measuring::takeOffClocks(std::vector<double> &costsUs, const std::vector<Run> &together) {
+  const auto apartUs = [&](const Run &run) {
+    return std::accumulate(run.nodes.begin(), run.nodes.end(), 0.0,
+                           [&](double sum, std::size_t node) { return sum + costsUs[node]; });
+  };
+  double excessUs = 0;
+  std::size_t clocks = 0;
+  for (const Run &run : together) {
+    excessUs += run.nodes.size() > 1 ? apartUs(run) - run.us : 0;
+    clocks += run.nodes.size() - 1;
+  }
+  const double clockUs = clocks == 0 ? 0 : std::max(0.0, excessUs / static_cast<double>(clocks));
+  for (const Run &run : together) {
+    std::vector<double> ofRun;
+    for (const std::size_t node : run.nodes)
+      ofRun.push_back(costsUs[node]);
+    fitToTotal(ofRun, std::max(0.0, run.us - clockUs));
+    for (std::size_t i = 0; i < ofRun.size(); ++i)
+      costsUs[run.nodes[i]] = ofRun[i];
+  }
 }
 
 Expected<Measurement> Step::measure(int repeats) {

@@ -25,19 +25,31 @@ public:
   /// Median time of each captured node, microseconds, by captured position. `stepUs` is the time of a whole replay.
   Expected<std::vector<double>> timeNodes(int repeats, double stepUs);
 
-private:
-  struct Clocks {
-    std::size_t before; ///< positions in `clocks_`
-    std::size_t after;
+  /// Nodes one behind the other, with clocks before the first and after the last.
+  struct Run {
+    std::size_t before = 0; ///< positions in `clocks_`
+    std::size_t after = 0;
+    std::vector<std::size_t> nodes = {}; ///< captured positions
+    double us = 0;                       ///< median, with what the two clocks cost
   };
+  /// What clocks cost, off `costsUs`, by captured position: every one was measured with a clock before and after the
+  /// node, but in the runs `together` there are none in between.
+  static void takeOffClocks(std::vector<double> &costsUs, const std::vector<Run> &together);
+
+private:
+  enum class Clocks : std::uint8_t { AroundEach, WhereNodesWait };
 
   void dropCopy();
   Expected<CUevent> newClock();
   Status launchAndWait(CUgraphExec exec);
   Status addClock(GraphEditor &editor, CUgraphNode &clock);
+  void beginRun();
+  Status addNode(GraphEditor &editor, CUgraphNode &last, CUgraphNode original, std::size_t captured, bool follows);
+  Status endRun(GraphEditor &editor, CUgraphNode &last);
   /// Chains the captured nodes of a copy of the graph, with clocks between them.
   Status chainCapturedNodes();
-  Status chainRewrittenNodes();
+  Status chainRewrittenNodes(Clocks clocks);
+  Expected<std::vector<Run>> timeRuns(int repeats, Clocks clocks);
   Expected<CUgraphNode> inCopy(CUgraphNode original) const;
   Expected<double> elapsedUs(std::size_t from, std::size_t to) const;
 
@@ -47,7 +59,7 @@ private:
   CUgraph copy_ = nullptr;
   CUgraphExec exec_ = nullptr;
   std::vector<CUevent> clocks_;
-  std::vector<Clocks> clocksOf_;          ///< by captured position
+  std::vector<Run> runs_;                 ///< of the copy
   std::vector<std::vector<char>> values_; ///< by BufferIndex
 };
 

@@ -251,9 +251,12 @@ void runNode(FakeNode &node) {
     return runGraph(*node.child);
   case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
     return runMemOps(node.memOps);
-  case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+  case CU_GRAPH_NODE_TYPE_EVENT_RECORD: {
+    const std::lock_guard lock(state().mutex);
     reinterpret_cast<FakeEvent *>(node.event)->at = state().now();
+    state().pretended += std::chrono::duration<double, std::milli>(state().options.clockMilliseconds);
     return;
+  }
   default:
     return;
   }

@@ -54,7 +54,8 @@ public:
     bool supportsVirtualMemory = true;
     bool supportsManagedMemory = true;
     bool supportsDiscard = true;
-    std::uint32_t seed = 1; ///< of the order in which unordered nodes run
+    double clockMilliseconds = 0; ///< that an event record in a graph takes on the device
+    std::uint32_t seed = 1;       ///< of the order in which unordered nodes run
   };
 
   explicit FakeDriver(const Options &options);

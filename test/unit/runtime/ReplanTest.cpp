@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Planning again: node times measured on the rewritten step, a second plan, contents that stay.
+#include "runtime/session/Measuring.h"
 #include "test/unit/runtime/Program.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +64,7 @@ protected:
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  FakeDriver fake_;
+  FakeDriver fake_{{.clockMilliseconds = 100}}; // nine nodes' clocks would make the step longer by a third
   std::unique_ptr<Session> session_;
   std::optional<Program> program_;
   CUgraph graph_ = nullptr;
@@ -71,8 +72,9 @@ protected:
 };
 
 constexpr double stepMs = 4 * 200 + 4 * 500;
-/// Of one replan(): the first plan's step and its timed nodes, five times each after a warm-up.
-constexpr int replaysOfTheFirst = 12;
+/// Of one replan(): the first plan's step, its nodes with clocks around each, and with few clocks; five times each
+/// after a warm-up.
+constexpr int replaysOfTheFirst = 18;
 
 TEST_F(ReplanTest, measuresTheRewrittenStepAndPredictsIt) {
   Step *step = adopt({.keepFirstPlan = true});
@@ -94,6 +96,22 @@ TEST_F(ReplanTest, measuresTheRewrittenStepAndPredictsIt) {
   const Expected<Validation> validation = step->validate();
   ASSERT_TRUE(validation) << messageOf(validation);
   EXPECT_EQ(validation->differentBuffers, 0u) << validation->firstDifference;
+}
+
+// Nodes of 1, 2, 4, 8 and 16 us, clocks of 10 us; what is measured together has those of one node.
+TEST(MeasuringTest, takesOffWhatClocksCost) {
+  std::vector<double> costs = {11, 12, 14, 18, 26};
+  Measuring::takeOffClocks(costs, {{.nodes = {0}, .us = 11}, {.nodes = {1, 2, 3}, .us = 24}, {.nodes = {4}, .us = 26}});
+  const std::vector<double> expected = {1, 2, 4, 8, 16};
+  for (std::size_t node = 0; node < costs.size(); ++node)
+    EXPECT_NEAR(costs[node], expected[node], 1e-9) << node;
+}
+
+// Nodes that all wait for something are never together, and nothing tells what is the clocks' share.
+TEST(MeasuringTest, leavesTimesThatNothingIsKnownOf) {
+  std::vector<double> costs = {11, 12};
+  Measuring::takeOffClocks(costs, {{.nodes = {0}, .us = 11.5}, {.nodes = {1}, .us = 11.5}});
+  EXPECT_NEAR(costs[0] + costs[1], 23, 1e-9);
 }
 
 TEST_F(ReplanTest, reportsBothPlans) {
