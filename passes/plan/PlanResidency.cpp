@@ -206,6 +206,9 @@ public:
     for (int round = 0; round < roundsOfPrices; ++round)
       if (round == 0 || !isSpent())
         chooseByPrice();
+    for (double part : {1.0, 0.5})
+      if (!isSpent() && input_.keepsHostCopy.empty()) // in managed memory the next replay waits for no such copies
+        saveInNextStep(part);
   }
 
   /// Whether so much has been tried that only what promises most is.
@@ -406,6 +409,40 @@ private:
          ++i)
       next.start.boundary[mirrored[i].second] = BoundaryState::Resident;
     attempt(std::move(next));
+  }
+
+  /// What is saved after the last node can as well be saved beside the first nodes of the next step, where the link
+  /// down is idle then: pieces saved in the last `part` of that time stay on the device, and leave before they are
+  /// used.
+  void saveInNextStep(double part) {
+    const Candidate &best = *search_.best();
+    const std::vector<double> &endUs = best.schedule.endUs;
+    const DraftNode firstTransfer = best.draft.capturedCount;
+    const double nodesEndUs = *std::max_element(endUs.begin(), endUs.begin() + firstTransfer);
+    const double fromUs = best.schedule.totalUs - part * (best.schedule.totalUs - nodesEndUs);
+    std::vector<std::vector<bool>> isSavedLate; // by buffer, then page
+    for (const std::vector<std::int32_t> &pages : best.draft.frames)
+      isSavedLate.emplace_back(pages.size(), false);
+    for (std::size_t i = 0; i < best.draft.transfers.size(); ++i)
+      if (const auto &[kind, pages] = best.draft.transfers[i];
+          kind == NodeKind::Evict && endUs[firstTransfer + i] > fromUs)
+        std::fill_n(isSavedLate[pages.buffer].begin() + pages.firstPage, pages.pageCount, true);
+
+    Attempt next = best_;
+    next.start.leaves.resize(best.draft.leftAt.size());
+    bool isNew = false;
+    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
+      const PieceIndex index = static_cast<PieceIndex>(i);
+      const Piece &piece = timeline_.piece(index);
+      if (!isSavedLate[piece.buffer][piece.firstPage] || input_.given.isGiven[index] || !piece.liveIn ||
+          next.start.boundary[index] != BoundaryState::Away || timeline_.usesOf(index).empty())
+        continue;
+      next.start.boundary[index] = BoundaryState::Resident;
+      next.start.leaves[piece.usesBegin] = 1;
+      isNew = true;
+    }
+    if (isNew)
+      attempt(std::move(next));
   }
 
   const PlannerInput &input_;
