@@ -120,13 +120,41 @@ private:
       states_[piece].isPlaced = true;
       std::uint32_t page = 0;
       while (page < timeline_.piece(piece).pageCount) {
-        const std::optional<GroupIndex> group = groups_.anyUnused(input_.given.ownFrom);
+        const std::optional<GroupIndex> group = groupForResident(piece);
         if (!group)
           return false;
         page += settle(*group, piece, page);
       }
     }
     return true;
+  }
+
+  /// A group for a piece that is on the device at the boundary: nobody has a home there, or only such as are away then
+  /// and never meet the piece.
+  std::optional<GroupIndex> groupForResident(PieceIndex piece) const {
+    if (const std::optional<GroupIndex> unused = groups_.anyUnused(input_.given.ownFrom))
+      return unused;
+    std::optional<GroupIndex> found;
+    groups_.ranking(Group::Standing::Vacant).visit([&](GroupIndex index) {
+      const Group &group = groups_[index];
+      const bool isFree = group.firstFrame >= input_.given.ownFrom &&
+                          std::none_of(group.parts.begin(), group.parts.end(), [&](const Part &part) {
+                            return isResident(part.piece) || meet(part.piece, piece);
+                          });
+      if (isFree)
+        found = index;
+      return !isFree;
+    });
+    return found;
+  }
+
+  /// Whether some node uses both.
+  bool meet(PieceIndex a, PieceIndex b) const {
+    const std::span<const Use> first = timeline_.usesOf(a), second = timeline_.usesOf(b);
+    auto x = first.begin(), y = second.begin();
+    while (x != first.end() && y != second.end() && x->node != y->node)
+      ++(x->node < y->node ? x : y);
+    return x != first.end() && y != second.end();
   }
 
   /// Lets some pieces choose their frames, in which they will be from their first use on. Returns one that found none.

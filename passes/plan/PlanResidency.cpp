@@ -9,6 +9,7 @@
 #include "passes/plan/GivenBoundary.h"
 #include "passes/plan/HostedPages.h"
 #include "passes/plan/PlanWriter.h"
+#include "passes/plan/WideColouring.h"
 
 #include <fmt/core.h>
 
@@ -174,13 +175,22 @@ private:
   std::optional<Candidate> best_;
 };
 
+/// Frames for all pieces, and the pieces that take theirs from the start: they leave the pass no choice.
+struct Colouring {
+  PieceFrames homes;
+  std::vector<PieceIndex> tight;
+};
+
 /// Looks for the start from which the pass over the nodes makes the best plan: which live pieces are on the device
 /// between two steps, which of them have a good host copy too, and who chooses frames first.
 class StartSearch {
 public:
-  StartSearch(const PlannerInput &input, Search &search)
-      : input_(input), timeline_(input.timeline), search_(search), ranking_(byIdleTime(input)),
-        frames_(input.frameCount - input.given.ownFrom), crowded_(UINT64_MAX) {}
+  /// `colouring`: where those that are to choose first have their frames instead; may be null.
+  StartSearch(const PlannerInput &input, Search &search, const Colouring *colouring)
+      : input_(input), timeline_(input.timeline), search_(search), colouring_(colouring), ranking_(byIdleTime(input)),
+        frames_(input.frameCount - input.given.ownFrom), crowded_(UINT64_MAX) {
+    clearCrowd();
+  }
 
   void run() {
     for (int percent : {0, 20, 55, 100})
@@ -274,7 +284,9 @@ private:
   }
 
   tl::expected<Draft, Stuck> makeDraft(const Attempt &attempt) {
-    tl::expected<Draft, Stuck> draft = draftPlan(input_, withCrowd(attempt.start), attempt.tuning);
+    const std::optional<PieceFrames> homes = homesOfCrowd();
+    tl::expected<Draft, Stuck> draft =
+        draftPlan(input_, withCrowd(attempt.start), attempt.tuning, homes ? &*homes : nullptr);
     effort_ += draft ? draft->effort : draft.error().effort;
     return draft;
   }
@@ -300,22 +312,45 @@ private:
     std::stable_sort(nodes.begin(), nodes.end(), [](const auto &a, const auto &b) { return a.first > b.first; });
     for (auto node = promoted_.rbegin(); node != promoted_.rend(); ++node)
       nodes.insert(nodes.begin(), {timeline_.workingSetPages(*node), *node});
-    crowd_.clear();
-    isInCrowd_ = IndexedVector<PieceIndex, bool>(timeline_.pieces().size(), false);
+    clearCrowd();
     for (const auto &[pages, node] : nodes)
       for (std::uint32_t position : timeline_.usesAt(node))
-        if (const PieceIndex piece = timeline_.use(position).piece; !isInCrowd_[piece]) {
-          isInCrowd_[piece] = true;
-          crowd_.push_back(piece);
-        }
+        join(timeline_.use(position).piece);
   }
 
+  void clearCrowd() {
+    crowd_.clear();
+    isInCrowd_ = IndexedVector<PieceIndex, bool>(timeline_.pieces().size(), false);
+    if (colouring_)
+      for (PieceIndex piece : colouring_->tight)
+        join(piece);
+  }
+  void join(PieceIndex piece) {
+    if (isInCrowd_[piece])
+      return;
+    isInCrowd_[piece] = true;
+    crowd_.push_back(piece);
+  }
+
+  /// Those whose frames are fixed are away at the boundary: two of them may share some.
   DraftStart withCrowd(const DraftStart &start) const {
     DraftStart result{start.boundary, crowd_, start.leaves};
+    if (colouring_)
+      for (PieceIndex piece : crowd_)
+        result.boundary[piece] = BoundaryState::Away;
     for (PieceIndex piece : start.first)
-      if (crowd_.empty() || !isInCrowd_[piece])
+      if (!isInCrowd_[piece])
         result.first.push_back(piece);
     return result;
+  }
+
+  std::optional<PieceFrames> homesOfCrowd() const {
+    if (!colouring_)
+      return std::nullopt;
+    PieceFrames homes(timeline_.pieces().size());
+    for (PieceIndex piece : crowd_)
+      homes[piece] = colouring_->homes[piece];
+    return homes;
   }
 
   /// Pieces that came back more often than `fetches` times a page found bad frames: they choose before the others.
@@ -448,6 +483,7 @@ private:
   const PlannerInput &input_;
   const Timeline &timeline_;
   Search &search_;
+  const Colouring *colouring_;
   std::vector<PieceIndex> ranking_;
   std::uint64_t frames_; ///< for private pages between steps
   Attempt best_;
@@ -470,20 +506,20 @@ void joinNeighbours(const PlannerInput &input, Search &search, bool isSpent) {
       search.tryDraft(joinTransfers(apart.draft, apart.schedule, {reach, mostPages}));
 }
 
-std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budgetBytes) {
+std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budgetBytes, const Colouring *colouring) {
   const Timeline &timeline = input.timeline;
   Search search(input, budgetBytes);
   if (!input.given.isShared && timeline.peakPages() <= input.frameCount) {
     search.tryDraft(draftWithoutTransfers(input));
     return search.best();
   }
-  StartSearch starts(input, search);
+  StartSearch starts(input, search, colouring);
   starts.run();
   if (search.best())
     joinNeighbours(input, search, starts.isSpent());
   if (search.best())
     return search.best();
-  if (const std::optional<PieceFrames> homes = colourPieces(input)) {
+  if (const std::optional<PieceFrames> homes = colouring ? colouring->homes : colourPieces(input)) {
     if (tl::expected<Draft, Stuck> draft = draftPlan(input, {input.given.states, {}, {}}, Tuning(), &*homes))
       search.tryDraft(std::move(*draft));
   }
@@ -515,9 +551,27 @@ std::uint64_t pieceBytesFor(const Timeline &uncut, const PlanOptions &options, s
   return std::max(defaultPieceBytes, static_cast<std::uint64_t>(std::min(inNode, inBudget)));
 }
 
+/// The same by piece: either all pages of one have frames or none.
+Colouring ofPieces(const WideColouring &colouring, const Timeline &timeline) {
+  Colouring result;
+  for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
+    const Piece &piece = timeline.piece(static_cast<PieceIndex>(i));
+    std::vector<std::int32_t> &homes = result.homes[result.homes.add({})];
+    const auto first = colouring.frames[piece.buffer].begin() + piece.firstPage;
+    if (*first == noFrame)
+      continue;
+    for (auto frame = first; frame != first + piece.pageCount; ++frame)
+      homes.push_back(*frame + static_cast<std::int32_t>(timeline.exclusivePages()));
+    if (colouring.isTight[piece.buffer][piece.firstPage])
+      result.tight.push_back(static_cast<PieceIndex>(i));
+  }
+  return result;
+}
+
 /// The plan of a step in which some pages may be hosted: for the planner these are not there.
 std::optional<Description> planAround(const Description &step, const Order &order, const PlanOptions &options,
-                                      std::uint64_t pieceBytes, std::uint64_t budgetBytes, std::uint64_t frameCount) {
+                                      std::uint64_t pieceBytes, std::uint64_t budgetBytes, std::uint64_t frameCount,
+                                      const WideColouring *wide = nullptr) {
   Machine machine = options.machine;
   if (machine.hostBytes != UINT64_MAX)
     machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
@@ -526,29 +580,42 @@ std::optional<Description> planAround(const Description &step, const Order &orde
   PlannerInput input{step, timeline, order, machine, frameCount, given};
   if (options.backend != Backend::Virtual)
     input.keepsHostCopy = keepHostCopies(step, options.backend);
-  const std::optional<Candidate> plan = findPlan(input, budgetBytes);
+  std::optional<Colouring> colouring;
+  if (wide)
+    colouring = ofPieces(*wide, timeline);
+  const std::optional<Candidate> plan = findPlan(input, budgetBytes, colouring ? &*colouring : nullptr);
   if (!plan)
     return std::nullopt;
   return writePlan(input, plan->draft, plan->schedule, budgetBytes);
 }
 
-/// Hosts what nodes touch beyond the frames. Since a page keeps its frame, that can be too little: then more is hosted,
-/// by steps that grow, in the end all that can be.
+/// Hosts what nodes touch beyond the frames. Since a page keeps its frame, that can be too little: then a colouring
+/// tells what else. If there is none, more is hosted by steps that grow, in the end all that can be.
 tl::expected<Description, PlanError> planHosting(Description step, const Timeline &timeline, const PlanOptions &options,
                                                  std::uint64_t budgetBytes, std::uint64_t frameCount) {
   const std::uint64_t steps = options.boundary ? 0 : 8;
   const Order order(step);
   const std::uint64_t frames = frameCount - timeline.exclusivePages();
   const std::uint64_t pieceBytes = pieceBytesFor(timeline, options, budgetBytes);
-  for (std::uint64_t i = 0; i <= steps; ++i) {
-    const std::optional<NodeIndex> stuck =
-        hostExcess(step, timeline, i == 0 ? frames : frames - frames * i * i / (steps * steps), options.machine);
-    if (stuck && i == 0)
-      return tl::unexpected(
-          PlanError{*stuck, fmt::format("{}, and too much of it are operands of copies, which cannot be left in host "
-                                        "memory; the budget is {}",
-                                        needOf(step, timeline, *stuck), formatBytes(budgetBytes))});
-    if (std::optional<Description> planned = planAround(step, order, options, pieceBytes, budgetBytes, frameCount))
+  if (const std::optional<NodeIndex> stuck = hostExcess(step, timeline, frames, options.machine))
+    return tl::unexpected(
+        PlanError{*stuck, fmt::format("{}, and too much of it are operands of copies, which cannot be left in host "
+                                      "memory; the budget is {}",
+                                      needOf(step, timeline, *stuck), formatBytes(budgetBytes))});
+  const auto plan = [&](const WideColouring *wide) {
+    return planAround(step, order, options, pieceBytes, budgetBytes, frameCount, wide);
+  };
+  const bool isWide = hostedBytes(step) > 0 && !options.boundary;
+  if (!isWide)
+    if (std::optional<Description> planned = plan(nullptr))
+      return std::move(*planned);
+  if (!options.boundary)
+    if (const std::optional<WideColouring> wide = hostForColouring(step, timeline, frames, options.machine))
+      if (std::optional<Description> planned = plan(&*wide))
+        return std::move(*planned);
+  for (std::uint64_t i = isWide ? 0 : 1; i <= steps; ++i) {
+    hostExcess(step, timeline, frames - frames * i * i / (steps * steps), options.machine);
+    if (std::optional<Description> planned = plan(nullptr))
       return std::move(*planned);
   }
   if (options.boundary)

@@ -52,10 +52,22 @@ TEST(HostExcess, AWriteCostsAsMuchAsARead) {
 // A page of what two wide nodes share serves both.
 TEST(HostExcess, CountsWhomAPageServes) {
   SmallStep small;
-  const BufferIndex shared = small.live("shared", 2), a = small.live("a", 2), b = small.live("b", 2);
-  small.kernel("first", 1, {small.read(shared), small.update(a)});
-  small.kernel("second", 1, {small.read(shared), small.update(b)});
+  const BufferIndex shared = small.live("shared", 2), a = small.local("a", 2), b = small.local("b", 2);
+  small.kernel("first", 1, {small.read(shared), small.write(a)});
+  small.kernel("second", 1, {small.read(shared), small.write(b)});
   EXPECT_EQ(hosted(small, 3), (Pages{1, 0, 0}));
+}
+
+// Used alike, but one of them has to leave in between.
+TEST(HostExcess, APageThatWouldHaveToMoveIsCheaper) {
+  SmallStep small;
+  const BufferIndex stays = small.local("stays", 4), leaves = small.local("leaves", 4);
+  const BufferIndex other = small.local("other", 7);
+  small.kernel("early", 1, {small.write(leaves)});
+  small.kernel("between", 1, {small.write(other)});
+  small.kernel("late", 1, {small.write(stays)});
+  small.kernel("wide", 1, {small.read(stays), small.read(leaves)});
+  EXPECT_EQ(hosted(small, 7), (Pages{0, 1, 0}));
 }
 
 // What was taken for the first node alone is not needed any more once the second has what it needs.

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/plan/WideColouring.h"
+
+#include "passes/analysis/HostedAccess.h"
+#include "passes/check/CheckResidency.h"
+#include "passes/lower/LowerVirtual.h"
+#include "passes/plan/PlanResidency.h"
+#include "test/unit/analysis/SmallStep.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace pumpgraph {
+namespace {
+
+using test::smallMachine;
+using test::smallPage;
+using test::SmallStep;
+
+/// Pages hosted so that all others find frames; -1 if they do not. Looks whether those of every node are different
+/// ones.
+std::int64_t hostedPages(const SmallStep &small, std::uint64_t frames) {
+  Description step = small.step;
+  const Timeline timeline(step);
+  const std::optional<WideColouring> colouring = hostForColouring(step, timeline, frames, smallMachine());
+  if (!colouring)
+    return -1;
+  for (const Node &node : step.nodes) {
+    std::set<std::int32_t> taken;
+    for (const Access &access : node.accesses) {
+      const std::vector<std::int32_t> &homes = colouring->frames[access.buffer];
+      const auto hosted = static_cast<std::int64_t>(hostedBytesOf(step.buffers[access.buffer]) / smallPage);
+      EXPECT_EQ(std::count(homes.begin(), homes.end(), noFrame), hosted) << node.name;
+      for (const std::int32_t frame : homes) {
+        EXPECT_LT(frame, static_cast<std::int64_t>(frames)) << node.name;
+        EXPECT_TRUE(frame == noFrame || taken.insert(frame).second) << node.name << " has frame " << frame << " twice";
+      }
+    }
+  }
+  return static_cast<std::int64_t>(hostedBytes(step) / smallPage);
+}
+
+TEST(HostForColouring, HostsNothingWhereAllFit) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4), c = small.local("c", 4);
+  small.kernel("ab", 1, {small.write(a), small.write(b)});
+  small.kernel("bc", 1, {small.read(b), small.write(c)});
+  EXPECT_EQ(hostedPages(small, 8), 0);
+}
+
+// No node is too wide, but each buffer meets both others.
+TEST(HostForColouring, HostsWhatACliqueHasTooMuchOf) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4), c = small.local("c", 4);
+  small.kernel("ab", 1, {small.write(a), small.write(b)});
+  small.kernel("bc", 1, {small.read(b), small.write(c)});
+  small.kernel("ca", 1, {small.read(c), small.read(a)});
+  EXPECT_EQ(hostedPages(small, 12), 0);
+  EXPECT_EQ(hostedPages(small, 10), 2);
+  EXPECT_EQ(hostedPages(small, 8), 4);
+}
+
+// No three of these meet each other, and yet two colours are too few.
+TEST(HostForColouring, HostsMoreWhereNoCliqueIsToBlame) {
+  SmallStep small;
+  std::vector<BufferIndex> ring;
+  for (const char *name : {"a", "b", "c", "d", "e"})
+    ring.push_back(small.local(name, 1));
+  for (std::size_t i = 0; i < ring.size(); ++i)
+    small.kernel("k", 1, {small.write(ring[i]), small.write(ring[(i + 1) % ring.size()])});
+  EXPECT_EQ(hostedPages(small, 3), 0);
+  EXPECT_EQ(hostedPages(small, 2), 1);
+}
+
+TEST(HostForColouring, OperandsOfCopiesMayMakeItImpossible) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 1), b = small.local("b", 1), c = small.local("c", 1);
+  small.kernel("ab", 1, {small.write(a), small.write(b)});
+  small.kernel("bc", 1, {small.read(b), small.write(c)});
+  small.kernel("ca", 1, {small.read(c), small.read(a)});
+  for (Node &node : small.step.nodes)
+    node.kind = NodeKind::Memcpy;
+  EXPECT_EQ(hostedPages(small, 2), -1);
+}
+
+/// Two nodes of three buffers each, which earlier and later nodes use in pairs, as where a network's first layers run
+/// backwards.
+void addTwoWideNodes(SmallStep &small) {
+  const BufferIndex input = small.local("input", 6), output = small.local("output", 6), pool = small.local("pool", 6);
+  const BufferIndex poolGradient = small.local("poolGradient", 6), outputGradient = small.local("outputGradient", 6);
+  const BufferIndex inputGradient = small.local("inputGradient", 6), last = small.local("last", 6);
+  small.kernel("convolve", 1, {small.read(input), small.write(output)});
+  small.kernel("pool", 1, {small.read(output), small.write(pool)});
+  small.kernel("poolBack", 1, {small.read(pool), small.write(poolGradient)});
+  small.kernel("wide", 1, {small.read(poolGradient), small.read(output), small.write(outputGradient)});
+  small.kernel("dataBack", 1, {small.read(outputGradient), small.write(inputGradient)});
+  small.kernel("weightBack", 1, {small.read(outputGradient), small.read(input)});
+  small.kernel("wideToo", 1, {small.read(inputGradient), small.read(input), small.write(last)});
+}
+
+// Two pages too many in each of five cliques, some of them in several.
+TEST(HostForColouring, CliquesShareWhatIsHosted) {
+  SmallStep small;
+  addTwoWideNodes(small);
+  const std::int64_t hosted = hostedPages(small, 16);
+  EXPECT_GE(hosted, 4);
+  EXPECT_LE(hosted, 6);
+}
+
+// A weight stays between the last and the first node, in frames in which wide nodes have fixed homes.
+TEST(PlanHosting, WhatIsOnTheDeviceAtTheBoundaryLivesBesideWideNodes) {
+  SmallStep small;
+  const BufferIndex weight = small.live("weight", 2);
+  small.kernel("first", 1, {small.read(weight)});
+  addTwoWideNodes(small);
+  small.kernel("update", 1, {small.update(weight)});
+  const tl::expected<PlannedStep, PlanError> plan = planResidency(small.step, {16 * smallPage, smallMachine()});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_TRUE(checkResidency(plan->description).empty());
+  EXPECT_GT(hostedBytes(plan->description), 0u);
+  std::uint64_t fetched = 0;
+  for (const Node &node : plan->description.nodes)
+    fetched += node.kind == NodeKind::Prefetch && node.buffer == weight ? node.range.size : 0;
+  EXPECT_EQ(fetched, 2 * smallPage);
+}
+
+TEST(PlanHosting, HostsNoMoreThanTheColouringDoes) {
+  SmallStep small;
+  addTwoWideNodes(small);
+  for (const std::uint64_t frames : {17u, 16u, 14u, 12u, 8u}) {
+    const tl::expected<PlannedStep, PlanError> plan = planResidency(small.step, {frames * smallPage, smallMachine()});
+    ASSERT_TRUE(plan) << plan.error().message;
+    for (const Violation &violation : checkResidency(lowerVirtual(plan->description)))
+      ADD_FAILURE() << violation.message;
+    EXPECT_EQ(static_cast<std::int64_t>(hostedBytes(plan->description) / smallPage), hostedPages(small, frames));
+  }
+}
+
+} // namespace
+} // namespace pumpgraph
