@@ -140,7 +140,8 @@ void Agent::carryOut(Index index) {
 
 bool Agent::carryOutNext(Lane lane) {
   for (const Index index : lanes_[lane]) {
-    if (!mayStart(index) || !take(index))
+    // In this order: what it waits for was asked for before it was.
+    if (request(index).load() == 0 || !mayStart(index) || !take(index))
       continue;
     carryOut(index);
     return true;
