@@ -1111,9 +1111,10 @@ std::string managedBudgets() {
   return notes;
 }
 
-/// What the replays of a step on managed memory took, milliseconds each, and its report.
+/// What the replays of a step on managed memory took, milliseconds each, what they left behind, and its report.
 struct ManagedRun {
   std::vector<double> stepMs;
+  std::string state;
   nlohmann::json report;
 
   double medianMs() const {
@@ -1133,11 +1134,19 @@ template <typename Replay> std::vector<double> timedBatches(const Replay &replay
   return stepMs;
 }
 
+/// Equal for equal words.
+std::string digestOf(const std::vector<Word> &words) {
+  std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
+  for (const Word word : words)
+    hash = (hash ^ word) * 0x100000001b3;
+  return note("%016llx", static_cast<unsigned long long>(hash));
+}
+
 ManagedRun runTraining(const SessionOptions &options, const AdoptOptions &adoption) {
   const std::unique_ptr<Net> net = open(options, managedShape());
   take(net->capture(adoption), "capture");
   std::vector<double> stepMs = timedBatches([&](int times) { return net->replay(times); });
-  return {std::move(stepMs), net->report()};
+  return {std::move(stepMs), digestOf(net->state()), net->report()};
 }
 
 /// Weights that are only read: 16 of 64 MiB each, one after another.
@@ -1170,7 +1179,9 @@ ManagedRun runStreaming(SessionOptions options, const AdoptOptions &adoption) {
     return (nowMs() - start) / times;
   };
   std::vector<double> stepMs = timedBatches(replay);
-  return {std::move(stepMs), nlohmann::json::parse(take(step.report(), "report"))};
+  std::vector<Word> result(1);
+  cuda(cudaMemcpy(result.data(), loss.data(), sizeof(Word), cudaMemcpyDefault), "reading the loss");
+  return {std::move(stepMs), digestOf(result), nlohmann::json::parse(take(step.report(), "report"))};
 }
 
 const std::pair<const char *, Prefetching> managedWays[] = {
@@ -1178,9 +1189,11 @@ const std::pair<const char *, Prefetching> managedWays[] = {
 
 /// One plan, its pages brought back in three ways. Returns a row of the table.
 template <typename Run> std::string compareRow(const Run &run) {
-  std::string row;
+  std::string row, state;
   for (const auto &[name, prefetching] : managedWays) {
     const ManagedRun result = run(AdoptOptions{.calibrate = true, .prefetching = prefetching});
+    require(state.empty() || result.state == state, std::string(name) + ": another result");
+    state = result.state;
     row += note("%s%s %.2f ms", row.empty() ? "" : ", ", name, result.medianMs());
     if (prefetching == Prefetching::Ahead)
       row += note(", bound %.2f, predicted %.2f (%s)", result.report.at("plan_bound_s").get<double>() * 1e3,
@@ -1220,7 +1233,7 @@ int runManagedRow(const std::string &step, const std::string &way) {
     const std::uint64_t budget = isStreaming ? 256_MiB : shareOf(peakBytes(managedShape()), percent / 100.0);
     const SessionOptions options = isCaptured ? SessionOptions{.unlimited = true} : onManaged(budget);
     const ManagedRun run = isStreaming ? runStreaming(options, adoption) : runTraining(options, adoption);
-    nlohmann::json line = {{"step_ms", run.stepMs}};
+    nlohmann::json line = {{"step_ms", run.stepMs}, {"state", run.state}};
     if (!isCaptured) {
       const nlohmann::json &runtime = run.report.at("runtime");
       require(runtime.at("backend") == "managed", "not rewritten: " + runtime.dump());

@@ -20,6 +20,7 @@ import managed  # noqa: E402
 def figures(step_ms, bound_ms=20.0):
     return {
         "step_ms": [step_ms - 1, step_ms, step_ms + 1],
+        "state": "5eed",
         "arena_bytes": 2 << 30,
         "plan_bound_s": bound_ms / 1e3,
         "predicted_s": 0.0215,
@@ -32,7 +33,7 @@ def complete():
     for repeat in (0, 1):
         for way, step_ms in (("faults", 100), ("launch", 24), ("ahead", 22)):
             done[f"streaming/{way}/{repeat}"] = figures(step_ms + repeat, 20 + repeat)
-        done[f"streaming/captured/{repeat}"] = {"step_ms": [0.5]}
+        done[f"streaming/captured/{repeat}"] = {"step_ms": [0.5], "state": "5eed"}
     return done
 
 
@@ -64,6 +65,9 @@ class TheTable(unittest.TestCase):
         large = complete()
         large["streaming/faults/0"]["arena_bytes"] = 3 << 30
         self.assertIn("an arena", broken(large)[0])
+        other = complete()
+        other["streaming/captured/1"]["state"] = "bad"
+        self.assertEqual(broken(other), ["streaming: 2 different results"])
 
     def test_leaves_out_failed_runs_and_says_so(self):
         done = complete()

@@ -17,7 +17,8 @@ import runs
 
 Done = Dict[str, Dict[str, Any]]
 
-WAYS = ("faults", "launch", "ahead", "captured")
+MANAGED_WAYS = ("faults", "launch", "ahead")
+WAYS = MANAGED_WAYS + ("captured",)
 ARENA_BYTES = 2 << 30
 # Of a step with prefetches ahead: the most over its bound.
 PROMISE_BOUND = 1.15
@@ -90,7 +91,7 @@ def markdown(done: Done) -> str:
     lines = ["| step | by faults | at launch | ahead | managed bound | predicted | ahead / bound | in memory |",
              "|" + " --- |" * 8]
     for row in summary(done):
-        cells = [row[key] for key in ("faults", "launch", "ahead", "bound", "predicted")]
+        cells = [row[key] for key in (*MANAGED_WAYS, "bound", "predicted")]
         ratio = "" if row["over_bound"] is None else f"{row['over_bound']:.2f}"
         lines.append("| " + " | ".join([row["title"], *map(_cell, cells), ratio, _cell(row["captured"])]) + " |")
     lines.append("")
@@ -108,11 +109,14 @@ def checks(done: Done) -> Iterator[Tuple[bool, str]]:
                    f"{step.name}: {faults / ahead:.1f} times as fast as by faults; promised {step.promise_faults:g}")
         if step.promise_faults and ratio is not None:
             yield ratio <= PROMISE_BOUND, f"{step.name}: {ratio:.2f} of its bound; promised {PROMISE_BOUND:g}"
-        undone = sum(run["agent"][what] for way in ("faults", "launch", "ahead") for run in figures.all(way)
+        undone = sum(run["agent"][what] for way in MANAGED_WAYS for run in figures.all(way)
                      for what in ("dropped", "released", "failed"))
         if undone:
             yield False, f"{step.name}: {undone} operations were dropped, released or failed"
-        arenas = {run["arena_bytes"] for way in ("faults", "launch", "ahead") for run in figures.all(way)}
+        states = {run.get("state") for way in WAYS for run in figures.all(way)}
+        if len(states) > 1:
+            yield False, f"{step.name}: {len(states)} different results"
+        arenas = {run["arena_bytes"] for way in MANAGED_WAYS for run in figures.all(way)}
         if arenas and max(arenas) > ARENA_BYTES:
             yield False, f"{step.name}: an arena of {max(arenas)} bytes; {ARENA_BYTES} are allowed"
 
