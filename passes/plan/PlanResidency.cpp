@@ -451,6 +451,8 @@ private:
   /// used.
   void saveInNextStep(double part) {
     const Candidate &best = *search_.best();
+    if (best.draft.capturedCount == 0)
+      return;
     const std::vector<double> &endUs = best.schedule.endUs;
     const DraftNode firstTransfer = best.draft.capturedCount;
     const double nodesEndUs = *std::max_element(endUs.begin(), endUs.begin() + firstTransfer);
@@ -469,7 +471,8 @@ private:
     for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
       const PieceIndex index = static_cast<PieceIndex>(i);
       const Piece &piece = timeline_.piece(index);
-      if (!isSavedLate[piece.buffer][piece.firstPage] || input_.given.isGiven[index] || !piece.liveIn ||
+      const bool staysAway = input_.given.isGiven[index] || (colouring_ && isInCrowd_[index]);
+      if (!isSavedLate[piece.buffer][piece.firstPage] || staysAway || !piece.liveIn ||
           next.start.boundary[index] != BoundaryState::Away || timeline_.usesOf(index).empty())
         continue;
       next.start.boundary[index] = BoundaryState::Resident;

@@ -33,7 +33,7 @@ public:
     double us = 0;                       ///< median, with what the two clocks cost
   };
   /// What clocks cost, off `costsUs`, by captured position: every one was measured with a clock before and after the
-  /// node, but in the runs `together` there are none in between.
+  /// node, but in the runs `together` there are none in between. The nodes of a run get what they take together.
   static void takeOffClocks(std::vector<double> &costsUs, const std::vector<Run> &together);
 
 private:

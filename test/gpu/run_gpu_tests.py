@@ -231,12 +231,13 @@ class Tests:
 
 
 def is_first(name):
-    """Whether other tests compare with what this one leaves."""
-    return name.endswith(".plain")
+    """Whether other tests need what this one leaves."""
+    return name.endswith(".plain") or name == "torch.measure_and_costs"
 
 
-def is_timed(name):
-    return name in ("runtime_smoke", "graphed.overhead") or name.startswith("managed")
+def runs_alone(name):
+    """Whether it looks at times, or at what all programs have of the card's memory."""
+    return name in ("runtime_smoke", "graphed.overhead", "torch.a_thousand_replays") or name.startswith("managed")
 
 
 def report(name, test):
@@ -257,7 +258,8 @@ def main():
     parser.add_argument("--filter", default="", help="only tests whose name holds this text (and the .plain ones, which "
                         "leave what others compare with)")
     parser.add_argument("--jobs", type=int, default=1, help="tests side by side, each with memory of its own on the "
-                        "card; those that look at times run alone, after the others (%(default)s)")
+                        "card; those that look at times or at the card's free memory run alone, after the "
+                        "others (%(default)s)")
     parser.add_argument("--timeout", type=float, default=300, help="seconds a test may take (%(default)s)")
     arguments = parser.parse_args()
     if gpu_count() == 0:
@@ -269,9 +271,9 @@ def main():
         tests = [(name, test) for name, test in tests if name in wanted or name in needed]
         passed = [report(name, test) for name, test in tests if is_first(name)]
         with concurrent.futures.ThreadPoolExecutor(max(1, arguments.jobs)) as pool:
-            untimed = [pair for pair in tests if not is_first(pair[0]) and not is_timed(pair[0])]
+            untimed = [pair for pair in tests if not is_first(pair[0]) and not runs_alone(pair[0])]
             passed += pool.map(lambda pair: report(*pair), untimed)
-        passed += [report(name, test) for name, test in tests if is_timed(name)]
+        passed += [report(name, test) for name, test in tests if runs_alone(name)]
     print(f"{sum(passed)} passed, {len(passed) - sum(passed)} failed")
     return 0 if passed and all(passed) else 1
 

@@ -68,6 +68,8 @@ class TheTable(unittest.TestCase):
         other = complete()
         other["streaming/captured/1"]["state"] = "bad"
         self.assertEqual(broken(other), ["streaming: 2 different results"])
+        del other["streaming/captured/1"]["state"]
+        self.assertIn("without a digest", broken(other)[0])
 
     def test_leaves_out_failed_runs_and_says_so(self):
         done = complete()

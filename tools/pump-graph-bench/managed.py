@@ -114,7 +114,9 @@ def checks(done: Done) -> Iterator[Tuple[bool, str]]:
         if undone:
             yield False, f"{step.name}: {undone} operations were dropped, released or failed"
         states = {run.get("state") for way in WAYS for run in figures.all(way)}
-        if len(states) > 1:
+        if None in states:
+            yield False, f"{step.name}: runs of an earlier version, without a digest of their results"
+        elif len(states) > 1:
             yield False, f"{step.name}: {len(states)} different results"
         arenas = {run["arena_bytes"] for way in MANAGED_WAYS for run in figures.all(way)}
         if arenas and max(arenas) > ARENA_BYTES:

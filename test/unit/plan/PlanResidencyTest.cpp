@@ -275,6 +275,12 @@ TEST(PlanResidency, AnEmptyStepIsAPlan) {
   EXPECT_EQ(planned(SmallStep().step, pages(1)).description.nodes.size(), 0u);
 }
 
+TEST(PlanResidency, AStepWithoutNodesMayKeepMoreThanThereIsRoomFor) {
+  SmallStep small;
+  small.live("w", 4);
+  EXPECT_EQ(planned(small.step, pages(2)).description.nodes.size(), 0u);
+}
+
 TEST(PlanResidency, NoEdgeOfATransferIsImpliedByOthers) {
   const Description plan = planned(regularStep({}), {std::uint64_t{1} << 30, Machine()}).description;
   const Order order(plan);
