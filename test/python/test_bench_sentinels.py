@@ -21,6 +21,7 @@ import remedies  # noqa: E402
 import runs  # noqa: E402
 import sentinel_bounds  # noqa: E402
 import sentinel_command  # noqa: E402
+import sentinel_kept  # noqa: E402
 import sentinel_plot  # noqa: E402
 import sentinel_table  # noqa: E402
 import sentinels  # noqa: E402
@@ -358,6 +359,82 @@ class Beyond(unittest.TestCase):
     def test_nothing_to_compare_is_no_agreement(self):
         self.assertEqual(sentinel_table.largest_difference([], []), float("inf"))
         self.assertEqual(sentinel_table.largest_difference(["0x1p+0"], ["0x1p+0", "0x1p+0"]), float("inf"))
+
+
+class Kept(unittest.TestCase):
+    """Results of which only what the tables read is left."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = Path(folder.name) / "kept.jsonl"
+
+    def keep(self, done, chosen=(VIT,)):
+        sentinel_kept.keep(done, chosen, self.file)
+        return runs.load(self.file)
+
+    def test_the_tables_are_the_same(self):
+        slow = changed("vit-l16/budget@2/0", ["step_ms"], [240.0] * 9)
+        different = changed("vit-l16/budget@3/0", ["losses"], ["nan", "nan"])
+        refused = changed("vit-l16/budget@4/0", ["replan_failed"], "no memory", complete())
+        refused["vit-l16/budget@3/0"] = refused["vit-l16/budget@3/1"] = {"refused": "node 7 needs 9 GiB"}
+        failed = changed("vit-l16/plain/1", ["losses"], ["0x1p+0"])
+        failed["vit-l16/checkpoint@2/0"] = {"error": "stopped after 9 s"}
+        for done, sentinel in ((complete(), VIT), (slow, VIT), (different, VIT), (refused, VIT), (failed, VIT),
+                               (complete_beyond(), BEYOND)):
+            self.file.unlink(missing_ok=True)
+            kept = self.keep(done, [sentinel])
+            self.assertEqual(sentinel_table.markdown([sentinel], kept), sentinel_table.markdown([sentinel], done))
+            self.assertEqual(self.keep(kept, [sentinel]), kept, "what was kept is kept as it is")
+
+    def test_little_is_kept(self):
+        kept = self.keep(complete())
+        self.assertNotIn("vit-l16/record/0", kept)
+        self.assertNotIn("losses", kept["vit-l16/budget@2/0"])
+        self.assertNotIn("machine", kept["vit-l16/budget@2/0"]["report"])
+        self.file.unlink()
+        self.assertEqual(self.keep(complete(), [STUDY]), {})
+
+    def test_a_new_run_replaces_all_earlier_ones_of_its_row(self):
+        before = self.keep(complete())
+        new = {key: figures for key, figures in complete().items()
+               if key in ("vit-l16/plain/0", "vit-l16/budget@2/0", "vit-l16/budget@3/0")}
+        new["vit-l16/budget@2/0"]["step_ms"] = [300.0]
+        new["vit-l16/budget@3/0"] = {"error": "stopped after 9 s"}
+        after = self.keep(new)
+        self.assertEqual(set(before) - set(after), {"vit-l16/plain/1", "vit-l16/budget@2/1"})
+        self.assertEqual(after["vit-l16/budget@2/0"]["step_ms"], [300.0])
+        self.assertEqual(after["vit-l16/budget@3/0"], before["vit-l16/budget@3/0"], "a failure replaces no result")
+
+    def test_losses_are_compared_with_those_of_the_same_day(self):
+        self.keep(complete())
+        new = {key: figures for key, figures in complete().items() if key in ("vit-l16/plain/0", "vit-l16/budget@2/0")}
+        for figures in new.values():
+            figures["losses"] = ["0x1p+3"]
+        text = sentinel_table.markdown([VIT], self.keep(new))
+        self.assertIn("* kept: vit-l16: 1 to 2 losses are the unmodified step's in 7 of 7 runs", text)
+        new["vit-l16/budget@2/0"]["losses"] = ["0x1p+4"]
+        self.assertIn("in 6 of 7 runs", "\n".join(broken(self.keep(new))))
+
+    def test_a_row_without_anything_to_compare_is_not_kept(self):
+        before = self.keep(complete())
+        with self.assertRaisesRegex(ValueError, "vit-l16/budget@2/0: no plain row"):
+            self.keep({"vit-l16/budget@2/0": complete()["vit-l16/budget@2/0"]})
+        self.assertEqual(runs.load(self.file), before)
+
+    def test_nothing_is_measured_into_a_kept_file(self):
+        self.keep(complete())
+        with self.assertRaisesRegex(SystemExit, "holds kept rows"):
+            sentinel_command.main(["--results", str(self.file), "--stop-after", "-1"])
+
+    def test_the_document_shows_what_is_kept(self):
+        docs = support.ROOT / "docs"
+        done = runs.load(docs / "results" / "sentinels.jsonl")
+        usual = [sentinel for sentinel in sentinels.SENTINELS if not sentinel.extra]
+        text = sentinel_table.markdown(usual, done)
+        shown = (docs / "results-sentinels.md").read_text()
+        self.assertEqual(shown[shown.index(text.splitlines()[0]):], text)
+        self.assertEqual((docs / "images" / "sentinels.svg").read_text(), sentinel_plot.svg(usual, done))
 
 
 class Plot(unittest.TestCase):

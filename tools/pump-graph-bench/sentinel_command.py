@@ -18,6 +18,7 @@ from typing import Any, Dict, IO, List, NoReturn, Optional, Sequence
 
 import runs
 import sentinel_bounds
+import sentinel_kept
 import sentinel_plot
 import sentinel_table
 from sentinels import BY_NAME, KINDS, SENTINELS, Done, Job, Sentinel, lacks, missing, plain_peak, plan_jobs
@@ -52,6 +53,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--from", dest="source", metavar="FILE", help="use these results; run nothing")
     parser.add_argument("--bounds", action="store_true", help="first compute the linear-programming bounds that the "
                         "results lack, from the recorded steps; with --from this needs no GPU")
+    parser.add_argument("--keep", metavar="FILE", help="put of every row what the tables read into FILE, in the place of "
+                        "what it has of these rows; --from FILE prints its tables")
     parser.add_argument("--output", metavar="FILE", help="write the tables there too")
     parser.add_argument("--svg", metavar="FILE", help="draw step time over best bound")
     arguments = parser.parse_args(argv)
@@ -237,9 +240,16 @@ def main(argv: Sequence[str]) -> int:
         done = runs.load(results)
     else:
         results = Path(arguments.results)
+        if sentinel_kept.are_kept(runs.load(results)):
+            fail(f"{results} holds kept rows; measure into another file, and --keep {results}")
         done = run_all(arguments, chosen, kinds)
     if arguments.bounds:
         add_bounds(chosen, done, results, arguments.binaries / "pump-graph-opt")
+    if arguments.keep:
+        try:
+            sentinel_kept.keep(done, chosen, Path(arguments.keep))
+        except ValueError as problem:
+            fail(str(problem))
     text = sentinel_table.markdown(chosen, done)
     print(text, end="")
     if arguments.output:

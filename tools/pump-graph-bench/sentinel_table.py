@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from sentinels import REMEDIES, Budget, Done, Sentinel, is_expected_failure, row_key
 
@@ -224,6 +224,8 @@ def _first_plan(figures: Figures) -> str:
 
 def transfer_ms(report: Figures) -> Optional[float]:
     """What the link needs for the bytes that the plan moves, at the least."""
+    if "transfer_s" in report:  # of a row that was kept
+        return _ms(report["transfer_s"])
     machine = report.get("machine")
     if not machine or not report.get("up_bytes", 0) + report.get("down_bytes", 0):
         return None
@@ -236,17 +238,33 @@ def transfer_ms(report: Figures) -> Optional[float]:
     return seconds * 1e3
 
 
+class Losses(NamedTuple):
+    """How those of a row compare with those of the unmodified step."""
+
+    count: int
+    equal: bool
+    numbers: bool
+
+
+def compare_losses(figures: Figures, reference: Figures) -> Losses:
+    if "losses_compared" in figures:  # of a row that was kept: with the step that was measured beside it
+        return Losses(**figures["losses_compared"])
+    losses = figures["losses"]
+    numbers = len(losses) > 0 and all(math.isfinite(float.fromhex(loss)) for loss in losses)
+    return Losses(len(losses), losses == reference.get("losses"), numbers)
+
+
 def _losses(rows: Rows, budget: Budget) -> str:
     plain = rows.measured("plain")
     planned = rows.measured("budget", budget)
     if not plain or not planned:
         return "-"
-    reference = plain[0]["losses"]
-    if any(figures["losses"] != reference for figures in plain[1:]):
+    if not all(compare_losses(figures, plain[0]).equal for figures in plain):
         return "plain disagrees with itself"
-    if any(figures["losses"] != reference for figures in planned):
+    compared = [compare_losses(figures, plain[0]) for figures in planned]
+    if not all(losses.equal for losses in compared):
         return "DIFFERENT"
-    return f"{len(reference)} equal"
+    return f"{compared[0].count} equal"
 
 
 def _beyond(rows: Rows) -> Iterator[str]:
@@ -299,17 +317,23 @@ def _check_losses(rows: Rows) -> Iterator[Tuple[bool, str]]:
     name, plain = rows.sentinel.name, rows.measured("plain")
     if not plain:
         return
-    reference = plain[0]["losses"]
     if len(plain) > 1:
-        agrees = all(figures["losses"] == reference for figures in plain)
+        agrees = all(compare_losses(figures, plain[0]).equal for figures in plain)
         yield agrees, f"{name}: the unmodified step {'agrees' if agrees else 'does not agree'} with itself"
     planned = [figures for budget in rows.sentinel.budgets for figures in rows.measured("budget", budget)]
     if planned:
-        equal = sum(figures["losses"] == reference for figures in planned)
-        finite = all(math.isfinite(float.fromhex(loss)) for loss in reference) and len(reference) > 0
-        what = f"{len(reference)} losses" if finite else f"{len(reference)} losses, not all of them numbers,"
+        compared = [compare_losses(figures, plain[0]) for figures in planned]
+        equal = sum(losses.equal for losses in compared)
+        numbers = all(losses.numbers for losses in compared)
+        what = _numbers({losses.count for losses in compared})
+        what += " losses" if numbers else " losses, not all of them numbers,"
         text = f"{name}: {what} are the unmodified step's in {equal} of {len(planned)} runs"
-        yield finite and equal == len(planned), text
+        yield numbers and equal == len(planned), text
+
+
+def _numbers(counts: Set[int]) -> str:
+    """Rows that were kept may be of runs of different lengths."""
+    return str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
 
 
 def _check_budget(rows: Rows, budget: Budget) -> Iterator[Tuple[bool, str]]:
