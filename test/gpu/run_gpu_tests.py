@@ -230,9 +230,25 @@ class Tests:
             raise Failure("memcheck did not report 0 errors:\n    " + text.strip()[-500:])
 
 
+COSTS = "torch.measure_and_costs"
+AFTER_COSTS = ("torch.costs_are_used", "torch.replans_by_itself")
+
+
+def needs(name):
+    """The tests whose results this one uses, where there are such."""
+    return {f"{name.split('.')[0]}.plain"} | ({COSTS} if name in AFTER_COSTS else set())
+
+
+def choose(names, text):
+    """Those whose name holds the text, and what they need."""
+    wanted = {name for name in names if text in name}
+    wanted = wanted.union(*map(needs, wanted))
+    return [name for name in names if name in wanted]
+
+
 def is_first(name):
     """Whether other tests need what this one leaves."""
-    return name.endswith(".plain") or name == "torch.measure_and_costs"
+    return name.endswith(".plain") or name == COSTS
 
 
 def runs_alone(name):
@@ -255,8 +271,8 @@ def report(name, test):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build-dir", type=Path, default=ROOT / "build")
-    parser.add_argument("--filter", default="", help="only tests whose name holds this text (and the .plain ones, which "
-                        "leave what others compare with)")
+    parser.add_argument("--filter", default="", help="only tests whose name holds this text, and those whose results they "
+                        "use")
     parser.add_argument("--jobs", type=int, default=1, help="tests side by side, each with memory of its own on the "
                         "card; those that look at times or at the card's free memory run alone, after the "
                         "others (%(default)s)")
@@ -266,9 +282,8 @@ def main():
         sys.exit("gpu-test: error: no GPU; the CUDA driver finds no device")
     with tempfile.TemporaryDirectory() as folder:
         tests = list(Tests(arguments.build_dir.resolve(), Path(folder), arguments.timeout).all())
-        wanted = [name for name, _ in tests if arguments.filter in name]
-        needed = {f"{name.split('.')[0]}.plain" for name in wanted}
-        tests = [(name, test) for name, test in tests if name in wanted or name in needed]
+        chosen = choose([name for name, _ in tests], arguments.filter)
+        tests = [(name, test) for name, test in tests if name in chosen]
         passed = [report(name, test) for name, test in tests if is_first(name)]
         with concurrent.futures.ThreadPoolExecutor(max(1, arguments.jobs)) as pool:
             untimed = [pair for pair in tests if not is_first(pair[0]) and not runs_alone(pair[0])]
