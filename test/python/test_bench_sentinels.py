@@ -307,6 +307,13 @@ class Tables(unittest.TestCase):
             widths = {line.count("|") for line in table.splitlines() if line.startswith("|")}
             self.assertLessEqual(len(widths), 1, "the table's rows differ in length")
 
+    def test_rows_as_fast_as_promised_are_counted(self):
+        done = changed("vit-l16/budget@2/0", ["step_ms"], [216.0] * 9)
+        done["vit-l16/budget@3/0"]["report"]["predicted_s"] = 0.180
+        done["vit-l16/budget@4/0"] = {"refused": "node 7 needs 9 GiB"}
+        self.assertIn("\n\nOf 3 rows 2 are within 1.05 of their best bound, 3 within 1.1, and 1 within 5 % of what was "
+                      "predicted.\n\n", sentinel_table.markdown([VIT], done))
+
     def test_what_is_missing_is_a_dash_and_what_failed_is_named(self):
         done = {"vit-l16/budget@2/0": {"error": "exit status 1: boom"}}
         text = sentinel_table.markdown([VIT], done)

@@ -13,6 +13,7 @@ from sentinels import REMEDIES, Budget, Done, Sentinel, is_expected_failure, row
 Figures = Dict[str, Any]
 
 MOST_OVER_BOUND = 1.05
+MOST_NEAR_BOUND = 1.1
 LEAST_OVER_BOUND = 0.97  # node times and link are measured too, within some percent
 MOST_PREDICTION_ERROR = 0.05
 WORTH_PLANNING = 1.3  # bound over in-memory time from which on compute does not hide everything
@@ -103,7 +104,7 @@ def markdown(chosen: Sequence[Sentinel], done: Done) -> str:
     beyond = [Rows(sentinel, done) for sentinel in chosen if sentinel.micro_batches]
     lines: List[str] = []
     if usual:
-        lines += ["Step time over its best bound; in brackets over the step in memory.", "", *_summary(usual), ""]
+        lines += ["Step time over its best bound; in brackets over the step in memory.", "", *_summary(usual), "", *_counts(usual)]
         lines += [*_all_rows(usual), ""]
     for rows in beyond:
         lines += [*_beyond(rows), ""]
@@ -138,6 +139,23 @@ def _summary(every: Sequence[Rows]) -> Iterator[str]:
 
     columns = ["model", "peak in memory", "step, ms", *names]
     yield from _table(columns, (cells(rows) for rows in every))
+
+
+def _counts(every: Sequence[Rows]) -> Iterator[str]:
+    """How many rows are as fast as was promised, in a paragraph."""
+    steps = []
+    for rows in every:
+        for budget in rows.sentinel.budgets:
+            step, bound = rows.step_ms("budget", budget), rows.best_bound_ms(budget)
+            predicted = _ms(rows.report(budget).get("predicted_s"))
+            if step and bound and predicted:
+                steps.append((step / bound, abs(step / predicted - 1)))
+    if steps:
+        close, near = (sum(over <= most for over, _ in steps) for most in (MOST_OVER_BOUND, MOST_NEAR_BOUND))
+        foreseen = sum(error <= MOST_PREDICTION_ERROR for _, error in steps)
+        yield (f"Of {len(steps)} rows {close} are within {MOST_OVER_BOUND} of their best bound, {near} within "
+               f"{MOST_NEAR_BOUND}, and {foreseen} within {100 * MOST_PREDICTION_ERROR:.0f} % of what was predicted.")
+        yield ""
 
 
 def _against_bound(rows: Rows, budget: Budget) -> str:
