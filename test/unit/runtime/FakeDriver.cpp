@@ -285,6 +285,17 @@ void runGraph(FakeGraph &graph) {
   }
 }
 
+/// The nodes run here one by one; what copies take passes on a link of their own.
+void launch(FakeGraph &graph) {
+  const auto start = state().pretended;
+  runGraph(graph);
+  const auto copies = std::count_if(graph.nodes.begin(), graph.nodes.end(),
+                                    [](const FakeNode &node) { return node.type == CU_GRAPH_NODE_TYPE_MEMCPY; });
+  const std::lock_guard lock(state().mutex);
+  const std::chrono::duration<double, std::milli> took(static_cast<double>(copies) * state().options.copyMilliseconds);
+  state().pretended = std::max(state().pretended, start + took);
+}
+
 FakeNode *addNode(FakeGraph *graph, CUgraphNodeType type, const CUgraphNode *after, std::size_t count) {
   FakeNode &node = graph->nodes.emplace_back();
   node.type = type;
@@ -933,7 +944,7 @@ void fillGraphCalls(Driver &driver) {
   };
   driver.graphLaunch.function = [](CUgraphExec exec, CUstream) -> CUresult {
     FAKE_ENTER(cuGraphLaunch);
-    runGraph(reinterpret_cast<FakeExec *>(exec)->graph);
+    launch(reinterpret_cast<FakeExec *>(exec)->graph);
     return CUDA_SUCCESS;
   };
   driver.graphExecDestroy.function = [](CUgraphExec exec) {

@@ -55,6 +55,7 @@ public:
     bool supportsManagedMemory = true;
     bool supportsDiscard = true;
     double clockMilliseconds = 0; ///< that an event record in a graph takes on the device
+    double copyMilliseconds = 0;  ///< that a copy in a graph takes; one after another, beside all other nodes
     std::uint32_t seed = 1;       ///< of the order in which unordered nodes run
   };
 
