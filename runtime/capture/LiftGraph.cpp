@@ -2,6 +2,7 @@
 #include "runtime/capture/LiftGraph.h"
 
 #include "runtime/capture/KernelParameters.h"
+#include "runtime/memory/FillKernel.h"
 
 #include <algorithm>
 #include <functional>
@@ -71,8 +72,8 @@ std::string_view nameOf(NodeKind kind) {
 /// Reads one graph, and child graphs inside it.
 class GraphReader {
 public:
-  GraphReader(const Driver &driver, const AddressSpace &addresses, CUcontext context)
-      : driver_(driver), addresses_(addresses), kernels_(driver, addresses, context) {}
+  GraphReader(const Driver &driver, const AddressSpace &addresses, CUcontext context, const FillKernel *fills)
+      : driver_(driver), addresses_(addresses), kernels_(driver, addresses, context), fills_(fills) {}
 
   Expected<LiftedGraph> read(CUgraph graph) {
     LiftedGraph lifted;
@@ -186,6 +187,11 @@ private:
     };
     switch (type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
+      if (const auto fill = fills_ ? fills_->fillOf(handle) : std::nullopt) {
+        setKind(NodeKind::Memset);
+        addFill(*fill, inner, node);
+        return {};
+      }
       setKind(NodeKind::Kernel);
       kernels_.read(handle, inner, node);
       return {};
@@ -275,6 +281,10 @@ private:
       node.refusal = "a fill's parameters cannot be read: " + got.error().message;
       return;
     }
+    addFill(fill, inner, node);
+  }
+
+  void addFill(const CUDA_MEMSET_NODE_PARAMS &fill, std::uint32_t inner, LiftedNode &node) const {
     if (!addresses_.contains(fill.dst))
       return;
     const std::size_t rows = std::max<std::size_t>(fill.height, 1), row = fill.width * fill.elementSize;
@@ -292,6 +302,7 @@ private:
   const Driver &driver_;
   const AddressSpace &addresses_;
   KernelParameters kernels_;
+  const FillKernel *fills_;
   std::uint32_t innerCount_ = 0;
 };
 
@@ -304,8 +315,9 @@ std::span<const char> KernelLaunch::parameter(std::size_t index) const {
   return std::span(bytes).subspan(begin, ends[index] - begin);
 }
 
-Expected<LiftedGraph> liftGraph(const Driver &driver, CUgraph graph, const AddressSpace &addresses, CUcontext context) {
-  return GraphReader(driver, addresses, context).read(graph);
+Expected<LiftedGraph> liftGraph(const Driver &driver, CUgraph graph, const AddressSpace &addresses, CUcontext context,
+                                const FillKernel *fills) {
+  return GraphReader(driver, addresses, context, fills).read(graph);
 }
 
 } // namespace pumpgraph::runtime

@@ -15,6 +15,8 @@
 
 namespace pumpgraph::runtime {
 
+class FillKernel;
+
 /// Eight bytes among a kernel's parameters whose value lies in the session's addresses.
 struct PointerWord {
   std::uint32_t inner = 0;     ///< which node of a child graph, counted depth first; 0 for a node of the graph itself
@@ -88,7 +90,9 @@ struct LiftedGraph {
 };
 
 /// Fails only when the driver does; what it cannot see into becomes a node with a refusal. `context` is where the
-/// kernels of the graph are expected to run.
-Expected<LiftedGraph> liftGraph(const Driver &driver, CUgraph graph, const AddressSpace &addresses, CUcontext context);
+/// kernels of the graph are expected to run. Nodes that `fills` added, which may be null, are the fills that they
+/// replaced.
+Expected<LiftedGraph> liftGraph(const Driver &driver, CUgraph graph, const AddressSpace &addresses, CUcontext context,
+                                const FillKernel *fills = nullptr);
 
 } // namespace pumpgraph::runtime

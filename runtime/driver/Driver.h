@@ -110,6 +110,7 @@ public:
   X(graphChildGraphNodeGetGraph, cuGraphChildGraphNodeGetGraph, 10000)                                                 \
   X(graphAddMemcpyNode, cuGraphAddMemcpyNode, 10000)                                                                   \
   X(graphAddMemsetNode, cuGraphAddMemsetNode, 10000)                                                                   \
+  X(graphAddKernelNode, cuGraphAddKernelNode, 12000)                                                                   \
   X(graphAddEmptyNode, cuGraphAddEmptyNode, 10000)                                                                     \
   X(graphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, 11070)                                                           \
   X(graphAddEventRecordNode, cuGraphAddEventRecordNode, 11010)                                                         \

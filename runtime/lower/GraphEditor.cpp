@@ -46,6 +46,19 @@ Expected<CUgraphNode> GraphEditor::addFill(CUdeviceptr device, std::uint64_t byt
   return node;
 }
 
+Expected<CUgraphNode> GraphEditor::addKernel(const CUDA_KERNEL_NODE_PARAMS &launch) {
+  CUgraphNode node = nullptr;
+  PUMPGRAPH_TRY_WHILE(driver_.graphAddKernelNode(&node, graph_, nullptr, 0, &launch), "adding a kernel");
+  undo_.push_back(AddedNode{node});
+  return node;
+}
+
+Status GraphEditor::removeFill(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS &fill) {
+  PUMPGRAPH_TRY_WHILE(driver_.graphDestroyNode(node), "removing a fill");
+  undo_.push_back(RemovedFill{node, fill});
+  return {};
+}
+
 Expected<CUgraphNode> GraphEditor::addEventRecord(CUevent event) {
   CUgraphNode node = nullptr;
   PUMPGRAPH_TRY_WHILE(driver_.graphAddEventRecordNode(&node, graph_, nullptr, 0, event), "adding an event");
@@ -93,13 +106,24 @@ Status GraphEditor::demote(CUgraphNode from, CUgraphNode to, const CUgraphEdgeDa
 void GraphEditor::rollBack() {
   // What fails here cannot be reported any better than the failure that led here.
   const CUgraphEdgeData full{};
+  std::map<CUgraphNode, CUgraphNode> returned; ///< fills that are back, by the handle they had
+  const auto now = [&](CUgraphNode node) {
+    const auto found = returned.find(node);
+    return found == returned.end() ? node : found->second;
+  };
   for (; !undo_.empty(); undo_.pop_back()) {
     if (auto *added = std::get_if<AddedNode>(&undo_.back()))
       driver_.graphDestroyNode.raw(added->node);
-    if (auto *edge = std::get_if<AddedEdge>(&undo_.back()))
-      driver_.graphRemoveDependencies.raw(graph_, &edge->from, &edge->to, &full, 1);
-    if (auto *removed = std::get_if<RemovedEdge>(&undo_.back()))
-      driver_.graphAddDependencies.raw(graph_, &removed->from, &removed->to, &removed->data, 1);
+    if (auto *removed = std::get_if<RemovedFill>(&undo_.back()))
+      driver_.graphAddMemsetNode.raw(&returned[removed->node], graph_, nullptr, 0, &removed->fill, context_);
+    if (auto *edge = std::get_if<AddedEdge>(&undo_.back())) {
+      const CUgraphNode from = now(edge->from), to = now(edge->to);
+      driver_.graphRemoveDependencies.raw(graph_, &from, &to, &full, 1);
+    }
+    if (auto *removed = std::get_if<RemovedEdge>(&undo_.back())) {
+      const CUgraphNode from = now(removed->from), to = now(removed->to);
+      driver_.graphAddDependencies.raw(graph_, &from, &to, &removed->data, 1);
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "runtime/driver/Driver.h"
 
+#include <map>
 #include <variant>
 #include <vector>
 
@@ -25,11 +26,15 @@ public:
   Expected<CUgraphNode> addCopyToHost(void *host, CUdeviceptr device, std::uint64_t bytes);
   Expected<CUgraphNode> addCopyToDevice(CUdeviceptr device, const void *host, std::uint64_t bytes);
   Expected<CUgraphNode> addFill(CUdeviceptr device, std::uint64_t bytes, unsigned char value);
+  Expected<CUgraphNode> addKernel(const CUDA_KERNEL_NODE_PARAMS &launch);
   Expected<CUgraphNode> addEventRecord(CUevent event);
   /// Writes words of memory, or waits for them, one after another.
   Expected<CUgraphNode> addMemOps(std::vector<CUstreamBatchMemOpParams> operations);
   /// A node that does nothing.
   Expected<CUgraphNode> addEmpty();
+
+  /// Takes out a fill that has no edges. Should it return, then as a node of another handle.
+  Status removeFill(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS &fill);
 
   /// An edge that waits for completion.
   Status addEdge(CUgraphNode from, CUgraphNode to);
@@ -42,6 +47,10 @@ public:
 private:
   struct AddedNode {
     CUgraphNode node;
+  };
+  struct RemovedFill {
+    CUgraphNode node;
+    CUDA_MEMSET_NODE_PARAMS fill;
   };
   struct AddedEdge {
     CUgraphNode from, to;
@@ -57,7 +66,7 @@ private:
   const Driver &driver_;
   CUgraph graph_;
   CUcontext context_;
-  std::vector<std::variant<AddedNode, AddedEdge, RemovedEdge>> undo_;
+  std::vector<std::variant<AddedNode, RemovedFill, AddedEdge, RemovedEdge>> undo_;
 };
 
 } // namespace pumpgraph::runtime

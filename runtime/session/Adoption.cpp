@@ -2,6 +2,7 @@
 #include "runtime/session/Adoption.h"
 
 #include "runtime/capture/FindHiddenPointers.h"
+#include "runtime/lower/ReplaceFills.h"
 #include "runtime/session/Calibration.h"
 #include "runtime/session/Rewriting.h"
 
@@ -159,6 +160,7 @@ Status Adoption::makeRoom() {
 
 Status Adoption::rewrite(const Compiler &compiler) {
   Rewriting rewriting(*step_, compiler);
+  PUMPGRAPH_TRY(replaceFillsOfBranches());
   PUMPGRAPH_TRY_WHILE(driver_.graphClone(&step_->original_, graph_), "keeping the graph as captured");
   std::shared_ptr<Residence> others;
   if (neighbour_ && neighbour_->rewritten() && neighbour_->checkMemory() && options_.boundary != BoundaryChoice::Own) {
@@ -183,6 +185,20 @@ Status Adoption::rewrite(const Compiler &compiler) {
   }
   const Expected<std::shared_ptr<Residence>> removed = rewriting.takeBack(Keep::EveryBlock);
   return removed ? backed : inContext(backed.error(), removed.error().message);
+}
+
+Status Adoption::replaceFillsOfBranches() {
+  LiftedGraph &lifted = step_->lifted_;
+  if (!hasBranches(lifted))
+    return {};
+  const Expected<const FillKernel *> kernel = session_.fillKernel();
+  if (!kernel)
+    return tl::unexpected<Error>(kernel.error());
+  fills_ = std::make_unique<GraphEditor>(driver_, graph_, session_.context_);
+  PUMPGRAPH_TRY(replaceFills(*fills_, driver_, **kernel, *session_.addresses_, lifted));
+  for (std::size_t position = 0; position < lifted.nodes.size(); ++position)
+    step_->captured_.nodes[position] = lifted.nodes[position].handle;
+  return {};
 }
 
 Status Adoption::rewriteManaged(const Compiler &compiler) {
@@ -317,6 +333,8 @@ Expected<std::unique_ptr<Step>> Adoption::finish() {
       heap_.retain(heap_.block(block));
   heap_.dropCapture();
   step_->ownsGraph_ = options_.ownsGraph;
+  if (fills_)
+    fills_->commit();
   if (step_->rewritten() && !options_.keepFirstPlan)
     step_->watchReplays();
   step_->writeReport();

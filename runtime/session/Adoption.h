@@ -37,6 +37,8 @@ private:
   /// Gives up what only the cache and the capture's dead hold.
   Status makeRoom();
   Status rewrite(const Compiler &compiler);
+  /// Of a graph with branches: see ReplaceFills.h.
+  Status replaceFillsOfBranches();
   Status rewriteManaged(const Compiler &compiler);
   /// What the step may touch that no parameter shows.
   std::vector<Unplanned> unplanned() const;
@@ -57,6 +59,7 @@ private:
   const AdoptOptions &options_;
   Step *before_;
   Step *neighbour_;
+  std::unique_ptr<GraphEditor> fills_; ///< what became of the graph's memset nodes, for good if all goes well
   std::unique_ptr<Step> step_;
   std::optional<AccessFinder> finder_;
   std::set<BlockId> staying_;           ///< blocks that are never private

@@ -181,7 +181,8 @@ Status Rewriting::lowerAndCheck(GraphEditor &editor, const CompiledPlan &plan, c
   step_.times_.lowerMs = lowering.milliseconds();
 
   const Stopwatch checking;
-  const Expected<LiftedGraph> again = liftGraph(driver_, step_.graph_, *session_.addresses_, session_.context_);
+  const Expected<LiftedGraph> again =
+      liftGraph(driver_, step_.graph_, *session_.addresses_, session_.context_, session_.fillKernel_.get());
   if (!again)
     return inContext(again.error(), "lifting the rewritten graph");
   Expected<RewrittenStep> rewritten = describeRewritten(*again, step_.lifted_, captured, plan.lowered, residence);

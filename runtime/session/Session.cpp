@@ -495,6 +495,16 @@ Expected<const Compiler *> Session::compiler() {
   return &*compiler_;
 }
 
+Expected<const FillKernel *> Session::fillKernel() {
+  if (!fillKernel_) {
+    Expected<std::unique_ptr<FillKernel>> loaded = FillKernel::load(*driver_);
+    if (!loaded)
+      return tl::unexpected<Error>(loaded.error());
+    fillKernel_ = std::move(*loaded);
+  }
+  return fillKernel_.get();
+}
+
 nlohmann::ordered_json Session::linkReport() const {
   const auto json = [](const LinkSpeed &speed) -> nlohmann::ordered_json {
     return {{"up_bytes_per_second", speed.up},

@@ -7,6 +7,7 @@
 #include "runtime/capture/Rehearsal.h"
 #include "runtime/driver/ProcessMemory.h"
 #include "runtime/lower/Residence.h"
+#include "runtime/memory/FillKernel.h"
 #include "runtime/memory/ManagedArena.h"
 #include "runtime/session/Compiler.h"
 #include "runtime/session/ManagedLink.h"
@@ -146,6 +147,7 @@ private:
   Expected<CUgraph> graphOfCapture(CUstream stream) const;
   MemoryTools tools() { return {*driver_, *addresses_, *frames_, *host_, *mapper_, *heap_, stream_}; }
   Expected<const Compiler *> compiler();
+  Expected<const FillKernel *> fillKernel();
   /// Of a session on managed memory: measured when its first step is planned.
   Expected<const ManagedLink *> managedLink();
   nlohmann::ordered_json linkReport() const;
@@ -199,6 +201,7 @@ private:
   std::optional<ManagedLink> managedLink_; ///< once it is measured
   std::vector<std::string> notes_;         ///< about the session, for the report of each step
   std::optional<Compiler> compiler_;
+  std::unique_ptr<FillKernel> fillKernel_; ///< once a step needs it
 
   // In the order of their dependence: what is below uses what is above.
   std::unique_ptr<ManagedArena> arena_; ///< if and only if the session is on managed memory

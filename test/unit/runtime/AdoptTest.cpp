@@ -103,6 +103,33 @@ TEST_F(AdoptTest, computesTheSameUnderATightBudget) {
   }
 }
 
+// Beside memset nodes in branches copies are slower, so kernels do what they did, and reports know them as before.
+TEST_F(AdoptTest, fillsByKernelsWhereTheGraphHasBranches) {
+  open(tightPages + 1);
+  start();
+  const Expected<void *> words = session_->allocate(256, nullptr, "words");
+  ASSERT_TRUE(words) << messageOf(words);
+  auto *bytes = static_cast<char *>(*words);
+  const CUgraphNode first = fake_.addFill(graph_, {}, bytes, 3, 100);
+  fake_.addFill(graph_, {first}, bytes + 40, 5, 10);
+  const std::uint64_t replaced = fake_.callsOf("cuGraphAddKernelNode");
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  EXPECT_EQ(fake_.callsOf("cuGraphAddKernelNode"), replaced + 2);
+  bytes[40] = bytes[99] = 0;
+  replay(*step, 2);
+  EXPECT_EQ(bytes[39], 3);
+  EXPECT_EQ(bytes[40], 5);
+  EXPECT_EQ(bytes[99], 3);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+  ASSERT_TRUE((*step)->replan());
+  replay(*step, 1);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(3));
+  const Expected<Validation> validation = (*step)->validate();
+  ASSERT_TRUE(validation) << messageOf(validation);
+  EXPECT_EQ(validation->differentBuffers, 0u) << validation->firstDifference;
+}
+
 // Copies are slower the more streams there are, and the driver opens one wherever a chain of its own kind does not go
 // on: kernels follow kernels, and copies those of their direction, all else goes over relays.
 TEST_F(AdoptTest, keepsKernelsAndCopiesInChainsOfTheirOwn) {

@@ -243,8 +243,9 @@ void runNode(FakeNode &node) {
     for (std::size_t row = 0; row < std::max<std::size_t>(node.fill.height, 1); ++row) {
       const std::uint64_t address = node.fill.dst + row * node.fill.pitch;
       requireAccess(address, node.fill.width * node.fill.elementSize, "a fill");
-      std::memset(reinterpret_cast<void *>(address), static_cast<int>(node.fill.value),
-                  node.fill.width * node.fill.elementSize);
+      for (std::size_t i = 0; i < node.fill.width; ++i)
+        std::memcpy(reinterpret_cast<char *>(address) + i * node.fill.elementSize, &node.fill.value,
+                    node.fill.elementSize);
     }
     return;
   case CU_GRAPH_NODE_TYPE_GRAPH:
@@ -869,6 +870,21 @@ void fillGraphCalls(Driver &driver) {
     *node = handleOf(added);
     return CUDA_SUCCESS;
   };
+  driver.graphAddKernelNode.function = [](CUgraphNode *node, CUgraph graph, const CUgraphNode *after, std::size_t count,
+                                          const CUDA_KERNEL_NODE_PARAMS *launch) -> CUresult {
+    FAKE_ENTER(cuGraphAddKernelNode);
+    FakeNode *added = addNode(graphOf(graph), CU_GRAPH_NODE_TYPE_KERNEL, after, count);
+    added->kernel = reinterpret_cast<FakeKernel *>(launch->func);
+    added->grid = {launch->gridDimX, launch->gridDimY, launch->gridDimZ};
+    added->block = {launch->blockDimX, launch->blockDimY, launch->blockDimZ};
+    for (std::size_t i = 0; i < added->kernel->parameterBytes.size(); ++i) {
+      const auto *bytes = static_cast<const char *>(launch->kernelParams[i]);
+      added->arguments.emplace_back(bytes, bytes + added->kernel->parameterBytes[i]);
+    }
+    settleParameters(*added);
+    *node = handleOf(added);
+    return CUDA_SUCCESS;
+  };
   driver.graphAddEmptyNode.function = [](CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
                                          std::size_t count) -> CUresult {
     FAKE_ENTER(cuGraphAddEmptyNode);
@@ -974,7 +990,7 @@ void fillGraphCalls(Driver &driver) {
   };
 }
 
-/// The kernels of runtime/memory/ByteProbe.cu, whose arguments are all the module's kernels have.
+/// The kernels of runtime/memory/ByteProbe.cu, which graphs do not hold.
 struct ProbeArguments {
   void **arguments;
 
@@ -1016,6 +1032,22 @@ void countBytes(const ProbeArguments &given) {
   }
 }
 
+/// What runtime/memory/FillKernel.cu does.
+void fillMemory(const FakeKernel::Arguments &arguments) {
+  const auto target = argument<CUdeviceptr>(arguments, 0);
+  const auto pitch = argument<std::uint64_t>(arguments, 1), rowBytes = argument<std::uint64_t>(arguments, 2);
+  for (std::uint64_t row = 0; row < argument<std::uint64_t>(arguments, 3); ++row) {
+    requireAccess(target + row * pitch, rowBytes, "a fill");
+    for (std::uint64_t at = 0; at < rowBytes; ++at)
+      reinterpret_cast<char *>(target + row * pitch)[at] = arguments[4][at % 4];
+  }
+}
+
+FakeKernel &fillKernel() {
+  static FakeKernel kernel{"pumpgraphFill", {8, 8, 8, 8, 4}, fillMemory};
+  return kernel;
+}
+
 void fillModuleCalls(Driver &driver) {
   driver.moduleLoadData.function = [](CUmodule *module, const void *) -> CUresult {
     FAKE_ENTER(cuModuleLoadData);
@@ -1025,6 +1057,10 @@ void fillModuleCalls(Driver &driver) {
   driver.moduleUnload.function = [](CUmodule) { return CUDA_SUCCESS; };
   driver.moduleGetFunction.function = [](CUfunction *function, CUmodule, const char *name) -> CUresult {
     FAKE_ENTER(cuModuleGetFunction);
+    if (name == fillKernel().name) {
+      *function = fillKernel().handle();
+      return CUDA_SUCCESS;
+    }
     if (std::strcmp(name, "pumpgraphPoison") != 0 && std::strcmp(name, "pumpgraphCount") != 0)
       return CUDA_ERROR_NOT_FOUND;
     *function = reinterpret_cast<CUfunction>(std::strcmp(name, "pumpgraphPoison") == 0 ? poisonWords : countBytes);

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Kernels in the place of a graph's memset nodes.
+#pragma once
+
+#include "runtime/capture/LiftGraph.h"
+#include "runtime/lower/GraphEditor.h"
+#include "runtime/memory/FillKernel.h"
+
+namespace pumpgraph::runtime {
+
+/// Whether some nodes may run side by side.
+bool hasBranches(const LiftedGraph &graph);
+
+/// Puts a kernel in the place of every memset node on `addresses`, in the graph that `editor` edits and in `lifted`,
+/// which is that graph. For graphs with branches: with memset nodes there, copies beside the graph take a tenth longer
+/// from its first node to its last (docs/measurements.md).
+Status replaceFills(GraphEditor &editor, const Driver &driver, const FillKernel &kernel, const AddressSpace &addresses,
+                    LiftedGraph &lifted);
+
+} // namespace pumpgraph::runtime
