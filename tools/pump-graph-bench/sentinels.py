@@ -76,7 +76,7 @@ SENTINELS = (
     Sentinel("densenet264", "DenseNet-264", *_DENSENET_264, 430, "bf16", "sgd", 0.01, STUDY),
     Sentinel("resnet1001-fp32", "ResNet-1001, 32 x 32", *_RESNET_1001, 98, "fp32", "sgd", 0.01, STUDY, extra=True),
     Sentinel("densenet264-fp32", "DenseNet-264", *_DENSENET_264, 218, "fp32", "sgd", 0.01, STUDY, extra=True),
-    Sentinel("beyond-card", "ViT-L/16, more than the card has", *_VIT_L16, 768, "bf16", "adamw", 1e-4,
+    Sentinel("beyond-card", "ViT-L/16, more than the card has", *_VIT_L16, 896, "bf16", "adamw", 1e-4,
              (Budget("120GiB", size_bytes=120 * GIB),), micro_batches=8, extra=True),
 )
 BY_NAME = {sentinel.name: sentinel for sentinel in SENTINELS}
