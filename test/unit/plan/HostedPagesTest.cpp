@@ -8,6 +8,7 @@
 #include "passes/lower/LowerVirtual.h"
 #include "passes/plan/PlanResidency.h"
 #include "test/unit/analysis/SmallStep.h"
+#include "test/unit/plan/PairwiseStep.h"
 #include "test/unit/plan/RegularStep.h"
 
 #include <gtest/gtest.h>
@@ -157,11 +158,7 @@ TEST(PlanHosting, NothingIsHostedWhereTransfersDo) {
 
 // A page keeps its frame: three buffers that are used two at a time need three frames. One of them is hosted.
 TEST(PlanHosting, IsTheLastResortWhenPagesFindNoFrames) {
-  SmallStep small;
-  const BufferIndex a = small.local("a", 1), b = small.local("b", 1), c = small.local("c", 1);
-  small.kernel("ab", 1, {small.write(a), small.write(b)});
-  small.kernel("bc", 1, {small.read(b), small.write(c)});
-  small.kernel("ca", 1, {small.read(c), small.read(a)});
+  const SmallStep small = test::pairwiseStep(1);
   EXPECT_EQ(hostedBytes(planned(small, 3).description), 0u);
   const std::uint64_t bytes = hostedBytes(planned(small, 2).description);
   EXPECT_GE(bytes, smallPage);

@@ -6,6 +6,7 @@
 #include "passes/analysis/Prediction.h"
 #include "passes/check/CheckResidency.h"
 #include "test/unit/analysis/SmallStep.h"
+#include "test/unit/plan/PairwiseStep.h"
 #include "test/unit/plan/RegularStep.h"
 
 #include <gtest/gtest.h>
@@ -226,13 +227,7 @@ TEST(PlanResidency, AProgrammaticEdgeOnAHandOverBecomesFull) {
 }
 
 TEST(PlanResidency, TwoBuffersOfOneNodeNeverShareAFrame) {
-  // Two of three at a time, in all combinations: a third frame is needed although two would hold each node's pages.
-  SmallStep small;
-  const BufferIndex a = small.local("a", 1), b = small.local("b", 1), c = small.local("c", 1);
-  small.kernel("ab", 1, {small.write(a), small.write(b)});
-  small.kernel("bc", 1, {small.read(b), small.write(c)});
-  small.kernel("ca", 1, {small.read(c), small.read(a)});
-  EXPECT_EQ(planned(small.step, pages(3)).stats.framesUsed, 3u);
+  EXPECT_EQ(planned(test::pairwiseStep(1).step, pages(3)).stats.framesUsed, 3u);
 }
 
 TEST(PlanResidency, ExclusiveBuffersBeyondTheBudgetAreAnErrorOfTheirOwn) {

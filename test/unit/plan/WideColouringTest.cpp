@@ -5,7 +5,7 @@
 #include "passes/check/CheckResidency.h"
 #include "passes/lower/LowerVirtual.h"
 #include "passes/plan/PlanResidency.h"
-#include "test/unit/analysis/SmallStep.h"
+#include "test/unit/plan/PairwiseStep.h"
 
 #include <gtest/gtest.h>
 
@@ -15,6 +15,7 @@
 namespace pumpgraph {
 namespace {
 
+using test::pairwiseStep;
 using test::smallMachine;
 using test::smallPage;
 using test::SmallStep;
@@ -52,11 +53,7 @@ TEST(HostForColouring, HostsNothingWhereAllFit) {
 
 // No node is too wide, but each buffer meets both others.
 TEST(HostForColouring, HostsWhatACliqueHasTooMuchOf) {
-  SmallStep small;
-  const BufferIndex a = small.local("a", 4), b = small.local("b", 4), c = small.local("c", 4);
-  small.kernel("ab", 1, {small.write(a), small.write(b)});
-  small.kernel("bc", 1, {small.read(b), small.write(c)});
-  small.kernel("ca", 1, {small.read(c), small.read(a)});
+  const SmallStep small = pairwiseStep(4);
   EXPECT_EQ(hostedPages(small, 12), 0);
   EXPECT_EQ(hostedPages(small, 10), 2);
   EXPECT_EQ(hostedPages(small, 8), 4);
@@ -75,11 +72,7 @@ TEST(HostForColouring, HostsMoreWhereNoCliqueIsToBlame) {
 }
 
 TEST(HostForColouring, OperandsOfCopiesMayMakeItImpossible) {
-  SmallStep small;
-  const BufferIndex a = small.local("a", 1), b = small.local("b", 1), c = small.local("c", 1);
-  small.kernel("ab", 1, {small.write(a), small.write(b)});
-  small.kernel("bc", 1, {small.read(b), small.write(c)});
-  small.kernel("ca", 1, {small.read(c), small.read(a)});
+  SmallStep small = pairwiseStep(1);
   for (Node &node : small.step.nodes)
     node.kind = NodeKind::Memcpy;
   EXPECT_EQ(hostedPages(small, 2), -1);
