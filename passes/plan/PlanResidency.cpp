@@ -613,7 +613,7 @@ tl::expected<Description, PlanError> planHosting(Description step, const Timelin
     if (std::optional<Description> planned = plan(nullptr))
       return std::move(*planned);
   if (!options.boundary)
-    if (const std::optional<WideColouring> wide = hostForColouring(step, timeline, frames, options.machine))
+    if (const tl::expected<WideColouring, NoColouring> wide = hostForColouring(step, timeline, frames, options.machine))
       if (std::optional<Description> planned = plan(&*wide))
         return std::move(*planned);
   for (std::uint64_t i = isWide ? 0 : 1; i <= steps; ++i) {

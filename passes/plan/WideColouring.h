@@ -6,8 +6,9 @@
 
 #include "passes/plan/HostedPages.h"
 
+#include <tl/expected.hpp>
+
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 namespace pumpgraph {
@@ -15,15 +16,24 @@ namespace pumpgraph {
 /// By buffer, then page: a private frame, counted from 0; `noFrame` for what is hosted or never used.
 using PageFrames = std::vector<std::vector<std::int32_t>>;
 
+/// A search for frames is given up after so much of what `effort` counts: planning is to wait a second for it at most.
+inline constexpr std::uint64_t mostColouringEffort = 300'000'000;
+
 struct WideColouring {
   PageFrames frames;
   std::vector<std::vector<bool>> isTight; ///< by buffer, then page: of a node or clique that wanted more than there are
+  std::uint64_t effort = 0;               ///< what it took: words of 64 frames or kinds, kinds and pieces looked at
+};
+
+/// Operands of copies are in the way, the pieces are of too many kinds, or it takes too long.
+struct NoColouring {
+  std::uint64_t effort = 0; ///< as in WideColouring
 };
 
 /// Sets `hosted` as hostExcess() does, and then for the cliques too that find no frames, until all other pages have
-/// some, such that no two that a node uses together share one. Empty if that does not come to an end. `timeline` is
-/// that of the step without hosted pages; no buffer has frames already.
-std::optional<WideColouring> hostForColouring(Description &step, const Timeline &timeline, std::uint64_t frames,
-                                              const Machine &machine);
+/// some, such that no two that a node uses together share one. `timeline` is that of the step without hosted pages; no
+/// buffer has frames already.
+tl::expected<WideColouring, NoColouring> hostForColouring(Description &step, const Timeline &timeline,
+                                                          std::uint64_t frames, const Machine &machine);
 
 } // namespace pumpgraph

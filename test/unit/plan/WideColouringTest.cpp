@@ -10,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <ctime>
 #include <set>
 
 namespace pumpgraph {
@@ -25,7 +27,7 @@ using test::SmallStep;
 std::int64_t hostedPages(const SmallStep &small, std::uint64_t frames) {
   Description step = small.step;
   const Timeline timeline(step);
-  const std::optional<WideColouring> colouring = hostForColouring(step, timeline, frames, smallMachine());
+  const tl::expected<WideColouring, NoColouring> colouring = hostForColouring(step, timeline, frames, smallMachine());
   if (!colouring)
     return -1;
   for (const Node &node : step.nodes) {
@@ -76,6 +78,31 @@ TEST(HostForColouring, OperandsOfCopiesMayMakeItImpossible) {
   for (Node &node : small.step.nodes)
     node.kind = NodeKind::Memcpy;
   EXPECT_EQ(hostedPages(small, 2), -1);
+}
+
+// Steps that are planned do not have so many buffers which meet without any structure. Cliques say little of what is
+// missing, so that colouring goes on until it has taken too long.
+TEST(HostForColouring, GivesUpAfterItsEffort) {
+  SmallStep small;
+  std::vector<BufferIndex> buffers;
+  for (int i = 0; i < 1500; ++i)
+    buffers.push_back(small.local("b", 2));
+  std::uint32_t state = 1;
+  const auto any = [&] {
+    state = state * 1664525 + 1013904223;
+    return buffers[(state >> 8) % buffers.size()];
+  };
+  for (int i = 0; i < 6000; ++i)
+    small.kernel("k", 1, {small.mayUse(any()), small.mayUse(any()), small.mayUse(any())});
+  const Timeline timeline(small.step);
+  const std::clock_t begin = std::clock();
+  const tl::expected<WideColouring, NoColouring> colouring = hostForColouring(small.step, timeline, 6, smallMachine());
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  ASSERT_FALSE(colouring);
+  std::printf("gave up after %.2f s of processor time, effort %llu\n", seconds,
+              static_cast<unsigned long long>(colouring.error().effort));
+  EXPECT_GE(colouring.error().effort, mostColouringEffort);
+  EXPECT_LE(colouring.error().effort, mostColouringEffort / 100 * 102) << "it is looked at too seldom";
 }
 
 /// Two nodes of three buffers each, which earlier and later nodes use in pairs, as where a network's first layers run
