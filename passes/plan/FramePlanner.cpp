@@ -52,7 +52,7 @@ public:
   tl::expected<Draft, Stuck> run(const std::vector<PieceIndex> &first, const PieceFrames *homes) {
     takeHomes(homes ? *homes : input_.given.homes);
     if (!placeResidents())
-      return tl::unexpected(Stuck{0, draft_.effort});
+      return tl::unexpected(Stuck{std::nullopt, draft_.effort});
     if (const std::optional<PieceIndex> stuck = placeAhead(first))
       return tl::unexpected(Stuck{widestUser(*stuck), draft_.effort});
     for (NodeIndex node = 0; node < boundary_; ++node)
@@ -131,11 +131,12 @@ private:
 
   /// A group for a piece that is on the device at the boundary: nobody has a home there, or only such as are away then
   /// and never meet the piece.
-  std::optional<GroupIndex> groupForResident(PieceIndex piece) const {
+  std::optional<GroupIndex> groupForResident(PieceIndex piece) {
     if (const std::optional<GroupIndex> unused = groups_.anyUnused(input_.given.ownFrom))
       return unused;
     std::optional<GroupIndex> found;
     groups_.ranking(Group::Standing::Vacant).visit([&](GroupIndex index) {
+      ++draft_.effort;
       const Group &group = groups_[index];
       const bool isFree = group.firstFrame >= input_.given.ownFrom &&
                           std::none_of(group.parts.begin(), group.parts.end(), [&](const Part &part) {

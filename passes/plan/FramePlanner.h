@@ -71,7 +71,8 @@ struct Draft {
   std::vector<std::uint32_t> leftAt; ///< by position of a use: the node that the piece gave way to before it
   IndexedVector<PieceIndex, bool> cameForBoundary; ///< after the last node, only to be on the device then
   IndexedVector<PieceIndex, bool> leftUnwritten;   ///< the frames were given up before anything was written to them
-  std::uint64_t effort = 0; ///< what it took to make: groups used, and, four times as dear, groups priced
+  /// What it took: groups used, or looked at for residents, and, four times as dear, groups priced.
+  std::uint64_t effort = 0;
 };
 
 /// What is decided before the pass.
@@ -84,9 +85,9 @@ struct DraftStart {
 };
 
 /// No frames for the pieces of a node; if they were to choose before the pass, of the widest that uses the one which
-/// found none.
+/// found none. Without a node: none for the pieces that are on the device at the step boundary.
 struct Stuck {
-  NodeIndex node = 0;
+  std::optional<NodeIndex> node;
   std::uint64_t effort = 0; ///< as in Draft
 };
 

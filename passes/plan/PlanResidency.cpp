@@ -176,7 +176,7 @@ private:
 };
 
 /// Frames for all pieces, and the pieces that take theirs from the start: they leave the pass no choice.
-struct Colouring {
+struct FixedHomes {
   PieceFrames homes;
   std::vector<PieceIndex> tight;
 };
@@ -185,9 +185,9 @@ struct Colouring {
 /// between two steps, which of them have a good host copy too, and who chooses frames first.
 class StartSearch {
 public:
-  /// `colouring`: where those that are to choose first have their frames instead; may be null.
-  StartSearch(const PlannerInput &input, Search &search, const Colouring *colouring)
-      : input_(input), timeline_(input.timeline), search_(search), colouring_(colouring), ranking_(byIdleTime(input)),
+  /// `fixed`: where those that are to choose first have their frames instead; may be null.
+  StartSearch(const PlannerInput &input, Search &search, const FixedHomes *fixed)
+      : input_(input), timeline_(input.timeline), search_(search), fixed_(fixed), ranking_(byIdleTime(input)),
         frames_(input.frameCount - input.given.ownFrom), crowded_(UINT64_MAX) {
     clearCrowd();
   }
@@ -270,9 +270,9 @@ private:
       return {};
     tried_.push_back(attempt);
     tl::expected<Draft, Stuck> draft = makeDraft(attempt);
-    while (!draft && restarts_ < mostRestarts) {
+    while (!draft && draft.error().node && restarts_ < mostRestarts) {
       ++restarts_;
-      gatherCrowd(draft.error().node);
+      gatherCrowd(*draft.error().node);
       draft = makeDraft(attempt);
     }
     if (!draft)
@@ -321,8 +321,8 @@ private:
   void clearCrowd() {
     crowd_.clear();
     isInCrowd_ = IndexedVector<PieceIndex, bool>(timeline_.pieces().size(), false);
-    if (colouring_)
-      for (PieceIndex piece : colouring_->tight)
+    if (fixed_)
+      for (PieceIndex piece : fixed_->tight)
         join(piece);
   }
   void join(PieceIndex piece) {
@@ -335,7 +335,7 @@ private:
   /// Those whose frames are fixed are away at the boundary: two of them may share some.
   DraftStart withCrowd(const DraftStart &start) const {
     DraftStart result{start.boundary, crowd_, start.leaves};
-    if (colouring_)
+    if (fixed_)
       for (PieceIndex piece : crowd_)
         result.boundary[piece] = BoundaryState::Away;
     for (PieceIndex piece : start.first)
@@ -345,11 +345,11 @@ private:
   }
 
   std::optional<PieceFrames> homesOfCrowd() const {
-    if (!colouring_)
+    if (!fixed_)
       return std::nullopt;
     PieceFrames homes(timeline_.pieces().size());
     for (PieceIndex piece : crowd_)
-      homes[piece] = colouring_->homes[piece];
+      homes[piece] = fixed_->homes[piece];
     return homes;
   }
 
@@ -467,14 +467,17 @@ private:
 
     Attempt next = best_;
     next.start.leaves.resize(best.draft.leftAt.size());
+    std::uint64_t room = frames_ - std::min(frames_, residentPages(next.start.boundary));
     bool isNew = false;
     for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
       const PieceIndex index = static_cast<PieceIndex>(i);
       const Piece &piece = timeline_.piece(index);
-      const bool staysAway = input_.given.isGiven[index] || (colouring_ && isInCrowd_[index]);
+      const bool staysAway = input_.given.isGiven[index] || (fixed_ && isInCrowd_[index]);
       if (!isSavedLate[piece.buffer][piece.firstPage] || staysAway || !piece.liveIn ||
-          next.start.boundary[index] != BoundaryState::Away || timeline_.usesOf(index).empty())
+          next.start.boundary[index] != BoundaryState::Away || timeline_.usesOf(index).empty() ||
+          piece.pageCount > room)
         continue;
+      room -= piece.pageCount;
       next.start.boundary[index] = BoundaryState::Resident;
       next.start.leaves[piece.usesBegin] = 1;
       isNew = true;
@@ -483,10 +486,20 @@ private:
       attempt(std::move(next));
   }
 
+  /// Pages that need frames between steps, but for those whose frames are given.
+  std::uint64_t residentPages(const BoundaryStates &boundary) const {
+    std::uint64_t pages = 0;
+    for (std::size_t i = 0; i < boundary.size(); ++i)
+      if (const PieceIndex piece = static_cast<PieceIndex>(i);
+          boundary[piece] != BoundaryState::Away && !input_.given.isGiven[piece] && !(fixed_ && isInCrowd_[piece]))
+        pages += timeline_.piece(piece).pageCount;
+    return pages;
+  }
+
   const PlannerInput &input_;
   const Timeline &timeline_;
   Search &search_;
-  const Colouring *colouring_;
+  const FixedHomes *fixed_;
   std::vector<PieceIndex> ranking_;
   std::uint64_t frames_; ///< for private pages between steps
   Attempt best_;
@@ -509,20 +522,20 @@ void joinNeighbours(const PlannerInput &input, Search &search, bool isSpent) {
       search.tryDraft(joinTransfers(apart.draft, apart.schedule, {reach, mostPages}));
 }
 
-std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budgetBytes, const Colouring *colouring) {
+std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budgetBytes, const FixedHomes *fixed) {
   const Timeline &timeline = input.timeline;
   Search search(input, budgetBytes);
   if (!input.given.isShared && timeline.peakPages() <= input.frameCount) {
     search.tryDraft(draftWithoutTransfers(input));
     return search.best();
   }
-  StartSearch starts(input, search, colouring);
+  StartSearch starts(input, search, fixed);
   starts.run();
   if (search.best())
     joinNeighbours(input, search, starts.isSpent());
   if (search.best())
     return search.best();
-  if (const std::optional<PieceFrames> homes = colouring ? colouring->homes : colourPieces(input)) {
+  if (const std::optional<PieceFrames> homes = fixed ? fixed->homes : colourPieces(input)) {
     if (tl::expected<Draft, Stuck> draft = draftPlan(input, {input.given.states, {}, {}}, Tuning(), &*homes))
       search.tryDraft(std::move(*draft));
   }
@@ -555,8 +568,8 @@ std::uint64_t pieceBytesFor(const Timeline &uncut, const PlanOptions &options, s
 }
 
 /// The same by piece: either all pages of one have frames or none.
-Colouring ofPieces(const WideColouring &colouring, const Timeline &timeline) {
-  Colouring result;
+FixedHomes ofPieces(const WideColouring &colouring, const Timeline &timeline) {
+  FixedHomes result;
   for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
     const Piece &piece = timeline.piece(static_cast<PieceIndex>(i));
     std::vector<std::int32_t> &homes = result.homes[result.homes.add({})];
@@ -583,10 +596,10 @@ std::optional<Description> planAround(const Description &step, const Order &orde
   PlannerInput input{step, timeline, order, machine, frameCount, given};
   if (options.backend != Backend::Virtual)
     input.keepsHostCopy = keepHostCopies(step, options.backend);
-  std::optional<Colouring> colouring;
+  std::optional<FixedHomes> fixed;
   if (wide)
-    colouring = ofPieces(*wide, timeline);
-  const std::optional<Candidate> plan = findPlan(input, budgetBytes, colouring ? &*colouring : nullptr);
+    fixed = ofPieces(*wide, timeline);
+  const std::optional<Candidate> plan = findPlan(input, budgetBytes, fixed ? &*fixed : nullptr);
   if (!plan)
     return std::nullopt;
   return writePlan(input, plan->draft, plan->schedule, budgetBytes);

@@ -5,6 +5,8 @@
 #include "passes/analysis/Order.h"
 #include "passes/analysis/Prediction.h"
 #include "passes/check/CheckResidency.h"
+#include "passes/plan/FramePlanner.h"
+#include "passes/plan/GivenBoundary.h"
 #include "test/unit/analysis/SmallStep.h"
 #include "test/unit/plan/PairwiseStep.h"
 #include "test/unit/plan/RegularStep.h"
@@ -228,6 +230,25 @@ TEST(PlanResidency, AProgrammaticEdgeOnAHandOverBecomesFull) {
 
 TEST(PlanResidency, TwoBuffersOfOneNodeNeverShareAFrame) {
   EXPECT_EQ(planned(test::pairwiseStep(1).step, pages(3)).stats.framesUsed, 3u);
+}
+
+TEST(DraftPlan, MoreAtTheBoundaryThanThereAreFramesIsNoNodesFault) {
+  SmallStep small;
+  const BufferIndex a = small.live("a", 3), b = small.live("b", 3);
+  small.kernel("a", 1, {small.read(a)});
+  small.kernel("b", 1, {small.read(b)});
+  const Machine machine = smallMachine();
+  const Timeline timeline(small.step);
+  const Order order(small.step);
+  const GivenBoundary given = givenBoundary(small.step, timeline, nullptr, 4);
+  const PlannerInput input{small.step, timeline, order, machine, 4, given};
+  DraftStart start{given.states, {}, {}};
+  EXPECT_TRUE(draftPlan(input, start, Tuning()));
+  for (BoundaryState &state : start.boundary)
+    state = BoundaryState::Resident;
+  const tl::expected<Draft, Stuck> draft = draftPlan(input, start, Tuning());
+  ASSERT_FALSE(draft);
+  EXPECT_EQ(draft.error().node, std::nullopt);
 }
 
 TEST(PlanResidency, ExclusiveBuffersBeyondTheBudgetAreAnErrorOfTheirOwn) {
