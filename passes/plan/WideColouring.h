@@ -16,7 +16,7 @@ namespace pumpgraph {
 /// By buffer, then page: a private frame, counted from 0; `noFrame` for what is hosted or never used.
 using PageFrames = std::vector<std::vector<std::int32_t>>;
 
-/// A search for frames is given up after so much of what `effort` counts: planning is to wait a second for it at most.
+/// A search for frames is given up after so much of what `effort` counts: planning waits about a second for it.
 inline constexpr std::uint64_t mostColouringEffort = 300'000'000;
 
 struct WideColouring {
