@@ -216,9 +216,6 @@ public:
     for (int round = 0; round < roundsOfPrices; ++round)
       if (round == 0 || !isSpent())
         chooseByPrice();
-    for (double part : {1.0, 0.5})
-      if (!isSpent() && input_.keepsHostCopy.empty()) // in managed memory the next replay waits for no such copies
-        saveInNextStep(part);
   }
 
   /// Whether so much has been tried that only what promises most is.
@@ -444,56 +441,6 @@ private:
          ++i)
       next.start.boundary[mirrored[i].second] = BoundaryState::Resident;
     attempt(std::move(next));
-  }
-
-  /// What is saved after the last node can as well be saved beside the first nodes of the next step, where the link
-  /// down is idle then: pieces saved in the last `part` of that time stay on the device, and leave before they are
-  /// used.
-  void saveInNextStep(double part) {
-    const Candidate &best = *search_.best();
-    if (best.draft.capturedCount == 0)
-      return;
-    const std::vector<double> &endUs = best.schedule.endUs;
-    const DraftNode firstTransfer = best.draft.capturedCount;
-    const double nodesEndUs = *std::max_element(endUs.begin(), endUs.begin() + firstTransfer);
-    const double fromUs = best.schedule.totalUs - part * (best.schedule.totalUs - nodesEndUs);
-    std::vector<std::vector<bool>> isSavedLate; // by buffer, then page
-    for (const std::vector<std::int32_t> &pages : best.draft.frames)
-      isSavedLate.emplace_back(pages.size(), false);
-    for (std::size_t i = 0; i < best.draft.transfers.size(); ++i)
-      if (const auto &[kind, pages] = best.draft.transfers[i];
-          kind == NodeKind::Evict && endUs[firstTransfer + i] > fromUs)
-        std::fill_n(isSavedLate[pages.buffer].begin() + pages.firstPage, pages.pageCount, true);
-
-    Attempt next = best_;
-    next.start.leaves.resize(best.draft.leftAt.size());
-    std::uint64_t room = frames_ - std::min(frames_, residentPages(next.start.boundary));
-    bool isNew = false;
-    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
-      const PieceIndex index = static_cast<PieceIndex>(i);
-      const Piece &piece = timeline_.piece(index);
-      const bool staysAway = input_.given.isGiven[index] || (fixed_ && isInCrowd_[index]);
-      if (!isSavedLate[piece.buffer][piece.firstPage] || staysAway || !piece.liveIn ||
-          next.start.boundary[index] != BoundaryState::Away || timeline_.usesOf(index).empty() ||
-          piece.pageCount > room)
-        continue;
-      room -= piece.pageCount;
-      next.start.boundary[index] = BoundaryState::Resident;
-      next.start.leaves[piece.usesBegin] = 1;
-      isNew = true;
-    }
-    if (isNew)
-      attempt(std::move(next));
-  }
-
-  /// Pages that need frames between steps, but for those whose frames are given.
-  std::uint64_t residentPages(const BoundaryStates &boundary) const {
-    std::uint64_t pages = 0;
-    for (std::size_t i = 0; i < boundary.size(); ++i)
-      if (const PieceIndex piece = static_cast<PieceIndex>(i);
-          boundary[piece] != BoundaryState::Away && !input_.given.isGiven[piece] && !(fixed_ && isInCrowd_[piece]))
-        pages += timeline_.piece(piece).pageCount;
-    return pages;
   }
 
   const PlannerInput &input_;

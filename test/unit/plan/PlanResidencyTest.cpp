@@ -357,21 +357,6 @@ double ratioAt(const RegularStepShape &shape, double share) {
   return prediction.totalUs / bound(step, budgetBytes, machine, BoundKind::May).totalUs;
 }
 
-// The link down is idle while the first nodes run. If all were saved within the step, these would be 1.12, 1.11
-// and 1.17.
-TEST(PlanResidency, WhatIsUpdatedLastIsSavedInTheNextStep) {
-  RegularStepShape updates;
-  updates.weightPages = 64;
-  updates.activationPages = 4;
-  updates.kernelUs = 50;
-  EXPECT_LE(ratioAt(updates, 0.7), 1.08);
-  updates.kernelUs = 400;
-  EXPECT_LE(ratioAt(updates, 0.7), 1.08);
-  updates.weightPages = 16;
-  updates.kernelUs = 50;
-  EXPECT_LE(ratioAt(updates, 0.7), 1.14);
-}
-
 TEST(PlanResidency, RegularStepsComeCloseToTheBound) {
   RegularStepShape hidden; // compute hides the link
   hidden.kernelUs = 1000;
