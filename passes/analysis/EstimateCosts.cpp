@@ -3,7 +3,10 @@
 
 #include "pumpgraph/graph/Reliance.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 #include <unordered_map>
 
 namespace pumpgraph {
@@ -13,24 +16,52 @@ namespace {
 constexpr double nodeOverheadUs = 1.6;
 constexpr double usPerSecond = 1e6;
 
+/// So often a step passes over the whole of a range at most, by accesses of which nobody has proved what they touch.
+constexpr double mostPasses = 32;
+
 struct Traffic {
-  std::uint64_t readBytes = 0;
-  std::uint64_t writtenBytes = 0;
+  double readBytes = 0;
+  double writtenBytes = 0;
 };
 
-Traffic trafficOf(const Node &node) {
-  Traffic traffic;
-  for (const Access &access : node.accesses) {
-    if (reliableMay(access) & modeRead)
-      traffic.readBytes += access.range.size;
-    if (reliableMay(access) & modeWrite)
-      traffic.writtenBytes += access.range.size;
+/// What nodes of a step move in device memory.
+class TrafficEstimate {
+public:
+  explicit TrafficEstimate(const Description &description) {
+    for (const Node &node : description.nodes)
+      for (const Access &access : node.accesses)
+        if (access.evidence != Evidence::Proved)
+          ++unproved_[keyOf(access)];
   }
-  return traffic;
-}
 
-double timeUs(std::uint64_t bytes, double bytesPerSecond) {
-  return static_cast<double>(bytes) / bytesPerSecond * usPerSecond;
+  Traffic of(const Node &node) const {
+    Traffic traffic;
+    for (const Access &access : node.accesses) {
+      const double bytes = bytesOf(access);
+      if (reliableMay(access) & modeRead)
+        traffic.readBytes += bytes;
+      if (reliableMay(access) & modeWrite)
+        traffic.writtenBytes += bytes;
+    }
+    return traffic;
+  }
+
+private:
+  using Key = std::tuple<BufferIndex, std::uint64_t, std::uint64_t>;
+  static Key keyOf(const Access &access) { return {access.buffer, access.range.offset, access.range.size}; }
+
+  /// A recurrent layer's nodes each get an address in the same allocation, and work through it piece by piece.
+  double bytesOf(const Access &access) const {
+    const double bytes = static_cast<double>(access.range.size);
+    return access.evidence == Evidence::Proved ? bytes
+                                               : bytes * std::min(1.0, mostPasses / unproved_.at(keyOf(access)));
+  }
+
+  std::map<Key, std::uint32_t> unproved_; ///< how many accesses may touch all of a range, or only a part of it
+};
+
+double timeUs(double bytes, double bytesPerSecond) {
+  return bytes / bytesPerSecond * usPerSecond;
 }
 
 /// A captured copy of which one side only is a buffer has its other side in host memory.
@@ -42,10 +73,9 @@ double copyTimeUs(const Traffic &traffic, const Machine &machine) {
   return timeUs(traffic.readBytes + traffic.writtenBytes, machine.deviceBytesPerSecond);
 }
 
-double estimateUs(const Node &node, const Machine &machine) {
+double estimateUs(const Node &node, const Traffic &traffic, const Machine &machine) {
   if (node.kind == NodeKind::Empty)
     return 0;
-  const Traffic traffic = trafficOf(node);
   if (node.kind == NodeKind::Memcpy)
     return nodeOverheadUs + copyTimeUs(traffic, machine);
   return nodeOverheadUs + timeUs(traffic.readBytes + traffic.writtenBytes, machine.deviceBytesPerSecond);
@@ -54,11 +84,12 @@ double estimateUs(const Node &node, const Machine &machine) {
 } // namespace
 
 std::size_t estimateCosts(Description &description, const Machine &machine) {
+  const TrafficEstimate traffic(description);
   std::size_t estimated = 0;
   for (Node &node : description.nodes) {
     if (isResidency(node.kind) || isCopy(node.kind) || !std::isnan(node.costUs))
       continue;
-    node.costUs = estimateUs(node, machine);
+    node.costUs = estimateUs(node, traffic.of(node), machine);
     ++estimated;
   }
   return estimated;

@@ -74,7 +74,8 @@ def EstimateCosts : GraphPass<"estimate-costs"> {
   let summary = "Give nodes of unknown cost the time that their bytes need";
   let description = [{
     A kernel or fill costs its bytes over the bandwidth of device memory, a copy to or from the host its bytes over that
-    of the link, each plus what a node costs whatever it does; an empty node costs nothing. Known costs stay. With
+    of the link, each plus what a node costs whatever it does; an empty node costs nothing. Where more than 32 accesses
+    may touch the whole of one range, none of them `proved`, they are taken to pass over it 32 times together. Known costs stay. With
     `from`, node times of a saved step are taken first, where position and name agree.
 
     Before:

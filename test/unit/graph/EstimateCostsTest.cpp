@@ -50,6 +50,28 @@ TEST(EstimateCosts, copyCostsTheLinkWhenOneSideIsHostMemory) {
   EXPECT_NEAR(estimateOf(NodeKind::Memcpy, {touch(modeRead, megabyte), touch(modeWrite, megabyte)}) - idle, 2, 1e-9);
 }
 
+// Hundreds of kernels that each get an address in one allocation do not each pass over all of it.
+TEST(EstimateCosts, manyAccessesPassOverARangeSomeTimes) {
+  const auto stepUs = [](std::size_t kernels, Evidence evidence) {
+    Description description;
+    description.buffers.resize(1);
+    description.buffers[0].size = 100 * megabyte;
+    description.nodes.resize(kernels);
+    for (Node &node : description.nodes) {
+      node.accesses = {touch(modeRead, megabyte)};
+      node.accesses[0].evidence = evidence;
+    }
+    estimateCosts(description, roundMachine());
+    double us = 0;
+    for (const Node &node : description.nodes)
+      us += node.costUs - estimateOf(NodeKind::Kernel, {});
+    return us;
+  };
+  EXPECT_NEAR(stepUs(32, Evidence::Assumed), 32, 1e-9);
+  EXPECT_NEAR(stepUs(800, Evidence::Assumed), 32, 1e-6);
+  EXPECT_NEAR(stepUs(800, Evidence::Proved), 800, 1e-6);
+}
+
 TEST(EstimateCosts, emptyNodesAreFree) {
   EXPECT_EQ(estimateOf(NodeKind::Empty, {}), 0);
 }
