@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks at one frame at a time. The events on the frame, in index order, fall into blocks: a transfer or discard is a
-// block of its own, accesses of one page with nothing between them are one block. Index order is a legal order, so if
-// the rules hold the blocks are the same in every legal order; and they hold if every event of a block completes before
-// every event of the next one, for completion is transitive. Then one walk over the blocks decides the values.
+// Looks at one frame at a time. The events on the frame, in index order, fall into blocks: a prefetch or discard is a
+// block of its own, accesses and copies down of one page with nothing else between them are one block. Index order is a
+// legal order, so if the rules hold the blocks are the same in every legal order; and they hold if every event of a
+// block completes before every event of the next one, for completion is transitive, and if in a block the copies down
+// are ordered against each other and against what may write. Then one walk over the blocks decides the values.
 // docs/checker.md has the table of states and why this suffices.
 #include "passes/check/FrameSweep.h"
 
@@ -12,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 
 namespace pumpgraph::check {
@@ -74,14 +76,29 @@ struct Page {
 
 using Block = std::span<const Event>;
 
-/// A transfer or discard alone, or all accesses of one page that follow each other. `events` is not empty.
+/// The device copy is the same after it, or current.
+bool keepsDeviceCopy(const Event &event) {
+  return event.kind == EventKind::Access || event.kind == EventKind::Down;
+}
+
+/// A prefetch or discard alone, or all accesses and copies down of one page that follow each other. `events` is not
+/// empty.
 Block firstBlock(Block events) {
   const Event &first = events.front();
-  if (first.kind != EventKind::Access)
+  if (!keepsDeviceCopy(first))
     return events.first(1);
   const auto end = std::find_if(events.begin(), events.end(), [&](const Event &event) {
-    return event.kind != EventKind::Access || event.page != first.page;
+    return !keepsDeviceCopy(event) || event.page != first.page;
   });
+  return events.first(static_cast<std::size_t>(end - events.begin()));
+}
+
+/// The same among copies down and writes of one page: a copy down alone, or all writes that follow each other.
+Block firstOfOneKind(Block events) {
+  if (events.front().kind == EventKind::Down)
+    return events.first(1);
+  const auto end =
+      std::find_if(events.begin(), events.end(), [](const Event &event) { return event.kind == EventKind::Down; });
   return events.first(static_cast<std::size_t>(end - events.begin()));
 }
 
@@ -110,10 +127,11 @@ private:
 
   void checkFrame(std::uint32_t frame);
   bool isOrdered(Block before, Block after);
+  bool isOrderedWithin(Block block);
   void reportUnordered(const Event &left, const Event &right);
   void handOver(Page &page, NodeIndex taker);
   void walk(Block block);
-  void walkAccesses(Page &page, Block block);
+  void requireValues(Page &page, Block block);
   void walkTransfer(Page &page, const Event &event);
   bool isOverwrittenBefore(const Event &reader, Block block) const;
   void reportMissing(const Page &page, NodeIndex node, const char *need);
@@ -245,7 +263,7 @@ void Sweep::checkFrame(std::uint32_t frame) {
   Block previous;
   for (Block rest = events; !rest.empty(); rest = rest.subspan(previous.size())) {
     const Block block = firstBlock(rest);
-    if (!isOrdered(previous, block)) {
+    if (!isOrdered(previous, block) || !isOrderedWithin(block)) {
       // The values depend on who comes first: nothing more can be said about this frame.
       for (const Event &event : events)
         pages_[event.page].value = Value::None;
@@ -288,6 +306,23 @@ bool Sweep::isOrdered(Block before, Block after) {
   return true;
 }
 
+/// A copy down may run beside accesses that only read, but not beside a write or another copy.
+bool Sweep::isOrderedWithin(Block block) {
+  if (std::none_of(block.begin(), block.end(), [](const Event &event) { return event.kind == EventKind::Down; }))
+    return true;
+  std::vector<Event> ordered;
+  std::copy_if(block.begin(), block.end(), std::back_inserter(ordered),
+               [](const Event &event) { return event.kind == EventKind::Down || event.mayWrite; });
+  Block previous;
+  for (Block rest = ordered; !rest.empty(); rest = rest.subspan(previous.size())) {
+    const Block next = firstOfOneKind(rest);
+    if (!isOrdered(previous, next))
+      return false;
+    previous = next;
+  }
+  return true;
+}
+
 void Sweep::reportUnordered(const Event &left, const Event &right) {
   const Page &leftPage = pages_[left.page];
   const Page &rightPage = pages_[right.page];
@@ -314,21 +349,24 @@ void Sweep::handOver(Page &page, NodeIndex taker) {
 
 void Sweep::walk(Block block) {
   Page &page = pages_[block.front().page];
-  if (block.front().kind == EventKind::Access)
-    return walkAccesses(page, block);
-  walkTransfer(page, block.front());
+  requireValues(page, block);
+  for (const Event &event : block)
+    if (event.kind != EventKind::Access)
+      walkTransfer(page, event);
+    else if (event.mayWrite)
+      page.value = Value::Device;
 }
 
-void Sweep::walkAccesses(Page &page, Block block) {
-  if (!isOnDevice(page.value))
-    for (const Event &event : block)
-      if (event.needsValue && !isOverwrittenBefore(event, block)) {
-        reportMissing(page, event.node, event.mayWrite ? "updates" : "reads");
-        page.value = Value::Both; // one report is enough
-        break;
-      }
-  if (std::any_of(block.begin(), block.end(), [](const Event &event) { return event.mayWrite; }))
-    page.value = Value::Device;
+/// Nothing within a block ends the device copy: an access lacks the value if it is missing before the block.
+void Sweep::requireValues(Page &page, Block block) {
+  if (isOnDevice(page.value))
+    return;
+  for (const Event &event : block)
+    if (event.needsValue && !isOverwrittenBefore(event, block)) {
+      reportMissing(page, event.node, event.mayWrite ? "updates" : "reads");
+      page.value = Value::Both; // one report is enough
+      return;
+    }
 }
 
 bool Sweep::isOverwrittenBefore(const Event &reader, Block block) const {

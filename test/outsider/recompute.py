@@ -99,6 +99,14 @@ class Plan:
         """The pieces of buffers that a node touches."""
         return [self.nodes[node]] if self.is_transfer(node) else self.nodes[node]["accesses"]
 
+    def use_of(self, node: int, buffer: int, page: int) -> str:
+        """What the node does with a page that it touches."""
+        if self.is_transfer(node):
+            return self.nodes[node]["direction"]
+        writes = any(access["buffer"] == buffer and page in self.pages_of(access)
+                     and access["may"] in ("write", "readwrite") for access in self.nodes[node]["accesses"])
+        return "write" if writes else "read"
+
     def resident_pages(self, buffer: int) -> List[bool]:
         """Which pages are on the device at the step boundary."""
         if not self.buffers[buffer]["private"]:
@@ -330,13 +338,16 @@ def peak_bytes(plan: Plan, times: Simulation) -> int:
     return (always + most) * plan.page_bytes
 
 
-# Of one frame: start, end, node, whether that is a transfer, and which page of which buffer it uses.
-Event = Tuple[float, float, int, bool, Tuple[int, int]]
+# Of one frame: start, end, node, what that does (read, write, up or down), and with which page of which buffer.
+Event = Tuple[float, float, int, str, Tuple[int, int]]
+
+# What may happen to one page at once: accesses, and a copy to the host beside those that only read.
+MAY_OVERLAP = ({"read", "write"}, {"read"}, {"write"}, {"read", "down"})
 
 
 def check_frames(plan: Plan, times: Simulation) -> None:
     """As many frames as there is memory; what is always on the device shares with nobody; no frame does two things at
-    once, but for the accesses of one page."""
+    once, but for MAY_OVERLAP."""
     owner: Dict[int, int] = {}
     used = set()
     for index, buffer in enumerate(plan.buffers):
@@ -355,30 +366,26 @@ def check_frames(plan: Plan, times: Simulation) -> None:
     events: Dict[int, List[Event]] = defaultdict(list)
     for buffer, pages, nodes in runs_of_pages(plan):
         frames = plan.buffers[buffer]["frames"]
+        visits = [(times.start[node], times.end[node], node, plan.use_of(node, buffer, pages.start)) for node in nodes]
         for page in pages if nodes else ():
             if not 0 <= page < len(frames) or frames[page] == NO_FRAME:
                 raise WrongPlan(f"node {nodes[0]} touches page {page} of buffer {buffer}, which has no frame")
-            for node in nodes:
-                events[frames[page]].append((times.start[node], times.end[node], node, plan.is_transfer(node),
-                                             (buffer, page)))
+            events[frames[page]].extend((*visit, (buffer, page)) for visit in visits)
     for frame, frame_events in events.items():
         check_turns(frame, sorted(frame_events), TOLERANCE * max(times.now, 1e-3))
 
 
 def check_turns(frame: int, events: Sequence[Event], tolerance: float) -> None:
-    """`events`: in the order of their starts. The accesses of one page that overlap are one turn."""
-    last = events[0]
-    for event in events[1:]:
-        start, end, node, is_transfer, page = event
-        last_start, last_end, last_node, last_is_transfer, last_page = last
-        if start >= last_end - tolerance:
-            last = event
-            continue
-        # What takes no time fits between two others.
-        if node != last_node and (is_transfer or last_is_transfer or page != last_page) and end > start:
-            raise WrongPlan(f"nodes {last_node} and {node} use frame {frame} at the same time")
-        if end > last_end:
-            last = event
+    """`events`: in the order of their starts."""
+    running: List[Event] = []
+    for event in events:
+        start, end, node, use, page = event
+        running = [other for other in running if start < other[1] - tolerance]
+        for _, _, other_node, other_use, other_page in running:
+            # What takes no time fits between two others.
+            if node != other_node and end > start and not (page == other_page and {use, other_use} in MAY_OVERLAP):
+                raise WrongPlan(f"nodes {other_node} and {node} use frame {frame} at the same time")
+        running.append(event)
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------

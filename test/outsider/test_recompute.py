@@ -116,6 +116,12 @@ def start_too_early(plan: Document) -> None:
     plan["edges"] = [edge for edge in plan["edges"] if edge["to"] != reader]
 
 
+def save_too_early(plan: Document) -> None:
+    """Copies to the host wait for nothing any more."""
+    saving = {transfer["id"] for transfer in transfers(plan, "down")}
+    plan["edges"] = [edge for edge in plan["edges"] if edge["to"] not in saving]
+
+
 def share_a_place(plan: Document) -> None:
     down = transfers(plan, "down")
     other = next(transfer for transfer in down if transfer["buffer"] != down[0]["buffer"])
@@ -202,6 +208,9 @@ class Damage(unittest.TestCase):
 
     def test_a_missing_edge(self) -> None:
         self.expect(start_too_early, "at the same time|stale bytes")
+
+    def test_a_copy_that_does_not_wait_for_the_write(self) -> None:
+        self.expect(save_too_early, "at the same time|stale bytes")
 
     def test_an_edge_backwards(self) -> None:
         self.expect(turn_an_edge, "not in the order")

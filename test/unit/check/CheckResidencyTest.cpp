@@ -127,6 +127,88 @@ TEST(TransfersDoNotRace, accessesMayBeUnordered) {
   EXPECT_THAT(check(builder), IsEmpty());
 }
 
+/// "a" is written, then saved beside whatever else `users` do with it.
+struct SavedBesideUsers {
+  StepBuilder builder{1};
+  BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveOut);
+  NodeIndex writer = noOrder().kernel("writer", {builder.write(a)});
+  NodeIndex evict = after(writer, builder.evict(a));
+
+  NodeIndex after(NodeIndex before, NodeIndex node) {
+    builder.edge(before, node);
+    return node;
+  }
+
+private:
+  StepBuilder &noOrder() {
+    builder.unordered();
+    return builder;
+  }
+};
+
+TEST(TransfersDoNotRace, evictMayRunBesideReaders) {
+  SavedBesideUsers plan;
+  plan.after(plan.writer, plan.builder.kernel("left", {plan.builder.read(plan.a)}));
+  plan.after(plan.writer, plan.builder.kernel("right", {plan.builder.read(plan.a)}));
+  plan.after(plan.writer, plan.builder.kernel("neither", {plan.builder.access(plan.a, modeNone, modeNone)}));
+  EXPECT_THAT(check(plan.builder), IsEmpty());
+}
+
+TEST(TransfersDoNotRace, evictMayRunBesideTheReadersBeforeAnything) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  builder.mirrored(a);
+  builder.unordered();
+  builder.kernel("reader", {builder.read(a)});
+  builder.evict(a);
+  EXPECT_THAT(check(builder), IsEmpty());
+}
+
+TEST(TransfersDoNotRace, evictBesideWhateverMayWrite) {
+  const auto besideTheEvict = [](auto accessesOf) {
+    SavedBesideUsers plan;
+    const NodeIndex user = plan.after(plan.writer, plan.builder.kernel("user", accessesOf(plan)));
+    return std::pair(user, check(plan.builder));
+  };
+  const auto race = [](const auto &result) {
+    EXPECT_THAT(result.second, ElementsAre(AllOf(atNode(result.first), says("race on page 0"))));
+  };
+  using Plan = SavedBesideUsers;
+  race(besideTheEvict([](Plan &p) { return std::vector{p.builder.update(p.a)}; }));
+  race(besideTheEvict([](Plan &p) { return std::vector{p.builder.mayWrite(p.a)}; }));
+  race(besideTheEvict([](Plan &p) { return std::vector{p.builder.read(p.a), p.builder.write(p.a)}; }));
+  race(besideTheEvict([](Plan &p) {
+    Access seen = p.builder.read(p.a);
+    seen.evidence = Evidence::Observed; // on the next run it may write
+    return std::vector{seen};
+  }));
+}
+
+TEST(TransfersDoNotRace, evictIsOrderedAcrossReaders) {
+  SavedBesideUsers plan;
+  const NodeIndex reader = plan.after(plan.writer, plan.builder.kernel("reader", {plan.builder.read(plan.a)}));
+  const NodeIndex again = plan.after(reader, plan.builder.kernel("again", {plan.builder.write(plan.a)}));
+  const NodeIndex save = plan.after(again, plan.builder.evict(plan.a));
+  EXPECT_THAT(check(plan.builder), ElementsAre(AllOf(atNode(again), says("race on page 0"))));
+  plan.builder.edge(plan.evict, again);
+  EXPECT_THAT(check(plan.builder), IsEmpty());
+  std::erase_if(plan.builder.step().edges, [&](const Edge &edge) { return edge.to == save; });
+  EXPECT_THAT(check(plan.builder), ElementsAre(AllOf(atNode(save), says("race on page 0"))));
+}
+
+TEST(TransfersDoNotRace, twoCopiesAtOnce) {
+  SavedBesideUsers evicts;
+  const NodeIndex second = evicts.after(evicts.writer, evicts.builder.evict(evicts.a));
+  EXPECT_THAT(check(evicts.builder), ElementsAre(AllOf(atNode(second), says("race on page 0"))));
+
+  SavedBesideUsers back;
+  const NodeIndex reader = back.after(back.writer, back.builder.kernel("reader", {back.builder.read(back.a)}));
+  const NodeIndex prefetch = back.after(back.evict, back.builder.prefetch(back.a));
+  EXPECT_THAT(check(back.builder), ElementsAre(AllOf(atNode(prefetch), says("race on page 0"))));
+  back.builder.edge(reader, prefetch);
+  EXPECT_THAT(check(back.builder), IsEmpty());
+}
+
 // Rule 2: frames are handed over in order.
 
 TEST(FramesAreHandedOverInOrder, twoTenantsAtOnce) {
@@ -194,6 +276,18 @@ TEST(FramesAreHandedOverInOrder, allReadersOfTheOldTenantCount) {
   EXPECT_THAT(check(builder), IsEmpty());
 }
 
+TEST(FramesAreHandedOverInOrder, readerBesideTheEvictCounts) {
+  SavedBesideUsers plan;
+  const NodeIndex reader = plan.after(plan.writer, plan.builder.kernel("reader", {plan.builder.read(plan.a)}));
+  const BufferIndex b = plan.builder.buffer("b", {0});
+  const NodeIndex next = plan.after(plan.evict, plan.builder.kernel("next", {plan.builder.write(b)}));
+  EXPECT_THAT(check(plan.builder), ElementsAre(AllOf(atNode(next), says("\"reader\""))));
+  plan.builder.edge(reader, next);
+  EXPECT_THAT(check(plan.builder), IsEmpty());
+  std::erase_if(plan.builder.step().edges, [&](const Edge &edge) { return edge.from == plan.evict; });
+  EXPECT_THAT(check(plan.builder), ElementsAre(AllOf(atNode(next), says("evict of \"a\""))));
+}
+
 // Rule 3: values.
 
 TEST(Values, transferDropped) {
@@ -238,6 +332,17 @@ TEST(Values, evictBeforeTheLastWrite) {
   builder.kernel("use_b", {builder.write(b)});
   const NodeIndex prefetch = builder.prefetch(a);
   EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(prefetch), says("is lost since node 3 \"use_b\""))));
+}
+
+TEST(Values, evictBesideAReaderOfALostValue) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveInOut);
+  builder.unordered();
+  const NodeIndex evict = builder.evict(a);
+  const NodeIndex reader = builder.kernel("reader", {builder.read(a)});
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(reader), says("in host memory only"))));
+  builder.step().nodes[reader].accesses.clear();
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(evict), says("saves page 0"))));
 }
 
 TEST(Values, prefetchOverANewerValue) {

@@ -73,6 +73,25 @@ TEST(Interpreter, seesMissingTransfers) {
   }
 }
 
+TEST(Interpreter, savesWhatOthersReadMeanwhile) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}, StepBuilder::liveOut);
+  const BufferIndex b = builder.buffer("b", {0});
+  builder.unordered();
+  const NodeIndex writeA = builder.kernel("write_a", {builder.write(a)});
+  const NodeIndex readA = builder.kernel("read_a", {builder.read(a)});
+  const NodeIndex evictA = builder.evict(a);
+  const NodeIndex writeB = builder.kernel("write_b", {builder.write(b)});
+  builder.edge(writeA, readA);
+  builder.edge(writeA, evictA);
+  builder.edge(evictA, writeB);
+  builder.edge(readA, writeB);
+  EXPECT_FALSE(goesWrong(builder.step()));
+  EXPECT_TRUE(checkResidency(builder.step()).empty());
+  std::erase_if(builder.step().edges, [&](const Edge &edge) { return edge.from == readA; });
+  EXPECT_TRUE(goesWrong(builder.step()));
+}
+
 TEST(Interpreter, letsAKernelRunOnBehindAProgrammaticEdge) {
   // The next tenant may not start while the kernel is under way, though it has started.
   TakingTurns plan;

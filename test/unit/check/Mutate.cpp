@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test/unit/check/Mutate.h"
 
+#include "pumpgraph/graph/Reliance.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -309,13 +311,27 @@ std::vector<std::bitset<maxPlannedNodes>> completedBefore(const Description &ste
   return before;
 }
 
+bool mayWrite(const Description &step, const Node &node, const PageKey &page) {
+  return std::any_of(node.accesses.begin(), node.accesses.end(), [&](const Access &access) {
+    const std::uint64_t begin = page.second * step.pageBytes;
+    return access.buffer == page.first && access.range.offset < begin + step.pageBytes && begin < access.range.end() &&
+           (reliableMay(access) & modeWrite) != 0;
+  });
+}
+
+/// Whether the contract wants the two nodes, which both have events on the page, ordered for its sake.
+bool mustBeOrdered(const Description &step, const Node &left, const Node &right, const PageKey &page) {
+  if (!movesOrDiscards(left))
+    return movesOrDiscards(right) && (!movesDown(right.kind) || mayWrite(step, left, page));
+  return movesOrDiscards(right) || !movesDown(left.kind) || mayWrite(step, right, page);
+}
+
 /// Whether the contract wants one of the two nodes to complete before the other starts.
 bool mustBeOrdered(const Description &step, const Node &left, const std::set<PageKey> &leftPages, const Node &right,
                    const std::set<PageKey> &rightPages) {
-  const bool someTransfer = movesOrDiscards(left) || movesOrDiscards(right);
   for (const PageKey &page : leftPages)
     for (const PageKey &other : rightPages)
-      if (page == other ? someTransfer : frameOf(step, page) == frameOf(step, other))
+      if (page == other ? mustBeOrdered(step, left, right, page) : frameOf(step, page) == frameOf(step, other))
         return true;
   return false;
 }

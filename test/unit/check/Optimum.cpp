@@ -109,6 +109,7 @@ private:
   double leastRestUs(const State &state) const;
   std::pair<double, double> bytesToMove(const State &state) const;
   std::uint64_t framesTaken(const State &state) const;
+  PageSet running(const State &state, PageSet Step::*which) const;
   PageSet locked(const State &state) const;
   PageSet wanted(const State &state, bool needed) const;
   void tryNodes(const State &state, double us);
@@ -241,12 +242,18 @@ bool Search::isGoal(const State &state) const {
   return true;
 }
 
-/// Pages in use by a running node or a transfer.
-PageSet Search::locked(const State &state) const {
+/// Of the nodes that run.
+PageSet Search::running(const State &state, PageSet Step::*which) const {
   PageSet pages = 0;
   for (std::size_t node = 0; node < steps_.size(); ++node)
     if ((state.started >> node & 1) != 0 && (state.done >> node & 1) == 0)
-      pages |= steps_[node].touched;
+      pages |= steps_[node].*which;
+  return pages;
+}
+
+/// Pages in use by a running node or a transfer.
+PageSet Search::locked(const State &state) const {
+  PageSet pages = running(state, &Step::touched);
   for (const std::uint8_t page : state.moving)
     if (page != noPage)
       pages |= PageSet{1} << page;
@@ -308,13 +315,13 @@ void Search::push(State state, double us) {
 }
 
 void Search::tryNodes(const State &state, double us) {
-  PageSet moving = 0; // two nodes may use a page at once, a node and a transfer may not
-  for (const std::uint8_t page : state.moving)
-    if (page != noPage)
-      moving |= PageSet{1} << page;
+  // Two nodes may use a page at once, and a node may read what a copy down reads; no other transfer has company.
+  const auto bitOf = [](std::uint8_t page) { return page == noPage ? 0 : PageSet{1} << page; };
+  const PageSet arriving = bitOf(state.moving[0]), leaving = bitOf(state.moving[1]);
   for (std::size_t node = 0; node < steps_.size(); ++node) {
     const Step &step = steps_[node];
-    if ((state.started >> node & 1) != 0 || (step.after & ~state.done) != 0 || (step.touched & moving) != 0)
+    if ((state.started >> node & 1) != 0 || (step.after & ~state.done) != 0 || (step.touched & arriving) != 0 ||
+        (step.written & leaving) != 0)
       continue;
     State next = state;
     bool hasValues = true;
@@ -347,19 +354,19 @@ void Search::complete(State &state, std::size_t node) const {
 }
 
 void Search::tryMoves(const State &state, double us) {
-  const PageSet busy = locked(state);
+  const PageSet busy = locked(state), changing = running(state, &Step::written);
   const PageSet needed = wanted(state, true);
   for (std::uint8_t page = 0; page < pages_.size(); ++page) {
-    if ((busy >> page & 1) != 0)
-      continue;
     const bool isOfUse = (needed >> page & 1) != 0 || pages_[page].liveOut;
+    const bool isIdle = (busy >> page & 1) == 0;
     State next = state;
-    if (state.places[page] == Place::Host && state.moving[0] == noPage && isOfUse && framesTaken(state) < frames_) {
+    if (state.places[page] == Place::Host && state.moving[0] == noPage && isOfUse && isIdle &&
+        framesTaken(state) < frames_) {
       next.moving[0] = page;
       next.remainingBytes[0] = pages_[page].bytes;
       push(next, us);
     }
-    if (state.places[page] == Place::Device && state.moving[1] == noPage && isOfUse) {
+    if (state.places[page] == Place::Device && state.moving[1] == noPage && isOfUse && (changing >> page & 1) == 0) {
       next.moving[1] = page;
       next.remainingBytes[1] = pages_[page].bytes;
       push(next, us);

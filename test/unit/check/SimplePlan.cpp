@@ -54,12 +54,24 @@ private:
     NodeIndex lastUse = 0; ///< captured node
     bool isUsed = false;
   };
-  /// The events on a frame so far, as blocks (docs/checker.md).
+  /// The events on a frame that later ones may have to wait for, as new node numbers.
   struct Frame {
     std::optional<PageKey> occupant;
-    std::vector<NodeIndex> block; ///< new node numbers
-    std::vector<NodeIndex> previousBlock;
-    bool blockIsAccesses = false;
+    std::vector<NodeIndex> before; ///< what all events of the present block come after (docs/checker.md)
+    std::vector<NodeIndex> reads;  ///< of the block, those that no copy down has waited for
+    std::vector<NodeIndex> evict;  ///< the last of the block
+    std::vector<NodeIndex> writes; ///< since
+
+    const std::vector<NodeIndex> &beforeWrite() const { return evict.empty() ? before : evict; }
+    const std::vector<NodeIndex> &beforeEvict() const { return writes.empty() ? beforeWrite() : writes; }
+    std::vector<NodeIndex> beforeNextBlock() const {
+      if (reads.empty())
+        return beforeEvict();
+      std::vector<NodeIndex> all = reads;
+      if (!writes.empty() || !evict.empty())
+        all.insert(all.end(), beforeEvict().begin(), beforeEvict().end());
+      return all;
+    }
   };
 
   void chooseHosted();
@@ -72,6 +84,7 @@ private:
   NodeIndex append(Node node);
   void addTransfers(NodeKind kind, const std::vector<PageKey> &pages);
   void order(const std::vector<NodeIndex> &before, NodeIndex after);
+  void evict(Frame &frame, NodeIndex node);
   bool isNeededLater(const PageKey &key, NodeIndex node) const;
   Frame &frameOf(const PageKey &key) { return frames_[static_cast<std::size_t>(pages_[key].frame)]; }
 
@@ -222,14 +235,27 @@ void Planner::addTransfers(NodeKind kind, const std::vector<PageKey> &pages) {
     for (std::size_t i = begin; i < end; ++i) {
       Page &page = pages_[pages[i]];
       Frame &frame = frameOf(pages[i]);
-      order(frame.block, index);
-      frame.block = {index};
-      frame.blockIsAccesses = false;
-      frame.occupant = pages[i];
+      if (kind == NodeKind::Evict) {
+        evict(frame, index);
+      } else {
+        order(frame.beforeNextBlock(), index);
+        frame = {pages[i], {index}, {}, {}, {}};
+      }
       page.onDevice = kind == NodeKind::Discard ? !page.hasValue : page.onDevice || kind == NodeKind::Prefetch;
       page.inHost |= kind == NodeKind::Evict;
     }
   }
+}
+
+/// Some copies down wait for those who only read, most do not.
+void Planner::evict(Frame &frame, NodeIndex node) {
+  order(frame.beforeEvict(), node);
+  if (random_.chance(30)) {
+    order(frame.reads, node);
+    frame.reads.clear();
+  }
+  frame.evict = {node};
+  frame.writes.clear();
 }
 
 bool Planner::isNeededLater(const PageKey &key, NodeIndex node) const {
@@ -273,14 +299,10 @@ void Planner::addNode(NodeIndex node) {
   std::vector<PageKey> early;
   for (const auto &[key, needs] : pages) {
     Frame &frame = frameOf(key);
-    if (frame.occupant != key || !frame.blockIsAccesses) {
-      frame.previousBlock = std::move(frame.block);
-      frame.block.clear();
-    }
-    order(frame.previousBlock, index);
-    frame.block.push_back(index);
-    frame.blockIsAccesses = true;
-    frame.occupant = key;
+    if (frame.occupant != key)
+      frame = {key, frame.beforeNextBlock(), {}, {}, {}};
+    order(needs.write ? frame.beforeWrite() : frame.before, index);
+    (needs.write ? frame.writes : frame.reads).push_back(index);
     Page &page = pages_[key];
     if (needs.write) {
       page.hasValue = page.onDevice = true;
