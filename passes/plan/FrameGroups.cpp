@@ -87,18 +87,27 @@ bool FrameGroups::canMerge(GroupIndex first, GroupIndex second) const {
   });
 }
 
+namespace {
+
+void unite(std::vector<std::uint32_t> &list, const std::vector<std::uint32_t> &more) {
+  for (std::uint32_t each : more)
+    if (std::find(list.begin(), list.end(), each) == list.end())
+      list.push_back(each);
+}
+
+} // namespace
+
 void FrameGroups::merge(GroupIndex first, GroupIndex second) {
   leave(first);
   leave(second);
   Group &a = groups_[first];
   Group &b = groups_[second];
   a.frameCount += b.frameCount;
-  for (std::uint32_t node : b.barrier)
-    if (std::find(a.barrier.begin(), a.barrier.end(), node) == a.barrier.end())
-      a.barrier.push_back(node);
-  for (std::uint32_t discard : b.discards)
-    if (std::find(a.discards.begin(), a.discards.end(), discard) == a.discards.end())
-      a.discards.push_back(discard);
+  if (a.writes.empty() != b.writes.empty())
+    unite(a.writes.empty() ? a.writes : b.writes, a.writes.empty() ? a.barrier : b.barrier);
+  unite(a.writes, b.writes);
+  unite(a.barrier, b.barrier);
+  unite(a.discards, b.discards);
   a.lastUseUs = std::max(a.lastUseUs, b.lastUseUs);
   a.nextUse = std::min(a.nextUse, b.nextUse);
   const std::uint32_t last = a.firstFrame + a.frameCount - 1 - firstFrame_;

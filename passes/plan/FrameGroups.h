@@ -38,6 +38,9 @@ struct Group {
   std::vector<std::uint32_t> barrier;
   /// Accesses since, those that no later one implies. Each comes after every node of `barrier`.
   std::vector<std::uint32_t> accesses;
+  /// Of all accesses since, those that may write and that no later such one implies. A copy to the host waits for
+  /// these; if there are none, for `barrier`.
+  std::vector<std::uint32_t> writes;
   std::vector<std::uint32_t> discards; ///< discards that come before the next event, by position in the draft
   double lastUseUs = 0;                ///< in-memory time at which the last user ended
   std::uint32_t nextUse = neverUsed;   ///< node of the first further use of any of `parts`

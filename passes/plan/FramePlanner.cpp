@@ -414,7 +414,7 @@ private:
     Group &group = groups_[index];
     Part &part = partOf(group, piece);
     if (fetch) {
-      transfer(group, part, NodeKind::Prefetch);
+      prefetch(group, part);
       part.hostCurrent = input_.leavesClean(piece);
       draft_.fetchedPages[piece] += group.frameCount;
       if (!leavesAnyway(piece) && (isResident(piece) || states_[piece].nextUse > 0))
@@ -434,7 +434,7 @@ private:
     if (use < timeline_.piece(part.piece).usesEnd)
       draft_.leftAt[use] = now_;
     if (mustBeSaved(part)) {
-      transfer(group, part, NodeKind::Evict);
+      evict(group, part);
       part.hostCurrent = true;
     } else {
       drop(group);
@@ -454,7 +454,7 @@ private:
       if (group.occupant == piece) {
         Part &part = partOf(group, piece);
         if (save && !part.hostCurrent)
-          transfer(group, part, NodeKind::Evict);
+          evict(group, part);
         else
           drop(group);
         group.occupant.reset();
@@ -468,7 +468,7 @@ private:
     for (GroupIndex index : states_[piece].groups) {
       Part &part = partOf(groups_[index], piece);
       if (!part.hostCurrent && states_[piece].hasValue)
-        transfer(groups_[index], part, NodeKind::Evict);
+        evict(groups_[index], part);
       part.hostCurrent = true;
     }
   }
@@ -483,7 +483,7 @@ private:
     for (GroupIndex index : state.groups) {
       Group &group = groups_[index];
       assert(group.occupant == use.piece && "a node's pieces cannot displace one another");
-      access(group);
+      access(group, input_.delaysLeaving(use));
       Part &part = partOf(group, use.piece);
       part.nextUse = nextUseOf(use.piece);
       if (use.writes)
@@ -532,36 +532,57 @@ private:
   bool isCaptured(DraftNode node) const { return node < boundary_; }
   bool impliedBefore(DraftNode a, NodeIndex b) const { return isCaptured(a) && input_.order.completesBefore(a, b); }
 
-  void access(Group &group) {
-    const bool followsAccess = std::any_of(group.accesses.begin(), group.accesses.end(),
-                                           [&](DraftNode a) { return a == now_ || impliedBefore(a, now_); });
-    if (!followsAccess) {
+  void access(Group &group, bool delaysLeaving) {
+    const auto isImplied = [&](DraftNode a) { return a == now_ || impliedBefore(a, now_); };
+    if (std::none_of(group.accesses.begin(), group.accesses.end(), isImplied)) {
       for (DraftNode node : group.barrier)
         if (!impliedBefore(node, now_))
           draft_.edges.push_back({node, now_});
       precede(group, now_);
     }
-    std::erase_if(group.accesses, [&](DraftNode a) { return a == now_ || impliedBefore(a, now_); });
+    std::erase_if(group.accesses, isImplied);
     group.accesses.push_back(now_);
+    if (!delaysLeaving)
+      return;
+    std::erase_if(group.writes, isImplied);
+    group.writes.push_back(now_);
   }
 
-  void transfer(Group &group, const Part &part, NodeKind kind) {
+  /// Copies the occupant's part to the host, beside those that only read it: the next tenure waits for both.
+  void evict(Group &group, const Part &part) {
+    const std::vector<DraftNode> &after = group.writes.empty() ? group.barrier : group.writes;
+    std::vector<DraftNode> barrier{transferAfter(group, part, NodeKind::Evict, after)};
+    for (DraftNode access : group.accesses)
+      if (std::find(after.begin(), after.end(), access) == after.end())
+        barrier.push_back(access);
+    beginTenure(group, std::move(barrier));
+  }
+
+  void prefetch(Group &group, const Part &part) {
     drop(group);
-    const DraftNode node = transferNode(kind, pagesOf(group, part), group.barrier);
-    for (DraftNode before : group.barrier)
+    beginTenure(group, {transferAfter(group, part, NodeKind::Prefetch, group.barrier)});
+  }
+
+  DraftNode transferAfter(Group &group, const Part &part, NodeKind kind, const std::vector<DraftNode> &after) {
+    const DraftNode node = transferNode(kind, pagesOf(group, part), after);
+    for (DraftNode before : after)
       draft_.edges.push_back({before, node});
     precede(group, node);
+    return node;
+  }
+
+  /// Everything in the group from now on comes after `barrier`.
+  void beginTenure(Group &group, std::vector<DraftNode> barrier) {
+    group.barrier = std::move(barrier);
+    group.accesses.clear();
+    group.writes.clear();
     group.discards.clear();
-    group.barrier = {node};
   }
 
   /// From now on everything in the group comes after all that has happened in it.
   void drop(Group &group) {
-    if (group.accesses.empty())
-      return;
-    group.barrier.swap(group.accesses);
-    group.accesses.clear();
-    group.discards.clear();
+    if (!group.accesses.empty())
+      beginTenure(group, std::move(group.accesses));
   }
 
   void precede(Group &group, DraftNode node) {

@@ -139,6 +139,8 @@ struct PlannerInput {
   bool leavesClean(PieceIndex piece) const {
     return keepsHostCopy.empty() || keepsHostCopy[timeline.piece(piece).buffer];
   }
+  /// Whether what leaves has to wait for the use: it may write, or leaving is not copying, as in managed memory.
+  bool delaysLeaving(const Use &use) const { return use.writes || !keepsHostCopy.empty(); }
 };
 
 /// Fails when some node's pieces cannot be brought together in the frames left: every page keeps one frame for the

@@ -81,6 +81,23 @@ TEST(FrameGroups, GroupsThatWaitForDifferentNodesDoNotMerge) {
   EXPECT_FALSE(groups.canMerge(first, rest));
 }
 
+// What a copy to the host waits for is what either would have waited for.
+TEST(FrameGroups, MergedGroupsWaitForTheWritesOfBoth) {
+  FrameGroups groups(0, 8);
+  const GroupIndex first = *groups.anyUnused();
+  groups[first].accesses = {9};
+  groups[first].barrier = {2};
+  const GroupIndex rest = groups.split(first, 3), last = groups.split(rest, 3);
+  groups[rest].writes = {5};
+  groups[last].writes = {5};
+  ASSERT_TRUE(groups.canMerge(rest, last));
+  groups.merge(rest, last);
+  EXPECT_EQ(groups[rest].writes, (std::vector<std::uint32_t>{5}));
+  ASSERT_TRUE(groups.canMerge(first, rest));
+  groups.merge(first, rest);
+  EXPECT_EQ(groups[first].writes, (std::vector<std::uint32_t>{2, 5}));
+}
+
 TEST(FrameGroups, GroupsWhosePagesAreNotNeighboursDoNotMerge) {
   FrameGroups groups(0, 8);
   const GroupIndex first = *groups.anyUnused();

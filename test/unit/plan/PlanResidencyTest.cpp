@@ -123,7 +123,7 @@ TEST(PlanResidency, TheBufferThatWaitsLongestLeaves) {
   EXPECT_EQ(moved(plan.description, NodeKind::Prefetch), Names{"cold"});
 }
 
-TEST(PlanResidency, AnEvictionWaitsForTheLastUseOnly) {
+TEST(PlanResidency, AnEvictionWaitsForTheLastWriteOnly) {
   SmallStep small;
   const BufferIndex a = small.local("a", 4), b = small.local("b", 4);
   const NodeIndex write = small.kernel("write", 1, {small.write(a)});
@@ -136,6 +136,55 @@ TEST(PlanResidency, AnEvictionWaitsForTheLastUseOnly) {
     if (plan.description.nodes[n].kind == NodeKind::Evict) {
       EXPECT_DOUBLE_EQ(prediction.nodes[n].startUs, prediction.nodes[write].endUs);
     }
+}
+
+/// Whether the step's only eviction starts before `node` ends.
+bool evictsBeside(const Description &plan, NodeIndex node) {
+  const Prediction prediction = predict(plan, smallMachine());
+  for (NodeIndex n = 0; n < plan.nodes.size(); ++n)
+    if (plan.nodes[n].kind == NodeKind::Evict)
+      for (NodeIndex other = 0; other < plan.nodes.size(); ++other)
+        if (plan.nodes[other].captured == static_cast<std::int32_t>(node))
+          return prediction.nodes[n].startUs < prediction.nodes[other].endUs;
+  ADD_FAILURE() << "nothing is evicted";
+  return false;
+}
+
+/// "a" is written, looked at for long, makes room for "b" and is read again.
+struct LookedAtForLong {
+  SmallStep small;
+  BufferIndex a = small.local("a", 4);
+  BufferIndex b = small.local("b", 4);
+  NodeIndex write = small.kernel("write", 1, {small.write(a)});
+  NodeIndex look = 0;
+
+  explicit LookedAtForLong(bool mayWrite) {
+    look = small.kernel("look", 100, {mayWrite ? small.update(a) : small.read(a)});
+    small.kernel("b", 1, {small.write(b)});
+    small.kernel("read", 1, {small.read(a)});
+  }
+};
+
+TEST(PlanResidency, AnEvictionRunsBesideWhatReads) {
+  const LookedAtForLong step(false);
+  const PlannedStep plan = planned(step.small.step, pages(4));
+  EXPECT_TRUE(evictsBeside(plan.description, step.look));
+  EXPECT_DOUBLE_EQ(predict(plan.description, smallMachine()).totalUs, 1 + 100 + 1 + 4 + 1);
+}
+
+TEST(PlanResidency, AnEvictionWaitsForWhatMayWrite) {
+  const LookedAtForLong step(true);
+  const PlannedStep plan = planned(step.small.step, pages(4));
+  EXPECT_FALSE(evictsBeside(plan.description, step.look));
+  EXPECT_DOUBLE_EQ(predict(plan.description, smallMachine()).totalUs, 1 + 100 + 4 + 1 + 4 + 1);
+}
+
+// An eviction of a managed page takes it away from those who read it.
+TEST(PlanResidency, InManagedMemoryAnEvictionWaitsForWhatReads) {
+  const LookedAtForLong step(false);
+  PlanOptions options = pages(4);
+  options.backend = Backend::Managed;
+  EXPECT_FALSE(evictsBeside(planned(step.small.step, options).description, step.look));
 }
 
 TEST(PlanResidency, APrefetchStartsWhenItsOwnFramesAreFree) {
