@@ -237,7 +237,7 @@ private:
     return {};
   }
 
-  /// A fill, copies in all directions, a struct by value.
+  /// Fills, in rows and with bytes that make no words, copies in all directions, a struct by value.
   Status recordOtherNodes(cudaStream_t stream, Buffer<Word> &value) {
     Expected<Buffer<Word>> copy = temporary("copy"), scaled = temporary("scaled");
     if (!copy || !scaled)
@@ -245,6 +245,9 @@ private:
     cudaMemsetAsync(copy->data(), 7, copy->sizeBytes(), stream);
     cudaMemcpyAsync(copy->data() + 1024, value.data() + 1024, copy->sizeBytes() - 4096, cudaMemcpyDefault, stream);
     cudaMemcpyAsync(copy->data(), upload_, 4096, cudaMemcpyDefault, stream);
+    char *bytes = reinterpret_cast<char *>(copy->data());
+    cudaMemsetAsync(bytes + 5001, 9, 1003, stream);
+    cudaMemset2DAsync(bytes + 8192, 4096, 3, 37, 100, stream);
     scalePacked(stream, {copy->data(), 3, static_cast<Word>(shape_.count()), scaled->data()});
     cudaMemcpyAsync(value.data(), scaled->data(), value.sizeBytes(), cudaMemcpyDefault, stream);
     cudaMemcpyAsync(download_, value.data(), 4096, cudaMemcpyDefault, stream);
@@ -335,6 +338,10 @@ std::string sameAtEveryBudget(const Shape &shape) {
 
 std::string budgets() {
   return sameAtEveryBudget({});
+}
+/// Fills of a step with branches are done by kernels, those of the step as captured by memset nodes.
+std::string fillsInBranches() {
+  return sameAtEveryBudget({.branches = true, .otherNodes = true});
 }
 std::string twoStreams() {
   return sameAtEveryBudget({.branches = true});
@@ -1366,6 +1373,7 @@ const Cases cases = {
     {"two_steps", twoSteps},
     {"two_steps_share_a_boundary", twoStepsShareABoundary},
     {"other_nodes", otherNodes},
+    {"fills_in_branches", fillsInBranches},
     {"programmatic_edges", programmaticEdges},
     {"pointer_table", pointerTable},
     {"child_graph", childGraph},
