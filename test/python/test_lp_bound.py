@@ -107,6 +107,16 @@ class ByHand(unittest.TestCase):
         updated = step_of({"a": (1, True), "b": (1, True)}, [(10, "ua"), (10, "ub")])
         self.check(22, updated, 1)  # twice a replay they change places, byte by byte as far as the bound knows
 
+    def test_what_is_only_read_may_be_saved_meanwhile(self):
+        # Beside the 10 us in which a is read it goes down; where it is written too, that has to wait.
+        step = step_of({"a": (1, False), "b": (1, False)}, [(0, "wa"), (10, "ra"), (0, "wb"), (0, "ra")])
+        self.check(11, step, 1)
+        written = step_of({"a": (1, False), "b": (1, False)}, [(0, "wa"), (10, "ua"), (0, "wb"), (0, "ra")])
+        self.check(12, written, 1)
+        # The last use of a replay is such a time too.
+        last = step_of({"a": (1, True), "b": (1, True)}, [(0, "ua"), (10, "ra"), (0, "rb")])
+        self.check(12, last, 1)
+
     def test_a_link_shared_both_ways_is_slower(self):
         # Twice a replay four pages change places, once behind a kernel of 4 us.
         step = step_of({"a": (4, True), "b": (4, True)}, [(1, "ua"), (4, ""), (1, "ub")])

@@ -97,6 +97,8 @@ class Market:
             dirty, clean = dirty + ways.stay, min(dirty + min(ways.copy, ways.trip), clean + min(ways.stay, ways.back))
             if gap.writes:
                 dirty, clean = min(dirty, clean), math.inf
+            elif gap.beside is not None:
+                clean = min(clean, dirty + float(self._down[gap.beside]))
         return dirty, clean
 
     def _enter(self, gaps: Tuple[Gap, ...], state: str) -> Tuple[float, float]:

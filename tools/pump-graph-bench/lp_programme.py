@@ -148,8 +148,8 @@ class Proposal:
 
     def _in_slots(self, life: Life) -> Life:
         def gaps(windows: Sequence[Gap]) -> Tuple[Gap, ...]:
-            return tuple(Gap(int(self._slot_of[gap.first]), int(self._slot_of[gap.last]), gap.writes)
-                         for gap in windows)
+            return tuple(Gap(int(self._slot_of[gap.first]), int(self._slot_of[gap.last]), gap.writes,
+                             None if gap.beside is None else int(self._slot_of[gap.beside])) for gap in windows)
 
         tail = None if life.tail is None else int(self._slot_of[life.tail])
         return Life(life.start, gaps(life.gaps), tail, gaps(life.head))
@@ -204,7 +204,8 @@ class Proposal:
                 if is_long:
                     copies.append(self._move(group, "trip", gap.first, gap.last, [channel.down, channel.up]))
                 if not gap.writes:
-                    copies.append(self._move(group, "copy", gap.first, gap.last, [channel.copy]))
+                    until = gap.last if gap.beside is None else gap.beside
+                    copies.append(self._move(group, "copy", gap.first, until, [channel.copy]))
                 programme.at_most([(copy, 1.0) for copy in copies], size)
             if gap.writes:
                 copies = []

@@ -30,12 +30,18 @@ class Visit(NamedTuple):
     writes: bool
     resets: bool  # whether the value is new afterwards is not known
 
+    @property
+    def beside(self) -> Optional[int]:
+        """The window in which the piece is held and only read, so that it may be saved but not leave."""
+        return self.before + 1 if self.after > self.before and not self.writes else None
+
 
 class Gap(NamedTuple):
     """The windows from where a value comes from, or was needed last, to where it is needed; both included."""
     first: int
     last: int
     writes: bool = False  # the use at its end leaves a new value
+    beside: Optional[int] = None  # the window of that use, where it is in no gap and lets the value be saved
 
 
 class Life(NamedTuple):
@@ -274,7 +280,7 @@ def lives(visits: List[Visit], live_in: bool, live_out: bool) -> List[Life]:
     for visit in visits:
         needs = visit.needs and start is not None
         if needs:
-            gaps.append(Gap(after, visit.before, visit.writes))
+            gaps.append(Gap(after, visit.before, visit.writes, visit.beside))
         replaced = visit.resets and start is not None or visit.writes and not needs
         if replaced and start == BOUNDARY:
             head = tuple(gaps)
