@@ -50,6 +50,10 @@ std::optional<PlanError> checkInput(const Description &captured) {
   for (NodeIndex n = 0; n < captured.nodes.size(); ++n)
     if (isResidency(captured.nodes[n].kind) || isCopy(captured.nodes[n].kind))
       return PlanError{n, fmt::format("node {} belongs to a plan: the step is planned already", n)};
+  for (BufferIndex b = 0; b < captured.buffers.size(); ++b)
+    if (!captured.buffers[b].frames.empty())
+      return PlanError{std::nullopt, fmt::format("buffer {} \"{}\" has frames: the step is planned already", b,
+                                                 captured.buffers[b].name)};
   return std::nullopt;
 }
 

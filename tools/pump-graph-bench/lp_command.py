@@ -23,7 +23,7 @@ def is_asked_for(arguments: Sequence[str]) -> bool:
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="pump-graph-bench", description=__doc__)
-    parser.add_argument("--lp", type=Path, required=True, metavar="STEP", help="the step: IR, gzipped or not")
+    parser.add_argument("--lp", type=Path, required=True, metavar="STEP", help="the step, or a trace of one (.json): gzipped or not")
     parser.add_argument("--budgets", default="75%,50%,30%", help="as pump-graph-opt reads them (%(default)s)")
     for name in ("up", "down", "both"):
         parser.add_argument(f"--{name}", metavar="GB/S", help="of the link, as pump-graph-opt reads it")
@@ -38,7 +38,9 @@ def plan_at(arguments: argparse.Namespace, budget: str) -> Tuple[Dict[str, Any],
     links = [f"--{name}={getattr(arguments, name)}" for name in ("up", "down", "both") if getattr(arguments, name)]
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / "plan", Path(folder) / "json"]
-        command = [str(arguments.binaries / "pump-graph-opt"), str(arguments.lp), f"--budget={budget}", *links]
+        is_trace = ".json" in arguments.lp.suffixes
+        source = f"--import-trace={arguments.lp}" if is_trace else str(arguments.lp)
+        command = [str(arguments.binaries / "pump-graph-opt"), source, f"--budget={budget}", *links]
         done = subprocess.run(command + [f"--report={file.name}:{file}" for file in files], capture_output=True,
                               text=True)
         if done.returncode != 0:

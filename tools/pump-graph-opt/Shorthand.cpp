@@ -2,6 +2,7 @@
 #include "tools/pump-graph-opt/Shorthand.h"
 
 #include "passes/analysis/AnnotateAccesses.h"
+#include "passes/ir/Stage.h"
 #include "passes/report/Quantity.h"
 #include "passes/report/Summary.h"
 #include "passes/trace/ImportTrace.h"
@@ -271,14 +272,18 @@ static Parsed<Request> readRequest(const auto &options, llvm::StringRef input, l
 // In, out
 //===----------------------------------------------------------------------===//
 
-static bool isAlreadyPlanned(const ir::Lifted &lifted) {
-  for (NodeIndex i = 0; i < lifted.description.nodes.size(); ++i) {
-    if (!isAdded(lifted.description.nodes[i].kind))
-      continue;
-    ir::NodeOpInterface(lifted.nodes[i])->emitError() << "the step is already planned; give the captured one";
-    return true;
-  }
-  return false;
+/// True after a message at the first node of the plan, or at the step if the plan has none.
+static bool isAlreadyPlanned(const Source &source) {
+  const Description &step = source.lifted.description;
+  if (!ir::isPlanned(step))
+    return false;
+  ir::GraphOp graph = source.graph;
+  mlir::Location at = graph.getLoc();
+  for (NodeIndex i = step.nodes.size(); i-- > 0;)
+    if (isAdded(step.nodes[i].kind))
+      at = source.lifted.nodes[i]->getLoc();
+  mlir::emitError(at) << "the step is already planned; give the captured one";
+  return true;
 }
 
 /// Reads and verifies the file and finds its one step. False after a message.
@@ -305,7 +310,7 @@ static bool readStep(llvm::StringRef input, Source &source) {
   }
   source.graph = graphs.front();
   source.lifted = ir::toDescription(source.graph);
-  if (isAlreadyPlanned(source.lifted))
+  if (isAlreadyPlanned(source))
     return false;
   annotateAccesses(source.lifted.description);
   return true;

@@ -24,6 +24,8 @@
 // RUN: pump-graph-opt %t/large-node.mlir --budget=6MiB -o %t/fits.mlir
 // RUN: not pump-graph-opt %t/planned.mlir --budget=6MiB 2>&1 | FileCheck %s --check-prefix=PLANNED
 // PLANNED: planned.mlir:4:{{[0-9]+}}: error: the step is already planned; give the captured one
+// RUN: not pump-graph-opt %t/fits.mlir --budget=4MiB 2>&1 | FileCheck %s --check-prefix=FRAMES
+// FRAMES: fits.mlir:2:3: error: the step is already planned; give the captured one
 // RUN: not pump-graph-opt %t/two.mlir --budget=6MiB 2>&1 | FileCheck %s --check-prefix=TWO
 // TWO: two.mlir:3:1: error: the second of 2 steps; the budget shorthand takes one
 // RUN: echo "" | not pump-graph-opt --budget=6MiB 2>&1 | FileCheck %s --check-prefix=NONE
