@@ -8,7 +8,9 @@
 #include "passes/plan/GapChoice.h"
 #include "passes/plan/GivenBoundary.h"
 #include "passes/plan/HostedPages.h"
+#include "passes/plan/PlanSearch.h"
 #include "passes/plan/PlanWriter.h"
+#include "passes/plan/Rehoming.h"
 #include "passes/plan/WideColouring.h"
 
 #include <fmt/core.h>
@@ -132,53 +134,6 @@ std::vector<PieceIndex> byIdleTime(const PlannerInput &input) {
   return result;
 }
 
-struct Candidate {
-  Draft draft;
-  Schedule schedule;
-  std::uint64_t movedPages = 0;
-  std::uint64_t hostBytes = 0; ///< only if host memory is limited
-};
-
-/// Tries variants and keeps the best: host memory must suffice, then time counts, then what is moved.
-class Search {
-public:
-  explicit Search(const PlannerInput &input, std::uint64_t budgetBytes) : input_(input), budgetBytes_(budgetBytes) {}
-
-  /// Returns whether the draft is the best so far.
-  bool tryDraft(Draft draft) {
-    Candidate candidate{std::move(draft), {}, 0, 0};
-    candidate.schedule = scheduleDraft(input_, candidate.draft);
-    for (const DraftTransfer &transfer : candidate.draft.transfers)
-      candidate.movedPages += transfer.pages.pageCount;
-    if (input_.machine.hostBytes != UINT64_MAX)
-      candidate.hostBytes = HostPlaces(writePlan(input_, candidate.draft, candidate.schedule, budgetBytes_)).bytes();
-    if (best_ && !isBetter(candidate, *best_))
-      return false;
-    best_ = std::move(candidate);
-    return true;
-  }
-
-  const std::optional<Candidate> &best() const { return best_; }
-
-private:
-  bool isBetter(const Candidate &a, const Candidate &b) const {
-    const bool aFits = a.hostBytes <= input_.machine.hostBytes, bFits = b.hostBytes <= input_.machine.hostBytes;
-    if (aFits != bFits)
-      return aFits;
-    if (!aFits)
-      return a.hostBytes < b.hostBytes;
-    // Times this close are the same: the model is no better.
-    constexpr double tolerance = 1.001;
-    if (a.schedule.totalUs * tolerance < b.schedule.totalUs)
-      return true;
-    return a.schedule.totalUs <= b.schedule.totalUs * tolerance && a.movedPages < b.movedPages;
-  }
-
-  const PlannerInput &input_;
-  std::uint64_t budgetBytes_;
-  std::optional<Candidate> best_;
-};
-
 /// Frames for all pieces, and the pieces that take theirs from the start: they leave the pass no choice.
 struct FixedHomes {
   PieceFrames homes;
@@ -190,7 +145,7 @@ struct FixedHomes {
 class StartSearch {
 public:
   /// `fixed`: where those that are to choose first have their frames instead; may be null.
-  StartSearch(const PlannerInput &input, Search &search, const FixedHomes *fixed)
+  StartSearch(const PlannerInput &input, PlanSearch &search, const FixedHomes *fixed)
       : input_(input), timeline_(input.timeline), search_(search), fixed_(fixed), ranking_(byIdleTime(input)),
         frames_(input.frameCount - input.given.ownFrom), crowded_(UINT64_MAX) {
     clearCrowd();
@@ -220,6 +175,8 @@ public:
     for (int round = 0; round < roundsOfPrices; ++round)
       if (round == 0 || !isSpent())
         chooseByPrice();
+    if (!isSpent())
+      chooseHomesAgain(input_, search_, best_.start.leaves, best_.tuning, mostEffort - effort_);
   }
 
   /// Whether so much has been tried that only what promises most is.
@@ -273,7 +230,7 @@ private:
     tl::expected<Draft, Stuck> draft = makeDraft(attempt);
     while (!draft && draft.error().node && restarts_ < mostRestarts) {
       ++restarts_;
-      gatherCrowd(*draft.error().node);
+      search_.best() ? keepHomes(*draft.error().node) : gatherCrowd(*draft.error().node);
       draft = makeDraft(attempt);
     }
     if (!draft)
@@ -285,9 +242,8 @@ private:
   }
 
   tl::expected<Draft, Stuck> makeDraft(const Attempt &attempt) {
-    const std::optional<PieceFrames> homes = homesOfCrowd();
-    tl::expected<Draft, Stuck> draft =
-        draftPlan(input_, withCrowd(attempt.start), attempt.tuning, homes ? &*homes : nullptr);
+    const PieceFrames homes = homesOfCrowd();
+    tl::expected<Draft, Stuck> draft = draftPlan(input_, withCrowd(attempt.start), attempt.tuning, &homes);
     effort_ += draft ? draft->effort : draft.error().effort;
     return draft;
   }
@@ -333,11 +289,21 @@ private:
     crowd_.push_back(piece);
   }
 
-  /// Those whose frames are fixed are away at the boundary: two of them may share some.
+  /// From now on the node's pieces have the frames of the best plan so far, in which they fit together.
+  void keepHomes(NodeIndex stuck) {
+    for (std::uint32_t position : timeline_.usesAt(stuck))
+      kept_.insert(timeline_.use(position).piece);
+  }
+
+  /// Of those whose frames are fixed two may share some, so they are away at the boundary; of those that keep theirs,
+  /// two that are on the device then in the best plan do not.
   DraftStart withCrowd(const DraftStart &start) const {
     DraftStart result{start.boundary, crowd_, start.leaves};
     if (fixed_)
       for (PieceIndex piece : crowd_)
+        result.boundary[piece] = BoundaryState::Away;
+    for (PieceIndex piece : kept_)
+      if (search_.best()->draft.boundary[piece] == BoundaryState::Away)
         result.boundary[piece] = BoundaryState::Away;
     for (PieceIndex piece : start.first)
       if (!isInCrowd_[piece])
@@ -345,12 +311,14 @@ private:
     return result;
   }
 
-  std::optional<PieceFrames> homesOfCrowd() const {
-    if (!fixed_)
-      return std::nullopt;
-    PieceFrames homes(timeline_.pieces().size());
-    for (PieceIndex piece : crowd_)
-      homes[piece] = fixed_->homes[piece];
+  PieceFrames homesOfCrowd() const {
+    PieceFrames homes = input_.given.homes;
+    if (fixed_)
+      for (PieceIndex piece : crowd_)
+        homes[piece] = fixed_->homes[piece];
+    for (PieceIndex piece : kept_)
+      if (!input_.given.isGiven[piece])
+        homes[piece] = search_.framesOf(piece);
     return homes;
   }
 
@@ -449,7 +417,7 @@ private:
 
   const PlannerInput &input_;
   const Timeline &timeline_;
-  Search &search_;
+  PlanSearch &search_;
   const FixedHomes *fixed_;
   std::vector<PieceIndex> ranking_;
   std::uint64_t frames_; ///< for private pages between steps
@@ -459,13 +427,14 @@ private:
   std::vector<NodeIndex> promoted_; ///< nodes whose pieces found no frames, the latest first
   std::vector<PieceIndex> crowd_;
   IndexedVector<PieceIndex, bool> isInCrowd_;
+  std::set<PieceIndex> kept_; ///< have the frames that they have in the best plan
   int restarts_ = 0;
   std::uint64_t effort_ = 0; ///< of all drafts so far
 };
 
 /// Fewer, larger transfers: the farther a transfer is looked for, the more find each other, and the more are moved away
 /// from where they were wanted. Looks in few places if planning has taken long.
-void joinNeighbours(const PlannerInput &input, Search &search, bool isSpent) {
+void joinNeighbours(const PlannerInput &input, PlanSearch &search, bool isSpent) {
   const Candidate apart = *search.best();
   const std::uint32_t mostPages = mostPagesOfTransfer(input.timeline);
   for (std::uint32_t reach : {0, 4, 16, 64, 256})
@@ -475,7 +444,7 @@ void joinNeighbours(const PlannerInput &input, Search &search, bool isSpent) {
 
 std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budgetBytes, const FixedHomes *fixed) {
   const Timeline &timeline = input.timeline;
-  Search search(input, budgetBytes);
+  PlanSearch search(input, budgetBytes);
   if (!input.given.isShared && timeline.peakPages() <= input.frameCount) {
     search.tryDraft(draftWithoutTransfers(input));
     return search.best();

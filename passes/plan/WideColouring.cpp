@@ -223,7 +223,7 @@ public:
       for (const Clique &clique : cliques_)
         effort_.spend(clique.pieces.size() * effortOfMember);
       effort_.spend(timeline_.pieces().size());
-      if (hostExcess(step, timeline_, cliques_, prices_))
+      if (effort_.isSpent() || hostExcess(step, timeline_, cliques_, prices_))
         break;
       const PageFlags isHosted = hostedPages(step);
       countPages(isHosted);

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The best plan so far, while the planner tries variants.
+#pragma once
+
+#include "passes/plan/FramePlanner.h"
+#include "passes/plan/PlanWriter.h"
+
+#include <cstdint>
+#include <optional>
+
+namespace pumpgraph {
+
+struct Candidate {
+  Draft draft;
+  Schedule schedule;
+  std::uint64_t movedPages = 0;
+  std::uint64_t hostBytes = 0; ///< only if host memory is limited
+};
+
+/// Keeps the best of the drafts it is shown: host memory must suffice, then time counts, then what is moved.
+class PlanSearch {
+public:
+  PlanSearch(const PlannerInput &input, std::uint64_t budgetBytes) : input_(input), budgetBytes_(budgetBytes) {}
+
+  /// Returns whether the draft is the best so far.
+  bool tryDraft(Draft draft);
+
+  const std::optional<Candidate> &best() const { return best_; }
+  std::uint64_t budgetBytes() const { return budgetBytes_; }
+
+  /// The frames of the piece's pages in the best plan, of which there has to be one. Empty: it has none.
+  std::vector<std::int32_t> framesOf(PieceIndex piece) const;
+
+private:
+  bool isBetter(const Candidate &a, const Candidate &b) const;
+
+  const PlannerInput &input_;
+  std::uint64_t budgetBytes_;
+  std::optional<Candidate> best_;
+};
+
+} // namespace pumpgraph

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Lets some pieces choose their frames anew once all others have theirs (docs/planner.md, "Homes chosen again").
+#pragma once
+
+#include "passes/plan/PlanSearch.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace pumpgraph {
+
+/// Improves the best plan of `search`, which was made with `leaves` (DraftStart) and `tuning`. Spends about
+/// `mostEffort`, counted as in Draft.
+void chooseHomesAgain(const PlannerInput &input, PlanSearch &search, const std::vector<std::uint8_t> &leaves,
+                      const Tuning &tuning, std::uint64_t mostEffort);
+
+} // namespace pumpgraph
