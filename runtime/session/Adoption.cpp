@@ -159,9 +159,15 @@ Status Adoption::makeRoom() {
 }
 
 Status Adoption::rewrite(const Compiler &compiler) {
+  const Status done = rewriteVirtual(compiler);
+  if (!done && fills_)
+    session_.rehearsal_.reset(); // fills return at other places among the nodes, and what it knows goes by place
+  return done;
+}
+
+Status Adoption::rewriteVirtual(const Compiler &compiler) {
   Rewriting rewriting(*step_, compiler);
-  PUMPGRAPH_TRY(replaceFillsOfBranches());
-  PUMPGRAPH_TRY_WHILE(driver_.graphClone(&step_->original_, graph_), "keeping the graph as captured");
+  PUMPGRAPH_TRY_WHILE(step_->keepOriginal(), "keeping the graph as captured");
   std::shared_ptr<Residence> others;
   if (neighbour_ && neighbour_->rewritten() && neighbour_->checkMemory() && options_.boundary != BoundaryChoice::Own) {
     const Expected<std::string> obstacle = shareBoundary(rewriting);
@@ -184,16 +190,27 @@ Status Adoption::rewrite(const Compiler &compiler) {
     return {};
   }
   const Expected<std::shared_ptr<Residence>> removed = rewriting.takeBack(Keep::EveryBlock);
-  return removed ? backed : inContext(backed.error(), removed.error().message);
+  if (removed)
+    return backed;
+  if (fills_)
+    fills_->commit(); // the plan's copies stay beside them
+  return inContext(backed.error(), removed.error().message);
 }
 
-Status Adoption::replaceFillsOfBranches() {
+Status Adoption::replaceFillsBeside(const CompiledPlan &plan) {
   LiftedGraph &lifted = step_->lifted_;
-  if (!hasBranches(lifted))
+  const std::vector<Node> &nodes = plan.lowered.nodes;
+  const bool copies = std::any_of(nodes.begin(), nodes.end(), [](const Node &node) { return isCopy(node.kind); });
+  const bool fills = std::any_of(lifted.nodes.begin(), lifted.nodes.end(),
+                                 [](const LiftedNode &node) { return node.kind == NodeKind::Memset; });
+  if (fills_ || !copies || !fills || !hasBranches(lifted))
     return {};
   const Expected<const FillKernel *> kernel = session_.fillKernel();
-  if (!kernel)
-    return tl::unexpected<Error>(kernel.error());
+  if (!kernel) {
+    step_->captured_.notes.push_back("memset nodes in branches stay, and make copies slower: " +
+                                     kernel.error().message);
+    return {};
+  }
   fills_ = std::make_unique<GraphEditor>(driver_, graph_, session_.context_);
   PUMPGRAPH_TRY(replaceFills(*fills_, driver_, **kernel, *session_.addresses_, lifted));
   for (std::size_t position = 0; position < lifted.nodes.size(); ++position)
@@ -209,8 +226,7 @@ Status Adoption::rewriteManaged(const Compiler &compiler) {
         step_->captured_.refusals.empty()
             ? "nothing is discarded: without calibration nobody knows what kernels reach by addresses in memory"
             : "nothing is discarded: not every access of the step is known");
-  if (driver_.graphClone.raw(&step_->original_, graph_) != CUDA_SUCCESS)
-    step_->original_ = nullptr; // some graphs that are fine here cannot be copied; they cannot be validated then
+  (void)step_->keepOriginal(); // some graphs that are fine here cannot be copied; they cannot be validated then
   Rewriting rewriting(*step_, compiler);
   Expected<CompiledPlan> plan = rewriting.planManaged(options_.costsIr, accessesAreKnown_, options_.prefetching);
   if (!plan)
@@ -242,12 +258,14 @@ Status Adoption::rewriteAlone(Rewriting &rewriting) {
   const Expected<std::shared_ptr<Residence>> residence = rewriting.prepare(*plan);
   if (!residence)
     return tl::unexpected<Error>(residence.error());
+  PUMPGRAPH_TRY(replaceFillsBeside(*plan));
   return rewriting.putInForce(std::move(*plan), *residence, Keep::EveryBlock);
 }
 
 Expected<std::string> Adoption::shareBoundary(Rewriting &rewriting) {
   CapturedStep alone = step_->captured_;
   const auto giveUp = [&](std::string why) {
+    alone.nodes = step_->captured_.nodes; // fills may be others by now
     step_->captured_ = std::move(alone);
     step_->bystanders_ = 0;
     return why;
@@ -274,6 +292,7 @@ Expected<std::string> Adoption::shareBoundary(Rewriting &rewriting) {
   const Expected<std::shared_ptr<Residence>> residence = rewriting.prepare(*shared, std::move(others));
   if (!residence)
     return giveUp(residence.error().message);
+  PUMPGRAPH_TRY(replaceFillsBeside(*shared));
   const Status done = rewriting.putInForce(std::move(*shared), *residence, Keep::EveryBlock);
   if (done)
     return std::string();

@@ -37,8 +37,9 @@ private:
   /// Gives up what only the cache and the capture's dead hold.
   Status makeRoom();
   Status rewrite(const Compiler &compiler);
-  /// Of a graph with branches: see ReplaceFills.h.
-  Status replaceFillsOfBranches();
+  Status rewriteVirtual(const Compiler &compiler);
+  /// If the plan has copies and the graph branches: see ReplaceFills.h.
+  Status replaceFillsBeside(const CompiledPlan &plan);
   Status rewriteManaged(const Compiler &compiler);
   /// What the step may touch that no parameter shows.
   std::vector<Unplanned> unplanned() const;

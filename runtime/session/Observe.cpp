@@ -113,10 +113,7 @@ private:
   /// The captured nodes in a graph of theirs alone.
   Status findNodes() {
     graph_ = step_.original_ ? step_.original_ : step_.graph_;
-    nodes_ = step_.captured_.nodes;
-    if (step_.original_)
-      for (CUgraphNode &node : nodes_)
-        PUMPGRAPH_TRY_WHILE(driver_.graphNodeFindInClone(&node, node, graph_), "finding the captured nodes");
+    nodes_ = step_.original_ ? step_.originalNodes_ : step_.captured_.nodes;
     if (step_.residence_)
       PUMPGRAPH_TRY(renewCopies(driver_, graph_, *session_.addresses_));
     return {};

@@ -248,6 +248,7 @@ Session::~Session() {
     frames_.reset();
     addresses_.reset();
     arena_.reset();
+    fillKernel_.reset();
     if (stream_)
       driver_->streamDestroy.raw(stream_);
   }

@@ -39,6 +39,21 @@ Step::~Step() {
     driver.graphDestroy.raw(graph_);
 }
 
+Status Step::keepOriginal() {
+  const Driver &driver = *session_.driver_;
+  CUgraph copy = nullptr;
+  PUMPGRAPH_TRY(driver.graphClone(&copy, graph_));
+  std::vector<CUgraphNode> nodes = captured_.nodes;
+  for (CUgraphNode &node : nodes)
+    if (const Status found = driver.graphNodeFindInClone(&node, node, copy); !found) {
+      driver.graphDestroy.raw(copy);
+      return found;
+    }
+  original_ = copy;
+  originalNodes_ = std::move(nodes);
+  return {};
+}
+
 Status Step::instantiate() {
   if (exec_)
     return {};

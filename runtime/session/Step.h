@@ -113,6 +113,8 @@ private:
   friend class Replanner;
   friend class Rewriting;
 
+  /// Copies the graph, which is still as captured.
+  Status keepOriginal();
   Status instantiate();
   /// Instantiates a graph made from the step's, runs it once and waits. `which`: for messages, as in "the {}".
   Status runOnce(CUgraph graph, const std::string &which) const;
@@ -143,9 +145,10 @@ private:
   Session &session_;
   CUgraph graph_;
   bool ownsGraph_ = false;
-  CUgraph original_ = nullptr; ///< a copy of the graph as captured; rewritten steps only
+  CUgraph original_ = nullptr;             ///< a copy of the graph as captured; rewritten steps only
+  std::vector<CUgraphNode> originalNodes_; ///< of `original_`, by position
   CUgraphExec exec_ = nullptr;
-  LiftedGraph lifted_; ///< as captured
+  LiftedGraph lifted_; ///< as captured, but for the handles of fills that kernels do
   CapturedStep captured_;
   CompiledPlan plan_;
   RewrittenStep rewritten_;

@@ -35,6 +35,16 @@ protected:
     return session_->adopt(graph_, options);
   }
 
+  /// A memset node beside all others, on 256 bytes of their own, which become 3. The bytes.
+  char *addFillInBranch() {
+    const Expected<void *> words = session_->allocate(256, nullptr, "words");
+    EXPECT_TRUE(words) << messageOf(words);
+    if (!words)
+      return nullptr;
+    fake_.addFill(graph_, {}, *words, 3, 100);
+    return static_cast<char *>(*words);
+  }
+
   FakeDriver fake_;
   std::unique_ptr<Session> session_;
   std::optional<Program> program_;
@@ -128,6 +138,38 @@ TEST_F(AdoptTest, fillsByKernelsWhereTheGraphHasBranches) {
   const Expected<Validation> validation = (*step)->validate();
   ASSERT_TRUE(validation) << messageOf(validation);
   EXPECT_EQ(validation->differentBuffers, 0u) << validation->firstDifference;
+  EXPECT_EQ(fake_.loadedModules(), 1u);
+  program_.reset();
+  session_.reset();
+  EXPECT_EQ(fake_.loadedModules(), 0u);
+}
+
+// Whoever gains nothing keeps the nodes.
+TEST_F(AdoptTest, fillsStayWhereNothingIsCopied) {
+  open(pagesInAll + 8);
+  start();
+  char *words = addFillInBranch();
+  const std::uint64_t added = fake_.callsOf("cuGraphAddKernelNode");
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  EXPECT_EQ(fake_.callsOf("cuGraphAddKernelNode"), added);
+  EXPECT_EQ(fake_.loadedModules(), 0u);
+  replay(*step, 1);
+  EXPECT_EQ(words[0], 3);
+}
+
+// The kernel makes copies faster, and nothing else depends on it.
+TEST_F(AdoptTest, fillsStayWhereTheirKernelCannotBeLoaded) {
+  open(tightPages + 1);
+  start();
+  char *words = addFillInBranch();
+  fake_.failCall("cuModuleLoadData", 1, CUDA_ERROR_JIT_COMPILATION_DISABLED);
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  EXPECT_NE((*step)->report().find("memset nodes in branches stay"), std::string::npos);
+  replay(*step, 2);
+  EXPECT_EQ(words[0], 3);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
 }
 
 // Copies are slower the more streams there are, and the driver opens one wherever a chain of its own kind does not go

@@ -92,6 +92,7 @@ struct FakeDriver::State {
   std::mt19937 random;
   std::uint64_t lastNode = 0;
   CUcontext current = nullptr;
+  std::uint64_t modules = 0;                              ///< loaded
   std::mutex mutex;                                       ///< of what threads besides the test's own may come to
   std::map<CUdeviceptr, std::uint64_t> managed;           ///< allocations
   std::set<CUdeviceptr> managedOnDevice;                  ///< pages
@@ -1052,9 +1053,16 @@ void fillModuleCalls(Driver &driver) {
   driver.moduleLoadData.function = [](CUmodule *module, const void *) -> CUresult {
     FAKE_ENTER(cuModuleLoadData);
     *module = reinterpret_cast<CUmodule>(&state());
+    ++state().modules;
     return CUDA_SUCCESS;
   };
-  driver.moduleUnload.function = [](CUmodule) { return CUDA_SUCCESS; };
+  driver.moduleUnload.function = [](CUmodule) -> CUresult {
+    const std::lock_guard lock(state().mutex);
+    if (!state().current)
+      return CUDA_ERROR_INVALID_CONTEXT;
+    --state().modules;
+    return CUDA_SUCCESS;
+  };
   driver.moduleGetFunction.function = [](CUfunction *function, CUmodule, const char *name) -> CUresult {
     FAKE_ENTER(cuModuleGetFunction);
     if (name == fillKernel().name) {
@@ -1254,6 +1262,11 @@ std::uint64_t FakeDriver::callsOf(const std::string &symbol) const {
   const std::lock_guard lock(state_->mutex);
   const auto found = state_->calls.find(symbol);
   return found == state_->calls.end() ? 0 : found->second;
+}
+
+std::uint64_t FakeDriver::loadedModules() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->modules;
 }
 
 } // namespace pumpgraph::runtime::test

@@ -105,6 +105,8 @@ public:
   std::string print(CUgraph graph) const;
   bool isMapped(const void *address) const;
   std::uint64_t callsOf(const std::string &symbol) const;
+  /// Modules that were loaded and not unloaded in their context.
+  std::uint64_t loadedModules() const;
   /// Of pages of managed memory: those that were last brought to the device.
   std::uint64_t managedPagesOnDevice() const;
   std::uint64_t managedBytes() const;
