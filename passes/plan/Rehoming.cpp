@@ -48,8 +48,9 @@ private:
   Window windowOf(int round) {
     const auto turn = static_cast<std::size_t>(round);
     const double length = windowShares[turn / 2 % std::size(windowShares)] * timeline_.nodeCount();
-    const double middle = turn % 3 == 2 ? random_() % timeline_.nodeCount() : nodeThatWaits();
-    return {turn % 2 == 1, middle - length / 2, middle + std::max(1.0, length / 2)};
+    const bool isOfLastUses = turn % 2 == 1;
+    const double middle = isOfLastUses ? random_() % timeline_.nodeCount() : nodeThatWaits();
+    return {isOfLastUses, middle - length / 2, middle + std::max(1.0, length / 2)};
   }
 
   /// A node of the best plan, at random; the longer it waits, the more likely.
