@@ -12,15 +12,15 @@ namespace pumpgraph {
 
 namespace {
 
-constexpr int mostRounds = 40;
+constexpr int mostRounds = 80;
 /// Rounds in a row that gain nothing, after which there will be no more.
-constexpr int mostVainRounds = 16;
+constexpr int mostVainRounds = 24;
 /// A plan this close to the bound is left alone.
 constexpr double closeToBound = 1.01;
 /// Parts of the step whose pieces choose again, in turn.
 constexpr double windowShares[] = {0.4, 0.2, 0.1, 0.05};
-/// Groups have more tenants when everybody has a home, and pricing one takes longer by about this factor.
-constexpr std::uint64_t effortWeight = 5;
+/// Groups have more tenants when everybody has a home, so pricing one takes longer.
+constexpr std::uint64_t effortWeight = 2;
 
 class Rehoming {
 public:
