@@ -34,7 +34,7 @@ public:
       const Candidate &best = *search_.best();
       if (best.draft.transfers.empty() || best.schedule.totalUs <= closeToBound * limit.totalUs)
         return;
-      vain = isBetterWithout(homesBeside(windowOf(round))) ? 0 : vain + 1;
+      vain = tryHomes(homesBeside(windowOf(round))) ? 0 : vain + 1;
     }
   }
 
@@ -84,7 +84,8 @@ private:
     return homes;
   }
 
-  bool isBetterWithout(const PieceFrames &homes) {
+  /// Whether a pass with these, and the other pieces free to choose, is the best so far.
+  bool tryHomes(const PieceFrames &homes) {
     const DraftStart start{search_.best()->draft.boundary, {}, leaves_};
     tl::expected<Draft, Stuck> draft = draftPlan(input_, start, tuning_, &homes);
     effort_ += effortWeight * (draft ? draft->effort : draft.error().effort);

@@ -279,6 +279,10 @@ class OnRecordedSteps(unittest.TestCase):
         self.assertEqual(len(lines), 3)
         self.assertEqual(lines[0].count("|"), len(lp_command.COLUMNS) + 2)
         self.assertTrue(lines[2].startswith("| 60% |"), lines[2])
+        trace = str(support.ROOT / "test" / "data" / "g10" / "VIT-512.json.gz")
+        lines = subprocess.run([*command[:3], trace, "--budgets=40GiB", *command[-2:]], check=True, capture_output=True,
+                               text=True).stdout.splitlines()
+        self.assertTrue(lines[2].startswith("| 40GiB |"), lines[2])
         failed = subprocess.run([*command[:-3], "--budgets=1MiB", *command[-2:]], capture_output=True, text=True)
         self.assertEqual(failed.returncode, 1)
         self.assertIn("pump-graph-bench: error: pump-graph-opt: ", failed.stderr)

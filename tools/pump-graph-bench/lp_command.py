@@ -23,7 +23,8 @@ def is_asked_for(arguments: Sequence[str]) -> bool:
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="pump-graph-bench", description=__doc__)
-    parser.add_argument("--lp", type=Path, required=True, metavar="STEP", help="the step, or a trace of one (.json): gzipped or not")
+    parser.add_argument("--lp", type=Path, required=True, metavar="STEP",
+                        help="the step, or a trace of one (.json): gzipped or not")
     parser.add_argument("--budgets", default="75%,50%,30%", help="as pump-graph-opt reads them (%(default)s)")
     for name in ("up", "down", "both"):
         parser.add_argument(f"--{name}", metavar="GB/S", help="of the link, as pump-graph-opt reads it")

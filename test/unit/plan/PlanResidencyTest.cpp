@@ -65,6 +65,9 @@ TEST(PlanResidency, NothingIsAddedWhenEverythingFits) {
   EXPECT_EQ(plan.stats.framesUsed, 7u);
   EXPECT_EQ(plan.description.nodes.size(), small.step.nodes.size());
   EXPECT_EQ(plan.stats.hostBytes, 0u);
+  const auto again = planResidency(plan.description, pages(5));
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().message, "buffer 0 \"a\" has frames: the step is planned already");
 }
 
 // What the step makes anew, and keeps, has its frame only from then on.

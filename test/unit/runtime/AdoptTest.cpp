@@ -138,6 +138,8 @@ TEST_F(AdoptTest, fillsByKernelsWhereTheGraphHasBranches) {
   const Expected<Validation> validation = (*step)->validate();
   ASSERT_TRUE(validation) << messageOf(validation);
   EXPECT_EQ(validation->differentBuffers, 0u) << validation->firstDifference;
+  const Expected<Observation> observation = (*step)->observe();
+  ASSERT_TRUE(observation) << messageOf(observation);
   EXPECT_EQ(fake_.loadedModules(), 1u);
   program_.reset();
   session_.reset();
@@ -156,6 +158,22 @@ TEST_F(AdoptTest, fillsStayWhereNothingIsCopied) {
   EXPECT_EQ(fake_.loadedModules(), 0u);
   replay(*step, 1);
   EXPECT_EQ(words[0], 3);
+}
+
+// Whatever fails afterwards, the graph has its fills again, and can be adopted.
+TEST_F(AdoptTest, fillsReturnWhenRewritingFails) {
+  open(tightPages + 1);
+  start();
+  char *words = addFillInBranch();
+  const std::uint64_t nodes = fake_.graphNodes(graph_);
+  fake_.failCall("cuGraphAddMemcpyNode", 1, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_FALSE(adopt());
+  EXPECT_EQ(fake_.graphNodes(graph_), nodes);
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  replay(*step, 2);
+  EXPECT_EQ(words[0], 3);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
 }
 
 // The kernel makes copies faster, and nothing else depends on it.
