@@ -254,8 +254,8 @@ public:
   WindowSearch(const std::vector<double> &segmentsUs, std::size_t first, std::size_t rounds, double budgetBytes,
                const Machine &machine)
       : round_(segmentsUs.size()), rounds_(rounds), last_(round_ * rounds), first_(first), pointsUs_(last_ + 1, 0),
-        budgetBytes_(budgetBytes), machine_(machine), upAt_(last_ + 1), downFrom_(last_ + 1), downTo_(last_ + 2),
-        heldBytes_(last_ + 1, 0) {
+        budgetBytes_(budgetBytes), machine_(machine), interference_(interference(machine)), upAt_(last_ + 1),
+        downFrom_(last_ + 1), downTo_(last_ + 2), heldBytes_(last_ + 1, 0) {
     for (std::size_t i = 0; i < last_; ++i)
       pointsUs_[i + 1] = pointsUs_[i] + segmentsUs[(first + i) % round_];
   }
@@ -424,10 +424,15 @@ private:
       choice.windowUs = us;
       choice.limit = limit;
     };
-    raise(upBytes / machine_.upBytesPerSecond * 1e6, Limit::Up);
-    raise(downBytes / machine_.downBytesPerSecond * 1e6, Limit::Down);
-    const double both = std::max({machine_.bothBytesPerSecond, machine_.upBytesPerSecond, machine_.downBytesPerSecond});
-    raise((upBytes + downBytes) / both * 1e6, Limit::Both);
+    const double upUs = upBytes / machine_.upBytesPerSecond * 1e6,
+                 downUs = downBytes / machine_.downBytesPerSecond * 1e6;
+    raise(upUs, Limit::Up);
+    raise(downUs, Limit::Down);
+    // Both directions as busy as the link allows, whichever of the two the window has more for.
+    const bool areEven = std::min(upUs, downUs) >= (1 - interference_) * std::max(upUs, downUs);
+    raise(std::max(upUs, downUs) + interference_ * std::min(upUs, downUs), areEven         ? Limit::Both
+                                                                           : upUs > downUs ? Limit::Up
+                                                                                           : Limit::Down);
     return choice;
   }
 
@@ -465,6 +470,7 @@ private:
   std::vector<double> pointsUs_;
   double budgetBytes_;
   const Machine &machine_;
+  double interference_;
   std::vector<std::vector<UpDemand>> upAt_;       ///< by `at`
   std::vector<std::vector<DownDemand>> downFrom_; ///< by `from`
   std::vector<std::vector<DownDemand>> downTo_;   ///< by `to`

@@ -30,4 +30,14 @@ inline Machine atItsBest(Machine machine) {
   return machine;
 }
 
+/// What one direction of the link loses to the other: while one carries a share u of what it could alone, the other
+/// carries at most 1 - u * interference(). When both run, both slow down alike (docs/prediction.md), and in between the
+/// time is shared. 0: they do not see each other. 1: they take turns.
+inline double interference(const Machine &machine) {
+  const double alone = machine.upBytesPerSecond + machine.downBytesPerSecond;
+  const double both =
+      std::max({machine.bothBytesPerSecond, machine.upBytesPerSecond, machine.downBytesPerSecond, alone / 2});
+  return std::max(0.0, alone / both - 1);
+}
+
 } // namespace pumpgraph

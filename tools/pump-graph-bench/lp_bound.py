@@ -35,7 +35,7 @@ def solve(step: Dict[str, Any], budget_bytes: int, machine: Mapping[str, float],
     grid = even_grid(problem.window_count)
     for _ in range(MOST_ROUNDS):
         proposal = Proposal(problem, link, grid)
-        prices = proposal.solve().feasible(link)
+        prices = proposal.solve().feasible()
         proven_s = max(in_memory_us, proven_us(problem, link, prices)) * 1e-6
         gained = proven_s / best.seconds - 1 if best and best.seconds > 0 else math.inf
         if gained > 0:

@@ -76,6 +76,6 @@ def main(argv: Sequence[str]) -> int:
         print(f"| {budget} | " + " | ".join(cells) + f" | {took_s:.0f} s |", flush=True)
         if arguments.explain:
             explanations.append(f"\n{arguments.lp.name} at {budget}\n"
-                                + lp_explain.explain(may, plan, report["machine"]))
+                                + lp_explain.explain(may, plan))
     print("".join(explanations), end="")
     return 0

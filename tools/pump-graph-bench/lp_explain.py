@@ -10,25 +10,24 @@ from typing import Any, Dict, Iterator, List, Mapping, Tuple
 import numpy
 
 from lp_bound import Result
-from lp_prices import Link
 
 MIB = 1 << 20
 SLICES = 20
 MOST_LINES = 12
 
 
-def explain(result: Result, plan: Mapping[str, Any], machine: Mapping[str, float]) -> str:
-    lines = [*scarce_links(result, Link(machine)), *scarce_room(result), *course(result), *boundary(result, plan),
+def explain(result: Result, plan: Mapping[str, Any]) -> str:
+    lines = [*scarce_links(result), *scarce_room(result), *course(result), *boundary(result, plan),
              *partial_pages(result, plan), *transfers(result, plan)]
     return "\n".join(lines) + "\n"
 
 
-def scarce_links(result: Result, link: Link) -> Iterator[str]:
+def scarce_links(result: Result) -> Iterator[str]:
     """Runs of windows in which a microsecond of the link is worth the same, in microseconds of step. Windows that take
     no time are left out."""
     step = result.proposal.step
-    for name, rate in (("up", link.up), ("down", link.down), ("both", link.both)):
-        worth = numpy.round(getattr(result.prices, name) * rate, 2)
+    for name in ("up", "down"):
+        worth = numpy.round(getattr(result.prices, name), 2)
         edges = [0, *(numpy.flatnonzero(numpy.diff(worth)) + 1), len(worth)]
         runs = [f"{worth[begin]:.2f} at nodes {step.node_at(begin)}-{step.node_at(end - 1)}"
                 for begin, end in zip(edges, edges[1:])

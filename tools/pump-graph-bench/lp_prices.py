@@ -15,28 +15,29 @@ ROUNDING = 1e-9
 
 
 class Link:
-    """Bytes a microsecond."""
+    """Bytes a microsecond that each direction carries alone, and what one loses to the other: while one carries a share u
+    of that, the other carries at most 1 - u * interference."""
 
     def __init__(self, machine: Mapping[str, float]):
         rates = [machine[f"{name}_bytes_per_second"] * 1e-6 for name in ("up", "down", "both")]
         if not all(rate > 0 for rate in rates):
             raise ValueError(f"a link needs some bandwidth both ways, not {rates[0]}, {rates[1]} and {rates[2]} MB/s")
-        self.up, self.down = rates[:2]
-        self.both = max(rates)
+        self.up, self.down, both = rates
+        alone = self.up + self.down
+        self.interference = max(0.0, alone / max(*rates, alone / 2) - 1)
 
 
 class Prices(NamedTuple):
-    """In microseconds: of a byte up, down, or either way in each window, and of a byte of room at the end of each."""
+    """In microseconds: of one of each direction of the link in each window, and of a byte of room at the end of each."""
     up: Any
     down: Any
-    both: Any
     room: Any
 
-    def feasible(self, link: Link) -> Prices:
+    def feasible(self) -> Prices:
         """None below zero, and no window with more to sell than its time."""
-        up, down, both, room = (numpy.maximum(0.0, numpy.nan_to_num(price)) for price in self)
-        worth = numpy.maximum(1.0, link.up * up + link.down * down + link.both * both)
-        return Prices(up / worth, down / worth, both / worth, room)
+        up, down, room = (numpy.maximum(0.0, numpy.nan_to_num(price)) for price in self)
+        worth = numpy.maximum(1.0, up + down)
+        return Prices(up / worth, down / worth, room)
 
 
 class Ways(NamedTuple):
@@ -51,9 +52,10 @@ class Ways(NamedTuple):
 class Market:
     """The cheapest lives of a byte that takes `ratio` bytes of room."""
 
-    def __init__(self, prices: Prices, ratio: float):
-        self._up = prices.up + prices.both
-        self._down = prices.down + prices.both
+    def __init__(self, prices: Prices, link: Link, ratio: float):
+        # A byte takes time of its own direction, and some of the other's.
+        self._up = (prices.up + link.interference * prices.down) / link.up
+        self._down = (prices.down + link.interference * prices.up) / link.down
         self._room_paid = numpy.concatenate(([0.0], numpy.cumsum(prices.room * ratio)))  # up to each window
         self._last = len(prices.up) - 1
         self._ways: Dict[Tuple[int, int], Ways] = {}
@@ -122,13 +124,13 @@ class Market:
 
 def proven_us(step: Step, link: Link, prices: Prices) -> float:
     """A time that no replay can beat, whatever the prices are. Good prices make a good bound."""
-    prices = prices.feasible(link)
-    worth = link.up * prices.up + link.down * prices.down + link.both * prices.both
+    prices = prices.feasible()
+    worth = prices.up + prices.down
     terms = [float(numpy.dot(step.windows_us, 1.0 - worth)),
              -float(numpy.dot(prices.room, step.room_bytes - step.held_bytes))]
     markets: Dict[float, Market] = {}
     for group in step.groups:
         if group.ratio not in markets:
-            markets[group.ratio] = Market(prices, group.ratio)
+            markets[group.ratio] = Market(prices, link, group.ratio)
         terms.append(group.link * markets[group.ratio].cost(group.life))
     return math.fsum(terms) - ROUNDING * math.fsum(map(abs, terms))

@@ -16,7 +16,7 @@ from lp_prices import Link, Prices
 from lp_step import BOUNDARY, EITHER, Gap, Group, Life, Step
 
 # Slots of time in the first grid, parts that a slot is cut into where prices change, and the most slots of all.
-FIRST_SLOTS, PARTS, MOST_SLOTS = 150, 16, 2000
+FIRST_SLOTS, PARTS, MOST_SLOTS = 300, 16, 2000
 # Room over bytes: within each of these classes all bytes count as if they took the same room.
 RATIO_CLASSES = (1.0001, 1.1, 1.3, 1.7, 2.5, 5.0, math.inf)
 # What a copy costs beside its time on the link, as a share of that: among equal solutions the one that moves least.
@@ -256,12 +256,13 @@ class Proposal:
         begins = numpy.concatenate(([0], self.slot_ends[:-1] + 1))
         self._slot_us = numpy.add.reduceat(step.windows_us, begins)
         self._spans = [programme.variable(us, math.inf, 1.0) for us in self._slot_us]
-        downs = self._downs + self._copies
-        self._link_rows = [[programme.at_most([(flow[slot], 1.0) for flow in flows] +
-                                              [(self._spans[slot], -rate / self._scale)], 0.0)
+        ups, downs, link = self._ups, self._downs + self._copies, self._link
+        self._link_rows = [[programme.at_most([(flow[slot], self._scale / rate) for flow in flows] +
+                                              [(flow[slot], link.interference * self._scale / other_rate)
+                                               for flow in others] + [(self._spans[slot], -1.0)], 0.0)
                             for slot in range(slots)]
-                           for flows, rate in ((self._ups, self._link.up), (downs, self._link.down),
-                                               (self._ups + downs, self._link.both))]
+                           for flows, rate, others, other_rate in ((ups, link.up, downs, link.down),
+                                                                   (downs, link.down, ups, link.up))]
 
     def _accumulate(self, sums: Sequence[int], plus: Sequence[Sequence[int]], minus: Sequence[Sequence[int]]) -> None:
         for slot in range(self._slots):
@@ -278,11 +279,11 @@ class Proposal:
     def solve(self) -> Prices:
         self._solution = self._programme.solve()
         duals = self._solution.duals
-        up, down, both = (-duals[rows][self._slot_of] / self._scale for rows in self._link_rows)
+        up, down = (-duals[rows][self._slot_of] for rows in self._link_rows)
         room = numpy.zeros(self.step.window_count)
         for slot, row in self._room_rows.items():
             room[self.slot_ends[slot]] = -duals[row] / self._scale
-        return Prices(up, down, both, room)
+        return Prices(up, down, room)
 
     # What the programme would do; by slot, where it is not said otherwise.
 
@@ -320,7 +321,7 @@ def even_grid(window_count: int) -> List[int]:
 def finer_grid(proposal: Proposal, prices: Prices) -> List[int]:
     """A grid with the slots around every change of prices cut into parts."""
     ends = proposal.slot_ends
-    table = numpy.array([price[ends] for price in (prices.up, prices.down, prices.both)])
+    table = numpy.array([price[ends] for price in (prices.up, prices.down)])
     changes = numpy.any(numpy.abs(numpy.diff(table)) > 1e-6 * table.max(initial=0.0), axis=0)
     is_sold = prices.room[ends] > 0
     near = is_sold.copy()

@@ -59,6 +59,29 @@ TEST(Bound, AddsUpWhatMustLeaveAndWhatMustComeBack) {
   EXPECT_NEAR(result.computeUs + result.upUs + result.downUs + result.bothUs, result.totalUs, 1e-9);
 }
 
+// Up to 40 pages come up a replay, and up to 20 go down beside them, for each of which a third of one comes up less.
+// The sum alone, 60 pages at one and a half, would allow 40 us.
+TEST(Bound, OneDirectionLosesToTheOther) {
+  SmallStep small;
+  for (int i = 0; i < 5; ++i) {
+    small.kernel("reads", 0, {small.read(small.live("a", 4))});
+    small.kernel("updates", 0, {small.update(small.live("b", 4))});
+  }
+  EXPECT_GT(boundUs(small.step, 4), 41);
+  EXPECT_LE(boundUs(small.step, 4), 40 + 20.0 / 3 + 1e-9);
+}
+
+TEST(Bound, DirectionsThatDoNotSeeEachOtherLoseNothing) {
+  Machine machine = smallMachine();
+  machine.bothBytesPerSecond = 3e9;
+  EXPECT_DOUBLE_EQ(interference(machine), 0);
+  machine.bothBytesPerSecond = 0.5e9; // less than one alone: they take turns
+  EXPECT_DOUBLE_EQ(interference(machine), 1);
+  machine.upBytesPerSecond = 3e9;
+  machine.bothBytesPerSecond = 3.2e9;
+  EXPECT_DOUBLE_EQ(interference(machine), 0.25);
+}
+
 // Of four operands of two pages in turn two always stay. Three that follow one another are always brought in two
 // thirds: 4 us for three nodes. That four nodes are no multiple of three shows only over several replays.
 TEST(Bound, LooksAtSeveralReplaysInARow) {
