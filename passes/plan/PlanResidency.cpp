@@ -24,8 +24,11 @@ namespace pumpgraph {
 namespace {
 
 /// Draft::effort of a search after which only attempts that promise most are made: planning time counts more then than
-/// the last percent of step time.
-constexpr std::uint64_t mostEffort = 20'000'000;
+/// the last percent of step time. A large step needs more for each attempt, and has to be planned in bounded time.
+std::uint64_t mostEffortFor(std::size_t nodes) {
+  constexpr std::uint64_t forAllNodes = 300'000'000'000, atLeast = 20'000'000, atMost = 60'000'000;
+  return std::clamp<std::uint64_t>(forAllNodes / std::max<std::size_t>(1, nodes), atLeast, atMost);
+}
 /// How often a search begins again because some node's pieces found no frames.
 constexpr int mostRestarts = 16;
 /// How often gaps are chosen by the prices of the best plan so far, and for each choice, how often what strayed chooses
@@ -147,7 +150,8 @@ public:
   /// `fixed`: where those that are to choose first have their frames instead; may be null.
   StartSearch(const PlannerInput &input, PlanSearch &search, const FixedHomes *fixed)
       : input_(input), timeline_(input.timeline), search_(search), fixed_(fixed), ranking_(byIdleTime(input)),
-        frames_(input.frameCount - input.given.ownFrom), crowded_(UINT64_MAX) {
+        frames_(input.frameCount - input.given.ownFrom), crowded_(UINT64_MAX),
+        mostEffort_(mostEffortFor(timeline_.nodeCount())) {
     clearCrowd();
   }
 
@@ -175,12 +179,16 @@ public:
     for (int round = 0; round < roundsOfPrices; ++round)
       if (round == 0 || !isSpent())
         chooseByPrice();
+  }
+
+  /// Once there is a plan.
+  void chooseHomes() {
     if (!isSpent())
-      chooseHomesAgain(input_, search_, best_.start.leaves, best_.tuning, mostEffort - effort_);
+      chooseHomesAgain(input_, search_, best_.start.leaves, best_.tuning, mostEffort_ - effort_);
   }
 
   /// Whether so much has been tried that only what promises most is.
-  bool isSpent() const { return effort_ >= mostEffort; }
+  bool isSpent() const { return effort_ >= mostEffort_; }
 
 private:
   /// Of the frames, given to pieces that are on the device between steps.
@@ -430,6 +438,7 @@ private:
   std::set<PieceIndex> kept_; ///< have the frames that they have in the best plan
   int restarts_ = 0;
   std::uint64_t effort_ = 0; ///< of all drafts so far
+  std::uint64_t mostEffort_;
 };
 
 /// Fewer, larger transfers: the farther a transfer is looked for, the more find each other, and the more are moved away
@@ -442,7 +451,8 @@ void joinNeighbours(const PlannerInput &input, PlanSearch &search, bool isSpent)
       search.tryDraft(joinTransfers(apart.draft, apart.schedule, {reach, mostPages}));
 }
 
-std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budgetBytes, const FixedHomes *fixed) {
+std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budgetBytes, const FixedHomes *fixed,
+                                  bool isQuick) {
   const Timeline &timeline = input.timeline;
   PlanSearch search(input, budgetBytes);
   if (!input.given.isShared && timeline.peakPages() <= input.frameCount) {
@@ -451,6 +461,8 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
   }
   StartSearch starts(input, search, fixed);
   starts.run();
+  if (search.best() && !isQuick)
+    starts.chooseHomes();
   if (search.best())
     joinNeighbours(input, search, starts.isSpent());
   if (search.best())
@@ -519,7 +531,7 @@ std::optional<Description> planAround(const Description &step, const Order &orde
   std::optional<FixedHomes> fixed;
   if (wide)
     fixed = ofPieces(*wide, timeline);
-  const std::optional<Candidate> plan = findPlan(input, budgetBytes, fixed ? &*fixed : nullptr);
+  const std::optional<Candidate> plan = findPlan(input, budgetBytes, fixed ? &*fixed : nullptr, options.isQuick);
   if (!plan)
     return std::nullopt;
   return writePlan(input, plan->draft, plan->schedule, budgetBytes);

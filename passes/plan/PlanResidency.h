@@ -27,6 +27,8 @@ struct PlanOptions {
   Backend backend = Backend::Virtual;
   /// What other steps have decided for all of them (docs/plan-correctness.md, "A shared boundary"); null: nothing.
   const Description *boundary = nullptr;
+  /// Homes are not chosen again: a fraction of the time, and a plan that takes as long or a few percent longer.
+  bool isQuick = false;
 };
 
 /// What planning did, for reports and tests.

@@ -12,9 +12,11 @@ namespace pumpgraph {
 
 namespace {
 
-constexpr int mostRounds = 80;
-/// Rounds in a row that gain nothing, after which there will be no more.
-constexpr int mostVainRounds = 24;
+constexpr int mostRounds = 240;
+/// Rounds in a row that gain nothing, after which there will be no more: few of them, or little spent on them,
+/// Draft::effort.
+constexpr int fewVainRounds = 24, mostVainRounds = 96;
+constexpr std::uint64_t littleEffort = 4'000'000;
 /// A plan this close to the bound is left alone.
 constexpr double closeToBound = 1.01;
 /// Parts of the step whose pieces choose again, in turn.
@@ -30,11 +32,19 @@ public:
   void run(std::uint64_t mostEffort) {
     const Bound limit = bound(input_.captured, search_.budgetBytes(), input_.machine, BoundKind::May);
     int vain = 0;
-    for (int round = 0; round < mostRounds && vain < mostVainRounds && effort_ < mostEffort; ++round) {
+    std::uint64_t effortBefore = 0; // of the rounds in vain
+    const auto isInVain = [&] {
+      return vain >= mostVainRounds || (vain >= fewVainRounds && effort_ - effortBefore >= littleEffort);
+    };
+    for (int round = 0; round < mostRounds && !isInVain() && effort_ < mostEffort; ++round) {
       const Candidate &best = *search_.best();
       if (best.draft.transfers.empty() || best.schedule.totalUs <= closeToBound * limit.totalUs)
         return;
-      vain = tryHomes(homesBeside(windowOf(round))) ? 0 : vain + 1;
+      ++vain;
+      if (tryHomes(homesBeside(windowOf(round)))) {
+        vain = 0;
+        effortBefore = effort_;
+      }
     }
   }
 

@@ -211,8 +211,9 @@ void findEnough(Summary &summary) {
   if (runsAtInMemorySpeed(summary))
     return;
   const auto suffices = [&](std::uint64_t budgetBytes) {
-    const tl::expected<PlannedStep, PlanError> step =
-        planResidency(summary.captured, PlanOptions{budgetBytes, summary.machine});
+    PlanOptions options{budgetBytes, summary.machine};
+    options.isQuick = true;
+    const tl::expected<PlannedStep, PlanError> step = planResidency(summary.captured, options);
     return step && predict(lowerVirtual(step->description), summary.machine).totalUs <=
                        summary.inMemory.totalUs * inMemoryTolerance;
   };
