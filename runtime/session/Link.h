@@ -26,7 +26,7 @@ struct KeptLink {
 std::string processorName();
 
 /// Times copies of 64 MiB between pinned memory and device frames; smaller ones when the budget has no room for two
-/// such pieces. Takes some 50 ms.
+/// such pieces. Takes some 400 ms.
 Expected<LinkSpeed> measureLink(const MemoryTools &tools);
 
 /// Where a device's figures are kept: one file for each GPU and driver version. A GPU that has moved, or a copied file,
