@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sentinel model under a budget: how many streams the driver runs its step on, how fast its copies are, and whether
-replays that wait behind one another take longer than one at a time.
+"""A sentinel model under a budget: how many streams the driver runs its step on, how fast its copies are, what each costs
+whatever its size, and whether replays that wait behind one another take longer than one at a time.
 
     PYTHONPATH=runtime/python python3 test/bench/probe/step_streams.py resnet152 5.76GiB [STEP]
 
@@ -27,6 +27,7 @@ from sentinels import BY_NAME  # noqa: E402
 
 REPLAYS = 5
 WARMUP_BATCH = 2
+LONGEST_GAP_US = 20
 WORK = {"kernel", "gpu_memcpy", "gpu_memset"}
 
 
@@ -61,6 +62,20 @@ def profiled(step):
     return nodes
 
 
+def copy_cost(events):
+    """What a copy takes whatever its size, us: within it, by a line through (bytes, time), and until the next one starts,
+    if that waits for nothing else; and the rate of large ones, GB/s."""
+    events = sorted((event["ts"], event["dur"], event["args"]["bytes"]) for event in events)
+    inverse = [1 / size for _, _, size in events]
+    per_byte = [us / size for _, us, size in events]
+    mean_x, mean_y = statistics.mean(inverse), statistics.mean(per_byte)
+    within = (sum((x - mean_x) * (y - mean_y) for x, y in zip(inverse, per_byte)) /
+              sum((x - mean_x) ** 2 for x in inverse))
+    gaps = [after[0] - before[0] - before[1] for before, after in zip(events, events[1:])]
+    gap = statistics.median([gap for gap in gaps if gap < LONGEST_GAP_US])
+    return within, gap, 1e-3 / (mean_y - within * mean_x)
+
+
 def main():
     name, budget = sys.argv[1:3]
     training.make_deterministic()
@@ -79,6 +94,9 @@ def main():
         rate = f", {moved / busy_us / 1e3:.1f} GB/s" if kind != "other" else ""
         streams = len({event["args"]["stream"] for event in events})
         print(f"  {kind}: {len(events)} nodes on {streams} streams, busy {busy_us / 1e3:.1f} ms{rate}")
+        if kind != "other" and len(events) > 2:
+            print("    a copy takes {:.1f} us and {:.1f} us until the next, beside its bytes at {:.1f} GB/s".format(
+                *copy_cost(events)))
 
 
 if __name__ == "__main__":
