@@ -92,12 +92,15 @@ Traffic HostedTraffic::total() const {
 }
 
 double linkUs(const Traffic &traffic, const Machine &machine) {
-  const double upUs = static_cast<double>(traffic.upBytes) / machine.upBytesPerSecond * 1e6;
-  const double downUs = static_cast<double>(traffic.downBytes) / machine.downBytesPerSecond * 1e6;
+  return linkUs(static_cast<double>(traffic.upBytes), static_cast<double>(traffic.downBytes), machine);
+}
+
+double linkUs(double upBytes, double downBytes, const Machine &machine) {
+  const double upUs = upBytes / machine.upBytesPerSecond * 1e6, downUs = downBytes / machine.downBytesPerSecond * 1e6;
   const double share =
       std::min(1.0, machine.bothBytesPerSecond / (machine.upBytesPerSecond + machine.downBytesPerSecond));
   const double bothUs = std::min(upUs, downUs);
-  return bothUs / share + std::max(upUs, downUs) - bothUs;
+  return (bothUs / share + std::max(upUs, downUs) - bothUs) / machine.hostedShare;
 }
 
 std::uint64_t hostedBytesOf(const Buffer &buffer) {

@@ -25,6 +25,7 @@ HostedTraffic hostedTraffic(const Description &description);
 /// How long that takes on a link that nothing else uses: both directions begin together and share it
 /// (docs/prediction.md).
 double linkUs(const Traffic &traffic, const Machine &machine);
+double linkUs(double upBytes, double downBytes, const Machine &machine);
 
 std::uint64_t hostedBytesOf(const Buffer &buffer);
 /// Bytes of all hosted pages.

@@ -14,8 +14,8 @@
 
 namespace pumpgraph {
 
-/// What such kernels have still to move. Each direction is shared evenly by all that move in it, copies included; a
-/// kernel moves both ways at once and ends when it is done with both.
+/// What such kernels have still to move. Each direction is shared evenly by those that move in it; a kernel moves both
+/// ways at once and ends when it is done with both.
 class LinkFlows {
 public:
   using Rates = std::array<double, 2>; ///< bytes a microsecond that each gets: up, down

@@ -14,6 +14,7 @@ struct Machine {
   double downBytesPerSecond = 55e9;     ///< device to host, alone
   double bothBytesPerSecond = 92e9;     ///< both directions at once, summed
   double deviceBytesPerSecond = 3.9e12; ///< read plus written, one bandwidth-bound kernel
+  double hostedShare = 0.7;             ///< of these, what a kernel reaches whose operands are in host memory
   double copyOverheadUs = 6.0;          ///< added to every copy node whatever its size, microseconds
   std::uint64_t hostBytes = UINT64_MAX; ///< pinned host memory that may be used for spilled data
   /// Where the link is not always the same: the fastest that was seen, which no bound may fall short of. 0: as above.

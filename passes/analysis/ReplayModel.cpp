@@ -44,7 +44,8 @@ public:
     left_ = overheadUs;
     bytes_ = static_cast<double>(bytes);
   }
-  /// Time until the overhead is over or the last byte has moved.
+  /// Time until the overhead is over or the last byte has moved; at a rate of 0 it only waits, unless it has moved
+  /// already.
   double untilChangeUs(double bytesPerUs) const {
     switch (phase_) {
     case Phase::Idle:
@@ -52,12 +53,12 @@ public:
     case Phase::Overhead:
       return left_;
     case Phase::Moving:
-      return left_ / bytesPerUs;
+      return left_ > 0 ? left_ / bytesPerUs : 0;
     }
     return never;
   }
   void advance(double us, double bytesPerUs) {
-    if (isIdle())
+    if (isIdle() || (isMoving() && bytesPerUs <= 0))
       return;
     busyUs_ += us;
     left_ = std::max(0.0, left_ - us * (isMoving() ? bytesPerUs : 1.0));
@@ -157,14 +158,17 @@ private:
 
   Queue &queueOf(std::uint32_t task) { return queues_[tasks_[task].lane == Lane::Up ? up : down]; }
 
-  /// Bytes a microsecond for each that moves in a direction now, copy or kernel; both directions slow down alike when
-  /// the link cannot carry their sum.
+  /// Bytes a microsecond for each that moves in a direction now; both directions slow down alike when the link cannot
+  /// carry their sum. While kernels move hosted operands, copies wait, in either direction.
   std::pair<double, double> ratesNow() const {
     const double upRate = machine_.upBytesPerSecond / 1e6, downRate = machine_.downBytesPerSecond / 1e6;
-    const std::size_t upCount = flows_.count(up) + (copiers_[up].isMoving() ? 1 : 0);
-    const std::size_t downCount = flows_.count(down) + (copiers_[down].isMoving() ? 1 : 0);
-    const double share =
+    const bool kernelsMove = !flows_.empty();
+    const std::size_t upCount = kernelsMove ? flows_.count(up) : copiers_[up].isMoving();
+    const std::size_t downCount = kernelsMove ? flows_.count(down) : copiers_[down].isMoving();
+    double share =
         upCount > 0 && downCount > 0 ? std::min(1.0, machine_.bothBytesPerSecond / 1e6 / (upRate + downRate)) : 1.0;
+    if (kernelsMove)
+      share *= machine_.hostedShare;
     return {upRate * share / static_cast<double>(std::max<std::size_t>(1, upCount)),
             downRate * share / static_cast<double>(std::max<std::size_t>(1, downCount))};
   }
@@ -172,12 +176,13 @@ private:
   /// Goes on to the next moment at which something ends.
   void step() {
     const auto [upRate, downRate] = ratesNow();
-    const double upUs = copiers_[up].untilChangeUs(upRate), downUs = copiers_[down].untilChangeUs(downRate);
+    const double upCopyRate = flows_.empty() ? upRate : 0, downCopyRate = flows_.empty() ? downRate : 0;
+    const double upUs = copiers_[up].untilChangeUs(upCopyRate), downUs = copiers_[down].untilChangeUs(downCopyRate);
     const double kernelUs = running_.empty() ? never : std::max(0.0, running_.top().first - nowUs_);
     const double us = std::min({upUs, downUs, kernelUs, flows_.untilChangeUs({upRate, downRate})});
     nowUs_ = kernelUs <= us ? std::max(nowUs_, running_.top().first) : nowUs_ + us;
-    copiers_[up].advance(us, upRate);
-    copiers_[down].advance(us, downRate);
+    copiers_[up].advance(us, upCopyRate);
+    copiers_[down].advance(us, downCopyRate);
     flows_.advance(us, {upRate, downRate}, [&](std::uint32_t task) { end(task); });
     if (upUs <= us && copiers_[up].change())
       end(copiers_[up].task());

@@ -89,6 +89,7 @@ static Json machineToJson(const Machine &machine) {
   Json json = {{"up_bytes_per_second", machine.upBytesPerSecond},
                {"down_bytes_per_second", machine.downBytesPerSecond},
                {"both_bytes_per_second", machine.bothBytesPerSecond},
+               {"hosted_share", machine.hostedShare},
                {"copy_overhead_s", machine.copyOverheadUs * secondsPerMicrosecond},
                {"host_bytes", machine.hostBytes == UINT64_MAX ? Json(nullptr) : Json(machine.hostBytes)}};
   if (machine.bestUpBytesPerSecond > 0)

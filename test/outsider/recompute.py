@@ -164,7 +164,11 @@ class Copier:
     def until_s(self, rate: float) -> float:
         if self.current < 0:
             return math.inf
-        return self.bytes / rate if self.moves() else self.overhead_s
+        if not self.moves():
+            return self.overhead_s
+        if self.bytes <= 0:
+            return 0.0
+        return self.bytes / rate if rate > 0 else math.inf  # while such kernels move, it waits
 
 
 class Simulation:
@@ -213,15 +217,16 @@ class Simulation:
     def rates(self) -> Tuple[float, float]:
         machine = self.plan.machine
         up, down = machine["up_bytes_per_second"], machine["down_bytes_per_second"]
-        movers = [lane.moves() + sum(left[way] > 0 for _, left in self.flows)
+        movers = [sum(left[way] > 0 for _, left in self.flows) if self.flows else lane.moves()
                   for way, lane in enumerate((self.up, self.down))]
         share = min(1.0, machine["both_bytes_per_second"] / (up + down)) if all(movers) else 1.0
+        share *= machine["hosted_share"] if self.flows else 1.0
         return up * share / max(1, movers[0]), down * share / max(1, movers[1])
 
     def step(self) -> None:
         """Goes on to the next moment at which something ends, or at which a copy's overhead is over."""
         rates = self.rates()
-        lanes = list(zip((self.up, self.down), rates))
+        lanes = list(zip((self.up, self.down), (0.0, 0.0) if self.flows else rates))  # copies wait for such kernels
         spans = [lane.until_s(rate) for lane, rate in lanes]
         kernel_s = self.kernels[0][0] - self.now if self.kernels else math.inf
         flow_s = min((left[way] / rates[way] for _, left in self.flows for way in (0, 1) if left[way] > 0),

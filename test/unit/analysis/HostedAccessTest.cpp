@@ -59,6 +59,12 @@ TEST(LinkUs, BothDirectionsShareTheLink) {
   EXPECT_DOUBLE_EQ(linkUs({6 * smallPage, 3 * smallPage}, smallMachine()), 7);
 }
 
+TEST(LinkUs, KernelsAreSlowerThanCopies) {
+  Machine machine = smallMachine();
+  machine.hostedShare = 0.5;
+  EXPECT_DOUBLE_EQ(linkUs({6 * smallPage, 3 * smallPage}, machine), 14);
+}
+
 TEST(HostedPages, BelongToNoPiece) {
   SmallStep small;
   const BufferIndex a = small.local("a", 6);

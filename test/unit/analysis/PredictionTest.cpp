@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 
 namespace pumpgraph {
@@ -52,7 +53,7 @@ TEST(Prediction, CopiesOfOneDirectionRunOneAfterTheOther) {
   EXPECT_DOUBLE_EQ(predict(small.step, smallMachine()).totalUs, 6);
 }
 
-TEST(Prediction, AKernelWithHostedOperandsSharesTheLink) {
+TEST(Prediction, CopiesWaitForAKernelWithHostedOperands) {
   SmallStep small;
   const BufferIndex hosted = small.local("hosted", 6), b = small.local("b", 6);
   small.step.buffers[hosted].hosted = {{0, 6 * smallPage}};
@@ -60,11 +61,42 @@ TEST(Prediction, AKernelWithHostedOperandsSharesTheLink) {
   EXPECT_DOUBLE_EQ(predict(small.step, smallMachine()).totalUs, 8);
   const NodeIndex copy = small.residency(NodeKind::Prefetch, b, 0, 6);
   const Prediction prediction = predict(small.step, smallMachine());
-  // From 2 us on both have half of the link.
-  EXPECT_DOUBLE_EQ(prediction.nodes[copy].endUs, 10);
-  EXPECT_DOUBLE_EQ(prediction.nodes[kernel].endUs, 12);
+  // The kernel moves its pages from 2 us to 8, and the copy the last four of its own after that.
+  EXPECT_DOUBLE_EQ(prediction.nodes[kernel].endUs, 8);
+  EXPECT_DOUBLE_EQ(prediction.nodes[copy].endUs, 12);
   EXPECT_EQ(prediction.upBytes, 6 * smallPage); // of transfers
   EXPECT_TRUE(prediction.stalls.empty());
+}
+
+// The kernel begins to move its page before the copy has ended, by less than a byte.
+TEST(Prediction, ACopyThatIsDoneWaitsForNoKernel) {
+  Machine machine = smallMachine();
+  machine.upBytesPerSecond = 902e6;
+  machine.copyOverheadUs = 0.25;
+  const double copyUs = machine.copyOverheadUs + 3 * smallPage / 902.0;
+  SmallStep small;
+  const BufferIndex hosted = small.local("hosted", 1), b = small.local("b", 3);
+  small.step.buffers[hosted].hosted = {{0, smallPage}};
+  const NodeIndex copy = small.residency(NodeKind::Prefetch, b, 0, 3);
+  const NodeIndex kernel = small.alone("k", std::nextafter(copyUs, 0), {small.read(hosted)});
+  const Prediction prediction = predict(small.step, machine);
+  EXPECT_DOUBLE_EQ(prediction.nodes[copy].endUs, copyUs);
+  EXPECT_DOUBLE_EQ(prediction.nodes[kernel].endUs, copyUs + smallPage / 902.0);
+}
+
+TEST(Prediction, KernelsWithHostedOperandsShareTheLink) {
+  SmallStep small;
+  for (std::uint64_t pages : {6, 3}) {
+    const BufferIndex hosted = small.local("hosted", pages);
+    small.step.buffers[hosted].hosted = {{0, pages * smallPage}};
+    small.alone("k", 2, {small.read(hosted)});
+  }
+  Machine machine = smallMachine();
+  const Prediction prediction = predict(small.step, machine);
+  EXPECT_DOUBLE_EQ(prediction.nodes[1].endUs, 2 + 6); // half of the link each
+  EXPECT_DOUBLE_EQ(prediction.nodes[0].endUs, 2 + 9);
+  machine.hostedShare = 0.5;
+  EXPECT_DOUBLE_EQ(predict(small.step, machine).totalUs, 2 + 18);
 }
 
 TEST(Prediction, AKernelReadsAndWritesHostedOperandsAtOnce) {

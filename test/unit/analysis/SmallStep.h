@@ -16,11 +16,12 @@ namespace pumpgraph::test {
 
 inline constexpr std::uint64_t smallPage = 1000;
 
-/// One page a microsecond each way, one and a half both ways together; no overhead.
+/// One page a microsecond each way, one and a half both ways together, by kernels too; no overhead.
 inline Machine smallMachine() {
   Machine machine;
   machine.upBytesPerSecond = machine.downBytesPerSecond = 1e9;
   machine.bothBytesPerSecond = 1.5e9;
+  machine.hostedShare = 1;
   machine.copyOverheadUs = 0;
   return machine;
 }

@@ -65,7 +65,7 @@ TEST(JsonReport, SaysWhatIsHostedAndWhatItCosts) {
   EXPECT_EQ(report["hosted_bytes"], 2 * mebi);
   EXPECT_EQ(report["hosted_up_bytes"], 0);
   EXPECT_EQ(report["hosted_down_bytes"], 2 * mebi);
-  EXPECT_NEAR(report["hosted_link_s"], 38.13e-6, 1e-8);
+  EXPECT_NEAR(report["hosted_link_s"], 54.47e-6, 1e-8); // at 0.7 of 55 GB/s
   ASSERT_EQ(report["hosted"].size(), 1u);
   EXPECT_EQ(report["hosted"][0]["buffer_name"], "c");
   EXPECT_EQ(report["hosted"][0]["bytes"], 2 * mebi);
@@ -222,6 +222,7 @@ TEST(JsonReport, TheMachineIsInReportAndPlan) {
   json machine = json::parse(toJson(summary))["machine"];
   EXPECT_EQ(machine, json::parse(planToJson(summary))["machine"]);
   EXPECT_DOUBLE_EQ(machine["up_bytes_per_second"], 10e9);
+  EXPECT_DOUBLE_EQ(machine["hosted_share"], summary.machine.hostedShare);
   EXPECT_DOUBLE_EQ(machine["copy_overhead_s"], 3e-6);
   EXPECT_EQ(machine["host_bytes"], nullptr); // no limit
   summary.machine.hostBytes = mebi;

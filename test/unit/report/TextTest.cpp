@@ -69,8 +69,8 @@ TEST(TextReport, SaysWhatIsHostedAndWhatItCosts) {
                       "              hosted        2.00 MiB   always in host memory: see below\n"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("  hosted      1 node         38.1 us   on the link: 0 B up, 2.00 MiB down\n"
-                      "    2.00 MiB of 2.00 MiB \"c\" (38.1 us)\n"),
+  EXPECT_NE(text.find("  hosted      1 node         54.5 us   on the link: 0 B up, 2.00 MiB down\n"
+                      "    2.00 MiB of 2.00 MiB \"c\" (54.5 us)\n"),
             std::string::npos)
       << text;
   EXPECT_EQ(toText(handMadeSummary()).find("hosted"), std::string::npos);
