@@ -2,12 +2,11 @@
 #include "passes/plan/HostedPages.h"
 
 #include "passes/analysis/HostedAccess.h"
+#include "passes/plan/HostedCover.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstddef>
-#include <functional>
-#include <queue>
 #include <span>
 #include <utility>
 #include <vector>
@@ -53,13 +52,15 @@ public:
   Prices(const Timeline &timeline, std::uint64_t frames, const Machine &machine)
       : timeline_(timeline), machine_(machine), away_(shareAway(timeline, frames)) {}
 
-  double ofPage(PieceIndex piece) const {
+  HostingPrices::Page ofPage(PieceIndex piece) const {
     const std::uint64_t bytes = timeline_.piece(piece).bytes;
     double accessUs = 0;
     for (const Use &use : timeline_.usesOf(piece))
       accessUs += linkUs({use.readsOld ? bytes : 0, use.writes ? bytes : 0}, machine_);
-    const double us = std::max(leastShare * accessUs, accessUs - worthOfMove * movesUs(piece));
-    return (us + priceOfPage * linkUs({bytes, 0}, machine_)) / timeline_.piece(piece).pageCount;
+    const double us =
+        std::max(leastShare * accessUs, accessUs - worthOfMove * movesUs(piece)) + priceOfPage * copyUs({bytes, 0});
+    const double pages = timeline_.piece(piece).pageCount;
+    return {us / pages, (us - accessUs) / pages};
   }
 
 private:
@@ -85,6 +86,8 @@ private:
     return share;
   }
 
+  double copyUs(const Traffic &traffic) const { return machine_.hostedShare * linkUs(traffic, machine_); }
+
   /// How long copies take for each time that the piece has to leave between two uses, as far as it has to.
   double movesUs(PieceIndex piece) const {
     const std::uint64_t bytes = timeline_.piece(piece).bytes;
@@ -94,7 +97,7 @@ private:
     double us = 0;
     bool isDirty = !timeline_.piece(piece).liveIn;
     const auto leave = [&](double part) {
-      us += part * linkUs({bytes, isDirty ? bytes : 0}, machine_);
+      us += part * copyUs({bytes, isDirty ? bytes : 0});
       isDirty = isDirty && part < 0.5;
     };
     for (std::size_t i = 1; i < uses.size(); ++i) {
@@ -113,118 +116,20 @@ private:
   RangeMax away_;
 };
 
-/// Covers what every clique has too many of: a page of a piece covers one page of each clique that the piece belongs
-/// to, at its price. That is a weighted multicover, for which taking what is cheapest for each page it covers is near
-/// the best that can be had in reasonable time.
-class Excess {
-public:
-  Excess(const Description &step, const Timeline &timeline, const std::vector<Clique> &cliques,
-         const PagePrices &prices)
-      : step_(step), timeline_(timeline), cliques_(cliques), prices_(prices), cliquesOf_(timeline.pieces().size()),
-        hosted_(timeline.pieces().size(), 0), needy_(timeline.pieces().size(), 0) {
-    for (std::size_t clique = 0; clique < cliques.size(); ++clique) {
-      std::int64_t excess = -static_cast<std::int64_t>(cliques[clique].mostPages);
-      for (PieceIndex piece : cliques[clique].pieces) {
-        excess += timeline.piece(piece).pageCount;
-        cliquesOf_[piece].push_back(clique);
-      }
-      excess_.push_back(excess);
-    }
+/// By piece. Operands of copies and of child graphs stay on the device, and so does what has frames already.
+std::vector<bool> canBeHosted(const Description &step, const Timeline &timeline) {
+  std::vector<bool> can;
+  for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
+    const PieceIndex piece = static_cast<PieceIndex>(i);
+    const std::span<const Use> uses = timeline.usesOf(piece);
+    can.push_back(step.buffers[timeline.piece(piece).buffer].frames.empty() &&
+                  std::none_of(uses.begin(), uses.end(), [&](const Use &use) {
+                    const NodeKind kind = step.nodes[use.node].kind;
+                    return kind == NodeKind::Memcpy || kind == NodeKind::ChildGraph;
+                  }));
   }
-
-  /// Of each piece, how many pages are hosted.
-  IndexedVector<PieceIndex, std::uint32_t> run() {
-    queue();
-    while (!queue_.empty()) {
-      const auto [price, piece] = queue_.top();
-      queue_.pop();
-      if (needy_[piece] == 0)
-        continue;
-      if (priceOf(piece) > price) { // fewer cliques need it than when it was queued
-        queue_.push({priceOf(piece), piece});
-        continue;
-      }
-      take(piece);
-    }
-    giveBack();
-    return std::move(hosted_);
-  }
-
-  /// After run(): a clique that still has too many.
-  std::optional<std::size_t> uncovered() const {
-    const auto found = std::find_if(excess_.begin(), excess_.end(), [](std::int64_t pages) { return pages > 0; });
-    if (found == excess_.end())
-      return std::nullopt;
-    return found - excess_.begin();
-  }
-
-private:
-  using Entry = std::pair<double, PieceIndex>;
-
-  void queue() {
-    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
-      const PieceIndex piece = static_cast<PieceIndex>(i);
-      for (std::size_t clique : cliquesOf_[piece])
-        needy_[piece] += excess_[clique] > 0;
-      if (needy_[piece] > 0 && canBeHosted(piece))
-        queue_.push({priceOf(piece), piece});
-    }
-  }
-
-  bool canBeHosted(PieceIndex piece) const {
-    if (!step_.buffers[timeline_.piece(piece).buffer].frames.empty())
-      return false; // given
-    const std::span<const Use> uses = timeline_.usesOf(piece);
-    return std::none_of(uses.begin(), uses.end(), [&](const Use &use) {
-      const NodeKind kind = step_.nodes[use.node].kind;
-      return kind == NodeKind::Memcpy || kind == NodeKind::ChildGraph;
-    });
-  }
-
-  double priceOf(PieceIndex piece) const { return prices_[piece] / needy_[piece]; }
-
-  /// Takes pages until the piece is used up or one of its cliques has enough.
-  void take(PieceIndex piece) {
-    std::int64_t pages = timeline_.piece(piece).pageCount - hosted_[piece];
-    for (std::size_t clique : cliquesOf_[piece])
-      if (excess_[clique] > 0)
-        pages = std::min(pages, excess_[clique]);
-    hosted_[piece] += static_cast<std::uint32_t>(pages);
-    taken_.push_back(piece);
-    for (std::size_t clique : cliquesOf_[piece]) {
-      const bool wasOver = excess_[clique] > 0;
-      excess_[clique] -= pages;
-      if (wasOver && excess_[clique] <= 0)
-        for (PieceIndex member : cliques_[clique].pieces)
-          --needy_[member];
-    }
-    if (needy_[piece] > 0 && hosted_[piece] < timeline_.piece(piece).pageCount)
-      queue_.push({priceOf(piece), piece});
-  }
-
-  /// What was taken early may have become superfluous by what was taken later for other cliques.
-  void giveBack() {
-    for (auto piece = taken_.rbegin(); piece != taken_.rend(); ++piece) {
-      std::int64_t pages = hosted_[*piece];
-      for (std::size_t clique : cliquesOf_[*piece])
-        pages = std::min(pages, std::max<std::int64_t>(0, -excess_[clique]));
-      hosted_[*piece] -= static_cast<std::uint32_t>(pages);
-      for (std::size_t clique : cliquesOf_[*piece])
-        excess_[clique] += pages;
-    }
-  }
-
-  const Description &step_;
-  const Timeline &timeline_;
-  const std::vector<Clique> &cliques_;
-  const PagePrices &prices_;
-  std::vector<std::int64_t> excess_; ///< by clique: pages too many, negative where there is room
-  IndexedVector<PieceIndex, std::vector<std::size_t>> cliquesOf_;
-  IndexedVector<PieceIndex, std::uint32_t> hosted_;
-  IndexedVector<PieceIndex, std::uint32_t> needy_; ///< of its cliques, those that have too many pages still
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_; ///< equals: the first piece first
-  std::vector<PieceIndex> taken_;
-};
+  return can;
+}
 
 /// Nodes that touch more private pages than there are frames.
 std::vector<NodeIndex> nodesBeyond(const Timeline &timeline, std::uint64_t frames) {
@@ -247,21 +152,25 @@ std::vector<Clique> wideNodes(const Timeline &timeline, std::uint64_t frames) {
   return cliques;
 }
 
-PagePrices hostingPrices(const Timeline &timeline, std::uint64_t frames, const Machine &machine) {
+HostingPrices hostingPrices(const Timeline &timeline, std::uint64_t frames, const Machine &machine) {
   const Prices prices(timeline, frames, machine);
-  PagePrices result;
+  HostingPrices result{{}, machine};
   for (std::size_t i = 0; i < timeline.pieces().size(); ++i)
-    result.add(prices.ofPage(static_cast<PieceIndex>(i)));
+    result.pages.add(prices.ofPage(static_cast<PieceIndex>(i)));
   return result;
 }
 
 std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline, const std::vector<Clique> &cliques,
-                                      const PagePrices &prices) {
+                                      const HostingPrices &prices, Balance balance) {
   for (Buffer &buffer : step.buffers)
     if (buffer.frames.empty())
       buffer.hosted.clear();
-  Excess excess(step, timeline, cliques, prices);
-  const IndexedVector<PieceIndex, std::uint32_t> hosted = excess.run();
+  const std::vector<bool> can = canBeHosted(step, timeline);
+  HostedCover cover(timeline, cliques, prices, can);
+  cover.cover();
+  if (balance == Balance::Nodes)
+    cover.balance();
+  const IndexedVector<PieceIndex, std::uint32_t> &hosted = cover.hosted();
   for (std::size_t i = 0; i < hosted.size(); ++i) {
     const PieceIndex index = static_cast<PieceIndex>(i);
     const Piece &piece = timeline.piece(index);
@@ -275,13 +184,13 @@ std::optional<std::size_t> hostExcess(Description &step, const Timeline &timelin
     else
       ranges.push_back(range);
   }
-  return excess.uncovered();
+  return cover.uncovered();
 }
 
 std::optional<NodeIndex> hostExcess(Description &step, const Timeline &timeline, std::uint64_t frames,
                                     const Machine &machine) {
-  if (const std::optional<std::size_t> clique =
-          hostExcess(step, timeline, wideNodes(timeline, frames), hostingPrices(timeline, frames, machine)))
+  if (const std::optional<std::size_t> clique = hostExcess(step, timeline, wideNodes(timeline, frames),
+                                                           hostingPrices(timeline, frames, machine), Balance::No))
     return nodesBeyond(timeline, frames)[*clique];
   return std::nullopt;
 }

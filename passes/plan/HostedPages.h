@@ -22,10 +22,22 @@ struct Clique {
 /// What each node touches, if that is more than the frames hold.
 std::vector<Clique> wideNodes(const Timeline &timeline, std::uint64_t frames);
 
-/// What it costs to host a page of each piece: time on the link, microseconds. What nodes read and write of it, less a
-/// part of what it would have been moved if there are so many frames.
-using PagePrices = IndexedVector<PieceIndex, double>;
-PagePrices hostingPrices(const Timeline &timeline, std::uint64_t frames, const Machine &machine);
+/// What it costs to host pages.
+struct HostingPrices {
+  struct Page {
+    double aloneUs = 0;  ///< time on the link, if nothing else is hosted, less a part of what it would have been moved
+    double besideUs = 0; ///< of that, what is not the time in which nodes read and write it; may be below zero
+  };
+  IndexedVector<PieceIndex, Page> pages; ///< by piece
+  Machine machine;
+};
+/// If there are so many frames.
+HostingPrices hostingPrices(const Timeline &timeline, std::uint64_t frames, const Machine &machine);
+
+/// Whether it counts that a node reads and writes hosted pages at the same time.
+enum class Balance { No, Nodes };
+/// Pieces and uses that are looked at for balance before things are left as they are: some milliseconds.
+inline constexpr std::uint64_t mostBalancing = 1'000'000;
 
 /// Sets `hosted` of the step's private buffers, so that each clique has no more other pages than it may; where that is
 /// so already, nothing is hosted. `timeline` is that of the step without hosted pages. Buffers that have frames
@@ -33,7 +45,7 @@ PagePrices hostingPrices(const Timeline &timeline, std::uint64_t frames, const M
 /// may hold copies, are never hosted (docs/decisions/0005). Returns the position of a clique that has too many for that
 /// reason, if there is one.
 std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline, const std::vector<Clique> &cliques,
-                                      const PagePrices &prices);
+                                      const HostingPrices &prices, Balance balance);
 
 /// The same of the nodes that touch more than `frames` private pages. Returns a node.
 std::optional<NodeIndex> hostExcess(Description &step, const Timeline &timeline, std::uint64_t frames,

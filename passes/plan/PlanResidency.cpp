@@ -3,6 +3,7 @@
 
 #include "passes/analysis/HostPlaces.h"
 #include "passes/analysis/HostedAccess.h"
+#include "passes/analysis/Prediction.h"
 #include "passes/analysis/RequiredTraffic.h"
 #include "passes/plan/FramePlanner.h"
 #include "passes/plan/GapChoice.h"
@@ -303,16 +304,30 @@ private:
       kept_.insert(timeline_.use(position).piece);
   }
 
-  /// Of those whose frames are fixed two may share some, so they are away at the boundary; of those that keep theirs,
-  /// two that are on the device then in the best plan do not.
+  /// Of those whose frames are fixed two may share some: then the later of them is away at the boundary. Of those that
+  /// keep theirs, two that are on the device then in the best plan do not.
   DraftStart withCrowd(const DraftStart &start) const {
     DraftStart result{start.boundary, crowd_, start.leaves};
+    std::vector<bool> isTaken(input_.frameCount, false);
+    const auto takeAll = [&](PieceIndex piece, const std::vector<std::int32_t> &homes) {
+      const bool isFree = std::none_of(homes.begin(), homes.end(),
+                                       [&](std::int32_t frame) { return isTaken[static_cast<std::size_t>(frame)]; });
+      if (!isFree)
+        result.boundary[piece] = BoundaryState::Away;
+      else
+        for (std::int32_t frame : homes)
+          isTaken[static_cast<std::size_t>(frame)] = true;
+    };
     if (fixed_)
       for (PieceIndex piece : crowd_)
-        result.boundary[piece] = BoundaryState::Away;
-    for (PieceIndex piece : kept_)
+        if (result.boundary[piece] != BoundaryState::Away)
+          takeAll(piece, fixed_->homes[piece]);
+    for (PieceIndex piece : kept_) {
       if (search_.best()->draft.boundary[piece] == BoundaryState::Away)
         result.boundary[piece] = BoundaryState::Away;
+      else if (fixed_ && !isInCrowd_[piece] && result.boundary[piece] != BoundaryState::Away)
+        takeAll(piece, search_.framesOf(piece));
+    }
     for (PieceIndex piece : start.first)
       if (!isInCrowd_[piece])
         result.first.push_back(piece);
@@ -537,6 +552,15 @@ std::optional<Description> planAround(const Description &step, const Order &orde
   return writePlan(input, plan->draft, plan->schedule, budgetBytes);
 }
 
+bool isHostedAlike(const Description &one, const Description &other) {
+  return std::equal(one.buffers.begin(), one.buffers.end(), other.buffers.begin(), other.buffers.end(),
+                    [](const Buffer &a, const Buffer &b) { return a.hosted == b.hosted; });
+}
+
+bool isFaster(const Description &one, const Description &other, const Machine &machine) {
+  return predict(one, machine).totalUs < predict(other, machine).totalUs;
+}
+
 /// Hosts what nodes touch beyond the frames. Since a page keeps its frame, that can be too little: then a colouring
 /// tells what else. If there is none, more is hosted by steps that grow, in the end all that can be.
 tl::expected<Description, PlanError> planHosting(Description step, const Timeline &timeline, const PlanOptions &options,
@@ -557,10 +581,20 @@ tl::expected<Description, PlanError> planHosting(Description step, const Timelin
   if (!isWide)
     if (std::optional<Description> planned = plan(nullptr))
       return std::move(*planned);
-  if (!options.boundary)
-    if (const tl::expected<WideColouring, NoColouring> wide = hostForColouring(step, timeline, frames, options.machine))
-      if (std::optional<Description> planned = plan(&*wide))
-        return std::move(*planned);
+  if (!options.boundary) {
+    std::optional<Description> best;
+    for (const Balance balance : {Balance::No, Balance::Nodes}) {
+      const tl::expected<WideColouring, NoColouring> wide =
+          hostForColouring(step, timeline, frames, options.machine, balance);
+      std::optional<Description> planned = wide && !(best && isHostedAlike(step, *best)) ? plan(&*wide) : std::nullopt;
+      if (planned && (!best || isFaster(*planned, *best, options.machine)))
+        best = std::move(planned);
+      if (options.isQuick)
+        break;
+    }
+    if (best)
+      return std::move(*best);
+  }
   for (std::uint64_t i = isWide ? 0 : 1; i <= steps; ++i) {
     hostExcess(step, timeline, frames - frames * i * i / (steps * steps), options.machine);
     if (std::optional<Description> planned = plan(nullptr))

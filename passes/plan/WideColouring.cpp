@@ -214,16 +214,16 @@ private:
 /// Colours what is not hosted, time and again as more is.
 class WideColourer {
 public:
-  WideColourer(const Timeline &timeline, std::uint64_t frames, const Machine &machine)
-      : timeline_(timeline), frames_(frames), prices_(hostingPrices(timeline, frames, machine)),
+  WideColourer(const Timeline &timeline, std::uint64_t frames, const Machine &machine, Balance balance)
+      : timeline_(timeline), frames_(frames), prices_(hostingPrices(timeline, frames, machine)), balance_(balance),
         cliques_(wideNodes(timeline, frames)), kinds_(timeline, effort_) {}
 
   tl::expected<WideColouring, NoColouring> run(Description &step) {
     while (kinds_.size() <= mostKinds && !effort_.isSpent()) {
       for (const Clique &clique : cliques_)
         effort_.spend(clique.pieces.size() * effortOfMember);
-      effort_.spend(timeline_.pieces().size());
-      if (effort_.isSpent() || hostExcess(step, timeline_, cliques_, prices_))
+      effort_.spend(timeline_.pieces().size() + (balance_ == Balance::Nodes ? mostBalancing : 0));
+      if (effort_.isSpent() || hostExcess(step, timeline_, cliques_, prices_, balance_))
         break;
       const PageFlags isHosted = hostedPages(step);
       countPages(isHosted);
@@ -316,7 +316,8 @@ private:
 
   const Timeline &timeline_;
   std::uint64_t frames_;
-  const PagePrices prices_;
+  const HostingPrices prices_;
+  Balance balance_;
   std::vector<Clique> cliques_;
   Effort effort_;
   Kinds kinds_;
@@ -328,8 +329,9 @@ private:
 } // namespace
 
 tl::expected<WideColouring, NoColouring> hostForColouring(Description &step, const Timeline &timeline,
-                                                          std::uint64_t frames, const Machine &machine) {
-  return WideColourer(timeline, frames, machine).run(step);
+                                                          std::uint64_t frames, const Machine &machine,
+                                                          Balance balance) {
+  return WideColourer(timeline, frames, machine, balance).run(step);
 }
 
 } // namespace pumpgraph
