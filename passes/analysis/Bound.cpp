@@ -70,14 +70,40 @@ private:
 };
 
 /// Earliest end of every node when nothing is ever waited for.
-std::vector<double> earliestEnds(const Description &description, const CapturedGraph &graph) {
+std::vector<double> earliestEnds(const std::vector<double> &nodesUs, const CapturedGraph &graph) {
   std::vector<double> ends(graph.nodes.size(), 0);
   for (NodeIndex n = 0; n < graph.nodes.size(); ++n) {
     for (NodeIndex before : graph.predecessors[n])
       ends[n] = std::max(ends[n], ends[before]);
-    ends[n] += costUsOf(description.nodes[graph.nodes[n]]);
+    ends[n] += nodesUs[n];
   }
   return ends;
+}
+
+double latestEnd(const std::vector<double> &endsUs) {
+  return endsUs.empty() ? 0 : *std::max_element(endsUs.begin(), endsUs.end());
+}
+
+/// How long the link takes for what the node uses and the frames cannot hold: each byte goes the way, or the ways, that
+/// the node reads or writes it, and those are chosen that together take least.
+double leastHostedUs(const Timeline &timeline, NodeIndex node, double privateBytes, const Machine &machine) {
+  double readBytes = 0, writtenBytes = 0, updatedBytes = 0;
+  for (std::uint32_t position : timeline.usesAt(node)) {
+    const Use &use = timeline.use(position);
+    (use.readsOld && use.writes ? updatedBytes
+     : use.writes               ? writtenBytes
+                                : readBytes) += static_cast<double>(timeline.piece(use.piece).bytes);
+  }
+  const double excess = readBytes + writtenBytes + updatedBytes - privateBytes;
+  if (excess <= 0)
+    return 0;
+  const double upRate = machine.upBytesPerSecond / 1e6, downRate = machine.downBytesPerSecond / 1e6;
+  // One way alone is cheaper than both, and a byte costs least in the direction that has less to do.
+  const double oneWay = std::min(excess, readBytes + writtenBytes);
+  const double up = std::clamp(oneWay * upRate / (upRate + downRate), oneWay - std::min(oneWay, writtenBytes),
+                               std::min(oneWay, readBytes));
+  const double upUs = (up + excess - oneWay) / upRate, downUs = (excess - up) / downRate;
+  return std::max(upUs, downUs) + interference(machine) * std::min(upUs, downUs);
 }
 
 /// The last node of every segment: a node that every path passes, so that everything before it has ended when it
@@ -438,7 +464,6 @@ private:
 
   Bound describe(const std::vector<Choice> &choices) const {
     Bound result;
-    result.inMemoryUs = pointsUs_[last_]; // however the search is turned, it goes around
     result.totalUs = std::max(choices[last_].totalUs, 0.0);
     for (std::size_t j = last_; j > 0; j = choices[j].begin) {
       const Choice &choice = choices[j];
@@ -457,8 +482,7 @@ private:
         break;
       }
     }
-    for (double *us :
-         {&result.inMemoryUs, &result.totalUs, &result.computeUs, &result.upUs, &result.downUs, &result.bothUs})
+    for (double *us : {&result.totalUs, &result.computeUs, &result.upUs, &result.downUs, &result.bothUs})
       *us /= static_cast<double>(rounds_);
     return result;
   }
@@ -514,8 +538,7 @@ public:
   BoundProblem(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
                Backend backend)
       : description_(description), machine_(machine), kind_(kind), keepsHostCopy_(keepHostCopies(description, backend)),
-        graph_(description), timeline_(timelineOfAllPages(description)), endsUs_(earliestEnds(description, graph_)),
-        cuts_(findCuts(graph_)) {
+        graph_(description), timeline_(timelineOfAllPages(description)), cuts_(findCuts(graph_)) {
     const std::uint64_t frames = budgetBytes / description.pageBytes;
     const std::uint64_t privateFrames = frames - std::min(frames, timeline_.exclusivePages());
     privateBytes_ = static_cast<double>(privateFrames * description.pageBytes);
@@ -525,13 +548,31 @@ public:
     for (NodeIndex n = 0; n < timeline_.nodeCount(); ++n)
       allFit = allFit && timeline_.workingSetPages(n) <= privateFrames;
     holdsOperands_ = kind == BoundKind::May && allFit && hostedBytes(description) == 0;
+
+    std::vector<double> nodesUs;
+    for (NodeIndex n : graph_.nodes)
+      nodesUs.push_back(costUsOf(description.nodes[n]));
+    endsUs_ = earliestEnds(nodesUs, graph_);
+    inMemoryUs_ = latestEnd(endsUs_);
+    if (kind != BoundKind::May || allFit || backend != Backend::Virtual)
+      return;
+    for (NodeIndex n = 0; n < graph_.nodes.size(); ++n)
+      nodesUs[n] = std::max(nodesUs[n], leastHostedUs(timeline_, graph_.nodes[n], privateBytes_, machine));
+    endsUs_ = earliestEnds(nodesUs, graph_);
   }
 
-  /// The best of searches over coarse windows that begin at different points, then a fine one from the best point,
-  /// through several replays where they are short.
   Bound solve() const {
     if (cuts_.empty())
       return {};
+    Bound best = search();
+    best.inMemoryUs = inMemoryUs_;
+    return best;
+  }
+
+private:
+  /// The best of searches over coarse windows that begin at different points, then a fine one from the best point,
+  /// through several replays where they are short.
+  Bound search() const {
     const Segmentation coarse(*this, thinOut(cuts_, coarseSegments));
     const std::size_t count = coarse.cuts.size();
     NodeIndex bestCut = cuts_.back(); // the step boundary
@@ -554,7 +595,6 @@ public:
     return fine.totalUs >= best.totalUs ? fine : best;
   }
 
-private:
   struct Segmentation {
     Segmentation(const BoundProblem &problem, std::vector<NodeIndex> segmentCuts)
         : problem(problem), cuts(std::move(segmentCuts)), times(segmentTimes(problem.endsUs_, cuts)),
@@ -581,7 +621,8 @@ private:
   std::vector<bool> keepsHostCopy_;
   CapturedGraph graph_;
   Timeline timeline_;
-  std::vector<double> endsUs_;
+  std::vector<double> endsUs_; ///< with what nodes must read and write of hosted pages
+  double inMemoryUs_ = 0;
   std::vector<NodeIndex> cuts_;
   double privateBytes_ = 0;
   bool holdsOperands_ = false;

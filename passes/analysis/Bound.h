@@ -21,7 +21,7 @@ struct Bound {
   double inMemoryUs = 0; ///< critical path of the captured nodes
   double totalUs = 0;    ///< >= inMemoryUs
   /// Of the best partition into windows: how much of `totalUs` is due to which limit.
-  double computeUs = 0;
+  double computeUs = 0; ///< or to nodes that must read or write hosted pages
   double upUs = 0;
   double downUs = 0;
   double bothUs = 0;

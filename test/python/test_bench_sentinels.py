@@ -295,6 +295,13 @@ class Tables(unittest.TestCase):
         done = changed("vit-l16/bounds@2/0", ["lp_may_s"], 0.100)
         self.assertIn("| 190.0 (window) | 1.07 |", sentinel_table.markdown([VIT], done))
 
+    def test_a_bound_with_hosted_operands_is_another_one(self):
+        done = changed("vit-l16/bounds@2/0", ["lp_predicted_s"], 0.202)
+        self.assertIn("| 200.0 (LP); hosting as predicted 202.0 | 1.02 |", sentinel_table.markdown([VIT], done))
+        done["vit-l16/bounds@2/0"] = {"lp_may_s": 0.190, "lp_predicted_s": 0.200}
+        self.assertTrue(any("1.074 of the best bound (at most 1.05); 1.020 of the bound with hosted operands as predicted; "
+                            in text for text in broken(done)))
+
     def test_markdown(self):
         text = sentinel_table.markdown([VIT], complete())
         # Both ways together 80 GB/s: 16 GB take 200 ms, twice the step in memory.

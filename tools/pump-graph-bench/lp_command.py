@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
 ROOT = Path(__file__).resolve().parents[2]
-COLUMNS = ("in memory", "window must", "LP must", "window may", "LP may", "predicted", "over best", "LP took")
+COLUMNS = ("in memory", "window must", "LP must", "window may", "LP may", "LP predicted", "predicted", "over best",
+           "LP took")
 
 
 def is_asked_for(arguments: Sequence[str]) -> bool:
@@ -66,16 +67,18 @@ def main(argv: Sequence[str]) -> int:
         try:
             must, may = (lp_bound.solve(plan, report["budget_bytes"], report["machine"], kind)
                          for kind in ("must", "may"))
+            hosting = may if not may.proposal.step.may_host else lp_bound.solve(
+                plan, report["budget_bytes"], report["machine"], "predicted")
         except (RuntimeError, ValueError) as problem:
             sys.exit(f"pump-graph-bench: error: {budget}: {problem}")
         took_s = time.monotonic() - start
         best_s = max(may.seconds, report["plan_bound_s"])
         times = (report["in_memory_s"], report["bound_s"], must.seconds, report["plan_bound_s"], may.seconds,
-                 report["predicted_s"])
+                 hosting.seconds, report["predicted_s"])
         cells = [f"{seconds * 1e3:.2f}" for seconds in times] + [f"{report['predicted_s'] / best_s:.3f}"]
         print(f"| {budget} | " + " | ".join(cells) + f" | {took_s:.0f} s |", flush=True)
         if arguments.explain:
             explanations.append(f"\n{arguments.lp.name} at {budget}\n"
-                                + lp_explain.explain(may, plan))
+                                + lp_explain.explain(hosting, plan))
     print("".join(explanations), end="")
     return 0

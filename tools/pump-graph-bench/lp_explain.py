@@ -18,7 +18,7 @@ MOST_LINES = 12
 
 def explain(result: Result, plan: Mapping[str, Any]) -> str:
     lines = [*scarce_links(result), *scarce_room(result), *course(result), *boundary(result, plan),
-             *partial_pages(result, plan), *transfers(result, plan)]
+             *hosted(result, plan), *partial_pages(result, plan), *transfers(result, plan)]
     return "\n".join(lines) + "\n"
 
 
@@ -71,6 +71,17 @@ def boundary(result: Result, plan: Mapping[str, Any]) -> Iterator[str]:
     theirs = {number: buffer["size"] - sum(part["size"] for part in buffer["resident"])
               for number, buffer in enumerate(plan["buffers"]) if buffer["private"] and buffer["live_in"]}
     yield (f"in host memory between replays: programme {sum(ours.values()) / MIB:.0f} MiB, plan "
+           f"{sum(theirs.values()) / MIB:.0f} MiB")
+    yield from differences(plan, ours, theirs)
+
+
+def hosted(result: Result, plan: Mapping[str, Any]) -> Iterator[str]:
+    if not result.proposal.step.may_host:
+        return
+    ours = bytes_by_buffer(result, ("hosted",))
+    theirs = {number: float(sum(part["size"] for part in buffer["hosted"]))
+              for number, buffer in enumerate(plan["buffers"]) if buffer["hosted"]}
+    yield (f"in host memory at all times: programme {sum(ours.values()) / MIB:.0f} MiB, plan "
            f"{sum(theirs.values()) / MIB:.0f} MiB")
     yield from differences(plan, ours, theirs)
 

@@ -25,19 +25,22 @@ class Link:
         self.up, self.down, both = rates
         alone = self.up + self.down
         self.interference = max(0.0, alone / max(*rates, alone / 2) - 1)
+        self.hosted_share = machine.get("hosted_share", 1.0)  # of these, what nodes reach that move hosted bytes
 
 
 class Prices(NamedTuple):
-    """In microseconds: of one of each direction of the link in each window, and of a byte of room at the end of each."""
+    """In microseconds: of one of each direction of the link in each window, and of a byte of room at the end of each.
+    `hosted`: of the time that a node moves hosted bytes, how much counts for those that it reads."""
     up: Any
     down: Any
     room: Any
+    hosted: Any = 0.5
 
     def feasible(self) -> Prices:
         """None below zero, and no window with more to sell than its time."""
-        up, down, room = (numpy.maximum(0.0, numpy.nan_to_num(price)) for price in self)
+        up, down, room, hosted = (numpy.maximum(0.0, numpy.nan_to_num(price)) for price in self)
         worth = numpy.maximum(1.0, up + down)
-        return Prices(up / worth, down / worth, room)
+        return Prices(up / worth, down / worth, room, numpy.broadcast_to(numpy.minimum(1.0, hosted), up.shape))
 
 
 class Ways(NamedTuple):
@@ -52,10 +55,14 @@ class Ways(NamedTuple):
 class Market:
     """The cheapest lives of a byte that takes `ratio` bytes of room."""
 
-    def __init__(self, prices: Prices, link: Link, ratio: float):
-        # A byte takes time of its own direction, and some of the other's.
-        self._up = (prices.up + link.interference * prices.down) / link.up
-        self._down = (prices.down + link.interference * prices.up) / link.down
+    def __init__(self, prices: Prices, link: Link, ratio: float, hosted_waits: bool):
+        self._up, self._down = by_byte(prices.up, prices.down, link)
+        self._hosted_up, self._hosted_down = self._up, self._down
+        if hosted_waits:
+            # Copies wait, so it takes time of both directions; and a cut node does so after all else that it does.
+            worth = (prices.up + prices.down) / link.hosted_share
+            worth[1::2] = 1 / link.hosted_share
+            self._hosted_up, self._hosted_down = by_byte(worth * prices.hosted, worth * (1 - prices.hosted), link)
         self._room_paid = numpy.concatenate(([0.0], numpy.cumsum(prices.room * ratio)))  # up to each window
         self._last = len(prices.up) - 1
         self._ways: Dict[Tuple[int, int], Ways] = {}
@@ -74,9 +81,18 @@ class Market:
         return ways
 
     def cost(self, life: Life) -> float:
-        if not life.crosses:
-            return self._cost_from(life, "host")
-        return min(self._cost_from(life, state) for state in ("device", "host", "both"))
+        states = ("device", "host", "both") if life.crosses else ("host",)
+        paid = min(self._cost_from(life, state) for state in states)
+        return min(paid, self._cost_hosted(life)) if life.uses else paid
+
+    def _cost_hosted(self, life: Life) -> float:
+        """Nodes read and write it over the link, and it does not take the room that counts as held by them."""
+        paid = 0.0
+        for use in life.uses:
+            paid += float(self._hosted_up[use.window]) if use.needs else 0.0
+            paid += float(self._hosted_down[use.window]) if use.writes else 0.0
+            paid -= float(self._room_paid[use.window + 1] - self._room_paid[use.window - 1]) if use.is_held else 0.0
+        return paid
 
     def _cost_from(self, life: Life, state: str) -> float:
         """`state`: where the byte is at the boundary, if it crosses it."""
@@ -122,6 +138,11 @@ class Market:
         return room + min(dirty + min(ways.copy, ways.trip), kept)
 
 
+def by_byte(up: Any, down: Any, link: Link) -> Tuple[Any, Any]:
+    """Prices of a byte each way: it takes time of its own direction, and some of the other's."""
+    return (up + link.interference * down) / link.up, (down + link.interference * up) / link.down
+
+
 def proven_us(step: Step, link: Link, prices: Prices) -> float:
     """A time that no replay can beat, whatever the prices are. Good prices make a good bound."""
     prices = prices.feasible()
@@ -131,6 +152,6 @@ def proven_us(step: Step, link: Link, prices: Prices) -> float:
     markets: Dict[float, Market] = {}
     for group in step.groups:
         if group.ratio not in markets:
-            markets[group.ratio] = Market(prices, link, group.ratio)
+            markets[group.ratio] = Market(prices, link, group.ratio, step.hosted_waits)
         terms.append(group.link * markets[group.ratio].cost(group.life))
     return math.fsum(terms) - ROUNDING * math.fsum(map(abs, terms))

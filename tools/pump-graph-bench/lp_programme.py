@@ -74,7 +74,7 @@ class Solution(NamedTuple):
 class Move(NamedTuple):
     """Something that bytes of a group may do: be "away" or "mirrored" over the boundary; take a "trip" to the host and back; "copy"
     to the host and stay; "drop" what has a host copy, and come back; "leave" for the boundary, or be "gone" if there
-    is a host copy."""
+    is a host copy; be "hosted" at all times."""
     group: Group
     what: str
     variable: int
@@ -107,6 +107,7 @@ class Channel:
         self.up, self.down, self.copy = (Lane(slots) for _ in range(3))
         self.drops: List[List[int]] = [[] for _ in range(slots)]
         self.away: List[int] = []
+        self.hosted = Lane(slots)  # in which slots hosted bytes would begin and cease to be on the device
 
 
 class Proposal:
@@ -121,6 +122,8 @@ class Proposal:
         self.alive_bytes = alive(step)
         self._end_slots(grid)
         self.moves: List[Move] = []
+        self._hosted_ups: List[List[int]] = [[] for _ in range(self._slots)]  # what nodes read and write themselves
+        self._hosted_downs: List[List[int]] = [[] for _ in range(self._slots)]
         self.channels = [Channel(self._slots, groups) for groups in classes(self._merge(step.groups))]
         for channel in self.channels:
             for group in channel.groups:
@@ -152,10 +155,13 @@ class Proposal:
                              None if gap.beside is None else int(self._slot_of[gap.beside])) for gap in windows)
 
         tail = None if life.tail is None else int(self._slot_of[life.tail])
-        return Life(life.start, gaps(life.gaps), tail, gaps(life.head))
+        uses = tuple(use._replace(**{moment: int(self._slot_of[getattr(use, moment)])
+                                     for moment in ("window", "before", "after")}) for use in life.uses)
+        return Life(life.start, gaps(life.gaps), tail, gaps(life.head), uses)
 
     def _add(self, group: Group, channel: Channel) -> None:
         life = group.life
+        self._rest = self._host(group, channel) if life.uses else []
         crossing = self._cross(group, channel) if life.crosses else None
         if life.head:
             self._walk(group, life.head, BOUNDARY, crossing, channel)
@@ -163,12 +169,29 @@ class Proposal:
         if life.tail is not None:
             self._reach_boundary(group, life.tail, copies, crossing, channel)
 
+    def _host(self, group: Group, channel: Channel) -> Terms:
+        """What takes no part in all else that its group does."""
+        life, size = group.life, group.link / self._scale
+        variable = self._programme.variable(0, size, TIE_BREAK * self._scale / self._link.up)
+        self.moves.append(Move(group, "hosted", variable))
+        for use in life.uses:
+            channel.hosted.add(variable, use.before, use.after)
+            if use.needs:
+                self._hosted_ups[use.window].append(variable)
+            if use.writes:
+                self._hosted_downs[use.window].append(variable)
+        for gap in life.head + life.gaps:
+            channel.hosted.add(variable, gap.first, gap.last)
+        if life.tail is not None:
+            channel.hosted.begins[life.tail].append(variable)
+        return [(variable, 1.0)]
+
     def _cross(self, group: Group, channel: Channel) -> Crossing:
         size = group.link / self._scale
         crossing = Crossing(self._programme.variable(0, size), self._programme.variable(0, size))
         channel.away.append(crossing.away)
         self.moves += [Move(group, "away", crossing.away), Move(group, "mirrored", crossing.mirrored)]
-        self._programme.at_most([(crossing.away, 1.0), (crossing.mirrored, 1.0)], size)
+        self._programme.at_most([(crossing.away, 1.0), (crossing.mirrored, 1.0)] + self._rest, size)
         return crossing
 
     def _move(self, group: Group, what: str, first: int, last: int, lanes: Sequence[Lane]) -> int:
@@ -206,7 +229,7 @@ class Proposal:
                 if not gap.writes:
                     until = gap.last if gap.beside is None else gap.beside
                     copies.append(self._move(group, "copy", gap.first, until, [channel.copy]))
-                programme.at_most([(copy, 1.0) for copy in copies], size)
+                programme.at_most([(copy, 1.0) for copy in copies] + self._rest, size)
             if gap.writes:
                 copies = []
         return copies
@@ -225,12 +248,12 @@ class Proposal:
             trip = self._move(group, "trip", tail, last, [channel.down, channel.up])
             gone.append(leave)
             copy = self._move(group, "copy", tail, last, [channel.copy])
-            programme.at_most([(variable, 1.0) for variable in [leave, trip, copy] + copies], size)
+            programme.at_most([(variable, 1.0) for variable in [leave, trip, copy] + copies] + self._rest, size)
             if crossing:
                 programme.at_most([(crossing.mirrored, 1.0)] + [(variable, 1.0) for variable in gone if variable != leave] +
                                   [(variable, -1.0) for variable in [trip, copy] + copies], 0.0)
         if crossing is None:
-            programme.at_most([(variable, 1.0) for variable in gone], size)
+            programme.at_most([(variable, 1.0) for variable in gone] + self._rest, size)
         else:
             programme.equal([(variable, 1.0) for variable in gone] + [(crossing.away, -1.0)], 0.0)
 
@@ -241,6 +264,9 @@ class Proposal:
         self._downs = [programme.variables(slots, down_cost) for _ in self.channels]
         self._copies = [programme.variables(slots, down_cost) for _ in self.channels]
         self._offs = [programme.variables(slots) for _ in self.channels]
+        self._hosted = [programme.variables(slots) for _ in self.channels]
+        for channel, hosted in zip(self.channels, self._hosted):
+            self._accumulate(hosted, channel.hosted.begins, channel.hosted.ends)
         for channel, up, down, copy, off in zip(self.channels, self._ups, self._downs, self._copies, self._offs):
             for lane, flow in ((channel.up, up), (channel.down, down), (channel.copy, copy)):
                 moved = [[variable] for variable in flow]
@@ -250,19 +276,32 @@ class Proposal:
             leaving[0] = leaving[0] + channel.away
             self._accumulate(off, leaving, [[variable] for variable in up])
         excess = (self.alive_bytes[self.slot_ends] - step.room_bytes) / self._scale
-        self._room_rows = {slot: programme.at_most([(off[slot], -channel.ratio) for off, channel in
-                                                    zip(self._offs, self.channels)], -excess[slot])
+        self._room_rows = {slot: programme.at_most([(off[slot], -channel.ratio) for offs in (self._offs, self._hosted)
+                                                    for off, channel in zip(offs, self.channels)], -excess[slot])
                            for slot in range(slots) if excess[slot] > 0}
         begins = numpy.concatenate(([0], self.slot_ends[:-1] + 1))
         self._slot_us = numpy.add.reduceat(step.windows_us, begins)
         self._spans = [programme.variable(us, math.inf, 1.0) for us in self._slot_us]
-        ups, downs, link = self._ups, self._downs + self._copies, self._link
-        self._link_rows = [[programme.at_most([(flow[slot], self._scale / rate) for flow in flows] +
-                                              [(flow[slot], link.interference * self._scale / other_rate)
-                                               for flow in others] + [(self._spans[slot], -1.0)], 0.0)
-                            for slot in range(slots)]
-                           for flows, rate, others, other_rate in ((ups, link.up, downs, link.down),
-                                                                   (downs, link.down, ups, link.up))]
+        ups = [[flow[slot] for flow in self._ups] for slot in range(slots)]
+        downs = [[flow[slot] for flow in self._downs + self._copies] for slot in range(slots)]
+        self._all_up = [up + hosted for up, hosted in zip(ups, self._hosted_ups)]
+        self._all_down = [down + hosted for down, hosted in zip(downs, self._hosted_downs)]
+        if not step.hosted_waits:
+            self._link_rows = self._limit(self._all_up, self._all_down, self._spans)
+            return
+        self._link_rows = self._limit(ups, downs, self._spans)
+        waits = programme.variables(slots, 1 / self._link.hosted_share)
+        self._hosted_rows = self._limit(self._hosted_ups, self._hosted_downs, waits)
+
+    def _limit(self, ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]], spans: Sequence[int]) -> List[List[int]]:
+        """By direction, then slot: what moves takes no more of the link than the span."""
+        link = self._link
+        return [[self._programme.at_most([(flow, self._scale / rate) for flow in flows[slot]] +
+                                         [(flow, link.interference * self._scale / other_rate)
+                                          for flow in others[slot]] + [(spans[slot], -1.0)], 0.0)
+                 for slot in range(self._slots)]
+                for flows, rate, others, other_rate in ((ups, link.up, downs, link.down),
+                                                        (downs, link.down, ups, link.up))]
 
     def _accumulate(self, sums: Sequence[int], plus: Sequence[Sequence[int]], minus: Sequence[Sequence[int]]) -> None:
         for slot in range(self._slots):
@@ -283,7 +322,10 @@ class Proposal:
         room = numpy.zeros(self.step.window_count)
         for slot, row in self._room_rows.items():
             room[self.slot_ends[slot]] = -duals[row] / self._scale
-        return Prices(up, down, room)
+        if not self.step.hosted_waits:
+            return Prices(up, down, room)
+        reads, writes = (-duals[rows][self._slot_of] for rows in self._hosted_rows)
+        return Prices(up, down, room, reads / numpy.maximum(1e-12, reads + writes))
 
     # What the programme would do; by slot, where it is not said otherwise.
 
@@ -301,17 +343,18 @@ class Proposal:
         return self._slot_us
 
     def up_bytes(self) -> numpy.ndarray:
-        return self._sum(self._ups)
+        return self._sum(self._all_up)
 
     def down_bytes(self) -> numpy.ndarray:
-        return self._sum(self._downs + self._copies)
+        return self._sum(self._all_down)
 
     def device_bytes(self) -> numpy.ndarray:
-        off = sum(channel.ratio * self._solution.values[flow] for channel, flow in zip(self.channels, self._offs))
+        off = sum(channel.ratio * self._solution.values[flow] for flows in (self._offs, self._hosted)
+                  for channel, flow in zip(self.channels, flows))
         return self.alive_bytes[self.slot_ends] - off * self._scale
 
     def _sum(self, flows: Sequence[Sequence[int]]) -> numpy.ndarray:
-        return sum((self._solution.values[flow] for flow in flows), numpy.zeros(self._slots)) * self._scale
+        return numpy.array([self._solution.values[list(here)].sum() for here in flows]) * self._scale
 
 
 def even_grid(window_count: int) -> List[int]:

@@ -9,9 +9,10 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import numpy
 
-# What values a bound believes in: those that nodes may touch (as the checker does), or those they must.
-MAY, MUST = "may", "must"
-KINDS = (MAY, MUST)
+# What values a bound believes in: those that nodes may touch (as the checker does), or those they must. PREDICTED is
+# MAY, and what nodes move of hosted pages takes as long as the prediction says.
+MAY, MUST, PREDICTED = "may", "must", "predicted"
+KINDS = (MAY, MUST, PREDICTED)
 
 
 class Touch(NamedTuple):
@@ -24,6 +25,7 @@ class Touch(NamedTuple):
 
 class Visit(NamedTuple):
     """What the nodes of one window do to one piece."""
+    window: int
     before: int  # the last window in which the piece can move before it
     after: int  # the first one after it
     needs: bool
@@ -33,7 +35,12 @@ class Visit(NamedTuple):
     @property
     def beside(self) -> Optional[int]:
         """The window in which the piece is held and only read, so that it may be saved but not leave."""
-        return self.before + 1 if self.after > self.before and not self.writes else None
+        return self.window if self.is_held and not self.writes else None
+
+    @property
+    def is_held(self) -> bool:
+        """On the device from the window's beginning to its end."""
+        return self.after > self.before
 
 
 class Gap(NamedTuple):
@@ -50,6 +57,7 @@ class Life(NamedTuple):
     gaps: Tuple[Gap, ...]
     tail: Optional[int] = None  # the first window after the last need, if the value must reach the boundary
     head: Tuple[Gap, ...] = ()  # the needs of what came in over the boundary, where that is another value
+    uses: Tuple[Visit, ...] = ()  # all of them, where the value may also be hosted
 
     @property
     def crosses(self) -> bool:
@@ -79,8 +87,8 @@ class Step:
 
     def __init__(self, description: Dict[str, Any], budget_bytes: int, kind: str):
         if kind not in KINDS:
-            raise ValueError(f"the kind of a bound is {' or '.join(KINDS)}, not \"{kind}\"")
-        self.kind = kind
+            raise ValueError(f"the kind of a bound is one of {', '.join(KINDS)}, not \"{kind}\"")
+        self.kind = MUST if kind == MUST else MAY
         self.page_bytes = description["page_bytes"]
         self.buffers = description["buffers"]
         self.nodes = sorted(description["nodes"], key=lambda node: node["id"])
@@ -90,7 +98,9 @@ class Step:
         exclusive = sum(-(-buffer["size"] // self.page_bytes) for buffer in self.buffers if not buffer["private"])
         self.room_bytes = float(max(0, budget_bytes // self.page_bytes - exclusive) * self.page_bytes)
         self.held_bytes = numpy.zeros(self.window_count)  # at the end of each window, by the node that then runs
-        self.holds_operands = kind == MAY and self._all_fit()
+        self.holds_operands = self.kind == MAY
+        self.may_host = self.holds_operands and not self._all_fit()
+        self.hosted_waits = kind == PREDICTED
         self._groups: Dict[Tuple[Life, float], Group] = {}
         self._read_buffers()
         self.groups = list(self._groups.values())
@@ -199,14 +209,22 @@ class Step:
         buffer = self.buffers[number]
         link = float(end - begin)
         room = float(-(-(end - begin) // self.page_bytes) * self.page_bytes) if self.kind == MAY else link
-        visits = self._visits(touches, room)
-        for life in lives(visits, buffer["live_in"], buffer["live_in"] or buffer["live_out"]):
+        visits = self._visits(touches)
+        if not self.may_host:
+            self._hold(visits, room)
+        for life in lives(visits, buffer["live_in"], buffer["live_in"] or buffer["live_out"], self.may_host):
+            self._hold(life.uses, room)
             group = self._groups.setdefault((life, room / link), Group(life))
             group.link += link
             group.room += room
             group.parts.append((number, begin, end))
 
-    def _visits(self, touches: List[Touch], room: float) -> List[Visit]:
+    def _hold(self, visits: Iterable[Visit], room: float) -> None:
+        for visit in visits:
+            if visit.is_held:
+                self.held_bytes[visit.window - 1:visit.window + 1] += room
+
+    def _visits(self, touches: List[Touch]) -> List[Visit]:
         by_window: Dict[int, List[Touch]] = defaultdict(list)
         for touch in touches:
             by_window[self._window_of[touch.node]].append(touch)
@@ -217,12 +235,10 @@ class Step:
                                             if other.replaces and other.node != touch.node) for touch in here)
             writes = any(touch.writes for touch in here)
             resets = not writes and any(touch.replaces for touch in here)
-            # While a cut node runs, what it uses is on the device; unless a kernel may read from the host directly.
+            # While a cut node runs, what it uses is on the device, or hosted at all times; `must` does not count on it.
             holds = window % 2 == 1 and self.holds_operands
-            if holds:
-                self.held_bytes[window - 1:window + 1] += room
             if needs or writes or resets:
-                visits.append(Visit(window - holds, window + holds, needs, writes, resets))
+                visits.append(Visit(window, window - holds, window + holds, needs, writes, resets))
         return visits
 
 
@@ -270,25 +286,34 @@ def find_cuts(before: List[List[int]]) -> List[int]:
     return cuts
 
 
-def lives(visits: List[Visit], live_in: bool, live_out: bool) -> List[Life]:
-    """The values that a piece holds one after the other."""
+def lives(visits: List[Visit], live_in: bool, live_out: bool, may_host: bool) -> List[Life]:
+    """The values that a piece holds one after the other; where it may be hosted, also those that nobody needs."""
     done: List[Life] = []
     start: Optional[str] = BOUNDARY if live_in else None  # None: there is no value yet, and reading it moves nothing
     gaps: List[Gap] = []
     head: Tuple[Gap, ...] = ()
+    uses: List[Visit] = []
+    head_uses: List[Visit] = []
+    idle: List[Visit] = []  # of no value
     after = 0
     for visit in visits:
         needs = visit.needs and start is not None
         if needs:
             gaps.append(Gap(after, visit.before, visit.writes, visit.beside))
+            uses.append(visit)
         replaced = visit.resets and start is not None or visit.writes and not needs
         if replaced and start == BOUNDARY:
-            head = tuple(gaps)
-        elif replaced and start is not None and gaps:
-            done.append(Life(start, tuple(gaps)))
+            head, head_uses = tuple(gaps), uses
+        elif replaced and start is not None and (gaps or may_host):
+            done.append(Life(start, tuple(gaps), uses=tuple(uses) if may_host else ()))
         if replaced:
-            start, gaps = WRITTEN if visit.writes else EITHER, []
+            start, gaps, uses = WRITTEN if visit.writes else EITHER, [], [visit]
+        elif not needs:
+            idle.append(visit)
         after = visit.after
-    if start is not None and visits and (gaps or head or live_out):
-        done.append(Life(start, tuple(gaps), after if live_out else None, head))
+    if start is not None and visits and (gaps or head or live_out or may_host):
+        done.append(Life(start, tuple(gaps), after if live_out else None, head,
+                         tuple(head_uses + uses) if may_host else ()))
+    if idle and may_host:
+        done.append(Life(EITHER, (), uses=tuple(idle)))
     return done

@@ -75,6 +75,10 @@ class Rows:
         found["LP"] = _ms(computed.get("lp_may_s"))
         return {name: value for name, value in found.items() if value is not None}
 
+    def hosting_bound_ms(self, budget: Budget) -> Optional[float]:
+        """Where operands have to be hosted: a limit of what can be predicted, which is no limit of what can be measured."""
+        return _ms((self.first("bounds", budget) or {}).get("lp_predicted_s"))
+
     def best_bound_ms(self, budget: Budget) -> Optional[float]:
         bounds = self.bounds_ms(budget)
         return max(bounds.values()) if bounds else None
@@ -228,7 +232,8 @@ def _bound(rows: Rows, budget: Budget) -> str:
     if not bounds:
         return "-"
     name = max(bounds, key=lambda known: bounds[known])
-    return f"{bounds[name]:.1f} ({name})"
+    hosting = rows.hosting_bound_ms(budget)
+    return f"{bounds[name]:.1f} ({name})" + (f"; hosting as predicted {hosting:.1f}" if hosting else "")
 
 
 def _first_plan(figures: Figures) -> str:
@@ -374,7 +379,10 @@ def _check_budget(rows: Rows, budget: Budget) -> Iterator[Tuple[bool, str]]:
     if close and foreseen and within and sound:
         yield True, f"{row}: {step / bound:.3f} of the best bound, {100 * error:+.1f} % of what was predicted"
     if not close:
-        yield False, f"{row}: {step / bound:.3f} of the best bound (at most {MOST_OVER_BOUND}); {_stalls(rows, budget)}"
+        hosting = rows.hosting_bound_ms(budget)
+        of_hosting = f"; {step / hosting:.3f} of the bound with hosted operands as predicted" if hosting else ""
+        yield False, (f"{row}: {step / bound:.3f} of the best bound (at most {MOST_OVER_BOUND}){of_hosting}; "
+                      f"{_stalls(rows, budget)}")
     if not foreseen:
         yield False, f"{row}: {100 * error:+.1f} % of what was predicted (at most {100 * MOST_PREDICTION_ERROR:.0f} %)"
     if not sound:

@@ -153,6 +153,29 @@ TEST(Bound, IsBelowAPlanThatHosts) {
   EXPECT_LT(boundUs(plan, 6), boundUs(small.step, 6));
 }
 
+TEST(Bound, CountsWhatAWideNodeMovesItself) {
+  SmallStep small;
+  const BufferIndex in = small.local("in", 3), out = small.local("out", 3);
+  small.kernel("fill", 1, {small.write(in)});
+  const NodeIndex wide = small.kernel("wide", 1, {small.read(in), small.write(out)});
+  EXPECT_DOUBLE_EQ(boundUs(small.step, 6), 1 + 1);
+  // Two pages too many: one is read and one is written, at once.
+  EXPECT_DOUBLE_EQ(boundUs(small.step, 4), 1 + 2 / 1.5);
+  EXPECT_DOUBLE_EQ(boundUs(small.step, 4, BoundKind::Must), 1 + 1);
+  const Bound one = bound(small.step, smallPage, smallMachine(), BoundKind::May);
+  EXPECT_DOUBLE_EQ(one.inMemoryUs, 1 + 1);
+  EXPECT_GE(one.totalUs, 1 + 5 / 1.5);
+  small.step.nodes[wide].costUs = 10;
+  EXPECT_DOUBLE_EQ(boundUs(small.step, 4), 1 + 10) << "it may compute meanwhile";
+}
+
+TEST(Bound, OfAWideNodeOneWayIsCheaperThanBoth) {
+  SmallStep small;
+  small.kernel("wide", 1, {small.update(small.local("updated", 4)), small.read(small.live("read", 2))});
+  EXPECT_DOUBLE_EQ(boundUs(small.step, 4), 2);
+  EXPECT_DOUBLE_EQ(boundUs(small.step, 3), 3 + 1 / 3.0);
+}
+
 TEST(Bound, TransfersHiddenByComputeDoNotCount) {
   EXPECT_DOUBLE_EQ(boundUs(stack(100).step, 20), 800);
 }
