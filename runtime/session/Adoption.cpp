@@ -203,11 +203,14 @@ Status Adoption::replaceFillsBeside(const CompiledPlan &plan) {
   const bool copies = std::any_of(nodes.begin(), nodes.end(), [](const Node &node) { return isCopy(node.kind); });
   const bool fills = std::any_of(lifted.nodes.begin(), lifted.nodes.end(),
                                  [](const LiftedNode &node) { return node.kind == NodeKind::Memset; });
-  if (fills_ || !copies || !fills || !hasBranches(lifted))
+  const bool hosts = std::any_of(plan.lowered.buffers.begin(), plan.lowered.buffers.end(),
+                                 [](const Buffer &buffer) { return !buffer.hosted.empty(); });
+  if (fills_ || !fills || !(hosts || (copies && hasBranches(lifted))))
     return {};
   const Expected<const FillKernel *> kernel = session_.fillKernel();
   if (!kernel) {
-    step_->captured_.notes.push_back("memset nodes in branches stay, and make copies slower: " +
+    step_->captured_.notes.push_back((hosts ? "memset nodes stay, which may fail on pages in host memory: "
+                                            : "memset nodes in branches stay, and make copies slower: ") +
                                      kernel.error().message);
     return {};
   }

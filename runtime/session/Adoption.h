@@ -38,7 +38,7 @@ private:
   Status makeRoom();
   Status rewrite(const Compiler &compiler);
   Status rewriteVirtual(const Compiler &compiler);
-  /// If the plan has copies and the graph branches: see ReplaceFills.h.
+  /// If the plan has copies and the graph branches, or if the plan hosts pages: see ReplaceFills.h.
   Status replaceFillsBeside(const CompiledPlan &plan);
   Status rewriteManaged(const Compiler &compiler);
   /// What the step may touch that no parameter shows.

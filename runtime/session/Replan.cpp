@@ -45,6 +45,7 @@ public:
     Expected<CompiledPlan> second = rewriting_.plan(step_.otherFrames(), "", others.get());
     if (!second)
       return tl::unexpected<Error>(second.error());
+    PUMPGRAPH_TRY(checkFills(second->lowered));
     Expected<std::shared_ptr<Residence>> memory = rewriting_.prepare(*second, std::move(others));
     if (!memory)
       return tl::unexpected<Error>(memory.error());
@@ -62,6 +63,22 @@ public:
   }
 
 private:
+  /// A first plan without hosted pages leaves memset nodes where they are (ReplaceFills.h).
+  Status checkFills(const Description &lowered) const {
+    const std::vector<CUgraphNode> &handles = step_.captured_.nodes;
+    const std::vector<bool> hosted = nodesWithHostedOperands(lowered, handles.size());
+    for (std::size_t i = 0; i < handles.size(); ++i) {
+      if (!hosted[i] || step_.captured_.description.nodes[i].kind != NodeKind::Memset)
+        continue;
+      CUgraphNodeType type{};
+      PUMPGRAPH_TRY(session_.driver_->graphNodeGetType(handles[i], &type));
+      if (type == CU_GRAPH_NODE_TYPE_MEMSET)
+        return fail(PUMPGRAPH_UNPLANNABLE, "the second plan would leave operands of node {}, a fill, in host memory",
+                    i);
+    }
+    return {};
+  }
+
   Status measureFirst() {
     const Expected<double> stepUs = measuring_.timeReplay(repeats);
     if (!stepUs)

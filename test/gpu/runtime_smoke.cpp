@@ -74,6 +74,7 @@ struct Shape {
   bool otherNodes = false;   ///< copies and fills between the kernels
   bool table = false;        ///< a table of pointers in device memory is read
   bool privateLoss = false;  ///< which kernels add to atomically
+  bool fills = false;        ///< of a large buffer
 
   std::size_t count() const { return activationBytes / sizeof(Word); }
   std::size_t weights() const { return weightBytes / sizeof(Word); }
@@ -215,6 +216,9 @@ private:
     if (shape_.otherNodes)
       if (const Status added = recordOtherNodes(stream, activations.back()); !added)
         return added;
+    if (shape_.fills)
+      if (const Status added = recordFills(stream); !added)
+        return added;
     Buffer<Word> gradient = std::move(activations.back());
     for (int layer = shape_.layers - 1; layer >= 0; --layer) {
       Expected<Buffer<Word>> next = temporary("gradient" + std::to_string(layer));
@@ -234,6 +238,18 @@ private:
       cudaEventRecord(join_, side_);
       cudaStreamWaitEvent(stream, join_);
     }
+    return {};
+  }
+
+  /// What is filled is used by fewer nodes than what is made of it.
+  Status recordFills(cudaStream_t stream) {
+    Expected<Buffer<Word>> filled = temporary("filled"), scaled = temporary("scaled");
+    if (!filled || !scaled)
+      return filled ? scaled.error() : filled.error();
+    cudaMemsetAsync(filled->data(), 7, filled->sizeBytes(), stream);
+    scalePacked(stream, {filled->data(), 3, static_cast<Word>(shape_.count()), scaled->data()});
+    for (int time = 0; time < 3; ++time)
+      addLoss(stream, scaled->data(), shape_.count(), loss_->data());
     return {};
   }
 
@@ -699,6 +715,9 @@ std::string sameWithOperandsInHostMemory(const Shape &shape, const std::vector<s
     require(report["runtime"]["backend"] == "virtual", which + " not rewritten: " + report["runtime"].dump());
     const std::uint64_t hosted = report.at("hosted_bytes");
     require(hosted > 0, which + ": nothing is hosted");
+    if (shape.fills)
+      require(report["hosted"].dump().find("\"filled\"") != std::string::npos,
+              which + ": what is filled is not hosted");
     net->replay(2);
     take(net->step().validate(), "validate");
     const double ms = net->replay(2);
@@ -717,6 +736,10 @@ std::string operandsInHostMemory() {
 }
 std::string atomicsInHostMemory() {
   return sameWithOperandsInHostMemory({.layers = 4, .privateLoss = true}, {160_MiB, 100_MiB, 52_MiB});
+}
+/// A memset node may not be able to write them, so a kernel does.
+std::string fillsInHostMemory() {
+  return sameWithOperandsInHostMemory({.layers = 4, .fills = true}, {80_MiB, 52_MiB});
 }
 /// Operands of the step's own copies need frames, whatever else is in host memory.
 std::string copiesNeedFrames() {
@@ -1383,6 +1406,7 @@ const Cases cases = {
     {"mapping", mapping},
     {"operands_in_host_memory", operandsInHostMemory},
     {"atomics_in_host_memory", atomicsInHostMemory},
+    {"fills_in_host_memory", fillsInHostMemory},
     {"copies_need_frames", copiesNeedFrames},
     {"budget_below_what_stays", budgetBelowWhatStays},
     {"host_limit_too_small", hostLimitTooSmall},

@@ -356,7 +356,7 @@ TEST_F(AdoptTest, plansAgainWithHostedPages) {
   EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
 }
 
-// A fill writes pages in host memory as well as those that have frames.
+// A fill writes pages in host memory as well as those that have frames: by a kernel, since a node for it is refused.
 TEST_F(AdoptTest, fillsReachHostedPages) {
   open(8);
   constexpr std::uint64_t bytes = 12 * pageBytes;

@@ -348,7 +348,8 @@ bool isMixed(std::uint64_t address, std::uint64_t bytes) {
   return false;
 }
 
-/// Copies and fills that do not instantiate. Of copies on mixed ranges the driver takes some; none is to be relied on.
+/// Copies and fills that do not instantiate. Of copies on mixed ranges the driver takes some; none is to be relied on,
+/// and no fill.
 bool hasUnusableRange(const FakeGraph &graph) {
   const auto unmapped = [](std::uint64_t address, std::uint64_t bytes) {
     return isReserved(address) && !isAccessible(address, bytes);
@@ -359,7 +360,8 @@ bool hasUnusableRange(const FakeGraph &graph) {
                                           copyAddress(node.copy.dstMemoryType, node.copy.dstHost, node.copy.dstDevice)})
         if (unmapped(address, node.copy.WidthInBytes) || isMixed(address, node.copy.WidthInBytes))
           return true;
-    if (node.type == CU_GRAPH_NODE_TYPE_MEMSET && unmapped(node.fill.dst, node.fill.width * node.fill.elementSize))
+    const std::uint64_t filled = node.fill.width * node.fill.elementSize;
+    if (node.type == CU_GRAPH_NODE_TYPE_MEMSET && (unmapped(node.fill.dst, filled) || isMixed(node.fill.dst, filled)))
       return true;
   }
   return false;
