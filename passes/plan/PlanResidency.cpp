@@ -309,7 +309,7 @@ private:
   DraftStart withCrowd(const DraftStart &start) const {
     DraftStart result{start.boundary, crowd_, start.leaves};
     std::vector<bool> isTaken(input_.frameCount, false);
-    const auto takeAll = [&](PieceIndex piece, const std::vector<std::int32_t> &homes) {
+    const auto keepIfFree = [&](PieceIndex piece, const std::vector<std::int32_t> &homes) {
       const bool isFree = std::none_of(homes.begin(), homes.end(),
                                        [&](std::int32_t frame) { return isTaken[static_cast<std::size_t>(frame)]; });
       if (!isFree)
@@ -321,12 +321,12 @@ private:
     if (fixed_)
       for (PieceIndex piece : crowd_)
         if (result.boundary[piece] != BoundaryState::Away)
-          takeAll(piece, fixed_->homes[piece]);
+          keepIfFree(piece, fixed_->homes[piece]);
     for (PieceIndex piece : kept_) {
       if (search_.best()->draft.boundary[piece] == BoundaryState::Away)
         result.boundary[piece] = BoundaryState::Away;
       else if (fixed_ && !isInCrowd_[piece] && result.boundary[piece] != BoundaryState::Away)
-        takeAll(piece, search_.framesOf(piece));
+        keepIfFree(piece, search_.framesOf(piece));
     }
     for (PieceIndex piece : start.first)
       if (!isInCrowd_[piece])
