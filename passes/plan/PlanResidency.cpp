@@ -17,6 +17,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <future>
 #include <set>
 #include <vector>
 
@@ -38,6 +39,9 @@ constexpr int roundsOfPrices = 3, roundsOfStrays = 3;
 /// Weight of lateness where gaps are chosen by price: the link is the limit there, and what comes late somewhere comes
 /// earlier elsewhere.
 constexpr double slackWeightByPrice = 0.25;
+/// A node is crowded if it uses so much of the frames; steps of so many nodes are planned twice if they have some.
+constexpr double crowdedShare = 0.7;
+constexpr std::size_t mostNodesOfTwoSearches = 5000;
 /// How many of the largest pieces the budget holds at least, unless it is small.
 constexpr double leastPiecesInBudget = 80;
 
@@ -531,10 +535,11 @@ FixedHomes ofPieces(const WideColouring &colouring, const Timeline &timeline) {
   return result;
 }
 
-/// The plan of a step in which some pages may be hosted: for the planner these are not there.
+/// The plan of a step in which some pages may be hosted: for the planner these are not there. `choices`: the frames
+/// that are fixed beforehand, null for none; there is a search for each, side by side, and the best plan counts.
 std::optional<Description> planAround(const Description &step, const Order &order, const PlanOptions &options,
                                       std::uint64_t pieceBytes, std::uint64_t budgetBytes, std::uint64_t frameCount,
-                                      const WideColouring *wide = nullptr) {
+                                      const std::vector<const WideColouring *> &choices) {
   Machine machine = options.machine;
   if (machine.hostBytes != UINT64_MAX)
     machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
@@ -543,13 +548,46 @@ std::optional<Description> planAround(const Description &step, const Order &orde
   PlannerInput input{step, timeline, order, machine, frameCount, given};
   if (options.backend != Backend::Virtual)
     input.keepsHostCopy = keepHostCopies(step, options.backend);
-  std::optional<FixedHomes> fixed;
-  if (wide)
-    fixed = ofPieces(*wide, timeline);
-  const std::optional<Candidate> plan = findPlan(input, budgetBytes, fixed ? &*fixed : nullptr, options.isQuick);
-  if (!plan)
+  std::vector<std::future<std::optional<Candidate>>> searches;
+  for (const WideColouring *colouring : choices)
+    searches.push_back(std::async([&, colouring] {
+      const std::optional<FixedHomes> fixed = colouring ? std::optional(ofPieces(*colouring, timeline)) : std::nullopt;
+      return findPlan(input, budgetBytes, fixed ? &*fixed : nullptr, options.isQuick);
+    }));
+  std::optional<Candidate> best;
+  for (std::future<std::optional<Candidate>> &search : searches)
+    if (std::optional<Candidate> found = search.get(); found && (!best || isBetter(*found, *best, machine)))
+      best = std::move(found);
+  if (!best)
     return std::nullopt;
-  return writePlan(input, plan->draft, plan->schedule, budgetBytes);
+  return writePlan(input, best->draft, best->schedule, budgetBytes);
+}
+
+/// Where some nodes use nearly all frames there is little choice: frames for all pages, found without regard for time,
+/// of which the pages of these nodes keep theirs. A second search is not for steps that take long to plan anyway.
+std::optional<WideColouring> colourCrowd(const Description &step, const Timeline &timeline, const PlanOptions &options,
+                                         std::uint64_t frames) {
+  if (options.boundary || options.isQuick || options.backend != Backend::Virtual ||
+      timeline.nodeCount() > mostNodesOfTwoSearches || timeline.peakPages() <= frames + timeline.exclusivePages())
+    return std::nullopt;
+  std::vector<NodeIndex> crowded;
+  for (NodeIndex node = 0; node < timeline.nodeCount(); ++node)
+    if (static_cast<double>(timeline.workingSetPages(node)) >= crowdedShare * static_cast<double>(frames))
+      crowded.push_back(node);
+  if (crowded.empty())
+    return std::nullopt;
+  Description hosting = step;
+  tl::expected<WideColouring, NoColouring> colouring =
+      hostForColouring(hosting, timeline, frames, options.machine, Balance::No);
+  if (!colouring || hostedBytes(hosting) > 0)
+    return std::nullopt;
+  for (const NodeIndex node : crowded)
+    for (std::uint32_t position : timeline.usesAt(node)) {
+      const Piece &piece = timeline.piece(timeline.use(position).piece);
+      std::vector<bool> &isTight = colouring->isTight[piece.buffer];
+      std::fill_n(isTight.begin() + piece.firstPage, piece.pageCount, true);
+    }
+  return std::move(*colouring);
 }
 
 bool isHostedAlike(const Description &one, const Description &other) {
@@ -574,19 +612,25 @@ tl::expected<Description, PlanError> planHosting(Description step, const Timelin
         PlanError{*stuck, fmt::format("{}, and too much of it are operands of copies, which cannot be left in host "
                                       "memory; the budget is {}",
                                       needOf(step, timeline, *stuck), formatBytes(budgetBytes))});
-  const auto plan = [&](const WideColouring *wide) {
-    return planAround(step, order, options, pieceBytes, budgetBytes, frameCount, wide);
+  const auto plan = [&](const std::vector<const WideColouring *> &choices) {
+    return planAround(step, order, options, pieceBytes, budgetBytes, frameCount, choices);
   };
   const bool isWide = hostedBytes(step) > 0 && !options.boundary;
-  if (!isWide)
-    if (std::optional<Description> planned = plan(nullptr))
+  if (!isWide) {
+    std::vector<const WideColouring *> choices{nullptr};
+    const std::optional<WideColouring> crowded = colourCrowd(step, timeline, options, frames);
+    if (crowded)
+      choices.push_back(&*crowded);
+    if (std::optional<Description> planned = plan(choices))
       return std::move(*planned);
+  }
   if (!options.boundary) {
     std::optional<Description> best;
     for (const Balance balance : {Balance::No, Balance::Nodes}) {
       const tl::expected<WideColouring, NoColouring> wide =
           hostForColouring(step, timeline, frames, options.machine, balance);
-      std::optional<Description> planned = wide && !(best && isHostedAlike(step, *best)) ? plan(&*wide) : std::nullopt;
+      std::optional<Description> planned =
+          wide && !(best && isHostedAlike(step, *best)) ? plan({&*wide}) : std::nullopt;
       if (planned && (!best || isFaster(*planned, *best, options.machine)))
         best = std::move(planned);
       if (options.isQuick)
@@ -597,7 +641,7 @@ tl::expected<Description, PlanError> planHosting(Description step, const Timelin
   }
   for (std::uint64_t i = isWide ? 0 : 1; i <= steps; ++i) {
     hostExcess(step, timeline, frames - frames * i * i / (steps * steps), options.machine);
-    if (std::optional<Description> planned = plan(nullptr))
+    if (std::optional<Description> planned = plan({nullptr}))
       return std::move(*planned);
   }
   if (options.boundary)

@@ -7,6 +7,19 @@
 
 namespace pumpgraph {
 
+bool isBetter(const Candidate &a, const Candidate &b, const Machine &machine) {
+  const bool aFits = a.hostBytes <= machine.hostBytes, bFits = b.hostBytes <= machine.hostBytes;
+  if (aFits != bFits)
+    return aFits;
+  if (!aFits)
+    return a.hostBytes < b.hostBytes;
+  // Times this close are the same: the model is no better.
+  constexpr double tolerance = 1.001;
+  if (a.schedule.totalUs * tolerance < b.schedule.totalUs)
+    return true;
+  return a.schedule.totalUs <= b.schedule.totalUs * tolerance && a.movedPages < b.movedPages;
+}
+
 bool PlanSearch::tryDraft(Draft draft) {
   Candidate candidate{std::move(draft), {}, 0, 0};
   candidate.schedule = scheduleDraft(input_, candidate.draft);
@@ -14,7 +27,7 @@ bool PlanSearch::tryDraft(Draft draft) {
     candidate.movedPages += transfer.pages.pageCount;
   if (input_.machine.hostBytes != UINT64_MAX)
     candidate.hostBytes = HostPlaces(writePlan(input_, candidate.draft, candidate.schedule, budgetBytes_)).bytes();
-  if (best_ && !isBetter(candidate, *best_))
+  if (best_ && !isBetter(candidate, *best_, input_.machine))
     return false;
   best_ = std::move(candidate);
   return true;
@@ -26,19 +39,6 @@ std::vector<std::int32_t> PlanSearch::framesOf(PieceIndex piece) const {
   if (*first == noFrame)
     return {};
   return std::vector<std::int32_t>(first, first + pages.pageCount);
-}
-
-bool PlanSearch::isBetter(const Candidate &a, const Candidate &b) const {
-  const bool aFits = a.hostBytes <= input_.machine.hostBytes, bFits = b.hostBytes <= input_.machine.hostBytes;
-  if (aFits != bFits)
-    return aFits;
-  if (!aFits)
-    return a.hostBytes < b.hostBytes;
-  // Times this close are the same: the model is no better.
-  constexpr double tolerance = 1.001;
-  if (a.schedule.totalUs * tolerance < b.schedule.totalUs)
-    return true;
-  return a.schedule.totalUs <= b.schedule.totalUs * tolerance && a.movedPages < b.movedPages;
 }
 
 } // namespace pumpgraph

@@ -18,7 +18,10 @@ struct Candidate {
   std::uint64_t hostBytes = 0; ///< only if host memory is limited
 };
 
-/// Keeps the best of the drafts it is shown: host memory must suffice, then time counts, then what is moved.
+/// Host memory must suffice, then time counts, then what is moved.
+bool isBetter(const Candidate &a, const Candidate &b, const Machine &machine);
+
+/// Keeps the best of the drafts it is shown.
 class PlanSearch {
 public:
   PlanSearch(const PlannerInput &input, std::uint64_t budgetBytes) : input_(input), budgetBytes_(budgetBytes) {}
@@ -33,8 +36,6 @@ public:
   std::vector<std::int32_t> framesOf(PieceIndex piece) const;
 
 private:
-  bool isBetter(const Candidate &a, const Candidate &b) const;
-
   const PlannerInput &input_;
   std::uint64_t budgetBytes_;
   std::optional<Candidate> best_;

@@ -71,6 +71,27 @@ TEST(PlanResidency, NothingIsAddedWhenEverythingFits) {
 }
 
 // What the step makes anew, and keeps, has its frame only from then on.
+// Two searches side by side, whichever of them is done first.
+TEST(PlanResidency, ACrowdedStepIsPlannedTheSameEveryTime) {
+  const Description step = test::regularStep({.layers = 12, .activationPages = 48});
+  const Timeline timeline(step);
+  std::uint64_t widest = 0;
+  for (NodeIndex node = 0; node < timeline.nodeCount(); ++node)
+    widest = std::max(widest, timeline.workingSetPages(node));
+  const PlanOptions options{widest * 12 / 10 * step.pageBytes, Machine()};
+  const PlannedStep first = planned(step, options);
+  EXPECT_GT(first.stats.upBytes, 0u);
+  for (int i = 0; i < 5; ++i) {
+    const Description again = planned(step, options).description;
+    EXPECT_EQ(again.edges, first.description.edges);
+    ASSERT_EQ(again.nodes.size(), first.description.nodes.size());
+    for (NodeIndex node = 0; node < again.nodes.size(); ++node)
+      EXPECT_EQ(again.nodes[node].accesses, first.description.nodes[node].accesses) << node;
+    for (BufferIndex buffer = 0; buffer < again.buffers.size(); ++buffer)
+      EXPECT_EQ(again.buffers[buffer].frames, first.description.buffers[buffer].frames) << buffer;
+  }
+}
+
 TEST(PlanResidency, NothingIsAddedWhereAResultTakesTheFrameOfSomethingDead) {
   SmallStep small;
   const BufferIndex a = small.local("a", 4), kept = small.live("kept", 4);

@@ -81,7 +81,7 @@ TEST_F(SharedBoundaryTest, isSharedAfterThePlanWasTakenBack) {
 
 // With a tight budget both move data, and what the second leaves alone of the first is still there.
 TEST_F(SharedBoundaryTest, movesDataInBothSteps) {
-  open(22);
+  open(20);
   capture(true);
   EXPECT_TRUE(training_->movesAnything());
   EXPECT_TRUE(evaluation_->movesAnything());
@@ -99,14 +99,14 @@ TEST_F(SharedBoundaryTest, movesDataInBothSteps) {
 // so.
 TEST_F(SharedBoundaryTest, isLeftWhereItCostsTooMuch) {
   for (const auto &[choice, pages, boundary] :
-       {std::tuple(BoundaryChoice::Automatic, 60, "shared with step"), std::tuple(BoundaryChoice::Automatic, 22, "own"),
-        std::tuple(BoundaryChoice::Shared, 22, "shared with step"), std::tuple(BoundaryChoice::Own, 60, "own")}) {
+       {std::tuple(BoundaryChoice::Automatic, 60, "shared with step"), std::tuple(BoundaryChoice::Automatic, 20, "own"),
+        std::tuple(BoundaryChoice::Shared, 20, "shared with step"), std::tuple(BoundaryChoice::Own, 60, "own")}) {
     boundary_ = choice;
     open(static_cast<std::uint64_t>(pages));
     capture(true);
     EXPECT_EQ(boundaryOf(evaluation_), boundary) << pages;
     const bool isNoted = evaluation_->report().find("exchange plans, because") != std::string::npos;
-    EXPECT_EQ(isNoted, choice == BoundaryChoice::Automatic && pages == 22);
+    EXPECT_EQ(isNoted, choice == BoundaryChoice::Automatic && pages == 20);
     run("tete");
     expectAllValues("afterwards");
     session_.reset();
