@@ -172,7 +172,7 @@ double HostedCover::costUs(Change change) {
     us += linkUs(up + (use.readsOld ? bytes : 0), down + (use.writes ? bytes : 0), prices_.machine) -
           linkUs(up, down, prices_.machine);
   }
-  effort_ += uses.size();
+  effort_ += uses.size() + cliquesOf_[change.piece].size();
   return us;
 }
 

@@ -197,6 +197,16 @@ class ByHand(unittest.TestCase):
         self.assertEqual(bound_us(step_of({}, []), 1), 0)
 
 
+class ALink(unittest.TestCase):
+    def test_at_its_best_it_is_as_fast_as_it_was_seen(self):
+        machine = dict(FAST, both_bytes_per_second=4e6, best_up_bytes_per_second=6e6)
+        usual, best = Link(machine), Link(machine, at_its_best=True)
+        self.assertEqual((usual.up, usual.down, usual.interference), (4, 4, 1))
+        self.assertEqual((best.up, best.down, best.interference), (6, 4, 0))
+        step = step_of({"a": (4, True), "b": (6, True)}, [(1, "ra"), (1, "rb"), (1, "ra")])
+        self.assertLess(bound_us(step, 6, machine), bound_us(step, 6, dict(FAST, both_bytes_per_second=4e6)))
+
+
 class Reading(unittest.TestCase):
     def test_cut_nodes_are_those_that_every_path_passes(self):
         self.assertEqual(find_cuts([[], [0], [0], [1, 2], [3]]), [0, 3, 4])

@@ -78,7 +78,7 @@ def boundary(result: Result, plan: Mapping[str, Any]) -> Iterator[str]:
 def hosted(result: Result, plan: Mapping[str, Any]) -> Iterator[str]:
     if not result.proposal.step.may_host:
         return
-    ours = bytes_by_buffer(result, ("hosted",))
+    ours = hosted_by_buffer(result)
     theirs = {number: float(sum(part["size"] for part in buffer["hosted"]))
               for number, buffer in enumerate(plan["buffers"]) if buffer["hosted"]}
     yield (f"in host memory at all times: programme {sum(ours.values()) / MIB:.0f} MiB, plan "
@@ -115,6 +115,19 @@ def bytes_by_buffer(result: Result, whats: Tuple[str, ...]) -> Dict[int, float]:
         share = result.proposal.amount(move) / move.group.link
         for buffer, begin, end in move.group.parts:
             amounts[buffer] += share * (end - begin)
+    return amounts
+
+
+def hosted_by_buffer(result: Result) -> Dict[int, float]:
+    """A page that holds several values one after the other may be hosted for some of them here: the most counts."""
+    most: Dict[Tuple[int, int, int], float] = defaultdict(float)
+    for move in (move for move in result.proposal.moves if move.what == "hosted"):
+        share = result.proposal.amount(move) / move.group.link
+        for part in move.group.parts:
+            most[part] = max(most[part], share * (part[2] - part[1]))
+    amounts: Dict[int, float] = defaultdict(float)
+    for (buffer, _, _), amount in most.items():
+        amounts[buffer] += amount
     return amounts
 
 

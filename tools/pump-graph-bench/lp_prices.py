@@ -18,13 +18,17 @@ class Link:
     """Bytes a microsecond that each direction carries alone, and what one loses to the other: while one carries a share u
     of that, the other carries at most 1 - u * interference."""
 
-    def __init__(self, machine: Mapping[str, float]):
+    def __init__(self, machine: Mapping[str, float], at_its_best: bool = False):
+        """`at_its_best`: as fast as it was seen where it varies; then one direction loses nothing to the other."""
         rates = [machine[f"{name}_bytes_per_second"] * 1e-6 for name in ("up", "down", "both")]
         if not all(rate > 0 for rate in rates):
             raise ValueError(f"a link needs some bandwidth both ways, not {rates[0]}, {rates[1]} and {rates[2]} MB/s")
         self.up, self.down, both = rates
         alone = self.up + self.down
         self.interference = max(0.0, alone / max(*rates, alone / 2) - 1)
+        best = [machine.get(f"best_{name}_bytes_per_second", 0.0) * 1e-6 for name in ("up", "down")]
+        if at_its_best and any(best):
+            self.up, self.down, self.interference = max(self.up, best[0]), max(self.down, best[1]), 0.0
         self.hosted_share = machine.get("hosted_share", 1.0)  # of these, what nodes reach that move hosted bytes
 
 

@@ -56,9 +56,12 @@ class Programme:
         rows, columns, factors = (numpy.array(part) for part in zip(*self._entries))
         matrix = coo_matrix((factors, (rows, columns)), shape=(len(self._limits), len(self._costs))).tocsr()
         limits, equal = numpy.array(self._limits), numpy.array(self._is_equation)
-        result = linprog(self._costs, A_ub=matrix[~equal], b_ub=limits[~equal], A_eq=matrix[equal], b_eq=limits[equal],
-                         bounds=self._bounds, method="highs-ipm")
-        if result.status != 0:
+        for presolves in (True, False):  # the first is faster, and fails now and then
+            result = linprog(self._costs, A_ub=matrix[~equal], b_ub=limits[~equal], A_eq=matrix[equal],
+                             b_eq=limits[equal], bounds=self._bounds, method="highs-ipm", options={"presolve": presolves})
+            if result.status == 0:
+                break
+        else:
             raise RuntimeError(f"no prices were found: {result.message}")
         duals = numpy.zeros(len(limits))
         duals[~equal], duals[equal] = result.ineqlin.marginals, result.eqlin.marginals

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import tempfile
@@ -46,11 +47,12 @@ def compute(step: Path, report: Dict[str, Any], tool: Path) -> Dict[str, Any]:
     try:
         exported = export(step, report, tool)
         may = lp_bound.solve(exported, report["budget_bytes"], report["machine"], "may")
-        figures = {"lp_may_s": may.seconds}
-        if may.proposal.step.may_host:
-            figures["lp_predicted_s"] = lp_bound.lp_bound(exported, report["budget_bytes"], report["machine"], "predicted")
     except (OSError, RuntimeError, ValueError) as problem:
         return {"error": str(problem)}
+    figures = {"lp_may_s": may.seconds}
+    if may.proposal.step.may_host and "hosted_share" in report["machine"]:
+        with contextlib.suppress(RuntimeError):  # of the solver
+            figures["lp_predicted_s"] = lp_bound.lp_bound(exported, report["budget_bytes"], report["machine"], "predicted")
     return figures
 
 
