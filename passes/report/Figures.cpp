@@ -96,7 +96,9 @@ std::string limitedBy(const Summary &summary) {
     return "compute";
   // Where even the best plan would have to wait, the bound knows for what; else the waits of this plan tell.
   const Bound &best = summary.planBound;
-  if (best.totalUs > summary.inMemory.totalUs * inMemoryTolerance)
+  const double linkUs = std::max({best.upUs, best.downUs, best.bothUs});
+  const double hostedUs = best.computeUs - best.inMemoryUs; // nodes read and write that much longer over the link
+  if (best.totalUs > summary.inMemory.totalUs * inMemoryTolerance && linkUs > hostedUs)
     return largestShare({best.upUs, best.downUs, best.bothUs});
   return largestShare(shareOfStalls(summary));
 }

@@ -4,6 +4,7 @@
 #include "passes/report/Lanes.h"
 #include "passes/report/NodeName.h"
 #include "passes/report/Summary.h"
+#include "pumpgraph/graph/Reliance.h"
 
 #include <nlohmann/json.hpp>
 
@@ -259,8 +260,8 @@ static Json capturedNodeToJson(const Node &node, NodeIndex index) {
     accesses.push_back({{"buffer", access.buffer},
                         {"offset", access.range.offset},
                         {"size", access.range.size},
-                        {"may", modeName(access.may)},
-                        {"must", modeName(access.must)}});
+                        {"may", modeName(reliableMay(access))},
+                        {"must", modeName(reliableMust(access))}});
   return {{"id", index},
           {"captured", node.captured},
           {"kind", kindName(node.kind)},

@@ -61,6 +61,22 @@ class Agreement(unittest.TestCase):
                 with self.assertRaisesRegex(recompute.WrongPlan, "no frame"):
                     recompute.recompute(plan)
 
+    def test_what_was_only_observed_may_be_anything(self) -> None:
+        text = "\n".join(["pump.graph @step {", *(f'%b{b} = pump.buffer "b{b}" private live_in live_out size({40 << 20})'
+                                                 for b in (0, 1)),
+                          f'%k0 = pump.kernel "k0" node(0) [read %b0[0, {40 << 20}] observed must(read), '
+                          f'readwrite %b1[0, {40 << 20}] declared] cost(100.0)',
+                          f'%k1 = pump.kernel "k1" node(1) after(%k0) [readwrite %b1[0, {40 << 20}] declared] cost(100.0)',
+                          "}"])
+        with tempfile.TemporaryDirectory() as folder:
+            step = Path(folder) / "step.mlir"
+            step.write_text(text)
+            plan, report = export(str(step), "--budget=60MiB")
+        self.assertGreater(report["hosted_down_bytes"], 0)
+        self.assertIn({"buffer": 0, "offset": 0, "size": 40 << 20, "may": "readwrite", "must": "none"},
+                      plan["nodes"][0]["accesses"])
+        recompute.compare(recompute.recompute(plan), report)
+
     def test_the_link_of_the_command_line_counts(self) -> None:
         slow = self.check(recorded("gpt2"), "--budget=50%", "--up=10", "--down=20", "--both=25")
         fast = self.check(recorded("gpt2"), "--budget=50%", "--up=100", "--down=100", "--both=200")

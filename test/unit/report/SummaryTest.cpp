@@ -36,6 +36,20 @@ TEST(Summary, TheBoundNamesTheLimitWhereItIsAboveInMemory) {
   EXPECT_EQ(limitedBy(summary), "link up");
 }
 
+// What nodes read and write of hosted pages is not in the bound's shares of the link, but it is in the plan.
+TEST(Summary, HostedOperandsNameTheLimitWhereTheBoundIsDueToThem) {
+  Summary summary = test::hostingSummary();
+  summary.prediction.stalls.clear();
+  summary.planBound.totalUs = summary.inMemory.totalUs * 2;
+  summary.planBound.computeUs = summary.planBound.inMemoryUs + 40;
+  summary.planBound.upUs = summary.planBound.bothUs = 0;
+  summary.planBound.downUs = 30;
+  EXPECT_EQ(limitedBy(summary), "link down");
+  for (Traffic &traffic : summary.hosted.byNode)
+    traffic = {std::max(traffic.upBytes, traffic.downBytes), 0};
+  EXPECT_EQ(limitedBy(summary), "link up");
+}
+
 // Where a perfect plan would not wait at all, the waits of this one tell which link they are for.
 TEST(Summary, StallsNameTheLimitWhereTheBoundDoesNot) {
   Summary summary = handMadeSummary();
