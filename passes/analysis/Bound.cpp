@@ -80,6 +80,11 @@ std::vector<double> earliestEnds(const std::vector<double> &nodesUs, const Captu
   return ends;
 }
 
+/// How long the link takes for what takes so long in each direction alone.
+double togetherUs(double upUs, double downUs, double interference) {
+  return std::max(upUs, downUs) + interference * std::min(upUs, downUs);
+}
+
 double latestEnd(const std::vector<double> &endsUs) {
   return endsUs.empty() ? 0 : *std::max_element(endsUs.begin(), endsUs.end());
 }
@@ -103,7 +108,7 @@ double leastHostedUs(const Timeline &timeline, NodeIndex node, double privateByt
   const double up = std::clamp(oneWay * upRate / (upRate + downRate), oneWay - std::min(oneWay, writtenBytes),
                                std::min(oneWay, readBytes));
   const double upUs = (up + excess - oneWay) / upRate, downUs = (excess - up) / downRate;
-  return std::max(upUs, downUs) + interference(machine) * std::min(upUs, downUs);
+  return togetherUs(upUs, downUs, interference(machine));
 }
 
 /// The last node of every segment: a node that every path passes, so that everything before it has ended when it
@@ -456,9 +461,7 @@ private:
     raise(downUs, Limit::Down);
     // Both directions as busy as the link allows, whichever of the two the window has more for.
     const bool areEven = std::min(upUs, downUs) >= (1 - interference_) * std::max(upUs, downUs);
-    raise(std::max(upUs, downUs) + interference_ * std::min(upUs, downUs), areEven         ? Limit::Both
-                                                                           : upUs > downUs ? Limit::Up
-                                                                                           : Limit::Down);
+    raise(togetherUs(upUs, downUs, interference_), areEven ? Limit::Both : upUs > downUs ? Limit::Up : Limit::Down);
     return choice;
   }
 

@@ -103,12 +103,11 @@ std::int64_t HostedCover::superfluous(PieceIndex piece) const {
 void HostedCover::balance() {
   upBytes_.assign(timeline_.nodeCount(), 0);
   downBytes_.assign(timeline_.nodeCount(), 0);
-  std::vector<PieceIndex> members;
   std::int64_t largest = 0;
   for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
     const PieceIndex piece = static_cast<PieceIndex>(i);
     if (!cliquesOf_[piece].empty() && canBeHosted_[i])
-      members.push_back(piece);
+      members_.push_back(piece);
     const std::int64_t pages = std::exchange(hosted_[piece], 0);
     for (std::size_t clique : cliquesOf_[piece])
       excess_[clique] += pages;
@@ -116,11 +115,10 @@ void HostedCover::balance() {
       apply({piece, pages});
     largest = std::max(largest, pages);
   }
-  taken_ = members;
   for (std::int64_t pages = largest / 2; pages > 0 && pages >= largest / mostParts; pages /= 2)
     for (bool isBetter = true; isBetter;) {
       isBetter = false;
-      for (PieceIndex piece : members)
+      for (PieceIndex piece : members_)
         isBetter |= effort_ < mostBalancing && exchange(piece, pages);
     }
 }
@@ -137,8 +135,8 @@ bool HostedCover::exchange(PieceIndex piece, std::int64_t pages) {
   for (;;) {
     Change dearest{piece, 0};
     double leastUs = 0, least = 0;
-    effort_ += taken_.size();
-    for (PieceIndex other : taken_) {
+    effort_ += members_.size();
+    for (PieceIndex other : members_) {
       const Change less{other, other == piece ? 0 : -superfluous(other)};
       if (less.pages == 0)
         continue;

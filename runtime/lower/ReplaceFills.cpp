@@ -55,4 +55,22 @@ Status replaceFills(GraphEditor &editor, const Driver &driver, const FillKernel 
   return {};
 }
 
+bool hasHostedOperand(const Description &description, const Node &node) {
+  return std::any_of(node.accesses.begin(), node.accesses.end(), [&](const Access &access) {
+    return overlaps(description.buffers[access.buffer].hosted, access.range);
+  });
+}
+
+Status checkFills(const Driver &driver, const std::vector<CUgraphNode> &handles, const Description &lowered) {
+  for (const Node &node : lowered.nodes) {
+    if (node.kind != NodeKind::Memset || !hasHostedOperand(lowered, node))
+      continue;
+    CUgraphNodeType type{};
+    PUMPGRAPH_TRY(driver.graphNodeGetType(handles[static_cast<std::size_t>(node.captured)], &type));
+    if (type == CU_GRAPH_NODE_TYPE_MEMSET)
+      return fail(PUMPGRAPH_UNPLANNABLE, "operands of node {}, a fill, would be in host memory", node.captured);
+  }
+  return {};
+}
+
 } // namespace pumpgraph::runtime

@@ -19,4 +19,10 @@ bool hasBranches(const LiftedGraph &graph);
 Status replaceFills(GraphEditor &editor, const Driver &driver, const FillKernel &kernel, const AddressSpace &addresses,
                     LiftedGraph &lifted);
 
+/// Whether a node of a planned or lowered description uses pages that are hosted.
+bool hasHostedOperand(const Description &description, const Node &node);
+
+/// Fails where a memset node would have to write hosted pages. `handles`: by captured node.
+Status checkFills(const Driver &driver, const std::vector<CUgraphNode> &handles, const Description &lowered);
+
 } // namespace pumpgraph::runtime

@@ -197,13 +197,6 @@ Status Adoption::rewriteVirtual(const Compiler &compiler) {
   return inContext(backed.error(), removed.error().message);
 }
 
-static bool fillsHosted(const Description &lowered, const Node &node) {
-  return node.kind == NodeKind::Memset &&
-         std::any_of(node.accesses.begin(), node.accesses.end(), [&](const Access &access) {
-           return overlaps(lowered.buffers[access.buffer].hosted, access.range);
-         });
-}
-
 Status Adoption::replaceFillsBeside(const CompiledPlan &plan) {
   LiftedGraph &lifted = step_->lifted_;
   const std::vector<Node> &nodes = plan.lowered.nodes;
@@ -216,8 +209,7 @@ Status Adoption::replaceFillsBeside(const CompiledPlan &plan) {
     return {};
   const Expected<const FillKernel *> kernel = session_.fillKernel();
   if (!kernel) {
-    if (std::any_of(nodes.begin(), nodes.end(), [&](const Node &node) { return fillsHosted(plan.lowered, node); }))
-      return inContext(kernel.error(), "a fill's operand would be in host memory");
+    PUMPGRAPH_TRY_WHILE(checkFills(driver_, step_->captured_.nodes, plan.lowered), "{}", kernel.error().message);
     if (hasBranches(lifted))
       step_->captured_.notes.push_back("memset nodes in branches stay, and make copies slower: " +
                                        kernel.error().message);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans a rewritten step again with node times measured on it.
+#include "runtime/lower/ReplaceFills.h"
 #include "runtime/session/Measuring.h"
 #include "runtime/session/Rewriting.h"
 
@@ -17,9 +18,8 @@ constexpr double noticeablySlower = 1.02;
 std::vector<bool> nodesWithHostedOperands(const Description &lowered, std::size_t count) {
   std::vector<bool> hosted(count, false);
   for (const Node &node : lowered.nodes)
-    for (const Access &access : node.accesses)
-      if (overlaps(lowered.buffers[access.buffer].hosted, access.range))
-        hosted[static_cast<std::size_t>(node.captured)] = true;
+    if (hasHostedOperand(lowered, node))
+      hosted[static_cast<std::size_t>(node.captured)] = true;
   return hosted;
 }
 
@@ -45,7 +45,8 @@ public:
     Expected<CompiledPlan> second = rewriting_.plan(step_.otherFrames(), "", others.get());
     if (!second)
       return tl::unexpected<Error>(second.error());
-    PUMPGRAPH_TRY(checkFills(second->lowered));
+    // A first plan without hosted pages may have left memset nodes where they are.
+    PUMPGRAPH_TRY(checkFills(*session_.driver_, step_.captured_.nodes, second->lowered));
     Expected<std::shared_ptr<Residence>> memory = rewriting_.prepare(*second, std::move(others));
     if (!memory)
       return tl::unexpected<Error>(memory.error());
@@ -63,22 +64,6 @@ public:
   }
 
 private:
-  /// A first plan without hosted pages leaves memset nodes where they are (ReplaceFills.h).
-  Status checkFills(const Description &lowered) const {
-    const std::vector<CUgraphNode> &handles = step_.captured_.nodes;
-    const std::vector<bool> hosted = nodesWithHostedOperands(lowered, handles.size());
-    for (std::size_t i = 0; i < handles.size(); ++i) {
-      if (!hosted[i] || step_.captured_.description.nodes[i].kind != NodeKind::Memset)
-        continue;
-      CUgraphNodeType type{};
-      PUMPGRAPH_TRY(session_.driver_->graphNodeGetType(handles[i], &type));
-      if (type == CU_GRAPH_NODE_TYPE_MEMSET)
-        return fail(PUMPGRAPH_UNPLANNABLE, "the second plan would leave operands of node {}, a fill, in host memory",
-                    i);
-    }
-    return {};
-  }
-
   Status measureFirst() {
     const Expected<double> stepUs = measuring_.timeReplay(repeats);
     if (!stepUs)

@@ -164,13 +164,13 @@ class Proposal:
 
     def _add(self, group: Group, channel: Channel) -> None:
         life = group.life
-        self._rest = self._host(group, channel) if life.uses else []
-        crossing = self._cross(group, channel) if life.crosses else None
+        hosted = self._host(group, channel) if life.uses else []
+        crossing = self._cross(group, hosted, channel) if life.crosses else None
         if life.head:
-            self._walk(group, life.head, BOUNDARY, crossing, channel)
-        copies = self._walk(group, life.gaps, life.start, crossing, channel)
+            self._walk(group, life.head, BOUNDARY, hosted, crossing, channel)
+        copies = self._walk(group, life.gaps, life.start, hosted, crossing, channel)
         if life.tail is not None:
-            self._reach_boundary(group, life.tail, copies, crossing, channel)
+            self._reach_boundary(group, life.tail, copies, hosted, crossing, channel)
 
     def _host(self, group: Group, channel: Channel) -> Terms:
         """What takes no part in all else that its group does."""
@@ -189,12 +189,12 @@ class Proposal:
             channel.hosted.begins[life.tail].append(variable)
         return [(variable, 1.0)]
 
-    def _cross(self, group: Group, channel: Channel) -> Crossing:
+    def _cross(self, group: Group, hosted: Terms, channel: Channel) -> Crossing:
         size = group.link / self._scale
         crossing = Crossing(self._programme.variable(0, size), self._programme.variable(0, size))
         channel.away.append(crossing.away)
         self.moves += [Move(group, "away", crossing.away), Move(group, "mirrored", crossing.mirrored)]
-        self._programme.at_most([(crossing.away, 1.0), (crossing.mirrored, 1.0)] + self._rest, size)
+        self._programme.at_most([(crossing.away, 1.0), (crossing.mirrored, 1.0)] + hosted, size)
         return crossing
 
     def _move(self, group: Group, what: str, first: int, last: int, lanes: Sequence[Lane]) -> int:
@@ -209,7 +209,7 @@ class Proposal:
         channel.drops[first].append(variable)
         return variable
 
-    def _walk(self, group: Group, gaps: Sequence[Gap], start: str, crossing: Optional[Crossing],
+    def _walk(self, group: Group, gaps: Sequence[Gap], start: str, hosted: Terms, crossing: Optional[Crossing],
               channel: Channel) -> Optional[List[int]]:
         """The variables whose bytes have a host copy in the end; None: all bytes have."""
         programme, size = self._programme, group.link / self._scale
@@ -232,12 +232,12 @@ class Proposal:
                 if not gap.writes:
                     until = gap.last if gap.beside is None else gap.beside
                     copies.append(self._move(group, "copy", gap.first, until, [channel.copy]))
-                programme.at_most([(copy, 1.0) for copy in copies] + self._rest, size)
+                programme.at_most([(copy, 1.0) for copy in copies] + hosted, size)
             if gap.writes:
                 copies = []
         return copies
 
-    def _reach_boundary(self, group: Group, tail: int, copies: Optional[List[int]],
+    def _reach_boundary(self, group: Group, tail: int, copies: Optional[List[int]], hosted: Terms,
                         crossing: Optional[Crossing], channel: Channel) -> None:
         programme, size, last = self._programme, group.link / self._scale, self._slots - 1
         gone: List[int] = []
@@ -251,12 +251,12 @@ class Proposal:
             trip = self._move(group, "trip", tail, last, [channel.down, channel.up])
             gone.append(leave)
             copy = self._move(group, "copy", tail, last, [channel.copy])
-            programme.at_most([(variable, 1.0) for variable in [leave, trip, copy] + copies] + self._rest, size)
+            programme.at_most([(variable, 1.0) for variable in [leave, trip, copy] + copies] + hosted, size)
             if crossing:
                 programme.at_most([(crossing.mirrored, 1.0)] + [(variable, 1.0) for variable in gone if variable != leave] +
                                   [(variable, -1.0) for variable in [trip, copy] + copies], 0.0)
         if crossing is None:
-            programme.at_most([(variable, 1.0) for variable in gone] + self._rest, size)
+            programme.at_most([(variable, 1.0) for variable in gone] + hosted, size)
         else:
             programme.equal([(variable, 1.0) for variable in gone] + [(crossing.away, -1.0)], 0.0)
 

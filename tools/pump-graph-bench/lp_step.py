@@ -98,8 +98,7 @@ class Step:
         exclusive = sum(-(-buffer["size"] // self.page_bytes) for buffer in self.buffers if not buffer["private"])
         self.room_bytes = float(max(0, budget_bytes // self.page_bytes - exclusive) * self.page_bytes)
         self.held_bytes = numpy.zeros(self.window_count)  # at the end of each window, by the node that then runs
-        self.holds_operands = self.kind == MAY
-        self.may_host = self.holds_operands and not self._all_fit()
+        self.may_host = self.kind == MAY and not self._all_fit()
         self.hosted_waits = kind == PREDICTED
         self._groups: Dict[Tuple[Life, float], Group] = {}
         self._read_buffers()
@@ -236,7 +235,7 @@ class Step:
             writes = any(touch.writes for touch in here)
             resets = not writes and any(touch.replaces for touch in here)
             # While a cut node runs, what it uses is on the device, or hosted at all times; `must` does not count on it.
-            holds = window % 2 == 1 and self.holds_operands
+            holds = window % 2 == 1 and self.kind == MAY
             if needs or writes or resets:
                 visits.append(Visit(window, window - holds, window + holds, needs, writes, resets))
         return visits

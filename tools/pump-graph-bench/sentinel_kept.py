@@ -16,8 +16,7 @@ Figures = Dict[str, Any]
 
 _FIGURES = (
     "error", "out_of_memory", "refused", "step_ms", "peak_bytes", "budget_bytes", "blocks", "blocks_in_all",
-    "captured", "replan_failed", "lp_may_s", "lp_predicted_s", "losses_compared",
-    "rounded",
+    "captured", "replan_failed", "lp_may_s", "lp_predicted_s", "losses_compared", "rounded",
 )
 _REPORT = ("plan_bound_s", "predicted_s", "transfer_s")
 _REPLANNED = ("measured_before_us", "predicted_before_us", "kept_first")

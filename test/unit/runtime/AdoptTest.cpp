@@ -190,6 +190,23 @@ TEST_F(AdoptTest, fillsStayWhereTheirKernelCannotBeLoaded) {
   EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
 }
 
+// Unless what a memset node fills would be in host memory.
+TEST_F(AdoptTest, fillsOfHostedPagesNeedTheirKernel) {
+  open(8);
+  constexpr std::uint64_t bytes = 12 * pageBytes;
+  auto *buffer = static_cast<char *>(*session_->allocate(bytes, nullptr, "buffer"));
+  ASSERT_TRUE(session_->declarePrivate(buffer));
+  graph_ = fake_.createGraph();
+  fake_.addFill(graph_, {}, buffer, 9, bytes);
+  fake_.failCall("cuModuleLoadData", 1, CUDA_ERROR_JIT_COMPILATION_DISABLED);
+  const Expected<Step *> refused = adopt();
+  ASSERT_FALSE(refused);
+  EXPECT_NE(messageOf(refused).find("operands of node 0, a fill, would be in host memory"), std::string::npos)
+      << messageOf(refused);
+  const Expected<Step *> step = adopt();
+  EXPECT_TRUE(step) << messageOf(step);
+}
+
 // Copies are slower the more streams there are, and the driver opens one wherever a chain of its own kind does not go
 // on: kernels follow kernels, and copies those of their direction, all else goes over relays.
 TEST_F(AdoptTest, keepsKernelsAndCopiesInChainsOfTheirOwn) {
