@@ -45,6 +45,17 @@ protected:
     return static_cast<char *>(*words);
   }
 
+  /// A step of one memset node, which fills half as much again as the budget holds with nines. What it fills.
+  char *startWithAWideFill() {
+    open(wideBytes / pageBytes * 2 / 3);
+    auto *buffer = static_cast<char *>(*session_->allocate(wideBytes, nullptr, "buffer"));
+    EXPECT_TRUE(session_->declarePrivate(buffer));
+    graph_ = fake_.createGraph();
+    fake_.addFill(graph_, {}, buffer, 9, wideBytes);
+    return buffer;
+  }
+
+  static constexpr std::uint64_t wideBytes = 12 * pageBytes;
   FakeDriver fake_;
   std::unique_ptr<Session> session_;
   std::optional<Program> program_;
@@ -192,12 +203,7 @@ TEST_F(AdoptTest, fillsStayWhereTheirKernelCannotBeLoaded) {
 
 // Unless what a memset node fills would be in host memory.
 TEST_F(AdoptTest, fillsOfHostedPagesNeedTheirKernel) {
-  open(8);
-  constexpr std::uint64_t bytes = 12 * pageBytes;
-  auto *buffer = static_cast<char *>(*session_->allocate(bytes, nullptr, "buffer"));
-  ASSERT_TRUE(session_->declarePrivate(buffer));
-  graph_ = fake_.createGraph();
-  fake_.addFill(graph_, {}, buffer, 9, bytes);
+  startWithAWideFill();
   fake_.failCall("cuModuleLoadData", 1, CUDA_ERROR_JIT_COMPILATION_DISABLED);
   const Expected<Step *> refused = adopt();
   ASSERT_FALSE(refused);
@@ -375,19 +381,14 @@ TEST_F(AdoptTest, plansAgainWithHostedPages) {
 
 // A fill writes pages in host memory as well as those that have frames: by a kernel, since a node for it is refused.
 TEST_F(AdoptTest, fillsReachHostedPages) {
-  open(8);
-  constexpr std::uint64_t bytes = 12 * pageBytes;
-  auto *buffer = static_cast<char *>(*session_->allocate(bytes, nullptr, "buffer"));
-  ASSERT_TRUE(session_->declarePrivate(buffer));
-  graph_ = fake_.createGraph();
-  fake_.addFill(graph_, {}, buffer, 9, bytes);
+  char *buffer = startWithAWideFill();
   const Expected<Step *> step = adopt();
   ASSERT_TRUE(step) << messageOf(step);
   EXPECT_GT(session_->statistics().hostBackedBytes, 0u);
   replay(*step, 1);
   ASSERT_TRUE(session_->map(buffer));
   EXPECT_EQ(buffer[0], 9);
-  EXPECT_EQ(buffer[bytes - 1], 9);
+  EXPECT_EQ(buffer[wideBytes - 1], 9);
   ASSERT_TRUE(session_->unmap(buffer));
 }
 
