@@ -143,7 +143,8 @@ pumpgraph_status pumpgraph_session_create(const pumpgraph_session_options *optio
     const Expected<pumpgraph_session_options> read = readStruct(options, "options");
     if (!read)
       return tl::unexpected<Error>(read.error());
-    const Expected<std::shared_ptr<const Driver>> driver = Driver::load();
+    const QueueWish queues = read->backend == PUMPGRAPH_BACKEND_MANAGED ? QueueWish::Any : QueueWish::Few;
+    const Expected<std::shared_ptr<const Driver>> driver = Driver::load(queues);
     if (!driver)
       return tl::unexpected<Error>(driver.error());
     Expected<std::unique_ptr<pumpgraph_session>> made = makeSession(*read, *driver);

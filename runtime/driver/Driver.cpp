@@ -48,7 +48,7 @@ void Driver::bind() {
 #undef PUMPGRAPH_BIND
 }
 
-Expected<std::shared_ptr<const Driver>> Driver::load() {
+Expected<std::shared_ptr<const Driver>> Driver::load(QueueWish queues) {
   // Never closed: the driver keeps threads and exit handlers of its own.
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library)
@@ -83,6 +83,9 @@ Expected<std::shared_ptr<const Driver>> Driver::load() {
   PUMPGRAPH_NEWER_DRIVER_CALLS(PUMPGRAPH_FIND)
 #undef PUMPGRAPH_FIND
   driver->bind();
+  int count = 0;
+  const bool isInitialised = driver->deviceGetCount.raw(&count) != CUDA_ERROR_NOT_INITIALIZED;
+  driver->kernelQueues = settleKernelQueues(queues, isInitialised);
   PUMPGRAPH_TRY_WHILE(driver->init(0), "starting the CUDA driver");
   return driver;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "runtime/driver/Error.h"
+#include "runtime/driver/KernelQueues.h"
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -135,6 +136,7 @@ struct Driver {
   PUMPGRAPH_NEWER_DRIVER_CALLS(PUMPGRAPH_DECLARE)
 #undef PUMPGRAPH_DECLARE
   PFN_cuGetErrorName_v6000 getErrorName = nullptr;
+  KernelQueues kernelQueues;
 
   /// The oldest driver with every call above: it can tell the parameters of a kernel.
   static constexpr int oldestVersion = 12040; // tools/dev.d/doctor.sh reads this line
@@ -142,8 +144,9 @@ struct Driver {
   /// As people write it: "12.4".
   static std::string oldestVersionText();
 
-  /// Opens libcuda.so.1 and fills the table. PUMPGRAPH_NO_DRIVER says what is missing and what to do.
-  static Expected<std::shared_ptr<const Driver>> load();
+  /// Opens libcuda.so.1, fills the table and initialises the driver, with as many queues for kernels as wished for if
+  /// nobody has done it before. PUMPGRAPH_NO_DRIVER says what is missing and what to do.
+  static Expected<std::shared_ptr<const Driver>> load(QueueWish queues = QueueWish::Any);
 
   /// Gives every call its name and the means to name errors. To be called once the pointers are filled.
   void bind();

@@ -205,12 +205,18 @@ Status Adoption::replaceFillsBeside(const CompiledPlan &plan) {
                                  [](const LiftedNode &node) { return node.kind == NodeKind::Memset; });
   const bool hosts = std::any_of(plan.lowered.buffers.begin(), plan.lowered.buffers.end(),
                                  [](const Buffer &buffer) { return !buffer.hosted.empty(); });
-  if (fills_ || !fills || !(hosts || (copies && hasBranches(lifted))))
+  const bool slowsCopies = copies && !driver_.kernelQueues.areFew() && hasBranches(lifted);
+  if (slowsCopies)
+    step_->captured_.notes.push_back(fmt::format(
+        "copies are up to a tenth slower than they could be: branches of the step wait in {} queues of the device; set "
+        "{}={}, or create the session before anything else uses CUDA",
+        driver_.kernelQueues.count, KernelQueues::variable, KernelQueues::few));
+  if (fills_ || !fills || !(hosts || slowsCopies))
     return {};
   const Expected<const FillKernel *> kernel = session_.fillKernel();
   if (!kernel) {
     PUMPGRAPH_TRY_WHILE(checkFills(driver_, step_->captured_.nodes, plan.lowered), "{}", kernel.error().message);
-    if (hasBranches(lifted))
+    if (slowsCopies)
       step_->captured_.notes.push_back("memset nodes in branches stay, and make copies slower: " +
                                        kernel.error().message);
     return {};

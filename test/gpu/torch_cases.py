@@ -5,6 +5,7 @@
 run_gpu_tests.py runs them all; `plain` runs first and leaves in FOLDER what the others compare with.
 """
 
+import ctypes
 import gc
 import gzip
 import json
@@ -476,6 +477,46 @@ def cuda_already_initialised(_folder):
     check(torch.ones(3).cuda().sum().item() == 3, "PyTorch does not work any more")
 
 
+def _branching_losses(folder):
+    """Trains with a branch beside the step, at 40 %. What the variable of the driver's queues is, and the notes."""
+    install_share(folder, 0.4)
+    training, side = Training(), torch.cuda.Stream()
+    counts = torch.zeros((), device="cuda")
+
+    def step():
+        main_stream = torch.cuda.current_stream()
+        side.wait_stream(main_stream)
+        with torch.cuda.stream(side):
+            counts.add_(1)
+        loss = training.step()
+        main_stream.wait_stream(side)
+        return loss
+
+    captured = training.capture(step)
+    losses = training.run(captured)
+    check(losses == plain_figures(folder)["losses"], f"the losses differ from the unmodified step's: {losses[:3]} ...")
+    report = captured.report()
+    check(report["added_nodes"] > 0, f"not rewritten: {report.left_as_captured}")
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_char_p
+    return getenv(b"CUDA_DEVICE_MAX_CONNECTIONS"), " ".join(report["runtime"]["notes"])
+
+
+def two_queues(folder):
+    """A session that is first tells the driver in how many queues kernels wait."""
+    queues, notes = _branching_losses(folder)
+    check(queues == b"2", f"{queues} queues")
+    check("queues of the device" not in notes, notes)
+
+
+def driver_initialised_already(folder):
+    """One that comes too late says so in the report of a step with branches."""
+    check(ctypes.CDLL("libcuda.so.1").cuInit(0) == 0, "the driver is not initialised")
+    queues, notes = _branching_losses(folder)
+    check(queues is None, f"{queues} queues")
+    check("set CUDA_DEVICE_MAX_CONNECTIONS=2" in notes, f"the notes do not say it: {notes}")
+
+
 def second_install(_folder):
     pumpgraph.install(budget="1GiB")
     refused(pumpgraph.Status.INVALID_ARGUMENT, "was called before", lambda: pumpgraph.install(budget="1GiB"))
@@ -597,6 +638,8 @@ CASES = [
     reads_are_declared,
     a_thousand_replays,
     cuda_already_initialised,
+    two_queues,
+    driver_initialised_already,
     second_install,
     budget_below_one_kernel,
     managed_losses,

@@ -201,7 +201,7 @@ def write(path: Optional[str], text: str) -> None:
 
 def main(name: str, build: Callable[[int], Workload], default_batch: int, default_budget: str) -> None:
     arguments = parse_arguments(name, default_batch, default_budget)
-    if not torch.cuda.is_available():
+    if torch.cuda.device_count() == 0:  # is_available() would initialise CUDA before the session does
         sys.exit(f"{name}: error: PyTorch sees no GPU")
     try:
         figures = run(name, build, arguments)

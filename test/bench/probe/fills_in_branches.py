@@ -2,19 +2,39 @@
 """How fast copies of 128 MiB on a stream of their own run beside matrix products of a graph, by what comes behind the
 products in the same graph: nothing; branches of short kernels; branches with one memset node each; an LSTM.
 
-Prints GB/s of the copies that end before the products do, median (range), and how many memset nodes the graph has.
+Prints GB/s of the copies that end before the products do, median (range), and how many memset nodes the graph has; then
+the rates with memset nodes in branches by how many queues the driver has for kernels (CUDA_DEVICE_MAX_CONNECTIONS) and by
+when it was told.
 """
 from __future__ import annotations
 
 import ctypes
+import os
 import statistics
+import subprocess
+import sys
 from typing import Callable, List, Tuple
 
 import torch
 
 COPY_BYTES = 128 << 20
 BRANCHES = 44
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
+TOLD = ("before cuInit", "before there is a context", "later")
 driver = ctypes.CDLL("libcuda.so.1")
+
+
+def tell_queues(now: str) -> None:
+    """If this process is to tell the driver now: its arguments are how many queues, and when."""
+    if sys.argv[2:] == [now]:
+        os.environ[QUEUES] = sys.argv[1]
+
+
+tell_queues(TOLD[0])
+assert driver.cuInit(0) == 0
+tell_queues(TOLD[1])
+torch.zeros(1, device="cuda")
+tell_queues(TOLD[2])
 
 main_stream = torch.cuda.Stream()
 copy_stream = torch.cuda.Stream()
@@ -91,22 +111,35 @@ def rates(graph: torch.cuda.CUDAGraph, down: bool) -> List[float]:
             if begin.elapsed_time(b) < 34]  # the products take longer
 
 
+def cells_of(graph: torch.cuda.CUDAGraph) -> str:
+    cells = []
+    for down in (True, False):
+        rates(graph, down)
+        samples = [rate for _ in range(3) for rate in rates(graph, down)]
+        cells.append(f"{statistics.median(samples):.1f} ({min(samples):.1f}-{max(samples):.1f})" if samples else "-")
+    return " | ".join(cells)
+
+
 def main() -> None:
     torch.mm(square, square, out=product)
     lstm(text)
     branches(False)
     torch.cuda.synchronize()
+    if len(sys.argv) > 1:
+        print(cells_of(captured(lambda: branches(True))[0]))
+        return
     print("| behind the products | memset nodes | down, GB/s | up, GB/s |\n| --- | --- | --- | --- |")
     for name, behind in (("nothing", lambda: None), (f"{BRANCHES} branches of kernels", lambda: branches(False)),
                          (f"{BRANCHES} branches with a memset node each", lambda: branches(True)),
                          ("an LSTM of two layers over 1,408 words", lambda: lstm(text))):
         graph, memsets = captured(behind)
-        cells = []
-        for down in (True, False):
-            rates(graph, down)
-            samples = [rate for _ in range(3) for rate in rates(graph, down)]
-            cells.append(f"{statistics.median(samples):.1f} ({min(samples):.1f}-{max(samples):.1f})" if samples else "-")
-        print(f"| {name} | {memsets} | {cells[0]} | {cells[1]} |", flush=True)
+        print(f"| {name} | {memsets} | {cells_of(graph)} |", flush=True)
+    print("\n| queues | told | down, GB/s | up, GB/s |\n| --- | --- | --- | --- |")
+    environment = {name: text for name, text in os.environ.items() if name != QUEUES}
+    for queues, told in [(queues, TOLD[0]) for queues in ("1", "2", "4", "8", "32")] + [("1", when) for when in TOLD[1:]]:
+        run = subprocess.run([sys.executable, __file__, queues, told], env=environment, stdout=subprocess.PIPE, text=True,
+                             check=True)
+        print(f"| {queues} | {told} | {run.stdout.strip()} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -171,6 +171,29 @@ TEST_F(AdoptTest, fillsStayWhereNothingIsCopied) {
   EXPECT_EQ(words[0], 3);
 }
 
+// In few queues branches do no harm.
+TEST_F(AdoptTest, fillsStayWhereKernelsWaitInFewQueues) {
+  for (const int queues : {KernelQueues::few, KernelQueues::few + 1}) {
+    fake_.setKernelQueues(queues);
+    open(tightPages + 1);
+    start();
+    char *words = addFillInBranch();
+    const Expected<Step *> step = adopt();
+    ASSERT_TRUE(step) << messageOf(step);
+    const bool slow = queues > KernelQueues::few;
+    EXPECT_EQ(fake_.loadedModules(), slow ? 1u : 0u);
+    const std::string advice =
+        fmt::format("wait in {} queues of the device; set CUDA_DEVICE_MAX_CONNECTIONS=2", queues);
+    EXPECT_EQ((*step)->report().find(advice) != std::string::npos, slow) << (*step)->report();
+    replay(*step, 2);
+    EXPECT_EQ(words[0], 3);
+    EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+    program_.reset();
+    session_.reset();
+    fake_.destroyGraph(graph_);
+  }
+}
+
 // Whatever fails afterwards, the graph has its fills again, and can be adopted.
 TEST_F(AdoptTest, fillsReturnWhenRewritingFails) {
   open(tightPages + 1);

@@ -67,6 +67,9 @@ public:
 
   std::shared_ptr<const Driver> table() const { return table_; }
 
+  /// Of sessions opened from now on.
+  void setKernelQueues(int count) { table_->kernelQueues.count = count; }
+
   /// The `nth` call (from 1) of the named driver function from now on fails with `result`.
   void failCall(const std::string &symbol, int nth, CUresult result);
 
