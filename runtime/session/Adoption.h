@@ -38,8 +38,8 @@ private:
   Status makeRoom();
   Status rewrite(const Compiler &compiler);
   Status rewriteVirtual(const Compiler &compiler);
-  /// If branches of the graph would make the plan's copies slower, which the notes say then, or if the plan hosts pages:
-  /// see ReplaceFills.h.
+  /// If branches of the graph would make the plan's copies slower, which the notes say then, or if the plan hosts
+  /// pages: see ReplaceFills.h.
   Status replaceFillsBeside(const CompiledPlan &plan);
   Status rewriteManaged(const Compiler &compiler);
   /// What the step may touch that no parameter shows.
