@@ -819,6 +819,14 @@ std::vector<FramePlanner::Offer> &FramePlanner::offersFor(const Family &family, 
 
 } // namespace
 
+void PlannerInput::settleCopies(BoundaryStates &boundary) const {
+  if (keepsHostCopy.empty())
+    return;
+  for (std::size_t i = 0; i < boundary.size(); ++i)
+    if (const PieceIndex piece = static_cast<PieceIndex>(i); boundary[piece] != BoundaryState::Away)
+      boundary[piece] = leavesClean(piece) ? BoundaryState::Mirrored : BoundaryState::Resident;
+}
+
 tl::expected<Draft, Stuck> draftPlan(const PlannerInput &input, const DraftStart &start, const Tuning &tuning,
                                      const PieceFrames *homes) {
   return FramePlanner(input, start, tuning, Displacement::Allowed).run(start.first, homes);

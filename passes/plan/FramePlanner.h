@@ -141,6 +141,9 @@ struct PlannerInput {
   }
   /// Whether what leaves has to wait for the use: it may write, or leaving is not copying, as in managed memory.
   bool delaysLeaving(const Use &use) const { return use.writes || !keepsHostCopy.empty(); }
+  /// In managed memory what is on the device between steps has a good host copy if it is read mostly, and cannot have
+  /// one otherwise; elsewhere nothing changes.
+  void settleCopies(BoundaryStates &boundary) const;
 };
 
 /// Fails when some node's pieces cannot be brought together in the frames left: every page keeps one frame for the

@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::size_t slotCount = 128;
 constexpr int mostRaises = 256;
+/// How many gaps are looked at for a price in the time that counts as 1.
+constexpr std::uint64_t gapsOfEffort = 8;
 /// Worth of a link that nobody waits for: of two ways to make room, the one that moves less.
 constexpr double leastWorth = 0.1;
 /// A transfer that could end later by this share of the step is in nobody's way.
@@ -106,7 +108,7 @@ class GapChooser {
 public:
   GapChooser(const PlannerInput &input, const LinkWorth &worth, const Draft &last)
       : input_(input), timeline_(input.timeline), worth_(worth), leftAt_(last.leftAt),
-        nodeCount_(timeline_.nodeCount()), choice_{last.boundary, std::vector<std::uint8_t>(leftAt_.size(), 0)} {}
+        nodeCount_(timeline_.nodeCount()), choice_{last.boundary, std::vector<std::uint8_t>(leftAt_.size(), 0), 0} {}
 
   GapChoice run() {
     std::vector<std::int64_t> pages(nodeCount_ + 1, 0); // what each node adds to the one before, then the sum
@@ -253,6 +255,7 @@ private:
       const Excess::Most most = excess.most(0, nodeCount_);
       if (most.pages <= 0)
         return;
+      choice_.effort += gaps_.size() / gapsOfEffort;
       std::int64_t missing = most.pages;
       double priceUs = 0; // of a page
       for (const std::size_t g : cheapestAt(most.node)) {

@@ -15,6 +15,7 @@ namespace pumpgraph {
 struct GapChoice {
   BoundaryStates boundary;
   std::vector<std::uint8_t> leaves;
+  std::uint64_t effort = 0; ///< what it took, counted as in Draft
 };
 
 /// Prices the link as a plan leaves it, and the gaps by that.

@@ -229,8 +229,7 @@ private:
 
   /// Returns how many pages of each piece strayed; nothing if there is no plan, or nothing new.
   IndexedVector<PieceIndex, std::uint32_t> attempt(Attempt attempt) {
-    if (!input_.keepsHostCopy.empty())
-      settleCopies(attempt.start.boundary);
+    input_.settleCopies(attempt.start.boundary);
     const auto isSame = [&](const Attempt &other) {
       return other.start.first == attempt.start.first && other.start.leaves == attempt.start.leaves &&
              other.tuning.slackWeight == attempt.tuning.slackWeight &&
@@ -259,14 +258,6 @@ private:
     tl::expected<Draft, Stuck> draft = draftPlan(input_, withCrowd(attempt.start), attempt.tuning, &homes);
     effort_ += draft ? draft->effort : draft.error().effort;
     return draft;
-  }
-
-  /// In managed memory what is on the device between steps has a good host copy if it is read mostly, and cannot have
-  /// one otherwise.
-  void settleCopies(BoundaryStates &boundary) const {
-    for (std::size_t i = 0; i < boundary.size(); ++i)
-      if (const PieceIndex piece = static_cast<PieceIndex>(i); boundary[piece] != BoundaryState::Away)
-        boundary[piece] = input_.leavesClean(piece) ? BoundaryState::Mirrored : BoundaryState::Resident;
   }
 
   /// From now on pieces of the nodes with large working sets choose frames before all others, the largest first, but

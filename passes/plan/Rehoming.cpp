@@ -2,8 +2,10 @@
 #include "passes/plan/Rehoming.h"
 
 #include "passes/analysis/Bound.h"
+#include "passes/plan/GapChoice.h"
 
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <span>
 #include <utility>
@@ -12,22 +14,23 @@ namespace pumpgraph {
 
 namespace {
 
-constexpr int mostRounds = 240;
+constexpr int mostRounds = 480;
 /// Rounds in a row that gain nothing, after which there will be no more: few of them, or little spent on them,
 /// Draft::effort.
-constexpr int fewVainRounds = 24, mostVainRounds = 96;
+constexpr int fewVainRounds = 48, mostVainRounds = 192;
 constexpr std::uint64_t littleEffort = 4'000'000;
 /// A plan this close to the bound is left alone.
 constexpr double closeToBound = 1.01;
-/// Parts of the step whose pieces choose again, in turn.
+/// Parts of the step whose pieces choose again, and Tuning::slackWeight when they do, in turn.
 constexpr double windowShares[] = {0.4, 0.2, 0.1, 0.05};
+constexpr double slackWeights[] = {0.25, 1, 4};
 /// Groups have more tenants when everybody has a home, so pricing one takes longer.
 constexpr std::uint64_t effortWeight = 2;
 
 class Rehoming {
 public:
   Rehoming(const PlannerInput &input, PlanSearch &search, const std::vector<std::uint8_t> &leaves, const Tuning &tuning)
-      : input_(input), timeline_(input.timeline), search_(search), leaves_(leaves), tuning_(tuning) {}
+      : input_(input), timeline_(input.timeline), search_(search), tuning_(tuning), leaves_(leaves) {}
 
   void run(std::uint64_t mostEffort) {
     const Bound limit = bound(input_.captured, search_.budgetBytes(), input_.machine, BoundKind::May);
@@ -41,9 +44,12 @@ public:
       if (best.draft.transfers.empty() || best.schedule.totalUs <= closeToBound * limit.totalUs)
         return;
       ++vain;
-      if (tryHomes(homesBeside(windowOf(round)))) {
+      tuning_.slackWeight = slackWeights[static_cast<std::size_t>(round) % std::size(slackWeights)];
+      const Window window = windowOf(round / 2);
+      if (round % 2 == 0 ? tryHomes(window) : tryGaps(window)) {
         vain = 0;
         effortBefore = effort_;
+        prices_.reset();
       }
     }
   }
@@ -79,35 +85,84 @@ private:
     return static_cast<NodeIndex>(std::min(found, waitedUs.end() - 1) - waitedUs.begin());
   }
 
-  /// The homes of the best plan, but for pieces of the window. Homes that are given stay.
-  PieceFrames homesBeside(const Window &window) const {
-    PieceFrames homes = input_.given.homes;
-    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
-      const PieceIndex piece = static_cast<PieceIndex>(i);
-      const std::span<const Use> uses = timeline_.usesOf(piece);
-      if (uses.empty() || input_.given.isGiven[piece])
-        continue;
-      const NodeIndex at = window.isOfLastUses ? uses.back().node : uses.front().node;
-      if (at < window.begin || at >= window.end)
-        homes[piece] = search_.framesOf(piece);
-    }
-    return homes;
+  bool isIn(const Window &window, PieceIndex piece) const {
+    const std::span<const Use> uses = timeline_.usesOf(piece);
+    if (uses.empty())
+      return false;
+    const NodeIndex at = window.isOfLastUses ? uses.back().node : uses.front().node;
+    return at >= window.begin && at < window.end;
   }
 
-  /// Whether a pass with these, and the other pieces free to choose, is the best so far.
-  bool tryHomes(const PieceFrames &homes) {
-    const DraftStart start{search_.best()->draft.boundary, {}, leaves_};
+  /// The pieces of the window choose homes, and leave when they did.
+  bool tryHomes(const Window &window) { return tryPass(window, {search_.best()->draft.boundary, {}, leaves_}); }
+
+  /// The pieces of the window choose homes, and leave when it is cheapest by the prices of the best plan.
+  bool tryGaps(const Window &window) {
+    if (!prices_) {
+      prices_ = chooseGaps(input_, search_.best()->draft, search_.best()->schedule);
+      effort_ += prices_->effort;
+    }
+    DraftStart start{search_.best()->draft.boundary, {}, leaves_};
+    start.leaves.resize(prices_->leaves.size(), 0);
+    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
+      const PieceIndex piece = static_cast<PieceIndex>(i);
+      if (input_.given.isGiven[piece] || !isIn(window, piece))
+        continue;
+      const Piece &uses = timeline_.piece(piece);
+      start.boundary[piece] = prices_->boundary[piece];
+      std::copy(prices_->leaves.begin() + uses.usesBegin, prices_->leaves.begin() + uses.usesEnd,
+                start.leaves.begin() + uses.usesBegin);
+    }
+    input_.settleCopies(start.boundary);
+    return tryPass(window, std::move(start));
+  }
+
+  /// Whether a pass in which the pieces of the window are free to choose homes is the best so far. All others have
+  /// those of the best plan, and homes that are given stay.
+  bool tryPass(const Window &window, DraftStart start) {
+    PieceFrames homes = input_.given.homes;
+    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i)
+      if (const PieceIndex piece = static_cast<PieceIndex>(i);
+          !timeline_.usesOf(piece).empty() && !input_.given.isGiven[piece] && !isIn(window, piece))
+        homes[piece] = search_.framesOf(piece);
+    tl::expected<Draft, Stuck> draft = pass(start, homes);
+    if (draft && mirrorWhatIsOnlyRead(start.boundary, *draft))
+      draft = pass(start, homes);
+    if (!draft || !search_.tryDraft(std::move(*draft)))
+      return false;
+    leaves_ = std::move(start.leaves);
+    return true;
+  }
+  tl::expected<Draft, Stuck> pass(const DraftStart &start, const PieceFrames &homes) {
     tl::expected<Draft, Stuck> draft = draftPlan(input_, start, tuning_, &homes);
     effort_ += effortWeight * (draft ? draft->effort : draft.error().effort);
-    return draft && search_.tryDraft(std::move(*draft));
+    return draft;
+  }
+
+  /// What no node writes has a good host copy for nothing: if it leaves, it need not be saved. Returns whether anything
+  /// is changed.
+  bool mirrorWhatIsOnlyRead(BoundaryStates &boundary, const Draft &draft) const {
+    bool isChanged = false;
+    for (std::size_t i = 0; i < boundary.size(); ++i) {
+      const PieceIndex piece = static_cast<PieceIndex>(i);
+      const std::span<const Use> uses = timeline_.usesOf(piece);
+      if (boundary[piece] != BoundaryState::Resident || !draft.leftUnwritten[piece] || !input_.leavesClean(piece) ||
+          input_.given.isGiven[piece] ||
+          std::any_of(uses.begin(), uses.end(), [](const Use &use) { return use.writes; }))
+        continue;
+      boundary[piece] = BoundaryState::Mirrored;
+      isChanged = true;
+    }
+    return isChanged;
   }
 
   const PlannerInput &input_;
   const Timeline &timeline_;
   PlanSearch &search_;
-  const std::vector<std::uint8_t> &leaves_;
-  const Tuning tuning_;
-  std::mt19937 random_; // the standard says what it draws, so plans are the same everywhere
+  Tuning tuning_;
+  std::vector<std::uint8_t> leaves_; ///< of the best plan
+  std::optional<GapChoice> prices_;  ///< by those of the best plan, once they were asked for
+  std::mt19937 random_;              // the standard says what it draws, so plans are the same everywhere
   std::uint64_t effort_ = 0;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Lets some pieces choose their frames anew once all others have theirs (docs/planner.md, "Homes chosen again").
+/// Lets some pieces choose their frames anew, and when they leave them, once all others have theirs (docs/planner.md,
+/// "Homes chosen again").
 #pragma once
 
 #include "passes/plan/PlanSearch.h"

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -48,6 +49,16 @@ TEST_F(RehomingTest, MendsAPlanWithBadHomes) {
   const Description plan = writePlan(input_, search_.best()->draft, search_.best()->schedule, search_.budgetBytes());
   const std::vector<Violation> violations = checkResidency(plan);
   EXPECT_TRUE(violations.empty()) << violations.front().message;
+}
+
+// Every other round chooses by price who is to be away when. The plan it begins with brings all from the host.
+TEST_F(RehomingTest, ChoosesAnewWhatStaysBetweenSteps) {
+  const auto isOnDevice = [](BoundaryState state) { return state != BoundaryState::Away; };
+  const BoundaryStates &before = search_.best()->draft.boundary;
+  ASSERT_TRUE(std::none_of(before.begin(), before.end(), isOnDevice));
+  chooseAgain();
+  const BoundaryStates &after = search_.best()->draft.boundary;
+  EXPECT_TRUE(std::any_of(after.begin(), after.end(), isOnDevice));
 }
 
 TEST_F(RehomingTest, IsTheSameEveryTime) {
