@@ -49,7 +49,6 @@ public:
       if (round % 2 == 0 ? tryHomes(window) : tryGaps(window)) {
         vain = 0;
         effortBefore = effort_;
-        prices_.reset();
       }
     }
   }
@@ -98,19 +97,19 @@ private:
 
   /// The pieces of the window choose homes, and leave when it is cheapest by the prices of the best plan.
   bool tryGaps(const Window &window) {
-    if (!prices_) {
-      prices_ = chooseGaps(input_, search_.best()->draft, search_.best()->schedule);
-      effort_ += prices_->effort;
+    if (!gaps_) {
+      gaps_ = chooseGaps(input_, search_.best()->draft, search_.best()->schedule);
+      effort_ += gaps_->effort;
     }
     DraftStart start{search_.best()->draft.boundary, {}, leaves_};
-    start.leaves.resize(prices_->leaves.size(), 0);
+    start.leaves.resize(gaps_->leaves.size(), 0);
     for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
       const PieceIndex piece = static_cast<PieceIndex>(i);
       if (input_.given.isGiven[piece] || !isIn(window, piece))
         continue;
       const Piece &uses = timeline_.piece(piece);
-      start.boundary[piece] = prices_->boundary[piece];
-      std::copy(prices_->leaves.begin() + uses.usesBegin, prices_->leaves.begin() + uses.usesEnd,
+      start.boundary[piece] = gaps_->boundary[piece];
+      std::copy(gaps_->leaves.begin() + uses.usesBegin, gaps_->leaves.begin() + uses.usesEnd,
                 start.leaves.begin() + uses.usesBegin);
     }
     input_.settleCopies(start.boundary);
@@ -131,6 +130,7 @@ private:
     if (!draft || !search_.tryDraft(std::move(*draft)))
       return false;
     leaves_ = std::move(start.leaves);
+    gaps_.reset();
     return true;
   }
   tl::expected<Draft, Stuck> pass(const DraftStart &start, const PieceFrames &homes) {
@@ -161,7 +161,7 @@ private:
   PlanSearch &search_;
   Tuning tuning_;
   std::vector<std::uint8_t> leaves_; ///< of the best plan
-  std::optional<GapChoice> prices_;  ///< by those of the best plan, once they were asked for
+  std::optional<GapChoice> gaps_;    ///< by the prices of the best plan, once they were asked for
   std::mt19937 random_;              // the standard says what it draws, so plans are the same everywhere
   std::uint64_t effort_ = 0;
 };

@@ -11,8 +11,8 @@
 
 namespace pumpgraph {
 
-/// Improves the best plan of `search`, which was made with `leaves` (DraftStart) and `tuning`. Spends about
-/// `mostEffort`, counted as in Draft.
+/// Improves the best plan of `search`, which was made with `leaves` (DraftStart) and `tuning`, of which all
+/// but the weight of lateness is kept. Spends about `mostEffort`, counted as in Draft.
 void chooseHomesAgain(const PlannerInput &input, PlanSearch &search, const std::vector<std::uint8_t> &leaves,
                       const Tuning &tuning, std::uint64_t mostEffort);
 
