@@ -21,7 +21,8 @@ constexpr int looksPerPatience = 4;
 Agent::Agent(std::vector<Operation> operations, OperationWords *words, Mover &mover, Limits limits)
     : operations_(std::move(operations)), words_(words), mover_(mover), limits_(limits),
       underWay_(std::make_unique<std::atomic<bool>[]>(operations_.size())),
-      wasThere_(std::make_unique<std::atomic<std::uint64_t>[]>(operations_.size())) {
+      wasThere_(std::make_unique<std::atomic<std::uint64_t>[]>(operations_.size())),
+      spans_(std::make_unique<Span[]>(operations_.size())) {
   for (Index index = 0; index < operations_.size(); ++index)
     lanes_[laneOf(operations_[index])].push_back(index);
   threads_.emplace_back([this] { runLane(Up); });
@@ -112,12 +113,19 @@ void Agent::noteBegin(Index index) {
 }
 
 void Agent::carryOut(Index index) {
-  const Operation &operation = operations_[index];
-  const Mover::Outcome outcome = mover_.move(operation);
-  const bool moved = outcome == Mover::Outcome::Moved;
+  const Clock::duration begin = Clock::now() - created_;
+  const Mover::Outcome outcome = mover_.move(operations_[index]);
   done(index).store(1);
+  spans_[index].begin = begin;
+  spans_[index].end = Clock::now() - created_;
   underWay_[index] = false;
   ++finished_;
+  count(index, outcome);
+}
+
+void Agent::count(Index index, Mover::Outcome outcome) {
+  const Operation &operation = operations_[index];
+  const bool moved = outcome == Mover::Outcome::Moved;
   counters_.failed += outcome == Mover::Outcome::Failed;
   wasThere_[index] += outcome == Mover::Outcome::WasThere;
   switch (operation.kind) {
@@ -210,9 +218,20 @@ void Agent::stepIn() {
 }
 
 AgentStats Agent::stats() const {
-  return {counters_.prefetches, counters_.evictions, counters_.discards,
-          counters_.upBytes,    counters_.downBytes, counters_.failed,
-          counters_.dropped,    counters_.released,  {wasThere_.get(), wasThere_.get() + operations_.size()}};
+  const auto inUs = [](Clock::duration time) { return std::chrono::duration<double, std::micro>(time).count(); };
+  std::vector<OperationTimes> times(operations_.size());
+  for (Index index = 0; index < operations_.size(); ++index)
+    times[index] = {inUs(spans_[index].begin), inUs(spans_[index].end)};
+  return {.prefetches = counters_.prefetches,
+          .evictions = counters_.evictions,
+          .discards = counters_.discards,
+          .upBytes = counters_.upBytes,
+          .downBytes = counters_.downBytes,
+          .failed = counters_.failed,
+          .dropped = counters_.dropped,
+          .released = counters_.released,
+          .wasThere = {wasThere_.get(), wasThere_.get() + operations_.size()},
+          .times = std::move(times)};
 }
 
 } // namespace pumpgraph::runtime

@@ -30,6 +30,11 @@ public:
   virtual Outcome move(const Operation &operation) = 0;
 };
 
+/// When an operation was carried out the last time, microseconds since the agent began; both 0 if it never was.
+struct OperationTimes {
+  double beginUs = 0, endUs = 0;
+};
+
 struct AgentStats {
   std::uint64_t prefetches = 0;
   std::uint64_t evictions = 0; ///< and drops, which move no bytes
@@ -40,6 +45,7 @@ struct AgentStats {
   std::uint64_t dropped = 0;           ///< requests that the watchdog answered because nobody took them
   std::uint64_t released = 0;          ///< waits that the watchdog ended while the operation was still under way
   std::vector<std::uint64_t> wasThere; ///< by operation: how many times it found nothing to move
+  std::vector<OperationTimes> times;   ///< by operation; of different replays while one runs
 };
 
 /// The protocol is in docs/managed.md, its model in test/agent/agent.pml. A request is taken by exactly one thread: who
@@ -99,6 +105,7 @@ private:
   bool take(Index index);
   void noteBegin(Index index);
   void carryOut(Index index);
+  void count(Index index, Mover::Outcome outcome);
   /// Sleeps a fraction of the time that the lane has had nothing to do.
   void park(Clock::duration idle);
   void watch();
@@ -111,6 +118,11 @@ private:
   std::array<std::vector<Index>, laneCount> lanes_;
   std::unique_ptr<std::atomic<bool>[]> underWay_;          ///< by operation
   std::unique_ptr<std::atomic<std::uint64_t>[]> wasThere_; ///< by operation
+  struct Span {
+    std::atomic<Clock::duration> begin{}, end{};
+  };
+  const Clock::time_point created_ = Clock::now();
+  std::unique_ptr<Span[]> spans_; ///< by operation: the last time it was carried out, since `created_`
   std::atomic<std::uint64_t> finished_ = 0;                ///< operations, ever
 
   struct Counters {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/ManagedStep.h"
 
+#include <algorithm>
 #include <map>
 #include <new>
+#include <numeric>
 
 namespace pumpgraph::runtime {
 namespace {
@@ -21,6 +23,39 @@ Status advise(const Driver &driver, int device, CUdeviceptr address, std::uint64
     return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY, locationOf(true, device));
   }
   return {};
+}
+
+const char *nameOf(Operation::Kind kind) {
+  switch (kind) {
+  case Operation::Kind::Prefetch:
+    return "prefetch";
+  case Operation::Kind::Evict:
+    return "evict";
+  case Operation::Kind::Discard:
+    return "discard";
+  case Operation::Kind::Drop:
+    return "drop";
+  }
+  return "";
+}
+
+/// The last replay, operation by operation, in the order in which they began; from the first one's beginning.
+nlohmann::ordered_json timelineOf(const std::vector<Operation> &operations, const std::vector<OperationTimes> &times) {
+  std::vector<std::size_t> order(operations.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return times[a].beginUs < times[b].beginUs; });
+  nlohmann::ordered_json timeline = nlohmann::ordered_json::array();
+  for (const std::size_t i : order) {
+    const double origin = times[order.front()].beginUs;
+    timeline.push_back({{"operation", i},
+                        {"kind", nameOf(operations[i].kind)},
+                        {"buffer", operations[i].name},
+                        {"bytes", operations[i].bytes},
+                        {"begin_us", times[i].beginUs - origin},
+                        {"end_us", times[i].endUs - origin}});
+  }
+  return timeline;
 }
 
 } // namespace
@@ -83,7 +118,8 @@ nlohmann::ordered_json ManagedStep::report() const {
           {"dropped", stats.dropped},
           {"released", stats.released},
           {"stream_changes", mover_ ? mover_->streamChanges() : 0},
-          {"unforeseen_faults", unforeseen}};
+          {"unforeseen_faults", unforeseen},
+          {"timeline", agent_ ? timelineOf(agent_->operations(), stats.times) : nlohmann::ordered_json::array()}};
 }
 
 } // namespace pumpgraph::runtime

@@ -160,6 +160,13 @@ TEST_F(AgentTest, doesWhatEveryReplayAsksForOnce) {
   EXPECT_EQ(stats.upBytes, 3 * replays * pieceBytes);
   EXPECT_EQ(stats.downBytes, 3 * replays * pieceBytes);
   EXPECT_EQ(stats.failed + stats.dropped + stats.released, 0U);
+  ASSERT_EQ(stats.times.size(), agent_->operations().size());
+  for (std::size_t i = 0; i < stats.times.size(); ++i) {
+    EXPECT_GT(stats.times[i].beginUs, 0);
+    EXPECT_GE(stats.times[i].endUs, stats.times[i].beginUs);
+    for (const std::uint32_t other : agent_->operations()[i].waitsFor)
+      EXPECT_TRUE(stats.times[other].endUs <= stats.times[i].beginUs || stats.times[other].beginUs >= stats.times[i].endUs);
+  }
   expectNothingWentWrong();
 }
 
