@@ -122,8 +122,8 @@ private:
     std::atomic<Clock::duration> begin{}, end{};
   };
   const Clock::time_point created_ = Clock::now();
-  std::unique_ptr<Span[]> spans_; ///< by operation: the last time it was carried out, since `created_`
-  std::atomic<std::uint64_t> finished_ = 0;                ///< operations, ever
+  std::unique_ptr<Span[]> spans_;           ///< by operation: the last time it was carried out, since `created_`
+  std::atomic<std::uint64_t> finished_ = 0; ///< operations, ever
 
   struct Counters {
     std::atomic<std::uint64_t> prefetches = 0, evictions = 0, discards = 0, upBytes = 0, downBytes = 0, failed = 0,

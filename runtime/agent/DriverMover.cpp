@@ -29,14 +29,16 @@ CUmemLocation locationOf(bool onDevice, int device) {
   return location;
 }
 
-Expected<std::unique_ptr<DriverMover>> DriverMover::create(const Driver &driver, int device, CUcontext context) {
-  std::unique_ptr<DriverMover> mover(new DriverMover(driver, device, context));
+Expected<std::unique_ptr<DriverMover>> DriverMover::create(const Driver &driver, int device,
+                                                           const LaneContexts &contexts) {
+  std::unique_ptr<DriverMover> mover(new DriverMover(driver, device, contexts));
   PUMPGRAPH_TRY_WHILE(mover->open(mover->up_), "opening the agent's streams up");
   PUMPGRAPH_TRY_WHILE(mover->open(mover->down_), "opening the agent's streams down");
   return mover;
 }
 
 Status DriverMover::open(Lane &lane) {
+  const ContextScope scope(driver_, lane.context);
   for (Way &way : lane.ways) {
     PUMPGRAPH_TRY(driver_.streamCreate(&way.stream, CU_STREAM_NON_BLOCKING));
     PUMPGRAPH_TRY(driver_.eventCreate(&way.end, CU_EVENT_DISABLE_TIMING));
@@ -45,13 +47,15 @@ Status DriverMover::open(Lane &lane) {
 }
 
 DriverMover::~DriverMover() {
-  for (const Lane &lane : {up_, down_})
+  for (const Lane &lane : {up_, down_}) {
+    const ContextScope scope(driver_, lane.context);
     for (const Way &way : lane.ways) {
       if (way.end)
         driver_.eventDestroy.raw(way.end);
       if (way.stream)
         driver_.streamDestroy.raw(way.stream);
     }
+  }
 }
 
 Status DriverMover::issue(const Operation &operation, CUstream stream) const {
@@ -85,18 +89,24 @@ DriverMover::End DriverMover::awaitEnd(const Way &way, microseconds patience) co
   }
 }
 
-Mover::Outcome DriverMover::move(const Operation &operation) {
-  // An agent's thread has no context of its own, so this makes one current for good; it costs nothing after that.
+bool DriverMover::makeCurrent(const Lane &lane) const {
+  // A thread carries out one lane, so this makes its context current for good; it costs nothing after that.
   CUcontext current = nullptr;
-  if (driver_.ctxGetCurrent.raw(&current) != CUDA_SUCCESS || current != context_) {
-    if (driver_.ctxSetCurrent.raw(context_) != CUDA_SUCCESS)
-      return Outcome::Failed;
-    // A capture in another thread must not be broken by what is none of its business.
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    driver_.threadExchangeStreamCaptureMode.raw(&mode);
-  }
+  if (driver_.ctxGetCurrent.raw(&current) == CUDA_SUCCESS && current == lane.context)
+    return true;
+  if (driver_.ctxSetCurrent.raw(lane.context) != CUDA_SUCCESS)
+    return false;
+  // A capture in another thread must not be broken by what is none of its business.
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  driver_.threadExchangeStreamCaptureMode.raw(&mode);
+  return true;
+}
+
+Mover::Outcome DriverMover::move(const Operation &operation) {
   const bool leaves = operation.kind == Operation::Kind::Evict || operation.kind == Operation::Kind::Drop;
   Lane &lane = leaves ? down_ : up_;
+  if (!makeCurrent(lane))
+    return Outcome::Failed;
   bool isRepeated = false;
   // Until it is over: nobody may be told of a discard before.
   for (;; lane.current = (lane.current + 1) % queues, ++streamChanges_) {

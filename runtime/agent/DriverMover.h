@@ -4,19 +4,21 @@
 #pragma once
 
 #include "runtime/agent/Agent.h"
-#include "runtime/driver/Driver.h"
+#include "runtime/agent/LaneContexts.h"
 
 namespace pumpgraph::runtime {
 
 /// What prefetches and advice name as their target.
 CUmemLocation locationOf(bool onDevice, int device);
 
-/// The driver maps streams to a few queues of the device (8, unless CUDA_DEVICE_MAX_CONNECTIONS says otherwise). A
-/// stream that shares one with a stream of the program does nothing while that one waits for the agent. So a lane has
-/// as many streams as there are queues, and goes on with the next when something does not end on one.
+/// The driver maps the streams of a context to a few queues of the device (8, unless CUDA_DEVICE_MAX_CONNECTIONS says
+/// otherwise). Where the agent has no contexts of its own, a stream that shares one with a stream of the program does
+/// nothing while that one waits for the agent. So a lane has as many streams as there are queues, and goes on with the
+/// next when something does not end on one.
 class DriverMover : public Mover {
 public:
-  static Expected<std::unique_ptr<DriverMover>> create(const Driver &driver, int device, CUcontext context);
+  /// `contexts` must outlive it.
+  static Expected<std::unique_ptr<DriverMover>> create(const Driver &driver, int device, const LaneContexts &contexts);
   ~DriverMover() override;
   DriverMover(const DriverMover &) = delete;
   DriverMover &operator=(const DriverMover &) = delete;
@@ -29,18 +31,23 @@ public:
 private:
   static constexpr std::size_t queues = 8;
 
-  DriverMover(const Driver &driver, int device, CUcontext context)
-      : driver_(driver), device_(device), context_(context) {}
+  DriverMover(const Driver &driver, int device, const LaneContexts &contexts) : driver_(driver), device_(device) {
+    up_.context = contexts.up();
+    down_.context = contexts.down();
+  }
 
   struct Way {
     CUstream stream = nullptr;
     CUevent end = nullptr;
   };
   struct Lane {
+    CUcontext context = nullptr;
     std::array<Way, queues> ways;
     std::size_t current = 0;
   };
   Status open(Lane &lane);
+  /// Of the thread that calls.
+  bool makeCurrent(const Lane &lane) const;
   Status issue(const Operation &operation, CUstream stream) const;
   /// Of two copies of what is read mostly the one at its preferred location stays, that in host memory.
   Status dropDeviceCopy(const Operation &operation) const;
@@ -50,7 +57,6 @@ private:
 
   const Driver &driver_;
   int device_;
-  CUcontext context_;
   Lane up_, down_;
   std::atomic<std::uint64_t> streamChanges_ = 0;
 };

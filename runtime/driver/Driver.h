@@ -52,6 +52,8 @@ public:
   X(deviceGetAttribute, cuDeviceGetAttribute, 2000)                                                                    \
   X(devicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000)                                                            \
   X(devicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 11000)                                                         \
+  X(ctxCreate, cuCtxCreate, 3020)                                                                                      \
+  X(ctxDestroy, cuCtxDestroy, 4000)                                                                                    \
   X(ctxGetCurrent, cuCtxGetCurrent, 4000)                                                                              \
   X(ctxSetCurrent, cuCtxSetCurrent, 4000)                                                                              \
   X(ctxPushCurrent, cuCtxPushCurrent, 4000)                                                                            \

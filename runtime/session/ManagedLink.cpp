@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <thread>
 
 namespace pumpgraph::runtime {
 namespace {
@@ -42,7 +43,98 @@ constexpr double unit = 0.5e9;
 
 } // namespace
 
-ManagedLink linkOf(const MoveTimes &large, const MoveTimes &small) {
+namespace {
+
+/// What a direction loses to the other while both are busy (interference() of passes/analysis/Machine.h): 0 nothing, 1
+/// as much as if they took turns. In tenths, so that measuring again seldom changes a plan.
+double interferenceOf(const MoveTimes &beside, double aloneUs) {
+  if (beside.upUs.empty())
+    return 1;
+  return std::round(std::clamp(median(beside.upUs) / aloneUs - 1, 0.0, 1.0) * 10) / 10;
+}
+
+/// A stream of a lane's context, for as long as something is measured.
+class LaneStream {
+public:
+  LaneStream(const Driver &driver, CUcontext context) : driver_(driver), scope_(driver, context) {}
+  ~LaneStream() {
+    if (stream_)
+      driver_.streamDestroy.raw(stream_);
+  }
+  LaneStream(const LaneStream &) = delete;
+  LaneStream &operator=(const LaneStream &) = delete;
+  Status open() { return driver_.streamCreate(&stream_, CU_STREAM_NON_BLOCKING); }
+  CUstream get() const { return stream_; }
+
+private:
+  const Driver &driver_;
+  ContextScope scope_;
+  CUstream stream_ = nullptr;
+};
+
+/// Pages of the arena that are moved to and fro; what a move takes, microseconds.
+class Measuring {
+public:
+  Measuring(const Driver &driver, int device, CUdeviceptr address, const LaneContexts &contexts)
+      : driver_(driver), device_(device), address_(address), contexts_(contexts) {}
+
+  /// From the calling thread, which has the lane's context afterwards no more than before.
+  Expected<double> move(std::uint64_t offset, std::uint64_t bytes, bool up) const {
+    LaneStream stream(driver_, up ? contexts_.up() : contexts_.down());
+    PUMPGRAPH_TRY(stream.open());
+    const auto start = std::chrono::steady_clock::now();
+    PUMPGRAPH_TRY(driver_.memPrefetchAsync(address_ + offset, bytes, locationOf(up, device_), 0, stream.get()));
+    PUMPGRAPH_TRY(driver_.streamSynchronize(stream.get()));
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  /// To the host and back, as often as is measured.
+  Status repeat(MoveTimes &times) const {
+    for (int run = 0; run < runs; ++run)
+      for (const bool up : {false, true}) {
+        const Expected<double> us = move(0, times.bytes, up);
+        if (!us)
+          return tl::unexpected<Error>(us.error());
+        (up ? times.upUs : times.downUs).push_back(*us);
+      }
+    return {};
+  }
+
+  /// The pages after `bytes` go down while the first ones come up.
+  Status repeatBeside(MoveTimes &times) const {
+    for (int run = 0; run < runs; ++run) {
+      PUMPGRAPH_TRY(move(0, times.bytes, false));
+      PUMPGRAPH_TRY(move(times.bytes, times.bytes, true));
+      Expected<double> down = 0.0;
+      std::thread other([&] { down = move(times.bytes, times.bytes, false); });
+      const Expected<double> up = move(0, times.bytes, true);
+      other.join();
+      PUMPGRAPH_TRY(up);
+      PUMPGRAPH_TRY(down);
+      times.upUs.push_back(*up);
+    }
+    return {};
+  }
+
+  /// What nobody has touched is nowhere, and moving it would measure nothing.
+  Status touch(std::uint64_t bytes) const {
+    PUMPGRAPH_TRY(move(0, bytes, true));
+    LaneStream stream(driver_, contexts_.up());
+    PUMPGRAPH_TRY(stream.open());
+    PUMPGRAPH_TRY(driver_.memsetD8Async(address_, 0, bytes, stream.get()));
+    return driver_.streamSynchronize(stream.get());
+  }
+
+private:
+  const Driver &driver_;
+  int device_;
+  CUdeviceptr address_;
+  const LaneContexts &contexts_;
+};
+
+} // namespace
+
+ManagedLink linkOf(const MoveTimes &large, const MoveTimes &small, const MoveTimes &beside) {
   ManagedLink link{.typical = {}, .best = {}, .operationUs = 0, .bytes = large.bytes};
   const auto speedOf = [&](double us, double overhead) {
     return static_cast<double>(large.bytes) / std::max(us - overhead, us / 2) * 1e6;
@@ -55,17 +147,20 @@ ManagedLink linkOf(const MoveTimes &large, const MoveTimes &small) {
     typical = std::max(unit, std::round(speedOf(median(largeUs), overhead) / unit) * unit);
     best = std::max(typical, std::ceil(speedOf(least(largeUs), overhead) / unit) * unit);
     overheads += overhead;
+    return overhead;
   };
-  measure(large.upUs, small.upUs, link.typical.up, link.best.up);
+  const double overheadUp = measure(large.upUs, small.upUs, link.typical.up, link.best.up);
   measure(large.downUs, small.downUs, link.typical.down, link.best.down);
+  const double aloneUs = overheadUp + static_cast<double>(beside.bytes) / link.typical.up * 1e6;
+  const double interference = interferenceOf(beside, aloneUs);
   for (LinkSpeed *speed : {&link.typical, &link.best})
-    speed->both = (speed->up + speed->down) / 2;
+    speed->both = (speed->up + speed->down) / (1 + interference);
   link.operationUs = handshakeUs + std::round(overheads / 2);
   return link;
 }
 
 Expected<ManagedLink> measureManagedLink(const Driver &driver, int device, AddressSpace &arena, std::uint64_t mostBytes,
-                                         CUstream stream) {
+                                         const LaneContexts &contexts) {
   std::uint64_t pages = std::min(wantedPages, mostBytes / pageBytes);
   Expected<CUdeviceptr> address = fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY, "no pages");
   for (; pages >= leastPages; pages /= 2)
@@ -73,38 +168,23 @@ Expected<ManagedLink> measureManagedLink(const Driver &driver, int device, Addre
       break;
   if (!address)
     return unmeasured();
-  const auto move = [&](std::uint64_t bytes, bool up) -> Expected<double> {
-    const auto start = std::chrono::steady_clock::now();
-    PUMPGRAPH_TRY(driver.memPrefetchAsync(*address, bytes, locationOf(up, device), 0, stream));
-    PUMPGRAPH_TRY(driver.streamSynchronize(stream));
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
-  };
-  const auto repeat = [&](MoveTimes &times) -> Status {
-    for (int run = 0; run < runs; ++run)
-      for (const bool up : {false, true}) {
-        const Expected<double> us = move(times.bytes, up);
-        if (!us)
-          return tl::unexpected<Error>(us.error());
-        (up ? times.upUs : times.downUs).push_back(*us);
-      }
-    return {};
-  };
+  const Measuring measuring(driver, device, *address, contexts);
   MoveTimes large{.bytes = pages * pageBytes, .upUs = {}, .downUs = {}};
   MoveTimes small{.bytes = pageBytes, .upUs = {}, .downUs = {}};
+  MoveTimes beside{.bytes = pages / 2 * pageBytes, .upUs = {}, .downUs = {}};
   const auto measure = [&]() -> Status {
-    // What nobody has touched is nowhere, and moving it would measure nothing.
-    PUMPGRAPH_TRY(move(large.bytes, true));
-    PUMPGRAPH_TRY(driver.memsetD8Async(*address, 0, large.bytes, stream));
-    PUMPGRAPH_TRY(driver.streamSynchronize(stream));
-    PUMPGRAPH_TRY(repeat(large));
-    PUMPGRAPH_TRY(repeat(small));
-    PUMPGRAPH_TRY(move(large.bytes, false));
+    PUMPGRAPH_TRY(measuring.touch(large.bytes));
+    PUMPGRAPH_TRY(measuring.repeat(large));
+    PUMPGRAPH_TRY(measuring.repeat(small));
+    if (contexts.areTwo())
+      PUMPGRAPH_TRY(measuring.repeatBeside(beside));
+    PUMPGRAPH_TRY(measuring.move(0, large.bytes, false));
     return {};
   };
   const Status measured = measure();
   arena.unseen(*address, pages);
   PUMPGRAPH_TRY_WHILE(measured, "measuring the link");
-  return linkOf(large, small);
+  return linkOf(large, small, beside);
 }
 
 } // namespace pumpgraph::runtime

@@ -3,6 +3,7 @@
 /// How fast managed memory moves on this machine, today: to the host that varies by half from process to process.
 #pragma once
 
+#include "runtime/agent/LaneContexts.h"
 #include "runtime/session/Link.h"
 
 #include <vector>
@@ -22,14 +23,14 @@ struct ManagedLink {
   std::uint64_t bytes = 0; ///< that were moved at a time; 0: nothing was measured, the figures are those of one H200
 };
 
-/// What the times of large and of small moves say. The agent moves in one direction while it moves in the other, but
-/// neither is the faster for it: `both` is the sum while the two take turns.
-ManagedLink linkOf(const MoveTimes &large, const MoveTimes &small);
+/// What the times of large and of small moves say. `beside`: of moves up while as many bytes went down; without any,
+/// the two directions are taken to take turns.
+ManagedLink linkOf(const MoveTimes &large, const MoveTimes &small, const MoveTimes &beside);
 
-/// Moves up to 128 MiB of the arena there and back, which takes some 60 ms, in pages that no block uses; they hold
-/// nothing afterwards, and are in host memory. Measures nothing where the arena has no room to tell anything.
-/// `mostBytes`: that may be on the device.
+/// Moves up to 128 MiB of the arena there and back, which takes some 60 ms, and halves of that both ways at once where
+/// there are two contexts, in pages that no block uses; they hold nothing afterwards, and are in host memory. Measures
+/// nothing where the arena has no room to tell anything. `mostBytes`: that may be on the device.
 Expected<ManagedLink> measureManagedLink(const Driver &driver, int device, AddressSpace &arena, std::uint64_t mostBytes,
-                                         CUstream stream);
+                                         const LaneContexts &contexts);
 
 } // namespace pumpgraph::runtime

@@ -60,8 +60,9 @@ nlohmann::ordered_json timelineOf(const std::vector<Operation> &operations, cons
 
 } // namespace
 
-Expected<std::unique_ptr<ManagedStep>> ManagedStep::create(const Driver &driver, int device, CUcontext context,
-                                                           CUstream stream, const Description &lowered) {
+Expected<std::unique_ptr<ManagedStep>> ManagedStep::create(const Driver &driver, int device,
+                                                           const LaneContexts &contexts, CUstream stream,
+                                                           const Description &lowered) {
   const auto rangeOf = [&](const Node &node) { return lowered.buffers[node.buffer].address + node.range.offset; };
   for (const Node &node : lowered.nodes)
     if (node.kind == NodeKind::Evict || (node.kind == NodeKind::Advise && node.advice == Advice::PreferHost))
@@ -78,7 +79,7 @@ Expected<std::unique_ptr<ManagedStep>> ManagedStep::create(const Driver &driver,
   if (operations.empty())
     return step;
   PUMPGRAPH_TRY_WHILE(step->allocateWords(operations.size()), "getting {} words", operations.size());
-  Expected<std::unique_ptr<DriverMover>> mover = DriverMover::create(driver, device, context);
+  Expected<std::unique_ptr<DriverMover>> mover = DriverMover::create(driver, device, contexts);
   if (!mover)
     return tl::unexpected<Error>(mover.error());
   step->mover_ = std::move(*mover);

@@ -15,7 +15,7 @@ class ManagedStep {
 public:
   /// Tells the driver what the step's advice says, and has everything leave the device that is to leave it at times, so
   /// that the first replay is like any other. Blocks until done.
-  static Expected<std::unique_ptr<ManagedStep>> create(const Driver &driver, int device, CUcontext context,
+  static Expected<std::unique_ptr<ManagedStep>> create(const Driver &driver, int device, const LaneContexts &contexts,
                                                        CUstream stream, const Description &lowered);
   ~ManagedStep();
   ManagedStep(const ManagedStep &) = delete;

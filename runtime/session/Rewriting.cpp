@@ -205,7 +205,7 @@ Status Rewriting::lowerAndCheck(GraphEditor &editor, const CompiledPlan &plan, c
 Status Rewriting::putInForceManaged(CompiledPlan plan) {
   const Stopwatch mapping;
   Expected<std::unique_ptr<ManagedStep>> managed =
-      ManagedStep::create(driver_, session_.options_.device, session_.context_, session_.stream_, plan.lowered);
+      ManagedStep::create(driver_, session_.options_.device, *session_.laneContexts_, session_.stream_, plan.lowered);
   if (!managed)
     return inContext(managed.error(), fmt::format("preparing the managed memory of \"{}\"", name()));
   step_.times_.mapMs = mapping.milliseconds();

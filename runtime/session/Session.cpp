@@ -238,6 +238,7 @@ Session::~Session() {
       if (step->residence_)
         step->residence_->abandon();
     steps_.clear();
+    laneContexts_.reset();
     if (lastReplay_.end)
       driver_->eventDestroy.raw(lastReplay_.end);
     rehearsal_.reset();
@@ -521,13 +522,21 @@ nlohmann::ordered_json Session::linkReport() const {
   link["best_down_bytes_per_second"] = managedLink_->best.down;
   link["operation_s"] = managedLink_->operationUs * 1e-6;
   link["measured_bytes"] = managedLink_->bytes;
+  link["context_bytes"] = laneContexts_->deviceBytes();
   return link;
 }
 
 Expected<const ManagedLink *> Session::managedLink() {
   if (!managedLink_) {
+    if (!laneContexts_) {
+      const std::uint64_t mostOnDevice = std::min(frames_->budgetFrames() * pageBytes, arena_->bytes());
+      laneContexts_ = LaneContexts::create(*driver_, options_.device, context_, mostOnDevice);
+      deviceFreeBytes_ -= std::min(deviceFreeBytes_, laneContexts_->deviceBytes());
+      if (!laneContexts_->areTwo())
+        notes_.push_back("the device has no room for a context for evictions: prefetches wait for them");
+    }
     const Expected<ManagedLink> measured =
-        measureManagedLink(*driver_, options_.device, *addresses_, frames_->budgetFrames() * pageBytes, stream_);
+        measureManagedLink(*driver_, options_.device, *addresses_, frames_->budgetFrames() * pageBytes, *laneContexts_);
     if (!measured)
       return tl::unexpected<Error>(measured.error());
     managedLink_ = *measured;

@@ -193,13 +193,15 @@ private:
   CUcontext context_ = nullptr;
   bool contextRetained_ = false;
   bool managed_ = false;
-  std::string backendWhy_;            ///< a sentence
-  std::uint64_t deviceFreeBytes_ = 0; ///< when the session was created; on managed memory only
-  CUstream stream_ = nullptr;         ///< for the session's own copies
+  std::string backendWhy_; ///< a sentence
+  std::uint64_t deviceFreeBytes_ =
+      0;                      ///< when the session was created, less the agent's context; on managed memory only
+  CUstream stream_ = nullptr; ///< for the session's own copies
   std::string deviceName_;
-  LinkSpeed link_;                         ///< of a session on virtual memory
-  std::optional<ManagedLink> managedLink_; ///< once it is measured
-  std::vector<std::string> notes_;         ///< about the session, for the report of each step
+  LinkSpeed link_;                             ///< of a session on virtual memory
+  std::unique_ptr<LaneContexts> laneContexts_; ///< of the agents of its steps, once there is a plan
+  std::optional<ManagedLink> managedLink_;     ///< once it is measured
+  std::vector<std::string> notes_;             ///< about the session, for the report of each step
   std::optional<Compiler> compiler_;
   std::unique_ptr<FillKernel> fillKernel_; ///< once a step needs it
 

@@ -165,7 +165,8 @@ TEST_F(AgentTest, doesWhatEveryReplayAsksForOnce) {
     EXPECT_GT(stats.times[i].beginUs, 0);
     EXPECT_GE(stats.times[i].endUs, stats.times[i].beginUs);
     for (const std::uint32_t other : agent_->operations()[i].waitsFor)
-      EXPECT_TRUE(stats.times[other].endUs <= stats.times[i].beginUs || stats.times[other].beginUs >= stats.times[i].endUs);
+      EXPECT_TRUE(stats.times[other].endUs <= stats.times[i].beginUs ||
+                  stats.times[other].beginUs >= stats.times[i].endUs);
   }
   expectNothingWentWrong();
 }

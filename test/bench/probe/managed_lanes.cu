@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What an agent's two threads cost each other: pieces of managed memory brought to the device, alone and while another
-/// thread evicts or drops others, at once or in turns. 1.5 GiB of managed memory. Prints one line per case, medians of
-/// five; docs/measurements.md holds those of one machine. nvcc -O2 -arch=sm_90 managed_lanes.cu
+/// What an agent's two threads cost each other and the program: pieces of managed memory brought to the device, alone
+/// and while another thread evicts or drops others, in one context, in one context in turns, and in contexts of their
+/// own; evictions by several threads; kernels beside both. 1.5 GiB of managed memory. Prints one line per case, medians
+/// of five; docs/measurements.md holds those of one machine. nvcc -O2 -std=c++20 -arch=sm_90 managed_lanes.cu -lcuda
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -28,14 +30,37 @@ void check(cudaError_t status, const char *what) {
   std::exit(1);
 }
 
+void check(CUresult status, const char *what) {
+  if (status == CUDA_SUCCESS)
+    return;
+  std::fprintf(stderr, "%s: CUDA error %d\n", what, static_cast<int>(status));
+  std::exit(1);
+}
+
+__global__ void copyAll(const float4 *from, float4 *to, std::size_t count) {
+  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count; i += gridDim.x * blockDim.x)
+    to[i] = from[i];
+}
+
 double nowMs() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// A thread's own stream, waited for after each call, as an agent does.
+CUcontext createContext() {
+  CUcontext context = nullptr, popped = nullptr;
+  check(cuCtxCreate(&context, nullptr, 0, 0), "context");
+  check(cuCtxPopCurrent(&popped), "context");
+  return context;
+}
+
+/// A thread's own stream, waited for after each call, as an agent does. In the program's context unless one is given.
 class Lane {
 public:
-  Lane() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream"); }
+  explicit Lane(CUcontext context = nullptr) {
+    if (context)
+      check(cuCtxSetCurrent(context), "context");
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+  }
   void prefetch(char *at, std::size_t bytes, cudaMemLocation to) {
     check(cudaMemPrefetchAsync(at, bytes, to, 0, stream_), "prefetch");
     wait();
@@ -67,21 +92,25 @@ struct Times {
 
 using Work = std::function<void(Lane &, char *, std::size_t)>;
 
-/// `up` for the pieces of one half, `down` for those of the other, each in a thread; in turns if `turns`.
-Times run(char *upMemory, char *downMemory, std::size_t piece, const Work &up, const Work &down, bool turns) {
+enum class Way { OneContext, InTurns, OwnContexts };
+const char *const wayNames[] = {"", " in turns", " in contexts of their own"};
+
+/// `up` for the pieces of one half, `down` for those of the other, each in a thread.
+Times run(char *upMemory, char *downMemory, std::size_t piece, const Work &up, const Work &down, Way way) {
+  static const CUcontext contexts[] = {createContext(), createContext()};
   std::mutex mutex;
   std::atomic<int> ready = 0;
   Times times;
   const int threads = (up ? 1 : 0) + (down ? 1 : 0);
-  const auto lane = [&](const Work &work, char *memory, double &ms) {
-    Lane own;
+  const auto lane = [&](const Work &work, char *memory, double &ms, CUcontext context) {
+    Lane own(way == Way::OwnContexts ? context : nullptr);
     ++ready;
     while (ready < threads)
       std::this_thread::yield();
     const double startMs = nowMs();
     for (std::size_t at = 0; at < half; at += piece) {
       std::unique_lock<std::mutex> lock(mutex, std::defer_lock);
-      if (turns)
+      if (way == Way::InTurns)
         lock.lock();
       work(own, memory + at, piece);
     }
@@ -89,9 +118,9 @@ Times run(char *upMemory, char *downMemory, std::size_t piece, const Work &up, c
   };
   std::vector<std::thread> all;
   if (up)
-    all.emplace_back([&] { lane(up, upMemory, times.upMs); });
+    all.emplace_back([&] { lane(up, upMemory, times.upMs, contexts[0]); });
   if (down)
-    all.emplace_back([&] { lane(down, downMemory, times.downMs); });
+    all.emplace_back([&] { lane(down, downMemory, times.downMs, contexts[1]); });
   for (std::thread &thread : all)
     thread.join();
   times.allMs = std::max(times.upMs, times.downMs);
@@ -118,19 +147,20 @@ int main() {
   const Work drop = [](Lane &lane, char *at, std::size_t bytes) { lane.drop(at, bytes); };
   const Work discard = [](Lane &lane, char *at, std::size_t bytes) { lane.discard(at, bytes); };
 
-  const auto measure = [&](const char *name, std::size_t piece, const Work &up, const Work &down, bool turns,
+  const auto measure = [&](const char *name, std::size_t piece, const Work &up, const Work &down, Way way,
                            const std::function<void()> &prepare) {
     std::vector<double> all, ups, downs;
     for (int repeat = 0; repeat < 5; ++repeat) {
       prepare();
       check(cudaDeviceSynchronize(), "before a measurement");
-      const Times times = run(upMemory, downMemory, piece, up, down, turns);
+      const Times times = run(upMemory, downMemory, piece, up, down, way);
       all.push_back(times.allMs);
       ups.push_back(times.upMs);
       downs.push_back(times.downMs);
     }
     const double pieces = static_cast<double>(half) / static_cast<double>(piece);
-    std::printf("%-40s %4zu MiB pieces: %7.2f ms in all", name, piece / mebi, median(all));
+    std::printf("%-20s%-26s %4zu MiB: %7.2f ms in all", name, wayNames[static_cast<int>(way)], piece / mebi,
+                median(all));
     if (up)
       std::printf("; up %7.2f ms, %6.3f each, %5.1f GB/s", median(ups), median(ups) / pieces,
                   static_cast<double>(half) / median(ups) * 1e-6);
@@ -140,39 +170,95 @@ int main() {
     std::printf("\n");
     std::fflush(stdout);
   };
+  std::size_t freeBefore = 0, freeAfter = 0, total = 0;
+  check(cudaMemGetInfo(&freeBefore, &total), "free memory");
+  const CUcontext more[] = {createContext(), createContext()};
+  check(cudaMemGetInfo(&freeAfter, &total), "free memory");
+  std::printf("two contexts take %zu MiB\n", (freeBefore - freeAfter) / mebi);
+
   const auto hostAndDirty = [&] { // up: on the host; down: on the device, written
     main.prefetch(upMemory, half, host);
     main.prefetch(downMemory, half, device);
     main.fill(downMemory, half);
   };
   for (const std::size_t piece : {8 * mebi, 24 * mebi, 64 * mebi, 256 * mebi}) {
-    measure("up alone", piece, bring, nullptr, false, hostAndDirty);
-    measure("down alone", piece, nullptr, evict, false, hostAndDirty);
-    measure("up beside evictions", piece, bring, evict, false, hostAndDirty);
-    measure("up and evictions in turns", piece, bring, evict, true, hostAndDirty);
+    measure("up", piece, bring, nullptr, Way::OneContext, hostAndDirty);
+    measure("evictions", piece, nullptr, evict, Way::OneContext, hostAndDirty);
+    for (const Way way : {Way::OneContext, Way::InTurns, Way::OwnContexts})
+      measure("up and evictions", piece, bring, evict, way, hostAndDirty);
   }
   for (const std::size_t piece : {8 * mebi, 24 * mebi, 64 * mebi}) {
-    measure("discards alone", piece, nullptr, discard, false, hostAndDirty);
-    measure("up beside discards", piece, bring, discard, false, hostAndDirty);
-    measure("memory for what was discarded", piece, bring, nullptr, false, [&] {
+    measure("discards", piece, nullptr, discard, Way::OneContext, hostAndDirty);
+    for (const Way way : {Way::OneContext, Way::OwnContexts})
+      measure("up and discards", piece, bring, discard, way, hostAndDirty);
+    measure("up after discards", piece, bring, nullptr, Way::OneContext, [&] {
       main.prefetch(upMemory, half, device);
       main.discard(upMemory, half);
     });
   }
-  for (char *memory : {upMemory, downMemory}) {
-    main.prefetch(memory, half, host);
-    check(cudaMemAdvise(memory, half, cudaMemAdviseSetReadMostly, device), "advice");
-    check(cudaMemAdvise(memory, half, cudaMemAdviseSetPreferredLocation, host), "advice");
+
+  // Evictions of both halves, by a thread each.
+  for (const bool own : {false, true})
+    for (const int threads : {1, 2}) {
+      std::vector<double> ms;
+      for (int repeat = 0; repeat < 5; ++repeat) {
+        hostAndDirty();
+        std::vector<std::thread> all;
+        const double start = nowMs();
+        for (int i = 0; i < threads; ++i)
+          all.emplace_back([&, i] {
+            Lane lane(own ? more[i] : nullptr);
+            for (std::size_t at = i * (half / threads); at < (i + 1) * (half / threads); at += 32 * mebi)
+              lane.prefetch(downMemory + at, 32 * mebi, host);
+          });
+        for (std::thread &thread : all)
+          thread.join();
+        ms.push_back(nowMs() - start);
+      }
+      std::printf("evictions by %d threads%s: %.2f ms, %.1f GB/s\n", threads, own ? " in contexts of their own" : "",
+                  median(ms), static_cast<double>(half) / median(ms) * 1e-6);
+    }
+
+  // What moving does to kernels that want all of the device's bandwidth.
+  float4 *memory = nullptr;
+  check(cudaMalloc(&memory, 2 * half), "memory");
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  const auto kernels = [&] {
+    const double start = nowMs();
+    for (int i = 0; i < 300; ++i)
+      copyAll<<<1056, 256, 0, stream>>>(memory, memory + half / sizeof(float4), half / sizeof(float4));
+    check(cudaStreamSynchronize(stream), "kernels");
+    return nowMs() - start;
+  };
+  kernels();
+  for (const Way way : {Way::OneContext, Way::OwnContexts}) {
+    std::vector<double> alone, beside;
+    for (int repeat = 0; repeat < 5; ++repeat) {
+      alone.push_back(kernels());
+      hostAndDirty();
+      std::thread movers([&] { run(upMemory, downMemory, 8 * mebi, bring, evict, way); });
+      beside.push_back(kernels());
+      movers.join();
+    }
+    std::printf("300 kernels: %.2f ms alone, %.2f beside up and evictions%s\n", median(alone), median(beside),
+                wayNames[static_cast<int>(way)]);
+  }
+
+  for (char *range : {upMemory, downMemory}) {
+    main.prefetch(range, half, host);
+    check(cudaMemAdvise(range, half, cudaMemAdviseSetReadMostly, device), "advice");
+    check(cudaMemAdvise(range, half, cudaMemAdviseSetPreferredLocation, host), "advice");
   }
   const auto readMostly = [&] {
     main.drop(upMemory, half);
     main.prefetch(downMemory, half, device);
   };
   for (const std::size_t piece : {8 * mebi, 24 * mebi, 64 * mebi, 256 * mebi}) {
-    measure("read mostly: up alone", piece, bring, nullptr, false, readMostly);
-    measure("drops alone", piece, nullptr, drop, false, readMostly);
-    measure("read mostly: up beside drops", piece, bring, drop, false, readMostly);
-    measure("read mostly: up and drops in turns", piece, bring, drop, true, readMostly);
+    measure("read mostly: up", piece, bring, nullptr, Way::OneContext, readMostly);
+    measure("drops", piece, nullptr, drop, Way::OneContext, readMostly);
+    for (const Way way : {Way::OneContext, Way::InTurns, Way::OwnContexts})
+      measure("up and drops", piece, bring, drop, way, readMostly);
   }
   return 0;
 }

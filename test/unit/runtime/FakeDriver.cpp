@@ -91,11 +91,12 @@ struct FakeDriver::State {
   std::map<std::string, std::pair<std::uint64_t, CUresult>> failures; ///< at which call, how
   std::mt19937 random;
   std::uint64_t lastNode = 0;
-  CUcontext current = nullptr;
-  std::uint64_t modules = 0;                              ///< loaded
-  std::mutex mutex;                                       ///< of what threads besides the test's own may come to
-  std::map<CUdeviceptr, std::uint64_t> managed;           ///< allocations
-  std::set<CUdeviceptr> managedOnDevice;                  ///< pages
+  std::uint64_t modules = 0;                    ///< loaded
+  std::set<CUcontext> contexts;                 ///< beside the primary one; under `mutex`
+  std::map<bool, CUcontext> evictsFrom;         ///< current at the last prefetch, if to the host; under `mutex`
+  std::mutex mutex;                             ///< of what threads besides the test's own may come to
+  std::map<CUdeviceptr, std::uint64_t> managed; ///< allocations
+  std::set<CUdeviceptr> managedOnDevice;        ///< pages
   std::chrono::duration<double, std::milli> pretended{0}; ///< device time that did not pass here
 
   std::chrono::steady_clock::time_point now() const {
@@ -107,6 +108,15 @@ struct FakeDriver::State {
 namespace {
 
 FakeDriver::State *live = nullptr; // the driver's functions are plain C functions
+
+/// Of a thread, the one that is current last. What an earlier driver's test left there is of no use to the next.
+std::vector<CUcontext> &contextStack() {
+  thread_local std::vector<CUcontext> stack;
+  thread_local const FakeDriver::State *of = nullptr;
+  if (std::exchange(of, live) != live)
+    stack.clear();
+  return stack;
+}
 
 FakeDriver::State &state() {
   return *live;
@@ -451,25 +461,41 @@ void fillDeviceCalls(Driver &driver) {
     return CUDA_SUCCESS;
   };
   driver.devicePrimaryCtxRelease.function = [](CUdevice) { return CUDA_SUCCESS; };
-  driver.ctxGetCurrent.function = [](CUcontext *context) {
+  driver.ctxCreate.function = [](CUcontext *context, unsigned, CUdevice) -> CUresult {
+    FAKE_ENTER(cuCtxCreate);
+    *context = reinterpret_cast<CUcontext>(new char);
     const std::lock_guard lock(state().mutex);
-    *context = state().current;
+    state().contexts.insert(*context);
+    contextStack().push_back(*context);
+    return CUDA_SUCCESS;
+  };
+  driver.ctxDestroy.function = [](CUcontext context) -> CUresult {
+    const std::lock_guard lock(state().mutex);
+    if (state().contexts.erase(context) == 0)
+      return CUDA_ERROR_INVALID_CONTEXT;
+    delete reinterpret_cast<char *>(context);
+    return CUDA_SUCCESS;
+  };
+  driver.ctxGetCurrent.function = [](CUcontext *context) {
+    *context = contextStack().empty() ? nullptr : contextStack().back();
     return CUDA_SUCCESS;
   };
   driver.ctxSetCurrent.function = [](CUcontext context) {
-    const std::lock_guard lock(state().mutex);
-    state().current = context;
+    if (!contextStack().empty())
+      contextStack().pop_back();
+    if (context)
+      contextStack().push_back(context);
     return CUDA_SUCCESS;
   };
   driver.ctxPushCurrent.function = [](CUcontext context) {
-    const std::lock_guard lock(state().mutex);
-    state().current = context;
+    contextStack().push_back(context);
     return CUDA_SUCCESS;
   };
-  driver.ctxPopCurrent.function = [](CUcontext *context) {
-    const std::lock_guard lock(state().mutex);
-    *context = state().current;
-    state().current = nullptr;
+  driver.ctxPopCurrent.function = [](CUcontext *context) -> CUresult {
+    if (contextStack().empty())
+      return CUDA_ERROR_INVALID_CONTEXT;
+    *context = contextStack().back();
+    contextStack().pop_back();
     return CUDA_SUCCESS;
   };
   driver.ctxSynchronize.function = []() -> CUresult {
@@ -519,6 +545,11 @@ void fillManagedCalls(Driver &driver) {
   driver.memPrefetchAsync.function = [](CUdeviceptr address, std::size_t bytes, CUmemLocation location, unsigned,
                                         CUstream) -> CUresult {
     FAKE_ENTER(cuMemPrefetchAsync);
+    {
+      const std::lock_guard lock(state().mutex);
+      state().evictsFrom[location.type == CU_MEM_LOCATION_TYPE_HOST] =
+          contextStack().empty() ? nullptr : contextStack().back();
+    }
     return moveManaged(address, bytes, location.type == CU_MEM_LOCATION_TYPE_DEVICE);
   };
   driver.memAdvise.function = [](CUdeviceptr address, std::size_t bytes, CUmem_advise, CUmemLocation) -> CUresult {
@@ -1060,7 +1091,7 @@ void fillModuleCalls(Driver &driver) {
   };
   driver.moduleUnload.function = [](CUmodule) -> CUresult {
     const std::lock_guard lock(state().mutex);
-    if (!state().current)
+    if (contextStack().empty())
       return CUDA_ERROR_INVALID_CONTEXT;
     --state().modules;
     return CUDA_SUCCESS;
@@ -1251,6 +1282,16 @@ bool FakeDriver::isMapped(const void *address) const {
 std::uint64_t FakeDriver::managedPagesOnDevice() const {
   const std::lock_guard lock(state_->mutex);
   return state_->managedOnDevice.size();
+}
+
+std::uint64_t FakeDriver::contexts() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->contexts.size();
+}
+
+CUcontext FakeDriver::contextOfLastMove(bool toHost) const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->evictsFrom[toHost];
 }
 
 std::uint64_t FakeDriver::managedBytes() const {

@@ -112,6 +112,10 @@ public:
   std::uint64_t loadedModules() const;
   /// Of pages of managed memory: those that were last brought to the device.
   std::uint64_t managedPagesOnDevice() const;
+  /// Contexts beside the primary one.
+  std::uint64_t contexts() const;
+  /// Which was current when managed memory was moved the last time.
+  CUcontext contextOfLastMove(bool toHost) const;
   std::uint64_t managedBytes() const;
 
   struct State;

@@ -2,9 +2,12 @@
 // What a managed session learns of its link, and what it makes of it.
 #include "runtime/session/ManagedLink.h"
 
+#include "runtime/agent/DriverMover.h"
 #include "test/unit/runtime/Program.h"
 
 #include <gtest/gtest.h>
+
+#include <thread>
 
 using namespace pumpgraph::runtime;
 using namespace pumpgraph::runtime::test;
@@ -19,14 +22,14 @@ double moveUs(std::uint64_t bytes, double bytesPerUs) {
   return overheadUs + static_cast<double>(bytes) / bytesPerUs;
 }
 
-ManagedLink linkWith(const std::vector<double> &downSpeeds) {
+ManagedLink linkWith(const std::vector<double> &downSpeeds, const MoveTimes &beside = {}) {
   MoveTimes large{.bytes = largeBytes, .upUs = {}, .downUs = {}}, small{.bytes = pageBytes, .upUs = {}, .downUs = {}};
   for (const double down : downSpeeds)
     for (MoveTimes *times : {&large, &small}) {
       times->upUs.push_back(moveUs(times->bytes, 50'000));
       times->downUs.push_back(moveUs(times->bytes, down));
     }
-  return linkOf(large, small);
+  return linkOf(large, small, beside);
 }
 
 // One slow repeat changes nothing, and one fast one only what bounds count on.
@@ -41,7 +44,8 @@ TEST(ManagedLinkTest, tellsTheTypicalFromTheBest) {
 
 // The same speed at either size: the difference is the overhead, to which comes what the words take.
 TEST(ManagedLinkTest, tellsBytesFromOverhead) {
-  const double handshakeUs = linkOf({largeBytes, {1000}, {1000}}, {pageBytes, {1000. / 64}, {1000. / 64}}).operationUs;
+  const double handshakeUs =
+      linkOf({largeBytes, {1000}, {1000}}, {pageBytes, {1000. / 64}, {1000. / 64}}, {}).operationUs;
   EXPECT_GT(handshakeUs, 0);
   EXPECT_EQ(linkWith({10'000}).operationUs, handshakeUs + overheadUs);
 }
@@ -52,18 +56,73 @@ TEST(ManagedLinkTest, countsOnNothingFromBothDirectionsAtOnce) {
   EXPECT_EQ(link.typical.both, (link.typical.up + link.typical.down) / 2);
 }
 
+// What a move up takes beside one down says what it loses: nothing, a fifth, or all that the other one takes.
+TEST(ManagedLinkTest, countsOnWhatIsLeftBesideTheOtherDirection) {
+  const double aloneUs = moveUs(largeBytes / 2, 50'000);
+  const auto bothWith = [&](double factor) {
+    return linkWith({10'000}, {largeBytes / 2, {factor * aloneUs, factor * aloneUs, 9 * aloneUs}, {}}).typical.both;
+  };
+  EXPECT_EQ(bothWith(0.97), 60e9);
+  EXPECT_EQ(bothWith(1.04), 60e9);
+  EXPECT_EQ(bothWith(1.2), 50e9);
+  EXPECT_EQ(bothWith(7), 30e9);
+}
+
 class MeasuringTest : public ::testing::Test {
 protected:
   static constexpr std::uint64_t arenaPages = 64;
 
   Expected<ManagedLink> measure(std::uint64_t mostPages) {
-    return measureManagedLink(*fake_.table(), 0, *addresses_, mostPages * pageBytes, nullptr);
+    return measureManagedLink(*fake_.table(), 0, *addresses_, mostPages * pageBytes, *contexts_);
   }
 
   FakeDriver fake_;
   std::unique_ptr<ManagedArena> arena_ = std::move(*ManagedArena::reserve(*fake_.table(), arenaPages *pageBytes, {}));
   std::unique_ptr<AddressSpace> addresses_ = AddressSpace::within(*fake_.table(), arena_->base(), arena_->bytes());
+  std::unique_ptr<LaneContexts> contexts_ = LaneContexts::create(*fake_.table(), 0, nullptr, 0);
 };
+
+TEST_F(MeasuringTest, evictsFromAContextOfItsOwn) {
+  EXPECT_TRUE(contexts_->areTwo());
+  EXPECT_EQ(contexts_->up(), nullptr);
+  EXPECT_EQ(fake_.contexts(), 1U);
+  ASSERT_TRUE(measure(arenaPages));
+  contexts_.reset();
+  EXPECT_EQ(fake_.contexts(), 0U);
+}
+
+TEST_F(MeasuringTest, anAgentEvictsFromTheOtherContext) {
+  const Expected<CUdeviceptr> address = addresses_->carve(4);
+  ASSERT_TRUE(address);
+  for (const bool two : {true, false}) {
+    contexts_ = LaneContexts::create(*fake_.table(), 0, nullptr, two ? 0 : UINT64_MAX);
+    Expected<std::unique_ptr<DriverMover>> mover = DriverMover::create(*fake_.table(), 0, *contexts_);
+    ASSERT_TRUE(mover) << messageOf(mover);
+    for (const Operation::Kind kind : {Operation::Kind::Prefetch, Operation::Kind::Evict})
+      std::thread([&] {
+        const Operation operation{kind, *address, 4 * pageBytes, "", {}, true};
+        EXPECT_EQ((*mover)->move(operation), Mover::Outcome::Moved);
+      }).join();
+    EXPECT_EQ(fake_.contextOfLastMove(false), contexts_->up());
+    EXPECT_EQ(fake_.contextOfLastMove(true), contexts_->down());
+  }
+}
+
+// Both directions have one context then, and take turns.
+TEST_F(MeasuringTest, doesWithoutASecondContext) {
+  for (const bool hasRoom : {true, false}) {
+    contexts_.reset();
+    if (hasRoom)
+      fake_.failCall("cuCtxCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    contexts_ = LaneContexts::create(*fake_.table(), 0, nullptr, hasRoom ? 0 : UINT64_MAX);
+    EXPECT_FALSE(contexts_->areTwo());
+    EXPECT_EQ(contexts_->up(), contexts_->down());
+    EXPECT_EQ(fake_.contexts(), 0U);
+    const Expected<ManagedLink> link = measure(arenaPages);
+    ASSERT_TRUE(link) << messageOf(link);
+    EXPECT_EQ(link->typical.both, (link->typical.up + link->typical.down) / 2);
+  }
+}
 
 TEST_F(MeasuringTest, takesWhatTheArenaHasAndGivesItBack) {
   const Expected<ManagedLink> link = measure(arenaPages);
