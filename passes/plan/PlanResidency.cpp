@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <future>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -148,6 +149,9 @@ struct FixedHomes {
   std::vector<PieceIndex> tight;
 };
 
+/// Of the step: less that is only copied after the last node is not worth another start.
+constexpr double leastTail = 0.002;
+
 /// Looks for the start from which the pass over the nodes makes the best plan: which live pieces are on the device
 /// between two steps, which of them have a good host copy too, and who chooses frames first.
 class StartSearch {
@@ -184,6 +188,11 @@ public:
     for (int round = 0; round < roundsOfPrices; ++round)
       if (round == 0 || !isSpent())
         chooseByPrice();
+    // On managed memory the next replay begins beside what is saved last.
+    const bool endsWithItsSaves = input_.keepsHostCopy.empty();
+    for (double part : {0.75, 0.5, 0.25})
+      if (endsWithItsSaves && !isSpent())
+        leaveLater(part);
   }
 
   /// Once there is a plan.
@@ -430,6 +439,49 @@ private:
     for (std::size_t i = static_cast<std::size_t>(part * static_cast<double>(mirrored.size())); i < mirrored.size();
          ++i)
       next.start.boundary[mirrored[i].second] = BoundaryState::Resident;
+    attempt(std::move(next));
+  }
+
+  /// What is saved after the last node makes the step longer, while at its beginning nobody may need the link down. Of
+  /// the pieces that are saved last, as many as that takes a part of the time are on the device between steps instead,
+  /// and leave in the next one.
+  void leaveLater(double part) {
+    const Candidate &best = *search_.best();
+    const Schedule &schedule = best.schedule;
+    const std::size_t nodes = best.draft.capturedCount;
+    double nodesEndUs = 0;
+    for (std::size_t node = 0; node < nodes; ++node)
+      nodesEndUs = std::max(nodesEndUs, schedule.endUs[node]);
+    double leftUs = part * (schedule.totalUs - nodesEndUs);
+    if (leftUs < leastTail * schedule.totalUs)
+      return;
+    std::map<BufferIndex, std::vector<std::size_t>> saves; // after the last node
+    for (std::size_t i = 0; i < best.draft.transfers.size(); ++i)
+      if (best.draft.transfers[i].kind == NodeKind::Evict && schedule.endUs[nodes + i] > nodesEndUs)
+        saves[best.draft.transfers[i].pages.buffer].push_back(i);
+    Attempt next = best_;
+    next.start.leaves.resize(best.draft.leftAt.size(), 0);
+    std::vector<std::pair<double, PieceIndex>> last; // by the end of its save, the latest first
+    for (PieceIndex piece : ranking_) {
+      const Piece &pages = timeline_.piece(piece);
+      if (next.start.boundary[piece] != BoundaryState::Away || !timeline_.usesOf(piece).front().needsValue())
+        continue;
+      for (const std::size_t save : saves[pages.buffer]) {
+        const PageRun &run = best.draft.transfers[save].pages;
+        if (run.firstPage < pages.firstPage + pages.pageCount && pages.firstPage < run.firstPage + run.pageCount) {
+          last.push_back({-schedule.endUs[nodes + save], piece});
+          break;
+        }
+      }
+    }
+    std::sort(last.begin(), last.end());
+    for (const auto &[endUs, piece] : last) {
+      if (leftUs <= 0)
+        break;
+      leftUs -= static_cast<double>(timeline_.piece(piece).bytes) / input_.machine.downBytesPerSecond * 1e6;
+      next.start.boundary[piece] = BoundaryState::Resident;
+      next.start.leaves[timeline_.piece(piece).usesBegin] = 1;
+    }
     attempt(std::move(next));
   }
 
