@@ -37,6 +37,8 @@ constexpr int mostRestarts = 16;
 /// How often gaps are chosen by the prices of the best plan so far, and for each choice, how often what strayed chooses
 /// frames again.
 constexpr int roundsOfPrices = 3, roundsOfStrays = 3;
+/// Of the step: less that is only copied after the last node is not worth another start.
+constexpr double leastTail = 0.002;
 /// Weight of lateness where gaps are chosen by price: the link is the limit there, and what comes late somewhere comes
 /// earlier elsewhere.
 constexpr double slackWeightByPrice = 0.25;
@@ -149,9 +151,6 @@ struct FixedHomes {
   std::vector<PieceIndex> tight;
 };
 
-/// Of the step: less that is only copied after the last node is not worth another start.
-constexpr double leastTail = 0.002;
-
 /// Looks for the start from which the pass over the nodes makes the best plan: which live pieces are on the device
 /// between two steps, which of them have a good host copy too, and who chooses frames first.
 class StartSearch {
@@ -188,11 +187,10 @@ public:
     for (int round = 0; round < roundsOfPrices; ++round)
       if (round == 0 || !isSpent())
         chooseByPrice();
-    // On managed memory the next replay begins beside what is saved last.
-    const bool endsWithItsSaves = input_.keepsHostCopy.empty();
-    for (double part : {0.75, 0.5, 0.25})
-      if (endsWithItsSaves && !isSpent())
-        leaveLater(part);
+    if (input_.keepsHostCopy.empty()) // on managed memory the next replay begins beside what is saved last
+      for (double part : {0.75, 0.5, 0.25})
+        if (!isSpent())
+          leaveLater(part);
   }
 
   /// Once there is a plan.
@@ -442,9 +440,9 @@ private:
     attempt(std::move(next));
   }
 
-  /// What is saved after the last node makes the step longer, while at its beginning nobody may need the link down. Of
-  /// the pieces that are saved last, as many as that takes a part of the time are on the device between steps instead,
-  /// and leave in the next one.
+  /// What is saved after the last node makes the step longer, though at its beginning the link down may be idle. Of the
+  /// pieces that are saved last, as many as take `part` of that time are on the device between steps instead, and leave
+  /// in the next one.
   void leaveLater(double part) {
     const Candidate &best = *search_.best();
     const Schedule &schedule = best.schedule;

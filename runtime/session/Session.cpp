@@ -533,7 +533,7 @@ Expected<const ManagedLink *> Session::managedLink() {
       laneContexts_ = LaneContexts::create(*driver_, options_.device, context_, mostOnDevice);
       deviceFreeBytes_ -= std::min(deviceFreeBytes_, laneContexts_->deviceBytes());
       if (!laneContexts_->areTwo())
-        notes_.push_back("the device has no room for a context for evictions: prefetches wait for them");
+        notes_.push_back("the agent has no context for evictions: prefetches wait for them");
     }
     const Expected<ManagedLink> measured =
         measureManagedLink(*driver_, options_.device, *addresses_, frames_->budgetFrames() * pageBytes, *laneContexts_);

@@ -3,6 +3,8 @@
 /// What one direction of the link loses to the other, also where the other carries little: copies of 64 MiB beside
 /// copies the other way, and beside a kernel of few blocks that reads, or writes, host memory. Build: nvcc -O2
 /// -std=c++17 -arch=native duplex.cu -o duplex
+#include "check.h"
+
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -11,12 +13,6 @@
 
 namespace {
 
-void check(cudaError_t result, const char *what) {
-  if (result == cudaSuccess)
-    return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(result));
-  std::exit(1);
-}
 #define CHECK(call) check(call, #call)
 
 constexpr size_t poolBytes = size_t{2} << 30, copyBytes = size_t{64} << 20;

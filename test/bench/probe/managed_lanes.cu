@@ -3,7 +3,10 @@
 /// What an agent's two threads cost each other and the program: pieces of managed memory brought to the device, alone
 /// and while another thread evicts or drops others, in one context, in one context in turns, and in contexts of their
 /// own; evictions by several threads; kernels beside both. 1.5 GiB of managed memory. Prints one line per case, medians
-/// of five; docs/measurements.md holds those of one machine. nvcc -O2 -std=c++20 -arch=sm_90 managed_lanes.cu -lcuda
+/// of five; docs/decisions/0017-a-context-for-evictions.md has some of one machine. nvcc -O2 -std=c++20 -arch=sm_90
+/// managed_lanes.cu -lcuda
+#include "check.h"
+
 #include <cuda.h>
 #include <cuda_runtime.h>
 
@@ -14,7 +17,6 @@
 #include <cstdlib>
 #include <functional>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -22,13 +24,6 @@ namespace {
 
 constexpr std::size_t mebi = std::size_t{1} << 20, half = 768 * mebi;
 constexpr cudaMemLocation device{cudaMemLocationTypeDevice, 0}, host{cudaMemLocationTypeHost, 0};
-
-void check(cudaError_t status, const char *what) {
-  if (status == cudaSuccess)
-    return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(status));
-  std::exit(1);
-}
 
 void check(CUresult status, const char *what) {
   if (status == CUDA_SUCCESS)

@@ -3,6 +3,8 @@
 /// What the managed backend leans on, measured on one GPU with 512 MiB of managed memory: moves in both directions,
 /// writes after a discard, copies of what is read mostly. Prints one line per figure; docs/measurements.md holds those
 /// of one machine. nvcc -O2 -arch=sm_90 managed_memory.cu
+#include "check.h"
+
 #include <cuda_runtime.h>
 
 #include <chrono>
@@ -15,13 +17,6 @@ namespace {
 
 constexpr std::size_t bytes = std::size_t{512} << 20;
 constexpr cudaMemLocation device{cudaMemLocationTypeDevice, 0}, host{cudaMemLocationTypeHost, 0};
-
-void check(cudaError_t status, const char *what) {
-  if (status == cudaSuccess)
-    return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(status));
-  std::exit(1);
-}
 
 __global__ void readAll(const float4 *data, std::size_t count, float *sink) {
   float sum = 0;

@@ -93,7 +93,7 @@ struct FakeDriver::State {
   std::uint64_t lastNode = 0;
   std::uint64_t modules = 0;                    ///< loaded
   std::set<CUcontext> contexts;                 ///< beside the primary one; under `mutex`
-  std::map<bool, CUcontext> evictsFrom;         ///< current at the last prefetch, if to the host; under `mutex`
+  std::map<bool, CUcontext> movedFrom;          ///< current at the last prefetch, if to the host; under `mutex`
   std::mutex mutex;                             ///< of what threads besides the test's own may come to
   std::map<CUdeviceptr, std::uint64_t> managed; ///< allocations
   std::set<CUdeviceptr> managedOnDevice;        ///< pages
@@ -109,11 +109,13 @@ namespace {
 
 FakeDriver::State *live = nullptr; // the driver's functions are plain C functions
 
-/// Of a thread, the one that is current last. What an earlier driver's test left there is of no use to the next.
+int drivers = 0; // so far
+
+/// Of a thread, the one that is current last. What it had with an earlier driver is gone.
 std::vector<CUcontext> &contextStack() {
   thread_local std::vector<CUcontext> stack;
-  thread_local const FakeDriver::State *of = nullptr;
-  if (std::exchange(of, live) != live)
+  thread_local int of = 0;
+  if (std::exchange(of, drivers) != drivers)
     stack.clear();
   return stack;
 }
@@ -547,7 +549,7 @@ void fillManagedCalls(Driver &driver) {
     FAKE_ENTER(cuMemPrefetchAsync);
     {
       const std::lock_guard lock(state().mutex);
-      state().evictsFrom[location.type == CU_MEM_LOCATION_TYPE_HOST] =
+      state().movedFrom[location.type == CU_MEM_LOCATION_TYPE_HOST] =
           contextStack().empty() ? nullptr : contextStack().back();
     }
     return moveManaged(address, bytes, location.type == CU_MEM_LOCATION_TYPE_DEVICE);
@@ -1120,6 +1122,7 @@ void fillModuleCalls(Driver &driver) {
 FakeDriver::FakeDriver(const Options &options) : state_(std::make_unique<State>()), table_(std::make_shared<Driver>()) {
   assert(!live && "one fake driver at a time");
   live = state_.get();
+  ++drivers;
   state_->options = options;
   state_->random.seed(options.seed);
   state_->file = memfd_create("device", 0);
@@ -1291,7 +1294,7 @@ std::uint64_t FakeDriver::contexts() const {
 
 CUcontext FakeDriver::contextOfLastMove(bool toHost) const {
   const std::lock_guard lock(state_->mutex);
-  return state_->evictsFrom[toHost];
+  return state_->movedFrom[toHost];
 }
 
 std::uint64_t FakeDriver::managedBytes() const {
