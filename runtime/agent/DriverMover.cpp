@@ -1,61 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/agent/DriverMover.h"
 
-#include <thread>
+#include "runtime/agent/ManagedLocation.h"
+#include "runtime/memory/AddressSpace.h"
+
+#include <algorithm>
 
 namespace pumpgraph::runtime {
 namespace {
 
 using std::chrono::microseconds;
-using Clock = std::chrono::steady_clock;
 
-/// A stream with nothing on it that does not get as far as its end by then shares its queue with one that waits.
-constexpr std::chrono::milliseconds patienceWithNothing{2};
-/// By then an operation should be over, beyond what its bytes take at the slowest speed that was seen.
-constexpr std::chrono::milliseconds patience{20};
-constexpr std::uint64_t slowestBytesPerUs = 2000;
 /// What seems to come faster than that has been there. Small pieces take about as long either way.
 constexpr std::uint64_t impossibleBytesPerUs = 110'000;
 constexpr std::uint64_t leastBytesThatTell = std::uint64_t{8} << 20;
-/// Most of what is waited for is over by then; looking on costs less than sleeping would.
-constexpr microseconds noSleep{40};
 
 } // namespace
-
-CUmemLocation locationOf(bool onDevice, int device) {
-  CUmemLocation location{};
-  location.type = onDevice ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST;
-  location.id = onDevice ? device : 0;
-  return location;
-}
 
 Expected<std::unique_ptr<DriverMover>> DriverMover::create(const Driver &driver, int device,
                                                            const LaneContexts &contexts) {
   std::unique_ptr<DriverMover> mover(new DriverMover(driver, device, contexts));
-  PUMPGRAPH_TRY_WHILE(mover->open(mover->up_), "opening the agent's streams up");
-  PUMPGRAPH_TRY_WHILE(mover->open(mover->down_), "opening the agent's streams down");
+  PUMPGRAPH_TRY_WHILE(mover->up_.open(), "opening the agent's streams up");
+  PUMPGRAPH_TRY_WHILE(mover->down_.open(), "opening the agent's streams down");
+  for (const CUcontext context : contexts.beside()) {
+    Expected<std::unique_ptr<Evictor>> evictor = Evictor::create(driver, context);
+    if (!evictor)
+      return inContext(std::move(evictor).error(), "opening the streams of an evictor");
+    mover->evictors_.push_back(std::move(*evictor));
+  }
   return mover;
 }
 
-Status DriverMover::open(Lane &lane) {
-  const ContextScope scope(driver_, lane.context);
-  for (Way &way : lane.ways) {
-    PUMPGRAPH_TRY(driver_.streamCreate(&way.stream, CU_STREAM_NON_BLOCKING));
-    PUMPGRAPH_TRY(driver_.eventCreate(&way.end, CU_EVENT_DISABLE_TIMING));
-  }
-  return {};
+std::uint64_t DriverMover::streamChanges() const {
+  std::uint64_t changes = up_.streamChanges() + down_.streamChanges();
+  for (const std::unique_ptr<Evictor> &evictor : evictors_)
+    changes += evictor->streamChanges();
+  return changes;
 }
 
-DriverMover::~DriverMover() {
-  for (const Lane &lane : {up_, down_}) {
-    const ContextScope scope(driver_, lane.context);
-    for (const Way &way : lane.ways) {
-      if (way.end)
-        driver_.eventDestroy.raw(way.end);
-      if (way.stream)
-        driver_.streamDestroy.raw(way.stream);
-    }
+Mover::Outcome DriverMover::move(const Operation &operation) {
+  return tryMove(operation).value_or(Outcome::Failed);
+}
+
+Expected<Mover::Outcome> DriverMover::tryMove(const Operation &operation) {
+  switch (operation.kind) {
+  case Operation::Kind::Evict:
+    PUMPGRAPH_TRY(evictTogether({operation.address, operation.bytes}));
+    return Outcome::Moved;
+  case Operation::Kind::Drop:
+    PUMPGRAPH_TRY(drop({operation.address, operation.bytes}));
+    return Outcome::Moved;
+  case Operation::Kind::Prefetch:
+  case Operation::Kind::Discard:
+    break;
   }
+  return moveUp(operation);
 }
 
 Status DriverMover::issue(const Operation &operation, CUstream stream) const {
@@ -63,75 +62,56 @@ Status DriverMover::issue(const Operation &operation, CUstream stream) const {
   std::size_t bytes = operation.bytes;
   if (operation.kind == Operation::Kind::Discard)
     return driver_.memDiscardBatchAsync(&address, &bytes, 1, 0, stream);
-  const bool up = operation.kind == Operation::Kind::Prefetch;
-  return driver_.memPrefetchAsync(address, bytes, locationOf(up, device_), 0, stream);
+  return driver_.memPrefetchAsync(address, bytes, onDevice(device_), 0, stream);
 }
 
-Status DriverMover::dropDeviceCopy(const Operation &operation) const {
-  const CUmemLocation location = locationOf(true, device_);
-  PUMPGRAPH_TRY(driver_.memAdvise(operation.address, operation.bytes, CU_MEM_ADVISE_UNSET_READ_MOSTLY, location));
-  return driver_.memAdvise(operation.address, operation.bytes, CU_MEM_ADVISE_SET_READ_MOSTLY, location);
+Expected<Mover::Outcome> DriverMover::moveUp(const Operation &operation) {
+  const auto done = up_.carryOut(operation.bytes, [&](CUstream stream) { return issue(operation, stream); });
+  PUMPGRAPH_TRY(done);
+  const bool tells = operation.kind == Operation::Kind::Prefetch && !operation.mayBringNothing && !done->isRepeated &&
+                     operation.bytes >= leastBytesThatTell;
+  if (!tells || done->took >= microseconds(operation.bytes / impossibleBytesPerUs))
+    return Outcome::Moved;
+  ++surprises_;
+  return Outcome::WasThere;
 }
 
-DriverMover::End DriverMover::awaitEnd(const Way &way, microseconds patience) const {
-  if (driver_.eventRecord.raw(way.end, way.stream) != CUDA_SUCCESS)
-    return End::Failed;
-  const Clock::time_point start = Clock::now();
-  while (true) {
-    const CUresult state = driver_.eventQuery.raw(way.end);
-    if (state != CUDA_ERROR_NOT_READY)
-      return state == CUDA_SUCCESS ? End::Over : End::Failed;
-    const Clock::duration passed = Clock::now() - start;
-    if (passed > patience)
-      return End::Late;
-    if (passed > noSleep)
-      std::this_thread::sleep_for(std::max<Clock::duration>(microseconds(10), passed / 32));
+/// In whole pages, of about the same size.
+std::vector<ManagedRange> DriverMover::piecesOf(ManagedRange range) const {
+  const std::uint64_t pages = pagesFor(range.bytes), count = std::min<std::uint64_t>(evictedAtOnce(), pages);
+  std::vector<ManagedRange> pieces;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t begin = pages * i / count * pageBytes;
+    const std::uint64_t end = std::min(range.bytes, pages * (i + 1) / count * pageBytes);
+    pieces.push_back({range.address + begin, end - begin});
   }
+  return pieces;
 }
 
-bool DriverMover::makeCurrent(const Lane &lane) const {
-  // A thread carries out one lane, so this makes its context current for good; it costs nothing after that.
-  CUcontext current = nullptr;
-  if (driver_.ctxGetCurrent.raw(&current) == CUDA_SUCCESS && current == lane.context)
-    return true;
-  if (driver_.ctxSetCurrent.raw(lane.context) != CUDA_SUCCESS)
-    return false;
-  // A capture in another thread must not be broken by what is none of its business.
-  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  driver_.threadExchangeStreamCaptureMode.raw(&mode);
-  return true;
+Status DriverMover::evictTogether(ManagedRange range) {
+  const std::vector<ManagedRange> pieces = piecesOf(range);
+  for (std::size_t i = 1; i < pieces.size(); ++i)
+    evictors_[i - 1]->begin(pieces[i]);
+  Status status = evict(driver_, down_, pieces.front());
+  for (std::size_t i = 1; i < pieces.size(); ++i) // all of them have to be over, whatever the first one says
+    if (const Status other = evictors_[i - 1]->end(); status)
+      status = other;
+  return status;
 }
 
-Mover::Outcome DriverMover::move(const Operation &operation) {
-  const bool leaves = operation.kind == Operation::Kind::Evict || operation.kind == Operation::Kind::Drop;
-  Lane &lane = leaves ? down_ : up_;
-  if (!makeCurrent(lane))
-    return Outcome::Failed;
-  bool isRepeated = false;
-  // Until it is over: nobody may be told of a discard before.
-  for (;; lane.current = (lane.current + 1) % queues, ++streamChanges_) {
-    const Way &way = lane.ways[lane.current];
-    const End before = awaitEnd(way, patienceWithNothing);
-    if (before == End::Late)
-      continue;
-    // On a stream where nothing is left to do the driver works within the call, and what is issued twice is done once.
-    const Clock::time_point start = Clock::now();
-    const bool issued = before == End::Over && issue(operation, way.stream).has_value();
-    // Also after a failure: what the call may have begun has to be over.
-    const End end = awaitEnd(way, patience + microseconds(operation.bytes / slowestBytesPerUs));
-    if (end == End::Late) {
-      isRepeated = true;
-      continue;
-    }
-    if (!issued || end == End::Failed)
-      return Outcome::Failed;
-    if (operation.kind == Operation::Kind::Drop)
-      return dropDeviceCopy(operation) ? Outcome::Moved : Outcome::Failed;
-    const bool tells = operation.kind == Operation::Kind::Prefetch && !operation.mayBringNothing && !isRepeated &&
-                       operation.bytes >= leastBytesThatTell;
-    return tells && Clock::now() - start < microseconds(operation.bytes / impossibleBytesPerUs) ? Outcome::WasThere
-                                                                                                : Outcome::Moved;
-  }
+/// Of two copies of what is read mostly the one at its preferred location stays, that in host memory. There is one
+/// there unless somebody has written the page of whom the plan does not know: if that was a kernel, the only copy is on
+/// the device, where the next prefetch finds it.
+Status DriverMover::drop(ManagedRange range) {
+  const std::uint64_t surprises = surprises_;
+  std::uint64_t &copiedAfter = copiedAfter_[range.address];
+  if (copiedAfter != surprises || range.bytes < leastBytesThatTell)
+    PUMPGRAPH_TRY(evictTogether(range));
+  copiedAfter = surprises;
+  PUMPGRAPH_TRY(down_.makeCurrent());
+  const CUmemLocation location = onDevice(device_);
+  PUMPGRAPH_TRY(driver_.memAdvise(range.address, range.bytes, CU_MEM_ADVISE_UNSET_READ_MOSTLY, location));
+  return driver_.memAdvise(range.address, range.bytes, CU_MEM_ADVISE_SET_READ_MOSTLY, location);
 }
 
 } // namespace pumpgraph::runtime

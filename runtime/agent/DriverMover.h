@@ -1,64 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// An agent's hands: the driver's calls for managed memory, on streams for each direction.
+/// An agent's hands: the driver's calls for managed memory.
 #pragma once
 
 #include "runtime/agent/Agent.h"
+#include "runtime/agent/Evictor.h"
 #include "runtime/agent/LaneContexts.h"
+
+#include <unordered_map>
 
 namespace pumpgraph::runtime {
 
-/// What prefetches and advice name as their target.
-CUmemLocation locationOf(bool onDevice, int device);
-
-/// The driver maps the streams of a context to a few queues of the device (8, unless CUDA_DEVICE_MAX_CONNECTIONS says
-/// otherwise). Where the agent has no contexts of its own, a stream that shares one with a stream of the program does
-/// nothing while that one waits for the agent. So a lane has as many streams as there are queues, and goes on with the
-/// next when something does not end on one.
+/// Prefetches and discards are calls of one thread. An eviction keeps a processor busy with page after page, so it is
+/// cut into as many pieces as there are contexts for it, one for the calling thread and one for each evictor
+/// (docs/decisions/0019-evictions-by-several-threads.md).
 class DriverMover : public Mover {
 public:
   /// `contexts` must outlive it.
   static Expected<std::unique_ptr<DriverMover>> create(const Driver &driver, int device, const LaneContexts &contexts);
-  ~DriverMover() override;
-  DriverMover(const DriverMover &) = delete;
-  DriverMover &operator=(const DriverMover &) = delete;
 
   Outcome move(const Operation &operation) override;
+  /// The same, with what the driver says where it fails.
+  Expected<Outcome> tryMove(const Operation &operation);
 
-  /// How often an operation was late and was issued on another stream.
-  std::uint64_t streamChanges() const { return streamChanges_; }
+  /// How many pieces of an eviction are moved at once.
+  std::size_t evictedAtOnce() const { return 1 + evictors_.size(); }
+  /// How often something was late and was issued on another stream.
+  std::uint64_t streamChanges() const;
 
 private:
-  static constexpr std::size_t queues = 8;
+  DriverMover(const Driver &driver, int device, const LaneContexts &contexts)
+      : driver_(driver), device_(device), up_(driver, contexts.up()), down_(driver, contexts.down()) {}
 
-  DriverMover(const Driver &driver, int device, const LaneContexts &contexts) : driver_(driver), device_(device) {
-    up_.context = contexts.up();
-    down_.context = contexts.down();
-  }
-
-  struct Way {
-    CUstream stream = nullptr;
-    CUevent end = nullptr;
-  };
-  struct Lane {
-    CUcontext context = nullptr;
-    std::array<Way, queues> ways;
-    std::size_t current = 0;
-  };
-  Status open(Lane &lane);
-  /// Of the thread that calls.
-  bool makeCurrent(const Lane &lane) const;
+  Expected<Outcome> moveUp(const Operation &operation);
   Status issue(const Operation &operation, CUstream stream) const;
-  /// Of two copies of what is read mostly the one at its preferred location stays, that in host memory.
-  Status dropDeviceCopy(const Operation &operation) const;
-  enum class End : std::uint8_t { Over, Late, Failed };
-  /// Whether everything on the way's stream is over before `patience` is.
-  End awaitEnd(const Way &way, std::chrono::microseconds patience) const;
+  Status evictTogether(ManagedRange range);
+  std::vector<ManagedRange> piecesOf(ManagedRange range) const;
+  Status drop(ManagedRange range);
 
   const Driver &driver_;
   int device_;
-  Lane up_, down_;
-  std::atomic<std::uint64_t> streamChanges_ = 0;
+  StreamLane up_, down_;
+  std::vector<std::unique_ptr<Evictor>> evictors_;
+  /// Prefetches that found something on the device that should not have been there. Copies in host memory that were
+  /// good before the last of them may not be any more.
+  std::atomic<std::uint64_t> surprises_ = 0;
+  /// By address of a drop: how many there had been when its copy was last made sure of.
+  std::unordered_map<CUdeviceptr, std::uint64_t> copiedAfter_;
 };
 
 } // namespace pumpgraph::runtime

@@ -6,29 +6,37 @@
 namespace pumpgraph::runtime {
 
 std::unique_ptr<LaneContexts> LaneContexts::create(const Driver &driver, int device, CUcontext program,
-                                                   std::uint64_t leastFreeBytes) {
+                                                   std::uint64_t leastFreeBytes, std::size_t wanted) {
   std::unique_ptr<LaneContexts> contexts(new LaneContexts(driver, program));
   CUdevice handle = 0;
   if (driver.deviceGet.raw(&handle, device) != CUDA_SUCCESS)
     return contexts;
-  const std::uint64_t before = contexts->freeBytes();
-  CUcontext created = nullptr, popped = nullptr;
-  if (driver.ctxCreate.raw(&created, 0, handle) != CUDA_SUCCESS)
-    return contexts;
-  driver.ctxPopCurrent.raw(&popped); // creating it made it current
-  const std::uint64_t after = contexts->freeBytes();
-  if (after < leastFreeBytes) {
-    driver.ctxDestroy.raw(created);
-    return contexts;
+  while (contexts->ownContexts() < wanted && contexts->add(handle, leastFreeBytes)) {
   }
-  contexts->down_ = created;
-  contexts->deviceBytes_ = before - std::min(before, after);
   return contexts;
 }
 
+bool LaneContexts::add(CUdevice device, std::uint64_t leastFreeBytes) {
+  const std::uint64_t before = freeBytes();
+  CUcontext created = nullptr, popped = nullptr;
+  if (driver_.ctxCreate.raw(&created, 0, device) != CUDA_SUCCESS)
+    return false;
+  // Creating it made it current. No kernel will run in it, and what it has for their stacks is half of its memory.
+  driver_.ctxSetLimit.raw(CU_LIMIT_STACK_SIZE, 0);
+  driver_.ctxPopCurrent.raw(&popped);
+  const std::uint64_t after = freeBytes();
+  if (after < leastFreeBytes) {
+    driver_.ctxDestroy.raw(created);
+    return false;
+  }
+  own_.push_back(created);
+  deviceBytes_ += before - std::min(before, after);
+  return true;
+}
+
 LaneContexts::~LaneContexts() {
-  if (areTwo())
-    driver_.ctxDestroy.raw(down_);
+  for (const CUcontext context : own_)
+    driver_.ctxDestroy.raw(context);
 }
 
 std::uint64_t LaneContexts::freeBytes() const {

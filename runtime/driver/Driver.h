@@ -54,6 +54,7 @@ public:
   X(devicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 11000)                                                         \
   X(ctxCreate, cuCtxCreate, 3020)                                                                                      \
   X(ctxDestroy, cuCtxDestroy, 4000)                                                                                    \
+  X(ctxSetLimit, cuCtxSetLimit, 3010)                                                                                  \
   X(ctxGetCurrent, cuCtxGetCurrent, 4000)                                                                              \
   X(ctxSetCurrent, cuCtxSetCurrent, 4000)                                                                              \
   X(ctxPushCurrent, cuCtxPushCurrent, 4000)                                                                            \

@@ -3,7 +3,15 @@
 
 #include "runtime/memory/AddressSpace.h"
 
+#include <sys/mman.h>
+
 namespace pumpgraph::runtime {
+namespace {
+
+/// A process may have 65,530 mappings in all.
+constexpr std::uint64_t mostStrips = 8192;
+
+} // namespace
 
 Expected<std::unique_ptr<ManagedArena>> ManagedArena::reserve(const Driver &driver, std::uint64_t bytes,
                                                               const ManagedGuard &guard) {
@@ -23,12 +31,25 @@ Expected<std::unique_ptr<ManagedArena>> ManagedArena::reserve(const Driver &driv
   CUdeviceptr allocation = 0;
   PUMPGRAPH_TRY_WHILE(driver.memAllocManaged(&allocation, wanted, CU_MEM_ATTACH_GLOBAL),
                       "reserving a managed arena of {}", bytesText(wanted));
-  return std::unique_ptr<ManagedArena>(new ManagedArena(driver, allocation, wanted));
+  std::unique_ptr<ManagedArena> arena(new ManagedArena(driver, allocation, wanted));
+  arena->cutIntoStrips();
+  return arena;
 }
 
 ManagedArena::ManagedArena(const Driver &driver, CUdeviceptr allocation, std::uint64_t bytes)
     : driver_(driver), allocation_(allocation), base_(roundUp(allocation, pageBytes)),
-      bytes_(bytes - roundUp(base_ - allocation, pageBytes)) {} // where the driver did not align it, a page less
+      bytes_(bytes - roundUp(base_ - allocation, pageBytes)), // where the driver did not align it, a page less
+      stripBytes_(bytes_) {}
+
+/// Neighbours that the kernel has different advice for are different mappings. This one is about reading files, so that
+/// it changes nothing else; the driver's module expects mappings to be split.
+void ManagedArena::cutIntoStrips() {
+  const std::uint64_t wanted = roundUp((bytes_ + mostStrips - 1) / mostStrips, pageBytes);
+  for (std::uint64_t at = 0; at < bytes_; at += 2 * wanted)
+    if (madvise(reinterpret_cast<void *>(base_ + at), std::min(wanted, bytes_ - at), MADV_RANDOM) != 0)
+      return;
+  stripBytes_ = wanted;
+}
 
 ManagedArena::~ManagedArena() {
   driver_.memFree.raw(allocation_);

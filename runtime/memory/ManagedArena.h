@@ -17,7 +17,9 @@ struct ManagedGuard {
   bool allowOversubscription = false; ///< beyond what the device has free; never beyond the limit
 };
 
-/// Whole pages, aligned to one. Memory stands behind an address once somebody touches it or brings it somewhere.
+/// Whole pages, aligned to one. Memory stands behind an address once somebody touches it or brings it somewhere. To the
+/// driver it is one allocation, to the kernel of the operating system many mappings side by side (*strips*): threads
+/// that evict pages of one mapping wait for each other, page by page.
 class ManagedArena {
 public:
   /// PUMPGRAPH_OUT_OF_DEVICE_MEMORY, with both numbers, where the guard says no.
@@ -29,14 +31,18 @@ public:
 
   CUdeviceptr base() const { return base_; }
   std::uint64_t bytes() const { return bytes_; }
+  /// Of one mapping; all of the arena where it could not be cut.
+  std::uint64_t stripBytes() const { return stripBytes_; }
 
 private:
   ManagedArena(const Driver &driver, CUdeviceptr allocation, std::uint64_t bytes);
+  void cutIntoStrips();
 
   const Driver &driver_;
   CUdeviceptr allocation_; ///< as the driver gave it
   CUdeviceptr base_;
   std::uint64_t bytes_;
+  std::uint64_t stripBytes_;
 };
 
 } // namespace pumpgraph::runtime

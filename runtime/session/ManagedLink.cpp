@@ -18,9 +18,9 @@ constexpr std::uint64_t wantedPages = 64;
 constexpr std::uint64_t leastPages = 8;
 constexpr int runs = 5;
 
-/// One H200 (docs/measurements.md).
+/// One H200 (docs/decisions/0019-evictions-by-several-threads.md).
 ManagedLink unmeasured() {
-  return {.typical = {50e9, 14e9, 32e9}, .best = {51e9, 17e9, 34e9}, .operationUs = 120, .bytes = 0};
+  return {.typical = {50e9, 20e9, 64e9}, .best = {52e9, 42e9, 86e9}, .operationUs = 160, .bytes = 0};
 }
 
 double median(std::vector<double> values) {
@@ -41,10 +41,6 @@ double overheadUs(const MoveTimes &large, const MoveTimes &small, double largeUs
 
 constexpr double unit = 0.5e9;
 
-} // namespace
-
-namespace {
-
 /// What a direction loses to the other while both are busy (interference() of passes/analysis/Machine.h): 0 nothing, 1
 /// as much as if they took turns. In tenths, so that measuring again seldom changes a plan.
 double interferenceOf(const MoveTimes &beside, double aloneUs) {
@@ -53,38 +49,18 @@ double interferenceOf(const MoveTimes &beside, double aloneUs) {
   return std::round(std::clamp(median(beside.upUs) / aloneUs - 1, 0.0, 1.0) * 10) / 10;
 }
 
-/// A stream of a lane's context, for as long as something is measured.
-class LaneStream {
-public:
-  LaneStream(const Driver &driver, CUcontext context) : driver_(driver), scope_(driver, context) {}
-  ~LaneStream() {
-    if (stream_)
-      driver_.streamDestroy.raw(stream_);
-  }
-  LaneStream(const LaneStream &) = delete;
-  LaneStream &operator=(const LaneStream &) = delete;
-  Status open() { return driver_.streamCreate(&stream_, CU_STREAM_NON_BLOCKING); }
-  CUstream get() const { return stream_; }
-
-private:
-  const Driver &driver_;
-  ContextScope scope_;
-  CUstream stream_ = nullptr;
-};
-
-/// Pages of the arena that are moved to and fro; what a move takes, microseconds.
+/// Pages of the arena that are moved to and fro, by the same hands as an agent's operations; what a move takes,
+/// microseconds.
 class Measuring {
 public:
-  Measuring(const Driver &driver, int device, CUdeviceptr address, const LaneContexts &contexts)
-      : driver_(driver), device_(device), address_(address), contexts_(contexts) {}
+  Measuring(const Driver &driver, CUdeviceptr address, const LaneContexts &contexts, DriverMover &mover)
+      : driver_(driver), address_(address), contexts_(contexts), mover_(mover) {}
 
-  /// From the calling thread, which has the lane's context afterwards no more than before.
   Expected<double> move(std::uint64_t offset, std::uint64_t bytes, bool up) const {
-    LaneStream stream(driver_, up ? contexts_.up() : contexts_.down());
-    PUMPGRAPH_TRY(stream.open());
+    const Operation::Kind kind = up ? Operation::Kind::Prefetch : Operation::Kind::Evict;
+    const Operation operation{kind, address_ + offset, bytes, "", {}, true};
     const auto start = std::chrono::steady_clock::now();
-    PUMPGRAPH_TRY(driver_.memPrefetchAsync(address_ + offset, bytes, locationOf(up, device_), 0, stream.get()));
-    PUMPGRAPH_TRY(driver_.streamSynchronize(stream.get()));
+    PUMPGRAPH_TRY(mover_.tryMove(operation));
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   }
 
@@ -119,18 +95,37 @@ public:
   /// What nobody has touched is nowhere, and moving it would measure nothing.
   Status touch(std::uint64_t bytes) const {
     PUMPGRAPH_TRY(move(0, bytes, true));
-    LaneStream stream(driver_, contexts_.up());
-    PUMPGRAPH_TRY(stream.open());
-    PUMPGRAPH_TRY(driver_.memsetD8Async(address_, 0, bytes, stream.get()));
-    return driver_.streamSynchronize(stream.get());
+    const ContextScope scope(driver_, contexts_.up());
+    CUstream stream = nullptr;
+    PUMPGRAPH_TRY(driver_.streamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    Status touched = driver_.memsetD8Async(address_, 0, bytes, stream);
+    if (touched)
+      touched = driver_.streamSynchronize(stream);
+    driver_.streamDestroy.raw(stream);
+    return touched;
   }
 
 private:
   const Driver &driver_;
-  int device_;
   CUdeviceptr address_;
   const LaneContexts &contexts_;
+  DriverMover &mover_;
 };
+
+/// Large and small moves, and halves of the large one both ways at once.
+struct AllTimes {
+  MoveTimes large, small, beside;
+};
+
+Status measureAll(const Measuring &measuring, AllTimes &times) {
+  PUMPGRAPH_TRY(measuring.touch(times.large.bytes));
+  PUMPGRAPH_TRY(measuring.repeat(times.large));
+  PUMPGRAPH_TRY(measuring.repeat(times.small));
+  if (times.beside.bytes != 0)
+    PUMPGRAPH_TRY(measuring.repeatBeside(times.beside));
+  PUMPGRAPH_TRY(measuring.move(0, times.large.bytes, false));
+  return {};
+}
 
 } // namespace
 
@@ -168,23 +163,25 @@ Expected<ManagedLink> measureManagedLink(const Driver &driver, int device, Addre
       break;
   if (!address)
     return unmeasured();
-  const Measuring measuring(driver, device, *address, contexts);
-  MoveTimes large{.bytes = pages * pageBytes, .upUs = {}, .downUs = {}};
-  MoveTimes small{.bytes = pageBytes, .upUs = {}, .downUs = {}};
-  MoveTimes beside{.bytes = pages / 2 * pageBytes, .upUs = {}, .downUs = {}};
-  const auto measure = [&]() -> Status {
-    PUMPGRAPH_TRY(measuring.touch(large.bytes));
-    PUMPGRAPH_TRY(measuring.repeat(large));
-    PUMPGRAPH_TRY(measuring.repeat(small));
-    if (contexts.areTwo())
-      PUMPGRAPH_TRY(measuring.repeatBeside(beside));
-    PUMPGRAPH_TRY(measuring.move(0, large.bytes, false));
-    return {};
-  };
-  const Status measured = measure();
+  AllTimes times;
+  times.large.bytes = pages * pageBytes;
+  if (contexts.ownContexts() != 0) // in one context the directions take turns
+    times.beside.bytes = pages / 2 * pageBytes;
+  // In a thread of its own: who moves makes contexts current.
+  Status measured;
+  std::thread([&] {
+    Expected<std::unique_ptr<DriverMover>> mover = DriverMover::create(driver, device, contexts);
+    if (!mover) {
+      measured = tl::unexpected<Error>(mover.error());
+      return;
+    }
+    // A page for each thread, so that both sizes are moved in the same way.
+    times.small.bytes = (*mover)->evictedAtOnce() * pageBytes;
+    measured = measureAll(Measuring(driver, *address, contexts, **mover), times);
+  }).join();
   arena.unseen(*address, pages);
   PUMPGRAPH_TRY_WHILE(measured, "measuring the link");
-  return linkOf(large, small, beside);
+  return linkOf(times.large, times.small, times.beside);
 }
 
 } // namespace pumpgraph::runtime

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/ManagedStep.h"
 
+#include "runtime/agent/ManagedLocation.h"
+
 #include <algorithm>
 #include <map>
 #include <new>
@@ -14,13 +16,13 @@ Status advise(const Driver &driver, int device, CUdeviceptr address, std::uint64
   case Advice::None:
     return {};
   case Advice::ReadMostly:
-    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_READ_MOSTLY, locationOf(true, device));
+    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_READ_MOSTLY, onDevice(device));
   case Advice::PreferHost:
-    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, locationOf(false, device));
+    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, inHostMemory());
   case Advice::PreferDevice:
-    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, locationOf(true, device));
+    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, onDevice(device));
   case Advice::AccessedBy:
-    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY, locationOf(true, device));
+    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY, onDevice(device));
   }
   return {};
 }
@@ -66,8 +68,8 @@ Expected<std::unique_ptr<ManagedStep>> ManagedStep::create(const Driver &driver,
   const auto rangeOf = [&](const Node &node) { return lowered.buffers[node.buffer].address + node.range.offset; };
   for (const Node &node : lowered.nodes)
     if (node.kind == NodeKind::Evict || (node.kind == NodeKind::Advise && node.advice == Advice::PreferHost))
-      PUMPGRAPH_TRY_WHILE(driver.memPrefetchAsync(rangeOf(node), node.range.size, locationOf(false, device), 0, stream),
-                          "\"{}\"", node.name);
+      PUMPGRAPH_TRY_WHILE(driver.memPrefetchAsync(rangeOf(node), node.range.size, inHostMemory(), 0, stream), "\"{}\"",
+                          node.name);
   PUMPGRAPH_TRY_WHILE(driver.streamSynchronize(stream), "bringing managed memory where it belongs");
   // After the moves: what is read mostly would be copied by them.
   for (const Node &node : lowered.nodes)
@@ -119,6 +121,7 @@ nlohmann::ordered_json ManagedStep::report() const {
           {"dropped", stats.dropped},
           {"released", stats.released},
           {"stream_changes", mover_ ? mover_->streamChanges() : 0},
+          {"evicted_at_once", mover_ ? mover_->evictedAtOnce() : 0},
           {"unforeseen_faults", unforeseen},
           {"timeline", agent_ ? timelineOf(agent_->operations(), stats.times) : nlohmann::ordered_json::array()}};
 }

@@ -9,6 +9,9 @@
 namespace pumpgraph::runtime {
 namespace {
 
+/// A third one adds little (docs/decisions/0019-evictions-by-several-threads.md).
+constexpr std::size_t contextsForEvictions = 2;
+
 /// What the session's own copies and scans go through.
 constexpr std::uint64_t stagingBytes = std::uint64_t{16} << 20;
 
@@ -530,10 +533,11 @@ Expected<const ManagedLink *> Session::managedLink() {
   if (!managedLink_) {
     if (!laneContexts_) {
       const std::uint64_t mostOnDevice = std::min(frames_->budgetFrames() * pageBytes, arena_->bytes());
-      laneContexts_ = LaneContexts::create(*driver_, options_.device, context_, mostOnDevice);
+      laneContexts_ = LaneContexts::create(*driver_, options_.device, context_, mostOnDevice, contextsForEvictions);
       deviceFreeBytes_ -= std::min(deviceFreeBytes_, laneContexts_->deviceBytes());
-      if (!laneContexts_->areTwo())
-        notes_.push_back("the agent has no context for evictions: prefetches wait for them");
+      if (laneContexts_->ownContexts() < contextsForEvictions)
+        notes_.push_back(fmt::format("the agent has {} contexts of its own in place of {}: evictions are slower",
+                                     laneContexts_->ownContexts(), contextsForEvictions));
     }
     const Expected<ManagedLink> measured =
         measureManagedLink(*driver_, options_.device, *addresses_, frames_->budgetFrames() * pageBytes, *laneContexts_);

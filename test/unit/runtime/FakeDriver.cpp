@@ -91,12 +91,12 @@ struct FakeDriver::State {
   std::map<std::string, std::pair<std::uint64_t, CUresult>> failures; ///< at which call, how
   std::mt19937 random;
   std::uint64_t lastNode = 0;
-  std::uint64_t modules = 0;                    ///< loaded
-  std::set<CUcontext> contexts;                 ///< beside the primary one; under `mutex`
-  std::map<bool, CUcontext> movedFrom;          ///< current at the last prefetch, if to the host; under `mutex`
-  std::mutex mutex;                             ///< of what threads besides the test's own may come to
-  std::map<CUdeviceptr, std::uint64_t> managed; ///< allocations
-  std::set<CUdeviceptr> managedOnDevice;        ///< pages
+  std::uint64_t modules = 0;                              ///< loaded
+  std::set<CUcontext> contexts;                           ///< beside the primary one; under `mutex`
+  std::vector<FakeDriver::Move> moves;                    ///< of managed memory; under `mutex`
+  std::mutex mutex;                                       ///< of what threads besides the test's own may come to
+  std::map<CUdeviceptr, std::uint64_t> managed;           ///< allocations
+  std::set<CUdeviceptr> managedOnDevice;                  ///< pages
   std::chrono::duration<double, std::milli> pretended{0}; ///< device time that did not pass here
 
   std::chrono::steady_clock::time_point now() const {
@@ -478,6 +478,9 @@ void fillDeviceCalls(Driver &driver) {
     delete reinterpret_cast<char *>(context);
     return CUDA_SUCCESS;
   };
+  driver.ctxSetLimit.function = [](CUlimit, std::size_t) -> CUresult {
+    return contextStack().empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+  };
   driver.ctxGetCurrent.function = [](CUcontext *context) {
     *context = contextStack().empty() ? nullptr : contextStack().back();
     return CUDA_SUCCESS;
@@ -547,15 +550,18 @@ void fillManagedCalls(Driver &driver) {
   driver.memPrefetchAsync.function = [](CUdeviceptr address, std::size_t bytes, CUmemLocation location, unsigned,
                                         CUstream) -> CUresult {
     FAKE_ENTER(cuMemPrefetchAsync);
+    if (contextStack().empty())
+      return CUDA_ERROR_INVALID_CONTEXT;
     {
       const std::lock_guard lock(state().mutex);
-      state().movedFrom[location.type == CU_MEM_LOCATION_TYPE_HOST] =
-          contextStack().empty() ? nullptr : contextStack().back();
+      state().moves.push_back({address, bytes, location.type == CU_MEM_LOCATION_TYPE_HOST, contextStack().back()});
     }
     return moveManaged(address, bytes, location.type == CU_MEM_LOCATION_TYPE_DEVICE);
   };
   driver.memAdvise.function = [](CUdeviceptr address, std::size_t bytes, CUmem_advise, CUmemLocation) -> CUresult {
     FAKE_ENTER(cuMemAdvise);
+    if (contextStack().empty())
+      return CUDA_ERROR_INVALID_CONTEXT;
     return isManagedRange(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   };
   driver.memDiscardBatchAsync.function = [](CUdeviceptr *addresses, std::size_t *bytes, std::size_t count,
@@ -573,6 +579,8 @@ void fillManagedCalls(Driver &driver) {
     driver.memDiscardBatchAsync.function = nullptr;
   driver.memHostAlloc.function = [](void **address, std::size_t bytes, unsigned) -> CUresult {
     FAKE_ENTER(cuMemHostAlloc);
+    if (contextStack().empty())
+      return CUDA_ERROR_INVALID_CONTEXT;
     constexpr std::size_t line = 64;
     *address = std::aligned_alloc(line, (bytes + line - 1) / line * line);
     return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -1292,9 +1300,15 @@ std::uint64_t FakeDriver::contexts() const {
   return state_->contexts.size();
 }
 
-CUcontext FakeDriver::contextOfLastMove(bool toHost) const {
+CUcontext FakeDriver::primaryContext() const {
+  CUcontext context = nullptr;
+  table_->devicePrimaryCtxRetain.raw(&context, 0);
+  return context;
+}
+
+std::vector<FakeDriver::Move> FakeDriver::moves() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->movedFrom[toHost];
+  return state_->moves;
 }
 
 std::uint64_t FakeDriver::managedBytes() const {

@@ -112,10 +112,17 @@ public:
   std::uint64_t loadedModules() const;
   /// Of pages of managed memory: those that were last brought to the device.
   std::uint64_t managedPagesOnDevice() const;
+  CUcontext primaryContext() const;
   /// Contexts beside the primary one.
   std::uint64_t contexts() const;
-  /// Which was current when managed memory was moved the last time.
-  CUcontext contextOfLastMove(bool toHost) const;
+  /// What was moved of managed memory, and the context that was current then.
+  struct Move {
+    CUdeviceptr address = 0;
+    std::uint64_t bytes = 0;
+    bool toHost = false;
+    CUcontext context = nullptr;
+  };
+  std::vector<Move> moves() const;
   std::uint64_t managedBytes() const;
 
   struct State;

@@ -7,6 +7,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <string>
+
 using namespace pumpgraph::runtime;
 using namespace pumpgraph::runtime::test;
 
@@ -37,6 +40,26 @@ TEST_F(ManagedArenaTest, takesWholePagesAndGivesThemBack) {
     EXPECT_EQ(fake_.managedBytes(), arenaBytes);
   }
   EXPECT_EQ(fake_.managedBytes(), 0U);
+}
+
+/// Mappings of the process that begin in the range.
+int mappingsIn(CUdeviceptr base, std::uint64_t bytes) {
+  std::ifstream maps("/proc/self/maps");
+  int found = 0;
+  for (std::string line; std::getline(maps, line);) {
+    const CUdeviceptr begin = std::stoull(line, nullptr, 16);
+    found += base <= begin && begin < base + bytes;
+  }
+  return found;
+}
+
+// Each page can be made accessible to the processor without waiting for its neighbours.
+TEST_F(ManagedArenaTest, isManyMappingsSideBySide) {
+  const Expected<std::unique_ptr<ManagedArena>> arena =
+      ManagedArena::reserve(*fake_.table(), arenaBytes, {.limitBytes = arenaBytes});
+  ASSERT_TRUE(arena) << arena.error().message;
+  EXPECT_EQ((*arena)->stripBytes(), pageBytes);
+  EXPECT_EQ(mappingsIn((*arena)->base(), arenaBytes), static_cast<int>(arenaPages));
 }
 
 TEST_F(ManagedArenaTest, isRefusedBeyondTheLimit) {

@@ -2,12 +2,9 @@
 // What a managed session learns of its link, and what it makes of it.
 #include "runtime/session/ManagedLink.h"
 
-#include "runtime/agent/DriverMover.h"
 #include "test/unit/runtime/Program.h"
 
 #include <gtest/gtest.h>
-
-#include <thread>
 
 using namespace pumpgraph::runtime;
 using namespace pumpgraph::runtime::test;
@@ -79,34 +76,9 @@ protected:
   FakeDriver fake_;
   std::unique_ptr<ManagedArena> arena_ = std::move(*ManagedArena::reserve(*fake_.table(), arenaPages *pageBytes, {}));
   std::unique_ptr<AddressSpace> addresses_ = AddressSpace::within(*fake_.table(), arena_->base(), arena_->bytes());
-  std::unique_ptr<LaneContexts> contexts_ = LaneContexts::create(*fake_.table(), 0, nullptr, 0);
+  CUcontext program_ = fake_.primaryContext();
+  std::unique_ptr<LaneContexts> contexts_ = LaneContexts::create(*fake_.table(), 0, program_, 0, 1);
 };
-
-TEST_F(MeasuringTest, evictsFromAContextOfItsOwn) {
-  EXPECT_TRUE(contexts_->areTwo());
-  EXPECT_EQ(contexts_->up(), nullptr);
-  EXPECT_EQ(fake_.contexts(), 1U);
-  ASSERT_TRUE(measure(arenaPages));
-  contexts_.reset();
-  EXPECT_EQ(fake_.contexts(), 0U);
-}
-
-TEST_F(MeasuringTest, anAgentEvictsFromTheOtherContext) {
-  const Expected<CUdeviceptr> address = addresses_->carve(4);
-  ASSERT_TRUE(address);
-  for (const bool two : {true, false}) {
-    contexts_ = LaneContexts::create(*fake_.table(), 0, nullptr, two ? 0 : UINT64_MAX);
-    Expected<std::unique_ptr<DriverMover>> mover = DriverMover::create(*fake_.table(), 0, *contexts_);
-    ASSERT_TRUE(mover) << messageOf(mover);
-    for (const Operation::Kind kind : {Operation::Kind::Prefetch, Operation::Kind::Evict})
-      std::thread([&] {
-        const Operation operation{kind, *address, 4 * pageBytes, "", {}, true};
-        EXPECT_EQ((*mover)->move(operation), Mover::Outcome::Moved);
-      }).join();
-    EXPECT_EQ(fake_.contextOfLastMove(false), contexts_->up());
-    EXPECT_EQ(fake_.contextOfLastMove(true), contexts_->down());
-  }
-}
 
 // Both directions have one context then, and take turns.
 TEST_F(MeasuringTest, doesWithoutASecondContext) {
@@ -114,8 +86,8 @@ TEST_F(MeasuringTest, doesWithoutASecondContext) {
     contexts_.reset();
     if (hasRoom)
       fake_.failCall("cuCtxCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
-    contexts_ = LaneContexts::create(*fake_.table(), 0, nullptr, hasRoom ? 0 : UINT64_MAX);
-    EXPECT_FALSE(contexts_->areTwo());
+    contexts_ = LaneContexts::create(*fake_.table(), 0, program_, hasRoom ? 0 : UINT64_MAX, 1);
+    EXPECT_EQ(contexts_->ownContexts(), 0U);
     EXPECT_EQ(contexts_->up(), contexts_->down());
     EXPECT_EQ(fake_.contexts(), 0U);
     const Expected<ManagedLink> link = measure(arenaPages);

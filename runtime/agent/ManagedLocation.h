@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What prefetches and advice name as their target.
+#pragma once
+
+#include "runtime/driver/Driver.h"
+
+namespace pumpgraph::runtime {
+
+inline CUmemLocation onDevice(int device) {
+  CUmemLocation location{};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device;
+  return location;
+}
+
+inline CUmemLocation inHostMemory() {
+  CUmemLocation location{};
+  location.type = CU_MEM_LOCATION_TYPE_HOST;
+  return location;
+}
+
+} // namespace pumpgraph::runtime
