@@ -14,9 +14,9 @@
 namespace pumpgraph::runtime {
 
 /// The driver maps the streams of a context to a few queues of the device (8, unless CUDA_DEVICE_MAX_CONNECTIONS says
-/// otherwise). A stream that shares one with a stream of the program does nothing while that one waits for the agent. So
-/// there are as many streams as queues, and who finds that something does not end on one goes on with the next. For one
-/// thread at a time, but for streamChanges().
+/// otherwise). A stream that shares one with a stream of the program does nothing while that one waits for the agent.
+/// So there are as many streams as queues, and who finds that something does not end on one goes on with the next. For
+/// one thread at a time, but for streamChanges().
 class StreamLane {
 public:
   StreamLane(const Driver &driver, CUcontext context) : driver_(driver), context_(context) {}
@@ -33,8 +33,8 @@ public:
     bool isRepeated = false; ///< on another stream, because it was late on the first
     std::chrono::steady_clock::duration took{};
   };
-  /// Has `issue` make one call of the driver's that moves so many bytes, on a stream with nothing left to do, and returns
-  /// when that is over; may have it made again, on another stream. Makes the context current, too.
+  /// Has `issue` make one call of the driver's that moves so many bytes, on a stream with nothing left to do, and
+  /// returns when that is over; may have it made again, on another stream. Makes the context current, too.
   Expected<Done> carryOut(std::uint64_t bytes, const std::function<Status(CUstream)> &issue);
 
   /// How often. From any thread.

@@ -37,9 +37,7 @@ protected:
   /// From a thread of its own, as the agent does.
   Expected<Mover::Outcome> move(Kind kind, std::uint64_t bytes, bool mayBringNothing = true) {
     Expected<Mover::Outcome> outcome = Mover::Outcome::Failed;
-    std::thread([&] {
-      outcome = mover_->tryMove({kind, arena_->base(), bytes, "", {}, mayBringNothing});
-    }).join();
+    std::thread([&] { outcome = mover_->tryMove({kind, arena_->base(), bytes, "", {}, mayBringNothing}); }).join();
     return outcome;
   }
   /// What it became.
