@@ -122,6 +122,24 @@ class TheCommand(unittest.TestCase):
         self.assertIn("streaming/faults/0: exit status 1: no memory", result.stdout)
         self.assertIn("| 22.0 (21.0-23.0) | 21.0 (20.0-22.0) |", result.stdout)
 
+    def test_takes_budgets_of_pytorch_from_the_step_in_memory(self):
+        step = next(step for step in managed.STEPS if step.torch_share)
+        self.assertLess(step.arena_bytes, 4 << 30)
+        captured = managed.command_of(Path("bin"), step, "captured", {})
+        ahead = managed.command_of(Path("bin"), step, "ahead", {"peak_bytes": 1001 << 20})
+        self.assertEqual(captured, [*ahead[:2], "captured"])
+        budget = int(1001 * step.torch_share) // 2 * 2 << 20
+        self.assertEqual(ahead[2:], ["ahead", str(budget), str(step.arena_bytes)])
+        self.assertEqual(managed.command_of(Path("bin"), managed.STEPS[0], "ahead", {}),
+                         ["bin/runtime_smoke", "--managed-row", managed.STEPS[0].name, "ahead"])
+
+    def test_runs_nothing_of_pytorch_without_the_step_in_memory(self):
+        name = next(step.name for step in managed.STEPS if step.torch_share)
+        self.write({f"{name}/captured/0": {"step_ms": [0.5], "state": "5eed"}})
+        result = self.bench("--rows", name, "--repeats", "1", "--results", str(self.results))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(f"{name}/ahead/0: nothing is known of the step in memory", result.stdout)
+
 
 if __name__ == "__main__":
     unittest.main()
