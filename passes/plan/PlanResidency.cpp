@@ -17,9 +17,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <deque>
 #include <future>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace pumpgraph {
@@ -42,9 +44,11 @@ constexpr double leastTail = 0.002;
 /// Weight of lateness where gaps are chosen by price: the link is the limit there, and what comes late somewhere comes
 /// earlier elsewhere.
 constexpr double slackWeightByPrice = 0.25;
-/// A node is crowded if it uses so much of the frames; steps of so many nodes are planned twice if they have some.
+/// A node is crowded if it uses so much of the frames.
 constexpr double crowdedShare = 0.7;
-constexpr std::size_t mostNodesOfTwoSearches = 5000;
+/// How large pieces are in the searches that are made side by side, in place of pieceBytesFor().
+constexpr std::uint64_t pieceMultiples[] = {1, 3, 8};
+constexpr std::size_t mostNodesOfSeveralSearches = 5000;
 /// How many of the largest pieces the budget holds at least, unless it is small.
 constexpr double leastPiecesInBudget = 80;
 
@@ -576,41 +580,82 @@ FixedHomes ofPieces(const WideColouring &colouring, const Timeline &timeline) {
   return result;
 }
 
+/// Whether a step is worth more than one search: not if there is nothing to choose, and not if one takes long anyway.
+bool deservesSeveralSearches(const Timeline &timeline, const PlanOptions &options, std::uint64_t frames) {
+  return !options.boundary && !options.isQuick && options.backend == Backend::Virtual &&
+         timeline.nodeCount() <= mostNodesOfSeveralSearches &&
+         timeline.peakPages() > frames + timeline.exclusivePages();
+}
+
+/// No size but the last is as large as the largest buffer.
+std::vector<std::uint64_t> pieceSizesFor(const Description &step, std::uint64_t pieceBytes, bool several) {
+  std::uint64_t largest = 0;
+  for (const Buffer &buffer : step.buffers)
+    largest = std::max(largest, buffer.isPrivate ? buffer.size : 0);
+  std::vector<std::uint64_t> sizes;
+  for (const std::uint64_t multiple : pieceMultiples)
+    if (sizes.empty() || (several && sizes.back() < largest))
+      sizes.push_back(multiple * pieceBytes);
+  return sizes;
+}
+
+/// What a search goes by, with pieces of one size.
+class Ground {
+public:
+  Ground(const Description &step, const Order &order, const Machine &machine, const PlanOptions &options,
+         std::uint64_t pieceBytes, std::uint64_t frameCount)
+      : timeline_(step, pieceBytes, machine), given_(givenBoundary(step, timeline_, options.boundary, frameCount)),
+        input_{step, timeline_, order, machine, frameCount, given_} {
+    if (options.backend != Backend::Virtual)
+      input_.keepsHostCopy = keepHostCopies(step, options.backend);
+  }
+  Ground(const Ground &) = delete;
+  Ground &operator=(const Ground &) = delete;
+  const PlannerInput &input() const { return input_; }
+
+private:
+  Timeline timeline_;
+  GivenBoundary given_;
+  PlannerInput input_;
+};
+
 /// The plan of a step in which some pages may be hosted: for the planner these are not there. `choices`: the frames
-/// that are fixed beforehand, null for none; there is a search for each, side by side, and the best plan counts.
+/// that are fixed beforehand, null for none. There is a search for each of them and each size of pieces, side by side,
+/// and the best plan counts.
 std::optional<Description> planAround(const Description &step, const Order &order, const PlanOptions &options,
-                                      std::uint64_t pieceBytes, std::uint64_t budgetBytes, std::uint64_t frameCount,
-                                      const std::vector<const WideColouring *> &choices) {
+                                      const std::vector<std::uint64_t> &pieceSizes, std::uint64_t budgetBytes,
+                                      std::uint64_t frameCount, const std::vector<const WideColouring *> &choices) {
   Machine machine = options.machine;
   if (machine.hostBytes != UINT64_MAX)
     machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
-  const Timeline timeline(step, pieceBytes, machine);
-  const GivenBoundary given = givenBoundary(step, timeline, options.boundary, frameCount);
-  PlannerInput input{step, timeline, order, machine, frameCount, given};
-  if (options.backend != Backend::Virtual)
-    input.keepsHostCopy = keepHostCopies(step, options.backend);
-  std::vector<std::future<std::optional<Candidate>>> searches;
-  for (const WideColouring *colouring : choices)
-    searches.push_back(std::async([&, colouring] {
-      const std::optional<FixedHomes> fixed = colouring ? std::optional(ofPieces(*colouring, timeline)) : std::nullopt;
-      return findPlan(input, budgetBytes, fixed ? &*fixed : nullptr, options.isQuick);
-    }));
+  std::deque<Ground> grounds;
+  std::vector<std::pair<const Ground *, std::future<std::optional<Candidate>>>> searches;
+  for (const std::uint64_t pieceBytes : pieceSizes) {
+    const Ground *ground = &grounds.emplace_back(step, order, machine, options, pieceBytes, frameCount);
+    for (const WideColouring *colouring : choices)
+      searches.push_back({ground, std::async([&, ground, colouring] {
+                            const PlannerInput &input = ground->input();
+                            const std::optional<FixedHomes> fixed =
+                                colouring ? std::optional(ofPieces(*colouring, input.timeline)) : std::nullopt;
+                            return findPlan(input, budgetBytes, fixed ? &*fixed : nullptr, options.isQuick);
+                          })});
+  }
+  const Ground *groundOfBest = nullptr;
   std::optional<Candidate> best;
-  for (std::future<std::optional<Candidate>> &search : searches)
-    if (std::optional<Candidate> found = search.get(); found && (!best || isBetter(*found, *best, machine)))
+  for (auto &[ground, search] : searches)
+    if (std::optional<Candidate> found = search.get(); found && (!best || isBetter(*found, *best, machine))) {
+      groundOfBest = ground;
       best = std::move(found);
+    }
   if (!best)
     return std::nullopt;
-  return writePlan(input, best->draft, best->schedule, budgetBytes);
+  return writePlan(groundOfBest->input(), best->draft, best->schedule, budgetBytes);
 }
 
 /// Where some nodes use nearly all frames there is little choice: frames for all pages, found without regard for time,
-/// of which the pages of these nodes keep theirs. A second search is not for steps that take long to plan anyway.
-std::optional<WideColouring> colourCrowd(const Description &step, const Timeline &timeline, const PlanOptions &options,
+/// of which the pages of these nodes keep theirs.
+std::optional<WideColouring> colourCrowd(const Description &step, const Timeline &timeline, const Machine &machine,
                                          std::uint64_t frames) {
-  if (options.boundary || options.isQuick || options.backend != Backend::Virtual ||
-      timeline.nodeCount() > mostNodesOfTwoSearches || timeline.peakPages() <= frames + timeline.exclusivePages())
-    return std::nullopt;
   std::vector<NodeIndex> crowded;
   for (NodeIndex node = 0; node < timeline.nodeCount(); ++node)
     if (static_cast<double>(timeline.workingSetPages(node)) >= crowdedShare * static_cast<double>(frames))
@@ -619,7 +664,7 @@ std::optional<WideColouring> colourCrowd(const Description &step, const Timeline
     return std::nullopt;
   Description hosting = step;
   tl::expected<WideColouring, NoColouring> colouring =
-      hostForColouring(hosting, timeline, frames, options.machine, Balance::No);
+      hostForColouring(hosting, timeline, frames, machine, Balance::No);
   if (!colouring || hostedBytes(hosting) > 0)
     return std::nullopt;
   for (const NodeIndex node : crowded)
@@ -647,19 +692,22 @@ tl::expected<Description, PlanError> planHosting(Description step, const Timelin
   const std::uint64_t steps = options.boundary ? 0 : 8;
   const Order order(step);
   const std::uint64_t frames = frameCount - timeline.exclusivePages();
-  const std::uint64_t pieceBytes = pieceBytesFor(timeline, options, budgetBytes);
+  const bool several = deservesSeveralSearches(timeline, options, frames);
+  const std::vector<std::uint64_t> pieceSizes =
+      pieceSizesFor(step, pieceBytesFor(timeline, options, budgetBytes), several);
   if (const std::optional<NodeIndex> stuck = hostExcess(step, timeline, frames, options.machine))
     return tl::unexpected(
         PlanError{*stuck, fmt::format("{}, and too much of it are operands of copies, which cannot be left in host "
                                       "memory; the budget is {}",
                                       needOf(step, timeline, *stuck), formatBytes(budgetBytes))});
   const auto plan = [&](const std::vector<const WideColouring *> &choices) {
-    return planAround(step, order, options, pieceBytes, budgetBytes, frameCount, choices);
+    return planAround(step, order, options, pieceSizes, budgetBytes, frameCount, choices);
   };
   const bool isWide = hostedBytes(step) > 0 && !options.boundary;
   if (!isWide) {
     std::vector<const WideColouring *> choices{nullptr};
-    const std::optional<WideColouring> crowded = colourCrowd(step, timeline, options, frames);
+    const std::optional<WideColouring> crowded =
+        several ? colourCrowd(step, timeline, options.machine, frames) : std::nullopt;
     if (crowded)
       choices.push_back(&*crowded);
     if (std::optional<Description> planned = plan(choices))

@@ -7,24 +7,35 @@
 
 namespace pumpgraph {
 
+namespace {
+
+/// A sum, so that a plan cannot become slower again in a row of small trades of time for bytes, nor a row of small
+/// gains be lost.
+double scoreUs(const Candidate &candidate) {
+  constexpr double worthOfMoving = 0.01; // one microsecond less on the link, where the step takes as long
+  return candidate.schedule.totalUs + worthOfMoving * candidate.movedUs;
+}
+
+} // namespace
+
 bool isBetter(const Candidate &a, const Candidate &b, const Machine &machine) {
   const bool aFits = a.hostBytes <= machine.hostBytes, bFits = b.hostBytes <= machine.hostBytes;
   if (aFits != bFits)
     return aFits;
   if (!aFits)
     return a.hostBytes < b.hostBytes;
-  // Times this close are the same: the model is no better.
-  constexpr double tolerance = 1.001;
-  if (a.schedule.totalUs * tolerance < b.schedule.totalUs)
-    return true;
-  return a.schedule.totalUs <= b.schedule.totalUs * tolerance && a.movedPages < b.movedPages;
+  return scoreUs(a) < scoreUs(b);
 }
 
 bool PlanSearch::tryDraft(Draft draft) {
   Candidate candidate{std::move(draft), {}, 0, 0};
   candidate.schedule = scheduleDraft(input_, candidate.draft);
-  for (const DraftTransfer &transfer : candidate.draft.transfers)
-    candidate.movedPages += transfer.pages.pageCount;
+  for (const DraftTransfer &transfer : candidate.draft.transfers) {
+    const auto bytes = static_cast<double>(transfer.pages.pageCount * input_.timeline.pageBytes());
+    candidate.movedUs +=
+        bytes * 1e6 /
+        (transfer.kind == NodeKind::Prefetch ? input_.machine.upBytesPerSecond : input_.machine.downBytesPerSecond);
+  }
   if (input_.machine.hostBytes != UINT64_MAX)
     candidate.hostBytes = HostPlaces(writePlan(input_, candidate.draft, candidate.schedule, budgetBytes_)).bytes();
   if (best_ && !isBetter(candidate, *best_, input_.machine))

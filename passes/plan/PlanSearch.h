@@ -14,11 +14,11 @@ namespace pumpgraph {
 struct Candidate {
   Draft draft;
   Schedule schedule;
-  std::uint64_t movedPages = 0;
+  double movedUs = 0;          ///< on the link, all copies one after the other
   std::uint64_t hostBytes = 0; ///< only if host memory is limited
 };
 
-/// Host memory must suffice, then time counts, then what is moved.
+/// Host memory must suffice, then time counts, and a little what is moved.
 bool isBetter(const Candidate &a, const Candidate &b, const Machine &machine);
 
 /// Keeps the best of the drafts it is shown.

@@ -15,10 +15,12 @@ namespace pumpgraph {
 namespace {
 
 constexpr int mostRounds = 480;
-/// Rounds in a row that gain nothing, after which there will be no more: few of them, or little spent on them,
-/// Draft::effort.
+/// Rounds in a row that together gain next to nothing, after which there will be no more: few of them, or little spent
+/// on them, Draft::effort.
 constexpr int fewVainRounds = 48, mostVainRounds = 192;
 constexpr std::uint64_t littleEffort = 4'000'000;
+/// Of the step: what is worth going on for.
+constexpr double notableGain = 0.001;
 /// A plan this close to the bound is left alone.
 constexpr double closeToBound = 1.01;
 /// Parts of the step whose pieces choose again, and Tuning::slackWeight when they do, in turn.
@@ -36,6 +38,7 @@ public:
     const Bound limit = bound(input_.captured, search_.budgetBytes(), input_.machine, BoundKind::May);
     int vain = 0;
     std::uint64_t effortBefore = 0; // of the rounds in vain
+    double usBefore = search_.best()->schedule.totalUs;
     const auto isInVain = [&] {
       return vain >= mostVainRounds || (vain >= fewVainRounds && effort_ - effortBefore >= littleEffort);
     };
@@ -46,9 +49,11 @@ public:
       ++vain;
       tuning_.slackWeight = slackWeights[static_cast<std::size_t>(round) % std::size(slackWeights)];
       const Window window = windowOf(round / 2);
-      if (round % 2 == 0 ? tryHomes(window) : tryGaps(window)) {
+      round % 2 == 0 ? tryHomes(window) : tryGaps(window);
+      if (const double us = search_.best()->schedule.totalUs; us < (1 - notableGain) * usBefore) {
         vain = 0;
         effortBefore = effort_;
+        usBefore = us;
       }
     }
   }
@@ -93,10 +98,10 @@ private:
   }
 
   /// The pieces of the window choose homes, and leave when they did.
-  bool tryHomes(const Window &window) { return tryPass(window, {search_.best()->draft.boundary, {}, leaves_}); }
+  void tryHomes(const Window &window) { tryPass(window, {search_.best()->draft.boundary, {}, leaves_}); }
 
   /// The pieces of the window choose homes, and leave when it is cheapest by the prices of the best plan.
-  bool tryGaps(const Window &window) {
+  void tryGaps(const Window &window) {
     if (!gaps_) {
       gaps_ = chooseGaps(input_, search_.best()->draft, search_.best()->schedule);
       effort_ += gaps_->effort;
@@ -113,12 +118,12 @@ private:
                 start.leaves.begin() + uses.usesBegin);
     }
     input_.settleCopies(start.boundary);
-    return tryPass(window, std::move(start));
+    tryPass(window, std::move(start));
   }
 
-  /// Whether a pass in which the pieces of the window are free to choose homes is the best so far. All others have
+  /// Keeps a pass in which the pieces of the window are free to choose homes if it is the best so far. All others have
   /// those of the best plan, and homes that are given stay.
-  bool tryPass(const Window &window, DraftStart start) {
+  void tryPass(const Window &window, DraftStart start) {
     PieceFrames homes = input_.given.homes;
     for (std::size_t i = 0; i < timeline_.pieces().size(); ++i)
       if (const PieceIndex piece = static_cast<PieceIndex>(i);
@@ -128,10 +133,9 @@ private:
     if (draft && mirrorWhatIsOnlyRead(start.boundary, *draft))
       draft = pass(start, homes);
     if (!draft || !search_.tryDraft(std::move(*draft)))
-      return false;
+      return;
     leaves_ = std::move(start.leaves);
     gaps_.reset();
-    return true;
   }
   tl::expected<Draft, Stuck> pass(const DraftStart &start, const PieceFrames &homes) {
     tl::expected<Draft, Stuck> draft = draftPlan(input_, start, tuning_, &homes);

@@ -454,12 +454,21 @@ std::uint64_t largestTransfer(const RegularStepShape &shape) {
   return largest;
 }
 
+// So many nodes that there is one search alone.
 TEST(PlanResidency, LongNodesMoveLargerPiecesThanShortOnes) {
   RegularStepShape shape;
+  shape.layers = 1700;
   shape.activationPages = 128;
   shape.kernelUs = 300;
   EXPECT_LE(largestTransfer(shape), std::uint64_t{34} << 20); // a piece and a partial page
   shape.kernelUs = 20'000;
+  EXPECT_GT(largestTransfer(shape), std::uint64_t{64} << 20);
+}
+
+TEST(PlanResidency, StepsOfFewNodesTryLargerPiecesToo) {
+  RegularStepShape shape;
+  shape.activationPages = 128;
+  shape.kernelUs = 300;
   EXPECT_GT(largestTransfer(shape), std::uint64_t{64} << 20);
 }
 
