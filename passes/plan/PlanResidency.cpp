@@ -49,7 +49,7 @@ constexpr double crowdedShare = 0.7;
 /// How large pieces are in the searches that are made side by side, in place of pieceBytesFor().
 constexpr std::uint64_t pieceMultiples[] = {1, 3, 8};
 constexpr std::size_t mostNodesOfSeveralSearches = 5000;
-/// How many of the largest pieces the budget holds at least, unless it is small.
+/// How many of the largest pieces of the usual size the budget holds at least, unless it is small.
 constexpr double leastPiecesInBudget = 80;
 
 std::string formatBytes(std::uint64_t bytes) {
@@ -600,18 +600,18 @@ std::vector<std::uint64_t> pieceSizesFor(const Description &step, std::uint64_t 
 }
 
 /// What a search goes by, with pieces of one size.
-class Ground {
+class SearchInput {
 public:
-  Ground(const Description &step, const Order &order, const Machine &machine, const PlanOptions &options,
-         std::uint64_t pieceBytes, std::uint64_t frameCount)
+  SearchInput(const Description &step, const Order &order, const Machine &machine, const PlanOptions &options,
+              std::uint64_t pieceBytes, std::uint64_t frameCount)
       : timeline_(step, pieceBytes, machine), given_(givenBoundary(step, timeline_, options.boundary, frameCount)),
         input_{step, timeline_, order, machine, frameCount, given_} {
     if (options.backend != Backend::Virtual)
       input_.keepsHostCopy = keepHostCopies(step, options.backend);
   }
-  Ground(const Ground &) = delete;
-  Ground &operator=(const Ground &) = delete;
-  const PlannerInput &input() const { return input_; }
+  SearchInput(const SearchInput &) = delete;
+  SearchInput &operator=(const SearchInput &) = delete;
+  const PlannerInput &get() const { return input_; }
 
 private:
   Timeline timeline_;
@@ -628,28 +628,27 @@ std::optional<Description> planAround(const Description &step, const Order &orde
   Machine machine = options.machine;
   if (machine.hostBytes != UINT64_MAX)
     machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
-  std::deque<Ground> grounds;
-  std::vector<std::pair<const Ground *, std::future<std::optional<Candidate>>>> searches;
+  std::deque<SearchInput> inputs;
+  std::vector<std::pair<const PlannerInput *, std::future<std::optional<Candidate>>>> searches;
   for (const std::uint64_t pieceBytes : pieceSizes) {
-    const Ground *ground = &grounds.emplace_back(step, order, machine, options, pieceBytes, frameCount);
+    const PlannerInput &input = inputs.emplace_back(step, order, machine, options, pieceBytes, frameCount).get();
     for (const WideColouring *colouring : choices)
-      searches.push_back({ground, std::async([&, ground, colouring] {
-                            const PlannerInput &input = ground->input();
+      searches.push_back({&input, std::async([&, colouring] {
                             const std::optional<FixedHomes> fixed =
                                 colouring ? std::optional(ofPieces(*colouring, input.timeline)) : std::nullopt;
                             return findPlan(input, budgetBytes, fixed ? &*fixed : nullptr, options.isQuick);
                           })});
   }
-  const Ground *groundOfBest = nullptr;
+  const PlannerInput *inputOfBest = nullptr;
   std::optional<Candidate> best;
-  for (auto &[ground, search] : searches)
+  for (auto &[input, search] : searches)
     if (std::optional<Candidate> found = search.get(); found && (!best || isBetter(*found, *best, machine))) {
-      groundOfBest = ground;
+      inputOfBest = input;
       best = std::move(found);
     }
   if (!best)
     return std::nullopt;
-  return writePlan(groundOfBest->input(), best->draft, best->schedule, budgetBytes);
+  return writePlan(*inputOfBest, best->draft, best->schedule, budgetBytes);
 }
 
 /// Where some nodes use nearly all frames there is little choice: frames for all pages, found without regard for time,

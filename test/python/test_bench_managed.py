@@ -128,7 +128,7 @@ class TheCommand(unittest.TestCase):
         captured = managed.command_of(Path("bin"), step, "captured", {})
         ahead = managed.command_of(Path("bin"), step, "ahead", {"peak_bytes": 1001 << 20})
         self.assertEqual(captured, [*ahead[:2], "captured"])
-        budget = int(1001 * step.torch_share) // 2 * 2 << 20
+        budget = int((1001 << 20) * step.torch_share)
         self.assertEqual(ahead[2:], ["ahead", str(budget), str(step.arena_bytes)])
         self.assertEqual(managed.command_of(Path("bin"), managed.STEPS[0], "ahead", {}),
                          ["bin/runtime_smoke", "--managed-row", managed.STEPS[0].name, "ahead"])

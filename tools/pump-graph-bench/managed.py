@@ -23,7 +23,6 @@ WAYS = ("captured",) + MANAGED_WAYS  # the first tells what budgets are shares o
 ARENA_BYTES = 2 << 30
 # Both captures of a step need addresses, and PyTorch's have many buffers.
 TORCH_ARENA_BYTES = 4000 << 20
-PAGE_BYTES = 2 << 20
 # Of a step with prefetches ahead: the most over its bound.
 PROMISE_BOUND = 1.15
 
@@ -154,8 +153,7 @@ def command_of(binaries: Path, step: Step, way: str, captured: Dict[str, Any]) -
     worker = [sys.executable, str(Path(__file__).resolve().parent / "managed_worker.py"), way]
     if way == "captured":
         return worker
-    budget = int(captured["peak_bytes"] * step.torch_share) // PAGE_BYTES * PAGE_BYTES
-    return [*worker, str(budget), str(step.arena_bytes)]
+    return [*worker, str(int(captured["peak_bytes"] * step.torch_share)), str(step.arena_bytes)]
 
 
 def execute(command: Sequence[str], timeout: float) -> Dict[str, Any]:
