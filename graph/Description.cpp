@@ -153,7 +153,7 @@ private:
       return fmt::format("{} is not a mode", access.may);
     if ((access.must & ~access.may) != 0)
       return fmt::format("it must do {} but may only do {}", access.must, access.may);
-    if (access.evidence > Evidence::Assumed)
+    if (access.evidence > Evidence::Allocated)
       return fmt::format("{} is not a kind of evidence", static_cast<int>(access.evidence));
     if (access.parameter < unknownParameter)
       return fmt::format("{} is not a position of a parameter", access.parameter);

@@ -245,7 +245,7 @@ LogicalResult verifyAccess(AccessOpInterface node, std::size_t i) {
     return node.emitOpError("access #") << i << " has the unknown mode " << static_cast<int>(may);
   if (must < modeNone || (must & ~may) != 0)
     return node.emitOpError("access #") << i << " must do what it may not do";
-  if (evidence < 0 || evidence > static_cast<std::int8_t>(Evidence::Assumed))
+  if (evidence < 0 || evidence > static_cast<std::int8_t>(Evidence::Allocated))
     return node.emitOpError("access #") << i << " has the unknown evidence " << static_cast<int>(evidence);
   if (node.getParameters()[i] < unknownParameter)
     return node.emitOpError("access #") << i << " has the parameter position " << node.getParameters()[i];

@@ -13,7 +13,7 @@ namespace {
 
 // Words by the value of the enum they spell. No access has mode 0, no advise op the advice 0.
 constexpr std::array<StringLiteral, 4> modeWords = {"nothing", "read", "write", "readwrite"};
-constexpr std::array<StringLiteral, 4> evidenceWords = {"proved", "declared", "observed", "assumed"};
+constexpr std::array<StringLiteral, 5> evidenceWords = {"proved", "declared", "observed", "assumed", "allocated"};
 constexpr std::array<StringLiteral, 5> adviceWords = {"none", "read_mostly", "prefer_host", "prefer_device",
                                                       "accessed_by"};
 

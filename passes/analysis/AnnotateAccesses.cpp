@@ -151,6 +151,11 @@ private:
   std::set<std::pair<std::string, std::int32_t>> reported_;
 };
 
+/// Whether nothing that is known of the kernel makes it any better known.
+bool isSettled(Evidence evidence) {
+  return evidence == Evidence::Proved || evidence == Evidence::Allocated;
+}
+
 /// Gives the accesses of kernels in `tables` the modes that these have for them.
 class TableJoin {
 public:
@@ -164,7 +169,7 @@ public:
     std::vector<Access> kept;
     for (Access access : node.accesses) {
       const std::optional<Mode> mode =
-          access.evidence == Evidence::Proved ? std::nullopt : kernel->second.modeOf(access.parameter);
+          isSettled(access.evidence) ? std::nullopt : kernel->second.modeOf(access.parameter);
       if (!mode) {
         kept.push_back(access);
         continue;
@@ -224,7 +229,7 @@ AnnotateStats annotateAccesses(Description &description, const KernelTable &tabl
     Node &node = description.nodes[index];
     join.annotate(index, node);
     for (Access &access : node.accesses) {
-      if (access.evidence == Evidence::Proved || access.evidence == Evidence::Declared)
+      if (isSettled(access.evidence) || access.evidence == Evidence::Declared)
         continue; // what was observed overrules nothing
       if (const std::optional<Mode> mode = provedMode(node, access)) {
         access.may = access.must = *mode;

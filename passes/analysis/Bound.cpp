@@ -228,7 +228,7 @@ private:
       const std::uint64_t bytes = std::min(end, access.range.end()) - std::max(begin, access.range.offset);
       if (reliableMust(access) & modeRead)
         touch.neededBytes = std::max(touch.neededBytes, bytes);
-      if (reliableMust(access) & modeWrite)
+      if ((reliableMust(access) & modeWrite) != 0 && access.evidence != Evidence::Allocated) // for that writes less
         touch.writtenBytes = std::max(touch.writtenBytes, bytes);
     }
     return touch;

@@ -132,8 +132,8 @@ std::string verdict(const Summary &summary, const RepeatedSweeps &sweeps) {
       moved > 0 ? "move" : "touch", formatBytes(moved > 0 ? moved : sweeps.touchedAgainBytes));
 }
 
-std::array<std::uint64_t, 4> accessesByEvidence(const Summary &summary) {
-  std::array<std::uint64_t, 4> counts{};
+std::array<std::uint64_t, 5> accessesByEvidence(const Summary &summary) {
+  std::array<std::uint64_t, 5> counts{};
   for (const Node &node : summary.captured.nodes)
     for (const Access &access : node.accesses)
       ++counts[static_cast<std::size_t>(access.evidence)];

@@ -151,8 +151,12 @@ static Json jsonOfComparison(const Summary &summary) {
 }
 
 static Json accessesToJson(const Summary &summary) {
-  const auto [proved, declared, observed, assumed] = accessesByEvidence(summary);
-  return {{"proved", proved}, {"declared", declared}, {"observed", observed}, {"assumed", assumed}};
+  const auto [proved, declared, observed, assumed, allocated] = accessesByEvidence(summary);
+  return {{"proved", proved},
+          {"declared", declared},
+          {"observed", observed},
+          {"assumed", assumed},
+          {"allocated", allocated}};
 }
 
 std::string comparisonToJson(const Summary &summary) {

@@ -107,7 +107,7 @@ std::string verdict(const Summary &summary);
 std::string verdict(const Summary &summary, const RepeatedSweeps &sweeps);
 
 /// Accesses of the captured step by how they are known: by Evidence.
-std::array<std::uint64_t, 4> accessesByEvidence(const Summary &summary);
+std::array<std::uint64_t, 5> accessesByEvidence(const Summary &summary);
 
 /// Edges of `lowered` that the captured step does not have, those of added nodes included.
 std::size_t countAddedEdges(const Summary &summary);

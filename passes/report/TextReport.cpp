@@ -34,8 +34,8 @@ static std::string timesInMemory(const Summary &summary, double microseconds) {
 
 /// How much is known of what the nodes touch.
 static void addAccesses(Text &text, const Summary &summary) {
-  static constexpr std::array<std::string_view, 4> words = {"proved", "declared", "observed", "assumed"};
-  const std::array<std::uint64_t, 4> counts = accessesByEvidence(summary);
+  static constexpr std::array<std::string_view, 5> words = {"proved", "declared", "observed", "assumed", "allocated"};
+  const std::array<std::uint64_t, 5> counts = accessesByEvidence(summary);
   std::string known;
   for (std::size_t i = 0; i < words.size(); ++i)
     if (counts[i] > 0)

@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint64_t wordBytes = 4;
 
 const char *wordFor(Evidence evidence) {
-  constexpr const char *words[] = {"proved", "declared", "observed", "assumed"};
+  constexpr const char *words[] = {"proved", "declared", "observed", "assumed", "allocated"};
   return words[static_cast<std::size_t>(evidence)];
 }
 

@@ -364,7 +364,8 @@ private:
         evidence = std::min(evidence, claim.evidence);
         somewhere |= claim.may;
         here |= claim.range.overlaps(piece.range) ? claim.may : std::uint8_t{modeNone};
-        if (reliableMust(claim) == modeWrite && contains(claim.range, piece.range) && piece.isNotOverwritten())
+        if (reliableMust(claim) == modeWrite && claim.evidence != Evidence::Allocated &&
+            contains(claim.range, piece.range) && piece.isNotOverwritten())
           disagree(node, piece, claim.evidence, "is not overwritten in full, though it is said to be");
       }
       if (isOpen)

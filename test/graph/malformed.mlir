@@ -16,14 +16,14 @@ pump.graph @label {
 // -----
 pump.graph @evidence_missing {
   %a = pump.buffer size(4096)
-  // expected-error @+1 {{expected proved, declared, observed or assumed}}
+  // expected-error @+1 {{expected proved, declared, observed, assumed or allocated}}
   pump.kernel "k" [read %a[0, 4096]]
 }
 
 // -----
 pump.graph @evidence {
   %a = pump.buffer size(4096)
-  // expected-error @+1 {{expected proved, declared, observed or assumed, got 'guessed'}}
+  // expected-error @+1 {{expected proved, declared, observed, assumed or allocated, got 'guessed'}}
   pump.kernel "k" [read %a[0, 4096] guessed]
 }
 

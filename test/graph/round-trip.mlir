@@ -45,9 +45,9 @@ pump.graph @buffers page_bytes(4096) {
 pump.graph @captured_nodes {
   %a = pump.buffer "a" size(4096)
   %b = pump.buffer "b" size(4096)
-  // CHECK: %k0 = pump.kernel "_Z3addPKfPf" node(0) [read %a[0, 4096] proved, write %b[16, 32] declared must(write), readwrite %b[0, 1] observed must(read) parameter(1), readwrite %a[4095, 1] assumed must(readwrite)] cost(123.4)
+  // CHECK: %k0 = pump.kernel "_Z3addPKfPf" node(0) [read %a[0, 4096] proved, write %b[16, 32] declared must(write), readwrite %b[0, 1] observed must(read) parameter(1), readwrite %a[4095, 1] assumed must(readwrite), write %b[0, 8] allocated must(write)] cost(123.4)
   %k0 = pump.kernel "_Z3addPKfPf" node(0) [read %a[0, 4096] proved, write %b[16, 32] declared must(write),
-    readwrite %b[0, 1] observed must(read) parameter(1), readwrite %a[4095, 1] assumed must(readwrite)] cost(123.4)
+    readwrite %b[0, 1] observed must(read) parameter(1), readwrite %a[4095, 1] assumed must(readwrite), write %b[0, 8] allocated must(write)] cost(123.4)
   // A label stands beside the name, with it or without.
   // CHECK-NEXT: pump.kernel "gemm" label("fc \22up\22 backward (mm)") cost(1.5)
   // CHECK-NEXT: pump.memset label("fc forward (zero_)")

@@ -206,8 +206,8 @@ const Fault faults[] = {
        d.nodes[0].accesses[0].must = modeWrite;
      },
      "node 0 \"k\": access #0: it must do 2 but may only do 1"},
-    {"accessEvidence", [](Description &d) { d.nodes[0].accesses[0].evidence = static_cast<Evidence>(4); },
-     "node 0 \"k\": access #0: 4 is not a kind of evidence"},
+    {"accessEvidence", [](Description &d) { d.nodes[0].accesses[0].evidence = static_cast<Evidence>(5); },
+     "node 0 \"k\": access #0: 5 is not a kind of evidence"},
     {"accessParameter", [](Description &d) { d.nodes[0].accesses[0].parameter = -3; },
      "node 0 \"k\": access #0: -3 is not a position of a parameter"},
     {"transferBuffer", [](Description &d) { d.nodes[1].buffer = 9; }, "node 1 \"\": there is no buffer 9"},

@@ -28,7 +28,8 @@ static SweepPoint plannablePoint() {
 TEST(JsonReport, HasTheFiguresInSecondsAndBytes) {
   const json report = json::parse(toJson(handMadeSummary()));
   EXPECT_EQ(report["name"], "four");
-  EXPECT_EQ(report["accesses"], json::parse(R"({"proved": 0, "declared": 5, "observed": 0, "assumed": 0})"));
+  EXPECT_EQ(report["accesses"],
+            json::parse(R"({"proved": 0, "declared": 5, "observed": 0, "assumed": 0, "allocated": 0})"));
   EXPECT_DOUBLE_EQ(report["in_memory_s"], 400e-6);
   EXPECT_DOUBLE_EQ(report["bound_s"], 410e-6);
   EXPECT_DOUBLE_EQ(report["plan_bound_s"], 420e-6);

@@ -55,7 +55,9 @@ enum class EdgeKind : std::uint8_t {
   Programmatic = 1, ///< dependent launch: `to` may start before `from` has completed
 };
 
-enum class Evidence : std::uint8_t { Proved = 0, Declared = 1, Observed = 2, Assumed = 3 };
+/// What is known of an access, and from whom. `Allocated`: it is the first to memory that has just been allocated,
+/// where nobody may look at what it does not write. So it must write, whatever the node really does.
+enum class Evidence : std::uint8_t { Proved = 0, Declared = 1, Observed = 2, Assumed = 3, Allocated = 4 };
 
 enum class Advice : std::uint8_t { None = 0, ReadMostly = 1, PreferHost = 2, PreferDevice = 3, AccessedBy = 4 };
 
