@@ -14,7 +14,7 @@ constexpr std::uint64_t alignment = 512;
 
 /// The bytes of its block that belong to an allocation.
 Range rangeOf(const Block &block, const Allocation &member) {
-  return {member.offset, block.shared ? member.room : roundUp(member.size, alignment)};
+  return {member.offset, block.shared ? member.room : contentBytes(block)};
 }
 
 /// The launch that a word is a parameter of.
@@ -75,8 +75,10 @@ Facts factsOf(const Block &block, CaptureNumber capture) {
 std::string nameOf(const Block &block) {
   const Allocation &first = block.members.front();
   const std::string name = first.name.empty() ? fmt::format("buffer{}", first.serial) : first.name;
-  if (!block.shared || block.members.size() == 1)
+  if (block.members.size() == 1)
     return name;
+  if (!block.shared)
+    return fmt::format("{} and {} after it", name, block.members.size() - 1);
   return fmt::format("{}+{} small", name, block.members.size() - 1);
 }
 
@@ -98,7 +100,12 @@ bool isOverwrittenFirst(const Description &step, BufferIndex buffer) {
 } // namespace
 
 std::uint64_t contentBytes(const Block &block) {
-  return block.shared ? block.usedBytes : roundUp(block.members.front().size, alignment);
+  if (block.shared)
+    return block.usedBytes;
+  std::uint64_t most = 0;
+  for (const Allocation &member : block.members)
+    most = std::max(most, member.size);
+  return roundUp(most, alignment);
 }
 
 AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured,
@@ -238,6 +245,7 @@ public:
     describeBuffers();
     describeNodes();
     describeWords();
+    beginTenancies();
     dropValuesNobodyReads();
     findBesides();
     if (finder_.refutedWords() != 0)
@@ -313,11 +321,35 @@ private:
         const Allocation &member = block.members[hit->member];
         const auto offset = static_cast<std::int64_t>(member.offset) + hit->offset;
         step_.words[i].push_back({buffer->second,
-                                  {member.offset, member.size},
+                                  {member.offset, block.shared ? member.size : contentBytes(block)},
                                   static_cast<std::uint64_t>(std::max<std::int64_t>(offset, 0)),
                                   word.parameter,
                                   word.offset});
       }
+  }
+
+  void beginTenancies() {
+    const Tenancies tenancies(graph_, heap_);
+    std::map<BlockId, std::vector<NodeIndex>> uses;
+    for (NodeIndex i = 0; i < touches_.size(); ++i)
+      for (const AccessFinder::Touch &touch : touches_[i])
+        if (std::vector<NodeIndex> &nodes = uses[touch.block]; nodes.empty() || nodes.back() != i)
+          nodes.push_back(i);
+    for (const auto &[block, nodes] : uses) {
+      const Tenancies::Findings findings = tenancies.findingsOf(block, nodes);
+      for (const NodeIndex first : findings.firsts)
+        overwrite(step_.description.nodes[first], bufferOf_.at(block));
+      if (step_.conflict.empty())
+        step_.conflict = findings.conflict;
+    }
+  }
+
+  void overwrite(Node &node, BufferIndex buffer) const {
+    Access whole{buffer, {0, step_.description.buffers[buffer].size}, modeWrite, modeWrite, Evidence::Allocated};
+    for (const Access &access : node.accesses)
+      whole.may |= access.buffer == buffer ? access.may : std::uint8_t{modeNone};
+    std::erase_if(node.accesses, [&](const Access &access) { return access.buffer == buffer; });
+    node.accesses.push_back(whole);
   }
 
   /// A result is not what the next replay starts from, if the step sets all of it before it looks.

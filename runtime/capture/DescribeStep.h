@@ -7,6 +7,7 @@
 #include "runtime/capture/LiftGraph.h"
 #include "runtime/capture/NodeDeclarations.h"
 #include "runtime/capture/Rehearsal.h"
+#include "runtime/capture/Tenancies.h"
 #include "runtime/memory/Heap.h"
 
 #include <map>
@@ -33,6 +34,7 @@ struct CapturedStep {
   /// what pointer tables name.
   std::vector<BlockId> besides;
   std::vector<std::string> refusals; ///< why the graph cannot be rewritten; empty if it can
+  std::string conflict;              ///< why the graph is wrong as it was captured; empty if it is not known to be
   std::vector<std::string> notes;    ///< what a careful reader of the report should know
   std::vector<std::string> warnings; ///< what everybody should, before the first replay
 };
@@ -83,7 +85,8 @@ private:
 };
 
 /// `staying`: blocks that are never private, because pointer tables in memory name them (FindHiddenPointers.h) or
-/// another step uses them.
+/// another step uses them. What several allocations had one after the other is one buffer: whoever is the first to use
+/// it for one of them overwrites it, for what it does not write there nobody may look at.
 CapturedStep describeStep(const LiftedGraph &graph, const Heap &heap, const AccessFinder &finder,
                           const std::set<BlockId> &staying);
 

@@ -19,8 +19,11 @@ CaptureAllocations::CaptureAllocations(const Heap &heap) {
     members_.emplace(allocation.block, allocation.member);
 }
 
-Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDeclarations &declarations)
-    : allocations_(heap.captured().size()) {
+Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDeclarations &declarations) {
+  for (const Hit &hit : heap.captured()) {
+    const Allocation &allocation = heap.block(hit.block).members[hit.member];
+    allocations_.push_back({allocation.size, allocation.live});
+  }
   for (const LiftedNode &lifted : graph.nodes) {
     Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, {}, {}});
     if (const auto label = declarations.labels().find(lifted.handle); label != declarations.labels().end())
@@ -52,7 +55,7 @@ bool Rehearsal::refutes(std::size_t node, const PointerWord &word, const Hit &hi
   if (before)
     return before->value == word.value;
   // An address of nothing at all in the first capture is none either, where both had as many buffers to point at.
-  return second.count() == allocations_;
+  return second.count() == allocations_.size();
 }
 
 bool Rehearsal::isDeclaredRead(std::size_t node, const PointerWord &word) const {

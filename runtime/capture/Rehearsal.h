@@ -44,6 +44,8 @@ class Rehearsal {
 public:
   Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDeclarations &declarations = {});
 
+  const std::vector<RehearsedAllocation> &allocations() const { return allocations_; }
+
   /// Whether `graph` has the same nodes in the same order. If not, nothing can be said about its words.
   bool matches(const LiftedGraph &graph) const;
 
@@ -74,7 +76,7 @@ private:
   const Word *find(std::size_t node, const PointerWord &word) const;
 
   std::vector<Node> nodes_;
-  std::size_t allocations_;
+  std::vector<RehearsedAllocation> allocations_;
 };
 
 } // namespace pumpgraph::runtime

@@ -88,14 +88,41 @@ void Heap::forgetSlots(BlockId block) {
     std::erase_if(slots, [&](const Slot &slot) { return slot.block == block; });
 }
 
-Expected<CUdeviceptr> Heap::allocate(std::uint64_t size, CUstream stream, std::string_view name) {
+Expected<CUdeviceptr> Heap::allocate(std::uint64_t size, CUstream stream, std::string_view name, LastNodes after) {
   if (size == 0)
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "an allocation of 0 bytes");
-  return size >= leastLargeBytes ? allocateLarge(size, stream, name) : allocateSmall(size, stream, name);
+  return size >= leastLargeBytes ? allocateLarge(size, stream, name, std::move(after))
+                                 : allocateSmall(size, stream, name);
 }
 
-Expected<CUdeviceptr> Heap::allocateLarge(std::uint64_t size, CUstream stream, std::string_view name) {
+/// The smallest one, unless half of it would be left over; of several the one that was freed last, which is the most
+/// likely to be on the device.
+std::optional<BlockId> Heap::takeVacant(std::uint64_t size, CUstream stream, const LastNodes &after) {
+  const std::size_t position = captured_.size();
+  const bool isKept = position < rehearsed_.size() && rehearsed_[position].size == size && rehearsed_[position].isKept;
+  if (!usesAddressesAgain() || after.empty() || isKept)
+    return std::nullopt;
+  std::multimap<std::uint64_t, BlockId> &vacant = vacant_[stream];
+  const auto least = vacant.lower_bound(pagesFor(size));
+  if (least == vacant.end() || least->first >= 2 * pagesFor(size))
+    return std::nullopt;
+  const auto last = std::prev(vacant.upper_bound(least->first));
+  const BlockId taken = last->second;
+  vacant.erase(last);
+  std::erase_if(freedInCapture_, [&](const Hit &hit) { return hit.block == taken; });
+  return taken;
+}
+
+Expected<CUdeviceptr> Heap::allocateLarge(std::uint64_t size, CUstream stream, std::string_view name, LastNodes after) {
   const std::uint64_t pages = pagesFor(size);
+  if (const std::optional<BlockId> vacant = takeVacant(size, stream, after)) {
+    Block &reused = block(*vacant);
+    Allocation &member = reused.members.emplace_back();
+    member.room = reused.bytes();
+    const CUdeviceptr address = handOut(reused, reused.members.size() - 1, size, stream, name);
+    reused.members.back().after = std::move(after);
+    return address;
+  }
   if (!capturing_) {
     std::vector<BlockId> &cached = cachedBlocks_[{pages, stream}];
     if (!cached.empty()) {
@@ -149,6 +176,7 @@ CUdeviceptr Heap::handOut(Block &block, std::size_t member, std::uint64_t size, 
                 .bornIn = capturing_ ? capture_ : 0,
                 .diedIn = 0,
                 .live = true,
+                .after = {},
                 .declaredPrivate = false};
   if (capturing_)
     captured_.push_back({block.id, member, 0});
@@ -170,6 +198,8 @@ Status Heap::free(CUdeviceptr pointer, CUstream stream) {
   if (capture_ != 0 && allocation.serial <= lastCapturedSerial_) {
     allocation.diedIn = capture_;
     freedInCapture_.push_back(*hit);
+    if (usesAddressesAgain() && !owner.shared && allocation.bornIn == capture_)
+      vacant_[stream].emplace(owner.pages, owner.id);
     return {};
   }
   recycle(owner, hit->member);
@@ -185,11 +215,12 @@ void Heap::recycle(Block &owner, std::size_t member) {
       destroyBlock(owner);
     return;
   }
-  const Allocation &allocation = owner.members[member];
   if (!owner.shared) {
-    cachedBlocks_[{owner.pages, allocation.stream}].push_back(owner.id);
+    owner.members.erase(owner.members.begin(), owner.members.end() - 1);
+    cachedBlocks_[{owner.pages, owner.members.front().stream}].push_back(owner.id);
     return;
   }
+  const Allocation &allocation = owner.members[member];
   freeSlots_[{allocation.room, allocation.stream}].push_back({owner.id, member});
 }
 
@@ -237,8 +268,9 @@ std::vector<BlockId> Heap::blocks() const {
   return ids;
 }
 
-CaptureNumber Heap::beginCapture() {
+CaptureNumber Heap::beginCapture(std::vector<RehearsedAllocation> rehearsed) {
   dropCapture();
+  rehearsed_ = std::move(rehearsed);
   capture_ = ++lastCapture_;
   capturing_ = true;
   lastCapturedSerial_ = UINT64_MAX;
@@ -247,6 +279,8 @@ CaptureNumber Heap::beginCapture() {
 
 void Heap::endCapture() {
   capturing_ = false;
+  rehearsed_.clear();
+  vacant_.clear();
   lastCapturedSerial_ = lastSerial_;
 }
 
@@ -254,6 +288,8 @@ void Heap::dropCapture() {
   capturing_ = false;
   capture_ = 0;
   openSharedCaptured_.reset();
+  rehearsed_.clear();
+  vacant_.clear();
   captured_.clear();
   const std::vector<Hit> freed = std::exchange(freedInCapture_, {});
   for (const Hit &hit : freed)

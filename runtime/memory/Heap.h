@@ -33,6 +33,9 @@ enum class Backing : std::uint8_t {
   Planned  ///< frames shared with other blocks as a plan says; some pages may have none, or host memory of the plan's
 };
 
+/// The nodes that come last of what a stream under capture was given so far.
+using LastNodes = std::vector<CUgraphNode>;
+
 /// What a caller got from allocate(), and what became of it.
 struct Allocation {
   std::uint64_t offset = 0; ///< from the start of its block
@@ -44,6 +47,7 @@ struct Allocation {
   CaptureNumber bornIn = 0;
   CaptureNumber diedIn = 0; ///< freed in this capture or before its adoption: the graph may still use it
   bool live = true;         ///< not freed
+  LastNodes after;          ///< where the block's earlier members had the same bytes: nodes after which it has them
   bool declaredPrivate = false;
 };
 
@@ -57,8 +61,9 @@ struct Block {
   Backing backing = Backing::None;
   std::vector<FrameId> frames; ///< Device and Planned: one per page
   CUmemGenericAllocationHandle hostHandle = 0;
-  std::uint64_t usedBytes = 0;     ///< shared: handed out so far
-  std::vector<Allocation> members; ///< ascending offsets; exactly one unless shared
+  std::uint64_t usedBytes = 0; ///< shared: handed out so far
+  /// Ascending offsets. If not shared, those that had it one after the other in one capture; else exactly one.
+  std::vector<Allocation> members;
 
   std::uint64_t bytes() const { return pages * pageBytes; }
   bool hasLiveMember() const;
@@ -73,6 +78,12 @@ struct Hit {
   std::int64_t offset = 0; ///< from the member's start; outside [0, size] when the word points at a guard
 };
 
+/// An allocation of a rehearsal.
+struct RehearsedAllocation {
+  std::uint64_t size = 0; ///< as requested
+  bool isKept = false;    ///< not freed
+};
+
 struct HeapStats {
   std::uint64_t liveBytes = 0;
   std::uint64_t liveAllocations = 0;
@@ -81,7 +92,13 @@ struct HeapStats {
 /// Outside a capture an allocation gets memory at once: device frames while the budget lasts, host memory after that; a
 /// freed block is kept for the next allocation of its size on its stream, and given up when memory is short. During a
 /// capture an allocation gets fresh addresses and no memory, and a freed one is remembered until the capture is dropped
-/// or adopted. Not locked: one caller at a time.
+/// or adopted.
+///
+/// In a managed arena addresses are memory. A capture that was rehearsed there uses them again: what is freed on a
+/// stream under capture, for later allocations on that stream that the rehearsal did not keep. A block then has several
+/// members, one after the other; words lead to the last of them.
+///
+/// Not locked: one caller at a time.
 class Heap {
 public:
   /// `managed`: the addresses are those of a managed arena, so that memory never has to be put behind them.
@@ -92,7 +109,8 @@ public:
   Heap(const Heap &) = delete;
   Heap &operator=(const Heap &) = delete;
 
-  Expected<CUdeviceptr> allocate(std::uint64_t size, CUstream stream, std::string_view name);
+  /// `after`: empty unless the stream is being captured.
+  Expected<CUdeviceptr> allocate(std::uint64_t size, CUstream stream, std::string_view name, LastNodes after = {});
   Status free(CUdeviceptr pointer, CUstream stream);
 
   /// The block and member that `word` points at, if any that is alive, or was when the running or last capture began.
@@ -109,8 +127,11 @@ public:
   /// Every block that exists, in the order of their creation.
   std::vector<BlockId> blocks() const;
 
-  /// Starts a capture; what an earlier one left behind is dropped.
-  CaptureNumber beginCapture();
+  /// Starts a capture; what an earlier one left behind is dropped. `rehearsed`: the allocations of its rehearsal, in
+  /// order, where addresses may be used again.
+  CaptureNumber beginCapture(std::vector<RehearsedAllocation> rehearsed = {});
+  /// Whether allocations of the capture that runs may get addresses of others.
+  bool usesAddressesAgain() const { return capturing_ && !rehearsed_.empty(); }
   void endCapture();
   bool capturing() const { return capturing_; }
   /// The capture that runs or waits to be adopted; 0: none.
@@ -152,7 +173,9 @@ private:
   /// With memory, or during a capture with the stand-in.
   Expected<Block *> createBlock(std::uint64_t pages, bool shared);
   void destroyBlock(Block &block);
-  Expected<CUdeviceptr> allocateLarge(std::uint64_t size, CUstream stream, std::string_view name);
+  Expected<CUdeviceptr> allocateLarge(std::uint64_t size, CUstream stream, std::string_view name, LastNodes after);
+  /// A block whose last member was freed in this capture, for the next allocation of it.
+  std::optional<BlockId> takeVacant(std::uint64_t size, CUstream stream, const LastNodes &after);
   Expected<CUdeviceptr> allocateSmall(std::uint64_t size, CUstream stream, std::string_view name);
   /// Fills in a member's facts and counts it.
   CUdeviceptr handOut(Block &block, std::size_t member, std::uint64_t size, CUstream stream, std::string_view name);
@@ -181,6 +204,8 @@ private:
   bool capturing_ = false;
   std::vector<Hit> captured_;
   std::vector<Hit> freedInCapture_;
+  std::vector<RehearsedAllocation> rehearsed_;
+  std::map<CUstream, std::multimap<std::uint64_t, BlockId>> vacant_; ///< by pages
 
   std::uint64_t lastSerial_ = 0;
   std::uint64_t lastCapturedSerial_ = 0; ///< what is younger was allocated after the capture's end

@@ -59,13 +59,14 @@ Status Adoption::lift() {
 }
 
 void Adoption::takeNames(const Rehearsal &rehearsal) {
+  const Tenancies tenancies(step_->lifted_, heap_);
   for (std::size_t position = 0; position < step_->lifted_.nodes.size(); ++position) {
     LiftedNode &node = step_->lifted_.nodes[position];
     if (node.label.empty())
       node.label = rehearsal.label(position);
     for (const PointerWord &word : node.words)
       if (const std::optional<Hit> hit = heap_.find(word.value))
-        if (Allocation &allocation = heap_.member(*hit); allocation.name.empty())
+        if (Allocation &allocation = heap_.member(tenancies.at(position, *hit)); allocation.name.empty())
           allocation.name = rehearsal.nameOf(position, word);
   }
 }
@@ -92,6 +93,8 @@ Status Adoption::describe() {
   }
   CapturedStep &captured = step_->captured_;
   captured = staying_.empty() ? asDeclared : describeStep(step_->lifted_, heap_, *finder_, staying_);
+  if (!captured.conflict.empty())
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\": {}", options_.name, captured.conflict);
   captured.description.name = options_.name;
   captured.notes.insert(captured.notes.end(), hidden->notes.begin(), hidden->notes.end());
   if (session_.rehearsal_ && !finder_->comparedWithRehearsal())

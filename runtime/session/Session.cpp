@@ -10,7 +10,7 @@ namespace pumpgraph::runtime {
 namespace {
 
 /// A third one adds little (docs/decisions/0019-evictions-by-several-threads.md).
-constexpr std::size_t contextsForEvictions = 2;
+constexpr std::size_t contextsForEvictions = 4;
 
 /// What the session's own copies and scans go through.
 constexpr std::uint64_t stagingBytes = std::uint64_t{16} << 20;
@@ -267,10 +267,23 @@ Expected<void *> Session::allocate(std::uint64_t size, CUstream stream, std::str
     allocatedSinceFit_ = 0;
     PUMPGRAPH_TRY_WHILE(fitBudget(), "keeping to the budget of the process");
   }
-  const Expected<CUdeviceptr> address = heap_->allocate(size, stream, name);
+  const Expected<CUdeviceptr> address = heap_->allocate(size, stream, name, lastNodesOf(stream));
   if (!address)
     return tl::unexpected<Error>(address.error());
   return reinterpret_cast<void *>(*address);
+}
+
+/// Nothing where the stream is not being captured, or addresses are not used again.
+LastNodes Session::lastNodesOf(CUstream stream) const {
+  if (!heap_->usesAddressesAgain())
+    return {};
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph graph = nullptr;
+  const CUgraphNode *nodes = nullptr;
+  const CUgraphEdgeData *edges = nullptr; // asked for, for the driver refuses to answer without if there are any
+  std::size_t count = 0;
+  const Status asked = driver_->streamGetCaptureInfo(stream, &status, nullptr, &graph, &nodes, &edges, &count);
+  return asked && status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? LastNodes(nodes, nodes + count) : LastNodes();
 }
 
 Status Session::free(void *pointer, CUstream stream) {
@@ -357,7 +370,7 @@ Status Session::captureBegin() {
     PUMPGRAPH_TRY_WHILE(takePlanBack(), "before a capture");
     beforeCapture_ = inForce;
   }
-  heap_->beginCapture();
+  heap_->beginCapture(managed_ && rehearsal_ ? rehearsal_->allocations() : std::vector<RehearsedAllocation>());
   declarations_ = {};
   captureWatch_ = {};
   return {};

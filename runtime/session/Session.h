@@ -145,6 +145,7 @@ private:
   Expected<CUgraph> recordOnce(const Record &record);
   /// The graph that `stream` is being captured into for this session.
   Expected<CUgraph> graphOfCapture(CUstream stream) const;
+  LastNodes lastNodesOf(CUstream stream) const;
   MemoryTools tools() { return {*driver_, *addresses_, *frames_, *host_, *mapper_, *heap_, stream_}; }
   Expected<const Compiler *> compiler();
   Expected<const FillKernel *> fillKernel();

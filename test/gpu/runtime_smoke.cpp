@@ -195,12 +195,14 @@ private:
     cuda(cudaMemcpy(table_->data(), rows.data(), table_->sizeBytes(), cudaMemcpyDefault), "filling the table");
   }
 
+  /// For the stream that is captured, unless another one uses temporaries that this one has freed.
   Expected<Buffer<Word>> temporary(const std::string &name) {
-    return session_.allocate<Word>(shape_.count(), {.name = name});
+    return session_.allocate<Word>(shape_.count(), {.name = name, .stream = shape_.branches ? nullptr : recording_});
   }
 
   Status record(cudaStream_t stream) {
     const std::size_t count = shape_.count(), weights = shape_.weights();
+    recording_ = stream;
     std::vector<Buffer<Word>> activations;
     for (int layer = 0; layer < shape_.layers; ++layer) {
       Expected<Buffer<Word>> out = temporary("activation" + std::to_string(layer));
@@ -272,7 +274,7 @@ private:
 
   Session session_;
   Shape shape_;
-  cudaStream_t stream_ = nullptr, side_ = nullptr;
+  cudaStream_t stream_ = nullptr, side_ = nullptr, recording_ = nullptr;
   cudaEvent_t fork_ = nullptr, join_ = nullptr;
   Word *upload_ = nullptr, *download_ = nullptr;
   std::optional<Buffer<Word>> input_, loss_;

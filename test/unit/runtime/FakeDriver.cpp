@@ -761,12 +761,16 @@ void fillStreamCalls(Driver &driver) {
     return CUDA_SUCCESS;
   };
   driver.streamGetCaptureInfo.function = [](CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *,
-                                            CUgraph *graph, const CUgraphNode **, const CUgraphEdgeData **,
-                                            std::size_t *) -> CUresult {
+                                            CUgraph *graph, const CUgraphNode **dependencies, const CUgraphEdgeData **,
+                                            std::size_t *count) -> CUresult {
     FAKE_ENTER(cuStreamGetCaptureInfo);
     FakeGraph *capturing = stream ? reinterpret_cast<FakeStream *>(stream)->capturing : nullptr;
     *status = capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     *graph = reinterpret_cast<CUgraph>(capturing);
+    if (dependencies && capturing) {
+      *dependencies = reinterpret_cast<const CUgraphNode *>(&reinterpret_cast<FakeStream *>(stream)->last);
+      *count = reinterpret_cast<FakeStream *>(stream)->last ? 1 : 0;
+    }
     return CUDA_SUCCESS;
   };
   driver.threadExchangeStreamCaptureMode.function = [](CUstreamCaptureMode *) { return CUDA_SUCCESS; };

@@ -225,4 +225,39 @@ TEST(AddressSpaceTest, reusesReturnedAddressesLast) {
   EXPECT_EQ(*joined, first);
 }
 
+// In a capture that was rehearsed a freed block serves later allocations for its stream, if it is not half too large
+// for them and the rehearsal did not keep them. Words then lead to the last of them; afterwards it is an ordinary
+// block.
+TEST_F(HeapTest, usesBlocksAgainInARehearsedCapture) {
+  const CUstream one = fake_.createStream(), other = fake_.createStream();
+  const LastNodes after = {reinterpret_cast<CUgraphNode>(1)};
+  const auto next = [&](std::uint64_t pages, CUstream stream, const LastNodes &nodes) {
+    return *heap_->allocate(pages * pageBytes, stream, "next", nodes);
+  };
+  heap_->beginCapture({{4 * pageBytes, false},
+                       {2 * pageBytes, false},
+                       {4 * pageBytes, false},
+                       {4 * pageBytes, false},
+                       {4 * pageBytes, true}});
+  const CUdeviceptr first = next(4, one, {});
+  ASSERT_TRUE(heap_->free(first, one));
+  EXPECT_NE(next(2, one, after), first) << "half of it would be left over";
+  EXPECT_NE(next(4, other, after), first) << "another stream";
+  EXPECT_NE(next(4, one, {}), first) << "the stream is not being captured";
+  EXPECT_NE(next(4, one, after), first) << "the rehearsal kept it";
+  EXPECT_EQ(next(3, one, after), first);
+  EXPECT_NE(next(3, one, after), first) << "it is taken";
+  EXPECT_EQ(blockOf(first).members.size(), 2U);
+  EXPECT_EQ(heap_->find(first)->member, 1U);
+  EXPECT_EQ(blockOf(first).members[1].after, after);
+  ASSERT_TRUE(heap_->free(first, one));
+  EXPECT_FALSE(heap_->free(first, one));
+  heap_->endCapture();
+  heap_->dropCapture();
+  heap_->beginCapture();
+  const CUdeviceptr unrehearsed = next(4, one, {});
+  ASSERT_TRUE(heap_->free(unrehearsed, one));
+  EXPECT_NE(next(4, one, after), unrehearsed);
+}
+
 } // namespace

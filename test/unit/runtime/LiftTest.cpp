@@ -585,4 +585,77 @@ TEST_F(LiftTest, editorRestoresTheGraph) {
   EXPECT_EQ(lift().edges.size(), 3u);
 }
 
+/// "a", and "b" in its place on the same stream once `node` has been captured.
+class InTurnsTest : public LiftTest {
+protected:
+  void begin() {
+    heap_->beginCapture({{3 * pageBytes, false}, {2 * pageBytes, false}});
+    a_ = reinterpret_cast<char *>(*heap_->allocate(3 * pageBytes, nullptr, "a"));
+  }
+  void replaceAfter(CUgraphNode node) {
+    ASSERT_TRUE(heap_->free(reinterpret_cast<CUdeviceptr>(a_), nullptr));
+    b_ = reinterpret_cast<char *>(*heap_->allocate(2 * pageBytes, nullptr, "b", {node}));
+    ASSERT_EQ(b_, a_);
+  }
+  CapturedStep end() {
+    EXPECT_TRUE(heap_->free(reinterpret_cast<CUdeviceptr>(b_), nullptr));
+    heap_->endCapture();
+    return describe();
+  }
+  CUgraphNode use(std::initializer_list<CUgraphNode> after, const char *buffer) {
+    return fake_.addKernel(graph_, after, plain_, {bytesOf(buffer), bytesOf(7), bytesOf(0.0)});
+  }
+
+  char *a_ = nullptr, *b_ = nullptr;
+};
+
+// One buffer; who uses it first for the second of them overwrites it, for it finds what is nobody's any more.
+TEST_F(InTurnsTest, areOneBufferWhoseOldValueEnds) {
+  begin();
+  const CUgraphNode last = use({use({}, a_)}, a_);
+  replaceAfter(last);
+  const CUgraphNode first = use({last}, b_);
+  use({first}, b_);
+  use({first}, b_);
+  const CapturedStep step = end();
+  EXPECT_EQ(step.conflict, "");
+  ASSERT_EQ(step.description.buffers.size(), 1U);
+  const Buffer &buffer = step.description.buffers[0];
+  EXPECT_EQ(buffer.name, "a and 1 after it");
+  EXPECT_EQ(buffer.size, 3 * pageBytes);
+  EXPECT_TRUE(buffer.isPrivate && !buffer.liveIn && !buffer.liveOut);
+  for (NodeIndex node = 0; node < 5; ++node) {
+    ASSERT_EQ(step.description.nodes[node].accesses.size(), 1U);
+    const Access &access = step.description.nodes[node].accesses[0];
+    EXPECT_EQ(access.range, (Range{0, 3 * pageBytes}));
+    EXPECT_EQ(access.evidence, node == 2 ? Evidence::Allocated : Evidence::Assumed) << node;
+    EXPECT_EQ(access.must, node == 2 ? modeWrite : modeNone) << node;
+    EXPECT_EQ(access.may, modeReadWrite);
+  }
+}
+
+// Nobody is the first where two start side by side: then the old value is taken for one that is wanted.
+TEST_F(InTurnsTest, keepTheOldValueWhereNobodyIsFirst) {
+  begin();
+  const CUgraphNode last = use({}, a_);
+  replaceAfter(last);
+  use({last}, b_);
+  use({last}, b_);
+  const CapturedStep step = end();
+  EXPECT_EQ(step.conflict, "");
+  for (const Node &node : step.description.nodes)
+    EXPECT_EQ(node.accesses.at(0).evidence, Evidence::Assumed);
+}
+
+// Freed on a stream while another one uses it: nobody can make that right any more, so it is said.
+TEST_F(InTurnsTest, saysWhoUsesMemoryThatIsSomebodyElses) {
+  begin();
+  const CUgraphNode last = use({}, a_), beside = use({}, a_);
+  replaceAfter(last);
+  use({last}, b_);
+  const CapturedStep step = end();
+  EXPECT_NE(step.conflict.find("\"b\" got the memory of \"a\""), std::string::npos) << step.conflict;
+  (void)beside;
+}
+
 } // namespace

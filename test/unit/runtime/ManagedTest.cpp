@@ -92,6 +92,36 @@ TEST_F(ManagedTest, computesTheSameUnderATightBudget) {
     }
 }
 
+// After a rehearsal the temporaries of a stream have addresses in turns: fewer buffers, whose dead values need not
+// leave.
+TEST_F(ManagedTest, usesAddressesAgain) {
+  for (const bool calibrate : {false, true}) {
+    std::vector<std::uint64_t> buffers, operations;
+    for (const bool rehearses : {false, true}) {
+      open(tightPages);
+      start({.stream = fake_->createStream()});
+      if (rehearses) {
+        ASSERT_TRUE(session_->rehearse(graph_));
+        fake_->destroyGraph(graph_);
+        graph_ = program_->record();
+      }
+      Step *step = adopt(calibrate);
+      ASSERT_TRUE(step);
+      replay(step, 5);
+      EXPECT_EQ(program_->loss(), program_->expectedLoss(5)) << calibrate << rehearses;
+      EXPECT_EQ(program_->weights(), program_->expectedWeights(5)) << calibrate << rehearses;
+      const nlohmann::json report = nlohmann::json::parse(step->report());
+      buffers.push_back(report.at("buffers"));
+      operations.push_back(report.at("runtime").at("agent").at("operations"));
+      EXPECT_EQ(report.at("runtime").at("agent").at("dropped"), 0);
+      EXPECT_LE(fake_->managedPagesOnDevice(), tightPages);
+    }
+    EXPECT_EQ(buffers[0], 14U); // input, loss, 4 weights, 4 activations, 4 gradients
+    EXPECT_EQ(buffers[1], 11U); // only the first gradient needs addresses of its own
+    EXPECT_LT(operations[1], operations[0]) << calibrate;
+  }
+}
+
 // Measured once, when the first step is planned, and what was measured is what plans and bounds are made with.
 TEST_F(ManagedTest, plansWithTheLinkItMeasured) {
   open(tightPages);

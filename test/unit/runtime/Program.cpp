@@ -77,8 +77,8 @@ FakeKernel &lossKernel() {
   return kernel;
 }
 
-void *Program::allocate(std::uint64_t bytes, const std::string &name) {
-  const Expected<void *> pointer = session_.allocate(bytes, nullptr, name);
+void *Program::allocate(std::uint64_t bytes, const std::string &name, CUstream stream) {
+  const Expected<void *> pointer = session_.allocate(bytes, stream, name);
   EXPECT_TRUE(pointer) << (pointer ? "" : pointer.error().message);
   return pointer ? *pointer : nullptr;
 }
@@ -100,19 +100,25 @@ void Program::prepare() {
   *static_cast<Word *>(loss_) = 0;
 }
 
-CUgraphNode Program::chain(CUgraph graph, FakeKernel &kernel, const std::vector<std::vector<char>> &arguments) {
+void Program::chain(CUgraph graph, FakeKernel &kernel, const std::vector<std::vector<char>> &arguments) {
+  if (shape_.stream) {
+    fake_.launch(shape_.stream, kernel, arguments);
+    return;
+  }
   last_ = last_ ? fake_.addKernel(graph, {last_}, kernel, arguments, shape_.packedArguments)
                 : fake_.addKernel(graph, {}, kernel, arguments, shape_.packedArguments);
-  return last_;
 }
 
 CUgraph Program::record() {
-  CUgraph graph = fake_.createGraph();
+  CUgraph graph = shape_.stream ? nullptr : fake_.createGraph();
   last_ = nullptr;
   EXPECT_TRUE(session_.captureBegin());
+  if (shape_.stream) {
+    EXPECT_TRUE(fake_.table()->streamBeginCapture(shape_.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  }
   std::vector<void *> activations{input_};
   for (int layer = 0; layer < shape_.layers; ++layer) {
-    activations.push_back(allocate(shape_.activationBytes, fmt::format("activation{}", layer)));
+    activations.push_back(allocate(shape_.activationBytes, fmt::format("activation{}", layer), shape_.stream));
     chain(graph, forwardKernel(),
           {bytesOf(activations[static_cast<std::size_t>(layer)]), bytesOf(weights_[static_cast<std::size_t>(layer)]),
            bytesOf(activations.back()), bytesOf(shape_.activationBytes), bytesOf(shape_.weightBytes)});
@@ -120,18 +126,21 @@ CUgraph Program::record() {
   chain(graph, lossKernel(), {bytesOf(activations.back()), bytesOf(loss_)});
   void *gradient = activations.back();
   for (int layer = shape_.layers - 1; layer >= 0; --layer) {
-    void *next = allocate(shape_.activationBytes, fmt::format("gradient{}", layer));
+    void *next = allocate(shape_.activationBytes, fmt::format("gradient{}", layer), shape_.stream);
     chain(graph, backwardKernel(),
           {bytesOf(gradient), bytesOf(activations[static_cast<std::size_t>(layer)]),
            bytesOf(weights_[static_cast<std::size_t>(layer)]), bytesOf(next), bytesOf(shape_.activationBytes),
            bytesOf(shape_.weightBytes)});
-    EXPECT_TRUE(session_.free(gradient, nullptr));
+    EXPECT_TRUE(session_.free(gradient, shape_.stream));
     gradient = next;
     if (layer > 0) { // activation 0 is the input
-      EXPECT_TRUE(session_.free(activations[static_cast<std::size_t>(layer)], nullptr));
+      EXPECT_TRUE(session_.free(activations[static_cast<std::size_t>(layer)], shape_.stream));
     }
   }
-  EXPECT_TRUE(session_.free(gradient, nullptr));
+  EXPECT_TRUE(session_.free(gradient, shape_.stream));
+  if (shape_.stream) {
+    EXPECT_TRUE(fake_.table()->streamEndCapture(shape_.stream, &graph));
+  }
   EXPECT_TRUE(session_.captureEnd());
   return graph;
 }

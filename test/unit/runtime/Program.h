@@ -35,6 +35,7 @@ public:
     std::uint64_t weightBytes = 2 * pageBytes;
     bool declareWeights = true;
     bool packedArguments = false;
+    CUstream stream = nullptr; ///< captured to record the step; else its graph is built by hand
   };
 
   Program(FakeDriver &fake, Session &session, const Shape &shape) : fake_(fake), session_(session), shape_(shape) {}
@@ -55,8 +56,8 @@ public:
   void *inputPointer() const { return input_; }
 
 private:
-  void *allocate(std::uint64_t bytes, const std::string &name);
-  CUgraphNode chain(CUgraph graph, FakeKernel &kernel, const std::vector<std::vector<char>> &arguments);
+  void *allocate(std::uint64_t bytes, const std::string &name, CUstream stream = nullptr);
+  void chain(CUgraph graph, FakeKernel &kernel, const std::vector<std::vector<char>> &arguments);
 
   FakeDriver &fake_;
   Session &session_;
