@@ -24,6 +24,7 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
     const Allocation &allocation = heap.block(hit.block).members[hit.member];
     allocations_.push_back({allocation.size, allocation.live});
   }
+  const CaptureAllocations own(heap);
   for (const LiftedNode &lifted : graph.nodes) {
     Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, {}, {}});
     if (const auto label = declarations.labels().find(lifted.handle); label != declarations.labels().end())
@@ -31,8 +32,9 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
     const std::set<Member> read = declaredReads(heap, declarations.reads(), lifted.handle);
     for (const PointerWord &word : lifted.words) {
       const std::optional<Hit> hit = heap.find(word.value);
-      node.words.emplace(placeOf(word), Word{word.value, hit && read.contains({hit->block, hit->member}),
-                                             hit ? heap.block(hit->block).members[hit->member].name : ""});
+      node.words.emplace(placeOf(word),
+                         Word{word.value, hit && own.contains(*hit), hit && read.contains({hit->block, hit->member}),
+                              hit ? heap.block(hit->block).members[hit->member].name : ""});
     }
   }
 }
@@ -53,7 +55,7 @@ bool Rehearsal::refutes(std::size_t node, const PointerWord &word, const Hit &hi
     return false;
   const Word *before = find(node, word);
   if (before)
-    return before->value == word.value;
+    return before->value == word.value && !before->leadsToOurs;
   // An address of nothing at all in the first capture is none either, where both had as many buffers to point at.
   return second.count() == allocations_.size();
 }

@@ -34,7 +34,9 @@ private:
 
 /// Both captures launch the same kernels in the same order, on memory at different addresses. A word that holds the
 /// address of an allocation of the second capture and the very same value in the first, before that allocation was
-/// made, did not move with it: it is a number, or what an earlier launch left in the padding.
+/// made, did not move with it: it is a number, or what an earlier launch left in the padding. If it led to an
+/// allocation of the first capture as well, that says nothing: where addresses are short the second gets those of the
+/// first.
 ///
 /// A caller that watches what its framework does may change what it allocates: PyTorch adds up gradients in place, but
 /// not while a dispatch mode looks on. So the rehearsal is what it watches, and what it says there of memory and nodes
@@ -62,6 +64,7 @@ private:
   using Place = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>; ///< inner, parameter, offset
   struct Word {
     std::uint64_t value = 0;
+    bool leadsToOurs = false; ///< to an allocation of the rehearsal
     bool isDeclaredRead = false;
     std::string name;
   };

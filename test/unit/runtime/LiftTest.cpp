@@ -255,6 +255,19 @@ TEST_F(LiftTest, tellsPointersFromNumbersByARehearsal) {
   ASSERT_EQ(withRehearsal.notes.size(), 1u);
 }
 
+// Where addresses are short a capture gets those of its rehearsal: a pointer may then be the same in both.
+TEST_F(LiftTest, keepsPointersToAddressesOfTheRehearsal) {
+  heap_->beginCapture();
+  char *buffer = allocate(pageBytes, "buffer");
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(buffer), bytesOf(7), bytesOf(0.0)});
+  free(buffer);
+  heap_->endCapture();
+  const Rehearsal rehearsal(lift(), *heap_);
+  const CapturedStep step = describe(&rehearsal);
+  ASSERT_EQ(step.description.buffers.size(), 1u);
+  EXPECT_EQ(step.description.nodes[0].accesses.size(), 1u);
+}
+
 // A rehearsal of another graph proves nothing: every hit stays.
 TEST_F(LiftTest, keepsAllHitsWhenTheRehearsalDiffers) {
   heap_->beginCapture();
