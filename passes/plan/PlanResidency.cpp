@@ -21,6 +21,7 @@
 #include <future>
 #include <map>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -198,9 +199,9 @@ public:
   }
 
   /// Once there is a plan.
-  void chooseHomes() {
+  void chooseHomes(unsigned threads) {
     if (!isSpent())
-      chooseHomesAgain(input_, search_, best_.start.leaves, best_.tuning, mostEffort_ - effort_);
+      chooseHomesAgain(input_, search_, best_.start.leaves, best_.tuning, mostEffort_ - effort_, threads);
   }
 
   /// Whether so much has been tried that only what promises most is.
@@ -516,7 +517,7 @@ void joinNeighbours(const PlannerInput &input, PlanSearch &search, bool isSpent)
 }
 
 std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budgetBytes, const FixedHomes *fixed,
-                                  bool isQuick) {
+                                  bool isQuick, unsigned threads) {
   const Timeline &timeline = input.timeline;
   PlanSearch search(input, budgetBytes);
   if (!input.given.isShared && timeline.peakPages() <= input.frameCount) {
@@ -526,7 +527,7 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
   StartSearch starts(input, search, fixed);
   starts.run();
   if (search.best() && !isQuick)
-    starts.chooseHomes();
+    starts.chooseHomes(threads);
   if (search.best())
     joinNeighbours(input, search, starts.isSpent());
   if (search.best())
@@ -619,6 +620,12 @@ private:
   PlannerInput input_;
 };
 
+/// How many threads may work on each of so many searches side by side. No plan depends on it.
+unsigned threadsOfEach(std::size_t searches) {
+  constexpr unsigned most = 6; // of what more of them would try, much comes after a success and counts for nothing
+  return std::clamp(std::thread::hardware_concurrency() / static_cast<unsigned>(searches), 1U, most);
+}
+
 /// The plan of a step in which some pages may be hosted: for the planner these are not there. `choices`: the frames
 /// that are fixed beforehand, null for none. There is a search for each of them and each size of pieces, side by side,
 /// and the best plan counts.
@@ -628,6 +635,7 @@ std::optional<Description> planAround(const Description &step, const Order &orde
   Machine machine = options.machine;
   if (machine.hostBytes != UINT64_MAX)
     machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
+  const unsigned threads = threadsOfEach(pieceSizes.size() * choices.size());
   std::deque<SearchInput> inputs;
   std::vector<std::pair<const PlannerInput *, std::future<std::optional<Candidate>>>> searches;
   for (const std::uint64_t pieceBytes : pieceSizes) {
@@ -636,7 +644,7 @@ std::optional<Description> planAround(const Description &step, const Order &orde
       searches.push_back({&input, std::async([&, colouring] {
                             const std::optional<FixedHomes> fixed =
                                 colouring ? std::optional(ofPieces(*colouring, input.timeline)) : std::nullopt;
-                            return findPlan(input, budgetBytes, fixed ? &*fixed : nullptr, options.isQuick);
+                            return findPlan(input, budgetBytes, fixed ? &*fixed : nullptr, options.isQuick, threads);
                           })});
   }
   const PlannerInput *inputOfBest = nullptr;

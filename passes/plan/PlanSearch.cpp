@@ -27,7 +27,7 @@ bool isBetter(const Candidate &a, const Candidate &b, const Machine &machine) {
   return scoreUs(a) < scoreUs(b);
 }
 
-bool PlanSearch::tryDraft(Draft draft) {
+Candidate PlanSearch::judge(Draft draft) const {
   Candidate candidate{std::move(draft), {}, 0, 0};
   candidate.schedule = scheduleDraft(input_, candidate.draft);
   for (const DraftTransfer &transfer : candidate.draft.transfers) {
@@ -38,6 +38,10 @@ bool PlanSearch::tryDraft(Draft draft) {
   }
   if (input_.machine.hostBytes != UINT64_MAX)
     candidate.hostBytes = HostPlaces(writePlan(input_, candidate.draft, candidate.schedule, budgetBytes_)).bytes();
+  return candidate;
+}
+
+bool PlanSearch::take(Candidate candidate) {
   if (best_ && !isBetter(candidate, *best_, input_.machine))
     return false;
   best_ = std::move(candidate);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace pumpgraph {
 
@@ -26,8 +27,11 @@ class PlanSearch {
 public:
   PlanSearch(const PlannerInput &input, std::uint64_t budgetBytes) : input_(input), budgetBytes_(budgetBytes) {}
 
-  /// Returns whether the draft is the best so far.
-  bool tryDraft(Draft draft);
+  /// What the draft comes to. From several threads at once.
+  Candidate judge(Draft draft) const;
+  /// Returns whether it is the best so far.
+  bool take(Candidate candidate);
+  bool tryDraft(Draft draft) { return take(judge(std::move(draft))); }
 
   const std::optional<Candidate> &best() const { return best_; }
   std::uint64_t budgetBytes() const { return budgetBytes_; }

@@ -5,6 +5,7 @@
 #include "passes/plan/GapChoice.h"
 
 #include <algorithm>
+#include <future>
 #include <optional>
 #include <random>
 #include <span>
@@ -34,7 +35,9 @@ public:
   Rehoming(const PlannerInput &input, PlanSearch &search, const std::vector<std::uint8_t> &leaves, const Tuning &tuning)
       : input_(input), timeline_(input.timeline), search_(search), tuning_(tuning), leaves_(leaves) {}
 
-  void run(std::uint64_t mostEffort) {
+  /// Most trials come to nothing. So those that would follow one another if none of them did are carried out side by
+  /// side, and looked at in turn: what comes after one that is the best so far counts for nothing.
+  void run(std::uint64_t mostEffort, unsigned atOnce) {
     const Bound limit = bound(input_.captured, search_.budgetBytes(), input_.machine, BoundKind::May);
     int vain = 0;
     std::uint64_t effortBefore = 0; // of the rounds in vain
@@ -42,18 +45,29 @@ public:
     const auto isInVain = [&] {
       return vain >= mostVainRounds || (vain >= fewVainRounds && effort_ - effortBefore >= littleEffort);
     };
-    for (int round = 0; round < mostRounds && !isInVain() && effort_ < mostEffort; ++round) {
+    for (int round = 0; true;) {
       const Candidate &best = *search_.best();
       if (best.draft.transfers.empty() || best.schedule.totalUs <= closeToBound * limit.totalUs)
         return;
-      ++vain;
-      tuning_.slackWeight = slackWeights[static_cast<std::size_t>(round) % std::size(slackWeights)];
-      const Window window = windowOf(round / 2);
-      round % 2 == 0 ? tryHomes(window) : tryGaps(window);
-      if (const double us = search_.best()->schedule.totalUs; us < (1 - notableGain) * usBefore) {
-        vain = 0;
-        effortBefore = effort_;
-        usBefore = us;
+      std::vector<Trial> trials;
+      for (unsigned i = 0; i < atOnce; ++i)
+        trials.push_back(trialOf(round + static_cast<int>(i)));
+      std::vector<std::future<Outcome>> outcomes = carryOut(trials);
+      for (std::size_t i = 0; i < trials.size(); ++i, ++round) {
+        if (round >= mostRounds || isInVain() || effort_ >= mostEffort)
+          return; // futures wait for what still runs
+        ++vain;
+        const bool isBest = keep(outcomes[i].get());
+        if (const double us = search_.best()->schedule.totalUs; us < (1 - notableGain) * usBefore) {
+          vain = 0;
+          effortBefore = effort_;
+          usBefore = us;
+        }
+        if (!isBest)
+          continue;
+        random_ = trials[i].randomAfter;
+        ++round;
+        break;
       }
     }
   }
@@ -63,6 +77,21 @@ private:
   struct Window {
     bool isOfLastUses = false;
     double begin = 0, end = 0;
+  };
+
+  /// One pass in which the pieces of a window are free to choose homes. All others have those of the best plan, and
+  /// homes that are given stay.
+  struct Trial {
+    DraftStart start;
+    PieceFrames homes; ///< of the pieces that keep theirs
+    Tuning tuning;
+    std::uint64_t effort = 0; ///< so far
+    std::mt19937 randomAfter; ///< as it is once the trial has been thought of
+  };
+  struct Outcome {
+    std::optional<Candidate> candidate;
+    std::vector<std::uint8_t> leaves;
+    std::uint64_t effort = 0;
   };
 
   Window windowOf(int round) {
@@ -97,16 +126,27 @@ private:
     return at >= window.begin && at < window.end;
   }
 
-  /// The pieces of the window choose homes, and leave when they did.
-  void tryHomes(const Window &window) { tryPass(window, {search_.best()->draft.boundary, {}, leaves_}); }
+  /// In turn, the pieces of a window leave when they did, or when it is cheapest by the prices of the best plan.
+  Trial trialOf(int round) {
+    const Window window = windowOf(round / 2);
+    Trial trial{{search_.best()->draft.boundary, {}, leaves_}, input_.given.homes, tuning_, 0, {}};
+    trial.tuning.slackWeight = slackWeights[static_cast<std::size_t>(round) % std::size(slackWeights)];
+    if (round % 2 == 1)
+      chooseGapsIn(window, trial);
+    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i)
+      if (const PieceIndex piece = static_cast<PieceIndex>(i);
+          !timeline_.usesOf(piece).empty() && !input_.given.isGiven[piece] && !isIn(window, piece))
+        trial.homes[piece] = search_.framesOf(piece);
+    trial.randomAfter = random_;
+    return trial;
+  }
 
-  /// The pieces of the window choose homes, and leave when it is cheapest by the prices of the best plan.
-  void tryGaps(const Window &window) {
+  void chooseGapsIn(const Window &window, Trial &trial) {
     if (!gaps_) {
       gaps_ = chooseGaps(input_, search_.best()->draft, search_.best()->schedule);
-      effort_ += gaps_->effort;
+      trial.effort += gaps_->effort;
     }
-    DraftStart start{search_.best()->draft.boundary, {}, leaves_};
+    DraftStart &start = trial.start;
     start.leaves.resize(gaps_->leaves.size(), 0);
     for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
       const PieceIndex piece = static_cast<PieceIndex>(i);
@@ -118,29 +158,42 @@ private:
                 start.leaves.begin() + uses.usesBegin);
     }
     input_.settleCopies(start.boundary);
-    tryPass(window, std::move(start));
   }
 
-  /// Keeps a pass in which the pieces of the window are free to choose homes if it is the best so far. All others have
-  /// those of the best plan, and homes that are given stay.
-  void tryPass(const Window &window, DraftStart start) {
-    PieceFrames homes = input_.given.homes;
-    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i)
-      if (const PieceIndex piece = static_cast<PieceIndex>(i);
-          !timeline_.usesOf(piece).empty() && !input_.given.isGiven[piece] && !isIn(window, piece))
-        homes[piece] = search_.framesOf(piece);
-    tl::expected<Draft, Stuck> draft = pass(start, homes);
-    if (draft && mirrorWhatIsOnlyRead(start.boundary, *draft))
-      draft = pass(start, homes);
-    if (!draft || !search_.tryDraft(std::move(*draft)))
-      return;
-    leaves_ = std::move(start.leaves);
-    gaps_.reset();
+  /// The first one when it is asked for, the others in threads of their own.
+  std::vector<std::future<Outcome>> carryOut(std::vector<Trial> &trials) const {
+    std::vector<std::future<Outcome>> outcomes;
+    for (std::size_t i = 0; i < trials.size(); ++i)
+      outcomes.push_back(std::async(i == 0 ? std::launch::deferred : std::launch::async,
+                                    [this, trial = &trials[i]] { return outcomeOf(*trial); }));
+    return outcomes;
   }
-  tl::expected<Draft, Stuck> pass(const DraftStart &start, const PieceFrames &homes) {
-    tl::expected<Draft, Stuck> draft = draftPlan(input_, start, tuning_, &homes);
-    effort_ += effortWeight * (draft ? draft->effort : draft.error().effort);
-    return draft;
+
+  /// From several threads at once.
+  Outcome outcomeOf(Trial &trial) const {
+    Outcome outcome{{}, {}, trial.effort};
+    const auto pass = [&] {
+      tl::expected<Draft, Stuck> draft = draftPlan(input_, trial.start, trial.tuning, &trial.homes);
+      outcome.effort += effortWeight * (draft ? draft->effort : draft.error().effort);
+      return draft;
+    };
+    tl::expected<Draft, Stuck> draft = pass();
+    if (draft && mirrorWhatIsOnlyRead(trial.start.boundary, *draft))
+      draft = pass();
+    if (draft)
+      outcome.candidate = search_.judge(std::move(*draft));
+    outcome.leaves = std::move(trial.start.leaves);
+    return outcome;
+  }
+
+  /// Whether it is the best so far.
+  bool keep(Outcome outcome) {
+    effort_ += outcome.effort;
+    if (!outcome.candidate || !search_.take(std::move(*outcome.candidate)))
+      return false;
+    leaves_ = std::move(outcome.leaves);
+    gaps_.reset();
+    return true;
   }
 
   /// What no node writes has a good host copy for nothing: if it leaves, it need not be saved. Returns whether anything
@@ -173,8 +226,8 @@ private:
 } // namespace
 
 void chooseHomesAgain(const PlannerInput &input, PlanSearch &search, const std::vector<std::uint8_t> &leaves,
-                      const Tuning &tuning, std::uint64_t mostEffort) {
-  Rehoming(input, search, leaves, tuning).run(mostEffort);
+                      const Tuning &tuning, std::uint64_t mostEffort, unsigned atOnce) {
+  Rehoming(input, search, leaves, tuning).run(mostEffort, atOnce);
 }
 
 } // namespace pumpgraph

@@ -69,6 +69,20 @@ TEST_F(RehomingTest, IsTheSameEveryTime) {
   EXPECT_EQ(again.best()->schedule.totalUs, plannedUs());
 }
 
+// What several threads try ahead counts only if nothing before it came to anything.
+TEST_F(RehomingTest, IsTheSameHoweverManyThreadsThereAre) {
+  for (const std::uint64_t effort : {noEnd, std::uint64_t{3'000'000}}) {
+    PlanSearch one = search_;
+    chooseHomesAgain(input_, one, {}, Tuning(), effort);
+    for (const unsigned threads : {2U, 3U, 8U}) {
+      PlanSearch several = search_;
+      chooseHomesAgain(input_, several, {}, Tuning(), effort, threads);
+      EXPECT_EQ(several.best()->draft.frames, one.best()->draft.frames) << threads;
+      EXPECT_EQ(several.best()->schedule.startUs, one.best()->schedule.startUs) << threads;
+    }
+  }
+}
+
 TEST_F(RehomingTest, SpendsNoMoreThanItMay) {
   const double before = plannedUs();
   chooseAgain(0);
