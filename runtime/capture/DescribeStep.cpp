@@ -73,8 +73,7 @@ Facts factsOf(const Block &block, CaptureNumber capture) {
 }
 
 std::string nameOf(const Block &block) {
-  const Allocation &first = block.members.front();
-  const std::string name = first.name.empty() ? fmt::format("buffer{}", first.serial) : first.name;
+  const std::string name = nameOf(block.members.front());
   if (block.members.size() == 1)
     return name;
   if (!block.shared)

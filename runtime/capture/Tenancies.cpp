@@ -2,6 +2,7 @@
 #include "runtime/capture/Tenancies.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 
 namespace pumpgraph::runtime {
@@ -61,9 +62,6 @@ std::string Tenancies::conflictBetween(const Block &block, std::span<const NodeI
                                        std::span<const NodeIndex> later, std::size_t member) const {
   for (const NodeIndex node : earlier)
     if (!leadsToAll(node, later, false)) {
-      const auto nameOf = [](const Allocation &one) {
-        return one.name.empty() ? fmt::format("buffer{}", one.serial) : one.name;
-      };
       const std::size_t before = at(node, {block.id, 0, 0}).member;
       return fmt::format("\"{}\" got the memory of \"{}\", which was freed on its stream, but node {} \"{}\", which "
                          "uses the latter, is not before all nodes that use the former: free memory on the stream "

@@ -7,8 +7,6 @@
 #include "runtime/memory/Heap.h"
 
 #include <map>
-#include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>

@@ -18,6 +18,10 @@ bool isReachable(const Allocation &member, CaptureNumber capture) {
 
 } // namespace
 
+std::string nameOf(const Allocation &allocation) {
+  return allocation.name.empty() ? fmt::format("buffer{}", allocation.serial) : allocation.name;
+}
+
 bool Block::hasLiveMember() const {
   return std::any_of(members.begin(), members.end(), [](const Allocation &member) { return member.live; });
 }
@@ -256,8 +260,7 @@ std::string Heap::nameAt(CUdeviceptr address) const {
   const std::optional<Hit> hit = find(address);
   if (!hit)
     return "freed memory";
-  const Allocation &allocation = blocks_[hit->block]->members[hit->member];
-  return allocation.name.empty() ? fmt::format("buffer{}", allocation.serial) : allocation.name;
+  return nameOf(blocks_[hit->block]->members[hit->member]);
 }
 
 std::vector<BlockId> Heap::blocks() const {

@@ -51,6 +51,9 @@ struct Allocation {
   bool declaredPrivate = false;
 };
 
+/// What it is called, or what reports call it in place of a name.
+std::string nameOf(const Allocation &allocation);
+
 /// An address range of whole pages: one large allocation, or several small ones that live and move together.
 struct Block {
   BlockId id = 0;

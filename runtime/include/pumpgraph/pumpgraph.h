@@ -102,10 +102,9 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_allocate(pumpgraph_session *session, si
                                                   const char *name, void **pointer, pumpgraph_error *error);
 
 /** Frees what pumpgraph_allocate() gave. Memory may be reused at once by later allocations on the same stream, as in a
- *  stream-ordered allocator. Inside a capture that is so on managed memory alone, after a rehearsal, for allocations
- * for the stream that is being captured: whatever uses the memory on another stream has to be joined before it is
- * freed. Adoption fails with PUMPGRAPH_INVALID_ARGUMENT where nodes that use memory before and after are in no order.
- */
+ *  stream-ordered allocator. Inside a capture that is so on managed memory alone, after a rehearsal, for allocations on
+ *  the stream under capture: what uses the memory on another stream has to be joined before it is freed, or adoption
+ *  fails with PUMPGRAPH_INVALID_ARGUMENT. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_free(pumpgraph_session *session, void *pointer, pumpgraph_stream stream,
                                               pumpgraph_error *error);
 
