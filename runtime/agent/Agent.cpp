@@ -26,7 +26,8 @@ Agent::Agent(std::vector<Operation> operations, OperationWords *words, Mover &mo
   for (Index index = 0; index < operations_.size(); ++index)
     lanes_[laneOf(operations_[index])].push_back(index);
   threads_.emplace_back([this] { runLane(Up); });
-  threads_.emplace_back([this] { runLane(Down); });
+  for (std::size_t i = 0; i < mover_.toHostAtOnce(); ++i)
+    threads_.emplace_back([this] { runLane(Down); });
   threads_.emplace_back([this] { watch(); });
 }
 
@@ -146,33 +147,35 @@ void Agent::count(Index index, Mover::Outcome outcome) {
   }
 }
 
-bool Agent::carryOutNext(Lane lane) {
-  for (const Index index : lanes_[lane]) {
+std::optional<Agent::Index> Agent::takeNext(Lane lane) {
+  for (const Index index : lanes_[lane])
     // In this order: what it waits for was asked for before it was.
-    if (request(index).load() == 0 || !mayStart(index) || !take(index))
-      continue;
-    carryOut(index);
-    return true;
-  }
-  return false;
+    if (request(index).load() != 0 && mayStart(index) && take(index))
+      return index;
+  return std::nullopt;
 }
 
 void Agent::runLane(Lane lane) {
   prctl(PR_SET_TIMERSLACK, 1000UL); // ns; the default would triple the shortest glance
+  while (const std::optional<Index> index = awaitNext(lane))
+    carryOut(*index);
+}
+
+std::optional<Agent::Index> Agent::awaitNext(Lane lane) {
+  const std::lock_guard looking(looking_[lane]);
   Clock::time_point lastWork = Clock::now();
   std::uint64_t seenWakes = 0;
   while (true) {
     {
       const std::lock_guard lock(mutex_);
       if (stopping_)
-        return;
+        return std::nullopt;
       if (std::exchange(seenWakes, wakes_) != wakes_)
         lastWork = Clock::now();
     }
-    if (carryOutNext(lane))
-      lastWork = Clock::now();
-    else
-      park(Clock::now() - lastWork);
+    if (const std::optional<Index> index = takeNext(lane))
+      return index;
+    park(Clock::now() - lastWork);
   }
 }
 

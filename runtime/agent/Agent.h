@@ -11,13 +11,14 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 namespace pumpgraph::runtime {
 
 /// Carries out operations. Called from one thread of the agent for prefetches and discards, which must not be at work
-/// on the same page at once, and from another for what goes to the host.
+/// on the same page at once, and from others for what goes to the host.
 class Mover {
 public:
   virtual ~Mover() = default;
@@ -28,6 +29,8 @@ public:
   };
   /// Returns when it is over.
   virtual Outcome move(const Operation &operation) = 0;
+  /// From how many threads it is called for what goes to the host.
+  virtual std::size_t toHostAtOnce() const { return 1; }
 };
 
 /// When an operation was carried out the last time, microseconds since the agent began; both 0 if it never was.
@@ -96,8 +99,10 @@ private:
   std::atomic_ref<std::uint32_t> done(Index index) const { return std::atomic_ref(words_[index].done); }
 
   void runLane(Lane lane);
-  /// The first operation of the lane, in the step's order, that is asked for and may start. False if there is none.
-  bool carryOutNext(Lane lane);
+  /// The first operation of the lane, in the step's order, that is asked for and may start, if there is one.
+  std::optional<Index> takeNext(Lane lane);
+  /// Waits for one; nothing once the agent is to stop. Of a lane's threads one looks at a time, the others sleep.
+  std::optional<Index> awaitNext(Lane lane);
   bool hasRoom();
   void forgetWaiting();
   bool isBusy(Index index) const;
@@ -131,6 +136,7 @@ private:
   };
   Counters counters_;
 
+  std::array<std::mutex, laneCount> looking_;
   std::mutex mutex_;
   std::condition_variable parked_;
   std::uint64_t wakes_ = 0; ///< replays announced, ever; under mutex_

@@ -4,8 +4,6 @@
 #include "runtime/agent/ManagedLocation.h"
 #include "runtime/memory/AddressSpace.h"
 
-#include <algorithm>
-
 namespace pumpgraph::runtime {
 namespace {
 
@@ -21,21 +19,15 @@ Expected<std::unique_ptr<DriverMover>> DriverMover::create(const Driver &driver,
                                                            const LaneContexts &contexts) {
   std::unique_ptr<DriverMover> mover(new DriverMover(driver, device, contexts));
   PUMPGRAPH_TRY_WHILE(mover->up_.open(), "opening the agent's streams up");
-  PUMPGRAPH_TRY_WHILE(mover->down_.open(), "opening the agent's streams down");
-  for (const CUcontext context : contexts.beside()) {
-    Expected<std::unique_ptr<Evictor>> evictor = Evictor::create(driver, context);
-    if (!evictor)
-      return inContext(std::move(evictor).error(), "opening the streams of an evictor");
-    mover->evictors_.push_back(std::move(*evictor));
-  }
+  Expected<std::unique_ptr<Evictors>> evictors = Evictors::create(driver, contexts.down());
+  if (!evictors)
+    return inContext(std::move(evictors).error(), "opening the agent's streams down");
+  mover->evictors_ = std::move(*evictors);
   return mover;
 }
 
 std::uint64_t DriverMover::streamChanges() const {
-  std::uint64_t changes = up_.streamChanges() + down_.streamChanges();
-  for (const std::unique_ptr<Evictor> &evictor : evictors_)
-    changes += evictor->streamChanges();
-  return changes;
+  return up_.streamChanges() + evictors_->streamChanges();
 }
 
 Mover::Outcome DriverMover::move(const Operation &operation) {
@@ -45,7 +37,7 @@ Mover::Outcome DriverMover::move(const Operation &operation) {
 Expected<Mover::Outcome> DriverMover::tryMove(const Operation &operation) {
   switch (operation.kind) {
   case Operation::Kind::Evict:
-    PUMPGRAPH_TRY(evictTogether({operation.address, operation.bytes}));
+    PUMPGRAPH_TRY(evictors_->evict({operation.address, operation.bytes}));
     return Outcome::Moved;
   case Operation::Kind::Drop:
     PUMPGRAPH_TRY(drop({operation.address, operation.bytes}));
@@ -76,27 +68,10 @@ Expected<Mover::Outcome> DriverMover::moveUp(const Operation &operation) {
   return Outcome::WasThere;
 }
 
-/// In whole pages, of about the same size.
-std::vector<ManagedRange> DriverMover::piecesOf(ManagedRange range) const {
-  const std::uint64_t pages = pagesFor(range.bytes), count = std::min<std::uint64_t>(evictedAtOnce(), pages);
-  std::vector<ManagedRange> pieces;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const std::uint64_t begin = pages * i / count * pageBytes;
-    const std::uint64_t end = std::min(range.bytes, pages * (i + 1) / count * pageBytes);
-    pieces.push_back({range.address + begin, end - begin});
-  }
-  return pieces;
-}
-
-Status DriverMover::evictTogether(ManagedRange range) {
-  const std::vector<ManagedRange> pieces = piecesOf(range);
-  for (std::size_t i = 1; i < pieces.size(); ++i)
-    evictors_[i - 1]->begin(pieces[i]);
-  Status status = evict(driver_, down_, pieces.front());
-  for (std::size_t i = 1; i < pieces.size(); ++i) // all of them have to be over, whatever the first one says
-    if (const Status other = evictors_[i - 1]->end(); status)
-      status = other;
-  return status;
+/// Whether the copy of a range in host memory is good.
+bool DriverMover::isCopied(ManagedRange range, std::uint64_t surprises) {
+  const std::lock_guard lock(mutex_);
+  return range.bytes >= leastBytesThatTell && copiedAfter_[range.address] == surprises;
 }
 
 /// Of two copies of what is read mostly the one at its preferred location stays, that in host memory. There is one
@@ -104,11 +79,11 @@ Status DriverMover::evictTogether(ManagedRange range) {
 /// the device, where the next prefetch finds it.
 Status DriverMover::drop(ManagedRange range) {
   const std::uint64_t surprises = surprises_;
-  std::uint64_t &copiedAfter = copiedAfter_[range.address];
-  if (copiedAfter != surprises || range.bytes < leastBytesThatTell)
-    PUMPGRAPH_TRY(evictTogether(range));
-  copiedAfter = surprises;
-  PUMPGRAPH_TRY(down_.makeCurrent());
+  if (!isCopied(range, surprises))
+    PUMPGRAPH_TRY(evictors_->evict(range));
+  const std::lock_guard lock(mutex_);
+  copiedAfter_[range.address] = surprises;
+  PUMPGRAPH_TRY(evictors_->makeCurrent());
   const CUmemLocation location = onDevice(device_);
   PUMPGRAPH_TRY(driver_.memAdvise(range.address, range.bytes, CU_MEM_ADVISE_UNSET_READ_MOSTLY, location));
   return driver_.memAdvise(range.address, range.bytes, CU_MEM_ADVISE_SET_READ_MOSTLY, location);

@@ -4,16 +4,15 @@
 #pragma once
 
 #include "runtime/agent/Agent.h"
-#include "runtime/agent/Evictor.h"
+#include "runtime/agent/Evictors.h"
 #include "runtime/agent/LaneContexts.h"
 
+#include <mutex>
 #include <unordered_map>
 
 namespace pumpgraph::runtime {
 
-/// Prefetches and discards are calls of one thread. An eviction keeps a processor busy with page after page, so it is
-/// cut into as many pieces as there are contexts for it, one for the calling thread and one for each evictor
-/// (docs/decisions/0019-evictions-by-several-threads.md).
+/// Prefetches and discards are calls of one thread; evictions are left to evictors.
 class DriverMover : public Mover {
 public:
   /// `contexts` must outlive it.
@@ -23,29 +22,28 @@ public:
   /// The same, with what the driver says where it fails.
   Expected<Outcome> tryMove(const Operation &operation);
 
-  /// How many pieces of an eviction are moved at once.
-  std::size_t evictedAtOnce() const { return 1 + evictors_.size(); }
+  std::size_t toHostAtOnce() const override { return evictors_->count(); }
   /// How often something was late and was issued on another stream.
   std::uint64_t streamChanges() const;
 
 private:
   DriverMover(const Driver &driver, int device, const LaneContexts &contexts)
-      : driver_(driver), device_(device), up_(driver, contexts.up()), down_(driver, contexts.down()) {}
+      : driver_(driver), device_(device), up_(driver, contexts.up()) {}
 
   Expected<Outcome> moveUp(const Operation &operation);
   Status issue(const Operation &operation, CUstream stream) const;
-  Status evictTogether(ManagedRange range);
-  std::vector<ManagedRange> piecesOf(ManagedRange range) const;
   Status drop(ManagedRange range);
+  bool isCopied(ManagedRange range, std::uint64_t surprises);
 
   const Driver &driver_;
   int device_;
-  StreamLane up_, down_;
-  std::vector<std::unique_ptr<Evictor>> evictors_;
+  StreamLane up_;
+  std::unique_ptr<Evictors> evictors_;
   /// Prefetches that found something on the device that should not have been there. Copies in host memory that were
   /// good before the last of them may not be any more.
   std::atomic<std::uint64_t> surprises_ = 0;
-  /// By address of a drop: how many there had been when its copy was last made sure of.
+  std::mutex mutex_; ///< who changes advice
+  /// By address of a drop: how many there had been when its copy was last made sure of. Under mutex_.
   std::unordered_map<CUdeviceptr, std::uint64_t> copiedAfter_;
 };
 

@@ -27,9 +27,7 @@ public:
 
   CUcontext up() const { return program_; }
   /// The program's where there is no other.
-  CUcontext down() const { return own_.empty() ? program_ : own_.front(); }
-  /// Where evictions can go on beside those from down().
-  std::vector<CUcontext> beside() const { return own_.empty() ? own_ : std::vector(own_.begin() + 1, own_.end()); }
+  std::vector<CUcontext> down() const { return own_.empty() ? std::vector{program_} : own_; }
   std::size_t ownContexts() const { return own_.size(); }
   /// Device memory that these take, as far as the driver tells.
   std::uint64_t deviceBytes() const { return deviceBytes_; }

@@ -176,7 +176,7 @@ Expected<ManagedLink> measureManagedLink(const Driver &driver, int device, Addre
       return;
     }
     // A page for each thread, so that both sizes are moved in the same way.
-    times.small.bytes = (*mover)->evictedAtOnce() * pageBytes;
+    times.small.bytes = (*mover)->toHostAtOnce() * pageBytes;
     measured = measureAll(Measuring(driver, *address, contexts, **mover), times);
   }).join();
   arena.unseen(*address, pages);

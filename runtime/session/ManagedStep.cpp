@@ -121,7 +121,7 @@ nlohmann::ordered_json ManagedStep::report() const {
           {"dropped", stats.dropped},
           {"released", stats.released},
           {"stream_changes", mover_ ? mover_->streamChanges() : 0},
-          {"evicted_at_once", mover_ ? mover_->evictedAtOnce() : 0},
+          {"evicted_at_once", mover_ ? mover_->toHostAtOnce() : 0},
           {"unforeseen_faults", unforeseen},
           {"timeline", agent_ ? timelineOf(agent_->operations(), stats.times) : nlohmann::ordered_json::array()}};
 }

@@ -44,7 +44,8 @@ public:
   Outcome move(const Operation &operation) override {
     const auto index = static_cast<std::uint32_t>(operation.address / pieceBytes) +
                        (operation.kind == Operation::Kind::Discard ? 1 : 0);
-    moving_[index] = true;
+    if (moving_[index].exchange(true)) // by two threads at once
+      ++conflicts;
     const std::uint32_t other = index - index % roles + (index % roles == Discard ? Prefetch : Discard);
     if (index % roles != Evict && moving_[other])
       ++conflicts;
@@ -52,6 +53,8 @@ public:
     moving_[index] = false;
     return moved ? Outcome::Moved : Outcome::Failed;
   }
+
+  std::size_t toHostAtOnce() const override { return 3; }
 
   bool isMoving(std::uint32_t index) const { return moving_[index]; }
 

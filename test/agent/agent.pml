@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The protocol of docs/managed.md between a replayed graph, the two threads of an agent and its watchdog, with the
- * same words and flags as runtime/agent/Agent.cpp.
+/* The protocol of docs/managed.md between a replayed graph, the threads of an agent, one up and DOWNS down, and its
+ * watchdog, with the same words and flags as runtime/agent/Agent.cpp.
  *
  * One step: page X is evicted, page Y is prefetched into its place and read, then Y's value is dead and is discarded.
  * The next thing that touches Y is a write, and before that Y is populated: prefetched, for it has no page any more.
  * Replays follow one another at any rate.
  *
  *   REPLAYS   how many
+ *   DOWNS     how many threads there are for evictions
  *   HINT      nobody waits for the prefetch
  *   DIES      a thread of the agent may stop for ever, also within a prefetch or an eviction
  *
@@ -15,6 +16,10 @@
  */
 #ifndef REPLAYS
 #define REPLAYS 3
+#endif
+
+#ifndef DOWNS
+#define DOWNS 1
 #endif
 
 #define EVICT 0
@@ -57,6 +62,7 @@ inline signal(op) {
 }
 
 inline carryOut(op) {
+  assert(!moving[op]); /* by another thread, from the replay before */
   moving[op] = true;
   /* Undefined, says the driver's manual. */
   assert(!((moving[PREFETCH] || moving[POPULATE]) && moving[DISCARD]));
@@ -124,7 +130,7 @@ dead:
   skip
 }
 
-active proctype down() {
+active [DOWNS] proctype down() {
   bool got;
 end:
   do

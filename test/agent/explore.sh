@@ -15,7 +15,7 @@ errors() {
   shift
   if [[ $mode == safety ]]; then
     spin "$@" -a -noclaim "$model" >/dev/null
-    build=(-DSAFETY -DNOCLAIM) run=()
+    build=(-DSAFETY -DNOCLAIM -DCOLLAPSE) run=()
   else
     spin "$@" -a "$model" >/dev/null
     build=(-DNFAIR=3) run=(-a -f)
@@ -43,9 +43,9 @@ isFoundOut() {
   [[ $count != 0 && -n $count ]] || { echo "a broken protocol passes" >&2; exit 1; }
 }
 
-for variant in "" -DHINT -DDIES "-DDIES -DHINT"; do
+for variant in "" -DHINT -DDIES "-DDIES -DHINT" -DDOWNS=2; do
   # shellcheck disable=SC2086 # none, one or two words
-  isRight safety -DREPLAYS="$([[ $variant == *DIES* ]] && echo 2 || echo 3)" $variant
+  isRight safety -DREPLAYS="$([[ $variant == *DIES* || $variant == *DOWNS* ]] && echo 2 || echo 3)" $variant
   # shellcheck disable=SC2086
   isRight progress -DREPLAYS=1 $variant
 done

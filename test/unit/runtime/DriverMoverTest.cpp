@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -62,7 +64,7 @@ TEST_F(DriverMoverTest, hasTheContextsThatTheDriverGives) {
   fake_.failCall("cuCtxCreate", 2, CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(contextsFor(2)->ownContexts(), 1U);
   EXPECT_EQ(contextsFor(2, UINT64_MAX)->ownContexts(), 0U);
-  EXPECT_EQ(contextsFor(2, UINT64_MAX)->down(), program_);
+  EXPECT_EQ(contextsFor(2, UINT64_MAX)->down(), std::vector{program_});
   EXPECT_EQ(fake_.contexts(), 0U);
 }
 
@@ -71,6 +73,7 @@ TEST_F(DriverMoverTest, evictsPiecesFromDifferentContexts) {
   for (const std::size_t own : {0, 1, 2, 3})
     for (const std::uint64_t bytes : {pageBytes, 2 * pageBytes, 7 * pageBytes - 100, 12 * pageBytes}) {
       open(own);
+      fake_.slowMoves(std::chrono::milliseconds(5)); // so that no evictor does another's piece
       const std::uint64_t pieces = std::clamp<std::uint64_t>(own, 1, pagesFor(bytes));
       std::vector<FakeDriver::Move> moves = movesOf(Kind::Evict, bytes);
       ASSERT_EQ(moves.size(), pieces);
@@ -88,6 +91,33 @@ TEST_F(DriverMoverTest, evictsPiecesFromDifferentContexts) {
       EXPECT_EQ(next, arena_->base() + bytes);
       EXPECT_EQ(contexts.size(), pieces);
     }
+}
+
+// Whoever asks, and whoever else is asking: every page once. Several at once are cut into fewer pieces.
+TEST_F(DriverMoverTest, evictsForSeveralAtOnce) {
+  constexpr std::uint64_t pages = 8;
+  constexpr int rounds = 20;
+  open(4);
+  fake_.slowMoves(std::chrono::milliseconds(1));
+  ASSERT_EQ(mover_->toHostAtOnce(), 4U);
+  std::vector<std::thread> threads;
+  std::atomic<int> failed = 0;
+  for (std::uint64_t i = 0; i < 4; ++i)
+    threads.emplace_back([&, address = arena_->base() + i * pages * pageBytes] {
+      for (int round = 0; round < rounds; ++round)
+        failed += !mover_->tryMove({Kind::Evict, address, pages * pageBytes, "", {}, true});
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+  EXPECT_EQ(failed, 0);
+  EXPECT_LT(fake_.moves().size(), std::size_t{4} * 4 * rounds * 3 / 4);
+  std::map<CUdeviceptr, std::uint64_t> bytes;
+  for (const FakeDriver::Move &move : fake_.moves())
+    for (CUdeviceptr page = move.address; page < move.address + move.bytes; page += pageBytes)
+      bytes[page] += pageBytes;
+  EXPECT_EQ(bytes.size(), 4 * pages);
+  for (const auto &[page, moved] : bytes)
+    EXPECT_EQ(moved, rounds * pageBytes);
 }
 
 TEST_F(DriverMoverTest, prefetchesInOnePieceFromTheProgramsContext) {

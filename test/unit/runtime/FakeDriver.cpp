@@ -94,6 +94,7 @@ struct FakeDriver::State {
   std::uint64_t modules = 0;                              ///< loaded
   std::set<CUcontext> contexts;                           ///< beside the primary one; under `mutex`
   std::vector<FakeDriver::Move> moves;                    ///< of managed memory; under `mutex`
+  std::atomic<std::chrono::microseconds> moveTime{};      ///< of each of them
   std::mutex mutex;                                       ///< of what threads besides the test's own may come to
   std::map<CUdeviceptr, std::uint64_t> managed;           ///< allocations
   std::set<CUdeviceptr> managedOnDevice;                  ///< pages
@@ -556,6 +557,7 @@ void fillManagedCalls(Driver &driver) {
       const std::lock_guard lock(state().mutex);
       state().moves.push_back({address, bytes, location.type == CU_MEM_LOCATION_TYPE_HOST, contextStack().back()});
     }
+    std::this_thread::sleep_for(state().moveTime.load());
     return moveManaged(address, bytes, location.type == CU_MEM_LOCATION_TYPE_DEVICE);
   };
   driver.memAdvise.function = [](CUdeviceptr address, std::size_t bytes, CUmem_advise, CUmemLocation) -> CUresult {
@@ -1266,12 +1268,15 @@ bool FakeDriver::shortenCopy(CUgraph graph, CUmemorytype source) {
 }
 
 std::uint64_t FakeDriver::deviceFrames() const {
-  return static_cast<std::uint64_t>(std::count_if(state_->handles.begin(), state_->handles.end(),
-                                                  [](const auto &entry) { return entry.second.onDevice; }));
+  std::uint64_t bytes = 0;
+  for (const auto &[id, handle] : state_->handles)
+    bytes += handle.onDevice ? handle.bytes : 0;
+  return bytes / pageSize;
 }
 
 std::uint64_t FakeDriver::hostBackings() const {
-  return state_->handles.size() - deviceFrames();
+  return static_cast<std::uint64_t>(std::count_if(state_->handles.begin(), state_->handles.end(),
+                                                  [](const auto &entry) { return !entry.second.onDevice; }));
 }
 
 std::uint64_t FakeDriver::graphNodes(CUgraph graph) const {
@@ -1313,6 +1318,10 @@ CUcontext FakeDriver::primaryContext() const {
 std::vector<FakeDriver::Move> FakeDriver::moves() const {
   const std::lock_guard lock(state_->mutex);
   return state_->moves;
+}
+
+void FakeDriver::slowMoves(std::chrono::microseconds time) {
+  state_->moveTime = time;
 }
 
 std::uint64_t FakeDriver::managedBytes() const {

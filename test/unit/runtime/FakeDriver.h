@@ -7,6 +7,7 @@
 #include "runtime/driver/Driver.h"
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -123,6 +124,8 @@ public:
     CUcontext context = nullptr;
   };
   std::vector<Move> moves() const;
+  /// What each of them takes; nothing at first.
+  void slowMoves(std::chrono::microseconds time);
   std::uint64_t managedBytes() const;
 
   struct State;

@@ -88,7 +88,7 @@ TEST_F(MeasuringTest, doesWithoutASecondContext) {
       fake_.failCall("cuCtxCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
     contexts_ = LaneContexts::create(*fake_.table(), 0, program_, hasRoom ? 0 : UINT64_MAX, 1);
     EXPECT_EQ(contexts_->ownContexts(), 0U);
-    EXPECT_EQ(contexts_->up(), contexts_->down());
+    EXPECT_EQ(contexts_->down(), std::vector{contexts_->up()});
     EXPECT_EQ(fake_.contexts(), 0U);
     const Expected<ManagedLink> link = measure(arenaPages);
     ASSERT_TRUE(link) << messageOf(link);
