@@ -89,6 +89,7 @@ private:
     const ArrayRef<std::int64_t> offsets = op.getOffsets(), sizes = op.getSizes();
     const ArrayRef<std::int8_t> may = op.getMay(), must = op.getMust(), evidence = op.getEvidence();
     const ArrayRef<std::int32_t> parameters = op.getParameters();
+    const ArrayRef<float> slowdowns = op.getSlowdowns();
     node.accesses.reserve(offsets.size());
     for (const auto &[i, buffer] : llvm::enumerate(op.getBuffers())) {
       Access &access = node.accesses.emplace_back();
@@ -98,6 +99,7 @@ private:
       access.must = static_cast<std::uint8_t>(must[i]);
       access.evidence = static_cast<Evidence>(evidence[i]);
       access.parameter = parameters[i];
+      access.slowdown = slowdowns.empty() ? 1 : slowdowns[i];
     }
   }
 
@@ -135,6 +137,7 @@ struct AccessArrays {
   SmallVector<std::int64_t, 16> offsets, sizes;
   SmallVector<std::int8_t, 16> may, must, evidence;
   SmallVector<std::int32_t, 16> parameters;
+  SmallVector<float, 16> slowdowns; ///< empty if all are 1, as they are but for a few nodes
 };
 
 /// Parallel arrays of a buffer.
@@ -277,7 +280,10 @@ private:
       arrays.must.push_back(static_cast<std::int8_t>(access.must));
       arrays.evidence.push_back(static_cast<std::int8_t>(access.evidence));
       arrays.parameters.push_back(access.parameter);
+      arrays.slowdowns.push_back(access.slowdown);
     }
+    if (llvm::all_of(arrays.slowdowns, [](float slowdown) { return slowdown == 1; }))
+      arrays.slowdowns.clear();
     return arrays;
   }
 
@@ -289,6 +295,7 @@ private:
     op.setMust(arrays.must);
     op.setEvidence(arrays.evidence);
     op.setParameters(arrays.parameters);
+    op.setSlowdowns(arrays.slowdowns);
   }
 
   NodeOpInterface create(const Node &node) {
@@ -331,6 +338,7 @@ private:
     properties.must = builder_.getDenseI8ArrayAttr(arrays.must);
     properties.evidence = builder_.getDenseI8ArrayAttr(arrays.evidence);
     properties.parameters = builder_.getDenseI32ArrayAttr(arrays.parameters);
+    properties.slowdowns = builder_.getDenseF32ArrayAttr(arrays.slowdowns);
     if constexpr (std::is_same_v<OpT, OpaqueOp>)
       properties.reason = builder_.getStringAttr(node.reason);
   }

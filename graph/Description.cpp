@@ -157,6 +157,8 @@ private:
       return fmt::format("{} is not a kind of evidence", static_cast<int>(access.evidence));
     if (access.parameter < unknownParameter)
       return fmt::format("{} is not a position of a parameter", access.parameter);
+    if (!isSlowdown(access.slowdown))
+      return fmt::format("its slowdown is {}, no positive number", access.slowdown);
     return {};
   }
 
@@ -266,8 +268,9 @@ Range rangeFromC(const pumpgraph_range &range) {
 }
 
 Access accessFromC(const pumpgraph_access &access) {
-  return {access.buffer, {access.offset, access.size},      access.may,
-          access.must,   narrow<Evidence>(access.evidence), access.parameter};
+  return {access.buffer,  {access.offset, access.size},      access.may,
+          access.must,    narrow<Evidence>(access.evidence), access.parameter,
+          access.slowdown};
 }
 
 Buffer bufferFromC(const pumpgraph_buffer &buffer) {
@@ -320,6 +323,7 @@ pumpgraph_access accessToC(const Access &access) {
   out.offset = access.range.offset;
   out.size = access.range.size;
   out.parameter = access.parameter;
+  out.slowdown = access.slowdown;
   return out;
 }
 

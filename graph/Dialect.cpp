@@ -249,6 +249,8 @@ LogicalResult verifyAccess(AccessOpInterface node, std::size_t i) {
     return node.emitOpError("access #") << i << " has the unknown evidence " << static_cast<int>(evidence);
   if (node.getParameters()[i] < unknownParameter)
     return node.emitOpError("access #") << i << " has the parameter position " << node.getParameters()[i];
+  if (const ArrayRef<float> slowdowns = node.getSlowdowns(); !slowdowns.empty() && !isSlowdown(slowdowns[i]))
+    return node.emitOpError("access #") << i << " has the slowdown " << slowdowns[i] << ", which is no positive number";
   if (size <= 0)
     return node.emitOpError("access #") << i << " has an empty range of " << size << " bytes";
   auto buffer = node.getBuffers()[i].getDefiningOp<BufferOp>();
@@ -269,6 +271,8 @@ LogicalResult verifyAccesses(AccessOpInterface node) {
                                    node.getMust().size(), node.getEvidence().size(), node.getParameters().size()})
     if (length != count)
       return node.emitOpError() << "accesses " << count << " buffers but describes " << length << " accesses";
+  if (const std::size_t length = node.getSlowdowns().size(); length != 0 && length != count)
+    return node.emitOpError() << "accesses " << count << " buffers but tells the slowdown of " << length;
   for (std::size_t i = 0; i < count; ++i)
     if (failed(verifyAccess(node, i)))
       return failure();

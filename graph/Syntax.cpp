@@ -53,14 +53,28 @@ ParseResult parseBytes(OpAsmParser &parser, std::int64_t &offset, std::int64_t &
 }
 
 /// The shortest decimal that reads back as `value`, with the point that MLIR's lexer wants of every real number.
-std::string spellReal(double value) {
+template <std::floating_point Real> std::string spellReal(Real value) {
   std::array<char, 64> buffer;
   const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
-  assert(error == std::errc() && "64 characters hold every double");
+  assert(error == std::errc() && "64 characters hold every number");
   std::string text(buffer.data(), end);
   if (text.find('.') == std::string::npos)
     text.insert(std::min(text.find('e'), text.size()), ".0");
   return text;
+}
+
+/// With or without a point.
+ParseResult parseReal(OpAsmParser &parser, double &value) {
+  const bool isNegative = succeeded(parser.parseOptionalMinus());
+  std::int64_t whole = 0;
+  const OptionalParseResult integer = parser.parseOptionalInteger(whole);
+  if (integer.has_value() ? *integer : parser.parseFloat(value))
+    return failure();
+  if (integer.has_value())
+    value = static_cast<double>(whole);
+  if (isNegative)
+    value = -value;
+  return success();
 }
 
 } // namespace
@@ -304,10 +318,11 @@ void printAfter(OpAsmPrinter &printer, Operation *, OperandRange deps, DenseI8Ar
 
 ParseResult parseAccesses(OpAsmParser &parser, UnresolvedOperands &buffers, DenseI64ArrayAttr &offsets,
                           DenseI64ArrayAttr &sizes, DenseI8ArrayAttr &may, DenseI8ArrayAttr &must,
-                          DenseI8ArrayAttr &evidence, DenseI32ArrayAttr &parameters) {
+                          DenseI8ArrayAttr &evidence, DenseI32ArrayAttr &parameters, DenseF32ArrayAttr &slowdowns) {
   SmallVector<std::int64_t, 16> offsetList, sizeList;
   SmallVector<std::int8_t, 16> mayList, mustList, evidenceList;
   SmallVector<std::int32_t, 16> parameterList;
+  SmallVector<float, 16> slowdownList;
   const auto parseOne = [&]() -> ParseResult {
     if (parseWord(parser, modeWords, modeRead, mayList.emplace_back()) || parser.parseOperand(buffers.emplace_back()) ||
         parseBytes(parser, offsetList.emplace_back(), sizeList.emplace_back()) ||
@@ -321,6 +336,11 @@ ParseResult parseAccesses(OpAsmParser &parser, UnresolvedOperands &buffers, Dens
     if (succeeded(parser.parseOptionalKeyword("parameter")) &&
         (parser.parseLParen() || parser.parseInteger(parameter) || parser.parseRParen()))
       return failure();
+    double slowdown = 1;
+    if (succeeded(parser.parseOptionalKeyword("slowdown")) &&
+        (parser.parseLParen() || parseReal(parser, slowdown) || parser.parseRParen()))
+      return failure();
+    slowdownList.push_back(static_cast<float>(slowdown));
     return success();
   };
   if (parser.parseCommaSeparatedList(AsmParser::Delimiter::OptionalSquare, parseOne))
@@ -332,12 +352,15 @@ ParseResult parseAccesses(OpAsmParser &parser, UnresolvedOperands &buffers, Dens
   must = builder.getDenseI8ArrayAttr(mustList);
   evidence = builder.getDenseI8ArrayAttr(evidenceList);
   parameters = builder.getDenseI32ArrayAttr(parameterList);
+  if (llvm::all_of(slowdownList, [](float slowdown) { return slowdown == 1; }))
+    slowdownList.clear();
+  slowdowns = builder.getDenseF32ArrayAttr(slowdownList);
   return success();
 }
 
 void printAccesses(OpAsmPrinter &printer, AccessOpInterface, OperandRange buffers, DenseI64ArrayAttr offsets,
                    DenseI64ArrayAttr sizes, DenseI8ArrayAttr may, DenseI8ArrayAttr must, DenseI8ArrayAttr evidence,
-                   DenseI32ArrayAttr parameters) {
+                   DenseI32ArrayAttr parameters, DenseF32ArrayAttr slowdowns) {
   if (buffers.empty())
     return;
   printer << " [";
@@ -348,6 +371,8 @@ void printAccesses(OpAsmPrinter &printer, AccessOpInterface, OperandRange buffer
       printer << " must(" << wordFor(modeWords, must[i]) << ')';
     if (parameters[i] != unknownParameter)
       printer << " parameter(" << parameters[i] << ')';
+    if (!slowdowns.empty() && slowdowns[i] != 1)
+      printer << " slowdown(" << spellReal(slowdowns[i]) << ')';
   }
   printer << ']';
 }
@@ -357,17 +382,10 @@ ParseResult parseCost(OpAsmParser &parser, FloatAttr &cost) {
     return success();
   if (parser.parseLParen())
     return failure();
-  const bool isNegative = succeeded(parser.parseOptionalMinus());
-  std::int64_t whole = 0;
   double value = 0;
-  const OptionalParseResult integer = parser.parseOptionalInteger(whole);
-  if (integer.has_value() ? *integer : parser.parseFloat(value))
+  if (parseReal(parser, value) || parser.parseRParen())
     return failure();
-  if (integer.has_value())
-    value = static_cast<double>(whole);
-  if (parser.parseRParen())
-    return failure();
-  cost = parser.getBuilder().getF64FloatAttr(isNegative ? -value : value);
+  cost = parser.getBuilder().getF64FloatAttr(value);
   return success();
 }
 

@@ -56,10 +56,12 @@ void printAfter(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::OperandR
 mlir::ParseResult parseAccesses(mlir::OpAsmParser &parser, UnresolvedOperands &buffers,
                                 mlir::DenseI64ArrayAttr &offsets, mlir::DenseI64ArrayAttr &sizes,
                                 mlir::DenseI8ArrayAttr &may, mlir::DenseI8ArrayAttr &must,
-                                mlir::DenseI8ArrayAttr &evidence, mlir::DenseI32ArrayAttr &parameters);
+                                mlir::DenseI8ArrayAttr &evidence, mlir::DenseI32ArrayAttr &parameters,
+                                mlir::DenseF32ArrayAttr &slowdowns);
 void printAccesses(mlir::OpAsmPrinter &printer, AccessOpInterface op, mlir::OperandRange buffers,
                    mlir::DenseI64ArrayAttr offsets, mlir::DenseI64ArrayAttr sizes, mlir::DenseI8ArrayAttr may,
-                   mlir::DenseI8ArrayAttr must, mlir::DenseI8ArrayAttr evidence, mlir::DenseI32ArrayAttr parameters);
+                   mlir::DenseI8ArrayAttr must, mlir::DenseI8ArrayAttr evidence, mlir::DenseI32ArrayAttr parameters,
+                   mlir::DenseF32ArrayAttr slowdowns);
 
 /// `cost(123.4)`: the shortest decimal that reads back as the same number of microseconds.
 mlir::ParseResult parseCost(mlir::OpAsmParser &parser, mlir::FloatAttr &cost);

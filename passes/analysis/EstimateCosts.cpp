@@ -95,6 +95,13 @@ std::size_t estimateCosts(Description &description, const Machine &machine) {
   return estimated;
 }
 
+/// Of accesses to the same range of the same buffer.
+static void mergeSlowdowns(std::vector<Access> &accesses, const std::vector<Access> &saved) {
+  for (std::size_t i = 0; i < std::min(accesses.size(), saved.size()); ++i)
+    if (accesses[i].buffer == saved[i].buffer && accesses[i].range == saved[i].range)
+      accesses[i].slowdown = saved[i].slowdown;
+}
+
 std::size_t mergeCosts(Description &description, const Description &saved) {
   std::unordered_map<std::int32_t, const Node *> savedByPosition;
   for (const Node &node : saved.nodes)
@@ -107,6 +114,7 @@ std::size_t mergeCosts(Description &description, const Description &saved) {
     if (found == savedByPosition.end() || found->second->name != node.name || found->second->kind != node.kind)
       continue;
     node.costUs = found->second->costUs;
+    mergeSlowdowns(node.accesses, found->second->accesses);
     ++merged;
   }
   return merged;

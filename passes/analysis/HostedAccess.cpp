@@ -14,7 +14,17 @@ namespace {
 struct Touch {
   bool reads = false;
   bool writes = false;
+  float slowdown = 1;
+
+  void addTo(Traffic &sum, std::uint64_t bytes) const {
+    sum.upBytes += reads ? bytes : 0;
+    sum.downBytes += writes ? bytes : 0;
+  }
 };
+
+std::uint64_t slowed(std::uint64_t bytes, float slowdown) {
+  return slowdown == 1 ? bytes : static_cast<std::uint64_t>(static_cast<double>(bytes) * slowdown);
+}
 
 class Counter {
 public:
@@ -34,10 +44,10 @@ public:
         touch(access, range);
     for (const auto &[buffer, page] : touched_) {
       Touch &touch = touches_[firstPage_[buffer] + page];
-      for (Traffic *sum : {&traffic.byNode[node], &traffic.byBuffer[buffer]}) {
-        sum->upBytes += touch.reads ? bytesOf(buffer, page) : 0;
-        sum->downBytes += touch.writes ? bytesOf(buffer, page) : 0;
-      }
+      const std::uint64_t bytes = bytesOf(buffer, page);
+      for (Traffic *sum : {&traffic.byNode[node], &traffic.byBuffer[buffer]})
+        touch.addTo(*sum, bytes);
+      touch.addTo(traffic.loadByNode[node], slowed(bytes, touch.slowdown));
       touch = {};
     }
   }
@@ -58,6 +68,7 @@ private:
       Touch &touch = touches_[firstPage_[access.buffer] + page];
       if (!touch.reads && !touch.writes)
         touched_.emplace_back(access.buffer, page);
+      touch.slowdown = std::max(touch.slowdown, access.slowdown);
       touch.reads |= reliableMust(access) != modeWrite || !covers;
       touch.writes |= (reliableMay(access) & modeWrite) != 0;
     }
@@ -72,7 +83,7 @@ private:
 } // namespace
 
 HostedTraffic hostedTraffic(const Description &description) {
-  HostedTraffic traffic{std::vector<Traffic>(description.nodes.size()),
+  HostedTraffic traffic{std::vector<Traffic>(description.nodes.size()), std::vector<Traffic>(description.nodes.size()),
                         std::vector<Traffic>(description.buffers.size())};
   if (hostedBytes(description) == 0)
     return traffic;

@@ -16,6 +16,7 @@ namespace pumpgraph {
 /// accesses: what an access does not certainly overwrite it reads. Only captured nodes touch such pages.
 struct HostedTraffic {
   std::vector<Traffic> byNode;
+  std::vector<Traffic> loadByNode; ///< as many bytes on the link take as long: each times its access's slowdown
   std::vector<Traffic> byBuffer;
 
   Traffic total() const;

@@ -21,7 +21,7 @@ bool isCaptured(const Node &node) {
 }
 
 std::vector<Task> tasksOf(const Description &description) {
-  const std::vector<Traffic> hosted = hostedTraffic(description).byNode;
+  const std::vector<Traffic> hosted = hostedTraffic(description).loadByNode;
   std::vector<Task> tasks(description.nodes.size());
   for (std::size_t n = 0; n < tasks.size(); ++n) {
     const Node &node = description.nodes[n];

@@ -116,7 +116,8 @@ void Timeline::collectUses(const Description &captured) {
             piece->firstPage >= pages.overwrittenFirst && piece->firstPage + piece->pageCount <= pages.overwrittenLast;
         std::vector<Use> &list = uses[static_cast<std::size_t>(piece - pieces_.begin())];
         if (list.empty() || list.back().node != n)
-          list.push_back({n, static_cast<PieceIndex>(piece - pieces_.begin()), false, false, true});
+          list.push_back({n, static_cast<PieceIndex>(piece - pieces_.begin()), false, false, true, 1});
+        list.back().slowdown = std::max(list.back().slowdown, access.slowdown);
         list.back().writes |= (reliableMay(access) & modeWrite) != 0;
         list.back().overwrites &= overwrites;
         list.back().readsOld |= !overwrites && reliableMay(access) != modeNone;
@@ -199,7 +200,7 @@ InMemoryTimes inMemoryTimes(const Description &captured, const Machine &machine)
   std::vector<std::uint32_t> next(begin.begin(), begin.end() - 1);
   for (const Edge &edge : captured.edges)
     predecessors[next[edge.to]++] = edge.from;
-  const std::vector<Traffic> hosted = hostedTraffic(captured).byNode;
+  const std::vector<Traffic> hosted = hostedTraffic(captured).loadByNode;
   for (std::size_t n = 0; n < count; ++n) {
     for (std::uint32_t i = begin[n]; i < begin[n + 1]; ++i)
       times.startUs[n] = std::max(times.startUs[n], times.endUs[predecessors[i]]);

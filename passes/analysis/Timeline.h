@@ -39,6 +39,7 @@ struct Use {
   bool writes = false;     ///< may write
   bool readsOld = false;   ///< what was there before may matter: to read it, or to keep it where nothing is written
   bool overwrites = false; ///< all accesses certainly write every byte of every page and read none before
+  float slowdown = 1;      ///< of the accesses, the largest
   /// Whether the value has to be on the device. An access that may do nothing does not read the old value, but having
   /// it there keeps all that is on the device current.
   bool needsValue() const { return !overwrites; }

@@ -167,7 +167,8 @@ double HostedCover::costUs(Change change) {
   const std::span<const Use> uses = timeline_.usesOf(change.piece);
   for (const Use &use : uses) {
     const double up = upBytes_[use.node], down = downBytes_[use.node];
-    us += linkUs(up + (use.readsOld ? bytes : 0), down + (use.writes ? bytes : 0), prices_.machine) -
+    const double load = bytes * use.slowdown;
+    us += linkUs(up + (use.readsOld ? load : 0), down + (use.writes ? load : 0), prices_.machine) -
           linkUs(up, down, prices_.machine);
   }
   effort_ += uses.size() + cliquesOf_[change.piece].size();
@@ -178,8 +179,8 @@ void HostedCover::apply(Change change) {
   const Piece &piece = timeline_.piece(change.piece);
   const double bytes = static_cast<double>(piece.bytes) / piece.pageCount * static_cast<double>(change.pages);
   for (const Use &use : timeline_.usesOf(change.piece)) {
-    upBytes_[use.node] += use.readsOld ? bytes : 0;
-    downBytes_[use.node] += use.writes ? bytes : 0;
+    upBytes_[use.node] += use.readsOld ? bytes * use.slowdown : 0;
+    downBytes_[use.node] += use.writes ? bytes * use.slowdown : 0;
   }
   hosted_[change.piece] = static_cast<std::uint32_t>(hosted_[change.piece] + change.pages);
   for (std::size_t clique : cliquesOf_[change.piece])

@@ -68,7 +68,7 @@ private:
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_; ///< equals: the first piece first
   std::vector<PieceIndex> taken_;                                        ///< by cover(), in its order
   std::vector<PieceIndex> members_;         ///< of cliques, that can be hosted: what balance() deals with
-  std::vector<double> upBytes_, downBytes_; ///< by node, of hosted pages
+  std::vector<double> upBytes_, downBytes_; ///< by node, of hosted pages, times the slowdowns
   std::uint64_t effort_ = 0;                ///< of balance(): pieces and uses looked at
 };
 

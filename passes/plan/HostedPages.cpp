@@ -56,7 +56,7 @@ public:
     const std::uint64_t bytes = timeline_.piece(piece).bytes;
     double accessUs = 0;
     for (const Use &use : timeline_.usesOf(piece))
-      accessUs += linkUs({use.readsOld ? bytes : 0, use.writes ? bytes : 0}, machine_);
+      accessUs += use.slowdown * linkUs({use.readsOld ? bytes : 0, use.writes ? bytes : 0}, machine_);
     const double us =
         std::max(leastShare * accessUs, accessUs - worthOfMove * movesUs(piece)) + priceOfPage * copyUs({bytes, 0});
     const double pages = timeline_.piece(piece).pageCount;

@@ -224,7 +224,7 @@ private:
 
 Schedule scheduleDraft(const PlannerInput &input, const Draft &draft) {
   std::vector<Task> tasks(draft.capturedCount + draft.transfers.size());
-  const std::vector<Traffic> hosted = hostedTraffic(input.captured).byNode;
+  const std::vector<Traffic> hosted = hostedTraffic(input.captured).loadByNode;
   for (NodeIndex n = 0; n < draft.capturedCount; ++n) {
     tasks[n].costUs = costUsOf(input.captured.nodes[n]);
     tasks[n].hosted = hosted[n];

@@ -73,7 +73,7 @@ static LinkShares shareOfStalls(const Summary &summary) {
     shares.downUs += overlapUs(down, stall.atUs, end) - bothUs;
   }
   // A node with operands in host memory waits for the link as well.
-  for (const Traffic &traffic : summary.hosted.byNode) {
+  for (const Traffic &traffic : summary.hosted.loadByNode) {
     const double upUs = linkUs({traffic.upBytes, 0}, summary.machine);
     const double downUs = linkUs({0, traffic.downBytes}, summary.machine);
     shares.bothUs += std::min(upUs, downUs);

@@ -65,6 +65,28 @@ static Json hostedToJson(const Summary &summary) {
   return buffers;
 }
 
+/// Nodes that read and write hosted pages, those that take longest over them first.
+static Json hostedNodesToJson(const Summary &summary) {
+  const auto timeUs = [&](NodeIndex node) { return linkUs(summary.hosted.loadByNode[node], summary.machine); };
+  std::vector<NodeIndex> order;
+  for (NodeIndex node = 0; node < summary.lowered.nodes.size(); ++node)
+    if (summary.hosted.byNode[node].total() > 0)
+      order.push_back(node);
+  std::stable_sort(order.begin(), order.end(), [&](NodeIndex a, NodeIndex b) { return timeUs(a) > timeUs(b); });
+  Json nodes = Json::array();
+  for (const NodeIndex node : order) {
+    const Traffic &traffic = summary.hosted.byNode[node];
+    nodes.push_back({{"node", summary.lowered.nodes[node].captured},
+                     {"node_name", summary.lowered.nodes[node].name},
+                     {"node_label", summary.lowered.nodes[node].label},
+                     {"up_bytes", traffic.upBytes},
+                     {"down_bytes", traffic.downBytes},
+                     {"link_s", linkUs(traffic, summary.machine) * secondsPerMicrosecond},
+                     {"time_s", timeUs(node) * secondsPerMicrosecond}});
+  }
+  return nodes;
+}
+
 static Json messagesOf(const std::vector<Violation> &violations) {
   Json messages = Json::array();
   for (const Violation &violation : violations)
@@ -220,6 +242,7 @@ std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points
     stalls.push_back(stallToJson(summary, stall));
   json["stalls"] = std::move(stalls);
   json["hosted"] = hostedToJson(summary);
+  json["hosted_nodes"] = hostedNodesToJson(summary);
   for (const RepeatedSweeps &sweeps : summary.repeatedSweeps)
     json["repeated_sweeps"].push_back(sweepsToJson(summary, sweeps));
   for (const SweepPoint &point : points)

@@ -112,7 +112,7 @@ Bound planBoundOf(const Description &captured, const Description &planned, const
 
 double Summary::hostedUs() const {
   double us = 0;
-  for (const Traffic &traffic : hosted.byNode)
+  for (const Traffic &traffic : hosted.loadByNode)
     us += linkUs(traffic, machine);
   return us;
 }

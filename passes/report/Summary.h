@@ -50,7 +50,7 @@ struct Summary {
   double movedOverRequired() const;
   /// Of host memory in which pages of buffers are at all times.
   std::uint64_t hostedBytes() const { return pumpgraph::hostedBytes(lowered); }
-  /// What the nodes' own traffic takes of the step's link time, if nothing else uses the link meanwhile.
+  /// What the nodes take over their own traffic, if nothing else uses the link meanwhile.
   double hostedUs() const;
   /// Device memory the step needs without transfers, page-granular.
   std::uint64_t peakBytesBefore() const { return stats.peakPagesBefore * captured.pageBytes; }

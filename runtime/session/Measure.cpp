@@ -5,11 +5,29 @@
 #include "runtime/session/Measuring.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <span>
 
 namespace pumpgraph::runtime {
 namespace {
+
+/// Of a long step fewer replays do: at least these, and none that would begin later.
+constexpr int leastRepeats = 2;
+constexpr std::chrono::seconds measuringTime{2};
+
+class Repeats {
+public:
+  explicit Repeats(int most) : most_(most) {}
+  bool next() {
+    const bool goesOn = done_ < leastRepeats || std::chrono::steady_clock::now() - start_ < measuringTime;
+    return goesOn && done_++ < most_;
+  }
+
+private:
+  int most_, done_ = 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 double sumOf(const std::vector<double> &costsUs) {
   return std::accumulate(costsUs.begin(), costsUs.end(), 0.0);
@@ -93,7 +111,7 @@ Expected<double> Measuring::timeReplay(int repeats) {
     return tl::unexpected<Error>(start ? end.error() : start.error());
   PUMPGRAPH_TRY(launchAndWait(step_.exec_)); // warms up
   std::vector<double> times;
-  for (int i = 0; i < repeats; ++i) {
+  for (Repeats some(repeats); some.next();) {
     PUMPGRAPH_TRY(driver_.eventRecord(*start, session_.stream_));
     PUMPGRAPH_TRY_WHILE(driver_.graphLaunch(step_.exec_, session_.stream_), "replaying to measure");
     PUMPGRAPH_TRY(driver_.eventRecord(*end, session_.stream_));
@@ -212,7 +230,7 @@ Expected<std::vector<Measuring::Run>> Measuring::timeRuns(int repeats, Clocks cl
                       clocks_.size());
   PUMPGRAPH_TRY(launchAndWait(exec_)); // warms up
   std::vector<std::vector<double>> times(runs_.size());
-  for (int i = 0; i < repeats; ++i) {
+  for (Repeats some(repeats); some.next();) {
     PUMPGRAPH_TRY(launchAndWait(exec_));
     for (std::size_t run = 0; run < times.size(); ++run) {
       const Expected<double> took = elapsedUs(runs_[run].before, runs_[run].after);

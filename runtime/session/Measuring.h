@@ -7,7 +7,8 @@
 
 namespace pumpgraph::runtime {
 
-/// Replays a step to time it. Owns the copies of the graph and the clocks that this takes. Replays change what the step
+/// Replays a step to time it, as often as is asked for; fewer times if that takes seconds, but twice at least if more
+/// than one is asked for. Owns the copies of the graph and the clocks that this takes. Replays change what the step
 /// writes: keepValues() before the first, restoreValues() after the last.
 class Measuring {
 public:

@@ -7,14 +7,6 @@
 
 namespace pumpgraph::runtime {
 
-namespace {
-
-/// A prediction that is further off than this share of what was measured is made again.
-constexpr double toleratedMiss = 0.1;
-constexpr double usPerSecond = 1e6;
-
-} // namespace
-
 double CompiledPlan::predictedUs() const {
   const auto predicted = report.find("predicted_s");
   return predicted != report.end() && predicted->is_number() ? predicted->get<double>() * usPerSecond : 0;

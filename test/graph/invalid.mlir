@@ -46,6 +46,20 @@ pump.graph @access_parameter_negative {
 }
 
 // -----
+pump.graph @access_slowdown_negative {
+  %a = pump.buffer size(4096)
+  // expected-error @+1 {{access #0 has the slowdown -5.000000e-01, which is no positive number}}
+  pump.kernel "k" [read %a[0, 8] assumed slowdown(-0.5)]
+}
+
+// -----
+pump.graph @access_slowdowns_too_few {
+  %a = pump.buffer size(4096)
+  // expected-error @+1 {{accesses 2 buffers but tells the slowdown of 1}}
+  %k = "pump.kernel"(%a, %a) <{name = "k", operandSegmentSizes = array<i32: 0, 2>, offsets = array<i64: 0, 8>, sizes = array<i64: 8, 8>, may = array<i8: 1, 1>, must = array<i8: 0, 0>, evidence = array<i8: 0, 0>, parameters = array<i32: -1, -1>, slowdowns = array<f32: 2.0>}> : (!pump.buffer, !pump.buffer) -> !pump.token
+}
+
+// -----
 pump.graph @access_mode_unknown {
   %a = pump.buffer size(4096)
   // expected-error @+1 {{access #0 has the unknown mode 4}}

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define PUMPGRAPH_DESCRIPTION_VERSION 4
+#define PUMPGRAPH_DESCRIPTION_VERSION 5
 
 typedef struct pumpgraph_range {
   uint64_t offset; /* bytes */
@@ -53,7 +53,7 @@ typedef struct pumpgraph_access {
   uint64_t offset;   /* bytes */
   uint64_t size;     /* bytes */
   int32_t parameter; /* position of the kernel parameter that held the pointer; -1 if unknown */
-  uint32_t reserved2;
+  float slowdown;    /* over hosted pages, of the time of the link; > 0 */
 } pumpgraph_access;
 
 typedef struct pumpgraph_node {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/analysis/HostedAccess.h"
 
+#include "passes/analysis/Prediction.h"
 #include "passes/analysis/Timeline.h"
 #include "test/unit/analysis/SmallStep.h"
 
@@ -50,6 +51,19 @@ TEST(HostedTraffic, CountsAPageOnceANode) {
   small.step.buffers[a].hosted = {{0, 2 * smallPage}};
   small.kernel("twice", 1, {small.read(a), {a, {0, smallPage}, modeRead, modeRead}, small.write(a)});
   EXPECT_EQ(hostedTraffic(small.step).byNode[0], (Traffic{2 * smallPage, 2 * smallPage}));
+}
+
+// The bytes stay what they are; the time is that of more. Of two accesses to a page the slower one counts.
+TEST(HostedTraffic, SlowAccessesWeighMore) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 2);
+  small.step.buffers[a].hosted = {{0, 2 * smallPage}};
+  const NodeIndex node = small.kernel("twice", 1, {small.read(a), {a, {0, smallPage}, modeRead, modeRead}});
+  small.step.nodes[node].accesses[1].slowdown = 2.5;
+  const HostedTraffic traffic = hostedTraffic(small.step);
+  EXPECT_EQ(traffic.byNode[node], (Traffic{2 * smallPage, 0}));
+  EXPECT_EQ(traffic.loadByNode[node], (Traffic{smallPage * 5 / 2 + smallPage, 0}));
+  EXPECT_DOUBLE_EQ(predict(small.step, smallMachine()).totalUs, 1 + 3.5);
 }
 
 TEST(LinkUs, BothDirectionsShareTheLink) {

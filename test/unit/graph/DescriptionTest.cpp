@@ -38,7 +38,7 @@ TEST(FromC, refusesAnotherVersion) {
   Description out;
   std::string error;
   EXPECT_FALSE(fromC(view, out, error));
-  EXPECT_EQ(error, "description version 7; this library knows version 4");
+  EXPECT_EQ(error, "description version 7; this library knows version 5");
 }
 
 TEST(FromC, refusesMissingArrays) {
@@ -210,6 +210,8 @@ const Fault faults[] = {
      "node 0 \"k\": access #0: 5 is not a kind of evidence"},
     {"accessParameter", [](Description &d) { d.nodes[0].accesses[0].parameter = -3; },
      "node 0 \"k\": access #0: -3 is not a position of a parameter"},
+    {"accessSlowdown", [](Description &d) { d.nodes[0].accesses[0].slowdown = 0; },
+     "node 0 \"k\": access #0: its slowdown is 0, no positive number"},
     {"transferBuffer", [](Description &d) { d.nodes[1].buffer = 9; }, "node 1 \"\": there is no buffer 9"},
     {"transferRange", [](Description &d) { d.nodes[1].range = {4096, 4097}; },
      "node 1 \"\": [4096, 4097] is not inside the 8192 bytes of its buffer"},

@@ -138,8 +138,9 @@ private:
     access.range.size = 1 + upTo(size - access.range.offset - 1);
     access.may = static_cast<std::uint8_t>(1 + upTo(2));
     access.must = static_cast<std::uint8_t>(upTo(3)) & access.may;
-    access.evidence = static_cast<Evidence>(upTo(3));
+    access.evidence = static_cast<Evidence>(upTo(4));
     access.parameter = static_cast<std::int32_t>(upTo(5)) - 1;
+    access.slowdown = 1 + static_cast<float>(upTo(3)) * 0.7F;
     return access;
   }
 
@@ -184,9 +185,9 @@ std::string dump(const Description &description) {
                     static_cast<int>(node.kind), node.captured, node.name, node.label, node.reason, costBits,
                     node.buffer, node.range.offset, node.range.size, static_cast<int>(node.advice), node.hostOffset);
     for (const Access &access : node.accesses)
-      text +=
-          fmt::format(" ({} {}+{} may {} must {} evidence {} parameter {})", access.buffer, access.range.offset,
-                      access.range.size, access.may, access.must, static_cast<int>(access.evidence), access.parameter);
+      text += fmt::format(" ({} {}+{} may {} must {} evidence {} parameter {} slowdown {})", access.buffer,
+                          access.range.offset, access.range.size, access.may, access.must,
+                          static_cast<int>(access.evidence), access.parameter, access.slowdown);
     text += '\n';
   }
   for (const Edge &edge : description.edges)

@@ -51,6 +51,20 @@ TEST(HostExcess, AWriteCostsAsMuchAsARead) {
   EXPECT_EQ(hosted(small, 3), (Pages{0, 1}));
 }
 
+// However it is chosen, what was measured to be slow to read over the link is left on the device.
+TEST(HostExcess, ASlowAccessCostsMore) {
+  SmallStep small;
+  const BufferIndex slow = small.live("slow", 4), fast = small.live("fast", 4);
+  const NodeIndex wide = small.kernel("wide", 1, {small.read(slow), small.read(fast)});
+  small.kernel("again", 1, {small.read(fast)});
+  for (const Balance balance : {Balance::No, Balance::Nodes}) {
+    small.step.nodes[wide].accesses[0].slowdown = 1;
+    EXPECT_EQ(hosted(small, 6, balance), (Pages{2, 0}));
+    small.step.nodes[wide].accesses[0].slowdown = 3;
+    EXPECT_EQ(hosted(small, 6, balance), (Pages{0, 2}));
+  }
+}
+
 // A page of what two wide nodes share serves both.
 TEST(HostExcess, CountsWhomAPageServes) {
   SmallStep small;

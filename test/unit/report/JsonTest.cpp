@@ -70,6 +70,9 @@ TEST(JsonReport, SaysWhatIsHostedAndWhatItCosts) {
   ASSERT_EQ(report["hosted"].size(), 1u);
   EXPECT_EQ(report["hosted"][0]["buffer_name"], "c");
   EXPECT_EQ(report["hosted"][0]["bytes"], 2 * mebi);
+  ASSERT_EQ(report["hosted_nodes"].size(), 1u);
+  EXPECT_EQ(report["hosted_nodes"][0]["down_bytes"], 2 * mebi);
+  EXPECT_EQ(report["hosted_nodes"][0]["time_s"], report["hosted_link_s"]);
   EXPECT_EQ(json::parse(toJson(handMadeSummary()))["hosted"], json::array());
   const json plan = json::parse(planToJson(test::hostingSummary()));
   EXPECT_EQ(plan["buffers"][2]["hosted"], json::parse(R"([{"offset": 0, "size": 2097152}])"));

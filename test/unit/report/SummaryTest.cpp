@@ -45,7 +45,7 @@ TEST(Summary, HostedOperandsNameTheLimitWhereTheBoundIsDueToThem) {
   summary.planBound.upUs = summary.planBound.bothUs = 0;
   summary.planBound.downUs = 30;
   EXPECT_EQ(limitedBy(summary), "link down");
-  for (Traffic &traffic : summary.hosted.byNode)
+  for (Traffic &traffic : summary.hosted.loadByNode)
     traffic = {std::max(traffic.upBytes, traffic.downBytes), 0};
   EXPECT_EQ(limitedBy(summary), "link up");
 }

@@ -83,6 +83,10 @@ struct Access {
   /// Position of the kernel parameter that is this pointer; unknown if several are, or if the pointer sits inside a
   /// struct or in device memory.
   std::int32_t parameter = unknownParameter;
+  /// How many times as long the node takes over hosted pages of the range as predictions say of
+  /// their bytes (docs/prediction.md): a kernel may read a byte twice, or write less than a sector at a time. Measured
+  /// where pages were hosted; else 1.
+  float slowdown = 1;
 
   friend bool operator==(const Access &, const Access &) = default;
 };
@@ -109,6 +113,11 @@ struct Buffer {
   /// over the link. Their pages have `noFrame` and no transfer, and are not resident. Private buffers only.
   std::vector<Range> hosted;
 };
+
+/// Whether an access can have this slowdown.
+inline bool isSlowdown(float slowdown) {
+  return slowdown > 0 && slowdown < std::numeric_limits<float>::infinity();
+}
 
 /// Whether `ranges`, ascending and disjoint, hold every byte of `range`.
 bool covers(const std::vector<Range> &ranges, const Range &range);

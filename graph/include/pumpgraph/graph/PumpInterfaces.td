@@ -49,6 +49,8 @@ def Pump_AccessOpInterface : OpInterface<"AccessOpInterface"> {
     InterfaceMethod<"", "void", "setEvidence", (ins "::llvm::ArrayRef<int8_t>":$values)>,
     InterfaceMethod<"", "::llvm::ArrayRef<int32_t>", "getParameters">,
     InterfaceMethod<"", "void", "setParameters", (ins "::llvm::ArrayRef<int32_t>":$values)>,
+    InterfaceMethod<"", "::llvm::ArrayRef<float>", "getSlowdowns">,
+    InterfaceMethod<"", "void", "setSlowdowns", (ins "::llvm::ArrayRef<float>":$values)>,
   ];
   let verify = [{ return ::pumpgraph::ir::verifyAccesses(::llvm::cast<AccessOpInterface>($_op)); }];
 }

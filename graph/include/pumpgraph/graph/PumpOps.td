@@ -93,11 +93,13 @@ class Pump_CapturedOp<string mnemonic, string kind, dag more = (ins)>
                             DefaultValuedAttr<DenseI8ArrayAttr, "{}">:$must,
                             DefaultValuedAttr<DenseI8ArrayAttr, "{}">:$evidence,
                             DefaultValuedAttr<DenseI32ArrayAttr, "{}">:$parameters,
+                            DefaultValuedAttr<DenseF32ArrayAttr, "{}">:$slowdowns,
                             OptionalAttr<F64Attr>:$cost_us));
   let results = (outs Pump_TokenType:$done);
   string tail = [{
     `` custom<Label>($label) `` custom<Captured>($captured) `` custom<After>($deps, $edge_kinds)
-    `` custom<Accesses>($buffers, $offsets, $sizes, $may, $must, $evidence, $parameters) `` custom<Cost>($cost_us)
+    `` custom<Accesses>($buffers, $offsets, $sizes, $may, $must, $evidence, $parameters, $slowdowns)
+    `` custom<Cost>($cost_us)
     attr-dict
   }];
   let assemblyFormat = "`` custom<Name>($name) " # tail;

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/session/MeasuredTimes.h"
+
+#include "runtime/session/ReplayWatch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace pumpgraph::runtime {
+namespace {
+
+/// No node is slow by less: clocks are not that exact.
+constexpr double noticeableUs = 20;
+
+/// By captured position: what the plan predicted that nodes take over hosted pages, beyond their cost.
+std::map<std::size_t, double> predictedOverHosted(const CompiledPlan &plan) {
+  std::map<std::size_t, double> times;
+  if (const auto nodes = plan.report.find("hosted_nodes"); nodes != plan.report.end())
+    for (const auto &node : *nodes)
+      times[node.at("node").get<std::size_t>()] = node.at("time_s").get<double>() * usPerSecond;
+  return times;
+}
+
+/// At which nodes reach hosted pages as fast as copies do.
+float leastSlowdown(const CompiledPlan &plan) {
+  const auto machine = plan.report.find("machine");
+  return machine == plan.report.end() ? 1.0F : machine->value("hosted_share", 1.0F);
+}
+
+class Learner {
+public:
+  Learner(Description &step, const CompiledPlan &plan, const std::vector<double> &measuredUs)
+      : step_(step), plan_(plan), measuredUs_(measuredUs), overHostedUs_(predictedOverHosted(plan)) {}
+
+  void learn() {
+    assumedUs_.assign(step_.nodes.size(), 0);
+    for (const Node &node : plan_.lowered.nodes)
+      if (node.captured != notCaptured)
+        assumedUs_[static_cast<std::size_t>(node.captured)] = std::isnan(node.costUs) ? 0 : node.costUs;
+    for (std::size_t i = 0; i < measuredUs_.size(); ++i)
+      if (!overHostedUs_.contains(i)) {
+        step_.nodes[i].costUs = measuredUs_[i];
+        if (assumedUs_[i] > 0)
+          shares_[step_.nodes[i].name].push_back(measuredUs_[i] / assumedUs_[i]);
+      }
+    for (const auto &[node, us] : overHostedUs_)
+      learnHosted(node, us);
+    spread();
+  }
+
+private:
+  using Place = std::pair<std::string, std::size_t>; ///< a kernel, and the position of an access
+
+  void learnHosted(std::size_t index, double predictedUs) {
+    Node &node = step_.nodes[index];
+    const auto others = shares_.find(node.name);
+    const double share = others == shares_.end() ? 1 : median(others->second);
+    node.costUs = std::min(assumedUs_[index] * share, measuredUs_[index]);
+    if (predictedUs <= 0)
+      return;
+    const double overHostedUs = measuredUs_[index] - node.costUs;
+    const float most = overHostedUs > noticeableUs ? std::numeric_limits<float>::max() : 1;
+    const float ratio = std::min(most, static_cast<float>(overHostedUs / predictedUs));
+    for (std::size_t i = 0; i < node.accesses.size(); ++i) {
+      Access &access = node.accesses[i];
+      if (!overlaps(plan_.lowered.buffers[access.buffer].hosted, access.range))
+        continue;
+      access.slowdown = std::max(leastSlowdown(plan_), access.slowdown * ratio);
+      slowdowns_[{node.name, i}].push_back(access.slowdown);
+      measured_.emplace(index, i);
+    }
+  }
+
+  /// What was never hosted is presumed to be as slow as the same access of other nodes.
+  void spread() {
+    for (std::size_t index = 0; index < step_.nodes.size(); ++index)
+      for (std::size_t i = 0; i < step_.nodes[index].accesses.size(); ++i) {
+        Access &access = step_.nodes[index].accesses[i];
+        if (access.slowdown != 1 || measured_.contains({index, i}))
+          continue;
+        if (const auto same = slowdowns_.find({step_.nodes[index].name, i}); same != slowdowns_.end())
+          access.slowdown = static_cast<float>(median(same->second));
+      }
+  }
+
+  Description &step_;
+  const CompiledPlan &plan_;
+  const std::vector<double> &measuredUs_;
+  const std::map<std::size_t, double> overHostedUs_;
+  std::vector<double> assumedUs_;                     ///< by captured position: on the device
+  std::map<std::string, std::vector<double>> shares_; ///< by name: measured, of what was assumed, of nodes without
+                                                      ///< hosted operands
+  std::map<Place, std::vector<double>> slowdowns_;    ///< measured now
+  std::set<std::pair<std::size_t, std::size_t>> measured_;
+};
+
+} // namespace
+
+bool hostsOperands(const CompiledPlan &plan) {
+  return !predictedOverHosted(plan).empty();
+}
+
+void takeMeasured(Description &step, const CompiledPlan &plan, const std::vector<double> &measuredUs) {
+  Learner(step, plan, measuredUs).learn();
+}
+
+} // namespace pumpgraph::runtime

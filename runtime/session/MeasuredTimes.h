@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What the times of a rewritten step's nodes tell the planner.
+#pragma once
+
+#include "runtime/session/Step.h"
+
+#include <vector>
+
+namespace pumpgraph::runtime {
+
+/// Whether nodes of the plan have operands in host memory, so that their times are not those on the device.
+bool hostsOperands(const CompiledPlan &plan);
+
+/// Gives the nodes of `step` the times that were measured while `plan` was in force, `measuredUs` by captured position.
+/// Of a node that read or wrote hosted pages, its accesses to them get the slowdown with which the plan would have
+/// predicted its time, and the same accesses of other nodes with that name the median of these, if theirs were not
+/// measured. What such a node would take on the device is what the plan assumed, times what others with its name took
+/// of what it assumed for them; not more than was measured.
+void takeMeasured(Description &step, const CompiledPlan &plan, const std::vector<double> &measuredUs);
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/session/MeasuredTimes.h"
+
+#include <gtest/gtest.h>
+
+namespace pumpgraph::runtime {
+namespace {
+
+constexpr std::uint64_t page = std::uint64_t{2} << 20;
+
+/// Three nodes of one kernel that read a first and a second buffer, and one of another. Of the first node's buffers the
+/// plan hosts the second.
+class MeasuredTimesTest : public ::testing::Test {
+protected:
+  MeasuredTimesTest() {
+    step_.buffers.resize(6);
+    for (Buffer &buffer : step_.buffers) {
+      buffer.size = page;
+      buffer.isPrivate = true;
+    }
+    for (BufferIndex i = 0; i < 3; ++i)
+      addNode("conv", {2 * i, 2 * i + 1});
+    addNode("relu", {1});
+    plan_.lowered = step_;
+    for (Node &node : plan_.lowered.nodes)
+      node.costUs = 100;
+    plan_.lowered.buffers[1].hosted = {{0, page}};
+    plan_.report["machine"] = {{"hosted_share", 0.75}};
+    predict({{0, 200}, {3, 200}});
+  }
+
+  void addNode(const char *name, std::vector<BufferIndex> buffers) {
+    Node node;
+    node.name = name;
+    node.captured = static_cast<std::int32_t>(step_.nodes.size());
+    for (const BufferIndex buffer : buffers) {
+      Access &access = node.accesses.emplace_back();
+      access.buffer = buffer;
+      access.range = {0, page};
+    }
+    step_.nodes.push_back(std::move(node));
+  }
+
+  /// Microseconds over hosted pages, by node.
+  void predict(const std::vector<std::pair<int, double>> &times) {
+    plan_.report["hosted_nodes"] = nlohmann::ordered_json::array();
+    for (const auto &[node, us] : times)
+      plan_.report["hosted_nodes"].push_back({{"node", node}, {"time_s", us * 1e-6}});
+  }
+
+  float slowdown(std::size_t node, std::size_t access) const { return step_.nodes[node].accesses[access].slowdown; }
+
+  Description step_;
+  CompiledPlan plan_;
+};
+
+TEST_F(MeasuredTimesTest, onTheDeviceTimesAreCosts) {
+  predict({});
+  EXPECT_FALSE(hostsOperands(plan_));
+  takeMeasured(step_, plan_, {150, 160, 170, 10});
+  for (std::size_t node = 0; node < 4; ++node) {
+    EXPECT_EQ(step_.nodes[node].costUs, (std::vector<double>{150, 160, 170, 10})[node]);
+    for (std::size_t access = 0; access < step_.nodes[node].accesses.size(); ++access)
+      EXPECT_EQ(slowdown(node, access), 1);
+  }
+}
+
+// The other two nodes of the kernel take 150 instead of 100, so the first does too. What is left, 800, is four times
+// what its hosted page should take. Nobody knows of its other access.
+TEST_F(MeasuredTimesTest, whatIsLeftIsTheSlowdown) {
+  EXPECT_TRUE(hostsOperands(plan_));
+  takeMeasured(step_, plan_, {950, 150, 149, 300});
+  EXPECT_DOUBLE_EQ(step_.nodes[0].costUs, 150);
+  EXPECT_FLOAT_EQ(slowdown(0, 1), 4);
+  EXPECT_EQ(slowdown(0, 0), 1);
+  EXPECT_EQ(step_.nodes[2].costUs, 149);
+  EXPECT_EQ(step_.nodes[3].costUs, 100); // as predicted
+  EXPECT_EQ(slowdown(3, 0), 1);
+  // The second access of the kernel's other nodes is presumed to be no better.
+  EXPECT_FLOAT_EQ(slowdown(1, 1), 4);
+  EXPECT_FLOAT_EQ(slowdown(2, 1), 4);
+  EXPECT_EQ(slowdown(1, 0), 1);
+}
+
+// With the slowdown the plan would predict what was measured; a second measurement mends what is left.
+TEST_F(MeasuredTimesTest, measuringAgainCorrectsIt) {
+  takeMeasured(step_, plan_, {950, 150, 150, 300});
+  predict({{0, 800}, {3, 200}});
+  takeMeasured(step_, plan_, {550, 150, 150, 300});
+  EXPECT_FLOAT_EQ(slowdown(0, 1), 2);
+  takeMeasured(step_, plan_, {150, 150, 150, 300});
+  EXPECT_EQ(slowdown(0, 1), 0.75F) << "no faster than copies";
+}
+
+// A node cannot take longer on the device than it did with operands in host memory, and some microseconds beyond that
+// are the clocks'.
+TEST_F(MeasuredTimesTest, believesClocksNoMoreThanTheyAreWorth) {
+  predict({{0, 1}, {3, 200}});
+  takeMeasured(step_, plan_, {90, 100, 100, 60});
+  EXPECT_EQ(step_.nodes[0].costUs, 90);
+  EXPECT_EQ(step_.nodes[3].costUs, 60);
+  takeMeasured(step_, plan_, {115, 100, 100, 60});
+  EXPECT_LT(slowdown(0, 1), 1);
+}
+
+} // namespace
+} // namespace pumpgraph::runtime
