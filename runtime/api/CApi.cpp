@@ -230,6 +230,10 @@ pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, pumpgraph_error
   return guard(error, [&]() -> Status { return session ? session->session->takeBack() : nullArgument("session"); });
 }
 
+pumpgraph_status pumpgraph_empty_cache(pumpgraph_session *session, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status { return session ? session->session->emptyCache() : nullArgument("session"); });
+}
+
 pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error) {
   return guard(error, [&]() -> Status { return session ? session->session->captureBegin() : nullArgument("session"); });
 }
@@ -472,6 +476,13 @@ void pumpgraph_torch_free(void *pointer, size_t /*size*/, int /*device*/, pumpgr
     return;
   if (pumpgraph_free(session, pointer, stream, &error) != PUMPGRAPH_OK)
     std::fprintf(stderr, "pumpgraph: PyTorch freed %p: %s\n", pointer, error.message);
+}
+
+void pumpgraph_torch_empty_cache() {
+  pumpgraph_error error{};
+  pumpgraph_session *session = attachedSession;
+  if (session && pumpgraph_empty_cache(session, &error) != PUMPGRAPH_OK)
+    std::fprintf(stderr, "pumpgraph: PyTorch emptied its cache: %s\n", error.message);
 }
 
 // Called by constructors, where nobody could handle an error. A kernel without a table is one that nothing is known of.

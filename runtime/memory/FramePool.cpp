@@ -1,30 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/memory/FramePool.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace pumpgraph::runtime {
+
+/// Of the widest stand-in. All together are not quite twice as much.
+static constexpr std::uint64_t mostStandInPages = 16;
 
 FramePool::~FramePool() {
   for (FrameId frame = 0; frame < static_cast<FrameId>(handles_.size()); ++frame)
     if (ended_.count(frame) == 0)
       driver_.memRelease.raw(handle(frame));
-  if (standIn_ != 0)
-    driver_.memRelease.raw(standIn_);
+  for (const StandIn &standIn : standIns_)
+    driver_.memRelease.raw(standIn.handle);
 }
 
-Expected<CUmemGenericAllocationHandle> FramePool::createHandle() const {
+Expected<CUmemGenericAllocationHandle> FramePool::createHandle(std::uint64_t pages) const {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = device_;
   CUmemGenericAllocationHandle handle = 0;
-  PUMPGRAPH_TRY_WHILE(driver_.memCreate(&handle, pageBytes, &properties, 0), "creating device frame {}", created());
+  PUMPGRAPH_TRY_WHILE(driver_.memCreate(&handle, pages * pageBytes, &properties, 0),
+                      "creating {} of device memory beside {} frames", bytesText(pages * pageBytes), created());
   return handle;
 }
 
 Status FramePool::create() {
   if (created() >= budgetFrames_)
     return fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY, "the budget of {} is used up", bytesText(budgetFrames_ * pageBytes));
-  const Expected<CUmemGenericAllocationHandle> handle = createHandle();
+  const Expected<CUmemGenericAllocationHandle> handle = createHandle(1);
   if (!handle)
     return tl::unexpected<Error>(handle.error());
   if (ended_.empty()) {
@@ -54,16 +61,46 @@ void FramePool::give(FrameId frame) {
 void FramePool::setBudget(std::uint64_t frames) {
   budgetFrames_ = frames;
   while (created() > budgetFrames_ && !free_.empty())
-    end(free_.extract(std::prev(free_.end())).value());
+    endOneFree();
 }
 
-Expected<CUmemGenericAllocationHandle> FramePool::standIn() {
-  if (standIn_ != 0)
-    return standIn_;
-  const Expected<CUmemGenericAllocationHandle> handle = createHandle();
-  if (handle)
-    standIn_ = *handle;
-  return handle;
+void FramePool::endOneFree() {
+  end(free_.extract(std::prev(free_.end())).value());
+}
+
+Status FramePool::widenStandIns() {
+  const std::uint64_t pages = standIns_.empty() ? 1 : 2 * standIns_.back().pages;
+  const Expected<CUmemGenericAllocationHandle> handle = createHandle(pages);
+  if (!handle)
+    return tl::unexpected<Error>(handle.error());
+  widePages_ += standIns_.empty() ? 0 : pages;
+  standIns_.push_back({pages, *handle});
+  mostCreated_ = std::max(mostCreated_, created());
+  return {};
+}
+
+Expected<std::vector<StandIn>> FramePool::standIns(std::uint64_t pages) {
+  if (standIns_.empty())
+    PUMPGRAPH_TRY(widenStandIns());
+  for (std::uint64_t wider; (wider = 2 * standIns_.back().pages) <= std::min(pages, mostStandInPages);) {
+    if (available() < wider)
+      break;
+    while (created() + wider > budgetFrames_)
+      endOneFree();
+    if (!widenStandIns()) // the driver has no more: narrow ones do
+      break;
+  }
+  std::vector<StandIn> fitting;
+  std::copy_if(standIns_.rbegin(), standIns_.rend(), std::back_inserter(fitting),
+               [&](const StandIn &standIn) { return standIn.pages <= pages; });
+  return fitting;
+}
+
+void FramePool::releaseWideStandIns() {
+  for (; widePages_ != 0; standIns_.pop_back()) {
+    driver_.memRelease.raw(standIns_.back().handle);
+    widePages_ -= standIns_.back().pages;
+  }
 }
 
 Expected<FrameId> FramePool::take() {

@@ -13,6 +13,12 @@ namespace pumpgraph::runtime {
 
 using FrameId = std::int32_t;
 
+/// Device memory that holds nothing anybody wants, to be mapped wherever some has to be.
+struct StandIn {
+  std::uint64_t pages = 1;
+  CUmemGenericAllocationHandle handle = 0;
+};
+
 /// Invariant: no frame is created beyond the budget. A frame is created when it is first needed and kept until the pool
 /// ends, or until the budget has become too small for it and nobody holds it; who took it gives it back. One handle a
 /// frame: the driver refuses to map part of a handle.
@@ -33,11 +39,16 @@ public:
   /// Changes the budget. Frames beyond it go back to the driver: those that are free at once, others when given back.
   void setBudget(std::uint64_t frames);
 
-  /// One frame beside the budget, the same each time, that holds nothing anybody wants.
-  Expected<CUmemGenericAllocationHandle> standIn();
+  /// Of 1, 2, 4 pages and so on, none wider than `pages`, the widest first. Giving access to a handle, and taking it
+  /// away, takes the driver the same time whatever its size (docs/measurements.md), and it does not map part of one.
+  /// The one of a page is beside the budget; wider ones count as frames, and are there as far as nobody has taken
+  /// these.
+  Expected<std::vector<StandIn>> standIns(std::uint64_t pages);
+  /// Gives back all but the one of a page. They must be mapped nowhere.
+  void releaseWideStandIns();
 
   CUmemGenericAllocationHandle handle(FrameId frame) const { return handles_[static_cast<std::size_t>(frame)]; }
-  std::uint64_t created() const { return handles_.size() - ended_.size(); }
+  std::uint64_t created() const { return handles_.size() - ended_.size() + widePages_; }
   std::uint64_t mostCreated() const { return mostCreated_; }
   std::uint64_t freeFrames() const { return free_.size(); }
   std::uint64_t budgetFrames() const { return budgetFrames_; }
@@ -47,7 +58,9 @@ public:
 private:
   Status create();
   void end(FrameId frame);
-  Expected<CUmemGenericAllocationHandle> createHandle() const;
+  void endOneFree();
+  Expected<CUmemGenericAllocationHandle> createHandle(std::uint64_t pages) const;
+  Status widenStandIns();
 
   const Driver &driver_;
   int device_;
@@ -58,7 +71,8 @@ private:
   /// Handed out from the smallest up: frames created one after the other tend to be neighbours, which the device's
   /// address translation likes.
   std::set<FrameId> free_;
-  CUmemGenericAllocationHandle standIn_ = 0; ///< 0 until it is first needed
+  std::vector<StandIn> standIns_; ///< each twice as wide as the one before; empty until one is needed
+  std::uint64_t widePages_ = 0;   ///< of all but the first
 };
 
 } // namespace pumpgraph::runtime

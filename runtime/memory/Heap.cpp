@@ -57,19 +57,20 @@ Expected<Block *> Heap::createBlock(std::uint64_t pages, bool shared) {
     created.backing = Backing::Managed;
     return &created;
   }
-  if (const Status backed = capturing_ ? standIn(created) : back(created); !backed) {
+  if (const Status backed = capturing_ ? standIn(created, pages) : back(created); !backed) {
     destroyBlock(created);
     return tl::unexpected<Error>(backed.error());
   }
   return &created;
 }
 
-Status Heap::standIn(Block &block) {
-  const Expected<CUmemGenericAllocationHandle> frame = pool_.standIn();
-  if (!frame)
-    return tl::unexpected<Error>(frame.error());
-  PUMPGRAPH_TRY(mapper_.mapRepeated(block.address, block.pages, *frame));
+Status Heap::standIn(Block &block, std::uint64_t widest) {
+  const Expected<std::vector<StandIn>> standIns = pool_.standIns(widest);
+  if (!standIns)
+    return tl::unexpected<Error>(standIns.error());
+  PUMPGRAPH_TRY(mapper_.mapRepeated(block.address, block.pages, *standIns));
   block.backing = Backing::StandIn;
+  ++stoodIn_;
   return {};
 }
 
@@ -404,6 +405,8 @@ Status Heap::unback(Block &block) {
     break;
   case Backing::StandIn:
     PUMPGRAPH_TRY(mapper_.unmapHandle(block.address, block.bytes()));
+    if (--stoodIn_ == 0)
+      pool_.releaseWideStandIns();
     break;
   case Backing::Planned:
     assert(false && "a plan's frames are not the block's to give back");
@@ -420,6 +423,22 @@ Status Heap::unback(Block &block) {
   }
   block.backing = Backing::None;
   return {};
+}
+
+Expected<std::vector<BlockId>> Heap::takeStandInsAway() {
+  std::vector<BlockId> taken;
+  for (const std::unique_ptr<Block> &block : blocks_)
+    if (block && block->backing == Backing::StandIn) {
+      PUMPGRAPH_TRY(unback(*block));
+      taken.push_back(block->id);
+    }
+  return taken;
+}
+
+void Heap::giveStandInsBack(const std::vector<BlockId> &blocks) {
+  for (const BlockId id : blocks)
+    if (blocks_[id] && blocks_[id]->backing == Backing::None)
+      (void)standIn(*blocks_[id], 1);
 }
 
 void Heap::retain(Block &block) {

@@ -155,8 +155,10 @@ public:
   Status moveToHost(Block &block);
   /// Takes the memory away; frames go back to the pool. Nothing may be running that uses it.
   Status unback(Block &block);
-  /// Puts the stand-in behind a block without anything.
-  Status standIn(Block &block);
+  /// Takes them away from all blocks, so that wide ones are frames again; which blocks these are.
+  Expected<std::vector<BlockId>> takeStandInsAway();
+  /// To blocks that have got no memory since, as far as the driver lets us; narrow ones, that are no frames.
+  void giveStandInsBack(const std::vector<BlockId> &blocks);
 
   /// Ends a step's hold on a block. The block must have memory of its own again, or none.
   void release(Block &block);
@@ -173,7 +175,7 @@ private:
     std::size_t member;
   };
 
-  /// With memory, or during a capture with the stand-in.
+  /// With memory, or during a capture with stand-ins.
   Expected<Block *> createBlock(std::uint64_t pages, bool shared);
   void destroyBlock(Block &block);
   Expected<CUdeviceptr> allocateLarge(std::uint64_t size, CUstream stream, std::string_view name, LastNodes after);
@@ -186,6 +188,8 @@ private:
   void recycle(Block &block, std::size_t member);
   void forgetSlots(BlockId block);
   Status copyTo(CUmemGenericAllocationHandle handle, const Block &block);
+  /// Puts stand-ins of at most so many pages behind a block without anything.
+  Status standIn(Block &block, std::uint64_t widest);
 
   const Driver &driver_;
   AddressSpace &addresses_;
@@ -207,6 +211,7 @@ private:
   bool capturing_ = false;
   std::vector<Hit> captured_;
   std::vector<Hit> freedInCapture_;
+  std::uint64_t stoodIn_ = 0; ///< blocks with stand-ins
   std::vector<RehearsedAllocation> rehearsed_;
   std::map<CUstream, std::multimap<std::uint64_t, BlockId>> vacant_; ///< by pages
 

@@ -57,12 +57,14 @@ Status PageMapper::unmapFrames(CUdeviceptr address, std::span<const FrameId> fra
   });
 }
 
-Status PageMapper::mapRepeated(CUdeviceptr address, std::uint64_t pages, CUmemGenericAllocationHandle handle) const {
+Status PageMapper::mapRepeated(CUdeviceptr address, std::uint64_t pages, std::span<const StandIn> standIns) const {
   std::uint64_t mapped = 0;
   const auto mapAll = [&]() -> Status {
-    for (; mapped < pages; ++mapped)
-      PUMPGRAPH_TRY_WHILE(driver_.memMap(address + mapped * pageBytes, pageBytes, 0, handle, 0),
-                          "mapping the stand-in at page {} of {:#x}", mapped, address);
+    for (const StandIn &standIn : standIns)
+      for (; pages - mapped >= standIn.pages; mapped += standIn.pages)
+        PUMPGRAPH_TRY_WHILE(
+            driver_.memMap(address + mapped * pageBytes, standIn.pages * pageBytes, 0, standIn.handle, 0),
+            "mapping a stand-in of {} pages at page {} of {:#x}", standIn.pages, mapped, address);
     return allow(address, pages * pageBytes);
   };
   Status done = mapAll();

@@ -22,8 +22,9 @@ public:
   /// Undoes mapFrames() of the same frames.
   Status unmapFrames(CUdeviceptr address, std::span<const FrameId> frames) const;
 
-  /// Maps the same one-page handle behind every page; unmapHandle() undoes it.
-  Status mapRepeated(CUdeviceptr address, std::uint64_t pages, CUmemGenericAllocationHandle handle) const;
+  /// Maps stand-ins behind so many pages, each as often as it fits into what is left; the last one has to be of one
+  /// page. unmapHandle() undoes it.
+  Status mapRepeated(CUdeviceptr address, std::uint64_t pages, std::span<const StandIn> standIns) const;
 
   /// Maps one whole handle of host memory, for the device and for the processor: a copy between two such addresses is
   /// done by the processor.

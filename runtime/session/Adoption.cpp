@@ -14,6 +14,13 @@ namespace pumpgraph::runtime {
 constexpr double mostSlowdown = 1.3;
 
 Expected<std::unique_ptr<Step>> Adoption::run() {
+  Expected<std::unique_ptr<Step>> step = tryRun();
+  if (!step)
+    heap_.giveStandInsBack(stoodIn_); // the graph may be adopted again, otherwise
+  return step;
+}
+
+Expected<std::unique_ptr<Step>> Adoption::tryRun() {
   step_ = std::make_unique<Step>(session_, graph_); // owns the graph only once all went well
   PUMPGRAPH_TRY(lift());
   PUMPGRAPH_TRY(describe());
@@ -158,7 +165,12 @@ Status Adoption::makeRoom() {
   std::set<BlockId> used(step_->captured_.blocks.begin(), step_->captured_.blocks.end());
   used.insert(step_->captured_.besides.begin(), step_->captured_.besides.end());
   heap_.recycleUnused(used);
-  return heap_.flushCache();
+  PUMPGRAPH_TRY(heap_.flushCache());
+  Expected<std::vector<BlockId>> stoodIn = heap_.takeStandInsAway();
+  if (!stoodIn)
+    return tl::unexpected<Error>(stoodIn.error());
+  stoodIn_ = std::move(*stoodIn);
+  return {};
 }
 
 Status Adoption::rewrite(const Compiler &compiler) {

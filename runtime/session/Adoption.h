@@ -23,6 +23,7 @@ public:
   Expected<std::unique_ptr<Step>> run();
 
 private:
+  Expected<std::unique_ptr<Step>> tryRun();
   Status lift();
   /// What the rehearsal called nodes and buffers that have no name.
   void takeNames(const Rehearsal &rehearsal);
@@ -34,7 +35,7 @@ private:
   Status checkAgainstOtherSteps() const;
   /// Whether every other step that uses the block may send it away too.
   bool isPrivateElsewhere(BlockId block) const;
-  /// Gives up what only the cache and the capture's dead hold.
+  /// Gives up what only the cache, the capture's dead, and stand-ins hold.
   Status makeRoom();
   Status rewrite(const Compiler &compiler);
   Status rewriteVirtual(const Compiler &compiler);
@@ -64,6 +65,7 @@ private:
   std::unique_ptr<GraphEditor> fills_; ///< what became of the graph's memset nodes, for good if all goes well
   std::unique_ptr<Step> step_;
   std::optional<AccessFinder> finder_;
+  std::vector<BlockId> stoodIn_;        ///< blocks that had stand-ins
   std::set<BlockId> staying_;           ///< blocks that are never private
   bool accessesAreKnown_ = false;       ///< also those that no parameter shows, as far as a run of the step can tell
   std::optional<CompiledPlan> ownPlan_; ///< made to see whether a shared boundary costs too much, which it did

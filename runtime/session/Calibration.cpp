@@ -34,7 +34,7 @@ Status Calibration::backBuffers() {
       Block &block = heap_.block(id);
       if (block.hasMemory())
         continue;
-      backed_.push_back({id, block.backing});
+      backed_.push_back(id);
       PUMPGRAPH_TRY(heap_.back(block));
       PUMPGRAPH_TRY(driver_.memsetD8Async(block.address, 0, block.bytes(), session_.stream_));
     }
@@ -42,12 +42,8 @@ Status Calibration::backBuffers() {
 }
 
 Status Calibration::returnMemory() {
-  for (; !backed_.empty(); backed_.pop_back()) {
-    Block &block = heap_.block(backed_.back().block);
-    PUMPGRAPH_TRY(heap_.unback(block));
-    if (backed_.back().before == Backing::StandIn)
-      PUMPGRAPH_TRY(heap_.standIn(block));
-  }
+  for (; !backed_.empty(); backed_.pop_back())
+    PUMPGRAPH_TRY(heap_.unback(heap_.block(backed_.back())));
   return {};
 }
 

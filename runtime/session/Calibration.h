@@ -25,11 +25,6 @@ public:
   Expected<HiddenPointers> run();
 
 private:
-  struct Backed {
-    BlockId block;
-    Backing before; ///< None or StandIn
-  };
-
   Status backBuffers();
   Status returnMemory();
   Status runInParts();
@@ -42,7 +37,7 @@ private:
   const Driver &driver_;
   Heap &heap_;
   PointerScan scan_;
-  std::vector<Backed> backed_; ///< had no memory before
+  std::vector<BlockId> backed_; ///< had no memory before
   std::uint64_t runs_ = 0;
 };
 

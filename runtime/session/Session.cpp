@@ -360,6 +360,12 @@ Status Session::unmap(void *pointer) {
   return {};
 }
 
+Status Session::emptyCache() {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  return heap_->capturing() ? Status{} : heap_->flushCache();
+}
+
 Status Session::captureBegin() {
   const std::lock_guard lock(mutex_);
   if (heap_->capturing())
@@ -468,6 +474,7 @@ Expected<CUgraph> Session::recordOnce(const Record &record) {
 }
 
 Expected<Step *> Session::capture(const Record &record, const AdoptOptions &options) {
+  PUMPGRAPH_TRY_WHILE(emptyCache(), "before a capture");
   const Expected<CUgraph> first = recordOnce(record);
   if (!first)
     return inContext(first.error(), "first capture");

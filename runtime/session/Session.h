@@ -111,6 +111,7 @@ public:
   Status unmap(void *pointer);
   /// Brings every value to its address; the next replay of a rewritten step puts its plan in force again.
   Status takeBack();
+  Status emptyCache();
 
   // Capture.
   Status captureBegin();

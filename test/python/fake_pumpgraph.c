@@ -143,6 +143,11 @@ FAKE pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, pumpgraph_
   return answer("take_back", error);
 }
 
+FAKE pumpgraph_status pumpgraph_empty_cache(pumpgraph_session *session, pumpgraph_error *error) {
+  write_down("empty_cache %p\n", (void *)session);
+  return answer("empty_cache", error);
+}
+
 FAKE pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error) {
   write_down("capture_begin %p\n", (void *)session);
   return answer("capture_begin", error);
@@ -301,6 +306,10 @@ FAKE void *pumpgraph_torch_malloc(size_t size, int device, pumpgraph_stream stre
 
 FAKE void pumpgraph_torch_free(void *pointer, size_t size, int device, pumpgraph_stream stream) {
   write_down("torch_free %p %zu %d %p\n", pointer, size, device, (void *)stream);
+}
+
+FAKE void pumpgraph_torch_empty_cache(void) {
+  write_down("torch_empty_cache\n");
 }
 
 FAKE char *pumpgraph_doctor(void) {

@@ -146,6 +146,11 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void 
  *  PUMPGRAPH_INVALID_ARGUMENT while a buffer is mapped; PUMPGRAPH_OUT_OF_HOST_MEMORY if there is no room. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, pumpgraph_error *error);
 
+/** Gives back memory that is kept for later allocations, in place of what has been freed. Waits for the device: not
+ *  while a stream is capturing. Between pumpgraph_capture_begin() and pumpgraph_capture_end() this does nothing. A
+ *  capture is quicker after it, by milliseconds for each GiB that it allocates, where the budget is used up. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_empty_cache(pumpgraph_session *session, pumpgraph_error *error);
+
 /* ---- capture --------------------------------------------------------------------------------------------------- */
 
 /** From here to pumpgraph_capture_end() allocations belong to the step being captured. The caller captures with
@@ -363,6 +368,8 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_observe(pumpgraph_step *step, const voi
 PUMPGRAPH_API pumpgraph_status pumpgraph_torch_attach(pumpgraph_session *session, pumpgraph_error *error);
 PUMPGRAPH_API void *pumpgraph_torch_malloc(size_t size, int device, pumpgraph_stream stream);
 PUMPGRAPH_API void pumpgraph_torch_free(void *pointer, size_t size, int device, pumpgraph_stream stream);
+/** pumpgraph_empty_cache() for the session: what torch.cuda.empty_cache() does, also before each capture. */
+PUMPGRAPH_API void pumpgraph_torch_empty_cache(void);
 
 /** What this machine offers, as text for `tools/dev doctor`: driver, attributes, memory limits, what works and what
  *  will not, and the fix. Works without a driver. The string belongs to the caller. */

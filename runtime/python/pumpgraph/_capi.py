@@ -140,6 +140,8 @@ FUNCTIONS = {
     "pumpgraph_map": (c_int, [c_void_p, c_void_p, _ERROR]),
     "pumpgraph_unmap": (c_int, [c_void_p, c_void_p, _ERROR]),
     "pumpgraph_take_back": (c_int, [c_void_p, _ERROR]),
+    "pumpgraph_empty_cache": (c_int, [c_void_p, _ERROR]),
+    "pumpgraph_torch_empty_cache": (None, []),
     "pumpgraph_capture_begin": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_capture_end": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_declare_reads": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),
@@ -201,6 +203,11 @@ class Library:
                 raise PumpGraphError(status, message)
 
         return call
+
+    def address_of(self, name: str) -> int:
+        address = ctypes.cast(getattr(self._dll, name), c_void_p).value
+        assert address is not None
+        return address
 
     def destroy(self, name: str, handle: Optional[int]) -> None:
         """Calls one of the two destroy functions, which cannot fail."""

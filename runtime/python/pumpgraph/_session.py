@@ -183,6 +183,10 @@ class Session:
         """Brings every value to its address, until the next replay. Not while a stream is capturing."""
         self.library.call("pumpgraph_take_back", self._handle)
 
+    def empty_cache(self) -> None:
+        """Gives back memory that is kept for later allocations. Not while a stream is capturing."""
+        self.library.call("pumpgraph_empty_cache", self._handle)
+
     def capture_begin(self) -> None:
         self.library.call("pumpgraph_capture_begin", self._handle)
 

@@ -115,7 +115,7 @@ TEST_F(HeapTest, doesNotFindTheDead) {
   EXPECT_FALSE(heap_->find(address));
 }
 
-// During a capture there are addresses only, never used twice; one frame stands in for all memory, so that the driver
+// During a capture there are addresses only, never used twice; a frame stands in for all memory, so that the driver
 // takes them for device memory.
 TEST_F(HeapTest, givesAddressesDuringCapture) {
   heap_->beginCapture();
@@ -137,6 +137,51 @@ TEST_F(HeapTest, givesAddressesDuringCapture) {
   EXPECT_TRUE(heap_->find(*large.begin())); // freed in the capture: its graph uses it
   heap_->dropCapture();
   EXPECT_FALSE(heap_->find(*large.begin()));
+}
+
+// Of 1, 2, 4 pages and so on, as far as the budget has room for wide ones.
+TEST_F(HeapTest, mapsFewStandIns) {
+  for (const std::uint64_t budget : {0, 1, 2, 5, 6, 13, 30, 100}) {
+    heap_.reset();
+    frames_.reset();
+    openMemory(budget);
+    heap_->beginCapture();
+    const std::uint64_t before = fake_.callsOf("cuMemMap");
+    const CUdeviceptr block = allocate(37 * pageBytes);
+    EXPECT_TRUE(fake_.isMapped(reinterpret_cast<void *>(block + 37 * pageBytes - 1)));
+    const std::uint64_t maps = fake_.callsOf("cuMemMap") - before;
+    EXPECT_EQ(maps, budget < 2 ? 37u : budget < 6 ? 19u : budget < 14 ? 10u : budget < 30 ? 6u : 4u) << budget;
+    EXPECT_LE(frames_->created(), budget);
+    EXPECT_EQ(fake_.deviceFrames(), frames_->created() + 1);
+    heap_->endCapture();
+
+    const Expected<std::vector<BlockId>> blocks = heap_->takeStandInsAway();
+    ASSERT_TRUE(blocks);
+    EXPECT_EQ(*blocks, std::vector{heap_->find(block)->block});
+    EXPECT_FALSE(fake_.isMapped(reinterpret_cast<void *>(block)));
+    EXPECT_EQ(frames_->available(), budget) << "wide ones are frames again";
+    EXPECT_EQ(fake_.deviceFrames(), 1u);
+    heap_->giveStandInsBack(*blocks);
+    EXPECT_TRUE(fake_.isMapped(reinterpret_cast<void *>(block)));
+    heap_->dropCapture();
+    ASSERT_TRUE(heap_->free(block, nullptr));
+    EXPECT_EQ(frames_->available(), budget);
+  }
+}
+
+// Frames that are free make room for them, and frames that are not stay.
+TEST_F(HeapTest, standInsLeaveFramesAlone) {
+  const CUdeviceptr held = allocate(pageBytes), freed = allocate(3 * pageBytes);
+  EXPECT_EQ(frames_->created(), 4u); // all there may be
+  ASSERT_TRUE(heap_->free(freed, nullptr));
+  ASSERT_TRUE(heap_->flushCache());
+  heap_->beginCapture();
+  allocate(3 * pageBytes);
+  EXPECT_EQ(fake_.deviceFrames(), 1u + 4u);
+  EXPECT_EQ(frames_->created(), 4u);
+  EXPECT_EQ(blockOf(held).backing, Backing::Device);
+  heap_->endCapture();
+  heap_->dropCapture();
 }
 
 // An allocation freed during a capture stays until the capture is dropped; so does one freed before the adoption.

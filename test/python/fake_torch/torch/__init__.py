@@ -458,6 +458,12 @@ class cuda:
             def __init__(self, path, malloc, free):
                 note(f"torch: allocator {malloc} {free}")
 
+            def allocator(self):
+                return self
+
+            def set_reset_fn(self, function):
+                note(f"torch: empty_cache {'nothing' if function == 0 else 'set'}")
+
         @staticmethod
         def change_current_allocator(allocator):
             if cuda.allocator_in_use:
