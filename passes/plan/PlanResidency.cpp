@@ -18,8 +18,10 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <future>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -168,34 +170,44 @@ public:
     clearCrowd();
   }
 
-  void run() {
+  /// With so many threads. No plan depends on it.
+  void run(unsigned threads) {
+    threads_ = threads;
+    std::vector<Idea> ideas;
     for (int percent : {0, 20, 55, 100})
       for (BoundaryState state : {BoundaryState::Resident, BoundaryState::Mirrored})
-        if (!isSpent() || (state == BoundaryState::Resident && percent <= mostPromising()))
-          tryShare({percent, state});
+        ideas.push_back({[this, percent, state] {
+                           return !isSpent() || (state == BoundaryState::Resident && percent <= mostPromising());
+                         },
+                         [this, percent, state] { return withShare({percent, state}); }});
+    tryInTurn(ideas);
     if (!search_.best())
       return;
-    if (!isSpent())
-      lookFurther();
+    ideas = {whileUnspent([this] { return lookingFurther(); })};
     for (double fetches : {8.0, 3.0, 1.5, 1.0})
-      if (!isSpent())
-        letRestlessChoose(fetches);
-    for (int step : {10, 5})
+      ideas.push_back(whileUnspent([this, fetches] { return whereRestlessChoose(fetches); }));
+    tryInTurn(ideas);
+    for (int step : {10, 5}) {
+      ideas.clear();
       for (int percent : {best_.share.percent - step, best_.share.percent + step})
-        if (!isSpent())
-          tryShare({percent, best_.share.state});
+        ideas.push_back(whileUnspent([this, percent] { return withShare({percent, best_.share.state}); }));
+      tryInTurn(ideas);
+    }
     settleBoundary();
     const Attempt settled = best_;
+    ideas.clear();
     for (double part : {0.75, 0.5, 0.25})
-      if (!isSpent())
-        mirrorOnly(part, settled);
+      ideas.push_back(whileUnspent([this, part, &settled] { return mirroringOnly(part, settled); }));
+    tryInTurn(ideas);
     for (int round = 0; round < roundsOfPrices; ++round)
       if (round == 0 || !isSpent())
         chooseByPrice();
-    if (input_.keepsHostCopy.empty()) // on managed memory the next replay begins beside what is saved last
-      for (double part : {0.75, 0.5, 0.25})
-        if (!isSpent())
-          leaveLater(part);
+    if (!input_.keepsHostCopy.empty()) // on managed memory the next replay begins beside what is saved last
+      return;
+    ideas.clear();
+    for (double part : {0.75, 0.5, 0.25})
+      ideas.push_back(whileUnspent([this, part] { return leavingLater(part); }));
+    tryInTurn(ideas);
   }
 
   /// Once there is a plan.
@@ -218,13 +230,56 @@ private:
     Share share;
     Tuning tuning;
   };
+  /// An attempt, with all that it goes by.
+  struct Trial {
+    Attempt attempt;
+    DraftStart start;
+    PieceFrames homes;
+  };
+  /// What it comes to.
+  struct Outcome {
+    std::optional<Candidate> candidate;
+    IndexedVector<PieceIndex, std::uint32_t> strays; ///< pages of each piece that strayed
+    std::optional<Stuck> stuck;                      ///< if there is no candidate
+    std::uint64_t effort = 0;
+  };
+  /// An attempt that goes by what is best when its turn comes.
+  struct Idea {
+    std::function<bool()> isWorthIt;
+    std::function<std::optional<Attempt>()> make; ///< nothing: there is nothing to try
+  };
+
+  Idea whileUnspent(std::function<std::optional<Attempt>()> make) const {
+    return {[this] { return !isSpent(); }, std::move(make)};
+  }
+
+  /// One after the other. Most come to nothing, so those that would follow one another if none of them did are carried
+  /// out side by side; what was begun before something changed counts for nothing.
+  void tryInTurn(const std::vector<Idea> &ideas) {
+    for (std::size_t next = 0; next < ideas.size();) {
+      const std::uint64_t changes = changes_;
+      const std::size_t end = std::min<std::size_t>(ideas.size(), next + threads_);
+      std::vector<std::optional<Trial>> trials;
+      for (std::size_t i = next; i < end; ++i) {
+        std::optional<Attempt> attempt = ideas[i].make();
+        trials.push_back(attempt ? std::optional(trialOf(std::move(*attempt))) : std::nullopt);
+      }
+      std::vector<std::future<Outcome>> outcomes; // destroyed first: they wait for what still runs
+      for (const std::optional<Trial> &trial : trials)
+        outcomes.push_back(std::async(outcomes.empty() || !trial ? std::launch::deferred : std::launch::async,
+                                      [this, &trial] { return outcomeOf(*trial); }));
+      for (std::size_t i = 0; next < end && changes_ == changes; ++i, ++next)
+        if (trials[i] && ideas[next].isWorthIt() && isNew(trials[i]->attempt))
+          take(trials[i]->attempt, outcomes[i].get());
+    }
+  }
 
   /// The share after the best: the step time falls with the share, then rises.
   int mostPromising() const { return best_.share.percent == 0 ? 20 : best_.share.percent == 20 ? 55 : 100; }
 
-  void tryShare(Share share) {
+  Attempt withShare(Share share) const {
     share.percent = std::clamp(share.percent, 0, 100);
-    attempt({{fillBoundary(share), best_.start.first, best_.start.leaves}, share, best_.tuning});
+    return {{fillBoundary(share), best_.start.first, best_.start.leaves}, share, best_.tuning};
   }
 
   BoundaryStates fillBoundary(const Share &share) const {
@@ -241,35 +296,52 @@ private:
 
   /// Returns how many pages of each piece strayed; nothing if there is no plan, or nothing new.
   IndexedVector<PieceIndex, std::uint32_t> attempt(Attempt attempt) {
+    const Trial trial = trialOf(std::move(attempt));
+    if (!isNew(trial.attempt))
+      return {};
+    return take(trial.attempt, outcomeOf(trial));
+  }
+
+  Trial trialOf(Attempt attempt) const {
     input_.settleCopies(attempt.start.boundary);
-    const auto isSame = [&](const Attempt &other) {
+    DraftStart start = withCrowd(attempt.start);
+    return {std::move(attempt), std::move(start), homesOfCrowd()};
+  }
+
+  bool isNew(const Attempt &attempt) const {
+    return std::none_of(tried_.begin(), tried_.end(), [&](const Attempt &other) {
       return other.start.first == attempt.start.first && other.start.leaves == attempt.start.leaves &&
              other.tuning.slackWeight == attempt.tuning.slackWeight &&
              other.tuning.looksFurther == attempt.tuning.looksFurther &&
              std::equal(other.start.boundary.begin(), other.start.boundary.end(), attempt.start.boundary.begin());
-    };
-    if (std::any_of(tried_.begin(), tried_.end(), isSame))
-      return {};
-    tried_.push_back(attempt);
-    tl::expected<Draft, Stuck> draft = makeDraft(attempt);
-    while (!draft && draft.error().node && restarts_ < mostRestarts) {
-      ++restarts_;
-      search_.best() ? keepHomes(*draft.error().node) : gatherCrowd(*draft.error().node);
-      draft = makeDraft(attempt);
-    }
-    if (!draft)
-      return {};
-    IndexedVector<PieceIndex, std::uint32_t> strays = draft->strayPages;
-    if (search_.tryDraft(std::move(*draft)))
-      best_ = std::move(attempt);
-    return strays;
+    });
   }
 
-  tl::expected<Draft, Stuck> makeDraft(const Attempt &attempt) {
-    const PieceFrames homes = homesOfCrowd();
-    tl::expected<Draft, Stuck> draft = draftPlan(input_, withCrowd(attempt.start), attempt.tuning, &homes);
-    effort_ += draft ? draft->effort : draft.error().effort;
-    return draft;
+  IndexedVector<PieceIndex, std::uint32_t> take(const Attempt &attempt, Outcome outcome) {
+    tried_.push_back(attempt);
+    effort_ += outcome.effort;
+    while (!outcome.candidate && outcome.stuck->node && restarts_ < mostRestarts) {
+      ++restarts_;
+      ++changes_;
+      search_.best() ? keepHomes(*outcome.stuck->node) : gatherCrowd(*outcome.stuck->node);
+      outcome = outcomeOf(trialOf(attempt));
+      effort_ += outcome.effort;
+    }
+    if (outcome.candidate && search_.take(std::move(*outcome.candidate))) {
+      best_ = attempt;
+      ++changes_;
+    }
+    return std::move(outcome.strays);
+  }
+
+  /// From several threads at once, while something else becomes the best.
+  Outcome outcomeOf(const Trial &trial) const {
+    tl::expected<Draft, Stuck> draft = draftPlan(input_, trial.start, trial.attempt.tuning, &trial.homes);
+    if (!draft)
+      return {std::nullopt, {}, draft.error(), draft.error().effort};
+    IndexedVector<PieceIndex, std::uint32_t> strays = draft->strayPages;
+    const std::uint64_t effort = draft->effort;
+    return {search_.judge(std::move(*draft)), std::move(strays), std::nullopt, effort};
   }
 
   /// From now on pieces of the nodes with large working sets choose frames before all others, the largest first, but
@@ -353,7 +425,7 @@ private:
   }
 
   /// Pieces that came back more often than `fetches` times a page found bad frames: they choose before the others.
-  void letRestlessChoose(double fetches) {
+  Attempt whereRestlessChoose(double fetches) const {
     const Draft &draft = search_.best()->draft;
     std::vector<std::pair<double, PieceIndex>> restless;
     for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
@@ -372,14 +444,14 @@ private:
       pages -= timeline_.piece(piece).pageCount;
       next.start.first.push_back(piece);
     }
-    attempt(std::move(next));
+    return next;
   }
 
   /// Looks at more groups for each newcomer: better on large budgets, worse on small ones, and slower on all.
-  void lookFurther() {
+  Attempt lookingFurther() const {
     Attempt next = best_;
     next.tuning.looksFurther = true;
-    attempt(std::move(next));
+    return next;
   }
 
   /// Those that came back after the last node only to be on the device between the steps may as well come when the next
@@ -433,7 +505,7 @@ private:
 
   /// Pieces written near the end of the step would be copied after it: only a part of them, those used for the last
   /// time earliest, have a host copy.
-  void mirrorOnly(double part, Attempt next) {
+  Attempt mirroringOnly(double part, Attempt next) const {
     std::vector<std::pair<NodeIndex, PieceIndex>> mirrored;
     for (PieceIndex piece : ranking_)
       if (next.start.boundary[piece] == BoundaryState::Mirrored)
@@ -442,13 +514,13 @@ private:
     for (std::size_t i = static_cast<std::size_t>(part * static_cast<double>(mirrored.size())); i < mirrored.size();
          ++i)
       next.start.boundary[mirrored[i].second] = BoundaryState::Resident;
-    attempt(std::move(next));
+    return next;
   }
 
   /// What is saved after the last node makes the step longer, though at its beginning the link down may be idle. Of the
   /// pieces that are saved last, as many as take `part` of that time are on the device between steps instead, and leave
   /// in the next one.
-  void leaveLater(double part) {
+  std::optional<Attempt> leavingLater(double part) const {
     const Candidate &best = *search_.best();
     const Schedule &schedule = best.schedule;
     const std::size_t nodes = best.draft.capturedCount;
@@ -457,7 +529,7 @@ private:
       nodesEndUs = std::max(nodesEndUs, schedule.endUs[node]);
     double leftUs = part * (schedule.totalUs - nodesEndUs);
     if (leftUs < leastTail * schedule.totalUs)
-      return;
+      return std::nullopt;
     std::map<BufferIndex, std::vector<std::size_t>> saves; // after the last node
     for (std::size_t i = 0; i < best.draft.transfers.size(); ++i)
       if (best.draft.transfers[i].kind == NodeKind::Evict && schedule.endUs[nodes + i] > nodesEndUs)
@@ -485,7 +557,7 @@ private:
       next.start.boundary[piece] = BoundaryState::Resident;
       next.start.leaves[timeline_.piece(piece).usesBegin] = 1;
     }
-    attempt(std::move(next));
+    return next;
   }
 
   const PlannerInput &input_;
@@ -502,6 +574,8 @@ private:
   IndexedVector<PieceIndex, bool> isInCrowd_;
   std::set<PieceIndex> kept_; ///< have the frames that they have in the best plan
   int restarts_ = 0;
+  std::uint64_t changes_ = 0; ///< of what is best, and of who has which frames
+  unsigned threads_ = 1;
   std::uint64_t effort_ = 0; ///< of all drafts so far
   std::uint64_t mostEffort_;
 };
@@ -525,7 +599,7 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
     return search.best();
   }
   StartSearch starts(input, search, fixed);
-  starts.run();
+  starts.run(isQuick ? 1 : threads);
   if (search.best() && !isQuick)
     starts.chooseHomes(threads);
   if (search.best())
@@ -621,9 +695,10 @@ private:
 };
 
 /// How many threads may work on each of so many searches side by side. No plan depends on it.
-unsigned threadsOfEach(std::size_t searches) {
+unsigned threadsOfEach(std::size_t searches, const PlanOptions &options) {
   constexpr unsigned most = 6; // of what more of them would try, much comes after a success and counts for nothing
-  return std::clamp(std::thread::hardware_concurrency() / static_cast<unsigned>(searches), 1U, most);
+  const unsigned processors = options.processors ? options.processors : std::thread::hardware_concurrency();
+  return std::clamp(processors / static_cast<unsigned>(searches), 1U, most);
 }
 
 /// The plan of a step in which some pages may be hosted: for the planner these are not there. `choices`: the frames
@@ -635,7 +710,7 @@ std::optional<Description> planAround(const Description &step, const Order &orde
   Machine machine = options.machine;
   if (machine.hostBytes != UINT64_MAX)
     machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
-  const unsigned threads = threadsOfEach(pieceSizes.size() * choices.size());
+  const unsigned threads = threadsOfEach(pieceSizes.size() * choices.size(), options);
   std::deque<SearchInput> inputs;
   std::vector<std::pair<const PlannerInput *, std::future<std::optional<Candidate>>>> searches;
   for (const std::uint64_t pieceBytes : pieceSizes) {

@@ -29,6 +29,8 @@ struct PlanOptions {
   const Description *boundary = nullptr;
   /// Homes are not chosen again: a fraction of the time, and a plan that takes as long or a few percent longer.
   bool isQuick = false;
+  /// How many the planner may use; 0: all there are. No plan depends on it.
+  unsigned processors = 0;
 };
 
 /// What planning did, for reports and tests.

@@ -70,28 +70,63 @@ TEST(PlanResidency, NothingIsAddedWhenEverythingFits) {
   EXPECT_EQ(again.error().message, "buffer 0 \"a\" has frames: the step is planned already");
 }
 
-// What the step makes anew, and keeps, has its frame only from then on.
-// Two searches side by side, whichever of them is done first.
-TEST(PlanResidency, ACrowdedStepIsPlannedTheSameEveryTime) {
-  const Description step = test::regularStep({.layers = 12, .activationPages = 48});
+void expectSame(const Description &a, const Description &b) {
+  EXPECT_EQ(a.edges, b.edges);
+  ASSERT_EQ(a.nodes.size(), b.nodes.size());
+  for (NodeIndex node = 0; node < a.nodes.size(); ++node) {
+    EXPECT_EQ(a.nodes[node].kind, b.nodes[node].kind) << node;
+    EXPECT_EQ(a.nodes[node].buffer, b.nodes[node].buffer) << node;
+    EXPECT_EQ(a.nodes[node].range, b.nodes[node].range) << node;
+    EXPECT_EQ(a.nodes[node].accesses, b.nodes[node].accesses) << node;
+  }
+  for (BufferIndex buffer = 0; buffer < a.buffers.size(); ++buffer) {
+    EXPECT_EQ(a.buffers[buffer].frames, b.buffers[buffer].frames) << buffer;
+    EXPECT_EQ(a.buffers[buffer].resident, b.buffers[buffer].resident) << buffer;
+    EXPECT_EQ(a.buffers[buffer].mirrored, b.buffers[buffer].mirrored) << buffer;
+  }
+}
+
+/// A step, and a budget hardly above the need of its widest node.
+std::pair<Description, PlanOptions> crowdedStep() {
+  Description step = test::regularStep({.layers = 12, .activationPages = 48});
   const Timeline timeline(step);
   std::uint64_t widest = 0;
   for (NodeIndex node = 0; node < timeline.nodeCount(); ++node)
     widest = std::max(widest, timeline.workingSetPages(node));
   const PlanOptions options{widest * 12 / 10 * step.pageBytes, Machine()};
+  return {std::move(step), options};
+}
+
+// Two searches side by side, whichever of them is done first.
+TEST(PlanResidency, ACrowdedStepIsPlannedTheSameEveryTime) {
+  const auto [step, options] = crowdedStep();
   const PlannedStep first = planned(step, options);
   EXPECT_GT(first.stats.upBytes, 0u);
-  for (int i = 0; i < 5; ++i) {
-    const Description again = planned(step, options).description;
-    EXPECT_EQ(again.edges, first.description.edges);
-    ASSERT_EQ(again.nodes.size(), first.description.nodes.size());
-    for (NodeIndex node = 0; node < again.nodes.size(); ++node)
-      EXPECT_EQ(again.nodes[node].accesses, first.description.nodes[node].accesses) << node;
-    for (BufferIndex buffer = 0; buffer < again.buffers.size(); ++buffer)
-      EXPECT_EQ(again.buffers[buffer].frames, first.description.buffers[buffer].frames) << buffer;
+  for (int i = 0; i < 5; ++i)
+    expectSame(planned(step, options).description, first.description);
+}
+
+// What several processors try ahead counts only if nothing before it came to anything.
+TEST(PlanResidency, HowManyProcessorsThereAreChangesNoPlan) {
+  std::vector<std::pair<Description, PlanOptions>> steps = {crowdedStep()};
+  for (const bool hasSideStream : {false, true}) {
+    const Description step = test::regularStep({.layers = 16, .hasSideStream = hasSideStream});
+    const std::uint64_t peakPages = planResidency(step, {0, Machine()})->stats.peakPagesBefore;
+    for (const std::uint64_t percent : {75, 50, 30})
+      steps.push_back({step, {peakPages * percent / 100 * step.pageBytes, Machine()}});
+  }
+  for (auto &[step, options] : steps) {
+    options.processors = 1;
+    const PlannedStep one = planned(step, options);
+    EXPECT_GT(one.stats.upBytes, 0u);
+    for (const unsigned processors : {6U, 12U, 64U}) {
+      options.processors = processors;
+      expectSame(planned(step, options).description, one.description);
+    }
   }
 }
 
+// What the step makes anew, and keeps, has its frame only from then on.
 TEST(PlanResidency, NothingIsAddedWhereAResultTakesTheFrameOfSomethingDead) {
   SmallStep small;
   const BufferIndex a = small.local("a", 4), kept = small.live("kept", 4);
@@ -435,13 +470,7 @@ TEST(PlanResidency, NoEdgeOfATransferIsImpliedByOthers) {
 TEST(PlanResidency, TheSameInputGivesTheSamePlan) {
   const Description step = regularStep({});
   const PlanOptions options{std::uint64_t{1} << 30, Machine()};
-  const PlannedStep first = planned(step, options), second = planned(step, options);
-  EXPECT_EQ(first.description.edges, second.description.edges);
-  ASSERT_EQ(first.description.nodes.size(), second.description.nodes.size());
-  for (std::size_t n = 0; n < first.description.nodes.size(); ++n)
-    EXPECT_EQ(first.description.nodes[n].range, second.description.nodes[n].range);
-  for (std::size_t b = 0; b < first.description.buffers.size(); ++b)
-    EXPECT_EQ(first.description.buffers[b].frames, second.description.buffers[b].frames);
+  expectSame(planned(step, options).description, planned(step, options).description);
 }
 
 std::uint64_t largestTransfer(const RegularStepShape &shape) {
