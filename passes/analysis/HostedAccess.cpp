@@ -14,7 +14,7 @@ namespace {
 struct Touch {
   bool reads = false;
   bool writes = false;
-  float slowdown = 1;
+  float slowdown = 0; ///< the largest of the accesses'
 
   void addTo(Traffic &sum, std::uint64_t bytes) const {
     sum.upBytes += reads ? bytes : 0;

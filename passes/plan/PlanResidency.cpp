@@ -254,15 +254,22 @@ private:
   }
 
   /// One after the other. Most come to nothing, so those that would follow one another if none of them did are carried
-  /// out side by side; what was begun before something changed counts for nothing.
+  /// out side by side; what was begun before something changed counts for nothing. What is not worth it now, or not
+  /// new, will not be when its turn comes unless something changes.
   void tryInTurn(const std::vector<Idea> &ideas) {
     for (std::size_t next = 0; next < ideas.size();) {
       const std::uint64_t changes = changes_;
       const std::size_t end = std::min<std::size_t>(ideas.size(), next + threads_);
       std::vector<std::optional<Trial>> trials;
       for (std::size_t i = next; i < end; ++i) {
-        std::optional<Attempt> attempt = ideas[i].make();
-        trials.push_back(attempt ? std::optional(trialOf(std::move(*attempt))) : std::nullopt);
+        std::optional<Attempt> attempt = ideas[i].isWorthIt() ? ideas[i].make() : std::nullopt;
+        std::optional<Trial> trial = attempt ? std::optional(trialOf(std::move(*attempt))) : std::nullopt;
+        const auto isAhead = [&](const std::optional<Trial> &other) {
+          return other && isSame(other->attempt, trial->attempt);
+        };
+        if (trial && (!isNew(trial->attempt) || std::any_of(trials.begin(), trials.end(), isAhead)))
+          trial.reset();
+        trials.push_back(std::move(trial));
       }
       std::vector<std::future<Outcome>> outcomes; // destroyed first: they wait for what still runs
       for (const std::optional<Trial> &trial : trials)
@@ -308,13 +315,13 @@ private:
     return {std::move(attempt), std::move(start), homesOfCrowd()};
   }
 
+  static bool isSame(const Attempt &a, const Attempt &b) {
+    return a.start.first == b.start.first && a.start.leaves == b.start.leaves &&
+           a.tuning.slackWeight == b.tuning.slackWeight && a.tuning.looksFurther == b.tuning.looksFurther &&
+           std::equal(a.start.boundary.begin(), a.start.boundary.end(), b.start.boundary.begin());
+  }
   bool isNew(const Attempt &attempt) const {
-    return std::none_of(tried_.begin(), tried_.end(), [&](const Attempt &other) {
-      return other.start.first == attempt.start.first && other.start.leaves == attempt.start.leaves &&
-             other.tuning.slackWeight == attempt.tuning.slackWeight &&
-             other.tuning.looksFurther == attempt.tuning.looksFurther &&
-             std::equal(other.start.boundary.begin(), other.start.boundary.end(), attempt.start.boundary.begin());
-    });
+    return std::none_of(tried_.begin(), tried_.end(), [&](const Attempt &other) { return isSame(other, attempt); });
   }
 
   IndexedVector<PieceIndex, std::uint32_t> take(const Attempt &attempt, Outcome outcome) {

@@ -42,7 +42,7 @@ private:
   /// Prefetches that found something on the device that should not have been there. Copies in host memory that were
   /// good before the last of them may not be any more.
   std::atomic<std::uint64_t> surprises_ = 0;
-  std::mutex mutex_; ///< who changes advice
+  std::mutex mutex_; ///< for who changes advice, and for copiedAfter_
   /// By address of a drop: how many there had been when its copy was last made sure of. Under mutex_.
   std::unordered_map<CUdeviceptr, std::uint64_t> copiedAfter_;
 };

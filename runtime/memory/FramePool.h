@@ -44,6 +44,7 @@ public:
   /// The one of a page is beside the budget; wider ones count as frames, and are there as far as nobody has taken
   /// these.
   Expected<std::vector<StandIn>> standIns(std::uint64_t pages);
+  bool hasWideStandIns() const { return widePages_ != 0; }
   /// Gives back all but the one of a page. They must be mapped nowhere.
   void releaseWideStandIns();
 

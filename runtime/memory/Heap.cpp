@@ -68,7 +68,11 @@ Status Heap::standIn(Block &block, std::uint64_t widest) {
   const Expected<std::vector<StandIn>> standIns = pool_.standIns(widest);
   if (!standIns)
     return tl::unexpected<Error>(standIns.error());
-  PUMPGRAPH_TRY(mapper_.mapRepeated(block.address, block.pages, *standIns));
+  if (Status mapped = mapper_.mapRepeated(block.address, block.pages, *standIns); !mapped) {
+    if (stoodIn_ == 0)
+      pool_.releaseWideStandIns();
+    return mapped;
+  }
   block.backing = Backing::StandIn;
   ++stoodIn_;
   return {};
@@ -388,6 +392,8 @@ Status Heap::copyTo(CUmemGenericAllocationHandle handle, const Block &block) {
 
 Status Heap::back(Block &block) {
   if (pool_.available() < block.pages)
+    PUMPGRAPH_TRY(narrowStandIns());
+  if (pool_.available() < block.pages)
     PUMPGRAPH_TRY(flushCache());
   if (pool_.available() >= block.pages) {
     const Status onDevice = backOnDevice(block);
@@ -425,14 +431,22 @@ Status Heap::unback(Block &block) {
   return {};
 }
 
-Expected<std::vector<BlockId>> Heap::takeStandInsAway() {
-  std::vector<BlockId> taken;
+Status Heap::takeStandInsAway(std::vector<BlockId> &taken) {
   for (const std::unique_ptr<Block> &block : blocks_)
     if (block && block->backing == Backing::StandIn) {
       PUMPGRAPH_TRY(unback(*block));
       taken.push_back(block->id);
     }
-  return taken;
+  return {};
+}
+
+Status Heap::narrowStandIns() {
+  if (capturing_ || !pool_.hasWideStandIns())
+    return {};
+  std::vector<BlockId> taken;
+  const Status done = takeStandInsAway(taken);
+  giveStandInsBack(taken);
+  return done;
 }
 
 void Heap::giveStandInsBack(const std::vector<BlockId> &blocks) {

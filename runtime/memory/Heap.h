@@ -24,7 +24,7 @@ using CaptureNumber = std::uint32_t;
 /// What stands behind a block's addresses.
 enum class Backing : std::uint8_t {
   None,
-  /// The same useless frame behind every page: what is allocated during a capture needs no memory, but the driver looks
+  /// Useless memory behind every page: what is allocated during a capture needs no memory, but the driver looks
   /// at the addresses of captured copies to see that they are device memory.
   StandIn,
   Device,  ///< one frame of its own behind every page
@@ -155,10 +155,13 @@ public:
   Status moveToHost(Block &block);
   /// Takes the memory away; frames go back to the pool. Nothing may be running that uses it.
   Status unback(Block &block);
-  /// Takes them away from all blocks, so that wide ones are frames again; which blocks these are.
-  Expected<std::vector<BlockId>> takeStandInsAway();
+  /// Takes stand-ins away from all blocks, so that wide ones are frames again; adds these blocks to `taken`, after a
+  /// failure those that have lost theirs.
+  Status takeStandInsAway(std::vector<BlockId> &taken);
   /// To blocks that have got no memory since, as far as the driver lets us; narrow ones, that are no frames.
   void giveStandInsBack(const std::vector<BlockId> &blocks);
+  /// Wide ones become frames again, and narrow ones lie in their places. Not during a capture.
+  Status narrowStandIns();
 
   /// Ends a step's hold on a block. The block must have memory of its own again, or none.
   void release(Block &block);

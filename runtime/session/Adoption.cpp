@@ -15,8 +15,8 @@ constexpr double mostSlowdown = 1.3;
 
 Expected<std::unique_ptr<Step>> Adoption::run() {
   Expected<std::unique_ptr<Step>> step = tryRun();
-  if (!step)
-    heap_.giveStandInsBack(stoodIn_); // the graph may be adopted again, otherwise
+  heap_.giveStandInsBack(
+      stoodIn_); // what a rehearsal left alive; after a failure all, for the graph may be adopted yet
   return step;
 }
 
@@ -166,11 +166,7 @@ Status Adoption::makeRoom() {
   used.insert(step_->captured_.besides.begin(), step_->captured_.besides.end());
   heap_.recycleUnused(used);
   PUMPGRAPH_TRY(heap_.flushCache());
-  Expected<std::vector<BlockId>> stoodIn = heap_.takeStandInsAway();
-  if (!stoodIn)
-    return tl::unexpected<Error>(stoodIn.error());
-  stoodIn_ = std::move(*stoodIn);
-  return {};
+  return heap_.takeStandInsAway(stoodIn_);
 }
 
 Status Adoption::rewrite(const Compiler &compiler) {
@@ -357,6 +353,7 @@ Status Adoption::backResults() {
 Status Adoption::leaveAsCaptured(std::string reason) {
   const Stopwatch mapping;
   step_->reason_ = std::move(reason);
+  PUMPGRAPH_TRY(heap_.takeStandInsAway(stoodIn_));
   if (before_) // first, so that it finds the memory it had
     PUMPGRAPH_TRY(session_.putInForce(*before_));
   step_->plan_.otherFrames = step_->otherFrames();

@@ -101,6 +101,7 @@ Status Session::makeRoom(const Residence &residence) {
       wanted -= std::min(wanted, heap_->block(id).pages);
   if (wanted <= frames_->available())
     return {};
+  PUMPGRAPH_TRY(heap_->narrowStandIns());
   PUMPGRAPH_TRY(heap_->flushCache());
   std::vector<BlockId> others = heap_->blocks();
   std::erase_if(others, [&](BlockId id) { return heap_->block(id).backing != Backing::Device || blocks.contains(id); });

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <limits>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -35,14 +34,18 @@ float leastSlowdown(const CompiledPlan &plan) {
 
 class Learner {
 public:
-  Learner(Description &step, const CompiledPlan &plan, const std::vector<double> &measuredUs)
-      : step_(step), plan_(plan), measuredUs_(measuredUs), overHostedUs_(predictedOverHosted(plan)) {}
+  Learner(Description &step, KnownAccesses &known, const CompiledPlan &plan, const std::vector<double> &measuredUs)
+      : step_(step), known_(known), plan_(plan), measuredUs_(measuredUs), overHostedUs_(predictedOverHosted(plan)) {}
 
   void learn() {
     assumedUs_.assign(step_.nodes.size(), 0);
+    planned_.assign(step_.nodes.size(), nullptr);
     for (const Node &node : plan_.lowered.nodes)
-      if (node.captured != notCaptured)
+      if (node.captured != notCaptured) {
         assumedUs_[static_cast<std::size_t>(node.captured)] = std::isnan(node.costUs) ? 0 : node.costUs;
+        planned_[static_cast<std::size_t>(node.captured)] = &node;
+      }
+    takeSaved();
     for (std::size_t i = 0; i < measuredUs_.size(); ++i)
       if (!overHostedUs_.contains(i)) {
         step_.nodes[i].costUs = measuredUs_[i];
@@ -56,6 +59,21 @@ public:
 
 private:
   using Place = std::pair<std::string, std::size_t>; ///< a kernel, and the position of an access
+
+  /// What the plan reckoned with.
+  float plannedSlowdown(std::size_t index, std::size_t access) const {
+    const Node *node = planned_[index];
+    return node && access < node->accesses.size() ? node->accesses[access].slowdown : 1;
+  }
+
+  /// Of a step that was saved, as far as nothing newer is known.
+  void takeSaved() {
+    for (std::size_t index = 0; index < step_.nodes.size(); ++index)
+      for (std::size_t i = 0; i < step_.nodes[index].accesses.size(); ++i)
+        if (const float planned = plannedSlowdown(index, i);
+            planned != 1 && step_.nodes[index].accesses[i].slowdown == 1 && !known_.contains({index, i}))
+          step_.nodes[index].accesses[i].slowdown = planned;
+  }
 
   void learnHosted(std::size_t index, double predictedUs) {
     Node &node = step_.nodes[index];
@@ -71,9 +89,9 @@ private:
       Access &access = node.accesses[i];
       if (!overlaps(plan_.lowered.buffers[access.buffer].hosted, access.range))
         continue;
-      access.slowdown = std::max(leastSlowdown(plan_), access.slowdown * ratio);
+      access.slowdown = std::max(leastSlowdown(plan_), plannedSlowdown(index, i) * ratio);
       slowdowns_[{node.name, i}].push_back(access.slowdown);
-      measured_.emplace(index, i);
+      known_.emplace(index, i);
     }
   }
 
@@ -82,7 +100,7 @@ private:
     for (std::size_t index = 0; index < step_.nodes.size(); ++index)
       for (std::size_t i = 0; i < step_.nodes[index].accesses.size(); ++i) {
         Access &access = step_.nodes[index].accesses[i];
-        if (access.slowdown != 1 || measured_.contains({index, i}))
+        if (known_.contains({index, i}))
           continue;
         if (const auto same = slowdowns_.find({step_.nodes[index].name, i}); same != slowdowns_.end())
           access.slowdown = static_cast<float>(median(same->second));
@@ -90,14 +108,15 @@ private:
   }
 
   Description &step_;
+  KnownAccesses &known_;
   const CompiledPlan &plan_;
   const std::vector<double> &measuredUs_;
   const std::map<std::size_t, double> overHostedUs_;
   std::vector<double> assumedUs_;                     ///< by captured position: on the device
+  std::vector<const Node *> planned_;                 ///< by captured position
   std::map<std::string, std::vector<double>> shares_; ///< by name: measured, of what was assumed, of nodes without
                                                       ///< hosted operands
   std::map<Place, std::vector<double>> slowdowns_;    ///< measured now
-  std::set<std::pair<std::size_t, std::size_t>> measured_;
 };
 
 } // namespace
@@ -106,8 +125,9 @@ bool hostsOperands(const CompiledPlan &plan) {
   return !predictedOverHosted(plan).empty();
 }
 
-void takeMeasured(Description &step, const CompiledPlan &plan, const std::vector<double> &measuredUs) {
-  Learner(step, plan, measuredUs).learn();
+void takeMeasured(Description &step, KnownAccesses &known, const CompiledPlan &plan,
+                  const std::vector<double> &measuredUs) {
+  Learner(step, known, plan, measuredUs).learn();
 }
 
 } // namespace pumpgraph::runtime

@@ -14,9 +14,10 @@ bool hostsOperands(const CompiledPlan &plan);
 
 /// Gives the nodes of `step` the times that were measured while `plan` was in force, `measuredUs` by captured position.
 /// Of a node that read or wrote hosted pages, its accesses to them get the slowdown with which the plan would have
-/// predicted its time, and the same accesses of other nodes with that name the median of these, if theirs were not
-/// measured. What such a node would take on the device is what the plan assumed, times what others with its name took
-/// of what it assumed for them; not more than was measured.
-void takeMeasured(Description &step, const CompiledPlan &plan, const std::vector<double> &measuredUs);
+/// predicted its time, and join the `known` ones; the same accesses of other nodes with that name get the median of
+/// these, unless they are known. What such a node would take on the device is what the plan assumed, times what others
+/// with its name took of what it assumed for them; not more than was measured.
+void takeMeasured(Description &step, KnownAccesses &known, const CompiledPlan &plan,
+                  const std::vector<double> &measuredUs);
 
 } // namespace pumpgraph::runtime

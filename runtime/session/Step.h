@@ -11,6 +11,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <set>
+#include <utility>
+
 namespace pumpgraph::runtime {
 
 /// Wall time of the stages of an adoption, milliseconds.
@@ -43,6 +46,9 @@ struct CompiledPlan {
   double boundUs() const;
 };
 
+/// Accesses whose slowdown was measured: captured position, position among the node's accesses.
+using KnownAccesses = std::set<std::pair<std::size_t, std::size_t>>;
+
 /// For the report: a plan that is or was in force.
 struct PlanRecord {
   std::string costs; ///< where the node times came from
@@ -54,7 +60,7 @@ struct PlanRecord {
 struct Replanning {
   PlanRecord before;
   PlanRecord after;
-  bool keptFirst = false; ///< the second was slower, and the first is in force again
+  bool keptFirst = false; ///< all others were slower, and the one from before is in force again
   std::uint64_t timedNodes = 0;
 };
 
@@ -103,7 +109,7 @@ public:
   /// shows to what earlier calls have shown. `values`: in these allocations nothing is found by what they hold, so that
   /// any word may be changed. Contents are restored.
   Expected<Observation> observe(const std::vector<CUdeviceptr> &values = {});
-  /// Measures node times on the rewritten step, plans it again with them, and keeps the faster of the two plans.
+  /// Measures node times on the rewritten step, plans it again with them, and keeps the fastest plan.
   /// The session's buffers keep their contents. A graph that its caller instantiated has to be instantiated again.
   Expected<Replanning> replan();
 
@@ -162,7 +168,8 @@ private:
   std::size_t bystanders_ =
       0; ///< so many captured buffers, the last ones, other steps keep and this one does not touch
   std::string reason_;
-  std::vector<PlanRecord> plans_;      ///< in the order they were made
+  std::vector<PlanRecord> plans_; ///< in the order they were made
+  KnownAccesses knownAccesses_;
   Observation observation_;            ///< of all calls of observe()
   std::unique_ptr<ReplayWatch> watch_; ///< while the first replays are timed
   std::uint64_t exchanges_ = 0;        ///< how often the plan took the place of another, or of none

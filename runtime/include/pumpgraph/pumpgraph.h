@@ -146,9 +146,10 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void 
  *  PUMPGRAPH_INVALID_ARGUMENT while a buffer is mapped; PUMPGRAPH_OUT_OF_HOST_MEMORY if there is no room. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, pumpgraph_error *error);
 
-/** Gives back memory that is kept for later allocations, in place of what has been freed. Waits for the device: not
- *  while a stream is capturing. Between pumpgraph_capture_begin() and pumpgraph_capture_end() this does nothing. A
- *  capture is quicker after it, by milliseconds for each GiB that it allocates, where the budget is used up. */
+/** Gives up freed allocations that are kept to be used again. Their device memory stays the session's, for others of
+ *  its allocations and plans; their host memory goes back to the system. Waits for the device, so not while any stream
+ *  is capturing, unless between pumpgraph_capture_begin() and pumpgraph_capture_end(), where it does nothing. A capture
+ *  is quicker after it where the budget is used up, by milliseconds for each GiB that it allocates. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_empty_cache(pumpgraph_session *session, pumpgraph_error *error);
 
 /* ---- capture --------------------------------------------------------------------------------------------------- */
@@ -287,8 +288,9 @@ typedef struct pumpgraph_measurement {
 } pumpgraph_measurement;
 
 /** Times every captured node of a step that was left as captured, or whose plan moves nothing, on the device, as the
- * median of `repeats` instrumented replays whose sum is scaled to the time of the plain replay. The buffers' contents
- * before and after are the same. PUMPGRAPH_INVALID_ARGUMENT if the step's plan moves data or a buffer is mapped. */
+ * median of `repeats` instrumented replays (fewer, two at least, where they take seconds) whose sum is scaled to the
+ * time of the plain replay. The buffers' contents before and after are the same. PUMPGRAPH_INVALID_ARGUMENT if the
+ * step's plan moves data or a buffer is mapped. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_measure(pumpgraph_step *step, int32_t repeats,
                                                  pumpgraph_measurement *measurement, pumpgraph_error *error);
 
@@ -299,7 +301,7 @@ typedef struct pumpgraph_replanning {
   double predicted_us;        /* by the fastest plan made from measured node times, whether it was kept or not */
   double measured_us;
   uint64_t timed_nodes;
-  int32_t kept_first; /* 1: every new plan was slower by over 2 %; the one that was is in force again */
+  int32_t kept_first; /* 1: every new plan was slower, the first by over 2 %; the one that was is in force again */
 } pumpgraph_replanning;
 
 /** Times every captured node of a rewritten step on the device, its transfers running beside it, plans the step again

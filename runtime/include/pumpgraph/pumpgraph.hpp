@@ -402,7 +402,7 @@ public:
   /// Brings every buffer's value to its address until the next replay of a rewritten step. Waits for the device.
   Status takeBack() { return detail::call(pumpgraph_take_back, session_.get()); }
 
-  /// Gives back memory that is kept for later allocations. Waits for the device.
+  /// Gives up freed allocations that are kept to be used again. Waits for the device.
   Status emptyCache() { return detail::call(pumpgraph_empty_cache, session_.get()); }
 
   Expected<pumpgraph_memory_stats> statistics() const {

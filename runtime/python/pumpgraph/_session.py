@@ -50,7 +50,7 @@ class MeasurementResult(NamedTuple):
 
 
 class ReplanningResult(NamedTuple):
-    """Both plans: what each predicted and what its step took, in microseconds."""
+    """The plan before and the fastest one made since: what each predicted and what its step took, in microseconds."""
 
     predicted_before_us: float
     measured_before_us: float
@@ -184,7 +184,7 @@ class Session:
         self.library.call("pumpgraph_take_back", self._handle)
 
     def empty_cache(self) -> None:
-        """Gives back memory that is kept for later allocations. Not while a stream is capturing."""
+        """Gives up freed allocations that are kept to be used again. Not while a stream is capturing."""
         self.library.call("pumpgraph_empty_cache", self._handle)
 
     def capture_begin(self) -> None:

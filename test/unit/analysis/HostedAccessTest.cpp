@@ -64,6 +64,9 @@ TEST(HostedTraffic, SlowAccessesWeighMore) {
   EXPECT_EQ(traffic.byNode[node], (Traffic{2 * smallPage, 0}));
   EXPECT_EQ(traffic.loadByNode[node], (Traffic{smallPage * 5 / 2 + smallPage, 0}));
   EXPECT_DOUBLE_EQ(predict(small.step, smallMachine()).totalUs, 1 + 3.5);
+  for (Access &access : small.step.nodes[node].accesses)
+    access.slowdown = 0.75;
+  EXPECT_EQ(hostedTraffic(small.step).loadByNode[node], (Traffic{2 * smallPage * 3 / 4, 0})) << "or less";
 }
 
 TEST(LinkUs, BothDirectionsShareTheLink) {

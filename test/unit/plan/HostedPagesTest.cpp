@@ -62,6 +62,9 @@ TEST(HostExcess, ASlowAccessCostsMore) {
     EXPECT_EQ(hosted(small, 6, balance), (Pages{2, 0}));
     small.step.nodes[wide].accesses[0].slowdown = 3;
     EXPECT_EQ(hosted(small, 6, balance), (Pages{0, 2}));
+    small.step.nodes[wide].accesses[1].slowdown = 3;
+    EXPECT_EQ(hosted(small, 6, balance), (Pages{2, 0}));
+    small.step.nodes[wide].accesses[1].slowdown = 1;
   }
 }
 

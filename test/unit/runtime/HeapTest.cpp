@@ -155,13 +155,16 @@ TEST_F(HeapTest, mapsFewStandIns) {
     EXPECT_EQ(fake_.deviceFrames(), frames_->created() + 1);
     heap_->endCapture();
 
-    const Expected<std::vector<BlockId>> blocks = heap_->takeStandInsAway();
-    ASSERT_TRUE(blocks);
-    EXPECT_EQ(*blocks, std::vector{heap_->find(block)->block});
+    ASSERT_TRUE(heap_->narrowStandIns());
+    EXPECT_EQ(frames_->available(), budget) << "as long as nobody adopts it";
+    EXPECT_TRUE(fake_.isMapped(reinterpret_cast<void *>(block)));
+    std::vector<BlockId> blocks;
+    ASSERT_TRUE(heap_->takeStandInsAway(blocks));
+    EXPECT_EQ(blocks, std::vector{heap_->find(block)->block});
     EXPECT_FALSE(fake_.isMapped(reinterpret_cast<void *>(block)));
     EXPECT_EQ(frames_->available(), budget) << "wide ones are frames again";
     EXPECT_EQ(fake_.deviceFrames(), 1u);
-    heap_->giveStandInsBack(*blocks);
+    heap_->giveStandInsBack(blocks);
     EXPECT_TRUE(fake_.isMapped(reinterpret_cast<void *>(block)));
     heap_->dropCapture();
     ASSERT_TRUE(heap_->free(block, nullptr));
