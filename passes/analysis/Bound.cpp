@@ -17,12 +17,12 @@ namespace pumpgraph {
 
 namespace {
 
-/// A search is quadratic in the number of segments, and more than this make the bound hardly better.
-constexpr std::size_t fineSegments = 2048;
-constexpr std::size_t coarseSegments = 384;
+/// A search is quadratic in the number of cuts, and more than this make the bound hardly better.
+constexpr std::size_t fineCuts = 2048;
+constexpr std::size_t coarseCuts = 384;
 /// From how many points around the step a coarse search begins.
 constexpr std::size_t searchStarts = 16;
-/// How many replays in a row the last search looks at, where that many make no more segments than a fine search has.
+/// How many replays in a row the last search looks at, where that many make no more cuts than a fine search has.
 constexpr std::size_t mostRounds = 16;
 
 bool isCaptured(const Node &node) {
@@ -111,9 +111,8 @@ double leastHostedUs(const Timeline &timeline, NodeIndex node, double privateByt
   return togetherUs(upUs, downUs, interference(machine));
 }
 
-/// The last node of every segment: a node that every path passes, so that everything before it has ended when it
-/// starts, and nothing after it starts before it has ended. The last node of all closes the last segment, whether or
-/// not it is such a node.
+/// Nodes that every path passes: everything before one has ended when it starts, and nothing after it starts before it
+/// has ended. The last node of all is there whether or not it is such a node.
 std::vector<NodeIndex> findCuts(const CapturedGraph &graph) {
   const std::size_t count = graph.nodes.size();
   // A node is passed by all paths if it is the only sink up to itself and the only source from itself on.
@@ -146,14 +145,34 @@ struct Touch {
   bool isOnDevice = false;        ///< certainly afterwards, without a host copy
 };
 
+/// A run of nodes; both ends are points at which windows may begin and end.
+struct Segment {
+  std::int64_t last = -1; ///< captured node; the one before the segment's if it has none
+  /// One node by itself, with all it uses on the device from its start to its end: what it needs has come before the
+  /// segment begins, and what it writes leaves after that.
+  bool isAlone = false;
+};
+
+/// A segment that ends with each cut; if a node's operands are `held`, each cut is one of its own.
+std::vector<Segment> segmentsOf(const std::vector<NodeIndex> &cuts, bool held, bool lastIsCut) {
+  std::vector<Segment> segments;
+  for (const NodeIndex cut : cuts) {
+    const bool isCut = lastIsCut || cut != cuts.back();
+    if (held)
+      segments.push_back({isCut ? std::int64_t{cut} - 1 : std::int64_t{cut}});
+    segments.push_back({cut, held && isCut});
+  }
+  return segments;
+}
+
 /// What one segment does to one piece.
 struct Visit {
   std::uint32_t segment = 0;
   std::uint64_t neededBytes = 0; ///< of the value from before the segment, in every order of its nodes
   std::uint64_t writtenBytes = 0;
   bool writesAll = false;
-  bool isHeldAtEnd = false; ///< certainly on the device when the segment ends: its last node uses it
-  bool isOnDevice = false;  ///< certainly at some time, without a host copy
+  bool isAlone = false;    ///< as the segment
+  bool isOnDevice = false; ///< certainly at some time, without a host copy
 };
 
 struct PieceHistory {
@@ -169,9 +188,9 @@ public:
   /// `holdsOperands`: whether all that a node uses is on the device while it runs. `keepsHostCopy`, by buffer: whether
   /// a host copy stays good while the page is on the device.
   Histories(const Description &description, BoundKind kind, bool holdsOperands, const std::vector<bool> &keepsHostCopy,
-            const CapturedGraph &graph, const Timeline &timeline, const std::vector<NodeIndex> &cuts)
+            const CapturedGraph &graph, const Timeline &timeline, const std::vector<Segment> &segments)
       : description_(description), kind_(kind), holdsOperands_(holdsOperands), keepsHostCopy_(keepsHostCopy),
-        graph_(graph), cuts_(cuts), timeline_(timeline), order_(graph.order()) {}
+        graph_(graph), segments_(segments), timeline_(timeline), order_(graph.order()) {}
 
   std::vector<PieceHistory> build() {
     std::vector<PieceHistory> histories;
@@ -183,7 +202,7 @@ public:
       for (std::size_t begin = 0; begin < touches[p].size();) {
         const std::uint32_t segment = segmentOf(touches[p][begin].node);
         std::size_t end = begin + 1;
-        while (end < touches[p].size() && touches[p][end].node <= cuts_[segment])
+        while (end < touches[p].size() && touches[p][end].node <= segments_[segment].last)
           ++end;
         history.visits.push_back(visitOf(segment, std::span(touches[p]).subspan(begin, end - begin), piece.bytes));
         begin = end;
@@ -195,7 +214,9 @@ public:
 
 private:
   std::uint32_t segmentOf(NodeIndex node) const {
-    return static_cast<std::uint32_t>(std::lower_bound(cuts_.begin(), cuts_.end(), node) - cuts_.begin());
+    const auto endsBefore = [](const Segment &segment, NodeIndex n) { return segment.last < std::int64_t{n}; };
+    return static_cast<std::uint32_t>(std::lower_bound(segments_.begin(), segments_.end(), node, endsBefore) -
+                                      segments_.begin());
   }
 
   std::vector<std::vector<Touch>> collectTouches() const {
@@ -237,7 +258,7 @@ private:
   /// A need counts if its node comes, in every order, before every other node of the segment that may replace the
   /// value.
   Visit visitOf(std::uint32_t segment, std::span<const Touch> touches, std::uint64_t pieceBytes) const {
-    Visit visit{segment, touches.front().neededBytes, 0, false, false, false};
+    Visit visit{segment, touches.front().neededBytes, 0, false, segments_[segment].isAlone, false};
     for (const Touch &touch : touches) {
       visit.writtenBytes = std::max(visit.writtenBytes, touch.writtenBytes);
       visit.isOnDevice = visit.isOnDevice || touch.isOnDevice;
@@ -247,8 +268,6 @@ private:
         visit.neededBytes = 0;
     }
     visit.writesAll = visit.writtenBytes >= pieceBytes;
-    const bool endsAtCut = segment + 1 < cuts_.size() || graph_.hasOneSink();
-    visit.isHeldAtEnd = holdsOperands_ && endsAtCut && touches.back().node == cuts_[segment];
     return visit;
   }
 
@@ -257,7 +276,7 @@ private:
   bool holdsOperands_;
   const std::vector<bool> &keepsHostCopy_;
   const CapturedGraph &graph_;
-  const std::vector<NodeIndex> &cuts_;
+  const std::vector<Segment> &segments_;
   const Timeline &timeline_;
   Order order_; ///< of captured nodes
 };
@@ -269,11 +288,13 @@ struct UpDemand {
   bool isHeld; ///< on the device at `firstAfter` anyhow
 };
 
-/// Bytes that count in every window (i, j] with i < writtenAt and from <= j < to.
+/// Bytes that count in every window (i, j] with i < before and from <= j < to: they leave after `i`, for until then
+/// they are not written, or in use.
 struct DownDemand {
-  std::size_t writtenAt, from, to;
+  std::size_t before, from, to;
   std::uint64_t bytes;
-  bool isHeld; ///< on the device at `from` anyhow
+  bool isHeld;       ///< on the device at `from` anyhow
+  bool isHeldAtLast; ///< on the device at `to` - 1 anyhow
 };
 
 /// The dynamic programme over windows (i, j] of cut points, 0 <= i < j <= last. Point 0 is the end of some segment, or
@@ -285,7 +306,8 @@ public:
   WindowSearch(const std::vector<double> &segmentsUs, std::size_t first, std::size_t rounds, double budgetBytes,
                const Machine &machine)
       : round_(segmentsUs.size()), rounds_(rounds), last_(round_ * rounds), first_(first), pointsUs_(last_ + 1, 0),
-        budgetBytes_(budgetBytes), machine_(machine), interference_(interference(machine)), upAt_(last_ + 1),
+        budgetBytes_(budgetBytes), upUsPerByte_(1e6 / machine.upBytesPerSecond),
+        downUsPerByte_(1e6 / machine.downBytesPerSecond), interference_(interference(machine)), upAt_(last_ + 1),
         downFrom_(last_ + 1), downTo_(last_ + 2), heldBytes_(last_ + 1, 0) {
     for (std::size_t i = 0; i < last_; ++i)
       pointsUs_[i + 1] = pointsUs_[i] + segmentsUs[(first + i) % round_];
@@ -308,7 +330,7 @@ public:
     const std::size_t count = visits.size() * rounds_;
     // Where the search begins, what was used right before is on the device, unless that is another replay's.
     const Visit &before = visits[(start + visits.size() - 1) % visits.size()];
-    bool isHeld = first_ > 0 && before.segment + 1 == first_ && before.isHeldAtEnd;
+    bool isHeld = first_ > 0 && before.segment + 1 == first_ && before.isAlone;
     std::size_t previous = 0;
     if (isHeld)
       heldBytes_[0] += static_cast<double>(history.bytes);
@@ -318,15 +340,18 @@ public:
       if (k == 0 && !history.liveIn)
         last = Written(); // another replay's value
       const std::size_t point = pointOf(visits[k], round);
-      if (hasValue[k] && visits[k].neededBytes > 0)
-        upAt_[point].push_back({previous, point, visits[k].neededBytes, isHeld});
+      const std::size_t neededAt = point - (visits[k].isAlone ? 1 : 0);
+      if (hasValue[k] && visits[k].neededBytes > 0 && neededAt > previous)
+        upAt_[neededAt].push_back({previous, neededAt, visits[k].neededBytes, isHeld});
+      const std::size_t beforeThat = point + (visits[k].isAlone ? 1 : 0);
       if (visits[k].isOnDevice && hasValue[k])
-        last = {point, history.bytes};
+        last = {beforeThat, history.bytes};
       else if (visits[k].writtenBytes > 0)
-        last = {point, visits[k].writtenBytes};
-      isHeld = visits[k].isHeldAtEnd;
+        last = {beforeThat, visits[k].writtenBytes};
+      isHeld = visits[k].isAlone;
       if (isHeld)
-        heldBytes_[point] += static_cast<double>(history.bytes);
+        for (const std::size_t end : {point - 1, point})
+          heldBytes_[end] += static_cast<double>(history.bytes);
       const std::size_t next =
           i + 1 < count ? pointOf(visits[(k + 1) % visits.size()], (i + 1) / visits.size()) : last_ + 1;
       addDownDemands(history, k, point, next, last);
@@ -346,12 +371,14 @@ public:
         sums.upHeld[demand.firstAfter] += demand.isHeld ? bytes : 0;
       }
       for (const DownDemand &demand : downTo_[j])
-        sums.down[demand.writtenAt] -= static_cast<double>(demand.bytes);
+        sums.down[demand.before] -= static_cast<double>(demand.bytes);
       for (const DownDemand &demand : downFrom_[j]) {
         const double bytes = static_cast<double>(demand.bytes);
-        sums.down[demand.writtenAt] += bytes;
-        sums.downHeld[demand.writtenAt] += demand.isHeld ? bytes : 0;
+        sums.down[demand.before] += bytes;
+        sums.downHeld[demand.before] += demand.isHeld ? bytes : 0;
       }
+      for (const DownDemand &demand : downTo_[j + 1])
+        sums.downHeld[demand.before] += demand.isHeldAtLast ? static_cast<double>(demand.bytes) : 0;
       choices[j] = bestWindowTo(j, choices, sums);
     }
     return describe(choices);
@@ -368,15 +395,16 @@ private:
 
   /// Byte sums for windows that end at one point.
   struct Sums {
-    explicit Sums(std::size_t points) : up(points, 0), upHeld(points, 0), down(points, 0), downHeld(points, 0) {}
+    explicit Sums(std::size_t points)
+        : up(points, 0), upHeld(points, 0), down(points + 1, 0), downHeld(points + 1, 0) {}
     std::vector<double> up;       ///< differences over the windows' beginnings
     std::vector<double> upHeld;   ///< by beginning: of those, what is on the device there anyhow
-    std::vector<double> down;     ///< by where it is written
-    std::vector<double> downHeld; ///< by where it is written: of those, what is on the device at the end anyhow
+    std::vector<double> down;     ///< by `before`
+    std::vector<double> downHeld; ///< by `before`: of those, what is on the device at the end anyhow
   };
 
   struct Written {
-    std::size_t point = 0; ///< 0: not since the search's start
+    std::size_t before = 0; ///< it leaves in no window that begins here or later; 0: not since the search's start
     std::uint64_t bytes = 0;
   };
 
@@ -402,19 +430,22 @@ private:
     const std::vector<Visit> &visits = history.visits;
     if (k + 1 < visits.size()) {
       const std::uint64_t needed = overlap(history, written.bytes, visits[k + 1]);
-      addDownDemand({written.point, point, next, needed, visits[k].isHeldAtEnd});
+      addDownDemand({written.before, point, next, needed, visits[k].isAlone, visits[k + 1].isAlone});
       return;
     }
     const std::size_t boundary = boundaryFrom(point);
     const bool crosses = boundary < last_; // else the next boundary ends the search
     if (history.liveOut)
-      addDownDemand({written.point, point, crosses ? boundary + 1 : last_ + 1, written.bytes, visits[k].isHeldAtEnd});
+      addDownDemand(
+          {written.before, point, crosses ? boundary + 1 : last_ + 1, written.bytes, visits[k].isAlone, false});
+    const bool ends = next <= last_; // within the search
     if (history.liveIn && crosses)
-      addDownDemand({written.point, boundary + 1, next, overlap(history, written.bytes, visits.front()), false});
+      addDownDemand({written.before, boundary + 1, next, overlap(history, written.bytes, visits.front()), false,
+                     ends && visits.front().isAlone});
   }
 
   void addDownDemand(const DownDemand &demand) {
-    if (demand.bytes == 0 || demand.writtenAt == 0 || demand.from >= demand.to)
+    if (demand.bytes == 0 || demand.before == 0 || demand.from >= demand.to)
       return;
     downFrom_[demand.from].push_back(demand);
     downTo_[demand.to].push_back(demand);
@@ -434,12 +465,12 @@ private:
       downHeld -= sums.downHeld[i];
       const double roomAtBegin = roomBeside(heldBytes_[i] - sums.upHeld[i]);
       const double roomAtEnd = roomBeside(heldBytes_[j] - downHeld);
-      const Choice window = windowOf(i, pointsUs_[j] - pointsUs_[i], std::max(0.0, upBytes - roomAtBegin),
-                                     std::max(0.0, downBytes - roomAtEnd));
-      if (choices[i].totalUs + window.windowUs <= best.totalUs)
-        continue;
-      best = window;
-      best.totalUs = choices[i].totalUs + window.windowUs;
+      const double upUs = std::max(0.0, upBytes - roomAtBegin) * upUsPerByte_;
+      const double downUs = std::max(0.0, downBytes - roomAtEnd) * downUsPerByte_;
+      const double computeUs = pointsUs_[j] - pointsUs_[i];
+      const double windowUs = std::max(computeUs, togetherUs(upUs, downUs, interference_));
+      if (choices[i].totalUs + windowUs > best.totalUs)
+        best = {choices[i].totalUs + windowUs, i, windowUs, limitOf(computeUs, upUs, downUs)};
     }
     return best;
   }
@@ -447,22 +478,13 @@ private:
   /// What is left of the budget beside contents that do not count in the window.
   double roomBeside(double otherBytes) const { return std::max(0.0, budgetBytes_ - std::max(0.0, otherBytes)); }
 
-  Choice windowOf(std::size_t begin, double computeUs, double upBytes, double downBytes) const {
-    Choice choice{0, begin, computeUs, Limit::Compute};
-    const auto raise = [&](double us, Limit limit) {
-      if (us <= choice.windowUs)
-        return;
-      choice.windowUs = us;
-      choice.limit = limit;
-    };
-    const double upUs = upBytes / machine_.upBytesPerSecond * 1e6,
-                 downUs = downBytes / machine_.downBytesPerSecond * 1e6;
-    raise(upUs, Limit::Up);
-    raise(downUs, Limit::Down);
+  Limit limitOf(double computeUs, double upUs, double downUs) const {
+    if (togetherUs(upUs, downUs, interference_) <= computeUs)
+      return Limit::Compute;
     // Both directions as busy as the link allows, whichever of the two the window has more for.
-    const bool areEven = std::min(upUs, downUs) >= (1 - interference_) * std::max(upUs, downUs);
-    raise(togetherUs(upUs, downUs, interference_), areEven ? Limit::Both : upUs > downUs ? Limit::Up : Limit::Down);
-    return choice;
+    if (std::min(upUs, downUs) >= (1 - interference_) * std::max(upUs, downUs))
+      return Limit::Both;
+    return upUs > downUs ? Limit::Up : Limit::Down;
   }
 
   Bound describe(const std::vector<Choice> &choices) const {
@@ -496,22 +518,22 @@ private:
   std::size_t first_; ///< segment after point 0
   std::vector<double> pointsUs_;
   double budgetBytes_;
-  const Machine &machine_;
+  double upUsPerByte_, downUsPerByte_;
   double interference_;
   std::vector<std::vector<UpDemand>> upAt_;       ///< by `at`
   std::vector<std::vector<DownDemand>> downFrom_; ///< by `from`
   std::vector<std::vector<DownDemand>> downTo_;   ///< by `to`
-  std::vector<double> heldBytes_;                 ///< by point: what the node that ends there uses
+  std::vector<double> heldBytes_;                 ///< by point: what the node that starts or ends there uses
 };
 
 /// How long each segment takes when nothing is waited for.
-std::vector<double> segmentTimes(const std::vector<double> &endsUs, const std::vector<NodeIndex> &cuts) {
+std::vector<double> segmentTimes(const std::vector<double> &endsUs, const std::vector<Segment> &segments) {
   std::vector<double> times;
   double reached = 0, begin = 0;
-  std::size_t n = 0;
-  for (NodeIndex cut : cuts) {
-    for (; n <= cut; ++n)
-      reached = std::max(reached, endsUs[n]);
+  std::int64_t n = 0;
+  for (const Segment &segment : segments) {
+    for (; n <= segment.last; ++n)
+      reached = std::max(reached, endsUs[static_cast<std::size_t>(n)]);
     times.push_back(reached - begin);
     begin = reached;
   }
@@ -576,7 +598,7 @@ private:
   /// The best of searches over coarse windows that begin at different points, then a fine one from the best point,
   /// through several replays where they are short.
   Bound search() const {
-    const Segmentation coarse(*this, thinOut(cuts_, coarseSegments));
+    const Segmentation coarse(*this, thinOut(cuts_, coarseCuts));
     const std::size_t count = coarse.cuts.size();
     NodeIndex bestCut = cuts_.back(); // the step boundary
     Bound best = coarse.search(0, 1);
@@ -589,24 +611,28 @@ private:
       best = bound;
       bestCut = coarse.cuts[first - 1];
     }
-    std::vector<NodeIndex> fineCuts = thinOut(cuts_, fineSegments);
-    const auto at = std::lower_bound(fineCuts.begin(), fineCuts.end(), bestCut);
-    const std::size_t first = static_cast<std::size_t>(at - fineCuts.begin()) + 1;
-    const std::size_t fineFirst = first % fineCuts.size();
-    const std::size_t rounds = std::clamp<std::size_t>(fineSegments / fineCuts.size(), 1, mostRounds);
-    const Bound fine = Segmentation(*this, std::move(fineCuts)).search(fineFirst, rounds);
-    return fine.totalUs >= best.totalUs ? fine : best;
+    const Segmentation fine(*this, thinOut(cuts_, fineCuts));
+    const auto at = std::lower_bound(fine.cuts.begin(), fine.cuts.end(), bestCut);
+    const std::size_t first = static_cast<std::size_t>(at - fine.cuts.begin()) + 1;
+    const std::size_t rounds = std::clamp<std::size_t>(fineCuts / fine.cuts.size(), 1, mostRounds);
+    const Bound bound = fine.search(first % fine.cuts.size(), rounds);
+    return bound.totalUs >= best.totalUs ? bound : best;
   }
+
+  std::size_t segmentsPerCut() const { return holdsOperands_ ? 2 : 1; }
 
   struct Segmentation {
     Segmentation(const BoundProblem &problem, std::vector<NodeIndex> segmentCuts)
-        : problem(problem), cuts(std::move(segmentCuts)), times(segmentTimes(problem.endsUs_, cuts)),
+        : problem(problem), cuts(std::move(segmentCuts)),
+          segments(segmentsOf(cuts, problem.holdsOperands_, problem.graph_.hasOneSink())),
+          times(segmentTimes(problem.endsUs_, segments)),
           histories(Histories(problem.description_, problem.kind_, problem.holdsOperands_, problem.keepsHostCopy_,
-                              problem.graph_, problem.timeline_, cuts)
+                              problem.graph_, problem.timeline_, segments)
                         .build()) {}
 
-    Bound search(std::size_t first, std::size_t rounds) const {
-      WindowSearch search(times, first, rounds, problem.privateBytes_, problem.machine_);
+    /// From right after the cut before `firstCut`.
+    Bound search(std::size_t firstCut, std::size_t rounds) const {
+      WindowSearch search(times, firstCut * problem.segmentsPerCut(), rounds, problem.privateBytes_, problem.machine_);
       for (const PieceHistory &history : histories)
         search.add(history);
       return search.solve();
@@ -614,6 +640,7 @@ private:
 
     const BoundProblem &problem;
     std::vector<NodeIndex> cuts;
+    std::vector<Segment> segments;
     std::vector<double> times;
     std::vector<PieceHistory> histories;
   };
