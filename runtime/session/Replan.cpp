@@ -13,14 +13,17 @@ namespace pumpgraph::runtime {
 namespace {
 
 constexpr int repeats = 5;
-/// Two plans whose steps differ by less are as good as each other; then the one made from measurements stays.
+/// Two plans whose steps differ by less are as good as each other; then the one made from more measurements stays, for
+/// more is known of it.
 constexpr double noticeablySlower = 1.02;
 /// How often it is planned again where the time of nodes with hosted operands is still mistaken.
 constexpr int mostPlans = 3;
+/// What a prediction may be off by that knows of the node times.
+constexpr double toleratedMistake = 0.05;
 
 /// Whether a plan with hosted pages is so far from its prediction that another one may do better.
 bool isMistaken(const CompiledPlan &plan, double measuredUs) {
-  return hostsOperands(plan) && std::abs(measuredUs - plan.predictedUs()) > toleratedMiss * measuredUs;
+  return hostsOperands(plan) && std::abs(measuredUs - plan.predictedUs()) > toleratedMistake * measuredUs;
 }
 
 } // namespace
@@ -46,7 +49,7 @@ public:
         return result_;
       }
       const double measuredUs = *step_.plans_.back().measuredUs;
-      if (plan == 1 || measuredUs < *result_.after.measuredUs)
+      if (plan == 1 || measuredUs <= *result_.after.measuredUs * noticeablySlower)
         result_.after = step_.plans_.back();
       bool goesOn = plan < mostPlans && isMistaken(step_.plan_, measuredUs);
       if (goesOn)
@@ -56,7 +59,7 @@ public:
           step_.captured_.notes.push_back("measuring once more failed: " + measured.error().message);
           goesOn = false;
         }
-      if (measuredUs > *best.measuredUs * (plan == 1 ? noticeablySlower : 1))
+      if (measuredUs > *best.measuredUs * noticeablySlower)
         PUMPGRAPH_TRY(returnTo(best));
       else
         result_.keptFirst = false;

@@ -298,18 +298,18 @@ typedef struct pumpgraph_replanning {
   size_t struct_size;
   double predicted_before_us; /* by the plan that was in force */
   double measured_before_us;  /* median time of its replay */
-  double predicted_us;        /* by the fastest plan made from measured node times, whether it was kept or not */
+  double predicted_us;        /* by the best plan made from measured node times, whether it was kept or not */
   double measured_us;
   uint64_t timed_nodes;
-  int32_t kept_first; /* 1: every new plan was slower, the first by over 2 %; the one that was is in force again */
+  int32_t kept_first; /* 1: every new plan was over 2 % slower; the one that was is in force again */
 } pumpgraph_replanning;
 
 /** Times every captured node of a rewritten step on the device, its transfers running beside it, plans the step again
- * with these times, and keeps the faster plan. Where nodes reach operands in host memory and the new plan's step is
- * over a tenth off its prediction, that is done again, up to three times in all. Waits for the device. The session's
- * buffers keep their contents; what the step writes elsewhere is written by each of the timed replays, and its host
- * functions are called. The graph is changed in place: a caller that instantiated it must do so again, after an error
- * too.
+ * with these times, and keeps the faster plan, of two within 2 % the newer. Where nodes reach operands in host memory
+ * and the new plan's step is over 5 % off its prediction, that is done again, up to three times in all. Waits for the
+ * device. The session's buffers keep their contents; what the step writes elsewhere is written by each of the timed
+ * replays, and its host functions are called. The graph is changed in place: a caller that instantiated it must do so
+ * again, after an error too.
  *
  * PUMPGRAPH_INVALID_ARGUMENT if the step is left as captured, or on managed memory, or a buffer is mapped;
  * PUMPGRAPH_OUT_OF_HOST_MEMORY if there is no room for a copy of all contents, or for a second pinned pool beside the
