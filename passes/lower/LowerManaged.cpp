@@ -61,6 +61,8 @@ struct AgentOperation {
   Nodes before;                   ///< captured nodes that wait for it
   bool bringsValue = true;        ///< prefetches only; others bring memory for what will be written
   std::int64_t slot = -1;         ///< the last captured node that it comes after, also by way of others
+  /// Departures only: the first captured node to use their room, counted on into the next replay.
+  NodeIndex neededAt = 0;
 };
 
 /// Calls `visit` with the frame of each page of the operation.
@@ -286,7 +288,12 @@ private:
   /// Pages leave when the last node of their stay has completed; neighbours that leave alike leave together.
   void addDepartures() {
     using Key = std::tuple<PageId, Nodes, bool, std::optional<NodeIndex>>;
-    std::vector<std::pair<Key, Stay *>> leaving;
+    struct Leaving {
+      Key key;
+      Stay *stay;
+      NodeIndex neededAt; ///< who uses the frame next
+    };
+    std::vector<Leaving> leaving;
     for (std::vector<Stay> &stays : stays_)
       for (std::size_t i = 0; stays.size() > 1 && i < stays.size(); ++i) {
         Stay &stay = stays[i];
@@ -299,11 +306,15 @@ private:
         const std::size_t from = discards ? 0 : stay.firstUse;
         Nodes after = latest(uses.begin() + static_cast<std::ptrdiff_t>(from),
                              uses.begin() + static_cast<std::ptrdiff_t>(stay.lastUse) + 1);
-        leaving.push_back({{stay.page, std::move(after), discards, discards ? next : std::nullopt}, &stay});
+        const bool isLast = i + 1 == stays.size();
+        const Stay &following = isLast ? stays.front() : stays[i + 1];
+        const NodeIndex neededAt = pages_[following.page].uses[following.firstUse] +
+                                   (isLast ? static_cast<NodeIndex>(captured_.nodes.size()) : 0);
+        leaving.push_back({{stay.page, std::move(after), discards, discards ? next : std::nullopt}, &stay, neededAt});
       }
-    std::sort(leaving.begin(), leaving.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
+    std::sort(leaving.begin(), leaving.end(), [](const Leaving &a, const Leaving &b) { return a.key < b.key; });
     std::map<std::tuple<Nodes, bool, std::optional<NodeIndex>>, OperationId> open; ///< to be continued
-    for (const auto &[key, stay] : leaving) {
+    for (const auto &[key, stay, neededAt] : leaving) {
       const auto &[id, after, discards, next] = key;
       const Page &page = pages_[id];
       const auto known = open.find({after, discards, next});
@@ -311,6 +322,7 @@ private:
         AgentOperation &operation = operations_[known->second];
         if (continues(operation, page) && operation.range.size < mostBytesOfDeparture(page, discards)) {
           operation.range.size += rangeOf(page).size;
+          operation.neededAt = std::min(operation.neededAt, neededAt);
           stay->departure = known->second;
           continue;
         }
@@ -323,6 +335,7 @@ private:
       operation.range = rangeOf(page);
       operation.after = after;
       operation.slot = after.back();
+      operation.neededAt = neededAt;
       if (next)
         operation.before.push_back(*next);
       stay->departure = created;
@@ -453,7 +466,7 @@ private:
     const auto rank = [&](OperationId id) {
       const AgentOperation &operation = operations_[id];
       const bool arrives = operation.kind == NodeKind::Prefetch;
-      return std::tuple(operation.slot, arrives, arrives ? operation.before.front() : 0, id);
+      return std::tuple(operation.slot, arrives, arrives ? operation.before.front() : operation.neededAt, id);
     };
     std::sort(ids.begin(), ids.end(), [&](OperationId a, OperationId b) { return rank(a) < rank(b); });
     return ids;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a replay on managed memory is predicted to take.
+// In which order pages leave managed memory, and what a replay is predicted to take.
 #include "passes/lower/LowerManaged.h"
 
 #include "test/unit/analysis/SmallStep.h"
 
 #include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
 
 namespace pumpgraph {
 namespace {
@@ -70,6 +73,31 @@ TEST_F(PredictManagedTest, aLinkDoesNotCatchUp) {
   const NodeIndex evict = small_.residency(NodeKind::Evict, a_, 0, 2);
   small_.edge(last, evict);
   EXPECT_DOUBLE_EQ(predicted().totalUs, 2);
+}
+
+// Both halves of the state leave after the last node. What the next replay computes first needs the room of the second.
+TEST(LowerManaged, roomThatIsNeededFirstIsMadeFirst) {
+  SmallStep small;
+  const BufferIndex state = small.live("state", 2), others = small.live("others", 2);
+  const BufferIndex first = small.local("first", 2), second = small.local("second", 2);
+  small.kernel("writes first", 1, {small.write(first)});
+  small.kernel("writes second", 1, {small.read(first), small.write(second)});
+  small.kernel("reads second", 1, {small.read(second)});
+  small.kernel("optimizer", 1, {small.update(state), small.update(others)});
+  Description planned = small.step;
+  planned.buffers[others].frames = planned.buffers[first].frames = {0, 1};
+  planned.buffers[state].frames = planned.buffers[second].frames = {2, 3};
+  Node evict;
+  evict.kind = NodeKind::Evict;
+  evict.buffer = state;
+  evict.range = {0, 2 * test::smallPage};
+  planned.nodes.push_back(evict);
+  const Description lowered = lowerManaged(small.step, planned, {.machine = test::smallMachine()});
+  std::vector<std::string> leaving;
+  for (const Node &node : lowered.nodes)
+    if (node.kind == NodeKind::Evict)
+      leaving.push_back(lowered.buffers[node.buffer].name);
+  EXPECT_EQ(leaving, (std::vector<std::string>{"others", "state"}));
 }
 
 } // namespace
