@@ -16,6 +16,9 @@ struct Machine {
   double deviceBytesPerSecond = 3.9e12; ///< read plus written, one bandwidth-bound kernel
   double hostedShare = 0.7;             ///< of these, what a kernel reaches whose operands are in host memory
   double copyOverheadUs = 6.0;          ///< added to every copy node whatever its size, microseconds
+  /// Copies to the host that run side by side: they share the bandwidth, and each takes its overhead beside the others.
+  /// At least 1.
+  std::uint32_t downAtOnce = 1;
   std::uint64_t hostBytes = UINT64_MAX; ///< pinned host memory that may be used for spilled data
   /// Where the link is not always the same: the fastest that was seen, which no bound may fall short of. 0: as above.
   double bestUpBytesPerSecond = 0;

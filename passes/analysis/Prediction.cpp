@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <utility>
 
 namespace pumpgraph {
 
@@ -264,14 +265,36 @@ private:
   std::vector<Change> changes_;
 };
 
-} // namespace
+/// How long at least one transfer of a direction is under way.
+double busyUs(const Description &description, const std::vector<NodeTimes> &times, bool (*moves)(NodeKind)) {
+  std::vector<std::pair<double, double>> transfers;
+  for (std::size_t n = 0; n < times.size(); ++n)
+    if (moves(description.nodes[n].kind))
+      transfers.push_back({times[n].startUs, times[n].endUs});
+  std::sort(transfers.begin(), transfers.end());
+  double us = 0, reachedUs = -std::numeric_limits<double>::infinity();
+  for (const auto &[startUs, endUs] : transfers) {
+    us += std::max(0.0, endUs - std::max(startUs, reachedUs));
+    reachedUs = std::max(reachedUs, endUs);
+  }
+  return us;
+}
 
-Prediction predict(const Description &description, const Machine &machine) {
-  const ReplayTimes times = replayInOrder(tasksOf(description), graphOf(description), machine);
+Prediction predictionOf(const Description &description, const ReplayTimes &times) {
   std::vector<NodeTimes> nodes(description.nodes.size());
   for (std::size_t n = 0; n < nodes.size(); ++n)
     nodes[n] = {times.startUs[n], times.endUs[n]};
   return predictionOf(description, std::move(nodes), times.totalUs);
+}
+
+} // namespace
+
+Prediction predict(const Description &description, const Machine &machine) {
+  return predictionOf(description, replayInOrder(tasksOf(description), graphOf(description), machine));
+}
+
+Prediction predictAsReady(const Description &description, const Machine &machine) {
+  return predictionOf(description, replayAsReady(tasksOf(description), graphOf(description), machine));
 }
 
 Prediction predictionOf(const Description &description, std::vector<NodeTimes> nodes, double totalUs) {
@@ -280,12 +303,11 @@ Prediction predictionOf(const Description &description, std::vector<NodeTimes> n
   prediction.nodes = std::move(nodes);
   for (std::size_t n = 0; n < prediction.nodes.size(); ++n) {
     const Node &node = description.nodes[n];
-    const double us = prediction.nodes[n].endUs - prediction.nodes[n].startUs;
     prediction.upBytes += movesUp(node.kind) ? node.range.size : 0;
-    prediction.upBusyUs += movesUp(node.kind) ? us : 0;
     prediction.downBytes += movesDown(node.kind) ? node.range.size : 0;
-    prediction.downBusyUs += movesDown(node.kind) ? us : 0;
   }
+  prediction.upBusyUs = busyUs(description, prediction.nodes, movesUp);
+  prediction.downBusyUs = busyUs(description, prediction.nodes, movesDown);
   prediction.stalls = stallsOf(description, prediction.nodes);
   prediction.memory = Occupancy(description, prediction.nodes).points();
   for (const MemoryPoint &point : prediction.memory)

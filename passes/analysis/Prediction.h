@@ -40,7 +40,7 @@ struct Prediction {
   std::vector<MemoryPoint> memory;
   std::uint64_t upBytes = 0;
   std::uint64_t downBytes = 0;
-  double upBusyUs = 0; ///< time the host-to-device lane is copying
+  double upBusyUs = 0; ///< time in which copies are under way to the device
   double downBusyUs = 0;
   std::uint64_t peakBytes = 0; ///< largest of `memory`
 };
@@ -50,6 +50,9 @@ struct Prediction {
 /// share `bothBytesPerSecond`. Also right for a description without any plan (then it is the in-memory step).
 /// Nodes of unknown cost count as zero: run estimateCosts first.
 Prediction predict(const Description &description, const Machine &machine);
+
+/// The same where each direction takes the first of its transfers that can start, as the agent of managed memory does.
+Prediction predictAsReady(const Description &description, const Machine &machine);
 
 /// The same where it is known when each node runs.
 Prediction predictionOf(const Description &description, std::vector<NodeTimes> nodes, double totalUs);

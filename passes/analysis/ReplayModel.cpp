@@ -7,6 +7,7 @@
 #include <cassert>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <queue>
 #include <utility>
@@ -30,13 +31,12 @@ namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
 
-/// One direction of the link. A copy first takes its overhead, in which it needs no bandwidth, then moves its bytes.
+/// One copy at a time. It first takes its overhead, in which it needs no bandwidth, then moves its bytes.
 class Copier {
 public:
   bool isIdle() const { return phase_ == Phase::Idle; }
   bool isMoving() const { return phase_ == Phase::Moving; }
   std::uint32_t task() const { return task_; }
-  double busyUs() const { return busyUs_; }
 
   void start(std::uint32_t task, double overheadUs, std::uint64_t bytes) {
     task_ = task;
@@ -57,11 +57,12 @@ public:
     }
     return never;
   }
-  void advance(double us, double bytesPerUs) {
+  /// Whether it got on.
+  bool advance(double us, double bytesPerUs) {
     if (isIdle() || (isMoving() && bytesPerUs <= 0))
-      return;
-    busyUs_ += us;
+      return false;
     left_ = std::max(0.0, left_ - us * (isMoving() ? bytesPerUs : 1.0));
+    return true;
   }
   /// Enters the next phase. Returns true when the copy has ended.
   bool change() {
@@ -80,6 +81,50 @@ private:
   std::uint32_t task_ = 0;
   double left_ = 0; ///< microseconds of overhead, or bytes
   double bytes_ = 0;
+};
+
+/// One direction of the link: the copies that run side by side.
+class Direction {
+public:
+  explicit Direction(std::size_t atOnce) : copiers_(atOnce), untilUs_(atOnce, never) {}
+
+  bool isIdle() const {
+    return std::all_of(copiers_.begin(), copiers_.end(), [](const Copier &copier) { return copier.isIdle(); });
+  }
+  std::size_t movingCount() const {
+    return static_cast<std::size_t>(
+        std::count_if(copiers_.begin(), copiers_.end(), [](const Copier &copier) { return copier.isMoving(); }));
+  }
+  Copier *idle() {
+    const auto found =
+        std::find_if(copiers_.begin(), copiers_.end(), [](const Copier &copier) { return copier.isIdle(); });
+    return found == copiers_.end() ? nullptr : &*found;
+  }
+  double busyUs() const { return busyUs_; }
+
+  /// Until one of them changes its phase; `bytesPerUs` of each.
+  double untilChangeUs(double bytesPerUs) {
+    double least = never;
+    for (std::size_t i = 0; i < copiers_.size(); ++i)
+      least = std::min(least, untilUs_[i] = copiers_[i].untilChangeUs(bytesPerUs));
+    return least;
+  }
+  void advance(double us, double bytesPerUs) {
+    bool goesOn = false;
+    for (Copier &copier : copiers_)
+      goesOn = copier.advance(us, bytesPerUs) || goesOn;
+    busyUs_ += goesOn ? us : 0;
+  }
+  /// Those that were to change within the time change. `end`: is called with each task that has ended.
+  template <typename End> void changeAfter(double us, const End &end) {
+    for (std::size_t i = 0; i < copiers_.size(); ++i)
+      if (untilUs_[i] <= us && copiers_[i].change())
+        end(copiers_[i].task());
+  }
+
+private:
+  std::vector<Copier> copiers_;
+  std::vector<double> untilUs_; ///< by copier
   double busyUs_ = 0;
 };
 
@@ -129,7 +174,8 @@ public:
   Player(std::span<const Task> tasks, const TaskGraph &graph, const Machine &machine, Queue queue,
          std::uint32_t orderedCount)
       : tasks_(tasks), machine_(machine), graph_(graph), waiting_(graph.inDegrees()), queues_{queue, queue},
-        orderedCount_(orderedCount), held_(orderedCount, false) {
+        orderedCount_(orderedCount), held_(orderedCount, false),
+        directions_{Direction(1), Direction(std::max(1U, machine.downAtOnce))} {
     times_.startUs.assign(tasks.size(), 0);
     times_.endUs.assign(tasks.size(), 0);
     times_.startOrder.reserve(tasks.size());
@@ -143,12 +189,12 @@ public:
         ready_.push_back(t);
     }
     startWhatCan();
-    while (!running_.empty() || !flows_.empty() || !copiers_[up].isIdle() || !copiers_[down].isIdle())
+    while (!running_.empty() || !flows_.empty() || !directions_[up].isIdle() || !directions_[down].isIdle())
       step();
     assert(times_.startOrder.size() == tasks_.size() && "dependencies and lane orders form a cycle");
     times_.totalUs = nowUs_;
-    times_.upBusyUs = copiers_[up].busyUs();
-    times_.downBusyUs = copiers_[down].busyUs();
+    times_.upBusyUs = directions_[up].busyUs();
+    times_.downBusyUs = directions_[down].busyUs();
     return std::move(times_);
   }
 
@@ -163,8 +209,8 @@ private:
   std::pair<double, double> ratesNow() const {
     const double upRate = machine_.upBytesPerSecond / 1e6, downRate = machine_.downBytesPerSecond / 1e6;
     const bool kernelsMove = !flows_.empty();
-    const std::size_t upCount = kernelsMove ? flows_.count(up) : copiers_[up].isMoving();
-    const std::size_t downCount = kernelsMove ? flows_.count(down) : copiers_[down].isMoving();
+    const std::size_t upCount = kernelsMove ? flows_.count(up) : directions_[up].movingCount();
+    const std::size_t downCount = kernelsMove ? flows_.count(down) : directions_[down].movingCount();
     double share =
         upCount > 0 && downCount > 0 ? std::min(1.0, machine_.bothBytesPerSecond / 1e6 / (upRate + downRate)) : 1.0;
     if (kernelsMove)
@@ -177,17 +223,17 @@ private:
   void step() {
     const auto [upRate, downRate] = ratesNow();
     const double upCopyRate = flows_.empty() ? upRate : 0, downCopyRate = flows_.empty() ? downRate : 0;
-    const double upUs = copiers_[up].untilChangeUs(upCopyRate), downUs = copiers_[down].untilChangeUs(downCopyRate);
+    const double upUs = directions_[up].untilChangeUs(upCopyRate),
+                 downUs = directions_[down].untilChangeUs(downCopyRate);
     const double kernelUs = running_.empty() ? never : std::max(0.0, running_.top().first - nowUs_);
     const double us = std::min({upUs, downUs, kernelUs, flows_.untilChangeUs({upRate, downRate})});
     nowUs_ = kernelUs <= us ? std::max(nowUs_, running_.top().first) : nowUs_ + us;
-    copiers_[up].advance(us, upCopyRate);
-    copiers_[down].advance(us, downCopyRate);
-    flows_.advance(us, {upRate, downRate}, [&](std::uint32_t task) { end(task); });
-    if (upUs <= us && copiers_[up].change())
-      end(copiers_[up].task());
-    if (downUs <= us && copiers_[down].change())
-      end(copiers_[down].task());
+    const auto ends = [&](std::uint32_t task) { end(task); };
+    directions_[up].advance(us, upCopyRate);
+    directions_[down].advance(us, downCopyRate);
+    flows_.advance(us, {upRate, downRate}, ends);
+    for (const std::size_t lane : {up, down})
+      directions_[lane].changeAfter(us, ends);
     while (!running_.empty() && running_.top().first <= nowUs_) {
       const std::uint32_t task = running_.top().second;
       running_.pop();
@@ -220,13 +266,13 @@ private:
       while (nextOrdered_ < orderedCount_ && held_[nextOrdered_])
         run(nextOrdered_++);
     }
-    for (std::size_t lane : {up, down})
-      while (copiers_[lane].isIdle()) {
+    for (const std::size_t lane : {up, down})
+      while (Copier *copier = directions_[lane].idle()) {
         const std::optional<std::uint32_t> task = queues_[lane].take();
         if (!task)
           break;
         begin(*task);
-        copiers_[lane].start(*task, machine_.copyOverheadUs, tasks_[*task].bytes);
+        copier->start(*task, machine_.copyOverheadUs, tasks_[*task].bytes);
       }
   }
 
@@ -260,7 +306,7 @@ private:
   std::uint32_t nextOrdered_ = 0;
   std::vector<std::uint32_t> ready_;
   std::priority_queue<Running, std::vector<Running>, std::greater<>> running_;
-  Copier copiers_[2];
+  Direction directions_[2];
   LinkFlows flows_;
   double nowUs_ = 0;
   ReplayTimes times_;
@@ -270,6 +316,12 @@ private:
 
 ReplayTimes replayInOrder(std::span<const Task> tasks, const TaskGraph &graph, const Machine &machine) {
   return Player(tasks, graph, machine, InOrderQueue(), 0).play();
+}
+
+ReplayTimes replayAsReady(std::span<const Task> tasks, const TaskGraph &graph, const Machine &machine) {
+  std::vector<std::uint32_t> position(tasks.size());
+  std::iota(position.begin(), position.end(), 0U);
+  return replayByUrgency(tasks, graph, machine, position, 0);
 }
 
 ReplayTimes replayByUrgency(std::span<const Task> tasks, const TaskGraph &graph, const Machine &machine,

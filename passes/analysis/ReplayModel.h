@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The timing model under the prediction and the planner: kernels as fast as their dependencies allow, one copy a
-/// direction, and a link whose two directions share what both together can carry (docs/prediction.md).
+/// direction, or as many to the host as the machine has side by side, and a link whose two directions share what both
+/// together can carry (docs/prediction.md).
 #pragma once
 
 #include "passes/analysis/Machine.h"
@@ -56,6 +57,10 @@ struct ReplayTimes {
 
 /// Plays the tasks with transfers of a lane in the order of their indices: what a lowered graph does.
 ReplayTimes replayInOrder(std::span<const Task> tasks, const TaskGraph &graph, const Machine &machine);
+
+/// Plays them with each lane free to take the first, in that order, of the transfers that are ready: what an agent
+/// does.
+ReplayTimes replayAsReady(std::span<const Task> tasks, const TaskGraph &graph, const Machine &machine);
 
 /// Plays them with each lane free to take, of the transfers that are ready, the one with the smallest `urgency`; of
 /// the other tasks the first `orderedCount` start in the order of their indices. This is list scheduling: its start

@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 #include <tl/expected.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -69,6 +70,7 @@ tl::expected<PlanOptions, Failure> planOptions(const pumpgraph_compiler_options 
   options.budgetBytes = asked.budget_bytes;
   if (asked.host_bytes > 0)
     machine.hostBytes = asked.host_bytes;
+  machine.downAtOnce = std::max(asked.down_at_once, 1U);
   for (const std::string &fault :
        {take(asked.up_bytes_per_second, "up_bytes_per_second", machine.upBytesPerSecond),
         take(asked.down_bytes_per_second, "down_bytes_per_second", machine.downBytesPerSecond),

@@ -659,7 +659,7 @@ Description twice(const Description &step, const Description &lowered) {
 Prediction predictManaged(const Description &lowered, const Machine &machine) {
   const Description step = asPriced(lowered);
   const auto count = static_cast<NodeIndex>(step.nodes.size());
-  const Prediction both = predict(twice(step, lowered), machine);
+  const Prediction both = predictAsReady(twice(step, lowered), machine);
   const double launchUs = both.nodes[count].startUs;
   std::vector<NodeTimes> times(both.nodes.begin() + count + 1, both.nodes.end());
   double totalUs = 0;

@@ -115,6 +115,8 @@ static Json machineToJson(const Machine &machine) {
                {"hosted_share", machine.hostedShare},
                {"copy_overhead_s", machine.copyOverheadUs * secondsPerMicrosecond},
                {"host_bytes", machine.hostBytes == UINT64_MAX ? Json(nullptr) : Json(machine.hostBytes)}};
+  if (machine.downAtOnce > 1)
+    json["down_at_once"] = machine.downAtOnce;
   if (machine.bestUpBytesPerSecond > 0)
     json["best_up_bytes_per_second"] = machine.bestUpBytesPerSecond;
   if (machine.bestDownBytesPerSecond > 0)

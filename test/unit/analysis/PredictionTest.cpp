@@ -53,6 +53,33 @@ TEST(Prediction, CopiesOfOneDirectionRunOneAfterTheOther) {
   EXPECT_DOUBLE_EQ(predict(small.step, smallMachine()).totalUs, 6);
 }
 
+TEST(Prediction, WhatGoesToTheHostSideBySideSharesTheBandwidthButNotTheOverhead) {
+  SmallStep small;
+  const BufferIndex b = small.local("b", 7);
+  const NodeIndex first = small.residency(NodeKind::Evict, b, 0, 3), second = small.residency(NodeKind::Evict, b, 3, 3);
+  const NodeIndex third = small.residency(NodeKind::Evict, b, 6, 1);
+  Machine machine = smallMachine();
+  machine.copyOverheadUs = 2;
+  machine.downAtOnce = 2;
+  const Prediction prediction = predict(small.step, machine);
+  EXPECT_DOUBLE_EQ(prediction.nodes[first].endUs, 2 + 3 + 3);
+  EXPECT_DOUBLE_EQ(prediction.nodes[second].endUs, 2 + 3 + 3);
+  EXPECT_DOUBLE_EQ(prediction.nodes[third].startUs, 8) << "two at a time";
+  EXPECT_DOUBLE_EQ(prediction.nodes[third].endUs, 8 + 2 + 1);
+  EXPECT_DOUBLE_EQ(prediction.downBusyUs, 11) << "of the link, not of every copy";
+}
+
+TEST(Prediction, WhatGoesUpIsOneAtATimeHoweverManyGoDown) {
+  SmallStep small;
+  const BufferIndex b = small.local("b", 4);
+  small.residency(NodeKind::Prefetch, b, 0, 2);
+  small.residency(NodeKind::Prefetch, b, 2, 2);
+  Machine machine = smallMachine();
+  machine.copyOverheadUs = 1;
+  machine.downAtOnce = 2;
+  EXPECT_DOUBLE_EQ(predict(small.step, machine).totalUs, 2 * (1 + 2));
+}
+
 TEST(Prediction, CopiesWaitForAKernelWithHostedOperands) {
   SmallStep small;
   const BufferIndex hosted = small.local("hosted", 6), b = small.local("b", 6);
@@ -119,6 +146,9 @@ TEST(Prediction, ACopyThatIsNotReadyHoldsBackTheOnesAfterIt) {
   const Prediction prediction = predict(small.step, smallMachine());
   EXPECT_DOUBLE_EQ(prediction.nodes[late].startUs, 10);
   EXPECT_DOUBLE_EQ(prediction.nodes[early].startUs, 13);
+  const Prediction ofAgent = predictAsReady(small.step, smallMachine());
+  EXPECT_DOUBLE_EQ(ofAgent.nodes[early].startUs, 0) << "an agent takes what it can";
+  EXPECT_DOUBLE_EQ(ofAgent.nodes[late].startUs, 10);
 }
 
 TEST(Prediction, BothDirectionsShareTheLink) {

@@ -229,8 +229,11 @@ TEST(JsonReport, TheMachineIsInReportAndPlan) {
   EXPECT_DOUBLE_EQ(machine["hosted_share"], summary.machine.hostedShare);
   EXPECT_DOUBLE_EQ(machine["copy_overhead_s"], 3e-6);
   EXPECT_EQ(machine["host_bytes"], nullptr); // no limit
+  EXPECT_FALSE(machine.contains("down_at_once"));
   summary.machine.hostBytes = mebi;
+  summary.machine.downAtOnce = 4;
   EXPECT_EQ(json::parse(toJson(summary))["machine"]["host_bytes"], mebi);
+  EXPECT_EQ(json::parse(toJson(summary))["machine"]["down_at_once"], 4);
 }
 
 TEST(PlanAsJson, KeepsCapturedEdgesThatThePlanImplies) {

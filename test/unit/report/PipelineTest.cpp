@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <limits>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -222,43 +224,60 @@ static Description chainOfLayers() {
   return std::move(step);
 }
 
+/// The link of one H200 on a middling day.
 static PlanOptions onManagedMemory(std::uint64_t budgetBytes) {
   PlanOptions options = budgetOf(budgetBytes);
   options.backend = Backend::Managed;
   options.machine.upBytesPerSecond = 50e9;
-  options.machine.downBytesPerSecond = 13e9;
-  options.machine.bothBytesPerSecond = 31.5e9;
-  options.machine.copyOverheadUs = 120;
-  options.machine.bestUpBytesPerSecond = 51e9;
-  options.machine.bestDownBytesPerSecond = 14e9;
+  options.machine.downBytesPerSecond = 38e9;
+  options.machine.bothBytesPerSecond = 79e9;
+  options.machine.copyOverheadUs = 210;
+  options.machine.downAtOnce = 4;
+  options.machine.bestUpBytesPerSecond = 51.5e9;
+  options.machine.bestDownBytesPerSecond = 40e9;
   return options;
 }
 
-/// Predicted over the managed bound.
-static double overBound(const Description &step, const PlanOptions &options) {
-  const tl::expected<Summary, PlanError> summary = summarize(step, options);
-  EXPECT_TRUE(summary);
+static tl::expected<Summary, PlanError> summaryOf(const Description &step, const PlanOptions &options) {
+  tl::expected<Summary, PlanError> summary = summarize(step, options);
   if (!summary)
-    return 0;
-  EXPECT_TRUE(summary->checked) << summary->violations.front().message;
-  EXPECT_GE(summary->prediction.totalUs, summary->planBound.totalUs);
-  return summary->prediction.totalUs / summary->planBound.totalUs;
+    ADD_FAILURE() << summary.error().message;
+  else if (!summary->checked)
+    ADD_FAILURE() << summary->violations.front().message;
+  else
+    EXPECT_GE(summary->prediction.totalUs, summary->planBound.totalUs);
+  return summary;
 }
 
-TEST(Pipeline, StreamedWeightsComeCloseToTheManagedBound) {
-  const Description step = streamingStep();
-  EXPECT_LT(overBound(step, onManagedMemory(256 * mebibyte)), 1.17);
-  EXPECT_LT(overBound(step, onManagedMemory(512 * mebibyte)), 1.22);
+/// Predicted over the managed bound. Prints a row of the table of docs/managed.md.
+static double overBound(const char *name, const Description &step, const PlanOptions &options) {
+  PlanOptions steady = options, free = options;
+  steady.machine.bestUpBytesPerSecond = steady.machine.bestDownBytesPerSecond = 0;
+  free.machine.copyOverheadUs = 0;
+  const auto summary = summaryOf(step, options), ofSteady = summaryOf(step, steady), ofFree = summaryOf(step, free);
+  if (!summary || !ofSteady || !ofFree)
+    return std::numeric_limits<double>::infinity();
+  const double over = summary->prediction.totalUs / summary->planBound.totalUs;
+  std::printf("| %s | %.1f | %.1f | %.1f | %.1f | %.2f |\n", name, summary->planBound.totalUs / 1e3,
+              ofSteady->planBound.totalUs / 1e3, ofFree->prediction.totalUs / 1e3, summary->prediction.totalUs / 1e3,
+              over);
+  return over;
 }
 
-TEST(Pipeline, TrainingStepsComeCloseToTheManagedBound) {
-  const Description step = chainOfLayers();
-  EXPECT_LT(overBound(step, onManagedMemory(260 * mebibyte)), 1.2);
-  EXPECT_LT(overBound(step, onManagedMemory(216 * mebibyte)), 1.25);
-  EXPECT_LT(overBound(step, onManagedMemory(172 * mebibyte)), 1.29);
-  PlanOptions withoutOverhead = onManagedMemory(216 * mebibyte);
-  withoutOverhead.machine.copyOverheadUs = 0;
-  EXPECT_LT(overBound(step, withoutOverhead), 1.1);
+TEST(Pipeline, StepsComeCloseToTheManagedBound) {
+  const Description streaming = streamingStep(), training = chainOfLayers();
+  EXPECT_LT(overBound("16 weights of 64 MiB, 256 MiB stay", streaming, onManagedMemory(256 * mebibyte)), 1.26);
+  EXPECT_LT(overBound("the same, 512 MiB stay", streaming, onManagedMemory(512 * mebibyte)), 1.31);
+  EXPECT_LT(overBound("a net of 434 MiB, at 60 %", training, onManagedMemory(260 * mebibyte)), 1.32);
+  EXPECT_LT(overBound("at 50 %", training, onManagedMemory(216 * mebibyte)), 1.33);
+  EXPECT_LT(overBound("at 40 %", training, onManagedMemory(172 * mebibyte)), 1.38);
+  const auto unknown = [](std::uint64_t budgetBytes) {
+    PlanOptions options = onManagedMemory(budgetBytes);
+    options.backend = Backend::ManagedUnknown;
+    return options;
+  };
+  EXPECT_LT(overBound("at 60 %, accesses not all known", training, unknown(260 * mebibyte)), 1.56);
+  EXPECT_LT(overBound("at 40 %, accesses not all known", training, unknown(172 * mebibyte)), 1.76);
 }
 
 // Ways to bring pages back can be compared: what leaves is the same in all of them.

@@ -140,6 +140,7 @@ TEST_F(ManagedTest, plansWithTheLinkItMeasured) {
                           "best_up_bytes_per_second", "best_down_bytes_per_second"})
     EXPECT_EQ(machine.at(key), link.at(key)) << key;
   EXPECT_DOUBLE_EQ(machine.at("copy_overhead_s").get<double>(), link.at("operation_s").get<double>());
+  EXPECT_EQ(machine.at("down_at_once"), runtimeReport(first).at("agent").at("evicted_at_once"));
 }
 
 // Nothing that the virtual backend maps or pins for plans is there, and nothing is left when the session ends.

@@ -39,6 +39,7 @@ typedef struct pumpgraph_compiler_options {
   int32_t every_access_known;      /* managed only. 0: nothing is discarded */
   double best_up_bytes_per_second; /* what bounds count on, where the link is faster at times; 0: as above */
   double best_down_bytes_per_second;
+  uint32_t down_at_once; /* copies to the host side by side, which share that bandwidth; 0: one */
 } pumpgraph_compiler_options;
 
 typedef enum pumpgraph_compiler_status {
