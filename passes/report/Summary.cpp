@@ -3,6 +3,7 @@
 #include "passes/report/Summary.h"
 
 #include "passes/analysis/EstimateCosts.h"
+#include "passes/analysis/HostedAccess.h"
 #include "passes/lower/LowerVirtual.h"
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <set>
 #include <thread>
 #include <utility>
@@ -71,6 +73,39 @@ static tl::expected<PlannedStep, PlanError> plan(const Description &captured, co
   return best;
 }
 
+/// The bounds of a step, found beside its planning where there is a processor for that.
+class Bounds {
+public:
+  Bounds(const Description &captured, const PlanOptions &options)
+      : captured_(captured), machine_(options.machine), backend_(options.backend), budgetBytes_(options.budgetBytes) {
+    if (budgetBytes_ == 0)
+      return; // as much as the step turns out to need
+    const std::launch when = options.processors == 1 ? std::launch::deferred : std::launch::async;
+    must_ = std::async(when, [this] { return bound(captured_, budgetBytes_, machine_, BoundKind::Must); });
+    may_ = std::async(when, [this] { return bound(captured_, budgetBytes_, machine_, BoundKind::May, backend_); });
+  }
+  Bounds(const Bounds &) = delete;
+  Bounds &operator=(const Bounds &) = delete;
+
+  Bound must(const Description &planned) {
+    return budgetBytes_ == planned.budgetBytes ? must_.get()
+                                               : bound(captured_, planned.budgetBytes, machine_, BoundKind::Must);
+  }
+  Bound may(const Description &planned) {
+    // What is hosted counts, and nobody knew of it before.
+    return budgetBytes_ == planned.budgetBytes && hostedBytes(planned) == 0 && hostedBytes(captured_) == 0
+               ? may_.get()
+               : planBoundOf(captured_, planned, machine_, backend_);
+  }
+
+private:
+  const Description captured_; // its own: what nobody asks for in the end may still be on its way
+  const Machine machine_;
+  const Backend backend_;
+  const std::uint64_t budgetBytes_;
+  std::future<Bound> must_, may_;
+};
+
 tl::expected<Summary, PlanError> summarize(const Description &captured, const PlanOptions &options,
                                            Prefetching prefetching) {
   if (const std::string error = validate(captured); !error.empty())
@@ -81,6 +116,7 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   summary.machine = options.machine;
   estimateCosts(summary.captured, options.machine);
 
+  Bounds bounds(summary.captured, options);
   const auto start = std::chrono::steady_clock::now();
   tl::expected<PlannedStep, PlanError> step = plan(summary.captured, options);
   if (!step)
@@ -97,8 +133,8 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
 
   summary.inMemory = predict(summary.captured, options.machine);
   summary.repeatedSweeps = findRepeatedSweeps(summary.lowered);
-  summary.bound = bound(summary.captured, summary.budgetBytes(), options.machine, BoundKind::Must);
-  summary.planBound = planBoundOf(summary.captured, summary.lowered, options.machine, options.backend);
+  summary.bound = bounds.must(summary.lowered);
+  summary.planBound = bounds.may(summary.lowered);
   summary.hosted = hostedTraffic(summary.lowered);
   return summary;
 }
