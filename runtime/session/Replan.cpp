@@ -5,6 +5,7 @@
 #include "runtime/session/Measuring.h"
 #include "runtime/session/Rewriting.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -40,6 +41,7 @@ public:
     PUMPGRAPH_TRY(restoringAfter([&] { return measureReplay(); }, [&] { return measureNodes(); }));
     result_.before = step_.plans_.back();
     result_.keptFirst = true;
+    double fastestUs = *result_.before.measuredUs;
     for (int plan = 1;; ++plan) {
       const PlanRecord best = step_.plans_.back();
       if (Status made = planAgain(why); !made) {
@@ -49,7 +51,9 @@ public:
         return result_;
       }
       const double measuredUs = *step_.plans_.back().measuredUs;
-      if (plan == 1 || measuredUs <= *result_.after.measuredUs * noticeablySlower)
+      const bool stays = measuredUs <= fastestUs * noticeablySlower;
+      fastestUs = std::min(fastestUs, measuredUs);
+      if (plan == 1 || stays || measuredUs < *result_.after.measuredUs)
         result_.after = step_.plans_.back();
       bool goesOn = plan < mostPlans && isMistaken(step_.plan_, measuredUs);
       if (goesOn)
@@ -59,10 +63,10 @@ public:
           step_.captured_.notes.push_back("measuring once more failed: " + measured.error().message);
           goesOn = false;
         }
-      if (measuredUs > *best.measuredUs * noticeablySlower)
-        PUMPGRAPH_TRY(returnTo(best));
-      else
+      if (stays)
         result_.keptFirst = false;
+      else
+        PUMPGRAPH_TRY(returnTo(best));
       if (!goesOn)
         return result_;
     }
