@@ -225,15 +225,18 @@ std::vector<SweepPoint> sweep(const Description &captured, const PlanOptions &op
   std::vector<SweepPoint> result(steps + 1);
   // Points are independent of each other; each lands in its own place, so the order of work does not show.
   std::atomic<std::size_t> next = 0;
+  const unsigned processors =
+      options.processors ? options.processors : std::max(std::thread::hardware_concurrency(), 1U);
+  const std::size_t wanted = std::min<std::size_t>(processors, result.size());
   const auto work = [&] {
     for (std::size_t i = next++; i < result.size(); i = next++) {
       PlanOptions pointOptions = options;
       pointOptions.budgetBytes = steps == 0 ? largest : smallest + pages * i / steps * captured.pageBytes;
+      pointOptions.processors = processors / static_cast<unsigned>(wanted);
       result[i] = planPoint(captured, pointOptions);
     }
   };
   std::vector<std::thread> workers;
-  const std::size_t wanted = std::min<std::size_t>(std::max(std::thread::hardware_concurrency(), 1U), result.size());
   for (std::size_t i = 1; i < wanted; ++i)
     workers.emplace_back(work);
   work();
