@@ -265,21 +265,6 @@ private:
   std::vector<Change> changes_;
 };
 
-/// How long at least one transfer of a direction is under way.
-double busyUs(const Description &description, const std::vector<NodeTimes> &times, bool (*moves)(NodeKind)) {
-  std::vector<std::pair<double, double>> transfers;
-  for (std::size_t n = 0; n < times.size(); ++n)
-    if (moves(description.nodes[n].kind))
-      transfers.push_back({times[n].startUs, times[n].endUs});
-  std::sort(transfers.begin(), transfers.end());
-  double us = 0, reachedUs = -std::numeric_limits<double>::infinity();
-  for (const auto &[startUs, endUs] : transfers) {
-    us += std::max(0.0, endUs - std::max(startUs, reachedUs));
-    reachedUs = std::max(reachedUs, endUs);
-  }
-  return us;
-}
-
 Prediction predictionOf(const Description &description, const ReplayTimes &times) {
   std::vector<NodeTimes> nodes(description.nodes.size());
   for (std::size_t n = 0; n < nodes.size(); ++n)
@@ -288,6 +273,21 @@ Prediction predictionOf(const Description &description, const ReplayTimes &times
 }
 
 } // namespace
+
+double underWayUs(const Description &description, const std::vector<NodeTimes> &times, bool (*moves)(NodeKind),
+                  double fromUs, double toUs) {
+  std::vector<std::pair<double, double>> transfers;
+  for (std::size_t n = 0; n < times.size(); ++n)
+    if (moves(description.nodes[n].kind))
+      transfers.push_back({std::max(times[n].startUs, fromUs), std::min(times[n].endUs, toUs)});
+  std::sort(transfers.begin(), transfers.end());
+  double us = 0, reachedUs = fromUs;
+  for (const auto &[startUs, endUs] : transfers) {
+    us += std::max(0.0, endUs - std::max(startUs, reachedUs));
+    reachedUs = std::max(reachedUs, endUs);
+  }
+  return us;
+}
 
 Prediction predict(const Description &description, const Machine &machine) {
   return predictionOf(description, replayInOrder(tasksOf(description), graphOf(description), machine));
@@ -306,8 +306,9 @@ Prediction predictionOf(const Description &description, std::vector<NodeTimes> n
     prediction.upBytes += movesUp(node.kind) ? node.range.size : 0;
     prediction.downBytes += movesDown(node.kind) ? node.range.size : 0;
   }
-  prediction.upBusyUs = busyUs(description, prediction.nodes, movesUp);
-  prediction.downBusyUs = busyUs(description, prediction.nodes, movesDown);
+  constexpr double ever = std::numeric_limits<double>::infinity();
+  prediction.upBusyUs = underWayUs(description, prediction.nodes, movesUp, 0, ever);
+  prediction.downBusyUs = underWayUs(description, prediction.nodes, movesDown, 0, ever);
   prediction.stalls = stallsOf(description, prediction.nodes);
   prediction.memory = Occupancy(description, prediction.nodes).points();
   for (const MemoryPoint &point : prediction.memory)

@@ -54,6 +54,10 @@ Prediction predict(const Description &description, const Machine &machine);
 /// The same where each direction takes the first of its transfers that can start, as the agent of managed memory does.
 Prediction predictAsReady(const Description &description, const Machine &machine);
 
+/// How long, between two moments, at least one of the transfers is under way whose kinds `moves` names.
+double underWayUs(const Description &description, const std::vector<NodeTimes> &times, bool (*moves)(NodeKind),
+                  double fromUs, double toUs);
+
 /// The same where it is known when each node runs.
 Prediction predictionOf(const Description &description, std::vector<NodeTimes> nodes, double totalUs);
 

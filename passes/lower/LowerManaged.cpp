@@ -410,6 +410,9 @@ private:
   }
 
   bool mayJoin(const AgentOperation &operation, std::optional<OperationId> place) const {
+    // What comes after nothing of this replay waits for the evictions of the one before; nothing else does.
+    if (place.has_value() == operation.afterToo.empty())
+      return false;
     const bool samePlaces = place ? operation.afterToo.contains(*place) : operation.afterToo.empty();
     return operation.range.size < (samePlaces ? mostBytes : pieces_.prefetchBytes);
   }
@@ -654,12 +657,28 @@ Description twice(const Description &step, const Description &lowered) {
   return both;
 }
 
+/// How long the links take at least for what one replay moves. However much of it goes on beside the next one, neither
+/// catches up.
+double linkWorkUs(const Description &step, const Machine &machine) {
+  double upUs = 0, downUs = 0, upOverheadUs = 0, downOverheadUs = 0;
+  for (const Node &node : step.nodes) {
+    const double bytes = static_cast<double>(node.range.size) * 1e6;
+    upUs += movesUp(node.kind) ? bytes / machine.upBytesPerSecond : 0;
+    upOverheadUs += movesUp(node.kind) ? machine.copyOverheadUs : 0;
+    downUs += movesDown(node.kind) ? bytes / machine.downBytesPerSecond : 0;
+    downOverheadUs += movesDown(node.kind) ? machine.copyOverheadUs : 0;
+  }
+  const double togetherUs = std::max(upUs, downUs) + interference(machine) * std::min(upUs, downUs);
+  return std::max({togetherUs, upUs + upOverheadUs, (downUs + downOverheadUs) / std::max(1U, machine.downAtOnce)});
+}
+
 } // namespace
 
 Prediction predictManaged(const Description &lowered, const Machine &machine) {
   const Description step = asPriced(lowered);
   const auto count = static_cast<NodeIndex>(step.nodes.size());
-  const Prediction both = predictAsReady(twice(step, lowered), machine);
+  const Description replays = twice(step, lowered);
+  const Prediction both = predictAsReady(replays, machine);
   const double launchUs = both.nodes[count].startUs;
   std::vector<NodeTimes> times(both.nodes.begin() + count + 1, both.nodes.end());
   double totalUs = 0;
@@ -670,8 +689,11 @@ Prediction predictManaged(const Description &lowered, const Machine &machine) {
       totalUs = std::max(totalUs, times[n].endUs);
   }
   Prediction prediction = predictionOf(step, std::move(times), totalUs);
-  // However much of a replay goes on beside the next: neither link catches up.
-  prediction.totalUs = std::max({prediction.totalUs, prediction.upBusyUs, prediction.downBusyUs});
+  prediction.totalUs = std::max(prediction.totalUs, linkWorkUs(step, machine));
+  // Of the replay before as well: what of this one goes on beside the next is no part of its time.
+  const double endUs = launchUs + prediction.totalUs;
+  prediction.upBusyUs = underWayUs(replays, both.nodes, movesUp, launchUs, endUs);
+  prediction.downBusyUs = underWayUs(replays, both.nodes, movesDown, launchUs, endUs);
   return prediction;
 }
 

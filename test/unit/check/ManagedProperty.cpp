@@ -104,6 +104,7 @@ public:
     // Pages take about as long as nodes, so that some prefetches are hints.
     options.machine.upBytesPerSecond = static_cast<double>(captured_.pageBytes * random.between(1, 1000)) * 1e3;
     options.machine.downBytesPerSecond = options.machine.upBytesPerSecond / 2;
+    options.machine.downAtOnce = random.chance(50) ? static_cast<std::uint32_t>(random.between(2, 4)) : 1;
     // A plan for either kind of memory will do.
     const bool forManaged = random.chance(70);
     for (const bool mayDiscard : {true, false}) {

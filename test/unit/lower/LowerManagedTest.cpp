@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,30 @@ TEST_F(PredictManagedTest, aLinkDoesNotCatchUp) {
   const NodeIndex evict = small_.residency(NodeKind::Evict, a_, 0, 2);
   small_.edge(last, evict);
   EXPECT_DOUBLE_EQ(predicted().totalUs, 2);
+}
+
+// 45 us of evictions from the start on, and 50 us that begin 10 us before the end: what goes on beside the next replay
+// has half the link there, but there is time for all.
+TEST_F(PredictManagedTest, whatSharesALinkIsNotCountedTwice) {
+  const BufferIndex early = small_.live("early", 45), late = small_.live("late", 50);
+  for (const BufferIndex buffer : {early, late}) {
+    std::vector<std::int32_t> &frames = small_.step.buffers[buffer].frames;
+    frames.resize(small_.step.pageCount(buffer));
+    std::iota(frames.begin(), frames.end(), buffer == early ? 10 : 100);
+  }
+  const NodeIndex first = small_.kernel("first", 0, {small_.update(early)});
+  const NodeIndex evictEarly = small_.residency(NodeKind::Evict, early, 0, 45);
+  small_.edge(first, evictEarly);
+  const NodeIndex middle = small_.alone("middle", 90, {small_.update(late)});
+  small_.edge(first, middle);
+  const NodeIndex evictLate = small_.residency(NodeKind::Evict, late, 0, 50);
+  small_.edge(middle, evictLate);
+  small_.edge(middle, small_.alone("last", 10, {}));
+  for (const std::uint32_t atOnce : {1U, 2U, 4U}) {
+    machine_.downAtOnce = atOnce;
+    EXPECT_DOUBLE_EQ(predicted().totalUs, 100) << atOnce;
+    EXPECT_NEAR(predicted().downBusyUs, 95, 1e-9) << atOnce;
+  }
 }
 
 // Both halves of the state leave after the last node. What the next replay computes first needs the room of the second.
