@@ -22,12 +22,13 @@ constexpr double clockMs = 100;
 
 class ReplanTest : public ::testing::Test {
 protected:
-  explicit ReplanTest(double copyMs = 0) : fake_({.clockMilliseconds = clockMs, .copyMilliseconds = copyMs}) {}
+  explicit ReplanTest(double copyMs = 0, std::uint64_t budgetPages = tightPages)
+      : budgetPages_(budgetPages), fake_({.clockMilliseconds = clockMs, .copyMilliseconds = copyMs}) {}
   void SetUp() override {
     // So long that what the processor takes for the bodies does not matter.
     forwardKernel().milliseconds = 200;
     backwardKernel().milliseconds = 500;
-    Expected<std::unique_ptr<Session>> made = openSession(fake_, tightPages, PUMPGRAPH_COMPILER_LIBRARY);
+    Expected<std::unique_ptr<Session>> made = openSession(fake_, budgetPages_, PUMPGRAPH_COMPILER_LIBRARY);
     ASSERT_TRUE(made) << messageOf(made);
     session_ = std::move(*made);
     program_.emplace(fake_, *session_, Program::Shape{});
@@ -74,6 +75,7 @@ protected:
     return text;
   }
 
+  const std::uint64_t budgetPages_;
   FakeDriver fake_;
   std::unique_ptr<Session> session_;
   std::optional<Program> program_;
@@ -201,6 +203,58 @@ TEST_F(ReplanTest, keepsTheFasterPlan) {
   replay(step, 2);
   EXPECT_EQ(program_->weights(), program_->expectedWeights(3));
   EXPECT_EQ(program_->loss(), program_->expectedLoss(3));
+}
+
+/// So few frames that some nodes reach pages in host memory.
+class ReplanWideTest : public ReplanTest {
+protected:
+  static constexpr std::uint64_t fewPages = 9;
+  static constexpr int replaysOfTheSecond = 6, replaysOfItsNodes = 12;
+  ReplanWideTest() : ReplanTest(0, fewPages) {}
+
+  /// The second plan's step is far faster than expected, so there is a third. Its forward kernels take so long.
+  Expected<Replanning> replanTwice(double milliseconds) {
+    forwardKernel().milliseconds = 400;
+    Step *step = adopt({.keepFirstPlan = true});
+    step_ = step;
+    lossKernel().body = [this, milliseconds, count = 0](const FakeKernel::Arguments &arguments) mutable {
+      if (++count == replaysOfTheFirst)
+        forwardKernel().milliseconds = 200;
+      if (count == replaysOfTheFirst + replaysOfTheSecond + replaysOfItsNodes)
+        forwardKernel().milliseconds = milliseconds;
+      lossBody_(arguments);
+    };
+    return step->replan();
+  }
+  /// Whether the third plan is in force at the end; if not, the second is.
+  void expectThirdInForce(bool expected) {
+    const nlohmann::json plans = plansOf(step_);
+    ASSERT_EQ(plans.size(), expected ? 3u : 4u) << plans;
+    EXPECT_GT(plans[1].at("predicted_s").get<double>(), 1.05 * plans[1].at("measured_s").get<double>()) << plans;
+    EXPECT_EQ(plans.back().at("predicted_s"), plans[expected ? 2 : 1].at("predicted_s")) << plans;
+    EXPECT_EQ(plans.back().at("measured_s"), plans[expected ? 2 : 1].at("measured_s")) << plans;
+    replay(step_, 2);
+    EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+  }
+
+  Step *step_ = nullptr;
+};
+
+// More is known of the newer one.
+TEST_F(ReplanWideTest, theNewerOfTwoAlikeStays) {
+  const Expected<Replanning> replanned = replanTwice(210);
+  ASSERT_TRUE(replanned) << messageOf(replanned);
+  EXPECT_FALSE(replanned->keptFirst);
+  EXPECT_NEAR(*replanned->after.measuredUs, (4 * 210 + 4 * 500) * 1e3, 20e3);
+  expectThirdInForce(true);
+}
+
+TEST_F(ReplanWideTest, theOlderStaysWhereTheNewerIsSlower) {
+  const Expected<Replanning> replanned = replanTwice(225);
+  ASSERT_TRUE(replanned) << messageOf(replanned);
+  EXPECT_FALSE(replanned->keptFirst);
+  EXPECT_NEAR(*replanned->after.measuredUs, stepMs * 1e3, 20e3);
+  expectThirdInForce(false);
 }
 
 // A tenth of what was measured is tolerated: 7 % are, 13 % are not.
