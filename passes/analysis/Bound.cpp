@@ -80,11 +80,6 @@ std::vector<double> earliestEnds(const std::vector<double> &nodesUs, const Captu
   return ends;
 }
 
-/// How long the link takes for what takes so long in each direction alone.
-double togetherUs(double upUs, double downUs, double interference) {
-  return std::max(upUs, downUs) + interference * std::min(upUs, downUs);
-}
-
 double latestEnd(const std::vector<double> &endsUs) {
   return endsUs.empty() ? 0 : *std::max_element(endsUs.begin(), endsUs.end());
 }
@@ -153,14 +148,14 @@ struct Segment {
   bool isAlone = false;
 };
 
-/// A segment that ends with each cut; if a node's operands are `held`, each cut is one of its own.
-std::vector<Segment> segmentsOf(const std::vector<NodeIndex> &cuts, bool held, bool lastIsCut) {
+/// A segment that ends with each cut; where nodes hold their operands, each cut is one of its own.
+std::vector<Segment> segmentsOf(const std::vector<NodeIndex> &cuts, bool holdsOperands, bool lastIsCut) {
   std::vector<Segment> segments;
   for (const NodeIndex cut : cuts) {
     const bool isCut = lastIsCut || cut != cuts.back();
-    if (held)
+    if (holdsOperands)
       segments.push_back({isCut ? std::int64_t{cut} - 1 : std::int64_t{cut}});
-    segments.push_back({cut, held && isCut});
+    segments.push_back({cut, holdsOperands && isCut});
   }
   return segments;
 }
@@ -343,11 +338,11 @@ public:
       const std::size_t neededAt = point - (visits[k].isAlone ? 1 : 0);
       if (hasValue[k] && visits[k].neededBytes > 0 && neededAt > previous)
         upAt_[neededAt].push_back({previous, neededAt, visits[k].neededBytes, isHeld});
-      const std::size_t beforeThat = point + (visits[k].isAlone ? 1 : 0);
+      const std::size_t leavesIfBefore = point + (visits[k].isAlone ? 1 : 0);
       if (visits[k].isOnDevice && hasValue[k])
-        last = {beforeThat, history.bytes};
+        last = {leavesIfBefore, history.bytes};
       else if (visits[k].writtenBytes > 0)
-        last = {beforeThat, visits[k].writtenBytes};
+        last = {leavesIfBefore, visits[k].writtenBytes};
       isHeld = visits[k].isAlone;
       if (isHeld)
         for (const std::size_t end : {point - 1, point})

@@ -44,4 +44,9 @@ inline double interference(const Machine &machine) {
   return std::max(0.0, alone / both - 1);
 }
 
+/// How long the link takes for what takes so long in each direction alone.
+inline double togetherUs(double upUs, double downUs, double interference) {
+  return std::max(upUs, downUs) + interference * std::min(upUs, downUs);
+}
+
 } // namespace pumpgraph

@@ -57,13 +57,7 @@ public:
     }
     return never;
   }
-  /// Whether it got on.
-  bool advance(double us, double bytesPerUs) {
-    if (isIdle() || (isMoving() && bytesPerUs <= 0))
-      return false;
-    left_ = std::max(0.0, left_ - us * (isMoving() ? bytesPerUs : 1.0));
-    return true;
-  }
+  void advance(double us, double bytesPerUs) { left_ = std::max(0.0, left_ - us * (isMoving() ? bytesPerUs : 1.0)); }
   /// Enters the next phase. Returns true when the copy has ended.
   bool change() {
     if (phase_ == Phase::Overhead) {
@@ -100,7 +94,6 @@ public:
         std::find_if(copiers_.begin(), copiers_.end(), [](const Copier &copier) { return copier.isIdle(); });
     return found == copiers_.end() ? nullptr : &*found;
   }
-  double busyUs() const { return busyUs_; }
 
   /// Until one of them changes its phase; `bytesPerUs` of each.
   double untilChangeUs(double bytesPerUs) {
@@ -110,10 +103,8 @@ public:
     return least;
   }
   void advance(double us, double bytesPerUs) {
-    bool goesOn = false;
     for (Copier &copier : copiers_)
-      goesOn = copier.advance(us, bytesPerUs) || goesOn;
-    busyUs_ += goesOn ? us : 0;
+      copier.advance(us, bytesPerUs);
   }
   /// Those that were to change within the time change. `end`: is called with each task that has ended.
   template <typename End> void changeAfter(double us, const End &end) {
@@ -125,7 +116,6 @@ public:
 private:
   std::vector<Copier> copiers_;
   std::vector<double> untilUs_; ///< by copier
-  double busyUs_ = 0;
 };
 
 /// A lane whose transfers run in the order of their indices.
@@ -175,7 +165,7 @@ public:
          std::uint32_t orderedCount)
       : tasks_(tasks), machine_(machine), graph_(graph), waiting_(graph.inDegrees()), queues_{queue, queue},
         orderedCount_(orderedCount), held_(orderedCount, false),
-        directions_{Direction(1), Direction(std::max(1U, machine.downAtOnce))} {
+        directions_{Direction(1), Direction(machine.downAtOnce)} {
     times_.startUs.assign(tasks.size(), 0);
     times_.endUs.assign(tasks.size(), 0);
     times_.startOrder.reserve(tasks.size());
@@ -193,8 +183,6 @@ public:
       step();
     assert(times_.startOrder.size() == tasks_.size() && "dependencies and lane orders form a cycle");
     times_.totalUs = nowUs_;
-    times_.upBusyUs = directions_[up].busyUs();
-    times_.downBusyUs = directions_[down].busyUs();
     return std::move(times_);
   }
 

@@ -51,8 +51,6 @@ struct ReplayTimes {
   std::vector<double> endUs;
   std::vector<std::uint32_t> startOrder; ///< every task, as they started: a topological order
   double totalUs = 0;
-  double upBusyUs = 0;
-  double downBusyUs = 0;
 };
 
 /// Plays the tasks with transfers of a lane in the order of their indices: what a lowered graph does.

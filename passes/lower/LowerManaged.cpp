@@ -413,7 +413,7 @@ private:
     // What comes after nothing of this replay waits for the evictions of the one before; nothing else does.
     if (place.has_value() == operation.afterToo.empty())
       return false;
-    const bool samePlaces = place ? operation.afterToo.contains(*place) : operation.afterToo.empty();
+    const bool samePlaces = !place || operation.afterToo.contains(*place);
     return operation.range.size < (samePlaces ? mostBytes : pieces_.prefetchBytes);
   }
 
@@ -668,8 +668,8 @@ double linkWorkUs(const Description &step, const Machine &machine) {
     downUs += movesDown(node.kind) ? bytes / machine.downBytesPerSecond : 0;
     downOverheadUs += movesDown(node.kind) ? machine.copyOverheadUs : 0;
   }
-  const double togetherUs = std::max(upUs, downUs) + interference(machine) * std::min(upUs, downUs);
-  return std::max({togetherUs, upUs + upOverheadUs, (downUs + downOverheadUs) / std::max(1U, machine.downAtOnce)});
+  return std::max({togetherUs(upUs, downUs, interference(machine)), upUs + upOverheadUs,
+                   (downUs + downOverheadUs) / machine.downAtOnce});
 }
 
 } // namespace

@@ -157,16 +157,12 @@ ManagedLink linkOf(const MoveTimes &large, const MoveTimes &small, const MoveTim
 Expected<ManagedLink> measureManagedLink(const Driver &driver, int device, AddressSpace &arena, std::uint64_t mostBytes,
                                          const LaneContexts &contexts) {
   std::uint64_t pages = std::min(wantedPages, mostBytes / pageBytes);
-  const auto withContexts = [&](ManagedLink link) {
-    link.downAtOnce = static_cast<std::uint32_t>(contexts.down().size());
-    return link;
-  };
   Expected<CUdeviceptr> address = fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY, "no pages");
   for (; pages >= leastPages; pages /= 2)
     if (address = arena.carve(pages); address)
       break;
   if (!address)
-    return withContexts(unmeasured());
+    return unmeasured();
   AllTimes times;
   times.large.bytes = pages * pageBytes;
   if (contexts.ownContexts() != 0) // in one context the directions take turns
@@ -185,7 +181,7 @@ Expected<ManagedLink> measureManagedLink(const Driver &driver, int device, Addre
   }).join();
   arena.unseen(*address, pages);
   PUMPGRAPH_TRY_WHILE(measured, "measuring the link");
-  return withContexts(linkOf(times.large, times.small, times.beside));
+  return linkOf(times.large, times.small, times.beside);
 }
 
 } // namespace pumpgraph::runtime

@@ -6,7 +6,6 @@
 #include "runtime/agent/LaneContexts.h"
 #include "runtime/session/Link.h"
 
-#include <cstdint>
 #include <vector>
 
 namespace pumpgraph::runtime {
@@ -18,11 +17,9 @@ struct MoveTimes {
 };
 
 struct ManagedLink {
-  LinkSpeed typical;      ///< the medians: what plans and predictions count on
-  LinkSpeed best;         ///< the fastest of the repeats: what bounds count on
-  double operationUs = 0; ///< of an operation of the agent, beside its bytes
-  /// Evictions that run side by side.
-  std::uint32_t downAtOnce = 1;
+  LinkSpeed typical;       ///< the medians: what plans and predictions count on
+  LinkSpeed best;          ///< the fastest of the repeats: what bounds count on
+  double operationUs = 0;  ///< of an operation of the agent, beside its bytes
   std::uint64_t bytes = 0; ///< that were moved at a time; 0: nothing was measured, the figures are those of one H200
 };
 

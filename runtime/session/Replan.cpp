@@ -43,7 +43,7 @@ public:
     result_.keptFirst = true;
     double fastestUs = *result_.before.measuredUs;
     for (int plan = 1;; ++plan) {
-      const PlanRecord best = step_.plans_.back();
+      const PlanRecord inForce = step_.plans_.back();
       if (Status made = planAgain(why); !made) {
         if (plan == 1 || !isAsItWas())
           return tl::unexpected<Error>(std::move(made).error());
@@ -66,7 +66,7 @@ public:
       if (stays)
         result_.keptFirst = false;
       else
-        PUMPGRAPH_TRY(returnTo(best));
+        PUMPGRAPH_TRY(returnTo(inForce));
       if (!goesOn)
         return result_;
     }
@@ -159,9 +159,9 @@ private:
   }
 
   /// To the plan before the last.
-  Status returnTo(const PlanRecord &best) {
+  Status returnTo(const PlanRecord &before) {
     PUMPGRAPH_TRY_WHILE(exchange(std::move(otherPlan_), std::move(otherMemory_)), "returning to the faster plan");
-    step_.plans_.push_back(best);
+    step_.plans_.push_back(before);
     step_.plans_.back().why = "the plan made from measured node times is slower";
     return {};
   }

@@ -83,7 +83,7 @@ Expected<CompiledPlan> Rewriting::planManaged(const std::string &costsIr, bool a
   options.best_up_bytes_per_second = (*link)->best.up;
   options.best_down_bytes_per_second = (*link)->best.down;
   options.copy_overhead_us = (*link)->operationUs;
-  options.down_at_once = (*link)->downAtOnce;
+  options.down_at_once = static_cast<std::uint32_t>(session_.laneContexts_->down().size());
   options.prefetching = prefetching;
   options.every_access_known = accessesAreKnown && driver_.memDiscardBatchAsync ? 1 : 0;
   return compile(options, 0, !costsIr.empty());

@@ -184,6 +184,7 @@ void Step::replanIfMissed() {
   watch_.reset();
   PlanRecord &plan = plans_.back();
   plan.measuredUs = *measured;
+  constexpr double toleratedMiss = 0.1; // of what was measured
   const double missed = *measured > 0 ? (*measured - plan.predictedUs) / *measured : 0;
   if (std::abs(missed) <= toleratedMiss)
     return;

@@ -29,8 +29,6 @@ struct AdoptionTimes {
   double checkMs = 0; ///< lifting it again and checking it
 };
 
-/// A prediction that is further off than this share of what was measured is made again.
-inline constexpr double toleratedMiss = 0.1;
 inline constexpr double usPerSecond = 1e6;
 
 /// What the compiler library made of a captured step.

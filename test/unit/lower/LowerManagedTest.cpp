@@ -109,15 +109,11 @@ TEST(LowerManaged, roomThatIsNeededFirstIsMadeFirst) {
   small.kernel("writes second", 1, {small.read(first), small.write(second)});
   small.kernel("reads second", 1, {small.read(second)});
   small.kernel("optimizer", 1, {small.update(state), small.update(others)});
-  Description planned = small.step;
-  planned.buffers[others].frames = planned.buffers[first].frames = {0, 1};
-  planned.buffers[state].frames = planned.buffers[second].frames = {2, 3};
-  Node evict;
-  evict.kind = NodeKind::Evict;
-  evict.buffer = state;
-  evict.range = {0, 2 * test::smallPage};
-  planned.nodes.push_back(evict);
-  const Description lowered = lowerManaged(small.step, planned, {.machine = test::smallMachine()});
+  const Description captured = small.step;
+  small.step.buffers[others].frames = small.step.buffers[first].frames = {0, 1};
+  small.step.buffers[state].frames = small.step.buffers[second].frames = {2, 3};
+  small.residency(NodeKind::Evict, state, 0, 2);
+  const Description lowered = lowerManaged(captured, small.step, {.machine = test::smallMachine()});
   std::vector<std::string> leaving;
   for (const Node &node : lowered.nodes)
     if (node.kind == NodeKind::Evict)

@@ -264,6 +264,34 @@ static double overBound(const char *name, const Description &step, const PlanOpt
   return over;
 }
 
+/// A link with one eviction at a time, by one thread.
+static PlanOptions onSlowManagedMemory(std::uint64_t budgetBytes) {
+  PlanOptions options = onManagedMemory(budgetBytes);
+  options.machine.downBytesPerSecond = 13e9;
+  options.machine.bothBytesPerSecond = 31.5e9;
+  options.machine.copyOverheadUs = 120;
+  options.machine.downAtOnce = 1;
+  options.machine.bestUpBytesPerSecond = 51e9;
+  options.machine.bestDownBytesPerSecond = 14e9;
+  return options;
+}
+
+TEST(Pipeline, StreamedWeightsComeCloseToTheBoundOfASlowLink) {
+  const Description step = streamingStep();
+  EXPECT_LT(overBound("256 MiB", step, onSlowManagedMemory(256 * mebibyte)), 1.17);
+  EXPECT_LT(overBound("512 MiB", step, onSlowManagedMemory(512 * mebibyte)), 1.22);
+}
+
+TEST(Pipeline, TrainingStepsComeCloseToTheBoundOfASlowLink) {
+  const Description step = chainOfLayers();
+  EXPECT_LT(overBound("260 MiB", step, onSlowManagedMemory(260 * mebibyte)), 1.2);
+  EXPECT_LT(overBound("216 MiB", step, onSlowManagedMemory(216 * mebibyte)), 1.25);
+  EXPECT_LT(overBound("172 MiB", step, onSlowManagedMemory(172 * mebibyte)), 1.29);
+  PlanOptions withoutOverhead = onSlowManagedMemory(216 * mebibyte);
+  withoutOverhead.machine.copyOverheadUs = 0;
+  EXPECT_LT(overBound("216 MiB, operations cost nothing", step, withoutOverhead), 1.1);
+}
+
 TEST(Pipeline, StepsComeCloseToTheManagedBound) {
   const Description streaming = streamingStep(), training = chainOfLayers();
   EXPECT_LT(overBound("16 weights of 64 MiB, 256 MiB stay", streaming, onManagedMemory(256 * mebibyte)), 1.26);

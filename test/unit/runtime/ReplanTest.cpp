@@ -215,8 +215,7 @@ protected:
   /// The second plan's step is far faster than expected, so there is a third. Its forward kernels take so long.
   Expected<Replanning> replanTwice(double milliseconds) {
     forwardKernel().milliseconds = 400;
-    Step *step = adopt({.keepFirstPlan = true});
-    step_ = step;
+    step_ = adopt({.keepFirstPlan = true});
     lossKernel().body = [this, milliseconds, count = 0](const FakeKernel::Arguments &arguments) mutable {
       if (++count == replaysOfTheFirst)
         forwardKernel().milliseconds = 200;
@@ -224,7 +223,7 @@ protected:
         forwardKernel().milliseconds = milliseconds;
       lossBody_(arguments);
     };
-    return step->replan();
+    return step_->replan();
   }
   /// Whether the third plan is in force at the end; if not, the second is.
   void expectThirdInForce(bool expected) {
