@@ -11,6 +11,7 @@
 #include "passes/plan/HostedPages.h"
 #include "passes/plan/PlanSearch.h"
 #include "passes/plan/PlanWriter.h"
+#include "passes/plan/Processors.h"
 #include "passes/plan/Rehoming.h"
 #include "passes/plan/WideColouring.h"
 
@@ -162,17 +163,16 @@ struct FixedHomes {
 /// between two steps, which of them have a good host copy too, and who chooses frames first.
 class StartSearch {
 public:
-  /// `fixed`: where those that are to choose first have their frames instead; may be null.
-  StartSearch(const PlannerInput &input, PlanSearch &search, const FixedHomes *fixed)
-      : input_(input), timeline_(input.timeline), search_(search), fixed_(fixed), ranking_(byIdleTime(input)),
-        frames_(input.frameCount - input.given.ownFrom), crowded_(UINT64_MAX),
+  /// `fixed`: where those that are to choose first have their frames instead; may be null. No plan depends on
+  /// `processors`.
+  StartSearch(const PlannerInput &input, PlanSearch &search, const FixedHomes *fixed, const Processors &processors)
+      : input_(input), timeline_(input.timeline), search_(search), fixed_(fixed), processors_(processors),
+        ranking_(byIdleTime(input)), frames_(input.frameCount - input.given.ownFrom), crowded_(UINT64_MAX),
         mostEffort_(mostEffortFor(timeline_.nodeCount())) {
     clearCrowd();
   }
 
-  /// With so many threads. No plan depends on it.
-  void run(unsigned threads) {
-    threads_ = threads;
+  void run() {
     std::vector<Idea> ideas;
     for (int percent : {0, 20, 55, 100})
       for (BoundaryState state : {BoundaryState::Resident, BoundaryState::Mirrored})
@@ -211,9 +211,9 @@ public:
   }
 
   /// Once there is a plan.
-  void chooseHomes(unsigned threads) {
+  void chooseHomes() {
     if (!isSpent())
-      chooseHomesAgain(input_, search_, best_.start.leaves, best_.tuning, mostEffort_ - effort_, threads);
+      chooseHomesAgain(input_, search_, best_.start.leaves, best_.tuning, mostEffort_ - effort_, processors_);
   }
 
   /// Whether so much has been tried that only what promises most is.
@@ -259,7 +259,7 @@ private:
   void tryInTurn(const std::vector<Idea> &ideas) {
     for (std::size_t next = 0; next < ideas.size();) {
       const std::uint64_t changes = changes_;
-      const std::size_t end = std::min<std::size_t>(ideas.size(), next + threads_);
+      const std::size_t end = std::min<std::size_t>(ideas.size(), next + processors_.ofEach());
       std::vector<std::optional<Trial>> trials;
       for (std::size_t i = next; i < end; ++i) {
         std::optional<Attempt> attempt = ideas[i].isWorthIt() ? ideas[i].make() : std::nullopt;
@@ -571,6 +571,7 @@ private:
   const Timeline &timeline_;
   PlanSearch &search_;
   const FixedHomes *fixed_;
+  const Processors &processors_;
   std::vector<PieceIndex> ranking_;
   std::uint64_t frames_; ///< for private pages between steps
   Attempt best_;
@@ -582,8 +583,7 @@ private:
   std::set<PieceIndex> kept_; ///< have the frames that they have in the best plan
   int restarts_ = 0;
   std::uint64_t changes_ = 0; ///< of what is best, and of who has which frames
-  unsigned threads_ = 1;
-  std::uint64_t effort_ = 0; ///< of all drafts so far
+  std::uint64_t effort_ = 0;  ///< of all drafts so far
   std::uint64_t mostEffort_;
 };
 
@@ -598,17 +598,17 @@ void joinNeighbours(const PlannerInput &input, PlanSearch &search, bool isSpent)
 }
 
 std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budgetBytes, const FixedHomes *fixed,
-                                  bool isQuick, unsigned threads) {
+                                  bool isQuick, const Processors &processors) {
   const Timeline &timeline = input.timeline;
   PlanSearch search(input, budgetBytes);
   if (!input.given.isShared && timeline.peakPages() <= input.frameCount) {
     search.tryDraft(draftWithoutTransfers(input));
     return search.best();
   }
-  StartSearch starts(input, search, fixed);
-  starts.run(isQuick ? 1 : threads);
+  StartSearch starts(input, search, fixed, processors);
+  starts.run();
   if (search.best() && !isQuick)
-    starts.chooseHomes(threads);
+    starts.chooseHomes();
   if (search.best())
     joinNeighbours(input, search, starts.isSpent());
   if (search.best())
@@ -701,11 +701,10 @@ private:
   PlannerInput input_;
 };
 
-/// How many threads may work on each of so many searches side by side. No plan depends on it.
-unsigned threadsOfEach(std::size_t searches, const PlanOptions &options) {
-  constexpr unsigned most = 6; // of what more of them would try, much comes after a success and counts for nothing
+/// For so many searches side by side. Quick ones use one each: whoever makes them makes many.
+Processors processorsFor(std::size_t searches, const PlanOptions &options) {
   const unsigned processors = options.processors ? options.processors : std::thread::hardware_concurrency();
-  return std::clamp(processors / static_cast<unsigned>(searches), 1U, most);
+  return Processors(options.isQuick ? 1 : processors, static_cast<unsigned>(searches));
 }
 
 /// The plan of a step in which some pages may be hosted: for the planner these are not there. `choices`: the frames
@@ -717,7 +716,7 @@ std::optional<Description> planAround(const Description &step, const Order &orde
   Machine machine = options.machine;
   if (machine.hostBytes != UINT64_MAX)
     machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
-  const unsigned threads = threadsOfEach(pieceSizes.size() * choices.size(), options);
+  Processors processors = processorsFor(pieceSizes.size() * choices.size(), options);
   std::deque<SearchInput> inputs;
   std::vector<std::pair<const PlannerInput *, std::future<std::optional<Candidate>>>> searches;
   for (const std::uint64_t pieceBytes : pieceSizes) {
@@ -726,7 +725,10 @@ std::optional<Description> planAround(const Description &step, const Order &orde
       searches.push_back({&input, std::async([&, colouring] {
                             const std::optional<FixedHomes> fixed =
                                 colouring ? std::optional(ofPieces(*colouring, input.timeline)) : std::nullopt;
-                            return findPlan(input, budgetBytes, fixed ? &*fixed : nullptr, options.isQuick, threads);
+                            std::optional<Candidate> found =
+                                findPlan(input, budgetBytes, fixed ? &*fixed : nullptr, options.isQuick, processors);
+                            processors.searchIsDone();
+                            return found;
                           })});
   }
   const PlannerInput *inputOfBest = nullptr;

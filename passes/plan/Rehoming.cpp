@@ -5,7 +5,9 @@
 #include "passes/plan/GapChoice.h"
 
 #include <algorithm>
+#include <chrono>
 #include <future>
+#include <list>
 #include <optional>
 #include <random>
 #include <span>
@@ -37,7 +39,7 @@ public:
 
   /// Most trials come to nothing. So those that would follow one another if none of them did are carried out side by
   /// side, and looked at in turn: what comes after one that is the best so far counts for nothing.
-  void run(std::uint64_t mostEffort, unsigned atOnce) {
+  void run(std::uint64_t mostEffort, const Processors &processors) {
     const Bound limit = bound(input_.captured, search_.budgetBytes(), input_.machine, BoundKind::May);
     int vain = 0;
     std::uint64_t effortBefore = 0; // of the rounds in vain
@@ -45,29 +47,22 @@ public:
     const auto isInVain = [&] {
       return vain >= mostVainRounds || (vain >= fewVainRounds && effort_ - effortBefore >= littleEffort);
     };
-    for (int round = 0; true;) {
+    for (int round = 0; round < mostRounds && !isInVain() && effort_ < mostEffort; ++round) {
       const Candidate &best = *search_.best();
       if (best.draft.transfers.empty() || best.schedule.totalUs <= closeToBound * limit.totalUs)
         return;
-      std::vector<Trial> trials;
-      for (unsigned i = 0; i < atOnce; ++i)
-        trials.push_back(trialOf(round + static_cast<int>(i)));
-      std::vector<std::future<Outcome>> outcomes = carryOut(trials);
-      for (std::size_t i = 0; i < trials.size(); ++i, ++round) {
-        if (round >= mostRounds || isInVain() || effort_ >= mostEffort)
-          return; // futures wait for what still runs
-        ++vain;
-        const bool isBest = keep(outcomes[i].get());
-        if (const double us = search_.best()->schedule.totalUs; us < (1 - notableGain) * usBefore) {
-          vain = 0;
-          effortBefore = effort_;
-          usBefore = us;
-        }
-        if (!isBest)
-          continue;
-        random_ = trials[i].randomAfter;
-        ++round;
-        break;
+      thinkAhead(round, processors.ofEach());
+      ++vain;
+      std::list<Trial> next;
+      next.splice(next.end(), ahead_, ahead_.begin());
+      if (keep(next.front().outcome.get())) {
+        random_ = next.front().randomAfter;
+        abandonAhead(processors.ofEach());
+      }
+      if (const double us = search_.best()->schedule.totalUs; us < (1 - notableGain) * usBefore) {
+        vain = 0;
+        effortBefore = effort_;
+        usBefore = us;
       }
     }
   }
@@ -79,19 +74,20 @@ private:
     double begin = 0, end = 0;
   };
 
+  struct Outcome {
+    std::optional<Candidate> candidate;
+    std::vector<std::uint8_t> leaves;
+    std::uint64_t effort = 0;
+  };
   /// One pass in which the pieces of a window are free to choose homes. All others have those of the best plan, and
   /// homes that are given stay.
   struct Trial {
     DraftStart start;
     PieceFrames homes; ///< of the pieces that keep theirs
     Tuning tuning;
-    std::uint64_t effort = 0; ///< so far
-    std::mt19937 randomAfter; ///< as it is once the trial has been thought of
-  };
-  struct Outcome {
-    std::optional<Candidate> candidate;
-    std::vector<std::uint8_t> leaves;
-    std::uint64_t effort = 0;
+    std::uint64_t effort = 0;     ///< so far
+    std::mt19937 randomAfter;     ///< as it is once the trial has been thought of
+    std::future<Outcome> outcome; ///< destroyed first: waits for who uses the others
   };
 
   Window windowOf(int round) {
@@ -129,7 +125,7 @@ private:
   /// In turn, the pieces of a window leave when they did, or when it is cheapest by the prices of the best plan.
   Trial trialOf(int round) {
     const Window window = windowOf(round / 2);
-    Trial trial{{search_.best()->draft.boundary, {}, leaves_}, input_.given.homes, tuning_, 0, {}};
+    Trial trial{{search_.best()->draft.boundary, {}, leaves_}, input_.given.homes, tuning_, 0, {}, {}};
     trial.tuning.slackWeight = slackWeights[static_cast<std::size_t>(round) % std::size(slackWeights)];
     if (round % 2 == 1)
       chooseGapsIn(window, trial);
@@ -160,13 +156,24 @@ private:
     input_.settleCopies(start.boundary);
   }
 
-  /// The first one when it is asked for, the others in threads of their own.
-  std::vector<std::future<Outcome>> carryOut(std::vector<Trial> &trials) const {
-    std::vector<std::future<Outcome>> outcomes;
-    for (std::size_t i = 0; i < trials.size(); ++i)
-      outcomes.push_back(std::async(i == 0 ? std::launch::deferred : std::launch::async,
-                                    [this, trial = &trials[i]] { return outcomeOf(*trial); }));
-    return outcomes;
+  /// Begins the trials of this round and those after it, so that as many are under way. The first one is carried out
+  /// when it is asked for, unless it was begun ahead.
+  void thinkAhead(int round, unsigned atOnce) {
+    while (ahead_.size() < atOnce) {
+      const auto when = ahead_.empty() ? std::launch::deferred : std::launch::async;
+      Trial &trial = ahead_.emplace_back(trialOf(round + static_cast<int>(ahead_.size())));
+      trial.outcome = std::async(when, [this, &trial] { return outcomeOf(trial); });
+    }
+  }
+
+  /// What has been begun counts for nothing. It goes on beside what comes next, but no more of it than so many.
+  void abandonAhead(unsigned most) {
+    abandoned_.splice(abandoned_.end(), ahead_);
+    abandoned_.remove_if([](const Trial &trial) {
+      return trial.outcome.wait_for(std::chrono::seconds::zero()) != std::future_status::timeout;
+    });
+    while (abandoned_.size() > most)
+      abandoned_.pop_front();
   }
 
   /// From several threads at once.
@@ -221,13 +228,15 @@ private:
   std::optional<GapChoice> gaps_;    ///< by the prices of the best plan, once they were asked for
   std::mt19937 random_;              // the standard says what it draws, so plans are the same everywhere
   std::uint64_t effort_ = 0;
+  std::list<Trial> ahead_;     ///< the trials of the next rounds, if none of them is the best so far
+  std::list<Trial> abandoned_; ///< of those that may still be under way
 };
 
 } // namespace
 
 void chooseHomesAgain(const PlannerInput &input, PlanSearch &search, const std::vector<std::uint8_t> &leaves,
-                      const Tuning &tuning, std::uint64_t mostEffort, unsigned atOnce) {
-  Rehoming(input, search, leaves, tuning).run(mostEffort, atOnce);
+                      const Tuning &tuning, std::uint64_t mostEffort, const Processors &processors) {
+  Rehoming(input, search, leaves, tuning).run(mostEffort, processors);
 }
 
 } // namespace pumpgraph

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "passes/plan/PlanSearch.h"
+#include "passes/plan/Processors.h"
 
 #include <cstdint>
 #include <vector>
@@ -12,9 +13,9 @@
 namespace pumpgraph {
 
 /// Improves the best plan of `search`, which was made with `leaves` (DraftStart) and `tuning`, of which all
-/// but the weight of lateness is kept. Spends about `mostEffort`, counted as in Draft. `atOnce`: how many threads work
-/// on it. The plan does not depend on that.
+/// but the weight of lateness is kept. Spends about `mostEffort`, counted as in Draft. Works in as many threads as
+/// `processors` has for each search; the plan does not depend on that.
 void chooseHomesAgain(const PlannerInput &input, PlanSearch &search, const std::vector<std::uint8_t> &leaves,
-                      const Tuning &tuning, std::uint64_t mostEffort, unsigned atOnce = 1);
+                      const Tuning &tuning, std::uint64_t mostEffort, const Processors &processors);
 
 } // namespace pumpgraph

@@ -30,7 +30,7 @@ protected:
   }
 
   double plannedUs() const { return search_.best()->schedule.totalUs; }
-  void chooseAgain(std::uint64_t effort = noEnd) { chooseHomesAgain(input_, search_, {}, Tuning(), effort); }
+  void chooseAgain(std::uint64_t effort = noEnd) { chooseHomesAgain(input_, search_, {}, Tuning(), effort, one_); }
 
   Machine machine_;
   Description step_;
@@ -40,6 +40,7 @@ protected:
   GivenBoundary given_;
   PlannerInput input_;
   PlanSearch search_;
+  const Processors one_{1, 1};
 };
 
 TEST_F(RehomingTest, MendsAPlanWithBadHomes) {
@@ -64,7 +65,7 @@ TEST_F(RehomingTest, ChoosesAnewWhatStaysBetweenSteps) {
 TEST_F(RehomingTest, IsTheSameEveryTime) {
   PlanSearch again = search_;
   chooseAgain();
-  chooseHomesAgain(input_, again, {}, Tuning(), noEnd);
+  chooseHomesAgain(input_, again, {}, Tuning(), noEnd, one_);
   EXPECT_EQ(again.best()->draft.frames, search_.best()->draft.frames);
   EXPECT_EQ(again.best()->schedule.totalUs, plannedUs());
 }
@@ -73,10 +74,10 @@ TEST_F(RehomingTest, IsTheSameEveryTime) {
 TEST_F(RehomingTest, IsTheSameHoweverManyThreadsThereAre) {
   for (const std::uint64_t effort : {noEnd, std::uint64_t{3'000'000}}) {
     PlanSearch one = search_;
-    chooseHomesAgain(input_, one, {}, Tuning(), effort);
-    for (const unsigned threads : {2U, 3U, 8U}) {
+    chooseHomesAgain(input_, one, {}, Tuning(), effort, one_);
+    for (const unsigned threads : {2U, 3U, 6U}) {
       PlanSearch several = search_;
-      chooseHomesAgain(input_, several, {}, Tuning(), effort, threads);
+      chooseHomesAgain(input_, several, {}, Tuning(), effort, Processors(threads, 1));
       EXPECT_EQ(several.best()->draft.frames, one.best()->draft.frames) << threads;
       EXPECT_EQ(several.best()->schedule.startUs, one.best()->schedule.startUs) << threads;
     }
