@@ -71,6 +71,12 @@ class TheTable(unittest.TestCase):
         del other["streaming/captured/1"]["state"]
         self.assertIn("without a digest", broken(other)[0])
 
+    def test_finds_out_bounds_that_are_wrong(self):
+        done = complete()
+        done["streaming/ahead/1"] = figures(23, 24)
+        self.assertEqual(len(broken(done)), 1)
+        self.assertIn("streaming/ahead/1: 23.0 ms, below its bound of 24.0", broken(done)[0])
+
     def test_leaves_out_failed_runs_and_says_so(self):
         done = complete()
         done["streaming/faults/1"] = {"error": "stopped after 60 s"}

@@ -58,10 +58,14 @@ class Figures:
         self.step = step
         self._done = done
 
-    def all(self, way: str) -> List[Dict[str, Any]]:
+    def runs(self, way: str) -> List[Tuple[str, Dict[str, Any]]]:
+        """With their keys; without those that failed."""
         prefix = f"{self.step.name}/{way}/"
-        return [figures for key, figures in sorted(self._done.items())
+        return [(key, figures) for key, figures in sorted(self._done.items())
                 if key.startswith(prefix) and "error" not in figures]
+
+    def all(self, way: str) -> List[Dict[str, Any]]:
+        return [figures for _, figures in self.runs(way)]
 
     def samples(self, way: str) -> List[float]:
         return [sample for figures in self.all(way) for sample in figures["step_ms"]]
@@ -119,6 +123,11 @@ def checks(done: Done) -> Iterator[Tuple[bool, str]]:
                    f"{step.name}: {faults / ahead:.1f} times as fast as by faults; promised {step.promise_faults:g}")
         if step.promise_faults and ratio is not None:
             yield ratio <= PROMISE_BOUND, f"{step.name}: {ratio:.2f} of its bound; promised {PROMISE_BOUND:g}"
+        for key, figures_ahead in figures.runs("ahead"):
+            bound_ms, step_ms = figures_ahead["plan_bound_s"] * 1e3, statistics.median(figures_ahead["step_ms"])
+            if step_ms < bound_ms:
+                yield False, (f"{key}: {step_ms:.1f} ms, below its bound of {bound_ms:.1f}: its process took the link "
+                              "for slower than it is")
         undone = sum(run["agent"][what] for way in MANAGED_WAYS for run in figures.all(way)
                      for what in ("dropped", "released", "failed"))
         if undone:
