@@ -4,12 +4,12 @@
 /// discards of pieces that do not lie side by side. 1.5 GiB of managed memory, in mappings of 2 MiB as an arena has
 /// them. Prints one line per case, medians of seven. nvcc -O2 -std=c++20 -arch=sm_90 managed_batches.cu -lcuda
 #include "check.h"
+#include "timing.h"
 
 #include <cuda_runtime.h>
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <vector>
@@ -22,15 +22,6 @@ cudaStream_t stream = nullptr;
 
 void wait() {
   check(cudaStreamSynchronize(stream), "a stream");
-}
-
-double nowMs() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 /// Every other piece of the memory, so that no two lie side by side.
@@ -93,11 +84,14 @@ int main() {
   };
   for (const std::size_t piece : {2 * mebi, 8 * mebi, 16 * mebi, 24 * mebi, 64 * mebi}) {
     const std::vector<void *> pieces = everyOther(memory, piece);
-    const auto toHost = [&] { prefetchEach(pieces, piece, host, 1); };
-    const auto toDevice = [&] {
+    const auto toDevice = [&] { // written, for what was discarded has nothing to move
       prefetchEach(pieces, piece, device, 1);
       check(cudaMemsetAsync(memory, 1, wholeBytes, stream), "fill");
       wait();
+    };
+    const auto toHost = [&] {
+      toDevice();
+      prefetchEach(pieces, piece, host, 1);
     };
     for (const std::size_t atOnce : {1, 2, 4, 8}) {
       measure("prefetch", piece, atOnce, toHost, [&] { prefetchEach(pieces, piece, device, atOnce); });

@@ -6,13 +6,13 @@
 /// of five; docs/decisions/0017-a-context-for-evictions.md has some of one machine. nvcc -O2 -std=c++20 -arch=sm_90
 /// managed_lanes.cu -lcuda
 #include "check.h"
+#include "timing.h"
 
 #include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -35,10 +35,6 @@ void check(CUresult status, const char *what) {
 __global__ void copyAll(const float4 *from, float4 *to, std::size_t count) {
   for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count; i += gridDim.x * blockDim.x)
     to[i] = from[i];
-}
-
-double nowMs() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 CUcontext createContext() {
@@ -120,11 +116,6 @@ Times run(char *upMemory, char *downMemory, std::size_t piece, const Work &up, c
     thread.join();
   times.allMs = std::max(times.upMs, times.downMs);
   return times;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 } // namespace

@@ -7,6 +7,7 @@
 /// of one machine are in docs/decisions/0019-evictions-by-several-threads.md. nvcc -O2 -std=c++20 -arch=sm_90
 /// managed_strips.cu -lcuda
 #include "check.h"
+#include "timing.h"
 
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -15,7 +16,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -36,10 +36,6 @@ void check(CUresult status, const char *what) {
   cuGetErrorName(status, &name);
   std::fprintf(stderr, "%s: %s\n", what, name);
   std::exit(1);
-}
-
-double nowMs() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 CUcontext createContext() {
@@ -73,11 +69,6 @@ public:
   void wait() { check(cuStreamSynchronize(stream), "a stream"); }
   CUstream stream = nullptr;
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 CUdeviceptr managed(std::size_t bytes) {
   CUdeviceptr address = 0;

@@ -84,6 +84,16 @@ TEST_F(RehomingTest, IsTheSameHoweverManyThreadsThereAre) {
   }
 }
 
+TEST(Processors, OfASearchThatIsDoneGoToTheOthers) {
+  Processors eight(8, 3);
+  EXPECT_EQ(eight.ofEach(), 2U);
+  eight.searchIsDone();
+  EXPECT_EQ(eight.ofEach(), 4U);
+  eight.searchIsDone();
+  EXPECT_EQ(eight.ofEach(), 6U) << "more would only be tried ahead of a success";
+  EXPECT_EQ(Processors(2, 3).ofEach(), 1U);
+}
+
 TEST_F(RehomingTest, SpendsNoMoreThanItMay) {
   const double before = plannedUs();
   chooseAgain(0);
