@@ -253,6 +253,17 @@ char *messageOf(std::string (*check)(const pumpgraph_description *, const pumpgr
   }
 }
 
+tl::expected<double, Failure> predictedUs(const pumpgraph_description *lowered,
+                                          const pumpgraph_compiler_options &options) {
+  const tl::expected<Description, Failure> step = read(lowered);
+  if (!step)
+    return tl::unexpected(step.error());
+  const tl::expected<PlanOptions, Failure> asked = planOptions(options);
+  if (!asked)
+    return tl::unexpected(asked.error());
+  return predict(*step, asked->machine).totalUs;
+}
+
 std::string print(const Description &description, const char *device) {
   mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
   mlir::OwningOpRef<mlir::ModuleOp> module = ir::toModule(description, context);
@@ -322,6 +333,19 @@ char *pumpgraph_compiler_check_managed(const pumpgraph_description *lowered, con
 
 char *pumpgraph_compiler_check_boundary(const pumpgraph_description *rewritten, const pumpgraph_description *boundary) {
   return messageOf(checkBoundary, rewritten, boundary);
+}
+
+char *pumpgraph_compiler_predict(const pumpgraph_description *lowered, const pumpgraph_compiler_options *options,
+                                 double *predicted_us) {
+  try {
+    const tl::expected<double, Failure> predicted = predictedUs(lowered, currentVersion(options));
+    if (!predicted)
+      return copyOut(predicted.error().message);
+    *predicted_us = *predicted;
+    return nullptr;
+  } catch (const std::exception &) {
+    return strdup("memory ran out");
+  }
 }
 
 char *pumpgraph_compiler_print(const pumpgraph_description *description, const char *device) {

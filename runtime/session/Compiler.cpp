@@ -54,6 +54,7 @@ Expected<Compiler> Compiler::open(const std::string &path) {
   find(compiler.check, "pumpgraph_compiler_check");
   find(compiler.checkManaged, "pumpgraph_compiler_check_managed");
   find(compiler.checkBoundary, "pumpgraph_compiler_check_boundary");
+  find(compiler.predict, "pumpgraph_compiler_predict");
   find(compiler.print, "pumpgraph_compiler_print");
   find(compiler.freeString, "pumpgraph_compiler_string_free");
   if (missing)

@@ -49,6 +49,18 @@ double interferenceOf(const MoveTimes &beside, double aloneUs) {
   return std::round(std::clamp(median(beside.upUs) / aloneUs - 1, 0.0, 1.0) * 10) / 10;
 }
 
+/// What each direction loses to the other, of speeds that withInterference() made.
+double interferenceOf(const LinkSpeed &speed) {
+  return (speed.up + speed.down) / speed.both - 1;
+}
+
+LinkSpeed withInterference(double up, double down, double interference) {
+  return {up, down, (up + down) / (1 + interference)};
+}
+
+/// Measurements of a link that nothing is in the way of differ by less (docs/managed.md).
+constexpr double noticeablyFaster = 1.15;
+
 /// Pages of the arena that are moved to and fro, by the same hands as an agent's operations; what a move takes,
 /// microseconds.
 class Measuring {
@@ -149,9 +161,25 @@ ManagedLink linkOf(const MoveTimes &large, const MoveTimes &small, const MoveTim
   const double aloneUs = overheadUp + static_cast<double>(beside.bytes) / link.typical.up * 1e6;
   const double interference = interferenceOf(beside, aloneUs);
   for (LinkSpeed *speed : {&link.typical, &link.best})
-    speed->both = (speed->up + speed->down) / (1 + interference);
+    *speed = withInterference(speed->up, speed->down, interference);
   link.operationUs = handshakeUs + std::round(overheads / 2);
   return link;
+}
+
+ManagedLink together(const ManagedLink &first, const ManagedLink &second) {
+  const double interference = std::min(interferenceOf(first.typical), interferenceOf(second.typical));
+  const auto faster = [&](const LinkSpeed &one, const LinkSpeed &other) {
+    return withInterference(std::max(one.up, other.up), std::max(one.down, other.down), interference);
+  };
+  return {.typical = faster(first.typical, second.typical),
+          .best = faster(first.best, second.best),
+          .operationUs = std::min(first.operationUs, second.operationUs),
+          .bytes = first.bytes};
+}
+
+bool wasDisturbed(const ManagedLink &before, const ManagedLink &after) {
+  return after.typical.up > before.typical.up * noticeablyFaster ||
+         after.typical.down > before.typical.down * noticeablyFaster;
 }
 
 Expected<ManagedLink> measureManagedLink(const Driver &driver, int device, AddressSpace &arena, std::uint64_t mostBytes,

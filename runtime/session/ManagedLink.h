@@ -27,6 +27,14 @@ struct ManagedLink {
 /// the two directions are taken to take turns.
 ManagedLink linkOf(const MoveTimes &large, const MoveTimes &small, const MoveTimes &beside);
 
+/// What two measurements of one link say together: what is in the way of one only makes it slower, so of each figure
+/// the better one counts.
+ManagedLink together(const ManagedLink &first, const ManagedLink &second);
+
+/// Whether something was in the way of the measurement `before`: its medians are so much slower than those of `after`
+/// that a plan made with them is not the same.
+bool wasDisturbed(const ManagedLink &before, const ManagedLink &after);
+
 /// Moves up to 128 MiB of the arena there and back, which takes some 60 ms, and halves of that both ways at once where
 /// there are two contexts, in pages that no block uses; they hold nothing afterwards, and are in host memory. Measures
 /// nothing where the arena has no room to tell anything. `mostBytes`: that may be on the device.

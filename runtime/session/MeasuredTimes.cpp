@@ -130,4 +130,16 @@ void takeMeasured(Description &step, KnownAccesses &known, const CompiledPlan &p
   Learner(step, known, plan, measuredUs).learn();
 }
 
+Description withMeasured(Description lowered, const Description &step) {
+  for (Node &node : lowered.nodes) {
+    if (node.captured == notCaptured)
+      continue;
+    const Node &measured = step.nodes[static_cast<std::size_t>(node.captured)];
+    node.costUs = measured.costUs;
+    for (std::size_t i = 0; i < std::min(node.accesses.size(), measured.accesses.size()); ++i)
+      node.accesses[i].slowdown = measured.accesses[i].slowdown;
+  }
+  return lowered;
+}
+
 } // namespace pumpgraph::runtime

@@ -20,4 +20,7 @@ bool hostsOperands(const CompiledPlan &plan);
 void takeMeasured(Description &step, KnownAccesses &known, const CompiledPlan &plan,
                   const std::vector<double> &measuredUs);
 
+/// A lowered step with the node times and slowdowns of the captured one that it was made of.
+Description withMeasured(Description lowered, const Description &step);
+
 } // namespace pumpgraph::runtime

@@ -39,6 +39,7 @@ public:
   Expected<Replanning> run(const std::string &why) {
     PUMPGRAPH_TRY(measuring_.keepValues());
     PUMPGRAPH_TRY(restoringAfter([&] { return measureReplay(); }, [&] { return measureNodes(); }));
+    PUMPGRAPH_TRY(predictAgain());
     result_.before = step_.plans_.back();
     result_.keptFirst = true;
     double fastestUs = *result_.before.measuredUs;
@@ -55,14 +56,16 @@ public:
       fastestUs = std::min(fastestUs, measuredUs);
       if (plan == 1 || stays || measuredUs < *result_.after.measuredUs)
         result_.after = step_.plans_.back();
-      bool goesOn = plan < mostPlans && isMistaken(step_.plan_, measuredUs);
+      bool goesOn = isMistaken(step_.plan_, measuredUs);
       if (goesOn)
-        if (Status measured = restoringAfter([&] { return measureNodes(); }); !measured) {
+        if (Status measured = restoringAfter([&] { return measureNodes(); }, [&] { return predictAgain(); });
+            !measured) {
           if (!isAsItWas())
             return tl::unexpected<Error>(std::move(measured).error());
           step_.captured_.notes.push_back("measuring once more failed: " + measured.error().message);
           goesOn = false;
         }
+      goesOn = goesOn && plan < mostPlans;
       if (stays)
         result_.keptFirst = false;
       else
@@ -100,6 +103,15 @@ private:
       return tl::unexpected<Error>(costs.error());
     takeMeasured(step_.captured_.description, step_.knownAccesses_, step_.plan_, *costs);
     result_.timedNodes = costs->size();
+    return {};
+  }
+
+  /// What the plan in force should take by what has been measured on it.
+  Status predictAgain() {
+    const Expected<double> us = rewriting_.predictUs(withMeasured(step_.plan_.lowered, step_.captured_.description));
+    if (!us)
+      return tl::unexpected<Error>(us.error());
+    step_.plans_.back().predictedAgainUs = *us;
     return {};
   }
 

@@ -70,23 +70,48 @@ Expected<CompiledPlan> Rewriting::plan(std::uint64_t otherFrames, const std::str
   return plan;
 }
 
+Expected<double> Rewriting::predictUs(const Description &lowered) const {
+  const pumpgraph_compiler_options options = compilerOptions(0, "");
+  const DescriptionView view(lowered);
+  double us = 0;
+  char *problem = compiler_.predict(view.get(), &options, &us);
+  if (!problem)
+    return us;
+  const std::string message = problem;
+  compiler_.freeString(problem);
+  return fail(PUMPGRAPH_INTERNAL, "the compiler library cannot predict \"{}\": {}", name(), message);
+}
+
 Expected<CompiledPlan> Rewriting::planManaged(const std::string &costsIr, bool accessesAreKnown,
                                               std::int32_t prefetching) {
-  const Expected<const ManagedLink *> link = session_.managedLink();
-  if (!link)
-    return tl::unexpected<Error>(link.error());
-  pumpgraph_compiler_options options = compilerOptions(0, costsIr);
-  options.managed = 1;
-  options.up_bytes_per_second = (*link)->typical.up;
-  options.down_bytes_per_second = (*link)->typical.down;
-  options.both_bytes_per_second = (*link)->typical.both;
-  options.best_up_bytes_per_second = (*link)->best.up;
-  options.best_down_bytes_per_second = (*link)->best.down;
-  options.copy_overhead_us = (*link)->operationUs;
-  options.down_at_once = static_cast<std::uint32_t>(session_.laneContexts_->down().size());
-  options.prefetching = prefetching;
-  options.every_access_known = accessesAreKnown && driver_.memDiscardBatchAsync ? 1 : 0;
-  return compile(options, 0, !costsIr.empty());
+  const auto planOnce = [&]() -> Expected<CompiledPlan> {
+    const Expected<const ManagedLink *> link = session_.managedLink();
+    if (!link)
+      return tl::unexpected<Error>(link.error());
+    pumpgraph_compiler_options options = compilerOptions(0, costsIr);
+    options.managed = 1;
+    options.up_bytes_per_second = (*link)->typical.up;
+    options.down_bytes_per_second = (*link)->typical.down;
+    options.both_bytes_per_second = (*link)->typical.both;
+    options.best_up_bytes_per_second = (*link)->best.up;
+    options.best_down_bytes_per_second = (*link)->best.down;
+    options.copy_overhead_us = (*link)->operationUs;
+    options.down_at_once = static_cast<std::uint32_t>(session_.laneContexts_->down().size());
+    options.prefetching = prefetching;
+    options.every_access_known = accessesAreKnown && driver_.memDiscardBatchAsync ? 1 : 0;
+    return compile(options, 0, !costsIr.empty());
+  };
+  const std::vector<std::string> notes = step_.captured_.notes;
+  Expected<CompiledPlan> plan = planOnce();
+  if (!plan)
+    return plan;
+  const Expected<bool> disturbed = session_.managedLinkWasDisturbed();
+  if (!disturbed)
+    return tl::unexpected<Error>(disturbed.error());
+  if (!*disturbed)
+    return plan;
+  step_.captured_.notes = notes; // those of the first time would be there twice
+  return planOnce();
 }
 
 Expected<CompiledPlan> Rewriting::compile(const pumpgraph_compiler_options &options, std::uint64_t otherFrames,

@@ -15,6 +15,8 @@ public:
   /// Has the captured step planned, with what `otherFrames` device frames leave of the budget. `costsIr` may be empty.
   /// `others`: for a boundary shared with them, their residence made by forStep(); else null.
   Expected<CompiledPlan> plan(std::uint64_t otherFrames, const std::string &costsIr, const Residence *others = nullptr);
+  /// What a replay of a lowered step takes with the node times in it, microseconds.
+  Expected<double> predictUs(const Description &lowered) const;
   /// The memory of a plan, with the pinned pool that its copies name; `others` as before. Nothing of the step has
   /// changed yet.
   Expected<std::shared_ptr<Residence>> prepare(CompiledPlan &plan, std::unique_ptr<Residence> others = nullptr);

@@ -570,4 +570,22 @@ Expected<const ManagedLink *> Session::managedLink() {
   return &*managedLink_;
 }
 
+Expected<bool> Session::managedLinkWasDisturbed() {
+  if (std::exchange(linkMeasuredAgain_, true) || managedLink_->bytes == 0)
+    return false;
+  const Expected<ManagedLink> again =
+      measureManagedLink(*driver_, options_.device, *addresses_, frames_->budgetFrames() * pageBytes, *laneContexts_);
+  if (!again)
+    return tl::unexpected<Error>(again.error());
+  const ManagedLink first = *managedLink_;
+  if (again->bytes == 0 || !wasDisturbed(first, *again))
+    return false;
+  managedLink_ = together(first, *again);
+  notes_.push_back(fmt::format("something was in the way when the link was first measured: {:.1f} GB/s up and {:.1f} "
+                               "down, after planning {:.1f} and {:.1f}; planned again with the faster figures",
+                               first.typical.up / 1e9, first.typical.down / 1e9, again->typical.up / 1e9,
+                               again->typical.down / 1e9));
+  return true;
+}
+
 } // namespace pumpgraph::runtime

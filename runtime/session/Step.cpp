@@ -166,7 +166,7 @@ std::uint64_t Step::otherFrames() const {
 }
 
 void Step::beginPlan(std::string costs, std::string why) {
-  plans_.push_back({std::move(costs), std::move(why), plan_.predictedUs(), std::nullopt});
+  plans_.push_back({std::move(costs), std::move(why), plan_.predictedUs(), std::nullopt, std::nullopt});
 }
 
 void Step::watchReplays() {
@@ -277,12 +277,14 @@ void Step::writeReport() {
 std::string Step::report() {
   const std::lock_guard lock(session_.mutex_);
   using Json = nlohmann::ordered_json;
+  const auto seconds = [](const std::optional<double> &us) { return us ? Json(*us / usPerSecond) : Json(nullptr); };
   Json plans = Json::array();
   for (const PlanRecord &plan : plans_)
     plans.push_back({{"costs", plan.costs},
                      {"why", plan.why},
                      {"predicted_s", plan.predictedUs / usPerSecond},
-                     {"measured_s", plan.measuredUs ? Json(*plan.measuredUs / usPerSecond) : Json(nullptr)}});
+                     {"measured_s", seconds(plan.measuredUs)},
+                     {"predicted_again_s", seconds(plan.predictedAgainUs)}});
   report_["runtime"]["plans"] = std::move(plans);
   std::string boundary;
   for (const Step *other : sharers())

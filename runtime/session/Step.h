@@ -52,7 +52,8 @@ struct PlanRecord {
   std::string costs; ///< where the node times came from
   std::string why;
   double predictedUs = 0;
-  std::optional<double> measuredUs; ///< a whole replay
+  std::optional<double> measuredUs;       ///< a whole replay
+  std::optional<double> predictedAgainUs; ///< with the node times that were measured on it
 };
 
 struct Replanning {

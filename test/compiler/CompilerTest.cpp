@@ -276,6 +276,34 @@ TEST(Check, refusesMalformedDescriptions) {
   EXPECT_STREQ(fault.get(), "edge 2: node 2 comes after node 1, which depends on it");
 }
 
+// As the report says with the node times of the plan; of a node that turns out to take longer, what it keeps waiting
+// comes later.
+TEST(Predict, countsTheNodeTimesOfTheDescription) {
+  const pumpgraph_compiler_options options = withBudget(4 * mebibyte);
+  const Outcome outcome = compile(smallStep(), options);
+  ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
+  const nlohmann::json report = nlohmann::json::parse(pumpgraph_compilation_report_json(outcome.compilation.get()));
+  const double reportedUs = report.at("predicted_s").get<double>() * 1e6;
+  double us = 0;
+  EXPECT_EQ(String(pumpgraph_compiler_predict(outcome.lowered(), &options, &us)), nullptr);
+  EXPECT_NEAR(us, reportedUs, 1e-3);
+  Description slower = copyOf(outcome.lowered());
+  slower.nodes.back().costUs += 1000;
+  EXPECT_EQ(String(pumpgraph_compiler_predict(DescriptionView(slower).get(), &options, &us)), nullptr);
+  EXPECT_NEAR(us, reportedUs + 1000, 1e-3);
+}
+
+TEST(Predict, saysWhatItCannotRead) {
+  double us = 7;
+  String fault(pumpgraph_compiler_predict(nullptr, nullptr, &us));
+  EXPECT_STREQ(fault.get(), "there is no description");
+  pumpgraph_compiler_options options = withBudget(0);
+  options.up_bytes_per_second = -1;
+  fault.reset(pumpgraph_compiler_predict(DescriptionView(smallStep()).get(), &options, &us));
+  EXPECT_STREQ(fault.get(), "up_bytes_per_second is -1");
+  EXPECT_EQ(us, 7);
+}
+
 TEST(Print, writesIr) {
   const String text(pumpgraph_compiler_print(DescriptionView(smallStep()).get(), nullptr));
   ASSERT_NE(text, nullptr);

@@ -279,6 +279,14 @@ class Tables(unittest.TestCase):
                 self.assertIn(expected, broken(done)[0])
                 self.assertFalse(sentinel_table.all_kept([VIT], done))
 
+    def test_a_mistaken_prediction_is_told_beside_what_was_known_later(self):
+        plans = [{"predicted_again_s": None}, {"predicted_again_s": 0.200}]
+        done = changed("vit-l16/budget@2/0", ["report", "predicted_s"], 0.225)
+        done["vit-l16/budget@2/0"]["report"]["runtime"] = {"plans": plans}
+        self.assertIn("| 225.0; with its node times 200.0 | 0.91 |", sentinel_table.markdown([VIT], done))
+        self.assertEqual(len(broken(done)), 1)
+        self.assertIn("at most 5 %); +2.0 % with the node times that were measured on it", broken(done)[0])
+
     def test_a_slow_row_names_its_stalls(self):
         done = changed("vit-l16/budget@2/0", ["step_ms"], [240.0] * 9)
         self.assertIn("waits for \"blocks.3.up output\" 12.3 ms", "\n".join(broken(done)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, Sequence
 
 import runs
-from sentinel_table import STALLS_NAMED, compare_losses, transfer_ms
+from sentinel_table import STALLS_NAMED, compare_losses, predicted_again_ms, transfer_ms
 from sentinels import Done, Sentinel, row_key
 
 Figures = Dict[str, Any]
@@ -76,6 +76,9 @@ def _of_report(report: Figures) -> Figures:
     transfer = transfer_ms(report)
     if transfer is not None:
         kept["transfer_s"] = transfer / 1e3
+    again = predicted_again_ms(report)
+    if again is not None:
+        kept["predicted_again_s"] = again / 1e3
     stalls = (report.get("stalls") or [])[:STALLS_NAMED]
     kept["stalls"] = [_only(("buffer_name", "duration_s"), stall) for stall in stalls]
     return kept

@@ -207,7 +207,7 @@ def _cells(rows: Rows, budget: Budget) -> List[str]:
         _gib(figures.get("peak_bytes")),
         _bound(rows, budget),
         _ratio(step, rows.best_bound_ms(budget)),
-        _number(predicted),
+        _predicted(report),
         _ratio(step, predicted),
         _first_plan(figures),
         _ratio(rows.step_ms("plain"), transfer_ms(report)),
@@ -234,6 +234,19 @@ def _bound(rows: Rows, budget: Budget) -> str:
     name = max(bounds, key=lambda known: bounds[known])
     hosting = rows.hosting_bound_ms(budget)
     return f"{bounds[name]:.1f} ({name})" + (f"; hosting as predicted {hosting:.1f}" if hosting else "")
+
+
+def predicted_again_ms(report: Figures) -> Optional[float]:
+    """With the node times that were measured on the plan in force, where they were."""
+    if "predicted_again_s" in report:  # of a row that was kept
+        return _ms(report["predicted_again_s"])
+    plans = report.get("runtime", {}).get("plans")
+    return _ms(plans[-1].get("predicted_again_s")) if plans else None
+
+
+def _predicted(report: Figures) -> str:
+    again = predicted_again_ms(report)
+    return _number(_ms(report.get("predicted_s"))) + (f"; with its node times {again:.1f}" if again else "")
 
 
 def _first_plan(figures: Figures) -> str:
@@ -384,7 +397,10 @@ def _check_budget(rows: Rows, budget: Budget) -> Iterator[Tuple[bool, str]]:
         yield False, (f"{row}: {step / bound:.3f} of the best bound (at most {MOST_OVER_BOUND}){of_hosting}; "
                       f"{_stalls(rows, budget)}")
     if not foreseen:
-        yield False, f"{row}: {100 * error:+.1f} % of what was predicted (at most {100 * MOST_PREDICTION_ERROR:.0f} %)"
+        again = predicted_again_ms(rows.report(budget))
+        with_times = f"; {100 * (step / again - 1):+.1f} % with the node times that were measured on it" if again else ""
+        yield False, (f"{row}: {100 * error:+.1f} % of what was predicted (at most {100 * MOST_PREDICTION_ERROR:.0f} %)"
+                      f"{with_times}")
     if not sound:
         yield False, f"{row}: {step / bound:.3f} of its bound, which therefore is none"
     if not within:

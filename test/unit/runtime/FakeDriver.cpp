@@ -94,7 +94,8 @@ struct FakeDriver::State {
   std::uint64_t modules = 0;                              ///< loaded
   std::set<CUcontext> contexts;                           ///< beside the primary one; under `mutex`
   std::vector<FakeDriver::Move> moves;                    ///< of managed memory; under `mutex`
-  std::atomic<std::chrono::microseconds> moveTime{};      ///< of each of them
+  std::chrono::microseconds moveTime{};                   ///< of each of the next `slowMoves`; under `mutex`
+  std::uint64_t slowMoves = 0;                            ///< under `mutex`
   std::mutex mutex;                                       ///< of what threads besides the test's own may come to
   std::map<CUdeviceptr, std::uint64_t> managed;           ///< allocations
   std::set<CUdeviceptr> managedOnDevice;                  ///< pages
@@ -553,11 +554,16 @@ void fillManagedCalls(Driver &driver) {
     FAKE_ENTER(cuMemPrefetchAsync);
     if (contextStack().empty())
       return CUDA_ERROR_INVALID_CONTEXT;
+    std::chrono::microseconds time{};
     {
       const std::lock_guard lock(state().mutex);
       state().moves.push_back({address, bytes, location.type == CU_MEM_LOCATION_TYPE_HOST, contextStack().back()});
+      if (state().slowMoves > 0) {
+        --state().slowMoves;
+        time = state().moveTime;
+      }
     }
-    std::this_thread::sleep_for(state().moveTime.load());
+    std::this_thread::sleep_for(time);
     return moveManaged(address, bytes, location.type == CU_MEM_LOCATION_TYPE_DEVICE);
   };
   driver.memAdvise.function = [](CUdeviceptr address, std::size_t bytes, CUmem_advise, CUmemLocation) -> CUresult {
@@ -1320,8 +1326,10 @@ std::vector<FakeDriver::Move> FakeDriver::moves() const {
   return state_->moves;
 }
 
-void FakeDriver::slowMoves(std::chrono::microseconds time) {
+void FakeDriver::slowMoves(std::chrono::microseconds time, std::uint64_t count) {
+  const std::lock_guard lock(state_->mutex);
   state_->moveTime = time;
+  state_->slowMoves = count;
 }
 
 std::uint64_t FakeDriver::managedBytes() const {

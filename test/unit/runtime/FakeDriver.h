@@ -124,8 +124,8 @@ public:
     CUcontext context = nullptr;
   };
   std::vector<Move> moves() const;
-  /// What each of them takes; nothing at first.
-  void slowMoves(std::chrono::microseconds time);
+  /// What each of them takes, or each of the next `count`; nothing at first.
+  void slowMoves(std::chrono::microseconds time, std::uint64_t count = UINT64_MAX);
   std::uint64_t managedBytes() const;
 
   struct State;

@@ -65,6 +65,23 @@ TEST(ManagedLinkTest, countsOnWhatIsLeftBesideTheOtherDirection) {
   EXPECT_EQ(bothWith(7), 30e9);
 }
 
+// One measured while something was in the way tells nothing that the other one does not tell better.
+TEST(ManagedLinkTest, takesTheBetterOfTwo) {
+  const ManagedLink fast = linkWith({40'000, 40'000, 41'000}, {largeBytes / 2, {moveUs(largeBytes / 2, 50'000)}, {}});
+  const ManagedLink slow = linkWith({18'000, 18'000, 18'500});
+  for (const ManagedLink &link : {together(fast, slow), together(slow, fast)}) {
+    EXPECT_EQ(link.typical.down, fast.typical.down);
+    EXPECT_EQ(link.typical.both, fast.typical.both);
+    EXPECT_EQ(link.best.down, fast.best.down);
+    EXPECT_EQ(link.best.both, fast.best.both);
+    EXPECT_EQ(link.operationUs, std::min(fast.operationUs, slow.operationUs));
+    EXPECT_EQ(link.bytes, largeBytes);
+  }
+  EXPECT_TRUE(wasDisturbed(slow, fast));
+  EXPECT_FALSE(wasDisturbed(fast, slow));
+  EXPECT_FALSE(wasDisturbed(linkWith({38'000}), linkWith({41'000})));
+}
+
 class MeasuringTest : public ::testing::Test {
 protected:
   static constexpr std::uint64_t arenaPages = 64;

@@ -129,5 +129,21 @@ TEST_F(MeasuredTimesTest, believesClocksNoMoreThanTheyAreWorth) {
   EXPECT_EQ(slowdown(0, 1), 1);
 }
 
+// Copies have no captured node; all others get what their node has, wherever they are.
+TEST_F(MeasuredTimesTest, aLoweredStepHasWhatWasMeasured) {
+  takeMeasured(step_, known_, plan_, {950, 150, 149, 300});
+  Description lowered = plan_.lowered;
+  Node copy;
+  copy.kind = NodeKind::CopyToDevice;
+  copy.costUs = 7;
+  lowered.nodes.insert(lowered.nodes.begin(), copy);
+  const Description measured = withMeasured(lowered, step_);
+  ASSERT_EQ(measured.nodes.size(), 5U);
+  EXPECT_EQ(measured.nodes[0].costUs, 7);
+  EXPECT_EQ(measured.nodes[1].costUs, 150);
+  EXPECT_FLOAT_EQ(measured.nodes[1].accesses[1].slowdown, 4);
+  EXPECT_EQ(measured.nodes[3].costUs, 149);
+}
+
 } // namespace
 } // namespace pumpgraph::runtime

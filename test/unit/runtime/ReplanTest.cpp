@@ -167,6 +167,9 @@ TEST_F(ReplanTest, reportsBothPlans) {
   EXPECT_EQ(plans[1].at("why"), "asked for");
   for (const nlohmann::json &plan : plans)
     EXPECT_NEAR(plan.at("measured_s").get<double>(), stepMs * 1e-3, 0.1 * stepMs * 1e-3);
+  // With the node times that were measured on it the first one is predicted, too.
+  EXPECT_NEAR(plans[0].at("predicted_again_s").get<double>(), stepMs * 1e-3, 0.1 * stepMs * 1e-3);
+  EXPECT_TRUE(plans[1].at("predicted_again_s").is_null());
 }
 
 // The fifth replay knows what the second to fourth took.
@@ -230,7 +233,10 @@ protected:
     const nlohmann::json plans = plansOf(step_);
     ASSERT_EQ(plans.size(), expected ? 3u : 4u) << plans;
     EXPECT_GT(plans[1].at("predicted_s").get<double>(), 1.05 * plans[1].at("measured_s").get<double>()) << plans;
+    const double measured = plans[1].at("measured_s").get<double>();
+    EXPECT_NEAR(plans[1].at("predicted_again_s").get<double>(), measured, 0.05 * measured) << plans;
     EXPECT_EQ(plans.back().at("predicted_s"), plans[expected ? 2 : 1].at("predicted_s")) << plans;
+    EXPECT_EQ(plans.back().at("predicted_again_s"), plans[expected ? 2 : 1].at("predicted_again_s")) << plans;
     EXPECT_EQ(plans.back().at("measured_s"), plans[expected ? 2 : 1].at("measured_s")) << plans;
     replay(step_, 2);
     EXPECT_EQ(program_->weights(), program_->expectedWeights(2));

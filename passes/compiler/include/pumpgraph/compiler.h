@@ -83,6 +83,14 @@ PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_check_managed(const pumpgraph_de
 PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_check_boundary(const pumpgraph_description *rewritten,
                                                                const pumpgraph_description *boundary);
 
+/** What a replay of a step that is lowered for virtual memory takes, microseconds, with the node times and the
+ * slowdowns in the description: a compilation's, or others that have been measured since. Of `options`, which may be
+ * NULL, only those count that say how fast the machine is. Returns NULL and sets `*predicted_us`, or a message to be
+ * freed with pumpgraph_compiler_string_free(). */
+PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_predict(const pumpgraph_description *lowered,
+                                                        const pumpgraph_compiler_options *options,
+                                                        double *predicted_us);
+
 /** The description as IR text; NULL if it is malformed. `device` is the name of the GPU that its node times are of;
  * NULL if nobody knows. Freed with pumpgraph_compiler_string_free(). */
 PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_print(const pumpgraph_description *description, const char *device);
