@@ -993,9 +993,11 @@ std::string eagerAllocations() {
 // ---- managed memory: at most 2 GiB in a process, each case in one of its own ----------------------------------------
 
 constexpr std::uint64_t managedBytes = 2_GiB;
+/// The most that a process here may have.
+constexpr std::uint64_t mostManagedBytes = 4000_MiB;
 
-SessionOptions onManaged(std::uint64_t budget) {
-  return {.budget = budget, .backend = Backend::Managed, .managedBytes = managedBytes, .managedLimit = managedBytes};
+SessionOptions onManaged(std::uint64_t budget, std::uint64_t arenaBytes = managedBytes) {
+  return {.budget = budget, .backend = Backend::Managed, .managedBytes = arenaBytes, .managedLimit = arenaBytes};
 }
 
 /// About 0.7 GiB in each capture.
@@ -1003,6 +1005,15 @@ Shape managedShape() {
   Shape shape;
   shape.activationBytes = 24_MiB;
   shape.weightBytes = 8_MiB;
+  return shape;
+}
+
+/// Of buffers four times as large, half as many layers.
+Shape largeManagedShape() {
+  Shape shape;
+  shape.layers = 6;
+  shape.activationBytes = 96_MiB;
+  shape.weightBytes = 32_MiB;
   return shape;
 }
 
@@ -1174,17 +1185,21 @@ std::string digestOf(const std::vector<Word> &words) {
   return note("%016llx", static_cast<unsigned long long>(hash));
 }
 
-ManagedRun runTraining(const SessionOptions &options, const AdoptOptions &adoption) {
-  const std::unique_ptr<Net> net = open(options, managedShape());
+ManagedRun runTraining(const SessionOptions &options, const Shape &shape, const AdoptOptions &adoption) {
+  const std::unique_ptr<Net> net = open(options, shape);
   take(net->capture(adoption), "capture");
   std::vector<double> stepMs = timedBatches([&](int times) { return net->replay(times); });
   return {std::move(stepMs), digestOf(net->state()), net->report()};
 }
 
-/// Weights that are only read: 16 of 64 MiB each, one after another.
-ManagedRun runStreaming(SessionOptions options, const AdoptOptions &adoption) {
-  constexpr int layers = 16;
-  constexpr std::size_t words = 64_MiB / sizeof(Word);
+/// Weights that are only read, one after another.
+struct Stream {
+  int layers = 16;
+  std::size_t weightBytes = 64_MiB;
+};
+
+ManagedRun runStreaming(SessionOptions options, const Stream &shape, const AdoptOptions &adoption) {
+  const std::size_t words = shape.weightBytes / sizeof(Word);
   options.compilerLibrary = compilerLibrary();
   Session session = take(Session::create(options), "session");
   cudaStream_t stream = nullptr;
@@ -1192,7 +1207,7 @@ ManagedRun runStreaming(SessionOptions options, const AdoptOptions &adoption) {
   Buffer<Word> loss = take(session.allocate<Word>(1, {.name = "loss"}), "loss");
   cuda(cudaMemset(loss.data(), 0, sizeof(Word)), "loss");
   std::vector<Buffer<Word>> weights;
-  for (int layer = 0; layer < layers; ++layer) {
+  for (int layer = 0; layer < shape.layers; ++layer) {
     weights.push_back(take(session.allocate<Word>(words, {.privacy = Privacy::Private, .name = "weight"}), "weight"));
     cuda(cudaMemset(weights.back().data(), layer, weights.back().sizeBytes()), "weight");
   }
@@ -1236,44 +1251,78 @@ template <typename Run> std::string compareRow(const Run &run) {
 
 std::string managedCompareTraining() {
   const SessionOptions options = onManaged(shareOf(peakBytes(managedShape()), 0.5));
-  return compareRow([&](const AdoptOptions &adoption) { return runTraining(options, adoption); });
+  return compareRow([&](const AdoptOptions &adoption) { return runTraining(options, managedShape(), adoption); });
 }
 
 std::string managedCompareStreaming() {
-  return compareRow([](const AdoptOptions &adoption) { return runStreaming(onManaged(256_MiB), adoption); });
+  return compareRow([](const AdoptOptions &adoption) { return runStreaming(onManaged(256_MiB), {}, adoption); });
 }
 
-/// One cell of the table of pump-graph-bench --managed: `streaming`, or `training` or `unknown` (accesses) with the
-/// percentage of the peak, in one of the ways, or as captured with room for everything. Prints one line of JSON.
+/// "streaming", "training-60" and "unknown-40" (accesses), with the percentage of the peak; "large-" before any of
+/// them.
+struct ManagedRow {
+  enum class Kind : std::uint8_t { Streaming, Training, Unknown };
+  Kind kind = Kind::Streaming;
+  bool isLarge = false;
+  int percent = 0;
+
+  static std::optional<ManagedRow> named(std::string name) {
+    ManagedRow row;
+    if (const std::string large = "large-"; name.compare(0, large.size(), large) == 0) {
+      row.isLarge = true;
+      name.erase(0, large.size());
+    }
+    if (name == "streaming")
+      return row;
+    const std::size_t dash = name.find('-');
+    const std::string kind = name.substr(0, dash);
+    row.percent = dash == std::string::npos ? 0 : std::atoi(name.c_str() + dash + 1);
+    row.kind = kind == "unknown" ? Kind::Unknown : Kind::Training;
+    if ((kind != "training" && kind != "unknown") || row.percent <= 0 || row.percent > 100)
+      return std::nullopt;
+    return row;
+  }
+
+  Shape shape() const { return isLarge ? largeManagedShape() : managedShape(); }
+  Stream stream() const { return isLarge ? Stream{8, 256_MiB} : Stream{}; }
+  std::uint64_t arenaBytes() const { return isLarge ? mostManagedBytes : managedBytes; }
+  std::uint64_t budget() const {
+    return kind == Kind::Streaming ? 4 * stream().weightBytes : shareOf(peakBytes(shape()), percent / 100.0);
+  }
+  ManagedRun run(const SessionOptions &options, const AdoptOptions &adoption) const {
+    return kind == Kind::Streaming ? runStreaming(options, stream(), adoption)
+                                   : runTraining(options, shape(), adoption);
+  }
+};
+
+/// One cell of the table of pump-graph-bench --managed, in one of the ways, or as captured with room for everything.
+/// Prints one line of JSON.
 int runManagedRow(const std::string &step, const std::string &way) {
   const auto known =
       std::find_if(std::begin(managedWays), std::end(managedWays), [&](const auto &one) { return one.first == way; });
   const bool isCaptured = way == "captured";
-  const std::size_t dash = step.find('-');
-  const std::string kind = step.substr(0, dash);
-  const int percent = dash == std::string::npos ? 0 : std::atoi(step.c_str() + dash + 1);
-  const bool isStreaming = step == "streaming";
-  if ((!isCaptured && known == std::end(managedWays)) ||
-      (!isStreaming && ((kind != "training" && kind != "unknown") || percent <= 0 || percent > 100))) {
+  const std::optional<ManagedRow> row = ManagedRow::named(step);
+  if (!row || (!isCaptured && known == std::end(managedWays))) {
     std::fprintf(stderr, "no row \"%s\", or no way \"%s\"\n", step.c_str(), way.c_str());
     return 2;
   }
   try {
-    AdoptOptions adoption{.leaveAsCaptured = isCaptured, .calibrate = kind != "unknown"};
+    AdoptOptions adoption{.leaveAsCaptured = isCaptured, .calibrate = row->kind != ManagedRow::Kind::Unknown};
     if (!isCaptured)
       adoption.prefetching = known->second;
-    const std::uint64_t budget = isStreaming ? 256_MiB : shareOf(peakBytes(managedShape()), percent / 100.0);
-    const SessionOptions options = isCaptured ? SessionOptions{.unlimited = true} : onManaged(budget);
-    const ManagedRun run = isStreaming ? runStreaming(options, adoption) : runTraining(options, adoption);
+    const SessionOptions options =
+        isCaptured ? SessionOptions{.unlimited = true} : onManaged(row->budget(), row->arenaBytes());
+    const ManagedRun run = row->run(options, adoption);
     nlohmann::json line = {{"step_ms", run.stepMs}, {"state", run.state}};
     if (!isCaptured) {
       const nlohmann::json &runtime = run.report.at("runtime");
       require(runtime.at("backend") == "managed", "not rewritten: " + runtime.dump());
-      line["budget_bytes"] = budget;
-      line["arena_bytes"] = managedBytes;
+      line["budget_bytes"] = options.budget;
+      line["arena_bytes"] = options.managedBytes;
       line["plan_bound_s"] = run.report.at("plan_bound_s");
       line["predicted_s"] = run.report.at("predicted_s");
       line["link"] = runtime.at("link");
+      line["notes"] = runtime.at("notes");
       line["agent"] = runtime.at("agent");
     }
     std::printf("%s\n", line.dump().c_str());

@@ -133,11 +133,19 @@ class TheCommand(unittest.TestCase):
         self.assertLess(step.arena_bytes, 4 << 30)
         captured = managed.command_of(Path("bin"), step, "captured", {})
         ahead = managed.command_of(Path("bin"), step, "ahead", {"peak_bytes": 1001 << 20})
-        self.assertEqual(captured, [*ahead[:2], "captured"])
+        self.assertEqual(captured, [*ahead[:3], "captured"])
         budget = int((1001 << 20) * step.torch_share)
-        self.assertEqual(ahead[2:], ["ahead", str(budget), str(step.arena_bytes)])
+        self.assertEqual(ahead[2:], ["small", "ahead", str(budget), str(step.arena_bytes)])
         self.assertEqual(managed.command_of(Path("bin"), managed.STEPS[0], "ahead", {}),
                          ["bin/runtime_smoke", "--managed-row", managed.STEPS[0].name, "ahead"])
+
+    def test_large_rows_are_large_in_both_programs(self):
+        rows = {step.name: managed.command_of(Path("bin"), step, "captured", {})
+                for step in managed.STEPS if step.is_large}
+        self.assertEqual(rows["large-streaming"], ["bin/runtime_smoke", "--managed-row", "large-streaming", "captured"])
+        self.assertEqual(rows["torch-large-60"][2:], ["large", "captured"])
+        for step in managed.STEPS:
+            self.assertLess(step.arena_bytes, 4 << 30)
 
     def test_runs_nothing_of_pytorch_without_the_step_in_memory(self):
         name = next(step.name for step in managed.STEPS if step.torch_share)

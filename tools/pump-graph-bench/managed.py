@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """pump-graph-bench --managed: steps of runtime_smoke and of PyTorch on managed memory. One plan, its pages brought back
 by faults, at launch and ahead, beside the managed bound and the prediction. Every run is a process with 2 GiB of managed
-memory, of PyTorch's with just under 4 GiB."""
+memory, those of PyTorch and of large buffers with just under 4 GiB."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANAGED_WAYS = ("faults", "launch", "ahead")
 WAYS = ("captured",) + MANAGED_WAYS  # the first tells what budgets are shares of
 ARENA_BYTES = 2 << 30
 # Both captures of a step need addresses, and PyTorch's have many buffers.
-TORCH_ARENA_BYTES = 4000 << 20
+LARGE_ARENA_BYTES = 4000 << 20
 # Of a step with prefetches ahead: the most over its bound.
 PROMISE_BOUND = 1.15
 
@@ -35,8 +35,13 @@ class Step:
     torch_share: Optional[float] = None  # a step of PyTorch: of its peak in memory, on the device
 
     @property
+    def is_large(self) -> bool:
+        """Buffers four times as large, with about as much to move."""
+        return "large" in self.name
+
+    @property
     def arena_bytes(self) -> int:
-        return TORCH_ARENA_BYTES if self.torch_share else ARENA_BYTES
+        return LARGE_ARENA_BYTES if self.is_large or self.torch_share else ARENA_BYTES
 
 
 STEPS = (
@@ -46,8 +51,12 @@ STEPS = (
     Step("training-40", "at 40 %", 1.5),
     Step("unknown-60", "at 60 %, accesses not all known"),
     Step("unknown-40", "at 40 %, accesses not all known"),
+    Step("large-streaming", "8 weights of 256 MiB, only read, 1 GiB stays", 3.0),
+    Step("large-training-60", "a net of half as many layers of four times the size, at 60 %", 1.5),
+    Step("large-training-40", "at 40 %", 1.5),
     Step("torch-60", "PyTorch: a perceptron with AdamW, at 60 %", 1.5, torch_share=0.6),
     Step("torch-40", "PyTorch: the same at 40 %", 1.5, torch_share=0.4),
+    Step("torch-large-60", "PyTorch: half as many layers of four times the size, at 60 %", 1.5, torch_share=0.6),
 )
 
 
@@ -159,7 +168,8 @@ def command_of(binaries: Path, step: Step, way: str, captured: Dict[str, Any]) -
     """`captured`: the figures of the step in memory, where there are any yet."""
     if not step.torch_share:
         return [str(binaries / "runtime_smoke"), "--managed-row", step.name, way]
-    worker = [sys.executable, str(Path(__file__).resolve().parent / "managed_worker.py"), way]
+    worker = [sys.executable, str(Path(__file__).resolve().parent / "managed_worker.py"),
+              "large" if step.is_large else "small", way]
     if way == "captured":
         return worker
     return [*worker, str(int(captured["peak_bytes"] * step.torch_share)), str(step.arena_bytes)]

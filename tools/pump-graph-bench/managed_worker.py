@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of a PyTorch row of pump-graph-bench --managed: `managed_worker.py WAY [BUDGET_BYTES ARENA_BYTES]`. Prints one
-line of JSON, as runtime_smoke --managed-row does."""
+"""One run of a PyTorch row of pump-graph-bench --managed: `managed_worker.py SHAPE WAY [BUDGET_BYTES ARENA_BYTES]`.
+Prints one line of JSON, as runtime_smoke --managed-row does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402
 
 import pumpgraph  # noqa: E402
 
-SAMPLES, WIDTH, LAYERS = 2048, 2048, 6
+SHAPES = {"small": (2048, 6), "large": (4096, 3)}  # samples and width, layers
 WARMUP, STEPS = 2, 10
 BATCHES, BATCH = 5, 5
 PREFETCHING = {"faults": "none", "launch": "at_launch", "ahead": "ahead"}
@@ -28,14 +28,17 @@ Figures = Dict[str, Any]
 class Perceptron:
     """Linear layers, GELU and dropout, with AdamW: activations weigh as much as weights and their state."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: str) -> None:
+        width, layer_count = SHAPES[shape]
         torch.manual_seed(0)
+        # Buffers four times as large would have multiplications eight times as long: it is the link that is looked at.
+        torch.backends.cuda.matmul.allow_tf32 = shape == "large"
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False
-        layers = [part for _ in range(LAYERS) for part in (nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Dropout(0.1))]
-        self.model = nn.Sequential(*layers, nn.Linear(WIDTH, 1)).cuda()
+        layers = [part for _ in range(layer_count) for part in (nn.Linear(width, width), nn.GELU(), nn.Dropout(0.1))]
+        self.model = nn.Sequential(*layers, nn.Linear(width, 1)).cuda()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=2e-5, fused=True, capturable=True)
-        self.input = torch.randn(SAMPLES, WIDTH, generator=torch.Generator().manual_seed(0)).cuda()
+        self.input = torch.randn(width, width, generator=torch.Generator().manual_seed(0)).cuda()
 
     def step(self) -> torch.Tensor:
         self.optimizer.zero_grad(set_to_none=True)
@@ -67,9 +70,9 @@ def time_batches(replay: Callable[[], None]) -> List[float]:
     return step_ms
 
 
-def run_captured() -> Figures:
+def run_captured(shape: str) -> Figures:
     """PyTorch's own allocator and graph."""
-    training = Perceptron()
+    training = Perceptron(shape)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -83,10 +86,10 @@ def run_captured() -> Figures:
     return {"step_ms": time_batches(graph.replay), "state": state, "peak_bytes": torch.cuda.max_memory_allocated()}
 
 
-def run_managed(way: str, budget_bytes: int, arena_bytes: int) -> Figures:
+def run_managed(shape: str, way: str, budget_bytes: int, arena_bytes: int) -> Figures:
     pumpgraph.install(budget=budget_bytes, budget_of="tensors", backend="managed", managed=arena_bytes,
                       managed_limit=arena_bytes)
-    training = Perceptron()
+    training = Perceptron(shape)
     step = pumpgraph.capture(training.step, warmup=WARMUP, private=[training.model, training.optimizer],
                              name="perceptron", calibrate=True, prefetching=PREFETCHING[way])
     state = digest_of(step.replay, step.output)
@@ -103,17 +106,19 @@ def run_managed(way: str, budget_bytes: int, arena_bytes: int) -> Figures:
         "plan_bound_s": report["plan_bound_s"],
         "predicted_s": report["predicted_s"],
         "link": runtime["link"],
+        "notes": runtime["notes"],
         "agent": runtime["agent"],
     }
 
 
 def main(arguments: List[str]) -> None:
-    if arguments == ["captured"]:
-        figures = run_captured()
-    elif len(arguments) == 3 and arguments[0] in PREFETCHING:
-        figures = run_managed(arguments[0], int(arguments[1]), int(arguments[2]))
+    shape, *rest = arguments if arguments and arguments[0] in SHAPES else [""]
+    if shape and rest == ["captured"]:
+        figures = run_captured(shape)
+    elif shape and len(rest) == 3 and rest[0] in PREFETCHING:
+        figures = run_managed(shape, rest[0], int(rest[1]), int(rest[2]))
     else:
-        sys.exit(f"usage: {sys.argv[0]} captured | {'|'.join(PREFETCHING)} BUDGET_BYTES ARENA_BYTES")
+        sys.exit(f"usage: {sys.argv[0]} {'|'.join(SHAPES)} captured | {'|'.join(PREFETCHING)} BUDGET_BYTES ARENA_BYTES")
     print(json.dumps(figures))
 
 
