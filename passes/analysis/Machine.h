@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 namespace pumpgraph {
 
@@ -16,14 +17,30 @@ struct Machine {
   double deviceBytesPerSecond = 3.9e12; ///< read plus written, one bandwidth-bound kernel
   double hostedShare = 0.7;             ///< of these, what a kernel reaches whose operands are in host memory
   double copyOverheadUs = 6.0;          ///< added to every copy node whatever its size, microseconds
+  std::optional<double> downOverheadUs; ///< the same of copies to the host, where it is another
   /// Copies to the host that run side by side: they share the bandwidth, and each takes its overhead beside the others.
   /// At least 1.
   std::uint32_t downAtOnce = 1;
+  /// Managed memory alone, where an agent does what the graph asks for: from the end of the node after which that is
+  /// asked for to its beginning.
+  double requestUs = 0;
+  /// Managed memory alone: how fast pages are given memory, or lose it, without a value that moves. 0: at once.
+  double emptyBytesPerSecond = 0;
   std::uint64_t hostBytes = UINT64_MAX; ///< pinned host memory that may be used for spilled data
   /// Where the link is not always the same: the fastest that was seen, which no bound may fall short of. 0: as above.
   double bestUpBytesPerSecond = 0;
   double bestDownBytesPerSecond = 0;
 };
+
+/// What a copy takes beside its bytes, microseconds.
+inline double overheadUs(const Machine &machine, bool isDown) {
+  return isDown ? machine.downOverheadUs.value_or(machine.copyOverheadUs) : machine.copyOverheadUs;
+}
+
+/// What it takes to give pages memory or to take it away, microseconds.
+inline double emptyUs(const Machine &machine, std::uint64_t bytes) {
+  return machine.emptyBytesPerSecond > 0 ? static_cast<double>(bytes) * 1e6 / machine.emptyBytesPerSecond : 0;
+}
 
 /// The machine at its best: what a bound counts on.
 inline Machine atItsBest(Machine machine) {

@@ -21,21 +21,6 @@ bool isCaptured(const Node &node) {
   return !isResidency(node.kind) && !isCopy(node.kind);
 }
 
-std::vector<Task> tasksOf(const Description &description) {
-  const std::vector<Traffic> hosted = hostedTraffic(description).loadByNode;
-  std::vector<Task> tasks(description.nodes.size());
-  for (std::size_t n = 0; n < tasks.size(); ++n) {
-    const Node &node = description.nodes[n];
-    tasks[n].hosted = hosted[n];
-    tasks[n].lane = movesUp(node.kind) ? Lane::Up : movesDown(node.kind) ? Lane::Down : Lane::None;
-    if (isTransfer(node))
-      tasks[n].bytes = node.range.size;
-    else if (isCaptured(node))
-      tasks[n].costUs = costUsOf(node);
-  }
-  return tasks;
-}
-
 TaskGraph graphOf(const Description &description) {
   std::vector<TaskGraph::Dependency> dependencies;
   dependencies.reserve(description.edges.size());
@@ -290,11 +275,32 @@ double underWayUs(const Description &description, const std::vector<NodeTimes> &
 }
 
 Prediction predict(const Description &description, const Machine &machine) {
-  return predictionOf(description, replayInOrder(tasksOf(description), graphOf(description), machine));
+  return predictionOf(description, replayInOrder(tasksOf(description, machine), graphOf(description), machine));
+}
+
+std::vector<Task> tasksOf(const Description &description, const Machine &machine) {
+  const std::vector<Traffic> hosted = hostedTraffic(description).loadByNode;
+  std::vector<Task> tasks(description.nodes.size());
+  for (std::size_t n = 0; n < tasks.size(); ++n) {
+    const Node &node = description.nodes[n];
+    tasks[n].hosted = hosted[n];
+    tasks[n].lane = movesUp(node.kind) ? Lane::Up : movesDown(node.kind) ? Lane::Down : Lane::None;
+    if (isTransfer(node)) {
+      tasks[n].bytes = node.range.size;
+      tasks[n].overheadUs = overheadUs(machine, movesDown(node.kind));
+    } else if (isCaptured(node)) {
+      tasks[n].costUs = costUsOf(node);
+    }
+  }
+  return tasks;
 }
 
 Prediction predictAsReady(const Description &description, const Machine &machine) {
-  return predictionOf(description, replayAsReady(tasksOf(description), graphOf(description), machine));
+  return predictAsReady(description, tasksOf(description, machine), machine);
+}
+
+Prediction predictAsReady(const Description &description, const std::vector<Task> &tasks, const Machine &machine) {
+  return predictionOf(description, replayAsReady(tasks, graphOf(description), machine));
 }
 
 Prediction predictionOf(const Description &description, std::vector<NodeTimes> nodes, double totalUs) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "passes/analysis/Machine.h"
+#include "passes/analysis/ReplayModel.h"
 #include "pumpgraph/graph/Description.h"
 
 #include <cstdint>
@@ -53,6 +54,11 @@ Prediction predict(const Description &description, const Machine &machine);
 
 /// The same where each direction takes the first of its transfers that can start, as the agent of managed memory does.
 Prediction predictAsReady(const Description &description, const Machine &machine);
+/// The same with tasks made by tasksOf() that somebody has changed.
+Prediction predictAsReady(const Description &description, const std::vector<Task> &tasks, const Machine &machine);
+
+/// What the timing model takes each node for, by NodeIndex.
+std::vector<Task> tasksOf(const Description &description, const Machine &machine);
 
 /// How long, between two moments, at least one of the transfers is under way whose kinds `moves` names.
 double underWayUs(const Description &description, const std::vector<NodeTimes> &times, bool (*moves)(NodeKind),

@@ -179,7 +179,8 @@ public:
         ready_.push_back(t);
     }
     startWhatCan();
-    while (!running_.empty() || !flows_.empty() || !directions_[up].isIdle() || !directions_[down].isIdle())
+    while (!running_.empty() || !delayed_.empty() || !flows_.empty() || !directions_[up].isIdle() ||
+           !directions_[down].isIdle())
       step();
     assert(times_.startOrder.size() == tasks_.size() && "dependencies and lane orders form a cycle");
     times_.totalUs = nowUs_;
@@ -188,7 +189,8 @@ public:
 
 private:
   static constexpr std::size_t up = 0, down = 1;
-  using Running = std::pair<double, std::uint32_t>; // end, task
+  using Timed = std::pair<double, std::uint32_t>; // when, task
+  using ByTime = std::priority_queue<Timed, std::vector<Timed>, std::greater<>>;
 
   Queue &queueOf(std::uint32_t task) { return queues_[tasks_[task].lane == Lane::Up ? up : down]; }
 
@@ -213,9 +215,11 @@ private:
     const double upCopyRate = flows_.empty() ? upRate : 0, downCopyRate = flows_.empty() ? downRate : 0;
     const double upUs = directions_[up].untilChangeUs(upCopyRate),
                  downUs = directions_[down].untilChangeUs(downCopyRate);
-    const double kernelUs = running_.empty() ? never : std::max(0.0, running_.top().first - nowUs_);
-    const double us = std::min({upUs, downUs, kernelUs, flows_.untilChangeUs({upRate, downRate})});
-    nowUs_ = kernelUs <= us ? std::max(nowUs_, running_.top().first) : nowUs_ + us;
+    const double timedAtUs =
+        std::min(running_.empty() ? never : running_.top().first, delayed_.empty() ? never : delayed_.top().first);
+    const double timedUs = std::max(0.0, timedAtUs - nowUs_);
+    const double us = std::min({upUs, downUs, timedUs, flows_.untilChangeUs({upRate, downRate})});
+    nowUs_ = timedUs <= us ? std::max(nowUs_, timedAtUs) : nowUs_ + us;
     const auto ends = [&](std::uint32_t task) { end(task); };
     directions_[up].advance(us, upCopyRate);
     directions_[down].advance(us, downCopyRate);
@@ -227,14 +231,22 @@ private:
       running_.pop();
       endCost(task);
     }
+    while (!delayed_.empty() && delayed_.top().first <= nowUs_) {
+      ready_.push_back(delayed_.top().second);
+      delayed_.pop();
+    }
     startWhatCan();
   }
 
   void end(std::uint32_t task) {
     times_.endUs[task] = nowUs_;
     for (std::uint32_t next : graph_.successors(task))
-      if (--waiting_[next] == 0)
-        ready_.push_back(next);
+      if (--waiting_[next] == 0) {
+        if (tasks_[next].delayUs > 0 && tasks_[task].lane == Lane::None)
+          delayed_.push({nowUs_ + tasks_[next].delayUs, next});
+        else
+          ready_.push_back(next);
+      }
   }
 
   /// Starts everything that became ready; what takes no time ends at once and may make more ready.
@@ -260,7 +272,7 @@ private:
         if (!task)
           break;
         begin(*task);
-        copier->start(*task, machine_.copyOverheadUs, tasks_[*task].bytes);
+        copier->start(*task, tasks_[*task].overheadUs, tasks_[*task].bytes);
       }
   }
 
@@ -293,7 +305,8 @@ private:
   std::vector<bool> held_; ///< of the ordered tasks: dependencies have ended
   std::uint32_t nextOrdered_ = 0;
   std::vector<std::uint32_t> ready_;
-  std::priority_queue<Running, std::vector<Running>, std::greater<>> running_;
+  ByTime running_; ///< by their end
+  ByTime delayed_; ///< by when they are ready
   Direction directions_[2];
   LinkFlows flows_;
   double nowUs_ = 0;

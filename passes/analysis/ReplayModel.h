@@ -22,7 +22,10 @@ struct Task {
   Lane lane = Lane::None;
   double costUs = 0;       ///< Lane::None only
   std::uint64_t bytes = 0; ///< transfers only
-  Traffic hosted = {};     ///< Lane::None only: what the task moves over the link itself, after its cost
+  double overheadUs = 0;   ///< transfers only: beside their bytes
+  /// Transfers only: how long after a task without a lane it begins, if that is the last that it comes after.
+  double delayUs = 0;
+  Traffic hosted = {}; ///< Lane::None only: what the task moves over the link itself, after its cost
 };
 
 /// Who must end before whom, as adjacency by task.

@@ -71,6 +71,7 @@ tl::expected<PlanOptions, Failure> planOptions(const pumpgraph_compiler_options 
   if (asked.host_bytes > 0)
     machine.hostBytes = asked.host_bytes;
   machine.downAtOnce = std::max(asked.down_at_once, 1U);
+  double downOverheadUs = 0;
   for (const std::string &fault :
        {take(asked.up_bytes_per_second, "up_bytes_per_second", machine.upBytesPerSecond),
         take(asked.down_bytes_per_second, "down_bytes_per_second", machine.downBytesPerSecond),
@@ -78,9 +79,14 @@ tl::expected<PlanOptions, Failure> planOptions(const pumpgraph_compiler_options 
         take(asked.device_bytes_per_second, "device_bytes_per_second", machine.deviceBytesPerSecond),
         take(asked.copy_overhead_us, "copy_overhead_us", machine.copyOverheadUs),
         take(asked.best_up_bytes_per_second, "best_up_bytes_per_second", machine.bestUpBytesPerSecond),
-        take(asked.best_down_bytes_per_second, "best_down_bytes_per_second", machine.bestDownBytesPerSecond)})
+        take(asked.best_down_bytes_per_second, "best_down_bytes_per_second", machine.bestDownBytesPerSecond),
+        take(asked.down_overhead_us, "down_overhead_us", downOverheadUs),
+        take(asked.request_us, "request_us", machine.requestUs),
+        take(asked.empty_bytes_per_second, "empty_bytes_per_second", machine.emptyBytesPerSecond)})
     if (!fault.empty())
       return invalid(fault);
+  if (downOverheadUs > 0)
+    machine.downOverheadUs = downOverheadUs;
   return options;
 }
 

@@ -657,16 +657,37 @@ Description twice(const Description &step, const Description &lowered) {
   return both;
 }
 
-/// How long the links take at least for what one replay moves. However much of it goes on beside the next one, neither
-/// catches up.
-double linkWorkUs(const Description &step, const Machine &machine) {
+/// The operations as the agent carries them out: each is asked for first, and the threads have to do also with those
+/// that move no value. `replays` is two of the lowered step, as it is priced, with a node between them.
+std::vector<Task> operationsOf(const Description &replays, const Description &lowered, const Machine &machine) {
+  std::vector<Task> tasks = tasksOf(replays, machine);
+  const std::size_t count = lowered.nodes.size();
+  for (std::size_t n = 0; n < count; ++n) {
+    const Node &node = lowered.nodes[n];
+    if (!isAdded(node.kind) || node.kind == NodeKind::Advise)
+      continue;
+    for (Task *task : {&tasks[n], &tasks[count + 1 + n]}) {
+      task->delayUs = machine.requestUs;
+      if (task->lane != Lane::None || machine.emptyBytesPerSecond <= 0)
+        continue;
+      task->lane = node.kind == NodeKind::Evict ? Lane::Down : Lane::Up;
+      task->overheadUs = emptyUs(machine, node.range.size);
+    }
+  }
+  return tasks;
+}
+
+/// How long the links take at least for what one replay moves: the first `count` of the tasks. However much of it goes
+/// on beside the next one, neither catches up.
+double linkWorkUs(const std::vector<Task> &tasks, std::size_t count, const Machine &machine) {
   double upUs = 0, downUs = 0, upOverheadUs = 0, downOverheadUs = 0;
-  for (const Node &node : step.nodes) {
-    const double bytes = static_cast<double>(node.range.size) * 1e6;
-    upUs += movesUp(node.kind) ? bytes / machine.upBytesPerSecond : 0;
-    upOverheadUs += movesUp(node.kind) ? machine.copyOverheadUs : 0;
-    downUs += movesDown(node.kind) ? bytes / machine.downBytesPerSecond : 0;
-    downOverheadUs += movesDown(node.kind) ? machine.copyOverheadUs : 0;
+  for (std::size_t n = 0; n < count; ++n) {
+    const double bytes = static_cast<double>(tasks[n].bytes) * 1e6;
+    const bool isUp = tasks[n].lane == Lane::Up, isDown = tasks[n].lane == Lane::Down;
+    upUs += isUp ? bytes / machine.upBytesPerSecond : 0;
+    upOverheadUs += isUp ? tasks[n].overheadUs : 0;
+    downUs += isDown ? bytes / machine.downBytesPerSecond : 0;
+    downOverheadUs += isDown ? tasks[n].overheadUs : 0;
   }
   return std::max({togetherUs(upUs, downUs, interference(machine)), upUs + upOverheadUs,
                    (downUs + downOverheadUs) / machine.downAtOnce});
@@ -678,7 +699,8 @@ Prediction predictManaged(const Description &lowered, const Machine &machine) {
   const Description step = asPriced(lowered);
   const auto count = static_cast<NodeIndex>(step.nodes.size());
   const Description replays = twice(step, lowered);
-  const Prediction both = predictAsReady(replays, machine);
+  const std::vector<Task> tasks = operationsOf(replays, lowered, machine);
+  const Prediction both = predictAsReady(replays, tasks, machine);
   const double launchUs = both.nodes[count].startUs;
   std::vector<NodeTimes> times(both.nodes.begin() + count + 1, both.nodes.end());
   double totalUs = 0;
@@ -689,7 +711,7 @@ Prediction predictManaged(const Description &lowered, const Machine &machine) {
       totalUs = std::max(totalUs, times[n].endUs);
   }
   Prediction prediction = predictionOf(step, std::move(times), totalUs);
-  prediction.totalUs = std::max(prediction.totalUs, linkWorkUs(step, machine));
+  prediction.totalUs = std::max(prediction.totalUs, linkWorkUs(tasks, count, machine));
   // Of the replay before as well: what of this one goes on beside the next is no part of its time.
   const double endUs = launchUs + prediction.totalUs;
   prediction.upBusyUs = underWayUs(replays, both.nodes, movesUp, launchUs, endUs);

@@ -650,9 +650,9 @@ private:
   const Played &played(const Group &group, PieceIndex newcomer, std::uint32_t taken, bool fetch);
   std::uint32_t endOfInterest(const Group &group, PieceIndex newcomer) const;
   TenancyCost::Prices pricesOfBytes(std::uint64_t bytes) const {
-    const double copyUs = input_.machine.copyOverheadUs, megabytes = static_cast<double>(bytes) * 1e6;
-    return {copyUs + megabytes / input_.machine.downBytesPerSecond,
-            copyUs + megabytes / input_.machine.upBytesPerSecond};
+    const double megabytes = static_cast<double>(bytes) * 1e6;
+    return {overheadUs(input_.machine, true) + megabytes / input_.machine.downBytesPerSecond,
+            overheadUs(input_.machine, false) + megabytes / input_.machine.upBytesPerSecond};
   }
 
   struct LastTransfer {

@@ -215,12 +215,13 @@ private:
         down = std::min(
             down, least(worth_.down, slotOf(worth_.endUs[timeline_.usesOf(gap.piece).back().node]), slotCount - 1));
       const double discount = gap.wraps ? wrapDiscount : leftBefore(gap, at) ? habitDiscount : 1;
-      const double copyUs = input_.machine.copyOverheadUs, megabytes = static_cast<double>(piece.bytes) * 1e6;
+      const double megabytes = static_cast<double>(piece.bytes) * 1e6;
       if (!gap.isClean)
-        gap.downUs = discount * down * (copyUs + megabytes / input_.machine.downBytesPerSecond);
+        gap.downUs =
+            discount * down * (overheadUs(input_.machine, true) + megabytes / input_.machine.downBytesPerSecond);
       if (!gap.ends)
         gap.upUs = discount * least(worth_.up, std::min(there, to), to) *
-                   (copyUs + megabytes / input_.machine.upBytesPerSecond);
+                   (overheadUs(input_.machine, false) + megabytes / input_.machine.upBytesPerSecond);
       gap.lengthUs = lastUs - worth_.endUs[gap.first - 1] + (gap.wraps ? stepUs : 0);
     }
   }

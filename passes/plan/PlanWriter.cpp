@@ -233,6 +233,9 @@ Schedule scheduleDraft(const PlannerInput &input, const Draft &draft) {
     Task &task = tasks[draft.capturedCount + t];
     task.lane = draft.transfers[t].kind == NodeKind::Prefetch ? Lane::Up : Lane::Down;
     task.bytes = bytesOf(input.captured, draft.transfers[t].pages);
+    task.overheadUs = overheadUs(input.machine, task.lane == Lane::Down);
+    // What it displaces after a node leaves for nothing, or it would come after that one's eviction.
+    task.delayUs = input.machine.requestUs + (task.lane == Lane::Up ? emptyUs(input.machine, task.bytes) : 0);
   }
   std::vector<TaskGraph::Dependency> dependencies;
   dependencies.reserve(input.captured.edges.size() + draft.edges.size());

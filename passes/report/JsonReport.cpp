@@ -115,6 +115,12 @@ static Json machineToJson(const Machine &machine) {
                {"hosted_share", machine.hostedShare},
                {"copy_overhead_s", machine.copyOverheadUs * secondsPerMicrosecond},
                {"host_bytes", machine.hostBytes == UINT64_MAX ? Json(nullptr) : Json(machine.hostBytes)}};
+  if (machine.downOverheadUs)
+    json["down_overhead_s"] = *machine.downOverheadUs * secondsPerMicrosecond;
+  if (machine.requestUs > 0)
+    json["request_s"] = machine.requestUs * secondsPerMicrosecond;
+  if (machine.emptyBytesPerSecond > 0)
+    json["empty_bytes_per_second"] = machine.emptyBytesPerSecond;
   if (machine.downAtOnce > 1)
     json["down_at_once"] = machine.downAtOnce;
   if (machine.bestUpBytesPerSecond > 0)

@@ -63,6 +63,8 @@ static tl::expected<PlannedStep, PlanError> plan(const Description &captured, co
     constexpr double tolerance = 0.999;
     PlanOptions other = options;
     other.machine.copyOverheadUs *= share;
+    if (other.machine.downOverheadUs)
+      *other.machine.downOverheadUs *= share;
     tl::expected<PlannedStep, PlanError> step = planResidency(captured, other);
     const double us = step ? predictedUs(*step) : leastUs;
     if (us >= leastUs * tolerance)

@@ -11,8 +11,8 @@
 namespace pumpgraph::runtime {
 namespace {
 
-/// What seeing a request and answering it takes, beside the driver's call (docs/measurements.md).
-constexpr double handshakeUs = 80;
+/// What seeing a request and answering it takes, beside the driver's call (docs/managed.md).
+constexpr double handshakeUs = 50;
 constexpr std::uint64_t wantedPages = 64;
 /// Fewer do not tell bytes from overhead.
 constexpr std::uint64_t leastPages = 8;
@@ -20,7 +20,13 @@ constexpr int runs = 5;
 
 /// One H200 (docs/decisions/0019-evictions-by-several-threads.md).
 ManagedLink unmeasured() {
-  return {.typical = {50e9, 37e9, 79e9}, .best = {52e9, 50e9, 93e9}, .operationUs = 205, .bytes = 0};
+  return {.typical = {50e9, 37e9, 79e9},
+          .best = {52e9, 50e9, 93e9},
+          .upOverheadUs = 60,
+          .downOverheadUs = 190,
+          .requestUs = handshakeUs,
+          .emptyBytesPerSecond = 270e9,
+          .bytes = 0};
 }
 
 double median(std::vector<double> values) {
@@ -39,7 +45,10 @@ double overheadUs(const MoveTimes &large, const MoveTimes &small, double largeUs
   return std::clamp((smallUs - share * largeUs) / (1 - share), 0.0, smallUs);
 }
 
-constexpr double unit = 0.5e9;
+/// No call takes less.
+constexpr double leastOverheadUs = 1;
+
+constexpr double unit = 0.5e9, emptyUnit = 10e9;
 
 /// What a direction loses to the other while both are busy (interference() of passes/analysis/Machine.h): 0 nothing, 1
 /// as much as if they took turns. In tenths, so that measuring again seldom changes a plan.
@@ -69,7 +78,9 @@ public:
       : driver_(driver), address_(address), contexts_(contexts), mover_(mover) {}
 
   Expected<double> move(std::uint64_t offset, std::uint64_t bytes, bool up) const {
-    const Operation::Kind kind = up ? Operation::Kind::Prefetch : Operation::Kind::Evict;
+    return carryOut(up ? Operation::Kind::Prefetch : Operation::Kind::Evict, offset, bytes);
+  }
+  Expected<double> carryOut(Operation::Kind kind, std::uint64_t offset, std::uint64_t bytes) const {
     const Operation operation{kind, address_ + offset, bytes, "", {}, true};
     const auto start = std::chrono::steady_clock::now();
     PUMPGRAPH_TRY(mover_.tryMove(operation));
@@ -104,6 +115,22 @@ public:
     return {};
   }
 
+  /// Takes the pages' memory away and gives them some, without a value.
+  Status repeatEmpty(MoveTimes &times) const {
+    PUMPGRAPH_TRY(move(0, times.bytes, true));
+    for (int run = 0; run < runs; ++run) {
+      const Expected<double> lost = carryOut(Operation::Kind::Discard, 0, times.bytes);
+      if (!lost)
+        return tl::unexpected<Error>(lost.error());
+      const Expected<double> given = move(0, times.bytes, true);
+      if (!given)
+        return tl::unexpected<Error>(given.error());
+      times.downUs.push_back(*lost);
+      times.upUs.push_back(*given);
+    }
+    return {};
+  }
+
   /// What nobody has touched is nowhere, and moving it would measure nothing.
   Status touch(std::uint64_t bytes) const {
     PUMPGRAPH_TRY(move(0, bytes, true));
@@ -124,9 +151,9 @@ private:
   DriverMover &mover_;
 };
 
-/// Large and small moves, and halves of the large one both ways at once.
+/// Large and small moves, halves of the large one both ways at once, and what moves no value.
 struct AllTimes {
-  MoveTimes large, small, beside;
+  MoveTimes large, small, beside, empty;
 };
 
 Status measureAll(const Measuring &measuring, AllTimes &times) {
@@ -135,34 +162,39 @@ Status measureAll(const Measuring &measuring, AllTimes &times) {
   PUMPGRAPH_TRY(measuring.repeat(times.small));
   if (times.beside.bytes != 0)
     PUMPGRAPH_TRY(measuring.repeatBeside(times.beside));
+  if (times.empty.bytes != 0)
+    PUMPGRAPH_TRY(measuring.repeatEmpty(times.empty));
   PUMPGRAPH_TRY(measuring.move(0, times.large.bytes, false));
   return {};
 }
 
 } // namespace
 
-ManagedLink linkOf(const MoveTimes &large, const MoveTimes &small, const MoveTimes &beside) {
-  ManagedLink link{.typical = {}, .best = {}, .operationUs = 0, .bytes = large.bytes};
+ManagedLink linkOf(const MoveTimes &large, const MoveTimes &small, const MoveTimes &beside, const MoveTimes &empty) {
+  ManagedLink link;
+  link.bytes = large.bytes;
   const auto speedOf = [&](double us, double overhead) {
     return static_cast<double>(large.bytes) / std::max(us - overhead, us / 2) * 1e6;
   };
-  double overheads = 0;
   const auto measure = [&](const std::vector<double> &largeUs, const std::vector<double> &smallUs, double &typical,
                            double &best) {
     const double overhead = overheadUs(large, small, median(largeUs), median(smallUs));
     // Rounded so that measuring again seldom changes a plan; the best to the safe side.
     typical = std::max(unit, std::round(speedOf(median(largeUs), overhead) / unit) * unit);
     best = std::max(typical, std::ceil(speedOf(least(largeUs), overhead) / unit) * unit);
-    overheads += overhead;
-    return overhead;
+    return std::max(leastOverheadUs, std::round(overhead));
   };
-  const double overheadUp = measure(large.upUs, small.upUs, link.typical.up, link.best.up);
-  measure(large.downUs, small.downUs, link.typical.down, link.best.down);
-  const double aloneUs = overheadUp + static_cast<double>(beside.bytes) / link.typical.up * 1e6;
+  link.upOverheadUs = measure(large.upUs, small.upUs, link.typical.up, link.best.up);
+  link.downOverheadUs = measure(large.downUs, small.downUs, link.typical.down, link.best.down);
+  link.requestUs = handshakeUs;
+  if (!empty.upUs.empty())
+    link.emptyBytesPerSecond = std::ceil(2 * static_cast<double>(empty.bytes) * 1e6 /
+                                         (median(empty.upUs) + median(empty.downUs)) / emptyUnit) *
+                               emptyUnit;
+  const double aloneUs = link.upOverheadUs + static_cast<double>(beside.bytes) / link.typical.up * 1e6;
   const double interference = interferenceOf(beside, aloneUs);
   for (LinkSpeed *speed : {&link.typical, &link.best})
     *speed = withInterference(speed->up, speed->down, interference);
-  link.operationUs = handshakeUs + std::round(overheads / 2);
   return link;
 }
 
@@ -173,7 +205,10 @@ ManagedLink together(const ManagedLink &first, const ManagedLink &second) {
   };
   return {.typical = faster(first.typical, second.typical),
           .best = faster(first.best, second.best),
-          .operationUs = std::min(first.operationUs, second.operationUs),
+          .upOverheadUs = std::min(first.upOverheadUs, second.upOverheadUs),
+          .downOverheadUs = std::min(first.downOverheadUs, second.downOverheadUs),
+          .requestUs = first.requestUs,
+          .emptyBytesPerSecond = std::max(first.emptyBytesPerSecond, second.emptyBytesPerSecond),
           .bytes = first.bytes};
 }
 
@@ -193,6 +228,8 @@ Expected<ManagedLink> measureManagedLink(const Driver &driver, int device, Addre
     return unmeasured();
   AllTimes times;
   times.large.bytes = pages * pageBytes;
+  if (driver.memDiscardBatchAsync)
+    times.empty.bytes = times.large.bytes;
   if (contexts.ownContexts() != 0) // in one context the directions take turns
     times.beside.bytes = pages / 2 * pageBytes;
   // In a thread of its own: who moves makes contexts current.
@@ -209,7 +246,7 @@ Expected<ManagedLink> measureManagedLink(const Driver &driver, int device, Addre
   }).join();
   arena.unseen(*address, pages);
   PUMPGRAPH_TRY_WHILE(measured, "measuring the link");
-  return linkOf(times.large, times.small, times.beside);
+  return linkOf(times.large, times.small, times.beside, times.empty);
 }
 
 } // namespace pumpgraph::runtime

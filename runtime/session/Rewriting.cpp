@@ -95,7 +95,10 @@ Expected<CompiledPlan> Rewriting::planManaged(const std::string &costsIr, bool a
     options.both_bytes_per_second = (*link)->typical.both;
     options.best_up_bytes_per_second = (*link)->best.up;
     options.best_down_bytes_per_second = (*link)->best.down;
-    options.copy_overhead_us = (*link)->operationUs;
+    options.copy_overhead_us = (*link)->upOverheadUs;
+    options.down_overhead_us = (*link)->downOverheadUs;
+    options.request_us = (*link)->requestUs;
+    options.empty_bytes_per_second = (*link)->emptyBytesPerSecond;
     options.down_at_once = static_cast<std::uint32_t>(session_.laneContexts_->down().size());
     options.prefetching = prefetching;
     options.every_access_known = accessesAreKnown && driver_.memDiscardBatchAsync ? 1 : 0;

@@ -543,7 +543,10 @@ nlohmann::ordered_json Session::linkReport() const {
   nlohmann::ordered_json link = json(managedLink_->typical);
   link["best_up_bytes_per_second"] = managedLink_->best.up;
   link["best_down_bytes_per_second"] = managedLink_->best.down;
-  link["operation_s"] = managedLink_->operationUs * 1e-6;
+  link["up_overhead_s"] = managedLink_->upOverheadUs / usPerSecond;
+  link["down_overhead_s"] = managedLink_->downOverheadUs / usPerSecond;
+  link["request_s"] = managedLink_->requestUs / usPerSecond;
+  link["empty_bytes_per_second"] = managedLink_->emptyBytesPerSecond;
   link["measured_bytes"] = managedLink_->bytes;
   link["context_bytes"] = laneContexts_->deviceBytes();
   return link;

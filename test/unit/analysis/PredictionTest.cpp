@@ -69,6 +69,37 @@ TEST(Prediction, WhatGoesToTheHostSideBySideSharesTheBandwidthButNotTheOverhead)
   EXPECT_DOUBLE_EQ(prediction.downBusyUs, 11) << "of the link, not of every copy";
 }
 
+TEST(Prediction, CopiesToTheHostMayHaveAnOverheadOfTheirOwn) {
+  SmallStep small;
+  const BufferIndex b = small.local("b", 4);
+  const NodeIndex evict = small.residency(NodeKind::Evict, b, 0, 2),
+                  prefetch = small.residency(NodeKind::Prefetch, b, 2, 2);
+  small.edge(evict, prefetch);
+  Machine machine = smallMachine();
+  machine.copyOverheadUs = 1;
+  EXPECT_DOUBLE_EQ(predict(small.step, machine).totalUs, 1 + 2 + 1 + 2);
+  machine.downOverheadUs = 3;
+  EXPECT_DOUBLE_EQ(predict(small.step, machine).nodes[evict].endUs, 3 + 2);
+  EXPECT_DOUBLE_EQ(predict(small.step, machine).totalUs, 3 + 2 + 1 + 2);
+}
+
+// Nothing is asked for where an operation comes after another one.
+TEST(Prediction, ADelayIsAfterWhatHasNoLane) {
+  SmallStep small;
+  const BufferIndex b = small.local("b", 4);
+  const NodeIndex kernel = small.alone("k", 10, {});
+  const NodeIndex evict = small.residency(NodeKind::Evict, b, 0, 2),
+                  prefetch = small.residency(NodeKind::Prefetch, b, 2, 2);
+  small.edge(kernel, evict);
+  small.edge(evict, prefetch);
+  std::vector<Task> tasks = tasksOf(small.step, smallMachine());
+  for (const NodeIndex node : {evict, prefetch})
+    tasks[node].delayUs = 5;
+  const Prediction prediction = predictAsReady(small.step, tasks, smallMachine());
+  EXPECT_DOUBLE_EQ(prediction.nodes[evict].startUs, 10 + 5);
+  EXPECT_DOUBLE_EQ(prediction.nodes[prefetch].startUs, 10 + 5 + 2);
+}
+
 TEST(Prediction, WhatGoesUpIsOneAtATimeHoweverManyGoDown) {
   SmallStep small;
   const BufferIndex b = small.local("b", 4);

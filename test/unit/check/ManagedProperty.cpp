@@ -105,6 +105,12 @@ public:
     options.machine.upBytesPerSecond = static_cast<double>(captured_.pageBytes * random.between(1, 1000)) * 1e3;
     options.machine.downBytesPerSecond = options.machine.upBytesPerSecond / 2;
     options.machine.downAtOnce = random.chance(50) ? static_cast<std::uint32_t>(random.between(2, 4)) : 1;
+    if (random.chance(50)) {
+      options.machine.downOverheadUs = static_cast<double>(random.below(20));
+      options.machine.requestUs = static_cast<double>(random.below(10));
+      options.machine.emptyBytesPerSecond =
+          options.machine.upBytesPerSecond * static_cast<double>(random.between(1, 8));
+    }
     // A plan for either kind of memory will do.
     const bool forManaged = random.chance(70);
     for (const bool mayDiscard : {true, false}) {

@@ -25,6 +25,17 @@ protected:
     small_.step.budgetBytes = 2 * test::smallPage;
   }
 
+  /// `b` gets memory without a value, is written by a node of 10 us, and discarded. Returns the discard.
+  NodeIndex useAsTemporary() {
+    small_.step.buffers[b_].liveIn = small_.step.buffers[b_].liveOut = false;
+    const NodeIndex prefetch = small_.residency(NodeKind::Prefetch, b_, 0, 2);
+    const NodeIndex first = small_.alone("first", 10, {small_.write(b_)});
+    small_.edge(prefetch, first);
+    const NodeIndex discard = small_.residency(NodeKind::Discard, b_, 0, 2);
+    small_.edge(first, discard);
+    return discard;
+  }
+
   Prediction predicted() const { return predictManaged(small_.step, machine_); }
 
   SmallStep small_;
@@ -56,17 +67,24 @@ TEST_F(PredictManagedTest, butItsRoomIsWaitedFor) {
 
 // So is it by a prefetch that brings no value.
 TEST_F(PredictManagedTest, evenWhereNothingIsBrought) {
-  small_.step.buffers[b_].liveIn = small_.step.buffers[b_].liveOut = false;
-  const NodeIndex prefetch = small_.residency(NodeKind::Prefetch, b_, 0, 2);
-  const NodeIndex first = small_.alone("first", 10, {small_.write(b_)});
-  small_.edge(prefetch, first);
-  const NodeIndex discard = small_.residency(NodeKind::Discard, b_, 0, 2);
-  small_.edge(first, discard);
+  const NodeIndex discard = useAsTemporary();
   const NodeIndex last = small_.alone("last", 10, {small_.update(a_)});
   small_.edge(discard, last);
   const NodeIndex evict = small_.residency(NodeKind::Evict, a_, 0, 2);
   small_.edge(last, evict);
   EXPECT_DOUBLE_EQ(predicted().totalUs, 2 + 10 + 10);
+}
+
+// A discard is asked for after its node, and takes the thread up; so does bringing memory without a value.
+TEST_F(PredictManagedTest, whatMovesNoValueTakesItsTimeAllTheSame) {
+  const NodeIndex discard = useAsTemporary();
+  const NodeIndex second = small_.alone("second", 10, {});
+  small_.edge(discard, second);
+  EXPECT_DOUBLE_EQ(predicted().totalUs, 20);
+  machine_.emptyBytesPerSecond = 4e9; // half a microsecond for both pages
+  EXPECT_DOUBLE_EQ(predicted().totalUs, 0.5 + 10 + 0.5 + 10);
+  machine_.requestUs = 3; // after the launch, and after the first node
+  EXPECT_DOUBLE_EQ(predicted().totalUs, 3 + 0.5 + 10 + 3 + 0.5 + 10);
 }
 
 TEST_F(PredictManagedTest, aLinkDoesNotCatchUp) {

@@ -39,7 +39,10 @@ typedef struct pumpgraph_compiler_options {
   int32_t every_access_known;      /* managed only. 0: nothing is discarded */
   double best_up_bytes_per_second; /* what bounds count on, where the link is faster at times; 0: as above */
   double best_down_bytes_per_second;
-  uint32_t down_at_once; /* copies to the host side by side, which share that bandwidth; 0: one */
+  uint32_t down_at_once;   /* copies to the host side by side, which share that bandwidth; 0: one */
+  double down_overhead_us; /* of copies to the host; 0: as copy_overhead_us */
+  double request_us;       /* managed only: from the end of a node to the beginning of what is asked for after it */
+  double empty_bytes_per_second; /* managed only: of memory that is given or taken without a value; 0: at once */
 } pumpgraph_compiler_options;
 
 typedef enum pumpgraph_compiler_status {
