@@ -11,8 +11,6 @@
 namespace pumpgraph::runtime {
 namespace {
 
-/// What seeing a request and answering it takes, beside the driver's call (docs/managed.md).
-constexpr double handshakeUs = 50;
 constexpr std::uint64_t wantedPages = 64;
 /// Fewer do not tell bytes from overhead.
 constexpr std::uint64_t leastPages = 8;
@@ -24,7 +22,6 @@ ManagedLink unmeasured() {
           .best = {52e9, 50e9, 93e9},
           .upOverheadUs = 60,
           .downOverheadUs = 190,
-          .requestUs = handshakeUs,
           .emptyBytesPerSecond = 270e9,
           .bytes = 0};
 }
@@ -186,7 +183,6 @@ ManagedLink linkOf(const MoveTimes &large, const MoveTimes &small, const MoveTim
   };
   link.upOverheadUs = measure(large.upUs, small.upUs, link.typical.up, link.best.up);
   link.downOverheadUs = measure(large.downUs, small.downUs, link.typical.down, link.best.down);
-  link.requestUs = handshakeUs;
   if (!empty.upUs.empty())
     link.emptyBytesPerSecond = std::ceil(2 * static_cast<double>(empty.bytes) * 1e6 /
                                          (median(empty.upUs) + median(empty.downUs)) / emptyUnit) *
@@ -207,7 +203,6 @@ ManagedLink together(const ManagedLink &first, const ManagedLink &second) {
           .best = faster(first.best, second.best),
           .upOverheadUs = std::min(first.upOverheadUs, second.upOverheadUs),
           .downOverheadUs = std::min(first.downOverheadUs, second.downOverheadUs),
-          .requestUs = first.requestUs,
           .emptyBytesPerSecond = std::max(first.emptyBytesPerSecond, second.emptyBytesPerSecond),
           .bytes = first.bytes};
 }

@@ -17,11 +17,12 @@ struct MoveTimes {
 };
 
 struct ManagedLink {
-  LinkSpeed typical;              ///< the medians: what plans and predictions count on
-  LinkSpeed best;                 ///< the fastest of the repeats: what bounds count on
-  double upOverheadUs = 0;        ///< of a prefetch, beside its bytes
-  double downOverheadUs = 0;      ///< of an eviction
-  double requestUs = 0;           ///< from the end of a node to the beginning of what is asked for after it
+  LinkSpeed typical;         ///< the medians: what plans and predictions count on
+  LinkSpeed best;            ///< the fastest of the repeats: what bounds count on
+  double upOverheadUs = 0;   ///< of a prefetch, beside its bytes
+  double downOverheadUs = 0; ///< of an eviction
+  /// From the end of a node to the beginning of what is asked for after it, as timelines show it: not measured.
+  double requestUs = 50;
   double emptyBytesPerSecond = 0; ///< of discards, and of prefetches that bring no value; 0: not measured
   std::uint64_t bytes = 0; ///< that were moved at a time; 0: nothing was measured, the figures are those of one H200
 };

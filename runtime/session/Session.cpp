@@ -562,8 +562,7 @@ Expected<const ManagedLink *> Session::managedLink() {
         notes_.push_back(fmt::format("the agent has {} contexts of its own in place of {}: evictions are slower",
                                      laneContexts_->ownContexts(), contextsForEvictions));
     }
-    const Expected<ManagedLink> measured =
-        measureManagedLink(*driver_, options_.device, *addresses_, frames_->budgetFrames() * pageBytes, *laneContexts_);
+    const Expected<ManagedLink> measured = measureArenaLink();
     if (!measured)
       return tl::unexpected<Error>(measured.error());
     managedLink_ = *measured;
@@ -573,11 +572,15 @@ Expected<const ManagedLink *> Session::managedLink() {
   return &*managedLink_;
 }
 
+Expected<ManagedLink> Session::measureArenaLink() {
+  return measureManagedLink(*driver_, options_.device, *addresses_, frames_->budgetFrames() * pageBytes,
+                            *laneContexts_);
+}
+
 Expected<bool> Session::managedLinkWasDisturbed() {
   if (std::exchange(linkMeasuredAgain_, true) || managedLink_->bytes == 0)
     return false;
-  const Expected<ManagedLink> again =
-      measureManagedLink(*driver_, options_.device, *addresses_, frames_->budgetFrames() * pageBytes, *laneContexts_);
+  const Expected<ManagedLink> again = measureArenaLink();
   if (!again)
     return tl::unexpected<Error>(again.error());
   const ManagedLink first = *managedLink_;

@@ -152,6 +152,7 @@ private:
   Expected<const FillKernel *> fillKernel();
   /// Of a session on managed memory: measured when its first step is planned.
   Expected<const ManagedLink *> managedLink();
+  Expected<ManagedLink> measureArenaLink();
   /// Measures it once more, some time after the first. Whether that shows that something was in the way then, so that
   /// managedLink() is another now. Once in a session; false from then on.
   Expected<bool> managedLinkWasDisturbed();
@@ -206,7 +207,7 @@ private:
   LinkSpeed link_;                             ///< of a session on virtual memory
   std::unique_ptr<LaneContexts> laneContexts_; ///< of the agents of its steps, once there is a plan
   std::optional<ManagedLink> managedLink_;     ///< once it is measured
-  bool linkMeasuredAgain_ = false;             ///< managedLink_
+  bool linkMeasuredAgain_ = false;             ///< whether managedLink_ was
   std::vector<std::string> notes_;             ///< about the session, for the report of each step
   std::optional<Compiler> compiler_;
   std::unique_ptr<FillKernel> fillKernel_; ///< once a step needs it

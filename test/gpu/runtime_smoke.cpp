@@ -990,7 +990,8 @@ std::string eagerAllocations() {
   return note("first 32 MiB %.2f ms, again %.2f us", firstMs, againUs);
 }
 
-// ---- managed memory: at most 2 GiB in a process, each case in one of its own ----------------------------------------
+// ---- managed memory: at most 4,000 MiB in a process, each case in one of its own
+// ----------------------------------------
 
 constexpr std::uint64_t managedBytes = 2_GiB;
 /// The most that a process here may have.
@@ -1322,7 +1323,6 @@ int runManagedRow(const std::string &step, const std::string &way) {
       line["plan_bound_s"] = run.report.at("plan_bound_s");
       line["predicted_s"] = run.report.at("predicted_s");
       line["link"] = runtime.at("link");
-      line["notes"] = runtime.at("notes");
       line["agent"] = runtime.at("agent");
     }
     std::printf("%s\n", line.dump().c_str());

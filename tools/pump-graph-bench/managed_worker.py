@@ -106,7 +106,6 @@ def run_managed(shape: str, way: str, budget_bytes: int, arena_bytes: int) -> Fi
         "plan_bound_s": report["plan_bound_s"],
         "predicted_s": report["predicted_s"],
         "link": runtime["link"],
-        "notes": runtime["notes"],
         "agent": runtime["agent"],
     }
 
