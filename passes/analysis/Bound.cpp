@@ -84,12 +84,20 @@ double latestEnd(const std::vector<double> &endsUs) {
   return endsUs.empty() ? 0 : *std::max_element(endsUs.begin(), endsUs.end());
 }
 
+/// Of the bytes of the pages that a use reaches in host memory, the least part that crosses the link for it: where it
+/// was measured to take less time than copies of them, it reaches no more than they would have moved in that time.
+double reachedShare(const Use &use, const Machine &machine) {
+  return std::min(1.0, static_cast<double>(use.slowdown) / machine.hostedShare);
+}
+
 /// How long the link takes for what the node uses and the frames cannot hold: each byte goes the way, or the ways, that
-/// the node reads or writes it, and those are chosen that together take least.
+/// the node reads or writes it, and those are chosen that together take least. All count as that of which least is
+/// reached.
 double leastHostedUs(const Timeline &timeline, NodeIndex node, double privateBytes, const Machine &machine) {
-  double readBytes = 0, writtenBytes = 0, updatedBytes = 0;
+  double readBytes = 0, writtenBytes = 0, updatedBytes = 0, share = 1;
   for (std::uint32_t position : timeline.usesAt(node)) {
     const Use &use = timeline.use(position);
+    share = std::min(share, reachedShare(use, machine));
     (use.readsOld && use.writes ? updatedBytes
      : use.writes               ? writtenBytes
                                 : readBytes) += static_cast<double>(timeline.piece(use.piece).bytes);
@@ -103,7 +111,7 @@ double leastHostedUs(const Timeline &timeline, NodeIndex node, double privateByt
   const double up = std::clamp(oneWay * upRate / (upRate + downRate), oneWay - std::min(oneWay, writtenBytes),
                                std::min(oneWay, readBytes));
   const double upUs = (up + excess - oneWay) / upRate, downUs = (excess - up) / downRate;
-  return togetherUs(upUs, downUs, interference(machine));
+  return share * togetherUs(upUs, downUs, interference(machine));
 }
 
 /// Nodes that every path passes: everything before one has ended when it starts, and nothing after it starts before it
@@ -183,9 +191,10 @@ public:
   /// `holdsOperands`: whether all that a node uses is on the device while it runs. `keepsHostCopy`, by buffer: whether
   /// a host copy stays good while the page is on the device.
   Histories(const Description &description, BoundKind kind, bool holdsOperands, const std::vector<bool> &keepsHostCopy,
-            const CapturedGraph &graph, const Timeline &timeline, const std::vector<Segment> &segments)
+            const CapturedGraph &graph, const Timeline &timeline, const Machine &machine,
+            const std::vector<Segment> &segments)
       : description_(description), kind_(kind), holdsOperands_(holdsOperands), keepsHostCopy_(keepsHostCopy),
-        graph_(graph), segments_(segments), timeline_(timeline), order_(graph.order()) {}
+        graph_(graph), segments_(segments), timeline_(timeline), machine_(machine), order_(graph.order()) {}
 
   std::vector<PieceHistory> build() {
     std::vector<PieceHistory> histories;
@@ -193,13 +202,13 @@ public:
     histories.reserve(touches.size());
     for (std::size_t p = 0; p < touches.size(); ++p) {
       const Piece &piece = timeline_.piece(static_cast<PieceIndex>(p));
-      PieceHistory history{piece.bytes, piece.liveIn, piece.liveOut, {}};
+      PieceHistory history{bytesOf(static_cast<PieceIndex>(p)), piece.liveIn, piece.liveOut, {}};
       for (std::size_t begin = 0; begin < touches[p].size();) {
         const std::uint32_t segment = segmentOf(touches[p][begin].node);
         std::size_t end = begin + 1;
         while (end < touches[p].size() && touches[p][end].node <= segments_[segment].last)
           ++end;
-        history.visits.push_back(visitOf(segment, std::span(touches[p]).subspan(begin, end - begin), piece.bytes));
+        history.visits.push_back(visitOf(segment, std::span(touches[p]).subspan(begin, end - begin), history.bytes));
         begin = end;
       }
       histories.push_back(std::move(history));
@@ -226,11 +235,23 @@ private:
     return touches;
   }
 
+  /// What counts of a piece: all its bytes, or, where it may be hosted at all times, so many that none of its uses
+  /// brings fewer over the link.
+  std::uint64_t bytesOf(PieceIndex index) const {
+    const std::uint64_t bytes = timeline_.piece(index).bytes;
+    if (kind_ == BoundKind::Must || holdsOperands_)
+      return bytes;
+    double share = 1;
+    for (const Use &use : timeline_.usesOf(index))
+      share = std::min(share, reachedShare(use, machine_));
+    return share < 1 ? static_cast<std::uint64_t>(share * static_cast<double>(bytes)) : bytes;
+  }
+
   /// As the planner and the checker see it: whole pages, and whatever may happen counts.
   Touch mayTouch(NodeIndex node, const Use &use) const {
-    const Piece &piece = timeline_.piece(use.piece);
-    return {node, use.readsOld ? piece.bytes : 0, use.writes ? piece.bytes : 0, use.writes && !use.readsOld,
-            holdsOperands_ && !keepsHostCopy_[piece.buffer]};
+    const std::uint64_t bytes = bytesOf(use.piece);
+    return {node, use.readsOld ? bytes : 0, use.writes ? bytes : 0, use.writes && !use.readsOld,
+            holdsOperands_ && !keepsHostCopy_[timeline_.piece(use.piece).buffer]};
   }
 
   /// What certainly happens: the bytes that must be read or written, and any possible write may replace the value.
@@ -273,6 +294,7 @@ private:
   const CapturedGraph &graph_;
   const std::vector<Segment> &segments_;
   const Timeline &timeline_;
+  const Machine &machine_;
   Order order_; ///< of captured nodes
 };
 
@@ -622,7 +644,7 @@ private:
           segments(segmentsOf(cuts, problem.holdsOperands_, problem.graph_.hasOneSink())),
           times(segmentTimes(problem.endsUs_, segments)),
           histories(Histories(problem.description_, problem.kind_, problem.holdsOperands_, problem.keepsHostCopy_,
-                              problem.graph_, problem.timeline_, segments)
+                              problem.graph_, problem.timeline_, problem.machine_, segments)
                         .build()) {}
 
     /// From right after the cut before `firstCut`.

@@ -4,6 +4,7 @@
 #include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace pumpgraph {
@@ -23,7 +24,8 @@ struct Touch {
 };
 
 std::uint64_t slowed(std::uint64_t bytes, float slowdown) {
-  return slowdown == 1 ? bytes : static_cast<std::uint64_t>(static_cast<double>(bytes) * slowdown);
+  // Up, so that no page costs less than bounds say.
+  return slowdown == 1 ? bytes : static_cast<std::uint64_t>(std::ceil(static_cast<double>(bytes) * slowdown));
 }
 
 class Counter {

@@ -16,6 +16,8 @@ namespace {
 
 /// No node is slow by less: clocks are not that exact.
 constexpr double noticeableUs = 20;
+/// Of a node whose hosted pages took no time that clocks can tell: it reaches next to nothing of them.
+constexpr float leastSlowdown = 1.0F / 64;
 
 /// By captured position: what the plan predicted that nodes take over hosted pages, beyond their cost.
 std::map<std::size_t, double> predictedOverHosted(const CompiledPlan &plan) {
@@ -26,8 +28,8 @@ std::map<std::size_t, double> predictedOverHosted(const CompiledPlan &plan) {
   return times;
 }
 
-/// At which nodes reach hosted pages as fast as copies do.
-float leastSlowdown(const CompiledPlan &plan) {
+/// Of a node that reaches all of its hosted pages as fast as copies do.
+float slowdownOfCopies(const CompiledPlan &plan) {
   const auto machine = plan.report.find("machine");
   return machine == plan.report.end() ? 1.0F : machine->value("hosted_share", 1.0F);
 }
@@ -89,13 +91,14 @@ private:
       Access &access = node.accesses[i];
       if (!overlaps(plan_.lowered.buffers[access.buffer].hosted, access.range))
         continue;
-      access.slowdown = std::max(leastSlowdown(plan_), plannedSlowdown(index, i) * ratio);
+      access.slowdown = std::max(leastSlowdown, plannedSlowdown(index, i) * ratio);
       slowdowns_[{node.name, i}].push_back(access.slowdown);
       known_.emplace(index, i);
     }
   }
 
-  /// What was never hosted is presumed to be as slow as the same access of other nodes.
+  /// What was never hosted is presumed to be as slow as the same access of other nodes, but to reach all of its pages:
+  /// which ones a kernel leaves alone is a matter of its operands.
   void spread() {
     for (std::size_t index = 0; index < step_.nodes.size(); ++index)
       for (std::size_t i = 0; i < step_.nodes[index].accesses.size(); ++i) {
@@ -103,7 +106,7 @@ private:
         if (known_.contains({index, i}))
           continue;
         if (const auto same = slowdowns_.find({step_.nodes[index].name, i}); same != slowdowns_.end())
-          access.slowdown = static_cast<float>(median(same->second));
+          access.slowdown = std::max(slowdownOfCopies(plan_), static_cast<float>(median(same->second)));
       }
   }
 

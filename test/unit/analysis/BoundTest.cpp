@@ -169,6 +169,26 @@ TEST(Bound, CountsWhatAWideNodeMovesItself) {
   EXPECT_DOUBLE_EQ(boundUs(small.step, 4), 1 + 10) << "it may compute meanwhile";
 }
 
+// What was measured to take less time than copies of it does not cross the link in whole.
+TEST(Bound, CountsOnlyWhatAWideNodeWasMeasuredToReach) {
+  Machine machine = smallMachine();
+  machine.hostedShare = 0.5;
+  SmallStep small;
+  const BufferIndex in = small.live("in", 4);
+  const NodeIndex wide = small.kernel("wide", 1, {small.read(in), small.update(small.local("workspace", 2))});
+  const auto planBoundUs = [&] { return bound(small.step, 2 * smallPage, machine, BoundKind::May).totalUs; };
+  EXPECT_DOUBLE_EQ(planBoundUs(), 4);
+  for (Access &access : small.step.nodes[wide].accesses)
+    access.slowdown = 0.75F;
+  EXPECT_DOUBLE_EQ(planBoundUs(), 4) << "no faster than copies";
+  small.step.nodes[wide].accesses[0].slowdown = 0.375F;
+  EXPECT_DOUBLE_EQ(planBoundUs(), 3) << "of all that it reaches, the least part counts";
+  small.step.nodes[wide].accesses[1].slowdown = 0.125F;
+  EXPECT_DOUBLE_EQ(planBoundUs(), 1) << "it computes meanwhile";
+  // With room for all of it nothing needs to be hosted.
+  EXPECT_DOUBLE_EQ(bound(small.step, 6 * smallPage, machine, BoundKind::May).totalUs, 1);
+}
+
 TEST(Bound, OfAWideNodeOneWayIsCheaperThanBoth) {
   SmallStep small;
   small.kernel("wide", 1, {small.update(small.local("updated", 4)), small.read(small.live("read", 2))});

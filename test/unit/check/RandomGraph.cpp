@@ -346,6 +346,8 @@ std::vector<Description> simplerSteps(const Description &captured) {
             step.nodes[node].accesses[i].may = mode;
             step.nodes[node].accesses[i].must &= mode;
           });
+      if (access.slowdown != 1)
+        addChanged([&](Description &step) { step.nodes[node].accesses[i].slowdown = 1; });
       const Range whole{0, captured.buffers[access.buffer].size};
       if (access.range != whole)
         addChanged([&](Description &step) { step.nodes[node].accesses[i].range = whole; });
@@ -423,8 +425,9 @@ std::string toText(const Description &description) {
     else
       text += fmt::format(" captured {} cost {}", node.captured, node.costUs);
     for (const Access &access : node.accesses)
-      text += fmt::format("; {} b{} [{}, {}) must {}", modeText(access.may), access.buffer, access.range.offset,
-                          access.range.end(), modeText(access.must));
+      text += fmt::format("; {} b{} [{}, {}) must {}{}", modeText(access.may), access.buffer, access.range.offset,
+                          access.range.end(), modeText(access.must),
+                          access.slowdown == 1 ? "" : fmt::format(" slowdown {}", access.slowdown));
     std::string after;
     for (const Edge &edge : description.edges)
       if (edge.to == index)

@@ -99,7 +99,16 @@ TEST_F(MeasuredTimesTest, measuringAgainCorrectsIt) {
   EXPECT_FLOAT_EQ(slowdown(1, 1), 2) << "what was presumed is presumed anew";
   planAgain({{0, 400}, {3, 200}});
   takeMeasured(step_, known_, plan_, {150, 150, 150, 300});
-  EXPECT_EQ(slowdown(0, 1), 0.75F) << "no faster than copies";
+  EXPECT_EQ(slowdown(0, 1), 1.0F / 64) << "no time that clocks can tell";
+  EXPECT_EQ(slowdown(1, 1), 0.75F) << "of what was not measured, no faster than copies";
+}
+
+// A workspace counts as touched in whole wherever a kernel has its address, and the kernel may use a small part of it.
+TEST_F(MeasuredTimesTest, aNodeMayReachLittleOfItsHostedPages) {
+  predict({{0, 2000}, {3, 200}});
+  takeMeasured(step_, known_, plan_, {250, 150, 150, 300});
+  EXPECT_FLOAT_EQ(slowdown(0, 1), 0.05F);
+  EXPECT_EQ(slowdown(2, 1), 0.75F);
 }
 
 // After a plan that turned out slower the first one is in force again, which knew nothing of the slowdown.
