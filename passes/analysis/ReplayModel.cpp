@@ -194,36 +194,33 @@ private:
 
   Queue &queueOf(std::uint32_t task) { return queues_[tasks_[task].lane == Lane::Up ? up : down]; }
 
-  /// Bytes a microsecond for each that moves in a direction now; both directions slow down alike when the link cannot
-  /// carry their sum. While kernels move hosted operands, copies wait, in either direction.
-  std::pair<double, double> ratesNow() const {
+  /// Bytes a microsecond for each of so many that move up, and of so many that move down, if they have this share of
+  /// the link: both directions slow down alike when it cannot carry their sum.
+  LinkFlows::Rates ratesOf(std::size_t upCount, std::size_t downCount, double shareOfLink) const {
     const double upRate = machine_.upBytesPerSecond / 1e6, downRate = machine_.downBytesPerSecond / 1e6;
-    const bool kernelsMove = !flows_.empty();
-    const std::size_t upCount = kernelsMove ? flows_.count(up) : directions_[up].movingCount();
-    const std::size_t downCount = kernelsMove ? flows_.count(down) : directions_[down].movingCount();
-    double share =
+    const double share =
         upCount > 0 && downCount > 0 ? std::min(1.0, machine_.bothBytesPerSecond / 1e6 / (upRate + downRate)) : 1.0;
-    if (kernelsMove)
-      share *= machine_.hostedShare;
-    return {upRate * share / static_cast<double>(std::max<std::size_t>(1, upCount)),
-            downRate * share / static_cast<double>(std::max<std::size_t>(1, downCount))};
+    return {upRate * share * shareOfLink / static_cast<double>(std::max<std::size_t>(1, upCount)),
+            downRate * share * shareOfLink / static_cast<double>(std::max<std::size_t>(1, downCount))};
   }
 
   /// Goes on to the next moment at which something ends.
   void step() {
-    const auto [upRate, downRate] = ratesNow();
-    const double upCopyRate = flows_.empty() ? upRate : 0, downCopyRate = flows_.empty() ? downRate : 0;
-    const double upUs = directions_[up].untilChangeUs(upCopyRate),
-                 downUs = directions_[down].untilChangeUs(downCopyRate);
+    // While kernels move hosted operands, little is left to copies, in either direction.
+    const LinkFlows::Rates ofKernels = ratesOf(flows_.count(up), flows_.count(down), machine_.hostedShare);
+    const LinkFlows::Rates ofCopies = ratesOf(directions_[up].movingCount(), directions_[down].movingCount(),
+                                              flows_.empty() ? 1 : machine_.besideHostedShare);
+    const double upUs = directions_[up].untilChangeUs(ofCopies[up]),
+                 downUs = directions_[down].untilChangeUs(ofCopies[down]);
     const double timedAtUs =
         std::min(running_.empty() ? never : running_.top().first, delayed_.empty() ? never : delayed_.top().first);
     const double timedUs = std::max(0.0, timedAtUs - nowUs_);
-    const double us = std::min({upUs, downUs, timedUs, flows_.untilChangeUs({upRate, downRate})});
+    const double us = std::min({upUs, downUs, timedUs, flows_.untilChangeUs(ofKernels)});
     nowUs_ = timedUs <= us ? std::max(nowUs_, timedAtUs) : nowUs_ + us;
     const auto ends = [&](std::uint32_t task) { end(task); };
-    directions_[up].advance(us, upCopyRate);
-    directions_[down].advance(us, downCopyRate);
-    flows_.advance(us, {upRate, downRate}, ends);
+    for (const std::size_t lane : {up, down})
+      directions_[lane].advance(us, ofCopies[lane]);
+    flows_.advance(us, ofKernels, ends);
     for (const std::size_t lane : {up, down})
       directions_[lane].changeAfter(us, ends);
     while (!running_.empty() && running_.top().first <= nowUs_) {

@@ -113,6 +113,7 @@ static Json machineToJson(const Machine &machine) {
                {"down_bytes_per_second", machine.downBytesPerSecond},
                {"both_bytes_per_second", machine.bothBytesPerSecond},
                {"hosted_share", machine.hostedShare},
+               {"beside_hosted_share", machine.besideHostedShare},
                {"copy_overhead_s", machine.copyOverheadUs * secondsPerMicrosecond},
                {"host_bytes", machine.hostBytes == UINT64_MAX ? Json(nullptr) : Json(machine.hostBytes)}};
   if (machine.downOverheadUs)

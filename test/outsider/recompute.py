@@ -214,19 +214,20 @@ class Simulation:
                 lane.overhead_s = self.plan.machine["copy_overhead_s"]
                 lane.bytes = float(self.plan.nodes[lane.current]["size"])
 
-    def rates(self) -> Tuple[float, float]:
+    def rates(self, movers: Sequence[int], share: float) -> Tuple[float, float]:
+        """Of each of so many that move up and down, with so much of the link."""
         machine = self.plan.machine
         up, down = machine["up_bytes_per_second"], machine["down_bytes_per_second"]
-        movers = [sum(left[way] > 0 for _, left in self.flows) if self.flows else lane.moves()
-                  for way, lane in enumerate((self.up, self.down))]
-        share = min(1.0, machine["both_bytes_per_second"] / (up + down)) if all(movers) else 1.0
-        share *= machine["hosted_share"] if self.flows else 1.0
+        share *= min(1.0, machine["both_bytes_per_second"] / (up + down)) if all(movers) else 1.0
         return up * share / max(1, movers[0]), down * share / max(1, movers[1])
 
     def step(self) -> None:
         """Goes on to the next moment at which something ends, or at which a copy's overhead is over."""
-        rates = self.rates()
-        lanes = list(zip((self.up, self.down), (0.0, 0.0) if self.flows else rates))  # copies wait for such kernels
+        machine = self.plan.machine
+        rates = self.rates([sum(left[way] > 0 for _, left in self.flows) for way in (0, 1)], machine["hosted_share"])
+        # Such kernels leave little to copies.
+        lanes = list(zip((self.up, self.down), self.rates([lane.moves() for lane in (self.up, self.down)],
+                                                          machine["beside_hosted_share"] if self.flows else 1.0)))
         spans = [lane.until_s(rate) for lane, rate in lanes]
         kernel_s = self.kernels[0][0] - self.now if self.kernels else math.inf
         flow_s = min((left[way] / rates[way] for _, left in self.flows for way in (0, 1) if left[way] > 0),

@@ -173,6 +173,9 @@ class ByHand(unittest.TestCase):
         self.check(1 + 5 + 1, step, 4)
         self.check(1 + (1 + 6) + 1, step, 4, kind="predicted")
         self.check(1 + (1 + 6 / 0.5) + 1, step, 4, dict(FAST, hosted_share=0.5), kind="predicted")
+        # A quarter of the link is left meanwhile, and nothing for it to carry.
+        beside = dict(FAST, hosted_share=0.5, beside_hosted_share=0.25)
+        self.check(1 + (1 + 6 / 0.5) + 1, step, 4, beside, kind="predicted")
         self.check(1 + 5 + 1, step, 4, kind="must")
         # With room for b there are plans that host nothing, and the bound is theirs; a plan that hosts has another.
         held = bound_us(step, 6)

@@ -30,6 +30,7 @@ class Link:
         if at_its_best and any(best):
             self.up, self.down, self.interference = max(self.up, best[0]), max(self.down, best[1]), 0.0
         self.hosted_share = machine.get("hosted_share", 1.0)  # of these, what nodes reach that move hosted bytes
+        self.beside_hosted_share = machine.get("beside_hosted_share", 0.0)  # and what copies reach meanwhile
 
 
 class Prices(NamedTuple):
@@ -63,9 +64,11 @@ class Market:
         self._up, self._down = by_byte(prices.up, prices.down, link)
         self._hosted_up, self._hosted_down = self._up, self._down
         if hosted_waits:
-            # Copies wait, so it takes time of both directions; and a cut node does so after all else that it does.
-            worth = (prices.up + prices.down) / link.hosted_share
-            worth[1::2] = 1 / link.hosted_share
+            # All but a share of both directions is taken; and a cut node does so after all else that it does, so that what is
+            # left is more than there would be without.
+            link_worth = prices.up + prices.down
+            worth = (1 - link.beside_hosted_share) * link_worth / link.hosted_share
+            worth[1::2] = (1 - link.beside_hosted_share * link_worth[1::2]) / link.hosted_share
             self._hosted_up, self._hosted_down = by_byte(worth * prices.hosted, worth * (1 - prices.hosted), link)
         self._room_paid = numpy.concatenate(([0.0], numpy.cumsum(prices.room * ratio)))  # up to each window
         self._last = len(prices.up) - 1

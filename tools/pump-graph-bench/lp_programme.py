@@ -290,18 +290,19 @@ class Proposal:
         self._all_up = [up + hosted for up, hosted in zip(ups, self._hosted_ups)]
         self._all_down = [down + hosted for down, hosted in zip(downs, self._hosted_downs)]
         if not step.hosted_waits:
-            self._link_rows = self._limit(self._all_up, self._all_down, self._spans)
+            self._link_rows = self._limit(self._all_up, self._all_down, [[(span, 1.0)] for span in self._spans])
             return
-        self._link_rows = self._limit(ups, downs, self._spans)
         waits = programme.variables(slots, 1 / self._link.hosted_share)
-        self._hosted_rows = self._limit(self._hosted_ups, self._hosted_downs, waits)
+        left = self._link.beside_hosted_share / self._link.hosted_share
+        self._link_rows = self._limit(ups, downs, [[(span, 1.0), (wait, left)] for span, wait in zip(self._spans, waits)])
+        self._hosted_rows = self._limit(self._hosted_ups, self._hosted_downs, [[(wait, 1.0)] for wait in waits])
 
-    def _limit(self, ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]], spans: Sequence[int]) -> List[List[int]]:
-        """By direction, then slot: what moves takes no more of the link than the span."""
+    def _limit(self, ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]], spans: Sequence[Terms]) -> List[List[int]]:
+        """By direction, then slot: what moves takes no more of the link than the spans."""
         link = self._link
         return [[self._programme.at_most([(flow, self._scale / rate) for flow in flows[slot]] +
                                          [(flow, link.interference * self._scale / other_rate)
-                                          for flow in others[slot]] + [(spans[slot], -1.0)], 0.0)
+                                          for flow in others[slot]] + [(span, -part) for span, part in spans[slot]], 0.0)
                  for slot in range(self._slots)]
                 for flows, rate, others, other_rate in ((ups, link.up, downs, link.down),
                                                         (downs, link.down, ups, link.up))]

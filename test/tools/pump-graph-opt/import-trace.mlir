@@ -16,6 +16,7 @@
 // JSON-NEXT: "down_bytes_per_second": 10000000000.0,
 // JSON-NEXT: "both_bytes_per_second": 20000000000.0,
 // JSON-NEXT: "hosted_share":
+// JSON-NEXT: "beside_hosted_share":
 // JSON-NEXT: "copy_overhead_s":
 // JSON-NEXT: "host_bytes": null
 

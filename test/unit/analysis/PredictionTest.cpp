@@ -126,6 +126,25 @@ TEST(Prediction, CopiesWaitForAKernelWithHostedOperands) {
   EXPECT_TRUE(prediction.stalls.empty());
 }
 
+TEST(Prediction, ButGoOnAsFarAsTheLinkIsLeftToThem) {
+  Machine machine = smallMachine();
+  machine.hostedShare = 0.75;
+  machine.besideHostedShare = 0.25;
+  SmallStep small;
+  const BufferIndex hosted = small.local("hosted", 6), b = small.local("b", 8), c = small.local("c", 2);
+  small.step.buffers[hosted].hosted = {{0, 6 * smallPage}};
+  const NodeIndex kernel = small.alone("k", 2, {small.read(hosted)});
+  const NodeIndex copy = small.residency(NodeKind::Prefetch, b, 0, 8),
+                  other = small.residency(NodeKind::Evict, c, 0, 2);
+  const Prediction prediction = predict(small.step, machine);
+  // Both directions have carried 1.5 pages when the kernel has computed, for 2 us, and what goes down is done while it
+  // moves its pages, at three quarters of the link, from 2 us to 10.
+  EXPECT_DOUBLE_EQ(prediction.nodes[kernel].endUs, 10);
+  const double alone = 8 - 0.5 / (0.25 * 0.75); // from when what goes down has ended
+  EXPECT_DOUBLE_EQ(prediction.nodes[other].endUs, 10 - alone);
+  EXPECT_DOUBLE_EQ(prediction.nodes[copy].endUs, 10 + (8 - 1.5 - 0.5 - 0.25 * alone));
+}
+
 // The kernel begins to move its page before the copy has ended, by less than a byte.
 TEST(Prediction, ACopyThatIsDoneWaitsForNoKernel) {
   Machine machine = smallMachine();

@@ -22,6 +22,7 @@ inline Machine smallMachine() {
   machine.upBytesPerSecond = machine.downBytesPerSecond = 1e9;
   machine.bothBytesPerSecond = 1.5e9;
   machine.hostedShare = 1;
+  machine.besideHostedShare = 0;
   machine.copyOverheadUs = 0;
   return machine;
 }

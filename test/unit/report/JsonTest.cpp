@@ -227,6 +227,7 @@ TEST(JsonReport, TheMachineIsInReportAndPlan) {
   EXPECT_EQ(machine, json::parse(planToJson(summary))["machine"]);
   EXPECT_DOUBLE_EQ(machine["up_bytes_per_second"], 10e9);
   EXPECT_DOUBLE_EQ(machine["hosted_share"], summary.machine.hostedShare);
+  EXPECT_DOUBLE_EQ(machine["beside_hosted_share"], summary.machine.besideHostedShare);
   EXPECT_DOUBLE_EQ(machine["copy_overhead_s"], 3e-6);
   EXPECT_EQ(machine["host_bytes"], nullptr); // no limit
   EXPECT_FALSE(machine.contains("down_at_once"));
