@@ -84,10 +84,10 @@ double latestEnd(const std::vector<double> &endsUs) {
   return endsUs.empty() ? 0 : *std::max_element(endsUs.begin(), endsUs.end());
 }
 
-/// Of the bytes of the pages that a use reaches in host memory, the least part that crosses the link for it: where it
-/// was measured to take less time than copies of them, it reaches no more than they would have moved in that time.
+/// How much of the pages that a use reaches in host memory counts as moved by it. All, unless it was measured to take
+/// less time than the link needs for them beside the copies that go on meanwhile.
 double reachedShare(const Use &use, const Machine &machine) {
-  return std::min(1.0, static_cast<double>(use.slowdown) / machine.hostedShare);
+  return std::min(1.0, static_cast<double>(use.slowdown) / slowdownOfCopies(machine));
 }
 
 /// How long the link takes for what the node uses and the frames cannot hold: each byte goes the way, or the ways, that
@@ -235,17 +235,16 @@ private:
     return touches;
   }
 
-  /// What counts of a piece: all its bytes, or, where it may be hosted at all times, so many that none of its uses
-  /// brings fewer over the link.
-  std::uint64_t bytesOf(PieceIndex index) const {
-    const std::uint64_t bytes = timeline_.piece(index).bytes;
-    if (kind_ == BoundKind::Must || holdsOperands_)
-      return bytes;
+  /// Of so many bytes of a piece, those that count: all, or, where it may be hosted at all times, so many that none of
+  /// its uses moves fewer.
+  std::uint64_t counted(PieceIndex index, std::uint64_t bytes) const {
     double share = 1;
-    for (const Use &use : timeline_.usesOf(index))
-      share = std::min(share, reachedShare(use, machine_));
+    if (!holdsOperands_)
+      for (const Use &use : timeline_.usesOf(index))
+        share = std::min(share, reachedShare(use, machine_));
     return share < 1 ? static_cast<std::uint64_t>(share * static_cast<double>(bytes)) : bytes;
   }
+  std::uint64_t bytesOf(PieceIndex index) const { return counted(index, timeline_.piece(index).bytes); }
 
   /// As the planner and the checker see it: whole pages, and whatever may happen counts.
   Touch mayTouch(NodeIndex node, const Use &use) const {
@@ -268,6 +267,8 @@ private:
       if ((reliableMust(access) & modeWrite) != 0 && access.evidence != Evidence::Allocated) // for that writes less
         touch.writtenBytes = std::max(touch.writtenBytes, bytes);
     }
+    touch.neededBytes = counted(use.piece, touch.neededBytes);
+    touch.writtenBytes = counted(use.piece, touch.writtenBytes);
     return touch;
   }
 
@@ -680,6 +681,7 @@ private:
 Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
             Backend backend) {
   assert(budgetBytes > 0 && "a bound needs a budget");
+  assert(machine.hostedShare + machine.besideHostedShare <= 1 && "the link carries no more than it can");
   const Machine best = atItsBest(machine);
   if (kind == BoundKind::May && backend == Backend::ManagedUnknown &&
       timelineOfAllPages(description).peakPages() > budgetBytes / description.pageBytes)

@@ -16,7 +16,7 @@ struct Machine {
   double bothBytesPerSecond = 92e9;     ///< both directions at once, summed
   double deviceBytesPerSecond = 3.9e12; ///< read plus written, one bandwidth-bound kernel
   double hostedShare = 0.7;             ///< of these, what a kernel reaches whose operands are in host memory
-  double besideHostedShare = 0.15;      ///< and what copies reach meanwhile; with hostedShare at most 1
+  double besideHostedShare = 0.15;      ///< and what copies reach meanwhile; both together at most 1
   double copyOverheadUs = 6.0;          ///< added to every copy node whatever its size, microseconds
   std::optional<double> downOverheadUs; ///< the same of copies to the host, where it is another
   /// Copies to the host that run side by side: they share the bandwidth, and each takes its overhead beside the others.
@@ -32,6 +32,12 @@ struct Machine {
   double bestUpBytesPerSecond = 0;
   double bestDownBytesPerSecond = 0;
 };
+
+/// The slowdown (Access::slowdown) of a node that reaches all of its hosted pages as fast as the link can carry them
+/// beside copies. One that takes less reaches only a part of them.
+inline double slowdownOfCopies(const Machine &machine) {
+  return machine.hostedShare / (1 - machine.besideHostedShare);
+}
 
 /// What a copy takes beside its bytes, microseconds.
 inline double overheadUs(const Machine &machine, bool isDown) {

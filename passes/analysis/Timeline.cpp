@@ -117,7 +117,8 @@ void Timeline::collectUses(const Description &captured) {
         std::vector<Use> &list = uses[static_cast<std::size_t>(piece - pieces_.begin())];
         if (list.empty() || list.back().node != n)
           list.push_back({n, static_cast<PieceIndex>(piece - pieces_.begin()), false, false, true, 0});
-        list.back().slowdown = std::max(list.back().slowdown, access.slowdown);
+        if (reliableMay(access) != modeNone)
+          list.back().slowdown = std::max(list.back().slowdown, access.slowdown);
         list.back().writes |= (reliableMay(access) & modeWrite) != 0;
         list.back().overwrites &= overwrites;
         list.back().readsOld |= !overwrites && reliableMay(access) != modeNone;

@@ -292,12 +292,15 @@ static Json bufferToJson(const Buffer &buffer, BufferIndex index) {
 
 static Json capturedNodeToJson(const Node &node, NodeIndex index) {
   Json accesses = Json::array();
-  for (const Access &access : node.accesses)
+  for (const Access &access : node.accesses) {
     accesses.push_back({{"buffer", access.buffer},
                         {"offset", access.range.offset},
                         {"size", access.range.size},
                         {"may", modeName(reliableMay(access))},
                         {"must", modeName(reliableMust(access))}});
+    if (access.slowdown != 1)
+      accesses.back()["slowdown"] = access.slowdown;
+  }
   return {{"id", index},
           {"captured", node.captured},
           {"kind", kindName(node.kind)},

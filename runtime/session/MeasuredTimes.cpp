@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/MeasuredTimes.h"
 
+#include "pumpgraph/graph/Reliance.h"
 #include "runtime/session/ReplayWatch.h"
 
 #include <algorithm>
@@ -28,10 +29,12 @@ std::map<std::size_t, double> predictedOverHosted(const CompiledPlan &plan) {
   return times;
 }
 
-/// Of a node that reaches all of its hosted pages as fast as copies do.
+/// Of a node that reaches all of its hosted pages as fast as the link can carry them beside copies.
 float slowdownOfCopies(const CompiledPlan &plan) {
   const auto machine = plan.report.find("machine");
-  return machine == plan.report.end() ? 1.0F : machine->value("hosted_share", 1.0F);
+  if (machine == plan.report.end())
+    return 1;
+  return machine->value("hosted_share", 1.0F) / (1 - machine->value("beside_hosted_share", 0.0F));
 }
 
 class Learner {
@@ -87,11 +90,16 @@ private:
     const double overHostedUs = measuredUs_[index] - node.costUs;
     const float most = overHostedUs > noticeableUs ? std::numeric_limits<float>::max() : 1;
     const float ratio = std::min(most, static_cast<float>(overHostedUs / predictedUs));
+    // What is missing says something only where more was predicted than the cost, which is presumed, may be off by.
+    const bool isEvident = predictedUs > noticeableUs + node.costUs;
     for (std::size_t i = 0; i < node.accesses.size(); ++i) {
       Access &access = node.accesses[i];
       if (!overlaps(plan_.lowered.buffers[access.buffer].hosted, access.range))
         continue;
-      access.slowdown = std::max(leastSlowdown, plannedSlowdown(index, i) * ratio);
+      const float planned = plannedSlowdown(index, i);
+      const bool mayLeaveSome = isEvident && reliableMust(access) == modeNone;
+      const float least = mayLeaveSome ? leastSlowdown : std::min(planned, slowdownOfCopies(plan_));
+      access.slowdown = std::max(least, planned * ratio);
       slowdowns_[{node.name, i}].push_back(access.slowdown);
       known_.emplace(index, i);
     }
@@ -103,7 +111,7 @@ private:
     for (std::size_t index = 0; index < step_.nodes.size(); ++index)
       for (std::size_t i = 0; i < step_.nodes[index].accesses.size(); ++i) {
         Access &access = step_.nodes[index].accesses[i];
-        if (known_.contains({index, i}))
+        if (known_.contains({index, i}) || access.slowdown < slowdownOfCopies(plan_)) // measured, before it was saved
           continue;
         if (const auto same = slowdowns_.find({step_.nodes[index].name, i}); same != slowdowns_.end())
           access.slowdown = std::max(slowdownOfCopies(plan_), static_cast<float>(median(same->second)));

@@ -64,8 +64,8 @@ class Plan:
                 buffer["frames"][page] = frame
 
     def link_bytes(self, node: int) -> List[float]:
-        """What a kernel reads and writes of hosted pages itself."""
-        reads, writes = set(), set()
+        """What a kernel reads and writes of hosted pages itself, each page times the slowdown that was measured."""
+        reads, writes, slowdowns = set(), set(), defaultdict(float)
         for access in self.nodes[node]["accesses"]:
             if not self.buffers[access["buffer"]]["hosted"] or access["may"] == "none":
                 continue
@@ -73,11 +73,14 @@ class Plan:
             for page in (page for page in self.pages_of(access) if hosted[page]):
                 begin, end = page * self.page_bytes, min((page + 1) * self.page_bytes, size)
                 covered = access["offset"] <= begin and end <= access["offset"] + access["size"]
+                place = access["buffer"], begin, end
+                slowdowns[place] = max(slowdowns[place], access.get("slowdown", 1.0))
                 if access["must"] != "write" or not covered:
-                    reads.add((access["buffer"], begin, end))
+                    reads.add(place)
                 if access["may"] in ("write", "readwrite"):
-                    writes.add((access["buffer"], begin, end))
-        return [float(sum(end - begin for _, begin, end in pages)) for pages in (reads, writes)]
+                    writes.add(place)
+        return [float(sum(math.ceil((place[2] - place[1]) * slowdowns[place]) for place in pages))
+                for pages in (reads, writes)]
 
     def is_transfer(self, node: int) -> bool:
         return "direction" in self.nodes[node]
@@ -168,7 +171,7 @@ class Copier:
             return self.overhead_s
         if self.bytes <= 0:
             return 0.0
-        return self.bytes / rate if rate > 0 else math.inf  # while such kernels move, it waits
+        return self.bytes / rate if rate > 0 else math.inf
 
 
 class Simulation:

@@ -64,8 +64,8 @@ class Market:
         self._up, self._down = by_byte(prices.up, prices.down, link)
         self._hosted_up, self._hosted_down = self._up, self._down
         if hosted_waits:
-            # All but a share of both directions is taken; and a cut node does so after all else that it does, so that what is
-            # left is more than there would be without.
+            # Nodes side by side take all but a share of both directions from their window. A cut node moves its bytes after
+            # its cost: its window is longer by that time, and copies have their share of it on top.
             link_worth = prices.up + prices.down
             worth = (1 - link.beside_hosted_share) * link_worth / link.hosted_share
             worth[1::2] = (1 - link.beside_hosted_share * link_worth[1::2]) / link.hosted_share

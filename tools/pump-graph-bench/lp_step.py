@@ -92,6 +92,9 @@ class Step:
         self.page_bytes = description["page_bytes"]
         self.buffers = description["buffers"]
         self.nodes = sorted(description["nodes"], key=lambda node: node["id"])
+        if any(access.get("slowdown", 1.0) < 1.0 for node in self.nodes for access in node["accesses"]):
+            raise ValueError("nodes of this step were measured to reach a part of their hosted pages only, which the linear "
+                             "bound does not know: take the step as it was recorded")
         self._before = predecessors(self.nodes, description["edges"])
         self.cuts = find_cuts(self._before)
         self._place_nodes()

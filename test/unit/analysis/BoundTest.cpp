@@ -189,6 +189,43 @@ TEST(Bound, CountsOnlyWhatAWideNodeWasMeasuredToReach) {
   EXPECT_DOUBLE_EQ(bound(small.step, 6 * smallPage, machine, BoundKind::May).totalUs, 1);
 }
 
+/// Four times a node that reads eight hosted pages in 8 us, and one that reads four pages that have come meanwhile.
+Description readsHostedPagesBesideCopies(bool isPlanned) {
+  SmallStep small;
+  for (int i = 0; i < 4; ++i) {
+    const BufferIndex hosted = small.live("hosted", 8), kept = small.live("kept", 4);
+    Access access = small.read(hosted);
+    access.slowdown = 0.5F;
+    const NodeIndex wide = small.alone("wide", 0, {access});
+    if (i > 0)
+      small.edge(wide - 1, wide);
+    const NodeIndex last = isPlanned ? small.residency(NodeKind::Prefetch, kept, 0, 4) : wide;
+    if (isPlanned && i > 0)
+      small.edge(wide - 1, last);
+    const NodeIndex narrow = small.alone("narrow", 0, {small.read(kept)});
+    small.edge(wide, narrow);
+    if (!isPlanned)
+      continue;
+    small.edge(last, narrow);
+    small.step.buffers[hosted].hosted = {{0, 8 * smallPage}};
+    small.step.buffers[hosted].frames.assign(8, noFrame);
+    small.step.buffers[kept].frames = {0, 1, 2, 3};
+  }
+  return small.step;
+}
+
+// Half of the link is a node's and half is the copies', so no more than all of it counts.
+TEST(Bound, IsBelowAPlanThatCopiesBesideHostedOperands) {
+  Machine machine = smallMachine();
+  machine.hostedShare = machine.besideHostedShare = 0.5;
+  EXPECT_DOUBLE_EQ(predict(readsHostedPagesBesideCopies(true), machine).totalUs, 4 * 8);
+  for (const BoundKind kind : {BoundKind::Must, BoundKind::May}) {
+    const double us = bound(readsHostedPagesBesideCopies(false), 4 * smallPage, machine, kind).totalUs;
+    EXPECT_LE(us, 4 * 8);
+    EXPECT_GE(us, 4 * (4 + 4) - 4);
+  }
+}
+
 TEST(Bound, OfAWideNodeOneWayIsCheaperThanBoth) {
   SmallStep small;
   small.kernel("wide", 1, {small.update(small.local("updated", 4)), small.read(small.live("read", 2))});

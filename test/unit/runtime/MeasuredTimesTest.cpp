@@ -25,7 +25,7 @@ protected:
     for (Node &node : plan_.lowered.nodes)
       node.costUs = 100;
     plan_.lowered.buffers[1].hosted = {{0, page}};
-    plan_.report["machine"] = {{"hosted_share", 0.75}};
+    plan_.report["machine"] = {{"hosted_share", 0.5625}, {"beside_hosted_share", 0.25}};
     predict({{0, 200}, {3, 200}});
   }
 
@@ -100,7 +100,7 @@ TEST_F(MeasuredTimesTest, measuringAgainCorrectsIt) {
   planAgain({{0, 400}, {3, 200}});
   takeMeasured(step_, known_, plan_, {150, 150, 150, 300});
   EXPECT_EQ(slowdown(0, 1), 1.0F / 64) << "no time that clocks can tell";
-  EXPECT_EQ(slowdown(1, 1), 0.75F) << "of what was not measured, no faster than copies";
+  EXPECT_EQ(slowdown(1, 1), 0.75F) << "of what was not measured, no faster than the link beside copies";
 }
 
 // A workspace counts as touched in whole wherever a kernel has its address, and the kernel may use a small part of it.
@@ -109,6 +109,29 @@ TEST_F(MeasuredTimesTest, aNodeMayReachLittleOfItsHostedPages) {
   takeMeasured(step_, known_, plan_, {250, 150, 150, 300});
   EXPECT_FLOAT_EQ(slowdown(0, 1), 0.05F);
   EXPECT_EQ(slowdown(2, 1), 0.75F);
+}
+
+// What it certainly reads it reaches.
+TEST_F(MeasuredTimesTest, aNodeReachesWhatItMust) {
+  step_.nodes[0].accesses[1].must = modeRead;
+  predict({{0, 2000}, {3, 200}});
+  takeMeasured(step_, known_, plan_, {250, 150, 150, 300});
+  EXPECT_EQ(slowdown(0, 1), 0.75F);
+}
+
+// Nobody knows exactly how much of a node's time is its own, and less than that says nothing.
+TEST_F(MeasuredTimesTest, littleTimeOverHostedPagesProvesNothing) {
+  predict({{0, 150}, {3, 200}});
+  takeMeasured(step_, known_, plan_, {160, 150, 150, 300});
+  EXPECT_EQ(slowdown(0, 1), 0.75F);
+}
+
+// Its plan reckoned with less than what was never measured is presumed to take.
+TEST_F(MeasuredTimesTest, keepsWhatWasMeasuredBeforeTheStepWasSaved) {
+  plan_.lowered.nodes[1].accesses[1].slowdown = 0.25F;
+  takeMeasured(step_, known_, plan_, {950, 150, 150, 300});
+  EXPECT_EQ(slowdown(1, 1), 0.25F);
+  EXPECT_FLOAT_EQ(slowdown(2, 1), 4);
 }
 
 // After a plan that turned out slower the first one is in force again, which knew nothing of the slowdown.
