@@ -189,12 +189,12 @@ struct PieceHistory {
 class Histories {
 public:
   /// `holdsOperands`: whether all that a node uses is on the device while it runs. `keepsHostCopy`, by buffer: whether
-  /// a host copy stays good while the page is on the device.
+  /// a host copy stays good while the page is on the device. `shares`: how much of each piece counts.
   Histories(const Description &description, BoundKind kind, bool holdsOperands, const std::vector<bool> &keepsHostCopy,
-            const CapturedGraph &graph, const Timeline &timeline, const Machine &machine,
+            const CapturedGraph &graph, const Timeline &timeline, const IndexedVector<PieceIndex, double> &shares,
             const std::vector<Segment> &segments)
       : description_(description), kind_(kind), holdsOperands_(holdsOperands), keepsHostCopy_(keepsHostCopy),
-        graph_(graph), segments_(segments), timeline_(timeline), machine_(machine), order_(graph.order()) {}
+        graph_(graph), segments_(segments), timeline_(timeline), shares_(shares), order_(graph.order()) {}
 
   std::vector<PieceHistory> build() {
     std::vector<PieceHistory> histories;
@@ -235,14 +235,9 @@ private:
     return touches;
   }
 
-  /// Of so many bytes of a piece, those that count: all, or, where it may be hosted at all times, so many that none of
-  /// its uses moves fewer.
+  /// Of so many bytes of a piece, those that count.
   std::uint64_t counted(PieceIndex index, std::uint64_t bytes) const {
-    double share = 1;
-    if (!holdsOperands_)
-      for (const Use &use : timeline_.usesOf(index))
-        share = std::min(share, reachedShare(use, machine_));
-    return share < 1 ? static_cast<std::uint64_t>(share * static_cast<double>(bytes)) : bytes;
+    return shares_[index] < 1 ? static_cast<std::uint64_t>(shares_[index] * static_cast<double>(bytes)) : bytes;
   }
   std::uint64_t bytesOf(PieceIndex index) const { return counted(index, timeline_.piece(index).bytes); }
 
@@ -295,7 +290,7 @@ private:
   const CapturedGraph &graph_;
   const std::vector<Segment> &segments_;
   const Timeline &timeline_;
-  const Machine &machine_;
+  const IndexedVector<PieceIndex, double> &shares_;
   Order order_; ///< of captured nodes
 };
 
@@ -591,6 +586,8 @@ public:
     for (NodeIndex n = 0; n < timeline_.nodeCount(); ++n)
       allFit = allFit && timeline_.workingSetPages(n) <= privateFrames;
     holdsOperands_ = kind == BoundKind::May && allFit && hostedBytes(description) == 0;
+    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i)
+      shares_.add(holdsOperands_ ? 1 : leastReachedShare(static_cast<PieceIndex>(i)));
 
     std::vector<double> nodesUs;
     for (NodeIndex n : graph_.nodes)
@@ -613,6 +610,14 @@ public:
   }
 
 private:
+  /// Where a piece may be hosted at all times: no use moves less of it.
+  double leastReachedShare(PieceIndex piece) const {
+    double share = 1;
+    for (const Use &use : timeline_.usesOf(piece))
+      share = std::min(share, reachedShare(use, machine_));
+    return share;
+  }
+
   /// The best of searches over coarse windows that begin at different points, then a fine one from the best point,
   /// through several replays where they are short.
   Bound search() const {
@@ -645,7 +650,7 @@ private:
           segments(segmentsOf(cuts, problem.holdsOperands_, problem.graph_.hasOneSink())),
           times(segmentTimes(problem.endsUs_, segments)),
           histories(Histories(problem.description_, problem.kind_, problem.holdsOperands_, problem.keepsHostCopy_,
-                              problem.graph_, problem.timeline_, problem.machine_, segments)
+                              problem.graph_, problem.timeline_, problem.shares_, segments)
                         .build()) {}
 
     /// From right after the cut before `firstCut`.
@@ -669,7 +674,8 @@ private:
   std::vector<bool> keepsHostCopy_;
   CapturedGraph graph_;
   Timeline timeline_;
-  std::vector<double> endsUs_; ///< with what nodes must read and write of hosted pages
+  IndexedVector<PieceIndex, double> shares_; ///< of each piece, how much counts
+  std::vector<double> endsUs_;               ///< with what nodes must read and write of hosted pages
   double inMemoryUs_ = 0;
   std::vector<NodeIndex> cuts_;
   double privateBytes_ = 0;

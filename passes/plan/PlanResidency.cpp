@@ -53,8 +53,6 @@ constexpr double crowdedShare = 0.7;
 /// How large pieces are in the searches that are made side by side, in place of pieceBytesFor().
 constexpr std::uint64_t pieceMultiples[] = {1, 3, 8};
 constexpr std::size_t mostNodesOfSeveralSearches = 5000;
-/// Steps of fewer nodes are planned in one thread for each search.
-constexpr std::size_t leastNodesOfThreads = 100;
 /// How many of the largest pieces of the usual size the budget holds at least, unless it is small.
 constexpr double leastPiecesInBudget = 80;
 
@@ -703,11 +701,9 @@ private:
   PlannerInput input_;
 };
 
-/// For so many searches side by side. Quick ones use one each: whoever makes them makes many. Unless the caller says
-/// how many, so do those of steps for which a pass takes hardly longer than to begin a thread.
-Processors processorsFor(std::size_t searches, std::size_t nodes, const PlanOptions &options) {
-  const unsigned forLong = nodes < leastNodesOfThreads ? 1 : std::thread::hardware_concurrency();
-  const unsigned processors = options.processors ? options.processors : forLong;
+/// For so many searches side by side. Quick ones use one each: whoever makes them makes many.
+Processors processorsFor(std::size_t searches, const PlanOptions &options) {
+  const unsigned processors = options.processors ? options.processors : std::thread::hardware_concurrency();
   return Processors(options.isQuick ? 1 : processors, static_cast<unsigned>(searches));
 }
 
@@ -720,15 +716,13 @@ std::optional<Description> planAround(const Description &step, const Order &orde
   Machine machine = options.machine;
   if (machine.hostBytes != UINT64_MAX)
     machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
-  const std::size_t searchCount = pieceSizes.size() * choices.size();
-  Processors processors = processorsFor(searchCount, step.nodes.size(), options);
-  const auto when = searchCount > 1 ? std::launch::async : std::launch::deferred;
+  Processors processors = processorsFor(pieceSizes.size() * choices.size(), options);
   std::deque<SearchInput> inputs;
   std::vector<std::pair<const PlannerInput *, std::future<std::optional<Candidate>>>> searches;
   for (const std::uint64_t pieceBytes : pieceSizes) {
     const PlannerInput &input = inputs.emplace_back(step, order, machine, options, pieceBytes, frameCount).get();
     for (const WideColouring *colouring : choices)
-      searches.push_back({&input, std::async(when, [&, colouring] {
+      searches.push_back({&input, std::async([&, colouring] {
                             const std::optional<FixedHomes> fixed =
                                 colouring ? std::optional(ofPieces(*colouring, input.timeline)) : std::nullopt;
                             std::optional<Candidate> found =

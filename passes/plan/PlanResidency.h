@@ -29,7 +29,7 @@ struct PlanOptions {
   const Description *boundary = nullptr;
   /// Homes are not chosen again: a fraction of the time, and a plan that takes as long or a few percent longer.
   bool isQuick = false;
-  /// How many the planner may use; 0: all there are, where it takes long enough. No plan depends on it.
+  /// How many the planner may use; 0: all there are. No plan depends on it.
   unsigned processors = 0;
 };
 

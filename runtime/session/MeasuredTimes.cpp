@@ -29,7 +29,8 @@ std::map<std::size_t, double> predictedOverHosted(const CompiledPlan &plan) {
   return times;
 }
 
-/// Of a node that reaches all of its hosted pages as fast as the link can carry them beside copies.
+/// slowdownOfCopies() of passes/analysis/Machine.h, of the machine as the report has it: the compiler is not linked
+/// here.
 float slowdownOfCopies(const CompiledPlan &plan) {
   const auto machine = plan.report.find("machine");
   if (machine == plan.report.end())
@@ -40,7 +41,8 @@ float slowdownOfCopies(const CompiledPlan &plan) {
 class Learner {
 public:
   Learner(Description &step, KnownAccesses &known, const CompiledPlan &plan, const std::vector<double> &measuredUs)
-      : step_(step), known_(known), plan_(plan), measuredUs_(measuredUs), overHostedUs_(predictedOverHosted(plan)) {}
+      : step_(step), known_(known), plan_(plan), measuredUs_(measuredUs), slowdownOfCopies_(slowdownOfCopies(plan)),
+        overHostedUs_(predictedOverHosted(plan)) {}
 
   void learn() {
     assumedUs_.assign(step_.nodes.size(), 0);
@@ -98,7 +100,7 @@ private:
         continue;
       const float planned = plannedSlowdown(index, i);
       const bool mayLeaveSome = isEvident && reliableMust(access) == modeNone;
-      const float least = mayLeaveSome ? leastSlowdown : std::min(planned, slowdownOfCopies(plan_));
+      const float least = mayLeaveSome ? leastSlowdown : std::min(planned, slowdownOfCopies_);
       access.slowdown = std::max(least, planned * ratio);
       slowdowns_[{node.name, i}].push_back(access.slowdown);
       known_.emplace(index, i);
@@ -111,10 +113,10 @@ private:
     for (std::size_t index = 0; index < step_.nodes.size(); ++index)
       for (std::size_t i = 0; i < step_.nodes[index].accesses.size(); ++i) {
         Access &access = step_.nodes[index].accesses[i];
-        if (known_.contains({index, i}) || access.slowdown < slowdownOfCopies(plan_)) // measured, before it was saved
+        if (known_.contains({index, i}) || access.slowdown < slowdownOfCopies_) // measured, before it was saved
           continue;
         if (const auto same = slowdowns_.find({step_.nodes[index].name, i}); same != slowdowns_.end())
-          access.slowdown = std::max(slowdownOfCopies(plan_), static_cast<float>(median(same->second)));
+          access.slowdown = std::max(slowdownOfCopies_, static_cast<float>(median(same->second)));
       }
   }
 
@@ -122,6 +124,7 @@ private:
   KnownAccesses &known_;
   const CompiledPlan &plan_;
   const std::vector<double> &measuredUs_;
+  const float slowdownOfCopies_;
   const std::map<std::size_t, double> overHostedUs_;
   std::vector<double> assumedUs_;                     ///< by captured position: on the device
   std::vector<const Node *> planned_;                 ///< by captured position

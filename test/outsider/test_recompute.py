@@ -28,6 +28,19 @@ def export(*arguments: str) -> Tuple[Document, Document]:
         return json.loads(plan.read_text()), json.loads(report.read_text())
 
 
+def export_wide(read: str, written: str) -> Tuple[Document, Document]:
+    """Of a step whose first kernel uses more than the budget; what is known of the two buffers that it reads and writes."""
+    size = 40 << 20
+    text = "\n".join(["pump.graph @step {",
+                      *(f'%b{b} = pump.buffer "b{b}" private live_in live_out size({size})' for b in (0, 1)),
+                      f'%k0 = pump.kernel "k0" node(0) [read %b0[0, {size}] {read}, readwrite %b1[0, {size}] {written}] cost(100.0)',
+                      f'%k1 = pump.kernel "k1" node(1) after(%k0) [readwrite %b1[0, {size}] declared] cost(100.0)', "}"])
+    with tempfile.TemporaryDirectory() as folder:
+        step = Path(folder) / "step.mlir"
+        step.write_text(text)
+        return export(str(step), "--budget=60MiB")
+
+
 def recorded(name: str) -> str:
     return str(DATA / f"{name}.mlir.gz")
 
@@ -62,20 +75,22 @@ class Agreement(unittest.TestCase):
                     recompute.recompute(plan)
 
     def test_what_was_only_observed_may_be_anything(self) -> None:
-        text = "\n".join(["pump.graph @step {", *(f'%b{b} = pump.buffer "b{b}" private live_in live_out size({40 << 20})'
-                                                 for b in (0, 1)),
-                          f'%k0 = pump.kernel "k0" node(0) [read %b0[0, {40 << 20}] observed must(read), '
-                          f'readwrite %b1[0, {40 << 20}] declared] cost(100.0)',
-                          f'%k1 = pump.kernel "k1" node(1) after(%k0) [readwrite %b1[0, {40 << 20}] declared] cost(100.0)',
-                          "}"])
-        with tempfile.TemporaryDirectory() as folder:
-            step = Path(folder) / "step.mlir"
-            step.write_text(text)
-            plan, report = export(str(step), "--budget=60MiB")
+        plan, report = export_wide("observed must(read)", "declared")
         self.assertGreater(report["hosted_down_bytes"], 0)
         self.assertIn({"buffer": 0, "offset": 0, "size": 40 << 20, "may": "readwrite", "must": "none"},
                       plan["nodes"][0]["accesses"])
         recompute.compare(recompute.recompute(plan), report)
+
+    def test_slowdowns_that_were_measured(self) -> None:
+        for slowdown in (1 / 64, 3.0):
+            with self.subTest(slowdown=slowdown):
+                plan, report = export_wide(*[f"declared slowdown({slowdown})"] * 2)
+                self.assertGreater(report["hosted_bytes"], 0)
+                recompute.compare(recompute.recompute(plan), report)
+                for access in plan["nodes"][0]["accesses"]:
+                    self.assertEqual(access.pop("slowdown"), slowdown)
+                with self.assertRaisesRegex(recompute.WrongPlan, "predicted_s"):
+                    recompute.compare(recompute.recompute(plan), report)
 
     def test_the_link_of_the_command_line_counts(self) -> None:
         slow = self.check(recorded("gpt2"), "--budget=50%", "--up=10", "--down=20", "--both=25")

@@ -195,6 +195,9 @@ class ByHand(unittest.TestCase):
             bound_us(step, 1, kind="perhaps")
         with self.assertRaisesRegex(ValueError, "some bandwidth"):
             bound_us(step, 1, dict(FAST, up_bytes_per_second=0))
+        step["nodes"][0]["accesses"][0]["slowdown"] = 0.5
+        with self.assertRaisesRegex(ValueError, "as it was recorded"):
+            bound_us(step, 1)
 
     def test_an_empty_step_takes_no_time(self):
         self.assertEqual(bound_us(step_of({}, []), 1), 0)
