@@ -3,6 +3,7 @@
 #include "pumpgraph/access_table.h"
 #include "runtime/api/Handles.h"
 #include "runtime/capture/AccessTables.h"
+#include "runtime/capture/DeadStack.h"
 
 #include <atomic>
 #include <cstdio>
@@ -31,6 +32,14 @@ template <typename Call> pumpgraph_status guard(pumpgraph_error *error, Call cal
   } catch (const std::exception &exception) {
     return report({PUMPGRAPH_INTERNAL, exception.what()}, error);
   }
+}
+
+/// The end of a call that comes between launches of a capture: what it and they left on the stack must not be in what
+/// the next one hands over.
+pumpgraph_status betweenLaunches(const pumpgraph_session *session, pumpgraph_status status) {
+  if (session && session->session->isCapturing())
+    clearDeadStack();
+  return status;
 }
 
 tl::unexpected<Error> nullArgument(const char *name) {
@@ -166,7 +175,7 @@ void pumpgraph_session_destroy(pumpgraph_session *session) {
 
 pumpgraph_status pumpgraph_allocate(pumpgraph_session *session, size_t size, pumpgraph_stream stream, const char *name,
                                     void **pointer, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
+  const pumpgraph_status status = guard(error, [&]() -> Status {
     if (!session)
       return nullArgument("session");
     if (!pointer)
@@ -177,12 +186,14 @@ pumpgraph_status pumpgraph_allocate(pumpgraph_session *session, size_t size, pum
     *pointer = *allocated;
     return {};
   });
+  return betweenLaunches(session, status);
 }
 
 pumpgraph_status pumpgraph_free(pumpgraph_session *session, void *pointer, pumpgraph_stream stream,
                                 pumpgraph_error *error) {
-  return guard(error,
-               [&]() -> Status { return session ? session->session->free(pointer, stream) : nullArgument("session"); });
+  const pumpgraph_status status = guard(
+      error, [&]() -> Status { return session ? session->session->free(pointer, stream) : nullArgument("session"); });
+  return betweenLaunches(session, status);
 }
 
 pumpgraph_status pumpgraph_declare_private(pumpgraph_session *session, void *pointer, pumpgraph_error *error) {
@@ -244,7 +255,7 @@ pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session, pumpgraph_err
 
 pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgraph_stream stream,
                                          const void *const *pointers, size_t count, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
+  const pumpgraph_status status = guard(error, [&]() -> Status {
     if (!session)
       return nullArgument("session");
     if (!pointers && count != 0)
@@ -254,15 +265,17 @@ pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgraph_s
       addresses.push_back(reinterpret_cast<CUdeviceptr>(pointers[i]));
     return session->session->declareReads(reinterpret_cast<CUstream>(stream), addresses);
   });
+  return betweenLaunches(session, status);
 }
 
 pumpgraph_status pumpgraph_name_nodes(pumpgraph_session *session, pumpgraph_stream stream, const char *name,
                                       pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
+  const pumpgraph_status status = guard(error, [&]() -> Status {
     if (!session)
       return nullArgument("session");
     return session->session->nameNodes(reinterpret_cast<CUstream>(stream), name ? name : "");
   });
+  return betweenLaunches(session, status);
 }
 
 pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_cuda_graph graph, pumpgraph_error *error) {

@@ -156,7 +156,10 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_empty_cache(pumpgraph_session *session,
 
 /** From here to pumpgraph_capture_end() allocations belong to the step being captured. The caller captures with
  * whatever means it has (stream capture, torch.cuda.graph). A plan in force is taken back first, which a stream capture
- * does not allow: begin before it, or call pumpgraph_take_back(). */
+ * does not allow: begin before it, or call pumpgraph_take_back(). Until the end the calls that may come between two
+ * launches (allocate, free, declare_reads, name_nodes) also set the stack below their caller's frame to zero: what is
+ * left there of one launch looks like an operand of the next, if that hands over a struct with fields that nobody set.
+ */
 PUMPGRAPH_API pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error);
 PUMPGRAPH_API pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session, pumpgraph_error *error);
 

@@ -3,11 +3,15 @@
 #include "pumpgraph/pumpgraph.h"
 #include "runtime/api/Handles.h"
 #include "test/unit/runtime/FakeDriver.h"
+#include "test/unit/runtime/StackProbe.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <utility>
+#include <vector>
 
 using namespace pumpgraph::runtime;
 using namespace pumpgraph::runtime::test;
@@ -48,6 +52,29 @@ protected:
   pumpgraph_session_options options_{};
   pumpgraph_session *session_ = nullptr;
 };
+
+// What a launch has left on the stack is not there for the next one, whichever of these calls comes between.
+TEST_F(ApiTest, clearsTheStackBetweenLaunchesOfACapture) {
+  void *pointer = nullptr;
+  const std::vector<std::pair<const char *, std::function<void()>>> calls = {
+      {"allocate", [&] { pumpgraph_allocate(session_, 4096, nullptr, nullptr, &pointer, nullptr); }},
+      {"free", [&] { pumpgraph_free(session_, pointer, nullptr, nullptr); }},
+      {"declare reads", [&] { pumpgraph_declare_reads(session_, nullptr, nullptr, 0, nullptr); }},
+      {"name nodes", [&] { pumpgraph_name_nodes(session_, nullptr, "conv", nullptr); }}};
+  for (const bool isCapturing : {true, false}) {
+    if (isCapturing) {
+      ASSERT_EQ(pumpgraph_capture_begin(session_, nullptr), PUMPGRAPH_OK);
+    }
+    for (const auto &[name, call] : calls) {
+      leaveWords();
+      call();
+      EXPECT_EQ(countWordsLeft() == 0, isCapturing) << name;
+    }
+    if (isCapturing) {
+      ASSERT_EQ(pumpgraph_capture_end(session_, nullptr), PUMPGRAPH_OK);
+    }
+  }
+}
 
 // NULL where something is needed is the caller's fault, not a crash.
 TEST_F(ApiTest, refusesNull) {
