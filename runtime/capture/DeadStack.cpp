@@ -16,17 +16,23 @@ constexpr std::size_t frameBytes = 4096;
 /// Kept away from the end of the stack, beside its guard.
 constexpr std::size_t reserveBytes = std::size_t{64} << 10;
 
-/// The lowest address of the thread's stack that may be written; UINTPTR_MAX if nobody knows.
-std::uintptr_t stackEnd() {
+/// The addresses of the thread's stack that may be written; none if nobody knows.
+struct Stack {
+  std::uintptr_t lowest = 0;
+  std::uintptr_t end = 0;
+};
+
+Stack stackOfThread() {
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) != 0)
-    return UINTPTR_MAX;
+    return {};
   void *lowest = nullptr;
   std::size_t bytes = 0, guardBytes = 0;
   const bool isKnown = pthread_attr_getstack(&attributes, &lowest, &bytes) == 0 &&
                        pthread_attr_getguardsize(&attributes, &guardBytes) == 0;
   pthread_attr_destroy(&attributes);
-  return isKnown ? reinterpret_cast<std::uintptr_t>(lowest) + guardBytes : UINTPTR_MAX;
+  const auto first = reinterpret_cast<std::uintptr_t>(lowest);
+  return isKnown ? Stack{first + guardBytes, first + bytes} : Stack{};
 }
 
 /// Each call has a frame of its own below the one before it.
@@ -42,11 +48,12 @@ std::uintptr_t stackEnd() {
 } // namespace
 
 void clearDeadStack() {
-  thread_local const std::uintptr_t end = stackEnd();
+  thread_local const Stack stack = stackOfThread();
   const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-  if (here <= end || here - end <= reserveBytes + frameBytes)
+  // A coroutine has a stack of its own, and nobody says where it ends.
+  if (here < stack.lowest || here >= stack.end || here - stack.lowest <= reserveBytes + frameBytes)
     return;
-  clearFrames(std::min(deadStackBytes, here - end - reserveBytes) / frameBytes);
+  clearFrames(std::min(deadStackBytes, here - stack.lowest - reserveBytes) / frameBytes);
 }
 
 } // namespace pumpgraph::runtime

@@ -14,8 +14,8 @@ namespace pumpgraph::runtime {
 /// How far below its caller clearDeadStack() goes, bytes: what launches put on the stack is much less.
 inline constexpr std::size_t deadStackBytes = std::size_t{128} << 10;
 
-/// Sets the stack below its caller to zero, where nobody's variables are; less of it near the end of a thread's stack.
-/// Takes some microseconds.
+/// Sets the stack below its caller to zero, where nobody's variables are; less of it near the end of a thread's stack,
+/// and nothing on a stack that is not the thread's own, as coroutines have. Takes some microseconds.
 void clearDeadStack();
 
 } // namespace pumpgraph::runtime

@@ -6,8 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <pthread.h>
+#include <ucontext.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <thread>
+#include <vector>
 
 using namespace pumpgraph::runtime;
 using namespace pumpgraph::runtime::test;
@@ -52,6 +56,22 @@ TEST(DeadStackTest, staysOnAShortStack) {
     EXPECT_EQ(pthread_join(thread, nullptr), 0);
     pthread_attr_destroy(&attributes);
   }
+}
+
+// A coroutine's stack is not the thread's: nobody knows where it ends, so nothing is written below its frames.
+TEST(DeadStackTest, leavesOtherStacksAlone) {
+  constexpr std::size_t bytes = 2 * deadStackBytes;
+  static std::vector<std::uint8_t> stack;
+  stack.assign(bytes, 0x5a);
+  static ucontext_t outside, inside;
+  ASSERT_EQ(getcontext(&inside), 0);
+  inside.uc_stack.ss_sp = stack.data();
+  inside.uc_stack.ss_size = bytes;
+  inside.uc_link = &outside;
+  makecontext(&inside, [] { clearDeadStack(); }, 0);
+  ASSERT_EQ(swapcontext(&outside, &inside), 0);
+  const auto lowestTouched = std::find_if(stack.begin(), stack.end(), [](std::uint8_t byte) { return byte != 0x5a; });
+  EXPECT_GT(lowestTouched - stack.begin(), static_cast<std::ptrdiff_t>(bytes - deadStackBytes / 4));
 }
 
 } // namespace
