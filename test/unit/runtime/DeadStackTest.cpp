@@ -9,9 +9,9 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <thread>
-#include <vector>
 
 using namespace pumpgraph::runtime;
 using namespace pumpgraph::runtime::test;
@@ -58,20 +58,22 @@ TEST(DeadStackTest, staysOnAShortStack) {
   }
 }
 
-// A coroutine's stack is not the thread's: nobody knows where it ends, so nothing is written below its frames.
+// A coroutine's stack is not the thread's: nobody knows where it ends, so nothing is written below its frames. Here it
+// is memory of this thread's stack, above that of the thread that runs the coroutine.
 TEST(DeadStackTest, leavesOtherStacksAlone) {
-  constexpr std::size_t bytes = 2 * deadStackBytes;
-  static std::vector<std::uint8_t> stack;
-  stack.assign(bytes, 0x5a);
-  static ucontext_t outside, inside;
-  ASSERT_EQ(getcontext(&inside), 0);
-  inside.uc_stack.ss_sp = stack.data();
-  inside.uc_stack.ss_size = bytes;
-  inside.uc_link = &outside;
-  makecontext(&inside, [] { clearDeadStack(); }, 0);
-  ASSERT_EQ(swapcontext(&outside, &inside), 0);
+  std::array<std::uint8_t, 2 * deadStackBytes> stack;
+  stack.fill(0x5a);
+  std::thread([&] {
+    static ucontext_t outside, inside;
+    ASSERT_EQ(getcontext(&inside), 0);
+    inside.uc_stack.ss_sp = stack.data();
+    inside.uc_stack.ss_size = stack.size();
+    inside.uc_link = &outside;
+    makecontext(&inside, [] { clearDeadStack(); }, 0);
+    ASSERT_EQ(swapcontext(&outside, &inside), 0);
+  }).join();
   const auto lowestTouched = std::find_if(stack.begin(), stack.end(), [](std::uint8_t byte) { return byte != 0x5a; });
-  EXPECT_GT(lowestTouched - stack.begin(), static_cast<std::ptrdiff_t>(bytes - deadStackBytes / 4));
+  EXPECT_GT(lowestTouched - stack.begin(), static_cast<std::ptrdiff_t>(stack.size() - deadStackBytes / 4));
 }
 
 } // namespace
