@@ -17,7 +17,7 @@ constexpr int repeats = 5;
 /// Two plans whose steps differ by less are as good as each other; then the one made from more measurements stays, for
 /// more is known of it.
 constexpr double noticeablySlower = 1.02;
-/// How often it is planned again where the time of nodes with hosted operands is still mistaken, or was.
+/// How often it is planned again where the time of nodes with hosted operands is still mistaken.
 constexpr int mostPlans = 4;
 /// What a prediction may be off by that knows of the node times.
 constexpr double toleratedMistake = 0.02;
@@ -56,8 +56,7 @@ public:
       fastestUs = std::min(fastestUs, measuredUs);
       if (plan == 1 || stays || measuredUs < *result_.after.measuredUs)
         result_.after = step_.plans_.back();
-      // A slower plan was thought to be the faster one; what is measured on it says what of that was wrong.
-      bool goesOn = isMistaken(step_.plan_, measuredUs) || (hostsOperands(step_.plan_) && !stays);
+      bool goesOn = isMistaken(step_.plan_, measuredUs);
       if (goesOn)
         if (Status measured = restoringAfter([&] { return measureNodes(); }, [&] { return predictAgain(); });
             !measured) {
