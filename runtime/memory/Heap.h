@@ -7,6 +7,7 @@
 #include "runtime/memory/HostMemory.h"
 #include "runtime/memory/PageMapper.h"
 
+#include <atomic>
 #include <map>
 #include <optional>
 #include <set>
@@ -101,7 +102,7 @@ struct HeapStats {
 /// stream under capture, for later allocations on that stream that the rehearsal did not keep. A block then has several
 /// members, one after the other; words lead to the last of them.
 ///
-/// Not locked: one caller at a time.
+/// Not locked: one caller at a time, but for capturing(), which any thread may ask.
 class Heap {
 public:
   /// `managed`: the addresses are those of a managed arena, so that memory never has to be put behind them.
@@ -211,7 +212,7 @@ private:
 
   CaptureNumber lastCapture_ = 0;
   CaptureNumber capture_ = 0;
-  bool capturing_ = false;
+  std::atomic<bool> capturing_{false};
   std::vector<Hit> captured_;
   std::vector<Hit> freedInCapture_;
   std::uint64_t stoodIn_ = 0; ///< blocks with stand-ins

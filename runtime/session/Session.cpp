@@ -377,7 +377,6 @@ Status Session::captureBegin() {
     beforeCapture_ = inForce;
   }
   heap_->beginCapture(managed_ && rehearsal_ ? rehearsal_->allocations() : std::vector<RehearsedAllocation>());
-  capturing_ = true;
   declarations_ = {};
   captureWatch_ = {};
   return {};
@@ -388,7 +387,6 @@ Status Session::captureEnd() {
   if (!heap_->capturing())
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "no capture is running in this session");
   heap_->endCapture();
-  capturing_ = false;
   captureMs_ = captureWatch_.milliseconds();
   return {};
 }

@@ -14,7 +14,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -118,7 +117,7 @@ public:
   Status captureBegin();
   Status captureEnd();
   /// Between the two. Any thread may ask.
-  bool isCapturing() const { return capturing_; }
+  bool isCapturing() const { return heap_->capturing(); }
   /// Of the nodes that the capture on `stream` got since the last call.
   Status declareReads(CUstream stream, const std::vector<CUdeviceptr> &pointers);
   /// Of the nodes that the capture on `stream` got since the last call.
@@ -228,7 +227,6 @@ private:
   std::uint64_t allocatedSinceFit_ = 0;
   Stopwatch captureWatch_;
   double captureMs_ = 0;
-  std::atomic<bool> capturing_{false};
   std::vector<std::unique_ptr<Step>> steps_;
   std::map<BlockId, std::uint32_t> maps_; ///< planned blocks under map(), and how often
   std::set<BlockId> lostBlocks_;          ///< of steps that are gone
