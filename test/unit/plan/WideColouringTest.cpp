@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <ctime>
 #include <set>
+#include <vector>
 
 namespace pumpgraph {
 namespace {
@@ -62,16 +63,41 @@ TEST(HostForColouring, HostsWhatACliqueHasTooMuchOf) {
   EXPECT_EQ(hostedPages(small, 8), 4);
 }
 
-// No three of these meet each other, and yet two colours are too few.
-TEST(HostForColouring, HostsMoreWhereNoCliqueIsToBlame) {
+/// Each buffer meets the next, and the last the first; some more meet all of them.
+SmallStep ringStep(const std::vector<std::uint64_t> &pages, std::uint64_t pagesInAll = 0) {
   SmallStep small;
   std::vector<BufferIndex> ring;
-  for (const char *name : {"a", "b", "c", "d", "e"})
-    ring.push_back(small.local(name, 1));
-  for (std::size_t i = 0; i < ring.size(); ++i)
-    small.kernel("k", 1, {small.write(ring[i]), small.write(ring[(i + 1) % ring.size()])});
-  EXPECT_EQ(hostedPages(small, 3), 0);
-  EXPECT_EQ(hostedPages(small, 2), 1);
+  for (std::size_t i = 0; i < pages.size(); ++i)
+    ring.push_back(small.local("ring", pages[i]));
+  const BufferIndex hub = small.local("hub", std::max<std::uint64_t>(1, pagesInAll));
+  for (std::size_t i = 0; i < ring.size(); ++i) {
+    std::vector<Access> accesses{small.write(ring[i]), small.write(ring[(i + 1) % ring.size()])};
+    if (pagesInAll > 0)
+      accesses.push_back(small.write(hub));
+    small.kernel("k", 1, accesses);
+  }
+  return small;
+}
+
+// No three of these meet each other, and yet two colours are too few: a frame serves at most two of the five.
+TEST(HostForColouring, HostsNoMoreOfARingThanItMust) {
+  EXPECT_EQ(hostedPages(ringStep({1, 1, 1, 1, 1}), 3), 0);
+  EXPECT_EQ(hostedPages(ringStep({1, 1, 1, 1, 1}), 2), 1);
+  EXPECT_EQ(hostedPages(ringStep({4, 4, 4, 4, 4}), 10), 0);
+  EXPECT_EQ(hostedPages(ringStep({4, 4, 4, 4, 4}), 9), 2);
+  EXPECT_EQ(hostedPages(ringStep({4, 4, 4, 4, 4}), 8), 4);
+}
+
+// As where V-Net's last decoder runs forward and backward under a quarter of its peak.
+TEST(HostForColouring, HostsNoMoreOfAnUnevenRing) {
+  const std::vector<std::uint64_t> pages{512, 1025, 512, 512, 1024};
+  EXPECT_EQ(hostedPages(ringStep(pages), 1793), 0);
+  EXPECT_EQ(hostedPages(ringStep(pages), 1733), 3585 - 2 * 1733);
+}
+
+TEST(HostForColouring, WhatMeetsAllOfARingSharesItsFramesWithNobody) {
+  EXPECT_EQ(hostedPages(ringStep({4, 4, 4, 4, 4}, 3), 13), 0);
+  EXPECT_EQ(hostedPages(ringStep({4, 4, 4, 4, 4}, 3), 12), 2);
 }
 
 TEST(HostForColouring, OperandsOfCopiesMayMakeItImpossible) {
