@@ -446,6 +446,31 @@ def reads_are_declared(folder):
     check(step.validate().different_buffers == 0, "validation found a difference")
 
 
+def unset_fields(_folder):
+    """What earlier launches left on the stack is in the structs of kernels where nobody set it: no operand."""
+    pumpgraph.install(budget="unlimited")
+    layers = nn.Sequential(*(nn.Conv3d(16, 16, 5, padding=2) for _ in range(4))).to("cuda", torch.bfloat16)
+    volumes = torch.randn(2, 16, 64, 64, 64, device="cuda", dtype=torch.bfloat16)
+
+    def step():
+        layers.zero_grad(set_to_none=True)
+        loss = layers(volumes).float().square().mean()
+        loss.backward()
+        return loss.detach()
+
+    captured = pumpgraph.capture(step, warmup=WARMUP, private=[layers], name="volumes", leave_as_captured=True)
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "step.mlir"
+        captured.save(path)
+        sums = [line for line in path.read_text().splitlines() if re.search(r'pump.kernel "[^"]*reduce_kernel', line)]
+    large = volumes.nbytes // 2
+    print(*sums, sep="\n")
+    check(len(sums) >= len(layers), f"{len(sums)} kernels that sum, for {len(layers)} biases and a loss")
+    for line in sums:
+        operands = [size for size in re.findall(r"%\S+\[\d+, (\d+)\]", line) if int(size) >= large]
+        check(len(operands) <= 1, f"{len(operands)} operands of {large} bytes and more: {line}")
+
+
 def a_thousand_replays(folder):
     install_share(folder, 0.7)
     training = Training()
@@ -636,6 +661,7 @@ CASES = [
     two_steps_in_turns,
     two_steps_share_a_boundary,
     reads_are_declared,
+    unset_fields,
     a_thousand_replays,
     cuda_already_initialised,
     two_queues,
