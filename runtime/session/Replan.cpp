@@ -16,7 +16,7 @@ namespace {
 constexpr int repeats = 5;
 /// Two plans whose steps differ by less are as good as each other; then the one made from more measurements stays, for
 /// more is known of it.
-constexpr double noticeablySlower = 1.02;
+constexpr double noticeablySlower = 1.01;
 /// How often it is planned again where the time of nodes with hosted operands is still mistaken.
 constexpr int mostPlans = 4;
 /// What a prediction may be off by that knows of the node times.

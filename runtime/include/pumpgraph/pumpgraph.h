@@ -304,11 +304,11 @@ typedef struct pumpgraph_replanning {
   double predicted_us;        /* by the best plan made from measured node times, whether it was kept or not */
   double measured_us;
   uint64_t timed_nodes;
-  int32_t kept_first; /* 1: every new plan was over 2 % slower; the one that was is in force again */
+  int32_t kept_first; /* 1: every new plan was over 1 % slower; the one that was is in force again */
 } pumpgraph_replanning;
 
 /** Times every captured node of a rewritten step on the device, its transfers running beside it, plans the step again
- * with these times, and keeps the faster plan, of two within 2 % the newer. Where nodes reach operands in host memory
+ * with these times, and keeps the faster plan, of two within 1 % the newer. Where nodes reach operands in host memory
  * and the new plan's step is over 5 % off its prediction, that is done again, up to three times in all. Waits for the
  * device. The session's buffers keep their contents; what the step writes elsewhere is written by each of the timed
  * replays, and its host functions are called. The graph is changed in place: a caller that instantiated it must do so
