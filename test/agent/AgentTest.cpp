@@ -100,15 +100,6 @@ private:
   const FakeMover &mover_;
 };
 
-/// A driver that does not come back from operations of this kind as long as it is `stopped`.
-std::function<bool(const Operation &)> heldWhile(const std::atomic<bool> &stopped, Operation::Kind kind) {
-  return [&stopped, kind](const Operation &operation) {
-    while (operation.kind == kind && stopped)
-      std::this_thread::sleep_for(milliseconds(1));
-    return true;
-  };
-}
-
 class AgentTest : public ::testing::Test {
 protected:
   void start(std::uint32_t groups, milliseconds patience = milliseconds(200)) {
@@ -121,6 +112,16 @@ protected:
     agent_.emplace(operationsOf(words_.size() / roles), words_.data(), *mover_, Agent::Limits{.patience = patience_});
   }
 
+  /// The driver does not come back from operations of this kind until `isStopped_` is false.
+  void stop(Operation::Kind kind) {
+    isStopped_ = true;
+    mover_->behave = [this, kind](const Operation &operation) {
+      while (operation.kind == kind && isStopped_)
+        std::this_thread::sleep_for(milliseconds(1));
+      return true;
+    };
+  }
+
   void expectNothingWentWrong() {
     EXPECT_EQ(mover_->conflicts, 0U) << "a page was prefetched and discarded at once";
     EXPECT_EQ(graph_->written, 0U) << "a page was written while it was discarded";
@@ -129,6 +130,7 @@ protected:
   std::vector<OperationWords> words_;
   std::optional<FakeMover> mover_;
   std::optional<FakeGraph> graph_;
+  std::atomic<bool> isStopped_ = false; ///< outlives the agent, whose threads look at it until they end
   std::optional<Agent> agent_;
   milliseconds patience_{};
 };
@@ -204,12 +206,11 @@ TEST_F(AgentTest, staysRightUnderAnImpatientWatchdog) {
 // A driver that does not come back for a while: the waits are released, and later replays are as ever.
 TEST_F(AgentTest, letsTheGraphGoOnWhenThePrefetchingThreadStops) {
   start(2, milliseconds(100));
-  std::atomic<bool> stopped = true;
-  mover_->behave = heldWhile(stopped, Operation::Kind::Prefetch);
+  stop(Operation::Kind::Prefetch);
   run();
   std::thread recovery([&] {
     std::this_thread::sleep_for(milliseconds(3000));
-    stopped = false;
+    isStopped_ = false;
   });
   const Clock::time_point begin = Clock::now();
   graph_->replay();
@@ -243,8 +244,7 @@ TEST_F(AgentTest, neverReleasesADiscardUnderWay) {
 // A discard that nobody has begun is dropped: the dead value stays for a while longer.
 TEST_F(AgentTest, dropsADiscardThatNobodyHasBegun) {
   start(2, milliseconds(50));
-  std::atomic<bool> stopped = true;
-  mover_->behave = heldWhile(stopped, Operation::Kind::Prefetch);
+  stop(Operation::Kind::Prefetch);
   run();
   graph_->signal(roles + Prefetch);
   while (!mover_->isMoving(roles + Prefetch))
@@ -253,29 +253,27 @@ TEST_F(AgentTest, dropsADiscardThatNobodyHasBegun) {
   graph_->wait(Discard);
   EXPECT_EQ(agent_->stats().dropped, 1U);
   EXPECT_EQ(agent_->stats().discards, 0U);
-  stopped = false;
+  isStopped_ = false;
 }
 
 // Two queues of one agent: what goes to the device does not wait for what leaves it, unless it has to.
 TEST_F(AgentTest, movesInBothDirectionsAtOnce) {
   start(2, milliseconds(5000));
-  std::atomic<bool> stopped = true;
-  mover_->behave = heldWhile(stopped, Operation::Kind::Evict);
+  stop(Operation::Kind::Evict);
   run();
   graph_->signal(Evict);
   graph_->signal(Prefetch);
   graph_->signal(roles + Prefetch); // of the other group, whose eviction nobody has asked for
   graph_->wait(roles + Prefetch);
   EXPECT_FALSE(graph_->isDone(Prefetch)) << "its place is not free yet";
-  stopped = false;
+  isStopped_ = false;
   graph_->wait(Prefetch);
 }
 
 // Whoever announces more replays than may wait is held back until one begins.
 TEST_F(AgentTest, holdsBackWhoRunsTooFarAhead) {
   start(1, milliseconds(5000));
-  std::atomic<bool> stopped = true;
-  mover_->behave = heldWhile(stopped, Operation::Kind::Prefetch);
+  stop(Operation::Kind::Prefetch);
   agent_.emplace(operationsOf(1), words_.data(), *mover_, Agent::Limits{patience_, 2, milliseconds(20)});
   agent_->wake();
   graph_->signal(Evict); // the first replay has begun
@@ -292,7 +290,7 @@ TEST_F(AgentTest, holdsBackWhoRunsTooFarAhead) {
   EXPECT_FALSE(announced);
   graph_->signal(Evict);
   program.join();
-  stopped = false;
+  isStopped_ = false;
   graph_->wait(Prefetch);
 }
 
