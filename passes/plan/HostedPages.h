@@ -13,7 +13,8 @@
 
 namespace pumpgraph {
 
-/// Pieces any two of which some node uses together: each of their pages needs a frame of its own.
+/// Pieces of which not all pages can have frames: any two of them are used together by some node, so that each page
+/// needs a frame of its own, or they are another crowd (KindGraph.h).
 struct Clique {
   std::vector<PieceIndex> pieces;
   std::uint64_t mostPages = 0; ///< of theirs that can have frames

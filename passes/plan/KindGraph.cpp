@@ -3,13 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 
 namespace pumpgraph {
 
 namespace {
 
-/// Members of the clash tried as the second of a clique, or beside it in a ring.
+/// Kinds that a kind meets, tried as the second of a clique with it, or beside it in a ring.
 constexpr std::size_t mostSeeds = 64;
 /// Kinds tried as the two of a ring that are across.
 constexpr std::size_t mostAcross = 256;
@@ -61,12 +62,10 @@ void KindGraph::findWhoMeets(const std::map<std::vector<NodeIndex>, std::size_t>
 }
 
 std::vector<std::size_t> KindGraph::byPages(const std::vector<std::uint64_t> &pages) const {
-  std::vector<std::size_t> kinds;
-  for (std::size_t kind = 0; kind < size(); ++kind)
-    if (pages[kind] > 0)
-      kinds.push_back(kind);
+  std::vector<std::size_t> kinds(size());
+  std::iota(kinds.begin(), kinds.end(), std::size_t{0});
   std::stable_sort(kinds.begin(), kinds.end(), [&](std::size_t a, std::size_t b) { return pages[a] > pages[b]; });
-  effort_.spend(size() + kinds.size() * static_cast<std::uint64_t>(std::bit_width(kinds.size())));
+  effort_.spend(kinds.size() * static_cast<std::uint64_t>(1 + std::bit_width(kinds.size())));
   return kinds;
 }
 
@@ -137,6 +136,8 @@ void KindGraph::growRing(Crowd &crowd, const std::vector<std::size_t> &heaviest,
                          const std::vector<std::uint64_t> &pages, std::uint64_t frames) const {
   std::vector<std::size_t> &kinds = crowd.kinds = crowd.ring;
   for (std::size_t other : heaviest) {
+    if (effort_.isSpent())
+      break;
     if (std::find(kinds.begin(), kinds.end(), other) != kinds.end())
       continue;
     std::vector<std::size_t> apart;
@@ -144,10 +145,11 @@ void KindGraph::growRing(Crowd &crowd, const std::vector<std::size_t> &heaviest,
       if (!meet(other, member))
         apart.push_back(member);
     bool allMeet = true;
+    std::uint64_t pairs = 0;
     for (std::size_t a = 0; a < apart.size() && allMeet; ++a)
-      for (std::size_t b = a + 1; b < apart.size() && allMeet; ++b)
+      for (std::size_t b = a + 1; b < apart.size() && allMeet; ++b, ++pairs)
         allMeet = meet(apart[a], apart[b]);
-    effort_.spend(kinds.size() + apart.size() * apart.size());
+    effort_.spend(2 * kinds.size() + pairs);
     if (allMeet)
       kinds.push_back(other);
   }

@@ -69,7 +69,7 @@ struct Crowd {
 /// uses both, for then they cannot share frames.
 class KindGraph {
 public:
-  /// Kinds above which the matrix of who meets whom becomes too large: `isTooLarge()`, and nothing but `size()` counts.
+  /// Kinds above which the matrix of who meets whom becomes too large: then nobody knows, and `isTooLarge()`.
   static constexpr std::size_t mostKinds = 4096;
 
   /// The effort is referred to.
@@ -91,7 +91,7 @@ public:
 
 private:
   void findWhoMeets(const std::map<std::vector<NodeIndex>, std::size_t> &byUsers, NodeIndex nodeCount);
-  /// Of all kinds with pages, the heaviest first.
+  /// All kinds, the heaviest first; those that are hosted in whole are last, and members of crowds as ever.
   std::vector<std::size_t> byPages(const std::vector<std::uint64_t> &pages) const;
   void growRing(Crowd &crowd, const std::vector<std::size_t> &heaviest, const std::vector<std::uint64_t> &pages,
                 std::uint64_t frames) const;

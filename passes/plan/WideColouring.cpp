@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/WideColouring.h"
 
+#include "passes/analysis/HostedAccess.h"
 #include "passes/plan/KindGraph.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <set>
 #include <utility>
 
 namespace pumpgraph {
@@ -15,7 +18,7 @@ namespace {
 constexpr int mostPromotions = 32;
 /// Of the frames: as much is hosted at least when it is not clear for whose sake.
 constexpr std::uint64_t leastPart = 64;
-/// A ring that is within such a part of too large is coloured before all else.
+/// A ring that is within such a part of too large is coloured first.
 constexpr std::uint64_t nearly = 8;
 /// Of a piece in a clique when what is hosted is chosen anew, and of a kind when colouring begins anew: memory is
 /// allocated, and queues and lists are gone through.
@@ -134,15 +137,20 @@ private:
   bool isComplete_ = false;
 };
 
+/// Whether rings are looked for beside cliques.
+enum class Rings { No, Yes };
+
 /// Colours what is not hosted, time and again as more is.
 class WideColourer {
 public:
-  WideColourer(const Timeline &timeline, std::uint64_t frames, const Machine &machine, Balance balance)
-      : timeline_(timeline), frames_(frames), prices_(hostingPrices(timeline, frames, machine)), balance_(balance),
-        cliques_(wideNodes(timeline, frames)), effort_(mostColouringEffort), kinds_(timeline, effort_) {}
+  /// All are referred to.
+  WideColourer(const Timeline &timeline, std::uint64_t frames, const HostingPrices &prices, Balance balance,
+               const KindGraph &kinds, Effort &effort, Rings rings)
+      : timeline_(timeline), frames_(frames), prices_(prices), balance_(balance), kinds_(kinds), effort_(effort),
+        looksForRings_(rings == Rings::Yes), cliques_(wideNodes(timeline, frames)) {}
 
-  tl::expected<WideColouring, NoColouring> run(Description &step) {
-    while (!kinds_.isTooLarge() && !effort_.isSpent()) {
+  std::optional<WideColouring> run(Description &step) {
+    while (!effort_.isSpent()) {
       for (const Clique &clique : cliques_)
         effort_.spend(clique.pieces.size() * effortOfMember);
       effort_.spend(timeline_.pieces().size() + (balance_ == Balance::Nodes ? mostBalancing : 0));
@@ -150,17 +158,33 @@ public:
         break;
       const PageFlags isHosted = hostedPages(step);
       countPages(isHosted);
-      GreedyColouring colouring(kinds_, pages_, frames_, effort_);
-      const std::optional<std::size_t> stuck = colouring.run(first_, rings_);
-      if (colouring.isComplete())
-        return result(step, isHosted, colouring);
-      if (stuck)
-        hostFor(*stuck, colouring);
+      std::vector<Stuck> stuck;
+      for (std::size_t attempt = 0; attempt < (rings_.empty() ? 1 : 2); ++attempt) {
+        GreedyColouring colouring(kinds_, pages_, frames_, effort_);
+        const std::optional<std::size_t> kind =
+            colouring.run(first_[attempt], attempt == 0 ? std::vector<std::vector<std::size_t>>() : rings_);
+        if (colouring.isComplete())
+          return result(step, isHosted, colouring);
+        if (kind)
+          stuck.push_back({attempt, *kind, static_cast<std::uint64_t>(-colouring.slack(*kind))});
+      }
+      if (!stuck.empty())
+        hostFor(stuck);
     }
-    return tl::unexpected(NoColouring{effort_.spent()});
+    return std::nullopt;
   }
 
+  /// Whether cliques that want more than there is were all that was in the way.
+  bool sawOnlyCliques() const { return promotions_ == 0; }
+
 private:
+  /// What found too few frames in an attempt.
+  struct Stuck {
+    std::size_t attempt;
+    std::size_t kind;
+    std::uint64_t missing; ///< frames
+  };
+
   void countPages(const PageFlags &isHosted) {
     pages_.assign(kinds_.size(), 0);
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind)
@@ -170,31 +194,49 @@ private:
       }
   }
 
-  /// Adds a clique or a ring that wants more pages than there are frames. If none is found around the kind that found
-  /// too few, those of a ring that nearly does choose first, or else it does itself. In the end the heaviest crowd
-  /// found is to host what was missing.
-  void hostFor(std::size_t stuck, const GreedyColouring &colouring) {
-    Crowd crowd = kinds_.cliqueAround(stuck, pages_, frames_);
-    if (crowd.isTooLarge())
-      return addClique(crowd, crowd.mostPages);
-    if (std::optional<Crowd> ring = kinds_.ringAround(stuck, pages_, frames_)) {
-      const bool isNew = isNearlyTooLarge(*ring) && std::find(rings_.begin(), rings_.end(), ring->ring) == rings_.end();
-      if (isNew)
-        rings_.push_back(ring->ring);
-      if (ring->isTooLarge())
-        return addClique(*ring, ring->mostPages);
-      if (isNew)
-        return;
-      if (ring->mostPages - ring->pages < crowd.mostPages - crowd.pages)
-        crowd = std::move(*ring);
+  /// Adds a clique or a ring that wants more pages than there are frames. If none is found around the kinds that found
+  /// too few, those of a ring that nearly does are to choose first in the second attempt, or else those kinds
+  /// themselves in theirs. In the end the heaviest crowd found is to host what was missing where least was.
+  void hostFor(const std::vector<Stuck> &stuck) {
+    std::optional<Crowd> nearest;
+    std::uint64_t missing = 0;
+    for (const Stuck &one : stuck) {
+      Crowd crowd = kinds_.cliqueAround(one.kind, pages_, frames_);
+      if (crowd.isTooLarge())
+        return addClique(crowd, crowd.mostPages);
+      if (std::optional<Crowd> ring = looksForRings_ ? kinds_.ringAround(one.kind, pages_, frames_) : std::nullopt) {
+        const bool isNew = isNearlyTooLarge(*ring) && addRing(ring->ring);
+        if (ring->isTooLarge())
+          return addClique(*ring, ring->mostPages);
+        if (isNew)
+          return;
+        if (ring->mostPages - ring->pages < crowd.mostPages - crowd.pages)
+          crowd = std::move(*ring);
+      }
+      if (!nearest || one.missing < missing) {
+        nearest = std::move(crowd);
+        missing = one.missing;
+      }
     }
     if (promotions_++ < mostPromotions) {
-      std::erase(first_, stuck);
-      first_.insert(first_.begin(), stuck);
+      for (const Stuck &one : stuck) {
+        std::vector<std::size_t> &first = first_[one.attempt];
+        std::erase(first, one.kind);
+        first.insert(first.begin(), one.kind);
+      }
       return;
     }
-    const std::uint64_t missing = static_cast<std::uint64_t>(-colouring.slack(stuck));
-    addClique(crowd, crowd.pages - std::min(crowd.pages, std::max(missing, frames_ / leastPart)));
+    addClique(*nearest, nearest->pages - std::min(nearest->pages, std::max(missing, frames_ / leastPart)));
+  }
+
+  /// Returns whether it is a new one.
+  bool addRing(const std::vector<std::size_t> &ring) {
+    std::vector<std::size_t> members = ring;
+    std::sort(members.begin(), members.end());
+    if (!knownRings_.insert(std::move(members)).second)
+      return false;
+    rings_.push_back(ring);
+    return true;
   }
 
   static bool isNearlyTooLarge(const Crowd &crowd) { return crowd.pages > crowd.mostPages - crowd.mostPages / nearly; }
@@ -207,7 +249,7 @@ private:
   }
 
   WideColouring result(const Description &step, const PageFlags &isHosted, const GreedyColouring &colouring) const {
-    WideColouring result{{}, noPages(step), effort_.spent()};
+    WideColouring result{{}, noPages(step), 0};
     for (BufferIndex b = 0; b < step.buffers.size(); ++b)
       result.frames.emplace_back(step.pageCount(b), noFrame);
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
@@ -229,23 +271,57 @@ private:
 
   const Timeline &timeline_;
   std::uint64_t frames_;
-  const HostingPrices prices_;
+  const HostingPrices &prices_;
   Balance balance_;
+  const KindGraph &kinds_;
+  Effort &effort_;
+  bool looksForRings_;
   std::vector<Clique> cliques_;
-  Effort effort_;
-  KindGraph kinds_;
-  std::vector<std::uint64_t> pages_; ///< by kind: not hosted
-  std::vector<std::size_t> first_;   ///< kinds that found no frames, the latest first
-  std::vector<std::vector<std::size_t>> rings_;
+  std::vector<std::uint64_t> pages_;              ///< by kind: not hosted
+  std::array<std::vector<std::size_t>, 2> first_; ///< by attempt: kinds that found no frames, the latest first
+  std::vector<std::vector<std::size_t>> rings_;   ///< the second attempt is with these
+  std::set<std::vector<std::size_t>> knownRings_; ///< each sorted
   int promotions_ = 0;
 };
+
+/// What is hosted, at its prices.
+double hostingUs(const Description &step, const Timeline &timeline, const HostingPrices &prices) {
+  const PageFlags isHosted = hostedPages(step);
+  double us = 0;
+  for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
+    const PieceIndex index = static_cast<PieceIndex>(i);
+    const Piece &piece = timeline.piece(index);
+    const auto begin = isHosted[piece.buffer].begin() + piece.firstPage;
+    us += prices.pages[index].aloneUs * static_cast<double>(std::count(begin, begin + piece.pageCount, true));
+  }
+  return us;
+}
 
 } // namespace
 
 tl::expected<WideColouring, NoColouring> hostForColouring(Description &step, const Timeline &timeline,
                                                           std::uint64_t frames, const Machine &machine,
                                                           Balance balance) {
-  return WideColourer(timeline, frames, machine, balance).run(step);
+  Effort effort(mostColouringEffort);
+  const KindGraph kinds(timeline, effort);
+  if (kinds.isTooLarge())
+    return tl::unexpected(NoColouring{effort.spent()});
+  const HostingPrices prices = hostingPrices(timeline, frames, machine);
+  WideColourer simple(timeline, frames, prices, balance, kinds, effort, Rings::No);
+  std::optional<WideColouring> best = simple.run(step);
+  if (best && !simple.sawOnlyCliques() && hostedBytes(step) > 0) {
+    Description other = step;
+    std::optional<WideColouring> around =
+        WideColourer(timeline, frames, prices, balance, kinds, effort, Rings::Yes).run(other);
+    if (around && hostingUs(other, timeline, prices) < hostingUs(step, timeline, prices)) {
+      best = std::move(around);
+      step = std::move(other);
+    }
+  }
+  if (!best)
+    return tl::unexpected(NoColouring{effort.spent()});
+  best->effort = effort.spent();
+  return std::move(*best);
 }
 
 } // namespace pumpgraph

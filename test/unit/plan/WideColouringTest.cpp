@@ -100,6 +100,35 @@ TEST(HostForColouring, WhatMeetsAllOfARingSharesItsFramesWithNobody) {
   EXPECT_EQ(hostedPages(ringStep({4, 4, 4, 4, 4}, 3), 12), 2);
 }
 
+// Whatever crowds are found on the way, everybody gets frames in the end, and no node two times the same.
+TEST(HostForColouring, FindsFramesForRandomSteps) {
+  std::uint32_t state = 1;
+  const auto any = [&](std::uint32_t count) {
+    state = state * 1664525 + 1013904223;
+    return (state >> 8) % count;
+  };
+  std::int64_t hosted = 0;
+  for (int step = 0; step < 300; ++step) {
+    SmallStep small;
+    std::vector<BufferIndex> buffers;
+    for (int i = 0; i < 12; ++i)
+      buffers.push_back(small.local("b", 1 + any(4)));
+    for (int i = 0; i < 30; ++i) {
+      const std::uint32_t first = any(10);
+      std::vector<Access> accesses{small.write(buffers[first]), small.read(buffers[first + 1 + any(2)])};
+      if (any(3) == 0)
+        accesses.push_back(small.read(buffers[(first + 5) % 12]));
+      small.kernel("k", 1, accesses);
+    }
+    for (const std::uint64_t frames : {6, 8, 10}) {
+      const std::int64_t pages = hostedPages(small, frames);
+      EXPECT_GE(pages, 0) << "step " << step << ", " << frames << " frames";
+      hosted += pages;
+    }
+  }
+  std::printf("%lld pages hosted\n", static_cast<long long>(hosted));
+}
+
 TEST(HostForColouring, OperandsOfCopiesMayMakeItImpossible) {
   SmallStep small = pairwiseStep(1);
   for (Node &node : small.step.nodes)
