@@ -309,7 +309,7 @@ typedef struct pumpgraph_replanning {
 
 /** Times every captured node of a rewritten step on the device, its transfers running beside it, plans the step again
  * with these times, and keeps the faster plan, of two within 1 % the newer. Where nodes reach operands in host memory
- * and the new plan's step is over 5 % off its prediction, that is done again, up to three times in all. Waits for the
+ * and the new plan's step is over 2 % off its prediction, that is done again, up to four times in all. Waits for the
  * device. The session's buffers keep their contents; what the step writes elsewhere is written by each of the timed
  * replays, and its host functions are called. The graph is changed in place: a caller that instantiated it must do so
  * again, after an error too.
