@@ -17,15 +17,15 @@ constexpr double leastGain = 1e-6;
 
 } // namespace
 
-HostedCover::HostedCover(const Timeline &timeline, const std::vector<Clique> &cliques, const HostingPrices &prices,
+HostedCover::HostedCover(const Timeline &timeline, const std::vector<Crowd> &crowds, const HostingPrices &prices,
                          const std::vector<bool> &canBeHosted)
-    : timeline_(timeline), cliques_(cliques), prices_(prices), canBeHosted_(canBeHosted),
-      cliquesOf_(timeline.pieces().size()), hosted_(timeline.pieces().size(), 0), needy_(timeline.pieces().size(), 0) {
-  for (std::size_t clique = 0; clique < cliques.size(); ++clique) {
-    std::int64_t excess = -static_cast<std::int64_t>(cliques[clique].mostPages);
-    for (PieceIndex piece : cliques[clique].pieces) {
+    : timeline_(timeline), crowds_(crowds), prices_(prices), canBeHosted_(canBeHosted),
+      crowdsOf_(timeline.pieces().size()), hosted_(timeline.pieces().size(), 0), needy_(timeline.pieces().size(), 0) {
+  for (std::size_t crowd = 0; crowd < crowds.size(); ++crowd) {
+    std::int64_t excess = -static_cast<std::int64_t>(crowds[crowd].mostPages);
+    for (PieceIndex piece : crowds[crowd].pieces) {
       excess += timeline.piece(piece).pageCount;
-      cliquesOf_[piece].push_back(clique);
+      crowdsOf_[piece].push_back(crowd);
     }
     excess_.push_back(excess);
   }
@@ -38,7 +38,7 @@ void HostedCover::cover() {
     queue_.pop();
     if (needy_[piece] == 0)
       continue;
-    if (priceOf(piece) > price) { // fewer cliques need it than when it was queued
+    if (priceOf(piece) > price) { // fewer crowds need it than when it was queued
       queue_.push({priceOf(piece), piece});
       continue;
     }
@@ -57,46 +57,46 @@ std::optional<std::size_t> HostedCover::uncovered() const {
 void HostedCover::queue() {
   for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
     const PieceIndex piece = static_cast<PieceIndex>(i);
-    for (std::size_t clique : cliquesOf_[piece])
-      needy_[piece] += excess_[clique] > 0;
+    for (std::size_t crowd : crowdsOf_[piece])
+      needy_[piece] += excess_[crowd] > 0;
     if (needy_[piece] > 0 && canBeHosted_[i])
       queue_.push({priceOf(piece), piece});
   }
 }
 
-/// Takes pages until the piece is used up or one of its cliques has enough.
+/// Takes pages until the piece is used up or one of its crowds has enough.
 void HostedCover::take(PieceIndex piece) {
   std::int64_t pages = timeline_.piece(piece).pageCount - hosted_[piece];
-  for (std::size_t clique : cliquesOf_[piece])
-    if (excess_[clique] > 0)
-      pages = std::min(pages, excess_[clique]);
+  for (std::size_t crowd : crowdsOf_[piece])
+    if (excess_[crowd] > 0)
+      pages = std::min(pages, excess_[crowd]);
   hosted_[piece] += static_cast<std::uint32_t>(pages);
   taken_.push_back(piece);
-  for (std::size_t clique : cliquesOf_[piece]) {
-    const bool wasOver = excess_[clique] > 0;
-    excess_[clique] -= pages;
-    if (wasOver && excess_[clique] <= 0)
-      for (PieceIndex member : cliques_[clique].pieces)
+  for (std::size_t crowd : crowdsOf_[piece]) {
+    const bool wasOver = excess_[crowd] > 0;
+    excess_[crowd] -= pages;
+    if (wasOver && excess_[crowd] <= 0)
+      for (PieceIndex member : crowds_[crowd].pieces)
         --needy_[member];
   }
   if (needy_[piece] > 0 && hosted_[piece] < timeline_.piece(piece).pageCount)
     queue_.push({priceOf(piece), piece});
 }
 
-/// What was taken early may have become superfluous by what was taken later for other cliques.
+/// What was taken early may have become superfluous by what was taken later for other crowds.
 void HostedCover::giveBack() {
   for (auto piece = taken_.rbegin(); piece != taken_.rend(); ++piece) {
     const std::int64_t pages = superfluous(*piece);
     hosted_[*piece] -= static_cast<std::uint32_t>(pages);
-    for (std::size_t clique : cliquesOf_[*piece])
-      excess_[clique] += pages;
+    for (std::size_t crowd : crowdsOf_[*piece])
+      excess_[crowd] += pages;
   }
 }
 
 std::int64_t HostedCover::superfluous(PieceIndex piece) const {
   std::int64_t pages = hosted_[piece];
-  for (std::size_t clique : cliquesOf_[piece])
-    pages = std::min(pages, std::max<std::int64_t>(0, -excess_[clique]));
+  for (std::size_t crowd : crowdsOf_[piece])
+    pages = std::min(pages, std::max<std::int64_t>(0, -excess_[crowd]));
   return pages;
 }
 
@@ -106,11 +106,11 @@ void HostedCover::balance() {
   std::int64_t largest = 0;
   for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
     const PieceIndex piece = static_cast<PieceIndex>(i);
-    if (!cliquesOf_[piece].empty() && canBeHosted_[i])
+    if (!crowdsOf_[piece].empty() && canBeHosted_[i])
       members_.push_back(piece);
     const std::int64_t pages = std::exchange(hosted_[piece], 0);
-    for (std::size_t clique : cliquesOf_[piece])
-      excess_[clique] += pages;
+    for (std::size_t crowd : crowdsOf_[piece])
+      excess_[crowd] += pages;
     if (pages > 0)
       apply({piece, pages});
     largest = std::max(largest, pages);
@@ -171,7 +171,7 @@ double HostedCover::costUs(Change change) {
     us += linkUs(up + (use.readsOld ? load : 0), down + (use.writes ? load : 0), prices_.machine) -
           linkUs(up, down, prices_.machine);
   }
-  effort_ += uses.size() + cliquesOf_[change.piece].size();
+  effort_ += uses.size() + crowdsOf_[change.piece].size();
   return us;
 }
 
@@ -183,8 +183,8 @@ void HostedCover::apply(Change change) {
     downBytes_[use.node] += use.writes ? bytes * use.slowdown : 0;
   }
   hosted_[change.piece] = static_cast<std::uint32_t>(hosted_[change.piece] + change.pages);
-  for (std::size_t clique : cliquesOf_[change.piece])
-    excess_[clique] -= change.pages;
+  for (std::size_t crowd : crowdsOf_[change.piece])
+    excess_[crowd] -= change.pages;
 }
 
 } // namespace pumpgraph

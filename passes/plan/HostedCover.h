@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How many pages of which pieces are hosted so that no clique has more than find frames (docs/planner.md, "When a node
+/// How many pages of which pieces are hosted so that no crowd has more than find frames (docs/planner.md, "When a node
 /// touches more than there is").
 #pragma once
 
@@ -16,13 +16,13 @@
 
 namespace pumpgraph {
 
-/// Covers what every clique has too many of: a page of a piece covers one page of each clique that the piece belongs
+/// Covers what every crowd has too many of: a page of a piece covers one page of each crowd that the piece belongs
 /// to, at its price. That is a weighted multicover, for which taking what is cheapest for each page it covers is near
 /// the best that can be had in reasonable time.
 class HostedCover {
 public:
   /// `canBeHosted`: by piece. All arguments are referred to.
-  HostedCover(const Timeline &timeline, const std::vector<Clique> &cliques, const HostingPrices &prices,
+  HostedCover(const Timeline &timeline, const std::vector<Crowd> &crowds, const HostingPrices &prices,
               const std::vector<bool> &canBeHosted);
 
   /// Greedily, by what pages cost if nothing else is hosted.
@@ -35,7 +35,7 @@ public:
   /// By piece, pages.
   const IndexedVector<PieceIndex, std::uint32_t> &hosted() const { return hosted_; }
 
-  /// A clique that still has too many.
+  /// A crowd that still has too many.
   std::optional<std::size_t> uncovered() const;
 
 private:
@@ -58,16 +58,16 @@ private:
   void apply(Change change);
 
   const Timeline &timeline_;
-  const std::vector<Clique> &cliques_;
+  const std::vector<Crowd> &crowds_;
   const HostingPrices &prices_;
   const std::vector<bool> &canBeHosted_;
-  std::vector<std::int64_t> excess_; ///< by clique: pages too many, negative where there is room
-  IndexedVector<PieceIndex, std::vector<std::size_t>> cliquesOf_;
+  std::vector<std::int64_t> excess_; ///< by crowd: pages too many, negative where there is room
+  IndexedVector<PieceIndex, std::vector<std::size_t>> crowdsOf_;
   IndexedVector<PieceIndex, std::uint32_t> hosted_;
-  IndexedVector<PieceIndex, std::uint32_t> needy_; ///< of its cliques, those that have too many pages still
+  IndexedVector<PieceIndex, std::uint32_t> needy_; ///< of its crowds, those that have too many pages still
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_; ///< equals: the first piece first
   std::vector<PieceIndex> taken_;                                        ///< by cover(), in its order
-  std::vector<PieceIndex> members_;         ///< of cliques, that can be hosted: what balance() deals with
+  std::vector<PieceIndex> members_;         ///< of crowds, that can be hosted: what balance() deals with
   std::vector<double> upBytes_, downBytes_; ///< by node, of hosted pages, times the slowdowns
   std::uint64_t effort_ = 0;                ///< of balance(): pieces and uses looked at
 };

@@ -142,14 +142,14 @@ std::vector<NodeIndex> nodesBeyond(const Timeline &timeline, std::uint64_t frame
 
 } // namespace
 
-std::vector<Clique> wideNodes(const Timeline &timeline, std::uint64_t frames) {
-  std::vector<Clique> cliques;
+std::vector<Crowd> wideNodes(const Timeline &timeline, std::uint64_t frames) {
+  std::vector<Crowd> crowds;
   for (NodeIndex node : nodesBeyond(timeline, frames)) {
-    cliques.push_back({{}, frames});
+    crowds.push_back({{}, frames});
     for (std::uint32_t position : timeline.usesAt(node))
-      cliques.back().pieces.push_back(timeline.use(position).piece);
+      crowds.back().pieces.push_back(timeline.use(position).piece);
   }
-  return cliques;
+  return crowds;
 }
 
 HostingPrices hostingPrices(const Timeline &timeline, std::uint64_t frames, const Machine &machine) {
@@ -160,13 +160,13 @@ HostingPrices hostingPrices(const Timeline &timeline, std::uint64_t frames, cons
   return result;
 }
 
-std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline, const std::vector<Clique> &cliques,
+std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline, const std::vector<Crowd> &crowds,
                                       const HostingPrices &prices, Balance balance) {
   for (Buffer &buffer : step.buffers)
     if (buffer.frames.empty())
       buffer.hosted.clear();
   const std::vector<bool> can = canBeHosted(step, timeline);
-  HostedCover cover(timeline, cliques, prices, can);
+  HostedCover cover(timeline, crowds, prices, can);
   cover.cover();
   if (balance == Balance::Nodes)
     cover.balance();
@@ -189,9 +189,9 @@ std::optional<std::size_t> hostExcess(Description &step, const Timeline &timelin
 
 std::optional<NodeIndex> hostExcess(Description &step, const Timeline &timeline, std::uint64_t frames,
                                     const Machine &machine) {
-  if (const std::optional<std::size_t> clique = hostExcess(step, timeline, wideNodes(timeline, frames),
-                                                           hostingPrices(timeline, frames, machine), Balance::No))
-    return nodesBeyond(timeline, frames)[*clique];
+  if (const std::optional<std::size_t> crowd = hostExcess(step, timeline, wideNodes(timeline, frames),
+                                                          hostingPrices(timeline, frames, machine), Balance::No))
+    return nodesBeyond(timeline, frames)[*crowd];
   return std::nullopt;
 }
 

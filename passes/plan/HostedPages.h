@@ -13,15 +13,15 @@
 
 namespace pumpgraph {
 
-/// Pieces of which not all pages can have frames: any two of them are used together by some node, so that each page
-/// needs a frame of its own, or they are another crowd (KindGraph.h).
-struct Clique {
+/// Pieces of which only so many pages can have frames: any two of them are used together by some node, or they meet in
+/// another way (KindGraph.h).
+struct Crowd {
   std::vector<PieceIndex> pieces;
   std::uint64_t mostPages = 0; ///< of theirs that can have frames
 };
 
 /// What each node touches, if that is more than the frames hold.
-std::vector<Clique> wideNodes(const Timeline &timeline, std::uint64_t frames);
+std::vector<Crowd> wideNodes(const Timeline &timeline, std::uint64_t frames);
 
 /// What it costs to host pages.
 struct HostingPrices {
@@ -40,12 +40,12 @@ enum class Balance { No, Nodes };
 /// Pieces and uses that are looked at for balance before things are left as they are: some milliseconds.
 inline constexpr std::uint64_t mostBalancing = 1'000'000;
 
-/// Sets `hosted` of the step's private buffers, so that each clique has no more other pages than it may; where that is
+/// Sets `hosted` of the step's private buffers, so that each crowd has no more other pages than it may; where that is
 /// so already, nothing is hosted. `timeline` is that of the step without hosted pages. Buffers that have frames
 /// already, because they are given, stay as they are. Operands of the step's own copies, and of its child graphs, which
-/// may hold copies, are never hosted (docs/decisions/0005). Returns the position of a clique that has too many for that
+/// may hold copies, are never hosted (docs/decisions/0005). Returns the position of a crowd that has too many for that
 /// reason, if there is one.
-std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline, const std::vector<Clique> &cliques,
+std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline, const std::vector<Crowd> &crowds,
                                       const HostingPrices &prices, Balance balance);
 
 /// The same of the nodes that touch more than `frames` private pages. Returns a node.

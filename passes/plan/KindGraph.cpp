@@ -69,10 +69,11 @@ std::vector<std::size_t> KindGraph::byPages(const std::vector<std::uint64_t> &pa
   return kinds;
 }
 
-Crowd KindGraph::cliqueAround(std::size_t kind, const std::vector<std::uint64_t> &pages, std::uint64_t frames) const {
+KindCrowd KindGraph::cliqueAround(std::size_t kind, const std::vector<std::uint64_t> &pages,
+                                  std::uint64_t frames) const {
   std::vector<std::size_t> others = byPages(pages);
   std::erase_if(others, [&](std::size_t other) { return other == kind || !meet(kind, other); });
-  Crowd best{{kind}, {}, pages[kind], frames};
+  KindCrowd best{{kind}, {}, pages[kind], frames};
   for (std::size_t i = 0; i < std::min(others.size(), mostSeeds) && !effort_.isSpent(); ++i) {
     std::vector<std::size_t> members{kind, others[i]};
     Bits meetAll = around(others[i]);
@@ -88,8 +89,8 @@ Crowd KindGraph::cliqueAround(std::size_t kind, const std::vector<std::uint64_t>
   return best;
 }
 
-std::optional<Crowd> KindGraph::ringAround(std::size_t kind, const std::vector<std::uint64_t> &pages,
-                                           std::uint64_t frames) const {
+std::optional<KindCrowd> KindGraph::ringAround(std::size_t kind, const std::vector<std::uint64_t> &pages,
+                                               std::uint64_t frames) const {
   const std::vector<std::size_t> heaviest = byPages(pages);
   std::vector<std::size_t> beside, across; // of `kind` in a ring
   for (std::size_t other : heaviest)
@@ -126,13 +127,13 @@ std::optional<Crowd> KindGraph::ringAround(std::size_t kind, const std::vector<s
     }
   if (bestPages == 0)
     return std::nullopt;
-  Crowd crowd;
+  KindCrowd crowd;
   crowd.ring.assign(best.begin(), best.end());
   growRing(crowd, heaviest, pages, frames);
   return crowd;
 }
 
-void KindGraph::growRing(Crowd &crowd, const std::vector<std::size_t> &heaviest,
+void KindGraph::growRing(KindCrowd &crowd, const std::vector<std::size_t> &heaviest,
                          const std::vector<std::uint64_t> &pages, std::uint64_t frames) const {
   std::vector<std::size_t> &kinds = crowd.kinds = crowd.ring;
   for (std::size_t other : heaviest) {

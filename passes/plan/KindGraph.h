@@ -56,7 +56,7 @@ private:
 };
 
 /// Kinds of which only so many can share a frame.
-struct Crowd {
+struct KindCrowd {
   std::vector<std::size_t> kinds;
   /// Of a ring: five of `kinds`, each of which meets the next and the last the first, but no other of them.
   std::vector<std::size_t> ring;
@@ -82,18 +82,18 @@ public:
   bool meet(std::size_t a, std::size_t b) const { return meets_[a][b]; }
 
   /// The heaviest clique found around `kind`, greedily: no two of it share a frame. `pages`: by kind.
-  Crowd cliqueAround(std::size_t kind, const std::vector<std::uint64_t> &pages, std::uint64_t frames) const;
+  KindCrowd cliqueAround(std::size_t kind, const std::vector<std::uint64_t> &pages, std::uint64_t frames) const;
 
   /// The heaviest ring found around `kind`, with all that may be added so that of any three two still meet: then at
   /// most two share a frame, and those that meet all others share theirs with nobody. Nothing if there is no ring.
-  std::optional<Crowd> ringAround(std::size_t kind, const std::vector<std::uint64_t> &pages,
-                                  std::uint64_t frames) const;
+  std::optional<KindCrowd> ringAround(std::size_t kind, const std::vector<std::uint64_t> &pages,
+                                      std::uint64_t frames) const;
 
 private:
   void findWhoMeets(const std::map<std::vector<NodeIndex>, std::size_t> &byUsers, NodeIndex nodeCount);
   /// All kinds, the heaviest first; those that are hosted in whole are last, and members of crowds as ever.
   std::vector<std::size_t> byPages(const std::vector<std::uint64_t> &pages) const;
-  void growRing(Crowd &crowd, const std::vector<std::size_t> &heaviest, const std::vector<std::uint64_t> &pages,
+  void growRing(KindCrowd &crowd, const std::vector<std::size_t> &heaviest, const std::vector<std::uint64_t> &pages,
                 std::uint64_t frames) const;
 
   Effort &effort_;

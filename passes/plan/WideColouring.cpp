@@ -5,9 +5,7 @@
 #include "passes/plan/KindGraph.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
-#include <set>
 #include <utility>
 
 namespace pumpgraph {
@@ -20,7 +18,7 @@ constexpr int mostPromotions = 32;
 constexpr std::uint64_t leastPart = 64;
 /// A ring that is within such a part of too large is coloured first.
 constexpr std::uint64_t nearly = 8;
-/// Of a piece in a clique when what is hosted is chosen anew, and of a kind when colouring begins anew: memory is
+/// Of a piece in a crowd when what is hosted is chosen anew, and of a kind when colouring begins anew: memory is
 /// allocated, and queues and lists are gone through.
 constexpr std::uint64_t effortOfMember = 32;
 
@@ -147,29 +145,23 @@ public:
   WideColourer(const Timeline &timeline, std::uint64_t frames, const HostingPrices &prices, Balance balance,
                const KindGraph &kinds, Effort &effort, Rings rings)
       : timeline_(timeline), frames_(frames), prices_(prices), balance_(balance), kinds_(kinds), effort_(effort),
-        looksForRings_(rings == Rings::Yes), cliques_(wideNodes(timeline, frames)) {}
+        looksForRings_(rings == Rings::Yes), crowds_(wideNodes(timeline, frames)) {}
 
   std::optional<WideColouring> run(Description &step) {
     while (!effort_.isSpent()) {
-      for (const Clique &clique : cliques_)
-        effort_.spend(clique.pieces.size() * effortOfMember);
+      for (const Crowd &crowd : crowds_)
+        effort_.spend(crowd.pieces.size() * effortOfMember);
       effort_.spend(timeline_.pieces().size() + (balance_ == Balance::Nodes ? mostBalancing : 0));
-      if (effort_.isSpent() || hostExcess(step, timeline_, cliques_, prices_, balance_))
+      if (effort_.isSpent() || hostExcess(step, timeline_, crowds_, prices_, balance_))
         break;
       const PageFlags isHosted = hostedPages(step);
       countPages(isHosted);
-      std::vector<Stuck> stuck;
-      for (std::size_t attempt = 0; attempt < (rings_.empty() ? 1 : 2); ++attempt) {
-        GreedyColouring colouring(kinds_, pages_, frames_, effort_);
-        const std::optional<std::size_t> kind =
-            colouring.run(first_[attempt], attempt == 0 ? std::vector<std::vector<std::size_t>>() : rings_);
-        if (colouring.isComplete())
-          return result(step, isHosted, colouring);
-        if (kind)
-          stuck.push_back({attempt, *kind, static_cast<std::uint64_t>(-colouring.slack(*kind))});
-      }
-      if (!stuck.empty())
-        hostFor(stuck);
+      GreedyColouring colouring(kinds_, pages_, frames_, effort_);
+      const std::optional<std::size_t> stuck = colouring.run(first_, rings_);
+      if (colouring.isComplete())
+        return result(step, isHosted, colouring);
+      if (stuck)
+        hostFor(*stuck, static_cast<std::uint64_t>(-colouring.slack(*stuck)));
     }
     return std::nullopt;
   }
@@ -178,13 +170,6 @@ public:
   bool sawOnlyCliques() const { return promotions_ == 0; }
 
 private:
-  /// What found too few frames in an attempt.
-  struct Stuck {
-    std::size_t attempt;
-    std::size_t kind;
-    std::uint64_t missing; ///< frames
-  };
-
   void countPages(const PageFlags &isHosted) {
     pages_.assign(kinds_.size(), 0);
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind)
@@ -194,58 +179,48 @@ private:
       }
   }
 
-  /// Adds a clique or a ring that wants more pages than there are frames. If none is found around the kinds that found
-  /// too few, those of a ring that nearly does are to choose first in the second attempt, or else those kinds
-  /// themselves in theirs. In the end the heaviest crowd found is to host what was missing where least was.
-  void hostFor(const std::vector<Stuck> &stuck) {
-    std::optional<Crowd> nearest;
-    std::uint64_t missing = 0;
-    for (const Stuck &one : stuck) {
-      Crowd crowd = kinds_.cliqueAround(one.kind, pages_, frames_);
-      if (crowd.isTooLarge())
-        return addClique(crowd, crowd.mostPages);
-      if (std::optional<Crowd> ring = looksForRings_ ? kinds_.ringAround(one.kind, pages_, frames_) : std::nullopt) {
-        const bool isNew = isNearlyTooLarge(*ring) && addRing(ring->ring);
-        if (ring->isTooLarge())
-          return addClique(*ring, ring->mostPages);
-        if (isNew)
-          return;
-        if (ring->mostPages - ring->pages < crowd.mostPages - crowd.pages)
-          crowd = std::move(*ring);
-      }
-      if (!nearest || one.missing < missing) {
-        nearest = std::move(crowd);
-        missing = one.missing;
-      }
+  /// Adds a clique or a ring that wants more pages than there are frames. If none is found around the kind that found
+  /// too few, those of a ring that nearly does choose first from now on, or else the kind itself. In the end the crowd
+  /// that comes nearest is to host what was missing.
+  void hostFor(std::size_t stuck, std::uint64_t missing) {
+    KindCrowd crowd = kinds_.cliqueAround(stuck, pages_, frames_);
+    if (crowd.isTooLarge())
+      return addCrowd(crowd, crowd.mostPages);
+    if (std::optional<KindCrowd> ring = looksForRings_ ? kinds_.ringAround(stuck, pages_, frames_) : std::nullopt) {
+      const bool isNew = isNearlyTooLarge(*ring) && addRing(ring->ring);
+      if (ring->isTooLarge())
+        return addCrowd(*ring, ring->mostPages);
+      if (isNew)
+        return;
+      if (ring->mostPages - ring->pages < crowd.mostPages - crowd.pages)
+        crowd = std::move(*ring);
     }
     if (promotions_++ < mostPromotions) {
-      for (const Stuck &one : stuck) {
-        std::vector<std::size_t> &first = first_[one.attempt];
-        std::erase(first, one.kind);
-        first.insert(first.begin(), one.kind);
-      }
+      std::erase(first_, stuck);
+      first_.insert(first_.begin(), stuck);
       return;
     }
-    addClique(*nearest, nearest->pages - std::min(nearest->pages, std::max(missing, frames_ / leastPart)));
+    addCrowd(crowd, crowd.pages - std::min(crowd.pages, std::max(missing, frames_ / leastPart)));
   }
 
-  /// Returns whether it is a new one.
+  /// Returns whether it is a new one, wherever it begins.
   bool addRing(const std::vector<std::size_t> &ring) {
-    std::vector<std::size_t> members = ring;
-    std::sort(members.begin(), members.end());
-    if (!knownRings_.insert(std::move(members)).second)
-      return false;
+    for (const std::vector<std::size_t> &known : rings_)
+      if (std::is_permutation(known.begin(), known.end(), ring.begin(), ring.end()))
+        return false;
     rings_.push_back(ring);
     return true;
   }
 
-  static bool isNearlyTooLarge(const Crowd &crowd) { return crowd.pages > crowd.mostPages - crowd.mostPages / nearly; }
+  static bool isNearlyTooLarge(const KindCrowd &crowd) {
+    return crowd.pages > crowd.mostPages - crowd.mostPages / nearly;
+  }
 
-  void addClique(const Crowd &crowd, std::uint64_t mostPages) {
-    Clique clique{{}, mostPages};
+  void addCrowd(const KindCrowd &crowd, std::uint64_t mostPages) {
+    Crowd added{{}, mostPages};
     for (std::size_t kind : crowd.kinds)
-      clique.pieces.insert(clique.pieces.end(), kinds_.pieces(kind).begin(), kinds_.pieces(kind).end());
-    cliques_.push_back(std::move(clique));
+      added.pieces.insert(added.pieces.end(), kinds_.pieces(kind).begin(), kinds_.pieces(kind).end());
+    crowds_.push_back(std::move(added));
   }
 
   WideColouring result(const Description &step, const PageFlags &isHosted, const GreedyColouring &colouring) const {
@@ -261,8 +236,8 @@ private:
         });
       }
     }
-    for (const Clique &clique : cliques_)
-      for (PieceIndex index : clique.pieces) {
+    for (const Crowd &crowd : crowds_)
+      for (PieceIndex index : crowd.pieces) {
         const Piece &piece = timeline_.piece(index);
         forEachPage(isHosted, piece, [&](std::uint32_t page) { result.isTight[piece.buffer][page] = true; });
       }
@@ -276,11 +251,10 @@ private:
   const KindGraph &kinds_;
   Effort &effort_;
   bool looksForRings_;
-  std::vector<Clique> cliques_;
-  std::vector<std::uint64_t> pages_;              ///< by kind: not hosted
-  std::array<std::vector<std::size_t>, 2> first_; ///< by attempt: kinds that found no frames, the latest first
-  std::vector<std::vector<std::size_t>> rings_;   ///< the second attempt is with these
-  std::set<std::vector<std::size_t>> knownRings_; ///< each sorted
+  std::vector<Crowd> crowds_;
+  std::vector<std::uint64_t> pages_;            ///< by kind: not hosted
+  std::vector<std::size_t> first_;              ///< kinds that found no frames, the latest first
+  std::vector<std::vector<std::size_t>> rings_; ///< the second attempt is with these
   int promotions_ = 0;
 };
 

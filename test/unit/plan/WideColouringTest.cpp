@@ -63,16 +63,18 @@ TEST(HostForColouring, HostsWhatACliqueHasTooMuchOf) {
   EXPECT_EQ(hostedPages(small, 8), 4);
 }
 
-/// Each buffer meets the next, and the last the first; some more meet all of them.
+/// Each buffer meets the next, and the last the first; `pagesInAll` of one more meet all of them.
 SmallStep ringStep(const std::vector<std::uint64_t> &pages, std::uint64_t pagesInAll = 0) {
   SmallStep small;
   std::vector<BufferIndex> ring;
   for (std::size_t i = 0; i < pages.size(); ++i)
     ring.push_back(small.local("ring", pages[i]));
-  const BufferIndex hub = small.local("hub", std::max<std::uint64_t>(1, pagesInAll));
+  std::vector<BufferIndex> inAll;
+  if (pagesInAll > 0)
+    inAll.push_back(small.local("hub", pagesInAll));
   for (std::size_t i = 0; i < ring.size(); ++i) {
     std::vector<Access> accesses{small.write(ring[i]), small.write(ring[(i + 1) % ring.size()])};
-    if (pagesInAll > 0)
+    for (const BufferIndex hub : inAll)
       accesses.push_back(small.write(hub));
     small.kernel("k", 1, accesses);
   }
@@ -100,7 +102,7 @@ TEST(HostForColouring, WhatMeetsAllOfARingSharesItsFramesWithNobody) {
   EXPECT_EQ(hostedPages(ringStep({4, 4, 4, 4, 4}, 3), 12), 2);
 }
 
-// Whatever crowds are found on the way, everybody gets frames in the end, and no node two times the same.
+// Whatever is hosted on the way, all other pages get frames, and those of a node different ones.
 TEST(HostForColouring, FindsFramesForRandomSteps) {
   std::uint32_t state = 1;
   const auto any = [&](std::uint32_t count) {
