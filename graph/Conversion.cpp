@@ -17,6 +17,7 @@ namespace {
 // IR -> description
 //===----------------------------------------------------------------------===//
 
+/// All of it but what it continues.
 Buffer readBuffer(BufferOp op) {
   Buffer buffer;
   buffer.name = op.getName().str();
@@ -25,6 +26,7 @@ Buffer readBuffer(BufferOp op) {
   buffer.isPrivate = op.getIsPrivate();
   buffer.liveIn = op.getLiveIn();
   buffer.liveOut = op.getLiveOut();
+  buffer.isRenamable = op.getRenamable();
   if (const auto frames = op.getFrames())
     buffer.frames.assign(frames->begin(), frames->end());
   buffer.resident = rangesOf(op.getResidentOffsets(), op.getResidentSizes());
@@ -55,6 +57,8 @@ private:
     bufferIndices_[op.getBuffer()] = static_cast<BufferIndex>(lifted_.buffers.size());
     lifted_.buffers.push_back(op);
     lifted_.description.buffers.push_back(readBuffer(op));
+    if (const Value before = op.getContinues())
+      lifted_.description.buffers.back().continues = bufferIndices_.lookup(before);
   }
 
   void add(NodeOpInterface op) {
@@ -189,7 +193,7 @@ private:
     graph_.setHostBytesAttr(bytesOrNothing(description.hostBytes));
   }
 
-  /// Buffers are known by their position: no pass adds or drops one.
+  /// Buffers are known by their position: passes drop none, and add others at the end.
   BufferOp writeBuffer(BufferIndex index, const Buffer &buffer) {
     BufferOp op;
     if (index < before_.buffers.size()) {
@@ -205,6 +209,10 @@ private:
     op.setIsPrivate(buffer.isPrivate);
     op.setLiveIn(buffer.liveIn);
     op.setLiveOut(buffer.liveOut);
+    op.setRenamable(buffer.isRenamable);
+    op.getContinuesMutable().clear();
+    if (buffer.continues != noBuffer)
+      op.getContinuesMutable().append(buffers_[buffer.continues]);
     op.setSize(buffer.size);
     op.setAddressAttr(buffer.address ? builder_.getI64IntegerAttr(static_cast<std::int64_t>(buffer.address))
                                      : IntegerAttr());

@@ -50,6 +50,8 @@ public:
     for (NodeIndex i = 0; i < description_.nodes.size(); ++i)
       if (const std::string fault = node(description_.nodes[i]); !fault.empty())
         return fmt::format("node {} \"{}\": {}", i, description_.nodes[i].name, fault);
+    if (std::string fault = continuations(); !fault.empty())
+      return fault;
     if (std::string fault = capturedPositions(); !fault.empty())
       return fault;
     return edges();
@@ -124,6 +126,26 @@ private:
         return fmt::format("the range {} is hosted, but the buffer is not private", spell(range));
       if (overlaps(buffer.resident, range))
         return fmt::format("the hosted range {} is resident in part", spell(range));
+    }
+    return {};
+  }
+
+  std::string continuations() const {
+    std::unordered_set<BufferIndex> continued;
+    for (BufferIndex i = 0; i < description_.buffers.size(); ++i) {
+      const BufferIndex before = description_.buffers[i].continues;
+      if (before == noBuffer)
+        continue;
+      const auto fault = [&](const std::string &what) {
+        return fmt::format("buffer {} \"{}\" continues buffer {}, {}", i, description_.buffers[i].name, before, what);
+      };
+      if (before >= i)
+        return fault("which does not come before it");
+      if (description_.buffers[before].size != description_.buffers[i].size)
+        return fault(fmt::format("which has {} bytes and not {}", description_.buffers[before].size,
+                                 description_.buffers[i].size));
+      if (!continued.insert(before).second)
+        return fault("which another one continues as well");
     }
     return {};
   }
@@ -281,6 +303,8 @@ Buffer bufferFromC(const pumpgraph_buffer &buffer) {
   out.isPrivate = buffer.is_private != 0;
   out.liveIn = buffer.live_in != 0;
   out.liveOut = buffer.live_out != 0;
+  out.isRenamable = buffer.renamable != 0;
+  out.continues = buffer.continues;
   out.frames = copyArray<std::int32_t>(buffer.frames, buffer.frame_count, [](std::int32_t frame) { return frame; });
   out.resident = copyArray<Range>(buffer.resident, buffer.resident_count, rangeFromC);
   out.mirrored = copyArray<Range>(buffer.mirrored, buffer.mirrored_count, rangeFromC);
@@ -343,6 +367,8 @@ pumpgraph_buffer bufferToC(const Buffer &buffer, const std::vector<pumpgraph_ran
   out.is_private = buffer.isPrivate;
   out.live_in = buffer.liveIn;
   out.live_out = buffer.liveOut;
+  out.renamable = buffer.isRenamable;
+  out.continues = buffer.continues;
   out.frames = buffer.frames.data();
   out.frame_count = buffer.frames.size();
   out.resident = resident.data();
@@ -373,6 +399,12 @@ pumpgraph_node nodeToC(const Node &node, const std::vector<pumpgraph_access> &ac
 }
 
 } // namespace
+
+BufferIndex capturedBuffer(const std::vector<Buffer> &buffers, BufferIndex buffer) {
+  while (buffers[buffer].continues != noBuffer)
+    buffer = buffers[buffer].continues;
+  return buffer;
+}
 
 bool covers(const std::vector<Range> &ranges, const Range &range) {
   std::uint64_t covered = range.offset; // up to here

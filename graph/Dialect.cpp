@@ -191,6 +191,9 @@ LogicalResult BufferOp::verify() {
       failed(verifyRanges(*this, "mirrored", getMirroredOffsets(), getMirroredSizes())) ||
       failed(verifyRanges(*this, "hosted", getHostedOffsets(), getHostedSizes())) || failed(verifyMirrored(*this)))
     return failure();
+  if (getContinues())
+    if (auto before = getContinues().getDefiningOp<BufferOp>(); before && before.getSize() != getSize())
+      return emitOpError() << "of " << getSize() << " bytes continues one of " << before.getSize() << " bytes";
   return verifyHosted(*this);
 }
 

@@ -31,10 +31,12 @@ std::vector<Range> awayAtBoundary(const Buffer &buffer) {
 } // namespace
 
 HostPlaces::HostPlaces(const Description &planned) : runs_(planned.buffers.size()) {
+  for (BufferIndex b = 0; b < planned.buffers.size(); ++b)
+    owner_.push_back(capturedBuffer(planned.buffers, b));
   std::vector<std::vector<Range>> needed(planned.buffers.size());
   for (const Node &node : planned.nodes)
     if (movesUp(node.kind) || movesDown(node.kind))
-      needed[node.buffer].push_back(node.range);
+      needed[owner_[node.buffer]].push_back(node.range);
   for (BufferIndex b = 0; b < planned.buffers.size(); ++b) {
     const Buffer &buffer = planned.buffers[b];
     std::vector<Range> &ranges = needed[b];
@@ -61,7 +63,7 @@ HostPlaces::HostPlaces(const Description &planned) : runs_(planned.buffers.size(
 }
 
 std::uint64_t HostPlaces::placeOf(BufferIndex buffer, std::uint64_t offset) const {
-  for (const Run &run : runs_[buffer])
+  for (const Run &run : runs_[owner_[buffer]])
     if (run.range.offset <= offset && offset < run.range.end())
       return run.place + (offset - run.range.offset);
   assert(false && "the page has no place in host memory");

@@ -11,8 +11,8 @@
 namespace pumpgraph {
 
 /// One place a page, the same for the whole step; neighbouring pages of a buffer that both need one have neighbouring
-/// places. A page needs a place if a transfer moves it, or if it is live at the step boundary and mirrored, or
-/// neither resident there nor hosted.
+/// places. A buffer that continues another has its places. A page needs a place if a transfer moves it, or if it is
+/// live at the step boundary and mirrored, or neither resident there nor hosted.
 class HostPlaces {
 public:
   explicit HostPlaces(const Description &planned);
@@ -27,7 +27,8 @@ private:
     Range range; ///< within the buffer
     std::uint64_t place = 0;
   };
-  std::vector<std::vector<Run>> runs_; ///< by buffer, ascending
+  std::vector<BufferIndex> owner_;     ///< by buffer, whose places are its own
+  std::vector<std::vector<Run>> runs_; ///< by owner, ascending
   std::uint64_t bytes_ = 0;
 };
 

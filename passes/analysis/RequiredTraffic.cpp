@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 namespace pumpgraph {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 struct Page {
   bool hasValue = false;
   bool hostIsStale = false; ///< the value, if there is one, is not what host memory holds
+  bool hasBegun = false;    ///< has taken over the value of the page that it continues
   // What the node being looked at does with the page.
   bool touched = false;
   bool readsOld = false;
@@ -125,6 +127,7 @@ private:
   /// there if it had changed.
   void moveIn(BufferIndex buffer, std::uint64_t index, bool needsValue) {
     Page &moving = page(buffer, index);
+    takeOver(buffer, index);
     Page *&tenant = tenant_[step_.buffers[buffer].frames[index]];
     if (tenant == &moving)
       return;
@@ -133,6 +136,18 @@ private:
       return;
     bringDown(buffer, index);
     traffic_.upBytes += bytesOf(buffer, index);
+  }
+
+  /// What goes on at another address does so through host memory.
+  void takeOver(BufferIndex buffer, std::uint64_t index) {
+    Page &next = page(buffer, index);
+    const BufferIndex before = step_.buffers[buffer].continues;
+    if (before == noBuffer || std::exchange(next.hasBegun, true) || step_.buffers[before].frames.empty())
+      return;
+    takeOver(before, index); // in case nobody touched it
+    bringDown(before, index);
+    next.hasValue = page(before, index).hasValue;
+    next.hostIsStale = false;
   }
 
   void bringDown(BufferIndex buffer, std::uint64_t index) {

@@ -64,6 +64,10 @@ void Timeline::cutPieces(const Description &captured) {
         list.insert(list.end(), {pages.overwrittenFirst, pages.overwrittenLast});
     }
   }
+  std::vector<bool> isContinued(captured.buffers.size(), false);
+  for (const Buffer &buffer : captured.buffers)
+    if (buffer.continues != noBuffer)
+      isContinued[buffer.continues] = true;
   for (BufferIndex b = 0; b < captured.buffers.size(); ++b) {
     firstPieceOfBuffer_.push_back(static_cast<PieceIndex>(pieces_.size()));
     const Buffer &buffer = captured.buffers[b];
@@ -91,6 +95,8 @@ void Timeline::cutPieces(const Description &captured) {
         piece.bytes = std::min(end * pageBytes_, buffer.size) - page * pageBytes_;
         piece.liveIn = buffer.liveIn;
         piece.liveOut = buffer.liveOut || buffer.liveIn;
+        piece.continues = buffer.continues != noBuffer;
+        piece.isContinued = isContinued[b];
         pieces_.add(piece);
       }
     }

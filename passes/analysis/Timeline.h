@@ -28,8 +28,14 @@ struct Piece {
   std::uint64_t bytes = 0; ///< whole pages, but for a partial last page of the buffer, which is a piece of its own
   bool liveIn = false;
   bool liveOut = false; ///< also set for every live-in piece: its value must be there again
+  /// The value comes from, and goes on at, another address: through host memory, in the middle of the step.
+  bool continues = false, isContinued = false;
   std::uint32_t usesBegin = 0;
   std::uint32_t usesEnd = 0;
+
+  /// Whether there is one before the first use, and whether somebody wants it after the last.
+  bool hasValueBefore() const { return liveIn || continues; }
+  bool mustSurvive() const { return liveOut || isContinued; }
 };
 
 /// One node's touch of one piece, all its accesses taken together.

@@ -52,9 +52,15 @@ void compareBuffers(const Description &captured, const Description &rewritten, R
   if (captured.pageBytes != rewritten.pageBytes)
     report.add({.rule = "page"},
                fmt::format("pages of {} bytes have become pages of {} bytes", captured.pageBytes, rewritten.pageBytes));
-  if (captured.buffers.size() != rewritten.buffers.size())
-    return report.add({.rule = "buffers"},
-                      fmt::format("{} buffers have become {}", captured.buffers.size(), rewritten.buffers.size()));
+  const auto isCaptured = [&](BufferIndex index) { return rewritten.buffers[index].continues == noBuffer; };
+  for (BufferIndex index = 0; index < std::max(captured.buffers.size(), rewritten.buffers.size()); ++index)
+    if (index >= rewritten.buffers.size() || isCaptured(index) != (index < captured.buffers.size()))
+      return report.add({.rule = "buffers"},
+                        fmt::format("{} buffers have become {}", captured.buffers.size(), rewritten.buffers.size()));
+  for (BufferIndex index = 0; index < rewritten.buffers.size(); ++index)
+    if (!isCaptured(index) && !captured.buffers[capturedBuffer(rewritten.buffers, index)].isRenamable)
+      report.add({.rule = "renamed", .buffer = index},
+                 fmt::format("\"{}\" goes on at another address, but is not renamable", rewritten.buffers[index].name));
   for (BufferIndex index = 0; index < captured.buffers.size(); ++index) {
     const Buffer &before = captured.buffers[index];
     const Buffer &after = rewritten.buffers[index];
@@ -71,11 +77,12 @@ void compareBuffers(const Description &captured, const Description &rewritten, R
 }
 
 /// The accesses of a node in an order that does not depend on how they were found. How an access is known (evidence) is
-/// not part of what it does.
-auto accessKeys(const Node &node) {
+/// not part of what it does, nor at which address.
+auto accessKeys(const Description &step, const Node &node) {
   std::vector<std::tuple<BufferIndex, std::uint64_t, std::uint64_t, std::uint8_t, std::uint8_t>> keys;
   for (const Access &access : node.accesses)
-    keys.push_back({access.buffer, access.range.offset, access.range.size, access.may, access.must});
+    keys.push_back(
+        {capturedBuffer(step.buffers, access.buffer), access.range.offset, access.range.size, access.may, access.must});
   std::sort(keys.begin(), keys.end());
   return keys;
 }
@@ -95,7 +102,7 @@ void compareNodes(const Description &captured, const NodeByPosition &positions, 
     if (copy.kind != node.kind || copy.name != node.name)
       report.add({.rule = "other", .node = found->second},
                  fmt::format("captured {} has become another node, \"{}\"", nodeLabel(captured, index), copy.name));
-    if (accessKeys(copy) != accessKeys(node))
+    if (accessKeys(rewritten, copy) != accessKeys(captured, node))
       report.add({.rule = "accesses", .node = found->second},
                  fmt::format("captured {} has other accesses than before", nodeLabel(captured, index)));
   }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 
 namespace pumpgraph::check {
@@ -90,6 +91,45 @@ void checkBufferForm(const Description &description, BufferIndex index, Report &
     return fail("hosted", std::move(fault));
   if (std::string fault = hostedFault(description, buffer); !fault.empty())
     fail("hosted", std::move(fault));
+}
+
+/// Rule 9, but for order and values.
+void checkContinuationForm(const Description &description, BufferIndex index, Report &report) {
+  const Buffer &buffer = description.buffers[index];
+  if (buffer.continues == noBuffer)
+    return;
+  const auto fail = [&](std::string message) {
+    report.add({.rule = "continuation", .buffer = index, .otherBuffer = buffer.continues}, std::move(message));
+  };
+  if (buffer.continues >= index)
+    return fail(fmt::format("buffer {} \"{}\" continues buffer {}, which does not come before it", index, buffer.name,
+                            buffer.continues));
+  const Buffer &before = description.buffers[buffer.continues];
+  if (before.size != buffer.size)
+    fail(fmt::format("\"{}\" of {} bytes continues one of {} bytes", buffer.name, buffer.size, before.size));
+  for (BufferIndex other = 0; other < index; ++other)
+    if (description.buffers[other].continues == buffer.continues)
+      fail(fmt::format("buffers {} and {} both continue \"{}\"", other, index, before.name));
+  for (const Buffer *part : {&before, &buffer})
+    if (!part->isPrivate || part->liveIn || part->liveOut || !part->resident.empty() || !part->hosted.empty())
+      fail(fmt::format("\"{}\" goes on at another address, but is {}", part->name,
+                       !part->isPrivate                ? "not private"
+                       : part->liveIn || part->liveOut ? "live at the step boundary"
+                       : !part->resident.empty()       ? "resident at the step boundary"
+                                                       : "hosted in part"));
+}
+
+/// A node has one address of a buffer.
+void checkNodeNames(const Description &description, NodeIndex index, Report &report) {
+  const std::vector<Access> &accesses = description.nodes[index].accesses;
+  std::map<BufferIndex, BufferIndex> names;
+  for (const Access &access : accesses) {
+    const auto [name, isFirst] = names.emplace(capturedBuffer(description.buffers, access.buffer), access.buffer);
+    if (!isFirst && name->second != access.buffer)
+      return report.add({.rule = "continuation", .node = index, .buffer = access.buffer, .otherBuffer = name->second},
+                        fmt::format("{} touches \"{}\" at two addresses", nodeLabel(description, index),
+                                    description.buffers[access.buffer].name));
+  }
 }
 
 void checkAccessForm(const Description &description, NodeIndex index, Report &report) {
@@ -185,11 +225,14 @@ void checkForm(const Description &description, Report &report) {
                         fmt::format("there are {} pages or more up to buffer \"{}\": too many to look at each",
                                     mostPages, description.buffers[buffer].name));
     checkBufferForm(description, buffer, report);
+    checkContinuationForm(description, buffer, report);
   }
   for (NodeIndex node = 0; node < description.nodes.size(); ++node) {
     checkAccessForm(description, node, report);
     checkTransferForm(description, node, report);
   }
+  for (NodeIndex node = 0; report.empty() && node < description.nodes.size(); ++node)
+    checkNodeNames(description, node, report);
   checkEdgeForm(description, report);
 }
 
@@ -284,7 +327,8 @@ struct HostPlace {
   NodeIndex node = 0;
 };
 
-/// Of every page that a lowered copy moves, one entry; pages that have two places are reported.
+/// Of every page that a lowered copy moves, one entry; pages that have two places are reported. What goes on at another
+/// address has the same place there.
 std::vector<HostPlace> hostPlaces(const Description &description, Report &report) {
   std::vector<HostPlace> places;
   for (NodeIndex index = 0; index < description.nodes.size(); ++index) {
@@ -299,7 +343,8 @@ std::vector<HostPlace> hostPlaces(const Description &description, Report &report
     }
     const std::uint64_t firstPage = node.range.offset / description.pageBytes;
     for (std::uint64_t page = firstPage; page * description.pageBytes < node.range.end(); ++page)
-      places.push_back({node.hostOffset + (page - firstPage) * description.pageBytes, node.buffer, page, index});
+      places.push_back({node.hostOffset + (page - firstPage) * description.pageBytes,
+                        capturedBuffer(description.buffers, node.buffer), page, index});
   }
 
   std::stable_sort(places.begin(), places.end(), [](const HostPlace &left, const HostPlace &right) {

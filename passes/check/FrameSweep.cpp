@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <span>
 
 namespace pumpgraph::check {
@@ -68,10 +69,12 @@ struct Page {
   BufferIndex buffer = 0;
   std::uint32_t page = 0;
   Value value = Value::None;
-  bool resident = false;      ///< on the device at the step boundary
-  bool mirrored = false;      ///< and in host memory too
-  bool hosted = false;        ///< in host memory at all times, where its value is always current
-  NodeIndex endedBy = noNode; ///< who took the device copy away last; noNode: nobody since the step began
+  bool resident = false;        ///< on the device at the step boundary
+  bool mirrored = false;        ///< and in host memory too
+  bool hosted = false;          ///< in host memory at all times, where its value is always current
+  NodeIndex endedBy = noNode;   ///< who took the device copy away last; noNode: nobody since the step began
+  PageIndex continues = noPage; ///< the page whose value it takes over with its first event
+  bool hasBegun = false;        ///< it has
 };
 
 using Block = std::span<const Event>;
@@ -115,6 +118,15 @@ public:
   void run() {
     for (std::uint32_t frame = 0; frame < tenants_.size() && !report_.full(); ++frame)
       checkFrame(frame);
+    checkContinuations();
+    // Values of pages that continue others begin where those end, in other frames: then all are walked in one order.
+    if (std::any_of(pages_.begin(), pages_.end(), [](const Page &page) { return page.continues != noPage; }))
+      std::stable_sort(walks_.begin(), walks_.end(), [](const Walk &left, const Walk &right) {
+        return left.block.front().node < right.block.front().node;
+      });
+    for (const Walk &walk : walks_)
+      if (!report_.full())
+        this->walk(walk);
     for (const Page &page : pages_)
       checkEnd(page);
   }
@@ -125,18 +137,33 @@ private:
   void listEvents();
   template <typename Visit> void forEachEvent(Visit visit) const;
 
+  /// A block, and whose device copy it ends by taking the frame; noPage: nobody's.
+  struct Walk {
+    Block block;
+    PageIndex ends = noPage;
+  };
+
   void checkFrame(std::uint32_t frame);
+  void checkContinuations();
   bool isOrdered(Block before, Block after);
   bool isOrderedWithin(Block block);
   void reportUnordered(const Event &left, const Event &right);
   void handOver(Page &page, NodeIndex taker);
-  void walk(Block block);
+  void walk(const Walk &walk);
+  void takeOver(Page &page);
   void requireValues(Page &page, Block block);
   void walkTransfer(Page &page, const Event &event);
   bool isOverwrittenBefore(const Event &reader, Block block) const;
   void reportMissing(const Page &page, NodeIndex node, const char *need);
   void checkEnd(const Page &page);
 
+  /// Whether the value of `before` goes on in the page, at once or by way of others.
+  bool continues(const Page &page, PageIndex before) const {
+    for (PageIndex at = page.continues; at != noPage; at = pages_[at].continues)
+      if (at == before)
+        return true;
+    return false;
+  }
   std::string label(NodeIndex node) const { return nodeLabel(description_, node); }
   std::string label(const Page &page) const { return pageLabel(description_, page.buffer, page.page); }
   /// What became of the device copy, for messages.
@@ -156,6 +183,7 @@ private:
   };
   std::vector<Tenants> tenants_; ///< by dense frame number
   std::vector<Event> events_;    ///< by frame, then by node
+  std::vector<Walk> walks_;      ///< of the frames whose events are in one order, what decides the values
 };
 
 void Sweep::listPages() {
@@ -180,6 +208,9 @@ void Sweep::listPages() {
       page.value = buffer.liveIn ? Value::Both : Value::None;
     });
     visitPages(buffer.hosted, [&](Page &page) { page.hosted = true; });
+    if (buffer.continues != noBuffer)
+      for (PageIndex page = firstPage_[index]; page < pages_.size(); ++page)
+        pages_[page].continues = firstPage_[buffer.continues] + (page - firstPage_[index]);
   }
 }
 
@@ -260,6 +291,7 @@ void Sweep::checkFrame(std::uint32_t frame) {
 
   // The boundary is an event of the resident page, before all nodes and after all nodes.
   PageIndex occupant = tenants.resident;
+  std::vector<Walk> walks;
   Block previous;
   for (Block rest = events; !rest.empty(); rest = rest.subspan(previous.size())) {
     const Block block = firstBlock(rest);
@@ -269,12 +301,33 @@ void Sweep::checkFrame(std::uint32_t frame) {
         pages_[event.page].value = Value::None;
       return;
     }
-    const Event &first = block.front();
-    if (occupant != noPage && occupant != first.page)
-      handOver(pages_[occupant], first.node);
-    occupant = first.page;
-    walk(block);
+    const PageIndex page = block.front().page;
+    walks.push_back({block, occupant == page ? noPage : occupant});
+    occupant = page;
     previous = block;
+  }
+  walks_.insert(walks_.end(), walks.begin(), walks.end());
+}
+
+/// Every event of a page has to complete before every one of the page that continues it, which is in another frame.
+void Sweep::checkContinuations() {
+  std::map<PageIndex, std::vector<Event>> byPage;
+  for (const Page &page : pages_)
+    if (page.continues != noPage) {
+      byPage.try_emplace(page.continues);
+      byPage.try_emplace(static_cast<PageIndex>(&page - pages_.data()));
+    }
+  if (byPage.empty())
+    return;
+  for (const Event &event : events_)
+    if (const auto found = byPage.find(event.page); found != byPage.end())
+      found->second.push_back(event);
+  for (const auto &[page, events] : byPage) {
+    PageIndex before = pages_[page].continues;
+    while (before != noPage && byPage[before].empty())
+      before = pages_[before].continues;
+    if (before != noPage && !report_.full())
+      isOrdered(byPage[before], events);
   }
 }
 
@@ -326,7 +379,9 @@ bool Sweep::isOrderedWithin(Block block) {
 void Sweep::reportUnordered(const Event &left, const Event &right) {
   const Page &leftPage = pages_[left.page];
   const Page &rightPage = pages_[right.page];
-  const Place place{.rule = left.page == right.page ? "race" : "hand-over",
+  const Place place{.rule = left.page == right.page           ? "race"
+                            : continues(rightPage, left.page) ? "continuation"
+                                                              : "hand-over",
                     .node = right.node,
                     .otherNode = left.node,
                     .buffer = rightPage.buffer,
@@ -334,6 +389,10 @@ void Sweep::reportUnordered(const Event &left, const Event &right) {
   if (left.page == right.page)
     return report_.add(place, fmt::format("{} and {} race on {}: no path of full edges orders them", label(left.node),
                                           label(right.node), label(rightPage)));
+  if (continues(rightPage, left.page))
+    return report_.add(place, fmt::format("{} uses {} before its value goes on where {} uses it: no path of full edges "
+                                          "orders them",
+                                          label(left.node), label(leftPage), label(right.node)));
   const std::int32_t frame = description_.buffers[rightPage.buffer].frames[rightPage.page];
   if (left.node == right.node)
     return report_.add(place, fmt::format("{} needs {} and {} at the same time, but both are in frame {}",
@@ -347,14 +406,30 @@ void Sweep::handOver(Page &page, NodeIndex taker) {
   page.endedBy = taker;
 }
 
-void Sweep::walk(Block block) {
+void Sweep::walk(const Walk &walk) {
+  const Block block = walk.block;
+  if (walk.ends != noPage)
+    handOver(pages_[walk.ends], block.front().node);
   Page &page = pages_[block.front().page];
+  takeOver(page);
   requireValues(page, block);
   for (const Event &event : block)
     if (event.kind != EventKind::Access)
       walkTransfer(page, event);
     else if (event.mayWrite)
       page.value = Value::Device;
+}
+
+/// The value that a page begins with is what its predecessor leaves in host memory. All of that one's events come
+/// before, so they have been walked.
+void Sweep::takeOver(Page &page) {
+  if (page.continues == noPage || page.hasBegun)
+    return;
+  page.hasBegun = true;
+  Page &before = pages_[page.continues];
+  takeOver(before); // in case nobody touched it
+  page.value = withoutDeviceCopy(before.value);
+  page.endedBy = before.endedBy;
 }
 
 /// Nothing within a block ends the device copy: an access lacks the value if it is missing before the block.

@@ -227,6 +227,8 @@ std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points
             {"hosted_up_bytes", summary.hosted.total().upBytes},
             {"hosted_down_bytes", summary.hosted.total().downBytes},
             {"hosted_link_s", summary.hostedUs() * secondsPerMicrosecond},
+            {"continuations", summary.continuations()},
+            {"continued_bytes", summary.continuedBytes()},
             {"up_bytes", summary.prediction.upBytes},
             {"down_bytes", summary.prediction.downBytes},
             {"required_up_bytes", summary.required.upBytes},
@@ -278,6 +280,9 @@ static Json rangesToJson(const std::vector<Range> &ranges) {
 }
 
 static Json bufferToJson(const Buffer &buffer, BufferIndex index) {
+  Json continues;
+  if (buffer.continues != noBuffer)
+    continues = buffer.continues;
   return {{"buffer", index},
           {"name", buffer.name},
           {"size", buffer.size},
@@ -287,7 +292,8 @@ static Json bufferToJson(const Buffer &buffer, BufferIndex index) {
           {"frames", buffer.frames},
           {"resident", rangesToJson(buffer.resident)},
           {"mirrored", rangesToJson(buffer.mirrored)},
-          {"hosted", rangesToJson(buffer.hosted)}};
+          {"hosted", rangesToJson(buffer.hosted)},
+          {"continues", std::move(continues)}};
 }
 
 static Json capturedNodeToJson(const Node &node, NodeIndex index) {

@@ -148,6 +148,14 @@ Bound planBoundOf(const Description &captured, const Description &planned, const
   return bound(step, planned.budgetBytes, machine, BoundKind::May, backend);
 }
 
+std::uint64_t Summary::continuedBytes() const {
+  std::uint64_t bytes = 0;
+  for (const Buffer &buffer : lowered.buffers)
+    if (buffer.continues != noBuffer && buffer.continues < captured.buffers.size())
+      bytes += buffer.size;
+  return bytes;
+}
+
 double Summary::hostedUs() const {
   double us = 0;
   for (const Traffic &traffic : hosted.loadByNode)

@@ -50,6 +50,9 @@ struct Summary {
   double movedOverRequired() const;
   /// Of host memory in which pages of buffers are at all times.
   std::uint64_t hostedBytes() const { return pumpgraph::hostedBytes(lowered); }
+  /// How often a buffer goes on at another address, and the bytes of all these buffers.
+  std::size_t continuations() const { return lowered.buffers.size() - captured.buffers.size(); }
+  std::uint64_t continuedBytes() const;
   /// What the nodes take over their own traffic, if nothing else uses the link meanwhile.
   double hostedUs() const;
   /// Device memory the step needs without transfers, page-granular.

@@ -52,6 +52,10 @@ static void addMemory(Text &text, const Summary &summary) {
     addLine(text, "", "pinned host", formatBytes(pinnedBytes));
   if (summary.hostedBytes() > 0)
     addLine(text, "", "hosted", formatBytes(summary.hostedBytes()), "always in host memory: see below");
+  if (summary.continuations() > 0)
+    addLine(text, "", "renamed", formatBytes(summary.continuedBytes()),
+            fmt::format("in other frames, at another address, after not being used for long ({})",
+                        formatCount(summary.continuations(), "time")));
 }
 
 /// What stays in host memory, the largest first, and what its accesses take.

@@ -247,6 +247,13 @@ pump.graph @mirrored_arrays_differ page_bytes(4096) {
 }
 
 // -----
+pump.graph @continues_another_size page_bytes(4096) {
+  %a = pump.buffer private size(8192)
+  // expected-error @+1 {{of 4096 bytes continues one of 8192 bytes}}
+  %b = pump.buffer private continues(%a) size(4096)
+}
+
+// -----
 pump.graph @hosted_misaligned page_bytes(4096) {
   // expected-error @+1 {{hosted range #0 [0, 1000] is not made of whole pages of 4096 bytes}}
   pump.buffer private size(8192) hosted([0, 1000])

@@ -36,6 +36,10 @@ pump.graph @buffers page_bytes(4096) {
   %b6 = pump.buffer "twice" private live_out size(12289) resident([0, 4096], [8192, 4097]) mirrored([0, 4096], [12288, 1])
   // CHECK-NEXT: %afar = pump.buffer "afar" private size(12289) frames(0, none * 3) hosted([4096, 4096], [8192, 4097])
   %b7 = pump.buffer "afar" private size(12289) frames(0, none * 3) hosted([4096, 4096], [8192, 4097])
+  // CHECK-NEXT: %first = pump.buffer "first" private renamable size(8)
+  %b8 = pump.buffer "first" private renamable size(8)
+  // CHECK-NEXT: %first_0 = pump.buffer "first" private renamable continues(%first) size(8) frames(3)
+  %b9 = pump.buffer "first" private renamable continues(%b8) size(8) frames(3)
   // A name that text cannot hold is escaped, and never lost.
   // CHECK-NEXT: pump.buffer "quote\22 and\0Anewline" size(8)
   %b5 = pump.buffer "quote\" and\nnewline" size(8)

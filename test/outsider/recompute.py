@@ -410,6 +410,12 @@ class Values:
         self.first_page = [0]
         for buffer in range(len(plan.buffers)):
             self.first_page.append(self.first_page[-1] + plan.page_count(buffer))
+        self.original = list(range(self.first_page[-1]))  # of each page, the one whose value it has
+        for index, buffer in enumerate(plan.buffers):
+            if buffer["continues"] is not None:
+                shift = self.first_page[index] - self.first_page[buffer["continues"]]
+                for page in range(self.first_page[index], self.first_page[index + 1]):
+                    self.original[page] = self.original[page - shift]
         self.frame: List[int] = []
         for index, buffer in enumerate(plan.buffers):
             if len(buffer["frames"]) != plan.page_count(index):
@@ -431,7 +437,7 @@ class Values:
         self.finish()
 
     def is_current(self, page: int) -> bool:
-        return self.in_frame.get(self.frame[page]) == (page, self.version[page])
+        return self.in_frame.get(self.frame[page]) == (page, self.version[self.original[page]])
 
     def begin(self) -> None:
         for page, is_resident, is_hosted in self.boundary("live_in"):
@@ -466,16 +472,17 @@ class Values:
         base = self.first_page[copy["buffer"]]
         is_up = copy["direction"] == "up"
         for page in range(base + self.plan.pages_of(copy).start, base + self.plan.pages_of(copy).stop):
-            if self.version[page] == self.NOTHING:
+            original = self.original[page]
+            if self.version[original] == self.NOTHING:
                 continue
             if is_up:
-                if self.on_host[page] != self.version[page]:
+                if self.on_host[original] != self.version[original]:
                     raise WrongPlan(f"node {node} brings stale bytes of buffer {copy['buffer']} to the device")
-                self.in_frame[self.frame[page]] = (page, self.version[page])
+                self.in_frame[self.frame[page]] = (page, self.version[original])
             else:
                 if not self.is_current(page):
                     raise WrongPlan(f"node {node} saves stale bytes of buffer {copy['buffer']}")
-                self.on_host[page] = self.version[page]
+                self.on_host[original] = self.version[original]
 
     def kernel(self, node: int) -> None:
         accesses = self.plan.nodes[node]["accesses"]
@@ -488,7 +495,7 @@ class Values:
                 base = self.first_page[access["buffer"]]
                 pages = self.plan.pages_of(access)
                 for page in range(base + pages.start, base + pages.stop):
-                    self.version[page] = self.writes
+                    self.version[self.original[page]] = self.writes
                     self.in_frame[self.frame[page]] = (page, self.writes)
 
     def check_access(self, node: int, access: Dict[str, Any]) -> None:
@@ -501,14 +508,22 @@ class Values:
             end = access["offset"] + access["size"]
             covered = range(-(-access["offset"] // page_bytes), pages.stop if end >= size else end // page_bytes)
         for page in pages:
-            if page in covered or self.version[base + page] == self.NOTHING or self.is_current(base + page):
+            has_value = self.version[self.original[base + page]] != self.NOTHING
+            if page in covered or not has_value or self.is_current(base + page):
                 continue
             raise WrongPlan(f"node {node} \"{self.plan.nodes[node]['name']}\" finds stale bytes in buffer "
                             f"{access['buffer']} \"{self.plan.buffers[access['buffer']]['name']}\"")
 
 
+def original_buffer(plan: Plan, buffer: int) -> int:
+    """The captured buffer whose value goes on in this one."""
+    while plan.buffers[buffer]["continues"] is not None:
+        buffer = plan.buffers[buffer]["continues"]
+    return buffer
+
+
 def check_host_places(plan: Plan) -> None:
-    """One place a page, all inside the pool, none overlapping."""
+    """One place a page, at whatever address, all inside the pool, none overlapping."""
     place: Dict[Tuple[int, int], int] = {}
     size: Dict[Tuple[int, int], int] = {}
     for node in plan.nodes:
@@ -523,7 +538,7 @@ def check_host_places(plan: Plan) -> None:
             raise WrongPlan(f"node {node['id']} moves parts of pages")
         for page in plan.pages_of(node):
             at = node["host_offset"] + page * plan.page_bytes - node["offset"]
-            key = (node["buffer"], page)
+            key = (original_buffer(plan, node["buffer"]), page)
             if place.setdefault(key, at) != at:
                 raise WrongPlan(f"page {page} of buffer {node['buffer']} has two places in host memory")
             size[key] = min(plan.page_bytes, plan.buffers[node["buffer"]]["size"] - page * plan.page_bytes)

@@ -120,6 +120,18 @@ TEST_F(CheckPreserves, nodesStayThemselves) {
   EXPECT_THAT(check(), ElementsAre(says("has become another node")));
 }
 
+TEST_F(CheckPreserves, renamableBuffersMayGoOnAtAnotherAddress) {
+  Description before = captured();
+  rewritten.buffers.push_back(before.buffers[0]);
+  rewritten.buffers[1].continues = 0;
+  rewritten.nodes[third].accesses[0].buffer = 1;
+  EXPECT_THAT(checkPreserves(before, rewritten), ElementsAre(says("is not renamable")));
+  before.buffers[0].isRenamable = true;
+  EXPECT_THAT(checkPreserves(before, rewritten), IsEmpty());
+  rewritten.nodes[third].accesses[0].range.size = 1;
+  EXPECT_THAT(checkPreserves(before, rewritten), ElementsAre(says("has other accesses than before")));
+}
+
 TEST_F(CheckPreserves, buffersStayTheSame) {
   rewritten.buffers[0].liveOut = false;
   EXPECT_THAT(check(), ElementsAre(says("buffer 0 \"a\" has changed")));

@@ -853,6 +853,110 @@ TEST(Hosted, rangesAreWholePagesOfPrivateBuffersThatAreNotResident) {
   EXPECT_THAT(check(builder), ElementsAre(says("are hosted, but the buffer is not private")));
 }
 
+/// Buffer "a" is in frame 0 at first, and goes on in frame 1.
+struct GoingOn {
+  StepBuilder builder{2};
+  BufferIndex a = builder.buffer("a", {0});
+  BufferIndex next = builder.continuation(a, {1});
+  NodeIndex writeA = builder.kernel("write_a", {builder.write(a)});
+  NodeIndex evictA = builder.evict(a);
+  NodeIndex prefetchNext = builder.prefetch(next);
+  NodeIndex readNext = builder.kernel("read_a", {builder.read(next)});
+  Description &step() { return builder.step(); }
+  std::vector<Violation> check() { return checkResidency(step()); }
+};
+
+TEST(Continuations, areFedThroughHostMemory) {
+  GoingOn plan;
+  EXPECT_THAT(plan.check(), IsEmpty());
+}
+
+TEST(Continuations, findNothingThatWasNotSaved) {
+  GoingOn plan;
+  plan.step().nodes[plan.evictA].kind = NodeKind::Discard;
+  EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.prefetchNext), says("the host copy is not its value"))));
+}
+
+TEST(Continuations, findNothingThatWasNotFetched) {
+  GoingOn plan;
+  plan.step().nodes[plan.prefetchNext].kind = NodeKind::Discard;
+  EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.readNext), says("whose value is in host memory only"))));
+}
+
+TEST(Continuations, areNotTheSameWhereTheFrameIsTheSame) {
+  GoingOn plan;
+  plan.step().buffers[plan.next].frames = {0};
+  EXPECT_THAT(plan.check(), IsEmpty());
+  plan.step().nodes[plan.prefetchNext].kind = NodeKind::Discard;
+  EXPECT_THAT(plan.check(), ElementsAre(atNode(plan.readNext)));
+}
+
+TEST(Continuations, beginWhenAllElseIsOver) {
+  GoingOn plan;
+  plan.step().edges = {
+      {plan.writeA, plan.evictA}, {plan.writeA, plan.prefetchNext}, {plan.prefetchNext, plan.readNext}};
+  EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.prefetchNext), says("before its value goes on"))));
+}
+
+TEST(Continuations, mayBePassedBy) {
+  GoingOn plan;
+  const BufferIndex last = plan.builder.continuation(plan.next, {0});
+  for (Node &node : plan.step().nodes) { // nobody touches the one between
+    if (node.kind == NodeKind::Prefetch)
+      node.buffer = last;
+    for (Access &access : node.accesses)
+      access.buffer = access.buffer == plan.next ? last : access.buffer;
+  }
+  EXPECT_THAT(plan.check(), IsEmpty());
+  plan.step().edges = {
+      {plan.writeA, plan.evictA}, {plan.writeA, plan.prefetchNext}, {plan.prefetchNext, plan.readNext}};
+  plan.step().buffers[last].frames = {1};
+  EXPECT_THAT(plan.check(), ElementsAre(says("before its value goes on")));
+  plan.step().edges.push_back({plan.evictA, plan.prefetchNext});
+  EXPECT_THAT(plan.check(), IsEmpty());
+  plan.step().nodes[plan.evictA].kind = NodeKind::Discard;
+  EXPECT_THAT(plan.check(), ElementsAre(says("the host copy is not its value")));
+}
+
+TEST(Continuations, haveNoValueWhereThereIsNone) {
+  GoingOn plan;
+  plan.step().nodes[plan.writeA].accesses.clear();
+  EXPECT_THAT(plan.check(), IsEmpty());
+}
+
+TEST(Continuations, areLocalAndOfOneSize) {
+  const auto broken = [](auto breakIt) {
+    GoingOn plan;
+    breakIt(plan);
+    return plan.check();
+  };
+  const auto says = [](const char *text) { return testing::Contains(test::says(text)); };
+  EXPECT_THAT(broken([](GoingOn &plan) { plan.step().buffers[plan.a].liveOut = true; }),
+              says("but is live at the step"));
+  EXPECT_THAT(broken([](GoingOn &plan) { plan.step().buffers[plan.next].isPrivate = false; }), says("is not private"));
+  EXPECT_THAT(broken([](GoingOn &plan) { plan.builder.resident(plan.next); }),
+              says("is resident at the step boundary"));
+  EXPECT_THAT(broken([](GoingOn &plan) { plan.builder.hosted(plan.a); }), says("is hosted in part"));
+  EXPECT_THAT(broken([](GoingOn &plan) { plan.step().buffers[plan.next].size = 3; }),
+              says("of 3 bytes continues one of 4"));
+  EXPECT_THAT(broken([](GoingOn &plan) { plan.step().buffers[plan.a].continues = plan.next; }),
+              says("which does not come before it"));
+  EXPECT_THAT(broken([](GoingOn &plan) { plan.builder.continuation(plan.a, {0}); }), says("both continue \"a\""));
+  EXPECT_THAT(
+      broken([](GoingOn &plan) { plan.step().nodes[plan.readNext].accesses.push_back(plan.builder.read(plan.a)); }),
+      says("touches \"a\" at two addresses"));
+}
+
+TEST(Continuations, haveTheSamePlaceInHostMemory) {
+  GoingOn plan;
+  plan.step().hostBytes = 8;
+  plan.step().nodes[plan.evictA].kind = NodeKind::CopyToHost;
+  plan.step().nodes[plan.prefetchNext].kind = NodeKind::CopyToDevice;
+  EXPECT_THAT(plan.check(), IsEmpty());
+  plan.step().nodes[plan.prefetchNext].hostOffset = 4;
+  EXPECT_THAT(plan.check(), ElementsAre(says("keeps it at")));
+}
+
 TEST(Form, mirroredPagesAreResidentOnes) {
   const auto mirror = [](std::vector<Range> mirrored, StepBuilder::Live live = StepBuilder::liveInOut) {
     StepBuilder builder(3);

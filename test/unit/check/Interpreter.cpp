@@ -13,7 +13,7 @@ namespace pumpgraph::test {
 namespace {
 
 constexpr NodeIndex noNode = UINT32_MAX;
-constexpr PageId noPage = UINT32_MAX;
+constexpr PlaceId noPlace = UINT32_MAX;
 
 /// What a node adds to its fold for a byte that it reads. Sums do not depend on the order of the reads.
 std::uint64_t contribution(std::size_t byte, std::uint64_t value) {
@@ -173,13 +173,25 @@ Interpreter::Interpreter(const Reference &reference, const Description &descript
   buildPrograms();
 }
 
+void Interpreter::listPlaces() {
+  for (BufferIndex buffer = 0; buffer < description_.buffers.size(); ++buffer) {
+    firstPlace_.push_back(static_cast<PlaceId>(places_.size()));
+    const BufferIndex original = capturedBuffer(description_.buffers, buffer);
+    for (std::uint64_t page = 0; page < description_.pageCount(buffer); ++page)
+      places_.emplace_back().page = reference_.page(original, page);
+  }
+}
+
 void Interpreter::placePages() {
+  listPlaces();
   std::map<std::int32_t, std::uint32_t> dense;
-  places_.resize(reference_.pageCount());
-  for (PageId page = 0; page < places_.size(); ++page) {
-    const Reference::Page &origin = reference_.page(page);
-    const Buffer &buffer = description_.buffers[origin.buffer];
-    PageState &place = places_[page];
+  BufferIndex named = 0;
+  for (PlaceId index = 0; index < places_.size(); ++index) {
+    while (named + 1 < firstPlace_.size() && index >= firstPlace_[named + 1])
+      ++named;
+    PageState &place = places_[index];
+    const Reference::Page &origin = reference_.page(place.page);
+    const Buffer &buffer = description_.buffers[named];
     if (!buffer.frames.empty() && buffer.frames[origin.page] != noFrame)
       place.frame =
           dense.try_emplace(buffer.frames[origin.page], static_cast<std::uint32_t>(dense.size())).first->second;
@@ -190,7 +202,7 @@ void Interpreter::placePages() {
       malformed_ = "a resident page has no frame";
   }
   auto frameCount = static_cast<std::uint32_t>(dense.size());
-  for (PageId page = 0; page < places_.size(); ++page) {
+  for (PageId page = 0; page < reference_.pageCount(); ++page) {
     const Reference::Page &origin = reference_.page(page);
     PageState &place = places_[page];
     place.hosted =
@@ -207,7 +219,7 @@ void Interpreter::placePages() {
 
   // Lowered copies say where in the pool they keep a page. Every other page has a place of its own behind the pool.
   hostSize_ = description_.hostBytes;
-  for (PageId page = 0; page < places_.size(); ++page, hostSize_ += description_.pageBytes)
+  for (PageId page = 0; page < reference_.pageCount(); ++page, hostSize_ += description_.pageBytes)
     places_[page].hostPlace = hostSize_;
 }
 
@@ -227,7 +239,7 @@ void Interpreter::buildPrograms() {
   }
   for (NodeIndex index = 0; index < programs_.size(); ++index)
     for (const Operation &operation : programs_[index].operations)
-      if (places_[operation.page].frame == UINT32_MAX)
+      if (places_[operation.place].frame == UINT32_MAX)
         malformed_ = fmt::format("node {} touches a page that has no frame", index);
   for (const Edge &edge : description_.edges) {
     Program &from = programs_[edge.from];
@@ -238,20 +250,29 @@ void Interpreter::buildPrograms() {
 
 void Interpreter::addCaptured(const Node &node, Program &program) {
   const Reference::Behaviour &behaviour = reference_.behaviour(node.captured);
+  const auto placeOf = [&](PageId page) {
+    const Reference::Page &origin = reference_.page(page);
+    BufferIndex named = origin.buffer;
+    for (const Access &access : node.accesses)
+      if (capturedBuffer(description_.buffers, access.buffer) == origin.buffer)
+        named = access.buffer;
+    return firstPlace_[named] + static_cast<PlaceId>(origin.page);
+  };
   for (const PageTouch &touch : behaviour.reads)
-    program.operations.push_back({Action::Read, &touch, touch.page});
+    program.operations.push_back({Action::Read, &touch, touch.page, placeOf(touch.page)});
   // What need not wait for anybody comes first, so that as much as possible overlaps.
   std::stable_partition(program.operations.begin(), program.operations.end(),
                         [](const Operation &operation) { return operation.touch->waitsFor.empty(); });
   for (const PageTouch &touch : behaviour.writes)
-    program.operations.push_back({Action::Write, &touch, touch.page});
+    program.operations.push_back({Action::Write, &touch, touch.page, placeOf(touch.page)});
 }
 
 void Interpreter::addTransfer(NodeIndex index, Program &program) {
   const Node &node = description_.nodes[index];
   const Action action = movesDown(node.kind) ? Action::Down : movesUp(node.kind) ? Action::Up : Action::Discard;
   for (std::uint64_t offset = node.range.offset; offset < node.range.end(); offset += description_.pageBytes) {
-    const PageId page = reference_.page(node.buffer, offset / description_.pageBytes);
+    const PlaceId moved = firstPlace_[node.buffer] + static_cast<PlaceId>(offset / description_.pageBytes);
+    const PageId page = places_[moved].page;
     const std::uint32_t bytes = reference_.page(page).bytes;
     if (places_[page].hosted)
       malformed_ = fmt::format("node {} moves a hosted page", index);
@@ -264,9 +285,9 @@ void Interpreter::addTransfer(NodeIndex index, Program &program) {
         places_[page].hostPlace = place;
     }
     const std::uint32_t half = (bytes + 1) / 2;
-    program.operations.push_back({action, nullptr, page, 0, half});
+    program.operations.push_back({action, nullptr, page, moved, 0, half});
     if (half < bytes)
-      program.operations.push_back({action, nullptr, page, half, bytes});
+      program.operations.push_back({action, nullptr, page, moved, half, bytes});
   }
 }
 
@@ -280,9 +301,9 @@ void Interpreter::startReplay(std::uint32_t replay) {
     byte = garbage();
   for (std::uint64_t &byte : host_)
     byte = garbage();
-  std::fill(owner_.begin(), owner_.end(), noPage);
+  std::fill(owner_.begin(), owner_.end(), noPlace);
 
-  for (PageId page = 0; page < places_.size(); ++page) {
+  for (PageId page = 0; page < reference_.pageCount(); ++page) {
     const PageState &place = places_[page];
     const Reference::Page &origin = reference_.page(page);
     const Buffer &buffer = description_.buffers[origin.buffer];
@@ -324,11 +345,11 @@ bool Interpreter::canContinue(NodeIndex node) const {
 }
 
 /// A new tenant finds garbage, and leaves the old one with nothing.
-std::uint64_t *Interpreter::deviceBytes(PageId page) {
-  const std::uint32_t frame = places_[page].frame;
+std::uint64_t *Interpreter::deviceBytes(PlaceId place) {
+  const std::uint32_t frame = places_[place].frame;
   std::uint64_t *bytes = frames_.data() + frame * description_.pageBytes;
-  if (owner_[frame] != page) {
-    owner_[frame] = page;
+  if (owner_[frame] != place) {
+    owner_[frame] = place;
     for (std::uint64_t i = 0; i < description_.pageBytes; ++i)
       bytes[i] = garbage();
   }
@@ -336,7 +357,7 @@ std::uint64_t *Interpreter::deviceBytes(PageId page) {
 }
 
 void Interpreter::perform(const Operation &operation, NodeIndex node) {
-  std::uint64_t *device = deviceBytes(operation.page);
+  std::uint64_t *device = deviceBytes(operation.place);
   std::uint64_t *host = hostBytes(operation.page);
   const Reference::Page &page = reference_.page(operation.page);
   switch (operation.action) {
@@ -424,7 +445,7 @@ std::optional<std::string> Interpreter::runStep(const Schedule &schedule, std::u
 }
 
 std::optional<std::string> Interpreter::compareEnd(std::uint32_t replay) {
-  for (PageId page = 0; page < places_.size(); ++page) {
+  for (PageId page = 0; page < reference_.pageCount(); ++page) {
     const PageState &place = places_[page];
     const Reference::Page &origin = reference_.page(page);
     if (!description_.buffers[origin.buffer].liveOut)

@@ -26,7 +26,8 @@ namespace pumpgraph::test {
 
 inline constexpr std::uint32_t replayCount = 3;
 
-using PageId = std::uint32_t; ///< over all buffers of the step
+using PageId = std::uint32_t;  ///< over all buffers of the captured step
+using PlaceId = std::uint32_t; ///< the same of the plan: what continues a buffer has places of its own
 
 /// A page that a node touches, and which of its bytes it reads or writes (positions in the page).
 struct PageTouch {
@@ -119,6 +120,7 @@ private:
     Action action = Action::Read;
     const PageTouch *touch = nullptr; ///< reads and writes
     PageId page = 0;
+    PlaceId place = 0;
     std::uint32_t begin = 0; ///< transfers: first byte of the page moved
     std::uint32_t end = 0;
   };
@@ -130,14 +132,16 @@ private:
     std::int32_t captured = notCaptured;
   };
   struct PageState {
+    PageId page = 0;
     std::uint32_t frame = UINT32_MAX; ///< dense; UINT32_MAX: none
-    std::size_t hostPlace = 0;        ///< in host_
+    std::size_t hostPlace = 0;        ///< in host_; of captured buffers, that others share
     bool resident = false;
     bool mirrored = false; ///< in host memory as well
     bool hosted = false;   ///< its frame is memory of its own, where it always is
     bool isInHost() const { return !resident || mirrored; }
   };
 
+  void listPlaces();
   void placePages();
   void buildPrograms();
   void addCaptured(const Node &node, Program &program);
@@ -149,7 +153,7 @@ private:
   void perform(NodeIndex node);
   void release(const std::vector<NodeIndex> &targets);
   void perform(const Operation &operation, NodeIndex node);
-  std::uint64_t *deviceBytes(PageId page);
+  std::uint64_t *deviceBytes(PlaceId place);
   std::uint64_t *hostBytes(PageId page) { return host_.data() + places_[page].hostPlace; }
   std::uint64_t garbage() { return ++garbage_ | std::uint64_t{1} << 63; }
   std::optional<std::string> compareEnd(std::uint32_t replay);
@@ -157,11 +161,12 @@ private:
   const Reference &reference_;
   const Description &description_;
   std::optional<std::string> malformed_; ///< a place outside the pool, a page without a frame, a hosted one that moves
-  std::vector<PageState> places_;        ///< by page
+  std::vector<PlaceId> firstPlace_;      ///< by buffer of the plan; of captured ones it is the first page
+  std::vector<PageState> places_;        ///< by place
   std::vector<Program> programs_;        ///< by node
   std::vector<NodeIndex> nodeOf_;        ///< by captured position
   std::vector<std::uint64_t> frames_;
-  std::vector<PageId> owner_; ///< by frame: whose page touched it last
+  std::vector<PlaceId> owner_; ///< by frame: who touched it last
   std::vector<std::uint64_t> host_;
   std::size_t hostSize_ = 0;
   std::uint64_t garbage_ = 0;

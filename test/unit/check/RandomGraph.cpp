@@ -407,6 +407,10 @@ std::string toText(const Description &description) {
     text += fmt::format("buffer {} \"{}\" size {} {}{}{}", index, buffer.name, buffer.size,
                         buffer.isPrivate ? "private" : "exclusive", buffer.liveIn ? " live-in" : "",
                         buffer.liveOut ? " live-out" : "");
+    if (buffer.isRenamable)
+      text += " renamable";
+    if (buffer.continues != noBuffer)
+      text += fmt::format(" continues b{}", buffer.continues);
     if (!buffer.frames.empty())
       text += fmt::format(" frames {}", fmt::join(buffer.frames, ","));
     for (const Range &range : buffer.resident)

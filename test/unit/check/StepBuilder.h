@@ -80,6 +80,12 @@ public:
     resident(buffer);
     step_.buffers[buffer].mirrored = step_.buffers[buffer].resident;
   }
+  /// A buffer in which the value of `before` goes on.
+  BufferIndex continuation(BufferIndex before, std::vector<std::int32_t> frames) {
+    const BufferIndex index = buffer(step_.buffers[before].name, std::move(frames));
+    step_.buffers[index].continues = before;
+    return index;
+  }
   void hosted(BufferIndex buffer) { step_.buffers[buffer].hosted = {{0, step_.buffers[buffer].size}}; }
   void edge(NodeIndex from, NodeIndex to, EdgeKind kind = EdgeKind::Full) { step_.edges.push_back({from, to, kind}); }
   /// From here on `edge` says what comes after what.

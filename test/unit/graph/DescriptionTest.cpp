@@ -38,7 +38,7 @@ TEST(FromC, refusesAnotherVersion) {
   Description out;
   std::string error;
   EXPECT_FALSE(fromC(view, out, error));
-  EXPECT_EQ(error, "description version 7; this library knows version 5");
+  EXPECT_EQ(error, "description version 7; this library knows version 6");
 }
 
 TEST(FromC, refusesMissingArrays) {
@@ -187,6 +187,10 @@ const Fault faults[] = {
      "buffer 0 \"a\": the hosted range [0, 8192] is resident in part"},
     {"hostedExclusive", [](Description &d) { d.buffers[1].hosted = {{0, 100}}; },
      "buffer 1 \"input\": the range [0, 100] is hosted, but the buffer is not private"},
+    {"continuesItself", [](Description &d) { d.buffers[0].continues = 0; },
+     "buffer 0 \"a\" continues buffer 0, which does not come before it"},
+    {"continuesAnotherSize", [](Description &d) { d.buffers[1].continues = 0; },
+     "buffer 1 \"input\" continues buffer 0, which has 8192 bytes and not 100"},
     {"kind", [](Description &d) { d.nodes[2].kind = static_cast<NodeKind>(15); },
      "node 2 \"\": 15 is not a kind of node"},
     {"captured", [](Description &d) { d.nodes[0].captured = -2; },

@@ -37,6 +37,11 @@ public:
     description.hostBytes = flip() ? 0 : 1 + upTo(1ull << 40);
     for (std::uint64_t i = 0, count = 1 + upTo(4); i < count; ++i)
       description.buffers.push_back(buffer(description.pageBytes));
+    for (BufferIndex b = 1; b < description.buffers.size(); ++b)
+      if (flip() && description.buffers[b - 1].continues == noBuffer) {
+        description.buffers[b] = description.buffers[b - 1];
+        description.buffers[b].continues = b - 1;
+      }
     // Transfers need a private buffer.
     description.buffers.front().isPrivate = true;
     for (std::uint64_t i = 0, count = upTo(12); i < count; ++i)
@@ -61,6 +66,7 @@ private:
     buffer.isPrivate = flip();
     buffer.liveIn = flip();
     buffer.liveOut = flip();
+    buffer.isRenamable = flip();
     const std::uint64_t pages = (buffer.size - 1) / pageBytes + 1;
     if (flip())
       for (std::uint64_t page = 0; page < pages; ++page)

@@ -17,6 +17,7 @@ using BufferIndex = std::uint32_t;
 using NodeIndex = std::uint32_t;
 
 inline constexpr std::int32_t noFrame = -1;
+inline constexpr BufferIndex noBuffer = UINT32_MAX;
 inline constexpr std::int32_t notCaptured = -1;
 inline constexpr std::int32_t unknownParameter = -1;
 /// Of one buffer: 128 TiB in pages of 2 MiB. A damaged size must not become a huge table of pages.
@@ -99,6 +100,11 @@ struct Buffer {
   bool isPrivate = false;    ///< may leave the device during the step; otherwise its frames are its own at all times
   bool liveIn = false;       ///< the value at the start of the step may be read by it
   bool liveOut = false;      ///< the value at the end of the step may be read later (by the next replay, by the user)
+  bool isRenamable = false;  ///< another address could stand wherever nodes have this one
+  /// Planned steps only. The buffer, before this one and of the same size, whose value goes on here, at another address
+  /// and in other frames, once nobody uses it there any more (docs/plan-correctness.md). It takes over its places in
+  /// host memory too.
+  BufferIndex continues = noBuffer;
   /// One frame per page of `pageBytes`, `noFrame` for a page that is never on the device. Empty before planning.
   /// A page keeps its frame for the whole step; pages of private buffers may share a frame at different times.
   std::vector<std::int32_t> frames;
@@ -113,6 +119,9 @@ struct Buffer {
   /// over the link. Their pages have `noFrame` and no transfer, and are not resident. Private buffers only.
   std::vector<Range> hosted;
 };
+
+/// Where a chain of buffers that continue each other begins: in the captured step.
+BufferIndex capturedBuffer(const std::vector<Buffer> &buffers, BufferIndex buffer);
 
 /// Whether an access can have this slowdown.
 inline bool isSlowdown(float slowdown) {

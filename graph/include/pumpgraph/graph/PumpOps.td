@@ -47,10 +47,12 @@ def Pump_BufferOp : Pump_Op<"buffer", [HasParent<"GraphOp">, OpAsmOpInterface]> 
     `frames` names the physical frame of every page, once planned: runs of consecutive frames (`0 to 15`), single ones,
     and pages that are never on the device (`none`, `none * 4`). `resident` lists the ranges that are on the device at
     the step boundary, `mirrored` those of them that are in host memory as well. `hosted` lists the ranges that are in
-    host memory at all times, where nodes reach them over the link.
+    host memory at all times, where nodes reach them over the link. `renamable`: another address could stand wherever
+    nodes have this one. `continues` names the buffer whose value goes on in this one.
   }];
   let arguments = (ins DefaultValuedStrAttr<StrAttr, "">:$name,
-                       UnitAttr:$is_private, UnitAttr:$live_in, UnitAttr:$live_out,
+                       UnitAttr:$is_private, UnitAttr:$live_in, UnitAttr:$live_out, UnitAttr:$renamable,
+                       Optional<Pump_BufferType>:$continues,
                        Pump_PositiveByteCount:$size,
                        OptionalAttr<Pump_PositiveByteCount>:$address,
                        OptionalAttr<DenseI32ArrayAttr>:$frames,
@@ -63,6 +65,7 @@ def Pump_BufferOp : Pump_Op<"buffer", [HasParent<"GraphOp">, OpAsmOpInterface]> 
   let results = (outs Pump_BufferType:$buffer);
   let assemblyFormat = [{
     `` custom<Name>($name) (`private` $is_private^)? (`live_in` $live_in^)? (`live_out` $live_out^)?
+    (`renamable` $renamable^)? (`continues` `(` $continues^ `)`)?
     `size` `(` $size `)` `` custom<Address>($address) `` custom<Frames>($frames)
     `` custom<Resident>($resident_offsets, $resident_sizes)
     `` custom<Mirrored>($mirrored_offsets, $mirrored_sizes)
