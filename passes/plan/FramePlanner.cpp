@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <map>
+#include <set>
 #include <span>
 #include <tuple>
 
@@ -192,7 +194,7 @@ private:
 
   void takeHome(PieceIndex piece, const std::vector<std::int32_t> &frames) {
     const Piece &pages = timeline_.piece(piece);
-    states_[piece].hasValue = pages.liveIn;
+    states_[piece].hasValue = pages.hasValueBefore();
     if (frames.empty())
       return;
     std::copy(frames.begin(), frames.end(), draft_.frames[pages.buffer].begin() + pages.firstPage);
@@ -413,6 +415,8 @@ private:
       displace(index);
     Group &group = groups_[index];
     Part &part = partOf(group, piece);
+    if (timeline_.piece(piece).continues && states_[piece].nextUse == 0)
+      followEnd(group, part);
     if (fetch) {
       prefetch(group, part);
       part.hostCurrent = input_.leavesClean(piece);
@@ -448,7 +452,7 @@ private:
 
   /// The piece will not be used in this step any more, nor is it resident: its frames are free.
   void retire(PieceIndex piece) {
-    const bool save = timeline_.piece(piece).liveOut && states_[piece].hasValue;
+    const bool save = timeline_.piece(piece).mustSurvive() && states_[piece].hasValue;
     for (GroupIndex index : states_[piece].groups) {
       Group &group = groups_[index];
       if (group.occupant == piece) {
@@ -457,6 +461,7 @@ private:
           evict(group, part);
         else
           drop(group);
+        noteEnd(group, part);
         group.occupant.reset();
       }
       std::erase_if(group.parts, [&](const Part &part) { return part.piece == piece; });
@@ -609,6 +614,38 @@ private:
     return boundary_ + last.position;
   }
 
+  /// Notes after what pages are done with, where their value goes on at another address.
+  void noteEnd(const Group &group, const Part &part) {
+    if (!timeline_.piece(part.piece).isContinued)
+      return;
+    const PageRun pages = pagesOf(group, part);
+    std::vector<std::uint32_t> &ends = endOfPages_[pages.buffer];
+    ends.resize(input_.captured.pageCount(pages.buffer), noEnd);
+    std::fill_n(ends.begin() + pages.firstPage, pages.pageCount, static_cast<std::uint32_t>(ends_.size()));
+    ends_.push_back(group.barrier);
+  }
+  /// The last events of the page at an address before the one that `buffer` is, where it was used last.
+  std::uint32_t endBefore(BufferIndex buffer, std::uint32_t page) const {
+    const std::vector<Buffer> &buffers = input_.captured.buffers;
+    for (BufferIndex before = buffers[buffer].continues; before != noBuffer; before = buffers[before].continues)
+      if (const auto ends = endOfPages_.find(before); ends != endOfPages_.end() && ends->second[page] != noEnd)
+        return ends->second[page];
+    return noEnd;
+  }
+  /// The tenure that begins comes after what the pages are done with at the address before.
+  void followEnd(Group &group, const Part &part) {
+    drop(group);
+    const PageRun pages = pagesOf(group, part);
+    std::set<std::uint32_t> found;
+    for (std::uint32_t page = pages.firstPage; page < pages.firstPage + pages.pageCount; ++page)
+      if (const std::uint32_t end = endBefore(pages.buffer, page); end != noEnd)
+        found.insert(end);
+    for (const std::uint32_t end : found)
+      for (DraftNode node : ends_[end])
+        if (std::find(group.barrier.begin(), group.barrier.end(), node) == group.barrier.end())
+          group.barrier.push_back(node);
+  }
+
   /// Whether the frames become free only when a copy to the host is over.
   bool endsWithEvict(const Group &group) const {
     return std::any_of(group.barrier.begin(), group.barrier.end(), [&](DraftNode node) {
@@ -678,6 +715,9 @@ private:
   std::array<Played, 4> played_;             ///< the latest, for the newcomer that offersFor() is about
   std::size_t nextPlayed_ = 0;
   IndexedVector<PieceIndex, PieceIndex> kinds_; ///< the first of the pieces that fare alike
+  static constexpr std::uint32_t noEnd = UINT32_MAX;
+  std::vector<std::vector<DraftNode>> ends_; ///< the last events of pages whose value goes on at another address
+  std::map<BufferIndex, std::vector<std::uint32_t>> endOfPages_; ///< which of these, by page; noEnd: there are none
   Draft draft_;
 };
 
@@ -759,13 +799,13 @@ const FramePlanner::Played &FramePlanner::played(const Group &group, PieceIndex 
     if (group.occupant == part.piece)
       occupant = tenants_.size();
     tenants_.push_back({timeline_.usesOf(part.piece).subspan(states_[part.piece].nextUse), isResident(part.piece),
-                        timeline_.piece(part.piece).liveOut, states_[part.piece].hasValue, part.hostCurrent, false,
-                        isMirrored(part.piece), pricesOf(part.piece, part.firstPage), leavesToCome(part.piece),
+                        timeline_.piece(part.piece).mustSurvive(), states_[part.piece].hasValue, part.hostCurrent,
+                        false, isMirrored(part.piece), pricesOf(part.piece, part.firstPage), leavesToCome(part.piece),
                         input_.leavesClean(part.piece)});
   }
   result.withoutUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
-  tenants_.push_back({timeline_.usesOf(newcomer), isResident(newcomer), timeline_.piece(newcomer).liveOut, fetch, true,
-                      true, isMirrored(newcomer), pricesOf(newcomer, 0), leavesToCome(newcomer),
+  tenants_.push_back({timeline_.usesOf(newcomer), isResident(newcomer), timeline_.piece(newcomer).mustSurvive(), fetch,
+                      true, true, isMirrored(newcomer), pricesOf(newcomer, 0), leavesToCome(newcomer),
                       input_.leavesClean(newcomer)});
   result.withUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
   return result;

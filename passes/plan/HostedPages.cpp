@@ -95,7 +95,7 @@ private:
     if (uses.empty())
       return 0;
     double us = 0;
-    bool isDirty = !timeline_.piece(piece).liveIn;
+    bool isDirty = !timeline_.piece(piece).hasValueBefore();
     const auto leave = [&](double part) {
       us += part * copyUs({bytes, isDirty ? bytes : 0});
       isDirty = isDirty && part < 0.5;
@@ -116,13 +116,15 @@ private:
   RangeMax away_;
 };
 
-/// By piece. Operands of copies and of child graphs stay on the device, and so does what has frames already.
+/// By piece. Operands of copies and of child graphs stay on the device, and so does what has frames already, or goes on
+/// at another address.
 std::vector<bool> canBeHosted(const Description &step, const Timeline &timeline) {
   std::vector<bool> can;
   for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
     const PieceIndex piece = static_cast<PieceIndex>(i);
     const std::span<const Use> uses = timeline.usesOf(piece);
-    can.push_back(step.buffers[timeline.piece(piece).buffer].frames.empty() &&
+    const Piece &pages = timeline.piece(piece);
+    can.push_back(step.buffers[pages.buffer].frames.empty() && !pages.continues && !pages.isContinued &&
                   std::none_of(uses.begin(), uses.end(), [&](const Use &use) {
                     const NodeKind kind = step.nodes[use.node].kind;
                     return kind == NodeKind::Memcpy || kind == NodeKind::ChildGraph;

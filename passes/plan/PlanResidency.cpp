@@ -13,6 +13,7 @@
 #include "passes/plan/PlanWriter.h"
 #include "passes/plan/Processors.h"
 #include "passes/plan/Rehoming.h"
+#include "passes/plan/Renaming.h"
 #include "passes/plan/WideColouring.h"
 
 #include <fmt/core.h>
@@ -48,8 +49,6 @@ constexpr double leastTail = 0.002;
 /// Weight of lateness where gaps are chosen by price: the link is the limit there, and what comes late somewhere comes
 /// earlier elsewhere.
 constexpr double slackWeightByPrice = 0.25;
-/// A node is crowded if it uses so much of the frames.
-constexpr double crowdedShare = 0.7;
 /// How large pieces are in the searches that are made side by side, in place of pieceBytesFor().
 constexpr std::uint64_t pieceMultiples[] = {1, 3, 8};
 constexpr std::size_t mostNodesOfSeveralSearches = 5000;
@@ -601,7 +600,9 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
                                   bool isQuick, const Processors &processors) {
   const Timeline &timeline = input.timeline;
   PlanSearch search(input, budgetBytes);
-  if (!input.given.isShared && timeline.peakPages() <= input.frameCount) {
+  const auto isContinued = [](const Piece &piece) { return piece.isContinued; };
+  if (!input.given.isShared && timeline.peakPages() <= input.frameCount &&
+      std::none_of(timeline.pieces().begin(), timeline.pieces().end(), isContinued)) {
     search.tryDraft(draftWithoutTransfers(input));
     return search.best();
   }
@@ -747,10 +748,7 @@ std::optional<Description> planAround(const Description &step, const Order &orde
 /// of which the pages of these nodes keep theirs.
 std::optional<WideColouring> colourCrowd(const Description &step, const Timeline &timeline, const Machine &machine,
                                          std::uint64_t frames) {
-  std::vector<NodeIndex> crowded;
-  for (NodeIndex node = 0; node < timeline.nodeCount(); ++node)
-    if (static_cast<double>(timeline.workingSetPages(node)) >= crowdedShare * static_cast<double>(frames))
-      crowded.push_back(node);
+  const std::vector<NodeIndex> crowded = crowdedNodes(timeline, frames);
   if (crowded.empty())
     return std::nullopt;
   Description hosting = step;
@@ -833,6 +831,28 @@ tl::expected<Description, PlanError> planHosting(Description step, const Timelin
                                 frameCount)});
 }
 
+/// Plans a step, and once more with what may go on at other addresses; the faster plan counts.
+tl::expected<Description, PlanError> planRenaming(const Description &step, const Timeline &timeline,
+                                                  const PlanOptions &options, std::uint64_t budgetBytes,
+                                                  std::uint64_t frameCount) {
+  tl::expected<Description, PlanError> planned = planHosting(step, timeline, options, budgetBytes, frameCount);
+  if (!planned)
+    return planned;
+  const std::vector<IdleTime> idle =
+      worthRenaming(step, *planned, timeline, options, frameCount - timeline.exclusivePages());
+  if (idle.empty())
+    return planned;
+  Description renamed = withContinuations(step, idle);
+  const Timeline renamedTimeline(renamed);
+  tl::expected<Description, PlanError> other =
+      planHosting(std::move(renamed), renamedTimeline, options, budgetBytes, frameCount);
+  if (!other || !hostsNothingElse(*other, *planned))
+    return planned;
+  const auto fitsHost = [&](const Description &plan) { return statsOf(plan).hostBytes <= options.machine.hostBytes; };
+  const bool fits = fitsHost(*other), fitted = fitsHost(*planned);
+  return (fits == fitted ? isFaster(*other, *planned, options.machine) : fits) ? std::move(other) : std::move(planned);
+}
+
 } // namespace
 
 PlanStats statsOf(const Description &planned) {
@@ -881,7 +901,7 @@ tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, 
       return tl::unexpected(*error);
 
   const bool nothingDies = options.backend == Backend::ManagedUnknown && peakPages > frameCount;
-  tl::expected<Description, PlanError> planned = planHosting(
+  tl::expected<Description, PlanError> planned = planRenaming(
       nothingDies ? withNothingDead(unplanned) : std::move(unplanned), timeline, options, budgetBytes, frameCount);
   if (!planned)
     return tl::unexpected(planned.error());

@@ -12,6 +12,8 @@ namespace pumpgraph {
 
 namespace {
 
+/// A node is crowded if it uses so much of the frames.
+constexpr double crowdedShare = 0.7;
 /// How often a kind that found no frames is to choose first, before more is hosted for its sake.
 constexpr int mostPromotions = 32;
 /// Of the frames: as much is hosted at least when it is not clear for whose sake.
@@ -224,7 +226,7 @@ private:
   }
 
   WideColouring result(const Description &step, const PageFlags &isHosted, const GreedyColouring &colouring) const {
-    WideColouring result{{}, noPages(step), 0};
+    WideColouring result{{}, noPages(step), 0, 0};
     for (BufferIndex b = 0; b < step.buffers.size(); ++b)
       result.frames.emplace_back(step.pageCount(b), noFrame);
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
@@ -273,6 +275,14 @@ double hostingUs(const Description &step, const Timeline &timeline, const Hostin
 
 } // namespace
 
+std::vector<NodeIndex> crowdedNodes(const Timeline &timeline, std::uint64_t frames) {
+  std::vector<NodeIndex> crowded;
+  for (NodeIndex node = 0; node < timeline.nodeCount(); ++node)
+    if (static_cast<double>(timeline.workingSetPages(node)) >= crowdedShare * static_cast<double>(frames))
+      crowded.push_back(node);
+  return crowded;
+}
+
 tl::expected<WideColouring, NoColouring> hostForColouring(Description &step, const Timeline &timeline,
                                                           std::uint64_t frames, const Machine &machine,
                                                           Balance balance) {
@@ -294,6 +304,7 @@ tl::expected<WideColouring, NoColouring> hostForColouring(Description &step, con
   }
   if (!best)
     return tl::unexpected(NoColouring{effort.spent()});
+  best->hostingUs = hostingUs(step, timeline, prices);
   best->effort = effort.spent();
   return std::move(*best);
 }

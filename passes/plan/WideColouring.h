@@ -13,6 +13,9 @@
 
 namespace pumpgraph {
 
+/// Nodes that use so much of the frames that others have little choice.
+std::vector<NodeIndex> crowdedNodes(const Timeline &timeline, std::uint64_t frames);
+
 /// By buffer, then page: a private frame, counted from 0; `noFrame` for what is hosted or never used.
 using PageFrames = std::vector<std::vector<std::int32_t>>;
 
@@ -22,6 +25,7 @@ inline constexpr std::uint64_t mostColouringEffort = 300'000'000;
 struct WideColouring {
   PageFrames frames;
   std::vector<std::vector<bool>> isTight; ///< by buffer, then page: of a node or crowd that wanted more than there are
+  double hostingUs = 0;                   ///< what is hosted, at its prices
   std::uint64_t effort = 0;               ///< what it took: words of 64 frames or kinds, kinds and pieces looked at
 };
 

@@ -420,6 +420,7 @@ Traced<Description> writeStep(std::string name, std::uint64_t pageBytes, const s
     buffer.size = tensor.bytes;
     buffer.isPrivate = true;
     buffer.liveIn = buffer.liveOut = tensor.kind == TensorKind::Persistent;
+    buffer.isRenamable = !buffer.liveIn;
   }
   StepWriter writer(tensors, step);
   for (const Kernel &kernel : kernels)

@@ -122,6 +122,7 @@ public:
     mutateFrames();
     mutateBoundary();
     mutateHosted();
+    mutateNames();
     Description &poorer = add(Mutation::ShrinkBudget, "by one page");
     poorer.budgetBytes = usedFrames() * plan_.pageBytes - 1;
     return std::move(mutants_);
@@ -141,6 +142,7 @@ private:
   void mutateFrames();
   void mutateBoundary();
   void mutateHosted();
+  void mutateNames();
   std::uint64_t usedFrames() const;
 
   const Description &plan_;
@@ -291,6 +293,23 @@ void Mutator::mutateHosted() {
     }
 }
 
+/// A node finds a buffer at the address before, or at the next one.
+void Mutator::mutateNames() {
+  for (BufferIndex next = 0; next < plan_.buffers.size(); ++next) {
+    const BufferIndex before = plan_.buffers[next].continues;
+    for (NodeIndex node = 0; before != noBuffer && node < plan_.nodes.size(); ++node)
+      for (const auto &[from, to] : {std::pair(before, next), std::pair(next, before)}) {
+        const auto isIt = [&, name = from](const Access &access) { return access.buffer == name; };
+        if (std::none_of(plan_.nodes[node].accesses.begin(), plan_.nodes[node].accesses.end(), isIt))
+          continue;
+        Description &mutant = add(Mutation::RenameOperand, fmt::format("node {} names b{}", node, to));
+        for (Access &access : mutant.nodes[node].accesses)
+          if (isIt(access))
+            access.buffer = to;
+      }
+  }
+}
+
 std::uint64_t Mutator::usedFrames() const {
   std::set<std::int32_t> frames;
   for (const Buffer &buffer : plan_.buffers)
@@ -326,12 +345,19 @@ bool mustBeOrdered(const Description &step, const Node &left, const Node &right,
   return movesOrDiscards(right) || !movesDown(left.kind) || mayWrite(step, right, page);
 }
 
+/// Two addresses of one page.
+bool areOneValue(const Description &step, const PageKey &page, const PageKey &other) {
+  return page.second == other.second &&
+         capturedBuffer(step.buffers, page.first) == capturedBuffer(step.buffers, other.first);
+}
+
 /// Whether the contract wants one of the two nodes to complete before the other starts.
 bool mustBeOrdered(const Description &step, const Node &left, const std::set<PageKey> &leftPages, const Node &right,
                    const std::set<PageKey> &rightPages) {
   for (const PageKey &page : leftPages)
     for (const PageKey &other : rightPages)
-      if (page == other ? mustBeOrdered(step, left, right, page) : frameOf(step, page) == frameOf(step, other))
+      if (page == other ? mustBeOrdered(step, left, right, page)
+                        : frameOf(step, page) == frameOf(step, other) || areOneValue(step, page, other))
         return true;
   return false;
 }
@@ -388,7 +414,7 @@ std::optional<std::string> doubtAboutPlaces(const Description &step) {
   std::map<std::uint64_t, PageKey> pageAt; // by byte of the pool
   for (const Node &node : step.nodes)
     for (std::uint64_t i = 0; isCopy(node.kind) && i < node.range.size; ++i) {
-      const PageKey page{node.buffer, (node.range.offset + i) / step.pageBytes};
+      const PageKey page{capturedBuffer(step.buffers, node.buffer), (node.range.offset + i) / step.pageBytes};
       if (pageAt.try_emplace(node.hostOffset + i, page).first->second != page)
         return "two pages share a place in host memory";
     }
@@ -431,6 +457,8 @@ const char *toText(Mutation mutation) {
     return "hosted range shortened";
   case Mutation::HostTransfer:
     return "moved pages hosted";
+  case Mutation::RenameOperand:
+    return "operand at another address";
   }
   return "";
 }

@@ -31,8 +31,9 @@ enum class Mutation {
   DropHosted,    ///< a hosted range
   ShortenHosted, ///< by one page at either end
   HostTransfer,  ///< what a transfer moves is hosted as well
+  RenameOperand, ///< a node has the address before, or the next one, of what goes on at another
 };
-inline constexpr std::size_t mutationCount = 16;
+inline constexpr std::size_t mutationCount = 17;
 
 const char *toText(Mutation mutation);
 

@@ -2,6 +2,7 @@
 // One mistake in a correct plan: the checker must see it, unless it is proved that the mistake makes no difference.
 #include "passes/check/CheckResidency.h"
 #include "passes/lower/LowerVirtual.h"
+#include "passes/plan/Continuations.h"
 #include "passes/plan/PlanResidency.h"
 #include "test/unit/check/Mutate.h"
 #include "test/unit/check/RandomGraph.h"
@@ -28,14 +29,17 @@ protected:
   /// `planFor(captured, seed)` makes a correct plan, or none.
   template <typename PlanFor> void mutateAll(PlanFor planFor) {
     for (std::uint64_t seed = 0; seed < stepCount && !HasFatalFailure(); ++seed) {
-      const Description captured = randomStep(seed);
+      Description captured = randomStep(seed);
       if (captured.nodes.size() > mostNodes)
         continue;
+      for (Buffer &buffer : captured.buffers)
+        buffer.isRenamable = buffer.isPrivate && !buffer.liveIn && !buffer.liveOut;
       const Reference reference(captured);
       const std::optional<Description> plan = planFor(captured, seed);
       if (!plan)
         continue;
       ++plans_;
+      renamed_ |= plan->buffers.size() > captured.buffers.size();
       lowered_ |=
           std::any_of(plan->nodes.begin(), plan->nodes.end(), [](const Node &node) { return isCopy(node.kind); });
       mutate(reference, *plan, seed);
@@ -67,8 +71,10 @@ protected:
     }
   }
 
-  void printAndRequireKills() const {
-    EXPECT_GT(plans_, stepCount / 3);
+  static constexpr std::uint64_t stepCount = 500;
+
+  void printAndRequireKills(std::uint64_t leastPlans = stepCount / 3) const {
+    EXPECT_GT(plans_, leastPlans);
     fmt::print("the mutants of {} plans\n", plans_);
     fmt::print("{:<34}{:>9}{:>10}{:>14}{:>12}\n", "mutation", "made", "rejected", "shown wrong", "equivalent");
     for (std::size_t i = 0; i < tallies_.size(); ++i) {
@@ -76,7 +82,7 @@ protected:
       const auto mutation = static_cast<Mutation>(i);
       fmt::print("{:<34}{:>9}{:>10}{:>14}{:>12}\n", toText(mutation), tally.made, tally.rejected, tally.shownWrong,
                  tally.equivalent);
-      if (mutation == Mutation::MoveHostPlace && !lowered_)
+      if ((mutation == Mutation::MoveHostPlace && !lowered_) || (mutation == Mutation::RenameOperand && !renamed_))
         continue;
       EXPECT_GT(tally.rejected, 0U) << toText(mutation);
       EXPECT_EQ(tally.made, tally.rejected + tally.equivalent) << toText(mutation);
@@ -89,11 +95,11 @@ protected:
   }
 
 private:
-  static constexpr std::uint64_t stepCount = 500;
   static constexpr std::size_t mostNodes = 12; ///< a step has many mutants, and each is run many times
   std::array<Tally, mutationCount> tallies_{};
   unsigned plans_ = 0;
   bool lowered_ = false;
+  bool renamed_ = false;
 };
 
 std::optional<Description> simplePlanFor(const Description &captured, std::uint64_t seed) {
@@ -109,6 +115,13 @@ std::optional<Description> plannersPlanFor(const Description &captured, std::uin
   if (!plan)
     return std::nullopt;
   return plan->description;
+}
+
+/// The same where every other buffer that can goes on at another address whenever it is idle.
+std::optional<Description> renamingPlanFor(const Description &captured, std::uint64_t seed) {
+  std::vector<IdleTime> idle = idleTimes(captured, Timeline(captured), 0);
+  std::erase_if(idle, [&](const IdleTime &time) { return (time.buffer + seed) % 2 == 0; });
+  return idle.empty() ? std::nullopt : plannersPlanFor(withContinuations(captured, idle), seed);
 }
 
 TEST_F(MutationTest, everyMutantOfASimplePlanIsRejectedOrEquivalent) {
@@ -137,6 +150,19 @@ TEST_F(MutationTest, everyMutantOfALoweredPlannersPlanIsRejectedOrEquivalent) {
   });
   printAndRequireKills();
   requireThatNothingMovesInVain();
+}
+
+TEST_F(MutationTest, everyMutantOfARenamingPlanIsRejectedOrEquivalent) {
+  mutateAll(renamingPlanFor);
+  printAndRequireKills(stepCount / 10);
+}
+
+TEST_F(MutationTest, everyMutantOfALoweredRenamingPlanIsRejectedOrEquivalent) {
+  mutateAll([](const Description &captured, std::uint64_t seed) {
+    const auto plan = renamingPlanFor(captured, seed);
+    return plan ? std::optional(lowerVirtual(*plan)) : std::nullopt;
+  });
+  printAndRequireKills(stepCount / 10);
 }
 
 } // namespace

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/plan/Renaming.h"
+
+#include "passes/analysis/HostedAccess.h"
+#include "passes/plan/WideColouring.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace pumpgraph {
+
+namespace {
+
+/// Of the step: what is idle for less does not go on at another address, to leave others its frames or to spare them
+/// being hosted.
+constexpr double leastIdleShare = 0.3, leastIdleShareSparing = 0.05;
+/// How many buffers at most go on at another address so that less is hosted, and the least part that each spares.
+constexpr int mostSparing = 4;
+constexpr std::size_t mostCandidatesForSparing = 32;
+constexpr double leastSpared = 0.02;
+/// Of all that is hosted: so much may be something else than without a second address.
+constexpr std::uint64_t otherHostedPart = 8;
+
+/// The idle times of the largest buffers that have some, each buffer's together.
+std::vector<std::vector<IdleTime>> ofLargest(const Description &step, const std::vector<IdleTime> &idle) {
+  std::vector<std::vector<IdleTime>> result;
+  for (const IdleTime &time : idle) {
+    if (result.empty() || result.back().front().buffer != time.buffer)
+      result.emplace_back();
+    result.back().push_back(time);
+  }
+  std::stable_sort(result.begin(), result.end(), [&](const auto &one, const auto &other) {
+    return step.buffers[one.front().buffer].size > step.buffers[other.front().buffer].size;
+  });
+  result.resize(std::min(result.size(), mostCandidatesForSparing));
+  return result;
+}
+
+/// What goes on at another address so that less has to be hosted: always the buffer that spares most, and then the
+/// next.
+class Sparing {
+public:
+  Sparing(const Description &step, const Timeline &timeline, std::uint64_t frames, const Machine &machine)
+      : step_(step), frames_(frames), machine_(machine),
+        candidates_(ofLargest(step, idleTimes(step, timeline, leastIdleShareSparing))) {}
+
+  std::vector<IdleTime> run() {
+    std::optional<double> leastUs = hostingUs({});
+    const Description hosting = std::move(tried_);
+    for (int round = 0; leastUs && round < mostSparing; ++round) {
+      std::optional<std::vector<IdleTime>> best;
+      const double enoughUs = (1 - leastSpared) * *leastUs;
+      for (const std::vector<IdleTime> &candidate : candidates_) {
+        const std::optional<std::vector<IdleTime>> more = chosenAnd(candidate);
+        const std::optional<double> us = more ? hostingUs(*more) : std::nullopt;
+        if (us && *us < std::min(enoughUs, *leastUs) && hostsNothingElse(tried_, hosting)) {
+          leastUs = us;
+          best = more;
+        }
+      }
+      if (!best)
+        break;
+      chosen_ = std::move(*best);
+    }
+    return std::move(chosen_);
+  }
+
+private:
+  /// Nothing if it is among the chosen.
+  std::optional<std::vector<IdleTime>> chosenAnd(const std::vector<IdleTime> &candidate) const {
+    std::vector<IdleTime> more = chosen_;
+    for (const IdleTime &time : chosen_)
+      if (time.buffer == candidate.front().buffer)
+        return std::nullopt;
+    more.insert(more.end(), candidate.begin(), candidate.end());
+    return more;
+  }
+
+  /// Nothing if no frames are found, or once too much has been tried.
+  std::optional<double> hostingUs(const std::vector<IdleTime> &idle) {
+    if (effort_ > mostColouringEffort)
+      return std::nullopt;
+    tried_ = withContinuations(step_, idle);
+    const tl::expected<WideColouring, NoColouring> colouring =
+        hostForColouring(tried_, Timeline(tried_), frames_, machine_, Balance::No);
+    effort_ += colouring ? colouring->effort : colouring.error().effort;
+    return colouring ? std::optional(colouring->hostingUs) : std::nullopt;
+  }
+
+  const Description &step_;
+  std::uint64_t frames_;
+  const Machine &machine_;
+  std::vector<std::vector<IdleTime>> candidates_; ///< by buffer
+  std::vector<IdleTime> chosen_;
+  Description tried_; ///< the last step that hostingUs() was asked about, with what is hosted
+  std::uint64_t effort_ = 0;
+};
+
+} // namespace
+
+std::vector<IdleTime> worthRenaming(const Description &step, const Description &planned, const Timeline &timeline,
+                                    const PlanOptions &options, std::uint64_t frames) {
+  if (options.boundary || options.isQuick || options.backend != Backend::Virtual)
+    return {};
+  if (hostedBytes(planned) > 0)
+    return Sparing(step, timeline, frames, options.machine).run();
+  if (crowdedNodes(timeline, frames).empty())
+    return {};
+  return idleTimes(step, timeline, leastIdleShare);
+}
+
+bool hostsNothingElse(const Description &renamed, const Description &step) {
+  std::uint64_t otherBytes = 0;
+  for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer) {
+    const std::uint64_t bytes = hostedBytesOf(renamed.buffers[buffer]);
+    otherBytes += bytes - std::min(bytes, hostedBytesOf(step.buffers[buffer]));
+  }
+  return otherBytes <= hostedBytes(step) / otherHostedPart;
+}
+
+} // namespace pumpgraph
