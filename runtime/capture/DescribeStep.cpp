@@ -131,6 +131,21 @@ std::optional<Hit> AccessFinder::operandOf(std::size_t position, const PointerWo
   return hit && rehearsal_ && rehearsal_->refutes(position, word, *hit, allocations_) ? std::nullopt : hit;
 }
 
+const Slot *AccessFinder::slotOf(const LiftedNode &node, const PointerWord &word) const {
+  const KernelLaunch &launch = launchOf(node, word);
+  const auto known = tabled_.find(launch.kernel);
+  return known != tabled_.end() && fits(known->second, launch) ? known->second.find(word.parameter, word.offset)
+                                                               : nullptr;
+}
+
+bool AccessFinder::isReplaceable(std::size_t position, const LiftedNode &node, const PointerWord &word) const {
+  const std::optional<Hit> hit = operandOf(position, word);
+  if (!hit || !rehearsal_ || !rehearsal_->hasMoved(position, word, *hit))
+    return false;
+  const Slot *slot = slotOf(node, word);
+  return !slot || (slot->flags & (PUMPGRAPH_SLOT_ESCAPES | PUMPGRAPH_SLOT_HOLDS_POINTERS)) == 0;
+}
+
 void AccessFinder::addTouches(std::size_t position, const LiftedNode &node, const PointerWord &word,
                               std::vector<Touch> &touches) const {
   const std::optional<Hit> hit = operandOf(position, word);
@@ -235,8 +250,8 @@ namespace {
 class StepDescriber {
 public:
   StepDescriber(const LiftedGraph &graph, const Heap &heap, const AccessFinder &finder,
-                const std::set<BlockId> &staying)
-      : graph_(graph), heap_(heap), finder_(finder), staying_(staying) {}
+                const std::set<BlockId> &staying, const std::set<BlockId> &pointingAtSelf)
+      : graph_(graph), heap_(heap), finder_(finder), staying_(staying), pointingAtSelf_(pointingAtSelf) {}
 
   CapturedStep run() {
     step_.description.pageBytes = pageBytes;
@@ -246,6 +261,7 @@ public:
     describeWords();
     beginTenancies();
     dropValuesNobodyReads();
+    findRenamable();
     findBesides();
     if (finder_.refutedWords() != 0)
       step_.notes.push_back(
@@ -361,6 +377,38 @@ private:
     }
   }
 
+  /// A temporary can go on at another address if that could stand in every node that has this one. Only words of
+  /// kernels of the graph itself are ever replaced.
+  void findRenamable() {
+    std::set<BlockId> fixed = pointingAtSelf_;
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const LiftedNode &node = graph_.nodes[i];
+      for (const TouchedSpan &span : node.spans)
+        if (const std::optional<Hit> hit = heap_.find(span.address))
+          fixed.insert(hit->block);
+      for (const PointerWord &word : node.words)
+        if (const std::optional<Hit> hit = finder_.operandOf(i, word);
+            hit && (node.kind != NodeKind::Kernel || !finder_.isReplaceable(i, node, word) || overlapsOther(i, word)))
+          fixed.insert(hit->block);
+    }
+    for (BufferIndex buffer = 0; buffer < step_.blocks.size(); ++buffer) {
+      Buffer &described = step_.description.buffers[buffer];
+      const BlockId block = step_.blocks[buffer];
+      described.isRenamable = described.isPrivate && !described.liveIn && !described.liveOut &&
+                              heap_.block(block).backing != Backing::Managed && !fixed.contains(block);
+    }
+  }
+
+  /// Whether four bytes of the word are those of another address.
+  bool overlapsOther(std::size_t position, const PointerWord &word) const {
+    return std::any_of(
+        graph_.nodes[position].words.begin(), graph_.nodes[position].words.end(), [&](const PointerWord &other) {
+          const std::uint32_t distance = std::max(word.offset, other.offset) - std::min(word.offset, other.offset);
+          return other.inner == word.inner && other.parameter == word.parameter && distance != 0 &&
+                 distance < sizeof word.value && finder_.operandOf(position, other);
+        });
+  }
+
   void findBesides() {
     for (const BlockId id : heap_.blocks()) {
       const Block &block = heap_.block(id);
@@ -373,7 +421,7 @@ private:
   const LiftedGraph &graph_;
   const Heap &heap_;
   const AccessFinder &finder_;
-  const std::set<BlockId> &staying_;
+  const std::set<BlockId> &staying_, &pointingAtSelf_;
   CapturedStep step_;
   std::vector<std::vector<AccessFinder::Touch>> touches_; ///< by node
   std::map<BlockId, BufferIndex> bufferOf_;
@@ -382,8 +430,8 @@ private:
 } // namespace
 
 CapturedStep describeStep(const LiftedGraph &graph, const Heap &heap, const AccessFinder &finder,
-                          const std::set<BlockId> &staying) {
-  return StepDescriber(graph, heap, finder, staying).run();
+                          const std::set<BlockId> &staying, const std::set<BlockId> &pointingAtSelf) {
+  return StepDescriber(graph, heap, finder, staying, pointingAtSelf).run();
 }
 
 } // namespace pumpgraph::runtime

@@ -60,6 +60,10 @@ public:
   /// What a word of a node's parameters leads to; nothing if it is a number.
   std::optional<Hit> operandOf(std::size_t position, const PointerWord &word) const;
 
+  /// Whether the word certainly is an address that the kernel uses and does not store: then another one could stand
+  /// there. Never without a rehearsal.
+  bool isReplaceable(std::size_t position, const LiftedNode &node, const PointerWord &word) const;
+
   std::uint64_t refutedWords() const { return refutedWords_; }
   /// What the tables cover, and where they disagree with what else is known.
   std::vector<std::string> notesOnTables() const;
@@ -70,6 +74,8 @@ private:
   void addTouches(std::size_t position, const LiftedNode &node, const PointerWord &word,
                   std::vector<Touch> &touches) const;
   std::optional<Touch> touchOf(const TouchedSpan &span) const;
+  /// What a table says of the word; null if there is none that fits the launch, or it says nothing.
+  const Slot *slotOf(const LiftedNode &node, const PointerWord &word) const;
   void noteOnTable(const KernelLaunch &launch, const PointerWord &word, std::string_view text,
                    std::size_t position) const;
 
@@ -85,10 +91,11 @@ private:
 };
 
 /// `staying`: blocks that are never private, because pointer tables in memory name them (FindHiddenPointers.h) or
-/// another step uses them. What several allocations had one after the other is one buffer: whoever is the first to use
+/// another step uses them. `pointingAtSelf`: blocks that hold addresses of their own, which are right where they are
+/// alone. What several allocations had one after the other is one buffer: whoever is the first to use
 /// it for one of them overwrites it, for what it does not write there nobody may look at.
 CapturedStep describeStep(const LiftedGraph &graph, const Heap &heap, const AccessFinder &finder,
-                          const std::set<BlockId> &staying);
+                          const std::set<BlockId> &staying, const std::set<BlockId> &pointingAtSelf = {});
 
 /// Bytes of a block that hold allocations.
 std::uint64_t contentBytes(const Block &block);

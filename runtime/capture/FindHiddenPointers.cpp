@@ -62,10 +62,11 @@ std::vector<std::size_t> scanWords(std::span<const std::uint64_t> words, const H
     if (!heap.addresses().contains(words[i])) // nearly always
       continue;
     const std::optional<Hit> hit = heap.find(words[i]);
-    if (!hit || hit->block == holder)
+    if (!hit)
       continue;
-    found.push_back(i);
     pointedAt.insert(hit->block);
+    if (hit->block != holder)
+      found.push_back(i);
   }
   return found;
 }
@@ -75,7 +76,12 @@ PointerScan::PointerScan(const Driver &driver, const Heap &heap, const PinnedPoo
 
 std::vector<std::size_t> PointerScan::scanStaged(std::uint64_t bytes, BlockId holder) {
   found_.scannedBytes += bytes;
-  return scanInParallel(wordsOf(staging_, bytes), heap_, holder, found_.pointedAt);
+  std::set<BlockId> pointedAt;
+  std::vector<std::size_t> words = scanInParallel(wordsOf(staging_, bytes), heap_, holder, pointedAt);
+  if (pointedAt.erase(holder) != 0)
+    found_.pointAtSelf.insert(holder);
+  found_.pointedAt.merge(pointedAt);
+  return words;
 }
 
 Status PointerScan::scanBlock(BlockId id) {

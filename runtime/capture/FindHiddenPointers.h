@@ -14,13 +14,14 @@
 namespace pumpgraph::runtime {
 
 struct HiddenPointers {
-  std::set<BlockId> pointedAt;    ///< what the tables name: has to stay where it is
+  std::set<BlockId> pointedAt;   ///< what the tables name: has to stay where it is
+  std::set<BlockId> pointAtSelf; ///< what holds addresses of its own: may leave the device, but not for another address
   std::vector<std::string> notes; ///< one for each table, and for what could not be read
   std::uint64_t scannedBytes = 0;
 };
 
-/// Adds every block that an aligned word of `words` points at, but those in `holder` itself. Returns the positions of
-/// the words that did.
+/// Adds every block that an aligned word of `words` points at, `holder` itself, where they are, included. Returns the
+/// positions of the words that point at others.
 std::vector<std::size_t> scanWords(std::span<const std::uint64_t> words, const Heap &heap, BlockId holder,
                                    std::set<BlockId> &pointedAt);
 

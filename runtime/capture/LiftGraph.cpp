@@ -311,8 +311,7 @@ private:
 std::span<const char> KernelLaunch::parameter(std::size_t index) const {
   if (index >= ends.size())
     return {};
-  const std::size_t begin = index == 0 ? 0 : ends[index - 1];
-  return std::span(bytes).subspan(begin, ends[index] - begin);
+  return std::span(bytes).subspan(beginOf(index), ends[index] - beginOf(index));
 }
 
 Expected<LiftedGraph> liftGraph(const Driver &driver, CUgraph graph, const AddressSpace &addresses, CUcontext context,

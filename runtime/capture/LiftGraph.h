@@ -37,6 +37,8 @@ struct KernelLaunch {
   std::vector<char> bytes;       ///< of all parameters, one after the other
   std::vector<std::size_t> ends; ///< by parameter, where it ends in `bytes`
 
+  /// Where a parameter begins in `bytes`.
+  std::size_t beginOf(std::size_t index) const { return index == 0 ? 0 : ends[index - 1]; }
   /// Empty if there is no such parameter.
   std::span<const char> parameter(std::size_t index) const;
   friend bool operator==(const KernelLaunch &, const KernelLaunch &) = default;

@@ -32,9 +32,9 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
     const std::set<Member> read = declaredReads(heap, declarations.reads(), lifted.handle);
     for (const PointerWord &word : lifted.words) {
       const std::optional<Hit> hit = heap.find(word.value);
-      node.words.emplace(placeOf(word),
-                         Word{word.value, hit && own.contains(*hit), hit && read.contains({hit->block, hit->member}),
-                              hit ? heap.block(hit->block).members[hit->member].name : ""});
+      node.words.emplace(placeOf(word), Word{word.value, hit ? hit->offset : 0, hit && own.contains(*hit),
+                                             hit && read.contains({hit->block, hit->member}),
+                                             hit ? heap.block(hit->block).members[hit->member].name : ""});
     }
   }
 }
@@ -58,6 +58,11 @@ bool Rehearsal::refutes(std::size_t node, const PointerWord &word, const Hit &hi
     return before->value == word.value && !before->leadsToOurs;
   // An address of nothing at all in the first capture is none either, where both had as many buffers to point at.
   return second.count() == allocations_.size();
+}
+
+bool Rehearsal::hasMoved(std::size_t node, const PointerWord &word, const Hit &hit) const {
+  const Word *before = find(node, word);
+  return before && before->leadsToOurs && before->value != word.value && before->offset == hit.offset;
 }
 
 bool Rehearsal::isDeclaredRead(std::size_t node, const PointerWord &word) const {

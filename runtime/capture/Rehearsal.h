@@ -54,6 +54,10 @@ public:
   /// Whether the word is certainly no pointer. `hit` is what it points at in the second capture.
   bool refutes(std::size_t node, const PointerWord &word, const Hit &hit, const CaptureAllocations &second) const;
 
+  /// Whether the word certainly is an address: it led to the same byte of an allocation in the first capture, and had
+  /// another value there. `hit` as before.
+  bool hasMoved(std::size_t node, const PointerWord &word, const Hit &hit) const;
+
   /// Whether the node only reads what this parameter points at.
   bool isDeclaredRead(std::size_t node, const PointerWord &word) const;
   /// What the allocation was called that this parameter pointed at; empty if it had no name.
@@ -64,6 +68,7 @@ private:
   using Place = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>; ///< inner, parameter, offset
   struct Word {
     std::uint64_t value = 0;
+    std::int64_t offset = 0;  ///< from the start of what it leads to
     bool leadsToOurs = false; ///< to an allocation of the rehearsal
     bool isDeclaredRead = false;
     std::string name;

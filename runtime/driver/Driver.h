@@ -107,6 +107,7 @@ public:
   X(graphGetEdges, cuGraphGetEdges, 12030)                                                                             \
   X(graphNodeGetType, cuGraphNodeGetType, 10000)                                                                       \
   X(graphKernelNodeGetParams, cuGraphKernelNodeGetParams, 12000)                                                       \
+  X(graphKernelNodeSetParams, cuGraphKernelNodeSetParams, 12000)                                                       \
   X(graphMemcpyNodeGetParams, cuGraphMemcpyNodeGetParams, 10000)                                                       \
   X(graphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, 10000)                                                       \
   X(graphMemsetNodeGetParams, cuGraphMemsetNodeGetParams, 10000)                                                       \

@@ -2,6 +2,21 @@
 #include "runtime/lower/GraphEditor.h"
 
 namespace pumpgraph::runtime {
+namespace {
+
+/// As separate values, also to a kernel that got its parameters as one packed buffer: it finds them where it did.
+Status giveParameters(const Driver &driver, CUgraphNode kernel, const KernelLaunch &launch) {
+  CUDA_KERNEL_NODE_PARAMS_v2 parameters{};
+  PUMPGRAPH_TRY(driver.graphKernelNodeGetParams(kernel, &parameters));
+  std::vector<void *> values;
+  for (std::size_t index = 0; index < launch.ends.size(); ++index)
+    values.push_back(const_cast<char *>(launch.parameter(index).data())); // only read
+  parameters.kernelParams = values.data();
+  parameters.extra = nullptr;
+  return driver.graphKernelNodeSetParams(kernel, &parameters);
+}
+
+} // namespace
 
 Expected<CUgraphNode> GraphEditor::addCopy(CUDA_MEMCPY3D &copy, std::uint64_t bytes) {
   copy.WidthInBytes = bytes;
@@ -56,6 +71,12 @@ Expected<CUgraphNode> GraphEditor::addKernel(const CUDA_KERNEL_NODE_PARAMS &laun
 Status GraphEditor::removeFill(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS &fill) {
   PUMPGRAPH_TRY_WHILE(driver_.graphDestroyNode(node), "removing a fill");
   undo_.push_back(RemovedFill{node, fill});
+  return {};
+}
+
+Status GraphEditor::changeParameters(CUgraphNode kernel, const KernelLaunch &from, const KernelLaunch &to) {
+  PUMPGRAPH_TRY_WHILE(giveParameters(driver_, kernel, to), "giving \"{}\" other parameters", to.kernel);
+  undo_.push_back(ChangedParameters{kernel, from});
   return {};
 }
 
@@ -116,6 +137,8 @@ void GraphEditor::rollBack() {
       driver_.graphDestroyNode.raw(added->node);
     if (auto *removed = std::get_if<RemovedFill>(&undo_.back()))
       driver_.graphAddMemsetNode.raw(&returned[removed->node], graph_, nullptr, 0, &removed->fill, context_);
+    if (auto *changed = std::get_if<ChangedParameters>(&undo_.back()))
+      (void)giveParameters(driver_, changed->kernel, changed->before);
     if (auto *edge = std::get_if<AddedEdge>(&undo_.back())) {
       const CUgraphNode from = now(edge->from), to = now(edge->to);
       driver_.graphRemoveDependencies.raw(graph_, &from, &to, &full, 1);

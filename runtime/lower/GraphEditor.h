@@ -3,7 +3,7 @@
 /// Changes to a CUgraph that can be taken back.
 #pragma once
 
-#include "runtime/driver/Driver.h"
+#include "runtime/capture/LiftGraph.h"
 
 #include <map>
 #include <variant>
@@ -36,6 +36,9 @@ public:
   /// Takes out a fill that has no edges. Should it return, then as a node of another handle.
   Status removeFill(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS &fill);
 
+  /// Gives a kernel parameters `to` in place of `from`. Its launch attributes, which are no parameters, stay.
+  Status changeParameters(CUgraphNode kernel, const KernelLaunch &from, const KernelLaunch &to);
+
   /// An edge that waits for completion.
   Status addEdge(CUgraphNode from, CUgraphNode to);
   Status removeEdge(CUgraphNode from, CUgraphNode to, const CUgraphEdgeData &data);
@@ -52,6 +55,10 @@ private:
     CUgraphNode node;
     CUDA_MEMSET_NODE_PARAMS fill;
   };
+  struct ChangedParameters {
+    CUgraphNode kernel;
+    KernelLaunch before;
+  };
   struct AddedEdge {
     CUgraphNode from, to;
   };
@@ -66,7 +73,7 @@ private:
   const Driver &driver_;
   CUgraph graph_;
   CUcontext context_;
-  std::vector<std::variant<AddedNode, RemovedFill, AddedEdge, RemovedEdge>> undo_;
+  std::vector<std::variant<AddedNode, RemovedFill, ChangedParameters, AddedEdge, RemovedEdge>> undo_;
 };
 
 } // namespace pumpgraph::runtime

@@ -2,7 +2,9 @@
 #include "runtime/lower/LowerGraph.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 namespace pumpgraph::runtime {
@@ -20,8 +22,53 @@ Expected<CUgraphNode> addCopy(GraphEditor &editor, const Node &copy, const Descr
                               : editor.addCopyToDevice(device, host, copy.range.size);
 }
 
-/// The copy that a memcpy node is, if one side is the pinned pool and the other one of the step's buffers.
-std::optional<Node> recogniseCopy(const LiftedNode &lifted, const CapturedStep &step, const PinnedPools &pools) {
+/// The buffers in whose place a lowered node has others that continue them, and these.
+Expected<std::map<BufferIndex, BufferIndex>> renamedBy(const Node &node, const std::vector<Buffer> &buffers) {
+  std::map<BufferIndex, BufferIndex> all;
+  for (const Access &access : node.accesses) {
+    const auto [known, isNew] = all.emplace(capturedBuffer(buffers, access.buffer), access.buffer);
+    if (!isNew && known->second != access.buffer)
+      return fail(PUMPGRAPH_INTERNAL, "node {} \"{}\" has \"{}\" at two addresses", node.captured, node.name,
+                  buffers[known->first].name);
+  }
+  std::erase_if(all, [](const auto &one) { return one.first == one.second; });
+  return all;
+}
+
+/// The parameters that a captured node is to have, if they are not those it was captured with.
+Expected<std::optional<KernelLaunch>> launchOf(const Node &node, const std::vector<Buffer> &buffers,
+                                               const CapturedStep &step, const LiftedGraph &captured) {
+  const Expected<std::map<BufferIndex, BufferIndex>> renamed = renamedBy(node, buffers);
+  if (!renamed)
+    return tl::unexpected<Error>(renamed.error());
+  if (renamed->empty())
+    return std::nullopt;
+  const auto position = static_cast<std::size_t>(node.captured);
+  std::set<BufferIndex> found;
+  std::optional<KernelLaunch> launch;
+  for (const OperandWord &word : step.words[position]) { // kernels of the graph itself have some, nothing else does
+    const auto to = renamed->find(word.buffer);
+    if (to == renamed->end())
+      continue;
+    if (!launch)
+      launch = captured.nodes[position].launches.front();
+    const std::size_t at = launch->beginOf(word.parameter) + word.inParameter;
+    std::uint64_t value = 0;
+    std::memcpy(&value, launch->bytes.data() + at, sizeof value);
+    value += buffers[to->second].address - buffers[word.buffer].address;
+    std::memcpy(launch->bytes.data() + at, &value, sizeof value);
+    found.insert(word.buffer);
+  }
+  for (const auto &[from, to] : *renamed)
+    if (!found.contains(from))
+      return fail(PUMPGRAPH_INTERNAL, "node {} \"{}\" is to have \"{}\" at another address, and has none to replace",
+                  node.captured, node.name, buffers[from].name);
+  return launch;
+}
+
+/// The copy that a memcpy node is, if one side is the pinned pool and the other one of the `buffers`.
+std::optional<Node> recogniseCopy(const LiftedNode &lifted, const std::vector<Buffer> &buffers,
+                                  const PinnedPools &pools) {
   if (!lifted.copy || lifted.copy->Height > 1 || lifted.copy->Depth > 1)
     return std::nullopt;
   const CUDA_MEMCPY3D &copy = *lifted.copy;
@@ -31,8 +78,8 @@ std::optional<Node> recogniseCopy(const LiftedNode &lifted, const CapturedStep &
     return std::nullopt;
   const CUdeviceptr device = down ? copy.srcDevice : copy.dstDevice;
   const void *host = down ? copy.dstHost : copy.srcHost;
-  for (BufferIndex index = 0; index < step.description.buffers.size(); ++index) {
-    const Buffer &buffer = step.description.buffers[index];
+  for (BufferIndex index = 0; index < buffers.size(); ++index) {
+    const Buffer &buffer = buffers[index];
     if (device < buffer.address || device - buffer.address >= buffer.size)
       continue;
     Node node;
@@ -104,7 +151,13 @@ Status lowerGraph(GraphEditor &editor, const Description &lowered, const Capture
   std::vector<CUgraphNode> handles;
   for (const Node &node : lowered.nodes) {
     if (node.captured != notCaptured) {
-      handles.push_back(step.nodes[static_cast<std::size_t>(node.captured)]);
+      const auto position = static_cast<std::size_t>(node.captured);
+      handles.push_back(step.nodes[position]);
+      const Expected<std::optional<KernelLaunch>> launch = launchOf(node, lowered.buffers, step, captured);
+      if (!launch)
+        return tl::unexpected<Error>(launch.error());
+      if (*launch)
+        PUMPGRAPH_TRY(editor.changeParameters(handles.back(), captured.nodes[position].launches.front(), **launch));
       continue;
     }
     if (!isCopy(node.kind))
@@ -121,15 +174,20 @@ Status lowerGraph(GraphEditor &editor, const Description &lowered, const Capture
 
 Description withAnnotations(const Description &captured, const Description &lowered) {
   Description annotated = captured;
-  for (const Node &node : lowered.nodes)
-    if (node.captured != notCaptured)
-      annotated.nodes[static_cast<std::size_t>(node.captured)].accesses = node.accesses;
+  for (const Node &node : lowered.nodes) {
+    if (node.captured == notCaptured)
+      continue;
+    std::vector<Access> &accesses = annotated.nodes[static_cast<std::size_t>(node.captured)].accesses;
+    accesses = node.accesses;
+    for (Access &access : accesses)
+      access.buffer = capturedBuffer(lowered.buffers, access.buffer);
+  }
   return annotated;
 }
 
 Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const LiftedGraph &captured,
                                           const CapturedStep &step, const Description &lowered,
-                                          const Residence &residence) {
+                                          const std::vector<BlockId> &blocks, const Residence &residence) {
   RewrittenStep rewritten;
   Description &description = rewritten.description;
   description.name = lowered.name;
@@ -138,9 +196,14 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Lifte
   description.hostBytes = lowered.hostBytes;
   description.buffers = lowered.buffers;
   for (BufferIndex index = 0; index < description.buffers.size(); ++index)
-    description.buffers[index].frames = residence.framesOf(step.blocks[index]);
+    description.buffers[index].frames = residence.framesOf(blocks[index]);
+  for (BufferIndex index = 0; index < step.description.buffers.size(); ++index)
+    description.buffers[index].address = step.description.buffers[index].address;
 
-  const Description annotated = withAnnotations(step.description, lowered);
+  std::vector<const Node *> planned(step.nodes.size(), nullptr); ///< by captured position
+  for (const Node &node : lowered.nodes)
+    if (node.captured != notCaptured)
+      planned[static_cast<std::size_t>(node.captured)] = &node;
   std::unordered_map<CUgraphNode, std::size_t> position;
   for (std::size_t i = 0; i < step.nodes.size(); ++i)
     position.emplace(step.nodes[i], i);
@@ -155,7 +218,7 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Lifte
     indexOf.push_back(static_cast<NodeIndex>(rewritten.nodes.size()));
     rewritten.nodes.push_back(node.handle);
     if (found == position.end()) {
-      std::optional<Node> copy = recogniseCopy(node, step, residence.pool());
+      std::optional<Node> copy = recogniseCopy(node, description.buffers, residence.pool());
       if (!copy)
         return fail(PUMPGRAPH_INTERNAL, "the rewritten graph has a node \"{}\" that nobody captured or added",
                     node.name);
@@ -163,10 +226,21 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Lifte
       continue;
     }
     const LiftedNode &before = captured.nodes[found->second];
-    if (!node.hasParametersOf(before))
-      return fail(PUMPGRAPH_INTERNAL, "node {} \"{}\" has other parameters after the rewrite than before",
-                  found->second, before.name);
-    description.nodes.push_back(annotated.nodes[found->second]);
+    Node &described = description.nodes.emplace_back(step.description.nodes[found->second]);
+    std::optional<KernelLaunch> changed;
+    if (const Node *as = planned[found->second]) {
+      Expected<std::optional<KernelLaunch>> launch = launchOf(*as, description.buffers, step, captured);
+      if (!launch)
+        return tl::unexpected<Error>(launch.error());
+      changed = std::move(*launch);
+      described.accesses = as->accesses;
+    }
+    // Of a kernel, words are what its launch has, read once more.
+    const bool isAsPlanned =
+        changed ? node.spans == before.spans && node.launches == std::vector{*changed} : node.hasParametersOf(before);
+    if (!isAsPlanned)
+      return fail(PUMPGRAPH_INTERNAL, "node {} \"{}\" has other parameters after the rewrite than {}", found->second,
+                  before.name, changed ? "planned" : "before");
   }
   std::vector<std::vector<NodeIndex>> relayed(lifted.nodes.size()); ///< by position of a relay: the nodes before it
   for (const LiftedEdge &edge : lifted.edges)

@@ -10,8 +10,9 @@
 namespace pumpgraph::runtime {
 
 /// Adds the lowered copies to the captured graph, adds the edges it lacks, demotes those that have to wait for
-/// completion, removes those that `lowered` has no more. The captured nodes stay as they are. `captured` is the graph
-/// as it was lifted.
+/// completion, removes those that `lowered` has no more. The captured nodes stay as they are, but for addresses among
+/// the parameters of kernels that have a buffer which continues another: where they led into that one, they lead to the
+/// same place in this one. `captured` is the graph as it was lifted.
 ///
 /// An edge between a captured node and a copy, or copies of different directions, leads over a *relay*, an empty node:
 /// without it the driver goes on with a chain of kernels on the stream of a copy that they waited for, or the other way
@@ -27,13 +28,14 @@ struct RewrittenStep {
 
 /// Describes the rewritten graph, `lifted`, from what the driver says of it and from the frames in force. Of `lowered`
 /// it takes names and what the compiler found out about accesses, after finding that node for node the parameters are
-/// those of `captured`, the graph as it was lifted first. Relays are not described: what waits for one waits for the
-/// node before it.
+/// those of `captured`, the graph as it was lifted first, but for the addresses that lowerGraph() changes. `blocks`: of
+/// the lowered buffers. Relays are not described: what waits for one waits for the node before it.
 Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const LiftedGraph &captured,
                                           const CapturedStep &step, const Description &lowered,
-                                          const Residence &residence);
+                                          const std::vector<BlockId> &blocks, const Residence &residence);
 
-/// The captured description with the accesses as the compiler annotated them in `lowered`.
+/// The captured description with the accesses as the compiler annotated them in `lowered`, all of them to the captured
+/// buffers.
 Description withAnnotations(const Description &captured, const Description &lowered);
 
 } // namespace pumpgraph::runtime

@@ -118,7 +118,7 @@ Residence::PlannedBlock Residence::plannedBlock(const Description &lowered, Buff
   return planned;
 }
 
-void Residence::add(const Description &lowered, const std::vector<BlockId> &blocks) {
+void Residence::add(const Description &lowered, const std::vector<BlockId> &blocks, const ReservedBlocks &reserved) {
   const bool isFirst = blocks_.empty() && pools_.bytes() == 0;
   for (BufferIndex index = 0; index < blocks.size(); ++index) {
     PlannedBlock planned = plannedBlock(lowered, index, blocks[index]);
@@ -139,6 +139,8 @@ void Residence::add(const Description &lowered, const std::vector<BlockId> &bloc
       if (plan[page] == noFrame)
         plan[page] = planned.plan[page];
   }
+  for (const std::shared_ptr<const ReservedBlock> &block : reserved)
+    find(block->id())->reserved = block;
   std::vector<std::vector<bool>> moved(blocks.size());
   for (const Node &node : lowered.nodes) {
     if (!isCopy(node.kind))
@@ -552,10 +554,11 @@ Status Residence::remap(const Change &change) {
     planned.frames.clear();
     for (const std::int32_t frame : planned.plan)
       planned.frames.push_back(frame == noFrame ? noFrame : physical_[static_cast<std::size_t>(frame)]);
-    if (!stays(planned, block))
-      PUMPGRAPH_TRY(mapPlanned(planned));
-    block.backing = Backing::Planned;
+    const bool isMapped = stays(planned, block);
+    block.backing = Backing::Planned; // whatever fails: nobody else may have the addresses then
     block.frames = planned.frames;
+    if (!isMapped)
+      PUMPGRAPH_TRY(mapPlanned(planned));
   }
   return {};
 }
@@ -664,8 +667,8 @@ Status Residence::remove(Keep keep, const std::set<BlockId> &toHostMemory, const
   const auto place = [&](PlannedBlock &block) {
     const Block &owner = tools_.heap.block(block.block);
     const bool isStep = !step || std::find(step->begin(), step->end(), block.block) != step->end();
-    const bool kept = (keep == Keep::EveryBlock && isStep) || owner.hasLiveMember() || owner.retainers > 1 ||
-                      (keep != Keep::Allocations && block.hasValue);
+    const bool kept = !block.reserved && ((keep == Keep::EveryBlock && isStep) || owner.hasLiveMember() ||
+                                          owner.retainers > 1 || (keep != Keep::Allocations && block.hasValue));
     if (!kept) {
       toNothing.push_back(&block);
       return;

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "pumpgraph/graph/Description.h"
-#include "runtime/memory/Heap.h"
+#include "runtime/memory/ReservedBlock.h"
 
 #include <algorithm>
 #include <map>
@@ -46,9 +46,12 @@ enum class Keep : std::uint8_t {
 /// unusable; what can fail for lack of memory is therefore done before anything changes.
 class Residence {
 public:
-  /// Reads the layout off a lowered description, whose buffers are `blocks`.
-  Residence(const MemoryTools &tools, const Description &lowered, const std::vector<BlockId> &blocks) : tools_(tools) {
-    add(lowered, blocks);
+  /// Reads the layout off a lowered description, whose buffers are `blocks`. Those of them that are `reserved` belong
+  /// to the plan alone: they have no memory while it is not in force.
+  Residence(const MemoryTools &tools, const Description &lowered, const std::vector<BlockId> &blocks,
+            const ReservedBlocks &reserved = {})
+      : tools_(tools) {
+    add(lowered, blocks, reserved);
   }
   Residence(const Residence &) = delete;
   Residence &operator=(const Residence &) = delete;
@@ -64,7 +67,7 @@ public:
   /// Frames of the device that the step must leave alone beside those of the boundary.
   std::uint64_t unknownFrames() const { return unknownFrames_; }
   /// Adds the step's buffers, from its lowered description. pin() gets what they need beyond what there is.
-  void add(const Description &lowered, const std::vector<BlockId> &blocks);
+  void add(const Description &lowered, const std::vector<BlockId> &blocks, const ReservedBlocks &reserved = {});
   /// The lowered description with the places that pages have here; a copy between places that do not follow each other
   /// becomes several.
   Description withPlaces(const Description &lowered, const std::vector<BlockId> &blocks) const;
@@ -138,7 +141,8 @@ private:
     std::vector<HostedRun> hostedRuns;
     bool hasValue = false; ///< at the boundary
     bool everyPageResident = false;
-    std::vector<FrameId> frames; ///< by page, while installed: what `plan` is on this device
+    std::vector<FrameId> frames;                   ///< by page, while installed: what `plan` is on this device
+    std::shared_ptr<const ReservedBlock> reserved; ///< null unless it is one
 
     bool hasMirror() const { return std::find(mirrored.begin(), mirrored.end(), true) != mirrored.end(); }
   };

@@ -32,7 +32,7 @@ Heap::~Heap() {
       (void)unback(*block); // the session is ending: nobody is left to tell
 }
 
-Expected<Block *> Heap::createBlock(std::uint64_t pages, bool shared) {
+Expected<Block *> Heap::addBlock(std::uint64_t pages, bool shared) {
   Expected<CUdeviceptr> address = addresses_.carve(pages);
   if (!address && managed_) { // there, cached blocks are short of addresses only
     PUMPGRAPH_TRY(flushCache());
@@ -52,7 +52,14 @@ Expected<Block *> Heap::createBlock(std::uint64_t pages, bool shared) {
   std::fill(blockOfPage_.begin() + static_cast<std::ptrdiff_t>(first),
             blockOfPage_.begin() + static_cast<std::ptrdiff_t>(end), static_cast<std::int32_t>(block->id));
   blocks_.push_back(std::move(block));
-  Block &created = *blocks_.back();
+  return blocks_.back().get();
+}
+
+Expected<Block *> Heap::createBlock(std::uint64_t pages, bool shared) {
+  const Expected<Block *> added = addBlock(pages, shared);
+  if (!added)
+    return added;
+  Block &created = **added;
   if (managed_) {
     created.backing = Backing::Managed;
     return &created;
@@ -453,6 +460,18 @@ void Heap::giveStandInsBack(const std::vector<BlockId> &blocks) {
   for (const BlockId id : blocks)
     if (blocks_[id] && blocks_[id]->backing == Backing::None)
       (void)standIn(*blocks_[id], 1);
+}
+
+Expected<BlockId> Heap::reserve(std::uint64_t pages) {
+  const Expected<Block *> reserved = addBlock(pages, false);
+  if (!reserved)
+    return tl::unexpected<Error>(reserved.error());
+  return (*reserved)->id;
+}
+
+void Heap::giveUp(BlockId reserved) {
+  if (block(reserved).backing == Backing::None)
+    destroyBlock(block(reserved));
 }
 
 void Heap::retain(Block &block) {

@@ -164,6 +164,11 @@ public:
   /// Wide ones become frames again, and narrow ones lie in their places. Not during a capture.
   Status narrowStandIns();
 
+  /// A block of addresses alone, where a plan may map frames: nothing is allocated there, and no word leads there.
+  Expected<BlockId> reserve(std::uint64_t pages);
+  /// Gives its addresses back, unless a failure has left something mapped there: then nobody gets them any more.
+  void giveUp(BlockId reserved);
+
   /// Ends a step's hold on a block. The block must have memory of its own again, or none.
   void release(Block &block);
   void retain(Block &block);
@@ -179,6 +184,8 @@ private:
     std::size_t member;
   };
 
+  /// Without memory.
+  Expected<Block *> addBlock(std::uint64_t pages, bool shared);
   /// With memory, or during a capture with stand-ins.
   Expected<Block *> createBlock(std::uint64_t pages, bool shared);
   void destroyBlock(Block &block);

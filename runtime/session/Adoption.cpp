@@ -132,7 +132,7 @@ Status Adoption::calibrate() {
   std::vector<std::string> notes = std::move(captured.notes);
   notes.insert(notes.end(), hidden->notes.begin(), hidden->notes.end());
   staying_.merge(hidden->pointedAt);
-  captured = describeStep(step_->lifted_, heap_, *finder_, staying_);
+  captured = describeStep(step_->lifted_, heap_, *finder_, staying_, hidden->pointAtSelf);
   captured.description.name = options_.name;
   captured.notes = std::move(notes);
   step_->times_.calibrateMs = watch.milliseconds();
@@ -272,8 +272,21 @@ std::vector<Unplanned> Adoption::unplanned() const {
 }
 
 Status Adoption::rewriteAlone(Rewriting &rewriting) {
-  Expected<CompiledPlan> plan =
-      ownPlan_ ? std::move(*ownPlan_) : rewriting.plan(step_->otherFrames(), options_.costsIr);
+  Status done = putOwnPlanInForce(rewriting);
+  if (done || !rewriting.hasRenamed() || session_.isLost(step_->captured_.blocks))
+    return done;
+  // Addresses may be short, or some kernel takes no other parameters.
+  for (Buffer &buffer : step_->captured_.description.buffers)
+    buffer.isRenamable = false;
+  if (!putOwnPlanInForce(rewriting))
+    return done;
+  step_->captured_.notes.push_back("every buffer keeps its address: " + done.error().message);
+  return {};
+}
+
+Status Adoption::putOwnPlanInForce(Rewriting &rewriting) {
+  Expected<CompiledPlan> plan = ownPlan_ ? std::move(*std::exchange(ownPlan_, std::nullopt))
+                                         : rewriting.plan(step_->otherFrames(), options_.costsIr);
   if (!plan)
     return tl::unexpected<Error>(plan.error());
   const Expected<std::shared_ptr<Residence>> residence = rewriting.prepare(*plan);

@@ -50,7 +50,9 @@ private:
   Expected<std::string> shareBoundary(Rewriting &rewriting);
   /// Pages that other steps keep on the device between replays are this step's to leave alone, or to bring back.
   void addBystanders();
+  /// If a plan with second addresses fails, without.
   Status rewriteAlone(Rewriting &rewriting);
+  Status putOwnPlanInForce(Rewriting &rewriting);
   Status leaveAsCaptured(std::string reason);
   Status backResults();
   Expected<std::unique_ptr<Step>> finish();

@@ -141,14 +141,9 @@ private:
 
   /// What plan and report know of a node's accesses; the plan's are those that types have made `declared`.
   const std::vector<Access> &claimsOf(NodeIndex node) {
-    if (claims_.empty()) {
-      for (const Node &captured : captured().nodes)
-        claims_.push_back(&captured.accesses);
-      for (const Node &planned : step_.plan_.lowered.nodes)
-        if (planned.captured != notCaptured)
-          claims_[static_cast<std::size_t>(planned.captured)] = &planned.accesses;
-    }
-    return *claims_[node];
+    if (!claims_)
+      claims_ = withAnnotations(captured(), step_.plan_.lowered);
+    return claims_->nodes[node].accesses;
   }
 
   // One node.
@@ -413,8 +408,8 @@ private:
   const std::vector<CUdeviceptr> &values_; ///< in allocations of plain values
   CUgraph graph_ = nullptr;
   std::vector<CUgraphNode> nodes_;
-  std::vector<const std::vector<Access> *> claims_; ///< by node
-  std::vector<std::vector<Range>> settled_;         ///< by buffer: what a node may have written in this run
+  std::optional<Description> claims_;       ///< the captured step with what the plan knows of it
+  std::vector<std::vector<Range>> settled_; ///< by buffer: what a node may have written in this run
   std::unique_ptr<ByteProbe> probe_;
   CUdeviceptr scratch_ = 0; ///< counts, copies from before, copies from after
   // Of the node that is looked at.

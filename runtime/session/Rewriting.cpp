@@ -131,9 +131,8 @@ Expected<CompiledPlan> Rewriting::compile(const pumpgraph_compiler_options &opti
   std::string problem = "there is none";
   if (!lowered || !fromC(*lowered, plan.lowered, problem))
     return fail(PUMPGRAPH_INTERNAL, "the compiler library's lowered step cannot be used: {}", problem);
-  if (plan.lowered.buffers.size() != step_.captured_.blocks.size())
-    return fail(PUMPGRAPH_INTERNAL, "the compiler library changed the number of buffers from {} to {}",
-                step_.captured_.blocks.size(), plan.lowered.buffers.size());
+  hasRenamed_ |= plan.lowered.buffers.size() > step_.captured_.blocks.size();
+  PUMPGRAPH_TRY(reserveContinuations(plan, options.boundary != nullptr));
   if (const char *report = compiler_.reportJson(compilation))
     plan.report = nlohmann::ordered_json::parse(report, nullptr, false);
   plan.otherFrames = otherFrames;
@@ -144,14 +143,43 @@ Expected<CompiledPlan> Rewriting::compile(const pumpgraph_compiler_options &opti
   return plan;
 }
 
+Status Rewriting::reserveContinuations(CompiledPlan &plan, bool isForSharedBoundary) const {
+  const std::vector<Buffer> &captured = step_.captured_.description.buffers;
+  std::vector<Buffer> &buffers = plan.lowered.buffers;
+  if (buffers.size() < captured.size())
+    return fail(PUMPGRAPH_INTERNAL, "the compiler library changed the number of buffers from {} to {}", captured.size(),
+                buffers.size());
+  for (BufferIndex index = 0; index < buffers.size(); ++index) {
+    Buffer &buffer = buffers[index];
+    const bool isCaptured = index < captured.size();
+    if (isCaptured != (buffer.continues == noBuffer))
+      return fail(PUMPGRAPH_INTERNAL, "the compiler library returns {} buffers for {}, of which \"{}\" {}",
+                  buffers.size(), captured.size(), buffer.name,
+                  isCaptured ? "continues another one" : "is new and continues none");
+    if (isCaptured)
+      continue;
+    const Buffer &continued = captured[capturedBuffer(buffers, index)];
+    if (isForSharedBoundary || !continued.isRenamable || !buffer.isPrivate || buffer.liveIn || buffer.liveOut)
+      return fail(PUMPGRAPH_INTERNAL, "the compiler library continues \"{}\" at another address, which cannot be",
+                  continued.name);
+    Expected<std::shared_ptr<const ReservedBlock>> block =
+        ReservedBlock::create(*session_.heap_, plan.lowered.pageCount(index));
+    if (!block)
+      return inContext(block.error(), fmt::format("addresses for what \"{}\" becomes", continued.name));
+    buffer.address = (*block)->address();
+    plan.continuations.push_back(std::move(*block));
+  }
+  return {};
+}
+
 Expected<std::shared_ptr<Residence>> Rewriting::prepare(CompiledPlan &plan, std::unique_ptr<Residence> others) {
   const Stopwatch pinning;
-  const std::vector<BlockId> &blocks = step_.captured_.blocks;
+  const std::vector<BlockId> blocks = plan.blocksOf(step_.captured_);
   std::shared_ptr<Residence> residence = std::move(others);
   if (residence)
-    residence->add(plan.lowered, blocks);
+    residence->add(plan.lowered, blocks, plan.continuations);
   else
-    residence = std::make_shared<Residence>(session_.tools(), plan.lowered, blocks);
+    residence = std::make_shared<Residence>(session_.tools(), plan.lowered, blocks, plan.continuations);
   plan.lowered = residence->withPlaces(plan.lowered, blocks);
   PUMPGRAPH_TRY_WHILE(residence->pin(), "getting host memory for \"{}\"", name());
   step_.times_.pinnedMs = pinning.milliseconds();
@@ -214,7 +242,8 @@ Status Rewriting::lowerAndCheck(GraphEditor &editor, const CompiledPlan &plan, c
       liftGraph(driver_, step_.graph_, *session_.addresses_, session_.context_, session_.fillKernel_.get());
   if (!again)
     return inContext(again.error(), "lifting the rewritten graph");
-  Expected<RewrittenStep> rewritten = describeRewritten(*again, step_.lifted_, captured, plan.lowered, residence);
+  Expected<RewrittenStep> rewritten =
+      describeRewritten(*again, step_.lifted_, captured, plan.lowered, plan.blocksOf(captured), residence);
   if (!rewritten)
     return tl::unexpected<Error>(rewritten.error());
   const Description annotated = withAnnotations(captured.description, plan.lowered);

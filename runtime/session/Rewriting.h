@@ -31,8 +31,13 @@ public:
   Expected<CompiledPlan> planManaged(const std::string &costsIr, bool accessesAreKnown, std::int32_t prefetching);
   Status putInForceManaged(CompiledPlan plan);
 
+  /// Whether a buffer had another address in a plan that was made.
+  bool hasRenamed() const { return hasRenamed_; }
+
 private:
   Expected<CompiledPlan> compile(const pumpgraph_compiler_options &options, std::uint64_t otherFrames, bool costsGiven);
+  /// Gives the lowered buffers that the captured step does not have, all of them continuations, addresses.
+  Status reserveContinuations(CompiledPlan &plan, bool isForSharedBoundary) const;
   Status checkManaged(const CompiledPlan &plan, CUdeviceptr words);
   pumpgraph_compiler_options compilerOptions(std::uint64_t otherFrames, const std::string &costsIr) const;
   Status statusOf(pumpgraph_compiler_status compiled, const std::string &message, std::uint64_t otherFrames,
@@ -47,6 +52,7 @@ private:
   Session &session_;
   const Driver &driver_;
   const Compiler &compiler_;
+  bool hasRenamed_ = false;
 };
 
 /// "1.0 GiB of the budget of 4.0 GiB hold allocations that the step does not touch"

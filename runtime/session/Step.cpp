@@ -7,6 +7,13 @@
 
 namespace pumpgraph::runtime {
 
+std::vector<BlockId> CompiledPlan::blocksOf(const CapturedStep &step) const {
+  std::vector<BlockId> blocks = step.blocks;
+  for (const std::shared_ptr<const ReservedBlock> &block : continuations)
+    blocks.push_back(block->id());
+  return blocks;
+}
+
 double CompiledPlan::predictedUs() const {
   const auto predicted = report.find("predicted_s");
   return predicted != report.end() && predicted->is_number() ? predicted->get<double>() * usPerSecond : 0;
@@ -206,7 +213,8 @@ void Step::letGo() {
     return;
   }
   if (!others.empty()) {
-    std::set<BlockId> unused(captured_.blocks.begin(), captured_.blocks.end());
+    const std::vector<BlockId> own = plan_.blocksOf(captured_);
+    std::set<BlockId> unused(own.begin(), own.end());
     for (const Step *other : others)
       for (const BlockId block : other->captured_.blocks)
         unused.erase(block);

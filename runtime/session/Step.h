@@ -38,7 +38,10 @@ struct CompiledPlan {
   std::uint64_t otherFrames = 0;       ///< of the session, held by allocations that the step does not touch
   std::optional<Description> boundary; ///< what the plan has to keep of other steps'; until it was in force once
   std::uint64_t savedTimes = 0;        ///< nodes whose time the caller gave
+  ReservedBlocks continuations;        ///< of the lowered buffers that continue others, in their order
 
+  /// Of all lowered buffers; those of `step`, which was planned, come first.
+  std::vector<BlockId> blocksOf(const CapturedStep &step) const;
   double predictedUs() const;
   /// Less than which no plan of the step takes.
   double boundUs() const;

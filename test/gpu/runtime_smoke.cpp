@@ -458,6 +458,31 @@ std::string validates() {
               (unsigned long long)result.compared_bytes >> 20, ms);
 }
 
+/// Where frames are short buffers go on at other addresses: kernels are given these, and compute the same, also under
+/// the plan that comes after.
+std::string continuations() {
+  std::string notes;
+  for (const Shape &shape : {Shape{}, Shape{.branches = true}, Shape{.programmatic = true}}) {
+    const std::vector<Word> expected = expectedState(shape, 4);
+    const std::unique_ptr<Net> net = open({.budget = shareOf(peakBytes(shape), 0.25)}, shape);
+    take(net->capture({.keepFirstPlan = true}), "capture");
+    const nlohmann::json first = net->report();
+    require(first["runtime"]["backend"] == "virtual", "not rewritten: " + first["runtime"].dump());
+    require(first.at("continuations") > 0, "no buffer goes on at another address");
+    net->replay(2);
+    const pumpgraph_validation result = take(net->step().validate(), "validate");
+    require(result.compared_buffers > 0 && result.unstable_buffers == 0, "validation compared nothing");
+    net->replay(1);
+    take(net->step().replan(), "replan");
+    net->replay(1);
+    requireEqual(net->state(), expected, "at 25 %");
+    notes += note("%s%llu buffers at other addresses, then %llu", notes.empty() ? "" : "; ",
+                  first.at("continuations").get<unsigned long long>(),
+                  net->report().at("continuations").get<unsigned long long>());
+  }
+  return notes;
+}
+
 /// Takes half of every copy to the device away: validation has to see it.
 std::string validationCatchesSabotage() {
   const Shape shape;
@@ -1453,6 +1478,7 @@ const Cases cases = {
     {"child_graph", childGraph},
     {"hard_budget_no_growth", hardBudgetNoGrowth},
     {"validates", validates},
+    {"continuations", continuations},
     {"validation_catches_sabotage", validationCatchesSabotage},
     {"mapping", mapping},
     {"operands_in_host_memory", operandsInHostMemory},

@@ -217,13 +217,13 @@ typedef struct pumpgraph_adopt_options {
 } pumpgraph_adopt_options;
 
 /** Lifts `graph` (captured between the last begin and end), plans it under the session's budget, checks the plan, gives
- *  every buffer its memory, rewrites the graph in place (adds copies and edges only), lifts it again and checks it
- * again. The caller keeps owning the graph, which must outlive the step, and may instantiate and launch it itself. A
- * step that cannot be rewritten safely is left as captured with the reason in its report: that is PUMPGRAPH_OK. On any
- * error the graph is as it was, and the plan that was in force is in force again. A session may hold any number of
- * steps; the new one's plan is in force afterwards. With `calibrate`, PUMPGRAPH_OUT_OF_HOST_MEMORY if device and host
- * memory together have no room for every buffer at once; the buffers' contents stay, what the step writes elsewhere is
- * written. */
+ *  every buffer its memory, rewrites the graph in place (adds copies and edges, and may give kernels other addresses of
+ * temporaries), lifts it again and checks it again. The caller keeps owning the graph, which must outlive the step, and
+ * may instantiate and launch it itself. A step that cannot be rewritten safely is left as captured with the reason in
+ * its report: that is PUMPGRAPH_OK. On any error the graph is as it was, and the plan that was in force is in force
+ * again. A session may hold any number of steps; the new one's plan is in force afterwards. With `calibrate`,
+ * PUMPGRAPH_OUT_OF_HOST_MEMORY if device and host memory together have no room for every buffer at once; the buffers'
+ * contents stay, what the step writes elsewhere is written. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                                const pumpgraph_adopt_options *options, pumpgraph_step **step,
                                                pumpgraph_error *error);
@@ -309,10 +309,10 @@ typedef struct pumpgraph_replanning {
 
 /** Times every captured node of a rewritten step on the device, its transfers running beside it, plans the step again
  * with these times, and keeps the faster plan, of two within 1 % the newer. Where nodes reach operands in host memory
- * and the new plan's step is over 2 % off its prediction, that is done again, up to four times in all. Waits for the
- * device. The session's buffers keep their contents; what the step writes elsewhere is written by each of the timed
- * replays, and its host functions are called. The graph is changed in place: a caller that instantiated it must do so
- * again, after an error too.
+ * and the new plan's step is over 2 % off its prediction, or over 1 % faster than all before, that is done again, up to
+ * four times in all. Waits for the device. The session's buffers keep their contents; what the step writes elsewhere is
+ * written by each of the timed replays, and its host functions are called. The graph is changed in place: a caller that
+ * instantiated it must do so again, after an error too.
  *
  * PUMPGRAPH_INVALID_ARGUMENT if the step is left as captured, or on managed memory, or a buffer is mapped;
  * PUMPGRAPH_OUT_OF_HOST_MEMORY if there is no room for a copy of all contents, or for a second pinned pool beside the

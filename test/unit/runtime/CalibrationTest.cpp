@@ -137,6 +137,33 @@ TEST_F(CalibrationTest, withoutItTheTableIsNotSeen) {
   EXPECT_TRUE(isPrivate(step, "hidden"));
 }
 
+// A temporary that holds an address of its own may leave, but come back nowhere else.
+TEST_F(CalibrationTest, findsWhatHoldsItsOwnAddress) {
+  const auto capture = [&] {
+    graph_ = fake_.createGraph();
+    last_ = nullptr;
+    ASSERT_TRUE(session_->captureBegin());
+    void *own = allocate(pageBytes, "own"), *other = allocate(pageBytes, "other");
+    kernel(storeAddress(), {bytesOf(own), bytesOf(own), bytesOf(std::int64_t{64})});
+    kernel(storeAddress(), {bytesOf(other), bytesOf(nullptr), bytesOf(std::int64_t{64})});
+    EXPECT_TRUE(session_->free(own, nullptr));
+    EXPECT_TRUE(session_->free(other, nullptr));
+    ASSERT_TRUE(session_->captureEnd());
+  };
+  for (const bool calibrates : {false, true}) {
+    capture();
+    ASSERT_TRUE(session_->rehearse(graph_));
+    fake_.destroyGraph(graph_);
+    capture();
+    const Step *step = adopt(calibrates);
+    ASSERT_TRUE(step);
+    ASSERT_EQ(step->captured().buffers.size(), 2u);
+    EXPECT_TRUE(step->captured().buffers[0].isPrivate);
+    EXPECT_EQ(step->captured().buffers[0].isRenamable, !calibrates);
+    EXPECT_TRUE(step->captured().buffers[1].isRenamable);
+  }
+}
+
 // Calibration runs the step, partly in host memory; nobody may notice.
 TEST_F(CalibrationTest, leavesContentsAndMemoryAsTheyWere) {
   record();

@@ -888,6 +888,24 @@ void fillGraphCalls(Driver &driver) {
       params->kernelParams = fake->parameterPointers.data();
     return CUDA_SUCCESS;
   };
+  driver.graphKernelNodeSetParams.function = [](CUgraphNode node,
+                                                const CUDA_KERNEL_NODE_PARAMS_v2 *params) -> CUresult {
+    FAKE_ENTER(cuGraphKernelNodeSetParams);
+    FakeNode *fake = nodeOf(node);
+    if (params->func != fake->kernel->handle() || !params->kernelParams || params->extra)
+      return CUDA_ERROR_INVALID_VALUE; // nobody needs the rest
+    fake->grid = {params->gridDimX, params->gridDimY, params->gridDimZ};
+    fake->block = {params->blockDimX, params->blockDimY, params->blockDimZ};
+    std::vector<std::vector<char>> arguments; // what was handed out before may be what is given now
+    for (std::size_t i = 0; i < fake->kernel->parameterBytes.size(); ++i) {
+      const auto *bytes = static_cast<const char *>(params->kernelParams[i]);
+      arguments.emplace_back(bytes, bytes + fake->kernel->parameterBytes[i]);
+    }
+    fake->arguments = std::move(arguments);
+    fake->packed = false;
+    settleParameters(*fake);
+    return CUDA_SUCCESS;
+  };
   driver.graphMemcpyNodeGetParams.function = [](CUgraphNode node, CUDA_MEMCPY3D *params) -> CUresult {
     FAKE_ENTER(cuGraphMemcpyNodeGetParams);
     *params = nodeOf(node)->copy;
@@ -1291,8 +1309,15 @@ std::uint64_t FakeDriver::graphNodes(CUgraph graph) const {
 
 std::string FakeDriver::print(CUgraph graph) const {
   std::string text;
-  for (const FakeNode &node : graphOf(graph)->nodes)
-    text += fmt::format("node {} type {}\n", node.id, static_cast<int>(node.type));
+  for (const FakeNode &node : graphOf(graph)->nodes) {
+    text += fmt::format("node {} type {}", node.id, static_cast<int>(node.type));
+    for (const std::vector<char> &argument : node.arguments) {
+      text += ' ';
+      for (const char byte : argument)
+        text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+    }
+    text += '\n';
+  }
   std::set<std::string> edges;
   for (const auto &[ends, data] : graphOf(graph)->edges)
     edges.insert(fmt::format("edge {} {} type {}\n", ends.first->id, ends.second->id, data.type));

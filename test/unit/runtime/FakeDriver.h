@@ -105,7 +105,7 @@ public:
   std::uint64_t deviceFrames() const;
   std::uint64_t hostBackings() const;
   std::uint64_t graphNodes(CUgraph graph) const;
-  /// Nodes and edges as text, equal for equal graphs.
+  /// Nodes, kernels' parameters and edges as text, equal for equal graphs.
   std::string print(CUgraph graph) const;
   bool isMapped(const void *address) const;
   std::uint64_t callsOf(const std::string &symbol) const;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Allocation: addresses, frames, host memory, reuse, captures.
+#include "runtime/memory/ReservedBlock.h"
 #include "test/unit/runtime/MemoryTest.h"
 
 #include <set>
@@ -28,6 +29,25 @@ TEST_F(HeapTest, backsAllocationsWithDeviceFrames) {
   EXPECT_EQ(blockOf(address).backing, Backing::Device);
   std::memset(reinterpret_cast<void *>(address), 1, 2 * pageBytes + 100);
   EXPECT_EQ(fake_.deviceFrames(), 3u);
+}
+
+// Addresses alone take no memory, and nothing leads to them. Given up, they are anybody's, unless something is mapped
+// there.
+TEST_F(HeapTest, reservesAddressesAlone) {
+  std::shared_ptr<const ReservedBlock> reserved = *ReservedBlock::create(*heap_, 2);
+  const BlockId id = reserved->id();
+  const CUdeviceptr address = reserved->address();
+  EXPECT_EQ(fake_.deviceFrames(), 0u);
+  EXPECT_FALSE(heap_->find(address));
+  EXPECT_NE(allocate(2 * pageBytes), address);
+  reserved.reset();
+  EXPECT_EQ(heap_->blocks().size(), 1u);
+
+  reserved = *ReservedBlock::create(*heap_, 2);
+  heap_->block(reserved->id()).backing = Backing::Planned;
+  reserved.reset();
+  EXPECT_EQ(heap_->blocks().size(), 2u);
+  EXPECT_GT(heap_->blocks().back(), id);
 }
 
 // Past the budget it is host memory; the budget is never passed.

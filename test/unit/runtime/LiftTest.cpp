@@ -6,6 +6,9 @@
 #include "test/unit/runtime/TestTable.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <set>
 
 using namespace pumpgraph;
 using namespace pumpgraph::runtime;
@@ -266,6 +269,90 @@ TEST_F(LiftTest, keepsPointersToAddressesOfTheRehearsal) {
   const CapturedStep step = describe(&rehearsal);
   ASSERT_EQ(step.description.buffers.size(), 1u);
   EXPECT_EQ(step.description.nodes[0].accesses.size(), 1u);
+}
+
+// Temporaries whose addresses are nothing but words of kernels, known by a rehearsal, may go on at other addresses.
+TEST_F(LiftTest, findsWhatCanHaveAnotherAddress) {
+  constexpr std::uint64_t small = 600;
+  FakeKernel stores{"stores", {8, 8}, {}};
+  TestTable table;
+  Slot escaping = updates(0);
+  escaping.flags = PUMPGRAPH_SLOT_ESCAPES;
+  tables_.add(&table.add("stores", {escaping, updates(1)}).table);
+  const char *const names[] = {"plain",    "end",    "in struct", "copied", "filled",
+                               "in child", "result", "stored",    "number", "other"};
+  char *kept = allocate(pageBytes, "kept");
+  CUgraph child = nullptr;
+  const auto capture = [&](bool isFirst) {
+    heap_->beginCapture();
+    std::map<std::string, char *> at;
+    for (const char *name : names)
+      at[name] = allocate(pageBytes, name);
+    char *first = allocate(small, "small"), *second = allocate(small, "other small");
+    fake_.destroyGraph(graph_);
+    graph_ = fake_.createGraph();
+    child = fake_.createGraph();
+    fake_.addKernel(child, {}, plain_, {bytesOf(at["in child"]), bytesOf(7), bytesOf(0.0)});
+    fake_.addChild(graph_, {}, child);
+    fake_.addKernel(graph_, {}, plain_, {bytesOf(at["plain"]), bytesOf(7), bytesOf(at["end"] + pageBytes)});
+    fake_.addKernel(graph_, {}, packed_, {bytesOf(Odd{at["in struct"], 3, at["in struct"] + 8, 0})}, true);
+    fake_.addKernel(graph_, {}, plain_, {bytesOf(at["copied"]), bytesOf(7), bytesOf(at["filled"])});
+    fake_.addCopy(graph_, {}, kept, at["copied"], 512);
+    fake_.addFill(graph_, {}, at["filled"], 0, 512);
+    fake_.addKernel(graph_, {}, plain_, {bytesOf(at["result"]), bytesOf(7), bytesOf(kept)});
+    fake_.addKernel(graph_, {}, stores, {bytesOf(at["stored"]), bytesOf(at["other"])});
+    // It is at another byte than in the first capture: no address is.
+    fake_.addKernel(graph_, {}, plain_, {bytesOf(at["number"] + (isFirst ? 8 : 0)), bytesOf(7), bytesOf(0.0)});
+    fake_.addKernel(graph_, {}, plain_, {bytesOf(first), bytesOf(7), bytesOf(second)});
+    for (const auto &[name, pointer] : at)
+      if (name != "result")
+        free(pointer);
+    free(first);
+    free(second);
+    heap_->endCapture();
+  };
+  capture(true);
+  const Rehearsal rehearsal(lift(), *heap_);
+  heap_->dropCapture();
+  capture(false);
+
+  std::set<std::string> renamable;
+  for (const Buffer &buffer : describe(&rehearsal).description.buffers)
+    if (buffer.isRenamable)
+      renamable.insert(buffer.name);
+  EXPECT_EQ(renamable, (std::set<std::string>{"plain", "end", "in struct", "other", "small+1 small"}));
+  for (const Buffer &buffer : describe().description.buffers)
+    EXPECT_FALSE(buffer.isRenamable) << buffer.name;
+}
+
+// Where two addresses have four bytes in common, neither can be another.
+TEST_F(LiftTest, keepsAddressesThatOverlap) {
+  constexpr std::uint64_t half = std::uint64_t{1} << 32;
+  for (const bool overlapping : {false, true}) {
+    const auto capture = [&] {
+      heap_->beginCapture();
+      char *a = allocate(pageBytes, "a"), *wide = allocate(half + pageBytes, "wide");
+      const auto address = reinterpret_cast<std::uint64_t>(a);
+      // With the second half of the address before it, it is an address in the wide one.
+      const std::uint64_t next = reinterpret_cast<std::uint64_t>(wide) / half + 1;
+      EXPECT_TRUE(heap_->find(address / half + next * half));
+      fake_.destroyGraph(graph_);
+      graph_ = fake_.createGraph();
+      fake_.addKernel(graph_, {}, packed_, {bytesOf(std::array<std::uint64_t, 3>{address, overlapping ? next : 0, 0})});
+      free(a);
+      free(wide);
+      heap_->endCapture();
+    };
+    capture();
+    const Rehearsal rehearsal(lift(), *heap_);
+    heap_->dropCapture();
+    capture();
+    const Description step = describe(&rehearsal).description;
+    EXPECT_EQ(step.buffers.size(), overlapping ? 2u : 1u);
+    for (const Buffer &buffer : step.buffers)
+      EXPECT_EQ(buffer.isRenamable, !overlapping) << buffer.name;
+    heap_->dropCapture();
+  }
 }
 
 // A rehearsal of another graph proves nothing: every hit stays.

@@ -115,6 +115,8 @@ TEST_F(ManagedTest, usesAddressesAgain) {
       operations.push_back(report.at("runtime").at("agent").at("operations"));
       EXPECT_EQ(report.at("runtime").at("agent").at("dropped"), 0);
       EXPECT_LE(fake_->managedPagesOnDevice(), tightPages);
+      for (const Buffer &buffer : step->captured().buffers)
+        EXPECT_FALSE(buffer.isRenamable) << buffer.name; // addresses are memory here
     }
     EXPECT_EQ(buffers[0], 14U); // input, loss, 4 weights, 4 activations, 4 gradients
     EXPECT_EQ(buffers[1], 11U); // only the first gradient needs addresses of its own

@@ -237,6 +237,52 @@ void ResidenceTest::expectLoanToRefresh(std::uint64_t hostPieces) {
   EXPECT_EQ(read(), after(2, changed));
 }
 
+// What the driver says of a kernel's parameters has to be what is planned: addresses that lead into a buffer lead into
+// the one that continues it where the lowered step has that one, and nowhere else.
+TEST_F(ResidenceTest, findsParametersThatAreNotAsPlanned) {
+  open(pagesInAll);
+  step_.words = {{{scratch, {0, 2 * pageBytes}, 0, 0, 0}}, {}};
+  const ReservedBlocks reserved = {*ReservedBlock::create(*heap_, 2)};
+  std::vector<BlockId> blocks = step_.blocks;
+  blocks.push_back(reserved[0]->id());
+  Description renamed = lowered_;
+  const auto other = static_cast<BufferIndex>(renamed.buffers.size());
+  renamed.buffers.push_back(renamed.buffers[scratch]);
+  renamed.buffers[other].continues = scratch;
+  renamed.buffers[other].address = reserved[0]->address();
+  renamed.nodes[0].accesses[0].buffer = other;
+  residence_->add(renamed, blocks, reserved);
+  const auto describe = [&](const Description &lowered) {
+    const LiftedGraph lifted = *liftGraph(driver_, graph_, *addresses_, nullptr);
+    return describeRewritten(lifted, captured_, step_, lowered, blocks, *residence_);
+  };
+
+  const Expected<RewrittenStep> unchanged = describe(renamed);
+  ASSERT_FALSE(unchanged);
+  EXPECT_NE(unchanged.error().message.find("other parameters after the rewrite than planned"), std::string::npos);
+
+  KernelLaunch launch = captured_.nodes[0].launches.front();
+  const std::uint64_t address = reserved[0]->address();
+  std::memcpy(launch.bytes.data(), &address, sizeof address);
+  {
+    GraphEditor editor(driver_, graph_, nullptr);
+    ASSERT_TRUE(editor.changeParameters(step_.nodes[0], captured_.nodes[0].launches.front(), launch));
+    const Expected<RewrittenStep> changed = describe(renamed);
+    ASSERT_TRUE(changed) << changed.error().message;
+    EXPECT_EQ(changed->description.nodes[0].accesses, renamed.nodes[0].accesses);
+    EXPECT_EQ(withAnnotations(step_.description, renamed).nodes[0].accesses, lowered_.nodes[0].accesses);
+    const Expected<RewrittenStep> unplanned = describe(lowered_);
+    ASSERT_FALSE(unplanned);
+    EXPECT_NE(unplanned.error().message.find("other parameters after the rewrite than before"), std::string::npos);
+  }
+  EXPECT_TRUE(describe(lowered_)); // taken back
+
+  step_.words[0].clear();
+  const Expected<RewrittenStep> nothing = describe(renamed);
+  ASSERT_FALSE(nothing);
+  EXPECT_NE(nothing.error().message.find("and has none to replace"), std::string::npos) << nothing.error().message;
+}
+
 // Once the plan is in force a mirrored page has its value in its frame and at its place, whatever memory it had before.
 // A page that no copy moves has a place behind those that copies name.
 TEST_F(ResidenceTest, putsMirroredValuesInBothPlaces) {
@@ -523,7 +569,8 @@ TEST_F(ResidenceTest, poisonsFramesOfMirroredPages) {
   ASSERT_TRUE(residence_->install());
   const Expected<LiftedGraph> lifted = liftGraph(driver_, graph_, *addresses_, nullptr);
   ASSERT_TRUE(lifted);
-  const Expected<RewrittenStep> rewritten = describeRewritten(*lifted, captured_, step_, lowered_, *residence_);
+  const Expected<RewrittenStep> rewritten =
+      describeRewritten(*lifted, captured_, step_, lowered_, step_.blocks, *residence_);
   ASSERT_TRUE(rewritten) << rewritten.error().message;
   EXPECT_EQ(rewritten->description.buffers[weight].mirrored, lowered_.buffers[weight].mirrored);
   const Expected<std::uint64_t> fills = poisonHandOvers(*editor_, rewritten->description, rewritten->nodes);

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Addresses at which a plan maps frames, and where nobody has allocated anything.
+#pragma once
+
+#include "runtime/memory/Heap.h"
+
+#include <memory>
+#include <vector>
+
+namespace pumpgraph::runtime {
+
+/// A block of Heap::reserve(). Whoever maps something there holds on to it until that is unmapped.
+class ReservedBlock {
+public:
+  static Expected<std::shared_ptr<const ReservedBlock>> create(Heap &heap, std::uint64_t pages) {
+    const Expected<BlockId> id = heap.reserve(pages);
+    if (!id)
+      return tl::unexpected<Error>(id.error());
+    return std::shared_ptr<const ReservedBlock>(new ReservedBlock(heap, *id));
+  }
+  ~ReservedBlock() { heap_.giveUp(id_); }
+  ReservedBlock(const ReservedBlock &) = delete;
+  ReservedBlock &operator=(const ReservedBlock &) = delete;
+
+  BlockId id() const { return id_; }
+  CUdeviceptr address() const { return heap_.block(id_).address; }
+
+private:
+  ReservedBlock(Heap &heap, BlockId id) : heap_(heap), id_(id) {}
+
+  Heap &heap_;
+  BlockId id_;
+};
+
+using ReservedBlocks = std::vector<std::shared_ptr<const ReservedBlock>>;
+
+} // namespace pumpgraph::runtime

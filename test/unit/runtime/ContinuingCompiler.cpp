@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// A compiler library for tests: the real one, but that it lets one buffer go on at other addresses, whether that is of
+// use or not. For plans that move nothing.
+#include "test/unit/runtime/ContinuingCompiler.h"
+
+#include "pumpgraph/compiler.h"
+#include "pumpgraph/graph/Description.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+
+using namespace pumpgraph;
+using namespace pumpgraph::runtime::test;
+
+namespace {
+
+std::string continuedName;
+Continuing how = Continuing::AtLastUse;
+
+std::vector<NodeIndex> usesOf(const Description &step, BufferIndex buffer) {
+  std::vector<NodeIndex> uses;
+  for (NodeIndex node = 0; node < step.nodes.size(); ++node)
+    if (std::any_of(step.nodes[node].accesses.begin(), step.nodes[node].accesses.end(),
+                    [&](const Access &access) { return access.buffer == buffer; }))
+      uses.push_back(node);
+  return uses;
+}
+
+/// Another buffer like it, in frames of its own.
+BufferIndex continueBuffer(Description &step, BufferIndex before) {
+  std::int32_t frame = 0;
+  for (const Buffer &buffer : step.buffers)
+    for (const std::int32_t used : buffer.frames)
+      frame = std::max(frame, used + 1);
+  Buffer next = step.buffers[before];
+  next.continues = before;
+  next.address = 0;
+  for (std::int32_t &page : next.frames)
+    page = frame++;
+  step.budgetBytes = std::max(step.budgetBytes, static_cast<std::uint64_t>(frame) * step.pageBytes);
+  step.buffers.push_back(std::move(next));
+  return static_cast<BufferIndex>(step.buffers.size() - 1);
+}
+
+/// Copies the value from one address to the other between two nodes, right before the later one.
+void addTransfer(Description &step, NodeIndex earlier, NodeIndex later, BufferIndex from, BufferIndex to,
+                 std::uint64_t place) {
+  for (Edge &edge : step.edges)
+    for (NodeIndex *end : {&edge.from, &edge.to})
+      *end += *end >= later ? 2 : 0;
+  Node down, up;
+  down.kind = NodeKind::CopyToHost;
+  down.buffer = from;
+  up.kind = NodeKind::CopyToDevice;
+  up.buffer = to;
+  for (Node *copy : {&down, &up}) {
+    copy->range = {0, step.buffers[from].size};
+    copy->hostOffset = place;
+  }
+  step.nodes.insert(step.nodes.begin() + later, {down, up});
+  step.edges.push_back({earlier, later});
+  step.edges.push_back({later, later + 1});
+  step.edges.push_back({later + 1, later + 2});
+}
+
+/// From `use` on, which is the later of two, nodes have `to` in the place of `from`.
+void moveOn(Description &step, NodeIndex earlier, NodeIndex use, BufferIndex from, BufferIndex to,
+            std::uint64_t place) {
+  for (NodeIndex node = use; node < step.nodes.size(); ++node)
+    for (Access &access : step.nodes[node].accesses)
+      if (access.buffer == from)
+        access.buffer = to;
+  addTransfer(step, earlier, use, from, to, place);
+}
+
+void continueIn(Description &step) {
+  const auto found = std::find_if(step.buffers.begin(), step.buffers.end(),
+                                  [](const Buffer &buffer) { return buffer.name == continuedName; });
+  if (found == step.buffers.end())
+    return;
+  BufferIndex buffer = static_cast<BufferIndex>(found - step.buffers.begin());
+  const std::uint64_t place = step.hostBytes;
+  step.hostBytes += step.pageCount(buffer) * step.pageBytes;
+  std::vector<NodeIndex> uses = usesOf(step, buffer);
+  const std::size_t moves = how == Continuing::AtEachUse ? uses.size() - 1 : 1;
+  for (std::size_t move = 0; move < moves; ++move) {
+    const std::size_t use = uses.size() - moves + move;
+    const BufferIndex next = continueBuffer(step, buffer);
+    moveOn(step, uses[use - 1], uses[use], buffer, next, place);
+    for (std::size_t later = use; later < uses.size(); ++later)
+      uses[later] += 2;
+    if (how == Continuing::AtTwoAddresses)
+      step.nodes[uses[use]].accesses.push_back({buffer, {0, step.buffers[buffer].size}, modeRead});
+    buffer = next;
+  }
+}
+
+} // namespace
+
+extern "C" {
+
+void pumpgraph_test_continue(const char *buffer, Continuing way) {
+  continuedName = buffer;
+  how = way;
+}
+
+const pumpgraph_description *pumpgraph_compilation_lowered(const pumpgraph_compilation *compilation) {
+  void *library = dlopen(PUMPGRAPH_COMPILER_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  const auto real =
+      reinterpret_cast<decltype(&pumpgraph_compilation_lowered)>(dlsym(library, "pumpgraph_compilation_lowered"));
+  // Until the next call, which is all that a caller needs here.
+  static Description lowered;
+  static std::unique_ptr<DescriptionView> view;
+  std::string error;
+  lowered = {};
+  if (!fromC(*real(compilation), lowered, error))
+    return nullptr;
+  continueIn(lowered);
+  view = std::make_unique<DescriptionView>(lowered);
+  return view->get();
+}
+
+} // extern "C"
