@@ -401,7 +401,7 @@ pumpgraph_node nodeToC(const Node &node, const std::vector<pumpgraph_access> &ac
 } // namespace
 
 BufferIndex capturedBuffer(const std::vector<Buffer> &buffers, BufferIndex buffer) {
-  while (buffers[buffer].continues != noBuffer)
+  while (buffers[buffer].continues < buffer) // noBuffer is no smaller one, and nothing is in a damaged description
     buffer = buffers[buffer].continues;
   return buffer;
 }

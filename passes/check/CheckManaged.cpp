@@ -35,6 +35,11 @@ std::vector<std::set<NodeIndex>> askedAfter(const Description &lowered) {
 }
 
 bool isWellFormed(const Description &lowered, Report &report) {
+  for (BufferIndex buffer = 0; buffer < lowered.buffers.size(); ++buffer)
+    if (lowered.buffers[buffer].continues != noBuffer)
+      report.add(
+          {.rule = "continuation", .buffer = buffer},
+          fmt::format("\"{}\" goes on at another address; managed memory is at one", lowered.buffers[buffer].name));
   for (NodeIndex node = 0; node < lowered.nodes.size(); ++node) {
     const Node &added = lowered.nodes[node];
     if (isCopy(added.kind))

@@ -119,7 +119,8 @@ public:
     for (std::uint32_t frame = 0; frame < tenants_.size() && !report_.full(); ++frame)
       checkFrame(frame);
     checkContinuations();
-    // Values of pages that continue others begin where those end, in other frames: then all are walked in one order.
+    // Values of pages that continue others begin where those end, mostly in other frames: then all are walked in one
+    // order.
     if (std::any_of(pages_.begin(), pages_.end(), [](const Page &page) { return page.continues != noPage; }))
       std::stable_sort(walks_.begin(), walks_.end(), [](const Walk &left, const Walk &right) {
         return left.block.front().node < right.block.front().node;
@@ -309,7 +310,7 @@ void Sweep::checkFrame(std::uint32_t frame) {
   walks_.insert(walks_.end(), walks.begin(), walks.end());
 }
 
-/// Every event of a page has to complete before every one of the page that continues it, which is in another frame.
+/// Every event of a page has to complete before every one of the page that continues it, in whatever frame that is.
 void Sweep::checkContinuations() {
   std::map<PageIndex, std::vector<Event>> byPage;
   for (const Page &page : pages_)

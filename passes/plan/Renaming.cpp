@@ -105,7 +105,8 @@ std::vector<IdleTime> worthRenaming(const Description &step, const Description &
     return {};
   if (hostedBytes(planned) > 0)
     return Sparing(step, timeline, frames, options.machine).run();
-  if (crowdedNodes(timeline, frames).empty())
+  const auto moves = [](const Node &node) { return movesUp(node.kind) || movesDown(node.kind); };
+  if (std::none_of(planned.nodes.begin(), planned.nodes.end(), moves) || crowdedNodes(timeline, frames).empty())
     return {};
   return idleTimes(step, timeline, leastIdleShare);
 }

@@ -3,6 +3,8 @@
 
 #include "runtime/lower/RenewCopies.h"
 
+#include <algorithm>
+
 namespace pumpgraph::runtime {
 
 std::string othersText(std::uint64_t otherFrames, std::uint64_t budgetFrames) {
@@ -125,13 +127,16 @@ Expected<CompiledPlan> Rewriting::compile(const pumpgraph_compiler_options &opti
   pumpgraph_compilation *compilation = nullptr;
   const pumpgraph_compiler_status compiled = compiler_.compile(view.get(), &options, &compilation);
   const std::unique_ptr<pumpgraph_compilation, decltype(compiler_.release)> owner(compilation, compiler_.release);
+  const std::vector<Buffer> &buffers = step_.captured_.description.buffers;
+  hasRenamed_ = compiled == PUMPGRAPH_COMPILER_REFUSED &&
+                std::any_of(buffers.begin(), buffers.end(), [](const Buffer &buffer) { return buffer.isRenamable; });
   PUMPGRAPH_TRY(
       statusOf(compiled, compilation ? compiler_.message(compilation) : "no message", otherFrames, costsGiven));
   const pumpgraph_description *lowered = compiler_.lowered(compilation);
   std::string problem = "there is none";
   if (!lowered || !fromC(*lowered, plan.lowered, problem))
     return fail(PUMPGRAPH_INTERNAL, "the compiler library's lowered step cannot be used: {}", problem);
-  hasRenamed_ |= plan.lowered.buffers.size() > step_.captured_.blocks.size();
+  hasRenamed_ = plan.lowered.buffers.size() > step_.captured_.blocks.size();
   PUMPGRAPH_TRY(reserveContinuations(plan, options.boundary != nullptr));
   if (const char *report = compiler_.reportJson(compilation))
     plan.report = nlohmann::ordered_json::parse(report, nullptr, false);

@@ -31,7 +31,7 @@ public:
   Expected<CompiledPlan> planManaged(const std::string &costsIr, bool accessesAreKnown, std::int32_t prefetching);
   Status putInForceManaged(CompiledPlan plan);
 
-  /// Whether a buffer had another address in a plan that was made.
+  /// Whether the plan that was made last gives buffers other addresses, or was refused and might have.
   bool hasRenamed() const { return hasRenamed_; }
 
 private:
