@@ -371,8 +371,8 @@ private:
     for (NodeOpInterface node : llvm::reverse(before_.nodes))
       if (node)
         node->erase();
-    for (std::size_t i = bufferCount; i < before_.buffers.size(); ++i)
-      before_.buffers[i]->erase();
+    for (std::size_t i = before_.buffers.size(); i > bufferCount; --i) // what continues another goes before it
+      before_.buffers[i - 1]->erase();
   }
 
   GraphOp graph_;
