@@ -125,9 +125,9 @@ public:
       std::stable_sort(walks_.begin(), walks_.end(), [](const Walk &left, const Walk &right) {
         return left.block.front().node < right.block.front().node;
       });
-    for (const Walk &walk : walks_)
+    for (const Walk &each : walks_)
       if (!report_.full())
-        this->walk(walk);
+        walk(each);
     for (const Page &page : pages_)
       checkEnd(page);
   }
@@ -150,7 +150,7 @@ private:
   bool isOrderedWithin(Block block);
   void reportUnordered(const Event &left, const Event &right);
   void handOver(Page &page, NodeIndex taker);
-  void walk(const Walk &walk);
+  void walk(const Walk &each);
   void takeOver(Page &page);
   void requireValues(Page &page, Block block);
   void walkTransfer(Page &page, const Event &event);
@@ -407,10 +407,10 @@ void Sweep::handOver(Page &page, NodeIndex taker) {
   page.endedBy = taker;
 }
 
-void Sweep::walk(const Walk &walk) {
-  const Block block = walk.block;
-  if (walk.ends != noPage)
-    handOver(pages_[walk.ends], block.front().node);
+void Sweep::walk(const Walk &each) {
+  const Block block = each.block;
+  if (each.ends != noPage)
+    handOver(pages_[each.ends], block.front().node);
   Page &page = pages_[block.front().page];
   takeOver(page);
   requireValues(page, block);

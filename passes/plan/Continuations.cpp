@@ -56,7 +56,7 @@ std::vector<IdleTime> idleTimes(const Description &step, const Timeline &timelin
       lastUs = std::max(lastUs, times.endUs[nodes[next - 1]]);
       const double share = (times.startUs[nodes[next]] - lastUs) / std::max(times.totalUs, 1e-9);
       if (share >= leastShare && !overwrites(step, nodes[next], buffer))
-        result.push_back({buffer, nodes[next - 1] + 1, nodes[next], share});
+        result.push_back({buffer, nodes[next]});
     }
   }
   return result;
@@ -72,7 +72,7 @@ Description withContinuations(Description step, const std::vector<IdleTime> &idl
     next.address = 0;
     next.continues = before;
     step.buffers.push_back(std::move(next));
-    for (NodeIndex node = time.to; node < step.nodes.size(); ++node)
+    for (NodeIndex node = time.until; node < step.nodes.size(); ++node)
       for (Access &access : step.nodes[node].accesses)
         if (access.buffer == before)
           access.buffer = after;

@@ -11,15 +11,14 @@
 
 namespace pumpgraph {
 
-/// The nodes of a step between which a buffer could move to another address.
+/// A time in which a buffer is not used, and could move to another address.
 struct IdleTime {
   BufferIndex buffer = 0;
-  NodeIndex from = 0; ///< the first node after which it is not used
-  NodeIndex to = 0;   ///< the first one that uses it again, and needs its value
-  double share = 0;   ///< of the step's time in memory
+  NodeIndex until = 0; ///< the node that uses it next, and needs its value
 };
 
-/// Of renamable buffers without hosted pages, by buffer, then node. Shorter ones than `leastShare` are left out.
+/// Of renamable buffers without hosted pages, by buffer, then node. Those that take a smaller share of the step's time
+/// in memory than `leastShare` are left out.
 std::vector<IdleTime> idleTimes(const Description &step, const Timeline &timeline, double leastShare);
 
 /// The step in which each buffer goes on in a new one after each of its `idle` times. New buffers follow all others.

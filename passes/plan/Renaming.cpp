@@ -46,54 +46,55 @@ public:
         candidates_(ofLargest(step, idleTimes(step, timeline, leastIdleShareSparing))) {}
 
   std::vector<IdleTime> run() {
-    std::optional<double> leastUs = hostingUs({});
-    const Description hosting = std::move(tried_);
-    for (int round = 0; leastUs && round < mostSparing; ++round) {
-      std::optional<std::vector<IdleTime>> best;
-      const double enoughUs = (1 - leastSpared) * *leastUs;
-      for (const std::vector<IdleTime> &candidate : candidates_) {
-        const std::optional<std::vector<IdleTime>> more = chosenAnd(candidate);
-        const std::optional<double> us = more ? hostingUs(*more) : std::nullopt;
-        if (us && *us < std::min(enoughUs, *leastUs) && hostsNothingElse(tried_, hosting)) {
-          leastUs = us;
-          best = more;
+    const std::optional<Hosting> without = host({});
+    double leastUs = without ? without->us : 0;
+    for (int round = 0; without && round < mostSparing; ++round) {
+      const double enoughUs = (1 - leastSpared) * leastUs;
+      auto best = candidates_.end();
+      for (auto candidate = candidates_.begin(); candidate != candidates_.end(); ++candidate) {
+        std::vector<IdleTime> more = chosen_;
+        more.insert(more.end(), candidate->begin(), candidate->end());
+        const std::optional<Hosting> with = host(more);
+        if (with && with->us < std::min(enoughUs, leastUs) && hostsNothingElse(with->step, without->step)) {
+          leastUs = with->us;
+          best = candidate;
         }
       }
-      if (!best)
+      if (best == candidates_.end())
         break;
-      chosen_ = std::move(*best);
+      chosen_.insert(chosen_.end(), best->begin(), best->end());
+      candidates_.erase(best);
     }
     return std::move(chosen_);
   }
 
 private:
-  /// Nothing if it is among the chosen.
-  std::optional<std::vector<IdleTime>> chosenAnd(const std::vector<IdleTime> &candidate) const {
-    std::vector<IdleTime> more = chosen_;
-    for (const IdleTime &time : chosen_)
-      if (time.buffer == candidate.front().buffer)
-        return std::nullopt;
-    more.insert(more.end(), candidate.begin(), candidate.end());
-    return more;
-  }
+  /// A step with what is hosted, and what that costs at its prices.
+  struct Hosting {
+    Description step;
+    double us = 0;
+  };
 
   /// Nothing if no frames are found, or once too much has been tried.
-  std::optional<double> hostingUs(const std::vector<IdleTime> &idle) {
+  std::optional<Hosting> host(const std::vector<IdleTime> &idle) {
     if (effort_ > mostColouringEffort)
       return std::nullopt;
-    tried_ = withContinuations(step_, idle);
+    Hosting hosting{withContinuations(step_, idle)};
+    const Timeline timeline(hosting.step);
     const tl::expected<WideColouring, NoColouring> colouring =
-        hostForColouring(tried_, Timeline(tried_), frames_, machine_, Balance::No);
+        hostForColouring(hosting.step, timeline, frames_, machine_, Balance::No);
     effort_ += colouring ? colouring->effort : colouring.error().effort;
-    return colouring ? std::optional(colouring->hostingUs) : std::nullopt;
+    if (!colouring)
+      return std::nullopt;
+    hosting.us = colouring->hostingUs;
+    return hosting;
   }
 
   const Description &step_;
   std::uint64_t frames_;
   const Machine &machine_;
-  std::vector<std::vector<IdleTime>> candidates_; ///< by buffer
+  std::vector<std::vector<IdleTime>> candidates_; ///< by buffer, those not chosen
   std::vector<IdleTime> chosen_;
-  Description tried_; ///< the last step that hostingUs() was asked about, with what is hosted
   std::uint64_t effort_ = 0;
 };
 

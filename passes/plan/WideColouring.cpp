@@ -256,7 +256,7 @@ private:
   std::vector<Crowd> crowds_;
   std::vector<std::uint64_t> pages_;            ///< by kind: not hosted
   std::vector<std::size_t> first_;              ///< kinds that found no frames, the latest first
-  std::vector<std::vector<std::size_t>> rings_; ///< the second attempt is with these
+  std::vector<std::vector<std::size_t>> rings_; ///< too large, or nearly: they choose next
   int promotions_ = 0;
 };
 

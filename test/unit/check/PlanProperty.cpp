@@ -166,7 +166,7 @@ private:
     if (mix(setting.seed, 3) % 10 >= 3 || frames == 0 || frames >= totalPages(captured))
       return captured;
     std::vector<IdleTime> idle = idleTimes(captured, Timeline(captured), 0);
-    std::erase_if(idle, [&](const IdleTime &time) { return mix(mix(setting.seed, time.buffer), time.to) % 2 == 0; });
+    std::erase_if(idle, [&](const IdleTime &time) { return mix(mix(setting.seed, time.buffer), time.until) % 2 == 0; });
     return withContinuations(captured, idle);
   }
 

@@ -61,10 +61,9 @@ TEST(IdleTimes, AreThoseOfRenamableLocalsThatNeedTheirValueAfterwards) {
   const std::vector<IdleTime> idle = idleTimes(step, Timeline(step), 0.5);
   ASSERT_EQ(idle.size(), 1U);
   EXPECT_EQ(idle[0].buffer, a);
-  EXPECT_EQ(idle[0].from, 1U);
-  EXPECT_EQ(idle[0].to, 2U);
-  EXPECT_DOUBLE_EQ(idle[0].share, 0.8);
-  EXPECT_TRUE(idleTimes(step, Timeline(step), 0.9).empty());
+  EXPECT_EQ(idle[0].until, 2U);
+  EXPECT_EQ(idleTimes(step, Timeline(step), 0.79).size(), 1U);
+  EXPECT_TRUE(idleTimes(step, Timeline(step), 0.81).empty());
   step.buffers[a].liveOut = true;
   EXPECT_TRUE(idleTimes(step, Timeline(step), 0.5).empty());
 }
