@@ -82,6 +82,7 @@ TEST(PlanAgainstOptimum, isNeverFaster) {
     Random random(seed);
     const Description step = tinyStep(seed);
     PlanOptions options;
+    options.processors = 1;
     options.budgetBytes = (std::max<std::uint64_t>(leastFrames(step), 1) + random.below(2)) * step.pageBytes;
     options.machine = slowMachine(random);
     // How two directions of different speed share the link is not for this test to decide.

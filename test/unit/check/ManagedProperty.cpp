@@ -97,6 +97,7 @@ public:
   std::optional<std::string> run(Tally &tally) const {
     Random random(mix(seed_, 2));
     PlanOptions options;
+    options.processors = 1;
     const std::uint64_t least = leastFrames(captured_), all = totalPages(captured_);
     options.budgetBytes = random.between(least, std::max(least, all)) * captured_.pageBytes;
     if (random.chance(60))

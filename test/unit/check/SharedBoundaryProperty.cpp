@@ -45,6 +45,7 @@ std::optional<std::string> judge(std::uint64_t seed, Tally &tally) {
   const StepPair pair = randomPair(seed);
   Random random(mix(seed, 3));
   PlanOptions options;
+  options.processors = 1;
   const std::uint64_t least = std::max(leastFrames(pair.first), leastFrames(pair.second));
   options.budgetBytes =
       (random.chance(10) ? std::max<std::uint64_t>(1, least - 1) : least + random.below(6)) * pair.first.pageBytes;
