@@ -146,6 +146,16 @@ bool AccessFinder::isReplaceable(std::size_t position, const LiftedNode &node, c
   return !slot || (slot->flags & (PUMPGRAPH_SLOT_ESCAPES | PUMPGRAPH_SLOT_HOLDS_POINTERS)) == 0;
 }
 
+bool AccessFinder::knowsAddressesByWordsAlone(std::size_t position, const LiftedNode &node) const {
+  if (!rehearsal_)
+    return false;
+  std::vector<PointerWord> moved;
+  for (const PointerWord &word : node.words)
+    if (const std::optional<Hit> hit = operandOf(position, word); hit && rehearsal_->hasMoved(position, word, *hit))
+      moved.push_back(word);
+  return rehearsal_->isLaunchedAlikeBut(position, node, moved);
+}
+
 void AccessFinder::addTouches(std::size_t position, const LiftedNode &node, const PointerWord &word,
                               std::vector<Touch> &touches) const {
   const std::optional<Hit> hit = operandOf(position, word);
@@ -386,9 +396,10 @@ private:
       for (const TouchedSpan &span : node.spans)
         if (const std::optional<Hit> hit = heap_.find(span.address))
           fixed.insert(hit->block);
+      const bool isKnown = node.kind == NodeKind::Kernel && finder_.knowsAddressesByWordsAlone(i, node);
       for (const PointerWord &word : node.words)
         if (const std::optional<Hit> hit = finder_.operandOf(i, word);
-            hit && (node.kind != NodeKind::Kernel || !finder_.isReplaceable(i, node, word) || overlapsOther(i, word)))
+            hit && (!isKnown || !finder_.isReplaceable(i, node, word) || overlapsOther(i, word)))
           fixed.insert(hit->block);
     }
     for (BufferIndex buffer = 0; buffer < step_.blocks.size(); ++buffer) {

@@ -2,6 +2,7 @@
 #include "runtime/capture/Rehearsal.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace pumpgraph::runtime {
 
@@ -26,7 +27,7 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
   }
   const CaptureAllocations own(heap);
   for (const LiftedNode &lifted : graph.nodes) {
-    Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, {}, {}});
+    Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, {}, {}, lifted.launches});
     if (const auto label = declarations.labels().find(lifted.handle); label != declarations.labels().end())
       node.label = label->second;
     const std::set<Member> read = declaredReads(heap, declarations.reads(), lifted.handle);
@@ -63,6 +64,19 @@ bool Rehearsal::refutes(std::size_t node, const PointerWord &word, const Hit &hi
 bool Rehearsal::hasMoved(std::size_t node, const PointerWord &word, const Hit &hit) const {
   const Word *before = find(node, word);
   return before && before->leadsToOurs && before->value != word.value && before->offset == hit.offset;
+}
+
+bool Rehearsal::isLaunchedAlikeBut(std::size_t node, const LiftedNode &now,
+                                   const std::vector<PointerWord> &words) const {
+  std::vector<KernelLaunch> launches = nodes_[node].launches;
+  for (const PointerWord &word : words) {
+    const auto launch = std::find_if(launches.begin(), launches.end(),
+                                     [&](const KernelLaunch &each) { return each.inner == word.inner; });
+    if (launch == launches.end() || launch->parameter(word.parameter).size() < word.offset + sizeof word.value)
+      return false;
+    std::memcpy(launch->bytes.data() + launch->beginOf(word.parameter) + word.offset, &word.value, sizeof word.value);
+  }
+  return launches == now.launches;
 }
 
 bool Rehearsal::isDeclaredRead(std::size_t node, const PointerWord &word) const {

@@ -58,6 +58,10 @@ public:
   /// another value there. `hit` as before.
   bool hasMoved(std::size_t node, const PointerWord &word, const Hit &hit) const;
 
+  /// Whether `now`, the node in the second capture, is launched as in the first but for these words of its parameters.
+  /// If not, something else there may hold an address: half of one, a page's number, a table's packed entry.
+  bool isLaunchedAlikeBut(std::size_t node, const LiftedNode &now, const std::vector<PointerWord> &words) const;
+
   /// Whether the node only reads what this parameter points at.
   bool isDeclaredRead(std::size_t node, const PointerWord &word) const;
   /// What the allocation was called that this parameter pointed at; empty if it had no name.
@@ -78,6 +82,7 @@ private:
     std::string name;
     std::string label;
     std::map<Place, Word> words;
+    std::vector<KernelLaunch> launches;
   };
 
   static Place placeOf(const PointerWord &word) { return {word.inner, word.parameter, word.offset}; }

@@ -124,8 +124,12 @@ Status GraphEditor::demote(CUgraphNode from, CUgraphNode to, const CUgraphEdgeDa
   return addEdge(from, to);
 }
 
-void GraphEditor::rollBack() {
-  // What fails here cannot be reported any better than the failure that led here.
+Status GraphEditor::undo() {
+  Status failed;
+  const auto note = [&](Status done) {
+    if (!done && failed)
+      failed = std::move(done);
+  };
   const CUgraphEdgeData full{};
   std::map<CUgraphNode, CUgraphNode> returned; ///< fills that are back, by the handle they had
   const auto now = [&](CUgraphNode node) {
@@ -134,20 +138,21 @@ void GraphEditor::rollBack() {
   };
   for (; !undo_.empty(); undo_.pop_back()) {
     if (auto *added = std::get_if<AddedNode>(&undo_.back()))
-      driver_.graphDestroyNode.raw(added->node);
+      note(driver_.graphDestroyNode(added->node));
     if (auto *removed = std::get_if<RemovedFill>(&undo_.back()))
-      driver_.graphAddMemsetNode.raw(&returned[removed->node], graph_, nullptr, 0, &removed->fill, context_);
+      note(driver_.graphAddMemsetNode(&returned[removed->node], graph_, nullptr, 0, &removed->fill, context_));
     if (auto *changed = std::get_if<ChangedParameters>(&undo_.back()))
-      (void)giveParameters(driver_, changed->kernel, changed->before);
+      note(giveParameters(driver_, changed->kernel, changed->before));
     if (auto *edge = std::get_if<AddedEdge>(&undo_.back())) {
       const CUgraphNode from = now(edge->from), to = now(edge->to);
-      driver_.graphRemoveDependencies.raw(graph_, &from, &to, &full, 1);
+      note(driver_.graphRemoveDependencies(graph_, &from, &to, &full, 1));
     }
     if (auto *removed = std::get_if<RemovedEdge>(&undo_.back())) {
       const CUgraphNode from = now(removed->from), to = now(removed->to);
-      driver_.graphAddDependencies.raw(graph_, &from, &to, &removed->data, 1);
+      note(driver_.graphAddDependencies(graph_, &from, &to, &removed->data, 1));
     }
   }
+  return failed;
 }
 
 } // namespace pumpgraph::runtime

@@ -12,12 +12,12 @@
 namespace pumpgraph::runtime {
 
 /// Adds nodes to a graph, adds and removes edges, in place. Unless commit() is called, the destructor restores the
-/// graph: it undoes the changes in reverse order.
+/// graph, as undo() does.
 class GraphEditor {
 public:
   GraphEditor(const Driver &driver, CUgraph graph, CUcontext context)
       : driver_(driver), graph_(graph), context_(context) {}
-  ~GraphEditor() { rollBack(); }
+  ~GraphEditor() { (void)undo(); }
   GraphEditor(const GraphEditor &) = delete;
   GraphEditor &operator=(const GraphEditor &) = delete;
 
@@ -46,6 +46,9 @@ public:
   Status demote(CUgraphNode from, CUgraphNode to, const CUgraphEdgeData &data);
 
   void commit() { undo_.clear(); }
+  /// Takes all changes back, in reverse order. Fails with the first that the driver does not let it: the others are
+  /// taken back all the same, but the graph is not what it was and must not be launched.
+  Status undo();
 
 private:
   struct AddedNode {
@@ -68,7 +71,6 @@ private:
   };
 
   Expected<CUgraphNode> addCopy(CUDA_MEMCPY3D &copy, std::uint64_t bytes);
-  void rollBack();
 
   const Driver &driver_;
   CUgraph graph_;

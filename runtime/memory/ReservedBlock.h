@@ -25,6 +25,7 @@ public:
 
   BlockId id() const { return id_; }
   CUdeviceptr address() const { return heap_.block(id_).address; }
+  bool contains(CUdeviceptr address) const { return address - this->address() < heap_.block(id_).bytes(); }
 
 private:
   ReservedBlock(Heap &heap, BlockId id) : heap_(heap), id_(id) {}

@@ -52,6 +52,7 @@ Status Adoption::lift() {
   if (!lifted)
     return tl::unexpected<Error>(lifted.error());
   step_->lifted_ = std::move(*lifted);
+  PUMPGRAPH_TRY(checkNothingIsLeft());
   const NodeLabels &labels = session_.declarations_.labels();
   for (LiftedNode &node : step_->lifted_.nodes)
     if (const auto found = labels.find(node.handle); found != labels.end())
@@ -62,6 +63,19 @@ Status Adoption::lift() {
     takeNames(*session_.rehearsal_);
   step_->times_.captureMs = session_.captureMs_;
   step_->times_.liftMs = watch.milliseconds();
+  return {};
+}
+
+/// A graph that could not be restored would compute with memory that is gone.
+Status Adoption::checkNothingIsLeft() const {
+  const auto isLeft = [&](const PointerWord &word) {
+    return std::any_of(session_.leftInGraphs_.begin(), session_.leftInGraphs_.end(),
+                       [&](const std::shared_ptr<const ReservedBlock> &block) { return block->contains(word.value); });
+  };
+  for (const LiftedNode &node : step_->lifted_.nodes)
+    if (std::any_of(node.words.begin(), node.words.end(), isLeft))
+      return fail(PUMPGRAPH_INTERNAL, "\"{}\" still has the address of an earlier plan in its graph; capture it anew",
+                  node.name);
   return {};
 }
 
@@ -201,8 +215,10 @@ Status Adoption::rewriteVirtual(const Compiler &compiler) {
     return {};
   }
   const Expected<std::shared_ptr<Residence>> removed = rewriting.takeBack(Keep::EveryBlock);
-  if (removed)
+  if (removed && rewriting.restored())
     return backed;
+  if (removed)
+    return inContext(backed.error(), rewriting.restored().error().message);
   if (fills_)
     fills_->commit(); // the plan's copies stay beside them
   return inContext(backed.error(), removed.error().message);

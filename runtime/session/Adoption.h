@@ -25,6 +25,7 @@ public:
 private:
   Expected<std::unique_ptr<Step>> tryRun();
   Status lift();
+  Status checkNothingIsLeft() const;
   /// What the rehearsal called nodes and buffers that have no name.
   void takeNames(const Rehearsal &rehearsal);
   Status describe();

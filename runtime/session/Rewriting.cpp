@@ -203,8 +203,10 @@ Status Rewriting::putInForce(CompiledPlan plan, const std::shared_ptr<Residence>
   if (done)
     done = lowerAndCheck(*editor, plan, *residence);
   if (!done) {
-    editor.reset();
     Error error = std::move(done).error();
+    restore(*editor, plan);
+    if (!restored_)
+      error.message += "; " + restored_.error().message;
     Status back = residence->remove(keep, {}, &step_.captured_.blocks);
     if (back)
       back = renewCopies(driver_, step_.graph_, *session_.addresses_);
@@ -221,6 +223,15 @@ Status Rewriting::putInForce(CompiledPlan plan, const std::shared_ptr<Residence>
   return {};
 }
 
+void Rewriting::restore(GraphEditor &editor, const CompiledPlan &plan) {
+  restored_ = editor.undo();
+  if (restored_)
+    return;
+  restored_ = inContext(std::move(restored_).error(),
+                        fmt::format("the graph of \"{}\" is not as it was captured and must not be launched", name()));
+  session_.leftInGraphs_.insert(session_.leftInGraphs_.end(), plan.continuations.begin(), plan.continuations.end());
+}
+
 /// The residence is about to go, and with it what it knows.
 void Rewriting::noteIfLost(const Residence &residence) {
   if (residence.lost())
@@ -229,7 +240,8 @@ void Rewriting::noteIfLost(const Residence &residence) {
 
 Expected<std::shared_ptr<Residence>> Rewriting::takeBack(Keep keep) {
   PUMPGRAPH_TRY(step_.residence_->remove(keep, {}, &step_.captured_.blocks));
-  step_.edits_.reset(); // takes the plan's copies out of the graph; its own are renewed by whoever puts a plan in force
+  restore(*step_.edits_, step_.plan_); // the graph's own copies are renewed by whoever puts a plan in force
+  step_.edits_.reset();
   if (step_.exec_)
     driver_.graphExecDestroy.raw(std::exchange(step_.exec_, nullptr));
   return std::move(step_.residence_);

@@ -7,7 +7,8 @@
 
 namespace pumpgraph::runtime {
 
-/// Changes one step's graph and the memory behind its buffers. When a call fails, the graph is as it was.
+/// Changes one step's graph and the memory behind its buffers. When a call fails, the graph is as it was, or restored()
+/// says why it is not.
 class Rewriting {
 public:
   Rewriting(Step &step, const Compiler &compiler);
@@ -31,6 +32,11 @@ public:
   Expected<CompiledPlan> planManaged(const std::string &costsIr, bool accessesAreKnown, std::int32_t prefetching);
   Status putInForceManaged(CompiledPlan plan);
 
+  /// Whether the graph was as captured when a plan was taken out of it last, by takeBack() or because putInForce()
+  /// failed. If not, what is left of the plan there names memory that is gone: the graph must not be launched, and no
+  /// plan can be put in force in it unless it happens to have the same left.
+  const Status &restored() const { return restored_; }
+
   /// Whether the plan that was made last gives buffers other addresses, or was refused and might have.
   bool hasRenamed() const { return hasRenamed_; }
 
@@ -46,6 +52,9 @@ private:
   /// Whether the rewritten step, with the frames and places it really has, keeps the boundary.
   Status checkBoundary(const Description &boundary, Description rewritten, const Residence &residence) const;
   void noteIfLost(const Residence &residence);
+  /// Takes the plan's changes out of the graph. Where that fails its addresses stay the session's: what a kernel still
+  /// has of them leads to no memory, and never to another's.
+  void restore(GraphEditor &editor, const CompiledPlan &plan);
   const std::string &name() const { return step_.captured_.description.name; }
 
   Step &step_;
@@ -53,6 +62,7 @@ private:
   const Driver &driver_;
   const Compiler &compiler_;
   bool hasRenamed_ = false;
+  Status restored_;
 };
 
 /// "1.0 GiB of the budget of 4.0 GiB hold allocations that the step does not touch"

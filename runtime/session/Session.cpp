@@ -241,6 +241,7 @@ Session::~Session() {
       if (step->residence_)
         step->residence_->abandon();
     steps_.clear();
+    leftInGraphs_.clear();
     laneContexts_.reset();
     if (lastReplay_.end)
       driver_->eventDestroy.raw(lastReplay_.end);

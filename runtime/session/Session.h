@@ -230,6 +230,7 @@ private:
   std::vector<std::unique_ptr<Step>> steps_;
   std::map<BlockId, std::uint32_t> maps_; ///< planned blocks under map(), and how often
   std::set<BlockId> lostBlocks_;          ///< of steps that are gone
+  ReservedBlocks leftInGraphs_;           ///< whose addresses graphs may have that could not be restored
   LastReplay lastReplay_;
   Step *beforeCapture_ = nullptr; ///< whose plan captureBegin() took back
   Step *lastInForce_ = nullptr;   ///< whose boundary a later step may share, also when its plan was taken back

@@ -235,6 +235,31 @@ TEST_F(ContinuationTest, failuresLeaveTheGraphAsItWas) {
   }
 }
 
+// Nor may another's values be at an address that a kernel kept because the driver did not let it have its own again.
+TEST_F(ContinuationTest, saysThatAGraphIsNotAsItWas) {
+  open(Continuing::AtLastUse);
+  const std::map<CUgraphNode, KernelLaunch> before = launches();
+  fake_.failCall("cuGraphAddDependencies", 3, CUDA_ERROR_INVALID_VALUE);
+  fake_.failCall("cuGraphKernelNodeSetParams", 2, CUDA_ERROR_UNKNOWN); // the first gives the kernel the other address
+  const Expected<Step *> failed = adopt();
+  ASSERT_FALSE(failed);
+  EXPECT_NE(failed.error().message.find("the graph of \"step\" is not as it was captured and must not be launched"),
+            std::string::npos)
+      << failed.error().message;
+  const std::vector<Change> kept = changesSince(before);
+  ASSERT_EQ(kept.size(), 1u);
+  for (std::uint64_t pages = 1; pages <= roomyPages / 4; ++pages) {
+    const Expected<void *> other = session_->allocate(pages * pageBytes, nullptr, "other");
+    ASSERT_TRUE(other) << messageOf(other);
+    ASSERT_TRUE(session_->free(*other, nullptr));
+  }
+  EXPECT_FALSE(isMapped(kept[0].after));
+  const Expected<Step *> again = adopt();
+  ASSERT_FALSE(again);
+  EXPECT_NE(again.error().message.find("still has the address of an earlier plan in its graph"), std::string::npos)
+      << again.error().message;
+}
+
 // The plan before is in force again, at its addresses.
 TEST_F(ContinuationTest, failuresWhilePlanningAgainKeepThePlan) {
   open(Continuing::AtLastUse);
@@ -310,6 +335,21 @@ TEST_F(ContinuationTest, refusesWhatHasToStay) {
   const Expected<Step *> live = adopt();
   ASSERT_FALSE(live);
   EXPECT_EQ(live.error().status, PUMPGRAPH_INTERNAL) << live.error().message;
+}
+
+// A kernel to which a buffer's page is also a number would go on with the old one.
+TEST_F(ContinuationTest, refusesWhatIsKnownInAnotherForm) {
+  open(Continuing::AtLastUse, {.numbersPages = true});
+  const Expected<Step *> numbered = adopt();
+  ASSERT_FALSE(numbered);
+  EXPECT_NE(numbered.error().message.find("continues \"activation1\" at another address, which cannot be"),
+            std::string::npos)
+      << numbered.error().message;
+  continueBuffer("", Continuing::AtLastUse);
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  replay(*step, 2);
+  expectState(2);
 }
 
 // The real compiler moves on what it likes, at budgets at which not every page finds a frame for the whole step.

@@ -60,8 +60,8 @@ FakeKernel &backwardKernel() {
                              auto *gradOut = argument<char *>(arguments, 0),
                                   *activation = argument<char *>(arguments, 1),
                                   *weight = argument<char *>(arguments, 2), *gradIn = argument<char *>(arguments, 3);
-                             const auto bytes = argument<Word>(arguments, 4),
-                                        weightBytes = argument<Word>(arguments, 5);
+                             const auto bytes = argument<Word>(arguments, 4);
+                             const auto weightBytes = argument<std::uint32_t>(arguments, 5); // see Shape::numbersPages
                              for (Word i = 0; i < count(bytes); ++i) {
                                element(gradIn, i) = backward(element(gradOut, i), element(activation, i));
                                element(weight, i % count(weightBytes)) += element(gradIn, i);
@@ -127,10 +127,12 @@ CUgraph Program::record() {
   void *gradient = activations.back();
   for (int layer = shape_.layers - 1; layer >= 0; --layer) {
     void *next = allocate(shape_.activationBytes, fmt::format("gradient{}", layer), shape_.stream);
+    const auto address = reinterpret_cast<Word>(activations[static_cast<std::size_t>(layer)]);
+    const Word page = shape_.numbersPages ? address / pageBytes : 0;
     chain(graph, backwardKernel(),
           {bytesOf(gradient), bytesOf(activations[static_cast<std::size_t>(layer)]),
            bytesOf(weights_[static_cast<std::size_t>(layer)]), bytesOf(next), bytesOf(shape_.activationBytes),
-           bytesOf(shape_.weightBytes)});
+           bytesOf(shape_.weightBytes | page << 32)});
     EXPECT_TRUE(session_.free(gradient, shape_.stream));
     gradient = next;
     if (layer > 0) { // activation 0 is the input

@@ -35,6 +35,8 @@ public:
     std::uint64_t weightBytes = 2 * pageBytes;
     bool declareWeights = true;
     bool packedArguments = false;
+    /// Backward kernels know the page of their activation in another form too: in half a parameter, as a number.
+    bool numbersPages = false;
     CUstream stream = nullptr; ///< captured to record the step; else its graph is built by hand
   };
 
