@@ -21,7 +21,7 @@ constexpr int mostRounds = 480;
 /// Rounds in a row that together gain next to nothing, after which there will be no more: few of them, or little spent
 /// on them, Draft::effort. Of few pieces the same ones choose again before long.
 constexpr int fewVainRounds = 48, mostVainRounds = 192;
-constexpr std::size_t roundsOfPiece = 4;
+constexpr std::size_t roundsOfPiece = 8;
 constexpr std::uint64_t littleEffort = 4'000'000;
 /// Of the step: what is worth going on for.
 constexpr double notableGain = 0.001;
