@@ -2,8 +2,8 @@
 /// \file
 /// Whether memory that kernels reach at addresses of their own (a hosted page) can be the end of a copy node as well:
 /// host memory of the driver's, mapped twice, and frames of 2 MiB on the device. Prints for each way to name the host
-/// side what the driver says, how fast copies of 32 MiB in a chain are in either direction, and whether kernel, copy and
-/// processor see each other's bytes; and first the same of pinned memory. nvcc -O2 -std=c++20 -arch=sm_90
+/// side what the driver says, how fast copies of 32 MiB in a chain are in either direction, and whether kernel, copy
+/// and processor see each other's bytes; and first the same of pinned memory. nvcc -O2 -std=c++20 -arch=sm_90
 /// hosted_copies.cu -lcuda
 #include "check.h"
 #include "timing.h"
@@ -19,7 +19,8 @@
 
 namespace {
 
-constexpr std::size_t mebi = std::size_t{1} << 20, pageBytes = 2 * mebi, wholeBytes = 512 * mebi, pieceBytes = 32 * mebi;
+constexpr std::size_t mebi = std::size_t{1} << 20, pageBytes = 2 * mebi, wholeBytes = 512 * mebi,
+                      pieceBytes = 32 * mebi;
 
 void check(CUresult status, const char *what) {
   const char *text = "?";
@@ -113,7 +114,8 @@ double chain(CUdeviceptr device, CUdeviceptr host, bool down, Name name) {
   for (std::size_t at = 0; at < wholeBytes; at += pieceBytes) {
     const CUDA_MEMCPY3D copy = copyOf(device + at, host + at, pieceBytes, down, name);
     CUgraphNode node;
-    if (const CUresult status = cuGraphAddMemcpyNode(&node, graph, last ? &last : nullptr, last ? 1 : 0, &copy, context);
+    if (const CUresult status =
+            cuGraphAddMemcpyNode(&node, graph, last ? &last : nullptr, last ? 1 : 0, &copy, context);
         status != CUDA_SUCCESS) {
       const char *text = "?";
       cuGetErrorName(status, &text);
