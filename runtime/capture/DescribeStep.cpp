@@ -153,7 +153,7 @@ bool AccessFinder::knowsAddressesByWordsAlone(std::size_t position, const Lifted
   for (const PointerWord &word : node.words)
     if (const std::optional<Hit> hit = operandOf(position, word); hit && rehearsal_->hasMoved(position, word, *hit))
       moved.push_back(word);
-  return rehearsal_->isLaunchedAlikeBut(position, node, moved);
+  return !rehearsal_->hasMovedInAnotherForm(position, node, moved);
 }
 
 void AccessFinder::addTouches(std::size_t position, const LiftedNode &node, const PointerWord &word,

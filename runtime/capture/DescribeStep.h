@@ -64,8 +64,8 @@ public:
   /// there. Never without a rehearsal.
   bool isReplaceable(std::size_t position, const LiftedNode &node, const PointerWord &word) const;
 
-  /// Whether a kernel is launched as it was in the first capture but for words that have moved: no other parameter
-  /// knows where anything is. Never without a rehearsal.
+  /// Whether nothing among a kernel's parameters has moved but words: no other form of an address is known there. Never
+  /// without a rehearsal.
   bool knowsAddressesByWordsAlone(std::size_t position, const LiftedNode &node) const;
 
   std::uint64_t refutedWords() const { return refutedWords_; }

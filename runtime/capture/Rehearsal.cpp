@@ -2,9 +2,60 @@
 #include "runtime/capture/Rehearsal.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <span>
 
 namespace pumpgraph::runtime {
+
+namespace {
+
+/// Where something was in the first capture and is in the second: an address, or the distance between two.
+struct Move {
+  std::uint64_t from = 0, to = 0;
+};
+
+template <typename Number> std::uint64_t numberAt(std::span<const char> bytes, std::size_t offset) {
+  Number number = 0;
+  std::memcpy(&number, bytes.data() + offset, sizeof number);
+  return number;
+}
+
+/// How far `to` is from `from`, bytes, whatever the upper 16 bits: some keep a tag there.
+std::int64_t distance(std::uint64_t from, std::uint64_t to) {
+  constexpr int tagBits = 16;
+  return static_cast<std::int64_t>((to - from) << tagBits) >> tagBits;
+}
+
+/// Whether a number that was `before` and is `after` may be one of the moves, counted in units of 1 byte to a page:
+/// both lead near where it leads, and differ by as much.
+bool isAlike(std::uint64_t before, std::uint64_t after, const std::vector<Move> &moves) {
+  constexpr std::int64_t near = std::int64_t{1} << 32;
+  if (before == after)
+    return false;
+  for (std::uint64_t unit = 1; unit <= pageBytes; unit *= 2)
+    for (const Move &move : moves) {
+      const std::int64_t was = distance(move.from, before * unit), is = distance(move.to, after * unit);
+      if (std::abs(was) < near && std::abs(is) < near && std::abs(is - was) < static_cast<std::int64_t>(2 * unit))
+        return true;
+    }
+  return false;
+}
+
+/// Whether that is so of a number of four or eight bytes, at a multiple of four.
+bool holdsMove(std::span<const char> before, std::span<const char> after, const std::vector<Move> &moves) {
+  constexpr std::size_t half = sizeof(std::uint32_t);
+  for (std::size_t offset = 0; offset + half <= before.size(); offset += half) {
+    if (isAlike(numberAt<std::uint32_t>(before, offset), numberAt<std::uint32_t>(after, offset), moves))
+      return true;
+    if (offset + 2 * half <= before.size() &&
+        isAlike(numberAt<std::uint64_t>(before, offset), numberAt<std::uint64_t>(after, offset), moves))
+      return true;
+  }
+  return false;
+}
+
+} // namespace
 
 std::set<Member> declaredReads(const Heap &heap, const DeclaredReads &declared, CUgraphNode node) {
   std::set<Member> members;
@@ -66,17 +117,33 @@ bool Rehearsal::hasMoved(std::size_t node, const PointerWord &word, const Hit &h
   return before && before->leadsToOurs && before->value != word.value && before->offset == hit.offset;
 }
 
-bool Rehearsal::isLaunchedAlikeBut(std::size_t node, const LiftedNode &now,
-                                   const std::vector<PointerWord> &words) const {
+bool Rehearsal::hasMovedInAnotherForm(std::size_t node, const LiftedNode &now,
+                                      const std::vector<PointerWord> &words) const {
   std::vector<KernelLaunch> launches = nodes_[node].launches;
-  for (const PointerWord &word : words) {
-    const auto launch = std::find_if(launches.begin(), launches.end(),
-                                     [&](const KernelLaunch &each) { return each.inner == word.inner; });
-    if (launch == launches.end() || launch->parameter(word.parameter).size() < word.offset + sizeof word.value)
-      return false;
-    std::memcpy(launch->bytes.data() + launch->beginOf(word.parameter) + word.offset, &word.value, sizeof word.value);
+  if (launches.size() != now.launches.size())
+    return true;
+  std::vector<Move> moves;
+  for (const PointerWord &word : words)
+    if (const Word *before = find(node, word))
+      moves.push_back({before->value, word.value});
+  for (std::size_t one = 0, count = moves.size(); one < count; ++one)
+    for (std::size_t other = 0; other < count; ++other)
+      if (const Move apart{moves[one].from - moves[other].from, moves[one].to - moves[other].to};
+          apart.from != apart.to)
+        moves.push_back(apart);
+  for (std::size_t index = 0; index < launches.size(); ++index) {
+    KernelLaunch &before = launches[index];
+    const KernelLaunch &after = now.launches[index];
+    if (before.ends != after.ends)
+      return true;
+    for (const PointerWord &word : words)
+      if (word.inner == before.inner)
+        std::memcpy(before.bytes.data() + before.beginOf(word.parameter) + word.offset, &word.value, sizeof word.value);
+    for (std::size_t parameter = 0; parameter < before.ends.size(); ++parameter)
+      if (holdsMove(before.parameter(parameter), after.parameter(parameter), moves))
+        return true;
   }
-  return launches == now.launches;
+  return false;
 }
 
 bool Rehearsal::isDeclaredRead(std::size_t node, const PointerWord &word) const {

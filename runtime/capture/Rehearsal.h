@@ -58,9 +58,10 @@ public:
   /// another value there. `hit` as before.
   bool hasMoved(std::size_t node, const PointerWord &word, const Hit &hit) const;
 
-  /// Whether `now`, the node in the second capture, is launched as in the first but for these words of its parameters.
-  /// If not, something else there may hold an address: half of one, a page's number, a table's packed entry.
-  bool isLaunchedAlikeBut(std::size_t node, const LiftedNode &now, const std::vector<PointerWord> &words) const;
+  /// Whether anything else among the parameters of `now`, the node in the second capture, leads where one of these
+  /// words does, in both captures, in units of 1 byte to a page and whatever its upper bits: a page's number, an
+  /// address with a tag, or the distance between two. Not half an address, for such are often left between parameters.
+  bool hasMovedInAnotherForm(std::size_t node, const LiftedNode &now, const std::vector<PointerWord> &words) const;
 
   /// Whether the node only reads what this parameter points at.
   bool isDeclaredRead(std::size_t node, const PointerWord &word) const;
