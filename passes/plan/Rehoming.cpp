@@ -19,9 +19,10 @@ namespace {
 
 constexpr int mostRounds = 480;
 /// Rounds in a row that together gain next to nothing, after which there will be no more: few of them, or little spent
-/// on them, Draft::effort. Of few pieces the same ones choose again before long.
+/// on them, Draft::effort.
 constexpr int fewVainRounds = 48, mostVainRounds = 192;
-constexpr std::size_t roundsOfPiece = 8;
+/// Of few pieces the same ones choose again before long: so many of these rounds for each are the most.
+constexpr std::size_t vainRoundsOfPiece = 8;
 constexpr std::uint64_t littleEffort = 4'000'000;
 /// Of the step: what is worth going on for.
 constexpr double notableGain = 0.001;
@@ -45,10 +46,10 @@ public:
     int vain = 0;
     std::uint64_t effortBefore = 0; // of the rounds in vain
     double usBefore = search_.best()->schedule.totalUs;
-    const int most = static_cast<int>(
-        std::clamp<std::size_t>(roundsOfPiece * timeline_.pieces().size(), fewVainRounds, mostVainRounds));
+    const int mostVain = static_cast<int>(
+        std::clamp<std::size_t>(vainRoundsOfPiece * timeline_.pieces().size(), fewVainRounds, mostVainRounds));
     const auto isInVain = [&] {
-      return vain >= most || (vain >= fewVainRounds && effort_ - effortBefore >= littleEffort);
+      return vain >= mostVain || (vain >= fewVainRounds && effort_ - effortBefore >= littleEffort);
     };
     for (int round = 0; round < mostRounds && !isInVain() && effort_ < mostEffort; ++round) {
       const Candidate &best = *search_.best();

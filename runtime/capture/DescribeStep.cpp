@@ -4,6 +4,7 @@
 #include "runtime/capture/NarrowAccess.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 namespace pumpgraph::runtime {
@@ -138,9 +139,13 @@ const Slot *AccessFinder::slotOf(const LiftedNode &node, const PointerWord &word
                                                                : nullptr;
 }
 
-bool AccessFinder::isReplaceable(std::size_t position, const LiftedNode &node, const PointerWord &word) const {
+bool AccessFinder::hasMoved(std::size_t position, const PointerWord &word) const {
   const std::optional<Hit> hit = operandOf(position, word);
-  if (!hit || !rehearsal_ || !rehearsal_->hasMoved(position, word, *hit))
+  return hit && rehearsal_ && rehearsal_->hasMoved(position, word, *hit);
+}
+
+bool AccessFinder::isReplaceable(std::size_t position, const LiftedNode &node, const PointerWord &word) const {
+  if (!hasMoved(position, word))
     return false;
   const Slot *slot = slotOf(node, word);
   return !slot || (slot->flags & (PUMPGRAPH_SLOT_ESCAPES | PUMPGRAPH_SLOT_HOLDS_POINTERS)) == 0;
@@ -150,9 +155,8 @@ bool AccessFinder::knowsAddressesByWordsAlone(std::size_t position, const Lifted
   if (!rehearsal_)
     return false;
   std::vector<PointerWord> moved;
-  for (const PointerWord &word : node.words)
-    if (const std::optional<Hit> hit = operandOf(position, word); hit && rehearsal_->hasMoved(position, word, *hit))
-      moved.push_back(word);
+  std::copy_if(node.words.begin(), node.words.end(), std::back_inserter(moved),
+               [&](const PointerWord &word) { return hasMoved(position, word); });
   return !rehearsal_->hasMovedInAnotherForm(position, node, moved);
 }
 

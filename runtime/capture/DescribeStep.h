@@ -74,6 +74,8 @@ public:
   bool comparedWithRehearsal() const { return rehearsal_ != nullptr; }
 
 private:
+  /// Whether the word certainly is an address. Never without a rehearsal.
+  bool hasMoved(std::size_t position, const PointerWord &word) const;
   /// Appends what is reached through one word.
   void addTouches(std::size_t position, const LiftedNode &node, const PointerWord &word,
                   std::vector<Touch> &touches) const;

@@ -78,7 +78,9 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
   }
   const CaptureAllocations own(heap);
   for (const LiftedNode &lifted : graph.nodes) {
-    Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, {}, {}, lifted.launches});
+    Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, {}, {}, {}});
+    if (lifted.kind == NodeKind::Kernel && lifted.launches.size() == 1)
+      node.launch = lifted.launches.front();
     if (const auto label = declarations.labels().find(lifted.handle); label != declarations.labels().end())
       node.label = label->second;
     const std::set<Member> read = declaredReads(heap, declarations.reads(), lifted.handle);
@@ -119,30 +121,25 @@ bool Rehearsal::hasMoved(std::size_t node, const PointerWord &word, const Hit &h
 
 bool Rehearsal::hasMovedInAnotherForm(std::size_t node, const LiftedNode &now,
                                       const std::vector<PointerWord> &words) const {
-  std::vector<KernelLaunch> launches = nodes_[node].launches;
-  if (launches.size() != now.launches.size())
+  if (!nodes_[node].launch || now.launches.size() != 1)
+    return true;
+  KernelLaunch before = *nodes_[node].launch;
+  const KernelLaunch &after = now.launches.front();
+  if (before.ends != after.ends)
     return true;
   std::vector<Move> moves;
-  for (const PointerWord &word : words)
-    if (const Word *before = find(node, word))
-      moves.push_back({before->value, word.value});
+  for (const PointerWord &word : words) {
+    moves.push_back({find(node, word)->value, word.value});
+    std::memcpy(before.bytes.data() + before.beginOf(word.parameter) + word.offset, &word.value, sizeof word.value);
+  }
   for (std::size_t one = 0, count = moves.size(); one < count; ++one)
     for (std::size_t other = 0; other < count; ++other)
       if (const Move apart{moves[one].from - moves[other].from, moves[one].to - moves[other].to};
           apart.from != apart.to)
         moves.push_back(apart);
-  for (std::size_t index = 0; index < launches.size(); ++index) {
-    KernelLaunch &before = launches[index];
-    const KernelLaunch &after = now.launches[index];
-    if (before.ends != after.ends)
+  for (std::size_t parameter = 0; parameter < before.ends.size(); ++parameter)
+    if (holdsMove(before.parameter(parameter), after.parameter(parameter), moves))
       return true;
-    for (const PointerWord &word : words)
-      if (word.inner == before.inner)
-        std::memcpy(before.bytes.data() + before.beginOf(word.parameter) + word.offset, &word.value, sizeof word.value);
-    for (std::size_t parameter = 0; parameter < before.ends.size(); ++parameter)
-      if (holdsMove(before.parameter(parameter), after.parameter(parameter), moves))
-        return true;
-  }
   return false;
 }
 

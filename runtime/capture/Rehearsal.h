@@ -8,6 +8,7 @@
 #include "runtime/memory/Heap.h"
 
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -58,9 +59,10 @@ public:
   /// another value there. `hit` as before.
   bool hasMoved(std::size_t node, const PointerWord &word, const Hit &hit) const;
 
-  /// Whether anything else among the parameters of `now`, the node in the second capture, leads where one of these
-  /// words does, in both captures, in units of 1 byte to a page and whatever its upper bits: a page's number, an
-  /// address with a tag, or the distance between two. Not half an address, for such are often left between parameters.
+  /// Whether anything among the parameters of `now`, the node in the second capture, but `words`, which have moved,
+  /// leads where one of these words does, in both captures, in units of 1 byte to a page and whatever its upper bits: a
+  /// page's number, an address with a tag, or the distance between two. Not half an address, for such are often left
+  /// between parameters.
   bool hasMovedInAnotherForm(std::size_t node, const LiftedNode &now, const std::vector<PointerWord> &words) const;
 
   /// Whether the node only reads what this parameter points at.
@@ -83,7 +85,7 @@ private:
     std::string name;
     std::string label;
     std::map<Place, Word> words;
-    std::vector<KernelLaunch> launches;
+    std::optional<KernelLaunch> launch; ///< of a kernel of the graph itself
   };
 
   static Place placeOf(const PointerWord &word) { return {word.inner, word.parameter, word.offset}; }

@@ -215,10 +215,8 @@ Status Adoption::rewriteVirtual(const Compiler &compiler) {
     return {};
   }
   const Expected<std::shared_ptr<Residence>> removed = rewriting.takeBack(Keep::EveryBlock);
-  if (removed && rewriting.restored())
-    return backed;
   if (removed)
-    return inContext(backed.error(), rewriting.restored().error().message);
+    return rewriting.restored() ? backed : inContext(backed.error(), rewriting.restored().error().message);
   if (fills_)
     fills_->commit(); // the plan's copies stay beside them
   return inContext(backed.error(), removed.error().message);

@@ -203,10 +203,7 @@ Status Rewriting::putInForce(CompiledPlan plan, const std::shared_ptr<Residence>
   if (done)
     done = lowerAndCheck(*editor, plan, *residence);
   if (!done) {
-    Error error = std::move(done).error();
-    restore(*editor, plan);
-    if (!restored_)
-      error.message += "; " + restored_.error().message;
+    Error error = restoreAfter(std::move(done).error(), *editor, plan);
     Status back = residence->remove(keep, {}, &step_.captured_.blocks);
     if (back)
       back = renewCopies(driver_, step_.graph_, *session_.addresses_);
@@ -230,6 +227,13 @@ void Rewriting::restore(GraphEditor &editor, const CompiledPlan &plan) {
   restored_ = inContext(std::move(restored_).error(),
                         fmt::format("the graph of \"{}\" is not as it was captured and must not be launched", name()));
   session_.leftInGraphs_.insert(session_.leftInGraphs_.end(), plan.continuations.begin(), plan.continuations.end());
+}
+
+Error Rewriting::restoreAfter(Error why, GraphEditor &editor, const CompiledPlan &plan) {
+  restore(editor, plan);
+  if (!restored_)
+    why.message += "; " + restored_.error().message;
+  return why;
 }
 
 /// The residence is about to go, and with it what it knows.
@@ -284,21 +288,22 @@ Status Rewriting::putInForceManaged(CompiledPlan plan) {
   if (!managed)
     return inContext(managed.error(), fmt::format("preparing the managed memory of \"{}\"", name()));
   step_.times_.mapMs = mapping.milliseconds();
-  const Stopwatch lowering;
   auto editor = std::make_unique<GraphEditor>(driver_, step_.graph_, session_.context_);
-  PUMPGRAPH_TRY_WHILE(addOperations(*editor, plan.lowered, step_.captured_, (*managed)->words()),
-                      "rewriting the graph of \"{}\"", name());
-  step_.times_.lowerMs = lowering.milliseconds();
-  PUMPGRAPH_TRY(checkManaged(plan, (*managed)->words()));
+  if (Status done = lowerAndCheckManaged(*editor, plan, (*managed)->words()); !done)
+    return tl::unexpected<Error>(restoreAfter(std::move(done).error(), *editor, plan));
   step_.edits_ = std::move(editor);
   step_.managed_ = std::move(*managed);
   step_.plan_ = std::move(plan);
   return {};
 }
 
-Status Rewriting::checkManaged(const CompiledPlan &plan, CUdeviceptr words) {
-  const Stopwatch checking;
+Status Rewriting::lowerAndCheckManaged(GraphEditor &editor, const CompiledPlan &plan, CUdeviceptr words) {
+  const Stopwatch lowering;
   const CapturedStep &captured = step_.captured_;
+  PUMPGRAPH_TRY_WHILE(addOperations(editor, plan.lowered, captured, words), "rewriting the graph of \"{}\"", name());
+  step_.times_.lowerMs = lowering.milliseconds();
+
+  const Stopwatch checking;
   const Expected<LiftedGraph> again = liftGraph(driver_, step_.graph_, *session_.addresses_, session_.context_);
   if (!again)
     return inContext(again.error(), "lifting the rewritten graph");

@@ -32,9 +32,9 @@ public:
   Expected<CompiledPlan> planManaged(const std::string &costsIr, bool accessesAreKnown, std::int32_t prefetching);
   Status putInForceManaged(CompiledPlan plan);
 
-  /// Whether the graph was as captured when a plan was taken out of it last, by takeBack() or because putInForce()
-  /// failed. If not, what is left of the plan there names memory that is gone: the graph must not be launched, and no
-  /// plan can be put in force in it unless it happens to have the same left.
+  /// Whether the graph was as captured when a plan was taken out of it last, by takeBack() or because putting one in
+  /// force failed. If not, what is left of the plan there names memory that is gone: the graph must not be launched,
+  /// and no plan can be put in force in it unless it happens to have the same left.
   const Status &restored() const { return restored_; }
 
   /// Whether the plan that was made last gives buffers other addresses, or was refused and might have.
@@ -44,7 +44,7 @@ private:
   Expected<CompiledPlan> compile(const pumpgraph_compiler_options &options, std::uint64_t otherFrames, bool costsGiven);
   /// Gives the lowered buffers that the captured step does not have, all of them continuations, addresses.
   Status reserveContinuations(CompiledPlan &plan, bool isForSharedBoundary) const;
-  Status checkManaged(const CompiledPlan &plan, CUdeviceptr words);
+  Status lowerAndCheckManaged(GraphEditor &editor, const CompiledPlan &plan, CUdeviceptr words);
   pumpgraph_compiler_options compilerOptions(std::uint64_t otherFrames, const std::string &costsIr) const;
   Status statusOf(pumpgraph_compiler_status compiled, const std::string &message, std::uint64_t otherFrames,
                   bool costsGiven) const;
@@ -55,6 +55,8 @@ private:
   /// Takes the plan's changes out of the graph. Where that fails its addresses stay the session's: what a kernel still
   /// has of them leads to no memory, and never to another's.
   void restore(GraphEditor &editor, const CompiledPlan &plan);
+  /// Likewise, and returns `why` with what became of the graph if that fails too.
+  Error restoreAfter(Error why, GraphEditor &editor, const CompiledPlan &plan);
   const std::string &name() const { return step_.captured_.description.name; }
 
   Step &step_;

@@ -4,6 +4,7 @@
 /// whether a part of a handle can be mapped; whether memory can be unmapped while a stream is captured. Prints one line
 /// per size. nvcc -O2 -std=c++20 -arch=sm_90 handles.cu -lcuda
 #include "check.h"
+#include "check_driver.h"
 
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -15,13 +16,6 @@
 namespace {
 
 constexpr std::size_t mebi = std::size_t{1} << 20, total = 4096 * mebi;
-
-void check(CUresult status, const char *what) {
-  if (status == CUDA_SUCCESS)
-    return;
-  std::fprintf(stderr, "%s: CUDA error %d\n", what, static_cast<int>(status));
-  std::exit(1);
-}
 
 class Watch {
 public:

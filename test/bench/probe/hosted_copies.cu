@@ -6,6 +6,7 @@
 /// and processor see each other's bytes; and first the same of pinned memory. nvcc -O2 -std=c++20 -arch=sm_90
 /// hosted_copies.cu -lcuda
 #include "check.h"
+#include "check_driver.h"
 #include "timing.h"
 
 #include <cuda.h>
@@ -21,15 +22,6 @@ namespace {
 
 constexpr std::size_t mebi = std::size_t{1} << 20, pageBytes = 2 * mebi, wholeBytes = 512 * mebi,
                       pieceBytes = 32 * mebi;
-
-void check(CUresult status, const char *what) {
-  const char *text = "?";
-  if (status == CUDA_SUCCESS)
-    return;
-  cuGetErrorString(status, &text);
-  std::fprintf(stderr, "%s: %s\n", what, text);
-  std::exit(1);
-}
 
 __global__ void add(std::uint32_t *values, std::uint32_t summand, std::size_t count) {
   for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count;
@@ -90,9 +82,7 @@ CUstream stream;
 double launch(CUgraph graph) {
   CUgraphExec exec;
   if (const CUresult status = cuGraphInstantiateWithFlags(&exec, graph, 0); status != CUDA_SUCCESS) {
-    const char *text = "?";
-    cuGetErrorName(status, &text);
-    std::printf("    instantiating: %s\n", text);
+    std::printf("    instantiating: %s\n", nameOf(status));
     return -1;
   }
   std::vector<double> ms;
@@ -117,9 +107,7 @@ double chain(CUdeviceptr device, CUdeviceptr host, bool down, Name name) {
     if (const CUresult status =
             cuGraphAddMemcpyNode(&node, graph, last ? &last : nullptr, last ? 1 : 0, &copy, context);
         status != CUDA_SUCCESS) {
-      const char *text = "?";
-      cuGetErrorName(status, &text);
-      std::printf("    adding a copy: %s\n", text);
+      std::printf("    adding a copy: %s\n", nameOf(status));
       return -1;
     }
     last = node;

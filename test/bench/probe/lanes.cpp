@@ -3,6 +3,8 @@
 /// What copies of one direction cost in a graph, by size and by the number of chains they are spread over: copies are
 /// ordered within a chain and independent between chains. Frames of 2 MiB under one address range, registered host
 /// memory, as the runtime has them. Build: nvcc -O2 -std=c++17 lanes.cpp -o lanes -lcuda
+#include "check_driver.h"
+
 #include <cuda.h>
 
 #include <sys/mman.h>
@@ -15,12 +17,6 @@
 
 namespace {
 
-void check(CUresult result, const char *what) {
-  if (result == CUDA_SUCCESS)
-    return;
-  std::fprintf(stderr, "%s: error %d\n", what, result);
-  std::exit(1);
-}
 #define CHECK(call) check(call, #call)
 
 constexpr size_t page = size_t{2} << 20;

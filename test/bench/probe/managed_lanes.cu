@@ -6,6 +6,7 @@
 /// of five; docs/decisions/0017-a-context-for-evictions.md has some of one machine. nvcc -O2 -std=c++20 -arch=sm_90
 /// managed_lanes.cu -lcuda
 #include "check.h"
+#include "check_driver.h"
 #include "timing.h"
 
 #include <cuda.h>
@@ -24,13 +25,6 @@ namespace {
 
 constexpr std::size_t mebi = std::size_t{1} << 20, half = 768 * mebi;
 constexpr cudaMemLocation device{cudaMemLocationTypeDevice, 0}, host{cudaMemLocationTypeHost, 0};
-
-void check(CUresult status, const char *what) {
-  if (status == CUDA_SUCCESS)
-    return;
-  std::fprintf(stderr, "%s: CUDA error %d\n", what, static_cast<int>(status));
-  std::exit(1);
-}
 
 __global__ void copyAll(const float4 *from, float4 *to, std::size_t count) {
   for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count; i += gridDim.x * blockDim.x)

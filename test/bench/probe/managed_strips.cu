@@ -7,6 +7,7 @@
 /// of one machine are in docs/decisions/0019-evictions-by-several-threads.md. nvcc -O2 -std=c++20 -arch=sm_90
 /// managed_strips.cu -lcuda
 #include "check.h"
+#include "check_driver.h"
 #include "timing.h"
 
 #include <cuda.h>
@@ -28,15 +29,6 @@ namespace {
 
 constexpr std::size_t mebi = std::size_t{1} << 20, total = 512 * mebi, upBytes = 256 * mebi;
 constexpr CUmemLocation device{CU_MEM_LOCATION_TYPE_DEVICE, 0}, host{CU_MEM_LOCATION_TYPE_HOST, 0};
-
-void check(CUresult status, const char *what) {
-  if (status == CUDA_SUCCESS)
-    return;
-  const char *name = "?";
-  cuGetErrorName(status, &name);
-  std::fprintf(stderr, "%s: %s\n", what, name);
-  std::exit(1);
-}
 
 CUcontext createContext() {
   CUcontext context = nullptr, popped = nullptr;

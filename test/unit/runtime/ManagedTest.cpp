@@ -239,6 +239,19 @@ TEST_F(ManagedTest, leavesTheGraphAsItWasWhenItCannotBeRewritten) {
   }
 }
 
+// Operations that stay in a graph would wait for an agent that is gone.
+TEST_F(ManagedTest, saysThatAGraphIsNotAsItWas) {
+  open(tightPages);
+  start();
+  fake_->failCall("cuGraphAddDependencies", 1, CUDA_ERROR_INVALID_VALUE);
+  fake_->failCall("cuGraphDestroyNode", 1, CUDA_ERROR_UNKNOWN);
+  const Expected<Step *> step = session_->adopt(graph_, {});
+  ASSERT_FALSE(step);
+  EXPECT_NE(step.error().message.find("is not as it was captured and must not be launched: cuGraphDestroyNode"),
+            std::string::npos)
+      << step.error().message;
+}
+
 // The ways to be compared with leave the same behind.
 TEST_F(ManagedTest, prefetchesAtLaunchOrNotAtAll) {
   std::vector<std::uint64_t> prefetches;
