@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/analysis/HostPlaces.h"
 
+#include "pumpgraph/graph/HostedChains.h"
+
 #include <algorithm>
 #include <cassert>
 
@@ -34,9 +36,16 @@ HostPlaces::HostPlaces(const Description &planned) : runs_(planned.buffers.size(
   for (BufferIndex b = 0; b < planned.buffers.size(); ++b)
     owner_.push_back(capturedBuffer(planned.buffers, b));
   std::vector<std::vector<Range>> needed(planned.buffers.size());
-  for (const Node &node : planned.nodes)
-    if (movesUp(node.kind) || movesDown(node.kind))
-      needed[owner_[node.buffer]].push_back(node.range);
+  const HostedChains hosted(planned.buffers);
+  for (const Node &node : planned.nodes) {
+    if (!movesUp(node.kind) && !movesDown(node.kind))
+      continue;
+    for (Range rest = node.range, part; rest.size > 0; rest = {part.end(), rest.size - part.size}) {
+      part = hosted.alikeFrom(node.buffer, rest);
+      if (hosted.at(node.buffer, part.offset) == noBuffer)
+        needed[owner_[node.buffer]].push_back(part);
+    }
+  }
   for (BufferIndex b = 0; b < planned.buffers.size(); ++b) {
     const Buffer &buffer = planned.buffers[b];
     std::vector<Range> &ranges = needed[b];

@@ -11,8 +11,8 @@
 namespace pumpgraph {
 
 /// One place a page, the same for the whole step; neighbouring pages of a buffer that both need one have neighbouring
-/// places. A buffer that continues another has its places. A page needs a place if a transfer moves it, or if it is
-/// live at the step boundary and mirrored, or neither resident there nor hosted.
+/// places. A buffer that continues another has its places. A page needs a place if a transfer moves it, unless it is
+/// hosted at another address, or if it is live at the step boundary and mirrored, or neither resident there nor hosted.
 class HostPlaces {
 public:
   explicit HostPlaces(const Description &planned);

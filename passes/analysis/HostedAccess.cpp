@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/analysis/HostedAccess.h"
 
+#include "pumpgraph/graph/HostedChains.h"
 #include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
@@ -26,6 +27,13 @@ struct Touch {
 std::uint64_t slowed(std::uint64_t bytes, float slowdown) {
   // Up, so that no page costs less than bounds say.
   return slowdown == 1 ? bytes : static_cast<std::uint64_t>(std::ceil(static_cast<double>(bytes) * slowdown));
+}
+
+std::uint64_t bytesOf(const std::vector<Range> &ranges) {
+  std::uint64_t bytes = 0;
+  for (const Range &range : ranges)
+    bytes += range.size;
+  return bytes;
 }
 
 class Counter {
@@ -117,16 +125,18 @@ double linkUs(double upBytes, double downBytes, const Machine &machine) {
 }
 
 std::uint64_t hostedBytesOf(const Buffer &buffer) {
-  std::uint64_t bytes = 0;
-  for (const Range &range : buffer.hosted)
-    bytes += range.size;
-  return bytes;
+  return bytesOf(buffer.hosted);
 }
 
 std::uint64_t hostedBytes(const Description &description) {
+  const HostedChains chains(description.buffers);
   std::uint64_t bytes = 0;
-  for (const Buffer &buffer : description.buffers)
-    bytes += hostedBytesOf(buffer);
+  for (BufferIndex buffer = 0; buffer < description.buffers.size(); ++buffer) {
+    if (capturedBuffer(description.buffers, buffer) != buffer)
+      continue;
+    const std::vector<Range> shared = chains.of(buffer);
+    bytes += bytesOf(shared.empty() ? description.buffers[buffer].hosted : shared);
+  }
   return bytes;
 }
 

@@ -29,7 +29,7 @@ double linkUs(const Traffic &traffic, const Machine &machine);
 double linkUs(double upBytes, double downBytes, const Machine &machine);
 
 std::uint64_t hostedBytesOf(const Buffer &buffer);
-/// Bytes of all hosted pages.
+/// Bytes of all hosted pages; those of one position of buffers that continue each other once.
 std::uint64_t hostedBytes(const Description &description);
 
 } // namespace pumpgraph

@@ -98,9 +98,13 @@ private:
         touch(access);
     for (const auto &[buffer, index] : touched_) {
       Page &use = page(buffer, index);
-      moveIn(buffer, index, use.readsOld);
-      if (use.mayWrite)
-        use.hasValue = use.hostIsStale = true;
+      const bool isHosted = step_.buffers[buffer].frames[index] == noFrame;
+      if (isHosted)
+        takeOver(buffer, index);
+      else
+        moveIn(buffer, index, use.readsOld);
+      use.hasValue |= use.mayWrite;
+      use.hostIsStale |= use.mayWrite && !isHosted;
       use.touched = use.readsOld = use.mayWrite = false;
     }
   }
@@ -109,8 +113,6 @@ private:
   void touch(const Access &access) {
     for (std::uint64_t index = access.range.offset / step_.pageBytes; index * step_.pageBytes < access.range.end();
          ++index) {
-      if (step_.buffers[access.buffer].frames[index] == noFrame)
-        continue; // hosted: nothing has to move
       Page &use = page(access.buffer, index);
       const std::uint64_t offset = index * step_.pageBytes;
       const bool overwrites = reliableMust(access) == modeWrite && access.range.offset <= offset &&

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/check/Form.h"
 
+#include "pumpgraph/graph/HostedChains.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -111,12 +113,11 @@ void checkContinuationForm(const Description &description, BufferIndex index, Re
     if (description.buffers[other].continues == buffer.continues)
       fail(fmt::format("buffers {} and {} both continue \"{}\"", other, index, before.name));
   for (const Buffer *part : {&before, &buffer})
-    if (!part->isPrivate || part->liveIn || part->liveOut || !part->resident.empty() || !part->hosted.empty())
+    if (!part->isPrivate || part->liveIn || part->liveOut || !part->resident.empty())
       fail(fmt::format("\"{}\" goes on at another address, but is {}", part->name,
                        !part->isPrivate                ? "not private"
                        : part->liveIn || part->liveOut ? "live at the step boundary"
-                       : !part->resident.empty()       ? "resident at the step boundary"
-                                                       : "hosted in part"));
+                                                       : "resident at the step boundary"));
 }
 
 /// A node has one address of a buffer.
@@ -331,10 +332,24 @@ struct HostPlace {
 /// address has the same place there.
 std::vector<HostPlace> hostPlaces(const Description &description, Report &report) {
   std::vector<HostPlace> places;
+  const HostedChains hosted(description.buffers);
   for (NodeIndex index = 0; index < description.nodes.size(); ++index) {
     const Node &node = description.nodes[index];
     if (!isCopy(node.kind))
       continue;
+    if (hosted.alikeFrom(node.buffer, node.range).size < node.range.size) {
+      report.add({.rule = "pool", .node = index, .buffer = node.buffer},
+                 fmt::format("{} moves pages of which some are hosted at another address and others not, or elsewhere",
+                             nodeLabel(description, index)));
+      continue;
+    }
+    if (const BufferIndex host = hosted.at(node.buffer, node.range.offset); host != noBuffer) {
+      if (node.hostOffset != 0)
+        report.add({.rule = "pool", .node = index, .buffer = node.buffer, .otherBuffer = host},
+                   fmt::format("{} uses the pinned pool from {} on, but the pages are hosted at another address",
+                               nodeLabel(description, index), node.hostOffset));
+      continue;
+    }
     if (node.hostOffset > description.hostBytes || node.range.size > description.hostBytes - node.hostOffset) {
       report.add({.rule = "pool", .node = index},
                  fmt::format("{} uses {} bytes from {} of the pinned pool, which has {} bytes",

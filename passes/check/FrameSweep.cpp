@@ -71,7 +71,7 @@ struct Page {
   Value value = Value::None;
   bool resident = false;        ///< on the device at the step boundary
   bool mirrored = false;        ///< and in host memory too
-  bool hosted = false;          ///< in host memory at all times, where its value is always current
+  bool hosted = false;          ///< in host memory at all times, where accesses find its value
   NodeIndex endedBy = noNode;   ///< who took the device copy away last; noNode: nobody since the step began
   PageIndex continues = noPage; ///< the page whose value it takes over with its first event
   bool hasBegun = false;        ///< it has
@@ -176,7 +176,8 @@ private:
   CompletionOrder programOrder_;
   std::vector<PageIndex> firstPage_; ///< by buffer
   std::vector<Page> pages_;
-  std::vector<std::uint32_t> frameOf_; ///< by page: dense frame number, noPage if it has none or is exclusive
+  std::vector<std::uint32_t>
+      frameOf_; ///< by page: dense frame number, noPage if it has none, is exclusive, or hosted and no part of a chain
   struct Tenants {
     PageIndex resident = noPage;
     std::size_t eventsBegin = 0; ///< in events_
@@ -233,6 +234,16 @@ void Sweep::listFrames() {
     if (pages_[page].resident)
       tenants_.back().resident = page;
   }
+  // A hosted page whose value comes from another address, or goes on there, has a frame to itself, as it were.
+  std::vector<bool> isContinued(pages_.size(), false);
+  for (const Page &page : pages_)
+    if (page.continues != noPage)
+      isContinued[page.continues] = true;
+  for (PageIndex page = 0; page < pages_.size(); ++page)
+    if (pages_[page].hosted && (pages_[page].continues != noPage || isContinued[page])) {
+      tenants_.emplace_back();
+      frameOf_[page] = static_cast<std::uint32_t>(tenants_.size() - 1);
+    }
 }
 
 /// Calls `visit(event, frame)` for every event, in the order of the nodes.
@@ -418,7 +429,7 @@ void Sweep::walk(const Walk &each) {
     if (event.kind != EventKind::Access)
       walkTransfer(page, event);
     else if (event.mayWrite)
-      page.value = Value::Device;
+      page.value = page.hosted ? Value::Host : Value::Device;
 }
 
 /// The value that a page begins with is what its predecessor leaves in host memory. All of that one's events come
@@ -433,9 +444,9 @@ void Sweep::takeOver(Page &page) {
   page.endedBy = before.endedBy;
 }
 
-/// Nothing within a block ends the device copy: an access lacks the value if it is missing before the block.
+/// Nothing within a block ends the copy that accesses reach: one lacks the value if it is missing before the block.
 void Sweep::requireValues(Page &page, Block block) {
-  if (isOnDevice(page.value))
+  if (page.hosted ? isInHost(page.value) : isOnDevice(page.value))
     return;
   for (const Event &event : block)
     if (event.needsValue && !isOverwrittenBefore(event, block)) {

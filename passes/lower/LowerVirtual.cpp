@@ -3,6 +3,7 @@
 
 #include "passes/analysis/HostPlaces.h"
 #include "passes/analysis/Order.h"
+#include "pumpgraph/graph/HostedChains.h"
 
 #include <algorithm>
 #include <cassert>
@@ -98,7 +99,8 @@ void bypass(const Description &planned, EdgeSet &edges) {
 /// for by the same nodes: one copy is then as good as two and one overhead less.
 class Joiner {
 public:
-  Joiner(Description &step, EdgeSet &edges) : step_(step), edges_(edges), joinedTo_(step.nodes.size()) {
+  Joiner(Description &step, EdgeSet &edges, const HostedChains &hosted)
+      : step_(step), edges_(edges), hosted_(hosted), joinedTo_(step.nodes.size()) {
     for (NodeIndex n = 0; n < joinedTo_.size(); ++n)
       joinedTo_[n] = n;
     const std::vector<std::uint32_t> counts = edges_.fullSuccessorCounts();
@@ -129,7 +131,8 @@ public:
 
 private:
   bool areNeighbours(const Node &a, const Node &b) const {
-    return a.buffer == b.buffer && (a.range.end() == b.range.offset || b.range.end() == a.range.offset);
+    return a.buffer == b.buffer && (a.range.end() == b.range.offset || b.range.end() == a.range.offset) &&
+           hosted_.at(a.buffer, a.range.offset) == hosted_.at(b.buffer, b.range.offset);
   }
 
   /// `previous` is the last transfer before `next` in their lane, perhaps part of a joined one already.
@@ -160,6 +163,7 @@ private:
 
   Description &step_;
   EdgeSet &edges_;
+  const HostedChains &hosted_;
   Order order_;
   std::vector<std::vector<NodeIndex>> successors_;
   std::vector<NodeIndex> joinedTo_;
@@ -271,8 +275,40 @@ void straighten(const Description &step, const std::vector<NodeIndex> &joinedTo,
   }
 }
 
+/// The step with several transfers, one after the other, for each one of pages of which only some are hosted at another
+/// address: a copy has one end in host memory.
+Description cutWhereHosted(const Description &planned, const HostedChains &hosted) {
+  if (!hosted.any())
+    return planned;
+  Description cut = planned;
+  cut.nodes.clear();
+  cut.edges.clear();
+  std::vector<NodeIndex> first, last; // of what a node has become
+  for (const Node &node : planned.nodes) {
+    first.push_back(static_cast<NodeIndex>(cut.nodes.size()));
+    cut.nodes.push_back(node);
+    if (isTransfer(node))
+      for (Range rest = node.range, part = hosted.alikeFrom(node.buffer, rest);;
+           part = hosted.alikeFrom(node.buffer, rest)) {
+        cut.nodes.back().range = part;
+        rest = {part.end(), rest.size - part.size};
+        if (rest.size == 0)
+          break;
+        cut.edges.push_back({static_cast<NodeIndex>(cut.nodes.size() - 1), static_cast<NodeIndex>(cut.nodes.size())});
+        cut.nodes.push_back(node);
+      }
+    last.push_back(static_cast<NodeIndex>(cut.nodes.size() - 1));
+  }
+  for (const Edge &edge : planned.edges)
+    cut.edges.push_back({last[edge.from], first[edge.to], edge.kind});
+  std::sort(cut.edges.begin(), cut.edges.end(),
+            [](const Edge &a, const Edge &b) { return std::tuple(a.from, a.to) < std::tuple(b.from, b.to); });
+  return cut;
+}
+
 /// Writes what is left: without bypassed and joined nodes, transfers as copies.
-Description write(const Description &step, const std::vector<NodeIndex> &joinedTo, const EdgeSet &edges) {
+Description write(const Description &step, const std::vector<NodeIndex> &joinedTo, const EdgeSet &edges,
+                  const HostedChains &hosted) {
   Description lowered;
   lowered.name = step.name;
   lowered.pageBytes = step.pageBytes;
@@ -292,7 +328,8 @@ Description write(const Description &step, const std::vector<NodeIndex> &joinedT
       continue;
     Node &copy = lowered.nodes.back();
     copy.kind = movesUp(node.kind) ? NodeKind::CopyToDevice : NodeKind::CopyToHost;
-    copy.hostOffset = places.placeOf(node.buffer, node.range.offset);
+    if (hosted.at(node.buffer, node.range.offset) == noBuffer)
+      copy.hostOffset = places.placeOf(node.buffer, node.range.offset);
   }
   for (NodeIndex n = 0; n < step.nodes.size(); ++n) {
     const NodeKind kind = step.nodes[n].kind;
@@ -309,15 +346,17 @@ Description write(const Description &step, const std::vector<NodeIndex> &joinedT
 } // namespace
 
 Description lowerVirtual(const Description &planned) {
-  Description step = planned;
-  const EdgeSet original(planned);
-  EdgeSet edges(planned);
-  bypass(planned, edges);
-  const std::vector<NodeIndex> joinedTo = Joiner(step, edges).run();
+  const HostedChains hosted(planned.buffers);
+  const Description cut = cutWhereHosted(planned, hosted);
+  Description step = cut;
+  const EdgeSet original(cut);
+  EdgeSet edges(cut);
+  bypass(cut, edges);
+  const std::vector<NodeIndex> joinedTo = Joiner(step, edges, hosted).run();
   redirect(edges, joinedTo);
   reduce(step, joinedTo, original, edges);
   straighten(step, joinedTo, edges);
-  return write(step, joinedTo, edges);
+  return write(step, joinedTo, edges, hosted);
 }
 
 } // namespace pumpgraph

@@ -48,6 +48,7 @@ public:
     for (BufferIndex b = 0; b < input.captured.buffers.size(); ++b)
       draft_.frames.emplace_back(input.captured.pageCount(b), noFrame);
     giveExclusiveFrames();
+    findHostedUsers();
     findKinds();
   }
 
@@ -258,6 +259,7 @@ private:
         return false;
     for (std::uint32_t position : timeline_.usesAt(node))
       record(timeline_.use(position));
+    followHosted(node);
     return true;
   }
 
@@ -624,26 +626,75 @@ private:
     std::fill_n(ends.begin() + pages.firstPage, pages.pageCount, static_cast<std::uint32_t>(ends_.size()));
     ends_.push_back(group.barrier);
   }
-  /// The last events of the page at an address before the one that `buffer` is, where it was used last.
-  std::uint32_t endBefore(BufferIndex buffer, std::uint32_t page) const {
+  /// The last events of the page at an address before the one that `buffer` is, where it was used last; null if it was
+  /// not.
+  const std::vector<DraftNode> *endBefore(BufferIndex buffer, std::uint64_t page) const {
     const std::vector<Buffer> &buffers = input_.captured.buffers;
-    for (BufferIndex before = buffers[buffer].continues; before != noBuffer; before = buffers[before].continues)
+    const std::uint64_t begin = page * input_.captured.pageBytes;
+    for (BufferIndex before = buffers[buffer].continues; before != noBuffer; before = buffers[before].continues) {
       if (const auto ends = endOfPages_.find(before); ends != endOfPages_.end() && ends->second[page] != noEnd)
-        return ends->second[page];
-    return noEnd;
+        return &ends_[ends->second[page]];
+      if (const auto users = hostedUsers_.find(before);
+          users != hostedUsers_.end() && overlaps(buffers[before].hosted, {begin, 1}))
+        return &users->second;
+    }
+    return nullptr;
+  }
+  /// Of some pages, each once, in their order.
+  using Ends = std::vector<const std::vector<DraftNode> *>;
+  static void note(const std::vector<DraftNode> *end, Ends &found) {
+    if (end && std::find(found.begin(), found.end(), end) == found.end())
+      found.push_back(end);
   }
   /// The tenure that begins comes after what the pages are done with at the address before.
   void followEnd(Group &group, const Part &part) {
     drop(group);
     const PageRun pages = pagesOf(group, part);
-    std::set<std::uint32_t> found;
+    Ends found;
     for (std::uint32_t page = pages.firstPage; page < pages.firstPage + pages.pageCount; ++page)
-      if (const std::uint32_t end = endBefore(pages.buffer, page); end != noEnd)
-        found.insert(end);
-    for (const std::uint32_t end : found)
-      for (DraftNode node : ends_[end])
+      note(endBefore(pages.buffer, page), found);
+    for (const std::vector<DraftNode> *end : found)
+      for (DraftNode node : *end)
         if (std::find(group.barrier.begin(), group.barrier.end(), node) == group.barrier.end())
           group.barrier.push_back(node);
+  }
+
+  /// Lists who reaches hosted pages that go on at another address.
+  void findHostedUsers() {
+    const std::vector<Buffer> &buffers = input_.captured.buffers;
+    for (const Buffer &buffer : buffers)
+      if (buffer.continues != noBuffer && !buffers[buffer.continues].hosted.empty())
+        hostedUsers_.try_emplace(buffer.continues);
+    for (NodeIndex node = 0; !hostedUsers_.empty() && node < boundary_; ++node)
+      for (const Access &access : input_.captured.nodes[node].accesses)
+        if (const auto users = hostedUsers_.find(access.buffer);
+            users != hostedUsers_.end() && overlaps(buffers[access.buffer].hosted, wholePages(access)) &&
+            (users->second.empty() || users->second.back() != node))
+          users->second.push_back(node);
+    std::erase_if(hostedUsers_, [](const auto &users) { return users.second.empty(); });
+  }
+  Range wholePages(const Access &access) const {
+    const std::uint64_t pageBytes = input_.captured.pageBytes;
+    const std::uint64_t begin = access.range.offset / pageBytes * pageBytes;
+    return {begin, access.range.size == 0 ? 0 : access.range.end() - begin};
+  }
+  /// The node comes after what the hosted pages that it reaches are done with where they were before.
+  void followHosted(NodeIndex node) {
+    const std::uint64_t pageBytes = input_.captured.pageBytes;
+    Ends found;
+    for (const Access &access : input_.captured.nodes[node].accesses) {
+      const Buffer &buffer = input_.captured.buffers[access.buffer];
+      if (buffer.continues == noBuffer)
+        continue;
+      for (const Range &hosted : buffer.hosted)
+        for (std::uint64_t page = std::max(hosted.offset, access.range.offset) / pageBytes;
+             page * pageBytes < std::min(hosted.end(), access.range.end()); ++page)
+          note(endBefore(access.buffer, page), found);
+    }
+    for (const std::vector<DraftNode> *end : found)
+      for (DraftNode before : *end)
+        if (!impliedBefore(before, node))
+          draft_.edges.push_back({before, node});
   }
 
   /// Whether the frames become free only when a copy to the host is over.
@@ -718,6 +769,7 @@ private:
   static constexpr std::uint32_t noEnd = UINT32_MAX;
   std::vector<std::vector<DraftNode>> ends_; ///< the last events of pages whose value goes on at another address
   std::map<BufferIndex, std::vector<std::uint32_t>> endOfPages_; ///< which of these, by page; noEnd: there are none
+  std::map<BufferIndex, std::vector<DraftNode>> hostedUsers_;    ///< of hosted pages that go on at another address
   Draft draft_;
 };
 

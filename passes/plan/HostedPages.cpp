@@ -88,13 +88,14 @@ private:
 
   double copyUs(const Traffic &traffic) const { return machine_.hostedShare * linkUs(traffic, machine_); }
 
-  /// How long copies take for each time that the piece has to leave between two uses, as far as it has to.
+  /// How long copies take for each time that the piece has to leave between two uses, as far as it has to, and for
+  /// coming from another address, and going on at one.
   double movesUs(PieceIndex piece) const {
     const std::uint64_t bytes = timeline_.piece(piece).bytes;
     const std::span<const Use> uses = timeline_.usesOf(piece);
     if (uses.empty())
       return 0;
-    double us = 0;
+    double us = timeline_.piece(piece).continues ? copyUs({bytes, 0}) : 0;
     bool isDirty = !timeline_.piece(piece).hasValueBefore();
     const auto leave = [&](double part) {
       us += part * copyUs({bytes, isDirty ? bytes : 0});
@@ -106,6 +107,8 @@ private:
         leave(away_.of(uses[i - 1].node + 1, uses[i].node));
     }
     isDirty |= uses.back().writes;
+    if (timeline_.piece(piece).isContinued && isDirty)
+      us += copyUs({0, bytes});
     if (timeline_.piece(piece).liveOut)
       leave(std::max(away_.of(0, uses.front().node), away_.of(uses.back().node + 1, timeline_.nodeCount())));
     return us;
@@ -116,15 +119,13 @@ private:
   RangeMax away_;
 };
 
-/// By piece. Operands of copies and of child graphs stay on the device, and so does what has frames already, or goes on
-/// at another address.
+/// By piece. Operands of copies and of child graphs stay on the device, and so does what has frames already.
 std::vector<bool> canBeHosted(const Description &step, const Timeline &timeline) {
   std::vector<bool> can;
   for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
     const PieceIndex piece = static_cast<PieceIndex>(i);
     const std::span<const Use> uses = timeline.usesOf(piece);
-    const Piece &pages = timeline.piece(piece);
-    can.push_back(step.buffers[pages.buffer].frames.empty() && !pages.continues && !pages.isContinued &&
+    can.push_back(step.buffers[timeline.piece(piece).buffer].frames.empty() &&
                   std::none_of(uses.begin(), uses.end(), [&](const Use &use) {
                     const NodeKind kind = step.nodes[use.node].kind;
                     return kind == NodeKind::Memcpy || kind == NodeKind::ChildGraph;

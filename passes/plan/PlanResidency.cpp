@@ -846,11 +846,13 @@ tl::expected<Description, PlanError> planRenaming(const Description &step, const
   const Timeline renamedTimeline(renamed);
   tl::expected<Description, PlanError> other =
       planHosting(std::move(renamed), renamedTimeline, options, budgetBytes, frameCount);
-  if (!other || !hostsNothingElse(*other, *planned))
+  if (!other)
     return planned;
   const auto fitsHost = [&](const Description &plan) { return statsOf(plan).hostBytes <= options.machine.hostBytes; };
   const bool fits = fitsHost(*other), fitted = fitsHost(*planned);
-  return (fits == fitted ? isFaster(*other, *planned, options.machine) : fits) ? std::move(other) : std::move(planned);
+  const double otherUs = predict(*other, options.machine).totalUs + doubtUs(*other, *planned, options.machine);
+  const bool isBetterOne = fits == fitted ? otherUs < predict(*planned, options.machine).totalUs : fits;
+  return isBetterOne ? std::move(other) : std::move(planned);
 }
 
 } // namespace

@@ -2,9 +2,12 @@
 #include "passes/plan/Renaming.h"
 
 #include "passes/analysis/HostedAccess.h"
+#include "passes/analysis/RequiredTraffic.h"
 #include "passes/plan/WideColouring.h"
+#include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -19,8 +22,8 @@ constexpr double leastIdleShare = 0.3, leastIdleShareSparing = 0.05;
 constexpr int mostSparing = 4;
 constexpr std::size_t mostCandidatesForSparing = 32;
 constexpr double leastSpared = 0.02;
-/// Of all that is hosted: so much may be something else than without a second address.
-constexpr std::uint64_t otherHostedPart = 8;
+/// Of the time on the link: how much longer nodes may take for hosted pages that they were not known to reach before.
+constexpr double doubt = 0.5;
 
 /// The idle times of the largest buffers that have some, each buffer's together.
 std::vector<std::vector<IdleTime>> ofLargest(const Description &step, const std::vector<IdleTime> &idle) {
@@ -35,6 +38,31 @@ std::vector<std::vector<IdleTime>> ofLargest(const Description &step, const std:
   });
   result.resize(std::min(result.size(), mostCandidatesForSparing));
   return result;
+}
+
+/// A captured node, counted among those, and a captured buffer of which it reaches hosted pages at some address.
+using Reach = std::pair<std::size_t, BufferIndex>;
+
+/// Up what may be read of the pages, down what may be written.
+std::map<Reach, Traffic> hostedReach(const Description &step) {
+  std::map<Reach, Traffic> reach;
+  std::size_t position = 0;
+  for (const Node &node : step.nodes) {
+    if (isAdded(node.kind))
+      continue;
+    for (const Access &access : node.accesses)
+      for (const Range &hosted : step.buffers[access.buffer].hosted) {
+        if (!hosted.overlaps(access.range))
+          continue;
+        const std::uint64_t bytes =
+            std::min(hosted.end(), access.range.end()) - std::max(hosted.offset, access.range.offset);
+        Traffic &traffic = reach[{position, capturedBuffer(step.buffers, access.buffer)}];
+        traffic.upBytes += reliableMust(access) != modeWrite && reliableMay(access) != modeNone ? bytes : 0;
+        traffic.downBytes += (reliableMay(access) & modeWrite) != 0 ? bytes : 0;
+      }
+    ++position;
+  }
+  return reach;
 }
 
 /// What goes on at another address so that less has to be hosted: always the buffer that spares most, and then the
@@ -55,8 +83,9 @@ public:
         std::vector<IdleTime> more = chosen_;
         more.insert(more.end(), candidate->begin(), candidate->end());
         const std::optional<Hosting> with = host(more);
-        if (with && with->us < std::min(enoughUs, leastUs) && hostsNothingElse(with->step, without->step)) {
-          leastUs = with->us;
+        const double us = with ? with->us + doubtUs(with->step, without->step, machine_) : 0;
+        if (with && us < std::min(enoughUs, leastUs)) {
+          leastUs = us;
           best = candidate;
         }
       }
@@ -112,13 +141,17 @@ std::vector<IdleTime> worthRenaming(const Description &step, const Description &
   return idleTimes(step, timeline, leastIdleShare);
 }
 
-bool hostsNothingElse(const Description &renamed, const Description &step) {
-  std::uint64_t otherBytes = 0;
-  for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer) {
-    const std::uint64_t bytes = hostedBytesOf(renamed.buffers[buffer]);
-    otherBytes += bytes - std::min(bytes, hostedBytesOf(step.buffers[buffer]));
+double doubtUs(const Description &renamed, const Description &step, const Machine &machine) {
+  const std::map<Reach, Traffic> known = hostedReach(step);
+  double us = 0;
+  for (const auto &[reach, traffic] : hostedReach(renamed)) {
+    const auto before = known.find(reach);
+    const Traffic least = before == known.end() ? Traffic() : before->second;
+    us += linkUs({traffic.upBytes - std::min(traffic.upBytes, least.upBytes),
+                  traffic.downBytes - std::min(traffic.downBytes, least.downBytes)},
+                 machine);
   }
-  return otherBytes <= hostedBytes(step) / otherHostedPart;
+  return doubt * us;
 }
 
 } // namespace pumpgraph

@@ -15,8 +15,8 @@ namespace pumpgraph {
 std::vector<IdleTime> worthRenaming(const Description &step, const Description &planned, const Timeline &timeline,
                                     const PlanOptions &options, std::uint64_t frames);
 
-/// Whether hardly anything is hosted in `renamed` that is not in `step`: how slowly nodes reach other pages nobody
-/// knows, and less of the same is faster for certain. `renamed` has the buffers of `step`, and others after them.
-bool hostsNothingElse(const Description &renamed, const Description &step);
+/// How slowly nodes reach hosted pages is known once they have, and less of the same is faster for certain. So how much
+/// longer than predicted `renamed` may take for what nodes reach in it, at whatever address, and not in `step`.
+double doubtUs(const Description &renamed, const Description &step, const Machine &machine);
 
 } // namespace pumpgraph

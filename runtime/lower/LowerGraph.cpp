@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/lower/LowerGraph.h"
 
+#include "pumpgraph/graph/HostedChains.h"
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -10,10 +12,15 @@
 namespace pumpgraph::runtime {
 namespace {
 
-/// Adds one lowered copy.
+/// Adds one lowered copy. Pages that are hosted at another address are host memory there, to kernels as to copies.
 Expected<CUgraphNode> addCopy(GraphEditor &editor, const Node &copy, const Description &lowered,
-                              const PinnedPools &pools) {
+                              const PinnedPools &pools, const HostedChains &hosted) {
   const CUdeviceptr device = lowered.buffers[copy.buffer].address + copy.range.offset;
+  if (const BufferIndex host = hosted.at(copy.buffer, copy.range.offset); host != noBuffer) {
+    void *there = reinterpret_cast<void *>(lowered.buffers[host].address + copy.range.offset);
+    return movesDown(copy.kind) ? editor.addCopyToHost(there, device, copy.range.size)
+                                : editor.addCopyToDevice(device, there, copy.range.size);
+  }
   if (!pools.holds(copy.hostOffset, copy.range.size))
     return fail(PUMPGRAPH_INTERNAL, "copy \"{}\" of {} at {} lies outside the pinned pool of {}", copy.name,
                 bytesText(copy.range.size), copy.hostOffset, bytesText(pools.bytes()));
@@ -66,31 +73,41 @@ Expected<std::optional<KernelLaunch>> launchOf(const Node &node, const std::vect
   return launch;
 }
 
-/// The copy that a memcpy node is, if one side is the pinned pool and the other one of the `buffers`.
+/// The buffer that an address leads into.
+std::optional<BufferIndex> bufferAt(const std::vector<Buffer> &buffers, std::uint64_t address) {
+  const auto found = std::find_if(buffers.begin(), buffers.end(), [&](const Buffer &buffer) {
+    return address >= buffer.address && address - buffer.address < buffer.size;
+  });
+  return found == buffers.end() ? std::nullopt : std::optional(static_cast<BufferIndex>(found - buffers.begin()));
+}
+
+/// The copy that a memcpy node is, if one side is one of the `buffers`, and the other the pinned pool, or the same page
+/// where it is hosted.
 std::optional<Node> recogniseCopy(const LiftedNode &lifted, const std::vector<Buffer> &buffers,
-                                  const PinnedPools &pools) {
+                                  const PinnedPools &pools, const HostedChains &hosted) {
   if (!lifted.copy || lifted.copy->Height > 1 || lifted.copy->Depth > 1)
     return std::nullopt;
   const CUDA_MEMCPY3D &copy = *lifted.copy;
-  const bool down = copy.dstMemoryType == CU_MEMORYTYPE_HOST && pools.contains(copy.dstHost);
-  const bool up = copy.srcMemoryType == CU_MEMORYTYPE_HOST && pools.contains(copy.srcHost);
+  const bool down = copy.dstMemoryType == CU_MEMORYTYPE_HOST && copy.srcMemoryType == CU_MEMORYTYPE_DEVICE;
+  const bool up = copy.srcMemoryType == CU_MEMORYTYPE_HOST && copy.dstMemoryType == CU_MEMORYTYPE_DEVICE;
   if (down == up)
     return std::nullopt;
   const CUdeviceptr device = down ? copy.srcDevice : copy.dstDevice;
   const void *host = down ? copy.dstHost : copy.srcHost;
-  for (BufferIndex index = 0; index < buffers.size(); ++index) {
-    const Buffer &buffer = buffers[index];
-    if (device < buffer.address || device - buffer.address >= buffer.size)
-      continue;
-    Node node;
-    node.kind = down ? NodeKind::CopyToHost : NodeKind::CopyToDevice;
-    node.name = fmt::format("{} {}", down ? "evict" : "prefetch", buffer.name);
-    node.buffer = index;
-    node.range = {device - buffer.address, copy.WidthInBytes};
-    node.hostOffset = pools.offsetOf(host);
-    return node;
-  }
-  return std::nullopt;
+  const std::optional<BufferIndex> index = bufferAt(buffers, device);
+  if (!index)
+    return std::nullopt;
+  Node node;
+  node.kind = down ? NodeKind::CopyToHost : NodeKind::CopyToDevice;
+  node.name = fmt::format("{} {}", down ? "evict" : "prefetch", buffers[*index].name);
+  node.buffer = *index;
+  node.range = {device - buffers[*index].address, copy.WidthInBytes};
+  const BufferIndex there = hosted.at(*index, node.range.offset);
+  if (there == noBuffer ? !pools.contains(host)
+                        : reinterpret_cast<std::uintptr_t>(host) != buffers[there].address + node.range.offset)
+    return std::nullopt;
+  node.hostOffset = there == noBuffer ? pools.offsetOf(host) : 0;
+  return node;
 }
 
 /// Nodes of one lane follow one another; between lanes there are relays.
@@ -149,6 +166,7 @@ Status connect(GraphEditor &editor, const Description &lowered, const std::vecto
 Status lowerGraph(GraphEditor &editor, const Description &lowered, const CapturedStep &step,
                   const LiftedGraph &captured, const PinnedPools &pools) {
   std::vector<CUgraphNode> handles;
+  const HostedChains hosted(lowered.buffers);
   for (const Node &node : lowered.nodes) {
     if (node.captured != notCaptured) {
       const auto position = static_cast<std::size_t>(node.captured);
@@ -163,7 +181,7 @@ Status lowerGraph(GraphEditor &editor, const Description &lowered, const Capture
     if (!isCopy(node.kind))
       return fail(PUMPGRAPH_INTERNAL, "the lowered step has a node \"{}\" that is neither captured nor a copy",
                   node.name);
-    const Expected<CUgraphNode> added = addCopy(editor, node, lowered, pools);
+    const Expected<CUgraphNode> added = addCopy(editor, node, lowered, pools, hosted);
     if (!added)
       return inContext(added.error(), fmt::format("node \"{}\"", node.name));
     handles.push_back(*added);
@@ -207,6 +225,7 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Lifte
   std::unordered_map<CUgraphNode, std::size_t> position;
   for (std::size_t i = 0; i < step.nodes.size(); ++i)
     position.emplace(step.nodes[i], i);
+  const HostedChains hosted(description.buffers);
   constexpr NodeIndex relay = UINT32_MAX;
   std::vector<NodeIndex> indexOf;
   for (const LiftedNode &node : lifted.nodes) {
@@ -218,7 +237,7 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Lifte
     indexOf.push_back(static_cast<NodeIndex>(rewritten.nodes.size()));
     rewritten.nodes.push_back(node.handle);
     if (found == position.end()) {
-      std::optional<Node> copy = recogniseCopy(node, description.buffers, residence.pool());
+      std::optional<Node> copy = recogniseCopy(node, description.buffers, residence.pool(), hosted);
       if (!copy)
         return fail(PUMPGRAPH_INTERNAL, "the rewritten graph has a node \"{}\" that nobody captured or added",
                     node.name);

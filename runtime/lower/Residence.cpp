@@ -94,7 +94,8 @@ void markPages(std::vector<bool> &pages, const std::vector<Range> &ranges) {
 
 } // namespace
 
-Residence::PlannedBlock Residence::plannedBlock(const Description &lowered, BufferIndex index, BlockId block) {
+Residence::PlannedBlock Residence::plannedBlock(const Description &lowered, BufferIndex index, BlockId block,
+                                                const HostedChains &chains) {
   const Buffer &buffer = lowered.buffers[index];
   const std::uint64_t pages = lowered.pageCount(index);
   PlannedBlock planned;
@@ -109,8 +110,10 @@ Residence::PlannedBlock Residence::plannedBlock(const Description &lowered, Buff
   markPages(planned.mirrored, buffer.mirrored);
   planned.hosted.assign(pages, false);
   markPages(planned.hosted, buffer.hosted);
-  for (const Range &range : buffer.hosted)
-    planned.hostedRuns.push_back({range.offset / pageBytes, pagesFor(range.size), nullptr});
+  const std::vector<Range> shared = chains.of(index); // cut where others begin or end, with whom it shares memory
+  for (const Range &range : shared.empty() ? buffer.hosted : shared)
+    if (overlaps(buffer.hosted, range))
+      planned.hostedRuns.push_back({range.offset / pageBytes, pagesFor(range.size), nullptr});
   planned.place.assign(pages, noPlace);
   planned.hasValue = buffer.liveIn || buffer.liveOut;
   planned.everyPageResident =
@@ -120,8 +123,10 @@ Residence::PlannedBlock Residence::plannedBlock(const Description &lowered, Buff
 
 void Residence::add(const Description &lowered, const std::vector<BlockId> &blocks, const ReservedBlocks &reserved) {
   const bool isFirst = blocks_.empty() && pools_.bytes() == 0;
+  const HostedChains chains(lowered.buffers);
   for (BufferIndex index = 0; index < blocks.size(); ++index) {
-    PlannedBlock planned = plannedBlock(lowered, index, blocks[index]);
+    PlannedBlock planned = plannedBlock(lowered, index, blocks[index], chains);
+    planned.chain = blocks[capturedBuffer(lowered.buffers, index)];
     for (std::int32_t &frame : planned.plan) {
       if (!isFirst && frame != noFrame && static_cast<std::uint64_t>(frame) >= knownFrames_)
         frame += static_cast<std::int32_t>(unknownFrames_);
@@ -143,7 +148,7 @@ void Residence::add(const Description &lowered, const std::vector<BlockId> &bloc
     find(block->id())->reserved = block;
   std::vector<std::vector<bool>> moved(blocks.size());
   for (const Node &node : lowered.nodes) {
-    if (!isCopy(node.kind))
+    if (!isCopy(node.kind) || chains.at(node.buffer, node.range.offset) != noBuffer)
       continue;
     PlannedBlock &planned = *find(blocks[node.buffer]);
     moved[node.buffer].resize(planned.place.size(), false);
@@ -258,11 +263,12 @@ Description Residence::withPlaces(const Description &lowered, const std::vector<
   placed.hostBytes = hostBytes_;
   placed.nodes.clear();
   placed.edges.clear();
+  const HostedChains chains(lowered.buffers);
   std::vector<NodeIndex> first, last; // of what a node has become
   for (const Node &node : lowered.nodes) {
     first.push_back(static_cast<NodeIndex>(placed.nodes.size()));
     placed.nodes.push_back(node);
-    if (isCopy(node.kind)) {
+    if (isCopy(node.kind) && chains.at(node.buffer, node.range.offset) == noBuffer) {
       const std::vector<std::uint64_t> &place = find(blocks[node.buffer])->place;
       placed.nodes.back().range.size = 0;
       placed.nodes.back().hostOffset = place[node.range.offset / pageBytes];
@@ -309,14 +315,19 @@ Status Residence::pin() {
       return tl::unexpected<Error>(pool.error());
     pools_.add(std::move(*pool));
   }
+  std::map<std::pair<BlockId, std::uint64_t>, std::shared_ptr<HostBacking>> shared; // by chain and first page
   for (PlannedBlock &planned : blocks_)
     for (HostedRun &run : planned.hostedRuns) {
-      if (run.memory)
-        continue;
-      Expected<std::shared_ptr<HostBacking>> memory = HostBacking::create(tools_.host, run.pages * pageBytes);
-      if (!memory)
-        return tl::unexpected<Error>(memory.error());
-      run.memory = std::move(*memory);
+      std::shared_ptr<HostBacking> &memory = shared[{planned.chain, run.firstPage}];
+      if (!run.memory && !memory) {
+        Expected<std::shared_ptr<HostBacking>> created = HostBacking::create(tools_.host, run.pages * pageBytes);
+        if (!created)
+          return tl::unexpected<Error>(created.error());
+        memory = std::move(*created);
+      }
+      if (!run.memory)
+        run.memory = memory;
+      memory = run.memory;
     }
   return {};
 }

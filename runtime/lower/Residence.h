@@ -5,6 +5,7 @@
 #pragma once
 
 #include "pumpgraph/graph/Description.h"
+#include "pumpgraph/graph/HostedChains.h"
 #include "runtime/memory/ReservedBlock.h"
 
 #include <algorithm>
@@ -40,7 +41,7 @@ enum class Keep : std::uint8_t {
 /// place in the pinned pool. A mirrored page is resident and has its value at its place too: the next replay may give
 /// up the frame and fetch the page again, so what changes one of the two from outside changes both. The value of a
 /// hosted page is in host memory of the residence's own, which is mapped at the page's address while the plan is in
-/// force.
+/// force. Pages at one position of blocks that continue each other share that memory.
 ///
 /// Every change of state waits for the device first. A driver failure halfway through a change leaves the step
 /// unusable; what can fail for lack of memory is therefore done before anything changes.
@@ -131,6 +132,7 @@ private:
   };
   struct PlannedBlock {
     BlockId block = 0;
+    BlockId chain = 0;       ///< the captured one that it continues; itself, if it continues none
     std::uint64_t bytes = 0; ///< of content
     bool isPrivate = false;
     std::vector<std::int32_t> plan;   ///< the plan's frame numbers, by page
@@ -196,7 +198,8 @@ private:
   Status putLoanInPlace(const PlannedBlock &planned, const Loan &loan);
   void dropLoan(const PlannedBlock &planned, const Loan &loan);
   Status returnLoan(const PlannedBlock &planned, const Loan &loan);
-  static PlannedBlock plannedBlock(const Description &lowered, BufferIndex buffer, BlockId block);
+  static PlannedBlock plannedBlock(const Description &lowered, BufferIndex buffer, BlockId block,
+                                   const HostedChains &chains);
   PlannedBlock *find(BlockId block);
   const PlannedBlock *find(BlockId block) const;
 

@@ -421,6 +421,11 @@ class Values:
             if len(buffer["frames"]) != plan.page_count(index):
                 raise WrongPlan(f"buffer {index} does not name one frame for every page")
             self.frame.extend(buffer["frames"])
+        # Of pages that go on at another address, those that are hosted: there nodes find the host copy.
+        in_chain = {other for index, buffer in enumerate(plan.buffers) if buffer["continues"] is not None
+                    for other in (index, buffer["continues"])}
+        self.is_host_copy = [is_hosted and index in in_chain for index in range(len(plan.buffers))
+                             for is_hosted in plan.marked_pages(index, "hosted")]
         count = self.first_page[-1]
         self.version = [self.NOTHING] * count
         self.on_host = [self.NOTHING] * count
@@ -437,6 +442,8 @@ class Values:
         self.finish()
 
     def is_current(self, page: int) -> bool:
+        if self.is_host_copy[page]:
+            return self.on_host[self.original[page]] == self.version[self.original[page]]
         return self.in_frame.get(self.frame[page]) == (page, self.version[self.original[page]])
 
     def begin(self) -> None:
@@ -496,7 +503,10 @@ class Values:
                 pages = self.plan.pages_of(access)
                 for page in range(base + pages.start, base + pages.stop):
                     self.version[self.original[page]] = self.writes
-                    self.in_frame[self.frame[page]] = (page, self.writes)
+                    if self.is_host_copy[page]:
+                        self.on_host[self.original[page]] = self.writes
+                    else:
+                        self.in_frame[self.frame[page]] = (page, self.writes)
 
     def check_access(self, node: int, access: Dict[str, Any]) -> None:
         """What is read, or only partly overwritten, has to be there."""
@@ -523,7 +533,9 @@ def original_buffer(plan: Plan, buffer: int) -> int:
 
 
 def check_host_places(plan: Plan) -> None:
-    """One place a page, at whatever address, all inside the pool, none overlapping."""
+    """One place a page, at whatever address, all inside the pool, none overlapping. What is hosted at another address has none."""
+    hosted = {(original_buffer(plan, buffer), page) for buffer in range(len(plan.buffers))
+              for page, is_hosted in enumerate(plan.marked_pages(buffer, "hosted")) if is_hosted}
     place: Dict[Tuple[int, int], int] = {}
     size: Dict[Tuple[int, int], int] = {}
     for node in plan.nodes:
@@ -536,6 +548,11 @@ def check_host_places(plan: Plan) -> None:
             raise WrongPlan(f"node {node['id']} moves hosted pages of buffer {node['buffer']}")
         if node["offset"] % plan.page_bytes or (end % plan.page_bytes and end != plan.buffers[node["buffer"]]["size"]):
             raise WrongPlan(f"node {node['id']} moves parts of pages")
+        elsewhere = {(original_buffer(plan, node["buffer"]), page) in hosted for page in plan.pages_of(node)}
+        if True in elsewhere:
+            if False in elsewhere or node["host_offset"] != 0:
+                raise WrongPlan(f"node {node['id']} moves pages that are hosted at another address, and others or to a place")
+            continue
         for page in plan.pages_of(node):
             at = node["host_offset"] + page * plan.page_bytes - node["offset"]
             key = (original_buffer(plan, node["buffer"]), page)

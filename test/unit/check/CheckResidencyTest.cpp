@@ -936,7 +936,6 @@ TEST(Continuations, areLocalAndOfOneSize) {
   EXPECT_THAT(broken([](GoingOn &plan) { plan.step().buffers[plan.next].isPrivate = false; }), says("is not private"));
   EXPECT_THAT(broken([](GoingOn &plan) { plan.builder.resident(plan.next); }),
               says("is resident at the step boundary"));
-  EXPECT_THAT(broken([](GoingOn &plan) { plan.builder.hosted(plan.a); }), says("is hosted in part"));
   EXPECT_THAT(broken([](GoingOn &plan) { plan.step().buffers[plan.next].size = 3; }),
               says("of 3 bytes continues one of 4"));
   EXPECT_THAT(broken([](GoingOn &plan) { plan.step().buffers[plan.a].continues = plan.next; }),
@@ -955,6 +954,73 @@ TEST(Continuations, haveTheSamePlaceInHostMemory) {
   EXPECT_THAT(plan.check(), IsEmpty());
   plan.step().nodes[plan.prefetchNext].hostOffset = 4;
   EXPECT_THAT(plan.check(), ElementsAre(says("keeps it at")));
+}
+
+// What is hosted at one address is host memory to copies of the other.
+
+TEST(Continuations, mayBeHostedAfterwards) {
+  GoingOn plan;
+  plan.step().buffers[plan.next].frames = {noFrame};
+  plan.builder.hosted(plan.next);
+  EXPECT_THAT(plan.check(), Contains(says("a hosted page has nowhere to be moved")));
+  plan.step().nodes[plan.prefetchNext].kind = NodeKind::Empty;
+  EXPECT_THAT(plan.check(), IsEmpty());
+  plan.step().edges = {{plan.writeA, plan.evictA}, {plan.writeA, plan.readNext}};
+  EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.readNext), says("before its value goes on"))));
+  plan.step().edges = {{plan.writeA, plan.evictA}, {plan.evictA, plan.readNext}};
+  EXPECT_THAT(plan.check(), IsEmpty());
+  plan.step().nodes[plan.evictA].kind = NodeKind::Discard;
+  EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.readNext), says("whose value is lost"))));
+}
+
+TEST(Continuations, mayBeHostedBefore) {
+  GoingOn plan;
+  plan.step().buffers[plan.a].frames = {noFrame};
+  plan.builder.hosted(plan.a);
+  plan.step().nodes[plan.evictA].kind = NodeKind::Empty;
+  EXPECT_THAT(plan.check(), IsEmpty());
+  plan.step().edges = {{plan.prefetchNext, plan.readNext}};
+  EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.prefetchNext), says("before its value goes on"))));
+  plan.step().edges = {{plan.writeA, plan.prefetchNext}, {plan.prefetchNext, plan.readNext}};
+  plan.step().nodes[plan.prefetchNext].kind = NodeKind::Discard;
+  EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.readNext), says("whose value is in host memory only"))));
+}
+
+TEST(Continuations, mayBeHostedBothTimes) {
+  GoingOn plan;
+  for (const BufferIndex buffer : {plan.a, plan.next}) {
+    plan.step().buffers[buffer].frames = {noFrame};
+    plan.builder.hosted(buffer);
+  }
+  plan.step().nodes[plan.evictA].kind = plan.step().nodes[plan.prefetchNext].kind = NodeKind::Empty;
+  EXPECT_THAT(plan.check(), IsEmpty());
+  plan.step().edges.clear();
+  EXPECT_THAT(plan.check(), ElementsAre(says("before its value goes on")));
+}
+
+TEST(Continuations, needNoPlaceWhereTheyAreHosted) {
+  GoingOn plan;
+  plan.step().buffers[plan.next].frames = {noFrame};
+  plan.builder.hosted(plan.next);
+  plan.step().nodes[plan.evictA].kind = NodeKind::CopyToHost;
+  plan.step().nodes[plan.prefetchNext].kind = NodeKind::Empty;
+  plan.step().hostBytes = 8;
+  EXPECT_THAT(plan.check(), IsEmpty());
+  plan.step().nodes[plan.evictA].hostOffset = 4;
+  EXPECT_THAT(plan.check(), ElementsAre(says("but the pages are hosted at another address")));
+}
+
+TEST(Form, copiesHaveOneEndInHostMemory) {
+  StepBuilder builder(2);
+  const BufferIndex a = builder.buffer("a", {0, 1}), next = builder.continuation(a, {1, noFrame});
+  builder.step().buffers[next].hosted = {{4, 4}};
+  const NodeIndex write = builder.kernel("write", {builder.write(a)});
+  const NodeIndex copy = builder.move(NodeKind::CopyToHost, a, {0, 8});
+  builder.step().edges = {{write, copy}};
+  builder.step().hostBytes = 8;
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(copy), says("some are hosted at another address"))));
+  builder.step().nodes[copy].range = {0, 4};
+  EXPECT_THAT(check(builder), IsEmpty());
 }
 
 TEST(Form, mirroredPagesAreResidentOnes) {

@@ -202,18 +202,26 @@ void Interpreter::placePages() {
       malformed_ = "a resident page has no frame";
   }
   auto frameCount = static_cast<std::uint32_t>(dense.size());
-  for (PageId page = 0; page < reference_.pageCount(); ++page) {
-    const Reference::Page &origin = reference_.page(page);
-    PageState &place = places_[page];
-    place.hosted =
-        covers(description_.buffers[origin.buffer].hosted, {origin.page * description_.pageBytes, origin.bytes});
-    if (!place.hosted)
-      continue;
-    if (place.frame != UINT32_MAX)
-      malformed_ = "a hosted page has a frame";
-    place.frame = frameCount++;
-    place.resident = true;
-  }
+  std::vector<bool> isInChain(description_.buffers.size(), false);
+  for (BufferIndex buffer = 0; buffer < description_.buffers.size(); ++buffer)
+    if (const BufferIndex before = description_.buffers[buffer].continues; before != noBuffer)
+      isInChain[before] = isInChain[buffer] = true;
+  for (BufferIndex buffer = 0; buffer < description_.buffers.size(); ++buffer)
+    for (std::uint64_t page = 0; page < description_.pageCount(buffer); ++page) {
+      PageState &place = places_[firstPlace_[buffer] + page];
+      const Reference::Page &origin = reference_.page(place.page);
+      if (!covers(description_.buffers[buffer].hosted, {origin.page * description_.pageBytes, origin.bytes}))
+        continue;
+      place.hosted = true;
+      if (place.frame != UINT32_MAX)
+        malformed_ = "a hosted page has a frame";
+      if (isInChain[buffer]) { // its host copy, which copies of the others move, is where nodes reach it
+        places_[place.page].isHostedInChain = true;
+        continue;
+      }
+      place.frame = frameCount++;
+      place.resident = true;
+    }
   frames_.resize(frameCount * description_.pageBytes);
   owner_.resize(frameCount);
 
@@ -239,7 +247,7 @@ void Interpreter::buildPrograms() {
   }
   for (NodeIndex index = 0; index < programs_.size(); ++index)
     for (const Operation &operation : programs_[index].operations)
-      if (places_[operation.place].frame == UINT32_MAX)
+      if (places_[operation.place].frame == UINT32_MAX && !isReachedInHost(operation.place))
         malformed_ = fmt::format("node {} touches a page that has no frame", index);
   for (const Edge &edge : description_.edges) {
     Program &from = programs_[edge.from];
@@ -274,9 +282,12 @@ void Interpreter::addTransfer(NodeIndex index, Program &program) {
     const PlaceId moved = firstPlace_[node.buffer] + static_cast<PlaceId>(offset / description_.pageBytes);
     const PageId page = places_[moved].page;
     const std::uint32_t bytes = reference_.page(page).bytes;
-    if (places_[page].hosted)
+    if (places_[moved].hosted)
       malformed_ = fmt::format("node {} moves a hosted page", index);
-    if (isCopy(node.kind)) {
+    if (isCopy(node.kind) && places_[page].isHostedInChain) {
+      if (node.hostOffset != 0)
+        malformed_ = fmt::format("node {} names a place of a page that is hosted at another address", index);
+    } else if (isCopy(node.kind)) {
       const std::uint64_t place = node.hostOffset + (offset - node.range.offset);
       const bool hasOther = places_[page].hostPlace < description_.hostBytes && places_[page].hostPlace != place;
       if (hasOther || place + bytes > description_.hostBytes)
@@ -357,8 +368,9 @@ std::uint64_t *Interpreter::deviceBytes(PlaceId place) {
 }
 
 void Interpreter::perform(const Operation &operation, NodeIndex node) {
-  std::uint64_t *device = deviceBytes(operation.place);
   std::uint64_t *host = hostBytes(operation.page);
+  const bool isInHost = isReachedInHost(operation.place);
+  std::uint64_t *device = isInHost ? host : deviceBytes(operation.place);
   const Reference::Page &page = reference_.page(operation.page);
   switch (operation.action) {
   case Action::Read:
@@ -368,7 +380,7 @@ void Interpreter::perform(const Operation &operation, NodeIndex node) {
   case Action::Write:
     for (const std::uint32_t inPage : operation.touch->bytes)
       device[inPage] = written(programs_[node].captured, replay_, folded_[node], page.firstByte + inPage);
-    for (std::uint32_t i = 0; i < page.bytes; ++i)
+    for (std::uint32_t i = 0; i < page.bytes && !isInHost; ++i)
       host[i] = garbage(); // the host copy is stale
     return;
   case Action::Down:

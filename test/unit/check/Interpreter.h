@@ -136,8 +136,9 @@ private:
     std::uint32_t frame = UINT32_MAX; ///< dense; UINT32_MAX: none
     std::size_t hostPlace = 0;        ///< in host_; of captured buffers, that others share
     bool resident = false;
-    bool mirrored = false; ///< in host memory as well
-    bool hosted = false;   ///< its frame is memory of its own, where it always is
+    bool mirrored = false;        ///< in host memory as well
+    bool hosted = false;          ///< its frame is memory of its own, where it always is; in a chain its host copy
+    bool isHostedInChain = false; ///< of captured buffers: at some address
     bool isInHost() const { return !resident || mirrored; }
   };
 
@@ -154,6 +155,7 @@ private:
   void release(const std::vector<NodeIndex> &targets);
   void perform(const Operation &operation, NodeIndex node);
   std::uint64_t *deviceBytes(PlaceId place);
+  bool isReachedInHost(PlaceId place) const { return places_[place].hosted && !places_[place].resident; }
   std::uint64_t *hostBytes(PageId page) { return host_.data() + places_[page].hostPlace; }
   std::uint64_t garbage() { return ++garbage_ | std::uint64_t{1} << 63; }
   std::optional<std::string> compareEnd(std::uint32_t replay);

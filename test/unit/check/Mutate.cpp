@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test/unit/check/Mutate.h"
 
+#include "pumpgraph/graph/HostedChains.h"
 #include "pumpgraph/graph/Reliance.h"
 
 #include <fmt/format.h>
@@ -25,13 +26,21 @@ bool movesOrDiscards(const Node &node) {
 
 using PageKey = std::pair<BufferIndex, std::uint64_t>;
 
-/// The pages of private buffers that a node touches, but for hosted ones: these share nothing with anybody.
+/// Whether its value comes from another address, or goes on at one.
+bool isInChain(const Description &step, BufferIndex buffer) {
+  return step.buffers[buffer].continues != noBuffer ||
+         std::any_of(step.buffers.begin(), step.buffers.end(),
+                     [&](const Buffer &other) { return other.continues == buffer; });
+}
+
+/// The pages of private buffers that a node touches, but for hosted ones that have one address: these share nothing
+/// with anybody.
 std::set<PageKey> pagesOf(const Description &step, const Node &node) {
   std::set<PageKey> pages;
   const auto add = [&](BufferIndex buffer, Range range) {
     if (step.buffers[buffer].isPrivate && range.size > 0)
       for (std::uint64_t page = range.offset / step.pageBytes; page * step.pageBytes < range.end(); ++page)
-        if (!overlaps(step.buffers[buffer].hosted, {page * step.pageBytes, 1}))
+        if (!overlaps(step.buffers[buffer].hosted, {page * step.pageBytes, 1}) || isInChain(step, buffer))
           pages.insert({buffer, page});
   };
   for (const Access &access : node.accesses)
@@ -46,10 +55,15 @@ std::int32_t frameOf(const Description &step, const PageKey &page) {
   return frames.empty() ? noFrame : frames[page.second];
 }
 
+/// Hosted pages are in none.
+bool areInOneFrame(const Description &step, const PageKey &page, const PageKey &other) {
+  return frameOf(step, page) != noFrame && frameOf(step, page) == frameOf(step, other);
+}
+
 bool touchesFrameOf(const Description &step, const Node &node, const Node &transfer) {
   for (const PageKey &page : pagesOf(step, node))
     for (const PageKey &moved : pagesOf(step, transfer))
-      if (page == moved || frameOf(step, page) == frameOf(step, moved))
+      if (page == moved || areInOneFrame(step, page, moved))
         return true;
   return false;
 }
@@ -357,7 +371,7 @@ bool mustBeOrdered(const Description &step, const Node &left, const std::set<Pag
   for (const PageKey &page : leftPages)
     for (const PageKey &other : rightPages)
       if (page == other ? mustBeOrdered(step, left, right, page)
-                        : frameOf(step, page) == frameOf(step, other) || areOneValue(step, page, other))
+                        : areInOneFrame(step, page, other) || areOneValue(step, page, other))
         return true;
   return false;
 }
@@ -372,7 +386,7 @@ std::optional<std::string> doubtAboutOrder(const Reference &reference, const Des
   for (NodeIndex later = 0; later < step.nodes.size(); ++later) {
     std::set<std::int32_t> frames;
     for (const PageKey &page : pages[later])
-      if (!frames.insert(frameOf(step, page)).second)
+      if (const std::int32_t frame = frameOf(step, page); frame != noFrame && !frames.insert(frame).second)
         return fmt::format("node {} needs two pages in one frame", later);
     for (NodeIndex earlier = 0; earlier < later; ++earlier)
       if (!before[later][earlier] &&
@@ -412,8 +426,11 @@ std::optional<std::string> doubtAboutPlaces(const Description &step) {
         return "an exclusive page has no frame of its own";
 
   std::map<std::uint64_t, PageKey> pageAt; // by byte of the pool
+  const HostedChains hosted(step.buffers);
   for (const Node &node : step.nodes)
     for (std::uint64_t i = 0; isCopy(node.kind) && i < node.range.size; ++i) {
+      if (hosted.at(node.buffer, node.range.offset + i) != noBuffer)
+        continue;
       const PageKey page{capturedBuffer(step.buffers, node.buffer), (node.range.offset + i) / step.pageBytes};
       if (pageAt.try_emplace(node.hostOffset + i, page).first->second != page)
         return "two pages share a place in host memory";

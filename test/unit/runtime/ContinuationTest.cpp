@@ -123,6 +123,25 @@ TEST_F(ContinuationTest, changesTheWordsThatLeadThere) {
     EXPECT_EQ(buffer.continues, noBuffer) << buffer.name;
 }
 
+// Host memory that kernels reach at one of the addresses, or at both, is where copies of the other one begin and end.
+TEST_F(ContinuationTest, isHostMemoryAtOneAddress) {
+  for (const Continuing how : {Continuing::HostedBefore, Continuing::HostedAfter, Continuing::Hosted}) {
+    open(how);
+    const std::map<CUgraphNode, KernelLaunch> before = launches();
+    const std::uint64_t backings = fake_.hostBackings();
+    const Expected<Step *> step = adopt();
+    ASSERT_TRUE(step) << messageOf(step);
+    EXPECT_EQ(fake_.hostBackings(), backings + 1);
+    EXPECT_EQ(changesSince(before).size(), 1u);
+    replay(*step, 3);
+    expectState(3);
+    // Taken back and put in force again.
+    ASSERT_TRUE(session_->takeBack());
+    expectState(3);
+    close();
+  }
+}
+
 // A buffer may go on more than once, and kernels may have their parameters in one buffer.
 TEST_F(ContinuationTest, goesOnFromAddressToAddress) {
   for (const bool packed : {false, true}) {

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 using namespace pumpgraph;
 using namespace pumpgraph::runtime::test;
@@ -46,25 +48,40 @@ BufferIndex continueBuffer(Description &step, BufferIndex before) {
   return static_cast<BufferIndex>(step.buffers.size() - 1);
 }
 
-/// Copies the value from one address to the other between two nodes, right before the later one.
+/// Pages in host memory, where nodes reach them, have no frames.
+void host(Buffer &buffer) {
+  std::fill(buffer.frames.begin(), buffer.frames.end(), noFrame);
+  buffer.hosted = {{0, buffer.size}};
+}
+
+/// Copies the value from one address to the other between two nodes, right before the later one. Where one of them is
+/// host memory there is nothing to copy from it, or to it.
 void addTransfer(Description &step, NodeIndex earlier, NodeIndex later, BufferIndex from, BufferIndex to,
                  std::uint64_t place) {
+  const bool isHosted = !step.buffers[from].hosted.empty() || !step.buffers[to].hosted.empty();
+  std::vector<Node> copies;
+  for (const auto &[kind, buffer] : {std::pair(NodeKind::CopyToHost, from), std::pair(NodeKind::CopyToDevice, to)}) {
+    if (!step.buffers[buffer].hosted.empty())
+      continue;
+    Node &copy = copies.emplace_back();
+    copy.kind = kind;
+    copy.buffer = buffer;
+    copy.range = {0, step.buffers[from].size};
+    copy.hostOffset = isHosted ? 0 : place;
+  }
+  const auto count = static_cast<NodeIndex>(copies.size());
   for (Edge &edge : step.edges)
     for (NodeIndex *end : {&edge.from, &edge.to})
-      *end += *end >= later ? 2 : 0;
-  Node down, up;
-  down.kind = NodeKind::CopyToHost;
-  down.buffer = from;
-  up.kind = NodeKind::CopyToDevice;
-  up.buffer = to;
-  for (Node *copy : {&down, &up}) {
-    copy->range = {0, step.buffers[from].size};
-    copy->hostOffset = place;
-  }
-  step.nodes.insert(step.nodes.begin() + later, {down, up});
-  step.edges.push_back({earlier, later});
-  step.edges.push_back({later, later + 1});
-  step.edges.push_back({later + 1, later + 2});
+      *end += *end >= later ? count : 0;
+  step.nodes.insert(step.nodes.begin() + later, copies.begin(), copies.end());
+  const auto isThere = [&](const Edge &edge) {
+    return std::any_of(step.edges.begin(), step.edges.end(),
+                       [&](const Edge &other) { return other.from == edge.from && other.to == edge.to; });
+  };
+  NodeIndex before = earlier;
+  for (NodeIndex next = later; next <= later + count; before = next++)
+    if (!isThere({before, next}))
+      step.edges.push_back({before, next});
 }
 
 /// From `use` on, which is the later of two, nodes have `to` in the place of `from`.
@@ -90,9 +107,14 @@ void continueIn(Description &step) {
   for (std::size_t move = 0; move < moves; ++move) {
     const std::size_t use = uses.size() - moves + move;
     const BufferIndex next = continueBuffer(step, buffer);
+    if (how == Continuing::HostedAfter || how == Continuing::Hosted)
+      host(step.buffers[next]);
+    if (how == Continuing::HostedBefore || how == Continuing::Hosted)
+      host(step.buffers[buffer]);
+    const std::size_t nodes = step.nodes.size();
     moveOn(step, uses[use - 1], uses[use], buffer, next, place);
     for (std::size_t later = use; later < uses.size(); ++later)
-      uses[later] += 2;
+      uses[later] += static_cast<NodeIndex>(step.nodes.size() - nodes);
     if (how == Continuing::AtTwoAddresses)
       step.nodes[uses[use]].accesses.push_back({buffer, {0, step.buffers[buffer].size}, modeRead});
     buffer = next;

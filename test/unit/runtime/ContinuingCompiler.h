@@ -8,9 +8,12 @@
 namespace pumpgraph::runtime::test {
 
 enum class Continuing : std::uint8_t {
-  AtLastUse,     ///< the last node that touches it has another address
-  AtEachUse,     ///< every node has another one than the node before
-  AtTwoAddresses ///< the last node is said to have both
+  AtLastUse,      ///< the last node that touches it has another address
+  AtEachUse,      ///< every node has another one than the node before
+  AtTwoAddresses, ///< the last node is said to have both
+  HostedBefore,   ///< as AtLastUse; until then it is in host memory, where nodes reach it
+  HostedAfter,    ///< from then on it is
+  Hosted          ///< at either address
 };
 
 } // namespace pumpgraph::runtime::test
