@@ -8,7 +8,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Tuple
 
 import numpy
 
-from lp_step import BOUNDARY, WRITTEN, Gap, Life, Step
+from lp_step import BOUNDARY, WRITTEN, Gap, Life, Step, Visit
 
 # For sums of some thousand rounded numbers.
 ROUNDING = 1e-9
@@ -90,16 +90,31 @@ class Market:
     def cost(self, life: Life) -> float:
         states = ("device", "host", "both") if life.crosses else ("host",)
         paid = min(self._cost_from(life, state) for state in states)
-        return min(paid, self._cost_hosted(life)) if life.uses else paid
+        if not life.uses:
+            return paid
+        return min(paid, self._cost_renamed(life) if life.renames else sum(map(self._cost_hosted, life.uses)))
 
-    def _cost_hosted(self, life: Life) -> float:
-        """Nodes read and write it over the link, and it does not take the room that counts as held by them."""
-        paid = 0.0
-        for use in life.uses:
-            paid += float(self._hosted_up[use.window]) if use.needs else 0.0
-            paid += float(self._hosted_down[use.window]) if use.writes else 0.0
-            paid -= float(self._room_paid[use.window + 1] - self._room_paid[use.window - 1]) if use.is_held else 0.0
-        return paid
+    def _cost_hosted(self, use: Visit) -> float:
+        """A node reads and writes it over the link, and it does not take the room that counts as held by that node."""
+        paid = float(self._hosted_up[use.window]) if use.needs else 0.0
+        paid += float(self._hosted_down[use.window]) if use.writes else 0.0
+        return paid - (float(self._room_paid[use.window + 1] - self._room_paid[use.window - 1]) if use.is_held else 0.0)
+
+    def _cost_renamed(self, life: Life) -> float:
+        """For each use it is on the device, without or with a host copy, or hosted; in long gaps it may go from one to the other."""
+        first = len(life.uses) - len(life.gaps)
+        hosted = sum(map(self._cost_hosted, life.uses[:first]))
+        dirty, clean = (0.0, math.inf) if life.start == WRITTEN else (math.inf, 0.0)
+        for gap, use in zip(life.gaps, life.uses[first:]):
+            ways = self.ways(gap.first, gap.last)
+            parked, back = (min(clean, dirty + ways.away), hosted + ways.back) if gap.goes_on else (math.inf, math.inf)
+            hosted = min(hosted, parked) + self._cost_hosted(use)
+            dirty, clean = dirty + ways.stay, min(dirty + min(ways.copy, ways.trip), clean + min(ways.stay, ways.back), back)
+            if gap.writes:
+                dirty, clean = min(dirty, clean), math.inf
+            elif gap.beside is not None:
+                clean = min(clean, dirty + float(self._down[gap.beside]))
+        return min(dirty, clean, hosted)
 
     def _cost_from(self, life: Life, state: str) -> float:
         """`state`: where the byte is at the boundary, if it crosses it."""

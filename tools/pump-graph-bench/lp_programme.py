@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
 from lp_prices import Link, Prices
-from lp_step import BOUNDARY, EITHER, Gap, Group, Life, Step
+from lp_step import BOUNDARY, EITHER, Gap, Group, Life, Step, Visit
 
 # Slots of time in the first grid, parts that a slot is cut into where prices change, and the most slots of all.
 FIRST_SLOTS, PARTS, MOST_SLOTS = 300, 16, 2000
@@ -77,7 +77,8 @@ class Solution(NamedTuple):
 class Move(NamedTuple):
     """Something that bytes of a group may do: be "away" or "mirrored" over the boundary; take a "trip" to the host and back; "copy"
     to the host and stay; "drop" what has a host copy, and come back; "leave" for the boundary, or be "gone" if there
-    is a host copy; be "hosted" at all times."""
+    is a host copy; be "hosted" at all times, or for one use; "park" in host memory to be hosted for the next use, or
+    "unhost" before it."""
     group: Group
     what: str
     variable: int
@@ -110,6 +111,7 @@ class Channel:
         self.up, self.down, self.copy = (Lane(slots) for _ in range(3))
         self.drops: List[List[int]] = [[] for _ in range(slots)]
         self.away: List[int] = []
+        self.parked: List[List[int]] = [[] for _ in range(slots)]  # what left, and is hosted from here on
         self.hosted = Lane(slots)  # in which slots hosted bytes would begin and cease to be on the device
 
 
@@ -155,7 +157,8 @@ class Proposal:
     def _in_slots(self, life: Life) -> Life:
         def gaps(windows: Sequence[Gap]) -> Tuple[Gap, ...]:
             return tuple(Gap(int(self._slot_of[gap.first]), int(self._slot_of[gap.last]), gap.writes,
-                             None if gap.beside is None else int(self._slot_of[gap.beside])) for gap in windows)
+                             None if gap.beside is None else int(self._slot_of[gap.beside]), gap.goes_on)
+                         for gap in windows)
 
         tail = None if life.tail is None else int(self._slot_of[life.tail])
         uses = tuple(use._replace(**{moment: int(self._slot_of[getattr(use, moment)])
@@ -164,6 +167,9 @@ class Proposal:
 
     def _add(self, group: Group, channel: Channel) -> None:
         life = group.life
+        if life.renames and life.uses:
+            self._rename(group, channel)
+            return
         hosted = self._host(group, channel) if life.uses else []
         crossing = self._cross(group, hosted, channel) if life.crosses else None
         if life.head:
@@ -188,6 +194,52 @@ class Proposal:
         if life.tail is not None:
             channel.hosted.begins[life.tail].append(variable)
         return [(variable, 1.0)]
+
+    def _host_use(self, group: Group, use: Visit, channel: Channel) -> int:
+        """What is hosted for one use."""
+        variable = self._programme.variable(0, group.link / self._scale, TIE_BREAK * self._scale / self._link.up)
+        self.moves.append(Move(group, "hosted", variable))
+        channel.hosted.add(variable, use.before, use.after)
+        if use.needs:
+            self._hosted_ups[use.window].append(variable)
+        if use.writes:
+            self._hosted_downs[use.window].append(variable)
+        return variable
+
+    def _rename(self, group: Group, channel: Channel) -> None:
+        """For each use some bytes are hosted; between two uses others may be."""
+        life, programme, size = group.life, self._programme, group.link / self._scale
+        uses = [self._host_use(group, use, channel) for use in life.uses]
+        before = len(uses) - len(life.gaps) - 1  # the use before the gap
+        copies: Optional[List[int]] = None if life.start == EITHER else []
+        for gap, use, following in zip(life.gaps, uses[before:], uses[before + 1:]):
+            stay = programme.variable(0, size)
+            channel.hosted.add(stay, gap.first, gap.last)
+            comes, goes = [], []
+            if gap.goes_on:
+                comes.append(self._drop(group, "unhost", gap.first, gap.last, [channel.up], channel))
+                goes.append(self._move(group, "park", gap.first, gap.last, [channel.down]))
+            if copies != []:
+                drops = [self._drop(group, "drop", gap.first, gap.last, [channel.up], channel)]
+                if gap.goes_on:
+                    goes.append(self._drop(group, "park", gap.first, gap.last, [], channel))
+                    drops.append(goes[-1])
+                if copies is not None:
+                    programme.at_most([(drop, 1.0) for drop in drops] + [(copy, -1.0) for copy in copies], 0.0)
+            for variable in goes:
+                channel.parked[gap.last].append(variable)
+            programme.equal([(use, 1.0)] + [(variable, -1.0) for variable in [stay] + comes], 0.0)
+            programme.equal([(following, 1.0)] + [(variable, -1.0) for variable in [stay] + goes], 0.0)
+            if copies is not None:
+                if gap.last > gap.first:
+                    copies = copies + [self._move(group, "trip", gap.first, gap.last, [channel.down, channel.up])]
+                if not gap.writes:
+                    until = gap.last if gap.beside is None else gap.beside
+                    copies = copies + [self._move(group, "copy", gap.first, until, [channel.copy])]
+                programme.at_most([(variable, 1.0) for variable in copies + [stay] + comes + goes], size)
+                copies = copies + comes
+            if gap.writes:
+                copies = []
 
     def _cross(self, group: Group, hosted: Terms, channel: Channel) -> Crossing:
         size = group.link / self._scale
@@ -277,7 +329,7 @@ class Proposal:
                 self._accumulate(programme.variables(slots), moved, lane.ends)  # bytes that are ahead of time
             leaving = [[down[slot]] + channel.drops[slot] for slot in range(slots)]
             leaving[0] = leaving[0] + channel.away
-            self._accumulate(off, leaving, [[variable] for variable in up])
+            self._accumulate(off, leaving, [[variable] + parked for variable, parked in zip(up, channel.parked)])
         excess = (self.alive_bytes[self.slot_ends] - step.room_bytes) / self._scale
         self._room_rows = {slot: programme.at_most([(off[slot], -channel.ratio) for offs in (self._offs, self._hosted)
                                                     for off, channel in zip(offs, self.channels)], -excess[slot])

@@ -14,6 +14,9 @@ import numpy
 MAY, MUST, PREDICTED = "may", "must", "predicted"
 KINDS = (MAY, MUST, PREDICTED)
 
+# Of the step: what is idle for less never goes on at another address, as the planner has it (passes/plan/Renaming.cpp).
+LEAST_IDLE_SHARE = 0.05
+
 
 class Touch(NamedTuple):
     """What one node does to one piece."""
@@ -49,6 +52,7 @@ class Gap(NamedTuple):
     last: int
     writes: bool = False  # the use at its end leaves a new value
     beside: Optional[int] = None  # the window of that use, where it is in no gap and lets the value be saved
+    goes_on: bool = False  # so long that the value may go on at another address: hosted at one, and not at the other
 
 
 class Life(NamedTuple):
@@ -58,6 +62,11 @@ class Life(NamedTuple):
     tail: Optional[int] = None  # the first window after the last need, if the value must reach the boundary
     head: Tuple[Gap, ...] = ()  # the needs of what came in over the boundary, where that is another value
     uses: Tuple[Visit, ...] = ()  # all of them, where the value may also be hosted
+
+    @property
+    def renames(self) -> bool:
+        """Whether it may be hosted for some uses, and on the device for others."""
+        return any(gap.goes_on for gap in self.gaps)
 
     @property
     def crosses(self) -> bool:
@@ -91,7 +100,8 @@ class Step:
         self.kind = MUST if kind == MUST else MAY
         self.page_bytes = description["page_bytes"]
         self.buffers = description["buffers"]
-        self.nodes = sorted(description["nodes"], key=lambda node: node["id"])
+        self.nodes = [with_captured_buffers(node, self.buffers)
+                      for node in sorted(description["nodes"], key=lambda node: node["id"])]
         if any(access.get("slowdown", 1.0) < 1.0 for node in self.nodes for access in node["accesses"]):
             raise ValueError("nodes of this step were measured to reach a part of their hosted pages only, which the linear "
                              "bound does not know: take the step as it was recorded")
@@ -214,12 +224,21 @@ class Step:
         visits = self._visits(touches)
         if not self.may_host:
             self._hold(visits, room)
-        for life in lives(visits, buffer["live_in"], buffer["live_in"] or buffer["live_out"], self.may_host):
+        is_live = buffer["live_in"] or buffer["live_out"]
+        for life in lives(visits, buffer["live_in"], is_live, self.may_host):
+            if self.may_host and buffer.get("renamable", False) and not is_live:
+                life = life._replace(gaps=self._long_gaps(life))
             self._hold(life.uses, room)
             group = self._groups.setdefault((life, room / link), Group(life))
             group.link += link
             group.room += room
             group.parts.append((number, begin, end))
+
+    def _long_gaps(self, life: Life) -> Tuple[Gap, ...]:
+        """A gap's windows are no less than the time for which its value is idle."""
+        least = LEAST_IDLE_SHARE * float(numpy.sum(self.windows_us))
+        return tuple(gap._replace(goes_on=float(numpy.sum(self.windows_us[gap.first:gap.last + 1])) >= least)
+                     for gap in life.gaps)
 
     def _hold(self, visits: Iterable[Visit], room: float) -> None:
         for visit in visits:
@@ -252,6 +271,16 @@ class Span(NamedTuple):
     end: int
     inner_begin: int
     inner_end: int
+
+
+def with_captured_buffers(node: Dict[str, Any], buffers: List[Dict[str, Any]]) -> Dict[str, Any]:
+    """The node with the accesses that it was captured with, in whatever buffer a plan lets them go on."""
+    def captured(buffer: int) -> int:
+        while buffers[buffer].get("continues") is not None:
+            buffer = buffers[buffer]["continues"]
+        return buffer
+
+    return {**node, "accesses": [{**access, "buffer": captured(access["buffer"])} for access in node["accesses"]]}
 
 
 def merge(first: Touch, second: Touch) -> Touch:
