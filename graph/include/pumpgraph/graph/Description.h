@@ -116,7 +116,8 @@ struct Buffer {
   /// boundary: the next replay may give their frames away without a copy. Private live-out buffers only.
   std::vector<Range> mirrored;
   /// Page-aligned ranges, ascending and disjoint, that are in host memory at all times, where nodes read and write them
-  /// over the link. Their pages have `noFrame` and no transfer, and are not resident. Private buffers only.
+  /// over the link. Their pages have `noFrame` and no transfer, and are not resident. Private buffers only. A page that
+  /// is hosted in one of several buffers which continue each other is the place of the others' in host memory.
   std::vector<Range> hosted;
 };
 
@@ -146,7 +147,9 @@ struct Node {
   BufferIndex buffer = 0;
   Range range;
   Advice advice = Advice::None;
-  std::uint64_t hostOffset = 0; ///< lowered copies only: byte position in the session's pinned pool
+  /// Lowered copies only: byte position in the session's pinned pool; 0 where the pages are hosted in a buffer that
+  /// continues this one or that this one continues, which is where the copy has its other end.
+  std::uint64_t hostOffset = 0;
 };
 
 struct Edge {
