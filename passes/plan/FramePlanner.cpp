@@ -662,9 +662,13 @@ private:
   /// Lists who reaches hosted pages that go on at another address.
   void findHostedUsers() {
     const std::vector<Buffer> &buffers = input_.captured.buffers;
-    for (const Buffer &buffer : buffers)
-      if (buffer.continues != noBuffer && !buffers[buffer.continues].hosted.empty())
+    for (const Buffer &buffer : buffers) {
+      if (buffer.continues == noBuffer)
+        continue;
+      hasHostedContinuation_ |= !buffer.hosted.empty();
+      if (!buffers[buffer.continues].hosted.empty())
         hostedUsers_.try_emplace(buffer.continues);
+    }
     for (NodeIndex node = 0; !hostedUsers_.empty() && node < boundary_; ++node)
       for (const Access &access : input_.captured.nodes[node].accesses)
         if (const auto users = hostedUsers_.find(access.buffer);
@@ -680,6 +684,8 @@ private:
   }
   /// The node comes after what the hosted pages that it reaches are done with where they were before.
   void followHosted(NodeIndex node) {
+    if (!hasHostedContinuation_)
+      return;
     const std::uint64_t pageBytes = input_.captured.pageBytes;
     Ends found;
     for (const Access &access : input_.captured.nodes[node].accesses) {
@@ -769,6 +775,7 @@ private:
   static constexpr std::uint32_t noEnd = UINT32_MAX;
   std::vector<std::vector<DraftNode>> ends_; ///< the last events of pages whose value goes on at another address
   std::map<BufferIndex, std::vector<std::uint32_t>> endOfPages_; ///< which of these, by page; noEnd: there are none
+  bool hasHostedContinuation_ = false;                           ///< of a buffer, in part
   std::map<BufferIndex, std::vector<DraftNode>> hostedUsers_;    ///< of hosted pages that go on at another address
   Draft draft_;
 };
