@@ -406,6 +406,24 @@ BufferIndex capturedBuffer(const std::vector<Buffer> &buffers, BufferIndex buffe
   return buffer;
 }
 
+Description withNodesCut(const Description &step, const std::function<std::vector<Node>(const Node &)> &cut) {
+  Description result = step;
+  result.nodes.clear();
+  result.edges.clear();
+  std::vector<NodeIndex> first, last; // of what a node has become
+  for (const Node &node : step.nodes) {
+    first.push_back(static_cast<NodeIndex>(result.nodes.size()));
+    for (Node &part : cut(node))
+      result.nodes.push_back(std::move(part));
+    last.push_back(static_cast<NodeIndex>(result.nodes.size() - 1));
+    for (NodeIndex part = first.back(); part < last.back(); ++part)
+      result.edges.push_back({part, part + 1, EdgeKind::Full});
+  }
+  for (const Edge &edge : step.edges)
+    result.edges.push_back({last[edge.from], first[edge.to], edge.kind});
+  return result;
+}
+
 bool covers(const std::vector<Range> &ranges, const Range &range) {
   std::uint64_t covered = range.offset; // up to here
   for (const Range &part : ranges)

@@ -52,19 +52,25 @@ BufferIndex HostedChains::at(BufferIndex buffer, std::uint64_t offset) const {
   return noBuffer;
 }
 
-Range HostedChains::alikeFrom(BufferIndex buffer, const Range &range) const {
-  const BufferIndex host = at(buffer, range.offset);
-  std::uint64_t end = range.offset; // up to here it is the same
+std::vector<Range> HostedChains::alike(BufferIndex buffer, const Range &range) const {
+  std::vector<Range> pieces;
+  BufferIndex last = noBuffer; // host of the last piece
+  const auto append = [&](std::uint64_t end, BufferIndex host) {
+    const std::uint64_t begin = pieces.empty() ? range.offset : pieces.back().end();
+    if (end <= begin)
+      return;
+    if (!pieces.empty() && host == last)
+      pieces.back().size += end - begin;
+    else
+      pieces.push_back({begin, end - begin});
+    last = host;
+  };
   for (auto part = firstOf(chain_[buffer]); part != parts_.end() && part->chain == chain_[buffer]; ++part) {
-    if (part->range.end() <= end)
-      continue;
-    if (host == noBuffer)
-      return {range.offset, std::min(part->range.offset, range.end()) - range.offset};
-    if (part->range.offset > end || part->host != host)
-      break;
-    end = part->range.end();
+    append(std::min(part->range.offset, range.end()), noBuffer);
+    append(std::min(part->range.end(), range.end()), part->host);
   }
-  return {range.offset, host == noBuffer ? range.size : std::min(end, range.end()) - range.offset};
+  append(range.end(), noBuffer);
+  return pieces;
 }
 
 } // namespace pumpgraph

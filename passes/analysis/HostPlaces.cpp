@@ -40,11 +40,9 @@ HostPlaces::HostPlaces(const Description &planned) : runs_(planned.buffers.size(
   for (const Node &node : planned.nodes) {
     if (!movesUp(node.kind) && !movesDown(node.kind))
       continue;
-    for (Range rest = node.range, part; rest.size > 0; rest = {part.end(), rest.size - part.size}) {
-      part = hosted.alikeFrom(node.buffer, rest);
+    for (const Range &part : hosted.alike(node.buffer, node.range))
       if (hosted.at(node.buffer, part.offset) == noBuffer)
         needed[owner_[node.buffer]].push_back(part);
-    }
   }
   for (BufferIndex b = 0; b < planned.buffers.size(); ++b) {
     const Buffer &buffer = planned.buffers[b];

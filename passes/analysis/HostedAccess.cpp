@@ -47,17 +47,15 @@ public:
     }
   }
 
-  void count(NodeIndex node, HostedTraffic &traffic) {
+  /// Calls `visit(buffer, bytes, touch)` for each hosted page that the node touches.
+  template <typename Visit> void forEachPage(NodeIndex node, Visit visit) {
     touched_.clear();
     for (const Access &access : step_.nodes[node].accesses)
       for (const Range &range : step_.buffers[access.buffer].hosted)
         touch(access, range);
     for (const auto &[buffer, page] : touched_) {
       Touch &touch = touches_[firstPage_[buffer] + page];
-      const std::uint64_t bytes = bytesOf(buffer, page);
-      for (Traffic *sum : {&traffic.byNode[node], &traffic.byBuffer[buffer]})
-        touch.addTo(*sum, bytes);
-      touch.addTo(traffic.loadByNode[node], slowed(bytes, touch.slowdown));
+      visit(buffer, bytesOf(buffer, page), touch);
       touch = {};
     }
   }
@@ -99,8 +97,27 @@ HostedTraffic hostedTraffic(const Description &description) {
     return traffic;
   Counter counter(description);
   for (NodeIndex node = 0; node < description.nodes.size(); ++node)
-    counter.count(node, traffic);
+    counter.forEachPage(node, [&](BufferIndex buffer, std::uint64_t bytes, const Touch &touch) {
+      for (Traffic *sum : {&traffic.byNode[node], &traffic.byBuffer[buffer]})
+        touch.addTo(*sum, bytes);
+      touch.addTo(traffic.loadByNode[node], slowed(bytes, touch.slowdown));
+    });
   return traffic;
+}
+
+std::map<HostedReach, Traffic> hostedReach(const Description &description) {
+  std::map<HostedReach, Traffic> reach;
+  Counter counter(description);
+  std::size_t position = 0;
+  for (NodeIndex node = 0; node < description.nodes.size(); ++node) {
+    if (isAdded(description.nodes[node].kind))
+      continue;
+    counter.forEachPage(node, [&](BufferIndex buffer, std::uint64_t bytes, const Touch &touch) {
+      touch.addTo(reach[{position, capturedBuffer(description.buffers, buffer)}], bytes);
+    });
+    ++position;
+  }
+  return reach;
 }
 
 Traffic HostedTraffic::total() const {

@@ -7,7 +7,10 @@
 #include "passes/analysis/RequiredTraffic.h"
 #include "pumpgraph/graph/Description.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 namespace pumpgraph {
@@ -22,6 +25,12 @@ struct HostedTraffic {
   Traffic total() const;
 };
 HostedTraffic hostedTraffic(const Description &description);
+
+/// A captured node, by its position among these, and a captured buffer of which it touches hosted pages at some
+/// address.
+using HostedReach = std::pair<std::size_t, BufferIndex>;
+/// The same bytes, of each pair that moves some.
+std::map<HostedReach, Traffic> hostedReach(const Description &description);
 
 /// How long that takes on a link that nothing else uses: both directions begin together and share it
 /// (docs/prediction.md).

@@ -337,7 +337,7 @@ std::vector<HostPlace> hostPlaces(const Description &description, Report &report
     const Node &node = description.nodes[index];
     if (!isCopy(node.kind))
       continue;
-    if (hosted.alikeFrom(node.buffer, node.range).size < node.range.size) {
+    if (hosted.alike(node.buffer, node.range).size() > 1) {
       report.add({.rule = "pool", .node = index, .buffer = node.buffer},
                  fmt::format("{} moves pages of which some are hosted at another address and others not, or elsewhere",
                              nodeLabel(description, index)));

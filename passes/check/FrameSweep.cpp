@@ -176,8 +176,8 @@ private:
   CompletionOrder programOrder_;
   std::vector<PageIndex> firstPage_; ///< by buffer
   std::vector<Page> pages_;
-  std::vector<std::uint32_t>
-      frameOf_; ///< by page: dense frame number, noPage if it has none, is exclusive, or hosted and no part of a chain
+  /// By page: dense frame number; noPage if it has none, is exclusive, or is hosted and has no other address.
+  std::vector<std::uint32_t> frameOf_;
   struct Tenants {
     PageIndex resident = noPage;
     std::size_t eventsBegin = 0; ///< in events_

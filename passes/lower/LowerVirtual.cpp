@@ -278,32 +278,14 @@ void straighten(const Description &step, const std::vector<NodeIndex> &joinedTo,
 /// The step with several transfers, one after the other, for each one of pages of which only some are hosted at another
 /// address: a copy has one end in host memory.
 Description cutWhereHosted(const Description &planned, const HostedChains &hosted) {
-  if (!hosted.any())
-    return planned;
-  Description cut = planned;
-  cut.nodes.clear();
-  cut.edges.clear();
-  std::vector<NodeIndex> first, last; // of what a node has become
-  for (const Node &node : planned.nodes) {
-    first.push_back(static_cast<NodeIndex>(cut.nodes.size()));
-    cut.nodes.push_back(node);
-    if (isTransfer(node))
-      for (Range rest = node.range, part = hosted.alikeFrom(node.buffer, rest);;
-           part = hosted.alikeFrom(node.buffer, rest)) {
-        cut.nodes.back().range = part;
-        rest = {part.end(), rest.size - part.size};
-        if (rest.size == 0)
-          break;
-        cut.edges.push_back({static_cast<NodeIndex>(cut.nodes.size() - 1), static_cast<NodeIndex>(cut.nodes.size())});
-        cut.nodes.push_back(node);
-      }
-    last.push_back(static_cast<NodeIndex>(cut.nodes.size() - 1));
-  }
-  for (const Edge &edge : planned.edges)
-    cut.edges.push_back({last[edge.from], first[edge.to], edge.kind});
-  std::sort(cut.edges.begin(), cut.edges.end(),
-            [](const Edge &a, const Edge &b) { return std::tuple(a.from, a.to) < std::tuple(b.from, b.to); });
-  return cut;
+  return withNodesCut(planned, [&](const Node &node) {
+    if (!isTransfer(node))
+      return std::vector{node};
+    std::vector<Node> parts;
+    for (const Range &range : hosted.alike(node.buffer, node.range))
+      parts.emplace_back(node).range = range;
+    return parts;
+  });
 }
 
 /// Writes what is left: without bypassed and joined nodes, transfers as copies.

@@ -672,15 +672,10 @@ private:
     for (NodeIndex node = 0; !hostedUsers_.empty() && node < boundary_; ++node)
       for (const Access &access : input_.captured.nodes[node].accesses)
         if (const auto users = hostedUsers_.find(access.buffer);
-            users != hostedUsers_.end() && overlaps(buffers[access.buffer].hosted, wholePages(access)) &&
+            users != hostedUsers_.end() && overlaps(buffers[access.buffer].hosted, access.range) &&
             (users->second.empty() || users->second.back() != node))
           users->second.push_back(node);
     std::erase_if(hostedUsers_, [](const auto &users) { return users.second.empty(); });
-  }
-  Range wholePages(const Access &access) const {
-    const std::uint64_t pageBytes = input_.captured.pageBytes;
-    const std::uint64_t begin = access.range.offset / pageBytes * pageBytes;
-    return {begin, access.range.size == 0 ? 0 : access.range.end() - begin};
   }
   /// The node comes after what the hosted pages that it reaches are done with where they were before.
   void followHosted(NodeIndex node) {

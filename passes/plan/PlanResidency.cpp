@@ -851,8 +851,8 @@ tl::expected<Description, PlanError> planRenaming(const Description &step, const
   const auto fitsHost = [&](const Description &plan) { return statsOf(plan).hostBytes <= options.machine.hostBytes; };
   const bool fits = fitsHost(*other), fitted = fitsHost(*planned);
   const double otherUs = predict(*other, options.machine).totalUs + doubtUs(*other, *planned, options.machine);
-  const bool isBetterOne = fits == fitted ? otherUs < predict(*planned, options.machine).totalUs : fits;
-  return isBetterOne ? std::move(other) : std::move(planned);
+  const bool otherIsBetter = fits == fitted ? otherUs < predict(*planned, options.machine).totalUs : fits;
+  return otherIsBetter ? std::move(other) : std::move(planned);
 }
 
 } // namespace

@@ -2,9 +2,7 @@
 #include "passes/plan/Renaming.h"
 
 #include "passes/analysis/HostedAccess.h"
-#include "passes/analysis/RequiredTraffic.h"
 #include "passes/plan/WideColouring.h"
-#include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
 #include <map>
@@ -38,31 +36,6 @@ std::vector<std::vector<IdleTime>> ofLargest(const Description &step, const std:
   });
   result.resize(std::min(result.size(), mostCandidatesForSparing));
   return result;
-}
-
-/// A captured node, counted among those, and a captured buffer of which it reaches hosted pages at some address.
-using Reach = std::pair<std::size_t, BufferIndex>;
-
-/// Up what may be read of the pages, down what may be written.
-std::map<Reach, Traffic> hostedReach(const Description &step) {
-  std::map<Reach, Traffic> reach;
-  std::size_t position = 0;
-  for (const Node &node : step.nodes) {
-    if (isAdded(node.kind))
-      continue;
-    for (const Access &access : node.accesses)
-      for (const Range &hosted : step.buffers[access.buffer].hosted) {
-        if (!hosted.overlaps(access.range))
-          continue;
-        const std::uint64_t bytes =
-            std::min(hosted.end(), access.range.end()) - std::max(hosted.offset, access.range.offset);
-        Traffic &traffic = reach[{position, capturedBuffer(step.buffers, access.buffer)}];
-        traffic.upBytes += reliableMust(access) != modeWrite && reliableMay(access) != modeNone ? bytes : 0;
-        traffic.downBytes += (reliableMay(access) & modeWrite) != 0 ? bytes : 0;
-      }
-    ++position;
-  }
-  return reach;
 }
 
 /// What goes on at another address so that less has to be hosted: always the buffer that spares most, and then the
@@ -142,7 +115,7 @@ std::vector<IdleTime> worthRenaming(const Description &step, const Description &
 }
 
 double doubtUs(const Description &renamed, const Description &step, const Machine &machine) {
-  const std::map<Reach, Traffic> known = hostedReach(step);
+  const std::map<HostedReach, Traffic> known = hostedReach(step);
   double us = 0;
   for (const auto &[reach, traffic] : hostedReach(renamed)) {
     const auto before = known.find(reach);

@@ -259,34 +259,24 @@ Expected<Description> Residence::boundaryFor(const Description &step, const std:
 }
 
 Description Residence::withPlaces(const Description &lowered, const std::vector<BlockId> &blocks) const {
-  Description placed = lowered;
-  placed.hostBytes = hostBytes_;
-  placed.nodes.clear();
-  placed.edges.clear();
   const HostedChains chains(lowered.buffers);
-  std::vector<NodeIndex> first, last; // of what a node has become
-  for (const Node &node : lowered.nodes) {
-    first.push_back(static_cast<NodeIndex>(placed.nodes.size()));
-    placed.nodes.push_back(node);
-    if (isCopy(node.kind) && chains.at(node.buffer, node.range.offset) == noBuffer) {
-      const std::vector<std::uint64_t> &place = find(blocks[node.buffer])->place;
-      placed.nodes.back().range.size = 0;
-      placed.nodes.back().hostOffset = place[node.range.offset / pageBytes];
-      for (std::uint64_t offset = node.range.offset; offset < node.range.end(); offset += pageBytes) {
-        if (Node &part = placed.nodes.back(); part.hostOffset + part.range.size != place[offset / pageBytes]) {
-          Node &next = placed.nodes.emplace_back(node);
-          next.range = {offset, 0};
-          next.hostOffset = place[offset / pageBytes];
-        }
-        placed.nodes.back().range.size += std::min(pageBytes, node.range.end() - offset);
+  Description placed = withNodesCut(lowered, [&](const Node &node) {
+    if (!isCopy(node.kind) || chains.at(node.buffer, node.range.offset) != noBuffer)
+      return std::vector{node};
+    const std::vector<std::uint64_t> &place = find(blocks[node.buffer])->place;
+    std::vector<Node> parts;
+    for (std::uint64_t offset = node.range.offset; offset < node.range.end(); offset += pageBytes) {
+      const std::uint64_t at = place[offset / pageBytes];
+      if (parts.empty() || parts.back().hostOffset + parts.back().range.size != at) {
+        Node &part = parts.emplace_back(node);
+        part.range = {offset, 0};
+        part.hostOffset = at;
       }
+      parts.back().range.size += std::min(pageBytes, node.range.end() - offset);
     }
-    last.push_back(static_cast<NodeIndex>(placed.nodes.size() - 1));
-    for (NodeIndex part = first.back(); part < last.back(); ++part)
-      placed.edges.push_back({part, part + 1, EdgeKind::Full});
-  }
-  for (const Edge &edge : lowered.edges)
-    placed.edges.push_back({last[edge.from], first[edge.to], edge.kind});
+    return parts;
+  });
+  placed.hostBytes = hostBytes_;
   return placed;
 }
 
@@ -319,15 +309,15 @@ Status Residence::pin() {
   for (PlannedBlock &planned : blocks_)
     for (HostedRun &run : planned.hostedRuns) {
       std::shared_ptr<HostBacking> &memory = shared[{planned.chain, run.firstPage}];
-      if (!run.memory && !memory) {
+      if (!memory)
+        memory = run.memory;
+      if (!memory) {
         Expected<std::shared_ptr<HostBacking>> created = HostBacking::create(tools_.host, run.pages * pageBytes);
         if (!created)
           return tl::unexpected<Error>(created.error());
         memory = std::move(*created);
       }
-      if (!run.memory)
-        run.memory = memory;
-      memory = run.memory;
+      run.memory = memory;
     }
   return {};
 }

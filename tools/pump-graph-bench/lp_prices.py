@@ -101,11 +101,11 @@ class Market:
         return paid - (float(self._room_paid[use.window + 1] - self._room_paid[use.window - 1]) if use.is_held else 0.0)
 
     def _cost_renamed(self, life: Life) -> float:
-        """For each use it is on the device, without or with a host copy, or hosted; in long gaps it may go from one to the other."""
-        first = len(life.uses) - len(life.gaps)
-        hosted = sum(map(self._cost_hosted, life.uses[:first]))
+        """For each use it is on the device, without or with a host copy, or hosted; in long gaps it may go from one to the other.
+        The first use is where the value comes from, the others come after a gap each."""
+        hosted = self._cost_hosted(life.uses[0])
         dirty, clean = (0.0, math.inf) if life.start == WRITTEN else (math.inf, 0.0)
-        for gap, use in zip(life.gaps, life.uses[first:]):
+        for gap, use in zip(life.gaps, life.uses[1:]):
             ways = self.ways(gap.first, gap.last)
             parked, back = (min(clean, dirty + ways.away), hosted + ways.back) if gap.goes_on else (math.inf, math.inf)
             hosted = min(hosted, parked) + self._cost_hosted(use)

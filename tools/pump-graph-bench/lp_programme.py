@@ -167,7 +167,7 @@ class Proposal:
 
     def _add(self, group: Group, channel: Channel) -> None:
         life = group.life
-        if life.renames and life.uses:
+        if life.renames:
             self._rename(group, channel)
             return
         hosted = self._host(group, channel) if life.uses else []
@@ -180,39 +180,32 @@ class Proposal:
 
     def _host(self, group: Group, channel: Channel) -> Terms:
         """What takes no part in all else that its group does."""
-        life, size = group.life, group.link / self._scale
-        variable = self._programme.variable(0, size, TIE_BREAK * self._scale / self._link.up)
-        self.moves.append(Move(group, "hosted", variable))
-        for use in life.uses:
-            channel.hosted.add(variable, use.before, use.after)
-            if use.needs:
-                self._hosted_ups[use.window].append(variable)
-            if use.writes:
-                self._hosted_downs[use.window].append(variable)
+        life = group.life
+        variable = self._host_for(group, life.uses, channel)
         for gap in life.head + life.gaps:
             channel.hosted.add(variable, gap.first, gap.last)
         if life.tail is not None:
             channel.hosted.begins[life.tail].append(variable)
         return [(variable, 1.0)]
 
-    def _host_use(self, group: Group, use: Visit, channel: Channel) -> int:
-        """What is hosted for one use."""
+    def _host_for(self, group: Group, uses: Sequence[Visit], channel: Channel) -> int:
+        """What is hosted for the uses."""
         variable = self._programme.variable(0, group.link / self._scale, TIE_BREAK * self._scale / self._link.up)
         self.moves.append(Move(group, "hosted", variable))
-        channel.hosted.add(variable, use.before, use.after)
-        if use.needs:
-            self._hosted_ups[use.window].append(variable)
-        if use.writes:
-            self._hosted_downs[use.window].append(variable)
+        for use in uses:
+            channel.hosted.add(variable, use.before, use.after)
+            if use.needs:
+                self._hosted_ups[use.window].append(variable)
+            if use.writes:
+                self._hosted_downs[use.window].append(variable)
         return variable
 
     def _rename(self, group: Group, channel: Channel) -> None:
-        """For each use some bytes are hosted; between two uses others may be."""
+        """For each use some bytes are hosted; after a long gap others may be. The first use is where the value comes from."""
         life, programme, size = group.life, self._programme, group.link / self._scale
-        uses = [self._host_use(group, use, channel) for use in life.uses]
-        before = len(uses) - len(life.gaps) - 1  # the use before the gap
+        uses = [self._host_for(group, [use], channel) for use in life.uses]
         copies: Optional[List[int]] = None if life.start == EITHER else []
-        for gap, use, following in zip(life.gaps, uses[before:], uses[before + 1:]):
+        for gap, use, following in zip(life.gaps, uses, uses[1:]):
             stay = programme.variable(0, size)
             channel.hosted.add(stay, gap.first, gap.last)
             comes, goes = [], []

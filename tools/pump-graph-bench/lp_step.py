@@ -225,20 +225,24 @@ class Step:
         if not self.may_host:
             self._hold(visits, room)
         is_live = buffer["live_in"] or buffer["live_out"]
-        for life in lives(visits, buffer["live_in"], is_live, self.may_host):
-            if self.may_host and buffer.get("renamable", False) and not is_live:
-                life = life._replace(gaps=self._long_gaps(life))
+        found = lives(visits, buffer["live_in"], is_live, self.may_host)
+        if self.may_host and buffer.get("renamable") and not is_live:
+            found = [part for life in found for part in self._renamed(life)]
+        for life in found:
             self._hold(life.uses, room)
             group = self._groups.setdefault((life, room / link), Group(life))
             group.link += link
             group.room += room
             group.parts.append((number, begin, end))
 
-    def _long_gaps(self, life: Life) -> Tuple[Gap, ...]:
-        """A gap's windows are no less than the time for which its value is idle."""
+    def _renamed(self, life: Life) -> List[Life]:
+        """With the gaps after which it may go on at another address: their windows are no less than the time for which the value is
+        idle. Uses of no value have nothing to do with each other then."""
+        if not life.gaps:
+            return [life._replace(uses=(use,)) for use in life.uses]
         least = LEAST_IDLE_SHARE * float(numpy.sum(self.windows_us))
-        return tuple(gap._replace(goes_on=float(numpy.sum(self.windows_us[gap.first:gap.last + 1])) >= least)
-                     for gap in life.gaps)
+        return [life._replace(gaps=tuple(
+            gap._replace(goes_on=float(numpy.sum(self.windows_us[gap.first:gap.last + 1])) >= least) for gap in life.gaps))]
 
     def _hold(self, visits: Iterable[Visit], room: float) -> None:
         for visit in visits:

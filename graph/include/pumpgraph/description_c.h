@@ -71,7 +71,8 @@ typedef struct pumpgraph_node {
   uint32_t advice; /* pumpgraph::Advice */
   uint64_t offset;
   uint64_t size;
-  uint64_t host_offset; /* lowered copies only: position in the session's pinned pool; 0: hosted at another address */
+  uint64_t host_offset; /* lowered copies only: position in the session's pinned pool; 0 if the pages are hosted
+                           in a buffer that this one continues or that continues it: it does not count then */
 } pumpgraph_node;
 
 typedef struct pumpgraph_edge {

@@ -123,7 +123,7 @@ public:
     if (hostedBytes(plan->description) > 0)
       if (auto failure = judgeHosting(tally))
         return failure;
-    tally.hostingInChains += HostedChains(plan->description.buffers).any();
+    tally.hostingInChains += hostsInChains(plan->description);
     if (auto failure = judge("plan", plan->description))
       return failure;
     if (auto failure = judgeWhole(*plan))
@@ -155,6 +155,14 @@ private:
         return std::nullopt;
     }
     return Failure{"refusal", fmt::format("{} frames would do, but: {}", frames, error.message)};
+  }
+
+  static bool hostsInChains(const Description &step) {
+    const HostedChains chains(step.buffers);
+    for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer)
+      if (!chains.of(buffer).empty())
+        return true;
+    return false;
   }
 
   static bool isTight(const Description &captured, const Setting &setting) {

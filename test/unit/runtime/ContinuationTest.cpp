@@ -135,9 +135,10 @@ TEST_F(ContinuationTest, isHostMemoryAtOneAddress) {
     EXPECT_EQ(changesSince(before).size(), 1u);
     replay(*step, 3);
     expectState(3);
-    // Taken back and put in force again.
     ASSERT_TRUE(session_->takeBack());
     expectState(3);
+    replay(*step, 1); // in force again
+    expectState(4);
     close();
   }
 }

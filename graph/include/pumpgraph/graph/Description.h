@@ -7,6 +7,7 @@
 #include "pumpgraph/description_c.h"
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -147,8 +148,8 @@ struct Node {
   BufferIndex buffer = 0;
   Range range;
   Advice advice = Advice::None;
-  /// Lowered copies only: byte position in the session's pinned pool; 0 where the pages are hosted in a buffer that
-  /// continues this one or that this one continues, which is where the copy has its other end.
+  /// Lowered copies only: byte position in the session's pinned pool. 0, and no position, where the pages are hosted in
+  /// another buffer of the chain of those that continue each other: there the copy has its other end (HostedChains.h).
   std::uint64_t hostOffset = 0;
 };
 
@@ -199,6 +200,10 @@ inline bool movesDown(NodeKind kind) {
 inline bool movesUp(NodeKind kind) {
   return kind == NodeKind::Prefetch || kind == NodeKind::CopyToDevice;
 }
+
+/// The step with several nodes, one after the other, in the place of each node that `cut` makes several of; of others
+/// it returns the node alone. All that waits for the node waits for the last one, and the first one waits in its place.
+Description withNodesCut(const Description &step, const std::function<std::vector<Node>(const Node &)> &cut);
 
 /// A C view of a description; it borrows the description's memory and must not outlive it or see it change.
 class DescriptionView {

@@ -15,16 +15,14 @@ public:
   /// Keeps nothing of `buffers`.
   explicit HostedChains(const std::vector<Buffer> &buffers);
 
-  /// Whether a buffer that is hosted in part continues another, or is continued.
-  bool any() const { return !parts_.empty(); }
   /// Hosted ranges of the buffer and of those that it continues or that continue it, taken together: ascending and
   /// disjoint, cut wherever one of them begins or ends. Empty for a buffer that is no part of a chain.
   std::vector<Range> of(BufferIndex buffer) const;
   /// A buffer of the same chain whose page at this position, of the byte at `offset`, is hosted; noBuffer if there is
   /// none. The first of several, which share their memory there.
   BufferIndex at(BufferIndex buffer, std::uint64_t offset) const;
-  /// How far from the front of `range`, which is not empty, at() stays the same: at most `range` itself.
-  Range alikeFrom(BufferIndex buffer, const Range &range) const;
+  /// The pieces of `range`, ascending, for whose bytes at() is the same: `range` itself, for most.
+  std::vector<Range> alike(BufferIndex buffer, const Range &range) const;
 
 private:
   struct Part {
