@@ -6,7 +6,7 @@
 
 #include "pumpgraph/pumpgraph.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <tl/expected.hpp>
 
 #include <string>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/memory/Heap.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
 

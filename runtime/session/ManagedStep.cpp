@@ -3,6 +3,8 @@
 
 #include "runtime/agent/ManagedLocation.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <map>
 #include <new>

@@ -6,7 +6,7 @@
 #include "runtime/agent/DriverMover.h"
 #include "runtime/lower/ManagedGraph.h"
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace pumpgraph::runtime {
 

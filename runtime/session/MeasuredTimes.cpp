@@ -4,6 +4,8 @@
 #include "pumpgraph/graph/Reliance.h"
 #include "runtime/session/ReplayWatch.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -23,7 +25,9 @@ constexpr float leastSlowdown = 1.0F / 64;
 /// By captured position: what the plan predicted that nodes take over hosted pages, beyond their cost.
 std::map<std::size_t, double> predictedOverHosted(const CompiledPlan &plan) {
   std::map<std::size_t, double> times;
-  if (const auto nodes = plan.report.find("hosted_nodes"); nodes != plan.report.end())
+  if (!plan.report)
+    return times;
+  if (const auto nodes = plan.report->find("hosted_nodes"); nodes != plan.report->end())
     for (const auto &node : *nodes)
       times[node.at("node").get<std::size_t>()] = node.at("time_s").get<double>() * usPerSecond;
   return times;
@@ -32,8 +36,10 @@ std::map<std::size_t, double> predictedOverHosted(const CompiledPlan &plan) {
 /// slowdownOfCopies() of passes/analysis/Machine.h, of the machine as the report has it: the compiler is not linked
 /// here.
 float slowdownOfCopies(const CompiledPlan &plan) {
-  const auto machine = plan.report.find("machine");
-  if (machine == plan.report.end())
+  if (!plan.report)
+    return 1;
+  const auto machine = plan.report->find("machine");
+  if (machine == plan.report->end())
     return 1;
   return machine->value("hosted_share", 1.0F) / (1 - machine->value("beside_hosted_share", 0.0F));
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Observation.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 
 namespace pumpgraph::runtime {

@@ -5,7 +5,7 @@
 
 #include "runtime/capture/DescribeStep.h"
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include <map>
 #include <set>

@@ -3,6 +3,8 @@
 
 #include "runtime/lower/RenewCopies.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 
 namespace pumpgraph::runtime {
@@ -139,7 +141,7 @@ Expected<CompiledPlan> Rewriting::compile(const pumpgraph_compiler_options &opti
   hasRenamed_ = plan.lowered.buffers.size() > step_.captured_.blocks.size();
   PUMPGRAPH_TRY(reserveContinuations(plan, options.boundary != nullptr));
   if (const char *report = compiler_.reportJson(compilation))
-    plan.report = nlohmann::ordered_json::parse(report, nullptr, false);
+    plan.report = std::make_shared<const nlohmann::ordered_json>(nlohmann::ordered_json::parse(report, nullptr, false));
   plan.otherFrames = otherFrames;
   plan.savedTimes = compiler_.savedTimes(compilation);
   if (const std::string note = compiler_.savedTimesNote(compilation); !note.empty())

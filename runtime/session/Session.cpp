@@ -4,6 +4,8 @@
 #include "runtime/session/Adoption.h"
 #include "runtime/session/Step.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 
 namespace pumpgraph::runtime {

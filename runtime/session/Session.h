@@ -12,7 +12,7 @@
 #include "runtime/session/Compiler.h"
 #include "runtime/session/ManagedLink.h"
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include <chrono>
 #include <functional>

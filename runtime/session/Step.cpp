@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Step.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -15,15 +17,19 @@ std::vector<BlockId> CompiledPlan::blocksOf(const CapturedStep &step) const {
 }
 
 double CompiledPlan::predictedUs() const {
-  const auto predicted = report.find("predicted_s");
-  return predicted != report.end() && predicted->is_number() ? predicted->get<double>() * usPerSecond : 0;
+  if (!report)
+    return 0;
+  const auto predicted = report->find("predicted_s");
+  return predicted != report->end() && predicted->is_number() ? predicted->get<double>() * usPerSecond : 0;
 }
 
 double CompiledPlan::boundUs() const {
-  const auto hosted = report.find("hosted_bytes"); // where some are, other plans may do without
-  const bool isForAll = hosted != report.end() && *hosted == 0;
-  const auto bound = report.find(isForAll ? "plan_bound_s" : "bound_s");
-  return bound != report.end() && bound->is_number() ? bound->get<double>() * usPerSecond : 0;
+  if (!report)
+    return 0;
+  const auto hosted = report->find("hosted_bytes"); // where some are, other plans may do without
+  const bool isForAll = hosted != report->end() && *hosted == 0;
+  const auto bound = report->find(isForAll ? "plan_bound_s" : "bound_s");
+  return bound != report->end() && bound->is_number() ? bound->get<double>() * usPerSecond : 0;
 }
 
 Step::~Step() {
@@ -247,12 +253,12 @@ Status Step::writeValue(BufferIndex buffer, const char *source) {
 
 void Step::writeReport() {
   using Json = nlohmann::ordered_json;
-  report_ = plan_.report;
-  if (!report_.is_object()) {
-    report_ = Json::object();
-    report_["name"] = captured_.description.name;
-    report_["nodes"] = captured_.description.nodes.size();
-    report_["buffers"] = captured_.description.buffers.size();
+  report_ = std::make_shared<Json>(plan_.report && plan_.report->is_object() ? *plan_.report : Json::object());
+  Json &report = *report_;
+  if (report.empty()) {
+    report["name"] = captured_.description.name;
+    report["nodes"] = captured_.description.nodes.size();
+    report["buffers"] = captured_.description.buffers.size();
   }
   std::vector<std::string> notes = session_.notes_;
   notes.insert(notes.end(), captured_.notes.begin(), captured_.notes.end());
@@ -279,7 +285,7 @@ void Step::writeReport() {
                   {"link", session_.linkReport()},
                   {"notes", std::move(notes)},
                   {"warnings", captured_.warnings}};
-  report_["runtime"] = std::move(runtime);
+  report["runtime"] = std::move(runtime);
 }
 
 std::string Step::report() {
@@ -293,19 +299,20 @@ std::string Step::report() {
                      {"predicted_s", plan.predictedUs / usPerSecond},
                      {"measured_s", seconds(plan.measuredUs)},
                      {"predicted_again_s", seconds(plan.predictedAgainUs)}});
-  report_["runtime"]["plans"] = std::move(plans);
+  Json &runtime = (*report_)["runtime"];
+  runtime["plans"] = std::move(plans);
   std::string boundary;
   for (const Step *other : sharers())
     boundary += (boundary.empty() ? "shared with " : ", ") + other->captured_.description.name;
-  report_["runtime"]["boundary"] = rewritten() ? Json(boundary.empty() ? "own" : boundary) : Json(nullptr);
+  runtime["boundary"] = rewritten() ? Json(boundary.empty() ? "own" : boundary) : Json(nullptr);
   if (managed_)
-    report_["runtime"]["agent"] = managed_->report();
+    runtime["agent"] = managed_->report();
   if (observation_.runs != 0)
-    report_["runtime"]["observation"] = observation_.report(captured_.description);
-  report_["runtime"]["exchanges"] = exchanges_;
-  report_["runtime"]["exchange_ms"] = exchangeMs_;
+    runtime["observation"] = observation_.report(captured_.description);
+  runtime["exchanges"] = exchanges_;
+  runtime["exchange_ms"] = exchangeMs_;
   // Names of kernels come from binaries; a byte that is no UTF-8 must not take the report down.
-  return report_.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return report_->dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 Status Step::save(const std::string &path) {

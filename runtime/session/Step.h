@@ -9,7 +9,7 @@
 #include "runtime/session/ReplayWatch.h"
 #include "runtime/session/Session.h"
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include <set>
 #include <utility>
@@ -34,7 +34,7 @@ inline constexpr double usPerSecond = 1e6;
 /// What the compiler library made of a captured step.
 struct CompiledPlan {
   Description lowered;
-  nlohmann::ordered_json report;
+  std::shared_ptr<const nlohmann::ordered_json> report; ///< null before, and where the library gave none
   std::uint64_t otherFrames = 0;       ///< of the session, held by allocations that the step does not touch
   std::optional<Description> boundary; ///< what the plan has to keep of other steps'; until it was in force once
   std::uint64_t savedTimes = 0;        ///< nodes whose time the caller gave
@@ -172,11 +172,11 @@ private:
   std::string reason_;
   std::vector<PlanRecord> plans_; ///< in the order they were made
   KnownAccesses knownAccesses_;
-  Observation observation_;            ///< of all calls of observe()
-  std::unique_ptr<ReplayWatch> watch_; ///< while the first replays are timed
-  std::uint64_t exchanges_ = 0;        ///< how often the plan took the place of another, or of none
-  double exchangeMs_ = 0;              ///< all of them together
-  nlohmann::ordered_json report_;      ///< but for the plans and the exchanges
+  Observation observation_;                        ///< of all calls of observe()
+  std::unique_ptr<ReplayWatch> watch_;             ///< while the first replays are timed
+  std::uint64_t exchanges_ = 0;                    ///< how often the plan took the place of another, or of none
+  double exchangeMs_ = 0;                          ///< all of them together
+  std::shared_ptr<nlohmann::ordered_json> report_; ///< but for the plans and the exchanges
   AdoptionTimes times_;
 };
 

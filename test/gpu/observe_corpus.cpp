@@ -5,6 +5,8 @@
 #include "test/gpu/CorpusLaunches.h"
 
 #include <cuda_runtime_api.h>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdio>

@@ -3,6 +3,7 @@
 #include "test/unit/runtime/Program.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <fstream>

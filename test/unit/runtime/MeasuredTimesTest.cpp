@@ -2,6 +2,7 @@
 #include "runtime/session/MeasuredTimes.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 namespace pumpgraph::runtime {
 namespace {
@@ -25,7 +26,6 @@ protected:
     for (Node &node : plan_.lowered.nodes)
       node.costUs = 100;
     plan_.lowered.buffers[1].hosted = {{0, page}};
-    plan_.report["machine"] = {{"hosted_share", 0.5625}, {"beside_hosted_share", 0.25}};
     predict({{0, 200}, {3, 200}});
   }
 
@@ -43,9 +43,11 @@ protected:
 
   /// Microseconds over hosted pages, by node.
   void predict(const std::vector<std::pair<int, double>> &times) {
-    plan_.report["hosted_nodes"] = nlohmann::ordered_json::array();
+    nlohmann::ordered_json report = {{"machine", {{"hosted_share", 0.5625}, {"beside_hosted_share", 0.25}}},
+                                     {"hosted_nodes", nlohmann::ordered_json::array()}};
     for (const auto &[node, us] : times)
-      plan_.report["hosted_nodes"].push_back({{"node", node}, {"time_s", us * 1e-6}});
+      report["hosted_nodes"].push_back({{"node", node}, {"time_s", us * 1e-6}});
+    plan_.report = std::make_shared<const nlohmann::ordered_json>(std::move(report));
   }
 
   float slowdown(std::size_t node, std::size_t access) const { return step_.nodes[node].accesses[access].slowdown; }

@@ -4,6 +4,7 @@
 #include "test/unit/runtime/Program.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <fstream>
 #include <regex>

@@ -6,6 +6,7 @@
 #include "test/unit/runtime/TestTable.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 

@@ -7,6 +7,7 @@
 #include "test/unit/runtime/Program.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 namespace pumpgraph::runtime::test {
 
