@@ -15,6 +15,7 @@ namespace {
 /// What the accesses of one node do together with one page.
 struct Touch {
   bool reads = false;
+  bool certainlyReads = false;
   bool writes = false;
   float slowdown = 0; ///< the largest of the accesses'
 
@@ -42,12 +43,15 @@ public:
     for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer) {
       const std::vector<Range> &hosted = step.buffers[buffer].hosted;
       firstPage_.push_back(touches_.size());
-      if (!hosted.empty())
-        touches_.resize(touches_.size() + step.pageCount(buffer));
+      if (hosted.empty())
+        continue;
+      touches_.resize(touches_.size() + step.pageCount(buffer));
+      hasValue_.resize(touches_.size(), step.buffers[buffer].liveIn || step.buffers[buffer].continues != noBuffer);
     }
   }
 
-  /// Calls `visit(buffer, bytes, touch)` for each hosted page that the node touches.
+  /// Of all nodes, one after the other: where there is no value yet, what writes is not taken to read unless it
+  /// certainly does. Calls `visit(buffer, bytes, touch)` for each hosted page that the node touches.
   template <typename Visit> void forEachPage(NodeIndex node, Visit visit) {
     touched_.clear();
     for (const Access &access : step_.nodes[node].accesses)
@@ -55,7 +59,10 @@ public:
         touch(access, range);
     for (const auto &[buffer, page] : touched_) {
       Touch &touch = touches_[firstPage_[buffer] + page];
+      const auto hasValue = hasValue_.begin() + static_cast<std::ptrdiff_t>(firstPage_[buffer] + page);
+      touch.reads = touch.certainlyReads || (touch.reads && (*hasValue || !touch.writes));
       visit(buffer, bytesOf(buffer, page), touch);
+      *hasValue = *hasValue || touch.writes;
       touch = {};
     }
   }
@@ -78,6 +85,7 @@ private:
         touched_.emplace_back(access.buffer, page);
       touch.slowdown = std::max(touch.slowdown, access.slowdown);
       touch.reads |= reliableMust(access) != modeWrite || !covers;
+      touch.certainlyReads |= (reliableMust(access) & modeRead) != 0;
       touch.writes |= (reliableMay(access) & modeWrite) != 0;
     }
   }
@@ -85,6 +93,7 @@ private:
   const Description &step_;
   std::vector<std::size_t> firstPage_; ///< by BufferIndex, in `touches_`
   std::vector<Touch> touches_;         ///< of buffers with hosted pages
+  std::vector<bool> hasValue_;         ///< of the same, before the node at hand
   std::vector<std::pair<BufferIndex, std::uint64_t>> touched_;
 };
 

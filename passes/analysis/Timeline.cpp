@@ -122,17 +122,21 @@ void Timeline::collectUses(const Description &captured) {
             piece->firstPage >= pages.overwrittenFirst && piece->firstPage + piece->pageCount <= pages.overwrittenLast;
         std::vector<Use> &list = uses[static_cast<std::size_t>(piece - pieces_.begin())];
         if (list.empty() || list.back().node != n)
-          list.push_back({n, static_cast<PieceIndex>(piece - pieces_.begin()), false, false, true, 0});
+          list.push_back({n, static_cast<PieceIndex>(piece - pieces_.begin()), false, false, false, true, 0});
         if (reliableMay(access) != modeNone)
           list.back().slowdown = std::max(list.back().slowdown, access.slowdown);
         list.back().writes |= (reliableMay(access) & modeWrite) != 0;
         list.back().overwrites &= overwrites;
         list.back().readsOld |= !overwrites && reliableMay(access) != modeNone;
+        list.back().certainlyReads |= (reliableMust(access) & modeRead) != 0;
       }
     }
   }
   for (std::size_t i = 0; i < uses.size(); ++i) {
     Piece &piece = pieces_[static_cast<PieceIndex>(i)];
+    const auto first = std::find_if(uses[i].begin(), uses[i].end(), [](const Use &use) { return use.writes; });
+    if (!piece.hasValueBefore() && first != uses[i].end())
+      first->readsOld = first->certainlyReads;
     piece.usesBegin = static_cast<std::uint32_t>(uses_.size());
     uses_.insert(uses_.end(), uses[i].begin(), uses[i].end());
     piece.usesEnd = static_cast<std::uint32_t>(uses_.size());

@@ -42,8 +42,11 @@ struct Piece {
 struct Use {
   NodeIndex node = 0;
   PieceIndex piece{};
-  bool writes = false;     ///< may write
-  bool readsOld = false;   ///< what was there before may matter: to read it, or to keep it where nothing is written
+  bool writes = false; ///< may write
+  /// What was there before may matter: to read it, or to keep it where nothing is written. Not where nothing was there:
+  /// then what writes first is not taken to read unless it certainly does.
+  bool readsOld = false;
+  bool certainlyReads = false;
   bool overwrites = false; ///< all accesses certainly write every byte of every page and read none before
   float slowdown = 1;      ///< of the accesses, the largest
   /// Whether the value has to be on the device. An access that may do nothing does not read the old value, but having

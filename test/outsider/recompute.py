@@ -46,6 +46,7 @@ class Plan:
         self.nodes: List[Dict[str, Any]] = sorted(plan["nodes"] + plan["transfers"], key=lambda node: node["id"])
         if [node["id"] for node in self.nodes] != list(range(len(self.nodes))):
             raise WrongPlan("node numbers are not 0, 1, 2, ...")
+        self.first_writes = self._first_writes_of_hosted_pages()
         self.edges: List[Tuple[int, int]] = [(edge["from"], edge["to"]) for edge in plan["edges"]]
         self.captured_edges = [(edge["from"], edge["to"]) for edge in plan["edges"] if edge["origin"] != "added"]
         self.captured_edges += [(edge["from"], edge["to"]) for edge in plan["implied_edges"]]
@@ -63,8 +64,21 @@ class Plan:
                 frame -= 1
                 buffer["frames"][page] = frame
 
+    def _first_writes_of_hosted_pages(self) -> Dict[Tuple[int, int], int]:
+        """By buffer and page, of those that have no value before the step, nor at another address."""
+        first: Dict[Tuple[int, int], int] = {}
+        for node in self.nodes:
+            for access in node.get("accesses", ()):
+                buffer = self.buffers[access["buffer"]]
+                if buffer["hosted"] and access["may"] in ("write", "readwrite") and not buffer["live_in"] \
+                        and buffer["continues"] is None:
+                    for page in self.pages_of(access):
+                        first.setdefault((access["buffer"], page), node["id"])
+        return first
+
     def link_bytes(self, node: int) -> List[float]:
-        """What a kernel reads and writes of hosted pages itself, each page times the slowdown that was measured."""
+        """What a kernel reads and writes of hosted pages itself, each page times the slowdown that was measured. What may
+        read, and is the first to write a page without a value, does not read it unless it must."""
         reads, writes, slowdowns = set(), set(), defaultdict(float)
         for access in self.nodes[node]["accesses"]:
             if not self.buffers[access["buffer"]]["hosted"] or access["may"] == "none":
@@ -75,7 +89,8 @@ class Plan:
                 covered = access["offset"] <= begin and end <= access["offset"] + access["size"]
                 place = access["buffer"], begin, end
                 slowdowns[place] = max(slowdowns[place], access.get("slowdown", 1.0))
-                if access["must"] != "write" or not covered:
+                is_first = node <= self.first_writes.get((access["buffer"], page), -1)
+                if access["must"] in ("read", "readwrite") or not is_first and (access["must"] != "write" or not covered):
                     reads.add(place)
                 if access["may"] in ("write", "readwrite"):
                     writes.add(place)

@@ -342,7 +342,8 @@ def lives(visits: List[Visit], live_in: bool, live_out: bool, may_host: bool) ->
         elif replaced and start is not None and (gaps or may_host):
             done.append(Life(start, tuple(gaps), uses=tuple(uses) if may_host else ()))
         if replaced:
-            start, gaps, uses = WRITTEN if visit.writes else EITHER, [], [visit]
+            # What writes where there was no value is not taken to read.
+            start, gaps, uses = WRITTEN if visit.writes else EITHER, [], [visit._replace(needs=needs)]
         elif not needs:
             idle.append(visit)
         after = visit.after

@@ -45,6 +45,46 @@ TEST(HostedTraffic, CountsWholePages) {
   EXPECT_EQ(traffic[3], Traffic());
 }
 
+// What writes a page that has no value need not read it, and is only taken to if it says that it does.
+TEST(HostedTraffic, AFirstWriteReadsNothing) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 2), live = small.live("live", 2), updated = small.local("updated", 2);
+  for (const BufferIndex buffer : {a, live, updated})
+    small.step.buffers[buffer].hosted = {{0, 2 * smallPage}};
+  small.kernel("half", 1, {{a, {0, smallPage}, modeReadWrite, modeNone}});
+  small.kernel("all", 1, {small.mayUse(a)});
+  small.kernel("again", 1, {small.mayUse(a)});
+  small.kernel("live", 1, {small.mayUse(live)});
+  small.kernel("certainly", 1, {small.update(updated)});
+  const std::vector<Traffic> traffic = hostedTraffic(small.step).byNode;
+  EXPECT_EQ(traffic[0], (Traffic{0, smallPage}));
+  EXPECT_EQ(traffic[1], (Traffic{smallPage, 2 * smallPage}));
+  for (const NodeIndex node : {2, 3, 4})
+    EXPECT_EQ(traffic[node], (Traffic{2 * smallPage, 2 * smallPage}));
+}
+
+TEST(HostedTraffic, WhatOnlyReadsIsTakenToReadWhatHasNoValueToo) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 2);
+  small.step.buffers[a].hosted = {{0, 2 * smallPage}};
+  small.kernel("reads", 1, {small.read(a)});
+  small.kernel("writes", 1, {small.mayUse(a)});
+  const std::vector<Traffic> traffic = hostedTraffic(small.step).byNode;
+  EXPECT_EQ(traffic[0], (Traffic{2 * smallPage, 0}));
+  EXPECT_EQ(traffic[1], (Traffic{0, 2 * smallPage}));
+}
+
+// Its value was written at the other address.
+TEST(HostedTraffic, WhatContinuesHasAValue) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 2), next = small.local("a", 2);
+  small.step.buffers[next].continues = a;
+  small.step.buffers[next].hosted = {{0, 2 * smallPage}};
+  small.kernel("writes", 1, {small.write(a)});
+  small.kernel("goes on", 1, {small.mayUse(next)});
+  EXPECT_EQ(hostedTraffic(small.step).byNode[1], (Traffic{2 * smallPage, 2 * smallPage}));
+}
+
 TEST(HostedTraffic, CountsAPageOnceANode) {
   SmallStep small;
   const BufferIndex a = small.local("a", 2);

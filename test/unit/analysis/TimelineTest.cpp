@@ -46,7 +46,7 @@ TEST(Timeline, APartialLastPageIsAPieceOfItsOwn) {
 
 TEST(Timeline, OnlyWholePagesAreOverwritten) {
   SmallStep small;
-  const BufferIndex b = small.local("b", 3);
+  const BufferIndex b = small.live("b", 3);
   Access access = small.write(b);
   access.range = {0, smallPage + 500}; // page 0 wholly, page 1 in part
   small.kernel("k", 1, {access});
@@ -55,6 +55,18 @@ TEST(Timeline, OnlyWholePagesAreOverwritten) {
   EXPECT_TRUE(timeline.usesOf(PieceIndex{0}).front().overwrites);
   EXPECT_FALSE(timeline.usesOf(PieceIndex{1}).front().overwrites);
   EXPECT_TRUE(timeline.usesOf(PieceIndex{1}).front().readsOld);
+}
+
+TEST(Timeline, WhatHasNoValueIsNotReadByWhatWritesItFirst) {
+  SmallStep small;
+  const BufferIndex b = small.local("b", 1), updated = small.local("updated", 1);
+  small.kernel("first", 1, {small.mayUse(b), small.update(updated)});
+  small.kernel("second", 1, {small.mayUse(b)});
+  const Timeline timeline(small.step);
+  EXPECT_FALSE(timeline.usesOf(PieceIndex{0}).front().readsOld);
+  EXPECT_TRUE(timeline.usesOf(PieceIndex{0}).front().needsValue()) << "if there were one";
+  EXPECT_TRUE(timeline.usesOf(PieceIndex{0}).back().readsOld);
+  EXPECT_TRUE(timeline.usesOf(PieceIndex{1}).front().readsOld) << "it says so";
 }
 
 TEST(Timeline, AWriteToTheEndOfThePartialPageOverwritesIt) {

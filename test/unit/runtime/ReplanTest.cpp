@@ -247,17 +247,23 @@ protected:
     };
     return step_->replan();
   }
-  /// Whether the third plan is in force at the end; if not, the second is, after a fourth that is as slow as the third,
-  /// as it is predicted to be.
-  void expectThirdInForce(bool expected) {
+  /// Whether the last plan that was made is in force at the end. If not, the second is, to which the step returned from
+  /// each of those after it. The kernels take as long whatever is hosted, so not every plan is predicted right.
+  void expectLastInForce(bool expected) {
     const nlohmann::json plans = plansOf(step_);
-    ASSERT_EQ(plans.size(), expected ? 3u : 6u) << plans;
+    constexpr std::size_t mostPlans = 4; // after the first
+    ASSERT_GE(plans.size(), 3u) << plans;
+    ASSERT_LE(plans.size(), expected ? 1 + mostPlans : 2 + 2 * (mostPlans - 1)) << plans;
+    const auto isReturn = [](const nlohmann::json &plan) {
+      return plan.at("why").get<std::string>().find("slower") != std::string::npos;
+    };
+    for (std::size_t i = 2; i < plans.size(); ++i)
+      EXPECT_EQ(isReturn(plans[i]), !expected && i % 2 == 1) << plans;
     EXPECT_GT(plans[1].at("predicted_s").get<double>(), 1.05 * plans[1].at("measured_s").get<double>()) << plans;
     const double measured = plans[1].at("measured_s").get<double>();
     EXPECT_NEAR(plans[1].at("predicted_again_s").get<double>(), measured, 0.05 * measured) << plans;
-    EXPECT_EQ(plans.back().at("predicted_s"), plans[expected ? 2 : 1].at("predicted_s")) << plans;
-    EXPECT_EQ(plans.back().at("predicted_again_s"), plans[expected ? 2 : 1].at("predicted_again_s")) << plans;
-    EXPECT_EQ(plans.back().at("measured_s"), plans[expected ? 2 : 1].at("measured_s")) << plans;
+    for (const char *figure : {"predicted_s", "predicted_again_s", "measured_s"})
+      EXPECT_TRUE(expected || plans.back().at(figure) == plans[1].at(figure)) << plans;
     replay(step_, 2);
     EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
   }
@@ -271,7 +277,7 @@ TEST_F(ReplanWideTest, theNewerOfTwoAlikeStays) {
   ASSERT_TRUE(replanned) << messageOf(replanned);
   EXPECT_FALSE(replanned->keptFirst);
   EXPECT_NEAR(*replanned->after.measuredUs, (4 * 201 + 4 * 500) * 1e3, 20e3);
-  expectThirdInForce(true);
+  expectLastInForce(true);
 }
 
 TEST_F(ReplanWideTest, theOlderStaysWhereTheNewerIsSlower) {
@@ -279,7 +285,7 @@ TEST_F(ReplanWideTest, theOlderStaysWhereTheNewerIsSlower) {
   ASSERT_TRUE(replanned) << messageOf(replanned);
   EXPECT_FALSE(replanned->keptFirst);
   EXPECT_NEAR(*replanned->after.measuredUs, stepMs * 1e3, 20e3);
-  expectThirdInForce(false);
+  expectLastInForce(false);
 }
 
 // A tenth of what was measured is tolerated: 7 % are, 13 % are not.
