@@ -61,6 +61,9 @@ struct Draft {
   NodeIndex capturedCount = 0;
   std::vector<DraftTransfer> transfers; ///< DraftNode capturedCount + position
   std::vector<DraftEdge> edges;         ///< completion that the captured graph does not imply; may repeat
+  /// Completion that nothing needs: transfers that wait so that others have the link to themselves (Deferral.h). An
+  /// added node may precede a smaller one here.
+  std::vector<DraftEdge> deferrals;
   std::vector<DraftDiscard> discards;
   std::vector<std::vector<std::int32_t>> frames; ///< by buffer, then page
   BoundaryStates boundary;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/GapChoice.h"
 
-#include "passes/analysis/ReplayModel.h"
+#include "passes/plan/Deferral.h"
 
 #include <algorithm>
 #include <cmath>
@@ -341,34 +341,18 @@ private:
 };
 
 LinkWorth worthOfLink(const PlannerInput &input, const Draft &draft, const Schedule &schedule) {
-  std::vector<TaskGraph::Dependency> dependencies;
-  for (const Edge &edge : input.captured.edges)
-    dependencies.push_back({edge.from, edge.to});
-  for (const DraftEdge &edge : draft.edges)
-    dependencies.push_back({edge.before, edge.after});
-  const TaskGraph graph(schedule.order.size(), dependencies);
+  const std::vector<double> latestUs = latestStartsUs(input, draft, schedule);
   LinkWorth worth;
   worth.slotUs = std::max(schedule.totalUs, 1e-3) / slotCount;
   worth.up.assign(slotCount, leastWorth);
   worth.down.assign(slotCount, leastWorth);
   worth.startUs.assign(schedule.startUs.begin(), schedule.startUs.begin() + draft.capturedCount);
   worth.endUs.assign(schedule.endUs.begin(), schedule.endUs.begin() + draft.capturedCount);
-  // When each may start at the latest, backwards; the next one of its lane waits for it too.
-  std::vector<double> latestUs(schedule.order.size(), 0);
-  double nextUs[2] = {schedule.totalUs, schedule.totalUs};
-  for (auto task = schedule.order.rbegin(); task != schedule.order.rend(); ++task) {
-    double byUs = schedule.totalUs;
-    for (std::uint32_t next : graph.successors(*task))
-      byUs = std::min(byUs, latestUs[next]);
-    const double startUs = schedule.startUs[*task], endUs = schedule.endUs[*task];
-    if (*task < draft.capturedCount) {
-      latestUs[*task] = byUs - (endUs - startUs);
-      continue;
-    }
-    const bool isUp = draft.transfers[*task - draft.capturedCount].kind == NodeKind::Prefetch;
-    byUs = std::min(byUs, nextUs[isUp]);
-    latestUs[*task] = nextUs[isUp] = byUs - (endUs - startUs);
-    const double slack = (byUs - endUs) / std::max(schedule.totalUs, 1e-3);
+  for (std::size_t i = 0; i < draft.transfers.size(); ++i) {
+    const std::size_t task = draft.capturedCount + i;
+    const bool isUp = draft.transfers[i].kind == NodeKind::Prefetch;
+    const double startUs = schedule.startUs[task], endUs = schedule.endUs[task];
+    const double slack = (latestUs[task] - startUs) / std::max(schedule.totalUs, 1e-3);
     const double share = std::max(0.0, 1 - slack / freeSlack) * (1 - leastWorth);
     std::vector<double> &lane = isUp ? worth.up : worth.down;
     for (std::size_t slot = static_cast<std::size_t>(startUs / worth.slotUs);

@@ -5,6 +5,7 @@
 #include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/Prediction.h"
 #include "passes/analysis/RequiredTraffic.h"
+#include "passes/plan/Deferral.h"
 #include "passes/plan/FramePlanner.h"
 #include "passes/plan/GapChoice.h"
 #include "passes/plan/GivenBoundary.h"
@@ -44,6 +45,8 @@ constexpr int mostRestarts = 16;
 /// How often gaps are chosen by the prices of the best plan so far, and for each choice, how often what strayed chooses
 /// frames again.
 constexpr int roundsOfPrices = 3, roundsOfStrays = 3;
+/// How often transfers are deferred, each time from the best plan so far.
+constexpr int roundsOfDeferrals = 4;
 /// Of the step: less that is only copied after the last node is not worth another start.
 constexpr double leastTail = 0.002;
 /// Weight of lateness where gaps are chosen by price: the link is the limit there, and what comes late somewhere comes
@@ -596,6 +599,16 @@ void joinNeighbours(const PlannerInput &input, PlanSearch &search, bool isSpent)
       search.tryDraft(joinTransfers(apart.draft, apart.schedule, {reach, mostPages}));
 }
 
+/// Transfers that have time give way to those that have none; each time some do, others have less.
+void giveWay(const PlannerInput &input, PlanSearch &search, bool isSpent) {
+  for (int round = 0; round < (isSpent ? 1 : roundsOfDeferrals); ++round) {
+    const Candidate &best = *search.best();
+    Draft deferring = deferTransfers(input, best.draft, best.schedule);
+    if (deferring.deferrals.size() == best.draft.deferrals.size() || !search.tryDraft(std::move(deferring)))
+      return;
+  }
+}
+
 std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budgetBytes, const FixedHomes *fixed,
                                   bool isQuick, const Processors &processors) {
   const Timeline &timeline = input.timeline;
@@ -612,6 +625,8 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
     starts.chooseHomes();
   if (search.best())
     joinNeighbours(input, search, starts.isSpent());
+  if (search.best() && input.keepsHostCopy.empty())
+    giveWay(input, search, starts.isSpent());
   if (search.best())
     return search.best();
   if (const std::optional<PieceFrames> homes = fixed ? fixed->homes : colourPieces(input)) {

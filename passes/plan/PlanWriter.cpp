@@ -87,8 +87,9 @@ private:
     for (const Edge &edge : captured_.edges)
       if (edge.kind == EdgeKind::Full)
         captured[edge.to].push_back(edge.from);
-    for (const DraftEdge &edge : draft_.edges)
-      added[edge.after].push_back(edge.before);
+    for (const std::vector<DraftEdge> *edges : {&draft_.edges, &draft_.deferrals})
+      for (const DraftEdge &edge : *edges)
+        added[edge.after].push_back(edge.before);
     chainLanes(added);
     added_ = reduceEdges(captured, added);
   }
@@ -241,8 +242,9 @@ Schedule scheduleDraft(const PlannerInput &input, const Draft &draft) {
   dependencies.reserve(input.captured.edges.size() + draft.edges.size());
   for (const Edge &edge : input.captured.edges)
     dependencies.push_back({edge.from, edge.to});
-  for (const DraftEdge &edge : draft.edges)
-    dependencies.push_back({edge.before, edge.after});
+  for (const std::vector<DraftEdge> *edges : {&draft.edges, &draft.deferrals})
+    for (const DraftEdge &edge : *edges)
+      dependencies.push_back({edge.before, edge.after});
   ReplayTimes times = replayByUrgency(tasks, TaskGraph(tasks.size(), dependencies), input.machine, urgencies(draft),
                                       draft.capturedCount);
   std::vector<double> readyUs(tasks.size(), 0);
@@ -327,8 +329,9 @@ Draft joinTransfers(const Draft &draft, const Schedule &schedule, const JoinLimi
     index[node] = run->joined;
     lane.open(joined.transfers[run->joined - draft.capturedCount].pages, *run);
   }
-  for (DraftEdge &edge : joined.edges)
-    edge = {index[edge.before], index[edge.after]};
+  for (std::vector<DraftEdge> *edges : {&joined.edges, &joined.deferrals})
+    for (DraftEdge &edge : *edges)
+      edge = {index[edge.before], index[edge.after]};
   for (DraftDiscard &discard : joined.discards)
     for (std::vector<DraftNode> *nodes : {&discard.after, &discard.before})
       for (DraftNode &node : *nodes)
