@@ -46,54 +46,71 @@ public:
       if (hosted.empty())
         continue;
       touches_.resize(touches_.size() + step.pageCount(buffer));
-      hasValue_.resize(touches_.size(), step.buffers[buffer].liveIn || step.buffers[buffer].continues != noBuffer);
+      const bool isValue = step.buffers[buffer].liveIn || step.buffers[buffer].continues != noBuffer;
+      firstWriter_.resize(touches_.size(), isValue ? hasValue : INT64_MAX);
     }
+    for (NodeIndex node = 0; node < step.nodes.size(); ++node)
+      for (const Access &access : step.nodes[node].accesses)
+        if ((reliableMay(access) & modeWrite) != 0)
+          forEachHosted(access, [&](std::uint64_t page) {
+            std::int64_t &first = firstWriter_[firstPage_[access.buffer] + page];
+            first = std::min(first, capturedNumber(node));
+          });
   }
 
-  /// Of all nodes, one after the other: where there is no value yet, what writes is not taken to read unless it
-  /// certainly does. Calls `visit(buffer, bytes, touch)` for each hosted page that the node touches.
+  /// Calls `visit(buffer, bytes, touch)` for each hosted page that the node touches. Of a page without a value what
+  /// writes it first, in the order of the captured step, is not taken to read it unless it certainly does.
   template <typename Visit> void forEachPage(NodeIndex node, Visit visit) {
     touched_.clear();
     for (const Access &access : step_.nodes[node].accesses)
-      for (const Range &range : step_.buffers[access.buffer].hosted)
-        touch(access, range);
+      if (reliableMay(access) != modeNone)
+        forEachHosted(access, [&](std::uint64_t page) { touch(access, page); });
     for (const auto &[buffer, page] : touched_) {
       Touch &touch = touches_[firstPage_[buffer] + page];
-      const auto hasValue = hasValue_.begin() + static_cast<std::ptrdiff_t>(firstPage_[buffer] + page);
-      touch.reads = touch.certainlyReads || (touch.reads && (*hasValue || !touch.writes));
+      const bool isFirst = firstWriter_[firstPage_[buffer] + page] == capturedNumber(node);
+      touch.reads = touch.certainlyReads || (touch.reads && !isFirst);
       visit(buffer, bytesOf(buffer, page), touch);
-      *hasValue = *hasValue || touch.writes;
       touch = {};
     }
   }
 
 private:
+  static constexpr std::int64_t hasValue = -1;
+
   std::uint64_t bytesOf(BufferIndex buffer, std::uint64_t page) const {
     return std::min(step_.pageBytes, step_.buffers[buffer].size - page * step_.pageBytes);
   }
 
-  void touch(const Access &access, const Range &hosted) {
-    const std::uint64_t begin = std::max(access.range.offset, hosted.offset);
-    const std::uint64_t end = std::min(access.range.end(), hosted.end());
-    if (reliableMay(access) == modeNone)
-      return;
-    for (std::uint64_t page = begin / step_.pageBytes; begin < end && page * step_.pageBytes < end; ++page) {
-      const std::uint64_t offset = page * step_.pageBytes;
-      const bool covers = access.range.offset <= offset && offset + bytesOf(access.buffer, page) <= access.range.end();
-      Touch &touch = touches_[firstPage_[access.buffer] + page];
-      if (!touch.reads && !touch.writes)
-        touched_.emplace_back(access.buffer, page);
-      touch.slowdown = std::max(touch.slowdown, access.slowdown);
-      touch.reads |= reliableMust(access) != modeWrite || !covers;
-      touch.certainlyReads |= (reliableMust(access) & modeRead) != 0;
-      touch.writes |= (reliableMay(access) & modeWrite) != 0;
+  std::int64_t capturedNumber(NodeIndex node) const {
+    const std::int32_t captured = step_.nodes[node].captured;
+    return captured == notCaptured ? std::int64_t{node} : captured;
+  }
+
+  template <typename Visit> void forEachHosted(const Access &access, Visit visit) const {
+    for (const Range &hosted : step_.buffers[access.buffer].hosted) {
+      const std::uint64_t begin = std::max(access.range.offset, hosted.offset);
+      const std::uint64_t end = std::min(access.range.end(), hosted.end());
+      for (std::uint64_t page = begin / step_.pageBytes; begin < end && page * step_.pageBytes < end; ++page)
+        visit(page);
     }
   }
 
+  void touch(const Access &access, std::uint64_t page) {
+    const std::uint64_t offset = page * step_.pageBytes;
+    const bool covers = access.range.offset <= offset && offset + bytesOf(access.buffer, page) <= access.range.end();
+    Touch &touch = touches_[firstPage_[access.buffer] + page];
+    if (!touch.reads && !touch.writes)
+      touched_.emplace_back(access.buffer, page);
+    touch.slowdown = std::max(touch.slowdown, access.slowdown);
+    touch.reads |= reliableMust(access) != modeWrite || !covers;
+    touch.certainlyReads |= (reliableMust(access) & modeRead) != 0;
+    touch.writes |= (reliableMay(access) & modeWrite) != 0;
+  }
+
   const Description &step_;
-  std::vector<std::size_t> firstPage_; ///< by BufferIndex, in `touches_`
-  std::vector<Touch> touches_;         ///< of buffers with hosted pages
-  std::vector<bool> hasValue_;         ///< of the same, before the node at hand
+  std::vector<std::size_t> firstPage_;    ///< by BufferIndex, in `touches_`
+  std::vector<Touch> touches_;            ///< of buffers with hosted pages
+  std::vector<std::int64_t> firstWriter_; ///< of the same: its captured number; none: hasValue
   std::vector<std::pair<BufferIndex, std::uint64_t>> touched_;
 };
 

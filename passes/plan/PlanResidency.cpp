@@ -599,12 +599,22 @@ void joinNeighbours(const PlannerInput &input, PlanSearch &search, bool isSpent)
       search.tryDraft(joinTransfers(apart.draft, apart.schedule, {reach, mostPages}));
 }
 
-/// Transfers that have time give way to those that have none; each time some do, others have less.
+/// Transfers that have time give way to those that have none; each time some do, others have less. The schedule starts
+/// captured nodes in their order, which the prediction does not: where branches run side by side both have to be
+/// faster.
 void giveWay(const PlannerInput &input, PlanSearch &search, bool isSpent) {
   for (int round = 0; round < (isSpent ? 1 : roundsOfDeferrals); ++round) {
     const Candidate &best = *search.best();
     Draft deferring = deferTransfers(input, best.draft, best.schedule);
-    if (deferring.deferrals.size() == best.draft.deferrals.size() || !search.tryDraft(std::move(deferring)))
+    if (deferring.deferrals.size() == best.draft.deferrals.size())
+      return;
+    Candidate candidate = search.judge(std::move(deferring));
+    const auto predictedUs = [&](const Candidate &each) {
+      return predict(writePlan(input, each.draft, each.schedule, search.budgetBytes()), input.machine).totalUs;
+    };
+    if (!isSpent && predictedUs(candidate) > predictedUs(best))
+      return;
+    if (!search.take(std::move(candidate)))
       return;
   }
 }

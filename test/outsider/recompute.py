@@ -65,10 +65,11 @@ class Plan:
                 buffer["frames"][page] = frame
 
     def _first_writes_of_hosted_pages(self) -> Dict[Tuple[int, int], int]:
-        """By buffer and page, of those that have no value before the step, nor at another address."""
+        """By buffer and page, of those that have no value before the step, nor at another address: the node that is the first to
+        write it in the captured step."""
         first: Dict[Tuple[int, int], int] = {}
-        for node in self.nodes:
-            for access in node.get("accesses", ()):
+        for node in sorted((node for node in self.nodes if "captured" in node), key=lambda node: node["captured"]):
+            for access in node["accesses"]:
                 buffer = self.buffers[access["buffer"]]
                 if buffer["hosted"] and access["may"] in ("write", "readwrite") and not buffer["live_in"] \
                         and buffer["continues"] is None:
@@ -89,7 +90,7 @@ class Plan:
                 covered = access["offset"] <= begin and end <= access["offset"] + access["size"]
                 place = access["buffer"], begin, end
                 slowdowns[place] = max(slowdowns[place], access.get("slowdown", 1.0))
-                is_first = node <= self.first_writes.get((access["buffer"], page), -1)
+                is_first = node == self.first_writes.get((access["buffer"], page))
                 if access["must"] in ("read", "readwrite") or not is_first and (access["must"] != "write" or not covered):
                     reads.add(place)
                 if access["may"] in ("write", "readwrite"):

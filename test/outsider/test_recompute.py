@@ -28,17 +28,20 @@ def export(*arguments: str) -> Tuple[Document, Document]:
         return json.loads(plan.read_text()), json.loads(report.read_text())
 
 
-def export_wide(read: str, written: str) -> Tuple[Document, Document]:
-    """Of a step whose first kernel uses more than the budget; what is known of the two buffers that it reads and writes."""
-    size = 40 << 20
-    text = "\n".join(["pump.graph @step {",
-                      *(f'%b{b} = pump.buffer "b{b}" private live_in live_out size({size})' for b in (0, 1)),
-                      f'%k0 = pump.kernel "k0" node(0) [read %b0[0, {size}] {read}, readwrite %b1[0, {size}] {written}] cost(100.0)',
-                      f'%k1 = pump.kernel "k1" node(1) after(%k0) [readwrite %b1[0, {size}] declared] cost(100.0)', "}"])
+def export_wide(*lines: str) -> Tuple[Document, Document]:
+    """Of a step with nodes that use two buffers of 40 MiB, b0 and b1, which are more than the budget."""
     with tempfile.TemporaryDirectory() as folder:
         step = Path(folder) / "step.mlir"
-        step.write_text(text)
+        step.write_text("\n".join(["pump.graph @step {", *lines, "}"]))
         return export(str(step), "--budget=60MiB")
+
+
+def export_live(read: str, written: str) -> Tuple[Document, Document]:
+    """What is known of the two buffers, which are live, that the first kernel reads and writes."""
+    size = 40 << 20
+    return export_wide(*(f'%b{b} = pump.buffer "b{b}" private live_in live_out size({size})' for b in (0, 1)),
+                       f'%k0 = pump.kernel "k0" node(0) [read %b0[0, {size}] {read}, readwrite %b1[0, {size}] {written}] cost(100.0)',
+                       f'%k1 = pump.kernel "k1" node(1) after(%k0) [readwrite %b1[0, {size}] declared] cost(100.0)')
 
 
 def recorded(name: str) -> str:
@@ -75,16 +78,30 @@ class Agreement(unittest.TestCase):
                     recompute.recompute(plan)
 
     def test_what_was_only_observed_may_be_anything(self) -> None:
-        plan, report = export_wide("observed must(read)", "declared")
+        plan, report = export_live("observed must(read)", "declared")
         self.assertGreater(report["hosted_down_bytes"], 0)
         self.assertIn({"buffer": 0, "offset": 0, "size": 40 << 20, "may": "readwrite", "must": "none"},
                       plan["nodes"][0]["accesses"])
         recompute.compare(recompute.recompute(plan), report)
 
+    def test_what_writes_a_hosted_page_first_does_not_read_it(self) -> None:
+        size = 40 << 20
+        uses = [("read", "readwrite"), ("readwrite", "readwrite"), ("readwrite", "readwrite")]
+        plan, report = export_wide(
+            *(f'%b{b} = pump.buffer "b{b}" private size({size})' for b in (0, 1)),
+            *(f'%k{k} = pump.kernel "k{k}" node({k}){f" after(%k{k - 1})" if k else ""} ['
+              + ", ".join(f"{mode} %b{b}[0, {size}] declared" for b, mode in enumerate(modes)) + "] cost(100.0)"
+              for k, modes in enumerate(uses)))
+        hosted = [sum(part["size"] for part in buffer["hosted"]) for buffer in plan["buffers"]]
+        self.assertGreater(sum(hosted), 0)
+        self.assertEqual(report["hosted_up_bytes"], 2 * sum(hosted))
+        self.assertEqual(report["hosted_down_bytes"], 2 * hosted[0] + 3 * hosted[1])
+        recompute.compare(recompute.recompute(plan), report)
+
     def test_slowdowns_that_were_measured(self) -> None:
         for slowdown in (1 / 64, 3.0):
             with self.subTest(slowdown=slowdown):
-                plan, report = export_wide(*[f"declared slowdown({slowdown})"] * 2)
+                plan, report = export_live(*[f"declared slowdown({slowdown})"] * 2)
                 self.assertGreater(report["hosted_bytes"], 0)
                 recompute.compare(recompute.recompute(plan), report)
                 for access in plan["nodes"][0]["accesses"]:

@@ -7,6 +7,9 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 namespace pumpgraph {
 namespace {
 
@@ -63,15 +66,19 @@ TEST(HostedTraffic, AFirstWriteReadsNothing) {
     EXPECT_EQ(traffic[node], (Traffic{2 * smallPage, 2 * smallPage}));
 }
 
-TEST(HostedTraffic, WhatOnlyReadsIsTakenToReadWhatHasNoValueToo) {
+// A plan may put nodes in another order, where nothing orders them. What only reads is taken to read at any time.
+TEST(HostedTraffic, TheFirstWriterIsTheCapturedStepsFirst) {
   SmallStep small;
   const BufferIndex a = small.local("a", 2);
   small.step.buffers[a].hosted = {{0, 2 * smallPage}};
-  small.kernel("reads", 1, {small.read(a)});
-  small.kernel("writes", 1, {small.mayUse(a)});
+  small.alone("reads", 1, {small.read(a)});
+  small.alone("writes second", 1, {small.mayUse(a)});
+  small.alone("writes first", 1, {small.mayUse(a)});
+  std::swap(small.step.nodes[1].captured, small.step.nodes[2].captured);
   const std::vector<Traffic> traffic = hostedTraffic(small.step).byNode;
   EXPECT_EQ(traffic[0], (Traffic{2 * smallPage, 0}));
-  EXPECT_EQ(traffic[1], (Traffic{0, 2 * smallPage}));
+  EXPECT_EQ(traffic[1], (Traffic{2 * smallPage, 2 * smallPage}));
+  EXPECT_EQ(traffic[2], (Traffic{0, 2 * smallPage}));
 }
 
 // Its value was written at the other address.
