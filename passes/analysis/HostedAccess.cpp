@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace pumpgraph {
@@ -46,8 +47,8 @@ public:
       if (hosted.empty())
         continue;
       touches_.resize(touches_.size() + step.pageCount(buffer));
-      const bool isValue = step.buffers[buffer].liveIn || step.buffers[buffer].continues != noBuffer;
-      firstWriter_.resize(touches_.size(), isValue ? hasValue : INT64_MAX);
+      const bool hasValue = step.buffers[buffer].liveIn || step.buffers[buffer].continues != noBuffer;
+      firstWriter_.resize(touches_.size(), hasValue ? beforeAllNodes : nobody);
     }
     for (NodeIndex node = 0; node < step.nodes.size(); ++node)
       for (const Access &access : step.nodes[node].accesses)
@@ -75,7 +76,7 @@ public:
   }
 
 private:
-  static constexpr std::int64_t hasValue = -1;
+  static constexpr std::int64_t beforeAllNodes = -1, nobody = std::numeric_limits<std::int64_t>::max();
 
   std::uint64_t bytesOf(BufferIndex buffer, std::uint64_t page) const {
     return std::min(step_.pageBytes, step_.buffers[buffer].size - page * step_.pageBytes);
@@ -110,7 +111,7 @@ private:
   const Description &step_;
   std::vector<std::size_t> firstPage_;    ///< by BufferIndex, in `touches_`
   std::vector<Touch> touches_;            ///< of buffers with hosted pages
-  std::vector<std::int64_t> firstWriter_; ///< of the same: its captured number; none: hasValue
+  std::vector<std::int64_t> firstWriter_; ///< of the same: its captured number
   std::vector<std::pair<BufferIndex, std::uint64_t>> touched_;
 };
 

@@ -16,8 +16,8 @@
 namespace pumpgraph {
 
 /// Up what nodes may read of hosted pages, down what they may write. Whole pages, each once a node, as the planner sees
-/// accesses: what an access does not certainly overwrite it reads, unless the page has no value yet, the node writes it
-/// and does not certainly read. Only captured nodes touch such pages.
+/// accesses: what an access does not certainly overwrite it reads, unless the page has no value yet, the node is the
+/// captured step's first to write it, and it does not certainly read. Only captured nodes touch such pages.
 struct HostedTraffic {
   std::vector<Traffic> byNode;
   std::vector<Traffic> loadByNode; ///< as many bytes on the link take as long: each times its access's slowdown

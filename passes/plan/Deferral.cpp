@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/Deferral.h"
 
-#include "passes/analysis/ReplayModel.h"
-
 #include <algorithm>
 #include <cstddef>
 
@@ -31,13 +29,7 @@ struct Played {
 } // namespace
 
 std::vector<double> latestStartsUs(const PlannerInput &input, const Draft &draft, const Schedule &schedule) {
-  std::vector<TaskGraph::Dependency> dependencies;
-  for (const Edge &edge : input.captured.edges)
-    dependencies.push_back({edge.from, edge.to});
-  for (const std::vector<DraftEdge> *edges : {&draft.edges, &draft.deferrals})
-    for (const DraftEdge &edge : *edges)
-      dependencies.push_back({edge.before, edge.after});
-  const TaskGraph graph(schedule.order.size(), dependencies);
+  const TaskGraph graph(schedule.order.size(), dependenciesOf(input, draft));
   std::vector<double> latestUs(schedule.order.size(), 0);
   double nextUs[2] = {schedule.totalUs, schedule.totalUs}; // of either lane
   double nextCapturedUs = schedule.totalUs;

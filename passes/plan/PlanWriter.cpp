@@ -2,7 +2,6 @@
 #include "passes/plan/PlanWriter.h"
 
 #include "passes/analysis/HostedAccess.h"
-#include "passes/analysis/ReplayModel.h"
 
 #include <algorithm>
 #include <cassert>
@@ -223,6 +222,17 @@ private:
 
 } // namespace
 
+std::vector<TaskGraph::Dependency> dependenciesOf(const PlannerInput &input, const Draft &draft) {
+  std::vector<TaskGraph::Dependency> dependencies;
+  dependencies.reserve(input.captured.edges.size() + draft.edges.size() + draft.deferrals.size());
+  for (const Edge &edge : input.captured.edges)
+    dependencies.push_back({edge.from, edge.to});
+  for (const std::vector<DraftEdge> *edges : {&draft.edges, &draft.deferrals})
+    for (const DraftEdge &edge : *edges)
+      dependencies.push_back({edge.before, edge.after});
+  return dependencies;
+}
+
 Schedule scheduleDraft(const PlannerInput &input, const Draft &draft) {
   std::vector<Task> tasks(draft.capturedCount + draft.transfers.size());
   const std::vector<Traffic> hosted = hostedTraffic(input.captured).loadByNode;
@@ -238,13 +248,7 @@ Schedule scheduleDraft(const PlannerInput &input, const Draft &draft) {
     // What it displaces after a node leaves for nothing, or it would come after that one's eviction.
     task.delayUs = input.machine.requestUs + (task.lane == Lane::Up ? emptyUs(input.machine, task.bytes) : 0);
   }
-  std::vector<TaskGraph::Dependency> dependencies;
-  dependencies.reserve(input.captured.edges.size() + draft.edges.size());
-  for (const Edge &edge : input.captured.edges)
-    dependencies.push_back({edge.from, edge.to});
-  for (const std::vector<DraftEdge> *edges : {&draft.edges, &draft.deferrals})
-    for (const DraftEdge &edge : *edges)
-      dependencies.push_back({edge.before, edge.after});
+  const std::vector<TaskGraph::Dependency> dependencies = dependenciesOf(input, draft);
   ReplayTimes times = replayByUrgency(tasks, TaskGraph(tasks.size(), dependencies), input.machine, urgencies(draft),
                                       draft.capturedCount);
   std::vector<double> readyUs(tasks.size(), 0);

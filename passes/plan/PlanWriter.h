@@ -3,6 +3,7 @@
 /// From decisions to a plan: puts the transfers of a draft in order and writes the planned description.
 #pragma once
 
+#include "passes/analysis/ReplayModel.h"
 #include "passes/plan/FramePlanner.h"
 
 #include <cstdint>
@@ -18,6 +19,9 @@ struct Schedule {
   std::vector<double> endUs;
   std::vector<double> readyUs; ///< by DraftNode: when all it waits for but its lane is over
 };
+
+/// All completion of the draft: captured, needed, and deferred to.
+std::vector<TaskGraph::Dependency> dependenciesOf(const PlannerInput &input, const Draft &draft);
 
 /// Lets each direction of the link take whatever is ready and needed first.
 Schedule scheduleDraft(const PlannerInput &input, const Draft &draft);

@@ -37,7 +37,6 @@ class Link:
         self.hosted_share = machine.get("hosted_share", 1.0)  # of these, what nodes reach that move hosted bytes
         self.beside_hosted_share = machine.get("beside_hosted_share", 0.0)  # and what copies reach meanwhile
 
-
     def beside(self, step: Step) -> Tuple[float, float]:
         """What a copy up, and one down, costs its direction beside its bytes: while it takes the time that it takes whatever its
         size, the other direction loses nothing to it. Nothing where nodes move hosted bytes, for they may do so then."""
