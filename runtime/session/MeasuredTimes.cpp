@@ -79,6 +79,13 @@ private:
     return node && access < node->accesses.size() ? node->accesses[access].slowdown : 1;
   }
 
+  /// The buffer that the access has in the plan: the captured one, or one that continues it.
+  BufferIndex addressOf(std::size_t index, std::size_t access) const {
+    const Node *node = planned_[index];
+    return node && access < node->accesses.size() ? node->accesses[access].buffer
+                                                  : step_.nodes[index].accesses[access].buffer;
+  }
+
   /// Of a step that was saved, as far as nothing newer is known.
   void takeSaved() {
     for (std::size_t index = 0; index < step_.nodes.size(); ++index)
@@ -102,7 +109,7 @@ private:
     const bool isEvident = predictedUs > noticeableUs + node.costUs;
     for (std::size_t i = 0; i < node.accesses.size(); ++i) {
       Access &access = node.accesses[i];
-      if (!overlaps(plan_.lowered.buffers[access.buffer].hosted, access.range))
+      if (!overlaps(plan_.lowered.buffers[addressOf(index, i)].hosted, access.range))
         continue;
       const float planned = plannedSlowdown(index, i);
       const bool mayLeaveSome = isEvident && reliableMust(access) == modeNone;

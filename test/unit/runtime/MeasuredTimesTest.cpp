@@ -92,6 +92,19 @@ TEST_F(MeasuredTimesTest, whatIsLeftIsTheSlowdown) {
   EXPECT_EQ(slowdown(1, 0), 1);
 }
 
+// The buffer is hosted at its second address only, which the first node has.
+TEST_F(MeasuredTimesTest, whatGoesOnElsewhereMayBeHostedThere) {
+  Buffer elsewhere = plan_.lowered.buffers[1];
+  elsewhere.continues = 1;
+  plan_.lowered.buffers[1].hosted.clear();
+  plan_.lowered.buffers.push_back(std::move(elsewhere));
+  plan_.lowered.nodes[0].accesses[1].buffer = 6;
+  predict({{0, 200}});
+  takeMeasured(step_, known_, plan_, {950, 150, 150, 100});
+  EXPECT_FLOAT_EQ(slowdown(0, 1), 4);
+  EXPECT_EQ(slowdown(3, 0), 1);
+}
+
 // With the slowdown the plan would predict what was measured; a second measurement mends what is left.
 TEST_F(MeasuredTimesTest, measuringAgainCorrectsIt) {
   takeMeasured(step_, known_, plan_, {950, 150, 150, 300});
