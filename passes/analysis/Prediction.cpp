@@ -3,6 +3,7 @@
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/ReplayModel.h"
+#include "passes/analysis/StayingPages.h"
 #include "passes/analysis/Timeline.h"
 
 #include <algorithm>
@@ -76,7 +77,7 @@ std::vector<Stall> stallsOf(const Description &description, const std::vector<No
 
 /// How full the device is over time. A stay of a page begins with its first event or a prefetch and ends with its last
 /// event before the next prefetch; at the step boundary the resident pages stay. A frame is in use while any of its
-/// pages stays.
+/// pages stays. A page that goes on in its frame is one page: its first buffer's.
 class Occupancy {
 public:
   Occupancy(const Description &description, const std::vector<NodeTimes> &times)
@@ -130,7 +131,14 @@ private:
     if (range.size == 0)
       return;
     const std::uint64_t page = description_.pageBytes;
-    visits_[buffer].push_back({range.offset / page, (range.end() + page - 1) / page, node});
+    const std::uint64_t lastPage = (range.end() + page - 1) / page;
+    for (std::uint64_t first = range.offset / page, last; first < lastPage; first = last) {
+      const BufferIndex address = firstAddress(description_, buffer, first);
+      last = description_.buffers[buffer].continues == noBuffer ? lastPage : first + 1;
+      while (last < lastPage && firstAddress(description_, buffer, last) == address)
+        ++last;
+      visits_[address].push_back({first, last, node});
+    }
   }
 
   bool isResident(const Buffer &buffer, std::uint64_t page) const {

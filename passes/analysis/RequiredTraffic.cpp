@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/analysis/RequiredTraffic.h"
 
+#include "passes/analysis/StayingPages.h"
 #include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
@@ -43,7 +44,10 @@ public:
   }
 
 private:
-  Page &page(BufferIndex buffer, std::uint64_t index) { return pages_[firstPage_[buffer] + index]; }
+  /// At whichever address, if it stays where it is.
+  Page &page(BufferIndex buffer, std::uint64_t index) {
+    return pages_[firstPage_[firstAddress(step_, buffer, index)] + index];
+  }
 
   std::uint64_t bytesOf(BufferIndex buffer, std::uint64_t index) const {
     return std::min(step_.pageBytes, step_.buffers[buffer].size - index * step_.pageBytes);
@@ -140,10 +144,10 @@ private:
     traffic_.upBytes += bytesOf(buffer, index);
   }
 
-  /// What goes on at another address does so through host memory.
+  /// What goes on at another address, in another frame, does so through host memory.
   void takeOver(BufferIndex buffer, std::uint64_t index) {
     Page &next = page(buffer, index);
-    const BufferIndex before = step_.buffers[buffer].continues;
+    const BufferIndex before = step_.buffers[firstAddress(step_, buffer, index)].continues;
     if (before == noBuffer || std::exchange(next.hasBegun, true) || step_.buffers[before].frames.empty())
       return;
     takeOver(before, index); // in case nobody touched it

@@ -30,7 +30,8 @@ enum class EventKind : std::uint8_t { Access, Down, Up, Discard };
 /// One node's touch of one page.
 struct Event {
   NodeIndex node = 0;
-  PageIndex page = 0;
+  PageIndex page = 0; ///< of a page that stays where it is the first address, whichever the node names
+  PageIndex address = 0;
   EventKind kind = EventKind::Access;
   bool needsValue = false; ///< reads, or writes and may leave bytes as they were
   bool mayWrite = false;
@@ -74,7 +75,8 @@ struct Page {
   bool hosted = false;          ///< in host memory at all times, where accesses find its value
   NodeIndex endedBy = noNode;   ///< who took the device copy away last; noNode: nobody since the step began
   PageIndex continues = noPage; ///< the page whose value it takes over with its first event
-  bool hasBegun = false;        ///< it has
+  PageIndex sameAs = noPage;    ///< the first address of a page that stays where it is; itself, for most
+  bool hasBegun = false;        ///< it has taken over
 };
 
 using Block = std::span<const Event>;
@@ -105,12 +107,19 @@ Block firstOfOneKind(Block events) {
   return events.first(static_cast<std::size_t>(end - events.begin()));
 }
 
+/// The accesses of a page that stays where it is, at one of its addresses.
+struct AddressUse {
+  std::vector<Event> all;
+  std::vector<Event> writes; ///< those of them that may write
+};
+
 class Sweep {
 public:
   Sweep(const Description &description, Report &report)
       : description_(description), report_(report), completion_(description, CompletionOrder::Follow::Full),
         programOrder_(description, CompletionOrder::Follow::AnyEdge) {
     listPages();
+    uniteAddresses();
     listFrames();
     listEvents();
   }
@@ -134,6 +143,7 @@ public:
 
 private:
   void listPages();
+  void uniteAddresses();
   void listFrames();
   void listEvents();
   template <typename Visit> void forEachEvent(Visit visit) const;
@@ -148,6 +158,8 @@ private:
   void checkContinuations();
   bool isOrdered(Block before, Block after);
   bool isOrderedWithin(Block block);
+  bool isOrderedAcrossAddresses(Block events);
+  bool isOrderedAcross(const std::vector<AddressUse> &addresses);
   void reportUnordered(const Event &left, const Event &right);
   void handOver(Page &page, NodeIndex taker);
   void walk(const Walk &each);
@@ -216,6 +228,24 @@ void Sweep::listPages() {
   }
 }
 
+/// A page that goes on in the frame in which it is stays where it is: one page, seen at two addresses.
+void Sweep::uniteAddresses() {
+  const auto frameOf = [&](const Page &page) {
+    const std::vector<std::int32_t> &frames = description_.buffers[page.buffer].frames;
+    return frames.empty() ? noFrame : frames[page.page];
+  };
+  for (PageIndex index = 0; index < pages_.size(); ++index) {
+    Page &page = pages_[index];
+    page.sameAs = index;
+    if (page.continues == noPage)
+      continue;
+    const Page &before = pages_[page.continues];
+    if (frameOf(page) != noFrame && frameOf(page) == frameOf(before))
+      page.sameAs = before.sameAs;
+    page.continues = page.sameAs == index ? before.sameAs : noPage;
+  }
+}
+
 void Sweep::listFrames() {
   frameOf_.assign(pages_.size(), noPage);
   std::vector<std::pair<std::int32_t, PageIndex>> named;
@@ -267,14 +297,16 @@ template <typename Visit> void Sweep::forEachEvent(Visit visit) const {
         const bool coversPage = access.range.offset <= bytes.offset && bytes.end() <= access.range.end();
         const bool overwrites = coversPage && reliableMust(access) == modeWrite;
         return Event{.node = index,
-                     .page = page,
+                     .page = pages_[page].sameAs,
+                     .address = page,
                      .kind = EventKind::Access,
                      .needsValue = reliableMay(access) != modeNone && !overwrites,
                      .mayWrite = (reliableMay(access) & modeWrite) != 0,
                      .overwrites = overwrites};
       });
     const auto visitMoved = [&](EventKind kind) {
-      visitPages(node.buffer, node.range, [&](PageIndex page) { return Event{index, page, kind}; });
+      visitPages(node.buffer, node.range,
+                 [&](PageIndex page) { return Event{index, pages_[page].sameAs, page, kind}; });
     };
     if (movesDown(node.kind))
       visitMoved(EventKind::Down);
@@ -301,27 +333,31 @@ void Sweep::checkFrame(std::uint32_t frame) {
   const Tenants &tenants = tenants_[frame];
   const Block events{events_.data() + tenants.eventsBegin, events_.data() + tenants.eventsEnd};
 
+  const auto giveUp = [&] {
+    // The values depend on who comes first: nothing more can be said about this frame.
+    for (const Event &event : events)
+      pages_[event.page].value = Value::None;
+  };
+
   // The boundary is an event of the resident page, before all nodes and after all nodes.
   PageIndex occupant = tenants.resident;
   std::vector<Walk> walks;
   Block previous;
   for (Block rest = events; !rest.empty(); rest = rest.subspan(previous.size())) {
     const Block block = firstBlock(rest);
-    if (!isOrdered(previous, block) || !isOrderedWithin(block)) {
-      // The values depend on who comes first: nothing more can be said about this frame.
-      for (const Event &event : events)
-        pages_[event.page].value = Value::None;
-      return;
-    }
+    if (!isOrdered(previous, block) || !isOrderedWithin(block))
+      return giveUp();
     const PageIndex page = block.front().page;
     walks.push_back({block, occupant == page ? noPage : occupant});
     occupant = page;
     previous = block;
   }
+  if (!isOrderedAcrossAddresses(events))
+    return giveUp();
   walks_.insert(walks_.end(), walks.begin(), walks.end());
 }
 
-/// Every event of a page has to complete before every one of the page that continues it, in whatever frame that is.
+/// Every event of a page has to complete before every one of the page that continues it elsewhere.
 void Sweep::checkContinuations() {
   std::map<PageIndex, std::vector<Event>> byPage;
   for (const Page &page : pages_)
@@ -388,20 +424,66 @@ bool Sweep::isOrderedWithin(Block block) {
   return true;
 }
 
+/// What is written at one address is seen at another when the writer has completed: of the accesses of a page that
+/// stays where it is.
+bool Sweep::isOrderedAcrossAddresses(Block events) {
+  std::map<PageIndex, std::map<PageIndex, AddressUse>> pages; // a later address has a greater index
+  for (const Event &event : events)
+    if (event.kind == EventKind::Access && event.address != event.page)
+      pages.try_emplace(event.page);
+  if (pages.empty())
+    return true;
+  for (const Event &event : events)
+    if (const auto page = pages.find(event.page); page != pages.end() && event.kind == EventKind::Access) {
+      AddressUse &use = page->second[event.address];
+      use.all.push_back(event);
+      if (event.mayWrite)
+        use.writes.push_back(event);
+    }
+  return std::all_of(pages.begin(), pages.end(), [&](const auto &page) {
+    std::vector<AddressUse> addresses;
+    for (const auto &[address, use] : page.second)
+      addresses.push_back(use);
+    return isOrderedAcross(addresses);
+  });
+}
+
+/// Whether every access completes before every one at a later address, but for two that only read. What comes before
+/// the writes at an address comes before all that is ordered after these.
+bool Sweep::isOrderedAcross(const std::vector<AddressUse> &addresses) {
+  AddressUse before;
+  for (const AddressUse &use : addresses) {
+    if (!isOrdered(before.writes, use.all) || !isOrdered(before.all, use.writes))
+      return false;
+    if (!use.writes.empty())
+      before = use;
+    else
+      before.all.insert(before.all.end(), use.all.begin(), use.all.end());
+  }
+  return true;
+}
+
 void Sweep::reportUnordered(const Event &left, const Event &right) {
-  const Page &leftPage = pages_[left.page];
-  const Page &rightPage = pages_[right.page];
-  const Place place{.rule = left.page == right.page           ? "race"
-                            : continues(rightPage, left.page) ? "continuation"
-                                                              : "hand-over",
+  const Page &leftPage = pages_[left.address];
+  const Page &rightPage = pages_[right.address];
+  const bool areAccesses = left.kind == EventKind::Access && right.kind == EventKind::Access;
+  const bool isOnePage = left.page == right.page;
+  const bool goesOn = isOnePage ? areAccesses : continues(pages_[right.page], left.page);
+  const Place place{.rule = goesOn      ? "continuation"
+                            : isOnePage ? "race"
+                                        : "hand-over",
                     .node = right.node,
                     .otherNode = left.node,
                     .buffer = rightPage.buffer,
                     .otherBuffer = leftPage.buffer};
-  if (left.page == right.page)
+  if (isOnePage && areAccesses) // of one address they are as the program wished
+    return report_.add(place, fmt::format("{} {} {}, which {} {} at a later address: no path of full edges orders them",
+                                          label(left.node), left.mayWrite ? "writes" : "reads", label(leftPage),
+                                          label(right.node), right.mayWrite ? "writes" : "reads"));
+  if (isOnePage)
     return report_.add(place, fmt::format("{} and {} race on {}: no path of full edges orders them", label(left.node),
                                           label(right.node), label(rightPage)));
-  if (continues(rightPage, left.page))
+  if (goesOn)
     return report_.add(place, fmt::format("{} uses {} before its value goes on where {} uses it: no path of full edges "
                                           "orders them",
                                           label(left.node), label(leftPage), label(right.node)));

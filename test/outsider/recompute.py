@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
+import itertools
 import json
 import math
 import sys
@@ -43,11 +44,13 @@ class Plan:
         self.machine: Dict[str, Any] = plan["machine"]
         self.buffers: List[Dict[str, Any]] = [dict(buffer, frames=list(buffer["frames"])) for buffer in plan["buffers"]]
         self._give_hosted_pages_memory()
+        self._unite_pages_that_stay()
         self.nodes: List[Dict[str, Any]] = sorted(plan["nodes"] + plan["transfers"], key=lambda node: node["id"])
         if [node["id"] for node in self.nodes] != list(range(len(self.nodes))):
             raise WrongPlan("node numbers are not 0, 1, 2, ...")
         self.first_writes = self._first_writes_of_hosted_pages()
         self.edges: List[Tuple[int, int]] = [(edge["from"], edge["to"]) for edge in plan["edges"]]
+        self.full_edges = [(edge["from"], edge["to"]) for edge in plan["edges"] if edge["kind"] == "full"]
         self.captured_edges = [(edge["from"], edge["to"]) for edge in plan["edges"] if edge["origin"] != "added"]
         self.captured_edges += [(edge["from"], edge["to"]) for edge in plan["implied_edges"]]
         for start, end in self.edges:
@@ -63,6 +66,30 @@ class Plan:
                     raise WrongPlan(f"hosted page {page} of buffer {index} has a frame, or is not private")
                 frame -= 1
                 buffer["frames"][page] = frame
+
+    def _unite_pages_that_stay(self) -> None:
+        """By buffer and page, the buffer in which the page began: one that goes on in its frame is one page at two addresses."""
+        self.began: List[List[int]] = []
+        for index, buffer in enumerate(self.buffers):
+            self.began.append([index] * len(buffer["frames"]))
+            before = buffer["continues"]
+            if before is not None:
+                for page, (frame, other) in enumerate(zip(buffer["frames"], self.buffers[before]["frames"])):
+                    if frame == other > NO_FRAME:
+                        self.began[index][page] = self.began[before][page]
+
+    def began_in(self, buffer: int, page: int) -> int:
+        return self.began[buffer][page] if page < len(self.began[buffer]) else buffer
+
+    def pieces_of(self, piece: Dict[str, Any]) -> Iterator[Tuple[int, range]]:
+        """Its pages by the buffers in which they began."""
+        if self.buffers[piece["buffer"]]["continues"] is None:
+            if piece["size"] > 0:
+                yield piece["buffer"], self.pages_of(piece)
+            return
+        for buffer, pages in itertools.groupby(self.pages_of(piece), lambda page: self.began_in(piece["buffer"], page)):
+            first, *others = pages
+            yield buffer, range(first, first + 1 + len(others))
 
     def _first_writes_of_hosted_pages(self) -> Dict[Tuple[int, int], int]:
         """By buffer and page, of those that have no value before the step, nor at another address: the node that is the first to
@@ -119,10 +146,10 @@ class Plan:
         return [self.nodes[node]] if self.is_transfer(node) else self.nodes[node]["accesses"]
 
     def use_of(self, node: int, buffer: int, page: int) -> str:
-        """What the node does with a page that it touches."""
+        """What the node does with a page that it touches; `buffer` is where that began."""
         if self.is_transfer(node):
             return self.nodes[node]["direction"]
-        writes = any(access["buffer"] == buffer and page in self.pages_of(access)
+        writes = any(page in self.pages_of(access) and self.began_in(access["buffer"], page) == buffer
                      and access["may"] in ("write", "readwrite") for access in self.nodes[node]["accesses"])
         return "write" if writes else "read"
 
@@ -291,12 +318,13 @@ class Simulation:
 
 
 def runs_of_pages(plan: Plan) -> Iterator[Tuple[int, range, List[int]]]:
-    """Buffer, pages, and the nodes that touch all of these pages; no node touches some of them only."""
+    """Buffer, pages, and the nodes that touch all of these pages; no node touches some of them only. Pages that stay where
+    they are in the buffer where they began."""
     visits: Dict[int, List[Tuple[range, int]]] = defaultdict(list)
     for node in range(len(plan.nodes)):
         for event in plan.events_of(node):
-            if event["size"] > 0:
-                visits[event["buffer"]].append((plan.pages_of(event), node))
+            for buffer, pages in plan.pieces_of(event):
+                visits[buffer].append((pages, node))
     for buffer in range(len(plan.buffers)):
         edges = {0, plan.page_count(buffer)}
         for pages, _ in visits[buffer]:
@@ -400,6 +428,34 @@ def check_frames(plan: Plan, times: Simulation) -> None:
         check_turns(frame, sorted(frame_events), TOLERANCE * max(times.now, 1e-3))
 
 
+def check_addresses(plan: Plan) -> None:
+    """What is written at one address is seen at another when the writer has completed: of a page that stays where it is, an
+    access completes before one at a later address if either may write."""
+    staying = {buffer for index, began in enumerate(plan.began) for buffer in began if buffer != index}
+    staying.update(index for index, began in enumerate(plan.began) if any(buffer != index for buffer in began))
+    uses: Dict[Tuple[int, int], List[Tuple[int, int, bool]]] = defaultdict(list)  # of a page: address, node, does it write
+    for node in range(len(plan.nodes)):
+        for access in [] if plan.is_transfer(node) else plan.nodes[node]["accesses"]:
+            for page in plan.pages_of(access) if access["buffer"] in staying else ():
+                uses[plan.began_in(access["buffer"], page), page].append(
+                    (access["buffer"], node, access["may"] in ("write", "readwrite")))
+    uses = {page: visits for page, visits in uses.items() if len({address for address, _, _ in visits}) > 1}
+    if not uses:
+        return
+    completed = [0] * len(plan.nodes)  # of each node: those that complete before it, as bits
+    for before, after in sorted(plan.full_edges, key=lambda edge: edge[1]):
+        completed[after] |= completed[before] | 1 << before
+    for (buffer, page), visits in uses.items():
+        for address in {address for address, _, _ in visits}:
+            earlier = [(node, writes) for other, node, writes in visits if other < address]
+            everybody = sum(1 << node for node in {node for node, _ in earlier})
+            writers = sum(1 << node for node in {node for node, writes in earlier if writes})
+            for other, node, writes in visits:
+                if other == address and (everybody if writes else writers) & ~completed[node]:
+                    raise WrongPlan(f"node {node} uses page {page} of buffer {address}, which goes on there in its frame, before "
+                                    f"all others have completed that use it in buffer {buffer} or after that")
+
+
 def check_turns(frame: int, events: Sequence[Event], tolerance: float) -> None:
     """`events`: in the order of their starts."""
     running: List[Event] = []
@@ -432,6 +488,9 @@ class Values:
                 shift = self.first_page[index] - self.first_page[buffer["continues"]]
                 for page in range(self.first_page[index], self.first_page[index + 1]):
                     self.original[page] = self.original[page - shift]
+        # Of each page, the one that it is at its first address.
+        self.staying = [self.first_page[plan.began_in(index, page)] + page for index in range(len(plan.buffers))
+                        for page in range(plan.page_count(index))]
         self.frame: List[int] = []
         for index, buffer in enumerate(plan.buffers):
             if len(buffer["frames"]) != plan.page_count(index):
@@ -460,7 +519,7 @@ class Values:
     def is_current(self, page: int) -> bool:
         if self.is_host_copy[page]:
             return self.on_host[self.original[page]] == self.version[self.original[page]]
-        return self.in_frame.get(self.frame[page]) == (page, self.version[self.original[page]])
+        return self.in_frame.get(self.frame[page]) == (self.staying[page], self.version[self.original[page]])
 
     def begin(self) -> None:
         for page, is_resident, is_hosted in self.boundary("live_in"):
@@ -501,7 +560,7 @@ class Values:
             if is_up:
                 if self.on_host[original] != self.version[original]:
                     raise WrongPlan(f"node {node} brings stale bytes of buffer {copy['buffer']} to the device")
-                self.in_frame[self.frame[page]] = (page, self.version[original])
+                self.in_frame[self.frame[page]] = (self.staying[page], self.version[original])
             else:
                 if not self.is_current(page):
                     raise WrongPlan(f"node {node} saves stale bytes of buffer {copy['buffer']}")
@@ -522,7 +581,7 @@ class Values:
                     if self.is_host_copy[page]:
                         self.on_host[self.original[page]] = self.writes
                     else:
-                        self.in_frame[self.frame[page]] = (page, self.writes)
+                        self.in_frame[self.frame[page]] = (self.staying[page], self.writes)
 
     def check_access(self, node: int, access: Dict[str, Any]) -> None:
         """What is read, or only partly overwritten, has to be there."""
@@ -593,6 +652,7 @@ def recompute(document: Dict[str, Any]) -> Dict[str, Any]:
     times = Simulation(plan)
     predicted_s = times.run()
     check_frames(plan, times)
+    check_addresses(plan)
     check_host_places(plan)
     Values(plan).run(range(len(plan.nodes)))
     Values(plan).run(sorted(range(len(plan.nodes)), key=lambda node: (times.start[node], times.end[node], node)))

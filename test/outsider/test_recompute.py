@@ -121,6 +121,47 @@ class Agreement(unittest.TestCase):
                 self.check(trace(name), f"--budget={budget}")
 
 
+def staying_plan(second: str = "full", last: str = "full") -> Document:
+    """Two pages: page 0 of buffer 0 goes on in its frame as that of buffer 1, page 1 in another one by way of the host."""
+    def node(number: int, captured: int, buffer: int, mode: str) -> Document:
+        return {"id": number, "captured": captured, "kind": "kernel", "name": f"k{captured}", "cost_us": 1.0, "accesses":
+                [{"buffer": buffer, "offset": 0, "size": 8, "may": mode, "must": mode}]}
+
+    def copy_of_page(number: int, direction: str, buffer: int) -> Document:
+        return {"id": number, "direction": direction, "buffer": buffer, "offset": 4, "size": 4, "host_offset": 0}
+
+    facts = {"name": "b", "size": 8, "private": True, "live_in": False, "live_out": False, "resident": [], "mirrored": [], "hosted": []}
+    return {
+        "format": "pumpgraph-plan", "version": 1, "page_bytes": 4, "budget_bytes": 12, "host_bytes": 4,
+        "machine": {"up_bytes_per_second": 1e6, "down_bytes_per_second": 1e6, "both_bytes_per_second": 2e6,
+                    "copy_overhead_s": 0.0, "hosted_share": 1.0, "beside_hosted_share": 0.0},
+        "buffers": [{**facts, "frames": [0, 1], "continues": None}, {**facts, "frames": [0, 2], "continues": 0}],
+        "nodes": [node(0, 0, 0, "write"), node(3, 1, 1, "read"), node(4, 2, 1, "write")],
+        "transfers": [copy_of_page(1, "down", 0), copy_of_page(2, "up", 1)],
+        "edges": [{"from": start, "to": end, "kind": kind, "origin": "added"}
+                  for start, end, kind in ((0, 1, "full"), (1, 2, "full"), (2, 3, second), (2, 4, "full"), (3, 4, last))],
+        "implied_edges": []}
+
+
+class StayingPages(unittest.TestCase):
+    def test_a_page_that_stays_is_one_page(self) -> None:
+        figures = recompute.recompute(staying_plan())
+        self.assertEqual((figures["up_bytes"], figures["down_bytes"], figures["peak_bytes"]), (4, 4, 8))
+
+    def test_at_one_address_the_program_orders_its_accesses(self) -> None:
+        recompute.recompute(staying_plan(last="programmatic"))
+
+    def test_across_addresses_completion_does(self) -> None:
+        with self.assertRaisesRegex(recompute.WrongPlan, "node 3 uses page 0 of buffer 1, which goes on there"):
+            recompute.recompute(staying_plan(second="programmatic"))
+
+    def test_nothing_stays_for_another_page(self) -> None:
+        plan = staying_plan()
+        plan["buffers"][1]["frames"] = [1, 0]  # page 1 is brought to frame 0
+        with self.assertRaisesRegex(recompute.WrongPlan, "stale bytes"):
+            recompute.recompute(plan)
+
+
 def transfers(plan: Document, direction: str) -> List[Document]:
     return [transfer for transfer in plan["transfers"] if transfer["direction"] == direction]
 

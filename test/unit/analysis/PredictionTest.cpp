@@ -278,6 +278,38 @@ TEST(Prediction, AFrameInUseByTwoPagesInTurnCountsOnce) {
   EXPECT_EQ(predict(small.step, smallMachine()).peakBytes, smallPage);
 }
 
+// Page 0 stays in its frame at another address, page 1 goes on in another one.
+TEST(Prediction, APageThatStaysIsInItsFrameFromItsFirstToItsLastEvent) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 2), next = small.continuation(a);
+  small.step.buffers[a].frames = {0, 1};
+  small.step.buffers[next].frames = {0, 2};
+  small.kernel("write", 1, {small.write(a)});
+  small.kernel("between", 1, {});
+  small.kernel("read", 1, {small.read(next)});
+  std::vector<std::uint64_t> bytes;
+  for (const MemoryPoint &point : predict(small.step, smallMachine()).memory)
+    bytes.push_back(point.bytes);
+  EXPECT_EQ(bytes, (std::vector<std::uint64_t>{2 * smallPage, smallPage, 2 * smallPage, 0}));
+}
+
+TEST(Prediction, AnEvictedPageLeavesWhicheverBufferNamesIt) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 1), next = small.continuation(a);
+  small.step.buffers[a].frames = small.step.buffers[next].frames = {0};
+  small.kernel("write", 1, {small.write(a)});
+  small.residency(NodeKind::Evict, next, 0, 1);
+  small.kernel("between", 10, {});
+  small.residency(NodeKind::Prefetch, a, 0, 1);
+  small.kernel("read", 1, {small.read(next)});
+  for (NodeIndex node = 1; node + 1 < small.step.nodes.size(); node += 2)
+    small.edge(node - 1, node);
+  std::vector<std::uint64_t> bytes;
+  for (const MemoryPoint &point : predict(small.step, smallMachine()).memory)
+    bytes.push_back(point.bytes);
+  EXPECT_EQ(bytes, (std::vector<std::uint64_t>{smallPage, 0, smallPage, 0}));
+}
+
 TEST(Prediction, PagesAfterHostedOnesHaveFrames) {
   SmallStep small;
   const BufferIndex a = small.local("a", 4);

@@ -149,6 +149,42 @@ TEST_F(RequiredTrafficTest, OnlyACertainOverwriteSavesTheCopyUp) {
   EXPECT_EQ(requiredTraffic(small_.step).upBytes, 0u);
 }
 
+TEST_F(RequiredTrafficTest, WhatGoesOnInAnotherFrameMoves) {
+  const BufferIndex a = small_.local("a", 1), next = small_.continuation(a);
+  inFrame(a, 0);
+  inFrame(next, 1);
+  small_.kernel("make a", 1, {small_.write(a)});
+  small_.kernel("read a", 1, {small_.read(next)});
+  EXPECT_EQ(requiredTraffic(small_.step), (Traffic{smallPage, smallPage}));
+}
+
+TEST_F(RequiredTrafficTest, WhatGoesOnInItsFrameStaysThere) {
+  const BufferIndex a = small_.local("a", 1), next = small_.continuation(a), b = small_.local("b", 1);
+  for (const BufferIndex buffer : {a, next, b})
+    inFrame(buffer, 0);
+  small_.kernel("make a", 1, {small_.write(a)});
+  const NodeIndex between = small_.kernel("between", 1, {});
+  small_.kernel("read a", 1, {small_.read(next)});
+  EXPECT_EQ(requiredTraffic(small_.step), Traffic{});
+  small_.step.nodes[between].accesses = {small_.write(b)}; // it leaves and comes back, as any page does
+  EXPECT_EQ(requiredTraffic(small_.step), (Traffic{smallPage, smallPage}));
+}
+
+TEST_F(RequiredTrafficTest, WhatHasStayedGoesOnElsewhereOnce) {
+  const BufferIndex a = small_.local("a", 1), next = small_.continuation(a), last = small_.continuation(next);
+  inFrame(a, 0);
+  inFrame(next, 0);
+  inFrame(last, 1);
+  small_.kernel("make a", 1, {small_.write(a)});
+  small_.kernel("update a", 1, {small_.update(next)});
+  small_.kernel("read a", 1, {small_.read(last)});
+  EXPECT_EQ(requiredTraffic(small_.step), (Traffic{smallPage, smallPage}));
+  // Back in the first frame it is another page.
+  inFrame(next, 1);
+  inFrame(last, 0);
+  EXPECT_EQ(requiredTraffic(small_.step), (Traffic{2 * smallPage, 2 * smallPage}));
+}
+
 TEST_F(RequiredTrafficTest, HostedPagesDoNotMove) {
   const BufferIndex w = small_.live("w", 2), b = small_.local("b", 2);
   for (const BufferIndex buffer : {w, b}) {

@@ -50,6 +50,14 @@ public:
     return add(name, pages * smallPage, false, true);
   }
 
+  /// A buffer in which the value of `before` goes on.
+  BufferIndex continuation(BufferIndex before) {
+    const Buffer &first = step.buffers[before];
+    const BufferIndex index = add(first.name, first.size, true, false);
+    step.buffers[index].continues = before;
+    return index;
+  }
+
   Access read(BufferIndex b) const { return {b, whole(b), modeRead, modeRead}; }
   Access write(BufferIndex b) const { return {b, whole(b), modeWrite, modeWrite}; }
   Access update(BufferIndex b) const { return {b, whole(b), modeReadWrite, modeReadWrite}; }

@@ -883,14 +883,6 @@ TEST(Continuations, findNothingThatWasNotFetched) {
   EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.readNext), says("whose value is in host memory only"))));
 }
 
-TEST(Continuations, areNotTheSameWhereTheFrameIsTheSame) {
-  GoingOn plan;
-  plan.step().buffers[plan.next].frames = {0};
-  EXPECT_THAT(plan.check(), IsEmpty());
-  plan.step().nodes[plan.prefetchNext].kind = NodeKind::Discard;
-  EXPECT_THAT(plan.check(), ElementsAre(atNode(plan.readNext)));
-}
-
 TEST(Continuations, beginWhenAllElseIsOver) {
   GoingOn plan;
   plan.step().edges = {
@@ -1008,6 +1000,197 @@ TEST(Continuations, needNoPlaceWhereTheyAreHosted) {
   EXPECT_THAT(plan.check(), IsEmpty());
   plan.step().nodes[plan.evictA].hostOffset = 4;
   EXPECT_THAT(plan.check(), ElementsAre(says("but the pages are hosted at another address")));
+}
+
+// A page that goes on in its frame stays where it is.
+
+/// Buffer "a" goes on in the frame in which it is; nothing moves.
+struct Staying {
+  StepBuilder builder{2};
+  BufferIndex a = builder.buffer("a", {0});
+  BufferIndex next = builder.continuation(a, {0});
+  NodeIndex writeA = builder.kernel("write_a", {builder.write(a)});
+  NodeIndex readA = builder.kernel("read_a", {builder.read(a)});
+  NodeIndex readNext = builder.kernel("read_next", {builder.read(next)});
+  NodeIndex writeNext = builder.kernel("write_next", {builder.update(next)});
+  Description &step() { return builder.step(); }
+  void weaken(NodeIndex from, NodeIndex to) {
+    for (Edge &edge : step().edges)
+      if (edge.from == from && edge.to == to)
+        edge.kind = EdgeKind::Programmatic;
+  }
+  std::vector<Violation> check() { return checkResidency(step()); }
+};
+
+TEST(StayingPages, keepTheirDeviceCopy) {
+  Staying plan;
+  EXPECT_THAT(plan.check(), IsEmpty());
+  plan.step().buffers[plan.next].frames = {1};
+  EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.readNext), says("whose value is lost"))));
+}
+
+TEST(StayingPages, leaveForOthers) {
+  Staying plan;
+  const BufferIndex other = plan.builder.buffer("b", {0});
+  plan.step().nodes[plan.readA].accesses = {plan.builder.write(other)};
+  EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.readNext), says("whose value is lost since node 1"))));
+}
+
+TEST(StayingPages, moveByEitherName) {
+  for (const bool evictsNext : {false, true})
+    for (const bool prefetchesNext : {false, true}) {
+      StepBuilder builder(1);
+      const BufferIndex a = builder.buffer("a", {0}), next = builder.continuation(a, {0});
+      const BufferIndex b = builder.buffer("b", {0});
+      builder.kernel("write_a", {builder.write(a)});
+      const NodeIndex save = builder.evict(evictsNext ? next : a);
+      builder.kernel("write_b", {builder.write(b)});
+      const NodeIndex fetch = builder.prefetch(prefetchesNext ? next : a);
+      builder.kernel("read_a", {builder.read(a)});
+      const NodeIndex read = builder.kernel("read_next", {builder.read(next)});
+      EXPECT_THAT(check(builder), IsEmpty());
+      builder.step().nodes[fetch].kind = NodeKind::Discard;
+      EXPECT_THAT(check(builder), ElementsAre(says("whose value is in host memory only")));
+      builder.step().nodes[fetch].kind = NodeKind::Prefetch;
+      builder.step().nodes[save].kind = NodeKind::Discard;
+      EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(fetch), says("it is lost"))));
+      EXPECT_LT(fetch, read);
+    }
+}
+
+TEST(StayingPages, areReadAtBothAddressesBesideACopyDown) {
+  StepBuilder builder(1);
+  const BufferIndex a = builder.buffer("a", {0}), next = builder.continuation(a, {0});
+  const NodeIndex write = builder.kernel("write_a", {builder.write(a)});
+  builder.unordered();
+  const NodeIndex readNext = builder.kernel("read_next", {builder.read(next)});
+  const NodeIndex readA = builder.kernel("read_a", {builder.read(a)});
+  const NodeIndex save = builder.evict(next);
+  for (const NodeIndex node : {readNext, readA, save})
+    builder.edge(write, node);
+  EXPECT_THAT(check(builder), IsEmpty());
+  builder.step().nodes[readA].accesses = {builder.update(a)};
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(save), says("race on page 0"))));
+  builder.step().nodes[readA].accesses = {builder.read(a)};
+  builder.step().nodes[save].kind = NodeKind::Prefetch;
+  EXPECT_THAT(check(builder), ElementsAre(AllOf(atNode(save), says("race on page 0"))));
+}
+
+TEST(StayingPages, showAWriteAtAnotherAddressWhenItHasCompleted) {
+  Staying plan;
+  plan.step().nodes[plan.readA].accesses.clear();
+  plan.weaken(plan.writeA, plan.readA); // the only path from one address to the other
+  EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.readNext),
+                                              says("node 0 \"write_a\" writes page 0 (bytes [0, 4)) of \"a\", which "
+                                                   "node 2 \"read_next\" reads at a later address: no path of full "
+                                                   "edges orders them"))));
+}
+
+TEST(StayingPages, areWrittenAtTheNextAddressWhenReadersHaveCompleted) {
+  Staying plan;
+  plan.step().edges = {{plan.writeA, plan.readA},
+                       {plan.writeA, plan.readNext},
+                       {plan.readNext, plan.writeNext},
+                       {plan.readA, plan.writeNext, EdgeKind::Programmatic}};
+  EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.writeNext), says("node 1 \"read_a\" reads page 0"),
+                                              says("which node 3 \"write_next\" writes at a later address"))));
+  plan.step().edges.back().kind = EdgeKind::Full;
+  plan.weaken(plan.readNext, plan.writeNext); // at one address the program synchronises what it has to
+  EXPECT_THAT(plan.check(), IsEmpty());
+}
+
+TEST(StayingPages, doNotGoBack) {
+  Staying plan;
+  plan.builder.kernel("late", {plan.builder.read(plan.a)});
+  EXPECT_THAT(plan.check(), ElementsAre(says("which node 3 \"write_next\" writes at a later address")));
+}
+
+TEST(StayingPages, mayStayMoreThanOnce) {
+  Staying plan;
+  const BufferIndex last = plan.builder.continuation(plan.next, {0});
+  const NodeIndex readLast = plan.builder.kernel("read_last", {plan.builder.read(last)});
+  EXPECT_THAT(plan.check(), IsEmpty());
+  plan.step().nodes[plan.writeNext].accesses.clear();
+  EXPECT_THAT(plan.check(), IsEmpty());
+  plan.weaken(plan.writeA, plan.readA);
+  plan.step().edges.push_back({plan.writeA, plan.readNext});
+  plan.weaken(plan.readNext, plan.writeNext); // readers at the address between do not pass on the order
+  EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(readLast), says("node 0 \"write_a\" writes"))));
+  plan.step().nodes[plan.readNext].accesses = {plan.builder.read(last)};
+  EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(readLast), says("node 0 \"write_a\" writes"))));
+}
+
+TEST(StayingPages, areWrittenWhenReadersAtAllAddressesBeforeHaveCompleted) {
+  for (const NodeIndex weak : {1, 2, 3}) {
+    StepBuilder builder(1);
+    const BufferIndex a = builder.buffer("a", {0}), next = builder.continuation(a, {0});
+    const BufferIndex last = builder.continuation(next, {0});
+    builder.kernel("write_a", {builder.write(a)});
+    builder.unordered();
+    builder.kernel("read_a", {builder.read(a)});
+    builder.kernel("read_next", {builder.read(next)});
+    builder.kernel("read_last", {builder.read(last)});
+    const NodeIndex write = builder.kernel("write_last", {builder.update(last)});
+    for (NodeIndex reader = 1; reader < write; ++reader) {
+      builder.edge(0, reader);
+      builder.edge(reader, write, reader == weak ? EdgeKind::Programmatic : EdgeKind::Full);
+    }
+    if (weak == 3) // at its own address
+      EXPECT_THAT(check(builder), IsEmpty());
+    else
+      EXPECT_THAT(check(builder),
+                  ElementsAre(AllOf(atNode(write), says("which node 4 \"write_last\" writes at a later"))));
+  }
+}
+
+/// "a" stays in frame 0 and then goes on in frame 1, through host memory.
+struct StayingOnce {
+  StepBuilder builder{2};
+  BufferIndex a = builder.buffer("a", {0}), next = builder.continuation(a, {0});
+  BufferIndex last = builder.continuation(next, {1});
+  NodeIndex write = builder.kernel("write_a", {builder.write(a)});
+  NodeIndex readNext = builder.kernel("read_next", {builder.read(next)});
+  NodeIndex readA = builder.kernel("read_a", {builder.read(a)});
+  NodeIndex save = builder.evict(a);
+  NodeIndex fetch = builder.prefetch(last);
+  NodeIndex readLast = builder.kernel("read_last", {builder.read(last)});
+};
+
+TEST(StayingPages, goOnElsewhereAsOnePage) {
+  StayingOnce plan;
+  EXPECT_THAT(check(plan.builder), IsEmpty());
+  plan.builder.step().nodes[plan.save].kind = NodeKind::Discard;
+  EXPECT_THAT(check(plan.builder), ElementsAre(AllOf(atNode(plan.fetch), says("the host copy is not its value"))));
+  plan.builder.step().nodes[plan.save].kind = NodeKind::Evict;
+  // A reader at either address has completed before.
+  for (const NodeIndex late : {plan.readA, plan.readNext}) {
+    std::vector<Edge> &edges = plan.builder.step().edges;
+    edges = {{plan.write, plan.readNext},
+             {plan.write, plan.readA},
+             {plan.write, plan.save},
+             {plan.save, plan.fetch},
+             {plan.fetch, plan.readLast}};
+    edges.push_back({plan.readA + plan.readNext - late, plan.fetch});
+    EXPECT_THAT(check(plan.builder), ElementsAre(AllOf(atNode(plan.fetch), says("before its value goes on"))));
+  }
+}
+
+TEST(StayingPages, areOthersWhenTheyComeBackFromElsewhere) {
+  for (const bool isHosted : {false, true}) {
+    StayingOnce plan; // a in frame 0, next elsewhere, last in frame 0
+    Description &step = plan.builder.step();
+    step.buffers[plan.next].frames = {isHosted ? noFrame : 1};
+    if (isHosted)
+      plan.builder.hosted(plan.next);
+    step.buffers[plan.last].frames = {0};
+    step.nodes[plan.readA].accesses.clear();
+    step.nodes[plan.readNext].accesses.clear();
+    EXPECT_THAT(check(plan.builder), IsEmpty());
+    step.nodes[plan.fetch].kind = NodeKind::Empty;
+    EXPECT_THAT(check(plan.builder), ElementsAre(AllOf(atNode(plan.readLast), says("in host memory only"))));
+    step.nodes[plan.save].kind = NodeKind::Empty; // the frame keeps nothing for another page
+    EXPECT_THAT(check(plan.builder), ElementsAre(AllOf(atNode(plan.readLast), says("whose value is lost"))));
+  }
 }
 
 TEST(Form, copiesHaveOneEndInHostMemory) {

@@ -170,6 +170,7 @@ void Reference::run(std::uint32_t replay) {
 Interpreter::Interpreter(const Reference &reference, const Description &description)
     : reference_(reference), description_(description) {
   placePages();
+  findPagesThatStay();
   buildPrograms();
 }
 
@@ -229,6 +230,41 @@ void Interpreter::placePages() {
   hostSize_ = description_.hostBytes;
   for (PageId page = 0; page < reference_.pageCount(); ++page, hostSize_ += description_.pageBytes)
     places_[page].hostPlace = hostSize_;
+}
+
+/// Those of a buffer that have the frame that they had where it comes from.
+void Interpreter::findPagesThatStay() {
+  for (PlaceId place = 0; place < places_.size(); ++place)
+    places_[place].first = place;
+  bool someStay = false;
+  for (BufferIndex buffer = 0; buffer < description_.buffers.size(); ++buffer) {
+    const BufferIndex before = description_.buffers[buffer].continues;
+    for (std::uint64_t page = 0; before != noBuffer && page < description_.pageCount(buffer); ++page) {
+      PageState &here = places_[firstPlace_[buffer] + page];
+      const PageState &there = places_[firstPlace_[before] + page];
+      if (here.frame == UINT32_MAX || here.frame != there.frame)
+        continue;
+      here.first = there.first;
+      someStay = true;
+    }
+  }
+  if (someStay)
+    listCompleted();
+}
+
+void Interpreter::listCompleted() {
+  const std::size_t count = description_.nodes.size();
+  completed_.assign(count, std::vector<bool>(count));
+  std::vector<Edge> edges = description_.edges;
+  std::sort(edges.begin(), edges.end(), [](const Edge &left, const Edge &right) { return left.to < right.to; });
+  for (const Edge &edge : edges) {
+    if (edge.kind != EdgeKind::Full)
+      continue;
+    completed_[edge.to][edge.from] = true;
+    for (std::size_t node = 0; node < count; ++node)
+      if (completed_[edge.from][node])
+        completed_[edge.to][node] = true;
+  }
 }
 
 void Interpreter::buildPrograms() {
@@ -313,6 +349,7 @@ void Interpreter::startReplay(std::uint32_t replay) {
   for (std::uint64_t &byte : host_)
     byte = garbage();
   std::fill(owner_.begin(), owner_.end(), noPlace);
+  uses_.clear();
 
   for (PageId page = 0; page < reference_.pageCount(); ++page) {
     const PageState &place = places_[page];
@@ -358,13 +395,29 @@ bool Interpreter::canContinue(NodeIndex node) const {
 /// A new tenant finds garbage, and leaves the old one with nothing.
 std::uint64_t *Interpreter::deviceBytes(PlaceId place) {
   const std::uint32_t frame = places_[place].frame;
+  const PlaceId first = places_[place].first;
   std::uint64_t *bytes = frames_.data() + frame * description_.pageBytes;
-  if (owner_[frame] != place) {
-    owner_[frame] = place;
+  if (owner_[frame] != first) {
+    owner_[frame] = first;
     for (std::uint64_t i = 0; i < description_.pageBytes; ++i)
       bytes[i] = garbage();
   }
   return bytes;
+}
+
+/// Whether some other access of the page, at another of its addresses, is not ordered against this one as it must be:
+/// what is written at one address is seen at a later one when the writer has completed.
+bool Interpreter::isUnseenElsewhere(const Operation &operation, NodeIndex node) {
+  if (completed_.empty() || places_[operation.place].hosted)
+    return false;
+  std::vector<Use> &uses = uses_[places_[operation.place].first];
+  const bool writes = operation.action == Action::Write;
+  const bool isUnseen = std::any_of(uses.begin(), uses.end(), [&](const Use &use) {
+    return use.place != operation.place && (writes || use.writes) &&
+           (use.place > operation.place || !completed_[node][use.node]);
+  });
+  uses.push_back({node, operation.place, writes});
+  return isUnseen;
 }
 
 void Interpreter::perform(const Operation &operation, NodeIndex node) {
@@ -373,16 +426,21 @@ void Interpreter::perform(const Operation &operation, NodeIndex node) {
   std::uint64_t *device = isInHost ? host : deviceBytes(operation.place);
   const Reference::Page &page = reference_.page(operation.page);
   switch (operation.action) {
-  case Action::Read:
+  case Action::Read: {
+    const bool isUnseen = isUnseenElsewhere(operation, node);
     for (const std::uint32_t inPage : operation.touch->bytes)
-      folded_[node] += contribution(page.firstByte + inPage, device[inPage]);
+      folded_[node] += contribution(page.firstByte + inPage, isUnseen ? garbage() : device[inPage]);
     return;
-  case Action::Write:
+  }
+  case Action::Write: {
+    const bool isUnseen = isUnseenElsewhere(operation, node);
     for (const std::uint32_t inPage : operation.touch->bytes)
-      device[inPage] = written(programs_[node].captured, replay_, folded_[node], page.firstByte + inPage);
+      device[inPage] =
+          isUnseen ? garbage() : written(programs_[node].captured, replay_, folded_[node], page.firstByte + inPage);
     for (std::uint32_t i = 0; i < page.bytes && !isInHost; ++i)
       host[i] = garbage(); // the host copy is stale
     return;
+  }
   case Action::Down:
     std::copy(device + operation.begin, device + operation.end, host + operation.begin);
     return;

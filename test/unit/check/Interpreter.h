@@ -6,6 +6,8 @@
 /// the number of the replay) and writes numbers made from that: into every byte it must write, and into some of the
 /// bytes that it only may write, always the same ones. The reference has unlimited memory; the plan has frames and host
 /// memory, and everything that the contract (docs/plan-correctness.md) calls not current is overwritten with garbage.
+/// So is what two nodes read and write of a page at two of its addresses in an order that the contract does not
+/// promise.
 ///
 /// Nodes are not atomic. A node is a sequence of small operations: one read of each page it reads, then one write of
 /// each page it writes; a transfer copies each page in two halves. The operations of nodes that no full path orders are
@@ -18,6 +20,7 @@
 #include "test/unit/check/Random.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -134,6 +137,7 @@ private:
   struct PageState {
     PageId page = 0;
     std::uint32_t frame = UINT32_MAX; ///< dense; UINT32_MAX: none
+    PlaceId first = 0;                ///< where the page was before it stayed in its frame; itself, for most
     std::size_t hostPlace = 0;        ///< in host_; of captured buffers, that others share
     bool resident = false;
     bool mirrored = false;        ///< in host memory as well
@@ -144,7 +148,9 @@ private:
 
   void listPlaces();
   void placePages();
+  void findPagesThatStay();
   void buildPrograms();
+  void listCompleted();
   void addCaptured(const Node &node, Program &program);
   void addTransfer(NodeIndex index, Program &program);
   void startReplay(std::uint32_t replay);
@@ -155,6 +161,7 @@ private:
   void release(const std::vector<NodeIndex> &targets);
   void perform(const Operation &operation, NodeIndex node);
   std::uint64_t *deviceBytes(PlaceId place);
+  bool isUnseenElsewhere(const Operation &operation, NodeIndex node);
   bool isReachedInHost(PlaceId place) const { return places_[place].hosted && !places_[place].resident; }
   std::uint64_t *hostBytes(PageId page) { return host_.data() + places_[page].hostPlace; }
   std::uint64_t garbage() { return ++garbage_ | std::uint64_t{1} << 63; }
@@ -168,7 +175,9 @@ private:
   std::vector<Program> programs_;        ///< by node
   std::vector<NodeIndex> nodeOf_;        ///< by captured position
   std::vector<std::uint64_t> frames_;
-  std::vector<PlaceId> owner_; ///< by frame: who touched it last
+  std::vector<PlaceId> owner_; ///< by frame: who touched it last, at its first address
+  /// By node, the nodes that complete before it; empty where no page stays.
+  std::vector<std::vector<bool>> completed_;
   std::vector<std::uint64_t> host_;
   std::size_t hostSize_ = 0;
   std::uint64_t garbage_ = 0;
@@ -181,6 +190,12 @@ private:
   std::vector<std::uint64_t> priorities_;
   Random random_{0};
   std::vector<std::uint64_t> folded_; ///< by node: what it has read
+  struct Use {
+    NodeIndex node = 0;
+    PlaceId place = 0;
+    bool writes = false;
+  };
+  std::map<PlaceId, std::vector<Use>> uses_; ///< by nodes, of pages that stay, by first address
   std::optional<std::string> wrong_;
 };
 

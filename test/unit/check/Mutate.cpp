@@ -60,6 +60,17 @@ bool areInOneFrame(const Description &step, const PageKey &page, const PageKey &
   return frameOf(step, page) != noFrame && frameOf(step, page) == frameOf(step, other);
 }
 
+/// Addresses of one page, which does not leave its frame between them.
+bool areOnePage(const Description &step, const PageKey &page, const PageKey &other) {
+  if (page.second != other.second)
+    return false;
+  PageKey at = std::max(page, other);
+  const PageKey &first = std::min(page, other);
+  while (at != first && at.first != noBuffer && areInOneFrame(step, at, first))
+    at.first = step.buffers[at.first].continues;
+  return at == first;
+}
+
 bool touchesFrameOf(const Description &step, const Node &node, const Node &transfer) {
   for (const PageKey &page : pagesOf(step, node))
     for (const PageKey &moved : pagesOf(step, transfer))
@@ -307,13 +318,15 @@ void Mutator::mutateHosted() {
     }
 }
 
-/// A node finds a buffer at the address before, or at the next one.
+/// A node finds a buffer at the address before, or at the next one; a transfer moves it there.
 void Mutator::mutateNames() {
   for (BufferIndex next = 0; next < plan_.buffers.size(); ++next) {
     const BufferIndex before = plan_.buffers[next].continues;
     for (NodeIndex node = 0; before != noBuffer && node < plan_.nodes.size(); ++node)
       for (const auto &[from, to] : {std::pair(before, next), std::pair(next, before)}) {
         const auto isIt = [&, name = from](const Access &access) { return access.buffer == name; };
+        if (movesOrDiscards(plan_.nodes[node]) && plan_.nodes[node].buffer == from)
+          add(Mutation::RenameOperand, fmt::format("node {} moves b{}", node, to)).nodes[node].buffer = to;
         if (std::none_of(plan_.nodes[node].accesses.begin(), plan_.nodes[node].accesses.end(), isIt))
           continue;
         Description &mutant = add(Mutation::RenameOperand, fmt::format("node {} names b{}", node, to));
@@ -352,11 +365,15 @@ bool mayWrite(const Description &step, const Node &node, const PageKey &page) {
   });
 }
 
-/// Whether the contract wants the two nodes, which both have events on the page, ordered for its sake.
-bool mustBeOrdered(const Description &step, const Node &left, const Node &right, const PageKey &page) {
-  if (!movesOrDiscards(left))
-    return movesOrDiscards(right) && (!movesDown(right.kind) || mayWrite(step, left, page));
-  return movesOrDiscards(right) || !movesDown(left.kind) || mayWrite(step, right, page);
+/// Whether the contract wants the two nodes, which both have events on one page at these addresses, ordered for its
+/// sake.
+bool mustBeOrdered(const Description &step, const Node &left, const PageKey &leftPage, const Node &right,
+                   const PageKey &rightPage) {
+  if (movesOrDiscards(left))
+    return movesOrDiscards(right) || !movesDown(left.kind) || mayWrite(step, right, rightPage);
+  if (movesOrDiscards(right))
+    return !movesDown(right.kind) || mayWrite(step, left, leftPage);
+  return leftPage != rightPage && (mayWrite(step, left, leftPage) || mayWrite(step, right, rightPage));
 }
 
 /// Two addresses of one page.
@@ -370,8 +387,21 @@ bool mustBeOrdered(const Description &step, const Node &left, const std::set<Pag
                    const std::set<PageKey> &rightPages) {
   for (const PageKey &page : leftPages)
     for (const PageKey &other : rightPages)
-      if (page == other ? mustBeOrdered(step, left, right, page)
-                        : areInOneFrame(step, page, other) || areOneValue(step, page, other))
+      if (areOnePage(step, page, other) ? mustBeOrdered(step, left, page, right, other)
+                                        : areInOneFrame(step, page, other) || areOneValue(step, page, other))
+        return true;
+  return false;
+}
+
+/// Whether the contract wants the later node to be the earlier one: what it uses at an address where the page was
+/// before is written at one of the two.
+bool goesBack(const Description &step, const Node &earlier, const std::set<PageKey> &earlierPages, const Node &later,
+              const std::set<PageKey> &laterPages) {
+  if (movesOrDiscards(earlier) || movesOrDiscards(later))
+    return false;
+  for (const PageKey &page : earlierPages)
+    for (const PageKey &other : laterPages)
+      if (page.first > other.first && areOnePage(step, page, other) && mustBeOrdered(step, earlier, page, later, other))
         return true;
   return false;
 }
@@ -388,10 +418,13 @@ std::optional<std::string> doubtAboutOrder(const Reference &reference, const Des
     for (const PageKey &page : pages[later])
       if (const std::int32_t frame = frameOf(step, page); frame != noFrame && !frames.insert(frame).second)
         return fmt::format("node {} needs two pages in one frame", later);
-    for (NodeIndex earlier = 0; earlier < later; ++earlier)
+    for (NodeIndex earlier = 0; earlier < later; ++earlier) {
       if (!before[later][earlier] &&
           mustBeOrdered(step, step.nodes[earlier], pages[earlier], step.nodes[later], pages[later]))
         return fmt::format("nodes {} and {} must be ordered", earlier, later);
+      if (goesBack(step, step.nodes[earlier], pages[earlier], step.nodes[later], pages[later]))
+        return fmt::format("node {} must complete before node {}", later, earlier);
+    }
   }
 
   std::map<std::int32_t, NodeIndex> nodeOf;

@@ -32,14 +32,15 @@ protected:
       Description captured = randomStep(seed);
       if (captured.nodes.size() > mostNodes)
         continue;
-      for (Buffer &buffer : captured.buffers)
-        buffer.isRenamable = isRenamable && buffer.isPrivate && !buffer.liveIn && !buffer.liveOut;
+      if (isRenamable)
+        makeRenamable(captured);
       const Reference reference(captured);
       const std::optional<Description> plan = planFor(captured, seed);
       if (!plan)
         continue;
       ++plans_;
       renamed_ |= plan->buffers.size() > captured.buffers.size();
+      staying_ += pagesThatStay(*plan) > 0;
       lowered_ |=
           std::any_of(plan->nodes.begin(), plan->nodes.end(), [](const Node &node) { return isCopy(node.kind); });
       mutate(reference, *plan, seed);
@@ -89,6 +90,11 @@ protected:
     }
   }
 
+  void requireThatPagesStay() const {
+    fmt::print("in {} of the plans some page stays where it is\n", staying_);
+    EXPECT_GT(staying_ * 3, plans_);
+  }
+
   void requireThatNothingMovesInVain() const {
     for (const Mutation mutation : {Mutation::DropTransfer, Mutation::ShortenTransfer})
       EXPECT_EQ(tallies_[static_cast<std::size_t>(mutation)].equivalent, 0U) << toText(mutation);
@@ -98,12 +104,19 @@ private:
   static constexpr std::size_t mostNodes = 12; ///< a step has many mutants, and each is run many times
   std::array<Tally, mutationCount> tallies_{};
   unsigned plans_ = 0;
+  unsigned staying_ = 0;
   bool lowered_ = false;
   bool renamed_ = false;
 };
 
 std::optional<Description> simplePlanFor(const Description &captured, std::uint64_t seed) {
   return simplePlan(captured, leastFrames(captured) + seed % 3, seed);
+}
+
+/// The same where buffers go on at other addresses, some pages in the frames in which they are.
+std::optional<Description> stayingPlanFor(const Description &captured, std::uint64_t seed) {
+  const Description step = withOtherAddresses(captured, seed);
+  return step.buffers.size() == captured.buffers.size() ? std::nullopt : simplePlanFor(step, seed);
 }
 
 /// Under a tight budget, so that there is something to break, or one that some nodes exceed.
@@ -135,6 +148,23 @@ TEST_F(MutationTest, everyMutantOfALoweredSimplePlanIsRejectedOrEquivalent) {
     return plan ? std::optional(simpleLowering(*plan)) : std::nullopt;
   });
   printAndRequireKills();
+}
+
+TEST_F(MutationTest, everyMutantOfAStayingPlanIsRejectedOrEquivalent) {
+  mutateAll(stayingPlanFor, true);
+  printAndRequireKills(stepCount / 4);
+  requireThatPagesStay();
+}
+
+TEST_F(MutationTest, everyMutantOfALoweredStayingPlanIsRejectedOrEquivalent) {
+  mutateAll(
+      [](const Description &captured, std::uint64_t seed) {
+        const auto plan = stayingPlanFor(captured, seed);
+        return plan ? std::optional(simpleLowering(*plan)) : std::nullopt;
+      },
+      true);
+  printAndRequireKills(stepCount / 4);
+  requireThatPagesStay();
 }
 
 TEST_F(MutationTest, everyMutantOfAPlannersPlanIsRejectedOrEquivalent) {

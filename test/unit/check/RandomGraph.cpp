@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <utility>
 
 namespace pumpgraph::test {
 
@@ -225,6 +226,43 @@ Description tinyStep(std::uint64_t seed) {
   shape.maxAccesses = random.between(1, 2);
   shape.maxCostUs = random.chance(60) ? 2 : 8;
   return Generator(random, shape).run();
+}
+
+Description withOtherAddresses(Description step, std::uint64_t seed) {
+  Random random(mix(seed, 4));
+  const std::size_t captured = step.buffers.size();
+  for (BufferIndex buffer = 0; buffer < captured; ++buffer) {
+    BufferIndex latest = buffer;
+    bool isFirst = true;
+    for (NodeIndex node = 0; node < step.nodes.size() && step.buffers[buffer].isRenamable; ++node) {
+      const auto uses = [&](const Access &access) { return access.buffer == latest; };
+      const std::vector<Access> &accesses = step.nodes[node].accesses;
+      if (std::none_of(accesses.begin(), accesses.end(), uses) || std::exchange(isFirst, false) || random.chance(50))
+        continue;
+      Buffer next = step.buffers[latest];
+      next.continues = latest;
+      step.buffers.push_back(next);
+      for (NodeIndex later = node; later < step.nodes.size(); ++later)
+        for (Access &access : step.nodes[later].accesses)
+          if (uses(access))
+            access.buffer = static_cast<BufferIndex>(step.buffers.size() - 1);
+      latest = static_cast<BufferIndex>(step.buffers.size() - 1);
+    }
+  }
+  return step;
+}
+
+void makeRenamable(Description &captured) {
+  for (Buffer &buffer : captured.buffers)
+    buffer.isRenamable = buffer.isPrivate && !buffer.liveIn && !buffer.liveOut;
+}
+
+std::uint64_t pagesThatStay(const Description &planned) {
+  std::uint64_t count = 0;
+  for (const Buffer &buffer : planned.buffers)
+    for (std::size_t page = 0; buffer.continues != noBuffer && page < buffer.frames.size(); ++page)
+      count += buffer.frames[page] != noFrame && buffer.frames[page] == planned.buffers[buffer.continues].frames[page];
+  return count;
 }
 
 bool isRaceFree(const Description &captured) {

@@ -22,6 +22,15 @@ Description randomStep(std::uint64_t seed);
 /// A step of at most 6 nodes and 4 buffers of one or two pages, with a cost at every node.
 Description tinyStep(std::uint64_t seed);
 
+/// Lets another address stand for each private buffer that is not live.
+void makeRenamable(Description &captured);
+
+/// The captured step with renamable buffers that go on at other addresses at random. New buffers follow all others.
+Description withOtherAddresses(Description captured, std::uint64_t seed);
+
+/// How many pages of buffers that continue others have the frame that they had there.
+std::uint64_t pagesThatStay(const Description &planned);
+
 /// Whether every two conflicting accesses are ordered by a path of edges of either kind.
 bool isRaceFree(const Description &captured);
 

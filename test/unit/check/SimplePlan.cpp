@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace pumpgraph::test {
 
@@ -16,6 +17,7 @@ using PageKey = std::pair<BufferIndex, std::uint64_t>;
 struct PageNeeds {
   bool value = false; ///< some access needs what was there before
   bool write = false;
+  BufferIndex address = 0; ///< the buffer that the node names
 };
 
 std::map<PageKey, PageNeeds> touchedPages(const Description &captured, const Node &node) {
@@ -29,6 +31,7 @@ std::map<PageKey, PageNeeds> touchedPages(const Description &captured, const Nod
       const std::uint64_t end = std::min((page + 1) * captured.pageBytes, buffer.size);
       const bool covers = access.range.offset <= page * captured.pageBytes && end <= access.range.end();
       PageNeeds &needs = pages[{access.buffer, page}];
+      needs.address = access.buffer;
       needs.value |= !(covers && access.must == modeWrite);
       needs.write |= (access.may & modeWrite) != 0;
     }
@@ -39,11 +42,22 @@ std::map<PageKey, PageNeeds> touchedPages(const Description &captured, const Nod
 class Planner {
 public:
   Planner(const Description &captured, std::uint64_t frames, std::uint64_t seed)
-      : captured_(captured), plan_(captured), random_(seed), frameCount_(frames) {}
+      : captured_(captured), plan_(captured), random_(seed), frameCount_(frames),
+        next_(captured.buffers.size(), noBuffer) {
+    for (BufferIndex buffer = 0; buffer < captured.buffers.size(); ++buffer)
+      if (captured.buffers[buffer].continues != noBuffer)
+        next_[captured.buffers[buffer].continues] = buffer;
+  }
 
   std::optional<Description> run();
 
 private:
+  /// By a captured node, for the order between the addresses of a page that stays.
+  struct Use {
+    NodeIndex node = 0;
+    BufferIndex address = 0;
+    bool write = false;
+  };
   struct Page {
     std::int32_t frame = noFrame;
     bool resident = false;
@@ -53,6 +67,13 @@ private:
     bool inHost = false;
     NodeIndex lastUse = 0; ///< captured node
     bool isUsed = false;
+    std::optional<PageKey> before; ///< the page whose value goes on in this one, elsewhere
+    std::optional<PageKey> after;
+    bool hasBegun = false;              ///< has taken that over
+    bool isOver = false;                ///< its value has gone on
+    std::vector<NodeIndex> waitsFor;    ///< before its first event: the last ones of the page before
+    std::vector<NodeIndex> lastInFrame; ///< of its last tenure: what comes after these comes after all
+    std::vector<Use> uses;
   };
   /// The events on a frame that later ones may have to wait for, as new node numbers.
   struct Frame {
@@ -77,11 +98,21 @@ private:
   void chooseHosted();
   std::map<PageKey, PageNeeds> pagesOf(NodeIndex node) const;
   bool chooseFrames();
+  std::int32_t chooseFrame(const PageKey &key, const std::vector<std::int32_t> &possible);
+  void uniteAddresses();
   void chooseResidents();
   void addNode(NodeIndex node);
   void makeRoom(const std::map<PageKey, PageNeeds> &pages, NodeIndex node);
   void finish();
   NodeIndex append(Node node);
+  PageKey pageAt(const PageKey &address) const;
+  bool isInChain(BufferIndex buffer) const {
+    return captured_.buffers[buffer].continues != noBuffer || next_[buffer] != noBuffer;
+  }
+  BufferIndex someName(const std::vector<PageKey> &pages);
+  PageKey sourceOf(PageKey key) const;
+  void takeOver(const PageKey &key);
+  std::vector<NodeIndex> beforeNextBlock(const PageKey &key);
   void addTransfers(NodeKind kind, const std::vector<PageKey> &pages);
   void order(const std::vector<NodeIndex> &before, NodeIndex after);
   void evict(Frame &frame, NodeIndex node);
@@ -92,13 +123,13 @@ private:
   Description plan_;
   Random random_;
   std::uint64_t frameCount_;
-  std::map<PageKey, Page> pages_; ///< of private buffers
+  std::map<PageKey, Page> pages_; ///< of private buffers; of one that stays where it is, by its first address
+  std::vector<BufferIndex> next_; ///< by buffer: the one that continues it
   std::vector<Frame> frames_;
   std::vector<NodeIndex> newNumber_; ///< by captured node
   std::map<std::pair<NodeIndex, NodeIndex>, EdgeKind> edges_;
 };
 
-/// Greedy colouring in random order: two pages of one node need two frames.
 /// In some plans a few touched pages are always in host memory.
 void Planner::chooseHosted() {
   if (!random_.chance(25))
@@ -111,7 +142,7 @@ void Planner::chooseHosted() {
     Buffer &buffer = plan_.buffers[key.first];
     const std::uint64_t offset = key.second * captured_.pageBytes;
     const std::uint64_t bytes = std::min(captured_.pageBytes, buffer.size - offset);
-    if (!random_.chance(30))
+    if (isInChain(key.first) || !random_.chance(30))
       continue;
     if (!buffer.hosted.empty() && buffer.hosted.back().end() == offset)
       buffer.hosted.back().size += bytes;
@@ -122,14 +153,52 @@ void Planner::chooseHosted() {
 
 /// Those that a node touches and that are not hosted.
 std::map<PageKey, PageNeeds> Planner::pagesOf(NodeIndex node) const {
-  std::map<PageKey, PageNeeds> pages = touchedPages(captured_, captured_.nodes[node]);
-  std::erase_if(pages, [&](const auto &entry) {
-    const PageKey &key = entry.first;
-    return overlaps(plan_.buffers[key.first].hosted, {key.second * captured_.pageBytes, 1});
-  });
+  std::map<PageKey, PageNeeds> pages;
+  for (const auto &[key, needs] : touchedPages(captured_, captured_.nodes[node]))
+    if (!overlaps(plan_.buffers[key.first].hosted, {key.second * captured_.pageBytes, 1}))
+      pages[pageAt(key)] = needs;
   return pages;
 }
 
+/// The page as it is known in `pages_`.
+PageKey Planner::pageAt(const PageKey &address) const {
+  PageKey key = address;
+  while (!pages_.contains(key))
+    key.first = captured_.buffers[key.first].continues;
+  return key;
+}
+
+/// Often the one where the page comes from or goes on.
+std::int32_t Planner::chooseFrame(const PageKey &key, const std::vector<std::int32_t> &possible) {
+  for (const BufferIndex neighbour : {captured_.buffers[key.first].continues, next_[key.first]})
+    if (neighbour != noBuffer && random_.chance(60) &&
+        std::find(possible.begin(), possible.end(), pages_[{neighbour, key.second}].frame) != possible.end())
+      return pages_[{neighbour, key.second}].frame;
+  return possible[random_.below(possible.size())];
+}
+
+/// What goes on in its frame is one page.
+void Planner::uniteAddresses() {
+  for (BufferIndex buffer = 0; buffer < captured_.buffers.size(); ++buffer)
+    for (std::uint64_t page = 0; isInChain(buffer) && page < captured_.pageCount(buffer); ++page) {
+      const BufferIndex before = captured_.buffers[buffer].continues;
+      if (before == noBuffer)
+        continue;
+      const PageKey earlier = pageAt({before, page});
+      const Page &here = pages_[{buffer, page}];
+      Page &there = pages_[earlier];
+      if (here.frame != there.frame) {
+        pages_[{buffer, page}].before = earlier;
+        there.after = {buffer, page};
+        continue;
+      }
+      there.lastUse = std::max(there.lastUse, here.lastUse);
+      there.isUsed |= here.isUsed;
+      pages_.erase({buffer, page});
+    }
+}
+
+/// Greedy colouring in random order: two pages of one node need two frames.
 bool Planner::chooseFrames() {
   std::int32_t next = 0;
   for (BufferIndex buffer = 0; buffer < captured_.buffers.size(); ++buffer) {
@@ -155,7 +224,7 @@ bool Planner::chooseFrames() {
   }
   std::vector<PageKey> keys;
   for (const auto &[key, page] : pages_)
-    if (page.isUsed)
+    if (page.isUsed || isInChain(key.first))
       keys.push_back(key);
   random_.shuffle(keys);
   for (const PageKey &key : keys) {
@@ -166,10 +235,11 @@ bool Planner::chooseFrames() {
         possible.push_back(frame);
     if (possible.empty())
       return false;
-    pages_[key].frame = possible[random_.below(possible.size())];
+    pages_[key].frame = chooseFrame(key, possible);
     plan_.buffers[key.first].frames[key.second] = pages_[key].frame;
   }
   frames_.resize(frameCount_);
+  uniteAddresses();
   return true;
 }
 
@@ -213,6 +283,52 @@ NodeIndex Planner::append(Node node) {
   return static_cast<NodeIndex>(plan_.nodes.size() - 1);
 }
 
+/// A buffer that names all of the pages.
+BufferIndex Planner::someName(const std::vector<PageKey> &pages) {
+  std::vector<BufferIndex> names{pages[0].first};
+  const auto isName = [&](BufferIndex name) {
+    return std::all_of(pages.begin(), pages.end(),
+                       [&](const PageKey &key) { return pageAt({name, key.second}) == key; });
+  };
+  for (BufferIndex name = next_[names[0]]; name != noBuffer && isName(name); name = next_[name])
+    names.push_back(name);
+  return names.size() == 1 ? names[0] : names[random_.below(names.size())];
+}
+
+/// Where the value is that goes on in the page.
+PageKey Planner::sourceOf(PageKey key) const {
+  while (pages_.at(key).before && !pages_.at(key).hasBegun)
+    key = *pages_.at(key).before;
+  return key;
+}
+
+/// The page begins with what the one before left in host memory.
+void Planner::takeOver(const PageKey &key) {
+  Page &page = pages_[key];
+  if (!page.before || std::exchange(page.hasBegun, true))
+    return;
+  takeOver(*page.before);
+  Page &before = pages_[*page.before];
+  page.hasValue = before.hasValue;
+  page.inHost = before.inHost;
+  page.waitsFor = frameOf(*page.before).occupant == page.before ? frameOf(*page.before).beforeNextBlock()
+                  : before.lastInFrame.empty()                  ? before.waitsFor
+                                                                : before.lastInFrame;
+  before.hasValue = before.onDevice = false;
+  before.isOver = true;
+}
+
+/// What the next block on the page's frame comes after, if it is one of the page.
+std::vector<NodeIndex> Planner::beforeNextBlock(const PageKey &key) {
+  const Frame &frame = frameOf(key);
+  std::vector<NodeIndex> nodes = frame.beforeNextBlock();
+  if (frame.occupant && frame.occupant != key)
+    pages_[*frame.occupant].lastInFrame = nodes;
+  const std::vector<NodeIndex> others = std::exchange(pages_[key].waitsFor, {});
+  nodes.insert(nodes.end(), others.begin(), others.end());
+  return nodes;
+}
+
 /// One node for pages that are neighbours.
 void Planner::addTransfers(NodeKind kind, const std::vector<PageKey> &pages) {
   for (std::size_t begin = 0, end = 0; begin < pages.size(); begin = end) {
@@ -227,7 +343,8 @@ void Planner::addTransfers(NodeKind kind, const std::vector<PageKey> &pages) {
       ++end;
     Node node;
     node.kind = kind;
-    node.buffer = pages[begin].first;
+    node.buffer = someName(
+        {pages.begin() + static_cast<std::ptrdiff_t>(begin), pages.begin() + static_cast<std::ptrdiff_t>(end)});
     node.range.offset = pages[begin].second * captured_.pageBytes;
     node.range.size = std::min((pages[end - 1].second + 1) * captured_.pageBytes, captured_.buffers[node.buffer].size) -
                       node.range.offset;
@@ -238,7 +355,7 @@ void Planner::addTransfers(NodeKind kind, const std::vector<PageKey> &pages) {
       if (kind == NodeKind::Evict) {
         evict(frame, index);
       } else {
-        order(frame.beforeNextBlock(), index);
+        order(beforeNextBlock(pages[i]), index);
         frame = {pages[i], {index}, {}, {}, {}};
       }
       page.onDevice = kind == NodeKind::Discard ? !page.hasValue : page.onDevice || kind == NodeKind::Prefetch;
@@ -260,34 +377,39 @@ void Planner::evict(Frame &frame, NodeIndex node) {
 
 bool Planner::isNeededLater(const PageKey &key, NodeIndex node) const {
   const Page &page = pages_.at(key);
-  return captured_.buffers[key.first].liveOut || (page.isUsed && page.lastUse >= node);
+  return captured_.buffers[key.first].liveOut || (page.isUsed && page.lastUse >= node) ||
+         (page.after && isNeededLater(*page.after, node));
 }
 
 /// Evicts or forgets the pages that `node` displaces, and fetches what it needs.
 void Planner::makeRoom(const std::map<PageKey, PageNeeds> &pages, NodeIndex node) {
-  std::vector<PageKey> evicted;
+  std::set<PageKey> evicted;
   std::vector<PageKey> discarded;
   std::vector<PageKey> fetched;
   std::vector<PageKey> displaced;
+  const auto isOnDeviceOnly = [](const Page &page) { return page.hasValue && page.onDevice && !page.inHost; };
   for (const auto &[key, needs] : pages) {
-    Frame &frame = frameOf(key);
+    if (const PageKey source = sourceOf(key); source != key && needs.value && isOnDeviceOnly(pages_[source]))
+      evicted.insert(source);
+    const Frame &frame = frameOf(key);
     if (frame.occupant && *frame.occupant != key) {
       const Page &old = pages_[*frame.occupant];
-      if (old.hasValue && old.onDevice && !old.inHost && isNeededLater(*frame.occupant, node))
-        evicted.push_back(*frame.occupant);
-      else if (random_.chance(20))
+      if (isOnDeviceOnly(old) && isNeededLater(*frame.occupant, node))
+        evicted.insert(*frame.occupant);
+      else if (random_.chance(20) && !old.isOver)
         discarded.push_back(*frame.occupant);
       displaced.push_back(*frame.occupant);
     }
-    const Page &page = pages_[key];
-    if (page.hasValue && !page.onDevice && needs.value)
-      fetched.push_back(key);
   }
-  std::sort(evicted.begin(), evicted.end());
-  addTransfers(NodeKind::Evict, evicted);
+  addTransfers(NodeKind::Evict, {evicted.begin(), evicted.end()});
   addTransfers(NodeKind::Discard, discarded);
   for (const PageKey &key : displaced)
     pages_[key].onDevice = false;
+  for (const auto &[key, needs] : pages) {
+    takeOver(key);
+    if (pages_[key].hasValue && !pages_[key].onDevice && needs.value)
+      fetched.push_back(key);
+  }
   addTransfers(NodeKind::Prefetch, fetched);
 }
 
@@ -300,10 +422,14 @@ void Planner::addNode(NodeIndex node) {
   for (const auto &[key, needs] : pages) {
     Frame &frame = frameOf(key);
     if (frame.occupant != key)
-      frame = {key, frame.beforeNextBlock(), {}, {}, {}};
+      frame = {key, beforeNextBlock(key), {}, {}, {}};
     order(needs.write ? frame.beforeWrite() : frame.before, index);
     (needs.write ? frame.writes : frame.reads).push_back(index);
     Page &page = pages_[key];
+    for (const Use &use : page.uses)
+      if (use.address != needs.address && (use.write || needs.write))
+        order({use.node}, index);
+    page.uses.push_back({index, needs.address, needs.write});
     if (needs.write) {
       page.hasValue = page.onDevice = true;
       page.inHost = false;
@@ -389,7 +515,7 @@ Description simpleLowering(const Description &planned) {
     standIns[index] = {newIndex};
     if (node.kind == NodeKind::Evict || node.kind == NodeKind::Prefetch) {
       node.kind = node.kind == NodeKind::Evict ? NodeKind::CopyToHost : NodeKind::CopyToDevice;
-      node.hostOffset = hostBase[node.buffer] + node.range.offset;
+      node.hostOffset = hostBase[capturedBuffer(planned.buffers, node.buffer)] + node.range.offset;
     }
     lowered.nodes.push_back(std::move(node));
   }

@@ -103,8 +103,8 @@ struct Buffer {
   bool liveOut = false;      ///< the value at the end of the step may be read later (by the next replay, by the user)
   bool isRenamable = false;  ///< another address could stand wherever nodes have this one
   /// Planned steps only. The buffer, before this one and of the same size, whose value goes on here, at another address
-  /// and in other frames, once nobody uses it there any more (docs/plan-correctness.md). It takes over its places in
-  /// host memory too.
+  /// (docs/plan-correctness.md). A page with the same frame in both is one page; others begin here once nobody uses
+  /// them there any more. It takes over its places in host memory too.
   BufferIndex continues = noBuffer;
   /// One frame per page of `pageBytes`, `noFrame` for a page that is never on the device. Empty before planning.
   /// A page keeps its frame for the whole step; pages of private buffers may share a frame at different times.
