@@ -105,15 +105,18 @@ private:
     const double overHostedUs = measuredUs_[index] - node.costUs;
     const float most = overHostedUs > noticeableUs ? std::numeric_limits<float>::max() : 1;
     const float ratio = std::min(most, static_cast<float>(overHostedUs / predictedUs));
-    // What is missing says something only where more was predicted than the cost, which is presumed, may be off by.
+    // What is missing says something only where more was predicted than the cost, which is presumed, may be off by:
+    // what a node moved took all of its time at the most, for it may have computed meanwhile.
     const bool isEvident = predictedUs > noticeableUs + node.costUs;
+    const float mostMoved = std::min(1.0F, static_cast<float>(measuredUs_[index] / predictedUs));
     for (std::size_t i = 0; i < node.accesses.size(); ++i) {
       Access &access = node.accesses[i];
       if (!overlaps(plan_.lowered.buffers[addressOf(index, i)].hosted, access.range))
         continue;
       const float planned = plannedSlowdown(index, i);
       const bool mayLeaveSome = isEvident && reliableMust(access) == modeNone;
-      const float least = mayLeaveSome ? leastSlowdown : std::min(planned, slowdownOfCopies_);
+      const float partMoved = std::min(slowdownOfCopies_, planned * mostMoved);
+      const float least = mayLeaveSome ? std::max(leastSlowdown, partMoved) : std::min(planned, slowdownOfCopies_);
       access.slowdown = std::max(least, planned * ratio);
       slowdowns_[{node.name, i}].push_back(access.slowdown);
       known_.emplace(index, i);

@@ -114,7 +114,7 @@ TEST_F(MeasuredTimesTest, measuringAgainCorrectsIt) {
   EXPECT_FLOAT_EQ(slowdown(1, 1), 2) << "what was presumed is presumed anew";
   planAgain({{0, 400}, {3, 200}});
   takeMeasured(step_, known_, plan_, {150, 150, 150, 300});
-  EXPECT_EQ(slowdown(0, 1), 1.0F / 64) << "no time that clocks can tell";
+  EXPECT_FLOAT_EQ(slowdown(0, 1), 0.75F) << "it moved no more than it had time for: 150 of 400";
   EXPECT_EQ(slowdown(1, 1), 0.75F) << "of what was not measured, no faster than the link beside copies";
 }
 
@@ -122,7 +122,7 @@ TEST_F(MeasuredTimesTest, measuringAgainCorrectsIt) {
 TEST_F(MeasuredTimesTest, aNodeMayReachLittleOfItsHostedPages) {
   predict({{0, 2000}, {3, 200}});
   takeMeasured(step_, known_, plan_, {250, 150, 150, 300});
-  EXPECT_FLOAT_EQ(slowdown(0, 1), 0.05F);
+  EXPECT_FLOAT_EQ(slowdown(0, 1), 0.125F) << "it may have computed while it moved them";
   EXPECT_EQ(slowdown(2, 1), 0.75F);
 }
 
