@@ -19,18 +19,6 @@ std::vector<std::vector<NodeIndex>> usersOf(const Description &step) {
   return users;
 }
 
-/// By buffer. What goes on at another address already does so there.
-std::vector<bool> canGoOn(const Description &step) {
-  std::vector<bool> can;
-  for (const Buffer &buffer : step.buffers) {
-    can.push_back(buffer.isPrivate && buffer.isRenamable && !buffer.liveIn && !buffer.liveOut &&
-                  buffer.hosted.empty() && buffer.frames.empty() && buffer.continues == noBuffer);
-    if (buffer.continues != noBuffer)
-      can[buffer.continues] = false;
-  }
-  return can;
-}
-
 /// Whether the node's accesses overwrite all of the buffer: then no value goes on.
 bool overwrites(const Description &step, NodeIndex node, BufferIndex buffer) {
   const std::vector<Access> &accesses = step.nodes[node].accesses;
@@ -41,6 +29,17 @@ bool overwrites(const Description &step, NodeIndex node, BufferIndex buffer) {
 }
 
 } // namespace
+
+std::vector<bool> canGoOn(const Description &step) {
+  std::vector<bool> can;
+  for (const Buffer &buffer : step.buffers) {
+    can.push_back(buffer.isPrivate && buffer.isRenamable && !buffer.liveIn && !buffer.liveOut &&
+                  buffer.hosted.empty() && buffer.frames.empty() && buffer.continues == noBuffer);
+    if (buffer.continues != noBuffer)
+      can[buffer.continues] = false;
+  }
+  return can;
+}
 
 std::vector<IdleTime> idleTimes(const Description &step, const Timeline &timeline, double leastShare) {
   const InMemoryTimes &times = timeline.times();

@@ -17,6 +17,9 @@ struct IdleTime {
   NodeIndex until = 0; ///< the node that uses it next, and needs its value
 };
 
+/// By buffer: whether it can go on at another address. What does so already does not do so again.
+std::vector<bool> canGoOn(const Description &step);
+
 /// Of renamable buffers without hosted pages, by buffer, then node. Those that take a smaller share of the step's time
 /// in memory than `leastShare` are left out.
 std::vector<IdleTime> idleTimes(const Description &step, const Timeline &timeline, double leastShare);

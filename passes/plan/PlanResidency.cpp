@@ -52,6 +52,9 @@ constexpr double leastTail = 0.002;
 /// Weight of lateness where gaps are chosen by price: the link is the limit there, and what comes late somewhere comes
 /// earlier elsewhere.
 constexpr double slackWeightByPrice = 0.25;
+/// How many splits of what is hosted a plan has at most, and the part of the step that each gains at least.
+constexpr int mostSplitsOfHosted = 4;
+constexpr double leastGainOfSplit = 0.005;
 /// How large pieces are in the searches that are made side by side, in place of pieceBytesFor().
 constexpr std::uint64_t pieceMultiples[] = {1, 3, 8};
 constexpr std::size_t mostNodesOfSeveralSearches = 5000;
@@ -856,29 +859,106 @@ tl::expected<Description, PlanError> planHosting(Description step, const Timelin
                                 frameCount)});
 }
 
-/// Plans a step, and once more with what may go on at other addresses; the faster plan counts.
-tl::expected<Description, PlanError> planRenaming(const Description &step, const Timeline &timeline,
-                                                  const PlanOptions &options, std::uint64_t budgetBytes,
-                                                  std::uint64_t frameCount) {
-  tl::expected<Description, PlanError> planned = planHosting(step, timeline, options, budgetBytes, frameCount);
-  if (!planned)
-    return planned;
-  const std::vector<IdleTime> idle =
-      worthRenaming(step, *planned, timeline, options, frameCount - timeline.exclusivePages());
-  if (idle.empty())
-    return planned;
-  Description renamed = withContinuations(step, idle);
-  const Timeline renamedTimeline(renamed);
-  tl::expected<Description, PlanError> other =
-      planHosting(std::move(renamed), renamedTimeline, options, budgetBytes, frameCount);
-  if (!other)
-    return planned;
-  const auto fitsHost = [&](const Description &plan) { return statsOf(plan).hostBytes <= options.machine.hostBytes; };
-  const bool fits = fitsHost(*other), fitted = fitsHost(*planned);
-  const double otherUs = predict(*other, options.machine).totalUs + doubtUs(*other, *planned, options.machine);
-  const bool otherIsBetter = fits == fitted ? otherUs < predict(*planned, options.machine).totalUs : fits;
-  return otherIsBetter ? std::move(other) : std::move(planned);
-}
+/// Plans a step, and again with what may go on at other addresses; the fastest plan counts.
+class Renaming {
+public:
+  /// All are referred to.
+  Renaming(const Description &step, const Timeline &timeline, const PlanOptions &options, std::uint64_t budgetBytes,
+           std::uint64_t frameCount)
+      : step_(step), timeline_(timeline), options_(options), budgetBytes_(budgetBytes), frameCount_(frameCount),
+        frames_(frameCount - timeline.exclusivePages()) {}
+
+  tl::expected<Description, PlanError> run() {
+    tl::expected<Description, PlanError> planned = planHosting(step_, timeline_, options_, budgetBytes_, frameCount_);
+    if (!planned || options_.boundary || options_.isQuick || options_.backend != Backend::Virtual)
+      return planned;
+    best_ = std::move(*planned);
+    tryWith(worthRenaming(step_, best_, timeline_, options_, frames_));
+    if (hostedBytes(best_) > 0 && step_.nodes.size() <= mostNodesOfSeveralSearches)
+      tryWith(withSplitsOfHosted());
+    return std::move(best_);
+  }
+
+private:
+  void tryWith(const std::vector<Split> &splits) {
+    if (splits.size() == splits_.size())
+      return;
+    std::optional<Description> other = planWith(splits, options_);
+    if (!other)
+      return;
+    const auto fitsHost = [&](const Description &plan) {
+      return statsOf(plan).hostBytes <= options_.machine.hostBytes;
+    };
+    const bool fits = fitsHost(*other), fitted = fitsHost(best_);
+    const double otherUs = predictedUs(*other) + doubtUs(*other, best_, options_.machine);
+    if (fits == fitted ? otherUs >= predictedUs(best_) : !fits)
+      return;
+    best_ = std::move(*other);
+    splits_ = splits;
+  }
+
+  std::optional<Description> planWith(const std::vector<Split> &splits, const PlanOptions &options) const {
+    const SplitStep split(step_, splits);
+    const Timeline timeline(split.parts());
+    const tl::expected<Description, PlanError> planned =
+        planHosting(split.parts(), timeline, options, budgetBytes_, frameCount_);
+    return planned ? std::optional(split.join(*planned)) : std::nullopt;
+  }
+
+  double predictedUs(const Description &plan) const { return predict(plan, options_.machine).totalUs; }
+
+  /// What is hosted for one node's sake goes elsewhere where that makes a quick plan faster: always the one that gains
+  /// most, and then the next.
+  std::vector<Split> withSplitsOfHosted() const {
+    PlanOptions quick = options_;
+    quick.isQuick = true;
+    std::vector<bool> isWide;
+    for (NodeIndex node = 0; node < timeline_.nodeCount(); ++node)
+      isWide.push_back(timeline_.workingSetPages(node) > frames_);
+    std::vector<Split> chosen = splits_;
+    const std::optional<Description> without = planWith(chosen, quick);
+    if (!without)
+      return chosen;
+    std::optional<Description> quickest = without;
+    double leastUs = predictedUs(*without);
+    for (int round = 0; round < mostSplitsOfHosted; ++round) {
+      std::vector<std::pair<std::vector<Split>, std::future<std::optional<Description>>>> trials;
+      const double gainUs = leastGainOfSplit * leastUs, enoughUs = leastUs - gainUs;
+      for (const Split &split : splitsOfHosted(step_, *quickest, chosen, isWide, options_.machine, gainUs)) {
+        std::vector<Split> more = chosen;
+        more.insert(std::upper_bound(more.begin(), more.end(), split,
+                                     [](const Split &one, const Split &other) {
+                                       return std::pair(one.buffer, one.until) < std::pair(other.buffer, other.until);
+                                     }),
+                    split);
+        trials.push_back({more, std::async([this, more, &quick] { return planWith(more, quick); })});
+      }
+      bool isFaster = false;
+      for (auto &[splits, trial] : trials) {
+        std::optional<Description> plan = trial.get();
+        const double us = plan ? predictedUs(*plan) + doubtUs(*plan, *without, options_.machine) : 0;
+        if (!plan || us >= std::min(enoughUs, leastUs))
+          continue;
+        isFaster = true;
+        leastUs = us;
+        quickest = std::move(plan);
+        chosen = splits;
+      }
+      if (!isFaster)
+        break;
+    }
+    return chosen;
+  }
+
+  const Description &step_;
+  const Timeline &timeline_;
+  const PlanOptions &options_;
+  std::uint64_t budgetBytes_;
+  std::uint64_t frameCount_;
+  std::uint64_t frames_; ///< for private pages
+  Description best_;
+  std::vector<Split> splits_; ///< of the best plan
+};
 
 } // namespace
 
@@ -928,8 +1008,10 @@ tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, 
       return tl::unexpected(*error);
 
   const bool nothingDies = options.backend == Backend::ManagedUnknown && peakPages > frameCount;
-  tl::expected<Description, PlanError> planned = planRenaming(
-      nothingDies ? withNothingDead(unplanned) : std::move(unplanned), timeline, options, budgetBytes, frameCount);
+  tl::expected<Description, PlanError> planned =
+      Renaming(nothingDies ? withNothingDead(unplanned) : std::move(unplanned), timeline, options, budgetBytes,
+               frameCount)
+          .run();
   if (!planned)
     return tl::unexpected(planned.error());
   PlannedStep step;

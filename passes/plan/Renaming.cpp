@@ -2,7 +2,9 @@
 #include "passes/plan/Renaming.h"
 
 #include "passes/analysis/HostedAccess.h"
+#include "passes/plan/Continuations.h"
 #include "passes/plan/WideColouring.h"
+#include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
 #include <map>
@@ -23,6 +25,9 @@ constexpr double leastSpared = 0.02;
 /// Of the time on the link: how much longer nodes may take for hosted pages that they were not known to reach before.
 constexpr double doubt = 0.5;
 
+/// How many splits of what is hosted are looked at together.
+constexpr std::size_t mostSplitsOfHosted = 8;
+
 /// The idle times of the largest buffers that have some, each buffer's together.
 std::vector<std::vector<IdleTime>> ofLargest(const Description &step, const std::vector<IdleTime> &idle) {
   std::vector<std::vector<IdleTime>> result;
@@ -36,6 +41,72 @@ std::vector<std::vector<IdleTime>> ofLargest(const Description &step, const std:
   });
   result.resize(std::min(result.size(), mostCandidatesForSparing));
   return result;
+}
+
+/// All of each buffer.
+std::vector<Split> ofWholeBuffers(const Description &step, std::vector<IdleTime> idle) {
+  std::sort(idle.begin(), idle.end(), [](const IdleTime &one, const IdleTime &other) {
+    return std::pair(one.buffer, one.until) < std::pair(other.buffer, other.until);
+  });
+  std::vector<Split> splits;
+  for (const IdleTime &time : idle)
+    splits.push_back({time.buffer, time.until, {{0, step.buffers[time.buffer].size}}});
+  return splits;
+}
+
+/// A captured node that reaches hosted pages of a buffer.
+struct HostedUse {
+  NodeIndex node = 0; ///< its position among captured nodes
+  double us = 0;      ///< on the link
+  bool needsValue = false;
+  std::vector<bool> pages; ///< of the buffer, those that it reaches
+};
+
+std::vector<HostedUse> usesOfHosted(const Description &planned, BufferIndex buffer, const Machine &machine) {
+  std::vector<HostedUse> uses;
+  NodeIndex captured = 0;
+  for (const Node &node : planned.nodes) {
+    if (isAdded(node.kind))
+      continue;
+    HostedUse use{captured++, 0, false, std::vector<bool>(planned.pageCount(buffer), false)};
+    bool reaches = false;
+    for (const Access &access : node.accesses) {
+      if (access.buffer != buffer)
+        continue;
+      for (const Range &hosted : planned.buffers[buffer].hosted) {
+        if (!hosted.overlaps(access.range))
+          continue;
+        const std::uint64_t begin = std::max(hosted.offset, access.range.offset);
+        const std::uint64_t end = std::min(hosted.end(), access.range.end());
+        const std::uint8_t may = reliableMay(access);
+        reaches = true;
+        use.us += access.slowdown *
+                  linkUs({(may & modeRead) != 0 ? end - begin : 0, (may & modeWrite) != 0 ? end - begin : 0}, machine);
+        use.needsValue |= may != modeNone && reliableMust(access) != modeWrite;
+        for (std::uint64_t page = begin / planned.pageBytes; page * planned.pageBytes < end; ++page)
+          use.pages[page] = true;
+      }
+    }
+    if (reaches)
+      uses.push_back(std::move(use));
+  }
+  return uses;
+}
+
+/// Of a buffer of `size` bytes, the pages that the wide ones of two uses reach.
+std::vector<Range> reachedByWide(const HostedUse &one, const HostedUse &other, const std::vector<bool> &isWide,
+                                 std::uint64_t pageBytes, std::uint64_t size) {
+  std::vector<Range> ranges;
+  for (std::size_t page = 0; page < one.pages.size(); ++page) {
+    if (!(isWide[one.node] && one.pages[page]) && !(isWide[other.node] && other.pages[page]))
+      continue;
+    const Range range{page * pageBytes, std::min(pageBytes, size - page * pageBytes)};
+    if (!ranges.empty() && ranges.back().end() == range.offset)
+      ranges.back().size += range.size;
+    else
+      ranges.push_back(range);
+  }
+  return ranges;
 }
 
 /// What goes on at another address so that less has to be hosted: always the buffer that spares most, and then the
@@ -102,16 +173,42 @@ private:
 
 } // namespace
 
-std::vector<IdleTime> worthRenaming(const Description &step, const Description &planned, const Timeline &timeline,
-                                    const PlanOptions &options, std::uint64_t frames) {
-  if (options.boundary || options.isQuick || options.backend != Backend::Virtual)
-    return {};
+std::vector<Split> worthRenaming(const Description &step, const Description &planned, const Timeline &timeline,
+                                 const PlanOptions &options, std::uint64_t frames) {
   if (hostedBytes(planned) > 0)
-    return Sparing(step, timeline, frames, options.machine).run();
+    return ofWholeBuffers(step, Sparing(step, timeline, frames, options.machine).run());
   const auto moves = [](const Node &node) { return movesUp(node.kind) || movesDown(node.kind); };
   if (std::none_of(planned.nodes.begin(), planned.nodes.end(), moves) || crowdedNodes(timeline, frames).empty())
     return {};
-  return idleTimes(step, timeline, leastIdleShare);
+  return ofWholeBuffers(step, idleTimes(step, timeline, leastIdleShare));
+}
+
+std::vector<Split> splitsOfHosted(const Description &step, const Description &planned, const std::vector<Split> &splits,
+                                  const std::vector<bool> &isWide, const Machine &machine, double leastUs) {
+  std::vector<std::pair<double, Split>> found;
+  const std::vector<bool> can = canGoOn(step);
+  for (BufferIndex address = 0; address < planned.buffers.size(); ++address) {
+    const BufferIndex buffer = capturedBuffer(planned.buffers, address);
+    if (planned.buffers[address].hosted.empty() || !can[buffer])
+      continue;
+    const std::vector<HostedUse> uses = usesOfHosted(planned, address, machine);
+    for (std::size_t next = 1; next < uses.size(); ++next) {
+      const HostedUse &use = uses[next], &before = uses[next - 1];
+      const auto isThere = [&](const Split &split) { return split.buffer == buffer && split.until == use.node; };
+      if (!use.needsValue || before.us + use.us < leastUs || std::any_of(splits.begin(), splits.end(), isThere))
+        continue;
+      Split split{buffer, use.node, reachedByWide(before, use, isWide, step.pageBytes, step.buffers[buffer].size)};
+      if (!split.moved.empty())
+        found.push_back({before.us + use.us, std::move(split)});
+    }
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto &one, const auto &other) { return one.first > other.first; });
+  std::vector<Split> result;
+  for (auto &[us, split] : found)
+    if (result.size() < mostSplitsOfHosted)
+      result.push_back(std::move(split));
+  return result;
 }
 
 double doubtUs(const Description &renamed, const Description &step, const Machine &machine) {

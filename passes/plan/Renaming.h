@@ -3,17 +3,26 @@
 /// Which buffers should go on at another address (docs/planner.md).
 #pragma once
 
-#include "passes/plan/Continuations.h"
+#include "passes/analysis/Timeline.h"
 #include "passes/plan/PlanResidency.h"
+#include "passes/plan/SplitStep.h"
 
 #include <vector>
 
 namespace pumpgraph {
 
-/// The idle times after which buffers may go on at another address to make a better plan than `planned`, that of the
-/// step as it is. `timeline` is the step's; `frames` are those of private buffers.
-std::vector<IdleTime> worthRenaming(const Description &step, const Description &planned, const Timeline &timeline,
-                                    const PlanOptions &options, std::uint64_t frames);
+/// What whole buffers may do after long idle times to make a better plan than `planned`, that of the step as it is: by
+/// buffer, then node. `timeline` is the step's; `frames` are those of private buffers.
+std::vector<Split> worthRenaming(const Description &step, const Description &planned, const Timeline &timeline,
+                                 const PlanOptions &options, std::uint64_t frames);
+
+/// What a wide node reaches of what is hosted in `planned`, a plan of the step with `splits`, may move between it and
+/// the node that reaches it before or after: a split for each such pair that takes `leastUs` at least for what it
+/// reaches, some of those that take most. `isWide`: by node, whether it touches more than there are frames for. The
+/// linear bound counts on it that nothing moves elsewhere unless it is idle for long
+/// (tools/pump-graph-bench/lp_step.py).
+std::vector<Split> splitsOfHosted(const Description &step, const Description &planned, const std::vector<Split> &splits,
+                                  const std::vector<bool> &isWide, const Machine &machine, double leastUs);
 
 /// How slowly nodes reach hosted pages is known once they have, and less of the same is faster for certain. So how much
 /// longer than predicted `renamed` may take for what nodes reach in it, at whatever address, and not in `step`.

@@ -210,8 +210,9 @@ static std::string tiles(const Summary &summary) {
     out += tile("always in host memory", formatBytes(summary.hostedBytes()),
                 fmt::format("its accesses take {} of the link", timeOf(summary.hostedUs())));
   if (summary.continuations() > 0)
-    out += tile("at another address", formatBytes(summary.continuedBytes()),
-                fmt::format("after not being used for long, {}", formatCount(summary.continuations(), "time")));
+    out += tile(
+        "at another address", formatBytes(summary.continuedBytes()),
+        fmt::format("in other frames, or hosted, from some node on: {}", formatCount(summary.continuations(), "time")));
   out += tile("limited by", limitedBy(summary) == "nothing: everything fits" ? "nothing" : limitedBy(summary),
               summary.enoughBytes ? fmt::format("{} removes it", formatBytes(*summary.enoughBytes)) : "");
   out += tile("stalls", formatCount(prediction.stalls.size()), timeOf(stalledUs) + " in all");

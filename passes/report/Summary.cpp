@@ -150,9 +150,18 @@ Bound planBoundOf(const Description &captured, const Description &planned, const
 
 std::uint64_t Summary::continuedBytes() const {
   std::uint64_t bytes = 0;
-  for (const Buffer &buffer : lowered.buffers)
-    if (buffer.continues != noBuffer && buffer.continues < captured.buffers.size())
-      bytes += buffer.size;
+  for (BufferIndex index = 0; index < lowered.buffers.size(); ++index) {
+    const Buffer &buffer = lowered.buffers[index];
+    if (buffer.continues == noBuffer)
+      continue;
+    const Buffer &before = lowered.buffers[buffer.continues];
+    for (std::uint64_t page = 0; page < lowered.pageCount(index); ++page) {
+      const Range range{page * lowered.pageBytes, std::min(lowered.pageBytes, buffer.size - page * lowered.pageBytes)};
+      const bool stays = buffer.frames[page] == before.frames[page] &&
+                         overlaps(buffer.hosted, range) == overlaps(before.hosted, range);
+      bytes += stays ? 0 : range.size;
+    }
+  }
   return bytes;
 }
 

@@ -50,7 +50,8 @@ struct Summary {
   double movedOverRequired() const;
   /// Of host memory in which pages of buffers are at all times.
   std::uint64_t hostedBytes() const { return pumpgraph::hostedBytes(lowered); }
-  /// How often a buffer goes on at another address, and the bytes of all these buffers.
+  /// How often a buffer goes on at another address, and the bytes of it that have other frames there, or are hosted at
+  /// one of the two, added up.
   std::size_t continuations() const { return lowered.buffers.size() - captured.buffers.size(); }
   std::uint64_t continuedBytes() const;
   /// What the nodes take over their own traffic, if nothing else uses the link meanwhile.

@@ -54,7 +54,7 @@ static void addMemory(Text &text, const Summary &summary) {
     addLine(text, "", "hosted", formatBytes(summary.hostedBytes()), "always in host memory: see below");
   if (summary.continuations() > 0)
     addLine(text, "", "renamed", formatBytes(summary.continuedBytes()),
-            fmt::format("in other frames, at another address, after not being used for long ({})",
+            fmt::format("in other frames, or hosted, at another address from some node on ({})",
                         formatCount(summary.continuations(), "time")));
 }
 

@@ -64,7 +64,7 @@ class Report(dict):
             yield "hosted", (f"{format_size(self['hosted_bytes'])} always in host memory, "
                              f"{_milliseconds(self.get('hosted_link_s', 0))} on the link")
         if self.get("continuations"):
-            yield "renamed", f"{format_size(self['continued_bytes'])} go on at another address after not being used for long"
+            yield "renamed", f"{format_size(self['continued_bytes'])} go on at another address, in other frames or hosted"
         for key, label in _TIMES:
             if self.get(key) is not None:
                 yield label, _milliseconds(self[key])

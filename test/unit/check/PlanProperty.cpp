@@ -38,6 +38,7 @@ struct Tally {
   std::uint64_t spilling = 0;        ///< plans with transfers
   std::uint64_t renamed = 0;         ///< steps in which something goes on at another address
   std::uint64_t hostingInChains = 0; ///< plans in which some of that is hosted
+  std::uint64_t staying = 0;         ///< plans in which some pages of such a buffer stay in their frames
 };
 
 /// What is wrong, and where it was seen: a smaller step must fail in the same place.
@@ -124,6 +125,7 @@ public:
       if (auto failure = judgeHosting(tally))
         return failure;
     tally.hostingInChains += hostsInChains(plan->description);
+    tally.staying += pagesThatStay(plan->description) > 0;
     if (auto failure = judge("plan", plan->description))
       return failure;
     if (auto failure = judgeWhole(*plan))
@@ -368,12 +370,13 @@ int runAll(std::uint64_t firstSeed, std::uint64_t count) {
   fmt::print(
       "{} random steps from seed {}: {} planned, {} of them with transfers ({} in all), {} rightly with hosted "
       "pages, {} perhaps; {} rightly refused; in {} something went on at another address, in {} of them hosted in "
-      "part\n",
+      "part, in {} staying in part\n",
       tally.steps, firstSeed, tally.planned, tally.spilling, tally.transfers, tally.hosting - tally.undecided,
-      tally.undecided, tally.refused, tally.renamed, tally.hostingInChains);
+      tally.undecided, tally.refused, tally.renamed, tally.hostingInChains, tally.staying);
   const bool isWorthIt = tally.steps == count && tally.planned * 10 >= count * 8 && tally.spilling * 10 >= count * 4 &&
                          tally.undecided * 1000 <= count && tally.hosting * 50 >= count &&
-                         tally.renamed * 50 >= count && tally.hostingInChains * 200 >= count;
+                         tally.renamed * 50 >= count && tally.hostingInChains * 200 >= count &&
+                         tally.staying * 50 >= count;
   if (!isWorthIt)
     fmt::print("too few of them say anything\n");
   return isWorthIt ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/plan/SplitStep.h"
+
+#include "passes/analysis/HostedAccess.h"
+#include "passes/analysis/Prediction.h"
+#include "passes/check/CheckResidency.h"
+#include "passes/lower/LowerVirtual.h"
+#include "passes/plan/PlanResidency.h"
+#include "test/unit/analysis/SmallStep.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace pumpgraph {
+namespace {
+
+using test::smallMachine;
+using test::smallPage;
+using test::SmallStep;
+
+Range pages(std::uint64_t first, std::uint64_t count) {
+  return {first * smallPage, count * smallPage};
+}
+
+/// A node after the one before it, which it may overlap.
+void overlapLast(SmallStep &small) {
+  small.step.edges.back().kind = EdgeKind::Programmatic;
+}
+
+/// Writes a, and reads it three times.
+SmallStep fourNodes() {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 5);
+  small.kernel("write", 10, {small.write(a)});
+  for (const char *name : {"first", "second", "third"})
+    small.kernel(name, 10, {small.read(a)});
+  small.step.buffers[a].isRenamable = true;
+  return small;
+}
+
+/// The plan of the parts in which every page has a frame of its own.
+Description withAllFrames(Description parts) {
+  std::int32_t frame = 0;
+  for (Buffer &buffer : parts.buffers)
+    for (std::uint64_t page = 0; page * smallPage < buffer.size; ++page)
+      buffer.frames.push_back(frame++);
+  parts.budgetBytes = static_cast<std::uint64_t>(frame) * smallPage;
+  return parts;
+}
+
+TEST(SplitStep, CutsABufferWhereSomeOfItMoves) {
+  const Description step = fourNodes().step;
+  const SplitStep split(step, {{0, 2, {pages(1, 2)}}});
+  const Description &parts = split.parts();
+  ASSERT_EQ(parts.buffers.size(), 4U); // page 0; pages 1 and 2 at both addresses; the rest
+  EXPECT_EQ(parts.buffers[0].size, smallPage);
+  EXPECT_EQ(parts.buffers[1].size, 2 * smallPage);
+  EXPECT_EQ(parts.buffers[2].continues, 1U);
+  EXPECT_EQ(parts.buffers[3].size, 2 * smallPage);
+  const auto partsAt = [&](NodeIndex node) {
+    std::vector<BufferIndex> buffers;
+    for (const Access &access : parts.nodes[node].accesses)
+      buffers.push_back(access.buffer);
+    return buffers;
+  };
+  EXPECT_EQ(partsAt(1), (std::vector<BufferIndex>{0, 1, 3}));
+  EXPECT_EQ(partsAt(2), (std::vector<BufferIndex>{0, 2, 3}));
+}
+
+TEST(SplitStep, JoinsWhatStaysInItsFrames) {
+  const Description step = fourNodes().step;
+  const SplitStep split(step, {{0, 2, {pages(1, 2)}}, {0, 3, {pages(0, 2)}}});
+  Description planned = withAllFrames(split.parts());
+  Node evict;
+  evict.kind = NodeKind::Evict;
+  evict.buffer = 6; // page 2 at its second address
+  evict.range = pages(0, 1);
+  ASSERT_EQ(planned.buffers[6].size, smallPage);
+  planned.nodes.push_back(evict);
+  const Description joined = split.join(planned);
+  ASSERT_EQ(joined.buffers.size(), 3U);
+  EXPECT_EQ(joined.buffers[1].continues, 0U);
+  EXPECT_EQ(joined.buffers[2].continues, 1U);
+  for (const Buffer &buffer : joined.buffers)
+    EXPECT_EQ(buffer.size, 5 * smallPage);
+  const auto frame = [&](BufferIndex buffer, std::size_t page) { return joined.buffers[buffer].frames[page]; };
+  EXPECT_EQ(frame(1, 0), frame(0, 0));
+  EXPECT_NE(frame(1, 1), frame(0, 1));
+  EXPECT_NE(frame(1, 2), frame(0, 2));
+  EXPECT_EQ(frame(1, 3), frame(0, 3));
+  EXPECT_NE(frame(2, 0), frame(1, 0));
+  EXPECT_NE(frame(2, 1), frame(1, 1));
+  EXPECT_EQ(frame(2, 2), frame(1, 2));
+  EXPECT_EQ(frame(2, 4), frame(0, 4));
+  for (NodeIndex node = 0; node < 4; ++node) {
+    EXPECT_EQ(joined.nodes[node].accesses[0].buffer, node < 2 ? 0 : node - 1);
+    EXPECT_EQ(joined.nodes[node].accesses[0].range, step.nodes[node].accesses[0].range);
+  }
+  EXPECT_EQ(joined.nodes[4].buffer, 1U) << "where the part is first";
+  EXPECT_EQ(joined.nodes[4].range, pages(2, 1));
+}
+
+TEST(SplitStep, OrdersWhatStaysByCompletion) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 2);
+  small.kernel("write", 10, {small.write(a)});
+  small.kernel("between", 10, {});
+  overlapLast(small);
+  small.kernel("read", 10, {small.read(a)});
+  const SplitStep split(small.step, {{a, 2, {pages(0, 1)}}});
+  const Description joined = split.join(withAllFrames(split.parts()));
+  const Edge full{0, 2, EdgeKind::Full};
+  EXPECT_EQ(std::count(joined.edges.begin(), joined.edges.end(), full), 1);
+  small.step.edges.front().kind = EdgeKind::Full;
+  const SplitStep ordered(small.step, {{a, 2, {pages(0, 1)}}});
+  EXPECT_EQ(ordered.join(withAllFrames(ordered.parts())).edges.size(), small.step.edges.size());
+}
+
+/// Like the backward pass of an early stage: "last" touches two pages more than there are frames for. It is cheapest to
+/// host some of b, which is written just before; a is used before, and c afterwards.
+SmallStep wideAtTheEnd() {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4), c = small.local("c", 4);
+  small.kernel("a", 1, {small.write(a)});
+  small.kernel("long", 100, {});
+  small.kernel("write", 2, {small.write(b)});
+  small.kernel("between", 4, {small.read(a)});
+  small.kernel("last", 2, {small.read(a), small.read(b), small.write(c)});
+  for (int i = 0; i < 3; ++i)
+    small.kernel("c", 2, {small.update(c)});
+  for (Buffer &buffer : small.step.buffers)
+    buffer.isRenamable = true;
+  return small;
+}
+
+TEST(PlanResidency, HostsWhatItMustForOneNodeAlone) {
+  const SmallStep small = wideAtTheEnd();
+  PlanOptions options;
+  options.budgetBytes = 10 * smallPage;
+  options.machine = smallMachine();
+  options.machine.hostedShare = 0.5; // copies are faster
+  const tl::expected<PlannedStep, PlanError> planned = planResidency(small.step, options);
+  ASSERT_TRUE(planned) << planned.error().message;
+  EXPECT_TRUE(checkResidency(planned->description).empty());
+  EXPECT_TRUE(checkPreserves(small.step, planned->description).empty());
+  EXPECT_TRUE(checkResidency(lowerVirtual(planned->description)).empty());
+  EXPECT_EQ(hostedBytes(planned->description), 2 * smallPage);
+  EXPECT_EQ(planned->description.buffers[3].continues, 1U);
+  for (const auto &[reach, traffic] : hostedReach(planned->description))
+    EXPECT_EQ(reach.first, 4U) << "node 4 alone reaches hosted pages";
+}
+
+} // namespace
+} // namespace pumpgraph
