@@ -225,13 +225,13 @@ class ByHand(unittest.TestCase):
         self.check(23 + 3 * 2, step, 4, kind="predicted")
         step["buffers"][0]["renamable"] = True
         self.check(23 + 2, step, 4, kind="predicted")
-        # Idle for less than a twentieth of the step it has one address.
+        # Also where it is idle for less than the copies take, which the last node then waits for.
         for node in step["nodes"][2:5]:
             node["cost_us"] = 0.1
         step["nodes"][0]["cost_us"] = 10
         short = bound_us(step, 4, kind="predicted")
         step["buffers"][0]["renamable"] = False
-        self.assertEqual(short, bound_us(step, 4, kind="predicted"))
+        self.assertLess(short, bound_us(step, 4, kind="predicted") - 1)
 
     def test_a_node_moves_hosted_pages_both_ways_at_once(self):
         # Two pages of each are hosted.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 import numpy
 
@@ -15,7 +15,8 @@ import numpy
 MAY, MUST, PREDICTED = "may", "must", "predicted"
 KINDS = (MAY, MUST, PREDICTED)
 
-# Of the step: what is idle for less never goes on at another address, as the planner has it (passes/plan/Renaming.cpp).
+# Of the step: what is idle for less goes on at another address only beside a node that touches more than there is room for, as
+# the planner has it (passes/plan/Renaming.h).
 LEAST_IDLE_SHARE = 0.05
 
 
@@ -35,6 +36,7 @@ class Visit(NamedTuple):
     needs: bool
     writes: bool
     resets: bool  # whether the value is new afterwards is not known
+    is_wide: bool = False  # one of them touches more than there is room for
 
     @property
     def beside(self) -> Optional[int]:
@@ -53,7 +55,7 @@ class Gap(NamedTuple):
     last: int
     writes: bool = False  # the use at its end leaves a new value
     beside: Optional[int] = None  # the window of that use, where it is in no gap and lets the value be saved
-    goes_on: bool = False  # so long that the value may go on at another address: hosted at one, and not at the other
+    goes_on: bool = False  # the value may go on at another address: hosted at one, and not at the other
 
 
 class Life(NamedTuple):
@@ -119,7 +121,9 @@ class Step:
         exclusive = sum(-(-buffer["size"] // self.page_bytes) for buffer in self.buffers if not buffer["private"])
         self.room_bytes = float(max(0, budget_bytes // self.page_bytes - exclusive) * self.page_bytes)
         self.held_bytes = numpy.zeros(self.window_count)  # at the end of each window, by the node that then runs
-        self.may_host = self.kind == MAY and not self._all_fit()
+        self._wide = self._wide_nodes() if self.kind == MAY else set()
+        # Where there are plans that keep all that a node uses on the device, and this is not one of the others, nothing is hosted.
+        self.may_host = self.kind == MAY and (bool(self._wide) or any(buffer.get("hosted") for buffer in self.buffers))
         self.hosted_waits = kind == PREDICTED
         self._groups: Dict[Tuple[Life, float], Group] = {}
         self._read_buffers()
@@ -161,17 +165,16 @@ class Step:
         begin = self._window_begin[self._window_of[first] // 2]
         return first < second and bool(self._reached_from[second] >> (first - begin) & 1)
 
-    def _all_fit(self) -> bool:
-        """Whether there are plans that keep all that a node uses on the device, and this is not one of the others."""
-        if any(buffer.get("hosted") for buffer in self.buffers):
-            return False
+    def _wide_nodes(self) -> Set[int]:
+        """Those that touch more than there is room for."""
         page = self.page_bytes
-        for node in self.nodes:
+        wide = set()
+        for number, node in enumerate(self.nodes):
             pages = {(access["buffer"], at) for access in node["accesses"] if self.buffers[access["buffer"]]["private"]
                      for at in range(access["offset"] // page, -(-(access["offset"] + access["size"]) // page))}
             if len(pages) * page > self.room_bytes:
-                return False
-        return True
+                wide.add(number)
+        return wide
 
     def _read_buffers(self) -> None:
         accesses: Dict[int, List[Tuple[int, Dict[str, Any]]]] = defaultdict(list)
@@ -245,13 +248,15 @@ class Step:
             group.by_largest_copy[2 ** (math.ceil(4 * math.log2(buffer["size"])) / 4)] += link
 
     def _renamed(self, life: Life) -> List[Life]:
-        """With the gaps after which it may go on at another address: their windows are no less than the time for which the value is
-        idle. Uses of no value have nothing to do with each other then."""
+        """With the gaps after which it may go on at another address: those beside a wide node, and long ones. Their windows are no
+        less than the time for which the value is idle. Uses of no value have nothing to do with each other then."""
         if not life.gaps:
             return [life._replace(uses=(use,)) for use in life.uses]
         least = LEAST_IDLE_SHARE * float(numpy.sum(self.windows_us))
         return [life._replace(gaps=tuple(
-            gap._replace(goes_on=float(numpy.sum(self.windows_us[gap.first:gap.last + 1])) >= least) for gap in life.gaps))]
+            gap._replace(goes_on=use.is_wide or following.is_wide
+                         or float(numpy.sum(self.windows_us[gap.first:gap.last + 1])) >= least)
+            for gap, use, following in zip(life.gaps, life.uses, life.uses[1:])))]
 
     def _hold(self, visits: Iterable[Visit], room: float) -> None:
         for visit in visits:
@@ -272,7 +277,8 @@ class Step:
             # While a cut node runs, what it uses is on the device, or hosted at all times; `must` does not count on it.
             holds = window % 2 == 1 and self.kind == MAY
             if needs or writes or resets:
-                visits.append(Visit(window, window - holds, window + holds, needs, writes, resets))
+                is_wide = any(touch.node in self._wide for touch in here)
+                visits.append(Visit(window, window - holds, window + holds, needs, writes, resets, is_wide))
         return visits
 
 
