@@ -322,6 +322,11 @@ void Heap::recycleUnused(const std::set<BlockId> &used) {
     else if (blocks_[hit.block])
       recycle(*blocks_[hit.block], hit.member);
   }
+  forgetDestroyed();
+}
+
+void Heap::forgetDestroyed() {
+  std::erase_if(captured_, [&](const Hit &hit) { return !blocks_[hit.block]; });
 }
 
 Status Heap::backOnDevice(Block &block) {
@@ -513,6 +518,7 @@ Status Heap::flushCache() {
     PUMPGRAPH_TRY(unback(block));
     destroyBlock(block);
   }
+  forgetDestroyed();
   return {};
 }
 

@@ -144,7 +144,8 @@ public:
   const std::vector<Hit> &captured() const { return captured_; }
   /// Forgets the capture: what was freed in it is now really free.
   void dropCapture();
-  /// What was freed in the capture and is in none of the `used` blocks is really free already.
+  /// What was freed in the capture and is in none of the `used` blocks is really free already. A block that goes with
+  /// it, or with the cache, is in captured() no more.
   void recycleUnused(const std::set<BlockId> &used);
 
   /// Gives a block that has no memory its own: device frames if there are enough, else host memory.
@@ -198,6 +199,8 @@ private:
   /// A freed member's memory becomes reusable, or is given up with its block.
   void recycle(Block &block, std::size_t member);
   void forgetSlots(BlockId block);
+  /// No block that is gone is in captured().
+  void forgetDestroyed();
   Status copyTo(CUmemGenericAllocationHandle handle, const Block &block);
   /// Puts stand-ins of at most so many pages behind a block without anything.
   Status standIn(Block &block, std::uint64_t widest);

@@ -232,6 +232,25 @@ TEST_F(HeapTest, givesUpNothingThatACaptureMayUse) {
   heap_->dropCapture();
 }
 
+// What no node touches is given up before its step is; whoever goes through the capture's allocations later finds
+// others.
+TEST_F(HeapTest, givesUpWhatAStepDoesNotUse) {
+  heap_->beginCapture();
+  const CUdeviceptr used = allocate(pageBytes), unused = allocate(pageBytes), cached = allocate(pageBytes);
+  for (const CUdeviceptr address : {used, unused, cached})
+    ASSERT_TRUE(heap_->free(address, nullptr));
+  heap_->endCapture();
+  ASSERT_TRUE(heap_->back(blockOf(cached)));
+  const BlockId kept = blockOf(used).id;
+  heap_->recycleUnused({kept});
+  ASSERT_TRUE(heap_->flushCache());
+  EXPECT_FALSE(heap_->find(unused));
+  EXPECT_FALSE(heap_->find(cached));
+  ASSERT_EQ(heap_->captured().size(), 1u);
+  EXPECT_EQ(heap_->captured().front().block, kept);
+  heap_->dropCapture();
+}
+
 // What is allocated after the capture's end is none of the capture's business, and is reused as ever.
 TEST_F(HeapTest, reusesWhatIsYoungerThanTheCapture) {
   heap_->beginCapture();
