@@ -54,8 +54,8 @@ class _Installation:
 
     @property
     def stream(self) -> torch.cuda.Stream:
-        """The one stream of all warm-ups and captures: what libraries allocate a stream (cuBLAS its workspaces) is
-        allocated in the first warm-up, and found again by every capture."""
+        """The one stream of all warm-ups and captures: what libraries allocate a stream is allocated in the first
+        warm-up, and found again by every capture."""
         if self._stream is None:
             self._stream = torch.cuda.Stream()
         return self._stream
@@ -331,7 +331,7 @@ def _record(installation: _Installation, fn: Callable[[], Any], mode: str) -> Tu
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     failure: Optional[BaseException] = None
     try:
-        with torch.cuda.graph(graph, stream=installation.stream, capture_error_mode=mode):
+        with _own_workspaces(), torch.cuda.graph(graph, stream=installation.stream, capture_error_mode=mode):
             # Inside, because entering allocates the generator's own tensors and writes to them at once.
             session.capture_begin()
             try:
@@ -350,6 +350,18 @@ def _record(installation: _Installation, fn: Callable[[], Any], mode: str) -> Tu
             raise explained from failure
         raise failure  # a capture cut short fails once more on its way out; this is why
     return graph, output
+
+
+@contextlib.contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """What cuBLAS works in is allocated in the capture and freed after it, as a temporary of the step, and what earlier
+    calls left is freed. Kept, every handle's would be on the device at all times. A PyTorch without this keeps them."""
+    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)
+    clear()
+    try:
+        yield
+    finally:
+        clear()
 
 
 def _abandon(installation: _Installation, graph: torch.cuda.CUDAGraph) -> None:
