@@ -54,7 +54,7 @@ constexpr double leastTail = 0.002;
 constexpr double slackWeightByPrice = 0.25;
 /// How many splits of what is hosted a plan has at most, and the part of the step that each gains at least.
 constexpr int mostSplitsOfHosted = 4;
-constexpr double leastGainOfSplit = 0.005;
+constexpr double leastGainOfSplit = 0.002;
 /// How large pieces are in the searches that are made side by side, in place of pieceBytesFor().
 constexpr std::uint64_t pieceMultiples[] = {1, 3, 8};
 constexpr std::size_t mostNodesOfSeveralSearches = 5000;
