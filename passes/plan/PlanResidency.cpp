@@ -886,9 +886,6 @@ private:
     std::optional<Description> other = planWith(splits, options_);
     if (!other)
       return;
-    const auto fitsHost = [&](const Description &plan) {
-      return statsOf(plan).hostBytes <= options_.machine.hostBytes;
-    };
     const bool fits = fitsHost(*other), fitted = fitsHost(best_);
     const double otherUs = predictedUs(*other) + doubtUs(*other, best_, options_.machine);
     if (fits == fitted ? otherUs >= predictedUs(best_) : !fits)
@@ -905,6 +902,7 @@ private:
     return planned ? std::optional(split.join(*planned)) : std::nullopt;
   }
 
+  bool fitsHost(const Description &plan) const { return statsOf(plan).hostBytes <= options_.machine.hostBytes; }
   double predictedUs(const Description &plan) const { return predict(plan, options_.machine).totalUs; }
 
   /// What is hosted for one node's sake goes elsewhere where that makes a quick plan faster: always the one that gains
@@ -916,6 +914,8 @@ private:
     for (NodeIndex node = 0; node < timeline_.nodeCount(); ++node)
       isWide.push_back(timeline_.workingSetPages(node) > frames_);
     std::vector<Split> chosen = splits_;
+    if (std::find(isWide.begin(), isWide.end(), true) == isWide.end())
+      return chosen;
     const std::optional<Description> without = planWith(chosen, quick);
     if (!without)
       return chosen;
@@ -937,7 +937,7 @@ private:
       for (auto &[splits, trial] : trials) {
         std::optional<Description> plan = trial.get();
         const double us = plan ? predictedUs(*plan) + doubtUs(*plan, *without, options_.machine) : 0;
-        if (!plan || us >= std::min(enoughUs, leastUs))
+        if (!plan || us >= std::min(enoughUs, leastUs) || (!fitsHost(*plan) && fitsHost(*without)))
           continue;
         isFaster = true;
         leastUs = us;

@@ -71,7 +71,7 @@ std::vector<HostedUse> usesOfHosted(const Description &planned, BufferIndex buff
     HostedUse use{captured++, 0, false, std::vector<bool>(planned.pageCount(buffer), false)};
     bool reaches = false;
     for (const Access &access : node.accesses) {
-      if (access.buffer != buffer)
+      if (access.buffer != buffer || access.range.size == 0 || reliableMay(access) == modeNone)
         continue;
       for (const Range &hosted : planned.buffers[buffer].hosted) {
         if (!hosted.overlaps(access.range))
@@ -82,7 +82,7 @@ std::vector<HostedUse> usesOfHosted(const Description &planned, BufferIndex buff
         reaches = true;
         use.us += access.slowdown *
                   linkUs({(may & modeRead) != 0 ? end - begin : 0, (may & modeWrite) != 0 ? end - begin : 0}, machine);
-        use.needsValue |= may != modeNone && reliableMust(access) != modeWrite;
+        use.needsValue |= reliableMust(access) != modeWrite;
         for (std::uint64_t page = begin / planned.pageBytes; page * planned.pageBytes < end; ++page)
           use.pages[page] = true;
       }

@@ -2,6 +2,7 @@
 #include "passes/plan/SplitStep.h"
 
 #include "passes/analysis/Order.h"
+#include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
 #include <iterator>
@@ -148,7 +149,7 @@ Description SplitStep::join(const Description &planned) const {
       if (const auto found = wholes_.find(access.buffer); found != wholes_.end())
         access.buffer = found->second.addresses[addressAt(found->second.untils, before)];
   }
-  orderAddresses(joined, captured);
+  orderAddresses(joined, captured, planned);
   return joined;
 }
 
@@ -166,7 +167,8 @@ Buffer SplitStep::joinBuffer(const Whole &whole, std::size_t address, const Desc
   return buffer;
 }
 
-void SplitStep::orderAddresses(Description &joined, const std::vector<NodeIndex> &captured) const {
+void SplitStep::orderAddresses(Description &joined, const std::vector<NodeIndex> &captured,
+                               const Description &planned) const {
   const Order order(joined);
   std::vector<Edge> more;
   const auto completes = [&](NodeIndex first, NodeIndex second) {
@@ -174,21 +176,32 @@ void SplitStep::orderAddresses(Description &joined, const std::vector<NodeIndex>
              return edge.to == second && (edge.from == first || order.completesBefore(first, edge.from));
            });
   };
-  std::map<BufferIndex, std::vector<NodeIndex>> users; // by part
+  struct User {
+    NodeIndex node;
+    bool writes;
+  };
+  std::map<BufferIndex, std::vector<User>> users; // by part
   for (NodeIndex node = 0; node < captured.size(); ++node)
     for (const Access &access : step_.nodes[node].accesses)
-      for (const Access &part : wholes_.contains(access.buffer) ? partsOf(access, node) : std::vector<Access>())
-        if (std::vector<NodeIndex> &list = users[part.buffer]; list.empty() || list.back() != node)
-          list.push_back(node);
+      for (const Access &part : wholes_.contains(access.buffer) ? partsOf(access, node) : std::vector<Access>()) {
+        std::vector<User> &list = users[part.buffer];
+        if (list.empty() || list.back().node != node)
+          list.push_back({node, false});
+        list.back().writes |= (reliableMay(part) & modeWrite) != 0;
+      }
   for (const auto &[index, whole] : wholes_)
     for (const Segment &segment : whole.segments)
       for (const BufferIndex part : std::set<BufferIndex>(segment.parts.begin(), segment.parts.end())) {
-        const std::vector<NodeIndex> &nodes = users[part];
-        for (std::size_t second = 0; second < nodes.size(); ++second)
-          for (std::size_t first = second; first-- > 0;)
-            if (addressAt(whole.untils, nodes[first]) != addressAt(whole.untils, nodes[second]) &&
-                !completes(captured[nodes[first]], captured[nodes[second]]))
-              more.push_back({captured[nodes[first]], captured[nodes[second]], EdgeKind::Full});
+        const std::vector<User> &list = users[part];
+        const bool isHosted = !planned.buffers[part].hosted.empty();
+        for (std::size_t second = 0; second < list.size(); ++second)
+          for (std::size_t first = second; first-- > 0;) {
+            const auto &[one, oneWrites] = list[first];
+            const auto &[other, otherWrites] = list[second];
+            if (addressAt(whole.untils, one) != addressAt(whole.untils, other) &&
+                (isHosted || oneWrites || otherWrites) && !completes(captured[one], captured[other]))
+              more.push_back({captured[one], captured[other], EdgeKind::Full});
+          }
       }
   joined.edges.insert(joined.edges.end(), more.begin(), more.end());
   std::sort(joined.edges.begin(), joined.edges.end(), [](const Edge &a, const Edge &b) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Buffers of which a part goes on at another address, in frames of its own, while the rest stays where it is
-/// (docs/planner.md, "Only some of it").
+/// (docs/planner.md, "Another address").
 #pragma once
 
 #include "pumpgraph/graph/Description.h"
@@ -32,7 +32,8 @@ public:
   const Description &parts() const { return parts_; }
 
   /// The plan of the step itself that `planned`, a plan of parts(), stands for. Nodes that have different addresses of
-  /// what stays are ordered by completion, for what is written at one address is there at the other only then.
+  /// what stays are ordered by completion, but for two that only read what is not hosted: what is written at one
+  /// address is there at the other only then.
   Description join(const Description &planned) const;
 
 private:
@@ -56,7 +57,7 @@ private:
   void nameAddresses();
   std::vector<Access> partsOf(const Access &access, NodeIndex node) const;
   Buffer joinBuffer(const Whole &whole, std::size_t address, const Description &planned) const;
-  void orderAddresses(Description &joined, const std::vector<NodeIndex> &captured) const;
+  void orderAddresses(Description &joined, const std::vector<NodeIndex> &captured, const Description &planned) const;
 
   const Description &step_;
   std::map<BufferIndex, Whole> wholes_;

@@ -513,13 +513,15 @@ Status Heap::flushCache() {
   if (!capturing_)
     PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting before cached memory is given up");
   cachedBlocks_.clear();
-  for (const BlockId id : idle) {
-    Block &block = *blocks_[id];
-    PUMPGRAPH_TRY(unback(block));
-    destroyBlock(block);
+  Status done;
+  for (auto id = idle.begin(); id != idle.end() && done; ++id) {
+    Block &block = *blocks_[*id];
+    done = unback(block);
+    if (done)
+      destroyBlock(block);
   }
   forgetDestroyed();
-  return {};
+  return done;
 }
 
 } // namespace pumpgraph::runtime
