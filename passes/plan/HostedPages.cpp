@@ -3,6 +3,7 @@
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/plan/HostedCover.h"
+#include "passes/plan/Ranges.h"
 
 #include <algorithm>
 #include <bit>
@@ -181,11 +182,7 @@ std::optional<std::size_t> hostExcess(Description &step, const Timeline &timelin
       continue;
     // From its front: pieces of one buffer that cost the same are taken one after the other, and so make one range.
     const Range range{piece.firstPage * step.pageBytes, std::min(hosted[index] * step.pageBytes, piece.bytes)};
-    std::vector<Range> &ranges = step.buffers[piece.buffer].hosted;
-    if (!ranges.empty() && ranges.back().end() == range.offset)
-      ranges.back().size += range.size;
-    else
-      ranges.push_back(range);
+    append(step.buffers[piece.buffer].hosted, range);
   }
   return cover.uncovered();
 }

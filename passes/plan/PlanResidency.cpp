@@ -390,11 +390,7 @@ private:
       const double gainUs = leastGainOfSplit * leastUs, enoughUs = leastUs - gainUs;
       for (const Split &split : splitsOfHosted(step_, *quickest, chosen, isWide, options_.machine, gainUs)) {
         std::vector<Split> more = chosen;
-        more.insert(std::upper_bound(more.begin(), more.end(), split,
-                                     [](const Split &one, const Split &other) {
-                                       return std::pair(one.buffer, one.until) < std::pair(other.buffer, other.until);
-                                     }),
-                    split);
+        more.push_back(split);
         trials.push_back({more, std::async([this, more, &quick] { return planWith(more, quick); })});
       }
       bool isFaster = false;

@@ -2,6 +2,7 @@
 #include "passes/plan/PlanWriter.h"
 
 #include "passes/analysis/HostedAccess.h"
+#include "passes/plan/Ranges.h"
 
 #include <algorithm>
 #include <cassert>
@@ -344,13 +345,6 @@ Draft joinTransfers(const Draft &draft, const Schedule &schedule, const JoinLimi
 }
 
 namespace {
-
-void append(std::vector<Range> &ranges, const Range &range) {
-  if (!ranges.empty() && ranges.back().end() == range.offset)
-    ranges.back().size += range.size;
-  else
-    ranges.push_back(range);
-}
 
 /// Marks the pages of the pieces that are on the device at the boundary, neighbours joined.
 void writeBoundary(const PlannerInput &input, const Draft &draft, Description &planned) {

@@ -3,6 +3,7 @@
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/plan/Continuations.h"
+#include "passes/plan/Ranges.h"
 #include "passes/plan/WideColouring.h"
 #include "pumpgraph/graph/Reliance.h"
 
@@ -25,8 +26,8 @@ constexpr double leastSpared = 0.02;
 /// Of the time on the link: how much longer nodes may take for hosted pages that they were not known to reach before.
 constexpr double doubt = 0.5;
 
-/// How many splits of what is hosted are looked at together.
-constexpr std::size_t mostSplitsOfHosted = 8;
+/// How many splits of what is hosted are worth a look at a time.
+constexpr std::size_t mostSplitsFound = 8;
 
 /// The idle times of the largest buffers that have some, each buffer's together.
 std::vector<std::vector<IdleTime>> ofLargest(const Description &step, const std::vector<IdleTime> &idle) {
@@ -44,10 +45,7 @@ std::vector<std::vector<IdleTime>> ofLargest(const Description &step, const std:
 }
 
 /// All of each buffer.
-std::vector<Split> ofWholeBuffers(const Description &step, std::vector<IdleTime> idle) {
-  std::sort(idle.begin(), idle.end(), [](const IdleTime &one, const IdleTime &other) {
-    return std::pair(one.buffer, one.until) < std::pair(other.buffer, other.until);
-  });
+std::vector<Split> ofWholeBuffers(const Description &step, const std::vector<IdleTime> &idle) {
   std::vector<Split> splits;
   for (const IdleTime &time : idle)
     splits.push_back({time.buffer, time.until, {{0, step.buffers[time.buffer].size}}});
@@ -100,11 +98,7 @@ std::vector<Range> reachedByWide(const HostedUse &one, const HostedUse &other, c
   for (std::size_t page = 0; page < one.pages.size(); ++page) {
     if (!(isWide[one.node] && one.pages[page]) && !(isWide[other.node] && other.pages[page]))
       continue;
-    const Range range{page * pageBytes, std::min(pageBytes, size - page * pageBytes)};
-    if (!ranges.empty() && ranges.back().end() == range.offset)
-      ranges.back().size += range.size;
-    else
-      ranges.push_back(range);
+    append(ranges, {page * pageBytes, std::min(pageBytes, size - page * pageBytes)});
   }
   return ranges;
 }
@@ -206,7 +200,7 @@ std::vector<Split> splitsOfHosted(const Description &step, const Description &pl
                    [](const auto &one, const auto &other) { return one.first > other.first; });
   std::vector<Split> result;
   for (auto &[us, split] : found)
-    if (result.size() < mostSplitsOfHosted)
+    if (result.size() < mostSplitsFound)
       result.push_back(std::move(split));
   return result;
 }

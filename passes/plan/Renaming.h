@@ -11,8 +11,8 @@
 
 namespace pumpgraph {
 
-/// What whole buffers may do after long idle times to make a better plan than `planned`, that of the step as it is: by
-/// buffer, then node. `timeline` is the step's; `frames` are those of private buffers.
+/// What whole buffers may do after long idle times to make a better plan than `planned`, that of the step as it is.
+/// `timeline` is the step's; `frames` are those of private buffers.
 std::vector<Split> worthRenaming(const Description &step, const Description &planned, const Timeline &timeline,
                                  const PlanOptions &options, std::uint64_t frames);
 

@@ -2,6 +2,7 @@
 #include "passes/plan/SplitStep.h"
 
 #include "passes/analysis/Order.h"
+#include "passes/plan/Ranges.h"
 #include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
@@ -25,18 +26,12 @@ Range within(const Range &range, const Range &bytes) {
   return begin < end ? Range{begin - bytes.offset, end - begin} : Range{};
 }
 
-/// As its ranges lie in the buffer of which the part begins at `offset`.
-void append(std::vector<Range> &ranges, const std::vector<Range> &ofPart, std::uint64_t offset) {
-  for (const Range &range : ofPart)
-    if (!ranges.empty() && ranges.back().end() == offset + range.offset)
-      ranges.back().size += range.size;
-    else
-      ranges.push_back({offset + range.offset, range.size});
-}
-
 } // namespace
 
-SplitStep::SplitStep(const Description &step, const std::vector<Split> &splits) : step_(step), parts_(step) {
+SplitStep::SplitStep(const Description &step, std::vector<Split> splits) : step_(step), parts_(step) {
+  std::sort(splits.begin(), splits.end(), [](const Split &one, const Split &other) {
+    return std::pair(one.buffer, one.until) < std::pair(other.buffer, other.until);
+  });
   for (auto begin = splits.begin(); begin != splits.end();) {
     const auto end =
         std::find_if(begin, splits.end(), [&](const Split &split) { return split.buffer != begin->buffer; });
@@ -162,7 +157,8 @@ Buffer SplitStep::joinBuffer(const Whole &whole, std::size_t address, const Desc
   for (const Segment &segment : whole.segments) {
     const Buffer &part = planned.buffers[segment.parts[address]];
     buffer.frames.insert(buffer.frames.end(), part.frames.begin(), part.frames.end());
-    append(buffer.hosted, part.hosted, segment.bytes.offset);
+    for (const Range &hosted : part.hosted)
+      append(buffer.hosted, {segment.bytes.offset + hosted.offset, hosted.size});
   }
   return buffer;
 }

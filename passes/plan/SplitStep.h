@@ -26,8 +26,8 @@ struct Split {
 /// continued by another one.
 class SplitStep {
 public:
-  /// `splits`: by buffer, then node, of buffers that no plan continues yet. `step` is referred to.
-  SplitStep(const Description &step, const std::vector<Split> &splits);
+  /// `splits`: in any order, of buffers that no plan continues yet. `step` is referred to.
+  SplitStep(const Description &step, std::vector<Split> splits);
 
   const Description &parts() const { return parts_; }
 

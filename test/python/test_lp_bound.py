@@ -230,6 +230,9 @@ class ByHand(unittest.TestCase):
             node["cost_us"] = 0.1
         step["nodes"][0]["cost_us"] = 10
         short = bound_us(step, 4, kind="predicted")
+        # Where no such node is beside it, it has one address if it is idle for less than a twentieth of the step.
+        life = next(group.life for group in Step(step, 4 * PAGE, "may").groups if len(group.life.uses) == 3)
+        self.assertEqual([gap.goes_on for gap in life.gaps], [False, True])
         step["buffers"][0]["renamable"] = False
         self.assertLess(short, bound_us(step, 4, kind="predicted") - 1)
 
