@@ -98,6 +98,10 @@ double roundSpeed(double bytesPerSecond) {
 
 } // namespace
 
+LinkSpeed fastestOf(const LinkSpeed &one, const LinkSpeed &other) {
+  return {std::max(one.up, other.up), std::max(one.down, other.down), std::max(one.both, other.both)};
+}
+
 Expected<LinkSpeed> measureLink(const MemoryTools &tools) {
   Bench bench(tools);
   PUMPGRAPH_TRY_WHILE(bench.prepare(), "measuring the link");
@@ -151,6 +155,8 @@ std::optional<KeptLink> loadLink(const std::string &file) {
     return std::nullopt;
   if (const auto machine = json.find("machine"); machine != json.end() && machine->is_string())
     link.machine = machine->get<std::string>();
+  if (const auto count = json.find("measurements"); count != json.end() && count->is_number_integer())
+    link.measurements = count->get<int>();
   return link;
 }
 
@@ -160,7 +166,8 @@ void storeLink(const std::string &file, const KeptLink &link) {
   const nlohmann::json json = {{"machine", link.machine},
                                {"up_bytes_per_second", link.speed.up},
                                {"down_bytes_per_second", link.speed.down},
-                               {"both_bytes_per_second", link.speed.both}};
+                               {"both_bytes_per_second", link.speed.both},
+                               {"measurements", link.measurements}};
   // Written beside and renamed, so that another process never reads half a file.
   const std::string draft = file + ".draft";
   {

@@ -16,10 +16,18 @@ struct LinkSpeed {
   double both = 0; ///< both directions at once, summed
 };
 
+/// Of each figure the faster one: what is in the way of a measurement only makes it slower.
+LinkSpeed fastestOf(const LinkSpeed &one, const LinkSpeed &other);
+
+/// How many sessions measure the link of a machine before what is kept of it counts as it is. Memory that a session
+/// happens to get, or what else is on the machine for a second, can cost a tenth of `both`.
+inline constexpr int wantedMeasurements = 5;
+
 /// What a file keeps.
 struct KeptLink {
   std::string machine; ///< where it was measured: the GPU and the processor; empty in a file that does not say
-  LinkSpeed speed;
+  LinkSpeed speed;     ///< the fastest figures of all measurements
+  int measurements = 1;
 };
 
 /// The processor's model, as the system calls it.

@@ -24,6 +24,7 @@ import sentinel_table
 from sentinels import BY_NAME, KINDS, SENTINELS, Done, Job, Sentinel, lacks, missing, plain_peak, plan_jobs
 
 WORKER = Path(__file__).resolve().parent / "sentinel_worker.py"
+SETTLE_LINK = Path(__file__).resolve().parent / "settle_link.py"
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -164,7 +165,10 @@ def run_all(arguments: argparse.Namespace, chosen: List[Sentinel], kinds: List[s
     done = runs.load(results)
     jobs = [job for job in plan_jobs(chosen, kinds, arguments.repeats) if missing(job, done)]
     library = arguments.binaries.resolve().parent / "lib" / "libpumpgraph.so"
-    workers = Workers({"PUMPGRAPH_LIBRARY": str(library), **os.environ})
+    environment = {"PUMPGRAPH_LIBRARY": str(library), **os.environ}
+    if any(row.kind in ("record", "budget") for job in jobs for row in job.rows):
+        settle_link(environment)
+    workers = Workers(environment)
     start = time.monotonic()
     try:
         for number, whole in enumerate(jobs, start=1):
@@ -182,6 +186,12 @@ def run_all(arguments: argparse.Namespace, chosen: List[Sentinel], kinds: List[s
     finally:
         workers.close()
     return done
+
+
+def settle_link(environment: Dict[str, str]) -> None:
+    """If that fails the rows will, and say why."""
+    subprocess.run([sys.executable, str(SETTLE_LINK)], env=environment, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL, check=False)
 
 
 def run_job(job: Job, arguments: argparse.Namespace, done: Done, results: Path, take_worker: Any) -> None:

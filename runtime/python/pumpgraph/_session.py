@@ -87,6 +87,17 @@ def read_ir(costs: Optional[PathLike]) -> Optional[str]:
         raise invalid(f"costs: {path} is damaged: {error}") from None
 
 
+def user_cache() -> Optional[Path]:
+    """Where install() keeps what it measures. Made if it is missing; None where it cannot be: then every process
+    measures."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pumpgraph"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder
+
+
 BACKENDS = ("virtual", "managed", "automatic")  # pumpgraph_backend
 PREFETCHING = ("ahead", "at_launch", "none")  # pumpgraph_prefetching
 BOUNDARIES = ("automatic", "own", "shared")  # pumpgraph_boundary

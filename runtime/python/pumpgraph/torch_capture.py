@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import random
 import sys
 import time
 import warnings
 import weakref
-from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 import torch
@@ -25,7 +23,7 @@ from . import _capi
 from ._capi import Copies
 from ._report import Report
 from ._session import (MeasurementResult, NativeStep, ObservationResult, PathLike, ReplanningResult, Session,
-                       ValidationResult)
+                       ValidationResult, user_cache)
 from ._sizes import format_size, parse_budget, parse_size
 from .errors import PumpGraphError, Status, invalid
 from .guard import Guard
@@ -115,7 +113,7 @@ def install(
         budget_bytes,
         device,
         host_limit_bytes,
-        cache_directory if cache_directory is not None else _user_cache(),
+        cache_directory if cache_directory is not None else user_cache(),
         compiler_library,
         budget_of == "process" and budget_bytes is not None,
         backend,
@@ -147,16 +145,6 @@ def _become_the_allocator(session: Session) -> Any:
         raise invalid(f"PyTorch's allocator is in use already ({error}); call pumpgraph.install() before anything "
                       "touches CUDA, and do not install another allocator") from None
     return allocator
-
-
-def _user_cache() -> Optional[Path]:
-    """Made if it is missing; None where it cannot be: then the link is measured in every process."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pumpgraph"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder
 
 
 def memory_stats() -> Dict[str, int]:

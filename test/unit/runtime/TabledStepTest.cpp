@@ -74,6 +74,7 @@ protected:
       std::optional<KeptLink> link = loadLink(entry.path());
       ASSERT_TRUE(link) << entry.path();
       link->speed = {10e9, 10e9, 18e9};
+      link->measurements = wantedMeasurements;
       storeLink(entry.path(), *link);
     }
   }
