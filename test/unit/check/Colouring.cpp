@@ -36,7 +36,11 @@ public:
           if (left != right)
             neighbours_[left].insert(right);
     }
+    // No search uses more colours than there are pages.
+    colours_ = std::min(colours_, neighbours_.size());
     colour_.assign(neighbours_.size(), none);
+    around_.assign(neighbours_.size() * colours_, 0);
+    coloursAround_.assign(neighbours_.size(), 0);
   }
 
   std::optional<bool> run() {
@@ -50,12 +54,15 @@ private:
   static constexpr std::size_t none = SIZE_MAX;
   static constexpr unsigned mostSteps = 20'000;
 
-  std::set<std::size_t> takenAround(std::size_t page) const {
-    std::set<std::size_t> taken;
+  void give(std::size_t page, std::size_t colour) {
+    colour_[page] = colour;
     for (const std::size_t neighbour : neighbours_[page])
-      if (colour_[neighbour] != none)
-        taken.insert(colour_[neighbour]);
-    return taken;
+      coloursAround_[neighbour] += around_[neighbour * colours_ + colour]++ == 0;
+  }
+  void takeBack(std::size_t page) {
+    for (const std::size_t neighbour : neighbours_[page])
+      coloursAround_[neighbour] -= --around_[neighbour * colours_ + colour_[page]] == 0;
+    colour_[page] = none;
   }
 
   bool colourRest(std::size_t coloursUsed) {
@@ -64,7 +71,7 @@ private:
     std::size_t page = none;
     std::pair<std::size_t, std::size_t> most;
     for (std::size_t candidate = 0; candidate < colour_.size(); ++candidate) {
-      const std::pair rank(takenAround(candidate).size(), neighbours_[candidate].size());
+      const std::pair rank(coloursAround_[candidate], neighbours_[candidate].size());
       if (colour_[candidate] == none && (page == none || rank > most)) {
         page = candidate;
         most = rank;
@@ -72,14 +79,13 @@ private:
     }
     if (page == none)
       return true;
-    const std::set<std::size_t> taken = takenAround(page);
     for (std::size_t colour = 0; colour < std::min<std::size_t>(coloursUsed + 1, colours_); ++colour) {
-      if (taken.contains(colour))
+      if (around_[page * colours_ + colour] > 0)
         continue;
-      colour_[page] = colour;
+      give(page, colour);
       if (colourRest(std::max(coloursUsed, colour + 1)))
         return true;
-      colour_[page] = none;
+      takeBack(page);
     }
     return false;
   }
@@ -88,6 +94,8 @@ private:
   std::size_t colours_ = 0;
   std::vector<std::set<std::size_t>> neighbours_;
   std::vector<std::size_t> colour_;
+  std::vector<std::uint32_t> around_;      ///< by page and colour: how many of its neighbours have it
+  std::vector<std::size_t> coloursAround_; ///< by page: how many that is so for
   unsigned steps_ = 0;
 };
 

@@ -341,13 +341,12 @@ void Interpreter::addTransfer(NodeIndex index, Program &program) {
 /// Everything but what the last replay was to leave behind is garbage.
 void Interpreter::startReplay(std::uint32_t replay) {
   replay_ = replay;
-  const std::vector<std::uint64_t> frames = frames_;
-  const std::vector<std::uint64_t> host = host_;
+  frames_.swap(framesBefore_);
+  host_.swap(hostBefore_);
+  frames_.resize(framesBefore_.size());
   host_.resize(hostSize_);
-  for (std::uint64_t &byte : frames_)
-    byte = garbage();
-  for (std::uint64_t &byte : host_)
-    byte = garbage();
+  spoil(frames_);
+  spoil(host_);
   std::fill(owner_.begin(), owner_.end(), noPlace);
   uses_.clear();
 
@@ -365,9 +364,9 @@ void Interpreter::startReplay(std::uint32_t replay) {
         to[at + i] = fromOutside ? reference_.replay(replay).before[origin.firstByte + i] : from[at + i];
     };
     if (place.resident)
-      keep(frames_, frames, place.frame * description_.pageBytes);
+      keep(frames_, framesBefore_, place.frame * description_.pageBytes);
     if (place.isInHost())
-      keep(host_, host, place.hostPlace);
+      keep(host_, hostBefore_, place.hostPlace);
   }
   steps_.assign(programs_.size(), 0);
   folded_.assign(programs_.size(), 0);
@@ -392,6 +391,14 @@ bool Interpreter::canContinue(NodeIndex node) const {
   });
 }
 
+/// Overwrites all with garbage.
+void Interpreter::spoil(std::span<std::uint64_t> bytes) {
+  std::uint64_t last = garbage_; // of which the compiler knows that it is not among the bytes
+  for (std::uint64_t &byte : bytes)
+    byte = garbageAfter(last++);
+  garbage_ = last;
+}
+
 /// A new tenant finds garbage, and leaves the old one with nothing.
 std::uint64_t *Interpreter::deviceBytes(PlaceId place) {
   const std::uint32_t frame = places_[place].frame;
@@ -399,8 +406,7 @@ std::uint64_t *Interpreter::deviceBytes(PlaceId place) {
   std::uint64_t *bytes = frames_.data() + frame * description_.pageBytes;
   if (owner_[frame] != first) {
     owner_[frame] = first;
-    for (std::uint64_t i = 0; i < description_.pageBytes; ++i)
-      bytes[i] = garbage();
+    spoil({bytes, description_.pageBytes});
   }
   return bytes;
 }
@@ -437,8 +443,8 @@ void Interpreter::perform(const Operation &operation, NodeIndex node) {
     for (const std::uint32_t inPage : operation.touch->bytes)
       device[inPage] =
           isUnseen ? garbage() : written(programs_[node].captured, replay_, folded_[node], page.firstByte + inPage);
-    for (std::uint32_t i = 0; i < page.bytes && !isInHost; ++i)
-      host[i] = garbage(); // the host copy is stale
+    if (!isInHost)
+      spoil({host, page.bytes}); // the host copy is stale
     return;
   }
   case Action::Down:
@@ -448,8 +454,7 @@ void Interpreter::perform(const Operation &operation, NodeIndex node) {
     std::copy(host + operation.begin, host + operation.end, device + operation.begin);
     return;
   case Action::Discard:
-    for (std::uint32_t i = operation.begin; i < operation.end; ++i)
-      device[i] = garbage();
+    spoil({device + operation.begin, device + operation.end});
     return;
   }
 }

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -164,7 +165,9 @@ private:
   bool isUnseenElsewhere(const Operation &operation, NodeIndex node);
   bool isReachedInHost(PlaceId place) const { return places_[place].hosted && !places_[place].resident; }
   std::uint64_t *hostBytes(PageId page) { return host_.data() + places_[page].hostPlace; }
-  std::uint64_t garbage() { return ++garbage_ | std::uint64_t{1} << 63; }
+  static std::uint64_t garbageAfter(std::uint64_t last) { return (last + 1) | std::uint64_t{1} << 63; }
+  std::uint64_t garbage() { return garbageAfter(garbage_++); }
+  void spoil(std::span<std::uint64_t> bytes);
   std::optional<std::string> compareEnd(std::uint32_t replay);
 
   const Reference &reference_;
@@ -179,6 +182,7 @@ private:
   /// By node, the nodes that complete before it; empty where no page stays.
   std::vector<std::vector<bool>> completed_;
   std::vector<std::uint64_t> host_;
+  std::vector<std::uint64_t> framesBefore_, hostBefore_; ///< as the last replay left them
   std::size_t hostSize_ = 0;
   std::uint64_t garbage_ = 0;
   // One replay.

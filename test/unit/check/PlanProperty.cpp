@@ -249,19 +249,33 @@ private:
     const Prediction prediction = predict(step, setting_.options.machine);
     if (const std::optional<std::string> message = impossible(step, prediction))
       return fail("prediction", *message);
-    Description bounded = captured_;
-    const HostedChains chains(step.buffers);
-    for (BufferIndex buffer = 0; buffer < bounded.buffers.size(); ++buffer) {
-      const std::vector<Range> shared = chains.of(buffer);
-      bounded.buffers[buffer].hosted = shared.empty() ? step.buffers[buffer].hosted : shared;
-    }
-    for (const BoundKind kind : {BoundKind::Must, BoundKind::May}) {
-      const double limit = bound(bounded, step.budgetBytes, setting_.options.machine, kind).totalUs;
-      if (prediction.totalUs < limit - tolerance)
+    for (const auto &[kind, limitUs] : boundsBeside(step))
+      if (prediction.totalUs < limitUs - tolerance)
         return fail("bound", fmt::format("predicted {} us, but {} is {} us", prediction.totalUs,
-                                         kind == BoundKind::May ? "planBound" : "bound", limit));
-    }
+                                         kind == BoundKind::May ? "planBound" : "bound", limitUs));
     return std::nullopt;
+  }
+
+  using Bounds = std::array<std::pair<BoundKind, double>, 2>;
+  /// Of the captured step with the budget and the hosted pages of `step`. A plan and what it is lowered to mostly have
+  /// the same, and then it is found once.
+  const Bounds &boundsBeside(const Description &step) {
+    std::vector<std::vector<Range>> hosted;
+    const HostedChains chains(step.buffers);
+    for (BufferIndex buffer = 0; buffer < captured_.buffers.size(); ++buffer) {
+      const std::vector<Range> shared = chains.of(buffer);
+      hosted.push_back(shared.empty() ? step.buffers[buffer].hosted : shared);
+    }
+    if (bounded_ && bounded_->budgetBytes == step.budgetBytes && bounded_->hosted == hosted)
+      return bounded_->bounds;
+    Description bounded = captured_;
+    for (BufferIndex buffer = 0; buffer < bounded.buffers.size(); ++buffer)
+      bounded.buffers[buffer].hosted = hosted[buffer];
+    const auto boundOf = [&](BoundKind kind) {
+      return std::pair(kind, bound(bounded, step.budgetBytes, setting_.options.machine, kind).totalUs);
+    };
+    bounded_ = {step.budgetBytes, std::move(hosted), {boundOf(BoundKind::Must), boundOf(BoundKind::May)}};
+    return bounded_->bounds;
   }
 
   /// Why a prediction is no execution of the step.
@@ -338,6 +352,12 @@ private:
   const Description renamed_;
   const Setting &setting_;
   Reference reference_;
+  struct Bounded {
+    std::uint64_t budgetBytes = 0;
+    std::vector<std::vector<Range>> hosted; ///< by buffer of the captured step
+    Bounds bounds;
+  };
+  std::optional<Bounded> bounded_; ///< the latest
 };
 
 void report(std::uint64_t seed, const Description &captured, const Setting &setting, const Failure &failure) {
