@@ -8,6 +8,7 @@
 #include <chrono>
 #include <future>
 #include <list>
+#include <map>
 #include <optional>
 #include <random>
 #include <span>
@@ -40,8 +41,11 @@ public:
       : input_(input), timeline_(input.timeline), search_(search), tuning_(tuning), leaves_(leaves) {}
 
   /// Most trials come to nothing. So those that would follow one another if none of them did are carried out side by
-  /// side, and looked at in turn: what comes after one that is the best so far counts for nothing.
+  /// side, and looked at in turn: what comes after one that is the best so far counts for nothing. A choice that came
+  /// to nothing since then does so again, and is not carried out.
   void run(std::uint64_t mostEffort, const Processors &processors) {
+    if (search_.best()->draft.transfers.empty())
+      return;
     const Bound limit = bound(input_.captured, search_.budgetBytes(), input_.machine, BoundKind::May);
     int vain = 0;
     std::uint64_t effortBefore = 0; // of the rounds in vain
@@ -59,10 +63,12 @@ public:
       ++vain;
       std::list<Trial> next;
       next.splice(next.end(), ahead_, ahead_.begin());
-      if (keep(next.front().outcome.get())) {
-        random_ = next.front().randomAfter;
+      Trial &trial = next.front();
+      effort_ += trial.effort;
+      if (const auto tried = inVain_.find(trial.choice); tried != inVain_.end())
+        effort_ += tried->second; // as if it were carried out
+      else if (keep(trial.choice, trial.outcome.get()))
         abandonAhead(processors.ofEach());
-      }
       if (const double us = search_.best()->schedule.totalUs; us < (1 - notableGain) * usBefore) {
         vain = 0;
         effortBefore = effort_;
@@ -83,27 +89,44 @@ private:
     std::vector<std::uint8_t> leaves;
     std::uint64_t effort = 0;
   };
+  /// All that a trial's outcome depends on, beside the best plan.
+  struct Choice {
+    std::vector<PieceIndex> pieces; ///< that choose again
+    bool leaveByPrice = false;
+    double slackWeight = 0;
+    auto operator<=>(const Choice &) const = default;
+  };
   /// One pass in which the pieces of a window are free to choose homes. All others have those of the best plan, and
   /// homes that are given stay.
   struct Trial {
+    Choice choice;
     DraftStart start;
     PieceFrames homes; ///< of the pieces that keep theirs
     Tuning tuning;
-    std::uint64_t effort = 0;     ///< so far
-    std::mt19937 randomAfter;     ///< as it is once the trial has been thought of
-    std::future<Outcome> outcome; ///< destroyed first: waits for who uses the others
+    std::uint64_t effort = 0; ///< of thinking of it
+    /// Destroyed first: waits for who uses the others. None where the choice came to nothing before, or is that of a
+    /// trial before this one.
+    std::future<Outcome> outcome;
   };
 
+  /// Two rounds in a row have windows alike, but for what is drawn for each.
   Window windowOf(int round) {
-    const auto turn = static_cast<std::size_t>(round);
+    const auto turn = static_cast<std::size_t>(round / 2);
     const double length = windowShares[turn / 2 % std::size(windowShares)] * timeline_.nodeCount();
     const bool isOfLastUses = turn % 2 == 1;
-    const double middle = isOfLastUses ? random_() % timeline_.nodeCount() : nodeThatWaits();
+    const double middle = isOfLastUses ? drawnFor(round) % timeline_.nodeCount() : nodeThatWaits(drawnFor(round));
     return {isOfLastUses, middle - length / 2, middle + std::max(1.0, length / 2)};
   }
 
-  /// A node of the best plan, at random; the longer it waits, the more likely.
-  NodeIndex nodeThatWaits() {
+  /// The same for a round however often it is thought of.
+  std::uint32_t drawnFor(int round) {
+    while (drawn_.size() <= static_cast<std::size_t>(round))
+      drawn_.push_back(static_cast<std::uint32_t>(random_()));
+    return drawn_[static_cast<std::size_t>(round)];
+  }
+
+  /// A node of the best plan, as it was drawn; the longer it waits, the more likely.
+  NodeIndex nodeThatWaits(std::uint32_t drawn) const {
     const Schedule &schedule = search_.best()->schedule;
     std::vector<double> waitedUs; // by node, with all before it
     double sumUs = 0, endUs = 0;
@@ -113,7 +136,7 @@ private:
       waitedUs.push_back(sumUs);
     }
     constexpr std::uint32_t resolution = 1 << 16;
-    const double atUs = sumUs * (random_() % resolution) / resolution;
+    const double atUs = sumUs * (drawn % resolution) / resolution;
     const auto found = std::upper_bound(waitedUs.begin(), waitedUs.end(), atUs);
     return static_cast<NodeIndex>(std::min(found, waitedUs.end() - 1) - waitedUs.begin());
   }
@@ -126,32 +149,46 @@ private:
     return at >= window.begin && at < window.end;
   }
 
-  /// In turn, the pieces of a window leave when they did, or when it is cheapest by the prices of the best plan.
-  Trial trialOf(int round) {
-    const Window window = windowOf(round / 2);
-    Trial trial{{search_.best()->draft.boundary, {}, leaves_}, input_.given.homes, tuning_, 0, {}, {}};
-    trial.tuning.slackWeight = slackWeights[static_cast<std::size_t>(round) % std::size(slackWeights)];
-    if (round % 2 == 1)
-      chooseGapsIn(window, trial);
+  /// Of those whose homes are not given.
+  std::vector<PieceIndex> piecesIn(const Window &window) const {
+    std::vector<PieceIndex> pieces;
     for (std::size_t i = 0; i < timeline_.pieces().size(); ++i)
-      if (const PieceIndex piece = static_cast<PieceIndex>(i);
-          !timeline_.usesOf(piece).empty() && !input_.given.isGiven[piece] && !isIn(window, piece))
-        trial.homes[piece] = search_.framesOf(piece);
-    trial.randomAfter = random_;
-    return trial;
+      if (const PieceIndex piece = static_cast<PieceIndex>(i); !input_.given.isGiven[piece] && isIn(window, piece))
+        pieces.push_back(piece);
+    return pieces;
   }
 
-  void chooseGapsIn(const Window &window, Trial &trial) {
+  /// In turn, the pieces of a window leave when they did, or when it is cheapest by the prices of the best plan.
+  Choice choiceOf(int round) {
+    Choice choice{piecesIn(windowOf(round)), round % 2 == 1, 0};
+    if (!choice.pieces.empty()) // else nothing is weighed
+      choice.slackWeight = slackWeights[static_cast<std::size_t>(round) % std::size(slackWeights)];
+    return choice;
+  }
+
+  void prepare(Trial &trial) {
+    trial.start = {search_.best()->draft.boundary, {}, leaves_};
+    trial.homes = input_.given.homes;
+    trial.tuning = tuning_;
+    trial.tuning.slackWeight = trial.choice.slackWeight;
+    if (trial.choice.leaveByPrice)
+      chooseGapsOf(trial);
+    IndexedVector<PieceIndex, bool> isFree = input_.given.isGiven;
+    for (PieceIndex piece : trial.choice.pieces)
+      isFree[piece] = true;
+    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i)
+      if (const PieceIndex piece = static_cast<PieceIndex>(i); !timeline_.usesOf(piece).empty() && !isFree[piece])
+        trial.homes[piece] = search_.framesOf(piece);
+  }
+
+  void chooseGapsOf(Trial &trial) {
     if (!gaps_) {
       gaps_ = chooseGaps(input_, search_.best()->draft, search_.best()->schedule);
       trial.effort += gaps_->effort;
     }
     DraftStart &start = trial.start;
     start.leaves.resize(gaps_->leaves.size(), 0);
-    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
-      const PieceIndex piece = static_cast<PieceIndex>(i);
-      if (input_.given.isGiven[piece] || !isIn(window, piece))
-        continue;
+    for (PieceIndex piece : trial.choice.pieces) {
       const Piece &uses = timeline_.piece(piece);
       start.boundary[piece] = gaps_->boundary[piece];
       std::copy(gaps_->leaves.begin() + uses.usesBegin, gaps_->leaves.begin() + uses.usesEnd,
@@ -160,12 +197,23 @@ private:
     input_.settleCopies(start.boundary);
   }
 
+  bool isNew(const Choice &choice) const {
+    return !inVain_.contains(choice) &&
+           std::none_of(ahead_.begin(), ahead_.end(), [&](const Trial &trial) { return trial.choice == choice; });
+  }
+
   /// Begins the trials of this round and those after it, so that as many are under way. The first one is carried out
   /// when it is asked for, unless it was begun ahead.
   void thinkAhead(int round, unsigned atOnce) {
     while (ahead_.size() < atOnce) {
       const auto when = ahead_.empty() ? std::launch::deferred : std::launch::async;
-      Trial &trial = ahead_.emplace_back(trialOf(round + static_cast<int>(ahead_.size())));
+      Choice choice = choiceOf(round + static_cast<int>(ahead_.size()));
+      const bool isWorthIt = isNew(choice);
+      Trial &trial = ahead_.emplace_back();
+      trial.choice = std::move(choice);
+      if (!isWorthIt)
+        continue;
+      prepare(trial);
       trial.outcome = std::async(when, [this, &trial] { return outcomeOf(trial); });
     }
   }
@@ -174,7 +222,8 @@ private:
   void abandonAhead(unsigned most) {
     abandoned_.splice(abandoned_.end(), ahead_);
     abandoned_.remove_if([](const Trial &trial) {
-      return trial.outcome.wait_for(std::chrono::seconds::zero()) != std::future_status::timeout;
+      return !trial.outcome.valid() ||
+             trial.outcome.wait_for(std::chrono::seconds::zero()) != std::future_status::timeout;
     });
     while (abandoned_.size() > most)
       abandoned_.pop_front();
@@ -182,7 +231,7 @@ private:
 
   /// From several threads at once.
   Outcome outcomeOf(Trial &trial) const {
-    Outcome outcome{{}, {}, trial.effort};
+    Outcome outcome;
     const auto pass = [&] {
       tl::expected<Draft, Stuck> draft = draftPlan(input_, trial.start, trial.tuning, &trial.homes);
       outcome.effort += effortWeight * (draft ? draft->effort : draft.error().effort);
@@ -198,12 +247,15 @@ private:
   }
 
   /// Whether it is the best so far.
-  bool keep(Outcome outcome) {
+  bool keep(const Choice &choice, Outcome outcome) {
     effort_ += outcome.effort;
-    if (!outcome.candidate || !search_.take(std::move(*outcome.candidate)))
+    if (!outcome.candidate || !search_.take(std::move(*outcome.candidate))) {
+      inVain_.emplace(choice, outcome.effort);
       return false;
+    }
     leaves_ = std::move(outcome.leaves);
     gaps_.reset();
+    inVain_.clear();
     return true;
   }
 
@@ -231,9 +283,11 @@ private:
   std::vector<std::uint8_t> leaves_; ///< of the best plan
   std::optional<GapChoice> gaps_;    ///< by the prices of the best plan, once they were asked for
   std::mt19937 random_;              // the standard says what it draws, so plans are the same everywhere
+  std::vector<std::uint32_t> drawn_; ///< by round
   std::uint64_t effort_ = 0;
-  std::list<Trial> ahead_;     ///< the trials of the next rounds, if none of them is the best so far
-  std::list<Trial> abandoned_; ///< of those that may still be under way
+  std::map<Choice, std::uint64_t> inVain_; ///< choices since the best plan, and what they took, Draft::effort
+  std::list<Trial> ahead_;                 ///< the trials of the next rounds, if none of them is the best so far
+  std::list<Trial> abandoned_;             ///< of those that may still be under way
 };
 
 } // namespace
