@@ -36,28 +36,30 @@ double TenancyCost::handOverUs(std::size_t from, std::size_t to, double availabl
   return transferUs - chosenUs + tuning_.latenessUs(transferUs, availableUs);
 }
 
+/// Where its next turn comes among those of the others.
+void TenancyCost::enter(std::size_t tenant) {
+  const Turn turn{nodeOf(tenants_[tenant]), tenant};
+  if (turn.node == noNode)
+    return;
+  const auto later =
+      std::find_if(turns_.rbegin(), turns_.rend(), [&](const Turn &other) { return turn.isBefore(other); });
+  turns_.insert(later.base(), turn);
+}
+
 std::optional<double> TenancyCost::play(std::span<const Tenant> tenants, std::size_t occupant, double lastUseUs,
                                         std::uint32_t until) {
   const InMemoryTimes &times = timeline_.times();
   tenants_.assign(tenants.begin(), tenants.end());
+  turns_.clear();
+  for (std::size_t tenant = tenants_.size(); tenant-- > 0;) // they mostly come in order
+    enter(tenant);
   double costUs = 0;
-  for (;;) {
-    std::size_t next = nobody;
-    std::uint32_t node = noNode;
-    bool meet = false, newcomerThere = false;
-    for (std::size_t i = 0; i < tenants_.size(); ++i) {
-      const std::uint32_t its = nodeOf(tenants_[i]);
-      if (its > node || its == noNode)
-        continue;
-      meet = its == node;
-      newcomerThere = tenants_[i].isNewcomer || (meet && newcomerThere);
-      next = i;
-      node = its;
-    }
-    if (next == nobody || node > until)
-      return costUs;
-    if (meet && newcomerThere)
-      return std::nullopt;
+  while (!turns_.empty() && turns_.back().node <= until) {
+    const auto [node, next] = turns_.back();
+    turns_.pop_back();
+    for (auto other = turns_.rbegin(); other != turns_.rend() && other->node == node; ++other)
+      if (tenants_[next].isNewcomer || tenants_[other->tenant].isNewcomer)
+        return std::nullopt;
     const bool atBoundary = node == timeline_.nodeCount();
     if (next != occupant)
       costUs += handOverUs(occupant, next, (atBoundary ? times.totalUs : times.startUs[node]) - lastUseUs);
@@ -76,7 +78,9 @@ std::optional<double> TenancyCost::play(std::span<const Tenant> tenants, std::si
       costUs += tenant.prices.evictUs;
       tenant.hostCurrent = true;
     }
+    enter(next);
   }
+  return costUs;
 }
 
 } // namespace pumpgraph

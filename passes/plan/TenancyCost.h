@@ -53,12 +53,22 @@ private:
       return tenant.uses.front().node;
     return tenant.returnsAtBoundary ? timeline_.nodeCount() : noNode;
   }
+  /// The next use of a tenant, or its coming back at the step boundary.
+  struct Turn {
+    std::uint32_t node = 0;
+    std::size_t tenant = 0;
+    bool isBefore(const Turn &other) const {
+      return node < other.node || (node == other.node && tenant > other.tenant);
+    }
+  };
+  void enter(std::size_t tenant);
   double handOverUs(std::size_t from, std::size_t to, double availableUs);
 
   static constexpr std::uint32_t noNode = std::numeric_limits<std::uint32_t>::max();
   const Timeline &timeline_;
   const Tuning &tuning_;
   std::vector<Tenant> tenants_; ///< as they are at the point reached
+  std::vector<Turn> turns_;     ///< to come, the next one last
 };
 
 } // namespace pumpgraph
