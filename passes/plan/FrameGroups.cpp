@@ -79,11 +79,9 @@ bool FrameGroups::canMerge(GroupIndex first, GroupIndex second) const {
   if (a.firstFrame + a.frameCount != b.firstFrame || a.occupant != b.occupant || a.parts.size() != b.parts.size() ||
       a.accesses != b.accesses || (a.accesses.empty() && a.barrier != b.barrier))
     return false;
-  return std::all_of(a.parts.begin(), a.parts.end(), [&](const Part &part) {
-    return std::any_of(b.parts.begin(), b.parts.end(), [&](const Part &other) {
-      return other.piece == part.piece && other.firstPage == part.firstPage + a.frameCount &&
-             other.hostCurrent == part.hostCurrent;
-    });
+  return std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), [&](const Part &part, const Part &other) {
+    return other.piece == part.piece && other.firstPage == part.firstPage + a.frameCount &&
+           other.hostCurrent == part.hostCurrent;
   });
 }
 

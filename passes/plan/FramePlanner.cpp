@@ -359,9 +359,10 @@ private:
   /// From now on the group is where the piece's pages from `page` on are whenever they are on the device.
   void giveHome(GroupIndex index, PieceIndex piece, std::uint32_t page, bool hostCurrent) {
     Group &group = groups_[index];
-    group.parts.push_back({piece, page, hostCurrent, nextUseOf(piece)});
+    const Part part{piece, page, hostCurrent, nextUseOf(piece)};
+    group.parts.insert(firstAfter(group.parts.begin(), group.parts.end(), part.nextUse), part);
     states_[piece].groups.push_back(index);
-    const PageRun run = pagesOf(group, group.parts.back());
+    const PageRun run = pagesOf(group, part);
     for (std::uint32_t i = 0; i < run.pageCount; ++i)
       draft_.frames[run.buffer][run.firstPage + i] = static_cast<std::int32_t>(group.firstFrame + i);
   }
@@ -379,16 +380,14 @@ private:
 
   void rekey(GroupIndex index) {
     Group &group = groups_[index];
-    std::uint32_t next = neverUsed;
     Group::Standing standing = Group::Standing::Vacant;
-    for (const Part &part : group.parts) {
-      next = std::min(next, part.nextUse);
-      if (group.occupant == part.piece)
-        standing = leavesAnyway(part.piece) ? Group::Standing::Leaving
-                   : mustBeSaved(part)      ? Group::Standing::Dirty
-                                            : Group::Standing::Clean;
+    if (group.occupant) {
+      const Part &part = *partOf(group, *group.occupant);
+      standing = leavesAnyway(part.piece) ? Group::Standing::Leaving
+                 : mustBeSaved(part)      ? Group::Standing::Dirty
+                                          : Group::Standing::Clean;
     }
-    groups_.rank(index, next, standing);
+    groups_.rank(index, group.parts.empty() ? neverUsed : group.parts.front().nextUse, standing);
   }
 
   /// Whether the part's contents, on the device now, would be lost if they were not copied to the host.
@@ -416,7 +415,7 @@ private:
     if (groups_[index].occupant)
       displace(index);
     Group &group = groups_[index];
-    Part &part = partOf(group, piece);
+    Part &part = *partOf(group, piece);
     if (timeline_.piece(piece).continues && states_[piece].nextUse == 0)
       followEnd(group, part);
     if (fetch) {
@@ -432,7 +431,7 @@ private:
   /// Ends the occupant's tenure, copying what is still needed and not in host memory yet.
   void displace(GroupIndex index) {
     Group &group = groups_[index];
-    Part &part = partOf(group, *group.occupant);
+    Part &part = *partOf(group, *group.occupant);
     const PieceState &state = states_[part.piece];
     if (isResident(part.piece) && state.hasValue && !state.isWritten && nextUseNeedsValue(part.piece))
       draft_.leftUnwritten[part.piece] = true;
@@ -458,7 +457,7 @@ private:
     for (GroupIndex index : states_[piece].groups) {
       Group &group = groups_[index];
       if (group.occupant == piece) {
-        Part &part = partOf(group, piece);
+        Part &part = *partOf(group, piece);
         if (save && !part.hostCurrent)
           evict(group, part);
         else
@@ -466,14 +465,14 @@ private:
         noteEnd(group, part);
         group.occupant.reset();
       }
-      std::erase_if(group.parts, [&](const Part &part) { return part.piece == piece; });
+      group.parts.erase(partOf(group, piece));
     }
   }
 
   /// Copies a piece to the host that stays where it is.
   void mirror(PieceIndex piece) {
     for (GroupIndex index : states_[piece].groups) {
-      Part &part = partOf(groups_[index], piece);
+      Part &part = *partOf(groups_[index], piece);
       if (!part.hostCurrent && states_[piece].hasValue)
         evict(groups_[index], part);
       part.hostCurrent = true;
@@ -487,19 +486,21 @@ private:
     state.hasValue |= use.writes;
     state.isWritten |= use.writes;
     draft_.effort += state.groups.size();
+    const std::uint32_t next = nextUseOf(use.piece);
     for (GroupIndex index : state.groups) {
       Group &group = groups_[index];
       assert(group.occupant == use.piece && "a node's pieces cannot displace one another");
       access(group, input_.delaysLeaving(use));
-      Part &part = partOf(group, use.piece);
-      part.nextUse = nextUseOf(use.piece);
+      const auto part = partOf(group, use.piece);
       if (use.writes)
-        part.hostCurrent = false;
+        part->hostCurrent = false;
+      if (next != neverUsed)
+        postpone(group, part, next);
       group.lastUseUs = std::max(group.lastUseUs, timeline_.times().endUs[now_]);
     }
-    if (nextUseOf(use.piece) == neverUsed)
+    if (next == neverUsed)
       retire(use.piece);
-    else if (isMirrored(use.piece) && nextUseOf(use.piece) == boundary_)
+    else if (isMirrored(use.piece) && next == boundary_)
       mirror(use.piece);
     for (GroupIndex index : state.groups)
       rekey(index);
@@ -705,8 +706,17 @@ private:
     });
   }
 
-  Part &partOf(Group &group, PieceIndex piece) {
-    return *std::find_if(group.parts.begin(), group.parts.end(), [&](const Part &p) { return p.piece == piece; });
+  using Parts = std::vector<Part>;
+  static Parts::iterator partOf(Group &group, PieceIndex piece) {
+    return std::find_if(group.parts.begin(), group.parts.end(), [&](const Part &p) { return p.piece == piece; });
+  }
+  /// The first that is used after the node. Mostly it is among the first of all: no search by halves.
+  static Parts::iterator firstAfter(Parts::iterator begin, Parts::iterator end, std::uint32_t node) {
+    return std::find_if(begin, end, [&](const Part &part) { return part.nextUse > node; });
+  }
+  static void postpone(Group &group, Parts::iterator part, std::uint32_t nextUse) {
+    part->nextUse = nextUse;
+    std::rotate(part, part + 1, firstAfter(part + 1, group.parts.end(), nextUse));
   }
 
   // -- which frames
@@ -733,8 +743,8 @@ private:
     std::uint32_t taken = 0; ///< frames of the group
     std::uint32_t until = 0;
     double lastUseUs = 0;
-    std::optional<double> withoutUs; ///< the newcomer
-    std::optional<double> withUs;
+    std::optional<double> withUs; ///< the newcomer; empty if it would meet a tenant
+    double withoutUs = 0;         ///< unless it would
   };
   const Played &played(const Group &group, PieceIndex newcomer, std::uint32_t taken, bool fetch);
   std::uint32_t endOfInterest(const Group &group, PieceIndex newcomer) const;
@@ -762,7 +772,8 @@ private:
   LastTransfer lastEvict_, lastPrefetch_;
   TenancyCost cost_;
   const std::vector<std::uint8_t> &leaves_;  ///< DraftStart::leaves
-  std::vector<TenancyCost::Tenant> tenants_; ///< costOf's, to spare allocations
+  std::vector<const Part *> affectedParts_;  ///< played()'s, to spare allocations
+  std::vector<TenancyCost::Tenant> tenants_; ///< likewise
   std::vector<Offer> offers_;                ///< offersFor's result
   std::array<Played, 4> played_;             ///< the latest, for the newcomer that offersFor() is about
   std::size_t nextPlayed_ = 0;
@@ -780,10 +791,8 @@ std::uint32_t FramePlanner::endOfInterest(const Group &group, PieceIndex newcome
   const std::uint32_t last = isResident(newcomer) ? boundary_ : timeline_.usesOf(newcomer).back().node;
   std::uint32_t end = neverUsed;
   for (const Part &part : group.parts) {
-    if (part.nextUse >= last) {
-      end = std::min(end, part.nextUse);
-      continue;
-    }
+    if (part.nextUse >= last)
+      return std::min(end, part.nextUse); // as the others are used later
     const std::span<const Use> uses = timeline_.usesOf(part.piece).subspan(states_[part.piece].nextUse);
     const auto after = std::partition_point(uses.begin(), uses.end(), [&](const Use &u) { return u.node < last; });
     if (after != uses.end())
@@ -812,24 +821,24 @@ std::optional<double> FramePlanner::costOf(const Group &group, PieceIndex newcom
   const Played &result = played(group, newcomer, taken, fetch);
   if (!result.withUs)
     return std::nullopt;
-  return (costUs + *result.withUs - result.withoutUs.value_or(0)) / taken;
+  return (costUs + *result.withUs - result.withoutUs) / taken;
 }
 
 const FramePlanner::Played &FramePlanner::played(const Group &group, PieceIndex newcomer, std::uint32_t taken,
                                                  bool fetch) {
   const std::uint32_t until = endOfInterest(group, newcomer);
-  const auto isAffected = [&](const Part &part) { return part.nextUse <= until || group.occupant == part.piece; };
-  const auto affected = [&](const Part &part) {
-    return Affected{kinds_[part.piece], part.hostCurrent, group.occupant == part.piece};
+  affectedParts_.clear();
+  for (const Part &part : group.parts)
+    if (part.nextUse <= until || group.occupant == part.piece)
+      affectedParts_.push_back(&part);
+    else if (!group.occupant)
+      break;
+  const auto affected = [&](const Part *part) {
+    return Affected{kinds_[part->piece], part->hostCurrent, group.occupant == part->piece};
   };
   const auto isLike = [&](const Played &other) {
-    if (other.taken != taken || other.until != until || other.lastUseUs != group.lastUseUs)
-      return false;
-    auto like = other.affected.begin();
-    for (const Part &part : group.parts)
-      if (isAffected(part) && (like == other.affected.end() || !(*like++ == affected(part))))
-        return false;
-    return like == other.affected.end();
+    return other.taken == taken && other.until == until && other.lastUseUs == group.lastUseUs &&
+           std::ranges::equal(other.affected, affectedParts_, {}, {}, affected);
   };
   for (const Played &other : played_)
     if (isLike(other))
@@ -846,22 +855,24 @@ const FramePlanner::Played &FramePlanner::played(const Group &group, PieceIndex 
   };
   tenants_.clear();
   std::size_t occupant = TenancyCost::nobody;
-  for (const Part &part : group.parts) {
-    if (!isAffected(part))
-      continue;
+  for (const Part *part : affectedParts_) {
+    const PieceIndex piece = part->piece;
     result.affected.push_back(affected(part));
-    if (group.occupant == part.piece)
+    if (group.occupant == piece)
       occupant = tenants_.size();
-    tenants_.push_back({timeline_.usesOf(part.piece).subspan(states_[part.piece].nextUse), isResident(part.piece),
-                        timeline_.piece(part.piece).mustSurvive(), states_[part.piece].hasValue, part.hostCurrent,
-                        false, isMirrored(part.piece), pricesOf(part.piece, part.firstPage), leavesToCome(part.piece),
-                        input_.leavesClean(part.piece)});
+    tenants_.push_back({timeline_.usesOf(piece).subspan(states_[piece].nextUse), isResident(piece),
+                        timeline_.piece(piece).mustSurvive(), states_[piece].hasValue, part->hostCurrent, false,
+                        isMirrored(piece), pricesOf(piece, part->firstPage), leavesToCome(piece),
+                        input_.leavesClean(piece)});
   }
-  result.withoutUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
   tenants_.push_back({timeline_.usesOf(newcomer), isResident(newcomer), timeline_.piece(newcomer).mustSurvive(), fetch,
                       true, true, isMirrored(newcomer), pricesOf(newcomer, 0), leavesToCome(newcomer),
                       input_.leavesClean(newcomer)});
   result.withUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
+  if (!result.withUs)
+    return result;
+  tenants_.pop_back();
+  result.withoutUs = cost_.play(tenants_, occupant, group.lastUseUs, until).value_or(0);
   return result;
 }
 
