@@ -176,14 +176,15 @@ private:
       bounded.buffers[buffer].hosted = waiting.buffers[buffer].hosted;
     const Backend backend = mayDiscard ? Backend::Managed : Backend::ManagedUnknown;
     const double predictedUs = predictManaged(waiting, machine).totalUs;
+    double limitUs = 0; // at last that of what may happen
     for (const BoundKind kind : {BoundKind::Must, BoundKind::May}) {
-      const double limitUs = bound(bounded, waiting.budgetBytes, machine, kind, backend).totalUs;
+      limitUs = bound(bounded, waiting.budgetBytes, machine, kind, backend).totalUs;
       if (predictedUs < limitUs * (1 - 1e-9))
         return fmt::format("predicted {} us, but {} is {} us", predictedUs,
                            kind == BoundKind::May ? "planBound" : "bound", limitUs);
     }
     const double elsewhereUs = bound(bounded, waiting.budgetBytes, machine, BoundKind::May).totalUs;
-    tally.bounded += bound(bounded, waiting.budgetBytes, machine, BoundKind::May, backend).totalUs > 1.01 * elsewhereUs;
+    tally.bounded += limitUs > 1.01 * elsewhereUs;
     return std::nullopt;
   }
 
