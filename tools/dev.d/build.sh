@@ -23,7 +23,9 @@ configure() {
     fail "$build was configured for another source folder; remove it or give another with --build-dir"
   fi
   if command -v ccache >/dev/null; then
-    options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+    # By default it caches nothing that uses precompiled headers.
+    options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache
+      -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
   fi
   mkdir -p "$build"
   quietly configure "$build/configure.log" cmake -S "$root" -B "$build" "${options[@]}"
