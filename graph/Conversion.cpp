@@ -27,6 +27,7 @@ Buffer readBuffer(BufferOp op) {
   buffer.liveIn = op.getLiveIn();
   buffer.liveOut = op.getLiveOut();
   buffer.isRenamable = op.getRenamable();
+  buffer.isPresent = op.getPresent();
   if (const auto frames = op.getFrames())
     buffer.frames.assign(frames->begin(), frames->end());
   buffer.resident = rangesOf(op.getResidentOffsets(), op.getResidentSizes());
@@ -210,6 +211,7 @@ private:
     op.setLiveIn(buffer.liveIn);
     op.setLiveOut(buffer.liveOut);
     op.setRenamable(buffer.isRenamable);
+    op.setPresent(buffer.isPresent);
     op.getContinuesMutable().clear();
     if (buffer.continues != noBuffer)
       op.getContinuesMutable().append(buffers_[buffer.continues]);

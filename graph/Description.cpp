@@ -88,6 +88,8 @@ private:
       return fault;
     if (std::string fault = mirrored(buffer); !fault.empty())
       return fault;
+    if (std::string fault = present(buffer); !fault.empty())
+      return fault;
     if (std::string fault = pageRanges(buffer, "hosted", buffer.hosted); !fault.empty())
       return fault;
     return hosted(buffer);
@@ -117,6 +119,16 @@ private:
       if (!covers(buffer.resident, range))
         return fmt::format("the mirrored range {} is not inside the resident ones", spell(range));
     }
+    return {};
+  }
+
+  static std::string present(const Buffer &buffer) {
+    if (!buffer.isPresent)
+      return {};
+    if (!buffer.isPrivate || !buffer.liveOut)
+      return fmt::format("it is present, but not {}", buffer.isPrivate ? "live-out" : "private");
+    if (!buffer.mirrored.empty())
+      return fmt::format("it is present, but the range {} is mirrored", spell(buffer.mirrored.front()));
     return {};
   }
 
@@ -304,6 +316,7 @@ Buffer bufferFromC(const pumpgraph_buffer &buffer) {
   out.liveIn = buffer.live_in != 0;
   out.liveOut = buffer.live_out != 0;
   out.isRenamable = buffer.renamable != 0;
+  out.isPresent = buffer.present != 0;
   out.continues = buffer.continues;
   out.frames = copyArray<std::int32_t>(buffer.frames, buffer.frame_count, [](std::int32_t frame) { return frame; });
   out.resident = copyArray<Range>(buffer.resident, buffer.resident_count, rangeFromC);
@@ -368,6 +381,7 @@ pumpgraph_buffer bufferToC(const Buffer &buffer, const std::vector<pumpgraph_ran
   out.live_in = buffer.liveIn;
   out.live_out = buffer.liveOut;
   out.renamable = buffer.isRenamable;
+  out.present = buffer.isPresent;
   out.continues = buffer.continues;
   out.frames = buffer.frames.data();
   out.frame_count = buffer.frames.size();

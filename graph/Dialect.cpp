@@ -155,6 +155,17 @@ LogicalResult verifyMirrored(BufferOp buffer) {
   return success();
 }
 
+LogicalResult verifyPresent(BufferOp buffer) {
+  if (!buffer.getPresent())
+    return success();
+  if (!buffer.getIsPrivate() || !buffer.getLiveOut())
+    return buffer.emitOpError() << "is present, but not " << (buffer.getIsPrivate() ? "live_out" : "private");
+  if (!buffer.getMirroredSizes().empty())
+    return buffer.emitOpError()
+           << "is present, so it cannot have mirrored ranges: what is written meanwhile makes them stale";
+  return success();
+}
+
 LogicalResult verifyHosted(BufferOp buffer) {
   const std::vector<Range> resident = rangesOf(buffer.getResidentOffsets(), buffer.getResidentSizes());
   const std::vector<Range> hosted = rangesOf(buffer.getHostedOffsets(), buffer.getHostedSizes());
@@ -189,7 +200,8 @@ LogicalResult BufferOp::verify() {
   }
   if (failed(verifyRanges(*this, "resident", getResidentOffsets(), getResidentSizes())) ||
       failed(verifyRanges(*this, "mirrored", getMirroredOffsets(), getMirroredSizes())) ||
-      failed(verifyRanges(*this, "hosted", getHostedOffsets(), getHostedSizes())) || failed(verifyMirrored(*this)))
+      failed(verifyRanges(*this, "hosted", getHostedOffsets(), getHostedSizes())) || failed(verifyMirrored(*this)) ||
+      failed(verifyPresent(*this)))
     return failure();
   if (getContinues())
     if (auto before = getContinues().getDefiningOp<BufferOp>(); before && before.getSize() != getSize())

@@ -65,14 +65,15 @@ void compareBuffers(const Description &captured, const Description &rewritten, R
     const Buffer &before = captured.buffers[index];
     const Buffer &after = rewritten.buffers[index];
     const auto facts = [](const Buffer &buffer) {
-      return std::tuple(buffer.address, buffer.size, buffer.isPrivate, buffer.liveIn, buffer.liveOut);
+      return std::tuple(buffer.address, buffer.size, buffer.isPrivate, buffer.isPresent, buffer.liveIn, buffer.liveOut);
     };
     if (facts(before) != facts(after))
       report.add({.rule = "buffer", .buffer = index},
-                 fmt::format("buffer {} \"{}\" has changed: address, size, private, live-in, live-out were "
-                             "{:#x}, {}, {}, {}, {} and are {:#x}, {}, {}, {}, {}",
-                             index, before.name, before.address, before.size, before.isPrivate, before.liveIn,
-                             before.liveOut, after.address, after.size, after.isPrivate, after.liveIn, after.liveOut));
+                 fmt::format("buffer {} \"{}\" has changed: address, size, private, present, live-in, live-out were "
+                             "{:#x}, {}, {}, {}, {}, {} and are {:#x}, {}, {}, {}, {}, {}",
+                             index, before.name, before.address, before.size, before.isPrivate, before.isPresent,
+                             before.liveIn, before.liveOut, after.address, after.size, after.isPrivate, after.isPresent,
+                             after.liveIn, after.liveOut));
   }
 }
 

@@ -54,6 +54,21 @@ std::string mirroredFault(const Buffer &buffer) {
   return {};
 }
 
+/// What a present buffer cannot be in a plan: rule 4.
+std::string presentFault(const Buffer &buffer) {
+  if (!buffer.isPresent)
+    return {};
+  if (!buffer.isPrivate || !buffer.liveOut)
+    return fmt::format("\"{}\" is present at the step boundary, but not {}", buffer.name,
+                       buffer.isPrivate ? "live-out" : "private");
+  if (!buffer.mirrored.empty())
+    return fmt::format("{} of \"{}\" are mirrored at the step boundary, but the buffer is present: others may write it",
+                       rangeLabel(buffer.mirrored.front()), buffer.name);
+  if (!covers(buffer.resident, {0, buffer.size}))
+    return fmt::format("\"{}\" is present, but not all of it is resident at the step boundary", buffer.name);
+  return {};
+}
+
 /// What only hosted ranges can have wrong: rule 8, but for transfers.
 std::string hostedFault(const Description &description, const Buffer &buffer) {
   for (const Range &range : buffer.hosted) {
@@ -89,6 +104,8 @@ void checkBufferForm(const Description &description, BufferIndex index, Report &
     return fail("mirrored", std::move(fault));
   if (std::string fault = mirroredFault(buffer); !fault.empty())
     return fail("mirrored", std::move(fault));
+  if (std::string fault = presentFault(buffer); !fault.empty())
+    return fail("present", std::move(fault));
   if (std::string fault = rangesFault(description, buffer, "hosted", buffer.hosted); !fault.empty())
     return fail("hosted", std::move(fault));
   if (std::string fault = hostedFault(description, buffer); !fault.empty())

@@ -59,6 +59,18 @@ std::vector<PieceIndex> byIdleTime(const PlannerInput &input) {
     result.push_back(piece);
   return result;
 }
+
+/// Frames for pieces that may be on the device between steps, and need not.
+std::uint64_t framesToChooseFrom(const PlannerInput &input) {
+  const std::uint64_t own = input.frameCount - input.given.ownFrom;
+  std::uint64_t pages = 0; // that have to be there, wherever they like
+  for (std::size_t i = 0; i < input.timeline.pieces().size(); ++i)
+    if (const PieceIndex piece = static_cast<PieceIndex>(i);
+        input.given.states[piece] != BoundaryState::Away && !input.given.hasHome(piece))
+      pages += input.timeline.piece(piece).pageCount;
+  return own - std::min(own, pages);
+}
+
 /// Looks for the start from which the pass over the nodes makes the best plan: which live pieces are on the device
 /// between two steps, which of them have a good host copy too, and who chooses frames first.
 class StartSearch {
@@ -67,7 +79,7 @@ public:
   /// `processors`.
   StartSearch(const PlannerInput &input, PlanSearch &search, const FixedHomes *fixed, const Processors &processors)
       : input_(input), timeline_(input.timeline), search_(search), fixed_(fixed), processors_(processors),
-        ranking_(byIdleTime(input)), frames_(input.frameCount - input.given.ownFrom), crowded_(UINT64_MAX),
+        ranking_(byIdleTime(input)), frames_(framesToChooseFrom(input)), crowded_(UINT64_MAX),
         mostEffort_(mostEffortFor(timeline_.nodeCount())) {
     clearCrowd();
   }
@@ -304,11 +316,15 @@ private:
         for (std::int32_t frame : homes)
           isTaken[static_cast<std::size_t>(frame)] = true;
     };
-    if (fixed_)
-      for (PieceIndex piece : crowd_)
-        if (result.boundary[piece] != BoundaryState::Away)
-          keepIfFree(piece, fixed_->homes[piece]);
+    // Present pieces, which any two of have frames of their own, come first: they cannot be away.
+    for (const bool isGiven : {true, false})
+      if (fixed_)
+        for (PieceIndex piece : crowd_)
+          if (input_.given.isGiven[piece] == isGiven && result.boundary[piece] != BoundaryState::Away)
+            keepIfFree(piece, fixed_->homes[piece]);
     for (PieceIndex piece : kept_) {
+      if (input_.given.isGiven[piece])
+        continue;
       if (search_.best()->draft.boundary[piece] == BoundaryState::Away)
         result.boundary[piece] = BoundaryState::Away;
       else if (fixed_ && !isInCrowd_[piece] && result.boundary[piece] != BoundaryState::Away)
@@ -326,7 +342,8 @@ private:
       for (PieceIndex piece : crowd_)
         homes[piece] = fixed_->homes[piece];
     for (PieceIndex piece : kept_)
-      if (!input_.given.isGiven[piece])
+      // Given pieces beside fixed ones might be in their frames at the boundary.
+      if (!input_.given.hasHome(piece) && !(fixed_ && input_.given.isGiven[piece]))
         homes[piece] = search_.framesOf(piece);
     return homes;
   }
@@ -473,7 +490,7 @@ private:
   const FixedHomes *fixed_;
   const Processors &processors_;
   std::vector<PieceIndex> ranking_;
-  std::uint64_t frames_; ///< for private pages between steps
+  std::uint64_t frames_; ///< for private pages between steps that need not be there
   Attempt best_;
   std::vector<Attempt> tried_;
   std::uint64_t crowded_;           ///< pages of a working set from which on its pieces choose first

@@ -118,15 +118,17 @@ struct Tuning {
 /// A frame for every page of a piece, so that no two pieces some node uses together share one; by piece. Empty: free.
 using PieceFrames = IndexedVector<PieceIndex, std::vector<std::int32_t>>;
 
-/// What the planner may not choose, because other steps of the session rely on it. It numbers frames so that exclusive
-/// pages have the first ones.
+/// What the planner may not choose, because other steps of the session, or whoever uses present buffers, rely on it. It
+/// numbers frames so that exclusive pages have the first ones.
 struct GivenBoundary {
-  bool isShared = false; ///< with other steps; else nothing is given
+  bool isShared = false; ///< with other steps; else only states of present buffers are given
   IndexedVector<PieceIndex, bool> isGiven;
   BoundaryStates states;             ///< away where nothing is given
-  PieceFrames homes;                 ///< empty where nothing is given, or where a piece never had frames
+  PieceFrames homes;                 ///< empty where nothing is given, or no frames are
   std::vector<std::int32_t> numbers; ///< of the planner's frames, in the plan
   std::uint32_t ownFrom = 0;         ///< the frames from here on are nobody else's
+
+  bool hasHome(PieceIndex piece) const { return !homes[piece].empty(); }
 };
 
 struct PlannerInput {

@@ -145,7 +145,8 @@ private:
 
   /// Whether it is chosen here where the piece is at the step boundary.
   bool isFree(PieceIndex piece) const {
-    return !input_.given.isShared && timeline_.piece(piece).liveOut && !timeline_.usesOf(piece).empty();
+    return !input_.given.isShared && !input_.given.isGiven[piece] && timeline_.piece(piece).liveOut &&
+           !timeline_.usesOf(piece).empty();
   }
 
   /// Notes a piece's gaps, and, in `pages`, from where to where it is on the device if it leaves in none.

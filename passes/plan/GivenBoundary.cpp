@@ -50,6 +50,10 @@ std::string takeBoundary(Description &step, const Description &boundary, std::op
       if (frame != noFrame ? static_cast<std::uint64_t>(frame) >= othersFrames(&boundary) : !given.isPrivate)
         return fmt::format("buffer {} \"{}\" has frame {} in a boundary of {}", b, buffer.name, frame,
                            othersFrames(&boundary));
+    if (buffer.isPresent && (!covers(given.resident, {0, given.size}) || !given.mirrored.empty()))
+      return fmt::format(
+          "\"{}\" has to be on the device between replays, and other steps keep some of it in host memory",
+          buffer.name);
     buffer.frames = given.frames;
     buffer.resident = given.resident;
     buffer.mirrored = given.mirrored;
@@ -102,6 +106,10 @@ GivenBoundary givenBoundary(const Description &step, const Timeline &timeline, c
     const PieceIndex index = static_cast<PieceIndex>(i);
     const Piece &piece = timeline.piece(index);
     const Buffer &buffer = step.buffers[piece.buffer];
+    if (buffer.isPresent) {
+      given.isGiven[index] = true;
+      given.states[index] = BoundaryState::Resident;
+    }
     if (buffer.frames.empty())
       continue;
     const Range first{piece.firstPage * step.pageBytes, 1};

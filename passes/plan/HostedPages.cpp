@@ -120,13 +120,15 @@ private:
   RangeMax away_;
 };
 
-/// By piece. Operands of copies and of child graphs stay on the device, and so does what has frames already.
+/// By piece. Operands of copies and of child graphs stay on the device, and so do what has frames already and what has
+/// to be there between replays.
 std::vector<bool> canBeHosted(const Description &step, const Timeline &timeline) {
   std::vector<bool> can;
   for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
     const PieceIndex piece = static_cast<PieceIndex>(i);
     const std::span<const Use> uses = timeline.usesOf(piece);
-    can.push_back(step.buffers[timeline.piece(piece).buffer].frames.empty() &&
+    const Buffer &buffer = step.buffers[timeline.piece(piece).buffer];
+    can.push_back(buffer.frames.empty() && !buffer.isPresent &&
                   std::none_of(uses.begin(), uses.end(), [&](const Use &use) {
                     const NodeKind kind = step.nodes[use.node].kind;
                     return kind == NodeKind::Memcpy || kind == NodeKind::ChildGraph;

@@ -11,6 +11,7 @@
 #include "passes/plan/HostedPages.h"
 #include "passes/plan/PlanSearch.h"
 #include "passes/plan/PlanWriter.h"
+#include "passes/plan/PresentBuffers.h"
 #include "passes/plan/Processors.h"
 #include "passes/plan/Renaming.h"
 #include "passes/plan/WideColouring.h"
@@ -61,13 +62,21 @@ std::optional<PlanError> checkInput(const Description &captured) {
   return std::nullopt;
 }
 
-/// What no plan can do: exclusive buffers are on the device at all times.
-std::optional<PlanError> checkBudget(const Timeline &timeline, std::uint64_t budgetBytes) {
+/// What no plan can do: exclusive buffers are on the device at all times, and present ones between replays.
+std::optional<PlanError> checkBudget(const Description &step, const Timeline &timeline, std::uint64_t budgetBytes) {
   const std::uint64_t page = timeline.pageBytes();
-  if (timeline.exclusivePages() <= budgetBytes / page)
+  if (timeline.exclusivePages() > budgetBytes / page)
+    return PlanError{std::nullopt,
+                     fmt::format("exclusive buffers need {} on the device at all times; the budget is {}",
+                                 formatBytes(timeline.exclusivePages() * page), formatBytes(budgetBytes))};
+  std::uint64_t pages = timeline.exclusivePages();
+  for (BufferIndex b = 0; b < step.buffers.size(); ++b)
+    pages += step.buffers[b].isPresent ? step.pageCount(b) : 0;
+  if (pages <= budgetBytes / page)
     return std::nullopt;
-  return PlanError{std::nullopt, fmt::format("exclusive buffers need {} on the device at all times; the budget is {}",
-                                             formatBytes(timeline.exclusivePages() * page), formatBytes(budgetBytes))};
+  return PlanError{std::nullopt,
+                   fmt::format("exclusive and present buffers need {} on the device between replays; the budget is {}",
+                               formatBytes(pages * page), formatBytes(budgetBytes))};
 }
 
 /// Exclusive pages that nobody has given frames yet need some that no other step uses.
@@ -460,7 +469,7 @@ tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, 
     allPages += captured.pageCount(b);
   const std::uint64_t enoughPages = options.boundary ? allPages : std::max<std::uint64_t>(1, peakPages);
   const std::uint64_t budgetBytes = options.budgetBytes ? options.budgetBytes : enoughPages * timeline.pageBytes();
-  if (const std::optional<PlanError> error = checkBudget(timeline, budgetBytes))
+  if (const std::optional<PlanError> error = checkBudget(unplanned, timeline, budgetBytes))
     return tl::unexpected(*error);
   const std::uint64_t frameCount = std::min(budgetBytes / timeline.pageBytes(), allPages);
   if (options.boundary)
@@ -468,12 +477,12 @@ tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, 
       return tl::unexpected(*error);
 
   const bool nothingDies = options.backend == Backend::ManagedUnknown && peakPages > frameCount;
-  tl::expected<Description, PlanError> planned =
-      Renaming(nothingDies ? withNothingDead(unplanned) : std::move(unplanned), timeline, options, budgetBytes,
-               frameCount)
-          .run();
+  const Description used = withUseBetweenReplays(nothingDies ? withNothingDead(unplanned) : std::move(unplanned));
+  const Timeline timelineOfUsed(used);
+  tl::expected<Description, PlanError> planned = Renaming(used, timelineOfUsed, options, budgetBytes, frameCount).run();
   if (!planned)
     return tl::unexpected(planned.error());
+  *planned = withoutUseBetweenReplays(std::move(*planned));
   PlannedStep step;
   step.description = nothingDies ? withKnowledgeOf(captured, std::move(*planned)) : std::move(*planned);
   step.stats = statsOf(step.description);

@@ -153,7 +153,7 @@ private:
   std::vector<PieceIndex> piecesIn(const Window &window) const {
     std::vector<PieceIndex> pieces;
     for (std::size_t i = 0; i < timeline_.pieces().size(); ++i)
-      if (const PieceIndex piece = static_cast<PieceIndex>(i); !input_.given.isGiven[piece] && isIn(window, piece))
+      if (const PieceIndex piece = static_cast<PieceIndex>(i); !input_.given.hasHome(piece) && isIn(window, piece))
         pieces.push_back(piece);
     return pieces;
   }
@@ -173,11 +173,12 @@ private:
     trial.tuning.slackWeight = trial.choice.slackWeight;
     if (trial.choice.leaveByPrice)
       chooseGapsOf(trial);
-    IndexedVector<PieceIndex, bool> isFree = input_.given.isGiven;
+    IndexedVector<PieceIndex, bool> isFree(timeline_.pieces().size(), false);
     for (PieceIndex piece : trial.choice.pieces)
       isFree[piece] = true;
     for (std::size_t i = 0; i < timeline_.pieces().size(); ++i)
-      if (const PieceIndex piece = static_cast<PieceIndex>(i); !timeline_.usesOf(piece).empty() && !isFree[piece])
+      if (const PieceIndex piece = static_cast<PieceIndex>(i);
+          !timeline_.usesOf(piece).empty() && !isFree[piece] && !input_.given.hasHome(piece))
         trial.homes[piece] = search_.framesOf(piece);
   }
 

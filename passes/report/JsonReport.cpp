@@ -287,6 +287,7 @@ static Json bufferToJson(const Buffer &buffer, BufferIndex index) {
           {"name", buffer.name},
           {"size", buffer.size},
           {"private", buffer.isPrivate},
+          {"present", buffer.isPresent},
           {"renamable", buffer.isRenamable},
           {"live_in", buffer.liveIn},
           {"live_out", buffer.liveOut},

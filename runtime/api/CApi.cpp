@@ -201,6 +201,11 @@ pumpgraph_status pumpgraph_declare_private(pumpgraph_session *session, void *poi
       error, [&]() -> Status { return session ? session->session->declarePrivate(pointer) : nullArgument("session"); });
 }
 
+pumpgraph_status pumpgraph_declare_present(pumpgraph_session *session, void *pointer, pumpgraph_error *error) {
+  return guard(
+      error, [&]() -> Status { return session ? session->session->declarePresent(pointer) : nullArgument("session"); });
+}
+
 pumpgraph_status pumpgraph_name(pumpgraph_session *session, void *pointer, const char *name, pumpgraph_error *error) {
   return guard(error, [&]() -> Status {
     if (!session)

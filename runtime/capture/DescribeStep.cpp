@@ -48,14 +48,17 @@ struct Facts {
   bool isPrivate = true;
   bool liveIn = false;
   bool liveOut = false;
+  bool isPresent = false;
 };
 
 /// Allocated and freed during the capture: nobody else can have it. Everything else is its caller's, who may give it to
 /// us by declaring it private; then its value outlives the step.
-Facts factsOf(const Allocation &member, CaptureNumber capture) {
+Facts factsOf(const Allocation &member, CaptureNumber capture, Backing backing) {
   if (member.bornIn == capture && !member.live)
-    return {true, false, false};
-  return {member.declaredPrivate, true, true};
+    return {true, false, false, false};
+  // Managed memory has no frames to be in: what others touch between replays stays there by being exclusive.
+  const bool isPrivate = member.declaredPrivate && !(member.declaredPresent && backing == Backing::Managed);
+  return {isPrivate, true, true, isPrivate && member.declaredPresent};
 }
 
 Facts factsOf(const Block &block, CaptureNumber capture) {
@@ -63,13 +66,14 @@ Facts factsOf(const Block &block, CaptureNumber capture) {
   for (const Allocation &member : block.members) {
     if (!member.live && member.diedIn != capture)
       continue;
-    const Facts one = factsOf(member, capture);
+    const Facts one = factsOf(member, capture, block.backing);
     facts.isPrivate = facts.isPrivate && one.isPrivate;
     facts.liveIn = facts.liveIn || one.liveIn;
     facts.liveOut = facts.liveOut || one.liveOut;
+    facts.isPresent = facts.isPresent || one.isPresent;
   }
   if (!facts.isPrivate)
-    facts.liveIn = facts.liveOut = true;
+    facts = {false, true, true, false};
   return facts;
 }
 
@@ -308,6 +312,7 @@ private:
       described.address = block.address;
       described.size = contentBytes(block);
       described.isPrivate = facts.isPrivate && !staying_.contains(id);
+      described.isPresent = facts.isPresent && described.isPrivate;
       described.liveIn = facts.liveIn || !described.isPrivate;
       described.liveOut = facts.liveOut || !described.isPrivate;
       if (!block.hasMemory() && !wasBornIn(block, heap_.capture()))

@@ -195,7 +195,8 @@ CUdeviceptr Heap::handOut(Block &block, std::size_t member, std::uint64_t size, 
                 .diedIn = 0,
                 .live = true,
                 .after = {},
-                .declaredPrivate = false};
+                .declaredPrivate = false,
+                .declaredPresent = false};
   if (capturing_)
     captured_.push_back({block.id, member, 0});
   stats_.liveBytes += size;

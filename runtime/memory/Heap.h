@@ -50,6 +50,7 @@ struct Allocation {
   bool live = true;         ///< not freed
   LastNodes after;          ///< where the block's earlier members had the same bytes: nodes after which it has them
   bool declaredPrivate = false;
+  bool declaredPresent = false; ///< in addition: between replays others touch it
 };
 
 /// What it is called, or what reports call it in place of a name.

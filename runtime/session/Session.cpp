@@ -306,6 +306,17 @@ Status Session::declarePrivate(void *pointer) {
   return {};
 }
 
+Status Session::declarePresent(void *pointer) {
+  const std::lock_guard lock(mutex_);
+  const Expected<Hit> hit = heap_->require(pointer);
+  if (!hit)
+    return tl::unexpected<Error>(hit.error());
+  Allocation &allocation = heap_->member(*hit);
+  allocation.declaredPresent = allocation.declaredPresent || !allocation.declaredPrivate;
+  allocation.declaredPrivate = true;
+  return {};
+}
+
 Status Session::name(void *pointer, std::string_view name) {
   const std::lock_guard lock(mutex_);
   const Expected<Hit> hit = heap_->require(pointer);

@@ -105,6 +105,7 @@ public:
   Expected<void *> allocate(std::uint64_t size, CUstream stream, std::string_view name);
   Status free(void *pointer, CUstream stream);
   Status declarePrivate(void *pointer);
+  Status declarePresent(void *pointer);
   Status name(void *pointer, std::string_view name);
   MemoryStatistics statistics();
   Status map(void *pointer);

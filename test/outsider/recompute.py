@@ -530,6 +530,10 @@ class Values:
                 self.on_host[page] = 0
 
     def finish(self) -> None:
+        for buffer, facts in enumerate(self.plan.buffers):
+            is_there = all(self.plan.marked_pages(buffer, "resident")) and not any(self.plan.marked_pages(buffer, "mirrored"))
+            if facts.get("present") and not is_there:
+                raise WrongPlan(f"buffer {buffer} is not on the device, or not there alone, at the end of the step")
         for page, is_resident, is_hosted in self.boundary("live_out"):
             if self.version[page] == self.NOTHING:
                 continue

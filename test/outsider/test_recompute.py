@@ -98,6 +98,19 @@ class Agreement(unittest.TestCase):
         self.assertEqual(report["hosted_down_bytes"], 2 * hosted[0] + 3 * hosted[1])
         recompute.compare(recompute.recompute(plan), report)
 
+    def test_what_others_use_between_replays(self) -> None:
+        size = 40 << 20
+        plan, report = export_wide(f'%b0 = pump.buffer "b0" private present live_in live_out size({size})',
+                                   f'%b1 = pump.buffer "b1" private size({size})',
+                                   f'%k0 = pump.kernel "k0" node(0) [read %b0[0, {size}] declared] cost(100.0)',
+                                   f'%k1 = pump.kernel "k1" node(1) after(%k0) [write %b1[0, {size}] declared must(write)] cost(100.0)')
+        recompute.compare(recompute.recompute(plan), report)
+        self.assertTrue(transfers(plan, "up"))
+        for damage in ({"resident": []}, {"mirrored": plan["buffers"][0]["resident"]}):
+            damaged = {**plan, "buffers": [{**plan["buffers"][0], **damage}, plan["buffers"][1]]}
+            with self.assertRaisesRegex(recompute.WrongPlan, "buffer 0 is not on the device, or not there alone|stale bytes in buffer 0"):
+                recompute.recompute(damaged)
+
     def test_slowdowns_that_were_measured(self) -> None:
         for slowdown in (1 / 64, 3.0):
             with self.subTest(slowdown=slowdown):

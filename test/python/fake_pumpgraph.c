@@ -107,6 +107,11 @@ FAKE pumpgraph_status pumpgraph_declare_private(pumpgraph_session *session, void
   return answer("declare_private", error);
 }
 
+FAKE pumpgraph_status pumpgraph_declare_present(pumpgraph_session *session, void *pointer, pumpgraph_error *error) {
+  write_down("declare_present %p %p\n", (void *)session, pointer);
+  return answer("declare_present", error);
+}
+
 FAKE pumpgraph_status pumpgraph_name(pumpgraph_session *session, void *pointer, const char *name,
                                      pumpgraph_error *error) {
   write_down("name %p %p %s\n", (void *)session, pointer, or_null(name));

@@ -99,7 +99,7 @@ class Calls(GraphedTest):
         step(self.x())
         step(self.x())
         declared = [line for line in self.calls() if line.startswith("declare")]
-        self.assertEqual(declared, ["declare_private 0x5e55 0xa000"])
+        self.assertEqual(declared, ["declare_private 0x5e55 0xa000", "declare_present 0x5e55 0x1100"])
 
     def test_an_optimizer_that_the_search_does_not_find_is_found_when_it_steps(self):
         self.optimizer.state[self.weight] = {"exp_avg": torch.Tensor(0xD000)}

@@ -70,9 +70,11 @@ class Sessions(support.FakeLibraryTest):
     def test_pointers_of_64_bits_arrive_whole(self):
         session = self.create()
         session.declare_private(0x7FFF_FFFF_FFFF_F000)
+        session.declare_present(0x7FFF_FFFF_FFFF_0000)
         session.name(0xFEDC_BA98_7654_3210, "schön")
         self.assertEqual(
-            self.calls(), ["declare_private 0x5e55 0x7ffffffffffff000", "name 0x5e55 0xfedcba9876543210 schön"]
+            self.calls(), ["declare_private 0x5e55 0x7ffffffffffff000", "declare_present 0x5e55 0x7fffffffffff0000",
+                           "name 0x5e55 0xfedcba9876543210 schön"]
         )
 
     def test_mapped_maps_and_unmaps_in_reverse(self):

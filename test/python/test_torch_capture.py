@@ -257,6 +257,15 @@ class Capture(TrainingTest):
         with self.assertRaisesRegex(PumpGraphError, "\"fc.weight\": 0xa000 is not in this session"):
             self.capture()
 
+    def test_inputs_are_present(self):
+        pumpgraph.capture(self.step, private=[self.model, self.optimizer], inputs={"x": torch.Tensor(0xE000)})
+        self.assertIn("declare_present 0x5e55 0xe000", self.calls())
+
+    def test_an_input_that_is_not_ours_is_refused(self):
+        self.fail_next("declare_present", Status.INVALID_ARGUMENT, "0xe000 is not in this session")
+        with self.assertRaisesRegex(PumpGraphError, "inputs: \"tensor 0\": 0xe000 is not in this session"):
+            pumpgraph.capture(self.step, private=[self.model], inputs=[torch.Tensor(0xE000)])
+
     def test_a_step_left_as_captured_warns(self):
         self.set_report('{"runtime": {"left_as_captured": "node 7 is a conditional node"}}')
         with self.assertWarnsRegex(RuntimeWarning, "exactly as captured.*node 7 is a conditional node"):

@@ -110,6 +110,7 @@ class Step:
         self.kind = MUST if kind == MUST else MAY
         self.page_bytes = description["page_bytes"]
         self.buffers = description["buffers"]
+        description = with_use_between_replays(description)
         self.nodes = [with_captured_buffers(node, self.buffers)
                       for node in sorted(description["nodes"], key=lambda node: node["id"])]
         if any(access.get("slowdown", 1.0) < 1.0 for node in self.nodes for access in node["accesses"]):
@@ -290,6 +291,20 @@ class Span(NamedTuple):
     end: int
     inner_begin: int
     inner_end: int
+
+
+def with_use_between_replays(description: Dict[str, Any]) -> Dict[str, Any]:
+    """With a node more, in the end, that uses all present buffers, as the planner has it (passes/plan/PresentBuffers.h). That they
+    may not be in host memory at the boundary all the same is not said: a bound may leave that out."""
+    present = [number for number, buffer in enumerate(description["buffers"]) if buffer.get("present")]
+    if not present:
+        return description
+    last = 1 + max((node["id"] for node in description["nodes"]), default=-1)
+    accesses = [{"buffer": number, "offset": 0, "size": description["buffers"][number]["size"], "may": "readwrite",
+                 "must": "none"} for number in present]
+    use = {"id": last, "cost_us": 0.0, "accesses": accesses}
+    edges = [{"from": node["id"], "to": last} for node in description["nodes"]]
+    return {**description, "nodes": [*description["nodes"], use], "edges": [*description["edges"], *edges]}
 
 
 def with_captured_buffers(node: Dict[str, Any], buffers: List[Dict[str, Any]]) -> Dict[str, Any]:

@@ -176,6 +176,7 @@ def run_pumpgraph(job: Figures, sentinel: Sentinel, budget_bytes: Optional[int])
         trained.step,
         warmup=1,
         private=[trained.model, trained.optimizer],
+        inputs=trained.inputs,
         name=sentinel.name,
         costs=costs if recorded else None,
         keep_first_plan=True,  # planned again here and now, not some replays later

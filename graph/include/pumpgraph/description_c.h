@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define PUMPGRAPH_DESCRIPTION_VERSION 6
+#define PUMPGRAPH_DESCRIPTION_VERSION 7
 
 typedef struct pumpgraph_range {
   uint64_t offset; /* bytes */
@@ -33,7 +33,9 @@ typedef struct pumpgraph_buffer {
   uint8_t is_private;
   uint8_t live_in;
   uint8_t live_out;
-  uint8_t renamable;               /* another address could stand wherever nodes have this one */
+  uint8_t renamable; /* another address could stand wherever nodes have this one */
+  uint8_t present;   /* all of it on the device whenever the step does not run */
+  uint8_t reserved[3];
   uint32_t continues;              /* planned: the buffer whose value goes on here; UINT32_MAX: none */
   const int32_t *frames;           /* one per page, -1: no frame; NULL before planning */
   uint64_t frame_count;            /* 0 or ceil(size / page_bytes) */

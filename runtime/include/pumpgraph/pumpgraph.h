@@ -113,6 +113,13 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_free(pumpgraph_session *session, void *
 PUMPGRAPH_API pumpgraph_status pumpgraph_declare_private(pumpgraph_session *session, void *pointer,
                                                          pumpgraph_error *error);
 
+/** Declares that the allocation holding `pointer` is touched by nobody else while a captured step runs, from the next
+ *  adoption on: a step's input, say. It may leave the device during a step, and is on the device at its address between
+ *  replays, where it may be read and written without pumpgraph_map(). What was declared private stays so. On managed
+ *  memory it changes nothing. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_declare_present(pumpgraph_session *session, void *pointer,
+                                                         pumpgraph_error *error);
+
 /** Gives the allocation holding `pointer` a name for reports (copied). */
 PUMPGRAPH_API pumpgraph_status pumpgraph_name(pumpgraph_session *session, void *pointer, const char *name,
                                               pumpgraph_error *error);

@@ -100,6 +100,7 @@ using Status = Expected<void>;
 /// Who may touch a buffer, and so whether it may leave the device.
 enum class Privacy {
   Exclusive, ///< anybody at any time: it stays on the device. Safe, so the default
+  Present,   ///< others between replays alone: it may leave the device while a step runs, as inputs of steps may
   Private ///< captured steps alone: it may be in host memory between replays, and is looked at through Session::map()
 };
 
@@ -344,6 +345,9 @@ public:
     Buffer<Element> buffer(session_, pointer, count, options.stream);
     if (options.privacy == Privacy::Private)
       if (const Status declared = detail::call(pumpgraph_declare_private, session_.get(), pointer); !declared)
+        return declared.error();
+    if (options.privacy == Privacy::Present)
+      if (const Status declared = detail::call(pumpgraph_declare_present, session_.get(), pointer); !declared)
         return declared.error();
     return buffer;
   }

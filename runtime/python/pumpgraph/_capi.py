@@ -135,6 +135,7 @@ FUNCTIONS = {
     "pumpgraph_allocate": (c_int, [c_void_p, c_size_t, c_void_p, c_char_p, POINTER(c_void_p), _ERROR]),
     "pumpgraph_free": (c_int, [c_void_p, c_void_p, c_void_p, _ERROR]),
     "pumpgraph_declare_private": (c_int, [c_void_p, c_void_p, _ERROR]),
+    "pumpgraph_declare_present": (c_int, [c_void_p, c_void_p, _ERROR]),
     "pumpgraph_name": (c_int, [c_void_p, c_void_p, c_char_p, _ERROR]),
     "pumpgraph_memory_statistics": (c_int, [c_void_p, POINTER(MemoryStats), _ERROR]),
     "pumpgraph_map": (c_int, [c_void_p, c_void_p, _ERROR]),

@@ -152,6 +152,9 @@ class Session:
     def detach_torch(self) -> None:
         self.library.call("pumpgraph_torch_attach", None)
 
+    def declare_present(self, pointer: int) -> None:
+        self.library.call("pumpgraph_declare_present", self._handle, pointer)
+
     def declare_private(self, pointer: int) -> None:
         self.library.call("pumpgraph_declare_private", self._handle, pointer)
 

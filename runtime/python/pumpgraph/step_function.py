@@ -420,7 +420,7 @@ class Graphed:
                 if self._options.raises:
                     warnings.filterwarnings("ignore", message=".* is replayed exactly as captured")
                 step = capture_warm(installation, fn, things, self._options.adoption, {}, stacklevel=5,
-                                    put_back=bindings.rewind)
+                                    put_back=bindings.rewind, inputs=Things(inputs.leaves))
         with contextlib.ExitStack() as undo:
             undo.callback(step.close)
             gradients = CapturedGradients(parameters, at_call, at_start)

@@ -160,6 +160,7 @@ def capture(
     *,
     warmup: int = 3,
     private: Any = (),
+    inputs: Any = (),
     name: str = "step",
     costs: Optional[PathLike] = None,
     leave_as_captured: bool = False,
@@ -174,6 +175,8 @@ def capture(
     `private` names what only captured steps touch from now on: modules (parameters, buffers, gradients), optimizers
     (their state), tensors, or containers of them. They may leave the device; look at them inside mapped(). What `fn`
     allocates and frees itself is private anyway; everything else, what `fn` returns included, stays on the device.
+    `inputs`, named alike, are read and written outside too, but between replays alone, where they are on the device:
+    they may leave it in between.
 
     `costs`: a step saved by Step.save(), whose node times the planner uses. `leave_as_captured` rewrites nothing.
     `keep_first_plan`: otherwise the step is planned again, once, where the first replays take over a tenth more or less
@@ -190,7 +193,8 @@ def capture(
     with _collector_paused(), _stream_restored(), _timed(timings, "warmup_s"):
         _warm_up(installation, fn, warmup)
     options = AdoptionOptions(name, costs, leave_as_captured, keep_first_plan, calibrate, boundary, prefetching)
-    return capture_warm(installation, fn, Things(private), options, timings, capture_error_mode)
+    return capture_warm(installation, fn, Things(private), options, timings, capture_error_mode,
+                        inputs=Things(inputs))
 
 
 class AdoptionOptions(NamedTuple):
@@ -214,6 +218,7 @@ def capture_warm(
     capture_error_mode: str = "thread_local",
     stacklevel: int = 3,
     put_back: Callable[[], None] = lambda: None,
+    inputs: Optional["Things"] = None,
 ) -> "Step":
     """capture() for a function that was warmed up. `fn` is called twice, and nothing runs. `put_back` undoes what
     a call of `fn` leaves in Python: after the rehearsal, and where the capture fails."""
@@ -231,7 +236,7 @@ def capture_warm(
             graph, output = _record(installation, fn, capture_error_mode)
             rehearsal.reset()  # not before: the random-number tensors that graphs share would be given up and moved
         with _timed(timings, "adopt_s"):
-            _declare(installation.session, things, output)
+            _declare(installation.session, things, inputs or Things(()), output)
             native = installation.session.adopt(graph.raw_cuda_graph(), *options)
         undo.pop_all()
     step = Step(installation, graph, native, output, options.name, timings)
@@ -366,17 +371,23 @@ def _abandon(installation: _Installation, graph: torch.cuda.CUDAGraph) -> None:
         mending.reset()
 
 
-def _declare(session: Session, things: "Things", output: Any) -> None:
+def _declare(session: Session, things: "Things", inputs: "Things", output: Any) -> None:
     for named in things.tensors():
-        try:
-            session.declare_private(named.pointer)
-        except PumpGraphError as error:
-            raise PumpGraphError(error.status, f"private: \"{named.name}\": {error}") from None
+        _declare_one(session.declare_private, "private", named)
         session.name(named.pointer, named.name)
+    for named in inputs.tensors():  # what they are to the step says more than their place among the inputs
+        _declare_one(session.declare_present, "inputs", named)
     results = [tensor for _, tensor in _tensors_in(output, "") if has_memory(tensor)]
     for index, tensor in enumerate(results):
         with contextlib.suppress(PumpGraphError):  # a result may be an input handed through, even one not ours
             session.name(pointer_of(tensor), "result" if len(results) == 1 else f"result {index}")
+
+
+def _declare_one(declare: Callable[[int], None], kind: str, named: "_Named") -> None:
+    try:
+        declare(named.pointer)
+    except PumpGraphError as error:
+        raise PumpGraphError(error.status, f"{kind}: \"{named.name}\": {error}") from None
 
 
 def _watch_or_warn(step: "Step", stacklevel: int) -> None:
@@ -644,7 +655,7 @@ def _tensors_in(value: Any, path: str) -> Iterator[Tuple[str, torch.Tensor]]:
 
 
 class Things:
-    """What a caller named as private or mapped: modules, optimizers, tensors, containers of them. `settings`: tensors
+    """What a caller named as private, as inputs, or mapped: modules, optimizers, tensors, containers of them. `settings`: tensors
     among the settings of optimizers too, such as a learning rate."""
 
     def __init__(self, roots: Any, settings: bool = True):

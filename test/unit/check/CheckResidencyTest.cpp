@@ -1227,6 +1227,28 @@ TEST(Form, mirroredPagesAreResidentOnes) {
   EXPECT_THAT(check(builder), ElementsAre(says("the buffer is not private")));
 }
 
+TEST(Boundary, presentBuffersAreThereAndNowhereElse) {
+  const auto present = [](StepBuilder::Live live, std::vector<Range> resident, std::vector<Range> mirrored = {}) {
+    StepBuilder builder(3);
+    const BufferIndex a = builder.buffer("a", {0, 1, 2}, live);
+    Buffer &buffer = builder.step().buffers[a];
+    buffer.isPresent = true;
+    buffer.resident = std::move(resident);
+    buffer.mirrored = std::move(mirrored);
+    return check(builder);
+  };
+  EXPECT_THAT(present(StepBuilder::liveInOut, {{0, 12}}), IsEmpty());
+  EXPECT_THAT(present(StepBuilder::liveInOut, {{0, 8}}),
+              ElementsAre(says("\"a\" is present, but not all of it is resident at the step boundary")));
+  EXPECT_THAT(present(StepBuilder::liveInOut, {{0, 12}}, {{4, 4}}),
+              ElementsAre(says("bytes [4, 8) of \"a\" are mirrored at the step boundary, but the buffer is present")));
+  EXPECT_THAT(present(StepBuilder::dead, {{0, 12}}),
+              ElementsAre(says("is present at the step boundary, but not live-out")));
+  StepBuilder builder(1);
+  builder.step().buffers[builder.exclusive("input", {0})].isPresent = true;
+  EXPECT_THAT(check(builder), ElementsAre(says("is present at the step boundary, but not private")));
+}
+
 // The report.
 
 TEST(Report, namesAMistakeOnceForAllPagesOfABuffer) {

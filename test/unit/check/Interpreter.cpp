@@ -34,6 +34,11 @@ bool reads(const Access &access) {
   return (access.may & modeRead) != 0 && access.must != modeWrite; // overwrites: reads nothing from before
 }
 
+/// Whether somebody else writes the byte of a present buffer before this replay: about half of them.
+bool isWrittenBetween(const Buffer &buffer, std::size_t byte, std::uint32_t replay) {
+  return buffer.isPresent && mix(byte, replay) % 2 == 0;
+}
+
 } // namespace
 
 Reference::Reference(const Description &captured) : captured_(captured) {
@@ -146,7 +151,9 @@ void Reference::run(std::uint32_t replay) {
       continue;
     for (std::size_t byte = page.firstByte; byte < page.firstByte + page.bytes; ++byte)
       // What is not live-out comes from outside before each replay.
-      now.before[byte] = replay > 0 && buffer.liveOut ? replays_[replay - 1].after[byte] : mix(byte, replay) >> 1;
+      now.before[byte] = replay > 0 && buffer.liveOut && !isWrittenBetween(buffer, byte, replay)
+                             ? replays_[replay - 1].after[byte]
+                             : mix(byte, replay) >> 1;
   }
   now.after = now.before;
   for (const Node &node : captured_.nodes) {
@@ -359,14 +366,18 @@ void Interpreter::startReplay(std::uint32_t replay) {
     if (!buffer.liveIn)
       continue;
     const bool fromOutside = replay == 0 || !buffer.liveOut;
-    const auto keep = [&](std::vector<std::uint64_t> &to, const std::vector<std::uint64_t> &from, std::size_t at) {
-      for (std::uint32_t i = 0; i < origin.bytes; ++i)
-        to[at + i] = fromOutside ? reference_.replay(replay).before[origin.firstByte + i] : from[at + i];
+    const auto keep = [&](std::vector<std::uint64_t> &to, const std::vector<std::uint64_t> &from, std::size_t at,
+                          bool isAtAddress) {
+      for (std::uint32_t i = 0; i < origin.bytes; ++i) {
+        const std::size_t byte = origin.firstByte + i;
+        const bool isNew = fromOutside || (isAtAddress && isWrittenBetween(buffer, byte, replay));
+        to[at + i] = isNew ? reference_.replay(replay).before[byte] : from[at + i];
+      }
     };
     if (place.resident)
-      keep(frames_, framesBefore_, place.frame * description_.pageBytes);
+      keep(frames_, framesBefore_, place.frame * description_.pageBytes, true);
     if (place.isInHost())
-      keep(host_, hostBefore_, place.hostPlace);
+      keep(host_, hostBefore_, place.hostPlace, false);
   }
   steps_.assign(programs_.size(), 0);
   folded_.assign(programs_.size(), 0);

@@ -6,6 +6,7 @@
 /// the number of the replay) and writes numbers made from that: into every byte it must write, and into some of the
 /// bytes that it only may write, always the same ones. The reference has unlimited memory; the plan has frames and host
 /// memory, and everything that the contract (docs/plan-correctness.md) calls not current is overwritten with garbage.
+/// Between replays some bytes of present buffers are written, at their addresses.
 /// So is what two nodes read and write of a page at two of its addresses in an order that the contract does not
 /// promise.
 ///

@@ -34,11 +34,11 @@ TEST(DescriptionView, comesBackEqual) {
 TEST(FromC, refusesAnotherVersion) {
   const Description description = randomDescription(1);
   pumpgraph_description view = *DescriptionView(description).get();
-  view.version = 7;
+  view.version = PUMPGRAPH_DESCRIPTION_VERSION + 1;
   Description out;
   std::string error;
   EXPECT_FALSE(fromC(view, out, error));
-  EXPECT_EQ(error, "description version 7; this library knows version 6");
+  EXPECT_EQ(error, "description version 8; this library knows version 7");
 }
 
 TEST(FromC, refusesMissingArrays) {

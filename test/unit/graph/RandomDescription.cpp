@@ -81,6 +81,7 @@ private:
     if (const Range last{(pages - 1) * pageBytes, buffer.size - (pages - 1) * pageBytes};
         buffer.isPrivate && flip() && !overlaps(buffer.resident, last))
       buffer.hosted.push_back(last);
+    buffer.isPresent = buffer.isPrivate && buffer.liveOut && buffer.mirrored.empty() && flip();
     return buffer;
   }
 
@@ -174,8 +175,9 @@ std::string dump(const Description &description) {
   std::string text = fmt::format("step {:?} page {} budget {} host {}\n", description.name, description.pageBytes,
                                  description.budgetBytes, description.hostBytes);
   for (const Buffer &buffer : description.buffers) {
-    text += fmt::format("buffer {:?} at {:#x} size {} private {} in {} out {} frames {}", buffer.name, buffer.address,
-                        buffer.size, buffer.isPrivate, buffer.liveIn, buffer.liveOut, buffer.frames);
+    text += fmt::format("buffer {:?} at {:#x} size {} private {} present {} in {} out {} frames {}", buffer.name,
+                        buffer.address, buffer.size, buffer.isPrivate, buffer.isPresent, buffer.liveIn, buffer.liveOut,
+                        buffer.frames);
     for (const Range &range : buffer.resident)
       text += fmt::format(" resident {}+{}", range.offset, range.size);
     for (const Range &range : buffer.mirrored)

@@ -397,6 +397,33 @@ TEST(PlanResidency, ExclusiveBuffersBeyondTheBudgetAreAnErrorOfTheirOwn) {
   EXPECT_EQ(plan.error().message, "exclusive buffers need 4.9 KiB on the device at all times; the budget is 3.9 KiB");
 }
 
+// Nothing of a present buffer is in host memory between replays, though it leaves in between.
+TEST(PlanResidency, APresentBufferLeavesAndIsBackInTheEnd) {
+  SmallStep small;
+  const BufferIndex input = small.live("input", 4), a = small.local("a", 4), b = small.local("b", 4);
+  small.step.buffers[input].isPresent = true;
+  small.kernel("first", 10, {small.read(input), small.write(a)});
+  small.kernel("middle", 10, {small.read(a), small.write(b)});
+  small.kernel("last", 10, {small.read(b)});
+  const PlannedStep plan = planned(small.step, pages(8));
+  EXPECT_EQ(plan.description.nodes.size(), 3U + 2U) << "an eviction and a prefetch";
+  EXPECT_EQ(moved(plan.description, NodeKind::Evict), Names{"input"});
+  EXPECT_EQ(moved(plan.description, NodeKind::Prefetch), Names{"input"});
+  EXPECT_EQ(plan.description.buffers[input].resident, (std::vector<Range>{{0, small.step.buffers[input].size}}));
+  EXPECT_TRUE(plan.description.buffers[input].mirrored.empty());
+}
+
+TEST(PlanResidency, PresentBuffersBeyondTheBudgetAreAnErrorOfTheirOwn) {
+  SmallStep small;
+  small.exclusive("x", 3);
+  small.step.buffers[small.live("input", 2)].isPresent = true;
+  small.kernel("k", 1, {});
+  const auto plan = planResidency(small.step, pages(4));
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().message,
+            "exclusive and present buffers need 4.9 KiB on the device between replays; the budget is 3.9 KiB");
+}
+
 TEST(PlanResidency, HostMemoryThatDoesNotSufficeIsAnErrorThatSaysHowMuchIsMissing) {
   SmallStep small;
   const BufferIndex a = small.local("a", 4), b = small.local("b", 4);

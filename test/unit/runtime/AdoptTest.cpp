@@ -311,6 +311,48 @@ TEST_F(AdoptTest, mapsWhatIsWrittenFromOutside) {
   replay(*step, 1);
 }
 
+// An input that only steps use while they run leaves the device in between. Between replays it can be written as if it
+// had never left, without a word to anybody.
+TEST_F(AdoptTest, presentInputsLeaveInBetween) {
+  struct Outcome {
+    std::vector<std::uint64_t> weights;
+    std::uint64_t hostedBytes = 0;
+  };
+  const auto run = [&](std::uint64_t budgetPages, bool isPresent) {
+    open(budgetPages);
+    start();
+    auto *input = static_cast<std::uint64_t *>(program_->inputPointer());
+    if (isPresent) {
+      EXPECT_TRUE(session_->declarePresent(input));
+    }
+    Outcome outcome;
+    const Expected<Step *> step = adopt();
+    EXPECT_TRUE(step) << messageOf(step);
+    if (step) {
+      outcome.hostedBytes = nlohmann::json::parse((*step)->report()).at("hosted_bytes");
+      for (std::uint64_t round = 0; round < 4; ++round) {
+        EXPECT_EQ(*input, round == 0 ? 1 : 100 + round - 1); // as it was left
+        *input = 100 + round;
+        replay(*step, 1);
+      }
+      const Expected<Validation> validation = (*step)->validate();
+      EXPECT_TRUE(validation) << messageOf(validation);
+      if (validation) {
+        EXPECT_EQ(validation->differentBuffers, 0u) << validation->firstDifference;
+      }
+      outcome.weights = program_->weights();
+    }
+    session_.reset();
+    fake_.destroyGraph(graph_);
+    return outcome;
+  };
+  const std::uint64_t budget = exclusivePages + 10; // a page less than what backward touches at once, and what stays
+  const Outcome roomy = run(pagesInAll + 8, false), exclusive = run(budget, false), present = run(budget, true);
+  EXPECT_EQ(exclusive.weights, roomy.weights);
+  EXPECT_EQ(present.weights, roomy.weights);
+  EXPECT_LT(present.hostedBytes, exclusive.hostedBytes);
+}
+
 // A rewritten step agrees with the captured one, and validation leaves no trace.
 TEST_F(AdoptTest, validates) {
   open(tightPages);

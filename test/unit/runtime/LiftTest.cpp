@@ -199,6 +199,29 @@ TEST_F(LiftTest, drawsFactsFromAllocations) {
   (void)lonely;
 }
 
+// What others touch between replays: private, but present. Not what was declared private before, and not beside
+// anything exclusive in the same page.
+TEST_F(LiftTest, describesPresentBuffers) {
+  char *input = allocate(3 * pageBytes, "input"), *weight = allocate(3 * pageBytes, "weight");
+  char *small = allocate(600, "small input"), *beside = allocate(600, "beside");
+  heap_->member(*heap_->require(input)).declaredPrivate = heap_->member(*heap_->require(input)).declaredPresent = true;
+  heap_->member(*heap_->require(weight)).declaredPrivate = true;
+  heap_->member(*heap_->require(small)).declaredPrivate = heap_->member(*heap_->require(small)).declaredPresent = true;
+  heap_->beginCapture();
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(input), bytesOf(7), bytesOf(weight)});
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(small), bytesOf(7), bytesOf(beside)});
+  heap_->endCapture();
+  const CapturedStep step = describe();
+  ASSERT_EQ(step.description.buffers.size(), 3u);
+  const auto facts = [&](std::size_t buffer) {
+    const Buffer &described = step.description.buffers[buffer];
+    return std::tuple(described.isPrivate, described.isPresent, described.liveIn, described.liveOut);
+  };
+  EXPECT_EQ(facts(0), std::tuple(true, true, true, true));
+  EXPECT_EQ(facts(1), std::tuple(true, false, true, true));
+  EXPECT_EQ(facts(2), std::tuple(false, false, true, true));
+}
+
 // Small allocations of one page are one buffer: private only if all of them are.
 TEST_F(LiftTest, joinsSmallAllocationsOfAPage) {
   heap_->beginCapture();

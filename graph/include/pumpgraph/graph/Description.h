@@ -101,7 +101,10 @@ struct Buffer {
   bool isPrivate = false;    ///< may leave the device during the step; otherwise its frames are its own at all times
   bool liveIn = false;       ///< the value at the start of the step may be read by it
   bool liveOut = false;      ///< the value at the end of the step may be read later (by the next replay, by the user)
-  bool isRenamable = false;  ///< another address could stand wherever nodes have this one
+  /// Whenever the step does not run all of it is on the device, at its address, where anybody may read and write it.
+  /// Private live-out buffers only: no copy in host memory outlives the boundary, for it may be stale then.
+  bool isPresent = false;
+  bool isRenamable = false; ///< another address could stand wherever nodes have this one
   /// Planned steps only. The buffer, before this one and of the same size, whose value goes on here, at another address
   /// (docs/plan-correctness.md). A page with the same frame in both is one page; others begin here once nobody uses
   /// them there any more. It takes over its places in host memory too.

@@ -48,10 +48,11 @@ def Pump_BufferOp : Pump_Op<"buffer", [HasParent<"GraphOp">, OpAsmOpInterface]> 
     and pages that are never on the device (`none`, `none * 4`). `resident` lists the ranges that are on the device at
     the step boundary, `mirrored` those of them that are in host memory as well. `hosted` lists the ranges that are in
     host memory at all times, where nodes reach them over the link. `renamable`: another address could stand wherever
-    nodes have this one. `continues` names the buffer whose value goes on in this one.
+    nodes have this one. `present`: all of it is on the device whenever the step does not run, where anybody may read
+    and write it. `continues` names the buffer whose value goes on in this one.
   }];
   let arguments = (ins DefaultValuedStrAttr<StrAttr, "">:$name,
-                       UnitAttr:$is_private, UnitAttr:$live_in, UnitAttr:$live_out, UnitAttr:$renamable,
+                       UnitAttr:$is_private, UnitAttr:$present, UnitAttr:$live_in, UnitAttr:$live_out, UnitAttr:$renamable,
                        Optional<Pump_BufferType>:$continues,
                        Pump_PositiveByteCount:$size,
                        OptionalAttr<Pump_PositiveByteCount>:$address,
@@ -64,7 +65,7 @@ def Pump_BufferOp : Pump_Op<"buffer", [HasParent<"GraphOp">, OpAsmOpInterface]> 
                        DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$hosted_sizes);
   let results = (outs Pump_BufferType:$buffer);
   let assemblyFormat = [{
-    `` custom<Name>($name) (`private` $is_private^)? (`live_in` $live_in^)? (`live_out` $live_out^)?
+    `` custom<Name>($name) (`private` $is_private^)? (`present` $present^)? (`live_in` $live_in^)? (`live_out` $live_out^)?
     (`renamable` $renamable^)? (`continues` `(` $continues^ `)`)?
     `size` `(` $size `)` `` custom<Address>($address) `` custom<Frames>($frames)
     `` custom<Resident>($resident_offsets, $resident_sizes)
