@@ -280,6 +280,15 @@ class Reading(unittest.TestCase):
         step["edges"][0]["origin"] = "captured"
         self.assertEqual(bound_us(step, 1), 3)
 
+    def test_present_buffers_are_used_after_the_last_node(self):
+        buffers, kernels = {"a": (3, True), "b": (3, False)}, [(1, "ra"), (1, "wb")]
+        step, used = step_of(buffers, kernels), step_of(buffers, [*kernels, (0, "ua")])
+        without = bound_us(step, 4)
+        step["buffers"][0]["present"] = True
+        self.assertGreater(bound_us(step, 4), 1.2 * without)
+        self.assertAlmostEqual(bound_us(step, 4), bound_us(used, 4), delta=CLOSE)
+        self.assertAlmostEqual(bound_us(step, 6), 2, delta=CLOSE)
+
     def test_exclusive_buffers_take_room_and_never_move(self):
         step = step_of({"a": (1, False), "b": (1, False), "x": (1, True)}, [(10, "wa rx"), (10, "wb"), (10, "ra")])
         step["buffers"][2]["private"] = False

@@ -302,7 +302,7 @@ def with_use_between_replays(description: Dict[str, Any]) -> Dict[str, Any]:
     last = 1 + max((node["id"] for node in description["nodes"]), default=-1)
     accesses = [{"buffer": number, "offset": 0, "size": description["buffers"][number]["size"], "may": "readwrite",
                  "must": "none"} for number in present]
-    use = {"id": last, "cost_us": 0.0, "accesses": accesses}
+    use = {"id": last, "name": "(between replays)", "cost_us": 0.0, "accesses": accesses}
     edges = [{"from": node["id"], "to": last} for node in description["nodes"]]
     return {**description, "nodes": [*description["nodes"], use], "edges": [*description["edges"], *edges]}
 
