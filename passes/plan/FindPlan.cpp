@@ -60,13 +60,24 @@ std::vector<PieceIndex> byIdleTime(const PlannerInput &input) {
   return result;
 }
 
+/// Whether a piece has to be on the device between steps, wherever it likes.
+bool isResidentWithoutHome(const PlannerInput &input, PieceIndex piece) {
+  return input.given.states[piece] != BoundaryState::Away && !input.given.hasHome(piece);
+}
+
+bool hasResidentsWithoutHome(const PlannerInput &input) {
+  for (std::size_t i = 0; i < input.timeline.pieces().size(); ++i)
+    if (isResidentWithoutHome(input, static_cast<PieceIndex>(i)))
+      return true;
+  return false;
+}
+
 /// Frames for pieces that may be on the device between steps, and need not.
 std::uint64_t framesToChooseFrom(const PlannerInput &input) {
   const std::uint64_t own = input.frameCount - input.given.ownFrom;
   std::uint64_t pages = 0; // that have to be there, wherever they like
   for (std::size_t i = 0; i < input.timeline.pieces().size(); ++i)
-    if (const PieceIndex piece = static_cast<PieceIndex>(i);
-        input.given.states[piece] != BoundaryState::Away && !input.given.hasHome(piece))
+    if (const PieceIndex piece = static_cast<PieceIndex>(i); isResidentWithoutHome(input, piece))
       pages += input.timeline.piece(piece).pageCount;
   return own - std::min(own, pages);
 }
@@ -556,6 +567,8 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
     giveWay(input, search, starts.isSpent());
   if (search.best())
     return search.best();
+  if (input.given.isShared && hasResidentsWithoutHome(input)) // a colouring knows nothing of others' frames
+    return std::nullopt;
   if (const std::optional<PieceFrames> homes = fixed ? fixed->homes : colourPieces(input)) {
     if (tl::expected<Draft, Stuck> draft = draftPlan(input, {input.given.states, {}, {}}, Tuning(), &*homes))
       search.tryDraft(std::move(*draft));

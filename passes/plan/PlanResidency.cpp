@@ -79,18 +79,18 @@ std::optional<PlanError> checkBudget(const Description &step, const Timeline &ti
                                formatBytes(pages * page), formatBytes(budgetBytes))};
 }
 
-/// Exclusive pages that nobody has given frames yet need some that no other step uses.
+/// Exclusive and present pages that nobody has given frames yet need some that no other step uses.
 std::optional<PlanError> checkFramesBeside(const Description &step, const Description &boundary,
                                            std::uint64_t frameCount) {
   const std::uint64_t others = othersFrames(&boundary);
   std::uint64_t needed = others;
   for (BufferIndex b = 0; b < step.buffers.size(); ++b)
-    if (!step.buffers[b].isPrivate && step.buffers[b].frames.empty())
+    if ((!step.buffers[b].isPrivate || step.buffers[b].isPresent) && step.buffers[b].frames.empty())
       needed += step.pageCount(b);
   if (needed <= frameCount)
     return std::nullopt;
   return PlanError{std::nullopt,
-                   fmt::format("other steps use {}, exclusive buffers of this step alone need {}; the "
+                   fmt::format("other steps use {}, exclusive and present buffers of this step alone need {}; the "
                                "budget is {}",
                                formatBytes(others * step.pageBytes), formatBytes((needed - others) * step.pageBytes),
                                formatBytes(frameCount * step.pageBytes))};

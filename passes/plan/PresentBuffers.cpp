@@ -2,6 +2,8 @@
 #include "passes/plan/PresentBuffers.h"
 
 #include <algorithm>
+#include <cassert>
+#include <iterator>
 #include <set>
 #include <utility>
 #include <vector>
@@ -41,10 +43,12 @@ Description withUseBetweenReplays(Description step) {
 }
 
 Description withoutUseBetweenReplays(Description planned) {
-  const auto isUse = [](const Node &node) { return node.kind == NodeKind::Kernel && node.name == nameOfUse; };
-  const auto found = std::find_if(planned.nodes.begin(), planned.nodes.end(), isUse);
-  if (found == planned.nodes.end())
+  if (std::none_of(planned.buffers.begin(), planned.buffers.end(), [](const Buffer &one) { return one.isPresent; }))
     return planned;
+  const auto isUse = [](const Node &node) { return node.kind == NodeKind::Kernel && node.name == nameOfUse; };
+  const auto last = std::find_if(planned.nodes.rbegin(), planned.nodes.rend(), isUse);
+  assert(last != planned.nodes.rend() && "where something is present the planner was given its use");
+  const auto found = std::prev(last.base());
   const auto use = static_cast<NodeIndex>(found - planned.nodes.begin());
   std::vector<NodeIndex> before, after;
   std::set<std::pair<NodeIndex, NodeIndex>> kept;

@@ -189,12 +189,14 @@ tl::expected<std::uint64_t, PlanError> peakBytes(const Description &captured, co
 }
 
 std::uint64_t smallestBudget(const Description &captured) {
-  std::uint64_t exclusivePages = 0;
+  std::uint64_t exclusivePages = 0, presentPages = 0;
   for (BufferIndex buffer = 0; buffer < captured.buffers.size(); ++buffer)
     if (!captured.buffers[buffer].isPrivate)
       exclusivePages += captured.pageCount(buffer);
+    else if (captured.buffers[buffer].isPresent)
+      presentPages += captured.pageCount(buffer);
 
-  std::uint64_t largestSet = 0;
+  std::uint64_t largestSet = presentPages; // which are all there between replays
   for (const Node &node : captured.nodes) {
     std::set<std::pair<BufferIndex, std::uint64_t>> pages;
     for (const Access &access : node.accesses) {

@@ -312,8 +312,11 @@ Status Session::declarePresent(void *pointer) {
   if (!hit)
     return tl::unexpected<Error>(hit.error());
   Allocation &allocation = heap_->member(*hit);
-  allocation.declaredPresent = allocation.declaredPresent || !allocation.declaredPrivate;
-  allocation.declaredPrivate = true;
+  if (allocation.declaredPrivate && !allocation.declaredPresent && heap_->block(hit->block).retainers > 0)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT,
+                "\"{}\" was declared private, and the plan of a step may have it in host memory between replays",
+                allocation.name);
+  allocation.declaredPrivate = allocation.declaredPresent = true;
   return {};
 }
 

@@ -258,13 +258,19 @@ class Capture(TrainingTest):
             self.capture()
 
     def test_inputs_are_present(self):
-        pumpgraph.capture(self.step, private=[self.model, self.optimizer], inputs={"x": torch.Tensor(0xE000)})
-        self.assertIn("declare_present 0x5e55 0xe000", self.calls())
+        pumpgraph.capture(self.step, private=[self.model, self.optimizer], inputs={"x": torch.Tensor(0xF000)})
+        self.assertIn("declare_present 0x5e55 0xf000", self.calls())
+
+    def test_an_input_that_the_step_returns_stays_on_the_device(self):
+        x = torch.Tensor(0xE000)
+        pumpgraph.capture(lambda: x, inputs=[x, torch.Tensor(0xF000)])
+        self.assertEqual([line for line in self.calls() if line.startswith("declare_present")],
+                         ["declare_present 0x5e55 0xf000"])
 
     def test_an_input_that_is_not_ours_is_refused(self):
-        self.fail_next("declare_present", Status.INVALID_ARGUMENT, "0xe000 is not in this session")
-        with self.assertRaisesRegex(PumpGraphError, "inputs: \"tensor 0\": 0xe000 is not in this session"):
-            pumpgraph.capture(self.step, private=[self.model], inputs=[torch.Tensor(0xE000)])
+        self.fail_next("declare_present", Status.INVALID_ARGUMENT, "0xf000 is not in this session")
+        with self.assertRaisesRegex(PumpGraphError, "inputs: \"tensor 0\": 0xf000 is not in this session"):
+            pumpgraph.capture(self.step, private=[self.model], inputs=[torch.Tensor(0xF000)])
 
     def test_a_step_left_as_captured_warns(self):
         self.set_report('{"runtime": {"left_as_captured": "node 7 is a conditional node"}}')

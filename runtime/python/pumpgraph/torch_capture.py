@@ -175,8 +175,8 @@ def capture(
     `private` names what only captured steps touch from now on: modules (parameters, buffers, gradients), optimizers
     (their state), tensors, or containers of them. They may leave the device; look at them inside mapped(). What `fn`
     allocates and frees itself is private anyway; everything else, what `fn` returns included, stays on the device.
-    `inputs`, named alike, are read and written outside too, but between replays alone, where they are on the device:
-    they may leave it in between.
+    `inputs`, named alike, are read and written outside too, but while no captured step runs. They are on the device
+    then, and may leave it while one does.
 
     `costs`: a step saved by Step.save(), whose node times the planner uses. `leave_as_captured` rewrites nothing.
     `keep_first_plan`: otherwise the step is planned again, once, where the first replays take over a tenth more or less
@@ -375,9 +375,11 @@ def _declare(session: Session, things: "Things", inputs: "Things", output: Any) 
     for named in things.tensors():
         _declare_one(session.declare_private, "private", named)
         session.name(named.pointer, named.name)
-    for named in inputs.tensors():  # what they are to the step says more than their place among the inputs
-        _declare_one(session.declare_present, "inputs", named)
     results = [tensor for _, tensor in _tensors_in(output, "") if has_memory(tensor)]
+    handed_through = {pointer_of(tensor) for tensor in results}  # what a step returns stays on the device
+    for named in inputs.tensors():  # what they are to the step says more than their place among the inputs
+        if named.pointer not in handed_through:
+            _declare_one(session.declare_present, "inputs", named)
     for index, tensor in enumerate(results):
         with contextlib.suppress(PumpGraphError):  # a result may be an input handed through, even one not ours
             session.name(pointer_of(tensor), "result" if len(results) == 1 else f"result {index}")

@@ -353,6 +353,21 @@ TEST_F(AdoptTest, presentInputsLeaveInBetween) {
   EXPECT_LT(present.hostedBytes, exclusive.hostedBytes);
 }
 
+// A weight that was declared private may be in host memory, where writing at its address would come to nothing.
+TEST_F(AdoptTest, whatAPlanMovesIsNotPresentAfterwards) {
+  open(tightPages);
+  start();
+  void *weight = program_->weightPointers()[0];
+  EXPECT_TRUE(session_->declarePresent(weight)); // no plan relies on anything yet
+  EXPECT_TRUE(session_->declarePrivate(weight)); // and this takes nothing back
+  ASSERT_TRUE(adopt());
+  EXPECT_TRUE(session_->declarePresent(weight));
+  const Status refused = session_->declarePresent(program_->weightPointers()[1]);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().status, PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_NE(refused.error().message.find("was declared private"), std::string::npos) << refused.error().message;
+}
+
 // A rewritten step agrees with the captured one, and validation leaves no trace.
 TEST_F(AdoptTest, validates) {
   open(tightPages);

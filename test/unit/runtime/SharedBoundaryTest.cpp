@@ -65,6 +65,25 @@ TEST_F(SharedBoundaryTest, takesTurnsAtOnce) {
     }
 }
 
+// An input of both that may leave the device in either is there after each.
+TEST_F(SharedBoundaryTest, presentInputsAreThereAfterEither) {
+  for (const std::uint64_t budget : {60, 34, 24, 20}) {
+    SCOPED_TRACE(budget);
+    open(budget);
+    EXPECT_TRUE(session_->declarePresent(program_->inputPointer()));
+    capture(true);
+    EXPECT_EQ(boundaryOf(evaluation_), "shared with step") << evaluation_->report();
+    const auto *input = static_cast<const std::uint64_t *>(program_->inputPointer());
+    for (const std::string steps : {"t", "e", "te", "eett"}) {
+      run(steps);
+      EXPECT_EQ(*input, 1u);
+      expectAllValues("after " + steps);
+    }
+    expectNoExchanges();
+    session_.reset();
+  }
+}
+
 // As PyTorch's captures do it: the plan is taken back first, so that warming up finds every value.
 TEST_F(SharedBoundaryTest, isSharedAfterThePlanWasTakenBack) {
   open(24);
@@ -119,7 +138,7 @@ TEST_F(SharedBoundaryTest, isLeftWhereItCannotBeKept) {
   open(hostingPages);
   capture(true);
   EXPECT_EQ(boundaryOf(evaluation_), "own");
-  EXPECT_NE(evaluation_->report().find("exclusive buffers of this step alone need"), std::string::npos)
+  EXPECT_NE(evaluation_->report().find("exclusive and present buffers of this step alone need"), std::string::npos)
       << evaluation_->report();
   run("tete");
   expectAllValues("afterwards");
