@@ -60,26 +60,20 @@ std::vector<PieceIndex> byIdleTime(const PlannerInput &input) {
   return result;
 }
 
-/// Whether a piece has to be on the device between steps, wherever it likes.
-bool isResidentWithoutHome(const PlannerInput &input, PieceIndex piece) {
-  return input.given.states[piece] != BoundaryState::Away && !input.given.hasHome(piece);
-}
-
-bool hasResidentsWithoutHome(const PlannerInput &input) {
+/// Pages that have to be on the device between steps, wherever they like.
+std::uint64_t residentsWithoutHome(const PlannerInput &input) {
+  std::uint64_t pages = 0;
   for (std::size_t i = 0; i < input.timeline.pieces().size(); ++i)
-    if (isResidentWithoutHome(input, static_cast<PieceIndex>(i)))
-      return true;
-  return false;
+    if (const PieceIndex piece = static_cast<PieceIndex>(i);
+        input.given.states[piece] != BoundaryState::Away && !input.given.hasHome(piece))
+      pages += input.timeline.piece(piece).pageCount;
+  return pages;
 }
 
 /// Frames for pieces that may be on the device between steps, and need not.
 std::uint64_t framesToChooseFrom(const PlannerInput &input) {
   const std::uint64_t own = input.frameCount - input.given.ownFrom;
-  std::uint64_t pages = 0; // that have to be there, wherever they like
-  for (std::size_t i = 0; i < input.timeline.pieces().size(); ++i)
-    if (const PieceIndex piece = static_cast<PieceIndex>(i); isResidentWithoutHome(input, piece))
-      pages += input.timeline.piece(piece).pageCount;
-  return own - std::min(own, pages);
+  return own - std::min(own, residentsWithoutHome(input));
 }
 
 /// Looks for the start from which the pass over the nodes makes the best plan: which live pieces are on the device
@@ -328,8 +322,8 @@ private:
           isTaken[static_cast<std::size_t>(frame)] = true;
     };
     // Present pieces, which any two of have frames of their own, come first: they cannot be away.
-    for (const bool isGiven : {true, false})
-      if (fixed_)
+    if (fixed_)
+      for (const bool isGiven : {true, false})
         for (PieceIndex piece : crowd_)
           if (input_.given.isGiven[piece] == isGiven && result.boundary[piece] != BoundaryState::Away)
             keepIfFree(piece, fixed_->homes[piece]);
@@ -567,7 +561,7 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
     giveWay(input, search, starts.isSpent());
   if (search.best())
     return search.best();
-  if (input.given.isShared && hasResidentsWithoutHome(input)) // a colouring knows nothing of others' frames
+  if (input.given.isShared && residentsWithoutHome(input) > 0) // a colouring knows nothing of others' frames
     return std::nullopt;
   if (const std::optional<PieceFrames> homes = fixed ? fixed->homes : colourPieces(input)) {
     if (tl::expected<Draft, Stuck> draft = draftPlan(input, {input.given.states, {}, {}}, Tuning(), &*homes))

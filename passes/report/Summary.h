@@ -84,7 +84,8 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
 /// The device memory that the step needs without any transfer, page-granular.
 tl::expected<std::uint64_t, PlanError> peakBytes(const Description &captured, const Machine &machine);
 
-/// No plan can do with less without hosted pages: exclusive buffers and the largest set of pages that one node touches.
+/// No plan can do with less without hosted pages: exclusive buffers and the largest set of pages that
+/// one node touches, or that are present between replays.
 std::uint64_t smallestBudget(const Description &captured);
 
 /// Plans `points` budgets, evenly spaced from the smallest the step can live with to what it needs in memory; fewer

@@ -241,6 +241,24 @@ pump.graph @mirrored_exclusive page_bytes(4096) {
 }
 
 // -----
+pump.graph @present_exclusive page_bytes(4096) {
+  // expected-error @+1 {{is present, but not private}}
+  pump.buffer present live_out size(8192)
+}
+
+// -----
+pump.graph @present_dead page_bytes(4096) {
+  // expected-error @+1 {{is present, but not live_out}}
+  pump.buffer private present size(8192)
+}
+
+// -----
+pump.graph @present_mirrored page_bytes(4096) {
+  // expected-error @+1 {{is present, so it cannot have mirrored ranges}}
+  pump.buffer private present live_out size(8192) resident([0, 8192]) mirrored([0, 4096])
+}
+
+// -----
 pump.graph @mirrored_arrays_differ page_bytes(4096) {
   // expected-error @+1 {{has 0 mirrored offsets but 1 sizes}}
   %a = "pump.buffer"() <{name = "a", size = 8 : i64, mirrored_sizes = array<i64: 8>}> : () -> !pump.buffer

@@ -40,6 +40,8 @@ pump.graph @buffers page_bytes(4096) {
   %b8 = pump.buffer "first" private renamable size(8)
   // CHECK-NEXT: %first_0 = pump.buffer "first" private renamable continues(%first) size(8) frames(3)
   %b9 = pump.buffer "first" private renamable continues(%b8) size(8) frames(3)
+  // CHECK-NEXT: %input = pump.buffer "input" private present live_in live_out size(8)
+  %b10 = pump.buffer "input" private present live_in live_out size(8)
   // A name that text cannot hold is escaped, and never lost.
   // CHECK-NEXT: pump.buffer "quote\22 and\0Anewline" size(8)
   %b5 = pump.buffer "quote\" and\nnewline" size(8)

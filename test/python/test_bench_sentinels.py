@@ -4,6 +4,7 @@
 import copy
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ import sentinel_kept  # noqa: E402
 import sentinel_plot  # noqa: E402
 import sentinel_table  # noqa: E402
 import sentinels  # noqa: E402
+import settle_link  # noqa: E402
 
 GIB = 2**30
 VIT = sentinels.BY_NAME["vit-l16"]
@@ -497,6 +499,11 @@ class Bounds(unittest.TestCase):
 
 
 class CommandLine(unittest.TestCase):
+    def test_the_link_is_settled_when_the_library_says_so(self):
+        header = (support.ROOT / "runtime" / "session" / "Link.h").read_text()
+        wanted = re.search(r"wantedMeasurements = (\d+);", header)
+        self.assertEqual(settle_link.SESSIONS, int(wanted[1]))
+
     def run_bench(self, *arguments):
         return subprocess.run([sys.executable, str(BENCH), *arguments], capture_output=True, text=True)
 

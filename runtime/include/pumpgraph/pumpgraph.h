@@ -113,10 +113,11 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_free(pumpgraph_session *session, void *
 PUMPGRAPH_API pumpgraph_status pumpgraph_declare_private(pumpgraph_session *session, void *pointer,
                                                          pumpgraph_error *error);
 
-/** Declares that the allocation holding `pointer` is touched by nobody else while any captured step of the session
- * runs, from the next adoption on: a step's input, say. It may leave the device during a step, and is on the device at
- * its address between replays, where it may be read and written without pumpgraph_map(). Instead of a declaration as
- *  private; PUMPGRAPH_INVALID_ARGUMENT if the plan of a step relies on that. On managed memory it changes nothing. */
+/** Declares that, from the next adoption on, nobody else touches the allocation holding `pointer` while any captured
+ *  step of the session runs: a step's input, say. It may leave the device during a step, and is on the device at its
+ *  address between replays, where it may be read and written without pumpgraph_map(). Stands in place of a declaration
+ *  as private: PUMPGRAPH_INVALID_ARGUMENT if the plan of a step relies on that one. On managed memory it has no effect.
+ */
 PUMPGRAPH_API pumpgraph_status pumpgraph_declare_present(pumpgraph_session *session, void *pointer,
                                                          pumpgraph_error *error);
 

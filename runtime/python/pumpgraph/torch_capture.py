@@ -657,8 +657,8 @@ def _tensors_in(value: Any, path: str) -> Iterator[Tuple[str, torch.Tensor]]:
 
 
 class Things:
-    """What a caller named as private, as inputs, or mapped: modules, optimizers, tensors, containers of them. `settings`: tensors
-    among the settings of optimizers too, such as a learning rate."""
+    """What a caller named as private, as inputs, or mapped: modules, optimizers, tensors, containers of them.
+    `settings`: tensors among the settings of optimizers too, such as a learning rate."""
 
     def __init__(self, roots: Any, settings: bool = True):
         self._settings = settings

@@ -173,6 +173,16 @@ const Fault faults[] = {
        d.buffers[0].mirrored = {{0, 8192}};
      },
      "buffer 0 \"a\": the mirrored range [0, 8192] is not inside the resident ones"},
+    {"presentExclusive", [](Description &d) { d.buffers[1].isPresent = true; },
+     "buffer 1 \"input\": it is present, but not private"},
+    {"presentDead", [](Description &d) { d.buffers[0].isPresent = true; },
+     "buffer 0 \"a\": it is present, but not live-out"},
+    {"presentMirrored",
+     [](Description &d) {
+       d.buffers[0].isPresent = d.buffers[0].liveOut = true;
+       d.buffers[0].resident = d.buffers[0].mirrored = {{0, 4096}};
+     },
+     "buffer 0 \"a\": it is present, but the range [0, 4096] is mirrored"},
     {"mirroredDead", [](Description &d) { d.buffers[0].resident = d.buffers[0].mirrored = {{0, 4096}}; },
      "buffer 0 \"a\": the range [0, 4096] is mirrored, but the buffer is not live-out"},
     {"mirroredExclusive", [](Description &d) { d.buffers[1].resident = d.buffers[1].mirrored = {{0, 100}}; },

@@ -413,6 +413,29 @@ TEST(PlanResidency, APresentBufferLeavesAndIsBackInTheEnd) {
   EXPECT_TRUE(plan.description.buffers[input].mirrored.empty());
 }
 
+// Another step may have been planned before a buffer was declared present.
+TEST(PlanResidency, APresentBufferThatOtherStepsKeepInHostMemoryIsRefused) {
+  SmallStep small;
+  const BufferIndex input = small.live("input", 2);
+  small.step.buffers[input].isPresent = true;
+  small.kernel("k", 1, {small.read(input)});
+  Description boundary = small.step;
+  boundary.nodes.clear();
+  boundary.edges.clear();
+  boundary.budgetBytes = 2 * smallPage;
+  Buffer &given = boundary.buffers[input];
+  given.frames = {0, 1};
+  given.resident = {{0, smallPage}};
+  PlanOptions options = pages(4);
+  options.boundary = &boundary;
+  const auto plan = planResidency(small.step, options);
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().message,
+            "\"input\" has to be on the device between replays, and other steps keep some of it in host memory");
+  given.resident = {{0, 2 * smallPage}};
+  EXPECT_TRUE(planResidency(small.step, options));
+}
+
 TEST(PlanResidency, PresentBuffersBeyondTheBudgetAreAnErrorOfTheirOwn) {
   SmallStep small;
   small.exclusive("x", 3);

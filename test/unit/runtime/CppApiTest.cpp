@@ -47,6 +47,25 @@ protected:
   std::optional<Session> session_;
 };
 
+// A step's input: written between replays at its address, without a map.
+TEST_F(CppApiTest, presentBuffersAreWrittenBetweenReplays) {
+  Expected<Buffer<std::uint64_t>> input =
+      session_->allocate<std::uint64_t>(1_MiB, {.privacy = Privacy::Present, .name = "input"});
+  ASSERT_TRUE(input);
+  Expected<Step> step = session_->capture(increment(*input));
+  ASSERT_TRUE(step) << step.error().message;
+  const std::string path = ::testing::TempDir() + "present.mlir";
+  ASSERT_TRUE(step->save(path));
+  std::ifstream file(path);
+  const std::string saved(std::istreambuf_iterator<char>(file), {});
+  EXPECT_NE(saved.find("private present live_in live_out"), std::string::npos) << saved;
+  for (const std::uint64_t value : {7u, 70u}) {
+    input->data()[0] = value;
+    ASSERT_TRUE(step->replay(nullptr));
+    EXPECT_EQ(input->data()[0], value + 1);
+  }
+}
+
 // A buffer is freed with its owner, and may be handed on.
 TEST_F(CppApiTest, buffersOwnTheirMemory) {
   {

@@ -199,8 +199,7 @@ TEST_F(LiftTest, drawsFactsFromAllocations) {
   (void)lonely;
 }
 
-// What others touch between replays: private, but present. Not what was declared private before, and not beside
-// anything exclusive in the same page.
+// What others touch between replays: private, but present; exclusive beside anything exclusive in the same page.
 TEST_F(LiftTest, describesPresentBuffers) {
   char *input = allocate(3 * pageBytes, "input"), *weight = allocate(3 * pageBytes, "weight");
   char *small = allocate(600, "small input"), *beside = allocate(600, "beside");
