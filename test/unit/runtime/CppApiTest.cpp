@@ -42,6 +42,13 @@ protected:
       return {};
     };
   }
+  /// The step's IR.
+  static std::string textOf(const Expected<Step> &step) {
+    const std::string path = ::testing::TempDir() + "cpp_api_step.mlir";
+    EXPECT_TRUE(step && step->save(path));
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
   std::uint64_t liveAllocations() { return session_->statistics()->live_allocations; }
 
   std::optional<Session> session_;
@@ -54,11 +61,7 @@ TEST_F(CppApiTest, presentBuffersAreWrittenBetweenReplays) {
   ASSERT_TRUE(input);
   Expected<Step> step = session_->capture(increment(*input));
   ASSERT_TRUE(step) << step.error().message;
-  const std::string path = ::testing::TempDir() + "present.mlir";
-  ASSERT_TRUE(step->save(path));
-  std::ifstream file(path);
-  const std::string saved(std::istreambuf_iterator<char>(file), {});
-  EXPECT_NE(saved.find("private present live_in live_out"), std::string::npos) << saved;
+  EXPECT_NE(textOf(step).find("private present live_in live_out"), std::string::npos);
   for (const std::uint64_t value : {7u, 70u}) {
     input->data()[0] = value;
     ASSERT_TRUE(step->replay(nullptr));
@@ -134,10 +137,7 @@ TEST_F(CppApiTest, takesDeclaredReads) {
       return declares ? session_->declareReads(stream, {&unknown, counter->data() + 1}) : Status{};
     });
     EXPECT_TRUE(step) << step.error().message;
-    const std::string path = ::testing::TempDir() + "declared.mlir";
-    EXPECT_TRUE(step && step->save(path));
-    std::ifstream file(path);
-    return std::string(std::istreambuf_iterator<char>(file), {});
+    return textOf(step);
   };
   EXPECT_NE(recorded(true).find("declared"), std::string::npos);
   EXPECT_EQ(recorded(false).find("declared"), std::string::npos);
@@ -156,10 +156,7 @@ TEST_F(CppApiTest, takesNamesOfNodes) {
     return session_->nameNodes(stream, "");
   });
   ASSERT_TRUE(step) << step.error().message;
-  const std::string path = ::testing::TempDir() + "named.mlir";
-  ASSERT_TRUE(step->save(path));
-  std::ifstream file(path);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string text = textOf(step);
   EXPECT_NE(text.find("label(\"layer1 forward\") node(0)"), std::string::npos) << text;
   EXPECT_EQ(text.find("label("), text.rfind("label(")) << text;
   EXPECT_EQ(session_->nameNodes(nullptr, "late").error().code, PUMPGRAPH_INVALID_ARGUMENT);
