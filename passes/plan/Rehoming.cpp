@@ -20,8 +20,8 @@ namespace {
 
 constexpr int mostRounds = 480;
 /// Rounds in a row that together gain next to nothing, after which there will be no more: few of them, or little spent
-/// on them, Draft::effort.
-constexpr int fewVainRounds = 48, mostVainRounds = 192;
+/// on them, Draft::effort. All buffers of a window choose in each of the rounds of managed memory.
+constexpr int fewVainRounds = 96, fewVainRoundsOfManaged = 48, mostVainRounds = 192;
 /// Of few pieces the same ones choose again before long: so many of these rounds for each are the most.
 constexpr std::size_t vainRoundsOfPiece = 8;
 constexpr std::uint64_t littleEffort = 4'000'000;
@@ -32,6 +32,10 @@ constexpr double closeToBound = 1.01;
 /// Parts of the step whose pieces choose again, and Tuning::slackWeight when they do, in turn.
 constexpr double windowShares[] = {0.4, 0.2, 0.1, 0.05};
 constexpr double slackWeights[] = {0.25, 1, 4};
+/// Of the buffers with such pieces, how many do, in turn, each for windows of all kinds. Where few large buffers live
+/// side by side the others leave room only for what all choose together, or for what one or two do.
+constexpr double bufferShares[] = {1, 0.5, 0.125};
+constexpr std::size_t roundsOfWindows = 4 * std::size(windowShares);
 /// Groups have more tenants when everybody has a home, so pricing one takes longer.
 constexpr std::uint64_t effortWeight = 2;
 
@@ -50,10 +54,11 @@ public:
     int vain = 0;
     std::uint64_t effortBefore = 0; // of the rounds in vain
     double usBefore = search_.best()->schedule.totalUs;
-    const int mostVain = static_cast<int>(
-        std::clamp<std::size_t>(vainRoundsOfPiece * timeline_.pieces().size(), fewVainRounds, mostVainRounds));
+    const int fewVain = isForVirtual() ? fewVainRounds : fewVainRoundsOfManaged;
+    const int mostVain = static_cast<int>(std::clamp<std::size_t>(vainRoundsOfPiece * timeline_.pieces().size(),
+                                                                  static_cast<std::size_t>(fewVain), mostVainRounds));
     const auto isInVain = [&] {
-      return vain >= mostVain || (vain >= fewVainRounds && effort_ - effortBefore >= littleEffort);
+      return vain >= mostVain || (vain >= fewVain && effort_ - effortBefore >= littleEffort);
     };
     for (int round = 0; round < mostRounds && !isInVain() && effort_ < mostEffort; ++round) {
       const Candidate &best = *search_.best();
@@ -158,9 +163,31 @@ private:
     return pieces;
   }
 
+  /// What is reckoned here for managed memory is not what its operations take in the end, but near it; the more is
+  /// searched, the farther.
+  bool isForVirtual() const { return input_.keepsHostCopy.empty(); }
+
+  /// Leaves those of some buffers, drawn for the round.
+  void thinOut(std::vector<PieceIndex> &pieces, int round) {
+    const double share = bufferShares[static_cast<std::size_t>(round) / roundsOfWindows % std::size(bufferShares)];
+    if (share == 1 || !isForVirtual())
+      return;
+    std::minstd_rand random(drawnFor(round));
+    BufferIndex buffer = noBuffer; // a buffer's pieces follow one another
+    bool stays = false;
+    std::erase_if(pieces, [&](PieceIndex piece) {
+      if (const BufferIndex next = timeline_.piece(piece).buffer; next != buffer) {
+        buffer = next;
+        stays = random() < share * std::minstd_rand::max();
+      }
+      return !stays;
+    });
+  }
+
   /// In turn, the pieces of a window leave when they did, or when it is cheapest by the prices of the best plan.
   Choice choiceOf(int round) {
     Choice choice{piecesIn(windowOf(round)), round % 2 == 1, 0};
+    thinOut(choice.pieces, round);
     if (!choice.pieces.empty()) // else nothing is weighed
       choice.slackWeight = slackWeights[static_cast<std::size_t>(round) % std::size(slackWeights)];
     return choice;
