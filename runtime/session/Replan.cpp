@@ -14,9 +14,11 @@ namespace pumpgraph::runtime {
 namespace {
 
 constexpr int repeats = 5;
-/// Two plans whose steps differ by less are as good as each other; then the one made from more measurements stays, for
-/// more is known of it.
-constexpr double noticeablySlower = 1.01;
+/// Two plans whose steps differ by less are as good as each other: replays of one plan differ by half as much. Then the
+/// one made from more measurements stays, for more is known of it.
+constexpr double noticeablySlower = 1.005;
+/// A plan that is so much faster than all before may not be the last to be.
+constexpr double worthGoingOn = 1.01;
 /// How often it is planned again where the time of nodes with hosted operands is still mistaken, or what was learned of
 /// them made the step faster.
 constexpr int mostPlans = 4;
@@ -54,7 +56,7 @@ public:
       }
       const double measuredUs = *step_.plans_.back().measuredUs;
       const bool stays = measuredUs <= fastestUs * noticeablySlower;
-      const bool isFaster = measuredUs * noticeablySlower < fastestUs;
+      const bool isFaster = measuredUs * worthGoingOn < fastestUs;
       fastestUs = std::min(fastestUs, measuredUs);
       if (plan == 1 || stays || measuredUs < *result_.after.measuredUs)
         result_.after = step_.plans_.back();
