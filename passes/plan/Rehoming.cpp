@@ -20,7 +20,7 @@ namespace {
 
 constexpr int mostRounds = 480;
 /// Rounds in a row that together gain next to nothing, after which there will be no more: few of them, or little spent
-/// on them, Draft::effort. All buffers of a window choose in each of the rounds of managed memory.
+/// on them, Draft::effort. For managed memory all rounds are of one kind (thinOut()), so fewer tell as much.
 constexpr int fewVainRounds = 96, fewVainRoundsOfManaged = 48, mostVainRounds = 192;
 /// Of few pieces the same ones choose again before long: so many of these rounds for each are the most.
 constexpr std::size_t vainRoundsOfPiece = 8;
@@ -163,8 +163,7 @@ private:
     return pieces;
   }
 
-  /// What is reckoned here for managed memory is not what its operations take in the end, but near it; the more is
-  /// searched, the farther.
+  /// For managed memory, what is reckoned here is only near what the operations take in the end.
   bool isForVirtual() const { return input_.keepsHostCopy.empty(); }
 
   /// Leaves those of some buffers, drawn for the round.
