@@ -119,7 +119,7 @@ public:
     for (int round = 0; round < roundsOfPrices; ++round)
       if (round == 0 || !isSpent())
         chooseByPrice();
-    if (!input_.keepsHostCopy.empty()) // on managed memory the next replay begins beside what is saved last
+    if (input_.isForManaged()) // then the next replay begins beside what is saved last
       return;
     ideas.clear();
     for (double part : {0.75, 0.5, 0.25})
@@ -557,7 +557,7 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
     starts.chooseHomes();
   if (search.best())
     joinNeighbours(input, search, starts.isSpent());
-  if (search.best() && input.keepsHostCopy.empty())
+  if (search.best() && !input.isForManaged())
     giveWay(input, search, starts.isSpent());
   if (search.best())
     return search.best();

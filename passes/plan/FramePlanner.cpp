@@ -925,7 +925,7 @@ std::vector<FramePlanner::Offer> &FramePlanner::offersFor(const Family &family, 
 } // namespace
 
 void PlannerInput::settleCopies(BoundaryStates &boundary) const {
-  if (keepsHostCopy.empty())
+  if (!isForManaged())
     return;
   for (std::size_t i = 0; i < boundary.size(); ++i)
     if (const PieceIndex piece = static_cast<PieceIndex>(i); boundary[piece] != BoundaryState::Away)

@@ -138,14 +138,13 @@ struct PlannerInput {
   const Machine &machine;
   std::uint64_t frameCount = 0; ///< for exclusive and private pages together
   const GivenBoundary &given;
-  std::vector<bool> keepsHostCopy = {}; ///< by buffer: see keepHostCopies(); empty: all do
+  std::vector<bool> keepsHostCopy = {}; ///< by buffer, for managed memory: see keepHostCopies(); empty: all do
 
+  bool isForManaged() const { return !keepsHostCopy.empty(); }
   /// Whether a piece that came from the host may leave for nothing until it is written.
-  bool leavesClean(PieceIndex piece) const {
-    return keepsHostCopy.empty() || keepsHostCopy[timeline.piece(piece).buffer];
-  }
+  bool leavesClean(PieceIndex piece) const { return !isForManaged() || keepsHostCopy[timeline.piece(piece).buffer]; }
   /// Whether what leaves has to wait for the use: it may write, or leaving is not copying, as in managed memory.
-  bool delaysLeaving(const Use &use) const { return use.writes || !keepsHostCopy.empty(); }
+  bool delaysLeaving(const Use &use) const { return use.writes || isForManaged(); }
   /// In managed memory what is on the device between steps has a good host copy if it is read mostly, and cannot have
   /// one otherwise; elsewhere nothing changes.
   void settleCopies(BoundaryStates &boundary) const;

@@ -162,7 +162,7 @@ private:
     const NodeIndex first = uses.front().node, end = uses.back().node + 1;
     const BoundaryState state = choice_.boundary[index];
     const bool isLive = piece.hasValueBefore() && uses.front().needsValue();
-    const bool isAlwaysClean = !input_.keepsHostCopy.empty() && input_.leavesClean(index);
+    const bool isAlwaysClean = input_.isForManaged() && input_.leavesClean(index);
     if (isFree(index) && isLive)
       gaps_.push_back({index, piece.usesBegin, end, first, true, false, false, isAlwaysClean, 0, 0, 0, 0, false});
     if (isFree(index) || (piece.liveOut && state != BoundaryState::Away)) {

@@ -33,8 +33,9 @@ constexpr double closeToBound = 1.01;
 constexpr double windowShares[] = {0.4, 0.2, 0.1, 0.05};
 constexpr double slackWeights[] = {0.25, 1, 4};
 /// Of the buffers with such pieces, how many do, in turn, each for windows of all kinds. Where few large buffers live
-/// side by side the others leave room only for what all choose together, or for what one or two do.
+/// side by side, one or two that choose again among all others find what all together do not.
 constexpr double bufferShares[] = {1, 0.5, 0.125};
+/// Of first uses and of last uses, two rounds each.
 constexpr std::size_t roundsOfWindows = 4 * std::size(windowShares);
 /// Groups have more tenants when everybody has a home, so pricing one takes longer.
 constexpr std::uint64_t effortWeight = 2;
@@ -54,7 +55,7 @@ public:
     int vain = 0;
     std::uint64_t effortBefore = 0; // of the rounds in vain
     double usBefore = search_.best()->schedule.totalUs;
-    const int fewVain = isForVirtual() ? fewVainRounds : fewVainRoundsOfManaged;
+    const int fewVain = input_.isForManaged() ? fewVainRoundsOfManaged : fewVainRounds;
     const int mostVain = static_cast<int>(std::clamp<std::size_t>(vainRoundsOfPiece * timeline_.pieces().size(),
                                                                   static_cast<std::size_t>(fewVain), mostVainRounds));
     const auto isInVain = [&] {
@@ -163,13 +164,11 @@ private:
     return pieces;
   }
 
-  /// For managed memory, what is reckoned here is only near what the operations take in the end.
-  bool isForVirtual() const { return input_.keepsHostCopy.empty(); }
-
-  /// Leaves those of some buffers, drawn for the round.
+  /// Leaves those of some buffers, drawn for the round. Not for managed memory: what is reckoned here is only near what
+  /// its operations take in the end.
   void thinOut(std::vector<PieceIndex> &pieces, int round) {
     const double share = bufferShares[static_cast<std::size_t>(round) / roundsOfWindows % std::size(bufferShares)];
-    if (share == 1 || !isForVirtual())
+    if (share == 1 || input_.isForManaged())
       return;
     std::minstd_rand random(drawnFor(round));
     BufferIndex buffer = noBuffer; // a buffer's pieces follow one another

@@ -14,8 +14,8 @@ namespace pumpgraph::runtime {
 namespace {
 
 constexpr int repeats = 5;
-/// Two plans whose steps differ by less are as good as each other: replays of one plan differ by half as much. Then the
-/// one made from more measurements stays, for more is known of it.
+/// Two plans whose steps differ by less are as good as each other; then the one made from more measurements stays, for
+/// more is known of it.
 constexpr double noticeablySlower = 1.005;
 /// A plan that is so much faster than all before may not be the last to be.
 constexpr double worthGoingOn = 1.01;
