@@ -132,16 +132,15 @@ HostedTraffic hostedTraffic(const Description &description) {
   return traffic;
 }
 
-std::map<HostedReach, Traffic> hostedReach(const Description &description) {
-  std::map<HostedReach, Traffic> reach;
+std::map<std::size_t, Traffic> hostedReach(const Description &description) {
+  std::map<std::size_t, Traffic> reach;
   Counter counter(description);
   std::size_t position = 0;
   for (NodeIndex node = 0; node < description.nodes.size(); ++node) {
     if (isAdded(description.nodes[node].kind))
       continue;
-    counter.forEachPage(node, [&](BufferIndex buffer, std::uint64_t bytes, const Touch &touch) {
-      touch.addTo(reach[{position, capturedBuffer(description.buffers, buffer)}], bytes);
-    });
+    counter.forEachPage(
+        node, [&](BufferIndex, std::uint64_t bytes, const Touch &touch) { touch.addTo(reach[position], bytes); });
     ++position;
   }
   return reach;

@@ -27,11 +27,8 @@ struct HostedTraffic {
 };
 HostedTraffic hostedTraffic(const Description &description);
 
-/// A captured node, by its position among these, and a captured buffer of which it touches hosted pages at some
-/// address.
-using HostedReach = std::pair<std::size_t, BufferIndex>;
-/// The same bytes, of each pair that moves some.
-std::map<HostedReach, Traffic> hostedReach(const Description &description);
+/// The same bytes of each captured node that moves some, by its position among these.
+std::map<std::size_t, Traffic> hostedReach(const Description &description);
 
 /// How long that takes on a link that nothing else uses: both directions begin together and share it
 /// (docs/prediction.md).

@@ -383,11 +383,9 @@ private:
   std::vector<Split> withSplitsOfHosted() const {
     PlanOptions quick = options_;
     quick.isQuick = true;
-    std::vector<bool> isWide;
-    for (NodeIndex node = 0; node < timeline_.nodeCount(); ++node)
-      isWide.push_back(timeline_.workingSetPages(node) > frames_);
+    const std::vector<std::uint64_t> excess = excessPages(timeline_, frames_);
     std::vector<Split> chosen = splits_;
-    if (std::find(isWide.begin(), isWide.end(), true) == isWide.end())
+    if (std::all_of(excess.begin(), excess.end(), [](std::uint64_t pages) { return pages == 0; }))
       return chosen;
     const std::optional<Description> without = planWith(chosen, quick);
     if (!without)
@@ -397,7 +395,10 @@ private:
     for (int round = 0; round < mostSplitsOfHosted; ++round) {
       std::vector<std::pair<std::vector<Split>, std::future<std::optional<Description>>>> trials;
       const double gainUs = leastGainOfSplit * leastUs, enoughUs = leastUs - gainUs;
-      for (const Split &split : splitsOfHosted(step_, *quickest, chosen, isWide, options_.machine, gainUs)) {
+      std::vector<Split> found = splitsOfHosted(step_, *quickest, chosen, excess, options_.machine, gainUs);
+      for (Split &split : splitsOfOthers(step_, *quickest, chosen, timeline_, excess))
+        found.push_back(std::move(split));
+      for (const Split &split : found) {
         std::vector<Split> more = chosen;
         more.push_back(split);
         trials.push_back({more, std::async([this, more, &quick] { return planWith(more, quick); })});

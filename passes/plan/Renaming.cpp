@@ -26,8 +26,8 @@ constexpr double leastSpared = 0.02;
 /// Of the time on the link: how much longer nodes may take for hosted pages that they were not known to reach before.
 constexpr double doubt = 0.5;
 
-/// How many splits of what is hosted are worth a look at a time.
-constexpr std::size_t mostSplitsFound = 8;
+/// How many splits of what is hosted, and of what is not, are worth a look at a time.
+constexpr std::size_t mostSplitsFound = 8, mostSplitsOfOthers = 8;
 
 /// The idle times of the largest buffers that have some, each buffer's together.
 std::vector<std::vector<IdleTime>> ofLargest(const Description &step, const std::vector<IdleTime> &idle) {
@@ -92,15 +92,53 @@ std::vector<HostedUse> usesOfHosted(const Description &planned, BufferIndex buff
 }
 
 /// Of a buffer of `size` bytes, the pages that the wide ones of two uses reach.
-std::vector<Range> reachedByWide(const HostedUse &one, const HostedUse &other, const std::vector<bool> &isWide,
+std::vector<Range> reachedByWide(const HostedUse &one, const HostedUse &other, const std::vector<std::uint64_t> &excess,
                                  std::uint64_t pageBytes, std::uint64_t size) {
   std::vector<Range> ranges;
   for (std::size_t page = 0; page < one.pages.size(); ++page) {
-    if (!(isWide[one.node] && one.pages[page]) && !(isWide[other.node] && other.pages[page]))
+    if (!(excess[one.node] > 0 && one.pages[page]) && !(excess[other.node] > 0 && other.pages[page]))
       continue;
     append(ranges, {page * pageBytes, std::min(pageBytes, size - page * pageBytes)});
   }
   return ranges;
+}
+
+/// A captured node that uses a buffer.
+struct UseOfBuffer {
+  NodeIndex node = 0;
+  Range reached; ///< whole pages; one range that has all its accesses
+  bool needsValue = false;
+};
+
+std::vector<UseOfBuffer> usesOf(const Description &step, BufferIndex buffer) {
+  std::vector<UseOfBuffer> uses;
+  for (NodeIndex node = 0; node < step.nodes.size(); ++node)
+    for (const Access &access : step.nodes[node].accesses) {
+      if (access.buffer != buffer || access.range.size == 0)
+        continue;
+      const std::uint64_t begin = access.range.offset / step.pageBytes * step.pageBytes;
+      const std::uint64_t end = std::min((access.range.end() + step.pageBytes - 1) / step.pageBytes * step.pageBytes,
+                                         step.buffers[buffer].size);
+      if (uses.empty() || uses.back().node != node)
+        uses.push_back({node, {begin, end - begin}, false});
+      Range &reached = uses.back().reached;
+      const std::uint64_t last = std::max(reached.end(), end);
+      reached.offset = std::min(reached.offset, begin);
+      reached.size = last - reached.offset;
+      uses.back().needsValue |= reliableMust(access) != modeWrite;
+    }
+  return uses;
+}
+
+/// Those with the largest figures, the largest first.
+std::vector<Split> firstOf(std::vector<std::pair<double, Split>> found, std::size_t most) {
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto &one, const auto &other) { return one.first > other.first; });
+  std::vector<Split> result;
+  for (auto &[figure, split] : found)
+    if (result.size() < most)
+      result.push_back(std::move(split));
+  return result;
 }
 
 /// What goes on at another address so that less has to be hosted: always the buffer that spares most, and then the
@@ -178,7 +216,7 @@ std::vector<Split> worthRenaming(const Description &step, const Description &pla
 }
 
 std::vector<Split> splitsOfHosted(const Description &step, const Description &planned, const std::vector<Split> &splits,
-                                  const std::vector<bool> &isWide, const Machine &machine, double leastUs) {
+                                  const std::vector<std::uint64_t> &excess, const Machine &machine, double leastUs) {
   std::vector<std::pair<double, Split>> found;
   const std::vector<bool> can = canGoOn(step);
   for (BufferIndex address = 0; address < planned.buffers.size(); ++address) {
@@ -191,25 +229,53 @@ std::vector<Split> splitsOfHosted(const Description &step, const Description &pl
       const auto isThere = [&](const Split &split) { return split.buffer == buffer && split.until == use.node; };
       if (!use.needsValue || before.us + use.us < leastUs || std::any_of(splits.begin(), splits.end(), isThere))
         continue;
-      Split split{buffer, use.node, reachedByWide(before, use, isWide, step.pageBytes, step.buffers[buffer].size)};
+      Split split{buffer, use.node, reachedByWide(before, use, excess, step.pageBytes, step.buffers[buffer].size)};
       if (!split.moved.empty())
         found.push_back({before.us + use.us, std::move(split)});
     }
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const auto &one, const auto &other) { return one.first > other.first; });
-  std::vector<Split> result;
-  for (auto &[us, split] : found)
-    if (result.size() < mostSplitsFound)
-      result.push_back(std::move(split));
-  return result;
+  return firstOf(std::move(found), mostSplitsFound);
+}
+
+std::vector<std::uint64_t> excessPages(const Timeline &timeline, std::uint64_t frames) {
+  std::vector<std::uint64_t> excess;
+  for (NodeIndex node = 0; node < timeline.nodeCount(); ++node)
+    excess.push_back(timeline.workingSetPages(node) - std::min(timeline.workingSetPages(node), frames));
+  return excess;
+}
+
+std::vector<Split> splitsOfOthers(const Description &step, const Description &planned, const std::vector<Split> &splits,
+                                  const Timeline &timeline, const std::vector<std::uint64_t> &excess) {
+  std::vector<bool> can = canGoOn(step);
+  for (BufferIndex address = 0; address < planned.buffers.size(); ++address)
+    if (!planned.buffers[address].hosted.empty())
+      can[capturedBuffer(planned.buffers, address)] = false;
+  const InMemoryTimes &times = timeline.times();
+  std::vector<std::pair<double, Split>> found; // by how long it is idle
+  for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer) {
+    if (!can[buffer])
+      continue;
+    const std::vector<UseOfBuffer> uses = usesOf(step, buffer);
+    for (std::size_t next = 1; next < uses.size(); ++next) {
+      const UseOfBuffer &use = uses[next], &before = uses[next - 1];
+      const auto isThere = [&](const Split &split) { return split.buffer == buffer && split.until == use.node; };
+      const UseOfBuffer &wide = excess[use.node] > excess[before.node] ? use : before;
+      const std::uint64_t bytes = excess[wide.node] * step.pageBytes;
+      if (bytes == 0 || wide.reached.size < bytes || !use.needsValue ||
+          std::any_of(splits.begin(), splits.end(), isThere))
+        continue;
+      found.push_back(
+          {times.startUs[use.node] - times.endUs[before.node], {buffer, use.node, {{wide.reached.offset, bytes}}}});
+    }
+  }
+  return firstOf(std::move(found), mostSplitsOfOthers);
 }
 
 double doubtUs(const Description &renamed, const Description &step, const Machine &machine) {
-  const std::map<HostedReach, Traffic> known = hostedReach(step);
+  const std::map<std::size_t, Traffic> known = hostedReach(step);
   double us = 0;
-  for (const auto &[reach, traffic] : hostedReach(renamed)) {
-    const auto before = known.find(reach);
+  for (const auto &[node, traffic] : hostedReach(renamed)) {
+    const auto before = known.find(node);
     const Traffic least = before == known.end() ? Traffic() : before->second;
     us += linkUs({traffic.upBytes - std::min(traffic.upBytes, least.upBytes),
                   traffic.downBytes - std::min(traffic.downBytes, least.downBytes)},

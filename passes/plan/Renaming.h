@@ -16,13 +16,21 @@ namespace pumpgraph {
 std::vector<Split> worthRenaming(const Description &step, const Description &planned, const Timeline &timeline,
                                  const PlanOptions &options, std::uint64_t frames);
 
+/// By node: private pages that it touches beyond `frames`. One that touches more is wide.
+std::vector<std::uint64_t> excessPages(const Timeline &timeline, std::uint64_t frames);
+
 /// What a wide node reaches of what is hosted in `planned`, a plan of the step with `splits`, may move between it and
 /// the node that reaches it before or after: a split for each such pair that takes `leastUs` at least for what it
-/// reaches, some of those that take most. `isWide`: by node, whether it touches more than there are frames for. The
-/// linear bound counts on it that nothing moves elsewhere unless it is idle for long
-/// (tools/pump-graph-bench/lp_step.py).
+/// reaches, some of those that take most. `excess`: excessPages() of the step. The linear bound counts on it that
+/// nothing moves elsewhere unless it is idle for long, or beside a wide node (tools/pump-graph-bench/lp_step.py).
 std::vector<Split> splitsOfHosted(const Description &step, const Description &planned, const std::vector<Split> &splits,
-                                  const std::vector<bool> &isWide, const Machine &machine, double leastUs);
+                                  const std::vector<std::uint64_t> &excess, const Machine &machine, double leastUs);
+
+/// Others may be hosted for a wide node: as much of an operand that is not hosted in `planned` as the node touches too
+/// much may move between it and the node that uses the operand before or after. Some of those splits after which, or
+/// before which, it is idle longest.
+std::vector<Split> splitsOfOthers(const Description &step, const Description &planned, const std::vector<Split> &splits,
+                                  const Timeline &timeline, const std::vector<std::uint64_t> &excess);
 
 /// How slowly nodes reach hosted pages is known once they have, and less of the same is faster for certain. So how much
 /// longer than predicted `renamed` may take for what nodes reach in it, at whatever address, and not in `step`.

@@ -20,6 +20,7 @@ struct Split {
   /// Whole pages, ascending and disjoint, that have frames of their own there. The others keep theirs, which are then
   /// mapped at both addresses.
   std::vector<Range> moved;
+  bool operator==(const Split &) const = default;
 };
 
 /// A step, and the same as the planner sees it: what moves together is a buffer of its own there, and what moves is

@@ -6,11 +6,13 @@
 #include "passes/check/CheckResidency.h"
 #include "passes/lower/LowerVirtual.h"
 #include "passes/plan/PlanResidency.h"
+#include "passes/plan/Renaming.h"
 #include "test/unit/analysis/SmallStep.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 namespace pumpgraph {
@@ -118,6 +120,29 @@ TEST(SplitStep, OrdersWhatStaysByCompletion) {
   EXPECT_EQ(ordered.join(withAllFrames(ordered.parts())).edges.size(), small.step.edges.size());
 }
 
+TEST(Renaming, FindsOtherOperandsOfWideNodesByHowLongTheyAreIdle) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4), c = small.local("c", 4);
+  small.kernel("a", 1, {small.write(a)});
+  small.kernel("long", 50, {});
+  small.kernel("b", 1, {small.write(b)});
+  small.kernel("between", 5, {});
+  small.kernel("wide", 1, {small.read(a), small.read(b), small.write(c)}); // node 4
+  small.kernel("c", 1, {small.read(c)});
+  small.kernel("c again", 1, {small.read(c)});
+  for (Buffer &buffer : small.step.buffers)
+    buffer.isRenamable = true;
+  const Timeline timeline(small.step);
+  const std::vector<std::uint64_t> excess = excessPages(timeline, 10);
+  EXPECT_EQ(excess, (std::vector<std::uint64_t>{0, 0, 0, 0, 2, 0, 0}));
+  const std::vector<Split> found = splitsOfOthers(small.step, small.step, {}, timeline, excess);
+  EXPECT_EQ(found, (std::vector<Split>{{a, 4, {pages(0, 2)}}, {b, 4, {pages(0, 2)}}, {c, 5, {pages(0, 2)}}}));
+  EXPECT_EQ(splitsOfOthers(small.step, small.step, {found[0]}, timeline, excess).size(), 2U);
+  Description planned = small.step;
+  planned.buffers[b].hosted = {pages(0, 2)}; // splitsOfHosted() looks at it
+  EXPECT_EQ(splitsOfOthers(small.step, planned, {}, timeline, excess).size(), 2U);
+}
+
 /// Like the backward pass of an early stage: "last" touches two pages more than there are frames for. It is cheapest to
 /// host some of b, which is written just before; a is used before, and c afterwards.
 SmallStep wideAtTheEnd() {
@@ -148,8 +173,46 @@ TEST(PlanResidency, HostsWhatItMustForOneNodeAlone) {
   EXPECT_TRUE(checkResidency(lowerVirtual(planned->description)).empty());
   EXPECT_EQ(hostedBytes(planned->description), 2 * smallPage);
   EXPECT_EQ(planned->description.buffers[3].continues, 1U);
-  for (const auto &[reach, traffic] : hostedReach(planned->description))
-    EXPECT_EQ(reach.first, 4U) << "node 4 alone reaches hosted pages";
+  for (const auto &[node, traffic] : hostedReach(planned->description))
+    EXPECT_EQ(node, 4U) << "node 4 alone reaches hosted pages";
+}
+
+/// The node "wide" touches four pages more than there are frames for. Of b, which is written just before, some would be
+/// hosted; a has to leave anyway, for a node in between touches all frames, though it is not idle for long.
+SmallStep wideAfterALeave() {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4), c = small.local("c", 4), d = small.local("d", 8);
+  small.kernel("elsewhere", 700, {});
+  small.kernel("a", 1, {small.write(a)});
+  for (int i = 0; i < 3; ++i)
+    small.kernel("a again", 1, {small.read(a)}); // over the link, if it were hosted from the beginning
+  small.kernel("meanwhile", 10, {});
+  small.kernel("between", 15, {small.write(d)});
+  small.kernel("b", 1, {small.write(b)});
+  small.kernel("wide", 1, {small.read(a), small.read(b), small.write(c)});
+  for (int i = 0; i < 3; ++i)
+    small.kernel("c", 2, {small.update(c)});
+  for (Buffer &buffer : small.step.buffers)
+    buffer.isRenamable = true;
+  return small;
+}
+
+TEST(PlanResidency, HostsWhatLeavesAnywayForOneNode) {
+  const SmallStep small = wideAfterALeave();
+  PlanOptions options;
+  options.budgetBytes = 8 * smallPage;
+  options.machine = smallMachine();
+  const tl::expected<PlannedStep, PlanError> planned = planResidency(small.step, options);
+  ASSERT_TRUE(planned) << planned.error().message;
+  EXPECT_TRUE(checkResidency(planned->description).empty());
+  EXPECT_TRUE(checkPreserves(small.step, planned->description).empty());
+  const std::map<std::size_t, Traffic> reach = hostedReach(planned->description);
+  ASSERT_EQ(reach.size(), 1U);
+  EXPECT_EQ(reach.begin()->first, 8U) << "the wide node";
+  EXPECT_EQ(reach.begin()->second.upBytes, 4 * smallPage);
+  EXPECT_EQ(reach.begin()->second.downBytes, 0U);
+  for (const Buffer &buffer : planned->description.buffers)
+    EXPECT_TRUE(buffer.hosted.empty() || buffer.continues == 0) << buffer.name;
 }
 
 } // namespace
