@@ -108,7 +108,8 @@ class GapChooser {
 public:
   GapChooser(const PlannerInput &input, const LinkWorth &worth, const Draft &last)
       : input_(input), timeline_(input.timeline), worth_(worth), leftAt_(last.leftAt),
-        nodeCount_(timeline_.nodeCount()), choice_{last.boundary, std::vector<std::uint8_t>(leftAt_.size(), 0), 0} {}
+        nodeCount_(timeline_.nodeCount()), choice_{last.boundary, std::vector<std::uint8_t>(leftAt_.size(), 0),
+                                                   std::vector<std::uint32_t>(leftAt_.size(), 0), 0} {}
 
   GapChoice run() {
     std::vector<std::int64_t> pages(nodeCount_ + 1, 0); // what each node adds to the one before, then the sum
@@ -123,6 +124,7 @@ public:
     cover(excess);
     giveBack(excess);
     settle();
+    trim(excess);
     return std::move(choice_);
   }
 
@@ -328,6 +330,18 @@ private:
         choice_.leaves[gap.use] = 1;
       if (gap.isChosen && gap.canMirror && state == BoundaryState::Resident)
         state = BoundaryState::Mirrored;
+    }
+  }
+
+  /// A piece leaves as a whole, though there may be room for some of it.
+  void trim(Excess &excess) {
+    for (auto g = chosen_.rbegin(); g != chosen_.rend(); ++g) {
+      const Gap &gap = gaps_[*g];
+      if (!gap.isChosen || gap.wraps || gap.ends)
+        continue;
+      const std::int64_t spare = std::clamp<std::int64_t>(-mostIn(excess, gap).pages, 0, pagesOf(gap));
+      addTo(excess, gap, spare);
+      choice_.pages[gap.use] = static_cast<std::uint32_t>(pagesOf(gap) - spare);
     }
   }
 

@@ -15,6 +15,8 @@ namespace pumpgraph {
 struct GapChoice {
   BoundaryStates boundary;
   std::vector<std::uint8_t> leaves;
+  /// By position of a use: of the piece that leaves before it, so many pages would be enough.
+  std::vector<std::uint32_t> pages;
   std::uint64_t effort = 0; ///< what it took, counted as in Draft
 };
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/PlanResidency.h"
 
+#include "passes/analysis/Bound.h"
 #include "passes/analysis/HostPlaces.h"
 #include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/Prediction.h"
 #include "passes/analysis/RequiredTraffic.h"
 #include "passes/plan/FindPlan.h"
 #include "passes/plan/FramePlanner.h"
+#include "passes/plan/GapChoice.h"
 #include "passes/plan/GivenBoundary.h"
 #include "passes/plan/HostedPages.h"
 #include "passes/plan/PlanSearch.h"
@@ -34,6 +36,10 @@ namespace {
 /// How many splits of what is hosted a plan has at most, and the part of the step that each gains at least.
 constexpr int mostSplitsOfHosted = 4;
 constexpr double leastGainOfSplit = 0.002;
+/// How often what leaves gets frames of its own, each time by the best plan so far, unless that is this close to the
+/// bound, or a quick plan takes so much longer.
+constexpr int roundsOfAbsences = 3;
+constexpr double closeToBound = 1.01, hopeless = 1.02;
 /// How large pieces are in the searches that are made side by side, in place of pieceBytesFor().
 constexpr std::uint64_t pieceMultiples[] = {1, 3, 8};
 constexpr std::size_t mostNodesOfSeveralSearches = 5000;
@@ -209,12 +215,32 @@ Processors processorsFor(std::size_t searches, const PlanOptions &options) {
   return Processors(options.isQuick ? 1 : processors, static_cast<unsigned>(searches));
 }
 
+struct FoundPlan {
+  Description plan;
+  std::vector<Absence> chosen; ///< by the prices of the plan; none if it is a quick one
+};
+
+/// What gaps by price come to where the plan leaves the link as it does.
+std::vector<Absence> chosenAbsences(const PlannerInput &input, const Candidate &candidate) {
+  const GapChoice choice = chooseGaps(input, candidate.draft, candidate.schedule);
+  const Timeline &timeline = input.timeline;
+  std::vector<Absence> result;
+  for (const Piece &piece : timeline.pieces())
+    for (std::uint32_t use = piece.usesBegin; use < piece.usesEnd; ++use)
+      if (choice.pages[use] > 0)
+        result.push_back(
+            {piece.buffer,
+             {piece.firstPage * timeline.pageBytes(), std::min(choice.pages[use] * timeline.pageBytes(), piece.bytes)},
+             timeline.use(use).node});
+  return result;
+}
+
 /// The plan of a step in which some pages may be hosted: for the planner these are not there. `choices`: the frames
 /// that are fixed beforehand, null for none. There is a search for each of them and each size of pieces, side by side,
 /// and the best plan counts.
-std::optional<Description> planAround(const Description &step, const Order &order, const PlanOptions &options,
-                                      const std::vector<std::uint64_t> &pieceSizes, std::uint64_t budgetBytes,
-                                      std::uint64_t frameCount, const std::vector<const WideColouring *> &choices) {
+std::optional<FoundPlan> planAround(const Description &step, const Order &order, const PlanOptions &options,
+                                    const std::vector<std::uint64_t> &pieceSizes, std::uint64_t budgetBytes,
+                                    std::uint64_t frameCount, const std::vector<const WideColouring *> &choices) {
   Machine machine = options.machine;
   if (machine.hostBytes != UINT64_MAX)
     machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
@@ -242,7 +268,10 @@ std::optional<Description> planAround(const Description &step, const Order &orde
     }
   if (!best)
     return std::nullopt;
-  return writePlan(*inputOfBest, best->draft, best->schedule, budgetBytes);
+  FoundPlan found{writePlan(*inputOfBest, best->draft, best->schedule, budgetBytes), {}};
+  if (!options.isQuick)
+    found.chosen = chosenAbsences(*inputOfBest, *best);
+  return found;
 }
 
 /// Where some nodes use nearly all frames there is little choice: frames for all pages, found without regard for time,
@@ -277,8 +306,8 @@ bool isFaster(const Description &one, const Description &other, const Machine &m
 
 /// Hosts what nodes touch beyond the frames. Since a page keeps its frame, that can be too little: then a colouring
 /// tells what else. If there is none, more is hosted by steps that grow, in the end all that can be.
-tl::expected<Description, PlanError> planHosting(Description step, const Timeline &timeline, const PlanOptions &options,
-                                                 std::uint64_t budgetBytes, std::uint64_t frameCount) {
+tl::expected<FoundPlan, PlanError> planHosting(Description step, const Timeline &timeline, const PlanOptions &options,
+                                               std::uint64_t budgetBytes, std::uint64_t frameCount) {
   const std::uint64_t steps = options.boundary ? 0 : 8;
   const Order order(step);
   const std::uint64_t frames = frameCount - timeline.exclusivePages();
@@ -300,17 +329,17 @@ tl::expected<Description, PlanError> planHosting(Description step, const Timelin
         several ? colourCrowd(step, timeline, options.machine, frames) : std::nullopt;
     if (crowded)
       choices.push_back(&*crowded);
-    if (std::optional<Description> planned = plan(choices))
+    if (std::optional<FoundPlan> planned = plan(choices))
       return std::move(*planned);
   }
   if (!options.boundary) {
-    std::optional<Description> best;
+    std::optional<FoundPlan> best;
     for (const Balance balance : {Balance::No, Balance::Nodes}) {
       const tl::expected<WideColouring, NoColouring> wide =
           hostForColouring(step, timeline, frames, options.machine, balance);
-      std::optional<Description> planned =
-          wide && !(best && isHostedAlike(step, *best)) ? plan({&*wide}) : std::nullopt;
-      if (planned && (!best || isFaster(*planned, *best, options.machine)))
+      std::optional<FoundPlan> planned =
+          wide && !(best && isHostedAlike(step, best->plan)) ? plan({&*wide}) : std::nullopt;
+      if (planned && (!best || isFaster(planned->plan, best->plan, options.machine)))
         best = std::move(planned);
       if (options.isQuick)
         break;
@@ -320,7 +349,7 @@ tl::expected<Description, PlanError> planHosting(Description step, const Timelin
   }
   for (std::uint64_t i = isWide ? 0 : 1; i <= steps; ++i) {
     hostExcess(step, timeline, frames - frames * i * i / (steps * steps), options.machine);
-    if (std::optional<Description> planned = plan({nullptr}))
+    if (std::optional<FoundPlan> planned = plan({nullptr}))
       return std::move(*planned);
   }
   if (options.boundary)
@@ -342,37 +371,109 @@ public:
         frames_(frameCount - timeline.exclusivePages()) {}
 
   tl::expected<Description, PlanError> run() {
-    tl::expected<Description, PlanError> planned = planHosting(step_, timeline_, options_, budgetBytes_, frameCount_);
-    if (!planned || options_.boundary || options_.isQuick || options_.backend != Backend::Virtual)
-      return planned;
+    tl::expected<FoundPlan, PlanError> planned = planHosting(step_, timeline_, options_, budgetBytes_, frameCount_);
+    if (!planned)
+      return tl::unexpected(planned.error());
     best_ = std::move(*planned);
-    tryWith(worthRenaming(step_, best_, timeline_, options_, frames_));
-    if (hostedBytes(best_) > 0 && step_.nodes.size() <= mostNodesOfSeveralSearches)
-      tryWith(withSplitsOfHosted());
-    return std::move(best_);
+    if (options_.boundary || options_.isQuick || options_.backend != Backend::Virtual)
+      return std::move(best_.plan);
+    tryWith(worthRenaming(step_, best_.plan, timeline_, options_, frames_));
+    if (step_.nodes.size() <= mostNodesOfSeveralSearches) {
+      if (hostedBytes(best_.plan) > 0)
+        tryWith(withSplitsOfHosted());
+      goOnAfterAbsences();
+    }
+    return std::move(best_.plan);
   }
 
 private:
-  void tryWith(const std::vector<Split> &splits) {
-    if (splits.size() == splits_.size())
-      return;
-    std::optional<Description> other = planWith(splits, options_);
-    if (!other)
-      return;
-    const bool fits = fitsHost(*other), fitted = fitsHost(best_);
-    const double otherUs = predictedUs(*other) + doubtUs(*other, best_, options_.machine);
-    if (fits == fitted ? otherUs >= predictedUs(best_) : !fits)
-      return;
-    best_ = std::move(*other);
-    splits_ = splits;
+  /// Returns whether it makes the best plan.
+  bool tryWith(const std::vector<Split> &splits) {
+    return splits.size() != splits_.size() && take(planWith(splits, options_), splits);
   }
 
-  std::optional<Description> planWith(const std::vector<Split> &splits, const PlanOptions &options) const {
+  bool take(std::optional<FoundPlan> other, const std::vector<Split> &splits) {
+    if (!other)
+      return false;
+    const bool fits = fitsHost(other->plan), fitted = fitsHost(best_.plan);
+    const double otherUs = predictedUs(other->plan) + doubtUs(other->plan, best_.plan, options_.machine);
+    if (fits == fitted ? otherUs >= predictedUs(best_.plan) : !fits)
+      return false;
+    best_ = std::move(*other);
+    splits_ = splits;
+    return true;
+  }
+
+  /// What is to leave, by the prices of the best plan, comes back to frames of its own. Hosted is what was, and what
+  /// wide nodes use keeps its frames. A quick plan tells whether there is hope.
+  void goOnAfterAbsences() {
+    const double limitUs = bound(step_, budgetBytes_, options_.machine, BoundKind::May).totalUs;
+    for (int round = 0; round < roundsOfAbsences; ++round) {
+      const double us = predictedUs(best_.plan);
+      const std::vector<Split> splits = withAbsences(step_, splits_, best_.chosen);
+      if (us <= closeToBound * limitUs || splits == splits_)
+        return;
+      const std::optional<FoundPlan> quick = planInPlaceWith(splits, quickOptions());
+      if (!quick || predictedUs(quick->plan) > hopeless * us || !take(planInPlaceWith(splits, options_), splits) ||
+          predictedUs(best_.plan) > (1 - leastGainOfSplit) * us)
+        return;
+    }
+  }
+
+  /// With the splits of the best plan and more.
+  std::optional<FoundPlan> planInPlaceWith(const std::vector<Split> &splits, const PlanOptions &options) const {
+    const SplitStep split(step_, splits);
+    const Description placed = split.inParts(best_.plan);
+    Description parts = split.parts();
+    for (BufferIndex buffer = 0; buffer < parts.buffers.size(); ++buffer)
+      parts.buffers[buffer].hosted = placed.buffers[buffer].hosted;
+    const Timeline timeline(parts);
+    const std::vector<std::uint64_t> pieceSizes =
+        pieceSizesFor(parts, pieceBytesFor(timeline, options_, budgetBytes_), true);
+    const WideColouring frames = framesOfWide(placed);
+    std::optional<FoundPlan> found =
+        planAround(parts, Order(parts), options, pieceSizes, budgetBytes_, frameCount_, {&frames});
+    return found ? std::optional(joined(split, std::move(*found))) : std::nullopt;
+  }
+
+  /// Those of a plan's pages, of which those that wide nodes use are to keep theirs.
+  WideColouring framesOfWide(const Description &placed) const {
+    WideColouring colouring;
+    for (BufferIndex buffer = 0; buffer < placed.buffers.size(); ++buffer) {
+      std::vector<std::int32_t> frames = placed.buffers[buffer].frames;
+      frames.resize(placed.pageCount(buffer), noFrame);
+      for (std::int32_t &frame : frames)
+        frame = frame == noFrame ? noFrame : frame - static_cast<std::int32_t>(timeline_.exclusivePages());
+      colouring.isTight.emplace_back(frames.size(), false);
+      colouring.frames.push_back(std::move(frames));
+    }
+    const std::vector<std::uint64_t> excess = excessPages(timeline_, frames_);
+    for (NodeIndex node = 0; node < placed.nodes.size(); ++node)
+      for (const Access &access : placed.nodes[node].accesses) {
+        std::vector<bool> &isTight = colouring.isTight[access.buffer];
+        for (std::uint64_t page = access.range.offset / placed.pageBytes; page * placed.pageBytes < access.range.end();
+             ++page)
+          isTight[page] = isTight[page] || excess[node] > 0;
+      }
+    return colouring;
+  }
+
+  std::optional<FoundPlan> planWith(const std::vector<Split> &splits, const PlanOptions &options) const {
     const SplitStep split(step_, splits);
     const Timeline timeline(split.parts());
-    const tl::expected<Description, PlanError> planned =
+    tl::expected<FoundPlan, PlanError> planned =
         planHosting(split.parts(), timeline, options, budgetBytes_, frameCount_);
-    return planned ? std::optional(split.join(*planned)) : std::nullopt;
+    return planned ? std::optional(joined(split, std::move(*planned))) : std::nullopt;
+  }
+
+  PlanOptions quickOptions() const {
+    PlanOptions quick = options_;
+    quick.isQuick = true;
+    return quick;
+  }
+
+  static FoundPlan joined(const SplitStep &split, FoundPlan found) {
+    return {split.join(found.plan), split.join(found.chosen)};
   }
 
   bool fitsHost(const Description &plan) const { return statsOf(plan).hostBytes <= options_.machine.hostBytes; }
@@ -381,22 +482,21 @@ private:
   /// What is hosted for one node's sake goes elsewhere where that makes a quick plan faster: always the one that gains
   /// most, and then the next.
   std::vector<Split> withSplitsOfHosted() const {
-    PlanOptions quick = options_;
-    quick.isQuick = true;
+    const PlanOptions quick = quickOptions();
     const std::vector<std::uint64_t> excess = excessPages(timeline_, frames_);
     std::vector<Split> chosen = splits_;
     if (std::all_of(excess.begin(), excess.end(), [](std::uint64_t pages) { return pages == 0; }))
       return chosen;
-    const std::optional<Description> without = planWith(chosen, quick);
+    const std::optional<FoundPlan> without = planWith(chosen, quick);
     if (!without)
       return chosen;
-    std::optional<Description> quickest = without;
-    double leastUs = predictedUs(*without);
+    std::optional<FoundPlan> quickest = without;
+    double leastUs = predictedUs(without->plan);
     for (int round = 0; round < mostSplitsOfHosted; ++round) {
-      std::vector<std::pair<std::vector<Split>, std::future<std::optional<Description>>>> trials;
+      std::vector<std::pair<std::vector<Split>, std::future<std::optional<FoundPlan>>>> trials;
       const double gainUs = leastGainOfSplit * leastUs, enoughUs = leastUs - gainUs;
-      std::vector<Split> found = splitsOfHosted(step_, *quickest, chosen, excess, options_.machine, gainUs);
-      for (Split &split : splitsOfOthers(step_, *quickest, chosen, timeline_, excess))
+      std::vector<Split> found = splitsOfHosted(step_, quickest->plan, chosen, excess, options_.machine, gainUs);
+      for (Split &split : splitsOfOthers(step_, quickest->plan, chosen, timeline_, excess))
         found.push_back(std::move(split));
       for (const Split &split : found) {
         std::vector<Split> more = chosen;
@@ -405,13 +505,13 @@ private:
       }
       bool isFaster = false;
       for (auto &[splits, trial] : trials) {
-        std::optional<Description> plan = trial.get();
-        const double us = plan ? predictedUs(*plan) + doubtUs(*plan, *without, options_.machine) : 0;
-        if (!plan || us >= std::min(enoughUs, leastUs) || (!fitsHost(*plan) && fitsHost(*without)))
+        std::optional<FoundPlan> tried = trial.get();
+        const double us = tried ? predictedUs(tried->plan) + doubtUs(tried->plan, without->plan, options_.machine) : 0;
+        if (!tried || us >= std::min(enoughUs, leastUs) || (!fitsHost(tried->plan) && fitsHost(without->plan)))
           continue;
         isFaster = true;
         leastUs = us;
-        quickest = std::move(plan);
+        quickest = std::move(tried);
         chosen = splits;
       }
       if (!isFaster)
@@ -426,7 +526,7 @@ private:
   std::uint64_t budgetBytes_;
   std::uint64_t frameCount_;
   std::uint64_t frames_; ///< for private pages
-  Description best_;
+  FoundPlan best_;
   std::vector<Split> splits_; ///< of the best plan
 };
 

@@ -271,6 +271,34 @@ std::vector<Split> splitsOfOthers(const Description &step, const Description &pl
   return firstOf(std::move(found), mostSplitsOfOthers);
 }
 
+std::vector<Split> withAbsences(const Description &step, const std::vector<Split> &splits,
+                                const std::vector<Absence> &absences) {
+  const std::vector<bool> can = canGoOn(step);
+  std::map<std::pair<BufferIndex, NodeIndex>, std::vector<bool>> isMoved; // by page
+  const auto move = [&](BufferIndex buffer, NodeIndex until, const Range &bytes) {
+    std::vector<bool> &pages = isMoved[{buffer, until}];
+    pages.resize(step.pageCount(buffer), false);
+    for (std::uint64_t page = bytes.offset / step.pageBytes; page * step.pageBytes < bytes.end(); ++page)
+      pages[page] = true;
+  };
+  for (const Split &split : splits)
+    for (const Range &range : split.moved)
+      move(split.buffer, split.until, range);
+  for (const Absence &absence : absences)
+    if (can[absence.buffer])
+      move(absence.buffer, absence.until, absence.bytes);
+  std::vector<Split> result;
+  for (const auto &[place, pages] : isMoved) {
+    Split split{place.first, place.second, {}};
+    const std::uint64_t size = step.buffers[split.buffer].size;
+    for (std::size_t page = 0; page < pages.size(); ++page)
+      if (pages[page])
+        append(split.moved, {page * step.pageBytes, std::min(step.pageBytes, size - page * step.pageBytes)});
+    result.push_back(std::move(split));
+  }
+  return result;
+}
+
 double doubtUs(const Description &renamed, const Description &step, const Machine &machine) {
   const std::map<std::size_t, Traffic> known = hostedReach(step);
   double us = 0;

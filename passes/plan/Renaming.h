@@ -32,6 +32,10 @@ std::vector<Split> splitsOfHosted(const Description &step, const Description &pl
 std::vector<Split> splitsOfOthers(const Description &step, const Description &planned, const std::vector<Split> &splits,
                                   const Timeline &timeline, const std::vector<std::uint64_t> &excess);
 
+/// `splits`, and one wherever something of a renamable buffer is absent in the same time: it goes on elsewhere then.
+std::vector<Split> withAbsences(const Description &step, const std::vector<Split> &splits,
+                                const std::vector<Absence> &absences);
+
 /// How slowly nodes reach hosted pages is known once they have, and less of the same is faster for certain. So how much
 /// longer than predicted `renamed` may take for what nodes reach in it, at whatever address, and not in `step`.
 double doubtUs(const Description &renamed, const Description &step, const Machine &machine);

@@ -89,7 +89,7 @@ SplitStep::Whole SplitStep::cut(const std::vector<Split> &splits) {
 void SplitStep::nameAddresses() {
   origins_.resize(parts_.buffers.size());
   for (BufferIndex index = 0; index < step_.buffers.size(); ++index)
-    origins_[index] = {index, 0};
+    origins_[index] = {index, index, 0};
   BufferIndex next = static_cast<BufferIndex>(step_.buffers.size());
   for (auto &[index, whole] : wholes_) {
     whole.addresses.push_back(index);
@@ -97,7 +97,7 @@ void SplitStep::nameAddresses() {
       whole.addresses.push_back(next++);
     for (const Segment &segment : whole.segments)
       for (std::size_t address = whole.addresses.size(); address-- > 0;) // the first address of each part counts
-        origins_[segment.parts[address]] = {whole.addresses[address], segment.bytes.offset};
+        origins_[segment.parts[address]] = {whole.addresses[address], index, segment.bytes.offset};
   }
 }
 
@@ -146,6 +146,54 @@ Description SplitStep::join(const Description &planned) const {
   }
   orderAddresses(joined, captured, planned);
   return joined;
+}
+
+std::vector<Absence> SplitStep::join(std::vector<Absence> absences) const {
+  for (Absence &absence : absences) {
+    const Origin &origin = origins_[absence.buffer];
+    absence.buffer = origin.captured;
+    absence.bytes.offset += origin.offset;
+  }
+  return absences;
+}
+
+Description SplitStep::inParts(const Description &plan) const {
+  Description placed = parts_;
+  std::vector<bool> isPlaced(parts_.buffers.size(), false);
+  const auto place = [&](BufferIndex part, BufferIndex address) {
+    if (!isPlaced[part])
+      placePart(placed, part, plan.buffers[address]);
+    isPlaced[part] = true;
+  };
+  NodeIndex captured = 0;
+  for (const Node &node : plan.nodes) {
+    if (isAdded(node.kind))
+      continue;
+    for (std::size_t i = 0; i < node.accesses.size(); ++i)
+      for (const Access &part : partsOf(step_.nodes[captured].accesses[i], captured))
+        place(part.buffer, node.accesses[i].buffer);
+    ++captured;
+  }
+  for (BufferIndex part = 0; part < parts_.buffers.size(); ++part) // of which no node uses anything
+    place(part, origins_[part].captured);
+  return placed;
+}
+
+void SplitStep::placePart(Description &placed, BufferIndex part, const Buffer &from) const {
+  Buffer &buffer = placed.buffers[part];
+  const Range bytes{origins_[part].offset, buffer.size};
+  const auto copy = [&](std::vector<Range> &to, const std::vector<Range> &ranges) {
+    for (const Range &range : ranges)
+      if (const Range inside = within(range, bytes); inside.size > 0)
+        append(to, inside);
+  };
+  copy(buffer.resident, from.resident);
+  copy(buffer.mirrored, from.mirrored);
+  copy(buffer.hosted, from.hosted);
+  if (from.frames.empty())
+    return;
+  const auto first = from.frames.begin() + static_cast<std::ptrdiff_t>(bytes.offset / step_.pageBytes);
+  buffer.frames.assign(first, first + static_cast<std::ptrdiff_t>(placed.pageCount(part)));
 }
 
 Buffer SplitStep::joinBuffer(const Whole &whole, std::size_t address, const Description &planned) const {

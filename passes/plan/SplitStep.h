@@ -23,6 +23,13 @@ struct Split {
   bool operator==(const Split &) const = default;
 };
 
+/// Bytes of a buffer that are not on the device for some time before a node that needs their value.
+struct Absence {
+  BufferIndex buffer = 0;
+  Range bytes; ///< begins with a page
+  NodeIndex until = 0;
+};
+
 /// A step, and the same as the planner sees it: what moves together is a buffer of its own there, and what moves is
 /// continued by another one.
 class SplitStep {
@@ -36,6 +43,12 @@ public:
   /// what stays are ordered by completion, but for two that only read what is not hosted: what is written at one
   /// address is there at the other only then.
   Description join(const Description &planned) const;
+  /// The same absences, of captured buffers in place of parts().
+  std::vector<Absence> join(std::vector<Absence> absences) const;
+
+  /// parts() with the frames, what is hosted and what is on the device between steps that they have in `plan`: one of
+  /// the step with splits that are all among those given, so that each part has one address in it.
+  Description inParts(const Description &plan) const;
 
 private:
   /// Bytes of a buffer that move together, and the part that they are at each of its addresses.
@@ -51,12 +64,14 @@ private:
   /// Where a part belongs.
   struct Origin {
     BufferIndex buffer = 0; ///< of the joined plan
+    BufferIndex captured = 0;
     std::uint64_t offset = 0;
   };
 
   Whole cut(const std::vector<Split> &splits);
   void nameAddresses();
   std::vector<Access> partsOf(const Access &access, NodeIndex node) const;
+  void placePart(Description &placed, BufferIndex part, const Buffer &from) const;
   Buffer joinBuffer(const Whole &whole, std::size_t address, const Description &planned) const;
   void orderAddresses(Description &joined, const std::vector<NodeIndex> &captured, const Description &planned) const;
 

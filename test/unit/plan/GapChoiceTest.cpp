@@ -32,6 +32,8 @@ protected:
       input.keepsHostCopy = keepHostCopies(small_.step, backend);
     const GapChoice choice = chooseGaps(input, still, scheduleDraft(input, still));
     leaves_.clear();
+    pages_ = choice.pages;
+    std::erase(pages_, 0U);
     for (std::uint32_t use = 0; use < choice.leaves.size(); ++use)
       if (choice.leaves[use])
         leaves_.push_back({nameOf(timeline, timeline.use(use).piece), timeline.use(use).node});
@@ -46,6 +48,7 @@ protected:
 
   test::SmallStep small_;
   Leaves leaves_;
+  std::vector<std::uint32_t> pages_; ///< that are enough, of each that is to leave
   std::map<std::string, BoundaryState> states_;
 };
 
@@ -67,6 +70,20 @@ TEST_F(GapChoiceTest, AsMuchLeavesAsIsInTheWayAndTheLongestGapFirst) {
   small_.kernel("uses a", 10, {small_.read(a)});
   choose(4);
   EXPECT_EQ(leaves_, (Leaves{{"a", 4}}));
+}
+
+TEST_F(GapChoiceTest, OfAPieceThatLeavesFewerPagesMayBeEnough) {
+  const BufferIndex a = small_.local("a", 4), b = small_.local("b", 4), c = small_.local("c", 4);
+  small_.kernel("makes a", 10, {small_.write(a)});
+  small_.kernel("makes b", 10, {small_.write(b)});
+  small_.kernel("works", 10, {small_.write(c)});
+  small_.kernel("uses b", 10, {small_.read(b)});
+  small_.kernel("uses a", 10, {small_.read(a)});
+  choose(9);
+  EXPECT_EQ(leaves_, (Leaves{{"a", 4}}));
+  EXPECT_EQ(pages_, std::vector<std::uint32_t>{3});
+  choose(8);
+  EXPECT_EQ(pages_, std::vector<std::uint32_t>{4});
 }
 
 TEST_F(GapChoiceTest, APartialPageGoesFirst) {
