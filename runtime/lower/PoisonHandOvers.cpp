@@ -19,7 +19,7 @@ struct Page {
 
 /// One frame as the step goes on. The description was checked: tenures follow one another in every order.
 struct Frame {
-  std::optional<Page> tenant;
+  std::optional<Page> tenant;    ///< of a captured buffer: what stays in its frame at another address is the same page
   std::vector<NodeIndex> events; ///< of the tenant, since it moved in
   CUgraphNode fill = nullptr;    ///< put in front of this tenure
 };
@@ -69,12 +69,13 @@ private:
   Status visit(NodeIndex node, const Page &page) {
     const Buffer &buffer = step_.buffers[page.buffer];
     Frame &frame = frames_[buffer.frames[page.page]];
-    if (frame.tenant == page) {
+    const Page tenant{capturedBuffer(step_.buffers, page.buffer), page.page};
+    if (frame.tenant == tenant) {
       frame.events.push_back(node);
       return frame.fill ? addEdge(frame.fill, node) : Status{};
     }
     const std::vector<NodeIndex> before = std::exchange(frame.events, {node});
-    frame.tenant = page;
+    frame.tenant = tenant;
     frame.fill = nullptr;
     if (step_.nodes[node].kind == NodeKind::CopyToDevice)
       return {};
