@@ -179,6 +179,20 @@ TEST_F(ContinuationTest, validatesAndObserves) {
   expectState(2);
 }
 
+// What stays in its frames at another address has no other tenant in between, nor anything that would stand there.
+TEST_F(ContinuationTest, validatesWhatStaysInPlace) {
+  open(Continuing::InPlace);
+  const std::map<CUgraphNode, KernelLaunch> before = launches();
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  EXPECT_EQ(changesSince(before).size(), 1u);
+  replay(*step, 2);
+  expectState(2);
+  const Expected<Validation> validation = (*step)->validate();
+  ASSERT_TRUE(validation) << messageOf(validation);
+  EXPECT_EQ(validation->differentBuffers, 0u) << validation->firstDifference;
+}
+
 // The captured value that a lost copy would have brought is not there.
 TEST_F(ContinuationTest, validationCatchesAShortenedCopy) {
   open(Continuing::AtLastUse);

@@ -32,7 +32,7 @@ std::vector<NodeIndex> usesOf(const Description &step, BufferIndex buffer) {
   return uses;
 }
 
-/// Another buffer like it, in frames of its own.
+/// Another buffer like it, in frames of its own unless it stays in place.
 BufferIndex continueBuffer(Description &step, BufferIndex before) {
   std::int32_t frame = 0;
   for (const Buffer &buffer : step.buffers)
@@ -41,8 +41,9 @@ BufferIndex continueBuffer(Description &step, BufferIndex before) {
   Buffer next = step.buffers[before];
   next.continues = before;
   next.address = 0;
-  for (std::int32_t &page : next.frames)
-    page = frame++;
+  if (how != Continuing::InPlace)
+    for (std::int32_t &page : next.frames)
+      page = frame++;
   step.budgetBytes = std::max(step.budgetBytes, static_cast<std::uint64_t>(frame) * step.pageBytes);
   step.buffers.push_back(std::move(next));
   return static_cast<BufferIndex>(step.buffers.size() - 1);
@@ -91,7 +92,8 @@ void moveOn(Description &step, NodeIndex earlier, NodeIndex use, BufferIndex fro
     for (Access &access : step.nodes[node].accesses)
       if (access.buffer == from)
         access.buffer = to;
-  addTransfer(step, earlier, use, from, to, place);
+  if (how != Continuing::InPlace)
+    addTransfer(step, earlier, use, from, to, place);
 }
 
 void continueIn(Description &step) {

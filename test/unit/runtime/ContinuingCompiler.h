@@ -13,7 +13,8 @@ enum class Continuing : std::uint8_t {
   AtTwoAddresses, ///< the last node is said to have both
   HostedBefore,   ///< as AtLastUse; until then it is in host memory, where nodes reach it
   HostedAfter,    ///< from then on it is
-  Hosted          ///< at either address
+  Hosted,         ///< at either address
+  InPlace         ///< as AtLastUse, in the frames that it has at the first one
 };
 
 } // namespace pumpgraph::runtime::test
