@@ -33,13 +33,13 @@ namespace pumpgraph {
 
 namespace {
 
-/// How many splits of what is hosted a plan has at most, and the part of the step that each gains at least.
-constexpr int mostSplitsOfHosted = 4;
+/// How many splits beside wide nodes a plan has at most, and the part of the step that each gains at least.
+constexpr int mostSplitsBesideWide = 4;
 constexpr double leastGainOfSplit = 0.002;
-/// How often what leaves gets frames of its own, each time by the best plan so far, unless that is this close to the
-/// bound, or a quick plan takes so much longer.
+/// How often what leaves gets frames of its own, each time by the best plan so far, unless that is close to the bound,
+/// or a quick plan takes so much longer.
 constexpr int roundsOfAbsences = 3;
-constexpr double closeToBound = 1.01, hopeless = 1.02;
+constexpr double hopeless = 1.02;
 /// How large pieces are in the searches that are made side by side, in place of pieceBytesFor().
 constexpr std::uint64_t pieceMultiples[] = {1, 3, 8};
 constexpr std::size_t mostNodesOfSeveralSearches = 5000;
@@ -380,7 +380,7 @@ public:
     tryWith(worthRenaming(step_, best_.plan, timeline_, options_, frames_));
     if (step_.nodes.size() <= mostNodesOfSeveralSearches) {
       if (hostedBytes(best_.plan) > 0)
-        tryWith(withSplitsOfHosted());
+        tryWith(withSplitsBesideWide());
       goOnAfterAbsences();
     }
     return std::move(best_.plan);
@@ -479,9 +479,9 @@ private:
   bool fitsHost(const Description &plan) const { return statsOf(plan).hostBytes <= options_.machine.hostBytes; }
   double predictedUs(const Description &plan) const { return predict(plan, options_.machine).totalUs; }
 
-  /// What is hosted for one node's sake goes elsewhere where that makes a quick plan faster: always the one that gains
-  /// most, and then the next.
-  std::vector<Split> withSplitsOfHosted() const {
+  /// What is hosted for one node's sake, or would better be, goes elsewhere where that makes a quick plan faster:
+  /// always the one that gains most, and then the next.
+  std::vector<Split> withSplitsBesideWide() const {
     const PlanOptions quick = quickOptions();
     const std::vector<std::uint64_t> excess = excessPages(timeline_, frames_);
     std::vector<Split> chosen = splits_;
@@ -492,7 +492,7 @@ private:
       return chosen;
     std::optional<FoundPlan> quickest = without;
     double leastUs = predictedUs(without->plan);
-    for (int round = 0; round < mostSplitsOfHosted; ++round) {
+    for (int round = 0; round < mostSplitsBesideWide; ++round) {
       std::vector<std::pair<std::vector<Split>, std::future<std::optional<FoundPlan>>>> trials;
       const double gainUs = leastGainOfSplit * leastUs, enoughUs = leastUs - gainUs;
       std::vector<Split> found = splitsOfHosted(step_, quickest->plan, chosen, excess, options_.machine, gainUs);

@@ -12,6 +12,9 @@
 
 namespace pumpgraph {
 
+/// A plan that takes no longer than this times the plan bound is left alone.
+inline constexpr double closeToBound = 1.01;
+
 struct Candidate {
   Draft draft;
   Schedule schedule;

@@ -27,8 +27,6 @@ constexpr std::size_t vainRoundsOfPiece = 8;
 constexpr std::uint64_t littleEffort = 4'000'000;
 /// Of the step: what is worth going on for.
 constexpr double notableGain = 0.001;
-/// A plan this close to the bound is left alone.
-constexpr double closeToBound = 1.01;
 /// Parts of the step whose pieces choose again, and Tuning::slackWeight when they do, in turn.
 constexpr double windowShares[] = {0.4, 0.2, 0.1, 0.05};
 constexpr double slackWeights[] = {0.25, 1, 4};

@@ -91,16 +91,23 @@ std::vector<HostedUse> usesOfHosted(const Description &planned, BufferIndex buff
   return uses;
 }
 
-/// Of a buffer of `size` bytes, the pages that the wide ones of two uses reach.
-std::vector<Range> reachedByWide(const HostedUse &one, const HostedUse &other, const std::vector<std::uint64_t> &excess,
-                                 std::uint64_t pageBytes, std::uint64_t size) {
+/// Of a buffer, the pages that are true.
+std::vector<Range> rangesOf(const std::vector<bool> &pages, const Description &step, BufferIndex buffer) {
   std::vector<Range> ranges;
-  for (std::size_t page = 0; page < one.pages.size(); ++page) {
-    if (!(excess[one.node] > 0 && one.pages[page]) && !(excess[other.node] > 0 && other.pages[page]))
-      continue;
-    append(ranges, {page * pageBytes, std::min(pageBytes, size - page * pageBytes)});
-  }
+  const std::uint64_t size = step.buffers[buffer].size;
+  for (std::size_t page = 0; page < pages.size(); ++page)
+    if (pages[page])
+      append(ranges, {page * step.pageBytes, std::min(step.pageBytes, size - page * step.pageBytes)});
   return ranges;
+}
+
+/// The pages that the wide ones of two uses of a buffer reach.
+std::vector<bool> reachedByWide(const HostedUse &one, const HostedUse &other,
+                                const std::vector<std::uint64_t> &excess) {
+  std::vector<bool> pages(one.pages.size(), false);
+  for (std::size_t page = 0; page < pages.size(); ++page)
+    pages[page] = (excess[one.node] > 0 && one.pages[page]) || (excess[other.node] > 0 && other.pages[page]);
+  return pages;
 }
 
 /// A captured node that uses a buffer.
@@ -229,7 +236,7 @@ std::vector<Split> splitsOfHosted(const Description &step, const Description &pl
       const auto isThere = [&](const Split &split) { return split.buffer == buffer && split.until == use.node; };
       if (!use.needsValue || before.us + use.us < leastUs || std::any_of(splits.begin(), splits.end(), isThere))
         continue;
-      Split split{buffer, use.node, reachedByWide(before, use, excess, step.pageBytes, step.buffers[buffer].size)};
+      Split split{buffer, use.node, rangesOf(reachedByWide(before, use, excess), step, buffer)};
       if (!split.moved.empty())
         found.push_back({before.us + use.us, std::move(split)});
     }
@@ -288,14 +295,8 @@ std::vector<Split> withAbsences(const Description &step, const std::vector<Split
     if (can[absence.buffer])
       move(absence.buffer, absence.until, absence.bytes);
   std::vector<Split> result;
-  for (const auto &[place, pages] : isMoved) {
-    Split split{place.first, place.second, {}};
-    const std::uint64_t size = step.buffers[split.buffer].size;
-    for (std::size_t page = 0; page < pages.size(); ++page)
-      if (pages[page])
-        append(split.moved, {page * step.pageBytes, std::min(step.pageBytes, size - page * step.pageBytes)});
-    result.push_back(std::move(split));
-  }
+  for (const auto &[place, pages] : isMoved)
+    result.push_back({place.first, place.second, rangesOf(pages, step, place.first)});
   return result;
 }
 

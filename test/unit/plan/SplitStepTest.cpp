@@ -194,6 +194,20 @@ TEST(Renaming, FindsOtherOperandsOfWideNodesByHowLongTheyAreIdle) {
   EXPECT_EQ(splitsOfOthers(small.step, planned, {}, timeline, excess).size(), 2U);
 }
 
+TEST(Renaming, DoubtsWhatANodeReachesBeyondWhatItDid) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4);
+  small.kernel("write", 1, {small.write(a), small.write(b)});
+  small.kernel("read", 1, {small.read(a), small.read(b)});
+  const auto hosting = [&](BufferIndex buffer, std::uint64_t count) {
+    Description step = small.step;
+    step.buffers[buffer].hosted = {pages(0, count)};
+    return step;
+  };
+  EXPECT_EQ(doubtUs(hosting(b, 2), hosting(a, 2), smallMachine()), 0) << "another operand of the same nodes";
+  EXPECT_EQ(doubtUs(hosting(b, 4), hosting(a, 2), smallMachine()), 2) << "half of two pages down, and of two up";
+}
+
 /// Like the backward pass of an early stage: "last" touches two pages more than there are frames for. It is cheapest to
 /// host some of b, which is written just before; a is used before, and c afterwards.
 SmallStep wideAtTheEnd() {
