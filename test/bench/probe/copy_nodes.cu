@@ -4,7 +4,7 @@
 /// bytes, by copy. As nodes of a graph in one chain and in several, one after the other on a stream, and as a batch, of
 /// which it also says whether it can be captured. nvcc -O2 -std=c++20 -arch=sm_90 copy_nodes.cu
 #include "check.h"
-#include "timing.h"
+#include "device_timing.h"
 
 #include <cstddef>
 #include <cstdio>
@@ -33,23 +33,6 @@ Copies scattered(char *device, char *host, std::size_t bytes, bool down) {
 }
 
 cudaStream_t stream;
-cudaEvent_t begin, end;
-
-/// Median microseconds on the device.
-template <typename Work> double timeUs(Work work) {
-  std::vector<double> times;
-  for (int run = 0; run < 15; ++run) {
-    check(cudaEventRecord(begin, stream), "event");
-    work();
-    check(cudaEventRecord(end, stream), "event");
-    check(cudaEventSynchronize(end), "wait");
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, begin, end), "time");
-    if (run > 2)
-      times.push_back(ms * 1e3);
-  }
-  return median(times);
-}
 
 double chainsUs(const Copies &each, std::size_t chains) {
   cudaGraph_t graph;
@@ -65,7 +48,7 @@ double chainsUs(const Copies &each, std::size_t chains) {
   }
   cudaGraphExec_t exec;
   check(cudaGraphInstantiate(&exec, graph, 0), "instantiate");
-  const double us = timeUs([&] { check(cudaGraphLaunch(exec, stream), "launch"); });
+  const double us = timeUs(stream, [&] { check(cudaGraphLaunch(exec, stream), "launch"); });
   check(cudaGraphExecDestroy(exec), "destroy");
   check(cudaGraphDestroy(graph), "destroy");
   return us;
@@ -83,8 +66,6 @@ cudaError_t batch(Copies &each) {
 
 int main() {
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  check(cudaEventCreate(&begin), "event");
-  check(cudaEventCreate(&end), "event");
   char *device = nullptr, *host = nullptr;
   check(cudaMalloc(&device, copies * slotBytes), "device");
   check(cudaHostAlloc(&host, copies * slotBytes, 0), "host");
@@ -93,17 +74,18 @@ int main() {
     for (const std::size_t bytes : {256 * kibi, 1024 * kibi, 2048 * kibi}) {
       Copies each = scattered(device, host, bytes, down);
       Copies whole = scattered(device, host, 0, down);
-      const double wholeUs = timeUs(
-          [&] { check(cudaMemcpyAsync(whole.to[0], whole.from[0], copies * bytes, each.kind, stream), "copy"); });
+      const double wholeUs = timeUs(stream, [&] {
+        check(cudaMemcpyAsync(whole.to[0], whole.from[0], copies * bytes, each.kind, stream), "copy");
+      });
       const auto beside = [&](double us) { return (us - wholeUs) / copies; };
       std::printf("%4zu KiB %s", bytes / kibi, down ? "down" : "up  ");
       for (const std::size_t chains : {1, 2, 4, 8})
         std::printf(" %9.2f", beside(chainsUs(each, chains)));
-      std::printf(" %9.2f", beside(timeUs([&] {
+      std::printf(" %9.2f", beside(timeUs(stream, [&] {
                     for (std::size_t i = 0; i < copies; ++i)
                       check(cudaMemcpyAsync(each.to[i], each.from[i], bytes, each.kind, stream), "copy");
                   })));
-      std::printf(" %9.2f\n", beside(timeUs([&] { check(batch(each), "batch"); })));
+      std::printf(" %9.2f\n", beside(timeUs(stream, [&] { check(batch(each), "batch"); })));
     }
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "capture");
   Copies each = scattered(device, host, kibi, false);
