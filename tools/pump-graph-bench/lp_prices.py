@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Tuple
 
 import numpy
 
@@ -12,10 +12,6 @@ from lp_step import BOUNDARY, WRITTEN, Gap, Life, Step, Visit
 
 # For sums of some thousand rounded numbers.
 ROUNDING = 1e-9
-
-# What a copy in a graph takes beside its bytes at the least, up and down, on one chain or on several, microseconds
-# (test/bench/probe/copy_nodes.cu).
-LEAST_COPY_US = (2.5, 2.0)
 
 
 class Link:
@@ -33,16 +29,8 @@ class Link:
         best = [machine.get(f"best_{name}_bytes_per_second", 0.0) * 1e-6 for name in ("up", "down")]
         if at_its_best and any(best):
             self.up, self.down, self.interference = max(self.up, best[0]), max(self.down, best[1]), 0.0
-        self.copy_us = tuple(min(us, machine.get("copy_overhead_s", 0.0) * 1e6) for us in LEAST_COPY_US)
         self.hosted_share = machine.get("hosted_share", 1.0)  # of these, what nodes reach that move hosted bytes
         self.beside_hosted_share = machine.get("beside_hosted_share", 0.0)  # and what copies reach meanwhile
-
-    def beside(self, step: Step) -> Tuple[float, float]:
-        """What a copy up, and one down, costs its direction beside its bytes: while it takes the time that it takes whatever its
-        size, the other direction loses nothing to it. Nothing where nodes move hosted bytes, for they may do so then."""
-        if step.may_host:
-            return 0.0, 0.0
-        return tuple((1 - self.interference) * us for us in self.copy_us)
 
 
 class Prices(NamedTuple):
@@ -70,11 +58,10 @@ class Ways(NamedTuple):
 
 
 class Market:
-    """The cheapest lives of a byte that takes `ratio` bytes of room, with its share of what a copy takes whatever its
-    size."""
+    """The cheapest lives of a byte that takes `ratio` bytes of room."""
 
-    def __init__(self, prices: Prices, link: Link, ratio: float, hosted_waits: bool, beside: Tuple[float, float]):
-        self._up, self._down = by_byte(prices.up, prices.down, link, beside)
+    def __init__(self, prices: Prices, link: Link, ratio: float, hosted_waits: bool):
+        self._up, self._down = by_byte(prices.up, prices.down, link)
         self._hosted_up, self._hosted_down = self._up, self._down
         if hosted_waits:
             # Nodes side by side take all but a share of both directions from their window. A cut node moves its bytes after
@@ -173,15 +160,9 @@ class Market:
         return room + min(dirty + min(ways.copy, ways.trip), kept)
 
 
-def by_byte(up: Any, down: Any, link: Link, beside: Tuple[float, float] = (0.0, 0.0)) -> Tuple[Any, Any]:
+def by_byte(up: Any, down: Any, link: Link) -> Tuple[Any, Any]:
     """Prices of a byte each way: it takes time of its own direction, and some of the other's."""
-    return ((up + link.interference * down) / link.up + beside[0] * up,
-            (down + link.interference * up) / link.down + beside[1] * down)
-
-
-def rises(price: Any) -> float:
-    """By how much it rises in all, around the step."""
-    return float(numpy.maximum(0.0, numpy.roll(price, -1) - price).sum())
+    return (up + link.interference * down) / link.up, (down + link.interference * up) / link.down
 
 
 def proven_us(step: Step, link: Link, prices: Prices) -> float:
@@ -190,24 +171,9 @@ def proven_us(step: Step, link: Link, prices: Prices) -> float:
     worth = prices.up + prices.down
     terms = [float(numpy.dot(step.windows_us, 1.0 - worth)),
              -float(numpy.dot(prices.room, step.room_bytes - step.held_bytes))]
-    beside = link.beside(step)
-    proven = [terms + lives(step, link, prices, (0.0, 0.0))]
-    if any(beside):
-        # A copy lies in one buffer, so each of its bytes brings a share of what a copy costs beside its bytes. Where it goes on
-        # for several windows it may do so in one in which that is cheaper; of one direction's copies only one at a time does.
-        slips = [-us * rises(price) for us, price in zip(beside, prices)]
-        proven.append(terms + slips + lives(step, link, prices, beside))
-    return max(math.fsum(each) - ROUNDING * math.fsum(map(abs, each)) for each in proven)
-
-
-def lives(step: Step, link: Link, prices: Prices, beside: Tuple[float, float]) -> List[float]:
-    """What the cheapest lives of all bytes cost."""
-    markets: Dict[Tuple[float, float], Market] = {}
-    paid = []
+    markets: Dict[float, Market] = {}
     for group in step.groups:
-        for largest, link_bytes in group.by_largest_copy.items() if any(beside) else [(math.inf, group.link)]:
-            if (group.ratio, largest) not in markets:
-                share = tuple(us / largest for us in beside)
-                markets[group.ratio, largest] = Market(prices, link, group.ratio, step.hosted_waits, share)
-            paid.append(link_bytes * markets[group.ratio, largest].cost(group.life))
-    return paid
+        if group.ratio not in markets:
+            markets[group.ratio] = Market(prices, link, group.ratio, step.hosted_waits)
+        terms.append(group.link * markets[group.ratio].cost(group.life))
+    return math.fsum(terms) - ROUNDING * math.fsum(map(abs, terms))

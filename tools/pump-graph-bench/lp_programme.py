@@ -19,8 +19,6 @@ from lp_step import BOUNDARY, EITHER, Gap, Group, Life, Step, Visit
 FIRST_SLOTS, PARTS, MOST_SLOTS = 300, 16, 2000
 # Room over bytes: within each of these classes all bytes count as if they took the same room.
 RATIO_CLASSES = (1.0001, 1.1, 1.3, 1.7, 2.5, 5.0, math.inf)
-# What copies cost beside their bytes over what those take: likewise.
-BESIDE_CLASSES = (0.003, 0.03, 0.1, 0.3, 1.0, 3.0, math.inf)
 # What a copy costs beside its time on the link, as a share of that: among equal solutions the one that moves least.
 TIE_BREAK = 1e-6
 
@@ -109,9 +107,7 @@ class Channel:
 
     def __init__(self, slots: int, groups: Sequence[Group]):
         self.groups = groups
-        link = sum(group.link for group in groups)
-        self.ratio = sum(group.room for group in groups) / link
-        self.copies = sum(group.copies * group.link for group in groups) / link
+        self.ratio = sum(group.room for group in groups) / sum(group.link for group in groups)
         self.up, self.down, self.copy = (Lane(slots) for _ in range(3))
         self.drops: List[List[int]] = [[] for _ in range(slots)]
         self.away: List[int] = []
@@ -125,7 +121,7 @@ class Proposal:
 
     def __init__(self, step: Step, link: Link, grid: Sequence[int]):
         """`grid`: the first window of each slot, and the number of windows."""
-        self.step, self._link, self._beside = step, link, link.beside(step)
+        self.step, self._link = step, link
         self._scale = max((group.room for group in step.groups), default=1.0) / 1e3  # bytes to a unit
         self._programme = Programme()
         self.alive_bytes = alive(step)
@@ -133,7 +129,7 @@ class Proposal:
         self.moves: List[Move] = []
         self._hosted_ups: List[List[int]] = [[] for _ in range(self._slots)]  # what nodes read and write themselves
         self._hosted_downs: List[List[int]] = [[] for _ in range(self._slots)]
-        self.channels = [Channel(self._slots, groups) for groups in self._classes(self._merge(step.groups))]
+        self.channels = [Channel(self._slots, groups) for groups in classes(self._merge(step.groups))]
         for channel in self.channels:
             for group in channel.groups:
                 self._add(group, channel)
@@ -152,24 +148,11 @@ class Proposal:
         merged: Dict[Tuple[Life, float], Group] = {}
         for group in groups:
             life = self._in_slots(group.life)
-            known = merged.setdefault((life, self._class_of(group)), Group(life))
+            known = merged.setdefault((life, class_of(group)), Group(life))
             known.link += group.link
             known.room += group.room
             known.parts += group.parts
-            for largest, link in group.by_largest_copy.items():
-                known.by_largest_copy[largest] += link
         return list(merged.values())
-
-    def _class_of(self, group: Group) -> Tuple[float, float]:
-        beside = max(us * rate for us, rate in zip(self._beside, (self._link.up, self._link.down))) * group.copies
-        return (next(limit for limit in RATIO_CLASSES if group.ratio < limit),
-                next(limit for limit in BESIDE_CLASSES if beside < limit))
-
-    def _classes(self, groups: Sequence[Group]) -> List[List[Group]]:
-        members: Dict[Tuple[float, float], List[Group]] = defaultdict(list)
-        for group in groups:
-            members[self._class_of(group)].append(group)
-        return [members[limits] for limits in sorted(members)]
 
     def _in_slots(self, life: Life) -> Life:
         def gaps(windows: Sequence[Gap]) -> Tuple[Gap, ...]:
@@ -362,15 +345,12 @@ class Proposal:
     def _limit(self, ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]], spans: Sequence[Terms]) -> List[List[int]]:
         """By direction, then slot: what moves takes no more of the link than the spans."""
         link = self._link
-        copies = {flow: channel.copies for flows in (self._ups, self._downs, self._copies)
-                  for channel, here in zip(self.channels, flows) for flow in here}
-        return [[self._programme.at_most([(flow, self._scale * (1 / rate + beside * copies.get(flow, 0.0)))
-                                          for flow in flows[slot]] +
+        return [[self._programme.at_most([(flow, self._scale / rate) for flow in flows[slot]] +
                                          [(flow, link.interference * self._scale / other_rate)
                                           for flow in others[slot]] + [(span, -part) for span, part in spans[slot]], 0.0)
                  for slot in range(self._slots)]
-                for flows, rate, beside, others, other_rate in ((ups, link.up, self._beside[0], downs, link.down),
-                                                                (downs, link.down, self._beside[1], ups, link.up))]
+                for flows, rate, others, other_rate in ((ups, link.up, downs, link.down),
+                                                        (downs, link.down, ups, link.up))]
 
     def _accumulate(self, sums: Sequence[int], plus: Sequence[Sequence[int]], minus: Sequence[Sequence[int]]) -> None:
         for slot in range(self._slots):
@@ -457,3 +437,14 @@ def alive(step: Step) -> numpy.ndarray:
         if group.life.tail is not None:
             changes[group.life.tail] += group.room
     return step.held_bytes + numpy.cumsum(changes[:-1])
+
+
+def class_of(group: Group) -> float:
+    return next(limit for limit in RATIO_CLASSES if group.ratio < limit)
+
+
+def classes(groups: Sequence[Group]) -> List[List[Group]]:
+    members: Dict[float, List[Group]] = defaultdict(list)
+    for group in groups:
+        members[class_of(group)].append(group)
+    return [members[limit] for limit in sorted(members)]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
@@ -88,17 +87,10 @@ class Group:
     link: float = 0  # bytes to copy
     room: float = 0  # bytes of frames
     parts: List[Tuple[int, int, int]] = field(default_factory=list)  # buffer, its first byte, and its end
-    # Of `link`, by how much one copy can move: all of the buffer, rounded up so that there are few such sizes.
-    by_largest_copy: Dict[float, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
     def ratio(self) -> float:
         return self.room / self.link
-
-    @property
-    def copies(self) -> float:
-        """For each byte, at the least."""
-        return sum(link / largest for largest, link in self.by_largest_copy.items()) / self.link
 
 
 class Step:
@@ -246,7 +238,6 @@ class Step:
             group.link += link
             group.room += room
             group.parts.append((number, begin, end))
-            group.by_largest_copy[2 ** (math.ceil(4 * math.log2(buffer["size"])) / 4)] += link
 
     def _renamed(self, life: Life) -> List[Life]:
         """With the gaps after which it may go on at another address: those beside a wide node, and long ones. Their windows are no
