@@ -2,6 +2,7 @@
 #include "pumpgraph/graph/Conversion.h"
 
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 #include <cmath>
 #include <deque>
@@ -117,6 +118,9 @@ private:
       node.hostOffset = copy.getHostOffset();
     if (auto copy = dyn_cast<CopyToDeviceOp>(op.getOperation()))
       node.hostOffset = copy.getHostOffset();
+    llvm::TypeSwitch<Operation *>(op.getOperation())
+        .Case<EvictOp, PrefetchOp, CopyToHostOp, CopyToDeviceOp>(
+            [&](auto moving) { node.joined = moving.getJoined(); });
   }
 
   Lifted lifted_;
@@ -157,12 +161,12 @@ struct RangeArrays {
 };
 
 /// Whether an op and a node are the same node; two may share an identity, then their order decides.
-using Identity =
-    std::tuple<NodeKind, std::int32_t, std::string, BufferIndex, std::uint64_t, std::uint64_t, Advice, std::uint64_t>;
+using Identity = std::tuple<NodeKind, std::int32_t, std::string, BufferIndex, std::uint64_t, std::uint64_t, Advice,
+                            std::uint64_t, bool>;
 
 Identity identityOf(const Node &node) {
-  return {node.kind,         node.captured,   node.name,   node.buffer,
-          node.range.offset, node.range.size, node.advice, node.hostOffset};
+  return {node.kind,       node.captured, node.name,       node.buffer, node.range.offset,
+          node.range.size, node.advice,   node.hostOffset, node.joined};
 }
 
 class Writer {
@@ -366,6 +370,9 @@ private:
       properties.advice = builder_.getI32IntegerAttr(static_cast<std::int32_t>(node.advice));
     if constexpr (std::is_same_v<OpT, CopyToHostOp> || std::is_same_v<OpT, CopyToDeviceOp>)
       properties.host_offset = builder_.getI64IntegerAttr(static_cast<std::int64_t>(node.hostOffset));
+    if constexpr (std::is_same_v<OpT, EvictOp> || std::is_same_v<OpT, PrefetchOp> ||
+                  std::is_same_v<OpT, CopyToHostOp> || std::is_same_v<OpT, CopyToDeviceOp>)
+      properties.joined = node.joined ? builder_.getUnitAttr() : UnitAttr();
   }
 
   /// Backwards, since what is erased may depend on what is erased.

@@ -344,6 +344,7 @@ Node nodeFromC(const pumpgraph_node &node) {
     out.advice = narrow<Advice>(node.advice);
   if (isCopy(out.kind))
     out.hostOffset = node.host_offset;
+  out.joined = node.joined != 0 && (movesUp(out.kind) || movesDown(out.kind));
   return out;
 }
 
@@ -409,6 +410,7 @@ pumpgraph_node nodeToC(const Node &node, const std::vector<pumpgraph_access> &ac
   out.offset = node.range.offset;
   out.size = node.range.size;
   out.host_offset = node.hostOffset;
+  out.joined = node.joined ? 1 : 0;
   return out;
 }
 

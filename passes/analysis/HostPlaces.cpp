@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <tuple>
 
 namespace pumpgraph {
 
@@ -62,10 +63,37 @@ HostPlaces::HostPlaces(const Description &planned) : runs_(planned.buffers.size(
       }
       runs.push_back({range, 0});
     }
+  }
+  placeRuns(planned);
+}
+
+void HostPlaces::placeRuns(const Description &planned) {
+  std::vector<std::vector<NodeIndex>> moves(planned.buffers.size()); // by owner
+  for (const bool isDown : {true, false})
+    for (NodeIndex n = 0; n < planned.nodes.size(); ++n)
+      if (const Node &node = planned.nodes[n]; isDown ? movesDown(node.kind) : movesUp(node.kind))
+        moves[owner_[node.buffer]].push_back(n);
+  struct Placed {
+    std::uint64_t bytes = 0;
+    std::size_t rank = 0; ///< of the first that moves some of it: those down come first
+    Run *run = nullptr;
+  };
+  std::vector<Placed> order;
+  for (BufferIndex b = 0; b < planned.buffers.size(); ++b)
     for (Run &run : runs_[b]) {
-      run.place = (bytes_ + alignmentBytes - 1) / alignmentBytes * alignmentBytes;
-      bytes_ = run.place + run.range.size;
+      const auto first = std::find_if(moves[b].begin(), moves[b].end(),
+                                      [&](NodeIndex n) { return planned.nodes[n].range.overlaps(run.range); });
+      std::size_t rank = 2 * planned.nodes.size();
+      if (first != moves[b].end())
+        rank = *first + (movesDown(planned.nodes[*first].kind) ? 0 : planned.nodes.size());
+      order.push_back({run.range.size, rank, &run});
     }
+  std::stable_sort(order.begin(), order.end(), [](const Placed &a, const Placed &b) {
+    return std::tuple(a.bytes, a.rank) < std::tuple(b.bytes, b.rank);
+  });
+  for (const Placed &placed : order) {
+    placed.run->place = (bytes_ + alignmentBytes - 1) / alignmentBytes * alignmentBytes;
+    bytes_ = placed.run->place + placed.bytes;
   }
 }
 

@@ -295,7 +295,7 @@ std::vector<Task> tasksOf(const Description &description, const Machine &machine
     tasks[n].lane = movesUp(node.kind) ? Lane::Up : movesDown(node.kind) ? Lane::Down : Lane::None;
     if (isTransfer(node)) {
       tasks[n].bytes = node.range.size;
-      tasks[n].overheadUs = overheadUs(machine, movesDown(node.kind));
+      tasks[n].overheadUs = node.joined ? 0 : overheadUs(machine, movesDown(node.kind));
     } else if (isCaptured(node)) {
       tasks[n].costUs = costUsOf(node);
     }

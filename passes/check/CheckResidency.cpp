@@ -16,6 +16,7 @@ std::vector<Violation> checkResidency(const Description &description, std::size_
   check::checkBudget(description, report);
   check::checkBoundaryState(description, report);
   check::checkHostPlaces(description, report);
+  check::checkRows(description, report);
   check::checkFrames(description, report);
   return report.take();
 }

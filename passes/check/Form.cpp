@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/check/Form.h"
 
+#include "pumpgraph/graph/CopyRows.h"
 #include "pumpgraph/graph/HostedChains.h"
 
 #include <fmt/format.h>
@@ -397,6 +398,19 @@ std::vector<HostPlace> hostPlaces(const Description &description, Report &report
 }
 
 } // namespace
+
+void checkRows(const Description &description, Report &report) {
+  const JoinedCopies joined(description);
+  for (const CopyRows &rows : joined.all()) {
+    const std::string fault = description.nodes[rows.front()].joined
+                                  ? fmt::format("node {} is the first copy of its direction", rows.front())
+                                  : joined.faultOf(rows);
+    if (!fault.empty())
+      report.add({.rule = "rows", .node = rows.front(), .otherNode = rows.back()},
+                 fmt::format("{} and {} others are joined, and cannot be one copy: {}",
+                             nodeLabel(description, rows.front()), rows.size() - 1, fault));
+  }
+}
 
 void checkHostPlaces(const Description &description, Report &report) {
   std::vector<HostPlace> places = hostPlaces(description, report);

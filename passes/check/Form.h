@@ -24,4 +24,7 @@ void checkBudget(const Description &description, Report &report);
 /// Rule 7.
 void checkHostPlaces(const Description &description, Report &report);
 
+/// Rule 10.
+void checkRows(const Description &description, Report &report);
+
 } // namespace pumpgraph::check

@@ -144,7 +144,8 @@ def LowerVirtual : GraphPass<"lower-virtual"> {
   let summary = "Turn a plan into copies and edges";
   let description = [{
     Evictions become `pump.to_host` and prefetches `pump.to_device`, each with its place in the pinned pool; discards
-    become the edges they stood for; neighbouring transfers are joined; programmatic edges on which a frame is handed
+    become the edges they stood for; neighbouring transfers are joined, and small ones of one size stay rows of common copies where
+    their places are at one distance; programmatic edges on which a frame is handed
     over become full ones. No captured node is dropped.
 
     A step with copies consists of few, long chains afterwards, for the more streams the driver runs it on, the slower the copies: all

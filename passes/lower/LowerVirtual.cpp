@@ -3,6 +3,7 @@
 
 #include "passes/analysis/HostPlaces.h"
 #include "passes/analysis/Order.h"
+#include "pumpgraph/graph/CopyRows.h"
 #include "pumpgraph/graph/HostedChains.h"
 
 #include <algorithm>
@@ -100,7 +101,7 @@ void bypass(const Description &planned, EdgeSet &edges) {
 class Joiner {
 public:
   Joiner(Description &step, EdgeSet &edges, const HostedChains &hosted)
-      : step_(step), edges_(edges), hosted_(hosted), joinedTo_(step.nodes.size()) {
+      : step_(step), edges_(edges), hosted_(hosted), joinedTo_(step.nodes.size()), inRows_(step.nodes.size(), false) {
     for (NodeIndex n = 0; n < joinedTo_.size(); ++n)
       joinedTo_[n] = n;
     const std::vector<std::uint32_t> counts = edges_.fullSuccessorCounts();
@@ -122,7 +123,17 @@ public:
       if (!isTransfer(step_.nodes[n]))
         continue;
       std::optional<NodeIndex> &last = movesUp(step_.nodes[n].kind) ? lastUp : lastDown;
-      if (last && canJoin(*last, n))
+      if (last && step_.nodes[n].joined)
+        inRows_[*last] = inRows_[n] = true;
+      last = n;
+    }
+    lastUp.reset();
+    lastDown.reset();
+    for (NodeIndex n = 0; n < step_.nodes.size(); ++n) {
+      if (!isTransfer(step_.nodes[n]))
+        continue;
+      std::optional<NodeIndex> &last = movesUp(step_.nodes[n].kind) ? lastUp : lastDown;
+      if (last && !inRows_[*last] && !inRows_[n] && canJoin(*last, n))
         join(*last, n);
       last = n;
     }
@@ -167,6 +178,7 @@ private:
   Order order_;
   std::vector<std::vector<NodeIndex>> successors_;
   std::vector<NodeIndex> joinedTo_;
+  std::vector<bool> inRows_; ///< of a copy that the planner has joined already
 };
 
 void redirect(EdgeSet &edges, const std::vector<NodeIndex> &joinedTo) {
@@ -282,8 +294,12 @@ Description cutWhereHosted(const Description &planned, const HostedChains &hoste
     if (!isTransfer(node))
       return std::vector{node};
     std::vector<Node> parts;
-    for (const Range &range : hosted.alike(node.buffer, node.range))
-      parts.emplace_back(node).range = range;
+    const std::vector<Range> ranges = hosted.alike(node.buffer, node.range);
+    for (const Range &range : ranges) {
+      Node &part = parts.emplace_back(node);
+      part.range = range;
+      part.joined = node.joined && ranges.size() == 1;
+    }
     return parts;
   });
 }
@@ -322,6 +338,7 @@ Description write(const Description &step, const std::vector<NodeIndex> &joinedT
   }
   std::sort(lowered.edges.begin(), lowered.edges.end(),
             [](const Edge &a, const Edge &b) { return std::tuple(a.from, a.to) < std::tuple(b.from, b.to); });
+  keepPossibleRows(lowered);
   return lowered;
 }
 

@@ -29,6 +29,7 @@ struct PageRun {
 struct DraftTransfer {
   NodeKind kind = NodeKind::Evict; ///< or Prefetch
   PageRun pages;
+  std::vector<PageRun> rows = {}; ///< more that the same copy moves, of as many bytes each (joinRows())
 };
 
 /// The largest piece and a partial page after it.

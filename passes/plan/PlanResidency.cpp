@@ -45,6 +45,10 @@ constexpr std::uint64_t pieceMultiples[] = {1, 3, 8};
 constexpr std::size_t mostNodesOfSeveralSearches = 5000;
 /// How many of the largest pieces of the usual size the budget holds at least, unless it is small.
 constexpr double leastPiecesInBudget = 80;
+/// Of rows (RowLimits). Copies are saved with both larger, and more is moved away from where it was wanted. Large steps
+/// try the first size only.
+constexpr std::size_t reachOfRows = 16;
+constexpr std::uint64_t rowBytesTried[] = {std::uint64_t{8} << 20, std::uint64_t{4} << 20, std::uint64_t{2} << 20};
 
 std::string formatBytes(std::uint64_t bytes) {
   constexpr const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -235,6 +239,26 @@ std::vector<Absence> chosenAbsences(const PlannerInput &input, const Candidate &
   return result;
 }
 
+/// What a search has found: each transfer a copy of its own, and small ones as rows of common copies where that is
+/// better.
+struct Searched {
+  Candidate apart;
+  Candidate inRows;
+};
+
+Searched joinedInRows(const PlannerInput &input, Candidate found, std::uint64_t budgetBytes) {
+  PlanSearch search(input, budgetBytes);
+  search.take(found);
+  for (const std::uint64_t mostBytes : rowBytesTried) {
+    if (input.isForManaged())
+      break;
+    search.tryDraft(joinRows(input.captured, found.draft, found.schedule, {reachOfRows, mostBytes}));
+    if (found.draft.capturedCount > mostNodesOfSeveralSearches)
+      break;
+  }
+  return {std::move(found), *search.best()};
+}
+
 /// The plan of a step in which some pages may be hosted: for the planner these are not there. `choices`: the frames
 /// that are fixed beforehand, null for none. There is a search for each of them and each size of pieces, side by side,
 /// and the best plan counts.
@@ -246,31 +270,34 @@ std::optional<FoundPlan> planAround(const Description &step, const Order &order,
     machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
   Processors processors = processorsFor(pieceSizes.size() * choices.size(), options);
   std::deque<SearchInput> inputs;
-  std::vector<std::pair<const PlannerInput *, std::future<std::optional<Candidate>>>> searches;
+  std::vector<std::pair<const PlannerInput *, std::future<std::optional<Searched>>>> searches;
   for (const std::uint64_t pieceBytes : pieceSizes) {
     const PlannerInput &input = inputs.emplace_back(step, order, machine, options, pieceBytes, frameCount).get();
     for (const WideColouring *colouring : choices)
-      searches.push_back({&input, std::async([&, colouring] {
+      searches.push_back({&input, std::async([&, colouring]() -> std::optional<Searched> {
                             const std::optional<FixedHomes> fixed =
                                 colouring ? std::optional(ofPieces(*colouring, input.timeline)) : std::nullopt;
                             std::optional<Candidate> found =
                                 findPlan(input, budgetBytes, fixed ? &*fixed : nullptr, options.isQuick, processors);
                             processors.searchIsDone();
-                            return found;
+                            if (!found)
+                              return std::nullopt;
+                            return joinedInRows(input, std::move(*found), budgetBytes);
                           })});
   }
   const PlannerInput *inputOfBest = nullptr;
-  std::optional<Candidate> best;
+  std::optional<Searched> best;
   for (auto &[input, search] : searches)
-    if (std::optional<Candidate> found = search.get(); found && (!best || isBetter(*found, *best, machine))) {
+    if (std::optional<Searched> found = search.get();
+        found && (!best || isBetter(found->inRows, best->inRows, machine))) {
       inputOfBest = input;
       best = std::move(found);
     }
   if (!best)
     return std::nullopt;
-  FoundPlan found{writePlan(*inputOfBest, best->draft, best->schedule, budgetBytes), {}};
+  FoundPlan found{writePlan(*inputOfBest, best->inRows.draft, best->inRows.schedule, budgetBytes), {}};
   if (!options.isQuick)
-    found.chosen = chosenAbsences(*inputOfBest, *best);
+    found.chosen = chosenAbsences(*inputOfBest, best->apart);
   return found;
 }
 

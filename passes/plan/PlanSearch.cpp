@@ -31,7 +31,8 @@ Candidate PlanSearch::judge(Draft draft) const {
   Candidate candidate{std::move(draft), {}, 0, 0};
   candidate.schedule = scheduleDraft(input_, candidate.draft);
   for (const DraftTransfer &transfer : candidate.draft.transfers) {
-    const auto bytes = static_cast<double>(transfer.pages.pageCount * input_.timeline.pageBytes());
+    const auto bytes = static_cast<double>(transfer.pages.pageCount * (1 + transfer.rows.size())) *
+                       static_cast<double>(input_.timeline.pageBytes());
     candidate.movedUs +=
         bytes * 1e6 /
         (transfer.kind == NodeKind::Prefetch ? input_.machine.upBytesPerSecond : input_.machine.downBytesPerSecond);

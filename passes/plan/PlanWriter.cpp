@@ -3,9 +3,11 @@
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/plan/Ranges.h"
+#include "pumpgraph/graph/CopyRows.h"
 
 #include <algorithm>
 #include <cassert>
+#include <deque>
 #include <map>
 #include <optional>
 #include <span>
@@ -20,6 +22,10 @@ std::uint64_t bytesOf(const Description &description, const PageRun &pages) {
   const std::uint64_t begin = pages.firstPage * description.pageBytes;
   const std::uint64_t end = begin + pages.pageCount * description.pageBytes;
   return std::min(end, description.buffers[pages.buffer].size) - begin;
+}
+
+std::uint64_t bytesOf(const Description &description, const DraftTransfer &transfer) {
+  return bytesOf(description, transfer.pages) * (1 + transfer.rows.size());
 }
 
 /// By when each node is needed: the first captured node that waits for it, or the end of the step.
@@ -162,18 +168,25 @@ private:
 
   void writeNodes() {
     index_.assign(draft_.capturedCount + addedCount(), unplaced);
+    last_.assign(index_.size(), unplaced);
     discardIndex_.assign(draft_.discards.size(), unplaced);
     for (std::uint32_t i = 0; i < schedule_.order.size(); ++i) {
       for (std::uint32_t d : discardsBefore_[i])
         discardIndex_[d] = addResidencyNode(NodeKind::Discard, draft_.discards[d].pages);
       const DraftNode node = schedule_.order[i];
       if (node < draft_.capturedCount) {
-        index_[node] = static_cast<NodeIndex>(planned_.nodes.size());
+        index_[node] = last_[node] = static_cast<NodeIndex>(planned_.nodes.size());
         planned_.nodes.push_back(captured_.nodes[node]);
         continue;
       }
       const DraftTransfer &transfer = draft_.transfers[node - draft_.capturedCount];
-      index_[node] = addResidencyNode(transfer.kind, transfer.pages);
+      index_[node] = last_[node] = addResidencyNode(transfer.kind, transfer.pages);
+      for (const PageRun &row : transfer.rows) {
+        const NodeIndex joined = addResidencyNode(transfer.kind, row);
+        planned_.nodes[joined].joined = true;
+        planned_.edges.push_back({last_[node], joined, EdgeKind::Full});
+        last_[node] = joined;
+      }
     }
   }
 
@@ -191,12 +204,12 @@ private:
       planned_.edges.push_back({index_[edge.from], index_[edge.to], edge.kind});
     for (DraftNode node = 0; node < added_.size(); ++node)
       for (DraftNode before : added_[node])
-        planned_.edges.push_back({index_[before], index_[node], EdgeKind::Full});
+        planned_.edges.push_back({last_[before], index_[node], EdgeKind::Full});
     for (std::uint32_t d = 0; d < draft_.discards.size(); ++d) {
       if (discardIndex_[d] == unplaced)
         continue;
       for (DraftNode after : draft_.discards[d].after)
-        planned_.edges.push_back({index_[after], discardIndex_[d], EdgeKind::Full});
+        planned_.edges.push_back({last_[after], discardIndex_[d], EdgeKind::Full});
       for (DraftNode before : draft_.discards[d].before)
         planned_.edges.push_back({discardIndex_[d], index_[before], EdgeKind::Full});
     }
@@ -217,7 +230,8 @@ private:
   Description planned_;
   std::vector<std::vector<DraftNode>> added_;              ///< by DraftNode
   std::vector<std::vector<std::uint32_t>> discardsBefore_; ///< by position in the schedule
-  std::vector<NodeIndex> index_;                           ///< by DraftNode
+  std::vector<NodeIndex> index_;                           ///< by DraftNode: its first row
+  std::vector<NodeIndex> last_;                            ///< by DraftNode: its last row
   std::vector<NodeIndex> discardIndex_;
 };
 
@@ -244,7 +258,7 @@ Schedule scheduleDraft(const PlannerInput &input, const Draft &draft) {
   for (std::size_t t = 0; t < draft.transfers.size(); ++t) {
     Task &task = tasks[draft.capturedCount + t];
     task.lane = draft.transfers[t].kind == NodeKind::Prefetch ? Lane::Up : Lane::Down;
-    task.bytes = bytesOf(input.captured, draft.transfers[t].pages);
+    task.bytes = bytesOf(input.captured, draft.transfers[t]);
     task.overheadUs = overheadUs(input.machine, task.lane == Lane::Down);
     // What it displaces after a node leaves for nothing, or it would come after that one's eviction.
     task.delayUs = input.machine.requestUs + (task.lane == Lane::Up ? emptyUs(input.machine, task.bytes) : 0);
@@ -260,6 +274,17 @@ Schedule scheduleDraft(const PlannerInput &input, const Draft &draft) {
 }
 
 namespace {
+
+/// What comes of a draft's nodes, by DraftNode, wherever it names them.
+void rename(Draft &draft, const std::vector<DraftNode> &index) {
+  for (std::vector<DraftEdge> *edges : {&draft.edges, &draft.deferrals})
+    for (DraftEdge &edge : *edges)
+      edge = {index[edge.before], index[edge.after]};
+  for (DraftDiscard &discard : draft.discards)
+    for (std::vector<DraftNode> *nodes : {&discard.after, &discard.before})
+      for (DraftNode &node : *nodes)
+        node = index[node];
+}
 
 /// Transfers of one lane that later ones may still join, by the pages at either end.
 class OpenRuns {
@@ -334,13 +359,67 @@ Draft joinTransfers(const Draft &draft, const Schedule &schedule, const JoinLimi
     index[node] = run->joined;
     lane.open(joined.transfers[run->joined - draft.capturedCount].pages, *run);
   }
-  for (std::vector<DraftEdge> *edges : {&joined.edges, &joined.deferrals})
-    for (DraftEdge &edge : *edges)
-      edge = {index[edge.before], index[edge.after]};
-  for (DraftDiscard &discard : joined.discards)
-    for (std::vector<DraftNode> *nodes : {&discard.after, &discard.before})
-      for (DraftNode &node : *nodes)
-        node = index[node];
+  rename(joined, index);
+  return joined;
+}
+
+namespace {
+
+/// Transfers of one lane that later ones may become rows of: the last few.
+class OpenCopies {
+public:
+  struct Copy {
+    DraftNode first = 0;  ///< its first row in the draft
+    DraftNode joined = 0; ///< what it has become
+    std::uint64_t rowBytes = 0;
+    std::size_t rows = 1;
+  };
+
+  void open(const Copy &copy, const RowLimits &limits) {
+    copies_.push_back(copy);
+    if (copies_.size() > limits.reach)
+      copies_.pop_front();
+  }
+  /// The last one that can take such a row, which is ready then.
+  Copy *find(std::uint64_t rowBytes, double readyUs, const Schedule &schedule, const RowLimits &limits) {
+    const auto found = std::find_if(copies_.rbegin(), copies_.rend(), [&](const Copy &copy) {
+      return copy.rowBytes == rowBytes && copy.rows < mostRows && (copy.rows + 1) * rowBytes <= limits.mostBytes &&
+             readyUs <= schedule.startUs[copy.first];
+    });
+    return found == copies_.rend() ? nullptr : &*found;
+  }
+
+private:
+  std::deque<Copy> copies_;
+};
+
+} // namespace
+
+// As for joined transfers: all that a row waits for is over when the first one starts.
+Draft joinRows(const Description &captured, const Draft &draft, const Schedule &schedule, const RowLimits &limits) {
+  Draft joined = draft;
+  joined.transfers.clear();
+  std::vector<DraftNode> index(draft.capturedCount + draft.transfers.size());
+  for (DraftNode node = 0; node < draft.capturedCount; ++node)
+    index[node] = node;
+  OpenCopies lanes[2];
+  for (const DraftNode node : schedule.order) {
+    if (node < draft.capturedCount)
+      continue;
+    const DraftTransfer &transfer = draft.transfers[node - draft.capturedCount];
+    OpenCopies &lane = lanes[transfer.kind == NodeKind::Prefetch];
+    const std::uint64_t bytes = bytesOf(captured, transfer.pages);
+    if (OpenCopies::Copy *copy = lane.find(bytes, schedule.readyUs[node], schedule, limits)) {
+      joined.transfers[copy->joined - draft.capturedCount].rows.push_back(transfer.pages);
+      ++copy->rows;
+      index[node] = copy->joined;
+      continue;
+    }
+    index[node] = draft.capturedCount + static_cast<DraftNode>(joined.transfers.size());
+    joined.transfers.push_back(transfer);
+    lane.open({node, index[node], bytes, 1}, limits);
+  }
+  rename(joined, index);
   return joined;
 }
 

@@ -35,6 +35,15 @@ struct JoinLimits {
 /// one could have begun with the first: each copy costs something whatever its size.
 Draft joinTransfers(const Draft &draft, const Schedule &schedule, const JoinLimits &limits);
 
+struct RowLimits {
+  std::size_t reach = 0;       ///< most copies of a lane back that may still get rows
+  std::uint64_t mostBytes = 0; ///< of all rows of a copy
+};
+
+/// Makes one copy of several rows of transfers of one size that follow each other closely on their lane, where the
+/// later ones could have begun with the first.
+Draft joinRows(const Description &captured, const Draft &draft, const Schedule &schedule, const RowLimits &limits);
+
 /// The planned description: `captured` plus transfers, discards, edges, frames and the boundary state. Transfers of
 /// one direction are chained in the order of the schedule; edges that completion already implies are left out.
 Description writePlan(const PlannerInput &input, const Draft &draft, const Schedule &schedule,

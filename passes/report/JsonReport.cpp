@@ -337,6 +337,7 @@ static Json transferToJson(const Description &lowered, NodeIndex index) {
           {"offset", node.range.offset},
           {"size", node.range.size},
           {"host_offset", node.hostOffset},
+          {"joined", node.joined},
           {"frames", framesOf(lowered, node)},
           {"after", Json::array()},
           {"before", Json::array()}};

@@ -18,33 +18,45 @@ Status giveParameters(const Driver &driver, CUgraphNode kernel, const KernelLaun
 
 } // namespace
 
-Expected<CUgraphNode> GraphEditor::addCopy(CUDA_MEMCPY3D &copy, std::uint64_t bytes) {
-  copy.WidthInBytes = bytes;
-  copy.Height = 1;
+Expected<CUgraphNode> GraphEditor::addCopy(CUDA_MEMCPY3D &copy, const Rows &rows) {
+  copy.WidthInBytes = rows.bytes;
+  copy.Height = rows.count;
   copy.Depth = 1;
   CUgraphNode node = nullptr;
-  PUMPGRAPH_TRY_WHILE(driver_.graphAddMemcpyNode(&node, graph_, nullptr, 0, &copy, context_), "adding a copy of {}",
-                      bytesText(bytes));
+  PUMPGRAPH_TRY_WHILE(driver_.graphAddMemcpyNode(&node, graph_, nullptr, 0, &copy, context_),
+                      "adding a copy of {} rows of {}", rows.count, bytesText(rows.bytes));
   undo_.push_back(AddedNode{node});
   return node;
 }
 
 Expected<CUgraphNode> GraphEditor::addCopyToHost(void *host, CUdeviceptr device, std::uint64_t bytes) {
-  CUDA_MEMCPY3D copy{};
-  copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-  copy.srcDevice = device;
-  copy.dstMemoryType = CU_MEMORYTYPE_HOST;
-  copy.dstHost = host;
-  return addCopy(copy, bytes);
+  return addCopyToHost(host, device, Rows{.bytes = bytes});
 }
 
 Expected<CUgraphNode> GraphEditor::addCopyToDevice(CUdeviceptr device, const void *host, std::uint64_t bytes) {
+  return addCopyToDevice(device, host, Rows{.bytes = bytes});
+}
+
+Expected<CUgraphNode> GraphEditor::addCopyToHost(void *host, CUdeviceptr device, const Rows &rows) {
+  CUDA_MEMCPY3D copy{};
+  copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = device;
+  copy.srcPitch = rows.deviceDistance;
+  copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+  copy.dstHost = host;
+  copy.dstPitch = rows.hostDistance;
+  return addCopy(copy, rows);
+}
+
+Expected<CUgraphNode> GraphEditor::addCopyToDevice(CUdeviceptr device, const void *host, const Rows &rows) {
   CUDA_MEMCPY3D copy{};
   copy.srcMemoryType = CU_MEMORYTYPE_HOST;
   copy.srcHost = host;
+  copy.srcPitch = rows.hostDistance;
   copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
   copy.dstDevice = device;
-  return addCopy(copy, bytes);
+  copy.dstPitch = rows.deviceDistance;
+  return addCopy(copy, rows);
 }
 
 Expected<CUgraphNode> GraphEditor::addFill(CUdeviceptr device, std::uint64_t bytes, unsigned char value) {

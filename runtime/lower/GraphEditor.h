@@ -25,6 +25,16 @@ public:
   /// explicitly: the device side may be mapped anew at any time.
   Expected<CUgraphNode> addCopyToHost(void *host, CUdeviceptr device, std::uint64_t bytes);
   Expected<CUgraphNode> addCopyToDevice(CUdeviceptr device, const void *host, std::uint64_t bytes);
+  /// The same of `count` rows, from one to the next `hostDistance` and `deviceDistance` bytes, neither less than
+  /// `bytes`. What lies between the device's rows has to be mapped as well.
+  struct Rows {
+    std::uint64_t bytes = 0;
+    std::size_t count = 1;
+    std::uint64_t hostDistance = 0;
+    std::uint64_t deviceDistance = 0;
+  };
+  Expected<CUgraphNode> addCopyToHost(void *host, CUdeviceptr device, const Rows &rows);
+  Expected<CUgraphNode> addCopyToDevice(CUdeviceptr device, const void *host, const Rows &rows);
   Expected<CUgraphNode> addFill(CUdeviceptr device, std::uint64_t bytes, unsigned char value);
   Expected<CUgraphNode> addKernel(const CUDA_KERNEL_NODE_PARAMS &launch);
   Expected<CUgraphNode> addEventRecord(CUevent event);
@@ -70,7 +80,7 @@ private:
     CUgraphEdgeData data;
   };
 
-  Expected<CUgraphNode> addCopy(CUDA_MEMCPY3D &copy, std::uint64_t bytes);
+  Expected<CUgraphNode> addCopy(CUDA_MEMCPY3D &copy, const Rows &rows);
 
   const Driver &driver_;
   CUgraph graph_;

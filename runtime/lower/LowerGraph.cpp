@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/lower/LowerGraph.h"
 
+#include "pumpgraph/graph/CopyRows.h"
 #include "pumpgraph/graph/HostedChains.h"
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -27,6 +29,30 @@ Expected<CUgraphNode> addCopy(GraphEditor &editor, const Node &copy, const Descr
   char *host = pools.at(copy.hostOffset);
   return movesDown(copy.kind) ? editor.addCopyToHost(host, device, copy.range.size)
                               : editor.addCopyToDevice(device, host, copy.range.size);
+}
+
+/// Adds the copy whose rows are these lowered copies.
+Expected<CUgraphNode> addRows(GraphEditor &editor, const CopyRows &nodes, const JoinedCopies &joined,
+                              const Description &lowered, const std::vector<BlockId> &blocks,
+                              const Residence &residence) {
+  if (std::string fault = joined.faultOf(nodes); !fault.empty())
+    return fail(PUMPGRAPH_INTERNAL, "{} copies cannot be one: {}", nodes.size(), fault);
+  const CopyRows ascending = joined.inHostOrder(nodes);
+  const Node &first = lowered.nodes[ascending.front()];
+  const Residence::Rows rows = Residence::rowsOf(lowered, ascending, blocks);
+  const GraphEditor::Rows copied{.bytes = first.range.size,
+                                 .count = ascending.size(),
+                                 .hostDistance = joined.hostDistance(ascending),
+                                 .deviceDistance = rows.pagesPerRow * pageBytes};
+  const PinnedPools &pools = residence.pool();
+  const std::uint64_t bytes = (copied.count - 1) * copied.hostDistance + copied.bytes;
+  if (!pools.holds(first.hostOffset, bytes))
+    return fail(PUMPGRAPH_INTERNAL, "{} rows from {} on do not lie in one piece of the pinned pool of {}", copied.count,
+                bytesText(first.hostOffset), bytesText(pools.bytes()));
+  char *host = pools.at(first.hostOffset);
+  const CUdeviceptr device = residence.addressOf(rows);
+  return movesDown(first.kind) ? editor.addCopyToHost(host, device, copied)
+                               : editor.addCopyToDevice(device, host, copied);
 }
 
 /// The buffers in whose place a lowered node has others that continue them, and these.
@@ -81,33 +107,70 @@ std::optional<BufferIndex> bufferAt(const std::vector<Buffer> &buffers, std::uin
   return found == buffers.end() ? std::nullopt : std::optional(static_cast<BufferIndex>(found - buffers.begin()));
 }
 
-/// The copy that a memcpy node is, if one side is one of the `buffers`, and the other the pinned pool, or the same page
-/// where it is hosted.
-std::optional<Node> recogniseCopy(const LiftedNode &lifted, const std::vector<Buffer> &buffers,
-                                  const PinnedPools &pools, const HostedChains &hosted) {
-  if (!lifted.copy || lifted.copy->Height > 1 || lifted.copy->Depth > 1)
-    return std::nullopt;
+/// What is needed to know the copies of a rewritten graph again.
+struct Places {
+  const std::vector<Buffer> &buffers;
+  const std::vector<BlockId> &blocks; ///< of the buffers
+  const Residence &residence;
+  HostedChains hosted;
+};
+
+Node copyNode(const Places &places, bool down, BufferIndex buffer, const Range &range) {
+  Node node;
+  node.kind = down ? NodeKind::CopyToHost : NodeKind::CopyToDevice;
+  node.name = fmt::format("{} {}", down ? "evict" : "prefetch", places.buffers[buffer].name);
+  node.buffer = buffer;
+  node.range = range;
+  return node;
+}
+
+/// The copies whose rows a memcpy node moves between addresses of such rows and the pinned pool; else none.
+std::vector<Node> recogniseRows(const CUDA_MEMCPY3D &copy, bool down, const Places &places) {
+  const Residence::Rows *rows = places.residence.rowsAt(down ? copy.srcDevice : copy.dstDevice);
+  const PinnedPools &pools = places.residence.pool();
+  const char *host = static_cast<const char *>(down ? copy.dstHost : copy.srcHost);
+  if (!rows || rows->pages.size() != copy.Height || !pools.contains(host) ||
+      (down ? copy.srcPitch : copy.dstPitch) != rows->pagesPerRow * pageBytes)
+    return {};
+  const std::uint64_t distance = down ? copy.dstPitch : copy.srcPitch;
+  std::vector<Node> nodes;
+  for (const auto &[block, page] : rows->pages) {
+    const auto buffer = std::find(places.blocks.begin(), places.blocks.end(), block);
+    if (buffer == places.blocks.end())
+      return {};
+    Node &node = nodes.emplace_back(copyNode(places, down, static_cast<BufferIndex>(buffer - places.blocks.begin()),
+                                             {page * pageBytes, copy.WidthInBytes}));
+    node.hostOffset = pools.offsetOf(host) + (nodes.size() - 1) * distance;
+    node.joined = nodes.size() > 1;
+  }
+  return nodes;
+}
+
+/// The copies that a memcpy node is, if one side is some of the buffers, and the other the pinned pool, or the same
+/// page where it is hosted; else none.
+std::vector<Node> recogniseCopies(const LiftedNode &lifted, const Places &places) {
+  if (!lifted.copy || lifted.copy->Depth > 1)
+    return {};
   const CUDA_MEMCPY3D &copy = *lifted.copy;
   const bool down = copy.dstMemoryType == CU_MEMORYTYPE_HOST && copy.srcMemoryType == CU_MEMORYTYPE_DEVICE;
   const bool up = copy.srcMemoryType == CU_MEMORYTYPE_HOST && copy.dstMemoryType == CU_MEMORYTYPE_DEVICE;
   if (down == up)
-    return std::nullopt;
+    return {};
+  if (copy.Height > 1)
+    return recogniseRows(copy, down, places);
   const CUdeviceptr device = down ? copy.srcDevice : copy.dstDevice;
   const void *host = down ? copy.dstHost : copy.srcHost;
-  const std::optional<BufferIndex> index = bufferAt(buffers, device);
+  const std::optional<BufferIndex> index = bufferAt(places.buffers, device);
   if (!index)
-    return std::nullopt;
-  Node node;
-  node.kind = down ? NodeKind::CopyToHost : NodeKind::CopyToDevice;
-  node.name = fmt::format("{} {}", down ? "evict" : "prefetch", buffers[*index].name);
-  node.buffer = *index;
-  node.range = {device - buffers[*index].address, copy.WidthInBytes};
-  const BufferIndex there = hosted.at(*index, node.range.offset);
+    return {};
+  const PinnedPools &pools = places.residence.pool();
+  Node node = copyNode(places, down, *index, {device - places.buffers[*index].address, copy.WidthInBytes});
+  const BufferIndex there = places.hosted.at(*index, node.range.offset);
   if (there == noBuffer ? !pools.contains(host)
-                        : reinterpret_cast<std::uintptr_t>(host) != buffers[there].address + node.range.offset)
-    return std::nullopt;
+                        : reinterpret_cast<std::uintptr_t>(host) != places.buffers[there].address + node.range.offset)
+    return {};
   node.hostOffset = there == noBuffer ? pools.offsetOf(host) : 0;
-  return node;
+  return {std::move(node)};
 }
 
 /// Nodes of one lane follow one another; between lanes there are relays.
@@ -129,6 +192,8 @@ Status connect(GraphEditor &editor, const Description &lowered, const std::vecto
   for (const Edge &edge : lowered.edges) {
     const CUgraphNode from = handles[edge.from], to = handles[edge.to];
     const Node &first = lowered.nodes[edge.from], &second = lowered.nodes[edge.to];
+    if (from == to) // rows of one copy
+      continue;
     if (laneOf(first) != laneOf(second)) {
       crossing.push_back(edge);
       continue;
@@ -164,10 +229,16 @@ Status connect(GraphEditor &editor, const Description &lowered, const std::vecto
 } // namespace
 
 Status lowerGraph(GraphEditor &editor, const Description &lowered, const CapturedStep &step,
-                  const LiftedGraph &captured, const PinnedPools &pools) {
+                  const LiftedGraph &captured, const std::vector<BlockId> &blocks, const Residence &residence) {
   std::vector<CUgraphNode> handles;
   const HostedChains hosted(lowered.buffers);
-  for (const Node &node : lowered.nodes) {
+  const JoinedCopies joined(lowered);
+  std::vector<const CopyRows *> rowsOf(lowered.nodes.size(), nullptr);
+  for (const CopyRows &rows : joined.all())
+    for (const NodeIndex row : rows)
+      rowsOf[row] = &rows;
+  for (NodeIndex index = 0; index < lowered.nodes.size(); ++index) {
+    const Node &node = lowered.nodes[index];
     if (node.captured != notCaptured) {
       const auto position = static_cast<std::size_t>(node.captured);
       handles.push_back(step.nodes[position]);
@@ -181,7 +252,13 @@ Status lowerGraph(GraphEditor &editor, const Description &lowered, const Capture
     if (!isCopy(node.kind))
       return fail(PUMPGRAPH_INTERNAL, "the lowered step has a node \"{}\" that is neither captured nor a copy",
                   node.name);
-    const Expected<CUgraphNode> added = addCopy(editor, node, lowered, pools, hosted);
+    const CopyRows *rows = rowsOf[index];
+    if (rows && rows->front() != index) {
+      handles.push_back(handles[rows->front()]);
+      continue;
+    }
+    const Expected<CUgraphNode> added = rows ? addRows(editor, *rows, joined, lowered, blocks, residence)
+                                             : addCopy(editor, node, lowered, residence.pool(), hosted);
     if (!added)
       return inContext(added.error(), fmt::format("node \"{}\"", node.name));
     handles.push_back(*added);
@@ -225,23 +302,30 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Lifte
   std::unordered_map<CUgraphNode, std::size_t> position;
   for (std::size_t i = 0; i < step.nodes.size(); ++i)
     position.emplace(step.nodes[i], i);
-  const HostedChains hosted(description.buffers);
+  const Places places{description.buffers, blocks, residence, HostedChains(description.buffers)};
   constexpr NodeIndex relay = UINT32_MAX;
-  std::vector<NodeIndex> indexOf;
+  std::vector<NodeIndex> indexOf, lastOf; // of a copy the first and the last row
   for (const LiftedNode &node : lifted.nodes) {
     const auto found = position.find(node.handle);
     if (found == position.end() && node.kind == NodeKind::Empty) {
       indexOf.push_back(relay);
+      lastOf.push_back(relay);
       continue;
     }
     indexOf.push_back(static_cast<NodeIndex>(rewritten.nodes.size()));
+    lastOf.push_back(indexOf.back());
     rewritten.nodes.push_back(node.handle);
     if (found == position.end()) {
-      std::optional<Node> copy = recogniseCopy(node, description.buffers, residence.pool(), hosted);
-      if (!copy)
+      std::vector<Node> copies = recogniseCopies(node, places);
+      if (copies.empty())
         return fail(PUMPGRAPH_INTERNAL, "the rewritten graph has a node \"{}\" that nobody captured or added",
                     node.name);
-      description.nodes.push_back(std::move(*copy));
+      lastOf.back() += static_cast<NodeIndex>(copies.size() - 1);
+      rewritten.nodes.resize(lastOf.back() + 1, node.handle);
+      for (NodeIndex row = indexOf.back(); row < lastOf.back(); ++row)
+        description.edges.push_back({row, row + 1, EdgeKind::Full});
+      description.nodes.insert(description.nodes.end(), std::make_move_iterator(copies.begin()),
+                               std::make_move_iterator(copies.end()));
       continue;
     }
     const LiftedNode &before = captured.nodes[found->second];
@@ -266,13 +350,13 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Lifte
     if (indexOf[edge.to] == relay) {
       if (indexOf[edge.from] == relay || edge.kind != EdgeKind::Full)
         return fail(PUMPGRAPH_INTERNAL, "the rewritten graph has a relay that does not follow one node's completion");
-      relayed[edge.to].push_back(indexOf[edge.from]);
+      relayed[edge.to].push_back(lastOf[edge.from]);
     }
   for (const LiftedEdge &edge : lifted.edges) {
     if (indexOf[edge.to] == relay)
       continue;
     if (indexOf[edge.from] != relay) {
-      description.edges.push_back({indexOf[edge.from], indexOf[edge.to], edge.kind});
+      description.edges.push_back({lastOf[edge.from], indexOf[edge.to], edge.kind});
       continue;
     }
     for (const NodeIndex before : relayed[edge.from])

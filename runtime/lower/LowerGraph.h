@@ -17,10 +17,13 @@ namespace pumpgraph::runtime {
 /// An edge between a captured node and a copy, or copies of different directions, leads over a *relay*, an empty node:
 /// without it the driver goes on with a chain of kernels on the stream of a copy that they waited for, or the other way
 /// round, and needs many streams for what are three.
+///
+/// Copies that are `joined` become one node, whose rows they are. `blocks`: of the lowered buffers.
 Status lowerGraph(GraphEditor &editor, const Description &lowered, const CapturedStep &step,
-                  const LiftedGraph &captured, const PinnedPools &pools);
+                  const LiftedGraph &captured, const std::vector<BlockId> &blocks, const Residence &residence);
 
-/// What a step became in the driver: its description, and the graph's nodes in the same order.
+/// What a step became in the driver: its description, and the graph's nodes in the same order. The rows of a copy are
+/// nodes of the description that follow each other, and one of the graph.
 struct RewrittenStep {
   Description description;
   std::vector<CUgraphNode> nodes; ///< by NodeIndex

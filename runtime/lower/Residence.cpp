@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/lower/Residence.h"
 
+#include "pumpgraph/graph/CopyRows.h"
+
 #include <algorithm>
 
 namespace pumpgraph::runtime {
@@ -200,6 +202,10 @@ std::unique_ptr<Residence> Residence::forStep(const std::vector<BlockId> &known)
   for (PlannedBlock &planned : other->blocks_)
     for (std::int32_t &frame : planned.plan)
       frame = frame == noFrame ? noFrame : numbers.at(frame);
+  for (const auto &[rows, mapped] : rows_)
+    if (std::all_of(rows.pages.begin(), rows.pages.end(),
+                    [&](const RowPage &page) { return other->positions_.contains(page.first); }))
+      other->rows_[rows].addresses = mapped.addresses;
   other->physical_.assign(used.size(), noFrame);
   other->knownFrames_ = used.size() - unknown.size();
   other->unknownFrames_ = unknown.size();
@@ -277,7 +283,70 @@ Description Residence::withPlaces(const Description &lowered, const std::vector<
     return parts;
   });
   placed.hostBytes = hostBytes_;
+  keepPossibleRows(placed);
+  std::vector<NodeIndex> apart;
+  const JoinedCopies joined(placed);
+  for (const CopyRows &rows : joined.all()) {
+    const CopyRows ascending = joined.inHostOrder(rows);
+    const Node &last = placed.nodes[ascending.back()];
+    const std::uint64_t begin = placed.nodes[ascending.front()].hostOffset;
+    // What there is no memory for yet will be one piece.
+    if (begin < pools_.bytes() && !pools_.holds(begin, last.hostOffset + last.range.size - begin))
+      apart.insert(apart.end(), rows.begin() + 1, rows.end());
+  }
+  for (const NodeIndex node : apart)
+    placed.nodes[node].joined = false;
   return placed;
+}
+
+Residence::Rows Residence::rowsOf(const Description &lowered, const std::vector<NodeIndex> &nodes,
+                                  const std::vector<BlockId> &blocks) {
+  Rows rows;
+  for (const NodeIndex node : nodes) {
+    const Node &copy = lowered.nodes[node];
+    rows.pages.emplace_back(blocks[copy.buffer], copy.range.offset / pageBytes);
+    rows.pagesPerRow = pagesFor(copy.range.size);
+  }
+  return rows;
+}
+
+Status Residence::addRows(const Description &placed, const std::vector<BlockId> &blocks) {
+  const JoinedCopies joined(placed);
+  for (const CopyRows &nodes : joined.all()) {
+    const Rows rows = rowsOf(placed, joined.inHostOrder(nodes), blocks);
+    if (rows_.contains(rows))
+      continue;
+    const std::uint64_t pages = rows.pages.size() * rows.pagesPerRow;
+    const Expected<CUdeviceptr> address = tools_.addresses.carve(pages);
+    if (!address)
+      return inContext(address.error(), fmt::format("addresses for the rows of a copy"));
+    rows_[rows].addresses = std::make_shared<RowAddresses>(tools_.addresses, *address, pages);
+  }
+  return {};
+}
+
+const Residence::Rows *Residence::rowsAt(CUdeviceptr address) const {
+  const auto found = std::find_if(rows_.begin(), rows_.end(),
+                                  [&](const auto &rows) { return rows.second.addresses->address() == address; });
+  return found == rows_.end() ? nullptr : &found->first;
+}
+
+Status Residence::mapRows() {
+  for (auto &[rows, mapped] : rows_) {
+    std::vector<FrameId> frames;
+    for (const auto &[block, first] : rows.pages)
+      for (std::uint64_t page = first; page < first + rows.pagesPerRow; ++page)
+        frames.push_back(find(block)->frames[page]);
+    PUMPGRAPH_TRY(tools_.mapper.mapFrames(mapped.addresses->address(), frames));
+    mapped.frames = std::move(frames);
+  }
+  return {};
+}
+
+Status Residence::unmapRows() {
+  for (auto &[rows, mapped] : rows_)
+    PUMPGRAPH_TRY(tools_.mapper.unmapFrames(mapped.addresses->address(), std::exchange(mapped.frames, {})));
+  return {};
 }
 
 std::vector<BlockId> Residence::blocksInFramesBeside(const std::vector<BlockId> &known) const {
@@ -292,6 +361,10 @@ std::vector<BlockId> Residence::blocksInFramesBeside(const std::vector<BlockId> 
 
 void Residence::forget(const std::set<BlockId> &blocks) {
   std::erase_if(blocks_, [&](const PlannedBlock &planned) { return blocks.contains(planned.block); });
+  std::erase_if(rows_, [&](const auto &rows) {
+    return std::any_of(rows.first.pages.begin(), rows.first.pages.end(),
+                       [&](const RowPage &page) { return blocks.contains(page.first); });
+  });
   positions_.clear();
   for (std::size_t position = 0; position < blocks_.size(); ++position)
     positions_.emplace(blocks_[position].block, position);
@@ -561,7 +634,7 @@ Status Residence::remap(const Change &change) {
     if (!isMapped)
       PUMPGRAPH_TRY(mapPlanned(planned));
   }
-  return {};
+  return mapRows();
 }
 
 /// After this the frames of resident pages have their values, and so have the places of mirrored ones.
@@ -701,6 +774,7 @@ Status Residence::remove(Keep keep, const std::set<BlockId> &toHostMemory, const
     owner.frames.clear();
     owner.backing = Backing::None;
   }
+  PUMPGRAPH_TRY(unmapRows());
   PUMPGRAPH_TRY(moveToOwnFrames(toFrames));
   std::fill(physical_.begin(), physical_.end(), noFrame);
   lost_ = false;
@@ -721,6 +795,7 @@ void Residence::abandon() {
     if (!loan.frames.empty())
       (void)tools_.mapper.unmapFrames(block.address, loan.frames);
   }
+  (void)unmapRows();
   for (PlannedBlock &planned : blocks_) {
     Block &block = tools_.heap.block(planned.block);
     const auto loan = loans_.find(planned.block);

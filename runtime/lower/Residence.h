@@ -70,8 +70,28 @@ public:
   /// Adds the step's buffers, from its lowered description. pin() gets what they need beyond what there is.
   void add(const Description &lowered, const std::vector<BlockId> &blocks, const ReservedBlocks &reserved = {});
   /// The lowered description with the places that pages have here; a copy between places that do not follow each other
-  /// becomes several.
+  /// becomes several, and so do rows of one that do not lie at one distance, or not in one piece of pinned memory.
   Description withPlaces(const Description &lowered, const std::vector<BlockId> &blocks) const;
+  /// Gets addresses for the rows of the copies of a description that withPlaces() gave. While the plan is in force the
+  /// frames of their pages are mapped there too, side by side, for a copy takes rows only at one distance from each
+  /// other.
+  Status addRows(const Description &placed, const std::vector<BlockId> &blocks);
+  /// Pages of a block, the first of them.
+  using RowPage = std::pair<BlockId, std::uint64_t>;
+  /// The rows of one copy: so many pages each, at the same distance.
+  struct Rows {
+    std::vector<RowPage> pages; ///< of each row, ascending by place
+    std::uint64_t pagesPerRow = 0;
+
+    friend auto operator<=>(const Rows &, const Rows &) = default;
+  };
+  /// Those of a lowered copy, whose rows are `nodes`, ascending by place.
+  static Rows rowsOf(const Description &lowered, const std::vector<NodeIndex> &nodes,
+                     const std::vector<BlockId> &blocks);
+  /// Where they are mapped. Only what addRows() got.
+  CUdeviceptr addressOf(const Rows &rows) const { return rows_.at(rows).addresses->address(); }
+  /// The rows that are mapped there; null if none begin there.
+  const Rows *rowsAt(CUdeviceptr address) const;
   /// Private blocks with pages that are on the device between replays, and exclusive ones, that are not in `known`.
   std::vector<BlockId> blocksInFramesBeside(const std::vector<BlockId> &known) const;
   /// Forgets blocks; only while the plan is not in force.
@@ -158,6 +178,25 @@ private:
     bool inPlace() const { return frames.empty() && handle == 0; }
   };
   class Window;
+  /// Addresses of rows, shared with the residence that takes this one's place: the copies name them.
+  class RowAddresses {
+  public:
+    RowAddresses(AddressSpace &addresses, CUdeviceptr address, std::uint64_t pages)
+        : addresses_(addresses), address_(address), pages_(pages) {}
+    ~RowAddresses() { addresses_.giveBack(address_, pages_); }
+    RowAddresses(const RowAddresses &) = delete;
+    RowAddresses &operator=(const RowAddresses &) = delete;
+    CUdeviceptr address() const { return address_; }
+
+  private:
+    AddressSpace &addresses_;
+    CUdeviceptr address_;
+    std::uint64_t pages_;
+  };
+  struct MappedRows {
+    std::shared_ptr<const RowAddresses> addresses;
+    std::vector<FrameId> frames; ///< empty while they are not mapped
+  };
   struct Change;
   struct Piece {
     std::uint64_t offset; ///< in the block
@@ -180,6 +219,9 @@ private:
   /// Maps the plan's frames and the hosted pages' memory at the block's address; unmapPlanned() undoes it.
   Status mapPlanned(const PlannedBlock &planned) const;
   Status unmapPlanned(const PlannedBlock &planned) const;
+  /// The same of the frames of rows, at addresses of theirs.
+  Status mapRows();
+  Status unmapRows();
   std::vector<FrameId> residentFrames(const PlannedBlock &planned) const;
   Status wait(const char *purpose) const;
 
@@ -208,8 +250,9 @@ private:
   MemoryTools tools_;
   std::vector<PlannedBlock> blocks_;
   std::map<BlockId, std::size_t> positions_; ///< in `blocks_`
-  std::vector<FrameId> physical_;            ///< by the plan's frame numbers; noFrame: not used, or not installed
-  std::uint64_t hostBytes_ = 0;              ///< where places end
+  std::map<Rows, MappedRows> rows_;
+  std::vector<FrameId> physical_; ///< by the plan's frame numbers; noFrame: not used, or not installed
+  std::uint64_t hostBytes_ = 0;   ///< where places end
   PinnedPools pools_;
   std::uint64_t knownFrames_ = 0;   ///< made by forStep(): these frames, the first ones, the step may use,
   std::uint64_t unknownFrames_ = 0; ///< and these, which follow, it may not

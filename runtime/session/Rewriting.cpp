@@ -188,6 +188,7 @@ Expected<std::shared_ptr<Residence>> Rewriting::prepare(CompiledPlan &plan, std:
   else
     residence = std::make_shared<Residence>(session_.tools(), plan.lowered, blocks, plan.continuations);
   plan.lowered = residence->withPlaces(plan.lowered, blocks);
+  PUMPGRAPH_TRY(residence->addRows(plan.lowered, blocks));
   PUMPGRAPH_TRY_WHILE(residence->pin(), "getting host memory for \"{}\"", name());
   step_.times_.pinnedMs = pinning.milliseconds();
   return residence;
@@ -256,7 +257,7 @@ Expected<std::shared_ptr<Residence>> Rewriting::takeBack(Keep keep) {
 Status Rewriting::lowerAndCheck(GraphEditor &editor, const CompiledPlan &plan, const Residence &residence) {
   const Stopwatch lowering;
   const CapturedStep &captured = step_.captured_;
-  PUMPGRAPH_TRY_WHILE(lowerGraph(editor, plan.lowered, captured, step_.lifted_, residence.pool()),
+  PUMPGRAPH_TRY_WHILE(lowerGraph(editor, plan.lowered, captured, step_.lifted_, plan.blocksOf(captured), residence),
                       "rewriting the graph of \"{}\"", name());
   step_.times_.lowerMs = lowering.milliseconds();
 

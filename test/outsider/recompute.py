@@ -257,7 +257,7 @@ class Simulation:
             if lane.current < 0 and lane.waiting and self.blockers[lane.waiting[-1]] == 0:
                 lane.current = lane.waiting.pop()
                 self.start[lane.current] = self.now
-                lane.overhead_s = self.plan.machine["copy_overhead_s"]
+                lane.overhead_s = 0.0 if self.plan.nodes[lane.current].get("joined") else self.plan.machine["copy_overhead_s"]
                 lane.bytes = float(self.plan.nodes[lane.current]["size"])
 
     def rates(self, movers: Sequence[int], share: float) -> Tuple[float, float]:

@@ -60,8 +60,9 @@ typedef struct pumpgraph_access {
 } pumpgraph_access;
 
 typedef struct pumpgraph_node {
-  uint8_t kind; /* pumpgraph::NodeKind */
-  uint8_t reserved[3];
+  uint8_t kind;   /* pumpgraph::NodeKind */
+  uint8_t joined; /* transfers and lowered copies: a row of the copy before it in its direction; else 0 */
+  uint8_t reserved[2];
   int32_t captured; /* position among the captured graph's nodes; -1 for an added node */
   const char *name;
   const char *label;  /* what the program calls it; "" if nobody said */

@@ -160,6 +160,7 @@ private:
       node.advice = static_cast<Advice>(1 + upTo(3));
     if (isCopy(node.kind))
       node.hostOffset = upTo(1ull << 40);
+    node.joined = (movesUp(node.kind) || movesDown(node.kind)) && flip();
   }
 
   std::mt19937 random_;
@@ -188,10 +189,10 @@ std::string dump(const Description &description) {
   }
   for (const Node &node : description.nodes) {
     const std::uint64_t costBits = std::isnan(node.costUs) ? ~0ull : std::bit_cast<std::uint64_t>(node.costUs);
-    text +=
-        fmt::format("node kind {} captured {} {:?} label {:?} {:?} cost {:#x} buffer {} range {}+{} advice {} host {}",
-                    static_cast<int>(node.kind), node.captured, node.name, node.label, node.reason, costBits,
-                    node.buffer, node.range.offset, node.range.size, static_cast<int>(node.advice), node.hostOffset);
+    text += fmt::format(
+        "node kind {} captured {} {:?} label {:?} {:?} cost {:#x} buffer {} range {}+{} advice {} host {} joined {}",
+        static_cast<int>(node.kind), node.captured, node.name, node.label, node.reason, costBits, node.buffer,
+        node.range.offset, node.range.size, static_cast<int>(node.advice), node.hostOffset, node.joined);
     for (const Access &access : node.accesses)
       text += fmt::format(" ({} {}+{} may {} must {} evidence {} parameter {} slowdown {})", access.buffer,
                           access.range.offset, access.range.size, access.may, access.must,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where values are between replays, of a plan that mirrors pages: frames given up without a copy, loans, the way back.
+#include "pumpgraph/graph/CopyRows.h"
 #include "runtime/lower/LowerGraph.h"
 #include "runtime/lower/PoisonHandOvers.h"
 #include "test/unit/runtime/MemoryTest.h"
@@ -62,8 +63,9 @@ class ResidenceTest : public MemoryTest {
 protected:
   enum Index : BufferIndex { weight, table, scratch, loss };
 
-  /// `frames` there are; six are the plan's.
-  void open(std::uint64_t frames) {
+  /// `frames` there are; six are the plan's. `inRows`: both pages of the weight that move do so in one copy.
+  void open(std::uint64_t frames, bool inRows = false) {
+    inRows_ = inRows;
     openMemory(frames);
     stream_ = fake_.createStream();
     for (const std::uint64_t bytes : {weightBytes, pageBytes, 2 * pageBytes, pageBytes})
@@ -72,6 +74,7 @@ protected:
     residence_ = std::make_unique<Residence>(
         MemoryTools{driver_, *addresses_, *frames_, *host_, *mapper_, *heap_, stream_}, lowered_, step_.blocks);
     ASSERT_TRUE(residence_->pin());
+    ASSERT_TRUE(residence_->addRows(lowered_, step_.blocks));
     lower();
   }
 
@@ -142,6 +145,7 @@ protected:
   LiftedGraph captured_;
   std::unique_ptr<GraphEditor> editor_;
   std::unique_ptr<Residence> residence_;
+  bool inRows_ = false;
 
 private:
   Buffer &addBuffer(Index index, const char *name, std::uint64_t size, std::vector<std::int32_t> frames) {
@@ -187,12 +191,16 @@ private:
     const NodeIndex update = addKernel(
         1, {{weight, {0, 3 * pageBytes}}, {table, {0, pageBytes}, modeRead, modeRead}, {loss, {0, pageBytes}}});
     for (const NodeIndex fetch : fetches) {
-      lowered_.edges.push_back({scribble, fetch});
-      lowered_.edges.push_back({fetch, update});
+      lowered_.edges.push_back({inRows_ && fetch == fetches[1] ? fetches[0] : scribble, fetch});
+      if (!inRows_ || fetch != fetches[0])
+        lowered_.edges.push_back({fetch, update});
     }
     lowered_.edges.push_back({scribble, update});
-    lowered_.edges.push_back({update, addCopy(NodeKind::CopyToHost, weight, 0, 0)});
-    lowered_.edges.push_back({update, addCopy(NodeKind::CopyToHost, weight, 1, pageBytes)});
+    const NodeIndex first = addCopy(NodeKind::CopyToHost, weight, 0, 0);
+    const NodeIndex second = addCopy(NodeKind::CopyToHost, weight, 1, pageBytes);
+    lowered_.edges.push_back({update, first});
+    lowered_.edges.push_back({inRows_ ? first : update, second});
+    lowered_.nodes[fetches[1]].joined = lowered_.nodes[second].joined = inRows_;
     lowered_.hostBytes = copiedBytes;
     ASSERT_EQ(validate(lowered_), "");
   }
@@ -204,9 +212,11 @@ private:
         fake_.addKernel(graph_, {step_.nodes[0]}, updateKernel(),
                         {bytesOf(pointers_[weight]), bytesOf(pointers_[table]), bytesOf(pointers_[loss])}));
     step_.description = lowered_;
+    std::erase_if(step_.description.nodes, [](const Node &node) { return isCopy(node.kind); });
+    step_.description.edges = {{0, 1}};
     captured_ = *liftGraph(driver_, graph_, *addresses_, nullptr);
     editor_ = std::make_unique<GraphEditor>(driver_, graph_, nullptr);
-    ASSERT_TRUE(lowerGraph(*editor_, lowered_, step_, captured_, residence_->pool()));
+    ASSERT_TRUE(lowerGraph(*editor_, lowered_, step_, captured_, step_.blocks, *residence_));
     editor_->commit();
   }
 };
@@ -560,6 +570,63 @@ TEST_F(ResidenceTest, findsStaleMirrors) {
   EXPECT_EQ(residence_->firstStale(step_.blocks[weight], bytes.data()), weightBytes - 1);
   bytes[17] ^= 1;
   EXPECT_EQ(residence_->firstStale(step_.blocks[weight], bytes.data()), 17u);
+}
+
+// Two pages of a buffer, which need not have neighbouring frames, move in one copy a direction, and are found again in
+// it.
+TEST_F(ResidenceTest, movesRowsInOneCopy) {
+  open(pagesInAll, true);
+  setAtAddresses(start);
+  ASSERT_TRUE(residence_->install());
+  const Expected<LiftedGraph> lifted = liftGraph(driver_, graph_, *addresses_, nullptr);
+  ASSERT_TRUE(lifted);
+  std::vector<std::size_t> rows;
+  for (const LiftedNode &node : lifted->nodes)
+    if (node.copy)
+      rows.push_back(node.copy->Height);
+  std::sort(rows.begin(), rows.end());
+  EXPECT_EQ(rows, (std::vector<std::size_t>{1, 2, 2}));
+  const Expected<RewrittenStep> rewritten =
+      describeRewritten(*lifted, captured_, step_, lowered_, step_.blocks, *residence_);
+  ASSERT_TRUE(rewritten) << rewritten.error().message;
+  const auto copiesOf = [](const Description &step) {
+    std::vector<std::tuple<NodeKind, BufferIndex, std::uint64_t, std::uint64_t, std::uint64_t, bool>> copies;
+    for (const Node &node : step.nodes)
+      if (isCopy(node.kind))
+        copies.push_back({node.kind, node.buffer, node.range.offset, node.range.size, node.hostOffset, node.joined});
+    std::sort(copies.begin(), copies.end());
+    return copies;
+  };
+  EXPECT_EQ(copiesOf(rewritten->description), copiesOf(lowered_));
+  EXPECT_EQ(rewritten->nodes.size(), rewritten->description.nodes.size());
+  const JoinedCopies joined(rewritten->description);
+  EXPECT_EQ(joined.all().size(), 2u);
+  for (const CopyRows &copy : joined.all())
+    EXPECT_EQ(joined.faultOf(copy), "");
+  replay(3);
+  EXPECT_EQ(read(), after(3));
+
+  // In other frames as well, at the same addresses.
+  ASSERT_TRUE(residence_->remove(Keep::EveryBlock));
+  EXPECT_EQ(atAddresses(), after(3));
+  ASSERT_TRUE(residence_->install());
+  replay(2);
+  EXPECT_EQ(read(), after(5));
+}
+
+// Rows of which some have their places in memory that comes later are copies of their own.
+TEST_F(ResidenceTest, takesRowsApartThatNoPieceOfMemoryHolds) {
+  open(pagesInAll, true);
+  ASSERT_TRUE(residence_->install());
+  const Description placed = residence_->withPlaces(lowered_, step_.blocks);
+  EXPECT_EQ(JoinedCopies(placed).all().size(), 2u);
+  Description larger = lowered_;
+  for (Node &node : larger.nodes)
+    if (isCopy(node.kind) && node.joined)
+      node.range = {2 * pageBytes, pageBytes}; // has no place yet
+  const std::unique_ptr<Residence> others = residence_->forStep(step_.blocks);
+  others->add(larger, step_.blocks);
+  EXPECT_TRUE(JoinedCopies(others->withPlaces(larger, step_.blocks)).all().empty());
 }
 
 // Frames that a mirrored page gives up are poisoned for the tenant that follows; the page itself comes back whole.

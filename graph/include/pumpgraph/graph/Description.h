@@ -154,6 +154,9 @@ struct Node {
   /// Lowered copies only: byte position in the session's pinned pool. 0, and no position, where the pages are hosted in
   /// another buffer of the chain of those that continue each other: there the copy has its other end (HostedChains.h).
   std::uint64_t hostOffset = 0;
+  /// Transfers and lowered copies only: one more row of the copy that the one before it in its direction is or belongs
+  /// to (CopyRows.h). Of transfers it is a wish: lowering sees whether places in host memory allow it.
+  bool joined = false;
 };
 
 struct Edge {

@@ -166,10 +166,10 @@ class Pump_AddedOp<string mnemonic, string kind, dag more = (ins), string syntax
   }];
 }
 
-def Pump_EvictOp : Pump_AddedOp<"evict", "Evict"> {
+def Pump_EvictOp : Pump_AddedOp<"evict", "Evict", (ins UnitAttr:$joined), "(`joined` $joined^)?"> {
   let summary = "device to host; afterwards the host copy is the value";
 }
-def Pump_PrefetchOp : Pump_AddedOp<"prefetch", "Prefetch"> {
+def Pump_PrefetchOp : Pump_AddedOp<"prefetch", "Prefetch", (ins UnitAttr:$joined), "(`joined` $joined^)?"> {
   let summary = "host to device; afterwards the device copy is the value";
 }
 def Pump_DiscardOp : Pump_AddedOp<"discard", "Discard"> {
@@ -178,12 +178,13 @@ def Pump_DiscardOp : Pump_AddedOp<"discard", "Discard"> {
 def Pump_AdviseOp : Pump_AddedOp<"advise", "Advise", (ins I32Attr:$advice), "`` custom<Advice>($advice)"> {
   let summary = "how the range will be used";
 }
-def Pump_CopyToHostOp : Pump_AddedOp<"to_host", "CopyToHost", (ins Pump_ByteCount:$host_offset),
-                                     "`host` `(` $host_offset `)`"> {
+def Pump_CopyToHostOp : Pump_AddedOp<"to_host", "CopyToHost", (ins Pump_ByteCount:$host_offset, UnitAttr:$joined),
+                                     "`host` `(` $host_offset `)` (`joined` $joined^)?"> {
   let summary = "a lowered evict: a copy from the buffer's address into the pinned pool";
 }
-def Pump_CopyToDeviceOp : Pump_AddedOp<"to_device", "CopyToDevice", (ins Pump_ByteCount:$host_offset),
-                                       "`host` `(` $host_offset `)`"> {
+def Pump_CopyToDeviceOp : Pump_AddedOp<"to_device", "CopyToDevice",
+                                       (ins Pump_ByteCount:$host_offset, UnitAttr:$joined),
+                                       "`host` `(` $host_offset `)` (`joined` $joined^)?"> {
   let summary = "a lowered prefetch: a copy from the pinned pool to the buffer's address";
 }
 

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Lowered copies that the device makes as one. A copy may have a pitch, so pages that move at the same time, in pieces
+/// of one size, are the rows of one copy: what it takes beside its bytes it takes once
+/// (docs/decisions/0036-rows-of-a-copy.md).
+#pragma once
+
+#include "pumpgraph/graph/Description.h"
+#include "pumpgraph/graph/HostedChains.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pumpgraph {
+
+/// Of one copy. More would save next to nothing, and whoever waits for one of them waits for all.
+inline constexpr std::size_t mostRows = 16;
+
+/// Two copies or more, in node order: the first, and those `joined` to it.
+using CopyRows = std::vector<NodeIndex>;
+
+/// The copies of a description that are joined to others. `lowered` must outlive it. A joined copy that comes first in
+/// its direction is the first of its rows here, if need be the only one.
+class JoinedCopies {
+public:
+  explicit JoinedCopies(const Description &lowered);
+
+  /// In the order of their first nodes.
+  const std::vector<CopyRows> &all() const { return all_; }
+  /// Why these, of one direction, cannot be one copy; empty if they can. They can if they are of one size, have
+  /// frames of their own, lie in the pinned pool at one distance from each other, and if others wait for the last row
+  /// alone, which waits for the one before it alone, and so on up to the first.
+  std::string faultOf(const CopyRows &rows) const;
+  /// The rows by their places in the pinned pool, ascending.
+  CopyRows inHostOrder(CopyRows rows) const;
+  /// From one row's place to the next one's, bytes. Of rows without a fault.
+  std::uint64_t hostDistance(const CopyRows &rows) const;
+
+private:
+  /// The nodes at the other ends of edges. More than one: `others` counts them.
+  struct Neighbours {
+    NodeIndex node = 0;
+    std::uint32_t count = 0;
+    bool allFull = true;
+  };
+  std::string faultOfEdges(const CopyRows &rows) const;
+
+  const Description &lowered_;
+  HostedChains hosted_;
+  std::vector<Neighbours> before_, after_; ///< by node
+  std::vector<CopyRows> all_;
+};
+
+/// Takes the mark from copies that cannot be rows of the one before them. What is left has no fault.
+void keepPossibleRows(Description &lowered);
+
+} // namespace pumpgraph
