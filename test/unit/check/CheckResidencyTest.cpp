@@ -752,6 +752,29 @@ TEST(HostPlaces, pagesOfOneCopyLieSideBySide) {
   EXPECT_THAT(check(builder), testing::Contains(AllOf(atNode(down), says("keeps page 1"))));
 }
 
+// Rule 10: rows.
+
+TEST(Rows, copiesOfOneSizeAreOneCopy) {
+  Pool pool;
+  std::vector<Node> &nodes = pool.builder.step().nodes;
+  nodes[pool.upB].joined = nodes[pool.downB].joined = true;
+  EXPECT_THAT(check(pool.builder), IsEmpty());
+}
+
+TEST(Rows, othersWaitForTheLast) {
+  Pool pool;
+  pool.builder.step().nodes[pool.upB].joined = true;
+  pool.builder.step().edges.push_back({pool.upA, pool.update, EdgeKind::Full});
+  EXPECT_THAT(check(pool.builder),
+              ElementsAre(AllOf(atNode(pool.upA), says("cannot be one copy"), says("others than node"))));
+}
+
+TEST(Rows, theFirstOfADirectionIsNoMore) {
+  Pool pool;
+  pool.builder.step().nodes[pool.downA].joined = true;
+  EXPECT_THAT(check(pool.builder), ElementsAre(AllOf(atNode(pool.downA), says("is the first copy of its direction"))));
+}
+
 // Form.
 
 TEST(Form, transfersCoverWholePages) {

@@ -107,6 +107,44 @@ TEST(LowerVirtual, NeighboursAreJoined) {
   EXPECT_EQ(copies[0].range, (Range{0, 4 * smallPage}));
 }
 
+/// Three evictions of as many buffers, of which the second and the third are joined to those before them.
+Description threeRows(std::uint64_t pagesOfThird) {
+  SmallStep small;
+  std::vector<BufferIndex> buffers;
+  std::int32_t frame = 0;
+  for (const std::uint64_t pages : {std::uint64_t{1}, std::uint64_t{1}, pagesOfThird}) {
+    buffers.push_back(small.local("buffer", pages));
+    for (std::uint64_t page = 0; page < pages; ++page)
+      small.step.buffers.back().frames.push_back(frame++);
+  }
+  NodeIndex last =
+      small.kernel("write", 1, {small.write(buffers[0]), small.write(buffers[1]), small.write(buffers[2])});
+  for (const BufferIndex buffer : buffers) {
+    const NodeIndex evict =
+        small.residency(NodeKind::Evict, buffer, 0, buffer == buffers[2] ? pagesOfThird : std::uint64_t{1});
+    small.step.nodes[evict].joined = buffer != buffers[0];
+    small.edge(last, evict);
+    last = evict;
+  }
+  small.edge(last, small.alone("next", 1, {}));
+  return small.step;
+}
+
+TEST(LowerVirtual, RowsStayJoinedAndLieAtOneDistance) {
+  const std::vector<Node> copies = nodesOf(lowerVirtual(threeRows(1)), NodeKind::CopyToHost);
+  ASSERT_EQ(copies.size(), 3u);
+  EXPECT_FALSE(copies[0].joined);
+  EXPECT_TRUE(copies[1].joined && copies[2].joined);
+  EXPECT_EQ(copies[2].hostOffset - copies[1].hostOffset, copies[1].hostOffset - copies[0].hostOffset);
+}
+
+TEST(LowerVirtual, RowsOfAnotherSizeAreTakenApart) {
+  const std::vector<Node> copies = nodesOf(lowerVirtual(threeRows(2)), NodeKind::CopyToHost);
+  ASSERT_EQ(copies.size(), 3u);
+  EXPECT_TRUE(copies[1].joined);
+  EXPECT_FALSE(copies[2].joined);
+}
+
 TEST(LowerVirtual, NeighboursOfWhichOneIsNeededEarlierAreNot) {
   TwoEvictions two;
   const NodeIndex early = two.small.alone("early", 1, {});
