@@ -105,25 +105,21 @@ std::uint64_t JoinedCopies::hostDistance(const CopyRows &rows) const {
 }
 
 void keepPossibleRows(Description &lowered) {
-  std::vector<NodeIndex> others;
+  std::vector<NodeIndex> firsts; // of what is left
   {
     const JoinedCopies joined(lowered);
     for (const CopyRows &rows : joined.all()) {
       CopyRows kept;
       for (const NodeIndex row : rows) {
         kept.push_back(row);
-        if (kept.size() == 1)
+        if (kept.size() > 1 && joined.faultOf(kept).empty())
           continue;
-        if (joined.faultOf(kept).empty())
-          continue;
-        others.push_back(row);
+        firsts.push_back(row);
         kept = {row};
       }
-      if (lowered.nodes[rows.front()].joined)
-        others.push_back(rows.front());
     }
   }
-  for (const NodeIndex node : others)
+  for (const NodeIndex node : firsts)
     lowered.nodes[node].joined = false;
 }
 

@@ -247,11 +247,11 @@ struct Searched {
 };
 
 Searched joinedInRows(const PlannerInput &input, Candidate found, std::uint64_t budgetBytes) {
+  if (input.isForManaged())
+    return {found, found};
   PlanSearch search(input, budgetBytes);
   search.take(found);
   for (const std::uint64_t mostBytes : rowBytesTried) {
-    if (input.isForManaged())
-      break;
     search.tryDraft(joinRows(input.captured, found.draft, found.schedule, {reachOfRows, mostBytes}));
     if (found.draft.capturedCount > mostNodesOfSeveralSearches)
       break;

@@ -9,6 +9,7 @@
 #include <cassert>
 #include <deque>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -275,6 +276,13 @@ Schedule scheduleDraft(const PlannerInput &input, const Draft &draft) {
 
 namespace {
 
+/// By DraftNode: itself.
+std::vector<DraftNode> sameIndex(const Draft &draft) {
+  std::vector<DraftNode> index(draft.capturedCount + draft.transfers.size());
+  std::iota(index.begin(), index.end(), 0);
+  return index;
+}
+
 /// What comes of a draft's nodes, by DraftNode, wherever it names them.
 void rename(Draft &draft, const std::vector<DraftNode> &index) {
   for (std::vector<DraftEdge> *edges : {&draft.edges, &draft.deferrals})
@@ -326,9 +334,7 @@ private:
 Draft joinTransfers(const Draft &draft, const Schedule &schedule, const JoinLimits &limits) {
   Draft joined = draft;
   joined.transfers.clear();
-  std::vector<DraftNode> index(draft.capturedCount + draft.transfers.size());
-  for (DraftNode node = 0; node < draft.capturedCount; ++node)
-    index[node] = node;
+  std::vector<DraftNode> index = sameIndex(draft);
   OpenRuns lanes[2];
   std::uint32_t positions[2] = {0, 0};
   for (const DraftNode node : schedule.order) {
@@ -399,9 +405,7 @@ private:
 Draft joinRows(const Description &captured, const Draft &draft, const Schedule &schedule, const RowLimits &limits) {
   Draft joined = draft;
   joined.transfers.clear();
-  std::vector<DraftNode> index(draft.capturedCount + draft.transfers.size());
-  for (DraftNode node = 0; node < draft.capturedCount; ++node)
-    index[node] = node;
+  std::vector<DraftNode> index = sameIndex(draft);
   OpenCopies lanes[2];
   for (const DraftNode node : schedule.order) {
     if (node < draft.capturedCount)

@@ -23,8 +23,8 @@ Expected<CUgraphNode> GraphEditor::addCopy(CUDA_MEMCPY3D &copy, const Rows &rows
   copy.Height = rows.count;
   copy.Depth = 1;
   CUgraphNode node = nullptr;
-  PUMPGRAPH_TRY_WHILE(driver_.graphAddMemcpyNode(&node, graph_, nullptr, 0, &copy, context_),
-                      "adding a copy of {} rows of {}", rows.count, bytesText(rows.bytes));
+  PUMPGRAPH_TRY_WHILE(driver_.graphAddMemcpyNode(&node, graph_, nullptr, 0, &copy, context_), "adding a copy of {}",
+                      bytesText(rows.count * rows.bytes));
   undo_.push_back(AddedNode{node});
   return node;
 }

@@ -319,7 +319,7 @@ Status Residence::addRows(const Description &placed, const std::vector<BlockId> 
     const std::uint64_t pages = rows.pages.size() * rows.pagesPerRow;
     const Expected<CUdeviceptr> address = tools_.addresses.carve(pages);
     if (!address)
-      return inContext(address.error(), fmt::format("addresses for the rows of a copy"));
+      return inContext(address.error(), "addresses for the rows of a copy");
     rows_[rows].addresses = std::make_shared<RowAddresses>(tools_.addresses, *address, pages);
   }
   return {};

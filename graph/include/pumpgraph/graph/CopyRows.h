@@ -8,7 +8,6 @@
 #include "pumpgraph/graph/Description.h"
 #include "pumpgraph/graph/HostedChains.h"
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,7 +37,7 @@ public:
   std::uint64_t hostDistance(const CopyRows &rows) const;
 
 private:
-  /// The nodes at the other ends of edges. More than one: `others` counts them.
+  /// How many edges a node has on one side, and the node at the other end of the last of them.
   struct Neighbours {
     NodeIndex node = 0;
     std::uint32_t count = 0;
