@@ -2,6 +2,7 @@
 #include "runtime/memory/AddressSpace.h"
 
 #include <iterator>
+#include <utility>
 
 namespace pumpgraph::runtime {
 namespace {
@@ -14,74 +15,138 @@ constexpr std::uint64_t leastBytes = std::uint64_t{1} << 36;
 
 } // namespace
 
-Expected<std::unique_ptr<AddressSpace>> AddressSpace::reserve(const Driver &driver) {
+AddressSpace::AddressSpace(const Driver &driver, CUdeviceptr base, std::uint64_t bytes, std::uint64_t frontBytes,
+                           bool reserved)
+    : driver_(driver), base_(base), bytes_(bytes), reserved_(reserved), hasFront_(frontBytes != 0) {
+  const std::uint64_t frontPages = frontBytes / pageBytes;
+  if (hasFront_)
+    parts_.push_back(Part(0, frontPages));
+  parts_.push_back(Part(frontPages, bytes / pageBytes));
+}
+
+std::unique_ptr<AddressSpace> AddressSpace::reserveWithFront(const Driver &driver, std::uint64_t frontBytes) {
+  CUdeviceptr front = 0, rest = 0;
+  if (driver.memAddressReserve.raw(&front, frontBytes, pageBytes, addressHint, 0) != CUDA_SUCCESS)
+    return nullptr;
+  const std::uint64_t restBytes = wantedBytes - frontBytes;
+  if (driver.memAddressReserve.raw(&rest, restBytes, pageBytes, front + frontBytes, 0) == CUDA_SUCCESS) {
+    if (rest == front + frontBytes)
+      return std::unique_ptr<AddressSpace>(new AddressSpace(driver, front, wantedBytes, frontBytes, true));
+    driver.memAddressFree.raw(rest, restBytes);
+  }
+  driver.memAddressFree.raw(front, frontBytes);
+  return nullptr;
+}
+
+Expected<std::unique_ptr<AddressSpace>> AddressSpace::reserve(const Driver &driver, std::uint64_t frontBytes) {
+  if (frontBytes != 0 && frontBytes < wantedBytes)
+    if (std::unique_ptr<AddressSpace> reserved = reserveWithFront(driver, frontBytes))
+      return reserved;
   for (std::uint64_t bytes = wantedBytes;; bytes /= 2) {
     CUdeviceptr base = 0;
     if (driver.memAddressReserve.raw(&base, bytes, pageBytes, addressHint, 0) == CUDA_SUCCESS)
-      return std::unique_ptr<AddressSpace>(new AddressSpace(driver, base, bytes, true));
+      return std::unique_ptr<AddressSpace>(new AddressSpace(driver, base, bytes, 0, true));
     const Status plain = driver.memAddressReserve(&base, bytes, pageBytes, 0, 0);
     if (plain)
-      return std::unique_ptr<AddressSpace>(new AddressSpace(driver, base, bytes, true));
+      return std::unique_ptr<AddressSpace>(new AddressSpace(driver, base, bytes, 0, true));
     if (bytes / 2 < leastBytes)
       return inContext(plain.error(), fmt::format("reserving {} of device addresses", bytesText(bytes)));
   }
 }
 
 std::unique_ptr<AddressSpace> AddressSpace::within(const Driver &driver, CUdeviceptr base, std::uint64_t bytes) {
-  return std::unique_ptr<AddressSpace>(new AddressSpace(driver, base, bytes, false));
+  return std::unique_ptr<AddressSpace>(new AddressSpace(driver, base, bytes, 0, false));
 }
 
 AddressSpace::~AddressSpace() {
+  if (hasFront_)
+    driver_.memAddressFree.raw(base_, frontBytes());
   if (reserved_)
-    driver_.memAddressFree.raw(base_, bytes_);
+    driver_.memAddressFree.raw(base_ + frontBytes(), bytes_ - frontBytes());
+}
+
+Status AddressSpace::giveUpFront() {
+  PUMPGRAPH_TRY_WHILE(driver_.memAddressFree(base_, frontBytes()), "giving up {} of device addresses",
+                      bytesText(frontBytes()));
+  hasFront_ = false;
+  return {};
+}
+
+Status AddressSpace::takeFront() {
+  CUdeviceptr taken = 0;
+  const CUresult answer = driver_.memAddressReserve.raw(&taken, frontBytes(), pageBytes, base_, 0);
+  if (answer == CUDA_SUCCESS && taken != base_)
+    driver_.memAddressFree.raw(taken, frontBytes());
+  if (answer != CUDA_SUCCESS || taken != base_)
+    return fail(PUMPGRAPH_INTERNAL, "{} of device addresses at {:#x} are no longer to be had", bytesText(frontBytes()),
+                base_);
+  hasFront_ = true;
+  return {};
+}
+
+std::optional<std::uint64_t> AddressSpace::Part::take(std::uint64_t pages) {
+  if (fresh + pages <= end) {
+    used += pages;
+    return std::exchange(fresh, fresh + pages);
+  }
+  for (auto hole = returned.begin(); hole != returned.end(); ++hole) {
+    if (hole->second < pages)
+      continue;
+    const auto [first, size] = *hole;
+    returned.erase(hole);
+    if (size > pages)
+      returned.emplace(first + pages, size - pages);
+    used += pages;
+    return first;
+  }
+  return std::nullopt;
+}
+
+void AddressSpace::Part::giveBack(std::uint64_t first, std::uint64_t pages) {
+  used -= pages;
+  const auto next = returned.lower_bound(first);
+  if (next != returned.end() && next->first == first + pages) {
+    pages += next->second;
+    returned.erase(next);
+  }
+  const auto after = returned.lower_bound(first);
+  if (after != returned.begin()) {
+    const auto previous = std::prev(after);
+    if (previous->first + previous->second == first) {
+      first = previous->first;
+      pages += previous->second;
+      returned.erase(previous);
+    }
+  }
+  returned.emplace(first, pages);
 }
 
 Expected<CUdeviceptr> AddressSpace::carve(std::uint64_t pages) {
-  const std::uint64_t needed = pages + 2 * guardPages;
-  if (freshPages_ + needed <= bytes_ / pageBytes) {
-    const CUdeviceptr address = base_ + (freshPages_ + guardPages) * pageBytes;
-    freshPages_ += needed;
-    return address;
-  }
-  for (auto hole = returned_.begin(); hole != returned_.end(); ++hole) {
-    if (hole->second < needed)
-      continue;
-    const auto [first, size] = *hole;
-    returned_.erase(hole);
-    if (size > needed)
-      returned_.emplace(first + needed, size - needed);
-    return base_ + (first + guardPages) * pageBytes;
-  }
+  const bool frontAlone = parts_.size() == 2 && !hasFront_;
+  std::optional<std::uint64_t> first = parts_.front().take(pages + 2 * guardPages);
+  if (!first && !frontAlone)
+    first = parts_.back().take(pages + 2 * guardPages);
+  if (first)
+    return base_ + (*first + guardPages) * pageBytes;
   return fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY, "no {} of free device addresses in a row among {}",
-              bytesText(pages * pageBytes), bytesText(bytes_));
+              bytesText(pages * pageBytes), bytesText(frontAlone ? frontBytes() : bytes_));
 }
 
 void AddressSpace::unseen(CUdeviceptr address, std::uint64_t pages) {
   const std::uint64_t first = pageIndex(address) - guardPages;
-  if (first + pages + 2 * guardPages == freshPages_)
-    freshPages_ = first;
-  else
-    giveBack(address, pages);
+  const std::uint64_t size = pages + 2 * guardPages;
+  Part &part = partOf(first);
+  if (first + size == part.fresh) {
+    part.fresh = first;
+    part.used -= size;
+  } else {
+    part.giveBack(first, size);
+  }
 }
 
 void AddressSpace::giveBack(CUdeviceptr address, std::uint64_t pages) {
-  std::uint64_t first = pageIndex(address) - guardPages;
-  std::uint64_t size = pages + 2 * guardPages;
-  const auto next = returned_.lower_bound(first);
-  if (next != returned_.end() && next->first == first + size) {
-    size += next->second;
-    returned_.erase(next);
-  }
-  const auto after = returned_.lower_bound(first);
-  if (after != returned_.begin()) {
-    const auto previous = std::prev(after);
-    if (previous->first + previous->second == first) {
-      first = previous->first;
-      size += previous->second;
-      returned_.erase(previous);
-    }
-  }
-  returned_.emplace(first, size);
+  const std::uint64_t first = pageIndex(address) - guardPages;
+  partOf(first).giveBack(first, pages + 2 * guardPages);
 }
 
 } // namespace pumpgraph::runtime

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <vector>
 
 namespace pumpgraph::runtime {
 
@@ -25,13 +27,18 @@ inline std::uint64_t roundUp(std::uint64_t value, std::uint64_t unit) {
 /// The reservation sits where few other numbers point, if the driver grants the hint, so that an integer among a
 /// kernel's arguments is rarely mistaken for an address. Fresh addresses are preferred to used ones, so that a stale
 /// word rarely points at a living block.
+///
+/// It may begin with a *front*, which is a reservation of its own. Whoever wants other memory than frames at addresses
+/// that are in use has it given up, and puts that memory there. So that all are in the front, they come from it as long
+/// as it has room.
 class AddressSpace {
 public:
   /// Pages left free on either side of a block: pointers one past the end, or a little before the start, still tell
   /// whose they are.
   static constexpr std::uint64_t guardPages = 1;
 
-  static Expected<std::unique_ptr<AddressSpace>> reserve(const Driver &driver);
+  /// `frontBytes`: whole pages. There is no front where the driver does not grant the hint.
+  static Expected<std::unique_ptr<AddressSpace>> reserve(const Driver &driver, std::uint64_t frontBytes = 0);
   /// Addresses that somebody else owns, with memory behind them all the time.
   static std::unique_ptr<AddressSpace> within(const Driver &driver, CUdeviceptr base, std::uint64_t bytes);
   ~AddressSpace();
@@ -44,20 +51,44 @@ public:
   /// The same for addresses that nobody has been told: they are fresh again, if they were the last to be carved.
   void unseen(CUdeviceptr address, std::uint64_t pages);
 
+  CUdeviceptr base() const { return base_; }
   bool contains(std::uint64_t word) const { return word - base_ < bytes_; }
   /// Position of the page that holds `word`, counted from the start of the reservation.
   std::uint64_t pageIndex(std::uint64_t word) const { return (word - base_) / pageBytes; }
 
+  /// 0: there is none.
+  std::uint64_t frontBytes() const { return parts_.size() == 1 ? 0 : parts_.front().end * pageBytes; }
+  /// Whether all addresses in use are.
+  bool isAllInFront() const { return parts_.size() == 2 && parts_.back().used == 0; }
+  /// The front is no longer reserved, for other memory to be put there; from then on addresses come from it alone.
+  /// Nothing may be mapped there.
+  Status giveUpFront();
+  /// The opposite. Where this fails somebody else has its addresses.
+  Status takeFront();
+
 private:
-  AddressSpace(const Driver &driver, CUdeviceptr base, std::uint64_t bytes, bool reserved)
-      : driver_(driver), base_(base), bytes_(bytes), reserved_(reserved) {}
+  /// Neighbouring pages, counted from the start of the reservation. What is carved lies in one part.
+  struct Part {
+    Part(std::uint64_t begin, std::uint64_t end) : end(end), fresh(begin) {}
+
+    std::uint64_t end;
+    std::uint64_t fresh;                             ///< the first page that was never handed out
+    std::uint64_t used = 0;                          ///< pages, guards included
+    std::map<std::uint64_t, std::uint64_t> returned; ///< first page -> pages, guards included; never adjacent
+
+    std::optional<std::uint64_t> take(std::uint64_t pages);
+    void giveBack(std::uint64_t first, std::uint64_t pages);
+  };
+  AddressSpace(const Driver &driver, CUdeviceptr base, std::uint64_t bytes, std::uint64_t frontBytes, bool reserved);
+  static std::unique_ptr<AddressSpace> reserveWithFront(const Driver &driver, std::uint64_t frontBytes);
+  Part &partOf(std::uint64_t page) { return page < parts_.front().end ? parts_.front() : parts_.back(); }
 
   const Driver &driver_;
   CUdeviceptr base_;
   std::uint64_t bytes_;
-  bool reserved_;                                   ///< by us, for us to free
-  std::uint64_t freshPages_ = 0;                    ///< pages handed out so far, from the start
-  std::map<std::uint64_t, std::uint64_t> returned_; ///< first page -> pages, guards included; never adjacent
+  bool reserved_;           ///< by us, for us to free; what is behind the front, if there is one
+  bool hasFront_;           ///< reserved by us
+  std::vector<Part> parts_; ///< the front, if there is one, and the rest
 };
 
 } // namespace pumpgraph::runtime

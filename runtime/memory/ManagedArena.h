@@ -3,7 +3,7 @@
 /// Managed memory in one piece, reserved before anything is captured: the driver refuses to allocate it during one.
 #pragma once
 
-#include "runtime/driver/Driver.h"
+#include "runtime/memory/AddressSpace.h"
 
 #include <cstdint>
 #include <memory>
@@ -25,6 +25,13 @@ public:
   /// PUMPGRAPH_OUT_OF_DEVICE_MEMORY, with both numbers, where the guard says no.
   static Expected<std::unique_ptr<ManagedArena>> reserve(const Driver &driver, std::uint64_t bytes,
                                                          const ManagedGuard &guard);
+  /// An arena at the front's addresses, which `addresses` has given up then (docs/decisions/0037-managed-memory-at-the-
+  /// same-addresses.md). Nothing may be mapped there. After an error the front is there as before, but for
+  /// PUMPGRAPH_INTERNAL: somebody else has its addresses.
+  static Expected<std::unique_ptr<ManagedArena>> reserveInFrontOf(const Driver &driver, AddressSpace &addresses,
+                                                                  const ManagedGuard &guard);
+  /// What the driver aligns managed memory to, in address and size.
+  static constexpr std::uint64_t placeUnit = std::uint64_t{32} << 20;
   ~ManagedArena();
   ManagedArena(const ManagedArena &) = delete;
   ManagedArena &operator=(const ManagedArena &) = delete;
@@ -36,6 +43,8 @@ public:
 
 private:
   ManagedArena(const Driver &driver, CUdeviceptr allocation, std::uint64_t bytes);
+  static Status checkGuard(const Driver &driver, std::uint64_t bytes, const ManagedGuard &guard);
+  static Expected<std::unique_ptr<ManagedArena>> allocate(const Driver &driver, std::uint64_t bytes);
   void cutIntoStrips();
 
   const Driver &driver_;

@@ -516,6 +516,28 @@ void fillDeviceCalls(Driver &driver) {
   };
 }
 
+/// Anonymous memory, aligned to a page of the device; at the hint if that is free. 0: there is none.
+CUdeviceptr mapPages(CUdeviceptr hint, std::uint64_t bytes, int protection) {
+  const auto map = [&](std::uint64_t size) {
+    void *range =
+        mmap(reinterpret_cast<void *>(hint), size, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return range == MAP_FAILED ? 0 : reinterpret_cast<std::uintptr_t>(range);
+  };
+  bytes = (bytes + pageSize - 1) / pageSize * pageSize;
+  const CUdeviceptr exact = map(bytes);
+  if (exact == 0 || exact % pageSize == 0)
+    return exact;
+  munmap(reinterpret_cast<void *>(exact), bytes);
+  const CUdeviceptr wide = map(bytes + pageSize);
+  if (wide == 0)
+    return 0;
+  const CUdeviceptr aligned = (wide + pageSize - 1) / pageSize * pageSize;
+  if (aligned != wide)
+    munmap(reinterpret_cast<void *>(wide), aligned - wide);
+  munmap(reinterpret_cast<void *>(aligned + bytes), wide + pageSize - aligned);
+  return aligned;
+}
+
 /// Whole pages inside managed memory.
 bool isManagedRange(CUdeviceptr address, std::uint64_t bytes) {
   const auto after = state().managed.upper_bound(address);
@@ -536,18 +558,21 @@ CUresult moveManaged(CUdeviceptr address, std::uint64_t bytes, bool toDevice) {
 void fillManagedCalls(Driver &driver) {
   driver.memAllocManaged.function = [](CUdeviceptr *address, std::size_t bytes, unsigned) -> CUresult {
     FAKE_ENTER(cuMemAllocManaged);
-    void *range = std::aligned_alloc(pageSize, (bytes + pageSize - 1) / pageSize * pageSize);
-    if (!range)
+    // Where the kernel has the highest gap, as the driver does.
+    *address = mapPages(state().options.managedPlace, bytes, PROT_READ | PROT_WRITE);
+    if (*address == 0)
       return CUDA_ERROR_OUT_OF_MEMORY;
-    std::memset(range, 0, bytes);
-    *address = reinterpret_cast<std::uintptr_t>(range);
     state().managed[*address] = bytes;
     return CUDA_SUCCESS;
   };
   driver.memFree.function = [](CUdeviceptr address) -> CUresult {
     FAKE_ENTER(cuMemFree);
-    std::free(reinterpret_cast<void *>(address));
-    return state().managed.erase(address) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    const auto found = state().managed.find(address);
+    if (found == state().managed.end())
+      return CUDA_ERROR_INVALID_VALUE;
+    munmap(reinterpret_cast<void *>(address), (found->second + pageSize - 1) / pageSize * pageSize);
+    state().managed.erase(found);
+    return CUDA_SUCCESS;
   };
   driver.memPrefetchAsync.function = [](CUdeviceptr address, std::size_t bytes, CUmemLocation location, unsigned,
                                         CUstream) -> CUresult {
@@ -615,11 +640,9 @@ void fillMemoryCalls(Driver &driver) {
     FAKE_ENTER(cuMemAddressReserve);
     if (hint != 0 && !state().options.grantsHint)
       return CUDA_ERROR_INVALID_VALUE;
-    void *range = mmap(reinterpret_cast<void *>(hint), bytes + pageSize, PROT_NONE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (range == MAP_FAILED)
+    *address = mapPages(hint, bytes, PROT_NONE);
+    if (*address == 0)
       return CUDA_ERROR_OUT_OF_MEMORY;
-    *address = (reinterpret_cast<std::uintptr_t>(range) + pageSize - 1) / pageSize * pageSize;
     state().reservations[*address] = bytes;
     return CUDA_SUCCESS;
   };
@@ -1176,6 +1199,8 @@ FakeDriver::FakeDriver(const Options &options) : state_(std::make_unique<State>(
 
 FakeDriver::~FakeDriver() {
   for (const auto &[address, bytes] : state_->reservations)
+    munmap(reinterpret_cast<void *>(address), bytes);
+  for (const auto &[address, bytes] : state_->managed)
     munmap(reinterpret_cast<void *>(address), bytes);
   close(state_->file);
   live = nullptr;

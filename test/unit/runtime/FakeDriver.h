@@ -54,6 +54,7 @@ public:
     bool grantsHint = true;
     bool supportsVirtualMemory = true;
     bool supportsManagedMemory = true;
+    std::uint64_t managedPlace = 0; ///< where managed memory comes to be; 0: as the kernel chooses
     bool supportsDiscard = true;
     double clockMilliseconds = 0; ///< that an event record in a graph takes on the device
     double copyMilliseconds = 0;  ///< that a copy in a graph takes; one after another, beside all other nodes

@@ -347,4 +347,46 @@ TEST_F(HeapTest, usesBlocksAgainInARehearsedCapture) {
   EXPECT_NE(next(4, one, after), unrehearsed);
 }
 
+class FrontTest : public ::testing::Test {
+protected:
+  static constexpr std::uint64_t frontPages = 16;
+  FakeDriver fake_;
+  std::unique_ptr<AddressSpace> addresses_ = std::move(*AddressSpace::reserve(*fake_.table(), frontPages *pageBytes));
+};
+
+TEST_F(FrontTest, isFilledFirstAndAgain) {
+  ASSERT_EQ(addresses_->frontBytes(), frontPages * pageBytes);
+  EXPECT_TRUE(addresses_->isAllInFront());
+  const CUdeviceptr first = *addresses_->carve(8), second = *addresses_->carve(4);
+  EXPECT_LT(second - addresses_->base(), frontPages * pageBytes);
+  EXPECT_TRUE(addresses_->isAllInFront());
+  const CUdeviceptr behind = *addresses_->carve(1);
+  EXPECT_GT(behind - addresses_->base(), frontPages * pageBytes);
+  EXPECT_FALSE(addresses_->isAllInFront());
+  addresses_->giveBack(first, 8);
+  const CUdeviceptr again = *addresses_->carve(6);
+  EXPECT_EQ(again, first);
+  addresses_->giveBack(behind, 1);
+  EXPECT_TRUE(addresses_->isAllInFront());
+}
+
+// A block on both sides of the front's end would be neither here nor there.
+TEST_F(FrontTest, noHoleReachesBeyondItsEnd) {
+  const CUdeviceptr last = *addresses_->carve(frontPages - 2), behind = *addresses_->carve(2);
+  addresses_->giveBack(last, frontPages - 2);
+  addresses_->giveBack(behind, 2);
+  const CUdeviceptr wide = *addresses_->carve(frontPages);
+  EXPECT_GE(wide - addresses_->base(), frontPages * pageBytes);
+}
+
+TEST_F(FrontTest, addressesComeFromItAloneOnceItIsGivenUp) {
+  ASSERT_TRUE(addresses_->giveUpFront());
+  EXPECT_TRUE(addresses_->carve(frontPages - 2));
+  const Expected<CUdeviceptr> more = addresses_->carve(1);
+  ASSERT_FALSE(more);
+  EXPECT_NE(more.error().message.find("among 32.0 MiB"), std::string::npos) << more.error().message;
+  ASSERT_TRUE(addresses_->takeFront());
+  EXPECT_TRUE(addresses_->carve(1));
+}
+
 } // namespace

@@ -90,6 +90,28 @@ TEST_F(ManagedArenaTest, saysWhatTheDriverSays) {
   EXPECT_NE(refusalOf(arenaBytes, {}).find("cuMemAllocManaged"), std::string::npos);
 }
 
+/// Addresses in use that are to become managed memory's.
+class FrontArenaTest : public ManagedArenaTest {
+protected:
+  std::unique_ptr<AddressSpace> addresses_ = std::move(*AddressSpace::reserve(*fake_.table(), arenaBytes));
+};
+
+TEST_F(FrontArenaTest, managedMemoryTakesTheFrontsPlace) {
+  const Expected<std::unique_ptr<ManagedArena>> arena =
+      ManagedArena::reserveInFrontOf(*fake_.table(), *addresses_, {.limitBytes = arenaBytes});
+  ASSERT_TRUE(arena) << arena.error().message;
+  EXPECT_EQ((*arena)->base(), addresses_->base());
+  EXPECT_EQ((*arena)->bytes(), arenaBytes);
+}
+
+TEST_F(FrontArenaTest, theGuardHoldsThereToo) {
+  const Expected<std::unique_ptr<ManagedArena>> arena =
+      ManagedArena::reserveInFrontOf(*fake_.table(), *addresses_, {.limitBytes = arenaBytes - pageBytes});
+  ASSERT_FALSE(arena);
+  EXPECT_NE(arena.error().message.find("exceeds the limit"), std::string::npos) << arena.error().message;
+  EXPECT_TRUE(addresses_->carve(1));
+}
+
 // The heap of a managed session: memory is there at once, during a capture too, and nothing is mapped for it.
 class ManagedHeapTest : public ManagedArenaTest {
 protected:
