@@ -64,6 +64,11 @@ void FramePool::setBudget(std::uint64_t frames) {
     endOneFree();
 }
 
+void FramePool::giveBackFree() {
+  while (!free_.empty())
+    endOneFree();
+}
+
 void FramePool::endOneFree() {
   end(free_.extract(std::prev(free_.end())).value());
 }

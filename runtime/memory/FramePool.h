@@ -39,6 +39,9 @@ public:
   /// Changes the budget. Frames beyond it go back to the driver: those that are free at once, others when given back.
   void setBudget(std::uint64_t frames);
 
+  /// Gives back to the driver what nobody holds.
+  void giveBackFree();
+
   /// Of 1, 2, 4 pages and so on, none wider than `pages`, the widest first. Giving access to a handle, and taking it
   /// away, takes the driver the same time whatever its size (docs/measurements.md), and it does not map part of one.
   /// The one of a page is beside the budget; wider ones count as frames, and are there as far as nobody has taken

@@ -482,6 +482,86 @@ void Heap::giveUp(BlockId reserved) {
     destroyBlock(block(reserved));
 }
 
+std::uint64_t Heap::capturedPages() const {
+  std::set<BlockId> blocks;
+  std::uint64_t pages = 0;
+  for (const Hit &hit : captured_)
+    pages += blocks.insert(hit.block).second ? block(hit.block).pages : 0;
+  return pages;
+}
+
+std::uint64_t Heap::bytesWithMemory() const {
+  std::uint64_t bytes = 0;
+  for (const std::unique_ptr<Block> &block : blocks_)
+    bytes += block && block->hasMemory() ? block->bytes() : 0;
+  return bytes;
+}
+
+bool Heap::hasFramesFor(std::uint64_t pagesBeside) const {
+  for (const std::unique_ptr<Block> &block : blocks_)
+    pagesBeside += block && block->backing == Backing::Host ? block->pages : 0;
+  return pagesBeside <= pool_.available();
+}
+
+Expected<std::vector<Heap::Contents>> Heap::takeMemoryAway(CUstream stream) {
+  std::vector<Contents> taken;
+  const auto take = [&](Block &block) -> Status {
+    Contents contents{.block = block.id, .backing = block.backing, .bytes = {}};
+    if (block.hasMemory()) {
+      contents.bytes.resize(block.bytes());
+      PUMPGRAPH_TRY(driver_.memcpyDtoHAsync(contents.bytes.data(), block.address, block.bytes(), stream));
+      PUMPGRAPH_TRY(driver_.streamSynchronize(stream));
+    }
+    PUMPGRAPH_TRY(unback(block));
+    taken.push_back(std::move(contents));
+    return {};
+  };
+  for (const std::unique_ptr<Block> &block : blocks_) {
+    if (!block || block->backing == Backing::None)
+      continue;
+    if (const Status done = take(*block); !done) {
+      const Status back = giveMemoryBack(taken, stream);
+      return back ? tl::unexpected<Error>(done.error()) : inContext(done.error(), back.error().message);
+    }
+  }
+  return taken;
+}
+
+Status Heap::write(const Contents &contents, CUstream stream) {
+  if (contents.bytes.empty())
+    return {};
+  PUMPGRAPH_TRY(
+      driver_.memcpyHtoDAsync(block(contents.block).address, contents.bytes.data(), contents.bytes.size(), stream));
+  return driver_.streamSynchronize(stream);
+}
+
+Status Heap::giveMemoryBack(const std::vector<Contents> &taken, CUstream stream) {
+  Status done;
+  for (const Contents &contents : taken) {
+    Block &owner = block(contents.block);
+    Status given;
+    if (contents.backing == Backing::StandIn)
+      given = standIn(owner, 1);
+    else
+      given = contents.backing == Backing::Host ? backOnHost(owner) : back(owner);
+    if (given)
+      given = write(contents, stream);
+    if (!given && done)
+      done = given;
+  }
+  return done;
+}
+
+Status Heap::becomeManaged(const std::vector<Contents> &taken, CUstream stream) {
+  managed_ = true;
+  for (const std::unique_ptr<Block> &block : blocks_)
+    if (block && !block->members.empty())
+      block->backing = Backing::Managed;
+  for (const Contents &contents : taken)
+    PUMPGRAPH_TRY(write(contents, stream));
+  return {};
+}
+
 void Heap::retain(Block &block) {
   ++block.retainers;
   // Nothing else may move into a page that a step may send away.

@@ -143,6 +143,8 @@ public:
   CaptureNumber capture() const { return capture_; }
   /// Allocations of the current capture in order: its k-th allocation is the k-th of a rehearsal.
   const std::vector<Hit> &captured() const { return captured_; }
+  /// Of the blocks that they are in.
+  std::uint64_t capturedPages() const;
   /// Forgets the capture: what was freed in it is now really free.
   void dropCapture();
   /// What was freed in the capture and is in none of the `used` blocks is really free already. A block that goes with
@@ -175,6 +177,25 @@ public:
   void release(Block &block);
   void retain(Block &block);
 
+  /// What stood behind a block, of which the contents matter.
+  struct Contents {
+    BlockId block = 0;
+    Backing backing = Backing::None;
+    std::vector<char> bytes; ///< none of stand-ins
+  };
+  /// Takes the memory of all blocks away. Nothing may be running, no block may be planned. If it fails, blocks have it
+  /// back, as far as the driver lets us.
+  Expected<std::vector<Contents>> takeMemoryAway(CUstream stream);
+  /// Gives blocks the like of what they had. Goes on with the others where that fails.
+  Status giveMemoryBack(const std::vector<Contents> &taken, CUstream stream);
+  /// From now on all addresses have managed memory behind them; no block may have any. What was taken away is there
+  /// again.
+  Status becomeManaged(const std::vector<Contents> &taken, CUstream stream);
+  /// Of the blocks that have memory of their own.
+  std::uint64_t bytesWithMemory() const;
+  /// Whether there are frames for every block, with the memory that they have and these beside them.
+  bool hasFramesFor(std::uint64_t pagesBeside) const;
+
   /// Gives up all cached blocks, and waits for the device first unless a capture is on.
   Status flushCache();
 
@@ -202,6 +223,7 @@ private:
   void forgetSlots(BlockId block);
   /// No block that is gone is in captured().
   void forgetDestroyed();
+  Status write(const Contents &contents, CUstream stream);
   Status copyTo(CUmemGenericAllocationHandle handle, const Block &block);
   /// Puts stand-ins of at most so many pages behind a block without anything.
   Status standIn(Block &block, std::uint64_t widest);

@@ -2,6 +2,7 @@
 #include "runtime/session/Adoption.h"
 
 #include "runtime/capture/FindHiddenPointers.h"
+#include "runtime/lower/RenewCopies.h"
 #include "runtime/lower/ReplaceFills.h"
 #include "runtime/session/Calibration.h"
 #include "runtime/session/Rewriting.h"
@@ -24,10 +25,13 @@ Expected<std::unique_ptr<Step>> Adoption::tryRun() {
   step_ = std::make_unique<Step>(session_, graph_); // owns the graph only once all went well
   PUMPGRAPH_TRY(lift());
   PUMPGRAPH_TRY(describe());
+  PUMPGRAPH_TRY(moveIfUnseen());
   PUMPGRAPH_TRY(checkAgainstOtherSteps());
   if (const std::string reason = refusal(); !reason.empty()) {
-    if (!step_->captured_.refusals.empty())
-      step_->captured_.notes.push_back("a session on managed memory would take this step");
+    if (!step_->captured_.refusals.empty() && !session_.choosesByStep())
+      step_->captured_.notes.push_back(
+          "a session on managed memory would take this step, and one that is to choose its "
+          "backend would move there");
     PUMPGRAPH_TRY(leaveAsCaptured(reason));
     return finish();
   }
@@ -151,6 +155,33 @@ Status Adoption::calibrate() {
   captured.notes = std::move(notes);
   step_->times_.calibrateMs = watch.milliseconds();
   return {};
+}
+
+Status Adoption::moveIfUnseen() {
+  const std::string unseen = refusal();
+  CapturedStep &captured = step_->captured_;
+  if (!session_.choosesByStep() || options_.leaveAsCaptured || unseen.empty())
+    return {};
+  PUMPGRAPH_TRY(makeRoom());
+  std::uint64_t pages = 0;
+  for (const std::vector<BlockId> *blocks : {&captured.blocks, &captured.besides})
+    for (const BlockId id : *blocks)
+      pages += heap_.block(id).hasMemory() ? 0 : heap_.block(id).pages;
+  if (heap_.hasFramesFor(pages)) {
+    captured.notes.push_back("the budget has room for all of the step as it was captured, so managed memory would gain "
+                             "nothing");
+    return {};
+  }
+  const Expected<std::string> obstacle = session_.moveToManaged(fmt::format("\"{}\": {}", options_.name, unseen));
+  if (!obstacle)
+    return inContext(obstacle.error(), fmt::format("moving to managed memory for \"{}\"", options_.name));
+  if (!obstacle->empty()) {
+    captured.notes.push_back("managed memory would take this step, but " + *obstacle);
+    return {};
+  }
+  stoodIn_.clear();
+  PUMPGRAPH_TRY(renewCopies(driver_, graph_, *session_.addresses_));
+  return describe();
 }
 
 std::string Adoption::refusal() const {

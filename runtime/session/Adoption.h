@@ -31,6 +31,9 @@ private:
   Status describe();
   /// Describes the step again, with what a run of it shows.
   Status calibrate();
+  /// Has the session move to managed memory if it is to choose, the step cannot be seen into and would not fit, and
+  /// describes it anew then.
+  Status moveIfUnseen();
   /// Why the graph cannot be rewritten, whatever the budget; empty if it can.
   std::string refusal() const;
   Status checkAgainstOtherSteps() const;

@@ -58,7 +58,10 @@ Status Session::open() {
   if (managed_) {
     PUMPGRAPH_TRY(openArena());
   } else {
-    Expected<std::unique_ptr<AddressSpace>> addresses = AddressSpace::reserve(*driver_);
+    const Expected<std::uint64_t> front = bytesForManaged();
+    if (!front)
+      return tl::unexpected<Error>(front.error());
+    Expected<std::unique_ptr<AddressSpace>> addresses = AddressSpace::reserve(*driver_, *front);
     if (!addresses)
       return tl::unexpected<Error>(addresses.error());
     addresses_ = std::move(*addresses);
@@ -139,68 +142,6 @@ Status Session::openDevice() {
   PUMPGRAPH_TRY(driver_->ctxGetCurrent(&current));
   if (!current)
     PUMPGRAPH_TRY(driver_->ctxSetCurrent(context_));
-  return {};
-}
-
-Expected<bool> Session::chooseManaged(CUdevice device) {
-  const auto supports = [&](CUdevice_attribute attribute) -> Expected<bool> {
-    int supported = 0;
-    PUMPGRAPH_TRY_WHILE(driver_->deviceGetAttribute(&supported, attribute, device), "opening device {}", device);
-    return supported != 0;
-  };
-  struct Need {
-    CUdevice_attribute attribute;
-    const char *what;
-  };
-  const auto missing = [&](std::initializer_list<Need> needs) -> Expected<std::string> {
-    for (const Need &need : needs) {
-      const Expected<bool> there = supports(need.attribute);
-      if (!there)
-        return tl::unexpected<Error>(there.error());
-      if (!*there)
-        return std::string(need.what);
-    }
-    return std::string();
-  };
-  const Expected<std::string> forVirtual = missing(
-      {{CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management"},
-       {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "host memory behind virtual addresses"}});
-  if (!forVirtual)
-    return tl::unexpected<Error>(forVirtual.error());
-  const bool wantsManaged = options_.backend == BackendChoice::Managed ||
-                            (options_.backend == BackendChoice::Automatic && !forVirtual->empty());
-  if (!wantsManaged && !forVirtual->empty())
-    return fail(PUMPGRAPH_NO_DRIVER, "device {} does not support {}: a data-centre or desktop GPU since Volta does",
-                device, *forVirtual);
-  const bool isChosen = options_.backend == BackendChoice::Automatic;
-  if (!wantsManaged) {
-    backendWhy_ = isChosen ? "virtual memory, because the device supports it" : "virtual memory, as asked for";
-    return false;
-  }
-  const Expected<std::string> forManaged =
-      missing({{CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, "access to managed memory from both sides at once"}});
-  if (!forManaged)
-    return tl::unexpected<Error>(forManaged.error());
-  if (!forManaged->empty())
-    return fail(PUMPGRAPH_NO_DRIVER, "device {} does not support {}: a data-centre GPU under Linux does", device,
-                *forManaged);
-  backendWhy_ = isChosen ? fmt::format("managed memory, because the device does not support {}", *forVirtual)
-                         : "managed memory, as asked for";
-  return true;
-}
-
-Status Session::openArena() {
-  std::size_t free = 0, total = 0;
-  PUMPGRAPH_TRY_WHILE(driver_->memGetInfo(&free, &total), "reserving a managed arena");
-  deviceFreeBytes_ = free;
-  std::uint64_t bytes = options_.managedBytes;
-  if (bytes == 0)
-    bytes = std::min<std::uint64_t>(options_.managedGuard.limitBytes, free / pageBytes * pageBytes);
-  Expected<std::unique_ptr<ManagedArena>> arena = ManagedArena::reserve(*driver_, bytes, options_.managedGuard);
-  if (!arena)
-    return tl::unexpected<Error>(arena.error());
-  arena_ = std::move(*arena);
-  addresses_ = AddressSpace::within(*driver_, arena_->base(), arena_->bytes());
   return {};
 }
 
@@ -444,8 +385,20 @@ Status Session::rehearse(CUgraph graph) {
   if (!lifted)
     return inContext(lifted.error(), "reading the rehearsal");
   rehearsal_.emplace(*lifted, *heap_, declarations_);
+  const std::uint64_t pages = heap_->capturedPages();
   heap_->dropCapture();
-  return {};
+  const auto unseen = std::find_if(lifted->nodes.begin(), lifted->nodes.end(),
+                                   [](const LiftedNode &node) { return !node.refusal.empty(); });
+  if (!choosesByStep() || unseen == lifted->nodes.end())
+    return {};
+  PUMPGRAPH_TRY(heap_->flushCache());
+  PUMPGRAPH_TRY(heap_->narrowStandIns());
+  if (heap_->hasFramesFor(pages))
+    return {};
+  const auto position = static_cast<std::size_t>(unseen - lifted->nodes.begin());
+  const Expected<std::string> obstacle =
+      moveToManaged(fmt::format("node {} \"{}\": {}", position, unseen->name, unseen->refusal));
+  return obstacle ? Status{} : tl::unexpected<Error>(obstacle.error()); // adoption says what is in the way
 }
 
 Expected<Step *> Session::adopt(CUgraph graph, const AdoptOptions &options) {

@@ -32,7 +32,7 @@ class Step;
 enum class BackendChoice : std::uint8_t {
   Virtual = 0,
   Managed = 1,  ///< pages that the driver moves, and an agent that makes it move them in time (docs/managed.md)
-  Automatic = 2 ///< virtual where the device can, else managed
+  Automatic = 2 ///< virtual where the device can, until a step comes that needs managed memory
 };
 
 struct SessionOptions {
@@ -144,6 +144,16 @@ private:
   /// Whether the session is to be on managed memory; says why in `backendWhy_`.
   Expected<bool> chooseManaged(CUdevice device);
   Status openArena();
+  // Backend.cpp, as the three before.
+  /// Whether a step can have the session move to managed memory.
+  bool choosesByStep() const { return options_.backend == BackendChoice::Automatic && !managed_; }
+  /// Of addresses that could become managed memory's.
+  Expected<std::uint64_t> bytesForManaged() const;
+  std::string obstacleToManaged() const;
+  void everyBlockIsLost();
+  /// Puts managed memory behind all of the session's addresses, with the values that are there. Returns why not; empty:
+  /// it is done. No plan is in force. `because`: what virtual memory does not take.
+  Expected<std::string> moveToManaged(const std::string &because);
   Status openLink();
   Status openProcessBudget();
   Expected<CUgraph> recordOnce(const Record &record);

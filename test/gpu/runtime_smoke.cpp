@@ -1370,6 +1370,28 @@ std::string managedPointers() {
   return agentText(net->report());
 }
 
+/// Adds a node that nobody can see into. Its body touches a weight that the rest of the step does not know it touches:
+/// it adds 0.
+void addConditional(cudaGraph_t graph, Net &net, const Shape &shape) {
+  cudaGraphConditionalHandle handle{};
+  cuda(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault), "conditional handle");
+  cudaGraphNodeParams parameters{};
+  parameters.type = cudaGraphNodeTypeConditional;
+  parameters.conditional.handle = handle;
+  parameters.conditional.type = cudaGraphCondTypeIf;
+  parameters.conditional.size = 1;
+  cudaGraphNode_t node = nullptr;
+  cuda(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &parameters), "conditional node");
+  cudaStream_t stream = nullptr;
+  cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  cuda(cudaStreamBeginCaptureToGraph(stream, parameters.conditional.phGraph_out[0], nullptr, nullptr, 0,
+                                     cudaStreamCaptureModeThreadLocal),
+       "capture of the body");
+  update(stream, net.weights()[0].data(), net.weights()[0].data(), 0, shape.weights());
+  cudaGraph_t body = nullptr;
+  cuda(cudaStreamEndCapture(stream, &body), "end of the body");
+}
+
 /// A conditional node: left as captured on virtual memory, with the reason, and rewritten here.
 std::string managedConditional() {
   const Shape shape = managedShape();
@@ -1379,24 +1401,7 @@ std::string managedConditional() {
   for (const bool managed : {false, true}) {
     const std::unique_ptr<Net> net = open(managed ? onManaged(budget) : SessionOptions{.unlimited = true}, shape);
     cudaGraph_t graph = net->captureGraph();
-    cudaGraphConditionalHandle handle{};
-    cuda(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault), "conditional handle");
-    cudaGraphNodeParams parameters{};
-    parameters.type = cudaGraphNodeTypeConditional;
-    parameters.conditional.handle = handle;
-    parameters.conditional.type = cudaGraphCondTypeIf;
-    parameters.conditional.size = 1;
-    cudaGraphNode_t node = nullptr;
-    cuda(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &parameters), "conditional node");
-    // Its body touches a weight that the rest of the step does not know it touches: it adds 0.
-    cudaStream_t stream = nullptr;
-    cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-    cuda(cudaStreamBeginCaptureToGraph(stream, parameters.conditional.phGraph_out[0], nullptr, nullptr, 0,
-                                       cudaStreamCaptureModeThreadLocal),
-         "capture of the body");
-    update(stream, net->weights()[0].data(), net->weights()[0].data(), 0, shape.weights());
-    cudaGraph_t body = nullptr;
-    cuda(cudaStreamEndCapture(stream, &body), "end of the body");
+    addConditional(graph, *net, shape);
     take(net->adopt(graph), "adopt");
     net->replay(3);
     states.push_back(net->state());
@@ -1405,6 +1410,54 @@ std::string managedConditional() {
     notes += managed ? agentText(net->report()) : runtime["left_as_captured"].get<std::string>() + "; ";
   }
   requireEqual(states[1], states[0], "managed");
+  return notes;
+}
+
+/// The same in a session that chooses: it begins on virtual memory, and moves to managed memory at the same addresses
+/// when the step comes, before the capture that counts or after it. The graph has copies and fills of either kind.
+std::string managedAutomatic() {
+  std::string notes;
+  for (const bool branches : {false, true}) {
+    Shape shape = managedShape();
+    shape.otherNodes = true;
+    shape.branches = branches;
+    const std::uint64_t budget = shareOf(peakBytes(shape), 0.6);
+    std::vector<Word> expected;
+    for (const Backend backend : {Backend::Virtual, Backend::Managed, Backend::Automatic})
+      for (const bool rehearses : {false, true}) {
+        SessionOptions options = onManaged(budget);
+        options.backend = backend;
+        const std::unique_ptr<Net> net = open(options, shape);
+        const Word *weight = net->weights()[0].data();
+        cudaGraph_t graph = net->captureGraph();
+        addConditional(graph, *net, shape);
+        if (rehearses) {
+          take(net->session().rehearse(graph), "rehearse");
+          cuda(cudaGraphDestroy(graph), "rehearsal");
+          graph = net->captureGraph();
+          addConditional(graph, *net, shape);
+        }
+        take(net->adopt(graph), "adopt");
+        net->replay(3);
+        const std::vector<Word> state = net->state();
+        expected.empty() ? void(expected = state) : requireEqual(state, expected, "another backend");
+        const nlohmann::json runtime = net->report()["runtime"];
+        require(runtime["backend"] == (backend == Backend::Virtual ? "as captured" : "managed"), runtime.dump());
+        require(net->weights()[0].data() == weight, "a weight has another address");
+        const double ms = net->replay(5);
+        notes += note("%s%s%s %.1f ms", notes.empty() ? "" : ", ", branches ? "branches " : "",
+                      backend == Backend::Virtual   ? "as captured"
+                      : backend == Backend::Managed ? "managed"
+                                                    : "automatic",
+                      ms);
+        notes += rehearses ? " rehearsed" : "";
+        if (backend == Backend::Virtual)
+          continue;
+        const nlohmann::json agent = net->report()["runtime"]["agent"];
+        require(agent.at("dropped") == 0 && agent.at("released") == 0 && agent.at("failed") == 0, agent.dump());
+        notes += note(" (%d streams changed)", agent.at("stream_changes").get<int>());
+      }
+  }
   return notes;
 }
 
@@ -1462,6 +1515,7 @@ const Cases managedCases = {
     {"managed_compare_streaming", managedCompareStreaming},
     {"managed_pointers", managedPointers},
     {"managed_conditional", managedConditional},
+    {"managed_automatic", managedAutomatic},
     {"managed_replays", managedReplays},
     {"managed_guard", managedGuard},
 };

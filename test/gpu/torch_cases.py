@@ -595,6 +595,36 @@ def managed_faults(folder):
     _managed_step(folder, "none")
 
 
+def automatic_losses(folder):
+    """A session that chooses moves to managed memory for a step that cannot be seen into: here for memory that a node
+    of the graph allocates. Tensors stay where they are."""
+    small = plain_figures(folder)["small"]
+    pumpgraph.install(budget=int(small["peak_bytes"] * 0.6), budget_of="tensors", backend="automatic",
+                      managed_limit="4GiB")
+    training = Training(MANAGED_ROWS, MANAGED_LAYERS)
+    driver = ctypes.CDLL("libcuda.so.1")
+
+    def step():
+        loss = training.step()
+        stream, pointer = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream), ctypes.c_uint64()
+        check(driver.cuMemAllocAsync(ctypes.byref(pointer), ctypes.c_size_t(1 << 20), stream) == 0, "no allocation node")
+        check(driver.cuMemFreeAsync(pointer, stream) == 0, "no node that frees")
+        return loss
+
+    pointers = [parameter.data_ptr() for parameter in training.model.parameters()]
+    captured = training.capture(step)
+    runtime = captured.report()["runtime"]
+    check(runtime["backend"] == "managed", f"backend {runtime['backend']}: {runtime['left_as_captured']}, "
+          f"{runtime['notes']}")
+    check("because virtual memory does not take" in runtime["backend_why"], runtime["backend_why"])
+    losses = training.run(captured)
+    check(losses == small["losses"], f"the losses differ from the unmodified step's: {losses[:3]} ...")
+    check(pointers == [parameter.data_ptr() for parameter in training.model.parameters()], "a parameter has moved")
+    agent = captured.report()["runtime"]["agent"]
+    check(agent["prefetches"] > 0 and agent["dropped"] + agent["released"] + agent["failed"] == 0, f"{agent}")
+    print(f"{runtime['backend_why']}; {agent['prefetches']} prefetches, {agent['evictions']} evictions")
+
+
 def too_little_host_memory(folder):
     """How much is missing is said before anything has changed."""
     pumpgraph.install(budget=int(plain_figures(folder)["peak_bytes"] * 0.65), budget_of="tensors",
@@ -671,6 +701,7 @@ CASES = [
     managed_losses,
     managed_at_launch,
     managed_faults,
+    automatic_losses,
     too_little_host_memory,
     a_failing_step_function,
 ]

@@ -57,7 +57,7 @@ typedef struct pumpgraph_error {
 typedef enum pumpgraph_backend {
   PUMPGRAPH_BACKEND_VIRTUAL = 0,  /* frames and copies: steps that can be seen into, at the speed of the link */
   PUMPGRAPH_BACKEND_MANAGED = 1,  /* managed memory, moved in time: any step, at the speed of the driver */
-  PUMPGRAPH_BACKEND_AUTOMATIC = 2 /* virtual where the device can, else managed */
+  PUMPGRAPH_BACKEND_AUTOMATIC = 2 /* virtual where the device can, until a step comes that needs managed memory */
 } pumpgraph_backend;
 
 /** Zero-initialise, set `struct_size`, then set what differs from the default. */

@@ -442,31 +442,27 @@ TEST_F(UnseenTest, isRightWithPointersHiddenInMemory) {
   EXPECT_EQ(program_->weights(), program_->expectedWeights(4));
 }
 
-// The session chooses by the device alone, and says so; a step that it cannot see into is left as captured, and says
-// what would take it.
-TEST_F(UnseenTest, automaticTellsWhatItChose) {
-  for (const bool canBeVirtual : {true, false})
-    for (const bool isClosed : {true, false}) {
-      session_.reset();
-      fake_.reset();
-      fake_.emplace(FakeDriver::Options{.supportsVirtualMemory = canBeVirtual});
-      SessionOptions options = managedOptions(tightPages);
-      options.backend = BackendChoice::Automatic;
-      Expected<std::unique_ptr<Session>> made = Session::create(options, fake_->table());
-      ASSERT_TRUE(made) << messageOf(made);
-      session_ = std::move(*made);
-      isClosed ? start() : recordWith(CU_GRAPH_NODE_TYPE_CONDITIONAL);
-      Step *step = adopt(false);
-      ASSERT_TRUE(step);
-      const nlohmann::json report = runtimeReport(step);
-      EXPECT_EQ(report.at("backend_why"), canBeVirtual ? "virtual memory, because the device supports it"
-                                                       : "managed memory, because the device does not support virtual "
-                                                         "memory management");
-      EXPECT_EQ(report.at("backend"), !canBeVirtual ? "managed" : isClosed ? "virtual" : "as captured");
-      EXPECT_EQ(report.at("left_as_captured").is_null(), !canBeVirtual || isClosed);
-      replay(step, 2);
-      EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
-    }
+// What a session that is to choose does where the device can be virtual is in BackendTest.
+TEST_F(UnseenTest, automaticTellsWhyTheDeviceIsManaged) {
+  for (const bool isClosed : {true, false}) {
+    session_.reset();
+    fake_.reset();
+    fake_.emplace(FakeDriver::Options{.supportsVirtualMemory = false});
+    SessionOptions options = managedOptions(tightPages);
+    options.backend = BackendChoice::Automatic;
+    Expected<std::unique_ptr<Session>> made = Session::create(options, fake_->table());
+    ASSERT_TRUE(made) << messageOf(made);
+    session_ = std::move(*made);
+    isClosed ? start() : recordWith(CU_GRAPH_NODE_TYPE_CONDITIONAL);
+    Step *step = adopt(false);
+    ASSERT_TRUE(step);
+    const nlohmann::json report = runtimeReport(step);
+    EXPECT_EQ(report.at("backend_why"),
+              "managed memory, because the device does not support virtual memory management");
+    EXPECT_EQ(report.at("backend"), "managed");
+    replay(step, 2);
+    EXPECT_EQ(program_->weights(), program_->expectedWeights(2));
+  }
 }
 
 TEST(ManagedSessionTest, automaticIsVirtualWhereTheDeviceCan) {

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session that chooses: virtual memory until a step comes that cannot be seen into, then managed memory at the same
+// addresses.
+#include "test/unit/runtime/Program.h"
+
+#include "runtime/memory/ManagedArena.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+using namespace pumpgraph;
+using namespace pumpgraph::runtime;
+using namespace pumpgraph::runtime::test;
+
+namespace {
+
+constexpr std::uint64_t arenaPages = 192;
+constexpr std::uint64_t tightPages = 19;
+constexpr std::uint64_t amplePages = 128;
+
+SessionOptions automaticOptions(std::uint64_t budgetPages) {
+  SessionOptions options;
+  options.budgetBytes = budgetPages * pageBytes;
+  options.compilerLibrary = PUMPGRAPH_COMPILER_LIBRARY;
+  options.cacheDirectory = ::testing::TempDir() + "/pumpgraph-backend-test";
+  options.backend = BackendChoice::Automatic;
+  options.managedGuard.limitBytes = arenaPages * pageBytes;
+  return options;
+}
+
+class BackendTest : public ::testing::Test {
+protected:
+  void open(const SessionOptions &options, const FakeDriver::Options &driver = {}) {
+    session_.reset();
+    fake_.reset();
+    fake_.emplace(driver);
+    Expected<std::unique_ptr<Session>> made = Session::create(options, fake_->table());
+    ASSERT_TRUE(made) << messageOf(made);
+    session_ = std::move(*made);
+  }
+
+  void prepare(const Program::Shape &shape = {}) {
+    program_.emplace(*fake_, *session_, shape);
+    program_->prepare();
+  }
+
+  /// The program's step; beside its kernels a node that nobody can see into, if it is not `seen`.
+  CUgraph record(bool seen = false) {
+    const CUgraph graph = program_->record();
+    if (!seen)
+      fake_->addPlain(graph, {}, CU_GRAPH_NODE_TYPE_CONDITIONAL);
+    return graph;
+  }
+
+  Step *adopt(CUgraph graph, const AdoptOptions &options = {}) {
+    const Expected<Step *> step = session_->adopt(graph, options);
+    EXPECT_TRUE(step) << messageOf(step);
+    return step ? *step : nullptr;
+  }
+
+  nlohmann::json runtimeReport(Step *step) { return nlohmann::json::parse(step->report()).at("runtime"); }
+
+  void expectNote(Step *step, const std::string &text) {
+    const std::vector<std::string> notes = runtimeReport(step).at("notes");
+    EXPECT_TRUE(std::any_of(notes.begin(), notes.end(), [&](const std::string &note) {
+      return note.find(text) != std::string::npos;
+    })) << runtimeReport(step).at("notes");
+  }
+
+  /// Replays it and compares with what it should compute.
+  void expectRight(Step *step, int times) {
+    replay(step, times);
+    replayed_ += times;
+    EXPECT_EQ(program_->weights(), program_->expectedWeights(replayed_));
+  }
+
+  std::optional<FakeDriver> fake_;
+  std::unique_ptr<Session> session_;
+  std::optional<Program> program_;
+  int replayed_ = 0;
+};
+
+TEST_F(BackendTest, movesForAStepThatCannotBeSeenInto) {
+  open(automaticOptions(tightPages));
+  prepare();
+  EXPECT_EQ(fake_->managedBytes(), 0U);
+  const std::vector<void *> pointers = program_->weightPointers();
+  Step *step = adopt(record());
+  ASSERT_TRUE(step);
+  EXPECT_EQ(fake_->managedBytes(), arenaPages * pageBytes);
+  EXPECT_EQ(fake_->deviceFrames(), 1U) << "what stands in; all others are given back";
+  EXPECT_EQ(program_->weightPointers(), pointers);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(0));
+  const nlohmann::json report = runtimeReport(step);
+  EXPECT_EQ(report.at("backend"), "managed");
+  EXPECT_EQ(report.at("backend_why")
+                .get<std::string>()
+                .find("managed memory, because virtual memory does not take \"step\": node "),
+            0U)
+      << report.at("backend_why");
+  EXPECT_GT(report.at("agent").at("operations"), 0);
+  expectRight(step, 3);
+
+  // What comes later is there too, and so are steps that could be seen into.
+  void *later = *session_->allocate(3 * pageBytes, nullptr, "later");
+  std::memset(later, 1, 3 * pageBytes);
+  Step *second = adopt(record(true));
+  ASSERT_TRUE(second);
+  EXPECT_EQ(runtimeReport(second).at("backend"), "managed");
+  expectRight(second, 2);
+  expectRight(step, 1);
+}
+
+TEST_F(BackendTest, staysForAStepThatCanBeSeenInto) {
+  open(automaticOptions(tightPages));
+  prepare();
+  Step *step = adopt(record(true));
+  ASSERT_TRUE(step);
+  EXPECT_EQ(runtimeReport(step).at("backend"), "virtual");
+  EXPECT_EQ(runtimeReport(step).at("backend_why"), "virtual memory, because the device supports it");
+  expectRight(step, 2);
+}
+
+// Where nothing has to move, there is nothing to gain.
+TEST_F(BackendTest, staysWhereEverythingFits) {
+  open(automaticOptions(amplePages));
+  prepare();
+  Step *step = adopt(record());
+  ASSERT_TRUE(step);
+  EXPECT_EQ(runtimeReport(step).at("backend"), "as captured");
+  EXPECT_EQ(fake_->callsOf("cuMemAllocManaged"), 0U);
+  expectNote(step, "room for all of the step");
+  expectRight(step, 2);
+}
+
+TEST_F(BackendTest, staysForAStepThatIsToBeLeftAsCaptured) {
+  open(automaticOptions(tightPages));
+  prepare();
+  Step *step = adopt(record(), {.leaveAsCaptured = true});
+  ASSERT_TRUE(step);
+  EXPECT_EQ(fake_->callsOf("cuMemAllocManaged"), 0U);
+  expectRight(step, 2);
+}
+
+// The rehearsal shows it already. The capture that counts then uses addresses again, as always on managed memory.
+TEST_F(BackendTest, movesBeforeTheCaptureThatCounts) {
+  std::vector<std::size_t> buffers;
+  for (const bool rehearses : {false, true}) {
+    open(automaticOptions(tightPages));
+    prepare({.stream = fake_->createStream()});
+    replayed_ = 0;
+    if (rehearses) {
+      const CUgraph rehearsal = record();
+      ASSERT_TRUE(session_->rehearse(rehearsal));
+      fake_->destroyGraph(rehearsal);
+      EXPECT_EQ(fake_->managedBytes(), arenaPages * pageBytes);
+    }
+    Step *step = adopt(record());
+    ASSERT_TRUE(step);
+    EXPECT_EQ(runtimeReport(step).at("backend"), "managed");
+    EXPECT_NE(runtimeReport(step).at("backend_why").get<std::string>().find("does not take "), std::string::npos);
+    buffers.push_back(step->captured().buffers.size());
+    expectRight(step, 3);
+  }
+  EXPECT_LT(buffers[1], buffers[0]);
+}
+
+TEST_F(BackendTest, aRehearsalThatFitsMovesNothing) {
+  open(automaticOptions(amplePages));
+  prepare({.stream = fake_->createStream()});
+  const CUgraph rehearsal = record();
+  ASSERT_TRUE(session_->rehearse(rehearsal));
+  EXPECT_EQ(fake_->callsOf("cuMemAllocManaged"), 0U);
+}
+
+// The plan of another step is one of frames.
+TEST_F(BackendTest, staysBesideAStepThatIsPlanned) {
+  open(automaticOptions(tightPages));
+  prepare();
+  Step *planned = adopt(record(true));
+  ASSERT_TRUE(planned);
+  Step *step = adopt(record(), {.name = "unseen"});
+  ASSERT_TRUE(step);
+  expectNote(step, "the session has \"step\", which is planned for virtual memory");
+  EXPECT_EQ(fake_->callsOf("cuMemAllocManaged"), 0U);
+  expectRight(planned, 2);
+}
+
+// The caller may have instantiated it.
+TEST_F(BackendTest, staysBesideAStepWithCopiesThatWasLeftAsCaptured) {
+  for (const bool copies : {false, true}) {
+    open(automaticOptions(tightPages));
+    prepare();
+    replayed_ = 0;
+    CUgraph first = program_->record();
+    if (copies)
+      fake_->addCopy(first, {}, program_->lossPointer(), program_->inputPointer(), 8);
+    Step *captured = adopt(first, {.name = "first", .leaveAsCaptured = true});
+    ASSERT_TRUE(captured);
+    if (!copies)
+      expectRight(captured, 1);
+    Step *step = adopt(record());
+    ASSERT_TRUE(step);
+    EXPECT_EQ(runtimeReport(step).at("backend"), copies ? "as captured" : "managed");
+    if (copies) {
+      expectNote(step, "the session has \"first\", which was left as captured on virtual memory");
+    } else {
+      expectRight(step, 2);
+      expectRight(captured, 1);
+    }
+  }
+}
+
+TEST_F(BackendTest, staysWhereManagedMemoryMayNotHaveSoMuch) {
+  SessionOptions options = automaticOptions(tightPages);
+  options.managedBytes = ManagedArena::placeUnit;
+  open(options);
+  prepare();
+  Step *step = adopt(record());
+  ASSERT_TRUE(step);
+  EXPECT_EQ(runtimeReport(step).at("backend"), "as captured");
+  expectNote(step, "do not fit into 32.0 MiB of addresses");
+  expectRight(step, 2);
+}
+
+TEST_F(BackendTest, staysWhereTheDeviceHasNoManagedMemoryOrNoHint) {
+  for (const bool hint : {false, true}) {
+    open(automaticOptions(tightPages), {.grantsHint = hint, .supportsManagedMemory = !hint});
+    prepare();
+    replayed_ = 0;
+    Step *step = adopt(record());
+    ASSERT_TRUE(step);
+    EXPECT_EQ(runtimeReport(step).at("backend"), "as captured");
+    expectNote(step, "no addresses that could become those of managed memory");
+    expectRight(step, 2);
+  }
+}
+
+// Whether the driver puts it there nobody knows before it has.
+TEST_F(BackendTest, isAsBeforeWhereManagedMemoryComesElsewhere) {
+  open(automaticOptions(tightPages), {.managedPlace = 0x1d35'0000'0000});
+  prepare();
+  Step *step = adopt(record());
+  ASSERT_TRUE(step);
+  EXPECT_EQ(fake_->managedBytes(), 0U);
+  EXPECT_EQ(runtimeReport(step).at("backend"), "as captured");
+  EXPECT_EQ(runtimeReport(step).at("backend_why"), "virtual memory, because the device supports it");
+  expectNote(step, "the driver puts managed memory at 0x1d3500000000, not at 0x2d3500000000");
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(0));
+  expectRight(step, 2);
+}
+
+// Nobody knows then what is at the addresses that the program has.
+TEST_F(BackendTest, saysThatBuffersAreLostWithTheirAddresses) {
+  open(automaticOptions(tightPages), {.managedPlace = 0x1d35'0000'0000});
+  prepare();
+  const CUgraph graph = record();
+  fake_->failCall("cuMemAddressReserve", 1, CUDA_ERROR_INVALID_VALUE);
+  const Expected<Step *> step = session_->adopt(graph, {});
+  ASSERT_FALSE(step);
+  EXPECT_NE(step.error().message.find("384.0 MiB of device addresses at 0x2d3500000000 are no longer to be had"),
+            std::string::npos)
+      << step.error().message;
+  const Expected<Step *> again = session_->adopt(graph, {});
+  ASSERT_FALSE(again);
+  EXPECT_NE(again.error().message.find("lost their memory"), std::string::npos) << again.error().message;
+}
+
+// A driver that fails on the way leaves values where they were, or says what became of them.
+TEST_F(BackendTest, keepsValuesWhenTheDriverFails) {
+  for (const char *call :
+       {"cuMemcpyDtoHAsync_v2", "cuStreamSynchronize", "cuMemUnmap", "cuMemAddressFree", "cuMemAllocManaged"})
+    for (const int nth : {1, 2, 4}) {
+      open(automaticOptions(tightPages));
+      prepare();
+      const CUgraph graph = record();
+      fake_->failCall(call, nth, CUDA_ERROR_UNKNOWN);
+      const Expected<Step *> step = session_->adopt(graph, {});
+      if (step) {
+        replayed_ = 0;
+        expectRight(*step, 2);
+        continue;
+      }
+      EXPECT_NE(step.error().message.find(call), std::string::npos) << step.error().message;
+      EXPECT_EQ(program_->weights(), program_->expectedWeights(0)) << call << nth << step.error().message;
+    }
+}
+
+TEST_F(BackendTest, theBudgetOfTheProcessIsThatOfBuffersFromThenOn) {
+  SessionOptions options = automaticOptions(tightPages + 40);
+  options.processMemory = [&]() -> Expected<std::uint64_t> { return (fake_->deviceFrames() + 8) * pageBytes; };
+  open(options);
+  prepare();
+  Step *step = adopt(record());
+  ASSERT_TRUE(step);
+  EXPECT_EQ(runtimeReport(step).at("backend"), "managed");
+  expectNote(step, "the budget is that of buffers alone, not of the process, which left them 38.0 MiB");
+  EXPECT_EQ(session_->statistics().processBytes, 0U);
+  expectRight(step, 2);
+}
+
+} // namespace
