@@ -26,6 +26,11 @@ Expected<std::unique_ptr<DriverMover>> DriverMover::create(const Driver &driver,
   return mover;
 }
 
+void DriverMover::forgetCopies() {
+  const std::lock_guard lock(mutex_);
+  copiedAfter_.clear();
+}
+
 std::uint64_t DriverMover::streamChanges() const {
   return up_.streamChanges() + evictors_->streamChanges();
 }

@@ -23,6 +23,8 @@ public:
   Expected<Outcome> tryMove(const Operation &operation);
 
   std::size_t toHostAtOnce() const override { return evictors_->count(); }
+  /// The memory is new: no copy in host memory of what is read mostly is good.
+  void forgetCopies();
   /// How often something was late and was issued on another stream.
   std::uint64_t streamChanges() const;
 

@@ -44,7 +44,7 @@ public:
 
 private:
   Status carve(std::uint64_t pages) {
-    const Expected<CUdeviceptr> address = tools_.addresses.carve(pages);
+    const Expected<CUdeviceptr> address = tools_.addresses.carveApart(pages);
     if (!address)
       return tl::unexpected<Error>(address.error());
     address_ = *address;
@@ -317,7 +317,7 @@ Status Residence::addRows(const Description &placed, const std::vector<BlockId> 
     if (rows_.contains(rows))
       continue;
     const std::uint64_t pages = rows.pages.size() * rows.pagesPerRow;
-    const Expected<CUdeviceptr> address = tools_.addresses.carve(pages);
+    const Expected<CUdeviceptr> address = tools_.addresses.carveApart(pages);
     if (!address)
       return inContext(address.error(), "addresses for the rows of a copy");
     rows_[rows].addresses = std::make_shared<RowAddresses>(tools_.addresses, *address, pages);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/memory/AddressSpace.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -18,10 +19,11 @@ constexpr std::uint64_t leastBytes = std::uint64_t{1} << 36;
 AddressSpace::AddressSpace(const Driver &driver, CUdeviceptr base, std::uint64_t bytes, std::uint64_t frontBytes,
                            bool reserved)
     : driver_(driver), base_(base), bytes_(bytes), reserved_(reserved), hasFront_(frontBytes != 0) {
-  const std::uint64_t frontPages = frontBytes / pageBytes;
+  const std::uint64_t frontPages = frontBytes / pageBytes, pages = bytes / pageBytes;
   if (hasFront_)
-    parts_.push_back(Part(0, frontPages));
-  parts_.push_back(Part(frontPages, bytes / pageBytes));
+    parts_ = {Part(0, frontPages), Part(frontPages, pages / 2), Part(pages / 2, pages)};
+  else
+    parts_ = {Part(0, pages)};
 }
 
 std::unique_ptr<AddressSpace> AddressSpace::reserveWithFront(const Driver &driver, std::uint64_t frontBytes) {
@@ -39,7 +41,7 @@ std::unique_ptr<AddressSpace> AddressSpace::reserveWithFront(const Driver &drive
 }
 
 Expected<std::unique_ptr<AddressSpace>> AddressSpace::reserve(const Driver &driver, std::uint64_t frontBytes) {
-  if (frontBytes != 0 && frontBytes < wantedBytes)
+  if (frontBytes != 0 && frontBytes < wantedBytes / 2)
     if (std::unique_ptr<AddressSpace> reserved = reserveWithFront(driver, frontBytes))
       return reserved;
   for (std::uint64_t bytes = wantedBytes;; bytes /= 2) {
@@ -121,15 +123,28 @@ void AddressSpace::Part::giveBack(std::uint64_t first, std::uint64_t pages) {
   returned.emplace(first, pages);
 }
 
-Expected<CUdeviceptr> AddressSpace::carve(std::uint64_t pages) {
-  const bool frontAlone = parts_.size() == 2 && !hasFront_;
-  std::optional<std::uint64_t> first = parts_.front().take(pages + 2 * guardPages);
-  if (!first && !frontAlone)
-    first = parts_.back().take(pages + 2 * guardPages);
-  if (first)
-    return base_ + (*first + guardPages) * pageBytes;
+AddressSpace::Part &AddressSpace::partOf(std::uint64_t page) {
+  return *std::find_if(parts_.begin(), parts_.end(), [&](const Part &part) { return page < part.end; });
+}
+
+Expected<CUdeviceptr> AddressSpace::carveFrom(std::span<Part> parts, std::uint64_t pages) {
+  std::uint64_t all = 0;
+  for (Part &part : parts) {
+    if (const std::optional<std::uint64_t> first = part.take(pages + 2 * guardPages))
+      return base_ + (*first + guardPages) * pageBytes;
+    all += part.end - part.begin;
+  }
   return fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY, "no {} of free device addresses in a row among {}",
-              bytesText(pages * pageBytes), bytesText(frontAlone ? frontBytes() : bytes_));
+              bytesText(pages * pageBytes), bytesText(all * pageBytes));
+}
+
+Expected<CUdeviceptr> AddressSpace::carve(std::uint64_t pages) {
+  const std::span all(parts_);
+  return carveFrom(all.size() == 1 || !hasFront_ ? all.first(1) : all.first(2), pages);
+}
+
+Expected<CUdeviceptr> AddressSpace::carveApart(std::uint64_t pages) {
+  return carveFrom(std::span(parts_).last(1), pages);
 }
 
 void AddressSpace::unseen(CUdeviceptr address, std::uint64_t pages) {

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace pumpgraph::runtime {
@@ -30,7 +31,7 @@ inline std::uint64_t roundUp(std::uint64_t value, std::uint64_t unit) {
 ///
 /// It may begin with a *front*, which is a reservation of its own. Whoever wants other memory than frames at addresses
 /// that are in use has it given up, and puts that memory there. So that all are in the front, they come from it as long
-/// as it has room.
+/// as it has room, but for those at which plans map frames.
 class AddressSpace {
 public:
   /// Pages left free on either side of a block: pointers one past the end, or a little before the start, still tell
@@ -47,6 +48,8 @@ public:
 
   /// The address of `pages` pages that no block uses, guards beside them.
   Expected<CUdeviceptr> carve(std::uint64_t pages);
+  /// The same for addresses of no allocation, at which frames are mapped for a while: never in the front.
+  Expected<CUdeviceptr> carveApart(std::uint64_t pages);
   void giveBack(CUdeviceptr address, std::uint64_t pages);
   /// The same for addresses that nobody has been told: they are fresh again, if they were the last to be carved.
   void unseen(CUdeviceptr address, std::uint64_t pages);
@@ -58,8 +61,8 @@ public:
 
   /// 0: there is none.
   std::uint64_t frontBytes() const { return parts_.size() == 1 ? 0 : parts_.front().end * pageBytes; }
-  /// Whether all addresses in use are.
-  bool isAllInFront() const { return parts_.size() == 2 && parts_.back().used == 0; }
+  /// Whether all addresses of allocations are.
+  bool isAllInFront() const { return parts_.size() > 1 && parts_[1].used == 0; }
   /// The front is no longer reserved, for other memory to be put there; from then on addresses come from it alone.
   /// Nothing may be mapped there.
   Status giveUpFront();
@@ -69,9 +72,9 @@ public:
 private:
   /// Neighbouring pages, counted from the start of the reservation. What is carved lies in one part.
   struct Part {
-    Part(std::uint64_t begin, std::uint64_t end) : end(end), fresh(begin) {}
+    Part(std::uint64_t begin, std::uint64_t end) : begin(begin), end(end), fresh(begin) {}
 
-    std::uint64_t end;
+    std::uint64_t begin, end;
     std::uint64_t fresh;                             ///< the first page that was never handed out
     std::uint64_t used = 0;                          ///< pages, guards included
     std::map<std::uint64_t, std::uint64_t> returned; ///< first page -> pages, guards included; never adjacent
@@ -81,14 +84,15 @@ private:
   };
   AddressSpace(const Driver &driver, CUdeviceptr base, std::uint64_t bytes, std::uint64_t frontBytes, bool reserved);
   static std::unique_ptr<AddressSpace> reserveWithFront(const Driver &driver, std::uint64_t frontBytes);
-  Part &partOf(std::uint64_t page) { return page < parts_.front().end ? parts_.front() : parts_.back(); }
+  Part &partOf(std::uint64_t page);
+  Expected<CUdeviceptr> carveFrom(std::span<Part> parts, std::uint64_t pages);
 
   const Driver &driver_;
   CUdeviceptr base_;
   std::uint64_t bytes_;
   bool reserved_;           ///< by us, for us to free; what is behind the front, if there is one
   bool hasFront_;           ///< reserved by us
-  std::vector<Part> parts_; ///< the front, if there is one, and the rest
+  std::vector<Part> parts_; ///< all in one; or the front, what comes next, and what is apart
 };
 
 } // namespace pumpgraph::runtime

@@ -34,12 +34,7 @@ Heap::~Heap() {
       (void)unback(*block); // the session is ending: nobody is left to tell
 }
 
-Expected<Block *> Heap::addBlock(std::uint64_t pages, bool shared) {
-  Expected<CUdeviceptr> address = addresses_.carve(pages);
-  if (!address && managed_) { // there, cached blocks are short of addresses only
-    PUMPGRAPH_TRY(flushCache());
-    address = addresses_.carve(pages);
-  }
+Expected<Block *> Heap::addBlock(const Expected<CUdeviceptr> &address, std::uint64_t pages, bool shared) {
   if (!address)
     return tl::unexpected<Error>(address.error());
   auto block = std::make_unique<Block>();
@@ -58,7 +53,12 @@ Expected<Block *> Heap::addBlock(std::uint64_t pages, bool shared) {
 }
 
 Expected<Block *> Heap::createBlock(std::uint64_t pages, bool shared) {
-  const Expected<Block *> added = addBlock(pages, shared);
+  Expected<CUdeviceptr> address = addresses_.carve(pages);
+  if (!address && managed_) { // there, cached blocks are short of addresses only
+    PUMPGRAPH_TRY(flushCache());
+    address = addresses_.carve(pages);
+  }
+  const Expected<Block *> added = addBlock(address, pages, shared);
   if (!added)
     return added;
   Block &created = **added;
@@ -389,7 +389,7 @@ Status Heap::moveToHost(Block &block) {
 
 /// Through addresses of its own: those of the block are taken.
 Status Heap::copyTo(CUmemGenericAllocationHandle handle, const Block &block) {
-  const Expected<CUdeviceptr> window = addresses_.carve(block.pages);
+  const Expected<CUdeviceptr> window = addresses_.carveApart(block.pages);
   if (!window)
     return tl::unexpected<Error>(window.error());
   Status copied = mapper_.mapHandle(*window, block.bytes(), handle);
@@ -471,7 +471,7 @@ void Heap::giveStandInsBack(const std::vector<BlockId> &blocks) {
 }
 
 Expected<BlockId> Heap::reserve(std::uint64_t pages) {
-  const Expected<Block *> reserved = addBlock(pages, false);
+  const Expected<Block *> reserved = addBlock(addresses_.carveApart(pages), pages, false);
   if (!reserved)
     return tl::unexpected<Error>(reserved.error());
   return (*reserved)->id;
@@ -490,36 +490,37 @@ std::uint64_t Heap::capturedPages() const {
   return pages;
 }
 
-std::uint64_t Heap::bytesWithMemory() const {
-  std::uint64_t bytes = 0;
-  for (const std::unique_ptr<Block> &block : blocks_)
-    bytes += block && block->hasMemory() ? block->bytes() : 0;
-  return bytes;
-}
-
 bool Heap::hasFramesFor(std::uint64_t pagesBeside) const {
   for (const std::unique_ptr<Block> &block : blocks_)
     pagesBeside += block && block->backing == Backing::Host ? block->pages : 0;
   return pagesBeside <= pool_.available();
 }
 
-Expected<std::vector<Heap::Contents>> Heap::takeMemoryAway(CUstream stream) {
+bool Heap::isOfCapture(const Block &block) const {
+  return capture_ != 0 && block.retainers == 0 &&
+         std::all_of(block.members.begin(), block.members.end(),
+                     [&](const Allocation &member) { return member.bornIn == capture_; });
+}
+
+Status Heap::takeMemory(Block &block, bool hasValue, CUstream stream, std::vector<Contents> &taken) {
+  Contents contents{.block = block.id, .backing = block.backing, .bytes = {}};
+  if (hasValue && block.hasMemory()) {
+    contents.bytes.resize(block.bytes());
+    PUMPGRAPH_TRY(driver_.memcpyDtoHAsync(contents.bytes.data(), block.address, block.bytes(), stream));
+    PUMPGRAPH_TRY(driver_.streamSynchronize(stream));
+  }
+  PUMPGRAPH_TRY(unback(block));
+  taken.push_back(std::move(contents));
+  return {};
+}
+
+Expected<std::vector<Heap::Contents>> Heap::takeMemoryAway(const std::function<bool(const Block &)> &hasValue,
+                                                           CUstream stream) {
   std::vector<Contents> taken;
-  const auto take = [&](Block &block) -> Status {
-    Contents contents{.block = block.id, .backing = block.backing, .bytes = {}};
-    if (block.hasMemory()) {
-      contents.bytes.resize(block.bytes());
-      PUMPGRAPH_TRY(driver_.memcpyDtoHAsync(contents.bytes.data(), block.address, block.bytes(), stream));
-      PUMPGRAPH_TRY(driver_.streamSynchronize(stream));
-    }
-    PUMPGRAPH_TRY(unback(block));
-    taken.push_back(std::move(contents));
-    return {};
-  };
   for (const std::unique_ptr<Block> &block : blocks_) {
     if (!block || block->backing == Backing::None)
       continue;
-    if (const Status done = take(*block); !done) {
+    if (const Status done = takeMemory(*block, hasValue(*block), stream, taken); !done) {
       const Status back = giveMemoryBack(taken, stream);
       return back ? tl::unexpected<Error>(done.error()) : inContext(done.error(), back.error().message);
     }
@@ -539,11 +540,13 @@ Status Heap::giveMemoryBack(const std::vector<Contents> &taken, CUstream stream)
   Status done;
   for (const Contents &contents : taken) {
     Block &owner = block(contents.block);
-    Status given;
-    if (contents.backing == Backing::StandIn)
-      given = standIn(owner, 1);
-    else
-      given = contents.backing == Backing::Host ? backOnHost(owner) : back(owner);
+    if (managed_) { // where memory and contents have been all the time
+      owner.backing = contents.backing;
+      continue;
+    }
+    Status given = contents.backing == Backing::StandIn ? standIn(owner, 1)
+                   : contents.backing == Backing::Host  ? backOnHost(owner)
+                                                        : back(owner);
     if (given)
       given = write(contents, stream);
     if (!given && done)
@@ -559,6 +562,19 @@ Status Heap::becomeManaged(const std::vector<Contents> &taken, CUstream stream) 
       block->backing = Backing::Managed;
   for (const Contents &contents : taken)
     PUMPGRAPH_TRY(write(contents, stream));
+  return {};
+}
+
+Status Heap::becomeVirtual(const std::vector<Contents> &taken, CUstream stream) {
+  managed_ = false;
+  for (const Contents &contents : taken) {
+    Block &owner = block(contents.block);
+    if (isOfCapture(owner))
+      PUMPGRAPH_TRY(standIn(owner, 1));
+    else if (!contents.bytes.empty())
+      PUMPGRAPH_TRY(back(owner));
+    PUMPGRAPH_TRY(write(contents, stream));
+  }
   return {};
 }
 

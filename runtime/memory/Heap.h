@@ -8,6 +8,7 @@
 #include "runtime/memory/PageMapper.h"
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -177,22 +178,23 @@ public:
   void release(Block &block);
   void retain(Block &block);
 
-  /// What stood behind a block, of which the contents matter.
+  // From frames to managed memory and back, at the same addresses. Nothing may be running, no block may be planned.
+
+  /// What stood behind a block.
   struct Contents {
     BlockId block = 0;
     Backing backing = Backing::None;
-    std::vector<char> bytes; ///< none of stand-ins
+    std::vector<char> bytes; ///< none where nobody wants them
   };
-  /// Takes the memory of all blocks away. Nothing may be running, no block may be planned. If it fails, blocks have it
-  /// back, as far as the driver lets us.
-  Expected<std::vector<Contents>> takeMemoryAway(CUstream stream);
-  /// Gives blocks the like of what they had. Goes on with the others where that fails.
+  /// Takes the memory of all blocks away. `hasValue`: whether what is in the block matters. If it fails, blocks have
+  /// their memory back, as far as the driver lets us.
+  Expected<std::vector<Contents>> takeMemoryAway(const std::function<bool(const Block &)> &hasValue, CUstream stream);
+  /// The opposite. Goes on with other blocks where one fails.
   Status giveMemoryBack(const std::vector<Contents> &taken, CUstream stream);
-  /// From now on all addresses have managed memory behind them; no block may have any. What was taken away is there
-  /// again.
+  /// From now on all addresses have managed memory behind them, or each block memory of its own: what was taken away
+  /// on the other kind, if it had a value. What was captured and not yet adopted has stand-ins then.
   Status becomeManaged(const std::vector<Contents> &taken, CUstream stream);
-  /// Of the blocks that have memory of their own.
-  std::uint64_t bytesWithMemory() const;
+  Status becomeVirtual(const std::vector<Contents> &taken, CUstream stream);
   /// Whether there are frames for every block, with the memory that they have and these beside them.
   bool hasFramesFor(std::uint64_t pagesBeside) const;
 
@@ -207,8 +209,8 @@ private:
     std::size_t member;
   };
 
-  /// Without memory.
-  Expected<Block *> addBlock(std::uint64_t pages, bool shared);
+  /// Without memory, at addresses that were carved for it.
+  Expected<Block *> addBlock(const Expected<CUdeviceptr> &address, std::uint64_t pages, bool shared);
   /// With memory, or during a capture with stand-ins.
   Expected<Block *> createBlock(std::uint64_t pages, bool shared);
   void destroyBlock(Block &block);
@@ -223,7 +225,10 @@ private:
   void forgetSlots(BlockId block);
   /// No block that is gone is in captured().
   void forgetDestroyed();
+  Status takeMemory(Block &block, bool hasValue, CUstream stream, std::vector<Contents> &taken);
   Status write(const Contents &contents, CUstream stream);
+  /// Whether it was allocated in the capture that waits to be adopted, as a whole.
+  bool isOfCapture(const Block &block) const;
   Status copyTo(CUmemGenericAllocationHandle handle, const Block &block);
   /// Puts stand-ins of at most so many pages behind a block without anything.
   Status standIn(Block &block, std::uint64_t widest);

@@ -25,13 +25,15 @@ Expected<std::unique_ptr<Step>> Adoption::tryRun() {
   step_ = std::make_unique<Step>(session_, graph_); // owns the graph only once all went well
   PUMPGRAPH_TRY(lift());
   PUMPGRAPH_TRY(describe());
-  PUMPGRAPH_TRY(moveIfUnseen());
+  PUMPGRAPH_TRY(chooseBackend());
   PUMPGRAPH_TRY(checkAgainstOtherSteps());
   if (const std::string reason = refusal(); !reason.empty()) {
     if (!step_->captured_.refusals.empty() && !session_.choosesByStep())
-      step_->captured_.notes.push_back(
-          "a session on managed memory would take this step, and one that is to choose its "
-          "backend would move there");
+      step_->captured_.notes.push_back(session_.options_.backend == BackendChoice::Automatic
+                                           ? "managed memory would take this step, but the session has no addresses "
+                                             "that it could have"
+                                           : "managed memory would take this step: in a session on it, or in one that "
+                                             "chooses by itself");
     PUMPGRAPH_TRY(leaveAsCaptured(reason));
     return finish();
   }
@@ -157,31 +159,52 @@ Status Adoption::calibrate() {
   return {};
 }
 
-Status Adoption::moveIfUnseen() {
-  const std::string unseen = refusal();
-  CapturedStep &captured = step_->captured_;
-  if (!session_.choosesByStep() || options_.leaveAsCaptured || unseen.empty())
-    return {};
+Expected<bool> Adoption::isShortOfFrames() {
   PUMPGRAPH_TRY(makeRoom());
   std::uint64_t pages = 0;
-  for (const std::vector<BlockId> *blocks : {&captured.blocks, &captured.besides})
+  for (const std::vector<BlockId> *blocks : {&step_->captured_.blocks, &step_->captured_.besides})
     for (const BlockId id : *blocks)
       pages += heap_.block(id).hasMemory() ? 0 : heap_.block(id).pages;
-  if (heap_.hasFramesFor(pages)) {
-    captured.notes.push_back("the budget has room for all of the step as it was captured, so managed memory would gain "
-                             "nothing");
+  return !heap_.hasFramesFor(pages);
+}
+
+Status Adoption::chooseBackend() {
+  std::vector<std::string> &notes = step_->captured_.notes;
+  const bool isUnseen = !step_->captured_.refusals.empty();
+  // A capture that was rehearsed on managed memory has addresses in turns, which frames are not for.
+  if (!session_.choosesByStep() || options_.leaveAsCaptured || isUnseen == session_.managed_ ||
+      (session_.managed_ && session_.rehearsal_))
     return {};
+  if (isUnseen) {
+    const Expected<bool> isShort = isShortOfFrames();
+    if (!isShort)
+      return tl::unexpected<Error>(isShort.error());
+    if (!*isShort) {
+      notes.push_back("the budget has room for all of the step as it was captured, so managed memory would gain "
+                      "nothing");
+      return {};
+    }
   }
-  const Expected<std::string> obstacle = session_.moveToManaged(fmt::format("\"{}\": {}", options_.name, unseen));
+  const Expected<std::string> obstacle = isUnseen ? session_.moveToManaged() : session_.moveToVirtual();
   if (!obstacle)
-    return inContext(obstacle.error(), fmt::format("moving to managed memory for \"{}\"", options_.name));
+    return inContext(obstacle.error(), fmt::format("taking other memory for \"{}\"", options_.name));
   if (!obstacle->empty()) {
-    captured.notes.push_back("managed memory would take this step, but " + *obstacle);
+    notes.push_back(fmt::format("{} memory would take this step, but {}", isUnseen ? "managed" : "virtual", *obstacle));
     return {};
   }
   stoodIn_.clear();
   PUMPGRAPH_TRY(renewCopies(driver_, graph_, *session_.addresses_));
   return describe();
+}
+
+std::string Adoption::backendWhy() const {
+  if (!session_.choosesByStep() || !(step_->rewritten() || step_->isManaged()))
+    return session_.backendWhy_;
+  if (step_->rewritten())
+    return "virtual memory, because every node of the step can be seen into";
+  return step_->captured_.refusals.empty() ? "managed memory, where the session is"
+                                           : fmt::format("managed memory, because virtual memory does not take {}",
+                                                         step_->captured_.refusals.front());
 }
 
 std::string Adoption::refusal() const {
@@ -432,6 +455,7 @@ Expected<std::unique_ptr<Step>> Adoption::finish() {
       heap_.retain(heap_.block(block));
   heap_.dropCapture();
   step_->ownsGraph_ = options_.ownsGraph;
+  step_->backendWhy_ = backendWhy();
   if (fills_)
     fills_->commit();
   if (step_->rewritten() && !options_.keepFirstPlan)

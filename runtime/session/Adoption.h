@@ -31,9 +31,12 @@ private:
   Status describe();
   /// Describes the step again, with what a run of it shows.
   Status calibrate();
-  /// Has the session move to managed memory if it is to choose, the step cannot be seen into and would not fit, and
-  /// describes it anew then.
-  Status moveIfUnseen();
+  /// In a session that chooses: takes the memory that the step needs, and describes it anew if that is of another kind.
+  Status chooseBackend();
+  /// Whether managed memory would help a step that cannot be seen into.
+  Expected<bool> isShortOfFrames();
+  /// A sentence: of the memory that the step got.
+  std::string backendWhy() const;
   /// Why the graph cannot be rewritten, whatever the budget; empty if it can.
   std::string refusal() const;
   Status checkAgainstOtherSteps() const;

@@ -83,25 +83,37 @@ Expected<std::uint64_t> Session::bytesForManaged() const {
   return canBeManaged ? wanted / ManagedArena::placeUnit * ManagedArena::placeUnit : 0;
 }
 
-std::string Session::obstacleToManaged() const {
-  if (addresses_->frontBytes() == 0)
-    return "the session has no addresses that could become those of managed memory";
-  if (!addresses_->isAllInFront())
-    return fmt::format("the session's buffers do not fit into {} of addresses, as much as managed memory may have",
-                       bytesText(addresses_->frontBytes()));
-  for (const std::unique_ptr<Step> &step : steps_) {
-    if (step->rewritten())
-      return fmt::format("the session has \"{}\", which is planned for virtual memory", step->captured().name);
-    // Whoever instantiated its graph has copies and fills in there that go by the memory that was.
-    const std::vector<Node> &nodes = step->captured().nodes;
-    if (std::any_of(nodes.begin(), nodes.end(),
-                    [](const Node &node) { return node.kind != NodeKind::Kernel && node.kind != NodeKind::Empty; }))
-      return fmt::format("the session has \"{}\", which was left as captured on virtual memory", step->captured().name);
-  }
-  const std::uint64_t bytes = heap_->bytesWithMemory();
+bool Session::hasValue(const Block &block) const {
+  if (block.hasLiveMember())
+    return true;
+  return std::any_of(steps_.begin(), steps_.end(), [&](const std::unique_ptr<Step> &step) {
+    const CapturedStep &captured = step->captured_;
+    const auto found = std::find(captured.blocks.begin(), captured.blocks.end(), block.id);
+    if (found == captured.blocks.end())
+      return std::find(captured.besides.begin(), captured.besides.end(), block.id) != captured.besides.end();
+    const Buffer &buffer = captured.description.buffers[static_cast<std::size_t>(found - captured.blocks.begin())];
+    return buffer.liveIn || buffer.liveOut || !(step->rewritten() || step->isManaged());
+  });
+}
+
+std::string Session::obstacleToExchange() const {
+  std::uint64_t bytes = 0;
+  for (const BlockId id : heap_->blocks())
+    bytes += heap_->block(id).hasMemory() && hasValue(heap_->block(id)) ? heap_->block(id).bytes() : 0;
   if (bytes > availableHostBytes())
     return fmt::format("on the way {} have to be in host memory; the system has {} left", bytesText(bytes),
                        bytesText(availableHostBytes()));
+  // Whoever instantiated a graph has copies and fills in there that go by the memory that was.
+  const auto goesByMemory = [](const Node &node) {
+    return node.kind != NodeKind::Kernel && node.kind != NodeKind::Empty;
+  };
+  for (const std::unique_ptr<Step> &step : steps_) {
+    const std::vector<Node> &nodes = step->captured().nodes;
+    if (!step->rewritten() && !step->isManaged() && std::any_of(nodes.begin(), nodes.end(), goesByMemory))
+      return fmt::format("the session has \"{}\", which was left as captured, with nodes that go by the memory that it "
+                         "was captured on",
+                         step->captured().name);
+  }
   return "";
 }
 
@@ -110,40 +122,92 @@ void Session::everyBlockIsLost() {
   lostBlocks_.insert(blocks.begin(), blocks.end());
 }
 
-Expected<std::string> Session::moveToManaged(const std::string &because) {
-  if (std::string obstacle = obstacleToManaged(); !obstacle.empty())
-    return obstacle;
+Expected<std::vector<Heap::Contents>> Session::takeMemoryAway() {
+  PUMPGRAPH_TRY(takePlanBack());
+  PUMPGRAPH_TRY(heap_->flushCache());
   PUMPGRAPH_TRY_WHILE(driver_->ctxSynchronize(), "waiting for the device before memory is exchanged");
-  const auto taken = heap_->takeMemoryAway(stream_);
+  for (const std::unique_ptr<Step> &step : steps_)
+    if (step->isManaged()) // evictions go on after a replay
+      step->managed_->waitUntilIdle();
+  auto taken = heap_->takeMemoryAway([this](const Block &block) { return hasValue(block); }, stream_);
   if (!taken)
-    return inContext(taken.error(), "taking memory away for managed memory");
+    return inContext(taken.error(), "taking memory away for that of another kind");
+  return taken;
+}
+
+Expected<std::string> Session::moveToManaged() {
+  if (!addresses_->isAllInFront())
+    return fmt::format("the session's buffers do not fit into {} of addresses, as much as managed memory may have",
+                       bytesText(addresses_->frontBytes()));
+  if (std::string obstacle = obstacleToExchange(); !obstacle.empty())
+    return obstacle;
+  const Expected<std::vector<Heap::Contents>> taken = takeMemoryAway();
+  if (!taken)
+    return tl::unexpected<Error>(taken.error());
   frames_->giveBackFree();
   std::size_t free = 0, total = 0;
   (void)driver_->memGetInfo.raw(&free, &total); // else the warnings of steps are of a device that has nothing free
   Expected<std::unique_ptr<ManagedArena>> arena =
       ManagedArena::reserveInFrontOf(*driver_, *addresses_, options_.managedGuard);
+  if (!arena && arena.error().status == PUMPGRAPH_INTERNAL) {
+    everyBlockIsLost();
+    return tl::unexpected<Error>(arena.error());
+  }
   if (!arena) {
-    if (arena.error().status != PUMPGRAPH_INTERNAL)
-      PUMPGRAPH_TRY_WHILE(heap_->giveMemoryBack(*taken, stream_), "giving memory back after {}", arena.error().message);
-    else
-      everyBlockIsLost();
-    if (arena.error().status != PUMPGRAPH_OUT_OF_DEVICE_MEMORY && arena.error().status != PUMPGRAPH_DRIVER_ERROR)
-      return tl::unexpected<Error>(arena.error());
+    PUMPGRAPH_TRY_WHILE(heap_->giveMemoryBack(*taken, stream_), "giving memory back after {}", arena.error().message);
     return arena.error().message;
   }
   arena_ = std::move(*arena);
   managed_ = true;
   deviceFreeBytes_ = free;
-  backendWhy_ = fmt::format("managed memory, because virtual memory does not take {}", because);
   if (std::exchange(options_.processMemory, nullptr))
     notes_.push_back(fmt::format("the budget is that of buffers alone, not of the process, which left them {}: what of "
                                  "managed memory is on the device is the driver's choice",
                                  bytesText(frames_->budgetFrames() * pageBytes)));
-  if (const Status brought = heap_->becomeManaged(*taken, stream_); !brought) {
-    everyBlockIsLost();
-    return inContext(brought.error(), "bringing values to managed memory");
-  }
-  return std::string();
+  Status settled = heap_->becomeManaged(*taken, stream_);
+  for (const std::unique_ptr<Step> &step : steps_)
+    if (settled && step->isManaged())
+      settled = step->managed_->settle(options_.device, stream_, step->plan_.lowered);
+  if (settled)
+    return std::string();
+  everyBlockIsLost();
+  return inContext(settled.error(), "bringing values to managed memory");
+}
+
+Expected<std::string> Session::moveToVirtual() {
+  if (std::string obstacle = obstacleToExchange(); !obstacle.empty())
+    return obstacle;
+  std::uint64_t pages = 0;
+  for (const BlockId id : heap_->blocks())
+    pages += hasValue(heap_->block(id)) ? heap_->block(id).pages : 0;
+  const std::uint64_t beyond = pages - std::min(pages, frames_->available());
+  if (const Status room = host_->checkRoom(beyond * pageBytes, "leaving managed memory"); !room)
+    return room.error().message;
+  const Expected<std::vector<Heap::Contents>> taken = takeMemoryAway();
+  if (!taken)
+    return tl::unexpected<Error>(taken.error());
+  arena_.reset();
+  managed_ = false;
+  Status settled = addresses_->takeFront();
+  if (settled)
+    settled = heap_->becomeVirtual(*taken, stream_);
+  if (settled)
+    return std::string();
+  everyBlockIsLost();
+  return inContext(settled.error(), "bringing values to frames");
+}
+
+Status Session::takeMemoryFor(const Step &step) {
+  const bool isFor = step.isManaged() ? !managed_ : step.rewritten() && managed_;
+  if (!isFor)
+    return {};
+  const Expected<std::string> obstacle = step.isManaged() ? moveToManaged() : moveToVirtual();
+  if (!obstacle)
+    return tl::unexpected<Error>(obstacle.error());
+  if (!obstacle->empty())
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" is planned for {} memory, but {}", step.captured_.description.name,
+                step.isManaged() ? "managed" : "virtual", *obstacle);
+  return {};
 }
 
 } // namespace pumpgraph::runtime

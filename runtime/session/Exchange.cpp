@@ -159,10 +159,16 @@ Status Session::takeBack() {
 }
 
 Status Session::putInForce(Step &step) {
-  if (!step.rewritten() || step.residence_->installed())
+  if (step.isManaged() ? managed_ : !step.rewritten() || step.residence_->installed())
     return {};
   PUMPGRAPH_TRY(step.checkMemory());
   const Stopwatch watch;
+  PUMPGRAPH_TRY(takeMemoryFor(step));
+  if (step.isManaged()) {
+    step.exchangeMs_ += watch.milliseconds();
+    ++step.exchanges_;
+    return {};
+  }
   Step *before = stepInForce();
   if (before) {
     PUMPGRAPH_TRY(before->checkMemory());

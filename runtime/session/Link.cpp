@@ -45,7 +45,7 @@ public:
     PUMPGRAPH_TRY(tools_.frames.ensureFree(pages));
     for (std::uint64_t page = 0; page < pages; ++page)
       frames_.push_back(*tools_.frames.take());
-    const Expected<CUdeviceptr> address = tools_.addresses.carve(pages);
+    const Expected<CUdeviceptr> address = tools_.addresses.carveApart(pages);
     if (!address)
       return tl::unexpected<Error>(address.error());
     address_ = *address;

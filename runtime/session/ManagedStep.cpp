@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <new>
 #include <numeric>
+#include <thread>
 
 namespace pumpgraph::runtime {
 namespace {
@@ -67,18 +69,8 @@ nlohmann::ordered_json timelineOf(const std::vector<Operation> &operations, cons
 Expected<std::unique_ptr<ManagedStep>> ManagedStep::create(const Driver &driver, int device,
                                                            const LaneContexts &contexts, CUstream stream,
                                                            const Description &lowered) {
-  const auto rangeOf = [&](const Node &node) { return lowered.buffers[node.buffer].address + node.range.offset; };
-  for (const Node &node : lowered.nodes)
-    if (node.kind == NodeKind::Evict || (node.kind == NodeKind::Advise && node.advice == Advice::PreferHost))
-      PUMPGRAPH_TRY_WHILE(driver.memPrefetchAsync(rangeOf(node), node.range.size, inHostMemory(), 0, stream), "\"{}\"",
-                          node.name);
-  PUMPGRAPH_TRY_WHILE(driver.streamSynchronize(stream), "bringing managed memory where it belongs");
-  // After the moves: what is read mostly would be copied by them.
-  for (const Node &node : lowered.nodes)
-    if (node.kind == NodeKind::Advise)
-      PUMPGRAPH_TRY_WHILE(advise(driver, device, rangeOf(node), node.range.size, node.advice), "\"{}\"", node.name);
-
   std::unique_ptr<ManagedStep> step(new ManagedStep(driver));
+  PUMPGRAPH_TRY(step->settle(device, stream, lowered));
   std::vector<Operation> operations = operationsOf(lowered);
   if (operations.empty())
     return step;
@@ -90,6 +82,28 @@ Expected<std::unique_ptr<ManagedStep>> ManagedStep::create(const Driver &driver,
   step->agent_ =
       std::make_unique<Agent>(std::move(operations), static_cast<OperationWords *>(step->words_), *step->mover_);
   return step;
+}
+
+Status ManagedStep::settle(int device, CUstream stream, const Description &lowered) {
+  const auto rangeOf = [&](const Node &node) { return lowered.buffers[node.buffer].address + node.range.offset; };
+  for (const Node &node : lowered.nodes)
+    if (node.kind == NodeKind::Evict || (node.kind == NodeKind::Advise && node.advice == Advice::PreferHost))
+      PUMPGRAPH_TRY_WHILE(driver_.memPrefetchAsync(rangeOf(node), node.range.size, inHostMemory(), 0, stream), "\"{}\"",
+                          node.name);
+  PUMPGRAPH_TRY_WHILE(driver_.streamSynchronize(stream), "bringing managed memory where it belongs");
+  // After the moves: what is read mostly would be copied by them.
+  for (const Node &node : lowered.nodes)
+    if (node.kind == NodeKind::Advise)
+      PUMPGRAPH_TRY_WHILE(advise(driver_, device, rangeOf(node), node.range.size, node.advice), "\"{}\"", node.name);
+  if (mover_)
+    mover_->forgetCopies();
+  return {};
+}
+
+void ManagedStep::waitUntilIdle() const {
+  constexpr std::chrono::microseconds glance{100};
+  while (agent_ && !agent_->isIdle()) // the watchdog sees to it that this ends
+    std::this_thread::sleep_for(glance);
 }
 
 Status ManagedStep::allocateWords(std::size_t operations) {

@@ -13,8 +13,7 @@ namespace pumpgraph::runtime {
 /// Lives as long as its graph may run: nobody else answers what the graph asks for.
 class ManagedStep {
 public:
-  /// Tells the driver what the step's advice says, and has everything leave the device that is to leave it at times, so
-  /// that the first replay is like any other. Blocks until done.
+  /// Settles the step's memory. Blocks until done.
   static Expected<std::unique_ptr<ManagedStep>> create(const Driver &driver, int device, const LaneContexts &contexts,
                                                        CUstream stream, const Description &lowered);
   ~ManagedStep();
@@ -32,6 +31,11 @@ public:
     if (agent_)
       agent_->wake();
   }
+  /// Tells the driver what the step's advice says, and has everything leave the device that is to leave it at times, so
+  /// that the first replay is like any other. Again where the arena is another than before. Blocks until done.
+  Status settle(int device, CUstream stream, const Description &lowered);
+  /// Blocks until nothing that replays have asked for is under way. No replay may be running.
+  void waitUntilIdle() const;
   nlohmann::ordered_json report() const;
 
 private:

@@ -387,17 +387,17 @@ Status Session::rehearse(CUgraph graph) {
   rehearsal_.emplace(*lifted, *heap_, declarations_);
   const std::uint64_t pages = heap_->capturedPages();
   heap_->dropCapture();
-  const auto unseen = std::find_if(lifted->nodes.begin(), lifted->nodes.end(),
-                                   [](const LiftedNode &node) { return !node.refusal.empty(); });
-  if (!choosesByStep() || unseen == lifted->nodes.end())
+  const bool isUnseen = std::any_of(lifted->nodes.begin(), lifted->nodes.end(),
+                                    [](const LiftedNode &node) { return !node.refusal.empty(); });
+  if (!choosesByStep() || isUnseen == managed_)
     return {};
-  PUMPGRAPH_TRY(heap_->flushCache());
-  PUMPGRAPH_TRY(heap_->narrowStandIns());
-  if (heap_->hasFramesFor(pages))
-    return {};
-  const auto position = static_cast<std::size_t>(unseen - lifted->nodes.begin());
-  const Expected<std::string> obstacle =
-      moveToManaged(fmt::format("node {} \"{}\": {}", position, unseen->name, unseen->refusal));
+  if (isUnseen) {
+    PUMPGRAPH_TRY(heap_->flushCache());
+    PUMPGRAPH_TRY(heap_->narrowStandIns());
+    if (heap_->hasFramesFor(pages))
+      return {};
+  }
+  const Expected<std::string> obstacle = isUnseen ? moveToManaged() : moveToVirtual();
   return obstacle ? Status{} : tl::unexpected<Error>(obstacle.error()); // adoption says what is in the way
 }
 

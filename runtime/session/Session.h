@@ -144,16 +144,22 @@ private:
   /// Whether the session is to be on managed memory; says why in `backendWhy_`.
   Expected<bool> chooseManaged(CUdevice device);
   Status openArena();
-  // Backend.cpp, as the three before.
-  /// Whether a step can have the session move to managed memory.
-  bool choosesByStep() const { return options_.backend == BackendChoice::Automatic && !managed_; }
-  /// Of addresses that could become managed memory's.
+  // Backend.cpp, as the two before.
+  /// Whether each step has the memory that it needs, in turns with others.
+  bool choosesByStep() const { return addresses_->frontBytes() != 0; }
+  /// Of addresses that managed memory can take.
   Expected<std::uint64_t> bytesForManaged() const;
-  std::string obstacleToManaged() const;
+  /// Whether what is in a block matters between replays.
+  bool hasValue(const Block &block) const;
+  std::string obstacleToExchange() const;
   void everyBlockIsLost();
-  /// Puts managed memory behind all of the session's addresses, with the values that are there. Returns why not; empty:
-  /// it is done. No plan is in force. `because`: what virtual memory does not take.
-  Expected<std::string> moveToManaged(const std::string &because);
+  Expected<std::vector<Heap::Contents>> takeMemoryAway();
+  /// Puts managed memory behind all of the session's addresses, or memory of their own behind blocks, with the values
+  /// that are there; no plan is in force then. Returns why not; empty: it is done.
+  Expected<std::string> moveToManaged();
+  Expected<std::string> moveToVirtual();
+  /// Whichever the step is planned for.
+  Status takeMemoryFor(const Step &step);
   Status openLink();
   Status openProcessBudget();
   Expected<CUgraph> recordOnce(const Record &record);

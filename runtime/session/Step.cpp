@@ -159,7 +159,7 @@ Status Step::prepareReplay(CUstream stream, std::span<const pumpgraph_copy> copi
 }
 
 Status Step::checkMemory() const {
-  if (!rewritten() || (edits_ && !session_.isLost(captured_.blocks)))
+  if ((!rewritten() || edits_) && !session_.isLost(captured_.blocks))
     return {};
   return fail(PUMPGRAPH_INTERNAL, "\"{}\" has lost its memory in an earlier failure; destroy it and capture anew",
               captured_.description.name);
@@ -265,7 +265,7 @@ void Step::writeReport() {
   Json runtime = {{"backend", isManaged()   ? "managed"
                               : rewritten() ? "virtual"
                                             : "as captured"},
-                  {"backend_why", session_.backendWhy_},
+                  {"backend_why", backendWhy_},
                   {"left_as_captured", rewritten() || isManaged() ? Json(nullptr) : Json(reason_)},
                   {"replans_by_itself", watch_ != nullptr},
                   {"capture_ms", times_.captureMs},

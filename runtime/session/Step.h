@@ -170,6 +170,7 @@ private:
   std::size_t bystanders_ =
       0; ///< so many captured buffers, the last ones, other steps keep and this one does not touch
   std::string reason_;
+  std::string backendWhy_;
   std::vector<PlanRecord> plans_; ///< in the order they were made
   KnownAccesses knownAccesses_;
   Observation observation_;                        ///< of all calls of observe()

@@ -1461,6 +1461,63 @@ std::string managedAutomatic() {
   return notes;
 }
 
+/// In such a session steps of both kinds take turns. The graphs were instantiated once, by the caller; they hold copies
+/// and fills, which the driver takes for those of the memory that was there then.
+std::string managedTurns() {
+  Shape shape = managedShape();
+  shape.otherNodes = true;
+  const std::vector<std::size_t> order = {1, 0, 0, 1, 1, 0, 1, 0};
+  SessionOptions options = onManaged(shareOf(peakBytes(shape), 0.6));
+  options.backend = Backend::Automatic;
+  std::string notes;
+  for (const bool unseenFirst : {true, false}) {
+    const std::unique_ptr<Net> net = open(options, shape);
+    std::vector<Step> steps;
+    std::vector<cudaGraphExec_t> execs;
+    for (const bool isUnseen : {unseenFirst, !unseenFirst}) {
+      const auto capture = [&] {
+        cudaGraph_t graph = net->captureGraph();
+        if (isUnseen)
+          addConditional(graph, *net, shape);
+        return graph;
+      };
+      cudaGraph_t rehearsal = capture();
+      take(net->session().rehearse(rehearsal), "rehearse");
+      cuda(cudaGraphDestroy(rehearsal), "rehearsal");
+      cudaGraph_t graph = capture();
+      steps.push_back(take(net->session().adopt(graph), "adopt"));
+      const nlohmann::json runtime = nlohmann::json::parse(take(steps.back().report(), "report"))["runtime"];
+      require(runtime["backend"] == (isUnseen ? "managed" : "virtual"), runtime.dump());
+      cuda(cudaGraphInstantiate(&execs.emplace_back(), graph, 0), "instantiate");
+    }
+    const auto replay = [&](std::size_t which) {
+      take(steps[which].putInForce(), "put in force");
+      cuda(cudaGraphLaunch(execs[which], net->stream()), "launch");
+      cuda(cudaStreamSynchronize(net->stream()), "replay");
+    };
+    int replayed = 0;
+    for (const std::size_t which : order) {
+      replay(which);
+      ++replayed;
+      requireEqual(net->state(), expectedState(shape, replayed), note("after %d replays", replayed));
+    }
+    double exchanges = 0, exchangeMs = 0;
+    for (Step &step : steps) {
+      const nlohmann::json runtime = nlohmann::json::parse(take(step.report(), "report"))["runtime"];
+      exchanges += runtime.at("exchanges").get<double>();
+      exchangeMs += runtime.at("exchange_ms").get<double>();
+      if (runtime.contains("agent"))
+        require(runtime["agent"].at("dropped") == 0 && runtime["agent"].at("failed") == 0, runtime.dump());
+      if (runtime["backend"] == "virtual") // the driver copies no graph with a conditional node
+        take(step.validate(), "validate");
+    }
+    notes += note("%s%.0f exchanges of %.0f ms", notes.empty() ? "" : ", ", exchanges, exchangeMs / exchanges);
+    for (cudaGraphExec_t exec : execs)
+      cuda(cudaGraphExecDestroy(exec), "exec");
+  }
+  return notes;
+}
+
 /// Many replays of a small step at full rate, on two streams in turns and after pauses of random length: no hang,
 /// nothing dropped, the right result.
 std::string managedReplays() {
@@ -1516,6 +1573,7 @@ const Cases managedCases = {
     {"managed_pointers", managedPointers},
     {"managed_conditional", managedConditional},
     {"managed_automatic", managedAutomatic},
+    {"managed_turns", managedTurns},
     {"managed_replays", managedReplays},
     {"managed_guard", managedGuard},
 };

@@ -9,6 +9,7 @@ import ctypes
 import gc
 import gzip
 import json
+import math
 import os
 import re
 import subprocess
@@ -623,6 +624,17 @@ def automatic_losses(folder):
     agent = captured.report()["runtime"]["agent"]
     check(agent["prefetches"] > 0 and agent["dropped"] + agent["released"] + agent["failed"] == 0, f"{agent}")
     print(f"{runtime['backend_why']}; {agent['prefetches']} prefetches, {agent['evictions']} evictions")
+
+    # The same step without that node goes to virtual memory, and the two take turns.
+    closed = training.capture()
+    check(closed.report()["runtime"]["backend"] == "virtual", f"{closed.report()['runtime']}")
+    training.run(closed, 2)
+    losses = training.run(captured, 6, then=closed)
+    check(all(math.isfinite(float.fromhex(loss)) for loss in losses), f"{losses}")
+    turns = captured.report()["runtime"]
+    check(turns["exchanges"] >= 2, f"{turns['exchanges']} exchanges")
+    closed.validate()
+    print(f"{turns['exchanges']} exchanges, {turns['exchange_ms'] / turns['exchanges']:.0f} ms each")
 
 
 def too_little_host_memory(folder):

@@ -52,12 +52,14 @@ typedef struct pumpgraph_error {
   char message[2048]; /* always NUL-terminated; cut if longer */
 } pumpgraph_error;
 
-/** Where a session's memory is. A program's addresses stay what they are from its first allocation on, so this cannot
- * be left to each step. */
+/** Where a session's memory is. A program's addresses stay what they are from its first allocation on, whatever stands
+ * behind them. AUTOMATIC: virtual, where the device can; a step that cannot be seen into, and for which the budget has
+ * not enough room, gets managed memory at the same addresses, as far as `managed_bytes` goes. Where that cannot be, the
+ * step is left as captured, and the notes of its report say why (docs/managed.md, "Chosen by the step"). */
 typedef enum pumpgraph_backend {
   PUMPGRAPH_BACKEND_VIRTUAL = 0,  /* frames and copies: steps that can be seen into, at the speed of the link */
   PUMPGRAPH_BACKEND_MANAGED = 1,  /* managed memory, moved in time: any step, at the speed of the driver */
-  PUMPGRAPH_BACKEND_AUTOMATIC = 2 /* virtual where the device can, until a step comes that needs managed memory */
+  PUMPGRAPH_BACKEND_AUTOMATIC = 2 /* either, as each step needs it */
 } pumpgraph_backend;
 
 /** Zero-initialise, set `struct_size`, then set what differs from the default. */
@@ -266,7 +268,9 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_replay(pumpgraph_step *step, pumpgraph_
  *
  * PUMPGRAPH_INVALID_ARGUMENT while a buffer is mapped; PUMPGRAPH_OUT_OF_HOST_MEMORY if what the other step keeps finds
  * no room. On an error the plan that was goes on; where the driver fails so that this cannot be, replays of the steps
- * that it concerns are refused with PUMPGRAPH_INTERNAL. */
+ * that it concerns are refused with PUMPGRAPH_INTERNAL. In a session that chooses its memory by the step this may take
+ * virtual memory in place of managed memory, or the opposite, with every value that the session has:
+ * PUMPGRAPH_INVALID_ARGUMENT, with the reason, where that cannot be. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_put_in_force(pumpgraph_step *step, pumpgraph_error *error);
 
 typedef struct pumpgraph_copy {

@@ -8,6 +8,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <map>
+
 using namespace pumpgraph;
 using namespace pumpgraph::runtime;
 using namespace pumpgraph::runtime::test;
@@ -93,20 +96,18 @@ TEST_F(BackendTest, movesForAStepThatCannotBeSeenInto) {
   EXPECT_EQ(program_->weights(), program_->expectedWeights(0));
   const nlohmann::json report = runtimeReport(step);
   EXPECT_EQ(report.at("backend"), "managed");
-  EXPECT_EQ(report.at("backend_why")
-                .get<std::string>()
-                .find("managed memory, because virtual memory does not take \"step\": node "),
-            0U)
+  EXPECT_EQ(
+      report.at("backend_why").get<std::string>().find("managed memory, because virtual memory does not take node "),
+      0U)
       << report.at("backend_why");
   EXPECT_GT(report.at("agent").at("operations"), 0);
   expectRight(step, 3);
 
-  // What comes later is there too, and so are steps that could be seen into.
+  // What comes later is there too.
   void *later = *session_->allocate(3 * pageBytes, nullptr, "later");
   std::memset(later, 1, 3 * pageBytes);
-  Step *second = adopt(record(true));
+  Step *second = adopt(record());
   ASSERT_TRUE(second);
-  EXPECT_EQ(runtimeReport(second).at("backend"), "managed");
   expectRight(second, 2);
   expectRight(step, 1);
 }
@@ -117,7 +118,7 @@ TEST_F(BackendTest, staysForAStepThatCanBeSeenInto) {
   Step *step = adopt(record(true));
   ASSERT_TRUE(step);
   EXPECT_EQ(runtimeReport(step).at("backend"), "virtual");
-  EXPECT_EQ(runtimeReport(step).at("backend_why"), "virtual memory, because the device supports it");
+  EXPECT_EQ(runtimeReport(step).at("backend_why"), "virtual memory, because every node of the step can be seen into");
   expectRight(step, 2);
 }
 
@@ -173,26 +174,100 @@ TEST_F(BackendTest, aRehearsalThatFitsMovesNothing) {
   EXPECT_EQ(fake_->callsOf("cuMemAllocManaged"), 0U);
 }
 
-// The plan of another step is one of frames.
-TEST_F(BackendTest, staysBesideAStepThatIsPlanned) {
-  open(automaticOptions(tightPages));
-  prepare();
-  Step *planned = adopt(record(true));
-  ASSERT_TRUE(planned);
-  Step *step = adopt(record(), {.name = "unseen"});
-  ASSERT_TRUE(step);
-  expectNote(step, "the session has \"step\", which is planned for virtual memory");
-  EXPECT_EQ(fake_->callsOf("cuMemAllocManaged"), 0U);
-  expectRight(planned, 2);
+// Each step has the memory that it needs. Whichever comes first, values go along.
+TEST_F(BackendTest, stepsOfBothKindsTakeTurns) {
+  for (const bool rehearses : {false, true})
+    for (const bool unseenFirst : {false, true}) {
+      open(automaticOptions(tightPages));
+      prepare({.stream = fake_->createStream()});
+      replayed_ = 0;
+      auto *kept = static_cast<unsigned char *>(*session_->allocate(3 * pageBytes, nullptr, "kept"));
+      std::memset(kept, 7, 3 * pageBytes);
+      std::map<bool, Step *> steps; // by whether they can be seen into
+      for (const bool isSeen : {!unseenFirst, unseenFirst}) {
+        if (rehearses) {
+          const CUgraph rehearsal = record(isSeen);
+          ASSERT_TRUE(session_->rehearse(rehearsal));
+          fake_->destroyGraph(rehearsal);
+        }
+        steps[isSeen] = adopt(record(isSeen), {.name = isSeen ? "seen" : "unseen"});
+        ASSERT_TRUE(steps[isSeen]);
+        EXPECT_EQ(runtimeReport(steps[isSeen]).at("backend"), isSeen ? "virtual" : "managed") << rehearses;
+        expectRight(steps[isSeen], 2);
+      }
+      for (const bool isSeen : {true, false, false, true, true, false}) {
+        expectRight(steps[isSeen], 1);
+        EXPECT_EQ(fake_->managedBytes(), isSeen ? 0U : arenaPages * pageBytes);
+        EXPECT_LE(fake_->deviceFrames(), isSeen ? tightPages + 1 : 1);
+      }
+      EXPECT_TRUE(std::all_of(kept, kept + 3 * pageBytes, [](unsigned char byte) { return byte == 7; }));
+      EXPECT_GE(runtimeReport(steps[false]).at("exchanges"), 2);
+      EXPECT_GT(runtimeReport(steps[false]).at("exchange_ms"), 0);
+      EXPECT_GE(runtimeReport(steps[true]).at("exchanges"), 1);
+      const nlohmann::json agent = runtimeReport(steps[false]).at("agent");
+      EXPECT_EQ(agent.at("dropped").get<int>() + agent.at("released").get<int>() + agent.at("failed").get<int>(), 0);
+    }
 }
 
-// The caller may have instantiated it.
+// What a caller has instantiated stays valid: the graphs are as they were.
+TEST_F(BackendTest, turnsLeaveGraphsAlone) {
+  open(automaticOptions(tightPages));
+  prepare();
+  const CUgraph unseenGraph = record();
+  Step *unseen = adopt(unseenGraph);
+  ASSERT_TRUE(unseen);
+  const CUgraph seenGraph = record(true);
+  Step *seen = adopt(seenGraph);
+  ASSERT_TRUE(seen);
+  const std::string before = fake_->print(seenGraph) + fake_->print(unseenGraph);
+  for (Step *step : {unseen, seen, unseen})
+    expectRight(step, 1);
+  EXPECT_EQ(fake_->print(seenGraph) + fake_->print(unseenGraph), before);
+}
+
+TEST_F(BackendTest, eitherStepCanGoWhileTheOtherHasTheMemory) {
+  for (const bool dropsSeen : {true, false}) {
+    open(automaticOptions(tightPages));
+    prepare();
+    replayed_ = 0;
+    Step *unseen = adopt(record());
+    ASSERT_TRUE(unseen);
+    Step *seen = adopt(record(true));
+    ASSERT_TRUE(seen);
+    Step *stays = dropsSeen ? unseen : seen;
+    expectRight(stays, 1);
+    session_->destroy(dropsSeen ? seen : unseen);
+    expectRight(stays, 2);
+    Step *next = adopt(record(dropsSeen)); // of the other kind
+    ASSERT_TRUE(next);
+    expectRight(next, 1);
+    expectRight(stays, 1);
+  }
+}
+
+TEST_F(BackendTest, validatesStepsOfBothKinds) {
+  open(automaticOptions(tightPages));
+  prepare();
+  Step *unseen = adopt(record());
+  ASSERT_TRUE(unseen);
+  Step *seen = adopt(record(true));
+  ASSERT_TRUE(seen);
+  for (Step *step : {unseen, seen}) {
+    const Expected<Validation> validation = step->validate();
+    ASSERT_TRUE(validation) << messageOf(validation);
+    EXPECT_EQ(validation->differentBuffers, 0U) << validation->firstDifference;
+    EXPECT_GT(validation->comparedBuffers, 4U);
+  }
+  expectRight(unseen, 1);
+}
+
+// The caller may have instantiated it, and its copies go by what they were captured on.
 TEST_F(BackendTest, staysBesideAStepWithCopiesThatWasLeftAsCaptured) {
   for (const bool copies : {false, true}) {
     open(automaticOptions(tightPages));
     prepare();
     replayed_ = 0;
-    CUgraph first = program_->record();
+    const CUgraph first = program_->record();
     if (copies)
       fake_->addCopy(first, {}, program_->lossPointer(), program_->inputPointer(), 8);
     Step *captured = adopt(first, {.name = "first", .leaveAsCaptured = true});
@@ -203,12 +278,63 @@ TEST_F(BackendTest, staysBesideAStepWithCopiesThatWasLeftAsCaptured) {
     ASSERT_TRUE(step);
     EXPECT_EQ(runtimeReport(step).at("backend"), copies ? "as captured" : "managed");
     if (copies) {
-      expectNote(step, "the session has \"first\", which was left as captured on virtual memory");
+      expectNote(step, "the session has \"first\", which was left as captured, with nodes that go by the memory");
     } else {
       expectRight(step, 2);
       expectRight(captured, 1);
     }
   }
+}
+
+// That comes too late for a step that is planned for other memory than there is.
+TEST_F(BackendTest, refusesReplaysThatWouldTakeMemoryFromSuchAStep) {
+  open(automaticOptions(tightPages));
+  prepare();
+  Step *seen = adopt(record(true), {.name = "seen"});
+  ASSERT_TRUE(seen);
+  Step *unseen = adopt(record(), {.name = "unseen"});
+  ASSERT_TRUE(unseen);
+  expectRight(unseen, 1);
+  const CUgraph graph = record();
+  fake_->addCopy(graph, {}, program_->lossPointer(), program_->inputPointer(), 8);
+  ASSERT_TRUE(adopt(graph, {.name = "copying", .leaveAsCaptured = true}));
+  expectRight(unseen, 1);
+  const Status refused = seen->replay(nullptr);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().status, PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_NE(refused.error().message.find("\"seen\" is planned for virtual memory, but the session has \"copying\""),
+            std::string::npos)
+      << refused.error().message;
+  expectRight(unseen, 1);
+}
+
+// Either a later replay is right, or the steps say that they have lost their memory.
+TEST_F(BackendTest, exchangesThatFailAreSaid) {
+  for (const bool toManaged : {true, false})
+    for (const char *call : {"cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemAllocManaged", "cuMemAddressFree",
+                             "cuMemAddressReserve", "cuMemMap", "cuMemUnmap", "cuMemPrefetchAsync"}) {
+      open(automaticOptions(tightPages));
+      prepare();
+      replayed_ = 0;
+      Step *unseen = adopt(record());
+      ASSERT_TRUE(unseen);
+      Step *seen = adopt(record(true));
+      ASSERT_TRUE(seen);
+      Step *before = toManaged ? seen : unseen, *next = toManaged ? unseen : seen;
+      expectRight(before, 1);
+      const bool isCalledOnce = std::string(call).find("Address") != std::string::npos || call[6] == 'A';
+      fake_->failCall(call, isCalledOnce ? 1 : 2, CUDA_ERROR_UNKNOWN);
+      if (const Status failed = next->replay(nullptr); !failed) {
+        EXPECT_NE(failed.error().message, "");
+        if (const Status again = next->replay(nullptr); !again) {
+          EXPECT_NE(again.error().message.find("lost its memory"), std::string::npos) << call << again.error().message;
+          EXPECT_FALSE(before->replay(nullptr)) << call;
+          continue;
+        }
+      }
+      ++replayed_;
+      expectRight(next, 1);
+    }
 }
 
 TEST_F(BackendTest, staysWhereManagedMemoryMayNotHaveSoMuch) {
@@ -231,7 +357,7 @@ TEST_F(BackendTest, staysWhereTheDeviceHasNoManagedMemoryOrNoHint) {
     Step *step = adopt(record());
     ASSERT_TRUE(step);
     EXPECT_EQ(runtimeReport(step).at("backend"), "as captured");
-    expectNote(step, "no addresses that could become those of managed memory");
+    expectNote(step, "the session has no addresses that it could have");
     expectRight(step, 2);
   }
 }
