@@ -496,6 +496,11 @@ bool Heap::hasFramesFor(std::uint64_t pagesBeside) const {
   return pagesBeside <= pool_.available();
 }
 
+bool Heap::isInUse(const Block &block) const {
+  return std::any_of(block.members.begin(), block.members.end(),
+                     [&](const Allocation &member) { return isReachable(member, capture_); });
+}
+
 bool Heap::isOfCapture(const Block &block) const {
   return capture_ != 0 && block.retainers == 0 &&
          std::all_of(block.members.begin(), block.members.end(),
@@ -598,10 +603,8 @@ Status Heap::flushCache() {
   for (auto &[key, cached] : cachedBlocks_)
     idle.insert(idle.end(), cached.begin(), cached.end());
   // What a capture freed is not idle while the capture waits to be adopted: its graph uses it.
-  const auto isInUse = [&](const Allocation &member) { return isReachable(member, capture_); };
   for (const std::unique_ptr<Block> &block : blocks_)
-    if (block && block->shared && block->retainers == 0 && block->hasMemory() &&
-        std::none_of(block->members.begin(), block->members.end(), isInUse))
+    if (block && block->shared && block->retainers == 0 && block->hasMemory() && !isInUse(*block))
       idle.push_back(block->id);
   if (idle.empty())
     return {};

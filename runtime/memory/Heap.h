@@ -180,6 +180,10 @@ public:
 
   // From frames to managed memory and back, at the same addresses. Nothing may be running, no block may be planned.
 
+  /// Whether an allocation in it is alive, or was when the capture began that waits to be adopted.
+  bool isInUse(const Block &block) const;
+  /// Whether it was allocated in that capture, as a whole.
+  bool isOfCapture(const Block &block) const;
   /// What stood behind a block.
   struct Contents {
     BlockId block = 0;
@@ -227,8 +231,6 @@ private:
   void forgetDestroyed();
   Status takeMemory(Block &block, bool hasValue, CUstream stream, std::vector<Contents> &taken);
   Status write(const Contents &contents, CUstream stream);
-  /// Whether it was allocated in the capture that waits to be adopted, as a whole.
-  bool isOfCapture(const Block &block) const;
   Status copyTo(CUmemGenericAllocationHandle handle, const Block &block);
   /// Puts stand-ins of at most so many pages behind a block without anything.
   Status standIn(Block &block, std::uint64_t widest);

@@ -84,8 +84,8 @@ Expected<std::uint64_t> Session::bytesForManaged() const {
 }
 
 bool Session::hasValue(const Block &block) const {
-  if (block.hasLiveMember())
-    return true;
+  if (heap_->isInUse(block))
+    return !heap_->isOfCapture(block);
   return std::any_of(steps_.begin(), steps_.end(), [&](const std::unique_ptr<Step> &step) {
     const CapturedStep &captured = step->captured_;
     const auto found = std::find(captured.blocks.begin(), captured.blocks.end(), block.id);
@@ -97,6 +97,8 @@ bool Session::hasValue(const Block &block) const {
 }
 
 std::string Session::obstacleToExchange() const {
+  if (heap_->capturing())
+    return "a capture is running";
   std::uint64_t bytes = 0;
   for (const BlockId id : heap_->blocks())
     bytes += heap_->block(id).hasMemory() && hasValue(heap_->block(id)) ? heap_->block(id).bytes() : 0;
@@ -124,6 +126,9 @@ void Session::everyBlockIsLost() {
 
 Expected<std::vector<Heap::Contents>> Session::takeMemoryAway() {
   PUMPGRAPH_TRY(takePlanBack());
+  for (const BlockId block : heap_->blocks())
+    if (heap_->block(block).backing == Backing::Planned)
+      return fail(PUMPGRAPH_INTERNAL, "buffers lost their memory in an earlier failure, which keeps their addresses");
   PUMPGRAPH_TRY(heap_->flushCache());
   PUMPGRAPH_TRY_WHILE(driver_->ctxSynchronize(), "waiting for the device before memory is exchanged");
   for (const std::unique_ptr<Step> &step : steps_)
@@ -188,13 +193,13 @@ Expected<std::string> Session::moveToVirtual() {
     return tl::unexpected<Error>(taken.error());
   arena_.reset();
   managed_ = false;
-  Status settled = addresses_->takeFront();
-  if (settled)
-    settled = heap_->becomeVirtual(*taken, stream_);
-  if (settled)
+  const Status addressed = addresses_->takeFront();
+  // Even if not: what is allocated from now on fails then, for lack of addresses.
+  const Status settled = heap_->becomeVirtual(addressed ? *taken : std::vector<Heap::Contents>(), stream_);
+  if (addressed && settled)
     return std::string();
   everyBlockIsLost();
-  return inContext(settled.error(), "bringing values to frames");
+  return inContext(addressed ? settled.error() : addressed.error(), "bringing values to frames");
 }
 
 Status Session::takeMemoryFor(const Step &step) {

@@ -112,6 +112,37 @@ TEST_F(BackendTest, movesForAStepThatCannotBeSeenInto) {
   expectRight(step, 1);
 }
 
+// What a capture frees is the graph's all the same, and may have had a value before.
+TEST_F(BackendTest, whatTheCaptureFreedGoesAlong) {
+  for (const bool isSeen : {false, true}) {
+    open(automaticOptions(tightPages));
+    prepare();
+    replayed_ = 0;
+    if (isSeen) // the session is on managed memory then, and goes back
+      expectRight(adopt(record()), 1);
+    auto *early = static_cast<std::uint64_t *>(*session_->allocate(pageBytes, nullptr, "early"));
+    *early = 5;
+    ASSERT_TRUE(session_->captureBegin());
+    const CUgraph graph = fake_->createGraph();
+    const CUgraphNode node =
+        fake_->addKernel(graph, {}, lossKernel(), {bytesOf(early), bytesOf(program_->lossPointer())});
+    if (!isSeen)
+      fake_->addPlain(graph, {node}, CU_GRAPH_NODE_TYPE_CONDITIONAL);
+    void *large = *session_->allocate(2 * tightPages * pageBytes, nullptr, "large"); // so that it does not fit
+    if (!isSeen)
+      fake_->addKernel(graph, {node}, lossKernel(), {bytesOf(large), bytesOf(early)});
+    ASSERT_TRUE(session_->free(early, nullptr));
+    ASSERT_TRUE(session_->free(large, nullptr));
+    ASSERT_TRUE(session_->captureEnd());
+    const std::uint64_t before = program_->loss();
+    Step *step = adopt(graph);
+    ASSERT_TRUE(step);
+    EXPECT_EQ(runtimeReport(step).at("backend"), isSeen ? "virtual" : "managed");
+    replay(step, 1);
+    EXPECT_EQ(program_->loss(), before + 5) << isSeen;
+  }
+}
+
 TEST_F(BackendTest, staysForAStepThatCanBeSeenInto) {
   open(automaticOptions(tightPages));
   prepare();
