@@ -23,6 +23,7 @@ Expected<std::unique_ptr<Step>> Adoption::run() {
 
 Expected<std::unique_ptr<Step>> Adoption::tryRun() {
   step_ = std::make_unique<Step>(session_, graph_); // owns the graph only once all went well
+  PUMPGRAPH_TRY(renewIfCapturedElsewhere());
   PUMPGRAPH_TRY(lift());
   PUMPGRAPH_TRY(describe());
   PUMPGRAPH_TRY(chooseBackend());
@@ -168,14 +169,27 @@ Expected<bool> Adoption::isShortOfFrames() {
   return !heap_.hasFramesFor(pages);
 }
 
+Status Adoption::renewIfCapturedElsewhere() {
+  if (session_.copiesAreOfManaged_ == session_.managed_)
+    return {};
+  PUMPGRAPH_TRY(renewCopies(driver_, graph_, *session_.addresses_));
+  session_.copiesAreOfManaged_ = session_.managed_;
+  return {};
+}
+
 Status Adoption::chooseBackend() {
+  if (!session_.choosesByStep())
+    return {};
   std::vector<std::string> &notes = step_->captured_.notes;
   const bool isUnseen = !step_->captured_.refusals.empty();
-  // A capture that was rehearsed on managed memory has addresses in turns, which frames are not for.
-  if (!session_.choosesByStep() || options_.leaveAsCaptured || isUnseen == session_.managed_ ||
-      (session_.managed_ && session_.rehearsal_))
+  const bool isLeft = options_.leaveAsCaptured || !session_.compiler();
+  // What is left as captured could be anywhere, and should be where the other steps are.
+  const bool wantsManaged = isLeft ? session_.hasManagedStep() && !before_ : isUnseen;
+  // A plan of frames is not for addresses in turns, which a capture that was rehearsed on managed memory has.
+  const bool hasAddressesInTurns = session_.managed_ && session_.rehearsal_;
+  if (wantsManaged == session_.managed_ || (isLeft ? wantsManaged : hasAddressesInTurns))
     return {};
-  if (isUnseen) {
+  if (wantsManaged && !session_.hasManagedStep()) { // else that step could not have its memory back
     const Expected<bool> isShort = isShortOfFrames();
     if (!isShort)
       return tl::unexpected<Error>(isShort.error());
@@ -185,26 +199,30 @@ Status Adoption::chooseBackend() {
       return {};
     }
   }
-  const Expected<std::string> obstacle = isUnseen ? session_.moveToManaged() : session_.moveToVirtual();
+  const Expected<std::string> obstacle = wantsManaged ? session_.moveToManaged() : session_.moveToVirtual();
   if (!obstacle)
     return inContext(obstacle.error(), fmt::format("taking other memory for \"{}\"", options_.name));
   if (!obstacle->empty()) {
-    notes.push_back(fmt::format("{} memory would take this step, but {}", isUnseen ? "managed" : "virtual", *obstacle));
+    notes.push_back(
+        fmt::format("{} memory would take this step, but {}", wantsManaged ? "managed" : "virtual", *obstacle));
     return {};
   }
   stoodIn_.clear();
-  PUMPGRAPH_TRY(renewCopies(driver_, graph_, *session_.addresses_));
+  PUMPGRAPH_TRY(renewIfCapturedElsewhere());
   return describe();
 }
 
 std::string Adoption::backendWhy() const {
-  if (!session_.choosesByStep() || !(step_->rewritten() || step_->isManaged()))
+  if (!session_.choosesByStep())
     return session_.backendWhy_;
   if (step_->rewritten())
     return "virtual memory, because every node of the step can be seen into";
-  return step_->captured_.refusals.empty() ? "managed memory, where the session is"
-                                           : fmt::format("managed memory, because virtual memory does not take {}",
-                                                         step_->captured_.refusals.front());
+  if (!session_.managed_)
+    return session_.backendWhy_;
+  return !step_->isManaged() || step_->captured_.refusals.empty()
+             ? "managed memory, where the session is"
+             : fmt::format("managed memory, because virtual memory does not take {}",
+                           step_->captured_.refusals.front());
 }
 
 std::string Adoption::refusal() const {

@@ -33,6 +33,8 @@ private:
   Status calibrate();
   /// In a session that chooses: takes the memory that the step needs, and describes it anew if that is of another kind.
   Status chooseBackend();
+  /// Where the session has other memory than when the graph was captured.
+  Status renewIfCapturedElsewhere();
   /// Whether managed memory would help a step that cannot be seen into.
   Expected<bool> isShortOfFrames();
   /// A sentence: of the memory that the step got.

@@ -122,6 +122,7 @@ std::string Session::obstacleToExchange() const {
 void Session::everyBlockIsLost() {
   const std::vector<BlockId> blocks = heap_->blocks();
   lostBlocks_.insert(blocks.begin(), blocks.end());
+  memoryIsLost_ = true;
 }
 
 Expected<std::vector<Heap::Contents>> Session::takeMemoryAway() {
@@ -133,60 +134,85 @@ Expected<std::vector<Heap::Contents>> Session::takeMemoryAway() {
   PUMPGRAPH_TRY_WHILE(driver_->ctxSynchronize(), "waiting for the device before memory is exchanged");
   for (const std::unique_ptr<Step> &step : steps_)
     if (step->isManaged()) // evictions go on after a replay
-      step->managed_->waitUntilIdle();
+      PUMPGRAPH_TRY_WHILE(step->managed_->waitUntilIdle(), "waiting for the agent of \"{}\"",
+                          step->captured_.description.name);
+  PUMPGRAPH_TRY_WHILE(driver_->ctxSynchronize(), "waiting for the device before memory is exchanged");
   auto taken = heap_->takeMemoryAway([this](const Block &block) { return hasValue(block); }, stream_);
-  if (!taken)
-    return inContext(taken.error(), "taking memory away for that of another kind");
-  return taken;
+  if (taken)
+    return taken;
+  for (const BlockId id : heap_->blocks())
+    if (const Block &block = heap_->block(id); hasValue(block) && !block.hasMemory())
+      everyBlockIsLost();
+  return inContext(taken.error(), "taking memory away for that of another kind");
 }
 
-Expected<std::string> Session::moveToManaged() {
-  if (!addresses_->isAllInFront())
-    return fmt::format("the session's buffers do not fit into {} of addresses, as much as managed memory may have",
-                       bytesText(addresses_->frontBytes()));
-  if (std::string obstacle = obstacleToExchange(); !obstacle.empty())
-    return obstacle;
-  const Expected<std::vector<Heap::Contents>> taken = takeMemoryAway();
-  if (!taken)
-    return tl::unexpected<Error>(taken.error());
+Status Session::putManagedMemory(const std::vector<Heap::Contents> &values) {
   frames_->giveBackFree();
   std::size_t free = 0, total = 0;
   (void)driver_->memGetInfo.raw(&free, &total); // else the warnings of steps are of a device that has nothing free
   Expected<std::unique_ptr<ManagedArena>> arena =
       ManagedArena::reserveInFrontOf(*driver_, *addresses_, options_.managedGuard);
-  if (!arena && arena.error().status == PUMPGRAPH_INTERNAL) {
-    everyBlockIsLost();
+  if (!arena)
     return tl::unexpected<Error>(arena.error());
-  }
-  if (!arena) {
-    PUMPGRAPH_TRY_WHILE(heap_->giveMemoryBack(*taken, stream_), "giving memory back after {}", arena.error().message);
-    return arena.error().message;
-  }
   arena_ = std::move(*arena);
   managed_ = true;
   deviceFreeBytes_ = free;
+  Status settled = heap_->becomeManaged(values, stream_);
+  for (const std::unique_ptr<Step> &step : steps_)
+    if (settled && step->isManaged())
+      settled = step->managed_->settle(options_.device, stream_, step->plan_.lowered);
+  return settled;
+}
+
+Expected<std::string> Session::moveToManaged() {
+  if (std::string obstacle = obstacleToExchange(); !obstacle.empty())
+    return obstacle;
+  PUMPGRAPH_TRY(heap_->flushCache()); // what only the cache has may lie anywhere
+  if (!addresses_->isAllInFront())
+    return fmt::format("the session's buffers do not fit into {} of addresses, as much as managed memory may have",
+                       bytesText(addresses_->frontBytes()));
+  const Expected<std::vector<Heap::Contents>> taken = takeMemoryAway();
+  if (!taken)
+    return tl::unexpected<Error>(taken.error());
+  const Status put = putManagedMemory(*taken);
+  if (!put && (managed_ || put.error().status == PUMPGRAPH_INTERNAL)) {
+    everyBlockIsLost();
+    return inContext(put.error(), "bringing values to managed memory");
+  }
+  if (!put) {
+    if (const Status given = heap_->giveMemoryBack(*taken, stream_); !given) {
+      everyBlockIsLost();
+      return inContext(given.error(), fmt::format("giving memory back after {}", put.error().message));
+    }
+    return put.error().message;
+  }
   if (std::exchange(options_.processMemory, nullptr))
     notes_.push_back(fmt::format("the budget is that of buffers alone, not of the process, which left them {}: what of "
                                  "managed memory is on the device is the driver's choice",
                                  bytesText(frames_->budgetFrames() * pageBytes)));
-  Status settled = heap_->becomeManaged(*taken, stream_);
-  for (const std::unique_ptr<Step> &step : steps_)
-    if (settled && step->isManaged())
-      settled = step->managed_->settle(options_.device, stream_, step->plan_.lowered);
-  if (settled)
-    return std::string();
-  everyBlockIsLost();
-  return inContext(settled.error(), "bringing values to managed memory");
+  return std::string();
+}
+
+/// Of the host memory that values take where the budget ends: a block is in frames or in host memory as a whole.
+std::uint64_t Session::bytesBeyondBudget() const {
+  std::uint64_t frames = frames_->available(), bytes = 0;
+  for (const BlockId id : heap_->blocks()) {
+    const Block &block = heap_->block(id);
+    if (!block.hasMemory() || !hasValue(block))
+      continue;
+    if (block.pages <= frames)
+      frames -= block.pages;
+    else
+      bytes += block.bytes();
+  }
+  return bytes;
 }
 
 Expected<std::string> Session::moveToVirtual() {
   if (std::string obstacle = obstacleToExchange(); !obstacle.empty())
     return obstacle;
-  std::uint64_t pages = 0;
-  for (const BlockId id : heap_->blocks())
-    pages += hasValue(heap_->block(id)) ? heap_->block(id).pages : 0;
-  const std::uint64_t beyond = pages - std::min(pages, frames_->available());
-  if (const Status room = host_->checkRoom(beyond * pageBytes, "leaving managed memory"); !room)
+  PUMPGRAPH_TRY(heap_->flushCache());
+  if (const Status room = host_->checkRoom(bytesBeyondBudget(), "leaving managed memory"); !room)
     return room.error().message;
   const Expected<std::vector<Heap::Contents>> taken = takeMemoryAway();
   if (!taken)
@@ -198,14 +224,31 @@ Expected<std::string> Session::moveToVirtual() {
   const Status settled = heap_->becomeVirtual(addressed ? *taken : std::vector<Heap::Contents>(), stream_);
   if (addressed && settled)
     return std::string();
+  const Error why = addressed ? settled.error() : addressed.error();
+  // The device may have less than the budget, and the host less than its limit. All values are still here.
+  Status back = addressed ? Status{} : tl::unexpected<Error>(why);
+  if (const auto none = [](const Block &) { return false; }; back)
+    if (const auto dropped = heap_->takeMemoryAway(none, stream_); !dropped)
+      back = tl::unexpected<Error>(dropped.error());
+  if (back)
+    back = putManagedMemory(*taken);
+  if (back)
+    return why.message;
   everyBlockIsLost();
-  return inContext(addressed ? settled.error() : addressed.error(), "bringing values to frames");
+  return inContext(back.error(), fmt::format("returning to managed memory after {}", why.message));
+}
+
+bool Session::hasManagedStep() const {
+  return std::any_of(steps_.begin(), steps_.end(), [](const std::unique_ptr<Step> &step) { return step->isManaged(); });
 }
 
 Status Session::takeMemoryFor(const Step &step) {
   const bool isFor = step.isManaged() ? !managed_ : step.rewritten() && managed_;
   if (!isFor)
     return {};
+  if (!maps_.empty())
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be replayed while \"{}\" is mapped",
+                step.captured_.description.name, heap_->nameAt(heap_->block(maps_.begin()->first).address));
   const Expected<std::string> obstacle = step.isManaged() ? moveToManaged() : moveToVirtual();
   if (!obstacle)
     return tl::unexpected<Error>(obstacle.error());

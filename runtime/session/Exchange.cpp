@@ -18,7 +18,8 @@ Step *Session::stepInForce() const {
 bool Session::isPlanned(BlockId block) const {
   return std::any_of(steps_.begin(), steps_.end(), [&](const std::unique_ptr<Step> &step) {
     const std::vector<BlockId> &blocks = step->captured_.blocks;
-    return step->rewritten() && std::find(blocks.begin(), blocks.end(), block) != blocks.end();
+    return (step->rewritten() || (step->isManaged() && choosesByStep())) &&
+           std::find(blocks.begin(), blocks.end(), block) != blocks.end();
   });
 }
 
@@ -158,36 +159,46 @@ Status Session::takeBack() {
   return takePlanBack();
 }
 
+Status Session::exchangePlans(Step *before, Step &step) {
+  PUMPGRAPH_TRY(takeMemoryFor(step)); // which takes plans back if it is other memory
+  if (step.isManaged())
+    return {};
+  if (before)
+    PUMPGRAPH_TRY_WHILE(before->residence_->remove(Keep::Values, notBeside(*before, step)),
+                        "taking back the plan of \"{}\"", before->captured_.description.name);
+  PUMPGRAPH_TRY_WHILE(install(*step.residence_), "putting the plan of \"{}\" in force",
+                      step.captured_.description.name);
+  lastInForce_ = &step;
+  return {};
+}
+
 Status Session::putInForce(Step &step) {
   if (step.isManaged() ? managed_ : !step.rewritten() || step.residence_->installed())
     return {};
   PUMPGRAPH_TRY(step.checkMemory());
   const Stopwatch watch;
-  PUMPGRAPH_TRY(takeMemoryFor(step));
-  if (step.isManaged()) {
-    step.exchangeMs_ += watch.milliseconds();
-    ++step.exchanges_;
-    return {};
-  }
   Step *before = stepInForce();
-  if (before) {
+  if (before)
     PUMPGRAPH_TRY(before->checkMemory());
-    PUMPGRAPH_TRY_WHILE(before->residence_->remove(Keep::Values, notBeside(*before, step)),
-                        "taking back the plan of \"{}\"", before->captured_.description.name);
-  }
-  const Status done = install(*step.residence_);
+  const bool wasManaged = managed_;
+  Status done = exchangePlans(before, step);
   if (done) {
-    lastInForce_ = &step;
     step.exchangeMs_ += watch.milliseconds();
     ++step.exchanges_;
     return {};
   }
-  const tl::unexpected<Error> why =
-      inContext(done.error(), fmt::format("putting the plan of \"{}\" in force", step.captured_.description.name));
-  if (before && before->checkMemory())
+  if (memoryIsLost_)
+    return done;
+  if (managed_ != wasManaged) {
+    const Expected<std::string> obstacle = wasManaged ? moveToManaged() : moveToVirtual();
+    if (!obstacle || !obstacle->empty())
+      return inContext(done.error(), fmt::format("the session has other memory now: {}",
+                                                 obstacle ? *obstacle : obstacle.error().message));
+  }
+  if (before && before->checkMemory() && !before->residence_->installed())
     if (const Status back = install(*before->residence_); !back)
-      return inContext(back.error(), why.value().message);
-  return why;
+      return inContext(back.error(), done.error().message);
+  return done;
 }
 
 } // namespace pumpgraph::runtime

@@ -100,10 +100,16 @@ Status ManagedStep::settle(int device, CUstream stream, const Description &lower
   return {};
 }
 
-void ManagedStep::waitUntilIdle() const {
+Status ManagedStep::waitUntilIdle() const {
   constexpr std::chrono::microseconds glance{100};
-  while (agent_ && !agent_->isIdle()) // the watchdog sees to it that this ends
+  constexpr std::chrono::seconds patience{10};
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (agent_ && !agent_->isIdle()) {
+    if (std::chrono::steady_clock::now() > end)
+      return fail(PUMPGRAPH_DRIVER_ERROR, "an operation is under way for over {} seconds", patience.count());
     std::this_thread::sleep_for(glance);
+  }
+  return {};
 }
 
 Status ManagedStep::allocateWords(std::size_t operations) {

@@ -34,8 +34,9 @@ public:
   /// Tells the driver what the step's advice says, and has everything leave the device that is to leave it at times, so
   /// that the first replay is like any other. Again where the arena is another than before. Blocks until done.
   Status settle(int device, CUstream stream, const Description &lowered);
-  /// Blocks until nothing that replays have asked for is under way. No replay may be running.
-  void waitUntilIdle() const;
+  /// Blocks until nothing that replays have asked for is under way, for ten seconds at most; PUMPGRAPH_DRIVER_ERROR if
+  /// something still is then. No replay may be running.
+  Status waitUntilIdle() const;
   nlohmann::ordered_json report() const;
 
 private:

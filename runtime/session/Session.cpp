@@ -208,6 +208,8 @@ Session::~Session() {
 Expected<void *> Session::allocate(std::uint64_t size, CUstream stream, std::string_view name) {
   const std::lock_guard lock(mutex_);
   const ContextScope scope(*driver_, context_);
+  if (memoryIsLost_)
+    return fail(PUMPGRAPH_INTERNAL, "the session has lost its memory in an earlier failure");
   allocatedSinceFit_ += size;
   if (allocatedSinceFit_ >= fitEveryBytes && !heap_->capturing()) {
     allocatedSinceFit_ = 0;
@@ -291,7 +293,7 @@ Status Session::map(void *pointer) {
   const Expected<Hit> hit = heap_->require(pointer);
   if (!hit)
     return tl::unexpected<Error>(hit.error());
-  if (managed_) // at its address, and not to be looked at while a replay runs
+  if (managed_ && !choosesByStep()) // at its address, and not to be looked at while a replay runs
     return driver_->ctxSynchronize();
   if (!isPlanned(hit->block))
     return {};
@@ -347,6 +349,7 @@ Status Session::captureEnd() {
   if (!heap_->capturing())
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "no capture is running in this session");
   heap_->endCapture();
+  copiesAreOfManaged_ = managed_;
   captureMs_ = captureWatch_.milliseconds();
   return {};
 }
@@ -394,7 +397,7 @@ Status Session::rehearse(CUgraph graph) {
   if (isUnseen) {
     PUMPGRAPH_TRY(heap_->flushCache());
     PUMPGRAPH_TRY(heap_->narrowStandIns());
-    if (heap_->hasFramesFor(pages))
+    if (heap_->hasFramesFor(pages) && !hasManagedStep())
       return {};
   }
   const Expected<std::string> obstacle = isUnseen ? moveToManaged() : moveToVirtual();

@@ -154,6 +154,11 @@ private:
   std::string obstacleToExchange() const;
   void everyBlockIsLost();
   Expected<std::vector<Heap::Contents>> takeMemoryAway();
+  /// Where no block has memory. After an error there is an arena if `managed_`; else the front is there as before, but
+  /// for PUMPGRAPH_INTERNAL.
+  Status putManagedMemory(const std::vector<Heap::Contents> &values);
+  std::uint64_t bytesBeyondBudget() const;
+  bool hasManagedStep() const;
   /// Puts managed memory behind all of the session's addresses, or memory of their own behind blocks, with the values
   /// that are there; no plan is in force then. Returns why not; empty: it is done.
   Expected<std::string> moveToManaged();
@@ -191,6 +196,8 @@ private:
   /// Puts the plan of a rewritten step in force in place of the one that is. If that fails, that one goes on, unless a
   /// driver failure cost it its memory.
   Status putInForce(Step &step);
+  /// `before`: whose plan is in force, if any.
+  Status exchangePlans(Step *before, Step &step);
   /// Puts a residence in force while no other is, after getting it the frames it wants.
   Status install(Residence &residence);
   Status renewCopiesOfOthers(const std::set<BlockId> &moved);
@@ -247,6 +254,8 @@ private:
   std::vector<std::unique_ptr<Step>> steps_;
   std::map<BlockId, std::uint32_t> maps_; ///< planned blocks under map(), and how often
   std::set<BlockId> lostBlocks_;          ///< of steps that are gone
+  bool memoryIsLost_ = false;             ///< that of every block, and what may stand behind new ones
+  bool copiesAreOfManaged_ = false;       ///< for which memory the graph of the last capture has its copies
   ReservedBlocks leftInGraphs_;           ///< whose addresses graphs may have that could not be restored
   LastReplay lastReplay_;
   Step *beforeCapture_ = nullptr; ///< whose plan captureBegin() took back

@@ -339,11 +339,129 @@ TEST_F(BackendTest, refusesReplaysThatWouldTakeMemoryFromSuchAStep) {
   expectRight(unseen, 1);
 }
 
+// The rehearsal does not know that the step is to be left as it is.
+TEST_F(BackendTest, returnsForAStepThatIsToBeLeftAsCaptured) {
+  for (const bool isBeside : {false, true}) {
+    open(automaticOptions(tightPages));
+    prepare({.stream = fake_->createStream()});
+    replayed_ = 0;
+    Step *seen = isBeside ? adopt(record(true), {.name = "seen"}) : nullptr;
+    const CUgraph rehearsal = record();
+    ASSERT_TRUE(session_->rehearse(rehearsal));
+    fake_->destroyGraph(rehearsal);
+    EXPECT_GT(fake_->managedBytes(), 0U);
+    const CUgraph graph = program_->record();
+    if (!isBeside)
+      fake_->addPlain(graph, {}, CU_GRAPH_NODE_TYPE_CONDITIONAL);
+    const Expected<Step *> step = session_->adopt(graph, {.leaveAsCaptured = true});
+    EXPECT_EQ(fake_->managedBytes(), 0U) << messageOf(step);
+    expectRight(isBeside ? seen : *step, 2);
+  }
+}
+
+TEST_F(BackendTest, nothingIsExchangedWhileSomebodyLooks) {
+  open(automaticOptions(tightPages));
+  prepare();
+  Step *unseen = adopt(record(), {.name = "unseen"});
+  ASSERT_TRUE(unseen);
+  Step *seen = adopt(record(true), {.name = "seen"});
+  ASSERT_TRUE(seen);
+  for (Step *step : {unseen, seen}) {
+    expectRight(step, 1);
+    Step *other = step == unseen ? seen : unseen;
+    ASSERT_TRUE(session_->map(program_->weightPointers()[0]));
+    const Status refused = other->replay(nullptr);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().status, PUMPGRAPH_INVALID_ARGUMENT);
+    EXPECT_NE(refused.error().message.find("while \"weight0\" is mapped"), std::string::npos)
+        << refused.error().message;
+    ASSERT_TRUE(session_->unmap(program_->weightPointers()[0]));
+  }
+  expectRight(unseen, 1);
+}
+
+// The budget may have frames that the device has not.
+TEST_F(BackendTest, returnsToManagedMemoryWhereTheDeviceHasTooLittle) {
+  open(automaticOptions(tightPages));
+  prepare();
+  Step *unseen = adopt(record(), {.name = "unseen"});
+  ASSERT_TRUE(unseen);
+  Step *seen = adopt(record(true), {.name = "seen"});
+  ASSERT_TRUE(seen);
+  expectRight(unseen, 1);
+  fake_->failCall("cuMemCreate", 6, CUDA_ERROR_OUT_OF_MEMORY); // frames that the budget has, and the device has not
+  fake_->failCall("cuMemMap", 9, CUDA_ERROR_OUT_OF_MEMORY);
+  const Status replayed = seen->replay(nullptr);
+  if (replayed) {
+    ++replayed_;
+  } else {
+    EXPECT_GT(fake_->managedBytes(), 0U) << replayed.error().message;
+  }
+  expectRight(unseen, 1);
+  expectRight(seen, 1);
+}
+
+// On an error the plan that was in force goes on.
+TEST_F(BackendTest, aFailedExchangeLeavesThePlanInForce) {
+  open(automaticOptions(tightPages));
+  prepare();
+  Step *unseen = adopt(record(), {.name = "unseen"});
+  ASSERT_TRUE(unseen);
+  Step *seen = adopt(record(true), {.name = "seen"});
+  ASSERT_TRUE(seen);
+  expectRight(seen, 1);
+  const int exchanges = runtimeReport(seen).at("exchanges");
+  fake_->failCall("cuMemAllocManaged", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  const Status refused = unseen->putInForce();
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("cuMemAllocManaged"), std::string::npos) << refused.error().message;
+  expectRight(seen, 1);
+  EXPECT_EQ(runtimeReport(seen).at("exchanges"), exchanges);
+  expectRight(unseen, 1);
+  // The memory could be had, the plan could not be put in force.
+  fake_->failCall("cuMemcpyHtoDAsync_v2", 1, CUDA_ERROR_UNKNOWN);
+  if (const Status failed = seen->putInForce(); !failed) {
+    EXPECT_GT(fake_->managedBytes(), 0U) << failed.error().message;
+  }
+  expectRight(unseen, 1);
+}
+
+TEST_F(BackendTest, whatOnlyTheCacheHasIsNotInTheWay) {
+  open(automaticOptions(tightPages));
+  prepare();
+  void *large = *session_->allocate(arenaPages * pageBytes, nullptr, "large");
+  ASSERT_TRUE(session_->free(large, nullptr));
+  Step *step = adopt(record());
+  ASSERT_TRUE(step);
+  EXPECT_EQ(runtimeReport(step).at("backend"), "managed");
+  expectRight(step, 1);
+}
+
+// Else the step that needs managed memory could not have it back.
+TEST_F(BackendTest, aStepThatFitsGoesWhereTheOtherIs) {
+  open(automaticOptions(tightPages));
+  prepare();
+  Step *unseen = adopt(record());
+  ASSERT_TRUE(unseen);
+  ASSERT_TRUE(session_->captureBegin());
+  const CUgraph graph = fake_->createGraph();
+  fake_->addKernel(graph, {}, lossKernel(), {bytesOf(program_->inputPointer()), bytesOf(program_->lossPointer())});
+  fake_->addPlain(graph, {}, CU_GRAPH_NODE_TYPE_CONDITIONAL);
+  ASSERT_TRUE(session_->captureEnd());
+  ASSERT_TRUE(session_->takeBack());
+  Step *small = adopt(graph);
+  ASSERT_TRUE(small);
+  EXPECT_EQ(runtimeReport(small).at("backend"), "managed");
+  replay(small, 1);
+  expectRight(unseen, 1);
+}
+
 // Either a later replay is right, or the steps say that they have lost their memory.
 TEST_F(BackendTest, exchangesThatFailAreSaid) {
+  int lost = 0;
   for (const bool toManaged : {true, false})
     for (const char *call : {"cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemAllocManaged", "cuMemAddressFree",
-                             "cuMemAddressReserve", "cuMemMap", "cuMemUnmap", "cuMemPrefetchAsync"}) {
+                             "cuMemAddressReserve", "cuMemMap", "cuMemUnmap", "cuMemPrefetchAsync", "cuMemCreate"}) {
       open(automaticOptions(tightPages));
       prepare();
       replayed_ = 0;
@@ -360,12 +478,16 @@ TEST_F(BackendTest, exchangesThatFailAreSaid) {
         if (const Status again = next->replay(nullptr); !again) {
           EXPECT_NE(again.error().message.find("lost its memory"), std::string::npos) << call << again.error().message;
           EXPECT_FALSE(before->replay(nullptr)) << call;
+          ++lost;
           continue;
         }
       }
       ++replayed_;
       expectRight(next, 1);
     }
+  // Whoever fails once fails in a place from which there is a way back, but for these: of the way to managed memory,
+  // what comes after the arena; of the way to frames, their addresses.
+  EXPECT_EQ(lost, 3);
 }
 
 TEST_F(BackendTest, staysWhereManagedMemoryMayNotHaveSoMuch) {
