@@ -177,6 +177,12 @@ Status Adoption::renewIfCapturedElsewhere() {
   return {};
 }
 
+bool Adoption::mayHaveBodies() const {
+  return std::any_of(step_->lifted_.nodes.begin(), step_->lifted_.nodes.end(), [](const LiftedNode &node) {
+    return node.kind == NodeKind::Conditional || (node.kind == NodeKind::ChildGraph && !node.refusal.empty());
+  });
+}
+
 Status Adoption::chooseBackend() {
   if (!session_.choosesByStep())
     return {};
@@ -189,6 +195,11 @@ Status Adoption::chooseBackend() {
   const bool hasAddressesInTurns = session_.managed_ && session_.rehearsal_;
   if (wantsManaged == session_.managed_ || (isLeft ? wantsManaged : hasAddressesInTurns))
     return {};
+  if (wantsManaged && mayHaveBodies()) {
+    notes.push_back("managed memory would take this step if it were captured there, which a rehearsal decides: copies "
+                    "in the body of a conditional node go by the memory that they were captured on");
+    return {};
+  }
   if (wantsManaged && !session_.hasManagedStep()) { // else that step could not have its memory back
     const Expected<bool> isShort = isShortOfFrames();
     if (!isShort)

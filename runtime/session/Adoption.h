@@ -35,6 +35,8 @@ private:
   Status chooseBackend();
   /// Where the session has other memory than when the graph was captured.
   Status renewIfCapturedElsewhere();
+  /// Whether there may be graphs in the graph that nobody can change.
+  bool mayHaveBodies() const;
   /// Whether managed memory would help a step that cannot be seen into.
   Expected<bool> isShortOfFrames();
   /// A sentence: of the memory that the step got.

@@ -51,7 +51,7 @@ protected:
   CUgraph record(bool seen = false) {
     const CUgraph graph = program_->record();
     if (!seen)
-      fake_->addPlain(graph, {}, CU_GRAPH_NODE_TYPE_CONDITIONAL);
+      fake_->addPlain(graph, {}, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
     return graph;
   }
 
@@ -127,7 +127,7 @@ TEST_F(BackendTest, whatTheCaptureFreedGoesAlong) {
     const CUgraphNode node =
         fake_->addKernel(graph, {}, lossKernel(), {bytesOf(early), bytesOf(program_->lossPointer())});
     if (!isSeen)
-      fake_->addPlain(graph, {node}, CU_GRAPH_NODE_TYPE_CONDITIONAL);
+      fake_->addPlain(graph, {node}, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
     void *large = *session_->allocate(2 * tightPages * pageBytes, nullptr, "large"); // so that it does not fit
     if (!isSeen)
       fake_->addKernel(graph, {node}, lossKernel(), {bytesOf(large), bytesOf(early)});
@@ -195,6 +195,31 @@ TEST_F(BackendTest, movesBeforeTheCaptureThatCounts) {
     expectRight(step, 3);
   }
   EXPECT_LT(buffers[1], buffers[0]);
+}
+
+// What is in its body cannot be made anew for other memory, so it has to be captured there.
+TEST_F(BackendTest, movesForAConditionalNodeBeforeTheCaptureThatCountsOrNotAtAll) {
+  for (const bool rehearses : {false, true}) {
+    open(automaticOptions(tightPages));
+    prepare({.stream = fake_->createStream()});
+    replayed_ = 0;
+    const auto capture = [&] {
+      const CUgraph graph = program_->record();
+      fake_->addPlain(graph, {}, CU_GRAPH_NODE_TYPE_CONDITIONAL);
+      return graph;
+    };
+    if (rehearses) {
+      const CUgraph rehearsal = capture();
+      ASSERT_TRUE(session_->rehearse(rehearsal));
+      fake_->destroyGraph(rehearsal);
+    }
+    Step *step = adopt(capture());
+    ASSERT_TRUE(step);
+    EXPECT_EQ(runtimeReport(step).at("backend"), rehearses ? "managed" : "as captured");
+    if (!rehearses)
+      expectNote(step, "if it were captured there, which a rehearsal decides");
+    expectRight(step, 2);
+  }
 }
 
 TEST_F(BackendTest, aRehearsalThatFitsMovesNothing) {
@@ -352,7 +377,7 @@ TEST_F(BackendTest, returnsForAStepThatIsToBeLeftAsCaptured) {
     EXPECT_GT(fake_->managedBytes(), 0U);
     const CUgraph graph = program_->record();
     if (!isBeside)
-      fake_->addPlain(graph, {}, CU_GRAPH_NODE_TYPE_CONDITIONAL);
+      fake_->addPlain(graph, {}, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
     const Expected<Step *> step = session_->adopt(graph, {.leaveAsCaptured = true});
     EXPECT_EQ(fake_->managedBytes(), 0U) << messageOf(step);
     expectRight(isBeside ? seen : *step, 2);
@@ -446,7 +471,7 @@ TEST_F(BackendTest, aStepThatFitsGoesWhereTheOtherIs) {
   ASSERT_TRUE(session_->captureBegin());
   const CUgraph graph = fake_->createGraph();
   fake_->addKernel(graph, {}, lossKernel(), {bytesOf(program_->inputPointer()), bytesOf(program_->lossPointer())});
-  fake_->addPlain(graph, {}, CU_GRAPH_NODE_TYPE_CONDITIONAL);
+  fake_->addPlain(graph, {}, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
   ASSERT_TRUE(session_->captureEnd());
   ASSERT_TRUE(session_->takeBack());
   Step *small = adopt(graph);
