@@ -26,6 +26,7 @@ FIGURES = ("in_memory_s", "predicted_s", "peak_bytes", "budget_bytes", "up_bytes
 TOLERANCE = 1e-9
 
 NO_FRAME = -1
+MOST_ROWS = 16
 
 
 class WrongPlan(Exception):
@@ -647,6 +648,53 @@ def check_host_places(plan: Plan) -> None:
         raise WrongPlan(f"{free} bytes of host memory are used; the plan has {plan.host_bytes}")
 
 
+def rows_of(plan: Plan) -> Iterator[List[int]]:
+    """The transfers that are the rows of one copy, in their order."""
+    rows: Dict[str, List[int]] = {"up": [], "down": []}
+    for node in range(len(plan.nodes)):
+        if plan.is_transfer(node):
+            lane = plan.nodes[node]["direction"]
+            if plan.nodes[node].get("joined"):
+                if not rows[lane]:
+                    raise WrongPlan(f"node {node} is joined to nothing")
+                rows[lane].append(node)
+                continue
+            if len(rows[lane]) > 1:
+                yield rows[lane]
+            rows[lane] = [node]
+    yield from (group for group in rows.values() if len(group) > 1)
+
+
+def check_rows(plan: Plan) -> None:
+    """Rows are one copy: of one size, at one distance in host memory, in frames of their own, and one unit to all others."""
+    hosted = {(original_buffer(plan, buffer), page) for buffer in range(len(plan.buffers))
+              for page, is_hosted in enumerate(plan.marked_pages(buffer, "hosted")) if is_hosted}
+    before, after = defaultdict(list), defaultdict(list)
+    for start, end in plan.edges:
+        before[end].append(start)
+        after[start].append(end)
+    full = set(plan.full_edges)
+    for rows in rows_of(plan):
+        first, pieces = rows[0], [plan.nodes[row] for row in rows]
+        if len(rows) > MOST_ROWS:
+            raise WrongPlan(f"node {first} is the first of {len(rows)} rows; a copy has {MOST_ROWS}")
+        if len({piece["size"] for piece in pieces}) > 1:
+            raise WrongPlan(f"the rows that begin with node {first} are not of one size")
+        pages = [(piece["buffer"], page) for piece in pieces for page in plan.pages_of(piece)]
+        frames = [plan.buffers[buffer]["frames"][page] for buffer, page in pages]
+        if len(set(frames)) < len(frames) or min(frames) <= NO_FRAME:
+            raise WrongPlan(f"the rows that begin with node {first} have not a frame each")
+        if any((original_buffer(plan, buffer), page) in hosted for buffer, page in pages):
+            raise WrongPlan(f"the rows that begin with node {first} move what is hosted at another address")
+        places = sorted(piece["host_offset"] for piece in pieces)
+        distances = {later - earlier for earlier, later in zip(places, places[1:])}
+        if len(distances) > 1 or not pieces[0]["size"] <= min(distances) < 2 << 30:
+            raise WrongPlan(f"the rows that begin with node {first} are {sorted(distances)} bytes from each other in host memory")
+        for row, later in zip(rows, rows[1:]):
+            if before[later] != [row] or after[row] != [later] or (row, later) not in full:
+                raise WrongPlan(f"node {later}, a row, waits for others than node {row}, or others wait for that")
+
+
 # ---- all together ----------------------------------------------------------------------------------------------------
 
 
@@ -658,6 +706,7 @@ def recompute(document: Dict[str, Any]) -> Dict[str, Any]:
     check_frames(plan, times)
     check_addresses(plan)
     check_host_places(plan)
+    check_rows(plan)
     Values(plan).run(range(len(plan.nodes)))
     Values(plan).run(sorted(range(len(plan.nodes)), key=lambda node: (times.start[node], times.end[node], node)))
     moved = {True: 0, False: 0}

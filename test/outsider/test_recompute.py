@@ -273,6 +273,63 @@ def speed_up_the_link(plan: Document) -> None:
         plan["machine"][key] *= 1.5
 
 
+class Rows(unittest.TestCase):
+    """Small copies of one size that are made as one."""
+
+    plan: Document
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.plan, _ = export(recorded("resnet50"), "--budget=50%")
+
+    def setUp(self) -> None:
+        self.damaged = copy.deepcopy(self.plan)
+        rows = next(rows for rows in recompute.rows_of(recompute.Plan(self.damaged)) if len(rows) > 2)
+        by_number = {transfer["id"]: transfer for transfer in self.damaged["transfers"]}
+        self.rows = [by_number[row] for row in rows]
+
+    def expect(self, message: str) -> None:
+        with self.assertRaisesRegex(recompute.WrongPlan, message):
+            recompute.check_rows(recompute.Plan(self.damaged))
+
+    def test_they_are_one_copy(self) -> None:
+        recompute.check_rows(recompute.Plan(self.damaged))
+
+    def test_another_size(self) -> None:
+        self.rows[1]["size"] -= 512
+        self.expect("not of one size")
+
+    def test_another_distance(self) -> None:
+        self.rows[1]["host_offset"] += 512
+        self.expect("bytes from each other in host memory")
+
+    def test_one_frame_for_two(self) -> None:
+        frames = [(self.damaged["buffers"][row["buffer"]]["frames"], row["offset"] // self.damaged["page_bytes"])
+                  for row in self.rows]
+        (first, first_page), (second, second_page) = frames[:2]
+        second[second_page] = first[first_page]
+        self.expect("not a frame each")
+
+    def test_waiting_for_another(self) -> None:
+        kernel = next(node for node in self.damaged["nodes"] if node["id"] < self.rows[1]["id"])
+        self.damaged["edges"].append({"from": kernel["id"], "to": self.rows[1]["id"], "kind": "full", "origin": "added"})
+        self.expect("waits for others")
+
+    def test_being_waited_for(self) -> None:
+        kernel = next(node for node in self.damaged["nodes"] if node["id"] > self.rows[0]["id"])
+        self.damaged["edges"].append({"from": self.rows[0]["id"], "to": kernel["id"], "kind": "full", "origin": "added"})
+        self.expect("others wait for that")
+
+    def test_nothing_to_join(self) -> None:
+        min(transfers(self.damaged, "up"), key=lambda transfer: transfer["id"])["joined"] = True
+        self.expect("joined to nothing")
+
+    def test_too_many(self) -> None:
+        for transfer in transfers(self.damaged, "up")[1:]:
+            transfer["joined"] = True
+        self.expect("a copy has 16")
+
+
 class Damage(unittest.TestCase):
     """Each damage is found, and for what it is. The plan is right before, or nothing would be shown."""
 
