@@ -34,22 +34,20 @@ Heap::~Heap() {
       (void)unback(*block); // the session is ending: nobody is left to tell
 }
 
-Expected<Block *> Heap::addBlock(const Expected<CUdeviceptr> &address, std::uint64_t pages, bool shared) {
-  if (!address)
-    return tl::unexpected<Error>(address.error());
+Block &Heap::addBlock(CUdeviceptr address, std::uint64_t pages, bool shared) {
   auto block = std::make_unique<Block>();
   block->id = static_cast<BlockId>(blocks_.size());
-  block->address = *address;
+  block->address = address;
   block->pages = pages;
   block->shared = shared;
-  const std::uint64_t first = addresses_.pageIndex(*address) - AddressSpace::guardPages;
+  const std::uint64_t first = addresses_.pageIndex(address) - AddressSpace::guardPages;
   const std::uint64_t end = first + pages + 2 * AddressSpace::guardPages;
   if (blockOfPage_.size() < end)
     blockOfPage_.resize(end, -1);
   std::fill(blockOfPage_.begin() + static_cast<std::ptrdiff_t>(first),
             blockOfPage_.begin() + static_cast<std::ptrdiff_t>(end), static_cast<std::int32_t>(block->id));
   blocks_.push_back(std::move(block));
-  return blocks_.back().get();
+  return *blocks_.back();
 }
 
 Expected<Block *> Heap::createBlock(std::uint64_t pages, bool shared) {
@@ -58,10 +56,9 @@ Expected<Block *> Heap::createBlock(std::uint64_t pages, bool shared) {
     PUMPGRAPH_TRY(flushCache());
     address = addresses_.carve(pages);
   }
-  const Expected<Block *> added = addBlock(address, pages, shared);
-  if (!added)
-    return added;
-  Block &created = **added;
+  if (!address)
+    return tl::unexpected<Error>(address.error());
+  Block &created = addBlock(*address, pages, shared);
   if (managed_) {
     created.backing = Backing::Managed;
     return &created;
@@ -471,10 +468,10 @@ void Heap::giveStandInsBack(const std::vector<BlockId> &blocks) {
 }
 
 Expected<BlockId> Heap::reserve(std::uint64_t pages) {
-  const Expected<Block *> reserved = addBlock(addresses_.carveApart(pages), pages, false);
-  if (!reserved)
-    return tl::unexpected<Error>(reserved.error());
-  return (*reserved)->id;
+  const Expected<CUdeviceptr> address = addresses_.carveApart(pages);
+  if (!address)
+    return tl::unexpected<Error>(address.error());
+  return addBlock(*address, pages, false).id;
 }
 
 void Heap::giveUp(BlockId reserved) {

@@ -214,7 +214,7 @@ private:
   };
 
   /// Without memory, at addresses that were carved for it.
-  Expected<Block *> addBlock(const Expected<CUdeviceptr> &address, std::uint64_t pages, bool shared);
+  Block &addBlock(CUdeviceptr address, std::uint64_t pages, bool shared);
   /// With memory, or during a capture with stand-ins.
   Expected<Block *> createBlock(std::uint64_t pages, bool shared);
   void destroyBlock(Block &block);

@@ -96,12 +96,18 @@ bool Session::hasValue(const Block &block) const {
   });
 }
 
+std::vector<BlockId> Session::blocksWithValues() const {
+  std::vector<BlockId> blocks = heap_->blocks();
+  std::erase_if(blocks, [&](BlockId id) { return !heap_->block(id).hasMemory() || !hasValue(heap_->block(id)); });
+  return blocks;
+}
+
 std::string Session::obstacleToExchange() const {
   if (heap_->capturing())
     return "a capture is running";
   std::uint64_t bytes = 0;
-  for (const BlockId id : heap_->blocks())
-    bytes += heap_->block(id).hasMemory() && hasValue(heap_->block(id)) ? heap_->block(id).bytes() : 0;
+  for (const BlockId id : blocksWithValues())
+    bytes += heap_->block(id).bytes();
   if (bytes > availableHostBytes())
     return fmt::format("on the way {} have to be in host memory; the system has {} left", bytesText(bytes),
                        bytesText(availableHostBytes()));
@@ -130,7 +136,6 @@ Expected<std::vector<Heap::Contents>> Session::takeMemoryAway() {
   for (const BlockId block : heap_->blocks())
     if (heap_->block(block).backing == Backing::Planned)
       return fail(PUMPGRAPH_INTERNAL, "buffers lost their memory in an earlier failure, which keeps their addresses");
-  PUMPGRAPH_TRY(heap_->flushCache());
   PUMPGRAPH_TRY_WHILE(driver_->ctxSynchronize(), "waiting for the device before memory is exchanged");
   for (const std::unique_ptr<Step> &step : steps_)
     if (step->isManaged()) // evictions go on after a replay
@@ -196,10 +201,8 @@ Expected<std::string> Session::moveToManaged() {
 /// Of the host memory that values take where the budget ends: a block is in frames or in host memory as a whole.
 std::uint64_t Session::bytesBeyondBudget() const {
   std::uint64_t frames = frames_->available(), bytes = 0;
-  for (const BlockId id : heap_->blocks()) {
+  for (const BlockId id : blocksWithValues()) {
     const Block &block = heap_->block(id);
-    if (!block.hasMemory() || !hasValue(block))
-      continue;
     if (block.pages <= frames)
       frames -= block.pages;
     else

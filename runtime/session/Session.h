@@ -151,8 +151,10 @@ private:
   Expected<std::uint64_t> bytesForManaged() const;
   /// Whether what is in a block matters between replays.
   bool hasValue(const Block &block) const;
+  std::vector<BlockId> blocksWithValues() const;
   std::string obstacleToExchange() const;
   void everyBlockIsLost();
+  /// Of all blocks, with the plan that is in force; the cache is empty.
   Expected<std::vector<Heap::Contents>> takeMemoryAway();
   /// Where no block has memory. After an error there is an arena if `managed_`; else the front is there as before, but
   /// for PUMPGRAPH_INTERNAL.

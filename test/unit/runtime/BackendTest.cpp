@@ -61,6 +61,15 @@ protected:
     return step ? *step : nullptr;
   }
 
+  /// A session with a step of either kind, the one that can be seen into in force.
+  std::pair<Step *, Step *> openBoth() {
+    open(automaticOptions(tightPages));
+    prepare();
+    replayed_ = 0;
+    Step *unseen = adopt(record(), {.name = "unseen"});
+    return {unseen, adopt(record(true), {.name = "seen"})};
+  }
+
   nlohmann::json runtimeReport(Step *step) { return nlohmann::json::parse(step->report()).at("runtime"); }
 
   void expectNote(Step *step, const std::string &text) {
@@ -283,13 +292,8 @@ TEST_F(BackendTest, turnsLeaveGraphsAlone) {
 
 TEST_F(BackendTest, eitherStepCanGoWhileTheOtherHasTheMemory) {
   for (const bool dropsSeen : {true, false}) {
-    open(automaticOptions(tightPages));
-    prepare();
-    replayed_ = 0;
-    Step *unseen = adopt(record());
-    ASSERT_TRUE(unseen);
-    Step *seen = adopt(record(true));
-    ASSERT_TRUE(seen);
+    const auto [unseen, seen] = openBoth();
+    ASSERT_TRUE(unseen && seen);
     Step *stays = dropsSeen ? unseen : seen;
     expectRight(stays, 1);
     session_->destroy(dropsSeen ? seen : unseen);
@@ -302,12 +306,8 @@ TEST_F(BackendTest, eitherStepCanGoWhileTheOtherHasTheMemory) {
 }
 
 TEST_F(BackendTest, validatesStepsOfBothKinds) {
-  open(automaticOptions(tightPages));
-  prepare();
-  Step *unseen = adopt(record());
-  ASSERT_TRUE(unseen);
-  Step *seen = adopt(record(true));
-  ASSERT_TRUE(seen);
+  const auto [unseen, seen] = openBoth();
+  ASSERT_TRUE(unseen && seen);
   for (Step *step : {unseen, seen}) {
     const Expected<Validation> validation = step->validate();
     ASSERT_TRUE(validation) << messageOf(validation);
@@ -385,12 +385,8 @@ TEST_F(BackendTest, returnsForAStepThatIsToBeLeftAsCaptured) {
 }
 
 TEST_F(BackendTest, nothingIsExchangedWhileSomebodyLooks) {
-  open(automaticOptions(tightPages));
-  prepare();
-  Step *unseen = adopt(record(), {.name = "unseen"});
-  ASSERT_TRUE(unseen);
-  Step *seen = adopt(record(true), {.name = "seen"});
-  ASSERT_TRUE(seen);
+  const auto [unseen, seen] = openBoth();
+  ASSERT_TRUE(unseen && seen);
   for (Step *step : {unseen, seen}) {
     expectRight(step, 1);
     Step *other = step == unseen ? seen : unseen;
@@ -407,12 +403,8 @@ TEST_F(BackendTest, nothingIsExchangedWhileSomebodyLooks) {
 
 // The budget may have frames that the device has not.
 TEST_F(BackendTest, returnsToManagedMemoryWhereTheDeviceHasTooLittle) {
-  open(automaticOptions(tightPages));
-  prepare();
-  Step *unseen = adopt(record(), {.name = "unseen"});
-  ASSERT_TRUE(unseen);
-  Step *seen = adopt(record(true), {.name = "seen"});
-  ASSERT_TRUE(seen);
+  const auto [unseen, seen] = openBoth();
+  ASSERT_TRUE(unseen && seen);
   expectRight(unseen, 1);
   fake_->failCall("cuMemCreate", 6, CUDA_ERROR_OUT_OF_MEMORY); // frames that the budget has, and the device has not
   fake_->failCall("cuMemMap", 9, CUDA_ERROR_OUT_OF_MEMORY);
@@ -428,12 +420,8 @@ TEST_F(BackendTest, returnsToManagedMemoryWhereTheDeviceHasTooLittle) {
 
 // On an error the plan that was in force goes on.
 TEST_F(BackendTest, aFailedExchangeLeavesThePlanInForce) {
-  open(automaticOptions(tightPages));
-  prepare();
-  Step *unseen = adopt(record(), {.name = "unseen"});
-  ASSERT_TRUE(unseen);
-  Step *seen = adopt(record(true), {.name = "seen"});
-  ASSERT_TRUE(seen);
+  const auto [unseen, seen] = openBoth();
+  ASSERT_TRUE(unseen && seen);
   expectRight(seen, 1);
   const int exchanges = runtimeReport(seen).at("exchanges");
   fake_->failCall("cuMemAllocManaged", 1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -487,13 +475,8 @@ TEST_F(BackendTest, exchangesThatFailAreSaid) {
   for (const bool toManaged : {true, false})
     for (const char *call : {"cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemAllocManaged", "cuMemAddressFree",
                              "cuMemAddressReserve", "cuMemMap", "cuMemUnmap", "cuMemPrefetchAsync", "cuMemCreate"}) {
-      open(automaticOptions(tightPages));
-      prepare();
-      replayed_ = 0;
-      Step *unseen = adopt(record());
-      ASSERT_TRUE(unseen);
-      Step *seen = adopt(record(true));
-      ASSERT_TRUE(seen);
+      const auto [unseen, seen] = openBoth();
+      ASSERT_TRUE(unseen && seen);
       Step *before = toManaged ? seen : unseen, *next = toManaged ? unseen : seen;
       expectRight(before, 1);
       const bool isCalledOnce = std::string(call).find("Address") != std::string::npos || call[6] == 'A';
