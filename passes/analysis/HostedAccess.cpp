@@ -13,6 +13,9 @@ namespace pumpgraph {
 
 namespace {
 
+/// Clocks have it that a node takes no longer with its operands in host memory where these are tiny, or left alone.
+constexpr double leastSlowdown = 0.01;
+
 /// What the accesses of one node do together with one page.
 struct Touch {
   bool reads = false;
@@ -165,6 +168,20 @@ double linkUs(double upBytes, double downBytes, const Machine &machine) {
       std::min(1.0, machine.bothBytesPerSecond / (machine.upBytesPerSecond + machine.downBytesPerSecond));
   const double bothUs = std::min(upUs, downUs);
   return (bothUs / share + std::max(upUs, downUs) - bothUs) / machine.hostedShare;
+}
+
+void takeHostedTimes(Description &step, std::span<const double> measuredUs, const Machine &machine) {
+  const std::vector<Traffic> traffic = hostedTraffic(step).byNode;
+  for (NodeIndex index = 0; index < step.nodes.size(); ++index) {
+    Node &node = step.nodes[index];
+    const double us = linkUs(traffic[index], machine);
+    if (us <= 0)
+      continue;
+    const double slowdown = std::max(leastSlowdown, (measuredUs[index] - std::max(0.0, node.costUs)) / us);
+    for (Access &access : node.accesses)
+      if (!step.buffers[access.buffer].hosted.empty())
+        access.slowdown = static_cast<float>(slowdown);
+  }
 }
 
 std::uint64_t hostedBytesOf(const Buffer &buffer) {

@@ -17,6 +17,7 @@ struct Machine {
   double deviceBytesPerSecond = 3.9e12; ///< read plus written, one bandwidth-bound kernel
   double hostedShare = 0.7;             ///< of these, what a kernel reaches whose operands are in host memory
   double besideHostedShare = 0.15;      ///< and what copies reach meanwhile; both together at most 1
+  double besideHostedPace = 1;          ///< and how much of the overhead of a copy passes then in a microsecond
   double copyOverheadUs = 6.0;          ///< added to every copy node whatever its size, microseconds
   std::optional<double> downOverheadUs; ///< the same of copies to the host, where it is another
   /// Copies to the host that run side by side: they share the bandwidth, and each takes its overhead beside the others.
@@ -32,6 +33,14 @@ struct Machine {
   double bestUpBytesPerSecond = 0;
   double bestDownBytesPerSecond = 0;
 };
+
+/// What goes on beside kernels with hosted operands on managed memory (docs/measurements.md, "Managed memory"): alone
+/// they reach all of the link; operations wait for them, for the driver changes no mapping meanwhile.
+inline void setManagedHosting(Machine &machine) {
+  machine.hostedShare = 0.9;
+  machine.besideHostedShare = 0.1;
+  machine.besideHostedPace = 0.1;
+}
 
 /// The slowdown (Access::slowdown) of a node that reaches all of its hosted pages as fast as the link can carry them
 /// beside copies. One that takes less reaches only a part of them.

@@ -44,20 +44,22 @@ public:
     left_ = overheadUs;
     bytes_ = static_cast<double>(bytes);
   }
-  /// Time until the overhead is over or the last byte has moved; at a rate of 0 it only waits, unless it has moved
-  /// already.
-  double untilChangeUs(double bytesPerUs) const {
+  /// Time until the overhead is over, of which so much passes in a microsecond, or the last byte has moved; at a rate
+  /// of 0 it only waits, unless it has moved already.
+  double untilChangeUs(double bytesPerUs, double pace) const {
     switch (phase_) {
     case Phase::Idle:
       return never;
     case Phase::Overhead:
-      return left_;
+      return left_ / pace;
     case Phase::Moving:
       return left_ > 0 ? left_ / bytesPerUs : 0;
     }
     return never;
   }
-  void advance(double us, double bytesPerUs) { left_ = std::max(0.0, left_ - us * (isMoving() ? bytesPerUs : 1.0)); }
+  void advance(double us, double bytesPerUs, double pace) {
+    left_ = std::max(0.0, left_ - us * (isMoving() ? bytesPerUs : pace));
+  }
   /// Enters the next phase. Returns true when the copy has ended.
   bool change() {
     if (phase_ == Phase::Overhead) {
@@ -95,16 +97,16 @@ public:
     return found == copiers_.end() ? nullptr : &*found;
   }
 
-  /// Until one of them changes its phase; `bytesPerUs` of each.
-  double untilChangeUs(double bytesPerUs) {
+  /// Until one of them changes its phase; `bytesPerUs` and the `pace` of its overhead of each.
+  double untilChangeUs(double bytesPerUs, double pace) {
     double least = never;
     for (std::size_t i = 0; i < copiers_.size(); ++i)
-      least = std::min(least, untilUs_[i] = copiers_[i].untilChangeUs(bytesPerUs));
+      least = std::min(least, untilUs_[i] = copiers_[i].untilChangeUs(bytesPerUs, pace));
     return least;
   }
-  void advance(double us, double bytesPerUs) {
+  void advance(double us, double bytesPerUs, double pace) {
     for (Copier &copier : copiers_)
-      copier.advance(us, bytesPerUs);
+      copier.advance(us, bytesPerUs, pace);
   }
   /// Those that were to change within the time change. `end`: is called with each task that has ended.
   template <typename End> void changeAfter(double us, const End &end) {
@@ -210,8 +212,9 @@ private:
     const LinkFlows::Rates ofKernels = ratesOf(flows_.count(up), flows_.count(down), machine_.hostedShare);
     const LinkFlows::Rates ofCopies = ratesOf(directions_[up].movingCount(), directions_[down].movingCount(),
                                               flows_.empty() ? 1 : machine_.besideHostedShare);
-    const double upUs = directions_[up].untilChangeUs(ofCopies[up]),
-                 downUs = directions_[down].untilChangeUs(ofCopies[down]);
+    const double pace = flows_.empty() ? 1 : machine_.besideHostedPace;
+    const double upUs = directions_[up].untilChangeUs(ofCopies[up], pace),
+                 downUs = directions_[down].untilChangeUs(ofCopies[down], pace);
     const double timedAtUs =
         std::min(running_.empty() ? never : running_.top().first, delayed_.empty() ? never : delayed_.top().first);
     const double timedUs = std::max(0.0, timedAtUs - nowUs_);
@@ -219,7 +222,7 @@ private:
     nowUs_ = timedUs <= us ? std::max(nowUs_, timedAtUs) : nowUs_ + us;
     const auto ends = [&](std::uint32_t task) { end(task); };
     for (const std::size_t lane : {up, down})
-      directions_[lane].advance(us, ofCopies[lane]);
+      directions_[lane].advance(us, ofCopies[lane], pace);
     flows_.advance(us, ofKernels, ends);
     for (const std::size_t lane : {up, down})
       directions_[lane].changeAfter(us, ends);

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -141,6 +142,26 @@ TEST(HostedPages, BelongToNoPiece) {
   EXPECT_EQ(timeline.workingSetPages(k), 3u);
   EXPECT_EQ(timeline.peakPages(), 3u);
   EXPECT_DOUBLE_EQ(timeline.times().totalUs, 5);
+}
+
+// A node with so slow accesses is predicted to take as long as it was measured to, and those to other buffers stay.
+TEST(HostedTimes, GiveTheSlowdownThatExplainsThem) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4), other = small.local("other", 4);
+  small.kernel("slow", 10, {small.read(a), small.write(b), small.read(other)});
+  small.kernel("elsewhere", 10, {small.read(other)});
+  small.kernel("unknown cost", std::numeric_limits<double>::quiet_NaN(), {small.read(a)});
+  small.kernel("no time at all", 10, {small.read(a)});
+  for (const BufferIndex buffer : {a, b})
+    small.step.buffers[buffer].hosted = {{0, 4 * smallPage}};
+  const std::vector<double> measuredUs = {25, 30, 7, 9};
+  takeHostedTimes(small.step, measuredUs, smallMachine());
+  const std::vector<Traffic> load = hostedTraffic(small.step).loadByNode;
+  EXPECT_NEAR(linkUs(load[0], smallMachine()), 15, 0.01);
+  EXPECT_NEAR(linkUs(load[2], smallMachine()), 7, 0.01);
+  EXPECT_NEAR(linkUs(load[3], smallMachine()), 0.01 * linkUs({4 * smallPage, 0}, smallMachine()), 0.01);
+  EXPECT_EQ(small.step.nodes[0].accesses[2].slowdown, 1);
+  EXPECT_EQ(small.step.nodes[1].accesses[0].slowdown, 1);
 }
 
 } // namespace

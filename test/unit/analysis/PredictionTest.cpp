@@ -145,6 +145,22 @@ TEST(Prediction, ButGoOnAsFarAsTheLinkIsLeftToThem) {
   EXPECT_DOUBLE_EQ(prediction.nodes[copy].endUs, 10 + (8 - 1.5 - 0.5 - 0.25 * alone));
 }
 
+TEST(Prediction, OverheadsPassSlowlyBesideAKernelWithHostedOperands) {
+  Machine machine = smallMachine();
+  machine.copyOverheadUs = 4;
+  machine.besideHostedShare = 0;
+  machine.besideHostedPace = 0.25;
+  SmallStep small;
+  const BufferIndex hosted = small.local("hosted", 6), b = small.local("b", 6);
+  small.step.buffers[hosted].hosted = {{0, 6 * smallPage}};
+  const NodeIndex kernel = small.alone("k", 2, {small.read(hosted)});
+  const NodeIndex copy = small.residency(NodeKind::Prefetch, b, 0, 6);
+  const Prediction prediction = predict(small.step, machine);
+  // 2 us of the overhead are over when the kernel moves its pages, for 6 us; half a microsecond is left then.
+  EXPECT_DOUBLE_EQ(prediction.nodes[kernel].endUs, 8);
+  EXPECT_DOUBLE_EQ(prediction.nodes[copy].endUs, 8 + 0.5 + 6);
+}
+
 // The kernel begins to move its page before the copy has ended, by less than a byte.
 TEST(Prediction, ACopyThatIsDoneWaitsForNoKernel) {
   Machine machine = smallMachine();
