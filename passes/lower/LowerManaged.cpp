@@ -684,9 +684,12 @@ double linkWorkUs(const std::vector<Task> &tasks, std::size_t count, const Machi
   for (std::size_t n = 0; n < count; ++n) {
     const double bytes = static_cast<double>(tasks[n].bytes) * 1e6;
     const bool isUp = tasks[n].lane == Lane::Up, isDown = tasks[n].lane == Lane::Down;
-    upUs += isUp ? bytes / machine.upBytesPerSecond : 0;
+    // What nodes move themselves goes over the same link.
+    const double hostedUp = static_cast<double>(tasks[n].hosted.upBytes) * 1e6,
+                 hostedDown = static_cast<double>(tasks[n].hosted.downBytes) * 1e6;
+    upUs += ((isUp ? bytes : 0) + hostedUp) / machine.upBytesPerSecond;
     upOverheadUs += isUp ? tasks[n].overheadUs : 0;
-    downUs += isDown ? bytes / machine.downBytesPerSecond : 0;
+    downUs += ((isDown ? bytes : 0) + hostedDown) / machine.downBytesPerSecond;
     downOverheadUs += isDown ? tasks[n].overheadUs : 0;
   }
   return std::max({togetherUs(upUs, downUs, interference(machine)), upUs + upOverheadUs,

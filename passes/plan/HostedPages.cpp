@@ -148,6 +148,17 @@ std::vector<NodeIndex> nodesBeyond(const Timeline &timeline, std::uint64_t frame
 
 } // namespace
 
+std::vector<bool> canBeHostedAsAWhole(const Description &step) {
+  std::vector<bool> can;
+  for (const Buffer &buffer : step.buffers)
+    can.push_back(buffer.isPrivate && buffer.frames.empty() && !buffer.isPresent && buffer.size > 0);
+  for (const Node &node : step.nodes)
+    if (node.kind == NodeKind::Memcpy || node.kind == NodeKind::ChildGraph)
+      for (const Access &access : node.accesses)
+        can[access.buffer] = false;
+  return can;
+}
+
 std::vector<Crowd> wideNodes(const Timeline &timeline, std::uint64_t frames) {
   std::vector<Crowd> crowds;
   for (NodeIndex node : nodesBeyond(timeline, frames)) {
@@ -168,8 +179,8 @@ HostingPrices hostingPrices(const Timeline &timeline, std::uint64_t frames, cons
 
 std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline, const std::vector<Crowd> &crowds,
                                       const HostingPrices &prices, Balance balance) {
-  for (Buffer &buffer : step.buffers)
-    if (buffer.frames.empty())
+  for (const Piece &piece : timeline.pieces())
+    if (Buffer &buffer = step.buffers[piece.buffer]; buffer.frames.empty())
       buffer.hosted.clear();
   const std::vector<bool> can = canBeHosted(step, timeline);
   HostedCover cover(timeline, crowds, prices, can);

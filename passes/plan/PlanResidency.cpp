@@ -341,6 +341,7 @@ tl::expected<FoundPlan, PlanError> planHosting(Description step, const Timeline 
   const bool several = deservesSeveralSearches(timeline, options, frames);
   const std::vector<std::uint64_t> pieceSizes =
       pieceSizesFor(step, pieceBytesFor(timeline, options, budgetBytes), several);
+  const std::uint64_t hostedBefore = hostedBytes(step);
   if (const std::optional<NodeIndex> stuck = hostExcess(step, timeline, frames, options.machine))
     return tl::unexpected(
         PlanError{*stuck, fmt::format("{}, and too much of it are operands of copies, which cannot be left in host "
@@ -349,7 +350,7 @@ tl::expected<FoundPlan, PlanError> planHosting(Description step, const Timeline 
   const auto plan = [&](const std::vector<const WideColouring *> &choices) {
     return planAround(step, order, options, pieceSizes, budgetBytes, frameCount, choices);
   };
-  const bool isWide = hostedBytes(step) > 0 && !options.boundary;
+  const bool isWide = hostedBytes(step) > hostedBefore && !options.boundary;
   if (!isWide) {
     std::vector<const WideColouring *> choices{nullptr};
     const std::optional<WideColouring> crowded =
@@ -585,6 +586,8 @@ tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, 
   for (Buffer &buffer : unplanned.buffers)
     buffer.hosted.clear();
   const std::uint64_t peakPages = Timeline(unplanned).peakPages();
+  for (const BufferIndex buffer : options.hosted)
+    unplanned.buffers[buffer].hosted = {{0, unplanned.buffers[buffer].size}};
   if (options.boundary) {
     PlanError error;
     error.message = takeBoundary(unplanned, *options.boundary, error.node);

@@ -27,6 +27,15 @@ struct PlanOptions {
   Backend backend = Backend::Virtual;
   /// What other steps have decided for all of them (docs/plan-correctness.md, "A shared boundary"); null: nothing.
   const Description *boundary = nullptr;
+  /// Private buffers that stay in host memory as a whole whether or not they need to, ascending. Present
+  /// buffers and those of a boundary must not be among them, nor, on virtual memory, operands of the step's own copies
+  /// and child graphs.
+  std::vector<BufferIndex> hosted = {};
+  /// Managed memory alone, and looked at by summarize(): of these, ascending, some may stay there too where that is
+  /// predicted to be faster. The slowdowns of the accesses to them have to be measured.
+  std::vector<BufferIndex> mayBeHosted = {};
+  /// Likewise: the plan is made as if operations took so many times as long. What it is predicted to take is not.
+  double slowerBy = 1;
   /// Homes are not chosen again: a fraction of the time, and a plan that takes as long or a few percent longer.
   bool isQuick = false;
   /// How many the planner may use; 0: all there are. No plan depends on it.
@@ -55,8 +64,9 @@ struct PlannedStep {
 
 /// Plans a captured description (no residency nodes in it). Deterministic. Errors: exclusive buffers or operands
 /// of copies that exceed the budget or find no frames in it; host memory that does not suffice. When everything fits,
-/// no node is added (edges may be). Pages are hosted only where some node touches more than the budget, or the pages of
-/// all nodes find no frames otherwise. With a boundary there is not always a plan that keeps it: that is an error.
+/// no node is added (edges may be). Beyond what the options name, pages are hosted only where some node touches more
+/// than the budget, or the pages of all nodes find no frames otherwise. With a boundary there is not always a plan that
+/// keeps it: that is an error.
 tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, const PlanOptions &options);
 
 } // namespace pumpgraph

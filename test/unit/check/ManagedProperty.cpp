@@ -4,8 +4,10 @@
 //
 //   check_managed_property [FIRST_SEED [COUNT]]
 #include "passes/analysis/Bound.h"
+#include "passes/analysis/HostedAccess.h"
 #include "passes/check/CheckResidency.h"
 #include "passes/lower/LowerManaged.h"
+#include "passes/plan/HostedPages.h"
 #include "passes/plan/PlanResidency.h"
 #include "test/unit/check/Interpreter.h"
 #include "test/unit/check/Random.h"
@@ -22,7 +24,7 @@ namespace {
 
 struct Tally {
   std::uint64_t steps = 0, planned = 0, moving = 0, discarding = 0, hinting = 0, rejectedMutants = 0, mutants = 0,
-                bounded = 0;
+                bounded = 0, hosting = 0;
 };
 
 std::size_t count(const Description &step, NodeKind kind) {
@@ -112,6 +114,13 @@ public:
       options.machine.emptyBytesPerSecond =
           options.machine.upBytesPerSecond * static_cast<double>(random.between(1, 8));
     }
+    options.machine.besideHostedPace = random.chance(50) ? 0.1 : 1;
+    const std::vector<bool> mayBeHosted = canBeHostedAsAWhole(captured_);
+    if (random.chance(40))
+      for (BufferIndex buffer = 0; buffer < captured_.buffers.size(); ++buffer)
+        if (mayBeHosted[buffer] && random.chance(30))
+          options.hosted.push_back(buffer);
+    tally.hosting += !options.hosted.empty();
     // A plan for either kind of memory will do.
     const bool forManaged = random.chance(70);
     for (const bool mayDiscard : {true, false}) {
@@ -120,6 +129,9 @@ public:
       if (!plan)
         return std::nullopt;
       tally.planned += mayDiscard;
+      for (const BufferIndex buffer : options.hosted)
+        if (hostedBytesOf(plan->description.buffers[buffer]) != captured_.buffers[buffer].size)
+          return fmt::format("buffer {} is not hosted as a whole", buffer);
       if (const auto violations = checkResidency(plan->description); !violations.empty())
         return "checkResidency: " + violations[0].message + "\nplanned:\n" + toText(plan->description);
       const Description lowered = lowerManaged(captured_, plan->description,
@@ -246,13 +258,13 @@ int runAll(std::uint64_t firstSeed, std::uint64_t count) {
       return EXIT_FAILURE;
     }
   }
-  fmt::print("{} random steps from seed {}: {} planned, {} evict, {} discard, {} hint, {} have a "
-             "higher bound than on virtual memory; of {} mutants {} rejected\n",
-             tally.steps, firstSeed, tally.planned, tally.moving, tally.discarding, tally.hinting, tally.bounded,
-             tally.mutants, tally.rejectedMutants);
+  fmt::print("{} random steps from seed {}: {} planned, {} evict, {} discard, {} hint, {} host by "
+             "choice, {} have a higher bound than on virtual memory; of {} mutants {} rejected\n",
+             tally.steps, firstSeed, tally.planned, tally.moving, tally.discarding, tally.hinting, tally.hosting,
+             tally.bounded, tally.mutants, tally.rejectedMutants);
   const bool isWorthIt = tally.planned * 10 >= count * 8 && tally.moving * 10 >= count * 3 &&
                          tally.discarding * 10 >= count && tally.hinting * 50 >= count && tally.bounded * 20 >= count &&
-                         tally.rejectedMutants * 3 >= tally.mutants;
+                         tally.hosting * 10 >= count && tally.rejectedMutants * 3 >= tally.mutants;
   if (!isWorthIt)
     fmt::print("too few of them say anything\n");
   return isWorthIt ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -188,6 +188,24 @@ TEST(PlanHosting, NothingIsHostedWhereTransfersDo) {
   EXPECT_GT(hostedBytes(planned(small, 3).description), 0u);
 }
 
+// What is hosted by choice stays so as a whole, and what finds no room is hosted beside it.
+TEST(PlanHosting, StaysWhereTheOptionsSay) {
+  SmallStep small;
+  const BufferIndex weight = small.live("weight", 4), a = small.local("a", 4), b = small.local("b", 4);
+  small.kernel("forward", 10, {small.read(weight), small.write(a), small.write(b)});
+  small.kernel("backward", 10, {small.read(a), small.read(b), small.update(weight)});
+  for (const std::uint64_t frames : {8, 6}) {
+    PlanOptions options{frames * smallPage, smallMachine()};
+    options.hosted = {a};
+    const tl::expected<PlannedStep, PlanError> plan = planResidency(small.step, options);
+    ASSERT_TRUE(plan) << plan.error().message;
+    EXPECT_TRUE(checkResidency(plan->description).empty());
+    EXPECT_EQ(plan->description.buffers[a].hosted, (std::vector<Range>{{0, 4 * smallPage}}));
+    EXPECT_EQ(hostedBytes(plan->description), (4 + 8 - frames) * smallPage);
+    EXPECT_EQ(plan->description.nodes.size(), 2u) << "nothing has to move";
+  }
+}
+
 // A page keeps its frame: three buffers that are used two at a time need three frames. One of them is hosted.
 TEST(PlanHosting, IsTheLastResortWhenPagesFindNoFrames) {
   const SmallStep small = test::pairwiseStep(1);
