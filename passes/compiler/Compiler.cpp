@@ -82,7 +82,9 @@ tl::expected<PlanOptions, Failure> planOptions(const pumpgraph_compiler_options 
         take(asked.best_down_bytes_per_second, "best_down_bytes_per_second", machine.bestDownBytesPerSecond),
         take(asked.down_overhead_us, "down_overhead_us", downOverheadUs),
         take(asked.request_us, "request_us", machine.requestUs),
-        take(asked.empty_bytes_per_second, "empty_bytes_per_second", machine.emptyBytesPerSecond)})
+        take(asked.empty_bytes_per_second, "empty_bytes_per_second", machine.emptyBytesPerSecond),
+        take(asked.beside_hosted_pace, "beside_hosted_pace", machine.besideHostedPace),
+        take(asked.slower_by, "slower_by", options.slowerBy)})
     if (!fault.empty())
       return invalid(fault);
   if (downOverheadUs > 0)
@@ -155,6 +157,34 @@ std::string takeSavedTimes(Description &step, const pumpgraph_compiler_options &
   return {};
 }
 
+/// What may be hosted, and how fast that is. Returns what is wrong with it, or nothing.
+std::string takeHosting(Description &step, PlanOptions &plan, const pumpgraph_compiler_options &options) {
+  setManagedHosting(plan.machine);
+  if (options.beside_hosted_pace > 0)
+    plan.machine.besideHostedPace = options.beside_hosted_pace;
+  if (!options.hosting)
+    return {};
+  Description hosting = step;
+  for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer) {
+    if (options.hosting[buffer] == 0)
+      continue;
+    if (options.hosting[buffer] > 2 || !step.buffers[buffer].isPrivate || step.buffers[buffer].isPresent)
+      return fmt::format("hosting of buffer {} \"{}\" is {}; it is 0 to 2, and 0 if the buffer stays on the device",
+                         buffer, step.buffers[buffer].name, options.hosting[buffer]);
+    (options.hosting[buffer] == 1 ? plan.mayBeHosted : plan.hosted).push_back(buffer);
+    hosting.buffers[buffer].hosted = {{0, step.buffers[buffer].size}};
+  }
+  if (!options.hosted_us) {
+    plan.mayBeHosted.clear();
+    return {};
+  }
+  estimateCosts(hosting, plan.machine);
+  takeHostedTimes(hosting, {options.hosted_us, step.nodes.size()}, plan.machine);
+  for (NodeIndex node = 0; node < step.nodes.size(); ++node)
+    step.nodes[node].accesses = hosting.nodes[node].accesses;
+  return {};
+}
+
 tl::expected<Summary, Failure> compile(const pumpgraph_description *captured, const pumpgraph_compiler_options &options,
                                        pumpgraph_compilation &compilation) {
   tl::expected<Description, Failure> step = read(captured);
@@ -182,6 +212,9 @@ tl::expected<Summary, Failure> compile(const pumpgraph_description *captured, co
   plan->backend = options.managed == 0              ? Backend::Virtual
                   : options.every_access_known != 0 ? Backend::Managed
                                                     : Backend::ManagedUnknown;
+  if (plan->backend != Backend::Virtual)
+    if (const std::string fault = takeHosting(*step, *plan, options); !fault.empty())
+      return invalid(fault);
   tl::expected<Summary, PlanError> summary = summarize(*step, *plan, static_cast<Prefetching>(options.prefetching));
   if (!summary)
     return tl::unexpected(Failure{PUMPGRAPH_COMPILER_UNPLANNABLE, std::move(summary.error().message)});

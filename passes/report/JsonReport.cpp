@@ -218,6 +218,7 @@ std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points
             {"in_memory_s", summary.inMemory.totalUs * secondsPerMicrosecond},
             {"bound_s", summary.bound.totalUs * secondsPerMicrosecond},
             {"plan_bound_s", summary.planBound.totalUs * secondsPerMicrosecond},
+            {"moving_bound_s", summary.movingBound.totalUs * secondsPerMicrosecond},
             {"predicted_s", summary.prediction.totalUs * secondsPerMicrosecond},
             {"peak_bytes_before", summary.peakBytesBefore()},
             {"budget_bytes", summary.budgetBytes()},

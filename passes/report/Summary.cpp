@@ -5,6 +5,7 @@
 #include "passes/analysis/EstimateCosts.h"
 #include "passes/analysis/HostedAccess.h"
 #include "passes/lower/LowerVirtual.h"
+#include "passes/report/ManagedPlans.h"
 
 #include <fmt/format.h>
 
@@ -14,6 +15,7 @@
 #include <future>
 #include <set>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 namespace pumpgraph {
@@ -43,38 +45,6 @@ static void lower(Summary &summary, Backend backend, Prefetching prefetching) {
   summary.required = {summary.prediction.upBytes, summary.prediction.downBytes}; // nothing else is known of it
 }
 
-/// Beyond this a plan for managed memory is made once only.
-constexpr std::size_t mostNodesToPlanAgain = 5'000;
-
-/// For managed memory plans are made with less for an operation than it takes, too: they move fewer bytes in more
-/// pieces, of which lowering makes fewer again. The step that is predicted to be the fastest is kept.
-static tl::expected<PlannedStep, PlanError> plan(const Description &captured, const PlanOptions &options) {
-  tl::expected<PlannedStep, PlanError> best = planResidency(captured, options);
-  if (options.backend == Backend::Virtual || captured.nodes.size() > mostNodesToPlanAgain || !best ||
-      best->stats.prefetches + best->stats.evictions == 0)
-    return best;
-  const ManagedOptions lowering{.machine = options.machine, .mayDiscard = options.backend == Backend::Managed};
-  const auto predictedUs = [&](const PlannedStep &step) {
-    return predictManaged(lowerManaged(captured, step.description, lowering), options.machine).totalUs;
-  };
-  double leastUs = predictedUs(*best);
-  for (const double share : {0.5, 0.25, 0.1, 0.05, 0.0}) {
-    // Times this close are the same: the model is no better.
-    constexpr double tolerance = 0.999;
-    PlanOptions other = options;
-    other.machine.copyOverheadUs *= share;
-    if (other.machine.downOverheadUs)
-      *other.machine.downOverheadUs *= share;
-    tl::expected<PlannedStep, PlanError> step = planResidency(captured, other);
-    const double us = step ? predictedUs(*step) : leastUs;
-    if (us >= leastUs * tolerance)
-      continue;
-    leastUs = us;
-    best = std::move(step);
-  }
-  return best;
-}
-
 /// The bounds of a step, found beside its planning where there is a processor for that.
 class Bounds {
 public:
@@ -93,11 +63,18 @@ public:
     return budgetBytes_ == planned.budgetBytes ? must_.get()
                                                : bound(captured_, planned.budgetBytes, machine_, BoundKind::Must);
   }
-  Bound may(const Description &planned) {
-    // What is hosted counts, and nobody knew of it before.
-    return budgetBytes_ == planned.budgetBytes && hostedBytes(planned) == 0 && hostedBytes(captured_) == 0
-               ? may_.get()
-               : planBoundOf(captured_, planned, machine_, backend_);
+  /// Of plans like `planned`, and of plans that host nothing where `planned` does by choice.
+  std::pair<Bound, Bound> may(const Description &planned) {
+    const bool hostsNothing = hostedBytes(planned) == 0 && hostedBytes(captured_) == 0;
+    if (backend_ == Backend::Virtual || hostsNothing) {
+      // What is hosted counts, and nobody knew of it before.
+      const Bound one = budgetBytes_ == planned.budgetBytes && hostsNothing
+                            ? may_.get()
+                            : planBoundOf(captured_, planned, machine_, backend_);
+      return {one, one};
+    }
+    return {planBoundOf(captured_, planned, machine_, backend_),
+            bound(captured_, planned.budgetBytes, machine_, BoundKind::May, backend_)};
   }
 
 private:
@@ -120,7 +97,9 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
 
   Bounds bounds(summary.captured, options);
   const auto start = std::chrono::steady_clock::now();
-  tl::expected<PlannedStep, PlanError> step = plan(summary.captured, options);
+  tl::expected<PlannedStep, PlanError> step = options.backend == Backend::Virtual
+                                                  ? planResidency(summary.captured, options)
+                                                  : planForManaged(summary.captured, options);
   if (!step)
     return tl::unexpected(std::move(step.error()));
   summary.planned = std::move(step->description);
@@ -136,7 +115,7 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   summary.inMemory = predict(summary.captured, options.machine);
   summary.repeatedSweeps = findRepeatedSweeps(summary.lowered);
   summary.bound = bounds.must(summary.lowered);
-  summary.planBound = bounds.may(summary.lowered);
+  std::tie(summary.planBound, summary.movingBound) = bounds.may(summary.lowered);
   summary.hosted = hostedTraffic(summary.lowered);
   return summary;
 }

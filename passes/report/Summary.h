@@ -31,8 +31,10 @@ struct Summary {
   Description lowered;
   Machine machine;
   PlanStats stats;
-  Bound bound;           ///< BoundKind::Must
-  Bound planBound;       ///< BoundKind::May
+  Bound bound;     ///< BoundKind::Must
+  Bound planBound; ///< BoundKind::May
+  /// On managed memory, the same of plans that host nothing by choice; elsewhere `planBound`.
+  Bound movingBound;
   Prediction inMemory;   ///< of `captured`: every byte on the device
   Prediction prediction; ///< of `lowered`
   Traffic required;      ///< of `lowered`: what its residencies make it move

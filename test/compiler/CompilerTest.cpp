@@ -11,6 +11,7 @@
 #include <cmath>
 #include <memory>
 #include <thread>
+#include <vector>
 
 namespace pumpgraph {
 namespace {
@@ -163,6 +164,57 @@ TEST(Compile, refusesMeaninglessBandwidths) {
   const Outcome outcome = compile(smallStep(), options);
   EXPECT_EQ(outcome.status, PUMPGRAPH_COMPILER_INVALID);
   EXPECT_STREQ(outcome.message(), "both_bytes_per_second is -1");
+}
+
+/// Bytes of each buffer that are hosted.
+std::vector<std::uint64_t> hostedIn(const Description &lowered) {
+  std::vector<std::uint64_t> bytes;
+  for (const Buffer &buffer : lowered.buffers) {
+    bytes.push_back(0);
+    for (const Range &range : buffer.hosted)
+      bytes.back() += range.size;
+  }
+  return bytes;
+}
+
+// Of managed memory: operations are dear, so what nodes reach in host memory as fast as on the device stays there, if
+// that was measured and may be, and where it has to.
+TEST(Compile, hostsWhatIsFasterInHostMemory) {
+  using Bytes = std::vector<std::uint64_t>;
+  pumpgraph_compiler_options options = withBudget(4 * mebibyte);
+  options.managed = options.every_access_known = 1;
+  options.copy_overhead_us = 1000;
+  const double fast[] = {101, 101, 101}, slow[] = {90'000, 90'000, 90'000};
+  const std::uint8_t may[] = {1, 1}, must[] = {2, 0};
+  float slowdown = 0; // of the last access of the last step
+  const auto hosted = [&](const std::uint8_t *hosting, const double *hostedUs, double slowerBy = 0) {
+    options.hosting = hosting;
+    options.hosted_us = hostedUs;
+    options.slower_by = slowerBy;
+    const Outcome outcome = compile(smallStep(), options);
+    EXPECT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
+    if (outcome.status != PUMPGRAPH_COMPILED)
+      return Bytes();
+    const Description lowered = copyOf(outcome.lowered());
+    for (const Node &node : lowered.nodes)
+      for (const Access &access : node.accesses)
+        slowdown = access.slowdown;
+    return hostedIn(lowered);
+  };
+  EXPECT_EQ(hosted(may, nullptr), (Bytes{0, 0})) << "nobody knows";
+  EXPECT_EQ(hosted(may, slow), (Bytes{0, 0}));
+  const Bytes one = hosted(may, fast);
+  EXPECT_EQ(one[0] + one[1], 4 * mebibyte);
+  EXPECT_EQ(hosted(must, nullptr), (Bytes{4 * mebibyte, 0}));
+  EXPECT_EQ(hosted(must, slow), (Bytes{4 * mebibyte, 0}));
+  // Operations that take a tenth of what they do are not worth avoiding if nodes take long.
+  const double slower[] = {1100, 1100, 1100};
+  const Bytes some = hosted(may, slower);
+  EXPECT_GT(some[0] + some[1], 0U);
+  const float measured = slowdown;
+  EXPECT_GT(measured, 1);
+  EXPECT_EQ(hosted(may, slower, 0.01), (Bytes{0, 0}));
+  EXPECT_EQ(slowdown, measured) << "the plan alone is made as if";
 }
 
 TEST(Compile, takesSavedTimes) {

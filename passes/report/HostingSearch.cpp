@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/report/HostingSearch.h"
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+
+namespace pumpgraph {
+
+namespace {
+
+/// What a change has to gain: less is no more than the model knows.
+constexpr double leastGain = 0.001;
+/// Of the changes that lose least, so many of each kind are tried in pairs.
+constexpr std::size_t mostOfEachKind = 12;
+
+HostedSet with(const HostedSet &set, HostedSet changed) {
+  std::sort(changed.begin(), changed.end());
+  HostedSet result;
+  std::set_symmetric_difference(set.begin(), set.end(), changed.begin(), changed.end(), std::back_inserter(result));
+  return result;
+}
+
+} // namespace
+
+std::vector<double> HostingSearch::predict(const std::vector<HostedSet> &sets) {
+  const std::size_t count = std::min(sets.size(), trialsLeft_);
+  trialsLeft_ -= count;
+  std::vector<double> times = predict_({sets.begin(), sets.begin() + static_cast<std::ptrdiff_t>(count)});
+  times.resize(sets.size(), impossible);
+  return times;
+}
+
+void HostingSearch::climbFrom(HostedSet start) {
+  HostedSet set = std::move(start);
+  double us = predict({set}).front();
+  for (;;) {
+    const std::vector<Change> changes = changesOf(set);
+    if (!goOnWithChanges(set, us, changes) && !goOnWithExchange(set, us, changes))
+      break;
+  }
+  if (us < bestUs_)
+    std::tie(best_, bestUs_) = std::pair(std::move(set), us);
+}
+
+std::vector<HostingSearch::Change> HostingSearch::changesOf(const HostedSet &set) {
+  std::vector<HostedSet> sets;
+  for (const BufferIndex buffer : candidates_)
+    sets.push_back(with(set, {buffer}));
+  const std::vector<double> times = predict(sets);
+  std::vector<Change> changes;
+  for (std::size_t i = 0; i < sets.size(); ++i)
+    changes.push_back({times[i], candidates_[i]});
+  std::stable_sort(changes.begin(), changes.end(), [](const Change &a, const Change &b) { return a.us < b.us; });
+  return changes;
+}
+
+bool HostingSearch::goOnWithChanges(HostedSet &set, double &us, const std::vector<Change> &changes) {
+  HostedSet changed;
+  std::vector<HostedSet> sets;
+  for (const Change &change : changes) {
+    if (change.us >= us)
+      break;
+    changed.push_back(change.buffer);
+    if ((changed.size() & (changed.size() - 1)) == 0)
+      sets.push_back(with(set, changed));
+  }
+  if ((changed.size() & (changed.size() - 1)) != 0)
+    sets.push_back(with(set, changed));
+  return takeBest(set, us, sets);
+}
+
+bool HostingSearch::goOnWithExchange(HostedSet &set, double &us, const std::vector<Change> &changes) {
+  std::vector<BufferIndex> added, taken;
+  for (const Change &change : changes)
+    if (std::vector<BufferIndex> &kind = std::binary_search(set.begin(), set.end(), change.buffer) ? taken : added;
+        change.us < impossible && kind.size() < mostOfEachKind)
+      kind.push_back(change.buffer);
+  std::vector<HostedSet> sets;
+  for (const BufferIndex one : added)
+    for (const BufferIndex other : taken)
+      sets.push_back(with(set, {one, other}));
+  return takeBest(set, us, sets);
+}
+
+bool HostingSearch::takeBest(HostedSet &set, double &us, const std::vector<HostedSet> &sets) {
+  const std::vector<double> times = predict(sets);
+  const auto best = std::min_element(times.begin(), times.end());
+  if (best == times.end() || *best >= us * (1 - leastGain))
+    return false;
+  us = *best;
+  set = sets[static_cast<std::size_t>(best - times.begin())];
+  return true;
+}
+
+} // namespace pumpgraph

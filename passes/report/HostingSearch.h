@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Which buffers stay in host memory: a search over sets of them.
+#pragma once
+
+#include "pumpgraph/graph/Description.h"
+
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <vector>
+
+namespace pumpgraph {
+
+/// Sets of buffers, ascending, and what a step is predicted to take with each of them in host memory; `impossible` if
+/// there is no plan then.
+using HostedSet = std::vector<BufferIndex>;
+inline constexpr double impossible = std::numeric_limits<double>::infinity();
+using PredictAll = std::function<std::vector<double>(const std::vector<HostedSet> &)>;
+
+/// Climbs from a set to better ones: each candidate is added to it or taken away, and of the changes that gain the best
+/// one, two, four, eight and so on are made together. Where no such change gains, pairs are exchanged: one of the
+/// changes that lose least for another. Deterministic.
+class HostingSearch {
+public:
+  /// `candidates`: none twice. Whatever else is in a set stays there. `predict` is referred to. After `mostTrials` sets
+  /// nothing more is tried.
+  HostingSearch(std::vector<BufferIndex> candidates, const PredictAll &predict, std::size_t mostTrials)
+      : candidates_(std::move(candidates)), predict_(predict), trialsLeft_(mostTrials) {}
+
+  /// From `start`. Keeps the best of all sets that any climb has come to.
+  void climbFrom(HostedSet start);
+
+  const HostedSet &best() const { return best_; }
+  double bestUs() const { return bestUs_; }
+
+private:
+  struct Change {
+    double us = impossible; ///< with this change alone
+    BufferIndex buffer = 0;
+  };
+
+  std::vector<double> predict(const std::vector<HostedSet> &sets);
+  /// From the least time on.
+  std::vector<Change> changesOf(const HostedSet &set);
+  bool goOnWithChanges(HostedSet &set, double &us, const std::vector<Change> &changes);
+  bool goOnWithExchange(HostedSet &set, double &us, const std::vector<Change> &changes);
+  /// Takes the best of these if it gains.
+  bool takeBest(HostedSet &set, double &us, const std::vector<HostedSet> &sets);
+
+  std::vector<BufferIndex> candidates_;
+  const PredictAll &predict_;
+  std::size_t trialsLeft_;
+  HostedSet best_;
+  double bestUs_ = impossible;
+};
+
+} // namespace pumpgraph

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/report/ManagedPlans.h"
+
+#include "passes/lower/LowerManaged.h"
+#include "passes/plan/HostedPages.h"
+#include "passes/report/HostingSearch.h"
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <future>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace pumpgraph {
+
+namespace {
+
+/// Beyond this a plan is made once only.
+constexpr std::size_t mostNodesToPlanAgain = 5'000;
+/// Times this close are the same: the model is no better.
+constexpr double tolerance = 0.999;
+/// Of a step with more buffers to choose from, so many of the largest are chosen from.
+constexpr std::size_t mostCandidates = 64;
+/// How many sets of buffers are tried: as many as have so many nodes together, but no more and no fewer than these.
+constexpr std::size_t mostNodesTried = 200'000, leastTrials = 100, mostTrials = 4'000;
+/// Of what an operation takes, with which plans are made to choose by.
+constexpr double shareToChooseBy = 0.25;
+
+struct Plan {
+  PlannedStep step;
+  double predictedUs = 0;
+};
+
+class ManagedPlans {
+public:
+  ManagedPlans(const Description &captured, const PlanOptions &options)
+      : captured_(captured), options_(options),
+        lowering_{.machine = options.machine, .mayDiscard = options.backend == Backend::Managed} {}
+
+  tl::expected<PlannedStep, PlanError> run() {
+    tl::expected<PlannedStep, PlanError> first = planResidency(captured_, options_);
+    if (captured_.nodes.size() > mostNodesToPlanAgain || !first ||
+        first->stats.prefetches + first->stats.evictions == 0)
+      return first;
+    best_ = {std::move(*first), 0};
+    best_.predictedUs = predictedUs(best_.step);
+    tryCheaperOperations(options_.hosted);
+    if (!options_.mayBeHosted.empty())
+      if (const HostedSet hosted = chooseHosted(); hosted != options_.hosted) {
+        PlanOptions other = options_;
+        other.hosted = hosted;
+        take(planResidency(captured_, other));
+        tryCheaperOperations(hosted);
+        take(planResidency(captured_, quickWith(hosted))); // what it was chosen by
+      }
+    return std::move(best_.step);
+  }
+
+private:
+  double predictedUs(const PlannedStep &step) const {
+    return predictManaged(lowerManaged(captured_, step.description, lowering_), options_.machine).totalUs;
+  }
+
+  void take(tl::expected<PlannedStep, PlanError> step) {
+    if (!step)
+      return;
+    if (const double us = predictedUs(*step); us < best_.predictedUs * tolerance)
+      best_ = {std::move(*step), us};
+  }
+
+  PlanOptions withOperationsAt(double share) const {
+    PlanOptions other = options_;
+    other.machine.copyOverheadUs *= share;
+    if (other.machine.downOverheadUs)
+      *other.machine.downOverheadUs *= share;
+    return other;
+  }
+
+  void tryCheaperOperations(const HostedSet &hosted) {
+    for (const double share : {0.5, 0.25, 0.1, 0.05, 0.0}) {
+      PlanOptions other = withOperationsAt(share);
+      other.hosted = hosted;
+      take(planResidency(captured_, other));
+    }
+  }
+
+  PlanOptions quickWith(const HostedSet &hosted) const {
+    PlanOptions quick = withOperationsAt(shareToChooseBy);
+    quick.isQuick = true;
+    quick.processors = 1;
+    quick.hosted = hosted;
+    return quick;
+  }
+
+  double quickUs(const HostedSet &hosted) const {
+    const tl::expected<PlannedStep, PlanError> step = planResidency(captured_, quickWith(hosted));
+    return step ? predictedUs(*step) : impossible;
+  }
+
+  /// Side by side, on as many processors as there are.
+  std::vector<double> allQuickUs(const std::vector<HostedSet> &sets) const {
+    std::vector<double> times(sets.size(), impossible);
+    std::atomic<std::size_t> next = 0;
+    const auto work = [&] {
+      for (std::size_t i = next++; i < sets.size(); i = next++)
+        times[i] = quickUs(sets[i]);
+    };
+    const std::size_t processors =
+        options_.processors ? options_.processors : std::max(std::thread::hardware_concurrency(), 1U);
+    std::vector<std::future<void>> others; // each is waited for, whatever fails
+    for (std::size_t i = 1; i < std::min(processors, sets.size()); ++i)
+      others.push_back(std::async(std::launch::async, work));
+    work();
+    for (std::future<void> &other : others)
+      other.get();
+    return times;
+  }
+
+  HostedSet candidates() const {
+    const std::vector<bool> can = canBeHostedAsAWhole(captured_);
+    HostedSet result;
+    for (const BufferIndex buffer : options_.mayBeHosted)
+      if (can[buffer])
+        result.push_back(buffer);
+    std::stable_sort(result.begin(), result.end(), [&](BufferIndex a, BufferIndex b) {
+      return captured_.buffers[a].size > captured_.buffers[b].size;
+    });
+    result.resize(std::min(result.size(), mostCandidates));
+    return result;
+  }
+
+  /// A climb comes to no more than the nearest peak, so there are several: from nothing more than has to be hosted,
+  /// from all that may be, and from halves of that.
+  HostedSet chooseHosted() const {
+    const HostedSet all = candidates();
+    const std::size_t count = all.size();
+    const PredictAll predict = [&](const std::vector<HostedSet> &sets) { return allQuickUs(sets); };
+    HostingSearch search(all, predict, std::clamp(mostNodesTried / captured_.nodes.size(), leastTrials, mostTrials));
+    const std::function<bool(std::size_t)> starts[] = {[](std::size_t) { return false; },
+                                                       [](std::size_t) { return true; },
+                                                       [](std::size_t i) { return i % 2 == 0; },
+                                                       [](std::size_t i) { return i % 2 != 0; },
+                                                       [&](std::size_t i) { return 2 * i < count; },
+                                                       [&](std::size_t i) { return 2 * i >= count; }};
+    for (const auto &isIn : starts) {
+      HostedSet start = options_.hosted;
+      for (std::size_t i = 0; i < count; ++i)
+        if (isIn(i))
+          start.push_back(all[i]);
+      std::sort(start.begin(), start.end());
+      search.climbFrom(std::move(start));
+    }
+    return search.bestUs() < impossible ? search.best() : options_.hosted;
+  }
+
+  const Description &captured_;
+  const PlanOptions &options_;
+  ManagedOptions lowering_;
+  Plan best_;
+};
+
+/// The machine with operations that take so many times as long, and what nodes take with hosted operands as before.
+PlanOptions withSlowOperations(PlanOptions options) {
+  Machine &machine = options.machine;
+  for (double *speed : {&machine.upBytesPerSecond, &machine.downBytesPerSecond, &machine.bothBytesPerSecond,
+                        &machine.emptyBytesPerSecond})
+    *speed /= options.slowerBy;
+  machine.copyOverheadUs *= options.slowerBy;
+  if (machine.downOverheadUs)
+    *machine.downOverheadUs *= options.slowerBy;
+  return options;
+}
+
+Description withSlowdownsTimes(Description step, double factor) {
+  for (Node &node : step.nodes)
+    for (Access &access : node.accesses)
+      access.slowdown = static_cast<float>(access.slowdown * factor);
+  return step;
+}
+
+/// The accesses of the captured nodes as they were, slowdowns and all.
+void takeAccesses(Description &planned, const Description &captured) {
+  auto next = captured.nodes.begin();
+  for (Node &node : planned.nodes)
+    if (!isAdded(node.kind))
+      node.accesses = (next++)->accesses;
+}
+
+} // namespace
+
+tl::expected<PlannedStep, PlanError> planForManaged(const Description &captured, const PlanOptions &options) {
+  if (options.slowerBy == 1)
+    return ManagedPlans(captured, options).run();
+  const Description scaled = withSlowdownsTimes(captured, 1 / options.slowerBy);
+  const PlanOptions slow = withSlowOperations(options);
+  tl::expected<PlannedStep, PlanError> step = ManagedPlans(scaled, slow).run();
+  if (step)
+    takeAccesses(step->description, captured);
+  return step;
+}
+
+} // namespace pumpgraph

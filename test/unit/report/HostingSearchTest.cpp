@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/report/HostingSearch.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace pumpgraph {
+namespace {
+
+bool has(const HostedSet &set, BufferIndex buffer) {
+  return std::binary_search(set.begin(), set.end(), buffer);
+}
+
+HostedSet upTo(BufferIndex count) {
+  HostedSet all(count);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+/// The time of a set is a sum over buffers, and what they take together.
+class HostingSearchTest : public testing::Test {
+protected:
+  template <typename TimeOf> HostingSearch searchOf(BufferIndex count, std::size_t mostTrials, TimeOf timeOf) {
+    predict_ = [this, timeOf](const std::vector<HostedSet> &sets) {
+      std::vector<double> times;
+      for (const HostedSet &set : sets) {
+        EXPECT_TRUE(std::is_sorted(set.begin(), set.end()));
+        times.push_back(timeOf(set));
+      }
+      trials_ += sets.size();
+      return times;
+    };
+    return HostingSearch(upTo(count), predict_, mostTrials);
+  }
+
+  PredictAll predict_;
+  std::size_t trials_ = 0;
+};
+
+TEST_F(HostingSearchTest, FindsWhatGainsByItself) {
+  HostingSearch search = searchOf(9, 1000, [](const HostedSet &set) {
+    double us = 100;
+    for (const BufferIndex buffer : set)
+      us += buffer % 2 == 0 ? -5 : 5;
+    return us;
+  });
+  search.climbFrom({});
+  EXPECT_EQ(search.best(), (HostedSet{0, 2, 4, 6, 8}));
+  EXPECT_EQ(search.bestUs(), 75);
+}
+
+// Changes that gain one by one may not gain together: here more than three are too many.
+TEST_F(HostingSearchTest, TakesNoMoreThanGainTogether) {
+  HostingSearch search = searchOf(16, 1000, [](const HostedSet &set) {
+    const double size = static_cast<double>(set.size());
+    return 100 - size + (size > 3 ? 10 * (size - 3) : 0);
+  });
+  search.climbFrom({});
+  EXPECT_EQ(search.best().size(), 3u);
+}
+
+// The room of one is that of the other: neither adding nor taking away gains.
+TEST_F(HostingSearchTest, ExchangesPairs) {
+  HostingSearch search = searchOf(6, 1000, [](const HostedSet &set) {
+    return set.size() != 1 ? 100.0 : has(set, 4) ? 50.0 : 60.0;
+  });
+  search.climbFrom({1});
+  EXPECT_EQ(search.best(), (HostedSet{4}));
+}
+
+TEST_F(HostingSearchTest, KeepsTheBestOfSeveralClimbs) {
+  HostingSearch search = searchOf(8, 1000, [](const HostedSet &set) {
+    return set.size() < 4 ? 100 + static_cast<double>(set.size()) : 90 - static_cast<double>(set.size());
+  });
+  search.climbFrom({});
+  EXPECT_EQ(search.bestUs(), 100);
+  search.climbFrom(upTo(8));
+  EXPECT_EQ(search.best(), upTo(8));
+  search.climbFrom({});
+  EXPECT_EQ(search.best(), upTo(8));
+}
+
+TEST_F(HostingSearchTest, LeavesAloneWhatIsNoCandidate) {
+  HostingSearch search = searchOf(3, 1000, [](const HostedSet &set) { return 100 - static_cast<double>(set.size()); });
+  search.climbFrom({7});
+  EXPECT_EQ(search.best(), (HostedSet{0, 1, 2, 7}));
+}
+
+TEST_F(HostingSearchTest, StopsAfterSoManyTrials) {
+  HostingSearch search = searchOf(50, 120, [](const HostedSet &set) { return 100 - static_cast<double>(set.size()); });
+  search.climbFrom({});
+  EXPECT_LE(trials_, 120u);
+  EXPECT_GT(search.best().size(), 0u);
+}
+
+TEST_F(HostingSearchTest, SetsWithoutAPlanAreLeftOut) {
+  HostingSearch search = searchOf(
+      4, 1000, [](const HostedSet &set) { return has(set, 2) ? impossible : 100 - static_cast<double>(set.size()); });
+  search.climbFrom({});
+  EXPECT_EQ(search.best(), (HostedSet{0, 1, 3}));
+}
+
+} // namespace
+} // namespace pumpgraph
