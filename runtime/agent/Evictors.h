@@ -3,6 +3,7 @@
 /// Threads that take managed memory to the host.
 #pragma once
 
+#include "runtime/agent/ManagedLocation.h"
 #include "runtime/agent/StreamLane.h"
 
 #include <condition_variable>
@@ -14,11 +15,6 @@
 #include <vector>
 
 namespace pumpgraph::runtime {
-
-struct ManagedRange {
-  CUdeviceptr address = 0;
-  std::uint64_t bytes = 0;
-};
 
 /// An eviction keeps a processor busy with page after page, and the driver carries out one call of a context at a time.
 /// So each thread has a context, and an eviction is cut into pieces, one for each thread: docs/decisions,

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What prefetches and advice name as their target.
+/// Ranges of managed memory, and what prefetches and advice name as their target.
 #pragma once
 
 #include "runtime/driver/Driver.h"
 
+#include <cstdint>
+
 namespace pumpgraph::runtime {
+
+struct ManagedRange {
+  CUdeviceptr address = 0;
+  std::uint64_t bytes = 0;
+};
 
 inline CUmemLocation onDevice(int device) {
   CUmemLocation location{};

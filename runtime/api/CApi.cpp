@@ -94,6 +94,9 @@ Expected<AdoptOptions> adoptOptions(const pumpgraph_adopt_options *given) {
   if (read->prefetching < PUMPGRAPH_PREFETCHING_AHEAD || read->prefetching > PUMPGRAPH_PREFETCHING_NONE)
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->prefetching is {}", read->prefetching);
   options.prefetching = read->prefetching;
+  if (read->hosting < PUMPGRAPH_HOSTING_AUTOMATIC || read->hosting > PUMPGRAPH_HOSTING_MEASURED)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->hosting is {}", read->hosting);
+  options.hosting = static_cast<HostingChoice>(read->hosting);
   return options;
 }
 

@@ -346,14 +346,111 @@ Status Adoption::rewriteManaged(const Compiler &compiler) {
             : "nothing is discarded: not every access of the step is known");
   (void)step_->keepOriginal(); // some graphs that are fine here cannot be copied; they cannot be validated then
   Rewriting rewriting(*step_, compiler);
-  Expected<CompiledPlan> plan = rewriting.planManaged(options_.costsIr, accessesAreKnown_, options_.prefetching);
-  if (!plan)
-    return tl::unexpected<Error>(plan.error());
+  Expected<std::vector<ManagedTrial>> plans = planManaged(rewriting);
+  if (!plans)
+    return tl::unexpected<Error>(plans.error());
+  const std::string costs = plans->front().plan.savedTimes != 0 ? "saved times"
+                            : nodesAreTimed_                    ? "times of nodes before the plan"
+                                                                : "static estimates";
+  PUMPGRAPH_TRY(ManagedTrials(*step_, rewriting, costs).run(std::move(*plans)));
   step_->captured_.warnings = foreseeThrashing(
-      plan->lowered, unplanned(), {session_.frames_->budgetFrames() * pageBytes, session_.deviceFreeBytes_});
-  PUMPGRAPH_TRY(rewriting.putInForceManaged(std::move(*plan)));
-  step_->beginPlan(step_->plan_.savedTimes == 0 ? "static estimates" : "saved times", "the first plan");
+      step_->plan_.lowered, unplanned(), {session_.frames_->budgetFrames() * pageBytes, session_.deviceFreeBytes_});
   return backResults();
+}
+
+/// Whether two plans of a step differ by no more than chance in what they host and do.
+static bool areAlike(const CompiledPlan &one, const CompiledPlan &other) {
+  const std::vector<Buffer> &a = one.lowered.buffers, &b = other.lowered.buffers;
+  return one.lowered.nodes.size() == other.lowered.nodes.size() &&
+         std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Buffer &first, const Buffer &second) { return first.hosted == second.hosted; });
+}
+
+Expected<std::vector<ManagedTrial>> Adoption::planManaged(Rewriting &rewriting) {
+  ManagedKnowledge known{accessesAreKnown_, options_.prefetching, {hostingChoices(), {}}};
+  CapturedStep &captured = step_->captured_;
+  std::vector<ManagedTrial> trials;
+  std::optional<std::vector<std::string>> notes; // those of the first plan would be there again
+  const auto note = [&](std::string text) {
+    notes->push_back(std::move(text));
+    captured.notes = *notes;
+  };
+  const auto plan = [&](std::string why) -> Status {
+    Expected<CompiledPlan> made = rewriting.planManaged(options_.costsIr, known);
+    if (!made)
+      return tl::unexpected<Error>(made.error());
+    if (!notes)
+      notes = captured.notes;
+    captured.notes = *notes;
+    if (std::none_of(trials.begin(), trials.end(),
+                     [&](const ManagedTrial &trial) { return areAlike(trial.plan, *made); }))
+      trials.push_back({std::move(*made), std::move(why)});
+    return {};
+  };
+  PUMPGRAPH_TRY(plan("the first plan"));
+  const bool isAsked = options_.hosting == HostingChoice::Measured ||
+                       (options_.hosting == HostingChoice::Automatic && accessesAreKnown_);
+  if (!isAsked || !trials.front().plan.hasOperations())
+    return trials;
+  HostedTimes times(*step_);
+  std::string obstacle = times.obstacle();
+  if (obstacle.empty()) {
+    const Stopwatch watch;
+    Expected<std::string> measured = times.measure(known.hosting);
+    if (!measured)
+      return inContext(measured.error(), fmt::format("timing the nodes of \"{}\"", options_.name));
+    obstacle = std::move(*measured);
+    step_->times_.hostedMs = watch.milliseconds();
+    nodesAreTimed_ = times.hasDeviceTimes();
+  }
+  if (!obstacle.empty()) {
+    note("nobody knows what of the step would be faster in host memory: " + obstacle);
+    return trials;
+  }
+  // The first plan was made without the times of nodes on the device.
+  const std::vector<ManagedTrial> first = std::exchange(trials, {});
+  std::vector<double> nodesUs;
+  nodesUs.swap(known.hosting.nodesUs);
+  if (!plan("nothing in host memory by choice"))
+    trials = first;
+  nodesUs.swap(known.hosting.nodesUs);
+  // How operations fare beside nodes that use the link differs from step to step, and from machine to machine.
+  struct Assumption {
+    double pace, slowerBy;
+    const char *text;
+  };
+  for (const auto &[pace, slowerBy, text] : {Assumption{1.0, 1.0, "operations go on beside it"},
+                                             {0.3, 1.0, "operations go on at 30 % beside it"},
+                                             {0.1, 1.0, "operations go on at 10 % beside it"},
+                                             {0.1, 1.4, "all operations take 1.4 times as long"}}) {
+    known.besideHostedPace = pace;
+    known.slowerBy = slowerBy;
+    const std::string why = fmt::format("with what is faster in host memory if {}", text);
+    if (const Status made = plan(why); !made)
+      note(fmt::format("there is no plan \"{}\": {}", why, made.error().message));
+  }
+  return trials;
+}
+
+std::vector<std::uint8_t> Adoption::hostingChoices() const {
+  const CapturedStep &captured = step_->captured_;
+  std::vector<std::uint8_t> choices;
+  for (BufferIndex buffer = 0; buffer < captured.blocks.size(); ++buffer)
+    choices.push_back(captured.description.buffers[buffer].isPrivate ? Hosting::WhereFaster : Hosting::WhereNoRoom);
+  for (const std::unique_ptr<Step> &other : session_.steps_) {
+    if (!other->isManaged())
+      continue;
+    const std::vector<BlockId> &blocks = other->captured_.blocks;
+    for (BufferIndex buffer = 0; buffer < captured.blocks.size(); ++buffer) {
+      const auto found = std::find(blocks.begin(), blocks.end(), captured.blocks[buffer]);
+      if (found == blocks.end() || choices[buffer] == Hosting::WhereNoRoom)
+        continue;
+      const Buffer &theirs = other->plan_.lowered.buffers[static_cast<std::size_t>(found - blocks.begin())];
+      const bool staysThere = theirs.hosted.size() == 1 && theirs.hosted.front().size == theirs.size;
+      choices[buffer] = staysThere ? Hosting::Always : Hosting::WhereNoRoom;
+    }
+  }
+  return choices;
 }
 
 std::vector<Unplanned> Adoption::unplanned() const {
@@ -409,9 +506,7 @@ Expected<std::string> Adoption::shareBoundary(Rewriting &rewriting) {
   // Near the bound no plan of its own can be much better.
   if (options_.boundary == BoundaryChoice::Automatic && shared->predictedUs() > mostSlowdown * shared->boundUs()) {
     CapturedStep withBystanders = std::exchange(step_->captured_, alone);
-    const double planMs = step_->times_.planMs;
     Expected<CompiledPlan> own = rewriting.plan(step_->otherFrames(), options_.costsIr);
-    step_->times_.planMs += planMs;
     alone = step_->captured_; // with the notes about the costs
     if (own && shared->predictedUs() > mostSlowdown * own->predictedUs()) {
       ownPlan_ = std::move(*own);

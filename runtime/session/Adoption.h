@@ -3,12 +3,11 @@
 /// The way from a captured graph to a step that can be replayed.
 #pragma once
 
+#include "runtime/session/ManagedTrials.h"
 #include "runtime/session/Step.h"
 #include "runtime/session/Thrashing.h"
 
 namespace pumpgraph::runtime {
-
-class Rewriting;
 
 /// Lifts a graph, plans it, gives its buffers their memory, rewrites it, checks what came out. When run() fails, the
 /// graph is as it was, and its buffers have memory of their own if anything had changed.
@@ -54,6 +53,10 @@ private:
   /// pages: see ReplaceFills.h.
   Status replaceFillsBeside(const CompiledPlan &plan);
   Status rewriteManaged(const Compiler &compiler);
+  /// A plan, and where something moves and that may be, several with buffers in host memory for which it is faster.
+  Expected<std::vector<ManagedTrial>> planManaged(Rewriting &rewriting);
+  /// By buffer: what other steps keep in host memory stays there, and what they have on the device is not sent away.
+  std::vector<std::uint8_t> hostingChoices() const;
   /// What the step may touch that no parameter shows.
   std::vector<Unplanned> unplanned() const;
   /// Plans the step into the boundary of the step before and puts that plan in force. Returns why not; empty: it is
@@ -80,6 +83,7 @@ private:
   std::optional<AccessFinder> finder_;
   std::vector<BlockId> stoodIn_;        ///< blocks that had stand-ins
   std::set<BlockId> staying_;           ///< blocks that are never private
+  bool nodesAreTimed_ = false;          ///< on the device, before a plan for managed memory was made
   bool accessesAreKnown_ = false;       ///< also those that no parameter shows, as far as a run of the step can tell
   std::optional<CompiledPlan> ownPlan_; ///< made to see whether a shared boundary costs too much, which it did
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a session's memory is virtual or managed.
+#include "runtime/session/ManagedAdvice.h"
 #include "runtime/session/Step.h"
 
 #include <algorithm>
@@ -243,6 +244,22 @@ Expected<std::string> Session::moveToVirtual() {
 
 bool Session::hasManagedStep() const {
   return std::any_of(steps_.begin(), steps_.end(), [](const std::unique_ptr<Step> &step) { return step->isManaged(); });
+}
+
+void Session::takeAdviceBack(const Step &step, const Description &lowered) {
+  const auto isGivenElsewhere = [&](const Node &given) {
+    const BlockId block = step.captured_.blocks[given.buffer];
+    return std::any_of(steps_.begin(), steps_.end(), [&](const std::unique_ptr<Step> &other) {
+      const std::vector<Node> &nodes = other->plan_.lowered.nodes;
+      return other.get() != &step && other->isManaged() &&
+             std::any_of(nodes.begin(), nodes.end(), [&](const Node &node) {
+               return node.kind == NodeKind::Advise && node.advice == given.advice &&
+                      other->captured_.blocks[node.buffer] == block;
+             });
+    });
+  };
+  // Where that fails whoever has the memory next is slower, but not wrong.
+  (void)runtime::takeAdviceBack(*driver_, options_.device, stream_, lowered, isGivenElsewhere);
 }
 
 Status Session::takeMemoryFor(const Step &step) {

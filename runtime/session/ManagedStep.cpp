@@ -2,6 +2,7 @@
 #include "runtime/session/ManagedStep.h"
 
 #include "runtime/agent/ManagedLocation.h"
+#include "runtime/session/ManagedAdvice.h"
 
 #include <nlohmann/json.hpp>
 
@@ -14,22 +15,6 @@
 
 namespace pumpgraph::runtime {
 namespace {
-
-Status advise(const Driver &driver, int device, CUdeviceptr address, std::uint64_t bytes, Advice advice) {
-  switch (advice) {
-  case Advice::None:
-    return {};
-  case Advice::ReadMostly:
-    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_READ_MOSTLY, onDevice(device));
-  case Advice::PreferHost:
-    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, inHostMemory());
-  case Advice::PreferDevice:
-    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, onDevice(device));
-  case Advice::AccessedBy:
-    return driver.memAdvise(address, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY, onDevice(device));
-  }
-  return {};
-}
 
 const char *nameOf(Operation::Kind kind) {
   switch (kind) {
@@ -85,16 +70,17 @@ Expected<std::unique_ptr<ManagedStep>> ManagedStep::create(const Driver &driver,
 }
 
 Status ManagedStep::settle(int device, CUstream stream, const Description &lowered) {
-  const auto rangeOf = [&](const Node &node) { return lowered.buffers[node.buffer].address + node.range.offset; };
   for (const Node &node : lowered.nodes)
-    if (node.kind == NodeKind::Evict || (node.kind == NodeKind::Advise && node.advice == Advice::PreferHost))
-      PUMPGRAPH_TRY_WHILE(driver_.memPrefetchAsync(rangeOf(node), node.range.size, inHostMemory(), 0, stream), "\"{}\"",
+    if (node.kind == NodeKind::Evict || (node.kind == NodeKind::Advise && node.advice == Advice::PreferHost)) {
+      const ManagedRange range = rangeOf(lowered, node);
+      PUMPGRAPH_TRY_WHILE(driver_.memPrefetchAsync(range.address, range.bytes, inHostMemory(), 0, stream), "\"{}\"",
                           node.name);
+    }
   PUMPGRAPH_TRY_WHILE(driver_.streamSynchronize(stream), "bringing managed memory where it belongs");
   // After the moves: what is read mostly would be copied by them.
   for (const Node &node : lowered.nodes)
     if (node.kind == NodeKind::Advise)
-      PUMPGRAPH_TRY_WHILE(advise(driver_, device, rangeOf(node), node.range.size, node.advice), "\"{}\"", node.name);
+      PUMPGRAPH_TRY_WHILE(advise(driver_, device, rangeOf(lowered, node), node.advice), "\"{}\"", node.name);
   if (mover_)
     mover_->forgetCopies();
   return {};

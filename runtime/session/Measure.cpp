@@ -63,6 +63,8 @@ Status Measuring::keepValues() {
   std::uint64_t bytes = 0;
   for (const Buffer &buffer : description.buffers)
     bytes += buffer.liveIn || buffer.liveOut ? buffer.size : 0;
+  for (const BlockId id : step_.captured_.besides)
+    bytes += session_.heap_->block(id).hasMemory() ? session_.heap_->block(id).bytes() : 0;
   if (bytes > availableHostBytes())
     return fail(PUMPGRAPH_OUT_OF_HOST_MEMORY, "measuring keeps a copy of {}; the system has {} left", bytesText(bytes),
                 bytesText(availableHostBytes()));
@@ -73,15 +75,33 @@ Status Measuring::keepValues() {
     values_[buffer].resize(description.buffers[buffer].size);
     PUMPGRAPH_TRY(step_.readValue(buffer, values_[buffer].data()));
   }
+  // Nodes may reach these by addresses in memory.
+  besides_.resize(step_.captured_.besides.size());
+  for (std::size_t i = 0; i < besides_.size(); ++i)
+    if (const Block &block = session_.heap_->block(step_.captured_.besides[i]); block.hasMemory()) {
+      besides_[i].resize(block.bytes());
+      PUMPGRAPH_TRY_WHILE(driver_.memcpyDtoHAsync(besides_[i].data(), block.address, block.bytes(), session_.stream_),
+                          "reading \"{}\"", session_.heap_->nameAt(block.address));
+    }
+  PUMPGRAPH_TRY_WHILE(driver_.streamSynchronize(session_.stream_), "reading what the step may reach");
   return {};
 }
 
 Status Measuring::restoreValues() {
   PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device after measuring");
+  Status all; // what can be restored is
   for (BufferIndex buffer = 0; buffer < values_.size(); ++buffer)
     if (!values_[buffer].empty())
-      PUMPGRAPH_TRY(step_.writeValue(buffer, values_[buffer].data()));
-  return {};
+      if (Status written = step_.writeValue(buffer, values_[buffer].data()); all && !written)
+        all = std::move(written);
+  for (std::size_t i = 0; i < besides_.size(); ++i)
+    if (const Block &block = session_.heap_->block(step_.captured_.besides[i]); !besides_[i].empty())
+      if (Status written = driver_.memcpyHtoDAsync(block.address, besides_[i].data(), block.bytes(), session_.stream_);
+          all && !written)
+        all = inContext(written.error(), fmt::format("writing \"{}\"", session_.heap_->nameAt(block.address)));
+  if (Status done = driver_.streamSynchronize(session_.stream_); all && !done)
+    all = std::move(done);
+  return all;
 }
 
 Expected<CUevent> Measuring::newClock() {
@@ -176,6 +196,8 @@ Status Measuring::chainCapturedNodes() {
     PUMPGRAPH_TRY(addNode(editor, last, nodes[index], index, false));
     PUMPGRAPH_TRY(endRun(editor, last));
   }
+  beginRun();
+  PUMPGRAPH_TRY(endRun(editor, last));
   editor.commit();
   return {};
 }
@@ -250,7 +272,8 @@ Expected<std::vector<double>> Measuring::timeNodes(int repeats, double stepUs) {
     return tl::unexpected<Error>(single.error());
   std::vector<double> costs(step_.captured_.nodes.size());
   for (const Run &run : *single)
-    costs[run.nodes.front()] = run.us;
+    for (const std::size_t node : run.nodes) // one, or none
+      costs[node] = run.us;
   if (step_.movesAnything()) {
     const Expected<std::vector<Run>> together = timeRuns(repeats, Clocks::WhereNodesWait);
     if (!together)
@@ -260,6 +283,17 @@ Expected<std::vector<double>> Measuring::timeNodes(int repeats, double stepUs) {
   // Without transfers the nodes are all there is to a step. With them those may be the longer part.
   if (!costs.empty() && (!step_.movesAnything() || sumOf(costs) > stepUs))
     fitToTotal(costs, stepUs);
+  return costs;
+}
+
+Expected<std::vector<double>> Measuring::timeNodesApart(int repeats) {
+  const Expected<std::vector<Run>> runs = timeRuns(repeats, Clocks::AroundEach);
+  if (!runs)
+    return tl::unexpected<Error>(runs.error());
+  std::vector<double> costs(step_.captured_.nodes.size());
+  for (const Run &run : *runs)
+    for (const std::size_t node : run.nodes) // one, but for the last run, which has none
+      costs[node] = std::max(0.0, run.us - runs->back().us);
   return costs;
 }
 

@@ -26,6 +26,10 @@ public:
   /// Median time of each captured node, microseconds, by captured position. `stepUs` is the time of a whole replay.
   Expected<std::vector<double>> timeNodes(int repeats, double stepUs);
 
+  /// The same of a step that is not rewritten, without regard to how long all of them take: what two clocks with
+  /// nothing between them tell is taken off each.
+  Expected<std::vector<double>> timeNodesApart(int repeats);
+
   /// Nodes one behind the other, with clocks before the first and after the last.
   struct Run {
     std::size_t before = 0; ///< positions in `clocks_`
@@ -47,7 +51,8 @@ private:
   void beginRun();
   Status addNode(GraphEditor &editor, CUgraphNode &last, CUgraphNode original, std::size_t captured, bool follows);
   Status endRun(GraphEditor &editor, CUgraphNode &last);
-  /// Chains the captured nodes of a copy of the graph, with clocks between them.
+  /// Chains the captured nodes of a copy of the graph, with clocks between them, and two with nothing between them at
+  /// the end.
   Status chainCapturedNodes();
   Status chainRewrittenNodes(Clocks clocks);
   Expected<std::vector<Run>> timeRuns(int repeats, Clocks clocks);
@@ -60,8 +65,9 @@ private:
   CUgraph copy_ = nullptr;
   CUgraphExec exec_ = nullptr;
   std::vector<CUevent> clocks_;
-  std::vector<Run> runs_;                 ///< of the copy
-  std::vector<std::vector<char>> values_; ///< by BufferIndex
+  std::vector<Run> runs_;                  ///< of the copy
+  std::vector<std::vector<char>> values_;  ///< by BufferIndex
+  std::vector<std::vector<char>> besides_; ///< of CapturedStep::besides, as far as they have memory
 };
 
 } // namespace pumpgraph::runtime

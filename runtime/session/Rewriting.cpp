@@ -86,8 +86,7 @@ Expected<double> Rewriting::predictUs(const Description &lowered) const {
   return fail(PUMPGRAPH_INTERNAL, "the compiler library cannot predict \"{}\": {}", name(), message);
 }
 
-Expected<CompiledPlan> Rewriting::planManaged(const std::string &costsIr, bool accessesAreKnown,
-                                              std::int32_t prefetching) {
+Expected<CompiledPlan> Rewriting::planManaged(const std::string &costsIr, const ManagedKnowledge &known) {
   const auto planOnce = [&]() -> Expected<CompiledPlan> {
     const Expected<const ManagedLink *> link = session_.managedLink();
     if (!link)
@@ -104,8 +103,12 @@ Expected<CompiledPlan> Rewriting::planManaged(const std::string &costsIr, bool a
     options.request_us = (*link)->requestUs;
     options.empty_bytes_per_second = (*link)->emptyBytesPerSecond;
     options.down_at_once = static_cast<std::uint32_t>(session_.laneContexts_->down().size());
-    options.prefetching = prefetching;
-    options.every_access_known = accessesAreKnown && driver_.memDiscardBatchAsync ? 1 : 0;
+    options.prefetching = known.prefetching;
+    options.every_access_known = known.accessesAreKnown && driver_.memDiscardBatchAsync ? 1 : 0;
+    options.hosting = known.hosting.choices.empty() ? nullptr : known.hosting.choices.data();
+    options.beside_hosted_pace = known.besideHostedPace;
+    options.slower_by = known.slowerBy;
+    options.hosted_us = known.hosting.nodesUs.empty() ? nullptr : known.hosting.nodesUs.data();
     return compile(options, 0, !costsIr.empty());
   };
   const std::vector<std::string> notes = step_.captured_.notes;
@@ -146,7 +149,7 @@ Expected<CompiledPlan> Rewriting::compile(const pumpgraph_compiler_options &opti
   plan.savedTimes = compiler_.savedTimes(compilation);
   if (const std::string note = compiler_.savedTimesNote(compilation); !note.empty())
     step_.captured_.notes.push_back(note);
-  step_.times_.planMs = watch.milliseconds();
+  step_.times_.planMs += watch.milliseconds();
   return plan;
 }
 
@@ -288,16 +291,31 @@ Status Rewriting::putInForceManaged(CompiledPlan plan) {
   const Stopwatch mapping;
   Expected<std::unique_ptr<ManagedStep>> managed =
       ManagedStep::create(driver_, session_.options_.device, *session_.laneContexts_, session_.stream_, plan.lowered);
-  if (!managed)
+  if (!managed) {
+    session_.takeAdviceBack(step_, plan.lowered);
     return inContext(managed.error(), fmt::format("preparing the managed memory of \"{}\"", name()));
+  }
   step_.times_.mapMs = mapping.milliseconds();
   auto editor = std::make_unique<GraphEditor>(driver_, step_.graph_, session_.context_);
-  if (Status done = lowerAndCheckManaged(*editor, plan, (*managed)->words()); !done)
+  if (Status done = lowerAndCheckManaged(*editor, plan, (*managed)->words()); !done) {
+    session_.takeAdviceBack(step_, plan.lowered);
     return tl::unexpected<Error>(restoreAfter(std::move(done).error(), *editor, plan));
+  }
   step_.edits_ = std::move(editor);
   step_.managed_ = std::move(*managed);
   step_.plan_ = std::move(plan);
   return {};
+}
+
+Status Rewriting::takeBackManaged() {
+  const Status idle = step_.managed_->waitUntilIdle(); // even if not, nothing must be left in the graph
+  session_.takeAdviceBack(step_, step_.plan_.lowered);
+  restore(*step_.edits_, step_.plan_);
+  step_.edits_.reset();
+  if (step_.exec_)
+    driver_.graphExecDestroy.raw(std::exchange(step_.exec_, nullptr));
+  step_.managed_.reset();
+  return restored_ ? idle : restored_;
 }
 
 Status Rewriting::lowerAndCheckManaged(GraphEditor &editor, const CompiledPlan &plan, CUdeviceptr words) {

@@ -3,9 +3,19 @@
 /// From a captured step to a rewritten graph and back: what adopting a step and planning it again have in common.
 #pragma once
 
+#include "runtime/session/HostedTimes.h"
 #include "runtime/session/Step.h"
 
 namespace pumpgraph::runtime {
+
+/// What a step on managed memory is planned by.
+struct ManagedKnowledge {
+  bool accessesAreKnown = false;
+  std::int32_t prefetching = 0; ///< a pumpgraph_prefetching
+  Hosting hosting = {};
+  double besideHostedPace = 0; ///< Machine::besideHostedPace; 0: the default
+  double slowerBy = 1;         ///< as in the compiler's options
+};
 
 /// Changes one step's graph and the memory behind its buffers. When a call fails, the graph is as it was, or restored()
 /// says why it is not.
@@ -29,8 +39,10 @@ public:
   Expected<std::shared_ptr<Residence>> takeBack(Keep keep);
 
   /// The same on managed memory: plans; then adds the operations to the graph, with an agent that carries them out.
-  Expected<CompiledPlan> planManaged(const std::string &costsIr, bool accessesAreKnown, std::int32_t prefetching);
+  Expected<CompiledPlan> planManaged(const std::string &costsIr, const ManagedKnowledge &known);
   Status putInForceManaged(CompiledPlan plan);
+  /// The opposite. No replay may be under way.
+  Status takeBackManaged();
 
   /// Whether the graph was as captured when a plan was taken out of it last, by takeBack() or because putting one in
   /// force failed. If not, what is left of the plan there names memory that is gone: the graph must not be launched,

@@ -475,6 +475,10 @@ void Session::destroy(Step *step) {
   if (found == steps_.end())
     return;
   driver_->ctxSynchronize.raw();
+  if (managed_ && step->isManaged()) {
+    (void)step->managed_->waitUntilIdle(); // a drop gives advice anew
+    takeAdviceBack(*step, step->plan_.lowered);
+  }
   (*found)->letGo();
   steps_.erase(found);
   if (lastReplay_.step == step)

@@ -55,6 +55,13 @@ enum class BoundaryChoice : std::uint8_t {
   Shared = 2 ///< if there is any such plan
 };
 
+/// On managed memory: what stays in host memory. The values are part of the C ABI.
+enum class HostingChoice : std::uint8_t {
+  Automatic = 0, ///< of a step that is calibrated what is faster there, of others what finds no room
+  NoRoom = 1,    ///< what finds no room
+  Measured = 2   ///< what is faster there, also of a step that is not calibrated
+};
+
 struct AdoptOptions {
   std::string name = "step";
   std::string costsIr = {};
@@ -63,7 +70,8 @@ struct AdoptOptions {
   bool calibrate = false;     ///< look for addresses that kernels of the step store
   BoundaryChoice boundary = BoundaryChoice::Automatic;
   std::int32_t prefetching = 0; ///< on managed memory: a pumpgraph_prefetching
-  bool ownsGraph = false;       ///< the step destroys the graph
+  HostingChoice hosting = HostingChoice::Automatic;
+  bool ownsGraph = false; ///< the step destroys the graph
 };
 
 struct MemoryStatistics {
@@ -131,6 +139,8 @@ public:
 private:
   friend class Adoption;
   friend class Calibration;
+  friend class HostedTimes;
+  friend class ManagedTrials;
   friend class Step;
   friend class Measuring;
   friend class Observing;
@@ -167,6 +177,8 @@ private:
   Expected<std::string> moveToVirtual();
   /// Whichever the step is planned for.
   Status takeMemoryFor(const Step &step);
+  /// That of a plan of the step that is no longer, but for buffers for which another step has given some.
+  void takeAdviceBack(const Step &step, const Description &lowered);
   Status openLink();
   Status openProcessBudget();
   Expected<CUgraph> recordOnce(const Record &record);

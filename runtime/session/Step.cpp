@@ -16,6 +16,11 @@ std::vector<BlockId> CompiledPlan::blocksOf(const CapturedStep &step) const {
   return blocks;
 }
 
+bool CompiledPlan::hasOperations() const {
+  return std::any_of(lowered.nodes.begin(), lowered.nodes.end(),
+                     [](const Node &node) { return isAdded(node.kind) && node.kind != NodeKind::Advise; });
+}
+
 double CompiledPlan::predictedUs() const {
   if (!report)
     return 0;
@@ -130,13 +135,13 @@ Status Step::leadSharers(CUstream stream) {
 }
 
 bool Step::movesAnything() const {
-  if (managed_)
-    return managed_->movesAnything();
   const Description &lowered = plan_.lowered;
-  return rewritten() &&
-         (std::any_of(lowered.nodes.begin(), lowered.nodes.end(), [](const Node &node) { return isCopy(node.kind); }) ||
-          std::any_of(lowered.buffers.begin(), lowered.buffers.end(),
-                      [](const Buffer &buffer) { return !buffer.hosted.empty(); }));
+  const bool hosts = std::any_of(lowered.buffers.begin(), lowered.buffers.end(),
+                                 [](const Buffer &buffer) { return !buffer.hosted.empty(); });
+  if (managed_)
+    return hosts || managed_->movesAnything();
+  return rewritten() && (hosts || std::any_of(lowered.nodes.begin(), lowered.nodes.end(),
+                                              [](const Node &node) { return isCopy(node.kind); }));
 }
 
 Status Step::prepareReplay(CUstream stream, std::span<const pumpgraph_copy> copies) {
@@ -272,6 +277,8 @@ void Step::writeReport() {
                   {"lift_ms", times_.liftMs},
                   {"scan_ms", times_.scanMs},
                   {"calibrate_ms", times_.calibrateMs},
+                  {"hosted_ms", times_.hostedMs},
+                  {"trials_ms", times_.trialsMs},
                   {"plan_ms", times_.planMs},
                   {"pinned_ms", times_.pinnedMs},
                   {"map_ms", times_.mapMs},

@@ -21,6 +21,8 @@ struct AdoptionTimes {
   double captureMs = 0;
   double liftMs = 0;
   double scanMs = 0;      ///< looking for pointers in memory
+  double hostedMs = 0;    ///< timing nodes with operands in host memory
+  double trialsMs = 0;    ///< replaying several plans to keep the fastest
   double calibrateMs = 0; ///< the same while the step runs, if asked for
   double planMs = 0;      ///< the compiler: plan, lower, check
   double pinnedMs = 0;
@@ -42,6 +44,8 @@ struct CompiledPlan {
 
   /// Of all lowered buffers; those of `step`, which was planned, come first.
   std::vector<BlockId> blocksOf(const CapturedStep &step) const;
+  /// Of one for managed memory: whether an agent has anything to do.
+  bool hasOperations() const;
   double predictedUs() const;
   /// Less than which no plan of the step takes.
   double boundUs() const;
@@ -118,6 +122,8 @@ public:
 private:
   friend class Adoption;
   friend class Calibration;
+  friend class HostedTimes;
+  friend class ManagedTrials;
   friend class Session;
   friend class Measuring;
   friend class Observing;

@@ -126,6 +126,10 @@ class Sessions(support.FakeLibraryTest):
         self.assertIn("prefetching", self.calls()[-1])
         with self.assertRaisesRegex(PumpGraphError, "prefetching='never'.*ahead, at_launch, none"):
             session.adopt(0x6000, prefetching="never")
+        session.adopt(0x6000, hosting="measured")
+        self.assertIn("hosting", self.calls()[-1])
+        with self.assertRaisesRegex(PumpGraphError, "hosting='all'.*automatic, no_room, measured"):
+            session.adopt(0x6000, hosting="all")
 
     def test_costs_as_text_file_or_packed_file(self):
         session = self.create()

@@ -213,6 +213,13 @@ typedef enum pumpgraph_prefetching {
   PUMPGRAPH_PREFETCHING_NONE = 2       /* by faults */
 } pumpgraph_prefetching;
 
+/** On managed memory: what stays in host memory for good, where the device's kernels reach it over the link. */
+typedef enum pumpgraph_hosting {
+  PUMPGRAPH_HOSTING_AUTOMATIC = 0, /* MEASURED for a step that is calibrated, else NO_ROOM */
+  PUMPGRAPH_HOSTING_NO_ROOM = 1,   /* what finds no room on the device, or is there for another step of the session */
+  PUMPGRAPH_HOSTING_MEASURED = 2   /* what is faster there: the step is run to find out */
+} pumpgraph_hosting;
+
 typedef struct pumpgraph_adopt_options {
   size_t struct_size;
   const char *name;          /* of the step, for reports; NULL: "step" */
@@ -224,6 +231,7 @@ typedef struct pumpgraph_adopt_options {
                                 compute and store; what they name stays on the device. Slow */
   int32_t boundary;          /* a pumpgraph_boundary */
   int32_t prefetching;       /* managed memory: a pumpgraph_prefetching */
+  int32_t hosting;           /* managed memory: a pumpgraph_hosting */
 } pumpgraph_adopt_options;
 
 /** Lifts `graph` (captured between the last begin and end), plans it under the session's budget, checks the plan, gives
@@ -233,7 +241,9 @@ typedef struct pumpgraph_adopt_options {
  * its report: that is PUMPGRAPH_OK. On any error the graph is as it was, and the plan that was in force is in force
  * again. A session may hold any number of steps; the new one's plan is in force afterwards. With `calibrate`,
  * PUMPGRAPH_OUT_OF_HOST_MEMORY if device and host memory together have no room for every buffer at once; the buffers'
- * contents stay, what the step writes elsewhere is written. */
+ * contents stay, what the step writes elsewhere is written. Measured `hosting` runs the step several dozen times, if it
+ * does not fit and has nothing but kernels, copies and fills; the same holds of contents, and how often is not known
+ * beforehand: not for steps that wait for other processes. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                                const pumpgraph_adopt_options *options, pumpgraph_step **step,
                                                pumpgraph_error *error);

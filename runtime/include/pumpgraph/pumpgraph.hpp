@@ -118,6 +118,13 @@ enum class Prefetching {
   None = PUMPGRAPH_PREFETCHING_NONE
 };
 
+/// On managed memory: see pumpgraph_hosting.
+enum class Hosting {
+  Automatic = PUMPGRAPH_HOSTING_AUTOMATIC,
+  NoRoom = PUMPGRAPH_HOSTING_NO_ROOM,
+  Measured = PUMPGRAPH_HOSTING_MEASURED
+};
+
 struct SessionOptions {
   std::uint64_t budget = 0;         ///< bytes of device memory for all buffers; needed unless `unlimited`
   bool unlimited = false;           ///< every buffer gets device memory
@@ -153,6 +160,7 @@ struct AdoptOptions {
   bool calibrate = false;       ///< look for addresses that the step's kernels compute and store; slow
   Boundary boundary = Boundary::Automatic;
   Prefetching prefetching = Prefetching::Ahead;
+  Hosting hosting = Hosting::Automatic;
 };
 
 namespace detail {
@@ -437,6 +445,7 @@ private:
     given.calibrate = options.calibrate;
     given.boundary = static_cast<std::int32_t>(options.boundary);
     given.prefetching = static_cast<std::int32_t>(options.prefetching);
+    given.hosting = static_cast<std::int32_t>(options.hosting);
     return given;
   }
 

@@ -61,6 +61,7 @@ class AdoptOptions(ctypes.Structure):
         ("calibrate", c_int32),
         ("boundary", c_int32),
         ("prefetching", c_int32),
+        ("hosting", c_int32),
     ]
 
 

@@ -100,6 +100,7 @@ def user_cache() -> Optional[Path]:
 
 BACKENDS = ("virtual", "managed", "automatic")  # pumpgraph_backend
 PREFETCHING = ("ahead", "at_launch", "none")  # pumpgraph_prefetching
+HOSTING = ("automatic", "no_room", "measured")  # pumpgraph_hosting
 BOUNDARIES = ("automatic", "own", "shared")  # pumpgraph_boundary
 
 
@@ -220,6 +221,7 @@ class Session:
         calibrate: bool = False,
         boundary: str = "automatic",
         prefetching: str = "ahead",
+        hosting: str = "automatic",
     ) -> "NativeStep":
         options = _sized(AdoptOptions)
         options.name = name.encode()
@@ -234,6 +236,9 @@ class Session:
         if prefetching not in PREFETCHING:
             raise invalid(f"prefetching={prefetching!r}; it is one of {', '.join(PREFETCHING)}")
         options.prefetching = PREFETCHING.index(prefetching)
+        if hosting not in HOSTING:
+            raise invalid(f"hosting={hosting!r}; it is one of {', '.join(HOSTING)}")
+        options.hosting = HOSTING.index(hosting)
         handle = c_void_p()
         self.library.call("pumpgraph_adopt", self._handle, graph, byref(options), byref(handle))
         return NativeStep(self.library, handle)

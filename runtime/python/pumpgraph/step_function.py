@@ -52,6 +52,7 @@ def graphed(
     keep_first_plan: bool = False,
     calibrate: bool = False,
     boundary: str = "automatic",
+    hosting: str = "automatic",
 ) -> Any:
     """Decorates a step function: its first `warmup` calls run as they are, the next is captured under the budget, and
     it and all later ones are replayed. What they return is overwritten by the next call.
@@ -64,7 +65,7 @@ def graphed(
     if fn is None:
         return functools.partial(graphed, warmup=warmup, max_graphs=max_graphs, on_unsupported=on_unsupported,
                                  private=private, name=name, costs=costs, keep_first_plan=keep_first_plan,
-                                 calibrate=calibrate, boundary=boundary)
+                                 calibrate=calibrate, boundary=boundary, hosting=hosting)
     if warmup < 1:
         raise invalid(f"warmup={warmup}: libraries set themselves up in the first call, which a capture cannot hold")
     if on_unsupported not in ("warn", "raise"):
@@ -72,7 +73,7 @@ def graphed(
     if isinstance(private, abc.Iterator):
         private = list(private)  # it is read for every graph
     known_as = name or getattr(fn, "__name__", type(fn).__name__)
-    adoption = AdoptionOptions(known_as, costs, False, keep_first_plan, calibrate, boundary)
+    adoption = AdoptionOptions(known_as, costs, False, keep_first_plan, calibrate, boundary, hosting=hosting)
     return Graphed(fn, _Options(warmup, max_graphs, on_unsupported == "raise", private, adoption))
 
 

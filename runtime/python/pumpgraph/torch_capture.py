@@ -169,6 +169,7 @@ def capture(
     calibrate: bool = False,
     boundary: str = "automatic",
     prefetching: str = "ahead",
+    hosting: str = "automatic",
     capture_error_mode: str = "thread_local",
 ) -> "Step":
     """Captures `fn`, plans it under the budget and rewrites it. `fn` is called warmup + 2 times.
@@ -185,7 +186,9 @@ def capture(
     `boundary`: where private tensors are between replays, beside other steps: "shared" with the step before, so that
     either can follow the other at once; the step's "own", which is best for many replays in a row; or what predictions
     favour, "automatic". `prefetching`, on managed memory: when pages come back; "at_launch" of the kernels that need them,
-    or "none" but by faults, are there to be compared with.
+    or "none" but by faults, are there to be compared with. `hosting`, there too: what stays in host memory, where
+    kernels reach it over the link; "no_room" for what finds none on the device alone, "measured" for what is faster
+    there, which runs the step several dozen times, or that of a step that is calibrated, "automatic".
     """
     if warmup < 1:
         raise invalid(f"warmup={warmup}: libraries set themselves up in the first call, which a capture cannot hold")
@@ -193,7 +196,8 @@ def capture(
     timings: Dict[str, float] = {}
     with _collector_paused(), _stream_restored(), _timed(timings, "warmup_s"):
         _warm_up(installation, fn, warmup)
-    options = AdoptionOptions(name, costs, leave_as_captured, keep_first_plan, calibrate, boundary, prefetching)
+    options = AdoptionOptions(name, costs, leave_as_captured, keep_first_plan, calibrate, boundary, prefetching,
+                              hosting)
     return capture_warm(installation, fn, Things(private), options, timings, capture_error_mode,
                         inputs=Things(inputs))
 
@@ -208,6 +212,7 @@ class AdoptionOptions(NamedTuple):
     calibrate: bool = False
     boundary: str = "automatic"
     prefetching: str = "ahead"
+    hosting: str = "automatic"
 
 
 def capture_warm(

@@ -99,6 +99,7 @@ struct FakeDriver::State {
   std::mutex mutex;                                       ///< of what threads besides the test's own may come to
   std::map<CUdeviceptr, std::uint64_t> managed;           ///< allocations
   std::set<CUdeviceptr> managedOnDevice;                  ///< pages
+  std::set<std::pair<CUdeviceptr, CUmem_advise>> advice;  ///< by page: what was set and not taken back
   std::chrono::duration<double, std::milli> pretended{0}; ///< device time that did not pass here
 
   std::chrono::steady_clock::time_point now() const {
@@ -591,11 +592,21 @@ void fillManagedCalls(Driver &driver) {
     std::this_thread::sleep_for(time);
     return moveManaged(address, bytes, location.type == CU_MEM_LOCATION_TYPE_DEVICE);
   };
-  driver.memAdvise.function = [](CUdeviceptr address, std::size_t bytes, CUmem_advise, CUmemLocation) -> CUresult {
+  driver.memAdvise.function = [](CUdeviceptr address, std::size_t bytes, CUmem_advise advice,
+                                 CUmemLocation) -> CUresult {
     FAKE_ENTER(cuMemAdvise);
     if (contextStack().empty())
       return CUDA_ERROR_INVALID_CONTEXT;
-    return isManagedRange(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    const std::lock_guard lock(state().mutex);
+    if (!isManagedRange(address, bytes))
+      return CUDA_ERROR_INVALID_VALUE;
+    // What is taken back has the number after what was given.
+    const bool isGiven = advice == CU_MEM_ADVISE_SET_READ_MOSTLY || advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
+                         advice == CU_MEM_ADVISE_SET_ACCESSED_BY;
+    const auto kind = static_cast<CUmem_advise>(isGiven ? advice : advice - 1);
+    for (CUdeviceptr page = address / pageSize * pageSize; page < address + bytes; page += pageSize)
+      isGiven ? void(state().advice.insert({page, kind})) : void(state().advice.erase({page, kind}));
+    return CUDA_SUCCESS;
   };
   driver.memDiscardBatchAsync.function = [](CUdeviceptr *addresses, std::size_t *bytes, std::size_t count,
                                             unsigned long long, CUstream) -> CUresult {
@@ -1358,6 +1369,12 @@ bool FakeDriver::isMapped(const void *address) const {
 std::uint64_t FakeDriver::managedPagesOnDevice() const {
   const std::lock_guard lock(state_->mutex);
   return state_->managedOnDevice.size();
+}
+
+std::uint64_t FakeDriver::advisedPages(CUmem_advise advice) const {
+  const std::lock_guard lock(state_->mutex);
+  return static_cast<std::uint64_t>(std::count_if(state_->advice.begin(), state_->advice.end(),
+                                                  [&](const auto &given) { return given.second == advice; }));
 }
 
 std::uint64_t FakeDriver::contexts() const {

@@ -114,6 +114,8 @@ public:
   std::uint64_t loadedModules() const;
   /// Of pages of managed memory: those that were last brought to the device.
   std::uint64_t managedPagesOnDevice() const;
+  /// Of pages of managed memory: those for which this was said and not taken back. `advice` is one of the SET kind.
+  std::uint64_t advisedPages(CUmem_advise advice) const;
   CUcontext primaryContext() const;
   /// Contexts beside the primary one.
   std::uint64_t contexts() const;

@@ -41,9 +41,10 @@ protected:
     graph_ = program_->record();
   }
 
-  Step *adopt(bool calibrate) {
+  Step *adopt(bool calibrate, HostingChoice hosting = HostingChoice::NoRoom) {
     AdoptOptions options;
     options.calibrate = calibrate;
+    options.hosting = hosting;
     const Expected<Step *> step = session_->adopt(graph_, options);
     EXPECT_TRUE(step) << messageOf(step);
     return step ? *step : nullptr;
@@ -269,6 +270,125 @@ TEST_F(ManagedTest, prefetchesAtLaunchOrNotAtAll) {
   EXPECT_EQ(prefetches[1], 0U);
 }
 
+std::uint64_t hostedPages(Step *step) {
+  return nlohmann::json::parse(step->report()).at("hosted_bytes").get<std::uint64_t>() / pageBytes;
+}
+
+// Nodes take no longer here with operands in host memory, so that all of the time of operations is gained.
+TEST_F(ManagedTest, hostsWhatIsFasterThere) {
+  for (const HostingChoice hosting : {HostingChoice::Automatic, HostingChoice::Measured}) {
+    open(tightPages);
+    start();
+    Step *step = adopt(hosting == HostingChoice::Automatic, hosting);
+    ASSERT_TRUE(step);
+    EXPECT_EQ(program_->weights(), program_->expectedWeights(0)) << "it was run to measure";
+    replay(step, 3);
+    EXPECT_EQ(program_->loss(), program_->expectedLoss(3));
+    EXPECT_EQ(program_->weights(), program_->expectedWeights(3));
+    const nlohmann::json runtime = runtimeReport(step);
+    EXPECT_GT(runtime.at("hosted_ms"), 0);
+    EXPECT_EQ(runtime.at("plans")[0].at("why"), "nothing in host memory by choice");
+    EXPECT_GE(runtime.at("plans").size(), 2U);
+    for (const nlohmann::json &plan : runtime.at("plans")) {
+      EXPECT_GT(plan.at("measured_s"), 0);
+      EXPECT_EQ(plan.at("costs"), "times of nodes before the plan");
+    }
+    EXPECT_EQ(fake_->advisedPages(CU_MEM_ADVISE_SET_ACCESSED_BY), hostedPages(step));
+    std::set<std::string> notes;
+    for (const nlohmann::json &note : runtime.at("notes"))
+      EXPECT_TRUE(notes.insert(note).second) << note << " is there twice";
+  }
+}
+
+TEST_F(ManagedTest, runsNothingToFindOutUnlessItMay) {
+  open(tightPages);
+  start();
+  const std::uint64_t launches = fake_->callsOf("cuGraphLaunch");
+  Step *step = adopt(false, HostingChoice::Automatic);
+  ASSERT_TRUE(step);
+  EXPECT_EQ(fake_->callsOf("cuGraphLaunch"), launches);
+  EXPECT_EQ(runtimeReport(step).at("hosted_ms"), 0);
+  EXPECT_EQ(hostedPages(step), 0U);
+  open(64); // where everything fits nothing is to be found out
+  start();
+  step = adopt(false, HostingChoice::Measured);
+  ASSERT_TRUE(step);
+  EXPECT_EQ(fake_->callsOf("cuGraphLaunch"), 0U);
+}
+
+// Whoever has the memory of a step next would have it in host memory for ever.
+TEST_F(ManagedTest, takesItsAdviceBackInTheEnd) {
+  const auto advised = [&] {
+    return fake_->advisedPages(CU_MEM_ADVISE_SET_READ_MOSTLY) +
+           fake_->advisedPages(CU_MEM_ADVISE_SET_PREFERRED_LOCATION) +
+           fake_->advisedPages(CU_MEM_ADVISE_SET_ACCESSED_BY);
+  };
+  open(tightPages);
+  start();
+  Step *first = adopt(true, HostingChoice::Measured);
+  ASSERT_TRUE(first);
+  graph_ = program_->record();
+  Step *second = adopt(true, HostingChoice::Measured);
+  ASSERT_TRUE(second);
+  for (int i = 0; i < 2; ++i) {
+    replay(first, 1);
+    replay(second, 1);
+  }
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(4));
+  // What the first keeps in host memory the second does too, and nothing else that both have.
+  const auto hostedWeights = [](Step *step) {
+    std::set<std::string> names;
+    for (const nlohmann::json &buffer : nlohmann::json::parse(step->report()).at("hosted"))
+      if (const std::string name = buffer.at("buffer_name"); name.find("weight") == 0)
+        names.insert(name);
+    return names;
+  };
+  EXPECT_EQ(hostedWeights(first), hostedWeights(second));
+  session_->destroy(first);
+  replay(second, 1);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(5));
+  EXPECT_EQ(fake_->advisedPages(CU_MEM_ADVISE_SET_ACCESSED_BY), hostedPages(second));
+  session_->destroy(second);
+  EXPECT_EQ(advised(), 0U);
+}
+
+// Wherever finding out fails, the step has a plan all the same, or values and graph are as before and nothing is
+// advised any more, but what could not be taken back.
+TEST_F(ManagedTest, doesWithoutFindingOut) {
+  struct Failures {
+    const char *call;
+    int last, step;
+    std::uint64_t mostAdvised;
+  };
+  int noted = 0, failed = 0;
+  for (const auto &[call, last, step, mostAdvised] : {Failures{"cuGraphLaunch", 9, 2, 0},
+                                                      {"cuGraphInstantiateWithFlags", 5, 2, 0},
+                                                      {"cuGraphAddBatchMemOpNode", 9, 4, 0},
+                                                      {"cuStreamSynchronize", 60, 9, 0},
+                                                      {"cuMemAdvise", 40, 8, 3}})
+    for (int at = 1; at <= last; at += step) {
+      open(tightPages);
+      start();
+      const std::string before = fake_->print(graph_);
+      fake_->failCall(call, at, CUDA_ERROR_INVALID_VALUE);
+      const Expected<Step *> adopted = session_->adopt(graph_, {.hosting = HostingChoice::Measured});
+      EXPECT_EQ(program_->weights(), program_->expectedWeights(0)) << call << at;
+      if (!adopted) {
+        ++failed;
+        EXPECT_NE(adopted.error().message.find(call), std::string::npos) << adopted.error().message;
+        EXPECT_EQ(fake_->print(graph_), before) << call << at;
+        EXPECT_LE(fake_->advisedPages(CU_MEM_ADVISE_SET_ACCESSED_BY), mostAdvised) << call << at;
+        continue;
+      }
+      noted += runtimeReport(*adopted).at("notes").dump().find(call) != std::string::npos;
+      EXPECT_LE(fake_->advisedPages(CU_MEM_ADVISE_SET_ACCESSED_BY), hostedPages(*adopted) + mostAdvised) << call << at;
+      replay(*adopted, 2);
+      EXPECT_EQ(program_->weights(), program_->expectedWeights(2)) << call << at;
+    }
+  EXPECT_GT(noted, 8);
+  EXPECT_GT(failed, 0);
+}
+
 TEST_F(ManagedTest, isNotPlannedAgain) {
   open(tightPages);
   start();
@@ -325,6 +445,16 @@ protected:
     fake_->addPlain(graph_, {}, type);
   }
 };
+
+// Nobody keeps the values of what nobody knows of.
+TEST_F(UnseenTest, isNotRunToFindOut) {
+  open(tightPages);
+  recordWith(CU_GRAPH_NODE_TYPE_CONDITIONAL);
+  const Expected<Step *> step = session_->adopt(graph_, {.calibrate = true, .hosting = HostingChoice::Measured});
+  ASSERT_TRUE(step) << messageOf(step);
+  EXPECT_EQ(fake_->callsOf("cuGraphLaunch"), 0U);
+  EXPECT_NE(runtimeReport(*step).at("notes").dump().find("not every node can be seen into"), std::string::npos);
+}
 
 TEST_F(UnseenTest, takesWhatTheVirtualBackendDeclines) {
   for (const CUgraphNodeType type : {CU_GRAPH_NODE_TYPE_CONDITIONAL, CU_GRAPH_NODE_TYPE_MEM_ALLOC}) {

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/session/HostedTimes.h"
+
+#include "runtime/agent/ManagedLocation.h"
+#include "runtime/session/ManagedAdvice.h"
+#include "runtime/session/Measuring.h"
+
+#include <algorithm>
+
+namespace pumpgraph::runtime {
+namespace {
+
+constexpr int repeats = 3;
+/// What the nodes of a step touch, added up: a link carries it in a second or two, and the step runs a few times.
+constexpr std::uint64_t mostTouchedBytes = std::uint64_t{64} << 30;
+
+} // namespace
+
+std::string HostedTimes::obstacle() const {
+  if (!step_.captured_.refusals.empty())
+    return "not every node can be seen into";
+  std::uint64_t touched = 0;
+  for (const Node &node : step_.captured_.description.nodes) {
+    if (node.kind != NodeKind::Kernel && node.kind != NodeKind::Memcpy && node.kind != NodeKind::Memset &&
+        node.kind != NodeKind::Empty)
+      return "it has more than kernels, copies and fills";
+    for (const Access &access : node.accesses)
+      touched += access.range.size;
+  }
+  if (touched > mostTouchedBytes)
+    return fmt::format("its nodes touch {}, which would take seconds", bytesText(touched));
+  return "";
+}
+
+template <typename Visit> Status HostedTimes::forEachBlock(const Hosting &hosting, Visit visit) const {
+  for (BufferIndex buffer = 0; buffer < hosting.choices.size(); ++buffer)
+    if (hosting.choices[buffer] == Hosting::WhereFaster) {
+      const Block &block = session_.heap_->block(step_.captured_.blocks[buffer]);
+      PUMPGRAPH_TRY_WHILE(visit(ManagedRange{block.address, block.bytes()}), "moving \"{}\" to time nodes that use it",
+                          step_.captured_.description.buffers[buffer].name);
+    }
+  return driver_.streamSynchronize(session_.stream_);
+}
+
+Status HostedTimes::stayInHostMemory(const Hosting &hosting) const {
+  PUMPGRAPH_TRY(forEachBlock(hosting, [&](const ManagedRange &range) -> Status {
+    return driver_.memPrefetchAsync(range.address, range.bytes, inHostMemory(), 0, session_.stream_);
+  }));
+  return forEachBlock(hosting, [&](const ManagedRange &range) -> Status {
+    PUMPGRAPH_TRY(advise(driver_, session_.options_.device, range, Advice::PreferHost));
+    return advise(driver_, session_.options_.device, range, Advice::AccessedBy);
+  });
+}
+
+Status HostedTimes::stayAnywhere(const Hosting &hosting) const {
+  const int device = session_.options_.device;
+  Status all; // goes on where something fails
+  const Status visited = forEachBlock(hosting, [&](const ManagedRange &range) -> Status {
+    for (const Advice advice : {Advice::AccessedBy, Advice::PreferHost})
+      if (Status taken = takeBack(driver_, device, range, advice); all && !taken)
+        all = std::move(taken);
+    if (Status moved = moveFromHostMemory(driver_, device, session_.stream_, range, fitsDevice()); all && !moved)
+      all = std::move(moved);
+    return {};
+  });
+  return all ? visited : all;
+}
+
+bool HostedTimes::fitsDevice() const {
+  std::uint64_t bytes = 0;
+  for (const BlockId id : step_.captured_.blocks)
+    bytes += session_.heap_->block(id).bytes();
+  return bytes <= session_.deviceFreeBytes_;
+}
+
+Status HostedTimes::run(Measuring &measuring, Hosting &hosting) {
+  if (fitsDevice() && std::count(hosting.choices.begin(), hosting.choices.end(), Hosting::Always) == 0) {
+    PUMPGRAPH_TRY(forEachBlock(hosting, [&](const ManagedRange &range) -> Status {
+      return driver_.memPrefetchAsync(range.address, range.bytes, onDevice(session_.options_.device), 0,
+                                      session_.stream_);
+    }));
+    const Expected<std::vector<double>> there = measuring.timeNodesApart(repeats);
+    if (!there)
+      return tl::unexpected<Error>(there.error());
+    for (std::size_t node = 0; node < there->size(); ++node)
+      step_.captured_.description.nodes[node].costUs = (*there)[node];
+    hasDeviceTimes_ = true;
+  }
+  Status hosted = stayInHostMemory(hosting);
+  if (hosted) {
+    Expected<std::vector<double>> times = measuring.timeNodesApart(repeats);
+    if (times)
+      hosting.nodesUs = std::move(*times);
+    else
+      hosted = tl::unexpected<Error>(times.error());
+  }
+  const Status back = stayAnywhere(hosting);
+  return hosted ? back : hosted;
+}
+
+Expected<std::string> HostedTimes::measure(Hosting &hosting) {
+  Measuring measuring(step_);
+  if (const Status kept = measuring.keepValues(); !kept)
+    return kept.error().message;
+  const Status done = run(measuring, hosting);
+  const std::string why = done ? "" : done.error().message;
+  if (const Status restored = measuring.restoreValues(); !restored)
+    return inContext(restored.error(), "restoring the values after timing nodes" + (done ? "" : ", for " + why));
+  if (!done)
+    hosting.nodesUs.clear();
+  return why;
+}
+
+} // namespace pumpgraph::runtime

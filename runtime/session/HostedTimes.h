@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// How long the nodes of a step on managed memory take with their operands in host memory.
+#pragma once
+
+#include "runtime/session/Step.h"
+
+#include <vector>
+
+namespace pumpgraph::runtime {
+
+class Measuring;
+
+/// What is known of a step on managed memory beside its description, when it is planned.
+struct Hosting {
+  enum Choice : std::uint8_t { WhereNoRoom = 0, WhereFaster = 1, Always = 2 };
+  std::vector<std::uint8_t> choices; ///< by BufferIndex, a Choice
+  std::vector<double> nodesUs;       ///< by captured position, with all in host memory whose choice is not the first
+};
+
+/// Runs a captured step a few times, node by node, to time it. It must be on managed memory, and not rewritten.
+class HostedTimes {
+public:
+  explicit HostedTimes(Step &step) : step_(step), session_(step.session_), driver_(*step.session_.driver_) {}
+  HostedTimes(const HostedTimes &) = delete;
+  HostedTimes &operator=(const HostedTimes &) = delete;
+
+  /// Why the step cannot be run for it, or would run too long; empty if it can.
+  std::string obstacle() const;
+
+  /// Sets `nodesUs`, or returns why it cannot. Where the device has room for the whole step, its nodes also get the
+  /// times that they take there. All values are as before in the end, which is an error if they are not, but what the
+  /// step writes outside of the session's memory is written.
+  Expected<std::string> measure(Hosting &hosting);
+  /// Whether nodes got the times that they take on the device.
+  bool hasDeviceTimes() const { return hasDeviceTimes_; }
+
+private:
+  Status run(Measuring &measuring, Hosting &hosting);
+  template <typename Visit> Status forEachBlock(const Hosting &hosting, Visit visit) const;
+  Status stayInHostMemory(const Hosting &hosting) const;
+  Status stayAnywhere(const Hosting &hosting) const;
+  bool fitsDevice() const;
+
+  Step &step_;
+  Session &session_;
+  const Driver &driver_;
+  bool hasDeviceTimes_ = false;
+};
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Several plans of a step on managed memory, and the one that is fastest when it is replayed.
+#pragma once
+
+#include "runtime/session/Rewriting.h"
+
+#include <string>
+#include <vector>
+
+namespace pumpgraph::runtime {
+
+struct ManagedTrial {
+  CompiledPlan plan;
+  std::string why; ///< for the report
+};
+
+/// Puts one plan after the other in force, replays it, and leaves the one in force that took the least. Nobody else may
+/// replay the step meanwhile.
+class ManagedTrials {
+public:
+  ManagedTrials(Step &step, Rewriting &rewriting, std::string costs)
+      : step_(step), session_(step.session_), driver_(*step.session_.driver_), rewriting_(rewriting),
+        costs_(std::move(costs)) {}
+
+  /// At least one; the first wins where others are no faster to speak of. All values are as before in the end. When it
+  /// fails the graph is as it was, as far as Rewriting::restored() says so.
+  Status run(std::vector<ManagedTrial> trials);
+
+private:
+  /// Puts each in force, and takes it back. A note says which could not be timed; an error if none could, or if one is
+  /// left in the graph.
+  Expected<std::size_t> findFastest(const std::vector<ManagedTrial> &trials);
+  Expected<double> timeTrial(const ManagedTrial &trial);
+  void note(const ManagedTrial &trial, const Error &why);
+  Status putInForce(const ManagedTrial &trial);
+  /// Of a replay that follows another one, microseconds.
+  Expected<double> timeReplays();
+
+  Step &step_;
+  Session &session_;
+  const Driver &driver_;
+  Rewriting &rewriting_;
+  std::string costs_; ///< where node times came from
+};
+
+} // namespace pumpgraph::runtime
