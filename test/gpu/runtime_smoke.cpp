@@ -1257,14 +1257,23 @@ ManagedRun runStreaming(SessionOptions options, const Stream &shape, const Adopt
   return {std::move(stepMs), digestOf(result), nlohmann::json::parse(take(step.report(), "report"))};
 }
 
-const std::pair<const char *, Prefetching> managedWays[] = {
-    {"faults", Prefetching::None}, {"launch", Prefetching::AtLaunch}, {"ahead", Prefetching::Ahead}};
+/// Three ways to bring back the pages of one plan, and the plan of a step whose nodes were timed with operands in host
+/// memory.
+struct ManagedWay {
+  const char *name;
+  Prefetching prefetching;
+  Hosting hosting;
+};
+constexpr ManagedWay managedWays[] = {{"faults", Prefetching::None, Hosting::NoRoom},
+                                      {"launch", Prefetching::AtLaunch, Hosting::NoRoom},
+                                      {"ahead", Prefetching::Ahead, Hosting::NoRoom},
+                                      {"hosted", Prefetching::Ahead, Hosting::Measured}};
 
-/// One plan, its pages brought back in three ways. Returns a row of the table.
+/// The step in all of these ways. Returns a row of the table.
 template <typename Run> std::string compareRow(const Run &run) {
   std::string row, state;
-  for (const auto &[name, prefetching] : managedWays) {
-    const ManagedRun result = run(AdoptOptions{.calibrate = true, .prefetching = prefetching});
+  for (const auto &[name, prefetching, hosting] : managedWays) {
+    const ManagedRun result = run(AdoptOptions{.calibrate = true, .prefetching = prefetching, .hosting = hosting});
     require(state.empty() || result.state == state, std::string(name) + ": another result");
     state = result.state;
     row += note("%s%s %.2f ms", row.empty() ? "" : ", ", name, result.medianMs());
@@ -1325,7 +1334,7 @@ struct ManagedRow {
 /// Prints one line of JSON.
 int runManagedRow(const std::string &step, const std::string &way) {
   const auto known =
-      std::find_if(std::begin(managedWays), std::end(managedWays), [&](const auto &one) { return one.first == way; });
+      std::find_if(std::begin(managedWays), std::end(managedWays), [&](const auto &one) { return one.name == way; });
   const bool isCaptured = way == "captured";
   const std::optional<ManagedRow> row = ManagedRow::named(step);
   if (!row || (!isCaptured && known == std::end(managedWays))) {
@@ -1334,8 +1343,10 @@ int runManagedRow(const std::string &step, const std::string &way) {
   }
   try {
     AdoptOptions adoption{.leaveAsCaptured = isCaptured, .calibrate = row->kind != ManagedRow::Kind::Unknown};
-    if (!isCaptured)
-      adoption.prefetching = known->second;
+    if (!isCaptured) {
+      adoption.prefetching = known->prefetching;
+      adoption.hosting = known->hosting;
+    }
     const SessionOptions options =
         isCaptured ? SessionOptions{.unlimited = true} : onManaged(row->budget(), row->arenaBytes());
     const ManagedRun run = row->run(options, adoption);
@@ -1345,10 +1356,12 @@ int runManagedRow(const std::string &step, const std::string &way) {
       require(runtime.at("backend") == "managed", "not rewritten: " + runtime.dump());
       line["budget_bytes"] = options.budget;
       line["arena_bytes"] = options.managedBytes;
-      line["plan_bound_s"] = run.report.at("plan_bound_s");
+      for (const char *figure : {"plan_bound_s", "moving_bound_s", "hosted_bytes"})
+        line[figure] = run.report.at(figure);
       line["predicted_s"] = run.report.at("predicted_s");
       line["link"] = runtime.at("link");
       line["agent"] = runtime.at("agent");
+      line["plans"] = runtime.at("plans");
     }
     std::printf("%s\n", line.dump().c_str());
     return 0;

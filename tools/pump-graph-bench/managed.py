@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """pump-graph-bench --managed: steps of runtime_smoke and of PyTorch on managed memory. One plan, its pages brought back
-by faults, at launch and ahead, beside the managed bound and the prediction. Every run is a process with 2 GiB of managed
-memory, those of PyTorch and of large buffers with just under 4 GiB."""
+by faults, at launch and ahead; and the plan that keeps in host memory what is faster there, beside the managed bound,
+which is that of plans that move everything, and the prediction. Every run is a process with 2 GiB of managed memory,
+those of PyTorch and of large buffers with just under 4 GiB."""
 
 from __future__ import annotations
 
@@ -18,12 +19,14 @@ import runs
 
 Done = Dict[str, Dict[str, Any]]
 
-MANAGED_WAYS = ("faults", "launch", "ahead")
+MANAGED_WAYS = ("faults", "launch", "ahead", "hosted")
 WAYS = ("captured",) + MANAGED_WAYS  # the first tells what budgets are shares of
 ARENA_BYTES = 2 << 30
 # Both captures of a step need addresses, and PyTorch's have many buffers.
 LARGE_ARENA_BYTES = 4000 << 20
-# Of a step with prefetches ahead: the most over its bound.
+# What a calibrated step gets unless somebody asks for something else.
+BEST_WAY = "hosted"
+# Of a step that goes that way: the most over its bound.
 PROMISE_BOUND = 1.15
 
 
@@ -84,13 +87,13 @@ class Figures:
         return statistics.median(samples) if samples else None
 
     def per_run(self, key: str) -> List[float]:
-        """Of the runs ahead, milliseconds. Each process measures its own link, so these differ."""
-        return [figures[key] * 1e3 for figures in self.all("ahead")]
+        """Of the runs that go the best way, milliseconds. Each process measures its own link, so these differ."""
+        return [figures[key] * 1e3 for figures in self.all(BEST_WAY)]
 
     def over_bound(self) -> Optional[float]:
         """Each run against its own bound."""
-        ratios = [statistics.median(figures["step_ms"]) / (figures["plan_bound_s"] * 1e3)
-                  for figures in self.all("ahead")]
+        ratios = [statistics.median(figures["step_ms"]) / (figures["moving_bound_s"] * 1e3)
+                  for figures in self.all(BEST_WAY)]
         return statistics.median(ratios) if ratios else None
 
 
@@ -102,7 +105,8 @@ def summary(done: Done) -> List[Dict[str, Any]]:
         row: Dict[str, Any] = {"step": step.name, "title": step.title}
         for way in WAYS:
             row[way] = _spread(figures.samples(way))
-        row["bound"] = _spread(figures.per_run("plan_bound_s"))
+        row["bound"] = _spread(figures.per_run("moving_bound_s"))
+        row["hosted_mib"] = _spread([run["hosted_bytes"] / (1 << 20) for run in figures.all(BEST_WAY)])
         row["predicted"] = _spread(figures.per_run("predicted_s"))
         row["over_bound"] = figures.over_bound()
         if any(row[way] for way in WAYS):
@@ -111,10 +115,10 @@ def summary(done: Done) -> List[Dict[str, Any]]:
 
 
 def markdown(done: Done) -> str:
-    lines = ["| step | by faults | at launch | ahead | managed bound | predicted | ahead / bound | in memory |",
-             "|" + " --- |" * 8]
+    lines = ["| step | by faults | at launch | ahead | some in host memory | of that, MiB | managed bound | predicted | "
+             "best / bound | in memory |", "|" + " --- |" * 10]
     for row in summary(done):
-        cells = [row[key] for key in (*MANAGED_WAYS, "bound", "predicted")]
+        cells = [row[key] for key in (*MANAGED_WAYS, "hosted_mib", "bound", "predicted")]
         ratio = "" if row["over_bound"] is None else f"{row['over_bound']:.2f}"
         lines.append("| " + " | ".join([row["title"], *map(_cell, cells), ratio, _cell(row["captured"])]) + " |")
     lines.append("")
@@ -126,14 +130,15 @@ def markdown(done: Done) -> str:
 def checks(done: Done) -> Iterator[Tuple[bool, str]]:
     for step in STEPS:
         figures = Figures(step, done)
-        faults, ahead, ratio = figures.median("faults"), figures.median("ahead"), figures.over_bound()
-        if step.promise_faults and faults is not None and ahead is not None:
-            yield (faults / ahead >= step.promise_faults,
-                   f"{step.name}: {faults / ahead:.1f} times as fast as by faults; promised {step.promise_faults:g}")
+        faults, best, ratio = figures.median("faults"), figures.median(BEST_WAY), figures.over_bound()
+        if step.promise_faults and faults is not None and best is not None:
+            yield (faults / best >= step.promise_faults,
+                   f"{step.name}: {faults / best:.1f} times as fast as by faults; promised {step.promise_faults:g}")
         if step.promise_faults and ratio is not None:
             yield ratio <= PROMISE_BOUND, f"{step.name}: {ratio:.2f} of its bound; promised {PROMISE_BOUND:g}"
-        for key, figures_ahead in figures.runs("ahead"):
-            bound_ms, step_ms = figures_ahead["plan_bound_s"] * 1e3, statistics.median(figures_ahead["step_ms"])
+        for key, run in [*figures.runs("ahead"), *figures.runs(BEST_WAY)]:
+            # Of plans of its kind: what stays in host memory may beat plans that move it.
+            bound_ms, step_ms = run["plan_bound_s"] * 1e3, statistics.median(run["step_ms"])
             if step_ms < bound_ms:
                 yield False, (f"{key}: {step_ms:.1f} ms, below its bound of {bound_ms:.1f}: its process took the link "
                               "for slower than it is")

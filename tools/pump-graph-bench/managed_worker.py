@@ -21,7 +21,8 @@ import pumpgraph  # noqa: E402
 SHAPES = {"small": (2048, 6), "large": (4096, 3)}  # samples and width, layers
 WARMUP, STEPS = 2, 10
 BATCHES, BATCH = 5, 5
-PREFETCHING = {"faults": "none", "launch": "at_launch", "ahead": "ahead"}
+WAYS = {"faults": ("none", "no_room"), "launch": ("at_launch", "no_room"), "ahead": ("ahead", "no_room"),
+        "hosted": ("ahead", "measured")}  # prefetching, hosting
 Figures = Dict[str, Any]
 
 
@@ -90,8 +91,9 @@ def run_managed(shape: str, way: str, budget_bytes: int, arena_bytes: int) -> Fi
     pumpgraph.install(budget=budget_bytes, budget_of="tensors", backend="managed", managed=arena_bytes,
                       managed_limit=arena_bytes)
     training = Perceptron(shape)
+    prefetching, hosting = WAYS[way]
     step = pumpgraph.capture(training.step, warmup=WARMUP, private=[training.model, training.optimizer],
-                             name="perceptron", calibrate=True, prefetching=PREFETCHING[way])
+                             name="perceptron", calibrate=True, prefetching=prefetching, hosting=hosting)
     state = digest_of(step.replay, step.output)
     step_ms = time_batches(step.replay)
     report = step.report()
@@ -103,10 +105,11 @@ def run_managed(shape: str, way: str, budget_bytes: int, arena_bytes: int) -> Fi
         "state": state,
         "budget_bytes": budget_bytes,
         "arena_bytes": arena_bytes,
-        "plan_bound_s": report["plan_bound_s"],
+        **{figure: report[figure] for figure in ("plan_bound_s", "moving_bound_s", "hosted_bytes")},
         "predicted_s": report["predicted_s"],
         "link": runtime["link"],
         "agent": runtime["agent"],
+        "plans": runtime["plans"],
     }
 
 
@@ -114,10 +117,10 @@ def main(arguments: List[str]) -> None:
     shape, *rest = arguments if arguments and arguments[0] in SHAPES else [""]
     if shape and rest == ["captured"]:
         figures = run_captured(shape)
-    elif shape and len(rest) == 3 and rest[0] in PREFETCHING:
+    elif shape and len(rest) == 3 and rest[0] in WAYS:
         figures = run_managed(shape, rest[0], int(rest[1]), int(rest[2]))
     else:
-        sys.exit(f"usage: {sys.argv[0]} {'|'.join(SHAPES)} captured | {'|'.join(PREFETCHING)} BUDGET_BYTES ARENA_BYTES")
+        sys.exit(f"usage: {sys.argv[0]} {'|'.join(SHAPES)} captured | {'|'.join(WAYS)} BUDGET_BYTES ARENA_BYTES")
     print(json.dumps(figures))
 
 
