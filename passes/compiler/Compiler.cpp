@@ -71,6 +71,8 @@ tl::expected<PlanOptions, Failure> planOptions(const pumpgraph_compiler_options 
   if (asked.host_bytes > 0)
     machine.hostBytes = asked.host_bytes;
   machine.downAtOnce = std::max(asked.down_at_once, 1U);
+  if (asked.managed != 0)
+    setManagedHosting(machine);
   double downOverheadUs = 0;
   for (const std::string &fault :
        {take(asked.up_bytes_per_second, "up_bytes_per_second", machine.upBytesPerSecond),
@@ -157,11 +159,8 @@ std::string takeSavedTimes(Description &step, const pumpgraph_compiler_options &
   return {};
 }
 
-/// What may be hosted, and how fast that is. Returns what is wrong with it, or nothing.
+/// Of managed memory: what may be hosted, and how fast that is. Returns what is wrong with it, or nothing.
 std::string takeHosting(Description &step, PlanOptions &plan, const pumpgraph_compiler_options &options) {
-  setManagedHosting(plan.machine);
-  if (options.beside_hosted_pace > 0)
-    plan.machine.besideHostedPace = options.beside_hosted_pace;
   if (!options.hosting)
     return {};
   Description hosting = step;

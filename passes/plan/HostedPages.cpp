@@ -120,6 +120,11 @@ private:
   RangeMax away_;
 };
 
+/// Whether the operands of such nodes stay on the device.
+bool needsDevice(NodeKind kind) {
+  return kind == NodeKind::Memcpy || kind == NodeKind::ChildGraph;
+}
+
 /// By piece. Operands of copies and of child graphs stay on the device, and so do what has frames already and what has
 /// to be there between replays.
 std::vector<bool> canBeHosted(const Description &step, const Timeline &timeline) {
@@ -128,11 +133,9 @@ std::vector<bool> canBeHosted(const Description &step, const Timeline &timeline)
     const PieceIndex piece = static_cast<PieceIndex>(i);
     const std::span<const Use> uses = timeline.usesOf(piece);
     const Buffer &buffer = step.buffers[timeline.piece(piece).buffer];
-    can.push_back(buffer.frames.empty() && !buffer.isPresent &&
-                  std::none_of(uses.begin(), uses.end(), [&](const Use &use) {
-                    const NodeKind kind = step.nodes[use.node].kind;
-                    return kind == NodeKind::Memcpy || kind == NodeKind::ChildGraph;
-                  }));
+    can.push_back(
+        buffer.frames.empty() && !buffer.isPresent &&
+        std::none_of(uses.begin(), uses.end(), [&](const Use &use) { return needsDevice(step.nodes[use.node].kind); }));
   }
   return can;
 }
@@ -153,7 +156,7 @@ std::vector<bool> canBeHostedAsAWhole(const Description &step) {
   for (const Buffer &buffer : step.buffers)
     can.push_back(buffer.isPrivate && buffer.frames.empty() && !buffer.isPresent && buffer.size > 0);
   for (const Node &node : step.nodes)
-    if (node.kind == NodeKind::Memcpy || node.kind == NodeKind::ChildGraph)
+    if (needsDevice(node.kind))
       for (const Access &access : node.accesses)
         can[access.buffer] = false;
   return can;

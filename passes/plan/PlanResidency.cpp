@@ -215,8 +215,7 @@ private:
 
 /// For so many searches side by side. Quick ones use one each: whoever makes them makes many.
 Processors processorsFor(std::size_t searches, const PlanOptions &options) {
-  const unsigned processors = options.processors ? options.processors : std::thread::hardware_concurrency();
-  return Processors(options.isQuick ? 1 : processors, static_cast<unsigned>(searches));
+  return Processors(options.isQuick ? 1 : processorsOf(options.processors), static_cast<unsigned>(searches));
 }
 
 struct FoundPlan {

@@ -3,13 +3,11 @@
 
 #include "passes/lower/LowerManaged.h"
 #include "passes/plan/HostedPages.h"
+#include "passes/plan/Processors.h"
 #include "passes/report/HostingSearch.h"
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
-#include <future>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -102,19 +100,7 @@ private:
   /// Side by side, on as many processors as there are.
   std::vector<double> allQuickUs(const std::vector<HostedSet> &sets) const {
     std::vector<double> times(sets.size(), impossible);
-    std::atomic<std::size_t> next = 0;
-    const auto work = [&] {
-      for (std::size_t i = next++; i < sets.size(); i = next++)
-        times[i] = quickUs(sets[i]);
-    };
-    const std::size_t processors =
-        options_.processors ? options_.processors : std::max(std::thread::hardware_concurrency(), 1U);
-    std::vector<std::future<void>> others; // each is waited for, whatever fails
-    for (std::size_t i = 1; i < std::min(processors, sets.size()); ++i)
-      others.push_back(std::async(std::launch::async, work));
-    work();
-    for (std::future<void> &other : others)
-      other.get();
+    sideBySide(sets.size(), processorsOf(options_.processors), [&](std::size_t i) { times[i] = quickUs(sets[i]); });
     return times;
   }
 

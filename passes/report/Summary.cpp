@@ -5,16 +5,15 @@
 #include "passes/analysis/EstimateCosts.h"
 #include "passes/analysis/HostedAccess.h"
 #include "passes/lower/LowerVirtual.h"
+#include "passes/plan/Processors.h"
 #include "passes/report/ManagedPlans.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <future>
 #include <set>
-#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -224,24 +223,14 @@ std::vector<SweepPoint> sweep(const Description &captured, const PlanOptions &op
   const std::uint64_t steps = std::min(static_cast<std::uint64_t>(points - 1), pages);
   std::vector<SweepPoint> result(steps + 1);
   // Points are independent of each other; each lands in its own place, so the order of work does not show.
-  std::atomic<std::size_t> next = 0;
-  const unsigned processors =
-      options.processors ? options.processors : std::max(std::thread::hardware_concurrency(), 1U);
-  const std::size_t wanted = std::min<std::size_t>(processors, result.size());
-  const auto work = [&] {
-    for (std::size_t i = next++; i < result.size(); i = next++) {
-      PlanOptions pointOptions = options;
-      pointOptions.budgetBytes = steps == 0 ? largest : smallest + pages * i / steps * captured.pageBytes;
-      pointOptions.processors = processors / static_cast<unsigned>(wanted);
-      result[i] = planPoint(captured, pointOptions);
-    }
-  };
-  std::vector<std::thread> workers;
-  for (std::size_t i = 1; i < wanted; ++i)
-    workers.emplace_back(work);
-  work();
-  for (std::thread &worker : workers)
-    worker.join();
+  const unsigned processors = processorsOf(options.processors);
+  const unsigned wanted = static_cast<unsigned>(std::min<std::size_t>(processors, result.size()));
+  sideBySide(result.size(), wanted, [&](std::size_t i) {
+    PlanOptions pointOptions = options;
+    pointOptions.budgetBytes = steps == 0 ? largest : smallest + pages * i / steps * captured.pageBytes;
+    pointOptions.processors = processors / wanted;
+    result[i] = planPoint(captured, pointOptions);
+  });
   return result;
 }
 

@@ -34,6 +34,12 @@ inline tl::unexpected<Error> inContext(Error error, const std::string &context) 
   return tl::unexpected<Error>(std::move(error));
 }
 
+/// Of several things that are all done, whatever fails: the first failure.
+inline void keepFirst(Status &first, Status done) {
+  if (first && !done)
+    first = std::move(done);
+}
+
 /// Bytes as a person reads them: "512 bytes", "2.0 MiB", "3.2 GiB".
 std::string bytesText(std::uint64_t bytes);
 

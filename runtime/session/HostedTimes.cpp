@@ -57,13 +57,12 @@ Status HostedTimes::stayAnywhere(const Hosting &hosting) const {
   Status all; // goes on where something fails
   const Status visited = forEachBlock(hosting, [&](const ManagedRange &range) -> Status {
     for (const Advice advice : {Advice::AccessedBy, Advice::PreferHost})
-      if (Status taken = takeBack(driver_, device, range, advice); all && !taken)
-        all = std::move(taken);
-    if (Status moved = moveFromHostMemory(driver_, device, session_.stream_, range, fitsDevice()); all && !moved)
-      all = std::move(moved);
+      keepFirst(all, takeBack(driver_, device, range, advice));
+    keepFirst(all, moveFromHostMemory(driver_, device, session_.stream_, range, fitsDevice()));
     return {};
   });
-  return all ? visited : all;
+  keepFirst(all, visited);
+  return all;
 }
 
 bool HostedTimes::fitsDevice() const {

@@ -58,21 +58,18 @@ ManagedRange rangeOf(const Description &lowered, const Node &node) {
 Status takeAdviceBack(const Driver &driver, int device, CUstream stream, const Description &lowered,
                       const std::function<bool(const Node &)> &isKept) {
   Status all;
-  const auto note = [&](Status done) {
-    if (all && !done)
-      all = std::move(done);
-  };
   const auto forEachAdvice = [&](const auto &visit) {
     for (const Node &node : lowered.nodes)
       if (node.kind == NodeKind::Advise && !isKept(node))
         visit(node.advice, rangeOf(lowered, node));
   };
-  forEachAdvice([&](Advice advice, const ManagedRange &range) { note(takeBack(driver, device, range, advice)); });
+  forEachAdvice(
+      [&](Advice advice, const ManagedRange &range) { keepFirst(all, takeBack(driver, device, range, advice)); });
   forEachAdvice([&](Advice advice, const ManagedRange &range) {
     if (advice == Advice::AccessedBy)
-      note(moveFromHostMemory(driver, device, stream, range, false));
+      keepFirst(all, moveFromHostMemory(driver, device, stream, range, false));
   });
-  note(driver.streamSynchronize(stream));
+  keepFirst(all, driver.streamSynchronize(stream));
   return all;
 }
 

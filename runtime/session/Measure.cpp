@@ -92,15 +92,11 @@ Status Measuring::restoreValues() {
   Status all; // what can be restored is
   for (BufferIndex buffer = 0; buffer < values_.size(); ++buffer)
     if (!values_[buffer].empty())
-      if (Status written = step_.writeValue(buffer, values_[buffer].data()); all && !written)
-        all = std::move(written);
+      keepFirst(all, step_.writeValue(buffer, values_[buffer].data()));
   for (std::size_t i = 0; i < besides_.size(); ++i)
     if (const Block &block = session_.heap_->block(step_.captured_.besides[i]); !besides_[i].empty())
-      if (Status written = driver_.memcpyHtoDAsync(block.address, besides_[i].data(), block.bytes(), session_.stream_);
-          all && !written)
-        all = inContext(written.error(), fmt::format("writing \"{}\"", session_.heap_->nameAt(block.address)));
-  if (Status done = driver_.streamSynchronize(session_.stream_); all && !done)
-    all = std::move(done);
+      keepFirst(all, driver_.memcpyHtoDAsync(block.address, besides_[i].data(), block.bytes(), session_.stream_));
+  keepFirst(all, driver_.streamSynchronize(session_.stream_));
   return all;
 }
 

@@ -235,6 +235,13 @@ void Rewriting::restore(GraphEditor &editor, const CompiledPlan &plan) {
   session_.leftInGraphs_.insert(session_.leftInGraphs_.end(), plan.continuations.begin(), plan.continuations.end());
 }
 
+void Rewriting::leaveGraph() {
+  restore(*step_.edits_, step_.plan_);
+  step_.edits_.reset();
+  if (step_.exec_)
+    driver_.graphExecDestroy.raw(std::exchange(step_.exec_, nullptr));
+}
+
 Error Rewriting::restoreAfter(Error why, GraphEditor &editor, const CompiledPlan &plan) {
   restore(editor, plan);
   if (!restored_)
@@ -250,10 +257,7 @@ void Rewriting::noteIfLost(const Residence &residence) {
 
 Expected<std::shared_ptr<Residence>> Rewriting::takeBack(Keep keep) {
   PUMPGRAPH_TRY(step_.residence_->remove(keep, {}, &step_.captured_.blocks));
-  restore(*step_.edits_, step_.plan_); // the graph's own copies are renewed by whoever puts a plan in force
-  step_.edits_.reset();
-  if (step_.exec_)
-    driver_.graphExecDestroy.raw(std::exchange(step_.exec_, nullptr));
+  leaveGraph(); // its own copies are renewed by whoever puts a plan in force
   return std::move(step_.residence_);
 }
 
@@ -310,10 +314,7 @@ Status Rewriting::putInForceManaged(CompiledPlan plan) {
 Status Rewriting::takeBackManaged() {
   const Status idle = step_.managed_->waitUntilIdle(); // even if not, nothing must be left in the graph
   session_.takeAdviceBack(step_, step_.plan_.lowered);
-  restore(*step_.edits_, step_.plan_);
-  step_.edits_.reset();
-  if (step_.exec_)
-    driver_.graphExecDestroy.raw(std::exchange(step_.exec_, nullptr));
+  leaveGraph();
   step_.managed_.reset();
   return restored_ ? idle : restored_;
 }

@@ -69,6 +69,8 @@ private:
   void restore(GraphEditor &editor, const CompiledPlan &plan);
   /// Likewise, and returns `why` with what became of the graph if that fails too.
   Error restoreAfter(Error why, GraphEditor &editor, const CompiledPlan &plan);
+  /// Restores the graph of the plan in force, and drops its instantiation.
+  void leaveGraph();
   const std::string &name() const { return step_.captured_.description.name; }
 
   Step &step_;

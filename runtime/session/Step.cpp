@@ -18,7 +18,7 @@ std::vector<BlockId> CompiledPlan::blocksOf(const CapturedStep &step) const {
 
 bool CompiledPlan::hasOperations() const {
   return std::any_of(lowered.nodes.begin(), lowered.nodes.end(),
-                     [](const Node &node) { return isAdded(node.kind) && node.kind != NodeKind::Advise; });
+                     [](const Node &node) { return isOperation(node.kind); });
 }
 
 double CompiledPlan::predictedUs() const {

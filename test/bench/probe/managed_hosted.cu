@@ -2,9 +2,9 @@
 /// \file
 /// What kernels reach whose managed operands stay in host memory (preferred location there, accessed by the device):
 /// reading, writing and updating 256 MiB, each word once, in launches of several sizes; and the same beside prefetches
-/// and evictions of other memory, which a second thread makes in a context of its own. 1 GiB of managed memory. Prints
-/// one line per case, GB/s of the kernel and of the moves beside it, medians of five. nvcc -O2 -std=c++20 -arch=sm_90
-/// managed_hosted.cu -lcuda
+/// and evictions of other memory, which a second thread makes in a context of its own. 512 MiB of managed memory.
+/// Prints one line per case, GB/s of the kernel and of the moves beside it, medians of five. nvcc -O2 -std=c++20
+/// -arch=sm_90 managed_hosted.cu -lcuda
 #include "check.h"
 #include "check_driver.h"
 #include "timing.h"
