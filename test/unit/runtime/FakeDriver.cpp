@@ -1218,7 +1218,16 @@ FakeDriver::~FakeDriver() {
 }
 
 void FakeDriver::failCall(const std::string &symbol, int nth, CUresult result) {
+  const std::lock_guard lock(state_->mutex);
   state_->failures[symbol] = {state_->calls[symbol] + static_cast<std::uint64_t>(nth), result};
+}
+
+bool FakeDriver::stopFailing(const std::string &symbol) {
+  const std::lock_guard lock(state_->mutex);
+  const auto failure = state_->failures.find(symbol);
+  const bool came = failure != state_->failures.end() && failure->second.first <= state_->calls[symbol];
+  state_->failures.erase(symbol);
+  return came;
 }
 
 CUstream FakeDriver::createStream() {

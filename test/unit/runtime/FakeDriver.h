@@ -74,6 +74,9 @@ public:
 
   /// The `nth` call (from 1) of the named driver function from now on fails with `result`.
   void failCall(const std::string &symbol, int nth, CUresult result);
+  /// No call of it fails any more. Whether the one that was to fail has come: how many calls of a function there are
+  /// can depend on how long something took.
+  bool stopFailing(const std::string &symbol);
 
   // What a program would do with the CUDA runtime.
   CUstream createStream();

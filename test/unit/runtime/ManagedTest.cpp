@@ -372,15 +372,19 @@ TEST_F(ManagedTest, doesWithoutFindingOut) {
       const std::string before = fake_->print(graph_);
       fake_->failCall(call, at, CUDA_ERROR_INVALID_VALUE);
       const Expected<Step *> adopted = session_->adopt(graph_, {.hosting = HostingChoice::Measured});
+      const bool struck = fake_->stopFailing(call);
       EXPECT_EQ(program_->weights(), program_->expectedWeights(0)) << call << at;
       if (!adopted) {
         ++failed;
+        EXPECT_TRUE(struck) << call << at;
         EXPECT_NE(adopted.error().message.find(call), std::string::npos) << adopted.error().message;
         EXPECT_EQ(fake_->print(graph_), before) << call << at;
         EXPECT_LE(fake_->advisedPages(CU_MEM_ADVISE_SET_ACCESSED_BY), mostAdvised) << call << at;
         continue;
       }
-      noted += runtimeReport(*adopted).at("notes").dump().find(call) != std::string::npos;
+      const bool said = runtimeReport(*adopted).at("notes").dump().find(call) != std::string::npos;
+      EXPECT_EQ(said, struck) << call << at;
+      noted += said;
       EXPECT_LE(fake_->advisedPages(CU_MEM_ADVISE_SET_ACCESSED_BY), hostedPages(*adopted) + mostAdvised) << call << at;
       replay(*adopted, 2);
       EXPECT_EQ(program_->weights(), program_->expectedWeights(2)) << call << at;

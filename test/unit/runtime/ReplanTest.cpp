@@ -365,7 +365,7 @@ TEST_F(ReplanTest, keepsThePlanWhenPlanningAgainFails) {
     for (int nth : {1, 2}) {
       fake_.failCall(call, nth, CUDA_ERROR_UNKNOWN);
       const Expected<Replanning> replanned = step->replan();
-      fake_.failCall(call, 1 << 30, CUDA_ERROR_UNKNOWN);
+      fake_.stopFailing(call);
       if (nth == 1) {
         EXPECT_FALSE(replanned) << call;
       }
@@ -419,7 +419,7 @@ TEST_P(ReplanFailureTest, neverReplaysWithoutItsMemory) {
   replay(step, 1);
   fake_.failCall(call, nth, CUDA_ERROR_UNKNOWN);
   const Expected<Replanning> replanned = step->replan();
-  fake_.failCall(call, 1 << 30, CUDA_ERROR_UNKNOWN);
+  fake_.stopFailing(call);
   const Status replayed = step->replay(nullptr);
   if (replayed) {
     EXPECT_EQ(program_->loss(), program_->expectedLoss(2));

@@ -456,7 +456,7 @@ TEST(FailingLoan, LeavesNothingBehindOrSaysSo) {
         const std::uint64_t available = test.frames_->available();
         test.fake_.failCall(call, nth, CUDA_ERROR_UNKNOWN);
         const Status lent = test.residence_->lend(test.lent());
-        test.fake_.failCall(call, 1 << 30, CUDA_ERROR_UNKNOWN);
+        test.fake_.stopFailing(call);
         if (test.residence_->lost()) {
           EXPECT_FALSE(lent);
           ++lost;
@@ -485,7 +485,7 @@ TEST(FailingLoan, MayBeReturnedOnceMore) {
   ASSERT_TRUE(test.residence_->lend(test.lent()));
   test.fake_.failCall("cuCtxSynchronize", 1, CUDA_ERROR_UNKNOWN);
   EXPECT_FALSE(test.residence_->giveBack(test.lent()));
-  test.fake_.failCall("cuCtxSynchronize", 1 << 30, CUDA_ERROR_UNKNOWN);
+  test.fake_.stopFailing("cuCtxSynchronize");
   EXPECT_FALSE(test.residence_->lost());
   EXPECT_TRUE(test.residence_->lendsAnything());
   ASSERT_TRUE(test.residence_->giveBack(test.lent()));
