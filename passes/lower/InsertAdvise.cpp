@@ -32,10 +32,16 @@ std::vector<Node> adviceFor(const Description &lowered, const AdviceOptions &opt
     node.name = fmt::format("advise {}", lowered.buffers[buffer].name);
   };
   for (BufferIndex b = 0; b < lowered.buffers.size(); ++b) {
+    const std::vector<Range> &hosted = lowered.buffers[b].hosted;
+    // What is read mostly gets a copy on the device, whatever else is advised.
+    std::vector<Range> moved{{0, lowered.buffers[b].size}};
+    for (const Range &range : hosted)
+      moved = without(moved, range);
     if (options.readMostly && leaves[b] && isOnlyRead[b])
-      for (const Advice advice : {Advice::ReadMostly, Advice::PreferHost})
-        advise(b, {0, lowered.buffers[b].size}, advice);
-    for (const Range &range : lowered.buffers[b].hosted) {
+      for (const Range &range : moved)
+        for (const Advice advice : {Advice::ReadMostly, Advice::PreferHost})
+          advise(b, range, advice);
+    for (const Range &range : hosted) {
       if (options.preferHost)
         advise(b, range, Advice::PreferHost);
       if (options.accessedBy)

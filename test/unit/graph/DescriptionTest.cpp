@@ -107,6 +107,22 @@ TEST(Covers, everyByteOrNot) {
   EXPECT_FALSE(covers({}, {0, 1}));
 }
 
+TEST(Ranges, withOrWithoutAnother) {
+  using Ranges = std::vector<Range>;
+  const Ranges ranges{{2, 2}, {6, 4}, {12, 2}};
+  EXPECT_EQ(with(ranges, {4, 2}), (Ranges{{2, 8}, {12, 2}}));
+  EXPECT_EQ(with(ranges, {0, 1}), (Ranges{{0, 1}, {2, 2}, {6, 4}, {12, 2}}));
+  EXPECT_EQ(with(ranges, {14, 1}), (Ranges{{2, 2}, {6, 4}, {12, 3}}));
+  EXPECT_EQ(with(ranges, {3, 10}), (Ranges{{2, 12}}));
+  EXPECT_EQ(with(ranges, {7, 1}), ranges);
+  EXPECT_EQ(with({}, {7, 1}), (Ranges{{7, 1}}));
+  EXPECT_EQ(without(ranges, {4, 2}), ranges);
+  EXPECT_EQ(without(ranges, {7, 1}), (Ranges{{2, 2}, {6, 1}, {8, 2}, {12, 2}}));
+  EXPECT_EQ(without(ranges, {3, 10}), (Ranges{{2, 1}, {13, 1}}));
+  EXPECT_EQ(without(ranges, {2, 12}), Ranges{});
+  EXPECT_EQ(without({}, {7, 1}), Ranges{});
+}
+
 /// Two kernels and an eviction over a private buffer of two pages of 4 KiB and an exclusive one.
 Description smallStep() {
   Description description;
