@@ -71,6 +71,7 @@ tl::expected<PlanOptions, Failure> planOptions(const pumpgraph_compiler_options 
   if (asked.host_bytes > 0)
     machine.hostBytes = asked.host_bytes;
   machine.downAtOnce = std::max(asked.down_at_once, 1U);
+  options.hostsInParts = asked.hosts_whole == 0;
   if (asked.managed != 0)
     setManagedHosting(machine);
   double downOverheadUs = 0;
@@ -170,8 +171,16 @@ std::string takeHosting(Description &step, PlanOptions &plan, const pumpgraph_co
     if (options.hosting[buffer] > 2 || !step.buffers[buffer].isPrivate || step.buffers[buffer].isPresent)
       return fmt::format("hosting of buffer {} \"{}\" is {}; it is 0 to 2, and 0 if the buffer stays on the device",
                          buffer, step.buffers[buffer].name, options.hosting[buffer]);
-    (options.hosting[buffer] == 1 ? plan.mayBeHosted : plan.hosted).push_back(buffer);
-    hosting.buffers[buffer].hosted = {{0, step.buffers[buffer].size}};
+    if (options.hosting[buffer] == 1) {
+      plan.mayBeHosted.push_back(buffer);
+      hosting.buffers[buffer].hosted = {{0, step.buffers[buffer].size}};
+    }
+    if (options.hosting[buffer] == 2 && step.buffers[buffer].hosted.empty())
+      return fmt::format("hosting of buffer {} \"{}\" is 2, and the description has none of it in host memory", buffer,
+                         step.buffers[buffer].name);
+    if (options.hosting[buffer] == 2)
+      for (const Range &range : std::exchange(step.buffers[buffer].hosted, {}))
+        plan.hosted.push_back({buffer, range});
   }
   if (!options.hosted_us) {
     plan.mayBeHosted.clear();

@@ -237,7 +237,7 @@ def InsertAdvise : GraphPass<"insert-advise"> {
   let description = [{
     For steps that are lowered by `lower-managed`, which inserts the same: advice that the step has already is replaced.
     Buffers that nodes only read and that leave are advised to be read mostly, with the copy in host memory as the one to
-    keep; hosted ranges to stay in host memory and to be mapped before they are touched. Whether every access is known it
+    keep; hosted ranges, theirs too, to stay in host memory and to be mapped before they are touched. Whether every access is known it
     cannot see: after `lower-managed{discard=false}`, which leaves it out, pass `read-mostly=false`. Advice is given once, before the first replay, so it comes first and has no edges.
 
     Before:

@@ -184,7 +184,7 @@ std::optional<std::size_t> hostExcess(Description &step, const Timeline &timelin
                                       const HostingPrices &prices, Balance balance) {
   for (const Piece &piece : timeline.pieces())
     if (Buffer &buffer = step.buffers[piece.buffer]; buffer.frames.empty())
-      buffer.hosted.clear();
+      buffer.hosted = without(buffer.hosted, {piece.firstPage * step.pageBytes, piece.pageCount * step.pageBytes});
   const std::vector<bool> can = canBeHosted(step, timeline);
   HostedCover cover(timeline, crowds, prices, can);
   cover.cover();
@@ -198,7 +198,8 @@ std::optional<std::size_t> hostExcess(Description &step, const Timeline &timelin
       continue;
     // From its front: pieces of one buffer that cost the same are taken one after the other, and so make one range.
     const Range range{piece.firstPage * step.pageBytes, std::min(hosted[index] * step.pageBytes, piece.bytes)};
-    append(step.buffers[piece.buffer].hosted, range);
+    std::vector<Range> &all = step.buffers[piece.buffer].hosted;
+    all = with(all, range);
   }
   return cover.uncovered();
 }

@@ -45,8 +45,8 @@ enum class Balance { No, Nodes };
 inline constexpr std::uint64_t mostBalancing = 1'000'000;
 
 /// Sets `hosted` of the step's private buffers, so that each crowd has no more other pages than it may; where that is
-/// so already, nothing is hosted. `timeline` is that of the step without hosted pages, but for buffers that are hosted
-/// as a whole beforehand, of which it has no piece. Those and buffers that have frames already, because they are given,
+/// so already, nothing is hosted. `timeline` is that of the step without hosted pages, but for those that are hosted
+/// beforehand, of which it has no piece. Those and buffers that have frames already, because they are given,
 /// stay as they are. Operands of the step's own copies, and of its child graphs, which may hold copies, are never
 /// hosted (docs/decisions/0005). Returns the position of a crowd that has too many for that reason, if there is one.
 std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline, const std::vector<Crowd> &crowds,

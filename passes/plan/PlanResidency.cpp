@@ -15,6 +15,7 @@
 #include "passes/plan/PlanWriter.h"
 #include "passes/plan/PresentBuffers.h"
 #include "passes/plan/Processors.h"
+#include "passes/plan/Ranges.h"
 #include "passes/plan/Renaming.h"
 #include "passes/plan/WideColouring.h"
 
@@ -585,8 +586,8 @@ tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, 
   for (Buffer &buffer : unplanned.buffers)
     buffer.hosted.clear();
   const std::uint64_t peakPages = Timeline(unplanned).peakPages();
-  for (const BufferIndex buffer : options.hosted)
-    unplanned.buffers[buffer].hosted = {{0, unplanned.buffers[buffer].size}};
+  for (const BufferPart &part : options.hosted)
+    append(unplanned.buffers[part.buffer].hosted, part.range);
   if (options.boundary) {
     PlanError error;
     error.message = takeBoundary(unplanned, *options.boundary, error.node);

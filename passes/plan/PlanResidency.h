@@ -21,19 +21,27 @@ struct PlanError {
   std::string message; ///< lower case, with names and numbers, no trailing period
 };
 
+/// Whole pages of a buffer.
+struct BufferPart {
+  BufferIndex buffer = 0;
+  Range range;
+  friend bool operator==(const BufferPart &, const BufferPart &) = default;
+};
+
 struct PlanOptions {
   std::uint64_t budgetBytes = 0; ///< device memory for all frames; 0: as much as the step needs
   Machine machine;
   Backend backend = Backend::Virtual;
   /// What other steps have decided for all of them (docs/plan-correctness.md, "A shared boundary"); null: nothing.
   const Description *boundary = nullptr;
-  /// Private buffers that stay in host memory as a whole whether or not they need to, ascending. Present
+  /// Of private buffers: what stays in host memory whether or not it needs to, ascending, nothing twice. Present
   /// buffers and those of a boundary must not be among them, nor, on virtual memory, operands of the step's own copies
   /// and child graphs.
-  std::vector<BufferIndex> hosted = {};
-  /// Managed memory alone, and looked at by summarize(): of these, ascending, some may stay there too where that is
-  /// predicted to be faster. The slowdowns of the accesses to them have to be measured.
+  std::vector<BufferPart> hosted = {};
+  /// Managed memory alone, and looked at by summarize(): of these, ascending, all or a part may stay there too where
+  /// that is predicted to be faster. The slowdowns of the accesses to them have to be measured.
   std::vector<BufferIndex> mayBeHosted = {};
+  bool hostsInParts = true; ///< else of these whole ones alone
   /// Likewise: the plan is made as if operations took so many times as long. What it is predicted to take is not.
   double slowerBy = 1;
   /// Homes are not chosen again: a fraction of the time, and a plan that takes as long or a few percent longer.

@@ -45,12 +45,12 @@ void HostingSearch::climbFrom(HostedSet start) {
 
 std::vector<HostingSearch::Change> HostingSearch::changesOf(const HostedSet &set) {
   std::vector<HostedSet> sets;
-  for (const BufferIndex buffer : candidates_)
-    sets.push_back(with(set, {buffer}));
+  for (Candidate candidate = 0; candidate < count_; ++candidate)
+    sets.push_back(with(set, {candidate}));
   const std::vector<double> times = predict(sets);
   std::vector<Change> changes;
-  for (std::size_t i = 0; i < sets.size(); ++i)
-    changes.push_back({times[i], candidates_[i]});
+  for (Candidate candidate = 0; candidate < count_; ++candidate)
+    changes.push_back({times[candidate], candidate});
   std::stable_sort(changes.begin(), changes.end(), [](const Change &a, const Change &b) { return a.us < b.us; });
   return changes;
 }
@@ -61,7 +61,7 @@ bool HostingSearch::goOnWithChanges(HostedSet &set, double &us, const std::vecto
   for (const Change &change : changes) {
     if (change.us >= us)
       break;
-    changed.push_back(change.buffer);
+    changed.push_back(change.candidate);
     if ((changed.size() & (changed.size() - 1)) == 0)
       sets.push_back(with(set, changed));
   }
@@ -71,14 +71,14 @@ bool HostingSearch::goOnWithChanges(HostedSet &set, double &us, const std::vecto
 }
 
 bool HostingSearch::goOnWithExchange(HostedSet &set, double &us, const std::vector<Change> &changes) {
-  std::vector<BufferIndex> added, taken;
+  std::vector<Candidate> added, taken;
   for (const Change &change : changes)
-    if (std::vector<BufferIndex> &kind = std::binary_search(set.begin(), set.end(), change.buffer) ? taken : added;
+    if (std::vector<Candidate> &kind = std::binary_search(set.begin(), set.end(), change.candidate) ? taken : added;
         change.us < impossible && kind.size() < mostOfEachKind)
-      kind.push_back(change.buffer);
+      kind.push_back(change.candidate);
   std::vector<HostedSet> sets;
-  for (const BufferIndex one : added)
-    for (const BufferIndex other : taken)
+  for (const Candidate one : added)
+    for (const Candidate other : taken)
       sets.push_back(with(set, {one, other}));
   return takeBest(set, us, sets);
 }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Which buffers stay in host memory: a search over sets of them.
+/// What stays in host memory: a search over sets of candidates, which are buffers or parts of them.
 #pragma once
 
-#include "pumpgraph/graph/Description.h"
-
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <vector>
 
 namespace pumpgraph {
 
-/// Sets of buffers, ascending, and what a step is predicted to take with each of them in host memory; `impossible` if
-/// there is no plan then.
-using HostedSet = std::vector<BufferIndex>;
+/// Sets of candidates by number, ascending, and what a step is predicted to take with each of them in host memory;
+/// `impossible` if there is no plan then.
+using Candidate = std::uint32_t;
+using HostedSet = std::vector<Candidate>;
 inline constexpr double impossible = std::numeric_limits<double>::infinity();
 using PredictAll = std::function<std::vector<double>(const std::vector<HostedSet> &)>;
 
@@ -23,10 +23,9 @@ using PredictAll = std::function<std::vector<double>(const std::vector<HostedSet
 /// changes that lose least for another. Deterministic.
 class HostingSearch {
 public:
-  /// `candidates`: none twice. Whatever else is in a set stays there. `predict` is referred to. After `mostTrials` sets
-  /// nothing more is tried.
-  HostingSearch(std::vector<BufferIndex> candidates, const PredictAll &predict, std::size_t mostTrials)
-      : candidates_(std::move(candidates)), predict_(predict), trialsLeft_(mostTrials) {}
+  /// `count` candidates. `predict` is referred to. After `mostTrials` sets nothing more is tried.
+  HostingSearch(Candidate count, const PredictAll &predict, std::size_t mostTrials)
+      : count_(count), predict_(predict), trialsLeft_(mostTrials) {}
 
   /// From `start`. Keeps the best of all sets that any climb has come to.
   void climbFrom(HostedSet start);
@@ -37,7 +36,7 @@ public:
 private:
   struct Change {
     double us = impossible; ///< with this change alone
-    BufferIndex buffer = 0;
+    Candidate candidate = 0;
   };
 
   std::vector<double> predict(const std::vector<HostedSet> &sets);
@@ -48,7 +47,7 @@ private:
   /// Takes the best of these if it gains.
   bool takeBest(HostedSet &set, double &us, const std::vector<HostedSet> &sets);
 
-  std::vector<BufferIndex> candidates_;
+  Candidate count_;
   const PredictAll &predict_;
   std::size_t trialsLeft_;
   HostedSet best_;

@@ -21,7 +21,12 @@ constexpr std::size_t mostNodesToPlanAgain = 5'000;
 constexpr double tolerance = 0.999;
 /// Of a step with more buffers to choose from, so many of the largest are chosen from.
 constexpr std::size_t mostCandidates = 64;
-/// How many sets of buffers are tried: as many as have so many nodes together, but no more and no fewer than these.
+/// How often they are halved, how many parts there are then at most, and the least part, of the budget.
+constexpr int mostDivisions = 2;
+constexpr std::size_t mostParts = 2 * mostCandidates;
+constexpr std::uint64_t leastPart = 64;
+/// How many sets are tried: as many as have so many nodes together, but no more and no fewer than these. After each
+/// division half as many.
 constexpr std::size_t mostNodesTried = 200'000, leastTrials = 100, mostTrials = 4'000;
 /// Of what an operation takes, with which plans are made to choose by.
 constexpr double shareToChooseBy = 0.25;
@@ -46,7 +51,7 @@ public:
     best_.predictedUs = predictedUs(best_.step);
     tryCheaperOperations(options_.hosted);
     if (!options_.mayBeHosted.empty())
-      if (const HostedSet hosted = chooseHosted(); hosted != options_.hosted) {
+      if (const std::vector<BufferPart> hosted = chooseHosted(); hosted != options_.hosted) {
         PlanOptions other = options_;
         other.hosted = hosted;
         take(planResidency(captured_, other));
@@ -76,7 +81,7 @@ private:
     return other;
   }
 
-  void tryCheaperOperations(const HostedSet &hosted) {
+  void tryCheaperOperations(const std::vector<BufferPart> &hosted) {
     for (const double share : {0.5, 0.25, 0.1, 0.05, 0.0}) {
       PlanOptions other = withOperationsAt(share);
       other.hosted = hosted;
@@ -84,7 +89,7 @@ private:
     }
   }
 
-  PlanOptions quickWith(const HostedSet &hosted) const {
+  PlanOptions quickWith(const std::vector<BufferPart> &hosted) const {
     PlanOptions quick = withOperationsAt(shareToChooseBy);
     quick.isQuick = true;
     quick.processors = 1;
@@ -92,38 +97,73 @@ private:
     return quick;
   }
 
-  double quickUs(const HostedSet &hosted) const {
+  double quickUs(const std::vector<BufferPart> &hosted) const {
     const tl::expected<PlannedStep, PlanError> step = planResidency(captured_, quickWith(hosted));
     return step ? predictedUs(*step) : impossible;
   }
 
+  /// What may stay in host memory, and which of it does.
+  struct Candidates {
+    std::vector<BufferPart> parts;
+    HostedSet chosen;
+  };
+
+  std::vector<BufferPart> withCandidates(const std::vector<BufferPart> &parts, const HostedSet &set) const {
+    std::vector<BufferPart> hosted = options_.hosted;
+    for (const Candidate candidate : set)
+      hosted.push_back(parts[candidate]);
+    std::sort(hosted.begin(), hosted.end(), [](const BufferPart &a, const BufferPart &b) {
+      return std::pair(a.buffer, a.range.offset) < std::pair(b.buffer, b.range.offset);
+    });
+    return hosted;
+  }
+
   /// Side by side, on as many processors as there are.
-  std::vector<double> allQuickUs(const std::vector<HostedSet> &sets) const {
+  std::vector<double> allQuickUs(const std::vector<BufferPart> &parts, const std::vector<HostedSet> &sets) const {
     std::vector<double> times(sets.size(), impossible);
-    sideBySide(sets.size(), processorsOf(options_.processors), [&](std::size_t i) { times[i] = quickUs(sets[i]); });
+    sideBySide(sets.size(), processorsOf(options_.processors),
+               [&](std::size_t i) { times[i] = quickUs(withCandidates(parts, sets[i])); });
     return times;
   }
 
-  HostedSet candidates() const {
+  std::vector<BufferPart> wholeBuffers() const {
     const std::vector<bool> can = canBeHostedAsAWhole(captured_);
-    HostedSet result;
+    std::vector<BufferPart> buffers;
     for (const BufferIndex buffer : options_.mayBeHosted)
       if (can[buffer])
-        result.push_back(buffer);
-    std::stable_sort(result.begin(), result.end(), [&](BufferIndex a, BufferIndex b) {
-      return captured_.buffers[a].size > captured_.buffers[b].size;
-    });
-    result.resize(std::min(result.size(), mostCandidates));
-    return result;
+        buffers.push_back({buffer, {0, captured_.buffers[buffer].size}});
+    std::stable_sort(buffers.begin(), buffers.end(),
+                     [](const BufferPart &a, const BufferPart &b) { return a.range.size > b.range.size; });
+    buffers.resize(std::min(buffers.size(), mostCandidates));
+    return buffers;
+  }
+
+  /// The candidates, the large ones in two; of what is chosen both.
+  Candidates inHalves(const Candidates &whole) const {
+    const std::uint64_t leastBytes = std::max(captured_.pageBytes, options_.budgetBytes / leastPart);
+    Candidates halves;
+    auto chosen = whole.chosen.begin();
+    for (std::size_t i = 0; i < whole.parts.size(); ++i) {
+      const auto &[buffer, range] = whole.parts[i];
+      const bool isChosen = chosen != whole.chosen.end() && *chosen == i;
+      chosen += isChosen;
+      const auto add = [&](const Range &part) {
+        if (isChosen)
+          halves.chosen.push_back(static_cast<Candidate>(halves.parts.size()));
+        halves.parts.push_back({buffer, part});
+      };
+      const std::uint64_t first = range.size / captured_.pageBytes / 2 * captured_.pageBytes;
+      const bool isDivided = first >= leastBytes && halves.parts.size() + (whole.parts.size() - i) < mostParts;
+      if (isDivided)
+        add({range.offset, first});
+      add(isDivided ? Range{range.offset + first, range.size - first} : range);
+    }
+    return halves;
   }
 
   /// A climb comes to no more than the nearest peak, so there are several: from nothing more than has to be hosted,
   /// from all that may be, and from halves of that.
-  HostedSet chooseHosted() const {
-    const HostedSet all = candidates();
-    const std::size_t count = all.size();
-    const PredictAll predict = [&](const std::vector<HostedSet> &sets) { return allQuickUs(sets); };
-    HostingSearch search(all, predict, std::clamp(mostNodesTried / captured_.nodes.size(), leastTrials, mostTrials));
+  static void climbFromSeveral(HostingSearch &search, std::size_t count) {
     const std::function<bool(std::size_t)> starts[] = {[](std::size_t) { return false; },
                                                        [](std::size_t) { return true; },
                                                        [](std::size_t i) { return i % 2 == 0; },
@@ -131,14 +171,35 @@ private:
                                                        [&](std::size_t i) { return 2 * i < count; },
                                                        [&](std::size_t i) { return 2 * i >= count; }};
     for (const auto &isIn : starts) {
-      HostedSet start = options_.hosted;
+      HostedSet start;
       for (std::size_t i = 0; i < count; ++i)
         if (isIn(i))
-          start.push_back(all[i]);
-      std::sort(start.begin(), start.end());
+          start.push_back(static_cast<Candidate>(i));
       search.climbFrom(std::move(start));
     }
-    return search.bestUs() < impossible ? search.best() : options_.hosted;
+  }
+
+  /// Among whole buffers first, then, as long as that gains, among halves.
+  std::vector<BufferPart> chooseHosted() const {
+    std::size_t trials = std::clamp(mostNodesTried / captured_.nodes.size(), leastTrials, mostTrials);
+    Candidates candidates{wholeBuffers(), {}};
+    double us = impossible;
+    for (int divisions = 0;; ++divisions) {
+      const PredictAll predict = [&](const std::vector<HostedSet> &sets) { return allQuickUs(candidates.parts, sets); };
+      HostingSearch search(static_cast<Candidate>(candidates.parts.size()), predict, trials);
+      if (divisions > 0)
+        search.climbFrom(candidates.chosen);
+      climbFromSeveral(search, candidates.parts.size());
+      if (search.bestUs() < us)
+        candidates.chosen = search.best();
+      Candidates halves = inHalves(candidates);
+      if (!options_.hostsInParts || search.bestUs() >= us * tolerance || divisions == mostDivisions ||
+          halves.parts.size() == candidates.parts.size())
+        return withCandidates(candidates.parts, candidates.chosen);
+      us = search.bestUs();
+      candidates = std::move(halves);
+      trials /= 2;
+    }
   }
 
   const Description &captured_;

@@ -367,7 +367,7 @@ static bool areAlike(const CompiledPlan &one, const CompiledPlan &other) {
 }
 
 Expected<std::vector<ManagedTrial>> Adoption::planManaged(Rewriting &rewriting) {
-  ManagedKnowledge known{accessesAreKnown_, options_.prefetching, {hostingChoices(), {}}};
+  ManagedKnowledge known{accessesAreKnown_, options_.prefetching, hostingChoices()};
   CapturedStep &captured = step_->captured_;
   std::vector<ManagedTrial> trials;
   std::optional<std::vector<std::string>> notes; // those of the first plan would be there again
@@ -415,16 +415,21 @@ Expected<std::vector<ManagedTrial>> Adoption::planManaged(Rewriting &rewriting) 
     trials = first;
   nodesUs.swap(known.hosting.nodesUs);
   // How operations fare beside nodes that use the link differs from step to step, and from machine to machine.
+  // And nodes with a part of an operand there were not measured.
   struct Assumption {
     double pace, slowerBy;
+    bool hostsInParts;
     const char *text;
   };
-  for (const auto &[pace, slowerBy, text] : {Assumption{1.0, 1.0, "operations go on beside it"},
-                                             {0.3, 1.0, "operations go on at 30 % beside it"},
-                                             {0.1, 1.0, "operations go on at 10 % beside it"},
-                                             {0.1, 1.4, "all operations take 1.4 times as long"}}) {
+  for (const auto &[pace, slowerBy, hostsInParts, text] :
+       {Assumption{1.0, 1.0, true, "operations go on beside it"},
+        {0.3, 1.0, true, "operations go on at 30 % beside it"},
+        {0.1, 1.0, true, "operations go on at 10 % beside it"},
+        {0.1, 1.4, true, "all operations take 1.4 times as long"},
+        {0.1, 1.0, false, "operations go on at 10 % beside it and buffers stay whole"}}) {
     known.besideHostedPace = pace;
     known.slowerBy = slowerBy;
+    known.hostsInParts = hostsInParts;
     const std::string why = fmt::format("with what is faster in host memory if {}", text);
     if (const Status made = plan(why); !made)
       note(fmt::format("there is no plan \"{}\": {}", why, made.error().message));
@@ -432,9 +437,11 @@ Expected<std::vector<ManagedTrial>> Adoption::planManaged(Rewriting &rewriting) 
   return trials;
 }
 
-std::vector<std::uint8_t> Adoption::hostingChoices() const {
+Hosting Adoption::hostingChoices() const {
   const CapturedStep &captured = step_->captured_;
-  std::vector<std::uint8_t> choices;
+  Hosting hosting;
+  std::vector<std::uint8_t> &choices = hosting.choices;
+  hosting.stays.resize(captured.blocks.size());
   for (BufferIndex buffer = 0; buffer < captured.blocks.size(); ++buffer)
     choices.push_back(captured.description.buffers[buffer].isPrivate ? Hosting::WhereFaster : Hosting::WhereNoRoom);
   for (const std::unique_ptr<Step> &other : session_.steps_) {
@@ -446,11 +453,12 @@ std::vector<std::uint8_t> Adoption::hostingChoices() const {
       if (found == blocks.end() || choices[buffer] == Hosting::WhereNoRoom)
         continue;
       const Buffer &theirs = other->plan_.lowered.buffers[static_cast<std::size_t>(found - blocks.begin())];
-      const bool staysThere = theirs.hosted.size() == 1 && theirs.hosted.front().size == theirs.size;
-      choices[buffer] = staysThere ? Hosting::Always : Hosting::WhereNoRoom;
+      for (const Range &range : theirs.hosted)
+        hosting.stays[buffer] = with(hosting.stays[buffer], range);
+      choices[buffer] = hosting.stays[buffer].empty() ? Hosting::WhereNoRoom : Hosting::Always;
     }
   }
-  return choices;
+  return hosting;
 }
 
 std::vector<Unplanned> Adoption::unplanned() const {

@@ -56,7 +56,7 @@ private:
   /// A plan, and where something moves and that may be, several with buffers in host memory for which it is faster.
   Expected<std::vector<ManagedTrial>> planManaged(Rewriting &rewriting);
   /// By buffer: what other steps keep in host memory stays there, and what they have on the device is not sent away.
-  std::vector<std::uint8_t> hostingChoices() const;
+  Hosting hostingChoices() const;
   /// What the step may touch that no parameter shows.
   std::vector<Unplanned> unplanned() const;
   /// Plans the step into the boundary of the step before and puts that plan in force. Returns why not; empty: it is

@@ -247,19 +247,19 @@ bool Session::hasManagedStep() const {
 }
 
 void Session::takeAdviceBack(const Step &step, const Description &lowered) {
-  const auto isGivenElsewhere = [&](const Node &given) {
+  const auto givenNowhereElse = [&](const Node &given) {
     const BlockId block = step.captured_.blocks[given.buffer];
-    return std::any_of(steps_.begin(), steps_.end(), [&](const std::unique_ptr<Step> &other) {
-      const std::vector<Node> &nodes = other->plan_.lowered.nodes;
-      return other.get() != &step && other->isManaged() &&
-             std::any_of(nodes.begin(), nodes.end(), [&](const Node &node) {
-               return node.kind == NodeKind::Advise && node.advice == given.advice &&
-                      other->captured_.blocks[node.buffer] == block;
-             });
-    });
+    std::vector<Range> ranges{given.range};
+    for (const std::unique_ptr<Step> &other : steps_)
+      if (other.get() != &step && other->isManaged())
+        for (const Node &node : other->plan_.lowered.nodes)
+          if (node.kind == NodeKind::Advise && node.advice == given.advice &&
+              other->captured_.blocks[node.buffer] == block)
+            ranges = without(ranges, node.range);
+    return ranges;
   };
   // Where that fails whoever has the memory next is slower, but not wrong.
-  (void)runtime::takeAdviceBack(*driver_, options_.device, stream_, lowered, isGivenElsewhere);
+  (void)runtime::takeAdviceBack(*driver_, options_.device, stream_, lowered, givenNowhereElse);
 }
 
 Status Session::takeMemoryFor(const Step &step) {

@@ -14,8 +14,9 @@ class Measuring;
 /// What is known of a step on managed memory beside its description, when it is planned.
 struct Hosting {
   enum Choice : std::uint8_t { WhereNoRoom = 0, WhereFaster = 1, Always = 2 };
-  std::vector<std::uint8_t> choices; ///< by BufferIndex, a Choice
-  std::vector<double> nodesUs;       ///< by captured position, with all in host memory whose choice is not the first
+  std::vector<std::uint8_t> choices;     ///< by BufferIndex, a Choice
+  std::vector<std::vector<Range>> stays; ///< by BufferIndex, where the choice is Always: what other steps keep there
+  std::vector<double> nodesUs; ///< by captured position, with all in host memory that is not on the device for certain
 };
 
 /// Runs a captured step a few times, node by node, to time it. It must be on managed memory, and not rewritten.

@@ -52,16 +52,21 @@ Status moveFromHostMemory(const Driver &driver, int device, CUstream stream, con
 }
 
 ManagedRange rangeOf(const Description &lowered, const Node &node) {
-  return {lowered.buffers[node.buffer].address + node.range.offset, node.range.size};
+  return rangeOf(lowered, node.buffer, node.range);
+}
+
+ManagedRange rangeOf(const Description &lowered, BufferIndex buffer, const Range &range) {
+  return {lowered.buffers[buffer].address + range.offset, range.size};
 }
 
 Status takeAdviceBack(const Driver &driver, int device, CUstream stream, const Description &lowered,
-                      const std::function<bool(const Node &)> &isKept) {
+                      const std::function<std::vector<Range>(const Node &)> &remaining) {
   Status all;
   const auto forEachAdvice = [&](const auto &visit) {
     for (const Node &node : lowered.nodes)
-      if (node.kind == NodeKind::Advise && !isKept(node))
-        visit(node.advice, rangeOf(lowered, node));
+      if (node.kind == NodeKind::Advise)
+        for (const Range &range : remaining(node))
+          visit(node.advice, rangeOf(lowered, node.buffer, range));
   };
   forEachAdvice(
       [&](Advice advice, const ManagedRange &range) { keepFirst(all, takeBack(driver, device, range, advice)); });

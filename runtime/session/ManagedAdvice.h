@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace pumpgraph::runtime {
 
@@ -23,11 +24,12 @@ Status moveFromHostMemory(const Driver &driver, int device, CUstream stream, con
 
 /// Of an operation or advice.
 ManagedRange rangeOf(const Description &lowered, const Node &node);
+ManagedRange rangeOf(const Description &lowered, BufferIndex buffer, const Range &range);
 
-/// Takes back all advice of a lowered step, but for buffers that `isKept` names, for whoever has their memory next: it
-/// is like that of any other buffer then. Goes on where something fails, and returns the first failure. Blocks until
+/// Takes back the advice of a lowered step, of each as far as `remaining` says, for whoever has the memory next: it is
+/// like that of any other buffer then. Goes on where something fails, and returns the first failure. Blocks until
 /// done.
 Status takeAdviceBack(const Driver &driver, int device, CUstream stream, const Description &lowered,
-                      const std::function<bool(const Node &)> &isKept);
+                      const std::function<std::vector<Range>(const Node &)> &remaining);
 
 } // namespace pumpgraph::runtime

@@ -68,7 +68,7 @@ Expected<CompiledPlan> Rewriting::plan(std::uint64_t otherFrames, const std::str
   const DescriptionView boundaryView(boundary);
   pumpgraph_compiler_options options = compilerOptions(otherFrames, costsIr);
   options.boundary = others ? boundaryView.get() : nullptr;
-  Expected<CompiledPlan> plan = compile(options, otherFrames, !costsIr.empty());
+  Expected<CompiledPlan> plan = compile(step_.captured_.description, options, otherFrames, !costsIr.empty());
   if (plan)
     plan->boundary = std::move(given);
   return plan;
@@ -108,8 +108,12 @@ Expected<CompiledPlan> Rewriting::planManaged(const std::string &costsIr, const 
     options.hosting = known.hosting.choices.empty() ? nullptr : known.hosting.choices.data();
     options.beside_hosted_pace = known.besideHostedPace;
     options.slower_by = known.slowerBy;
+    options.hosts_whole = known.hostsInParts ? 0 : 1;
     options.hosted_us = known.hosting.nodesUs.empty() ? nullptr : known.hosting.nodesUs.data();
-    return compile(options, 0, !costsIr.empty());
+    Description captured = step_.captured_.description;
+    for (BufferIndex buffer = 0; buffer < known.hosting.stays.size(); ++buffer)
+      captured.buffers[buffer].hosted = known.hosting.stays[buffer];
+    return compile(captured, options, 0, !costsIr.empty());
   };
   const std::vector<std::string> notes = step_.captured_.notes;
   Expected<CompiledPlan> plan = planOnce();
@@ -124,11 +128,11 @@ Expected<CompiledPlan> Rewriting::planManaged(const std::string &costsIr, const 
   return planOnce();
 }
 
-Expected<CompiledPlan> Rewriting::compile(const pumpgraph_compiler_options &options, std::uint64_t otherFrames,
-                                          bool costsGiven) {
+Expected<CompiledPlan> Rewriting::compile(const Description &captured, const pumpgraph_compiler_options &options,
+                                          std::uint64_t otherFrames, bool costsGiven) {
   const Stopwatch watch;
   CompiledPlan plan;
-  const DescriptionView view(step_.captured_.description);
+  const DescriptionView view(captured);
   pumpgraph_compilation *compilation = nullptr;
   const pumpgraph_compiler_status compiled = compiler_.compile(view.get(), &options, &compilation);
   const std::unique_ptr<pumpgraph_compilation, decltype(compiler_.release)> owner(compilation, compiler_.release);

@@ -15,6 +15,7 @@ struct ManagedKnowledge {
   Hosting hosting = {};
   double besideHostedPace = 0; ///< Machine::besideHostedPace; 0: the default
   double slowerBy = 1;         ///< as in the compiler's options
+  bool hostsInParts = true;    ///< what is faster in host memory; else whole buffers alone
 };
 
 /// Changes one step's graph and the memory behind its buffers. When a call fails, the graph is as it was, or restored()
@@ -53,7 +54,8 @@ public:
   bool hasRenamed() const { return hasRenamed_; }
 
 private:
-  Expected<CompiledPlan> compile(const pumpgraph_compiler_options &options, std::uint64_t otherFrames, bool costsGiven);
+  Expected<CompiledPlan> compile(const Description &captured, const pumpgraph_compiler_options &options,
+                                 std::uint64_t otherFrames, bool costsGiven);
   /// Gives the lowered buffers that the captured step does not have, all of them continuations, addresses.
   Status reserveContinuations(CompiledPlan &plan, bool isForSharedBoundary) const;
   Status lowerAndCheckManaged(GraphEditor &editor, const CompiledPlan &plan, CUdeviceptr words);

@@ -186,12 +186,13 @@ TEST(Compile, hostsWhatIsFasterInHostMemory) {
   options.copy_overhead_us = 1000;
   const double fast[] = {101, 101, 101}, slow[] = {90'000, 90'000, 90'000};
   const std::uint8_t may[] = {1, 1}, must[] = {2, 0};
+  Description step = smallStep();
   float slowdown = 0; // of the last access of the last step
   const auto hosted = [&](const std::uint8_t *hosting, const double *hostedUs, double slowerBy = 0) {
     options.hosting = hosting;
     options.hosted_us = hostedUs;
     options.slower_by = slowerBy;
-    const Outcome outcome = compile(smallStep(), options);
+    const Outcome outcome = compile(step, options);
     EXPECT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
     if (outcome.status != PUMPGRAPH_COMPILED)
       return Bytes();
@@ -205,8 +206,12 @@ TEST(Compile, hostsWhatIsFasterInHostMemory) {
   EXPECT_EQ(hosted(may, slow), (Bytes{0, 0}));
   const Bytes one = hosted(may, fast);
   EXPECT_EQ(one[0] + one[1], 4 * mebibyte);
-  EXPECT_EQ(hosted(must, nullptr), (Bytes{4 * mebibyte, 0}));
-  EXPECT_EQ(hosted(must, slow), (Bytes{4 * mebibyte, 0}));
+  for (const std::uint64_t bytes : {4 * mebibyte, 2 * mebibyte}) {
+    step.buffers[0].hosted = {{4 * mebibyte - bytes, bytes}};
+    EXPECT_EQ(hosted(must, nullptr), (Bytes{bytes, 0}));
+    EXPECT_EQ(hosted(must, slow), (Bytes{bytes, 0}));
+  }
+  step.buffers[0].hosted.clear();
   // Operations that take a tenth of what they do are not worth avoiding if nodes take long.
   const double slower[] = {1100, 1100, 1100};
   const Bytes some = hosted(may, slower);
@@ -215,6 +220,42 @@ TEST(Compile, hostsWhatIsFasterInHostMemory) {
   EXPECT_GT(measured, 1);
   EXPECT_EQ(hosted(may, slower, 0.01), (Bytes{0, 0}));
   EXPECT_EQ(slowdown, measured) << "the plan alone is made as if";
+}
+
+// There is room for all but half a buffer.
+TEST(Compile, hostsPartsUnlessBuffersStayWhole) {
+  pumpgraph_compiler_options options = withBudget(6 * mebibyte);
+  options.managed = options.every_access_known = 1;
+  options.copy_overhead_us = 1000;
+  const double hostedUs[] = {300, 300, 300};
+  const std::uint8_t may[] = {1, 1};
+  options.hosting = may;
+  options.hosted_us = hostedUs;
+  for (const std::uint64_t part : {4 * mebibyte, 2 * mebibyte}) {
+    options.hosts_whole = part == 4 * mebibyte;
+    const Outcome outcome = compile(smallStep(), options);
+    ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
+    const std::vector<std::uint64_t> hosted = hostedIn(copyOf(outcome.lowered()));
+    EXPECT_EQ(hosted[0] + hosted[1], part);
+  }
+}
+
+TEST(Compile, refusesMeaninglessHosting) {
+  pumpgraph_compiler_options options = withBudget(4 * mebibyte);
+  options.managed = 1;
+  Description step = smallStep();
+  const auto messageWith = [&](std::uint8_t first) {
+    const std::uint8_t hosting[] = {first, 0};
+    options.hosting = hosting;
+    const Outcome outcome = compile(step, options);
+    EXPECT_EQ(outcome.status, PUMPGRAPH_COMPILER_INVALID);
+    return std::string(outcome.message());
+  };
+  const std::string bad = "it is 0 to 2, and 0 if the buffer stays on the device";
+  EXPECT_EQ(messageWith(3), "hosting of buffer 0 \"a\" is 3; " + bad);
+  EXPECT_EQ(messageWith(2), "hosting of buffer 0 \"a\" is 2, and the description has none of it in host memory");
+  step.buffers[0].isPrivate = false;
+  EXPECT_EQ(messageWith(1), "hosting of buffer 0 \"a\" is 1; " + bad);
 }
 
 TEST(Compile, takesSavedTimes) {

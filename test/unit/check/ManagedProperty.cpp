@@ -119,7 +119,7 @@ public:
     if (random.chance(40))
       for (BufferIndex buffer = 0; buffer < captured_.buffers.size(); ++buffer)
         if (mayBeHosted[buffer] && random.chance(30))
-          options.hosted.push_back(buffer);
+          options.hosted.push_back({buffer, partOf(buffer, random)});
     tally.hosting += !options.hosted.empty();
     // A plan for either kind of memory will do.
     const bool forManaged = random.chance(70);
@@ -129,9 +129,9 @@ public:
       if (!plan)
         return std::nullopt;
       tally.planned += mayDiscard;
-      for (const BufferIndex buffer : options.hosted)
-        if (hostedBytesOf(plan->description.buffers[buffer]) != captured_.buffers[buffer].size)
-          return fmt::format("buffer {} is not hosted as a whole", buffer);
+      for (const auto &[buffer, part] : options.hosted)
+        if (!covers(plan->description.buffers[buffer].hosted, part))
+          return fmt::format("bytes {} to {} of buffer {} are not hosted", part.offset, part.end(), buffer);
       if (const auto violations = checkResidency(plan->description); !violations.empty())
         return "checkResidency: " + violations[0].message + "\nplanned:\n" + toText(plan->description);
       const Description lowered = lowerManaged(captured_, plan->description,
@@ -168,6 +168,16 @@ public:
   }
 
 private:
+  /// All of the buffer, or some pages of it.
+  Range partOf(BufferIndex buffer, Random &random) const {
+    const std::uint64_t size = captured_.buffers[buffer].size, pages = captured_.pageCount(buffer);
+    if (random.chance(50))
+      return {0, size};
+    const std::uint64_t first = random.below(pages), end = random.between(first + 1, pages);
+    const std::uint64_t offset = first * captured_.pageBytes;
+    return {offset, std::min(end * captured_.pageBytes, size) - offset};
+  }
+
   bool isChain() const {
     std::set<std::pair<NodeIndex, NodeIndex>> full;
     for (const Edge &edge : captured_.edges)

@@ -188,7 +188,7 @@ TEST(PlanHosting, NothingIsHostedWhereTransfersDo) {
   EXPECT_GT(hostedBytes(planned(small, 3).description), 0u);
 }
 
-// What is hosted by choice stays so as a whole, and what finds no room is hosted beside it.
+// What is hosted by choice stays so, and what finds no room is hosted beside it.
 TEST(PlanHosting, StaysWhereTheOptionsSay) {
   SmallStep small;
   const BufferIndex weight = small.live("weight", 4), a = small.local("a", 4), b = small.local("b", 4);
@@ -196,13 +196,35 @@ TEST(PlanHosting, StaysWhereTheOptionsSay) {
   small.kernel("backward", 10, {small.read(a), small.read(b), small.update(weight)});
   for (const std::uint64_t frames : {8, 6}) {
     PlanOptions options{frames * smallPage, smallMachine()};
-    options.hosted = {a};
+    options.hosted = {{a, {0, 4 * smallPage}}};
     const tl::expected<PlannedStep, PlanError> plan = planResidency(small.step, options);
     ASSERT_TRUE(plan) << plan.error().message;
     EXPECT_TRUE(checkResidency(plan->description).empty());
     EXPECT_EQ(plan->description.buffers[a].hosted, (std::vector<Range>{{0, 4 * smallPage}}));
     EXPECT_EQ(hostedBytes(plan->description), (4 + 8 - frames) * smallPage);
     EXPECT_EQ(plan->description.nodes.size(), 2u) << "nothing has to move";
+  }
+}
+
+// A part of a buffer stays where it is said to, the rest of it moves like any other.
+TEST(PlanHosting, PartsStayWhereTheOptionsSay) {
+  SmallStep small;
+  const BufferIndex a = small.local("a", 4), b = small.local("b", 4);
+  small.kernel("k0", 1, {small.write(a)});
+  small.kernel("k1", 1, {small.write(b)});
+  small.kernel("k2", 1, {small.read(a)});
+  for (const std::uint64_t frames : {4, 3}) {
+    PlanOptions options{frames * smallPage, smallMachine()};
+    options.hosted = {{a, {smallPage, 2 * smallPage}}};
+    const tl::expected<PlannedStep, PlanError> plan = planResidency(small.step, options);
+    ASSERT_TRUE(plan) << plan.error().message;
+    EXPECT_TRUE(checkResidency(plan->description).empty());
+    const Buffer &of = plan->description.buffers[a];
+    EXPECT_TRUE(covers(of.hosted, options.hosted.front().range));
+    EXPECT_GT(plan->stats.evictions, 0u) << "the rest of it leaves for the other buffer";
+    EXPECT_EQ(hostedBytes(plan->description), (2 + (frames == 4 ? 0 : 1)) * smallPage);
+    for (std::uint64_t page = 0; page < 4; ++page)
+      EXPECT_EQ(of.frames[page] == noFrame, overlaps(of.hosted, {page * smallPage, 1})) << page;
   }
 }
 

@@ -198,16 +198,15 @@ static Description streamingStep() {
 }
 
 /// A chain of layers, forward and backward, whose weights change with each step.
-static Description chainOfLayers() {
-  constexpr int layerCount = 12;
-  constexpr std::uint64_t valueBytes = 24 * mebibyte;
+static Description chainOfLayers(std::size_t layerCount = 12, std::uint64_t times = 1) {
+  const std::uint64_t valueBytes = times * 24 * mebibyte, weightBytes = times * 8 * mebibyte;
   test::SmallStep small;
   Description &step = small.step;
   step.pageBytes = 2 * mebibyte;
   const BufferIndex loss = test::addBuffer(step, "loss", 4, false, true);
   std::vector<BufferIndex> weights, values = {test::addBuffer(step, "input", valueBytes, false, true)};
-  for (int layer = 0; layer < layerCount; ++layer) {
-    weights.push_back(test::addBuffer(step, "weight", 8 * mebibyte, true, true));
+  for (std::size_t layer = 0; layer < layerCount; ++layer) {
+    weights.push_back(test::addBuffer(step, "weight", weightBytes, true, true));
     const BufferIndex value = test::addBuffer(step, "activation", valueBytes, true, false);
     small.kernel("forward", 20,
                  {accessTo(step, values.back(), modeRead), accessTo(step, weights.back(), modeRead),
@@ -363,14 +362,16 @@ static double overBoundWithHosting(const char *name, const Description &step, st
 
 TEST(Pipeline, WhatIsHostedBringsStepsCloserToTheManagedBound) {
   const Description streaming = measuredInHostMemory(streamingStep()), training = measuredInHostMemory(chainOfLayers());
-  EXPECT_LT(overBoundWithHosting("16 weights of 64 MiB, 256 MiB stay", streaming, 256 * mebibyte), 0.99);
-  EXPECT_LT(overBoundWithHosting("the same, 512 MiB stay", streaming, 512 * mebibyte), 1.0);
+  const Description large = measuredInHostMemory(chainOfLayers(6, 4));
+  EXPECT_LT(overBoundWithHosting("16 weights of 64 MiB, 256 MiB stay", streaming, 256 * mebibyte), 0.96);
+  EXPECT_LT(overBoundWithHosting("the same, 512 MiB stay", streaming, 512 * mebibyte), 0.97);
   EXPECT_LT(overBoundWithHosting("a net of 434 MiB, at 60 %", training, 260 * mebibyte), 1.19);
-  EXPECT_LT(overBoundWithHosting("at 50 %", training, 216 * mebibyte), 1.16);
-  EXPECT_LT(overBoundWithHosting("at 40 %", training, 172 * mebibyte), 1.13);
+  EXPECT_LT(overBoundWithHosting("at 50 %", training, 216 * mebibyte), 1.09);
+  EXPECT_LT(overBoundWithHosting("at 40 %", training, 172 * mebibyte), 1.1);
   const Backend unknown = Backend::ManagedUnknown;
-  EXPECT_LT(overBoundWithHosting("at 60 %, accesses not all known", training, 260 * mebibyte, unknown), 1.18);
-  EXPECT_LT(overBoundWithHosting("at 40 %, accesses not all known", training, 172 * mebibyte, unknown), 1.11);
+  EXPECT_LT(overBoundWithHosting("at 60 %, accesses not all known", training, 260 * mebibyte, unknown), 1.13);
+  EXPECT_LT(overBoundWithHosting("at 40 %, accesses not all known", training, 172 * mebibyte, unknown), 1.08);
+  EXPECT_LT(overBoundWithHosting("half as many layers of four times the size, at 60 %", large, 576 * mebibyte), 1.04);
 }
 
 TEST(Pipeline, StepsComeCloseToTheBoundOfAMeasuredLink) {

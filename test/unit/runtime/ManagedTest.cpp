@@ -274,6 +274,16 @@ std::uint64_t hostedPages(Step *step) {
   return nlohmann::json::parse(step->report()).at("hosted_bytes").get<std::uint64_t>() / pageBytes;
 }
 
+/// By name of the weight: pages.
+std::map<std::string, std::uint64_t> hostedWeights(Step *step) {
+  std::map<std::string, std::uint64_t> pages;
+  const nlohmann::json report = nlohmann::json::parse(step->report());
+  for (const nlohmann::json &buffer : report.at("hosted"))
+    if (const std::string name = buffer.at("buffer_name"); name.find("weight") == 0)
+      pages[name] = buffer.at("bytes").get<std::uint64_t>() / pageBytes;
+  return pages;
+}
+
 // Nodes take no longer here with operands in host memory, so that all of the time of operations is gained.
 TEST_F(ManagedTest, hostsWhatIsFasterThere) {
   for (const HostingChoice hosting : {HostingChoice::Automatic, HostingChoice::Measured}) {
@@ -336,13 +346,6 @@ TEST_F(ManagedTest, takesItsAdviceBackInTheEnd) {
   }
   EXPECT_EQ(program_->weights(), program_->expectedWeights(4));
   // What the first keeps in host memory the second does too, and nothing else that both have.
-  const auto hostedWeights = [](Step *step) {
-    std::set<std::string> names;
-    for (const nlohmann::json &buffer : nlohmann::json::parse(step->report()).at("hosted"))
-      if (const std::string name = buffer.at("buffer_name"); name.find("weight") == 0)
-        names.insert(name);
-    return names;
-  };
   EXPECT_EQ(hostedWeights(first), hostedWeights(second));
   session_->destroy(first);
   replay(second, 1);
@@ -350,6 +353,33 @@ TEST_F(ManagedTest, takesItsAdviceBackInTheEnd) {
   EXPECT_EQ(fake_->advisedPages(CU_MEM_ADVISE_SET_ACCESSED_BY), hostedPages(second));
   session_->destroy(second);
   EXPECT_EQ(advised(), 0U);
+}
+
+// Parts of buffers have no room. Those the next step keeps in host memory too, and more; what it alone has there is as
+// before once it is destroyed.
+TEST_F(ManagedTest, keepsInHostMemoryWhatOthersDo) {
+  open(10);
+  start();
+  Step *first = adopt(true);
+  ASSERT_TRUE(first);
+  graph_ = program_->record();
+  Step *second = adopt(true);
+  ASSERT_TRUE(second);
+  int parts = 0;
+  std::map<std::string, std::uint64_t> ofSecond = hostedWeights(second);
+  for (const auto &[name, pages] : hostedWeights(first)) {
+    parts += pages * pageBytes < Program::Shape().weightBytes;
+    EXPECT_GE(ofSecond[name], pages) << name;
+  }
+  EXPECT_GT(parts, 0) << "a smaller or a larger budget would do";
+  replay(first, 1);
+  replay(second, 1);
+  session_->destroy(second);
+  EXPECT_EQ(fake_->advisedPages(CU_MEM_ADVISE_SET_ACCESSED_BY), hostedPages(first));
+  replay(first, 1);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(3));
+  session_->destroy(first);
+  EXPECT_EQ(fake_->advisedPages(CU_MEM_ADVISE_SET_ACCESSED_BY), 0U);
 }
 
 // Wherever finding out fails, the step has a plan all the same, or values and graph are as before and nothing is
