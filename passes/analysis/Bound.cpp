@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -315,11 +316,12 @@ struct DownDemand {
 /// them.
 class WindowSearch {
 public:
-  /// `segmentsUs`: how long each segment takes in memory. The search begins before segment `first`.
+  /// `segmentsUs`: how long each segment takes in memory. The search begins before segment `first`. Where nodes hold
+  /// their operands, all but `hostedBytes` of all of them.
   WindowSearch(const std::vector<double> &segmentsUs, std::size_t first, std::size_t rounds, double budgetBytes,
-               const Machine &machine)
+               double hostedBytes, const Machine &machine)
       : round_(segmentsUs.size()), rounds_(rounds), last_(round_ * rounds), first_(first), pointsUs_(last_ + 1, 0),
-        budgetBytes_(budgetBytes), upUsPerByte_(1e6 / machine.upBytesPerSecond),
+        budgetBytes_(budgetBytes), hostedBytes_(hostedBytes), upUsPerByte_(1e6 / machine.upBytesPerSecond),
         downUsPerByte_(1e6 / machine.downBytesPerSecond), interference_(interference(machine)), upAt_(last_ + 1),
         downFrom_(last_ + 1), downTo_(last_ + 2), heldBytes_(last_ + 1, 0) {
     for (std::size_t i = 0; i < last_; ++i)
@@ -478,8 +480,8 @@ private:
       downHeld -= sums.downHeld[i];
       const double roomAtBegin = roomBeside(heldBytes_[i] - sums.upHeld[i]);
       const double roomAtEnd = roomBeside(heldBytes_[j] - downHeld);
-      const double upUs = std::max(0.0, upBytes - roomAtBegin) * upUsPerByte_;
-      const double downUs = std::max(0.0, downBytes - roomAtEnd) * downUsPerByte_;
+      const double upUs = std::max(0.0, upBytes - roomAtBegin - hostedBytes_) * upUsPerByte_;
+      const double downUs = std::max(0.0, downBytes - roomAtEnd - hostedBytes_) * downUsPerByte_;
       const double computeUs = pointsUs_[j] - pointsUs_[i];
       const double windowUs = std::max(computeUs, togetherUs(upUs, downUs, interference_));
       if (choices[i].totalUs + windowUs > best.totalUs)
@@ -530,7 +532,7 @@ private:
   std::size_t last_;
   std::size_t first_; ///< segment after point 0
   std::vector<double> pointsUs_;
-  double budgetBytes_;
+  double budgetBytes_, hostedBytes_;
   double upUsPerByte_, downUsPerByte_;
   double interference_;
   std::vector<std::vector<UpDemand>> upAt_;       ///< by `at`
@@ -574,7 +576,7 @@ Timeline timelineOfAllPages(Description description) {
 class BoundProblem {
 public:
   BoundProblem(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
-               Backend backend)
+               Backend backend, BoundHosting hosting)
       : description_(description), machine_(machine), kind_(kind), keepsHostCopy_(keepHostCopies(description, backend)),
         graph_(description), timeline_(timelineOfAllPages(description)), cuts_(findCuts(graph_)) {
     const std::uint64_t frames = budgetBytes / description.pageBytes;
@@ -582,10 +584,14 @@ public:
     privateBytes_ = static_cast<double>(privateFrames * description.pageBytes);
     // Plans for which an operand may be read from the host directly are the business of the other kind of bound, unless
     // there are no others.
-    bool allFit = true;
+    std::uint64_t mostPages = 0; // of any node
     for (NodeIndex n = 0; n < timeline_.nodeCount(); ++n)
-      allFit = allFit && timeline_.workingSetPages(n) <= privateFrames;
-    holdsOperands_ = kind == BoundKind::May && allFit && hostedBytes(description) == 0;
+      mostPages = std::max(mostPages, timeline_.workingSetPages(n));
+    const bool allFit = mostPages <= privateFrames;
+    holdsOperands_ = kind == BoundKind::May && (allFit || hosting == BoundHosting::Least) &&
+                     pumpgraph::hostedBytes(description) == 0;
+    if (holdsOperands_ && !allFit)
+      hostedBytes_ = static_cast<double>((mostPages - privateFrames) * description.pageBytes);
     for (std::size_t i = 0; i < timeline_.pieces().size(); ++i)
       shares_.add(holdsOperands_ ? 1 : leastReachedShare(static_cast<PieceIndex>(i)));
 
@@ -600,6 +606,9 @@ public:
       nodesUs[n] = std::max(nodesUs[n], leastHostedUs(timeline_, graph_.nodes[n], privateBytes_, machine));
     endsUs_ = earliestEnds(nodesUs, graph_);
   }
+
+  /// Whether it is a bound of plans in which nodes have what they use on the device.
+  bool holdsOperands() const { return holdsOperands_; }
 
   Bound solve() const {
     if (cuts_.empty())
@@ -655,7 +664,8 @@ private:
 
     /// From right after the cut before `firstCut`.
     Bound search(std::size_t firstCut, std::size_t rounds) const {
-      WindowSearch search(times, firstCut * problem.segmentsPerCut(), rounds, problem.privateBytes_, problem.machine_);
+      WindowSearch search(times, firstCut * problem.segmentsPerCut(), rounds, problem.privateBytes_,
+                          problem.hostedBytes_, problem.machine_);
       for (const PieceHistory &history : histories)
         search.add(history);
       return search.solve();
@@ -679,20 +689,27 @@ private:
   double inMemoryUs_ = 0;
   std::vector<NodeIndex> cuts_;
   double privateBytes_ = 0;
+  double hostedBytes_ = 0; ///< what nodes that hold their operands have in host memory all the same
   bool holdsOperands_ = false;
 };
 
 } // namespace
 
 Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
-            Backend backend) {
+            Backend backend, BoundHosting hosting) {
   assert(budgetBytes > 0 && "a bound needs a budget");
   assert(machine.hostedShare + machine.besideHostedShare <= 1 && "the link carries no more than it can");
   const Machine best = atItsBest(machine);
-  if (kind == BoundKind::May && backend == Backend::ManagedUnknown &&
-      timelineOfAllPages(description).peakPages() > budgetBytes / description.pageBytes)
-    return BoundProblem(withNothingDead(description), budgetBytes, best, kind, backend).solve();
-  return BoundProblem(description, budgetBytes, best, kind, backend).solve();
+  const bool nothingDies = kind == BoundKind::May && backend == Backend::ManagedUnknown &&
+                           timelineOfAllPages(description).peakPages() > budgetBytes / description.pageBytes;
+  std::optional<Description> undying;
+  const Description &known = nothingDies ? undying.emplace(withNothingDead(description)) : description;
+  const BoundProblem problem(known, budgetBytes, best, kind, backend, BoundHosting::Any);
+  const Bound any = problem.solve();
+  if (hosting == BoundHosting::Any || kind == BoundKind::Must || problem.holdsOperands())
+    return any;
+  const Bound least = BoundProblem(known, budgetBytes, best, kind, backend, BoundHosting::Least).solve();
+  return least.totalUs > any.totalUs ? least : any;
 }
 
 } // namespace pumpgraph

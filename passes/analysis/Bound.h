@@ -17,6 +17,12 @@ enum class BoundKind {
   May   ///< `planBound`: what nodes may touch; tells how good a plan is for what is known
 };
 
+/// Of which plans a bound is where some node touches more than the budget.
+enum class BoundHosting {
+  Any,  ///< of those with hosted pages too
+  Least ///< of those with no more of them than that takes which the node has that touches most
+};
+
 struct Bound {
   double inMemoryUs = 0; ///< critical path of the captured nodes
   double totalUs = 0;    ///< >= inMemoryUs
@@ -29,9 +35,9 @@ struct Bound {
 
 /// The description may be captured, planned or lowered: only captured nodes count. `budgetBytes` 0 is not allowed.
 /// Where pages are hosted in it, or some node touches more than the budget, `planBound` holds for plans with hosted
-/// pages too; else for those without. `planBound` is of plans for the backend: where a page has one copy, more crosses
-/// the link.
+/// pages too, for all of them or those that `hosting` names; else for those without. `planBound` is of plans for the
+/// backend: where a page has one copy, more crosses the link.
 Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
-            Backend backend = Backend::Virtual);
+            Backend backend = Backend::Virtual, BoundHosting hosting = BoundHosting::Any);
 
 } // namespace pumpgraph

@@ -73,7 +73,7 @@ public:
       return {one, one};
     }
     return {planBoundOf(captured_, planned, machine_, backend_),
-            bound(captured_, planned.budgetBytes, machine_, BoundKind::May, backend_)};
+            bound(captured_, planned.budgetBytes, machine_, BoundKind::May, backend_, BoundHosting::Least)};
   }
 
 private:

@@ -153,6 +153,25 @@ TEST(Bound, IsBelowAPlanThatHosts) {
   EXPECT_LT(boundUs(plan, 6), boundUs(small.step, 6));
 }
 
+// k1 touches a page more than there is. Of plans that host one page only, all others make way for its operands: three
+// or four of `kept` come up again.
+TEST(Bound, OfPlansThatHostNoMoreThanTheyMustIsHigher) {
+  SmallStep small;
+  const BufferIndex kept = small.live("kept", 4), wide = small.live("wide", 5);
+  small.kernel("k0", 1, {small.update(kept)});
+  small.kernel("k1", 1, {small.update(wide)});
+  const auto limitUs = [&](std::uint64_t pages, BoundHosting hosting) {
+    return bound(small.step, pages * smallPage, smallMachine(), BoundKind::May, Backend::Virtual, hosting).totalUs;
+  };
+  EXPECT_DOUBLE_EQ(limitUs(5, BoundHosting::Least), limitUs(5, BoundHosting::Any))
+      << "there are plans that host nothing";
+  EXPECT_DOUBLE_EQ(limitUs(9, BoundHosting::Least), 2);
+  const double any = limitUs(4, BoundHosting::Any), least = limitUs(4, BoundHosting::Least);
+  EXPECT_LT(any, 7);
+  EXPECT_GT(least, 12);
+  EXPECT_LT(least, limitUs(5, BoundHosting::Any));
+}
+
 TEST(Bound, CountsWhatAWideNodeMovesItself) {
   SmallStep small;
   const BufferIndex in = small.local("in", 3), out = small.local("out", 3);

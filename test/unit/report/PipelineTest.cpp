@@ -372,6 +372,7 @@ TEST(Pipeline, WhatIsHostedBringsStepsCloserToTheManagedBound) {
   EXPECT_LT(overBoundWithHosting("at 60 %, accesses not all known", training, 260 * mebibyte, unknown), 1.13);
   EXPECT_LT(overBoundWithHosting("at 40 %, accesses not all known", training, 172 * mebibyte, unknown), 1.08);
   EXPECT_LT(overBoundWithHosting("half as many layers of four times the size, at 60 %", large, 576 * mebibyte), 1.04);
+  EXPECT_LT(overBoundWithHosting("at 40 %", large, 384 * mebibyte), 1.1);
 }
 
 TEST(Pipeline, StepsComeCloseToTheBoundOfAMeasuredLink) {

@@ -5,6 +5,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
 using namespace pumpgraph;
 using namespace pumpgraph::runtime;
 using namespace pumpgraph::runtime::test;
