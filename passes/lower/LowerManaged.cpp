@@ -99,6 +99,14 @@ bool bringsNothing(const Description &lowered, NodeIndex prefetch) {
   return false;
 }
 
+/// Whether two lowered descriptions of one plan are the same.
+bool isAlike(const Description &one, const Description &other) {
+  return one.edges == other.edges && std::equal(one.nodes.begin(), one.nodes.end(), other.nodes.begin(),
+                                                other.nodes.end(), [](const Node &a, const Node &b) {
+                                                  return a.kind == b.kind && a.buffer == b.buffer && a.range == b.range;
+                                                });
+}
+
 class ManagedLowering {
 public:
   ManagedLowering(const Description &captured, const Description &planned, const ManagedOptions &options)
@@ -117,15 +125,19 @@ public:
 private:
   /// Those with which the step is predicted to be the fastest if pages come ahead; however they come, the same leave.
   void choosePieces() {
-    double leastUs = predictManaged(lower(Prefetching::Ahead), options_.machine).totalUs;
+    std::vector<Description> tried{lower(Prefetching::Ahead)};
     if (operations_.empty() || operations_.size() > mostOperationsToTry)
       return;
+    double leastUs = predictManaged(tried.front(), options_.machine).totalUs;
     Pieces best = pieces_;
     for (const Pieces &pieces : otherPieces) {
       // Times this close are the same: the model is no better.
       constexpr double tolerance = 0.999;
       pieces_ = pieces;
-      const double us = predictManaged(lower(Prefetching::Ahead), options_.machine).totalUs;
+      Description lowered = lower(Prefetching::Ahead);
+      if (std::any_of(tried.begin(), tried.end(), [&](const Description &other) { return isAlike(other, lowered); }))
+        continue;
+      const double us = predictManaged(tried.emplace_back(std::move(lowered)), options_.machine).totalUs;
       if (us >= leastUs * tolerance)
         continue;
       leastUs = us;

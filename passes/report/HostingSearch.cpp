@@ -24,10 +24,19 @@ HostedSet with(const HostedSet &set, HostedSet changed) {
 } // namespace
 
 std::vector<double> HostingSearch::predict(const std::vector<HostedSet> &sets) {
-  const std::size_t count = std::min(sets.size(), trialsLeft_);
-  trialsLeft_ -= count;
-  std::vector<double> times = predict_({sets.begin(), sets.begin() + static_cast<std::ptrdiff_t>(count)});
-  times.resize(sets.size(), impossible);
+  std::vector<HostedSet> unknown;
+  for (const HostedSet &set : sets)
+    if (unknown.size() < trialsLeft_ && known_.try_emplace(set, impossible).second)
+      unknown.push_back(set);
+  trialsLeft_ -= unknown.size();
+  const std::vector<double> predicted = predict_(unknown);
+  for (std::size_t i = 0; i < unknown.size(); ++i)
+    known_[unknown[i]] = predicted[i];
+  std::vector<double> times;
+  for (const HostedSet &set : sets) {
+    const auto found = known_.find(set);
+    times.push_back(found == known_.end() ? impossible : found->second);
+  }
   return times;
 }
 

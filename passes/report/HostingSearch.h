@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <vector>
 
 namespace pumpgraph {
@@ -39,6 +40,7 @@ private:
     Candidate candidate = 0;
   };
 
+  /// Those that were not predicted before.
   std::vector<double> predict(const std::vector<HostedSet> &sets);
   /// From the least time on.
   std::vector<Change> changesOf(const HostedSet &set);
@@ -50,6 +52,7 @@ private:
   Candidate count_;
   const PredictAll &predict_;
   std::size_t trialsLeft_;
+  std::map<HostedSet, double> known_;
   HostedSet best_;
   double bestUs_ = impossible;
 };
