@@ -162,7 +162,10 @@ std::string takeSavedTimes(Description &step, const pumpgraph_compiler_options &
 
 /// Of managed memory: what may be hosted, and how fast that is. Returns what is wrong with it, or nothing.
 std::string takeHosting(Description &step, PlanOptions &plan, const pumpgraph_compiler_options &options) {
-  if (!options.hosting)
+  std::vector<std::vector<Range>> stays; // what is in host memory already
+  for (Buffer &buffer : step.buffers)
+    stays.push_back(std::exchange(buffer.hosted, {}));
+  if (!options.hosting || plan.backend == Backend::Virtual)
     return {};
   Description hosting = step;
   for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer) {
@@ -174,13 +177,14 @@ std::string takeHosting(Description &step, PlanOptions &plan, const pumpgraph_co
     if (options.hosting[buffer] == 1) {
       plan.mayBeHosted.push_back(buffer);
       hosting.buffers[buffer].hosted = {{0, step.buffers[buffer].size}};
+      continue;
     }
-    if (options.hosting[buffer] == 2 && step.buffers[buffer].hosted.empty())
+    if (stays[buffer].empty())
       return fmt::format("hosting of buffer {} \"{}\" is 2, and the description has none of it in host memory", buffer,
                          step.buffers[buffer].name);
-    if (options.hosting[buffer] == 2)
-      for (const Range &range : std::exchange(step.buffers[buffer].hosted, {}))
-        plan.hosted.push_back({buffer, range});
+    for (const Range &range : stays[buffer])
+      plan.hosted.push_back({buffer, range});
+    hosting.buffers[buffer].hosted = std::move(stays[buffer]);
   }
   if (!options.hosted_us) {
     plan.mayBeHosted.clear();
@@ -220,9 +224,8 @@ tl::expected<Summary, Failure> compile(const pumpgraph_description *captured, co
   plan->backend = options.managed == 0              ? Backend::Virtual
                   : options.every_access_known != 0 ? Backend::Managed
                                                     : Backend::ManagedUnknown;
-  if (plan->backend != Backend::Virtual)
-    if (const std::string fault = takeHosting(*step, *plan, options); !fault.empty())
-      return invalid(fault);
+  if (const std::string fault = takeHosting(*step, *plan, options); !fault.empty())
+    return invalid(fault);
   tl::expected<Summary, PlanError> summary = summarize(*step, *plan, static_cast<Prefetching>(options.prefetching));
   if (!summary)
     return tl::unexpected(Failure{PUMPGRAPH_COMPILER_UNPLANNABLE, std::move(summary.error().message)});

@@ -311,7 +311,7 @@ std::optional<WideColouring> colourCrowd(const Description &step, const Timeline
   Description hosting = step;
   tl::expected<WideColouring, NoColouring> colouring =
       hostForColouring(hosting, timeline, frames, machine, Balance::No);
-  if (!colouring || hostedBytes(hosting) > 0)
+  if (!colouring || hostedBytes(hosting) > hostedBytes(step))
     return std::nullopt;
   for (const NodeIndex node : crowded)
     for (std::uint32_t position : timeline.usesAt(node)) {

@@ -439,25 +439,28 @@ Expected<std::vector<ManagedTrial>> Adoption::planManaged(Rewriting &rewriting) 
 
 Hosting Adoption::hostingChoices() const {
   const CapturedStep &captured = step_->captured_;
-  Hosting hosting;
-  std::vector<std::uint8_t> &choices = hosting.choices;
-  hosting.stays.resize(captured.blocks.size());
-  for (BufferIndex buffer = 0; buffer < captured.blocks.size(); ++buffer)
-    choices.push_back(captured.description.buffers[buffer].isPrivate ? Hosting::WhereFaster : Hosting::WhereNoRoom);
+  const std::size_t count = captured.blocks.size();
+  Hosting hosting{std::vector<std::uint8_t>(count, Hosting::WhereNoRoom), std::vector<std::vector<Range>>(count), {}};
+  std::vector<bool> isShared(count, false);
   for (const std::unique_ptr<Step> &other : session_.steps_) {
     if (!other->isManaged())
       continue;
     const std::vector<BlockId> &blocks = other->captured_.blocks;
-    for (BufferIndex buffer = 0; buffer < captured.blocks.size(); ++buffer) {
+    for (BufferIndex buffer = 0; buffer < count; ++buffer) {
       const auto found = std::find(blocks.begin(), blocks.end(), captured.blocks[buffer]);
-      if (found == blocks.end() || choices[buffer] == Hosting::WhereNoRoom)
+      if (found == blocks.end())
         continue;
+      isShared[buffer] = true;
       const Buffer &theirs = other->plan_.lowered.buffers[static_cast<std::size_t>(found - blocks.begin())];
       for (const Range &range : theirs.hosted)
         hosting.stays[buffer] = with(hosting.stays[buffer], range);
-      choices[buffer] = hosting.stays[buffer].empty() ? Hosting::WhereNoRoom : Hosting::Always;
     }
   }
+  for (BufferIndex buffer = 0; buffer < count; ++buffer)
+    if (captured.description.buffers[buffer].isPrivate)
+      hosting.choices[buffer] = !isShared[buffer]               ? Hosting::WhereFaster
+                                : hosting.stays[buffer].empty() ? Hosting::WhereNoRoom
+                                                                : Hosting::Always;
   return hosting;
 }
 

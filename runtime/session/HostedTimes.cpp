@@ -72,8 +72,13 @@ bool HostedTimes::fitsDevice() const {
   return bytes <= session_.deviceFreeBytes_;
 }
 
+bool HostedTimes::usesWhatStays(const Node &node, const Hosting &hosting) {
+  return std::any_of(node.accesses.begin(), node.accesses.end(),
+                     [&](const Access &access) { return overlaps(hosting.stays[access.buffer], access.range); });
+}
+
 Status HostedTimes::run(Measuring &measuring, Hosting &hosting) {
-  if (fitsDevice() && std::count(hosting.choices.begin(), hosting.choices.end(), Hosting::Always) == 0) {
+  if (fitsDevice()) {
     PUMPGRAPH_TRY(forEachBlock(hosting, [&](const ManagedRange &range) -> Status {
       return driver_.memPrefetchAsync(range.address, range.bytes, onDevice(session_.options_.device), 0,
                                       session_.stream_);
@@ -82,8 +87,10 @@ Status HostedTimes::run(Measuring &measuring, Hosting &hosting) {
     if (!there)
       return tl::unexpected<Error>(there.error());
     for (std::size_t node = 0; node < there->size(); ++node)
-      step_.captured_.description.nodes[node].costUs = (*there)[node];
-    hasDeviceTimes_ = true;
+      if (Node &timed = step_.captured_.description.nodes[node]; !usesWhatStays(timed, hosting)) {
+        timed.costUs = (*there)[node];
+        hasDeviceTimes_ = true;
+      }
   }
   Status hosted = stayInHostMemory(hosting);
   if (hosted) {

@@ -30,14 +30,17 @@ public:
   std::string obstacle() const;
 
   /// Sets `nodesUs`, or returns why it cannot. Where the device has room for the whole step, its nodes also get the
-  /// times that they take there. All values are as before in the end, which is an error if they are not, but what the
-  /// step writes outside of the session's memory is written.
+  /// times that they take there, but for those that use what other steps keep in host memory. All values are as before
+  /// in the end, which is an error if they are not, but what the step writes outside of the session's memory is
+  /// written.
   Expected<std::string> measure(Hosting &hosting);
   /// Whether nodes got the times that they take on the device.
   bool hasDeviceTimes() const { return hasDeviceTimes_; }
 
 private:
   Status run(Measuring &measuring, Hosting &hosting);
+  /// Whether it takes longer than on the device however much of the step is there.
+  static bool usesWhatStays(const Node &node, const Hosting &hosting);
   template <typename Visit> Status forEachBlock(const Hosting &hosting, Visit visit) const;
   Status stayInHostMemory(const Hosting &hosting) const;
   Status stayAnywhere(const Hosting &hosting) const;

@@ -222,6 +222,27 @@ TEST(Compile, hostsWhatIsFasterInHostMemory) {
   EXPECT_EQ(slowdown, measured) << "the plan alone is made as if";
 }
 
+// What the description has in host memory counts only where it is said to stay there.
+TEST(Compile, looksAtNoOtherPagesInHostMemory) {
+  pumpgraph_compiler_options options = withBudget(4 * mebibyte);
+  const std::uint8_t hosting[] = {0, 0};
+  for (const int managed : {0, 1}) {
+    options.managed = options.every_access_known = managed;
+    options.hosting = managed ? hosting : nullptr;
+    Description step = smallStep();
+    const Outcome without = compile(step, options);
+    step.buffers[0].hosted = {{0, 4 * mebibyte}};
+    const Outcome with = compile(step, options);
+    ASSERT_EQ(with.status, PUMPGRAPH_COMPILED) << with.message();
+    EXPECT_EQ(hostedIn(copyOf(with.lowered())), (std::vector<std::uint64_t>{0, 0}));
+    const auto figuresOf = [](const Outcome &outcome) {
+      const nlohmann::json report = nlohmann::json::parse(pumpgraph_compilation_report_json(outcome.compilation.get()));
+      return std::pair(report.at("in_memory_s").get<double>(), report.at("moving_bound_s").get<double>());
+    };
+    EXPECT_EQ(figuresOf(with), figuresOf(without));
+  }
+}
+
 // There is room for all but half a buffer.
 TEST(Compile, hostsPartsUnlessBuffersStayWhole) {
   pumpgraph_compiler_options options = withBudget(6 * mebibyte);

@@ -371,12 +371,18 @@ TEST_F(ManagedTest, keepsInHostMemoryWhatOthersDo) {
   Step *second = adopt(true);
   ASSERT_TRUE(second);
   int parts = 0;
+  std::uint64_t shared = 0, ofSecondAlone = 0;
   std::map<std::string, std::uint64_t> ofSecond = hostedWeights(second);
   for (const auto &[name, pages] : hostedWeights(first)) {
     parts += pages * pageBytes < Program::Shape().weightBytes;
     EXPECT_GE(ofSecond[name], pages) << name;
+    shared += pages;
+    ofSecondAlone += ofSecond[name] - pages;
   }
   EXPECT_GT(parts, 0) << "a smaller or a larger budget would do";
+  EXPECT_GT(ofSecondAlone, 0U);
+  EXPECT_EQ(fake_->advisedPages(CU_MEM_ADVISE_SET_ACCESSED_BY), hostedPages(first) + hostedPages(second) - shared)
+      << "the same pages of what both have";
   replay(first, 1);
   replay(second, 1);
   session_->destroy(second);

@@ -44,14 +44,15 @@ typedef struct pumpgraph_compiler_options {
   double request_us;       /* managed only: from the end of a node to the beginning of what is asked for after it */
   double empty_bytes_per_second; /* managed only: of memory that is given or taken without a value; 0: at once */
   /* Managed only, by buffer: 0 it is hosted where it finds no room; 1 also where that is faster, all of it or parts; 2
-   * what the description has of it in host memory stays there. NULL: 0 for all of them. */
+   * what the description has of it in host memory stays there, which is not looked at elsewhere. NULL: 0 for all of
+   * them. */
   const uint8_t *hosting;
   /* Managed only, by node, microseconds: what it takes alone with buffers whose `hosting` is 1, and what stays of those
    * with 2, in host memory. NULL: nobody knows, and 1 is as 0. */
   const double *hosted_us;
   double beside_hosted_pace; /* managed only: Machine::besideHostedPace; 0: 0.1 */
   double slower_by;          /* managed only: the plan is made as if operations took so many times as long; 0: 1 */
-  int32_t hosts_whole;       /* managed only: 1: where `hosting` is 1, all of a buffer or nothing */
+  int32_t hosts_whole;       /* managed only: 1: by choice all of a buffer or nothing */
 } pumpgraph_compiler_options;
 
 typedef enum pumpgraph_compiler_status {
