@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -23,6 +24,8 @@ constexpr std::size_t fineCuts = 2048;
 constexpr std::size_t coarseCuts = 384;
 /// From how many points around the step a coarse search begins.
 constexpr std::size_t searchStarts = 16;
+/// Any number of bytes may be hosted.
+constexpr std::uint64_t anyBytes = std::numeric_limits<std::uint64_t>::max();
 /// How many replays in a row the last search looks at, where that many make no more cuts than a fine search has.
 constexpr std::size_t mostRounds = 16;
 
@@ -576,7 +579,7 @@ Timeline timelineOfAllPages(Description description) {
 class BoundProblem {
 public:
   BoundProblem(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
-               Backend backend, BoundHosting hosting)
+               Backend backend, std::optional<std::uint64_t> mostHostedBytes)
       : description_(description), machine_(machine), kind_(kind), keepsHostCopy_(keepHostCopies(description, backend)),
         graph_(description), timeline_(timelineOfAllPages(description)), cuts_(findCuts(graph_)) {
     const std::uint64_t frames = budgetBytes / description.pageBytes;
@@ -584,14 +587,12 @@ public:
     privateBytes_ = static_cast<double>(privateFrames * description.pageBytes);
     // Plans for which an operand may be read from the host directly are the business of the other kind of bound, unless
     // there are no others.
-    std::uint64_t mostPages = 0; // of any node
+    bool allFit = true;
     for (NodeIndex n = 0; n < timeline_.nodeCount(); ++n)
-      mostPages = std::max(mostPages, timeline_.workingSetPages(n));
-    const bool allFit = mostPages <= privateFrames;
-    holdsOperands_ = kind == BoundKind::May && (allFit || hosting == BoundHosting::Least) &&
-                     pumpgraph::hostedBytes(description) == 0;
-    if (holdsOperands_ && !allFit)
-      hostedBytes_ = static_cast<double>((mostPages - privateFrames) * description.pageBytes);
+      allFit = allFit && timeline_.workingSetPages(n) <= privateFrames;
+    const bool mayHold = kind == BoundKind::May && pumpgraph::hostedBytes(description) == 0;
+    holdsOperands_ = mayHold && (mostHostedBytes ? *mostHostedBytes != anyBytes : allFit);
+    hostedBytes_ = holdsOperands_ && mostHostedBytes ? static_cast<double>(*mostHostedBytes) : 0;
     for (std::size_t i = 0; i < timeline_.pieces().size(); ++i)
       shares_.add(holdsOperands_ ? 1 : leastReachedShare(static_cast<PieceIndex>(i)));
 
@@ -606,9 +607,6 @@ public:
       nodesUs[n] = std::max(nodesUs[n], leastHostedUs(timeline_, graph_.nodes[n], privateBytes_, machine));
     endsUs_ = earliestEnds(nodesUs, graph_);
   }
-
-  /// Whether it is a bound of plans in which nodes have what they use on the device.
-  bool holdsOperands() const { return holdsOperands_; }
 
   Bound solve() const {
     if (cuts_.empty())
@@ -689,14 +687,14 @@ private:
   double inMemoryUs_ = 0;
   std::vector<NodeIndex> cuts_;
   double privateBytes_ = 0;
-  double hostedBytes_ = 0; ///< what nodes that hold their operands have in host memory all the same
+  double hostedBytes_ = 0; ///< what those that hold their operands may have in host memory all the same
   bool holdsOperands_ = false;
 };
 
 } // namespace
 
 Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
-            Backend backend, BoundHosting hosting) {
+            Backend backend, std::optional<std::uint64_t> mostHostedBytes) {
   assert(budgetBytes > 0 && "a bound needs a budget");
   assert(machine.hostedShare + machine.besideHostedShare <= 1 && "the link carries no more than it can");
   const Machine best = atItsBest(machine);
@@ -704,12 +702,13 @@ Bound bound(const Description &description, std::uint64_t budgetBytes, const Mac
                            timelineOfAllPages(description).peakPages() > budgetBytes / description.pageBytes;
   std::optional<Description> undying;
   const Description &known = nothingDies ? undying.emplace(withNothingDead(description)) : description;
-  const BoundProblem problem(known, budgetBytes, best, kind, backend, BoundHosting::Any);
-  const Bound any = problem.solve();
-  if (hosting == BoundHosting::Any || kind == BoundKind::Must || problem.holdsOperands())
-    return any;
-  const Bound least = BoundProblem(known, budgetBytes, best, kind, backend, BoundHosting::Least).solve();
-  return least.totalUs > any.totalUs ? least : any;
+  const auto limit = [&](std::optional<std::uint64_t> most) {
+    return BoundProblem(known, budgetBytes, best, kind, backend, most).solve();
+  };
+  if (!mostHostedBytes || kind == BoundKind::Must)
+    return limit(std::nullopt);
+  const Bound any = limit(anyBytes), few = limit(mostHostedBytes);
+  return few.totalUs > any.totalUs ? few : any;
 }
 
 } // namespace pumpgraph

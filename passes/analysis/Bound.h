@@ -8,6 +8,7 @@
 #include "pumpgraph/graph/Description.h"
 
 #include <cstdint>
+#include <optional>
 
 namespace pumpgraph {
 
@@ -15,12 +16,6 @@ namespace pumpgraph {
 enum class BoundKind {
   Must, ///< `bound`: what nodes certainly touch; sound against every plan whatever
   May   ///< `planBound`: what nodes may touch; tells how good a plan is for what is known
-};
-
-/// Of which plans a bound is where some node touches more than the budget.
-enum class BoundHosting {
-  Any,  ///< of those with hosted pages too
-  Least ///< of those with no more of them than that takes which the node has that touches most
 };
 
 struct Bound {
@@ -35,9 +30,9 @@ struct Bound {
 
 /// The description may be captured, planned or lowered: only captured nodes count. `budgetBytes` 0 is not allowed.
 /// Where pages are hosted in it, or some node touches more than the budget, `planBound` holds for plans with hosted
-/// pages too, for all of them or those that `hosting` names; else for those without. `planBound` is of plans for the
-/// backend: where a page has one copy, more crosses the link.
+/// pages too; else for those without. If `mostHostedBytes` says so, and no page is hosted in it, for those with so many
+/// bytes of them at most. `planBound` is of plans for the backend: where a page has one copy, more crosses the link.
 Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
-            Backend backend = Backend::Virtual, BoundHosting hosting = BoundHosting::Any);
+            Backend backend = Backend::Virtual, std::optional<std::uint64_t> mostHostedBytes = std::nullopt);
 
 } // namespace pumpgraph

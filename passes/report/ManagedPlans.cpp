@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/report/ManagedPlans.h"
 
+#include "passes/analysis/HostedAccess.h"
 #include "passes/lower/LowerManaged.h"
-#include "passes/plan/HostedPages.h"
 #include "passes/plan/Processors.h"
-#include "passes/report/HostingSearch.h"
+#include "passes/report/HostingGroups.h"
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -19,14 +20,14 @@ namespace {
 constexpr std::size_t mostNodesToPlanAgain = 5'000;
 /// Times this close are the same: the model is no better.
 constexpr double tolerance = 0.999;
-/// Of a step with more buffers to choose from, so many of the largest are chosen from.
+/// Of a step with more groups of buffers to choose from, so many of the largest are chosen from.
 constexpr std::size_t mostCandidates = 64;
-/// How often they are halved, how many parts there are then at most, and the least part, of the budget.
-constexpr int mostDivisions = 2;
-constexpr std::size_t mostParts = 2 * mostCandidates;
+/// How many there are when they are halved, at most, and the least part of a buffer, of the budget.
+constexpr std::size_t mostHalves = 2 * mostCandidates;
 constexpr std::uint64_t leastPart = 64;
-/// How many sets are tried: as many as have so many nodes together, but no more and no fewer than these. After each
-/// division half as many.
+/// How often halving may gain nothing: where to begin is seen once groups are small enough.
+constexpr int mostWithoutGain = 2, mostFineWithoutGain = 1;
+/// How many sets are tried each time: as many as have so many nodes together, but no more and no fewer than these.
 constexpr std::size_t mostNodesTried = 200'000, leastTrials = 100, mostTrials = 4'000;
 /// Of what an operation takes, with which plans are made to choose by.
 constexpr double shareToChooseBy = 0.25;
@@ -44,12 +45,15 @@ public:
 
   tl::expected<PlannedStep, PlanError> run() {
     tl::expected<PlannedStep, PlanError> first = planResidency(captured_, options_);
+    if (first)
+      first->hostedAnyway = hostedBytes(first->description);
     if (captured_.nodes.size() > mostNodesToPlanAgain || !first ||
         first->stats.prefetches + first->stats.evictions == 0)
       return first;
     best_ = {std::move(*first), 0};
     best_.predictedUs = predictedUs(best_.step);
     tryCheaperOperations(options_.hosted);
+    const std::uint64_t hostedAnyway = hostedBytes(best_.step.description);
     if (!options_.mayBeHosted.empty())
       if (const std::vector<BufferPart> hosted = chooseHosted(); hosted != options_.hosted) {
         PlanOptions other = options_;
@@ -58,6 +62,7 @@ public:
         tryCheaperOperations(hosted);
         take(planResidency(captured_, quickWith(hosted))); // what it was chosen by
       }
+    best_.step.hostedAnyway = hostedAnyway;
     return std::move(best_.step);
   }
 
@@ -102,16 +107,10 @@ private:
     return step ? predictedUs(*step) : impossible;
   }
 
-  /// What may stay in host memory, and which of it does.
-  struct Candidates {
-    std::vector<BufferPart> parts;
-    HostedSet chosen;
-  };
-
-  std::vector<BufferPart> withCandidates(const std::vector<BufferPart> &parts, const HostedSet &set) const {
+  std::vector<BufferPart> withCandidates(const std::vector<HostingGroup> &groups, const HostedSet &set) const {
     std::vector<BufferPart> hosted = options_.hosted;
     for (const Candidate candidate : set)
-      hosted.push_back(parts[candidate]);
+      hosted.insert(hosted.end(), groups[candidate].begin(), groups[candidate].end());
     std::sort(hosted.begin(), hosted.end(), [](const BufferPart &a, const BufferPart &b) {
       return std::pair(a.buffer, a.range.offset) < std::pair(b.buffer, b.range.offset);
     });
@@ -119,46 +118,11 @@ private:
   }
 
   /// Side by side, on as many processors as there are.
-  std::vector<double> allQuickUs(const std::vector<BufferPart> &parts, const std::vector<HostedSet> &sets) const {
+  std::vector<double> allQuickUs(const std::vector<HostingGroup> &groups, const std::vector<HostedSet> &sets) const {
     std::vector<double> times(sets.size(), impossible);
     sideBySide(sets.size(), processorsOf(options_.processors),
-               [&](std::size_t i) { times[i] = quickUs(withCandidates(parts, sets[i])); });
+               [&](std::size_t i) { times[i] = quickUs(withCandidates(groups, sets[i])); });
     return times;
-  }
-
-  std::vector<BufferPart> wholeBuffers() const {
-    const std::vector<bool> can = canBeHostedAsAWhole(captured_);
-    std::vector<BufferPart> buffers;
-    for (const BufferIndex buffer : options_.mayBeHosted)
-      if (can[buffer])
-        buffers.push_back({buffer, {0, captured_.buffers[buffer].size}});
-    std::stable_sort(buffers.begin(), buffers.end(),
-                     [](const BufferPart &a, const BufferPart &b) { return a.range.size > b.range.size; });
-    buffers.resize(std::min(buffers.size(), mostCandidates));
-    return buffers;
-  }
-
-  /// The candidates, the large ones in two; of what is chosen both.
-  Candidates inHalves(const Candidates &whole) const {
-    const std::uint64_t leastBytes = std::max(captured_.pageBytes, options_.budgetBytes / leastPart);
-    Candidates halves;
-    auto chosen = whole.chosen.begin();
-    for (std::size_t i = 0; i < whole.parts.size(); ++i) {
-      const auto &[buffer, range] = whole.parts[i];
-      const bool isChosen = chosen != whole.chosen.end() && *chosen == i;
-      chosen += isChosen;
-      const auto add = [&](const Range &part) {
-        if (isChosen)
-          halves.chosen.push_back(static_cast<Candidate>(halves.parts.size()));
-        halves.parts.push_back({buffer, part});
-      };
-      const std::uint64_t first = range.size / captured_.pageBytes / 2 * captured_.pageBytes;
-      const bool isDivided = first >= leastBytes && halves.parts.size() + (whole.parts.size() - i) < mostParts;
-      if (isDivided)
-        add({range.offset, first});
-      add(isDivided ? Range{range.offset + first, range.size - first} : range);
-    }
-    return halves;
   }
 
   /// A climb comes to no more than the nearest peak, so there are several: from nothing more than has to be hosted,
@@ -179,26 +143,34 @@ private:
     }
   }
 
-  /// Among whole buffers first, then, as long as that gains, among halves.
+  /// From coarse to fine: among groups of buffers, halves of those, single buffers, and in the end parts of buffers.
   std::vector<BufferPart> chooseHosted() const {
-    std::size_t trials = std::clamp(mostNodesTried / captured_.nodes.size(), leastTrials, mostTrials);
-    Candidates candidates{wholeBuffers(), {}};
+    const std::size_t trials = std::clamp(mostNodesTried / captured_.nodes.size(), leastTrials, mostTrials);
+    const std::uint64_t leastBytes =
+        options_.hostsInParts ? options_.budgetBytes / leastPart : std::numeric_limits<std::uint64_t>::max();
+    HostingGroups candidates{groupsOfBuffers(captured_, options_.mayBeHosted, mostCandidates), {}};
     double us = impossible;
-    for (int divisions = 0;; ++divisions) {
-      const PredictAll predict = [&](const std::vector<HostedSet> &sets) { return allQuickUs(candidates.parts, sets); };
-      HostingSearch search(static_cast<Candidate>(candidates.parts.size()), predict, trials);
-      if (divisions > 0)
+    for (int withoutGain = 0;;) {
+      const std::vector<HostingGroup> &groups = candidates.groups;
+      const PredictAll predict = [&](const std::vector<HostedSet> &sets) { return allQuickUs(groups, sets); };
+      HostingSearch search(static_cast<Candidate>(groups.size()), predict, trials);
+      const bool isFirst = us == impossible;
+      if (!isFirst)
         search.climbFrom(candidates.chosen);
-      climbFromSeveral(search, candidates.parts.size());
-      if (search.bestUs() < us)
+      const bool areSingle =
+          std::all_of(groups.begin(), groups.end(), [](const HostingGroup &group) { return group.size() == 1; });
+      if (isFirst || (areSingle && groups.size() <= mostCandidates))
+        climbFromSeveral(search, groups.size());
+      withoutGain = search.bestUs() < us * tolerance ? 0 : withoutGain + 1;
+      if (search.bestUs() < us) {
+        us = search.bestUs();
         candidates.chosen = search.best();
-      Candidates halves = inHalves(candidates);
-      if (!options_.hostsInParts || search.bestUs() >= us * tolerance || divisions == mostDivisions ||
-          halves.parts.size() == candidates.parts.size())
-        return withCandidates(candidates.parts, candidates.chosen);
-      us = search.bestUs();
+      }
+      HostingGroups halves = inHalves(candidates, captured_.pageBytes, leastBytes, mostHalves);
+      if (us == impossible || withoutGain > (areSingle ? mostFineWithoutGain : mostWithoutGain) ||
+          halves.groups.size() == groups.size())
+        return withCandidates(groups, candidates.chosen);
       candidates = std::move(halves);
-      trials /= 2;
     }
   }
 

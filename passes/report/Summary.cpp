@@ -62,8 +62,8 @@ public:
     return budgetBytes_ == planned.budgetBytes ? must_.get()
                                                : bound(captured_, planned.budgetBytes, machine_, BoundKind::Must);
   }
-  /// Of plans like `planned`, and of plans that host nothing where `planned` does by choice.
-  std::pair<Bound, Bound> may(const Description &planned) {
+  /// Of plans that host the same as `planned`, and of those that host so many bytes at most.
+  std::pair<Bound, Bound> may(const Description &planned, std::uint64_t mostHostedBytes) {
     const bool hostsNothing = hostedBytes(planned) == 0 && hostedBytes(captured_) == 0;
     if (backend_ == Backend::Virtual || hostsNothing) {
       // What is hosted counts, and nobody knew of it before.
@@ -73,7 +73,7 @@ public:
       return {one, one};
     }
     return {planBoundOf(captured_, planned, machine_, backend_),
-            bound(captured_, planned.budgetBytes, machine_, BoundKind::May, backend_, BoundHosting::Least)};
+            bound(captured_, planned.budgetBytes, machine_, BoundKind::May, backend_, mostHostedBytes)};
   }
 
 private:
@@ -114,7 +114,7 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   summary.inMemory = predict(summary.captured, options.machine);
   summary.repeatedSweeps = findRepeatedSweeps(summary.lowered);
   summary.bound = bounds.must(summary.lowered);
-  std::tie(summary.planBound, summary.movingBound) = bounds.may(summary.lowered);
+  std::tie(summary.planBound, summary.movingBound) = bounds.may(summary.lowered, step->hostedAnyway);
   summary.hosted = hostedTraffic(summary.lowered);
   return summary;
 }

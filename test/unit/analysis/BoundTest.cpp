@@ -153,23 +153,27 @@ TEST(Bound, IsBelowAPlanThatHosts) {
   EXPECT_LT(boundUs(plan, 6), boundUs(small.step, 6));
 }
 
-// k1 touches a page more than there is. Of plans that host one page only, all others make way for its operands: three
-// or four of `kept` come up again.
-TEST(Bound, OfPlansThatHostNoMoreThanTheyMustIsHigher) {
+// k1 touches a page more than there is. In plans that host one page only, everything else makes way for the rest.
+TEST(Bound, OfPlansThatHostFewBytesIsHigher) {
   SmallStep small;
   const BufferIndex kept = small.live("kept", 4), wide = small.live("wide", 5);
   small.kernel("k0", 1, {small.update(kept)});
   small.kernel("k1", 1, {small.update(wide)});
-  const auto limitUs = [&](std::uint64_t pages, BoundHosting hosting) {
-    return bound(small.step, pages * smallPage, smallMachine(), BoundKind::May, Backend::Virtual, hosting).totalUs;
+  const auto limitUs = [&](std::uint64_t pages, std::optional<std::uint64_t> hostedPages) {
+    if (hostedPages)
+      *hostedPages *= smallPage;
+    return bound(small.step, pages * smallPage, smallMachine(), BoundKind::May, Backend::Virtual, hostedPages).totalUs;
   };
-  EXPECT_DOUBLE_EQ(limitUs(5, BoundHosting::Least), limitUs(5, BoundHosting::Any))
-      << "there are plans that host nothing";
-  EXPECT_DOUBLE_EQ(limitUs(9, BoundHosting::Least), 2);
-  const double any = limitUs(4, BoundHosting::Any), least = limitUs(4, BoundHosting::Least);
+  const double any = limitUs(4, std::nullopt);
   EXPECT_LT(any, 7);
-  EXPECT_GT(least, 12);
-  EXPECT_LT(least, limitUs(5, BoundHosting::Any));
+  EXPECT_GT(limitUs(4, 1), 12);
+  EXPECT_LT(limitUs(4, 3), limitUs(4, 1));
+  EXPECT_DOUBLE_EQ(limitUs(4, 100), any);
+  // There are plans that host nothing; others are faster.
+  EXPECT_DOUBLE_EQ(limitUs(5, 0), limitUs(5, std::nullopt));
+  EXPECT_LT(limitUs(5, 1), limitUs(5, 0));
+  EXPECT_GT(limitUs(5, 0), limitUs(4, 1));
+  EXPECT_DOUBLE_EQ(limitUs(9, 0), 2);
 }
 
 TEST(Bound, CountsWhatAWideNodeMovesItself) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 namespace pumpgraph {
 namespace {
@@ -27,6 +28,7 @@ protected:
       std::vector<double> times;
       for (const HostedSet &set : sets) {
         EXPECT_TRUE(std::is_sorted(set.begin(), set.end()));
+        EXPECT_TRUE(tried_.insert(set).second) << "what was predicted is known";
         times.push_back(timeOf(set));
       }
       trials_ += sets.size();
@@ -37,6 +39,7 @@ protected:
 
   PredictAll predict_;
   std::size_t trials_ = 0;
+  std::set<HostedSet> tried_;
 };
 
 TEST_F(HostingSearchTest, FindsWhatGainsByItself) {
