@@ -30,8 +30,9 @@ struct Bound {
 
 /// The description may be captured, planned or lowered: only captured nodes count. `budgetBytes` 0 is not allowed.
 /// Where pages are hosted in it, or some node touches more than the budget, `planBound` holds for plans with hosted
-/// pages too; else for those without. If `mostHostedBytes` says so, and no page is hosted in it, for those with so many
-/// bytes of them at most. `planBound` is of plans for the backend: where a page has one copy, more crosses the link.
+/// pages too; else for those without. With `mostHostedBytes`, if no page is hosted in it, it holds for plans with so
+/// many bytes of them at most. `planBound` is of plans for the backend: where a page has one copy, more crosses the
+/// link.
 Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
             Backend backend = Backend::Virtual, std::optional<std::uint64_t> mostHostedBytes = std::nullopt);
 

@@ -457,10 +457,12 @@ Hosting Adoption::hostingChoices() const {
     }
   }
   for (BufferIndex buffer = 0; buffer < count; ++buffer)
-    if (captured.description.buffers[buffer].isPrivate)
-      hosting.choices[buffer] = !isShared[buffer]               ? Hosting::WhereFaster
-                                : hosting.stays[buffer].empty() ? Hosting::WhereNoRoom
-                                                                : Hosting::Always;
+    if (!captured.description.buffers[buffer].isPrivate)
+      hosting.stays[buffer].clear(); // it cannot be hosted for this one
+    else if (!isShared[buffer])
+      hosting.choices[buffer] = Hosting::WhereFaster;
+    else if (!hosting.stays[buffer].empty())
+      hosting.choices[buffer] = Hosting::Always;
   return hosting;
 }
 

@@ -16,7 +16,7 @@ struct Hosting {
   enum Choice : std::uint8_t { WhereNoRoom = 0, WhereFaster = 1, Always = 2 };
   std::vector<std::uint8_t> choices;     ///< by BufferIndex, a Choice
   std::vector<std::vector<Range>> stays; ///< by BufferIndex, where the choice is Always: what other steps keep there
-  std::vector<double> nodesUs; ///< by captured position, with all in host memory that is not on the device for certain
+  std::vector<double> nodesUs;           ///< by captured position, with all in host memory that may be there
 };
 
 /// Runs a captured step a few times, node by node, to time it. It must be on managed memory, and not rewritten.
@@ -39,7 +39,7 @@ public:
 
 private:
   Status run(Measuring &measuring, Hosting &hosting);
-  /// Whether it takes longer than on the device however much of the step is there.
+  /// Whether it reaches host memory wherever the rest of the step is.
   static bool usesWhatStays(const Node &node, const Hosting &hosting);
   template <typename Visit> Status forEachBlock(const Hosting &hosting, Visit visit) const;
   Status stayInHostMemory(const Hosting &hosting) const;
