@@ -453,32 +453,6 @@ bool overlaps(const std::vector<Range> &ranges, const Range &range) {
                      [&](const Range &other) { return other.offset < range.end() && range.offset < other.end(); });
 }
 
-std::vector<Range> with(const std::vector<Range> &ranges, const Range &range) {
-  std::vector<Range> apart = without(ranges, range);
-  apart.insert(
-      std::find_if(apart.begin(), apart.end(), [&](const Range &other) { return other.offset > range.offset; }), range);
-  std::vector<Range> all;
-  for (const Range &next : apart)
-    if (!all.empty() && all.back().end() == next.offset)
-      all.back().size += next.size;
-    else
-      all.push_back(next);
-  return all;
-}
-
-std::vector<Range> without(const std::vector<Range> &ranges, const Range &range) {
-  std::vector<Range> rest;
-  for (const Range &other : ranges) {
-    const std::uint64_t begin = std::min(std::max(range.offset, other.offset), other.end());
-    const std::uint64_t end = std::max(std::min(range.end(), other.end()), begin);
-    if (begin > other.offset)
-      rest.push_back({other.offset, begin - other.offset});
-    if (end < other.end())
-      rest.push_back({end, other.end() - end});
-  }
-  return rest;
-}
-
 std::string validate(const Description &description) {
   return Validator(description).run();
 }

@@ -160,7 +160,8 @@ std::string takeSavedTimes(Description &step, const pumpgraph_compiler_options &
   return {};
 }
 
-/// Of managed memory: what may be hosted, and how fast that is. Returns what is wrong with it, or nothing.
+/// Takes what is in host memory out of the step. On managed memory it stays there where the options say so, which also
+/// have what else may be hosted, and how fast that is. Returns what is wrong with them, or nothing.
 std::string takeHosting(Description &step, PlanOptions &plan, const pumpgraph_compiler_options &options) {
   std::vector<std::vector<Range>> stays; // what is in host memory already
   for (Buffer &buffer : step.buffers)

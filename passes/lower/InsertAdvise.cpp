@@ -2,6 +2,7 @@
 #include "passes/lower/InsertAdvise.h"
 
 #include "passes/analysis/Backend.h"
+#include "pumpgraph/graph/Ranges.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/plan/HostedCover.h"
-#include "passes/plan/Ranges.h"
+#include "pumpgraph/graph/Ranges.h"
 
 #include <algorithm>
 #include <bit>

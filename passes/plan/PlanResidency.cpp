@@ -15,9 +15,9 @@
 #include "passes/plan/PlanWriter.h"
 #include "passes/plan/PresentBuffers.h"
 #include "passes/plan/Processors.h"
-#include "passes/plan/Ranges.h"
 #include "passes/plan/Renaming.h"
 #include "passes/plan/WideColouring.h"
+#include "pumpgraph/graph/Ranges.h"
 
 #include <fmt/core.h>
 

@@ -2,8 +2,8 @@
 #include "passes/plan/PlanWriter.h"
 
 #include "passes/analysis/HostedAccess.h"
-#include "passes/plan/Ranges.h"
 #include "pumpgraph/graph/CopyRows.h"
+#include "pumpgraph/graph/Ranges.h"
 
 #include <algorithm>
 #include <cassert>

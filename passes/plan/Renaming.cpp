@@ -3,8 +3,8 @@
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/plan/Continuations.h"
-#include "passes/plan/Ranges.h"
 #include "passes/plan/WideColouring.h"
+#include "pumpgraph/graph/Ranges.h"
 #include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #include "passes/plan/SplitStep.h"
 
 #include "passes/analysis/Order.h"
-#include "passes/plan/Ranges.h"
+#include "pumpgraph/graph/Ranges.h"
 #include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>

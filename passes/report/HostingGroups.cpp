@@ -79,7 +79,7 @@ HostingGroups inHalves(const HostingGroups &whole, std::uint64_t pageBytes, std:
       if (half->empty())
         continue;
       if (isChosen)
-        halves.chosen.push_back(static_cast<Candidate>(halves.groups.size()));
+        halves.chosen.push_back(static_cast<CandidateIndex>(halves.groups.size()));
       halves.groups.push_back(std::move(*half));
     }
   }

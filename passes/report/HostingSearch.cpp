@@ -14,7 +14,7 @@ constexpr double leastGain = 0.001;
 /// Of the changes that lose least, so many of each kind are tried in pairs.
 constexpr std::size_t mostOfEachKind = 12;
 
-HostedSet with(const HostedSet &set, HostedSet changed) {
+HostedSet toggled(const HostedSet &set, HostedSet changed) {
   std::sort(changed.begin(), changed.end());
   HostedSet result;
   std::set_symmetric_difference(set.begin(), set.end(), changed.begin(), changed.end(), std::back_inserter(result));
@@ -54,11 +54,11 @@ void HostingSearch::climbFrom(HostedSet start) {
 
 std::vector<HostingSearch::Change> HostingSearch::changesOf(const HostedSet &set) {
   std::vector<HostedSet> sets;
-  for (Candidate candidate = 0; candidate < count_; ++candidate)
-    sets.push_back(with(set, {candidate}));
+  for (CandidateIndex candidate = 0; candidate < count_; ++candidate)
+    sets.push_back(toggled(set, {candidate}));
   const std::vector<double> times = predict(sets);
   std::vector<Change> changes;
-  for (Candidate candidate = 0; candidate < count_; ++candidate)
+  for (CandidateIndex candidate = 0; candidate < count_; ++candidate)
     changes.push_back({times[candidate], candidate});
   std::stable_sort(changes.begin(), changes.end(), [](const Change &a, const Change &b) { return a.us < b.us; });
   return changes;
@@ -72,23 +72,24 @@ bool HostingSearch::goOnWithChanges(HostedSet &set, double &us, const std::vecto
       break;
     changed.push_back(change.candidate);
     if ((changed.size() & (changed.size() - 1)) == 0)
-      sets.push_back(with(set, changed));
+      sets.push_back(toggled(set, changed));
   }
   if ((changed.size() & (changed.size() - 1)) != 0)
-    sets.push_back(with(set, changed));
+    sets.push_back(toggled(set, changed));
   return takeBest(set, us, sets);
 }
 
 bool HostingSearch::goOnWithExchange(HostedSet &set, double &us, const std::vector<Change> &changes) {
-  std::vector<Candidate> added, taken;
+  std::vector<CandidateIndex> added, taken;
   for (const Change &change : changes)
-    if (std::vector<Candidate> &kind = std::binary_search(set.begin(), set.end(), change.candidate) ? taken : added;
+    if (std::vector<CandidateIndex> &kind =
+            std::binary_search(set.begin(), set.end(), change.candidate) ? taken : added;
         change.us < impossible && kind.size() < mostOfEachKind)
       kind.push_back(change.candidate);
   std::vector<HostedSet> sets;
-  for (const Candidate one : added)
-    for (const Candidate other : taken)
-      sets.push_back(with(set, {one, other}));
+  for (const CandidateIndex one : added)
+    for (const CandidateIndex other : taken)
+      sets.push_back(toggled(set, {one, other}));
   return takeBest(set, us, sets);
 }
 

@@ -14,8 +14,8 @@ namespace pumpgraph {
 
 /// Sets of candidates by number, ascending, and what a step is predicted to take with each of them in host memory;
 /// `impossible` if there is no plan then.
-using Candidate = std::uint32_t;
-using HostedSet = std::vector<Candidate>;
+using CandidateIndex = std::uint32_t;
+using HostedSet = std::vector<CandidateIndex>;
 inline constexpr double impossible = std::numeric_limits<double>::infinity();
 using PredictAll = std::function<std::vector<double>(const std::vector<HostedSet> &)>;
 
@@ -25,7 +25,7 @@ using PredictAll = std::function<std::vector<double>(const std::vector<HostedSet
 class HostingSearch {
 public:
   /// `count` candidates. `predict` is referred to. After `mostTrials` sets nothing more is tried.
-  HostingSearch(Candidate count, const PredictAll &predict, std::size_t mostTrials)
+  HostingSearch(CandidateIndex count, const PredictAll &predict, std::size_t mostTrials)
       : count_(count), predict_(predict), trialsLeft_(mostTrials) {}
 
   /// From `start`. Keeps the best of all sets that any climb has come to.
@@ -37,7 +37,7 @@ public:
 private:
   struct Change {
     double us = impossible; ///< with this change alone
-    Candidate candidate = 0;
+    CandidateIndex candidate = 0;
   };
 
   /// Those that were not predicted before.
@@ -49,7 +49,7 @@ private:
   /// Takes the best of these if it gains.
   bool takeBest(HostedSet &set, double &us, const std::vector<HostedSet> &sets);
 
-  Candidate count_;
+  CandidateIndex count_;
   const PredictAll &predict_;
   std::size_t trialsLeft_;
   std::map<HostedSet, double> known_;

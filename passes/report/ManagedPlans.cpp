@@ -109,7 +109,7 @@ private:
 
   std::vector<BufferPart> withCandidates(const std::vector<HostingGroup> &groups, const HostedSet &set) const {
     std::vector<BufferPart> hosted = options_.hosted;
-    for (const Candidate candidate : set)
+    for (const CandidateIndex candidate : set)
       hosted.insert(hosted.end(), groups[candidate].begin(), groups[candidate].end());
     std::sort(hosted.begin(), hosted.end(), [](const BufferPart &a, const BufferPart &b) {
       return std::pair(a.buffer, a.range.offset) < std::pair(b.buffer, b.range.offset);
@@ -138,7 +138,7 @@ private:
       HostedSet start;
       for (std::size_t i = 0; i < count; ++i)
         if (isIn(i))
-          start.push_back(static_cast<Candidate>(i));
+          start.push_back(static_cast<CandidateIndex>(i));
       search.climbFrom(std::move(start));
     }
   }
@@ -153,7 +153,7 @@ private:
     for (int withoutGain = 0;;) {
       const std::vector<HostingGroup> &groups = candidates.groups;
       const PredictAll predict = [&](const std::vector<HostedSet> &sets) { return allQuickUs(groups, sets); };
-      HostingSearch search(static_cast<Candidate>(groups.size()), predict, trials);
+      HostingSearch search(static_cast<CandidateIndex>(groups.size()), predict, trials);
       const bool isFirst = us == impossible;
       if (!isFirst)
         search.climbFrom(candidates.chosen);

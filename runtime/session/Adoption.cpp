@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Adoption.h"
 
+#include "pumpgraph/graph/Ranges.h"
 #include "runtime/capture/FindHiddenPointers.h"
 #include "runtime/lower/RenewCopies.h"
 #include "runtime/lower/ReplaceFills.h"

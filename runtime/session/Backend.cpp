@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a session's memory is virtual or managed.
+#include "pumpgraph/graph/Ranges.h"
 #include "runtime/session/ManagedAdvice.h"
 #include "runtime/session/Step.h"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test/unit/graph/RandomDescription.h"
 
+#include "pumpgraph/graph/Ranges.h"
+
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -10,11 +10,11 @@
 namespace pumpgraph {
 namespace {
 
-bool has(const HostedSet &set, Candidate candidate) {
+bool has(const HostedSet &set, CandidateIndex candidate) {
   return std::binary_search(set.begin(), set.end(), candidate);
 }
 
-HostedSet upTo(Candidate count) {
+HostedSet upTo(CandidateIndex count) {
   HostedSet all(count);
   std::iota(all.begin(), all.end(), 0);
   return all;
@@ -23,7 +23,7 @@ HostedSet upTo(Candidate count) {
 /// The time of a set is a sum over candidates, and what they take together.
 class HostingSearchTest : public testing::Test {
 protected:
-  template <typename TimeOf> HostingSearch searchOf(Candidate count, std::size_t mostTrials, TimeOf timeOf) {
+  template <typename TimeOf> HostingSearch searchOf(CandidateIndex count, std::size_t mostTrials, TimeOf timeOf) {
     predict_ = [this, timeOf](const std::vector<HostedSet> &sets) {
       std::vector<double> times;
       for (const HostedSet &set : sets) {
@@ -45,7 +45,7 @@ protected:
 TEST_F(HostingSearchTest, FindsWhatGainsByItself) {
   HostingSearch search = searchOf(9, 1000, [](const HostedSet &set) {
     double us = 100;
-    for (const Candidate candidate : set)
+    for (const CandidateIndex candidate : set)
       us += candidate % 2 == 0 ? -5 : 5;
     return us;
   });

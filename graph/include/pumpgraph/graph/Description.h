@@ -139,11 +139,6 @@ bool covers(const std::vector<Range> &ranges, const Range &range);
 /// Whether any of `ranges` holds a byte of `range`.
 bool overlaps(const std::vector<Range> &ranges, const Range &range);
 
-/// What is in `ranges` or in `range`, neighbours as one; what is in `ranges` but not in `range`. Lists are ascending
-/// and disjoint.
-std::vector<Range> with(const std::vector<Range> &ranges, const Range &range);
-std::vector<Range> without(const std::vector<Range> &ranges, const Range &range);
-
 struct Node {
   NodeKind kind = NodeKind::Kernel;
   std::int32_t captured = notCaptured; ///< position among the captured graph's nodes

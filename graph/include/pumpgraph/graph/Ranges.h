@@ -17,4 +17,9 @@ inline void append(std::vector<Range> &ranges, const Range &range) {
     ranges.push_back(range);
 }
 
+/// What is in `ranges` or in `range`, neighbours as one.
+std::vector<Range> with(const std::vector<Range> &ranges, const Range &range);
+/// What is in `ranges` but not in `range`.
+std::vector<Range> without(const std::vector<Range> &ranges, const Range &range);
+
 } // namespace pumpgraph
