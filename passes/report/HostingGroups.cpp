@@ -86,4 +86,14 @@ HostingGroups inHalves(const HostingGroups &whole, std::uint64_t pageBytes, std:
   return halves;
 }
 
+HostedSet fromTheFront(const std::vector<HostingGroup> &groups, HostedSet set) {
+  CandidateIndex free = 0; // the first that is not taken yet
+  for (CandidateIndex &candidate : set) {
+    while (candidate > free && groups[candidate - 1].front().buffer == groups[candidate].front().buffer)
+      --candidate;
+    free = candidate + 1;
+  }
+  return set;
+}
+
 } // namespace pumpgraph

@@ -32,4 +32,9 @@ std::vector<HostingGroup> groupsOfBuffers(const Description &step, const std::ve
 /// that come last in `whole` some stay as they are.
 HostingGroups inHalves(const HostingGroups &whole, std::uint64_t pageBytes, std::uint64_t leastBytes, std::size_t most);
 
+/// As many parts of each buffer as the set has, from its front on. What a node reads of one operand and writes of
+/// another it moves at the same time if both are in host memory at the same place, and what is in one piece leaves and
+/// comes back in one. The parts of a buffer follow each other in `groups`.
+HostedSet fromTheFront(const std::vector<HostingGroup> &groups, HostedSet set);
+
 } // namespace pumpgraph

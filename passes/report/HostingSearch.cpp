@@ -40,8 +40,12 @@ std::vector<double> HostingSearch::predict(const std::vector<HostedSet> &sets) {
   return times;
 }
 
+HostedSet HostingSearch::changed(const HostedSet &set, HostedSet by) const {
+  return normalForm_(toggled(set, std::move(by)));
+}
+
 void HostingSearch::climbFrom(HostedSet start) {
-  HostedSet set = std::move(start);
+  HostedSet set = normalForm_(std::move(start));
   double us = predict({set}).front();
   for (;;) {
     const std::vector<Change> changes = changesOf(set);
@@ -54,28 +58,31 @@ void HostingSearch::climbFrom(HostedSet start) {
 
 std::vector<HostingSearch::Change> HostingSearch::changesOf(const HostedSet &set) {
   std::vector<HostedSet> sets;
-  for (CandidateIndex candidate = 0; candidate < count_; ++candidate)
-    sets.push_back(toggled(set, {candidate}));
-  const std::vector<double> times = predict(sets);
   std::vector<Change> changes;
   for (CandidateIndex candidate = 0; candidate < count_; ++candidate)
-    changes.push_back({times[candidate], candidate});
+    if (HostedSet other = toggled(set, {candidate}); normalForm_(other) == other) {
+      sets.push_back(std::move(other));
+      changes.push_back({impossible, candidate});
+    }
+  const std::vector<double> times = predict(sets);
+  for (std::size_t i = 0; i < changes.size(); ++i)
+    changes[i].us = times[i];
   std::stable_sort(changes.begin(), changes.end(), [](const Change &a, const Change &b) { return a.us < b.us; });
   return changes;
 }
 
 bool HostingSearch::goOnWithChanges(HostedSet &set, double &us, const std::vector<Change> &changes) {
-  HostedSet changed;
+  HostedSet gaining;
   std::vector<HostedSet> sets;
   for (const Change &change : changes) {
     if (change.us >= us)
       break;
-    changed.push_back(change.candidate);
-    if ((changed.size() & (changed.size() - 1)) == 0)
-      sets.push_back(toggled(set, changed));
+    gaining.push_back(change.candidate);
+    if ((gaining.size() & (gaining.size() - 1)) == 0)
+      sets.push_back(changed(set, gaining));
   }
-  if ((changed.size() & (changed.size() - 1)) != 0)
-    sets.push_back(toggled(set, changed));
+  if ((gaining.size() & (gaining.size() - 1)) != 0)
+    sets.push_back(changed(set, gaining));
   return takeBest(set, us, sets);
 }
 
@@ -89,7 +96,7 @@ bool HostingSearch::goOnWithExchange(HostedSet &set, double &us, const std::vect
   std::vector<HostedSet> sets;
   for (const CandidateIndex one : added)
     for (const CandidateIndex other : taken)
-      sets.push_back(toggled(set, {one, other}));
+      sets.push_back(changed(set, {one, other}));
   return takeBest(set, us, sets);
 }
 

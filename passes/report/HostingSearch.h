@@ -18,17 +18,19 @@ using CandidateIndex = std::uint32_t;
 using HostedSet = std::vector<CandidateIndex>;
 inline constexpr double impossible = std::numeric_limits<double>::infinity();
 using PredictAll = std::function<std::vector<double>(const std::vector<HostedSet> &)>;
+/// Which set stands for this one and others that are as good. Of what it returns it returns the same.
+using NormalForm = std::function<HostedSet(HostedSet)>;
 
 /// Climbs from a set to better ones: each candidate is added to it or taken away, and of the changes that gain the best
 /// one, two, four, eight and so on are made together. Where no such change gains, pairs are exchanged: one of the
 /// changes that lose least for another. Deterministic.
 class HostingSearch {
 public:
-  /// `count` candidates. `predict` is referred to. After `mostTrials` sets nothing more is tried.
-  HostingSearch(CandidateIndex count, const PredictAll &predict, std::size_t mostTrials)
-      : count_(count), predict_(predict), trialsLeft_(mostTrials) {}
+  /// `count` candidates. `predict` and `normalForm` are referred to. After `mostTrials` sets nothing more is tried.
+  HostingSearch(CandidateIndex count, const NormalForm &normalForm, const PredictAll &predict, std::size_t mostTrials)
+      : count_(count), normalForm_(normalForm), predict_(predict), trialsLeft_(mostTrials) {}
 
-  /// From `start`. Keeps the best of all sets that any climb has come to.
+  /// From the normal form of `start`. Keeps the best of all sets that any climb has come to.
   void climbFrom(HostedSet start);
 
   const HostedSet &best() const { return best_; }
@@ -42,7 +44,9 @@ private:
 
   /// Those that were not predicted before.
   std::vector<double> predict(const std::vector<HostedSet> &sets);
-  /// From the least time on.
+  /// Each of these added or taken away, in normal form.
+  HostedSet changed(const HostedSet &set, HostedSet by) const;
+  /// From the least time on, those after which the set is in normal form.
   std::vector<Change> changesOf(const HostedSet &set);
   bool goOnWithChanges(HostedSet &set, double &us, const std::vector<Change> &changes);
   bool goOnWithExchange(HostedSet &set, double &us, const std::vector<Change> &changes);
@@ -50,6 +54,7 @@ private:
   bool takeBest(HostedSet &set, double &us, const std::vector<HostedSet> &sets);
 
   CandidateIndex count_;
+  const NormalForm &normalForm_;
   const PredictAll &predict_;
   std::size_t trialsLeft_;
   std::map<HostedSet, double> known_;

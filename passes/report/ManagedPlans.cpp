@@ -153,7 +153,8 @@ private:
     for (int withoutGain = 0;;) {
       const std::vector<HostingGroup> &groups = candidates.groups;
       const PredictAll predict = [&](const std::vector<HostedSet> &sets) { return allQuickUs(groups, sets); };
-      HostingSearch search(static_cast<CandidateIndex>(groups.size()), predict, trials);
+      const NormalForm normalForm = [&](HostedSet set) { return fromTheFront(groups, std::move(set)); };
+      HostingSearch search(static_cast<CandidateIndex>(groups.size()), normalForm, predict, trials);
       const bool isFirst = us == impossible;
       if (!isFirst)
         search.climbFrom(candidates.chosen);

@@ -35,10 +35,11 @@ TEST(HostingGroups, AreOfBuffersThatAreUsedAlike) {
   EXPECT_EQ(groupsOfBuffers(small.step, {w0, w1, larger, a, only}, 2).size(), 2U);
 }
 
+BufferPart part(BufferIndex buffer, std::uint64_t first, std::uint64_t end) {
+  return {buffer, {first * smallPage, (end - first) * smallPage}};
+}
+
 TEST(HostingGroups, AreHalvedUntilTheyAreSmall) {
-  const auto part = [](BufferIndex buffer, std::uint64_t first, std::uint64_t end) {
-    return BufferPart{buffer, {first * smallPage, (end - first) * smallPage}};
-  };
   HostingGroups groups{{{part(0, 0, 3), part(1, 0, 3), part(2, 0, 3)}, {part(3, 0, 1)}, {part(4, 0, 6)}}, {0, 1}};
   groups = inHalves(groups, smallPage, 2 * smallPage, 100);
   EXPECT_EQ(groups.groups,
@@ -50,6 +51,17 @@ TEST(HostingGroups, AreHalvedUntilTheyAreSmall) {
   EXPECT_EQ(groups.chosen, (HostedSet{0, 1, 2, 3}));
   EXPECT_EQ(inHalves(groups, smallPage, smallPage, 7).groups.size(), 7U);
   EXPECT_EQ(inHalves(groups, smallPage, smallPage, 100).groups.size(), 11U);
+}
+
+TEST(HostingGroups, PartsAreTakenFromTheFront) {
+  const std::vector<HostingGroup> groups = {{part(4, 0, 2)}, {part(4, 2, 4)},
+                                            {part(4, 4, 5)}, {part(0, 0, 3), part(1, 0, 3)},
+                                            {part(7, 0, 1)}, {part(7, 1, 2)}};
+  EXPECT_EQ(fromTheFront(groups, {}), HostedSet{});
+  EXPECT_EQ(fromTheFront(groups, {2}), HostedSet{0});
+  EXPECT_EQ(fromTheFront(groups, {1, 2, 3, 5}), (HostedSet{0, 1, 3, 4}));
+  EXPECT_EQ(fromTheFront(groups, {0, 2, 5}), (HostedSet{0, 1, 4}));
+  EXPECT_EQ(fromTheFront(groups, {0, 1, 2, 3, 4, 5}), (HostedSet{0, 1, 2, 3, 4, 5}));
 }
 
 } // namespace

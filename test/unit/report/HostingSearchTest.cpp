@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -34,9 +35,10 @@ protected:
       trials_ += sets.size();
       return times;
     };
-    return HostingSearch(count, predict_, mostTrials);
+    return HostingSearch(count, normalForm_, predict_, mostTrials);
   }
 
+  NormalForm normalForm_ = [](HostedSet set) { return set; };
   PredictAll predict_;
   std::size_t trials_ = 0;
   std::set<HostedSet> tried_;
@@ -90,6 +92,32 @@ TEST_F(HostingSearchTest, StopsAfterSoManyTrials) {
   search.climbFrom({});
   EXPECT_LE(trials_, 120u);
   EXPECT_GT(search.best().size(), 0u);
+}
+
+// Of each three the first ones stand for all: the time depends on how many there are, and they count once.
+TEST_F(HostingSearchTest, TriesOneOfThoseThatAreAsGood) {
+  normalForm_ = [](HostedSet set) {
+    std::vector<CandidateIndex> taken(3, 0);
+    for (CandidateIndex &candidate : set) {
+      const CandidateIndex three = candidate / 3;
+      candidate = 3 * three + taken[three]++;
+    }
+    return set;
+  };
+  HostingSearch search = searchOf(9, 1000, [](const HostedSet &set) {
+    double us = 100;
+    for (const CandidateIndex three : {0, 1, 2}) {
+      const auto count = std::count_if(set.begin(), set.end(), [&](CandidateIndex one) { return one / 3 == three; });
+      us += std::abs(static_cast<double>(count) - three); // none of the first three, one, two
+    }
+    return us;
+  });
+  search.climbFrom({5, 8});
+  EXPECT_EQ(search.best(), (HostedSet{3, 6, 7}));
+  EXPECT_EQ(search.bestUs(), 100);
+  search.climbFrom({0, 1, 2, 3, 4, 5, 6, 7, 8});
+  EXPECT_EQ(search.best(), (HostedSet{3, 6, 7}));
+  EXPECT_LE(trials_, 4U * 4U * 4U);
 }
 
 TEST_F(HostingSearchTest, SetsWithoutAPlanAreLeftOut) {
