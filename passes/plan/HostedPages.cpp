@@ -212,4 +212,15 @@ std::optional<NodeIndex> hostExcess(Description &step, const Timeline &timeline,
   return std::nullopt;
 }
 
+std::uint64_t leastHostedBytes(Description step, std::uint64_t budgetBytes) {
+  const Timeline timeline(step);
+  const std::uint64_t pages = budgetBytes / step.pageBytes;
+  HostingPrices allAlike;
+  for (std::size_t i = 0; i < timeline.pieces().size(); ++i)
+    allAlike.pages.add({.aloneUs = 1, .besideUs = 0});
+  hostExcess(step, timeline, wideNodes(timeline, pages - std::min(pages, timeline.exclusivePages())), allAlike,
+             Balance::No);
+  return hostedBytes(step);
+}
+
 } // namespace pumpgraph

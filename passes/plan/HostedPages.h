@@ -56,4 +56,8 @@ std::optional<std::size_t> hostExcess(Description &step, const Timeline &timelin
 std::optional<NodeIndex> hostExcess(Description &step, const Timeline &timeline, std::uint64_t frames,
                                     const Machine &machine);
 
+/// How many bytes have to be hosted, those of `step` among them, for every node to find frames for what else it
+/// touches: as few as taking what most nodes have too much of comes to. Plans may need more.
+std::uint64_t leastHostedBytes(Description step, std::uint64_t budgetBytes);
+
 } // namespace pumpgraph

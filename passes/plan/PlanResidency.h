@@ -68,7 +68,6 @@ PlanStats statsOf(const Description &planned);
 struct PlannedStep {
   Description description; ///< `captured` nodes unchanged and in order, residency nodes and edges added, frames set
   PlanStats stats;
-  std::uint64_t hostedAnyway = 0; ///< bytes that the plan hosts if `mayBeHosted` is empty; set by planForManaged()
 };
 
 /// Plans a captured description (no residency nodes in it). Deterministic. Errors: exclusive buffers or operands

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/report/ManagedPlans.h"
 
-#include "passes/analysis/HostedAccess.h"
 #include "passes/lower/LowerManaged.h"
 #include "passes/plan/Processors.h"
 #include "passes/report/HostingGroups.h"
@@ -45,15 +44,12 @@ public:
 
   tl::expected<PlannedStep, PlanError> run() {
     tl::expected<PlannedStep, PlanError> first = planResidency(captured_, options_);
-    if (first)
-      first->hostedAnyway = hostedBytes(first->description);
     if (captured_.nodes.size() > mostNodesToPlanAgain || !first ||
         first->stats.prefetches + first->stats.evictions == 0)
       return first;
     best_ = {std::move(*first), 0};
     best_.predictedUs = predictedUs(best_.step);
     tryCheaperOperations(options_.hosted);
-    const std::uint64_t hostedAnyway = hostedBytes(best_.step.description);
     if (!options_.mayBeHosted.empty())
       if (const std::vector<BufferPart> hosted = chooseHosted(); hosted != options_.hosted) {
         PlanOptions other = options_;
@@ -62,7 +58,6 @@ public:
         tryCheaperOperations(hosted);
         take(planResidency(captured_, quickWith(hosted))); // what it was chosen by
       }
-    best_.step.hostedAnyway = hostedAnyway;
     return std::move(best_.step);
   }
 

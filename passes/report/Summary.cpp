@@ -5,8 +5,10 @@
 #include "passes/analysis/EstimateCosts.h"
 #include "passes/analysis/HostedAccess.h"
 #include "passes/lower/LowerVirtual.h"
+#include "passes/plan/HostedPages.h"
 #include "passes/plan/Processors.h"
 #include "passes/report/ManagedPlans.h"
+#include "pumpgraph/graph/Ranges.h"
 
 #include <fmt/format.h>
 
@@ -48,7 +50,8 @@ static void lower(Summary &summary, Backend backend, Prefetching prefetching) {
 class Bounds {
 public:
   Bounds(const Description &captured, const PlanOptions &options)
-      : captured_(captured), machine_(options.machine), backend_(options.backend), budgetBytes_(options.budgetBytes) {
+      : captured_(captured), hosted_(options.hosted), machine_(options.machine), backend_(options.backend),
+        budgetBytes_(options.budgetBytes) {
     if (budgetBytes_ == 0)
       return; // as much as the step turns out to need
     const std::launch when = options.processors == 1 ? std::launch::deferred : std::launch::async;
@@ -62,8 +65,8 @@ public:
     return budgetBytes_ == planned.budgetBytes ? must_.get()
                                                : bound(captured_, planned.budgetBytes, machine_, BoundKind::Must);
   }
-  /// Of plans that host the same as `planned`, and of those that host so many bytes at most.
-  std::pair<Bound, Bound> may(const Description &planned, std::uint64_t mostHostedBytes) {
+  /// Of plans that host the same as `planned`, and of those that host no more than they must.
+  std::pair<Bound, Bound> may(const Description &planned) {
     const bool hostsNothing = hostedBytes(planned) == 0 && hostedBytes(captured_) == 0;
     if (backend_ == Backend::Virtual || hostsNothing) {
       // What is hosted counts, and nobody knew of it before.
@@ -72,12 +75,17 @@ public:
                             : planBoundOf(captured_, planned, machine_, backend_);
       return {one, one};
     }
+    Description least = captured_;
+    for (const BufferPart &part : hosted_)
+      append(least.buffers[part.buffer].hosted, part.range);
     return {planBoundOf(captured_, planned, machine_, backend_),
-            bound(captured_, planned.budgetBytes, machine_, BoundKind::May, backend_, mostHostedBytes)};
+            bound(captured_, planned.budgetBytes, machine_, BoundKind::May, backend_,
+                  leastHostedBytes(std::move(least), planned.budgetBytes))};
   }
 
 private:
   const Description captured_; // its own: what nobody asks for in the end may still be on its way
+  const std::vector<BufferPart> hosted_;
   const Machine machine_;
   const Backend backend_;
   const std::uint64_t budgetBytes_;
@@ -114,7 +122,7 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   summary.inMemory = predict(summary.captured, options.machine);
   summary.repeatedSweeps = findRepeatedSweeps(summary.lowered);
   summary.bound = bounds.must(summary.lowered);
-  std::tie(summary.planBound, summary.movingBound) = bounds.may(summary.lowered, step->hostedAnyway);
+  std::tie(summary.planBound, summary.movingBound) = bounds.may(summary.lowered);
   summary.hosted = hostedTraffic(summary.lowered);
   return summary;
 }

@@ -33,7 +33,7 @@ struct Summary {
   PlanStats stats;
   Bound bound;     ///< BoundKind::Must
   Bound planBound; ///< BoundKind::May
-  /// On managed memory, the same of plans that host as few bytes as one that hosts nothing by choice; elsewhere
+  /// On managed memory, the same of plans that host no more bytes than they must (leastHostedBytes()); elsewhere
   /// `planBound`.
   Bound movingBound;
   Prediction inMemory;   ///< of `captured`: every byte on the device

@@ -123,6 +123,22 @@ TEST(HostExcess, WhatANodeReadsIsCheapBesideWhatItWrites) {
   EXPECT_EQ(hosted(small, 12, Balance::Nodes), (Pages{4, 0})) << "the other one is read too often";
 }
 
+TEST(LeastHosted, IsWhatNodesHaveTooMuchOf) {
+  SmallStep small;
+  const BufferIndex shared = small.live("shared", 3), one = small.live("one", 4), other = small.local("other", 5);
+  small.step.buffers[small.live("own", 2)].isPrivate = false;
+  small.kernel("fits", 1, {small.update(one)});
+  small.kernel("first", 1, {small.read(shared), small.read(one)});
+  small.kernel("second", 1, {small.read(shared), small.write(other)});
+  const auto least = [&](std::uint64_t pages) { return leastHostedBytes(small.step, pages * smallPage) / smallPage; };
+  EXPECT_EQ(least(10), 0U) << "two pages are those of what is no private buffer";
+  EXPECT_EQ(least(9), 1U);
+  EXPECT_EQ(least(8), 2U) << "both nodes touch two of the same pages";
+  EXPECT_EQ(least(6), 4U) << "three for both, one more for the second";
+  small.step.buffers[other].hosted = {{0, 2 * smallPage}};
+  EXPECT_EQ(least(8), 3U) << "what the second does not need to host is hosted all the same";
+}
+
 TEST(HostExcess, LeavesOperandsOfCopiesAndChildGraphsAlone) {
   for (const NodeKind kind : {NodeKind::Memcpy, NodeKind::ChildGraph}) {
     SmallStep small;
