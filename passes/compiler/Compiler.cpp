@@ -8,6 +8,7 @@
 #include "passes/ir/Stage.h"
 #include "passes/report/Summary.h"
 #include "pumpgraph/graph/Conversion.h"
+#include "pumpgraph/graph/Ranges.h"
 
 #include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/Parser/Parser.h"
@@ -168,7 +169,7 @@ std::string takeHosting(Description &step, PlanOptions &plan, const pumpgraph_co
     stays.push_back(std::exchange(buffer.hosted, {}));
   if (!options.hosting || plan.backend == Backend::Virtual)
     return {};
-  Description hosting = step;
+  const std::uint32_t rounds = std::max<std::uint32_t>(1, options.hosted_rounds);
   for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer) {
     if (options.hosting[buffer] == 0)
       continue;
@@ -176,8 +177,10 @@ std::string takeHosting(Description &step, PlanOptions &plan, const pumpgraph_co
       return fmt::format("hosting of buffer {} \"{}\" is {}; it is 0 to 2, and 0 if the buffer stays on the device",
                          buffer, step.buffers[buffer].name, options.hosting[buffer]);
     if (options.hosting[buffer] == 1) {
+      if (options.hosted_us && options.hosted_round && options.hosted_round[buffer] >= rounds)
+        return fmt::format("buffer {} \"{}\" was in host memory in round {} of {}, which begin with 0", buffer,
+                           step.buffers[buffer].name, options.hosted_round[buffer], rounds);
       plan.mayBeHosted.push_back(buffer);
-      hosting.buffers[buffer].hosted = {{0, step.buffers[buffer].size}};
       continue;
     }
     if (stays[buffer].empty())
@@ -185,14 +188,23 @@ std::string takeHosting(Description &step, PlanOptions &plan, const pumpgraph_co
                          step.buffers[buffer].name);
     for (const Range &range : stays[buffer])
       plan.hosted.push_back({buffer, range});
-    hosting.buffers[buffer].hosted = std::move(stays[buffer]);
   }
   if (!options.hosted_us) {
     plan.mayBeHosted.clear();
     return {};
   }
+  Description hosting = step;
   estimateCosts(hosting, plan.machine);
-  takeHostedTimes(hosting, {options.hosted_us, step.nodes.size()}, plan.machine);
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    for (Buffer &buffer : hosting.buffers)
+      buffer.hosted.clear();
+    for (const BufferPart &part : plan.hosted)
+      append(hosting.buffers[part.buffer].hosted, part.range);
+    for (const BufferIndex buffer : plan.mayBeHosted)
+      if ((options.hosted_round ? options.hosted_round[buffer] : 0) == round)
+        hosting.buffers[buffer].hosted = {{0, step.buffers[buffer].size}};
+    takeHostedTimes(hosting, {options.hosted_us + round * step.nodes.size(), step.nodes.size()}, plan.machine);
+  }
   for (NodeIndex node = 0; node < step.nodes.size(); ++node)
     step.nodes[node].accesses = hosting.nodes[node].accesses;
   return {};

@@ -441,7 +441,9 @@ Expected<std::vector<ManagedTrial>> Adoption::planManaged(Rewriting &rewriting) 
 Hosting Adoption::hostingChoices() const {
   const CapturedStep &captured = step_->captured_;
   const std::size_t count = captured.blocks.size();
-  Hosting hosting{std::vector<std::uint8_t>(count, Hosting::WhereNoRoom), std::vector<std::vector<Range>>(count), {}};
+  Hosting hosting;
+  hosting.choices.assign(count, Hosting::WhereNoRoom);
+  hosting.stays.resize(count);
   std::vector<bool> isShared(count, false);
   for (const std::unique_ptr<Step> &other : session_.steps_) {
     if (!other->isManaged())

@@ -2,6 +2,7 @@
 #include "runtime/session/HostedTimes.h"
 
 #include "runtime/agent/ManagedLocation.h"
+#include "runtime/session/HostedRounds.h"
 #include "runtime/session/ManagedAdvice.h"
 #include "runtime/session/Measuring.h"
 
@@ -11,6 +12,8 @@ namespace pumpgraph::runtime {
 namespace {
 
 constexpr int repeats = 3;
+/// Most nodes have no more operands, or none that differ more from others in how they are used.
+constexpr std::uint8_t mostRounds = 4;
 /// What the nodes of a step touch, added up: a link carries it in a second or two, and the step runs a few times.
 constexpr std::uint64_t mostTouchedBytes = std::uint64_t{64} << 30;
 
@@ -32,9 +35,9 @@ std::string HostedTimes::obstacle() const {
   return "";
 }
 
-template <typename Visit> Status HostedTimes::forEachBlock(const Hosting &hosting, Visit visit) const {
+template <typename Visit> Status HostedTimes::forEachBlock(const Hosting &hosting, Round round, Visit visit) const {
   for (BufferIndex buffer = 0; buffer < hosting.choices.size(); ++buffer)
-    if (hosting.choices[buffer] == Hosting::WhereFaster) {
+    if (hosting.choices[buffer] == Hosting::WhereFaster && (!round || hosting.rounds[buffer] == *round)) {
       const Block &block = session_.heap_->block(step_.captured_.blocks[buffer]);
       PUMPGRAPH_TRY_WHILE(visit(ManagedRange{block.address, block.bytes()}), "moving \"{}\" to time nodes that use it",
                           step_.captured_.description.buffers[buffer].name);
@@ -42,20 +45,20 @@ template <typename Visit> Status HostedTimes::forEachBlock(const Hosting &hostin
   return driver_.streamSynchronize(session_.stream_);
 }
 
-Status HostedTimes::stayInHostMemory(const Hosting &hosting) const {
-  PUMPGRAPH_TRY(forEachBlock(hosting, [&](const ManagedRange &range) -> Status {
+Status HostedTimes::stayInHostMemory(const Hosting &hosting, Round round) const {
+  PUMPGRAPH_TRY(forEachBlock(hosting, round, [&](const ManagedRange &range) -> Status {
     return driver_.memPrefetchAsync(range.address, range.bytes, inHostMemory(), 0, session_.stream_);
   }));
-  return forEachBlock(hosting, [&](const ManagedRange &range) -> Status {
+  return forEachBlock(hosting, round, [&](const ManagedRange &range) -> Status {
     PUMPGRAPH_TRY(advise(driver_, session_.options_.device, range, Advice::PreferHost));
     return advise(driver_, session_.options_.device, range, Advice::AccessedBy);
   });
 }
 
-Status HostedTimes::stayAnywhere(const Hosting &hosting) const {
+Status HostedTimes::stayAnywhere(const Hosting &hosting, Round round) const {
   const int device = session_.options_.device;
   Status all; // goes on where something fails
-  const Status visited = forEachBlock(hosting, [&](const ManagedRange &range) -> Status {
+  const Status visited = forEachBlock(hosting, round, [&](const ManagedRange &range) -> Status {
     for (const Advice advice : {Advice::AccessedBy, Advice::PreferHost})
       keepFirst(all, takeBack(driver_, device, range, advice));
     keepFirst(all, moveFromHostMemory(driver_, device, session_.stream_, range, fitsDevice()));
@@ -77,31 +80,49 @@ bool HostedTimes::usesWhatStays(const Node &node, const Hosting &hosting) {
                      [&](const Access &access) { return overlaps(hosting.stays[access.buffer], access.range); });
 }
 
-Status HostedTimes::run(Measuring &measuring, Hosting &hosting) {
-  if (fitsDevice()) {
-    PUMPGRAPH_TRY(forEachBlock(hosting, [&](const ManagedRange &range) -> Status {
-      return driver_.memPrefetchAsync(range.address, range.bytes, onDevice(session_.options_.device), 0,
-                                      session_.stream_);
-    }));
-    const Expected<std::vector<double>> there = measuring.timeNodesApart(repeats);
-    if (!there)
-      return tl::unexpected<Error>(there.error());
-    for (std::size_t node = 0; node < there->size(); ++node)
-      if (Node &timed = step_.captured_.description.nodes[node]; !usesWhatStays(timed, hosting)) {
-        timed.costUs = (*there)[node];
-        hasDeviceTimes_ = true;
-      }
-  }
-  Status hosted = stayInHostMemory(hosting);
-  if (hosted) {
-    Expected<std::vector<double>> times = measuring.timeNodesApart(repeats);
+Status HostedTimes::runOnDevice(Measuring &measuring, const Hosting &hosting) {
+  PUMPGRAPH_TRY(forEachBlock(hosting, std::nullopt, [&](const ManagedRange &range) -> Status {
+    return driver_.memPrefetchAsync(range.address, range.bytes, onDevice(session_.options_.device), 0,
+                                    session_.stream_);
+  }));
+  const Expected<std::vector<double>> times = measuring.timeNodesApart(repeats);
+  if (!times)
+    return tl::unexpected<Error>(times.error());
+  for (std::size_t node = 0; node < times->size(); ++node)
+    if (Node &timed = step_.captured_.description.nodes[node]; !usesWhatStays(timed, hosting)) {
+      timed.costUs = (*times)[node];
+      hasDeviceTimes_ = true;
+    }
+  return {};
+}
+
+Status HostedTimes::runRound(Measuring &measuring, Hosting &hosting, std::uint8_t round) {
+  Status timed = stayInHostMemory(hosting, round);
+  if (timed) {
+    const Expected<std::vector<double>> times = measuring.timeNodesApart(repeats);
     if (times)
-      hosting.nodesUs = std::move(*times);
+      hosting.nodesUs.insert(hosting.nodesUs.end(), times->begin(), times->end());
     else
-      hosted = tl::unexpected<Error>(times.error());
+      timed = tl::unexpected<Error>(times.error());
   }
-  const Status back = stayAnywhere(hosting);
-  return hosted ? back : hosted;
+  const Status back = stayAnywhere(hosting, round);
+  return timed ? back : timed;
+}
+
+Status HostedTimes::run(Measuring &measuring, Hosting &hosting) {
+  hosting.nodesUs.clear();
+  hosting.rounds.assign(hosting.choices.size(), 0);
+  if (fitsDevice()) {
+    PUMPGRAPH_TRY(runOnDevice(measuring, hosting));
+    std::vector<bool> candidates;
+    for (const std::uint8_t choice : hosting.choices)
+      candidates.push_back(choice == Hosting::WhereFaster);
+    hosting.rounds = hostedRounds(step_.captured_.description, candidates, mostRounds);
+  }
+  const std::uint8_t last = *std::max_element(hosting.rounds.begin(), hosting.rounds.end());
+  for (std::uint8_t round = 0; round <= last; ++round)
+    PUMPGRAPH_TRY(runRound(measuring, hosting, round));
+  return {};
 }
 
 Expected<std::string> HostedTimes::measure(Hosting &hosting) {

@@ -5,6 +5,7 @@
 
 #include "runtime/session/Step.h"
 
+#include <optional>
 #include <vector>
 
 namespace pumpgraph::runtime {
@@ -16,7 +17,10 @@ struct Hosting {
   enum Choice : std::uint8_t { WhereNoRoom = 0, WhereFaster = 1, Always = 2 };
   std::vector<std::uint8_t> choices;     ///< by BufferIndex, a Choice
   std::vector<std::vector<Range>> stays; ///< by BufferIndex, where the choice is Always: what other steps keep there
-  std::vector<double> nodesUs;           ///< by captured position, with all in host memory that may be there
+  std::vector<std::uint8_t> rounds;      ///< by BufferIndex, where the choice is WhereFaster: of the measurement
+  /// By round, and in it by captured position: with the buffers of that round in host memory, and the others on the
+  /// device. Empty: nobody knows.
+  std::vector<double> nodesUs;
 };
 
 /// Runs a captured step a few times, node by node, to time it. It must be on managed memory, and not rewritten.
@@ -29,21 +33,25 @@ public:
   /// Why the step cannot be run for it, or would run too long; empty if it can.
   std::string obstacle() const;
 
-  /// Sets `nodesUs`, or returns why it cannot. Where the device has room for the whole step, its nodes also get the
-  /// times that they take there, but for those that use what other steps keep in host memory. All values are as before
-  /// in the end, which is an error if they are not, but what the step writes outside of the session's memory is
-  /// written.
+  /// Sets `nodesUs` and `rounds`, or returns why it cannot. Where the device has room for the whole step, there are
+  /// several rounds, and its nodes also get the times that they take there, but for those that use what other steps
+  /// keep in host memory. Else all is in host memory in one round. All values are as before in the end, which is an
+  /// error if they are not, but what the step writes outside of the session's memory is written.
   Expected<std::string> measure(Hosting &hosting);
   /// Whether nodes got the times that they take on the device.
   bool hasDeviceTimes() const { return hasDeviceTimes_; }
 
 private:
+  using Round = std::optional<std::uint8_t>; ///< none: all of them
+
   Status run(Measuring &measuring, Hosting &hosting);
+  Status runOnDevice(Measuring &measuring, const Hosting &hosting);
+  Status runRound(Measuring &measuring, Hosting &hosting, std::uint8_t round);
   /// Whether it reaches host memory wherever the rest of the step is.
   static bool usesWhatStays(const Node &node, const Hosting &hosting);
-  template <typename Visit> Status forEachBlock(const Hosting &hosting, Visit visit) const;
-  Status stayInHostMemory(const Hosting &hosting) const;
-  Status stayAnywhere(const Hosting &hosting) const;
+  template <typename Visit> Status forEachBlock(const Hosting &hosting, Round round, Visit visit) const;
+  Status stayInHostMemory(const Hosting &hosting, Round round) const;
+  Status stayAnywhere(const Hosting &hosting, Round round) const;
   bool fitsDevice() const;
 
   Step &step_;

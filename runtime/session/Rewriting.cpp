@@ -110,6 +110,9 @@ Expected<CompiledPlan> Rewriting::planManaged(const std::string &costsIr, const 
     options.slower_by = known.slowerBy;
     options.hosts_whole = known.hostsInParts ? 0 : 1;
     options.hosted_us = known.hosting.nodesUs.empty() ? nullptr : known.hosting.nodesUs.data();
+    options.hosted_rounds = static_cast<std::uint32_t>(known.hosting.nodesUs.size() /
+                                                       std::max<std::size_t>(1, step_.captured_.nodes.size()));
+    options.hosted_round = known.hosting.rounds.empty() ? nullptr : known.hosting.rounds.data();
     Description captured = step_.captured_.description;
     for (BufferIndex buffer = 0; buffer < known.hosting.stays.size(); ++buffer)
       captured.buffers[buffer].hosted = known.hosting.stays[buffer];

@@ -222,6 +222,36 @@ TEST(Compile, hostsWhatIsFasterInHostMemory) {
   EXPECT_EQ(slowdown, measured) << "the plan alone is made as if";
 }
 
+// Each buffer was in host memory in a round of its own: so what nodes take over one is told from what they take over
+// the other.
+TEST(Compile, tellsOperandsApartByRounds) {
+  pumpgraph_compiler_options options = withBudget(4 * mebibyte);
+  options.managed = options.every_access_known = 1;
+  options.copy_overhead_us = 1000;
+  const std::uint8_t may[] = {1, 1};
+  options.hosting = may;
+  options.hosted_rounds = 2;
+  for (const std::uint8_t fast : {std::uint8_t{0}, std::uint8_t{1}}) {
+    const double hostedUs[] = {fast == 0 ? 101.0 : 90'000, fast == 0 ? 101.0 : 90'000, fast == 0 ? 101.0 : 90'000,
+                               fast == 0 ? 90'000 : 101.0, fast == 0 ? 90'000 : 101.0, fast == 0 ? 90'000 : 101.0};
+    options.hosted_us = hostedUs;
+    for (const bool areSwapped : {false, true}) {
+      const std::uint8_t round[] = {std::uint8_t{areSwapped}, std::uint8_t{!areSwapped}};
+      options.hosted_round = round;
+      const Outcome outcome = compile(smallStep(), options);
+      ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
+      const std::vector<std::uint64_t> hosted = hostedIn(copyOf(outcome.lowered()));
+      EXPECT_EQ(hosted[fast ^ static_cast<std::uint8_t>(areSwapped)], 4 * mebibyte);
+      EXPECT_EQ(hosted[0] + hosted[1], 4 * mebibyte);
+    }
+  }
+  const std::uint8_t noSuch[] = {0, 2};
+  options.hosted_round = noSuch;
+  const Outcome outcome = compile(smallStep(), options);
+  EXPECT_EQ(outcome.status, PUMPGRAPH_COMPILER_INVALID);
+  EXPECT_EQ(std::string(outcome.message()), "buffer 1 \"b\" was in host memory in round 2 of 2, which begin with 0");
+}
+
 // What the description has in host memory counts only where it is said to stay there.
 TEST(Compile, looksAtNoOtherPagesInHostMemory) {
   pumpgraph_compiler_options options = withBudget(4 * mebibyte);

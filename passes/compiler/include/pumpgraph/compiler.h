@@ -47,12 +47,15 @@ typedef struct pumpgraph_compiler_options {
    * what the description has of it in host memory stays there, which is not looked at elsewhere. NULL: 0 for all of
    * them. */
   const uint8_t *hosting;
-  /* Managed only, by node, microseconds: what it takes alone with buffers whose `hosting` is 1, and what stays of those
-   * with 2, in host memory. NULL: nobody knows, and 1 is as 0. */
+  /* Managed only, microseconds, by round and in it by node: what it takes alone with those buffers in host memory whose
+   * `hosting` is 1 and whose `hosted_round` is this one, and what stays of those with 2. NULL: nobody knows, and 1 is
+   * as 0. */
   const double *hosted_us;
-  double beside_hosted_pace; /* managed only: Machine::besideHostedPace; 0: 0.1 */
-  double slower_by;          /* managed only: the plan is made as if operations took so many times as long; 0: 1 */
-  int32_t hosts_whole;       /* managed only: 1: by choice all of a buffer or nothing */
+  double beside_hosted_pace;   /* managed only: Machine::besideHostedPace; 0: 0.1 */
+  double slower_by;            /* managed only: the plan is made as if operations took so many times as long; 0: 1 */
+  int32_t hosts_whole;         /* managed only: 1: by choice all of a buffer or nothing */
+  uint32_t hosted_rounds;      /* managed only: of `hosted_us`; 0: one */
+  const uint8_t *hosted_round; /* managed only, by buffer, from 0 on; NULL: 0 for all of them */
 } pumpgraph_compiler_options;
 
 typedef enum pumpgraph_compiler_status {
