@@ -5,6 +5,7 @@
 #include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -21,7 +22,8 @@ struct Touch {
   bool reads = false;
   bool certainlyReads = false;
   bool writes = false;
-  float slowdown = 0; ///< the largest of the accesses'
+  float slowdown = 0;        ///< the largest of the accesses'
+  double begin = 1, end = 0; ///< in the first access's range and the others', which all begin at 0 and end at 1
 
   void addTo(Traffic &sum, std::uint64_t bytes) const {
     sum.upBytes += reads ? bytes : 0;
@@ -40,6 +42,43 @@ std::uint64_t bytesOf(const std::vector<Range> &ranges) {
     bytes += range.size;
   return bytes;
 }
+
+/// What a node moves while it goes through its operands, by parts of the way.
+class Places {
+public:
+  /// Spread evenly from `begin` to `end`, which are between 0 and 1.
+  void add(double begin, double end, double upBytes, double downBytes) {
+    const double first = begin * count, last = end * count;
+    for (auto place = static_cast<std::size_t>(first); static_cast<double>(place) < last; ++place) {
+      const double part = std::min(last, static_cast<double>(place) + 1) - std::max(first, static_cast<double>(place));
+      up_[place] += upBytes * part / (last - first);
+      down_[place] += downBytes * part / (last - first);
+    }
+  }
+
+  /// Neighbouring parts in which it moves the same ways are one.
+  std::vector<Traffic> stretches() const {
+    std::vector<Traffic> all;
+    int before = 0;
+    for (std::size_t place = 0; place < count; ++place) {
+      const Traffic traffic{static_cast<std::uint64_t>(std::ceil(up_[place])),
+                            static_cast<std::uint64_t>(std::ceil(down_[place]))};
+      const int ways = (traffic.upBytes > 0 ? 1 : 0) + (traffic.downBytes > 0 ? 2 : 0);
+      if (ways != 0 && ways != before)
+        all.emplace_back();
+      if (ways != 0) {
+        all.back().upBytes += traffic.upBytes;
+        all.back().downBytes += traffic.downBytes;
+      }
+      before = ways;
+    }
+    return all;
+  }
+
+private:
+  static constexpr std::size_t count = 16;
+  std::array<double, count> up_{}, down_{};
+};
 
 class Counter {
 public:
@@ -106,6 +145,12 @@ private:
     if (!touch.reads && !touch.writes)
       touched_.emplace_back(access.buffer, page);
     touch.slowdown = std::max(touch.slowdown, access.slowdown);
+    const auto placeOf = [&](std::uint64_t at) {
+      const std::uint64_t inside = std::clamp(at, access.range.offset, access.range.end()) - access.range.offset;
+      return static_cast<double>(inside) / static_cast<double>(access.range.size);
+    };
+    touch.begin = std::min(touch.begin, placeOf(offset));
+    touch.end = std::max(touch.end, placeOf(offset + step_.pageBytes));
     touch.reads |= reliableMust(access) != modeWrite || !covers;
     touch.certainlyReads |= (reliableMust(access) & modeRead) != 0;
     touch.writes |= (reliableMay(access) & modeWrite) != 0;
@@ -133,6 +178,22 @@ HostedTraffic hostedTraffic(const Description &description) {
       touch.addTo(traffic.loadByNode[node], slowed(bytes, touch.slowdown));
     });
   return traffic;
+}
+
+std::vector<std::vector<Traffic>> hostedStretches(const Description &description) {
+  std::vector<std::vector<Traffic>> stretches(description.nodes.size());
+  if (hostedBytes(description) == 0)
+    return stretches;
+  Counter counter(description);
+  for (NodeIndex node = 0; node < description.nodes.size(); ++node) {
+    Places places;
+    counter.forEachPage(node, [&](BufferIndex, std::uint64_t bytes, const Touch &touch) {
+      const double load = static_cast<double>(bytes) * touch.slowdown;
+      places.add(touch.begin, touch.end, touch.reads ? load : 0, touch.writes ? load : 0);
+    });
+    stretches[node] = places.stretches();
+  }
+  return stretches;
 }
 
 std::map<std::size_t, Traffic> hostedReach(const Description &description) {
@@ -164,10 +225,8 @@ double linkUs(const Traffic &traffic, const Machine &machine) {
 
 double linkUs(double upBytes, double downBytes, const Machine &machine) {
   const double upUs = upBytes / machine.upBytesPerSecond * 1e6, downUs = downBytes / machine.downBytesPerSecond * 1e6;
-  const double share =
-      std::min(1.0, machine.bothBytesPerSecond / (machine.upBytesPerSecond + machine.downBytesPerSecond));
   const double bothUs = std::min(upUs, downUs);
-  return (bothUs / share + std::max(upUs, downUs) - bothUs) / machine.hostedShare;
+  return (bothUs / hostedShareOfBoth(machine) + std::max(upUs, downUs) - bothUs) / machine.hostedShare;
 }
 
 void takeHostedTimes(Description &step, std::span<const double> measuredUs, const Machine &machine) {

@@ -28,6 +28,11 @@ struct HostedTraffic {
 };
 HostedTraffic hostedTraffic(const Description &description);
 
+/// By node, the same load in the order in which it moves it, if it goes through all of its operands at the same pace
+/// from front to back: what is hosted of one at another place than of others is not moved while they are. None is
+/// empty.
+std::vector<std::vector<Traffic>> hostedStretches(const Description &description);
+
 /// The same bytes of each captured node that moves some, by its position among these.
 std::map<std::size_t, Traffic> hostedReach(const Description &description);
 

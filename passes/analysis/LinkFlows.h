@@ -10,18 +10,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 namespace pumpgraph {
 
-/// What such kernels have still to move. Each direction is shared evenly by those that move in it; a kernel moves both
-/// ways at once and ends when it is done with both.
+/// What such kernels have still to move, in stretches. Each direction is shared evenly by those that move in it; a
+/// kernel moves both ways at once, and goes on to its next stretch when it is done with both.
 class LinkFlows {
 public:
   using Rates = std::array<double, 2>; ///< bytes a microsecond that each gets: up, down
 
-  void start(std::uint32_t task, const Traffic &traffic) {
-    flows_.push_back({task, {static_cast<double>(traffic.upBytes), static_cast<double>(traffic.downBytes)}});
+  /// The stretches are referred to; none is empty, and there is at least one.
+  void start(std::uint32_t task, std::span<const Traffic> stretches) {
+    flows_.push_back({task, stretches, {}});
+    flows_.back().takeNext();
   }
   bool empty() const { return flows_.empty(); }
 
@@ -48,18 +51,30 @@ public:
         double &left = flow.leftBytes[direction];
         left = left / rates[direction] <= us ? 0 : left - us * rates[direction];
       }
+    for (Flow &flow : flows_)
+      if (flow.isDone())
+        flow.takeNext();
     std::erase_if(flows_, [&](const Flow &flow) {
-      const bool isDone = flow.leftBytes[0] <= 0 && flow.leftBytes[1] <= 0;
-      if (isDone)
+      if (flow.isDone())
         end(flow.task);
-      return isDone;
+      return flow.isDone();
     });
   }
 
 private:
   struct Flow {
     std::uint32_t task = 0;
-    std::array<double, 2> leftBytes{}; ///< up, down
+    std::span<const Traffic> stretches; ///< still to come
+    std::array<double, 2> leftBytes{};  ///< up, down
+
+    /// With the stretch that it is in: with all of them if it stays so.
+    bool isDone() const { return leftBytes[0] <= 0 && leftBytes[1] <= 0; }
+    void takeNext() {
+      if (stretches.empty())
+        return;
+      leftBytes = {static_cast<double>(stretches.front().upBytes), static_cast<double>(stretches.front().downBytes)};
+      stretches = stretches.subspan(1);
+    }
   };
   std::vector<Flow> flows_; ///< in the order of their starts
 };

@@ -17,6 +17,8 @@ struct Machine {
   double deviceBytesPerSecond = 3.9e12; ///< read plus written, one bandwidth-bound kernel
   double hostedShare = 0.7;             ///< of these, what a kernel reaches whose operands are in host memory
   double besideHostedShare = 0.15;      ///< and what copies reach meanwhile; both together at most 1
+  /// What such a kernel reaches in each direction of that while it moves both ways. 0: as copies do.
+  double hostedBothShare = 0;
   double besideHostedPace = 1;          ///< and how much of the overhead of a copy passes then in a microsecond
   double copyOverheadUs = 6.0;          ///< added to every copy node whatever its size, microseconds
   std::optional<double> downOverheadUs; ///< the same of copies to the host, where it is another
@@ -38,6 +40,7 @@ struct Machine {
 /// they reach all of the link; operations wait for them, for the driver changes no mapping meanwhile.
 inline void setManagedHosting(Machine &machine) {
   machine.hostedShare = 0.9;
+  machine.hostedBothShare = 0.81;
   machine.besideHostedShare = 0.1;
   machine.besideHostedPace = 0.1;
 }
@@ -64,7 +67,16 @@ inline Machine atItsBest(Machine machine) {
   machine.downBytesPerSecond = std::max(machine.downBytesPerSecond, machine.bestDownBytesPerSecond);
   if (machine.bestUpBytesPerSecond > 0 || machine.bestDownBytesPerSecond > 0)
     machine.bothBytesPerSecond = machine.upBytesPerSecond + machine.downBytesPerSecond;
+  machine.hostedBothShare = 0;
   return machine;
+}
+
+/// What copies reach in each direction, of what they reach alone, while both are busy; and what kernels reach that way.
+inline double shareOfBoth(const Machine &machine) {
+  return std::min(1.0, machine.bothBytesPerSecond / (machine.upBytesPerSecond + machine.downBytesPerSecond));
+}
+inline double hostedShareOfBoth(const Machine &machine) {
+  return machine.hostedBothShare > 0 ? machine.hostedBothShare : shareOfBoth(machine);
 }
 
 /// What one direction of the link loses to the other: while one carries a share u of what it could alone, the other

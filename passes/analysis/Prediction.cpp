@@ -291,7 +291,8 @@ std::vector<Task> tasksOf(const Description &description, const Machine &machine
   std::vector<Task> tasks(description.nodes.size());
   for (std::size_t n = 0; n < tasks.size(); ++n) {
     const Node &node = description.nodes[n];
-    tasks[n].hosted = hosted[n];
+    if (hosted[n].total() > 0)
+      tasks[n].hosted = {hosted[n]};
     tasks[n].lane = movesUp(node.kind) ? Lane::Up : movesDown(node.kind) ? Lane::Down : Lane::None;
     if (isTransfer(node)) {
       tasks[n].bytes = node.range.size;

@@ -31,24 +31,41 @@ namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
 
-/// One copy at a time. It first takes its overhead, in which it needs no bandwidth, then moves its bytes.
+/// One copy at a time. It may have to wait for kernels first; then takes its overhead, in which it needs no bandwidth,
+/// then moves its bytes.
 class Copier {
 public:
   bool isIdle() const { return phase_ == Phase::Idle; }
   bool isMoving() const { return phase_ == Phase::Moving; }
   std::uint32_t task() const { return task_; }
 
-  void start(std::uint32_t task, double overheadUs, std::uint64_t bytes) {
+  /// `mayWait`: for a kernel with hosted operands, once.
+  void start(std::uint32_t task, double overheadUs, std::uint64_t bytes, bool mayWait) {
     task_ = task;
     phase_ = Phase::Overhead;
+    mayWait_ = mayWait;
     left_ = overheadUs;
     bytes_ = static_cast<double>(bytes);
+  }
+  /// Kernels with hosted operands run, the last of which is the one with this number.
+  void waitFor(std::uint64_t kernel) {
+    if (phase_ != Phase::Overhead || !mayWait_)
+      return;
+    phase_ = Phase::Waiting;
+    mayWait_ = false;
+    kernel_ = kernel;
+  }
+  /// All kernels before the one with this number have ended.
+  void goOnBefore(std::uint64_t kernel) {
+    if (phase_ == Phase::Waiting && kernel_ < kernel)
+      phase_ = Phase::Overhead;
   }
   /// Time until the overhead is over, of which so much passes in a microsecond, or the last byte has moved; at a rate
   /// of 0 it only waits, unless it has moved already.
   double untilChangeUs(double bytesPerUs, double pace) const {
     switch (phase_) {
     case Phase::Idle:
+    case Phase::Waiting:
       return never;
     case Phase::Overhead:
       return left_ / pace;
@@ -58,7 +75,8 @@ public:
     return never;
   }
   void advance(double us, double bytesPerUs, double pace) {
-    left_ = std::max(0.0, left_ - us * (isMoving() ? bytesPerUs : pace));
+    if (phase_ != Phase::Waiting)
+      left_ = std::max(0.0, left_ - us * (isMoving() ? bytesPerUs : pace));
   }
   /// Enters the next phase. Returns true when the copy has ended.
   bool change() {
@@ -72,10 +90,12 @@ public:
   }
 
 private:
-  enum class Phase { Idle, Overhead, Moving };
+  enum class Phase { Idle, Waiting, Overhead, Moving };
   Phase phase_ = Phase::Idle;
   std::uint32_t task_ = 0;
-  double left_ = 0; ///< microseconds of overhead, or bytes
+  bool mayWait_ = false;
+  std::uint64_t kernel_ = 0; ///< that it waits for, and for those before
+  double left_ = 0;          ///< microseconds of overhead, or bytes
   double bytes_ = 0;
 };
 
@@ -107,6 +127,14 @@ public:
   void advance(double us, double bytesPerUs, double pace) {
     for (Copier &copier : copiers_)
       copier.advance(us, bytesPerUs, pace);
+  }
+  void waitFor(std::uint64_t kernel) {
+    for (Copier &copier : copiers_)
+      copier.waitFor(kernel);
+  }
+  void goOnBefore(std::uint64_t kernel) {
+    for (Copier &copier : copiers_)
+      copier.goOnBefore(kernel);
   }
   /// Those that were to change within the time change. `end`: is called with each task that has ended.
   template <typename End> void changeAfter(double us, const End &end) {
@@ -197,11 +225,10 @@ private:
   Queue &queueOf(std::uint32_t task) { return queues_[tasks_[task].lane == Lane::Up ? up : down]; }
 
   /// Bytes a microsecond for each of so many that move up, and of so many that move down, if they have this share of
-  /// the link: both directions slow down alike when it cannot carry their sum.
-  LinkFlows::Rates ratesOf(std::size_t upCount, std::size_t downCount, double shareOfLink) const {
+  /// the link: both directions slow down alike when it cannot carry their sum, to `ofBoth`.
+  LinkFlows::Rates ratesOf(std::size_t upCount, std::size_t downCount, double shareOfLink, double ofBoth) const {
     const double upRate = machine_.upBytesPerSecond / 1e6, downRate = machine_.downBytesPerSecond / 1e6;
-    const double share =
-        upCount > 0 && downCount > 0 ? std::min(1.0, machine_.bothBytesPerSecond / 1e6 / (upRate + downRate)) : 1.0;
+    const double share = upCount > 0 && downCount > 0 ? ofBoth : 1.0;
     return {upRate * share * shareOfLink / static_cast<double>(std::max<std::size_t>(1, upCount)),
             downRate * share * shareOfLink / static_cast<double>(std::max<std::size_t>(1, downCount))};
   }
@@ -209,9 +236,10 @@ private:
   /// Goes on to the next moment at which something ends.
   void step() {
     // While kernels move hosted operands, little is left to copies, in either direction.
-    const LinkFlows::Rates ofKernels = ratesOf(flows_.count(up), flows_.count(down), machine_.hostedShare);
+    const LinkFlows::Rates ofKernels =
+        ratesOf(flows_.count(up), flows_.count(down), machine_.hostedShare, hostedShareOfBoth(machine_));
     const LinkFlows::Rates ofCopies = ratesOf(directions_[up].movingCount(), directions_[down].movingCount(),
-                                              flows_.empty() ? 1 : machine_.besideHostedShare);
+                                              flows_.empty() ? 1 : machine_.besideHostedShare, shareOfBoth(machine_));
     const double pace = flows_.empty() ? 1 : machine_.besideHostedPace;
     const double upUs = directions_[up].untilChangeUs(ofCopies[up], pace),
                  downUs = directions_[down].untilChangeUs(ofCopies[down], pace);
@@ -240,6 +268,8 @@ private:
 
   void end(std::uint32_t task) {
     times_.endUs[task] = nowUs_;
+    if (!tasks_[task].hosted.empty())
+      std::erase_if(withHosted_, [&](const auto &running) { return running.second == task; });
     for (std::uint32_t next : graph_.successors(task))
       if (--waiting_[next] == 0) {
         if (tasks_[next].delayUs > 0 && tasks_[task].lane == Lane::None)
@@ -272,8 +302,13 @@ private:
         if (!task)
           break;
         begin(*task);
-        copier->start(*task, tasks_[*task].overheadUs, tasks_[*task].bytes);
+        copier->start(*task, tasks_[*task].overheadUs, tasks_[*task].bytes, tasks_[*task].waitsForHosted);
       }
+    for (Direction &direction : directions_) {
+      direction.goOnBefore(withHosted_.empty() ? nextWithHosted_ : withHosted_.front().first);
+      if (!withHosted_.empty())
+        direction.waitFor(withHosted_.back().first);
+    }
   }
 
   void begin(std::uint32_t task) {
@@ -283,6 +318,8 @@ private:
 
   void run(std::uint32_t task) {
     begin(task);
+    if (!tasks_[task].hosted.empty())
+      withHosted_.emplace_back(nextWithHosted_++, task);
     if (tasks_[task].costUs > 0)
       running_.push({nowUs_ + tasks_[task].costUs, task});
     else
@@ -290,7 +327,7 @@ private:
   }
 
   void endCost(std::uint32_t task) {
-    if (tasks_[task].hosted.total() > 0)
+    if (!tasks_[task].hosted.empty())
       flows_.start(task, tasks_[task].hosted);
     else
       end(task);
@@ -309,6 +346,8 @@ private:
   ByTime delayed_; ///< by when they are ready
   Direction directions_[2];
   LinkFlows flows_;
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> withHosted_; ///< that run: number in the order of starts, task
+  std::uint64_t nextWithHosted_ = 0;
   double nowUs_ = 0;
   ReplayTimes times_;
 };

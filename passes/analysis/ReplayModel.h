@@ -25,7 +25,11 @@ struct Task {
   double overheadUs = 0;   ///< transfers only: beside their bytes
   /// Transfers only: how long after a task without a lane it begins, if that is the last that it comes after.
   double delayUs = 0;
-  Traffic hosted = {}; ///< Lane::None only: what the task moves over the link itself, after its cost
+  /// Transfers only: waits once for a task with hosted bytes to end: for those that run when its turn has come, or else
+  /// for the first that starts while it takes its overhead.
+  bool waitsForHosted = false;
+  /// Lane::None only: what the task moves over the link itself, after its cost, one after the other. None is empty.
+  std::vector<Traffic> hosted = {};
 };
 
 /// Who must end before whom, as adjacency by task.

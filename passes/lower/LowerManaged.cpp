@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/lower/LowerManaged.h"
 
+#include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/Order.h"
 #include "pumpgraph/graph/Reliance.h"
 
@@ -674,8 +675,10 @@ Description twice(const Description &step, const Description &lowered) {
 std::vector<Task> operationsOf(const Description &replays, const Description &lowered, const Machine &machine) {
   std::vector<Task> tasks = tasksOf(replays, machine);
   const std::size_t count = lowered.nodes.size();
+  const std::vector<std::vector<Traffic>> stretches = hostedStretches(lowered);
   for (std::size_t n = 0; n < count; ++n) {
     const Node &node = lowered.nodes[n];
+    tasks[n].hosted = tasks[count + 1 + n].hosted = stretches[n];
     if (!isAdded(node.kind) || node.kind == NodeKind::Advise)
       continue;
     for (Task *task : {&tasks[n], &tasks[count + 1 + n]}) {
@@ -684,6 +687,7 @@ std::vector<Task> operationsOf(const Description &replays, const Description &lo
         continue;
       task->lane = node.kind == NodeKind::Evict ? Lane::Down : Lane::Up;
       task->overheadUs = emptyUs(machine, node.range.size);
+      task->waitsForHosted = true;
     }
   }
   return tasks;
@@ -697,8 +701,11 @@ double linkWorkUs(const std::vector<Task> &tasks, std::size_t count, const Machi
     const double bytes = static_cast<double>(tasks[n].bytes) * 1e6;
     const bool isUp = tasks[n].lane == Lane::Up, isDown = tasks[n].lane == Lane::Down;
     // What nodes move themselves goes over the same link.
-    const double hostedUp = static_cast<double>(tasks[n].hosted.upBytes) * 1e6,
-                 hostedDown = static_cast<double>(tasks[n].hosted.downBytes) * 1e6;
+    double hostedUp = 0, hostedDown = 0;
+    for (const Traffic &stretch : tasks[n].hosted) {
+      hostedUp += static_cast<double>(stretch.upBytes) * 1e6;
+      hostedDown += static_cast<double>(stretch.downBytes) * 1e6;
+    }
     upUs += ((isUp ? bytes : 0) + hostedUp) / machine.upBytesPerSecond;
     upOverheadUs += isUp ? tasks[n].overheadUs : 0;
     downUs += ((isDown ? bytes : 0) + hostedDown) / machine.downBytesPerSecond;

@@ -254,7 +254,8 @@ Schedule scheduleDraft(const PlannerInput &input, const Draft &draft) {
   const std::vector<Traffic> hosted = hostedTraffic(input.captured).loadByNode;
   for (NodeIndex n = 0; n < draft.capturedCount; ++n) {
     tasks[n].costUs = costUsOf(input.captured.nodes[n]);
-    tasks[n].hosted = hosted[n];
+    if (hosted[n].total() > 0)
+      tasks[n].hosted = {hosted[n]};
   }
   for (std::size_t t = 0; t < draft.transfers.size(); ++t) {
     Task &task = tasks[draft.capturedCount + t];

@@ -116,6 +116,8 @@ static Json machineToJson(const Machine &machine) {
                {"beside_hosted_share", machine.besideHostedShare},
                {"copy_overhead_s", machine.copyOverheadUs * secondsPerMicrosecond},
                {"host_bytes", machine.hostBytes == UINT64_MAX ? Json(nullptr) : Json(machine.hostBytes)}};
+  if (machine.hostedBothShare > 0)
+    json["hosted_both_share"] = machine.hostedBothShare;
   if (machine.downOverheadUs)
     json["down_overhead_s"] = *machine.downOverheadUs * secondsPerMicrosecond;
   if (machine.requestUs > 0)

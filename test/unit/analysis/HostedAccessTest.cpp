@@ -117,11 +117,54 @@ TEST(HostedTraffic, SlowAccessesWeighMore) {
   EXPECT_EQ(hostedTraffic(small.step).loadByNode[node], (Traffic{2 * smallPage * 3 / 4, 0})) << "or less";
 }
 
+/// Pages up and down of each stretch.
+std::vector<std::pair<double, double>> stretchesOf(const SmallStep &small, NodeIndex node) {
+  std::vector<std::pair<double, double>> pages;
+  const std::vector<Traffic> stretches = hostedStretches(small.step)[node];
+  for (const Traffic &stretch : stretches)
+    pages.emplace_back(static_cast<double>(stretch.upBytes) / smallPage,
+                       static_cast<double>(stretch.downBytes) / smallPage);
+  return pages;
+}
+
+// Node by node, from the front of all operands to their back.
+TEST(HostedStretches, WhatIsElsewhereInItsOperandIsMovedAtAnotherTime) {
+  using Pages = std::vector<std::pair<double, double>>;
+  SmallStep small;
+  const BufferIndex in = small.live("in", 16), out = small.local("out", 32);
+  const NodeIndex kernel = small.kernel("k", 1, {small.read(in), small.write(out)});
+  std::vector<Range> &ofIn = small.step.buffers[in].hosted, &ofOut = small.step.buffers[out].hosted;
+  EXPECT_EQ(stretchesOf(small, kernel), Pages());
+  ofIn = {{0, 8 * smallPage}};
+  EXPECT_EQ(stretchesOf(small, kernel), (Pages{{8, 0}}));
+  ofOut = {{0, 16 * smallPage}};
+  EXPECT_EQ(stretchesOf(small, kernel), (Pages{{8, 16}})) << "both are the first half";
+  ofOut = {{0, 32 * smallPage}};
+  EXPECT_EQ(stretchesOf(small, kernel), (Pages{{8, 16}, {0, 16}}));
+  ofOut = {{16 * smallPage, 16 * smallPage}};
+  EXPECT_EQ(stretchesOf(small, kernel), (Pages{{8, 0}, {0, 16}}));
+  ofIn = {{0, 2 * smallPage}, {14 * smallPage, 2 * smallPage}};
+  EXPECT_EQ(stretchesOf(small, kernel), (Pages{{2, 0}, {0, 12}, {2, 4}}));
+  small.step.nodes[kernel].accesses[0].slowdown = 2;
+  EXPECT_EQ(stretchesOf(small, kernel), (Pages{{4, 0}, {0, 12}, {4, 4}}));
+  // The second half of the buffer is all of its operand.
+  small.step.nodes[kernel].accesses[0] = {in, {8 * smallPage, 8 * smallPage}, modeRead, modeRead};
+  ofIn = {{8 * smallPage, 4 * smallPage}};
+  EXPECT_EQ(stretchesOf(small, kernel), (Pages{{4, 0}, {0, 16}}));
+}
+
 TEST(LinkUs, BothDirectionsShareTheLink) {
   EXPECT_DOUBLE_EQ(linkUs({3 * smallPage, 0}, smallMachine()), 3);
   EXPECT_DOUBLE_EQ(linkUs({0, 3 * smallPage}, smallMachine()), 3);
   EXPECT_DOUBLE_EQ(linkUs({3 * smallPage, 3 * smallPage}, smallMachine()), 4); // 1.5 pages a microsecond
   EXPECT_DOUBLE_EQ(linkUs({6 * smallPage, 3 * smallPage}, smallMachine()), 7);
+}
+
+TEST(LinkUs, KernelsMayGetLessOfBoth) {
+  Machine machine = smallMachine();
+  machine.hostedBothShare = 0.5;
+  EXPECT_DOUBLE_EQ(linkUs({6 * smallPage, 3 * smallPage}, machine), 3 / 0.5 + 3);
+  EXPECT_DOUBLE_EQ(linkUs({6 * smallPage, 0}, machine), 6);
 }
 
 TEST(LinkUs, KernelsAreSlowerThanCopies) {

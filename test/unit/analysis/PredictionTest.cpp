@@ -202,6 +202,44 @@ TEST(Prediction, AKernelReadsAndWritesHostedOperandsAtOnce) {
   EXPECT_DOUBLE_EQ(predict(small.step, smallMachine()).totalUs, 9); // 3 pages each way take 4 us
 }
 
+TEST(Prediction, OrMovesLessOfBothThanCopiesDo) {
+  SmallStep small;
+  const BufferIndex in = small.local("in", 6), out = small.local("out", 3);
+  small.step.buffers[in].hosted = {{0, 6 * smallPage}};
+  small.step.buffers[out].hosted = {{0, 3 * smallPage}};
+  small.kernel("k", 1, {small.read(in), small.write(out)});
+  Machine machine = smallMachine();
+  machine.hostedBothShare = 0.5;
+  EXPECT_DOUBLE_EQ(predict(small.step, machine).totalUs, 1 + 3 / 0.5 + 3);
+}
+
+// What moves no value waits for the kernel that runs when it is its turn, or for the next one, and for no third.
+TEST(ReplayModel, WhatChangesAMappingWaitsOnceForAKernelWithHostedOperands) {
+  const Task kernel{.costUs = 1, .hosted = {{9 * smallPage, 0}}};
+  const auto endUs = [&](double delayUs, double overheadUs) {
+    // A node that takes 5 us, and two kernels after it; what waits is asked for by the first node, so much later.
+    const std::vector<Task> tasks = {
+        {.costUs = 5},
+        kernel,
+        kernel,
+        {.lane = Lane::Down, .overheadUs = overheadUs, .delayUs = delayUs, .waitsForHosted = true}};
+    const std::vector<TaskGraph::Dependency> order = {{0, 1}, {1, 2}, {0, 3}};
+    const ReplayTimes times = replayAsReady(tasks, TaskGraph(tasks.size(), order), smallMachine());
+    EXPECT_DOUBLE_EQ(times.endUs[1], 15);
+    EXPECT_DOUBLE_EQ(times.endUs[2], 25);
+    return times.endUs[3];
+  };
+  EXPECT_DOUBLE_EQ(endUs(0, 2), 17) << "it begins when the first kernel does";
+  EXPECT_DOUBLE_EQ(endUs(4, 2), 17) << "the first kernel runs";
+  EXPECT_DOUBLE_EQ(endUs(10.5, 2), 27) << "the second one runs";
+  EXPECT_DOUBLE_EQ(endUs(20.5, 2), 27.5) << "no kernel runs";
+  const std::vector<Task> tasks = {
+      {.costUs = 5}, kernel, {.lane = Lane::Down, .overheadUs = 6, .waitsForHosted = true}};
+  const std::vector<TaskGraph::Dependency> order = {{0, 1}};
+  const ReplayTimes times = replayAsReady(tasks, TaskGraph(tasks.size(), order), smallMachine());
+  EXPECT_DOUBLE_EQ(times.endUs[2], 15 + 1) << "5 us of it were over when the kernel started";
+}
+
 TEST(Prediction, ACopyThatIsNotReadyHoldsBackTheOnesAfterIt) {
   SmallStep small;
   const BufferIndex b = small.local("b", 6);

@@ -231,10 +231,13 @@ TEST(JsonReport, TheMachineIsInReportAndPlan) {
   EXPECT_DOUBLE_EQ(machine["copy_overhead_s"], 3e-6);
   EXPECT_EQ(machine["host_bytes"], nullptr); // no limit
   EXPECT_FALSE(machine.contains("down_at_once"));
+  EXPECT_FALSE(machine.contains("hosted_both_share"));
   summary.machine.hostBytes = mebi;
   summary.machine.downAtOnce = 4;
+  summary.machine.hostedBothShare = 0.75;
   EXPECT_EQ(json::parse(toJson(summary))["machine"]["host_bytes"], mebi);
   EXPECT_EQ(json::parse(toJson(summary))["machine"]["down_at_once"], 4);
+  EXPECT_EQ(json::parse(toJson(summary))["machine"]["hosted_both_share"], 0.75);
 }
 
 TEST(PlanAsJson, KeepsCapturedEdgesThatThePlanImplies) {

@@ -305,14 +305,16 @@ TEST(Pipeline, TrainingStepsComeCloseToTheBoundOfASlowLink) {
   EXPECT_LT(overBound("216 MiB, operations cost nothing", step, withoutOverhead), 1.1);
 }
 
-/// The steps with what their kernels take with all operands in host memory on one H200, beyond what they take on the
-/// device: as much as the bytes of each kind of kernel need at 50 GB/s up, 38 down and 79 together, times this.
-static Description measuredInHostMemory(Description step) {
-  const std::map<std::string, float> slowdowns = {
-      {"forward", 0.97F}, {"backward", 0.83F}, {"update", 0.84F}, {"loss", 0.85F}, {"reads", 0.9F}};
+/// The steps with what their kernels take with one operand in host memory on one H200, beyond what they take on the
+/// device: as much as its bytes need at 50 GB/s up and 38 down, times this. What is written goes faster than evictions.
+/// Forward kernels go through a weight three times, which makes less of a difference where the L2 cache holds it.
+static Description measuredInHostMemory(Description step, float forwardWeight = 1.4F) {
   for (Node &node : step.nodes)
     for (Access &access : node.accesses)
-      access.slowdown = slowdowns.at(node.name);
+      access.slowdown = access.must == modeWrite ? 0.62F : access.may == modeReadWrite ? 0.66F : 0.85F;
+  for (Node &node : step.nodes)
+    if (node.name == "forward")
+      node.accesses[1].slowdown = forwardWeight;
   return step;
 }
 
@@ -362,19 +364,19 @@ static double overBoundWithHosting(const char *name, const Description &step, st
 
 TEST(Pipeline, WhatIsHostedBringsStepsCloserToTheManagedBound) {
   const Description streaming = measuredInHostMemory(streamingStep()), training = measuredInHostMemory(chainOfLayers());
-  const Description large = measuredInHostMemory(chainOfLayers(6, 4));
-  EXPECT_LT(overBoundWithHosting("16 weights of 64 MiB, 256 MiB stay", streaming, 256 * mebibyte), 0.95);
-  EXPECT_LT(overBoundWithHosting("the same, 512 MiB stay", streaming, 512 * mebibyte), 1.0);
-  EXPECT_LT(overBoundWithHosting("a net of 434 MiB, at 60 %", training, 260 * mebibyte), 1.14);
-  EXPECT_LT(overBoundWithHosting("at 50 %", training, 216 * mebibyte), 1.13);
-  EXPECT_LT(overBoundWithHosting("at 40 %", training, 172 * mebibyte), 1.11);
+  const Description large = measuredInHostMemory(chainOfLayers(6, 4), 2.55F);
+  EXPECT_LT(overBoundWithHosting("16 weights of 64 MiB, 256 MiB stay", streaming, 256 * mebibyte), 0.91);
+  EXPECT_LT(overBoundWithHosting("the same, 512 MiB stay", streaming, 512 * mebibyte), 0.95);
+  EXPECT_LT(overBoundWithHosting("a net of 434 MiB, at 60 %", training, 260 * mebibyte), 1.12);
+  EXPECT_LT(overBoundWithHosting("at 50 %", training, 216 * mebibyte), 1.09);
+  EXPECT_LT(overBoundWithHosting("at 40 %", training, 172 * mebibyte), 1.04);
   const Backend unknown = Backend::ManagedUnknown;
-  EXPECT_LT(overBoundWithHosting("at 60 %, accesses not all known", training, 260 * mebibyte, unknown), 1.14);
-  EXPECT_LT(overBoundWithHosting("at 40 %, accesses not all known", training, 172 * mebibyte, unknown), 1.08);
-  EXPECT_LT(overBoundWithHosting("half as many layers of four times the size, at 60 %", large, 576 * mebibyte), 1.07);
-  EXPECT_LT(overBoundWithHosting("at 40 %", large, 384 * mebibyte), 1.18);
+  EXPECT_LT(overBoundWithHosting("at 60 %, accesses not all known", training, 260 * mebibyte, unknown), 1.13);
+  EXPECT_LT(overBoundWithHosting("at 40 %, accesses not all known", training, 172 * mebibyte, unknown), 1.05);
+  EXPECT_LT(overBoundWithHosting("half as many layers of four times the size, at 60 %", large, 576 * mebibyte), 1.03);
+  EXPECT_LT(overBoundWithHosting("at 40 %", large, 384 * mebibyte), 1.12);
   const Description deep = measuredInHostMemory(chainOfLayers(50));
-  EXPECT_LT(overBoundWithHosting("50 layers, at 60 %", deep, 990 * mebibyte), 1.17);
+  EXPECT_LT(overBoundWithHosting("50 layers, at 60 %", deep, 990 * mebibyte), 1.09);
 }
 
 TEST(Pipeline, StepsComeCloseToTheBoundOfAMeasuredLink) {

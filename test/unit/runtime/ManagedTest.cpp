@@ -368,7 +368,8 @@ TEST_F(ManagedTest, takesItsAdviceBackInTheEnd) {
 // once it is destroyed.
 TEST_F(ManagedTest, keepsInHostMemoryWhatOthersDo) {
   open(5); // too little to measure the link: plans are those of any day
-  start();
+  const Program::Shape shape{.layers = 5, .weightBytes = 3 * pageBytes};
+  start(shape);
   Step *first = adopt(true);
   ASSERT_TRUE(first);
   Step *second = adoptAnother(true);
@@ -377,7 +378,7 @@ TEST_F(ManagedTest, keepsInHostMemoryWhatOthersDo) {
   std::uint64_t shared = 0;
   std::map<std::string, std::uint64_t> ofSecond = hostedWeights(second);
   for (const auto &[name, pages] : hostedWeights(first)) {
-    parts += pages * pageBytes < Program::Shape().weightBytes;
+    parts += pages * pageBytes < shape.weightBytes;
     EXPECT_GE(ofSecond[name], pages) << name;
     shared += pages;
   }
