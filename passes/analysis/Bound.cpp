@@ -601,7 +601,7 @@ public:
       nodesUs.push_back(costUsOf(description.nodes[n]));
     endsUs_ = earliestEnds(nodesUs, graph_);
     inMemoryUs_ = latestEnd(endsUs_);
-    if (kind != BoundKind::May || allFit || backend != Backend::Virtual)
+    if (kind != BoundKind::May || allFit || backend == Backend::ManagedUnknown)
       return;
     for (NodeIndex n = 0; n < graph_.nodes.size(); ++n)
       nodesUs[n] = std::max(nodesUs[n], leastHostedUs(timeline_, graph_.nodes[n], privateBytes_, machine));

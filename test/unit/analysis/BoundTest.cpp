@@ -188,6 +188,7 @@ TEST(Bound, CountsWhatAWideNodeMovesItself) {
   const Bound one = bound(small.step, smallPage, smallMachine(), BoundKind::May);
   EXPECT_DOUBLE_EQ(one.inMemoryUs, 1 + 1);
   EXPECT_GE(one.totalUs, 1 + 5 / 1.5);
+  EXPECT_GE(bound(small.step, smallPage, smallMachine(), BoundKind::May, Backend::Managed).totalUs, 1 + 5 / 1.5);
   small.step.nodes[wide].costUs = 10;
   EXPECT_DOUBLE_EQ(boundUs(small.step, 4), 1 + 10) << "it may compute meanwhile";
 }
