@@ -234,7 +234,7 @@ void takeHostedTimes(Description &step, std::span<const double> measuredUs, cons
   for (NodeIndex index = 0; index < step.nodes.size(); ++index) {
     Node &node = step.nodes[index];
     const double us = linkUs(traffic[index], machine);
-    if (us <= 0)
+    if (us <= 0 || std::isnan(measuredUs[index]))
       continue;
     const double slowdown = std::max(leastSlowdown, (measuredUs[index] - std::max(0.0, node.costUs)) / us);
     for (Access &access : node.accesses)

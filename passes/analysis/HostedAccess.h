@@ -42,8 +42,8 @@ double linkUs(const Traffic &traffic, const Machine &machine);
 double linkUs(double upBytes, double downBytes, const Machine &machine);
 
 /// Gives accesses to hosted pages the slowdown with which linkUs() has it that their node takes as long as it did with
-/// all of these pages in host memory and nothing else on the link: `measuredUs`, by node, beyond its cost. The accesses
-/// of a node are taken to be equally slow.
+/// all of these pages in host memory and nothing else on the link: `measuredUs`, by node, beyond its cost; NaN: nobody
+/// knows. The accesses of a node are taken to be equally slow.
 void takeHostedTimes(Description &step, std::span<const double> measuredUs, const Machine &machine);
 
 std::uint64_t hostedBytesOf(const Buffer &buffer);

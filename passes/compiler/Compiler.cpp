@@ -4,6 +4,7 @@
 
 #include "passes/analysis/AnnotateAccesses.h"
 #include "passes/analysis/EstimateCosts.h"
+#include "passes/analysis/HostedAccess.h"
 #include "passes/check/CheckResidency.h"
 #include "passes/ir/Stage.h"
 #include "passes/report/Summary.h"
@@ -22,6 +23,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -161,6 +163,51 @@ std::string takeSavedTimes(Description &step, const pumpgraph_compiler_options &
   return {};
 }
 
+/// What accesses to buffers take that may be hosted, and to what stays in host memory whatever is done.
+void takeTimesOfRounds(Description &step, const PlanOptions &plan, const pumpgraph_compiler_options &options) {
+  const std::size_t nodes = step.nodes.size(), rounds = std::max<std::uint32_t>(1, options.hosted_rounds);
+  const auto roundOf = [&](BufferIndex buffer) { return options.hosted_round ? options.hosted_round[buffer] : 0U; };
+  std::vector<bool> mayBeHosted(step.buffers.size(), false);
+  for (const BufferIndex buffer : plan.mayBeHosted)
+    mayBeHosted[buffer] = true;
+  Description timed = step;
+  estimateCosts(timed, plan.machine);
+  const auto takeTimes = [&](std::vector<double> measuredUs) {
+    takeHostedTimes(timed, measuredUs, plan.machine);
+    for (Buffer &buffer : timed.buffers)
+      buffer.hosted.clear();
+  };
+  const auto hostWhatStays = [&] {
+    for (const BufferPart &part : plan.hosted)
+      append(timed.buffers[part.buffer].hosted, part.range);
+  };
+  // What stays was there in all rounds: it alone in those in which nothing else of the node was.
+  std::vector<double> aloneUs(nodes, std::numeric_limits<double>::quiet_NaN());
+  for (std::size_t round = 0; round < rounds; ++round)
+    for (NodeIndex node = 0; node < nodes; ++node)
+      if (std::none_of(step.nodes[node].accesses.begin(), step.nodes[node].accesses.end(), [&](const Access &access) {
+            return mayBeHosted[access.buffer] && roundOf(access.buffer) == round;
+          }))
+        aloneUs[node] = options.hosted_us[round * nodes + node];
+  hostWhatStays();
+  takeTimes(aloneUs);
+  hostWhatStays();
+  const std::vector<Traffic> ofWhatStays = hostedTraffic(timed).loadByNode;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    for (Buffer &buffer : timed.buffers)
+      buffer.hosted.clear();
+    for (const BufferIndex buffer : plan.mayBeHosted)
+      if (roundOf(buffer) == round)
+        timed.buffers[buffer].hosted = {{0, step.buffers[buffer].size}};
+    std::vector<double> measuredUs(options.hosted_us + round * nodes, options.hosted_us + (round + 1) * nodes);
+    for (NodeIndex node = 0; node < nodes; ++node)
+      measuredUs[node] -= linkUs(ofWhatStays[node], plan.machine);
+    takeTimes(std::move(measuredUs));
+  }
+  for (NodeIndex node = 0; node < nodes; ++node)
+    step.nodes[node].accesses = std::move(timed.nodes[node].accesses);
+}
+
 /// Takes what is in host memory out of the step. On managed memory it stays there where the options say so, which also
 /// have what else may be hosted, and how fast that is. Returns what is wrong with them, or nothing.
 std::string takeHosting(Description &step, PlanOptions &plan, const pumpgraph_compiler_options &options) {
@@ -193,20 +240,7 @@ std::string takeHosting(Description &step, PlanOptions &plan, const pumpgraph_co
     plan.mayBeHosted.clear();
     return {};
   }
-  Description hosting = step;
-  estimateCosts(hosting, plan.machine);
-  for (std::uint32_t round = 0; round < rounds; ++round) {
-    for (Buffer &buffer : hosting.buffers)
-      buffer.hosted.clear();
-    for (const BufferPart &part : plan.hosted)
-      append(hosting.buffers[part.buffer].hosted, part.range);
-    for (const BufferIndex buffer : plan.mayBeHosted)
-      if ((options.hosted_round ? options.hosted_round[buffer] : 0) == round)
-        hosting.buffers[buffer].hosted = {{0, step.buffers[buffer].size}};
-    takeHostedTimes(hosting, {options.hosted_us + round * step.nodes.size(), step.nodes.size()}, plan.machine);
-  }
-  for (NodeIndex node = 0; node < step.nodes.size(); ++node)
-    step.nodes[node].accesses = hosting.nodes[node].accesses;
+  takeTimesOfRounds(step, plan, options);
   return {};
 }
 

@@ -459,10 +459,15 @@ Hosting Adoption::hostingChoices() const {
         hosting.stays[buffer] = with(hosting.stays[buffer], range);
     }
   }
+  std::vector<bool> isCopied(count, false);
+  for (const Node &node : captured.description.nodes)
+    if (node.kind == NodeKind::Memcpy)
+      for (const Access &access : node.accesses)
+        isCopied[access.buffer] = true;
   for (BufferIndex buffer = 0; buffer < count; ++buffer)
     if (!captured.description.buffers[buffer].isPrivate)
-      hosting.stays[buffer].clear(); // it cannot be hosted for this one
-    else if (!isShared[buffer])
+      hosting.stays[buffer].clear();                 // it cannot be hosted for this one
+    else if (!isShared[buffer] && !isCopied[buffer]) // operands of copies need the device
       hosting.choices[buffer] = Hosting::WhereFaster;
     else if (!hosting.stays[buffer].empty())
       hosting.choices[buffer] = Hosting::Always;

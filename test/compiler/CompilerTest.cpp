@@ -252,6 +252,31 @@ TEST(Compile, tellsOperandsApartByRounds) {
   EXPECT_EQ(std::string(outcome.message()), "buffer 1 \"b\" was in host memory in round 2 of 2, which begin with 0");
 }
 
+// What stays in host memory was there in all rounds: what it takes is no time of what was there beside it.
+TEST(Compile, tellsWhatStaysFromWhatMay) {
+  pumpgraph_compiler_options options = withBudget(4 * mebibyte);
+  options.managed = options.every_access_known = 1;
+  options.up_bytes_per_second = options.down_bytes_per_second = options.both_bytes_per_second =
+      4 * mebibyte * 1e4 / 0.9;
+  Description step = smallStep();
+  step.nodes[2].accesses.push_back(step.nodes[2].accesses[0]); // both are read, each in 100 us over the link
+  step.nodes[2].accesses[1].buffer = 1;
+  step.buffers[0].hosted = {{0, 4 * mebibyte}};
+  const std::uint8_t hosting[] = {2, 1}, rounds[] = {0, 1};
+  options.hosting = hosting;
+  options.hosted_round = rounds;
+  options.hosted_rounds = 2;
+  const double hostedUs[] = {400, 100, 400, 400, 200, 450};
+  options.hosted_us = hostedUs;
+  const Outcome outcome = compile(step, options);
+  ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
+  std::vector<Node> captured = copyOf(outcome.lowered()).nodes;
+  std::erase_if(captured, [](const Node &node) { return isAdded(node.kind); });
+  EXPECT_NEAR(captured[2].accesses[0].slowdown, 3, 1e-3);
+  EXPECT_NEAR(captured[2].accesses[1].slowdown, 0.5, 1e-3);
+  EXPECT_NEAR(captured[1].accesses[0].slowdown, 1, 1e-3);
+}
+
 // What the description has in host memory counts only where it is said to stay there.
 TEST(Compile, looksAtNoOtherPagesInHostMemory) {
   pumpgraph_compiler_options options = withBudget(4 * mebibyte);
