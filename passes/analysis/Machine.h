@@ -67,7 +67,8 @@ inline Machine atItsBest(Machine machine) {
   machine.downBytesPerSecond = std::max(machine.downBytesPerSecond, machine.bestDownBytesPerSecond);
   if (machine.bestUpBytesPerSecond > 0 || machine.bestDownBytesPerSecond > 0)
     machine.bothBytesPerSecond = machine.upBytesPerSecond + machine.downBytesPerSecond;
-  machine.hostedBothShare = 0;
+  machine.bothBytesPerSecond = std::max(
+      machine.bothBytesPerSecond, machine.hostedBothShare * (machine.upBytesPerSecond + machine.downBytesPerSecond));
   return machine;
 }
 

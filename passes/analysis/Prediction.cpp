@@ -287,12 +287,18 @@ Prediction predict(const Description &description, const Machine &machine) {
 }
 
 std::vector<Task> tasksOf(const Description &description, const Machine &machine) {
+  std::vector<Task> tasks = tasksWithoutHosted(description, machine);
   const std::vector<Traffic> hosted = hostedTraffic(description).loadByNode;
+  for (std::size_t n = 0; n < tasks.size(); ++n)
+    if (hosted[n].total() > 0)
+      tasks[n].hosted = {hosted[n]};
+  return tasks;
+}
+
+std::vector<Task> tasksWithoutHosted(const Description &description, const Machine &machine) {
   std::vector<Task> tasks(description.nodes.size());
   for (std::size_t n = 0; n < tasks.size(); ++n) {
     const Node &node = description.nodes[n];
-    if (hosted[n].total() > 0)
-      tasks[n].hosted = {hosted[n]};
     tasks[n].lane = movesUp(node.kind) ? Lane::Up : movesDown(node.kind) ? Lane::Down : Lane::None;
     if (isTransfer(node)) {
       tasks[n].bytes = node.range.size;

@@ -59,6 +59,8 @@ Prediction predictAsReady(const Description &description, const std::vector<Task
 
 /// What the timing model takes each node for, by NodeIndex.
 std::vector<Task> tasksOf(const Description &description, const Machine &machine);
+/// But for what nodes move themselves.
+std::vector<Task> tasksWithoutHosted(const Description &description, const Machine &machine);
 
 /// How long, between two moments, at least one of the transfers is under way whose kinds `moves` names.
 double underWayUs(const Description &description, const std::vector<NodeTimes> &times, bool (*moves)(NodeKind),

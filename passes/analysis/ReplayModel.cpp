@@ -39,20 +39,21 @@ public:
   bool isMoving() const { return phase_ == Phase::Moving; }
   std::uint32_t task() const { return task_; }
 
-  /// `mayWait`: for a kernel with hosted operands, once.
-  void start(std::uint32_t task, double overheadUs, std::uint64_t bytes, bool mayWait) {
+  /// `waits`: once for a kernel with hosted operands, and its overhead passes no slower beside others.
+  void start(std::uint32_t task, double overheadUs, std::uint64_t bytes, bool waits) {
     task_ = task;
     phase_ = Phase::Overhead;
-    mayWait_ = mayWait;
+    waits_ = waits;
+    hasWaited_ = false;
     left_ = overheadUs;
     bytes_ = static_cast<double>(bytes);
   }
   /// Kernels with hosted operands run, the last of which is the one with this number.
   void waitFor(std::uint64_t kernel) {
-    if (phase_ != Phase::Overhead || !mayWait_)
+    if (phase_ != Phase::Overhead || !waits_ || hasWaited_)
       return;
     phase_ = Phase::Waiting;
-    mayWait_ = false;
+    hasWaited_ = true;
     kernel_ = kernel;
   }
   /// All kernels before the one with this number have ended.
@@ -68,7 +69,7 @@ public:
     case Phase::Waiting:
       return never;
     case Phase::Overhead:
-      return left_ / pace;
+      return left_ / (waits_ ? 1 : pace);
     case Phase::Moving:
       return left_ > 0 ? left_ / bytesPerUs : 0;
     }
@@ -76,7 +77,7 @@ public:
   }
   void advance(double us, double bytesPerUs, double pace) {
     if (phase_ != Phase::Waiting)
-      left_ = std::max(0.0, left_ - us * (isMoving() ? bytesPerUs : pace));
+      left_ = std::max(0.0, left_ - us * (isMoving() ? bytesPerUs : waits_ ? 1 : pace));
   }
   /// Enters the next phase. Returns true when the copy has ended.
   bool change() {
@@ -93,7 +94,7 @@ private:
   enum class Phase { Idle, Waiting, Overhead, Moving };
   Phase phase_ = Phase::Idle;
   std::uint32_t task_ = 0;
-  bool mayWait_ = false;
+  bool waits_ = false, hasWaited_ = false;
   std::uint64_t kernel_ = 0; ///< that it waits for, and for those before
   double left_ = 0;          ///< microseconds of overhead, or bytes
   double bytes_ = 0;

@@ -673,7 +673,7 @@ Description twice(const Description &step, const Description &lowered) {
 /// The operations as the agent carries them out: each is asked for first, and the threads have to do also with those
 /// that move no value. `replays` is two of the lowered step, as it is priced, with a node between them.
 std::vector<Task> operationsOf(const Description &replays, const Description &lowered, const Machine &machine) {
-  std::vector<Task> tasks = tasksOf(replays, machine);
+  std::vector<Task> tasks = tasksWithoutHosted(replays, machine);
   const std::size_t count = lowered.nodes.size();
   const std::vector<std::vector<Traffic>> stretches = hostedStretches(lowered);
   for (std::size_t n = 0; n < count; ++n) {
@@ -697,11 +697,13 @@ std::vector<Task> operationsOf(const Description &replays, const Description &lo
 /// on beside the next one, neither catches up.
 double linkWorkUs(const std::vector<Task> &tasks, std::size_t count, const Machine &machine) {
   double upUs = 0, downUs = 0, upOverheadUs = 0, downOverheadUs = 0;
+  bool hasHosted = false;
   for (std::size_t n = 0; n < count; ++n) {
     const double bytes = static_cast<double>(tasks[n].bytes) * 1e6;
     const bool isUp = tasks[n].lane == Lane::Up, isDown = tasks[n].lane == Lane::Down;
     // What nodes move themselves goes over the same link.
     double hostedUp = 0, hostedDown = 0;
+    hasHosted |= !tasks[n].hosted.empty();
     for (const Traffic &stretch : tasks[n].hosted) {
       hostedUp += static_cast<double>(stretch.upBytes) * 1e6;
       hostedDown += static_cast<double>(stretch.downBytes) * 1e6;
@@ -711,8 +713,11 @@ double linkWorkUs(const std::vector<Task> &tasks, std::size_t count, const Machi
     downUs += ((isDown ? bytes : 0) + hostedDown) / machine.downBytesPerSecond;
     downOverheadUs += isDown ? tasks[n].overheadUs : 0;
   }
-  return std::max({togetherUs(upUs, downUs, interference(machine)), upUs + upOverheadUs,
-                   (downUs + downOverheadUs) / machine.downAtOnce});
+  // Nodes may lose less to the other direction than copies do.
+  const double lost =
+      hasHosted ? std::min(interference(machine), 1 / hostedShareOfBoth(machine) - 1) : interference(machine);
+  return std::max(
+      {togetherUs(upUs, downUs, lost), upUs + upOverheadUs, (downUs + downOverheadUs) / machine.downAtOnce});
 }
 
 } // namespace

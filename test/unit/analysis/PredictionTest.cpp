@@ -238,6 +238,12 @@ TEST(ReplayModel, WhatChangesAMappingWaitsOnceForAKernelWithHostedOperands) {
   const std::vector<TaskGraph::Dependency> order = {{0, 1}};
   const ReplayTimes times = replayAsReady(tasks, TaskGraph(tasks.size(), order), smallMachine());
   EXPECT_DOUBLE_EQ(times.endUs[2], 15 + 1) << "5 us of it were over when the kernel started";
+  Machine machine = smallMachine();
+  machine.besideHostedPace = 0.1;
+  const std::vector<Task> another = {kernel, kernel, {.lane = Lane::Down, .overheadUs = 6, .waitsForHosted = true}};
+  const std::vector<TaskGraph::Dependency> inARow = {{0, 1}};
+  EXPECT_DOUBLE_EQ(replayAsReady(another, TaskGraph(another.size(), inARow), machine).endUs[2], 10 + 6)
+      << "once, and no slower beside the next";
 }
 
 TEST(Prediction, ACopyThatIsNotReadyHoldsBackTheOnesAfterIt) {

@@ -94,9 +94,9 @@ bool hasHint(const Description &lowered) {
 
 class Property {
 public:
-  Property(const Description &captured, std::uint64_t seed) : captured_(captured), seed_(seed) {}
+  Property(Description captured, std::uint64_t seed) : captured_(std::move(captured)), seed_(seed) {}
 
-  std::optional<std::string> run(Tally &tally) const {
+  std::optional<std::string> run(Tally &tally) {
     Random random(mix(seed_, 2));
     PlanOptions options;
     options.processors = 1;
@@ -117,6 +117,20 @@ public:
           options.machine.upBytesPerSecond * static_cast<double>(random.between(1, 8));
     }
     options.machine.besideHostedPace = random.chance(50) ? 0.1 : 1;
+    if (random.chance(50)) {
+      options.machine.bothBytesPerSecond =
+          random.chance(50) ? 0.8 * (options.machine.upBytesPerSecond + options.machine.downBytesPerSecond)
+                            : options.machine.upBytesPerSecond;
+      options.machine.hostedShare = 0.9;
+      options.machine.besideHostedShare = 0.1;
+      options.machine.hostedBothShare = 0.81;
+      // What the link is at its best, as sessions measure it.
+      options.machine.bestUpBytesPerSecond = options.machine.upBytesPerSecond;
+      options.machine.bestDownBytesPerSecond = options.machine.downBytesPerSecond;
+      for (Node &node : captured_.nodes)
+        for (Access &access : node.accesses)
+          access.slowdown = static_cast<float>(random.between(5, 25)) / 10;
+    }
     const std::vector<bool> mayBeHosted = canBeHostedAsAWhole(captured_);
     if (random.chance(40))
       for (BufferIndex buffer = 0; buffer < captured_.buffers.size(); ++buffer)
@@ -251,7 +265,7 @@ private:
     }
   }
 
-  const Description &captured_;
+  Description captured_;
   std::uint64_t seed_;
 };
 
