@@ -23,7 +23,7 @@ struct Touch {
   bool certainlyReads = false;
   bool writes = false;
   float slowdown = 0;        ///< the largest of the accesses'
-  double begin = 1, end = 0; ///< in the first access's range and the others', which all begin at 0 and end at 1
+  double begin = 1, end = 0; ///< where it lies in what the access touches, from 0 to 1; of several the widest
 
   void addTo(Traffic &sum, std::uint64_t bytes) const {
     sum.upBytes += reads ? bytes : 0;

@@ -48,16 +48,16 @@ public:
     left_ = overheadUs;
     bytes_ = static_cast<double>(bytes);
   }
-  /// Kernels with hosted operands run, the last of which is the one with this number.
-  void waitFor(std::uint64_t kernel) {
+  /// Kernels with hosted operands run, the last of which has this place in the order of starts.
+  void waitFor(std::size_t kernel) {
     if (phase_ != Phase::Overhead || !waits_ || hasWaited_)
       return;
     phase_ = Phase::Waiting;
     hasWaited_ = true;
     kernel_ = kernel;
   }
-  /// All kernels before the one with this number have ended.
-  void goOnBefore(std::uint64_t kernel) {
+  /// All of them with a place before this one have ended.
+  void goOnBefore(std::size_t kernel) {
     if (phase_ == Phase::Waiting && kernel_ < kernel)
       phase_ = Phase::Overhead;
   }
@@ -95,8 +95,8 @@ private:
   Phase phase_ = Phase::Idle;
   std::uint32_t task_ = 0;
   bool waits_ = false, hasWaited_ = false;
-  std::uint64_t kernel_ = 0; ///< that it waits for, and for those before
-  double left_ = 0;          ///< microseconds of overhead, or bytes
+  std::size_t kernel_ = 0; ///< that it waits for, and for those before
+  double left_ = 0;        ///< microseconds of overhead, or bytes
   double bytes_ = 0;
 };
 
@@ -129,11 +129,11 @@ public:
     for (Copier &copier : copiers_)
       copier.advance(us, bytesPerUs, pace);
   }
-  void waitFor(std::uint64_t kernel) {
+  void waitFor(std::size_t kernel) {
     for (Copier &copier : copiers_)
       copier.waitFor(kernel);
   }
-  void goOnBefore(std::uint64_t kernel) {
+  void goOnBefore(std::size_t kernel) {
     for (Copier &copier : copiers_)
       copier.goOnBefore(kernel);
   }
@@ -306,7 +306,7 @@ private:
         copier->start(*task, tasks_[*task].overheadUs, tasks_[*task].bytes, tasks_[*task].waitsForHosted);
       }
     for (Direction &direction : directions_) {
-      direction.goOnBefore(withHosted_.empty() ? nextWithHosted_ : withHosted_.front().first);
+      direction.goOnBefore(withHosted_.empty() ? times_.startOrder.size() : withHosted_.front().first);
       if (!withHosted_.empty())
         direction.waitFor(withHosted_.back().first);
     }
@@ -318,9 +318,9 @@ private:
   }
 
   void run(std::uint32_t task) {
-    begin(task);
     if (!tasks_[task].hosted.empty())
-      withHosted_.emplace_back(nextWithHosted_++, task);
+      withHosted_.emplace_back(times_.startOrder.size(), task);
+    begin(task);
     if (tasks_[task].costUs > 0)
       running_.push({nowUs_ + tasks_[task].costUs, task});
     else
@@ -347,8 +347,7 @@ private:
   ByTime delayed_; ///< by when they are ready
   Direction directions_[2];
   LinkFlows flows_;
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> withHosted_; ///< that run: number in the order of starts, task
-  std::uint64_t nextWithHosted_ = 0;
+  std::vector<std::pair<std::size_t, std::uint32_t>> withHosted_; ///< that run: place in the order of starts, task
   double nowUs_ = 0;
   ReplayTimes times_;
 };

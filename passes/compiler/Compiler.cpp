@@ -172,15 +172,6 @@ void takeTimesOfRounds(Description &step, const PlanOptions &plan, const pumpgra
     mayBeHosted[buffer] = true;
   Description timed = step;
   estimateCosts(timed, plan.machine);
-  const auto takeTimes = [&](std::vector<double> measuredUs) {
-    takeHostedTimes(timed, measuredUs, plan.machine);
-    for (Buffer &buffer : timed.buffers)
-      buffer.hosted.clear();
-  };
-  const auto hostWhatStays = [&] {
-    for (const BufferPart &part : plan.hosted)
-      append(timed.buffers[part.buffer].hosted, part.range);
-  };
   // What stays was there in all rounds: it alone in those in which nothing else of the node was.
   std::vector<double> aloneUs(nodes, std::numeric_limits<double>::quiet_NaN());
   for (std::size_t round = 0; round < rounds; ++round)
@@ -189,20 +180,21 @@ void takeTimesOfRounds(Description &step, const PlanOptions &plan, const pumpgra
             return mayBeHosted[access.buffer] && roundOf(access.buffer) == round;
           }))
         aloneUs[node] = options.hosted_us[round * nodes + node];
-  hostWhatStays();
-  takeTimes(aloneUs);
-  hostWhatStays();
+  for (const BufferPart &part : plan.hosted)
+    append(timed.buffers[part.buffer].hosted, part.range);
+  takeHostedTimes(timed, aloneUs, plan.machine);
   const std::vector<Traffic> ofWhatStays = hostedTraffic(timed).loadByNode;
   for (std::size_t round = 0; round < rounds; ++round) {
-    for (Buffer &buffer : timed.buffers)
-      buffer.hosted.clear();
-    for (const BufferIndex buffer : plan.mayBeHosted)
-      if (roundOf(buffer) == round)
-        timed.buffers[buffer].hosted = {{0, step.buffers[buffer].size}};
-    std::vector<double> measuredUs(options.hosted_us + round * nodes, options.hosted_us + (round + 1) * nodes);
+    for (BufferIndex buffer = 0; buffer < timed.buffers.size(); ++buffer) {
+      std::vector<Range> &hosted = timed.buffers[buffer].hosted;
+      hosted.clear();
+      if (mayBeHosted[buffer] && roundOf(buffer) == round)
+        hosted = {{0, step.buffers[buffer].size}};
+    }
+    std::vector<double> besideUs(options.hosted_us + round * nodes, options.hosted_us + (round + 1) * nodes);
     for (NodeIndex node = 0; node < nodes; ++node)
-      measuredUs[node] -= linkUs(ofWhatStays[node], plan.machine);
-    takeTimes(std::move(measuredUs));
+      besideUs[node] -= linkUs(ofWhatStays[node], plan.machine);
+    takeHostedTimes(timed, besideUs, plan.machine);
   }
   for (NodeIndex node = 0; node < nodes; ++node)
     step.nodes[node].accesses = std::move(timed.nodes[node].accesses);

@@ -12,7 +12,7 @@ namespace pumpgraph::runtime {
 namespace {
 
 constexpr int repeats = 3;
-/// Most nodes have no more operands, or none that differ more from others in how they are used.
+/// Each takes so many runs of the step. Kernels that have more operands use several of them alike.
 constexpr std::uint8_t mostRounds = 4;
 /// What the nodes of a step touch, added up: a link carries it in a second or two, and the step runs a few times.
 constexpr std::uint64_t mostTouchedBytes = std::uint64_t{64} << 30;
@@ -45,7 +45,7 @@ template <typename Visit> Status HostedTimes::forEachBlock(const Hosting &hostin
   return driver_.streamSynchronize(session_.stream_);
 }
 
-Status HostedTimes::stayInHostMemory(const Hosting &hosting, Round round) const {
+Status HostedTimes::stayInHostMemory(const Hosting &hosting, std::uint8_t round) const {
   PUMPGRAPH_TRY(forEachBlock(hosting, round, [&](const ManagedRange &range) -> Status {
     return driver_.memPrefetchAsync(range.address, range.bytes, inHostMemory(), 0, session_.stream_);
   }));
@@ -55,7 +55,7 @@ Status HostedTimes::stayInHostMemory(const Hosting &hosting, Round round) const 
   });
 }
 
-Status HostedTimes::stayAnywhere(const Hosting &hosting, Round round) const {
+Status HostedTimes::stayAnywhere(const Hosting &hosting, std::uint8_t round) const {
   const int device = session_.options_.device;
   Status all; // goes on where something fails
   const Status visited = forEachBlock(hosting, round, [&](const ManagedRange &range) -> Status {

@@ -50,8 +50,8 @@ private:
   /// Whether it reaches host memory wherever the rest of the step is.
   static bool usesWhatStays(const Node &node, const Hosting &hosting);
   template <typename Visit> Status forEachBlock(const Hosting &hosting, Round round, Visit visit) const;
-  Status stayInHostMemory(const Hosting &hosting, Round round) const;
-  Status stayAnywhere(const Hosting &hosting, Round round) const;
+  Status stayInHostMemory(const Hosting &hosting, std::uint8_t round) const;
+  Status stayAnywhere(const Hosting &hosting, std::uint8_t round) const;
   bool fitsDevice() const;
 
   Step &step_;

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <numeric>
 #include <set>
 #include <vector>
 
