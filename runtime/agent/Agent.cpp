@@ -119,9 +119,9 @@ void Agent::carryOut(Index index) {
   done(index).store(1);
   spans_[index].begin = begin;
   spans_[index].end = Clock::now() - created_;
-  underWay_[index] = false;
+  count(index, outcome); // before it is not busy any more: who finds the agent idle finds it counted
   ++finished_;
-  count(index, outcome);
+  underWay_[index] = false;
 }
 
 void Agent::count(Index index, Mover::Outcome outcome) {
@@ -210,8 +210,8 @@ void Agent::stepIn() {
   for (Index index = 0; index < operations_.size(); ++index) {
     if (take(index)) {
       done(index).store(1);
-      underWay_[index] = false;
       ++counters_.dropped;
+      underWay_[index] = false;
       continue;
     }
     // The agent has it. A discard may still destroy what comes after the wait; all else is merely slow.
