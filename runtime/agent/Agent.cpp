@@ -119,9 +119,9 @@ void Agent::carryOut(Index index) {
   done(index).store(1);
   spans_[index].begin = begin;
   spans_[index].end = Clock::now() - created_;
-  count(index, outcome); // before it is not busy any more: who finds the agent idle finds it counted
+  count(index, outcome);
   ++finished_;
-  underWay_[index] = false;
+  underWay_[index] = false; // the last: isIdle() promises that all is counted
 }
 
 void Agent::count(Index index, Mover::Outcome outcome) {

@@ -80,7 +80,7 @@ public:
   /// A replay is about to start: looks for requests at once instead of at the next of its rare glances.
   void wake();
 
-  /// Whether nothing is asked for or under way.
+  /// Whether nothing is asked for or under way. All that was done is in stats() then.
   bool isIdle() const;
   AgentStats stats() const;
   const std::vector<Operation> &operations() const { return operations_; }

@@ -157,7 +157,8 @@ private:
     }
   }
 
-  /// One round of operations on a queue of kernels that is longer than it takes.
+  /// In each round the kernels are to keep the link busy for longer than the operations take; what ends later than they
+  /// do is left out.
   void operationsBeside(Kind kind, std::size_t bytes) {
     constexpr std::size_t rounds = 5, warmups = 10;
     double kernelMs = 0;
