@@ -34,6 +34,26 @@ template <typename Call> pumpgraph_status guard(pumpgraph_error *error, Call cal
   }
 }
 
+/// The same for a call on a session. Once the device is lost, that is the error of each.
+template <typename Call>
+pumpgraph_status onSession(pumpgraph_session *session, pumpgraph_error *error, Call call) noexcept {
+  return guard(error, [&]() -> Status {
+    if (!session)
+      return fail(PUMPGRAPH_INVALID_ARGUMENT, "session is NULL");
+    PUMPGRAPH_TRY(session->session->health());
+    const Status done = call(*session->session);
+    if (!done)
+      PUMPGRAPH_TRY(session->session->health());
+    return done;
+  });
+}
+
+template <typename Call> pumpgraph_status onStep(pumpgraph_step *step, pumpgraph_error *error, Call call) noexcept {
+  if (!step)
+    return guard(error, [] { return Status(fail(PUMPGRAPH_INVALID_ARGUMENT, "step is NULL")); });
+  return onSession(step->session, error, [&](Session &) -> Status { return call(*step->step); });
+}
+
 /// The end of a call that comes between launches of a capture: what it and they left on the stack must not be in what
 /// the next one hands over.
 pumpgraph_status betweenLaunches(const pumpgraph_session *session, pumpgraph_status status) {
@@ -178,12 +198,10 @@ void pumpgraph_session_destroy(pumpgraph_session *session) {
 
 pumpgraph_status pumpgraph_allocate(pumpgraph_session *session, size_t size, pumpgraph_stream stream, const char *name,
                                     void **pointer, pumpgraph_error *error) {
-  const pumpgraph_status status = guard(error, [&]() -> Status {
-    if (!session)
-      return nullArgument("session");
+  const pumpgraph_status status = onSession(session, error, [&](Session &self) -> Status {
     if (!pointer)
       return nullArgument("pointer");
-    const Expected<void *> allocated = session->session->allocate(size, stream, name ? name : "");
+    const Expected<void *> allocated = self.allocate(size, stream, name ? name : "");
     if (!allocated)
       return tl::unexpected<Error>(allocated.error());
     *pointer = *allocated;
@@ -194,35 +212,28 @@ pumpgraph_status pumpgraph_allocate(pumpgraph_session *session, size_t size, pum
 
 pumpgraph_status pumpgraph_free(pumpgraph_session *session, void *pointer, pumpgraph_stream stream,
                                 pumpgraph_error *error) {
-  const pumpgraph_status status = guard(
-      error, [&]() -> Status { return session ? session->session->free(pointer, stream) : nullArgument("session"); });
+  const pumpgraph_status status =
+      onSession(session, error, [&](Session &self) -> Status { return self.free(pointer, stream); });
   return betweenLaunches(session, status);
 }
 
 pumpgraph_status pumpgraph_declare_private(pumpgraph_session *session, void *pointer, pumpgraph_error *error) {
-  return guard(
-      error, [&]() -> Status { return session ? session->session->declarePrivate(pointer) : nullArgument("session"); });
+  return onSession(session, error, [&](Session &self) -> Status { return self.declarePrivate(pointer); });
 }
 
 pumpgraph_status pumpgraph_declare_present(pumpgraph_session *session, void *pointer, pumpgraph_error *error) {
-  return guard(
-      error, [&]() -> Status { return session ? session->session->declarePresent(pointer) : nullArgument("session"); });
+  return onSession(session, error, [&](Session &self) -> Status { return self.declarePresent(pointer); });
 }
 
 pumpgraph_status pumpgraph_name(pumpgraph_session *session, void *pointer, const char *name, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
-    if (!session)
-      return nullArgument("session");
-    return name ? session->session->name(pointer, name) : nullArgument("name");
-  });
+  return onSession(session, error,
+                   [&](Session &self) -> Status { return name ? self.name(pointer, name) : nullArgument("name"); });
 }
 
 pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *session, pumpgraph_memory_stats *stats,
                                              pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
-    if (!session)
-      return nullArgument("session");
-    const MemoryStatistics current = session->session->statistics();
+  return onSession(session, error, [&](Session &self) -> Status {
+    const MemoryStatistics current = self.statistics();
     pumpgraph_memory_stats filled{};
     filled.budget_bytes = current.budgetBytes;
     filled.device_bytes = current.deviceBytes;
@@ -237,69 +248,76 @@ pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *session, pumpgra
   });
 }
 
+pumpgraph_status pumpgraph_keep_to_budget(pumpgraph_session *session, pumpgraph_budget_state *state,
+                                          pumpgraph_error *error) {
+  return onSession(session, error, [&](Session &self) -> Status {
+    if (!state)
+      return nullArgument("state");
+    const Expected<BudgetState> found = self.keepToBudget();
+    if (!found)
+      return tl::unexpected<Error>(found.error());
+    pumpgraph_budget_state filled{};
+    filled.budget_bytes = found->budgetBytes;
+    filled.process_bytes = found->processBytes;
+    std::snprintf(filled.message, sizeof filled.message, "%s", found->message.c_str());
+    return writeStruct(state, filled, "state");
+  });
+}
+
 pumpgraph_status pumpgraph_map(pumpgraph_session *session, void *pointer, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status { return session ? session->session->map(pointer) : nullArgument("session"); });
+  return onSession(session, error, [&](Session &self) -> Status { return self.map(pointer); });
 }
 
 pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void *pointer, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status { return session ? session->session->unmap(pointer) : nullArgument("session"); });
+  return onSession(session, error, [&](Session &self) -> Status { return self.unmap(pointer); });
 }
 
 pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status { return session ? session->session->takeBack() : nullArgument("session"); });
+  return onSession(session, error, [&](Session &self) -> Status { return self.takeBack(); });
 }
 
 pumpgraph_status pumpgraph_empty_cache(pumpgraph_session *session, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status { return session ? session->session->emptyCache() : nullArgument("session"); });
+  return onSession(session, error, [&](Session &self) -> Status { return self.emptyCache(); });
 }
 
 pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status { return session ? session->session->captureBegin() : nullArgument("session"); });
+  return onSession(session, error, [&](Session &self) -> Status { return self.captureBegin(); });
 }
 
 pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status { return session ? session->session->captureEnd() : nullArgument("session"); });
+  return onSession(session, error, [&](Session &self) -> Status { return self.captureEnd(); });
 }
 
 pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgraph_stream stream,
                                          const void *const *pointers, size_t count, pumpgraph_error *error) {
-  const pumpgraph_status status = guard(error, [&]() -> Status {
-    if (!session)
-      return nullArgument("session");
+  const pumpgraph_status status = onSession(session, error, [&](Session &self) -> Status {
     if (!pointers && count != 0)
       return nullArgument("pointers");
     std::vector<CUdeviceptr> addresses;
     for (size_t i = 0; i < count; ++i)
       addresses.push_back(reinterpret_cast<CUdeviceptr>(pointers[i]));
-    return session->session->declareReads(reinterpret_cast<CUstream>(stream), addresses);
+    return self.declareReads(reinterpret_cast<CUstream>(stream), addresses);
   });
   return betweenLaunches(session, status);
 }
 
 pumpgraph_status pumpgraph_name_nodes(pumpgraph_session *session, pumpgraph_stream stream, const char *name,
                                       pumpgraph_error *error) {
-  const pumpgraph_status status = guard(error, [&]() -> Status {
-    if (!session)
-      return nullArgument("session");
-    return session->session->nameNodes(reinterpret_cast<CUstream>(stream), name ? name : "");
+  const pumpgraph_status status = onSession(session, error, [&](Session &self) -> Status {
+    return self.nameNodes(reinterpret_cast<CUstream>(stream), name ? name : "");
   });
   return betweenLaunches(session, status);
 }
 
 pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_cuda_graph graph, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
-    if (!session)
-      return nullArgument("session");
-    return graph ? session->session->rehearse(graph) : nullArgument("graph");
-  });
+  return onSession(session, error,
+                   [&](Session &self) -> Status { return graph ? self.rehearse(graph) : nullArgument("graph"); });
 }
 
 pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                  const pumpgraph_adopt_options *options, pumpgraph_step **step,
                                  pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
-    if (!session)
-      return nullArgument("session");
+  return onSession(session, error, [&](Session &self) -> Status {
     if (!graph)
       return nullArgument("graph");
     if (!step)
@@ -307,16 +325,14 @@ pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_grap
     const Expected<AdoptOptions> read = adoptOptions(options);
     if (!read)
       return tl::unexpected<Error>(read.error());
-    return hand(session->session->adopt(graph, *read), session, step);
+    return hand(self.adopt(graph, *read), session, step);
   });
 }
 
 pumpgraph_status pumpgraph_capture(pumpgraph_session *session, int (*record)(pumpgraph_stream stream, void *user),
                                    void *user, const pumpgraph_adopt_options *options, pumpgraph_step **step,
                                    pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
-    if (!session)
-      return nullArgument("session");
+  return onSession(session, error, [&](Session &self) -> Status {
     if (!record)
       return nullArgument("record");
     if (!step)
@@ -324,7 +340,7 @@ pumpgraph_status pumpgraph_capture(pumpgraph_session *session, int (*record)(pum
     const Expected<AdoptOptions> read = adoptOptions(options);
     if (!read)
       return tl::unexpected<Error>(read.error());
-    return hand(session->session->capture([=](CUstream stream) { return record(stream, user); }, *read), session, step);
+    return hand(self.capture([=](CUstream stream) { return record(stream, user); }, *read), session, step);
   });
 }
 
@@ -338,31 +354,46 @@ void pumpgraph_step_destroy(pumpgraph_step *step) {
 }
 
 pumpgraph_status pumpgraph_replay(pumpgraph_step *step, pumpgraph_stream stream, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status { return step ? step->step->replay(stream) : nullArgument("step"); });
+  return onStep(step, error, [&](Step &self) -> Status { return self.replay(stream); });
 }
 
 pumpgraph_status pumpgraph_put_in_force(pumpgraph_step *step, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status { return step ? step->step->putInForce() : nullArgument("step"); });
+  return onStep(step, error, [&](Step &self) -> Status { return self.putInForce(); });
 }
 
 pumpgraph_status pumpgraph_prepare_replay(pumpgraph_step *step, pumpgraph_stream stream, const pumpgraph_copy *copies,
                                           size_t count, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
-    if (!step)
-      return nullArgument("step");
+  return onStep(step, error, [&](Step &self) -> Status {
     if (!copies && count != 0)
       return nullArgument("copies");
-    return step->step->prepareReplay(stream, {copies, count});
+    return self.prepareReplay(stream, {copies, count});
   });
 }
 
+pumpgraph_status pumpgraph_before_launch(pumpgraph_step *step, pumpgraph_stream stream, pumpgraph_launch *launch,
+                                         pumpgraph_error *error) {
+  return onStep(step, error, [&](Step &self) -> Status {
+    if (!launch)
+      return nullArgument("launch");
+    const Expected<LaunchState> state = self.beforeLaunch(stream);
+    if (!state)
+      return tl::unexpected<Error>(state.error());
+    pumpgraph_launch filled{};
+    filled.graph_has_changed = state->graphHasChanged;
+    filled.is_watched = state->isWatched;
+    return writeStruct(launch, filled, "launch");
+  });
+}
+
+pumpgraph_status pumpgraph_after_launch(pumpgraph_step *step, pumpgraph_stream stream, pumpgraph_error *error) {
+  return onStep(step, error, [&](Step &self) -> Status { return self.afterLaunch(stream); });
+}
+
 pumpgraph_status pumpgraph_report(pumpgraph_step *step, char **json, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
-    if (!step)
-      return nullArgument("step");
+  return onStep(step, error, [&](Step &self) -> Status {
     if (!json)
       return nullArgument("json");
-    *json = copyString(step->step->report());
+    *json = copyString(self.report());
     if (!*json)
       return fail(PUMPGRAPH_OUT_OF_HOST_MEMORY, "host memory ran out");
     return {};
@@ -374,21 +405,15 @@ void pumpgraph_string_free(char *string) {
 }
 
 pumpgraph_status pumpgraph_save(pumpgraph_step *step, const char *path, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
-    if (!step)
-      return nullArgument("step");
-    return path ? step->step->save(path) : nullArgument("path");
-  });
+  return onStep(step, error, [&](Step &self) -> Status { return path ? self.save(path) : nullArgument("path"); });
 }
 
 pumpgraph_status pumpgraph_measure(pumpgraph_step *step, int32_t repeats, pumpgraph_measurement *measurement,
                                    pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
-    if (!step)
-      return nullArgument("step");
+  return onStep(step, error, [&](Step &self) -> Status {
     if (!measurement)
       return nullArgument("measurement");
-    const Expected<Measurement> measured = step->step->measure(repeats);
+    const Expected<Measurement> measured = self.measure(repeats);
     if (!measured)
       return tl::unexpected<Error>(measured.error());
     pumpgraph_measurement filled{};
@@ -399,12 +424,10 @@ pumpgraph_status pumpgraph_measure(pumpgraph_step *step, int32_t repeats, pumpgr
 }
 
 pumpgraph_status pumpgraph_replan(pumpgraph_step *step, pumpgraph_replanning *result, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
-    if (!step)
-      return nullArgument("step");
+  return onStep(step, error, [&](Step &self) -> Status {
     if (!result)
       return nullArgument("result");
-    const Expected<Replanning> replanned = step->step->replan();
+    const Expected<Replanning> replanned = self.replan();
     if (!replanned)
       return tl::unexpected<Error>(replanned.error());
     pumpgraph_replanning filled{};
@@ -419,12 +442,10 @@ pumpgraph_status pumpgraph_replan(pumpgraph_step *step, pumpgraph_replanning *re
 }
 
 pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validation *result, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
-    if (!step)
-      return nullArgument("step");
+  return onStep(step, error, [&](Step &self) -> Status {
     if (!result)
       return nullArgument("result");
-    const Expected<Validation> validated = step->step->validate();
+    const Expected<Validation> validated = self.validate();
     if (!validated)
       return tl::unexpected<Error>(validated.error());
     pumpgraph_validation filled{};
@@ -444,9 +465,7 @@ pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validation *
 
 pumpgraph_status pumpgraph_observe(pumpgraph_step *step, const void *const *values, size_t value_count,
                                    pumpgraph_observation *result, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
-    if (!step)
-      return nullArgument("step");
+  return onStep(step, error, [&](Step &self) -> Status {
     if (!values && value_count != 0)
       return nullArgument("values");
     if (!result)
@@ -454,7 +473,7 @@ pumpgraph_status pumpgraph_observe(pumpgraph_step *step, const void *const *valu
     std::vector<CUdeviceptr> addresses;
     for (size_t i = 0; i < value_count; ++i)
       addresses.push_back(reinterpret_cast<CUdeviceptr>(values[i]));
-    const Expected<Observation> observed = step->step->observe(addresses);
+    const Expected<Observation> observed = self.observe(addresses);
     if (!observed)
       return tl::unexpected<Error>(observed.error());
     pumpgraph_observation filled{};

@@ -208,6 +208,7 @@ private:
       return readChild(handle, node);
     case CU_GRAPH_NODE_TYPE_HOST: // a rewritten step's memory is on the device, where the processor cannot touch it
       setKind(NodeKind::Host);
+      node.callsHost = true;
       return {};
     case CU_GRAPH_NODE_TYPE_EMPTY:
       setKind(NodeKind::Empty);
@@ -270,6 +271,8 @@ private:
       node.hostSources.push_back({read.address, read.bytes});
     if (addresses_.contains(written.address))
       add(written, inner, node);
+    else
+      node.outside.push_back({target.type == CU_MEMORYTYPE_ARRAY ? 0 : written.address, written.bytes});
     if (inner == 0)
       node.copy = copy;
   }
@@ -285,10 +288,12 @@ private:
   }
 
   void addFill(const CUDA_MEMSET_NODE_PARAMS &fill, std::uint32_t inner, LiftedNode &node) const {
-    if (!addresses_.contains(fill.dst))
-      return;
     const std::size_t rows = std::max<std::size_t>(fill.height, 1), row = fill.width * fill.elementSize;
     const std::size_t bytes = rows == 1 ? row : (rows - 1) * fill.pitch + row;
+    if (!addresses_.contains(fill.dst)) {
+      node.outside.push_back({fill.dst, bytes});
+      return;
+    }
     add({fill.dst, bytes, modeWrite, bytes == rows * row ? modeWrite : modeNone}, inner, node);
   }
 

@@ -60,6 +60,12 @@ struct HostSource {
   std::uint64_t bytes = 0;
 };
 
+/// Memory that is not the session's, on the device or not.
+struct OutsideSpan {
+  std::uint64_t address = 0; ///< 0: an array
+  std::uint64_t bytes = 0;
+};
+
 struct LiftedNode {
   CUgraphNode handle = nullptr;
   NodeKind kind = NodeKind::Opaque;
@@ -70,6 +76,8 @@ struct LiftedNode {
   std::vector<TouchedSpan> spans;
   std::vector<KernelLaunch> launches; ///< of a kernel, or of those in a child graph, by ascending `inner`
   std::vector<HostSource> hostSources;
+  std::vector<OutsideSpan> outside;  ///< written by copies and fills
+  bool callsHost = false;            ///< it is a host function, or a child graph with one
   std::optional<CUDA_MEMCPY3D> copy; ///< memcpy nodes of the graph itself
 
   /// Whether the other touches the same memory in the same way, as far as parameters tell.

@@ -39,10 +39,46 @@ Error driverError(const char *call, CUresult result, PFN_cuGetErrorName_v6000 er
   return {statusOf(result), fmt::format("{}: {}", call, name)};
 }
 
+bool DeviceLoss::note(const char *call, CUresult result) {
+  switch (result) {
+  case CUDA_ERROR_ECC_UNCORRECTABLE:
+  case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+  case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+  case CUDA_ERROR_ILLEGAL_ADDRESS:
+  case CUDA_ERROR_LAUNCH_TIMEOUT:
+  case CUDA_ERROR_ASSERT:
+  case CUDA_ERROR_HARDWARE_STACK_ERROR:
+  case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+  case CUDA_ERROR_MISALIGNED_ADDRESS:
+  case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+  case CUDA_ERROR_INVALID_PC:
+  case CUDA_ERROR_LAUNCH_FAILED:
+    break;
+  default:
+    return false;
+  }
+  CUresult none = CUDA_SUCCESS;
+  if (result_.compare_exchange_strong(none, result))
+    call_ = call;
+  return true;
+}
+
+Error DeviceLoss::error(PFN_cuGetErrorName_v6000 errorName) const {
+  const Error why = driverError(call_, result(), errorName);
+  return {PUMPGRAPH_DEVICE_LOST, fmt::format("the device is lost to this process: {}", why.message)};
+}
+
+Status Driver::health() const {
+  if (loss->result() == CUDA_SUCCESS)
+    return {};
+  return tl::unexpected<Error>(loss->error(getErrorName));
+}
+
 void Driver::bind() {
 #define PUMPGRAPH_BIND(member, symbol, version)                                                                        \
   member.name = #symbol;                                                                                               \
-  member.errorName = getErrorName;
+  member.errorName = getErrorName;                                                                                     \
+  member.loss = loss.get();
   PUMPGRAPH_DRIVER_CALLS(PUMPGRAPH_BIND)
   PUMPGRAPH_NEWER_DRIVER_CALLS(PUMPGRAPH_BIND)
 #undef PUMPGRAPH_BIND

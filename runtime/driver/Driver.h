@@ -10,12 +10,28 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
+#include <atomic>
 #include <memory>
 
 namespace pumpgraph::runtime {
 
 /// One place turns a CUresult into an Error. `call` is the driver function's name.
 Error driverError(const char *call, CUresult result, PFN_cuGetErrorName_v6000 errorName);
+
+/// The error that ended the context, once there is one: a kernel's illegal address, a failed assertion. Every later
+/// call of the driver fails with it, and some crash in place of failing, so none is made.
+class DeviceLoss {
+public:
+  CUresult result() const { return result_.load(std::memory_order_relaxed); }
+  /// Whether `result` is such an error; the first one is noted with the call that gave it.
+  bool note(const char *call, CUresult result);
+  /// "the device was lost: cuCtxSynchronize gave CUDA_ERROR_ASSERT". PUMPGRAPH_DEVICE_LOST.
+  Error error(PFN_cuGetErrorName_v6000 errorName) const;
+
+private:
+  std::atomic<CUresult> result_ = CUDA_SUCCESS;
+  std::atomic<const char *> call_ = "";
+};
 
 template <typename Pointer> class DriverCall;
 
@@ -26,17 +42,26 @@ public:
   using Pointer = CUresult(CUDAAPI *)(Parameters...);
 
   Status operator()(Parameters... parameters) const {
-    const CUresult result = function(parameters...);
+    const CUresult result = raw(parameters...);
     if (result == CUDA_SUCCESS)
       return {};
-    return tl::unexpected<Error>(driverError(name, result, errorName));
+    return tl::unexpected<Error>(loss && result == loss->result() ? loss->error(errorName)
+                                                                  : driverError(name, result, errorName));
   }
-  CUresult raw(Parameters... parameters) const { return function(parameters...); }
+  CUresult raw(Parameters... parameters) const {
+    if (loss && loss->result() != CUDA_SUCCESS)
+      return loss->result();
+    const CUresult result = function(parameters...);
+    if (result != CUDA_SUCCESS && loss)
+      loss->note(name, result);
+    return result;
+  }
   explicit operator bool() const { return function != nullptr; }
 
   Pointer function = nullptr;
   const char *name = "";
   PFN_cuGetErrorName_v6000 errorName = nullptr;
+  DeviceLoss *loss = nullptr;
 };
 
 /// Member, driver function, version of its signature. The version is what cuGetProcAddress is asked for, so a newer
@@ -86,6 +111,7 @@ public:
   X(memHostAlloc, cuMemHostAlloc, 2020)                                                                                \
   X(memFreeHost, cuMemFreeHost, 2000)                                                                                  \
   X(memHostGetDevicePointer, cuMemHostGetDevicePointer, 3020)                                                          \
+  X(pointerGetAttribute, cuPointerGetAttribute, 4000)                                                                  \
   X(streamCreate, cuStreamCreate, 2000)                                                                                \
   X(streamDestroy, cuStreamDestroy, 4000)                                                                              \
   X(streamSynchronize, cuStreamSynchronize, 2000)                                                                      \
@@ -133,7 +159,7 @@ public:
 /// What only newer drivers have: null in the table of an older one.
 #define PUMPGRAPH_NEWER_DRIVER_CALLS(X) X(memDiscardBatchAsync, cuMemDiscardBatchAsync, 13000)
 
-/// The function table. Does not change after bind(), so it may be used from any thread.
+/// The function table. Does not change after bind(), but for the loss of the device, and may be used from any thread.
 struct Driver {
 #define PUMPGRAPH_DECLARE(member, symbol, version) DriverCall<PFN_##symbol##_v##version> member;
   PUMPGRAPH_DRIVER_CALLS(PUMPGRAPH_DECLARE)
@@ -141,6 +167,10 @@ struct Driver {
 #undef PUMPGRAPH_DECLARE
   PFN_cuGetErrorName_v6000 getErrorName = nullptr;
   KernelQueues kernelQueues;
+  std::unique_ptr<DeviceLoss> loss = std::make_unique<DeviceLoss>();
+
+  /// PUMPGRAPH_DEVICE_LOST once the device is.
+  Status health() const;
 
   /// The oldest driver with every call above: it can tell the parameters of a kernel.
   static constexpr int oldestVersion = 12040; // tools/dev.d/doctor.sh reads this line
@@ -152,7 +182,8 @@ struct Driver {
   /// nobody has done it before. PUMPGRAPH_NO_DRIVER says what is missing and what to do.
   static Expected<std::shared_ptr<const Driver>> load(QueueWish queues = QueueWish::Any);
 
-  /// Gives every call its name and the means to name errors. To be called once the pointers are filled.
+  /// Gives every call its name and the means to name errors and to notice a loss. To be called once the pointers are
+  /// filled.
   void bind();
 };
 

@@ -6,6 +6,7 @@
 #include "runtime/lower/RenewCopies.h"
 #include "runtime/lower/ReplaceFills.h"
 #include "runtime/session/Calibration.h"
+#include "runtime/session/KeptValues.h"
 #include "runtime/session/Rewriting.h"
 
 #include <algorithm>
@@ -47,8 +48,18 @@ Expected<std::unique_ptr<Step>> Adoption::tryRun() {
   PUMPGRAPH_TRY(session_.fitBudget());
   PUMPGRAPH_TRY(makeRoom());
   if (options_.calibrate && step_->captured_.refusals.empty()) {
-    PUMPGRAPH_TRY(calibrate());
-    accessesAreKnown_ = true;
+    const std::string effect = KeptValues::lastingEffect(*step_);
+    if (effect.empty()) {
+      PUMPGRAPH_TRY(calibrate());
+      accessesAreKnown_ = true;
+    } else {
+      const std::string reason = "it cannot be calibrated, for a run could not be undone: " + effect;
+      if (!session_.managed_) { // who asks for it knows of addresses that would not be found
+        PUMPGRAPH_TRY(leaveAsCaptured(reason));
+        return finish();
+      }
+      step_->captured_.notes.push_back(reason);
+    }
   }
   PUMPGRAPH_TRY(session_.managed_ ? rewriteManaged(**compiler) : rewrite(**compiler));
   return finish();
@@ -604,7 +615,8 @@ Expected<std::unique_ptr<Step>> Adoption::finish() {
   if (fills_)
     fills_->commit();
   if (step_->rewritten() && !options_.keepFirstPlan)
-    step_->watchReplays();
+    if (const Expected<const Compiler *> compiler = session_.compiler())
+      step_->watchReplays(**compiler);
   step_->writeReport();
   return std::move(step_);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Calibration.h"
 
-#include "runtime/session/Measuring.h"
+#include "runtime/session/KeptValues.h"
 #include "runtime/session/StepPart.h"
 
 #include <algorithm>
@@ -14,10 +14,10 @@ Calibration::~Calibration() {
 Expected<HiddenPointers> Calibration::run() {
   const Stopwatch watch;
   PUMPGRAPH_TRY_WHILE(backBuffers(), "giving every buffer memory to calibrate");
-  Measuring values(step_);
-  PUMPGRAPH_TRY(values.keepValues());
+  KeptValues values(step_);
+  PUMPGRAPH_TRY(values.keep());
   const Status done = runInParts();
-  const Status restored = values.restoreValues();
+  const Status restored = values.restore();
   PUMPGRAPH_TRY(done); // first: what fails afterwards follows from it
   PUMPGRAPH_TRY_WHILE(restored, "restoring the values after calibration");
   PUMPGRAPH_TRY(returnMemory());

@@ -126,12 +126,13 @@ Status HostedTimes::run(Measuring &measuring, Hosting &hosting) {
 }
 
 Expected<std::string> HostedTimes::measure(Hosting &hosting) {
-  Measuring measuring(step_);
-  if (const Status kept = measuring.keepValues(); !kept)
+  KeptValues values(step_);
+  if (const Status kept = values.keep(); !kept)
     return kept.error().message;
+  Measuring measuring(step_, values);
   const Status done = run(measuring, hosting);
   const std::string why = done ? "" : done.error().message;
-  if (const Status restored = measuring.restoreValues(); !restored)
+  if (const Status restored = values.restore(); !restored)
     return inContext(restored.error(), "restoring the values after timing nodes" + (done ? "" : ", for " + why));
   if (!done)
     hosting.nodesUs.clear();

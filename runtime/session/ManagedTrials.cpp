@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/ManagedTrials.h"
 
-#include "runtime/session/Measuring.h"
+#include "runtime/session/KeptValues.h"
+#include "runtime/session/ReplayWatch.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,9 +12,9 @@
 namespace pumpgraph::runtime {
 namespace {
 
-constexpr int warmups = 2, batches = 3, mostInBatch = 4;
+constexpr int warmups = 2, timedReplays = 9, leastReplays = 3;
 /// Of a long step fewer replays do.
-constexpr double batchUs = 250e3;
+constexpr double enoughUs = 750e3;
 /// What another plan has to gain over the first ones.
 constexpr double leastGain = 0.01;
 
@@ -25,46 +26,45 @@ Status ManagedTrials::putInForce(const ManagedTrial &trial) {
   return {};
 }
 
-Expected<double> ManagedTrials::timeReplays() {
+Expected<double> ManagedTrials::timeReplay(KeptValues &values) {
+  PUMPGRAPH_TRY_WHILE(values.rewind(), "putting the state back before a run");
+  step_.managed_->waitForRoom();
+  const auto start = std::chrono::steady_clock::now();
+  step_.managed_->wake();
+  PUMPGRAPH_TRY(driver_.graphLaunch(step_.exec_, session_.stream_));
+  PUMPGRAPH_TRY(driver_.streamSynchronize(session_.stream_));
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+}
+
+Expected<double> ManagedTrials::timeReplays(KeptValues &values) {
   PUMPGRAPH_TRY(step_.instantiate());
-  const auto replay = [&](int times) -> Status {
-    for (int i = 0; i < times; ++i) {
-      step_.managed_->waitForRoom();
-      step_.managed_->wake();
-      PUMPGRAPH_TRY(driver_.graphLaunch(step_.exec_, session_.stream_));
-    }
-    return driver_.streamSynchronize(session_.stream_);
-  };
-  const auto timeOf = [&](int times) -> Expected<double> {
-    const auto start = std::chrono::steady_clock::now();
-    PUMPGRAPH_TRY_WHILE(replay(times), "replaying \"{}\" to time it", step_.captured_.description.name);
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / times;
-  };
-  const Expected<double> first = timeOf(warmups);
-  if (!first)
-    return first;
-  const int batch = std::clamp(static_cast<int>(batchUs / *first), 1, mostInBatch);
   std::vector<double> times;
-  for (int i = 0; i < batches; ++i) {
-    const Expected<double> us = timeOf(batch);
+  double allUs = 0;
+  for (int replay = 0; replay < warmups + timedReplays; ++replay) {
+    const Expected<double> us = timeReplay(values);
     if (!us)
-      return us;
+      return inContext(us.error(), fmt::format("replaying \"{}\" to time it", step_.captured_.description.name));
+    if (replay < warmups)
+      continue;
     times.push_back(*us);
+    allUs += *us;
+    if (allUs > enoughUs && times.size() >= leastReplays)
+      break;
   }
   return median(std::move(times));
 }
 
 Status ManagedTrials::run(std::vector<ManagedTrial> trials) {
-  Measuring values(step_);
-  if (const Status kept = trials.size() > 1 ? values.keepValues() : Status{}; !kept) {
+  KeptValues values(step_);
+  if (const Status kept = trials.size() > 1 ? values.keep() : Status{}; !kept) {
     note(trials.front(), kept.error());
     trials.resize(1);
   }
   if (trials.size() == 1)
     return putInForce(trials.front());
   const Stopwatch watch;
-  const Expected<std::size_t> best = findFastest(trials);
-  const Status restored = values.restoreValues();
+  const Expected<std::size_t> best = findFastest(trials, values);
+  const Status restored = values.restore();
   if (!restored)
     return inContext(restored.error(),
                      "restoring the values after timing plans" + (best ? "" : ", for " + best.error().message));
@@ -81,12 +81,12 @@ Status ManagedTrials::run(std::vector<ManagedTrial> trials) {
   return {};
 }
 
-Expected<std::size_t> ManagedTrials::findFastest(const std::vector<ManagedTrial> &trials) {
+Expected<std::size_t> ManagedTrials::findFastest(const std::vector<ManagedTrial> &trials, KeptValues &values) {
   std::optional<std::size_t> best;
   double leastUs = 0;
   Error first;
   for (std::size_t i = 0; i < trials.size(); ++i) {
-    const Expected<double> us = timeTrial(trials[i]);
+    const Expected<double> us = timeTrial(trials[i], values);
     if (!us && !rewriting_.restored())
       return tl::unexpected<Error>(us.error());
     if (!us) {
@@ -102,9 +102,9 @@ Expected<std::size_t> ManagedTrials::findFastest(const std::vector<ManagedTrial>
   return *best;
 }
 
-Expected<double> ManagedTrials::timeTrial(const ManagedTrial &trial) {
+Expected<double> ManagedTrials::timeTrial(const ManagedTrial &trial, KeptValues &values) {
   PUMPGRAPH_TRY(putInForce(trial));
-  const Expected<double> us = timeReplays();
+  const Expected<double> us = timeReplays(values);
   if (us)
     step_.plans_.back().measuredUs = *us;
   else

@@ -10,6 +10,8 @@
 
 namespace pumpgraph::runtime {
 
+class KeptValues;
+
 struct ManagedTrial {
   CompiledPlan plan;
   std::string why; ///< for the report
@@ -30,12 +32,13 @@ public:
 private:
   /// Puts each in force, and takes it back. A note says which could not be timed; an error if none could, or if one is
   /// left in the graph.
-  Expected<std::size_t> findFastest(const std::vector<ManagedTrial> &trials);
-  Expected<double> timeTrial(const ManagedTrial &trial);
+  Expected<std::size_t> findFastest(const std::vector<ManagedTrial> &trials, KeptValues &values);
+  Expected<double> timeTrial(const ManagedTrial &trial, KeptValues &values);
   void note(const ManagedTrial &trial, const Error &why);
   Status putInForce(const ManagedTrial &trial);
-  /// Of a replay that follows another one, microseconds.
-  Expected<double> timeReplays();
+  /// Of replays that each begin with the kept values, where one of them was before: the median, microseconds.
+  Expected<double> timeReplays(KeptValues &values);
+  Expected<double> timeReplay(KeptValues &values);
 
   Step &step_;
   Session &session_;

@@ -2,7 +2,7 @@
 // Runs a step's kernels one by one, with operands as they are and with poisoned ones, and notes what changes.
 #include "runtime/lower/RenewCopies.h"
 #include "runtime/memory/ByteProbe.h"
-#include "runtime/session/Measuring.h"
+#include "runtime/session/KeptValues.h"
 #include "runtime/session/StepPart.h"
 
 #include "pumpgraph/graph/Reliance.h"
@@ -57,8 +57,7 @@ public:
 
   Expected<Observation> run() {
     const Stopwatch watch;
-    PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before observing");
-    PUMPGRAPH_TRY(kept_.keepValues());
+    PUMPGRAPH_TRY(kept_.keep());
     Status done;
     try {
       done = prepare();
@@ -393,7 +392,7 @@ private:
       if (freed)
         freed = session_.heap_->flushCache();
     }
-    PUMPGRAPH_TRY(kept_.restoreValues());
+    PUMPGRAPH_TRY(kept_.restore());
     if (step_.residence_ && !step_.residence_->installed())
       PUMPGRAPH_TRY(session_.install(*step_.residence_));
     return freed;
@@ -402,7 +401,7 @@ private:
   Step &step_;
   Session &session_;
   const Driver &driver_;
-  Measuring kept_; ///< the values at the boundary
+  KeptValues kept_; ///< the values at the boundary
   Observation found_;
   std::size_t position_ = 0;               ///< in `found_.operands`
   const std::vector<CUdeviceptr> &values_; ///< in allocations of plain values
@@ -431,6 +430,7 @@ Expected<Observation> Step::observe(const std::vector<CUdeviceptr> &values) {
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be observed while a buffer is mapped", name);
   PUMPGRAPH_TRY(session_.putInForce(*this));
   PUMPGRAPH_TRY(checkMemory());
+  PUMPGRAPH_TRY(stopReplanning());
   Expected<Observation> observed = Observing(*this, values).run();
   if (!observed)
     return observed;

@@ -33,12 +33,15 @@ Status ReplayWatch::afterLaunch(CUstream stream) {
   return recorded;
 }
 
-std::optional<double> ReplayWatch::medianUs() const {
+Expected<std::optional<double>> ReplayWatch::medianUs() const {
   std::vector<double> times;
   for (std::size_t i = 0; i + 1 < clocks_.size(); i += 2) {
     float ms = 0;
-    if (driver_.eventElapsedTime.raw(&ms, clocks_[i], clocks_[i + 1]) != CUDA_SUCCESS)
+    const CUresult read = driver_.eventElapsedTime.raw(&ms, clocks_[i], clocks_[i + 1]);
+    if (read == CUDA_ERROR_NOT_READY)
       return std::nullopt;
+    if (read != CUDA_SUCCESS)
+      return tl::unexpected<Error>(driverError("cuEventElapsedTime", read, driver_.getErrorName));
     times.push_back(static_cast<double>(ms) * 1e3);
   }
   if (times.empty())

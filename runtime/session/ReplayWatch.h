@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How long the first replays of a step take on the device, without waiting for any of them.
+/// How long a few replays of a step take on the device, without waiting for any of them.
 #pragma once
 
 #include "runtime/driver/Driver.h"
@@ -10,13 +10,11 @@
 
 namespace pumpgraph::runtime {
 
-/// A clock before and after each of a few replays, on the stream they are launched on. The first replay warms up and is
-/// not timed.
+/// A clock before and after each of `timedReplays` replays, on the stream they are launched on. The first replay warms
+/// up and is not timed.
 class ReplayWatch {
 public:
-  static constexpr std::size_t timedReplays = 3;
-
-  explicit ReplayWatch(const Driver &driver) : driver_(driver) {}
+  ReplayWatch(const Driver &driver, std::size_t timedReplays) : driver_(driver), timedReplays_(timedReplays) {}
   ~ReplayWatch();
   ReplayWatch(const ReplayWatch &) = delete;
   ReplayWatch &operator=(const ReplayWatch &) = delete;
@@ -24,14 +22,15 @@ public:
   Status beforeLaunch(CUstream stream);
   Status afterLaunch(CUstream stream);
   /// Whether as many replays as it takes were launched.
-  bool isFull() const { return replays_ > timedReplays; }
-  /// The median, microseconds; nothing while one of them still runs.
-  std::optional<double> medianUs() const;
+  bool isFull() const { return replays_ > timedReplays_; }
+  /// The median of those that were launched, microseconds; nothing while one of them still runs.
+  Expected<std::optional<double>> medianUs() const;
 
 private:
   Status record(CUstream stream);
 
   const Driver &driver_;
+  std::size_t timedReplays_;
   std::size_t replays_ = 0;
   std::vector<CUevent> clocks_; ///< two for each timed replay
 };

@@ -245,8 +245,7 @@ void Rewriting::restore(GraphEditor &editor, const CompiledPlan &plan) {
 void Rewriting::leaveGraph() {
   restore(*step_.edits_, step_.plan_);
   step_.edits_.reset();
-  if (step_.exec_)
-    driver_.graphExecDestroy.raw(std::exchange(step_.exec_, nullptr));
+  step_.graphIsChanging();
 }
 
 Error Rewriting::restoreAfter(Error why, GraphEditor &editor, const CompiledPlan &plan) {

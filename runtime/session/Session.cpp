@@ -94,8 +94,7 @@ Status Session::openProcessBudget() {
                 "a budget of {} for the whole process, which has {} on the device before its first buffer and needs {} "
                 "for graphs and kernels",
                 bytesText(options_.budgetBytes), bytesText(*used), bytesText(reserveBytes));
-  frames_->setBudget((options_.budgetBytes - *used - reserveBytes) / pageBytes);
-  return {};
+  return setFrameBudget(*used, reserveBytes);
 }
 
 std::optional<std::uint64_t> Session::bytesBesideFrames() const {
@@ -115,9 +114,54 @@ Status Session::fitBudget() {
   const std::optional<std::uint64_t> besides = bytesBesideFrames();
   if (!besides)
     return {};
-  const std::uint64_t taken = *besides + reserveBytes;
+  return setFrameBudget(*besides, reserveBytes);
+}
+
+Status Session::setFrameBudget(std::uint64_t besides, std::uint64_t reserve) {
+  besidesAtFit_ = besides;
+  const std::uint64_t taken = besides + reserve;
   frames_->setBudget((std::max(options_.budgetBytes, taken) - taken) / pageBytes);
   return frames_->created() > frames_->budgetFrames() ? heap_->flushCache() : Status{};
+}
+
+Expected<BudgetState> Session::keepToBudget() {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  return lookAtBudget();
+}
+
+Expected<BudgetState> Session::lookAtBudget() {
+  nextLook_ = std::chrono::steady_clock::now() + options_.budgetLooks;
+  BudgetState state{options_.budgetBytes, 0, ""};
+  const std::optional<std::uint64_t> besides = heap_->capturing() ? std::nullopt : bytesBesideFrames();
+  if (!besides)
+    return state;
+  state.processBytes = *besides + frames_->created() * pageBytes;
+  const std::uint64_t before = besidesAtFit_;
+  if (state.processBytes <= options_.budgetBytes || *besides <= before) // within it, or all is said and done
+    return state;
+  framesBeforeLook_ = frames_->budgetFrames();
+  // The graphs that the reserve is for are there by now.
+  PUMPGRAPH_TRY_WHILE(setFrameBudget(*besides, 0), "keeping to the budget of the process");
+  for (const std::unique_ptr<Step> &step : steps_)
+    step->exceedsBudget_ = step->rewritten();
+  state.message = fmt::format("the process has {} on the device, {} more than its budget of {}: others have {} beside "
+                              "PumpGraph's frames, {} more "
+                              "than when those were counted last; steps are planned again for the {} that are left",
+                              bytesText(state.processBytes), bytesText(state.processBytes - options_.budgetBytes),
+                              bytesText(options_.budgetBytes), bytesText(*besides), bytesText(*besides - before),
+                              bytesText(frames_->budgetFrames() * pageBytes));
+  return state;
+}
+
+void Session::lookAtBudgetFor(Step &step) {
+  if (!options_.processMemory || std::chrono::steady_clock::now() < nextLook_)
+    return;
+  const Expected<BudgetState> state = lookAtBudget();
+  if (state && state->message.empty())
+    return;
+  step.captured_.warnings.push_back(state ? state->message : state.error().message);
+  step.writeReport();
 }
 
 Status Session::openDevice() {

@@ -46,6 +46,7 @@ struct SessionOptions {
   BackendChoice backend = BackendChoice::Virtual;
   std::uint64_t managedBytes = 0; ///< of the arena; 0: as much as the guard allows
   ManagedGuard managedGuard;
+  std::chrono::milliseconds budgetLooks{1000}; ///< between two looks of replays at a budget for the process
 };
 
 /// Whether a step is planned into the boundary of the one that was in force before. The values are part of the C ABI.
@@ -85,6 +86,13 @@ struct MemoryStatistics {
   HeapStats live;
 };
 
+/// What of a budget for the whole process is used.
+struct BudgetState {
+  std::uint64_t budgetBytes = 0;
+  std::uint64_t processBytes = 0; ///< 0: not known, or the budget is not the process's
+  std::string message;            ///< once, where others than the session have come to exceed it; else empty
+};
+
 /// Milliseconds of wall time.
 class Stopwatch {
 public:
@@ -109,6 +117,9 @@ public:
   Session(const Session &) = delete;
   Session &operator=(const Session &) = delete;
 
+  /// PUMPGRAPH_DEVICE_LOST once a kernel has ended the context. Any thread may ask, without waiting.
+  Status health() const { return driver_->health(); }
+
   // Memory.
   Expected<void *> allocate(std::uint64_t size, CUstream stream, std::string_view name);
   Status free(void *pointer, CUstream stream);
@@ -116,6 +127,9 @@ public:
   Status declarePresent(void *pointer);
   Status name(void *pointer, std::string_view name);
   MemoryStatistics statistics();
+  /// Looks at what the process has on the device. Where that has come to exceed the budget, gives back what nobody uses
+  /// and has every step planned again, before its next replay, for what others leave.
+  Expected<BudgetState> keepToBudget();
   Status map(void *pointer);
   Status unmap(void *pointer);
   /// Brings every value to its address; the next replay of a rewritten step puts its plan in force again.
@@ -140,7 +154,9 @@ private:
   friend class Adoption;
   friend class Calibration;
   friend class HostedTimes;
+  friend class KeptValues;
   friend class ManagedTrials;
+  friend class NodeClocks;
   friend class Step;
   friend class Measuring;
   friend class Observing;
@@ -199,6 +215,12 @@ private:
   /// Gives frames what the rest of the process leaves of a budget for all of it, before the first plan. Keeps what it
   /// was where nobody knows.
   Status fitBudget();
+  /// To what is left beside so many bytes of the process that are no frames, and others that are kept for graphs.
+  Status setFrameBudget(std::uint64_t besides, std::uint64_t reserve);
+  /// keepToBudget() under the lock.
+  Expected<BudgetState> lookAtBudget();
+  /// The same if some time has passed since the last look; what there is to say becomes a warning of `step`.
+  void lookAtBudgetFor(Step &step);
   /// What the process has on the device beside frames; nothing where nobody knows.
   std::optional<std::uint64_t> bytesBesideFrames() const;
 
@@ -263,6 +285,9 @@ private:
   NodeDeclarations declarations_; ///< of the last capture
   std::optional<Rehearsal> rehearsal_;
   std::uint64_t allocatedSinceFit_ = 0;
+  std::uint64_t besidesAtFit_ = 0;     ///< bytes beside frames when the budget of frames was set last
+  std::uint64_t framesBeforeLook_ = 0; ///< the budget of frames, before a look at the budget made it less
+  std::chrono::steady_clock::time_point nextLook_{};
   Stopwatch captureWatch_;
   double captureMs_ = 0;
   std::vector<std::unique_ptr<Step>> steps_;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Step.h"
 
+#include "runtime/session/Replanner.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 
 namespace pumpgraph::runtime {
@@ -37,8 +38,11 @@ double CompiledPlan::boundUs() const {
   return bound != report->end() && bound->is_number() ? bound->get<double>() * usPerSecond : 0;
 }
 
+Step::Step(Session &session, CUgraph graph) : session_(session), graph_(graph) {}
+
 Step::~Step() {
   const Driver &driver = *session_.driver_;
+  replanner_.reset(); // its clocks are in the graph
   if (edits_)
     edits_->commit(); // the caller's graph stays as it is
   if (exec_)
@@ -72,6 +76,12 @@ Status Step::instantiate() {
   return {};
 }
 
+void Step::graphIsChanging() {
+  graphHasChanged_ = true;
+  if (exec_)
+    session_.driver_->graphExecDestroy.raw(std::exchange(exec_, nullptr));
+}
+
 Status Step::runOnce(CUgraph graph, const std::string &which) const {
   const Driver &driver = *session_.driver_;
   CUgraphExec exec = nullptr;
@@ -90,19 +100,18 @@ Status Step::replay(CUstream stream) {
   const std::lock_guard lock(session_.mutex_);
   const ContextScope scope(*session_.driver_, session_.context_);
   PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "replayed"));
+  session_.lookAtBudgetFor(*this);
   PUMPGRAPH_TRY(session_.putInForce(*this));
-  if (watch_ && watch_->isFull())
-    replanIfMissed();
+  fitToBudget();
+  goOnReplanning(stream);
   PUMPGRAPH_TRY(checkMemory());
   PUMPGRAPH_TRY(instantiate());
   PUMPGRAPH_TRY_WHILE(followSharers(stream), "replaying \"{}\"", captured_.description.name);
-  if (watch_)
-    PUMPGRAPH_TRY_WHILE(watch_->beforeLaunch(stream), "timing \"{}\"", captured_.description.name);
   if (managed_)
     managed_->wake();
   PUMPGRAPH_TRY_WHILE(session_.driver_->graphLaunch(exec_, stream), "replaying \"{}\"", captured_.description.name);
-  if (watch_)
-    PUMPGRAPH_TRY_WHILE(watch_->afterLaunch(stream), "timing \"{}\"", captured_.description.name);
+  if (replanner_)
+    PUMPGRAPH_TRY_WHILE(replanner_->afterLaunch(stream), "timing \"{}\"", captured_.description.name);
   return leadSharers(stream);
 }
 
@@ -187,33 +196,6 @@ void Step::beginPlan(std::string costs, std::string why) {
   plans_.push_back({std::move(costs), std::move(why), plan_.predictedUs(), std::nullopt, std::nullopt});
 }
 
-void Step::watchReplays() {
-  const auto mayCallTheHost = [](const LiftedNode &node) {
-    return node.kind == NodeKind::Host || node.kind == NodeKind::ChildGraph;
-  };
-  if (std::none_of(lifted_.nodes.begin(), lifted_.nodes.end(), mayCallTheHost))
-    watch_ = std::make_unique<ReplayWatch>(*session_.driver_);
-}
-
-void Step::replanIfMissed() {
-  const std::optional<double> measured = watch_->medianUs();
-  if (!measured)
-    return; // still running
-  watch_.reset();
-  PlanRecord &plan = plans_.back();
-  plan.measuredUs = *measured;
-  constexpr double toleratedMiss = 0.1; // of what was measured
-  const double missed = *measured > 0 ? (*measured - plan.predictedUs) / *measured : 0;
-  if (std::abs(missed) <= toleratedMiss)
-    return;
-  // Whatever goes wrong here, the first plan goes on as it was; the next replay says so if even that failed.
-  const Expected<Replanning> replanned = replanBecause(
-      fmt::format("the first plan's step took {:.1f} ms instead of {:.1f}", *measured * 1e-3, plan.predictedUs * 1e-3));
-  if (!replanned)
-    captured_.notes.push_back("planning again failed: " + replanned.error().message);
-  writeReport();
-}
-
 void Step::letGo() {
   Heap &heap = *session_.heap_;
   const std::vector<Step *> others = sharers();
@@ -272,7 +254,7 @@ void Step::writeReport() {
                                             : "as captured"},
                   {"backend_why", backendWhy_},
                   {"left_as_captured", rewritten() || isManaged() ? Json(nullptr) : Json(reason_)},
-                  {"replans_by_itself", watch_ != nullptr},
+                  {"replans_by_itself", replanner_ != nullptr},
                   {"capture_ms", times_.captureMs},
                   {"lift_ms", times_.liftMs},
                   {"scan_ms", times_.scanMs},

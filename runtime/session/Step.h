@@ -6,11 +6,11 @@
 #include "runtime/lower/LowerGraph.h"
 #include "runtime/session/ManagedStep.h"
 #include "runtime/session/Observation.h"
-#include "runtime/session/ReplayWatch.h"
 #include "runtime/session/Session.h"
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -63,11 +63,20 @@ struct PlanRecord {
   std::optional<double> predictedAgainUs; ///< with the node times that were measured on it
 };
 
+class KeptValues;
+class Replanner;
+
 struct Replanning {
   PlanRecord before;
   PlanRecord after;
   bool keptFirst = false; ///< all others were slower, and the one from before is in force again
   std::uint64_t timedNodes = 0;
+};
+
+/// What a caller who launches the graph himself has to know before it.
+struct LaunchState {
+  bool graphHasChanged = false; ///< since the last time: it has to be instantiated anew
+  bool isWatched = false;       ///< afterLaunch() is to be called, and beforeLaunch() before the next launch
 };
 
 struct Measurement {
@@ -89,7 +98,7 @@ struct Validation {
 /// boundary share a residence, so that their plans are in force together.
 class Step {
 public:
-  Step(Session &session, CUgraph graph) : session_(session), graph_(graph) {}
+  Step(Session &session, CUgraph graph);
   ~Step();
   Step(const Step &) = delete;
   Step &operator=(const Step &) = delete;
@@ -111,6 +120,10 @@ public:
   Status save(const std::string &path);
   Expected<Measurement> measure(int repeats);
   Expected<Validation> validate();
+  /// Around each launch of a caller's own instantiation while the step is watched: does what replay() does to plan the
+  /// step again by itself.
+  Expected<LaunchState> beforeLaunch(CUstream stream);
+  Status afterLaunch(CUstream stream);
   /// Runs every kernel of the step alone, with its operands as they are and with poisoned ones, and adds what this
   /// shows to what earlier calls have shown. `values`: in these allocations nothing is found by what they hold, so that
   /// any word may be changed. Contents are restored.
@@ -123,7 +136,9 @@ private:
   friend class Adoption;
   friend class Calibration;
   friend class HostedTimes;
+  friend class KeptValues;
   friend class ManagedTrials;
+  friend class NodeClocks;
   friend class Session;
   friend class Measuring;
   friend class Observing;
@@ -134,6 +149,8 @@ private:
   /// Copies the graph, which is still as captured.
   Status keepOriginal();
   Status instantiate();
+  /// An instantiation of the graph as it was is of no use any more.
+  void graphIsChanging();
   /// Instantiates a graph made from the step's, runs it once and waits. `which`: for messages, as in "the {}".
   Status runOnce(CUgraph graph, const std::string &which) const;
   /// PUMPGRAPH_INTERNAL where a driver failure has left the step without the memory its plan wants.
@@ -148,11 +165,14 @@ private:
   Status leadSharers(CUstream stream);
   /// Notes that the plan in force is a new one.
   void beginPlan(std::string costs, std::string why);
-  /// Unless replays that nobody asked for would call the host.
-  void watchReplays();
-  /// Plans again if the first replays took longer or less than predicted by more than a tenth.
-  void replanIfMissed();
-  Expected<Replanning> replanBecause(const std::string &why);
+  /// Has the first replays timed, and the step planned again if they miss the prediction.
+  void watchReplays(const Compiler &compiler);
+  void goOnReplanning(CUstream stream);
+  /// Plans the step again if others have taken of the budget what its plan wants.
+  void fitToBudget();
+  /// Before the step is run or changed otherwise: the graph is that of a plan that was timed, if any was.
+  Status stopReplanning();
+  Status replayFor(Replanner &replanner, KeptValues &values);
   void writeReport();
   /// Gives the memory back to the session's heap.
   void letGo();
@@ -180,7 +200,9 @@ private:
   std::vector<PlanRecord> plans_; ///< in the order they were made
   KnownAccesses knownAccesses_;
   Observation observation_;                        ///< of all calls of observe()
-  std::unique_ptr<ReplayWatch> watch_;             ///< while the first replays are timed
+  std::unique_ptr<Replanner> replanner_;           ///< while replays are timed, to plan the step again
+  bool exceedsBudget_ = false;                     ///< what others leave of it is less than when the step was planned
+  bool graphHasChanged_ = false;                   ///< since a caller was told
   std::uint64_t exchanges_ = 0;                    ///< how often the plan took the place of another, or of none
   double exchangeMs_ = 0;                          ///< all of them together
   std::shared_ptr<nlohmann::ordered_json> report_; ///< but for the plans and the exchanges

@@ -2,7 +2,7 @@
 // Runs a step as captured and as rewritten from the same state and compares what they leave behind.
 #include "runtime/lower/PoisonHandOvers.h"
 #include "runtime/lower/RenewCopies.h"
-#include "runtime/session/Step.h"
+#include "runtime/session/KeptValues.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,12 +13,10 @@ namespace pumpgraph::runtime {
 /// One validation. Whatever happens, values and plan are put back at the end, if the driver lets us.
 class Validating {
 public:
-  Validating(Step &step) : step_(step), session_(step.session_), driver_(*step.session_.driver_) {}
+  Validating(Step &step) : step_(step), session_(step.session_), driver_(*step.session_.driver_), before_(step) {}
 
   Expected<Validation> run() {
-    PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before validation");
-    PUMPGRAPH_TRY(checkRoom());
-    PUMPGRAPH_TRY(read(before_));
+    PUMPGRAPH_TRY(before_.keep(3)); // what each of two runs leaves is kept too
     Status compared = runRewritten();
     if (compared)
       compared = runCaptured();
@@ -33,16 +31,6 @@ private:
 
   const std::vector<Buffer> &buffers() const { return step_.captured_.description.buffers; }
 
-  Status checkRoom() const {
-    std::uint64_t bytes = 0;
-    for (const Buffer &buffer : buffers())
-      bytes += buffer.liveIn || buffer.liveOut ? buffer.size : 0;
-    if (3 * bytes > availableHostBytes())
-      return fail(PUMPGRAPH_OUT_OF_HOST_MEMORY, "validation keeps three copies of {}; the system has {} left",
-                  bytesText(bytes), bytesText(availableHostBytes()));
-    return {};
-  }
-
   Status read(Values &values) {
     values.resize(buffers().size());
     for (BufferIndex buffer = 0; buffer < values.size(); ++buffer) {
@@ -54,20 +42,13 @@ private:
     return {};
   }
 
-  Status writeBefore() {
-    for (BufferIndex buffer = 0; buffer < before_.size(); ++buffer)
-      if (!before_[buffer].empty())
-        PUMPGRAPH_TRY(step_.writeValue(buffer, before_[buffer].data()));
-    return {};
-  }
-
   Status runRewritten() {
     mirrorFaults_.resize(buffers().size());
     if (step_.managed_) { // its words are those of one graph, so there is no copy to poison
       step_.managed_->wake();
       PUMPGRAPH_TRY(step_.runOnce(step_.graph_, "rewritten step"));
       PUMPGRAPH_TRY(read(rewritten_));
-      return writeBefore();
+      return before_.restore();
     }
     CUgraph copy = nullptr;
     PUMPGRAPH_TRY_WHILE(driver_.graphClone(&copy, step_.graph_), "copying the rewritten graph");
@@ -78,7 +59,7 @@ private:
     PUMPGRAPH_TRY(done);
     PUMPGRAPH_TRY(read(rewritten_));
     compareMirrors();
-    return writeBefore();
+    return before_.restore();
   }
 
   /// Pages that are on the device and in host memory have to be left the same in both.
@@ -123,7 +104,7 @@ private:
     PUMPGRAPH_TRY(step_.runOnce(step_.original_, "step as captured"));
     Values captured, again;
     PUMPGRAPH_TRY(read(captured));
-    PUMPGRAPH_TRY(writeBefore());
+    PUMPGRAPH_TRY(before_.restore());
     PUMPGRAPH_TRY(step_.runOnce(step_.original_, "step as captured, again"));
     PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "comparing");
     for (BufferIndex buffer = 0; buffer < buffers().size(); ++buffer)
@@ -166,8 +147,7 @@ private:
   }
 
   Status restore() {
-    PUMPGRAPH_TRY(driver_.ctxSynchronize());
-    PUMPGRAPH_TRY(writeBefore());
+    PUMPGRAPH_TRY(before_.restore());
     if (step_.residence_ && !step_.residence_->installed())
       PUMPGRAPH_TRY(session_.install(*step_.residence_));
     return {};
@@ -176,7 +156,8 @@ private:
   Step &step_;
   Session &session_;
   const Driver &driver_;
-  Values before_, rewritten_;
+  KeptValues before_;
+  Values rewritten_;
   std::vector<std::string> mirrorFaults_; ///< by BufferIndex; empty where there is none
   Validation result_;
 };
@@ -192,6 +173,7 @@ Expected<Validation> Step::validate() {
   PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "validated"));
   PUMPGRAPH_TRY(session_.putInForce(*this));
   PUMPGRAPH_TRY(checkMemory());
+  PUMPGRAPH_TRY(stopReplanning());
   return Validating(*this).run();
 }
 

@@ -345,21 +345,142 @@ def costs_are_used(folder):
 
 
 def replans_by_itself(folder):
-    """After measure_and_costs: node times that are far too long make the prediction miss, and the fifth replay mends it."""
+    """After measure_and_costs: node times that are far too long make the prediction miss. The next eight replays measure
+    what nodes take, and the one after them mends it."""
     slow = Path(folder) / "slow.mlir"
     text = gzip.decompress((Path(folder) / "costs.mlir.gz").read_bytes()).decode()
     slow.write_text(text.replace("cost(", "cost(99"))
     install_share(folder, 0.4)
     training = Training()
     step = training.capture(costs=slow)
-    losses = training.run(step, 4)
+    losses = training.run(step, 12)
     plans = step.report()["runtime"]["plans"]
     check([plan["costs"] for plan in plans] == ["saved times"], f"planned again too early: {plans}")
-    losses += training.run(step, STEPS - 4)
+    losses += training.run(step, STEPS - 12)
     plans = step.report()["runtime"]["plans"]
     check(len(plans) >= 2 and plans[1]["costs"] == "measured on the rewritten step", f"not planned again: {plans}")
     check(losses == plain_figures(folder)["losses"], "planning again changed the losses")
     print(plans)
+
+
+class Decoding:
+    """A forward pass that writes the next row of a cache, as decoding with a static key-value cache does. The device
+    asserts where a run begins behind the last row, and a counter in memory of the program's own counts runs."""
+
+    ROWS = 24
+
+    def __init__(self):
+        torch.manual_seed(0)
+        self.net = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(12)]).cuda().requires_grad_(False)
+        self.cache = torch.zeros(self.ROWS, WIDTH, device="cuda")
+        self.position = torch.zeros(1, dtype=torch.long, device="cuda")
+        self.inputs = [torch.randn(256, WIDTH, device="cuda") for _ in range(4)]
+
+    def forward(self, x):
+        y = self.net(x)
+        self.cache.index_copy_(0, self.position, y.mean(0, keepdim=True))
+        self.position.add_(1)
+        return y.mean()
+
+    def expected(self, rows):
+        """What the cache holds after so many calls, one input after the other."""
+        cache, self.cache = self.cache, torch.zeros_like(self.cache)
+        position, self.position = self.position, torch.zeros_like(self.position)
+        for row in range(rows):
+            self.forward(self.inputs[row % 4])
+        cache, self.cache = self.cache, cache
+        self.position = position
+        return cache
+
+
+def own_runs_begin_where_the_program_is(_folder):
+    """Whatever runs the step on PumpGraph's account begins with the program's position, and leaves it there."""
+    pumpgraph.install(budget="160MiB", budget_of="tensors")
+    decoding = Decoding()
+    x = decoding.inputs[0].clone()
+    step = pumpgraph.capture(lambda: decoding.forward(x), warmup=1, private=[decoding.net, decoding.cache], inputs=[x],
+                             keep_first_plan=True, calibrate=True)
+    check(step.report().get("added_nodes"), "nothing is moved, so this says little")
+    row = int(decoding.position)
+    for name in ("replan", "validate", "observe", "replan", "validate"):
+        getattr(step, name)()
+        check(int(decoding.position) == row, f"{name} leaves the position at {int(decoding.position)}, not {row}")
+        x.copy_(decoding.inputs[row % 4])
+        step.replay()
+        row += 1
+        check(int(decoding.position) == row, f"after {name}, a replay leaves the position at {int(decoding.position)}")
+    with pumpgraph.mapped(decoding.cache, decoding.net):
+        got = decoding.cache.clone()
+        # The warm-up's row is of the first input, which x is a copy of.
+        check(torch.equal(got, decoding.expected(row)), "the cache is not what the calls make")
+
+
+def planning_again_runs_nothing(_folder):
+    """The predicted time of a small step misses by far; planning it again takes the program's own replays alone."""
+    pumpgraph.install(budget="160MiB", budget_of="tensors")
+    decoding = Decoding()
+    step = pumpgraph.graphed(decoding.forward)
+    for call in range(Decoding.ROWS):
+        step(decoding.inputs[call % 4])
+        check(int(decoding.position) == call + 1, f"call {call} leaves the position at {int(decoding.position)}")
+    plans = step.report()["runtime"]["plans"]
+    check(len(plans) > 1, f"the step was not planned again, so this says nothing: {plans}")
+    got = decoding.cache.clone()
+    with pumpgraph.paused():
+        check(torch.equal(got, decoding.expected(Decoding.ROWS)), "the cache is not what the calls make")
+    print([(plan["costs"], plan["predicted_s"], plan["measured_s"]) for plan in plans])
+
+
+def a_lost_device_is_an_error(_folder):
+    """A kernel asserts; from then on every call says so, and none of them crashes."""
+    pumpgraph.install(budget="160MiB", budget_of="tensors")
+    decoding = Decoding()
+    x = decoding.inputs[0].clone()
+    step = pumpgraph.capture(lambda: decoding.forward(x), warmup=1, private=[decoding.net, decoding.cache], inputs=[x],
+                             keep_first_plan=True)
+    step.replay()
+    decoding.position.fill_(Decoding.ROWS)  # behind the last row
+    step.replay()
+    lost = pumpgraph.Status.DEVICE_LOST
+    for name in ("replan", "validate", "replan", "observe", "measure", "replay", "report"):
+        try:
+            getattr(step, name)()
+        except pumpgraph.PumpGraphError as error:
+            check(error.status == lost and "CUDA_ERROR_" in str(error), f"{name}: {error.status!r}: {error}")
+            print(f"{name}: {error}")
+        except RuntimeError as error:  # PyTorch's own word, where it asks the device before we do
+            check("assert" in str(error).lower(), f"{name}: {error}")
+            print(f"{name}: PyTorch says {str(error).splitlines()[0]}")
+        else:
+            raise AssertionError(f"{name} is not refused")
+    sys.stdout.flush()
+    os._exit(0)  # what PyTorch destroys at the end needs the device
+
+
+def others_take_of_the_budget(folder):
+    """Memory that another library takes after the step was planned is noticed within a second, and planned for."""
+    budget = int(plain_figures(folder)["peak_bytes"] * 0.7) + (1 << 30)
+    pumpgraph.install(budget=budget)
+    training = Training()
+    step = training.capture()
+    losses = training.run(step, 4)
+    before = pumpgraph.memory_stats()
+    check(before["process_bytes"] <= budget, f"{before['process_bytes']} of {budget} bytes before anything is taken")
+    driver = ctypes.CDLL("libcuda.so.1")
+    taken, size = ctypes.c_uint64(), 512 << 20
+    check(driver.cuMemAlloc_v2(ctypes.byref(taken), ctypes.c_size_t(size)) == 0, "no memory to take")
+    check(pumpgraph.memory_stats()["process_bytes"] > budget, "the budget is not exceeded, so this says nothing")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        time.sleep(1.1)
+        losses += training.run(step, STEPS - 4)
+    said = [str(warning.message) for warning in caught if "more than its budget" in str(warning.message)]
+    check(len(said) == 1, f"said {len(said)} times: {[str(warning.message) for warning in caught]}")
+    torch.cuda.empty_cache()
+    after = pumpgraph.memory_stats()
+    check(after["process_bytes"] <= budget, f"{after['process_bytes']} of {budget} bytes after planning again: {said}")
+    check(losses == plain_figures(folder)["losses"], "planning again changed the losses")
+    print(said[0])
 
 
 def calibrates(folder):
@@ -703,6 +824,10 @@ CASES = [
     measure_and_costs,
     costs_are_used,
     replans_by_itself,
+    own_runs_begin_where_the_program_is,
+    planning_again_runs_nothing,
+    a_lost_device_is_an_error,
+    others_take_of_the_budget,
     calibrates,
     one_step_after_another,
     two_steps_in_turns,

@@ -34,6 +34,16 @@ FAKE void fake_fail(const char *function, int status, const char *message) {
   failing_status = (pumpgraph_status)status;
 }
 
+static char launches[64];
+static const char *next_launch = launches;
+
+/* A letter for each call of pumpgraph_before_launch(): w is watched; C is watched, and the graph has changed; c is
+ * changed, and watched no more; . is neither, as is every call after the last letter. */
+FAKE void fake_set_launches(const char *letters) {
+  snprintf(launches, sizeof launches, "%s", letters);
+  next_launch = launches;
+}
+
 FAKE void fake_set_report(const char *json) {
   snprintf(report_text, sizeof report_text, "%s", json);
 }
@@ -228,6 +238,20 @@ FAKE pumpgraph_status pumpgraph_prepare_replay(pumpgraph_step *step, pumpgraph_s
   for (size_t i = 0; status == PUMPGRAPH_OK && i < count; ++i)
     write_down("copy %zu bytes from %p to %p\n", copies[i].bytes, copies[i].source, copies[i].destination);
   return status;
+}
+
+FAKE pumpgraph_status pumpgraph_before_launch(pumpgraph_step *step, pumpgraph_stream stream, pumpgraph_launch *launch,
+                                              pumpgraph_error *error) {
+  const char now = *next_launch == '\0' ? '.' : *next_launch++;
+  write_down("before_launch %p %p size=%d\n", (void *)step, (void *)stream, launch->struct_size == sizeof *launch);
+  launch->graph_has_changed = now == 'C' || now == 'c';
+  launch->is_watched = now == 'w' || now == 'C';
+  return answer("before_launch", error);
+}
+
+FAKE pumpgraph_status pumpgraph_after_launch(pumpgraph_step *step, pumpgraph_stream stream, pumpgraph_error *error) {
+  write_down("after_launch %p %p\n", (void *)step, (void *)stream);
+  return answer("after_launch", error);
 }
 
 FAKE pumpgraph_status pumpgraph_report(pumpgraph_step *step, char **json, pumpgraph_error *error) {

@@ -329,45 +329,36 @@ class Observing(TrainingTest):
 
 
 class Replanning(TrainingTest):
-    """The second to fourth replay are timed; a fifth that knows them plans again, once."""
+    """The runtime looks on at the launches of a step that plans again by itself, and says when its graph has changed."""
 
     def setUp(self):
         super().setUp()
         self.set_report('{"predicted_s": 0.1, "runtime": {"replans_by_itself": true}}')
-        torch.cuda.Event.busy = False
 
-    def replays(self, milliseconds, times, **options):
+    def launches(self, letters, times, **options):
+        self.control.fake_set_launches(letters.encode())
         step = self.capture(**options)
         self.calls()
-        torch.cuda.Event.replay_ms = milliseconds
         for _ in range(times):
             step.replay()
-        return [line for line in self.calls() if "replay" not in line and "put_in_force" not in line]
+        return step, self.calls()
 
-    def test_a_miss_plans_again_and_instantiates(self):
-        expected = ["torch: synchronize", "replan 0x57e9 size=1", "torch: instantiate 2"]
-        self.assertEqual(self.replays(112, 4), [])
-        self.assertEqual(self.replays(112, 9), [line.replace("instantiate 2", "instantiate 4") for line in expected])
-        self.assertEqual(len(self.replays(88, 9)), 3)
+    def test_launches_are_watched_until_the_runtime_has_seen_enough(self):
+        _, calls = self.launches("wC.", 4)
+        watched = ["before_launch 0x57e9 0x57 size=1", "put_in_force 0x57e9", "torch: replay 2",
+                   "after_launch 0x57e9 0x57"]
+        changed = watched[:1] + ["torch: instantiate 2"] + watched[1:]
+        self.assertEqual(calls, [*watched, *changed, *watched[:3], *watched[1:3]])
 
-    def test_a_hit_does_not(self):
-        self.assertEqual(self.replays(109, 9), [])
-        self.assertEqual(self.replays(92, 9), [])
+    def test_the_last_look_may_change_the_graph(self):
+        _, calls = self.launches("c", 2)
+        self.assertEqual(calls, ["before_launch 0x57e9 0x57 size=1", "torch: instantiate 2", "put_in_force 0x57e9",
+                                 "torch: replay 2", "put_in_force 0x57e9", "torch: replay 2"])
 
-    def test_it_comes_before_the_launch(self):
-        """Timed replays leave their marks in memory that is not the session's; the launch then overwrites them."""
-        torch.cuda.Event.replay_ms = 200
-        step = self.capture()
-        for _ in range(4):
-            step.replay()
-        self.calls()
-        step.replay()
-        self.assertEqual([line for line in self.calls() if "report" not in line and "string" not in line][1:],
-                         ["replan 0x57e9 size=1", "torch: instantiate 2", "put_in_force 0x57e9", "torch: replay 2"])
-
-    def test_nor_does_a_caller_who_keeps_the_first_plan(self):
+    def test_nothing_is_watched_where_the_first_plan_is_kept(self):
         self.set_report('{"predicted_s": 0.1, "runtime": {"replans_by_itself": false}}')
-        self.assertEqual(self.replays(200, 9), [])
+        _, calls = self.launches("www", 2)
+        self.assertEqual(calls, ["put_in_force 0x57e9", "torch: replay 2"] * 2)
 
     def test_the_runtime_knows_who_keeps_the_first_plan(self):
         self.capture(keep_first_plan=True)
@@ -375,19 +366,34 @@ class Replanning(TrainingTest):
         self.capture(calibrate=True)
         self.assertIn("keep=0 calibrate=1", [line for line in self.calls() if line.startswith("adopt")][0])
 
-    def test_replay_never_waits_for_the_device(self):
-        torch.cuda.Event.busy = True
-        self.assertEqual(self.replays(200, 9), [])
+    def test_other_runs_of_the_step_end_it(self):
+        step, _ = self.launches("wwwww", 2)
+        step.validate()
+        self.assertEqual([line for line in self.calls() if not line.startswith("torch: s")],
+                         ["validate 0x57e9 size=1", "torch: instantiate 2"])
+        step.replay()
+        self.assertEqual(self.calls(), ["put_in_force 0x57e9", "torch: replay 2"])
 
-    def test_a_failure_is_a_warning(self):
-        step = self.capture()
+    def test_a_lost_device_is_the_error_of_every_later_replay(self):
+        step, _ = self.launches("", 1)
+        self.fail_next("replan", Status.DEVICE_LOST, "cuGraphLaunch: CUDA_ERROR_ASSERT")
+        with self.assertRaisesRegex(PumpGraphError, "CUDA_ERROR_ASSERT"):
+            step.replan()
         self.calls()
-        torch.cuda.Event.replay_ms = 200
-        self.fail_next("replan", Status.OUT_OF_HOST_MEMORY, "measuring keeps a copy of 9 GiB")
-        with self.assertWarnsRegex(RuntimeWarning, "0.2000 s instead of 0.1000.*a copy of 9 GiB"):
-            for _ in range(9):
+        for _ in range(2):
+            with self.assertRaisesRegex(PumpGraphError, "CUDA_ERROR_ASSERT"):
                 step.replay()
-        self.assertEqual([line for line in self.calls() if "instantiate" in line], ["torch: instantiate 2"])
+        self.assertEqual(self.calls(), [])
+
+    def test_without_an_instantiation_nothing_is_launched(self):
+        step, _ = self.launches("", 1)
+        with mock.patch.object(torch.cuda.CUDAGraph, "instantiate", side_effect=RuntimeError("no memory")):
+            with self.assertRaisesRegex(PumpGraphError, "cannot be instantiated: no memory"):
+                step.replan()
+        self.calls()
+        with self.assertRaisesRegex(PumpGraphError, "no memory"):
+            step.replay()
+        self.assertEqual(self.calls(), [])
 
 
 class ActivationNames(TrainingTest):

@@ -43,8 +43,10 @@ typedef enum pumpgraph_status {
   PUMPGRAPH_DRIVER_ERROR = 5, /* a CUDA driver call failed: its name and error are in the message */
   PUMPGRAPH_UNPLANNABLE = 6,  /* e.g. what has to stay on the device exceeds the budget */
   PUMPGRAPH_CAPTURE_FAILED = 7,
-  PUMPGRAPH_MISMATCH = 8, /* validate: results differ */
-  PUMPGRAPH_INTERNAL = 9  /* a check of our own refused the plan or the lowered graph; nothing was changed */
+  PUMPGRAPH_MISMATCH = 8,    /* validate: results differ */
+  PUMPGRAPH_INTERNAL = 9,    /* a check of our own refused the plan or the lowered graph; nothing was changed */
+  PUMPGRAPH_DEVICE_LOST = 10 /* a kernel ended the context, such as by an illegal address: the message names the error.
+                                Every call but the destroying ones returns this from then on */
 } pumpgraph_status;
 
 typedef struct pumpgraph_error {
@@ -142,6 +144,21 @@ typedef struct pumpgraph_memory_stats {
 
 PUMPGRAPH_API pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *session, pumpgraph_memory_stats *stats,
                                                            pumpgraph_error *error);
+
+typedef struct pumpgraph_budget_state {
+  size_t struct_size;
+  uint64_t budget_bytes;
+  uint64_t process_bytes; /* what the process has on the device; 0: not known, or the budget is not the process's */
+  char message[512];      /* not empty once, when others than the session have come to exceed the budget */
+} pumpgraph_budget_state;
+
+/** Looks at what the process has on the device, in about 0.1 ms. Where that has come to exceed a budget for the whole
+ * process, gives back what nobody uses, and has every step planned again, before its next replay, for what others
+ * leave; a step for which there is no such plan keeps the one it has, with a warning in its report. pumpgraph_replay()
+ * does this once a second, and what it finds is a warning of the step. A caller that launches instantiations of its own
+ * calls this, and pumpgraph_before_launch() before each step's next launch where there is a message. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_keep_to_budget(pumpgraph_session *session, pumpgraph_budget_state *state,
+                                                        pumpgraph_error *error);
 
 /** Makes the true value of a private buffer readable and writable at its address from outside captured steps: waits for
  *  the device, brings the buffer to its address. No step may be replayed until pumpgraph_unmap(). Nests. For a buffer
@@ -241,9 +258,8 @@ typedef struct pumpgraph_adopt_options {
  * its report: that is PUMPGRAPH_OK. On any error the graph is as it was, and the plan that was in force is in force
  * again. A session may hold any number of steps; the new one's plan is in force afterwards. With `calibrate`,
  * PUMPGRAPH_OUT_OF_HOST_MEMORY if device and host memory together have no room for every buffer at once; the buffers'
- * contents stay, what the step writes elsewhere is written. Measured `hosting` runs the step several dozen times, if it
- * does not fit and has nothing but kernels, copies and fills; the same holds of contents, and how often is not known
- * beforehand: not for steps that wait for other processes. */
+ * contents stay. Measured `hosting` runs the step several dozen times, if it does not fit and has nothing but kernels,
+ * copies and fills: not for steps that wait for other processes. See "runs of PumpGraph's own". */
 PUMPGRAPH_API pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                                const pumpgraph_adopt_options *options, pumpgraph_step **step,
                                                pumpgraph_error *error);
@@ -261,12 +277,14 @@ PUMPGRAPH_API void pumpgraph_step_destroy(pumpgraph_step *step);
 
 /* ---- replay ---------------------------------------------------------------------------------------------------- */
 
-/** Launches the step on `stream`, asynchronously. The first call instantiates it. Where another step
- * was replayed since the last time, this does what pumpgraph_put_in_force() does first. The second to fourth are timed
- * on the device; if their median and the plan's prediction differ by over a tenth of the former, the first call that
- * finds them over does what pumpgraph_replan() does, once, before it launches; if that fails the plan stays, and the
- * report says why. Not so with `keep_first_plan`, which a caller sets who also launches an instantiation of his own,
- * and not where the step has host functions or child graphs. */
+/** Launches the step on `stream`, asynchronously. The first call instantiates it. Where another step was replayed since
+ * the last time, this does what pumpgraph_put_in_force() does first.
+ *
+ * The second to fourth replays are timed on the device. If their median and the plan's prediction differ by over a
+ * tenth of the former, the step is planned again with node times from the replays that follow: eight of them run with
+ * clocks between their nodes, and take longer; then the step is planned again, the new plan is timed in turn, and the
+ * faster one stays. No replay is added, so that no value differs. A failure on the way is a note in the report, and the
+ * plan stays. Not so with `keep_first_plan`. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_replay(pumpgraph_step *step, pumpgraph_stream stream, pumpgraph_error *error);
 
 /** Puts the step's plan in force in place of another's, so that its graph can run: before an instantiation of the
@@ -298,6 +316,24 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_prepare_replay(pumpgraph_step *step, pu
                                                         const pumpgraph_copy *copies, size_t count,
                                                         pumpgraph_error *error);
 
+typedef struct pumpgraph_launch {
+  size_t struct_size;
+  int32_t
+      graph_has_changed; /* 1: since the last time; the caller's instantiation is to be made anew before the launch */
+  int32_t is_watched;    /* 1: pumpgraph_after_launch() is to be called after this launch, and this before the next */
+} pumpgraph_launch;
+
+/** For a caller that launches an instantiation of its own: what pumpgraph_replay() does to plan the step again where
+ * its first replays miss the prediction. They are called around each launch on `stream`, from the first on, until
+ * `is_watched` is 0; they launch nothing. The first does what pumpgraph_put_in_force() does; it may put clocks into the
+ * graph or take them out, plan the step again and change the graph, and waits for the device then. Before
+ * pumpgraph_prepare_replay(), if that is called too. Errors as there; where planning again fails the plan stays, and
+ * the report says why. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_before_launch(pumpgraph_step *step, pumpgraph_stream stream,
+                                                       pumpgraph_launch *launch, pumpgraph_error *error);
+PUMPGRAPH_API pumpgraph_status pumpgraph_after_launch(pumpgraph_step *step, pumpgraph_stream stream,
+                                                      pumpgraph_error *error);
+
 /** The report as JSON (docs/report.md): planned figures, backend, reasons, timings of capture, plan and lowering. The
  * string belongs to the caller: pumpgraph_string_free(). */
 PUMPGRAPH_API pumpgraph_status pumpgraph_report(pumpgraph_step *step, char **json, pumpgraph_error *error);
@@ -305,6 +341,18 @@ PUMPGRAPH_API void pumpgraph_string_free(char *string);
 
 /** Writes the captured step as IR text, with measured node times where there are some: what pump-graph-opt reads. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_save(pumpgraph_step *step, const char *path, pumpgraph_error *error);
+
+/* ---- runs of PumpGraph's own ------------------------------------------------------------------------------------
+ *
+ * The calls below run the step for PumpGraph's sake, as adoption does with `calibrate` and measured `hosting`. Each
+ * such run begins with the values with which the program's next replay would begin, and the program finds them again
+ * afterwards: those of all buffers of the session that the step may reach, what its copies write elsewhere, and device
+ * allocations outside the session that its kernels' parameters lead into. They are kept in host memory meanwhile;
+ * PUMPGRAPH_OUT_OF_HOST_MEMORY if there is no room. PUMPGRAPH_INVALID_ARGUMENT, with the reason, where a run has an
+ * effect that nothing can put back: the step calls host functions, its kernels may write host memory outside the
+ * session, it writes arrays, or it signals others. Then nothing is run: adoption leaves a step as captured that was to
+ * be calibrated, and measures no `hosting`, with the reason in the report.
+ * Nobody sees what kernels keep in variables of their own modules, or reach by addresses stored outside the session. */
 
 typedef struct pumpgraph_measurement {
   size_t struct_size;
@@ -332,14 +380,12 @@ typedef struct pumpgraph_replanning {
 /** Times every captured node of a rewritten step on the device, its transfers running beside it, plans the step again
  * with these times, and keeps the faster plan, of two within 1 % the newer. Where nodes reach operands in host memory
  * and the new plan's step is over 2 % off its prediction, or over 1 % faster than all before, that is done again, up to
- * four times in all. Waits for the device. The session's buffers keep their contents; what the step writes elsewhere is
- * written by each of the timed replays, and its host functions are called. The graph is changed in place: a caller that
- * instantiated it must do so again, after an error too.
+ * four times in all. Waits for the device. Runs the step some dozen times (see "runs of PumpGraph's own"). The graph is
+ * changed in place: a caller that instantiated it must do so again, after an error too.
  *
  * PUMPGRAPH_INVALID_ARGUMENT if the step is left as captured, or on managed memory, or a buffer is mapped;
- * PUMPGRAPH_OUT_OF_HOST_MEMORY if there is no room for a copy of all contents, or for a second pinned pool beside the
- * first. On an error the plan in force stays; where the driver fails so that this cannot be, replays are refused with
- * PUMPGRAPH_INTERNAL. */
+ * PUMPGRAPH_OUT_OF_HOST_MEMORY if there is no room for a second pinned pool beside the first. On an error the plan in
+ * force stays; where the driver fails so that this cannot be, replays are refused with PUMPGRAPH_INTERNAL. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_replan(pumpgraph_step *step, pumpgraph_replanning *result,
                                                 pumpgraph_error *error);
 
@@ -353,7 +399,7 @@ typedef struct pumpgraph_validation {
 } pumpgraph_validation;
 
 /** Replays the step as captured (twice) and the rewritten one, with frames poisoned whenever they change hands, from
- * the same state, and compares every live-out buffer byte for byte. Slow. Contents of all buffers are restored.
+ * the same state, and compares every live-out buffer byte for byte. Slow.
  * PUMPGRAPH_MISMATCH if any differ that the captured step reproduces, or if a value that the plan keeps on the device
  * and in host memory is not the same in both. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validation *result,
@@ -380,11 +426,9 @@ typedef struct pumpgraph_observation {
  * allocations that hold the `value_count` pointers of `values` any word may be changed: kernels find nothing by what
  * they hold (no indices, lengths, flags to wait for).
  *
- * Slow: each kernel runs 2 + 2 * (its operands) times. Contents of all buffers are restored; what kernels write
- * elsewhere is written each time, and host functions are called. Needs host memory for a copy of all contents, and
- * device memory (or host memory, slowly) for two copies of what the largest kernel touches. PUMPGRAPH_INVALID_ARGUMENT
- * while a buffer is mapped (on managed memory nobody counts that: look at nothing meanwhile) or a capture runs. On an
- * error the step is as before, if the driver lets us. */
+ * Slow: each kernel runs 2 + 2 * (its operands) times. Needs device memory (or host memory, slowly) for two copies of
+ * what the largest kernel touches. PUMPGRAPH_INVALID_ARGUMENT while a buffer is mapped (on managed memory nobody counts
+ * that: look at nothing meanwhile) or a capture runs. On an error the step is as before, if the driver lets us. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_observe(pumpgraph_step *step, const void *const *values, size_t value_count,
                                                  pumpgraph_observation *result, pumpgraph_error *error);
 

@@ -261,6 +261,15 @@ public:
   Status prepareReplay(pumpgraph_stream stream, const pumpgraph_copy *copies, size_t count) {
     return detail::call(pumpgraph_prepare_replay, step_, stream, copies, count);
   }
+  /// Around each launch of an instantiation of the caller's own.
+  Expected<pumpgraph_launch> beforeLaunch(pumpgraph_stream stream) {
+    pumpgraph_launch launch{};
+    launch.struct_size = sizeof launch;
+    if (const Status done = detail::call(pumpgraph_before_launch, step_, stream, &launch); !done)
+      return done.error();
+    return launch;
+  }
+  Status afterLaunch(pumpgraph_stream stream) { return detail::call(pumpgraph_after_launch, step_, stream); }
 
   /// What was planned, and what became of it: docs/report.md and docs/runtime.md.
   Expected<std::string> report() const {

@@ -69,6 +69,15 @@ class Measurement(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("step_us", c_double), ("timed_nodes", c_uint64)]
 
 
+class BudgetState(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("budget_bytes", c_uint64), ("process_bytes", c_uint64),
+                ("message", c_char * 512)]
+
+
+class Launch(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("graph_has_changed", c_int32), ("is_watched", c_int32)]
+
+
 class Replanning(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -118,6 +127,8 @@ STRUCTURES = {
     "pumpgraph_memory_stats": MemoryStats,
     "pumpgraph_adopt_options": AdoptOptions,
     "pumpgraph_measurement": Measurement,
+    "pumpgraph_budget_state": BudgetState,
+    "pumpgraph_launch": Launch,
     "pumpgraph_replanning": Replanning,
     "pumpgraph_validation": Validation,
     "pumpgraph_observation": Observation,
@@ -159,6 +170,9 @@ FUNCTIONS = {
     "pumpgraph_string_free": (None, [c_void_p]),
     "pumpgraph_save": (c_int, [c_void_p, c_char_p, _ERROR]),
     "pumpgraph_measure": (c_int, [c_void_p, c_int32, POINTER(Measurement), _ERROR]),
+    "pumpgraph_keep_to_budget": (c_int, [c_void_p, POINTER(BudgetState), _ERROR]),
+    "pumpgraph_before_launch": (c_int, [c_void_p, c_void_p, POINTER(Launch), _ERROR]),
+    "pumpgraph_after_launch": (c_int, [c_void_p, c_void_p, _ERROR]),
     "pumpgraph_replan": (c_int, [c_void_p, POINTER(Replanning), _ERROR]),
     "pumpgraph_validate": (c_int, [c_void_p, POINTER(Validation), _ERROR]),
     "pumpgraph_observe": (c_int, [c_void_p, POINTER(c_void_p), c_size_t, POINTER(Observation), _ERROR]),

@@ -11,9 +11,9 @@ import os
 import tempfile
 from ctypes import byref, c_void_p
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Union
+from typing import Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
 
-from ._capi import (AdoptOptions, Copies, Library, MemoryStats, Measurement, Observation, Replanning, SessionOptions,
+from ._capi import (AdoptOptions, BudgetState, Copies, Launch, Library, MemoryStats, Measurement, Observation, Replanning, SessionOptions,
                     Validation)
 from ._report import Report
 from .errors import invalid
@@ -176,6 +176,13 @@ class Session:
         self.library.call("pumpgraph_memory_statistics", self._handle, byref(stats))
         return {field: getattr(stats, field) for field, _ in MemoryStats._fields_ if field != "struct_size"}
 
+    def keep_to_budget(self) -> str:
+        """Where others in the process have come to exceed the budget, has every step planned again before its next
+        launch, and says so; else an empty string."""
+        state = _sized(BudgetState)
+        self.library.call("pumpgraph_keep_to_budget", self._handle, byref(state))
+        return state.message.decode("utf-8", "replace")
+
     @contextlib.contextmanager
     def mapped(self, pointers: Iterable[int]) -> Iterator[None]:
         """The true values of these allocations are at their addresses inside; no step may be replayed meanwhile."""
@@ -267,6 +274,16 @@ class NativeStep:
     def prepare_replay(self, stream: int, copies: Copies) -> None:
         """The same, and then these copies on `stream`, asynchronously."""
         self._prepare_replay(self._handle, stream, copies, len(copies))
+
+    def before_launch(self, stream: int) -> Tuple[bool, bool]:
+        """Before a launch on `stream` of a step that is watched: whether its graph has to be instantiated anew first,
+        and whether it goes on being watched."""
+        launch = _sized(Launch)
+        self.library.call("pumpgraph_before_launch", self._handle, stream, byref(launch))
+        return bool(launch.graph_has_changed), bool(launch.is_watched)
+
+    def after_launch(self, stream: int) -> None:
+        self.library.call("pumpgraph_after_launch", self._handle, stream)
 
     def report(self) -> Report:
         text = c_void_p()

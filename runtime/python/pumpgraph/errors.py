@@ -17,6 +17,7 @@ class Status(enum.IntEnum):
     CAPTURE_FAILED = 7
     MISMATCH = 8
     INTERNAL = 9
+    DEVICE_LOST = 10
 
 
 class PumpGraphError(RuntimeError):

@@ -37,14 +37,26 @@ from .tensors import has_memory, pointer_of
 class _Installation:
     """What install() set up. A process has at most one, because PyTorch has one allocator."""
 
-    def __init__(self, session: Session, allocator: Any):
+    def __init__(self, session: Session, allocator: Any, looks_at_budget: bool):
         self.session = session
         self.allocator = allocator
         self.guard = Guard(session)
         self.recorded_streams = RecordedStreams()
         self.failed_captures: List[torch.cuda.CUDAGraph] = []
+        self.steps: "weakref.WeakSet[Step]" = weakref.WeakSet()
+        self.next_look = 0.0 if looks_at_budget else float("inf")
         self._stream: Optional[torch.cuda.Stream] = None
         replace_memory_figures()
+
+    def look_at_budget(self, now: float) -> None:
+        """Once a second: other libraries of the process may take memory at any time."""
+        self.next_look = now + 1
+        message = self.session.keep_to_budget()
+        if not message:
+            return
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
+        for step in self.steps:
+            step.watch_replays()  # it is planned again before its next launch
 
     @property
     def device(self) -> torch.device:
@@ -127,7 +139,7 @@ def install(
     except BaseException:
         session.close()
         raise
-    _installation = _Installation(session, allocator)
+    _installation = _Installation(session, allocator, budget_of == "process" and budget_bytes is not None)
 
 
 def _become_the_allocator(session: Session) -> Any:
@@ -407,8 +419,8 @@ def _watch_or_warn(step: "Step", stacklevel: int) -> None:
         return
     for warning in report.warnings:
         warnings.warn(f"step \"{step.name}\": {warning}", RuntimeWarning, stacklevel=stacklevel)
-    if report.replans_by_itself:  # in pumpgraph_replay(); but here it is PyTorch that replays
-        step.watch_replays(report["predicted_s"])
+    if report.replans_by_itself:
+        step.watch_replays()
 
 
 @contextlib.contextmanager
@@ -478,10 +490,12 @@ class Step:
         self._installation = installation
         self._graph = graph
         self._native = native
-        self._watch: Optional[_ReplayWatch] = None
+        self._is_watched = False  # its launches are timed, to plan it again
+        self._failure: Optional[PumpGraphError] = None  # why there is no instantiation to launch
         # Not at exit: the driver may be gone by then, and takes everything with it anyway.
         self._finalizer = weakref.finalize(self, _release, installation.guard, native, graph)
         self._finalizer.atexit = False
+        installation.steps.add(self)
 
     def replay(self) -> None:
         """Launches the step on the current stream, asynchronously. Where another step was replayed or captured since the
@@ -498,43 +512,59 @@ class Step:
             installation.guard.give_back()
         if installation.session.mapped_depth:
             raise invalid(f"step \"{self.name}\" cannot be replayed inside mapped(): its buffers are with the caller")
-        if self._watch is not None:
-            self._replan_if_missed(self._watch.median_s(), self._watch.predicted_s)
+        if self._failure is not None:
+            raise self._failure
+        now = time.monotonic()
+        if now >= installation.next_look:
+            installation.look_at_budget(now)
+        if self._is_watched:
+            stream = stream or torch.cuda.current_stream().cuda_stream
+            graph_has_changed, self._is_watched = native.before_launch(stream)
+            if graph_has_changed:
+                self._instantiate_anew()
         if copies is None:
             native.put_in_force()
         else:
             native.prepare_replay(stream, copies)
-        if self._watch is None:
-            self._graph.replay()
-            return
-        with self._watch:
-            self._graph.replay()
+        self._graph.replay()
+        if self._is_watched:
+            native.after_launch(stream)
 
-    def watch_replays(self, predicted_s: float) -> None:
-        """Times the next replays, and plans again if they take over a tenth more or less than predicted."""
-        self._watch = _ReplayWatch(predicted_s)
+    def watch_replays(self) -> None:
+        """Tells the runtime of the next replays, for as long as it wants to hear of them: to plan the step again."""
+        self._is_watched = True
 
-    def _replan_if_missed(self, measured_s: Optional[float], predicted_s: float) -> None:
-        if measured_s is None:
-            return
-        self._watch = None
-        if abs(measured_s - predicted_s) <= _TOLERATED_MISS * measured_s:
-            return
+    def _instantiate_anew(self) -> None:
+        """Where PyTorch cannot, what it had before is gone as well."""
         try:
-            self.replan()
-        except PumpGraphError as error:  # the first plan goes on
-            warnings.warn(f"step \"{self.name}\" took {measured_s:.4f} s instead of {predicted_s:.4f}, and "
-                          f"could not be planned again: {error}", RuntimeWarning, stacklevel=3)
+            self._graph.instantiate()
+        except RuntimeError as error:
+            self._failure = PumpGraphError(Status.DRIVER_ERROR, f"step \"{self.name}\" cannot be instantiated: {error}")
+            raise self._failure from error
+
+    @contextlib.contextmanager
+    def _run_by_pumpgraph(self, changes_graph: bool = False) -> Iterator[None]:
+        """Around calls that run the step on PumpGraph's account: nobody uses it meanwhile, nor watches it any more.
+        `changes_graph`: the call may leave the graph another one."""
+        torch.cuda.synchronize()
+        self._installation.guard.give_back()
+        was_watched, self._is_watched = self._is_watched, False  # its clocks leave the graph
+        try:
+            yield
+        except PumpGraphError as error:
+            if error.status is Status.DEVICE_LOST:
+                self._failure = error
+            raise
+        finally:
+            if (changes_graph or was_watched) and self._failure is None:
+                self._instantiate_anew()
 
     def replan(self) -> ReplanningResult:
         """Measures node times on the rewritten step, plans it again with them and keeps the faster plan. Waits for the
-        device. The session's buffers keep their contents; the step's host functions are called in each timed replay."""
-        self._quiet()
-        self._watch = None
-        try:
+        device, and runs the step some dozen times, each from its present state, which it is in afterwards. Raises
+        PumpGraphError where that cannot be."""
+        with self._run_by_pumpgraph(changes_graph=True):
             return self._native.replan()
-        finally:
-            self._graph.instantiate()  # the graph may have changed in place
 
     def report(self) -> Report:
         """The planned figures, the reasons and the timings; print() it for text."""
@@ -543,8 +573,8 @@ class Step:
     def validate(self) -> ValidationResult:
         """Compares every live result of the rewritten step with the captured one's, from the same state. Slow. Raises
         PumpGraphError (MISMATCH) where they differ. All contents are as before afterwards."""
-        self._quiet()
-        return self._native.validate()
+        with self._run_by_pumpgraph():
+            return self._native.validate()
 
     def observe(self, runs: int = 3, prepare: Optional[Callable[[int], None]] = None,
                 values: Sequence[torch.Tensor] = ()) -> ObservationResult:
@@ -558,19 +588,15 @@ class Step:
         for run in range(runs):
             if prepare is not None:
                 prepare(run)
-            self._quiet()
-            result = self._native.observe([value.data_ptr() for value in values])
+            with self._run_by_pumpgraph():
+                result = self._native.observe([value.data_ptr() for value in values])
         return result
 
     def measure(self, repeats: int = 10) -> MeasurementResult:
         """Times every node of a step that was left as captured or whose plan moves nothing; save() then writes the
         times too."""
-        self._quiet()
-        return self._native.measure(repeats)
-
-    def _quiet(self) -> None:
-        torch.cuda.synchronize()
-        self._installation.guard.give_back()
+        with self._run_by_pumpgraph():
+            return self._native.measure(repeats)
 
     def save(self, path: PathLike) -> None:
         """Writes the captured step as IR text for pump-graph-opt; compressed where `path` ends in .gz."""
@@ -583,35 +609,6 @@ class Step:
     def close(self) -> None:
         """Gives up the step and the memory that it alone uses. Its results must not be read afterwards."""
         self._finalizer()
-
-
-# A prediction that is further off than this share of what was measured is made again.
-_TOLERATED_MISS = 0.1
-
-
-class _ReplayWatch:
-    """Times the second to fourth replay on the device, each inside a `with`, without waiting for any of them."""
-
-    def __init__(self, predicted_s: float) -> None:
-        self.predicted_s = predicted_s
-        self._replays = 0
-        self._events: List[Tuple[Any, Any]] = []
-
-    def __enter__(self) -> None:
-        if 1 <= self._replays <= 3:
-            self._events.append((torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)))
-            self._events[-1][0].record()
-
-    def __exit__(self, *_error: Any) -> None:
-        if 1 <= self._replays <= 3:
-            self._events[-1][1].record()
-        self._replays += 1
-
-    def median_s(self) -> Optional[float]:
-        """None until all of them are over."""
-        if self._replays <= 3 or not all(end.query() for _, end in self._events):
-            return None
-        return sorted(start.elapsed_time(end) for start, end in self._events)[1] / 1e3
 
 
 def _release(guard: Guard, native: NativeStep, graph: torch.cuda.CUDAGraph) -> None:

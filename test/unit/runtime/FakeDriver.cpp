@@ -91,13 +91,19 @@ struct FakeDriver::State {
   std::map<std::string, std::pair<std::uint64_t, CUresult>> failures; ///< at which call, how
   std::mt19937 random;
   std::uint64_t lastNode = 0;
-  std::uint64_t modules = 0;                              ///< loaded
-  std::set<CUcontext> contexts;                           ///< beside the primary one; under `mutex`
-  std::vector<FakeDriver::Move> moves;                    ///< of managed memory; under `mutex`
-  std::chrono::microseconds moveTime{};                   ///< of each of the next `slowMoves`; under `mutex`
-  std::uint64_t slowMoves = 0;                            ///< under `mutex`
-  std::mutex mutex;                                       ///< of what threads besides the test's own may come to
-  std::map<CUdeviceptr, std::uint64_t> managed;           ///< allocations
+  std::uint64_t modules = 0;                    ///< loaded
+  std::set<CUcontext> contexts;                 ///< beside the primary one; under `mutex`
+  std::vector<FakeDriver::Move> moves;          ///< of managed memory; under `mutex`
+  std::chrono::microseconds moveTime{};         ///< of each of the next `slowMoves`; under `mutex`
+  std::uint64_t slowMoves = 0;                  ///< under `mutex`
+  std::mutex mutex;                             ///< of what threads besides the test's own may come to
+  std::map<CUdeviceptr, std::uint64_t> managed; ///< allocations
+  struct Outside {
+    CUdeviceptr address;
+    std::size_t bytes;
+    bool isOnHost;
+  };
+  std::vector<Outside> outside;                           ///< allocations of the program's own
   std::set<CUdeviceptr> managedOnDevice;                  ///< pages
   std::set<std::pair<CUdeviceptr, CUmem_advise>> advice;  ///< by page: what was set and not taken back
   std::chrono::duration<double, std::milli> pretended{0}; ///< device time that did not pass here
@@ -416,17 +422,16 @@ std::uint64_t deviceBytesInUse() {
 // ---- the driver's functions -----------------------------------------------------------------------------------------
 
 CUresult fakeErrorName(CUresult result, const char **name) {
-  switch (result) {
-  case CUDA_ERROR_OUT_OF_MEMORY:
-    *name = "CUDA_ERROR_OUT_OF_MEMORY";
-    return CUDA_SUCCESS;
-  case CUDA_ERROR_INVALID_VALUE:
-    *name = "CUDA_ERROR_INVALID_VALUE";
-    return CUDA_SUCCESS;
-  default:
-    *name = "CUDA_ERROR_UNKNOWN";
-    return CUDA_SUCCESS;
-  }
+  static const std::map<CUresult, const char *> names = {
+      {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},
+      {CUDA_ERROR_ASSERT, "CUDA_ERROR_ASSERT"},
+      {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+      {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED"},
+  };
+  const auto found = names.find(result);
+  *name = found != names.end() ? found->second : "CUDA_ERROR_UNKNOWN";
+  return CUDA_SUCCESS;
 }
 
 void fillDeviceCalls(Driver &driver) {
@@ -636,6 +641,27 @@ void fillManagedCalls(Driver &driver) {
   };
   driver.memHostGetDevicePointer.function = [](CUdeviceptr *device, void *host, unsigned) {
     *device = reinterpret_cast<std::uintptr_t>(host);
+    return CUDA_SUCCESS;
+  };
+}
+
+/// What the driver knows of memory that is not the session's.
+void fillPointerCalls(Driver &driver) {
+  driver.pointerGetAttribute.function = [](void *data, CUpointer_attribute attribute, CUdeviceptr address) -> CUresult {
+    FAKE_ENTER(cuPointerGetAttribute);
+    const auto found =
+        std::find_if(state().outside.begin(), state().outside.end(),
+                     [&](const FakeDriver::State::Outside &memory) { return address - memory.address < memory.bytes; });
+    if (found == state().outside.end())
+      return CUDA_ERROR_INVALID_VALUE;
+    if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+      *static_cast<unsigned *>(data) = found->isOnHost ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+      *static_cast<CUdeviceptr *>(data) = found->address;
+    else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+      *static_cast<std::size_t *>(data) = found->bytes;
+    else
+      return CUDA_ERROR_NOT_SUPPORTED;
     return CUDA_SUCCESS;
   };
 }
@@ -1200,6 +1226,7 @@ FakeDriver::FakeDriver(const Options &options) : state_(std::make_unique<State>(
   state_->file = memfd_create("device", 0);
   table_->getErrorName = fakeErrorName;
   fillDeviceCalls(*table_);
+  fillPointerCalls(*table_);
   fillMemoryCalls(*table_);
   fillManagedCalls(*table_);
   fillStreamCalls(*table_);
@@ -1369,6 +1396,10 @@ std::string FakeDriver::print(CUgraph graph) const {
   for (const std::string &edge : edges)
     text += edge;
   return text;
+}
+
+void FakeDriver::addOutside(void *address, std::size_t bytes, bool isOnHost) {
+  state_->outside.push_back({reinterpret_cast<CUdeviceptr>(address), bytes, isOnHost});
 }
 
 bool FakeDriver::isMapped(const void *address) const {

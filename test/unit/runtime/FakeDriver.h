@@ -95,6 +95,8 @@ public:
   CUgraphNode addPlain(CUgraph graph, std::initializer_list<CUgraphNode> after, CUgraphNodeType type);
   /// Turns every edge between two kernels into a programmatic one. They run in order all the same.
   void makeEdgesProgrammatic(CUgraph graph);
+  /// Makes memory of this process an allocation that the program has from elsewhere than the session.
+  void addOutside(void *address, std::size_t bytes, bool isOnHost);
   /// Launches on a capturing stream: adds a node after the stream's last.
   void launch(CUstream stream, FakeKernel &kernel, const std::vector<std::vector<char>> &arguments);
   void fill(CUstream stream, void *target, unsigned char value, std::uint64_t bytes);

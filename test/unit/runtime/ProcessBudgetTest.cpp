@@ -3,6 +3,9 @@
 #include "test/unit/runtime/Program.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <thread>
 
 using namespace pumpgraph::runtime;
 using namespace pumpgraph::runtime::test;
@@ -99,6 +102,99 @@ TEST_F(ProcessBudgetTest, plansForWhatIsLeftAndKeepsToIt) {
     ASSERT_TRUE(session().takeBack());
   }
   EXPECT_LE(processPages(), budget + standIn);
+}
+
+/// A step that has room for twice what it needs at least, and others that then take most of what is left.
+class ProcessBudgetIsTakenTest : public ProcessBudgetTest {
+protected:
+  static constexpr std::uint64_t taken = 20;
+  static constexpr std::uint64_t budget = contextPages + reservePages + tightPages + standIn + taken;
+
+  void SetUp() override {
+    open(budget);
+    ASSERT_TRUE(made_) << made_.error().message;
+    program_.emplace(fake_, session(), Program::Shape{});
+    program_->prepare();
+    const Expected<Step *> step = session().adopt(program_->record(), {.keepFirstPlan = true});
+    ASSERT_TRUE(step) << step.error().message;
+    step_ = *step;
+    besides_ += reservePages; // the executable graph
+    replays(1);
+    ASSERT_LE(processPages(), budget);
+    ASSERT_GT(fake_.deviceFrames(), tightPages + standIn);
+  }
+
+  void replays(int times) {
+    for (int i = 0; i < times; ++i) {
+      const Status replayed = step_->replay(nullptr);
+      ASSERT_TRUE(replayed) << messageOf(replayed);
+      ++replays_;
+      EXPECT_EQ(program_->weights(), program_->expectedWeights(replays_));
+      EXPECT_EQ(program_->loss(), program_->expectedLoss(replays_));
+    }
+  }
+
+  std::vector<std::string> warnings() const {
+    return nlohmann::json::parse(step_->report()).at("runtime").at("warnings");
+  }
+
+  std::optional<Program> program_;
+  Step *step_ = nullptr;
+  int replays_ = 0;
+};
+
+TEST_F(ProcessBudgetIsTakenTest, isSaidOnceAndPlannedFor) {
+  besides_ += taken;
+  ASSERT_GT(processPages(), budget);
+  const Expected<BudgetState> first = session().keepToBudget(), second = session().keepToBudget();
+  ASSERT_TRUE(first) << messageOf(first);
+  EXPECT_NE(first->message.find("more than its budget of"), std::string::npos) << first->message;
+  EXPECT_NE(first->message.find("others have"), std::string::npos) << first->message;
+  EXPECT_EQ(first->processBytes, processPages() * pageBytes);
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->message, "");
+  replays(2);
+  ASSERT_TRUE(session().takeBack());
+  ASSERT_TRUE(session().emptyCache());
+  EXPECT_LE(processPages(), budget) << step_->report();
+  replays(2);
+}
+
+// pumpgraph_replay() looks by itself; it need not be asked.
+TEST_F(ProcessBudgetIsTakenTest, isNoticedByReplays) {
+  besides_ += taken;
+  for (int i = 0; i < 3000 && warnings().empty(); ++i) { // a second passes meanwhile
+    replays(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ASSERT_EQ(warnings().size(), 1u);
+  EXPECT_NE(warnings()[0].find("more than its budget of"), std::string::npos);
+  EXPECT_LE(processPages(), budget);
+  replays(3);
+  EXPECT_EQ(warnings().size(), 1u);
+}
+
+// What has no plan for what is left keeps the one that it has, and says so; values are right.
+TEST_F(ProcessBudgetIsTakenTest, thatLeavesTooLittleIsAWarning) {
+  besides_ += budget;
+  const Expected<BudgetState> state = session().keepToBudget();
+  ASSERT_TRUE(state) << messageOf(state);
+  EXPECT_NE(state->message, "");
+  replays(2);
+  ASSERT_EQ(warnings().size(), 1u);
+  EXPECT_NE(warnings()[0].find("keeps a plan that exceeds the budget"), std::string::npos) << warnings()[0];
+}
+
+// Each time others take more there is something to say again.
+TEST_F(ProcessBudgetIsTakenTest, isNoticedEachTime) {
+  for (int round = 0; round < 2; ++round) {
+    besides_ += taken / 2;
+    const Expected<BudgetState> state = session().keepToBudget();
+    ASSERT_TRUE(state) << messageOf(state);
+    EXPECT_EQ(state->message.empty(), processPages() <= budget) << round;
+    replays(1);
+  }
+  EXPECT_LE(processPages(), budget);
 }
 
 TEST_F(ProcessBudgetTest, saysSoWhereNobodyKnows) {

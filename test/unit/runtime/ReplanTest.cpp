@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Planning again: node times measured on the rewritten step, a second plan, contents that stay.
-#include "runtime/session/Measuring.h"
+#include "runtime/session/NodeClocks.h"
 #include "test/unit/runtime/Program.h"
 
 #include <gtest/gtest.h>
@@ -86,9 +86,9 @@ protected:
 };
 
 constexpr double stepMs = 4 * 200 + 4 * 500;
-/// Of one replan(): the first plan's step, its nodes with clocks around each, and with few clocks; five times each
+/// Of one replan(): the first plan's step, its nodes with clocks around each, and with few clocks; three times each
 /// after a warm-up.
-constexpr int replaysOfTheFirst = 18;
+constexpr int replaysOfTheFirst = 12;
 
 TEST_F(ReplanTest, measuresTheRewrittenStepAndPredictsIt) {
   Step *step = adopt({.keepFirstPlan = true});
@@ -138,9 +138,9 @@ TEST_F(ReplanBehindCopiesTest, nodeTimesAreWithoutClocks) {
 }
 
 // Nodes of 1, 2, 4, 8 and 16 us, clocks of 10 us; what is measured together has those of one node.
-TEST(MeasuringTest, takesOffWhatClocksCost) {
+TEST(NodeClocksTest, takesOffWhatClocksCost) {
   std::vector<double> costs = {11, 12, 14, 18, 26};
-  Measuring::takeOffClocks(costs, {{.nodes = {0}, .us = 11}, {.nodes = {1, 2, 3}, .us = 24}, {.nodes = {4}, .us = 26}});
+  takeOffClocks(costs, {{.nodes = {0}, .us = 11}, {.nodes = {1, 2, 3}, .us = 24}, {.nodes = {4}, .us = 26}});
   const std::vector<double> expected = {1, 2, 4, 8, 16};
   for (std::size_t node = 0; node < costs.size(); ++node)
     EXPECT_NEAR(costs[node], expected[node], 1e-9) << node;
@@ -148,10 +148,10 @@ TEST(MeasuringTest, takesOffWhatClocksCost) {
 
 // Nodes that all wait for something are never together, and nothing tells what is the clocks' share: they have been
 // measured a second time, no more.
-TEST(MeasuringTest, takesNothingOffWhereNoNodesAreTogether) {
+TEST(NodeClocksTest, takesNothingOffWhereNoNodesAreTogether) {
   std::vector<double> costs = {11, 12};
   const std::vector<double> again = {11.5, 11.75};
-  Measuring::takeOffClocks(costs, {{.nodes = {0}, .us = again[0]}, {.nodes = {1}, .us = again[1]}});
+  takeOffClocks(costs, {{.nodes = {0}, .us = again[0]}, {.nodes = {1}, .us = again[1]}});
   for (std::size_t node = 0; node < costs.size(); ++node)
     EXPECT_NEAR(costs[node], again[node], 1e-9) << node;
 }
@@ -174,20 +174,34 @@ TEST_F(ReplanTest, reportsBothPlans) {
   EXPECT_TRUE(plans[1].at("predicted_again_s").is_null());
 }
 
-// The fifth replay knows what the second to fourth took.
+// The replay after the twelfth knows what whole replays took, and nodes.
 TEST_F(ReplanTest, plansAgainOnceWhenThePredictionMisses) {
   Step *step = adopt({});
   ASSERT_TRUE(step);
-  replay(step, 4);
+  replay(step, replaysOfTheFirst);
   EXPECT_EQ(plansOf(step).size(), 1u);
   replay(step, 1);
   const nlohmann::json plans = plansOf(step);
-  ASSERT_GE(plans.size(), 2u) << step->report();
+  ASSERT_EQ(plans.size(), 2u) << step->report();
   EXPECT_NE(plans[1].at("why").get<std::string>().find("the first plan's step took"), std::string::npos);
-  EXPECT_EQ(program_->weights(), program_->expectedWeights(5));
-  replay(step, 5);
-  EXPECT_EQ(plansOf(step).size(), plans.size());
-  EXPECT_EQ(program_->weights(), program_->expectedWeights(10));
+  EXPECT_NEAR(plans[1].at("predicted_s").get<double>(), stepMs * 1e-3, 0.1 * stepMs * 1e-3);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(replaysOfTheFirst + 1));
+  replay(step, 7);
+  EXPECT_EQ(nlohmann::json::parse(step->report()).at("runtime").at("replans_by_itself"), false);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(replaysOfTheFirst + 8));
+}
+
+// A second plan that is slower than the first makes room for it again.
+TEST_F(ReplanTest, keepsTheFasterPlanByItself) {
+  Step *step = adopt({});
+  ASSERT_TRUE(step);
+  slowDownAt(replaysOfTheFirst + 1);
+  replay(step, replaysOfTheFirst + 8);
+  const nlohmann::json plans = plansOf(step);
+  ASSERT_EQ(plans.size(), 3u) << plans;
+  EXPECT_EQ(plans[2].at("costs"), "static estimates");
+  EXPECT_NE(plans[2].at("why").get<std::string>().find("slower"), std::string::npos);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(replaysOfTheFirst + 8));
 }
 
 // A second plan may be worse than the first: then the first one returns, with its memory.
@@ -232,7 +246,7 @@ TEST_F(ReplanTest, keepsTheNewerPlanUnlessItIsOverHalfAPercentSlower) {
 class ReplanWideTest : public ReplanTest {
 protected:
   static constexpr std::uint64_t fewPages = 9;
-  static constexpr int replaysOfTheSecond = 6, replaysOfItsNodes = 12;
+  static constexpr int replaysOfTheSecond = 4, replaysOfItsNodes = 8;
   ReplanWideTest() : ReplanTest(0, fewPages) {}
 
   /// The second plan's step is far faster than expected, so there is a third. Its forward kernels take so long.
@@ -302,7 +316,7 @@ TEST_F(ReplanTest, plansAgainOnlyAboveATenth) {
     backwardKernel().milliseconds = 500 * slower;
     Step *step = adopt({.costsIr = costs});
     ASSERT_TRUE(step);
-    replay(step, 6);
+    replay(step, replaysOfTheFirst + 2);
     EXPECT_EQ(plansOf(step).size() > 1, slower > 1.1) << plansOf(step);
     session_->destroy(step);
     fake_.destroyGraph(graph_);
@@ -310,14 +324,14 @@ TEST_F(ReplanTest, plansAgainOnlyAboveATenth) {
   }
 }
 
-// Nobody asked for the replays that measure, so nobody else may notice them.
-TEST_F(ReplanTest, doesNotCallHostFunctionsUnasked) {
+// The program's replays are measured, so a step with host functions can be planned again too.
+TEST_F(ReplanTest, plansStepsWithHostFunctionsAgainByItself) {
   fake_.addPlain(graph_, {}, CU_GRAPH_NODE_TYPE_HOST);
   Step *step = adopt({});
   ASSERT_TRUE(step);
-  EXPECT_EQ(nlohmann::json::parse(step->report()).at("runtime").at("replans_by_itself"), false);
-  replay(step, 8);
-  EXPECT_EQ(plansOf(step).size(), 1u);
+  replay(step, replaysOfTheFirst + 1);
+  EXPECT_EQ(plansOf(step).size(), 2u);
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(replaysOfTheFirst + 1));
 }
 
 // Times are of one GPU: those of another are as good as none.
@@ -360,8 +374,8 @@ TEST_F(ReplanTest, keepsThePlanWhenPlanningAgainFails) {
   replay(step, 1);
   int steps = 1;
   nlohmann::json plans = plansOf(step);
-  for (const char *call : {"cuGraphClone", "cuGraphInstantiateWithFlags", "cuMemHostRegister", "cuGraphAddMemcpyNode",
-                           "cuGraphGetNodes", "cuGraphAddDependencies"}) {
+  for (const char *call : {"cuGraphAddEventRecordNode", "cuGraphInstantiateWithFlags", "cuMemHostRegister",
+                           "cuGraphAddMemcpyNode", "cuGraphGetNodes", "cuGraphAddDependencies"}) {
     for (int nth : {1, 2}) {
       fake_.failCall(call, nth, CUDA_ERROR_UNKNOWN);
       const Expected<Replanning> replanned = step->replan();
@@ -401,11 +415,12 @@ TEST_F(ReplanTest, goesOnWhenPlanningAgainByItselfFails) {
   Step *step = adopt({});
   ASSERT_TRUE(step);
   replay(step, 4);
-  fake_.failCall("cuGraphClone", 1, CUDA_ERROR_UNKNOWN);
-  replay(step, 4);
+  fake_.failCall("cuGraphAddEventRecordNode", 3, CUDA_ERROR_UNKNOWN);
+  replay(step, 12);
+  EXPECT_TRUE(fake_.stopFailing("cuGraphAddEventRecordNode"));
   EXPECT_EQ(plansOf(step).size(), 1u);
   EXPECT_NE(step->report().find("planning again failed: "), std::string::npos) << step->report();
-  EXPECT_EQ(program_->weights(), program_->expectedWeights(8));
+  EXPECT_EQ(program_->weights(), program_->expectedWeights(16));
 }
 
 /// A driver call and which of them fails while the step is planned again.

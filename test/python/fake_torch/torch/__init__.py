@@ -395,22 +395,15 @@ class cuda:
             note("torch: wait_stream")
 
     class Event:
-        """What replay() takes is `replay_ms`; events are over at once unless `busy`."""
+        """Over at once unless `busy`."""
 
-        replay_ms, busy, clock_ms = 0.0, False, 0.0
-
-        def __init__(self, enable_timing=False):
-            self._has_time = enable_timing
+        busy = False
 
         def record(self, stream=None):
-            self._at = cuda.Event.clock_ms
+            pass
 
         def query(self):
             return not cuda.Event.busy
-
-        def elapsed_time(self, end):
-            assert self._has_time and end._has_time
-            return end._at - self._at
 
     class CUDAGraph:
         def __init__(self, keep_graph=False):
@@ -427,7 +420,6 @@ class cuda:
             note(f"torch: instantiate {self._number}")
 
         def replay(self):
-            cuda.Event.clock_ms += cuda.Event.replay_ms
             note(f"torch: replay {self._number}")
 
         def reset(self):

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/session/NodeClocks.h"
+
+#include "runtime/session/ReplayWatch.h"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+
+namespace pumpgraph::runtime {
+namespace {
+
+double sumOf(const std::vector<double> &costsUs) {
+  return std::accumulate(costsUs.begin(), costsUs.end(), 0.0);
+}
+
+/// What the clocks cost is the same after every node, so it is taken off each first; what is left is scaled. The sum
+/// becomes `totalUs`.
+void fitToTotal(std::vector<double> &costsUs, double totalUs) {
+  const double clockUs = std::max(0.0, (sumOf(costsUs) - totalUs) / static_cast<double>(costsUs.size()));
+  for (double &cost : costsUs)
+    cost = std::max(0.0, cost - clockUs);
+  const double sum = sumOf(costsUs);
+  for (double &cost : costsUs)
+    cost = sum > 0 ? cost * totalUs / sum : totalUs / static_cast<double>(costsUs.size());
+}
+
+} // namespace
+
+NodeClocks::NodeClocks(const Step &step, CUgraph graph)
+    : step_(step), driver_(*step.session_.driver_), graph_(graph), isCopy_(graph != step.graph_),
+      editor_(driver_, graph, step.session_.context_) {}
+
+NodeClocks::~NodeClocks() {
+  if (!editor_.undo())
+    return; // nodes of the graph still name the clocks
+  for (const CUevent clock : clocks_)
+    driver_.eventDestroy.raw(clock);
+}
+
+Status NodeClocks::undo() {
+  return editor_.undo();
+}
+
+Status NodeClocks::add(Where where) {
+  PUMPGRAPH_TRY(step_.rewritten() ? chainRewrittenNodes(where) : chainCapturedNodes());
+  times_.resize(runs_.size());
+  return {};
+}
+
+Status NodeClocks::read() {
+  for (std::size_t run = 0; run < runs_.size(); ++run) {
+    float ms = 0;
+    PUMPGRAPH_TRY_WHILE(driver_.eventElapsedTime(&ms, clocks_[runs_[run].before], clocks_[runs_[run].after]),
+                        "reading clock {}", runs_[run].after);
+    times_[run].push_back(static_cast<double>(ms) * 1e3);
+  }
+  return {};
+}
+
+void NodeClocks::forget() {
+  times_.assign(runs_.size(), {});
+}
+
+std::vector<NodeClocks::Run> NodeClocks::runs() const {
+  std::vector<Run> runs = runs_;
+  for (std::size_t run = 0; run < runs.size(); ++run)
+    runs[run].us = median(times_[run]);
+  return runs;
+}
+
+Expected<CUgraphNode> NodeClocks::inGraph(CUgraphNode node) const {
+  if (!isCopy_)
+    return node;
+  CUgraphNode copied = nullptr;
+  PUMPGRAPH_TRY_WHILE(driver_.graphNodeFindInClone(&copied, node, graph_), "finding a node in the copy");
+  return copied;
+}
+
+/// Replaces `clock` by a new one that waits for it.
+Status NodeClocks::addClock(CUgraphNode &clock) {
+  CUevent event = nullptr;
+  PUMPGRAPH_TRY_WHILE(driver_.eventCreate(&event, CU_EVENT_DEFAULT), "creating clock {}", clocks_.size());
+  clocks_.push_back(event);
+  const Expected<CUgraphNode> record = editor_.addEventRecord(event);
+  if (!record)
+    return tl::unexpected<Error>(record.error());
+  const CUgraphNode previous = std::exchange(clock, *record);
+  return previous ? editor_.addEdge(previous, clock) : Status{};
+}
+
+/// A run begins with the clock that was added last.
+void NodeClocks::beginRun() {
+  runs_.push_back({clocks_.size() - 1, 0, {}});
+}
+
+/// Behind `last`, with an edge of its own unless it `follows` that already.
+Status NodeClocks::addNode(CUgraphNode &last, CUgraphNode original, std::size_t captured, bool follows) {
+  const Expected<CUgraphNode> node = inGraph(original);
+  if (!node)
+    return tl::unexpected<Error>(node.error());
+  if (!follows)
+    PUMPGRAPH_TRY(editor_.addEdge(last, *node));
+  last = *node;
+  runs_.back().nodes.push_back(captured);
+  return {};
+}
+
+Status NodeClocks::endRun(CUgraphNode &last) {
+  runs_.back().after = clocks_.size();
+  return addClock(last);
+}
+
+/// Clock, node, clock, node, ...: with all memory on the device a node waits for nothing but the one before it.
+Status NodeClocks::chainCapturedNodes() {
+  CUgraphNode last = nullptr;
+  PUMPGRAPH_TRY(addClock(last));
+  const std::vector<CUgraphNode> &nodes = step_.captured_.nodes;
+  for (std::size_t index = 0; index < nodes.size(); ++index) {
+    beginRun();
+    PUMPGRAPH_TRY(addNode(last, nodes[index], index, false));
+    PUMPGRAPH_TRY(endRun(last));
+  }
+  beginRun();
+  return endRun(last);
+}
+
+/// The copies stay beside the chain, where they always run. The clock before a node waits for them as the node does, so
+/// that a stall is nobody's time.
+Status NodeClocks::chainRewrittenNodes(Where where) {
+  const RewrittenStep &rewritten = step_.rewritten_;
+  const std::vector<Node> &nodes = rewritten.description.nodes;
+  std::vector<std::vector<NodeIndex>> before(nodes.size());
+  for (const Edge &edge : rewritten.description.edges)
+    before[edge.to].push_back(edge.from);
+
+  CUgraphNode last = nullptr;
+  NodeIndex lastIndex = 0;
+  for (NodeIndex index = 0; index < nodes.size(); ++index) {
+    if (isCopy(nodes[index].kind))
+      continue;
+    const auto firstOther = std::partition(before[index].begin(), before[index].end(),
+                                           [&](NodeIndex other) { return isCopy(nodes[other].kind); });
+    const std::span<const NodeIndex> copies(before[index].begin(), firstOther);
+    const bool isFirst = !last || where == Where::AroundEach || !copies.empty();
+    if (isFirst) {
+      if (last)
+        PUMPGRAPH_TRY(endRun(last));
+      PUMPGRAPH_TRY(addClock(last));
+      beginRun();
+      for (const NodeIndex copy : copies) {
+        const Expected<CUgraphNode> waitedFor = inGraph(rewritten.nodes[copy]);
+        if (!waitedFor)
+          return tl::unexpected<Error>(waitedFor.error());
+        PUMPGRAPH_TRY(editor_.addEdge(*waitedFor, last));
+      }
+    }
+    const bool follows = !isFirst && std::find(firstOther, before[index].end(), lastIndex) != before[index].end();
+    PUMPGRAPH_TRY(addNode(last, rewritten.nodes[index], static_cast<std::size_t>(nodes[index].captured), follows));
+    lastIndex = index;
+  }
+  return last ? endRun(last) : Status{};
+}
+
+void takeOffClocks(std::vector<double> &costsUs, const std::vector<NodeClocks::Run> &together) {
+  const auto apartUs = [&](const NodeClocks::Run &run) {
+    return std::accumulate(run.nodes.begin(), run.nodes.end(), 0.0,
+                           [&](double sum, std::size_t node) { return sum + costsUs[node]; });
+  };
+  double excessUs = 0;
+  std::size_t clocks = 0;
+  for (const NodeClocks::Run &run : together) {
+    excessUs += run.nodes.size() > 1 ? apartUs(run) - run.us : 0;
+    clocks += run.nodes.size() - 1;
+  }
+  const double clockUs = clocks == 0 ? 0 : std::max(0.0, excessUs / static_cast<double>(clocks));
+  for (const NodeClocks::Run &run : together) {
+    std::vector<double> ofRun;
+    for (const std::size_t node : run.nodes)
+      ofRun.push_back(costsUs[node]);
+    fitToTotal(ofRun, std::max(0.0, run.us - clockUs));
+    for (std::size_t i = 0; i < ofRun.size(); ++i)
+      costsUs[run.nodes[i]] = ofRun[i];
+  }
+}
+
+std::vector<double> nodeTimes(const Step &step, const std::vector<NodeClocks::Run> &apart,
+                              const std::vector<NodeClocks::Run> &together, double stepUs) {
+  std::vector<double> costs(step.captured().nodes.size());
+  for (const NodeClocks::Run &run : apart)
+    for (const std::size_t node : run.nodes) // one, or none
+      costs[node] = run.us;
+  if (!together.empty())
+    takeOffClocks(costs, together);
+  // Without transfers the nodes are all there is to a step. With them those may be the longer part.
+  if (!costs.empty() && (together.empty() || sumOf(costs) > stepUs))
+    fitToTotal(costs, stepUs);
+  return costs;
+}
+
+} // namespace pumpgraph::runtime

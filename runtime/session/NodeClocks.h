@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Clocks between the nodes of a step's graph.
+#pragma once
+
+#include "runtime/session/Step.h"
+
+#include <functional>
+#include <vector>
+
+namespace pumpgraph::runtime {
+
+/// Puts the captured nodes of a graph one behind the other, with clocks between them, and reads the clocks after each
+/// launch. Copies that a plan added stay beside the chain. Clocks keep the nodes apart, and cost more than a short
+/// kernel: what they cost is known where nodes that need not wait for anything between them are timed together too.
+class NodeClocks {
+public:
+  enum class Where : std::uint8_t { AroundEach, WhereNodesWait };
+
+  /// Nodes one behind the other, with clocks before the first and after the last.
+  struct Run {
+    std::size_t before = 0; ///< positions among the clocks
+    std::size_t after = 0;
+    std::vector<std::size_t> nodes = {}; ///< captured positions
+    double us = 0;                       ///< median, with what the two clocks cost
+  };
+
+  /// For `graph`, which is the step's or a copy of it.
+  NodeClocks(const Step &step, CUgraph graph);
+  /// Takes the clocks out of the graph, as undo() does, unless they are kept.
+  ~NodeClocks();
+  NodeClocks(const NodeClocks &) = delete;
+  NodeClocks &operator=(const NodeClocks &) = delete;
+
+  Status add(Where where);
+  Status undo();
+  /// The graph keeps the clocks: it goes before they do.
+  void keep() { editor_.commit(); }
+
+  /// Notes what the runs of a launch took that is over.
+  Status read();
+  /// Forgets what has been read, as after a launch that warms up.
+  void forget();
+  /// The runs, each with the median of what was read.
+  std::vector<Run> runs() const;
+
+private:
+  Expected<CUgraphNode> inGraph(CUgraphNode node) const;
+  Status addClock(CUgraphNode &clock);
+  void beginRun();
+  Status addNode(CUgraphNode &last, CUgraphNode original, std::size_t captured, bool follows);
+  Status endRun(CUgraphNode &last);
+  /// Of a step that is not rewritten; two clocks with nothing between them are at the end.
+  Status chainCapturedNodes();
+  Status chainRewrittenNodes(Where where);
+
+  const Step &step_;
+  const Driver &driver_;
+  CUgraph graph_;
+  bool isCopy_;
+  GraphEditor editor_;
+  std::vector<CUevent> clocks_;
+  std::vector<Run> runs_;
+  std::vector<std::vector<double>> times_; ///< by run, of all launches that were read
+};
+
+/// What clocks cost, off `costsUs`, by captured position: every one was measured with a clock before and after the
+/// node, but in the runs `together` there are none in between. The nodes of a run get what they take together.
+void takeOffClocks(std::vector<double> &costsUs, const std::vector<NodeClocks::Run> &together);
+
+/// The time of each captured node, microseconds, by captured position. `apart`: with clocks around each; `together`:
+/// with clocks where nodes wait, empty for a step that moves nothing; `stepUs`: of a whole replay.
+std::vector<double> nodeTimes(const Step &step, const std::vector<NodeClocks::Run> &apart,
+                              const std::vector<NodeClocks::Run> &together, double stepUs);
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/session/Replanner.h"
+
+#include "runtime/lower/ReplaceFills.h"
+#include "runtime/session/KeptValues.h"
+#include "runtime/session/MeasuredTimes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace pumpgraph::runtime {
+namespace {
+
+/// Replays of each kind that are timed, after one that warms up.
+constexpr std::size_t timedReplays = 3;
+/// What a first prediction may be off by, of what was measured.
+constexpr double toleratedMiss = 0.1;
+/// Two plans whose steps differ by less are as good as each other; then the one made from more measurements stays, for
+/// more is known of it.
+constexpr double noticeablySlower = 1.005;
+/// A plan that is so much faster than all before may not be the last to be.
+constexpr double worthGoingOn = 1.01;
+/// How often it is planned again where the time of nodes with hosted operands is still mistaken, or what was learned of
+/// them made the step faster.
+constexpr int mostPlans = 4;
+/// What a prediction may be off by that knows of the node times.
+constexpr double toleratedMistake = 0.02;
+
+/// Whether a plan with hosted pages is so far from its prediction that another one may do better.
+bool isMistaken(const CompiledPlan &plan, double measuredUs) {
+  return hostsOperands(plan) && std::abs(measuredUs - plan.predictedUs()) > toleratedMistake * measuredUs;
+}
+
+} // namespace
+
+Replanner::Replanner(Step &step, const Compiler &compiler)
+    : step_(step), session_(step.session_), driver_(*step.session_.driver_), rewriting_(step, compiler),
+      watch_(std::make_unique<ReplayWatch>(driver_, timedReplays)) {}
+
+std::unique_ptr<Replanner> Replanner::onMiss(Step &step, const Compiler &compiler) {
+  auto made = std::make_unique<Replanner>(step, compiler);
+  made->onlyOnMiss_ = true;
+  return made;
+}
+
+Replanner::~Replanner() {
+  static_cast<void>(takeClocksOut());
+  if (end_)
+    driver_.eventDestroy.raw(end_);
+}
+
+Status Replanner::beforeLaunch(CUstream stream) {
+  PUMPGRAPH_TRY(advance());
+  return watch_ ? watch_->beforeLaunch(stream) : Status{};
+}
+
+Status Replanner::afterLaunch(CUstream stream) {
+  if (watch_)
+    return watch_->afterLaunch(stream);
+  if (!clocks_)
+    return {};
+  if (!end_)
+    PUMPGRAPH_TRY(driver_.eventCreate(&end_, CU_EVENT_DISABLE_TIMING));
+  PUMPGRAPH_TRY(driver_.eventRecord(end_, stream));
+  ++launches_;
+  return {};
+}
+
+Status Replanner::advance() {
+  if (watch_) {
+    if (!watch_->isFull())
+      return {};
+    const Expected<std::optional<double>> us = watch_->medianUs();
+    if (!us)
+      return tl::unexpected<Error>(us.error());
+    if (!*us)
+      return {}; // still running
+    watch_.reset();
+    step_.plans_.back().measuredUs = **us;
+    return replaysAreTimed(**us);
+  }
+  if (!clocks_ || launches_ == 0)
+    return {};
+  PUMPGRAPH_TRY_WHILE(driver_.eventSynchronize(end_), "waiting for a timed replay");
+  if (launches_ > 1) // the first one warms up
+    PUMPGRAPH_TRY(clocks_->read());
+  if (launches_ <= timedReplays)
+    return {};
+  std::vector<NodeClocks::Run> runs = clocks_->runs();
+  PUMPGRAPH_TRY(takeClocksOut());
+  if (stage_ == Stage::NodesTogether)
+    return nodesAreTimed(runs);
+  apart_ = std::move(runs);
+  return step_.movesAnything() ? timeNodes(Stage::NodesTogether) : nodesAreTimed({});
+}
+
+Status Replanner::replaysAreTimed(double us) {
+  if (plans_ == 0) {
+    const double predictedUs = step_.plans_.back().predictedUs;
+    if (onlyOnMiss_) {
+      if (std::abs(us - predictedUs) <= toleratedMiss * us) {
+        finish();
+        return {};
+      }
+      why_ = fmt::format("the first plan's step took {:.1f} ms instead of {:.1f}", us * 1e-3, predictedUs * 1e-3);
+    }
+    fastestUs_ = us;
+    return timeNodes(Stage::NodesApart);
+  }
+  const PlanRecord &plan = step_.plans_.back();
+  stays_ = us <= fastestUs_ * noticeablySlower;
+  const bool isFaster = us * worthGoingOn < fastestUs_;
+  fastestUs_ = std::min(fastestUs_, us);
+  if (plans_ == 1 || stays_ || us < *result_.after.measuredUs)
+    result_.after = plan;
+  goesOn_ = isMistaken(step_.plan_, us) || (isFaster && hostsOperands(step_.plan_));
+  if (!goesOn_)
+    return settle();
+  const Status begun = timeNodes(Stage::NodesApart);
+  if (begun || !step_.checkMemory())
+    return begun;
+  step_.captured_.notes.push_back("measuring once more failed: " + begun.error().message);
+  goesOn_ = false;
+  return settle();
+}
+
+Status Replanner::nodesAreTimed(const std::vector<NodeClocks::Run> &together) {
+  const std::vector<double> times = nodeTimes(step_, apart_, together, *step_.plans_.back().measuredUs);
+  takeMeasured(step_.captured_.description, step_.knownAccesses_, step_.plan_, times);
+  result_.timedNodes = times.size();
+  if (const Status predicted = predictAgain(); !predicted) {
+    if (plans_ == 0)
+      return predicted;
+    step_.captured_.notes.push_back("predicting once more failed: " + predicted.error().message);
+    goesOn_ = false;
+  }
+  if (plans_ != 0)
+    return settle();
+  result_.before = step_.plans_.back();
+  result_.keptFirst = true;
+  return planAgain();
+}
+
+/// All is known of the last plan that is going to be.
+Status Replanner::settle() {
+  if (stays_)
+    result_.keptFirst = false;
+  else
+    PUMPGRAPH_TRY(returnTo(planBefore_));
+  if (goesOn_ && plans_ < mostPlans)
+    return planAgain();
+  finish();
+  return {};
+}
+
+Status Replanner::timeNodes(Stage stage) {
+  clocks_ = std::make_unique<NodeClocks>(step_, step_.graph_);
+  launches_ = 0;
+  step_.graphIsChanging();
+  Status added =
+      clocks_->add(stage == Stage::NodesApart ? NodeClocks::Where::AroundEach : NodeClocks::Where::WhereNodesWait);
+  if (!added) {
+    const Status out = takeClocksOut();
+    return out ? inContext(added.error(), "putting clocks between the nodes") : out;
+  }
+  stage_ = stage;
+  return {};
+}
+
+/// Where this fails, what is left of the clocks stays in the graph for good, and replays refuse.
+Status Replanner::takeClocksOut() {
+  if (!clocks_)
+    return {};
+  step_.graphIsChanging();
+  const Status out = clocks_->undo();
+  clocks_.reset();
+  if (!out)
+    step_.edits_.reset();
+  PUMPGRAPH_TRY_WHILE(out, "taking clocks out of the graph of \"{}\"", step_.captured_.description.name);
+  return {};
+}
+
+/// What the plan in force should take by what has been measured on it.
+Status Replanner::predictAgain() {
+  const Expected<double> us = rewriting_.predictUs(withMeasured(step_.plan_.lowered, step_.captured_.description));
+  if (!us)
+    return tl::unexpected<Error>(us.error());
+  step_.plans_.back().predictedAgainUs = *us;
+  return {};
+}
+
+Status Replanner::planAgain() {
+  Status made = tryPlanAgain("measured on the rewritten step");
+  if (made || plans_ == 1 || !step_.checkMemory())
+    return made;
+  step_.captured_.notes.push_back("planning once more failed: " + made.error().message);
+  finish();
+  return {};
+}
+
+/// Plans with what has been measured, and puts that in force in place of what is.
+Status Replanner::tryPlanAgain(const std::string &costs) {
+  ++plans_;
+  otherPlan_ = {}; // the slower of two: its pinned pool makes room for the next one's
+  otherMemory_.reset();
+  PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before planning again");
+  PUMPGRAPH_TRY(session_.heap_->flushCache());
+  std::unique_ptr<Residence> others; // a boundary that others rely on stays
+  if (!step_.sharers().empty())
+    others = step_.residence_->forStep(step_.plan_.blocksOf(step_.captured_));
+  Expected<CompiledPlan> next = rewriting_.plan(step_.otherFrames(), "", others.get());
+  if (!next)
+    return tl::unexpected<Error>(next.error());
+  // A plan without hosted pages may have left memset nodes where they are.
+  PUMPGRAPH_TRY(checkFills(driver_, step_.captured_.nodes, next->lowered));
+  Expected<std::shared_ptr<Residence>> memory = rewriting_.prepare(*next, std::move(others));
+  if (!memory)
+    return tl::unexpected<Error>(memory.error());
+  planBefore_ = step_.plans_.back();
+  PUMPGRAPH_TRY(exchange(std::move(*next), std::move(*memory)));
+  step_.beginPlan(costs, why_);
+  stage_ = Stage::Replays;
+  watch_ = std::make_unique<ReplayWatch>(driver_, timedReplays);
+  return {};
+}
+
+/// Puts another plan in force and keeps the one that was. If that fails, the one that was is in force again.
+Status Replanner::exchange(CompiledPlan plan, std::shared_ptr<Residence> memory) {
+  CompiledPlan old = step_.plan_;
+  Expected<std::shared_ptr<Residence>> oldMemory = rewriting_.takeBack(Keep::Values);
+  if (!oldMemory)
+    return tl::unexpected<Error>(oldMemory.error());
+  Status done = rewriting_.putInForce(std::move(plan), memory, Keep::Values);
+  if (done) {
+    session_.replaceResidence(*oldMemory, memory);
+    otherPlan_ = std::move(old);
+    otherMemory_ = std::move(*oldMemory);
+    return {};
+  }
+  const Status back = rewriting_.putInForce(std::move(old), *oldMemory, Keep::Values);
+  if (back)
+    return done;
+  step_.residence_ = std::move(*oldMemory); // without its copies in the graph: replays refuse
+  return inContext(back.error(),
+                   fmt::format("putting the plan that was back in force after: {}", done.error().message));
+}
+
+/// To the plan before the last.
+Status Replanner::returnTo(const PlanRecord &before) {
+  PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before returning to the faster plan");
+  PUMPGRAPH_TRY_WHILE(exchange(std::move(otherPlan_), std::move(otherMemory_)), "returning to the faster plan");
+  step_.plans_.push_back(before);
+  step_.plans_.back().why = "the plan made from measured node times is slower";
+  return {};
+}
+
+Status Replanner::planNow(std::string why) {
+  why_ = std::move(why);
+  const Status done = tryPlanAgain(std::string(step_.plans_.back().costs));
+  watch_.reset();
+  finish();
+  return done;
+}
+
+Status Replanner::stop() {
+  const bool isUntimed = plans_ != 0 && watch_;
+  finish();
+  watch_.reset();
+  PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before clocks are taken out");
+  PUMPGRAPH_TRY(takeClocksOut());
+  if (!isUntimed)
+    return {};
+  PUMPGRAPH_TRY_WHILE(exchange(std::move(otherPlan_), std::move(otherMemory_)), "returning to the plan before");
+  step_.plans_.pop_back();
+  return {};
+}
+
+// ---- the step's side
+// -------------------------------------------------------------------------------------------------
+
+void Step::watchReplays(const Compiler &compiler) {
+  replanner_ = Replanner::onMiss(*this, compiler);
+}
+
+Status Step::stopReplanning() {
+  if (!replanner_)
+    return {};
+  const Status stopped = replanner_->stop();
+  replanner_.reset();
+  writeReport();
+  return stopped;
+}
+
+void Step::fitToBudget() {
+  if (!std::exchange(exceedsBudget_, false))
+    return;
+  const bool wasWatched = replanner_ != nullptr;
+  Status done = stopReplanning();
+  if (const Expected<const Compiler *> compiler = session_.compiler(); compiler && done) {
+    done = Replanner(*this, **compiler).planNow("others have taken of the budget");
+    if (wasWatched)
+      watchReplays(**compiler);
+  }
+  if (!done) {
+    session_.frames_->setBudget(std::max(session_.frames_->budgetFrames(), session_.framesBeforeLook_));
+    captured_.warnings.push_back("the step keeps a plan that exceeds the budget: " + done.error().message);
+  }
+  writeReport();
+}
+
+/// Whatever goes wrong, the plan that was goes on; the replay says so if even that failed.
+void Step::goOnReplanning(CUstream stream) {
+  if (!replanner_)
+    return;
+  if (const Status done = replanner_->beforeLaunch(stream); !done) {
+    captured_.notes.push_back("planning again failed: " + done.error().message);
+    if (const Status stopped = replanner_->stop(); !stopped)
+      captured_.notes.push_back(stopped.error().message);
+    replanner_.reset();
+    writeReport();
+  } else if (replanner_->isDone()) {
+    replanner_.reset();
+    writeReport();
+  }
+}
+
+Expected<LaunchState> Step::beforeLaunch(CUstream stream) {
+  const std::lock_guard lock(session_.mutex_);
+  const ContextScope scope(*session_.driver_, session_.context_);
+  PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "replayed"));
+  PUMPGRAPH_TRY(session_.putInForce(*this));
+  fitToBudget();
+  goOnReplanning(stream);
+  PUMPGRAPH_TRY(checkMemory());
+  return LaunchState{std::exchange(graphHasChanged_, false), replanner_ != nullptr};
+}
+
+Status Step::afterLaunch(CUstream stream) {
+  const std::lock_guard lock(session_.mutex_);
+  const ContextScope scope(*session_.driver_, session_.context_);
+  if (replanner_)
+    PUMPGRAPH_TRY_WHILE(replanner_->afterLaunch(stream), "timing \"{}\"", captured_.description.name);
+  return {};
+}
+
+Expected<Replanning> Step::replan() {
+  const std::lock_guard lock(session_.mutex_);
+  const ContextScope scope(*session_.driver_, session_.context_);
+  if (isManaged())
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" is on managed memory, where steps are not planned again",
+                captured_.description.name);
+  if (!rewritten())
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" is left as captured ({}): there is no plan to improve",
+                captured_.description.name, reason_);
+  PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "planned again"));
+  PUMPGRAPH_TRY(session_.putInForce(*this));
+  PUMPGRAPH_TRY(checkMemory());
+  PUMPGRAPH_TRY(stopReplanning());
+  const Expected<const Compiler *> compiler = session_.compiler();
+  if (!compiler)
+    return tl::unexpected<Error>(compiler.error());
+  KeptValues values(*this);
+  PUMPGRAPH_TRY(values.keep());
+  Replanner replanner(*this, **compiler);
+  Status done = replayFor(replanner, values);
+  if (!done)
+    if (const Status stopped = replanner.stop(); !stopped)
+      done = inContext(stopped.error(), "after: " + done.error().message);
+  const Status restored = checkMemory() ? values.restore() : Status{};
+  writeReport();
+  PUMPGRAPH_TRY(done); // first: what fails afterwards follows from it
+  PUMPGRAPH_TRY_WHILE(restored, "restoring the values after measuring");
+  return replanner.result();
+}
+
+/// Replays the step, from the values that are kept each time, until `replanner` has seen enough.
+Status Step::replayFor(Replanner &replanner, KeptValues &values) {
+  const Driver &driver = *session_.driver_;
+  while (true) {
+    PUMPGRAPH_TRY(replanner.beforeLaunch(session_.stream_));
+    if (replanner.isDone())
+      return {};
+    PUMPGRAPH_TRY(instantiate());
+    PUMPGRAPH_TRY_WHILE(values.rewind(), "putting the state back before a run");
+    PUMPGRAPH_TRY_WHILE(driver.graphLaunch(exec_, session_.stream_), "replaying to measure");
+    PUMPGRAPH_TRY(replanner.afterLaunch(session_.stream_));
+    PUMPGRAPH_TRY_WHILE(driver.streamSynchronize(session_.stream_), "replaying to measure");
+  }
+}
+
+} // namespace pumpgraph::runtime

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Planning a step again from what its replays take.
+#pragma once
+
+#include "runtime/session/NodeClocks.h"
+#include "runtime/session/ReplayWatch.h"
+#include "runtime/session/Rewriting.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace pumpgraph::runtime {
+
+/// Looks on while a rewritten step is replayed, by whomever: times whole replays, then puts clocks between the nodes
+/// and times these, plans the step again with what they take, times the new plan in turn, and keeps the faster one. It
+/// replays nothing, so that no value changes that the program does not change itself.
+///
+/// Between the calls the graph may hold clocks, and a plan may be in force whose time is not known: stop() ends that.
+class Replanner {
+public:
+  /// Planning because somebody asks for it.
+  Replanner(Step &step, const Compiler &compiler);
+  /// Planning only if the first plan's replays take over a tenth more or less than predicted.
+  static std::unique_ptr<Replanner> onMiss(Step &step, const Compiler &compiler);
+  ~Replanner();
+  Replanner(const Replanner &) = delete;
+  Replanner &operator=(const Replanner &) = delete;
+
+  /// Before each launch of the step, where its plan is in force: reads what the last one took, and may change the graph
+  /// and the plan. Waits for the last launch where it was timed node by node, and for the device where it plans.
+  Status beforeLaunch(CUstream stream);
+  /// After the launch.
+  Status afterLaunch(CUstream stream);
+  bool isDone() const { return stage_ == Stage::Done; }
+  const Replanning &result() const { return result_; }
+
+  /// Plans again at once with the node times that there are, for what the budget leaves, whatever that takes.
+  Status planNow(std::string why);
+
+  /// Takes clocks out of the graph, and a plan out of force that has not been timed.
+  Status stop();
+
+private:
+  enum class Stage : std::uint8_t { Replays, NodesApart, NodesTogether, Done };
+
+  Status advance();
+  Status replaysAreTimed(double us);
+  Status nodesAreTimed(const std::vector<NodeClocks::Run> &together);
+  Status settle();
+  void finish() { stage_ = Stage::Done; }
+  Status timeNodes(Stage stage);
+  Status takeClocksOut();
+  Status predictAgain();
+  Status planAgain();
+  Status tryPlanAgain(const std::string &costs);
+  Status exchange(CompiledPlan plan, std::shared_ptr<Residence> memory);
+  Status returnTo(const PlanRecord &before);
+
+  Step &step_;
+  Session &session_;
+  const Driver &driver_;
+  Rewriting rewriting_;
+  std::string why_ = "asked for";
+  bool onlyOnMiss_ = false;
+
+  Stage stage_ = Stage::Replays;
+  std::unique_ptr<ReplayWatch> watch_; ///< while whole replays are timed
+  std::unique_ptr<NodeClocks> clocks_; ///< while nodes are
+  CUevent end_ = nullptr;              ///< of the last launch with clocks
+  std::size_t launches_ = 0;           ///< with the clocks that there are
+  std::vector<NodeClocks::Run> apart_;
+
+  int plans_ = 0;          ///< made so far
+  PlanRecord planBefore_;  ///< the last one
+  CompiledPlan otherPlan_; ///< the plan that was in force before this one, and its memory
+  std::shared_ptr<Residence> otherMemory_;
+  double fastestUs_ = 0;
+  bool stays_ = true;   ///< the last plan, whatever is learned of its nodes
+  bool goesOn_ = false; ///< another plan may be faster
+  Replanning result_;
+};
+
+} // namespace pumpgraph::runtime
