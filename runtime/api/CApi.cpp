@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <utility>
 
 using namespace pumpgraph::runtime;
 
@@ -129,6 +130,14 @@ Status hand(Expected<Step *> made, pumpgraph_session *session, pumpgraph_step **
 
 /// PyTorch's allocator interface has no place for a user pointer.
 std::atomic<pumpgraph_session *> attachedSession{nullptr};
+
+/// An address that changes from one owner in PyTorch to another, which both do in this thread.
+struct KeptForTorch {
+  void *pointer = nullptr;
+  pumpgraph_stream stream = nullptr;
+  bool isFreed = false; ///< the first has let go of it
+};
+thread_local KeptForTorch keptForTorch;
 
 } // namespace
 
@@ -500,6 +509,8 @@ pumpgraph_status pumpgraph_torch_attach(pumpgraph_session *session, pumpgraph_er
 void *pumpgraph_torch_malloc(size_t size, int /*device*/, pumpgraph_stream stream) {
   if (size == 0)
     return nullptr;
+  if (keptForTorch.isFreed)
+    return std::exchange(keptForTorch, {}).pointer;
   void *pointer = nullptr;
   pumpgraph_error error{};
   pumpgraph_session *session = attachedSession;
@@ -514,8 +525,18 @@ void pumpgraph_torch_free(void *pointer, size_t /*size*/, int /*device*/, pumpgr
   pumpgraph_session *session = attachedSession;
   if (!pointer || !session) // the session is gone, and all its memory with it
     return;
+  if (pointer == keptForTorch.pointer) {
+    keptForTorch = {pointer, stream, true};
+    return;
+  }
   if (pumpgraph_free(session, pointer, stream, &error) != PUMPGRAPH_OK)
     std::fprintf(stderr, "pumpgraph: PyTorch freed %p: %s\n", pointer, error.message);
+}
+
+void pumpgraph_torch_keep(void *pointer) {
+  const KeptForTorch before = std::exchange(keptForTorch, {pointer, nullptr, false});
+  if (before.isFreed) // nobody has it
+    pumpgraph_torch_free(before.pointer, 0, 0, before.stream);
 }
 
 void pumpgraph_torch_empty_cache() {

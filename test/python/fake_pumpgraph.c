@@ -341,6 +341,10 @@ FAKE void pumpgraph_torch_empty_cache(void) {
   write_down("torch_empty_cache\n");
 }
 
+FAKE void pumpgraph_torch_keep(void *pointer) {
+  write_down("torch_keep %p\n", pointer);
+}
+
 FAKE char *pumpgraph_doctor(void) {
   return strdup("no driver\n");
 }

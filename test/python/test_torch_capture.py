@@ -30,6 +30,7 @@ class TorchTest(support.FakeLibraryTest):
         torch.note = lambda line: self.control.fake_note(line.encode())
         torch.cuda.initialized = torch.cuda.allocator_in_use = torch.cuda.instantiate_fails = False
         torch.cuda.graphs = 0
+        torch._made.clear()
         torch_capture._installation = None
         environment = mock.patch.dict(os.environ, PUMPGRAPH_LIBRARY=str(self.path))
         environment.start()

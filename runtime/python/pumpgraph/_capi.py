@@ -179,6 +179,7 @@ FUNCTIONS = {
     "pumpgraph_torch_attach": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_torch_malloc": (c_void_p, [c_size_t, c_int, c_void_p]),
     "pumpgraph_torch_free": (None, [c_void_p, c_size_t, c_int, c_void_p]),
+    "pumpgraph_torch_keep": (None, [c_void_p]),
     "pumpgraph_doctor": (c_void_p, []),
 }
 
@@ -228,6 +229,10 @@ class Library:
     def destroy(self, name: str, handle: Optional[int]) -> None:
         """Calls one of the two destroy functions, which cannot fail."""
         getattr(self._dll, name)(handle)
+
+    def keep_for_torch(self, pointer: int) -> None:
+        """pumpgraph_torch_keep(), which cannot fail either."""
+        self._dll.pumpgraph_torch_keep(pointer)
 
     def take_string(self, pointer: Optional[int]) -> str:
         """Copies and frees a string that the library gave to its caller."""

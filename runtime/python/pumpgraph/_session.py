@@ -153,6 +153,10 @@ class Session:
     def detach_torch(self) -> None:
         self.library.call("pumpgraph_torch_attach", None)
 
+    def keep_for_torch(self, pointer: int) -> None:
+        """PyTorch's next free of this address, in this thread, frees nothing, and its next allocation is there."""
+        self.library.keep_for_torch(pointer)
+
     def declare_present(self, pointer: int) -> None:
         self.library.call("pumpgraph_declare_present", self._handle, pointer)
 

@@ -16,7 +16,8 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 
-from .errors import PumpGraphError, UnsupportedError
+from . import nested
+from .errors import PumpGraphError, StaleStepError, UnsupportedError
 from .reachable import Place, Reachable
 
 _BUFFER = re.compile(r"^\s*(%\S+) = pump\.buffer .* address\((0x[0-9a-f]+)\)", re.MULTILINE)
@@ -103,7 +104,7 @@ class Bindings:
     def rewind(self) -> None:
         """Every place holds what it did, and those that came after are gone."""
         for place in reversed(self._added()):
-            _, items = self._holders[place.identity[0]]
+            items = self._holders[place.identity[0]].items
             if place.key in items:
                 place.holder[place.key] = items[place.key]
             else:
@@ -128,9 +129,19 @@ class Bindings:
         self.changed = [(place, place.holder[place.key]) for place in changed]
 
     def leave(self) -> None:
-        """After a replay: what the step would have left."""
+        """What the step would have left."""
         for place, thing in self.changed:
-            place.holder[place.key] = thing
+            try:
+                place.holder[place.key] = thing
+            except IndexError:
+                raise StaleStepError(f"\"{place.name}\", which the step replaces, is gone") from None
+
+    def left(self) -> List[torch.Tensor]:
+        return [tensor for _, thing in self.changed for tensor in _tensors_of(thing) or ()]
+
+    def replace(self, swap: Callable[[Any], Any]) -> None:
+        """Other tensors are at the addresses of those that replays leave."""
+        self.changed = [(place, nested.replaced(thing, swap)) for place, thing in self.changed]
 
     def forget(self) -> None:
         """What was there before, once nothing can fail any more."""
@@ -147,8 +158,8 @@ class Bindings:
         known = {place.identity for place in self._before}
         added = []
         for place in self._search().places:
-            _, items = self._holders.get(place.identity[0], (None, None))
-            if items is None or place.identity in known or items.get(place.key) is place.thing:
+            holder = self._holders.get(place.identity[0])
+            if holder is None or place.identity in known or holder.items.get(place.key) is place.thing:
                 continue
             if _tensors_of(place.thing):
                 added.append(place)

@@ -7,8 +7,9 @@ adds to gradients, those have to be at the addresses that were captured.
 
 from __future__ import annotations
 
+import weakref
 from operator import attrgetter, is_
-from typing import Callable, List, Optional
+from typing import Any, Callable, List, Optional
 
 import torch
 
@@ -24,18 +25,37 @@ class CapturedGradients:
     """`at_call`: what was there when the step was called; `at_start`: when its capture began, after gradients that the
     rehearsal replaced were dropped; `.grad` now: what the capture left."""
 
+    _alive: "weakref.WeakSet[CapturedGradients]" = weakref.WeakSet()
+
     def __init__(self, parameters: List[torch.Tensor], at_call: _Gradients, at_start: _Gradients):
         self.parameters = parameters
         self._after = gradients_of(parameters)
         # A gradient that the rehearsal replaced did not matter: whatever is there is dropped again.
         self._any = [start is None and call is not None for call, start in zip(at_call, at_start)]
-        self._before = at_start
+        self._before = list(at_start)
         self._is_steady = all(is_any or start is after
                               for is_any, start, after in zip(self._any, at_start, self._after))
+        self._alive.add(self)
 
     @property
     def replaces(self) -> bool:
         return any(self._any)
+
+    def made(self) -> List[torch.Tensor]:
+        """Those that the step makes anew."""
+        return [after for start, after in zip(self._before, self._after) if after is not None and after is not start]
+
+    @classmethod
+    def references(cls, gradient: torch.Tensor) -> int:
+        """How often captured steps hold it. One may add to what another has made."""
+        return sum(value is gradient for each in cls._alive for held in (each._before, each._after) for value in held)
+
+    @classmethod
+    def replace(cls, swap: Callable[[Any], Any]) -> None:
+        """Other tensors hold the gradients at the captured addresses."""
+        for each in cls._alive:
+            each._before = list(map(swap, each._before))
+            each._after = list(map(swap, each._after))
 
     def are_as_left(self) -> bool:
         """Whether the step can follow itself with nothing to do. Called where something has changed."""
@@ -62,6 +82,12 @@ class CapturedGradients:
         """After the capture, which ran nothing: `.grad` is what the capture started with."""
         for parameter, start in zip(self.parameters, self._before):
             parameter.grad = start
+
+    def leave_made(self) -> None:
+        """leave() before a replay, of those for which it does not matter what is there."""
+        for parameter, start, after in zip(self.parameters, self._before, self._after):
+            if after is not None and after is not start and parameter.grad is not after:
+                parameter.grad = after
 
     def leave(self) -> None:
         """After a replay: `.grad` is what the step would have left."""

@@ -1,26 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step function works on, found from the function: modules, optimizers, tensors, and the places that hold them.
+"""What a step function works on, found from the function: modules, optimizers, tensors, generators of random numbers,
+and the places that hold them.
 
 Searched are the variables it closes over, the globals that it and the functions inside it name, its default arguments,
 the object it is bound to, what functools.partial gave it, and the same of the functions found there; of ordinary
-objects and of modules found so, and of the modules inside, their attributes, two objects deep; lists, tuples, sets and
-dicts of at most 4096 elements.
-Not searched are Python modules, classes, and objects and functions of PyTorch, other than those wanted.
+objects and of modules found so, and of the modules inside, their attributes, two objects deep; lists, tuples, sets,
+deques and dicts of at most 4096 elements; hooks of modules, parameters, optimizers and autograd nodes, as functions.
+Of classes and Python modules of the program only what the code names. Of PyTorch's own objects, those that are wanted
+aside, attributes but not what is in them.
 """
 
 from __future__ import annotations
 
+import collections
 import dis
 import functools
+import os
+import random
+import sys
 import types
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Set, Tuple
 
 import torch
+
+from . import hooks
 
 _OBJECTS_DEEP = 2
 _FUNCTIONS_DEEP = 4
 _LARGEST_CONTAINER = 4096
 _FOREIGN = ("torch", "numpy", "builtins", "pumpgraph")
+# Objects of PyTorch's whose numbers change while a step runs and do not matter to it.
+_OBSERVERS = ("torch.profiler", "torch.autograd.profiler", "torch.utils.tensorboard", "torch._dynamo", "torch._inductor",
+              "torch.fx", "torch.jit", "torch.distributed")
+# What other threads may change at any time.
+_CONCURRENT = ("threading", "queue", "multiprocessing", "concurrent", "asyncio", "logging", "_thread", "weakref")
+_LIBRARIES = tuple(os.sep + folder + os.sep for folder in ("site-packages", "dist-packages"))
+_STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+
+
+def _internal_names(kind: type) -> Set[str]:
+    """The attributes that PyTorch gives each object of a kind: their changes are noticed otherwise, or do not matter."""
+    try:
+        return set(vars(kind()))
+    except Exception:  # of a stand-in
+        return set()
+
+
+_OF_MODULES = _internal_names(torch.nn.Module) | {"_compiled_call_impl", "_forward_hooks", "training"}
+OF_OPTIMIZERS = {
+    "defaults", "state", "param_groups", "grad_scale", "found_inf", "step", "_step_count", "_opt_called",
+    "_hook_for_profile", "_patch_step_function", "_zero_grad_profile_name", "_warned_capturable_if_run_uncaptured",
+    "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks",
+    "_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks", "_optimizer_load_state_dict_post_hooks",
+    "_need_device_dtype_check_for_fused", "_cuda_graph_capture_health_check"}
 
 
 class Place(NamedTuple):
@@ -46,20 +78,50 @@ class Place(NamedTuple):
 
     @property
     def identity(self) -> Tuple[int, Any]:
-        return id(self.holder.cell if isinstance(self.holder, _Cell) else self.holder), self.key
+        return id(self.holder.thing if isinstance(self.holder, (_Cell, _Attributes)) else self.holder), self.key
+
+
+class Holder(NamedTuple):
+    """Something with places: `items` is all that was in it, `keys` what counts of it. `through`: the hook that led
+    here."""
+
+    holder: Any
+    items: Dict[Any, Any]
+    keys: Tuple[Any, ...]
+    name: str
+    through: str = ""
 
 
 class _Cell:
     """A variable that a function closes over, as something with an index."""
 
     def __init__(self, cell: Any):
-        self.cell = cell
+        self.thing = cell
 
     def __getitem__(self, _key: Any) -> Any:
-        return self.cell.cell_contents
+        return self.thing.cell_contents
 
     def __setitem__(self, _key: Any, thing: Any) -> None:
-        self.cell.cell_contents = thing
+        self.thing.cell_contents = thing
+
+
+class _Attributes:
+    """The same for what has attributes and no dict to write into: objects with slots, and classes."""
+
+    def __init__(self, thing: Any):
+        self.thing = thing
+
+    def __getitem__(self, key: str) -> Any:
+        try:
+            return getattr(self.thing, key)
+        except AttributeError:
+            raise KeyError(key) from None
+
+    def __setitem__(self, key: str, thing: Any) -> None:
+        setattr(self.thing, key, thing)
+
+    def __delitem__(self, key: str) -> None:
+        delattr(self.thing, key)
 
 
 class Reachable:
@@ -69,13 +131,17 @@ class Reachable:
         self.modules: List[torch.nn.Module] = []
         self.optimizers: List[torch.optim.Optimizer] = []
         self.tensors: List[Tuple[str, torch.Tensor]] = []
+        self.generators: List[Tuple[str, Any]] = []  # of random numbers
         self.functions: List[Callable[..., Any]] = []
         self.places: List[Place] = []
-        self.holders: Dict[int, Tuple[Any, Dict[Any, Any]]] = {}  # all that was searched, and what was in it
+        self.holders: Dict[int, Holder] = {}  # all that was searched, and what was in it
+        self._through = ""
         self._seen: Dict[int, bool] = {}  # whether a thing led to anything
         self._alive: List[Any] = []  # an id is somebody else's once its object is gone
-        for root in roots:
-            self._visit(root, "", _OBJECTS_DEEP, _FUNCTIONS_DEEP)
+        with torch._C.DisableTorchFunctionSubclass():  # attributes of parameters are read much faster then
+            for root in roots:
+                self._visit(root, "", _OBJECTS_DEEP, _FUNCTIONS_DEEP)
+            self._visit_hooks(hooks.of_everything())
         self._alive.clear()
 
     def _visit(self, thing: Any, name: str, objects: int, functions: int) -> bool:
@@ -92,16 +158,20 @@ class Reachable:
     def _search(self, thing: Any, name: str, objects: int, functions: int) -> bool:
         if isinstance(thing, torch.Tensor):
             self.tensors.append((name, thing))
+            self._visit_hooks(hooks.of_tensor(thing, name))
             return True
         if isinstance(thing, torch.optim.Optimizer):
             self.optimizers.append(thing)
+            self._visit_optimizer(thing, name, objects - 1, functions)
             return True
         if isinstance(thing, torch.nn.Module):
             self.modules.append(thing)
             for path, module in thing.named_modules():
-                own = {key: value for key, value in vars(module).items() if not key.startswith("_")}
-                self._visit_all(vars(module), own, ".".join(filter(None, (name, path))), objects - 1, functions)
+                self._visit_module(module, ".".join(filter(None, (name, path))), objects - 1, functions)
             return True
+        if is_generator(thing):
+            self.generators.append((name, thing))
+            return getattr(getattr(thing, "device", None), "type", "") == "cuda"  # the captured step has this very one
         if isinstance(thing, functools.partial):
             self._visit(thing.func, name, objects, functions)
             self._visit(list(thing.args), name, objects, functions)
@@ -114,7 +184,7 @@ class Reachable:
             return functions > 0 and self._visit_function(thing, objects, functions - 1)
         if isinstance(thing, dict):
             return self._visit_all(thing, thing, name, objects, functions)
-        if isinstance(thing, (list, tuple)):
+        if isinstance(thing, (list, tuple, collections.deque)):
             return self._visit_all(thing, dict(enumerate(thing)), name, objects, functions)
         if isinstance(thing, (set, frozenset)):
             return self._visit(list(thing), name, objects, functions)
@@ -123,7 +193,7 @@ class Reachable:
     def _visit_all(self, holder: Any, items: Dict[Any, Any], name: str, objects: int, functions: int) -> bool:
         if len(items) > _LARGEST_CONTAINER:
             return False
-        self.holders.setdefault(id(holder), (holder, dict(holder if isinstance(holder, dict) else items)))
+        self._note(holder, items, name)
         found = False
         for key, item in list(items.items()):
             item_name = f"{name}.{key}" if name else str(key)
@@ -132,15 +202,81 @@ class Reachable:
                 found = True
         return found
 
+    def _note(self, holder: Any, items: Dict[Any, Any], name: str) -> None:
+        identity = id(holder.thing if isinstance(holder, (_Cell, _Attributes)) else holder)
+        known = self.holders.get(identity)
+        if known is None:
+            content = dict(holder if isinstance(holder, dict) else items)
+            self.holders[identity] = Holder(holder, content, tuple(items), name, self._through)
+        elif not set(items) <= set(known.keys):  # globals that another function names
+            self.holders[identity] = known._replace(keys=(*known.keys, *(key for key in items if key not in known.keys)))
+
+    def _visit_module(self, module: torch.nn.Module, name: str, objects: int, functions: int) -> None:
+        own = {key: value for key, value in vars(module).items() if key not in _OF_MODULES}
+        self._visit_all(vars(module), own, name, objects, functions)
+        self._visit_class(type(module), name, objects, functions)
+        self._visit_hooks(hooks.of_module(module, name or type(module).__name__))
+        for key, parameter in list(getattr(module, "_parameters", {}).items()):
+            if parameter is not None:
+                self._visit_hooks(hooks.of_tensor(parameter, f"{name}.{key}" if name else key))
+        forward = getattr(type(module), "forward", None)
+        if isinstance(forward, types.FunctionType) and _is_programs_own(forward):
+            self._visit(forward, "", objects, functions)
+
+    def _visit_optimizer(self, optimizer: torch.optim.Optimizer, name: str, objects: int, functions: int) -> None:
+        own = {key: value for key, value in vars(optimizer).items() if key not in OF_OPTIMIZERS}
+        self._visit_all(vars(optimizer), own, name, objects, functions)
+        self._visit_hooks(hooks.of_optimizer(optimizer))
+        step = getattr(type(optimizer), "step", None)
+        step = getattr(step, "__wrapped__", step)  # PyTorch wraps it in a profiler's function
+        if isinstance(step, types.FunctionType) and _is_programs_own(step):
+            self._visit(step, "", objects, functions)
+
+    def _visit_hooks(self, found: Iterable[Tuple[Any, str]]) -> None:
+        for hook, what in found:
+            before, self._through = self._through, what
+            if isinstance(hook, types.FunctionType) and _is_foreign(hook.__module__) \
+                    and not hook.__module__.startswith("pumpgraph"):
+                for cell in hook.__closure__ or ():  # around a function of the program
+                    self._visit(_content_of(cell), "", _OBJECTS_DEEP, _FUNCTIONS_DEEP)
+            else:
+                self._visit(hook, "", _OBJECTS_DEEP, _FUNCTIONS_DEEP)
+            self._through = before
+
     def _visit_object(self, thing: Any, name: str, objects: int, functions: int) -> bool:
         wrapped = getattr(thing, "__wrapped__", None)  # a decorated function, a graphed one too
         if isinstance(wrapped, (types.FunctionType, types.MethodType)):
             return self._visit(wrapped, name, objects + 1, functions)
-        if _is_foreign(type(thing).__module__) or not hasattr(thing, "__dict__"):
+        kind = type(thing)
+        module = kind.__module__ if isinstance(kind.__module__, str) else ""
+        if module.split(".")[0] in _CONCURRENT:
             return False
-        call = getattr(type(thing), "__call__", None)
+        own = getattr(thing, "__dict__", None)
+        if _is_foreign(module):
+            if module.startswith("torch.") and isinstance(own, dict) and not module.startswith(_OBSERVERS):
+                self._note(own, own, name)  # such as a scheduler's
+            return False
+        call = getattr(kind, "__call__", None)
         found = isinstance(call, types.FunctionType) and self._visit(call, name, objects, functions)
-        return self._visit_all(vars(thing), vars(thing), name, objects, functions) or found
+        slots = {key: getattr(thing, key) for key in _slots_of(kind) if hasattr(thing, key)}
+        if slots:
+            found = self._visit_all(_Attributes(thing), slots, name, objects, functions) or found
+        if isinstance(own, dict):
+            found = self._visit_all(own, own, name, objects, functions) or found
+        return self._visit_class(kind, name, objects, functions) or found
+
+    def _visit_class(self, kind: type, name: str, objects: int, functions: int) -> bool:
+        """What the program's own classes hold beside functions."""
+        found = False
+        for base in kind.__mro__:
+            if id(base) in self._seen or not _is_written_by_the_program(base):
+                continue
+            self._seen[id(base)] = False
+            held = {key: value for key, value in vars(base).items() if not key.startswith("__")
+                    and not callable(value) and not hasattr(value, "__get__")}
+            if held:
+                found = self._visit_all(_Attributes(base), held, base.__name__, objects, functions) or found
+        return found
 
     def _visit_function(self, function: types.FunctionType, objects: int, functions: int) -> bool:
         if _is_foreign(function.__module__):
@@ -154,28 +290,84 @@ class Reachable:
                 content = holder[None]
             except ValueError:  # not assigned yet
                 continue
-            self.holders.setdefault(id(cell), (holder, {None: content}))
+            if id(cell) not in self.holders:
+                self.holders[id(cell)] = Holder(holder, {None: content}, (None,), name, self._through)
             if self._visit(content, name, objects, functions):
                 self.places.append(Place(holder, None, content, name))
                 found = True
         named = {name: function.__globals__[name] for name in _global_names(function.__code__)
                  if name in function.__globals__}
         found = self._visit_all(function.__globals__, named, "", objects, functions) or found
+        for name, thing in named.items():
+            if isinstance(thing, type):
+                found = self._visit_class(thing, name, objects, functions) or found
+            elif isinstance(thing, types.ModuleType) and _is_written_by_the_program(thing):
+                inside = {key: vars(thing)[key] for key in _all_names(function.__code__) if key in vars(thing)}
+                found = self._visit_all(vars(thing), inside, name, objects, functions) or found
         for defaults in (function.__defaults__, function.__kwdefaults__):
-            found = self._visit(defaults, "", objects, functions) or found
+            found = self._visit(defaults, f"default argument of {function.__name__}", objects, functions) or found
         wrapped = getattr(function, "__wrapped__", None)
         return (wrapped is not None and self._visit(wrapped, "", objects, functions)) or found
+
+
+def is_generator(thing: Any) -> bool:
+    """Whether random numbers are drawn from it."""
+    numpy = sys.modules.get("numpy")
+    drawn = getattr(numpy, "random", None)
+    kinds = (random.Random, getattr(torch, "Generator", random.Random), getattr(drawn, "Generator", random.Random),
+             getattr(drawn, "RandomState", random.Random))
+    return isinstance(thing, kinds)
 
 
 def _is_foreign(module: Any) -> bool:
     return isinstance(module, str) and module.split(".")[0] in _FOREIGN
 
 
+def _is_programs_own(function: types.FunctionType) -> bool:
+    """Neither a library's nor Python's."""
+    path = os.path.abspath(function.__code__.co_filename)
+    return not _is_foreign(function.__module__) and not path.startswith(_STANDARD_LIBRARY) \
+        and not any(folder in path for folder in _LIBRARIES)
+
+
+def _is_written_by_the_program(thing: Any) -> bool:
+    """The same of a class or a module."""
+    name = thing.__name__ if isinstance(thing, types.ModuleType) else thing.__module__
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    path = getattr(module, "__file__", None)
+    if module is None or _is_foreign(name) or name in sys.builtin_module_names:
+        return False
+    path = os.path.abspath(path) if path else ""
+    return not path.startswith(_STANDARD_LIBRARY) and not any(folder in path for folder in _LIBRARIES)
+
+
+def _slots_of(kind: type) -> Iterator[str]:
+    for base in kind.__mro__:
+        slots = vars(base).get("__slots__", ())
+        yield from (slots,) if isinstance(slots, str) else [name for name in slots if name not in ("__dict__", "__weakref__")]
+
+
+def _content_of(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
 def _global_names(code: types.CodeType) -> Iterator[str]:
     """Globals that the code and the functions defined inside it name."""
     for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
             yield instruction.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _global_names(constant)
+
+
+def _all_names(code: types.CodeType) -> Set[str]:
+    """Globals and attributes that they name."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _all_names(constant)
+    return names

@@ -98,6 +98,18 @@ def _refuse_graph_trees(compiled: Any, name: str) -> None:
 
 
 _OF_A_CAPTURE = re.compile(r"captur|cudaErrorStreamCapture", re.IGNORECASE)
+# What PyTorch says of generators of random numbers in a capture, and what it comes from.
+_OF_GENERATORS = (
+    (re.compile(r"CUDA generator not in capture mode"),
+     "draws random numbers from a generator that is not found from the step",
+     "keep it in a variable or attribute that the step names, or pass it as an argument"),
+    (re.compile(r"philox_engine_inputs"),
+     "draws random numbers in a way that a captured step cannot",
+     "draw outside of the step, and pass what is drawn as an argument"),
+    (re.compile(r"CUDAGenerator|set_state_index|Offset increment outside graph capture"),
+     "makes or seeds a generator of random numbers, or reads or sets its state, which no replay would do",
+     "do so outside of the step"),
+)
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
@@ -108,6 +120,9 @@ def explain_failed_capture(error: BaseException) -> Optional[UnsupportedError]:
         return None
     place = _users_line(error)
     reason = str(error).strip().splitlines()[0]
+    for pattern, what, advice in _OF_GENERATORS:
+        if pattern.search(str(error)):
+            return UnsupportedError(f"{place} {what} ({reason}); {advice}")
     return UnsupportedError(f"{place} waits for the device or works outside its stream, which a captured step cannot "
                             f"({reason}); let the step return the tensor and look at it outside")
 

@@ -20,11 +20,14 @@ from ._session import PathLike, ValidationResult
 from .bindings import Bindings, TouchedMemory, places_in_modules, places_in_optimizers
 from .changes import Changes
 from .errors import StaleStepError, UnsupportedError, invalid
+from .generators import of_the_device
 from .gradients import CapturedGradients, gradients_of
+from .host_state import Change, HostState, plain_results, refuse
 from .optimizers import CapturedOptimizer, steps_observed
-from .reachable import Place, Reachable
+from .reachable import Place, Reachable, is_generator
 from .refusals import refuse_found, without_trials
-from .tensors import is_wrapper
+from .results import Results
+from .tensors import has_memory, is_wrapper, pointer_of
 from .torch_capture import AdoptionOptions, Step, Things, capture_warm, installed, run_eagerly
 
 # Smaller tensors share pages with others, and are not worth moving: the loop may look at them without cost.
@@ -186,11 +189,11 @@ def _once(things: Iterable[Any]) -> List[Any]:
 
 
 def _objects_in(call: signature.Call) -> Iterator[Any]:
-    """Modules, optimizers and parameters among the arguments: the step works on these very ones."""
+    """Modules, optimizers, parameters and generators among the arguments: the step works on these very ones."""
     objects: List[Any] = []
     nested.replaced(call.arguments, objects.append)
     return (thing for thing in objects
-            if isinstance(thing, (torch.nn.Module, torch.optim.Optimizer, torch.nn.Parameter)))
+            if isinstance(thing, (torch.nn.Module, torch.optim.Optimizer, torch.nn.Parameter)) or is_generator(thing))
 
 
 # ---- graphs ----------------------------------------------------------------------------------------------------------
@@ -224,6 +227,12 @@ class _Graph:
         self._must_look = not all(map(Changes.are_noticed_of, tensors))
         Changes.watch(self, tensors)
         self._guard = installed().guard
+        self._results = Results(installed().session, [*_tensors_of(step.output), *gradients.made(), *bindings.left()],
+                                self._replace, CapturedGradients.references)
+        own = {pointer_of(leaf) for leaf in inputs.leaves if has_memory(leaf)}
+        self._handed_through = {id(tensor) for tensor in _tensors_of(step.output)
+                                if has_memory(tensor) and pointer_of(tensor) in own}
+        self._is_nested = nested.is_container(step.output) or bool(self._handed_through)
         report = step.report()
         moves_any = bool(report.get("added_nodes") or report.get("hosted_bytes"))
         self._moves_values = moves_any and not report.left_as_captured
@@ -258,6 +267,12 @@ class _Graph:
         guard = self._guard
         if not self._is_steady:
             self._gradients.supply(guard.take_back)
+            self._gradients.leave_made()
+        if self._bindings.changed:
+            self._bindings.leave()
+        if self._results.are_held():
+            self._results.hand_over(lambda storages: guard.armed and guard.bring(storages))
+            self._is_steady = False  # `.grad` is another tensor
         if guard.lent:
             guard.give_back()
         if self._moves_values:
@@ -274,7 +289,18 @@ class _Graph:
             self._gradients.leave()
         if self._bindings.changed:
             self._bindings.leave()
-        return self.step.output
+        return nested.replaced(self.step.output, self._given) if self._is_nested else self.step.output
+
+    def _given(self, value: Any) -> Any:
+        """What the program gets for a value of the output: an argument that is handed through is overwritten by the
+        next call's."""
+        return value.clone() if id(value) in self._handed_through else value
+
+    def _replace(self, swap: Callable[[Any], Any]) -> None:
+        """The step's tensors at these addresses are others: the program has kept those that were there."""
+        self.step.output = nested.replaced(self.step.output, swap)
+        self._bindings.replace(swap)
+        CapturedGradients.replace(swap)
 
     def _load(self, tensors: List[torch.Tensor]) -> None:
         past_modes = torch._C._DisableTorchDispatch()
@@ -300,6 +326,8 @@ class Graphed:
         self._calls: Dict[Any, int] = {}  # eager ones, by signature
         self._texts: Dict[Any, str] = {}
         self._stepped: List[torch.optim.Optimizer] = []
+        self._changes: Dict[Any, List[Change]] = {}  # that the last warm-up call made to what the host has, by signature
+        self._returned: Dict[Any, List[Any]] = {}  # by it beside tensors on the device
         self._last: Optional[_Graph] = None
         self._stream = -1  # of the last call, as an address, which is fast to read
         self._followed: Any = None  # the same
@@ -365,10 +393,11 @@ class Graphed:
         inputs = self._inputs[call.key]
         inputs.load(call.tensors)
         if self._calls[kind] < self._options.warmup:
-            output = self._warm_up(installation, inputs)
+            output = self._warm_up(installation, inputs, surroundings, kind)
             self._calls[kind] += 1
             return output
-        graph = self._capture(installation, inputs, surroundings, self._texts[kind])
+        refuse(self._name, self._changes.get(kind, ()))
+        graph = self._capture(installation, inputs, surroundings, kind)
         self._graphs.setdefault(call.key, []).append(graph)
         self._last = graph
         return graph.run(call.tensors, self._stream)
@@ -385,16 +414,26 @@ class Graphed:
         self._calls[kind] = 0
         self._texts[kind] = text
 
-    def _warm_up(self, installation: Any, inputs: signature.StaticInputs) -> Any:
+    def _warm_up(self, installation: Any, inputs: signature.StaticInputs, surroundings: _Surroundings,
+                 kind: Any) -> Any:
         torch.clear_autocast_cache()
+        # The first call sets things up; what the last one changes, every call does.
+        before = self._host_state(installation, surroundings.found) \
+            if 1 <= self._calls[kind] == self._options.warmup - 1 else None
         with _counted("inside"), without_trials(self._options.raises), steps_observed() as stepped:
             output = run_eagerly(installation, lambda: _detached(self._fn(*inputs.args, **inputs.kwargs)))
         self._stepped = _once([*self._stepped, *stepped])
+        if before is not None:
+            self._changes[kind] = list(before.changes_to(self._host_state(installation, surroundings.search())))
+            self._returned[kind] = plain_results(output)
         inputs.refuse_gradients()
         return output
 
+    def _host_state(self, installation: Any, found: Reachable) -> HostState:
+        return HostState(found, _once([*found.optimizers, *self._stepped]), installation.device)
+
     def _capture(self, installation: Any, inputs: signature.StaticInputs, surroundings: _Surroundings,
-                 text: str) -> _Graph:
+                 kind: Any) -> _Graph:
         if sum(map(len, self._graphs.values())) >= self._options.max_graphs:
             raise UnsupportedError(f"{self._name} would need more than max_graphs={self._options.max_graphs} graphs: "
                                    "it meets the same arguments with and without gradients")
@@ -408,25 +447,34 @@ class Graphed:
             at_start: List[Any] = []
             bindings = Bindings(surroundings.search, [*places_in_modules(found.modules),
                                                       *places_in_optimizers(optimizers)])
+            host = self._host_state(installation, surroundings.search())
 
             def fn() -> Any:
                 at_start[:] = gradients_of(parameters)
                 torch.clear_autocast_cache()  # a copy of a weight that was made outside would never be made again
                 try:
-                    return _detached(self._fn(*inputs.args, **inputs.kwargs))
+                    output = _detached(self._fn(*inputs.args, **inputs.kwargs))
                 finally:
                     torch.clear_autocast_cache()
+                refuse(self._name, host.changes_to(self._host_state(installation, surroundings.search())))
+                self._refuse_other_results(kind, output)
+                return output
+
+            def put_back() -> None:
+                host.put_back()
+                bindings.rewind()
 
             with _counted("inside"), warnings.catch_warnings():
                 if self._options.raises:
                     warnings.filterwarnings("ignore", message=".* is replayed exactly as captured")
                 step = capture_warm(installation, fn, things, self._options.adoption, {}, stacklevel=5,
-                                    put_back=bindings.rewind, inputs=Things(inputs.leaves))
+                                    put_back=put_back, inputs=Things(inputs.leaves),
+                                    generators=[each for _, each in of_the_device(found.generators, installation.device)])
         with contextlib.ExitStack() as undo:
             undo.callback(step.close)
             gradients = CapturedGradients(parameters, at_call, at_start)
             undo.callback(gradients.rewind)
-            undo.callback(bindings.rewind)
+            undo.callback(put_back)
             inputs.refuse_gradients()
             self._refuse(step.report(), gradients)
             touched = TouchedMemory(step.save)
@@ -441,10 +489,18 @@ class Graphed:
                 hook = module.register_forward_pre_hook(installation.guard.rest_before_compiled)
                 weakref.finalize(step, hook.remove).atexit = False
         gradients.rewind()
-        for table in (found.tensors, found.places, found.holders):
+        for table in (found.tensors, found.places, found.holders, found.generators):
             table.clear()  # some tensors are of the warm-up, and should go when the program lets go of them
         optimizers = [CapturedOptimizer(optimizer) for optimizer in stepped]
-        return _Graph(step, inputs, surroundings, optimizers, gradients, bindings, text)
+        return _Graph(step, inputs, surroundings, optimizers, gradients, bindings, self._texts[kind])
+
+    def _refuse_other_results(self, kind: Any, output: Any) -> None:
+        """What a step returns beside tensors on the device must be the same in each call."""
+        returned = plain_results(output)
+        if self._returned.setdefault(kind, returned) != returned:
+            raise UnsupportedError(f"{self._name} returns something that is not on the device and differs from call to "
+                                   "call, and a replay runs no Python; compute it outside, or return a tensor on the "
+                                   "device")
 
     def _refuse(self, report: Report, gradients: CapturedGradients) -> None:
         if report.left_as_captured and self._options.raises:
@@ -479,7 +535,8 @@ class Graphed:
         for graphs in self._graphs.values():
             for graph in graphs:
                 graph.close()
-        for table in (self._graphs, self._inputs, self._calls, self._texts, self._stepped):
+        for table in (self._graphs, self._inputs, self._calls, self._texts, self._stepped, self._changes,
+                      self._returned):
             table.clear()
         self._last = None
 
@@ -515,6 +572,12 @@ class _WeakMethod:
 def _detached(output: Any) -> Any:
     """Without its history, which ends with the call."""
     return nested.replaced(output, lambda value: value.detach() if isinstance(value, torch.Tensor) else value)
+
+
+def _tensors_of(output: Any) -> List[torch.Tensor]:
+    found: List[Any] = []
+    nested.replaced(output, found.append)
+    return [value for value in found if isinstance(value, torch.Tensor)]
 
 
 def _is_worth_moving(tensor: torch.Tensor) -> bool:

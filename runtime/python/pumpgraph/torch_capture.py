@@ -26,9 +26,12 @@ from ._session import (MeasurementResult, NativeStep, ObservationResult, PathLik
                        ValidationResult, user_cache)
 from ._sizes import format_size, parse_budget, parse_size
 from .errors import PumpGraphError, Status, invalid
+from .generators import of_the_device, register, seeds_unknown
 from .guard import Guard
+from .hooks import notice_those_of_nodes
 from .names import Names
 from .operators import DeclaringOperators
+from .reachable import Reachable
 from .record_stream import RecordedStreams
 from .refusals import explain_failed_capture, replace_memory_figures
 from .tensors import has_memory, pointer_of
@@ -46,6 +49,7 @@ class _Installation:
         self.steps: "weakref.WeakSet[Step]" = weakref.WeakSet()
         self.next_look = 0.0 if looks_at_budget else float("inf")
         self._stream: Optional[torch.cuda.Stream] = None
+        notice_those_of_nodes()
         replace_memory_figures()
 
     def look_at_budget(self, now: float) -> None:
@@ -210,8 +214,9 @@ def capture(
         _warm_up(installation, fn, warmup)
     options = AdoptionOptions(name, costs, leave_as_captured, keep_first_plan, calibrate, boundary, prefetching,
                               hosting)
+    own = [each for _, each in of_the_device(Reachable(fn).generators, installation.device)]
     return capture_warm(installation, fn, Things(private), options, timings, capture_error_mode,
-                        inputs=Things(inputs))
+                        inputs=Things(inputs), generators=own)
 
 
 class AdoptionOptions(NamedTuple):
@@ -237,9 +242,11 @@ def capture_warm(
     stacklevel: int = 3,
     put_back: Callable[[], None] = lambda: None,
     inputs: Optional["Things"] = None,
+    generators: Sequence[Any] = (),
 ) -> "Step":
     """capture() for a function that was warmed up. `fn` is called twice, and nothing runs. `put_back` undoes what
-    a call of `fn` leaves in Python: after the rehearsal, and where the capture fails."""
+    a call of `fn` leaves in Python: after the rehearsal, and where the capture fails. `generators`: of random numbers,
+    the program's own on the device."""
     installation.guard.rest()
     with _collector_paused(), _stream_restored(), contextlib.ExitStack() as undo:
         undo.callback(_host_random_numbers())
@@ -247,11 +254,12 @@ def capture_warm(
         with _timed(timings, "rehearsal_s"), contextlib.ExitStack() as drawn:
             # The rehearsal takes no random numbers from the host, so that both captures draw the same.
             drawn.callback(_host_random_numbers())
-            rehearsal = _rehearse(installation, fn, capture_error_mode, things)
+            drawn.enter_context(seeds_unknown(generators, installation.device))
+            rehearsal = _rehearse(installation, fn, capture_error_mode, things, generators)
         put_back()
         undo.callback(_drop_replaced, things.gradients())  # without an adopted step they never get memory
         with _timed(timings, "capture_s"):
-            graph, output = _record(installation, fn, capture_error_mode)
+            graph, output = _record(installation, fn, capture_error_mode, generators)
             rehearsal.reset()  # not before: the random-number tensors that graphs share would be given up and moved
         with _timed(timings, "adopt_s"):
             _declare(installation.session, things, inputs or Things(()), output)
@@ -309,13 +317,14 @@ def _explained(installation: _Installation, fn: Callable[[], Any], things: "Thin
     return explained
 
 
-def _rehearse(installation: _Installation, fn: Callable[[], Any], mode: str, things: "Things") -> torch.cuda.CUDAGraph:
+def _rehearse(installation: _Installation, fn: Callable[[], Any], mode: str, things: "Things",
+              generators: Sequence[Any]) -> torch.cuda.CUDAGraph:
     """Captures `fn` and lets go of every tensor of that capture, gradients included. What there is to say of nodes and
     memory is said here: while a dispatch mode looks on PyTorch does some things otherwise, such as adding gradients up,
     so nothing is to look at the capture that counts."""
     before = things.gradients()
     try:
-        graph, _ = _record(installation, _explained(installation, fn, things), mode)
+        graph, _ = _record(installation, _explained(installation, fn, things), mode, generators)
         installation.session.rehearse(graph.raw_cuda_graph())
     finally:
         _drop_replaced(before)
@@ -337,9 +346,11 @@ def _same_memory(a: Optional[torch.Tensor], b: Optional[torch.Tensor]) -> bool:
     return pointer_of(a) == pointer_of(b)
 
 
-def _record(installation: _Installation, fn: Callable[[], Any], mode: str) -> Tuple[torch.cuda.CUDAGraph, Any]:
+def _record(installation: _Installation, fn: Callable[[], Any], mode: str,
+            generators: Sequence[Any]) -> Tuple[torch.cuda.CUDAGraph, Any]:
     session = installation.session
     graph = torch.cuda.CUDAGraph(keep_graph=True)
+    register(graph, generators)
     failure: Optional[BaseException] = None
     try:
         with _own_workspaces(), torch.cuda.graph(graph, stream=installation.stream, capture_error_mode=mode):
@@ -353,7 +364,7 @@ def _record(installation: _Installation, fn: Callable[[], Any], mode: str) -> Tu
             finally:
                 session.capture_end()
     except BaseException:
-        _abandon(installation, graph)
+        _abandon(installation, graph, generators)
         if failure is None:
             raise
         explained = explain_failed_capture(failure)
@@ -375,7 +386,7 @@ def _own_workspaces() -> Iterator[None]:
         clear()
 
 
-def _abandon(installation: _Installation, graph: torch.cuda.CUDAGraph) -> None:
+def _abandon(installation: _Installation, graph: torch.cuda.CUDAGraph, generators: Sequence[Any]) -> None:
     """PyTorch is as before the capture that failed. A capture that the driver has broken off leaves random-number
     generators in capture: the end of one that succeeds lets them out. PyTorch's pinned memory goes on asking the
     graph whether it captures, so it must not go away."""
@@ -384,6 +395,7 @@ def _abandon(installation: _Installation, graph: torch.cuda.CUDAGraph) -> None:
     with contextlib.suppress(RuntimeError):  # then the device is lost, and the failure says more
         something = torch.zeros(1, device=installation.device)
         mending = torch.cuda.CUDAGraph(keep_graph=True)
+        register(mending, generators)
         with torch.cuda.graph(mending, stream=installation.stream, capture_error_mode="thread_local"):
             something.zero_()
         mending.reset()

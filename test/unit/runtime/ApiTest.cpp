@@ -161,6 +161,45 @@ TEST_F(ApiTest, servesPyTorch) {
   EXPECT_EQ(stats.live_allocations, 0u);
 }
 
+// Memory changes from one owner to the next: no free is heard of, and no allocation.
+TEST_F(ApiTest, keepsAnAddressForPyTorch) {
+  ASSERT_EQ(pumpgraph_torch_attach(session_, nullptr), PUMPGRAPH_OK);
+  void *pointer = pumpgraph_torch_malloc(100, 0, nullptr);
+  pumpgraph_torch_keep(pointer);
+  void *other = pumpgraph_torch_malloc(100, 0, nullptr);
+  EXPECT_NE(other, pointer);
+  pumpgraph_torch_free(pointer, 100, 0, nullptr);
+  EXPECT_EQ(pumpgraph_torch_malloc(100, 0, nullptr), pointer);
+  pumpgraph_torch_keep(nullptr);
+  pumpgraph_memory_stats stats{};
+  stats.struct_size = sizeof stats;
+  ASSERT_EQ(pumpgraph_memory_statistics(session_, &stats, nullptr), PUMPGRAPH_OK);
+  EXPECT_EQ(stats.live_allocations, 2u);
+  pumpgraph_torch_free(pointer, 100, 0, nullptr);
+  pumpgraph_torch_free(other, 100, 0, nullptr);
+  ASSERT_EQ(pumpgraph_memory_statistics(session_, &stats, nullptr), PUMPGRAPH_OK);
+  EXPECT_EQ(stats.live_allocations, 0u);
+}
+
+// What nobody takes is free after all.
+TEST_F(ApiTest, keepsNothingThatNobodyTakes) {
+  ASSERT_EQ(pumpgraph_torch_attach(session_, nullptr), PUMPGRAPH_OK);
+  void *pointer = pumpgraph_torch_malloc(100, 0, nullptr);
+  pumpgraph_torch_keep(pointer);
+  pumpgraph_torch_free(pointer, 100, 0, nullptr);
+  pumpgraph_torch_keep(nullptr);
+  pumpgraph_memory_stats stats{};
+  stats.struct_size = sizeof stats;
+  ASSERT_EQ(pumpgraph_memory_statistics(session_, &stats, nullptr), PUMPGRAPH_OK);
+  EXPECT_EQ(stats.live_allocations, 0u);
+  void *kept = pumpgraph_torch_malloc(100, 0, nullptr);
+  pumpgraph_torch_keep(kept);
+  pumpgraph_torch_keep(nullptr);
+  pumpgraph_torch_free(kept, 100, 0, nullptr);
+  ASSERT_EQ(pumpgraph_memory_statistics(session_, &stats, nullptr), PUMPGRAPH_OK);
+  EXPECT_EQ(stats.live_allocations, 0u);
+}
+
 // A session that ends is detached, so that late frees of a dying interpreter do no harm.
 TEST_F(ApiTest, detachesASessionThatEnds) {
   ASSERT_EQ(pumpgraph_torch_attach(session_, nullptr), PUMPGRAPH_OK);

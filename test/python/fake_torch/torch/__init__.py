@@ -5,6 +5,7 @@ import contextlib
 import math
 import sys
 import types
+import weakref
 
 strided = "strided"
 dtype = type("dtype", (), {})
@@ -25,19 +26,39 @@ def note(line):
 
 
 class UntypedStorage:
-    def resize_(self, size):
-        pass
+    """`freed`: the address that a storage which got other memory has given up, for the next one that is made."""
 
+    freed = None
 
-class _Storage(UntypedStorage):
-    def __init__(self, pointer):
-        self._pointer = pointer
+    def __init__(self, size, device):
+        self._pointer, self.size, self.device = UntypedStorage.freed, size, device
+        self.tensors = weakref.WeakSet()
+        UntypedStorage.freed = None
+
+    @property
+    def _cdata(self):
+        return self
 
     def data_ptr(self):
         return self._pointer
 
     def nbytes(self):
-        return 16
+        return self.size
+
+    def resizable(self):
+        return True
+
+    def resize_(self, size):
+        if size:
+            UntypedStorage.freed = self._pointer
+            self._pointer += 0x7000000
+            note(f"torch: move {UntypedStorage.freed:#x}")
+
+
+class _Storage(UntypedStorage):
+    def __init__(self, pointer, device):
+        super().__init__(16, device)
+        self._pointer = pointer
 
 
 class Device:
@@ -67,7 +88,8 @@ class Tensor:
         self.grad = self.grad_fn = None
         self.shape, self.dtype = shape, dtype
         self.device = Device("cuda" if is_cuda else "cpu")
-        self._storage = _Storage(pointer)
+        self._storage = _Storage(pointer, self.device)
+        self._storage.tensors.add(self)
 
     def untyped_storage(self):
         return self._storage
@@ -102,8 +124,23 @@ class Tensor:
     def requires_grad_(self, requires_grad=True):
         object.__setattr__(self, "requires_grad", requires_grad)
 
-    def set_(self, source):
-        object.__setattr__(self, "_storage", source._storage)
+    def set_(self, source, *_place):
+        object.__setattr__(self, "_storage", getattr(source, "_storage", source))
+        self._storage.tensors.add(self)
+        return self
+
+    def view(self):
+        """Another tensor in the same memory."""
+        return Tensor().set_(self)
+
+    def clone(self):
+        return empty_like(self)
+
+    def storage_offset(self):
+        return 0
+
+    def size(self):
+        return self.shape
 
     def detach_(self):
         pass
@@ -118,12 +155,29 @@ def zeros(size, device=None):
     return Tensor(0x9000)
 
 
+def empty(size, dtype=None, device=None):
+    return Tensor()
+
+
+_made = {}
+
+
+def fresh(pointer):
+    """Other memory in each call, as an operator's result has: 0x100 further each time."""
+    _made[pointer] = _made.get(pointer, 0) + 1
+    return Tensor(pointer + 0x100 * (_made[pointer] - 1))
+
+
 def empty_like(tensor, device=None, requires_grad=False):
     """Memory of its own: 0x100 further."""
     return Tensor(tensor.data_ptr() + 0x100, shape=tensor.shape, dtype=tensor.dtype, requires_grad=requires_grad)
 
 
 no_grad = contextlib.nullcontext
+
+
+def inference_mode(mode):
+    return contextlib.nullcontext()
 
 
 def is_grad_enabled():
@@ -169,7 +223,8 @@ class _C:
 
     @staticmethod
     def _storage_Use_Count(storage):
-        return _C.uses
+        """Of the tensors in it, and Python's object."""
+        return len(storage.tensors) + 1 if isinstance(storage, UntypedStorage) else _C.uses
 
 
 class _Engine:

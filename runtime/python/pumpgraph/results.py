@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a replay leaves for the program to look at: results, gradients, attributes that the step sets.
+
+It lies at addresses that the next replay writes again. Where the program still holds some of it then, the memory that
+the program holds becomes its own, with the values of the call that they are from, and the step's tensors are made anew
+at the captured addresses. No view, list or autograd graph of the program has to be found for that: all of them share
+one storage, and it is the storage that moves.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+import torch
+
+from .errors import StaleStepError
+from .tensors import has_memory, is_wrapper, pointer_of
+
+_resize = torch.UntypedStorage.resize_  # as PyTorch has it: what comes before it later is for others
+_use_count = getattr(torch.Tensor, "_use_count", lambda _tensor: 0)
+_Counts = Tuple[List[int], List[int], List[int]]
+Swap = Callable[[Any], Any]
+
+
+class _Kept(NamedTuple):
+    """One storage, and the step's own tensors in it."""
+
+    storage: Any
+    tensors: List[torch.Tensor]
+
+
+class Results:
+    """`tensors`: what the captured call has left. `replace`: tells all who hold the step's own tensors that there are
+    others for them. `references`: how many of them hold one."""
+
+    def __init__(self, session: Any, tensors: Iterable[Optional[torch.Tensor]], replace: Callable[[Swap], None],
+                 references: Callable[[torch.Tensor], int]):
+        self._session = session
+        self._replace = replace
+        self._references = references
+        found = {id(tensor): tensor for tensor in tensors if tensor is not None and not is_wrapper(tensor)}
+        self._candidates: List[torch.Tensor] = list(filter(has_memory, found.values()))
+        self._kept: Optional[List[_Kept]] = None
+
+    def are_held(self) -> bool:
+        """Whether the program still has some of it. Called before every replay."""
+        if self._kept is None:
+            self._kept = self._found()
+            self._count()
+        elif self._tensors and self._counts_now() != self._counts:
+            return bool(self._held())
+        return False
+
+    def hand_over(self, bring: Callable[[Iterable[Any]], None]) -> None:
+        """What the program has is its own from here on. `bring` sees to it that values are at their addresses."""
+        self._exchange(self._held(), bring)
+        self._count()  # not before: what is counted must be in nobody's variables
+
+    def _exchange(self, held: List[_Kept], bring: Callable[[Iterable[Any]], None]) -> None:
+        bring([kept.storage for kept in held])
+        others: Dict[int, torch.Tensor] = {}
+        try:
+            with torch.inference_mode(False), torch.no_grad():
+                past_modes = torch._C._DisableTorchDispatch()
+                try:
+                    for kept in held:
+                        others.update(self._move(kept))
+                finally:
+                    del past_modes
+        finally:  # where there is no more memory, too
+            self._kept = [self._others(kept, others) for kept in self._kept or ()]
+            self._replace(lambda value: others.get(id(value), value))
+
+    def _found(self) -> List[_Kept]:
+        """Before the first replay, when nobody but the step has any of it."""
+        by_pointer: Dict[int, List[torch.Tensor]] = {}
+        for tensor in self._candidates:
+            by_pointer.setdefault(pointer_of(tensor), []).append(tensor)
+        self._candidates = []
+        kept = [_Kept(tensors[0].untyped_storage(), tensors) for tensors in by_pointer.values()]
+        if not all(map(_is_alone, kept)):
+            gc.collect()  # what the captured call has left in cycles
+        # Others, such as an argument or a weight that is returned, are not made by the step: they are what they are.
+        return list(filter(_is_alone, kept))
+
+    def _count(self) -> None:
+        assert self._kept is not None
+        self._tensors = [tensor for kept in self._kept for tensor in kept.tensors]
+        self._storages = [kept.storage._cdata for kept in self._kept]
+        self._known = list(map(self._references, self._tensors))
+        self._counts = self._counts_now()
+
+    def _counts_now(self) -> _Counts:
+        return (list(map(sys.getrefcount, self._tensors)), list(map(_use_count, self._tensors)),
+                list(map(torch._C._storage_Use_Count, self._storages)))
+
+    def _held(self) -> List[_Kept]:
+        """Those of which there is more than the step's own. Steps that were captured since may work on some, too."""
+        references, uses, storages = self._counts_now()
+        known = list(map(self._references, self._tensors))
+        excess = [now - then > more - before or use > use_then
+                  for now, then, more, before, use, use_then
+                  in zip(references, self._counts[0], known, self._known, uses, self._counts[1])]
+        by_tensor = iter(excess)
+        held = [kept for kept, now, then in zip(self._kept or (), storages, self._counts[2])
+                if any([next(by_tensor) for _ in kept.tensors]) or now > then]
+        if not held:
+            self._known, self._counts = known, (references, uses, storages)
+        return held
+
+    def _move(self, kept: _Kept) -> Dict[int, torch.Tensor]:
+        """The storage gets other memory, and its captured address is another storage's."""
+        storage = kept.storage
+        address, size, device = storage.data_ptr(), storage.nbytes(), storage.device
+        if not storage.resizable():
+            raise StaleStepError("the program holds what the call before has left, in memory that is not PyTorch's, "
+                                 "and this call would overwrite it; keep a copy: clone()")
+        self._session.keep_for_torch(address)
+        try:
+            _resize(storage, size)
+            fresh = torch.UntypedStorage(size, device=device)
+        finally:
+            self._session.keep_for_torch(0)
+        assert fresh.data_ptr() == address, "the captured address was given to somebody else"
+        return {id(tensor): torch.empty(0, dtype=tensor.dtype, device=device).set_(
+            fresh, tensor.storage_offset(), tensor.size(), tensor.stride()) for tensor in kept.tensors}
+
+    @staticmethod
+    def _others(kept: _Kept, others: Dict[int, torch.Tensor]) -> _Kept:
+        tensors = [others.get(id(tensor), tensor) for tensor in kept.tensors]
+        return _Kept(tensors[0].untyped_storage(), tensors)
+
+
+def _is_alone(kept: _Kept) -> bool:
+    """Whether nothing but these tensors, and the storage as an object of Python's, has the memory."""
+    return torch._C._storage_Use_Count(kept.storage._cdata) == len(kept.tensors) + 1
