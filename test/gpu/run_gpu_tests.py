@@ -24,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CASES = Path(__file__).resolve().parent / "torch_cases.py"
 GRAPHED = Path(__file__).resolve().parent / "graphed_cases.py"
+HOST_STATE = Path(__file__).resolve().parent / "host_state_cases.py"
 OBSERVED = Path(__file__).resolve().parent / "observe_models.py"
 MODELS = Path(__file__).resolve().parent / "unknown_models.py"
 LOOP = ROOT / "docs" / "examples" / "pytorch" / "loop.py"
@@ -64,6 +65,7 @@ class Tests:
         yield "graphed.plain", lambda: self.run([sys.executable, str(GRAPHED), "--plain", str(self.folder)])
         yield "graphed.overhead", lambda: self.graphed_cases("overhead")
         yield "graphed.cases", self.graphed_cases
+        yield "host_state.cases", lambda: self.cases(HOST_STATE)
         yield "loop", self.loop
         absent = [library for library in LIBRARIES if not importlib.util.find_spec(library)]
         if absent:
@@ -113,8 +115,11 @@ class Tests:
         return re.findall(r"\w+", listed)
 
     def graphed_cases(self, *which):
+        self.cases(GRAPHED, str(self.folder), *which)
+
+    def cases(self, program, *arguments):
         """All in one process, for most of the time of one alone is PyTorch's start."""
-        status, text = self.run([sys.executable, str(GRAPHED), str(self.folder), *which], may_fail=True)
+        status, text = self.run([sys.executable, str(program), *arguments], may_fail=True)
         if status != 0:
             failed = re.split(r"^(?=ok     |FAILED )", text, flags=re.M)
             raise Failure("".join(part for part in failed if not part.startswith("ok     ")).strip()[-8000:])

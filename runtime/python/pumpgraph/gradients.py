@@ -7,6 +7,7 @@ adds to gradients, those have to be at the addresses that were captured.
 
 from __future__ import annotations
 
+import collections
 import weakref
 from operator import attrgetter, is_
 from typing import Any, Callable, List, Optional
@@ -46,9 +47,10 @@ class CapturedGradients:
         return [after for start, after in zip(self._before, self._after) if after is not None and after is not start]
 
     @classmethod
-    def references(cls, gradient: torch.Tensor) -> int:
-        """How often captured steps hold it. One may add to what another has made."""
-        return sum(value is gradient for each in cls._alive for held in (each._before, each._after) for value in held)
+    def references(cls, tensors: List[torch.Tensor]) -> List[int]:
+        """How often captured steps hold each of them. One may add to what another has made."""
+        held = collections.Counter(id(value) for each in cls._alive for value in (*each._before, *each._after))
+        return [held[id(tensor)] for tensor in tensors]
 
     @classmethod
     def replace(cls, swap: Callable[[Any], Any]) -> None:

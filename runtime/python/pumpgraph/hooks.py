@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections import abc
 from typing import Any, Iterator, Tuple
@@ -34,7 +35,7 @@ def of_everything() -> Hooks:
     for key, what in _OF_MODULES:
         for hook in list(getattr(torch.nn.modules.module, f"_global{key}", {}).values()):
             yield hook, f"{what} of all modules"
-    optimizers = torch.optim.optimizer if hasattr(torch.optim, "optimizer") else None
+    optimizers = sys.modules.get("torch.optim.optimizer")  # which is no attribute of torch.optim
     for key in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"):
         for hook in list(getattr(optimizers, key, {}).values()):
             yield hook, "a hook of all optimizers"

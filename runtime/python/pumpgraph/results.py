@@ -33,10 +33,10 @@ class _Kept(NamedTuple):
 
 class Results:
     """`tensors`: what the captured call has left. `replace`: tells all who hold the step's own tensors that there are
-    others for them. `references`: how many of them hold one."""
+    others for them. `references`: how many of them hold each."""
 
     def __init__(self, session: Any, tensors: Iterable[Optional[torch.Tensor]], replace: Callable[[Swap], None],
-                 references: Callable[[torch.Tensor], int]):
+                 references: Callable[[List[torch.Tensor]], List[int]]):
         self._session = session
         self._replace = replace
         self._references = references
@@ -89,7 +89,7 @@ class Results:
         assert self._kept is not None
         self._tensors = [tensor for kept in self._kept for tensor in kept.tensors]
         self._storages = [kept.storage._cdata for kept in self._kept]
-        self._known = list(map(self._references, self._tensors))
+        self._known = self._references(self._tensors)
         self._counts = self._counts_now()
 
     def _counts_now(self) -> _Counts:
@@ -99,7 +99,7 @@ class Results:
     def _held(self) -> List[_Kept]:
         """Those of which there is more than the step's own. Steps that were captured since may work on some, too."""
         references, uses, storages = self._counts_now()
-        known = list(map(self._references, self._tensors))
+        known = self._references(self._tensors)
         excess = [now - then > more - before or use > use_then
                   for now, then, more, before, use, use_then
                   in zip(references, self._counts[0], known, self._known, uses, self._counts[1])]
