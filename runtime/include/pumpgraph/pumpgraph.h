@@ -439,8 +439,8 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_observe(pumpgraph_step *step, const voi
 PUMPGRAPH_API pumpgraph_status pumpgraph_torch_attach(pumpgraph_session *session, pumpgraph_error *error);
 PUMPGRAPH_API void *pumpgraph_torch_malloc(size_t size, int device, pumpgraph_stream stream);
 PUMPGRAPH_API void pumpgraph_torch_free(void *pointer, size_t size, int device, pumpgraph_stream stream);
-/** The next pumpgraph_torch_free() of `pointer` in this thread frees nothing, and the pumpgraph_torch_malloc() after that
- * gives it again, whatever the size: so memory changes from one owner in PyTorch to another. NULL calls it off. */
+/** The next pumpgraph_torch_free() of `pointer` in this thread frees nothing, and the pumpgraph_torch_malloc() after
+ * that gives it again, whatever the size: so memory changes from one owner in PyTorch to another. NULL calls it off. */
 PUMPGRAPH_API void pumpgraph_torch_keep(void *pointer);
 /** pumpgraph_empty_cache() for the session: what torch.cuda.empty_cache() does, also before each capture. */
 PUMPGRAPH_API void pumpgraph_torch_empty_cache(void);

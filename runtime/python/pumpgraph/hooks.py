@@ -10,20 +10,20 @@ from typing import Any, Iterator, Tuple
 
 import torch
 
-_OF_MODULES = (("_forward_pre_hooks", "a forward pre-hook"), ("_forward_hooks", "a forward hook"),
-               ("_backward_pre_hooks", "a backward pre-hook"), ("_backward_hooks", "a backward hook"))
-_OF_TENSORS = (("_backward_hooks", "a hook"), ("_post_accumulate_grad_hooks", "a post-accumulate-grad hook"))
-_OF_OPTIMIZERS = (("_optimizer_step_pre_hooks", "a step pre-hook"), ("_optimizer_step_post_hooks", "a step post-hook"))
+OF_MODULES = {"_forward_pre_hooks": "a forward pre-hook", "_forward_hooks": "a forward hook",
+              "_backward_pre_hooks": "a backward pre-hook", "_backward_hooks": "a backward hook"}
+_OF_TENSORS = {"_backward_hooks": "a hook", "_post_accumulate_grad_hooks": "a post-accumulate-grad hook"}
+_OF_OPTIMIZERS = {"_optimizer_step_pre_hooks": "a step pre-hook", "_optimizer_step_post_hooks": "a step post-hook"}
 
 Hooks = Iterator[Tuple[Any, str]]  # each with what it is
 
 
 def of_module(module: torch.nn.Module, name: str) -> Hooks:
-    return _hooks_in(vars(module), _OF_MODULES, name)
+    return _hooks_in(vars(module), OF_MODULES, name)
 
 
 def of_tensor(tensor: torch.Tensor, name: str) -> Hooks:
-    return _hooks_in({key: getattr(tensor, key, None) for key, _ in _OF_TENSORS}, _OF_TENSORS, name)
+    return _hooks_in({key: getattr(tensor, key, None) for key in _OF_TENSORS}, _OF_TENSORS, name)
 
 
 def of_optimizer(optimizer: torch.optim.Optimizer) -> Hooks:
@@ -32,7 +32,7 @@ def of_optimizer(optimizer: torch.optim.Optimizer) -> Hooks:
 
 def of_everything() -> Hooks:
     """Of all modules, of all optimizers, and of autograd nodes that are alive."""
-    for key, what in _OF_MODULES:
+    for key, what in OF_MODULES.items():
         for hook in list(getattr(torch.nn.modules.module, f"_global{key}", {}).values()):
             yield hook, f"{what} of all modules"
     optimizers = sys.modules.get("torch.optim.optimizer")  # which is no attribute of torch.optim
@@ -45,7 +45,7 @@ def of_everything() -> Hooks:
 
 
 def _hooks_in(holder: Any, kinds: Any, name: str) -> Hooks:
-    for key, what in kinds:
+    for key, what in kinds.items():
         hooks = holder.get(key)
         if isinstance(hooks, abc.Mapping):
             for hook in list(hooks.values()):

@@ -46,7 +46,7 @@ def _internal_names(kind: type) -> Set[str]:
         return set()
 
 
-_OF_MODULES = _internal_names(torch.nn.Module) | {"_compiled_call_impl", "_forward_hooks", "training"}
+_OF_MODULES = _internal_names(torch.nn.Module) | {"_compiled_call_impl", "training"} | hooks.OF_MODULES.keys()
 OF_OPTIMIZERS = {
     "defaults", "state", "param_groups", "grad_scale", "found_inf", "step", "_step_count", "_opt_called",
     "_hook_for_profile", "_patch_step_function", "_zero_grad_profile_name", "_warned_capturable_if_run_uncaptured",

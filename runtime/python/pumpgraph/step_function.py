@@ -300,7 +300,9 @@ class _Graph:
         """The step's tensors at these addresses are others: the program has kept those that were there."""
         self.step.output = nested.replaced(self.step.output, swap)
         self._bindings.replace(swap)
+        self._bindings.leave()
         CapturedGradients.replace(swap)
+        self._gradients.leave_made()
 
     def _load(self, tensors: List[torch.Tensor]) -> None:
         past_modes = torch._C._DisableTorchDispatch()

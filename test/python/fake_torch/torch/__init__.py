@@ -88,6 +88,7 @@ class Tensor:
         self.grad = self.grad_fn = None
         self.shape, self.dtype = shape, dtype
         self.device = Device("cuda" if is_cuda else "cpu")
+        self.value = 0.0  # of one on the host
         self._storage = _Storage(pointer, self.device)
         self._storage.tensors.add(self)
 
@@ -114,6 +115,7 @@ class Tensor:
 
     def copy_(self, source, non_blocking=False):
         note(f"torch: copy {source.data_ptr():#x} to {self.data_ptr():#x}")
+        object.__setattr__(self, "value", source.value)
 
     def to(self, device, non_blocking=False):
         return self
@@ -134,7 +136,12 @@ class Tensor:
         return Tensor().set_(self)
 
     def clone(self):
-        return empty_like(self)
+        copy = empty_like(self)
+        copy.value = self.value
+        return copy
+
+    def tolist(self):
+        return self.value
 
     def storage_offset(self):
         return 0
@@ -408,7 +415,7 @@ class cuda:
     allocator_in_use = False
     current = None
     graphs = 0
-    instantiate_fails = False
+    instantiate_fails = capturing = False
 
     @staticmethod
     def is_initialized():
@@ -420,7 +427,7 @@ class cuda:
 
     @staticmethod
     def is_current_stream_capturing():
-        return False
+        return cuda.capturing
 
     @staticmethod
     def memory_allocated():
@@ -488,10 +495,12 @@ class cuda:
 
         def __enter__(self):
             self._before, cuda.current = cuda.current, self._stream
+            cuda.capturing = True
             note(f"torch: begin {self._graph._number} {self._mode}")
 
         def __exit__(self, kind, error, trace):
             note(f"torch: end {self._graph._number}")
+            cuda.capturing = False
             if error is not None:
                 raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
             cuda.current = self._before
