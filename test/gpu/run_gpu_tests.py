@@ -27,6 +27,7 @@ GRAPHED = Path(__file__).resolve().parent / "graphed_cases.py"
 HOST_STATE = Path(__file__).resolve().parent / "host_state_cases.py"
 OBSERVED = Path(__file__).resolve().parent / "observe_models.py"
 MODELS = Path(__file__).resolve().parent / "unknown_models.py"
+DRAWN = Path(__file__).resolve().parent / "drawn_programs.py"
 LOOP = ROOT / "docs" / "examples" / "pytorch" / "loop.py"
 LIBRARIES = ("transformers", "torchvision", "torch_geometric")
 EXAMPLE = "pumpgraph-example-transformer"
@@ -53,8 +54,8 @@ def gpu_count():
 class Tests:
     """The tests by name. `folder` holds what one leaves for another."""
 
-    def __init__(self, build, folder, timeout):
-        self.build, self.folder, self.timeout = build, folder, timeout
+    def __init__(self, build, folder, timeout, drawn=(), drawn_s=0):
+        self.build, self.folder, self.timeout, self.drawn, self.drawn_s = build, folder, timeout, drawn, drawn_s
         self.measuring = threading.Lock()
 
     def all(self):
@@ -67,6 +68,7 @@ class Tests:
         yield "graphed.cases", self.graphed_cases
         yield "host_state.cases", lambda: self.cases(HOST_STATE)
         yield "loop", self.loop
+        yield "drawn_programs", self.drawn_programs
         absent = [library for library in LIBRARIES if not importlib.util.find_spec(library)]
         if absent:
             print(f"note: {', '.join(absent)} not installed; the models of unknown_models.py are not run")
@@ -138,6 +140,14 @@ class Tests:
         if len(expected) != 24 or got != expected:
             raise Failure(f"the losses under {peak / 2:.2f} GiB differ from the plain loop's")
 
+    def drawn_programs(self):
+        """Says what became of them, and every one that went wrong, with its seed."""
+        timeout = self.timeout + self.drawn_s
+        status, text = self.run([sys.executable, str(DRAWN), *self.drawn], may_fail=True, timeout=timeout)
+        if status != 0:
+            raise Failure(text.strip()[-16000:])
+        print(text.strip()[-4000:], flush=True)
+
     def unknown_models(self):
         """Side by side: nothing is timed, and most of the time of one is spent on the host."""
         names = re.search(r"for maker in \((.*?)\)\}", MODELS.read_text()).group(1).split(", ")
@@ -160,13 +170,14 @@ class Tests:
         _, text = self.run([sys.executable, str(OBSERVED), model])
         print(text.strip()[-1000:], flush=True)
 
-    def run(self, command, may_fail=False):
+    def run(self, command, may_fail=False, timeout=None):
+        timeout = timeout or self.timeout
         environment = dict(os.environ, PUMPGRAPH_LIBRARY=str(self.build / "lib" / "libpumpgraph.so"))
         try:
-            result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=self.timeout,
+            result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout,
                                     env=environment)
         except subprocess.TimeoutExpired:
-            raise Failure(f"still running after {self.timeout:.0f} s") from None
+            raise Failure(f"still running after {timeout:.0f} s") from None
         except OSError as error:
             raise Failure(str(error)) from None
         text = result.stdout.decode("utf-8", "replace")
@@ -257,8 +268,9 @@ def is_first(name):
 
 
 def runs_alone(name):
-    """Whether it looks at times, or at what all programs have of the card's memory."""
-    return name in ("runtime_smoke", "graphed.overhead", "torch.a_thousand_replays") or name.startswith("managed")
+    """Whether it looks at times, or at what all programs have of the card's memory, or takes all processors."""
+    alone = ("runtime_smoke", "graphed.overhead", "torch.a_thousand_replays", "drawn_programs")
+    return name in alone or name.startswith("managed")
 
 
 def report(name, test):
@@ -276,17 +288,24 @@ def report(name, test):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build-dir", type=Path, default=ROOT / "build")
-    parser.add_argument("--filter", default="", help="only tests whose name holds this text, and those whose results they "
-                        "use")
+    parser.add_argument("--filter", default="", help="only tests whose name holds this text, and those whose results "
+                        "they use")
     parser.add_argument("--jobs", type=int, default=1, help="tests side by side, each with memory of its own on the "
-                        "card; those that look at times or at the card's free memory run alone, after the "
-                        "others (%(default)s)")
+                        "card; those that look at times or at the card's free memory, or take all processors, run "
+                        "alone, after the others (%(default)s)")
     parser.add_argument("--timeout", type=float, default=300, help="seconds a test may take (%(default)s)")
+    drawing = parser.add_argument_group("the test that draws programs (drawn_programs.py)")
+    drawing.add_argument("--programs", type=int, default=200, help="how many (%(default)s)")
+    drawing.add_argument("--first-seed", type=int, default=1, help="the others follow it (%(default)s)")
+    drawing.add_argument("--seconds", type=float, default=280, help="begin no program after so many (%(default)s)")
     arguments = parser.parse_args()
+    drawn = ("--programs", str(arguments.programs), "--first-seed", str(arguments.first_seed),
+             "--seconds", str(arguments.seconds))
     if gpu_count() == 0:
         sys.exit("gpu-test: error: no GPU; the CUDA driver finds no device")
     with tempfile.TemporaryDirectory() as folder:
-        tests = list(Tests(arguments.build_dir.resolve(), Path(folder), arguments.timeout).all())
+        tests = list(Tests(arguments.build_dir.resolve(), Path(folder), arguments.timeout, drawn,
+                           arguments.seconds).all())
         chosen = choose([name for name, _ in tests], arguments.filter)
         tests = [(name, test) for name, test in tests if name in chosen]
         passed = [report(name, test) for name, test in tests if is_first(name)]
