@@ -1256,8 +1256,11 @@ def judge(program: Program, pg: Real) -> Dict[str, Any]:
     except Damaged as error:
         return {"verdict": "wrong", "why": f"{error}; the program is plain PyTorch"}
     except Exception as error:
-        lost = STICKY.search(str(error)) is not None
-        return {"verdict": "crashed" if lost else "uncounted", "why": f"plain PyTorch: {told(error)}"}
+        lost, why = STICKY.search(str(error)) is not None, f"plain PyTorch: {told(error)}"
+        if not lost:
+            error.__traceback__ = None  # it holds the program's tensors
+            clean_up()
+        return {"verdict": "crashed" if lost else "uncounted", "why": why}
     if again != expected:
         difference = first_difference(expected, again)
         return {"verdict": "uncounted", "why": f"plain PyTorch does not repeat itself: {difference}"}
