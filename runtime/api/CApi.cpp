@@ -5,7 +5,6 @@
 #include "runtime/capture/AccessTables.h"
 #include "runtime/capture/DeadStack.h"
 
-#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -128,17 +127,6 @@ Status hand(Expected<Step *> made, pumpgraph_session *session, pumpgraph_step **
   return {};
 }
 
-/// PyTorch's allocator interface has no place for a user pointer.
-std::atomic<pumpgraph_session *> attachedSession{nullptr};
-
-/// An address that changes from one owner in PyTorch to another, which both do in this thread.
-struct KeptForTorch {
-  void *pointer = nullptr;
-  pumpgraph_stream stream = nullptr;
-  bool isFreed = false; ///< the first has let go of it
-};
-thread_local KeptForTorch keptForTorch;
-
 } // namespace
 
 namespace pumpgraph::runtime {
@@ -197,8 +185,7 @@ pumpgraph_status pumpgraph_session_create(const pumpgraph_session_options *optio
 }
 
 void pumpgraph_session_destroy(pumpgraph_session *session) {
-  pumpgraph_session *attached = session;
-  attachedSession.compare_exchange_strong(attached, nullptr);
+  detachFromTorch(session);
   guard(nullptr, [&]() -> Status {
     delete session;
     return {};
@@ -287,6 +274,13 @@ pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, pumpgraph_error
 
 pumpgraph_status pumpgraph_empty_cache(pumpgraph_session *session, pumpgraph_error *error) {
   return onSession(session, error, [&](Session &self) -> Status { return self.emptyCache(); });
+}
+
+pumpgraph_status pumpgraph_keep_freed(pumpgraph_session *session, int32_t on, pumpgraph_error *error) {
+  return onSession(session, error, [&](Session &self) -> Status {
+    self.keepFreedForGraphs(on != 0);
+    return {};
+  });
 }
 
 pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error) {
@@ -497,53 +491,6 @@ pumpgraph_status pumpgraph_observe(pumpgraph_step *step, const void *const *valu
                     observed->disagreements.begin()->message.c_str());
     return writeStruct(result, filled, "result");
   });
-}
-
-pumpgraph_status pumpgraph_torch_attach(pumpgraph_session *session, pumpgraph_error *error) {
-  return guard(error, [&]() -> Status {
-    attachedSession = session;
-    return {};
-  });
-}
-
-void *pumpgraph_torch_malloc(size_t size, int /*device*/, pumpgraph_stream stream) {
-  if (size == 0)
-    return nullptr;
-  if (keptForTorch.isFreed)
-    return std::exchange(keptForTorch, {}).pointer;
-  void *pointer = nullptr;
-  pumpgraph_error error{};
-  pumpgraph_session *session = attachedSession;
-  if (pumpgraph_allocate(session, size, stream, nullptr, &pointer, &error) != PUMPGRAPH_OK)
-    std::fprintf(stderr, "pumpgraph: PyTorch asked for %zu bytes: %s\n", size,
-                 session ? error.message : "no session is attached");
-  return pointer;
-}
-
-void pumpgraph_torch_free(void *pointer, size_t /*size*/, int /*device*/, pumpgraph_stream stream) {
-  pumpgraph_error error{};
-  pumpgraph_session *session = attachedSession;
-  if (!pointer || !session) // the session is gone, and all its memory with it
-    return;
-  if (pointer == keptForTorch.pointer) {
-    keptForTorch = {pointer, stream, true};
-    return;
-  }
-  if (pumpgraph_free(session, pointer, stream, &error) != PUMPGRAPH_OK)
-    std::fprintf(stderr, "pumpgraph: PyTorch freed %p: %s\n", pointer, error.message);
-}
-
-void pumpgraph_torch_keep(void *pointer) {
-  const KeptForTorch before = std::exchange(keptForTorch, {pointer, nullptr, false});
-  if (before.isFreed) // nobody has it
-    pumpgraph_torch_free(before.pointer, 0, 0, before.stream);
-}
-
-void pumpgraph_torch_empty_cache() {
-  pumpgraph_error error{};
-  pumpgraph_session *session = attachedSession;
-  if (session && pumpgraph_empty_cache(session, &error) != PUMPGRAPH_OK)
-    std::fprintf(stderr, "pumpgraph: PyTorch emptied its cache: %s\n", error.message);
 }
 
 // Called by constructors, where nobody could handle an error. A kernel without a table is one that nothing is known of.

@@ -21,6 +21,9 @@ namespace pumpgraph::runtime {
 Expected<std::unique_ptr<pumpgraph_session>> makeSession(const pumpgraph_session_options &options,
                                                          std::shared_ptr<const Driver> driver);
 
+/// PyTorch gets no memory of a session that ends.
+void detachFromTorch(pumpgraph_session *session);
+
 /// The text of pumpgraph_doctor().
 std::string examineMachine();
 

@@ -52,8 +52,11 @@ struct Facts {
 };
 
 /// Allocated and freed during the capture: nobody else can have it. Everything else is its caller's, who may give it to
-/// us by declaring it private; then its value outlives the step.
+/// us by declaring it private; then its value outlives the step. What a graph of the program's own works in is not the
+/// caller's to give.
 Facts factsOf(const Allocation &member, CaptureNumber capture, Backing backing) {
+  if (member.graph != 0 || member.kept)
+    return {false, true, true, false};
   if (member.bornIn == capture && !member.live)
     return {true, false, false, false};
   // Managed memory has no frames to be in: what others touch between replays stays there by being exclusive.
@@ -64,7 +67,7 @@ Facts factsOf(const Allocation &member, CaptureNumber capture, Backing backing) 
 Facts factsOf(const Block &block, CaptureNumber capture) {
   Facts facts;
   for (const Allocation &member : block.members) {
-    if (!member.live && member.diedIn != capture)
+    if (!member.live && !member.kept && member.diedIn != capture)
       continue;
     const Facts one = factsOf(member, capture, block.backing);
     facts.isPrivate = facts.isPrivate && one.isPrivate;

@@ -127,6 +127,9 @@ public:
   X(eventQuery, cuEventQuery, 2000)                                                                                    \
   X(eventSynchronize, cuEventSynchronize, 2000)                                                                        \
   X(graphDestroy, cuGraphDestroy, 10000)                                                                               \
+  X(graphRetainUserObject, cuGraphRetainUserObject, 11030)                                                             \
+  X(userObjectCreate, cuUserObjectCreate, 11030)                                                                       \
+  X(userObjectRelease, cuUserObjectRelease, 11030)                                                                     \
   X(graphClone, cuGraphClone, 10000)                                                                                   \
   X(graphNodeFindInClone, cuGraphNodeFindInClone, 10000)                                                               \
   X(graphGetNodes, cuGraphGetNodes, 10000)                                                                             \

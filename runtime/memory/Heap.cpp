@@ -13,9 +13,13 @@ constexpr std::uint64_t alignment = 512;
 /// From this size on an allocation has pages of its own.
 constexpr std::uint64_t leastLargeBytes = std::uint64_t{1} << 20;
 
-/// A graph being captured or waiting to be adopted may use it.
+/// A graph may use it: one of the program's own, or one being captured or waiting to be adopted.
 bool isReachable(const Allocation &member, CaptureNumber capture) {
-  return member.live || (capture != 0 && member.diedIn == capture);
+  return member.live || member.kept || (capture != 0 && member.diedIn == capture);
+}
+
+std::string allocating(std::uint64_t size, std::string_view name) {
+  return fmt::format("allocating {}{}", bytesText(size), name.empty() ? "" : fmt::format(" \"{}\"", name));
 }
 
 } // namespace
@@ -25,7 +29,13 @@ std::string nameOf(const Allocation &allocation) {
 }
 
 bool Block::hasLiveMember() const {
-  return std::any_of(members.begin(), members.end(), [](const Allocation &member) { return member.live; });
+  return std::any_of(members.begin(), members.end(),
+                     [](const Allocation &member) { return member.live || member.kept; });
+}
+
+bool Block::isOfOtherGraph() const {
+  return std::any_of(members.begin(), members.end(),
+                     [](const Allocation &member) { return member.graph != 0 || member.kept; });
 }
 
 Heap::~Heap() {
@@ -50,9 +60,10 @@ Block &Heap::addBlock(CUdeviceptr address, std::uint64_t pages, bool shared) {
   return *blocks_.back();
 }
 
-Expected<Block *> Heap::createBlock(std::uint64_t pages, bool shared) {
+Expected<Block *> Heap::createBlock(std::uint64_t pages, bool shared, GraphNumber graph) {
+  const bool mayWait = graph == 0; // a wait would end the capture
   Expected<CUdeviceptr> address = addresses_.carve(pages);
-  if (!address && managed_) { // there, cached blocks are short of addresses only
+  if (!address && managed_ && mayWait) { // there, cached blocks are short of addresses only
     PUMPGRAPH_TRY(flushCache());
     address = addresses_.carve(pages);
   }
@@ -63,7 +74,7 @@ Expected<Block *> Heap::createBlock(std::uint64_t pages, bool shared) {
     created.backing = Backing::Managed;
     return &created;
   }
-  if (const Status backed = capturing_ ? standIn(created, pages) : back(created); !backed) {
+  if (const Status backed = capturing_ ? standIn(created, pages) : back(created, mayWait); !backed) {
     destroyBlock(created);
     return tl::unexpected<Error>(backed.error());
   }
@@ -94,6 +105,9 @@ void Heap::destroyBlock(Block &block) {
     openShared_.reset();
   if (openSharedCaptured_ == block.id)
     openSharedCaptured_.reset();
+  for (auto &[graph, open] : graphs_)
+    if (open == block.id)
+      open.reset();
   forgetSlots(block.id);
   blocks_[block.id].reset();
 }
@@ -103,11 +117,16 @@ void Heap::forgetSlots(BlockId block) {
     std::erase_if(slots, [&](const Slot &slot) { return slot.block == block; });
 }
 
-Expected<CUdeviceptr> Heap::allocate(std::uint64_t size, CUstream stream, std::string_view name, LastNodes after) {
+Expected<CUdeviceptr> Heap::allocate(std::uint64_t size, CUstream stream, std::string_view name, LastNodes after,
+                                     GraphNumber graph) {
   if (size == 0)
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "an allocation of 0 bytes");
-  return size >= leastLargeBytes ? allocateLarge(size, stream, name, std::move(after))
-                                 : allocateSmall(size, stream, name);
+  if (graph != 0) {
+    graphs_.try_emplace(graph);
+    lastGraph_ = std::max(lastGraph_, graph);
+  }
+  return size >= leastLargeBytes ? allocateLarge(size, stream, name, std::move(after), graph)
+                                 : allocateSmall(size, stream, name, graph);
 }
 
 /// The smallest one, unless half of it would be left over; of several the one that was freed last, which is the most
@@ -128,47 +147,55 @@ std::optional<BlockId> Heap::takeVacant(std::uint64_t size, CUstream stream, con
   return taken;
 }
 
-Expected<CUdeviceptr> Heap::allocateLarge(std::uint64_t size, CUstream stream, std::string_view name, LastNodes after) {
+Expected<CUdeviceptr> Heap::allocateLarge(std::uint64_t size, CUstream stream, std::string_view name, LastNodes after,
+                                          GraphNumber graph) {
   const std::uint64_t pages = pagesFor(size);
   if (const std::optional<BlockId> vacant = takeVacant(size, stream, after)) {
     Block &reused = block(*vacant);
     Allocation &member = reused.members.emplace_back();
     member.room = reused.bytes();
-    const CUdeviceptr address = handOut(reused, reused.members.size() - 1, size, stream, name);
+    const CUdeviceptr address = handOut(reused, reused.members.size() - 1, size, stream, name, graph);
     reused.members.back().after = std::move(after);
     return address;
   }
   if (!capturing_) {
-    std::vector<BlockId> &cached = cachedBlocks_[{pages, stream}];
+    std::vector<BlockId> &cached = cachedBlocks_[{graph, pages, stream}];
     if (!cached.empty()) {
       Block &reused = block(cached.back());
       cached.pop_back();
-      return handOut(reused, 0, size, stream, name);
+      return handOut(reused, 0, size, stream, name, graph);
     }
   }
-  const Expected<Block *> created = createBlock(pages, false);
+  const Expected<Block *> created = createBlock(pages, false, graph);
   if (!created)
-    return inContext(created.error(), fmt::format("allocating {} \"{}\"", bytesText(size), name));
+    return inContext(created.error(), allocating(size, name));
   Block &fresh = **created;
   fresh.members.emplace_back().room = fresh.bytes();
-  return handOut(fresh, 0, size, stream, name);
+  return handOut(fresh, 0, size, stream, name, graph);
 }
 
-Expected<CUdeviceptr> Heap::allocateSmall(std::uint64_t size, CUstream stream, std::string_view name) {
+std::optional<BlockId> &Heap::openFor(GraphNumber graph) {
+  if (graph != 0)
+    return graphs_.at(graph);
+  return capturing_ ? openSharedCaptured_ : openShared_;
+}
+
+Expected<CUdeviceptr> Heap::allocateSmall(std::uint64_t size, CUstream stream, std::string_view name,
+                                          GraphNumber graph) {
   const std::uint64_t room = roundUp(size, alignment);
   if (!capturing_) {
-    std::vector<Slot> &slots = freeSlots_[{room, stream}];
+    std::vector<Slot> &slots = freeSlots_[{graph, room, stream}];
     if (!slots.empty()) {
       const Slot slot = slots.back();
       slots.pop_back();
-      return handOut(block(slot.block), slot.member, size, stream, name);
+      return handOut(block(slot.block), slot.member, size, stream, name, graph);
     }
   }
-  std::optional<BlockId> &open = capturing_ ? openSharedCaptured_ : openShared_;
+  std::optional<BlockId> &open = openFor(graph);
   if (!open || block(*open).usedBytes + room > block(*open).bytes()) {
-    const Expected<Block *> created = createBlock(1, true);
+    const Expected<Block *> created = createBlock(1, true, graph);
     if (!created)
-      return inContext(created.error(), fmt::format("allocating {} \"{}\"", bytesText(size), name));
+      return inContext(created.error(), allocating(size, name));
     open = (*created)->id;
   }
   Block &shared = block(*open);
@@ -176,12 +203,14 @@ Expected<CUdeviceptr> Heap::allocateSmall(std::uint64_t size, CUstream stream, s
   member.offset = shared.usedBytes;
   member.room = room;
   shared.usedBytes += room;
-  return handOut(shared, shared.members.size() - 1, size, stream, name);
+  return handOut(shared, shared.members.size() - 1, size, stream, name, graph);
 }
 
-CUdeviceptr Heap::handOut(Block &block, std::size_t member, std::uint64_t size, CUstream stream,
-                          std::string_view name) {
+CUdeviceptr Heap::handOut(Block &block, std::size_t member, std::uint64_t size, CUstream stream, std::string_view name,
+                          GraphNumber graph) {
   Allocation &allocation = block.members[member];
+  if (allocation.kept)
+    kept_[{graph, graph}].erase({block.id, member});
   allocation = {.offset = allocation.offset,
                 .size = size,
                 .room = allocation.room,
@@ -191,6 +220,9 @@ CUdeviceptr Heap::handOut(Block &block, std::size_t member, std::uint64_t size, 
                 .bornIn = capturing_ ? capture_ : 0,
                 .diedIn = 0,
                 .live = true,
+                .graph = graph,
+                .graphsBefore = lastGraph_,
+                .kept = false,
                 .after = {},
                 .declaredPrivate = false,
                 .declaredPresent = false};
@@ -222,8 +254,62 @@ Status Heap::free(CUdeviceptr pointer, CUstream stream) {
   return {};
 }
 
+bool Heap::keepForGraphs(const Block &owner, std::size_t member) {
+  Allocation &allocation = block(owner.id).members[member];
+  // Where it is no graph's own, those that were captured since may have found it somewhere.
+  const GraphNumber first = allocation.graph != 0 ? allocation.graph : allocation.graphsBefore + 1;
+  const GraphNumber last = keepsFreed_ ? lastGraph_ : allocation.graph;
+  const auto alive = graphs_.lower_bound(first);
+  allocation.kept = alive != graphs_.end() && alive->first <= last;
+  if (!allocation.kept)
+    return false;
+  kept_[{first, last}].insert({owner.id, member});
+  if (first == last && allocation.graph != 0)
+    offer(owner, member, allocation.graph);
+  return true;
+}
+
+void Heap::offer(const Block &owner, std::size_t member, GraphNumber graph) {
+  const Allocation &allocation = owner.members[member];
+  if (owner.shared)
+    freeSlots_[{graph, allocation.room, allocation.stream}].push_back({owner.id, member});
+  else
+    cachedBlocks_[{graph, owner.pages, allocation.stream}].push_back(owner.id);
+}
+
+void Heap::graphsEnded(const std::vector<GraphNumber> &ended) {
+  if (ended.empty())
+    return;
+  for (const GraphNumber graph : ended)
+    graphs_.erase(graph);
+  const auto isOver = [&](GraphNumber graph) { return !graphs_.contains(graph); };
+  const auto isOfEnded = [&](const auto &entry) {
+    const GraphNumber graph = std::get<GraphNumber>(entry.first);
+    return graph != 0 && isOver(graph);
+  };
+  std::erase_if(cachedBlocks_, isOfEnded);
+  std::erase_if(freeSlots_, isOfEnded);
+  for (const std::unique_ptr<Block> &block : blocks_)
+    for (std::size_t member = 0; block && member < block->members.size(); ++member)
+      if (GraphNumber &graph = block->members[member].graph; graph != 0 && isOver(graph))
+        graph = 0;
+  for (auto waiting = kept_.begin(); waiting != kept_.end();) {
+    const auto alive = graphs_.lower_bound(waiting->first.first);
+    if (alive != graphs_.end() && alive->first <= waiting->first.second) {
+      ++waiting;
+      continue;
+    }
+    for (const Slot &slot : std::exchange(waiting->second, {})) {
+      Block &owner = block(slot.block);
+      owner.members[slot.member].kept = false;
+      recycle(owner, slot.member);
+    }
+    waiting = kept_.erase(waiting);
+  }
+}
+
 void Heap::recycle(Block &owner, std::size_t member) {
-  if (owner.retainers != 0)
+  if (keepForGraphs(owner, member) || owner.retainers != 0)
     return;
   if (!owner.hasMemory()) {
     // Only what was captured and never adopted has no memory; its addresses are not handed out again in pieces.
@@ -233,11 +319,9 @@ void Heap::recycle(Block &owner, std::size_t member) {
   }
   if (!owner.shared) {
     owner.members.erase(owner.members.begin(), owner.members.end() - 1);
-    cachedBlocks_[{owner.pages, owner.members.front().stream}].push_back(owner.id);
-    return;
+    member = 0;
   }
-  const Allocation &allocation = owner.members[member];
-  freeSlots_[{allocation.room, allocation.stream}].push_back({owner.id, member});
+  offer(owner, member, 0);
 }
 
 std::optional<Hit> Heap::find(std::uint64_t word) const {
@@ -402,10 +486,10 @@ Status Heap::copyTo(CUmemGenericAllocationHandle handle, const Block &block) {
   return copied;
 }
 
-Status Heap::back(Block &block) {
-  if (pool_.available() < block.pages)
+Status Heap::back(Block &block, bool mayWait) {
+  if (mayWait && pool_.available() < block.pages)
     PUMPGRAPH_TRY(narrowStandIns());
-  if (pool_.available() < block.pages)
+  if (mayWait && pool_.available() < block.pages)
     PUMPGRAPH_TRY(flushCache());
   if (pool_.available() >= block.pages) {
     const Status onDevice = backOnDevice(block);
@@ -597,8 +681,10 @@ void Heap::release(Block &block) {
 
 Status Heap::flushCache() {
   std::vector<BlockId> idle;
-  for (auto &[key, cached] : cachedBlocks_)
-    idle.insert(idle.end(), cached.begin(), cached.end());
+  const auto isNoGraphs = [](const auto &entry) { return std::get<GraphNumber>(entry.first) == 0; };
+  for (const auto &entry : cachedBlocks_)
+    if (isNoGraphs(entry))
+      idle.insert(idle.end(), entry.second.begin(), entry.second.end());
   // What a capture freed is not idle while the capture waits to be adopted: its graph uses it.
   for (const std::unique_ptr<Block> &block : blocks_)
     if (block && block->shared && block->retainers == 0 && block->hasMemory() && !isInUse(*block))
@@ -609,7 +695,7 @@ Status Heap::flushCache() {
   // runs.
   if (!capturing_)
     PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting before cached memory is given up");
-  cachedBlocks_.clear();
+  std::erase_if(cachedBlocks_, isNoGraphs);
   Status done;
   for (auto id = idle.begin(); id != idle.end() && done; ++id) {
     Block &block = *blocks_[*id];

@@ -5,6 +5,7 @@
 
 #include "runtime/memory/FramePool.h"
 #include "runtime/memory/HostMemory.h"
+#include "runtime/memory/OtherGraphs.h"
 #include "runtime/memory/PageMapper.h"
 
 #include <atomic>
@@ -14,6 +15,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -47,9 +49,12 @@ struct Allocation {
   std::string name;
   CUstream stream = nullptr;
   CaptureNumber bornIn = 0;
-  CaptureNumber diedIn = 0; ///< freed in this capture or before its adoption: the graph may still use it
-  bool live = true;         ///< not freed
-  LastNodes after;          ///< where the block's earlier members had the same bytes: nodes after which it has them
+  CaptureNumber diedIn = 0;     ///< freed in this capture or before its adoption: the graph may still use it
+  bool live = true;             ///< not freed
+  GraphNumber graph = 0;        ///< of the program's own, while it lives: it was captured when this was allocated
+  GraphNumber graphsBefore = 0; ///< the program's last one then; younger ones may work in this
+  bool kept = false;            ///< freed, and such graphs may still work in it
+  LastNodes after;              ///< where the block's earlier members had the same bytes: nodes after which it has them
   bool declaredPrivate = false;
   bool declaredPresent = false; ///< in addition: between replays others touch it
 };
@@ -72,7 +77,10 @@ struct Block {
   std::vector<Allocation> members;
 
   std::uint64_t bytes() const { return pages * pageBytes; }
+  /// Kept ones are alive to the graphs that work in them.
   bool hasLiveMember() const;
+  /// Whether a graph of the program's own has memory in it.
+  bool isOfOtherGraph() const;
   /// Whether what is written to it stays.
   bool hasMemory() const { return backing != Backing::None && backing != Backing::StandIn; }
 };
@@ -104,6 +112,9 @@ struct HeapStats {
 /// stream under capture, for later allocations on that stream that the rehearsal did not keep. A block then has several
 /// members, one after the other; words lead to the last of them.
 ///
+/// What is allocated while a graph of the program's own is captured belongs to that graph: freed, it serves the same
+/// capture again, as in a stream-ordered allocator, and nobody else before the graph is gone.
+///
 /// Not locked: one caller at a time, but for capturing(), which any thread may ask.
 class Heap {
 public:
@@ -115,11 +126,19 @@ public:
   Heap(const Heap &) = delete;
   Heap &operator=(const Heap &) = delete;
 
-  /// `after`: empty unless the stream is being captured.
-  Expected<CUdeviceptr> allocate(std::uint64_t size, CUstream stream, std::string_view name, LastNodes after = {});
+  /// `after`: empty unless the stream is being captured. `graph`: of the program's own, into which it is.
+  Expected<CUdeviceptr> allocate(std::uint64_t size, CUstream stream, std::string_view name, LastNodes after = {},
+                                 GraphNumber graph = 0);
   Status free(CUdeviceptr pointer, CUstream stream);
 
-  /// The block and member that `word` points at, if any that is alive, or was when the running or last capture began.
+  /// Graphs of the program's own are gone: what they alone worked in is really free.
+  void graphsEnded(const std::vector<GraphNumber> &ended);
+  /// While this is on, graphs that the program has captured since something was allocated keep it when it is freed,
+  /// wherever they have it from.
+  void keepFreed(bool on) { keepsFreed_ = on; }
+
+  /// The block and member that `word` points at, if any that is alive or kept, or was when the running or last capture
+  /// began.
   std::optional<Hit> find(std::uint64_t word) const;
   Expected<Hit> require(const void *pointer) const;
 
@@ -152,8 +171,9 @@ public:
   /// it, or with the cache, is in captured() no more.
   void recycleUnused(const std::set<BlockId> &used);
 
-  /// Gives a block that has no memory its own: device frames if there are enough, else host memory.
-  Status back(Block &block);
+  /// Gives a block that has no memory its own: device frames if there are enough, else host memory. `mayWait`: for the
+  /// device, to give up what is cached.
+  Status back(Block &block, bool mayWait = true);
   Status backOnDevice(Block &block);
   Status backOnHost(Block &block);
   /// Moves a block from frames of its own to host memory, contents and all. Nothing may be running that uses it. When
@@ -211,21 +231,32 @@ private:
   struct Slot {
     BlockId block;
     std::size_t member;
+    auto operator<=>(const Slot &) const = default;
   };
+  /// What can be used again serves the same graph (0: outside any), the same size and the same stream.
+  using Place = std::tuple<GraphNumber, std::uint64_t, CUstream>;
 
   /// Without memory, at addresses that were carved for it.
   Block &addBlock(CUdeviceptr address, std::uint64_t pages, bool shared);
   /// With memory, or during a capture with stand-ins.
-  Expected<Block *> createBlock(std::uint64_t pages, bool shared);
+  Expected<Block *> createBlock(std::uint64_t pages, bool shared, GraphNumber graph);
   void destroyBlock(Block &block);
-  Expected<CUdeviceptr> allocateLarge(std::uint64_t size, CUstream stream, std::string_view name, LastNodes after);
+  Expected<CUdeviceptr> allocateLarge(std::uint64_t size, CUstream stream, std::string_view name, LastNodes after,
+                                      GraphNumber graph);
   /// A block whose last member was freed in this capture, for the next allocation of it.
   std::optional<BlockId> takeVacant(std::uint64_t size, CUstream stream, const LastNodes &after);
-  Expected<CUdeviceptr> allocateSmall(std::uint64_t size, CUstream stream, std::string_view name);
+  Expected<CUdeviceptr> allocateSmall(std::uint64_t size, CUstream stream, std::string_view name, GraphNumber graph);
+  /// Where the next small allocation goes.
+  std::optional<BlockId> &openFor(GraphNumber graph);
   /// Fills in a member's facts and counts it.
-  CUdeviceptr handOut(Block &block, std::size_t member, std::uint64_t size, CUstream stream, std::string_view name);
+  CUdeviceptr handOut(Block &block, std::size_t member, std::uint64_t size, CUstream stream, std::string_view name,
+                      GraphNumber graph);
   /// A freed member's memory becomes reusable, or is given up with its block.
   void recycle(Block &block, std::size_t member);
+  /// Keeps a freed member for the graphs that may work in it. Whether there are any.
+  bool keepForGraphs(const Block &block, std::size_t member);
+  /// A place among what can be used again.
+  void offer(const Block &block, std::size_t member, GraphNumber graph);
   void forgetSlots(BlockId block);
   /// No block that is gone is in captured().
   void forgetDestroyed();
@@ -245,10 +276,17 @@ private:
   std::vector<std::unique_ptr<Block>> blocks_; ///< by BlockId; null once destroyed
   std::vector<std::int32_t> blockOfPage_;      ///< by AddressSpace::pageIndex, guards included; -1: none
 
-  std::map<std::pair<std::uint64_t, CUstream>, std::vector<BlockId>> cachedBlocks_; ///< by pages and stream
-  std::map<std::pair<std::uint64_t, CUstream>, std::vector<Slot>> freeSlots_;       ///< by room and stream
-  std::optional<BlockId> openShared_;         ///< where the next small allocation goes
-  std::optional<BlockId> openSharedCaptured_; ///< the same during a capture
+  std::map<Place, std::vector<BlockId>> cachedBlocks_; ///< by pages
+  std::map<Place, std::vector<Slot>> freeSlots_;       ///< by room
+  std::optional<BlockId> openShared_;                  ///< where the next small allocation goes
+  std::optional<BlockId> openSharedCaptured_;          ///< the same during a capture
+
+  // Of the program's own graphs.
+  std::map<GraphNumber, std::optional<BlockId>> graphs_; ///< those that live: where the next small allocation goes
+  GraphNumber lastGraph_ = 0;
+  bool keepsFreed_ = false;
+  /// What is freed and waits for graphs to end, by the first and the last of these.
+  std::map<std::pair<GraphNumber, GraphNumber>, std::set<Slot>> kept_;
 
   CaptureNumber lastCapture_ = 0;
   CaptureNumber capture_ = 0;

@@ -114,6 +114,9 @@ std::string Session::obstacleToExchange() const {
     return fmt::format("on the way {} have to be in host memory; the system has {} left", bytesText(bytes),
                        bytesText(availableHostBytes()));
   // Whoever instantiated a graph has copies and fills in there that go by the memory that was.
+  if (!otherGraphs_.empty())
+    return "the program has captured graphs of its own, with nodes that may go by the memory that they were captured "
+           "on";
   const auto goesByMemory = [](const Node &node) {
     return node.kind != NodeKind::Kernel && node.kind != NodeKind::Empty;
   };

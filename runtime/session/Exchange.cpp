@@ -93,7 +93,7 @@ std::set<BlockId> Session::notBeside(const Step &from, const Step &to) const {
 }
 
 /// What stands in the way moves to host memory, where it can be reached all the same: first what nothing but steps
-/// touches.
+/// touches. The memory of the program's own graphs stays where it is: they were instantiated on what is there.
 Status Session::makeRoom(const Residence &residence) {
   const std::set<BlockId> blocks = residence.blocks();
   std::uint64_t wanted = residence.framesWanted(); // beyond those that its blocks have
@@ -105,7 +105,10 @@ Status Session::makeRoom(const Residence &residence) {
   PUMPGRAPH_TRY(heap_->narrowStandIns());
   PUMPGRAPH_TRY(heap_->flushCache());
   std::vector<BlockId> others = heap_->blocks();
-  std::erase_if(others, [&](BlockId id) { return heap_->block(id).backing != Backing::Device || blocks.contains(id); });
+  std::erase_if(others, [&](BlockId id) {
+    const Block &block = heap_->block(id);
+    return block.backing != Backing::Device || block.isOfOtherGraph() || blocks.contains(id);
+  });
   const std::set<BlockId> movable = movableBlocks();
   std::stable_partition(others.begin(), others.end(), [&](BlockId id) { return movable.contains(id); });
   PUMPGRAPH_TRY_WHILE(driver_->ctxSynchronize(), "waiting for the device before memory is moved");

@@ -21,8 +21,15 @@ constexpr std::uint64_t stagingBytes = std::uint64_t{16} << 20;
 /// loaded when they are first launched.
 constexpr std::uint64_t reserveBytes = std::uint64_t{64} << 20;
 
+/// For the driver to say that a graph is gone, where its memory is wanted.
+constexpr std::chrono::milliseconds graphsEndWithin{20};
+
 /// So many bytes of allocations from one look at what the process has to the next.
 constexpr std::uint64_t fitEveryBytes = std::uint64_t{64} << 20;
+
+bool isShortage(const Error &error) {
+  return error.status == PUMPGRAPH_OUT_OF_DEVICE_MEMORY || error.status == PUMPGRAPH_OUT_OF_HOST_MEMORY;
+}
 
 CUdeviceptr addressOf(const void *pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer);
@@ -31,7 +38,7 @@ CUdeviceptr addressOf(const void *pointer) {
 } // namespace
 
 Session::Session(const SessionOptions &options, std::shared_ptr<const Driver> driver)
-    : options_(options), driver_(std::move(driver)) {}
+    : options_(options), driver_(std::move(driver)), otherGraphs_(*driver_) {}
 
 Expected<std::unique_ptr<Session>> Session::create(const SessionOptions &options,
                                                    std::shared_ptr<const Driver> driver) {
@@ -254,15 +261,33 @@ Expected<void *> Session::allocate(std::uint64_t size, CUstream stream, std::str
   const ContextScope scope(*driver_, context_);
   if (memoryIsLost_)
     return fail(PUMPGRAPH_INTERNAL, "the session has lost its memory in an earlier failure");
+  heap_->graphsEnded(otherGraphs_.takeEnded());
+  const Expected<GraphNumber> graph = heap_->capturing() ? GraphNumber{0} : otherGraphs_.capturedOn(stream);
+  if (!graph)
+    return tl::unexpected<Error>(graph.error());
   allocatedSinceFit_ += size;
-  if (allocatedSinceFit_ >= fitEveryBytes && !heap_->capturing()) {
+  const bool mayWait = !heap_->capturing() && *graph == 0;
+  if (allocatedSinceFit_ >= fitEveryBytes && mayWait) {
     allocatedSinceFit_ = 0;
     PUMPGRAPH_TRY_WHILE(fitBudget(), "keeping to the budget of the process");
   }
-  const Expected<CUdeviceptr> address = heap_->allocate(size, stream, name, lastNodesOf(stream));
+  const Expected<CUdeviceptr> address = allocateOn(stream, size, name, *graph);
   if (!address)
     return tl::unexpected<Error>(address.error());
   return reinterpret_cast<void *>(*address);
+}
+
+/// Memory of graphs that have just been destroyed counts as free.
+Expected<CUdeviceptr> Session::allocateOn(CUstream stream, std::uint64_t size, std::string_view name,
+                                          GraphNumber graph) {
+  Expected<CUdeviceptr> address = heap_->allocate(size, stream, name, lastNodesOf(stream), graph);
+  if (address || otherGraphs_.empty() || !isShortage(address.error()))
+    return address;
+  const std::vector<GraphNumber> ended = otherGraphs_.waitForEnded(graphsEndWithin);
+  if (ended.empty())
+    return address;
+  heap_->graphsEnded(ended);
+  return heap_->allocate(size, stream, name, lastNodesOf(stream), graph);
 }
 
 /// Nothing where the stream is not being captured, or addresses are not used again.
@@ -321,6 +346,7 @@ MemoryStatistics Session::statistics() {
   const std::uint64_t frames = frames_->created() * pageBytes;
   const std::optional<std::uint64_t> besides = bytesBesideFrames();
   return {options_.unlimited ? 0 : options_.budgetBytes,
+          host_->limitBytes(),
           frames,
           frames_->mostCreated() * pageBytes,
           options_.unlimited ? 0 : frames_->budgetFrames() * pageBytes,
@@ -369,7 +395,16 @@ Status Session::unmap(void *pointer) {
 Status Session::emptyCache() {
   const std::lock_guard lock(mutex_);
   const ContextScope scope(*driver_, context_);
-  return heap_->capturing() ? Status{} : heap_->flushCache();
+  if (heap_->capturing())
+    return {};
+  heap_->graphsEnded(otherGraphs_.takeEnded());
+  return heap_->flushCache();
+}
+
+void Session::keepFreedForGraphs(bool on) {
+  const std::lock_guard lock(mutex_);
+  heap_->graphsEnded(otherGraphs_.takeEnded());
+  heap_->keepFreed(on);
 }
 
 Status Session::captureBegin() {
@@ -377,6 +412,7 @@ Status Session::captureBegin() {
   if (heap_->capturing())
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "a capture is already running in this session");
   const ContextScope scope(*driver_, context_);
+  heap_->graphsEnded(otherGraphs_.takeEnded());
   // Captured copies need memory at the addresses they name.
   if (Step *inForce = stepInForce()) {
     PUMPGRAPH_TRY_WHILE(takePlanBack(), "before a capture");

@@ -76,7 +76,8 @@ struct AdoptOptions {
 };
 
 struct MemoryStatistics {
-  std::uint64_t budgetBytes = 0;
+  std::uint64_t budgetBytes = 0; ///< 0: unlimited
+  std::uint64_t hostLimitBytes = 0;
   std::uint64_t deviceBytes = 0;
   std::uint64_t devicePeakBytes = 0;
   std::uint64_t frameBudgetBytes = 0; ///< 0: unlimited
@@ -135,6 +136,9 @@ public:
   /// Brings every value to its address; the next replay of a rewritten step puts its plan in force again.
   Status takeBack();
   Status emptyCache();
+  /// While this is on, what is freed stays for the program's own graphs that may work in it, wherever they have it
+  /// from.
+  void keepFreedForGraphs(bool on);
 
   // Capture.
   Status captureBegin();
@@ -201,6 +205,7 @@ private:
   /// The graph that `stream` is being captured into for this session.
   Expected<CUgraph> graphOfCapture(CUstream stream) const;
   LastNodes lastNodesOf(CUstream stream) const;
+  Expected<CUdeviceptr> allocateOn(CUstream stream, std::uint64_t size, std::string_view name, GraphNumber graph);
   MemoryTools tools() { return {*driver_, *addresses_, *frames_, *host_, *mapper_, *heap_, stream_}; }
   Expected<const Compiler *> compiler();
   Expected<const FillKernel *> fillKernel();
@@ -282,6 +287,7 @@ private:
   std::unique_ptr<PageMapper> mapper_;
   std::unique_ptr<PinnedPool> staging_;
   std::unique_ptr<Heap> heap_;
+  OtherGraphs otherGraphs_;
   NodeDeclarations declarations_; ///< of the last capture
   std::optional<Rehearsal> rehearsal_;
   std::uint64_t allocatedSinceFit_ = 0;

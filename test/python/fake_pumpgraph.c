@@ -153,6 +153,11 @@ FAKE pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void *pointer,
   return answer("unmap", error);
 }
 
+FAKE pumpgraph_status pumpgraph_keep_freed(pumpgraph_session *session, int32_t on, pumpgraph_error *error) {
+  write_down("keep_freed %p %d\n", (void *)session, on);
+  return answer("keep_freed", error);
+}
+
 FAKE pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, pumpgraph_error *error) {
   write_down("take_back %p\n", (void *)session);
   return answer("take_back", error);

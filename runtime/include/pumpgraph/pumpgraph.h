@@ -8,7 +8,8 @@
  * force, take back, capture begin, adopt, replan, validate, observe, destroy) may map any of the session's memory anew:
  * while it runs, no other thread may start work on that memory, nor capture a stream. Every call that fails returns a
  * status other than PUMPGRAPH_OK, fills
- * `*error` when it is not NULL, and leaves its arguments as they were. Sizes are bytes. No call throws.
+ * `*error` when it is not NULL, and leaves its arguments as they were. Sizes are bytes. No call throws,
+ * but for two of those that PyTorch makes.
  *
  * The CUDA driver is loaded at pumpgraph_session_create(); nothing here needs the CUDA toolkit, and CUDA handles are
  * passed as opaque pointers (CUstream, CUgraph, CUgraphExec: the same values as the runtime API's).
@@ -101,7 +102,13 @@ PUMPGRAPH_API void pumpgraph_session_destroy(pumpgraph_session *session);
 
 /** Allocates `size` bytes of device-addressable memory, 512-byte aligned, for use on `stream`. Between
  *  pumpgraph_capture_begin() and pumpgraph_capture_end() the result is an address without memory behind it, which gets
- *  its memory when the step is adopted. `name` may be NULL; it is copied. */
+ *  its memory when the step is adopted. `name` may be NULL; it is copied.
+ *
+ *  If `stream` is captured outside of these, into a graph of the program's own, the memory is that graph's: freed, it
+ *  serves later allocations of the same capture on the same stream, and nobody else until the graph, its clones and
+ *  what was instantiated from them are destroyed. It stays on the device whatever is declared. Then too the result has
+ *  memory at once, and nothing waits for the device: what is cached is not given up, so pumpgraph_empty_cache() before
+ *  the capture keeps the graph out of host memory. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_allocate(pumpgraph_session *session, size_t size, pumpgraph_stream stream,
                                                   const char *name, void **pointer, pumpgraph_error *error);
 
@@ -178,6 +185,11 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, p
  *  is capturing, unless between pumpgraph_capture_begin() and pumpgraph_capture_end(), where it does nothing. A capture
  *  is quicker after it where the budget is used up, by milliseconds for each GiB that it allocates. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_empty_cache(pumpgraph_session *session, pumpgraph_error *error);
+
+/** While this is on (1), what is freed stays as it is for graphs of the program's own that were captured since it was
+ *  allocated, until they are gone. Around frees of memory that libraries allocate once and find again in every capture,
+ *  such as their workspaces. Off (0) at first. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_keep_freed(pumpgraph_session *session, int32_t on, pumpgraph_error *error);
 
 /* ---- capture --------------------------------------------------------------------------------------------------- */
 
@@ -435,7 +447,12 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_observe(pumpgraph_step *step, const voi
 /* ---- PyTorch's pluggable allocator ------------------------------------------------------------------------------ */
 
 /** Makes `session` the one that pumpgraph_torch_malloc() and pumpgraph_torch_free() serve (NULL: none). The only
- * process-wide state there is; PyTorch's allocator interface has no place for a user pointer. */
+ * process-wide state there is; PyTorch's allocator interface has no place for a user pointer.
+ *
+ * PyTorch looks at no status, so where there is no memory pumpgraph_torch_malloc() throws a C++ exception:
+ * c10::OutOfMemoryError in a process with PyTorch, std::runtime_error elsewhere. Its text begins with "CUDA out of
+ * memory." and has the bytes that were asked for, those in use, the budget and the host limit. Any other failure is a
+ * std::runtime_error that names it, as is one of pumpgraph_torch_empty_cache(). The session goes on. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_torch_attach(pumpgraph_session *session, pumpgraph_error *error);
 PUMPGRAPH_API void *pumpgraph_torch_malloc(size_t size, int device, pumpgraph_stream stream);
 PUMPGRAPH_API void pumpgraph_torch_free(void *pointer, size_t size, int device, pumpgraph_stream stream);

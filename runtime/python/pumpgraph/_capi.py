@@ -12,7 +12,7 @@ from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_size_t
 from pathlib import Path
 from typing import Any, Callable, List, Optional
 
-from .errors import PumpGraphError, Status
+from .errors import PumpGraphError, Status, error_of
 
 
 class Error(ctypes.Structure):
@@ -154,6 +154,7 @@ FUNCTIONS = {
     "pumpgraph_unmap": (c_int, [c_void_p, c_void_p, _ERROR]),
     "pumpgraph_take_back": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_empty_cache": (c_int, [c_void_p, _ERROR]),
+    "pumpgraph_keep_freed": (c_int, [c_void_p, c_int32, _ERROR]),
     "pumpgraph_torch_empty_cache": (None, []),
     "pumpgraph_capture_begin": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_capture_end": (c_int, [c_void_p, _ERROR]),
@@ -185,7 +186,7 @@ FUNCTIONS = {
 
 
 class Library:
-    """A loaded libpumpgraph.so. Calls that can fail go through call(), which turns a status into PumpGraphError."""
+    """A loaded libpumpgraph.so. Calls that can fail go through call(), which turns a status into a PumpGraphError."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -217,7 +218,7 @@ class Library:
             status = function(*arguments, where)
             if status:
                 message = error.message.decode("utf-8", "replace") or f"{name} failed without a message"
-                raise PumpGraphError(status, message)
+                raise error_of(status, message)
 
         return call
 

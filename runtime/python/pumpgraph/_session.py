@@ -213,6 +213,16 @@ class Session:
         """Gives up freed allocations that are kept to be used again. Not while a stream is capturing."""
         self.library.call("pumpgraph_empty_cache", self._handle)
 
+    def keep_freed(self, on: bool) -> None:
+        """While on, what is freed stays for the program's own graphs that were captured since it was allocated."""
+        self.library.call("pumpgraph_keep_freed", self._handle, on)
+
+    def follow_capture(self, stream: int) -> None:
+        """The session knows of a graph once it has allocated something: the graph that is captured on `stream`."""
+        pointer = c_void_p()
+        self.library.call("pumpgraph_allocate", self._handle, 1, stream, None, byref(pointer))
+        self.library.call("pumpgraph_free", self._handle, pointer, stream)
+
     def capture_begin(self) -> None:
         self.library.call("pumpgraph_capture_begin", self._handle)
 

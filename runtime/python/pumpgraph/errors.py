@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import enum
+import functools
+import sys
+from typing import Any
 
 
 class Status(enum.IntEnum):
@@ -27,6 +30,27 @@ class PumpGraphError(RuntimeError):
         super().__init__(message)
         known = {int(s) for s in Status}
         self.status = Status(status) if int(status) in known else Status.INTERNAL
+
+
+# Device and host memory together have no room, or what has to stay on the device exceeds the budget.
+_SHORTAGES = (Status.OUT_OF_DEVICE_MEMORY, Status.OUT_OF_HOST_MEMORY, Status.UNPLANNABLE)
+
+
+def error_of(status: int, message: str) -> PumpGraphError:
+    """The exception for a call of the library that failed. A lack of memory is one that searches for a batch size
+    recognise: by its text and, where PyTorch is loaded, as a torch.cuda.OutOfMemoryError."""
+    if status not in _SHORTAGES:
+        return PumpGraphError(status, message)
+    error: PumpGraphError = _shortage(getattr(sys.modules.get("torch"), "OutOfMemoryError", None))(
+        status, f"CUDA out of memory. {message}")
+    return error
+
+
+@functools.lru_cache(maxsize=None)
+def _shortage(of_torch: Any) -> Any:
+    bases = (PumpGraphError,) if of_torch is None else (PumpGraphError, of_torch)
+    return type("OutOfMemoryError", bases, {"__doc__": "There is no room for what was asked for.",
+                                            "__module__": __name__})
 
 
 def invalid(message: str) -> PumpGraphError:

@@ -112,6 +112,12 @@ class Guard:
         self.take_back()
         self._leave_thread()
 
+    def rest_before_unknown(self) -> None:
+        """rest() before something that may touch any private tensor, unless the program has mapped what it touches."""
+        mapped_by_caller = self._session.mapped_depth > len(self.lent)
+        if self.armed and not mapped_by_caller:
+            self.rest()
+
     def _leave_thread(self) -> None:
         if getattr(self._here, "is_entered", False) and _modes._get_current_dispatch_mode() is self._mode:
             self._here.is_entered = False

@@ -25,12 +25,13 @@ from ._report import Report
 from ._session import (MeasurementResult, NativeStep, ObservationResult, PathLike, ReplanningResult, Session,
                        ValidationResult, user_cache)
 from ._sizes import format_size, parse_budget, parse_size
-from .errors import PumpGraphError, Status, invalid
+from .errors import PumpGraphError, Status, UnsupportedError, invalid
 from .generators import of_the_device, register, seeds_unknown
 from .guard import Guard
 from .hooks import notice_those_of_nodes
 from .names import Names
 from .operators import DeclaringOperators
+from .other_graphs import OtherGraphs, StepGraph
 from .reachable import Reachable
 from .record_stream import RecordedStreams
 from .refusals import explain_failed_capture, replace_memory_figures
@@ -45,6 +46,7 @@ class _Installation:
         self.allocator = allocator
         self.guard = Guard(session)
         self.recorded_streams = RecordedStreams()
+        self.other_graphs = OtherGraphs(session, self.guard)
         self.failed_captures: List[torch.cuda.CUDAGraph] = []
         self.steps: "weakref.WeakSet[Step]" = weakref.WeakSet()
         self.next_look = 0.0 if looks_at_budget else float("inf")
@@ -247,6 +249,8 @@ def capture_warm(
     """capture() for a function that was warmed up. `fn` is called twice, and nothing runs. `put_back` undoes what
     a call of `fn` leaves in Python: after the rehearsal, and where the capture fails. `generators`: of random numbers,
     the program's own on the device."""
+    if torch.cuda.is_current_stream_capturing():
+        raise UnsupportedError(f"step \"{options.name}\" cannot be captured inside another capture")
     installation.guard.rest()
     with _collector_paused(), _stream_restored(), contextlib.ExitStack() as undo:
         undo.callback(_host_random_numbers())
@@ -349,11 +353,11 @@ def _same_memory(a: Optional[torch.Tensor], b: Optional[torch.Tensor]) -> bool:
 def _record(installation: _Installation, fn: Callable[[], Any], mode: str,
             generators: Sequence[Any]) -> Tuple[torch.cuda.CUDAGraph, Any]:
     session = installation.session
-    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    graph = StepGraph(keep_graph=True)
     register(graph, generators)
     failure: Optional[BaseException] = None
     try:
-        with _own_workspaces(), torch.cuda.graph(graph, stream=installation.stream, capture_error_mode=mode):
+        with _own_workspaces(installation), torch.cuda.graph(graph, stream=installation.stream, capture_error_mode=mode):
             # Inside, because entering allocates the generator's own tensors and writes to them at once.
             session.capture_begin()
             try:
@@ -375,11 +379,13 @@ def _record(installation: _Installation, fn: Callable[[], Any], mode: str,
 
 
 @contextlib.contextmanager
-def _own_workspaces() -> Iterator[None]:
+def _own_workspaces(installation: _Installation) -> Iterator[None]:
     """What cuBLAS works in is allocated in the capture and freed after it, as a temporary of the step, and what earlier
-    calls left is freed. Kept, every handle's would be on the device at all times. A PyTorch without this keeps them."""
+    calls left is freed, but for what graphs of the program's own may work in. Kept, every handle's would be on the
+    device at all times. A PyTorch without this keeps them."""
     clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)
-    clear()
+    with installation.other_graphs.keeping_freed():
+        clear()
     try:
         yield
     finally:
@@ -394,7 +400,7 @@ def _abandon(installation: _Installation, graph: torch.cuda.CUDAGraph, generator
     installation.failed_captures.append(graph)
     with contextlib.suppress(RuntimeError):  # then the device is lost, and the failure says more
         something = torch.zeros(1, device=installation.device)
-        mending = torch.cuda.CUDAGraph(keep_graph=True)
+        mending = StepGraph(keep_graph=True)
         register(mending, generators)
         with torch.cuda.graph(mending, stream=installation.stream, capture_error_mode="thread_local"):
             something.zero_()
@@ -520,6 +526,9 @@ class Step:
         native, installation = self._native, self._installation
         if not native.is_open:
             raise invalid(f"step \"{self.name}\" is closed")
+        if torch.cuda.is_current_stream_capturing():
+            raise UnsupportedError(f"step \"{self.name}\" cannot become part of another graph: its plan is in force only "
+                                   "while it is replayed by itself")
         if installation.guard.lent:
             installation.guard.give_back()
         if installation.session.mapped_depth:

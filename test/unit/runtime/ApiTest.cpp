@@ -8,9 +8,13 @@
 
 #include <gtest/gtest.h>
 
+#include <dlfcn.h>
+
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -145,9 +149,9 @@ TEST_F(ApiTest, writesNoMoreThanTheCallersStruct) {
   EXPECT_EQ(pumpgraph_memory_statistics(session_, &stats, nullptr), PUMPGRAPH_INVALID_ARGUMENT);
 }
 
-// PyTorch's interface: one attached session, NULL when there is none, zero bytes are no allocation.
+// PyTorch's interface: one attached session, zero bytes are no allocation.
 TEST_F(ApiTest, servesPyTorch) {
-  EXPECT_EQ(pumpgraph_torch_malloc(100, 0, nullptr), nullptr);
+  EXPECT_THROW(pumpgraph_torch_malloc(100, 0, nullptr), std::runtime_error);
   ASSERT_EQ(pumpgraph_torch_attach(session_, nullptr), PUMPGRAPH_OK);
   EXPECT_EQ(pumpgraph_torch_malloc(0, 0, nullptr), nullptr);
   void *pointer = pumpgraph_torch_malloc(100, 0, nullptr);
@@ -207,7 +211,99 @@ TEST_F(ApiTest, detachesASessionThatEnds) {
   pumpgraph_session_destroy(session_);
   session_ = nullptr;
   pumpgraph_torch_free(pointer, 100, 0, nullptr);
-  EXPECT_EQ(pumpgraph_torch_malloc(100, 0, nullptr), nullptr);
+  pumpgraph_torch_empty_cache();
+  EXPECT_THROW(pumpgraph_torch_malloc(100, 0, nullptr), std::runtime_error);
+}
+
+/// What PyTorch is told; empty: it got memory, which is free again.
+std::string torchErrorFor(std::size_t bytes) {
+  try {
+    pumpgraph_torch_free(pumpgraph_torch_malloc(bytes, 0, nullptr), bytes, 0, nullptr);
+    return "";
+  } catch (const std::runtime_error &error) {
+    return error.what();
+  }
+}
+
+// PyTorch does not look at what it gets: where there is no memory it has to be thrown at. The text is what searches for
+// a batch size look for, and what a person needs. The session goes on.
+TEST_F(ApiTest, throwsWhereThereIsNoMemoryForPyTorch) {
+  pumpgraph_session_destroy(session_);
+  options_.host_limit_bytes = 24 * pageBytes; // eight of them are the session's own
+  session_ = makeSession(options_, fake_.table())->release();
+  ASSERT_EQ(pumpgraph_torch_attach(session_, nullptr), PUMPGRAPH_OK);
+  void *held = pumpgraph_torch_malloc(15 * pageBytes, 0, nullptr);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const std::string message = torchErrorFor(17 * pageBytes);
+    EXPECT_EQ(message.rfind("CUDA out of memory. Tried to allocate 34.0 MiB beside 30.0 MiB in use. ", 0), 0u)
+        << message;
+    for (const char *part : {"(a budget of 32.0 MiB)", "16.0 MiB of host memory (limit 48.0 MiB)", "2.0 MiB missing"})
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_EQ(std::uncaught_exceptions(), 0);
+    EXPECT_EQ(torchErrorFor(16 * pageBytes), "");
+    EXPECT_EQ(torchErrorFor(pageBytes), "");
+  }
+  pumpgraph_torch_free(held, 15 * pageBytes, 0, nullptr);
+  pumpgraph_memory_stats stats{};
+  stats.struct_size = sizeof stats;
+  ASSERT_EQ(pumpgraph_memory_statistics(session_, &stats, nullptr), PUMPGRAPH_OK);
+  EXPECT_EQ(stats.live_allocations, 0u);
+}
+
+// A device that is lost is no lack of memory, whoever asks.
+TEST_F(ApiTest, namesOtherFailuresToPyTorch) {
+  ASSERT_EQ(pumpgraph_torch_attach(session_, nullptr), PUMPGRAPH_OK);
+  fake_.failCall("cuMemMap", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+  const std::string message = torchErrorFor(pageBytes);
+  EXPECT_EQ(message.find("out of memory"), std::string::npos) << message;
+  EXPECT_NE(message.find("cuMemMap"), std::string::npos) << message;
+  EXPECT_EQ(torchErrorFor(pageBytes), "");
+
+  fake_.failCall("cuCtxSynchronize", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_THROW(pumpgraph_torch_empty_cache(), std::runtime_error);
+  EXPECT_EQ(std::uncaught_exceptions(), 0);
+  pumpgraph_torch_empty_cache();
+}
+
+// What PyTorch catches by its class is of that class: torch.cuda.OutOfMemoryError in Python.
+TEST_F(ApiTest, throwsPyTorchsOwnOutOfMemory) {
+  ASSERT_EQ(pumpgraph_torch_attach(session_, nullptr), PUMPGRAPH_OK);
+  void *torch = dlopen(PUMPGRAPH_FAKE_TORCH, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(torch, nullptr) << dlerror();
+  using Allocate = void *(*)(std::size_t, int, pumpgraph_stream);
+  const auto caught = reinterpret_cast<const char *(*)(Allocate, std::size_t)>(dlsym(torch, "caught"));
+  const auto alive = reinterpret_cast<int (*)()>(dlsym(torch, "alive"));
+  EXPECT_STREQ(caught(pumpgraph_torch_malloc, pageBytes), "nothing");
+  const std::string message = caught(pumpgraph_torch_malloc, std::size_t{1} << 50);
+  EXPECT_EQ(message.rfind("OutOfMemoryError: CUDA out of memory. Tried", 0), 0u) << message;
+  EXPECT_EQ(alive(), 0);
+  fake_.failCall("cuMemMap", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(std::string(caught(pumpgraph_torch_malloc, pageBytes)).rfind("runtime_error: PyTorch asked", 0), 0u);
+  dlclose(torch);
+}
+
+// The library that is shipped has a C++ library of its own inside, and throws with that of the process all the same.
+TEST(TorchErrorsTest, areCaughtOutsideOfTheLibrary) {
+  void *library = dlopen(PUMPGRAPH_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  const auto allocate = reinterpret_cast<decltype(&pumpgraph_torch_malloc)>(dlsym(library, "pumpgraph_torch_malloc"));
+  ASSERT_NE(allocate, nullptr);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    std::exception_ptr kept; // as autograd's threads hand one on
+    try {
+      allocate(100, 0, nullptr);
+    } catch (const std::exception &) {
+      kept = std::current_exception();
+    }
+    ASSERT_TRUE(kept);
+    EXPECT_EQ(std::uncaught_exceptions(), 0);
+    try {
+      std::rethrow_exception(std::exchange(kept, nullptr));
+    } catch (const std::runtime_error &error) {
+      EXPECT_STREQ(error.what(), "PyTorch asked PumpGraph for 100 bytes: no session is attached");
+    }
+    EXPECT_EQ(std::uncaught_exceptions(), 0);
+  }
 }
 
 // What the machine lacks is said before anything else goes wrong.

@@ -45,7 +45,15 @@ struct FakeNode {
   std::vector<void *> extra;
 };
 
+/// Whoever shares it holds a reference. The real driver calls back from a thread of its own.
+struct FakeUserObject {
+  CUhostFn destroy = nullptr;
+  void *user = nullptr;
+  ~FakeUserObject() { destroy(user); }
+};
+
 struct FakeGraph {
+  std::vector<std::shared_ptr<FakeUserObject>> objects;
   std::list<FakeNode> nodes;
   std::map<std::pair<FakeNode *, FakeNode *>, CUgraphEdgeData> edges;
   std::map<const FakeNode *, FakeNode *> cloneOf; ///< original -> node of this clone
@@ -60,6 +68,7 @@ struct FakeEvent {
 };
 
 struct FakeStream {
+  cuuint64_t capture = 0; ///< the number of the last one
   FakeGraph *capturing = nullptr;
   FakeNode *last = nullptr;
 };
@@ -91,6 +100,7 @@ struct FakeDriver::State {
   std::map<std::string, std::pair<std::uint64_t, CUresult>> failures; ///< at which call, how
   std::mt19937 random;
   std::uint64_t lastNode = 0;
+  cuuint64_t lastCapture = 0;
   std::uint64_t modules = 0;                    ///< loaded
   std::set<CUcontext> contexts;                 ///< beside the primary one; under `mutex`
   std::vector<FakeDriver::Move> moves;          ///< of managed memory; under `mutex`
@@ -346,6 +356,7 @@ void settleParameters(FakeNode &node) {
 }
 
 void copyGraph(const FakeGraph &from, FakeGraph &to) {
+  to.objects = from.objects;
   to.cloneOf.clear();
   for (const FakeNode &node : from.nodes) {
     FakeNode &copy = to.nodes.emplace_back(node);
@@ -818,6 +829,7 @@ void fillStreamCalls(Driver &driver) {
   driver.streamBeginCapture.function = [](CUstream stream, CUstreamCaptureMode) -> CUresult {
     FAKE_ENTER(cuStreamBeginCapture);
     auto *fake = reinterpret_cast<FakeStream *>(stream);
+    fake->capture = ++state().lastCapture;
     fake->capturing = new FakeGraph;
     fake->last = nullptr;
     return CUDA_SUCCESS;
@@ -828,13 +840,15 @@ void fillStreamCalls(Driver &driver) {
     FAKE_ENTER(cuStreamEndCapture);
     return CUDA_SUCCESS;
   };
-  driver.streamGetCaptureInfo.function = [](CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *,
+  driver.streamGetCaptureInfo.function = [](CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *capture,
                                             CUgraph *graph, const CUgraphNode **dependencies, const CUgraphEdgeData **,
                                             std::size_t *count) -> CUresult {
     FAKE_ENTER(cuStreamGetCaptureInfo);
     FakeGraph *capturing = stream ? reinterpret_cast<FakeStream *>(stream)->capturing : nullptr;
     *status = capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     *graph = reinterpret_cast<CUgraph>(capturing);
+    if (capture && capturing)
+      *capture = reinterpret_cast<FakeStream *>(stream)->capture;
     if (dependencies && capturing) {
       *dependencies = reinterpret_cast<const CUgraphNode *>(&reinterpret_cast<FakeStream *>(stream)->last);
       *count = reinterpret_cast<FakeStream *>(stream)->last ? 1 : 0;
@@ -888,6 +902,28 @@ template <typename Item, typename Source> CUresult giveList(Item *items, std::si
 void fillGraphCalls(Driver &driver) {
   driver.graphDestroy.function = [](CUgraph graph) {
     delete graphOf(graph);
+    return CUDA_SUCCESS;
+  };
+  driver.userObjectCreate.function = [](CUuserObject *object, void *user, CUhostFn destroy, unsigned references,
+                                        unsigned flags) -> CUresult {
+    FAKE_ENTER(cuUserObjectCreate);
+    if (references != 1 || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
+      return CUDA_ERROR_INVALID_VALUE; // nobody needs the rest
+    *object = reinterpret_cast<CUuserObject>(
+        new std::shared_ptr<FakeUserObject>(new FakeUserObject{.destroy = destroy, .user = user}));
+    return CUDA_SUCCESS;
+  };
+  driver.userObjectRelease.function = [](CUuserObject object, unsigned) {
+    delete reinterpret_cast<std::shared_ptr<FakeUserObject> *>(object);
+    return CUDA_SUCCESS;
+  };
+  driver.graphRetainUserObject.function = [](CUgraph graph, CUuserObject object, unsigned, unsigned flags) -> CUresult {
+    FAKE_ENTER(cuGraphRetainUserObject);
+    if (flags != CU_GRAPH_USER_OBJECT_MOVE)
+      return CUDA_ERROR_INVALID_VALUE;
+    auto *own = reinterpret_cast<std::shared_ptr<FakeUserObject> *>(object);
+    graphOf(graph)->objects.push_back(std::move(*own));
+    delete own;
     return CUDA_SUCCESS;
   };
   driver.graphClone.function = [](CUgraph *clone, CUgraph graph) -> CUresult {
@@ -1404,6 +1440,10 @@ void FakeDriver::addOutside(void *address, std::size_t bytes, bool isOnHost) {
 
 bool FakeDriver::isMapped(const void *address) const {
   return isAccessible(reinterpret_cast<std::uintptr_t>(address), 1);
+}
+
+bool FakeDriver::isOnDevice(const void *address) const {
+  return isMapped(address) && !isHostBacked(reinterpret_cast<std::uintptr_t>(address));
 }
 
 std::uint64_t FakeDriver::managedPagesOnDevice() const {

@@ -114,6 +114,8 @@ public:
   /// Nodes, kernels' parameters and edges as text, equal for equal graphs.
   std::string print(CUgraph graph) const;
   bool isMapped(const void *address) const;
+  /// Whether it is mapped to device memory.
+  bool isOnDevice(const void *address) const;
   std::uint64_t callsOf(const std::string &symbol) const;
   /// Modules that were loaded and not unloaded in their context.
   std::uint64_t loadedModules() const;

@@ -469,11 +469,15 @@ class cuda:
 
     class CUDAGraph:
         def __init__(self, keep_graph=False):
-            assert keep_graph, "the raw graph is wanted"
             cuda.graphs += 1
             self._number = cuda.graphs
+            self._keeps_graph = keep_graph
+
+        def capture_begin(self, pool=None, capture_error_mode="global"):
+            note(f"torch: begin {self._number} {capture_error_mode}")
 
         def raw_cuda_graph(self):
+            assert self._keeps_graph
             return 0x6000 + self._number
 
         def instantiate(self):
@@ -490,13 +494,14 @@ class cuda:
     class graph:
         """Like the real one, it does not restore the stream when the end of the capture fails."""
 
-        def __init__(self, graph, stream, capture_error_mode):
-            self._graph, self._stream, self._mode = graph, stream, capture_error_mode
+        def __init__(self, graph, stream=None, capture_error_mode="global"):
+            self._graph, self._mode = graph, capture_error_mode
+            self._stream = stream or cuda.Stream()
 
         def __enter__(self):
             self._before, cuda.current = cuda.current, self._stream
             cuda.capturing = True
-            note(f"torch: begin {self._graph._number} {self._mode}")
+            self._graph.capture_begin(capture_error_mode=self._mode)
 
         def __exit__(self, kind, error, trace):
             note(f"torch: end {self._graph._number}")

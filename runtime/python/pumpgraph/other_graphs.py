@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs that the program captures for itself: torch.cuda.graph, make_graphed_callables, and libraries built on them.
+
+The library keeps the memory that they allocate until they are gone, whoever captured them (pumpgraph_allocate()). What is
+seen here is that they are captured, and that they are replayed: nobody knows which private tensors a graph touches, so
+all of them are at their addresses then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any, Iterator
+
+import torch
+
+from ._session import Session
+from .guard import Guard
+
+
+class StepGraph(torch.cuda.CUDAGraph):
+    """A graph of PumpGraph's own, which nobody follows: its methods are PyTorch's."""
+
+    capture_begin = torch.cuda.CUDAGraph.capture_begin
+    replay = torch.cuda.CUDAGraph.replay
+
+
+class OtherGraphs:
+    """Follows what the program does with torch.cuda.CUDAGraph from now on, for good."""
+
+    def __init__(self, session: Session, guard: Guard):
+        self._session = session
+        self._guard = guard
+        self._were_captured = False
+
+        @functools.wraps(StepGraph.capture_begin)
+        def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
+            self._guard.rest()  # which waits for the device: a capture does not allow that
+            StepGraph.capture_begin(graph, *args, **kwargs)
+            self._were_captured = True
+            self._session.follow_capture(torch.cuda.current_stream().cuda_stream)
+
+        @functools.wraps(StepGraph.replay)
+        def replay(graph: Any) -> None:
+            self._guard.rest_before_unknown()
+            StepGraph.replay(graph)
+
+        torch.cuda.CUDAGraph.capture_begin = capture_begin  # type: ignore[method-assign]
+        torch.cuda.CUDAGraph.replay = replay  # type: ignore[method-assign]
+
+    @contextlib.contextmanager
+    def keeping_freed(self) -> Iterator[None]:
+        """What is freed inside stays for graphs that were captured since it was allocated."""
+        if not self._were_captured:
+            yield
+            return
+        self._session.keep_freed(True)
+        try:
+            yield
+        finally:
+            self._session.keep_freed(False)
