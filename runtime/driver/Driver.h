@@ -170,7 +170,7 @@ struct Driver {
 #undef PUMPGRAPH_DECLARE
   PFN_cuGetErrorName_v6000 getErrorName = nullptr;
   KernelQueues kernelQueues;
-  std::unique_ptr<DeviceLoss> loss = std::make_unique<DeviceLoss>();
+  std::shared_ptr<DeviceLoss> loss = std::make_shared<DeviceLoss>(); ///< copies of the table share it
 
   /// PUMPGRAPH_DEVICE_LOST once the device is.
   Status health() const;

@@ -34,6 +34,13 @@ FAKE void fake_fail(const char *function, int status, const char *message) {
   failing_status = (pumpgraph_status)status;
 }
 
+static char budget_message[256];
+
+/* What the next pumpgraph_keep_to_budget() says. */
+FAKE void fake_exceed_budget(const char *message) {
+  snprintf(budget_message, sizeof budget_message, "%s", message);
+}
+
 static char launches[64];
 static const char *next_launch = launches;
 
@@ -243,6 +250,14 @@ FAKE pumpgraph_status pumpgraph_prepare_replay(pumpgraph_step *step, pumpgraph_s
   for (size_t i = 0; status == PUMPGRAPH_OK && i < count; ++i)
     write_down("copy %zu bytes from %p to %p\n", copies[i].bytes, copies[i].source, copies[i].destination);
   return status;
+}
+
+FAKE pumpgraph_status pumpgraph_keep_to_budget(pumpgraph_session *session, pumpgraph_budget_state *state,
+                                               pumpgraph_error *error) {
+  write_down("keep_to_budget %p size=%d\n", (void *)session, state->struct_size == sizeof *state);
+  snprintf(state->message, sizeof state->message, "%s", budget_message);
+  budget_message[0] = '\0';
+  return answer("keep_to_budget", error);
 }
 
 FAKE pumpgraph_status pumpgraph_before_launch(pumpgraph_step *step, pumpgraph_stream stream, pumpgraph_launch *launch,

@@ -397,6 +397,37 @@ class Replanning(TrainingTest):
         self.assertEqual(self.calls(), [])
 
 
+class BudgetOfTheProcess(TrainingTest):
+    """Replays look once a second at what others in the process have taken."""
+
+    def replayed(self, **options):
+        """The calls of three replays, a second and a bit after the first look."""
+        step = self.capture()
+        now = [torch_capture.installed().next_look]
+        with mock.patch.object(torch_capture.time, "monotonic", lambda: now[0]):
+            step.replay()
+            self.assertIn("keep_to_budget 0x5e55 size=1", self.calls())
+            now[0] += 0.5
+            step.replay()
+            self.assertNotIn("keep_to_budget 0x5e55 size=1", self.calls())
+            now[0] += 0.6
+            self.control.fake_exceed_budget(b"the process has 3.0 GiB, 0.4 GiB more than its budget")
+            self.control.fake_set_launches(b"c")
+            with self.assertWarnsRegex(RuntimeWarning, "0.4 GiB more than its budget"):
+                step.replay()
+            first = self.calls()
+            now[0] += 0.5
+            step.replay()
+            return first, self.calls()
+
+    def test_it_is_said_once_and_the_step_is_planned_again_before_its_launch(self):
+        first, second = self.replayed()
+        self.assertEqual(first[0].split()[0], "keep_to_budget")
+        self.assertEqual(first[1:], ["before_launch 0x57e9 0x57 size=1", "torch: instantiate 2", "put_in_force 0x57e9",
+                                     "torch: replay 2"])
+        self.assertEqual(second, ["put_in_force 0x57e9", "torch: replay 2"])
+
+
 class ActivationNames(TrainingTest):
     """Modules lend their names to what passes through them in the capture, and in nothing else."""
 

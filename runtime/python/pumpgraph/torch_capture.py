@@ -49,7 +49,7 @@ class _Installation:
         self.other_graphs = OtherGraphs(session, self.guard)
         self.failed_captures: List[torch.cuda.CUDAGraph] = []
         self.steps: "weakref.WeakSet[Step]" = weakref.WeakSet()
-        self.next_look = 0.0 if looks_at_budget else float("inf")
+        self.next_look = time.monotonic() + 1 if looks_at_budget else float("inf")
         self._stream: Optional[torch.cuda.Stream] = None
         notice_those_of_nodes()
         replace_memory_figures()
