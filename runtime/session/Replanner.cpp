@@ -238,6 +238,7 @@ Status Replanner::exchange(CompiledPlan plan, std::shared_ptr<Residence> memory)
     otherMemory_ = std::move(*oldMemory);
     return {};
   }
+  session_.allowFramesBeforeLook(); // which the plan that was may need
   const Status back = rewriting_.putInForce(std::move(old), *oldMemory, Keep::Values);
   if (back)
     return done;
@@ -303,7 +304,7 @@ void Step::fitToBudget() {
       watchReplays(**compiler);
   }
   if (!done) {
-    session_.frames_->setBudget(std::max(session_.frames_->budgetFrames(), session_.framesBeforeLook_));
+    session_.allowFramesBeforeLook();
     captured_.warnings.push_back("the step keeps a plan that exceeds the budget: " + done.error().message);
   }
   writeReport();

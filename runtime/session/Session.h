@@ -222,6 +222,8 @@ private:
   Status fitBudget();
   /// To what is left beside so many bytes of the process that are no frames, and others that are kept for graphs.
   Status setFrameBudget(std::uint64_t besides, std::uint64_t reserve);
+  /// For a plan that could not be made again for less.
+  void allowFramesBeforeLook() { frames_->setBudget(std::max(frames_->budgetFrames(), framesBeforeLook_)); }
   /// keepToBudget() under the lock.
   Expected<BudgetState> lookAtBudget();
   /// The same if some time has passed since the last look; what there is to say becomes a warning of `step`.

@@ -567,7 +567,11 @@ class Step:
     def _run_by_pumpgraph(self, changes_graph: bool = False) -> Iterator[None]:
         """Around calls that run the step on PumpGraph's account: nobody uses it meanwhile, nor watches it any more.
         `changes_graph`: the call may leave the graph another one."""
-        torch.cuda.synchronize()
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            self._failure = PumpGraphError(Status.DEVICE_LOST, f"the device is lost to this process: {error}")
+            raise self._failure from error
         self._installation.guard.give_back()
         was_watched, self._is_watched = self._is_watched, False  # its clocks leave the graph
         try:
@@ -633,7 +637,10 @@ class Step:
 
 
 def _release(guard: Guard, native: NativeStep, graph: torch.cuda.CUDAGraph) -> None:
-    torch.cuda.synchronize()
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return  # the device is lost, with all that is on it
     guard.give_back()
     native.close()  # first: the graph must outlive the step
     graph.reset()
