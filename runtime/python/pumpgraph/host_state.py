@@ -97,16 +97,15 @@ class HostState:
 
     def _read(self, holder: Holder) -> None:
         # Two variables of one name are two paths.
-        path = next(path for path in ((holder.through, holder.name, number) for number in itertools.count())
-                    if path not in self._paths)
+        path = next(path for path in ((holder.name, number) for number in itertools.count()) if path not in self._paths)
         self._paths.add(path)
-        for key in holder.keys:
+        for key, through in holder.keys.items():
             if key in holder.items:
                 thing = holder.items[key]
-                self._entries[(path, key)] = _Entry(_name_of(holder, key), holder.through, thing, _read(thing))
+                self._entries[(path, key)] = _Entry(_name_of(holder, key), through, thing, _read(thing))
         if isinstance(holder.holder, (list, collections.deque)):
-            self._sequences[path] = _Sequence(_name_of(holder, None), holder.through, list(map(id, filter(
-                _is_tensor, holder.items.values()))))
+            tensors = [id(item) for item in holder.items.values() if isinstance(item, torch.Tensor)]
+            self._sequences[path] = _Sequence(_name_of(holder, None), next(iter(holder.keys.values()), ""), tensors)
 
     def changes_to(self, after: "HostState") -> Iterator[Change]:
         """What a call of the step has done to it in between."""
@@ -162,11 +161,6 @@ def plain_results(output: Any) -> List[Any]:
 _TENSOR = "a tensor"
 _CONTAINERS = ("a list", "a dict", "a set", "a tuple")
 
-
-def _is_tensor(thing: Any) -> bool:
-    return isinstance(thing, torch.Tensor)
-
-
 # ---- which state ---------------------------------------------------------------------------------------------------------
 
 
@@ -175,7 +169,7 @@ def _of_modules(modules: Iterable[torch.nn.Module]) -> Iterator[Holder]:
     for root in modules:
         for path, module in root.named_modules():
             for members in (getattr(module, "_parameters", {}), getattr(module, "_buffers", {})):
-                held = tuple(key for key, tensor in members.items() if tensor is not None and not tensor.is_cuda)
+                held = {key: "" for key, tensor in members.items() if tensor is not None and not tensor.is_cuda}
                 if held:
                     yield Holder(members, dict(members), held, f"{type(root).__name__}.{path}".rstrip("."))
 
@@ -185,12 +179,12 @@ def _of_optimizers(optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[Hold
         kind = type(optimizer).__name__
         for state in optimizer.state.values():
             if isinstance(state, dict):
-                yield Holder(state, dict(state), tuple(state), f"state of {kind}")
+                yield Holder(state, dict(state), dict.fromkeys(state, ""), f"state of {kind}")
         for index, group in enumerate(optimizer.param_groups):
-            yield Holder(group, dict(group), tuple(key for key in group if key != "params"),
+            yield Holder(group, dict(group), {key: "" for key in group if key != "params"},
                          f"param group {index} of {kind}")
         own = vars(optimizer)
-        yield Holder(own, dict(own), tuple(key for key in own if key not in OF_OPTIMIZERS), kind)
+        yield Holder(own, dict(own), {key: "" for key in own if key not in OF_OPTIMIZERS}, kind)
 
 
 def _name_of(holder: Holder, key: Any) -> str:

@@ -82,14 +82,13 @@ class Place(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Something with places: `items` is all that was in it, `keys` what counts of it. `through`: the hook that led
-    here."""
+    """Something with places: `items` is all that was in it, `keys` what counts of it, with the hook that led there, if
+    one did."""
 
     holder: Any
     items: Dict[Any, Any]
-    keys: Tuple[Any, ...]
+    keys: Dict[Any, str]
     name: str
-    through: str = ""
 
 
 class _Cell:
@@ -207,9 +206,9 @@ class Reachable:
         known = self.holders.get(identity)
         if known is None:
             content = dict(holder if isinstance(holder, dict) else items)
-            self.holders[identity] = Holder(holder, content, tuple(items), name, self._through)
-        elif not set(items) <= set(known.keys):  # globals that another function names
-            self.holders[identity] = known._replace(keys=(*known.keys, *(key for key in items if key not in known.keys)))
+            known = self.holders[identity] = Holder(holder, content, {}, name)
+        for key in items:  # globals may have been found that another function names
+            known.keys.setdefault(key, self._through)
 
     def _visit_module(self, module: torch.nn.Module, name: str, objects: int, functions: int) -> None:
         own = {key: value for key, value in vars(module).items() if key not in _OF_MODULES}
@@ -291,7 +290,7 @@ class Reachable:
             except ValueError:  # not assigned yet
                 continue
             if id(cell) not in self.holders:
-                self.holders[id(cell)] = Holder(holder, {None: content}, (None,), name, self._through)
+                self.holders[id(cell)] = Holder(holder, {None: content}, {None: self._through}, name)
             if self._visit(content, name, objects, functions):
                 self.places.append(Place(holder, None, content, name))
                 found = True

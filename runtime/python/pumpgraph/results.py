@@ -135,4 +135,7 @@ class Results:
 
 def _is_alone(kept: _Kept) -> bool:
     """Whether nothing but these tensors, and the storage as an object of Python's, has the memory."""
-    return torch._C._storage_Use_Count(kept.storage._cdata) == len(kept.tensors) + 1
+    one = torch.zeros(1)
+    storage = one.untyped_storage()
+    object_of_python = torch._C._storage_Use_Count(storage._cdata) - 1
+    return torch._C._storage_Use_Count(kept.storage._cdata) == len(kept.tensors) + object_of_python
