@@ -287,6 +287,29 @@ def own_random_of_the_host(pg):
     return drawing(pg, lambda: torch.rand((), generator=own).item())
 
 
+@refused(r'"beta", which the step reads, was 0\.5 when the step was captured and is 0\.375; pass it as an argument')
+def number_that_the_loop_changes(pg):
+    program = Program()
+    beta = 0.5
+    step = pg.graphed(lambda x: program.train(x) * beta)
+    figures = program.losses(step)
+    beta = 0.375
+    return figures + program.losses(step)
+
+
+@equal
+def number_that_the_loop_changes_and_the_step_does_not_read(pg):
+    program = Program()
+    program.calls = 0
+    step = pg.graphed(lambda x: program.train(x))
+
+    def after():
+        program.calls += 1
+        return [program.calls]
+
+    return program.losses(step, after)
+
+
 # ---- random numbers of the device ----------------------------------------------------------------------------------------
 
 
@@ -708,7 +731,7 @@ def run_case(name, pg):
     expected = afresh(PlainPyTorch)
     try:
         got = afresh(pg)
-    except pg.UnsupportedError as error:
+    except (pg.UnsupportedError, pg.StaleStepError) as error:
         check(pattern and re.search(pattern, str(error)), f"refused, but not for {pattern}: {error}")
         error.__traceback__ = None
         noted.append("refused")

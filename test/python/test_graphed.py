@@ -381,7 +381,7 @@ class Noticed(GraphedTest):
         self.model._children = {"inner": inner}
         step = self.quiet()
         inner.width = 3
-        self.assertEqual(self.looks(step), 0)
+        self.assertEqual(self.looks(step), 1)
         inner.training = False
         step(self.x())
         self.assertEqual(self.notes(), ["torch: copy 0x1000 to 0x1100", "fn 0x1100"])

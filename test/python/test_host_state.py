@@ -32,8 +32,7 @@ class Slotted:
 
 
 class Settings:
-    count = 0
-    seen = []
+    count, rate = 0, 1
 
 
 counted = 0
@@ -267,6 +266,109 @@ class Refused(GraphedTest):
             step(self.x())
             holder.count += 1
         self.assertEqual(self.notes()[-1], "torch: replay 2")
+
+
+the_rate = 0.5
+
+
+class Read(GraphedTest):
+    """What the program changes between calls, and the code of the step reads by name."""
+
+    def stale(self, fn, change, pattern):
+        step = pumpgraph.graphed(fn, warmup=1, name="fn")
+        for _ in range(3):
+            step(self.x())
+        change()
+        for _ in range(2):
+            with self.assertRaisesRegex(StaleStepError, f"^fn: {pattern}; pass it as an argument; fn.reset"):
+                step(self.x())
+        step.reset()
+        for _ in range(3):
+            step(self.x())
+
+    def fine(self, fn, change):
+        step = pumpgraph.graphed(fn, warmup=1, name="fn")
+        for _ in range(3):
+            step(self.x())
+            change()
+        step(self.x())
+        self.assertEqual(self.notes()[-1][:13], "torch: replay")
+
+    def test_variables_and_globals(self):
+        beta = 0.5
+
+        def change():
+            nonlocal beta
+            beta += 0.25
+
+        def change_global():
+            global the_rate
+            the_rate += 0.25
+
+        self.stale(lambda x: beta and None, change, r"\"beta\", which the step reads, was 0.5 .* is 0.75")
+        self.stale(lambda x: [the_rate for _ in range(2)] and None, change_global, r"\"the_rate\".* was 0.5 .* is 0.75")
+
+    def test_attributes_along_a_chain(self):
+        settings = types.SimpleNamespace(loss=types.SimpleNamespace(beta=0.5), step=0)
+
+        def change():
+            settings.loss.beta = 0.75
+
+        self.stale(lambda x: settings.loss.beta and None, change, r"\"settings.loss.beta\".* was 0.5 .* is 0.75")
+        self.stale(lambda x: Settings.rate and None, lambda: setattr(Settings, "rate", 2),
+                   r"\"Settings.rate\".* was 1 .* is 2")
+
+    def test_methods_that_the_step_calls(self):
+        class Trainer:
+            def __init__(self):
+                self.beta, self.calls = 0.5, 0
+
+            def train(self, x):
+                self.scaled(x)
+
+            def scaled(self, x):
+                return [self.beta for _ in range(2)] and (lambda: self.beta)()
+
+            def count(self):
+                self.calls += 1
+
+        trainer = Trainer()
+        self.stale(trainer.train, lambda: setattr(trainer, "beta", None), r"\"self.beta\".* was 0.5 .* is None")
+        trainer.beta = 0.5
+        self.fine(trainer.train, trainer.count)
+
+    def test_modules(self):
+        class Scaled(torch.nn.Module):
+            def forward(self, x):
+                return self.scale
+
+        model = Scaled(children={"inner": Scaled()})
+        model.scale = model._children["inner"].scale = 1
+        self.stale(lambda x: model(x) and None, lambda: setattr(model._children["inner"], "scale", 2),
+                   r"\"self.scale\".* was 1 .* is 2")
+        self.fine(lambda x: model(x) and None, lambda: setattr(model, "other", 2))
+
+    def test_what_is_equal_or_not_read(self):
+        settings = types.SimpleNamespace(step=1000, beta=0.5, name="a")
+        optimizer = self.optimizer
+
+        def change():
+            settings.step += 1
+            settings.beta = float("0.5")
+            settings.name = "".join(["a"])
+
+        self.fine(lambda x: (settings.beta, settings.name, optimizer.step()) and None, change)
+
+    def test_what_is_gone(self):
+        settings = types.SimpleNamespace(beta=0.5)
+        self.fine(lambda x: settings and None, lambda: vars(settings).pop("beta", None))
+        settings.beta = 0.5
+        step = pumpgraph.graphed(lambda x: settings.beta and None, warmup=1, name="fn")
+        for _ in range(2):
+            step(self.x())
+        del settings.beta
+        with self.assertRaisesRegex(StaleStepError, "\"settings.beta\", .* is gone"):
+            step(self.x())
 
 
 class FoundInHooks(GraphedTest):

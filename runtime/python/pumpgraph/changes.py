@@ -3,7 +3,7 @@
 
 Reading three attributes of every parameter takes longer than all else that a call does. So whatever changes what a
 step depends on leaves a mark: an assignment to an attribute (`data`, `grad`, `requires_grad`) of a tensor that a step
-works on, methods that do the same, a module's `training`, parameters, buffers and modules put into modules,
+works on, methods that do the same, a module's attributes, parameters, buffers and modules put into modules,
 conversions, a backward pass.
 """
 
@@ -15,6 +15,7 @@ import weakref
 from typing import Any, Callable, FrozenSet, Iterable, List
 
 import torch
+
 
 class _Changes:
     """`mark` is another list after every change, set once it is done, but just before something is put into a module:
@@ -42,7 +43,7 @@ class _Changes:
         for name in ("resize_", "resize_as_"):  # they move the memory of all tensors that share it
             _mark_after(torch.Tensor, name, lambda _tensor: True)
         _mark_after(torch.UntypedStorage, "resize_", lambda _storage: True)
-        _notice_training()
+        _notice_attributes()
         _notice_registrations()
         _notice_backward()
 
@@ -81,14 +82,13 @@ def _mark_after(owner: Any, name: str, counts: Callable[[Any], bool]) -> None:
     setattr(owner, name, marking)
 
 
-def _notice_training() -> None:
+def _notice_attributes() -> None:
     original: Callable[..., None] = torch.nn.Module.__setattr__
 
     @functools.wraps(original)
     def assign(module: Any, name: str, value: Any) -> None:
         original(module, name, value)
-        if name == "training":
-            Changes.mark = []
+        Changes.mark = []
 
     torch.nn.Module.__setattr__ = assign  # type: ignore[method-assign]
 

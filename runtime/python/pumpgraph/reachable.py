@@ -78,7 +78,7 @@ class Place(NamedTuple):
 
     @property
     def identity(self) -> Tuple[int, Any]:
-        return id(self.holder.thing if isinstance(self.holder, (_Cell, _Attributes)) else self.holder), self.key
+        return id(self.holder.thing if isinstance(self.holder, (Cell, Attributes)) else self.holder), self.key
 
 
 class Holder(NamedTuple):
@@ -91,7 +91,7 @@ class Holder(NamedTuple):
     name: str
 
 
-class _Cell:
+class Cell:
     """A variable that a function closes over, as something with an index."""
 
     def __init__(self, cell: Any):
@@ -104,7 +104,7 @@ class _Cell:
         self.thing.cell_contents = thing
 
 
-class _Attributes:
+class Attributes:
     """The same for what has attributes and no dict to write into: objects with slots, and classes."""
 
     def __init__(self, thing: Any):
@@ -132,6 +132,7 @@ class Reachable:
         self.tensors: List[Tuple[str, torch.Tensor]] = []
         self.generators: List[Tuple[str, Any]] = []  # of random numbers
         self.functions: List[Callable[..., Any]] = []
+        self.methods: List[Tuple[types.FunctionType, Any]] = []  # of the program's own that the step calls, with objects
         self.places: List[Place] = []
         self.holders: Dict[int, Holder] = {}  # all that was searched, and what was in it
         self._through = ""
@@ -178,6 +179,8 @@ class Reachable:
             return True
         if isinstance(thing, types.MethodType):
             bound = self._visit(thing.__self__, name or "self", objects, functions)
+            if isinstance(thing.__func__, types.FunctionType) and is_programs_own(thing.__func__):
+                self.methods.append((thing.__func__, thing.__self__))
             return self._visit(thing.__func__, name, objects, functions) or bound
         if isinstance(thing, types.FunctionType):
             return functions > 0 and self._visit_function(thing, objects, functions - 1)
@@ -202,7 +205,7 @@ class Reachable:
         return found
 
     def _note(self, holder: Any, items: Dict[Any, Any], name: str) -> None:
-        identity = id(holder.thing if isinstance(holder, (_Cell, _Attributes)) else holder)
+        identity = id(holder.thing if isinstance(holder, (Cell, Attributes)) else holder)
         known = self.holders.get(identity)
         if known is None:
             content = dict(holder if isinstance(holder, dict) else items)
@@ -219,7 +222,8 @@ class Reachable:
             if parameter is not None:
                 self._visit_hooks(hooks.of_tensor(parameter, f"{name}.{key}" if name else key))
         forward = getattr(type(module), "forward", None)
-        if isinstance(forward, types.FunctionType) and _is_programs_own(forward):
+        if isinstance(forward, types.FunctionType) and is_programs_own(forward):
+            self.methods.append((forward, module))
             self._visit(forward, "", objects, functions)
 
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, name: str, objects: int, functions: int) -> None:
@@ -228,7 +232,8 @@ class Reachable:
         self._visit_hooks(hooks.of_optimizer(optimizer))
         step = getattr(type(optimizer), "step", None)
         step = getattr(step, "__wrapped__", step)  # PyTorch wraps it in a profiler's function
-        if isinstance(step, types.FunctionType) and _is_programs_own(step):
+        if isinstance(step, types.FunctionType) and is_programs_own(step):
+            self.methods.append((step, optimizer))
             self._visit(step, "", objects, functions)
 
     def _visit_hooks(self, found: Iterable[Tuple[Any, str]]) -> None:
@@ -257,9 +262,11 @@ class Reachable:
             return False
         call = getattr(kind, "__call__", None)
         found = isinstance(call, types.FunctionType) and self._visit(call, name, objects, functions)
+        if isinstance(call, types.FunctionType) and is_programs_own(call):
+            self.methods.append((call, thing))
         slots = {key: getattr(thing, key) for key in _slots_of(kind) if hasattr(thing, key)}
         if slots:
-            found = self._visit_all(_Attributes(thing), slots, name, objects, functions) or found
+            found = self._visit_all(Attributes(thing), slots, name, objects, functions) or found
         if isinstance(own, dict):
             found = self._visit_all(own, own, name, objects, functions) or found
         return self._visit_class(kind, name, objects, functions) or found
@@ -268,13 +275,13 @@ class Reachable:
         """What the program's own classes hold beside functions."""
         found = False
         for base in kind.__mro__:
-            if id(base) in self._seen or not _is_written_by_the_program(base):
+            if id(base) in self._seen or not is_written_by_the_program(base):
                 continue
             self._seen[id(base)] = False
             held = {key: value for key, value in vars(base).items() if not key.startswith("__")
                     and not callable(value) and not hasattr(value, "__get__")}
             if held:
-                found = self._visit_all(_Attributes(base), held, base.__name__, objects, functions) or found
+                found = self._visit_all(Attributes(base), held, base.__name__, objects, functions) or found
         return found
 
     def _visit_function(self, function: types.FunctionType, objects: int, functions: int) -> bool:
@@ -284,7 +291,7 @@ class Reachable:
         self.functions.append(function)
         found = False
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-            holder = _Cell(cell)
+            holder = Cell(cell)
             try:
                 content = holder[None]
             except ValueError:  # not assigned yet
@@ -300,7 +307,7 @@ class Reachable:
         for name, thing in named.items():
             if isinstance(thing, type):
                 found = self._visit_class(thing, name, objects, functions) or found
-            elif isinstance(thing, types.ModuleType) and _is_written_by_the_program(thing):
+            elif isinstance(thing, types.ModuleType) and is_written_by_the_program(thing):
                 inside = {key: vars(thing)[key] for key in _all_names(function.__code__) if key in vars(thing)}
                 found = self._visit_all(vars(thing), inside, name, objects, functions) or found
         for defaults in (function.__defaults__, function.__kwdefaults__):
@@ -322,14 +329,14 @@ def _is_foreign(module: Any) -> bool:
     return isinstance(module, str) and module.split(".")[0] in _FOREIGN
 
 
-def _is_programs_own(function: types.FunctionType) -> bool:
+def is_programs_own(function: types.FunctionType) -> bool:
     """Neither a library's nor Python's."""
     path = os.path.abspath(function.__code__.co_filename)
     return not _is_foreign(function.__module__) and not path.startswith(_STANDARD_LIBRARY) \
         and not any(folder in path for folder in _LIBRARIES)
 
 
-def _is_written_by_the_program(thing: Any) -> bool:
+def is_written_by_the_program(thing: Any) -> bool:
     """The same of a class or a module."""
     name = thing.__name__ if isinstance(thing, types.ModuleType) else thing.__module__
     module = sys.modules.get(name) if isinstance(name, str) else None

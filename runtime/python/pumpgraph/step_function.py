@@ -9,6 +9,7 @@ import itertools
 import warnings
 import weakref
 from collections import abc
+from itertools import starmap
 from operator import attrgetter
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
@@ -24,7 +25,8 @@ from .generators import of_the_device
 from .gradients import CapturedGradients, gradients_of
 from .host_state import Change, HostState, plain_results, refuse
 from .optimizers import CapturedOptimizer, steps_observed
-from .reachable import Place, Reachable, is_generator
+from .reachable import Place, Reachable, is_generator, is_programs_own
+from .reads import Code, Reads
 from .refusals import refuse_found, without_trials
 from .results import Results
 from .tensors import has_memory, is_wrapper, pointer_of
@@ -120,6 +122,7 @@ class _Surroundings:
         self.search = lambda: Reachable(fn, objects)
         self.found = self.search()
         self.watched = self.found.places
+        self.reads: Optional[Reads] = None  # once it is captured
         self._left: Set[Tuple[int, Any]] = set()
         self._registrations = Changes.registrations
         self._members = self._walk()
@@ -149,12 +152,16 @@ class _Surroundings:
             self._registrations = registrations
         if self._addresses_now() != self._addresses:
             raise self._moved()
+        if self.reads is not None:
+            self.reads.check_modules()
 
     def check_places(self) -> None:
         """The same, for what no mark tells of. Called before every replay."""
         for place in self.watched:
             if not place.is_as_found():
                 raise StaleStepError(f"\"{place.name}\" is another object than when the step was captured, or gone")
+        if self.reads is not None:
+            self.reads.check()
 
     def check_in_turn(self) -> None:
         """The same, for a few tensors after the other: extensions may move them without a mark."""
@@ -240,8 +247,7 @@ class _Graph:
     def fits(self) -> bool:
         """Whether this is the graph for a call with its signature. Raises StaleStepError where no graph can be."""
         surroundings = self._surroundings
-        if surroundings.watched:
-            surroundings.check_places()
+        surroundings.check_places()
         mark = Changes.mark
         modes = surroundings.unnoticed and list(map(_training_of, surroundings.unnoticed))
         if self._must_look or mark is not self._mark or modes != self._unnoticed_modes:
@@ -491,7 +497,9 @@ class Graphed:
                 hook = module.register_forward_pre_hook(installation.guard.rest_before_compiled)
                 weakref.finalize(step, hook.remove).atexit = False
         gradients.rewind()
-        for table in (found.tensors, found.places, found.holders, found.generators):
+        surroundings.reads = Reads([*map(Code, filter(is_programs_own, found.functions)), *starmap(Code, found.methods)])
+        for table in (found.tensors, found.places, found.holders, found.generators,
+                      found.methods):
             table.clear()  # some tensors are of the warm-up, and should go when the program lets go of them
         optimizers = [CapturedOptimizer(optimizer) for optimizer in stepped]
         return _Graph(step, inputs, surroundings, optimizers, gradients, bindings, self._texts[kind])

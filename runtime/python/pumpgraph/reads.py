@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers, texts and flags that the code of a step reads by name, and that the program may change between calls.
+
+A captured step keeps those of the captured call. The code of the program's own functions says which they are: each
+variable, global, and attribute along a chain such as `self.settings.beta` is followed to the place where the value is.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import types
+from operator import is_
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+
+import torch
+
+from .errors import StaleStepError
+from .reachable import Attributes, Cell, is_programs_own, is_written_by_the_program
+
+PLAIN = (type(None), bool, int, float, complex, str)
+_MISSING = object()
+
+
+class Code(NamedTuple):
+    """A function of the program that the step may call, and the object that it is a method of."""
+
+    function: types.FunctionType
+    bound: Any = None
+
+
+class _Read(NamedTuple):
+    holder: Any
+    key: Any
+    name: str
+
+    def now(self) -> Any:
+        try:
+            return self.holder[self.key]
+        except (LookupError, ValueError):  # an empty cell is a ValueError
+            return _MISSING
+
+
+class Reads:
+    """As the values are when this is made."""
+
+    def __init__(self, code: Iterable[Code]):
+        self._found: Dict[Tuple[int, Any], _Read] = {}
+        self._of_modules: Dict[Tuple[int, Any], _Read] = {}
+        self._alive: List[Any] = []
+        seen: Set[Tuple[int, int]] = set()
+        waiting = list(code)
+        while waiting:
+            each = waiting.pop()
+            if (id(each.function), id(each.bound)) not in seen:
+                seen.add((id(each.function), id(each.bound)))
+                self._alive.append(each)
+                waiting += self._follow(each.function, each.function.__code__, _objects_by_name(each))
+        self._alive.clear()
+        self._places = list(self._found.values())
+        self._values = [place.now() for place in self._places]
+        self._places_in_modules = list(self._of_modules.values())
+        self._values_in_modules = [place.now() for place in self._places_in_modules]
+
+    def check(self) -> None:
+        """Raises StaleStepError unless they are the same. Called before every replay."""
+        if self._places:
+            _compare(self._places, self._values)
+
+    def check_modules(self) -> None:
+        """The same, for attributes of modules. Called where something has changed."""
+        _compare(self._places_in_modules, self._values_in_modules)
+
+    def _follow(self, function: types.FunctionType, code: types.CodeType, known: Dict[str, Any]) -> Iterator[Code]:
+        """Notes what the code reads. `known`: cells, and the object of a method, by name. Yields the methods it calls."""
+        at: Any = _MISSING  # the object whose attributes come next
+        name = ""
+        for instruction in dis.get_instructions(code):
+            operation, argument = instruction.opname, instruction.argval
+            if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
+                name, at = argument, self._note(function.__globals__, argument, argument)
+            elif operation.startswith(("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FAST")):
+                name = argument[-1] if isinstance(argument, tuple) else argument  # newer Pythons load two at once
+                at = known.get(name, _MISSING)
+                at = self._note(at, None, name) if isinstance(at, Cell) else at
+            elif operation in ("LOAD_ATTR", "LOAD_METHOD") and at is not _MISSING:
+                name = f"{name}.{argument}"
+                owner, at = at, self._attribute(at, argument, name)
+                if isinstance(at, types.FunctionType) and not isinstance(owner, (types.ModuleType, type)) \
+                        and is_programs_own(at) and at is inspect.getattr_static(type(owner), argument, None):
+                    yield Code(at, owner)
+            else:
+                at = _MISSING
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                inside = {name: thing for name, thing in known.items() if name in constant.co_freevars}
+                yield from self._follow(function, constant, inside)
+
+    def _attribute(self, owner: Any, key: str, name: str) -> Any:
+        """What an attribute is, without running anything of the program's."""
+        if isinstance(owner, torch.Tensor):
+            return _MISSING  # what a step works on is looked at elsewhere
+        if isinstance(owner, types.ModuleType):
+            return self._note(vars(owner), key, name) if is_written_by_the_program(owner) else \
+                vars(owner).get(key, _MISSING)
+        own = getattr(owner, "__dict__", None)
+        if isinstance(own, dict) and key in own:
+            return self._note(own, key, name, isinstance(owner, torch.nn.Module))
+        if isinstance(owner, torch.nn.Module) and key in getattr(owner, "_modules", {}):
+            return owner._modules[key]
+        kind = owner if isinstance(owner, type) else type(owner)
+        for base in kind.__mro__:
+            if key in vars(base):
+                value = vars(base)[key]
+                if type(value).__name__ == "member_descriptor":  # of a slot
+                    return self._note(Attributes(owner), key, name)
+                return self._note(Attributes(base), key, name) if is_written_by_the_program(base) else value
+        return _MISSING
+
+    def _note(self, holder: Any, key: Any, name: str, of_module: bool = False) -> Any:
+        place = _Read(holder, key, name)
+        value = place.now()
+        if type(value) in PLAIN:
+            identity = id(holder.thing if isinstance(holder, (Cell, Attributes)) else holder), key
+            (self._of_modules if of_module else self._found).setdefault(identity, place)
+        return value
+
+
+def _objects_by_name(each: Code) -> Dict[str, Any]:
+    code = each.function.__code__
+    known: Dict[str, Any] = dict(zip(code.co_freevars, map(Cell, each.function.__closure__ or ())))
+    if each.bound is not None and code.co_argcount:
+        known[code.co_varnames[0]] = each.bound
+    return known
+
+
+def _compare(places: List[_Read], values: List[Any]) -> None:
+    now = [place.now() for place in places]
+    if all(map(is_, now, values)):
+        return
+    for place, before, value in zip(places, values, now):
+        if value is not before and not (type(value) is type(before) and (value == before or value != value)):
+            raise StaleStepError(f"\"{place.name}\", which the step reads, was {_text(before)} when the step was captured "
+                                 f"and {'is gone' if value is _MISSING else f'is {_text(value)}'}; pass it as an argument")
+    values[:] = now
+
+
+def _text(value: Any) -> Optional[str]:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
