@@ -348,6 +348,18 @@ class Read(GraphedTest):
                    r"\"self.scale\".* was 1 .* is 2")
         self.fine(lambda x: model(x) and None, lambda: setattr(model, "other", 2))
 
+    def test_whether_a_module_trains_is_another_graph(self):
+        class Dropping(torch.nn.Module):
+            def forward(self, x):
+                return self.training
+
+        model = Dropping()
+        step = pumpgraph.graphed(lambda x: model(x) and None, warmup=1)
+        for training in (True, True, False, False, True):
+            model.training = training
+            step(self.x())
+        self.assertEqual(self.notes()[-1], "torch: replay 2")
+
     def test_what_is_equal_or_not_read(self):
         settings = types.SimpleNamespace(step=1000, beta=0.5, name="a")
         optimizer = self.optimizer

@@ -105,6 +105,8 @@ class Reads:
                 vars(owner).get(key, _MISSING)
         own = getattr(owner, "__dict__", None)
         if isinstance(own, dict) and key in own:
+            if key == "training" and isinstance(owner, torch.nn.Module):
+                return own[key]  # a graph each
             return self._note(own, key, name, isinstance(owner, torch.nn.Module))
         if isinstance(owner, torch.nn.Module) and key in getattr(owner, "_modules", {}):
             return owner._modules[key]
