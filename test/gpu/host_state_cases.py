@@ -4,8 +4,8 @@
 
     host_state_cases.py [CASE...]
 
-Every program runs as PyTorch runs it and under pumpgraph.graphed, in one process. It must give the same figures, bit for
-bit, or be refused with the text that is written beside it. Where it is refused, training goes on afterwards.
+Every program runs as PyTorch runs it and under pumpgraph.graphed, in one process. It must give the same figures, bit
+for bit, or be refused with the text that is written beside it. Training goes on after a refusal.
 """
 
 import collections
@@ -20,8 +20,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy  # noqa: E402
-from graphed_cases import (PlainPyTorch, RealPumpGraph, bits, check, make_batches, make_model, make_optimizer,  # noqa: E402
-                           noted, passes, usual_step, was_rewritten)
+from graphed_cases import (PlainPyTorch, RealPumpGraph, bits, check, make_batches, make_model,  # noqa: E402
+                           make_optimizer, noted, passes, usual_step, was_rewritten)
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
@@ -63,7 +63,7 @@ class Program:
         return figures
 
 
-# ---- what the host does in a step ----------------------------------------------------------------------------------------
+# ---- what the host does in a step ------------------------------------------------------------------------------------
 
 
 class CountingAdam(torch.optim.Optimizer):
@@ -310,7 +310,7 @@ def number_that_the_loop_changes_and_the_step_does_not_read(pg):
     return program.losses(step, after)
 
 
-# ---- random numbers of the device ----------------------------------------------------------------------------------------
+# ---- random numbers of the device ------------------------------------------------------------------------------------
 
 
 def with_noise(pg, noise, **options):
@@ -401,11 +401,11 @@ def state_put_back(pg):
     return with_noise(pg, noise)
 
 
-# ---- what is kept of a call ----------------------------------------------------------------------------------------------
+# ---- what is kept of a call ------------------------------------------------------------------------------------------
 
 
 def with_hook(pg, register):
-    """`register(program, note)` has a hook call `note(tensor)`, which adds to a list that the loop reads and empties."""
+    """`register(program, note)` has a hook call `note(tensor)`, which adds to a list that the loop empties."""
     program = Program()
     seen = []
     handle = register(program, lambda value: seen.append(value.detach().float().mean()))
@@ -429,7 +429,8 @@ def forward_hook_that_adds(pg):
 
 @refused(r'list "seen", reached through a forward pre-hook of [\w.]+, grows in the step')
 def forward_pre_hook_that_adds(pg):
-    return with_hook(pg, lambda program, note: program.model[3].register_forward_pre_hook(lambda _m, args: note(args[0])))
+    return with_hook(pg, lambda program, note: program.model[3].register_forward_pre_hook(
+        lambda _m, args: note(args[0])))
 
 
 @refused(r'list "seen", reached through a backward hook of [\w.]+, grows in the step')

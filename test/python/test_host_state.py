@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host does in a graphed step, and what the program keeps of a call, with stand-ins for PyTorch and the library."""
+"""What the host does in a graphed step, and what the program keeps of a call, with stand-ins for PyTorch and the
+library."""
 
 import collections
 import contextlib
@@ -17,7 +18,7 @@ from test_graphed import GraphedTest
 from test_torch_capture import torch
 
 import pumpgraph
-from pumpgraph import StaleStepError, UnsupportedError, hooks, torch_capture
+from pumpgraph import StaleStepError, UnsupportedError, hooks, operators, torch_capture
 from pumpgraph.generators import seeds_unknown
 from pumpgraph.host_state import HostState
 from pumpgraph.reachable import Reachable
@@ -173,9 +174,10 @@ class Refused(GraphedTest):
         self.refused(lambda x: holder.seen.append(1), "list \"holder.seen\" grows", lambda: len(holder.seen))
         self.refused(lambda x: holder.table.update({torch.hidden(): 1}), "dict \"holder.table\" grows",
                      lambda: len(holder.table))
-        self.refused(lambda x: holder.words.add(torch.hidden()), "set \"holder.words\" grows", lambda: len(holder.words))
-        self.refused(lambda x: holder.last.append(torch.hidden()), "(list \"holder.last\" grows|\"holder.last.0\" is a number)",
-                     lambda: list(holder.last))
+        self.refused(lambda x: holder.words.add(torch.hidden()), "set \"holder.words\" grows",
+                     lambda: len(holder.words))
+        self.refused(lambda x: holder.last.append(torch.hidden()),
+                     "(list \"holder.last\" grows|\"holder.last.0\" is a number)", lambda: list(holder.last))
 
     def test_a_queue_of_tensors_that_is_full(self):
         last = collections.deque([torch.Tensor(0xD000), torch.Tensor(0xD100)], maxlen=2)
@@ -221,7 +223,8 @@ class Refused(GraphedTest):
 
     def test_generators_of_the_host(self):
         own = random.Random(3)
-        self.refused(lambda x: random.random() and None, r"Python's generator \(random\) is drawn from", random.getstate)
+        self.refused(lambda x: random.random() and None, r"Python's generator \(random\) is drawn from",
+                     random.getstate)
         self.refused(lambda x: own.random() and None, "the generator \"own\" is drawn from", own.getstate)
 
     def test_what_it_returns(self):
@@ -569,6 +572,32 @@ class Generators(GraphedTest):
                 raise ZeroDivisionError
         self.assertEqual((default.initial_seed(), own.initial_seed()), (1, 2))
 
+    def test_a_state_that_the_step_puts_back(self):
+        own, other = FakeGenerator(), FakeGenerator()
+
+        def operators_of_a_rehearsal(*arguments):
+            mode = operators.DeclaringOperators(*arguments)
+            for generator in self.drawn:
+                func = types.SimpleNamespace(__name__="normal_.default", namespace="aten", _schema=None)
+                mode._declare = lambda *_: None
+                with contextlib.suppress(TypeError):  # the stand-in for an operator cannot be called
+                    mode.__torch_dispatch__(func, (), (self.weight,), {"generator": generator})
+            return mode
+
+        def fn(_x):
+            own.shared["state"] += own.step
+
+        for own.step, self.drawn, refused in ((0, [own], True), (1, [own], False), (0, [other], False)):
+            step = pumpgraph.graphed(fn, warmup=1, name="fn")
+            step(self.x())
+            with mock.patch.object(torch_capture, "DeclaringOperators", operators_of_a_rehearsal):
+                if refused:
+                    with self.assertRaisesRegex(UnsupportedError, "^fn draws random numbers and puts the state"):
+                        step(self.x())
+                    self.assertIn("step_destroy 0x57e9", self.calls())
+                else:
+                    step(self.x())
+
     def test_what_a_capture_says_of_generators(self):
         for said, pattern in (
                 ("Attempt to increase offset for a CUDA generator not in capture mode.", "not found from the step"),
@@ -578,7 +607,8 @@ class Generators(GraphedTest):
                 ("Cannot construct a new CUDAGeneratorImpl during CUDA graph capture.", "makes or seeds"),
                 ("Offset increment outside graph capture encountered unexpectedly.", "generator of random numbers"),
                 ("Refactor this op to use CUDAGeneratorImpl::philox_cuda_state. Cannot call "
-                 "CUDAGeneratorImpl::philox_engine_inputs during CUDA graph capture.", "in a way that a captured step")):
+                 "CUDAGeneratorImpl::philox_engine_inputs during CUDA graph capture.",
+                 "in a way that a captured step")):
             self.assertRegex(str(explain_failed_capture(RuntimeError(said))), pattern)
         self.assertRegex(str(explain_failed_capture(RuntimeError("operation not permitted when stream is capturing"))),
                          "waits for the device")

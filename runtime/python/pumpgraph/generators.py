@@ -11,7 +11,7 @@ import contextlib
 import random
 import secrets
 import sys
-from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -65,6 +65,23 @@ def seeds(found: Iterable[Tuple[str, Any]], device: torch.device) -> List[Tuple[
     known = [("CUDA's generator", default)] if default is not None else []
     named = [(f"the generator \"{name}\"", generator) for name, generator in of_the_device(found, device)]
     return [(name, generator.initial_seed()) for name, generator in (*known, *named)]
+
+
+def states_on_device(found: Iterable[Tuple[str, Any]], device: torch.device) -> Dict[Optional[int], Any]:
+    """Seeds and offsets, by identity; of CUDA's own under None."""
+    default = _default(device)
+    states: Dict[Optional[int], Any] = {} if default is None else {None: comparable(default.get_state())}
+    states.update((id(generator), comparable(generator.get_state())) for _, generator in of_the_device(found, device))
+    return states
+
+
+def comparable(state: Any) -> Any:
+    """A generator's state without arrays and tensors."""
+    if isinstance(state, dict):
+        return {key: comparable(value) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return tuple(map(comparable, state))
+    return state.tolist() if hasattr(state, "tolist") else state
 
 
 def _default(device: torch.device) -> Any:

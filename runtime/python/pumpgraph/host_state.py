@@ -25,10 +25,11 @@ import torch
 
 from . import generators, nested
 from .errors import UnsupportedError
+from .generators import comparable
 from .reachable import OF_OPTIMIZERS, Holder, Reachable, is_generator
 
-_LARGEST_READ = 64 << 20  # bytes of a tensor or array whose contents are compared
-_LARGEST_KEPT = 1 << 20  # bytes that are put back
+_LARGEST_READ = 64 << 20  # bytes of an array whose contents are compared
+_LARGEST_KEPT = 1 << 20  # bytes that are put back; PyTorch counts writes to its own larger tensors
 _COMPARED = (numbers.Number, str, bytes, bytearray, datetime.date, datetime.time, datetime.timedelta)
 _ADVICE = {
     "a number": "change it outside of the step, pass it as an argument, or make it a tensor on the device and write "
@@ -127,7 +128,7 @@ class HostState:
     def _draws(self, after: "HostState") -> Iterator[Change]:
         now = {generator.name: state for generator, state in zip(after._generators, after._states)}
         for generator, state in zip(self._generators, self._states):
-            if generator.name in now and _comparable(state) != _comparable(now[generator.name]):
+            if generator.name in now and comparable(state) != comparable(now[generator.name]):
                 yield Change(generator.name, "", "is drawn from, or seeded, in the step: these random numbers would be "
                              "the same in each replay", _ADVICE["a generator"])
         for name, seed in self._seeds.items():
@@ -142,7 +143,7 @@ class HostState:
             for entry in self._entries.values():
                 _put_back_contents(entry)
         for generator, state in zip(self._generators, self._states):
-            if _comparable(generator.state()) != _comparable(state):
+            if comparable(generator.state()) != comparable(state):
                 generator.put_back(state)
 
 
@@ -161,7 +162,8 @@ def plain_results(output: Any) -> List[Any]:
 _TENSOR = "a tensor"
 _CONTAINERS = ("a list", "a dict", "a set", "a tuple")
 
-# ---- which state ---------------------------------------------------------------------------------------------------------
+
+# ---- which state -----------------------------------------------------------------------------------------------------
 
 
 def _of_modules(modules: Iterable[torch.nn.Module]) -> Iterator[Holder]:
@@ -198,7 +200,7 @@ def _name_of(holder: Holder, key: Any) -> str:
     return f"\"{where}.{key}\"" if where else f"\"{key}\""
 
 
-# ---- what is read of it ----------------------------------------------------------------------------------------------------
+# ---- what is read of it ----------------------------------------------------------------------------------------------
 
 
 def _read(thing: Any) -> _Read:
@@ -246,33 +248,21 @@ def _read_unguarded(thing: Any) -> _Read:
 def _read_tensor(tensor: torch.Tensor) -> _Read:
     if tensor.device.type != "cpu":
         return _Read(_TENSOR, None)
-    content: Any = None
-    size = tensor.numel() * tensor.element_size()
-    if size <= _LARGEST_READ:
-        try:
-            numpy = tensor.detach().contiguous().view(torch.uint8).numpy()
-            content = zlib.crc32(numpy.data)
-        except Exception:  # without NumPy, or no plain bytes
-            content = str(tensor.tolist()) if tensor.numel() <= 4096 else None
-    if content is None:
-        content = _version_of(tensor)
+    is_small = tensor.numel() * tensor.element_size() <= _LARGEST_KEPT
+    if is_small:
+        content: Any = str(tensor.tolist())
+    else:
+        content = tensor.data_ptr(), None if tensor.is_inference() else tensor._version
     return _Read("a tensor on the host", (tuple(tensor.shape), tensor.dtype, content),
-                 tensor.detach().clone() if size <= _LARGEST_KEPT else None)
-
-
-def _version_of(tensor: torch.Tensor) -> Any:
-    try:
-        return tensor._version
-    except RuntimeError:  # of inference mode
-        return None
+                 tensor.detach().clone() if is_small else None)
 
 
 def _position(iterator: Any) -> Any:
     """Where it stands, as far as it can be seen without taking from it."""
     if isinstance(iterator, types.GeneratorType):
         frame = iterator.gi_frame
-        return frame and (frame.f_lasti, sorted((name, repr(value) if isinstance(value, (bool, *_COMPARED)) else id(value))
-                                                for name, value in frame.f_locals.items()))
+        return frame and (frame.f_lasti, {name: repr(value) if isinstance(value, (bool, *_COMPARED)) else id(value)
+                                          for name, value in frame.f_locals.items()})
     if isinstance(iterator, itertools.count):
         return repr(iterator)
     yielded = getattr(iterator, "_num_yielded", None)  # of PyTorch's loaders
@@ -296,16 +286,7 @@ def _positions_in(value: Any, deep: int) -> Any:
     return value if isinstance(value, int) else None
 
 
-def _comparable(state: Any) -> Any:
-    """A generator's state without arrays and tensors."""
-    if isinstance(state, dict):
-        return {key: _comparable(value) for key, value in state.items()}
-    if isinstance(state, (list, tuple)):
-        return tuple(map(_comparable, state))
-    return state.tolist() if hasattr(state, "tolist") else state
-
-
-# ---- what has changed ------------------------------------------------------------------------------------------------------
+# ---- what has changed ------------------------------------------------------------------------------------------------
 
 
 def _changed(before: _Entry, after: _Entry) -> Iterator[Change]:
@@ -319,7 +300,8 @@ def _changed(before: _Entry, after: _Entry) -> Iterator[Change]:
         verb = "grows" if size_now > size else "shrinks" if size_now < size else "changes"
         yield Change(f"{kind[2:]} {before.name}", before.through, f"{verb} in the step", _ADVICE["a list"])
     else:
-        yield Change.of(before, "is advanced by the step" if kind == "an iterator" else f"is {kind} that the step changes")
+        what = "is advanced by the step" if kind == "an iterator" else f"is {kind} that the step changes"
+        yield Change.of(before, what)
 
 
 def _moved(before: _Sequence, after: _Sequence) -> Iterator[Change]:

@@ -9,7 +9,7 @@ the host.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -33,12 +33,13 @@ _COLLECTIVE = ("c10d", "_c10d_functional", "c10d_functional")
 
 class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
     """While it is entered and `stream` is being captured, the session hears of each operator what it only reads and
-    what it is called."""
+    what it is called. `drawn` gets the generators that numbers are drawn from: their ids, None for CUDA's own."""
 
     supports_higher_order_operators = True
 
-    def __init__(self, session: Session, stream: int, names: Names):
+    def __init__(self, session: Session, stream: int, names: Names, drawn: Optional[Set[Any]] = None):
         super().__init__()
+        self._drawn = drawn if drawn is not None else set()
         self._session = session
         self._stream = stream
         self._names = names
@@ -53,6 +54,9 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
             raise UnsupportedError(f"torch.distributed's {func.__name__.partition('.')[0]} is called in the step: a "
                                    "captured step does not talk to other processes, which may reach its memory at any "
                                    "time; call it between steps")
+        if _draws(func, args, kwargs):
+            generator = kwargs.get("generator")
+            self._drawn.add(generator if generator is None else id(generator))
         reads, name = only_read(func, args, kwargs), self._names.operator(func)
         self._declare([], "")  # of what was captured between the operators nothing is known
         result = func(*args, **kwargs)
@@ -84,6 +88,24 @@ def only_read(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> List[in
             if has_memory(tensor):
                 (written if is_written else read).add(pointer_of(tensor))
     return sorted(read - written)
+
+
+# Operators that draw random numbers whatever their arguments are. Others, such as attention, may draw none.
+_DRAWING = frozenset((
+    "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_", "uniform_",
+    "random_", "bernoulli", "bernoulli_", "exponential_", "multinomial", "cauchy_", "log_normal_", "geometric_", "poisson",
+))
+
+
+def _draws(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> bool:
+    """Whether it is sure to draw, on the device."""
+    name = func.__name__.partition(".")[0]
+    if name == "native_dropout":
+        return len(args) == 3 and bool(args[1]) and args[2] is not False
+    device = kwargs.get("device")
+    given = [value for value in args if isinstance(value, torch.Tensor)]
+    on_device = given[0].is_cuda if given else getattr(device, "type", "") == "cuda"
+    return name in _DRAWING and on_device and not (given and given[0].numel() == 0)
 
 
 def _is_believed(func: Any, schema: Any) -> bool:

@@ -30,8 +30,8 @@ _FUNCTIONS_DEEP = 4
 _LARGEST_CONTAINER = 4096
 _FOREIGN = ("torch", "numpy", "builtins", "pumpgraph")
 # Objects of PyTorch's whose numbers change while a step runs and do not matter to it.
-_OBSERVERS = ("torch.profiler", "torch.autograd.profiler", "torch.utils.tensorboard", "torch._dynamo", "torch._inductor",
-              "torch.fx", "torch.jit", "torch.distributed")
+_OBSERVERS = ("torch.profiler", "torch.autograd.profiler", "torch.utils.tensorboard", "torch._dynamo",
+              "torch._inductor", "torch.fx", "torch.jit", "torch.distributed")
 # What other threads may change at any time.
 _CONCURRENT = ("threading", "queue", "multiprocessing", "concurrent", "asyncio", "logging", "_thread", "weakref")
 _LIBRARIES = tuple(os.sep + folder + os.sep for folder in ("site-packages", "dist-packages"))
@@ -39,7 +39,8 @@ _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
 
 def _internal_names(kind: type) -> Set[str]:
-    """The attributes that PyTorch gives each object of a kind: their changes are noticed otherwise, or do not matter."""
+    """The attributes that PyTorch gives every object of a kind: their changes are noticed otherwise, or do not
+    matter."""
     try:
         return set(vars(kind()))
     except Exception:  # of a stand-in
@@ -132,7 +133,7 @@ class Reachable:
         self.tensors: List[Tuple[str, torch.Tensor]] = []
         self.generators: List[Tuple[str, Any]] = []  # of random numbers
         self.functions: List[Callable[..., Any]] = []
-        self.methods: List[Tuple[types.FunctionType, Any]] = []  # of the program's own that the step calls, with objects
+        self.methods: List[Tuple[types.FunctionType, Any]] = []  # of the program's own, with their objects
         self.places: List[Place] = []
         self.holders: Dict[int, Holder] = {}  # all that was searched, and what was in it
         self._through = ""
@@ -350,7 +351,8 @@ def is_written_by_the_program(thing: Any) -> bool:
 def _slots_of(kind: type) -> Iterator[str]:
     for base in kind.__mro__:
         slots = vars(base).get("__slots__", ())
-        yield from (slots,) if isinstance(slots, str) else [name for name in slots if name not in ("__dict__", "__weakref__")]
+        names = (slots,) if isinstance(slots, str) else slots
+        yield from (name for name in names if name not in ("__dict__", "__weakref__"))
 
 
 def _content_of(cell: Any) -> Any:

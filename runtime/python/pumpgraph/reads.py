@@ -72,7 +72,8 @@ class Reads:
         _compare(self._places_in_modules, self._values_in_modules)
 
     def _follow(self, function: types.FunctionType, code: types.CodeType, known: Dict[str, Any]) -> Iterator[Code]:
-        """Notes what the code reads. `known`: cells, and the object of a method, by name. Yields the methods it calls."""
+        """Notes what the code reads. Yields the methods that it calls. `known`: cells, and the object of a method, by
+        name."""
         at: Any = _MISSING  # the object whose attributes come next
         name = ""
         for instruction in dis.get_instructions(code):
@@ -142,8 +143,9 @@ def _compare(places: List[_Read], values: List[Any]) -> None:
         return
     for place, before, value in zip(places, values, now):
         if value is not before and not (type(value) is type(before) and (value == before or value != value)):
-            raise StaleStepError(f"\"{place.name}\", which the step reads, was {_text(before)} when the step was captured "
-                                 f"and {'is gone' if value is _MISSING else f'is {_text(value)}'}; pass it as an argument")
+            state = "is gone" if value is _MISSING else f"is {_text(value)}"
+            raise StaleStepError(f"\"{place.name}\", which the step reads, was {_text(before)} when the step was "
+                                 f"captured and {state}; pass it as an argument")
     values[:] = now
 
 

@@ -21,7 +21,7 @@ from ._session import PathLike, ValidationResult
 from .bindings import Bindings, TouchedMemory, places_in_modules, places_in_optimizers
 from .changes import Changes
 from .errors import StaleStepError, UnsupportedError, invalid
-from .generators import of_the_device
+from .generators import of_the_device, states_on_device
 from .gradients import CapturedGradients, gradients_of
 from .host_state import Change, HostState, plain_results, refuse
 from .optimizers import CapturedOptimizer, steps_observed
@@ -334,8 +334,10 @@ class Graphed:
         self._calls: Dict[Any, int] = {}  # eager ones, by signature
         self._texts: Dict[Any, str] = {}
         self._stepped: List[torch.optim.Optimizer] = []
-        self._changes: Dict[Any, List[Change]] = {}  # that the last warm-up call made to what the host has, by signature
-        self._returned: Dict[Any, List[Any]] = {}  # by it beside tensors on the device
+        # By signature, of the last warm-up call:
+        self._changes: Dict[Any, List[Change]] = {}  # what it did to what the host has
+        self._returned: Dict[Any, List[Any]] = {}  # what it returned beside tensors on the device
+        self._left: Dict[Any, Set[Any]] = {}  # generators of the device that it has left as they were
         self._last: Optional[_Graph] = None
         self._stream = -1  # of the last call, as an address, which is fast to read
         self._followed: Any = None  # the same
@@ -428,9 +430,12 @@ class Graphed:
         # The first call sets things up; what the last one changes, every call does.
         before = self._host_state(installation, surroundings.found) \
             if 1 <= self._calls[kind] == self._options.warmup - 1 else None
+        states = states_on_device(surroundings.found.generators, installation.device)
         with _counted("inside"), without_trials(self._options.raises), steps_observed() as stepped:
             output = run_eagerly(installation, lambda: _detached(self._fn(*inputs.args, **inputs.kwargs)))
         self._stepped = _once([*self._stepped, *stepped])
+        after = states_on_device(surroundings.found.generators, installation.device)
+        self._left[kind] = {generator for generator, state in states.items() if state == after[generator]}
         if before is not None:
             self._changes[kind] = list(before.changes_to(self._host_state(installation, surroundings.search())))
             self._returned[kind] = plain_results(output)
@@ -456,6 +461,8 @@ class Graphed:
             bindings = Bindings(surroundings.search, [*places_in_modules(found.modules),
                                                       *places_in_optimizers(optimizers)])
             host = self._host_state(installation, surroundings.search())
+            drawn: Set[Any] = set()
+            own = [generator for _, generator in of_the_device(found.generators, installation.device)]
 
             def fn() -> Any:
                 at_start[:] = gradients_of(parameters)
@@ -476,8 +483,7 @@ class Graphed:
                 if self._options.raises:
                     warnings.filterwarnings("ignore", message=".* is replayed exactly as captured")
                 step = capture_warm(installation, fn, things, self._options.adoption, {}, stacklevel=5,
-                                    put_back=put_back, inputs=Things(inputs.leaves),
-                                    generators=[each for _, each in of_the_device(found.generators, installation.device)])
+                                    put_back=put_back, inputs=Things(inputs.leaves), generators=own, drawn=drawn)
         with contextlib.ExitStack() as undo:
             undo.callback(step.close)
             gradients = CapturedGradients(parameters, at_call, at_start)
@@ -485,6 +491,9 @@ class Graphed:
             undo.callback(put_back)
             inputs.refuse_gradients()
             self._refuse(step.report(), gradients)
+            if drawn & self._left[kind]:
+                raise UnsupportedError(f"{self._name} draws random numbers and puts the state of their generator back: no "
+                                       "replay would; do so outside of the step")
             touched = TouchedMemory(step.save)
             bindings.look(touched)
             surroundings.watched = bindings.to_watch(found.places, touched)
@@ -497,7 +506,8 @@ class Graphed:
                 hook = module.register_forward_pre_hook(installation.guard.rest_before_compiled)
                 weakref.finalize(step, hook.remove).atexit = False
         gradients.rewind()
-        surroundings.reads = Reads([*map(Code, filter(is_programs_own, found.functions)), *starmap(Code, found.methods)])
+        surroundings.reads = Reads([*map(Code, filter(is_programs_own, found.functions)),
+                                    *starmap(Code, found.methods)])
         for table in (found.tensors, found.places, found.holders, found.generators,
                       found.methods):
             table.clear()  # some tensors are of the warm-up, and should go when the program lets go of them
@@ -546,7 +556,7 @@ class Graphed:
             for graph in graphs:
                 graph.close()
         for table in (self._graphs, self._inputs, self._calls, self._texts, self._stepped, self._changes,
-                      self._returned):
+                      self._returned, self._left):
             table.clear()
         self._last = None
 

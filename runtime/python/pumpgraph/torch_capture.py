@@ -245,21 +245,23 @@ def capture_warm(
     put_back: Callable[[], None] = lambda: None,
     inputs: Optional["Things"] = None,
     generators: Sequence[Any] = (),
+    drawn: Optional[Set[Any]] = None,
 ) -> "Step":
     """capture() for a function that was warmed up. `fn` is called twice, and nothing runs. `put_back` undoes what
     a call of `fn` leaves in Python: after the rehearsal, and where the capture fails. `generators`: of random numbers,
-    the program's own on the device."""
+    the program's own on the device. `drawn` gets the identities of those that are drawn from, None for CUDA's own."""
     if torch.cuda.is_current_stream_capturing():
         raise UnsupportedError(f"step \"{options.name}\" cannot be captured inside another capture")
     installation.guard.rest()
     with _collector_paused(), _stream_restored(), contextlib.ExitStack() as undo:
         undo.callback(_host_random_numbers())
         undo.callback(put_back)
-        with _timed(timings, "rehearsal_s"), contextlib.ExitStack() as drawn:
+        with _timed(timings, "rehearsal_s"), contextlib.ExitStack() as undrawn:
             # The rehearsal takes no random numbers from the host, so that both captures draw the same.
-            drawn.callback(_host_random_numbers())
-            drawn.enter_context(seeds_unknown(generators, installation.device))
-            rehearsal = _rehearse(installation, fn, capture_error_mode, things, generators)
+            undrawn.callback(_host_random_numbers())
+            undrawn.enter_context(seeds_unknown(generators, installation.device))
+            rehearsal = _rehearse(installation, _explained(installation, fn, things, drawn), capture_error_mode, things,
+                                  generators)
         put_back()
         undo.callback(_drop_replaced, things.gradients())  # without an adopted step they never get memory
         with _timed(timings, "capture_s"):
@@ -309,13 +311,14 @@ def run_eagerly(installation: _Installation, fn: Callable[[], Any]) -> Any:
         current.wait_stream(stream)
 
 
-def _explained(installation: _Installation, fn: Callable[[], Any], things: "Things") -> Callable[[], Any]:
+def _explained(installation: _Installation, fn: Callable[[], Any], things: "Things",
+               drawn: Optional[Set[Any]]) -> Callable[[], Any]:
     """`fn`, while the session hears what its operators only read, and what they and their results are called."""
     session = installation.session
 
     def explained() -> Any:
         names = Names(session, things.followed_modules(), things.named_gradients)
-        with names.following(), DeclaringOperators(session, installation.stream.cuda_stream, names):
+        with names.following(), DeclaringOperators(session, installation.stream.cuda_stream, names, drawn):
             return fn()
 
     return explained
@@ -328,7 +331,7 @@ def _rehearse(installation: _Installation, fn: Callable[[], Any], mode: str, thi
     so nothing is to look at the capture that counts."""
     before = things.gradients()
     try:
-        graph, _ = _record(installation, _explained(installation, fn, things), mode, generators)
+        graph, _ = _record(installation, fn, mode, generators)
         installation.session.rehearse(graph.raw_cuda_graph())
     finally:
         _drop_replaced(before)
