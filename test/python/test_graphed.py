@@ -996,14 +996,17 @@ class Documentation(unittest.TestCase):
         section = (base.support.ROOT / "docs" / "pytorch.md").read_text().split("### Situations and their tests")[1]
         rows = [row.split(" | ") for row in section.split("\n###")[0].splitlines() if row.startswith("| ")]
         named = set(re.findall(r"`(?:torch_cases\.py )?(\w+)`", " ".join(row[2] for row in rows)))
-        files = [base.support.ROOT / "test" / "gpu" / name for name in ("graphed_cases.py", "torch_cases.py")]
+        files = [base.support.ROOT / "test" / "gpu" / name
+                 for name in ("graphed_cases.py", "torch_cases.py", "host_state_cases.py")]
         defined = [set(re.findall(r"^ *def (\w+)\(", path.read_text(), re.MULTILINE))
                    for path in [*files, Path(__file__)]]
         self.assertGreater(len(named), 20)
         self.assertLessEqual(named, set().union(*defined))
         listed = files[0].read_text().split("PROGRAMS = [")[1].split("\n\n\n")[0]
         figures = {"declared_reads_are_true"}
-        self.assertEqual(set(re.findall(r"^    (\w+),", listed, re.MULTILINE)) - named - figures, set())
+        cases = set(re.findall(r"^    (\w+),", listed, re.MULTILINE))
+        cases |= set(re.findall(r"^@(?:equal|refused.*)\ndef (\w+)", files[2].read_text(), re.MULTILINE))
+        self.assertEqual(cases - named - figures - {"training_goes_on"}, set())
 
 
 class Nested(unittest.TestCase):

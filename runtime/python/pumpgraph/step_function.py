@@ -60,7 +60,7 @@ def graphed(
     hosting: str = "automatic",
 ) -> Any:
     """Decorates a step function: its first `warmup` calls run as they are, the next is captured under the budget, and
-    it and all later ones are replayed. What they return is overwritten by the next call.
+    it and all later ones are replayed. What they return is the program's to keep.
 
     Tensors among the arguments are copied to fixed addresses on the device in each call; everything else among them,
     shapes, and modes such as train() and autocast tell calls apart, which get a graph each, `max_graphs` at most.
