@@ -382,8 +382,18 @@ class Read(GraphedTest):
         for _ in range(2):
             step(self.x())
         del settings.beta
-        with self.assertRaisesRegex(StaleStepError, "\"settings.beta\", .* is gone"):
+        with self.assertRaisesRegex(StaleStepError, "\"settings.beta\", .* was 0.5 .* is not there"):
             step(self.x())
+
+    def test_an_attribute_that_hides_that_of_the_class(self):
+        class Trainer:
+            beta = 0.5
+
+            def train(self, x):
+                return self.beta and None
+
+        trainer = Trainer()
+        self.stale(trainer.train, lambda: setattr(trainer, "beta", 2), r"\"self.beta\", .* was not there .* is 2")
 
 
 class FoundInHooks(GraphedTest):
@@ -782,6 +792,22 @@ class Kept(GraphedTest):
         second(self.x())
         self.assertFalse([line for line in self.calls() if "copy 0x" in line and hex(address) in line])
         self.assertEqual(weight.grad.data_ptr(), address)
+
+    def test_another_stream_that_reads_a_result_is_waited_for(self):
+        step = self.step_that_returns(lambda: torch.fresh(0xE000))
+        streams = torch_capture.installed().recorded_streams
+        for is_kept in (False, True):
+            result, other = step(self.x()), self.x()
+            for tensor in (result, other):
+                tensor.record_stream(torch.cuda.Stream())
+            kept = [result] if is_kept else []
+            del result
+            self.calls()
+            step(self.x())
+            lines = [line for line in self.calls() if line.startswith(("torch: wait", "torch: move", "torch: replay"))]
+            self.assertEqual(lines, ["torch: wait_stream", *["torch: move 0xe200"] * len(kept), "torch: replay 2"])
+            self.assertEqual([use.storage.data_ptr() for use in streams.uses], [other.data_ptr()])
+            streams.uses.clear()
 
     def test_memory_that_cannot_change_hands(self):
         step = self.step_that_returns(lambda: torch.fresh(0xE000))

@@ -153,10 +153,11 @@ def refuse(step: str, changes: Iterable[Change]) -> None:
 
 
 def plain_results(output: Any) -> List[Any]:
-    """What a step returns beside tensors on the device."""
+    """What a step returns beside tensors on the device, and those in pinned memory, which the device may fill."""
     found: List[Any] = []
-    nested.replaced(output, lambda value: found.append(_read(value)))
-    return [read.value for read in found if read.kind in ("a number", "a text", "a tensor on the host", "an array")]
+    nested.replaced(output, found.append)
+    reads = [_read(value) for value in found if not (isinstance(value, torch.Tensor) and value.is_pinned())]
+    return [read.value for read in reads if read.kind in ("a number", "a text", "a tensor on the host", "an array")]
 
 
 _TENSOR = "a tensor"

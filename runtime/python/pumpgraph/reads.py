@@ -57,19 +57,20 @@ class Reads:
                 self._alive.append(each)
                 waiting += self._follow(each.function, each.function.__code__, _objects_by_name(each))
         self._alive.clear()
-        self._places = list(self._found.values())
-        self._values = [place.now() for place in self._places]
-        self._places_in_modules = list(self._of_modules.values())
-        self._values_in_modules = [place.now() for place in self._places_in_modules]
+        found = list(self._found.values())
+        self._everywhere = _Values([place for place in found if not isinstance(place.holder, dict)])
+        self._in_dicts = _Values([place for place in found if isinstance(place.holder, dict)])
+        self._pairs = [(place.holder, place.key) for place in self._in_dicts.places]
+        self._in_modules = _Values(list(self._of_modules.values()))
 
     def check(self) -> None:
         """Raises StaleStepError unless they are the same. Called before every replay."""
-        if self._places:
-            _compare(self._places, self._values)
+        self._in_dicts.compare([holder.get(key, _MISSING) for holder, key in self._pairs])
+        self._everywhere.compare()
 
     def check_modules(self) -> None:
         """The same, for attributes of modules. Called where something has changed."""
-        _compare(self._places_in_modules, self._values_in_modules)
+        self._in_modules.compare()
 
     def _follow(self, function: types.FunctionType, code: types.CodeType, known: Dict[str, Any]) -> Iterator[Code]:
         """Notes what the code reads. Yields the methods that it calls. `known`: cells, and the object of a method, by
@@ -117,16 +118,22 @@ class Reads:
                 value = vars(base)[key]
                 if type(value).__name__ == "member_descriptor":  # of a slot
                     return self._note(Attributes(owner), key, name)
-                return self._note(Attributes(base), key, name) if is_written_by_the_program(base) else value
+                if not is_written_by_the_program(base):
+                    return value
+                if type(value) in PLAIN and isinstance(own, dict) and owner is not kind:  # an object's own may come
+                    self._place(own, key, name, isinstance(owner, torch.nn.Module))
+                return self._note(Attributes(base), key, name)
         return _MISSING
 
     def _note(self, holder: Any, key: Any, name: str, of_module: bool = False) -> Any:
-        place = _Read(holder, key, name)
-        value = place.now()
+        value = _Read(holder, key, name).now()
         if type(value) in PLAIN:
-            identity = id(holder.thing if isinstance(holder, (Cell, Attributes)) else holder), key
-            (self._of_modules if of_module else self._found).setdefault(identity, place)
+            self._place(holder, key, name, of_module)
         return value
+
+    def _place(self, holder: Any, key: Any, name: str, of_module: bool) -> None:
+        identity = id(holder.thing if isinstance(holder, (Cell, Attributes)) else holder), key
+        (self._of_modules if of_module else self._found).setdefault(identity, _Read(holder, key, name))
 
 
 def _objects_by_name(each: Code) -> Dict[str, Any]:
@@ -137,18 +144,24 @@ def _objects_by_name(each: Code) -> Dict[str, Any]:
     return known
 
 
-def _compare(places: List[_Read], values: List[Any]) -> None:
-    now = [place.now() for place in places]
-    if all(map(is_, now, values)):
-        return
-    for place, before, value in zip(places, values, now):
-        if value is not before and not (type(value) is type(before) and (value == before or value != value)):
-            state = "is gone" if value is _MISSING else f"is {_text(value)}"
-            raise StaleStepError(f"\"{place.name}\", which the step reads, was {_text(before)} when the step was "
-                                 f"captured and {state}; pass it as an argument")
-    values[:] = now
+class _Values:
+    """What is in these places when this is made."""
+
+    def __init__(self, places: List[_Read]):
+        self.places = places
+        self._values = [place.now() for place in places]
+
+    def compare(self, now: Optional[List[Any]] = None) -> None:
+        now = [place.now() for place in self.places] if now is None else now
+        if all(map(is_, now, self._values)):
+            return
+        for place, before, value in zip(self.places, self._values, now):
+            if value is not before and not (type(value) is type(before) and (value == before or value != value)):
+                raise StaleStepError(f"\"{place.name}\", which the step reads, {_text('was', before)} when the step was "
+                                     f"captured and {_text('is', value)}; pass it as an argument")
+        self._values = now
 
 
-def _text(value: Any) -> Optional[str]:
+def _text(verb: str, value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return f"{verb} not there" if value is _MISSING else f"{verb} {text if len(text) <= 80 else text[:77] + '...'}"

@@ -7,7 +7,7 @@ done with it. So the memory is held here until the program has let go of it, and
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import Any, Iterable, List
 
 import torch
 
@@ -15,7 +15,7 @@ import torch
 class _Use:
     def __init__(self, storage: Any, stream: Any):
         self.storage = storage
-        self._stream = stream
+        self.stream = stream
         self._done: Any = None
 
     def is_over(self) -> bool:
@@ -23,7 +23,7 @@ class _Use:
             if torch._C._storage_Use_Count(self.storage._cdata) > 1:  # the program still has it
                 return False
             self._done = torch.cuda.Event()
-            self._done.record(self._stream)
+            self._done.record(self.stream)
         return self._done.query()
 
 
@@ -44,6 +44,14 @@ class RecordedStreams:
 
     def __len__(self) -> int:
         return len(self.uses)
+
+    def wait_before_writing(self, storages: Iterable[Any]) -> None:
+        """The current stream waits for others that work on this memory, which is about to get other values."""
+        written = {storage.data_ptr() for storage in storages}
+        for use in self.uses:
+            if use.storage.data_ptr() in written:
+                torch.cuda.current_stream().wait_stream(use.stream)
+        self.uses = [use for use in self.uses if use.storage.data_ptr() not in written]
 
     def let_go(self) -> None:
         if self.uses and not torch.cuda.is_current_stream_capturing():

@@ -32,17 +32,20 @@ class _Kept(NamedTuple):
 
 
 class Results:
-    """`tensors`: what the captured call has left. `replace`: tells all who hold the step's own tensors that there are
-    others for them. `references`: how many of them hold each."""
+    """`tensors`: what the captured call has left. `references`: how often captured steps hold each."""
 
-    def __init__(self, session: Any, tensors: Iterable[Optional[torch.Tensor]], replace: Callable[[Swap], None],
+    def __init__(self, session: Any, tensors: Iterable[Optional[torch.Tensor]],
                  references: Callable[[List[torch.Tensor]], List[int]]):
         self._session = session
-        self._replace = replace
         self._references = references
         found = {id(tensor): tensor for tensor in tensors if tensor is not None and not is_wrapper(tensor)}
         self._candidates: List[torch.Tensor] = list(filter(has_memory, found.values()))
         self._kept: Optional[List[_Kept]] = None
+
+    @property
+    def storages(self) -> List[Any]:
+        """What replays write. Not before are_held()."""
+        return [kept.storage for kept in self._kept or ()]
 
     def are_held(self) -> bool:
         """Whether the program still has some of it. Called before every replay."""
@@ -53,12 +56,14 @@ class Results:
             return bool(self._held())
         return False
 
-    def hand_over(self, bring: Callable[[Iterable[Any]], None]) -> None:
-        """What the program has is its own from here on. `bring` sees to it that values are at their addresses."""
-        self._exchange(self._held(), bring)
+    def hand_over(self, bring: Callable[[Iterable[Any]], None], replace: Callable[[Swap], None]) -> None:
+        """What the program has is its own from here on. `bring` sees to it that values are at their addresses;
+        `replace` puts other tensors where captured steps hold those."""
+        self._exchange(self._held(), bring, replace)
         self._count()  # not before: what is counted must be in nobody's variables
 
-    def _exchange(self, held: List[_Kept], bring: Callable[[Iterable[Any]], None]) -> None:
+    def _exchange(self, held: List[_Kept], bring: Callable[[Iterable[Any]], None],
+                  replace: Callable[[Swap], None]) -> None:
         bring([kept.storage for kept in held])
         others: Dict[int, torch.Tensor] = {}
         try:
@@ -71,7 +76,7 @@ class Results:
                     del past_modes
         finally:  # where there is no more memory, too
             self._kept = [self._others(kept, others) for kept in self._kept or ()]
-            self._replace(lambda value: others.get(id(value), value))
+            replace(lambda value: others.get(id(value), value))
 
     def _found(self) -> List[_Kept]:
         """Before the first replay, when nobody but the step has any of it."""
@@ -88,13 +93,13 @@ class Results:
     def _count(self) -> None:
         assert self._kept is not None
         self._tensors = [tensor for kept in self._kept for tensor in kept.tensors]
-        self._storages = [kept.storage._cdata for kept in self._kept]
+        self._implementations = [kept.storage._cdata for kept in self._kept]
         self._known = self._references(self._tensors)
         self._counts = self._counts_now()
 
     def _counts_now(self) -> _Counts:
         return (list(map(sys.getrefcount, self._tensors)), list(map(_use_count, self._tensors)),
-                list(map(torch._C._storage_Use_Count, self._storages)))
+                list(map(torch._C._storage_Use_Count, self._implementations)))
 
     def _held(self) -> List[_Kept]:
         """Those of which there is more than the step's own. Steps that were captured since may work on some, too."""

@@ -233,9 +233,9 @@ class _Graph:
         tensors = [*surroundings.tensors, *gradients.parameters]
         self._must_look = not all(map(Changes.are_noticed_of, tensors))
         Changes.watch(self, tensors)
-        self._guard = installed().guard
+        self._guard, self._recorded_streams = installed().guard, installed().recorded_streams
         self._results = Results(installed().session, [*_tensors_of(step.output), *gradients.made(), *bindings.left()],
-                                self._replace, CapturedGradients.references)
+                                CapturedGradients.references)
         own = {pointer_of(leaf) for leaf in inputs.leaves if has_memory(leaf)}
         self._handed_through = {id(tensor) for tensor in _tensors_of(step.output)
                                 if has_memory(tensor) and pointer_of(tensor) in own}
@@ -276,8 +276,11 @@ class _Graph:
             self._gradients.leave_made()
         if self._bindings.changed:
             self._bindings.leave()
-        if self._results.are_held():
-            self._results.hand_over(lambda storages: guard.armed and guard.bring(storages))
+        held = self._results.are_held()
+        if self._recorded_streams.uses:
+            self._recorded_streams.wait_before_writing(self._results.storages)
+        if held:
+            self._results.hand_over(lambda storages: guard.armed and guard.bring(storages), self._replace)
             self._is_steady = False  # `.grad` is another tensor
         if guard.lent:
             guard.give_back()
@@ -492,8 +495,8 @@ class Graphed:
             inputs.refuse_gradients()
             self._refuse(step.report(), gradients)
             if drawn & self._left[kind]:
-                raise UnsupportedError(f"{self._name} draws random numbers and puts the state of their generator back: no "
-                                       "replay would; do so outside of the step")
+                raise UnsupportedError(f"{self._name} draws random numbers and puts the state of their generator back, "
+                                       "and no replay would; do so outside of the step")
             touched = TouchedMemory(step.save)
             bindings.look(touched)
             surroundings.watched = bindings.to_watch(found.places, touched)
@@ -508,8 +511,7 @@ class Graphed:
         gradients.rewind()
         surroundings.reads = Reads([*map(Code, filter(is_programs_own, found.functions)),
                                     *starmap(Code, found.methods)])
-        for table in (found.tensors, found.places, found.holders, found.generators,
-                      found.methods):
+        for table in (found.tensors, found.places, found.holders, found.generators, found.methods):
             table.clear()  # some tensors are of the warm-up, and should go when the program lets go of them
         optimizers = [CapturedOptimizer(optimizer) for optimizer in stepped]
         return _Graph(step, inputs, surroundings, optimizers, gradients, bindings, self._texts[kind])

@@ -143,6 +143,9 @@ class Tensor:
     def tolist(self):
         return self.value
 
+    def is_pinned(self):
+        return False
+
     def storage_offset(self):
         return 0
 
