@@ -10,6 +10,7 @@ for bit, or be refused with the text that is written beside it. Training goes on
 
 import collections
 import functools
+import gc
 import itertools
 import random
 import re
@@ -352,13 +353,10 @@ def own_generator_seeded_between_calls(pg):
     return program.losses(step, lambda: [own.manual_seed(6).initial_seed()])
 
 
-hidden = torch.nn.Module  # a class of PyTorch's, which is not searched
-
-
 @refused(r"draws random numbers from a generator that is not found.*generator not in capture mode|equal")
 def own_generator_that_is_not_found(pg):
-    hidden.generator = torch.Generator(device="cuda").manual_seed(5)
-    return with_noise(pg, lambda x: torch.randn(x.shape, device="cuda", generator=hidden.generator))
+    functools.hidden = torch.Generator(device="cuda").manual_seed(5)  # in a module that is not the program's
+    return with_noise(pg, lambda x: torch.randn(x.shape, device="cuda", generator=functools.hidden))
 
 
 def seeded(x):
@@ -557,7 +555,8 @@ def kept_gradients(pg, keep, zero_grad=lambda optimizer: optimizer.zero_grad(set
 
     def after():
         before.append(keep(model))
-        return [bits(tensor.float().sum()) for kept in before[-2:] for tensor in kept]
+        del before[:-3]
+        return [bits(tensor.float().sum()) for kept in before for tensor in kept]
 
     figures = program.losses(step, after)
     if pg.is_real:
@@ -675,6 +674,30 @@ def results_for_a_later_backward_pass(pg):
 
 
 @equal
+def result_that_another_stream_reads(pg):
+    program = Program()
+    side = torch.cuda.Stream()
+    wide = torch.randn(4096, 4096, device="cuda")
+
+    @pg.graphed
+    def step(x):
+        with torch.no_grad():
+            return program.model(x)
+
+    figures = []
+    for call in range(CALLS):
+        out = step(program.batches[call % 3] * (1 + call))
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            slow = wide @ wide @ wide  # so that the next call is there first
+            figures.append(out.sum() + 0 * slow[0, 0])
+        out.record_stream(side)
+        del out
+    torch.cuda.synchronize()
+    return [bits(figure) for figure in figures]
+
+
+@equal
 def results_that_are_arguments(pg):
     """A state goes through the calls, and the loop keeps it."""
     program = Program()
@@ -726,6 +749,7 @@ def run_case(name, pg):
     case, pattern = CASES[name]
 
     def afresh(which):
+        gc.collect()
         torch.manual_seed(0)
         return case(which)
 

@@ -132,7 +132,8 @@ class Bindings:
         """What the step would have left."""
         for place, thing in self.changed:
             try:
-                place.holder[place.key] = thing
+                # In containers of their own: the program may keep those that it found there.
+                place.holder[place.key] = nested.replaced(thing, lambda value: value)
             except IndexError:
                 raise StaleStepError(f"\"{place.name}\", which the step replaces, is gone") from None
 

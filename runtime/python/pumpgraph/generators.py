@@ -79,7 +79,7 @@ def comparable(state: Any) -> Any:
     """A generator's state without arrays and tensors."""
     if isinstance(state, dict):
         return {key: comparable(value) for key, value in state.items()}
-    if isinstance(state, (list, tuple)):
+    if isinstance(state, (list, tuple)) and len(state) < 16:
         return tuple(map(comparable, state))
     return state.tolist() if hasattr(state, "tolist") else state
 

@@ -68,17 +68,18 @@ class CapturedGradients:
         return all(is_any or (gradient is None) == (start is None) and _alike(gradient, start)
                    for gradient, is_any, start in zip(gradients_of(self.parameters), self._any, self._before))
 
-    def supply(self, before_copying: Callable[[], None]) -> None:
-        """Puts gradients that are elsewhere where the captured step adds to them or reads them."""
-        moved = [(parameter, start) for parameter, start in zip(self.parameters, self._before)
-                 if start is not None and parameter.grad is not start]
-        if not moved:
-            return
-        before_copying()
+    def to_supply(self) -> List[torch.Tensor]:
+        """Where the captured step adds to gradients or reads them, of those that are elsewhere."""
+        return [start for parameter, start in zip(self.parameters, self._before)
+                if start is not None and parameter.grad is not start]
+
+    def supply(self) -> None:
+        """Puts them there."""
         with torch.no_grad():
-            for parameter, start in moved:
-                start.copy_(parameter.grad)
-                parameter.grad = start
+            for parameter, start in zip(self.parameters, self._before):
+                if start is not None and parameter.grad is not start:
+                    start.copy_(parameter.grad)
+                    parameter.grad = start
 
     def rewind(self) -> None:
         """After the capture, which ran nothing: `.grad` is what the capture started with."""

@@ -93,7 +93,8 @@ def only_read(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> List[in
 # Operators that draw random numbers whatever their arguments are. Others, such as attention, may draw none.
 _DRAWING = frozenset((
     "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_", "uniform_",
-    "random_", "bernoulli", "bernoulli_", "exponential_", "multinomial", "cauchy_", "log_normal_", "geometric_", "poisson",
+    "random_", "bernoulli", "bernoulli_", "exponential_", "multinomial", "cauchy_", "log_normal_", "geometric_",
+    "poisson",
 ))
 
 

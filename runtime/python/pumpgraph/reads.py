@@ -157,8 +157,8 @@ class _Values:
             return
         for place, before, value in zip(self.places, self._values, now):
             if value is not before and not (type(value) is type(before) and (value == before or value != value)):
-                raise StaleStepError(f"\"{place.name}\", which the step reads, {_text('was', before)} when the step was "
-                                     f"captured and {_text('is', value)}; pass it as an argument")
+                raise StaleStepError(f"\"{place.name}\", which the step reads, {_text('was', before)} when the step "
+                                     f"was captured and {_text('is', value)}; pass it as an argument")
         self._values = now
 
 

@@ -9,9 +9,12 @@ one storage, and it is the storage that moves.
 
 from __future__ import annotations
 
+import collections
 import gc
+import operator
 import sys
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
+import weakref
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -32,15 +35,19 @@ class _Kept(NamedTuple):
 
 
 class Results:
-    """`tensors`: what the captured call has left. `references`: how often captured steps hold each."""
+    """`tensors`: what the captured call has left. `references`: how often gradients of captured steps are each."""
+
+    _alive: "weakref.WeakSet[Results]" = weakref.WeakSet()
 
     def __init__(self, session: Any, tensors: Iterable[Optional[torch.Tensor]],
                  references: Callable[[List[torch.Tensor]], List[int]]):
         self._session = session
         self._references = references
-        found = {id(tensor): tensor for tensor in tensors if tensor is not None and not is_wrapper(tensor)}
-        self._candidates: List[torch.Tensor] = list(filter(has_memory, found.values()))
+        found = {id(tensor): tensor for tensor in tensors if tensor is not None}
+        self._candidates: List[torch.Tensor] = list(filter(_may_move, found.values()))
         self._kept: Optional[List[_Kept]] = None
+        self._must_count = True
+        self._alive.add(self)
 
     @property
     def storages(self) -> List[Any]:
@@ -52,18 +59,40 @@ class Results:
         if self._kept is None:
             self._kept = self._found()
             self._count()
-        elif self._tensors and self._counts_now() != self._counts:
-            return bool(self._held())
-        return False
+        return bool(self._tensors) and self._counts_now() != self._counts and bool(self._held())
 
     def hand_over(self, bring: Callable[[Iterable[Any]], None], replace: Callable[[Swap], None]) -> None:
         """What the program has is its own from here on. `bring` sees to it that values are at their addresses;
-        `replace` puts other tensors where captured steps hold those."""
+        `replace` puts other tensors where captured steps have those."""
         self._exchange(self._held(), bring, replace)
-        self._count()  # not before: what is counted must be in nobody's variables
+        self._count_again()
+
+    def give_up(self, starts: List[torch.Tensor], replace: Callable[[Swap], None]) -> None:
+        """The same for gradients that are in no `.grad`, and to which the step adds what is there instead."""
+        self._exchange(self._held_among(starts), lambda _storages: None, replace)
+        self._count_again()
+
+    @classmethod
+    def replace(cls, swap: Swap) -> None:
+        """Other tensors are at the captured addresses."""
+        for each in cls._alive:
+            for index, kept in enumerate(each._kept or ()):
+                tensors = list(map(swap, kept.tensors))
+                if not all(map(operator.is_, tensors, kept.tensors)):
+                    each._kept[index] = _Kept(tensors[0].untyped_storage(), tensors)
+                    each._must_count = True
+
+    @classmethod
+    def _count_again(cls) -> None:
+        """Not before nobody's variables have what is counted."""
+        for each in cls._alive:
+            if each._must_count and each._kept is not None:
+                each._count()
 
     def _exchange(self, held: List[_Kept], bring: Callable[[Iterable[Any]], None],
                   replace: Callable[[Swap], None]) -> None:
+        if not held:
+            return
         bring([kept.storage for kept in held])
         others: Dict[int, torch.Tensor] = {}
         try:
@@ -75,16 +104,31 @@ class Results:
                 finally:
                     del past_modes
         finally:  # where there is no more memory, too
-            self._kept = [self._others(kept, others) for kept in self._kept or ()]
             replace(lambda value: others.get(id(value), value))
+
+    def _move(self, kept: _Kept) -> Dict[int, torch.Tensor]:
+        """The storage gets other memory, and its captured address is another storage's."""
+        storage = kept.storage
+        address, size, device = storage.data_ptr(), storage.nbytes(), storage.device
+        if not storage.resizable():
+            raise StaleStepError("the program holds what the call before has left, in memory that is not PyTorch's, "
+                                 "and this call would overwrite it; keep a copy: clone()")
+        self._session.keep_for_torch(address)
+        try:
+            _resize(storage, size)
+            fresh = torch.UntypedStorage(size, device=device)
+        finally:
+            self._session.keep_for_torch(0)
+        assert fresh.data_ptr() == address, "the captured address was given to somebody else"
+        return {id(tensor): torch.empty(0, dtype=tensor.dtype, device=device).set_(
+            fresh, tensor.storage_offset(), tensor.size(), tensor.stride()) for tensor in kept.tensors}
+
+    # ---- who has what ----
 
     def _found(self) -> List[_Kept]:
         """Before the first replay, when nobody but the step has any of it."""
-        by_pointer: Dict[int, List[torch.Tensor]] = {}
-        for tensor in self._candidates:
-            by_pointer.setdefault(pointer_of(tensor), []).append(tensor)
+        kept = _by_storage(self._candidates)
         self._candidates = []
-        kept = [_Kept(tensors[0].untyped_storage(), tensors) for tensors in by_pointer.values()]
         if not all(map(_is_alone, kept)):
             gc.collect()  # what the captured call has left in cycles
         # Others, such as an argument or a weight that is returned, are not made by the step: they are what they are.
@@ -96,6 +140,7 @@ class Results:
         self._implementations = [kept.storage._cdata for kept in self._kept]
         self._known = self._references(self._tensors)
         self._counts = self._counts_now()
+        self._must_count = False
 
     def _counts_now(self) -> _Counts:
         return (list(map(sys.getrefcount, self._tensors)), list(map(_use_count, self._tensors)),
@@ -115,27 +160,35 @@ class Results:
             self._known, self._counts = known, (references, uses, storages)
         return held
 
-    def _move(self, kept: _Kept) -> Dict[int, torch.Tensor]:
-        """The storage gets other memory, and its captured address is another storage's."""
-        storage = kept.storage
-        address, size, device = storage.data_ptr(), storage.nbytes(), storage.device
-        if not storage.resizable():
-            raise StaleStepError("the program holds what the call before has left, in memory that is not PyTorch's, "
-                                 "and this call would overwrite it; keep a copy: clone()")
-        self._session.keep_for_torch(address)
-        try:
-            _resize(storage, size)
-            fresh = torch.UntypedStorage(size, device=device)
-        finally:
-            self._session.keep_for_torch(0)
-        assert fresh.data_ptr() == address, "the captured address was given to somebody else"
-        return {id(tensor): torch.empty(0, dtype=tensor.dtype, device=device).set_(
-            fresh, tensor.storage_offset(), tensor.size(), tensor.stride()) for tensor in kept.tensors}
+    def _held_among(self, starts: List[torch.Tensor]) -> List[_Kept]:
+        """Those of which there is more than one that only captured steps have."""
+        starts.append(torch.zeros(1))  # and nobody has this one
+        own = collections.Counter(id(tensor) for each in self._alive for tensor in each._own())
+        known = dict(zip(map(id, starts), self._references(starts)))
+        kept = _by_storage([*filter(_may_move, starts[:-1]), starts[-1]])
+        counts = [[(sys.getrefcount(tensor) - known[id(tensor)] - own[id(tensor)], _use_count(tensor))
+                   for tensor in each.tensors] for each in kept]
+        references, uses = counts[-1][0]
+        return [each for each, now in zip(kept[:-1], counts)
+                if not _is_alone(each) or any(more > references or use > uses for more, use in now)]
 
-    @staticmethod
-    def _others(kept: _Kept, others: Dict[int, torch.Tensor]) -> _Kept:
-        tensors = [others.get(id(tensor), tensor) for tensor in kept.tensors]
-        return _Kept(tensors[0].untyped_storage(), tensors)
+    def _own(self) -> Iterator[torch.Tensor]:
+        """Each as often as this has it."""
+        yield from self._candidates
+        for kept in self._kept or ():
+            yield from kept.tensors
+            yield from kept.tensors
+
+
+def _may_move(tensor: torch.Tensor) -> bool:
+    return not is_wrapper(tensor) and has_memory(tensor)
+
+
+def _by_storage(tensors: List[torch.Tensor]) -> List[_Kept]:
+    by_pointer: Dict[int, List[torch.Tensor]] = {}
+    for tensor in tensors:
+        by_pointer.setdefault(pointer_of(tensor), []).append(tensor)
+    return [_Kept(tensors[0].untyped_storage(), tensors) for tensors in by_pointer.values()]
 
 
 def _is_alone(kept: _Kept) -> bool:

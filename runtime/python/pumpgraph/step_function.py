@@ -272,7 +272,7 @@ class _Graph:
         """Replays the step for these tensors on the current stream, after fits()."""
         guard = self._guard
         if not self._is_steady:
-            self._gradients.supply(guard.take_back)
+            self._supply()
             self._gradients.leave_made()
         if self._bindings.changed:
             self._bindings.leave()
@@ -300,6 +300,14 @@ class _Graph:
             self._bindings.leave()
         return nested.replaced(self.step.output, self._given) if self._is_nested else self.step.output
 
+    def _supply(self) -> None:
+        """Gradients that are elsewhere come to where the captured step adds to them. The program may still have what
+        was there in an earlier call."""
+        if self._gradients.to_supply():
+            self._guard.take_back()
+            self._results.give_up(self._gradients.to_supply(), self._replace)
+            self._gradients.supply()
+
     def _given(self, value: Any) -> Any:
         """What the program gets for a value of the output: an argument that is handed through is overwritten by the
         next call's."""
@@ -311,6 +319,7 @@ class _Graph:
         self._bindings.replace(swap)
         self._bindings.leave()
         CapturedGradients.replace(swap)
+        Results.replace(swap)
         self._gradients.leave_made()
 
     def _load(self, tensors: List[torch.Tensor]) -> None:
