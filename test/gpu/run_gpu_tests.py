@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CASES = Path(__file__).resolve().parent / "torch_cases.py"
 GRAPHED = Path(__file__).resolve().parent / "graphed_cases.py"
 HOST_STATE = Path(__file__).resolve().parent / "host_state_cases.py"
+MEMORY = Path(__file__).resolve().parent / "memory_cases.py"
 OBSERVED = Path(__file__).resolve().parent / "observe_models.py"
 MODELS = Path(__file__).resolve().parent / "unknown_models.py"
 DRAWN = Path(__file__).resolve().parent / "drawn_programs.py"
@@ -83,6 +84,8 @@ class Tests:
             print("note: built without the Clang plugin; what it says of kernels is not compared with what they do")
         for case in self.torch_cases():
             yield f"torch.{case}", lambda case=case: self.run([sys.executable, str(CASES), case, str(self.folder)])
+        for case in self.torch_cases(MEMORY):
+            yield f"memory.{case}", lambda case=case: self.run([sys.executable, str(MEMORY), case])
         yield "cpp.losses", self.cpp_losses
         yield "cpp.allocated_once", self.cpp_allocated_once
         yield "cpp.validate", lambda: self.example(SMALL, "--budget", self.budget(SMALL, 0.5), "--validate")
@@ -112,8 +115,8 @@ class Tests:
         self.run([str(self.build / "bin" / "runtime_smoke"), "--only", "managed_pointers"])
 
     @staticmethod
-    def torch_cases():
-        listed = re.search(r"^CASES = \[(.*?)^\]", CASES.read_text(), flags=re.S | re.M).group(1)
+    def torch_cases(file=CASES):
+        listed = re.search(r"^CASES = \[(.*?)^\]", file.read_text(), flags=re.S | re.M).group(1)
         return re.findall(r"\w+", listed)
 
     def graphed_cases(self, *which):
