@@ -246,12 +246,12 @@ class Runner:
     def _attempt(self, row: Figures) -> Figures:
         try:
             return self._run(row)
-        except torch.cuda.OutOfMemoryError as error:
-            return {"error": f"out of device memory: {_first_line(error)}", "out_of_memory": True}
-        except pumpgraph.PumpGraphError as error:
+        except pumpgraph.PumpGraphError as error:  # first: where memory is short it is one of PyTorch's too
             if error.status == pumpgraph.Status.UNPLANNABLE:
                 return {"refused": str(error)}
             return {"error": str(error)}
+        except torch.cuda.OutOfMemoryError as error:
+            return {"error": f"out of device memory: {_first_line(error)}", "out_of_memory": True}
         except RuntimeError as error:
             traceback.print_exc()
             return {"error": f"{type(error).__name__}: {_first_line(error)}"}

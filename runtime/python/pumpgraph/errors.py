@@ -46,6 +46,11 @@ def error_of(status: int, message: str) -> PumpGraphError:
     return error
 
 
+def is_shortage(error: BaseException) -> bool:
+    """Whether memory ran out, here or in an operator of PyTorch's."""
+    return isinstance(error, RuntimeError) and "CUDA out of memory" in str(error)
+
+
 @functools.lru_cache(maxsize=None)
 def _shortage(of_torch: Any) -> Any:
     bases = (PumpGraphError,) if of_torch is None else (PumpGraphError, of_torch)

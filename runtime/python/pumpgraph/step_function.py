@@ -20,7 +20,7 @@ from ._report import Report
 from ._session import PathLike, ValidationResult
 from .bindings import Bindings, TouchedMemory, places_in_modules, places_in_optimizers
 from .changes import Changes
-from .errors import StaleStepError, UnsupportedError, invalid
+from .errors import StaleStepError, UnsupportedError, invalid, is_shortage
 from .generators import of_the_device, states_on_device
 from .gradients import CapturedGradients, gradients_of
 from .host_state import Change, HostState, plain_results, refuse
@@ -410,6 +410,16 @@ class Graphed:
         refuse_found(surroundings.found, installation.device)
         kind = (call.key, tuple(surroundings.modes()))
         self._count_signature(kind, call, surroundings)
+        try:
+            return self._run_new(installation, call, surroundings, kind)
+        except RuntimeError as error:
+            if is_shortage(error):  # a smaller batch may follow, and need the room
+                self._texts.pop(kind, None)
+                if call.key not in self._graphs:
+                    self._inputs.pop(call.key, None)
+            raise
+
+    def _run_new(self, installation: Any, call: signature.Call, surroundings: _Surroundings, kind: Any) -> Any:
         if call.key not in self._inputs:
             self._inputs[call.key] = signature.StaticInputs(call, installation.device)
         inputs = self._inputs[call.key]
@@ -425,15 +435,15 @@ class Graphed:
         return graph.run(call.tensors, self._stream)
 
     def _count_signature(self, kind: Any, call: signature.Call, surroundings: _Surroundings) -> None:
-        if kind in self._calls:
+        if kind in self._texts:
             return
         text = signature.describe(call, self._fn, _mode_words(surroundings))
-        if len(self._calls) >= self._options.max_graphs:
+        if len(self._texts) >= self._options.max_graphs:
             known = "\n".join(f"  {known}" for known in self._texts.values())
             raise UnsupportedError(f"{self._name} was called in more than max_graphs={self._options.max_graphs} ways, "
                                    f"each of which would get a graph:\n{known}\nand now\n  {text}\npass what changes "
                                    "as a tensor, bring sizes to a few values, or raise max_graphs")
-        self._calls[kind] = 0
+        self._calls.setdefault(kind, 0)
         self._texts[kind] = text
 
     def _warm_up(self, installation: Any, inputs: signature.StaticInputs, surroundings: _Surroundings,
@@ -494,7 +504,7 @@ class Graphed:
             with _counted("inside"), warnings.catch_warnings():
                 if self._options.raises:
                     warnings.filterwarnings("ignore", message=".* is replayed exactly as captured")
-                step = capture_warm(installation, fn, things, self._options.adoption, {}, stacklevel=5,
+                step = capture_warm(installation, fn, things, self._options.adoption, {}, stacklevel=6,
                                     put_back=put_back, inputs=Things(inputs.leaves), generators=own, drawn=drawn)
         with contextlib.ExitStack() as undo:
             undo.callback(step.close)

@@ -25,6 +25,10 @@ def note(line):
     """Replaced by the test."""
 
 
+class OutOfMemoryError(RuntimeError):
+    pass
+
+
 class UntypedStorage:
     """`freed`: the address that a storage which got other memory has given up, for the next one that is made."""
 
@@ -414,6 +418,7 @@ sys.modules[_optimizer.__name__] = _optimizer
 
 
 class cuda:
+    OutOfMemoryError = OutOfMemoryError
     initialized = False
     allocator_in_use = False
     current = None
