@@ -1011,9 +1011,9 @@ class Documentation(unittest.TestCase):
     def test_situations(self):
         section = (base.support.ROOT / "docs" / "pytorch.md").read_text().split("### Situations and their tests")[1]
         rows = [row.split(" | ") for row in section.split("\n###")[0].splitlines() if row.startswith("| ")]
-        named = set(re.findall(r"`(?:torch_cases\.py )?(\w+)`", " ".join(row[2] for row in rows)))
-        files = [base.support.ROOT / "test" / "gpu" / name
-                 for name in ("graphed_cases.py", "torch_cases.py", "host_state_cases.py")]
+        named = set(re.findall(r"`(?:\w+_cases\.py )?(\w+)`", " ".join(row[2] for row in rows)))
+        files = [base.support.ROOT / "test" / "gpu" / f"{name}_cases.py"
+                 for name in ("graphed", "torch", "host_state", "memory")]
         defined = [set(re.findall(r"^ *def (\w+)\(", path.read_text(), re.MULTILINE))
                    for path in [*files, Path(__file__)]]
         self.assertGreater(len(named), 20)

@@ -213,9 +213,14 @@ class Session:
         """Gives up freed allocations that are kept to be used again. Not while a stream is capturing."""
         self.library.call("pumpgraph_empty_cache", self._handle)
 
-    def keep_freed(self, on: bool) -> None:
-        """While on, what is freed stays for the program's own graphs that were captured since it was allocated."""
-        self.library.call("pumpgraph_keep_freed", self._handle, on)
+    @contextlib.contextmanager
+    def keeping_freed(self) -> Iterator[None]:
+        """What is freed inside stays for graphs of the program's own that were captured since it was allocated."""
+        self.library.call("pumpgraph_keep_freed", self._handle, True)
+        try:
+            yield
+        finally:
+            self.library.call("pumpgraph_keep_freed", self._handle, False)
 
     def follow_capture(self, stream: int) -> None:
         """The session knows of a graph once it has allocated something: the graph that is captured on `stream`."""

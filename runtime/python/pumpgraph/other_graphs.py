@@ -8,9 +8,8 @@ all of them are at their addresses then.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from typing import Any, Iterator
+from typing import Any
 
 import torch
 
@@ -25,37 +24,19 @@ class StepGraph(torch.cuda.CUDAGraph):
     replay = torch.cuda.CUDAGraph.replay
 
 
-class OtherGraphs:
+def follow_other_graphs(session: Session, guard: Guard) -> None:
     """Follows what the program does with torch.cuda.CUDAGraph from now on, for good."""
 
-    def __init__(self, session: Session, guard: Guard):
-        self._session = session
-        self._guard = guard
-        self._were_captured = False
+    @functools.wraps(StepGraph.capture_begin)
+    def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
+        guard.rest()  # which waits for the device: a capture does not allow that
+        StepGraph.capture_begin(graph, *args, **kwargs)
+        session.follow_capture(torch.cuda.current_stream().cuda_stream)
 
-        @functools.wraps(StepGraph.capture_begin)
-        def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
-            self._guard.rest()  # which waits for the device: a capture does not allow that
-            StepGraph.capture_begin(graph, *args, **kwargs)
-            self._were_captured = True
-            self._session.follow_capture(torch.cuda.current_stream().cuda_stream)
+    @functools.wraps(StepGraph.replay)
+    def replay(graph: Any) -> None:
+        guard.rest_before_unknown()
+        StepGraph.replay(graph)
 
-        @functools.wraps(StepGraph.replay)
-        def replay(graph: Any) -> None:
-            self._guard.rest_before_unknown()
-            StepGraph.replay(graph)
-
-        torch.cuda.CUDAGraph.capture_begin = capture_begin  # type: ignore[method-assign]
-        torch.cuda.CUDAGraph.replay = replay  # type: ignore[method-assign]
-
-    @contextlib.contextmanager
-    def keeping_freed(self) -> Iterator[None]:
-        """What is freed inside stays for graphs that were captured since it was allocated."""
-        if not self._were_captured:
-            yield
-            return
-        self._session.keep_freed(True)
-        try:
-            yield
-        finally:
-            self._session.keep_freed(False)
+    torch.cuda.CUDAGraph.capture_begin = capture_begin  # type: ignore[method-assign]
+    torch.cuda.CUDAGraph.replay = replay  # type: ignore[method-assign]

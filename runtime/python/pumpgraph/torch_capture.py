@@ -31,7 +31,7 @@ from .guard import Guard
 from .hooks import notice_those_of_nodes
 from .names import Names
 from .operators import DeclaringOperators
-from .other_graphs import OtherGraphs, StepGraph
+from .other_graphs import StepGraph, follow_other_graphs
 from .reachable import Reachable
 from .record_stream import RecordedStreams
 from .refusals import explain_failed_capture, replace_memory_figures
@@ -46,7 +46,7 @@ class _Installation:
         self.allocator = allocator
         self.guard = Guard(session)
         self.recorded_streams = RecordedStreams()
-        self.other_graphs = OtherGraphs(session, self.guard)
+        follow_other_graphs(session, self.guard)
         self.failed_captures: List[torch.cuda.CUDAGraph] = []
         self.steps: "weakref.WeakSet[Step]" = weakref.WeakSet()
         self.next_look = time.monotonic() + 1 if looks_at_budget else float("inf")
@@ -360,7 +360,7 @@ def _record(installation: _Installation, fn: Callable[[], Any], mode: str,
     register(graph, generators)
     failure: Optional[BaseException] = None
     try:
-        with _own_workspaces(installation), torch.cuda.graph(graph, stream=installation.stream, capture_error_mode=mode):
+        with _own_workspaces(session), torch.cuda.graph(graph, stream=installation.stream, capture_error_mode=mode):
             # Inside, because entering allocates the generator's own tensors and writes to them at once.
             session.capture_begin()
             try:
@@ -382,12 +382,12 @@ def _record(installation: _Installation, fn: Callable[[], Any], mode: str,
 
 
 @contextlib.contextmanager
-def _own_workspaces(installation: _Installation) -> Iterator[None]:
+def _own_workspaces(session: Session) -> Iterator[None]:
     """What cuBLAS works in is allocated in the capture and freed after it, as a temporary of the step, and what earlier
     calls left is freed, but for what graphs of the program's own may work in. Kept, every handle's would be on the
     device at all times. A PyTorch without this keeps them."""
     clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)
-    with installation.other_graphs.keeping_freed():
+    with session.keeping_freed():
         clear()
     try:
         yield
