@@ -8,9 +8,7 @@ namespace {
 
 /// Names the place by its address alone, if it is one of ours.
 bool makeUnified(CUmemorytype &type, CUdeviceptr &address, const void *host, const AddressSpace &addresses) {
-  if (type == CU_MEMORYTYPE_ARRAY)
-    return false;
-  const CUdeviceptr place = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : address;
+  const CUdeviceptr place = placeOf(type, address, host);
   if (!addresses.contains(place))
     return false;
   type = CU_MEMORYTYPE_UNIFIED;
@@ -31,7 +29,13 @@ Status renewCopy(const Driver &driver, CUgraphNode node, const AddressSpace &add
 
 } // namespace
 
-Status renewCopies(const Driver &driver, CUgraph graph, const AddressSpace &addresses) {
+CUdeviceptr placeOf(CUmemorytype type, CUdeviceptr address, const void *host) {
+  if (type == CU_MEMORYTYPE_ARRAY)
+    return 0;
+  return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : address;
+}
+
+Status forEachCopy(const Driver &driver, CUgraph graph, const std::function<Status(CUgraphNode)> &visit) {
   std::size_t count = 0;
   PUMPGRAPH_TRY(driver.graphGetNodes(graph, nullptr, &count));
   std::vector<CUgraphNode> nodes(count);
@@ -41,14 +45,18 @@ Status renewCopies(const Driver &driver, CUgraph graph, const AddressSpace &addr
     CUgraphNodeType type{};
     PUMPGRAPH_TRY(driver.graphNodeGetType(node, &type));
     if (type == CU_GRAPH_NODE_TYPE_MEMCPY)
-      PUMPGRAPH_TRY(renewCopy(driver, node, addresses));
+      PUMPGRAPH_TRY(visit(node));
     if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
       CUgraph child = nullptr;
       PUMPGRAPH_TRY(driver.graphChildGraphNodeGetGraph(node, &child));
-      PUMPGRAPH_TRY(renewCopies(driver, child, addresses));
+      PUMPGRAPH_TRY(forEachCopy(driver, child, visit));
     }
   }
   return {};
+}
+
+Status renewCopies(const Driver &driver, CUgraph graph, const AddressSpace &addresses) {
+  return forEachCopy(driver, graph, [&](CUgraphNode node) { return renewCopy(driver, node, addresses); });
 }
 
 } // namespace pumpgraph::runtime

@@ -6,6 +6,8 @@
 #include "runtime/driver/Driver.h"
 #include "runtime/memory/AddressSpace.h"
 
+#include <functional>
+
 namespace pumpgraph::runtime {
 
 /// Gives every copy in the graph, and in its child graphs, that works on `addresses` its parameters once more. When it
@@ -14,5 +16,11 @@ namespace pumpgraph::runtime {
 /// buffers of a captured graph have come from the host or gone there; all its addresses must be mapped. A graph that
 /// was instantiated before has to be so again.
 Status renewCopies(const Driver &driver, CUgraph graph, const AddressSpace &addresses);
+
+/// Calls `visit` for every copy node in the graph and in its child graphs, until one fails.
+Status forEachCopy(const Driver &driver, CUgraph graph, const std::function<Status(CUgraphNode)> &visit);
+
+/// Where a copy leads to at one end; 0: to an array.
+CUdeviceptr placeOf(CUmemorytype type, CUdeviceptr address, const void *host);
 
 } // namespace pumpgraph::runtime

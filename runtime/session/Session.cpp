@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Session.h"
 
+#include "runtime/lower/RenewCopies.h"
 #include "runtime/session/Adoption.h"
 #include "runtime/session/Step.h"
 
@@ -405,6 +406,34 @@ void Session::keepFreedForGraphs(bool on) {
   const std::lock_guard lock(mutex_);
   heap_->graphsEnded(otherGraphs_.takeEnded());
   heap_->keepFreed(on);
+}
+
+/// The driver keeps what memory a copy leads to when it is captured (lower/RenewCopies.h).
+Status Session::checkCapture(CUstream stream) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph graph = nullptr;
+  PUMPGRAPH_TRY_WHILE(driver_->streamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr),
+                      "asking for the capture");
+  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE || host_->backedBytes() == 0)
+    return {};
+  const auto inHostMemory = [&](CUdeviceptr place) {
+    const std::optional<Hit> hit = heap_->find(place);
+    return hit && heap_->block(hit->block).backing == Backing::Host;
+  };
+  return forEachCopy(*driver_, graph, [&](CUgraphNode node) -> Status {
+    CUDA_MEMCPY3D copy{};
+    PUMPGRAPH_TRY_WHILE(driver_->graphMemcpyNodeGetParams(node, &copy), "looking at a copy");
+    const CUdeviceptr from = placeOf(copy.srcMemoryType, copy.srcDevice, copy.srcHost);
+    const CUdeviceptr to = placeOf(copy.dstMemoryType, copy.dstDevice, copy.dstHost);
+    if (!inHostMemory(from) || !inHostMemory(to))
+      return {};
+    return fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY,
+                "a graph copies \"{}\" to \"{}\", both in host memory, for the budget has no room for them: the copy "
+                "would be wrong once one of them is on the device; make room before the capture",
+                heap_->nameAt(from), heap_->nameAt(to));
+  });
 }
 
 Status Session::captureBegin() {

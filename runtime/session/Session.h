@@ -139,6 +139,9 @@ public:
   /// While this is on, what is freed stays for the program's own graphs that may work in it, wherever they have it
   /// from.
   void keepFreedForGraphs(bool on);
+  /// Of a graph of the program's own, before its capture on `stream` ends: whether its copies stay right where plans
+  /// move memory.
+  Status checkCapture(CUstream stream);
 
   // Capture.
   Status captureBegin();

@@ -202,21 +202,25 @@ def plain_graphs_beside_steps():
         optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
-    before, of_before = capture_plain(lambda: model(asked))
+    def ask():
+        """Kernels, and a copy of a weight."""
+        return torch.cat([model(asked), torch.empty_like(model[0].weight).copy_(model[0].weight)])
+
+    before, of_before = capture_plain(ask)
     torch.cuda.empty_cache()
     step = pumpgraph.capture(train, warmup=2, private=[model, optimizer], inputs=[batch], name="mlp")
     check(step.report().get("added_nodes"), "the plan moves nothing: the case shows nothing")
     step.replay()
-    after, of_after = capture_plain(lambda: model(asked))
+    after, of_after = capture_plain(ask)
     again = pumpgraph.capture(train, warmup=1, private=[model, optimizer], inputs=[batch], name="mlp again")
     for index in range(4):
         (step, again)[index % 2].replay()
-        first, second = replayed(before, of_before), replayed(after, of_after)
-        with pumpgraph.mapped(model), torch.no_grad():
-            expected = model(asked)
-            check(torch.equal(replayed(after, of_after), expected), "a replay inside mapped() computes something else")
-        check(torch.equal(first, expected), f"replay {index}: the graph from before the step computes something else")
-        check(torch.equal(second, expected), f"replay {index}: the graph from after it computes something else")
+        with pumpgraph.mapped(model), torch.no_grad():  # the plan is in force
+            mapped, expected = replayed(after, of_after), ask()
+        check(torch.equal(mapped, expected), f"replay {index}: a graph inside mapped() computes something else")
+        for when, graph, output in (("before", before, of_before), ("after", after, of_after)):
+            check(torch.equal(replayed(graph, output), expected),
+                  f"replay {index}: the graph captured {when} the step computes something else")
     step.validate()
     inside = torch.cuda.CUDAGraph()
     try:
@@ -228,6 +232,31 @@ def plain_graphs_beside_steps():
         raise AssertionError("a step inside another graph is not refused")
     step.replay()
     check(torch.isfinite(step.output).item(), "the step does not go on after it was refused in a graph")
+
+
+def plain_graphs_beyond_the_budget():
+    """Kernels of a graph may work in host memory; a copy between two tensors there is refused."""
+    pumpgraph.install("64MiB", host_limit="512MiB", budget_of="tensors")
+    ballast = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
+    source, target = torch.ones(4 * MIB, device="cuda"), torch.zeros(4 * MIB, device="cuda")
+    check(pumpgraph.memory_stats()["host_backed_bytes"] > 0, "nothing is in host memory: the case shows nothing")
+    graph, output = capture_plain(lambda: (source * 3).add_(1))
+    check(bool((replayed(graph, output) == 4).all()), "a graph in host memory computes something else")
+    stream = torch.cuda.current_stream()
+    try:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            target.copy_(source)
+    except torch.cuda.OutOfMemoryError as error:
+        check("both in host memory" in str(error), str(error))
+    else:
+        raise AssertionError("a copy between tensors in host memory is not refused")
+    torch.cuda.set_stream(stream)  # which PyTorch does not leave where the end of a capture fails
+    check(bool((replayed(graph, output) == 4).all()), "the first graph does not go on")
+    del ballast, source, target
+    torch.cuda.empty_cache()
+    source, target = torch.ones(4 * MIB, device="cuda"), torch.zeros(4 * MIB, device="cuda")
+    graph, output = capture_plain(lambda: target.copy_(source))
+    check(bool((replayed(graph, output) == 1).all()), "a graph with a copy computes something else")
 
 
 # ---- memory that runs out --------------------------------------------------------------------------------------------
@@ -365,6 +394,7 @@ CASES = [
     plain_graphs_end,
     graphed_callables,
     plain_graphs_beside_steps,
+    plain_graphs_beyond_the_budget,
     out_of_memory,
     batch_size_search,
 ]

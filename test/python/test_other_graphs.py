@@ -2,6 +2,7 @@
 """Graphs of the program's own beside captured steps, and memory that runs out, with stand-ins for both libraries."""
 
 import unittest
+import warnings
 from unittest import mock
 
 import test_graphed
@@ -32,8 +33,29 @@ class Followed(base.TorchTest):
             "torch: begin 1 global",
             "allocate 0x5e55 1 0x57 NULL",
             "free 0x5e55 0x1000 0x57",
+            "check_capture 0x5e55 0x57",
             "torch: end 1",
         ])
+
+    def test_a_capture_that_is_refused_is_given_up(self):
+        for function in ("allocate", "check_capture"):
+            self.fail_next(function, Status.OUT_OF_DEVICE_MEMORY, "both in host memory")
+            with self.assertRaisesRegex(torch.cuda.OutOfMemoryError, "both in host memory"):
+                capture_plain()
+            ends = [line for line in self.calls() if line.startswith(("torch: end", "torch: reset"))]
+            self.assertEqual([line.rpartition(" ")[0] for line in ends], ["torch: end", "torch: reset"])
+
+    def test_turns_are_said_to_be_slow(self):
+        graph = capture_plain()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(6):
+                self.guard.armed = True
+                graph.replay()
+                graph.replay()
+        self.assertEqual(len(caught), 1)
+        self.assertRegex(str(caught[0].message), "in turns with a step.*pumpgraph.mapped")
+        self.assertEqual(caught[0].filename, __file__)
 
     def test_steps_are_not_followed(self):
         torch_capture.capture(lambda: None, warmup=1).replay()

@@ -154,6 +154,7 @@ FUNCTIONS = {
     "pumpgraph_unmap": (c_int, [c_void_p, c_void_p, _ERROR]),
     "pumpgraph_take_back": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_empty_cache": (c_int, [c_void_p, _ERROR]),
+    "pumpgraph_check_capture": (c_int, [c_void_p, c_void_p, _ERROR]),
     "pumpgraph_keep_freed": (c_int, [c_void_p, c_int32, _ERROR]),
     "pumpgraph_torch_empty_cache": (None, []),
     "pumpgraph_capture_begin": (c_int, [c_void_p, _ERROR]),

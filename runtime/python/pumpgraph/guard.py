@@ -112,11 +112,14 @@ class Guard:
         self.take_back()
         self._leave_thread()
 
-    def rest_before_unknown(self) -> None:
-        """rest() before something that may touch any private tensor, unless the program has mapped what it touches."""
+    def rest_before_unknown(self) -> bool:
+        """rest() before something that may touch any private tensor, unless the program has mapped what it touches.
+        Whether there was anything to bring."""
         mapped_by_caller = self._session.mapped_depth > len(self.lent)
-        if self.armed and not mapped_by_caller:
-            self.rest()
+        if not self.armed or mapped_by_caller:
+            return False
+        self.rest()
+        return True
 
     def _leave_thread(self) -> None:
         if getattr(self._here, "is_entered", False) and _modes._get_current_dispatch_mode() is self._mode:

@@ -8,8 +8,10 @@ all of them are at their addresses then.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from typing import Any
+import warnings
+from typing import Any, Iterator
 
 import torch
 
@@ -21,22 +23,53 @@ class StepGraph(torch.cuda.CUDAGraph):
     """A graph of PumpGraph's own, which nobody follows: its methods are PyTorch's."""
 
     capture_begin = torch.cuda.CUDAGraph.capture_begin
+    capture_end = torch.cuda.CUDAGraph.capture_end
     replay = torch.cuda.CUDAGraph.replay
+
+
+# That often a replay may take a plan back before that is said: now and then it costs little.
+_UNNOTICED = 3
 
 
 def follow_other_graphs(session: Session, guard: Guard) -> None:
     """Follows what the program does with torch.cuda.CUDAGraph from now on, for good."""
+    plans_taken_back = 0
 
     @functools.wraps(StepGraph.capture_begin)
     def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
         guard.rest()  # which waits for the device: a capture does not allow that
         StepGraph.capture_begin(graph, *args, **kwargs)
-        session.follow_capture(torch.cuda.current_stream().cuda_stream)
+        with _capture_given_up_on_error(graph):
+            session.follow_capture(torch.cuda.current_stream().cuda_stream)
+
+    @functools.wraps(StepGraph.capture_end)
+    def capture_end(graph: Any) -> None:
+        with _capture_given_up_on_error(graph):
+            session.check_capture(torch.cuda.current_stream().cuda_stream)
+        StepGraph.capture_end(graph)
 
     @functools.wraps(StepGraph.replay)
     def replay(graph: Any) -> None:
-        guard.rest_before_unknown()
+        nonlocal plans_taken_back
+        if guard.rest_before_unknown():
+            plans_taken_back += 1
+            if plans_taken_back == _UNNOTICED:
+                warnings.warn("graphs that the program captured are replayed in turns with a step: each time all private "
+                              "tensors come to their addresses first, which is slow; replay either in runs, or the "
+                              "graphs inside pumpgraph.mapped() of what they touch", RuntimeWarning, stacklevel=2)
         StepGraph.replay(graph)
 
     torch.cuda.CUDAGraph.capture_begin = capture_begin  # type: ignore[method-assign]
+    torch.cuda.CUDAGraph.capture_end = capture_end  # type: ignore[method-assign]
     torch.cuda.CUDAGraph.replay = replay  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _capture_given_up_on_error(graph: Any) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(RuntimeError):
+            StepGraph.capture_end(graph)
+        graph.reset()
+        raise

@@ -250,6 +250,19 @@ TEST_F(ApiTest, throwsWhereThereIsNoMemoryForPyTorch) {
   EXPECT_EQ(stats.live_allocations, 0u);
 }
 
+// A capture that runs out of memory can be ended, and another one follows.
+TEST_F(ApiTest, goesOnAfterACaptureRanOutOfMemory) {
+  ASSERT_EQ(pumpgraph_torch_attach(session_, nullptr), PUMPGRAPH_OK);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    ASSERT_EQ(pumpgraph_capture_begin(session_, nullptr), PUMPGRAPH_OK);
+    EXPECT_EQ(torchErrorFor(pageBytes), "");
+    EXPECT_EQ(torchErrorFor(std::size_t{1} << 50).rfind("CUDA out of memory.", 0), 0u);
+    ASSERT_EQ(pumpgraph_capture_end(session_, nullptr), PUMPGRAPH_OK);
+    EXPECT_EQ(torchErrorFor(pageBytes), "");
+  }
+  reportOfAStep(session_);
+}
+
 // A device that is lost is no lack of memory, whoever asks.
 TEST_F(ApiTest, namesOtherFailuresToPyTorch) {
   ASSERT_EQ(pumpgraph_torch_attach(session_, nullptr), PUMPGRAPH_OK);

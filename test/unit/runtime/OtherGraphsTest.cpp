@@ -62,6 +62,12 @@ protected:
     EXPECT_TRUE(driver_.streamEndCapture(stream, &graph));
     return graph;
   }
+  CUgraph captureOn(CUstream stream) {
+    CUstreamCaptureStatus status{};
+    CUgraph graph = nullptr;
+    EXPECT_TRUE(driver_.streamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr));
+    return graph;
+  }
   CUgraphExec instantiate(CUgraph graph) {
     CUgraphExec exec = nullptr;
     EXPECT_TRUE(driver_.graphInstantiate(&exec, graph, 0));
@@ -198,12 +204,13 @@ TEST_F(OtherGraphsTest, givesMemoryBackWhenTheGraphIsGone) {
 // What the program holds when its graph goes is an allocation like any other from then on.
 TEST_F(OtherGraphsTest, leavesTheProgramWhatItHolds) {
   for (const Word bytes : {largeBytes, smallBytes}) {
+    set(input_, bytes, 1);
     Plain plain = capturePlain(input_, bytes, 1);
     launch(plain);
     destroyGraph(plain);
     destroyExec(plain);
     ASSERT_TRUE(session_->emptyCache());
-    EXPECT_TRUE(holds(plain.output, bytes, *static_cast<Word *>(input_) + 1));
+    EXPECT_TRUE(holds(plain.output, bytes, 2));
     free(plain.output, stream_);
     EXPECT_EQ(allocate(bytes, stream_), plain.output);
   }
@@ -283,6 +290,34 @@ TEST_F(OtherGraphsTest, refusesWhatCannotBeFollowed) {
     EXPECT_TRUE(session_->allocate(smallBytes, stream_, ""));
     end(stream_);
   }
+}
+
+// A copy between two buffers in host memory is captured as one by the processor, which ends the process once a plan has
+// brought them to the device: such a capture is refused. The budget had no room for the buffers.
+TEST_F(OtherGraphsTest, refusesCopiesBetweenHostMemory) {
+  void *beyond[] = {allocate(budgetPages * pageBytes), allocate(pageBytes)};
+  ASSERT_FALSE(fake_.isOnDevice(beyond[0]) || fake_.isOnDevice(beyond[1]));
+  const auto checked = [&](void *target, const void *source, bool inChild) {
+    const CUgraph child = fake_.createGraph();
+    if (inChild)
+      fake_.addCopy(child, {}, target, source, pageBytes);
+    begin(stream_);
+    if (inChild)
+      fake_.addChild(captureOn(stream_), {}, child);
+    else
+      fake_.addCopy(captureOn(stream_), {}, target, source, pageBytes);
+    const Status done = session_->checkCapture(stream_);
+    end(stream_);
+    return done;
+  };
+  for (const bool inChild : {false, true}) {
+    EXPECT_TRUE(checked(beyond[0], input_, inChild));
+    EXPECT_TRUE(checked(input_, beyond[1], inChild));
+    const Status refused = checked(beyond[0], beyond[1], inChild);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().status, PUMPGRAPH_OUT_OF_DEVICE_MEMORY);
+  }
+  EXPECT_TRUE(session_->checkCapture(stream_)) << "nothing is captured there";
 }
 
 // The session may end first.

@@ -484,6 +484,9 @@ class cuda:
         def capture_begin(self, pool=None, capture_error_mode="global"):
             note(f"torch: begin {self._number} {capture_error_mode}")
 
+        def capture_end(self):
+            note(f"torch: end {self._number}")
+
         def raw_cuda_graph(self):
             assert self._keeps_graph
             return 0x6000 + self._number
@@ -512,7 +515,7 @@ class cuda:
             self._graph.capture_begin(capture_error_mode=self._mode)
 
         def __exit__(self, kind, error, trace):
-            note(f"torch: end {self._graph._number}")
+            self._graph.capture_end()
             cuda.capturing = False
             if error is not None:
                 raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
