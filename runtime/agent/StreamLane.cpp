@@ -8,7 +8,7 @@ namespace pumpgraph::runtime {
 namespace {
 
 using std::chrono::microseconds;
-using Clock = std::chrono::steady_clock;
+using Clock = Driver::Clock;
 
 /// A stream with nothing on it that does not get as far as its end by then shares its queue with one that waits.
 constexpr std::chrono::milliseconds patienceWithNothing{2};
@@ -76,7 +76,7 @@ Expected<StreamLane::Done> StreamLane::carryOut(std::uint64_t bytes, const std::
     if (before == End::Late)
       continue;
     // On a stream where nothing is left to do the driver works within the call, and what is issued twice is done once.
-    const Clock::time_point start = Clock::now();
+    const Clock::time_point start = driver_.now();
     Status issued;
     if (before == End::Over)
       issued = issue(way.stream);
@@ -89,7 +89,7 @@ Expected<StreamLane::Done> StreamLane::carryOut(std::uint64_t bytes, const std::
     PUMPGRAPH_TRY(issued);
     if (before == End::Failed || end == End::Failed)
       return fail(PUMPGRAPH_DRIVER_ERROR, "an event on a stream of the agent's failed");
-    return Done{isRepeated, Clock::now() - start};
+    return Done{isRepeated, driver_.now() - start};
   }
 }
 

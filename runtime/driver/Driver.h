@@ -11,6 +11,7 @@
 #include <cudaTypedefs.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 
 namespace pumpgraph::runtime {
@@ -174,6 +175,11 @@ struct Driver {
 
   /// PUMPGRAPH_DEVICE_LOST once the device is.
   Status health() const;
+
+  /// The clock for the time that the device's work takes where a plan depends on it. A driver for tests has its own, so
+  /// that plans are the same on every machine.
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point (*now)() = Clock::now;
 
   /// The oldest driver with every call above: it can tell the parameters of a kernel.
   static constexpr int oldestVersion = 12040; // tools/dev.d/doctor.sh reads this line

@@ -66,7 +66,7 @@ public:
     double best = std::numeric_limits<double>::infinity(); // seconds
     for (int run = 0; run < runs; ++run) {
       PUMPGRAPH_TRY(tools_.driver.ctxSynchronize());
-      const auto start = std::chrono::steady_clock::now();
+      const Driver::Clock::time_point start = tools_.driver.now();
       for (int piece = 0; piece < piecesPerRun; ++piece) {
         if (up)
           PUMPGRAPH_TRY(tools_.driver.memcpyHtoDAsync(address_, pool_->at(0), pieceBytes_, tools_.stream));
@@ -75,7 +75,7 @@ public:
               tools_.driver.memcpyDtoHAsync(pool_->at(pieceBytes_), address_ + downOffset_, pieceBytes_, second_));
       }
       PUMPGRAPH_TRY(tools_.driver.ctxSynchronize());
-      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      best = std::min(best, std::chrono::duration<double>(tools_.driver.now() - start).count());
     }
     return static_cast<double>(pieceBytes_) * piecesPerRun * (up && down ? 2 : 1) / best;
   }

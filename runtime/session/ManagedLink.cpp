@@ -79,9 +79,9 @@ public:
   }
   Expected<double> carryOut(Operation::Kind kind, std::uint64_t offset, std::uint64_t bytes) const {
     const Operation operation{kind, address_ + offset, bytes, "", {}, true};
-    const auto start = std::chrono::steady_clock::now();
+    const Driver::Clock::time_point start = driver_.now();
     PUMPGRAPH_TRY(mover_.tryMove(operation));
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+    return std::chrono::duration<double, std::micro>(driver_.now() - start).count();
   }
 
   /// To the host and back, as often as is measured.

@@ -29,11 +29,11 @@ Status ManagedTrials::putInForce(const ManagedTrial &trial) {
 Expected<double> ManagedTrials::timeReplay(KeptValues &values) {
   PUMPGRAPH_TRY_WHILE(values.rewind(), "putting the state back before a run");
   step_.managed_->waitForRoom();
-  const auto start = std::chrono::steady_clock::now();
+  const Driver::Clock::time_point start = driver_.now();
   step_.managed_->wake();
   PUMPGRAPH_TRY(driver_.graphLaunch(step_.exec_, session_.stream_));
   PUMPGRAPH_TRY(driver_.streamSynchronize(session_.stream_));
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  return std::chrono::duration<double, std::micro>(driver_.now() - start).count();
 }
 
 Expected<double> ManagedTrials::timeReplays(KeptValues &values) {

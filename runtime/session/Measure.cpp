@@ -16,15 +16,16 @@ constexpr std::chrono::seconds measuringTime{2};
 
 class Repeats {
 public:
-  explicit Repeats(int most) : most_(most) {}
+  Repeats(const Driver &driver, int most) : driver_(driver), most_(most) {}
   bool next() {
-    const bool goesOn = done_ < leastRepeats || std::chrono::steady_clock::now() - start_ < measuringTime;
+    const bool goesOn = done_ < leastRepeats || driver_.now() - start_ < measuringTime;
     return goesOn && done_++ < most_;
   }
 
 private:
+  const Driver &driver_;
   int most_, done_ = 0;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Driver::Clock::time_point start_ = driver_.now();
 };
 
 } // namespace
@@ -45,7 +46,7 @@ Expected<double> Measuring::timeReplay(int repeats) {
     return watch.afterLaunch(session_.stream_);
   };
   PUMPGRAPH_TRY(run(launch)); // warms up
-  for (Repeats some(repeats); some.next();)
+  for (Repeats some(driver_, repeats); some.next();)
     PUMPGRAPH_TRY(run(launch));
   const Expected<std::optional<double>> us = watch.medianUs();
   if (!us)
@@ -71,7 +72,7 @@ Expected<std::vector<NodeClocks::Run>> Measuring::timeCopy(CUgraph copy, NodeClo
   const auto launch = [&] { return driver_.graphLaunch(exec, session_.stream_); };
   const auto launchAll = [&]() -> Status {
     PUMPGRAPH_TRY(run(launch)); // warms up
-    for (Repeats some(repeats); some.next();) {
+    for (Repeats some(driver_, repeats); some.next();) {
       PUMPGRAPH_TRY(run(launch));
       PUMPGRAPH_TRY(clocks.read());
     }

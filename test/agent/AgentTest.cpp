@@ -151,7 +151,7 @@ auto someDelay(std::uint64_t seed) {
 }
 
 TEST_F(AgentTest, doesWhatEveryReplayAsksForOnce) {
-  start(3);
+  start(3, milliseconds(5000));
   run();
   constexpr std::uint64_t replays = 50;
   for (std::uint64_t i = 0; i < replays; ++i)
@@ -205,7 +205,7 @@ TEST_F(AgentTest, staysRightUnderAnImpatientWatchdog) {
 
 // A driver that does not come back for a while: the waits are released, and later replays are as ever.
 TEST_F(AgentTest, letsTheGraphGoOnWhenThePrefetchingThreadStops) {
-  start(2, milliseconds(100));
+  start(2, milliseconds(500));
   stop(Operation::Kind::Prefetch);
   run();
   std::thread recovery([&] {
@@ -227,16 +227,16 @@ TEST_F(AgentTest, letsTheGraphGoOnWhenThePrefetchingThreadStops) {
 
 // What a discard still does to a page must not happen to the next value: the wait lasts as long as the driver takes.
 TEST_F(AgentTest, neverReleasesADiscardUnderWay) {
-  start(1, milliseconds(20));
+  start(1, milliseconds(200));
   mover_->behave = [](const Operation &operation) {
     if (operation.kind == Operation::Kind::Discard)
-      std::this_thread::sleep_for(milliseconds(300));
+      std::this_thread::sleep_for(milliseconds(600));
     return true;
   };
   run();
   const Clock::time_point begin = Clock::now();
   graph_->replay();
-  EXPECT_GE(Clock::now() - begin, milliseconds(300));
+  EXPECT_GE(Clock::now() - begin, milliseconds(600));
   EXPECT_EQ(agent_->stats().released + agent_->stats().dropped, 0U);
   expectNothingWentWrong();
 }

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <numeric>
 
 namespace pumpgraph::test {
@@ -86,14 +86,14 @@ private:
 
 TEST(CheckSpeed, aLargeStepTakesAFractionOfASecond) {
   const Description step = Training().run();
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock(); // of the processor: what else is on the machine does not count
   const std::vector<Violation> violations = checkResidency(step);
-  const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+  const double ms = 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(violations.empty()) << violations.front().message;
   const std::size_t transfers = step.nodes.size() - 2 * layers;
   fmt::print("{} nodes, {} of them transfers, {} pages in {} frames: {:.1f} ms\n", step.nodes.size(), transfers,
-             layers * pagesPerLayer, slots * pagesPerLayer, elapsed.count());
-  EXPECT_LT(elapsed.count(), 500); // about 10 are usual; the machine may be busy
+             layers * pagesPerLayer, slots * pagesPerLayer, ms);
+  EXPECT_LT(ms, 500); // about 10 are usual
 }
 
 } // namespace

@@ -386,13 +386,13 @@ TEST_F(AdoptTest, validates) {
   EXPECT_LE(fake_.deviceFrames(), tightPages + besideBudget);
 }
 
-// A copy that brings back less than it should is noticed.
-TEST_F(AdoptTest, validationCatchesAShortenedCopy) {
+// Copies that bring back less than they should are noticed.
+TEST_F(AdoptTest, validationCatchesShortenedCopies) {
   open(tightPages);
   start();
   const Expected<Step *> step = adopt();
   ASSERT_TRUE(step) << messageOf(step);
-  ASSERT_TRUE(fake_.shortenCopy(graph_, CU_MEMORYTYPE_HOST));
+  ASSERT_TRUE(fake_.shortenCopies(graph_, CU_MEMORYTYPE_HOST));
   const Expected<Validation> validation = (*step)->validate();
   ASSERT_TRUE(validation) << messageOf(validation);
   EXPECT_GT(validation->differentBuffers, 0u);

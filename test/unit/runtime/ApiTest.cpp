@@ -263,19 +263,23 @@ TEST_F(ApiTest, goesOnAfterACaptureRanOutOfMemory) {
   reportOfAStep(session_);
 }
 
-// A device that is lost is no lack of memory, whoever asks.
+// Another failure is no lack of memory, whoever asks, and neither is a lost device.
 TEST_F(ApiTest, namesOtherFailuresToPyTorch) {
   ASSERT_EQ(pumpgraph_torch_attach(session_, nullptr), PUMPGRAPH_OK);
-  fake_.failCall("cuMemMap", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+  fake_.failCall("cuMemMap", 1, CUDA_ERROR_UNKNOWN);
   const std::string message = torchErrorFor(pageBytes);
   EXPECT_EQ(message.find("out of memory"), std::string::npos) << message;
   EXPECT_NE(message.find("cuMemMap"), std::string::npos) << message;
   EXPECT_EQ(torchErrorFor(pageBytes), "");
 
-  fake_.failCall("cuCtxSynchronize", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+  fake_.failCall("cuCtxSynchronize", 1, CUDA_ERROR_UNKNOWN);
   EXPECT_THROW(pumpgraph_torch_empty_cache(), std::runtime_error);
   EXPECT_EQ(std::uncaught_exceptions(), 0);
   pumpgraph_torch_empty_cache();
+
+  fake_.failCall("cuMemMap", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_NE(torchErrorFor(pageBytes).find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos);
 }
 
 // What PyTorch catches by its class is of that class: torch.cuda.OutOfMemoryError in Python.

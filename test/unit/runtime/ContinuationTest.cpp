@@ -198,7 +198,7 @@ TEST_F(ContinuationTest, validationCatchesAShortenedCopy) {
   open(Continuing::AtLastUse);
   const Expected<Step *> step = adopt();
   ASSERT_TRUE(step) << messageOf(step);
-  ASSERT_TRUE(fake_.shortenCopy(graph_, CU_MEMORYTYPE_HOST));
+  ASSERT_TRUE(fake_.shortenCopies(graph_, CU_MEMORYTYPE_HOST));
   const Expected<Validation> validation = (*step)->validate();
   ASSERT_TRUE(validation) << messageOf(validation);
   EXPECT_GT(validation->differentBuffers, 0u);

@@ -73,8 +73,8 @@ TEST_F(DriverMoverTest, evictsPiecesFromDifferentContexts) {
   for (const std::size_t own : {0, 1, 2, 3})
     for (const std::uint64_t bytes : {pageBytes, 2 * pageBytes, 7 * pageBytes - 100, 12 * pageBytes}) {
       open(own);
-      fake_.slowMoves(std::chrono::milliseconds(5)); // so that no evictor does another's piece
       const std::uint64_t pieces = std::clamp<std::uint64_t>(own, 1, pagesFor(bytes));
+      fake_.gatherMoves(pieces); // so that no evictor does another's piece
       std::vector<FakeDriver::Move> moves = movesOf(Kind::Evict, bytes);
       ASSERT_EQ(moves.size(), pieces);
       std::sort(moves.begin(), moves.end(), [](const auto &a, const auto &b) { return a.address < b.address; });
@@ -110,7 +110,7 @@ TEST_F(DriverMoverTest, evictsForSeveralAtOnce) {
   for (std::thread &thread : threads)
     thread.join();
   EXPECT_EQ(failed, 0);
-  EXPECT_LT(fake_.moves().size(), std::size_t{4} * 4 * rounds * 3 / 4);
+  EXPECT_LT(fake_.moves().size(), std::size_t{4} * 4 * rounds);
   std::map<CUdeviceptr, std::uint64_t> bytes;
   for (const FakeDriver::Move &move : fake_.moves())
     for (CUdeviceptr page = move.address; page < move.address + move.bytes; page += pageBytes)
@@ -152,9 +152,11 @@ TEST_F(DriverMoverTest, dropsWithoutMoving) {
 TEST_F(DriverMoverTest, makesSureOfCopiesAfterASurprise) {
   open(2);
   EXPECT_TRUE(movesOf(Kind::Drop, 8 * pageBytes).empty());
-  const Expected<Mover::Outcome> outcome = move(Kind::Prefetch, 8 * pageBytes, /*mayBringNothing=*/false);
-  ASSERT_TRUE(outcome) << messageOf(outcome);
-  ASSERT_EQ(*outcome, Mover::Outcome::WasThere) << "the fake driver moves in no time";
+  for (const Mover::Outcome expected : {Mover::Outcome::Moved, Mover::Outcome::WasThere}) {
+    const Expected<Mover::Outcome> outcome = move(Kind::Prefetch, 8 * pageBytes, /*mayBringNothing=*/false);
+    ASSERT_TRUE(outcome) << messageOf(outcome);
+    EXPECT_EQ(*outcome, expected);
+  }
   EXPECT_EQ(movesOf(Kind::Drop, 8 * pageBytes).size(), 2U);
   EXPECT_TRUE(movesOf(Kind::Drop, 8 * pageBytes).empty());
 }

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cassert>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -63,8 +64,10 @@ struct FakeExec {
   FakeGraph graph;
 };
 
+using Microseconds = std::chrono::duration<double, std::micro>;
+
 struct FakeEvent {
-  std::chrono::steady_clock::time_point at;
+  Microseconds at{};
 };
 
 struct FakeStream {
@@ -101,11 +104,13 @@ struct FakeDriver::State {
   std::mt19937 random;
   std::uint64_t lastNode = 0;
   cuuint64_t lastCapture = 0;
-  std::uint64_t modules = 0;                    ///< loaded
-  std::set<CUcontext> contexts;                 ///< beside the primary one; under `mutex`
-  std::vector<FakeDriver::Move> moves;          ///< of managed memory; under `mutex`
-  std::chrono::microseconds moveTime{};         ///< of each of the next `slowMoves`; under `mutex`
-  std::uint64_t slowMoves = 0;                  ///< under `mutex`
+  std::uint64_t modules = 0;            ///< loaded
+  std::set<CUcontext> contexts;         ///< beside the primary one; under `mutex`
+  std::vector<FakeDriver::Move> moves;  ///< of managed memory; under `mutex`
+  std::chrono::microseconds moveTime{}; ///< of each of the next `slowMoves`; under `mutex`
+  std::uint64_t slowMoves = 0;          ///< under `mutex`
+  std::uint64_t gathered = 0;           ///< moves that have yet to come; under `mutex`
+  std::condition_variable allGathered;
   std::mutex mutex;                             ///< of what threads besides the test's own may come to
   std::map<CUdeviceptr, std::uint64_t> managed; ///< allocations
   struct Outside {
@@ -113,15 +118,13 @@ struct FakeDriver::State {
     std::size_t bytes;
     bool isOnHost;
   };
-  std::vector<Outside> outside;                           ///< allocations of the program's own
-  std::set<CUdeviceptr> managedOnDevice;                  ///< pages
-  std::set<std::pair<CUdeviceptr, CUmem_advise>> advice;  ///< by page: what was set and not taken back
-  std::chrono::duration<double, std::milli> pretended{0}; ///< device time that did not pass here
-
-  std::chrono::steady_clock::time_point now() const {
-    return std::chrono::steady_clock::now() +
-           std::chrono::duration_cast<std::chrono::steady_clock::duration>(pretended);
-  }
+  std::vector<Outside> outside;                          ///< allocations of the program's own
+  std::set<CUdeviceptr> managedOnDevice;                 ///< pages
+  std::set<CUdeviceptr> managedEmpty;                    ///< pages discarded and not moved since
+  std::set<std::pair<CUdeviceptr, CUmem_advise>> advice; ///< by page: what was set and not taken back
+  // Virtual time; under `mutex`.
+  Microseconds latest{};               ///< of all threads
+  Microseconds upUntil{}, downUntil{}; ///< when the link has done what is asked of it
 };
 
 namespace {
@@ -142,6 +145,56 @@ std::vector<CUcontext> &contextStack() {
 FakeDriver::State &state() {
   return *live;
 }
+
+/// Of a thread. One that begins does so at the latest time of all.
+struct ThreadClock {
+  int of = 0; ///< which driver
+  Microseconds at{};
+  bool isRead = false; ///< since the last call
+};
+
+ThreadClock &threadClock() {
+  thread_local ThreadClock clock;
+  if (clock.of != drivers)
+    clock = {drivers, state().latest, false};
+  return clock;
+}
+
+/// The calling thread's time goes on to `at`.
+void passUntil(Microseconds at) {
+  Microseconds &own = threadClock().at;
+  own = std::max(own, at);
+  state().latest = std::max(state().latest, own);
+}
+
+void pass(Microseconds time) {
+  passUntil(threadClock().at + time);
+}
+
+/// The device is idle then.
+void passUntilIdle() {
+  passUntil(std::max(state().upUntil, state().downUntil));
+}
+
+Microseconds milliseconds(double count) {
+  return Microseconds(count * 1e3);
+}
+
+Microseconds timeOf(std::uint64_t bytes, double bytesPerSecond) {
+  return Microseconds(static_cast<double>(bytes) / bytesPerSecond * 1e6);
+}
+
+Microseconds nodeTime() {
+  return Microseconds(state().options.nodeMicroseconds);
+}
+
+Driver::Clock::time_point readClock() {
+  const std::lock_guard lock(state().mutex);
+  ThreadClock &clock = threadClock();
+  if (std::exchange(clock.isRead, true))
+    passUntil(state().latest);
+  return Driver::Clock::time_point(std::chrono::duration_cast<Driver::Clock::duration>(clock.at));
+}
 FakeNode *nodeOf(CUgraphNode node) {
   return reinterpret_cast<FakeNode *>(node);
 }
@@ -157,9 +210,19 @@ FakeGraph *graphOf(CUgraph graph) {
   std::abort();
 }
 
+/// What PUMPGRAPH_FAKE_SPEED says, or 1.
+double speedFactor() {
+  const char *text = std::getenv("PUMPGRAPH_FAKE_SPEED");
+  const double factor = text ? std::strtod(text, nullptr) : 1;
+  if (!(factor > 0))
+    stop(fmt::format("PUMPGRAPH_FAKE_SPEED is \"{}\", which is no factor", text));
+  return factor;
+}
+
 /// Counts a call and says whether it is to fail.
 CUresult enter(const char *symbol) {
   const std::lock_guard lock(state().mutex);
+  threadClock().isRead = false;
   const std::uint64_t count = ++state().calls[symbol];
   const auto failure = state().failures.find(symbol);
   if (failure == state().failures.end() || failure->second.first != count)
@@ -222,9 +285,15 @@ bool isBetweenHostMemory(const CUDA_MEMCPY3D &copy) {
          isHostBacked(copyAddress(copy.dstMemoryType, copy.dstHost, copy.dstDevice));
 }
 
+std::uint64_t sourceOf(const CUDA_MEMCPY3D &copy) {
+  return copyAddress(copy.srcMemoryType, copy.srcHost, copy.srcDevice) + copy.srcXInBytes;
+}
+std::uint64_t targetOf(const CUDA_MEMCPY3D &copy) {
+  return copyAddress(copy.dstMemoryType, copy.dstHost, copy.dstDevice) + copy.dstXInBytes;
+}
+
 void runCopy(const CUDA_MEMCPY3D &copy, bool byProcessor) {
-  const std::uint64_t source = copyAddress(copy.srcMemoryType, copy.srcHost, copy.srcDevice) + copy.srcXInBytes;
-  const std::uint64_t target = copyAddress(copy.dstMemoryType, copy.dstHost, copy.dstDevice) + copy.dstXInBytes;
+  const std::uint64_t source = sourceOf(copy), target = targetOf(copy);
   for (std::size_t row = 0; row < std::max<std::size_t>(copy.Height, 1); ++row) {
     requireAccess(source + row * copy.srcPitch, copy.WidthInBytes, "a copy");
     requireAccess(target + row * copy.dstPitch, copy.WidthInBytes, "a copy");
@@ -237,9 +306,33 @@ void runCopy(const CUDA_MEMCPY3D &copy, bool byProcessor) {
   }
 }
 
+bool isOnDevice(std::uint64_t address) {
+  const auto managed = state().managed.upper_bound(address);
+  if (managed != state().managed.begin() && address < std::prev(managed)->first + std::prev(managed)->second)
+    return true;
+  return isReserved(address) && !isHostBacked(address);
+}
+
+/// The link is busy with a copy, beside what the calling thread does. Copies on the device are not beside it.
+void passCopy(std::uint64_t target, std::uint64_t source, std::uint64_t bytes) {
+  const std::lock_guard lock(state().mutex);
+  const FakeDriver::Options &speeds = state().options;
+  if (isOnDevice(target) && isOnDevice(source))
+    return pass(nodeTime() + timeOf(bytes, speeds.deviceBytesPerSecond));
+  Microseconds &until = isOnDevice(target) ? state().upUntil : state().downUntil;
+  until = std::max(until, threadClock().at) + nodeTime() +
+          timeOf(bytes, isOnDevice(target) ? speeds.upBytesPerSecond : speeds.downBytesPerSecond);
+}
+
+void passFill(std::uint64_t bytes) {
+  const std::lock_guard lock(state().mutex);
+  pass(nodeTime() + timeOf(bytes, state().options.deviceBytesPerSecond));
+}
+
 /// As long as an agent may take on a busy machine, and longer.
 constexpr std::chrono::seconds mostWait{60};
 
+/// Waiting for others takes no virtual time: how long it lasts depends on how their threads run.
 void runMemOps(const std::vector<CUstreamBatchMemOpParams> &operations) {
   for (const CUstreamBatchMemOpParams &operation : operations) {
     if (operation.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32) {
@@ -266,12 +359,15 @@ void runNode(FakeNode &node) {
       arguments.push_back(bytes.data());
     node.kernel->body(arguments);
     const std::lock_guard lock(state().mutex);
-    state().pretended += std::chrono::duration<double, std::milli>(node.kernel->milliseconds);
+    pass(nodeTime() + milliseconds(node.kernel->milliseconds));
     return;
   }
   case CU_GRAPH_NODE_TYPE_MEMCPY:
+    passCopy(targetOf(node.copy), sourceOf(node.copy),
+             node.copy.WidthInBytes * std::max<std::size_t>(node.copy.Height, 1));
     return runCopy(node.copy, node.byProcessor);
   case CU_GRAPH_NODE_TYPE_MEMSET:
+    passFill(node.fill.width * node.fill.elementSize * std::max<std::size_t>(node.fill.height, 1));
     for (std::size_t row = 0; row < std::max<std::size_t>(node.fill.height, 1); ++row) {
       const std::uint64_t address = node.fill.dst + row * node.fill.pitch;
       requireAccess(address, node.fill.width * node.fill.elementSize, "a fill");
@@ -283,11 +379,12 @@ void runNode(FakeNode &node) {
   case CU_GRAPH_NODE_TYPE_GRAPH:
     return runGraph(*node.child);
   case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+    passFill(0);
     return runMemOps(node.memOps);
   case CU_GRAPH_NODE_TYPE_EVENT_RECORD: {
     const std::lock_guard lock(state().mutex);
-    reinterpret_cast<FakeEvent *>(node.event)->at = state().now();
-    state().pretended += std::chrono::duration<double, std::milli>(state().options.clockMilliseconds);
+    reinterpret_cast<FakeEvent *>(node.event)->at = threadClock().at;
+    pass(milliseconds(state().options.clockMilliseconds));
     return;
   }
   default:
@@ -318,15 +415,20 @@ void runGraph(FakeGraph &graph) {
   }
 }
 
-/// The nodes run here one by one; what copies take passes on a link of their own.
+/// The nodes run here one by one, copies beside them; all is over when this returns.
 void launch(FakeGraph &graph) {
-  const auto start = state().pretended;
+  Microseconds start{};
+  {
+    const std::lock_guard lock(state().mutex);
+    passUntilIdle();
+    start = threadClock().at;
+  }
   runGraph(graph);
   const auto copies = std::count_if(graph.nodes.begin(), graph.nodes.end(),
                                     [](const FakeNode &node) { return node.type == CU_GRAPH_NODE_TYPE_MEMCPY; });
   const std::lock_guard lock(state().mutex);
-  const std::chrono::duration<double, std::milli> took(static_cast<double>(copies) * state().options.copyMilliseconds);
-  state().pretended = std::max(state().pretended, start + took);
+  passUntilIdle();
+  passUntil(start + milliseconds(static_cast<double>(copies) * state().options.copyMilliseconds));
 }
 
 FakeNode *addNode(FakeGraph *graph, CUgraphNodeType type, const CUgraphNode *after, std::size_t count) {
@@ -524,6 +626,8 @@ void fillDeviceCalls(Driver &driver) {
   };
   driver.ctxSynchronize.function = []() -> CUresult {
     FAKE_ENTER(cuCtxSynchronize);
+    const std::lock_guard lock(state().mutex);
+    passUntilIdle();
     return CUDA_SUCCESS;
   };
   driver.memGetInfo.function = [](std::size_t *free, std::size_t *total) {
@@ -572,6 +676,24 @@ CUresult moveManaged(CUdeviceptr address, std::uint64_t bytes, bool toDevice) {
   return CUDA_SUCCESS;
 }
 
+/// What moving a managed range takes beside `time`: nothing for what is there, little for what has no value. Evictions
+/// by several threads take turns on the link.
+void passMove(CUdeviceptr address, std::uint64_t bytes, bool toDevice, Microseconds time) {
+  const std::lock_guard lock(state().mutex);
+  const FakeDriver::Options &speeds = state().options;
+  time += nodeTime();
+  for (CUdeviceptr page = address / pageSize * pageSize; page < address + bytes; page += pageSize) {
+    const bool isEmpty = state().managedEmpty.erase(page) != 0;
+    if (state().managedOnDevice.contains(page) != toDevice)
+      time += timeOf(pageSize, isEmpty    ? speeds.deviceBytesPerSecond
+                               : toDevice ? speeds.upBytesPerSecond
+                                          : speeds.downBytesPerSecond);
+  }
+  if (!toDevice)
+    passUntil(state().latest);
+  pass(time);
+}
+
 void fillManagedCalls(Driver &driver) {
   driver.memAllocManaged.function = [](CUdeviceptr *address, std::size_t bytes, unsigned) -> CUresult {
     FAKE_ENTER(cuMemAllocManaged);
@@ -598,14 +720,21 @@ void fillManagedCalls(Driver &driver) {
       return CUDA_ERROR_INVALID_CONTEXT;
     std::chrono::microseconds time{};
     {
-      const std::lock_guard lock(state().mutex);
+      std::unique_lock lock(state().mutex);
       state().moves.push_back({address, bytes, location.type == CU_MEM_LOCATION_TYPE_HOST, contextStack().back()});
       if (state().slowMoves > 0) {
         --state().slowMoves;
         time = state().moveTime;
       }
+      if (state().gathered > 0) {
+        --state().gathered;
+        state().allGathered.notify_all();
+        if (!state().allGathered.wait_for(lock, mostWait, [] { return state().gathered == 0; }))
+          stop("too few moves at once");
+      }
     }
     std::this_thread::sleep_for(time);
+    passMove(address, bytes, location.type == CU_MEM_LOCATION_TYPE_DEVICE, time);
     return moveManaged(address, bytes, location.type == CU_MEM_LOCATION_TYPE_DEVICE);
   };
   driver.memAdvise.function = [](CUdeviceptr address, std::size_t bytes, CUmem_advise advice,
@@ -632,6 +761,10 @@ void fillManagedCalls(Driver &driver) {
       if (const CUresult moved = moveManaged(addresses[i], bytes[i], false); moved != CUDA_SUCCESS)
         return moved;
       std::memset(reinterpret_cast<void *>(addresses[i]), garbage, bytes[i]);
+      passFill(bytes[i]);
+      const std::lock_guard lock(state().mutex);
+      for (CUdeviceptr page = addresses[i] / pageSize * pageSize; page < addresses[i] + bytes[i]; page += pageSize)
+        state().managedEmpty.insert(page);
     }
     return CUDA_SUCCESS;
   };
@@ -783,12 +916,14 @@ void fillMemoryCalls(Driver &driver) {
                                        CUstream) -> CUresult {
     FAKE_ENTER(cuMemcpyHtoDAsync);
     requireAccess(target, bytes, "a copy to the device");
+    passCopy(target, reinterpret_cast<std::uintptr_t>(source), bytes);
     std::memcpy(reinterpret_cast<void *>(target), source, bytes);
     return CUDA_SUCCESS;
   };
   driver.memcpyDtoHAsync.function = [](void *target, CUdeviceptr source, std::size_t bytes, CUstream) -> CUresult {
     FAKE_ENTER(cuMemcpyDtoHAsync);
     requireAccess(source, bytes, "a copy to the host");
+    passCopy(reinterpret_cast<std::uintptr_t>(target), source, bytes);
     std::memcpy(target, reinterpret_cast<const void *>(source), bytes);
     return CUDA_SUCCESS;
   };
@@ -797,12 +932,14 @@ void fillMemoryCalls(Driver &driver) {
     FAKE_ENTER(cuMemcpyDtoDAsync);
     requireAccess(source, bytes, "a copy on the device");
     requireAccess(target, bytes, "a copy on the device");
+    passCopy(target, source, bytes);
     std::memcpy(reinterpret_cast<void *>(target), reinterpret_cast<const void *>(source), bytes);
     return CUDA_SUCCESS;
   };
   driver.memsetD8Async.function = [](CUdeviceptr target, unsigned char value, std::size_t bytes, CUstream) -> CUresult {
     FAKE_ENTER(cuMemsetD8Async);
     requireAccess(target, bytes, "a fill");
+    passFill(bytes);
     std::memset(reinterpret_cast<void *>(target), value, bytes);
     return CUDA_SUCCESS;
   };
@@ -820,6 +957,8 @@ void fillStreamCalls(Driver &driver) {
   };
   driver.streamSynchronize.function = [](CUstream) -> CUresult {
     FAKE_ENTER(cuStreamSynchronize);
+    const std::lock_guard lock(state().mutex);
+    passUntilIdle();
     return CUDA_SUCCESS;
   };
   driver.streamWaitEvent.function = [](CUstream, CUevent event, unsigned) -> CUresult {
@@ -868,7 +1007,8 @@ void fillStreamCalls(Driver &driver) {
   driver.eventRecord.function = [](CUevent event, CUstream) -> CUresult {
     FAKE_ENTER(cuEventRecord);
     const std::lock_guard lock(state().mutex);
-    reinterpret_cast<FakeEvent *>(event)->at = state().now();
+    passUntilIdle();
+    reinterpret_cast<FakeEvent *>(event)->at = threadClock().at;
     return CUDA_SUCCESS;
   };
   driver.eventQuery.function = [](CUevent) -> CUresult {
@@ -881,9 +1021,8 @@ void fillStreamCalls(Driver &driver) {
   };
   driver.eventElapsedTime.function = [](float *ms, CUevent start, CUevent end) -> CUresult {
     FAKE_ENTER(cuEventElapsedTime);
-    *ms = std::chrono::duration<float, std::milli>(reinterpret_cast<FakeEvent *>(end)->at -
-                                                   reinterpret_cast<FakeEvent *>(start)->at)
-              .count();
+    *ms = static_cast<float>(
+        (reinterpret_cast<FakeEvent *>(end)->at - reinterpret_cast<FakeEvent *>(start)->at).count() / 1e3);
     return CUDA_SUCCESS;
   };
 }
@@ -1260,6 +1399,12 @@ FakeDriver::FakeDriver(const Options &options) : state_(std::make_unique<State>(
   state_->options = options;
   state_->random.seed(options.seed);
   state_->file = memfd_create("device", 0);
+  const double faster = speedFactor();
+  for (double *speed :
+       {&state_->options.upBytesPerSecond, &state_->options.downBytesPerSecond, &state_->options.deviceBytesPerSecond})
+    *speed *= faster;
+  state_->options.nodeMicroseconds /= faster;
+  table_->now = readClock;
   table_->getErrorName = fakeErrorName;
   fillDeviceCalls(*table_);
   fillPointerCalls(*table_);
@@ -1278,6 +1423,12 @@ FakeDriver::~FakeDriver() {
     munmap(reinterpret_cast<void *>(address), bytes);
   close(state_->file);
   live = nullptr;
+}
+
+LinkSpeed FakeDriver::link() const {
+  const Options &speeds = state_->options;
+  return {speeds.upBytesPerSecond, speeds.downBytesPerSecond,
+          2 * std::min(speeds.upBytesPerSecond, speeds.downBytesPerSecond)};
 }
 
 void FakeDriver::failCall(const std::string &symbol, int nth, CUresult result) {
@@ -1390,13 +1541,14 @@ void FakeDriver::setDevices(int count) {
   state_->options.devices = count;
 }
 
-bool FakeDriver::shortenCopy(CUgraph graph, CUmemorytype source) {
+bool FakeDriver::shortenCopies(CUgraph graph, CUmemorytype source) {
+  bool found = false;
   for (FakeNode &node : graphOf(graph)->nodes)
     if (node.type == CU_GRAPH_NODE_TYPE_MEMCPY && node.copy.srcMemoryType == source) {
       node.copy.WidthInBytes /= 2;
-      return true;
+      found = true;
     }
-  return false;
+  return found;
 }
 
 std::uint64_t FakeDriver::deviceFrames() const {
@@ -1477,6 +1629,11 @@ void FakeDriver::slowMoves(std::chrono::microseconds time, std::uint64_t count) 
   const std::lock_guard lock(state_->mutex);
   state_->moveTime = time;
   state_->slowMoves = count;
+}
+
+void FakeDriver::gatherMoves(std::uint64_t count) {
+  const std::lock_guard lock(state_->mutex);
+  state_->gathered = count;
 }
 
 std::uint64_t FakeDriver::managedBytes() const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "runtime/driver/Driver.h"
+#include "runtime/session/Link.h"
 
 #include <array>
 #include <chrono>
@@ -25,7 +26,7 @@ struct FakeKernel {
   std::string name;
   std::vector<std::size_t> parameterBytes;
   std::function<void(const Arguments &)> body;
-  double milliseconds = 0; ///< on the device, beside what the processor takes for the body
+  double milliseconds = 0; ///< that it takes, beside what every node takes
 
   CUfunction handle() { return reinterpret_cast<CUfunction>(this); }
 };
@@ -46,6 +47,11 @@ struct FakeGraph;
 /// two addresses. A graph's nodes run in a legal order drawn at random. Kernels, copies and fills of unmapped addresses
 /// stop the test with a message. So does a wait for a word that nobody writes. What an agent calls from its threads may
 /// be called from any thread. Managed memory that is discarded holds garbage.
+///
+/// Time is virtual: nodes, copies and moves take what the options say, whatever this machine takes for them. What tests
+/// assert has to hold on a machine of any speed: the environment variable PUMPGRAPH_FAKE_SPEED multiplies the speeds.
+/// Each thread has a clock of its own. One that reads it twice without a call in between has waited for other threads,
+/// and reads the latest time of all.
 class FakeDriver {
 public:
   struct Options {
@@ -56,6 +62,11 @@ public:
     bool supportsManagedMemory = true;
     std::uint64_t managedPlace = 0; ///< where managed memory comes to be; 0: as the kernel chooses
     bool supportsDiscard = true;
+    double upBytesPerSecond = 10e9;     ///< of the link
+    double downBytesPerSecond = 10e9;   ///< of the link, also while the other direction is busy
+    double deviceBytesPerSecond = 1e12; ///< that are copied or filled
+    double nodeMicroseconds = 2;        ///< that every node of a graph and every move takes beside its work
+    // As stated, whatever the speed is multiplied by.
     double clockMilliseconds = 0; ///< that an event record in a graph takes on the device
     double copyMilliseconds = 0;  ///< that a copy in a graph takes; one after another, beside all other nodes
     std::uint32_t seed = 1;       ///< of the order in which unordered nodes run
@@ -68,6 +79,9 @@ public:
   FakeDriver &operator=(const FakeDriver &) = delete;
 
   std::shared_ptr<const Driver> table() const { return table_; }
+
+  /// Of the link, as a session measures it.
+  LinkSpeed link() const;
 
   /// Of sessions opened from now on.
   void setKernelQueues(int count) { table_->kernelQueues.count = count; }
@@ -104,8 +118,8 @@ public:
   /// Makes a copy one of `rows` rows, `pitch` bytes apart.
   void makeStrided(CUgraphNode copy, std::size_t rows, std::size_t pitch);
   void setDevices(int count);
-  /// Cuts the first copy whose source has this memory type to half its size. False if there is none.
-  bool shortenCopy(CUgraph graph, CUmemorytype source);
+  /// Cuts all copies whose sources have this memory type to half their sizes. False if there is none.
+  bool shortenCopies(CUgraph graph, CUmemorytype source);
 
   // What a test looks at.
   std::uint64_t deviceFrames() const;
@@ -134,8 +148,10 @@ public:
     CUcontext context = nullptr;
   };
   std::vector<Move> moves() const;
-  /// What each of them takes, or each of the next `count`; nothing at first.
+  /// What each of them takes more, or each of the next `count`. Time really passes, too.
   void slowMoves(std::chrono::microseconds time, std::uint64_t count = UINT64_MAX);
+  /// The next `count` of them wait for each other: as many threads have to come.
+  void gatherMoves(std::uint64_t count);
   std::uint64_t managedBytes() const;
 
   struct State;

@@ -22,7 +22,7 @@ protected:
     SessionOptions options;
     options.budgetBytes = budgetPages * pageBytes;
     options.compilerLibrary = PUMPGRAPH_COMPILER_LIBRARY;
-    options.cacheDirectory = ::testing::TempDir() + "/pumpgraph-adopt-test";
+    options.cacheDirectory = folderWithLink(fake_);
     options.processMemory = [this]() -> Expected<std::uint64_t> {
       if (!shown_)
         return fail(PUMPGRAPH_DRIVER_ERROR, "nobody knows");

@@ -12,13 +12,27 @@ void replay(Step *step, int times) {
   }
 }
 
+std::string folderWithLink(const FakeDriver &fake) {
+  const std::string folder = fmt::format("{}/pumpgraph-fake-link-{}", ::testing::TempDir(), fake.link().both);
+  CUuuid uuid{};
+  int version = 0;
+  char name[64] = "";
+  fake.table()->deviceGetUuid.raw(&uuid, 0);
+  fake.table()->driverGetVersion.raw(&version);
+  fake.table()->deviceGetName.raw(name, sizeof name, 0);
+  storeLink(linkCacheFile(folder, uuid, version), {.machine = fmt::format("{} beside {}", name, processorName()),
+                                                   .speed = fake.link(),
+                                                   .measurements = wantedMeasurements});
+  return folder;
+}
+
 Expected<std::unique_ptr<Session>> openSession(const FakeDriver &fake, std::uint64_t budgetPages,
                                                const char *compilerLibrary, std::uint64_t hostLimitBytes) {
   SessionOptions options;
   options.budgetBytes = budgetPages * pageBytes;
   options.hostLimitBytes = hostLimitBytes;
   options.compilerLibrary = compilerLibrary;
-  options.cacheDirectory = ::testing::TempDir() + "/pumpgraph-adopt-test";
+  options.cacheDirectory = folderWithLink(fake);
   return Session::create(options, fake.table());
 }
 

@@ -19,7 +19,10 @@ template <typename Value> std::string messageOf(const Expected<Value> &result) {
 /// Replays the step so many times, one after the other.
 void replay(Step *step, int times);
 
-/// A session on the fake driver. Bandwidths are kept from one test to the next: measuring takes longer than a test.
+/// A folder for a session that knows the fake driver's link, as if several had measured it.
+std::string folderWithLink(const FakeDriver &fake);
+
+/// A session on the fake driver, which knows the link: measuring it copies gigabytes.
 Expected<std::unique_ptr<Session>> openSession(const FakeDriver &fake, std::uint64_t budgetPages,
                                                const char *compilerLibrary, std::uint64_t hostLimitBytes = 0);
 

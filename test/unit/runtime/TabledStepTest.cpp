@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What access tables buy: the same step with and without them, whole ways on the fake driver.
 #include "pumpgraph/pumpgraph.h"
-#include "runtime/session/Link.h"
 #include "test/unit/runtime/Program.h"
 #include "test/unit/runtime/TestTable.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
-#include <filesystem>
 
 using namespace pumpgraph;
 using namespace pumpgraph::runtime;
@@ -56,27 +53,9 @@ protected:
   }
 
   void open(std::uint64_t budgetPages) {
-    SessionOptions options;
-    options.budgetBytes = budgetPages * pageBytes;
-    options.compilerLibrary = PUMPGRAPH_COMPILER_LIBRARY;
-    options.cacheDirectory = ::testing::TempDir() + "/pumpgraph-tabled-test";
-    Expected<std::unique_ptr<Session>> made = Session::create(options, fake_.table());
-    ASSERT_TRUE(made) << messageOf(made);
-    giveLink(options.cacheDirectory);
-    made->reset();
-    made = Session::create(options, fake_.table());
+    Expected<std::unique_ptr<Session>> made = openSession(fake_, budgetPages, PUMPGRAPH_COMPILER_LIBRARY);
     ASSERT_TRUE(made) << messageOf(made);
     session_ = std::move(*made);
-  }
-  /// Instead of the one that was measured: how much a table gains depends on how fast this machine copies.
-  static void giveLink(const std::string &directory) {
-    for (const auto &entry : std::filesystem::directory_iterator(directory)) {
-      std::optional<KeptLink> link = loadLink(entry.path());
-      ASSERT_TRUE(link) << entry.path();
-      link->speed = {10e9, 10e9, 18e9};
-      link->measurements = wantedMeasurements;
-      storeLink(entry.path(), *link);
-    }
   }
   void close(CUgraph graph) {
     session_.reset();
