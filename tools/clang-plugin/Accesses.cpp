@@ -29,14 +29,6 @@ SlotAccesses join(const SlotAccesses &a, const SlotAccesses &b) {
   return both;
 }
 
-SlotAccesses unresolvedSlot(const Slot &slot) {
-  SlotAccesses accesses;
-  accesses.slot = slot;
-  accesses.may = readsAndWrites;
-  accesses.unresolved = true;
-  return accesses;
-}
-
 struct OpName {
   pumpgraph_extent_op op;
   const char *text;
@@ -166,6 +158,14 @@ std::optional<SlotAccesses> slotFromJson(const json::Object &object) {
 }
 
 } // namespace
+
+SlotAccesses unresolvedSlot(const Slot &slot) {
+  SlotAccesses accesses;
+  accesses.slot = slot;
+  accesses.may = readsAndWrites;
+  accesses.unresolved = true;
+  return accesses;
+}
 
 KernelAccesses join(const KernelAccesses &a, const KernelAccesses &b) {
   KernelAccesses both{a.name, a.otherMemory || b.otherMemory, {}};

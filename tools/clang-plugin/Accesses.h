@@ -48,6 +48,9 @@ struct KernelAccesses {
   std::vector<SlotAccesses> slots; ///< in ascending order
 };
 
+/// A slot of which nothing is known.
+SlotAccesses unresolvedSlot(const Slot &slot);
+
 /// What holds whichever of two compilations of a kernel runs.
 KernelAccesses join(const KernelAccesses &a, const KernelAccesses &b);
 

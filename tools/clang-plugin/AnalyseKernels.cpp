@@ -54,7 +54,8 @@ public:
   }
 
   bool otherMemory = false;
-  bool threadsMayLeave = false; ///< before the end of the kernel
+  bool threadsMayLeave = false;   ///< before the end of the kernel
+  bool mayReadParameters = false; ///< by their names in inline assembly
 
 private:
   void visit(Instruction &instruction, const llvm::DenseSet<Value *> &reached) {
@@ -63,15 +64,25 @@ private:
     for (const llvm::Use &operand : instruction.operands())
       otherMemory |= leadsToGlobals(operand.get());
     if (auto *const call = llvm::dyn_cast<CallBase>(&instruction))
-      visitCall(*call);
+      visitCall(*call, reached);
   }
 
-  void visitCall(CallBase &call) {
-    if (call.isInlineAsm()) {
-      otherMemory |= readsThroughHandles(call);
-      threadsMayLeave |= mayLeave(call);
-      return;
+  void visitAsm(const CallBase &call, const llvm::DenseSet<Value *> &reached) {
+    const AsmSummary summary = summarizeAsm(call);
+    otherMemory |= summary.otherMemory;
+    threadsMayLeave |= summary.mayLeave;
+    mayReadParameters |= summary.mayReadParameters;
+    // Where a pointer comes from shows elsewhere.
+    for (unsigned i = 0; i < call.arg_size(); ++i) {
+      const Value *const argument = call.getArgOperand(i);
+      if (argument->getType()->isIntegerTy() && !llvm::isa<llvm::Constant>(argument) && !reached.contains(argument))
+        otherMemory |= effectsOfAsm(call, i, ofMemory).modeThroughMemory != touchesNothing;
     }
+  }
+
+  void visitCall(CallBase &call, const llvm::DenseSet<Value *> &reached) {
+    if (call.isInlineAsm())
+      return visitAsm(call, reached);
     const Function *const called = call.getCalledFunction();
     if (called && called->isIntrinsic()) {
       const llvm::StringRef name = called->getName();
@@ -134,11 +145,13 @@ KernelAccesses analyse(Function &kernel, LocalObjects &objects, llvm::FunctionAn
   std::vector<std::pair<SlotUses, SlotAccesses>> slots;
   llvm::DenseSet<Value *> reached;
   const std::vector<Slot> found = findSlots(kernel, objects);
+  const llvm::SetVector<Function *> reachable = reachableFrom(kernel);
+  const OtherMemory others(reachable, objects);
   for (const Slot &slot : found) {
-    SlotUses uses = followSlot(*kernel.getArg(slot.parameter), slot.offset, objects, reached);
+    SlotUses uses = followSlot(*kernel.getArg(slot.parameter), slot.offset, objects, others, reached);
     slots.emplace_back(uses, SlotAccesses{uses, {}, {}, {}, {}});
   }
-  const Surroundings surroundings(reachableFrom(kernel), reached);
+  const Surroundings surroundings(reachable, reached);
   result.otherMemory = surroundings.otherMemory;
 
   Numbers numbers(functions.getResult<llvm::ScalarEvolutionAnalysis>(kernel),
@@ -147,6 +160,8 @@ KernelAccesses analyse(Function &kernel, LocalObjects &objects, llvm::FunctionAn
   for (auto &[uses, slot] : slots) {
     if (areRemarksWanted(kernel.getContext()))
       explain(uses);
+    if (surroundings.mayReadParameters)
+      slot = unresolvedSlot(slot.slot);
     const auto groups = slot.unresolved ? std::nullopt : groupAccesses(uses, kernel, numbers);
     if (groups) {
       findExtents(*groups, numbers, slot);
@@ -155,7 +170,8 @@ KernelAccesses analyse(Function &kernel, LocalObjects &objects, llvm::FunctionAn
     }
     result.slots.push_back(slot);
   }
-  for (const Slot &word : findUnreadWords(kernel, objects, found))
+  for (const Slot &word :
+       surroundings.mayReadParameters ? std::vector<Slot>() : findUnreadWords(kernel, objects, found))
     result.slots.push_back({{.slot = word}, {}, {}, {}, {}});
   llvm::sort(result.slots, [](const SlotAccesses &a, const SlotAccesses &b) { return a.slot < b.slot; });
   return result;

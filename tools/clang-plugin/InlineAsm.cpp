@@ -2,12 +2,12 @@
 #include "InlineAsm.h"
 
 #include "Accesses.h"
+#include "PtxText.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
-#include "llvm/ADT/StringExtras.h"
-#include "llvm/ADT/StringSet.h"
-#include "llvm/ADT/Twine.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/IR/Constants.h"
 #include "llvm/IR/InlineAsm.h"
 
 #include <string>
@@ -17,146 +17,93 @@ namespace {
 
 using llvm::SmallVector;
 using llvm::StringRef;
-using Strings = SmallVector<StringRef, 8>;
 
-struct Statement {
-  StringRef mnemonic; ///< with its modifiers
-  Strings operands;
-  bool isConditional = false;
-
-  StringRef opcode() const { return mnemonic.split('.').first; }
-  bool has(StringRef modifier) const {
-    Strings parts;
-    mnemonic.split(parts, '.');
-    return llvm::is_contained(parts, modifier);
-  }
+/// A call's operands, numbered as in its text.
+struct Operands {
+  SmallVector<std::optional<int64_t>> immediates;
+  SmallVector<unsigned> registers; ///< of each, the first operand that is the same register
+  SmallVector<unsigned> of;        ///< of each argument, its operand
+  SmallVector<unsigned> results;
+  SmallVector<bool> isMemory; ///< of each, whether it stands for memory at an address
 };
 
-/// The text without comments, one line.
-std::string withoutComments(StringRef text) {
-  std::string result;
-  while (!text.empty()) {
-    if (text.starts_with("//")) {
-      text = text.drop_until([](char c) { return c == '\n'; });
-    } else if (text.starts_with("/*")) {
-      const size_t end = text.find("*/", 2);
-      text = end == StringRef::npos ? StringRef() : text.substr(end + 2);
-      result += ' ';
-    } else {
-      result += text.front() == '\n' || text.front() == '\t' || text.front() == '\r' ? ' ' : text.front();
-      text = text.drop_front();
-    }
-  }
-  return result;
-}
-
-/// Splits at the commas outside brackets and braces.
-Strings splitOperands(StringRef text) {
-  Strings operands;
-  int depth = 0;
-  size_t begin = 0;
-  for (size_t i = 0; i <= text.size(); ++i) {
-    if (i == text.size() || (text[i] == ',' && depth == 0)) {
-      if (const StringRef operand = text.slice(begin, i).trim(); !operand.empty())
-        operands.push_back(operand);
-      begin = i + 1;
-    } else if (StringRef("[{(").contains(text[i])) {
-      ++depth;
-    } else if (StringRef("]})").contains(text[i])) {
-      --depth;
-    }
+Operands operandsOf(const llvm::CallBase &call) {
+  Operands operands;
+  for (const llvm::InlineAsm::ConstraintInfo &constraint :
+       llvm::cast<llvm::InlineAsm>(call.getCalledOperand())->ParseConstraints()) {
+    if (constraint.Type == llvm::InlineAsm::isClobber)
+      continue;
+    const unsigned operand = operands.registers.size();
+    operands.registers.push_back(operand);
+    operands.immediates.emplace_back();
+    operands.isMemory.push_back(constraint.isIndirect);
+    if (constraint.Type == llvm::InlineAsm::isOutput && !constraint.isIndirect)
+      operands.results.push_back(operand);
+    for (const std::string &code : constraint.Codes)
+      if (unsigned tied = 0; !StringRef(code).getAsInteger(10, tied) && tied < operand)
+        operands.registers.back() = operands.registers[tied];
+    if (constraint.Type == llvm::InlineAsm::isLabel || !constraint.hasArg())
+      continue;
+    const auto *const constant = llvm::dyn_cast<llvm::ConstantInt>(call.getArgOperand(operands.of.size()));
+    const bool isImmediate = llvm::any_of(constraint.Codes, [](StringRef code) { return code == "i" || code == "n"; });
+    if (constant && isImmediate && constant->getBitWidth() <= 64)
+      operands.immediates.back() = constant->getSExtValue();
+    operands.of.push_back(operand);
   }
   return operands;
 }
 
-/// `DONE: { st...` without what stands before the instruction. Two colons are a modifier's.
-StringRef withoutLabels(StringRef line) {
-  for (;;) {
-    const StringRef name = line.take_while([](char c) { return c != ' ' && c != ':'; });
-    const StringRef rest = line.drop_front(name.size());
-    if (name.empty() || !rest.starts_with(":") || rest.starts_with("::"))
-      return line;
-    line = rest.drop_front().ltrim(" {}");
-  }
+PtxText textOf(const llvm::CallBase &call, const Operands &operands) {
+  return parsePtx(llvm::cast<llvm::InlineAsm>(call.getCalledOperand())->getAsmString(), operands.immediates);
 }
 
-SmallVector<Statement> parse(StringRef text) {
-  SmallVector<Statement> statements;
-  while (!text.empty()) {
-    StringRef line;
-    std::tie(line, text) = text.split(';');
-    line = withoutLabels(line.trim(" {}"));
-    Statement statement;
-    if (line.starts_with("@")) {
-      statement.isConditional = true;
-      line = line.drop_until([](char c) { return c == ' '; }).ltrim();
-    }
-    if (line.empty())
-      continue;
-    statement.mnemonic = line.take_until([](char c) { return c == ' '; });
-    // Braces were trimmed away with the block's, so a trailing list has none; it does not matter to the commas.
-    statement.operands = splitOperands(line.drop_front(statement.mnemonic.size()));
-    statements.push_back(std::move(statement));
-  }
-  return statements;
-}
-
-bool isNameCharacter(char c) {
-  return llvm::isAlnum(c) || c == '_' || c == '$' || c == '%';
-}
-
-/// The registers that `operand` names; ${1:x} counts as $1.
-Strings registersOf(StringRef operand) {
-  Strings names;
-  while (!operand.empty()) {
-    operand = operand.drop_until(isNameCharacter);
-    StringRef name = operand.take_while(isNameCharacter);
-    operand = operand.drop_front(name.size());
-    if (name == "$" && operand.consume_front("{")) {
-      const StringRef number = operand.take_while(llvm::isDigit);
-      names.push_back(StringRef(number.data() - 2, number.size() + 2)); // "${1"
-      operand = operand.drop_until([](char c) { return c == '}'; });
-    } else if (!name.empty()) {
-      names.push_back(name);
-    }
-  }
-  return names;
-}
-
-/// The registers that hold the address or something made of it.
-class Tainted {
-public:
-  void add(unsigned operand) {
-    names_.insert(nameOf(operand));
-    names_.insert(("${" + llvm::Twine(operand)).str());
-  }
-  void addAll(StringRef operand) {
-    for (const StringRef name : registersOf(operand))
-      if (!StringRef("$").starts_with(name))
-        names_.insert(name);
-  }
-  bool in(StringRef operand) const {
-    return llvm::any_of(registersOf(operand), [&](StringRef name) { return names_.contains(name); });
-  }
-  bool holds(unsigned operand) const { return names_.contains(nameOf(operand)); }
-  size_t size() const { return names_.size(); }
-
-private:
-  static std::string nameOf(unsigned operand) { return ("$" + llvm::Twine(operand)).str(); }
-
-  llvm::StringSet<> names_;
+/// What an instruction does with its operands.
+enum class Action : uint8_t {
+  unknown,
+  nothing,  ///< no data comes or goes
+  compute,  ///< the first operand is made of the others
+  load,     ///< `load result, [address]`
+  store,    ///< `store [address], values`
+  atomic,   ///< `atomic result, [address], values`, `reduction [address], values`
+  copy,     ///< `cp.async... [to], [from], ...`
+  onChip,   ///< works on registers, and on shared or tensor memory
+  byHandle, ///< through a texture or a surface
 };
 
-bool isOneOf(StringRef opcode, llvm::ArrayRef<StringRef> names) {
-  return llvm::is_contained(names, opcode);
+struct Opcodes {
+  Action action;
+  StringRef names; ///< a blank before and after each
+};
+
+constexpr Opcodes knownOpcodes[] = {
+    {Action::nothing, " applypriority bra brkpt createpolicy exit fence griddepcontrol isspacep membar nanosleep "
+                      "pmevent prefetch prefetchu ret setmaxnreg setp testp trap "},
+    {Action::compute, " abs activemask add addc and bar barrier bfe bfi bfind bmsk brev clz cnot copysign cos cvt cvta "
+                      "div dp2a dp4a elect ex2 fma fns getctarank lg2 lop3 mad mad24 madc mapa match max min mma mov "
+                      "movmatrix mul mul24 neg not or popc prmt rcp redux rem rsqrt sad selp set shf shfl shl shr sin "
+                      "slct sqrt sub subc szext tanh vote xor "},
+    {Action::load, " ld ldu "},
+    {Action::store, " st discard "},
+    {Action::atomic, " atom red multimem "},
+    {Action::copy, " cp "},
+    {Action::onChip, " clusterlaunchcontrol ldmatrix mbarrier stmatrix tcgen05 wgmma "},
+    {Action::byHandle, " istypep suld suq sured sust tex tld4 txq "}};
+
+Action actionOf(const PtxStatement &statement) {
+  if (statement.opcode == "wmma")
+    return statement.has("load") ? Action::load : statement.has("store") ? Action::store : Action::compute;
+  const std::string name = " " + statement.opcode + " ";
+  const auto *const known =
+      llvm::find_if(knownOpcodes, [&](const Opcodes &opcodes) { return opcodes.names.contains(name); });
+  return known == std::end(knownOpcodes) ? Action::unknown : known->action;
 }
 
 /// Bytes that one access moves, by the type in its mnemonic; 0 if there is none.
-uint64_t accessBytes(const Statement &statement) {
-  Strings parts;
-  statement.mnemonic.split(parts, '.');
+uint64_t accessBytes(const PtxStatement &statement) {
   uint64_t bytes = 0, lanes = 1;
-  for (StringRef part : parts) {
+  if (statement.opcode == "wmma" || statement.opcode == "discard")
+    return 0;
+  for (StringRef part : statement.modifiers) {
     unsigned number = 0;
     if (part.size() == 2 && part.consume_front("v") && !part.getAsInteger(10, number)) {
       lanes = number;
@@ -171,153 +118,270 @@ uint64_t accessBytes(const Statement &statement) {
   return bytes * lanes;
 }
 
-bool isAddress(StringRef operand) {
-  return operand.starts_with("[");
+/// Not memory that a kernel gets the address of, or finds it in memory of that kind.
+bool isOnChip(StringRef space) {
+  space = space.split("::").first;
+  return space == "shared" || space == "local";
 }
 
-class Effects {
+class Interpreter {
 public:
-  explicit Effects(Tainted &tainted) : tainted_(tainted) {}
-
-  void visit(const Statement &statement) {
-    const Strings &operands = statement.operands;
-    if (statement.mnemonic.starts_with(".") ||
-        llvm::none_of(operands, [&](StringRef operand) { return tainted_.in(operand); }))
-      return;
-    const StringRef opcode = statement.opcode();
-    if (opcode == "cp")
-      return visitCopy(statement);
-    if (isOneOf(opcode, {"ld", "ldu", "ldmatrix"}))
-      return access(statement, reads);
-    if (opcode == "st")
-      return visitStore(statement, writes);
-    if (isOneOf(opcode, {"atom", "red", "multimem"}))
-      return visitStore(statement, readsAndWrites);
-    if (isOneOf(opcode, {"mov", "cvta", "cvt", "add", "sub", "and", "or", "xor", "shl", "shr", "mad", "mul", "selp"}))
-      return compute(statement);
-    // No data comes or goes. A predicate that is computed from an address is not one.
-    if (isOneOf(opcode, {"setp", "isspacep", "prefetch", "prefetchu", "applypriority", "createpolicy"}))
-      return;
-    effects.unresolved = true;
+  Interpreter(const PtxText &text, const Operands &operands, bool memoryIsOfMemory)
+      : text_(text), registers_(operands.registers), memoryIsOfMemory_(memoryIsOfMemory), held_(text.names.size()),
+        writes_(text.names.size()) {
+    for (const PtxStatement &statement : text.statements)
+      if (const Action action = actionOf(statement); action != Action::nothing && action != Action::store)
+        for (const unsigned name : resultsOf(statement))
+          ++writes_[registerOf(name)];
   }
 
-  AsmEffects effects;
+  void give(unsigned operand, Provenance provenance) {
+    given_ = registerOf(operand);
+    held_[*given_] |= provenance;
+  }
+
+  AsmEffects run(llvm::ArrayRef<unsigned> results) {
+    do {
+      hasChanged_ = false;
+      for (const PtxStatement &statement : text_.statements)
+        visit(statement);
+    } while (hasChanged_);
+    for (const unsigned result : results)
+      effects_.results.push_back(held_[registerOf(result)]);
+    return effects_;
+  }
 
 private:
-  void access(const Statement &statement, uint8_t mode, uint64_t bytes) {
-    effects.sizeBytes = effects.mode == 0 || effects.sizeBytes == bytes ? bytes : 0;
-    effects.mode |= mode;
-    effects.exactAddress = effects.exactAddress && !statement.isConditional && !isMoved_ &&
-                           llvm::none_of(statement.operands,
-                                         [](StringRef operand) { return isAddress(operand) && operand.contains('+'); });
-  }
-  void access(const Statement &statement, uint8_t mode) { access(statement, mode, accessBytes(statement)); }
+  unsigned registerOf(unsigned name) const { return name < registers_.size() ? registers_[name] : name; }
 
-  /// `st [address], value` and `atom result, [address], values`.
-  void visitStore(const Statement &statement, uint8_t mode) {
-    for (const StringRef operand : statement.operands) {
-      if (!tainted_.in(operand))
-        continue;
-      if (isAddress(operand)) {
-        const bool isBulk = statement.has("bulk") || statement.has("async");
-        access(statement, mode, isBulk ? 0 : accessBytes(statement));
-        effects.atomic |= mode == readsAndWrites;
-      } else {
-        effects.escapes = true;
-      }
+  uint8_t heldBy(const PtxOperand &operand) const {
+    uint8_t held = 0;
+    for (const unsigned name : operand.names)
+      held |= held_[registerOf(name)];
+    return held;
+  }
+
+  /// What the operand in front names, unless it is an address.
+  static llvm::ArrayRef<unsigned> resultsOf(const PtxStatement &statement) {
+    if (statement.operands.empty() || statement.operands.front().isAddress)
+      return {};
+    return statement.operands.front().names;
+  }
+
+  /// A register of the text that is only ever the argument itself.
+  bool isGiven(unsigned name) const {
+    name = registerOf(name);
+    if (given_ == name)
+      return writes_[name] == 0;
+    if (writes_[name] != 1 || text_.names[name].kind != PtxName::Kind::own)
+      return false;
+    for (const PtxStatement &statement : text_.statements) {
+      const bool isMove = statement.opcode == "mov" || statement.opcode == "cvta";
+      const bool is64Bits = statement.has("u64") || statement.has("b64") || statement.has("s64");
+      if (isMove && is64Bits && !statement.isConditional && !statement.hasSpace("shared") &&
+          statement.operands.size() == 2 && statement.operands[0].isPlain && statement.operands[0].names[0] == name &&
+          statement.operands[1].isPlain && !statement.operands[1].isAddress)
+        return isGiven(statement.operands[1].names[0]);
+    }
+    return false;
+  }
+
+  void visit(const PtxStatement &statement) {
+    switch (actionOf(statement)) {
+    case Action::nothing:
+      return;
+    case Action::compute:
+      return makeResults(statement, heldByInputs(statement));
+    case Action::load:
+      return visitLoad(statement);
+    case Action::store:
+      return visitStore(statement, writes);
+    case Action::atomic:
+      return visitStore(statement, readsAndWrites);
+    case Action::copy:
+      return visitCopy(statement);
+    case Action::byHandle:
+    case Action::onChip:
+      return visitElsewhere(statement);
+    case Action::unknown:
+      effects_.unresolved |= heldByAll(statement);
     }
   }
 
-  /// `cp.async... [to], [from], ...`
-  void visitCopy(const Statement &statement) {
-    if (statement.has("tensor") || statement.has("reduce")) {
-      effects.unresolved |= statement.has("tensor");
-      return access(statement, readsAndWrites, 0);
+  uint8_t heldByAll(const PtxStatement &statement) const {
+    uint8_t held = 0;
+    for (const PtxOperand &operand : statement.operands)
+      held |= heldBy(operand);
+    return held;
+  }
+
+  uint8_t heldByInputs(const PtxStatement &statement) const {
+    uint8_t held = 0;
+    for (const PtxOperand &operand : llvm::drop_begin(statement.operands, statement.operands.empty() ? 0 : 1))
+      held |= heldBy(operand);
+    return held;
+  }
+
+  void makeResults(const PtxStatement &statement, uint8_t provenances) {
+    for (const unsigned name : resultsOf(statement)) {
+      uint8_t &held = held_[registerOf(name)];
+      hasChanged_ |= (held | provenances) != held;
+      held |= provenances;
+      const PtxName::Kind kind = text_.names[name].kind;
+      if (kind == PtxName::Kind::kept || kind == PtxName::Kind::symbol) // another text may go on with it
+        effects_.escaping |= provenances;
     }
+  }
+
+  void visitLoad(const PtxStatement &statement) {
+    uint8_t loaded = memoryIsOfMemory_ ? ofMemory : 0;
+    for (const PtxOperand &operand : statement.operands)
+      if (operand.isAddress && access(statement, operand, reads, isInSpaceOnChip(statement)))
+        loaded = ofMemory;
+    makeResults(statement, loaded);
+  }
+
+  void visitStore(const PtxStatement &statement, uint8_t mode) {
+    uint8_t stored = 0, loaded = memoryIsOfMemory_ ? ofMemory : 0;
+    for (const PtxOperand &operand : llvm::drop_begin(statement.operands, resultsOf(statement).empty() ? 0 : 1)) {
+      if (!operand.isAddress)
+        stored |= heldBy(operand);
+      else if (access(statement, operand, mode, isInSpaceOnChip(statement)))
+        loaded = ofMemory;
+    }
+    effects_.escaping |= stored & ofAddress;
+    effects_.storesMemory |= (stored & ofMemory) != 0;
+    if (mode == readsAndWrites)
+      makeResults(statement, loaded);
+  }
+
+  /// `cp.async... [to], [from], ...`, `cp.reduce.async.bulk... [to], [from], ...`: their spaces in the same order.
+  void visitCopy(const PtxStatement &statement) {
     if (statement.has("prefetch"))
       return;
+    if (statement.has("tensor")) {
+      if (heldByAll(statement) & ofAddress)
+        note(statement, readsAndWrites, false);
+      effects_.unresolved |= heldByAll(statement) & ofAddress;
+      return;
+    }
+    SmallVector<StringRef, 2> spaces;
+    for (const StringRef modifier : statement.modifiers)
+      if (const StringRef space = modifier.split("::").first; space == "shared" || space == "global")
+        spaces.push_back(space);
     unsigned address = 0;
-    for (const StringRef operand : statement.operands) {
-      if (isAddress(operand) && tainted_.in(operand)) {
-        // A barrier behind the two is in shared memory.
-        effects.unresolved |= address > 1;
-        access(statement, address == 0 ? writes : reads, 0);
-      } else if (tainted_.in(operand)) {
-        effects.unresolved = true;
+    for (const PtxOperand &operand : statement.operands) {
+      const bool isPlace = operand.isAddress && address < 2;
+      if (isPlace) {
+        const uint8_t mode = address == 1 ? reads : statement.has("reduce") ? readsAndWrites : writes;
+        const bool isRead = access(statement, operand, mode, address < spaces.size() && isOnChip(spaces[address]));
+        effects_.storesMemory |= isRead && address == 1;
+      } else { // a barrier, a size, a policy
+        effects_.unresolved |= heldBy(operand) & ofAddress;
       }
-      address += isAddress(operand);
+      address += operand.isAddress;
     }
   }
 
-  void compute(const Statement &statement) {
-    if (!statement.operands.empty() &&
-        llvm::any_of(llvm::drop_begin(statement.operands), [&](StringRef operand) { return tainted_.in(operand); })) {
-      tainted_.addAll(statement.operands.front());
-      isMoved_ = isMoved_ || !isOneOf(statement.opcode(), {"mov", "cvta"});
-    }
+  /// Memory that no address leads to holds what is put there.
+  void visitElsewhere(const PtxStatement &statement) {
+    const uint8_t held = heldByAll(statement);
+    effects_.unresolved |= held & ofAddress;
+    effects_.storesMemory |= (held & ofMemory) != 0;
+    makeResults(statement, (held & ofMemory) | (memoryIsOfMemory_ ? ofMemory : 0));
   }
 
-  Tainted &tainted_;
-  bool isMoved_ = false;
+  static bool isInSpaceOnChip(const PtxStatement &statement) { return llvm::any_of(statement.modifiers, isOnChip); }
+
+  /// Whether what is read there is of memory.
+  bool access(const PtxStatement &statement, const PtxOperand &operand, uint8_t mode, bool staysOnChip) {
+    const uint8_t held = heldBy(operand);
+    if (held & ofAddress)
+      note(statement, mode, !statement.isConditional && operand.isPlain && isGiven(operand.names[0]));
+    const bool isThroughMemory = (held & ofMemory) && !staysOnChip;
+    if (isThroughMemory)
+      effects_.modeThroughMemory |= mode;
+    const bool isUsed = isThroughMemory || (held & ofAddress);
+    effects_.atomic |= isUsed && mode == readsAndWrites && statement.opcode != "cp";
+    return isUsed;
+  }
+
+  void note(const PtxStatement &statement, uint8_t mode, bool isExact) {
+    const bool movesOneValue = statement.opcode != "cp" && !statement.has("bulk") && !statement.has("async");
+    const uint64_t bytes = movesOneValue ? accessBytes(statement) : 0;
+    effects_.sizeBytes = effects_.mode == 0 || effects_.sizeBytes == bytes ? bytes : 0;
+    effects_.mode |= mode;
+    effects_.exactAddress = effects_.exactAddress && isExact;
+  }
+
+  const PtxText &text_;
+  llvm::ArrayRef<unsigned> registers_;
+  const bool memoryIsOfMemory_;
+  std::vector<uint8_t> held_;    ///< provenances, by name
+  std::vector<unsigned> writes_; ///< statements that write it, by name
+  std::optional<unsigned> given_;
+  bool hasChanged_ = false;
+  AsmEffects effects_;
 };
 
-SmallVector<Statement> statementsOf(const llvm::CallBase &call, std::string &text) {
-  text = withoutComments(llvm::cast<llvm::InlineAsm>(call.getCalledOperand())->getAsmString());
-  return parse(text);
+/// Everything that may be done with something of these provenances.
+AsmEffects anything(uint8_t provenances, size_t results) {
+  AsmEffects effects;
+  effects.unresolved = effects.escaping = provenances;
+  effects.exactAddress = false;
+  effects.storesMemory = true;
+  effects.results.assign(results, provenances | ofMemory);
+  return effects;
+}
+
+bool mayLeave(const PtxStatement &statement) {
+  return llvm::is_contained({"exit", "ret", "bra", "brx", "call", "trap"}, statement.opcode) ||
+         actionOf(statement) == Action::unknown;
 }
 
 } // namespace
 
-AsmEffects effectsOfAsm(const llvm::CallBase &call, unsigned argument) {
-  const auto *const assembly = llvm::cast<llvm::InlineAsm>(call.getCalledOperand());
-  Tainted tainted;
-  SmallVector<unsigned> results;
-  bool isIndirect = false;
-  unsigned operand = 0, nextArgument = 0;
-  for (const llvm::InlineAsm::ConstraintInfo &constraint : assembly->ParseConstraints()) {
-    if (constraint.Type == llvm::InlineAsm::isClobber || constraint.Type == llvm::InlineAsm::isLabel)
+AsmEffects effectsOfAsm(const llvm::CallBase &call, unsigned argument, Provenance provenance) {
+  const Operands operands = operandsOf(call);
+  const PtxText text = textOf(call, operands);
+  if (!text.isUnderstood || argument >= operands.of.size() || operands.isMemory[operands.of[argument]])
+    return anything(provenance, operands.results.size());
+  Interpreter interpreter(text, operands, /*memoryIsOfMemory=*/false);
+  interpreter.give(operands.of[argument], provenance);
+  AsmEffects effects = interpreter.run(operands.results);
+  if (text.statements.size() > 1 && llvm::any_of(text.statements, mayLeave))
+    effects.exactAddress = false;
+  return effects;
+}
+
+AsmEffects effectsOfAsmOnMemory(const llvm::CallBase &call) {
+  const Operands operands = operandsOf(call);
+  const PtxText text = textOf(call, operands);
+  if (!text.isUnderstood || llvm::is_contained(operands.isMemory, true))
+    return anything(ofMemory, operands.results.size());
+  return Interpreter(text, operands, /*memoryIsOfMemory=*/true).run(operands.results);
+}
+
+AsmSummary summarizeAsm(const llvm::CallBase &call) {
+  const PtxText text = textOf(call, operandsOf(call));
+  AsmSummary summary;
+  if (!text.isUnderstood)
+    return {true, true, true};
+  for (const PtxStatement &statement : text.statements) {
+    const Action action = actionOf(statement);
+    summary.mayLeave |= mayLeave(statement);
+    summary.otherMemory |= action == Action::unknown || action == Action::byHandle || statement.has("tensor");
+    summary.mayReadParameters |= statement.hasSpace("param");
+  }
+  for (const PtxName &name : text.names) {
+    if (name.kind != PtxName::Kind::symbol)
       continue;
-    if (constraint.Type == llvm::InlineAsm::isOutput && !constraint.isIndirect)
-      results.push_back(operand);
-    if (constraint.hasArg() && nextArgument++ == argument) {
-      isIndirect = constraint.isIndirect;
-      tainted.add(operand);
-      for (const std::string &code : constraint.Codes)
-        if (unsigned tied = 0; !StringRef(code).getAsInteger(10, tied))
-          tainted.add(tied);
-    }
-    ++operand;
+    summary.otherMemory = true;
+    // The compiler's own registers, and what it calls the parameters and the stack.
+    const StringRef text = name.text;
+    summary.mayReadParameters |= text.starts_with("%") || text.contains("_param_") || text.contains("__local_depot");
   }
-
-  std::string text;
-  const SmallVector<Statement> statements = statementsOf(call, text);
-  Effects effects(tainted);
-  // A loop may carry an address back to a statement before the one that made it.
-  for (size_t before = 0; before != tainted.size();) {
-    before = tainted.size();
-    for (const Statement &statement : statements)
-      effects.visit(statement);
-  }
-  effects.effects.unresolved |= isIndirect;
-  for (const unsigned result : results)
-    effects.effects.reachesResults |= tainted.holds(result);
-  if (statements.size() > 1 && mayLeave(call))
-    effects.effects.exactAddress = false;
-  return effects.effects;
-}
-
-bool mayLeave(const llvm::CallBase &call) {
-  std::string text;
-  return llvm::any_of(statementsOf(call, text), [](const Statement &statement) {
-    return isOneOf(statement.opcode(), {"exit", "ret", "bra", "brx", "call", "trap"});
-  });
-}
-
-bool readsThroughHandles(const llvm::CallBase &call) {
-  std::string text;
-  return llvm::any_of(statementsOf(call, text), [](const Statement &statement) {
-    return isOneOf(statement.opcode(), {"tex", "tld4", "suld", "sust", "sured"}) || statement.has("tensor");
-  });
+  return summary;
 }
 
 } // namespace pumpgraph::annotate

@@ -15,7 +15,6 @@ using llvm::Instruction;
 using llvm::Use;
 using llvm::Value;
 
-constexpr int64_t addressBytes = 8;
 /// A value that stands for more places than this stands for any: a pointer that a loop moves on.
 constexpr size_t mostPlaces = 4;
 
@@ -58,6 +57,7 @@ private:
       const bool isConstant = place && element->accumulateConstantOffset(layout_, offset);
       reach(element, isConstant ? Place(*place + offset.getSExtValue()) : std::nullopt);
     } else if (llvm::isa<llvm::AddrSpaceCastInst, llvm::PHINode, llvm::SelectInst, llvm::FreezeInst>(user)) {
+      object_.hasOtherNames |= llvm::isa<llvm::PHINode, llvm::SelectInst>(user);
       reach(user, place);
     } else if (auto *call = llvm::dyn_cast<CallBase>(user)) {
       visitCall(*call, use, place);
@@ -89,10 +89,12 @@ private:
       return;
     }
     llvm::Argument *const argument = body->getArg(call.getArgOperandNo(&use));
-    if (argument->hasByValAttr())
+    if (argument->hasByValAttr()) {
       object_.copies.push_back({argument, place, &call});
-    else
-      reach(argument, place);
+      return;
+    }
+    object_.hasOtherNames = true;
+    reach(argument, place);
   }
 
   LocalObject &object_;
@@ -108,11 +110,11 @@ bool isLocalObject(const Value *value) {
 
 } // namespace
 
-bool LocalObject::overlaps(const Load &load, Place place, const llvm::DataLayout &layout) {
+bool LocalObject::overlaps(const Load &load, Place place, int64_t bytes, const llvm::DataLayout &layout) {
   if (!load.place || !place)
     return true;
   const auto loaded = static_cast<int64_t>(layout.getTypeStoreSize(load.instruction->getType()).getFixedValue());
-  return *load.place < *place + addressBytes && *place < *load.place + loaded;
+  return *load.place < *place + bytes && *place < *load.place + loaded;
 }
 
 LocalAddress findLocalObject(Value *address, const llvm::DataLayout &layout) {

@@ -33,9 +33,10 @@ struct LocalObject {
   llvm::SmallVector<Copy, 2> copies; ///< out of the object
   bool isWritten = false;            ///< after it was made
   bool escapes = false;              ///< its address goes where it cannot be followed
+  bool hasOtherNames = false;        ///< its address is passed to functions, or one of several that a value may be
 
-  /// Whether a load of `load` may hold any of the eight bytes at `place`.
-  static bool overlaps(const Load &load, Place place, const llvm::DataLayout &layout);
+  /// Whether a load of `load` may hold any of the `bytes` at `place`.
+  static bool overlaps(const Load &load, Place place, int64_t bytes, const llvm::DataLayout &layout);
 };
 
 /// The object that `address` points into, an alloca or a struct passed by value, and where; null if it is none.

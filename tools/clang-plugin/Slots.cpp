@@ -84,9 +84,13 @@ private:
       for (llvm::Use &use : next->uses()) {
         llvm::User *const user = use.getUser();
         auto *const call = llvm::dyn_cast<llvm::CallBase>(user);
-        if (call && call->isInlineAsm() && call->isArgOperand(&use) &&
-            effectsOfAsm(*call, call->getArgOperandNo(&use)).mode != touchesNothing)
-          return true;
+        if (call && call->isInlineAsm() && call->isArgOperand(&use)) {
+          const AsmEffects effects = effectsOfAsm(*call, call->getArgOperandNo(&use), ofAddress);
+          if (effects.mode != touchesNothing || effects.unresolved)
+            return true;
+          if (llvm::any_of(effects.results, [](uint8_t result) { return result & ofAddress; }))
+            work.push_back(call);
+        }
         llvm::Function *const body = call ? bodyOf(*call) : nullptr;
         if (body && call->isArgOperand(&use) && call->getArgOperandNo(&use) < body->arg_size())
           work.push_back(body->getArg(call->getArgOperandNo(&use)));

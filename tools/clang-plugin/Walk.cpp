@@ -4,7 +4,10 @@
 #include "InlineAsm.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/DataLayout.h"
+#include "llvm/IR/InstIterator.h"
 #include "llvm/IR/IntrinsicsNVPTX.h"
 #include "llvm/IR/Module.h"
 #include "llvm/IR/Operator.h"
@@ -18,10 +21,31 @@ using llvm::Type;
 using llvm::Use;
 using llvm::Value;
 
-/// Whether a value of this type has room for an address.
+/// Whether a value of this type has room for a whole address.
 bool mayHoldAddress(Type *type, const llvm::DataLayout &layout) {
   return type->isSized() && !type->getScalarType()->isFloatingPointTy() &&
          layout.getTypeStoreSize(type).getFixedValue() >= 8;
+}
+
+/// Whether it has room for a piece of one.
+bool mayHoldPiece(Type *type) {
+  return type->isSized() && !type->getScalarType()->isIntegerTy(1);
+}
+
+/// Whether the lowest bits of the integer are those of an address: nothing has moved others there.
+bool endsLikeAddress(const Value *integer) {
+  for (;;) {
+    if (llvm::isa<llvm::PtrToIntInst, llvm::Argument>(integer))
+      return true;
+    const auto *const instruction = llvm::dyn_cast<Instruction>(integer);
+    const bool keepsLowBits =
+        instruction && (llvm::isa<llvm::TruncInst, llvm::ZExtInst, llvm::SExtInst, llvm::FreezeInst>(instruction) ||
+                        (llvm::is_contained({Instruction::Add, Instruction::Sub}, instruction->getOpcode()) &&
+                         llvm::isa<llvm::ConstantInt>(instruction->getOperand(1))));
+    if (!keepsLowBits)
+      return false;
+    integer = instruction->getOperand(0);
+  }
 }
 
 /// Bits that are left of an address by a mask for its alignment are none.
@@ -29,17 +53,81 @@ bool keepsNoAddress(const Instruction &instruction) {
   constexpr uint64_t largestAlignment = 4096;
   const auto *const constant =
       instruction.getNumOperands() == 2 ? llvm::dyn_cast<llvm::ConstantInt>(instruction.getOperand(1)) : nullptr;
-  if (!constant || constant->getValue().getActiveBits() > 64)
+  if (!constant || constant->getValue().getActiveBits() > 64 || !endsLikeAddress(instruction.getOperand(0)))
     return false;
   const uint64_t value = constant->getZExtValue();
   return (instruction.getOpcode() == Instruction::And && value < largestAlignment) ||
-         (instruction.getOpcode() == Instruction::URem && value <= largestAlignment);
+         (instruction.getOpcode() == Instruction::URem && value <= largestAlignment && llvm::isPowerOf2_64(value));
+}
+
+/// Shared, local and distributed shared memory: nothing that a kernel gets the address of.
+bool isOnChip(const Value *pointer) {
+  return pointer->getType()->isPtrOrPtrVectorTy() &&
+         llvm::is_contained({3U, 5U, 7U}, pointer->getType()->getPointerAddressSpace());
+}
+
+/// What a pointer may be an address of, or come from. Arguments of functions whose calls are all here are what the
+/// calls pass.
+std::vector<const Value *> originsOf(const Value *pointer) {
+  llvm::SetVector<const Value *> found;
+  llvm::SmallVector<const Value *, 8> work{pointer};
+  llvm::SmallPtrSet<const Value *, 8> seen;
+  while (!work.empty()) {
+    llvm::SmallVector<const Value *, 4> objects;
+    llvm::getUnderlyingObjects(work.pop_back_val(), objects, nullptr, /*MaxLookup=*/0);
+    for (const Value *const object : objects) {
+      const auto *const argument = llvm::dyn_cast<llvm::Argument>(object);
+      if (!seen.insert(object).second)
+        continue;
+      const bool isPassedHere =
+          argument && !argument->hasByValAttr() && llvm::all_of(argument->getParent()->uses(), [](const Use &use) {
+            const auto *const call = llvm::dyn_cast<CallBase>(use.getUser());
+            return call && call->isCallee(&use);
+          });
+      if (!isPassedHere) {
+        found.insert(object);
+        continue;
+      }
+      for (const Use &use : argument->getParent()->uses())
+        work.push_back(llvm::cast<CallBase>(use.getUser())->getArgOperand(argument->getArgNo()));
+    }
+  }
+  return {found.begin(), found.end()};
+}
+
+/// A struct parameter of a kernel that is as it was launched with.
+bool isUnchangedParameter(const Value *object, LocalObjects &objects) {
+  const auto *const argument = llvm::dyn_cast<llvm::Argument>(object);
+  if (!argument || !argument->hasByValAttr() ||
+      argument->getParent()->getCallingConv() != llvm::CallingConv::PTX_Kernel)
+    return false;
+  const LocalObject &uses = objects.of(const_cast<Value *>(object));
+  return !uses.isWritten && !uses.escapes;
+}
+
+/// Whether it leads to nothing but what a kernel's parameters and constants lead to: of an address that is put there
+/// the slot shows that it is loaded again.
+bool leadsToSlotsAlone(const Value *pointer, LocalObjects &objects) {
+  return llvm::all_of(originsOf(pointer), [&](const Value *origin) {
+    if (const auto *const argument = llvm::dyn_cast<llvm::Argument>(origin))
+      return argument->getParent()->getCallingConv() == llvm::CallingConv::PTX_Kernel && !argument->hasByValAttr();
+    if (const auto *const variable = llvm::dyn_cast<llvm::GlobalVariable>(origin))
+      return variable->isConstant() || variable->getAddressSpace() == 4;
+    const auto *const load = llvm::dyn_cast<llvm::LoadInst>(origin);
+    return load && llvm::all_of(originsOf(load->getPointerOperand()),
+                                [&](const Value *from) { return isUnchangedParameter(from, objects); });
+  });
+}
+
+bool hasPointer(const CallBase &call) {
+  return llvm::any_of(call.args(), [](const Use &argument) { return argument->getType()->isPtrOrPtrVectorTy(); });
 }
 
 class Walk {
 public:
-  Walk(SlotUses &uses, LocalObjects &objects, llvm::DenseSet<Value *> &reached, const llvm::DataLayout &layout)
-      : uses_(uses), objects_(objects), reached_(reached), layout_(layout) {}
+  Walk(SlotUses &uses, LocalObjects &objects, const OtherMemory &others, llvm::DenseSet<Value *> &reached,
+       const llvm::DataLayout &layout, llvm::LLVMContext &context)
+      : uses_(uses), objects_(objects), others_(others), reached_(reached), layout_(layout), context_(context) {}
 
   void followArgument(llvm::Argument &parameter) {
     uses_.roots.insert(&parameter);
@@ -52,59 +140,107 @@ public:
     for (const LocalObject::Load &load : object.loads)
       if (!object.isWritten && load.place == offset && sizeOf(load.instruction->getType()) == 8)
         uses_.roots.insert(load.instruction);
-    reachContents(&parameter, offset, addressItself);
+    reachContents(&parameter, offset, nullptr, addressItself);
     run();
   }
 
 private:
+  static constexpr int64_t addressBytes = 8;
+
   /// What a value is to the slot.
   enum Kind : unsigned {
     addressItself, ///< an address made of the slot's
     loadedAddress, ///< something loaded from the memory that the slot leads to, perhaps an address
   };
 
+  /// Which member of a struct; nothing: any.
+  using Member = std::optional<unsigned>;
+
   void run() {
     while (!work_.empty()) {
-      const auto [value, kind] = work_.pop_back_val();
+      const auto [value, kind, member] = work_.pop_back_val();
       for (Use &use : value->uses())
-        visit(use, kind);
+        visit(use, kind, member);
     }
   }
 
-  void reach(Value *value, Kind kind) {
-    if (!seen_.insert({value, kind}).second)
+  void reach(Value *value, Kind kind, Member member = {}) {
+    if (!seen_.insert({value, kind, member ? static_cast<int>(*member) : -1}).second)
       return;
     reached_.insert(value);
-    work_.push_back({value, kind});
+    work_.push_back({value, kind, member});
   }
 
-  /// An address, or something loaded, lies in a local object.
-  void reachContents(Value *object, Place place, Kind kind) {
-    const std::tuple<Value *, int64_t, unsigned> key(object, place.value_or(INT64_MIN), kind);
-    if (!seenContents_.insert(key).second)
+  /// An address, or something loaded, lies in a local object: a value of `type`, or eight bytes.
+  void reachContents(Value *object, Place place, Type *type, Kind kind) {
+    if (!seenContents_.insert({object, place.value_or(INT64_MIN), type, kind}).second)
       return;
     const LocalObject &uses = objects_.of(object);
-    if (uses.escapes)
-      return lose(kind, llvm::dyn_cast<Instruction>(object), "is in a local variable whose address escapes");
+    if (uses.escapes) {
+      if (kind == addressItself || !type || mayHoldAddress(type, layout_))
+        return lose(kind, llvm::dyn_cast<Instruction>(object), "is in a local variable whose address escapes");
+      return reachOtherMemory();
+    }
     for (const LocalObject::Load &load : uses.loads)
-      if (LocalObject::overlaps(load, place, layout_))
+      if (LocalObject::overlaps(load, place, type ? static_cast<int64_t>(sizeOf(type)) : addressBytes, layout_))
         reach(load.instruction, kind);
-    for (const LocalObject::Copy &copy : uses.copies) {
-      const LocalAddress to = findLocalObject(copy.to, layout_);
-      if (!to.object)
-        lose(kind, copy.instruction, "is copied into memory");
-      else
-        reachContents(to.object, place && copy.place && to.place ? Place(*place - *copy.place + *to.place) : Place(),
-                      kind);
+    for (const LocalObject::Copy &copy : uses.copies)
+      copyContents(copy, place, type, kind);
+  }
+
+  void copyContents(const LocalObject::Copy &copy, Place place, Type *type, Kind kind) {
+    const LocalAddress to = findLocalObject(copy.to, layout_);
+    if (to.object)
+      reachContents(to.object, place && copy.place && to.place ? Place(*place - *copy.place + *to.place) : Place(),
+                    type, kind);
+    else if (kind == addressItself || !type || mayHoldAddress(type, layout_))
+      lose(kind, copy.instruction, "is copied into memory");
+    else
+      reachMemory(copy.to);
+  }
+
+  /// Something loaded lies in memory that `pointer` leads to. Of what slots lead to it is seen when it is loaded again.
+  void reachMemory(Value *pointer) {
+    if (!leadsToSlotsAlone(pointer, objects_))
+      reachOtherMemory();
+  }
+
+  /// Something loaded lies in memory, it is not known where. All that may come from there is followed.
+  void reachOtherMemory() {
+    if (hasReachedOthers_)
+      return;
+    hasReachedOthers_ = true;
+    for (Instruction *const read : others_.reads) {
+      auto *const call = llvm::dyn_cast<CallBase>(read);
+      if (const auto *const transfer = llvm::dyn_cast<llvm::MemTransferInst>(read)) {
+        if (const LocalAddress to = findLocalObject(transfer->getRawDest(), layout_); to.object)
+          reachContents(to.object, std::nullopt, byteType(), loadedAddress);
+      } else if (call && call->isInlineAsm()) {
+        apply(*call, nullptr, effectsOfAsmOnMemory(*call));
+      } else if (mayHoldPiece(read->getType())) {
+        reach(read, loadedAddress);
+      }
+    }
+    for (Value *const object : others_.objects) {
+      const LocalObject &uses = objects_.of(object);
+      for (const LocalObject::Load &load : uses.loads)
+        reach(load.instruction, loadedAddress);
+      for (const LocalObject::Copy &copy : uses.copies)
+        copyContents(copy, std::nullopt, byteType(), loadedAddress);
     }
   }
 
-  void visit(Use &use, Kind kind) {
+  /// That of something smaller than an address.
+  Type *byteType() const { return Type::getInt8Ty(context_); }
+
+  void visit(Use &use, Kind kind, Member member) {
     auto *const user = llvm::dyn_cast<Instruction>(use.getUser());
     if (!user)
       return lose(kind, nullptr, "is part of a constant");
     const bool isPointer = use->getType()->isPtrOrPtrVectorTy();
     if (auto *load = llvm::dyn_cast<llvm::LoadInst>(user)) {
+      if (kind == loadedAddress && isOnChip(use.get()))
+        return;
       access(kind, *load, use.get(), reads, sizeOf(load->getType()));
       uses_.atomic |= load->isAtomic();
       return reachLoaded(*load);
@@ -119,15 +255,21 @@ private:
       return kind == loadedAddress ? void() : lose(kind, element, "is an index");
     }
     if (auto *call = llvm::dyn_cast<CallBase>(user))
-      return visitCall(*call, use, kind);
+      return visitCall(*call, use, kind, member);
     if (llvm::isa<llvm::ReturnInst>(user))
-      return reachCallers(*user->getFunction(), kind);
+      return reachCallers(*user->getFunction(), kind, member);
     if (llvm::isa<llvm::ICmpInst>(user))
       return;
     if (auto *select = llvm::dyn_cast<llvm::SelectInst>(user))
-      return use.getOperandNo() == 0 ? void() : reach(select, kind);
-    if (llvm::isa<llvm::PHINode, llvm::CastInst, llvm::FreezeInst, llvm::ExtractValueInst, llvm::InsertValueInst,
-                  llvm::ExtractElementInst, llvm::InsertElementInst, llvm::ShuffleVectorInst>(user))
+      return use.getOperandNo() == 0 ? void() : reach(select, kind, member);
+    if (llvm::isa<llvm::PHINode, llvm::FreezeInst>(user))
+      return reach(user, kind, member);
+    if (auto *insert = llvm::dyn_cast<llvm::InsertValueInst>(user))
+      return visitInsertion(*insert, use, kind, member);
+    if (auto *extract = llvm::dyn_cast<llvm::ExtractValueInst>(user))
+      return member && *member != extract->getIndices().front() ? void() : visitConversion(*extract, kind);
+    if (llvm::isa<llvm::CastInst, llvm::ExtractElementInst, llvm::InsertElementInst, llvm::ShuffleVectorInst,
+                  llvm::UnaryOperator>(user))
       return visitConversion(*user, kind);
     if (!isPointer && llvm::isa<llvm::BinaryOperator>(user))
       return visitArithmetic(*user, use, kind);
@@ -136,12 +278,21 @@ private:
     lose(kind, user, "is used in a way that is not understood");
   }
 
+  void visitInsertion(llvm::InsertValueInst &insert, Use &use, Kind kind, Member member) {
+    if (use.getOperandNo() != 0)
+      return reach(&insert, kind, insert.getIndices().front());
+    const bool isReplaced = insert.getNumIndices() == 1 && member == insert.getIndices().front();
+    return isReplaced ? void() : reach(&insert, kind, member);
+  }
+
   void visitConversion(Instruction &conversion, Kind kind) {
-    if (conversion.getType()->getScalarType()->isFloatingPointTy() && !llvm::isa<llvm::BitCastInst>(conversion) &&
-        llvm::isa<llvm::CastInst>(conversion))
+    const bool calculates = llvm::isa<llvm::FPToUIInst, llvm::FPToSIInst, llvm::UIToFPInst, llvm::SIToFPInst,
+                                      llvm::FPTruncInst, llvm::FPExtInst>(conversion);
+    if (calculates)
       return kind == loadedAddress ? void() : lose(kind, &conversion, "becomes a floating-point number");
-    const bool isMember = llvm::isa<llvm::ExtractValueInst>(conversion);
-    if ((kind == loadedAddress || isMember) && !mayHoldAddress(conversion.getType(), layout_))
+    const auto *const cast = llvm::dyn_cast<llvm::CastInst>(&conversion);
+    const bool isAddressOnChip = cast && (isOnChip(cast) || isOnChip(cast->getOperand(0)));
+    if (!mayHoldPiece(conversion.getType()) || (kind == loadedAddress && isAddressOnChip))
       return;
     reach(&conversion, kind);
   }
@@ -153,8 +304,8 @@ private:
     Value *const other = operation.getOperand(1 - use.getOperandNo());
     if (operation.getOpcode() == Instruction::Sub && isMadeOfRoot(other) && isMadeOfRoot(use.get()))
       return;
-    if (kind == loadedAddress && !mayHoldAddress(operation.getType(), layout_))
-      return;
+    if (kind == loadedAddress && operation.getType()->getScalarType()->isFloatingPointTy())
+      return; // a number
     reach(&operation, kind);
   }
 
@@ -176,21 +327,28 @@ private:
     }
     const LocalAddress to = findLocalObject(store.getPointerOperand(), layout_);
     if (to.object)
-      return reachContents(to.object, to.place, kind);
-    // What was loaded is stored as data: the address was in memory before.
+      return reachContents(to.object, to.place, use->getType(), kind);
+    storeInto(store.getPointerOperand(), kind, store);
+  }
+
+  void storeInto(Value *pointer, Kind kind, Instruction &where) {
     if (kind == addressItself)
-      lose(kind, &store, "is stored");
+      lose(kind, &where, "is stored");
+    else
+      reachMemory(pointer);
   }
 
   void visitAtomic(Instruction &atomic, Use &use, Kind kind) {
     if (use.getOperandNo() != 0)
-      return kind == addressItself ? lose(kind, &atomic, "is stored") : void();
+      return storeInto(atomic.getOperand(0), kind, atomic);
+    if (kind == loadedAddress && isOnChip(use.get()))
+      return;
     uses_.atomic = true;
     access(kind, atomic, use.get(), readsAndWrites, sizeOf(atomic.getOperand(1)->getType()));
     reachLoaded(atomic);
   }
 
-  void visitCall(CallBase &call, Use &use, Kind kind) {
+  void visitCall(CallBase &call, Use &use, Kind kind, Member member) {
     if (call.isInlineAsm())
       return visitAsm(call, use, kind);
     if (call.isCallee(&use)) // code is not data
@@ -202,7 +360,7 @@ private:
     llvm::Function *const body = bodyOf(call);
     const unsigned argument = call.getArgOperandNo(&use);
     if (body && argument < body->arg_size())
-      return reach(body->getArg(argument), kind);
+      return reach(body->getArg(argument), kind, member);
     if (kind == loadedAddress && !use->getType()->isPointerTy())
       return;
     if (call.getCalledFunction())
@@ -219,7 +377,9 @@ private:
       access(kind, call, use.get(), isSource ? reads : writes, transfer->getLength());
       const LocalAddress to = isSource ? findLocalObject(transfer->getRawDest(), layout_) : LocalAddress();
       if (to.object)
-        reachContents(to.object, std::nullopt, loadedAddress);
+        reachContents(to.object, std::nullopt, byteType(), loadedAddress);
+      else if (isSource)
+        reachMemory(transfer->getRawDest());
       return;
     }
     if (auto *set = llvm::dyn_cast<llvm::MemSetInst>(&call)) {
@@ -248,13 +408,15 @@ private:
     }
     const unsigned argument = call.getArgOperandNo(&use);
     if (!use->getType()->isPointerTy()) {
-      // Minimum, maximum, shifts: what comes out may still be an address.
-      if (kind == loadedAddress ? mayHoldAddress(call.getType(), layout_) : true)
+      // Minimum, maximum, shifts, shuffles: what comes out may still be an address.
+      if (mayHoldPiece(call.getType()))
         reach(&call, kind);
-      if (kind == addressItself && call.mayWriteToMemory())
-        lose(kind, &call, "is an integer passed to " + nameOf(call));
-      return;
+      if (!call.mayWriteToMemory() || call.onlyAccessesInaccessibleMemory())
+        return;
+      return kind == addressItself ? lose(kind, &call, "is an integer passed to " + nameOf(call)) : reachOtherMemory();
     }
+    if (kind == loadedAddress && isOnChip(use.get()))
+      return;
     if (!call.doesNotCapture(argument) || call.getType()->isPtrOrPtrVectorTy())
       return lose(kind, &call, "is passed to " + nameOf(call));
     const uint8_t mode = call.doesNotAccessMemory(argument) || call.doesNotAccessMemory() ? touchesNothing
@@ -264,42 +426,56 @@ private:
     if (mode != touchesNothing)
       access(kind, call, use.get(), mode, uint64_t{0});
     uses_.atomic |= call.getCalledFunction()->getName().contains("atom");
+    if ((mode & reads) && call.mayWriteToMemory()) // a copy
+      reachOtherMemory();
     reachLoaded(call);
   }
 
   void visitAsm(CallBase &call, Use &use, Kind kind) {
     if (!call.isArgOperand(&use))
       return lose(kind, &call, "is used by inline assembly that is not understood");
-    const AsmEffects effects = effectsOfAsm(call, call.getArgOperandNo(&use));
-    if (effects.unresolved) {
-      if (kind == loadedAddress && !use->getType()->isPointerTy())
-        return; // A number for an instruction that is not known; addresses are marked by the kernel's own flag.
+    apply(call, use.get(),
+          effectsOfAsm(call, call.getArgOperandNo(&use), kind == addressItself ? ofAddress : ofMemory));
+  }
+
+  void apply(CallBase &call, Value *address, const AsmEffects &effects) {
+    if (effects.unresolved & ofAddress) {
       uses_.unresolved = true;
       uses_.may = readsAndWrites;
-      return note(&call, "is used by inline assembly that is not understood");
+      note(&call, "is used by inline assembly that is not understood");
+    } else if (effects.escaping & ofAddress) {
+      lose(addressItself, &call, "is stored by inline assembly");
     }
-    if (effects.escapes && kind == addressItself)
-      lose(kind, &call, "is stored by inline assembly");
+    if ((effects.unresolved | effects.escaping) & ofMemory)
+      lose(loadedAddress, &call, "is used by inline assembly that is not understood");
     uses_.atomic |= effects.atomic;
-    if (effects.mode != touchesNothing) {
-      access(kind, call, use.get(), effects.mode, effects.sizeBytes, effects.exactAddress);
-      reachLoaded(call);
+    if (effects.mode != touchesNothing)
+      access(addressItself, call, address, effects.mode, effects.sizeBytes, effects.exactAddress);
+    if (effects.modeThroughMemory != touchesNothing)
+      access(loadedAddress, call, address, effects.modeThroughMemory, uint64_t{0});
+    if (effects.storesMemory)
+      reachOtherMemory();
+    const auto *const type = llvm::dyn_cast<llvm::StructType>(call.getType());
+    for (unsigned i = 0; i < effects.results.size(); ++i) {
+      const Member member = type ? Member(i) : Member();
+      if (effects.results[i] & ofAddress)
+        reach(&call, addressItself, member);
+      if (effects.results[i] & ofMemory)
+        reach(&call, loadedAddress, member);
     }
-    if (effects.reachesResults)
-      reach(&call, kind);
   }
 
   /// `value` is read from memory that the slot leads to.
   void reachLoaded(Value &value) {
-    if (mayHoldAddress(value.getType(), layout_))
+    if (mayHoldPiece(value.getType()))
       reach(&value, loadedAddress);
   }
 
-  void reachCallers(llvm::Function &function, Kind kind) {
+  void reachCallers(llvm::Function &function, Kind kind, Member member) {
     for (Use &use : function.uses()) {
       auto *const call = llvm::dyn_cast<CallBase>(use.getUser());
       if (call && call->isCallee(&use))
-        reach(call, kind);
+        reach(call, kind, member);
       else
         lose(kind, llvm::dyn_cast<Instruction>(use.getUser()), "is returned to callers that are not known");
     }
@@ -329,6 +505,8 @@ private:
 
   /// What an address loaded from the slot's memory leads to may be that memory again, so it counts.
   void record(Kind kind, const Access &access) {
+    if (kind == loadedAddress && access.address && isOnChip(access.address))
+      return;
     if ((uses_.may | access.mode) != uses_.may)
       note(access.instruction, access.mode == reads    ? "is read"
                                : access.mode == writes ? "is written"
@@ -357,20 +535,60 @@ private:
 
   SlotUses &uses_;
   LocalObjects &objects_;
+  const OtherMemory &others_;
   llvm::DenseSet<Value *> &reached_;
   const llvm::DataLayout &layout_;
-  llvm::SmallVector<std::pair<Value *, Kind>, 32> work_;
-  llvm::DenseSet<std::pair<Value *, unsigned>> seen_;
-  llvm::DenseSet<std::tuple<Value *, int64_t, unsigned>> seenContents_;
+  llvm::LLVMContext &context_;
+  llvm::SmallVector<std::tuple<Value *, Kind, Member>, 32> work_;
+  llvm::DenseSet<std::tuple<Value *, unsigned, int>> seen_;
+  llvm::DenseSet<std::tuple<Value *, int64_t, Type *, unsigned>> seenContents_;
+  bool hasReachedOthers_ = false;
 };
 
 } // namespace
 
-SlotUses followSlot(llvm::Argument &parameter, uint64_t offset, LocalObjects &objects,
+OtherMemory::OtherMemory(const llvm::SetVector<llvm::Function *> &functions, LocalObjects &localObjects) {
+  const llvm::DataLayout &layout = functions.front()->getParent()->getDataLayout();
+  const auto mayLeadElsewhere = [&](Value *pointer) {
+    const auto isUnchanged = [&](const Value *origin) { return isUnchangedParameter(origin, localObjects); };
+    return !findLocalObject(pointer, layout).object && !llvm::all_of(originsOf(pointer), isUnchanged) &&
+           !leadsToSlotsAlone(pointer, localObjects);
+  };
+  const auto add = [&](Value *object) {
+    if (localObjects.of(object).escapes || localObjects.of(object).hasOtherNames)
+      objects.push_back(object);
+  };
+  for (llvm::Function *const function : functions) {
+    for (llvm::Argument &argument : function->args())
+      if (argument.hasByValAttr() && localObjects.of(&argument).isWritten)
+        add(&argument);
+    for (Instruction &instruction : llvm::instructions(*function)) {
+      if (llvm::isa<llvm::AllocaInst>(instruction))
+        add(&instruction);
+      const auto *const call = llvm::dyn_cast<CallBase>(&instruction);
+      if (const Value *const pointer = llvm::getLoadStorePointerOperand(&instruction)) {
+        if (llvm::isa<llvm::LoadInst>(instruction) && mayLeadElsewhere(const_cast<Value *>(pointer)))
+          reads.push_back(&instruction);
+      } else if (llvm::isa<llvm::AtomicRMWInst, llvm::AtomicCmpXchgInst>(instruction)) {
+        if (mayLeadElsewhere(instruction.getOperand(0)))
+          reads.push_back(&instruction);
+      } else if (const auto *const transfer = llvm::dyn_cast<llvm::MemTransferInst>(&instruction)) {
+        if (mayLeadElsewhere(transfer->getRawSource()))
+          reads.push_back(&instruction);
+      } else if (call && (call->isInlineAsm() || (call->getIntrinsicID() != llvm::Intrinsic::not_intrinsic &&
+                                                  call->mayReadFromMemory() && hasPointer(*call)))) {
+        reads.push_back(&instruction);
+      }
+    }
+  }
+}
+
+SlotUses followSlot(llvm::Argument &parameter, uint64_t offset, LocalObjects &objects, const OtherMemory &others,
                     llvm::DenseSet<Value *> &reached) {
   SlotUses uses;
   uses.slot = {parameter.getArgNo(), offset};
-  Walk walk(uses, objects, reached, parameter.getParent()->getParent()->getDataLayout());
+  Walk walk(uses, objects, others, reached, parameter.getParent()->getParent()->getDataLayout(),
+            parameter.getContext());
   if (parameter.hasByValAttr())
     walk.followField(parameter, static_cast<int64_t>(offset));
   else

@@ -7,6 +7,7 @@
 #include "LocalObject.h"
 
 #include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/SetVector.h"
 
 #include <string>
 #include <vector>
@@ -38,8 +39,17 @@ struct SlotUses : SlotModes {
   bool isFullyKnown() const { return !escapes && !holdsPointers && !unresolved; }
 };
 
+/// Where the functions that a kernel runs may take something out of memory that is neither of one local object alone
+/// nor surely what a parameter leads to: shared memory, variables, whatever a pointer that was computed leads to.
+struct OtherMemory {
+  OtherMemory(const llvm::SetVector<llvm::Function *> &functions, LocalObjects &objects);
+
+  std::vector<llvm::Instruction *> reads; ///< loads, atomics, copies, calls
+  std::vector<llvm::Value *> objects;     ///< local ones that a pointer may lead to which also leads elsewhere
+};
+
 /// The uses of the addresses in one parameter's slots. `reached` collects the values that are addresses made of them.
-SlotUses followSlot(llvm::Argument &parameter, uint64_t offset, LocalObjects &objects,
+SlotUses followSlot(llvm::Argument &parameter, uint64_t offset, LocalObjects &objects, const OtherMemory &others,
                     llvm::DenseSet<llvm::Value *> &reached);
 
 } // namespace pumpgraph::annotate
