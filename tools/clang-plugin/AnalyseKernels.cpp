@@ -145,13 +145,12 @@ KernelAccesses analyse(Function &kernel, LocalObjects &objects, llvm::FunctionAn
   std::vector<std::pair<SlotUses, SlotAccesses>> slots;
   llvm::DenseSet<Value *> reached;
   const std::vector<Slot> found = findSlots(kernel, objects);
-  const llvm::SetVector<Function *> reachable = reachableFrom(kernel);
-  const OtherMemory others(reachable, objects);
+  const KernelCode code(reachableFrom(kernel), objects);
   for (const Slot &slot : found) {
-    SlotUses uses = followSlot(*kernel.getArg(slot.parameter), slot.offset, objects, others, reached);
+    SlotUses uses = followSlot(slot, code, objects, reached);
     slots.emplace_back(uses, SlotAccesses{uses, {}, {}, {}, {}});
   }
-  const Surroundings surroundings(reachable, reached);
+  const Surroundings surroundings(code.functions, reached);
   result.otherMemory = surroundings.otherMemory;
 
   Numbers numbers(functions.getResult<llvm::ScalarEvolutionAnalysis>(kernel),

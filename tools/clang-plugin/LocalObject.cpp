@@ -128,6 +128,13 @@ LocalAddress findLocalObject(Value *address, const llvm::DataLayout &layout) {
   return {};
 }
 
+std::optional<int64_t> localObjectBytes(const Value *object, const llvm::DataLayout &layout) {
+  if (const auto *const argument = llvm::dyn_cast<llvm::Argument>(object))
+    return layout.getTypeAllocSize(argument->getParamByValType()).getFixedValue();
+  const std::optional<llvm::TypeSize> size = llvm::cast<llvm::AllocaInst>(object)->getAllocationSize(layout);
+  return size ? std::optional<int64_t>(size->getFixedValue()) : std::nullopt;
+}
+
 const LocalObject &LocalObjects::of(Value *object) {
   std::unique_ptr<LocalObject> &known = objects_[object];
   if (!known) {

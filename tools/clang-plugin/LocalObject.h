@@ -46,6 +46,9 @@ struct LocalAddress {
 };
 LocalAddress findLocalObject(llvm::Value *address, const llvm::DataLayout &layout);
 
+/// How large the object is; nothing: it is not known.
+std::optional<int64_t> localObjectBytes(const llvm::Value *object, const llvm::DataLayout &layout);
+
 /// Follows each object once.
 class LocalObjects {
 public:

@@ -32,16 +32,31 @@ bool mayHoldPiece(Type *type) {
   return type->isSized() && !type->getScalarType()->isIntegerTy(1);
 }
 
-/// Whether the lowest bits of the integer are those of an address: nothing has moved others there.
-bool endsLikeAddress(const Value *integer) {
+/// Whether it is what a kernel's parameter holds, or so far from it.
+bool isOfParameter(const Value *value) {
+  while (const auto *const element = llvm::dyn_cast<llvm::GEPOperator>(value))
+    value = element->getPointerOperand();
+  if (const auto *const load = llvm::dyn_cast<llvm::LoadInst>(value)) {
+    value = llvm::getUnderlyingObject(load->getPointerOperand(), /*MaxLookup=*/0);
+    if (!llvm::isa<llvm::Argument>(value) || !llvm::cast<llvm::Argument>(value)->hasByValAttr())
+      return false;
+  }
+  const auto *const argument = llvm::dyn_cast<llvm::Argument>(value);
+  return argument && argument->getParent()->getCallingConv() == llvm::CallingConv::PTX_Kernel;
+}
+
+/// Whether the lowest bits of the integer are those of a parameter: nothing has moved others there.
+bool endsLikeParameter(const Value *integer) {
   for (;;) {
-    if (llvm::isa<llvm::PtrToIntInst, llvm::Argument>(integer))
+    if (isOfParameter(integer))
       return true;
     const auto *const instruction = llvm::dyn_cast<Instruction>(integer);
     const bool keepsLowBits =
-        instruction && (llvm::isa<llvm::TruncInst, llvm::ZExtInst, llvm::SExtInst, llvm::FreezeInst>(instruction) ||
-                        (llvm::is_contained({Instruction::Add, Instruction::Sub}, instruction->getOpcode()) &&
-                         llvm::isa<llvm::ConstantInt>(instruction->getOperand(1))));
+        instruction &&
+        (llvm::isa<llvm::PtrToIntInst, llvm::TruncInst, llvm::ZExtInst, llvm::SExtInst, llvm::FreezeInst>(
+             instruction) ||
+         (llvm::is_contained({Instruction::Add, Instruction::Sub}, instruction->getOpcode()) &&
+          llvm::isa<llvm::ConstantInt>(instruction->getOperand(1))));
     if (!keepsLowBits)
       return false;
     integer = instruction->getOperand(0);
@@ -51,13 +66,10 @@ bool endsLikeAddress(const Value *integer) {
 /// Bits that are left of an address by a mask for its alignment are none.
 bool keepsNoAddress(const Instruction &instruction) {
   constexpr uint64_t largestAlignment = 4096;
-  const auto *const constant =
-      instruction.getNumOperands() == 2 ? llvm::dyn_cast<llvm::ConstantInt>(instruction.getOperand(1)) : nullptr;
-  if (!constant || constant->getValue().getActiveBits() > 64 || !endsLikeAddress(instruction.getOperand(0)))
-    return false;
-  const uint64_t value = constant->getZExtValue();
-  return (instruction.getOpcode() == Instruction::And && value < largestAlignment) ||
-         (instruction.getOpcode() == Instruction::URem && value <= largestAlignment && llvm::isPowerOf2_64(value));
+  const auto *const mask = instruction.getOpcode() == Instruction::And
+                               ? llvm::dyn_cast<llvm::ConstantInt>(instruction.getOperand(1))
+                               : nullptr;
+  return mask && mask->getValue().ult(largestAlignment) && endsLikeParameter(instruction.getOperand(0));
 }
 
 /// Shared, local and distributed shared memory: nothing that a kernel gets the address of.
@@ -68,7 +80,7 @@ bool isOnChip(const Value *pointer) {
 
 /// What a pointer may be an address of, or come from. Arguments of functions whose calls are all here are what the
 /// calls pass.
-std::vector<const Value *> originsOf(const Value *pointer) {
+std::vector<const Value *> originsOf(const Value *pointer, const llvm::SetVector<llvm::Function *> &functions) {
   llvm::SetVector<const Value *> found;
   llvm::SmallVector<const Value *, 8> work{pointer};
   llvm::SmallPtrSet<const Value *, 8> seen;
@@ -89,7 +101,8 @@ std::vector<const Value *> originsOf(const Value *pointer) {
         continue;
       }
       for (const Use &use : argument->getParent()->uses())
-        work.push_back(llvm::cast<CallBase>(use.getUser())->getArgOperand(argument->getArgNo()));
+        if (const auto *const call = llvm::cast<CallBase>(use.getUser()); functions.contains(call->getFunction()))
+          work.push_back(call->getArgOperand(argument->getArgNo()));
     }
   }
   return {found.begin(), found.end()};
@@ -107,14 +120,15 @@ bool isUnchangedParameter(const Value *object, LocalObjects &objects) {
 
 /// Whether it leads to nothing but what a kernel's parameters and constants lead to: of an address that is put there
 /// the slot shows that it is loaded again.
-bool leadsToSlotsAlone(const Value *pointer, LocalObjects &objects) {
-  return llvm::all_of(originsOf(pointer), [&](const Value *origin) {
+bool leadsToSlotsAlone(const Value *pointer, const llvm::SetVector<llvm::Function *> &functions,
+                       LocalObjects &objects) {
+  return llvm::all_of(originsOf(pointer, functions), [&](const Value *origin) {
     if (const auto *const argument = llvm::dyn_cast<llvm::Argument>(origin))
       return argument->getParent()->getCallingConv() == llvm::CallingConv::PTX_Kernel && !argument->hasByValAttr();
     if (const auto *const variable = llvm::dyn_cast<llvm::GlobalVariable>(origin))
       return variable->isConstant() || variable->getAddressSpace() == 4;
     const auto *const load = llvm::dyn_cast<llvm::LoadInst>(origin);
-    return load && llvm::all_of(originsOf(load->getPointerOperand()),
+    return load && llvm::all_of(originsOf(load->getPointerOperand(), functions),
                                 [&](const Value *from) { return isUnchangedParameter(from, objects); });
   });
 }
@@ -125,9 +139,9 @@ bool hasPointer(const CallBase &call) {
 
 class Walk {
 public:
-  Walk(SlotUses &uses, LocalObjects &objects, const OtherMemory &others, llvm::DenseSet<Value *> &reached,
-       const llvm::DataLayout &layout, llvm::LLVMContext &context)
-      : uses_(uses), objects_(objects), others_(others), reached_(reached), layout_(layout), context_(context) {}
+  Walk(SlotUses &uses, const KernelCode &code, LocalObjects &objects, llvm::DenseSet<Value *> &reached)
+      : uses_(uses), code_(code), objects_(objects), reached_(reached),
+        layout_(code.functions.front()->getParent()->getDataLayout()) {}
 
   void followArgument(llvm::Argument &parameter) {
     uses_.roots.insert(&parameter);
@@ -173,6 +187,10 @@ private:
 
   /// An address, or something loaded, lies in a local object: a value of `type`, or eight bytes.
   void reachContents(Value *object, Place place, Type *type, Kind kind) {
+    const int64_t bytes = type ? static_cast<int64_t>(sizeOf(type)) : addressBytes;
+    const std::optional<int64_t> size = localObjectBytes(object, layout_);
+    if (place && size && (*place + bytes <= 0 || *place >= *size))
+      return; // beside what was copied from one object into another
     if (!seenContents_.insert({object, place.value_or(INT64_MIN), type, kind}).second)
       return;
     const LocalObject &uses = objects_.of(object);
@@ -182,7 +200,7 @@ private:
       return reachOtherMemory();
     }
     for (const LocalObject::Load &load : uses.loads)
-      if (LocalObject::overlaps(load, place, type ? static_cast<int64_t>(sizeOf(type)) : addressBytes, layout_))
+      if (LocalObject::overlaps(load, place, bytes, layout_))
         reach(load.instruction, kind);
     for (const LocalObject::Copy &copy : uses.copies)
       copyContents(copy, place, type, kind);
@@ -201,7 +219,7 @@ private:
 
   /// Something loaded lies in memory that `pointer` leads to. Of what slots lead to it is seen when it is loaded again.
   void reachMemory(Value *pointer) {
-    if (!leadsToSlotsAlone(pointer, objects_))
+    if (!leadsToSlotsAlone(pointer, code_.functions, objects_))
       reachOtherMemory();
   }
 
@@ -210,7 +228,7 @@ private:
     if (hasReachedOthers_)
       return;
     hasReachedOthers_ = true;
-    for (Instruction *const read : others_.reads) {
+    for (Instruction *const read : code_.otherReads) {
       auto *const call = llvm::dyn_cast<CallBase>(read);
       if (const auto *const transfer = llvm::dyn_cast<llvm::MemTransferInst>(read)) {
         if (const LocalAddress to = findLocalObject(transfer->getRawDest(), layout_); to.object)
@@ -221,7 +239,7 @@ private:
         reach(read, loadedAddress);
       }
     }
-    for (Value *const object : others_.objects) {
+    for (Value *const object : code_.sharedObjects) {
       const LocalObject &uses = objects_.of(object);
       for (const LocalObject::Load &load : uses.loads)
         reach(load.instruction, loadedAddress);
@@ -231,7 +249,7 @@ private:
   }
 
   /// That of something smaller than an address.
-  Type *byteType() const { return Type::getInt8Ty(context_); }
+  Type *byteType() const { return Type::getInt8Ty(code_.functions.front()->getContext()); }
 
   void visit(Use &use, Kind kind, Member member) {
     auto *const user = llvm::dyn_cast<Instruction>(use.getUser());
@@ -474,6 +492,8 @@ private:
   void reachCallers(llvm::Function &function, Kind kind, Member member) {
     for (Use &use : function.uses()) {
       auto *const call = llvm::dyn_cast<CallBase>(use.getUser());
+      if (call && call->isCallee(&use) && !code_.functions.contains(call->getFunction()))
+        continue; // another kernel's
       if (call && call->isCallee(&use))
         reach(call, kind, member);
       else
@@ -523,6 +543,7 @@ private:
   void lose(Kind kind, Instruction *where, const llvm::Twine &how) {
     uses_.may = readsAndWrites;
     uses_.holdsPointers |= kind == loadedAddress;
+    uses_.atomic |= kind == loadedAddress;
     uses_.escapes |= kind == addressItself;
     note(where, (kind == addressItself ? how : "holds an address that " + how).str());
   }
@@ -534,11 +555,10 @@ private:
   }
 
   SlotUses &uses_;
+  const KernelCode &code_;
   LocalObjects &objects_;
-  const OtherMemory &others_;
   llvm::DenseSet<Value *> &reached_;
   const llvm::DataLayout &layout_;
-  llvm::LLVMContext &context_;
   llvm::SmallVector<std::tuple<Value *, Kind, Member>, 32> work_;
   llvm::DenseSet<std::tuple<Value *, unsigned, int>> seen_;
   llvm::DenseSet<std::tuple<Value *, int64_t, Type *, unsigned>> seenContents_;
@@ -547,16 +567,16 @@ private:
 
 } // namespace
 
-OtherMemory::OtherMemory(const llvm::SetVector<llvm::Function *> &functions, LocalObjects &localObjects) {
+KernelCode::KernelCode(llvm::SetVector<llvm::Function *> all, LocalObjects &localObjects) : functions(std::move(all)) {
   const llvm::DataLayout &layout = functions.front()->getParent()->getDataLayout();
   const auto mayLeadElsewhere = [&](Value *pointer) {
     const auto isUnchanged = [&](const Value *origin) { return isUnchangedParameter(origin, localObjects); };
-    return !findLocalObject(pointer, layout).object && !llvm::all_of(originsOf(pointer), isUnchanged) &&
-           !leadsToSlotsAlone(pointer, localObjects);
+    return !findLocalObject(pointer, layout).object && !llvm::all_of(originsOf(pointer, functions), isUnchanged) &&
+           !leadsToSlotsAlone(pointer, functions, localObjects);
   };
   const auto add = [&](Value *object) {
     if (localObjects.of(object).escapes || localObjects.of(object).hasOtherNames)
-      objects.push_back(object);
+      sharedObjects.push_back(object);
   };
   for (llvm::Function *const function : functions) {
     for (llvm::Argument &argument : function->args())
@@ -568,29 +588,28 @@ OtherMemory::OtherMemory(const llvm::SetVector<llvm::Function *> &functions, Loc
       const auto *const call = llvm::dyn_cast<CallBase>(&instruction);
       if (const Value *const pointer = llvm::getLoadStorePointerOperand(&instruction)) {
         if (llvm::isa<llvm::LoadInst>(instruction) && mayLeadElsewhere(const_cast<Value *>(pointer)))
-          reads.push_back(&instruction);
+          otherReads.push_back(&instruction);
       } else if (llvm::isa<llvm::AtomicRMWInst, llvm::AtomicCmpXchgInst>(instruction)) {
         if (mayLeadElsewhere(instruction.getOperand(0)))
-          reads.push_back(&instruction);
+          otherReads.push_back(&instruction);
       } else if (const auto *const transfer = llvm::dyn_cast<llvm::MemTransferInst>(&instruction)) {
         if (mayLeadElsewhere(transfer->getRawSource()))
-          reads.push_back(&instruction);
+          otherReads.push_back(&instruction);
       } else if (call && (call->isInlineAsm() || (call->getIntrinsicID() != llvm::Intrinsic::not_intrinsic &&
                                                   call->mayReadFromMemory() && hasPointer(*call)))) {
-        reads.push_back(&instruction);
+        otherReads.push_back(&instruction);
       }
     }
   }
 }
 
-SlotUses followSlot(llvm::Argument &parameter, uint64_t offset, LocalObjects &objects, const OtherMemory &others,
-                    llvm::DenseSet<Value *> &reached) {
+SlotUses followSlot(const Slot &slot, const KernelCode &code, LocalObjects &objects, llvm::DenseSet<Value *> &reached) {
   SlotUses uses;
-  uses.slot = {parameter.getArgNo(), offset};
-  Walk walk(uses, objects, others, reached, parameter.getParent()->getParent()->getDataLayout(),
-            parameter.getContext());
+  uses.slot = slot;
+  llvm::Argument &parameter = *code.functions.front()->getArg(slot.parameter);
+  Walk walk(uses, code, objects, reached);
   if (parameter.hasByValAttr())
-    walk.followField(parameter, static_cast<int64_t>(offset));
+    walk.followField(parameter, static_cast<int64_t>(slot.offset));
   else
     walk.followArgument(parameter);
   return uses;

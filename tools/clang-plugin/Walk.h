@@ -39,17 +39,19 @@ struct SlotUses : SlotModes {
   bool isFullyKnown() const { return !escapes && !holdsPointers && !unresolved; }
 };
 
-/// Where the functions that a kernel runs may take something out of memory that is neither of one local object alone
-/// nor surely what a parameter leads to: shared memory, variables, whatever a pointer that was computed leads to.
-struct OtherMemory {
-  OtherMemory(const llvm::SetVector<llvm::Function *> &functions, LocalObjects &objects);
+/// A kernel with the functions it may call that are here, and where they may take something out of memory that is
+/// neither one local object's alone nor surely what a parameter leads to: shared memory, variables, whatever a pointer
+/// leads to that was computed.
+struct KernelCode {
+  KernelCode(llvm::SetVector<llvm::Function *> functions, LocalObjects &localObjects);
 
-  std::vector<llvm::Instruction *> reads; ///< loads, atomics, copies, calls
-  std::vector<llvm::Value *> objects;     ///< local ones that a pointer may lead to which also leads elsewhere
+  llvm::SetVector<llvm::Function *> functions; ///< the kernel first
+  std::vector<llvm::Instruction *> otherReads; ///< loads, atomics, copies, calls
+  std::vector<llvm::Value *> sharedObjects;    ///< local ones that a pointer may lead to which may also lead elsewhere
 };
 
 /// The uses of the addresses in one parameter's slots. `reached` collects the values that are addresses made of them.
-SlotUses followSlot(llvm::Argument &parameter, uint64_t offset, LocalObjects &objects, const OtherMemory &others,
+SlotUses followSlot(const Slot &slot, const KernelCode &code, LocalObjects &objects,
                     llvm::DenseSet<llvm::Value *> &reached);
 
 } // namespace pumpgraph::annotate
