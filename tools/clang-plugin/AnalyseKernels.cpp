@@ -39,11 +39,6 @@ llvm::SetVector<Function *> reachableFrom(Function &kernel) {
   return functions;
 }
 
-/// Functions of the device's runtime that touch no memory of the program, and return unless they end the kernel.
-bool isHarmless(const Function &function) {
-  return llvm::is_contained({"vprintf", "__assertfail", "malloc"}, function.getName());
-}
-
 /// What the functions a kernel runs do beside its slots.
 class Surroundings {
 public:
@@ -93,7 +88,7 @@ private:
         otherMemory |= name.starts_with(handle);
       return;
     }
-    if (bodyOf(call) || (called && isHarmless(*called)))
+    if (bodyOf(call) || isHarmless(call))
       return;
     otherMemory = true;
     threadsMayLeave = true;

@@ -32,23 +32,28 @@ bool mayHoldPiece(Type *type) {
   return type->isSized() && !type->getScalarType()->isIntegerTy(1);
 }
 
+bool isKernel(const llvm::Function &function) {
+  return function.getCallingConv() == llvm::CallingConv::PTX_Kernel;
+}
+
 /// Whether it is what a kernel's parameter holds, or so far from it.
-bool isOfParameter(const Value *value) {
+bool isOfParameter(const Value *value, const llvm::DataLayout &layout) {
   while (const auto *const element = llvm::dyn_cast<llvm::GEPOperator>(value))
     value = element->getPointerOperand();
   if (const auto *const load = llvm::dyn_cast<llvm::LoadInst>(value)) {
-    value = llvm::getUnderlyingObject(load->getPointerOperand(), /*MaxLookup=*/0);
-    if (!llvm::isa<llvm::Argument>(value) || !llvm::cast<llvm::Argument>(value)->hasByValAttr())
+    const LocalAddress from = findLocalObject(const_cast<Value *>(load->getPointerOperand()), layout);
+    if (!from.place || *from.place % 8 != 0 || layout.getTypeStoreSize(load->getType()) != 8)
       return false;
+    value = from.object;
   }
   const auto *const argument = llvm::dyn_cast<llvm::Argument>(value);
-  return argument && argument->getParent()->getCallingConv() == llvm::CallingConv::PTX_Kernel;
+  return argument && isKernel(*argument->getParent());
 }
 
 /// Whether the lowest bits of the integer are those of a parameter: nothing has moved others there.
-bool endsLikeParameter(const Value *integer) {
+bool endsLikeParameter(const Value *integer, const llvm::DataLayout &layout) {
   for (;;) {
-    if (isOfParameter(integer))
+    if (isOfParameter(integer, layout))
       return true;
     const auto *const instruction = llvm::dyn_cast<Instruction>(integer);
     const bool keepsLowBits =
@@ -64,12 +69,12 @@ bool endsLikeParameter(const Value *integer) {
 }
 
 /// Bits that are left of an address by a mask for its alignment are none.
-bool keepsNoAddress(const Instruction &instruction) {
+bool keepsNoAddress(const Instruction &instruction, const llvm::DataLayout &layout) {
   constexpr uint64_t largestAlignment = 4096;
   const auto *const mask = instruction.getOpcode() == Instruction::And
                                ? llvm::dyn_cast<llvm::ConstantInt>(instruction.getOperand(1))
                                : nullptr;
-  return mask && mask->getValue().ult(largestAlignment) && endsLikeParameter(instruction.getOperand(0));
+  return mask && mask->getValue().ult(largestAlignment) && endsLikeParameter(instruction.getOperand(0), layout);
 }
 
 /// Shared, local and distributed shared memory: nothing that a kernel gets the address of.
@@ -91,11 +96,11 @@ std::vector<const Value *> originsOf(const Value *pointer, const llvm::SetVector
       const auto *const argument = llvm::dyn_cast<llvm::Argument>(object);
       if (!seen.insert(object).second)
         continue;
-      const bool isPassedHere =
-          argument && !argument->hasByValAttr() && llvm::all_of(argument->getParent()->uses(), [](const Use &use) {
-            const auto *const call = llvm::dyn_cast<CallBase>(use.getUser());
-            return call && call->isCallee(&use);
-          });
+      const bool isPassedHere = argument && !argument->hasByValAttr() && !isKernel(*argument->getParent()) &&
+                                llvm::all_of(argument->getParent()->uses(), [](const Use &use) {
+                                  const auto *const call = llvm::dyn_cast<CallBase>(use.getUser());
+                                  return call && call->isCallee(&use);
+                                });
       if (!isPassedHere) {
         found.insert(object);
         continue;
@@ -111,8 +116,7 @@ std::vector<const Value *> originsOf(const Value *pointer, const llvm::SetVector
 /// A struct parameter of a kernel that is as it was launched with.
 bool isUnchangedParameter(const Value *object, LocalObjects &objects) {
   const auto *const argument = llvm::dyn_cast<llvm::Argument>(object);
-  if (!argument || !argument->hasByValAttr() ||
-      argument->getParent()->getCallingConv() != llvm::CallingConv::PTX_Kernel)
+  if (!argument || !argument->hasByValAttr() || !isKernel(*argument->getParent()))
     return false;
   const LocalObject &uses = objects.of(const_cast<Value *>(object));
   return !uses.isWritten && !uses.escapes;
@@ -124,7 +128,7 @@ bool leadsToSlotsAlone(const Value *pointer, const llvm::SetVector<llvm::Functio
                        LocalObjects &objects) {
   return llvm::all_of(originsOf(pointer, functions), [&](const Value *origin) {
     if (const auto *const argument = llvm::dyn_cast<llvm::Argument>(origin))
-      return argument->getParent()->getCallingConv() == llvm::CallingConv::PTX_Kernel && !argument->hasByValAttr();
+      return isKernel(*argument->getParent()) && !argument->hasByValAttr();
     if (const auto *const variable = llvm::dyn_cast<llvm::GlobalVariable>(origin))
       return variable->isConstant() || variable->getAddressSpace() == 4;
     const auto *const load = llvm::dyn_cast<llvm::LoadInst>(origin);
@@ -316,7 +320,7 @@ private:
   }
 
   void visitArithmetic(Instruction &operation, Use &use, Kind kind) {
-    if (keepsNoAddress(operation))
+    if (keepsNoAddress(operation, layout_))
       return;
     // The distance between two addresses of one buffer.
     Value *const other = operation.getOperand(1 - use.getOperandNo());
@@ -379,7 +383,7 @@ private:
     const unsigned argument = call.getArgOperandNo(&use);
     if (body && argument < body->arg_size())
       return reach(body->getArg(argument), kind, member);
-    if (kind == loadedAddress && !use->getType()->isPointerTy())
+    if (kind == loadedAddress && (use->getType()->getScalarType()->isFloatingPointTy() || isHarmless(call)))
       return;
     if (call.getCalledFunction())
       lose(kind, &call, "is passed to " + nameOf(call) + "(), whose body is not here");
@@ -566,6 +570,11 @@ private:
 };
 
 } // namespace
+
+bool isHarmless(const CallBase &call) {
+  const llvm::Function *const called = call.getCalledFunction();
+  return called && llvm::is_contained({"vprintf", "__assertfail", "malloc"}, called->getName());
+}
 
 KernelCode::KernelCode(llvm::SetVector<llvm::Function *> all, LocalObjects &localObjects) : functions(std::move(all)) {
   const llvm::DataLayout &layout = functions.front()->getParent()->getDataLayout();

@@ -39,6 +39,10 @@ struct SlotUses : SlotModes {
   bool isFullyKnown() const { return !escapes && !holdsPointers && !unresolved; }
 };
 
+/// Whether it calls a function of the device's runtime that touches no memory of the program, and returns unless it
+/// ends the kernel.
+bool isHarmless(const llvm::CallBase &call);
+
 /// A kernel with the functions it may call that are here, and where they may take something out of memory that is
 /// neither one local object's alone nor surely what a parameter leads to: shared memory, variables, whatever a pointer
 /// leads to that was computed.
