@@ -155,7 +155,7 @@ bool AccessFinder::isReplaceable(std::size_t position, const LiftedNode &node, c
   if (!hasMoved(position, word))
     return false;
   const Slot *slot = slotOf(node, word);
-  return !slot || (slot->flags & (PUMPGRAPH_SLOT_ESCAPES | PUMPGRAPH_SLOT_HOLDS_POINTERS)) == 0;
+  return !slot || (slot->isUnderstood() && (slot->flags & PUMPGRAPH_SLOT_HOLDS_POINTERS) == 0);
 }
 
 bool AccessFinder::knowsAddressesByWordsAlone(std::size_t position, const LiftedNode &node) const {

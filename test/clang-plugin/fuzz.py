@@ -298,7 +298,8 @@ def loopInText(k: Kernel, a: str) -> str:
     r = k.let(a)
     label = k.fresh("LOOP")
     k.asm(["mov.u32 $i, 0", f"{label}_%=: mov.u64 $t, %0", "add.u32 $i, $i, 1", "mov.u64 %0, $t",
-           "setp.lt.u32 $p, $i, 3", f"@$p bra {label}_%="], [("+l", r)], (), [("u32", "i"), ("pred", "p"), ("u64", "t")])
+           "setp.lt.u32 $p, $i, 3", f"@$p bra {label}_%="], [("+l", r)], (),
+          [("u32", "i"), ("pred", "p"), ("u64", "t")])
     return r
 
 
@@ -527,7 +528,7 @@ def throughLambda(k: Kernel, a: str) -> str:
 @whole
 def loopCarried(k: Kernel, a: str) -> str:
     r = k.let(a)
-    k.line(f"for (int i = 0; i < n; ++i) {{ {r} ^= i; asm(\"xor.b64 %0, %0, %1;\" : \"+l\"({r}) : \"l\"(Address(i))); }}")
+    k.line(f'for (int i = 0; i < n; ++i) {{ {r} ^= i; asm("xor.b64 %0, %0, %1;" : "+l"({r}) : "l"(Address(i))); }}')
     return r
 
 
@@ -667,8 +668,8 @@ def halfShuffled(k: Kernel, h: str) -> str:
     if k.random.random() < 0.5:
         return k.let(f"__shfl_sync(~0u, {h}, {k.pick('threadIdx.x & 31', '0')})", "unsigned")
     (r,) = k.declare("unsigned", "v")
-    k.asm([k.pick("shfl.sync.idx.b32 %0, %1, 0, 31, -1", "shfl.sync.bfly.b32 %0|$p, %1, 0, 31, 0xffffffff")], [("=r", r)],
-          [("r", h)], [("pred", "p")])
+    k.asm([k.pick("shfl.sync.idx.b32 %0, %1, 0, 31, -1", "shfl.sync.bfly.b32 %0|$p, %1, 0, 31, 0xffffffff")],
+          [("=r", r)], [("r", h)], [("pred", "p")])
     return r
 
 
@@ -782,7 +783,8 @@ def halfQuarters(k: Kernel, h: str) -> str:
 def halfAtomic(k: Kernel, h: str) -> str:
     name = k.fresh("shared")
     k.line(f"__shared__ unsigned {name};")
-    k.line(f"{name} = 0; __syncthreads(); {k.pick('atomicOr', 'atomicExch', 'atomicMax')}(&{name}, {h}); __syncthreads();")
+    k.line(f"{name} = 0; __syncthreads();")
+    k.line(f"{k.pick('atomicOr', 'atomicExch', 'atomicMax')}(&{name}, {h}); __syncthreads();")
     return k.let(name, "unsigned")
 
 
@@ -866,7 +868,8 @@ def joinByDouble(k: Kernel, low: str, high: str) -> str:
 @join
 def joinByUnion(k: Kernel, low: str, high: str) -> str:
     name = k.fresh("words")
-    k.line(f"Words {name}; {name}.halves[n & 1] = n & 1 ? {high} : {low}; {name}.halves[~n & 1] = n & 1 ? {low} : {high};")
+    k.line(f"Words {name}; {name}.halves[n & 1] = n & 1 ? {high} : {low};")
+    k.line(f"{name}.halves[~n & 1] = n & 1 ? {low} : {high};")
     return k.let(f"{name}.whole")
 
 
@@ -1165,7 +1168,8 @@ def write_by_text(k: Kernel, a: Value, runs) -> None:
         offset = 12
         k.asm([f"st.{space}f32 [%0+%2], %1"], (), [("l", a.name), ("f", "1.0f"), ("n", "12")], memory=True)
     elif choice == "memory":
-        k.asm([f"st.{space}f32 %0, %1"], [("=m", f"*reinterpret_cast<float *>({a.name})")], [("f", "1.0f")], memory=True)
+        k.asm([f"st.{space}f32 %0, %1"], [("=m", f"*reinterpret_cast<float *>({a.name})")], [("f", "1.0f")],
+              memory=True)
     elif choice == "other":
         # The register is the argument's only on one way.
         spare = k.parameter(f"float *{k.fresh('s')}")
@@ -1219,11 +1223,13 @@ def through_text(k: Kernel, a: Value, runs) -> None:
               [("l", a.name), ("f", "2.0f")], [("u64", "t"), ("b32", "l"), ("b32", "h")], memory=True)
         k.access(a, 3, 8, runs=lambda n: False)
     elif choice == "atomic":
-        k.asm(["ld.global.u64 $t, [%0]", "red.global.add.u32 [$t], 1"], (), [("l", a.name)], [("u64", "t")], memory=True)
+        k.asm(["ld.global.u64 $t, [%0]", "red.global.add.u32 [$t], 1"], (), [("l", a.name)], [("u64", "t")],
+              memory=True)
         k.access(a, 3, 8, atomic=True, runs=lambda n: False)
     else:
         name = k.fresh("place")
-        k.line(f'asm volatile("{{ .reg .b64 t; .shared .align 8 .b64 {name}; ld.u64 t, [%0]; st.shared.u64 [{name}], t; '
+        k.line(f'asm volatile("{{ .reg .b64 t; .shared .align 8 .b64 {name}; ld.u64 t, [%0]; '
+               f'st.shared.u64 [{name}], t; '
                f'ld.shared.u64 t, [{name}]; st.f32 [t], %1; }}" :: "l"({a.name}), "f"(2.0f) : "memory");')
         k.access(a, 3, 8, runs=lambda n: False)
 
@@ -1250,8 +1256,8 @@ def store_address(k: Kernel, a: Value, runs) -> None:
     k.access(Value("", frozenset([Origin((index, 0), False)]), 0), 2, 8, runs=runs)
 
 
-USES = [read_plainly, write_plainly, write_plainly, write_wide, add_atomically, read_by_text, write_by_text, write_by_text,
-        atomic_by_text, copy_memory, through_text, touch_nothing, store_address]
+USES = [read_plainly, write_plainly, write_plainly, write_wide, add_atomically, read_by_text, write_by_text,
+        write_by_text, atomic_by_text, copy_memory, through_text, touch_nothing, store_address]
 
 
 def chain(k: Kernel, a: Value, length: int) -> Value:
@@ -1294,9 +1300,8 @@ def problems_of(need: Need, claim: Optional[dict]) -> List[str]:
     if claim is None:
         return []
     mode = MODES[claim["may"]]
-    says_anything = bool(claim.get("unresolved") or claim.get("escapes"))
-    if says_anything:
-        return [] if mode == 3 and (claim.get("unresolved") or not claim.get("must_end")) else ["says anything, not all"]
+    if claim.get("unresolved") or claim.get("escapes"):  # anything, if it says so
+        return [] if mode == 3 and "must_end" not in claim else ["not all that may be"]
     problems = []
     if need.mode & ~mode:
         problems.append(f"may {claim['may']}")
@@ -1375,7 +1380,8 @@ def compile_file(kernels: List[Kernel], level: str, options: argparse.Namespace)
             return {}
         with open(found, encoding="utf-8") as file:
             entries = [json.loads(line) for line in file]
-    return {entry["kernel"]: {(slot["parameter"], slot["offset"]): slot for slot in entry["slots"]} for entry in entries}
+    return {entry["kernel"]: {(slot["parameter"], slot["offset"]): slot for slot in entry["slots"]}
+            for entry in entries}
 
 
 def main() -> int:
@@ -1390,7 +1396,7 @@ def main() -> int:
     parser.add_argument("--understate", action="store_true", help="make each claim too small; the run must fail")
     parser.add_argument("--assemble", action="store_true", help="have ptxas see that the text is PTX")
     parser.add_argument("--print", metavar="KERNEL", help="print one kernel's text")
-    parser.add_argument("--show-wide", metavar="EXCESS", help="print the first kernel with a claim that is wider in this way")
+    parser.add_argument("--show-wide", metavar="EXCESS", help="print the first kernel with a claim that is wider so")
     parser.add_argument("--show", type=int, default=3, help="how many unsound kernels to print")
     options = parser.parse_args()
 
@@ -1424,7 +1430,8 @@ def main() -> int:
                             return 0
     for name in sorted(unsound, key=lambda name: int(name[1:]))[:options.show]:
         kernel = kernels[int(name[1:])]
-        print(f"UNSOUND {name} of seed {options.seed}: {'; '.join(unsound[name])}\n{' '.join(kernel.steps)}\n{kernel.text()}")
+        print(f"UNSOUND {name} of seed {options.seed}: {'; '.join(unsound[name])}")
+        print(f"{' '.join(kernel.steps)}\n{kernel.text()}")
     steps = {step for kernel in kernels for step in kernel.steps}
     print(f"{len(kernels)} kernels at {', '.join('-' + level for level in levels)}, {len(steps)} kinds of steps: "
           f"{len(unsound)} unsound, {len(broken)} do not compile")
