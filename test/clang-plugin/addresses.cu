@@ -255,6 +255,15 @@ extern "C" __global__ void variableByName(float *out) {
   *out = 1;
 }
 
+// CHECK-LABEL: {{^}}numberToPointer({{.*}}(other memory too)
+// CHECK-NEXT:  parameter 1: write
+__global__ void numberToPointer(unsigned key, float *out) {
+  float *place;
+  asm("mov.u64 %0, %1;" : "=l"(place) : "l"(key * 256ULL));
+  *place = 1;
+  *out = 1;
+}
+
 // An address that text makes of a number.
 // CHECK-LABEL: {{^}}numberAsAddress({{.*}}(other memory too)
 // CHECK-NEXT:  parameter 1: write

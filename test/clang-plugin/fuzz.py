@@ -1397,6 +1397,7 @@ def main() -> int:
     parser.add_argument("--assemble", action="store_true", help="have ptxas see that the text is PTX")
     parser.add_argument("--print", metavar="KERNEL", help="print one kernel's text")
     parser.add_argument("--show-wide", metavar="EXCESS", help="print the first kernel with a claim that is wider so")
+    parser.add_argument("--progress", action="store_true")
     parser.add_argument("--show", type=int, default=3, help="how many unsound kernels to print")
     options = parser.parse_args()
 
@@ -1411,7 +1412,10 @@ def main() -> int:
     broken: Set[str] = set()
     counts: "collections.Counter[str]" = collections.Counter()
     with ThreadPoolExecutor(options.jobs) as pool:
-        for (group, level), found in zip(tasks, pool.map(lambda task: compile_file(*task, options), tasks)):
+        results = pool.map(lambda task: compile_file(*task, options), tasks)
+        for done, ((group, level), found) in enumerate(zip(tasks, results)):
+            if options.progress:
+                print(f"{done} of {len(tasks)} files, {len(unsound)} unsound", file=sys.stderr)
             for kernel in group:
                 if kernel.name not in found:
                     broken.add(kernel.name)

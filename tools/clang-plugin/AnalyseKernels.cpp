@@ -67,7 +67,10 @@ private:
     otherMemory |= summary.otherMemory;
     threadsMayLeave |= summary.mayLeave;
     mayReadParameters |= summary.mayReadParameters;
-    // Where a pointer comes from shows elsewhere.
+    // Where a pointer comes from shows elsewhere, unless it comes from here.
+    const auto isPointer = [](const llvm::Type *type) { return type->isPointerTy(); };
+    const bool makesPointer = isPointer(call.getType()) || llvm::any_of(call.getType()->subtypes(), isPointer);
+    otherMemory |= makesPointer && !reached.contains(&call);
     for (unsigned i = 0; i < call.arg_size(); ++i) {
       const Value *const argument = call.getArgOperand(i);
       if (argument->getType()->isIntegerTy() && !llvm::isa<llvm::Constant>(argument) && !reached.contains(argument))

@@ -118,7 +118,7 @@ uint64_t accessBytes(const PtxStatement &statement) {
   return bytes * lanes;
 }
 
-/// Not memory that a kernel gets the address of, or finds it in memory of that kind.
+/// Not global memory.
 bool isOnChip(StringRef space) {
   space = space.split("::").first;
   return space == "shared" || space == "local";
@@ -130,9 +130,8 @@ public:
       : text_(text), registers_(operands.registers), memoryIsOfMemory_(memoryIsOfMemory), held_(text.names.size()),
         writes_(text.names.size()) {
     for (const PtxStatement &statement : text.statements)
-      if (const Action action = actionOf(statement); action != Action::nothing && action != Action::store)
-        for (const unsigned name : resultsOf(statement))
-          ++writes_[registerOf(name)];
+      for (const unsigned name : resultsOf(statement))
+        ++writes_[registerOf(name)];
   }
 
   void give(unsigned operand, Provenance provenance) {

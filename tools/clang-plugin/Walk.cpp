@@ -399,7 +399,7 @@ private:
       access(kind, call, use.get(), isSource ? reads : writes, transfer->getLength());
       const LocalAddress to = isSource ? findLocalObject(transfer->getRawDest(), layout_) : LocalAddress();
       if (to.object)
-        reachContents(to.object, std::nullopt, byteType(), loadedAddress);
+        reachContents(to.object, std::nullopt, nullptr, loadedAddress);
       else if (isSource)
         reachMemory(transfer->getRawDest());
       return;
