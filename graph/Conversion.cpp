@@ -42,6 +42,7 @@ public:
   Lifted read(GraphOp graph) {
     Description &description = lifted_.description;
     description.name = graph.getSymName().str();
+    description.stage = static_cast<Stage>(graph.getStage());
     description.pageBytes = graph.getPageBytes();
     description.budgetBytes = graph.getBudget().value_or(0);
     description.hostBytes = graph.getHostBytes().value_or(0);
@@ -193,6 +194,7 @@ private:
       return bytes == 0 ? IntegerAttr() : builder_.getI64IntegerAttr(static_cast<std::int64_t>(bytes));
     };
     graph_.setSymName(description.name);
+    graph_.setStage(static_cast<std::uint32_t>(description.stage));
     graph_.setPageBytes(description.pageBytes);
     graph_.setBudgetAttr(bytesOrNothing(description.budgetBytes));
     graph_.setHostBytesAttr(bytesOrNothing(description.hostBytes));

@@ -61,6 +61,8 @@ private:
   std::string step() const {
     if (description_.name.empty())
       return "the step has no name";
+    if (description_.stage > Stage::LoweredManaged)
+      return fmt::format("{} is not a stage of a step", static_cast<int>(description_.stage));
     if (description_.pageBytes == 0)
       return "the page size is 0 bytes";
     for (const std::uint64_t bytes : {description_.pageBytes, description_.budgetBytes, description_.hostBytes})
@@ -82,6 +84,9 @@ private:
     for (std::size_t page = 0; page < buffer.frames.size(); ++page)
       if (buffer.frames[page] < noFrame)
         return fmt::format("page {} names frame {}", page, buffer.frames[page]);
+    if (std::string fault = stageFault(!buffer.frames.empty(), buffer.continues != noBuffer, description_.stage);
+        !fault.empty())
+      return "it " + fault;
     if (std::string fault = pageRanges(buffer, "resident", buffer.resident); !fault.empty())
       return fault;
     if (std::string fault = pageRanges(buffer, "mirrored", buffer.mirrored); !fault.empty())
@@ -165,6 +170,8 @@ private:
   std::string node(const Node &node) const {
     if (!isNodeKind(static_cast<std::uint8_t>(node.kind)))
       return fmt::format("{} is not a kind of node", static_cast<int>(node.kind));
+    if (std::string fault = stageFault(node.kind, description_.stage); !fault.empty())
+      return "it " + fault;
     if (node.captured < notCaptured)
       return fmt::format("{} is not a position in a captured graph", node.captured);
     if (!std::isnan(node.costUs) && !(node.costUs >= 0 && std::isfinite(node.costUs)))
@@ -416,6 +423,49 @@ pumpgraph_node nodeToC(const Node &node, const std::vector<pumpgraph_access> &ac
 
 } // namespace
 
+const char *stageName(Stage stage) {
+  switch (stage) {
+  case Stage::Captured:
+    return "captured";
+  case Stage::Planned:
+    return "planned";
+  case Stage::LoweredVirtual:
+    return "lowered for virtual memory";
+  case Stage::LoweredManaged:
+    return "lowered for managed memory";
+  }
+  return "of no known stage";
+}
+
+std::string stageFault(NodeKind kind, Stage stage) {
+  const bool isAdvice = kind == NodeKind::Advise;
+  const bool fits = !isAdded(kind) || (stage == Stage::Planned && isOperation(kind)) ||
+                    (stage == Stage::LoweredVirtual && isCopy(kind)) ||
+                    (stage == Stage::LoweredManaged && isResidency(kind));
+  if (fits)
+    return {};
+  return fmt::format("is {}, but the step is {}",
+                     isCopy(kind) ? "a lowered copy"
+                     : isAdvice   ? "advice"
+                                  : "a plan's evict, prefetch or discard",
+                     stageName(stage));
+}
+
+std::string stageFault(bool hasFrames, bool continues, Stage stage) {
+  if (stage != Stage::Captured || (!hasFrames && !continues))
+    return {};
+  return fmt::format("{}, but the step is {}", hasFrames ? "names frames" : "continues another one", stageName(stage));
+}
+
+std::string wrongStage(const Description &step, std::initializer_list<Stage> stages) {
+  if (std::find(stages.begin(), stages.end(), step.stage) != stages.end())
+    return {};
+  std::string wanted;
+  for (const Stage &stage : stages)
+    wanted += fmt::format("{}{}", wanted.empty() ? "" : &stage + 1 == stages.end() ? " or " : ", ", stageName(stage));
+  return fmt::format("the step is {}; it has to be {}", stageName(step.stage), wanted);
+}
+
 BufferIndex capturedBuffer(const std::vector<Buffer> &buffers, BufferIndex buffer) {
   while (buffers[buffer].continues < buffer) // noBuffer is no smaller one, and nothing is in a damaged description
     buffer = buffers[buffer].continues;
@@ -473,6 +523,7 @@ DescriptionView::DescriptionView(const Description &description) {
     edges_.push_back({edge.from, edge.to, static_cast<std::uint32_t>(edge.kind)});
 
   root_.version = PUMPGRAPH_DESCRIPTION_VERSION;
+  root_.stage = static_cast<std::uint32_t>(description.stage);
   root_.name = description.name.c_str();
   root_.page_bytes = description.pageBytes;
   root_.budget_bytes = description.budgetBytes;
@@ -496,6 +547,7 @@ bool fromC(const pumpgraph_description &view, Description &out, std::string &err
     return false;
   Description copy;
   copy.name = text(view.name);
+  copy.stage = narrow<Stage>(view.stage);
   copy.pageBytes = view.page_bytes;
   copy.budgetBytes = view.budget_bytes;
   copy.hostBytes = view.host_bytes;

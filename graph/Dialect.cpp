@@ -209,12 +209,24 @@ LogicalResult BufferOp::verify() {
   return verifyHosted(*this);
 }
 
+LogicalResult GraphOp::verify() {
+  if (const std::uint32_t stage = getStage(); stage > static_cast<std::uint32_t>(Stage::LoweredManaged))
+    return emitOpError("is of the unknown stage ") << stage;
+  return success();
+}
+
 LogicalResult GraphOp::verifyRegions() {
   llvm::DenseMap<std::uint32_t, Operation *> nodes;
+  const auto stage = static_cast<Stage>(getStage());
   for (Operation &op : getBody().front()) {
     auto node = dyn_cast<NodeOpInterface>(op);
-    if (!node && !isa<BufferOp>(op))
+    auto buffer = dyn_cast<BufferOp>(op);
+    if (!node && !buffer)
       return op.emitOpError("is neither a buffer nor a node of a step");
+    const std::string fault = node ? stageFault(node.getNodeKind(), stage)
+                                   : stageFault(bool(buffer.getFrames()), bool(buffer.getContinues()), stage);
+    if (!fault.empty())
+      return op.emitOpError() << fault;
     if (!node || !node.getCaptured())
       continue;
     const auto [found, isNew] = nodes.try_emplace(*node.getCaptured(), &op);

@@ -12,6 +12,7 @@ namespace pumpgraph::ir {
 namespace {
 
 // Words by the value of the enum they spell. No access has mode 0, no advise op the advice 0.
+constexpr std::array<StringLiteral, 4> stageWords = {"captured", "planned", "lowered_virtual", "lowered_managed"};
 constexpr std::array<StringLiteral, 4> modeWords = {"nothing", "read", "write", "readwrite"};
 constexpr std::array<StringLiteral, 5> evidenceWords = {"proved", "declared", "observed", "assumed", "allocated"};
 constexpr std::array<StringLiteral, 5> adviceWords = {"none", "read_mostly", "prefer_host", "prefer_device",
@@ -78,6 +79,21 @@ ParseResult parseReal(OpAsmParser &parser, double &value) {
 }
 
 } // namespace
+
+ParseResult parseStage(OpAsmParser &parser, IntegerAttr &stage) {
+  if (parser.parseOptionalKeyword("stage"))
+    return success();
+  std::int8_t value = 0;
+  if (parser.parseLParen() || parseWord(parser, stageWords, 0, value) || parser.parseRParen())
+    return failure();
+  stage = parser.getBuilder().getI32IntegerAttr(value);
+  return success();
+}
+
+void printStage(OpAsmPrinter &printer, Operation *, IntegerAttr stage) {
+  if (stage && stage.getInt() != static_cast<std::int64_t>(Stage::Captured))
+    printer << " stage(" << wordFor(stageWords, stage.getInt()) << ')';
+}
 
 ParseResult parseName(OpAsmParser &parser, StringAttr &name) {
   std::string text;

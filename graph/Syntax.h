@@ -10,6 +10,9 @@ namespace pumpgraph::ir {
 using UnresolvedOperands = llvm::SmallVectorImpl<mlir::OpAsmParser::UnresolvedOperand>;
 
 /// `"name"`, or nothing if it is empty.
+mlir::ParseResult parseStage(mlir::OpAsmParser &parser, mlir::IntegerAttr &stage);
+void printStage(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::IntegerAttr stage);
+
 mlir::ParseResult parseName(mlir::OpAsmParser &parser, mlir::StringAttr &name);
 void printName(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::StringAttr name);
 

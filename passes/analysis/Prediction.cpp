@@ -7,6 +7,7 @@
 #include "passes/analysis/Timeline.h"
 
 #include <algorithm>
+#include <cassert>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -283,6 +284,7 @@ double underWayUs(const Description &description, const std::vector<NodeTimes> &
 }
 
 Prediction predict(const Description &description, const Machine &machine) {
+  assert(description.stage != Stage::LoweredManaged && "an agent has its own times: predictManaged()");
   return predictionOf(description, replayInOrder(tasksOf(description, machine), graphOf(description), machine));
 }
 

@@ -3,6 +3,7 @@
 // in any plan, on a step in which all pages have frames of their own. What is particular to the agent is checked here:
 // paths over operations that it may leave undone order nothing but the writing of their words.
 #include "passes/check/CheckResidency.h"
+#include "passes/check/Form.h"
 #include "passes/check/Report.h"
 
 #include <fmt/format.h>
@@ -70,6 +71,7 @@ bool isWellFormed(const Description &lowered, Report &report) {
 Description asUnifiedMemory(const Description &lowered) {
   const std::vector<std::set<NodeIndex>> after = askedAfter(lowered);
   Description step = lowered;
+  step.stage = Stage::Planned;
   step.edges.clear();
   std::int32_t frames = 0;
   for (Buffer &buffer : step.buffers) {
@@ -116,7 +118,8 @@ Description asUnifiedMemory(const Description &lowered) {
 
 std::vector<Violation> checkManaged(const Description &lowered, std::size_t limit) {
   Report report(limit);
-  if (!isWellFormed(lowered, report))
+  check::checkStage(lowered, {Stage::LoweredManaged}, report);
+  if (!report.empty() || !isWellFormed(lowered, report))
     return report.take();
   return checkResidency(asUnifiedMemory(lowered), limit);
 }

@@ -9,6 +9,7 @@ namespace pumpgraph {
 
 std::vector<Violation> checkResidency(const Description &description, std::size_t limit) {
   check::Report report(limit);
+  check::checkStage(description, {Stage::Planned, Stage::LoweredVirtual}, report);
   check::checkForm(description, report);
   if (!report.empty())
     return report.take();

@@ -18,7 +18,8 @@ struct Violation {
   std::string message; ///< lower case, names and numbers
 };
 
-/// Empty: the plan is correct. At most `limit` violations are reported.
+/// Of a step that is planned or lowered for virtual memory. Empty: the plan is correct. At most `limit` violations are
+/// reported.
 std::vector<Violation> checkResidency(const Description &description, std::size_t limit = 10);
 
 /// Whether `rewritten` still contains the captured step: the same captured nodes with the same accesses, and every

@@ -233,6 +233,11 @@ void requireFrames(const Description &description, NodeIndex node, BufferIndex b
 
 } // namespace
 
+void checkStage(const Description &description, std::initializer_list<Stage> stages, Report &report) {
+  if (std::string fault = wrongStage(description, stages); !fault.empty())
+    report.add({.rule = "stage"}, std::move(fault));
+}
+
 void checkForm(const Description &description, Report &report) {
   if (description.pageBytes == 0)
     return report.add({.rule = "page"}, "a page has 0 bytes");

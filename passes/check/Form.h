@@ -6,7 +6,12 @@
 #include "passes/check/Report.h"
 #include "pumpgraph/graph/Description.h"
 
+#include <initializer_list>
+
 namespace pumpgraph::check {
+
+/// The step is of one of these stages: what is proved of it is meant by its nodes.
+void checkStage(const Description &description, std::initializer_list<Stage> stages, Report &report);
 
 /// Indices, ranges and sizes make sense. The other checks rely on it: run them only when nothing was found.
 void checkForm(const Description &description, Report &report);

@@ -6,7 +6,6 @@
 #include "passes/analysis/EstimateCosts.h"
 #include "passes/analysis/HostedAccess.h"
 #include "passes/check/CheckResidency.h"
-#include "passes/ir/Stage.h"
 #include "passes/report/Summary.h"
 #include "pumpgraph/graph/Conversion.h"
 #include "pumpgraph/graph/Ranges.h"
@@ -106,6 +105,15 @@ tl::expected<Description, Failure> read(const pumpgraph_description *view) {
   if (!fromC(*view, description, error))
     return invalid(error);
   return description;
+}
+
+/// The same of a step that has to have come so far.
+tl::expected<Description, Failure> readStage(const pumpgraph_description *view, Stage stage) {
+  tl::expected<Description, Failure> step = read(view);
+  if (step)
+    if (std::string fault = wrongStage(*step, {stage}); !fault.empty())
+      return invalid(std::move(fault));
+  return step;
 }
 
 /// "costs_ir:2:27: expected integer value"
@@ -238,7 +246,7 @@ std::string takeHosting(Description &step, PlanOptions &plan, const pumpgraph_co
 
 tl::expected<Summary, Failure> compile(const pumpgraph_description *captured, const pumpgraph_compiler_options &options,
                                        pumpgraph_compilation &compilation) {
-  tl::expected<Description, Failure> step = read(captured);
+  tl::expected<Description, Failure> step = readStage(captured, Stage::Captured);
   if (!step)
     return tl::unexpected(step.error());
   tl::expected<PlanOptions, Failure> plan = planOptions(options);
@@ -246,14 +254,12 @@ tl::expected<Summary, Failure> compile(const pumpgraph_description *captured, co
     return tl::unexpected(plan.error());
   std::optional<Description> boundary;
   if (options.boundary) {
-    tl::expected<Description, Failure> given = read(options.boundary);
+    tl::expected<Description, Failure> given = readStage(options.boundary, Stage::LoweredVirtual);
     if (!given)
       return invalid("the boundary: " + given.error().message);
     boundary = std::move(*given);
     plan->boundary = &*boundary;
   }
-  if (ir::isPlanned(*step))
-    return invalid("the step is planned already");
   annotateAccesses(*step);
   if (options.costs_ir)
     if (const std::string fault = takeSavedTimes(*step, options, compilation); !fault.empty())
@@ -304,9 +310,9 @@ char *copyOut(const std::string &text) {
 
 /// Everything wrong with `lowered`, or an empty string. The plan relied on what is known of the accesses, which a step
 /// lifted from the driver does not say: it is worked out again.
-template <std::vector<Violation> (*checkStep)(const Description &, std::size_t)>
+template <Stage stage, std::vector<Violation> (*checkStep)(const Description &, std::size_t)>
 std::string check(const pumpgraph_description *lowered, const pumpgraph_description *captured) {
-  tl::expected<Description, Failure> rewritten = read(lowered);
+  tl::expected<Description, Failure> rewritten = readStage(lowered, stage);
   if (!rewritten)
     return rewritten.error().message;
   annotateAccesses(*rewritten);
@@ -314,7 +320,7 @@ std::string check(const pumpgraph_description *lowered, const pumpgraph_descript
   std::vector<Violation> violations = checkStep(*rewritten, mostViolations);
   if (!captured)
     return join(violations);
-  tl::expected<Description, Failure> original = read(captured);
+  tl::expected<Description, Failure> original = readStage(captured, Stage::Captured);
   if (!original)
     return "the captured step: " + original.error().message;
   annotateAccesses(*original);
@@ -324,10 +330,10 @@ std::string check(const pumpgraph_description *lowered, const pumpgraph_descript
 }
 
 std::string checkBoundary(const pumpgraph_description *rewritten, const pumpgraph_description *boundary) {
-  const tl::expected<Description, Failure> step = read(rewritten);
+  const tl::expected<Description, Failure> step = readStage(rewritten, Stage::LoweredVirtual);
   if (!step)
     return step.error().message;
-  const tl::expected<Description, Failure> given = read(boundary);
+  const tl::expected<Description, Failure> given = readStage(boundary, Stage::LoweredVirtual);
   return given ? join(checkKeepsBoundary(*given, *step)) : "the boundary: " + given.error().message;
 }
 
@@ -344,7 +350,7 @@ char *messageOf(std::string (*check)(const pumpgraph_description *, const pumpgr
 
 tl::expected<double, Failure> predictedUs(const pumpgraph_description *lowered,
                                           const pumpgraph_compiler_options &options) {
-  const tl::expected<Description, Failure> step = read(lowered);
+  const tl::expected<Description, Failure> step = readStage(lowered, Stage::LoweredVirtual);
   if (!step)
     return tl::unexpected(step.error());
   const tl::expected<PlanOptions, Failure> asked = planOptions(options);
@@ -413,11 +419,11 @@ void pumpgraph_compilation_free(pumpgraph_compilation *compilation) {
 }
 
 char *pumpgraph_compiler_check(const pumpgraph_description *lowered, const pumpgraph_description *captured) {
-  return messageOf(check<checkResidency>, lowered, captured);
+  return messageOf(check<Stage::LoweredVirtual, checkResidency>, lowered, captured);
 }
 
 char *pumpgraph_compiler_check_managed(const pumpgraph_description *lowered, const pumpgraph_description *captured) {
-  return messageOf(check<checkManaged>, lowered, captured);
+  return messageOf(check<Stage::LoweredManaged, checkManaged>, lowered, captured);
 }
 
 char *pumpgraph_compiler_check_boundary(const pumpgraph_description *rewritten, const pumpgraph_description *boundary) {

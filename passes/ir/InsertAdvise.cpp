@@ -4,8 +4,6 @@
 #include "passes/ir/Passes.h"
 #include "pumpgraph/graph/Conversion.h"
 
-#include <algorithm>
-
 namespace pumpgraph::ir {
 
 #define GEN_PASS_DEF_INSERTADVISE
@@ -20,8 +18,8 @@ struct InsertAdvise : impl::InsertAdviseBase<InsertAdvise> {
   void runOnOperation() override {
     const AdviceOptions options{.readMostly = readMostly, .preferHost = preferHost, .accessedBy = accessedBy};
     const Description lowered = toDescription(getOperation()).description;
-    if (std::any_of(lowered.nodes.begin(), lowered.nodes.end(), [](const Node &node) { return isCopy(node.kind); })) {
-      mlir::emitError(getOperation().getLoc(), "the step is lowered for virtual memory");
+    if (const std::string fault = wrongStage(lowered, {Stage::LoweredManaged}); !fault.empty()) {
+      mlir::emitError(getOperation().getLoc(), fault);
       return signalPassFailure();
     }
     update(getOperation(), insertAdvice(lowered, options));

@@ -3,7 +3,6 @@
 
 #include "passes/ir/MachineOptions.h"
 #include "passes/ir/Passes.h"
-#include "passes/ir/Stage.h"
 #include "pumpgraph/graph/Conversion.h"
 
 namespace pumpgraph::ir {
@@ -19,10 +18,16 @@ struct LowerManaged : impl::LowerManagedBase<LowerManaged> {
 
   void runOnOperation() override {
     const Description planned = toDescription(getOperation()).description;
-    if (const char *obstacle = obstacleToLowering(planned)) {
-      mlir::emitError(getOperation().getLoc(), obstacle);
+    if (const std::string fault = wrongStage(planned, {Stage::Planned}); !fault.empty()) {
+      mlir::emitError(getOperation().getLoc(), fault);
       return signalPassFailure();
     }
+    for (const Buffer &buffer : planned.buffers)
+      if (buffer.continues != noBuffer) {
+        mlir::emitError(getOperation().getLoc(), "the plan lets \"")
+            << buffer.name << "\" go on at another address; managed memory is at one";
+        return signalPassFailure();
+      }
     const ManagedOptions options{
         .machine = makeMachine(up, down, both, device, copyOverhead, hostMemory),
         .mayDiscard = discard,

@@ -2,7 +2,6 @@
 #include "passes/lower/LowerVirtual.h"
 
 #include "passes/ir/Passes.h"
-#include "passes/ir/Stage.h"
 #include "pumpgraph/graph/Conversion.h"
 
 namespace pumpgraph::ir {
@@ -16,8 +15,8 @@ namespace {
 struct LowerVirtual : impl::LowerVirtualBase<LowerVirtual> {
   void runOnOperation() override {
     const Description planned = toDescription(getOperation()).description;
-    if (const char *obstacle = obstacleToLowering(planned)) {
-      mlir::emitError(getOperation().getLoc(), obstacle);
+    if (const std::string fault = wrongStage(planned, {Stage::Planned}); !fault.empty()) {
+      mlir::emitError(getOperation().getLoc(), fault);
       return signalPassFailure();
     }
     update(getOperation(), lowerVirtual(planned));

@@ -118,7 +118,7 @@ def PlanResidency : GraphPass<"plan-residency"> {
     ```
     After `plan-residency{budget=4MiB}`:
     ```mlir
-    pump.graph @step budget(4194304) {
+    pump.graph @step stage(planned) budget(4194304) {
       %a = pump.buffer "a" private size(4194304) frames(0 to 1)
       %b = pump.buffer "b" private size(4194304) frames(0 to 1)
       %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
@@ -154,7 +154,7 @@ def LowerVirtual : GraphPass<"lower-virtual"> {
 
     Before:
     ```mlir
-    pump.graph @step budget(4194304) {
+    pump.graph @step stage(planned) budget(4194304) {
       %a = pump.buffer "a" private size(4194304) frames(0 to 1)
       %b = pump.buffer "b" private size(4194304) frames(0 to 1)
       %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
@@ -166,7 +166,7 @@ def LowerVirtual : GraphPass<"lower-virtual"> {
     ```
     After `lower-virtual`:
     ```mlir
-    pump.graph @step budget(4194304) host_bytes(4194304) {
+    pump.graph @step stage(lowered_virtual) budget(4194304) host_bytes(4194304) {
       %a = pump.buffer "a" private size(4194304) frames(0 to 1)
       %b = pump.buffer "b" private size(4194304) frames(0 to 1)
       %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
@@ -202,7 +202,7 @@ def LowerManaged : GraphPass<"lower-managed"> {
 
     Before:
     ```mlir
-    pump.graph @step budget(4194304) {
+    pump.graph @step stage(planned) budget(4194304) {
       %a = pump.buffer "a" private size(4194304) frames(0 to 1)
       %b = pump.buffer "b" private size(4194304) frames(0 to 1)
       %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
@@ -214,7 +214,7 @@ def LowerManaged : GraphPass<"lower-managed"> {
     ```
     After `lower-managed`:
     ```mlir
-    pump.graph @step budget(4194304) {
+    pump.graph @step stage(lowered_managed) budget(4194304) {
       %a = pump.buffer "a" private size(4194304) frames(0 to 1)
       %b = pump.buffer "b" private size(4194304) frames(0 to 1)
       %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
@@ -242,7 +242,7 @@ def InsertAdvise : GraphPass<"insert-advise"> {
 
     Before:
     ```mlir
-    pump.graph @step budget(2097152) {
+    pump.graph @step stage(lowered_managed) budget(2097152) {
       %v = pump.buffer "v" private live_in live_out size(2097152) frames(0)
       %v.prefetch = pump.prefetch "prefetch v" %v
       %k0 = pump.kernel "reads" node(0) after(%v.prefetch) [read %v[0, 2097152] declared]
@@ -251,7 +251,7 @@ def InsertAdvise : GraphPass<"insert-advise"> {
     ```
     After `insert-advise`:
     ```mlir
-    pump.graph @step budget(2097152) {
+    pump.graph @step stage(lowered_managed) budget(2097152) {
       %v = pump.buffer "v" private live_in live_out size(2097152) frames(0)
       pump.advise "advise v" %v read_mostly
       pump.advise "advise v" %v prefer_host

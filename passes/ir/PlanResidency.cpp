@@ -3,7 +3,6 @@
 
 #include "passes/ir/MachineOptions.h"
 #include "passes/ir/Passes.h"
-#include "passes/ir/Stage.h"
 #include "pumpgraph/graph/Conversion.h"
 
 namespace pumpgraph::ir {
@@ -20,10 +19,6 @@ struct PlanResidency : impl::PlanResidencyBase<PlanResidency> {
 
   void runOnOperation() override {
     const Lifted step = toDescription(getOperation());
-    if (isPlanned(step.description)) {
-      mlir::emitError(getOperation().getLoc(), "the step is planned already");
-      return signalPassFailure();
-    }
     PlanOptions options;
     options.budgetBytes = budget.count;
     options.backend = backend;

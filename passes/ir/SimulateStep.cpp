@@ -2,7 +2,6 @@
 #include "passes/analysis/EstimateCosts.h"
 #include "passes/ir/MachineOptions.h"
 #include "passes/ir/Passes.h"
-#include "passes/ir/Stage.h"
 #include "passes/ir/SummaryOf.h"
 #include "passes/report/Comparison.h"
 #include "passes/report/Units.h"
@@ -38,10 +37,11 @@ private:
     if (!summary)
       return mlir::emitError(graph.getLoc(), summary.error().message);
     std::uint64_t budgetBytes = summary->budgetBytes();
-    if (budget.count > 0 && isPlanned(step) && budget.count != budgetBytes)
+    const bool isPlanned = step.stage != Stage::Captured;
+    if (budget.count > 0 && isPlanned && budget.count != budgetBytes)
       return mlir::emitError(graph.getLoc(), "the step is planned for ")
              << budgetBytes << " bytes and cannot be compared at " << budget.count;
-    if (!isPlanned(step)) {
+    if (!isPlanned) {
       // In memory is not a plan worth a row of its own.
       budgetBytes = budget.count > 0 ? budget.count : budgetBytes;
       summary->lowered.budgetBytes = 0;

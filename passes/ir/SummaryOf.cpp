@@ -2,7 +2,6 @@
 #include "passes/ir/SummaryOf.h"
 
 #include "passes/analysis/EstimateCosts.h"
-#include "passes/ir/Stage.h"
 #include "passes/lower/LowerManaged.h"
 #include "passes/lower/LowerVirtual.h"
 
@@ -11,15 +10,18 @@ namespace pumpgraph::ir {
 tl::expected<Summary, PlanError> summaryOf(const Description &description, const Machine &machine) {
   PlanOptions inMemory;
   inMemory.machine = machine;
-  if (!isPlanned(description))
+  if (description.stage == Stage::Captured)
     return summarize(description, inMemory);
+  if (std::string fault = wrongStage(description, {Stage::Captured, Stage::Planned, Stage::LoweredVirtual});
+      !fault.empty())
+    return tl::unexpected(PlanError{std::nullopt, std::move(fault)});
 
   Summary summary;
   summary.machine = machine;
   summary.planned = description;
   estimateCosts(summary.planned, machine);
   summary.captured = withoutPlan(summary.planned);
-  summary.lowered = isLowered(description) ? summary.planned : lowerVirtual(summary.planned);
+  summary.lowered = description.stage == Stage::LoweredVirtual ? summary.planned : lowerVirtual(summary.planned);
   summary.violations = checkResidency(summary.lowered);
   summary.checked = summary.violations.empty();
   summary.inMemory = predict(summary.captured, machine);

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <cassert>
 #include <iterator>
 #include <vector>
 
@@ -55,6 +56,7 @@ std::vector<Node> adviceFor(const Description &lowered, const AdviceOptions &opt
 } // namespace
 
 Description insertAdvice(Description lowered, const AdviceOptions &options) {
+  assert(lowered.stage == Stage::LoweredManaged && "the driver is told about managed memory alone");
   std::vector<Node> nodes = adviceFor(lowered, options);
   std::vector<NodeIndex> index(lowered.nodes.size());
   for (NodeIndex n = 0; n < index.size(); ++n) {

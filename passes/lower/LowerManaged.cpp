@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <map>
 #include <optional>
 #include <set>
@@ -503,6 +504,7 @@ private:
   Description write() const {
     Description lowered;
     lowered.name = captured_.name;
+    lowered.stage = Stage::LoweredManaged;
     lowered.pageBytes = captured_.pageBytes;
     lowered.budgetBytes = planned_.budgetBytes;
     lowered.buffers = planned_.buffers;
@@ -571,11 +573,13 @@ private:
 } // namespace
 
 Description lowerManaged(const Description &captured, const Description &planned, const ManagedOptions &options) {
+  assert(captured.stage == Stage::Captured && planned.stage == Stage::Planned && "operations are made of a plan");
   return ManagedLowering(captured, planned, options).run();
 }
 
 Description withoutPlan(const Description &planned) {
   Description step = planned;
+  step.stage = Stage::Captured;
   step.nodes.clear();
   step.edges.clear();
   step.budgetBytes = 0;
@@ -586,12 +590,18 @@ Description withoutPlan(const Description &planned) {
     buffer.mirrored.clear();
     buffer.hosted.clear();
   }
+  std::vector<BufferIndex> numbers; // in the captured step; of what continues another, where its chain begins
+  for (BufferIndex buffer = 0, captured = 0; buffer < planned.buffers.size(); ++buffer)
+    numbers.push_back(planned.buffers[buffer].continues == noBuffer ? captured++
+                                                                    : numbers[planned.buffers[buffer].continues]);
+  std::erase_if(step.buffers, [](const Buffer &buffer) { return buffer.continues != noBuffer; });
   std::vector<std::optional<NodeIndex>> index(planned.nodes.size());
   for (NodeIndex node = 0; node < planned.nodes.size(); ++node) {
     if (isAdded(planned.nodes[node].kind))
       continue;
     index[node] = static_cast<NodeIndex>(step.nodes.size());
-    step.nodes.push_back(planned.nodes[node]);
+    for (Access &access : step.nodes.emplace_back(planned.nodes[node]).accesses)
+      access.buffer = numbers[access.buffer];
   }
   for (const Edge &edge : planned.edges)
     if (index[edge.from] && index[edge.to])
@@ -723,6 +733,7 @@ double linkWorkUs(const std::vector<Task> &tasks, std::size_t count, const Machi
 } // namespace
 
 Prediction predictManaged(const Description &lowered, const Machine &machine) {
+  assert(lowered.stage == Stage::LoweredManaged && "an agent has its own times");
   const Description step = asPriced(lowered);
   const auto count = static_cast<NodeIndex>(step.nodes.size());
   const Description replays = twice(step, lowered);

@@ -42,7 +42,7 @@ struct ManagedOptions {
 /// first, and does not start beside it. A prefetch without an edge to a captured node is a hint.
 Description lowerManaged(const Description &captured, const Description &planned, const ManagedOptions &options);
 
-/// The captured step within a planned one, with the edges that the plan has added between captured nodes.
+/// The captured step within a planned or lowered one, with the edges that the plan has added between captured nodes.
 Description withoutPlan(const Description &planned);
 
 /// What a replay of the lowered step takes that follows another one of it. Nobody waits for the last evictions but the

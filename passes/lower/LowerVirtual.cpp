@@ -309,6 +309,7 @@ Description write(const Description &step, const std::vector<NodeIndex> &joinedT
                   const HostedChains &hosted) {
   Description lowered;
   lowered.name = step.name;
+  lowered.stage = Stage::LoweredVirtual;
   lowered.pageBytes = step.pageBytes;
   lowered.budgetBytes = step.budgetBytes;
   lowered.buffers = step.buffers;
@@ -345,6 +346,7 @@ Description write(const Description &step, const std::vector<NodeIndex> &joinedT
 } // namespace
 
 Description lowerVirtual(const Description &planned) {
+  assert(planned.stage == Stage::Planned && "copies are made of a plan");
   const HostedChains hosted(planned.buffers);
   const Description cut = cutWhereHosted(planned, hosted);
   Description step = cut;

@@ -63,13 +63,14 @@ std::string formatBytes(std::uint64_t bytes) {
 }
 
 std::optional<PlanError> checkInput(const Description &captured) {
+  if (std::string fault = wrongStage(captured, {Stage::Captured}); !fault.empty())
+    return PlanError{std::nullopt, std::move(fault)};
   for (NodeIndex n = 0; n < captured.nodes.size(); ++n)
-    if (isResidency(captured.nodes[n].kind) || isCopy(captured.nodes[n].kind))
-      return PlanError{n, fmt::format("node {} belongs to a plan: the step is planned already", n)};
+    if (std::string fault = stageFault(captured.nodes[n].kind, captured.stage); !fault.empty())
+      return PlanError{n, fmt::format("node {} {}", n, fault)};
   for (BufferIndex b = 0; b < captured.buffers.size(); ++b)
-    if (!captured.buffers[b].frames.empty())
-      return PlanError{std::nullopt, fmt::format("buffer {} \"{}\" has frames: the step is planned already", b,
-                                                 captured.buffers[b].name)};
+    if (std::string fault = stageFault(!captured.buffers[b].frames.empty(), false, captured.stage); !fault.empty())
+      return PlanError{std::nullopt, fmt::format("buffer {} \"{}\" {}", b, captured.buffers[b].name, fault)};
   return std::nullopt;
 }
 

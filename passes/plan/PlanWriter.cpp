@@ -52,6 +52,7 @@ public:
 
   Description write(std::uint64_t budgetBytes) {
     planned_.name = captured_.name;
+    planned_.stage = Stage::Planned;
     planned_.pageBytes = captured_.pageBytes;
     planned_.budgetBytes = budgetBytes;
     writeBuffers();

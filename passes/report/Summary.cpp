@@ -94,7 +94,10 @@ private:
 
 tl::expected<Summary, PlanError> summarize(const Description &captured, const PlanOptions &options,
                                            Prefetching prefetching) {
-  if (const std::string error = validate(captured); !error.empty())
+  std::string error = validate(captured);
+  if (error.empty())
+    error = wrongStage(captured, {Stage::Captured});
+  if (!error.empty())
     return tl::unexpected(PlanError{std::nullopt, fmt::format("step \"{}\": {}", captured.name, error)});
 
   Summary summary;

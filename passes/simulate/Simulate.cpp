@@ -316,6 +316,8 @@ std::uint64_t exclusiveBytesOf(const Description &captured) {
 } // namespace
 
 tl::expected<Simulation, std::string> simulate(const Description &captured, const SimulationOptions &options) {
+  if (const std::string fault = wrongStage(captured, {Stage::Captured}); !fault.empty())
+    return tl::unexpected(fmt::format("step \"{}\": {}", captured.name, fault));
   const std::uint64_t exclusiveBytes = exclusiveBytesOf(captured);
   if (options.budgetBytes < exclusiveBytes + blockBytes)
     return tl::unexpected(fmt::format("step \"{}\": buffers that never move take {} bytes; a budget of {} bytes leaves "
@@ -329,8 +331,7 @@ tl::expected<Simulation, std::string> simulate(const Description &captured, cons
     result = {};
     Clock clock(captured, options.memory);
     for (NodeIndex node = 0; node < captured.nodes.size(); ++node)
-      if (!isAdded(captured.nodes[node].kind))
-        clock.advance(node, pager.run(captured.nodes[node]), result);
+      clock.advance(node, pager.run(captured.nodes[node]), result);
     replaysUs.push_back(result.totalUs);
   }
   result.replaysUs = std::move(replaysUs);

@@ -286,6 +286,7 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Lifte
   RewrittenStep rewritten;
   Description &description = rewritten.description;
   description.name = lowered.name;
+  description.stage = lowered.stage;
   description.pageBytes = lowered.pageBytes;
   description.budgetBytes = lowered.budgetBytes;
   description.hostBytes = lowered.hostBytes;

@@ -218,6 +218,7 @@ std::unique_ptr<Residence> Residence::forStep(const std::vector<BlockId> &known)
 Expected<Description> Residence::boundaryFor(const Description &step, const std::vector<BlockId> &blocks) const {
   Description boundary;
   boundary.name = step.name;
+  boundary.stage = Stage::LoweredVirtual; // its copies tell places in the pool
   boundary.pageBytes = step.pageBytes;
   boundary.budgetBytes = knownFrames_ * pageBytes;
   boundary.hostBytes = pools_.bytes();

@@ -4,6 +4,7 @@
 
 #include "pumpgraph/graph/Description.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -151,11 +152,74 @@ TEST(Compile, refusesMalformedDescriptions) {
   EXPECT_STREQ(outcome.message(), "node 1 \"loss\": access #0: there is no buffer 17");
 }
 
-TEST(Compile, refusesPlannedSteps) {
-  const Outcome first = compile(smallStep(), withBudget(4 * mebibyte));
-  const Outcome second = compile(copyOf(first.lowered()), withBudget(4 * mebibyte));
-  EXPECT_EQ(second.status, PUMPGRAPH_COMPILER_INVALID);
-  EXPECT_STREQ(second.message(), "the step is planned already");
+/// The small step at a stage that it has come to.
+Description smallStepAt(Stage stage) {
+  if (stage == Stage::Captured)
+    return smallStep();
+  pumpgraph_compiler_options options = withBudget(4 * mebibyte);
+  options.managed = stage == Stage::LoweredManaged ? 1 : 0;
+  Description step = copyOf(compile(smallStep(), options).lowered());
+  if (stage == Stage::Planned)
+    for (Node &node : step.nodes)
+      if (isCopy(node.kind)) {
+        node.kind = node.kind == NodeKind::CopyToHost ? NodeKind::Evict : NodeKind::Prefetch;
+        node.hostOffset = 0;
+      }
+  EXPECT_TRUE(stage == Stage::Planned || step.stage == stage);
+  step.stage = stage;
+  return step;
+}
+
+// The same nodes mean other things at another stage: figures of a step lowered for managed memory are not those of
+// copies. What is refused is told by both names.
+TEST(Stages, areRefusedByEveryFunctionThatWorksOnOthers) {
+  const auto message = [](Stage has, Stage wants) {
+    return fmt::format("the step is {}; it has to be {}", stageName(has), stageName(wants));
+  };
+  const Description captured = smallStep(), copies = smallStepAt(Stage::LoweredVirtual),
+                    operations = smallStepAt(Stage::LoweredManaged);
+  Description boundary = captured; // which gives nothing
+  boundary.stage = Stage::LoweredVirtual;
+  boundary.nodes.clear();
+  boundary.edges.clear();
+  const DescriptionView capturedView(captured), copiesView(copies), operationsView(operations), boundaryView(boundary);
+  const auto said = [](char *text) {
+    const String owner(text);
+    return std::string(text ? text : "");
+  };
+  double us = 0;
+  for (const Stage stage : {Stage::Captured, Stage::Planned, Stage::LoweredVirtual, Stage::LoweredManaged}) {
+    const Description step = smallStepAt(stage);
+    const DescriptionView view(step);
+    const auto expected = [&](Stage wanted) { return stage == wanted ? "" : message(stage, wanted); };
+    EXPECT_EQ(compile(step, withBudget(4 * mebibyte)).message(), expected(Stage::Captured));
+    EXPECT_EQ(said(pumpgraph_compiler_check(view.get(), capturedView.get())), expected(Stage::LoweredVirtual));
+    EXPECT_EQ(said(pumpgraph_compiler_check_managed(view.get(), capturedView.get())), expected(Stage::LoweredManaged));
+    EXPECT_EQ(said(pumpgraph_compiler_predict(view.get(), nullptr, &us)), expected(Stage::LoweredVirtual));
+    EXPECT_EQ(said(pumpgraph_compiler_check_boundary(view.get(), boundaryView.get())), expected(Stage::LoweredVirtual));
+    const auto within = [&](const char *what, Stage wanted) {
+      return stage == wanted ? "" : what + message(stage, wanted);
+    };
+    const std::string kept = said(pumpgraph_compiler_check_boundary(copiesView.get(), view.get()));
+    EXPECT_TRUE(stage == Stage::LoweredVirtual || kept == within("the boundary: ", Stage::LoweredVirtual)) << kept;
+    EXPECT_EQ(said(pumpgraph_compiler_check(copiesView.get(), view.get())),
+              within("the captured step: ", Stage::Captured));
+    EXPECT_EQ(said(pumpgraph_compiler_check_managed(operationsView.get(), view.get())),
+              within("the captured step: ", Stage::Captured));
+    EXPECT_NE(said(pumpgraph_compiler_print(view.get(), nullptr)), "") << "a step of any stage is printed";
+  }
+}
+
+// A step whose stage is not what its nodes say: no function looks at it.
+TEST(Stages, areWhatTheNodesSay) {
+  Description step = smallStepAt(Stage::LoweredVirtual);
+  step.stage = Stage::LoweredManaged;
+  double us = 0;
+  const String fault(pumpgraph_compiler_predict(DescriptionView(step).get(), nullptr, &us));
+  ASSERT_NE(fault, nullptr);
+  EXPECT_NE(std::string(fault.get()).find("is a lowered copy, but the step is lowered for managed memory"),
+            std::string::npos)
+      << fault.get();
 }
 
 TEST(Compile, refusesMeaninglessBandwidths) {
@@ -468,7 +532,8 @@ TEST(Predict, saysWhatItCannotRead) {
   EXPECT_STREQ(fault.get(), "there is no description");
   pumpgraph_compiler_options options = withBudget(0);
   options.up_bytes_per_second = -1;
-  fault.reset(pumpgraph_compiler_predict(DescriptionView(smallStep()).get(), &options, &us));
+  const Description lowered = smallStepAt(Stage::LoweredVirtual);
+  fault.reset(pumpgraph_compiler_predict(DescriptionView(lowered).get(), &options, &us));
   EXPECT_STREQ(fault.get(), "up_bytes_per_second is -1");
   EXPECT_EQ(us, 7);
 }
@@ -528,6 +593,8 @@ std::string compiledInto(const Description &boundary) {
 // A boundary is data from elsewhere: what is wrong with it is said, not looked up.
 TEST(Compile, takesABoundary) {
   Description boundary = smallStep();
+  EXPECT_EQ(compiledInto(boundary), "the boundary: the step is captured; it has to be lowered for virtual memory");
+  boundary.stage = Stage::LoweredVirtual;
   boundary.nodes.clear();
   boundary.edges.clear();
   boundary.budgetBytes = 4 * mebibyte;

@@ -169,7 +169,7 @@ pump.graph @buffer_of_too_many_pages page_bytes(4096) {
 }
 
 // -----
-pump.graph @frames_too_few page_bytes(4096) {
+pump.graph @frames_too_few stage(planned) page_bytes(4096) {
   // expected-error @+1 {{has 3 pages of 4096 bytes but names 2 frames}}
   pump.buffer size(8193) frames(0 to 1)
 }
@@ -265,7 +265,7 @@ pump.graph @mirrored_arrays_differ page_bytes(4096) {
 }
 
 // -----
-pump.graph @continues_another_size page_bytes(4096) {
+pump.graph @continues_another_size stage(planned) page_bytes(4096) {
   %a = pump.buffer private size(8192)
   // expected-error @+1 {{of 4096 bytes continues one of 8192 bytes}}
   %b = pump.buffer private continues(%a) size(4096)
@@ -290,21 +290,21 @@ pump.graph @hosted_exclusive page_bytes(4096) {
 }
 
 // -----
-pump.graph @transfer_misaligned page_bytes(4096) {
+pump.graph @transfer_misaligned stage(planned) page_bytes(4096) {
   %a = pump.buffer private size(8192)
   // expected-error @+1 {{range [0, 5000] is not made of whole pages of 4096 bytes}}
   pump.evict %a[0, 5000]
 }
 
 // -----
-pump.graph @transfer_begins_inside_a_page page_bytes(4096) {
+pump.graph @transfer_begins_inside_a_page stage(planned) page_bytes(4096) {
   %a = pump.buffer private size(8192)
   // expected-error @+1 {{range [512, 4096] is not made of whole pages of 4096 bytes}}
   pump.prefetch %a[512, 4096]
 }
 
 // -----
-pump.graph @transfer_outside page_bytes(4096) {
+pump.graph @transfer_outside stage(planned) page_bytes(4096) {
   // expected-note @+1 {{the buffer has 8192 bytes}}
   %a = pump.buffer private size(8192)
   // expected-error @+1 {{range [4096, 8192] is not inside its buffer}}
@@ -312,14 +312,14 @@ pump.graph @transfer_outside page_bytes(4096) {
 }
 
 // -----
-pump.graph @transfer_empty page_bytes(4096) {
+pump.graph @transfer_empty stage(planned) page_bytes(4096) {
   %a = pump.buffer private size(8192)
   // expected-error @+1 {{has an empty range of 0 bytes}}
   pump.evict %a[0, 0]
 }
 
 // -----
-pump.graph @transfer_of_exclusive {
+pump.graph @transfer_of_exclusive stage(lowered_virtual) {
   // expected-note @+1 {{the buffer's frames are its own at all times}}
   %a = pump.buffer "input" size(8192)
   // expected-error @+1 {{moves a buffer that is not private}}
@@ -327,21 +327,21 @@ pump.graph @transfer_of_exclusive {
 }
 
 // -----
-pump.graph @transfer_of_no_buffer {
+pump.graph @transfer_of_no_buffer stage(planned) {
   %a = builtin.unrealized_conversion_cast to !pump.buffer
   // expected-error @+1 {{concerns a value that no pump.buffer defines}}
   pump.evict %a
 }
 
 // -----
-pump.graph @transfer_half_a_range {
+pump.graph @transfer_half_a_range stage(planned) {
   %a = pump.buffer private size(8192)
   // expected-error @+1 {{names an offset or a size, but not both}}
   %e = "pump.evict"(%a) <{name = "", offset = 0 : i64}> : (!pump.buffer) -> !pump.token
 }
 
 // -----
-pump.graph @advice_unknown {
+pump.graph @advice_unknown stage(lowered_managed) {
   %a = pump.buffer private size(8192)
   // expected-error @+1 {{gives the unknown advice 7}}
   %e = "pump.advise"(%a) <{name = "", advice = 7 : i32}> : (!pump.buffer) -> !pump.token
@@ -349,20 +349,20 @@ pump.graph @advice_unknown {
 
 // -----
 // An exclusive buffer may be advised upon: nothing moves.
-pump.graph @advise_exclusive {
+pump.graph @advise_exclusive stage(lowered_managed) {
   %a = pump.buffer size(8192)
   pump.advise %a read_mostly
 }
 
 // -----
-pump.graph @host_offset_negative {
+pump.graph @host_offset_negative stage(lowered_virtual) {
   %a = pump.buffer private size(8192)
   // expected-error @+1 {{attribute 'host_offset' failed to satisfy constraint: 64-bit signless integer attribute whose value is non-negative}}
   pump.to_device %a host(-4096)
 }
 
 // -----
-pump.graph @host_offset_too_large {
+pump.graph @host_offset_too_large stage(lowered_virtual) {
   %a = pump.buffer private size(8192)
   // expected-error @+1 {{host offset 9223372036854775807 is too large for 8192 bytes}}
   pump.to_device %a host(9223372036854775807)
@@ -382,3 +382,58 @@ pump.graph @foreign_op {
 // -----
 // expected-error @+1 {{'pump.kernel' op expects parent op 'pump.graph'}}
 pump.kernel "outside"
+
+// -----
+// The stage is the step's own word, and every node and buffer keeps it.
+pump.graph @transfer_of_a_captured_step {
+  %a = pump.buffer "a" private size(2097152)
+  // expected-error @+1 {{'pump.evict' op is a plan's evict, prefetch or discard, but the step is captured}}
+  pump.evict %a
+}
+
+// -----
+pump.graph @copy_of_a_planned_step stage(planned) {
+  %a = pump.buffer "a" private size(2097152)
+  // expected-error @+1 {{'pump.to_host' op is a lowered copy, but the step is planned}}
+  pump.to_host %a host(0)
+}
+
+// -----
+pump.graph @advice_of_a_planned_step stage(planned) {
+  %a = pump.buffer "a" size(2097152)
+  // expected-error @+1 {{'pump.advise' op is advice, but the step is planned}}
+  pump.advise %a read_mostly
+}
+
+// -----
+pump.graph @transfer_beside_copies stage(lowered_virtual) {
+  %a = pump.buffer "a" private size(2097152)
+  // expected-error @+1 {{'pump.discard' op is a plan's evict, prefetch or discard, but the step is lowered for virtual memory}}
+  pump.discard %a
+}
+
+// -----
+pump.graph @copy_beside_operations stage(lowered_managed) {
+  %a = pump.buffer "a" private size(2097152)
+  // expected-error @+1 {{'pump.to_device' op is a lowered copy, but the step is lowered for managed memory}}
+  pump.to_device %a host(0)
+}
+
+// -----
+pump.graph @frames_of_a_captured_step {
+  // expected-error @+1 {{'pump.buffer' op names frames, but the step is captured}}
+  %a = pump.buffer "a" private size(2097152) frames(0)
+}
+
+// -----
+pump.graph @continuation_in_a_captured_step {
+  %a = pump.buffer "a" private size(2097152)
+  // expected-error @+1 {{'pump.buffer' op continues another one, but the step is captured}}
+  %b = pump.buffer "b" private continues(%a) size(2097152)
+}
+
+// -----
+// expected-error @+1 {{'pump.graph' op is of the unknown stage 4}}
+"pump.graph"() <{sym_name = "unknown", stage = 4 : i32}> ({
+^bb0:
+}) : () -> ()

@@ -35,7 +35,7 @@ pump.graph @must {
 }
 
 // -----
-pump.graph @advice {
+pump.graph @advice stage(lowered_managed) {
   %a = pump.buffer size(4096)
   // expected-error @+1 {{expected read_mostly, prefer_host, prefer_device or accessed_by, got 'keep'}}
   pump.advise %a keep
@@ -55,20 +55,20 @@ pump.graph @offset_too_large {
 }
 
 // -----
-pump.graph @frames_descend {
+pump.graph @frames_descend stage(planned) {
   // expected-error @+1 {{expected an ascending run of frames, got 5 to 3}}
   pump.buffer size(4096) frames(5 to 3)
 }
 
 // -----
 // A damaged count must not become a huge array.
-pump.graph @frames_too_many {
+pump.graph @frames_too_many stage(planned) {
   // expected-error @+1 {{more than 67108864 pages}}
   pump.buffer size(4096) frames(0 to 2000000000)
 }
 
 // -----
-pump.graph @frames_absent_too_many {
+pump.graph @frames_absent_too_many stage(planned) {
   // expected-error @+1 {{expected between 1 and 67108864 pages, got 2000000000}}
   pump.buffer size(4096) frames(none * 2000000000)
 }
@@ -102,4 +102,9 @@ pump.graph @op_unknown {
 // -----
 // expected-error @+1 {{expected valid '@'-identifier for symbol name}}
 pump.graph {
+}
+
+// -----
+// expected-error @+1 {{expected captured, planned, lowered_virtual or lowered_managed, got 'lowered'}}
+pump.graph @stage stage(lowered) {
 }

@@ -9,8 +9,19 @@
 pump.graph @captured {
 }
 
-// CHECK: pump.graph @lowered page_bytes(4096) budget(8589934592) host_bytes(65536) {
-pump.graph @lowered page_bytes(4096) budget(8589934592) host_bytes(65536) {
+// How far it has come, unless it is as captured.
+// CHECK: pump.graph @planned stage(planned) {
+pump.graph @planned stage(planned) {
+}
+// CHECK: pump.graph @managed stage(lowered_managed) {
+pump.graph @managed stage(lowered_managed) {
+}
+// CHECK: pump.graph @nothing_new {
+pump.graph @nothing_new stage(captured) {
+}
+
+// CHECK: pump.graph @lowered stage(lowered_virtual) page_bytes(4096) budget(8589934592) host_bytes(65536) {
+pump.graph @lowered stage(lowered_virtual) page_bytes(4096) budget(8589934592) host_bytes(65536) {
 }
 
 // A name that is no identifier is quoted.
@@ -19,7 +30,7 @@ pump.graph @"GPT-2 124M" {
 }
 
 // CHECK-LABEL: pump.graph @buffers
-pump.graph @buffers page_bytes(4096) {
+pump.graph @buffers stage(planned) page_bytes(4096) {
   // CHECK-NEXT: %plain = pump.buffer "plain" size(1)
   %b0 = pump.buffer "plain" size(1)
   // A buffer without a name is called buffer.
@@ -95,7 +106,7 @@ pump.graph @captured_nodes {
 }
 
 // CHECK-LABEL: pump.graph @added_nodes
-pump.graph @added_nodes page_bytes(4096) {
+pump.graph @added_nodes stage(lowered_managed) page_bytes(4096) {
   %a = pump.buffer "a" private size(10000)
   // The whole buffer need not be spelled out.
   // CHECK: %a.evict = pump.evict %a
@@ -113,8 +124,13 @@ pump.graph @added_nodes page_bytes(4096) {
   %a2 = pump.advise %a prefer_device
   // CHECK-NEXT: pump.advise %a accessed_by
   %a3 = pump.advise %a accessed_by
-  // CHECK-NEXT: %a.to_host = pump.to_host %a[0, 4096] host(65536) node(7) after(%a.discard)
-  %h0 = pump.to_host %a[0, 4096] host(65536) node(7) after(%d0)
+}
+
+// CHECK-LABEL: pump.graph @copies
+pump.graph @copies stage(lowered_virtual) page_bytes(4096) {
+  %a = pump.buffer "a" private size(10000)
+  // CHECK: %a.to_host = pump.to_host %a[0, 4096] host(65536) node(7)
+  %h0 = pump.to_host %a[0, 4096] host(65536) node(7)
   // CHECK-NEXT: %a.to_device = pump.to_device %a[0, 4096] host(65536) after(%a.to_host)
   %h1 = pump.to_device %a[0, 4096] host(65536) after(%h0)
 }

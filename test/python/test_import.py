@@ -31,7 +31,7 @@ BESIDE = """
     from pumpgraph import _capi
 
     class Description(ctypes.Structure):
-        _fields_ = [("version", ctypes.c_uint32), ("reserved", ctypes.c_uint32), ("name", ctypes.c_char_p),
+        _fields_ = [("version", ctypes.c_uint32), ("stage", ctypes.c_uint32), ("name", ctypes.c_char_p),
                     ("page_bytes", ctypes.c_uint64), ("budget_bytes", ctypes.c_uint64), ("host_bytes", ctypes.c_uint64),
                     ("buffers", ctypes.c_void_p), ("buffer_count", ctypes.c_uint64), ("nodes", ctypes.c_void_p),
                     ("node_count", ctypes.c_uint64), ("edges", ctypes.c_void_p), ("edge_count", ctypes.c_uint64)]

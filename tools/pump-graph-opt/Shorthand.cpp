@@ -2,7 +2,6 @@
 #include "tools/pump-graph-opt/Shorthand.h"
 
 #include "passes/analysis/AnnotateAccesses.h"
-#include "passes/ir/Stage.h"
 #include "passes/report/Quantity.h"
 #include "passes/report/Summary.h"
 #include "passes/trace/ImportTrace.h"
@@ -275,14 +274,15 @@ static Parsed<Request> readRequest(const auto &options, llvm::StringRef input, l
 /// True after a message at the first node of the plan, or at the step if the plan has none.
 static bool isAlreadyPlanned(const Source &source) {
   const Description &step = source.lifted.description;
-  if (!ir::isPlanned(step))
+  const std::string fault = wrongStage(step, {Stage::Captured});
+  if (fault.empty())
     return false;
   ir::GraphOp graph = source.graph;
   mlir::Location at = graph.getLoc();
   for (NodeIndex i = step.nodes.size(); i-- > 0;)
     if (isAdded(step.nodes[i].kind))
       at = source.lifted.nodes[i]->getLoc();
-  mlir::emitError(at) << "the step is already planned; give the captured one";
+  mlir::emitError(at) << fault;
   return true;
 }
 

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define PUMPGRAPH_DESCRIPTION_VERSION 7
+#define PUMPGRAPH_DESCRIPTION_VERSION 8
 
 typedef struct pumpgraph_range {
   uint64_t offset; /* bytes */
@@ -86,7 +86,7 @@ typedef struct pumpgraph_edge {
 
 typedef struct pumpgraph_description {
   uint32_t version; /* PUMPGRAPH_DESCRIPTION_VERSION */
-  uint32_t reserved;
+  uint32_t stage;   /* pumpgraph::Stage */
   const char *name;
   uint64_t page_bytes;
   uint64_t budget_bytes; /* 0 before planning */

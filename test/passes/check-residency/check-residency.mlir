@@ -1,7 +1,7 @@
 // RUN: pump-graph-opt --check-residency --split-input-file --verify-diagnostics %s
 
 // A right plan is accepted without a word.
-pump.graph @right budget(4194304) {
+pump.graph @right stage(planned) budget(4194304) {
   %a = pump.buffer "a" private size(4194304) frames(0 to 1)
   %b = pump.buffer "b" private size(4194304) frames(0 to 1)
   %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)]
@@ -13,7 +13,7 @@ pump.graph @right budget(4194304) {
 
 // -----
 // The same with an edge missing: the message is at the transfer that races, and shows the buffer.
-pump.graph @race budget(4194304) {
+pump.graph @race stage(planned) budget(4194304) {
   // expected-note @+1 {{the buffer is defined here}}
   %a = pump.buffer "a" private size(4194304) frames(0 to 1)
   %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)]
@@ -23,7 +23,7 @@ pump.graph @race budget(4194304) {
 
 // -----
 // A mirrored page has to be in both places when the step ends.
-pump.graph @mirrored budget(2097152) {
+pump.graph @mirrored stage(planned) budget(2097152) {
   // expected-error @+1 {{must be on the device and in host memory, but its value is on the device only}}
   %a = pump.buffer "a" private live_in live_out size(2097152) frames(0) resident([0, 2097152]) mirrored([0, 2097152])
   %k0 = pump.kernel "update" node(0) [readwrite %a[0, 2097152] declared]
@@ -31,14 +31,14 @@ pump.graph @mirrored budget(2097152) {
 
 // -----
 // What is only read stays the same in both.
-pump.graph @mirrored_and_read budget(2097152) {
+pump.graph @mirrored_and_read stage(planned) budget(2097152) {
   %a = pump.buffer "a" private live_in live_out size(2097152) frames(0) resident([0, 2097152]) mirrored([0, 2097152])
   %k0 = pump.kernel "look" node(0) [read %a[0, 2097152] declared]
 }
 
 // -----
 // That it was only observed to be read is not enough.
-pump.graph @mirrored_and_observed budget(2097152) {
+pump.graph @mirrored_and_observed stage(planned) budget(2097152) {
   // expected-error @+1 {{must be on the device and in host memory, but its value is on the device only}}
   %a = pump.buffer "a" private live_in live_out size(2097152) frames(0) resident([0, 2097152]) mirrored([0, 2097152])
   %k0 = pump.kernel "look" node(0) [read %a[0, 2097152] observed]
@@ -46,7 +46,7 @@ pump.graph @mirrored_and_observed budget(2097152) {
 
 // -----
 // Nor is an overwriting that was only observed, where the value before is gone.
-pump.graph @observed_overwrite budget(2097152) {
+pump.graph @observed_overwrite stage(planned) budget(2097152) {
   // expected-note @+1 {{the buffer is defined here}}
   %a = pump.buffer "a" private size(2097152) frames(0)
   %b = pump.buffer "b" private size(2097152) frames(0)
@@ -59,9 +59,25 @@ pump.graph @observed_overwrite budget(2097152) {
 
 // -----
 // A step without a plan is no correct plan.
+// expected-error @+1 {{the step is captured; it has to be planned or lowered for virtual memory}}
 pump.graph @captured {
+  %a = pump.buffer "a" private size(2097152)
+  %k0 = pump.kernel "forward" node(0) [write %a[0, 2097152] assumed]
+}
+
+// -----
+// Nor is a plan without frames.
+pump.graph @frameless stage(planned) {
   // expected-note @+1 {{the buffer is defined here}}
   %a = pump.buffer "a" private size(2097152)
   // expected-error @+1 {{has no frame}}
   %k0 = pump.kernel "forward" node(0) [write %a[0, 2097152] assumed]
+}
+
+// -----
+// Operations of an agent are no plan: check-managed knows what they promise.
+// expected-error @+1 {{the step is lowered for managed memory; it has to be planned or lowered for virtual memory}}
+pump.graph @operations stage(lowered_managed) budget(2097152) {
+  %a = pump.buffer "a" private size(2097152) frames(0)
+  %k0 = pump.kernel "forward" node(0) [write %a[0, 2097152] declared must(write)]
 }

@@ -26,7 +26,7 @@ pump.graph @copies {
 
 // Known times stay, joins are free, and what a plan adds is timed elsewhere.
 // CHECK-LABEL: pump.graph @not_estimated
-pump.graph @not_estimated {
+pump.graph @not_estimated stage(planned) {
   %a = pump.buffer "a" private size(4000000)
   // CHECK: pump.kernel "measured" {{.*}} cost(40.0)
   pump.kernel "measured" [readwrite %a[0, 4000000] assumed] cost(40.0)

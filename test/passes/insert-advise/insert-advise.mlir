@@ -36,7 +36,7 @@
 // MAPPED-NEXT:   pump.advise "advise half" %half[2097152, 2097152] prefer_host
 // MAPPED-NEXT:   pump.advise "advise half" %half[0, 2097152] accessed_by
 // MAPPED-NEXT:   pump.kernel "first"
-pump.graph @step budget(8388608) {
+pump.graph @step stage(lowered_managed) budget(8388608) {
   %read = pump.buffer "read" private live_in live_out size(2097152) frames(0)
   %written = pump.buffer "written" private live_in live_out size(2097152) frames(0)
   %stays = pump.buffer "stays" private live_in live_out size(2097152) frames(1)

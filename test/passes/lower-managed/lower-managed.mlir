@@ -6,8 +6,8 @@
 
 // What leaves is evicted, what nobody looks at again is discarded, and what comes back waits for its place; so does
 // what has no value yet, for memory brought before it is written is faster than faults.
-// CHECK-LABEL: pump.graph @planned budget(4194304)
-pump.graph @planned budget(4194304) {
+// CHECK-LABEL: pump.graph @planned stage(lowered_managed) budget(4194304)
+pump.graph @planned stage(planned) budget(4194304) {
   %a = pump.buffer "a" private size(4194304) frames(0 to 1)
   %b = pump.buffer "b" private size(4194304) frames(0 to 1)
   // CHECK: pump.kernel "forward"
@@ -32,7 +32,7 @@ pump.graph @planned budget(4194304) {
 
 // Where everything has a frame of its own, nothing is added.
 // CHECK-LABEL: pump.graph @fits
-pump.graph @fits budget(4194304) {
+pump.graph @fits stage(planned) budget(4194304) {
   %a = pump.buffer "a" private size(2097152) frames(0)
   %b = pump.buffer "b" private size(2097152) frames(1)
   // CHECK-NOT: pump.{{evict|prefetch|discard|advise}}
@@ -42,7 +42,7 @@ pump.graph @fits budget(4194304) {
 // Weights that are only read are given up clean by the plan; here they leave, for nothing once they are read mostly and
 // the copy to keep is the one in host memory.
 // CHECK-LABEL: pump.graph @streamed
-pump.graph @streamed budget(2097152) {
+pump.graph @streamed stage(planned) budget(2097152) {
   %v = pump.buffer "v" private live_in live_out size(2097152) frames(0)
   %w = pump.buffer "w" private live_in live_out size(2097152) frames(0)
   // CHECK-DAG: pump.advise "advise v" %v read_mostly
@@ -64,7 +64,7 @@ pump.graph @streamed budget(2097152) {
 
 // A transfer that is over long before anybody needs it is not waited for, but memory for what was discarded is.
 // CHECK-LABEL: pump.graph @hint
-pump.graph @hint budget(4194304) {
+pump.graph @hint stage(planned) budget(4194304) {
   %a = pump.buffer "a" private live_in live_out size(2097152) frames(0)
   %b = pump.buffer "b" private size(2097152) frames(0)
   %c = pump.buffer "c" private size(2097152) frames(1)
@@ -83,7 +83,7 @@ pump.graph @hint budget(4194304) {
 
 // What stays in host memory is reached there, and the driver is told so.
 // CHECK-LABEL: pump.graph @hosted
-pump.graph @hosted budget(2097152) {
+pump.graph @hosted stage(planned) budget(2097152) {
   %a = pump.buffer "a" private live_in live_out size(4194304) frames(0, none) hosted([2097152, 2097152])
   // CHECK: pump.advise "advise a" %a[2097152, 2097152] prefer_host
   // CHECK-NEXT: pump.advise "advise a" %a[2097152, 2097152] accessed_by

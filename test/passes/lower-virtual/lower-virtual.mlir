@@ -2,8 +2,8 @@
 // RUN: pump-graph-opt --lower-virtual --check-residency %s -o /dev/null
 
 // An evict and its prefetch become copies to and from the same place in the pinned pool; dependencies stay.
-// CHECK-LABEL: pump.graph @copies budget(4194304) host_bytes(4194304)
-pump.graph @copies budget(4194304) {
+// CHECK-LABEL: pump.graph @copies stage(lowered_virtual) budget(4194304) host_bytes(4194304)
+pump.graph @copies stage(planned) budget(4194304) {
   %a = pump.buffer "a" private size(4194304) frames(0 to 1)
   %b = pump.buffer "b" private size(4194304) frames(0 to 1)
   %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
@@ -19,7 +19,7 @@ pump.graph @copies budget(4194304) {
 
 // A discard is gone; the order it stood for is not.
 // CHECK-LABEL: pump.graph @discard
-pump.graph @discard budget(2097152) {
+pump.graph @discard stage(planned) budget(2097152) {
   %a = pump.buffer "a" private size(2097152) frames(0)
   %b = pump.buffer "b" private size(2097152) frames(0)
   %k0 = pump.kernel "temporary" node(0) [write %a[0, 2097152] declared must(write)]

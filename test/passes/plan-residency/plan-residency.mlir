@@ -2,7 +2,7 @@
 // RUN: pump-graph-opt --pass-pipeline='builtin.module(pump.graph(plan-residency{budget=4MiB},check-residency))' %s -o /dev/null
 
 // Two buffers that do not fit together take turns in the same frames.
-// CHECK-LABEL: pump.graph @turns budget(4194304)
+// CHECK-LABEL: pump.graph @turns stage(planned) budget(4194304)
 pump.graph @turns {
   // CHECK-NEXT: %a = pump.buffer "a" private size(4194304) frames([[FRAMES:.*]])
   %a = pump.buffer "a" private size(4194304)

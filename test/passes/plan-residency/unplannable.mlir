@@ -18,8 +18,8 @@ pump.graph @host_memory {
 }
 
 // -----
-// expected-error @+1 {{the step is planned already}}
-pump.graph @twice {
+// expected-error @+1 {{the step is planned; it has to be captured}}
+pump.graph @twice stage(planned) {
   %a = pump.buffer "a" private size(4194304)
   pump.evict %a
 }

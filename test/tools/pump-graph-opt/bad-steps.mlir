@@ -23,9 +23,9 @@
 // A step is planned once, and a file holds one.
 // RUN: pump-graph-opt %t/large-node.mlir --budget=6MiB -o %t/fits.mlir
 // RUN: not pump-graph-opt %t/planned.mlir --budget=6MiB 2>&1 | FileCheck %s --check-prefix=PLANNED
-// PLANNED: planned.mlir:4:{{[0-9]+}}: error: the step is already planned; give the captured one
+// PLANNED: planned.mlir:4:{{[0-9]+}}: error: the step is planned; it has to be captured
 // RUN: not pump-graph-opt %t/fits.mlir --budget=4MiB 2>&1 | FileCheck %s --check-prefix=FRAMES
-// FRAMES: fits.mlir:2:3: error: the step is already planned; give the captured one
+// FRAMES: fits.mlir:2:3: error: the step is lowered for virtual memory; it has to be captured
 // RUN: not pump-graph-opt %t/two.mlir --budget=6MiB 2>&1 | FileCheck %s --check-prefix=TWO
 // TWO: two.mlir:3:1: error: the second of 2 steps; the budget shorthand takes one
 // RUN: echo "" | not pump-graph-opt --budget=6MiB 2>&1 | FileCheck %s --check-prefix=NONE
@@ -63,7 +63,7 @@ pump.graph @outside {
 }
 
 //--- planned.mlir
-pump.graph @planned {
+pump.graph @planned stage(planned) {
   %a = pump.buffer "a" private size(2097152)
   %k0 = pump.kernel "touch" node(0) [write %a[0, 2097152] declared] cost(1.0)
   %e0 = pump.evict %a after(%k0)

@@ -10,7 +10,7 @@
 // RUN: sed 's/"mirrored":\[{"offset":0,"size":2097152}\]/"mirrored":[]/' %t.json > %t.unmirrored.json
 // RUN: not %python %S/../../outsider/recompute.py %t.unmirrored.json 2>&1 | FileCheck %s --check-prefix=UNMIRRORED
 // UNMIRRORED: wrong:
-pump.graph @mirrored budget(2097152) {
+pump.graph @mirrored stage(planned) budget(2097152) {
   %a = pump.buffer "a" private live_in live_out size(2097152) frames(0) resident([0, 2097152]) mirrored([0, 2097152])
   %b = pump.buffer "b" private size(2097152) frames(0)
   %k0 = pump.kernel "read_a" node(0) [read %a[0, 2097152] declared]

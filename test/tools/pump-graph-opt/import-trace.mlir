@@ -32,7 +32,7 @@
 // The lowered step is written as any other, every report can be had, and without a budget everything fits.
 // RUN: pump-graph-opt --import-trace=%t/four.json --budget=4MiB --sweep=3 --report=svg:%t/c.svg --report=text:%t/r.txt -o %t/planned.mlir | count 0
 // RUN: pump-graph-opt %t/planned.mlir --pass-pipeline='builtin.module(pump.graph(check-residency))' -o - | FileCheck %s --check-prefix=LOWERED
-// LOWERED: pump.graph @four budget(4194304)
+// LOWERED: pump.graph @four stage(lowered_virtual) budget(4194304)
 // LOWERED: pump.to_host %a
 // LOWERED: pump.to_device %a
 // RUN: pump-graph-opt --import-trace=%t/four.json | FileCheck %s --check-prefix=FITS

@@ -5,7 +5,7 @@
 // RUN: pump-graph-opt %s --budget=100%% -o - | FileCheck %s --check-prefix=UNTOUCHED
 
 // In two frames of 2 MiB, "a" leaves after its first use, its frame goes to "c", and it is back before its last use.
-// LOWERED:     pump.graph @four budget(4194304) host_bytes(2097152)
+// LOWERED:     pump.graph @four stage(lowered_virtual) budget(4194304) host_bytes(2097152)
 // LOWERED:     [[WRITE_A:%.*]] = pump.kernel "write_a"
 // LOWERED:     [[DOWN:%.*]] = pump.to_host %a host(0) after([[WRITE_A]])
 // LOWERED:     [[WRITE_C:%.*]] = pump.kernel "write_c" node(2) after({{.*}}, [[DOWN]])

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Captured steps written down by hand: pages of one byte would do, so pages have 1,000 bytes and links move 1,000
+/// Captured steps, and plans of them, written down by hand: pages of one byte would do, so pages have 1,000 bytes and links move 1,000
 /// bytes, one page, a microsecond.
 #pragma once
 
@@ -82,6 +82,7 @@ public:
   }
   /// An evict, prefetch or discard of pages [first, first + count).
   NodeIndex residency(NodeKind kind, BufferIndex buffer, std::uint64_t first, std::uint64_t count) {
+    step.stage = Stage::Planned;
     Node node;
     node.kind = kind;
     node.buffer = buffer;

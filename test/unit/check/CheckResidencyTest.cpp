@@ -49,7 +49,22 @@ TEST(CheckResidency, acceptsBuffersThatTakeTurns) {
 }
 
 TEST(CheckResidency, acceptsAnEmptyStep) {
-  EXPECT_THAT(checkResidency(Description{}), IsEmpty());
+  Description step;
+  step.stage = Stage::Planned;
+  EXPECT_THAT(checkResidency(step), IsEmpty());
+}
+
+// The nodes of a step lowered for managed memory mean other things than those of a plan; a captured step is no plan.
+TEST(CheckResidency, looksAtNoOtherStages) {
+  TakingTurns plan;
+  plan.step().stage = Stage::LoweredManaged;
+  EXPECT_THAT(checkResidency(plan.step()),
+              testing::Contains(says("the step is lowered for managed memory; it has to be planned "
+                                     "or lowered for virtual memory")));
+  plan.step().stage = Stage::Captured;
+  EXPECT_THAT(checkResidency(plan.step()), testing::Contains(says("the step is captured; it has to be planned")));
+  plan.step().stage = Stage::LoweredVirtual;
+  EXPECT_THAT(checkManaged(plan.step()), testing::Contains(says("it has to be lowered for managed memory")));
 }
 
 // Rule 1: transfers do not race.

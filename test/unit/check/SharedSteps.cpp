@@ -61,6 +61,7 @@ Description boundaryAfter(const StepPair &pair, const Description &firstPlan) {
 Description inTurns(const std::vector<const Description *> &steps, const Description &first,
                     const std::vector<bool> &isNew) {
   Description whole;
+  whole.stage = Stage::Planned;
   whole.pageBytes = first.pageBytes;
   whole.budgetBytes = first.budgetBytes;
   whole.buffers = first.buffers;

@@ -459,6 +459,7 @@ void Planner::finish() {
 }
 
 std::optional<Description> Planner::run() {
+  plan_.stage = Stage::Planned;
   plan_.nodes.clear();
   plan_.edges.clear();
   plan_.budgetBytes = frameCount_ * captured_.pageBytes;
@@ -487,6 +488,7 @@ std::optional<Description> simplePlan(const Description &captured, std::uint64_t
 
 Description simpleLowering(const Description &planned) {
   Description lowered = planned;
+  lowered.stage = Stage::LoweredVirtual;
   std::vector<std::uint64_t> hostBase;
   for (BufferIndex buffer = 0; buffer < planned.buffers.size(); ++buffer) {
     hostBase.push_back(lowered.hostBytes);

@@ -18,6 +18,7 @@ public:
   static constexpr std::uint64_t pageBytes = 4;
 
   explicit StepBuilder(std::uint64_t budgetPages) {
+    step_.stage = Stage::Planned;
     step_.pageBytes = pageBytes;
     step_.budgetBytes = budgetPages * pageBytes;
   }

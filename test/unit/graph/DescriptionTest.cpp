@@ -40,7 +40,7 @@ TEST(FromC, refusesAnotherVersion) {
   Description out;
   std::string error;
   EXPECT_FALSE(fromC(view, out, error));
-  EXPECT_EQ(error, "description version 8; this library knows version 7");
+  EXPECT_EQ(error, "description version 9; this library knows version 8");
 }
 
 TEST(FromC, refusesMissingArrays) {
@@ -82,7 +82,27 @@ TEST(FromC, leavesItsArgumentAloneOnError) {
   EXPECT_EQ(dump(out), dump(randomDescription(2)));
 }
 
+TEST(Stage, isNamedWhereItIsTheWrongOne) {
+  Description step;
+  EXPECT_EQ(wrongStage(step, {Stage::Captured}), "");
+  EXPECT_EQ(wrongStage(step, {Stage::Planned}), "the step is captured; it has to be planned");
+  step.stage = Stage::LoweredManaged;
+  EXPECT_EQ(wrongStage(step, {Stage::Captured, Stage::Planned, Stage::LoweredVirtual}),
+            "the step is lowered for managed memory; it has to be captured, planned or lowered for virtual memory");
+}
+
 // A C enum field may hold anything; 256 must not be cut to 0.
+TEST(FromC, refusesWideStages) {
+  const Description description = randomDescription(1);
+  const DescriptionView view(description);
+  pumpgraph_description changed = *view.get();
+  changed.stage = 256;
+  Description out;
+  std::string error;
+  EXPECT_FALSE(fromC(changed, out, error));
+  EXPECT_EQ(error, "255 is not a stage of a step");
+}
+
 TEST(FromC, refusesWideEnumValues) {
   Description description = randomDescription(1);
   description.nodes.assign(2, Node{});
@@ -128,6 +148,7 @@ TEST(Ranges, withOrWithoutAnother) {
 /// Two kernels and an eviction over a private buffer of two pages of 4 KiB and an exclusive one.
 Description smallStep() {
   Description description;
+  description.stage = Stage::Planned;
   description.pageBytes = 4096;
   description.buffers.resize(2);
   description.buffers[0].name.push_back('a');
@@ -169,6 +190,39 @@ const Fault faults[] = {
      "buffer 1 \"input\": 100 bytes at address 0x7fffffffffffffff leave the address space"},
     {"pages", [](Description &d) { d.buffers[0].size = 4096 * mostPages + 1; },
      "buffer 0 \"a\": it has 67108865 pages; at most 67108864 can be planned"},
+    {"stage", [](Description &d) { d.stage = static_cast<Stage>(4); }, "4 is not a stage of a step"},
+    {"capturedWithATransfer", [](Description &d) { d.stage = Stage::Captured; },
+     "node 1 \"\": it is a plan's evict, prefetch or discard, but the step is captured"},
+    {"capturedWithACopy",
+     [](Description &d) {
+       d.stage = Stage::Captured;
+       d.nodes[1].kind = NodeKind::CopyToHost;
+     },
+     "node 1 \"\": it is a lowered copy, but the step is captured"},
+    {"capturedWithFrames",
+     [](Description &d) {
+       d.stage = Stage::Captured;
+       d.buffers[0].frames = {0, 1};
+     },
+     "buffer 0 \"a\": it names frames, but the step is captured"},
+    {"capturedThatContinues",
+     [](Description &d) {
+       d.stage = Stage::Captured;
+       d.buffers[1].continues = 0;
+     },
+     "buffer 1 \"input\": it continues another one, but the step is captured"},
+    {"plannedWithACopy", [](Description &d) { d.nodes[1].kind = NodeKind::CopyToHost; },
+     "node 1 \"\": it is a lowered copy, but the step is planned"},
+    {"plannedWithAdvice", [](Description &d) { d.nodes[1].kind = NodeKind::Advise; },
+     "node 1 \"\": it is advice, but the step is planned"},
+    {"copiesWithATransfer", [](Description &d) { d.stage = Stage::LoweredVirtual; },
+     "node 1 \"\": it is a plan's evict, prefetch or discard, but the step is lowered for virtual memory"},
+    {"operationsWithACopy",
+     [](Description &d) {
+       d.stage = Stage::LoweredManaged;
+       d.nodes[1].kind = NodeKind::CopyToDevice;
+     },
+     "node 1 \"\": it is a lowered copy, but the step is lowered for managed memory"},
     {"frameCount", [](Description &d) { d.buffers[0].frames = {1}; },
      "buffer 0 \"a\": it has 2 pages but names 1 frames"},
     {"frame", [](Description &d) { d.buffers[0].frames = {1, -2}; }, "buffer 0 \"a\": page 1 names frame -2"},
@@ -257,9 +311,15 @@ const Fault faults[] = {
      "node 1 \"\": buffer 1 \"input\" is not private and may not leave the device"},
     {"transferAccess", [](Description &d) { d.nodes[1].accesses = {Access{0, {0, 1}}}; },
      "node 1 \"\": a node that moves a range has no accesses of its own"},
-    {"advice", [](Description &d) { d.nodes[1].kind = NodeKind::Advise; }, "node 1 \"\": 0 is not an advice"},
+    {"advice",
+     [](Description &d) {
+       d.stage = Stage::LoweredManaged;
+       d.nodes[1].kind = NodeKind::Advise;
+     },
+     "node 1 \"\": 0 is not an advice"},
     {"hostOffset",
      [](Description &d) {
+       d.stage = Stage::LoweredVirtual;
        d.nodes[1].kind = NodeKind::CopyToHost;
        d.nodes[1].hostOffset = ~0ull;
      },

@@ -19,10 +19,9 @@ constexpr std::array capturedKinds = {
     NodeKind::SemaphoreSignal, NodeKind::SemaphoreWait, NodeKind::MemAlloc,    NodeKind::MemFree,
     NodeKind::BatchMemOp,      NodeKind::Conditional,   NodeKind::Opaque,
 };
-constexpr std::array addedKinds = {
-    NodeKind::Evict,  NodeKind::Prefetch,   NodeKind::Discard,
-    NodeKind::Advise, NodeKind::CopyToHost, NodeKind::CopyToDevice,
-};
+constexpr std::array plannedKinds = {NodeKind::Evict, NodeKind::Prefetch, NodeKind::Discard};
+constexpr std::array copyKinds = {NodeKind::CopyToHost, NodeKind::CopyToDevice};
+constexpr std::array managedKinds = {NodeKind::Evict, NodeKind::Prefetch, NodeKind::Discard, NodeKind::Advise};
 constexpr std::array names = {"", "relu", "layer1.weight", "a b", "quote\"", "line\nbreak", "\xCE\xBB", "0digit", "k0"};
 
 class Generator {
@@ -32,13 +31,14 @@ public:
   Description run() {
     Description description;
     description.name = pick(std::array{"step", "GPT-2 124M", "a\\b"});
+    description.stage = pick(std::array{Stage::Captured, Stage::Planned, Stage::LoweredVirtual, Stage::LoweredManaged});
     description.pageBytes = pick(std::array<std::uint64_t, 3>{4096, 2u << 20, 1000});
     description.budgetBytes = flip() ? 0 : 1 + upTo(1ull << 40);
     description.hostBytes = flip() ? 0 : 1 + upTo(1ull << 40);
     for (std::uint64_t i = 0, count = 1 + upTo(4); i < count; ++i)
-      description.buffers.push_back(buffer(description.pageBytes));
+      description.buffers.push_back(buffer(description.pageBytes, description.stage));
     for (BufferIndex b = 1; b < description.buffers.size(); ++b)
-      if (flip() && description.buffers[b - 1].continues == noBuffer) {
+      if (description.stage != Stage::Captured && flip() && description.buffers[b - 1].continues == noBuffer) {
         description.buffers[b] = description.buffers[b - 1];
         description.buffers[b].continues = b - 1;
       }
@@ -58,7 +58,7 @@ private:
   bool flip() { return upTo(1) == 1; }
   template <typename T, std::size_t size> T pick(const std::array<T, size> &values) { return values[upTo(size - 1)]; }
 
-  Buffer buffer(std::uint64_t pageBytes) {
+  Buffer buffer(std::uint64_t pageBytes, Stage stage) {
     Buffer buffer;
     buffer.name = pick(names);
     buffer.size = 1 + upTo(9 * pageBytes);
@@ -68,7 +68,7 @@ private:
     buffer.liveOut = flip();
     buffer.isRenamable = flip();
     const std::uint64_t pages = (buffer.size - 1) / pageBytes + 1;
-    if (flip())
+    if (stage != Stage::Captured && flip())
       for (std::uint64_t page = 0; page < pages; ++page)
         buffer.frames.push_back(frameAfter(buffer.frames));
     for (std::uint64_t page = 0; page < pages; page += 2 + upTo(3))
@@ -117,8 +117,8 @@ private:
 
   Node node(const Description &description, std::int32_t position) {
     Node node;
-    const bool isAdded = upTo(3) == 0;
-    node.kind = isAdded ? pick(addedKinds) : pick(capturedKinds);
+    const bool isAdded = description.stage != Stage::Captured && upTo(3) == 0;
+    node.kind = isAdded ? addedKind(description.stage) : pick(capturedKinds);
     node.captured = isAdded || flip() ? notCaptured : position;
     node.name = pick(names);
     node.costUs = cost();
@@ -129,6 +129,12 @@ private:
     else
       fillCaptured(description, node);
     return node;
+  }
+
+  NodeKind addedKind(Stage stage) {
+    if (stage == Stage::Planned)
+      return pick(plannedKinds);
+    return stage == Stage::LoweredVirtual ? pick(copyKinds) : pick(managedKinds);
   }
 
   void fillCaptured(const Description &description, Node &node) {
@@ -173,8 +179,9 @@ Description randomDescription(std::uint32_t seed) {
 }
 
 std::string dump(const Description &description) {
-  std::string text = fmt::format("step {:?} page {} budget {} host {}\n", description.name, description.pageBytes,
-                                 description.budgetBytes, description.hostBytes);
+  std::string text =
+      fmt::format("step {:?} {} page {} budget {} host {}\n", description.name, stageName(description.stage),
+                  description.pageBytes, description.budgetBytes, description.hostBytes);
   for (const Buffer &buffer : description.buffers) {
     text += fmt::format("buffer {:?} at {:#x} size {} private {} present {} in {} out {} frames {}", buffer.name,
                         buffer.address, buffer.size, buffer.isPrivate, buffer.isPresent, buffer.liveIn, buffer.liveOut,

@@ -36,7 +36,11 @@ protected:
     return discard;
   }
 
-  Prediction predicted() const { return predictManaged(small_.step, machine_); }
+  Prediction predicted() const {
+    Description lowered = small_.step;
+    lowered.stage = Stage::LoweredManaged;
+    return predictManaged(lowered, machine_);
+  }
 
   SmallStep small_;
   BufferIndex a_ = 0, b_ = 0;

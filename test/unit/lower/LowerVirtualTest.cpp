@@ -78,6 +78,7 @@ TEST(LowerVirtual, AProgrammaticEdgeThatNothingNeedsStays) {
   SmallStep small;
   const NodeIndex first = small.alone("first", 1, {}), second = small.alone("second", 1, {});
   small.edge(first, second, EdgeKind::Programmatic);
+  small.step.stage = Stage::Planned;
   EXPECT_EQ(lowerVirtual(small.step).edges[0].kind, EdgeKind::Programmatic);
 }
 
@@ -180,6 +181,7 @@ TEST(LowerVirtual, ImpliedEdgesAreLeftOut) {
 /// Three kernels, the second of which may start before the first has ended; perhaps a copy between first and last.
 Description stepWithDetour(bool hasCopy) {
   SmallStep small;
+  small.step.stage = Stage::Planned;
   const BufferIndex a = small.local("a", 1);
   const NodeIndex k0 = small.alone("k0", 1, {}), k1 = small.alone("k1", 1, {});
   const NodeIndex evict = hasCopy ? small.residency(NodeKind::Evict, a, 0, 1) : k1;

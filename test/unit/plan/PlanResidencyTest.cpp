@@ -67,7 +67,7 @@ TEST(PlanResidency, NothingIsAddedWhenEverythingFits) {
   EXPECT_EQ(plan.stats.hostBytes, 0u);
   const auto again = planResidency(plan.description, pages(5));
   ASSERT_FALSE(again);
-  EXPECT_EQ(again.error().message, "buffer 0 \"a\" has frames: the step is planned already");
+  EXPECT_EQ(again.error().message, "the step is planned; it has to be captured");
 }
 
 void expectSame(const Description &a, const Description &b) {

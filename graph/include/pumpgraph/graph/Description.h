@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The flat description of a step: buffers, nodes, edges. Captured, planned, lowered and re-lifted steps are all
-/// written in it; what tells them apart is which node kinds occur and whether pages have frames.
+/// written in it; its stage tells them apart.
 #pragma once
 
 #include "pumpgraph/description_c.h"
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <string>
 #include <vector>
@@ -50,6 +51,15 @@ enum class NodeKind : std::uint8_t {
   // What lower-virtual turns evict and prefetch into: copies between a buffer's address and the pinned pool.
   CopyToHost = 48,
   CopyToDevice = 49,
+};
+
+/// How far a step has come. A function that works on some stages refuses the others: the same nodes mean other things
+/// there. The values are part of the C ABI: append only.
+enum class Stage : std::uint8_t {
+  Captured = 0,       ///< the program's nodes; no page has a frame
+  Planned = 1,        ///< evicts, prefetches and discards; pages have frames
+  LoweredVirtual = 2, ///< copies between a buffer's address and the pinned pool; pages have frames
+  LoweredManaged = 3, ///< operations of an agent on managed memory, and advice; frames are the plan's
 };
 
 enum class EdgeKind : std::uint8_t {
@@ -171,6 +181,7 @@ struct Edge {
 /// pair of nodes.
 struct Description {
   std::string name = "step";
+  Stage stage = Stage::Captured;
   std::uint64_t pageBytes = std::uint64_t{2} << 20;
   std::uint64_t budgetBytes = 0; ///< device memory all frames together may take; 0 before planning
   std::uint64_t hostBytes = 0;   ///< pinned pool the lowered copies use; 0 before lowering
@@ -206,6 +217,20 @@ inline bool movesDown(NodeKind kind) {
 inline bool movesUp(NodeKind kind) {
   return kind == NodeKind::Prefetch || kind == NodeKind::CopyToDevice;
 }
+
+/// "captured", "planned", "lowered for virtual memory", "lowered for managed memory".
+const char *stageName(Stage stage);
+
+/// Why a node of this kind cannot be in a step of that stage: "is a lowered copy, but the step is planned". Empty if it
+/// can.
+std::string stageFault(NodeKind kind, Stage stage);
+
+/// Why a buffer with frames, or one that continues another one, cannot be in a step of that stage. Empty if it can.
+std::string stageFault(bool hasFrames, bool continues, Stage stage);
+
+/// Why a function that works on `stages` refuses the step: "the step is planned; it has to be captured". Empty if it
+/// does not.
+std::string wrongStage(const Description &step, std::initializer_list<Stage> stages);
 
 /// The step with several nodes, one after the other, in the place of each node that `cut` makes several of; of others
 /// it returns the node alone. All that waits for the node waits for the last one, and the first one waits in its place.

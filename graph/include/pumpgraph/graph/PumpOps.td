@@ -26,18 +26,21 @@ def Pump_Position : ConfinedAttr<I32Attr, [IntNonNegative]>;
 def Pump_GraphOp : Pump_Op<"graph", [IsolatedFromAbove, SingleBlock, NoTerminator, NoRegionArguments, Symbol]> {
   let summary = "a step";
   let description = [{
-    Holds the buffers and nodes of one captured graph. `budget` is there once the step is planned, `host_bytes` (the
-    size of the pinned pool) once it is lowered.
+    Holds the buffers and nodes of one captured graph. `stage` says how far the step has come: `captured` (where it says
+    nothing), `planned`, `lowered_virtual` or `lowered_managed`. `budget` is there once the step is planned, `host_bytes`
+    (the size of the pinned pool) once it is lowered.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name,
+                       DefaultValuedAttr<I32Attr, "0">:$stage,
                        DefaultValuedAttr<Pump_PositiveByteCount, "2097152">:$page_bytes,
                        OptionalAttr<Pump_PositiveByteCount>:$budget,
                        OptionalAttr<Pump_PositiveByteCount>:$host_bytes);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
-    $sym_name (`page_bytes` `(` $page_bytes^ `)`)? (`budget` `(` $budget^ `)`)? (`host_bytes` `(` $host_bytes^ `)`)?
+    $sym_name `` custom<Stage>($stage) (`page_bytes` `(` $page_bytes^ `)`)? (`budget` `(` $budget^ `)`)? (`host_bytes` `(` $host_bytes^ `)`)?
     attr-dict-with-keyword $body
   }];
+  let hasVerifier = 1;
   let hasRegionVerifier = 1;
 }
 

@@ -32,7 +32,8 @@ typedef struct pumpgraph_compiler_options {
   uint64_t host_bytes;  /* pinned host memory that may be used */
   const char *costs_ir; /* IR text of a saved step: its node times are taken where position and name agree; or NULL */
   const char *device;   /* the GPU's name: times that were saved on another are not taken; NULL: taken from any */
-  /* What other steps have decided for all of them (docs/plan-correctness.md, "A shared boundary"); NULL: nothing. */
+  /* What other steps have decided for all of them (docs/plan-correctness.md, "A shared boundary"), lowered for virtual
+   * memory; NULL: nothing. */
   const pumpgraph_description *boundary;
   int32_t managed;                 /* 1: the step runs on managed memory; it is lowered to operations of an agent */
   int32_t prefetching;             /* managed only: a pumpgraph_prefetching of pumpgraph.h */
@@ -68,8 +69,11 @@ typedef enum pumpgraph_compiler_status {
 
 typedef struct pumpgraph_compilation pumpgraph_compilation;
 
-/** Runs annotate-accesses, estimate-costs, plan-residency, check-residency, then lower-virtual and check-residency, or
- * lower-managed and check-managed. `*out` is
+/* Every function below says of which stage (pumpgraph::Stage) its descriptions have to be, and refuses another by a
+ * message that names both. */
+
+/** Of a captured step: runs annotate-accesses, estimate-costs, plan-residency, check-residency, then lower-virtual and
+ * check-residency, or lower-managed and check-managed. `*out` is
  * set in every case but PUMPGRAPH_COMPILER_NO_MEMORY (it carries the message) and belongs to the caller. `options` may
  * be NULL. */
 PUMPGRAPH_COMPILER_API pumpgraph_compiler_status pumpgraph_compiler_compile(const pumpgraph_description *captured,
@@ -85,8 +89,9 @@ PUMPGRAPH_COMPILER_API const char *pumpgraph_compilation_report_json(const pumpg
 PUMPGRAPH_COMPILER_API const char *pumpgraph_compilation_report_text(const pumpgraph_compilation *);
 PUMPGRAPH_COMPILER_API void pumpgraph_compilation_free(pumpgraph_compilation *);
 
-/** Runs the checker on a lowered or re-lifted description, and, if `captured` is not NULL, checks that it preserves
- * that step. Returns NULL if correct, else a message to be freed with pumpgraph_compiler_string_free(). */
+/** Runs the checker on a description that is lowered for virtual memory, re-lifted or not, and, if `captured` is not
+ * NULL, checks that it preserves that captured step. Returns NULL if correct, else a message to be freed with
+ * pumpgraph_compiler_string_free(). */
 PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_check(const pumpgraph_description *lowered,
                                                       const pumpgraph_description *captured);
 
@@ -94,8 +99,8 @@ PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_check(const pumpgraph_descriptio
 PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_check_managed(const pumpgraph_description *lowered,
                                                               const pumpgraph_description *captured);
 
-/** Checks that a lowered or re-lifted description keeps a boundary that it shares with other steps. Returns NULL if it
- * does, else a message to be freed with pumpgraph_compiler_string_free(). */
+/** Checks that a description that is lowered for virtual memory keeps a boundary that it shares with other steps, which
+ * is of that stage too. Returns NULL if it does, else a message to be freed with pumpgraph_compiler_string_free(). */
 PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_check_boundary(const pumpgraph_description *rewritten,
                                                                const pumpgraph_description *boundary);
 
@@ -107,8 +112,8 @@ PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_predict(const pumpgraph_descript
                                                         const pumpgraph_compiler_options *options,
                                                         double *predicted_us);
 
-/** The description as IR text; NULL if it is malformed. `device` is the name of the GPU that its node times are of;
- * NULL if nobody knows. Freed with pumpgraph_compiler_string_free(). */
+/** The description, of any stage, as IR text; NULL if it is malformed. `device` is the name of the GPU that its node
+ * times are of; NULL if nobody knows. Freed with pumpgraph_compiler_string_free(). */
 PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_print(const pumpgraph_description *description, const char *device);
 PUMPGRAPH_COMPILER_API void pumpgraph_compiler_string_free(char *);
 
