@@ -2,7 +2,9 @@
 #include "pumpgraph/graph/Dialect.h"
 
 #include "graph/Syntax.h"
+#include "pumpgraph/graph/Printable.h"
 
+#include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/SmallString.h"
@@ -25,7 +27,43 @@ using namespace mlir;
 
 namespace pumpgraph::ir {
 
+namespace {
+
+/// Names in a message are from outside, and messages go to terminals.
+void makePrintable(Diagnostic &diagnostic) {
+  for (std::size_t i = 0, count = diagnostic.getArguments().size(); i < count; ++i) {
+    const DiagnosticArgument argument = diagnostic.getArguments()[i];
+    if (argument.getKind() != DiagnosticArgument::DiagnosticArgumentKind::String)
+      continue;
+    const StringRef text = argument.getAsString();
+    std::string shown = printable(text);
+    if (text == shown)
+      continue;
+    diagnostic << shown; // owns the text; the argument goes where it belongs, and leaves none
+    diagnostic.getArguments()[i] = diagnostic.getArguments().back();
+    diagnostic.getArguments().back() = DiagnosticArgument(StringRef());
+  }
+}
+
+/// Hands every message on to whoever prints it.
+LogicalResult makeAllPrintable(Diagnostic &diagnostic) {
+  makePrintable(diagnostic);
+  for (Diagnostic &note : diagnostic.getNotes()) {
+    // That is IR, which spells names in ASCII and has lines of its own.
+    const ArrayRef<DiagnosticArgument> arguments = note.getArguments();
+    const bool showsOp = !arguments.empty() &&
+                         arguments.front().getKind() == DiagnosticArgument::DiagnosticArgumentKind::String &&
+                         arguments.front().getAsString().starts_with("see current operation");
+    if (!showsOp)
+      makePrintable(note);
+  }
+  return failure();
+}
+
+} // namespace
+
 void PumpDialect::initialize() {
+  getContext()->getDiagEngine().registerHandler(makeAllPrintable);
   addTypes<
 #define GET_TYPEDEF_LIST
 #include "graph/PumpTypes.cpp.inc"

@@ -8,6 +8,7 @@
 #include "passes/check/CheckResidency.h"
 #include "passes/report/Summary.h"
 #include "pumpgraph/graph/Conversion.h"
+#include "pumpgraph/graph/Printable.h"
 #include "pumpgraph/graph/Ranges.h"
 
 #include "mlir/Bytecode/BytecodeReader.h"
@@ -163,8 +164,8 @@ std::string takeSavedTimes(Description &step, const pumpgraph_compiler_options &
   if (std::string fault = forEachGraph(options.costs_ir, "costs_ir", take); !fault.empty())
     return fault;
   if (!otherDevice.empty())
-    compilation.savedTimesNote =
-        fmt::format("the saved node times are those of {}; on {} they are not used", otherDevice, options.device);
+    compilation.savedTimesNote = printable(
+        fmt::format("the saved node times are those of {}; on {} they are not used", otherDevice, options.device));
   else if (compilation.savedTimes < step.nodes.size())
     compilation.savedTimesNote = fmt::format("the saved step has times for {} of {} nodes, by position and name",
                                              compilation.savedTimes, step.nodes.size());
@@ -286,13 +287,13 @@ std::string join(const std::vector<Violation> &violations) {
 
 pumpgraph_compiler_status fill(pumpgraph_compilation &compilation, tl::expected<Summary, Failure> summary) {
   if (!summary) {
-    compilation.message = std::move(summary.error().message);
+    compilation.message = printable(summary.error().message);
     return summary.error().status;
   }
   compilation.reportJson = toJson(*summary);
   compilation.reportText = toText(*summary);
   if (!summary->checked) {
-    compilation.message = "the checker refused the plan: " + join(summary->violations);
+    compilation.message = printable("the checker refused the plan: " + join(summary->violations));
     return PUMPGRAPH_COMPILER_REFUSED;
   }
   compilation.lowered = std::move(summary->lowered);
@@ -300,7 +301,7 @@ pumpgraph_compiler_status fill(pumpgraph_compilation &compilation, tl::expected<
   return PUMPGRAPH_COMPILED;
 }
 
-/// What check() and print() return belongs to C.
+/// What a call returns belongs to C.
 char *copyOut(const std::string &text) {
   char *copy = static_cast<char *>(std::malloc(text.size() + 1));
   if (copy)
@@ -342,7 +343,7 @@ char *messageOf(std::string (*check)(const pumpgraph_description *, const pumpgr
                 const pumpgraph_description *first, const pumpgraph_description *second) {
   try {
     const std::string fault = check(first, second);
-    return fault.empty() ? nullptr : copyOut(fault);
+    return fault.empty() ? nullptr : copyOut(printable(fault));
   } catch (const std::exception &) {
     return strdup("memory ran out");
   }
@@ -435,7 +436,7 @@ char *pumpgraph_compiler_predict(const pumpgraph_description *lowered, const pum
   try {
     const tl::expected<double, Failure> predicted = predictedUs(lowered, currentVersion(options));
     if (!predicted)
-      return copyOut(predicted.error().message);
+      return copyOut(printable(predicted.error().message));
     *predicted_us = *predicted;
     return nullptr;
   } catch (const std::exception &) {

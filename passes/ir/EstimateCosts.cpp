@@ -6,6 +6,8 @@
 #include "pumpgraph/graph/Conversion.h"
 
 #include "mlir/Parser/Parser.h"
+#include "mlir/Support/FileUtilities.h"
+#include "llvm/Support/MemoryBuffer.h"
 
 namespace pumpgraph::ir {
 
@@ -29,9 +31,13 @@ struct EstimateCosts : impl::EstimateCostsBase<EstimateCosts> {
 private:
   /// A step that agrees in no node is another step: that is an error, not a file without effect.
   llvm::LogicalResult takeSavedCosts(Description &description) {
-    mlir::OwningOpRef<mlir::ModuleOp> saved = mlir::parseSourceFile<mlir::ModuleOp>(from, &getContext());
+    std::string error = "it is no step";
+    mlir::OwningOpRef<mlir::ModuleOp> saved;
+    // Not by the file's name: a message would show lines of it as they are, and a terminal would obey them.
+    if (const std::unique_ptr<llvm::MemoryBuffer> file = mlir::openInputFile(from, &error))
+      saved = mlir::parseSourceString<mlir::ModuleOp>(file->getBuffer(), &getContext(), "node times of " + from);
     if (!saved)
-      return mlir::emitError(getOperation().getLoc(), "cannot take node times from '") << from << "'";
+      return mlir::emitError(getOperation().getLoc(), "cannot take node times from '") << from << "': " << error;
     std::size_t merged = 0;
     for (GraphOp graph : saved->getOps<GraphOp>())
       merged += mergeCosts(description, toDescription(graph).description);

@@ -4,7 +4,6 @@
 #include "passes/ir/Passes.h"
 #include "passes/ir/SummaryOf.h"
 #include "passes/report/Comparison.h"
-#include "passes/report/Units.h"
 #include "pumpgraph/graph/Conversion.h"
 
 namespace pumpgraph::ir {
@@ -62,9 +61,7 @@ private:
       llvm::outs() << comparisonToJson(summary);
       return;
     }
-    llvm::outs() << summary.captured.name << ": " << formatCount(summary.captured.nodes.size(), "node") << ", "
-                 << formatCount(summary.captured.buffers.size(), "buffer") << "\n"
-                 << comparisonToText(summary);
+    llvm::outs() << comparisonToText(summary);
   }
 
   std::optional<UnifiedMemory> unifiedMemory(GraphOp graph) {

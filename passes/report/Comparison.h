@@ -3,6 +3,7 @@
 /// One step under one budget in different hands, row by row: in memory, unified memory, the plan, the bounds.
 #pragma once
 
+#include "passes/report/ReportText.h"
 #include "passes/report/Summary.h"
 
 #include <cstdint>
@@ -23,12 +24,12 @@ struct ComparisonRow {
 std::vector<ComparisonRow> comparisonRows(const Summary &summary);
 
 /// The rows as a table.
-std::string comparisonTable(const Summary &summary);
+ReportText comparisonTable(const Summary &summary);
 
 /// The rows with all their figures; docs/report.md has the keys.
 std::string comparisonToJson(const Summary &summary);
 
-/// The table, then the stalls of each row by cause, longest first.
+/// The step, the table, then the stalls of each row by cause, longest first.
 std::string comparisonToText(const Summary &summary);
 
 } // namespace pumpgraph

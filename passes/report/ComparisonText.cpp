@@ -2,17 +2,15 @@
 // The comparison for a terminal.
 #include "passes/report/Comparison.h"
 #include "passes/report/NodeName.h"
+#include "passes/report/ReportText.h"
 #include "passes/report/Units.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cassert>
-#include <iterator>
 
 namespace pumpgraph {
-
-using Text = fmt::memory_buffer;
 
 static constexpr std::size_t stallsShown = 3;
 static constexpr std::size_t nameLength = 40;
@@ -33,7 +31,7 @@ std::vector<ComparisonRow> comparisonRows(const Summary &summary) {
   return rows;
 }
 
-static void addRow(Text &text, const Summary &summary, const ComparisonRow &row) {
+static void addRow(ReportText &text, const Summary &summary, const ComparisonRow &row) {
   std::string line = fmt::format("  {:<22}{:>10}{:>11}", row.name, formatMicroseconds(row.stepUs),
                                  formatRatio(row.stepUs, summary.inMemory.totalUs));
   if (!row.isBound)
@@ -41,7 +39,7 @@ static void addRow(Text &text, const Summary &summary, const ComparisonRow &row)
   if (row.simulation)
     line += fmt::format("{:>12}{:>12}", formatCount(row.simulation->work.batches),
                         formatCount(row.simulation->work.evictedBlocks));
-  fmt::format_to(std::back_inserter(text), "{}\n", line);
+  text.add("{}\n", line);
 }
 
 /// "fault handling 1.20 s, fetching 300 ms", longest first.
@@ -59,27 +57,26 @@ static std::string describe(const PagingTimes &times) {
 }
 
 /// "demand paging (51 %): 2 nodes stalled, 400 us in all".
-static void addHeading(Text &text, const std::string &name, std::size_t stalls, double totalUs) {
-  fmt::format_to(std::back_inserter(text), "\n  {}: {} stalled, {} in all", name, formatCount(stalls, "node"),
-                 formatMicroseconds(totalUs));
+static void addHeading(ReportText &text, const std::string &name, std::size_t stalls, double totalUs) {
+  text.add("\n  {}: {} stalled, {} in all", name, formatCount(stalls, "node"), formatMicroseconds(totalUs));
 }
 
-static void addStall(Text &text, double durationUs, const Node &node, const std::string &reason) {
-  fmt::format_to(std::back_inserter(text), "    {:>8}  node {} \"{}\": {}\n", formatMicroseconds(durationUs),
-                 node.captured, shorten(displayName(node), nameLength), reason);
+static void addStall(ReportText &text, double durationUs, const Node &node, const std::string &reason) {
+  text.add("    {:>8}  node {} \"{}\": {}\n", formatMicroseconds(durationUs), node.captured,
+           shorten(displayName(node), nameLength), reason);
 }
 
-static void addPagingStalls(Text &text, const Summary &summary, const ComparisonRow &row) {
+static void addPagingStalls(ReportText &text, const Summary &summary, const ComparisonRow &row) {
   const std::vector<PagingStall> &stalls = row.simulation->stalls;
   if (stalls.empty())
     return;
   addHeading(text, row.name, stalls.size(), row.simulation->stallUs());
-  fmt::format_to(std::back_inserter(text), "; {}\n", describe(row.simulation->times));
+  text.add("; {}\n", describe(row.simulation->times));
   for (std::size_t i = 0; i < std::min(stallsShown, stalls.size()); ++i)
     addStall(text, stalls[i].durationUs, summary.captured.nodes[stalls[i].node], describe(stalls[i].times));
 }
 
-static void addPlanStalls(Text &text, const Summary &summary) {
+static void addPlanStalls(ReportText &text, const Summary &summary) {
   const std::vector<Stall> &stalls = summary.prediction.stalls;
   if (summary.budgetBytes() == 0 || stalls.empty())
     return;
@@ -87,7 +84,7 @@ static void addPlanStalls(Text &text, const Summary &summary) {
   for (const Stall &stall : stalls)
     totalUs += stall.durationUs;
   addHeading(text, "plan", stalls.size(), totalUs);
-  fmt::format_to(std::back_inserter(text), "\n");
+  text.add("\n");
   for (std::size_t i = 0; i < std::min(stallsShown, stalls.size()); ++i) {
     const Node &transfer = summary.lowered.nodes[stalls[i].transfer];
     const std::string &buffer = summary.lowered.buffers[stalls[i].buffer].name;
@@ -99,27 +96,28 @@ static void addPlanStalls(Text &text, const Summary &summary) {
   }
 }
 
-std::string comparisonTable(const Summary &summary) {
+ReportText comparisonTable(const Summary &summary) {
   const UnifiedMemory &memory = summary.comparison->memory;
-  Text text;
-  fmt::format_to(std::back_inserter(text), "  {:<22}{:>10}{:>11}{:>10}{:>10}{:>12}{:>12}\n",
-                 "at " + formatBytes(summary.comparison->budgetBytes), "step", "in-memory", "up", "down", "batches",
-                 "evicted");
+  ReportText text;
+  text.add("  {:<22}{:>10}{:>11}{:>10}{:>10}{:>12}{:>12}\n", "at " + formatBytes(summary.comparison->budgetBytes),
+           "step", "in-memory", "up", "down", "batches", "evicted");
   for (const ComparisonRow &row : comparisonRows(summary))
     addRow(text, summary, row);
-  fmt::format_to(std::back_inserter(text),
-                 "  unified memory simulated as on \"{}\", replay {}; evicted: blocks of {}\n", memory.name,
-                 memory.replays, formatBytes(blockBytes));
-  return fmt::to_string(text);
+  text.add("  unified memory simulated as on \"{}\", replay {}; evicted: blocks of {}\n", memory.name, memory.replays,
+           formatBytes(blockBytes));
+  return text;
 }
 
 std::string comparisonToText(const Summary &summary) {
-  Text text;
+  ReportText text;
+  text.add("{}: {}, {}\n", summary.captured.name, formatCount(summary.captured.nodes.size(), "node"),
+           formatCount(summary.captured.buffers.size(), "buffer"));
+  text.add(comparisonTable(summary));
   for (const ComparisonRow &row : comparisonRows(summary))
     if (row.simulation)
       addPagingStalls(text, summary, row);
   addPlanStalls(text, summary);
-  return comparisonTable(summary) + fmt::to_string(text);
+  return text.str();
 }
 
 } // namespace pumpgraph

@@ -2,6 +2,7 @@
 #include "passes/report/CurveSvg.h"
 
 #include "passes/report/Units.h"
+#include "pumpgraph/graph/Printable.h"
 
 #include <fmt/format.h>
 
@@ -57,7 +58,7 @@ static Axis makeAxis(double low, double high, const std::array<Unit, count> &uni
 
 std::string escapeMarkup(std::string_view text) {
   std::string escaped;
-  for (const char c : text) {
+  for (const char c : printable(text)) { // XML has no control characters at all
     switch (c) {
     case '&':
       escaped += "&amp;";
@@ -72,8 +73,7 @@ std::string escapeMarkup(std::string_view text) {
       escaped += "&quot;";
       break;
     default:
-      // Control characters are not allowed in XML at all.
-      escaped += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+      escaped += c;
     }
   }
   return escaped;

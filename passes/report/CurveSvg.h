@@ -20,7 +20,7 @@ struct CurveOptions {
 /// Marks the summary's own budget. `points` must hold a plannable point.
 std::string curveSvg(const Summary &summary, const std::vector<SweepPoint> &points, const CurveOptions &options);
 
-/// Text made safe for HTML and XML, in elements and in quoted attributes.
+/// Text made printable() and safe for HTML and XML, in elements and in quoted attributes.
 std::string escapeMarkup(std::string_view text);
 
 } // namespace pumpgraph

@@ -7,6 +7,7 @@
 #include "passes/report/Page.h"
 #include "passes/report/Summary.h"
 #include "passes/report/Units.h"
+#include "pumpgraph/graph/PrintableJson.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -167,7 +168,7 @@ static std::string pageData(const Summary &summary) {
                   {"after", memoryData(summary.prediction)},
                   {"buffers", std::move(buffers)},
                   {"names", names.names()}};
-  std::string text = data.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = dumpPrintable(data, -1);
   // Inside a script element "</script>" would end it and "<!--" would change how it is read: spell "<" otherwise.
   std::string safe;
   safe.reserve(text.size());
@@ -179,7 +180,7 @@ static std::string pageData(const Summary &summary) {
 static std::string tile(std::string_view label, std::string_view figure, std::string_view remark) {
   return fmt::format("<div class=\"tile\"><p class=\"label\">{}</p><p class=\"figure\">{}</p><p "
                      "class=\"remark\">{}</p></div>\n",
-                     label, figure, remark);
+                     label, escapeMarkup(figure), escapeMarkup(remark));
 }
 
 static std::string tiles(const Summary &summary) {
@@ -324,7 +325,7 @@ static std::string fill(std::string_view page, const std::map<std::string_view, 
 
 std::string toHtml(const Summary &summary, const std::vector<SweepPoint> &points) {
   return fill(pageHtml(), {{"name", escapeMarkup(summary.captured.name)},
-                           {"verdict", typographic(verdict(summary))},
+                           {"verdict", escapeMarkup(typographic(verdict(summary)))},
                            {"check", checkBadge(summary)},
                            {"tiles", tiles(summary)},
                            {"curve", curveCard(summary, points)},

@@ -4,6 +4,7 @@
 #include "passes/report/Lanes.h"
 #include "passes/report/NodeName.h"
 #include "passes/report/Summary.h"
+#include "pumpgraph/graph/PrintableJson.h"
 #include "pumpgraph/graph/Reliance.h"
 
 #include <nlohmann/json.hpp>
@@ -18,9 +19,8 @@ using Json = nlohmann::ordered_json;
 
 static constexpr double secondsPerMicrosecond = 1e-6;
 
-/// Kernel names come from binaries; a byte that is no UTF-8 must not take the report down.
-static std::string dump(const Json &json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
+static std::string dump(Json json, int indent) {
+  return dumpPrintable(std::move(json), indent) + "\n";
 }
 
 static const char *directionOf(const Node &node) {

@@ -2,6 +2,7 @@
 // The report for a terminal: one screen, figures first, then where the time goes and what would change it.
 #include "passes/report/Comparison.h"
 #include "passes/report/NodeName.h"
+#include "passes/report/ReportText.h"
 #include "passes/report/Summary.h"
 #include "passes/report/Units.h"
 
@@ -9,11 +10,8 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 
 namespace pumpgraph {
-
-using Text = fmt::memory_buffer;
 
 static constexpr std::size_t stallsShown = 5;
 static constexpr std::size_t hostedShown = 5;
@@ -21,11 +19,11 @@ static constexpr std::size_t nameLength = 40;
 static constexpr std::size_t whoLength = 60; // the last column
 
 /// One line of figures: a heading (empty within a group), what it is, the figure, remarks.
-static void addLine(Text &text, std::string_view heading, std::string_view label, std::string_view figure,
+static void addLine(ReportText &text, std::string_view heading, std::string_view label, std::string_view figure,
                     std::string_view remark = "") {
   std::string line = fmt::format("  {:<12}{:<13}{:>9}   {}", heading, label, figure, remark);
   line.erase(line.find_last_not_of(' ') + 1);
-  fmt::format_to(std::back_inserter(text), "{}\n", line);
+  text.add("{}\n", line);
 }
 
 static std::string timesInMemory(const Summary &summary, double microseconds) {
@@ -33,7 +31,7 @@ static std::string timesInMemory(const Summary &summary, double microseconds) {
 }
 
 /// How much is known of what the nodes touch.
-static void addAccesses(Text &text, const Summary &summary) {
+static void addAccesses(ReportText &text, const Summary &summary) {
   static constexpr std::array<std::string_view, 5> words = {"proved", "declared", "observed", "assumed", "allocated"};
   const std::array<std::uint64_t, 5> counts = accessesByEvidence(summary);
   std::string known;
@@ -41,10 +39,10 @@ static void addAccesses(Text &text, const Summary &summary) {
     if (counts[i] > 0)
       known += fmt::format("{}{} {}", known.empty() ? "" : ", ", formatCount(counts[i]), words[i]);
   if (!known.empty())
-    fmt::format_to(std::back_inserter(text), "  accesses    {}\n", known);
+    text.add("  accesses    {}\n", known);
 }
 
-static void addMemory(Text &text, const Summary &summary) {
+static void addMemory(ReportText &text, const Summary &summary) {
   addLine(text, "memory", "peak before", formatBytes(summary.peakBytesBefore()), "on the device without transfers");
   addLine(text, "", "budget", formatBytes(summary.budgetBytes()));
   addLine(text, "", "peak after", formatBytes(summary.prediction.peakBytes));
@@ -59,7 +57,7 @@ static void addMemory(Text &text, const Summary &summary) {
 }
 
 /// What stays in host memory, the largest first, and what its accesses take.
-static void addHosted(Text &text, const Summary &summary) {
+static void addHosted(ReportText &text, const Summary &summary) {
   if (summary.hostedBytes() == 0)
     return;
   const auto nodes = std::count_if(summary.hosted.byNode.begin(), summary.hosted.byNode.end(),
@@ -76,15 +74,15 @@ static void addHosted(Text &text, const Summary &summary) {
   for (std::size_t i = 0; i < std::min(hostedShown, buffers.size()); ++i) {
     const auto &[bytes, index] = buffers[i];
     const Buffer &buffer = summary.lowered.buffers[index];
-    fmt::format_to(std::back_inserter(text), "    {:>8} of {:<8} \"{}\" ({})\n", formatBytes(bytes),
-                   formatBytes(buffer.size), shorten(buffer.name, nameLength),
-                   formatMicroseconds(linkUs(summary.hosted.byBuffer[index], summary.machine)));
+    text.add("    {:>8} of {:<8} \"{}\" ({})\n", formatBytes(bytes), formatBytes(buffer.size),
+             shorten(buffer.name, nameLength),
+             formatMicroseconds(linkUs(summary.hosted.byBuffer[index], summary.machine)));
   }
   if (buffers.size() > hostedShown)
-    fmt::format_to(std::back_inserter(text), "    and {} more\n", formatCount(buffers.size() - hostedShown));
+    text.add("    and {} more\n", formatCount(buffers.size() - hostedShown));
 }
 
-static void addTimes(Text &text, const Summary &summary) {
+static void addTimes(ReportText &text, const Summary &summary) {
   const double predictedUs = summary.prediction.totalUs;
   addLine(text, "time", "in memory", formatMicroseconds(summary.inMemory.totalUs));
   addLine(text, "", "bound", formatMicroseconds(summary.bound.totalUs), timesInMemory(summary, summary.bound.totalUs));
@@ -103,7 +101,7 @@ static std::string copiesAndLoad(const Summary &summary, bool (*moves)(NodeKind)
                      copies == 1 ? "copy" : "copies", share * 100);
 }
 
-static void addTraffic(Text &text, const Summary &summary) {
+static void addTraffic(ReportText &text, const Summary &summary) {
   const Prediction &prediction = summary.prediction;
   addLine(text, "moved", "up", formatBytes(prediction.upBytes),
           prediction.upBytes ? copiesAndLoad(summary, movesUp, prediction.upBusyUs) : "");
@@ -129,7 +127,7 @@ static std::string waitsFor(const Summary &summary, const Stall &stall) {
   return fmt::format("\"{}\" ({})", shorten(buffer.name, nameLength), describeTransfer(transfer, buffer));
 }
 
-static void addStallTable(Text &text, const Summary &summary, std::size_t rows) {
+static void addStallTable(ReportText &text, const Summary &summary, std::size_t rows) {
   static constexpr std::string_view heading = "waits for";
   const std::vector<Stall> &stalls = summary.prediction.stalls;
   std::vector<std::string> reasons;
@@ -138,16 +136,16 @@ static void addStallTable(Text &text, const Summary &summary, std::size_t rows) 
     reasons.push_back(waitsFor(summary, stalls[i]));
     width = std::max(width, reasons.back().size());
   }
-  fmt::format_to(std::back_inserter(text), "{:24}{:<{}}  who waits\n", "", heading, width);
+  text.add("{:24}{:<{}}  who waits\n", "", heading, width);
   for (std::size_t i = 0; i < rows; ++i) {
     const Node &node = summary.lowered.nodes[stalls[i].node];
-    fmt::format_to(std::back_inserter(text), "    {:>8} at {:<8} {:<{}}  node {} \"{}\"\n",
-                   formatMicroseconds(stalls[i].durationUs), formatMicroseconds(stalls[i].atUs), reasons[i], width,
-                   node.captured, shorten(displayName(node), whoLength));
+    text.add("    {:>8} at {:<8} {:<{}}  node {} \"{}\"\n", formatMicroseconds(stalls[i].durationUs),
+             formatMicroseconds(stalls[i].atUs), reasons[i], width, node.captured,
+             shorten(displayName(node), whoLength));
   }
 }
 
-static void addStalls(Text &text, const Summary &summary) {
+static void addStalls(ReportText &text, const Summary &summary) {
   const std::vector<Stall> &stalls = summary.prediction.stalls;
   double totalUs = 0;
   for (const Stall &stall : stalls)
@@ -162,47 +160,45 @@ static void addStalls(Text &text, const Summary &summary) {
   addStallTable(text, summary, shown);
 }
 
-static void addRepeatedSweeps(Text &text, const Summary &summary) {
+static void addRepeatedSweeps(ReportText &text, const Summary &summary) {
   for (const RepeatedSweeps &sweeps : summary.repeatedSweeps)
-    fmt::format_to(std::back_inserter(text), "  sweeps      {}\n", verdict(summary, sweeps));
+    text.add("  sweeps      {}\n", verdict(summary, sweeps));
 }
 
-static void addCheck(Text &text, const Summary &summary) {
+static void addCheck(ReportText &text, const Summary &summary) {
   const std::string planned =
       fmt::format("planned, lowered and checked in {}", formatMicroseconds(summary.planMs * 1e3));
   if (summary.checked) {
-    fmt::format_to(std::back_inserter(text), "  checked: correct in every legal order of execution; {}\n", planned);
+    text.add("  checked: correct in every legal order of execution; {}\n", planned);
     return;
   }
-  fmt::format_to(std::back_inserter(text),
-                 "  NOT CHECKED: the checker refused this plan, it must not be replayed; {}\n", planned);
+  text.add("  NOT CHECKED: the checker refused this plan, it must not be replayed; {}\n", planned);
   for (const Violation &violation : summary.violations)
-    fmt::format_to(std::back_inserter(text), "    {}\n", violation.message);
+    text.add("    {}\n", violation.message);
 }
 
-static void addSweep(Text &text, const Summary &summary, const std::vector<SweepPoint> &points) {
+static void addSweep(ReportText &text, const Summary &summary, const std::vector<SweepPoint> &points) {
   if (points.empty())
     return;
-  fmt::format_to(std::back_inserter(text), "\n  {:>9}{:>11}{:>11}{:>11}{:>12}{:>11}{:>11}\n", "budget", "predicted",
-                 "in-memory", "bound", "plan bound", "up", "down");
+  text.add("\n  {:>9}{:>11}{:>11}{:>11}{:>12}{:>11}{:>11}\n", "budget", "predicted", "in-memory", "bound", "plan bound",
+           "up", "down");
   for (const SweepPoint &point : points) {
     if (!point.plannable) {
-      fmt::format_to(std::back_inserter(text), "  {:>9}   no plan: {}\n", formatBytes(point.budgetBytes), point.reason);
+      text.add("  {:>9}   no plan: {}\n", formatBytes(point.budgetBytes), point.reason);
       continue;
     }
-    fmt::format_to(std::back_inserter(text), "  {:>9}{:>11}{:>11}{:>11}{:>12}{:>11}{:>11}\n",
-                   formatBytes(point.budgetBytes), formatMicroseconds(point.predictedUs),
-                   formatRatio(point.predictedUs, summary.inMemory.totalUs), formatMicroseconds(point.boundUs),
-                   formatMicroseconds(point.planBoundUs), formatBytes(point.upBytes), formatBytes(point.downBytes));
+    text.add("  {:>9}{:>11}{:>11}{:>11}{:>12}{:>11}{:>11}\n", formatBytes(point.budgetBytes),
+             formatMicroseconds(point.predictedUs), formatRatio(point.predictedUs, summary.inMemory.totalUs),
+             formatMicroseconds(point.boundUs), formatMicroseconds(point.planBoundUs), formatBytes(point.upBytes),
+             formatBytes(point.downBytes));
   }
 }
 
 std::string toText(const Summary &summary, const std::vector<SweepPoint> &points) {
-  Text text;
-  fmt::format_to(std::back_inserter(text), "{}: {}, {}\n", summary.captured.name,
-                 formatCount(summary.captured.nodes.size(), "node"),
-                 formatCount(summary.captured.buffers.size(), "buffer"));
-  fmt::format_to(std::back_inserter(text), "{}\n\n", verdict(summary));
+  ReportText text;
+  text.add("{}: {}, {}\n", summary.captured.name, formatCount(summary.captured.nodes.size(), "node"),
+           formatCount(summary.captured.buffers.size(), "buffer"));
+  text.add("{}\n\n", verdict(summary));
   addAccesses(text, summary);
   addMemory(text, summary);
   addTimes(text, summary);
@@ -214,9 +210,11 @@ std::string toText(const Summary &summary, const std::vector<SweepPoint> &points
   addRepeatedSweeps(text, summary);
   addCheck(text, summary);
   addSweep(text, summary, points);
-  if (summary.comparison)
-    fmt::format_to(std::back_inserter(text), "\n{}", comparisonTable(summary));
-  return fmt::to_string(text);
+  if (summary.comparison) {
+    text.add("\n");
+    text.add(comparisonTable(summary));
+  }
+  return text.str();
 }
 
 } // namespace pumpgraph

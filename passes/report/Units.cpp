@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/report/Units.h"
 
+#include "pumpgraph/graph/Printable.h"
+
 #include <fmt/format.h>
 
 #include <array>
@@ -55,13 +57,24 @@ std::string formatCount(std::uint64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", formatCount(count), noun, count == 1 ? "" : "s");
 }
 
+/// Whether no character of more than one byte goes on there.
+static bool isBoundary(const std::string &text, std::size_t at) {
+  return at >= text.size() || (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80;
+}
+
 std::string shorten(std::string_view name, std::size_t length) {
   static constexpr std::string_view gap = "...";
-  if (name.size() <= length || length <= gap.size())
-    return std::string(name.substr(0, length));
-  const std::size_t tail = (length - gap.size()) / 2;
-  const std::size_t head = length - gap.size() - tail;
-  return fmt::format("{}{}{}", name.substr(0, head), gap, name.substr(name.size() - tail));
+  const std::string shown = printable(name);
+  if (shown.size() <= length)
+    return shown;
+  const std::size_t rest = length > gap.size() ? length - gap.size() : length;
+  std::size_t tail = shown.size() - (rest < length ? rest / 2 : 0);
+  std::size_t head = rest - (shown.size() - tail);
+  while (!isBoundary(shown, head))
+    --head;
+  while (!isBoundary(shown, tail))
+    ++tail;
+  return shown.substr(0, head).append(rest < length ? gap : "").append(shown, tail);
 }
 
 } // namespace pumpgraph

@@ -24,7 +24,8 @@ std::string formatCount(std::uint64_t count);
 /// "1 node", "1,203 nodes".
 std::string formatCount(std::uint64_t count, std::string_view noun);
 
-/// At most `length` characters: the middle of a longer name gives way to "...", because kernels differ at both ends.
+/// The name as it is printable(), in at most `length` bytes: the middle of a longer one gives way to "...", because
+/// kernels differ at both ends.
 std::string shorten(std::string_view name, std::size_t length);
 
 } // namespace pumpgraph

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C API: checks arguments, turns errors into statuses, lets no exception out.
 #include "pumpgraph/access_table.h"
+#include "pumpgraph/graph/Printable.h"
 #include "runtime/api/Handles.h"
 #include "runtime/capture/AccessTables.h"
 #include "runtime/capture/DeadStack.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -14,10 +16,20 @@ using namespace pumpgraph::runtime;
 
 namespace {
 
+/// Names in a message are from outside: it is printable(), and cut between two characters if it is too long.
+template <std::size_t size> void writeMessage(char (&to)[size], const std::string &message) {
+  const std::string shown = pumpgraph::printable(message);
+  std::size_t length = std::min(shown.size(), size - 1);
+  while (length < shown.size() && (static_cast<unsigned char>(shown[length]) & 0xc0) == 0x80)
+    --length;
+  std::memcpy(to, shown.data(), length);
+  to[length] = '\0';
+}
+
 pumpgraph_status report(const Error &error, pumpgraph_error *out) {
   if (out) {
     out->status = error.status;
-    std::snprintf(out->message, sizeof out->message, "%s", error.message.c_str());
+    writeMessage(out->message, error.message);
   }
   return error.status;
 }
@@ -461,7 +473,7 @@ pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validation *
     filled.compared_bytes = validated->comparedBytes;
     filled.different_buffers = validated->differentBuffers;
     filled.unstable_buffers = validated->unstableBuffers;
-    std::snprintf(filled.first_difference, sizeof filled.first_difference, "%s", validated->firstDifference.c_str());
+    writeMessage(filled.first_difference, validated->firstDifference);
     if (const Status written = writeStruct(result, filled, "result"); !written)
       return written;
     if (validated->differentBuffers != 0)
@@ -492,8 +504,7 @@ pumpgraph_status pumpgraph_observe(pumpgraph_step *step, const void *const *valu
     filled.differing = observed->differing();
     filled.disagreements = observed->disagreements.size();
     if (!observed->disagreements.empty())
-      std::snprintf(filled.first_disagreement, sizeof filled.first_disagreement, "%s",
-                    observed->disagreements.begin()->message.c_str());
+      writeMessage(filled.first_disagreement, observed->disagreements.begin()->message);
     return writeStruct(result, filled, "result");
   });
 }
@@ -503,7 +514,8 @@ void pumpgraph_register_access_table(const pumpgraph_access_table *table) {
   try {
     AccessTables::ofProcess().add(table);
   } catch (const std::exception &exception) {
-    std::fprintf(stderr, "pumpgraph: an access table is left out: %s\n", exception.what());
+    std::fprintf(stderr, "pumpgraph: an access table is left out: %s\n",
+                 pumpgraph::printable(exception.what()).c_str());
   }
 }
 
@@ -511,7 +523,8 @@ void pumpgraph_unregister_access_table(const pumpgraph_access_table *table) {
   try {
     AccessTables::ofProcess().remove(table);
   } catch (const std::exception &exception) {
-    std::fprintf(stderr, "pumpgraph: an access table stays known: %s\n", exception.what());
+    std::fprintf(stderr, "pumpgraph: an access table stays known: %s\n",
+                 pumpgraph::printable(exception.what()).c_str());
   }
 }
 

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Says what this machine offers, and what to do where it offers too little.
+#include "pumpgraph/graph/Printable.h"
 #include "runtime/api/Handles.h"
 #include "runtime/session/Compiler.h"
 
 namespace pumpgraph::runtime {
 namespace {
 
-/// One line of the examination: [ok], [no] with the fix, or a plain fact.
+/// One line of the examination: [ok], [no] with the fix, or a plain fact. Names of devices and files are from outside.
 class Findings {
 public:
-  void fact(const std::string &text) { text_ += "       " + text + "\n"; }
+  void fact(const std::string &text) { add("       ", text); }
   void judge(bool good, const std::string &text, const std::string &fix) {
-    text_ += good ? "  ok   " + text + "\n" : "  NO   " + text + "\n       fix: " + fix + "\n";
+    add(good ? "  ok   " : "  NO   ", text);
+    if (!good)
+      add("       fix: ", fix);
   }
   std::string text() const { return text_; }
 
 private:
+  void add(const char *mark, const std::string &text) { text_ += mark + printable(text) + "\n"; }
+
   std::string text_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Step.h"
 
+#include "pumpgraph/graph/PrintableJson.h"
 #include "runtime/session/Replanner.h"
 
 #include <nlohmann/json.hpp>
@@ -300,8 +301,7 @@ std::string Step::report() {
     runtime["observation"] = observation_.report(captured_.description);
   runtime["exchanges"] = exchanges_;
   runtime["exchange_ms"] = exchangeMs_;
-  // Names of kernels come from binaries; a byte that is no UTF-8 must not take the report down.
-  return report_->dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return dumpPrintable(*report_, 2);
 }
 
 Status Step::save(const std::string &path) {

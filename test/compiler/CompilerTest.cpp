@@ -3,6 +3,7 @@
 #include "pumpgraph/compiler.h"
 
 #include "pumpgraph/graph/Description.h"
+#include "pumpgraph/graph/Printable.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -110,6 +111,35 @@ TEST(Compile, keepsLabels) {
     EXPECT_EQ(node.label, node.captured == 2 ? "fc1 backward (mm)" : "") << node.name;
   const std::string text = pumpgraph_compilation_report_text(outcome.compilation.get());
   EXPECT_NE(text.find("node 2 \"fc1 backward (mm)\""), std::string::npos) << text;
+}
+
+// Names come from binaries and programs: what a message or a report says of them is printable().
+TEST(Compile, printsNoNameThatATerminalObeys) {
+  const std::string hostile = "\x1b[31m\n\xe2\x80\xae\x9b";
+  Description step = smallStep();
+  step.name = step.buffers[0].name = step.buffers[1].name = hostile;
+  for (Node &node : step.nodes)
+    node.name = node.label = hostile;
+  const auto expectPrintable = [](std::string_view text) {
+    const auto lines = [](std::string_view bytes) { return bytes == "\n" ? "\n" : ""; };
+    EXPECT_EQ(printable(text, lines), text);
+    EXPECT_NE(text.find("x1b[31m"), std::string_view::npos) << text;
+  };
+  const Outcome outcome = compile(step, withBudget(4 * mebibyte));
+  ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
+  expectPrintable(pumpgraph_compilation_report_json(outcome.compilation.get()));
+  expectPrintable(pumpgraph_compilation_report_text(outcome.compilation.get()));
+  EXPECT_EQ(copyOf(outcome.lowered()).nodes.front().name, hostile) << "the step has its names as they are";
+  pumpgraph_compiler_options options = withBudget(2 * mebibyte);
+  options.host_bytes = mebibyte;
+  expectPrintable(compile(step, options).message());
+  Description broken = copyOf(outcome.lowered());
+  std::erase_if(broken.edges, [](const Edge &edge) { return edge.from == 0; });
+  const String fault(pumpgraph_compiler_check(DescriptionView(broken).get(), nullptr));
+  ASSERT_NE(fault, nullptr);
+  expectPrintable(fault.get());
+  step.nodes[1].accesses[0].buffer = 17;
+  expectPrintable(compile(step, withBudget(0)).message());
 }
 
 TEST(Compile, addsNothingWhenEverythingFits) {

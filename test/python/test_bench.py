@@ -14,6 +14,7 @@ import support
 BENCH = support.ROOT / "tools" / "pump-graph-bench"
 sys.path.insert(0, str(BENCH))
 
+import outside  # noqa: E402
 import runs  # noqa: E402
 import table  # noqa: E402
 
@@ -58,6 +59,34 @@ def complete():
 
 def broken(done):
     return [text for kept, text in table.checks(table.Rows(EXAMPLE, done)) if not kept]
+
+
+class Outside(unittest.TestCase):
+    """Names and messages from results, traces and other programs: tables print them, and no terminal obeys them."""
+
+    HOSTILE = "\x1b[31m\n| NO: \u202e\x9b"
+    SHOWN = r"\x1b[31m\x0a| NO: \u202e\u009b"
+
+    def test_results_are_printable(self):
+        self.assertEqual(outside.clean({self.HOSTILE: [self.HOSTILE, 7, None, {"a": (self.HOSTILE,)}]}),
+                         {self.SHOWN: [self.SHOWN, 7, None, {"a": [self.SHOWN]}]})
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "results.jsonl"
+            file.write_text(json.dumps({"key": "gpt2/plain/0", "figures": {"error": self.HOSTILE}}) + "\n")
+            self.assertEqual(runs.load(file), {"gpt2/plain/0": {"error": self.SHOWN}})
+
+    def test_what_a_run_says_is_printable(self):
+        script = f"import sys; sys.stderr.write({self.HOSTILE!r}); sys.exit(3)"
+        example = runs.Example("gpt2", "GPT-2", [sys.executable, "-c", script])
+        error = runs.execute(runs.Run(example, "plain", 0), {}, Path("none"), 1, 1, 60)["error"]
+        self.assertEqual(error, outside.printable(error))
+        self.assertIn(r"\x1b[31m", error)
+
+    def test_all_that_is_read_is_read_that_way(self):
+        ours = {"outside.py", "sentinel_worker.py"}  # that one reads what this side has written
+        for file in sorted(BENCH.glob("*.py")):
+            if file.name not in ours:
+                self.assertNotRegex(file.read_text(), r"\bjson\.loads?\(", file.name)
 
 
 class Plan(unittest.TestCase):

@@ -3,6 +3,7 @@ import unittest
 
 import support  # noqa: F401
 from pumpgraph._report import Report
+from pumpgraph._text import printable
 
 FIGURES = {
     "name": "gpt2",
@@ -22,6 +23,18 @@ FIGURES = {
     ] * 7,
 }
 
+# What a terminal would obey, and what would begin a line of its own.
+HOSTILE = "\x1b[31m\nNO: \r\x07\x7f\u009b\u202e\u2066\u2028\udcff"
+
+
+def with_names(value, name):
+    """The figures with `name` for every string."""
+    if isinstance(value, dict):
+        return {key: with_names(part, name) for key, part in value.items()}
+    if isinstance(value, list):
+        return [with_names(part, name) for part in value]
+    return name if isinstance(value, str) else value
+
 
 class Text(unittest.TestCase):
     def test_figures_and_stalls(self):
@@ -34,6 +47,20 @@ class Text(unittest.TestCase):
             self.assertIn(part, text)
         self.assertEqual(text.count("waits"), 5)
         self.assertNotIn("left as captured", text)
+
+    def test_names_are_obeyed_by_no_terminal(self):
+        every = dict(FIGURES, repeated_sweeps=[{"verdict": "x"}],
+                     runtime=dict(FIGURES["runtime"], left_as_captured="x", backend_why="x", warnings=["x"]))
+        plain, hostile = (str(Report(with_names(every, name))) for name in ("plain", HOSTILE))
+        self.assertEqual(plain.count("\n"), hostile.count("\n"))
+        self.assertEqual("\n".join(map(printable, hostile.split("\n"))), hostile)
+        self.assertIn(r"\x1b[31m\x0aNO: \x0d\x07\x7f\u009b\u202e\u2066\u2028\udcff", hostile)
+
+    def test_printable(self):
+        for name in ("", "layer1.weight", "a b \\ \"'<>&", "häuser", "λ", "漢字", "🐎"):
+            self.assertEqual(printable(name), name)
+        self.assertEqual(printable(HOSTILE), printable(printable(HOSTILE)))
+        self.assertEqual(printable(7), "7")
 
     def test_what_is_hosted(self):
         self.assertNotIn("always in host memory", str(Report(FIGURES)))

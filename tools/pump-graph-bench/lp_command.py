@@ -5,13 +5,14 @@ milliseconds. docs/bound.md has more."""
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
+
+from outside import printable, read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = ("in memory", "window must", "LP must", "window may", "LP may", "LP predicted", "predicted", "over best",
@@ -47,7 +48,7 @@ def plan_at(arguments: argparse.Namespace, budget: str) -> Tuple[Dict[str, Any],
                               text=True)
         if done.returncode != 0:
             sys.exit(f"pump-graph-bench: error: pump-graph-opt: {done.stderr.strip()}")
-        plan, report = (json.loads(file.read_text()) for file in files)
+        plan, report = (read_json(file.read_text()) for file in files)
         return plan, report
 
 
@@ -59,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
     except ImportError as problem:
         sys.exit(f"pump-graph-bench: error: {problem}; the linear bound needs SciPy (Debian: python3-scipy)")
     explanations: List[str] = []
-    print(f"| {arguments.lp.name} | " + " | ".join(COLUMNS) + " |")
+    print(f"| {printable(arguments.lp.name)} | " + " | ".join(COLUMNS) + " |")
     print("| --- |" + " ---: |" * len(COLUMNS), flush=True)
     for budget in arguments.budgets.split(","):
         plan, report = plan_at(arguments, budget)
@@ -78,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
         cells = [f"{seconds * 1e3:.2f}" for seconds in times] + [f"{report['predicted_s'] / best_s:.3f}"]
         print(f"| {budget} | " + " | ".join(cells) + f" | {took_s:.0f} s |", flush=True)
         if arguments.explain:
-            explanations.append(f"\n{arguments.lp.name} at {budget}\n"
+            explanations.append(f"\n{printable(arguments.lp.name)} at {budget}\n"
                                 + lp_explain.explain(hosting, plan))
     print("".join(explanations), end="")
     return 0

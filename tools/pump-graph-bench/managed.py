@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import runs
+from outside import printable, read_json
 
 Done = Dict[str, Dict[str, Any]]
 
@@ -187,14 +188,14 @@ def execute(command: Sequence[str], timeout: float) -> Dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"error": f"stopped after {timeout:.0f} s"}
     except OSError as problem:
-        return {"error": str(problem)}
+        return {"error": printable(problem)}
     if result.returncode != 0:
         last = result.stderr.strip().splitlines()[-4:]
-        return {"error": f"exit status {result.returncode}: " + " | ".join(last)}
+        return {"error": printable(f"exit status {result.returncode}: " + " | ".join(last))}
     try:
-        return dict(json.loads(result.stdout.strip().splitlines()[-1]))
+        return dict(read_json(result.stdout.strip().splitlines()[-1]))
     except (IndexError, TypeError, ValueError):
-        return {"error": "no figures: " + result.stdout[-200:]}
+        return {"error": printable("no figures: " + result.stdout[-200:])}
 
 
 def run_all(arguments: argparse.Namespace, chosen: Sequence[Step]) -> Done:

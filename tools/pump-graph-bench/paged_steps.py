@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
+from outside import read_json
+
 
 class Failure(Exception):
     """pump-graph-opt could not do what it was asked for."""
@@ -74,7 +76,7 @@ def simulate(tool: Path, step: str, **options: Any) -> Dict[str, Any]:
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if result.returncode != 0:
         raise Failure(result.stderr.strip())
-    return json.loads(result.stdout)
+    return read_json(result.stdout)
 
 
 def rows_of(comparison: Dict[str, Any]) -> List[Dict[str, Any]]:

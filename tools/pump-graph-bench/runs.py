@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import hashlib
-import json
 import os
 import re
 import subprocess
@@ -15,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
+
+from outside import printable, read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 PERCENTAGES = (100, 75, 50, 30)
@@ -82,7 +83,7 @@ def load(path: Path) -> Dict[str, Any]:
     if path.is_file():
         for line in path.read_text().splitlines():
             try:
-                entry = json.loads(line)
+                entry = read_json(line)
                 done[entry["key"]] = entry["figures"]
             except (KeyError, TypeError, ValueError):
                 continue
@@ -146,9 +147,9 @@ def execute(run: Run, done: Dict[str, Any], costs: Path, steps: int, timed: int,
         if error:
             return {"error": error, "command": command}
         try:
-            figures = json.loads(figures_file.read_text())
+            figures = read_json(figures_file.read_text())
         except (OSError, ValueError) as problem:
-            return {"error": f"no figures: {problem}", "command": command}
+            return {"error": f"no figures: {printable(problem)}", "command": command}
         step = costs if run.row == "record" else saved
         if step.is_file():
             figures["sequence"] = node_sequence(step)
@@ -165,11 +166,11 @@ def _spawn(command: List[str], timeout: float, environment: Dict[str, str]) -> O
     except subprocess.TimeoutExpired:
         return f"stopped after {timeout:.0f} s"
     except OSError as problem:
-        return str(problem)
+        return printable(problem)
     if result.returncode == 0:
         return None
     last = result.stderr.decode("utf-8", "replace").strip().splitlines()[-4:]
-    return f"exit status {result.returncode}: " + " | ".join(last)
+    return printable(f"exit status {result.returncode}: " + " | ".join(last))
 
 
 # An op of the captured step: what it is, its name if it has one, and which captured node. docs/ir.md has the syntax.

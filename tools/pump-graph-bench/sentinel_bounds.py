@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Sequence, Tuple
 
+from outside import read_json
 from sentinels import Done, Sentinel, row_key
 
 
@@ -67,4 +67,4 @@ def export(step: Path, report: Dict[str, Any], tool: Path) -> Dict[str, Any]:
         result = subprocess.run(command, capture_output=True, text=True)
         if result.returncode != 0:
             raise RuntimeError(f"{tool.name}: {result.stderr.strip()}")
-        return json.loads(output.read_text())
+        return read_json(output.read_text())

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import synthetic_traces
+from outside import printable, read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_FOLDER = ROOT / "test" / "data" / "g10"
@@ -99,7 +100,7 @@ class Result:
 
 def read_trace(path: Path) -> Trace:
     data = path.read_bytes()
-    return json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+    return read_json(gzip.decompress(data) if path.suffix == ".gz" else data)
 
 
 def find_traces(folder: Path) -> List[Path]:
@@ -164,13 +165,13 @@ def run(case: Case, trace_file: Path, peak_bytes: int, tool: Path, linear: Optio
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:
             result.error = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no message"
-            result.error = re.sub(r"^.*?error: (?:\S*\.json(?:\.gz)?: )?", "", result.error)
+            result.error = printable(re.sub(r"^.*?error: (?:\S*\.json(?:\.gz)?: )?", "", result.error))
             return result
-        result.report = json.loads(report_file.read_text())
+        result.report = read_json(report_file.read_text())
         if linear:
             # As the plan bound: it holds for every plan that keeps what kernels touch on the device.
             try:
-                plan = json.loads(plan_file.read_text())
+                plan = read_json(plan_file.read_text())
                 result.lp_bound_s = linear(plan, case.budget_bytes, result.report["machine"], "may")
             except (RuntimeError, ValueError) as problem:
                 print(f"{case.trace}: no LP bound: {problem}", file=sys.stderr)

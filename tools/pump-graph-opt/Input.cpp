@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/pump-graph-opt/Input.h"
 
+#include "pumpgraph/graph/Printable.h"
+
+#include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/Support/FileUtilities.h"
 
 #include <fmt/format.h>
@@ -60,12 +63,11 @@ private:
   bool ready_ = false;
 };
 
-} // namespace
-
 bool isGzip(llvm::StringRef bytes) {
   return bytes.starts_with("\x1f\x8b");
 }
 
+/// The unpacked stream under the name of the packed one, or null with a message in `error`.
 std::unique_ptr<llvm::MemoryBuffer> gunzip(const llvm::MemoryBuffer &packed, std::string &error) {
   std::string unpacked;
   if (!Inflater(packed.getBuffer()).run(unpacked)) {
@@ -76,11 +78,31 @@ std::unique_ptr<llvm::MemoryBuffer> gunzip(const llvm::MemoryBuffer &packed, std
   return llvm::MemoryBuffer::getMemBufferCopy(unpacked, packed.getBufferIdentifier());
 }
 
+/// As the strings of IR spell it. Lines stay lines.
+std::string spellAsIr(std::string_view bytes) {
+  if (bytes == "\n" || bytes == "\r" || bytes == "\t")
+    return std::string(bytes);
+  std::string text;
+  for (const char byte : bytes)
+    text += fmt::format("\\{:02X}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+} // namespace
+
 std::unique_ptr<llvm::MemoryBuffer> openInput(llvm::StringRef fileName, std::string &error) {
   std::unique_ptr<llvm::MemoryBuffer> file = mlir::openInputFile(fileName, &error);
   if (!file || !isGzip(file->getBuffer()))
     return file;
   return gunzip(*file, error);
+}
+
+std::unique_ptr<llvm::MemoryBuffer> openStep(llvm::StringRef fileName, std::string &error) {
+  std::unique_ptr<llvm::MemoryBuffer> file = openInput(fileName, error);
+  if (!file || mlir::isBytecode(*file))
+    return file;
+  return llvm::MemoryBuffer::getMemBufferCopy(printable(file->getBuffer(), spellAsIr),
+                                              printable(file->getBufferIdentifier()));
 }
 
 } // namespace pumpgraph

@@ -11,14 +11,12 @@
 
 namespace pumpgraph {
 
-/// Whether the bytes are a gzip stream.
-bool isGzip(llvm::StringRef bytes);
-
-/// The unpacked stream under the name of the packed one, or null with a message in `error`.
-std::unique_ptr<llvm::MemoryBuffer> gunzip(const llvm::MemoryBuffer &packed, std::string &error);
-
 /// Reads a file ("-": standard input) and unpacks it if it is gzipped. Null, with a message in `error`, if it cannot be
 /// read or is damaged.
 std::unique_ptr<llvm::MemoryBuffer> openInput(llvm::StringRef fileName, std::string &error);
+
+/// The same of a step in IR. Messages show lines of the text and the name of the file, so neither holds what is not
+/// printable(): in the text it is spelled as the strings of IR spell it, "\1B", and read as what it was.
+std::unique_ptr<llvm::MemoryBuffer> openStep(llvm::StringRef fileName, std::string &error);
 
 } // namespace pumpgraph

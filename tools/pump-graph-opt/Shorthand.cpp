@@ -6,6 +6,7 @@
 #include "passes/report/Summary.h"
 #include "passes/trace/ImportTrace.h"
 #include "pumpgraph/graph/Conversion.h"
+#include "pumpgraph/graph/Printable.h"
 #include "tools/pump-graph-opt/Input.h"
 
 #include "mlir/Bytecode/BytecodeWriter.h"
@@ -123,7 +124,7 @@ struct Source {
 } // namespace
 
 static int fail(const std::string &message) {
-  llvm::WithColor::error(llvm::errs(), "pump-graph-opt") << message << "\n";
+  llvm::WithColor::error(llvm::errs(), "pump-graph-opt") << printable(message) << "\n";
   return 1;
 }
 
@@ -289,7 +290,7 @@ static bool isAlreadyPlanned(const Source &source) {
 /// Reads and verifies the file and finds its one step. False after a message.
 static bool readStep(llvm::StringRef input, Source &source) {
   std::string error;
-  std::unique_ptr<llvm::MemoryBuffer> file = openInput(input, error);
+  std::unique_ptr<llvm::MemoryBuffer> file = openStep(input, error);
   if (!file) {
     fail(error);
     return false;

@@ -5,6 +5,7 @@
 
 #include "passes/ir/Passes.h"
 #include "pumpgraph/graph/Dialect.h"
+#include "pumpgraph/graph/Printable.h"
 #include "tools/pump-graph-opt/Input.h"
 #include "tools/pump-graph-opt/Shorthand.h"
 
@@ -17,29 +18,19 @@
 
 using namespace pumpgraph;
 
-/// MlirOptMain opens its input itself; a gzipped one has to be unpacked for it.
-static llvm::LogicalResult runOnGzip(const llvm::MemoryBuffer &packed, llvm::StringRef output,
-                                     mlir::DialectRegistry &registry) {
+/// MlirOptMain opens its input itself; it is to see the step as openStep() has it.
+static llvm::LogicalResult runPasses(llvm::StringRef input, llvm::StringRef output, mlir::DialectRegistry &registry) {
   std::string error;
-  std::unique_ptr<llvm::MemoryBuffer> unpacked = gunzip(packed, error);
-  const std::unique_ptr<llvm::ToolOutputFile> file = unpacked ? mlir::openOutputFile(output, &error) : nullptr;
+  std::unique_ptr<llvm::MemoryBuffer> step = openStep(input, error);
+  const std::unique_ptr<llvm::ToolOutputFile> file = step ? mlir::openOutputFile(output, &error) : nullptr;
   if (!file) {
-    llvm::WithColor::error(llvm::errs(), "pump-graph-opt") << error << "\n";
+    llvm::WithColor::error(llvm::errs(), "pump-graph-opt") << printable(error) << "\n";
     return mlir::failure();
   }
-  if (failed(
-          mlir::MlirOptMain(file->os(), std::move(unpacked), registry, mlir::MlirOptMainConfig::createFromCLOptions())))
+  if (failed(mlir::MlirOptMain(file->os(), std::move(step), registry, mlir::MlirOptMainConfig::createFromCLOptions())))
     return mlir::failure();
   file->keep();
   return mlir::success();
-}
-
-/// The file if it is a gzipped one, else null: a file that cannot be read is MlirOptMain's to complain about.
-static std::unique_ptr<llvm::MemoryBuffer> openGzip(llvm::StringRef input) {
-  if (input == "-")
-    return nullptr;
-  std::unique_ptr<llvm::MemoryBuffer> file = mlir::openInputFile(input);
-  return file && isGzip(file->getBuffer()) ? std::move(file) : nullptr;
 }
 
 int main(int argc, char **argv) {
@@ -54,7 +45,8 @@ int main(int argc, char **argv) {
       mlir::registerAndParseCLIOptions(argc, argv, "plans training steps under a memory budget\n", registry);
   if (shorthand.isRequested())
     return shorthand.run(input, output, registry);
-  if (const std::unique_ptr<llvm::MemoryBuffer> packed = openGzip(input))
-    return mlir::asMainReturnCode(runOnGzip(*packed, output, registry));
-  return mlir::asMainReturnCode(mlir::MlirOptMain(argc, argv, input, output, registry));
+  const mlir::MlirOptMainConfig config = mlir::MlirOptMainConfig::createFromCLOptions();
+  if (config.shouldShowDialects() || config.shouldListPasses()) // without looking at the input
+    return mlir::asMainReturnCode(mlir::MlirOptMain(argc, argv, input, output, registry));
+  return mlir::asMainReturnCode(runPasses(input, output, registry));
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, Iterator, List, Optional, Tuple
 
 from ._sizes import format_size
+from ._text import printable
 
 _STALLS_SHOWN = 5
 
@@ -49,7 +50,7 @@ class Report(dict):
         lines += [f"  {'sweeps':<22}{sweeps.get('verdict')}" for sweeps in self.get("repeated_sweeps") or []]
         lines += [f"  warning: {warning}" for warning in self.warnings]
         lines += [f"  note: {note}" for note in self._runtime().get("notes", [])]
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))  # names are from outside: they make no lines, and nothing obeys them
 
     def _figures(self) -> Iterator[Tuple[str, str]]:
         if self.backend_why:

@@ -41,7 +41,8 @@ static Summary compared() {
 // The whole table: whoever changes it should see what it looks like.
 TEST(ComparisonText, IsATableThenStalls) {
   EXPECT_EQ(comparisonToText(compared()),
-            R"(  at 4.00 MiB                 step  in-memory        up      down     batches     evicted
+            R"(four: 4 nodes, 3 buffers
+  at 4.00 MiB                 step  in-memory        up      down     batches     evicted
   in memory                 400 us     1.00 x       0 B       0 B
   demand paging (51 %)      800 us     2.00 x  2.00 MiB  2.00 MiB           2           1
   plan                      440 us     1.10 x  2.00 MiB  2.00 MiB
@@ -59,7 +60,7 @@ TEST(ComparisonText, IsATableThenStalls) {
 
 // The report has stalls of its own.
 TEST(ComparisonText, TheTableIsPartOfTheReport) {
-  EXPECT_NE(toText(compared()).find(comparisonTable(compared())), std::string::npos);
+  EXPECT_NE(toText(compared()).find(comparisonTable(compared()).str()), std::string::npos);
   EXPECT_EQ(toText(compared()).find("fault handling"), std::string::npos);
   EXPECT_EQ(toText(handMadeSummary()).find("demand paging"), std::string::npos);
 }

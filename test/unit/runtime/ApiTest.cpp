@@ -35,10 +35,13 @@ protected:
   }
   void TearDown() override { pumpgraph_session_destroy(session_); }
 
-  std::string reportOfAStep(pumpgraph_session *session) {
+  /// `refused`: what is said of planning it again.
+  std::string reportOfAStep(pumpgraph_session *session, const char *name = nullptr,
+                            pumpgraph_error *refused = nullptr) {
     pumpgraph_adopt_options options{};
     options.struct_size = sizeof options;
     options.leave_as_captured = 1;
+    options.name = name;
     const CUgraph graph = fake_.createGraph();
     pumpgraph_step *step = nullptr;
     char *text = nullptr;
@@ -48,6 +51,9 @@ protected:
     EXPECT_EQ(pumpgraph_report(step, &text, nullptr), PUMPGRAPH_OK);
     const std::string report = text ? text : "";
     pumpgraph_string_free(text);
+    pumpgraph_replanning replanning{};
+    replanning.struct_size = sizeof replanning;
+    EXPECT_NE(pumpgraph_replan(step, &replanning, refused), PUMPGRAPH_OK) << "it is left as captured";
     pumpgraph_step_destroy(step);
     fake_.destroyGraph(graph);
     return report;
@@ -136,6 +142,31 @@ TEST_F(ApiTest, oversubscribesOnlyByName) {
   EXPECT_FALSE(makeSession(options_, fake_.table()));
   options_.allow_oversubscription = 1;
   EXPECT_TRUE(makeSession(options_, fake_.table()));
+}
+
+// Names come from programs: a terminal that is shown a report or an error obeys none.
+TEST_F(ApiTest, printsNoNameThatATerminalObeys) {
+  const std::string hostile = "\x1b[31m\nNO: \xe2\x80\xae\x9b";
+  pumpgraph_error refused{};
+  const std::string report = reportOfAStep(session_, hostile.c_str(), &refused);
+  EXPECT_NE(report.find("\\\\x1b[31m\\\\x0aNO: \\\\u202e\\\\x9b"), std::string::npos) << report;
+  EXPECT_EQ(report.find('\x1b'), std::string::npos);
+  EXPECT_NE(std::string(refused.message).find("\\x1b[31m\\x0aNO: \\u202e\\x9b"), std::string::npos) << refused.message;
+  EXPECT_EQ(std::string(refused.message).find('\n'), std::string::npos);
+}
+
+// An error that is too long for its field ends between two characters.
+TEST_F(ApiTest, cutsMessagesBetweenCharacters) {
+  std::string name;
+  for (int i = 0; i < 1000; ++i)
+    name += "\xe6\xbc\xa2";
+  for (const char *first : {"", "a", "ab"}) {
+    pumpgraph_error refused{};
+    reportOfAStep(session_, (first + name).c_str(), &refused);
+    const std::string message = refused.message;
+    EXPECT_GE(message.size(), sizeof refused.message - 3);
+    EXPECT_TRUE(message.ends_with("\xe6\xbc\xa2")) << first;
+  }
 }
 
 TEST_F(ApiTest, writesNoMoreThanTheCallersStruct) {
