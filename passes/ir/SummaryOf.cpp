@@ -19,6 +19,7 @@ tl::expected<Summary, PlanError> summaryOf(const Description &description, const
   Summary summary;
   summary.machine = machine;
   summary.planned = description;
+  summary.fewNodes = findFewNodes(description);
   estimateCosts(summary.planned, machine);
   summary.captured = withoutPlan(summary.planned);
   summary.lowered = description.stage == Stage::LoweredVirtual ? summary.planned : lowerVirtual(summary.planned);

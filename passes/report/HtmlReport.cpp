@@ -295,6 +295,10 @@ static std::string checkBadge(const Summary &summary) {
          "</p>";
 }
 
+static std::string warnings(const Summary &summary) {
+  return summary.fewNodes ? "<p class=\"check bad\">" + escapeMarkup(warning(*summary.fewNodes)) + "</p>" : "";
+}
+
 static std::string footer(const Summary &summary) {
   return fmt::format("{} and {} captured; {} and {} added; planned, lowered and checked in "
                      "{}. Machine: {:.1f} "
@@ -326,7 +330,7 @@ static std::string fill(std::string_view page, const std::map<std::string_view, 
 std::string toHtml(const Summary &summary, const std::vector<SweepPoint> &points) {
   return fill(pageHtml(), {{"name", escapeMarkup(summary.captured.name)},
                            {"verdict", escapeMarkup(typographic(verdict(summary)))},
-                           {"check", checkBadge(summary)},
+                           {"check", checkBadge(summary) + warnings(summary)},
                            {"tiles", tiles(summary)},
                            {"curve", curveCard(summary, points)},
                            {"stalls-title", stallsTitle(summary)},

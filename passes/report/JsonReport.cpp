@@ -210,6 +210,10 @@ static Json sweepsToJson(const Summary &summary, const RepeatedSweeps &sweeps) {
           {"verdict", verdict(summary, sweeps)}};
 }
 
+static Json fewNodesToJson(const FewNodes &few) {
+  return {{"nodes", few.nodes}, {"measured_nodes", few.measuredNodes}, {"share", few.share}, {"warning", warning(few)}};
+}
+
 std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points) {
   Json json{{"format", "pumpgraph-report"},
             {"version", 1},
@@ -242,6 +246,7 @@ std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points
             {"limited_by", limitedBy(summary)},
             {"enough_bytes", summary.enoughBytes ? Json(*summary.enoughBytes) : Json(nullptr)},
             {"verdict", verdict(summary)},
+            {"few_nodes", summary.fewNodes ? fewNodesToJson(*summary.fewNodes) : Json(nullptr)},
             {"checked", summary.checked},
             {"violations", messagesOf(summary.violations)},
             {"plan_ms", summary.planMs},

@@ -103,6 +103,7 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   Summary summary;
   summary.captured = captured;
   summary.machine = options.machine;
+  summary.fewNodes = findFewNodes(captured);
   estimateCosts(summary.captured, options.machine);
 
   Bounds bounds(summary.captured, options);

@@ -12,6 +12,7 @@
 #include "passes/check/CheckResidency.h"
 #include "passes/lower/LowerManaged.h"
 #include "passes/plan/PlanResidency.h"
+#include "passes/report/FewNodes.h"
 #include "passes/simulate/Compare.h"
 #include "pumpgraph/graph/Description.h"
 
@@ -41,6 +42,7 @@ struct Summary {
   Traffic required;      ///< of `lowered`: what its residencies make it move
   HostedTraffic hosted;  ///< of `lowered`: what nodes move themselves, operands being in host memory
   std::vector<RepeatedSweeps> repeatedSweeps; ///< of `lowered`
+  std::optional<FewNodes> fewNodes;           ///< of `captured`: its times cannot be right
   bool checked = false;
   std::vector<Violation> violations; ///< what the checker said; empty if and only if `checked`
   double planMs = 0;                 ///< wall time of planning, lowering and checking, milliseconds

@@ -198,7 +198,10 @@ std::string toText(const Summary &summary, const std::vector<SweepPoint> &points
   ReportText text;
   text.add("{}: {}, {}\n", summary.captured.name, formatCount(summary.captured.nodes.size(), "node"),
            formatCount(summary.captured.buffers.size(), "buffer"));
-  text.add("{}\n\n", verdict(summary));
+  text.add("{}\n", verdict(summary));
+  if (summary.fewNodes)
+    text.add("WARNING: {}\n", warning(*summary.fewNodes));
+  text.add("\n");
   addAccesses(text, summary);
   addMemory(text, summary);
   addTimes(text, summary);

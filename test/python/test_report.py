@@ -49,7 +49,7 @@ class Text(unittest.TestCase):
         self.assertNotIn("left as captured", text)
 
     def test_names_are_obeyed_by_no_terminal(self):
-        every = dict(FIGURES, repeated_sweeps=[{"verdict": "x"}],
+        every = dict(FIGURES, few_nodes={"warning": "x"}, repeated_sweeps=[{"verdict": "x"}],
                      runtime=dict(FIGURES["runtime"], left_as_captured="x", backend_why="x", warnings=["x"]))
         plain, hostile = (str(Report(with_names(every, name))) for name in ("plain", HOSTILE))
         self.assertEqual(plain.count("\n"), hostile.count("\n"))
@@ -61,6 +61,14 @@ class Text(unittest.TestCase):
             self.assertEqual(printable(name), name)
         self.assertEqual(printable(HOSTILE), printable(printable(HOSTILE)))
         self.assertEqual(printable(7), "7")
+
+    def test_damaged_times_are_loud(self):
+        self.assertIsNone(Report(FIGURES).few_nodes)
+        self.assertNotIn("WARNING", str(Report(dict(FIGURES, few_nodes=None))))
+        warning = "2 of 49 measured nodes take 99 % of their time"
+        report = Report(dict(FIGURES, few_nodes={"nodes": 2, "measured_nodes": 49, "share": 0.99, "warning": warning}))
+        self.assertEqual(report.few_nodes, warning)
+        self.assertIn(f"\nWARNING: {warning}\n", str(report))
 
     def test_what_is_hosted(self):
         self.assertNotIn("always in host memory", str(Report(FIGURES)))

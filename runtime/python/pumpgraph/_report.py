@@ -34,6 +34,11 @@ class Report(dict):
         """Whether the step is to be planned again if its first replays miss the prediction."""
         return bool(self._runtime().get("replans_by_itself"))
 
+    @property
+    def few_nodes(self) -> Optional[str]:
+        """What is wrong with the measured times, if few nodes take nearly all of them: the trace is damaged."""
+        return (self.get("few_nodes") or {}).get("warning")
+
     def _runtime(self) -> dict:
         """What the process that captured adds to the plan's figures."""
         return self.get("runtime") or {}
@@ -43,6 +48,8 @@ class Report(dict):
         lines = [f"step \"{name}\": {nodes} nodes, {buffers} buffers"]
         if self.get("verdict"):
             lines.append(str(self["verdict"]))
+        if self.few_nodes:
+            lines.append(f"WARNING: {self.few_nodes}")
         if self.left_as_captured:
             lines.append(f"left as captured: {self.left_as_captured}")
         lines += [f"  {label:<22}{figure}" for label, figure in self._figures()]

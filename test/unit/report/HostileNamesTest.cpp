@@ -37,6 +37,7 @@ Summary withNames(const std::string &name) {
     summary.prediction.stalls = test::handMadeSummary().prediction.stalls;
   summary.checked = false;
   summary.violations.push_back({std::nullopt, std::nullopt, name});
+  summary.fewNodes = FewNodes{2, 49, 0.99};
   summary.comparison = Comparison{h200UnifiedMemory(), std::uint64_t{4} << 20, {{name, Simulation{}}}};
   summary.comparison->memory.name = name;
   return summary;
