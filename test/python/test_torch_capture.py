@@ -32,6 +32,9 @@ class TorchTest(support.FakeLibraryTest):
         torch.cuda.graphs = 0
         torch._made.clear()
         torch_capture._installation = None
+        clock = mock.patch.object(torch_capture.time, "monotonic", lambda: 1000.0)  # no second passes, but where one is to
+        clock.start()
+        self.addCleanup(clock.stop)
         environment = mock.patch.dict(os.environ, PUMPGRAPH_LIBRARY=str(self.path))
         environment.start()
         self.addCleanup(environment.stop)
