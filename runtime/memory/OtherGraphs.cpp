@@ -17,10 +17,16 @@ Expected<GraphNumber> OtherGraphs::capturedOn(CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   cuuint64_t capture = 0;
   CUgraph graph = nullptr;
+  const CUgraphNode *nodes = nullptr; // asked for, with the edges, for the driver may refuse to answer without
+  const CUgraphEdgeData *edges = nullptr;
+  std::size_t count = 0;
+  const CUresult asked = driver_.streamGetCaptureInfo.raw(stream, &status, &capture, &graph, &nodes, &edges, &count);
   // The legacy stream has no answer while another one is captured; it is never captured itself.
-  if (driver_.streamGetCaptureInfo.raw(stream, &status, &capture, &graph, nullptr, nullptr, nullptr) != CUDA_SUCCESS ||
-      status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+  if (asked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+      (asked == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_ACTIVE))
     return GraphNumber{0};
+  if (asked != CUDA_SUCCESS)
+    return tl::unexpected<Error>(driverError("cuStreamGetCaptureInfo", asked, driver_.getErrorName));
   // Among the youngest: a capture is over before many others begin.
   const auto known =
       std::find_if(alive_.rbegin(), alive_.rend(), [&](const auto &entry) { return entry.second.capture == capture; });

@@ -280,22 +280,25 @@ TEST_F(OtherGraphsTest, keepsWhatIsFreedForGraphs) {
 
 // A graph that cannot be followed gets no memory.
 TEST_F(OtherGraphsTest, refusesWhatCannotBeFollowed) {
-  for (const char *symbol : {"cuUserObjectCreate", "cuGraphRetainUserObject"}) {
+  for (const char *symbol : {"cuUserObjectCreate", "cuGraphRetainUserObject", "cuStreamGetCaptureInfo"}) {
     fake_.failCall(symbol, 1, CUDA_ERROR_NOT_SUPPORTED);
     begin(stream_);
     const Expected<void *> refused = session_->allocate(smallBytes, stream_, "");
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().status, PUMPGRAPH_DRIVER_ERROR);
-    EXPECT_NE(refused.error().message.find("following a graph"), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find(symbol), std::string::npos) << refused.error().message;
     EXPECT_TRUE(session_->allocate(smallBytes, stream_, ""));
     end(stream_);
   }
+  // The legacy stream cannot say while another one is captured, and is not captured.
+  fake_.failCall("cuStreamGetCaptureInfo", 1, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  EXPECT_TRUE(session_->allocate(smallBytes, nullptr, ""));
 }
 
 // A copy between two buffers in host memory is captured as one by the processor, which ends the process once a plan has
 // brought them to the device: such a capture is refused. The budget had no room for the buffers.
 TEST_F(OtherGraphsTest, refusesCopiesBetweenHostMemory) {
-  void *beyond[] = {allocate(budgetPages * pageBytes), allocate(pageBytes)};
+  void *beyond[] = {allocate(budgetPages * pageBytes), allocate(budgetPages * pageBytes)};
   ASSERT_FALSE(fake_.isOnDevice(beyond[0]) || fake_.isOnDevice(beyond[1]));
   const auto checked = [&](void *target, const void *source, bool inChild) {
     const CUgraph child = fake_.createGraph();
