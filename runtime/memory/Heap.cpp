@@ -74,11 +74,24 @@ Expected<Block *> Heap::createBlock(std::uint64_t pages, bool shared, GraphNumbe
     created.backing = Backing::Managed;
     return &created;
   }
-  if (const Status backed = capturing_ ? standIn(created, pages) : back(created, mayWait); !backed) {
+  const bool onHost = graph != 0 && !graphsHaveFrames(pages);
+  if (const Status backed = capturing_ ? standIn(created, pages)
+                            : onHost   ? backOnHost(created)
+                                       : back(created, mayWait);
+      !backed) {
     destroyBlock(created);
     return tl::unexpected<Error>(backed.error());
   }
   return &created;
+}
+
+bool Heap::graphsHaveFrames(std::uint64_t pages) const {
+  if (mostGraphFrames_ == UINT64_MAX)
+    return true;
+  for (const std::unique_ptr<Block> &block : blocks_)
+    if (block && block->backing == Backing::Device && block->isOfOtherGraph())
+      pages += block->pages;
+  return pages <= mostGraphFrames_;
 }
 
 Status Heap::standIn(Block &block, std::uint64_t widest) {

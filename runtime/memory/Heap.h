@@ -136,6 +136,8 @@ public:
   /// While this is on, graphs that the program has captured since something was allocated keep it when it is freed,
   /// wherever they have it from.
   void keepFreed(bool on) { keepsFreed_ = on; }
+  /// So many frames may lie behind the memory of such graphs, which never moves; what finds none is in host memory.
+  void limitGraphs(std::uint64_t frames) { mostGraphFrames_ = frames; }
 
   /// The block and member that `word` points at, if any that is alive or kept, or was when the running or last capture
   /// began.
@@ -255,6 +257,8 @@ private:
   void recycle(Block &block, std::size_t member);
   /// Keeps a freed member for the graphs that may work in it. Whether there are any.
   bool keepForGraphs(const Block &block, std::size_t member);
+  /// Whether a block of a graph's may have frames.
+  bool graphsHaveFrames(std::uint64_t pages) const;
   /// A place among what can be used again.
   void offer(const Block &block, std::size_t member, GraphNumber graph);
   void forgetSlots(BlockId block);
@@ -285,6 +289,7 @@ private:
   std::map<GraphNumber, std::optional<BlockId>> graphs_; ///< those that live: where the next small allocation goes
   GraphNumber lastGraph_ = 0;
   bool keepsFreed_ = false;
+  std::uint64_t mostGraphFrames_ = UINT64_MAX;
   /// What is freed and waits for graphs to end, by the first and the last of these.
   std::map<std::pair<GraphNumber, GraphNumber>, std::set<Slot>> kept_;
 

@@ -266,6 +266,8 @@ Expected<void *> Session::allocate(std::uint64_t size, CUstream stream, std::str
   const Expected<GraphNumber> graph = heap_->capturing() ? GraphNumber{0} : otherGraphs_.capturedOn(stream);
   if (!graph)
     return tl::unexpected<Error>(graph.error());
+  if (*graph != 0)
+    heap_->limitGraphs(framesBesidePlans());
   allocatedSinceFit_ += size;
   const bool mayWait = !heap_->capturing() && *graph == 0;
   if (allocatedSinceFit_ >= fitEveryBytes && mayWait) {
@@ -276,6 +278,14 @@ Expected<void *> Session::allocate(std::uint64_t size, CUstream stream, std::str
   if (!address)
     return tl::unexpected<Error>(address.error());
   return reinterpret_cast<void *>(*address);
+}
+
+std::uint64_t Session::framesBesidePlans() const {
+  std::uint64_t wanted = 0;
+  for (const std::unique_ptr<Step> &step : steps_)
+    if (step->rewritten())
+      wanted = std::max(wanted, step->residence_->framesWanted());
+  return wanted == 0 ? UINT64_MAX : frames_->budgetFrames() - std::min(frames_->budgetFrames(), wanted);
 }
 
 /// Memory of graphs that have just been destroyed counts as free.

@@ -208,6 +208,8 @@ private:
   /// The graph that `stream` is being captured into for this session.
   Expected<CUgraph> graphOfCapture(CUstream stream) const;
   LastNodes lastNodesOf(CUstream stream) const;
+  /// What the plans that there are leave of the budget for memory that never moves.
+  std::uint64_t framesBesidePlans() const;
   Expected<CUdeviceptr> allocateOn(CUstream stream, std::uint64_t size, std::string_view name, GraphNumber graph);
   MemoryTools tools() { return {*driver_, *addresses_, *frames_, *host_, *mapper_, *heap_, stream_}; }
   Expected<const Compiler *> compiler();

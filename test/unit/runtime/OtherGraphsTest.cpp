@@ -11,6 +11,8 @@ using namespace pumpgraph::runtime::test;
 namespace {
 
 constexpr std::uint64_t largeBytes = 2 * pageBytes, smallBytes = 4096;
+/// Where temporaries of either step have frames that are free while no plan is in force.
+constexpr std::uint64_t roomyPages = 36;
 
 /// out[0] = in[0] + 1, in the first and the last word of either.
 FakeKernel &nextKernel() {
@@ -350,6 +352,53 @@ TEST_F(OtherGraphsTest, staysWhereItIsBesidePlans) {
     launch(plain);
     EXPECT_TRUE(holds(plain.output, pageBytes, 4));
     EXPECT_TRUE(isOnDevice());
+    expectAllValues(steps);
+  }
+}
+
+// What takes the plans' frames while none is in force makes way for the next one; the graph's memory does not.
+TEST_F(OtherGraphsTest, makesNoRoomForPlans) {
+  open(roomyPages);
+  stream_ = fake_.createStream();
+  input_ = allocate(pageBytes);
+  set(input_, pageBytes, 1);
+  Plain plain = capturePlain(input_, pageBytes, 3);
+  captureBoth();
+  run("t");
+  ASSERT_TRUE(session_->takeBack());
+  std::vector<void *> eager{allocate(pageBytes)};
+  while (fake_.isOnDevice(eager.back()))
+    eager.push_back(allocate(pageBytes));
+  for (const char *steps : {"t", "e", "te"}) {
+    run(steps);
+    launch(plain);
+    EXPECT_TRUE(holds(plain.output, pageBytes, 4));
+    EXPECT_TRUE(fake_.isOnDevice(plain.output) && fake_.isOnDevice(plain.temporaries.front()));
+    expectAllValues(steps);
+  }
+  EXPECT_FALSE(fake_.isOnDevice(eager.front())) << "there was room for all";
+}
+
+// A graph that is captured while no plan is in force takes none of the plans' frames: it could not give them back, and
+// no step could be replayed any more.
+TEST_F(OtherGraphsTest, leavesPlansTheirFrames) {
+  open(roomyPages);
+  stream_ = fake_.createStream();
+  input_ = allocate(pageBytes);
+  set(input_, pageBytes, 1);
+  captureBoth();
+  run("t");
+  ASSERT_TRUE(session_->takeBack());
+  std::vector<Plain> plain{capturePlain(input_, pageBytes, 4)};
+  while (fake_.isOnDevice(plain.back().output))
+    plain.push_back(capturePlain(input_, pageBytes, 4));
+  EXPECT_TRUE(fake_.isOnDevice(allocate(pageBytes))) << "there was no frame anyway";
+  for (const char *steps : {"t", "e", "te"}) {
+    run(steps);
+    for (const Plain &one : plain) {
+      launch(one);
+      EXPECT_TRUE(holds(one.output, pageBytes, 5));
+    }
     expectAllValues(steps);
   }
 }
