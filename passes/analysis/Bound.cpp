@@ -695,7 +695,6 @@ private:
 
 Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
             Backend backend, std::optional<std::uint64_t> mostHostedBytes) {
-  assert(description.stage == Stage::Captured && "a bound is of what every plan does");
   assert(budgetBytes > 0 && "a bound needs a budget");
   assert(machine.hostedShare + machine.besideHostedShare <= 1 && "the link carries no more than it can");
   const Machine best = atItsBest(machine);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Captured steps, and plans of them, written down by hand: pages of one byte would do, so pages have 1,000 bytes and links move 1,000
-/// bytes, one page, a microsecond.
+/// Captured steps, and plans of them, written down by hand: pages of one byte would do, so pages have 1,000 bytes and
+/// links move 1,000 bytes, one page, a microsecond.
 #pragma once
 
 #include "passes/analysis/Machine.h"

@@ -175,6 +175,7 @@ private:
   }
 
   void describe() {
+    lowered_.stage = Stage::LoweredVirtual;
     Buffer &described = addBuffer(weight, "weight", weightBytes, {0, 1, 2, 3});
     described.resident = {{0, pageBytes}, {2 * pageBytes, pageBytes + tailBytes}};
     described.mirrored = {{0, pageBytes}, {3 * pageBytes, tailBytes}};
