@@ -371,6 +371,10 @@ void runNode(FakeNode &node) {
     for (std::size_t row = 0; row < std::max<std::size_t>(node.fill.height, 1); ++row) {
       const std::uint64_t address = node.fill.dst + row * node.fill.pitch;
       requireAccess(address, node.fill.width * node.fill.elementSize, "a fill");
+      if (node.fill.elementSize == 1) {
+        std::memset(reinterpret_cast<char *>(address), static_cast<int>(node.fill.value), node.fill.width);
+        continue;
+      }
       for (std::size_t i = 0; i < node.fill.width; ++i)
         std::memcpy(reinterpret_cast<char *>(address) + i * node.fill.elementSize, &node.fill.value,
                     node.fill.elementSize);
