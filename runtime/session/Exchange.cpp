@@ -34,6 +34,13 @@ bool Session::isLost(const std::vector<BlockId> &blocks) const {
   });
 }
 
+Status Session::checkHasValue(BlockId block) const {
+  if (!heap_->block(block).hasLiveMember() || !isLost({block}))
+    return {};
+  return fail(PUMPGRAPH_INTERNAL, "\"{}\" has lost its value in an earlier failure",
+              heap_->nameAt(heap_->block(block).address));
+}
+
 std::set<BlockId> Session::movableBlocks() const {
   std::set<BlockId> movable, fixed;
   for (const std::unique_ptr<Step> &step : steps_)
@@ -159,7 +166,10 @@ Status Session::takeBack() {
   const std::lock_guard lock(mutex_);
   const ContextScope scope(*driver_, context_);
   beforeCapture_ = nullptr;
-  return takePlanBack();
+  PUMPGRAPH_TRY(takePlanBack());
+  for (const BlockId block : heap_->blocks())
+    PUMPGRAPH_TRY(checkHasValue(block));
+  return {};
 }
 
 Status Session::exchangePlans(Step *before, Step &step) {

@@ -376,6 +376,7 @@ Status Session::map(void *pointer) {
     return tl::unexpected<Error>(hit.error());
   if (managed_ && !choosesByStep()) // at its address, and not to be looked at while a replay runs
     return driver_->ctxSynchronize();
+  PUMPGRAPH_TRY(checkHasValue(hit->block));
   if (!isPlanned(hit->block))
     return {};
   const Step *step = stepInForce();

@@ -259,6 +259,8 @@ private:
   bool isPlanned(BlockId block) const;
   /// Whether a driver failure has left one of these blocks between two states.
   bool isLost(const std::vector<BlockId> &blocks) const;
+  /// PUMPGRAPH_INTERNAL with its name, where that holds for the block and the caller still has it.
+  Status checkHasValue(BlockId block) const;
 
   /// The last replay of a step that shares its boundary.
   struct LastReplay {
