@@ -35,7 +35,7 @@ bool Session::isLost(const std::vector<BlockId> &blocks) const {
 }
 
 Status Session::checkHasValue(BlockId block) const {
-  if (!heap_->block(block).hasLiveMember() || !isLost({block}))
+  if (!isLost({block}))
     return {};
   return fail(PUMPGRAPH_INTERNAL, "\"{}\" has lost its value in an earlier failure",
               heap_->nameAt(heap_->block(block).address));
@@ -168,7 +168,8 @@ Status Session::takeBack() {
   beforeCapture_ = nullptr;
   PUMPGRAPH_TRY(takePlanBack());
   for (const BlockId block : heap_->blocks())
-    PUMPGRAPH_TRY(checkHasValue(block));
+    if (heap_->block(block).hasLiveMember())
+      PUMPGRAPH_TRY(checkHasValue(block));
   return {};
 }
 
@@ -185,8 +186,19 @@ Status Session::exchangePlans(Step *before, Step &step) {
   return {};
 }
 
+// A plan made after the step was adopted may move what the first one left on the device.
+Status Session::bringValuesTo(const Step &step) {
+  const Step *inForce = stepInForce();
+  const auto isAtItsAddress = [&](BlockId block) { return inForce->residence_->isWhollyResident(block); };
+  if (!inForce || std::all_of(step.captured_.blocks.begin(), step.captured_.blocks.end(), isAtItsAddress))
+    return {};
+  return takePlanBack();
+}
+
 Status Session::putInForce(Step &step) {
-  if (step.isManaged() ? managed_ : !step.rewritten() || step.residence_->installed())
+  if (!step.rewritten() && !step.isManaged())
+    return bringValuesTo(step);
+  if (step.isManaged() ? managed_ : step.residence_->installed())
     return {};
   PUMPGRAPH_TRY(step.checkMemory());
   const Stopwatch watch;

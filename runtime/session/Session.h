@@ -250,6 +250,8 @@ private:
   Status install(Residence &residence);
   Status renewCopiesOfOthers(const std::set<BlockId> &moved);
   Status takePlanBack();
+  /// Before a replay of a step left as captured: no plan in force has moved what the step uses.
+  Status bringValuesTo(const Step &step);
   Status makeRoom(const Residence &residence);
   /// What only `from` uses of two steps' private blocks, so far as the budget has no frames for it beside `to`.
   std::set<BlockId> notBeside(const Step &from, const Step &to) const;
@@ -259,7 +261,7 @@ private:
   bool isPlanned(BlockId block) const;
   /// Whether a driver failure has left one of these blocks between two states.
   bool isLost(const std::vector<BlockId> &blocks) const;
-  /// PUMPGRAPH_INTERNAL with its name, where that holds for the block and the caller still has it.
+  /// PUMPGRAPH_INTERNAL with its name, where that holds for the block.
   Status checkHasValue(BlockId block) const;
 
   /// The last replay of a step that shares its boundary.

@@ -220,6 +220,7 @@ void Step::letGo() {
 }
 
 Status Step::readValue(BufferIndex buffer, char *target) {
+  PUMPGRAPH_TRY(session_.checkHasValue(captured_.blocks[buffer]));
   if (residence_ && residence_->installed())
     return residence_->readValue(captured_.blocks[buffer], target);
   const Buffer &described = captured_.description.buffers[buffer];
@@ -230,6 +231,7 @@ Status Step::readValue(BufferIndex buffer, char *target) {
 }
 
 Status Step::writeValue(BufferIndex buffer, const char *source) {
+  PUMPGRAPH_TRY(session_.checkHasValue(captured_.blocks[buffer]));
   if (residence_ && residence_->installed())
     return residence_->writeValue(captured_.blocks[buffer], source);
   const Buffer &described = captured_.description.buffers[buffer];

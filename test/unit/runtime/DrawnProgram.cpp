@@ -149,7 +149,8 @@ private:
 class DrawnProgram {
 public:
   DrawnProgram(std::uint32_t seed, const DrawOptions &options, const char *compilerLibrary)
-      : seed_(seed), options_(options), compilerLibrary_(compilerLibrary), dice_(seed), fake_({.seed = seed + 1}) {}
+      : seed_(seed), options_(options), compilerLibrary_(compilerLibrary), dice_(seed),
+        fake_({.copyMilliseconds = dice_(4) * 0.1, .seed = seed + 1}) {}
 
   Outcome run();
 
@@ -771,6 +772,8 @@ bool DrawnProgram::act() {
 Outcome DrawnProgram::run() {
   rowsBeyond = 0;
   observes_ = dice_.oneIn(6);
+  for (int kind = 0; kind <= static_cast<int>(Kind::Put); ++kind) // so that plans made again are others
+    kernelOf(static_cast<Kind>(kind)).milliseconds = dice_(4) * 0.2;
   drawBuffers();
   const std::size_t count = 1 + dice_.index(3);
   for (std::size_t i = 0; i < count; ++i)
