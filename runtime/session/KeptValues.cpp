@@ -30,20 +30,22 @@ std::optional<OutsideAllocation> allocationAt(const Driver &driver, CUdeviceptr 
 }
 
 /// The allocations outside `addresses` that words among the parameters of a step's kernels lead into. A number that
-/// looks like such an address is taken for one.
+/// looks like such an address is taken for one. Of host memory only where the word is a whole parameter: what a struct
+/// has between its members may be anything, and programs have much pinned memory.
 std::vector<OutsideAllocation> outsideOperands(const Driver &driver, const LiftedGraph &graph,
                                                const AddressSpace &addresses) {
   constexpr std::uint64_t lowest = std::uint64_t{1} << 16, highest = std::uint64_t{1} << 57;
   std::map<CUdeviceptr, OutsideAllocation> found; // by where they end
   std::set<CUdeviceptr> others;
-  const auto look = [&](CUdeviceptr word) {
+  const auto look = [&](CUdeviceptr word, bool isWhole) {
     if (word < lowest || word >= highest || addresses.contains(word) || others.contains(word))
       return;
     if (const auto known = found.upper_bound(word); known != found.end() && known->second.address <= word)
       return;
-    if (const std::optional<OutsideAllocation> allocation = allocationAt(driver, word))
+    if (const std::optional<OutsideAllocation> allocation = allocationAt(driver, word);
+        allocation && (isWhole || !allocation->isOnHost))
       found.emplace(allocation->address + allocation->bytes, *allocation);
-    else
+    else if (!allocation)
       others.insert(word);
   };
   for (const LiftedNode &node : graph.nodes)
@@ -53,7 +55,7 @@ std::vector<OutsideAllocation> outsideOperands(const Driver &driver, const Lifte
         for (std::size_t offset = 0; offset + sizeof(CUdeviceptr) <= bytes.size(); offset += 4) {
           CUdeviceptr word = 0;
           std::memcpy(&word, bytes.data() + offset, sizeof word);
-          look(word);
+          look(word, bytes.size() == sizeof word);
         }
       }
   std::vector<OutsideAllocation> all;

@@ -149,8 +149,8 @@ Expected<BudgetState> Session::lookAtBudget() {
   if (state.processBytes <= options_.budgetBytes || *besides <= before) // within it, or all is said and done
     return state;
   framesBeforeLook_ = frames_->budgetFrames();
-  // The graphs that the reserve is for are there by now.
-  PUMPGRAPH_TRY_WHILE(setFrameBudget(*besides, 0), "keeping to the budget of the process");
+  // Most of the graphs that the reserve is for are there by now.
+  PUMPGRAPH_TRY_WHILE(setFrameBudget(*besides, reserveBytes / 2), "keeping to the budget of the process");
   for (const std::unique_ptr<Step> &step : steps_)
     step->exceedsBudget_ = step->rewritten();
   state.message = fmt::format("the process has {} on the device, {} more than its budget of {}: others have {} beside "

@@ -236,9 +236,7 @@ class _Graph:
         self._guard, self._recorded_streams = installed().guard, installed().recorded_streams
         self._results = Results(installed().session, [*_tensors_of(step.output), *gradients.made(), *bindings.left()],
                                 CapturedGradients.references)
-        own = {pointer_of(leaf) for leaf in inputs.leaves if has_memory(leaf)}
-        self._handed_through = {id(tensor) for tensor in _tensors_of(step.output)
-                                if has_memory(tensor) and pointer_of(tensor) in own}
+        self._handed_through = {id(tensor) for tensor in _handed_through(step.output, inputs)}
         self._is_nested = nested.is_container(step.output) or bool(self._handed_through)
         report = step.report()
         moves_any = bool(report.get("added_nodes") or report.get("hosted_bytes"))
@@ -462,7 +460,10 @@ class Graphed:
             self._changes[kind] = list(before.changes_to(self._host_state(installation, surroundings.search())))
             self._returned[kind] = plain_results(output)
         inputs.refuse_gradients()
-        return output
+        handed_through = {id(tensor) for tensor in _handed_through(output, inputs)}
+        if not handed_through:
+            return output
+        return nested.replaced(output, lambda value: value.clone() if id(value) in handed_through else value)
 
     def _host_state(self, installation: Any, found: Reachable) -> HostState:
         return HostState(found, _once([*found.optimizers, *self._stepped]), installation.device)
@@ -619,6 +620,12 @@ def _tensors_of(output: Any) -> List[torch.Tensor]:
     found: List[Any] = []
     nested.replaced(output, found.append)
     return [value for value in found if isinstance(value, torch.Tensor)]
+
+
+def _handed_through(output: Any, inputs: signature.StaticInputs) -> Iterator[torch.Tensor]:
+    """The tensors of an output that lie in arguments, which the next call overwrites."""
+    own = {pointer_of(leaf) for leaf in inputs.leaves if has_memory(leaf)}
+    return (tensor for tensor in _tensors_of(output) if has_memory(tensor) and pointer_of(tensor) in own)
 
 
 def _is_worth_moving(tensor: torch.Tensor) -> bool:

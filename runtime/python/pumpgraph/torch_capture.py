@@ -529,6 +529,8 @@ class Step:
         native, installation = self._native, self._installation
         if not native.is_open:
             raise invalid(f"step \"{self.name}\" is closed")
+        if self._failure is not None:
+            raise self._failure
         if torch.cuda.is_current_stream_capturing():
             raise UnsupportedError(f"step \"{self.name}\" cannot become part of another graph: its plan is in force only "
                                    "while it is replayed by itself")
@@ -536,8 +538,6 @@ class Step:
             installation.guard.give_back()
         if installation.session.mapped_depth:
             raise invalid(f"step \"{self.name}\" cannot be replayed inside mapped(): its buffers are with the caller")
-        if self._failure is not None:
-            raise self._failure
         now = time.monotonic()
         if now >= installation.next_look:
             installation.look_at_budget(now)

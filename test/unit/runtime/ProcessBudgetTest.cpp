@@ -108,7 +108,7 @@ TEST_F(ProcessBudgetTest, plansForWhatIsLeftAndKeepsToIt) {
 class ProcessBudgetIsTakenTest : public ProcessBudgetTest {
 protected:
   static constexpr std::uint64_t taken = 20;
-  static constexpr std::uint64_t budget = contextPages + reservePages + tightPages + standIn + taken;
+  static constexpr std::uint64_t budget = contextPages + reservePages + reservePages / 2 + tightPages + standIn + taken;
 
   void SetUp() override {
     open(budget);
