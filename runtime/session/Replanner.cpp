@@ -228,7 +228,10 @@ Status Replanner::tryPlanAgain(const std::string &costs) {
 /// Puts another plan in force and keeps the one that was. If that fails, the one that was is in force again.
 Status Replanner::exchange(CompiledPlan plan, std::shared_ptr<Residence> memory) {
   CompiledPlan old = step_.plan_;
+  const std::uint64_t budgetFrames = session_.frames_->budgetFrames();
+  session_.allowFramesBeforeLook(); // values leave the plan that was through frames that it has
   Expected<std::shared_ptr<Residence>> oldMemory = rewriting_.takeBack(Keep::Values);
+  session_.frames_->setBudget(budgetFrames);
   if (!oldMemory)
     return tl::unexpected<Error>(oldMemory.error());
   Status done = rewriting_.putInForce(std::move(plan), memory, Keep::Values);
@@ -238,7 +241,7 @@ Status Replanner::exchange(CompiledPlan plan, std::shared_ptr<Residence> memory)
     otherMemory_ = std::move(*oldMemory);
     return {};
   }
-  session_.allowFramesBeforeLook(); // which the plan that was may need
+  session_.allowFramesBeforeLook();
   const Status back = rewriting_.putInForce(std::move(old), *oldMemory, Keep::Values);
   if (back)
     return done;
