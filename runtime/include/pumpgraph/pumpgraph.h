@@ -368,10 +368,10 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_save(pumpgraph_step *step, const char *
  * allocations outside the session that its kernels' parameters lead into. They are kept in host memory meanwhile;
  * PUMPGRAPH_OUT_OF_HOST_MEMORY if there is no room. PUMPGRAPH_INVALID_ARGUMENT, with the reason, where a run has an
  * effect that nothing can put back: the step calls host functions, a kernel has the address of host memory outside the
- * session as a parameter, it writes arrays, or it signals others. Then nothing is run: adoption leaves a step as captured
- * that was to be calibrated, and measures no `hosting`, with the reason in the report. Nobody sees what kernels keep in
- * variables of their own modules, reach by addresses stored outside the session, or write to host memory whose address
- * is a member of a struct. */
+ * session as a parameter, it writes arrays, or it signals others. Then nothing is run: adoption leaves a step as
+ * captured that was to be calibrated, and measures no `hosting`, with the reason in the report. Nobody sees what
+ * kernels keep in variables of their own modules, reach by addresses stored outside the session, or write to host
+ * memory whose address is a member of a struct. */
 
 typedef struct pumpgraph_measurement {
   size_t struct_size;
