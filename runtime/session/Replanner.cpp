@@ -382,11 +382,11 @@ Expected<Replanning> Step::replan() {
 Status Step::replayFor(Replanner &replanner, KeptValues &values) {
   const Driver &driver = *session_.driver_;
   while (true) {
+    PUMPGRAPH_TRY_WHILE(values.rewind(), "putting the state back before a run"); // before a clock starts
     PUMPGRAPH_TRY(replanner.beforeLaunch(session_.stream_));
     if (replanner.isDone())
       return {};
     PUMPGRAPH_TRY(instantiate());
-    PUMPGRAPH_TRY_WHILE(values.rewind(), "putting the state back before a run");
     PUMPGRAPH_TRY_WHILE(driver.graphLaunch(exec_, session_.stream_), "replaying to measure");
     PUMPGRAPH_TRY(replanner.afterLaunch(session_.stream_));
     PUMPGRAPH_TRY_WHILE(driver.streamSynchronize(session_.stream_), "replaying to measure");

@@ -112,6 +112,26 @@ TEST_F(ReplanTest, measuresTheRewrittenStepAndPredictsIt) {
   EXPECT_EQ(validation->differentBuffers, 0u) << validation->firstDifference;
 }
 
+// What puts the state back between the runs takes longer than these runs, and is not in their times.
+TEST_F(ReplanTest, timesRunsAlone) {
+  forwardKernel().milliseconds = backwardKernel().milliseconds = 0.001;
+  Step *step = adopt({.keepFirstPlan = true});
+  ASSERT_TRUE(step);
+  replay(step, 1);
+  const Driver &driver = *fake_.table();
+  CUevent start = nullptr, end = nullptr;
+  ASSERT_TRUE(driver.eventCreate(&start, CU_EVENT_DEFAULT) && driver.eventCreate(&end, CU_EVENT_DEFAULT));
+  ASSERT_TRUE(driver.eventRecord(start, nullptr));
+  replay(step, 1);
+  ASSERT_TRUE(driver.eventRecord(end, nullptr));
+  float ms = 0;
+  ASSERT_TRUE(driver.eventElapsedTime(&ms, start, end));
+  const Expected<Replanning> replanned = step->replan();
+  ASSERT_TRUE(replanned) << messageOf(replanned);
+  EXPECT_NEAR(*replanned->before.measuredUs, ms * 1e3, 0.05 * ms * 1e3);
+  ASSERT_TRUE(driver.eventDestroy(start) && driver.eventDestroy(end));
+}
+
 /// Copies take so long that the step is longer than all its nodes with clocks around each.
 class ReplanBehindCopiesTest : public ReplanTest {
 protected:
