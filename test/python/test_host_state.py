@@ -64,6 +64,25 @@ class Refused(GraphedTest):
         self.assertEqual(self.notes()[-1][:13], "torch: replay")
         return step
 
+    def test_a_dict_that_the_step_uses_and_replaces(self):
+        """As a gradient scaler keeps what it did for each optimizer, until its update()."""
+        def fresh():
+            return collections.defaultdict(lambda: {"stepped": False})
+
+        for module in (__name__, "torch.amp.grad_scaler"):
+            scaler = type("GradScaler", (), {"__module__": module})()
+            scaler._stages = fresh()
+
+            def fn(_x, scaler=scaler):
+                if scaler._stages["optimizer"]["stepped"]:
+                    raise RuntimeError("step() has already been called since the last update()")
+                scaler._stages["optimizer"]["stepped"] = True
+                scaler._stages = fresh()
+
+            with self.subTest(module=module):
+                self.allowed(fn)
+                self.assertEqual(scaler._stages, {})
+
     def test_a_variable(self):
         count = 0
 

@@ -30,6 +30,7 @@ from .reachable import OF_OPTIMIZERS, Holder, Reachable, is_generator
 
 _LARGEST_READ = 64 << 20  # bytes of an array whose contents are compared
 _LARGEST_KEPT = 1 << 20  # bytes that are put back; PyTorch counts writes to its own larger tensors
+_MOST_ELEMENTS = 1000  # of a dict or a list that are put back
 _COMPARED = (numbers.Number, str, bytes, bytearray, datetime.date, datetime.time, datetime.timedelta)
 _ADVICE = {
     "a number": "change it outside of the step, pass it as an argument, or make it a tensor on the device and write "
@@ -89,6 +90,7 @@ class HostState:
         self._paths: Set[Any] = set()
         self._entries: Dict[Tuple[Any, Any], _Entry] = {}  # by path and key
         self._sequences: Dict[Any, _Sequence] = {}  # by path
+        self._contents = [{key: _contents(item) for key, item in holder.items.items()} for holder in self._holders]
         for holder in self._holders:
             self._read(holder)
         self._generators = generators.of_the_host(found.generators)
@@ -137,8 +139,8 @@ class HostState:
 
     def put_back(self) -> None:
         """All is as it was, as far as it is held in places."""
-        for holder in self._holders:
-            _put_back(holder)
+        for holder, contents in zip(self._holders, self._contents):
+            _put_back(holder, contents)
         with torch.no_grad():
             for entry in self._entries.values():
                 _put_back_contents(entry)
@@ -313,7 +315,27 @@ def _moved(before: _Sequence, after: _Sequence) -> Iterator[Change]:
         yield Change(f"list {before.name}", before.through, "has its tensors moved by the step", _ADVICE["a list"])
 
 
-def _put_back(holder: Holder) -> None:
+def _contents(thing: Any, depth: int = 4) -> Any:
+    """What is in a dict or a list, and in those in it: to be filled in again. None for anything else."""
+    if depth == 0 or not isinstance(thing, (dict, list)) or len(thing) > _MOST_ELEMENTS:
+        return None
+    elements = thing.items() if isinstance(thing, dict) else enumerate(thing)
+    return [(key, value, _contents(value, depth - 1)) for key, value in elements]
+
+
+def _fill(thing: Any, contents: Any) -> None:
+    if contents is None:
+        return
+    thing.clear()
+    for key, value, inner in contents:
+        _fill(value, inner)
+        if isinstance(thing, dict):
+            thing[key] = value
+        else:
+            thing.append(value)
+
+
+def _put_back(holder: Holder, contents: Dict[Any, Any]) -> None:
     owner, items = holder.holder, holder.items
     if isinstance(owner, (list, collections.deque)):
         if len(owner) != len(items) or not all(map(operator.is_, owner, items.values())):
@@ -324,6 +346,7 @@ def _put_back(holder: Holder) -> None:
         return
     for key in holder.keys:
         if key in items and not _holds(owner, key, items[key]):
+            _fill(items[key], contents[key])  # before the step replaced it, it may have used it
             owner[key] = items[key]
     if isinstance(owner, dict) and "__builtins__" not in items:  # of a module only some are looked at
         for key in [key for key in owner if key not in items]:
