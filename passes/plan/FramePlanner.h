@@ -156,7 +156,8 @@ struct PlannerInput {
 tl::expected<Draft, Stuck> draftPlan(const PlannerInput &input, const DraftStart &start, const Tuning &tuning,
                                      const PieceFrames *homes = nullptr);
 
-/// The draft without any transfer. The frames must suffice for `timeline.peakPages()`.
+/// The draft in which nothing makes room for anything: the frames must suffice for `timeline.peakPages()`. Its only
+/// transfers are of values that go on at another address, in host memory.
 Draft draftWithoutTransfers(const PlannerInput &input);
 
 /// Frames for all pages chosen by who must not meet whom alone; empty if that fails.
