@@ -11,14 +11,15 @@ namespace {
 /// A slot's parameter and offset.
 using Place = std::pair<std::uint32_t, std::uint32_t>;
 
-constexpr std::uint8_t writes = 2;
+constexpr std::uint8_t reads = 1, writes = 2;
 
 Extent extentOf(const pumpgraph_extent &extent) {
   return {extent.steps, extent.steps + extent.count};
 }
 
 Slot slotOf(const pumpgraph_slot &given) {
-  Slot slot{given.parameter, given.offset, given.may, given.flags, extentOf(given.begin), extentOf(given.end), {}, {}};
+  const auto may = static_cast<std::uint8_t>(given.may & (reads | writes));
+  Slot slot{given.parameter, given.offset, may, given.flags, extentOf(given.begin), extentOf(given.end), {}, {}};
   if ((given.must & given.may & writes) != 0) {
     slot.mustBegin = extentOf(given.must_begin);
     slot.mustEnd = extentOf(given.must_end);

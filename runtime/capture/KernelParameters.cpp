@@ -11,6 +11,10 @@ struct ParameterBytes {
   void **separate = nullptr;
   const char *packed = nullptr;
   std::size_t packedBytes = 0;
+
+  bool has(std::size_t offset, std::size_t bytes) const {
+    return separate || (packed && offset <= packedBytes && bytes <= packedBytes - offset);
+  }
 };
 
 ParameterBytes parameterBytes(const CUDA_KERNEL_NODE_PARAMS_v2 &launch) {
@@ -87,7 +91,7 @@ void KernelParameters::read(CUgraphNode kernel, std::uint32_t inner, LiftedNode 
   lifted.block = {launch.blockDimX, launch.blockDimY, launch.blockDimZ};
   for (std::uint32_t index = 0; index < signature.parameters.size(); ++index) {
     const Parameter &parameter = signature.parameters[index];
-    if (!bytes.separate && (!bytes.packed || parameter.offset + parameter.bytes > bytes.packedBytes)) {
+    if (!bytes.has(parameter.offset, parameter.bytes)) {
       node.refusal =
           fmt::format("parameter {} of kernel \"{}\" is not among the node's parameters", index, signature.name);
       return;

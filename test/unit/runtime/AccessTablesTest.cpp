@@ -143,6 +143,16 @@ TEST(AccessTables, ignoresOtherVersions) {
   EXPECT_FALSE(tables.find("scale"));
 }
 
+TEST(AccessTables, knowsNoModesButTwo) {
+  AccessTables tables;
+  TestTable table;
+  Slot slot = reads(0);
+  slot.may = 0xfd;
+  table.add("scale", {slot});
+  tables.add(&table.table);
+  EXPECT_EQ(tables.find("scale")->slots.at(0).may, modeRead);
+}
+
 // Two builds of one kernel: an access is what either says, an overwrite what both do.
 TEST(AccessTables, joinsTablesThatNameTheSameKernel) {
   AccessTables tables;
