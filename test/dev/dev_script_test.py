@@ -13,7 +13,7 @@ import unittest
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 # The real programs that the script may use for its own housekeeping.
-HOUSEKEEPING = """awk bash cat ctest dirname env false find grep head mkdir mktemp nproc readlink rm sed sh sort tail touch true
+HOUSEKEEPING = """awk bash cat ctest date dirname env false find grep head mkdir mktemp nproc readlink rm sed sh sort tail touch true
 """.split()
 
 
@@ -74,6 +74,11 @@ exit $missing""")
         build.mkdir()
         lines = [f"add_test({name} {command})" for name, command in commands.items()]
         (build / "CTestTestfile.cmake").write_text("\n".join(lines) + "\n")
+        # Where the same is built with sanitizers: one test each.
+        for sanitizer in ("address", "thread"):
+            (build / sanitizer).mkdir()
+            (build / sanitizer / "CTestTestfile.cmake").write_text(
+                "add_test(watched true)\nset_tests_properties(watched PROPERTIES LABELS threads)\n")
         return build
 
     # ---- the command line
@@ -183,13 +188,52 @@ exit $missing""")
         self.make_build_folder(first="true", second="true")
         result = self.dev("test")
         self.assertEqual(result.returncode, 0)
-        self.assertEqual(result.stdout.splitlines()[-1], "2 passed, 0 failed")
+        self.assertEqual(result.stdout.splitlines()[-1], "4 passed, 0 failed")
+
+    def test_sanitizers_have_builds_of_their_own(self):
+        self.make_build_folder(first="true")
+        self.assertEqual(self.dev("test").returncode, 0)
+        own, address, thread = self.called("cmake")
+        self.assertNotIn("PUMPGRAPH_SANITIZE", own)
+        self.assertIn(f"-B {self.tree}/build/address ", address)
+        self.assertIn("-DPUMPGRAPH_SANITIZE=address", address)
+        self.assertIn("-DPUMPGRAPH_FUZZ_SECONDS=60", address)
+        self.assertIn(f"-B {self.tree}/build/thread ", thread)
+        self.assertIn("-DPUMPGRAPH_SANITIZE=thread", thread)
+
+    def test_what_a_sanitizer_finds_counts(self):
+        build = self.make_build_folder(first="true")
+        (build / "thread" / "CTestTestfile.cmake").write_text(
+            "add_test(watched false)\nset_tests_properties(watched PROPERTIES LABELS threads)\n")
+        result = self.dev("test")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertEqual(result.stdout.splitlines()[-1], "2 passed, 1 failed")
+
+    def test_arguments_for_ctest_mean_the_ordinary_build_alone(self):
+        self.make_build_folder(first="true")
+        self.assertEqual(self.dev("test", "-R", "first").stdout.splitlines()[-1], "1 passed, 0 failed")
+        self.assertEqual(len(self.called("cmake")), 1)
+
+    def test_long_runs_fuzz_for_an_hour_and_draw_other_steps(self):
+        self.make_build_folder(first="true")
+        result = self.dev("test", "--long")
+        self.assertEqual(result.stdout.splitlines()[-1], "3 passed, 0 failed")
+        seeds = set()
+        for call in self.called("cmake"):
+            self.assertIn("-DPUMPGRAPH_FUZZ_SECONDS=3600", call)
+            seeds.add(next(word for word in call.split() if word.startswith("-DPUMPGRAPH_FIRST_SEED=")))
+        self.assertEqual(len(seeds), 1)
+        self.assertNotIn("-DPUMPGRAPH_FIRST_SEED=0", seeds)
+
+        self.dev("test", "--long", PUMPGRAPH_FUZZ_SECONDS="5")
+        self.assertIn("-DPUMPGRAPH_FUZZ_SECONDS=5", self.called("cmake")[-1])
+        self.assertEqual(self.dev("test", "--long", "-R", "first").returncode, 1)
 
     def test_failed_and_missing_tests_count_as_failed(self):
         self.make_build_folder(first="true", second="false", third="/nonexistent/test")
         result = self.dev("test")
         self.assertNotEqual(result.returncode, 0)
-        self.assertEqual(result.stdout.splitlines()[-1], "1 passed, 2 failed")
+        self.assertEqual(result.stdout.splitlines()[-1], "3 passed, 2 failed")
 
     def test_skipped_tests_count_as_skipped(self):
         build = self.make_build_folder(first="true", second="sh -c \"exit 77\"")
@@ -197,7 +241,7 @@ exit $missing""")
             file.write("set_tests_properties(second PROPERTIES SKIP_RETURN_CODE 77)\n")
         result = self.dev("test")
         self.assertEqual(result.returncode, 0)
-        self.assertEqual(result.stdout.splitlines()[-1], "1 passed, 0 failed, 1 skipped")
+        self.assertEqual(result.stdout.splitlines()[-1], "3 passed, 0 failed, 1 skipped")
 
     def test_a_run_without_tests_fails(self):
         self.make_build_folder(first="true")

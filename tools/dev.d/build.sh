@@ -17,8 +17,9 @@ isConfiguredHere() {
   grep -qsFx "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"
 }
 
+# The arguments, and what is in `settings`, are cmake's.
 configure() {
-  local options=(-G Ninja)
+  local options=(-G Ninja "${settings[@]}" "$@")
   if [[ -f $build/CMakeCache.txt ]] && ! isConfiguredHere; then
     fail "$build was configured for another source folder; remove it or give another with --build-dir"
   fi
@@ -59,16 +60,17 @@ buildWheel() {
     fail "the wheel was not built; the log is $build/wheel.log"
 }
 
-# Prints "N passed, N failed" from ctest's JUnit file, read test by test: ctest's own totals count a skipped test as
+# How many lines of the files match: countLines PATTERN FILES...
+countLines() { cat "${@:2}" 2>/dev/null | grep -cE "$1" || true; }
+
+# Prints "N passed, N failed" from ctest's JUnit files, read test by test: ctest's own totals count a skipped test as
 # passed in one place and a missing executable as skipped in another. Fails unless tests ran and all passed.
 summarizeTests() {
-  local junit=$1 passed=0 failed=0 skipped=0 all=0
-  if [[ -f $junit ]]; then
-    all=$(grep -c '<testcase ' "$junit" || true)
-    passed=$(grep -c '<testcase .*status="run"' "$junit" || true)
-    skipped=$(grep -cE '<testcase .*status="disabled"|<skipped message="SKIP_' "$junit" || true)
-    failed=$((all - passed - skipped))
-  fi
+  local passed failed skipped all
+  all=$(countLines '<testcase ' "$@")
+  passed=$(countLines '<testcase .*status="run"' "$@")
+  skipped=$(countLines '<testcase .*status="disabled"|<skipped message="SKIP_' "$@")
+  failed=$((all - passed - skipped))
   [[ $((passed + failed)) -gt 0 ]] || say "test: no test ran" >&2
   local line="$passed passed, $failed failed"
   [[ $skipped -eq 0 ]] || line+=", $skipped skipped"
@@ -76,15 +78,56 @@ summarizeTests() {
   [[ $passed -gt 0 && $failed -eq 0 ]]
 }
 
-# The arguments are ctest's.
-runTests() {
-  installAndBuild
-  local junit=$build/ctest.xml status=0
+# Runs the tests in the build folder; adds to `results` and, if one fails, sets `status`. The arguments are ctest's.
+testBuild() {
+  local junit=$build/ctest.xml
   rm -f "$junit"
+  results+=("$junit")
   # The time limit, in seconds, is for a test that hangs: none takes near as long.
-  ctest --test-dir "$build" --parallel "$(nproc)" --timeout 3600 --output-on-failure --no-tests=error \
+  ctest --test-dir "$build" --parallel "$(nproc)" --timeout "$mostTestSeconds" --output-on-failure --no-tests=error \
     --output-junit "$junit" "$@" </dev/null || status=$?
-  summarizeTests "$junit" || exit 1
+}
+
+# Builds our own code with a sanitizer, in a folder of its own, and runs tests there:
+# testWatched SANITIZER TARGET CTEST ARGUMENTS...
+testWatched() {
+  local build=$build/$1 options=(-DPUMPGRAPH_SANITIZE="$1" -DPUMPGRAPH_WERROR=OFF)
+  if command -v clang++-22 >/dev/null; then # which has a fuzzer too
+    options+=(-DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22)
+  fi
+  say "test: with the $1 sanitizer"
+  configure "${options[@]}"
+  quietly build "$build/build.log" ninja -C "$build" "$2"
+  # LLVM, which is not watched, marks memory in ways of its own; the fake driver frees nothing before the end.
+  ASAN_OPTIONS=allow_user_poisoning=0:detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 testBuild "${@:3}"
+}
+
+# The arguments are ctest's. Without any, what runs is everything that has its place in continuous integration; with
+# --long first, all sanitizers over all tests, each fuzz target for an hour and property tests with other seeds than ever.
+runTests() {
+  local results=() status=0 mostTestSeconds=3600
+  if [[ ${1-} == --long ]]; then
+    [[ $# -eq 1 ]] || fail "test --long takes no arguments: ${*:2}"
+    local fuzzSeconds=${PUMPGRAPH_FUZZ_SECONDS-3600} firstSeed
+    firstSeed=$(date +%s)
+    mostTestSeconds=$((fuzzSeconds + 36000))
+    say "test: property tests begin with seed $firstSeed"
+    settings=(-DPUMPGRAPH_FIRST_SEED="$firstSeed" -DPUMPGRAPH_FUZZ_SECONDS="$fuzzSeconds" -DPUMPGRAPH_PROPERTY_PERCENT=100)
+    installAndBuild
+    testBuild
+    testWatched address all
+    testWatched thread all
+  else
+    settings=(-DPUMPGRAPH_FIRST_SEED=0)
+    installAndBuild
+    testBuild "$@"
+    if [[ $# -eq 0 ]]; then
+      settings+=(-DPUMPGRAPH_FUZZ_SECONDS=60 -DPUMPGRAPH_PROPERTY_PERCENT=1)
+      testWatched address all --label-exclude long
+      testWatched thread thread_tests --label-regex threads
+    fi
+  fi
+  summarizeTests "${results[@]}" || exit 1
   exit "$status"
 }
 
