@@ -686,8 +686,9 @@ void Heap::retain(Block &block) {
 }
 
 void Heap::release(Block &block) {
-  assert(block.backing != Backing::Planned && block.retainers != 0);
+  assert(block.retainers != 0);
   --block.retainers;
+  assert((block.retainers != 0 || block.backing != Backing::Planned) && "the last step gives the frames back first");
   if (block.retainers == 0 && !block.hasLiveMember())
     destroyBlock(block);
 }

@@ -126,8 +126,9 @@ class Tests:
         """All in one process, for most of the time of one alone is PyTorch's start."""
         status, text = self.run([sys.executable, str(program), *arguments], may_fail=True)
         if status != 0:
-            failed = re.split(r"^(?=ok     |FAILED )", text, flags=re.M)
-            raise Failure("".join(part for part in failed if not part.startswith("ok     ")).strip()[-8000:])
+            parts = re.split(r"^(?=ok     |FAILED )", text, flags=re.M)
+            failed = "".join(part for part in parts if not part.startswith("ok     ")).strip()[-8000:]
+            raise Failure(failed or f"exit status {status}, the last of it:\n{text.strip()[-2000:]}")
 
     def loop(self):
         """The program of docs/pytorch.md, under half of what it takes, has the losses of the plain one."""

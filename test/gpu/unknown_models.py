@@ -146,7 +146,7 @@ def graph_network():
 
 
 def detector_matching():
-    """torchvision's FCOS: which places are boxes is decided on the host."""
+    """torchvision's FCOS: draws the size of its pictures on the host, and decides there which places are boxes."""
     from torchvision.models.detection import fcos_resnet50_fpn
 
     model = fcos_resnet50_fpn(weights=None, weights_backbone=None, num_classes=16, min_size=256, max_size=256)
@@ -160,7 +160,7 @@ def detector_matching():
         boxes = torch.cat([corner, corner + 32 + torch.rand(4, 8, 2, generator=generator) * 80], 2)
         return torch.rand(4, 3, 256, 256, generator=generator), boxes, torch.randint(1, 16, (4, 8), generator=generator)
 
-    return Task(model, loss, draw, r"torchvision.*waits for the device")
+    return Task(model, loss, draw, r"generator of the host")
 
 
 def detector():
