@@ -10,7 +10,7 @@ build = os.path.abspath(lit_config.params["build"])
 config.name = "PumpGraph"
 config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".mlir"]
-config.excludes = ["Inputs", "data", "clang-plugin"]  # the last has settings of its own
+config.excludes = ["Inputs", "data", "fuzz", "clang-plugin"]  # the last has settings of its own
 config.test_source_root = os.path.dirname(__file__)
 config.test_exec_root = os.path.join(build, "test")
 config.environment["PATH"] = os.pathsep.join(

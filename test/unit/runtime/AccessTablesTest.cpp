@@ -31,9 +31,9 @@ KernelLaunch launchWith(const std::vector<std::vector<char>> &parameters) {
   return launch;
 }
 
-pumpgraph_extent_step step(pumpgraph_extent_op op, std::int64_t value = 0, std::uint8_t size = 0,
+pumpgraph_extent_step step(std::uint8_t op, std::int64_t value = 0, std::uint8_t size = 0,
                            std::uint32_t parameter = 0) {
-  return {static_cast<std::uint8_t>(op), size, 0, parameter, value};
+  return {op, size, 0, parameter, value};
 }
 
 Number binary(pumpgraph_extent_op op, std::int64_t a, std::int64_t b) {
@@ -97,9 +97,9 @@ TEST(Extents, areUnknownWhereTheLaunchOrTheExpressionLacksSomething) {
       {step(PUMPGRAPH_EXTENT_BLOCK_DIM, -1)},
       {step(PUMPGRAPH_EXTENT_CONSTANT, 1), step(PUMPGRAPH_EXTENT_CONSTANT, 1)}, // two results
       {step(PUMPGRAPH_EXTENT_CONSTANT, 1), step(PUMPGRAPH_EXTENT_ADD)},         // one operand
-      {step(static_cast<pumpgraph_extent_op>(99))},
+      {step(99)},
       {step(PUMPGRAPH_EXTENT_CONSTANT, 1), step(PUMPGRAPH_EXTENT_CONSTANT, 1),
-       step(static_cast<pumpgraph_extent_op>(99))},
+       step(99)},
   };
   for (const Extent &extent : unknown)
     EXPECT_EQ(evaluate(extent, launch), Number());
