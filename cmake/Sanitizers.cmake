@@ -25,8 +25,8 @@ endif()
 set(PUMPGRAPH_LOADED_LINK_OPTIONS -static-libstdc++ -static-libgcc -Wl,-z,defs)
 if(PUMPGRAPH_SANITIZE)
   add_compile_options(-fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer -O2 -g1)
-  # Clang's precompiled headers are of one kind of code.
-  set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
+  # Clang's precompiled headers are of one kind of code: all of it is as in a library.
+  set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)
   add_link_options(-fsanitize=${sanitizers})
   if(PUMPGRAPH_SANITIZE STREQUAL "address")
     add_compile_options(-fno-sanitize=vptr) # LLVM has no type information

@@ -78,7 +78,7 @@ private:
     buffer.continues = bytes_.upTo(3) == 1 ? index() : UINT32_MAX;
     std::vector<std::int32_t> &frames = frames_.emplace_back(bytes_.upTo(4));
     for (std::int32_t &frame : frames)
-      frame = static_cast<std::int32_t>(index()) - 1;
+      frame = static_cast<std::int32_t>(index() - 1); // also -1: none
     set(buffer.frames, buffer.frame_count, frames);
     buffer.resident = ranges(buffer.resident_count);
     buffer.mirrored = ranges(buffer.mirrored_count);

@@ -98,8 +98,7 @@ TEST(Extents, areUnknownWhereTheLaunchOrTheExpressionLacksSomething) {
       {step(PUMPGRAPH_EXTENT_CONSTANT, 1), step(PUMPGRAPH_EXTENT_CONSTANT, 1)}, // two results
       {step(PUMPGRAPH_EXTENT_CONSTANT, 1), step(PUMPGRAPH_EXTENT_ADD)},         // one operand
       {step(99)},
-      {step(PUMPGRAPH_EXTENT_CONSTANT, 1), step(PUMPGRAPH_EXTENT_CONSTANT, 1),
-       step(99)},
+      {step(PUMPGRAPH_EXTENT_CONSTANT, 1), step(PUMPGRAPH_EXTENT_CONSTANT, 1), step(99)},
   };
   for (const Extent &extent : unknown)
     EXPECT_EQ(evaluate(extent, launch), Number());

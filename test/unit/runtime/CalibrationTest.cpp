@@ -17,8 +17,8 @@ using Word = std::uint64_t;
 /// table[0] = address of `target`, which is computed from that of something else.
 FakeKernel &storeAddress() {
   static FakeKernel kernel{"store_address", {8, 8, 8}, [](const FakeKernel::Arguments &arguments) {
-                             *argument<char **>(arguments, 0) =
-                                 argument<char *>(arguments, 1) + argument<std::int64_t>(arguments, 2);
+                             *argument<Word *>(arguments, 0) =
+                                 argument<Word>(arguments, 1) + argument<Word>(arguments, 2);
                            }};
   return kernel;
 }

@@ -42,6 +42,8 @@ public:
 
 } // namespace c10
 
+struct CUstream_st;
+
 extern "C" {
 
 int alive() {
@@ -49,7 +51,7 @@ int alive() {
 }
 
 /// What PyTorch tells Python.
-const char *caught(void *(*allocate)(std::size_t, int, void *), std::size_t bytes) {
+const char *caught(void *(*allocate)(std::size_t, int, CUstream_st *), std::size_t bytes) {
   static std::string text;
   try {
     if (bytes == 0)
