@@ -17,6 +17,7 @@ import argparse
 import collections
 import concurrent.futures
 import json
+import os
 import queue
 import re
 import signal
@@ -31,7 +32,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 import program_draws
 
 RUNS = Path(__file__).resolve().parent / "program_runs.py"
-START_S = 120.0  # that a process may take to begin, and a program to end
+START_S = 240.0  # that a process may take to begin, and a program to end; observing takes long beside others
 VERDICTS = ("equal", "refused", "wrong", "crashed", "uncounted")
 
 
@@ -233,6 +234,13 @@ def judge(batches: Sequence[Sequence[int]], command: Sequence[str], workers: int
             if tells_all or result.verdict not in ("equal", "refused"):
                 print(line_of(result, without), flush=True)
 
+    def stop(_signal: int, _frame: Any) -> None:
+        for line in summary(results):
+            print(line)
+        print(f"stopped; so far {totals(results)}", flush=True)
+        os._exit(1)  # without waiting for the workers
+
+    signal.signal(signal.SIGTERM, stop)
     try:
         with concurrent.futures.ThreadPoolExecutor(max(1, workers)) as pool:
             for _ in pool.map(run, batches):

@@ -4,6 +4,9 @@
 import ast
 import contextlib
 import io
+import os
+import signal
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -122,6 +125,16 @@ class Running(unittest.TestCase):
         command = [sys.executable, "-c", "raise SystemExit('no such module')"]
         with self.assertRaisesRegex(drawn_programs.Failure, "no such module"):
             list(drawn_programs.Batch(command, [1]).run())
+
+    def test_stopped_it_says_how_far_it_came(self):
+        program = f"import drawn_programs; drawn_programs.judge([[1, 2], [6, 8]], {self.command!r}, 2, tells_all=True)"
+        process = subprocess.Popen([sys.executable, "-c", program], cwd=GPU, stdout=subprocess.PIPE, text=True,
+                                   start_new_session=True)
+        seen = [process.stdout.readline() for _ in range(3 * 3)]  # three programs end, and the fourth sleeps
+        os.killpg(process.pid, signal.SIGTERM)
+        rest, _ = process.communicate(timeout=30)
+        self.assertIn("stopped; so far 3 programs: 2 equal (2 moving data), 1 refused", rest, "".join(seen))
+        self.assertEqual(process.returncode, 1)
 
     def judged(self, *seeds, batch=4):
         batches = [list(seeds[at:at + batch]) for at in range(0, len(seeds), batch)]
