@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# How much our own code is watched while it runs.
+# Assertions and sanitizers.
 #
-# PUMPGRAPH_ASSERTIONS: assertions are checked in every build type. They cost nothing that can be measured.
-# PUMPGRAPH_SANITIZE: "address" watches memory and undefined behaviour, "thread" data races. What other programs load
-# (the plugin, the Python package, the examples) is left out of such a build, and so are the tests of it. With Clang,
-# "address" builds the fuzz targets for its fuzzer.
+# PUMPGRAPH_ASSERTIONS checks assertions in every build type.
+# PUMPGRAPH_SANITIZE=address adds the address and undefined-behaviour sanitizers, =thread the thread sanitizer. A
+# sanitized build leaves out the plugin, the Python package, the examples and their tests. With Clang, "address" links
+# the fuzz targets with libFuzzer.
 option(PUMPGRAPH_ASSERTIONS "check assertions" ON)
-set(PUMPGRAPH_SANITIZE "" CACHE STRING "what to watch: address, thread, or nothing")
+set(PUMPGRAPH_SANITIZE "" CACHE STRING "sanitizer: address, thread, or empty")
 set_property(CACHE PUMPGRAPH_SANITIZE PROPERTY STRINGS "" address thread)
 
 if(PUMPGRAPH_ASSERTIONS)
@@ -20,12 +20,12 @@ elseif(NOT PUMPGRAPH_SANITIZE STREQUAL "")
   message(FATAL_ERROR "PUMPGRAPH_SANITIZE is \"${PUMPGRAPH_SANITIZE}\"; it is address, thread, or empty")
 endif()
 
-# For libraries that programs load: they bring the C++ library along. One that is watched takes what watches it from the
+# Link options of shared libraries: they contain the C++ library. A sanitized one gets the sanitizer's runtime from the
 # program.
 set(PUMPGRAPH_LOADED_LINK_OPTIONS -static-libstdc++ -static-libgcc -Wl,-z,defs)
 if(PUMPGRAPH_SANITIZE)
   add_compile_options(-fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer -O2 -g1)
-  # Clang's precompiled headers are of one kind of code: all of it is as in a library.
+  # Clang uses a precompiled header only for code with the same -fPIC or -fPIE: all code is compiled with -fPIC.
   set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)
   add_link_options(-fsanitize=${sanitizers})
   if(PUMPGRAPH_SANITIZE STREQUAL "address")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Access tables, as damaged as memory can be, and launches: what they say of an access stays inside its allocation.
+// Damaged access tables and arbitrary launches: the ranges derived from them stay inside the allocation.
 #include "runtime/capture/NarrowAccess.h"
 
 #include "test/fuzz/Bytes.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Values drawn from the bytes that a fuzzer makes. Where the bytes end everything is zero, so that every input is one.
+/// Values drawn from a fuzzer's bytes. Past their end every value is zero, so every input is usable.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,6 @@ class Bytes {
 public:
   Bytes(const std::uint8_t *data, std::size_t size) : data_(data), left_(size) {}
 
-  bool isEmpty() const { return left_ == 0; }
-
   template <typename Value> Value take() {
     Value value{};
     const std::size_t size = left_ < sizeof value ? left_ : sizeof value;
@@ -29,7 +27,7 @@ public:
   /// 0 to `most`.
   std::size_t upTo(std::size_t most) { return take<std::uint8_t>() % (most + 1); }
 
-  /// Of any size and likely to be near a boundary that counts: a small number, one of a few that are in use, or any.
+  /// Of any size, often near a boundary: a small multiple of `unit`, a little more, close to 2^64, or any.
   std::uint64_t number(std::uint64_t unit = 1) {
     switch (upTo(3)) {
     case 0:
@@ -69,7 +67,7 @@ private:
 
 } // namespace pumpgraph::fuzz
 
-/// Stops the fuzzer, which keeps the input, with what went wrong.
+/// Aborts with the message if the condition is false; the fuzzer keeps the input.
 #define PUMPGRAPH_FUZZ_CHECK(condition, message)                                                                       \
   do {                                                                                                                 \
     if (!(condition)) {                                                                                                \

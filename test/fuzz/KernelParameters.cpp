@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of kernels, whatever the driver says of their places: all that is read lies in what the node has.
+// Kernel parameters under arbitrary layouts: decoding reads only bytes that the node has.
 #include "runtime/capture/KernelParameters.h"
 
 #include "test/fuzz/Bytes.h"

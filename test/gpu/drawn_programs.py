@@ -240,7 +240,7 @@ def judge(batches: Sequence[Sequence[int]], command: Sequence[str], workers: int
         print(f"stopped; so far {totals(results)}", flush=True)
         os._exit(1)  # without waiting for the workers
 
-    signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         with concurrent.futures.ThreadPoolExecutor(max(1, workers)) as pool:
             for _ in pool.map(run, batches):
@@ -248,6 +248,8 @@ def judge(batches: Sequence[Sequence[int]], command: Sequence[str], workers: int
     except Failure as failure:
         print(f"drawn_programs: error: {failure}", file=sys.stderr)
         return 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
     for line in summary(results):
         print(line)
     wrong = objections(results, sum(map(len, batches)))

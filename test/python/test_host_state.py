@@ -64,6 +64,20 @@ class Refused(GraphedTest):
         self.assertEqual(self.notes()[-1][:13], "torch: replay")
         return step
 
+    def test_a_list_that_the_step_fills_and_replaces(self):
+        """A list in a dict of the holder; it may be filled only once."""
+        scaler = type("GradScaler", (), {"__module__": "torch.amp.grad_scaler"})()
+        scaler._stages = {"done": []}
+
+        def fn(_x):
+            if scaler._stages["done"]:
+                raise RuntimeError("already filled")
+            scaler._stages["done"].append("optimizer")
+            scaler._stages = {"done": []}
+
+        self.allowed(fn)
+        self.assertEqual(scaler._stages, {"done": []})
+
     def test_a_dict_that_the_step_uses_and_replaces(self):
         """As a gradient scaler keeps what it did for each optimizer, until its update()."""
         def fresh():

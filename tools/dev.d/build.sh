@@ -17,7 +17,7 @@ isConfiguredHere() {
   grep -qsFx "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"
 }
 
-# The arguments, and what is in `settings`, are cmake's.
+# The arguments and `settings` are cmake's.
 configure() {
   local options=(-G Ninja "${settings[@]}" "$@")
   if [[ -f $build/CMakeCache.txt ]] && ! isConfiguredHere; then
@@ -88,24 +88,23 @@ testBuild() {
     --output-junit "$junit" "$@" </dev/null || status=$?
 }
 
-# Builds our own code with a sanitizer, in a folder of its own, and runs tests there:
-# testWatched SANITIZER TARGET CTEST ARGUMENTS...
-testWatched() {
+# Builds with a sanitizer in a folder of its own, and tests there: testSanitized SANITIZER TARGET CTEST ARGUMENTS...
+testSanitized() {
   local build=$build/$1 options=(-DPUMPGRAPH_SANITIZE="$1" -DPUMPGRAPH_WERROR=OFF)
-  if command -v clang++-22 >/dev/null; then # which has a fuzzer too
+  if command -v clang++-22 >/dev/null; then # it has libFuzzer
     options+=(-DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22)
   fi
   say "test: with the $1 sanitizer"
   configure "${options[@]}"
   quietly build "$build/build.log" ninja -C "$build" "$2"
-  # LLVM, which is not watched, marks memory in ways of its own; the fake driver frees nothing before the end. Keeping
-  # the frames of functions that have returned would take twice as long.
+  # LLVM is not sanitized, but poisons memory by itself. The fake driver frees nothing before its end. Detection of
+  # stack use after return doubles the time of a test.
   ASAN_OPTIONS=allow_user_poisoning=0:detect_leaks=0:detect_stack_use_after_return=0 \
     UBSAN_OPTIONS=print_stacktrace=1 testBuild "${@:3}"
 }
 
-# The arguments are ctest's. Without any, what runs is everything that has its place in continuous integration; with
-# --long first, all sanitizers over all tests, each fuzz target for an hour and property tests with other seeds than ever.
+# Without arguments: the tests of continuous integration. With --long: all tests under all sanitizers, fuzz targets for an
+# hour each, property tests with fresh seeds. Other arguments are ctest's, and mean the ordinary build alone.
 runTests() {
   local results=() status=0 mostTestSeconds=3600
   if [[ ${1-} == --long ]]; then
@@ -117,16 +116,16 @@ runTests() {
     settings=(-DPUMPGRAPH_FIRST_SEED="$firstSeed" -DPUMPGRAPH_FUZZ_SECONDS="$fuzzSeconds" -DPUMPGRAPH_PROPERTY_PERCENT=100)
     installAndBuild
     testBuild
-    testWatched address all
-    testWatched thread all
+    testSanitized address all
+    testSanitized thread all
   else
     settings=(-DPUMPGRAPH_FIRST_SEED=0)
     installAndBuild
     testBuild "$@"
     if [[ $# -eq 0 ]]; then
       settings+=(-DPUMPGRAPH_FUZZ_SECONDS=60 -DPUMPGRAPH_PROPERTY_PERCENT=1)
-      testWatched address all --label-exclude long
-      testWatched thread thread_tests --label-regex threads
+      testSanitized address all --label-exclude long
+      testSanitized thread thread_tests --label-regex threads
     fi
   fi
   summarizeTests "${results[@]}" || exit 1

@@ -64,7 +64,7 @@ protected:
   pumpgraph_session *session_ = nullptr;
 };
 
-#ifndef PUMPGRAPH_SANITIZED // frames have gaps that nobody clears
+#ifndef PUMPGRAPH_SANITIZED // sanitized stack frames have red zones, which are never cleared
 // What a launch has left on the stack is not there for the next one, whichever of these calls comes between.
 TEST_F(ApiTest, clearsTheStackBetweenLaunchesOfACapture) {
   void *pointer = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a fuzz target on files, where the compiler has no fuzzer: replay FILES AND FOLDERS
+// Runs a fuzz target on its seeds where the compiler has no fuzzer: fuzz_NAME FILES AND FOLDERS
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
