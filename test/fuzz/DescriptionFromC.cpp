@@ -97,7 +97,7 @@ private:
       access.evidence = static_cast<std::uint8_t>(bytes_.upTo(7));
       access.offset = bytes_.number(page);
       access.size = bytes_.number(page);
-      access.parameter = static_cast<std::int32_t>(index()) - 1;
+      access.parameter = static_cast<std::int32_t>(index() - 1);
       access.slowdown = bytes_.upTo(3) == 1 ? bytes_.take<float>() : 1;
     }
     set(node.accesses, node.access_count, accesses);
