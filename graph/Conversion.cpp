@@ -84,6 +84,8 @@ private:
       node.costUs = op.getCostUs()->convertToDouble();
     if (auto opaque = dyn_cast<OpaqueOp>(op.getOperation()))
       node.reason = opaque.getReason().str();
+    if (auto again = dyn_cast<RematerializeOp>(op.getOperation()))
+      node.repeats = static_cast<std::int32_t>(again.getRepeats());
     if (auto accessing = dyn_cast<AccessOpInterface>(op.getOperation()))
       readCaptured(accessing, node);
     if (auto added = dyn_cast<RangeOpInterface>(op.getOperation()))
@@ -138,7 +140,7 @@ template <typename... Ops> struct OpList {};
 
 using CapturedOps =
     OpList<KernelOp, MemcpyOp, MemsetOp, HostOp, EmptyOp, ChildGraphOp, EventRecordOp, EventWaitOp, SemaphoreSignalOp,
-           SemaphoreWaitOp, MemAllocOp, MemFreeOp, BatchMemOpOp, ConditionalOp, OpaqueOp>;
+           SemaphoreWaitOp, MemAllocOp, MemFreeOp, BatchMemOpOp, ConditionalOp, OpaqueOp, RematerializeOp>;
 using AddedOps = OpList<EvictOp, PrefetchOp, DiscardOp, AdviseOp, CopyToHostOp, CopyToDeviceOp>;
 
 /// The parallel arrays of an AccessOpInterface.
@@ -162,12 +164,12 @@ struct RangeArrays {
 };
 
 /// Whether an op and a node are the same node; two may share an identity, then their order decides.
-using Identity = std::tuple<NodeKind, std::int32_t, std::string, BufferIndex, std::uint64_t, std::uint64_t, Advice,
+using Identity = std::tuple<NodeKind, std::int32_t, std::int32_t, std::string, BufferIndex, std::uint64_t, std::uint64_t, Advice,
                             std::uint64_t, bool>;
 
 Identity identityOf(const Node &node) {
-  return {node.kind,       node.captured, node.name,       node.buffer, node.range.offset,
-          node.range.size, node.advice,   node.hostOffset, node.joined};
+  return {node.kind,         node.captured,   node.repeats, node.name,       node.buffer,
+          node.range.offset, node.range.size, node.advice,  node.hostOffset, node.joined};
 }
 
 class Writer {
@@ -355,6 +357,8 @@ private:
     properties.evidence = builder_.getDenseI8ArrayAttr(arrays.evidence);
     properties.parameters = builder_.getDenseI32ArrayAttr(arrays.parameters);
     properties.slowdowns = builder_.getDenseF32ArrayAttr(arrays.slowdowns);
+    if constexpr (std::is_same_v<OpT, RematerializeOp>)
+      properties.repeats = builder_.getI32IntegerAttr(node.repeats);
     if constexpr (std::is_same_v<OpT, OpaqueOp>)
       properties.reason = builder_.getStringAttr(node.reason);
   }

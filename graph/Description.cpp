@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace pumpgraph {
@@ -16,7 +17,7 @@ constexpr std::uint64_t largestByteCount = std::numeric_limits<std::int64_t>::ma
 
 bool isNodeKind(std::uint8_t value) {
   const auto kind = static_cast<NodeKind>(value);
-  return kind <= NodeKind::Opaque || isResidency(kind) || isCopy(kind);
+  return kind <= NodeKind::Opaque || isAdded(kind) || kind == NodeKind::Rematerialize;
 }
 
 bool hasRange(NodeKind kind) {
@@ -53,6 +54,8 @@ public:
     if (std::string fault = continuations(); !fault.empty())
       return fault;
     if (std::string fault = capturedPositions(); !fault.empty())
+      return fault;
+    if (std::string fault = repetitions(); !fault.empty())
       return fault;
     return edges();
   }
@@ -238,6 +241,29 @@ private:
     return {};
   }
 
+  std::string repetitions() const {
+    std::unordered_map<std::int32_t, NodeKind> repeatable; // of those before the node, by position
+    for (NodeIndex i = 0; i < description_.nodes.size(); ++i) {
+      const Node &node = description_.nodes[i];
+      const auto fault = [&](const std::string &what) { return fmt::format("node {} \"{}\": {}", i, node.name, what); };
+      if (node.captured != notCaptured)
+        repeatable[node.captured] = node.kind;
+      if (node.kind != NodeKind::Rematerialize) {
+        if (node.repeats != notCaptured)
+          return fault(fmt::format("it repeats captured node {}, but is not rematerialized", node.repeats));
+        continue;
+      }
+      const auto original = repeatable.find(node.repeats);
+      if (node.captured != notCaptured)
+        return fault("it is rematerialized, but captured as well");
+      if (original == repeatable.end())
+        return fault(fmt::format("it repeats captured node {}, which does not come before it", node.repeats));
+      if (!isRepeatable(original->second))
+        return fault(fmt::format("it repeats captured node {}, which is no kernel, copy or fill", node.repeats));
+    }
+    return {};
+  }
+
   std::string edges() const {
     std::unordered_set<std::uint64_t> seen;
     for (std::size_t i = 0; i < description_.edges.size(); ++i) {
@@ -336,6 +362,7 @@ Node nodeFromC(const pumpgraph_node &node) {
   Node out;
   out.kind = static_cast<NodeKind>(node.kind);
   out.captured = node.captured;
+  out.repeats = node.repeats;
   out.name = text(node.name);
   out.costUs = node.cost_us;
   out.accesses = copyArray<Access>(node.accesses, node.access_count, accessFromC);
@@ -406,6 +433,7 @@ pumpgraph_node nodeToC(const Node &node, const std::vector<pumpgraph_access> &ac
   pumpgraph_node out{};
   out.kind = static_cast<std::uint8_t>(node.kind);
   out.captured = node.captured;
+  out.repeats = node.repeats;
   out.name = node.name.c_str();
   out.label = node.label.c_str();
   out.reason = node.reason.c_str();
@@ -439,6 +467,8 @@ const char *stageName(Stage stage) {
 
 std::string stageFault(NodeKind kind, Stage stage) {
   const bool isAdvice = kind == NodeKind::Advise;
+  if (kind == NodeKind::Rematerialize)
+    return stage == Stage::LoweredManaged ? fmt::format("is rematerialized, but the step is {}", stageName(stage)) : "";
   const bool fits = !isAdded(kind) || (stage == Stage::Planned && isOperation(kind)) ||
                     (stage == Stage::LoweredVirtual && isCopy(kind)) ||
                     (stage == Stage::LoweredManaged && isResidency(kind));

@@ -106,6 +106,8 @@ StringRef tokenPrefix(NodeKind kind) {
     return "copy";
   case NodeKind::Memset:
     return "set";
+  case NodeKind::Rematerialize:
+    return "again";
   default:
     return "n";
   }
@@ -129,6 +131,8 @@ void nameToken(NodeOpInterface node, OpAsmSetValueNameFn setName) {
     stream << tokenPrefix(node.getNodeKind());
   if (!buffer && node.getCaptured())
     stream << *node.getCaptured();
+  if (auto again = dyn_cast<RematerializeOp>(node.getOperation()))
+    stream << again.getRepeats();
   setName(node.getDone(), name);
 }
 
@@ -253,6 +257,20 @@ LogicalResult GraphOp::verify() {
   return success();
 }
 
+/// `captured`: the ops before it, by their position.
+static LogicalResult verifyRepetition(RematerializeOp again, const llvm::DenseMap<std::uint32_t, Operation *> &captured) {
+  if (again.getCaptured())
+    return again.emitOpError("is captured as well");
+  const auto original = captured.find(again.getRepeats());
+  if (original == captured.end())
+    return again.emitOpError("repeats captured node ") << again.getRepeats() << ", which does not come before it";
+  if (isRepeatable(cast<NodeOpInterface>(original->second).getNodeKind()))
+    return success();
+  InFlightDiagnostic diagnostic = again.emitOpError("repeats what is no kernel, copy or fill");
+  diagnostic.attachNote(original->second->getLoc()) << "the node that it repeats";
+  return diagnostic;
+}
+
 LogicalResult GraphOp::verifyRegions() {
   llvm::DenseMap<std::uint32_t, Operation *> nodes;
   const auto stage = static_cast<Stage>(getStage());
@@ -265,6 +283,8 @@ LogicalResult GraphOp::verifyRegions() {
                                    : stageFault(bool(buffer.getFrames()), bool(buffer.getContinues()), stage);
     if (!fault.empty())
       return op.emitOpError() << fault;
+    if (auto again = dyn_cast<RematerializeOp>(op); again && failed(verifyRepetition(again, nodes)))
+      return failure();
     if (!node || !node.getCaptured())
       continue;
     const auto [found, isNew] = nodes.try_emplace(*node.getCaptured(), &op);

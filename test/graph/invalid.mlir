@@ -136,6 +136,35 @@ pump.graph @captured_twice {
 }
 
 // -----
+pump.graph @repeats_nothing {
+  // expected-error @+1 {{repeats captured node 3, which does not come before it}}
+  %a = pump.rematerialize "a" of(3)
+  pump.kernel "a" node(3)
+}
+
+// -----
+pump.graph @repeats_a_host_call {
+  // expected-note @+1 {{the node that it repeats}}
+  %h = pump.host "h" node(3)
+  // expected-error @+1 {{repeats what is no kernel, copy or fill}}
+  pump.rematerialize "h" of(3) after(%h)
+}
+
+// -----
+pump.graph @repeats_and_captured {
+  %k = pump.kernel "k" node(3)
+  // expected-error @+1 {{is captured as well}}
+  pump.rematerialize "k" of(3) node(4) after(%k)
+}
+
+// -----
+pump.graph @rematerialized_on_managed_memory stage(lowered_managed) {
+  %k = pump.kernel "k" node(3)
+  // expected-error @+1 {{is rematerialized, but the step is lowered for managed memory}}
+  pump.rematerialize "k" of(3) after(%k)
+}
+
+// -----
 pump.graph @captured_negative {
   // expected-error @+1 {{attribute 'captured' failed to satisfy constraint: 32-bit signless integer attribute whose value is non-negative}}
   pump.kernel "a" node(-1)

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define PUMPGRAPH_DESCRIPTION_VERSION 8
+#define PUMPGRAPH_DESCRIPTION_VERSION 9
 
 typedef struct pumpgraph_range {
   uint64_t offset; /* bytes */
@@ -64,6 +64,8 @@ typedef struct pumpgraph_node {
   uint8_t joined; /* transfers and lowered copies: a row of the copy before it in its direction; else 0 */
   uint8_t reserved[2];
   int32_t captured; /* position among the captured graph's nodes; -1 for an added node */
+  int32_t repeats;  /* rematerialized nodes: the captured node that is run again; else -1 */
+  uint32_t reserved2;
   const char *name;
   const char *label;  /* what the program calls it; "" if nobody said */
   const char *reason; /* opaque nodes: why; else "" */

@@ -40,7 +40,7 @@ TEST(FromC, refusesAnotherVersion) {
   Description out;
   std::string error;
   EXPECT_FALSE(fromC(view, out, error));
-  EXPECT_EQ(error, "description version 9; this library knows version 8");
+  EXPECT_EQ(error, "description version 10; this library knows version 9");
 }
 
 TEST(FromC, refusesMissingArrays) {
@@ -330,6 +330,43 @@ const Fault faults[] = {
        d.nodes[2].captured = 5;
      },
      "node 2 \"\": captured node 5 occurs twice"},
+    {"repeatsUnsaid", [](Description &d) { d.nodes[2].repeats = 5; },
+     "node 2 \"\": it repeats captured node 5, but is not rematerialized"},
+    {"repeatsAndCaptured",
+     [](Description &d) {
+       d.nodes[0].captured = 5;
+       d.nodes[2].kind = NodeKind::Rematerialize;
+       d.nodes[2].captured = 6;
+       d.nodes[2].repeats = 5;
+     },
+     "node 2 \"\": it is rematerialized, but captured as well"},
+    {"repeatsNothing", [](Description &d) { d.nodes[2].kind = NodeKind::Rematerialize; },
+     "node 2 \"\": it repeats captured node -1, which does not come before it"},
+    {"repeatsWhatComesLater",
+     [](Description &d) {
+       d.nodes[0].kind = NodeKind::Rematerialize;
+       d.nodes[0].captured = notCaptured;
+       d.nodes[0].repeats = 5;
+       d.nodes[2].captured = 5;
+     },
+     "node 0 \"k\": it repeats captured node 5, which does not come before it"},
+    {"repeatsHostCall",
+     [](Description &d) {
+       d.nodes[0].kind = NodeKind::Host;
+       d.nodes[0].captured = 5;
+       d.nodes[2].kind = NodeKind::Rematerialize;
+       d.nodes[2].repeats = 5;
+     },
+     "node 2 \"\": it repeats captured node 5, which is no kernel, copy or fill"},
+    {"rematerializedOnManagedMemory",
+     [](Description &d) {
+       d.stage = Stage::LoweredManaged;
+       d.nodes[0].captured = 5;
+       d.nodes[1].kind = NodeKind::Prefetch;
+       d.nodes[2].kind = NodeKind::Rematerialize;
+       d.nodes[2].repeats = 5;
+     },
+     "node 2 \"\": it is rematerialized, but the step is lowered for managed memory"},
     {"edgeTarget", [](Description &d) { d.edges.push_back({0, 3, EdgeKind::Full}); }, "edge 2: there is no node 3"},
     {"edgeOrder", [](Description &d) { d.edges.push_back({2, 0, EdgeKind::Full}); },
      "edge 2: node 2 comes after node 0, which depends on it"},

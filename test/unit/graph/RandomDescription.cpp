@@ -9,6 +9,7 @@
 #include <bit>
 #include <cmath>
 #include <random>
+#include <utility>
 
 namespace pumpgraph::test {
 namespace {
@@ -46,6 +47,7 @@ public:
     description.buffers.front().isPrivate = true;
     for (std::uint64_t i = 0, count = upTo(12); i < count; ++i)
       description.nodes.push_back(node(description, static_cast<std::int32_t>(i)));
+    addRepetitions(description);
     for (NodeIndex to = 1; to < description.nodes.size(); ++to)
       for (NodeIndex from = 0; from < to; ++from)
         if (upTo(3) == 0)
@@ -129,6 +131,19 @@ private:
     else
       fillCaptured(description, node);
     return node;
+  }
+
+  /// Some nodes are run again at the end.
+  void addRepetitions(Description &description) {
+    if (description.stage == Stage::LoweredManaged)
+      return;
+    const std::vector<Node> nodes = description.nodes;
+    for (const Node &original : nodes)
+      if (original.captured != notCaptured && isRepeatable(original.kind) && flip()) {
+        Node &again = description.nodes.emplace_back(original);
+        again.kind = NodeKind::Rematerialize;
+        again.repeats = std::exchange(again.captured, notCaptured);
+      }
   }
 
   NodeKind addedKind(Stage stage) {

@@ -48,6 +48,7 @@ enum class NodeKind : std::uint8_t {
   Prefetch = 33, ///< host -> device; afterwards the device copy is the value
   Discard = 34,  ///< the contents are dead or clean: the frames may be given away without a copy
   Advise = 35,
+  Rematerialize = 36, ///< runs a captured node again: its results are then as that node left them
   // What lower-virtual turns evict and prefetch into: copies between a buffer's address and the pinned pool.
   CopyToHost = 48,
   CopyToDevice = 49,
@@ -152,6 +153,9 @@ bool overlaps(const std::vector<Range> &ranges, const Range &range);
 struct Node {
   NodeKind kind = NodeKind::Kernel;
   std::int32_t captured = notCaptured; ///< position among the captured graph's nodes
+  /// Rematerialize only: the position of the captured node that is run again, which comes before this one. Accesses,
+  /// name and label are that node's.
+  std::int32_t repeats = notCaptured;
   std::string name;                    ///< as captured: a kernel's symbol
   std::string label;                   ///< the program's own, for reports alone: "layer3.conv2 backward (mm)"
   std::string reason;                  ///< Opaque only
@@ -205,9 +209,13 @@ inline bool isOperation(NodeKind kind) {
 inline bool isCopy(NodeKind kind) {
   return kind == NodeKind::CopyToHost || kind == NodeKind::CopyToDevice;
 }
-/// Whether a plan or its lowering added the node: everything else was captured.
+/// Whether a plan or its lowering added the node to move, drop or advise: everything else computes.
 inline bool isAdded(NodeKind kind) {
   return isResidency(kind) || isCopy(kind);
+}
+/// Whether a node of the kind can be run again.
+inline bool isRepeatable(NodeKind kind) {
+  return kind == NodeKind::Kernel || kind == NodeKind::Memcpy || kind == NodeKind::Memset;
 }
 /// Moves data from the device to the host, planned or lowered.
 inline bool movesDown(NodeKind kind) {

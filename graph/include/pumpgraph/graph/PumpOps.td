@@ -116,6 +116,12 @@ class Pump_CapturedOp<string mnemonic, string kind, dag more = (ins)>
   }];
 }
 
+// What a plan runs again is described like what was captured.
+def Pump_RematerializeOp : Pump_CapturedOp<"rematerialize", "Rematerialize", (ins Pump_Position:$repeats)> {
+  let summary = "a captured kernel, copy or fill that is run again, and whose results are then as it left them";
+  let assemblyFormat = "`` custom<Name>($name) `of` `(` $repeats `)`" # tail;
+}
+
 def Pump_KernelOp : Pump_CapturedOp<"kernel", "Kernel"> { let summary = "a kernel launch"; }
 def Pump_MemcpyOp : Pump_CapturedOp<"memcpy", "Memcpy"> { let summary = "a captured copy"; }
 def Pump_MemsetOp : Pump_CapturedOp<"memset", "Memset"> { let summary = "a captured fill"; }
