@@ -95,6 +95,7 @@ private:
 
   void readCaptured(AccessOpInterface op, Node &node) {
     node.label = op.getLabel().str();
+    node.isPure = op.getIsPure();
     const ArrayRef<std::int64_t> offsets = op.getOffsets(), sizes = op.getSizes();
     const ArrayRef<std::int8_t> may = op.getMay(), must = op.getMust(), evidence = op.getEvidence();
     const ArrayRef<std::int32_t> parameters = op.getParameters();
@@ -267,6 +268,7 @@ private:
     const Node &old = before_.description.nodes[index];
     if (auto accessing = dyn_cast<AccessOpInterface>(op.getOperation())) {
       accessing.setLabel(node.label);
+      accessing.setIsPure(node.isPure);
       if (old.accesses != node.accesses)
         writeAccesses(accessing, arraysOf(node));
     }
@@ -348,6 +350,7 @@ private:
   void fillCaptured(const Node &node, OperationState &state, typename OpT::Properties &properties) {
     const AccessArrays arrays = arraysOf(node);
     properties.label = builder_.getStringAttr(node.label);
+    properties.is_pure = node.isPure ? builder_.getUnitAttr() : UnitAttr();
     state.addOperands(arrays.buffers);
     properties.operandSegmentSizes = {0, static_cast<std::int32_t>(arrays.buffers.size())};
     properties.offsets = builder_.getDenseI64ArrayAttr(arrays.offsets);

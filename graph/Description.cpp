@@ -179,6 +179,8 @@ private:
       return fmt::format("{} is not a position in a captured graph", node.captured);
     if (!std::isnan(node.costUs) && !(node.costUs >= 0 && std::isfinite(node.costUs)))
       return fmt::format("its cost is {} us", node.costUs);
+    if (node.isPure && !isRepeatable(node.kind) && node.kind != NodeKind::Rematerialize)
+      return "it is pure, but no kernel, copy or fill";
     if (hasRange(node.kind))
       return transfer(node);
     for (std::size_t i = 0; i < node.accesses.size(); ++i)
@@ -363,6 +365,7 @@ Node nodeFromC(const pumpgraph_node &node) {
   out.kind = static_cast<NodeKind>(node.kind);
   out.captured = node.captured;
   out.repeats = node.repeats;
+  out.isPure = node.pure != 0 && (isRepeatable(out.kind) || out.kind == NodeKind::Rematerialize);
   out.name = text(node.name);
   out.costUs = node.cost_us;
   out.accesses = copyArray<Access>(node.accesses, node.access_count, accessFromC);
@@ -434,6 +437,7 @@ pumpgraph_node nodeToC(const Node &node, const std::vector<pumpgraph_access> &ac
   out.kind = static_cast<std::uint8_t>(node.kind);
   out.captured = node.captured;
   out.repeats = node.repeats;
+  out.pure = node.isPure ? 1 : 0;
   out.name = node.name.c_str();
   out.label = node.label.c_str();
   out.reason = node.reason.c_str();

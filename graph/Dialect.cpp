@@ -351,6 +351,9 @@ LogicalResult verifyAccess(AccessOpInterface node, std::size_t i) {
 } // namespace
 
 LogicalResult verifyAccesses(AccessOpInterface node) {
+  const NodeKind kind = cast<NodeOpInterface>(node.getOperation()).getNodeKind();
+  if (node.getIsPure() && !isRepeatable(kind) && kind != NodeKind::Rematerialize)
+    return node.emitOpError("is pure, but no kernel, copy or fill");
   const std::size_t count = node.getBuffers().size();
   for (const std::size_t length : {node.getOffsets().size(), node.getSizes().size(), node.getMay().size(),
                                    node.getMust().size(), node.getEvidence().size(), node.getParameters().size()})

@@ -20,7 +20,7 @@ using check::Report;
 using NodeByPosition = std::unordered_map<std::int32_t, NodeIndex>;
 
 bool isAdded(const Node &node) {
-  return isResidency(node.kind) || isCopy(node.kind);
+  return isResidency(node.kind) || isCopy(node.kind) || node.kind == NodeKind::Rematerialize;
 }
 
 /// Nodes by their position in the captured graph. Reports nodes that are neither captured nor added by a plan, and
@@ -32,7 +32,7 @@ NodeByPosition capturedNodes(const Description &description, const char *which, 
     if (isAdded(node) != (node.captured < 0)) {
       report.add({.rule = "kind", .node = index},
                  fmt::format("{} of the {} step {}", nodeLabel(description, index), which,
-                             isAdded(node) ? "moves data but claims to be captured"
+                             isAdded(node) ? "is added but claims to be captured"
                                            : "is no transfer but is not a captured node either"));
       continue;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/check/CheckResidency.h"
 
+#include "passes/check/CheckRepetitions.h"
 #include "passes/check/Form.h"
 #include "passes/check/FrameSweep.h"
 #include "passes/check/Report.h"
@@ -19,6 +20,7 @@ std::vector<Violation> checkResidency(const Description &description, std::size_
   check::checkHostPlaces(description, report);
   check::checkRows(description, report);
   check::checkFrames(description, report);
+  check::checkRepetitions(description, report);
   return report.take();
 }
 

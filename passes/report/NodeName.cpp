@@ -52,6 +52,8 @@ const char *kindName(NodeKind kind) {
     return "copy_to_host";
   case NodeKind::CopyToDevice:
     return "copy_to_device";
+  case NodeKind::Rematerialize:
+    return "rematerialize";
   }
   return "unknown";
 }

@@ -165,6 +165,12 @@ pump.graph @rematerialized_on_managed_memory stage(lowered_managed) {
 }
 
 // -----
+pump.graph @pure_host_call {
+  // expected-error @+1 {{is pure, but no kernel, copy or fill}}
+  pump.host "h" pure node(3)
+}
+
+// -----
 pump.graph @captured_negative {
   // expected-error @+1 {{attribute 'captured' failed to satisfy constraint: 32-bit signless integer attribute whose value is non-negative}}
   pump.kernel "a" node(-1)

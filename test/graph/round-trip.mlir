@@ -138,10 +138,10 @@ pump.graph @copies stage(lowered_virtual) page_bytes(4096) {
 // CHECK-LABEL: pump.graph @rematerialized
 pump.graph @rematerialized page_bytes(4096) {
   %a = pump.buffer "a" private size(4096)
-  // CHECK: %k3 = pump.kernel "relu" node(3)
-  %k3 = pump.kernel "relu" node(3) [write %a[0, 4096] declared must(write) parameter(0)]
-  // CHECK-NEXT: %again3 = pump.rematerialize "relu" of(3) label("layer1.relu") after(%k3) [write %a[0, 4096] declared must(write) parameter(0)] cost(2.0)
-  %again = pump.rematerialize "relu" of(3) label("layer1.relu") after(%k3) [write %a[0, 4096] declared must(write) parameter(0)] cost(2.0)
+  // CHECK: %k3 = pump.kernel "relu" pure node(3)
+  %k3 = pump.kernel "relu" pure node(3) [write %a[0, 4096] declared must(write) parameter(0)]
+  // CHECK-NEXT: %again3 = pump.rematerialize "relu" of(3) pure label("layer1.relu") after(%k3) [write %a[0, 4096] declared must(write) parameter(0)] cost(2.0)
+  %again = pump.rematerialize "relu" of(3) pure label("layer1.relu") after(%k3) [write %a[0, 4096] declared must(write) parameter(0)] cost(2.0)
 }
 
 // Times are written with as few digits as read back as the same number.

@@ -62,7 +62,8 @@ typedef struct pumpgraph_access {
 typedef struct pumpgraph_node {
   uint8_t kind;   /* pumpgraph::NodeKind */
   uint8_t joined; /* transfers and lowered copies: a row of the copy before it in its direction; else 0 */
-  uint8_t reserved[2];
+  uint8_t pure;   /* what it writes is a function of what it reads and of its parameters; it does nothing else */
+  uint8_t reserved;
   int32_t captured; /* position among the captured graph's nodes; -1 for an added node */
   int32_t repeats;  /* rematerialized nodes: the captured node that is run again; else -1 */
   uint32_t reserved2;

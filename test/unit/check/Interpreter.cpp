@@ -285,6 +285,12 @@ void Interpreter::buildPrograms() {
       addCaptured(node, programs_[index]);
       continue;
     }
+    if (node.kind == NodeKind::Rematerialize) {
+      programs_[index].captured = node.repeats;
+      programs_[index].isRepetition = true;
+      addCaptured(node, programs_[index]);
+      continue;
+    }
     if (movesDown(node.kind) || movesUp(node.kind) || node.kind == NodeKind::Discard)
       addTransfer(index, programs_[index]);
   }
@@ -300,7 +306,7 @@ void Interpreter::buildPrograms() {
 }
 
 void Interpreter::addCaptured(const Node &node, Program &program) {
-  const Reference::Behaviour &behaviour = reference_.behaviour(node.captured);
+  const Reference::Behaviour &behaviour = reference_.behaviour(program.captured);
   const auto placeOf = [&](PageId page) {
     const Reference::Page &origin = reference_.page(page);
     BufferIndex named = origin.buffer;
@@ -393,7 +399,7 @@ void Interpreter::startReplay(std::uint32_t replay) {
 bool Interpreter::canContinue(NodeIndex node) const {
   const std::vector<Operation> &operations = programs_[node].operations;
   const std::uint32_t steps = steps_[node];
-  if (steps == 0 || steps > operations.size() || operations[steps - 1].touch == nullptr)
+  if (steps == 0 || steps > operations.size() || operations[steps - 1].touch == nullptr || programs_[node].isRepetition)
     return true;
   const std::vector<NodeIndex> &waitsFor = operations[steps - 1].touch->waitsFor;
   return std::all_of(waitsFor.begin(), waitsFor.end(), [&](NodeIndex captured) {

@@ -134,7 +134,8 @@ private:
     std::vector<NodeIndex> startedByEnd;   ///< targets of full edges
     std::vector<NodeIndex> startedByStart; ///< targets of programmatic edges
     std::uint32_t inEdges = 0;
-    std::int32_t captured = notCaptured;
+    std::int32_t captured = notCaptured; ///< whose work it does
+    bool isRepetition = false;           ///< of the work of another node
   };
   struct PageState {
     PageId page = 0;

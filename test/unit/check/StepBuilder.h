@@ -53,6 +53,15 @@ public:
     return add(node);
   }
 
+  /// Runs a kernel again, which becomes pure.
+  NodeIndex repeat(NodeIndex original) {
+    step_.nodes[original].isPure = true;
+    Node node = step_.nodes[original];
+    node.kind = NodeKind::Rematerialize;
+    node.repeats = std::exchange(node.captured, notCaptured);
+    return add(node);
+  }
+
   NodeIndex move(NodeKind kind, BufferIndex buffer) { return move(kind, buffer, {0, step_.buffers[buffer].size}); }
   NodeIndex move(NodeKind kind, BufferIndex buffer, Range range, std::uint64_t hostOffset = 0) {
     Node node;

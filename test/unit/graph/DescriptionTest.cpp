@@ -367,6 +367,12 @@ const Fault faults[] = {
        d.nodes[2].repeats = 5;
      },
      "node 2 \"\": it is rematerialized, but the step is lowered for managed memory"},
+    {"pureHostCall",
+     [](Description &d) {
+       d.nodes[0].kind = NodeKind::Host;
+       d.nodes[0].isPure = true;
+     },
+     "node 0 \"k\": it is pure, but no kernel, copy or fill"},
     {"edgeTarget", [](Description &d) { d.edges.push_back({0, 3, EdgeKind::Full}); }, "edge 2: there is no node 3"},
     {"edgeOrder", [](Description &d) { d.edges.push_back({2, 0, EdgeKind::Full}); },
      "edge 2: node 2 comes after node 0, which depends on it"},

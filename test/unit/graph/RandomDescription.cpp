@@ -154,6 +154,7 @@ private:
 
   void fillCaptured(const Description &description, Node &node) {
     node.label = pick(names);
+    node.isPure = isRepeatable(node.kind) && flip();
     for (std::uint64_t i = 0, count = upTo(4); i < count; ++i)
       node.accesses.push_back(access(description));
   }

@@ -160,6 +160,9 @@ struct Node {
   std::string label;                   ///< the program's own, for reports alone: "layer3.conv2 backward (mm)"
   std::string reason;                  ///< Opaque only
   std::vector<Access> accesses;
+  /// Of a kernel, copy or fill, proved or declared: what it writes is a function of what it reads and of its
+  /// parameters, and it does nothing else. So it can be run again.
+  bool isPure = false;
   double costUs = std::numeric_limits<double>::quiet_NaN(); ///< time with all operands on the device, microseconds
   // Residency nodes and lowered copies only: a page-aligned byte range of one buffer.
   BufferIndex buffer = 0;

@@ -35,6 +35,8 @@ def Pump_AccessOpInterface : OpInterface<"AccessOpInterface"> {
   let methods = [
     InterfaceMethod<"What the program calls it, perhaps empty.", "::llvm::StringRef", "getLabel">,
     InterfaceMethod<"", "void", "setLabel", (ins "::llvm::StringRef":$label)>,
+    InterfaceMethod<"See pumpgraph::Node::isPure.", "bool", "getIsPure">,
+    InterfaceMethod<"", "void", "setIsPure", (ins "bool":$pure)>,
     InterfaceMethod<"", "::mlir::OperandRange", "getBuffers">,
     InterfaceMethod<"", "::mlir::MutableOperandRange", "getBuffersMutable">,
     InterfaceMethod<"", "::llvm::ArrayRef<int64_t>", "getOffsets">,

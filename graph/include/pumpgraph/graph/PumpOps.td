@@ -89,7 +89,8 @@ class Pump_CapturedOp<string mnemonic, string kind, dag more = (ins)>
     : Pump_Op<mnemonic, [HasParent<"GraphOp">, AttrSizedOperandSegments, OpAsmOpInterface, Pump_NodeOpInterface,
                          Pump_AccessOpInterface]> {
   let arguments = !con((ins DefaultValuedStrAttr<StrAttr, "">:$name), more,
-                       (ins DefaultValuedStrAttr<StrAttr, "">:$label,
+                       (ins UnitAttr:$is_pure,
+                            DefaultValuedStrAttr<StrAttr, "">:$label,
                             OptionalAttr<Pump_Position>:$captured,
                             Variadic<Pump_TokenType>:$deps,
                             DefaultValuedAttr<DenseI8ArrayAttr, "{}">:$edge_kinds,
@@ -104,7 +105,7 @@ class Pump_CapturedOp<string mnemonic, string kind, dag more = (ins)>
                             OptionalAttr<F64Attr>:$cost_us));
   let results = (outs Pump_TokenType:$done);
   string tail = [{
-    `` custom<Label>($label) `` custom<Captured>($captured) `` custom<After>($deps, $edge_kinds)
+    (`pure` $is_pure^)? `` custom<Label>($label) `` custom<Captured>($captured) `` custom<After>($deps, $edge_kinds)
     `` custom<Accesses>($buffers, $offsets, $sizes, $may, $must, $evidence, $parameters, $slowdowns)
     `` custom<Cost>($cost_us)
     attr-dict
