@@ -13,21 +13,6 @@
 namespace pumpgraph::test {
 namespace {
 
-/// The step as it was before it was planned.
-Description capturedPart(const Description &plan) {
-  Description captured = plan;
-  captured.nodes.clear();
-  captured.edges.clear();
-  for (const Node &node : plan.nodes)
-    if (node.captured != notCaptured) {
-      if (!captured.nodes.empty())
-        captured.edges.push_back({static_cast<NodeIndex>(captured.nodes.size() - 1),
-                                  static_cast<NodeIndex>(captured.nodes.size()), EdgeKind::Full});
-      captured.nodes.push_back(node);
-    }
-  return captured;
-}
-
 bool goesWrong(const Description &plan) {
   const Reference reference(capturedPart(plan));
   return Interpreter(reference, plan).runAllDelays(1).has_value();

@@ -117,4 +117,27 @@ private:
   bool chains_ = true;
 };
 
+/// What was captured of a plan whose captured nodes run one after the other.
+inline Description capturedPart(const Description &plan) {
+  Description captured = plan;
+  captured.stage = Stage::Captured;
+  captured.budgetBytes = captured.hostBytes = 0;
+  captured.nodes.clear();
+  captured.edges.clear();
+  for (Buffer &buffer : captured.buffers) {
+    buffer.frames.clear();
+    buffer.resident.clear();
+    buffer.mirrored.clear();
+    buffer.hosted.clear();
+  }
+  for (const Node &node : plan.nodes)
+    if (node.captured != notCaptured) {
+      const auto index = static_cast<NodeIndex>(captured.nodes.size());
+      captured.nodes.push_back(node);
+      if (index > 0)
+        captured.edges.push_back({index - 1, index});
+    }
+  return captured;
+}
+
 } // namespace pumpgraph::test
