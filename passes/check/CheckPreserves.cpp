@@ -106,6 +106,9 @@ void compareNodes(const Description &captured, const NodeByPosition &positions, 
     if (accessKeys(rewritten, copy) != accessKeys(captured, node))
       report.add({.rule = "accesses", .node = found->second},
                  fmt::format("captured {} has other accesses than before", nodeLabel(captured, index)));
+    if (copy.isPure && !node.isPure)
+      report.add({.rule = "pure", .node = found->second},
+                 fmt::format("captured {} has become pure", nodeLabel(captured, index)));
   }
   for (const auto &[position, index] : newPositions)
     if (!positions.contains(position))

@@ -122,7 +122,8 @@ private:
   std::string versionLabel(Version version) const {
     if (version == none)
       return "no value";
-    return version == boundary ? "the value that it has before the step" : "the value that " + label(version) + " leaves";
+    return version == boundary ? "the value that it has before the step"
+                               : "the value that " + label(version) + " leaves";
   }
 
   /// Atoms that the node may read, or may write and does not certainly overwrite.
@@ -187,8 +188,8 @@ private:
                                          node.repeats));
     const Node &original = description_.nodes[found->second];
     if (!original.isPure || !isRepeatable(original.kind))
-      return fail("pure", fmt::format("{} repeats {}, which is not known to be pure", label(index),
-                                      label(found->second)));
+      return fail("pure",
+                  fmt::format("{} repeats {}, which is not known to be pure", label(index), label(found->second)));
     if (node.name != original.name || keysOf(node) != keysOf(original))
       return fail("repeats", fmt::format("{} repeats {}, but has another name or other accesses", label(index),
                                          label(found->second)));
@@ -204,13 +205,14 @@ private:
     });
   }
 
-  /// The accesses of a node in an order that does not depend on how they were found, nor at which address.
+  /// What the rules make of a node's accesses, in an order that does not depend on how they were found, nor at which
+  /// address.
   std::vector<std::tuple<BufferIndex, std::uint64_t, std::uint64_t, std::uint8_t, std::uint8_t>>
   keysOf(const Node &node) const {
     std::vector<std::tuple<BufferIndex, std::uint64_t, std::uint64_t, std::uint8_t, std::uint8_t>> keys;
     for (const Access &access : node.accesses)
       keys.emplace_back(capturedBuffer(description_.buffers, access.buffer), access.range.offset, access.range.size,
-                        access.may, access.must);
+                        reliableMay(access), reliableMust(access));
     std::sort(keys.begin(), keys.end());
     return keys;
   }
@@ -246,7 +248,8 @@ private:
       return description_.nodes[touch.node].kind == NodeKind::Rematerialize;
     };
     for (auto begin = touches.begin(); begin != touches.end();) {
-      const auto end = std::find_if(begin, touches.end(), [&](const Touch &other) { return other.atom != begin->atom; });
+      const auto end =
+          std::find_if(begin, touches.end(), [&](const Touch &other) { return other.atom != begin->atom; });
       const bool isRepeated = std::any_of(begin, end, isRepetition);
       for (auto left = begin; isRepeated && left != end; ++left)
         for (auto right = left + 1; right != end; ++right)

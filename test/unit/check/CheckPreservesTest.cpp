@@ -61,6 +61,15 @@ TEST_F(CheckPreserves, programmaticEdgeMayBecomeFull) {
   EXPECT_THAT(check(), IsEmpty());
 }
 
+TEST_F(CheckPreserves, purityMayBeForgottenButNotClaimed) {
+  rewritten.nodes[first].isPure = true;
+  EXPECT_THAT(check(), ElementsAre(says("captured node 0 \"first\" has become pure")));
+  builder.step().nodes[first].isPure = true;
+  EXPECT_THAT(check(), IsEmpty());
+  rewritten.nodes[first].isPure = false;
+  EXPECT_THAT(check(), IsEmpty());
+}
+
 TEST_F(CheckPreserves, fullEdgeMayNotBecomeProgrammatic) {
   rewritten.edges[1].kind = EdgeKind::Programmatic;
   EXPECT_THAT(check(),

@@ -175,6 +175,19 @@ TEST(CheckRepetitions, aRepetitionHasTheAccessesOfItsOriginal) {
   }
 }
 
+// An observed read may as well write: its repetition may not claim to know better, or that write is not seen.
+TEST(CheckRepetitions, aRepetitionKnowsNoMoreThanItsOriginal) {
+  for (const bool isOriginalObserved : {true, false}) {
+    Repeating plan;
+    plan.step().buffers[plan.x].liveIn = plan.step().buffers[plan.x].liveOut = false;
+    plan.step().buffers[plan.x].resident.clear();
+    plan.finish();
+    plan.step().nodes[isOriginalObserved ? plan.make : plan.again].accesses[0].evidence = Evidence::Observed;
+    EXPECT_THAT(checkResidency(plan.step()),
+                testing::Contains(AllOf(atNode(plan.again), says("has another name or other accesses"))));
+  }
+}
+
 TEST(CheckRepetitions, aRepetitionOfNothing) {
   Repeating plan;
   plan.finish();
