@@ -426,6 +426,8 @@ const char *kindText(NodeKind kind) {
     return "prefetch";
   case NodeKind::Discard:
     return "discard";
+  case NodeKind::Rematerialize:
+    return "rematerialize";
   case NodeKind::CopyToHost:
     return "copy to host";
   case NodeKind::CopyToDevice:
@@ -464,8 +466,12 @@ std::string toText(const Description &description) {
     text += fmt::format("node {} {}", index, kindText(node.kind));
     if (isResidency(node.kind) || isCopy(node.kind))
       text += fmt::format(" b{} [{}, {}) at {}", node.buffer, node.range.offset, node.range.end(), node.hostOffset);
+    else if (node.kind == NodeKind::Rematerialize)
+      text += fmt::format(" of captured {}", node.repeats);
     else
       text += fmt::format(" captured {} cost {}", node.captured, node.costUs);
+    if (node.isPure)
+      text += " pure";
     for (const Access &access : node.accesses)
       text += fmt::format("; {} b{} [{}, {}) must {}{}", modeText(access.may), access.buffer, access.range.offset,
                           access.range.end(), modeText(access.must),

@@ -65,9 +65,8 @@ private:
     bool hasValue = false;
     bool onDevice = false; ///< the device copy is current
     bool inHost = false;
-    NodeIndex lastUse = 0; ///< captured node
-    bool isUsed = false;
-    std::optional<PageKey> before; ///< the page whose value goes on in this one, elsewhere
+    std::map<NodeIndex, bool> needs; ///< by captured node that uses it: whether it needs the value
+    std::optional<PageKey> before;   ///< the page whose value goes on in this one, elsewhere
     std::optional<PageKey> after;
     bool hasBegun = false;              ///< has taken that over
     bool isOver = false;                ///< its value has gone on
@@ -192,8 +191,7 @@ void Planner::uniteAddresses() {
         there.after = {buffer, page};
         continue;
       }
-      there.lastUse = std::max(there.lastUse, here.lastUse);
-      there.isUsed |= here.isUsed;
+      there.needs.insert(here.needs.begin(), here.needs.end());
       pages_.erase({buffer, page});
     }
 }
@@ -216,15 +214,14 @@ bool Planner::chooseFrames() {
   for (NodeIndex node = 0; node < captured_.nodes.size(); ++node) {
     const std::map<PageKey, PageNeeds> touched = pagesOf(node);
     for (const auto &[left, leftNeeds] : touched) {
-      pages_[left].isUsed = true;
-      pages_[left].lastUse = node;
+      pages_[left].needs[node] = leftNeeds.value;
       for (const auto &[right, rightNeeds] : touched)
         together[left].insert(right);
     }
   }
   std::vector<PageKey> keys;
   for (const auto &[key, page] : pages_)
-    if (page.isUsed || isInChain(key.first))
+    if (!page.needs.empty() || isInChain(key.first))
       keys.push_back(key);
   random_.shuffle(keys);
   for (const PageKey &key : keys) {
@@ -377,8 +374,9 @@ void Planner::evict(Frame &frame, NodeIndex node) {
 
 bool Planner::isNeededLater(const PageKey &key, NodeIndex node) const {
   const Page &page = pages_.at(key);
-  return captured_.buffers[key.first].liveOut || (page.isUsed && page.lastUse >= node) ||
-         (page.after && isNeededLater(*page.after, node));
+  if (const auto next = page.needs.lower_bound(node); next != page.needs.end())
+    return next->second;
+  return captured_.buffers[key.first].liveOut || (page.after && isNeededLater(*page.after, node));
 }
 
 /// Evicts or forgets the pages that `node` displaces, and fetches what it needs.
