@@ -10,6 +10,7 @@
 #include <bitset>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace pumpgraph::test {
 
@@ -114,34 +115,55 @@ Description withoutNode(const Description &plan, NodeIndex gone, bool bridge) {
   return mutant;
 }
 
-/// `plan` with its node `moved` directly after node `target` if that comes later, directly before it if it comes
-/// earlier. All events on its frames are ordered against it: where it is now is its only fault.
-Description withNodeMoved(const Description &plan, NodeIndex moved, NodeIndex target) {
-  const Description without = withoutNode(plan, moved, true);
-  const NodeIndex position = target; // as target and moved change places relative to each other
-  Description mutant = without;
-  mutant.nodes.insert(mutant.nodes.begin() + position, plan.nodes[moved]);
+/// Whether one of the two nodes may write a byte that the other touches.
+bool conflict(const Description &step, const Node &left, const Node &right) {
+  for (const Access &first : left.accesses)
+    for (const Access &second : right.accesses)
+      if (capturedBuffer(step.buffers, first.buffer) == capturedBuffer(step.buffers, second.buffer) &&
+          first.range.overlaps(second.range) && ((reliableMay(first) | reliableMay(second)) & modeWrite) != 0)
+        return true;
+  return false;
+}
+
+/// `plan` with one more node. All events on its frames are ordered against it, and so is what it conflicts with: where
+/// it is is its only fault.
+Description withNodeAt(const Description &plan, NodeIndex position, const Node &node) {
+  Description mutant = plan;
+  mutant.nodes.insert(mutant.nodes.begin() + position, node);
   EdgeMap edges;
-  const auto renumbered = [&](NodeIndex node) { return node >= position ? node + 1 : node; };
-  for (const Edge &edge : without.edges)
+  const auto renumbered = [&](NodeIndex index) { return index >= position ? index + 1 : index; };
+  for (const Edge &edge : plan.edges)
     edges.add(renumbered(edge.from), renumbered(edge.to), edge.kind);
-  for (NodeIndex node = 0; node < mutant.nodes.size(); ++node) {
-    if (node == position || !touchesFrameOf(mutant, mutant.nodes[node], mutant.nodes[position]))
-      continue;
-    edges.add(std::min(node, position), std::max(node, position), EdgeKind::Full);
-  }
+  for (NodeIndex other = 0; other < mutant.nodes.size(); ++other)
+    if (other != position &&
+        (touchesFrameOf(mutant, mutant.nodes[other], node) || conflict(mutant, mutant.nodes[other], node)))
+      edges.add(std::min(other, position), std::max(other, position), EdgeKind::Full);
   mutant.edges = edges.list();
   return mutant;
 }
 
+/// `plan` with its node `moved` directly after node `target` if that comes later, directly before it if it comes
+/// earlier.
+Description withNodeMoved(const Description &plan, NodeIndex moved, NodeIndex target) {
+  return withNodeAt(withoutNode(plan, moved, true), target, plan.nodes[moved]); // the two change places
+}
+
 class Mutator {
 public:
-  explicit Mutator(const Description &plan) : plan_(plan) {}
+  explicit Mutator(const Description &plan)
+      : plan_(plan), hasRepetitions_(std::any_of(plan.nodes.begin(), plan.nodes.end(), [](const Node &node) {
+          return node.kind == NodeKind::Rematerialize;
+        })) {}
 
   std::vector<Mutant> run() {
-    for (NodeIndex node = 0; node < plan_.nodes.size(); ++node)
+    for (NodeIndex node = 0; node < plan_.nodes.size(); ++node) {
       if (isTransfer(plan_.nodes[node]))
         mutateTransfer(node);
+      if (plan_.nodes[node].kind == NodeKind::Rematerialize)
+        mutateRepetition(node);
+      if (hasRepetitions_ && plan_.nodes[node].isPure && plan_.nodes[node].captured != notCaptured)
+        repeat(node);
+    }
     for (std::size_t edge = 0; edge < plan_.edges.size(); ++edge)
       mutateEdge(edge);
     mutateFrames();
@@ -161,7 +183,9 @@ private:
   }
   void mutateTransfer(NodeIndex index);
   void shorten(NodeIndex index);
-  void move(NodeIndex index);
+  void move(NodeIndex index, Mutation mutation);
+  void mutateRepetition(NodeIndex index);
+  void repeat(NodeIndex index);
   void moveHostPlace(NodeIndex index);
   void mutateEdge(std::size_t index);
   void mutateFrames();
@@ -171,15 +195,23 @@ private:
   std::uint64_t usedFrames() const;
 
   const Description &plan_;
+  bool hasRepetitions_;
   std::vector<Mutant> mutants_;
 };
+
+Node repetitionOf(const Node &original) {
+  Node again = original;
+  again.kind = NodeKind::Rematerialize;
+  again.repeats = std::exchange(again.captured, notCaptured);
+  return again;
+}
 
 void Mutator::mutateTransfer(NodeIndex index) {
   const std::string what = fmt::format("node {}", index);
   add(Mutation::DropTransfer, what, withoutNode(plan_, index, true));
   add(Mutation::DropTransferAndEdges, what, withoutNode(plan_, index, false));
   shorten(index);
-  move(index);
+  move(index, Mutation::MoveTransfer);
   const NodeKind kind = plan_.nodes[index].kind;
   add(Mutation::ReverseTransfer, what).nodes[index].kind = kind == NodeKind::Evict        ? NodeKind::Prefetch
                                                            : kind == NodeKind::Prefetch   ? NodeKind::Evict
@@ -203,22 +235,53 @@ void Mutator::shorten(NodeIndex index) {
 }
 
 /// Across the three nearest events on either side.
-void Mutator::move(NodeIndex index) {
+void Mutator::move(NodeIndex index, Mutation mutation) {
   const Node &node = plan_.nodes[index];
   int found = 0;
   for (NodeIndex target = index + 1; target < plan_.nodes.size() && found < 3; ++target)
     if (touchesFrameOf(plan_, plan_.nodes[target], node)) {
       ++found;
-      add(Mutation::MoveTransfer, fmt::format("node {} after node {}", index, target),
-          withNodeMoved(plan_, index, target));
+      add(mutation, fmt::format("node {} after node {}", index, target), withNodeMoved(plan_, index, target));
     }
   found = 0;
   for (NodeIndex target = index; target-- > 0 && found < 3;)
     if (touchesFrameOf(plan_, plan_.nodes[target], node)) {
       ++found;
-      add(Mutation::MoveTransfer, fmt::format("node {} before node {}", index, target),
-          withNodeMoved(plan_, index, target));
+      add(mutation, fmt::format("node {} before node {}", index, target), withNodeMoved(plan_, index, target));
     }
+}
+
+void Mutator::mutateRepetition(NodeIndex index) {
+  const Node &again = plan_.nodes[index];
+  const std::string what = fmt::format("node {}", index);
+  add(Mutation::DropRepetition, what, withoutNode(plan_, index, true));
+  move(index, Mutation::MoveRepetition);
+  for (NodeIndex other = 0; other < index; ++other) {
+    const Node &original = plan_.nodes[other];
+    if (original.captured == notCaptured)
+      continue;
+    if (original.captured == again.repeats) {
+      add(Mutation::ForgetPure, what).nodes[other].isPure = false;
+      continue;
+    }
+    if (!isRepeatable(original.kind))
+      continue;
+    const std::string whose = fmt::format("node {} repeats node {}", index, other);
+    add(Mutation::RepeatAnother, whose + " in name").nodes[index].repeats = original.captured;
+    add(Mutation::RepeatAnother, whose, withNodeAt(withoutNode(plan_, index, true), index, repetitionOf(original)));
+  }
+  for (std::size_t access = 0; access < again.accesses.size(); ++access) {
+    std::vector<Access> &left =
+        add(Mutation::DropAccess, fmt::format("{} of node {}", access, index)).nodes[index].accesses;
+    left.erase(left.begin() + static_cast<std::ptrdiff_t>(access));
+  }
+}
+
+/// Before every node after it, and at the end.
+void Mutator::repeat(NodeIndex index) {
+  for (NodeIndex place = index + 1; place <= plan_.nodes.size(); ++place)
+    add(Mutation::AddRepetition, fmt::format("node {} as node {}", index, place),
+        withNodeAt(plan_, place, repetitionOf(plan_.nodes[index])));
 }
 
 void Mutator::moveHostPlace(NodeIndex index) {
@@ -410,6 +473,7 @@ std::optional<std::string> doubtAboutOrder(const Reference &reference, const Des
   if (step.nodes.size() > maxPlannedNodes)
     return "too many nodes to tell";
   const std::vector<std::bitset<maxPlannedNodes>> before = completedBefore(step);
+  const auto isAgain = [&](NodeIndex node) { return step.nodes[node].kind == NodeKind::Rematerialize; };
   std::vector<std::set<PageKey>> pages;
   for (const Node &node : step.nodes)
     pages.push_back(pagesOf(step, node));
@@ -419,6 +483,9 @@ std::optional<std::string> doubtAboutOrder(const Reference &reference, const Des
       if (const std::int32_t frame = frameOf(step, page); frame != noFrame && !frames.insert(frame).second)
         return fmt::format("node {} needs two pages in one frame", later);
     for (NodeIndex earlier = 0; earlier < later; ++earlier) {
+      if (!before[later][earlier] && (isAgain(later) || isAgain(earlier)) &&
+          conflict(step, step.nodes[earlier], step.nodes[later]))
+        return fmt::format("nodes {} and {} must be ordered: one is a repetition", earlier, later);
       if (!before[later][earlier] &&
           mustBeOrdered(step, step.nodes[earlier], pages[earlier], step.nodes[later], pages[later]))
         return fmt::format("nodes {} and {} must be ordered", earlier, later);
@@ -509,6 +576,18 @@ const char *toText(Mutation mutation) {
     return "moved pages hosted";
   case Mutation::RenameOperand:
     return "operand at another address";
+  case Mutation::DropRepetition:
+    return "repetition dropped";
+  case Mutation::MoveRepetition:
+    return "repetition moved across an event";
+  case Mutation::AddRepetition:
+    return "repetition added";
+  case Mutation::RepeatAnother:
+    return "repetition of another node";
+  case Mutation::ForgetPure:
+    return "repeated node not pure";
+  case Mutation::DropAccess:
+    return "access of a repetition dropped";
   }
   return "";
 }

@@ -28,12 +28,23 @@ enum class Mutation {
   ChangeMirror,   ///< a resident page becomes mirrored, or is not any more
   MoveHostPlace,  ///< lowered: one copy uses the place of another page, or none
   ShrinkBudget,
-  DropHosted,    ///< a hosted range
-  ShortenHosted, ///< by one page at either end
-  HostTransfer,  ///< what a transfer moves is hosted as well
-  RenameOperand, ///< a node has the address before, or the next one, of what goes on at another
+  DropHosted,     ///< a hosted range
+  ShortenHosted,  ///< by one page at either end
+  HostTransfer,   ///< what a transfer moves is hosted as well
+  RenameOperand,  ///< a node has the address before, or the next one, of what goes on at another
+  DropRepetition, ///< a link of a chain, or its base
+  MoveRepetition, ///< across an event on its pages or frames
+  AddRepetition,  ///< of a pure node, somewhere after it: over live values, without its base
+  RepeatAnother,  ///< node, with its accesses or with those of the first
+  ForgetPure,     ///< of a node that is repeated
+  DropAccess,     ///< of a repetition
 };
-inline constexpr std::size_t mutationCount = 17;
+inline constexpr std::size_t mutationCount = 23;
+
+/// Whether only plans with repetitions have such mutants.
+inline bool isOfRepetition(Mutation mutation) {
+  return mutation >= Mutation::DropRepetition;
+}
 
 const char *toText(Mutation mutation);
 

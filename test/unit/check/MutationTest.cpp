@@ -6,6 +6,7 @@
 #include "passes/plan/PlanResidency.h"
 #include "test/unit/check/Mutate.h"
 #include "test/unit/check/RandomGraph.h"
+#include "test/unit/check/RandomRepetitions.h"
 #include "test/unit/check/SimplePlan.h"
 
 #include <fmt/format.h>
@@ -26,14 +27,18 @@ struct Tally {
 
 class MutationTest : public testing::Test {
 protected:
+  enum class Kind { Plain, Renamable, Repeatable };
+
   /// `planFor(captured, seed)` makes a correct plan, or none.
-  template <typename PlanFor> void mutateAll(PlanFor planFor, bool isRenamable = false) {
+  template <typename PlanFor> void mutateAll(PlanFor planFor, Kind kind = Kind::Plain) {
     for (std::uint64_t seed = 0; seed < stepCount && !HasFatalFailure(); ++seed) {
       Description captured = randomStep(seed);
       if (captured.nodes.size() > mostNodes)
         continue;
-      if (isRenamable)
+      if (kind == Kind::Renamable)
         makeRenamable(captured);
+      if (kind == Kind::Repeatable)
+        captured = repeatableStep(captured, seed);
       const Reference reference(captured);
       const std::optional<Description> plan = planFor(captured, seed);
       if (!plan)
@@ -41,6 +46,8 @@ protected:
       ++plans_;
       renamed_ |= plan->buffers.size() > captured.buffers.size();
       staying_ += pagesThatStay(*plan) > 0;
+      repeating_ |= std::any_of(plan->nodes.begin(), plan->nodes.end(),
+                                [](const Node &node) { return node.kind == NodeKind::Rematerialize; });
       lowered_ |=
           std::any_of(plan->nodes.begin(), plan->nodes.end(), [](const Node &node) { return isCopy(node.kind); });
       mutate(reference, *plan, seed);
@@ -83,7 +90,8 @@ protected:
       const auto mutation = static_cast<Mutation>(i);
       fmt::print("{:<34}{:>9}{:>10}{:>14}{:>12}\n", toText(mutation), tally.made, tally.rejected, tally.shownWrong,
                  tally.equivalent);
-      if ((mutation == Mutation::MoveHostPlace && !lowered_) || (mutation == Mutation::RenameOperand && !renamed_))
+      if ((mutation == Mutation::MoveHostPlace && !lowered_) || (mutation == Mutation::RenameOperand && !renamed_) ||
+          (isOfRepetition(mutation) && !repeating_))
         continue;
       EXPECT_GT(tally.rejected, 0U) << toText(mutation);
       EXPECT_EQ(tally.made, tally.rejected + tally.equivalent) << toText(mutation);
@@ -107,6 +115,7 @@ private:
   unsigned staying_ = 0;
   bool lowered_ = false;
   bool renamed_ = false;
+  bool repeating_ = false;
 };
 
 std::optional<Description> simplePlanFor(const Description &captured, std::uint64_t seed) {
@@ -117,6 +126,12 @@ std::optional<Description> simplePlanFor(const Description &captured, std::uint6
 std::optional<Description> stayingPlanFor(const Description &captured, std::uint64_t seed) {
   const Description step = withOtherAddresses(captured, seed);
   return step.buffers.size() == captured.buffers.size() ? std::nullopt : simplePlanFor(step, seed);
+}
+
+/// The same where nodes run again.
+std::optional<Description> repeatingPlanFor(const Description &captured, std::uint64_t seed) {
+  const RepeatingStep repeating = withRepetitions(captured, seed, false);
+  return repeating.repetitions == 0 ? std::nullopt : simplePlanFor(repeating.step, seed);
 }
 
 /// Under a tight budget, so that there is something to break, or one that some nodes exceed.
@@ -151,7 +166,7 @@ TEST_F(MutationTest, everyMutantOfALoweredSimplePlanIsRejectedOrEquivalent) {
 }
 
 TEST_F(MutationTest, everyMutantOfAStayingPlanIsRejectedOrEquivalent) {
-  mutateAll(stayingPlanFor, true);
+  mutateAll(stayingPlanFor, Kind::Renamable);
   printAndRequireKills(stepCount / 4);
   requireThatPagesStay();
 }
@@ -162,9 +177,24 @@ TEST_F(MutationTest, everyMutantOfALoweredStayingPlanIsRejectedOrEquivalent) {
         const auto plan = stayingPlanFor(captured, seed);
         return plan ? std::optional(simpleLowering(*plan)) : std::nullopt;
       },
-      true);
+      Kind::Renamable);
   printAndRequireKills(stepCount / 4);
   requireThatPagesStay();
+}
+
+TEST_F(MutationTest, everyMutantOfARepeatingPlanIsRejectedOrEquivalent) {
+  mutateAll(repeatingPlanFor, Kind::Repeatable);
+  printAndRequireKills(stepCount / 5);
+}
+
+TEST_F(MutationTest, everyMutantOfALoweredRepeatingPlanIsRejectedOrEquivalent) {
+  mutateAll(
+      [](const Description &captured, std::uint64_t seed) {
+        const auto plan = repeatingPlanFor(captured, seed);
+        return plan ? std::optional(simpleLowering(*plan)) : std::nullopt;
+      },
+      Kind::Repeatable);
+  printAndRequireKills(stepCount / 5);
 }
 
 TEST_F(MutationTest, everyMutantOfAPlannersPlanIsRejectedOrEquivalent) {
@@ -183,7 +213,7 @@ TEST_F(MutationTest, everyMutantOfALoweredPlannersPlanIsRejectedOrEquivalent) {
 }
 
 TEST_F(MutationTest, everyMutantOfARenamingPlanIsRejectedOrEquivalent) {
-  mutateAll(renamingPlanFor, true);
+  mutateAll(renamingPlanFor, Kind::Renamable);
   printAndRequireKills(stepCount / 10);
 }
 
@@ -193,7 +223,7 @@ TEST_F(MutationTest, everyMutantOfALoweredRenamingPlanIsRejectedOrEquivalent) {
         const auto plan = renamingPlanFor(captured, seed);
         return plan ? std::optional(lowerVirtual(*plan)) : std::nullopt;
       },
-      true);
+      Kind::Renamable);
   printAndRequireKills(stepCount / 10);
 }
 

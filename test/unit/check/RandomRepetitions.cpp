@@ -108,49 +108,25 @@ private:
 class Repeater {
 public:
   Repeater(const Description &captured, std::uint64_t seed)
-      : random_(mix(seed, 6)), captured_(repeatable(captured)), bytes_(captured_) {
+      : random_(mix(seed, 6)), captured_(captured), bytes_(captured_) {
     for (std::size_t node = 0; node < captured_.nodes.size(); ++node)
       items_.push_back({static_cast<std::int32_t>(node), false});
   }
 
-  RepeatingStep run() {
+  RepeatingStep run(bool makesMistakes) {
     std::size_t wanted = random_.between(1, 4);
     for (int attempts = 0; attempts < 16 && wanted > 0; ++attempts)
       wanted -= repeatSomething();
-    if (random_.chance(60))
+    if (makesMistakes && random_.chance(60))
       mistakeAmongNodes();
     Description step = build();
-    if (mistake_ == Mistake::None && random_.chance(60))
+    if (makesMistakes && mistake_ == Mistake::None && random_.chance(60))
       mistakeInside(step);
-    return {captured_, std::move(step), mistake_,
-            static_cast<unsigned>(std::count_if(items_.begin(), items_.end(), isAgain))};
+    return {std::move(step), mistake_, static_cast<unsigned>(std::count_if(items_.begin(), items_.end(), isAgain))};
   }
 
 private:
   static bool isAgain(const Item &item) { return item.again; }
-
-  /// Some nodes are pure. In most steps more buffers than before are the step's own, and more accesses certain.
-  Description repeatable(Description step) {
-    const unsigned purePercent = random_.chance(50) ? 100 : 60;
-    const unsigned ownPercent = random_.chance(70) ? 50 : 0;
-    const unsigned certainPercent = random_.chance(70) ? 50 : 0;
-    for (Buffer &buffer : step.buffers)
-      if (random_.chance(ownPercent)) {
-        buffer.isPrivate = true;
-        buffer.liveIn = buffer.liveOut = false;
-      }
-    for (Node &node : step.nodes) {
-      node.isPure = isRepeatable(node.kind) && random_.chance(purePercent);
-      for (Access &access : node.accesses)
-        if (node.kind == NodeKind::Kernel && random_.chance(certainPercent)) {
-          if (access.may == modeReadWrite)
-            access.may = random_.chance(50) ? modeRead : modeWrite;
-          access.must = access.may;
-          access.evidence = Evidence::Declared;
-        }
-    }
-    return step;
-  }
 
   const Node &nodeOf(std::int32_t work) const { return captured_.nodes[static_cast<std::size_t>(work)]; }
   bool lasts(std::int32_t work) const {
@@ -181,7 +157,7 @@ private:
   std::vector<std::size_t> repetitions() const;
 
   Random random_;
-  Description captured_;
+  const Description &captured_;
   Bytes bytes_;
   std::vector<Item> items_;
   Mistake mistake_ = Mistake::None;
@@ -356,8 +332,31 @@ const char *toText(Mistake mistake) {
   return "";
 }
 
-RepeatingStep withRepetitions(const Description &captured, std::uint64_t seed) {
-  return Repeater(captured, seed).run();
+Description repeatableStep(Description step, std::uint64_t seed) {
+  Random random(mix(seed, 7));
+  const unsigned purePercent = random.chance(50) ? 100 : 60;
+  const unsigned ownPercent = random.chance(70) ? 50 : 0;
+  const unsigned certainPercent = random.chance(70) ? 50 : 0;
+  for (Buffer &buffer : step.buffers)
+    if (random.chance(ownPercent)) {
+      buffer.isPrivate = true;
+      buffer.liveIn = buffer.liveOut = false;
+    }
+  for (Node &node : step.nodes) {
+    node.isPure = isRepeatable(node.kind) && random.chance(purePercent);
+    for (Access &access : node.accesses)
+      if (node.kind == NodeKind::Kernel && random.chance(certainPercent)) {
+        if (access.may == modeReadWrite)
+          access.may = random.chance(50) ? modeRead : modeWrite;
+        access.must = access.may;
+        access.evidence = Evidence::Declared;
+      }
+  }
+  return step;
+}
+
+RepeatingStep withRepetitions(const Description &captured, std::uint64_t seed, bool makesMistakes) {
+  return Repeater(captured, seed).run(makesMistakes);
 }
 
 Description withoutLimit(const Description &step) {

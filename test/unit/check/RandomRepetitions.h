@@ -29,15 +29,18 @@ inline constexpr std::size_t mistakeCount = 12;
 
 const char *toText(Mistake mistake);
 
-/// A captured step, and the same with repetitions. Nothing says yet where its pages are.
+/// The captured step with some nodes pure. In most steps more buffers than before are the step's own, and more accesses
+/// certain.
+Description repeatableStep(Description captured, std::uint64_t seed);
+
+/// A captured step with repetitions. Nothing says yet where its pages are.
 struct RepeatingStep {
-  Description captured; ///< of which some nodes are pure
   Description step;
   Mistake mistake = Mistake::None;
   unsigned repetitions = 0;
 };
 
-RepeatingStep withRepetitions(const Description &captured, std::uint64_t seed);
+RepeatingStep withRepetitions(const Description &captured, std::uint64_t seed, bool makesMistakes = true);
 
 /// A plan that moves nothing: all pages have frames of their own.
 Description withoutLimit(const Description &step);
