@@ -597,7 +597,7 @@ Description withoutPlan(const Description &planned) {
   std::erase_if(step.buffers, [](const Buffer &buffer) { return buffer.continues != noBuffer; });
   std::vector<std::optional<NodeIndex>> index(planned.nodes.size());
   for (NodeIndex node = 0; node < planned.nodes.size(); ++node) {
-    if (isAdded(planned.nodes[node].kind))
+    if (isAdded(planned.nodes[node].kind) || planned.nodes[node].kind == NodeKind::Rematerialize)
       continue;
     index[node] = static_cast<NodeIndex>(step.nodes.size());
     for (Access &access : step.nodes.emplace_back(planned.nodes[node]).accesses)

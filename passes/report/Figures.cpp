@@ -142,17 +142,19 @@ std::array<std::uint64_t, 5> accessesByEvidence(const Summary &summary) {
 
 std::size_t countAddedEdges(const Summary &summary) {
   // Captured nodes keep their order; captured edges that others imply may be gone.
+  const auto isNew = [&](NodeIndex node) {
+    return isAdded(summary.lowered.nodes[node].kind) || summary.lowered.nodes[node].kind == NodeKind::Rematerialize;
+  };
   std::vector<NodeIndex> capturedIndex(summary.lowered.nodes.size(), 0);
   NodeIndex captured = 0;
   for (NodeIndex i = 0; i < summary.lowered.nodes.size(); ++i)
-    if (!isAdded(summary.lowered.nodes[i].kind))
+    if (!isNew(i))
       capturedIndex[i] = captured++;
   std::set<std::pair<NodeIndex, NodeIndex>> known;
   for (const Edge &edge : summary.captured.edges)
     known.insert({edge.from, edge.to});
   const auto isOurs = [&](const Edge &edge) {
-    return isAdded(summary.lowered.nodes[edge.from].kind) || isAdded(summary.lowered.nodes[edge.to].kind) ||
-           !known.contains({capturedIndex[edge.from], capturedIndex[edge.to]});
+    return isNew(edge.from) || isNew(edge.to) || !known.contains({capturedIndex[edge.from], capturedIndex[edge.to]});
   };
   return static_cast<std::size_t>(std::count_if(summary.lowered.edges.begin(), summary.lowered.edges.end(), isOurs));
 }

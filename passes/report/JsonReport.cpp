@@ -306,7 +306,12 @@ static Json bufferToJson(const Buffer &buffer, BufferIndex index) {
           {"continues", std::move(continues)}};
 }
 
-static Json capturedNodeToJson(const Node &node, NodeIndex index) {
+static Json positionOrNull(std::int32_t captured) {
+  return captured == notCaptured ? Json(nullptr) : Json(captured);
+}
+
+/// A captured node or a repetition of one.
+static Json workToJson(const Node &node, NodeIndex index) {
   Json accesses = Json::array();
   for (const Access &access : node.accesses) {
     accesses.push_back({{"buffer", access.buffer},
@@ -318,7 +323,9 @@ static Json capturedNodeToJson(const Node &node, NodeIndex index) {
       accesses.back()["slowdown"] = access.slowdown;
   }
   return {{"id", index},
-          {"captured", node.captured},
+          {"captured", positionOrNull(node.captured)},
+          {"repeats", positionOrNull(node.repeats)},
+          {"pure", node.isPure},
           {"kind", kindName(node.kind)},
           {"name", node.name},
           {"cost_us", node.costUs}, // NaN, an unknown cost, becomes null
@@ -357,7 +364,7 @@ using CapturedEdges = std::map<std::pair<NodeIndex, NodeIndex>, EdgeKind>;
 static CapturedEdges capturedEdges(const Summary &summary) {
   std::vector<NodeIndex> loweredIndex;
   for (NodeIndex i = 0; i < summary.lowered.nodes.size(); ++i)
-    if (!isAdded(summary.lowered.nodes[i].kind))
+    if (!isAdded(summary.lowered.nodes[i].kind) && summary.lowered.nodes[i].kind != NodeKind::Rematerialize)
       loweredIndex.push_back(i);
   CapturedEdges edges;
   for (const Edge &edge : summary.captured.edges)
@@ -402,7 +409,7 @@ std::string planToJson(const Summary &summary) {
     if (isAdded(lowered.nodes[i].kind))
       transfers.emplace(i, transferToJson(lowered, i));
     else
-      nodes.push_back(capturedNodeToJson(lowered.nodes[i], i));
+      nodes.push_back(workToJson(lowered.nodes[i], i));
   }
   const CapturedEdges captured = capturedEdges(summary);
   Json edges = edgesToJson(summary, captured, transfers);

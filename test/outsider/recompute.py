@@ -96,7 +96,7 @@ class Plan:
         """By buffer and page, of those that have no value before the step, nor at another address: the node that is the first to
         write it in the captured step."""
         first: Dict[Tuple[int, int], int] = {}
-        for node in sorted((node for node in self.nodes if "captured" in node), key=lambda node: node["captured"]):
+        for node in sorted((node for node in self.nodes if node.get("captured") is not None), key=lambda node: node["captured"]):
             for access in node["accesses"]:
                 buffer = self.buffers[access["buffer"]]
                 if buffer["hosted"] and access["may"] in ("write", "readwrite") and not buffer["live_in"] \
@@ -128,6 +128,9 @@ class Plan:
 
     def is_transfer(self, node: int) -> bool:
         return "direction" in self.nodes[node]
+
+    def is_repetition(self, node: int) -> bool:
+        return self.nodes[node].get("repeats") is not None
 
     def goes_up(self, node: int) -> bool:
         return self.nodes[node]["direction"] == "up"
@@ -187,7 +190,7 @@ def in_memory_s(plan: Plan) -> float:
     for before, node in plan.captured_edges:
         after[before].append(node)
     for node in range(len(plan.nodes)):
-        if plan.is_transfer(node):
+        if plan.is_transfer(node) or plan.is_repetition(node):
             continue
         end = start[node] + plan.cost_s(node)
         total = max(total, end)
@@ -429,6 +432,14 @@ def check_frames(plan: Plan, times: Simulation) -> None:
         check_turns(frame, sorted(frame_events), TOLERANCE * max(times.now, 1e-3))
 
 
+def completed_before(plan: Plan) -> List[int]:
+    """Of each node those that complete before it, as bits."""
+    completed = [0] * len(plan.nodes)
+    for before, after in sorted(plan.full_edges, key=lambda edge: edge[1]):
+        completed[after] |= completed[before] | 1 << before
+    return completed
+
+
 def check_addresses(plan: Plan) -> None:
     """What is written at one address is seen at another when the writer has completed: of a page that stays where it is, an
     access completes before one at a later address if either may write."""
@@ -443,9 +454,7 @@ def check_addresses(plan: Plan) -> None:
     uses = {page: visits for page, visits in uses.items() if len({address for address, _, _ in visits}) > 1}
     if not uses:
         return
-    completed = [0] * len(plan.nodes)  # of each node: those that complete before it, as bits
-    for before, after in sorted(plan.full_edges, key=lambda edge: edge[1]):
-        completed[after] |= completed[before] | 1 << before
+    completed = completed_before(plan)
     for (buffer, page), visits in uses.items():
         for address in {address for address, _, _ in visits}:
             earlier = [(node, writes) for other, node, writes in visits if other < address]
@@ -605,6 +614,103 @@ class Values:
                             f"{access['buffer']} \"{self.plan.buffers[access['buffer']]['name']}\"")
 
 
+class Repetitions:
+    """Rule 11: whether each node finds what it finds in the captured step. Of every run of bytes that no access divides, and that
+    is a pair of a buffer and a number, the node that wrote it last."""
+
+    BEFORE = "before the step"
+    REPEATABLE = ("kernel", "memcpy", "memset")
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.works = [node for node in range(len(plan.nodes)) if not plan.is_transfer(node)]
+        cuts: Dict[int, set] = defaultdict(set)
+        for node in self.works:
+            for access in plan.nodes[node]["accesses"]:
+                cuts[original_buffer(plan, access["buffer"])].update((access["offset"], access["offset"] + access["size"]))
+        self.cuts = {buffer: sorted(places) for buffer, places in cuts.items()}
+        self.captured = {plan.nodes[node]["captured"]: node for node in self.works if not plan.is_repetition(node)}
+
+    def runs_of(self, access: Dict[str, Any]) -> Iterator[Tuple[int, int]]:
+        buffer = original_buffer(self.plan, access["buffer"])
+        cuts = self.cuts[buffer]
+        for run in range(bisect.bisect_left(cuts, access["offset"]), bisect.bisect_left(cuts, access["offset"] + access["size"])):
+            yield buffer, run
+
+    def touched(self, node: int) -> Iterator[Tuple[Tuple[int, int], bool, bool]]:
+        """Each run, whether the node needs it as it was, and whether it may write it."""
+        for access in self.plan.nodes[node]["accesses"]:
+            for run in self.runs_of(access):
+                yield run, access["must"] != "write", access["may"] in ("write", "readwrite")
+
+    def original_of(self, node: int) -> int:
+        """The node that a repetition runs again, or the node itself."""
+        return self.captured[self.plan.nodes[node]["repeats"]] if self.plan.is_repetition(node) else node
+
+    def run(self) -> None:
+        repetitions = [node for node in self.works if self.plan.is_repetition(node)]
+        if not repetitions:
+            return
+        for node in repetitions:
+            self.check_form(node)
+        self.check_order(repetitions)
+        self.check_values()
+
+    def check_form(self, node: int) -> None:
+        again = self.plan.nodes[node]
+        original = self.plan.nodes[self.captured[again["repeats"]]] if again["repeats"] in self.captured else None
+        if original is None or original["id"] > node or again["captured"] is not None:
+            raise WrongPlan(f"node {node} repeats no captured node before it")
+        if not original["pure"] or original["kind"] not in self.REPEATABLE:
+            raise WrongPlan(f"node {node} repeats node {original['id']}, which is not pure")
+        deeds = [sorted((original_buffer(self.plan, access["buffer"]), access["offset"], access["size"], access["may"], access["must"])
+                        for access in which["accesses"]) for which in (again, original)]
+        if deeds[0] != deeds[1] or again["name"] != original["name"]:
+            raise WrongPlan(f"node {node} is not what it repeats, node {original['id']}")
+        for (buffer, _), _, writes in self.touched(node):
+            facts = self.plan.buffers[buffer]
+            if writes and (not facts["private"] or facts["live_in"] or facts["live_out"]):
+                raise WrongPlan(f"node {node}, a repetition, writes buffer {buffer}, which lasts")
+
+    def check_order(self, repetitions: List[int]) -> None:
+        """What a repetition shares with others, and one of them writes, is ordered by completion."""
+        full, completed = set(self.plan.full_edges), completed_before(self.plan)
+        for edge in self.plan.edges:
+            if edge not in full and any(self.plan.is_repetition(end) for end in edge):
+                raise WrongPlan(f"a repetition has a programmatic edge, from node {edge[0]} to node {edge[1]}")
+        uses: Dict[Tuple[int, int], List[Tuple[int, bool]]] = defaultdict(list)
+        for node in self.works:
+            for run, _, writes in self.touched(node):
+                uses[run].append((node, writes))
+        for node in repetitions:
+            for run, _, writes in self.touched(node):
+                for other, other_writes in uses[run]:
+                    first, second = sorted((node, other))
+                    if first != second and (writes or other_writes) and not completed[second] >> first & 1:
+                        raise WrongPlan(f"nodes {first} and {second} share bytes of buffer {run[0]}, and nothing orders them")
+
+    def check_values(self) -> None:
+        meant: Dict[Tuple[int, int], Any] = {(buffer, run): self.BEFORE for buffer, cuts in self.cuts.items()
+                                             for run in range(len(cuts)) if self.plan.buffers[buffer]["live_in"]}
+        found = dict(meant)
+        needs: Dict[int, Dict[Tuple[int, int], Any]] = {}
+        for node in self.works:
+            original = self.original_of(node)
+            if original == node:
+                needs[node] = {run: meant[run] for run, needed, _ in self.touched(node) if needed and run in meant}
+            for run, version in needs[original].items():
+                if found.get(run) != version:
+                    raise WrongPlan(f"node {node} finds in buffer {run[0]} what node {found.get(run)} left, but needs that of {version}")
+            for run, _, writes in self.touched(node):
+                if writes:
+                    found[run] = original
+                    if original == node:
+                        meant[run] = node
+        for run, version in meant.items():
+            if self.plan.buffers[run[0]]["live_out"] and found[run] != version:
+                raise WrongPlan(f"at the end buffer {run[0]} has what node {found[run]} left, but needs that of {version}")
+
+
 def original_buffer(plan: Plan, buffer: int) -> int:
     """The captured buffer whose value goes on in this one."""
     while plan.buffers[buffer]["continues"] is not None:
@@ -707,6 +813,7 @@ def recompute(document: Dict[str, Any]) -> Dict[str, Any]:
     check_addresses(plan)
     check_host_places(plan)
     check_rows(plan)
+    Repetitions(plan).run()
     Values(plan).run(range(len(plan.nodes)))
     Values(plan).run(sorted(range(len(plan.nodes)), key=lambda node: (times.start[node], times.end[node], node)))
     moved = {True: 0, False: 0}

@@ -176,6 +176,104 @@ class StayingPages(unittest.TestCase):
             recompute.recompute(plan)
 
 
+def repeating_plan() -> Document:
+    """Buffer 1 is made of buffer 0 and changed in place, gives its frame to buffer 2, is made again by nodes 3 and 4, and read."""
+    return {
+        "format": "pumpgraph-plan", "version": 1, "page_bytes": 4, "budget_bytes": 12, "host_bytes": 0,
+        "machine": {"up_bytes_per_second": 1e6, "down_bytes_per_second": 1e6, "both_bytes_per_second": 2e6,
+                    "copy_overhead_s": 0.0, "hosted_share": 1.0, "beside_hosted_share": 0.0},
+        "buffers": [{"name": f"b{number}", "size": 4, "private": True, "live_in": live_in, "live_out": live_out, "frames": [frame],
+                     "resident": [{"offset": 0, "size": 4}] if live_out else [], "mirrored": [], "hosted": [], "continues": None}
+                    for number, (live_in, live_out, frame) in enumerate(
+                        ((True, True, 0), (False, False, 1), (False, False, 1), (False, True, 2)))],
+        "nodes": [{"id": number, "captured": captured, "repeats": repeats, "pure": captured in (0, 1), "kind": kind, "name": name, "cost_us": 1.0,
+                   "accesses": [{"buffer": buffer, "offset": 0, "size": 4, "may": mode, "must": "none" if mode == "readwrite" else mode}
+                                for buffer, mode in accesses]}
+                  for number, (captured, repeats, kind, name, accesses) in enumerate((
+                      (0, None, "kernel", "make", ((0, "read"), (1, "write"))),
+                      (1, None, "kernel", "change", ((1, "readwrite"),)),
+                      (2, None, "kernel", "other", ((2, "write"),)),
+                      (None, 0, "rematerialize", "make", ((0, "read"), (1, "write"))),
+                      (None, 1, "rematerialize", "change", ((1, "readwrite"),)),
+                      (3, None, "kernel", "use", ((1, "read"), (3, "write"))),
+                      (4, None, "kernel", "advance", ((0, "write"),))))],
+        "transfers": [],
+        "edges": [{"from": node, "to": node + 1, "kind": "full", "origin": "added" if 2 <= node <= 4 else "captured"} for node in range(6)],
+        "implied_edges": [{"from": 2, "to": 5, "kind": "full"}]}
+
+
+class RepeatedNodes(unittest.TestCase):
+    def setUp(self) -> None:
+        self.plan = repeating_plan()
+
+    def expect(self, message: str) -> None:
+        with self.assertRaisesRegex(recompute.WrongPlan, message):
+            recompute.recompute(self.plan)
+
+    def leave_out(self, gone: int) -> None:
+        """Others keep their order."""
+        for node in self.plan["nodes"]:
+            node["id"] -= node["id"] > gone
+        del self.plan["nodes"][gone]
+        del self.plan["edges"][-1]
+
+    def exchange(self, node: int) -> None:
+        """With the one after it."""
+        nodes = self.plan["nodes"]
+        nodes[node], nodes[node + 1] = {**nodes[node + 1], "id": node}, {**nodes[node], "id": node + 1}
+
+    def test_they_leave_what_they_left_before(self) -> None:
+        figures = recompute.recompute(self.plan)
+        self.assertAlmostEqual(figures["in_memory_s"], 5e-6)
+        self.assertAlmostEqual(figures["predicted_s"], 7e-6)
+        self.assertEqual(figures["up_bytes"], 0)
+
+    def test_a_chain_without_its_base(self) -> None:
+        self.leave_out(3)
+        self.expect("node 3 finds in buffer 1 what node 1 left, but needs that of 0")
+
+    def test_a_chain_without_its_last_link(self) -> None:
+        self.leave_out(4)
+        self.expect("node 4 finds in buffer 1 what node 0 left, but needs that of 1")
+
+    def test_an_operand_has_changed(self) -> None:
+        for node in (5, 4, 3):  # "advance" comes before the repetition of "make"
+            self.exchange(node)
+        self.expect("node 4 finds in buffer 0 what node 3 left, but needs that of before the step")
+
+    def test_another_node(self) -> None:
+        self.plan["nodes"][3]["repeats"] = 2
+        self.plan["nodes"][2]["pure"] = True
+        self.expect("node 3 is not what it repeats, node 2")
+
+    def test_no_node(self) -> None:
+        self.plan["nodes"][3]["repeats"] = 3
+        self.expect("node 3 repeats no captured node before it")
+
+    def test_not_pure(self) -> None:
+        self.plan["nodes"][0]["pure"] = False
+        self.expect("node 3 repeats node 0, which is not pure")
+
+    def test_other_accesses(self) -> None:
+        del self.plan["nodes"][3]["accesses"][0]
+        self.expect("node 3 is not what it repeats")
+
+    def test_what_lasts_is_written_again(self) -> None:
+        self.plan["buffers"][1].update(live_out=True)
+        self.expect("node 3, a repetition, writes buffer 1, which lasts")
+
+    def test_a_programmatic_edge(self) -> None:
+        self.plan["edges"][3]["kind"] = "programmatic"
+        self.expect("a repetition has a programmatic edge, from node 3 to node 4")
+
+    def test_nothing_orders_it(self) -> None:
+        self.plan["edges"][5]["from"] = 2  # "advance" may start before "make" has read again
+        for node in (5, 4):
+            self.plan["nodes"][node]["cost_us"] = 0.0
+        with self.assertRaisesRegex(recompute.WrongPlan, "nodes 3 and 6 share bytes of buffer 0, and nothing orders them"):
+            recompute.Repetitions(recompute.Plan(self.plan)).run()
+
+
 def transfers(plan: Document, direction: str) -> List[Document]:
     return [transfer for transfer in plan["transfers"] if transfer["direction"] == direction]
 

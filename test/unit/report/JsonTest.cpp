@@ -177,6 +177,30 @@ TEST(PlanJson, EdgesSayWhereTheyComeFrom) {
   EXPECT_EQ(origins, (std::map<std::string, int>{{"added", 4}, {"captured", 2}, {"demoted", 1}}));
 }
 
+// They are no captured nodes: edges that were captured are still known as such.
+TEST(PlanJson, RepetitionsSayWhatRunsAgain) {
+  Summary summary = handMadeSummary();
+  summary.lowered.nodes[0].isPure = true;
+  Node &again = summary.lowered.nodes[1]; // a copy
+  again = summary.lowered.nodes[0];
+  again.kind = NodeKind::Rematerialize;
+  again.repeats = std::exchange(again.captured, notCaptured);
+  const json plan = json::parse(planToJson(summary));
+  EXPECT_EQ(plan["nodes"][0]["captured"], 0);
+  EXPECT_EQ(plan["nodes"][0]["repeats"], nullptr);
+  EXPECT_EQ(plan["nodes"][0]["pure"], true);
+  EXPECT_EQ(plan["nodes"][1]["captured"], nullptr);
+  EXPECT_EQ(plan["nodes"][1]["repeats"], 0);
+  EXPECT_EQ(plan["nodes"][1]["kind"], "rematerialize");
+  EXPECT_EQ(plan["nodes"][1]["accesses"], plan["nodes"][0]["accesses"]);
+  EXPECT_EQ(plan["nodes"][2]["pure"], false);
+  EXPECT_EQ(plan["transfers"].size(), 1u);
+  EXPECT_EQ(std::count_if(plan["edges"].begin(), plan["edges"].end(),
+                          [](const json &edge) { return edge["origin"] == "captured"; }),
+            3);
+  EXPECT_EQ(countAddedEdges(summary), 4u);
+}
+
 TEST(PlanJson, AnUnknownCostIsNull) {
   Summary summary = handMadeSummary();
   summary.lowered.nodes[0].costUs = std::numeric_limits<double>::quiet_NaN();
