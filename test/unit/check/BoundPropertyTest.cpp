@@ -7,6 +7,8 @@
 #include "test/unit/check/Optimum.h"
 #include "test/unit/check/Random.h"
 #include "test/unit/check/RandomGraph.h"
+#include "test/unit/check/RandomRepetitions.h"
+#include "test/unit/check/SimplePlan.h"
 #include "test/unit/check/StepBuilder.h"
 
 #include <fmt/format.h>
@@ -103,6 +105,43 @@ TEST(PlanAgainstOptimum, isNeverFaster) {
   EXPECT_GE(compared, stepCount * 3 / 4);
 }
 
+// Plans in which nodes run again are never faster than the optimum that may run them again; that is never above the one
+// that may not.
+TEST(OptimumOfRepetitions, isNeverAboveAPlan) {
+  unsigned compared = 0;
+  unsigned faster = 0;
+  unsigned plans = 0;
+  for (std::uint64_t seed = 0; seed < stepCount; ++seed) {
+    Random random(seed);
+    const Description pure = repeatableStep(tinyStep(seed), seed);
+    Description impure = pure;
+    for (Node &node : impure.nodes)
+      node.isPure = false;
+    const std::uint64_t frames = std::max<std::uint64_t>(leastFrames(pure), 1) + random.below(2);
+    Machine machine = slowMachine(random);
+    machine.downBytesPerSecond = machine.upBytesPerSecond; // as above
+    machine.bothBytesPerSecond = machine.upBytesPerSecond * 1.5;
+    const auto best = optimumUs(pure, frames * pure.pageBytes, machine, BoundKind::May);
+    const auto moving = optimumUs(impure, frames * pure.pageBytes, machine, BoundKind::May);
+    if (!best || !moving)
+      continue;
+    ++compared;
+    ASSERT_LE(*best, *moving + 1e-6) << "seed " << seed << '\n' << toText(pure);
+    faster += *best < *moving - 1e-6;
+    const RepeatingStep repeating = withRepetitions(pure, seed, false);
+    const auto plan = simplePlan(repeating.step, frames, seed);
+    if (!plan || repeating.repetitions == 0 || hostedBytes(*plan) > 0)
+      continue;
+    ++plans;
+    ASSERT_GE(predict(*plan, machine).totalUs, *best - 1e-6) << "seed " << seed << '\n'
+                                                             << toText(pure) << toText(*plan);
+  }
+  fmt::print("{} steps: in {} of them the optimum runs nodes again; {} plans that do\n", compared, faster, plans);
+  EXPECT_GE(compared, stepCount * 3 / 4);
+  EXPECT_GE(faster, stepCount / 50);
+  EXPECT_GE(plans, stepCount / 20);
+}
+
 // The search itself, by hand: two pages take turns in one frame. Up and down take 2 us each, kernels 10 us.
 class OptimumByHand : public testing::Test {
 protected:
@@ -110,11 +149,12 @@ protected:
     machine_.upBytesPerSecond = machine_.downBytesPerSecond = 2e6;
     machine_.bothBytesPerSecond = 4e6;
   }
-  NodeIndex kernel(std::vector<Access> accesses) {
+  NodeIndex kernel(std::vector<Access> accesses, double costUs = 10) {
     const NodeIndex index = builder_.kernel("kernel", std::move(accesses));
-    builder_.step().nodes[index].costUs = 10;
+    builder_.step().nodes[index].costUs = costUs;
     return index;
   }
+  void makePure(NodeIndex node) { builder_.step().nodes[node].isPure = true; }
   double optimum(std::uint64_t pages) {
     return optimumUs(builder_.step(), pages * StepBuilder::pageBytes, machine_, BoundKind::May).value_or(-1);
   }
@@ -161,6 +201,45 @@ TEST_F(OptimumByHand, hidesTransfersBehindKernels) {
   kernel({builder_.write(c)});
   kernel({builder_.read(a), builder_.read(c)});
   EXPECT_DOUBLE_EQ(optimum(2), 40); // b is dead when c is written
+}
+
+TEST_F(OptimumByHand, runsAgainWhatTakesLongerToMove) {
+  const BufferIndex a = builder_.buffer("a", {0});
+  const BufferIndex b = builder_.buffer("b", {0});
+  const NodeIndex make = kernel({builder_.write(a)}, 1);
+  kernel({builder_.write(b)});
+  kernel({builder_.read(a)});
+  EXPECT_DOUBLE_EQ(optimum(1), 25); // a leaves and comes back
+  makePure(make);
+  EXPECT_DOUBLE_EQ(optimum(1), 22);
+  builder_.step().nodes[make].costUs = 5;
+  EXPECT_DOUBLE_EQ(optimum(1), 29);
+}
+
+TEST_F(OptimumByHand, runsChainsAgainOrNothing) {
+  const BufferIndex a = builder_.buffer("a", {0});
+  const BufferIndex b = builder_.buffer("b", {0});
+  const NodeIndex make = kernel({builder_.write(a)}, 1);
+  const NodeIndex change = kernel({builder_.update(a)}, 1);
+  kernel({builder_.write(b)});
+  kernel({builder_.read(a)});
+  makePure(change);
+  EXPECT_DOUBLE_EQ(optimum(1), 26);
+  makePure(make);
+  EXPECT_DOUBLE_EQ(optimum(1), 24);
+}
+
+TEST_F(OptimumByHand, runsNothingAgainOnOtherOperands) {
+  for (const bool changes : {false, true}) {
+    builder_ = StepBuilder(1);
+    const BufferIndex x = builder_.exclusive("x", {0});
+    const BufferIndex a = builder_.buffer("a", {1});
+    const BufferIndex b = builder_.buffer("b", {1});
+    makePure(kernel({builder_.read(x), builder_.write(a)}, 1));
+    kernel({builder_.write(b), changes ? builder_.update(x) : builder_.read(x)});
+    kernel({builder_.read(a)});
+    EXPECT_DOUBLE_EQ(optimum(2), changes ? 25 : 22);
+  }
 }
 
 TEST_F(OptimumByHand, noPlanWithoutRoom) {

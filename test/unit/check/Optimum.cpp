@@ -7,6 +7,7 @@
 #include <map>
 #include <queue>
 #include <unordered_map>
+#include <utility>
 
 namespace pumpgraph::test {
 
@@ -14,6 +15,16 @@ namespace {
 
 using PageSet = std::uint32_t;
 using NodeSet = std::uint32_t;
+using AtomSet = std::uint32_t; ///< of runs of bytes that each access covers or misses
+constexpr std::size_t mostAtoms = 32;
+
+/// Who wrote an atom last: no node, nobody since the boundary, or a node.
+using Version = std::uint8_t;
+constexpr Version none = 0;
+constexpr Version boundary = 1;
+constexpr Version versionOf(std::size_t node) {
+  return static_cast<Version>(node + 2);
+}
 
 /// Where a page's value is, and whether the page takes up device memory.
 enum class Place : std::uint8_t {
@@ -37,12 +48,16 @@ constexpr std::uint8_t noPage = 255;
 struct State {
   NodeSet started = 0;
   NodeSet done = 0;
+  NodeSet again = 0;                                  ///< that are done and run once more
   std::uint8_t residents = 0;                         ///< boundary residents, among the live-in pages
   std::uint8_t mirrored = 0;                          ///< of those, the ones in host memory too
   std::array<Place, 8> places{};                      ///< by page
   std::array<double, 6> remainingUs{};                ///< by node, of those that run
   std::array<std::uint8_t, 2> moving{noPage, noPage}; ///< up, down
   std::array<double, 2> remainingBytes{};
+  std::array<Version, mostAtoms> versions{}; ///< by atom, where some node can run again
+
+  NodeSet running() const { return (started & ~done) | again; }
 };
 
 /// Equal for states from which the same can happen: what is where, and a hash of how long what runs still takes.
@@ -71,6 +86,13 @@ Key keyOf(const State &state) {
     key.howLong = mix(key.howLong, static_cast<std::uint64_t>(std::llround(remaining * 65536)));
   for (const double remaining : state.remainingBytes)
     key.howLong = mix(key.howLong, static_cast<std::uint64_t>(std::llround(remaining * 65536)));
+  std::uint64_t packed = 64 | state.again; // the highest bit says how many have been packed
+  for (const Version version : state.versions) {
+    if (packed >> 60 != 0)
+      key.howLong = mix(key.howLong, std::exchange(packed, 1));
+    packed = packed << 3 | version;
+  }
+  key.howLong = mix(key.howLong, packed);
   return key;
 }
 
@@ -81,6 +103,8 @@ public:
     listPages(budgetBytes);
     if (isPossible_)
       listNodes(kind);
+    if (isPossible_ && repeatable_ != 0)
+      listAtoms(kind);
   }
 
   std::optional<double> run(std::size_t stateLimit);
@@ -97,12 +121,17 @@ private:
     PageSet written = 0;
     PageSet overwritten = 0; ///< wholly, and not read by this node
     NodeSet after = 0;
+    AtomSet touchedAtoms = 0;
+    AtomSet writtenAtoms = 0;
+    std::vector<std::pair<std::size_t, Version>> operands; ///< by atom, as they are in the captured step
     double costUs = 0;
     double tailUs = 0; ///< longest path from the start of the node to the end
   };
 
   void listPages(std::uint64_t budgetBytes);
   void listNodes(BoundKind kind);
+  bool canRepeat(const Node &node) const;
+  void listAtoms(BoundKind kind);
   std::vector<State> starts() const;
   bool isGoal(const State &state) const;
   void push(State state, double us);
@@ -117,6 +146,9 @@ private:
   void tryDrops(const State &state, double us);
   void advance(State state, double us);
   void complete(State &state, std::size_t node) const;
+  bool mayRepeat(const State &state, std::size_t node) const;
+  bool findsOperands(const State &state, std::size_t node) const;
+  bool racesWithRepetition(const State &state, std::size_t node) const;
 
   const Description &captured_;
   Machine machine_;
@@ -125,6 +157,10 @@ private:
   std::vector<Page> pages_;
   std::map<std::pair<BufferIndex, std::uint64_t>, std::uint8_t> pageNumbers_;
   std::vector<Step> steps_;
+  NodeSet repeatable_ = 0;
+  PageSet remade_ = 0;                      ///< by nodes that can run again, wholly
+  PageSet inputs_ = 0;                      ///< of nodes that can run again
+  std::array<Version, mostAtoms> before_{}; ///< by atom
 
   struct Entry {
     double lowestUs = 0; ///< of all completions
@@ -177,6 +213,11 @@ void Search::listNodes(BoundKind kind) {
       }
     }
     step.overwritten = step.written & ~step.needed;
+    if (canRepeat(node)) {
+      repeatable_ |= NodeSet{1} << steps_.size();
+      remade_ |= step.overwritten;
+      inputs_ |= step.needed;
+    }
     steps_.push_back(step);
   }
   for (const Edge &edge : captured_.edges)
@@ -189,11 +230,55 @@ void Search::listNodes(BoundKind kind) {
   }
 }
 
+/// Rule 11 of docs/plan-correctness.md.
+bool Search::canRepeat(const Node &node) const {
+  return node.isPure && isRepeatable(node.kind) &&
+         std::none_of(node.accesses.begin(), node.accesses.end(), [&](const Access &access) {
+           const Buffer &buffer = captured_.buffers[access.buffer];
+           return (access.may & modeWrite) != 0 && (!buffer.isPrivate || buffer.liveIn || buffer.liveOut);
+         });
+}
+
+void Search::listAtoms(BoundKind kind) {
+  std::map<std::pair<BufferIndex, std::uint64_t>, std::size_t> numbers; // by where they begin; the ends of buffers too
+  for (const Node &node : captured_.nodes)
+    for (const Access &access : node.accesses)
+      for (const std::uint64_t place : {access.range.offset, access.range.end()})
+        numbers[{access.buffer, place}] = 0;
+  std::size_t count = 0;
+  isPossible_ = numbers.size() <= mostAtoms;
+  if (!isPossible_)
+    return;
+  for (auto &[place, number] : numbers) {
+    before_[count] = captured_.buffers[place.first].liveIn ? boundary : none;
+    number = count++;
+  }
+  std::array<Version, mostAtoms> versions = before_;
+  for (std::size_t node = 0; node < steps_.size(); ++node) {
+    Step &step = steps_[node];
+    for (const Access &access : captured_.nodes[node].accesses) {
+      const std::uint8_t mode = kind == BoundKind::Must ? access.must : access.may;
+      const std::size_t end = numbers.at({access.buffer, access.range.end()});
+      for (std::size_t atom = numbers.at({access.buffer, access.range.offset}); mode != modeNone && atom < end;
+           ++atom) {
+        step.touchedAtoms |= AtomSet{1} << atom;
+        step.writtenAtoms |= (mode & modeWrite) != 0 ? AtomSet{1} << atom : 0;
+        if (access.must != modeWrite && versions[atom] != none)
+          step.operands.emplace_back(atom, versions[atom]);
+      }
+    }
+    for (std::size_t atom = 0; atom < count; ++atom)
+      if ((step.writtenAtoms >> atom & 1) != 0)
+        versions[atom] = versionOf(node);
+  }
+}
+
 std::vector<State> Search::starts() const {
   PageSet written = 0;
   for (const Step &step : steps_)
     written |= step.written;
   std::vector<State> states{State()};
+  states[0].versions = before_;
   for (std::size_t page = 0; page < pages_.size(); ++page) {
     if (!pages_[page].liveIn)
       continue;
@@ -224,7 +309,8 @@ std::uint64_t Search::framesTaken(const State &state) const {
 }
 
 bool Search::isGoal(const State &state) const {
-  if (state.done + 1 != NodeSet{1} << steps_.size() || state.moving[0] != noPage || state.moving[1] != noPage)
+  if (state.done + 1 != NodeSet{1} << steps_.size() || state.again != 0 || state.moving[0] != noPage ||
+      state.moving[1] != noPage)
     return false;
   for (std::size_t page = 0; page < pages_.size(); ++page) {
     if (!pages_[page].liveOut)
@@ -246,7 +332,7 @@ bool Search::isGoal(const State &state) const {
 PageSet Search::running(const State &state, PageSet Step::*which) const {
   PageSet pages = 0;
   for (std::size_t node = 0; node < steps_.size(); ++node)
-    if ((state.started >> node & 1) != 0 && (state.done >> node & 1) == 0)
+    if ((state.running() >> node & 1) != 0)
       pages |= steps_[node].*which;
   return pages;
 }
@@ -272,6 +358,8 @@ PageSet Search::wanted(const State &state, bool needed) const {
 double Search::leastRestUs(const State &state) const {
   double rest = 0;
   for (std::size_t node = 0; node < steps_.size(); ++node) {
+    if ((state.again >> node & 1) != 0)
+      rest = std::max(rest, state.remainingUs[node]);
     if ((state.done >> node & 1) != 0)
       continue;
     const bool isRunning = (state.started >> node & 1) != 0;
@@ -286,7 +374,7 @@ double Search::leastRestUs(const State &state) const {
 /// What has to move before the end, whatever is done from here on.
 std::pair<double, double> Search::bytesToMove(const State &state) const {
   const PageSet needed = wanted(state, true);
-  PageSet rewritten = 0;
+  PageSet rewritten = remade_;
   for (std::size_t node = 0; node < steps_.size(); ++node)
     if ((state.done >> node & 1) == 0)
       rewritten |= steps_[node].written;
@@ -314,14 +402,46 @@ void Search::push(State state, double us) {
   queue_.push({us + leastRestUs(state), us, state});
 }
 
+/// Whether it would change anything.
+bool Search::mayRepeat(const State &state, std::size_t node) const {
+  if (((repeatable_ & state.done & ~state.again) >> node & 1) == 0)
+    return false;
+  for (std::size_t page = 0; page < pages_.size(); ++page)
+    if ((steps_[node].written >> page & 1) != 0 && state.places[page] != Place::Device &&
+        state.places[page] != Place::Both)
+      return true;
+  for (std::size_t atom = 0; atom < mostAtoms; ++atom)
+    if ((steps_[node].writtenAtoms >> atom & 1) != 0 && state.versions[atom] != versionOf(node))
+      return true;
+  return false;
+}
+
+bool Search::findsOperands(const State &state, std::size_t node) const {
+  const auto &operands = steps_[node].operands;
+  return std::all_of(operands.begin(), operands.end(),
+                     [&](const auto &operand) { return state.versions[operand.first] == operand.second; });
+}
+
+/// What a repetition conflicts with does not run beside it.
+bool Search::racesWithRepetition(const State &state, std::size_t node) const {
+  const bool isAgain = (state.started >> node & 1) != 0;
+  const Step &step = steps_[node];
+  for (std::size_t other = 0; other < steps_.size(); ++other)
+    if ((state.running() >> other & 1) != 0 && (isAgain || (state.again >> other & 1) != 0) &&
+        ((step.writtenAtoms & steps_[other].touchedAtoms) | (step.touchedAtoms & steps_[other].writtenAtoms)) != 0)
+      return true;
+  return false;
+}
+
 void Search::tryNodes(const State &state, double us) {
   // Two nodes may use a page at once, and a node may read what a copy down reads; no other transfer has company.
   const auto bitOf = [](std::uint8_t page) { return page == noPage ? 0 : PageSet{1} << page; };
   const PageSet arriving = bitOf(state.moving[0]), leaving = bitOf(state.moving[1]);
   for (std::size_t node = 0; node < steps_.size(); ++node) {
     const Step &step = steps_[node];
-    if ((state.started >> node & 1) != 0 || (step.after & ~state.done) != 0 || (step.touched & arriving) != 0 ||
-        (step.written & leaving) != 0)
+    const bool isAgain = (state.started >> node & 1) != 0;
+    if ((isAgain && !mayRepeat(state, node)) || (step.after & ~state.done) != 0 || (step.touched & arriving) != 0 ||
+        (step.written & leaving) != 0 || !findsOperands(state, node) || racesWithRepetition(state, node))
       continue;
     State next = state;
     bool hasValues = true;
@@ -337,7 +457,7 @@ void Search::tryNodes(const State &state, double us) {
     }
     if (!hasValues || framesTaken(next) > frames_)
       continue;
-    next.started |= NodeSet{1} << node;
+    (isAgain ? next.again : next.started) |= NodeSet{1} << node;
     next.remainingUs[node] = step.costUs;
     if (step.costUs <= tolerance)
       complete(next, node);
@@ -347,17 +467,21 @@ void Search::tryNodes(const State &state, double us) {
 
 void Search::complete(State &state, std::size_t node) const {
   state.done |= NodeSet{1} << node;
+  state.again &= ~(NodeSet{1} << node);
   state.remainingUs[node] = 0;
   for (std::size_t page = 0; page < pages_.size(); ++page)
     if ((steps_[node].written >> page & 1) != 0)
       state.places[page] = Place::Device;
+  for (std::size_t atom = 0; atom < mostAtoms; ++atom)
+    if ((steps_[node].writtenAtoms >> atom & 1) != 0)
+      state.versions[atom] = versionOf(node);
 }
 
 void Search::tryMoves(const State &state, double us) {
   const PageSet busy = locked(state), changing = running(state, &Step::written);
   const PageSet needed = wanted(state, true);
   for (std::uint8_t page = 0; page < pages_.size(); ++page) {
-    const bool isOfUse = (needed >> page & 1) != 0 || pages_[page].liveOut;
+    const bool isOfUse = ((needed | inputs_) >> page & 1) != 0 || pages_[page].liveOut;
     const bool isIdle = (busy >> page & 1) == 0;
     State next = state;
     if (state.places[page] == Place::Host && state.moving[0] == noPage && isOfUse && isIdle &&
@@ -382,7 +506,7 @@ void Search::tryDrops(const State &state, double us) {
     if ((busy >> page & 1) != 0 || !takesFrame(state.places[page]))
       continue;
     const bool valueMatters = (needed >> page & 1) != 0 || pages_[page].liveOut;
-    if (state.places[page] == Place::Device && valueMatters && (overwritten >> page & 1) == 0)
+    if (state.places[page] == Place::Device && valueMatters && ((overwritten | remade_) >> page & 1) == 0)
       continue; // would be lost for good
     State next = state;
     Place &place = next.places[page];
@@ -401,7 +525,7 @@ void Search::advance(State state, double us) {
   }
   double step = never;
   for (std::size_t node = 0; node < steps_.size(); ++node)
-    if ((state.started & ~state.done) >> node & 1)
+    if (state.running() >> node & 1)
       step = std::min(step, state.remainingUs[node]);
   for (std::size_t lane = 0; lane < 2; ++lane)
     if (state.moving[lane] != noPage)
@@ -410,7 +534,7 @@ void Search::advance(State state, double us) {
     return;
 
   for (std::size_t node = 0; node < steps_.size(); ++node)
-    if ((state.started & ~state.done) >> node & 1) {
+    if (state.running() >> node & 1) {
       state.remainingUs[node] -= step;
       if (state.remainingUs[node] <= tolerance)
         complete(state, node);
