@@ -40,6 +40,7 @@ struct Tally {
   std::uint64_t chains = 0;    ///< of these, with several
   std::uint64_t planned = 0;   ///< in which memory has a limit as well
   std::uint64_t dropping = 0;  ///< of these, right ones in which the value that is made again was lost
+  std::uint64_t elsewhere = 0; ///< with a limit, and buffers that go on at other addresses
   std::array<OfMistake, mistakeCount> mistakes{};
   std::array<Finding, 8> findings{{{"version", " needs of "},
                                    {"version at the end", "at the end of the step"},
@@ -79,14 +80,16 @@ public:
       return failure;
 
     const auto plan = simplePlan(repeating_.step, leastFrames(repeating_.step) + seed_ % 4, seed_);
-    if (!plan)
-      return std::nullopt; // its colouring is greedy
-    ++tally.planned;
-    tally.dropping += isRight && losesWhatIsMadeAgain(*plan);
-    if (auto failure = judge("plan", *plan, findingsOf(*plan), wrongIn(*plan), violations.empty()))
+    tally.planned += plan.has_value();
+    tally.dropping += plan && isRight && losesWhatIsMadeAgain(*plan);
+    if (auto failure = judgePlan("plan", plan, violations.empty()))
       return failure;
-    const Description lowered = simpleLowering(*plan);
-    return judge("lowered plan", lowered, findingsOf(lowered), wrongIn(lowered), violations.empty());
+    const Description moved = withOtherAddresses(repeating_.step, seed_);
+    if (moved.buffers.size() == repeating_.step.buffers.size())
+      return std::nullopt;
+    const auto elsewhere = simplePlan(moved, leastFrames(moved) + seed_ % 4, seed_);
+    tally.elsewhere += elsewhere.has_value();
+    return judgePlan("plan with other addresses", elsewhere, violations.empty());
   }
 
 private:
@@ -116,6 +119,16 @@ private:
     if (!violations.empty() && mustBeAccepted)
       return fail("is right, but is not accepted", violations[0].message);
     return std::nullopt;
+  }
+
+  std::optional<Failure> judgePlan(const std::string &what, const std::optional<Description> &plan,
+                                   bool mustBeAccepted) const {
+    if (!plan)
+      return std::nullopt; // its colouring is greedy
+    if (auto failure = judge(what, *plan, findingsOf(*plan), wrongIn(*plan), mustBeAccepted))
+      return failure;
+    const Description lowered = simpleLowering(*plan);
+    return judge("lowered " + what, lowered, findingsOf(lowered), wrongIn(lowered), mustBeAccepted);
   }
 
   /// Whether the last node that had a page of a repetition's results in its frame before the repetition was another's.
@@ -170,11 +183,11 @@ void report(std::uint64_t seed, const Description &captured, const Failure &fail
 bool printAndJudge(const Tally &tally, std::uint64_t firstSeed, std::uint64_t count) {
   fmt::print(
       "{} random steps from seed {}: {} right ones repeat nodes, {} several; {} with a limit of memory, in {} of "
-      "them what is made again has lost its frame\n",
-      tally.steps, firstSeed, tally.repeating, tally.chains, tally.planned, tally.dropping);
+      "them what is made again has lost its frame; {} with other addresses\n",
+      tally.steps, firstSeed, tally.repeating, tally.chains, tally.planned, tally.dropping, tally.elsewhere);
   fmt::print("{:<32}{:>9}{:>10}{:>14}\n", "mistake", "made", "rejected", "shown wrong");
   bool isWorthIt = tally.steps == count && tally.repeating * 5 >= count && tally.chains * 20 >= count &&
-                   tally.planned * 2 >= count && tally.dropping * 50 >= count;
+                   tally.planned * 2 >= count && tally.dropping * 50 >= count && tally.elsewhere * 10 >= count;
   const auto isOfForm = [](Mistake mistake) {
     return mistake == Mistake::NotPure || mistake == Mistake::AccessDropped || mistake == Mistake::AccessChanged;
   };
@@ -203,7 +216,8 @@ bool printAndJudge(const Tally &tally, std::uint64_t firstSeed, std::uint64_t co
 int runAll(std::uint64_t firstSeed, std::uint64_t count) {
   Tally tally;
   for (std::uint64_t seed = firstSeed; seed < firstSeed + count; ++seed) {
-    const Description captured = repeatableStep(randomStep(seed), seed);
+    Description captured = repeatableStep(randomStep(seed), seed);
+    makeRenamable(captured);
     ++tally.steps;
     if (const std::optional<Failure> failure = Property(captured, seed).run(tally)) {
       report(seed, captured, *failure);
