@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, Tuple
 import recompute
 
 TOOL = os.environ["PUMPGRAPH_OPT"]
+REPETITIONS = os.environ.get("PUMPGRAPH_REPETITIONS")
 DATA = Path(__file__).resolve().parents[1] / "data"
 
 Document = Dict[str, Any]
@@ -272,6 +273,27 @@ class RepeatedNodes(unittest.TestCase):
             self.plan["nodes"][node]["cost_us"] = 0.0
         with self.assertRaisesRegex(recompute.WrongPlan, "nodes 3 and 6 share bytes of buffer 0, and nothing orders them"):
             recompute.Repetitions(recompute.Plan(self.plan)).run()
+
+
+@unittest.skipUnless(REPETITIONS, "ctest names check_repetitions in PUMPGRAPH_REPETITIONS")
+class RandomRepetitions(unittest.TestCase):
+    """Of random plans that are right but, in some, for what they repeat, it accepts those that the checker accepts."""
+
+    def test_it_agrees_with_the_checker(self) -> None:
+        judged = {True: 0, False: 0}
+        with subprocess.Popen([str(REPETITIONS), "0", "2000"], stdout=subprocess.PIPE) as process:
+            for line in process.stdout or ():
+                case = json.loads(line)
+                is_right = not case["violation"]
+                judged[is_right] += 1
+                with self.subTest(seed=case["seed"], mistake=case["mistake"], violation=case["violation"]):
+                    if is_right:
+                        recompute.recompute(case["plan"])
+                        continue
+                    with self.assertRaises(recompute.WrongPlan):
+                        recompute.Repetitions(recompute.Plan(case["plan"])).run()
+        self.assertEqual(process.returncode, 0)
+        self.assertGreater(min(judged.values()), 200)
 
 
 def transfers(plan: Document, direction: str) -> List[Document]:
