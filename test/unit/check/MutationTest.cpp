@@ -27,18 +27,18 @@ struct Tally {
 
 class MutationTest : public testing::Test {
 protected:
-  enum class Kind { Plain, Renamable, Repeatable };
+  enum Kind : unsigned { plain = 0, renamable = 1, repeatable = 2 };
 
   /// `planFor(captured, seed)` makes a correct plan, or none.
-  template <typename PlanFor> void mutateAll(PlanFor planFor, Kind kind = Kind::Plain) {
+  template <typename PlanFor> void mutateAll(PlanFor planFor, unsigned kind = plain) {
     for (std::uint64_t seed = 0; seed < stepCount && !HasFatalFailure(); ++seed) {
       Description captured = randomStep(seed);
       if (captured.nodes.size() > mostNodes)
         continue;
-      if (kind == Kind::Renamable)
-        makeRenamable(captured);
-      if (kind == Kind::Repeatable)
+      if ((kind & repeatable) != 0)
         captured = repeatableStep(captured, seed);
+      if ((kind & renamable) != 0)
+        makeRenamable(captured);
       const Reference reference(captured);
       const std::optional<Description> plan = planFor(captured, seed);
       if (!plan)
@@ -134,6 +134,12 @@ std::optional<Description> repeatingPlanFor(const Description &captured, std::ui
   return repeating.repetitions == 0 ? std::nullopt : simplePlanFor(repeating.step, seed);
 }
 
+/// Both.
+std::optional<Description> repeatingStayingPlanFor(const Description &captured, std::uint64_t seed) {
+  const RepeatingStep repeating = withRepetitions(captured, seed, false);
+  return repeating.repetitions == 0 ? std::nullopt : stayingPlanFor(repeating.step, seed);
+}
+
 /// Under a tight budget, so that there is something to break, or one that some nodes exceed.
 std::optional<Description> plannersPlanFor(const Description &captured, std::uint64_t seed) {
   PlanOptions options;
@@ -166,7 +172,7 @@ TEST_F(MutationTest, everyMutantOfALoweredSimplePlanIsRejectedOrEquivalent) {
 }
 
 TEST_F(MutationTest, everyMutantOfAStayingPlanIsRejectedOrEquivalent) {
-  mutateAll(stayingPlanFor, Kind::Renamable);
+  mutateAll(stayingPlanFor, renamable);
   printAndRequireKills(stepCount / 4);
   requireThatPagesStay();
 }
@@ -177,13 +183,13 @@ TEST_F(MutationTest, everyMutantOfALoweredStayingPlanIsRejectedOrEquivalent) {
         const auto plan = stayingPlanFor(captured, seed);
         return plan ? std::optional(simpleLowering(*plan)) : std::nullopt;
       },
-      Kind::Renamable);
+      renamable);
   printAndRequireKills(stepCount / 4);
   requireThatPagesStay();
 }
 
 TEST_F(MutationTest, everyMutantOfARepeatingPlanIsRejectedOrEquivalent) {
-  mutateAll(repeatingPlanFor, Kind::Repeatable);
+  mutateAll(repeatingPlanFor, repeatable);
   printAndRequireKills(stepCount / 5);
 }
 
@@ -193,8 +199,14 @@ TEST_F(MutationTest, everyMutantOfALoweredRepeatingPlanIsRejectedOrEquivalent) {
         const auto plan = repeatingPlanFor(captured, seed);
         return plan ? std::optional(simpleLowering(*plan)) : std::nullopt;
       },
-      Kind::Repeatable);
+      repeatable);
   printAndRequireKills(stepCount / 5);
+}
+
+TEST_F(MutationTest, everyMutantOfARepeatingStayingPlanIsRejectedOrEquivalent) {
+  mutateAll(repeatingStayingPlanFor, repeatable | renamable);
+  printAndRequireKills(stepCount / 5);
+  requireThatPagesStay();
 }
 
 TEST_F(MutationTest, everyMutantOfAPlannersPlanIsRejectedOrEquivalent) {
@@ -213,7 +225,7 @@ TEST_F(MutationTest, everyMutantOfALoweredPlannersPlanIsRejectedOrEquivalent) {
 }
 
 TEST_F(MutationTest, everyMutantOfARenamingPlanIsRejectedOrEquivalent) {
-  mutateAll(renamingPlanFor, Kind::Renamable);
+  mutateAll(renamingPlanFor, renamable);
   printAndRequireKills(stepCount / 10);
 }
 
@@ -223,7 +235,7 @@ TEST_F(MutationTest, everyMutantOfALoweredRenamingPlanIsRejectedOrEquivalent) {
         const auto plan = renamingPlanFor(captured, seed);
         return plan ? std::optional(lowerVirtual(*plan)) : std::nullopt;
       },
-      Kind::Renamable);
+      renamable);
   printAndRequireKills(stepCount / 10);
 }
 
