@@ -46,6 +46,9 @@ struct PlanOptions {
   double slowerBy = 1;
   /// Homes are not chosen again: a fraction of the time, and a plan that takes as long or a few percent longer.
   bool isQuick = false;
+  /// Virtual memory alone, and looked at by summarize(): pure nodes may run again where that is predicted to be faster
+  /// than moving what they make.
+  bool rematerializes = false;
   /// How many the planner may use; 0: all there are. No plan depends on it.
   unsigned processors = 0;
 };

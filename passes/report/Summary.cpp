@@ -8,6 +8,7 @@
 #include "passes/plan/HostedPages.h"
 #include "passes/plan/Processors.h"
 #include "passes/report/ManagedPlans.h"
+#include "passes/report/RematerializingPlans.h"
 #include "pumpgraph/graph/Ranges.h"
 
 #include <fmt/format.h>
@@ -108,9 +109,10 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
 
   Bounds bounds(summary.captured, options);
   const auto start = std::chrono::steady_clock::now();
-  tl::expected<PlannedStep, PlanError> step = options.backend == Backend::Virtual
-                                                  ? planResidency(summary.captured, options)
-                                                  : planForManaged(summary.captured, options);
+  tl::expected<PlannedStep, PlanError> step = options.backend != Backend::Virtual
+                                                  ? planForManaged(summary.captured, options)
+                                              : options.rematerializes ? planRematerializing(summary.captured, options)
+                                                                       : planResidency(summary.captured, options);
   if (!step)
     return tl::unexpected(std::move(step.error()));
   summary.planned = std::move(step->description);

@@ -63,8 +63,12 @@ struct Shorthand::Options {
                                          "trace); to standard output if no file is named; may be repeated")};
   cl::opt<std::string> sweep{"sweep", cl::cat(category), cl::value_desc("points"), cl::ValueOptional,
                              cl::desc("also plan this many other budgets, for the curve in the reports (default: 24)")};
+  cl::opt<std::string> rematerialize{
+      "rematerialize", cl::cat(category), cl::value_desc("when"),
+      cl::desc("whether pure nodes may run again, where that is faster than moving what they make: automatic (default) "
+               "or never")};
   bool areGiven() const {
-    const std::array single{&trace, &page, &budget, &up, &down, &both, &hostMemory, &sweep, &compare};
+    const std::array single{&trace, &page, &budget, &up, &down, &both, &hostMemory, &sweep, &compare, &rematerialize};
     return reports.getNumOccurrences() > 0 || std::any_of(single.begin(), single.end(), [](const auto *option) {
              return option->getNumOccurrences() > 0;
            });
@@ -93,6 +97,7 @@ struct Request {
   Link link;
   std::uint64_t hostBytes = UINT64_MAX;
   int sweepPoints = 0;
+  bool rematerializes = true;
   std::optional<UnifiedMemory> unifiedMemory; ///< to compare the plan with
   std::vector<Report> reports;
   std::string lowered; ///< where the lowered IR goes; empty: nowhere
@@ -168,6 +173,12 @@ static Parsed<UnifiedMemory> parseUnifiedMemory(const std::string &text) {
   if (!memory)
     return tl::unexpected(fmt::format("no unified memory \"{}\" is known; there are {}", text, unifiedMemoryNames));
   return *memory;
+}
+
+static Parsed<bool> parseRematerialize(const std::string &text) {
+  if (text != "automatic" && text != "never")
+    return tl::unexpected(fmt::format("\"{}\" is neither automatic nor never", text));
+  return text == "automatic";
 }
 
 static Parsed<int> parsePoints(const std::string &text) {
@@ -250,6 +261,7 @@ static Parsed<Request> readRequest(const auto &options, llvm::StringRef input, l
   reader.read(options.both, parseBandwidth, request.link.both);
   reader.read(options.hostMemory, parseBytes, request.hostBytes);
   reader.read(options.sweep, parsePoints, request.sweepPoints);
+  reader.read(options.rematerialize, parseRematerialize, request.rematerializes);
   reader.read(options.compare, parseUnifiedMemory, request.unifiedMemory);
   for (const std::string &text : options.reports)
     reader.readValue("report", text, parseReport, request.reports.emplace_back());
@@ -405,12 +417,10 @@ static void report(const PlanError &error, Source &source) {
 }
 
 static tl::expected<Summary, PlanError> plan(const Description &captured, const std::optional<Budget> &budget,
-                                             const Machine &machine) {
-  PlanOptions options;
-  options.machine = machine;
+                                             PlanOptions options) {
   if (budget) {
     const tl::expected<std::uint64_t, PlanError> peak =
-        budget->percent ? peakBytes(captured, machine) : std::uint64_t{0};
+        budget->percent ? peakBytes(captured, options.machine) : std::uint64_t{0};
     if (!peak)
       return tl::unexpected(peak.error());
     options.budgetBytes = budget->of(*peak);
@@ -437,7 +447,9 @@ int Shorthand::run(llvm::StringRef input, llvm::StringRef output, mlir::DialectR
   const Description &captured = source.lifted.description;
   Machine machine = withLink(source.machine, request->link);
   machine.hostBytes = request->hostBytes;
-  tl::expected<Summary, PlanError> summary = plan(captured, request->budget, machine);
+  PlanOptions planning{.machine = machine};
+  planning.rematerializes = request->rematerializes;
+  tl::expected<Summary, PlanError> summary = plan(captured, request->budget, planning);
   if (!summary) {
     report(summary.error(), source);
     return 1;
@@ -447,7 +459,7 @@ int Shorthand::run(llvm::StringRef input, llvm::StringRef output, mlir::DialectR
 
   std::vector<SweepPoint> points;
   if (request->sweepPoints > 0)
-    points = sweep(captured, PlanOptions{0, machine}, request->sweepPoints);
+    points = sweep(captured, planning, request->sweepPoints);
   if (request->hasFigures() && summary->planMs < cheapMs)
     findEnough(*summary);
   else

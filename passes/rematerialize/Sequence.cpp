@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/rematerialize/Sequence.h"
+
+#include "passes/analysis/Order.h"
+#include "pumpgraph/graph/Reliance.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace pumpgraph {
+namespace {
+
+class SequenceBuilder {
+public:
+  SequenceBuilder(const Description &captured, const StepValues &values, const Lifetimes &lifetimes)
+      : captured_(captured), values_(values), lifetimes_(lifetimes), held_(values.atoms().size()),
+        isGivenUp_(values.values().size(), false), isWanted_(values.values().size(), false) {
+    for (std::uint32_t atom = 0; atom < values_.atoms().size(); ++atom)
+      held_[AtomIndex{atom}] = values_.first(AtomIndex{atom});
+    turns_.reserve(captured.nodes.size() * 5 / 4);
+  }
+
+  std::optional<std::vector<Turn>> build() {
+    for (NodeIndex node = 0; node < captured_.nodes.size(); ++node) {
+      at_ = node;
+      for (const ValueIndex operand : values_.operands(node))
+        if (!makeAgain(operand))
+          return std::nullopt;
+      if (!std::ranges::all_of(values_.operands(node), [&](ValueIndex operand) { return isThere(operand); }))
+        return std::nullopt; // making one has written over another
+      emit(node, false);
+      giveUpAfter(node);
+    }
+    return std::move(turns_);
+  }
+
+private:
+  bool isThere(ValueIndex value) const { return held_[values_.values()[value].atom] == value && !isGivenUp_[value]; }
+
+  /// Whether the value is there afterwards.
+  bool makeAgain(ValueIndex value) {
+    if (isThere(value))
+      return true;
+    const NodeIndex maker = values_.values()[value].maker;
+    if (maker == noMaker || isWanted_[value] || !captured_.nodes[maker].isPure ||
+        !isRepeatable(captured_.nodes[maker].kind))
+      return false;
+    isWanted_[value] = true;
+    const bool isMade = repeat(maker);
+    isWanted_[value] = false;
+    return isMade && isThere(value);
+  }
+
+  bool repeat(NodeIndex node) {
+    for (const ValueIndex operand : values_.operands(node))
+      if (!makeAgain(operand))
+        return false;
+    for (const ValueIndex operand : values_.operands(node))
+      if (!isThere(operand))
+        return false;
+    for (const ValueIndex result : values_.results(node))
+      if (!mayReplace(result, node))
+        return false;
+    emit(node, true);
+    return true;
+  }
+
+  /// Whether nobody needs any more what the result is written over.
+  bool mayReplace(ValueIndex result, NodeIndex node) const {
+    const ValueIndex old = held_[values_.values()[result].atom];
+    if (old == result || isGivenUp_[old])
+      return true;
+    const Value &value = values_.values()[old];
+    if (value.outlives)
+      return false;
+    const bool isNeeded = !value.readers.empty() && value.readers.back() >= at_;
+    return !isNeeded || std::ranges::find(values_.operands(node), old) != values_.operands(node).end();
+  }
+
+  void emit(NodeIndex node, bool again) {
+    turns_.push_back({node, again});
+    for (const ValueIndex result : values_.results(node)) {
+      held_[values_.values()[result].atom] = result;
+      isGivenUp_[result] = false;
+    }
+  }
+
+  void giveUpAfter(NodeIndex node) {
+    const auto end = [&](ValueIndex index) {
+      const Value &value = values_.values()[index];
+      const NodeIndex last = value.readers.empty() ? value.maker : value.readers.back();
+      if (lifetimes_.droppedAfter[index] == node ||
+          (last == node && !value.outlives && !lifetimes_.kept[index] && value.maker != noMaker))
+        isGivenUp_[index] = true;
+    };
+    std::ranges::for_each(values_.operands(node), end);
+    std::ranges::for_each(values_.results(node), end);
+  }
+
+  const Description &captured_;
+  const StepValues &values_;
+  const Lifetimes &lifetimes_;
+  IndexedVector<AtomIndex, ValueIndex> held_;
+  IndexedVector<ValueIndex, bool> isGivenUp_;
+  IndexedVector<ValueIndex, bool> isWanted_; ///< by repetitions under way
+  NodeIndex at_ = 0;                         ///< the captured node that comes next
+  std::vector<Turn> turns_;
+};
+
+} // namespace
+
+std::optional<std::vector<Turn>> sequenceOf(const Description &captured, const StepValues &values,
+                                            const Lifetimes &lifetimes) {
+  return SequenceBuilder(captured, values, lifetimes).build();
+}
+
+namespace {
+
+/// Adds edges between repetitions and all that they conflict with.
+class ConflictEdges {
+public:
+  explicit ConflictEdges(Description &step) : step_(step), values_(step), now_(values_.atoms().size()) {
+    for (std::uint32_t atom = 0; atom < now_.size(); ++atom)
+      now_[AtomIndex{atom}] = values_.first(AtomIndex{atom});
+  }
+
+  void add() {
+    for (const Edge &edge : step_.edges)
+      predecessors_[edge.to].push_back(edge);
+    for (NodeIndex node = 0; node < step_.nodes.size(); ++node) {
+      std::set<NodeIndex> wanted;
+      for (const ValueIndex operand : values_.operands(node))
+        want(wanted, node, values_.values()[operand].maker);
+      for (const ValueIndex result : values_.results(node)) {
+        ValueIndex &now = now_[values_.values()[result].atom];
+        const Value &old = values_.values()[std::exchange(now, result)];
+        want(wanted, node, old.maker);
+        for (const NodeIndex reader : old.readers)
+          want(wanted, node, reader);
+      }
+      append(node, wanted);
+    }
+  }
+
+private:
+  void want(std::set<NodeIndex> &wanted, NodeIndex node, NodeIndex other) const {
+    if (other != noMaker && other != node && (isRepetition(node) || isRepetition(other)))
+      wanted.insert(other);
+  }
+  bool isRepetition(NodeIndex node) const { return step_.nodes[node].kind == NodeKind::Rematerialize; }
+
+  /// The latest first: it often comes after the others.
+  void append(NodeIndex node, const std::set<NodeIndex> &wanted) {
+    std::vector<NodeIndex> full;
+    for (const Edge &edge : predecessors_[node])
+      if (edge.kind == EdgeKind::Full)
+        full.push_back(edge.from);
+    for (auto other = wanted.rbegin(); other != wanted.rend(); ++other) {
+      const bool isOrdered = std::ranges::any_of(
+          full, [&](NodeIndex before) { return before == *other || order_.completesBefore(*other, before); });
+      if (isOrdered)
+        continue;
+      full.push_back(*other);
+      const auto given =
+          std::ranges::find_if(step_.edges, [&](const Edge &edge) { return edge.from == *other && edge.to == node; });
+      if (given != step_.edges.end())
+        given->kind = EdgeKind::Full;
+      else
+        step_.edges.push_back({*other, node, EdgeKind::Full});
+    }
+    order_.append(full);
+  }
+
+  Description &step_;
+  StepValues values_; ///< of the step with repetitions
+  std::map<NodeIndex, std::vector<Edge>> predecessors_;
+  IndexedVector<AtomIndex, ValueIndex> now_;
+  Order order_;
+};
+
+} // namespace
+
+Description withRepetitions(const Description &captured, const std::vector<Turn> &turns) {
+  Description step = captured;
+  step.nodes.clear();
+  step.edges.clear();
+  std::vector<NodeIndex> place(captured.nodes.size()); ///< by captured node
+  std::vector<std::vector<Edge>> before(captured.nodes.size());
+  for (const Edge &edge : captured.edges)
+    before[edge.to].push_back(edge);
+
+  std::vector<NodeIndex> waiting; ///< repetitions since the last captured node
+  for (std::size_t turn = 0; turn < turns.size(); ++turn) {
+    const Node &node = captured.nodes[turns[turn].node];
+    const auto index = static_cast<NodeIndex>(step.nodes.size());
+    step.nodes.push_back(node);
+    if (turns[turn].again) {
+      Node &again = step.nodes.back();
+      again.kind = NodeKind::Rematerialize;
+      again.repeats = node.captured;
+      again.captured = notCaptured;
+      waiting.push_back(index);
+      continue;
+    }
+    place[turns[turn].node] = index;
+    for (const Edge &edge : before[turns[turn].node])
+      step.edges.push_back({place[edge.from], index, edge.kind});
+    for (std::size_t i = 0; i < waiting.size(); ++i) {
+      if (i > 0)
+        step.edges.push_back({waiting[i - 1], waiting[i], EdgeKind::Full});
+      else
+        for (const Edge &edge : before[turns[turn].node])
+          step.edges.push_back({place[edge.from], waiting[0], EdgeKind::Full});
+    }
+    if (!waiting.empty())
+      step.edges.push_back({waiting.back(), index, EdgeKind::Full});
+    waiting.clear();
+  }
+  ConflictEdges(step).add();
+  return step;
+}
+
+} // namespace pumpgraph
