@@ -319,6 +319,13 @@ std::span<const char> KernelLaunch::parameter(std::size_t index) const {
   return std::span(bytes).subspan(beginOf(index), ends[index] - beginOf(index));
 }
 
+std::vector<void *> KernelLaunch::pointers() const {
+  std::vector<void *> pointers;
+  for (std::size_t index = 0; index < ends.size(); ++index)
+    pointers.push_back(const_cast<char *>(parameter(index).data()));
+  return pointers;
+}
+
 Expected<LiftedGraph> liftGraph(const Driver &driver, CUgraph graph, const AddressSpace &addresses, CUcontext context,
                                 const FillKernel *fills) {
   return GraphReader(driver, addresses, context, fills).read(graph);

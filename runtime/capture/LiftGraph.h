@@ -41,6 +41,8 @@ struct KernelLaunch {
   std::size_t beginOf(std::size_t index) const { return index == 0 ? 0 : ends[index - 1]; }
   /// Empty if there is no such parameter.
   std::span<const char> parameter(std::size_t index) const;
+  /// As the driver takes them. What they point at is `bytes`, and only read.
+  std::vector<void *> pointers() const;
   friend bool operator==(const KernelLaunch &, const KernelLaunch &) = default;
 };
 

@@ -138,6 +138,8 @@ public:
   X(graphNodeGetType, cuGraphNodeGetType, 10000)                                                                       \
   X(graphKernelNodeGetParams, cuGraphKernelNodeGetParams, 12000)                                                       \
   X(graphKernelNodeSetParams, cuGraphKernelNodeSetParams, 12000)                                                       \
+  X(graphKernelNodeCopyAttributes, cuGraphKernelNodeCopyAttributes, 11000)                                             \
+  X(graphKernelNodeGetAttribute, cuGraphKernelNodeGetAttribute, 11000)                                                 \
   X(graphMemcpyNodeGetParams, cuGraphMemcpyNodeGetParams, 10000)                                                       \
   X(graphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, 10000)                                                       \
   X(graphMemsetNodeGetParams, cuGraphMemsetNodeGetParams, 10000)                                                       \

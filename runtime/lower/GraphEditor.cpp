@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/lower/GraphEditor.h"
 
+#include "runtime/lower/CloneNode.h"
+
 namespace pumpgraph::runtime {
 namespace {
 
@@ -8,9 +10,7 @@ namespace {
 Status giveParameters(const Driver &driver, CUgraphNode kernel, const KernelLaunch &launch) {
   CUDA_KERNEL_NODE_PARAMS_v2 parameters{};
   PUMPGRAPH_TRY(driver.graphKernelNodeGetParams(kernel, &parameters));
-  std::vector<void *> values;
-  for (std::size_t index = 0; index < launch.ends.size(); ++index)
-    values.push_back(const_cast<char *>(launch.parameter(index).data())); // only read
+  std::vector<void *> values = launch.pointers();
   parameters.kernelParams = values.data();
   parameters.extra = nullptr;
   return driver.graphKernelNodeSetParams(kernel, &parameters);
@@ -78,6 +78,14 @@ Expected<CUgraphNode> GraphEditor::addKernel(const CUDA_KERNEL_NODE_PARAMS &laun
   PUMPGRAPH_TRY_WHILE(driver_.graphAddKernelNode(&node, graph_, nullptr, 0, &launch), "adding a kernel");
   undo_.push_back(AddedNode{node});
   return node;
+}
+
+Expected<CUgraphNode> GraphEditor::addClone(CUgraphNode node, const KernelLaunch *parameters) {
+  const Expected<CUgraphNode> clone = cloneNode(driver_, graph_, node, context_, parameters);
+  if (!clone)
+    return inContext(clone.error(), "adding a node like another");
+  undo_.push_back(AddedNode{*clone});
+  return clone;
 }
 
 Status GraphEditor::removeFill(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS &fill) {

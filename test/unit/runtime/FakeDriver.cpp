@@ -33,6 +33,7 @@ struct FakeNode {
   std::vector<std::vector<char>> arguments;
   bool packed = false;
   std::array<unsigned, 3> grid{1, 1, 1}, block{1, 1, 1};
+  std::map<int, int> attributes; ///< of a launch, those that differ from 0
   CUDA_MEMCPY3D copy{};
   bool byProcessor = false; ///< a copy that was between buffers in host memory when it got its parameters
   CUDA_MEMSET_NODE_PARAMS fill{};
@@ -101,6 +102,8 @@ struct FakeDriver::State {
   std::map<CUdeviceptr, Mapping> mappings;
   std::map<std::string, std::uint64_t> calls;
   std::map<std::string, std::pair<std::uint64_t, CUresult>> failures; ///< at which call, how
+  std::set<FakeKernel *> cooperative;                                 ///< of which no node can be added
+  std::function<void(FakeKernel *&, std::map<int, int> &)> onClones;
   std::mt19937 random;
   std::uint64_t lastNode = 0;
   cuuint64_t lastCapture = 0;
@@ -1145,6 +1148,24 @@ void fillGraphCalls(Driver &driver) {
     settleParameters(*fake);
     return CUDA_SUCCESS;
   };
+  driver.graphKernelNodeCopyAttributes.function = [](CUgraphNode to, CUgraphNode from) -> CUresult {
+    FAKE_ENTER(cuGraphKernelNodeCopyAttributes);
+    nodeOf(to)->attributes = nodeOf(from)->attributes;
+    if (state().onClones)
+      state().onClones(nodeOf(to)->kernel, nodeOf(to)->attributes);
+    return CUDA_SUCCESS;
+  };
+  driver.graphKernelNodeGetAttribute.function = [](CUgraphNode node, CUkernelNodeAttrID attribute,
+                                                   CUkernelNodeAttrValue_v1 *value) -> CUresult {
+    FAKE_ENTER(cuGraphKernelNodeGetAttribute);
+    if (attribute != CU_LAUNCH_ATTRIBUTE_COOPERATIVE && attribute != CU_LAUNCH_ATTRIBUTE_PRIORITY)
+      return CUDA_ERROR_INVALID_VALUE; // nobody needs the rest
+    const std::map<int, int> &attributes = nodeOf(node)->attributes;
+    const auto found = attributes.find(attribute);
+    *value = {};
+    value->priority = found == attributes.end() ? 0 : found->second; // all are numbers, at the same place
+    return CUDA_SUCCESS;
+  };
   driver.graphMemcpyNodeGetParams.function = [](CUgraphNode node, CUDA_MEMCPY3D *params) -> CUresult {
     FAKE_ENTER(cuGraphMemcpyNodeGetParams);
     *params = nodeOf(node)->copy;
@@ -1186,13 +1207,20 @@ void fillGraphCalls(Driver &driver) {
   driver.graphAddKernelNode.function = [](CUgraphNode *node, CUgraph graph, const CUgraphNode *after, std::size_t count,
                                           const CUDA_KERNEL_NODE_PARAMS *launch) -> CUresult {
     FAKE_ENTER(cuGraphAddKernelNode);
+    if (state().cooperative.contains(reinterpret_cast<FakeKernel *>(launch->func)))
+      return CUDA_ERROR_INVALID_VALUE;
     FakeNode *added = addNode(graphOf(graph), CU_GRAPH_NODE_TYPE_KERNEL, after, count);
     added->kernel = reinterpret_cast<FakeKernel *>(launch->func);
     added->grid = {launch->gridDimX, launch->gridDimY, launch->gridDimZ};
     added->block = {launch->blockDimX, launch->blockDimY, launch->blockDimZ};
+    added->packed = launch->extra != nullptr;
+    const char *packed =
+        added->packed ? static_cast<const char *>(launch->extra[1]) : nullptr; // its buffer comes first
     for (std::size_t i = 0; i < added->kernel->parameterBytes.size(); ++i) {
-      const auto *bytes = static_cast<const char *>(launch->kernelParams[i]);
-      added->arguments.emplace_back(bytes, bytes + added->kernel->parameterBytes[i]);
+      const std::size_t count = added->kernel->parameterBytes[i];
+      const char *bytes = packed ? packed : static_cast<const char *>(launch->kernelParams[i]);
+      added->arguments.emplace_back(bytes, bytes + count);
+      packed = packed ? packed + count : nullptr;
     }
     settleParameters(*added);
     *node = handleOf(added);
@@ -1468,6 +1496,16 @@ CUgraphNode FakeDriver::addKernel(CUgraph graph, std::initializer_list<CUgraphNo
   return handleOf(node);
 }
 
+void FakeDriver::setAttribute(CUgraphNode kernel, CUkernelNodeAttrID attribute, int value) {
+  nodeOf(kernel)->attributes[attribute] = value;
+  if (attribute == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && value != 0)
+    state_->cooperative.insert(nodeOf(kernel)->kernel);
+}
+
+void FakeDriver::onClones(std::function<void(FakeKernel *&, std::map<int, int> &)> change) {
+  state_->onClones = std::move(change);
+}
+
 void FakeDriver::setLaunch(CUgraphNode kernel, const std::array<unsigned, 3> &grid,
                            const std::array<unsigned, 3> &block) {
   nodeOf(kernel)->grid = grid;
@@ -1580,6 +1618,8 @@ std::string FakeDriver::print(CUgraph graph) const {
       for (const char byte : argument)
         text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
     }
+    for (const auto &[attribute, value] : node.attributes)
+      text += fmt::format(" attribute {} {}", attribute, value);
     text += '\n';
   }
   std::set<std::string> edges;

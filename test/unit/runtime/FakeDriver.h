@@ -101,6 +101,11 @@ public:
                         const std::vector<std::vector<char>> &arguments, bool packed = false);
   /// Of a kernel; without it one block of one thread.
   void setLaunch(CUgraphNode kernel, const std::array<unsigned, 3> &grid, const std::array<unsigned, 3> &block);
+  /// A launch attribute of a kernel. Where it makes the launch cooperative, the driver adds no node of that kernel to a
+  /// graph any more.
+  void setAttribute(CUgraphNode kernel, CUkernelNodeAttrID attribute, int value);
+  /// `change` sees each node that got the attributes of another, and may give it another kernel or other attributes.
+  void onClones(std::function<void(FakeKernel *&kernel, std::map<int, int> &attributes)> change);
   CUgraphNode addCopy(CUgraph graph, std::initializer_list<CUgraphNode> after, void *target, const void *source,
                       std::uint64_t bytes);
   CUgraphNode addFill(CUgraph graph, std::initializer_list<CUgraphNode> after, void *target, unsigned char value,
