@@ -33,7 +33,7 @@ static Json stallToJson(const Summary &summary, const Stall &stall) {
   const Node &node = summary.lowered.nodes[stall.node];
   const Node &transfer = summary.lowered.nodes[stall.transfer];
   const NodeTimes &times = summary.prediction.nodes[stall.transfer];
-  return {{"node", node.captured},
+  return {{"node", computedNode(node)},
           {"node_name", node.name},
           {"node_label", node.label},
           {"buffer", stall.buffer},
@@ -76,7 +76,7 @@ static Json hostedNodesToJson(const Summary &summary) {
   Json nodes = Json::array();
   for (const NodeIndex node : order) {
     const Traffic &traffic = summary.hosted.byNode[node];
-    nodes.push_back({{"node", summary.lowered.nodes[node].captured},
+    nodes.push_back({{"node", computedNode(summary.lowered.nodes[node])},
                      {"node_name", summary.lowered.nodes[node].name},
                      {"node_label", summary.lowered.nodes[node].label},
                      {"up_bytes", traffic.upBytes},

@@ -3,6 +3,7 @@
 
 #include "pumpgraph/graph/CopyRows.h"
 #include "pumpgraph/graph/HostedChains.h"
+#include "runtime/lower/CloneNode.h"
 
 #include <algorithm>
 #include <cstring>
@@ -61,14 +62,14 @@ Expected<std::map<BufferIndex, BufferIndex>> renamedBy(const Node &node, const s
   for (const Access &access : node.accesses) {
     const auto [known, isNew] = all.emplace(capturedBuffer(buffers, access.buffer), access.buffer);
     if (!isNew && known->second != access.buffer)
-      return fail(PUMPGRAPH_INTERNAL, "node {} \"{}\" has \"{}\" at two addresses", node.captured, node.name,
+      return fail(PUMPGRAPH_INTERNAL, "node {} \"{}\" has \"{}\" at two addresses", computedNode(node), node.name,
                   buffers[known->first].name);
   }
   std::erase_if(all, [](const auto &one) { return one.first == one.second; });
   return all;
 }
 
-/// The parameters that a captured node is to have, if they are not those it was captured with.
+/// The parameters that a captured node or a repetition of one is to have, if they are not those it was captured with.
 Expected<std::optional<KernelLaunch>> launchOf(const Node &node, const std::vector<Buffer> &buffers,
                                                const CapturedStep &step, const LiftedGraph &captured) {
   const Expected<std::map<BufferIndex, BufferIndex>> renamed = renamedBy(node, buffers);
@@ -76,7 +77,7 @@ Expected<std::optional<KernelLaunch>> launchOf(const Node &node, const std::vect
     return tl::unexpected<Error>(renamed.error());
   if (renamed->empty())
     return std::nullopt;
-  const auto position = static_cast<std::size_t>(node.captured);
+  const auto position = static_cast<std::size_t>(computedNode(node));
   std::set<BufferIndex> found;
   std::optional<KernelLaunch> launch;
   for (const OperandWord &word : step.words[position]) { // kernels of the graph itself have some, nothing else does
@@ -95,8 +96,22 @@ Expected<std::optional<KernelLaunch>> launchOf(const Node &node, const std::vect
   for (const auto &[from, to] : *renamed)
     if (!found.contains(from))
       return fail(PUMPGRAPH_INTERNAL, "node {} \"{}\" is to have \"{}\" at another address, and has none to replace",
-                  node.captured, node.name, buffers[from].name);
+                  computedNode(node), node.name, buffers[from].name);
   return launch;
+}
+
+/// Whatever the node that is repeated has got in its own place, the clone has what belongs here.
+Expected<CUgraphNode> addRepetition(GraphEditor &editor, const Node &node, const std::vector<Buffer> &buffers,
+                                    const CapturedStep &step, const LiftedGraph &captured) {
+  const auto position = static_cast<std::size_t>(node.repeats);
+  const Expected<std::optional<KernelLaunch>> changed = launchOf(node, buffers, step, captured);
+  if (!changed)
+    return tl::unexpected<Error>(changed.error());
+  const LiftedNode &original = captured.nodes[position];
+  const KernelLaunch *parameters = *changed                    ? &**changed
+                                   : original.launches.empty() ? nullptr // a copy or a fill
+                                                               : &original.launches.front();
+  return editor.addClone(step.nodes[position], parameters);
 }
 
 /// The buffer that an address leads into.
@@ -105,6 +120,46 @@ std::optional<BufferIndex> bufferAt(const std::vector<Buffer> &buffers, std::uin
     return address >= buffer.address && address - buffer.address < buffer.size;
   });
   return found == buffers.end() ? std::nullopt : std::optional(static_cast<BufferIndex>(found - buffers.begin()));
+}
+
+/// Whether a node has the parameters of the captured one, or those that it is to have in their place. Of a kernel,
+/// words are what its launch has, read once more.
+bool hasParameters(const LiftedNode &node, const LiftedNode &captured, const std::optional<KernelLaunch> &changed) {
+  return changed ? node.spans == captured.spans && node.launches == std::vector{*changed}
+                 : node.hasParametersOf(captured);
+}
+
+/// Describes an added node as the repetition that it was added for, after finding that it is one.
+Expected<Node> describeRepetition(const Driver &driver, const LiftedNode &lifted, const Node &planned,
+                                  const LiftedGraph &captured, const CapturedStep &step,
+                                  const std::vector<Buffer> &buffers) {
+  const auto position = static_cast<std::size_t>(planned.repeats);
+  const LiftedNode &original = captured.nodes[position];
+  const auto refuse = [&](std::string_view difference) {
+    return fail(PUMPGRAPH_INTERNAL, "what runs node {} \"{}\" again does not do what it does: {}", position,
+                original.name, difference);
+  };
+  const Expected<std::optional<KernelLaunch>> changed = launchOf(planned, buffers, step, captured);
+  if (!changed)
+    return tl::unexpected<Error>(changed.error());
+  if (lifted.kind != original.kind)
+    return refuse("it is of another kind");
+  if (!lifted.refusal.empty())
+    return refuse(lifted.refusal);
+  const Expected<std::string> difference = differenceOfClone(driver, lifted.handle, step.nodes[position]);
+  if (!difference)
+    return inContext(difference.error(),
+                     fmt::format("comparing node {} \"{}\" with its clone", position, original.name));
+  if (!difference->empty())
+    return refuse(*difference);
+  if (!hasParameters(lifted, original, *changed))
+    return refuse("it has other parameters");
+  Node node = step.description.nodes[position];
+  node.kind = NodeKind::Rematerialize;
+  node.captured = notCaptured;
+  node.repeats = planned.repeats;
+  node.accesses = planned.accesses;
+  return node;
 }
 
 /// What is needed to know the copies of a rewritten graph again.
@@ -228,9 +283,11 @@ Status connect(GraphEditor &editor, const Description &lowered, const std::vecto
 
 } // namespace
 
-Status lowerGraph(GraphEditor &editor, const Description &lowered, const CapturedStep &step,
-                  const LiftedGraph &captured, const std::vector<BlockId> &blocks, const Residence &residence) {
+Expected<Repetitions> lowerGraph(GraphEditor &editor, const Description &lowered, const CapturedStep &step,
+                                 const LiftedGraph &captured, const std::vector<BlockId> &blocks,
+                                 const Residence &residence) {
   std::vector<CUgraphNode> handles;
+  Repetitions repetitions;
   const HostedChains hosted(lowered.buffers);
   const JoinedCopies joined(lowered);
   std::vector<const CopyRows *> rowsOf(lowered.nodes.size(), nullptr);
@@ -239,6 +296,14 @@ Status lowerGraph(GraphEditor &editor, const Description &lowered, const Capture
       rowsOf[row] = &rows;
   for (NodeIndex index = 0; index < lowered.nodes.size(); ++index) {
     const Node &node = lowered.nodes[index];
+    if (node.kind == NodeKind::Rematerialize) {
+      const Expected<CUgraphNode> added = addRepetition(editor, node, lowered.buffers, step, captured);
+      if (!added)
+        return inContext(added.error(), fmt::format("running node {} \"{}\" again", node.repeats, node.name));
+      repetitions.emplace(*added, index);
+      handles.push_back(*added);
+      continue;
+    }
     if (node.captured != notCaptured) {
       const auto position = static_cast<std::size_t>(node.captured);
       handles.push_back(step.nodes[position]);
@@ -264,7 +329,8 @@ Status lowerGraph(GraphEditor &editor, const Description &lowered, const Capture
     handles.push_back(*added);
   }
 
-  return connect(editor, lowered, handles, captured);
+  PUMPGRAPH_TRY(connect(editor, lowered, handles, captured));
+  return repetitions;
 }
 
 Description withAnnotations(const Description &captured, const Description &lowered) {
@@ -280,9 +346,10 @@ Description withAnnotations(const Description &captured, const Description &lowe
   return annotated;
 }
 
-Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const LiftedGraph &captured,
+Expected<RewrittenStep> describeRewritten(const Driver &driver, const LiftedGraph &lifted, const LiftedGraph &captured,
                                           const CapturedStep &step, const Description &lowered,
-                                          const std::vector<BlockId> &blocks, const Residence &residence) {
+                                          const Repetitions &repetitions, const std::vector<BlockId> &blocks,
+                                          const Residence &residence) {
   RewrittenStep rewritten;
   Description &description = rewritten.description;
   description.name = lowered.name;
@@ -316,6 +383,14 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Lifte
     indexOf.push_back(static_cast<NodeIndex>(rewritten.nodes.size()));
     lastOf.push_back(indexOf.back());
     rewritten.nodes.push_back(node.handle);
+    if (const auto repeated = repetitions.find(node.handle); repeated != repetitions.end()) {
+      Expected<Node> described =
+          describeRepetition(driver, node, lowered.nodes[repeated->second], captured, step, description.buffers);
+      if (!described)
+        return tl::unexpected<Error>(described.error());
+      description.nodes.push_back(std::move(*described));
+      continue;
+    }
     if (found == position.end()) {
       std::vector<Node> copies = recogniseCopies(node, places);
       if (copies.empty())
@@ -339,10 +414,7 @@ Expected<RewrittenStep> describeRewritten(const LiftedGraph &lifted, const Lifte
       changed = std::move(*launch);
       described.accesses = as->accesses;
     }
-    // Of a kernel, words are what its launch has, read once more.
-    const bool isAsPlanned =
-        changed ? node.spans == before.spans && node.launches == std::vector{*changed} : node.hasParametersOf(before);
-    if (!isAsPlanned)
+    if (!hasParameters(node, before, changed))
       return fail(PUMPGRAPH_INTERNAL, "node {} \"{}\" has other parameters after the rewrite than {}", found->second,
                   before.name, changed ? "planned" : "before");
   }

@@ -63,12 +63,13 @@ bool hasHostedOperand(const Description &description, const Node &node) {
 
 Status checkFills(const Driver &driver, const std::vector<CUgraphNode> &handles, const Description &lowered) {
   for (const Node &node : lowered.nodes) {
-    if (node.kind != NodeKind::Memset || !hasHostedOperand(lowered, node))
+    const std::int32_t computed = computedNode(node);
+    if (computed == notCaptured || !hasHostedOperand(lowered, node))
       continue;
     CUgraphNodeType type{};
-    PUMPGRAPH_TRY(driver.graphNodeGetType(handles[static_cast<std::size_t>(node.captured)], &type));
+    PUMPGRAPH_TRY(driver.graphNodeGetType(handles[static_cast<std::size_t>(computed)], &type));
     if (type == CU_GRAPH_NODE_TYPE_MEMSET)
-      return fail(PUMPGRAPH_UNPLANNABLE, "operands of node {}, a fill, would be in host memory", node.captured);
+      return fail(PUMPGRAPH_UNPLANNABLE, "operands of node {}, a fill, would be in host memory", computed);
   }
   return {};
 }

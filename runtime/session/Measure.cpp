@@ -95,7 +95,7 @@ Expected<std::vector<double>> Measuring::timeNodesApart(int repeats) {
   const Expected<std::vector<NodeClocks::Run>> runs = timeRuns(repeats, NodeClocks::Where::AroundEach);
   if (!runs)
     return tl::unexpected<Error>(runs.error());
-  std::vector<double> costs(step_.captured_.nodes.size());
+  std::vector<double> costs(step_.captured_.nodes.size()); // before there is a plan, so no node runs again
   for (const NodeClocks::Run &run : *runs)
     for (const std::size_t node : run.nodes) // one, but for the last run, which has none
       costs[node] = std::max(0.0, run.us - runs->back().us);

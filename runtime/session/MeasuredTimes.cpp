@@ -22,14 +22,15 @@ constexpr double noticeableUs = 20;
 /// Of a node whose hosted pages took no time that clocks can tell: it reaches next to nothing of them.
 constexpr float leastSlowdown = 1.0F / 64;
 
-/// By captured position: what the plan predicted that nodes take over hosted pages, beyond their cost.
+/// By captured position: what the plan predicted that nodes take over hosted pages, beyond their cost. Of a node that
+/// runs again, the longest of its runs, which comes first.
 std::map<std::size_t, double> predictedOverHosted(const CompiledPlan &plan) {
   std::map<std::size_t, double> times;
   if (!plan.report)
     return times;
   if (const auto nodes = plan.report->find("hosted_nodes"); nodes != plan.report->end())
     for (const auto &node : *nodes)
-      times[node.at("node").get<std::size_t>()] = node.at("time_s").get<double>() * usPerSecond;
+      times.emplace(node.at("node").get<std::size_t>(), node.at("time_s").get<double>() * usPerSecond);
   return times;
 }
 
@@ -162,9 +163,9 @@ void takeMeasured(Description &step, KnownAccesses &known, const CompiledPlan &p
 
 Description withMeasured(Description lowered, const Description &step) {
   for (Node &node : lowered.nodes) {
-    if (node.captured == notCaptured)
+    if (computedNode(node) == notCaptured)
       continue;
-    const Node &measured = step.nodes[static_cast<std::size_t>(node.captured)];
+    const Node &measured = step.nodes[static_cast<std::size_t>(computedNode(node))];
     node.costUs = measured.costUs;
     for (std::size_t i = 0; i < std::min(node.accesses.size(), measured.accesses.size()); ++i)
       node.accesses[i].slowdown = measured.accesses[i].slowdown;

@@ -25,6 +25,41 @@ void fitToTotal(std::vector<double> &costsUs, double totalUs) {
     cost = sum > 0 ? cost * totalUs / sum : totalUs / static_cast<double>(costsUs.size());
 }
 
+/// Times of nodes, of some of which there are several.
+class Times {
+public:
+  explicit Times(std::size_t nodes) : sums_(nodes, 0.0), counts_(nodes, 0) {}
+  void add(std::size_t node, double us) {
+    sums_[node] += us;
+    ++counts_[node];
+  }
+  /// Of each node the mean of its times; what it was where there are none.
+  void giveTo(std::vector<double> &costsUs) const {
+    for (std::size_t node = 0; node < sums_.size(); ++node)
+      if (counts_[node] != 0)
+        costsUs[node] = sums_[node] / static_cast<double>(counts_[node]);
+  }
+
+private:
+  std::vector<double> sums_;
+  std::vector<std::size_t> counts_;
+};
+
+/// The costs of these nodes, each as often as it is among them.
+std::vector<double> costsOf(const std::vector<std::size_t> &nodes, const std::vector<double> &costsUs) {
+  std::vector<double> costs;
+  for (const std::size_t node : nodes)
+    costs.push_back(costsUs[node]);
+  return costs;
+}
+
+std::vector<std::size_t> nodesOf(const std::vector<NodeClocks::Run> &runs) {
+  std::vector<std::size_t> nodes;
+  for (const NodeClocks::Run &run : runs)
+    nodes.insert(nodes.end(), run.nodes.begin(), run.nodes.end());
+  return nodes;
+}
+
 } // namespace
 
 NodeClocks::NodeClocks(const Step &step, CUgraph graph)
@@ -156,7 +191,7 @@ Status NodeClocks::chainRewrittenNodes(Where where) {
       }
     }
     const bool follows = !isFirst && std::find(firstOther, before[index].end(), lastIndex) != before[index].end();
-    PUMPGRAPH_TRY(addNode(last, rewritten.nodes[index], static_cast<std::size_t>(nodes[index].captured), follows));
+    PUMPGRAPH_TRY(addNode(last, rewritten.nodes[index], static_cast<std::size_t>(computedNode(nodes[index])), follows));
     lastIndex = index;
   }
   return last ? endRun(last) : Status{};
@@ -174,27 +209,33 @@ void takeOffClocks(std::vector<double> &costsUs, const std::vector<NodeClocks::R
     clocks += run.nodes.size() - 1;
   }
   const double clockUs = clocks == 0 ? 0 : std::max(0.0, excessUs / static_cast<double>(clocks));
+  Times times(costsUs.size());
   for (const NodeClocks::Run &run : together) {
-    std::vector<double> ofRun;
-    for (const std::size_t node : run.nodes)
-      ofRun.push_back(costsUs[node]);
+    std::vector<double> ofRun = costsOf(run.nodes, costsUs);
     fitToTotal(ofRun, std::max(0.0, run.us - clockUs));
     for (std::size_t i = 0; i < ofRun.size(); ++i)
-      costsUs[run.nodes[i]] = ofRun[i];
+      times.add(run.nodes[i], ofRun[i]);
   }
+  times.giveTo(costsUs);
 }
 
 std::vector<double> nodeTimes(const Step &step, const std::vector<NodeClocks::Run> &apart,
                               const std::vector<NodeClocks::Run> &together, double stepUs) {
   std::vector<double> costs(step.captured().nodes.size());
+  Times times(costs.size());
   for (const NodeClocks::Run &run : apart)
     for (const std::size_t node : run.nodes) // one, or none
-      costs[node] = run.us;
+      times.add(node, run.us);
+  times.giveTo(costs);
   if (!together.empty())
     takeOffClocks(costs, together);
   // Without transfers the nodes are all there is to a step. With them those may be the longer part.
-  if (!costs.empty() && (together.empty() || sumOf(costs) > stepUs))
-    fitToTotal(costs, stepUs);
+  const std::vector<std::size_t> nodes = nodesOf(apart);
+  if (std::vector<double> all = costsOf(nodes, costs); !all.empty() && (together.empty() || sumOf(all) > stepUs)) {
+    fitToTotal(all, stepUs);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      costs[nodes[i]] = all[i]; // the same for all runs of a node
+  }
   return costs;
 }
 

@@ -21,7 +21,7 @@ public:
   struct Run {
     std::size_t before = 0; ///< positions among the clocks
     std::size_t after = 0;
-    std::vector<std::size_t> nodes = {}; ///< captured positions
+    std::vector<std::size_t> nodes = {}; ///< captured positions; a node that runs again has several places
     double us = 0;                       ///< median, with what the two clocks cost
   };
 
@@ -65,11 +65,13 @@ private:
 };
 
 /// What clocks cost, off `costsUs`, by captured position: every one was measured with a clock before and after the
-/// node, but in the runs `together` there are none in between. The nodes of a run get what they take together.
+/// node, but in the runs `together` there are none in between. The nodes of a run get what they take together; one that
+/// is in several places gets the mean.
 void takeOffClocks(std::vector<double> &costsUs, const std::vector<NodeClocks::Run> &together);
 
 /// The time of each captured node, microseconds, by captured position. `apart`: with clocks around each; `together`:
-/// with clocks where nodes wait, empty for a step that moves nothing; `stepUs`: of a whole replay.
+/// with clocks where nodes wait, empty for a step that moves nothing; `stepUs`: of a whole replay. Of a node that runs
+/// again, the mean.
 std::vector<double> nodeTimes(const Step &step, const std::vector<NodeClocks::Run> &apart,
                               const std::vector<NodeClocks::Run> &together, double stepUs);
 

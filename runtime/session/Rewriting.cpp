@@ -270,8 +270,10 @@ Expected<std::shared_ptr<Residence>> Rewriting::takeBack(Keep keep) {
 Status Rewriting::lowerAndCheck(GraphEditor &editor, const CompiledPlan &plan, const Residence &residence) {
   const Stopwatch lowering;
   const CapturedStep &captured = step_.captured_;
-  PUMPGRAPH_TRY_WHILE(lowerGraph(editor, plan.lowered, captured, step_.lifted_, plan.blocksOf(captured), residence),
-                      "rewriting the graph of \"{}\"", name());
+  const Expected<Repetitions> repetitions =
+      lowerGraph(editor, plan.lowered, captured, step_.lifted_, plan.blocksOf(captured), residence);
+  if (!repetitions)
+    return inContext(repetitions.error(), fmt::format("rewriting the graph of \"{}\"", name()));
   step_.times_.lowerMs = lowering.milliseconds();
 
   const Stopwatch checking;
@@ -279,8 +281,8 @@ Status Rewriting::lowerAndCheck(GraphEditor &editor, const CompiledPlan &plan, c
       liftGraph(driver_, step_.graph_, *session_.addresses_, session_.context_, session_.fillKernel_.get());
   if (!again)
     return inContext(again.error(), "lifting the rewritten graph");
-  Expected<RewrittenStep> rewritten =
-      describeRewritten(*again, step_.lifted_, captured, plan.lowered, plan.blocksOf(captured), residence);
+  Expected<RewrittenStep> rewritten = describeRewritten(driver_, *again, step_.lifted_, captured, plan.lowered,
+                                                        *repetitions, plan.blocksOf(captured), residence);
   if (!rewritten)
     return tl::unexpected<Error>(rewritten.error());
   const Description annotated = withAnnotations(captured.description, plan.lowered);

@@ -176,7 +176,7 @@ TEST_F(MeasuredTimesTest, believesClocksNoMoreThanTheyAreWorth) {
   EXPECT_EQ(slowdown(0, 1), 1);
 }
 
-// Copies have no captured node; all others get what their node has, wherever they are.
+// Copies have no captured node; all others get what their node has, wherever they are and however often.
 TEST_F(MeasuredTimesTest, aLoweredStepHasWhatWasMeasured) {
   takeMeasured(step_, known_, plan_, {950, 150, 149, 300});
   Description lowered = plan_.lowered;
@@ -184,12 +184,25 @@ TEST_F(MeasuredTimesTest, aLoweredStepHasWhatWasMeasured) {
   copy.kind = NodeKind::CopyToDevice;
   copy.costUs = 7;
   lowered.nodes.insert(lowered.nodes.begin(), copy);
+  Node again = lowered.nodes[1];
+  again.kind = NodeKind::Rematerialize;
+  again.repeats = std::exchange(again.captured, notCaptured);
+  lowered.nodes.push_back(again);
   const Description measured = withMeasured(lowered, step_);
-  ASSERT_EQ(measured.nodes.size(), 5U);
+  ASSERT_EQ(measured.nodes.size(), 6U);
   EXPECT_EQ(measured.nodes[0].costUs, 7);
   EXPECT_EQ(measured.nodes[1].costUs, 150);
   EXPECT_FLOAT_EQ(measured.nodes[1].accesses[1].slowdown, 4);
   EXPECT_EQ(measured.nodes[3].costUs, 149);
+  EXPECT_EQ(measured.nodes[5].costUs, 150);
+  EXPECT_FLOAT_EQ(measured.nodes[5].accesses[1].slowdown, 4);
+}
+
+// Of the times over hosted pages that are predicted of a node's runs, the longest counts, which comes first.
+TEST_F(MeasuredTimesTest, aNodeThatRunsAgainIsOneNode) {
+  predict({{0, 200}, {0, 100}, {3, 200}});
+  takeMeasured(step_, known_, plan_, {950, 150, 150, 300});
+  EXPECT_FLOAT_EQ(slowdown(0, 1), 4);
 }
 
 } // namespace

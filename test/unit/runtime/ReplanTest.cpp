@@ -166,6 +166,14 @@ TEST(NodeClocksTest, takesOffWhatClocksCost) {
     EXPECT_NEAR(costs[node], expected[node], 1e-9) << node;
 }
 
+// A node that runs twice has the mean of its two times: of 4 and 6 us here, with clocks of 10 us.
+TEST(NodeClocksTest, meansOverTheRunsOfANode) {
+  std::vector<double> costs = {15, 12};
+  takeOffClocks(costs, {{.nodes = {0, 1}, .us = 16}, {.nodes = {0}, .us = 16}});
+  EXPECT_NEAR(costs[0], 5, 1);
+  EXPECT_NEAR(costs[1], 2, 1);
+}
+
 // Nodes that all wait for something are never together, and nothing tells what is the clocks' share: they have been
 // measured a second time, no more.
 TEST(NodeClocksTest, takesNothingOffWhereNoNodesAreTogether) {

@@ -265,7 +265,7 @@ TEST_F(ResidenceTest, findsParametersThatAreNotAsPlanned) {
   residence_->add(renamed, blocks, reserved);
   const auto describe = [&](const Description &lowered) {
     const LiftedGraph lifted = *liftGraph(driver_, graph_, *addresses_, nullptr);
-    return describeRewritten(lifted, captured_, step_, lowered, blocks, *residence_);
+    return describeRewritten(driver_, lifted, captured_, step_, lowered, {}, blocks, *residence_);
   };
 
   const Expected<RewrittenStep> unchanged = describe(renamed);
@@ -292,6 +292,64 @@ TEST_F(ResidenceTest, findsParametersThatAreNotAsPlanned) {
   const Expected<RewrittenStep> nothing = describe(renamed);
   ASSERT_FALSE(nothing);
   EXPECT_NE(nothing.error().message.find("and has none to replace"), std::string::npos) << nothing.error().message;
+}
+
+// The node that is repeated has got the address of another buffer; its clone has that of the buffer it is to write, and
+// the graph is as it was when both are taken back.
+TEST_F(ResidenceTest, givesARepetitionTheAddressesOfItsPlace) {
+  open(pagesInAll);
+  const CUgraph graph = fake_.createGraph();
+  CapturedStep step = step_;
+  step.nodes[0] = fake_.addKernel(graph, {}, scribbleKernel(), {bytesOf(pointers_[scratch])}, true);
+  step.nodes[1] = fake_.addKernel(graph, {step.nodes[0]}, updateKernel(),
+                                  {bytesOf(pointers_[weight]), bytesOf(pointers_[table]), bytesOf(pointers_[loss])});
+  step.words = {{{scratch, {0, 2 * pageBytes}, 0, 0, 0}}, {}};
+  const LiftedGraph captured = *liftGraph(driver_, graph, *addresses_, nullptr);
+  const std::string before = fake_.print(graph);
+
+  const ReservedBlocks reserved = {*ReservedBlock::create(*heap_, 2)};
+  std::vector<BlockId> blocks = step.blocks;
+  blocks.push_back(reserved[0]->id());
+  Description lowered = step.description;
+  const auto other = static_cast<BufferIndex>(lowered.buffers.size());
+  lowered.buffers.push_back(lowered.buffers[scratch]);
+  lowered.buffers[other].continues = scratch;
+  lowered.buffers[other].address = reserved[0]->address();
+  Node again = lowered.nodes[0];
+  again.kind = NodeKind::Rematerialize;
+  again.repeats = std::exchange(again.captured, notCaptured);
+  lowered.nodes.push_back(again);
+  lowered.edges.push_back({1, 2});
+  lowered.nodes[0].accesses[0].buffer = other;
+  residence_->add(lowered, blocks, reserved);
+  {
+    GraphEditor editor(driver_, graph, nullptr);
+    const Expected<Repetitions> repetitions = lowerGraph(editor, lowered, step, captured, blocks, *residence_);
+    ASSERT_TRUE(repetitions) << repetitions.error().message;
+    ASSERT_EQ(repetitions->size(), 1u);
+    const LiftedGraph lifted = *liftGraph(driver_, graph, *addresses_, nullptr);
+    ASSERT_EQ(lifted.nodes.size(), 3u);
+    EXPECT_EQ(lifted.nodes[0].words.front().value, reserved[0]->address());
+    EXPECT_EQ(lifted.nodes[2].words, captured.nodes[0].words);
+
+    const auto describe = [&](const Description &planned) {
+      return describeRewritten(driver_, lifted, captured, step, planned, *repetitions, blocks, *residence_);
+    };
+    const Expected<RewrittenStep> rewritten = describe(lowered);
+    ASSERT_TRUE(rewritten) << rewritten.error().message;
+    const Node &described = rewritten->description.nodes[2];
+    EXPECT_EQ(described.kind, NodeKind::Rematerialize);
+    EXPECT_EQ(described.repeats, 0);
+    EXPECT_EQ(described.captured, notCaptured);
+    EXPECT_EQ(described.accesses, again.accesses);
+    Description misplaced = lowered;
+    misplaced.nodes[2].accesses[0].buffer = other;
+    const Expected<RewrittenStep> unplanned = describe(misplaced);
+    ASSERT_FALSE(unplanned);
+    EXPECT_NE(unplanned.error().message.find("it has other parameters"), std::string::npos);
+  }
+  EXPECT_EQ(fake_.print(graph), before);
+  fake_.destroyGraph(graph);
 }
 
 // Once the plan is in force a mirrored page has its value in its frame and at its place, whatever memory it had before.
@@ -588,7 +646,7 @@ TEST_F(ResidenceTest, movesRowsInOneCopy) {
   std::sort(rows.begin(), rows.end());
   EXPECT_EQ(rows, (std::vector<std::size_t>{1, 2, 2}));
   const Expected<RewrittenStep> rewritten =
-      describeRewritten(*lifted, captured_, step_, lowered_, step_.blocks, *residence_);
+      describeRewritten(driver_, *lifted, captured_, step_, lowered_, {}, step_.blocks, *residence_);
   ASSERT_TRUE(rewritten) << rewritten.error().message;
   const auto copiesOf = [](const Description &step) {
     std::vector<std::tuple<NodeKind, BufferIndex, std::uint64_t, std::uint64_t, std::uint64_t, bool>> copies;
@@ -638,7 +696,7 @@ TEST_F(ResidenceTest, poisonsFramesOfMirroredPages) {
   const Expected<LiftedGraph> lifted = liftGraph(driver_, graph_, *addresses_, nullptr);
   ASSERT_TRUE(lifted);
   const Expected<RewrittenStep> rewritten =
-      describeRewritten(*lifted, captured_, step_, lowered_, step_.blocks, *residence_);
+      describeRewritten(driver_, *lifted, captured_, step_, lowered_, {}, step_.blocks, *residence_);
   ASSERT_TRUE(rewritten) << rewritten.error().message;
   EXPECT_EQ(rewritten->description.buffers[weight].mirrored, lowered_.buffers[weight].mirrored);
   const Expected<std::uint64_t> fills = poisonHandOvers(*editor_, rewritten->description, rewritten->nodes);

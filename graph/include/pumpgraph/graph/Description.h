@@ -156,9 +156,9 @@ struct Node {
   /// Rematerialize only: the position of the captured node that is run again, which comes before this one. Accesses,
   /// name and label are that node's.
   std::int32_t repeats = notCaptured;
-  std::string name;                    ///< as captured: a kernel's symbol
-  std::string label;                   ///< the program's own, for reports alone: "layer3.conv2 backward (mm)"
-  std::string reason;                  ///< Opaque only
+  std::string name;   ///< as captured: a kernel's symbol
+  std::string label;  ///< the program's own, for reports alone: "layer3.conv2 backward (mm)"
+  std::string reason; ///< Opaque only
   std::vector<Access> accesses;
   /// Of a kernel, copy or fill, proved or declared: what it writes is a function of what it reads and of its
   /// parameters, and it does nothing else. So it can be run again.
@@ -219,6 +219,10 @@ inline bool isAdded(NodeKind kind) {
 /// Whether a node of the kind can be run again.
 inline bool isRepeatable(NodeKind kind) {
   return kind == NodeKind::Kernel || kind == NodeKind::Memcpy || kind == NodeKind::Memset;
+}
+/// The position of the captured node that runs there, for the first time or once more; else notCaptured.
+inline std::int32_t computedNode(const Node &node) {
+  return node.kind == NodeKind::Rematerialize ? node.repeats : node.captured;
 }
 /// Moves data from the device to the host, planned or lowered.
 inline bool movesDown(NodeKind kind) {
