@@ -75,6 +75,7 @@ tl::expected<PlanOptions, Failure> planOptions(const pumpgraph_compiler_options 
     machine.hostBytes = asked.host_bytes;
   machine.downAtOnce = std::max(asked.down_at_once, 1U);
   options.hostsInParts = asked.hosts_whole == 0;
+  options.rematerializes = asked.rematerialize != 0;
   if (asked.managed != 0)
     setManagedHosting(machine);
   double downOverheadUs = 0;

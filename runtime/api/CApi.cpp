@@ -160,6 +160,9 @@ Expected<std::unique_ptr<pumpgraph_session>> makeSession(const pumpgraph_session
   if (given.backend < PUMPGRAPH_BACKEND_VIRTUAL || given.backend > PUMPGRAPH_BACKEND_AUTOMATIC)
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->backend is {}", given.backend);
   options.backend = static_cast<BackendChoice>(given.backend);
+  if (given.rematerialize < PUMPGRAPH_REMATERIALIZE_AUTOMATIC || given.rematerialize > PUMPGRAPH_REMATERIALIZE_NEVER)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->rematerialize is {}", given.rematerialize);
+  options.rematerialize = static_cast<RematerializeChoice>(given.rematerialize);
   options.managedBytes = given.managed_bytes;
   options.managedGuard.allowOversubscription = given.allow_oversubscription != 0;
   if (given.managed_limit_bytes != 0)

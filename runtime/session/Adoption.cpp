@@ -3,6 +3,7 @@
 
 #include "pumpgraph/graph/Ranges.h"
 #include "runtime/capture/FindHiddenPointers.h"
+#include "runtime/lower/CloneNode.h"
 #include "runtime/lower/RenewCopies.h"
 #include "runtime/lower/ReplaceFills.h"
 #include "runtime/session/Calibration.h"
@@ -10,6 +11,7 @@
 #include "runtime/session/Rewriting.h"
 
 #include <algorithm>
+#include <map>
 
 namespace pumpgraph::runtime {
 
@@ -288,6 +290,7 @@ Status Adoption::rewrite(const Compiler &compiler) {
 Status Adoption::rewriteVirtual(const Compiler &compiler) {
   Rewriting rewriting(*step_, compiler);
   PUMPGRAPH_TRY_WHILE(step_->keepOriginal(), "keeping the graph as captured");
+  PUMPGRAPH_TRY_WHILE(keepRepeatable(), "trying which nodes can be run again");
   std::shared_ptr<Residence> others;
   if (neighbour_ && neighbour_->rewritten() && neighbour_->checkMemory() && options_.boundary != BoundaryChoice::Own) {
     const Expected<std::string> obstacle = shareBoundary(rewriting);
@@ -315,6 +318,56 @@ Status Adoption::rewriteVirtual(const Compiler &compiler) {
   if (fills_)
     fills_->commit(); // the plan's copies stay beside them
   return inContext(backed.error(), removed.error().message);
+}
+
+Status Adoption::keepRepeatable() {
+  if (session_.options_.rematerialize == RematerializeChoice::Never)
+    return {};
+  struct Refused {
+    std::size_t count = 0, first = 0;
+  };
+  std::map<std::string, Refused> refused; ///< by reason
+  std::size_t pure = 0;
+  std::vector<Node> &nodes = step_->captured_.description.nodes;
+  for (std::size_t position = 0; position < nodes.size(); ++position) {
+    Node &node = nodes[position];
+    if (node.kind == NodeKind::Kernel && options_.pureKernels.contains(node.name))
+      node.isPure = true;
+    if (!node.isPure)
+      continue;
+    ++pure;
+    const Expected<std::string> obstacle = obstacleToRepetition(position);
+    if (!obstacle)
+      return tl::unexpected<Error>(obstacle.error());
+    node.isPure = obstacle->empty();
+    if (!node.isPure && refused[*obstacle].count++ == 0)
+      refused[*obstacle].first = position;
+  }
+  for (const auto &[reason, some] : refused)
+    step_->captured_.notes.push_back(
+        fmt::format("{} of {} pure nodes cannot be run again: {}; the first is node {} \"{}\"", some.count, pure,
+                    reason, some.first, nodes[some.first].name));
+  return {};
+}
+
+/// A kernel is tried in the copy of the graph. A fill or copy is not: the driver looks at the memory that these name,
+/// which may not be there yet.
+Expected<std::string> Adoption::obstacleToRepetition(std::size_t position) const {
+  const LiftedNode &lifted = step_->lifted_.nodes[position];
+  if (lifted.kind != NodeKind::Kernel)
+    return lifted.outside.empty() && lifted.hostSources.empty() ? "" : "they touch memory that is not the session's";
+  const CUgraphNode original = step_->originalNodes_[position];
+  const Expected<CUgraphNode> clone = cloneNode(driver_, step_->original_, original, session_.context_);
+  if (!clone) {
+    PUMPGRAPH_TRY(driver_.health());
+    return fmt::format("the driver does not copy {} ({})",
+                       isCooperative(driver_, original) ? "a cooperative launch" : "it", clone.error().message);
+  }
+  const Expected<std::string> difference = differenceOfClone(driver_, *clone, original);
+  PUMPGRAPH_TRY(driver_.graphDestroyNode(*clone));
+  if (!difference)
+    return tl::unexpected<Error>(difference.error());
+  return difference->empty() ? "" : "of the copy that the driver makes, " + *difference;
 }
 
 Status Adoption::replaceFillsBeside(const CompiledPlan &plan) {

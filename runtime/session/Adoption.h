@@ -49,6 +49,10 @@ private:
   Status makeRoom();
   Status rewrite(const Compiler &compiler);
   Status rewriteVirtual(const Compiler &compiler);
+  /// No node stays pure that the driver does not copy; the notes say which.
+  Status keepRepeatable();
+  /// Why a captured node cannot be run again; empty if it can.
+  Expected<std::string> obstacleToRepetition(std::size_t position) const;
   /// If branches of the graph would make the plan's copies slower, which the notes say then, or if the plan hosts
   /// pages: see ReplaceFills.h.
   Status replaceFillsBeside(const CompiledPlan &plan);

@@ -35,6 +35,12 @@ enum class BackendChoice : std::uint8_t {
   Automatic = 2 ///< virtual where the device can, until a step comes that needs managed memory
 };
 
+/// Whether plans may run nodes again. The values are part of the C ABI.
+enum class RematerializeChoice : std::uint8_t {
+  Automatic = 0, ///< where that is predicted to be faster than moving what they make
+  Never = 1
+};
+
 struct SessionOptions {
   std::uint64_t budgetBytes = 0;
   bool unlimited = false;
@@ -47,6 +53,7 @@ struct SessionOptions {
   std::uint64_t managedBytes = 0; ///< of the arena; 0: as much as the guard allows
   ManagedGuard managedGuard;
   std::chrono::milliseconds budgetLooks{1000}; ///< between two looks of replays at a budget for the process
+  RematerializeChoice rematerialize = RematerializeChoice::Automatic; ///< on virtual memory
 };
 
 /// Whether a step is planned into the boundary of the one that was in force before. The values are part of the C ABI.
@@ -72,7 +79,8 @@ struct AdoptOptions {
   BoundaryChoice boundary = BoundaryChoice::Automatic;
   std::int32_t prefetching = 0; ///< on managed memory: a pumpgraph_prefetching
   HostingChoice hosting = HostingChoice::Automatic;
-  bool ownsGraph = false; ///< the step destroys the graph
+  bool ownsGraph = false;                 ///< the step destroys the graph
+  std::set<std::string> pureKernels = {}; ///< names of kernels all of whose nodes are pure; for tests
 };
 
 struct MemoryStatistics {

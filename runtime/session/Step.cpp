@@ -250,6 +250,9 @@ void Step::writeReport() {
     report["nodes"] = captured_.description.nodes.size();
     report["buffers"] = captured_.description.buffers.size();
   }
+  const std::vector<Node> &nodes = plan_.lowered.nodes;
+  const auto repetitions =
+      std::count_if(nodes.begin(), nodes.end(), [](const Node &node) { return node.kind == NodeKind::Rematerialize; });
   std::vector<std::string> notes = session_.notes_;
   notes.insert(notes.end(), captured_.notes.begin(), captured_.notes.end());
   Json runtime = {{"backend", isManaged()   ? "managed"
@@ -258,6 +261,7 @@ void Step::writeReport() {
                   {"backend_why", backendWhy_},
                   {"left_as_captured", rewritten() || isManaged() ? Json(nullptr) : Json(reason_)},
                   {"replans_by_itself", replanner_ != nullptr},
+                  {"repetitions", repetitions},
                   {"capture_ms", times_.captureMs},
                   {"lift_ms", times_.liftMs},
                   {"scan_ms", times_.scanMs},

@@ -65,6 +65,14 @@ typedef enum pumpgraph_backend {
   PUMPGRAPH_BACKEND_AUTOMATIC = 2 /* either, as each step needs it */
 } pumpgraph_backend;
 
+/** Whether plans for virtual memory may run kernels of a step again, where that is predicted to be faster than moving
+ * what they make. Only what is known to be a function of its operands is run again: results stay the same, bit for bit.
+ */
+typedef enum pumpgraph_rematerialize {
+  PUMPGRAPH_REMATERIALIZE_AUTOMATIC = 0,
+  PUMPGRAPH_REMATERIALIZE_NEVER = 1
+} pumpgraph_rematerialize;
+
 /** Zero-initialise, set `struct_size`, then set what differs from the default. */
 typedef struct pumpgraph_session_options {
   size_t struct_size;
@@ -85,6 +93,7 @@ typedef struct pumpgraph_session_options {
   uint64_t managed_bytes;         /* managed memory for all allocations, those of both captures included; 0: as much as
                                      the next line and the device's free memory allow */
   uint64_t managed_limit_bytes;   /* no managed arena is larger; 0: 4 GiB */
+  int32_t rematerialize;          /* a pumpgraph_rematerialize */
 } pumpgraph_session_options;
 
 /** Creates a session on the device's primary context, which becomes current if the thread has none.

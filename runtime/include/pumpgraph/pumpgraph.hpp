@@ -111,6 +111,9 @@ enum class Backend {
   Automatic = PUMPGRAPH_BACKEND_AUTOMATIC
 };
 
+/// Whether plans may run kernels again: see pumpgraph_rematerialize.
+enum class Rematerialize { Automatic = PUMPGRAPH_REMATERIALIZE_AUTOMATIC, Never = PUMPGRAPH_REMATERIALIZE_NEVER };
+
 /// On managed memory: see pumpgraph_prefetching.
 enum class Prefetching {
   Ahead = PUMPGRAPH_PREFETCHING_AHEAD,
@@ -137,6 +140,7 @@ struct SessionOptions {
   std::uint64_t managedBytes = 0;     ///< bytes of managed memory; 0: as much as the limit and the device allow
   std::uint64_t managedLimit = 0;     ///< no more than that; 0: 4 GiB
   bool allowOversubscription = false; ///< of the device's free memory by managed memory
+  Rematerialize rematerialize = Rematerialize::Automatic;
 };
 
 struct AllocateOptions {
@@ -345,6 +349,7 @@ public:
     given.cache_directory = detail::orNull(options.cacheDirectory);
     given.compiler_library = detail::orNull(options.compilerLibrary);
     given.whole_process = options.wholeProcess;
+    given.rematerialize = static_cast<std::int32_t>(options.rematerialize);
     pumpgraph_session *session = nullptr;
     if (const Status made = detail::call(pumpgraph_session_create, &given, &session); !made)
       return made.error();

@@ -57,6 +57,7 @@ typedef struct pumpgraph_compiler_options {
   int32_t hosts_whole;         /* managed only: 1: by choice all of a buffer or nothing */
   uint32_t hosted_rounds;      /* managed only: of `hosted_us`; 0: one */
   const uint8_t *hosted_round; /* managed only, by buffer, from 0 on; NULL: 0 for all of them */
+  int32_t rematerialize;       /* virtual memory only: 1: pure nodes may run again */
 } pumpgraph_compiler_options;
 
 typedef enum pumpgraph_compiler_status {
