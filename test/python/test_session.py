@@ -23,7 +23,7 @@ class Sessions(support.FakeLibraryTest):
         self.assertEqual(
             self.created,
             ["session_create size=1 budget=8589934592 unlimited=0 device=1 host_limit=34359738368 cache=/cache "
-             "compiler=/c.so process=0 backend=0 oversubscribed=0 managed=0 limit=0"],
+             "compiler=/c.so process=0 backend=0 oversubscribed=0 managed=0 limit=0 rematerialize=0"],
         )
 
     def test_managed_options(self):
@@ -33,6 +33,12 @@ class Sessions(support.FakeLibraryTest):
     def test_an_unknown_backend_is_refused(self):
         with self.assertRaisesRegex(PumpGraphError, "backend='fast'.*virtual, managed, automatic"):
             self.create(backend="fast")
+
+    def test_rematerialize(self):
+        self.create(rematerialize="never")
+        self.assertIn("rematerialize=1", self.created[0])
+        with self.assertRaisesRegex(PumpGraphError, "rematerialize='always'.*automatic, never"):
+            self.create(rematerialize="always")
 
     def test_no_budget_is_unlimited(self):
         self.create(budget=None)

@@ -33,6 +33,7 @@ class SessionOptions(ctypes.Structure):
         ("allow_oversubscription", c_int32),
         ("managed_bytes", c_uint64),
         ("managed_limit_bytes", c_uint64),
+        ("rematerialize", c_int32),
     ]
 
 

@@ -101,6 +101,7 @@ def user_cache() -> Optional[Path]:
 BACKENDS = ("virtual", "managed", "automatic")  # pumpgraph_backend
 PREFETCHING = ("ahead", "at_launch", "none")  # pumpgraph_prefetching
 HOSTING = ("automatic", "no_room", "measured")  # pumpgraph_hosting
+REMATERIALIZE = ("automatic", "never")  # pumpgraph_rematerialize
 BOUNDARIES = ("automatic", "own", "shared")  # pumpgraph_boundary
 
 
@@ -120,9 +121,12 @@ class Session:
         managed_bytes: int = 0,
         managed_limit_bytes: int = 0,
         allow_oversubscription: bool = False,
+        rematerialize: str = "automatic",
     ):
         if backend not in BACKENDS:
             raise invalid(f"backend={backend!r}; it is one of {', '.join(BACKENDS)}")
+        if rematerialize not in REMATERIALIZE:
+            raise invalid(f"rematerialize={rematerialize!r}; it is one of {', '.join(REMATERIALIZE)}")
         options = _sized(SessionOptions)
         options.whole_process = whole_process
         options.budget_bytes = budget_bytes or 0
@@ -135,6 +139,7 @@ class Session:
         options.managed_bytes = managed_bytes
         options.managed_limit_bytes = managed_limit_bytes
         options.allow_oversubscription = allow_oversubscription
+        options.rematerialize = REMATERIALIZE.index(rematerialize)
         handle = c_void_p()
         library.call("pumpgraph_session_create", byref(options), byref(handle))
         self.library = library

@@ -101,6 +101,7 @@ def install(
     managed: Union[int, str] = 0,
     managed_limit: Union[int, str] = 0,
     allow_oversubscription: bool = False,
+    rematerialize: str = "automatic",
 ) -> None:
     """Makes PumpGraph the allocator of PyTorch. Call it once, before anything touches CUDA.
 
@@ -113,6 +114,9 @@ def install(
     (docs/managed.md). `managed`: managed memory for all tensors, those of both captures included; 0 takes as much as
     `managed_limit` (4 GiB if 0) and the device's free memory allow.
     `allow_oversubscription` lets it exceed the latter: everything is slow then.
+
+    `rematerialize`: "automatic" lets plans run kernels again, with the same results bit for bit, where that is
+    predicted to be faster than moving what they make; "never" does not. Virtual memory only.
     """
     global _installation
     if _installation is not None:
@@ -139,6 +143,7 @@ def install(
         managed_bytes,
         managed_limit_bytes,
         allow_oversubscription,
+        rematerialize,
     )
     try:
         allocator = _become_the_allocator(session)
