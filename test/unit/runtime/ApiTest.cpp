@@ -127,6 +127,15 @@ TEST_F(ApiTest, refusesAnUnknownBackend) {
   EXPECT_EQ(made.error().message, "options->backend is 3");
 }
 
+TEST_F(ApiTest, refusesAnUnknownChoiceOfRematerialization) {
+  options_.rematerialize = PUMPGRAPH_REMATERIALIZE_NEVER + 1;
+  const Expected<std::unique_ptr<pumpgraph_session>> made = makeSession(options_, fake_.table());
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().message, "options->rematerialize is 2");
+  options_.rematerialize = PUMPGRAPH_REMATERIALIZE_NEVER;
+  EXPECT_TRUE(makeSession(options_, fake_.table()));
+}
+
 // A caller of an older version has a shorter struct, and virtual memory.
 TEST_F(ApiTest, isOnVirtualMemoryUnlessAskedOtherwise) {
   EXPECT_EQ(fake_.managedBytes(), 0U);

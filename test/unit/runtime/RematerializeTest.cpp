@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps whose plans run kernels again, whole ways on the fake driver.
+#include "runtime/lower/CloneNode.h"
+#include "test/unit/runtime/Program.h"
+#include "test/unit/runtime/TestTable.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <fstream>
+#include <regex>
+
+using namespace pumpgraph;
+using namespace pumpgraph::runtime;
+using namespace pumpgraph::runtime::test;
+
+namespace {
+
+constexpr std::uint64_t tightPages = 19;
+/// Making one activation again is enough, and nothing has to move.
+constexpr std::uint64_t ampleEnoughPages = 24;
+constexpr int layers = 4;
+constexpr std::size_t nodesInAll = 2 * layers + 1;
+
+class RematerializeTest : public ::testing::Test {
+protected:
+  RematerializeTest() {
+    table_.add("forward", {reads(0, number(3)), reads(1, number(4)), overwrites(2, number(3))})
+        .add("backward", {reads(0, number(4)), reads(1, number(4)), updates(2, number(5)), overwrites(3, number(4))})
+        .add("loss", {reads(0, constant(8)), updates(1, constant(8))});
+    pumpgraph_register_access_table(&table_.table);
+  }
+  ~RematerializeTest() override { pumpgraph_unregister_access_table(&table_.table); }
+
+  void start(std::uint64_t budgetPages = tightPages, const Program::Shape &shape = {},
+             RematerializeChoice rematerialize = RematerializeChoice::Automatic) {
+    SessionOptions options;
+    options.budgetBytes = budgetPages * pageBytes;
+    options.compilerLibrary = PUMPGRAPH_COMPILER_LIBRARY;
+    options.cacheDirectory = folderWithLink(fake_);
+    options.rematerialize = rematerialize;
+    Expected<std::unique_ptr<Session>> made = Session::create(options, fake_.table());
+    ASSERT_TRUE(made) << messageOf(made);
+    session_ = std::move(*made);
+    program_.emplace(fake_, *session_, shape);
+    program_->prepare();
+    graph_ = program_->record();
+  }
+
+  Expected<Step *> tryAdopt(const std::string &costsIr = "") {
+    AdoptOptions options;
+    options.keepFirstPlan = true;
+    options.pureKernels = {"forward"};
+    options.costsIr = costsIr;
+    return session_->adopt(graph_, options);
+  }
+  Step *adopt(const std::string &costsIr = "") {
+    const Expected<Step *> step = tryAdopt(costsIr);
+    EXPECT_TRUE(step) << messageOf(step);
+    return step ? *step : nullptr;
+  }
+
+  static nlohmann::json reportOf(Step *step) { return nlohmann::json::parse(step->report()); }
+  static std::uint64_t repetitionsOf(Step *step) { return reportOf(step).at("runtime").at("repetitions"); }
+  static void expectNote(Step *step, const std::string &note) {
+    const nlohmann::json notes = reportOf(step).at("runtime").at("notes");
+    EXPECT_NE(std::find(notes.begin(), notes.end(), note), notes.end()) << notes.dump(2);
+  }
+  static std::uint64_t movedBy(Step *step) {
+    const nlohmann::json report = reportOf(step);
+    return report.at("up_bytes").get<std::uint64_t>() + report.at("down_bytes").get<std::uint64_t>();
+  }
+
+  std::vector<CUgraphNode> nodes() const {
+    std::vector<CUgraphNode> nodes(fake_.graphNodes(graph_));
+    std::size_t count = nodes.size();
+    EXPECT_TRUE(fake_.table()->graphGetNodes(graph_, nodes.data(), &count));
+    return nodes;
+  }
+  void setAttributeOfForward(CUkernelNodeAttrID attribute, int value) {
+    const std::vector<CUgraphNode> all = nodes();
+    for (std::size_t layer = 0; layer < layers; ++layer)
+      fake_.setAttribute(all[layer], attribute, value);
+  }
+
+  /// Bit for bit what the step computes, from the values after `done` steps on.
+  void expectRight(Step *step, int done, int times) {
+    replay(step, times);
+    EXPECT_EQ(program_->loss(), program_->expectedLoss(done + times));
+    EXPECT_EQ(program_->weights(), program_->expectedWeights(done + times));
+  }
+  static void expectValid(Step *step) {
+    const Expected<Validation> validation = step->validate();
+    ASSERT_TRUE(validation) << messageOf(validation);
+    EXPECT_EQ(validation->differentBuffers, 0u) << validation->firstDifference;
+    EXPECT_GT(validation->comparedBuffers, 0u);
+  }
+
+  /// Clones of a plan are spoilt, those by which is tried what can be cloned are not.
+  void spoilClonesOfPlan(std::function<void(FakeKernel *&, std::map<int, int> &)> spoil) {
+    fake_.onClones([spoil = std::move(spoil), clones = 0](FakeKernel *&kernel, std::map<int, int> &attributes) mutable {
+      if (++clones > layers)
+        spoil(kernel, attributes);
+    });
+  }
+  void expectRefused(const std::string &why) {
+    const std::string before = fake_.print(graph_);
+    const Expected<Step *> step = tryAdopt();
+    ASSERT_FALSE(step);
+    const std::regex named(".*what runs node [0-9] \"forward\" again does not do what it does: " + why);
+    EXPECT_TRUE(std::regex_match(step.error().message, named)) << step.error().message;
+    EXPECT_EQ(fake_.print(graph_), before);
+  }
+
+  FakeDriver fake_;
+  std::unique_ptr<Session> session_;
+  std::optional<Program> program_;
+  CUgraph graph_ = nullptr;
+
+private:
+  TestTable table_;
+};
+
+// What a plan makes again it does not move, and the step computes the same.
+TEST_F(RematerializeTest, runsKernelsAgain) {
+  start(tightPages, {}, RematerializeChoice::Never);
+  Step *moving = adopt();
+  ASSERT_TRUE(moving);
+  EXPECT_EQ(repetitionsOf(moving), 0u);
+  const std::uint64_t moved = movedBy(moving);
+  session_.reset();
+  fake_.destroyGraph(graph_);
+
+  start();
+  Step *step = adopt();
+  ASSERT_TRUE(step);
+  EXPECT_GT(repetitionsOf(step), 0u);
+  EXPECT_LT(movedBy(step), moved);
+  expectRight(step, 0, 5);
+  expectValid(step);
+  expectRight(step, 5, 2);
+}
+
+// Clones have launch attributes as their originals do, and parameters however these were given.
+TEST_F(RematerializeTest, copiesAttributesAndPackedParameters) {
+  Program::Shape shape;
+  shape.packedArguments = true;
+  start(tightPages, shape);
+  setAttributeOfForward(CU_LAUNCH_ATTRIBUTE_PRIORITY, 5);
+  Step *step = adopt();
+  ASSERT_TRUE(step);
+  std::uint64_t withPriority = 0;
+  for (const CUgraphNode node : nodes()) {
+    CUgraphNodeType type{};
+    CUkernelNodeAttrValue_v1 value{};
+    ASSERT_TRUE(fake_.table()->graphNodeGetType(node, &type));
+    if (type != CU_GRAPH_NODE_TYPE_KERNEL)
+      continue;
+    ASSERT_TRUE(fake_.table()->graphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+    withPriority += value.priority == 5 ? 1 : 0;
+  }
+  EXPECT_GT(repetitionsOf(step), 0u);
+  EXPECT_EQ(withPriority, layers + repetitionsOf(step));
+  expectRight(step, 0, 3);
+}
+
+// Nothing is said of kernels, or it is forbidden: none runs again.
+TEST_F(RematerializeTest, runsNothingAgainOfWhichNothingIsKnown) {
+  start();
+  AdoptOptions options;
+  options.keepFirstPlan = true;
+  const Expected<Step *> step = session_->adopt(graph_, options);
+  ASSERT_TRUE(step) << messageOf(step);
+  EXPECT_EQ(repetitionsOf(*step), 0u);
+  expectRight(*step, 0, 1);
+}
+
+TEST_F(RematerializeTest, refusesAClonesLostAttribute) {
+  start();
+  setAttributeOfForward(CU_LAUNCH_ATTRIBUTE_PRIORITY, 5);
+  spoilClonesOfPlan([](FakeKernel *&, std::map<int, int> &attributes) { attributes.clear(); });
+  expectRefused("it has another launch attribute 8");
+}
+
+TEST_F(RematerializeTest, refusesAnotherKernelInAClone) {
+  start();
+  FakeKernel other = forwardKernel();
+  spoilClonesOfPlan([&](FakeKernel *&kernel, std::map<int, int> &) { kernel = &other; });
+  expectRefused("it is another kernel");
+}
+
+// What the driver refuses while the graph is being changed leaves it as it was captured.
+TEST_F(RematerializeTest, leavesTheGraphAsCapturedIfAChangeFails) {
+  start();
+  const std::string before = fake_.print(graph_);
+  fake_.failCall("cuGraphKernelNodeCopyAttributes", layers + 1, CUDA_ERROR_INVALID_VALUE);
+  const Expected<Step *> step = tryAdopt();
+  ASSERT_FALSE(step);
+  EXPECT_TRUE(
+      std::regex_search(step.error().message, std::regex("running node [0-9] \"forward\" again.*INVALID_VALUE")))
+      << step.error().message;
+  EXPECT_EQ(fake_.print(graph_), before);
+
+  Step *again = adopt();
+  ASSERT_TRUE(again);
+  EXPECT_GT(repetitionsOf(again), 0u);
+  expectRight(again, 0, 2);
+}
+
+// Kernels that the driver does not clone are found before the plan is made, which then moves what they make.
+TEST_F(RematerializeTest, movesWhatCannotBeCloned) {
+  start();
+  setAttributeOfForward(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, 1);
+  Step *step = adopt();
+  ASSERT_TRUE(step);
+  EXPECT_EQ(repetitionsOf(step), 0u);
+  EXPECT_GT(movedBy(step), 0u);
+  expectNote(step, "4 of 4 pure nodes cannot be run again: the driver does not copy a cooperative "
+                   "launch (cuGraphAddKernelNode: CUDA_ERROR_INVALID_VALUE); the first is node 0 "
+                   "\"forward\"");
+  expectRight(step, 0, 2);
+}
+
+// So are those that come out of it as something else.
+TEST_F(RematerializeTest, movesWhatIsClonedBadly) {
+  start();
+  fake_.setAttribute(nodes()[1], CU_LAUNCH_ATTRIBUTE_PRIORITY, 5);
+  fake_.onClones([](FakeKernel *&, std::map<int, int> &attributes) { attributes.clear(); });
+  Step *step = adopt();
+  ASSERT_TRUE(step);
+  expectNote(step, "1 of 4 pure nodes cannot be run again: of the copy that the driver makes, it has "
+                   "another launch attribute 8; the first is node 1 \"forward\"");
+  expectRight(step, 0, 2);
+}
+
+TEST_F(RematerializeTest, plansAgain) {
+  start();
+  Step *step = adopt();
+  ASSERT_TRUE(step);
+  replay(step, 1);
+  const Expected<Replanning> replanned = step->replan();
+  ASSERT_TRUE(replanned) << messageOf(replanned);
+  EXPECT_EQ(replanned->timedNodes, nodesInAll);
+  EXPECT_GT(*replanned->before.measuredUs, 0);
+  expectRight(step, 1, 3);
+  expectValid(step);
+}
+
+// A saved step has the captured nodes alone, with their times, which are good for the next one.
+TEST_F(RematerializeTest, savesTheCapturedStep) {
+  start();
+  Step *step = adopt();
+  ASSERT_TRUE(step);
+  ASSERT_GT(repetitionsOf(step), 0u);
+  ASSERT_TRUE(step->replan());
+  const std::string path = ::testing::TempDir() + "/rematerialize-test.mlir";
+  ASSERT_TRUE(step->save(path));
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_EQ(text.find("rematerialize"), std::string::npos);
+  session_.reset();
+  fake_.destroyGraph(graph_);
+
+  start();
+  Step *next = adopt(text);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(reportOf(next).at("runtime").at("plans")[0].at("costs"), "saved times");
+  expectRight(next, 0, 2);
+}
+
+// A node that runs twice costs as much each time.
+TEST_F(RematerializeTest, measuresWherePlansMoveNothing) {
+  forwardKernel().milliseconds = 3;
+  backwardKernel().milliseconds = 50;
+  start(ampleEnoughPages);
+  Step *step = adopt();
+  ASSERT_TRUE(step);
+  ASSERT_GT(repetitionsOf(step), 0u);
+  ASSERT_EQ(movedBy(step), 0u);
+  replay(step, 1);
+  const Expected<Measurement> measured = step->measure(3);
+  ASSERT_TRUE(measured) << messageOf(measured);
+  EXPECT_EQ(measured->timedNodes, nodesInAll);
+  EXPECT_NEAR(measured->stepUs, 1e3 * static_cast<double>((layers + repetitionsOf(step)) * 3 + layers * 50), 2e3);
+  for (std::size_t node = 0; node < layers; ++node)
+    EXPECT_NEAR(step->captured().nodes[node].costUs, 3e3, 300) << node;
+  expectRight(step, 1, 2);
+  forwardKernel().milliseconds = backwardKernel().milliseconds = 0;
+}
+
+/// Nodes outside any step.
+class CloneNodeTest : public ::testing::Test {
+protected:
+  CUgraphNode clone(CUgraphNode original, const KernelLaunch *parameters = nullptr) {
+    const Expected<CUgraphNode> made = cloneNode(driver_, other_, original, nullptr, parameters);
+    EXPECT_TRUE(made) << messageOf(made);
+    return made ? *made : nullptr;
+  }
+  void run() {
+    CUgraphExec exec = nullptr;
+    ASSERT_TRUE(driver_.graphInstantiate(&exec, other_, 0));
+    ASSERT_TRUE(driver_.graphLaunch(exec, nullptr));
+    ASSERT_TRUE(driver_.graphExecDestroy(exec));
+  }
+  std::string difference(CUgraphNode one, CUgraphNode two) {
+    const Expected<std::string> found = differenceOfClone(driver_, one, two);
+    EXPECT_TRUE(found) << messageOf(found);
+    return found ? *found : "";
+  }
+
+  FakeDriver fake_;
+  const Driver &driver_ = *fake_.table();
+  CUgraph graph_ = fake_.createGraph(), other_ = fake_.createGraph();
+  FakeKernel set_{"set", {8, 4}, [](const FakeKernel::Arguments &arguments) {
+                    *argument<int *>(arguments, 0) = argument<int>(arguments, 1);
+                  }};
+};
+
+TEST_F(CloneNodeTest, copiesAKernelHoweverItGotItsParameters) {
+  for (const bool packed : {false, true}) {
+    int value = 0;
+    const CUgraphNode original = fake_.addKernel(graph_, {}, set_, {bytesOf(&value), bytesOf(7)}, packed);
+    fake_.setLaunch(original, {2, 3, 4}, {32, 2, 1});
+    fake_.setAttribute(original, CU_LAUNCH_ATTRIBUTE_PRIORITY, 5);
+    EXPECT_EQ(difference(clone(original), original), "");
+    run();
+    EXPECT_EQ(value, 7);
+  }
+}
+
+TEST_F(CloneNodeTest, givesAKernelOtherParameters) {
+  int value = 0;
+  const CUgraphNode original = fake_.addKernel(graph_, {}, set_, {bytesOf(&value), bytesOf(7)}, true);
+  KernelLaunch launch;
+  for (const std::vector<char> &bytes : {bytesOf(&value), bytesOf(8)}) {
+    launch.bytes.insert(launch.bytes.end(), bytes.begin(), bytes.end());
+    launch.ends.push_back(launch.bytes.size());
+  }
+  EXPECT_EQ(difference(clone(original, &launch), original), "");
+  run();
+  EXPECT_EQ(value, 8);
+}
+
+TEST_F(CloneNodeTest, copiesFillsAndCopiesOnTheDevice) {
+  char source[4] = {1, 2, 3, 4}, target[4] = {}, filled[4] = {};
+  const CUgraphNode copy = fake_.addCopy(graph_, {}, target, source, 4);
+  const CUgraphNode fill = fake_.addFill(graph_, {}, filled, 9, 4);
+  EXPECT_EQ(difference(clone(copy), copy), "");
+  EXPECT_EQ(difference(clone(fill), fill), "");
+  run();
+  EXPECT_EQ(std::string(target, 4), std::string(source, 4));
+  EXPECT_EQ(std::string(filled, 4), std::string(4, 9));
+}
+
+TEST_F(CloneNodeTest, refusesNodesOfOtherKinds) {
+  const CUgraphNode event = fake_.addPlain(graph_, {}, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+  EXPECT_FALSE(cloneNode(driver_, other_, event, nullptr));
+  EXPECT_EQ(fake_.graphNodes(other_), 0u);
+}
+
+TEST_F(CloneNodeTest, leavesNothingIfAttributesCannotBeCopied) {
+  int value = 0;
+  const CUgraphNode original = fake_.addKernel(graph_, {}, set_, {bytesOf(&value), bytesOf(7)});
+  fake_.failCall("cuGraphKernelNodeCopyAttributes", 1, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_FALSE(cloneNode(driver_, other_, original, nullptr));
+  EXPECT_EQ(fake_.graphNodes(other_), 0u);
+}
+
+TEST_F(CloneNodeTest, findsDifferences) {
+  int value = 0;
+  char bytes[8] = {};
+  FakeKernel twin = set_;
+  const auto kernel = [&](FakeKernel &of) { return fake_.addKernel(graph_, {}, of, {bytesOf(&value), bytesOf(7)}); };
+  const CUgraphNode original = kernel(set_);
+  EXPECT_EQ(difference(kernel(set_), original), "");
+  EXPECT_EQ(difference(kernel(twin), original), "it is another kernel");
+  const CUgraphNode wide = kernel(set_), urgent = kernel(set_);
+  fake_.setLaunch(wide, {2, 1, 1}, {1, 1, 1});
+  EXPECT_EQ(difference(wide, original), "it has another grid, other blocks or other shared memory");
+  fake_.setAttribute(urgent, CU_LAUNCH_ATTRIBUTE_PRIORITY, 1);
+  EXPECT_EQ(difference(urgent, original), "it has another launch attribute 8");
+  const CUgraphNode fill = fake_.addFill(graph_, {}, bytes, 9, 4),
+                    copy = fake_.addCopy(graph_, {}, bytes, bytes + 4, 4);
+  EXPECT_EQ(difference(fill, original), "it is of another kind");
+  EXPECT_EQ(difference(fake_.addFill(graph_, {}, bytes, 8, 4), fill), "it is another fill");
+  EXPECT_EQ(difference(fake_.addFill(graph_, {}, bytes, 9, 3), fill), "it is another fill");
+  EXPECT_EQ(difference(fake_.addCopy(graph_, {}, bytes, bytes + 4, 3), copy), "it is another copy");
+  EXPECT_EQ(difference(fake_.addCopy(graph_, {}, bytes + 1, bytes + 4, 4), copy), "it is another copy");
+}
+
+} // namespace
