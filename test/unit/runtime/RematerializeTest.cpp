@@ -17,9 +17,9 @@ using namespace pumpgraph::runtime::test;
 
 namespace {
 
-constexpr std::uint64_t tightPages = 19;
+constexpr std::uint64_t tightPages = 20;
 /// Making one activation again is enough, and nothing has to move.
-constexpr std::uint64_t ampleEnoughPages = 24;
+constexpr std::uint64_t roomyPages = 24;
 constexpr int layers = 4;
 constexpr std::size_t nodesInAll = 2 * layers + 1;
 
@@ -48,11 +48,12 @@ protected:
     graph_ = program_->record();
   }
 
-  Expected<Step *> tryAdopt(const std::string &costsIr = "") {
+  Expected<Step *> tryAdopt(const std::string &costsIr = "", BoundaryChoice boundary = BoundaryChoice::Automatic) {
     AdoptOptions options;
     options.keepFirstPlan = true;
     options.pureKernels = {"forward"};
     options.costsIr = costsIr;
+    options.boundary = boundary;
     return session_->adopt(graph_, options);
   }
   Step *adopt(const std::string &costsIr = "") {
@@ -140,6 +141,50 @@ TEST_F(RematerializeTest, runsKernelsAgain) {
   expectRight(step, 0, 5);
   expectValid(step);
   expectRight(step, 5, 2);
+}
+
+// With and without a rehearsal, which allows for buffers at several addresses, and whatever plans make of it.
+TEST_F(RematerializeTest, computesTheSameUnderEveryBudget) {
+  std::uint64_t repetitions = 0;
+  for (const bool isRehearsed : {false, true})
+    for (const std::uint64_t budgetPages : {19, 22, 26}) {
+      Program::Shape shape;
+      shape.layers = 6;
+      start(budgetPages, shape);
+      if (isRehearsed) {
+        ASSERT_TRUE(session_->rehearse(graph_));
+        fake_.destroyGraph(graph_);
+        graph_ = program_->record();
+      }
+      Step *step = adopt();
+      ASSERT_TRUE(step);
+      repetitions += repetitionsOf(step);
+      expectRight(step, 0, 2);
+      expectValid(step);
+      session_.reset();
+      fake_.destroyGraph(graph_);
+    }
+  EXPECT_GT(repetitions, 6u);
+}
+
+// Steps in turn, each with a plan that keeps the other's boundary, or not.
+TEST_F(RematerializeTest, takesTurnsWithAnotherStep) {
+  for (const BoundaryChoice boundary : {BoundaryChoice::Own, BoundaryChoice::Shared}) {
+    start(22);
+    const Expected<Step *> first = tryAdopt({}, boundary);
+    ASSERT_TRUE(first) << messageOf(first);
+    const CUgraph firstGraph = graph_;
+    graph_ = program_->record();
+    const Expected<Step *> second = tryAdopt({}, boundary);
+    ASSERT_TRUE(second) << messageOf(second);
+    EXPECT_GT(repetitionsOf(*first), 0u);
+    EXPECT_GT(repetitionsOf(*second), 0u);
+    for (int done = 0; done < 4; ++done)
+      expectRight(done % 2 == 0 ? *first : *second, done, 1);
+    session_.reset();
+    fake_.destroyGraph(firstGraph);
+    fake_.destroyGraph(graph_);
+  }
 }
 
 // Clones have launch attributes as their originals do, and parameters however these were given.
@@ -243,6 +288,7 @@ TEST_F(RematerializeTest, plansAgain) {
   ASSERT_TRUE(replanned) << messageOf(replanned);
   EXPECT_EQ(replanned->timedNodes, nodesInAll);
   EXPECT_GT(*replanned->before.measuredUs, 0);
+  EXPECT_GT(repetitionsOf(step), 0u);
   expectRight(step, 1, 3);
   expectValid(step);
 }
@@ -273,7 +319,7 @@ TEST_F(RematerializeTest, savesTheCapturedStep) {
 TEST_F(RematerializeTest, measuresWherePlansMoveNothing) {
   forwardKernel().milliseconds = 3;
   backwardKernel().milliseconds = 50;
-  start(ampleEnoughPages);
+  start(roomyPages);
   Step *step = adopt();
   ASSERT_TRUE(step);
   ASSERT_GT(repetitionsOf(step), 0u);
