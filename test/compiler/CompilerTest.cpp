@@ -316,6 +316,28 @@ TEST(Compile, hostsWhatIsFasterInHostMemory) {
   EXPECT_EQ(slowdown, measured) << "the plan alone is made as if";
 }
 
+// A pure node runs again where the link is slow, if the caller allows it.
+TEST(Compile, runsPureNodesAgainIfAsked) {
+  pumpgraph_compiler_options options = withBudget(4 * mebibyte);
+  options.up_bytes_per_second = options.down_bytes_per_second = options.both_bytes_per_second = 1e9;
+  Description step = smallStep();
+  step.nodes.insert(step.nodes.begin() + 2, step.nodes[1]); // b is read once it is written
+  step.nodes[2].accesses[0].may = step.nodes[2].accesses[0].must = modeRead;
+  step.edges = {{0, 1}, {1, 2}, {2, 3}};
+  for (std::size_t i = 0; i < step.nodes.size(); ++i)
+    step.nodes[i].captured = static_cast<std::int32_t>(i);
+  step.nodes[0].isPure = true;
+  for (const std::int32_t rematerialize : {0, 1}) {
+    options.rematerialize = rematerialize;
+    const Outcome outcome = compile(step, options);
+    ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
+    const std::vector<Node> nodes = copyOf(outcome.lowered()).nodes;
+    EXPECT_EQ(std::any_of(nodes.begin(), nodes.end(),
+                          [](const Node &node) { return node.kind == NodeKind::Rematerialize && node.repeats == 0; }),
+              rematerialize == 1);
+  }
+}
+
 // Each buffer was in host memory in a round of its own: so what nodes take over one is told from what they take over
 // the other.
 TEST(Compile, tellsOperandsApartByRounds) {
