@@ -331,7 +331,7 @@ Status Adoption::keepRepeatable() {
   std::vector<Node> &nodes = step_->captured_.description.nodes;
   for (std::size_t position = 0; position < nodes.size(); ++position) {
     Node &node = nodes[position];
-    if (node.kind == NodeKind::Kernel && options_.pureKernels.contains(node.name))
+    if (isRepeatable(node.kind) && options_.pureNodes.contains(node.name))
       node.isPure = true;
     if (!node.isPure)
       continue;

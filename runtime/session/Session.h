@@ -79,8 +79,8 @@ struct AdoptOptions {
   BoundaryChoice boundary = BoundaryChoice::Automatic;
   std::int32_t prefetching = 0; ///< on managed memory: a pumpgraph_prefetching
   HostingChoice hosting = HostingChoice::Automatic;
-  bool ownsGraph = false;                 ///< the step destroys the graph
-  std::set<std::string> pureKernels = {}; ///< names of kernels all of whose nodes are pure; for tests
+  bool ownsGraph = false;               ///< the step destroys the graph
+  std::set<std::string> pureNodes = {}; ///< names of kernels, copies and fills that are pure; for tests
 };
 
 struct MemoryStatistics {

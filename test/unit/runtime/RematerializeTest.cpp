@@ -28,7 +28,8 @@ protected:
   RematerializeTest() {
     table_.add("forward", {reads(0, number(3)), reads(1, number(4)), overwrites(2, number(3))})
         .add("backward", {reads(0, number(4)), reads(1, number(4)), updates(2, number(5)), overwrites(3, number(4))})
-        .add("loss", {reads(0, constant(8)), updates(1, constant(8))});
+        .add("loss", {reads(0, constant(8)), updates(1, constant(8))})
+        .add("sum", {reads(0, number(2)), updates(1, constant(8))});
     pumpgraph_register_access_table(&table_.table);
   }
   ~RematerializeTest() override { pumpgraph_unregister_access_table(&table_.table); }
@@ -51,7 +52,7 @@ protected:
   Expected<Step *> tryAdopt(const std::string &costsIr = "", BoundaryChoice boundary = BoundaryChoice::Automatic) {
     AdoptOptions options;
     options.keepFirstPlan = true;
-    options.pureKernels = {"forward"};
+    options.pureNodes = {"forward", "memcpy", "memset"};
     options.costsIr = costsIr;
     options.boundary = boundary;
     return session_->adopt(graph_, options);
@@ -208,6 +209,60 @@ TEST_F(RematerializeTest, copiesAttributesAndPackedParameters) {
   EXPECT_GT(repetitionsOf(step), 0u);
   EXPECT_EQ(withPriority, layers + repetitionsOf(step));
   expectRight(step, 0, 3);
+}
+
+/// out[0] += memory[0 ... bytes), one word in each stride.
+FakeKernel &sumKernel() {
+  static FakeKernel kernel{
+      "sum", {8, 8, 8}, [](const FakeKernel::Arguments &arguments) {
+        const char *memory = argument<char *>(arguments, 0);
+        for (std::uint64_t at = 0; at < argument<std::uint64_t>(arguments, 2); at += Program::stride)
+          *argument<std::uint64_t *>(arguments, 1) += *reinterpret_cast<const std::uint64_t *>(memory + at);
+      }};
+  return kernel;
+}
+
+// A copy and a fill, whose targets make room for a large buffer between two uses.
+TEST_F(RematerializeTest, copiesAndFillsAgain) {
+  constexpr std::uint64_t bytes = 4 * pageBytes, wideBytes = 8 * pageBytes;
+  session_ = *openSession(fake_, 14, PUMPGRAPH_COMPILER_LIBRARY);
+  auto *source = static_cast<char *>(*session_->allocate(bytes, nullptr, "source"));
+  ASSERT_TRUE(session_->declarePrivate(source));
+  for (std::uint64_t at = 0; at < bytes; at += Program::stride)
+    *reinterpret_cast<std::uint64_t *>(source + at) = at;
+  auto *sum = static_cast<std::uint64_t *>(*session_->allocate(8, nullptr, "sum"));
+  *sum = 0;
+
+  graph_ = fake_.createGraph();
+  ASSERT_TRUE(session_->captureBegin());
+  CUgraphNode last = nullptr;
+  const auto addSum = [&](void *memory, std::uint64_t count) {
+    last = fake_.addKernel(graph_, {last}, sumKernel(), {bytesOf(memory), bytesOf(sum), bytesOf(count)});
+  };
+  void *copied = *session_->allocate(bytes, nullptr, "copied");
+  void *filled = *session_->allocate(bytes, nullptr, "filled");
+  last = fake_.addCopy(graph_, {}, copied, source, bytes);
+  last = fake_.addFill(graph_, {last}, filled, 1, bytes);
+  addSum(copied, bytes);
+  addSum(filled, bytes);
+  void *wide = *session_->allocate(wideBytes, nullptr, "wide");
+  last = fake_.addFill(graph_, {last}, wide, 2, wideBytes);
+  addSum(wide, wideBytes);
+  ASSERT_TRUE(session_->free(wide, nullptr));
+  addSum(copied, bytes);
+  addSum(filled, bytes);
+  ASSERT_TRUE(session_->free(copied, nullptr));
+  ASSERT_TRUE(session_->free(filled, nullptr));
+  ASSERT_TRUE(session_->captureEnd());
+
+  Step *step = adopt();
+  ASSERT_TRUE(step);
+  EXPECT_EQ(repetitionsOf(step), 2u);
+  EXPECT_EQ(movedBy(step), 0u);
+  replay(step, 2);
+  expectValid(step);
+  constexpr std::uint64_t words = bytes / Program::stride, ones = 0x0101010101010101;
+  EXPECT_EQ(*sum, 2 * (2 * (words * (words - 1) / 2 * Program::stride) + 2 * words * ones + 2 * words * 2 * ones));
 }
 
 // Nothing is said of kernels, or it is forbidden: none runs again.
