@@ -222,22 +222,35 @@ FakeKernel &sumKernel() {
   return kernel;
 }
 
-// A copy and a fill, whose targets make room for a large buffer between two uses.
-TEST_F(RematerializeTest, copiesAndFillsAgain) {
-  constexpr std::uint64_t bytes = 4 * pageBytes, wideBytes = 8 * pageBytes;
-  session_ = *openSession(fake_, 14, PUMPGRAPH_COMPILER_LIBRARY);
+/// A copy and a fill, whose targets make room for a large buffer between two uses.
+class CopyAndFillTest : public RematerializeTest {
+protected:
+  /// With `hasBranch` a memset node more that waits for nothing.
+  Step *adoptUnder(std::uint64_t budgetPages, bool hasBranch);
+  void expectSums(int steps) const {
+    constexpr std::uint64_t words = bytes / Program::stride, ones = 0x0101010101010101;
+    const std::uint64_t ofCopied = words * (words - 1) / 2 * Program::stride, ofWide = 2 * words * 2 * ones;
+    EXPECT_EQ(*sum_, static_cast<std::uint64_t>(steps) * (2 * ofCopied + 2 * words * ones + ofWide));
+  }
+
+  static constexpr std::uint64_t bytes = 4 * pageBytes, wideBytes = 8 * pageBytes;
+  std::uint64_t *sum_ = nullptr;
+};
+
+Step *CopyAndFillTest::adoptUnder(std::uint64_t budgetPages, bool hasBranch) {
+  session_ = *openSession(fake_, budgetPages, PUMPGRAPH_COMPILER_LIBRARY);
   auto *source = static_cast<char *>(*session_->allocate(bytes, nullptr, "source"));
-  ASSERT_TRUE(session_->declarePrivate(source));
+  EXPECT_TRUE(session_->declarePrivate(source));
   for (std::uint64_t at = 0; at < bytes; at += Program::stride)
     *reinterpret_cast<std::uint64_t *>(source + at) = at;
-  auto *sum = static_cast<std::uint64_t *>(*session_->allocate(8, nullptr, "sum"));
-  *sum = 0;
+  sum_ = static_cast<std::uint64_t *>(*session_->allocate(8, nullptr, "sum"));
+  *sum_ = 0;
 
   graph_ = fake_.createGraph();
-  ASSERT_TRUE(session_->captureBegin());
+  EXPECT_TRUE(session_->captureBegin());
   CUgraphNode last = nullptr;
   const auto addSum = [&](void *memory, std::uint64_t count) {
-    last = fake_.addKernel(graph_, {last}, sumKernel(), {bytesOf(memory), bytesOf(sum), bytesOf(count)});
+    last = fake_.addKernel(graph_, {last}, sumKernel(), {bytesOf(memory), bytesOf(sum_), bytesOf(count)});
   };
   void *copied = *session_->allocate(bytes, nullptr, "copied");
   void *filled = *session_->allocate(bytes, nullptr, "filled");
@@ -248,21 +261,43 @@ TEST_F(RematerializeTest, copiesAndFillsAgain) {
   void *wide = *session_->allocate(wideBytes, nullptr, "wide");
   last = fake_.addFill(graph_, {last}, wide, 2, wideBytes);
   addSum(wide, wideBytes);
-  ASSERT_TRUE(session_->free(wide, nullptr));
+  EXPECT_TRUE(session_->free(wide, nullptr));
   addSum(copied, bytes);
   addSum(filled, bytes);
-  ASSERT_TRUE(session_->free(copied, nullptr));
-  ASSERT_TRUE(session_->free(filled, nullptr));
-  ASSERT_TRUE(session_->captureEnd());
+  EXPECT_TRUE(session_->free(copied, nullptr));
+  EXPECT_TRUE(session_->free(filled, nullptr));
+  if (hasBranch)
+    fake_.addFill(graph_, {}, *session_->allocate(pageBytes, nullptr, "other"), 3, pageBytes);
+  EXPECT_TRUE(session_->captureEnd());
 
-  Step *step = adopt();
+  return adopt();
+}
+
+TEST_F(CopyAndFillTest, runAgain) {
+  Step *step = adoptUnder(14, false);
   ASSERT_TRUE(step);
   EXPECT_EQ(repetitionsOf(step), 2u);
   EXPECT_EQ(movedBy(step), 0u);
   replay(step, 2);
   expectValid(step);
-  constexpr std::uint64_t words = bytes / Program::stride, ones = 0x0101010101010101;
-  EXPECT_EQ(*sum, 2 * (2 * (words * (words - 1) / 2 * Program::stride) + 2 * words * ones + 2 * words * 2 * ones));
+  expectSums(2);
+}
+
+// Where copies run beside branches, fills are kernels, and so are the clones of fills.
+TEST_F(CopyAndFillTest, runAgainAsKernels) {
+  fake_.setKernelQueues(8);
+  Step *step = adoptUnder(13, true);
+  ASSERT_TRUE(step);
+  EXPECT_GT(repetitionsOf(step), 0u);
+  EXPECT_GT(movedBy(step), 0u);
+  for (const CUgraphNode node : nodes()) {
+    CUgraphNodeType type{};
+    ASSERT_TRUE(fake_.table()->graphNodeGetType(node, &type));
+    EXPECT_NE(type, CU_GRAPH_NODE_TYPE_MEMSET);
+  }
+  replay(step, 2);
+  expectValid(step);
+  expectSums(2);
 }
 
 // Nothing is said of kernels, or it is forbidden: none runs again.
