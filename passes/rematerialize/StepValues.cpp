@@ -12,29 +12,23 @@ StepValues::StepValues(const Description &captured)
     : operands_(captured.nodes.size()), results_(captured.nodes.size()) {
   findAtoms(captured);
   first_ = IndexedVector<AtomIndex, ValueIndex>(atoms_.size());
-  IndexedVector<AtomIndex, ValueIndex> now(atoms_.size());
   for (std::uint32_t i = 0; i < atoms_.size(); ++i)
-    now[AtomIndex{i}] = first_[AtomIndex{i}] = values_.add({AtomIndex{i}, noMaker, {}, false});
+    first_[AtomIndex{i}] = values_.add({AtomIndex{i}, noMaker, {}, false});
+  IndexedVector<AtomIndex, ValueIndex> now = first_;
 
   struct Modes {
-    bool reads = false, writes = false, overwrites = false;
+    bool finds = false, writes = false;
   };
   for (NodeIndex node = 0; node < captured.nodes.size(); ++node) {
     std::map<AtomIndex, Modes> touched;
-    for (const Access &access : captured.nodes[node].accesses) {
-      const std::vector<AtomIndex> &atoms = atomsOf_[access.buffer];
-      const auto begin =
-          std::lower_bound(atoms.begin(), atoms.end(), access.range.offset,
-                           [&](AtomIndex atom, std::uint64_t offset) { return atoms_[atom].range.offset < offset; });
-      for (auto atom = begin; atom != atoms.end() && atoms_[*atom].range.offset < access.range.end(); ++atom) {
-        Modes &modes = touched[*atom];
-        modes.reads = modes.reads || (reliableMay(access) & modeRead) != 0;
+    for (const Access &access : captured.nodes[node].accesses)
+      for (const AtomIndex atom : atomsIn(access)) {
+        Modes &modes = touched[atom];
+        modes.finds = modes.finds || reliableMust(access) != modeWrite;
         modes.writes = modes.writes || (reliableMay(access) & modeWrite) != 0;
-        modes.overwrites = modes.overwrites || reliableMust(access) == modeWrite;
       }
-    }
     for (const auto &[atom, modes] : touched)
-      if (modes.reads || (modes.writes && !modes.overwrites)) {
+      if (modes.finds) {
         operands_[node].push_back(now[atom]);
         values_[now[atom]].readers.push_back(node);
       }
@@ -48,20 +42,26 @@ StepValues::StepValues(const Description &captured)
     values_[now[AtomIndex{i}]].outlives = captured.buffers[atoms_[AtomIndex{i}].buffer].liveOut;
 }
 
+std::vector<AtomIndex> StepValues::atomsIn(const Access &access) const {
+  const std::vector<AtomIndex> &atoms = atomsOf_[access.buffer];
+  const auto at = [&](std::uint64_t offset) {
+    return std::lower_bound(atoms.begin(), atoms.end(), offset,
+                            [&](AtomIndex atom, std::uint64_t wanted) { return atoms_[atom].range.offset < wanted; });
+  };
+  return {at(access.range.offset), at(access.range.end())};
+}
+
 void StepValues::findAtoms(const Description &captured) {
   atomsOf_.resize(captured.buffers.size());
-  std::vector<std::vector<Range>> touched(captured.buffers.size());
+  std::vector<std::vector<std::uint64_t>> ends(captured.buffers.size());
   for (const Node &node : captured.nodes)
     for (const Access &access : node.accesses)
-      touched[access.buffer].push_back(access.range);
+      ends[access.buffer].insert(ends[access.buffer].end(), {access.range.offset, access.range.end()});
   for (BufferIndex buffer = 0; buffer < captured.buffers.size(); ++buffer) {
-    std::vector<std::uint64_t> ends;
-    for (const Range &range : touched[buffer])
-      ends.insert(ends.end(), {range.offset, range.end()});
-    std::sort(ends.begin(), ends.end());
-    ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
-    for (std::size_t i = 0; i + 1 < ends.size(); ++i)
-      atomsOf_[buffer].push_back(atoms_.add({buffer, {ends[i], ends[i + 1] - ends[i]}}));
+    std::sort(ends[buffer].begin(), ends[buffer].end());
+    ends[buffer].erase(std::unique(ends[buffer].begin(), ends[buffer].end()), ends[buffer].end());
+    for (std::size_t i = 0; i + 1 < ends[buffer].size(); ++i)
+      atomsOf_[buffer].push_back(atoms_.add({buffer, {ends[buffer][i], ends[buffer][i + 1] - ends[buffer][i]}}));
   }
 }
 

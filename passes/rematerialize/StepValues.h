@@ -41,6 +41,8 @@ public:
   /// The values that a node finds, and those that it leaves; ascending by atom.
   std::span<const ValueIndex> operands(NodeIndex node) const { return operands_[node]; }
   std::span<const ValueIndex> results(NodeIndex node) const { return results_[node]; }
+  /// Ascending.
+  std::vector<AtomIndex> atomsIn(const Access &access) const;
   /// What the atom holds before the step.
   ValueIndex first(AtomIndex atom) const { return first_[atom]; }
 

@@ -332,6 +332,23 @@ pumpgraph_status pumpgraph_name_nodes(pumpgraph_session *session, pumpgraph_stre
   return betweenLaunches(session, status);
 }
 
+pumpgraph_status pumpgraph_declare_operation(pumpgraph_session *session, pumpgraph_stream stream, int32_t kind,
+                                             pumpgraph_error *error) {
+  const pumpgraph_status status = onSession(session, error, [&](Session &self) -> Status {
+    if (kind < PUMPGRAPH_OPERATION_UNKNOWN || kind > PUMPGRAPH_OPERATION_PURE)
+      return fail(PUMPGRAPH_INVALID_ARGUMENT, "{} is no kind of operation", kind);
+    return self.declareOperation(reinterpret_cast<CUstream>(stream), static_cast<OperationKind>(kind));
+  });
+  return betweenLaunches(session, status);
+}
+
+pumpgraph_status pumpgraph_free_scratch(pumpgraph_session *session, int32_t on, pumpgraph_error *error) {
+  return onSession(session, error, [&](Session &self) -> Status {
+    self.freedIsScratch(on != 0);
+    return {};
+  });
+}
+
 pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_cuda_graph graph, pumpgraph_error *error) {
   return onSession(session, error,
                    [&](Session &self) -> Status { return graph ? self.rehearse(graph) : nullArgument("graph"); });

@@ -281,6 +281,7 @@ public:
     describeNodes();
     describeWords();
     beginTenancies();
+    beginScratch();
     dropValuesNobodyReads();
     findRenamable();
     findBesides();
@@ -333,6 +334,8 @@ private:
       node.captured = static_cast<std::int32_t>(i);
       node.name = lifted.name;
       node.label = lifted.label;
+      node.isPure = lifted.operation.isPure && isRepeatable(node.kind) && lifted.refusal.empty() &&
+                    lifted.hostSources.empty() && lifted.outside.empty();
       if (node.kind == NodeKind::Opaque)
         node.reason = lifted.refusal;
       for (const AccessFinder::Touch &touch : touches_[i]) {
@@ -378,6 +381,26 @@ private:
         overwrite(step_.description.nodes[first], bufferOf_.at(block));
       if (step_.conflict.empty())
         step_.conflict = findings.conflict;
+    }
+  }
+
+  /// What one operation leaves in scratch memory, the next one does not find.
+  void beginScratch() {
+    for (BufferIndex buffer = 0; buffer < step_.blocks.size(); ++buffer) {
+      const std::vector<Allocation> &members = heap_.block(step_.blocks[buffer]).members;
+      if (!step_.description.buffers[buffer].isPrivate ||
+          !std::all_of(members.begin(), members.end(), [](const Allocation &member) { return member.isScratch; }))
+        continue;
+      std::set<std::uint32_t> begun;
+      for (NodeIndex node = 0; node < step_.description.nodes.size(); ++node) {
+        const std::vector<Access> &accesses = step_.description.nodes[node].accesses;
+        if (std::none_of(accesses.begin(), accesses.end(),
+                         [&](const Access &access) { return access.buffer == buffer; }))
+          continue;
+        const std::uint32_t operation = graph_.nodes[node].operation.number;
+        if (operation != 0 && begun.insert(operation).second)
+          overwrite(step_.description.nodes[node], buffer);
+      }
     }
   }
 

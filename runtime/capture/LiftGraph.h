@@ -5,6 +5,7 @@
 #pragma once
 
 #include "pumpgraph/graph/Description.h"
+#include "runtime/capture/NodeDeclarations.h"
 #include "runtime/memory/AddressSpace.h"
 
 #include <array>
@@ -73,6 +74,7 @@ struct LiftedNode {
   NodeKind kind = NodeKind::Opaque;
   std::string name;
   std::string label;   ///< what the program calls it, which the driver does not know
+  NodeOperation operation; ///< that it is part of, which the driver does not know
   std::string refusal; ///< why a graph with this node cannot be rewritten; empty if it can
   std::vector<PointerWord> words;
   std::vector<TouchedSpan> spans;

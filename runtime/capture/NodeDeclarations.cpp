@@ -23,6 +23,16 @@ Status NodeDeclarations::addLabel(const Driver &driver, CUgraph graph, std::stri
   return {};
 }
 
+Status NodeDeclarations::addOperation(const Driver &driver, CUgraph graph, OperationKind kind) {
+  PUMPGRAPH_TRY(look(driver, graph));
+  if (kind != OperationKind::Unknown && operationsSaid_ < known_.size())
+    ++operationCount_;
+  for (; operationsSaid_ < known_.size(); ++operationsSaid_)
+    if (kind != OperationKind::Unknown)
+      operations_[known_[operationsSaid_]] = {operationCount_, kind == OperationKind::Pure};
+  return {};
+}
+
 Status NodeDeclarations::look(const Driver &driver, CUgraph graph) {
   std::size_t count = 0;
   PUMPGRAPH_TRY_WHILE(driver.graphGetNodes(graph, nullptr, &count), "reading the graph that is being captured");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What a capture's caller knows of its nodes: which allocations they only read, and what the program calls them.
+/// What a capture's caller knows of its nodes: which allocations they only read, what the program calls them, and which
+/// of them are one operation.
 #pragma once
 
 #include "runtime/driver/Driver.h"
@@ -16,7 +17,18 @@ namespace pumpgraph::runtime {
 using DeclaredReads = std::map<CUgraphNode, std::vector<CUdeviceptr>>;
 using NodeLabels = std::map<CUgraphNode, std::string>;
 
-/// Collects them while a stream is being captured. Each of the two kinds counts the nodes that are new to it.
+/// What a node is part of. Scratch memory holds nothing between operations.
+struct NodeOperation {
+  std::uint32_t number = 0; ///< from 1; 0: nobody knows
+  bool isPure = false;      ///< see pumpgraph::Node
+
+  explicit operator bool() const { return number != 0; }
+};
+using Operations = std::map<CUgraphNode, NodeOperation>;
+/// The values are those of pumpgraph_operation.
+enum class OperationKind : std::uint8_t { Unknown = 0, Whole = 1, Pure = 2 };
+
+/// Collects them while a stream is being captured. Each of the kinds counts the nodes that are new to it.
 class NodeDeclarations {
 public:
   /// Says it of the nodes that `graph` got since the last call. No pointers: of these nodes nothing is known.
@@ -24,8 +36,12 @@ public:
   /// Says it of the nodes that `graph` got since the last call. Empty: these nodes have none.
   Status addLabel(const Driver &driver, CUgraph graph, std::string_view label);
 
+  /// The nodes that `graph` got since the last call are one operation, unless its kind is unknown.
+  Status addOperation(const Driver &driver, CUgraph graph, OperationKind kind);
+
   const DeclaredReads &reads() const { return reads_; }
   const NodeLabels &labels() const { return labels_; }
+  const Operations &operations() const { return operations_; }
 
 private:
   Status look(const Driver &driver, CUgraph graph);
@@ -33,8 +49,11 @@ private:
   std::vector<CUgraphNode> known_; ///< in the order in which they came
   std::size_t readsSaid_ = 0;      ///< of how many of them
   std::size_t labelsSaid_ = 0;     ///< of how many of them
+  std::size_t operationsSaid_ = 0; ///< of how many of them
   DeclaredReads reads_;
   NodeLabels labels_;
+  Operations operations_;
+  std::uint32_t operationCount_ = 0;
 };
 
 } // namespace pumpgraph::runtime

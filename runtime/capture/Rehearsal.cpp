@@ -78,11 +78,14 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
   }
   const CaptureAllocations own(heap);
   for (const LiftedNode &lifted : graph.nodes) {
-    Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, {}, {}, {}});
+    Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, {}, {}, {}, {}});
     if (lifted.kind == NodeKind::Kernel && lifted.launches.size() == 1)
       node.launch = lifted.launches.front();
     if (const auto label = declarations.labels().find(lifted.handle); label != declarations.labels().end())
       node.label = label->second;
+    if (const auto operation = declarations.operations().find(lifted.handle);
+        operation != declarations.operations().end())
+      node.operation = operation->second;
     const std::set<Member> read = declaredReads(heap, declarations.reads(), lifted.handle);
     for (const PointerWord &word : lifted.words) {
       const std::optional<Hit> hit = heap.find(word.value);

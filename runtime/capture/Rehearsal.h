@@ -70,6 +70,7 @@ public:
   /// What the allocation was called that this parameter pointed at; empty if it had no name.
   const std::string &nameOf(std::size_t node, const PointerWord &word) const;
   const std::string &label(std::size_t node) const { return nodes_[node].label; }
+  NodeOperation operation(std::size_t node) const { return nodes_[node].operation; }
 
 private:
   using Place = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>; ///< inner, parameter, offset
@@ -84,6 +85,7 @@ private:
     NodeKind kind;
     std::string name;
     std::string label;
+    NodeOperation operation;
     std::map<Place, Word> words;
     std::optional<KernelLaunch> launch; ///< of a kernel of the graph itself
   };

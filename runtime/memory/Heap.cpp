@@ -258,6 +258,7 @@ Status Heap::free(CUdeviceptr pointer, CUstream stream) {
   --stats_.liveAllocations;
   if (capture_ != 0 && allocation.serial <= lastCapturedSerial_) {
     allocation.diedIn = capture_;
+    allocation.isScratch = freedIsScratch_ && allocation.bornIn == capture_;
     freedInCapture_.push_back(*hit);
     if (usesAddressesAgain() && !owner.shared && allocation.bornIn == capture_)
       vacant_[stream].emplace(owner.pages, owner.id);

@@ -53,6 +53,7 @@ struct Allocation {
   bool live = true;             ///< not freed
   GraphNumber graph = 0;        ///< of the program's own, while it lives: it was captured when this was allocated
   GraphNumber graphsBefore = 0; ///< the program's last one then; younger ones may work in this
+  bool isScratch = false;       ///< of the capture's operations: what one leaves there no other finds
   bool kept = false;            ///< freed, and such graphs may still work in it
   LastNodes after;              ///< where the block's earlier members had the same bytes: nodes after which it has them
   bool declaredPrivate = false;
@@ -136,6 +137,8 @@ public:
   /// While this is on, graphs that the program has captured since something was allocated keep it when it is freed,
   /// wherever they have it from.
   void keepFreed(bool on) { keepsFreed_ = on; }
+  /// While this is on, what was allocated in the capture and is freed was scratch memory.
+  void freedIsScratch(bool on) { freedIsScratch_ = on; }
   /// So many frames may lie behind the memory of such graphs, which never moves; what finds none is in host memory.
   void limitGraphs(std::uint64_t frames) { mostGraphFrames_ = frames; }
 
@@ -289,6 +292,7 @@ private:
   std::map<GraphNumber, std::optional<BlockId>> graphs_; ///< those that live: where the next small allocation goes
   GraphNumber lastGraph_ = 0;
   bool keepsFreed_ = false;
+  bool freedIsScratch_ = false;
   std::uint64_t mostGraphFrames_ = UINT64_MAX;
   /// What is freed and waits for graphs to end, by the first and the last of these.
   std::map<std::pair<GraphNumber, GraphNumber>, std::set<Slot>> kept_;

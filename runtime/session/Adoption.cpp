@@ -75,9 +75,13 @@ Status Adoption::lift() {
   step_->lifted_ = std::move(*lifted);
   PUMPGRAPH_TRY(checkNothingIsLeft());
   const NodeLabels &labels = session_.declarations_.labels();
-  for (LiftedNode &node : step_->lifted_.nodes)
+  const Operations &operations = session_.declarations_.operations();
+  for (LiftedNode &node : step_->lifted_.nodes) {
     if (const auto found = labels.find(node.handle); found != labels.end())
       node.label = found->second;
+    if (const auto found = operations.find(node.handle); found != operations.end())
+      node.operation = found->second;
+  }
   finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, step_->lifted_,
                   session_.declarations_.reads(), &AccessTables::ofProcess());
   if (finder_->comparedWithRehearsal())
@@ -106,6 +110,8 @@ void Adoption::takeNames(const Rehearsal &rehearsal) {
     LiftedNode &node = step_->lifted_.nodes[position];
     if (node.label.empty())
       node.label = rehearsal.label(position);
+    if (!node.operation)
+      node.operation = rehearsal.operation(position);
     for (const PointerWord &word : node.words)
       if (const std::optional<Hit> hit = heap_.find(word.value))
         if (Allocation &allocation = heap_.member(tenancies.at(position, *hit)); allocation.name.empty())

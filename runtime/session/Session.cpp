@@ -419,6 +419,11 @@ void Session::keepFreedForGraphs(bool on) {
   heap_->keepFreed(on);
 }
 
+void Session::freedIsScratch(bool on) {
+  const std::lock_guard lock(mutex_);
+  heap_->freedIsScratch(on);
+}
+
 /// The driver keeps what memory a copy leads to when it is captured (lower/RenewCopies.h).
 Status Session::checkCapture(CUstream stream) {
   const std::lock_guard lock(mutex_);
@@ -486,6 +491,13 @@ Status Session::nameNodes(CUstream stream, std::string_view label) {
   const ContextScope scope(*driver_, context_);
   const Expected<CUgraph> graph = graphOfCapture(stream);
   return graph ? declarations_.addLabel(*driver_, *graph, label) : tl::unexpected<Error>(graph.error());
+}
+
+Status Session::declareOperation(CUstream stream, OperationKind kind) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  const Expected<CUgraph> graph = graphOfCapture(stream);
+  return graph ? declarations_.addOperation(*driver_, *graph, kind) : tl::unexpected<Error>(graph.error());
 }
 
 Expected<CUgraph> Session::graphOfCapture(CUstream stream) const {

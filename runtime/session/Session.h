@@ -147,6 +147,8 @@ public:
   /// While this is on, what is freed stays for the program's own graphs that may work in it, wherever they have it
   /// from.
   void keepFreedForGraphs(bool on);
+  /// While this is on, what is freed of the last capture was scratch memory of its operations.
+  void freedIsScratch(bool on);
   /// Of a graph of the program's own, before its capture on `stream` ends: whether its copies stay right where plans
   /// move memory.
   Status checkCapture(CUstream stream);
@@ -160,6 +162,8 @@ public:
   Status declareReads(CUstream stream, const std::vector<CUdeviceptr> &pointers);
   /// Of the nodes that the capture on `stream` got since the last call.
   Status nameNodes(CUstream stream, std::string_view label);
+  /// The nodes that the capture on `stream` got since the last call are one operation.
+  Status declareOperation(CUstream stream, OperationKind kind);
   Status rehearse(CUgraph graph);
   Expected<Step *> adopt(CUgraph graph, const AdoptOptions &options);
   Expected<Step *> capture(const Record &record, const AdoptOptions &options);

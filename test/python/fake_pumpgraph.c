@@ -206,6 +206,17 @@ FAKE pumpgraph_status pumpgraph_name_nodes(pumpgraph_session *session, pumpgraph
   return answer("name_nodes", error);
 }
 
+FAKE pumpgraph_status pumpgraph_declare_operation(pumpgraph_session *session, pumpgraph_stream stream, int32_t kind,
+                                                  pumpgraph_error *error) {
+  write_down("declare_operation %p %p %d\n", (void *)session, (void *)stream, kind);
+  return answer("declare_operation", error);
+}
+
+FAKE pumpgraph_status pumpgraph_free_scratch(pumpgraph_session *session, int32_t on, pumpgraph_error *error) {
+  write_down("free_scratch %p %d\n", (void *)session, on);
+  return answer("free_scratch", error);
+}
+
 FAKE pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                          pumpgraph_error *error) {
   write_down("rehearse %p %p\n", (void *)session, (void *)graph);

@@ -127,6 +127,7 @@ class Declaring(unittest.TestCase):
         session = types.SimpleNamespace(
             declare_reads=lambda stream, pointers: self.said.append((stream, pointers)),
             name_nodes=lambda stream, name: self.said.append((stream, name)),
+            declare_operation=lambda stream, kind: self.said.append((stream, kind.name)),
             name=lambda pointer, name: self.said.append((pointer, name)))
         self.mode = DeclaringOperators(session, 7, Names(session, [], list))
 
@@ -139,7 +140,8 @@ class Declaring(unittest.TestCase):
         add.__name__ = "add.out"
         result = self.mode.__torch_dispatch__(add, (), (torch.Tensor(0x1000), torch.Tensor(0x2000)))
         self.assertEqual(result.data_ptr(), 0x3000)
-        self.assertEqual(self.said, [(7, []), (7, ""), "runs", (7, [0x1000]), (7, "add"), (0x3000, "add")])
+        self.assertEqual(self.said, [(7, "UNKNOWN"), (7, []), (7, ""), "runs", (7, "PURE"), (7, [0x1000]), (7, "add"),
+                                     (0x3000, "add")])
 
     def test_collectives_are_refused(self):
         with self.assertRaisesRegex(UnsupportedError, "torch.distributed's allreduce_ is called in the step"):

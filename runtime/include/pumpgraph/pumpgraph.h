@@ -234,6 +234,27 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *sessio
 PUMPGRAPH_API pumpgraph_status pumpgraph_name_nodes(pumpgraph_session *session, pumpgraph_stream stream,
                                                     const char *name, pumpgraph_error *error);
 
+typedef enum pumpgraph_operation {
+  PUMPGRAPH_OPERATION_UNKNOWN = 0, /* nothing is said of the nodes */
+  PUMPGRAPH_OPERATION_WHOLE = 1,   /* they find nothing in scratch memory, and leave nothing there */
+  PUMPGRAPH_OPERATION_PURE = 2     /* besides, what they write is a function, bit for bit, of what they read and of
+                                    * their parameters, and they do nothing else: they may run again */
+} pumpgraph_operation;
+
+/** Says of the nodes that the capture on `stream` got since the last call, or since it began, that they are one
+ *  operation of this kind. Plans rely on it: what a pure operation leaves may be computed again in place of being kept
+ *  or moved. Sums whose order is not fixed (atomics), numbers drawn from a state that the operation advances, and what
+ *  goes through pointers in memory are not pure. Scratch memory is what pumpgraph_free_scratch() says. When and where it
+ *  can be called, and the errors, are those of pumpgraph_declare_reads(); it has calls of its own to count from.
+ *  PUMPGRAPH_INVALID_ARGUMENT for another `kind`. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_declare_operation(pumpgraph_session *session, pumpgraph_stream stream,
+                                                           int32_t kind, pumpgraph_error *error);
+
+/** While this is on (1), what is freed after having been allocated in the last capture was scratch memory: what one
+ *  operation leaves there no other looks at. Around the calls by which libraries give up their workspaces, between
+ *  the capture and its adoption. Off (0) at first. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_free_scratch(pumpgraph_session *session, int32_t on, pumpgraph_error *error);
+
 /** Remembers the pointer words of `graph`, captured between the last begin and end, as a rehearsal: the next
  *  adopted graph is compared with it, and words that do not move with the addresses of what was allocated during the
  *  capture are not pointers. The graph is not kept and not changed. */

@@ -409,6 +409,12 @@ public:
   Status nameNodes(pumpgraph_stream stream, const std::string &name) {
     return detail::call(pumpgraph_name_nodes, session_.get(), stream, name.c_str());
   }
+  /// The nodes that the capture on `stream` got since the last call: see pumpgraph_declare_operation().
+  Status declareOperation(pumpgraph_stream stream, pumpgraph_operation kind) {
+    return detail::call(pumpgraph_declare_operation, session_.get(), stream, static_cast<int32_t>(kind));
+  }
+  /// See pumpgraph_free_scratch().
+  Status freeScratch(bool on) { return detail::call(pumpgraph_free_scratch, session_.get(), on ? 1 : 0); }
   Status rehearse(pumpgraph_cuda_graph graph) { return detail::call(pumpgraph_rehearse, session_.get(), graph); }
   Expected<Step> adopt(pumpgraph_cuda_graph graph, const AdoptOptions &options = {}) {
     const pumpgraph_adopt_options given = toC(options);

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import enum
 import gzip
 import json
 import os
@@ -19,6 +20,14 @@ from ._report import Report
 from .errors import invalid
 
 PathLike = Union[str, "os.PathLike[str]"]
+
+
+class OperationKind(enum.IntEnum):
+    """As pumpgraph_operation of the C API."""
+
+    UNKNOWN = 0
+    WHOLE = 1
+    PURE = 2
 
 
 class ValidationResult(NamedTuple):
@@ -173,6 +182,10 @@ class Session:
         self.library.call("pumpgraph_declare_reads", self._handle, stream, (c_void_p * len(pointers))(*pointers),
                           len(pointers))
 
+    def declare_operation(self, stream: int, kind: OperationKind) -> None:
+        """The nodes that the capture on `stream` got since the last call are one operation of this kind."""
+        self.library.call("pumpgraph_declare_operation", self._handle, stream, kind)
+
     def name_nodes(self, stream: int, name: str) -> None:
         """The nodes that the capture on `stream` got since the last call are called this in reports."""
         self.library.call("pumpgraph_name_nodes", self._handle, stream, name.encode())
@@ -217,6 +230,15 @@ class Session:
     def empty_cache(self) -> None:
         """Gives up freed allocations that are kept to be used again. Not while a stream is capturing."""
         self.library.call("pumpgraph_empty_cache", self._handle)
+
+    @contextlib.contextmanager
+    def freeing_scratch(self) -> Iterator[None]:
+        """What the last capture has allocated and is freed inside was scratch memory of its operations."""
+        self.library.call("pumpgraph_free_scratch", self._handle, True)
+        try:
+            yield
+        finally:
+            self.library.call("pumpgraph_free_scratch", self._handle, False)
 
     @contextlib.contextmanager
     def keeping_freed(self) -> Iterator[None]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operators of a step only read, and what reports call the nodes that come of them.
+"""What the operators of a step only read, what reports call the nodes that come of them, and which may run again.
 
 A kernel's parameters do not say what it does to its operands, but PyTorch's schemas say of each operator which
 arguments it writes. A dispatch mode sees every operator of the rehearsal, forward and backward, and with it the graph
@@ -9,13 +9,15 @@ the host.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set
 
 import torch
 
-from ._session import Session
+from ._session import OperationKind, Session
 from .errors import PumpGraphError, UnsupportedError
 from .names import Names
+from .purity import kind_of
+from .schemas import given, is_believed, says_that_it_writes
 from .tensors import has_memory, is_wrapper, pointer_of, tensors_in
 
 # Arguments that operators write although their schemas do not say so. All that is known of them is here.
@@ -27,7 +29,6 @@ WRITTEN_UNSAID = frozenset((
     "weight_buf", "dropout_state", "workspace", "reserve", "reserveSpace", "reserve_space", "reservedSpace",
     "dst",  # _copy_from, _copy_from_and_resize
 ))
-_BELIEVED = "aten"  # operators of other libraries are not
 _COLLECTIVE = ("c10d", "_c10d_functional", "c10d_functional")
 
 
@@ -57,15 +58,16 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
         if _draws(func, args, kwargs):
             generator = kwargs.get("generator")
             self._drawn.add(generator if generator is None else id(generator))
-        reads, name = only_read(func, args, kwargs), self._names.operator(func)
-        self._declare([], "")  # of what was captured between the operators nothing is known
+        reads, name, kind = only_read(func, args, kwargs), self._names.operator(func), kind_of(func, args, kwargs)
+        self._declare([], "", OperationKind.UNKNOWN)  # of what was captured between the operators nothing is known
         result = func(*args, **kwargs)
-        self._declare(reads, name)
+        self._declare(reads, name, kind)
         self._names.results(name, (args, kwargs), result)
         return result
 
-    def _declare(self, reads: List[int], name: str) -> None:
+    def _declare(self, reads: List[int], name: str, kind: OperationKind) -> None:
         try:
+            self._session.declare_operation(self._stream, kind)
             self._session.declare_reads(self._stream, reads)
             self._session.name_nodes(self._stream, name)
         except PumpGraphError:
@@ -75,13 +77,12 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
 def only_read(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> List[int]:
     """Addresses in the memory that a call of this operator reads and does not write. Asked before the call: an operator
     may give an argument other memory, and write that."""
-    schema = getattr(func, "_schema", None)
-    if schema is None or not _is_believed(func, schema):
+    if not is_believed(func):
         return []
     read: Set[int] = set()
     written: Set[int] = set()
-    for argument, value in _given(schema.arguments, args, kwargs):
-        is_written = argument.name in WRITTEN_UNSAID or _says_that_it_writes(argument)
+    for argument, value in given(func._schema.arguments, args, kwargs):
+        is_written = argument.name in WRITTEN_UNSAID or says_that_it_writes(argument)
         for tensor in tensors_in(value):
             if is_wrapper(tensor):
                 return []  # what its operators do is its own business
@@ -107,25 +108,3 @@ def _draws(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> bool:
     given = [value for value in args if isinstance(value, torch.Tensor)]
     on_device = given[0].is_cuda if given else getattr(device, "type", "") == "cuda"
     return name in _DRAWING and on_device and not (given and given[0].numel() == 0)
-
-
-def _is_believed(func: Any, schema: Any) -> bool:
-    if func.namespace != _BELIEVED:
-        return False
-    name = func.__name__.partition(".")[0]
-    # An operator that is in place by its name, or returns nothing, writes something: where it does not say what, like
-    # _no_grad_embedding_renorm_, it says nothing.
-    writes = name.endswith("_") and not name.endswith("__") or not schema.returns
-    return not writes or any(map(_says_that_it_writes, schema.arguments))
-
-
-def _says_that_it_writes(argument: Any) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
-
-
-def _given(declared: Sequence[Any], args: Sequence[Any], kwargs: Dict[str, Any]) -> Iterator[Tuple[Any, Any]]:
-    """The schema's arguments with what was passed for them."""
-    yield from zip(declared, args)
-    for argument in declared[len(args):]:
-        if argument.name in kwargs:
-            yield argument, kwargs[argument.name]

@@ -397,7 +397,8 @@ def _own_workspaces(session: Session) -> Iterator[None]:
     try:
         yield
     finally:
-        clear()
+        with session.freeing_scratch():
+            clear()
 
 
 def _abandon(installation: _Installation, graph: torch.cuda.CUDAGraph, generators: Sequence[Any]) -> None:

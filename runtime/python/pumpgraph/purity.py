@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which operators of PyTorch may run again: what they write is a function, bit for bit, of what they read.
+
+Believed are ATen's operators with a schema that says what they write, and none of the lists below. The forward pass is
+what a plan runs again, so operators of the backward pass are left out as a whole: many of them add up in no fixed order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Sequence
+
+from ._session import OperationKind
+from .schemas import is_believed
+from .tensors import is_wrapper, tensors_in
+
+# In no fixed order, by atomics: what torch.use_deterministic_algorithms() refuses or replaces on CUDA, of forward
+# operators. (https://pytorch.org/docs/stable/generated/torch.use_deterministic_algorithms.html)
+NOT_REPRODUCIBLE = frozenset((
+    "index_add", "index_copy", "index_put", "index_put_impl", "index_reduce", "put", "scatter", "scatter_add",
+    "scatter_reduce", "masked_scatter", "histc", "bincount", "kthvalue", "median", "nanmedian", "cumsum", "cumprod",
+    "logcumsumexp", "ctc_loss", "cudnn_ctc_loss", "nll_loss2d_forward", "embedding_renorm", "segment_reduce",
+    "embedding_bag", "embedding_bag_forward_only", "sparse_coo_tensor",
+))
+
+# State that is none of their arguments, or that no version of memory stands for.
+STATEFUL = frozenset((
+    "cudnn_rnn", "cudnn_rnn_flatten_weight", "cudnn_init_dropout_state", "miopen_rnn", "rrelu_with_noise", "multinomial",
+    "copy_from", "copy_from_and_resize", "to_copy_from", "set", "resize_as",
+))
+
+# Addresses in memory lead to what they read.
+THROUGH_POINTERS = ("foreach_", "fused_", "amp_foreach", "grouped_mm", "scaled_grouped_mm", "nested_")
+
+
+def kind_of(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> OperationKind:
+    """What the nodes are that come of a call of the operator."""
+    if not is_believed(func):
+        return OperationKind.UNKNOWN
+    values = [value for given in (args, tuple(kwargs.values())) for value in given]
+    if any(is_wrapper(tensor) for value in values for tensor in tensors_in(value)):
+        return OperationKind.UNKNOWN
+    return OperationKind.PURE if is_pure(func) else OperationKind.WHOLE
+
+
+def is_pure(func: Any) -> bool:
+    """Whether the operator, which is believed, is a function of what it reads."""
+    name = base_name(func)
+    return not (name.endswith("_backward") or "_backward_" in name or name in NOT_REPRODUCIBLE or name in STATEFUL
+                or name.startswith(THROUGH_POINTERS))
+
+
+def base_name(func: Any) -> str:
+    """Without the overload, the underscores of private and of in-place operators, and "_out"."""
+    name = func.__name__.partition(".")[0].strip("_")
+    return name[:-len("_out")] if name.endswith("_out") else name
