@@ -7,7 +7,9 @@
 #include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <span>
@@ -29,8 +31,33 @@ constexpr std::uint64_t anyBytes = std::numeric_limits<std::uint64_t>::max();
 /// How many replays in a row the last search looks at, where that many make no more cuts than a fine search has.
 constexpr std::size_t mostRounds = 16;
 
-bool isCaptured(const Node &node) {
-  return !isResidency(node.kind) && !isCopy(node.kind);
+/// What it costs to make a byte again, microseconds, rounded down: by powers of 2, of what the link takes for it.
+class RemakePrices {
+public:
+  static constexpr std::size_t count = 12;
+  static constexpr std::size_t never = count; ///< it cannot be made again
+
+  explicit RemakePrices(const Machine &machine) : linkUsPerByte_(1e6 / machine.upBytesPerSecond) {}
+
+  static std::size_t free() { return 0; }
+  std::size_t of(double usPerByte) const {
+    std::size_t price = 0;
+    while (price + 1 < count && us(price + 1) <= usPerByte)
+      ++price;
+    return price;
+  }
+  double us(std::size_t price) const {
+    constexpr int first = -8; // a price below that of a 256th of the link's is none
+    return price == 0 ? 0 : std::ldexp(linkUsPerByte_, first + static_cast<int>(price) - 1);
+  }
+
+private:
+  double linkUsPerByte_;
+};
+
+/// In a captured step what runs again is given, like all else; in a planned one the plan has chosen it.
+bool isCaptured(const Description &step, const Node &node) {
+  return !isAdded(node.kind) && (node.kind != NodeKind::Rematerialize || step.stage == Stage::Captured);
 }
 
 /// The captured nodes alone, in their order, and their edges among each other. A programmatic edge counts like a full
@@ -42,14 +69,14 @@ struct CapturedGraph {
   explicit CapturedGraph(const Description &description) {
     std::vector<NodeIndex> compact(description.nodes.size(), 0);
     for (NodeIndex n = 0; n < description.nodes.size(); ++n) {
-      if (!isCaptured(description.nodes[n]))
+      if (!isCaptured(description, description.nodes[n]))
         continue;
       compact[n] = static_cast<NodeIndex>(nodes.size());
       nodes.push_back(n);
     }
     predecessors.resize(nodes.size());
     for (const Edge &edge : description.edges)
-      if (isCaptured(description.nodes[edge.from]) && isCaptured(description.nodes[edge.to]))
+      if (isCaptured(description, description.nodes[edge.from]) && isCaptured(description, description.nodes[edge.to]))
         predecessors[compact[edge.to]].push_back(compact[edge.from]);
     std::vector<bool> isSink(nodes.size(), true);
     for (const std::vector<NodeIndex> &before : predecessors)
@@ -150,6 +177,9 @@ struct Touch {
   std::uint64_t writtenBytes = 0; ///< certainly new afterwards
   bool mayReplace = false;        ///< the old value may be gone afterwards without having been read
   bool isOnDevice = false;        ///< certainly afterwards, without a host copy
+  bool writes = false;
+  bool finds = false;     ///< some byte that it does not certainly overwrite
+  bool renewsAll = false; ///< every byte of the piece is of the node's version afterwards
 };
 
 /// A run of nodes; both ends are points at which windows may begin and end.
@@ -178,8 +208,12 @@ struct Visit {
   std::uint64_t neededBytes = 0; ///< of the value from before the segment, in every order of its nodes
   std::uint64_t writtenBytes = 0;
   bool writesAll = false;
-  bool isAlone = false;    ///< as the segment
-  bool isOnDevice = false; ///< certainly at some time, without a host copy
+  bool isAlone = false;                    ///< as the segment
+  bool isOnDevice = false;                 ///< certainly at some time, without a host copy
+  bool writes = false;                     ///< perhaps
+  bool finds = false;                      ///< as the first node
+  bool renewsAll = false;                  ///< some node does
+  std::size_t price = RemakePrices::never; ///< the least of what it may write
 };
 
 struct PieceHistory {
@@ -193,12 +227,14 @@ struct PieceHistory {
 class Histories {
 public:
   /// `holdsOperands`: whether all that a node uses is on the device while it runs. `keepsHostCopy`, by buffer: whether
-  /// a host copy stays good while the page is on the device. `shares`: how much of each piece counts.
+  /// a host copy stays good while the page is on the device. `shares`: how much of each piece counts. `prices`, by
+  /// captured node: what a byte that it has written costs to be made again.
   Histories(const Description &description, BoundKind kind, bool holdsOperands, const std::vector<bool> &keepsHostCopy,
             const CapturedGraph &graph, const Timeline &timeline, const IndexedVector<PieceIndex, double> &shares,
-            const std::vector<Segment> &segments)
+            const std::vector<std::size_t> &prices, const std::vector<Segment> &segments)
       : description_(description), kind_(kind), holdsOperands_(holdsOperands), keepsHostCopy_(keepsHostCopy),
-        graph_(graph), segments_(segments), timeline_(timeline), shares_(shares), order_(graph.order()) {}
+        graph_(graph), segments_(segments), timeline_(timeline), shares_(shares), prices_(prices),
+        order_(graph.order()) {}
 
   std::vector<PieceHistory> build() {
     std::vector<PieceHistory> histories;
@@ -232,8 +268,10 @@ private:
     for (NodeIndex n = 0; n < graph_.nodes.size(); ++n)
       for (std::uint32_t position : timeline_.usesAt(graph_.nodes[n])) {
         const Use &use = timeline_.use(position);
-        const Touch touch = kind_ == BoundKind::May ? mayTouch(n, use) : mustTouch(n, use);
-        if (touch.neededBytes > 0 || touch.mayReplace)
+        Touch touch = kind_ == BoundKind::May ? mayTouch(n, use) : mustTouch(n, use);
+        touch.finds = finds(use);
+        touch.renewsAll = renewsAll(use);
+        if (touch.neededBytes > 0 || touch.mayReplace || touch.writes)
           touches[static_cast<std::size_t>(use.piece)].push_back(touch);
       }
     return touches;
@@ -248,15 +286,41 @@ private:
   /// As the planner and the checker see it: whole pages, and whatever may happen counts.
   Touch mayTouch(NodeIndex node, const Use &use) const {
     const std::uint64_t bytes = bytesOf(use.piece);
-    return {node, use.readsOld ? bytes : 0, use.writes ? bytes : 0, use.writes && !use.readsOld,
-            holdsOperands_ && !keepsHostCopy_[timeline_.piece(use.piece).buffer]};
+    return {node,
+            use.readsOld ? bytes : 0,
+            use.writes ? bytes : 0,
+            use.writes && !use.readsOld,
+            holdsOperands_ && !keepsHostCopy_[timeline_.piece(use.piece).buffer],
+            use.writes};
+  }
+
+  bool finds(const Use &use) const {
+    const Piece &piece = timeline_.piece(use.piece);
+    const Range whole{piece.firstPage * description_.pageBytes, piece.bytes};
+    return std::ranges::any_of(description_.nodes[use.node].accesses, [&](const Access &access) {
+      return access.buffer == piece.buffer && reliableMust(access) != modeWrite && access.range.offset < whole.end() &&
+             whole.offset < access.range.end();
+    });
+  }
+
+  /// Whether one access of the node covers the piece, and all that it covers counts as written. What another node has
+  /// left there can be made again no more.
+  bool renewsAll(const Use &use) const {
+    const Piece &piece = timeline_.piece(use.piece);
+    const Range whole{piece.firstPage * description_.pageBytes, piece.bytes};
+    return std::ranges::any_of(description_.nodes[use.node].accesses, [&](const Access &access) {
+      const bool isBelieved = kind_ == BoundKind::May || access.evidence != Evidence::Allocated;
+      const std::uint8_t mode = kind_ == BoundKind::May ? reliableMay(access) : reliableMust(access);
+      return access.buffer == piece.buffer && isBelieved && (mode & modeWrite) != 0 &&
+             access.range.offset <= whole.offset && whole.end() <= access.range.end();
+    });
   }
 
   /// What certainly happens: the bytes that must be read or written, and any possible write may replace the value.
   Touch mustTouch(NodeIndex node, const Use &use) const {
     const Piece &piece = timeline_.piece(use.piece);
     const std::uint64_t begin = piece.firstPage * description_.pageBytes, end = begin + piece.bytes;
-    Touch touch{node, 0, 0, use.writes, false};
+    Touch touch{node, 0, 0, use.writes, false, use.writes};
     for (const Access &access : description_.nodes[use.node].accesses) {
       if (access.buffer != piece.buffer || access.range.offset >= end || access.range.end() <= begin)
         continue;
@@ -274,8 +338,13 @@ private:
   /// A need counts if its node comes, in every order, before every other node of the segment that may replace the
   /// value.
   Visit visitOf(std::uint32_t segment, std::span<const Touch> touches, std::uint64_t pieceBytes) const {
-    Visit visit{segment, touches.front().neededBytes, 0, false, segments_[segment].isAlone, false};
+    Visit visit{segment, touches.front().neededBytes, 0, false, segments_[segment].isAlone};
+    visit.finds = touches.front().finds;
     for (const Touch &touch : touches) {
+      visit.writes = visit.writes || touch.writes;
+      visit.renewsAll = visit.renewsAll || touch.renewsAll;
+      if (touch.writes)
+        visit.price = std::min(visit.price, prices_[touch.node]);
       visit.writtenBytes = std::max(visit.writtenBytes, touch.writtenBytes);
       visit.isOnDevice = visit.isOnDevice || touch.isOnDevice;
       const bool isOther = touch.node != touches.front().node;
@@ -295,14 +364,16 @@ private:
   const std::vector<Segment> &segments_;
   const Timeline &timeline_;
   const IndexedVector<PieceIndex, double> &shares_;
-  Order order_; ///< of captured nodes
+  const std::vector<std::size_t> &prices_; ///< by captured node
+  Order order_;                            ///< of captured nodes
 };
 
 /// Bytes that count in every window (i, j] with firstAfter <= i < at <= j: `at` is the first visit after `firstAfter`.
 struct UpDemand {
   std::size_t firstAfter, at;
   std::uint64_t bytes;
-  bool isHeld; ///< on the device at `firstAfter` anyhow
+  bool isHeld;       ///< on the device at `firstAfter` anyhow
+  std::size_t price; ///< for which they may be made again
 };
 
 /// Bytes that count in every window (i, j] with i < before and from <= j < to: they leave after `i`, for until then
@@ -325,8 +396,8 @@ public:
                double hostedBytes, const Machine &machine)
       : round_(segmentsUs.size()), rounds_(rounds), last_(round_ * rounds), first_(first), pointsUs_(last_ + 1, 0),
         budgetBytes_(budgetBytes), hostedBytes_(hostedBytes), upUsPerByte_(1e6 / machine.upBytesPerSecond),
-        downUsPerByte_(1e6 / machine.downBytesPerSecond), interference_(interference(machine)), upAt_(last_ + 1),
-        downFrom_(last_ + 1), downTo_(last_ + 2), heldBytes_(last_ + 1, 0) {
+        downUsPerByte_(1e6 / machine.downBytesPerSecond), prices_(machine), interference_(interference(machine)),
+        upAt_(last_ + 1), downFrom_(last_ + 1), downTo_(last_ + 2), heldBytes_(last_ + 1, 0) {
     for (std::size_t i = 0; i < last_; ++i)
       pointsUs_[i + 1] = pointsUs_[i] + segmentsUs[(first + i) % round_];
   }
@@ -340,9 +411,11 @@ public:
     const std::size_t start = static_cast<std::size_t>(afterStart - visits.begin()) % visits.size();
     std::vector<bool> hasValue(visits.size());
     bool written = history.liveIn;
+    const std::vector<std::size_t> prices = pricesOf(visits);
     for (std::size_t k = 0; k < visits.size(); ++k) {
       hasValue[k] = written;
       written |= visits[k].writesAll;
+      anyRemade_ = anyRemade_ || prices[k] != RemakePrices::never;
     }
     Written last;
     const std::size_t count = visits.size() * rounds_;
@@ -360,7 +433,7 @@ public:
       const std::size_t point = pointOf(visits[k], round);
       const std::size_t neededAt = point - (visits[k].isAlone ? 1 : 0);
       if (hasValue[k] && visits[k].neededBytes > 0 && neededAt > previous)
-        upAt_[neededAt].push_back({previous, neededAt, visits[k].neededBytes, isHeld});
+        upAt_[neededAt].push_back({previous, neededAt, visits[k].neededBytes, isHeld, prices[k]});
       const std::size_t leavesIfBefore = point + (visits[k].isAlone ? 1 : 0);
       if (visits[k].isOnDevice && hasValue[k])
         last = {leavesIfBefore, history.bytes};
@@ -372,7 +445,7 @@ public:
           heldBytes_[end] += static_cast<double>(history.bytes);
       const std::size_t next =
           i + 1 < count ? pointOf(visits[(k + 1) % visits.size()], (i + 1) / visits.size()) : last_ + 1;
-      addDownDemands(history, k, point, next, last);
+      addDownDemands(history, k, point, next, last, prices);
       previous = point;
     }
   }
@@ -386,6 +459,10 @@ public:
         const double bytes = static_cast<double>(demand.bytes);
         sums.up[demand.firstAfter] += bytes;
         sums.up[demand.at] -= bytes;
+        if (demand.price != RemakePrices::never) {
+          sums.remade[demand.firstAfter][demand.price] += bytes;
+          sums.remade[demand.at][demand.price] -= bytes;
+        }
         sums.upHeld[demand.firstAfter] += demand.isHeld ? bytes : 0;
       }
       for (const DownDemand &demand : downTo_[j])
@@ -411,20 +488,41 @@ private:
     Limit limit = Limit::Compute;
   };
 
+  using BytesByPrice = std::array<double, RemakePrices::count>;
+
   /// Byte sums for windows that end at one point.
   struct Sums {
     explicit Sums(std::size_t points)
-        : up(points, 0), upHeld(points, 0), down(points + 1, 0), downHeld(points + 1, 0) {}
-    std::vector<double> up;       ///< differences over the windows' beginnings
-    std::vector<double> upHeld;   ///< by beginning: of those, what is on the device there anyhow
-    std::vector<double> down;     ///< by `before`
-    std::vector<double> downHeld; ///< by `before`: of those, what is on the device at the end anyhow
+        : up(points, 0), remade(points), upHeld(points, 0), down(points + 1, 0), downHeld(points + 1, 0) {}
+    std::vector<double> up;           ///< differences over the windows' beginnings
+    std::vector<BytesByPrice> remade; ///< likewise: of those, what may be made again
+    std::vector<double> upHeld;       ///< by beginning: of those, what is on the device there anyhow
+    std::vector<double> down;         ///< by `before`
+    std::vector<double> downHeld;     ///< by `before`: of those, what is on the device at the end anyhow
   };
 
   struct Written {
     std::size_t before = 0; ///< it leaves in no window that begins here or later; 0: not since the search's start
     std::uint64_t bytes = 0;
   };
+
+  /// What it costs, by visit, to make again what it finds; an earlier replay's cannot be. A node that finds nothing in
+  /// particular, but does not overwrite all of a page, needs some value of the page: whatever is made there will do.
+  static std::vector<std::size_t> pricesOf(const std::vector<Visit> &visits) {
+    std::size_t any = RemakePrices::never;
+    for (const Visit &visit : visits)
+      any = std::min(any, visit.price);
+    std::vector<std::size_t> prices;
+    bool isRenewed = false; // since the step began
+    std::size_t price = RemakePrices::never;
+    for (const Visit &visit : visits) {
+      prices.push_back(isRenewed && visit.finds ? price : any);
+      isRenewed = isRenewed || visit.renewsAll;
+      if (visit.writes)
+        price = visit.renewsAll ? visit.price : std::min(price, visit.price);
+    }
+    return prices;
+  }
 
   std::size_t pointOf(const Visit &visit, std::size_t round) const {
     return (visit.segment + round_ - first_) % round_ + 1 + round * round_;
@@ -442,11 +540,13 @@ private:
   }
 
   /// What visit `k`, at `point`, leaves to be kept until the `next` one: within the step, or to the boundary and
-  /// beyond it.
+  /// beyond it. Within the step, what may be made again is given up in place of leaving.
   void addDownDemands(const PieceHistory &history, std::size_t k, std::size_t point, std::size_t next,
-                      const Written &written) {
+                      const Written &written, const std::vector<std::size_t> &prices) {
     const std::vector<Visit> &visits = history.visits;
     if (k + 1 < visits.size()) {
+      if (prices[k + 1] != RemakePrices::never)
+        return;
       const std::uint64_t needed = overlap(history, written.bytes, visits[k + 1]);
       addDownDemand({written.before, point, next, needed, visits[k].isAlone, visits[k + 1].isAlone});
       return;
@@ -471,6 +571,7 @@ private:
 
   Choice bestWindowTo(std::size_t j, const std::vector<Choice> &choices, const Sums &sums) const {
     double upBytes = 0, downBytes = 0, downHeld = 0;
+    BytesByPrice remade{};
     for (std::size_t w = 0; w <= j; ++w) {
       downBytes += sums.down[w];
       downHeld += sums.downHeld[w];
@@ -483,14 +584,33 @@ private:
       downHeld -= sums.downHeld[i];
       const double roomAtBegin = roomBeside(heldBytes_[i] - sums.upHeld[i]);
       const double roomAtEnd = roomBeside(heldBytes_[j] - downHeld);
-      const double upUs = std::max(0.0, upBytes - roomAtBegin - hostedBytes_) * upUsPerByte_;
+      const double comingBytes = std::max(0.0, upBytes - roomAtBegin - hostedBytes_);
+      const double upUs = comingBytes * upUsPerByte_;
       const double downUs = std::max(0.0, downBytes - roomAtEnd - hostedBytes_) * downUsPerByte_;
       const double computeUs = pointsUs_[j] - pointsUs_[i];
-      const double windowUs = std::max(computeUs, togetherUs(upUs, downUs, interference_));
+      double windowUs = std::max(computeUs, togetherUs(upUs, downUs, interference_));
+      if (anyRemade_) {
+        for (std::size_t price = 0; price < remade.size(); ++price)
+          remade[price] += sums.remade[i][price];
+        windowUs = std::max(remakingUs(computeUs, comingBytes, remade), downUs);
+      }
       if (choices[i].totalUs + windowUs > best.totalUs)
         best = {choices[i].totalUs + windowUs, i, windowUs, limitOf(computeUs, upUs, downUs)};
     }
     return best;
+  }
+
+  /// What a window takes in which bytes come or are made again, the cheapest first, whichever is sooner.
+  double remakingUs(double computeUs, double comingBytes, const BytesByPrice &remade) const {
+    double us = computeUs;
+    for (std::size_t price = 0; price < remade.size() && comingBytes * upUsPerByte_ > us; ++price) {
+      const double usPerByte = prices_.us(price);
+      const double even = (comingBytes * upUsPerByte_ - us) / (usPerByte + upUsPerByte_);
+      const double bytes = std::min(std::max(0.0, remade[price]), even);
+      us += bytes * usPerByte;
+      comingBytes -= bytes;
+    }
+    return std::max(us, comingBytes * upUsPerByte_);
   }
 
   /// What is left of the budget beside contents that do not count in the window.
@@ -537,6 +657,8 @@ private:
   std::vector<double> pointsUs_;
   double budgetBytes_, hostedBytes_;
   double upUsPerByte_, downUsPerByte_;
+  RemakePrices prices_;
+  bool anyRemade_ = false;
   double interference_;
   std::vector<std::vector<UpDemand>> upAt_;       ///< by `at`
   std::vector<std::vector<DownDemand>> downFrom_; ///< by `from`
@@ -579,7 +701,7 @@ Timeline timelineOfAllPages(Description description) {
 class BoundProblem {
 public:
   BoundProblem(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
-               Backend backend, std::optional<std::uint64_t> mostHostedBytes)
+               Backend backend, std::optional<std::uint64_t> mostHostedBytes, Repetitions repetitions)
       : description_(description), machine_(machine), kind_(kind), keepsHostCopy_(keepHostCopies(description, backend)),
         graph_(description), timeline_(timelineOfAllPages(description)), cuts_(findCuts(graph_)) {
     const std::uint64_t frames = budgetBytes / description.pageBytes;
@@ -596,6 +718,9 @@ public:
     for (std::size_t i = 0; i < timeline_.pieces().size(); ++i)
       shares_.add(holdsOperands_ ? 1 : leastReachedShare(static_cast<PieceIndex>(i)));
 
+    prices_.assign(graph_.nodes.size(), RemakePrices::never);
+    if (repetitions == Repetitions::Allowed)
+      findPrices();
     std::vector<double> nodesUs;
     for (NodeIndex n : graph_.nodes)
       nodesUs.push_back(costUsOf(description.nodes[n]));
@@ -617,6 +742,24 @@ public:
   }
 
 private:
+  void findPrices() {
+    const RemakePrices prices(machine_);
+    const bool inLine = cuts_.size() == graph_.nodes.size();
+    for (NodeIndex n = 0; n < graph_.nodes.size(); ++n) {
+      const Node &node = description_.nodes[graph_.nodes[n]];
+      if (!node.isPure || !isRepeatable(node.kind) || std::ranges::any_of(node.accesses, [&](const Access &access) {
+            const Buffer &buffer = description_.buffers[access.buffer];
+            return (reliableMay(access) & modeWrite) != 0 && (!buffer.isPrivate || buffer.liveIn || buffer.liveOut);
+          }))
+        continue;
+      double written = 0;
+      for (const std::uint32_t position : timeline_.usesAt(graph_.nodes[n]))
+        if (const Use &use = timeline_.use(position); use.writes)
+          written += static_cast<double>(timeline_.piece(use.piece).bytes);
+      prices_[n] = inLine && written > 0 ? prices.of(costUsOf(node) / written) : RemakePrices::free();
+    }
+  }
+
   /// Where a piece may be hosted at all times: no use moves less of it.
   double leastReachedShare(PieceIndex piece) const {
     double share = 1;
@@ -657,7 +800,7 @@ private:
           segments(segmentsOf(cuts, problem.holdsOperands_, problem.graph_.hasOneSink())),
           times(segmentTimes(problem.endsUs_, segments)),
           histories(Histories(problem.description_, problem.kind_, problem.holdsOperands_, problem.keepsHostCopy_,
-                              problem.graph_, problem.timeline_, problem.shares_, segments)
+                              problem.graph_, problem.timeline_, problem.shares_, problem.prices_, segments)
                         .build()) {}
 
     /// From right after the cut before `firstCut`.
@@ -683,6 +826,7 @@ private:
   CapturedGraph graph_;
   Timeline timeline_;
   IndexedVector<PieceIndex, double> shares_; ///< of each piece, how much counts
+  std::vector<std::size_t> prices_;          ///< by captured node
   std::vector<double> endsUs_;               ///< with what nodes must read and write of hosted pages
   double inMemoryUs_ = 0;
   std::vector<NodeIndex> cuts_;
@@ -694,7 +838,7 @@ private:
 } // namespace
 
 Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
-            Backend backend, std::optional<std::uint64_t> mostHostedBytes) {
+            Backend backend, std::optional<std::uint64_t> mostHostedBytes, Repetitions repetitions) {
   assert(budgetBytes > 0 && "a bound needs a budget");
   assert(machine.hostedShare + machine.besideHostedShare <= 1 && "the link carries no more than it can");
   const Machine best = atItsBest(machine);
@@ -703,7 +847,7 @@ Bound bound(const Description &description, std::uint64_t budgetBytes, const Mac
   std::optional<Description> undying;
   const Description &known = nothingDies ? undying.emplace(withNothingDead(description)) : description;
   const auto limit = [&](std::optional<std::uint64_t> most) {
-    return BoundProblem(known, budgetBytes, best, kind, backend, most).solve();
+    return BoundProblem(known, budgetBytes, best, kind, backend, most, repetitions).solve();
   };
   if (!mostHostedBytes || kind == BoundKind::Must)
     return limit(std::nullopt);

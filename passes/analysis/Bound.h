@@ -18,6 +18,11 @@ enum class BoundKind {
   May   ///< `planBound`: what nodes may touch; tells how good a plan is for what is known
 };
 
+/// Whether plans may run pure nodes again. A bound for those that may holds for the others too. It counts on a
+/// repetition to take its node's time in which no other node runs, where nodes come one after another; elsewhere it
+/// takes none.
+enum class Repetitions { None, Allowed };
+
 struct Bound {
   double inMemoryUs = 0; ///< critical path of the captured nodes
   double totalUs = 0;    ///< >= inMemoryUs
@@ -28,12 +33,13 @@ struct Bound {
   double bothUs = 0;
 };
 
-/// The description may be captured, planned or lowered: only captured nodes count. `budgetBytes` 0 is not allowed.
-/// Where pages are hosted in it, or some node touches more than the budget, `planBound` holds for plans with hosted
-/// pages too; else for those without. With `mostHostedBytes`, if no page is hosted in it, it holds for plans with so
-/// many bytes of them at most. `planBound` is of plans for the backend: where a page has one copy, more crosses the
-/// link.
+/// The description may be captured, planned or lowered: of the latter two only captured nodes count. `budgetBytes` 0 is
+/// not allowed. Where pages are hosted in it, or some node touches more than the budget, `planBound` holds for plans
+/// with hosted pages too; else for those without. With `mostHostedBytes`, if no page is hosted in it, it holds for
+/// plans with so many bytes of them at most. `planBound` is of plans for the backend: where a page has one copy, more
+/// crosses the link.
 Bound bound(const Description &description, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
-            Backend backend = Backend::Virtual, std::optional<std::uint64_t> mostHostedBytes = std::nullopt);
+            Backend backend = Backend::Virtual, std::optional<std::uint64_t> mostHostedBytes = std::nullopt,
+            Repetitions repetitions = Repetitions::None);
 
 } // namespace pumpgraph

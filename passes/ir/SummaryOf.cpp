@@ -5,6 +5,8 @@
 #include "passes/lower/LowerManaged.h"
 #include "passes/lower/LowerVirtual.h"
 
+#include <algorithm>
+
 namespace pumpgraph::ir {
 
 tl::expected<Summary, PlanError> summaryOf(const Description &description, const Machine &machine) {
@@ -28,8 +30,12 @@ tl::expected<Summary, PlanError> summaryOf(const Description &description, const
   summary.inMemory = predict(summary.captured, machine);
   summary.prediction = predict(summary.lowered, machine);
   summary.required = requiredTraffic(summary.lowered);
-  summary.bound = bound(summary.captured, summary.budgetBytes(), machine, BoundKind::Must);
-  summary.planBound = planBoundOf(summary.captured, summary.lowered, machine);
+  const bool repeats =
+      std::ranges::any_of(summary.lowered.nodes, [](const Node &node) { return node.kind == NodeKind::Rematerialize; });
+  const Repetitions repetitions = repeats ? Repetitions::Allowed : Repetitions::None;
+  summary.bound = bound(summary.captured, summary.budgetBytes(), machine, BoundKind::Must, Backend::Virtual,
+                        std::nullopt, repetitions);
+  summary.planBound = planBoundOf(summary.captured, summary.lowered, machine, Backend::Virtual, repetitions);
   summary.hosted = hostedTraffic(summary.lowered);
   summary.repeatedSweeps = findRepeatedSweeps(summary.lowered);
   summary.stats = statsOf(summary.planned);

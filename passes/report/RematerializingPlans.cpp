@@ -35,7 +35,7 @@ std::optional<Description> repeatingStep(const Description &captured, const Plan
 
 tl::expected<PlannedStep, PlanError> planRematerializing(const Description &captured, const PlanOptions &options) {
   tl::expected<PlannedStep, PlanError> best = planResidency(captured, options);
-  if (options.budgetBytes == 0 || std::ranges::none_of(captured.nodes, &Node::isPure) || (best && !moves(*best)))
+  if (options.budgetBytes == 0 || (best && !moves(*best)))
     return best;
 
   struct Candidate {

@@ -7,6 +7,7 @@
 #include "passes/lower/LowerVirtual.h"
 #include "passes/plan/HostedPages.h"
 #include "passes/plan/Processors.h"
+#include "passes/rematerialize/FirstTouches.h"
 #include "passes/report/ManagedPlans.h"
 #include "passes/report/RematerializingPlans.h"
 #include "pumpgraph/graph/Ranges.h"
@@ -47,24 +48,30 @@ static void lower(Summary &summary, Backend backend, Prefetching prefetching) {
   summary.required = {summary.prediction.upBytes, summary.prediction.downBytes}; // nothing else is known of it
 }
 
+static bool mayRepeat(const Description &captured, const PlanOptions &options) {
+  return options.rematerializes && options.backend == Backend::Virtual &&
+         std::any_of(captured.nodes.begin(), captured.nodes.end(), [](const Node &node) { return node.isPure; });
+}
+
 /// The bounds of a step, found beside its planning where there is a processor for that.
 class Bounds {
 public:
   Bounds(const Description &captured, const PlanOptions &options)
       : captured_(captured), hosted_(options.hosted), machine_(options.machine), backend_(options.backend),
-        budgetBytes_(options.budgetBytes) {
+        budgetBytes_(options.budgetBytes),
+        repetitions_(mayRepeat(captured, options) ? Repetitions::Allowed : Repetitions::None) {
     if (budgetBytes_ == 0)
       return; // as much as the step turns out to need
     const std::launch when = options.processors == 1 ? std::launch::deferred : std::launch::async;
-    must_ = std::async(when, [this] { return bound(captured_, budgetBytes_, machine_, BoundKind::Must); });
-    may_ = std::async(when, [this] { return bound(captured_, budgetBytes_, machine_, BoundKind::May, backend_); });
+    must_ = std::async(when, [this] { return ofBudget(budgetBytes_, BoundKind::Must, Backend::Virtual); });
+    may_ = std::async(when, [this] { return ofBudget(budgetBytes_, BoundKind::May, backend_); });
   }
   Bounds(const Bounds &) = delete;
   Bounds &operator=(const Bounds &) = delete;
 
   Bound must(const Description &planned) {
     return budgetBytes_ == planned.budgetBytes ? must_.get()
-                                               : bound(captured_, planned.budgetBytes, machine_, BoundKind::Must);
+                                               : ofBudget(planned.budgetBytes, BoundKind::Must, Backend::Virtual);
   }
   /// Of plans that host the same as `planned`, and of those that host no more than they must.
   std::pair<Bound, Bound> may(const Description &planned) {
@@ -73,7 +80,7 @@ public:
       // What is hosted counts, and nobody knew of it before.
       const Bound one = budgetBytes_ == planned.budgetBytes && hostsNothing
                             ? may_.get()
-                            : planBoundOf(captured_, planned, machine_, backend_);
+                            : planBoundOf(captured_, planned, machine_, backend_, repetitions_);
       return {one, one};
     }
     Description least = captured_;
@@ -85,13 +92,24 @@ public:
   }
 
 private:
+  Bound ofBudget(std::uint64_t budgetBytes, BoundKind kind, Backend backend) const {
+    return bound(captured_, budgetBytes, machine_, kind, backend, std::nullopt, repetitions_);
+  }
+
   const Description captured_; // its own: what nobody asks for in the end may still be on its way
   const std::vector<BufferPart> hosted_;
   const Machine machine_;
   const Backend backend_;
   const std::uint64_t budgetBytes_;
+  const Repetitions repetitions_;
   std::future<Bound> must_, may_;
 };
+
+static tl::expected<PlannedStep, PlanError> plan(const Description &captured, const PlanOptions &options) {
+  if (options.backend != Backend::Virtual)
+    return planForManaged(captured, options);
+  return mayRepeat(captured, options) ? planRematerializing(captured, options) : planResidency(captured, options);
+}
 
 tl::expected<Summary, PlanError> summarize(const Description &captured, const PlanOptions &options,
                                            Prefetching prefetching) {
@@ -106,13 +124,12 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   summary.machine = options.machine;
   summary.fewNodes = findFewNodes(captured);
   estimateCosts(summary.captured, options.machine);
+  if (mayRepeat(captured, options))
+    claimFirstTouches(summary.captured);
 
   Bounds bounds(summary.captured, options);
   const auto start = std::chrono::steady_clock::now();
-  tl::expected<PlannedStep, PlanError> step = options.backend != Backend::Virtual
-                                                  ? planForManaged(summary.captured, options)
-                                              : options.rematerializes ? planRematerializing(summary.captured, options)
-                                                                       : planResidency(summary.captured, options);
+  tl::expected<PlannedStep, PlanError> step = plan(summary.captured, options);
   if (!step)
     return tl::unexpected(std::move(step.error()));
   summary.planned = std::move(step->description);
@@ -133,11 +150,12 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   return summary;
 }
 
-Bound planBoundOf(const Description &captured, const Description &planned, const Machine &machine, Backend backend) {
+Bound planBoundOf(const Description &captured, const Description &planned, const Machine &machine, Backend backend,
+                  Repetitions repetitions) {
   Description step = captured;
   for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer)
     step.buffers[buffer].hosted = planned.buffers[buffer].hosted;
-  return bound(step, planned.budgetBytes, machine, BoundKind::May, backend);
+  return bound(step, planned.budgetBytes, machine, BoundKind::May, backend, std::nullopt, repetitions);
 }
 
 std::uint64_t Summary::continuedBytes() const {

@@ -79,7 +79,7 @@ inline constexpr double inMemoryTolerance = 1.01;
 
 /// The bound of plans like `planned`, of the same step: with hosted pages if it has some.
 Bound planBoundOf(const Description &captured, const Description &planned, const Machine &machine,
-                  Backend backend = Backend::Virtual);
+                  Backend backend = Backend::Virtual, Repetitions repetitions = Repetitions::None);
 
 /// Runs the whole pipeline: costs, plan, check, lower, check, predict, bound. A plan that the checker refuses is not an
 /// error here: the summary comes back with `checked` false, and nobody may replay it.

@@ -142,6 +142,61 @@ TEST(OptimumOfRepetitions, isNeverAboveAPlan) {
   EXPECT_GE(plans, stepCount / 20);
 }
 
+// The bound of plans that may run nodes again, against the optimum that may.
+void compareRepeatingBound(BoundKind kind) {
+  unsigned compared = 0;
+  unsigned slower = 0;  // the optimum is above the time in memory
+  unsigned bounded = 0; // the bound says so too
+  unsigned lower = 0;   // than the bound of plans without
+  const auto boundOf = [&](const Description &step, std::uint64_t budget, const Machine &machine,
+                           Repetitions repetitions) {
+    return bound(step, budget, machine, kind, Backend::Virtual, std::nullopt, repetitions);
+  };
+  for (std::uint64_t seed = 0; seed < stepCount && !testing::Test::HasFailure(); ++seed) {
+    Random random(seed);
+    const Description step = repeatableStep(tinyStep(seed), seed);
+    const std::uint64_t budget = (std::max<std::uint64_t>(leastFrames(step), 1) + random.below(2)) * step.pageBytes;
+    const Machine machine = slowMachine(random);
+    const Bound moving = boundOf(step, budget, machine, Repetitions::None);
+    const Bound found = boundOf(step, budget, machine, Repetitions::Allowed);
+    EXPECT_LE(found.totalUs, moving.totalUs + 1e-6) << "seed " << seed << '\n' << toText(step);
+    lower += found.totalUs < moving.totalUs - 1e-6;
+    const std::optional<double> optimum = optimumUs(step, budget, machine, kind, true);
+    if (!optimum)
+      continue;
+    ++compared;
+    if (*optimum > found.inMemoryUs + 1e-6) {
+      ++slower;
+      bounded += found.totalUs > found.inMemoryUs + 1e-6;
+    }
+    if (found.totalUs <= *optimum + 1e-6)
+      continue;
+    const Description small = shrink(step, [&](const Description &candidate) {
+      const std::optional<double> best = optimumUs(candidate, budget, machine, kind, true);
+      return best && boundOf(candidate, budget, machine, Repetitions::Allowed).totalUs > *best + 1e-6;
+    });
+    ADD_FAILURE() << "seed " << seed << ": bound " << boundOf(small, budget, machine, Repetitions::Allowed).totalUs
+                  << " us, optimum " << *optimumUs(small, budget, machine, kind, true) << " us; budget " << budget
+                  << " bytes, up " << machine.upBytesPerSecond << ", down " << machine.downBytesPerSecond << ", both "
+                  << machine.bothBytesPerSecond << " bytes/s\n"
+                  << toText(small);
+  }
+  fmt::print("{} steps compared with their optimum; {} of them take longer than in memory, {} of these by the bound "
+             "too; {} have a lower bound than without repetitions\n",
+             compared, slower, bounded, lower);
+  EXPECT_GE(compared, stepCount * 3 / 4);
+  EXPECT_GE(bounded, stepCount / 50);
+  EXPECT_GE(lower, stepCount / 200);
+}
+
+TEST(BoundWithRepetitionsOfMust, isNeverAboveTheOptimum) {
+  compareRepeatingBound(BoundKind::Must);
+}
+
+TEST(BoundWithRepetitionsOfMay, isNeverAboveTheOptimum) {
+  compareRepeatingBound(BoundKind::May);
+}
+
 // The search itself, by hand: two pages take turns in one frame. Up and down take 2 us each, kernels 10 us.
 class OptimumByHand : public testing::Test {
 protected:

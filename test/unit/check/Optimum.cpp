@@ -98,11 +98,14 @@ Key keyOf(const State &state) {
 
 class Search {
 public:
-  Search(const Description &captured, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind)
-      : captured_(captured), machine_(machine) {
+  Search(const Description &captured, std::uint64_t budgetBytes, const Machine &machine, BoundKind kind,
+         bool repeatsInLine)
+      : captured_(captured), machine_(machine), repeatsAlone_(repeatsInLine) {
     listPages(budgetBytes);
     if (isPossible_)
       listNodes(kind);
+    for (std::size_t node = 1; node < steps_.size(); ++node)
+      repeatsAlone_ = repeatsAlone_ && (steps_[node].after >> (node - 1) & 1) != 0;
     if (isPossible_ && repeatable_ != 0)
       listAtoms(kind);
   }
@@ -152,6 +155,7 @@ private:
 
   const Description &captured_;
   Machine machine_;
+  bool repeatsAlone_; ///< beside repetitions runs nothing
   bool isPossible_ = true;
   std::uint64_t frames_ = 0; ///< for private pages
   std::vector<Page> pages_;
@@ -425,6 +429,8 @@ bool Search::findsOperands(const State &state, std::size_t node) const {
 /// What a repetition conflicts with does not run beside it.
 bool Search::racesWithRepetition(const State &state, std::size_t node) const {
   const bool isAgain = (state.started >> node & 1) != 0;
+  if (repeatsAlone_ && (isAgain ? state.running() : state.again) != 0)
+    return true;
   const Step &step = steps_[node];
   for (std::size_t other = 0; other < steps_.size(); ++other)
     if ((state.running() >> other & 1) != 0 && (isAgain || (state.again >> other & 1) != 0) &&
@@ -587,8 +593,8 @@ Machine slowMachine(Random &random) {
 }
 
 std::optional<double> optimumUs(const Description &captured, std::uint64_t budgetBytes, const Machine &machine,
-                                BoundKind kind, std::size_t stateLimit) {
-  return Search(captured, budgetBytes, machine, kind).run(stateLimit);
+                                BoundKind kind, bool repeatsInLine, std::size_t stateLimit) {
+  return Search(captured, budgetBytes, machine, kind, repeatsInLine).run(stateLimit);
 }
 
 } // namespace pumpgraph::test

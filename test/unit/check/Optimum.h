@@ -23,11 +23,11 @@ Machine slowMachine(Random &random);
 /// time of their bytes alone: `copyOverheadUs` is ignored.
 ///
 /// Nodes that are pure may also run again (rule 11 of docs/plan-correctness.md), each as often as it pays, but not
-/// twice at once.
+/// twice at once. With `repeatsInLine`, where nodes come one after another, repetitions do as well.
 ///
 /// `Must`: nodes touch only what they must. `May`: whatever they may touch. Programmatic edges count as full ones.
 /// Nothing if no plan exists or the search exceeds `stateLimit`.
 std::optional<double> optimumUs(const Description &captured, std::uint64_t budgetBytes, const Machine &machine,
-                                BoundKind kind, std::size_t stateLimit = 60'000);
+                                BoundKind kind, bool repeatsInLine = false, std::size_t stateLimit = 60'000);
 
 } // namespace pumpgraph::test
