@@ -100,7 +100,7 @@ private:
         if (const double gap = startUs_[result.uses[use + 1]] - startUs_[result.uses[use] + 1]; gap > longest) {
           longest = gap;
           result.gapAfter = use;
-          result.mayBeDropped = !result.outlives && captured_.nodes[result.maker].isPure;
+          result.mayBeDropped = values_.mayRunAgain(result.maker);
         }
       if (result.mayBeDropped)
         bySize_.push_back(i);

@@ -44,8 +44,7 @@ private:
     if (isThere(value))
       return true;
     const NodeIndex maker = values_.values()[value].maker;
-    if (maker == noMaker || isWanted_[value] || !captured_.nodes[maker].isPure ||
-        !isRepeatable(captured_.nodes[maker].kind))
+    if (maker == noMaker || isWanted_[value] || !values_.mayRunAgain(maker))
       return false;
     isWanted_[value] = true;
     const bool isMade = repeat(maker);

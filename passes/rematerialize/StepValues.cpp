@@ -38,6 +38,12 @@ StepValues::StepValues(const Description &captured)
         results_[node].push_back(now[atom]);
       }
   }
+  for (NodeIndex node = 0; node < captured.nodes.size(); ++node)
+    mayRunAgain_.push_back(captured.nodes[node].isPure && isRepeatable(captured.nodes[node].kind) &&
+                           std::ranges::all_of(results_[node], [&](ValueIndex result) {
+                             const Buffer &written = captured.buffers[buffer(result)];
+                             return written.isPrivate && !written.liveIn && !written.liveOut;
+                           }));
   for (std::uint32_t i = 0; i < atoms_.size(); ++i)
     values_[now[AtomIndex{i}]].outlives = captured.buffers[atoms_[AtomIndex{i}].buffer].liveOut;
 }

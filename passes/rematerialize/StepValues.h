@@ -46,6 +46,9 @@ public:
   /// What the atom holds before the step.
   ValueIndex first(AtomIndex atom) const { return first_[atom]; }
 
+  /// Whether the node is pure, and leaves something only in private memory that has no value between steps.
+  bool mayRunAgain(NodeIndex node) const { return mayRunAgain_[node]; }
+
   std::uint64_t bytes(ValueIndex value) const { return atoms_[values_[value].atom].range.size; }
   BufferIndex buffer(ValueIndex value) const { return atoms_[values_[value].atom].buffer; }
 
@@ -57,6 +60,7 @@ private:
   IndexedVector<ValueIndex, Value> values_;
   IndexedVector<AtomIndex, ValueIndex> first_;
   std::vector<std::vector<ValueIndex>> operands_, results_; ///< by node
+  std::vector<bool> mayRunAgain_;                           ///< by node
 };
 
 } // namespace pumpgraph

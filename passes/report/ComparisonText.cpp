@@ -62,7 +62,7 @@ static void addHeading(ReportText &text, const std::string &name, std::size_t st
 }
 
 static void addStall(ReportText &text, double durationUs, const Node &node, const std::string &reason) {
-  text.add("    {:>8}  node {} \"{}\": {}\n", formatMicroseconds(durationUs), node.captured,
+  text.add("    {:>8}  node {} \"{}\": {}\n", formatMicroseconds(durationUs), computedNode(node),
            shorten(displayName(node), nameLength), reason);
 }
 

@@ -87,7 +87,7 @@ static Json computeData(const Summary &summary, const Lanes &lanes, NameTable &n
     end.push_back(rounded(endUs));
     name.push_back(names.indexOf(node));
     lane.push_back(lanes.laneOf[i]);
-    captured.push_back(node.captured);
+    captured.push_back(computedNode(node));
   }
   return {{"start", start}, {"end", end}, {"name", name}, {"lane", lane}, {"node", captured}};
 }
@@ -127,7 +127,7 @@ static Json stallData(const Summary &summary, const Lanes &lanes, NameTable &nam
     duration.push_back(rounded(stall.durationUs));
     transfer.push_back(place == transfers.end() ? -1 : static_cast<std::int64_t>(place->second));
     buffer.push_back(stall.buffer);
-    node.push_back(summary.lowered.nodes[stall.node].captured);
+    node.push_back(computedNode(summary.lowered.nodes[stall.node]));
     name.push_back(names.indexOf(summary.lowered.nodes[stall.node]));
     lane.push_back(lanes.laneOf[stall.node]);
   }
@@ -243,7 +243,7 @@ static std::string stallRow(const Summary &summary, std::size_t index) {
                      "</span></td><td class=\"name\">{} <span>node {}</span></td><td class=\"number\">{} {}, {} to {}"
                      "</td><td><button type=\"button\" data-stall=\"{}\">show</button></td></tr>\n",
                      timeOf(stall.durationUs), timeOf(stall.atUs), escapeMarkup(buffer.name), formatBytes(buffer.size),
-                     escapeMarkup(shorten(displayName(node), 72)), node.captured, formatBytes(transfer.range.size),
+                     escapeMarkup(shorten(displayName(node), 72)), computedNode(node), formatBytes(transfer.range.size),
                      what, timeOf(times.startUs), timeOf(times.endUs), index);
 }
 

@@ -214,6 +214,33 @@ static Json fewNodesToJson(const FewNodes &few) {
   return {{"nodes", few.nodes}, {"measured_nodes", few.measuredNodes}, {"share", few.share}, {"warning", warning(few)}};
 }
 
+static const char *nameOf(Remakeable::Against against) {
+  switch (against) {
+  case Remakeable::Against::NotPure:
+    return "not_pure";
+  case Remakeable::Against::Lasting:
+    return "lasting";
+  case Remakeable::Against::Overwritten:
+    return "overwritten";
+  }
+  return "";
+}
+
+static Json remakeableToJson(const Remakeable &remakeable) {
+  Json obstacles = Json::array();
+  for (const Remakeable::Obstacle &obstacle : remakeable.obstacles)
+    obstacles.push_back({{"reason", nameOf(obstacle.against)}, {"name", obstacle.name}, {"bytes", obstacle.bytes}});
+  return {{"node", remakeable.peak},
+          {"bytes", remakeable.bytes},
+          {"again_bytes", remakeable.again},
+          {"before_bytes", remakeable.before},
+          {"obstacles", std::move(obstacles)}};
+}
+
+static Json repeatedToJson(const Summary::Repeated &repeated) {
+  return {{"nodes", repeated.nodes}, {"time_s", repeated.us * secondsPerMicrosecond}, {"bytes", repeated.bytes}};
+}
+
 std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points) {
   Json json{{"format", "pumpgraph-report"},
             {"version", 1},
@@ -243,6 +270,8 @@ std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points
             {"moved_over_required", summary.movedOverRequired()}, // infinite becomes null
             {"up_busy_s", summary.prediction.upBusyUs * secondsPerMicrosecond},
             {"down_busy_s", summary.prediction.downBusyUs * secondsPerMicrosecond},
+            {"repeated", repeatedToJson(summary.repeated())},
+            {"remakeable", summary.remakeable ? remakeableToJson(*summary.remakeable) : Json(nullptr)},
             {"limited_by", limitedBy(summary)},
             {"enough_bytes", summary.enoughBytes ? Json(*summary.enoughBytes) : Json(nullptr)},
             {"verdict", verdict(summary)},

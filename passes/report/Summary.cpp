@@ -11,6 +11,7 @@
 #include "passes/report/ManagedPlans.h"
 #include "passes/report/RematerializingPlans.h"
 #include "pumpgraph/graph/Ranges.h"
+#include "pumpgraph/graph/Reliance.h"
 
 #include <fmt/format.h>
 
@@ -124,8 +125,10 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   summary.machine = options.machine;
   summary.fewNodes = findFewNodes(captured);
   estimateCosts(summary.captured, options.machine);
-  if (mayRepeat(captured, options))
+  if (mayRepeat(captured, options)) {
     claimFirstTouches(summary.captured);
+    summary.remakeable = findRemakeable(summary.captured);
+  }
 
   Bounds bounds(summary.captured, options);
   const auto start = std::chrono::steady_clock::now();
@@ -173,6 +176,19 @@ std::uint64_t Summary::continuedBytes() const {
     }
   }
   return bytes;
+}
+
+Summary::Repeated Summary::repeated() const {
+  Repeated all;
+  for (const Node &node : lowered.nodes) {
+    if (node.kind != NodeKind::Rematerialize)
+      continue;
+    ++all.nodes;
+    all.us += node.costUs;
+    for (const Access &access : node.accesses)
+      all.bytes += (reliableMay(access) & modeWrite) != 0 ? access.range.size : 0;
+  }
+  return all;
 }
 
 double Summary::hostedUs() const {

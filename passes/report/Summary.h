@@ -12,6 +12,7 @@
 #include "passes/check/CheckResidency.h"
 #include "passes/lower/LowerManaged.h"
 #include "passes/plan/PlanResidency.h"
+#include "passes/rematerialize/Remakeable.h"
 #include "passes/report/FewNodes.h"
 #include "passes/simulate/Compare.h"
 #include "pumpgraph/graph/Description.h"
@@ -42,6 +43,7 @@ struct Summary {
   Traffic required;      ///< of `lowered`: what its residencies make it move
   HostedTraffic hosted;  ///< of `lowered`: what nodes move themselves, operands being in host memory
   std::vector<RepeatedSweeps> repeatedSweeps; ///< of `lowered`
+  std::optional<Remakeable> remakeable;       ///< of `captured`, if plans may run its nodes again
   std::optional<FewNodes> fewNodes;           ///< of `captured`: its times cannot be right
   bool checked = false;
   std::vector<Violation> violations; ///< what the checker said; empty if and only if `checked`
@@ -61,6 +63,13 @@ struct Summary {
   std::uint64_t continuedBytes() const;
   /// What the nodes take over their own traffic, if nothing else uses the link meanwhile.
   double hostedUs() const;
+  /// Nodes of `lowered` that run again, what they take, and what they write.
+  struct Repeated {
+    std::uint64_t nodes = 0;
+    double us = 0;
+    std::uint64_t bytes = 0;
+  };
+  Repeated repeated() const;
   /// Device memory the step needs without transfers, page-granular.
   std::uint64_t peakBytesBefore() const { return stats.peakPagesBefore * captured.pageBytes; }
 };

@@ -15,6 +15,8 @@ namespace pumpgraph {
 
 static constexpr std::size_t stallsShown = 5;
 static constexpr std::size_t hostedShown = 5;
+static constexpr std::size_t obstaclesShown = 5;
+static constexpr std::size_t reasonLength = 60;
 static constexpr std::size_t nameLength = 40;
 static constexpr std::size_t whoLength = 60; // the last column
 
@@ -113,6 +115,37 @@ static void addTraffic(ReportText &text, const Summary &summary) {
                         formatBytes(summary.required.downBytes), formatRatio(summary.movedOverRequired(), 1)));
 }
 
+static std::string reasonOf(const Remakeable::Obstacle &obstacle) {
+  const std::string name = shorten(demangle(obstacle.name), reasonLength);
+  switch (obstacle.against) {
+  case Remakeable::Against::NotPure:
+    return fmt::format("\"{}\" is not known to be pure", name);
+  case Remakeable::Against::Lasting:
+    return fmt::format("\"{}\" writes what outlives the step, too", name);
+  case Remakeable::Against::Overwritten:
+    return fmt::format("\"{}\" has been written over", name);
+  }
+  return {};
+}
+
+/// What runs again, and what could.
+static void addRepeated(ReportText &text, const Summary &summary) {
+  if (const Summary::Repeated repeated = summary.repeated(); repeated.nodes > 0)
+    addLine(text, "repeated", formatCount(repeated.nodes, "node"), formatMicroseconds(repeated.us),
+            fmt::format("make {} again", formatBytes(repeated.bytes)));
+  if (!summary.remakeable)
+    return;
+  const Remakeable &remakeable = *summary.remakeable;
+  addLine(text, "remakeable", "at the peak", formatBytes(remakeable.again),
+          fmt::format("of {}; {} of it are there before the step", formatBytes(remakeable.bytes),
+                      formatBytes(remakeable.before)));
+  const std::size_t shown = std::min(obstaclesShown, remakeable.obstacles.size());
+  for (std::size_t i = 0; i < shown; ++i)
+    text.add("    {:>8} not: {}\n", formatBytes(remakeable.obstacles[i].bytes), reasonOf(remakeable.obstacles[i]));
+  if (shown < remakeable.obstacles.size())
+    text.add("    and {} more\n", formatCount(remakeable.obstacles.size() - shown));
+}
+
 /// "96.0 MiB up" or "96.0 of 192 MiB up".
 static std::string describeTransfer(const Node &transfer, const Buffer &buffer) {
   const char *direction = movesUp(transfer.kind) ? " up" : movesDown(transfer.kind) ? " down" : "";
@@ -140,7 +173,7 @@ static void addStallTable(ReportText &text, const Summary &summary, std::size_t 
   for (std::size_t i = 0; i < rows; ++i) {
     const Node &node = summary.lowered.nodes[stalls[i].node];
     text.add("    {:>8} at {:<8} {:<{}}  node {} \"{}\"\n", formatMicroseconds(stalls[i].durationUs),
-             formatMicroseconds(stalls[i].atUs), reasons[i], width, node.captured,
+             formatMicroseconds(stalls[i].atUs), reasons[i], width, computedNode(node),
              shorten(displayName(node), whoLength));
   }
 }
@@ -207,6 +240,7 @@ std::string toText(const Summary &summary, const std::vector<SweepPoint> &points
   addTimes(text, summary);
   addTraffic(text, summary);
   addHosted(text, summary);
+  addRepeated(text, summary);
   addLine(text, "added", formatCount(summary.lowered.nodes.size() - summary.captured.nodes.size(), "node"), "",
           formatCount(countAddedEdges(summary), "edge"));
   addStalls(text, summary);
