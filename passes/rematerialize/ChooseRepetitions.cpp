@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A local search. A choice is a set of results that are given up over their longest gap, and of others that stay for
-// repetitions that read them. It begins with the best of a few regular choices, such as a stack of layers suggests,
-// and goes on with groups of alike results, then with single ones.
+// repetitions that read them. It begins with the best of a few regular choices, such as a stack of layers suggests, or
+// the price per byte, and goes on with groups of alike results, then with single ones.
 #include "passes/rematerialize/ChooseRepetitions.h"
 
 #include "passes/rematerialize/WindowBound.h"
@@ -17,8 +17,9 @@
 namespace pumpgraph {
 namespace {
 
-constexpr std::uint64_t leastBytes = std::uint64_t{1} << 20;
-constexpr double leastGap = 0.01; ///< of the step's time
+constexpr std::uint64_t leastBytes = std::uint64_t{1} << 20; ///< or less, where the budget is small
+constexpr std::uint64_t leastShare = 1024;                   ///< of the budget, likewise
+constexpr double leastGap = 0.01;                            ///< of the step's time
 
 /// What a node leaves in a buffer.
 struct Result {
@@ -55,6 +56,8 @@ public:
       choice.kept = none.kept;
       take(choice);
     }
+    for (std::size_t eighths = 1; eighths <= 8; ++eighths)
+      take(cheapest(eighths));
     const std::vector<std::vector<std::size_t>> groups = alikeResults();
     for (bool improves = true; improves && judged_ < options_.judgements;) {
       improves = false;
@@ -90,7 +93,8 @@ private:
         const std::vector<NodeIndex> &readers = values_.values()[value].readers;
         result.uses.insert(result.uses.end(), readers.begin(), readers.end());
       }
-    std::erase_if(results_, [](const Result &result) { return result.bytes < leastBytes; });
+    const std::uint64_t least = std::min(leastBytes, options_.budgetBytes / leastShare);
+    std::erase_if(results_, [&](const Result &result) { return result.bytes < least; });
     for (std::size_t i = 0; i < results_.size(); ++i) {
       Result &result = results_[i];
       std::sort(result.uses.begin(), result.uses.end());
@@ -172,6 +176,31 @@ private:
     return choice;
   }
 
+  /// So many eighths of the bytes that may be given up over the peak, those first whose makers take least per byte.
+  Choice cheapest(std::size_t eighths) const {
+    std::vector<std::size_t> over;
+    std::uint64_t all = 0;
+    for (std::size_t i = 0; i < results_.size(); ++i)
+      if (isOverPeak(results_[i])) {
+        over.push_back(i);
+        all += results_[i].bytes;
+      }
+    const auto price = [&](std::size_t i) {
+      const double us = startUs_[results_[i].maker + 1] - startUs_[results_[i].maker];
+      return us / static_cast<double>(results_[i].bytes);
+    };
+    std::ranges::stable_sort(over, [&](std::size_t a, std::size_t b) { return price(a) < price(b); });
+    Choice choice{std::vector<bool>(results_.size(), false), std::vector<bool>(results_.size(), false)};
+    std::uint64_t bytes = 0;
+    for (const std::size_t i : over) {
+      if (bytes * 8 >= all * eighths)
+        break;
+      choice.dropped[i] = true;
+      bytes += results_[i].bytes;
+    }
+    return choice;
+  }
+
   bool isOverPeak(const Result &result) const {
     return result.mayBeDropped && result.uses[result.gapAfter] < peak_ && peak_ <= result.uses[result.gapAfter + 1];
   }
@@ -220,7 +249,7 @@ private:
 
   /// Takes the choice if it is better than the best so far.
   bool take(const Choice &choice) {
-    if (judged_ >= options_.judgements)
+    if (judged_ >= std::max<std::size_t>(options_.judgements, 1)) // the first one is right
       return false;
     ++judged_;
     Lifetimes lifetimes(values_);

@@ -53,7 +53,8 @@ public:
   }
 
 private:
-  /// Nodes during which the value is there and may be looked at later: [first, second).
+  /// Nodes during which the value is there and may be looked at later: [first, second). What a node writes over does
+  /// not count beside what it leaves.
   std::pair<NodeIndex, NodeIndex> lifeOf(ValueIndex index) const {
     const Value &value = values_.values()[index];
     const auto end = static_cast<NodeIndex>(captured_.nodes.size());
@@ -62,7 +63,7 @@ private:
       return {end, end};
     const NodeIndex first = value.maker == noMaker ? 0 : value.maker;
     const NodeIndex last = value.readers.empty() ? first : value.readers.back();
-    return {first, value.outlives ? end : last + 1};
+    return {first, value.outlives ? end : std::min(last + 1, std::max(first, writtenOverBy_[index]))};
   }
   bool isAlive(ValueIndex index, NodeIndex node) const {
     const auto [first, end] = lifeOf(index);

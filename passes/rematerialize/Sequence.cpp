@@ -32,19 +32,28 @@ public:
         return std::nullopt; // making one has written over another
       emit(node, false);
       giveUpAfter(node);
+      if (turns_.size() > mostTurnsPerNode * captured_.nodes.size())
+        return std::nullopt;
     }
     return std::move(turns_);
   }
 
 private:
-  bool isThere(ValueIndex value) const { return held_[values_.values()[value].atom] == value && !isGivenUp_[value]; }
+  /// Where operands are written over by each other's makers, every level of them may double the repetitions.
+  static constexpr std::size_t mostTurnsPerNode = 8;
+
+  bool isThere(ValueIndex value) const {
+    const bool hasValue = values_.values()[value].maker != noMaker || captured_.buffers[values_.buffer(value)].liveIn;
+    return !hasValue || (held_[values_.values()[value].atom] == value && !isGivenUp_[value]);
+  }
 
   /// Whether the value is there afterwards.
   bool makeAgain(ValueIndex value) {
     if (isThere(value))
       return true;
     const NodeIndex maker = values_.values()[value].maker;
-    if (maker == noMaker || isWanted_[value] || !values_.mayRunAgain(maker))
+    if (maker == noMaker || isWanted_[value] || !values_.mayRunAgain(maker) ||
+        turns_.size() > mostTurnsPerNode * captured_.nodes.size())
       return false;
     isWanted_[value] = true;
     const bool isMade = repeat(maker);
@@ -90,8 +99,8 @@ private:
     const auto end = [&](ValueIndex index) {
       const Value &value = values_.values()[index];
       const NodeIndex last = value.readers.empty() ? value.maker : value.readers.back();
-      if (lifetimes_.droppedAfter[index] == node ||
-          (last == node && !value.outlives && !lifetimes_.kept[index] && value.maker != noMaker))
+      if (lifetimes_.droppedAfter[index] == node || (last == node && !value.outlives && !lifetimes_.kept[index] &&
+                                                     value.maker != noMaker && values_.mayRunAgain(value.maker)))
         isGivenUp_[index] = true;
     };
     std::ranges::for_each(values_.operands(node), end);
@@ -117,13 +126,11 @@ std::optional<std::vector<Turn>> sequenceOf(const Description &captured, const S
 
 namespace {
 
-/// Adds edges between repetitions and all that they conflict with.
+/// Adds edges between repetitions and all that they conflict with. The last writer does not stand for those before it:
+/// a programmatic edge may be all that orders these.
 class ConflictEdges {
 public:
-  explicit ConflictEdges(Description &step) : step_(step), values_(step), now_(values_.atoms().size()) {
-    for (std::uint32_t atom = 0; atom < now_.size(); ++atom)
-      now_[AtomIndex{atom}] = values_.first(AtomIndex{atom});
-  }
+  explicit ConflictEdges(Description &step) : step_(step), values_(step), touches_(values_.atoms().size()) {}
 
   void add() {
     for (const Edge &edge : step_.edges)
@@ -131,22 +138,37 @@ public:
     for (NodeIndex node = 0; node < step_.nodes.size(); ++node) {
       std::set<NodeIndex> wanted;
       for (const ValueIndex operand : values_.operands(node))
-        want(wanted, node, values_.values()[operand].maker);
-      for (const ValueIndex result : values_.results(node)) {
-        ValueIndex &now = now_[values_.values()[result].atom];
-        const Value &old = values_.values()[std::exchange(now, result)];
-        want(wanted, node, old.maker);
-        for (const NodeIndex reader : old.readers)
-          want(wanted, node, reader);
-      }
+        want(wanted, node, operand, false);
+      for (const ValueIndex result : values_.results(node))
+        want(wanted, node, result, true);
       append(node, wanted);
+      for (const ValueIndex result : values_.results(node))
+        touch(node, result, true);
+      for (const ValueIndex operand : values_.operands(node))
+        touch(node, operand, false);
     }
   }
 
 private:
-  void want(std::set<NodeIndex> &wanted, NodeIndex node, NodeIndex other) const {
-    if (other != noMaker && other != node && (isRepetition(node) || isRepetition(other)))
-      wanted.insert(other);
+  struct Touch {
+    NodeIndex node;
+    bool writes;
+  };
+  std::vector<Touch> &touchesOf(ValueIndex value) { return touches_[values_.values()[value].atom]; }
+
+  void want(std::set<NodeIndex> &wanted, NodeIndex node, ValueIndex value, bool writes) {
+    for (const Touch &other : touchesOf(value))
+      if ((writes || other.writes) && (isRepetition(node) || isRepetition(other.node)))
+        wanted.insert(other.node);
+  }
+  void touch(NodeIndex node, ValueIndex value, bool writes) {
+    std::vector<Touch> &touches = touchesOf(value);
+    if (writes) // what completes before it completes before all that wait for it, as repetitions do, and all for them
+      std::erase_if(touches, [&](const Touch &other) {
+        return (isRepetition(node) || !isRepetition(other.node)) && order_.completesBefore(other.node, node);
+      });
+    if (touches.empty() || touches.back().node != node)
+      touches.push_back({node, writes});
   }
   bool isRepetition(NodeIndex node) const { return step_.nodes[node].kind == NodeKind::Rematerialize; }
 
@@ -175,7 +197,7 @@ private:
   Description &step_;
   StepValues values_; ///< of the step with repetitions
   std::map<NodeIndex, std::vector<Edge>> predecessors_;
-  IndexedVector<AtomIndex, ValueIndex> now_;
+  IndexedVector<AtomIndex, std::vector<Touch>> touches_; ///< those that later ones may have to wait for
   Order order_;
 };
 
