@@ -89,10 +89,15 @@ static std::string largestShare(const LinkShares &shares) {
   return shares.upUs >= shares.downUs ? "link up" : "link down";
 }
 
+/// Without repetitions too.
+static bool everythingFits(const Summary &summary) {
+  return nothingMoves(summary) && summary.repeated().nodes == 0;
+}
+
 std::string limitedBy(const Summary &summary) {
-  if (nothingMoves(summary))
+  if (everythingFits(summary))
     return "nothing: everything fits";
-  if (runsAtInMemorySpeed(summary))
+  if (nothingMoves(summary) || runsAtInMemorySpeed(summary))
     return "compute";
   // Where even the best plan would have to wait, the bound knows for what; else the waits of this plan tell.
   const Bound &best = summary.planBound;
@@ -114,7 +119,7 @@ static std::string shareOf(std::uint64_t part, std::uint64_t whole) {
 }
 
 std::string verdict(const Summary &summary) {
-  const bool fits = nothingMoves(summary);
+  const bool fits = everythingFits(summary);
   std::string text = fmt::format("{}; {} in-memory; {}", shareOf(summary.budgetBytes(), summary.peakBytesBefore()),
                                  formatRatio(summary.prediction.totalUs, summary.inMemory.totalUs),
                                  fits ? "everything fits" : "limited by " + limitedBy(summary));
