@@ -33,6 +33,7 @@ WHOLE = (
     "_foreach_add_.Scalar(Tensor(a!) self, Scalar scalar) -> Tensor(a!)",
     "_fused_adamw_(Tensor(a!) self, Tensor grads) -> Tensor(a!)",
     "_grouped_mm(Tensor self, Tensor mat2, Tensor? offs) -> Tensor",
+    "linalg_inv_ex(Tensor A, *, bool check_errors=False) -> Tensor",
     "multinomial(Tensor self, int num_samples) -> Tensor",
 )
 

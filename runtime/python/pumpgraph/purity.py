@@ -28,8 +28,10 @@ STATEFUL = frozenset((
     "copy_from", "copy_from_and_resize", "to_copy_from", "set", "resize_as",
 ))
 
-# Addresses in memory lead to what they read.
-THROUGH_POINTERS = ("foreach_", "fused_", "amp_foreach", "grouped_mm", "scaled_grouped_mm", "nested_")
+# Addresses in memory lead to what they read: lists of tensors, batches of matrices, sparse formats.
+THROUGH_POINTERS = ("foreach_", "fused_adam", "fused_sgd", "fused_adagrad", "amp_foreach", "grouped_mm",
+                    "scaled_grouped_mm", "nested_", "linalg_", "cholesky", "lu_", "ldl_", "triangular_solve", "svd",
+                    "lstsq", "ormqr", "geqrf", "orgqr", "householder", "sparse_", "addmm_sparse", "segment_")
 
 
 def kind_of(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> OperationKind:
