@@ -749,6 +749,73 @@ def declared_reads_are_true(pg):
     noted.append(f"{len(seen.operators)} operators")
 
 
+class PureTwice(TorchDispatchMode):
+    """Runs what is said to be pure a second time, from the same state, and compares what comes out."""
+
+    def __init__(self):
+        super().__init__()
+        self.operators, self.wrong = set(), set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        from pumpgraph._session import OperationKind
+        from pumpgraph.purity import kind_of
+        from pumpgraph.tensors import has_memory, tensors_in
+
+        kwargs = kwargs or {}
+        given = [tensor for value in (*args, *kwargs.values()) for tensor in tensors_in(value)
+                 if has_memory(tensor) and tensor.is_cuda]
+        if not given or kind_of(func, args, kwargs) != OperationKind.PURE:
+            return func(*args, **kwargs)
+        before = [tensor.clone() for tensor in given]
+        random = torch.cuda.get_rng_state()
+        result = func(*args, **kwargs)
+        once = [tensor.clone() for tensor in (*tensors_in(result), *given) if has_memory(tensor)]
+        after = torch.cuda.get_rng_state()
+        for tensor, value in zip(given, before):
+            tensor.copy_(value)
+        torch.cuda.set_rng_state(random)
+        again = func(*args, **kwargs)
+        twice = [tensor.clone() for tensor in (*tensors_in(again), *given) if has_memory(tensor)]
+        torch.cuda.set_rng_state(after)
+        self.operators.add(func.__name__)
+        if len(once) != len(twice) or not all(map(same_bits, once, twice)):
+            self.wrong.add(func.__name__)
+        return again
+
+
+def same_bits(one, other):
+    return one.shape == other.shape and torch.equal(torch.nan_to_num(one.float()) if one.is_floating_point() else one,
+                                                    torch.nan_to_num(other.float()) if other.is_floating_point() else other)
+
+
+def pure_operators_reproduce(pg):
+    """What is said to be pure does the same twice: operators one by one, without a capture."""
+    torch.use_deterministic_algorithms(False)
+    image = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3, groups=2),
+                          nn.GroupNorm(2, 8), nn.SiLU(), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(4), nn.Dropout(0.1),
+                          nn.Upsample(scale_factor=2, mode="bilinear"), nn.ConvTranspose2d(8, 8, 3)).cuda()
+    words = nn.Embedding(1000, 64).cuda()
+    attention = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).cuda()
+    with PureTwice() as seen:
+        for dtype in (torch.float32, torch.bfloat16):
+            tokens = torch.randint(1000, (8, 128), device="cuda")
+            with torch.autocast("cuda", dtype=dtype, enabled=dtype != torch.float32):
+                hidden = attention(words(tokens))
+                heads = hidden.unflatten(-1, (4, 16)).transpose(1, 2)
+                seen_by = functional.scaled_dot_product_attention(heads, heads, heads, dropout_p=0.1, is_causal=True)
+                picture = image(torch.randn(8, 3, 64, 64, device="cuda"))
+                logits = hidden.flatten(0, 1) @ words.weight.t()
+                functional.cross_entropy(logits, tokens.flatten()).item()
+                torch.cat([hidden, seen_by.transpose(1, 2).flatten(2)], -1).softmax(-1).sum().item()
+                picture.flatten(1).var(1).topk(4).values.sort().values.mean().item()
+                hidden.where(hidden > 0, hidden.mean()).gather(1, tokens[:, :64, None].expand(8, 64, 64) % 128)
+                torch.bmm(heads.flatten(0, 1), heads.flatten(0, 1).transpose(1, 2)).tril().logsumexp(-1).amax()
+                functional.gelu(functional.layer_norm(hidden, (64,))).norm().item()
+    check(not seen.wrong, f"operators that are said to be pure do not reproduce: {sorted(seen.wrong)}")
+    check(len(seen.operators) > 35, f"only {sorted(seen.operators)} ran")
+    noted.append(f"{len(seen.operators)} operators")
+
+
 def refusals(pg):
     model, batches = make_model(layers=2), make_batches(2)
 
@@ -1102,6 +1169,7 @@ CHECKS = [
     private_values_move,
     names_by_module,
     declared_reads_are_true,
+    pure_operators_reproduce,
     refusals,
     compiled_model,  # the slowest
 ]

@@ -26,6 +26,7 @@ CASES = Path(__file__).resolve().parent / "torch_cases.py"
 GRAPHED = Path(__file__).resolve().parent / "graphed_cases.py"
 HOST_STATE = Path(__file__).resolve().parent / "host_state_cases.py"
 MEMORY = Path(__file__).resolve().parent / "memory_cases.py"
+REMATERIALIZE = Path(__file__).resolve().parent / "rematerialize_cases.py"
 OBSERVED = Path(__file__).resolve().parent / "observe_models.py"
 MODELS = Path(__file__).resolve().parent / "unknown_models.py"
 DRAWN = Path(__file__).resolve().parent / "drawn_programs.py"
@@ -86,6 +87,8 @@ class Tests:
             yield f"torch.{case}", lambda case=case: self.run([sys.executable, str(CASES), case, str(self.folder)])
         for case in self.torch_cases(MEMORY):
             yield f"memory.{case}", lambda case=case: self.run([sys.executable, str(MEMORY), case])
+        for case in self.torch_cases(REMATERIALIZE):
+            yield f"rematerialize.{case}", lambda case=case: self.run([sys.executable, str(REMATERIALIZE), case])
         yield "cpp.losses", self.cpp_losses
         yield "cpp.allocated_once", self.cpp_allocated_once
         yield "cpp.validate", lambda: self.example(SMALL, "--budget", self.budget(SMALL, 0.5), "--validate")

@@ -71,6 +71,8 @@ class Report(dict):
         if self.get("hosted_bytes"):
             yield "hosted", (f"{format_size(self['hosted_bytes'])} always in host memory, "
                              f"{_milliseconds(self.get('hosted_link_s', 0))} on the link")
+        if (self.get("repeated") or {}).get("nodes"):
+            yield "run again", f"{self['repeated']['nodes']} nodes, {_milliseconds(self['repeated']['time_s'])}"
         if self.get("continuations"):
             yield "renamed", f"{format_size(self['continued_bytes'])} go on at another address, in other frames or hosted"
         for key, label in _TIMES:
