@@ -165,8 +165,8 @@ struct RangeArrays {
 };
 
 /// Whether an op and a node are the same node; two may share an identity, then their order decides.
-using Identity = std::tuple<NodeKind, std::int32_t, std::int32_t, std::string, BufferIndex, std::uint64_t, std::uint64_t, Advice,
-                            std::uint64_t, bool>;
+using Identity = std::tuple<NodeKind, std::int32_t, std::int32_t, std::string, BufferIndex, std::uint64_t,
+                            std::uint64_t, Advice, std::uint64_t, bool>;
 
 Identity identityOf(const Node &node) {
   return {node.kind,         node.captured,   node.repeats, node.name,       node.buffer,

@@ -258,7 +258,8 @@ LogicalResult GraphOp::verify() {
 }
 
 /// `captured`: the ops before it, by their position.
-static LogicalResult verifyRepetition(RematerializeOp again, const llvm::DenseMap<std::uint32_t, Operation *> &captured) {
+static LogicalResult verifyRepetition(RematerializeOp again,
+                                      const llvm::DenseMap<std::uint32_t, Operation *> &captured) {
   if (again.getCaptured())
     return again.emitOpError("is captured as well");
   const auto original = captured.find(again.getRepeats());

@@ -124,7 +124,10 @@ private:
     return std::min(step_.pageBytes, step_.buffers[buffer].size - page * step_.pageBytes);
   }
 
+  /// What runs again is never the first to write.
   std::int64_t capturedNumber(NodeIndex node) const {
+    if (step_.nodes[node].kind == NodeKind::Rematerialize)
+      return nobody;
     const std::int32_t captured = step_.nodes[node].captured;
     return captured == notCaptured ? std::int64_t{node} : captured;
   }

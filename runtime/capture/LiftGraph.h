@@ -73,9 +73,9 @@ struct LiftedNode {
   CUgraphNode handle = nullptr;
   NodeKind kind = NodeKind::Opaque;
   std::string name;
-  std::string label;   ///< what the program calls it, which the driver does not know
+  std::string label;       ///< what the program calls it, which the driver does not know
   NodeOperation operation; ///< that it is part of, which the driver does not know
-  std::string refusal; ///< why a graph with this node cannot be rewritten; empty if it can
+  std::string refusal;     ///< why a graph with this node cannot be rewritten; empty if it can
   std::vector<PointerWord> words;
   std::vector<TouchedSpan> spans;
   std::vector<KernelLaunch> launches; ///< of a kernel, or of those in a child graph, by ascending `inner`

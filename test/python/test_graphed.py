@@ -848,7 +848,8 @@ class Failures(GraphedTest):
             step(self.x())
         calls = self.calls()
         self.assertEqual(calls[calls.index("torch: end 1"):],
-                         ["torch: end 1", "torch: reset 1", "torch: begin 2 thread_local", "torch: zero",
+                         ["torch: end 1", "free_scratch 0x5e55 1", "free_scratch 0x5e55 0", "torch: reset 1",
+                          "torch: begin 2 thread_local", "torch: zero",
                           "torch: end 2", "torch: reset 2", "torch: set_rng_state 42", "torch: set_rng_state 42"])
 
     def test_other_errors_stay_what_they_are(self):

@@ -50,7 +50,7 @@ class Install(TorchTest):
             self.install(device=1, host_limit="2GiB"),
             [
                 "session_create size=1 budget=1073741824 unlimited=0 device=1 host_limit=2147483648 cache=/cache "
-                "compiler=NULL process=1 backend=0 oversubscribed=0 managed=0 limit=0 rematerialize=0",
+                "compiler=NULL process=1 backend=0 oversubscribed=0 managed=0 limit=0 rematerialize=1",
                 "torch: allocator pumpgraph_torch_malloc pumpgraph_torch_free",
                 "torch: empty_cache set",
                 "torch_attach 0x5e55",
@@ -146,6 +146,8 @@ class Capture(TrainingTest):
                 "fn",
                 "capture_end 0x5e55",
                 "torch: end 1",
+                "free_scratch 0x5e55 1",
+                "free_scratch 0x5e55 0",
                 "rehearse 0x5e55 0x6001",
                 "torch: set_rng_state 42",
                 "keep_freed 0x5e55 1",
@@ -155,6 +157,8 @@ class Capture(TrainingTest):
                 "fn",
                 "capture_end 0x5e55",
                 "torch: end 2",
+                "free_scratch 0x5e55 1",
+                "free_scratch 0x5e55 0",
                 "torch: reset 1",
                 "declare_private 0x5e55 0xa000",
                 "name 0x5e55 0xa000 fc.weight",

@@ -244,8 +244,8 @@ typedef enum pumpgraph_operation {
 /** Says of the nodes that the capture on `stream` got since the last call, or since it began, that they are one
  *  operation of this kind. Plans rely on it: what a pure operation leaves may be computed again in place of being kept
  *  or moved. Sums whose order is not fixed (atomics), numbers drawn from a state that the operation advances, and what
- *  goes through pointers in memory are not pure. Scratch memory is what pumpgraph_free_scratch() says. When and where it
- *  can be called, and the errors, are those of pumpgraph_declare_reads(); it has calls of its own to count from.
+ *  goes through pointers in memory are not pure. Scratch memory is what pumpgraph_free_scratch() says. When and where
+ * it can be called, and the errors, are those of pumpgraph_declare_reads(); it has calls of its own to count from.
  *  PUMPGRAPH_INVALID_ARGUMENT for another `kind`. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_declare_operation(pumpgraph_session *session, pumpgraph_stream stream,
                                                            int32_t kind, pumpgraph_error *error);
