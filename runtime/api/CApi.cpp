@@ -129,6 +129,9 @@ Expected<AdoptOptions> adoptOptions(const pumpgraph_adopt_options *given) {
   if (read->hosting < PUMPGRAPH_HOSTING_AUTOMATIC || read->hosting > PUMPGRAPH_HOSTING_MEASURED)
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->hosting is {}", read->hosting);
   options.hosting = static_cast<HostingChoice>(read->hosting);
+  if (read->rematerialize < PUMPGRAPH_REMATERIALIZE_AUTOMATIC || read->rematerialize > PUMPGRAPH_REMATERIALIZE_NEVER)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->rematerialize is {}", read->rematerialize);
+  options.rematerialize = static_cast<RematerializeChoice>(read->rematerialize);
   return options;
 }
 

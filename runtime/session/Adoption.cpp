@@ -327,7 +327,9 @@ Status Adoption::rewriteVirtual(const Compiler &compiler) {
 }
 
 Status Adoption::keepRepeatable() {
-  if (session_.options_.rematerialize == RematerializeChoice::Never)
+  step_->mayRepeat_ = session_.options_.rematerialize == RematerializeChoice::Automatic &&
+                      options_.rematerialize == RematerializeChoice::Automatic;
+  if (!step_->mayRepeat_)
     return {};
   struct Refused {
     std::size_t count = 0, first = 0;

@@ -26,7 +26,7 @@ pumpgraph_compiler_options Rewriting::compilerOptions(std::uint64_t otherFrames,
   options.both_bytes_per_second = session_.link_.both;
   options.costs_ir = costsIr.empty() ? nullptr : costsIr.c_str();
   options.device = session_.deviceName_.c_str();
-  options.rematerialize = session_.options_.rematerialize == RematerializeChoice::Automatic ? 1 : 0;
+  options.rematerialize = step_.mayRepeat_ ? 1 : 0;
   return options; // host memory is not limited here: pinning it says precisely how much is missing
 }
 

@@ -79,7 +79,8 @@ struct AdoptOptions {
   BoundaryChoice boundary = BoundaryChoice::Automatic;
   std::int32_t prefetching = 0; ///< on managed memory: a pumpgraph_prefetching
   HostingChoice hosting = HostingChoice::Automatic;
-  bool ownsGraph = false;               ///< the step destroys the graph
+  RematerializeChoice rematerialize = RematerializeChoice::Automatic; ///< where the session allows it
+  bool ownsGraph = false;                                             ///< the step destroys the graph
   std::set<std::string> pureNodes = {}; ///< names of kernels, copies and fills that are pure; for tests
 };
 

@@ -183,6 +183,7 @@ private:
   Session &session_;
   CUgraph graph_;
   bool ownsGraph_ = false;
+  bool mayRepeat_ = false;                 ///< plans may run nodes again
   CUgraph original_ = nullptr;             ///< a copy of the graph as captured; rewritten steps only
   std::vector<CUgraphNode> originalNodes_; ///< of `original_`, by position
   CUgraphExec exec_ = nullptr;

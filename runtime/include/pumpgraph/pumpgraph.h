@@ -297,6 +297,7 @@ typedef struct pumpgraph_adopt_options {
   int32_t boundary;          /* a pumpgraph_boundary */
   int32_t prefetching;       /* managed memory: a pumpgraph_prefetching */
   int32_t hosting;           /* managed memory: a pumpgraph_hosting */
+  int32_t rematerialize;     /* a pumpgraph_rematerialize; where the session's is NEVER, so is the step's */
 } pumpgraph_adopt_options;
 
 /** Lifts `graph` (captured between the last begin and end), plans it under the session's budget, checks the plan, gives

@@ -165,6 +165,7 @@ struct AdoptOptions {
   Boundary boundary = Boundary::Automatic;
   Prefetching prefetching = Prefetching::Ahead;
   Hosting hosting = Hosting::Automatic;
+  Rematerialize rematerialize = Rematerialize::Automatic; ///< where the session allows it
 };
 
 namespace detail {
@@ -466,6 +467,7 @@ private:
     given.boundary = static_cast<std::int32_t>(options.boundary);
     given.prefetching = static_cast<std::int32_t>(options.prefetching);
     given.hosting = static_cast<std::int32_t>(options.hosting);
+    given.rematerialize = static_cast<std::int32_t>(options.rematerialize);
     return given;
   }
 

@@ -63,6 +63,7 @@ class AdoptOptions(ctypes.Structure):
         ("boundary", c_int32),
         ("prefetching", c_int32),
         ("hosting", c_int32),
+        ("rematerialize", c_int32),
     ]
 
 

@@ -279,6 +279,7 @@ class Session:
         boundary: str = "automatic",
         prefetching: str = "ahead",
         hosting: str = "automatic",
+        rematerialize: str = "automatic",
     ) -> "NativeStep":
         options = _sized(AdoptOptions)
         options.name = name.encode()
@@ -296,6 +297,9 @@ class Session:
         if hosting not in HOSTING:
             raise invalid(f"hosting={hosting!r}; it is one of {', '.join(HOSTING)}")
         options.hosting = HOSTING.index(hosting)
+        if rematerialize not in REMATERIALIZE:
+            raise invalid(f"rematerialize={rematerialize!r}; it is one of {', '.join(REMATERIALIZE)}")
+        options.rematerialize = REMATERIALIZE.index(rematerialize)
         handle = c_void_p()
         self.library.call("pumpgraph_adopt", self._handle, graph, byref(options), byref(handle))
         return NativeStep(self.library, handle)

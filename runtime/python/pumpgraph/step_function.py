@@ -58,6 +58,7 @@ def graphed(
     calibrate: bool = False,
     boundary: str = "automatic",
     hosting: str = "automatic",
+    rematerialize: str = "automatic",
 ) -> Any:
     """Decorates a step function: its first `warmup` calls run as they are, the next is captured under the budget, and
     it and all later ones are replayed. What they return is the program's to keep.
@@ -70,7 +71,7 @@ def graphed(
     if fn is None:
         return functools.partial(graphed, warmup=warmup, max_graphs=max_graphs, on_unsupported=on_unsupported,
                                  private=private, name=name, costs=costs, keep_first_plan=keep_first_plan,
-                                 calibrate=calibrate, boundary=boundary, hosting=hosting)
+                                 calibrate=calibrate, boundary=boundary, hosting=hosting, rematerialize=rematerialize)
     if warmup < 1:
         raise invalid(f"warmup={warmup}: libraries set themselves up in the first call, which a capture cannot hold")
     if on_unsupported not in ("warn", "raise"):
@@ -78,7 +79,8 @@ def graphed(
     if isinstance(private, abc.Iterator):
         private = list(private)  # it is read for every graph
     known_as = name or getattr(fn, "__name__", type(fn).__name__)
-    adoption = AdoptionOptions(known_as, costs, False, keep_first_plan, calibrate, boundary, hosting=hosting)
+    adoption = AdoptionOptions(known_as, costs, False, keep_first_plan, calibrate, boundary, hosting=hosting,
+                               rematerialize=rematerialize)
     return Graphed(fn, _Options(warmup, max_graphs, on_unsupported == "raise", private, adoption))
 
 

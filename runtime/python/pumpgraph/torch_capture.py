@@ -193,6 +193,7 @@ def capture(
     boundary: str = "automatic",
     prefetching: str = "ahead",
     hosting: str = "automatic",
+    rematerialize: str = "automatic",
     capture_error_mode: str = "thread_local",
 ) -> "Step":
     """Captures `fn`, plans it under the budget and rewrites it. `fn` is called warmup + 2 times.
@@ -212,6 +213,7 @@ def capture(
     or "none" but by faults, are there to be compared with. `hosting`, there too: what stays in host memory, where
     kernels reach it over the link; "no_room" for what finds none on the device alone, "measured" for what is faster
     there, which runs the step several dozen times, or that of a step that is calibrated, "automatic".
+    `rematerialize`: "never" forbids the step's plans to run kernels again, whatever install() says.
     """
     if warmup < 1:
         raise invalid(f"warmup={warmup}: libraries set themselves up in the first call, which a capture cannot hold")
@@ -220,7 +222,7 @@ def capture(
     with _collector_paused(), _stream_restored(), _timed(timings, "warmup_s"):
         _warm_up(installation, fn, warmup)
     options = AdoptionOptions(name, costs, leave_as_captured, keep_first_plan, calibrate, boundary, prefetching,
-                              hosting)
+                              hosting, rematerialize)
     own = [each for _, each in of_the_device(Reachable(fn).generators, installation.device)]
     return capture_warm(installation, fn, Things(private), options, timings, capture_error_mode,
                         inputs=Things(inputs), generators=own)
@@ -237,6 +239,7 @@ class AdoptionOptions(NamedTuple):
     boundary: str = "automatic"
     prefetching: str = "ahead"
     hosting: str = "automatic"
+    rematerialize: str = "automatic"
 
 
 def capture_warm(

@@ -64,6 +64,17 @@ protected:
   pumpgraph_session *session_ = nullptr;
 };
 
+TEST_F(ApiTest, refusesOperationsThatThereAreNot) {
+  pumpgraph_error error{};
+  for (const int32_t kind : {-1, 3})
+    EXPECT_EQ(pumpgraph_declare_operation(session_, nullptr, kind, &error), PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_STREQ(error.message, "3 is no kind of operation");
+  EXPECT_EQ(pumpgraph_declare_operation(session_, nullptr, PUMPGRAPH_OPERATION_PURE, &error), // nothing is captured
+            PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_EQ(pumpgraph_free_scratch(session_, 1, &error), PUMPGRAPH_OK);
+  EXPECT_EQ(pumpgraph_free_scratch(nullptr, 1, &error), PUMPGRAPH_INVALID_ARGUMENT);
+}
+
 #ifndef PUMPGRAPH_SANITIZED // sanitized stack frames have red zones, which are never cleared
 // What a launch has left on the stack is not there for the next one, whichever of these calls comes between.
 TEST_F(ApiTest, clearsTheStackBetweenLaunchesOfACapture) {
@@ -72,7 +83,9 @@ TEST_F(ApiTest, clearsTheStackBetweenLaunchesOfACapture) {
       {"allocate", [&] { pumpgraph_allocate(session_, 4096, nullptr, nullptr, &pointer, nullptr); }},
       {"free", [&] { pumpgraph_free(session_, pointer, nullptr, nullptr); }},
       {"declare reads", [&] { pumpgraph_declare_reads(session_, nullptr, nullptr, 0, nullptr); }},
-      {"name nodes", [&] { pumpgraph_name_nodes(session_, nullptr, "conv", nullptr); }}};
+      {"name nodes", [&] { pumpgraph_name_nodes(session_, nullptr, "conv", nullptr); }},
+      {"declare operation",
+       [&] { pumpgraph_declare_operation(session_, nullptr, PUMPGRAPH_OPERATION_PURE, nullptr); }}};
   for (const bool isCapturing : {true, false}) {
     if (isCapturing) {
       ASSERT_EQ(pumpgraph_capture_begin(session_, nullptr), PUMPGRAPH_OK);

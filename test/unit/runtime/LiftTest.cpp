@@ -678,6 +678,84 @@ TEST_F(LiftTest, namesNodes) {
 }
 
 // Uncommitted changes are taken back, edges' kinds included; committed ones stay.
+// Nodes that come between two calls are one operation, unless nothing is said of them.
+TEST_F(LiftTest, countsOperations) {
+  char *a = allocate(pageBytes, "a");
+  std::vector<CUgraphNode> nodes;
+  const auto launch = [&] {
+    nodes.push_back(fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(a)}));
+  };
+  const auto say = [&](OperationKind kind) { EXPECT_TRUE(declarations_.addOperation(driver_, graph_, kind)); };
+  launch();
+  say(OperationKind::Unknown);
+  launch();
+  launch();
+  say(OperationKind::Pure);
+  say(OperationKind::Whole); // of no nodes: no operation
+  launch();
+  say(OperationKind::Whole);
+  const Operations &found = declarations_.operations();
+  EXPECT_EQ(found.size(), 3u);
+  EXPECT_FALSE(found.contains(nodes[0]));
+  for (const CUgraphNode node : {nodes[1], nodes[2]}) {
+    EXPECT_EQ(found.at(node).number, 1u);
+    EXPECT_TRUE(found.at(node).isPure);
+  }
+  EXPECT_EQ(found.at(nodes[3]).number, 2u);
+  EXPECT_FALSE(found.at(nodes[3]).isPure);
+}
+
+// Of each operation the first to touch scratch memory overwrites it. Who comes again late in the same operation does
+// not, nor does a node of which nothing is known. What is freed at another time is no scratch memory.
+TEST_F(LiftTest, nothingStaysInScratchMemory) {
+  char *a = allocate(pageBytes, "a");
+  heap_->beginCapture();
+  char *scratch = allocate(pageBytes, "scratch"), *other = allocate(pageBytes, "other");
+  for (int node = 0; node < 6; ++node)
+    fake_.addKernel(graph_, {}, plain_, {bytesOf(scratch), bytesOf(7), bytesOf(node == 5 ? other : a)});
+  free(other);
+  heap_->endCapture();
+  heap_->freedIsScratch(true);
+  free(scratch);
+  heap_->freedIsScratch(false);
+  LiftedGraph lifted = lift();
+  const std::array<NodeOperation, 6> operations{{{1, true}, {1, true}, {2, false}, {1, true}, {}, {3, true}}};
+  for (std::size_t node = 0; node < 6; ++node)
+    lifted.nodes[node].operation = operations[node];
+  const AccessFinder finder(*heap_, nullptr, lifted, declarations_.reads(), &tables_);
+  const Description step = describeStep(lifted, *heap_, finder, {}).description;
+  std::vector<bool> overwrites, isPure;
+  for (const Node &node : step.nodes) {
+    isPure.push_back(node.isPure);
+    for (const Access &access : node.accesses) {
+      const bool isScratch = step.buffers[access.buffer].name == "scratch";
+      if (isScratch)
+        overwrites.push_back(access.must == modeWrite);
+      else
+        EXPECT_EQ(access.must, modeNone);
+    }
+  }
+  EXPECT_EQ(overwrites, (std::vector<bool>{true, false, true, false, false, true}));
+  EXPECT_EQ(isPure, (std::vector<bool>{true, true, false, true, false, true}));
+}
+
+// What comes from the host may be other data when it comes again.
+TEST_F(LiftTest, onlyCopiesOnTheDeviceArePure) {
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  char host[64];
+  fake_.addCopy(graph_, {}, a, b, 2048);
+  fake_.addCopy(graph_, {}, a, host, sizeof host);
+  fake_.addFill(graph_, {}, b, 1, pageBytes);
+  LiftedGraph lifted = lift();
+  for (LiftedNode &node : lifted.nodes)
+    node.operation = {1, true};
+  const AccessFinder finder(*heap_, nullptr, lifted, declarations_.reads(), &tables_);
+  std::vector<bool> isPure;
+  for (const Node &node : describeStep(lifted, *heap_, finder, {}).description.nodes)
+    isPure.push_back(node.isPure);
+  EXPECT_EQ(isPure, (std::vector<bool>{true, false, true}));
+}
+
 TEST_F(LiftTest, editorRestoresTheGraph) {
   char *a = allocate(pageBytes, "a");
   char host[512];

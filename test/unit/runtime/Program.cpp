@@ -117,6 +117,10 @@ void Program::prepare() {
 void Program::chain(CUgraph graph, FakeKernel &kernel, const std::vector<std::vector<char>> &arguments) {
   if (shape_.stream) {
     fake_.launch(shape_.stream, kernel, arguments);
+    if (shape_.declaresOperations) {
+      const OperationKind kind = &kernel == &forwardKernel() ? OperationKind::Pure : OperationKind::Whole;
+      EXPECT_TRUE(session_.declareOperation(shape_.stream, kind));
+    }
     return;
   }
   last_ = last_ ? fake_.addKernel(graph, {last_}, kernel, arguments, shape_.packedArguments)

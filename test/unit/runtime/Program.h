@@ -40,13 +40,15 @@ public:
     bool packedArguments = false;
     /// Backward kernels know the page of their activation in another form too: in half a parameter, as a number.
     bool numbersPages = false;
-    CUstream stream = nullptr; ///< captured to record the step; else its graph is built by hand
+    bool declaresOperations = false; ///< of a captured stream: forward kernels are pure, all others are not
+    CUstream stream = nullptr;       ///< captured to record the step; else its graph is built by hand
   };
 
   Program(FakeDriver &fake, Session &session, const Shape &shape) : fake_(fake), session_(session), shape_(shape) {}
 
   /// Allocates input, weights and result, as a program does before it captures anything.
   void prepare();
+  void setDeclaresOperations(bool on) { shape_.declaresOperations = on; }
   /// Builds the step's graph between captureBegin and captureEnd.
   CUgraph record();
   /// What one step does, computed on ordinary memory: the expected weights after `steps` steps.

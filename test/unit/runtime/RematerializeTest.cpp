@@ -144,6 +144,31 @@ TEST_F(RematerializeTest, runsKernelsAgain) {
   expectRight(step, 5, 2);
 }
 
+// Pure is what was declared so while it was captured, in the capture itself or in its rehearsal.
+TEST_F(RematerializeTest, believesWhatIsDeclared) {
+  for (const bool isRehearsed : {false, true})
+    for (const bool isDeclared : {false, true}) {
+      Program::Shape shape;
+      shape.stream = fake_.createStream();
+      shape.declaresOperations = isDeclared;
+      start(tightPages, shape);
+      if (isRehearsed) {
+        ASSERT_TRUE(session_->rehearse(graph_));
+        fake_.destroyGraph(graph_);
+        program_->setDeclaresOperations(false);
+        graph_ = program_->record();
+      }
+      AdoptOptions options;
+      options.keepFirstPlan = true;
+      const Expected<Step *> step = session_->adopt(graph_, options);
+      ASSERT_TRUE(step) << messageOf(step);
+      EXPECT_EQ(repetitionsOf(*step) > 0, isDeclared);
+      expectRight(*step, 0, 3);
+      session_.reset();
+      fake_.destroyGraph(graph_);
+    }
+}
+
 // With and without a rehearsal, which allows for buffers at several addresses, and whatever plans make of it.
 TEST_F(RematerializeTest, computesTheSameUnderEveryBudget) {
   std::uint64_t repetitions = 0;
