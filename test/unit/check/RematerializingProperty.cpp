@@ -250,7 +250,7 @@ int runAll(std::uint64_t firstSeed, std::uint64_t count) {
              "node may run again, {} with repetitions\n",
              tally.steps, firstSeed, tally.sequences, tally.planned, tally.moving, tally.repeating);
   const bool isWorthIt = tally.steps == count && tally.planned * 10 >= count * 8 && tally.sequences * 2 >= count &&
-                         tally.repeating * 5 >= tally.moving && tally.moving * 4 >= count;
+                         tally.repeating * 8 >= tally.moving && tally.moving * 4 >= count;
   if (!isWorthIt)
     fmt::print("too few of them say anything\n");
   return isWorthIt ? EXIT_SUCCESS : EXIT_FAILURE;
