@@ -100,6 +100,7 @@ private:
     const ArrayRef<std::int8_t> may = op.getMay(), must = op.getMust(), evidence = op.getEvidence();
     const ArrayRef<std::int32_t> parameters = op.getParameters();
     const ArrayRef<float> slowdowns = op.getSlowdowns();
+    const ArrayRef<bool> asides = op.getAsides();
     node.accesses.reserve(offsets.size());
     for (const auto &[i, buffer] : llvm::enumerate(op.getBuffers())) {
       Access &access = node.accesses.emplace_back();
@@ -110,6 +111,7 @@ private:
       access.evidence = static_cast<Evidence>(evidence[i]);
       access.parameter = parameters[i];
       access.slowdown = slowdowns.empty() ? 1 : slowdowns[i];
+      access.isAside = !asides.empty() && asides[i];
     }
   }
 
@@ -151,6 +153,7 @@ struct AccessArrays {
   SmallVector<std::int8_t, 16> may, must, evidence;
   SmallVector<std::int32_t, 16> parameters;
   SmallVector<float, 16> slowdowns; ///< empty if all are 1, as they are but for a few nodes
+  SmallVector<bool, 16> asides;     ///< empty if none is
 };
 
 /// Parallel arrays of a buffer.
@@ -301,9 +304,12 @@ private:
       arrays.evidence.push_back(static_cast<std::int8_t>(access.evidence));
       arrays.parameters.push_back(access.parameter);
       arrays.slowdowns.push_back(access.slowdown);
+      arrays.asides.push_back(access.isAside);
     }
     if (llvm::all_of(arrays.slowdowns, [](float slowdown) { return slowdown == 1; }))
       arrays.slowdowns.clear();
+    if (!llvm::is_contained(arrays.asides, true))
+      arrays.asides.clear();
     return arrays;
   }
 
@@ -316,6 +322,7 @@ private:
     op.setEvidence(arrays.evidence);
     op.setParameters(arrays.parameters);
     op.setSlowdowns(arrays.slowdowns);
+    op.setAsides(arrays.asides);
   }
 
   NodeOpInterface create(const Node &node) {
@@ -360,6 +367,7 @@ private:
     properties.evidence = builder_.getDenseI8ArrayAttr(arrays.evidence);
     properties.parameters = builder_.getDenseI32ArrayAttr(arrays.parameters);
     properties.slowdowns = builder_.getDenseF32ArrayAttr(arrays.slowdowns);
+    properties.asides = builder_.getDenseBoolArrayAttr(arrays.asides);
     if constexpr (std::is_same_v<OpT, RematerializeOp>)
       properties.repeats = builder_.getI32IntegerAttr(node.repeats);
     if constexpr (std::is_same_v<OpT, OpaqueOp>)

@@ -186,6 +186,23 @@ private:
     for (std::size_t i = 0; i < node.accesses.size(); ++i)
       if (const std::string fault = access(node.accesses[i]); !fault.empty())
         return fmt::format("access #{}: {}", i, fault);
+    return aside(node);
+  }
+
+  static std::string aside(const Node &node) {
+    for (std::size_t i = 0; i < node.accesses.size(); ++i) {
+      const auto fault = [&](const char *what) { return fmt::format("access #{}: it is aside, but {}", i, what); };
+      if (!node.accesses[i].isAside)
+        continue;
+      if (node.kind == NodeKind::Rematerialize)
+        return fault("a repetition leaves such accesses out");
+      if (!node.isPure)
+        return fault("the node is not pure");
+      if (node.accesses[i].parameter == unknownParameter)
+        return fault("its parameter is not known");
+    }
+    if (const std::size_t other = accessBesideOneAside(node.accesses); other < node.accesses.size())
+      return fmt::format("access #{}: it is not aside, but another one of the same bytes is", other);
     return {};
   }
 
@@ -337,9 +354,14 @@ Range rangeFromC(const pumpgraph_range &range) {
 }
 
 Access accessFromC(const pumpgraph_access &access) {
-  return {access.buffer,  {access.offset, access.size},      access.may,
-          access.must,    narrow<Evidence>(access.evidence), access.parameter,
-          access.slowdown};
+  return {access.buffer,
+          {access.offset, access.size},
+          access.may,
+          access.must,
+          narrow<Evidence>(access.evidence),
+          access.parameter,
+          access.slowdown,
+          access.aside != 0};
 }
 
 Buffer bufferFromC(const pumpgraph_buffer &buffer) {
@@ -399,6 +421,7 @@ pumpgraph_access accessToC(const Access &access) {
   out.size = access.range.size;
   out.parameter = access.parameter;
   out.slowdown = access.slowdown;
+  out.aside = access.isAside ? 1 : 0;
   return out;
 }
 
@@ -535,6 +558,15 @@ bool covers(const std::vector<Range> &ranges, const Range &range) {
 bool overlaps(const std::vector<Range> &ranges, const Range &range) {
   return std::any_of(ranges.begin(), ranges.end(),
                      [&](const Range &other) { return other.offset < range.end() && range.offset < other.end(); });
+}
+
+std::size_t accessBesideOneAside(const std::vector<Access> &accesses) {
+  const auto isBesideOneAside = [&](const Access &access) {
+    return !access.isAside && std::any_of(accesses.begin(), accesses.end(), [&](const Access &other) {
+      return other.isAside && other.buffer == access.buffer && other.range.overlaps(access.range);
+    });
+  };
+  return static_cast<std::size_t>(std::find_if(accesses.begin(), accesses.end(), isBesideOneAside) - accesses.begin());
 }
 
 std::string validate(const Description &description) {

@@ -351,6 +351,29 @@ LogicalResult verifyAccess(AccessOpInterface node, std::size_t i) {
 
 } // namespace
 
+/// What no access of the node says alone.
+static LogicalResult verifyAsides(AccessOpInterface node, NodeKind kind) {
+  std::vector<Access> accesses;
+  for (const auto &[i, isAside] : llvm::enumerate(node.getAsides())) {
+    Access &access = accesses.emplace_back();
+    access.isAside = isAside;
+    access.range = {static_cast<std::uint64_t>(node.getOffsets()[i]), static_cast<std::uint64_t>(node.getSizes()[i])};
+    const auto named = llvm::find(node.getBuffers(), node.getBuffers()[i]);
+    access.buffer = static_cast<BufferIndex>(std::distance(node.getBuffers().begin(), named));
+    if (!isAside)
+      continue;
+    if (kind == NodeKind::Rematerialize)
+      return node.emitOpError("access #") << i << " is aside, but a repetition leaves such accesses out";
+    if (!node.getIsPure())
+      return node.emitOpError("access #") << i << " is aside, but the node is not pure";
+    if (node.getParameters()[i] == unknownParameter)
+      return node.emitOpError("access #") << i << " is aside, but its parameter is not known";
+  }
+  if (const std::size_t other = accessBesideOneAside(accesses); other < accesses.size())
+    return node.emitOpError("access #") << other << " is not aside, but another one of the same bytes is";
+  return success();
+}
+
 LogicalResult verifyAccesses(AccessOpInterface node) {
   const NodeKind kind = cast<NodeOpInterface>(node.getOperation()).getNodeKind();
   if (node.getIsPure() && !isRepeatable(kind) && kind != NodeKind::Rematerialize)
@@ -362,10 +385,13 @@ LogicalResult verifyAccesses(AccessOpInterface node) {
       return node.emitOpError() << "accesses " << count << " buffers but describes " << length << " accesses";
   if (const std::size_t length = node.getSlowdowns().size(); length != 0 && length != count)
     return node.emitOpError() << "accesses " << count << " buffers but tells the slowdown of " << length;
+  if (const std::size_t length = node.getAsides().size(); length != 0 && length != count)
+    return node.emitOpError() << "accesses " << count << " buffers but tells of " << length
+                              << " whether they are aside";
   for (std::size_t i = 0; i < count; ++i)
     if (failed(verifyAccess(node, i)))
       return failure();
-  return success();
+  return verifyAsides(node, kind);
 }
 
 namespace {

@@ -334,11 +334,13 @@ void printAfter(OpAsmPrinter &printer, Operation *, OperandRange deps, DenseI8Ar
 
 ParseResult parseAccesses(OpAsmParser &parser, UnresolvedOperands &buffers, DenseI64ArrayAttr &offsets,
                           DenseI64ArrayAttr &sizes, DenseI8ArrayAttr &may, DenseI8ArrayAttr &must,
-                          DenseI8ArrayAttr &evidence, DenseI32ArrayAttr &parameters, DenseF32ArrayAttr &slowdowns) {
+                          DenseI8ArrayAttr &evidence, DenseI32ArrayAttr &parameters, DenseF32ArrayAttr &slowdowns,
+                          DenseBoolArrayAttr &asides) {
   SmallVector<std::int64_t, 16> offsetList, sizeList;
   SmallVector<std::int8_t, 16> mayList, mustList, evidenceList;
   SmallVector<std::int32_t, 16> parameterList;
   SmallVector<float, 16> slowdownList;
+  SmallVector<bool, 16> asideList;
   const auto parseOne = [&]() -> ParseResult {
     if (parseWord(parser, modeWords, modeRead, mayList.emplace_back()) || parser.parseOperand(buffers.emplace_back()) ||
         parseBytes(parser, offsetList.emplace_back(), sizeList.emplace_back()) ||
@@ -357,6 +359,7 @@ ParseResult parseAccesses(OpAsmParser &parser, UnresolvedOperands &buffers, Dens
         (parser.parseLParen() || parseReal(parser, slowdown) || parser.parseRParen()))
       return failure();
     slowdownList.push_back(static_cast<float>(slowdown));
+    asideList.push_back(succeeded(parser.parseOptionalKeyword("aside")));
     return success();
   };
   if (parser.parseCommaSeparatedList(AsmParser::Delimiter::OptionalSquare, parseOne))
@@ -371,12 +374,15 @@ ParseResult parseAccesses(OpAsmParser &parser, UnresolvedOperands &buffers, Dens
   if (llvm::all_of(slowdownList, [](float slowdown) { return slowdown == 1; }))
     slowdownList.clear();
   slowdowns = builder.getDenseF32ArrayAttr(slowdownList);
+  if (!llvm::is_contained(asideList, true))
+    asideList.clear();
+  asides = builder.getDenseBoolArrayAttr(asideList);
   return success();
 }
 
 void printAccesses(OpAsmPrinter &printer, AccessOpInterface, OperandRange buffers, DenseI64ArrayAttr offsets,
                    DenseI64ArrayAttr sizes, DenseI8ArrayAttr may, DenseI8ArrayAttr must, DenseI8ArrayAttr evidence,
-                   DenseI32ArrayAttr parameters, DenseF32ArrayAttr slowdowns) {
+                   DenseI32ArrayAttr parameters, DenseF32ArrayAttr slowdowns, DenseBoolArrayAttr asides) {
   if (buffers.empty())
     return;
   printer << " [";
@@ -389,6 +395,8 @@ void printAccesses(OpAsmPrinter &printer, AccessOpInterface, OperandRange buffer
       printer << " parameter(" << parameters[i] << ')';
     if (!slowdowns.empty() && slowdowns[i] != 1)
       printer << " slowdown(" << spellReal(slowdowns[i]) << ')';
+    if (!asides.empty() && asides[i])
+      printer << " aside";
   }
   printer << ']';
 }

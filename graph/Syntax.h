@@ -60,11 +60,11 @@ mlir::ParseResult parseAccesses(mlir::OpAsmParser &parser, UnresolvedOperands &b
                                 mlir::DenseI64ArrayAttr &offsets, mlir::DenseI64ArrayAttr &sizes,
                                 mlir::DenseI8ArrayAttr &may, mlir::DenseI8ArrayAttr &must,
                                 mlir::DenseI8ArrayAttr &evidence, mlir::DenseI32ArrayAttr &parameters,
-                                mlir::DenseF32ArrayAttr &slowdowns);
+                                mlir::DenseF32ArrayAttr &slowdowns, mlir::DenseBoolArrayAttr &asides);
 void printAccesses(mlir::OpAsmPrinter &printer, AccessOpInterface op, mlir::OperandRange buffers,
                    mlir::DenseI64ArrayAttr offsets, mlir::DenseI64ArrayAttr sizes, mlir::DenseI8ArrayAttr may,
                    mlir::DenseI8ArrayAttr must, mlir::DenseI8ArrayAttr evidence, mlir::DenseI32ArrayAttr parameters,
-                   mlir::DenseF32ArrayAttr slowdowns);
+                   mlir::DenseF32ArrayAttr slowdowns, mlir::DenseBoolArrayAttr asides);
 
 /// `cost(123.4)`: the shortest decimal that reads back as the same number of microseconds.
 mlir::ParseResult parseCost(mlir::OpAsmParser &parser, mlir::FloatAttr &cost);

@@ -31,6 +31,11 @@ public:
     edges_.resize(bytes_.upTo(8));
     for (pumpgraph_edge &edge : edges_)
       edge = {index(), index(), static_cast<std::uint32_t>(bytes_.upTo(3))};
+    for (std::size_t i = 0; i < nodes_.size(); ++i) { // last, so that what seeds have before stays what it is
+      nodes_[i].pure = static_cast<std::uint8_t>(bytes_.upTo(2));
+      for (pumpgraph_access &access : accesses_[i])
+        access.aside = static_cast<std::uint8_t>(bytes_.upTo(2));
+    }
     set(root.buffers, root.buffer_count, buffers_);
     set(root.nodes, root.node_count, nodes_);
     set(root.edges, root.edge_count, edges_);

@@ -53,6 +53,42 @@ pump.graph @access_slowdown_negative {
 }
 
 // -----
+pump.graph @access_aside_of_no_pure_node {
+  %a = pump.buffer size(4096)
+  // expected-error @+1 {{access #0 is aside, but the node is not pure}}
+  pump.kernel "k" [readwrite %a[0, 8] assumed parameter(0) aside]
+}
+
+// -----
+pump.graph @access_aside_of_no_parameter {
+  %a = pump.buffer size(4096)
+  // expected-error @+1 {{access #0 is aside, but its parameter is not known}}
+  pump.kernel "k" pure [readwrite %a[0, 8] assumed aside]
+}
+
+// -----
+pump.graph @access_aside_in_part {
+  %a = pump.buffer size(4096)
+  // expected-error @+1 {{access #1 is not aside, but another one of the same bytes is}}
+  pump.kernel "k" pure [readwrite %a[0, 9] assumed parameter(0) aside, read %a[8, 8] assumed parameter(1)]
+}
+
+// -----
+pump.graph @access_aside_of_a_repetition {
+  %a = pump.buffer size(4096)
+  %k = pump.kernel "k" pure node(3) [readwrite %a[0, 8] assumed parameter(0) aside]
+  // expected-error @+1 {{access #0 is aside, but a repetition leaves such accesses out}}
+  pump.rematerialize "k" of(3) pure after(%k) [readwrite %a[0, 8] assumed parameter(0) aside]
+}
+
+// -----
+pump.graph @access_asides_too_few {
+  %a = pump.buffer size(4096)
+  // expected-error @+1 {{accesses 2 buffers but tells of 1 whether they are aside}}
+  %k = "pump.kernel"(%a, %a) <{name = "k", operandSegmentSizes = array<i32: 0, 2>, offsets = array<i64: 0, 8>, sizes = array<i64: 8, 8>, may = array<i8: 1, 1>, must = array<i8: 0, 0>, evidence = array<i8: 0, 0>, parameters = array<i32: -1, -1>, asides = array<i1: false>}> : (!pump.buffer, !pump.buffer) -> !pump.token
+}
+
+// -----
 pump.graph @access_slowdowns_too_few {
   %a = pump.buffer size(4096)
   // expected-error @+1 {{accesses 2 buffers but tells the slowdown of 1}}

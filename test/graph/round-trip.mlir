@@ -144,6 +144,16 @@ pump.graph @rematerialized page_bytes(4096) {
   %again = pump.rematerialize "relu" of(3) pure label("layer1.relu") after(%k3) [write %a[0, 4096] declared must(write) parameter(0)] cost(2.0)
 }
 
+// CHECK-LABEL: pump.graph @aside
+pump.graph @aside page_bytes(4096) {
+  %a = pump.buffer "a" private size(4096)
+  %mean = pump.buffer "mean" live_in live_out size(256)
+  // CHECK: [write %a[0, 4096] declared must(write) parameter(0), readwrite %mean[0, 256] assumed parameter(1) slowdown(2.0) aside, readwrite %mean[128, 8] assumed parameter(2) aside]
+  %k3 = pump.kernel "norm" pure node(3) [write %a[0, 4096] declared must(write) parameter(0), readwrite %mean[0, 256] assumed parameter(1) slowdown(2.0) aside, readwrite %mean[128, 8] assumed parameter(2) aside]
+  // CHECK-NEXT: %again3 = pump.rematerialize "norm" of(3) pure after(%k3) [write %a[0, 4096] declared must(write) parameter(0)]
+  %again = pump.rematerialize "norm" of(3) pure after(%k3) [write %a[0, 4096] declared must(write) parameter(0)]
+}
+
 // Times are written with as few digits as read back as the same number.
 // CHECK-LABEL: pump.graph @costs
 pump.graph @costs {

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define PUMPGRAPH_DESCRIPTION_VERSION 9
+#define PUMPGRAPH_DESCRIPTION_VERSION 10
 
 typedef struct pumpgraph_range {
   uint64_t offset; /* bytes */
@@ -49,10 +49,10 @@ typedef struct pumpgraph_buffer {
 
 typedef struct pumpgraph_access {
   uint32_t buffer;
-  uint8_t may;      /* bit 0 read, bit 1 write */
-  uint8_t must;     /* bit 0 reads every byte, bit 1 overwrites every byte */
-  uint8_t evidence; /* pumpgraph::Evidence */
-  uint8_t reserved;
+  uint8_t may;       /* bit 0 read, bit 1 write */
+  uint8_t must;      /* bit 0 reads every byte, bit 1 overwrites every byte */
+  uint8_t evidence;  /* pumpgraph::Evidence */
+  uint8_t aside;     /* of a pure node: what it finds here reaches nothing that it writes elsewhere */
   uint64_t offset;   /* bytes */
   uint64_t size;     /* bytes */
   int32_t parameter; /* position of the kernel parameter that held the pointer; -1 if unknown */

@@ -40,7 +40,7 @@ TEST(FromC, refusesAnotherVersion) {
   Description out;
   std::string error;
   EXPECT_FALSE(fromC(view, out, error));
-  EXPECT_EQ(error, "description version 10; this library knows version 9");
+  EXPECT_EQ(error, "description version 11; this library knows version 10");
 }
 
 TEST(FromC, refusesMissingArrays) {
@@ -298,6 +298,40 @@ const Fault faults[] = {
      "node 0 \"k\": access #0: -3 is not a position of a parameter"},
     {"accessSlowdown", [](Description &d) { d.nodes[0].accesses[0].slowdown = 0; },
      "node 0 \"k\": access #0: its slowdown is 0, no positive number"},
+    {"asideOfNoPureNode",
+     [](Description &d) {
+       d.nodes[0].accesses[1].parameter = 2;
+       d.nodes[0].accesses[1].isAside = true;
+     },
+     "node 0 \"k\": access #1: it is aside, but the node is not pure"},
+    {"asideOfNoParameter",
+     [](Description &d) {
+       d.nodes[0].isPure = true;
+       d.nodes[0].accesses[1].parameter = unknownParameter;
+       d.nodes[0].accesses[1].isAside = true;
+     },
+     "node 0 \"k\": access #1: it is aside, but its parameter is not known"},
+    {"asideInPart",
+     [](Description &d) {
+       d.nodes[0].isPure = true;
+       d.nodes[0].accesses = {Access{1, {0, 10}}, Access{0, {8, 8}}, Access{0, {0, 9}}};
+       d.nodes[0].accesses[2].parameter = 1;
+       d.nodes[0].accesses[2].isAside = true;
+     },
+     "node 0 \"k\": access #1: it is not aside, but another one of the same bytes is"},
+    {"asideOfRepetition",
+     [](Description &d) {
+       d.nodes[0].captured = 5;
+       d.nodes[0].isPure = true;
+       d.nodes[2] = d.nodes[0];
+       d.nodes[2].kind = NodeKind::Rematerialize;
+       d.nodes[2].captured = notCaptured;
+       d.nodes[2].repeats = 5;
+       d.nodes[2].accesses = {Access{1, {0, 10}}};
+       d.nodes[2].accesses[0].parameter = 1;
+       d.nodes[2].accesses[0].isAside = true;
+     },
+     "node 2 \"k\": access #0: it is aside, but a repetition leaves such accesses out"},
     {"transferBuffer", [](Description &d) { d.nodes[1].buffer = 9; }, "node 1 \"\": there is no buffer 9"},
     {"transferRange", [](Description &d) { d.nodes[1].range = {4096, 4097}; },
      "node 1 \"\": [4096, 4097] is not inside the 8192 bytes of its buffer"},

@@ -143,6 +143,7 @@ private:
         Node &again = description.nodes.emplace_back(original);
         again.kind = NodeKind::Rematerialize;
         again.repeats = std::exchange(again.captured, notCaptured);
+        std::erase_if(again.accesses, [](const Access &access) { return access.isAside; });
       }
   }
 
@@ -157,6 +158,18 @@ private:
     node.isPure = isRepeatable(node.kind) && flip();
     for (std::uint64_t i = 0, count = upTo(4); i < count; ++i)
       node.accesses.push_back(access(description));
+    if (node.isPure && flip())
+      setSomeAside(node.accesses);
+  }
+
+  /// With those that are not aside go the others of the same bytes.
+  void setSomeAside(std::vector<Access> &accesses) {
+    for (Access &access : accesses)
+      access.isAside = access.parameter != unknownParameter && flip();
+    for (std::size_t other = 0; other = accessBesideOneAside(accesses), other < accesses.size();)
+      for (Access &access : accesses)
+        if (access.buffer == accesses[other].buffer && access.range.overlaps(accesses[other].range))
+          access.isAside = false;
   }
 
   Access access(const Description &description) {
@@ -217,9 +230,9 @@ std::string dump(const Description &description) {
         static_cast<int>(node.kind), node.captured, node.name, node.label, node.reason, costBits, node.buffer,
         node.range.offset, node.range.size, static_cast<int>(node.advice), node.hostOffset, node.joined);
     for (const Access &access : node.accesses)
-      text += fmt::format(" ({} {}+{} may {} must {} evidence {} parameter {} slowdown {})", access.buffer,
+      text += fmt::format(" ({} {}+{} may {} must {} evidence {} parameter {} slowdown {} aside {})", access.buffer,
                           access.range.offset, access.range.size, access.may, access.must,
-                          static_cast<int>(access.evidence), access.parameter, access.slowdown);
+                          static_cast<int>(access.evidence), access.parameter, access.slowdown, access.isAside);
     text += '\n';
   }
   for (const Edge &edge : description.edges)

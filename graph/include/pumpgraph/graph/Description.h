@@ -100,6 +100,9 @@ struct Access {
   /// their bytes (docs/prediction.md): a kernel may read a byte twice, write less than a sector at a time, or reach
   /// only a part of the range. Measured where pages were hosted; else 1.
   float slowdown = 1;
+  /// Of a pure node, through a known parameter: what it finds here reaches nothing that it writes elsewhere. A
+  /// repetition leaves the access out: it has other memory there.
+  bool isAside = false;
 
   friend bool operator==(const Access &, const Access &) = default;
 };
@@ -150,11 +153,14 @@ bool covers(const std::vector<Range> &ranges, const Range &range);
 /// Whether any of `ranges` holds a byte of `range`.
 bool overlaps(const std::vector<Range> &ranges, const Range &range);
 
+/// The first access that is not aside and touches bytes which one aside does; their number if there is none.
+std::size_t accessBesideOneAside(const std::vector<Access> &accesses);
+
 struct Node {
   NodeKind kind = NodeKind::Kernel;
   std::int32_t captured = notCaptured; ///< position among the captured graph's nodes
-  /// Rematerialize only: the position of the captured node that is run again, which comes before this one. Accesses,
-  /// name and label are that node's.
+  /// Rematerialize only: the position of the captured node that is run again, which comes before this one. Name, label
+  /// and accesses are that node's, but for those aside.
   std::int32_t repeats = notCaptured;
   std::string name;   ///< as captured: a kernel's symbol
   std::string label;  ///< the program's own, for reports alone: "layer3.conv2 backward (mm)"

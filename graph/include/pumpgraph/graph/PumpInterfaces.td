@@ -53,6 +53,8 @@ def Pump_AccessOpInterface : OpInterface<"AccessOpInterface"> {
     InterfaceMethod<"", "void", "setParameters", (ins "::llvm::ArrayRef<int32_t>":$values)>,
     InterfaceMethod<"", "::llvm::ArrayRef<float>", "getSlowdowns">,
     InterfaceMethod<"", "void", "setSlowdowns", (ins "::llvm::ArrayRef<float>":$values)>,
+    InterfaceMethod<"", "::llvm::ArrayRef<bool>", "getAsides">,
+    InterfaceMethod<"", "void", "setAsides", (ins "::llvm::ArrayRef<bool>":$values)>,
   ];
   let verify = [{ return ::pumpgraph::ir::verifyAccesses(::llvm::cast<AccessOpInterface>($_op)); }];
 }
