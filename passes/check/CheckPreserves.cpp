@@ -79,11 +79,12 @@ void compareBuffers(const Description &captured, const Description &rewritten, R
 
 /// The accesses of a node in an order that does not depend on how they were found. How an access is known (evidence) is
 /// not part of what it does, nor at which address.
-auto accessKeys(const Description &step, const Node &node) {
+auto accessKeys(const Description &step, const Node &node, bool asideAlone = false) {
   std::vector<std::tuple<BufferIndex, std::uint64_t, std::uint64_t, std::uint8_t, std::uint8_t>> keys;
   for (const Access &access : node.accesses)
-    keys.push_back(
-        {capturedBuffer(step.buffers, access.buffer), access.range.offset, access.range.size, access.may, access.must});
+    if (access.isAside || !asideAlone)
+      keys.push_back({capturedBuffer(step.buffers, access.buffer), access.range.offset, access.range.size, access.may,
+                      access.must});
   std::sort(keys.begin(), keys.end());
   return keys;
 }
@@ -109,6 +110,10 @@ void compareNodes(const Description &captured, const NodeByPosition &positions, 
     if (copy.isPure && !node.isPure)
       report.add({.rule = "pure", .node = found->second},
                  fmt::format("captured {} has become pure", nodeLabel(captured, index)));
+    const auto before = accessKeys(captured, node, true), after = accessKeys(rewritten, copy, true);
+    if (!std::includes(before.begin(), before.end(), after.begin(), after.end()))
+      report.add({.rule = "aside", .node = found->second},
+                 fmt::format("an access of captured {} has become aside", nodeLabel(captured, index)));
   }
   for (const auto &[position, index] : newPositions)
     if (!positions.contains(position))

@@ -78,6 +78,13 @@ struct Operand {
   Version version = none;
 };
 
+/// Which of a captured node's accesses are meant: a repetition has none that is aside.
+enum class Of { Node, Repetition };
+
+bool isOf(Of of, const Access &access) {
+  return of == Of::Node || !access.isAside;
+}
+
 /// A node's touch of an atom.
 struct Touch {
   AtomIndex atom = 0;
@@ -126,16 +133,20 @@ private:
                                : "the value that " + label(version) + " leaves";
   }
 
-  /// Atoms that the node may read, or may write and does not certainly overwrite.
-  std::vector<AtomIndex> operandsOf(const Node &node) const {
+  /// Atoms that a captured node, or a repetition of it, may read, or may write and does not certainly overwrite, as
+  /// they are in the captured step now.
+  std::vector<Operand> operandsOf(const Node &node, Of of) const {
     std::vector<AtomIndex> needed;
     for (const Access &access : node.accesses)
-      if (reliableMust(access) != modeWrite)
+      if (isOf(of, access) && reliableMust(access) != modeWrite)
         for (AtomIndex atom = atoms_.begin(access); atom < atoms_.end(access); ++atom)
           needed.push_back(atom);
     std::sort(needed.begin(), needed.end());
     needed.erase(std::unique(needed.begin(), needed.end()), needed.end());
-    return needed;
+    std::vector<Operand> operands;
+    for (const AtomIndex atom : needed)
+      operands.push_back({atom, captured_[atom]});
+    return operands;
   }
 
   template <typename Visit> void forEachWritten(const Node &node, Visit visit) const {
@@ -163,9 +174,10 @@ private:
   /// A captured node.
   void pass(NodeIndex index) {
     const Node &node = description_.nodes[index];
-    std::vector<Operand> operands;
-    for (const AtomIndex atom : operandsOf(node))
-      operands.push_back({atom, captured_[atom]});
+    const auto wanted = node.captured == notCaptured ? operands_.end() : operands_.find(node.captured);
+    if (wanted != operands_.end())
+      wanted->second = operandsOf(node, Of::Repetition);
+    const std::vector<Operand> operands = operandsOf(node, Of::Node);
     if (!require(index, operands)) // one report is enough
       for (const auto &[atom, version] : operands)
         found_[atom] = version;
@@ -173,8 +185,6 @@ private:
     if (node.captured == notCaptured)
       return;
     original_[node.captured] = index;
-    if (const auto wanted = operands_.find(node.captured); wanted != operands_.end())
-      wanted->second = std::move(operands);
   }
 
   void repeat(NodeIndex index) {
@@ -190,7 +200,11 @@ private:
     if (!original.isPure || !isRepeatable(original.kind))
       return fail("pure",
                   fmt::format("{} repeats {}, which is not known to be pure", label(index), label(found->second)));
-    if (node.name != original.name || keysOf(node) != keysOf(original))
+    if (accessBesideOneAside(original.accesses) < original.accesses.size())
+      return fail("aside",
+                  fmt::format("{} repeats {}, some of whose accesses are aside and others of the same bytes are not",
+                              label(index), label(found->second)));
+    if (node.name != original.name || keysOf(node, Of::Node) != keysOf(original, Of::Repetition))
       return fail("repeats", fmt::format("{} repeats {}, but has another name or other accesses", label(index),
                                          label(found->second)));
     require(index, operands_.at(node.repeats));
@@ -207,12 +221,13 @@ private:
 
   /// What the rules make of a node's accesses, in an order that does not depend on how they were found, nor at which
   /// address.
-  std::vector<std::tuple<BufferIndex, std::uint64_t, std::uint64_t, std::uint8_t, std::uint8_t>>
-  keysOf(const Node &node) const {
-    std::vector<std::tuple<BufferIndex, std::uint64_t, std::uint64_t, std::uint8_t, std::uint8_t>> keys;
+  std::vector<std::tuple<BufferIndex, std::uint64_t, std::uint64_t, std::uint8_t, std::uint8_t, bool>>
+  keysOf(const Node &node, Of of) const {
+    std::vector<std::tuple<BufferIndex, std::uint64_t, std::uint64_t, std::uint8_t, std::uint8_t, bool>> keys;
     for (const Access &access : node.accesses)
-      keys.emplace_back(capturedBuffer(description_.buffers, access.buffer), access.range.offset, access.range.size,
-                        reliableMay(access), reliableMust(access));
+      if (isOf(of, access))
+        keys.emplace_back(capturedBuffer(description_.buffers, access.buffer), access.range.offset, access.range.size,
+                          reliableMay(access), reliableMust(access), access.isAside);
     std::sort(keys.begin(), keys.end());
     return keys;
   }

@@ -350,6 +350,8 @@ static Json workToJson(const Node &node, NodeIndex index) {
                         {"must", modeName(reliableMust(access))}});
     if (access.slowdown != 1)
       accesses.back()["slowdown"] = access.slowdown;
+    if (access.isAside)
+      accesses.back()["aside"] = true;
   }
   return {{"id", index},
           {"captured", positionOrNull(node.captured)},

@@ -637,9 +637,12 @@ class Repetitions:
         for run in range(bisect.bisect_left(cuts, access["offset"]), bisect.bisect_left(cuts, access["offset"] + access["size"])):
             yield buffer, run
 
-    def touched(self, node: int) -> Iterator[Tuple[Tuple[int, int], bool, bool]]:
-        """Each run, whether the node needs it as it was, and whether it may write it."""
+    def touched(self, node: int, again: bool = False) -> Iterator[Tuple[Tuple[int, int], bool, bool]]:
+        """Each run, whether the node needs it as it was, and whether it may write it. `again`: of a repetition of the node, which
+        has no access that is aside."""
         for access in self.plan.nodes[node]["accesses"]:
+            if again and access.get("aside"):
+                continue
             for run in self.runs_of(access):
                 yield run, access["must"] != "write", access["may"] in ("write", "readwrite")
 
@@ -664,9 +667,14 @@ class Repetitions:
         if not original["pure"] or original["kind"] not in self.REPEATABLE:
             raise WrongPlan(f"node {node} repeats node {original['id']}, which is not pure")
         deeds = [sorted((original_buffer(self.plan, access["buffer"]), access["offset"], access["size"], access["may"], access["must"])
-                        for access in which["accesses"]) for which in (again, original)]
+                        for access in which["accesses"] if which is again or not access.get("aside")) for which in (again, original)]
         if deeds[0] != deeds[1] or again["name"] != original["name"]:
             raise WrongPlan(f"node {node} is not what it repeats, node {original['id']}")
+        if any(access.get("aside") for access in again["accesses"]):
+            raise WrongPlan(f"node {node}, a repetition, has an access that is aside")
+        aside = {run for access in original["accesses"] if access.get("aside") for run in self.runs_of(access)}
+        if any(run in aside for run, _, _ in self.touched(original["id"], True)):
+            raise WrongPlan(f"node {original['id']} has bytes that only some of its accesses have aside")
         for (buffer, _), _, writes in self.touched(node):
             facts = self.plan.buffers[buffer]
             if writes and (not facts["private"] or facts["live_in"] or facts["live_out"]):
@@ -697,8 +705,11 @@ class Repetitions:
         for node in self.works:
             original = self.original_of(node)
             if original == node:
-                needs[node] = {run: meant[run] for run, needed, _ in self.touched(node) if needed and run in meant}
-            for run, version in needs[original].items():
+                finds, needs[node] = ({run: meant[run] for run, needed, _ in self.touched(node, again) if needed and run in meant}
+                                      for again in (False, True))
+            else:
+                finds = needs[original]
+            for run, version in finds.items():
                 if found.get(run) != version:
                     raise WrongPlan(f"node {node} finds in buffer {run[0]} what node {found.get(run)} left, but needs that of {version}")
             for run, _, writes in self.touched(node):

@@ -263,6 +263,28 @@ class RepeatedNodes(unittest.TestCase):
         self.plan["buffers"][1].update(live_out=True)
         self.expect("node 3, a repetition, writes buffer 1, which lasts")
 
+    def update_aside(self) -> None:
+        """Node 0 updates buffer 0, which nobody writes later."""
+        self.plan["nodes"][0]["accesses"][0].update(may="readwrite", must="none", aside=True)
+        self.plan["nodes"][6]["accesses"] = []
+
+    def test_what_is_aside_is_left_out(self) -> None:
+        self.update_aside()
+        del self.plan["nodes"][3]["accesses"][0]
+        recompute.recompute(self.plan)
+
+    def test_what_is_aside_runs_again(self) -> None:
+        self.update_aside()
+        self.expect("node 3 is not what it repeats, node 0")
+        self.plan["nodes"][3]["accesses"] = self.plan["nodes"][0]["accesses"]
+        self.expect("node 3 is not what it repeats, node 0")
+
+    def test_bytes_are_aside_in_part(self) -> None:
+        self.update_aside()
+        self.plan["nodes"][0]["accesses"].append({**self.plan["nodes"][0]["accesses"][0], "aside": False})
+        self.plan["nodes"][3]["accesses"] = self.plan["nodes"][0]["accesses"][1:]
+        self.expect("node 0 has bytes that only some of its accesses have aside")
+
     def test_a_programmatic_edge(self) -> None:
         self.plan["edges"][3]["kind"] = "programmatic"
         self.expect("a repetition has a programmatic edge, from node 3 to node 4")

@@ -70,6 +70,16 @@ TEST_F(CheckPreserves, purityMayBeForgottenButNotClaimed) {
   EXPECT_THAT(check(), IsEmpty());
 }
 
+TEST_F(CheckPreserves, whatIsAsideMayBeForgottenButNotClaimed) {
+  builder.step().nodes[first].isPure = rewritten.nodes[first].isPure = true;
+  rewritten.nodes[first].accesses[0].isAside = true;
+  EXPECT_THAT(check(), ElementsAre(says("an access of captured node 0 \"first\" has become aside")));
+  builder.step().nodes[first].accesses[0].isAside = true;
+  EXPECT_THAT(check(), IsEmpty());
+  rewritten.nodes[first].accesses[0].isAside = false;
+  EXPECT_THAT(check(), IsEmpty());
+}
+
 TEST_F(CheckPreserves, fullEdgeMayNotBecomeProgrammatic) {
   rewritten.edges[1].kind = EdgeKind::Programmatic;
   EXPECT_THAT(check(),

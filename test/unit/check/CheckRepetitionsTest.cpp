@@ -75,6 +75,55 @@ TEST(CheckRepetitions, anInputHasChangedSince) {
   EXPECT_TRUE(changesValues(plan.step()));
 }
 
+/// What makes `a` updates `x` besides.
+struct Updating : Repeating {
+  Updating() { step().nodes[make].accesses[0] = builder.aside(x); }
+};
+
+TEST(CheckRepetitions, whatIsAsideIsLeftOut) {
+  Updating plan;
+  plan.finish();
+  expectRight(plan.step());
+}
+
+TEST(CheckRepetitions, whatIsAsideIsTheCapturedNodesAlone) {
+  Updating plan;
+  plan.finish();
+  plan.step().nodes[plan.again].accesses = plan.step().nodes[plan.make].accesses;
+  EXPECT_THAT(checkResidency(plan.step()),
+              ElementsAre(says("repeats node 0 \"make\", but has another name or other accesses")));
+  plan.step().nodes[plan.again].accesses[0].isAside = false;
+  EXPECT_THAT(checkResidency(plan.step()),
+              ElementsAre(says("repeats node 0 \"make\", but has another name or other accesses")));
+}
+
+TEST(CheckRepetitions, whatIsNotAsideIsUpdatedTwice) {
+  Updating plan;
+  plan.step().nodes[plan.make].accesses[0].isAside = false;
+  plan.finish();
+  EXPECT_THAT(
+      checkResidency(plan.step()),
+      testing::UnorderedElementsAre(says("needs of bytes [0, 4) of \"x\" the value that it has before the step"),
+                                    says("writes \"x\", which outlives the step")));
+  EXPECT_TRUE(changesValues(plan.step()));
+}
+
+TEST(CheckRepetitions, bytesAreAsideInPart) {
+  Updating plan;
+  plan.step().nodes[plan.make].accesses.push_back(plan.builder.read(plan.x));
+  plan.finish();
+  EXPECT_THAT(checkResidency(plan.step()),
+              ElementsAre(says("some of whose accesses are aside and others of the same bytes are not")));
+}
+
+TEST(CheckRepetitions, whatWasLeftAsideIsNotMadeAgain) {
+  Repeating plan;
+  plan.step().nodes[plan.make].accesses[1] = plan.builder.aside(plan.a);
+  plan.finish();
+  EXPECT_THAT(checkResidency(plan.step()), ElementsAre(says("whose value is lost")));
+  EXPECT_TRUE(changesValues(plan.step()));
+}
+
 /// `a` is made and then changed in place.
 struct Chain : Repeating {
   NodeIndex change = 0;

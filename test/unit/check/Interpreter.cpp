@@ -71,8 +71,9 @@ void Reference::listPages() {
 
 void Reference::listTouches(NodeIndex index) {
   const Node &node = captured_.nodes[index];
-  std::map<PageId, std::vector<std::uint32_t>> readBytes;
-  std::map<PageId, std::vector<std::uint32_t>> writtenBytes;
+  using PageAndAside = std::pair<PageId, bool>;
+  std::map<PageAndAside, std::vector<std::uint32_t>> readBytes;
+  std::map<PageAndAside, std::vector<std::uint32_t>> writtenBytes;
   for (const Access &access : node.accesses)
     for (std::uint64_t offset = access.range.offset; offset < access.range.end(); ++offset) {
       const PageId page = firstPage_[access.buffer] + static_cast<PageId>(offset / captured_.pageBytes);
@@ -80,21 +81,21 @@ void Reference::listTouches(NodeIndex index) {
       const std::size_t byte = pages_[page].firstByte + inPage;
       // A page is touched even where nothing comes of it: no value to read, a byte that happens not to be written.
       if ((access.may & modeRead) != 0) {
-        std::vector<std::uint32_t> &bytes = readBytes[page];
+        std::vector<std::uint32_t> &bytes = readBytes[{page, access.isAside}];
         if (reads(access) && defined_[byte])
           bytes.push_back(inPage);
       }
       if ((access.may & modeWrite) != 0) {
-        std::vector<std::uint32_t> &bytes = writtenBytes[page];
+        std::vector<std::uint32_t> &bytes = writtenBytes[{page, access.isAside}];
         if (writesByte(access, node.captured, byte))
           bytes.push_back(inPage);
       }
     }
   const auto take = [](auto &from, std::vector<PageTouch> &to) {
-    for (auto &[page, bytes] : from) {
+    for (auto &[where, bytes] : from) {
       std::sort(bytes.begin(), bytes.end());
       bytes.erase(std::unique(bytes.begin(), bytes.end()), bytes.end());
-      to.push_back({page, std::move(bytes), {}});
+      to.push_back({where.first, std::move(bytes), {}, where.second});
     }
   };
   Behaviour &behaviour = behaviours_[static_cast<std::size_t>(node.captured)];
@@ -158,16 +159,16 @@ void Reference::run(std::uint32_t replay) {
   now.after = now.before;
   for (const Node &node : captured_.nodes) {
     Behaviour &behaviour = behaviours_[static_cast<std::size_t>(node.captured)];
-    std::uint64_t folded = 0;
+    Fold folded;
     for (const PageTouch &touch : behaviour.reads)
       for (const std::uint32_t inPage : touch.bytes) {
         const std::size_t byte = pages_[touch.page].firstByte + inPage;
-        folded += contribution(byte, now.after[byte]);
+        folded.in(touch) += contribution(byte, now.after[byte]);
       }
     for (const PageTouch &touch : behaviour.writes)
       for (const std::uint32_t inPage : touch.bytes) {
         const std::size_t byte = pages_[touch.page].firstByte + inPage;
-        now.after[byte] = written(node.captured, replay, folded, byte);
+        now.after[byte] = written(node.captured, replay, folded.of(touch), byte);
       }
     behaviour.folded.push_back(folded);
   }
@@ -315,13 +316,16 @@ void Interpreter::addCaptured(const Node &node, Program &program) {
         named = access.buffer;
     return firstPlace_[named] + static_cast<PlaceId>(origin.page);
   };
+  const auto isLeftOut = [&](const PageTouch &touch) { return program.isRepetition && touch.isAside; };
   for (const PageTouch &touch : behaviour.reads)
-    program.operations.push_back({Action::Read, &touch, touch.page, placeOf(touch.page)});
+    if (!isLeftOut(touch))
+      program.operations.push_back({Action::Read, &touch, touch.page, placeOf(touch.page)});
   // What need not wait for anybody comes first, so that as much as possible overlaps.
   std::stable_partition(program.operations.begin(), program.operations.end(),
                         [](const Operation &operation) { return operation.touch->waitsFor.empty(); });
   for (const PageTouch &touch : behaviour.writes)
-    program.operations.push_back({Action::Write, &touch, touch.page, placeOf(touch.page)});
+    if (!isLeftOut(touch))
+      program.operations.push_back({Action::Write, &touch, touch.page, placeOf(touch.page)});
 }
 
 void Interpreter::addTransfer(NodeIndex index, Program &program) {
@@ -386,7 +390,7 @@ void Interpreter::startReplay(std::uint32_t replay) {
       keep(host_, hostBefore_, place.hostPlace, false);
   }
   steps_.assign(programs_.size(), 0);
-  folded_.assign(programs_.size(), 0);
+  folded_.assign(programs_.size(), Fold());
   blocked_.resize(programs_.size());
   running_.clear();
   for (NodeIndex node = 0; node < programs_.size(); ++node) {
@@ -452,14 +456,16 @@ void Interpreter::perform(const Operation &operation, NodeIndex node) {
   case Action::Read: {
     const bool isUnseen = isUnseenElsewhere(operation, node);
     for (const std::uint32_t inPage : operation.touch->bytes)
-      folded_[node] += contribution(page.firstByte + inPage, isUnseen ? garbage() : device[inPage]);
+      folded_[node].in(*operation.touch) +=
+          contribution(page.firstByte + inPage, isUnseen ? garbage() : device[inPage]);
     return;
   }
   case Action::Write: {
     const bool isUnseen = isUnseenElsewhere(operation, node);
     for (const std::uint32_t inPage : operation.touch->bytes)
-      device[inPage] =
-          isUnseen ? garbage() : written(programs_[node].captured, replay_, folded_[node], page.firstByte + inPage);
+      device[inPage] = isUnseen ? garbage()
+                                : written(programs_[node].captured, replay_, folded_[node].of(*operation.touch),
+                                          page.firstByte + inPage);
     if (!isInHost)
       spoil({host, page.bytes}); // the host copy is stale
     return;
@@ -486,7 +492,10 @@ void Interpreter::perform(NodeIndex node) {
     return perform(program.operations[step - 1], node);
   release(program.startedByEnd);
   std::erase(running_, node);
-  if (program.captured >= 0 && folded_[node] != reference_.behaviour(program.captured).folded[replay_])
+  if (program.captured < 0)
+    return;
+  const Fold &folded = reference_.behaviour(program.captured).folded[replay_];
+  if (folded_[node].apart != folded.apart || (!program.isRepetition && folded_[node].aside != folded.aside))
     wrong_ = fmt::format("replay {}: node {} (captured {}) reads other values than it should", replay_, node,
                          program.captured);
 }

@@ -7,6 +7,7 @@
 /// bytes that it only may write, always the same ones. The reference has unlimited memory; the plan has frames and host
 /// memory, and everything that the contract (docs/plan-correctness.md) calls not current is overwritten with garbage.
 /// Between replays some bytes of present buffers are written, at their addresses.
+/// What is written through accesses that are not aside does not depend on what is read through those that are.
 /// So is what two nodes read and write of a page at two of its addresses in an order that the contract does not
 /// promise.
 ///
@@ -39,6 +40,17 @@ struct PageTouch {
   PageId page = 0;
   std::vector<std::uint32_t> bytes;
   std::vector<NodeIndex> waitsFor; ///< captured nodes whose end the program itself waits for before this
+  bool isAside = false;
+};
+
+/// What a node read: through accesses that are not aside, and through those that are.
+struct Fold {
+  std::uint64_t apart = 0; ///< from what is aside
+  std::uint64_t aside = 0;
+
+  /// What a write is made from.
+  std::uint64_t of(const PageTouch &touch) const { return touch.isAside ? mix(apart, aside) : apart; }
+  std::uint64_t &in(const PageTouch &touch) { return touch.isAside ? aside : apart; }
 };
 
 /// What a captured step does with unlimited memory, computed once.
@@ -49,7 +61,7 @@ public:
   struct Behaviour {
     std::vector<PageTouch> reads; ///< only bytes that hold a value then; pages without any are listed too
     std::vector<PageTouch> writes;
-    std::vector<std::uint64_t> folded; ///< what it read, by replay
+    std::vector<Fold> folded; ///< what it read, by replay
   };
   struct Replay {
     std::vector<std::uint64_t> before; ///< by byte of all buffers: at the start of the step
@@ -195,7 +207,7 @@ private:
   std::vector<NodeIndex> ready_;       ///< of those, the ones that can go on
   std::vector<std::uint64_t> priorities_;
   Random random_{0};
-  std::vector<std::uint64_t> folded_; ///< by node: what it has read
+  std::vector<Fold> folded_; ///< by node: what it has read
   struct Use {
     NodeIndex node = 0;
     PlaceId place = 0;

@@ -185,6 +185,7 @@ private:
   void shorten(NodeIndex index);
   void move(NodeIndex index, Mutation mutation);
   void mutateRepetition(NodeIndex index);
+  void mutateAside(NodeIndex again, NodeIndex original);
   void repeat(NodeIndex index);
   void moveHostPlace(NodeIndex index);
   void mutateEdge(std::size_t index);
@@ -203,6 +204,7 @@ Node repetitionOf(const Node &original) {
   Node again = original;
   again.kind = NodeKind::Rematerialize;
   again.repeats = std::exchange(again.captured, notCaptured);
+  std::erase_if(again.accesses, [](const Access &access) { return access.isAside; });
   return again;
 }
 
@@ -262,6 +264,7 @@ void Mutator::mutateRepetition(NodeIndex index) {
       continue;
     if (original.captured == again.repeats) {
       add(Mutation::ForgetPure, what).nodes[other].isPure = false;
+      mutateAside(index, other);
       continue;
     }
     if (!isRepeatable(original.kind))
@@ -274,6 +277,24 @@ void Mutator::mutateRepetition(NodeIndex index) {
     std::vector<Access> &left =
         add(Mutation::DropAccess, fmt::format("{} of node {}", access, index)).nodes[index].accesses;
     left.erase(left.begin() + static_cast<std::ptrdiff_t>(access));
+  }
+}
+
+void Mutator::mutateAside(NodeIndex again, NodeIndex original) {
+  for (std::size_t access = 0; access < plan_.nodes[original].accesses.size(); ++access) {
+    const std::string what = fmt::format("{} of node {}", access, original);
+    if (plan_.nodes[original].accesses[access].isAside) {
+      Description &counted = add(Mutation::CountAside, fmt::format("{} by node {}", what, again));
+      counted.nodes[again].accesses.push_back(plan_.nodes[original].accesses[access]);
+      counted.nodes[again].accesses.back().isAside = false;
+      add(Mutation::ForgetAside, what).nodes[original].accesses[access].isAside = false;
+      continue;
+    }
+    Description &made = add(Mutation::MakeAside, what);
+    made.nodes[original].accesses[access].isAside = true;
+    for (Node &node : made.nodes)
+      if (node.repeats == plan_.nodes[original].captured)
+        node.accesses = repetitionOf(made.nodes[original]).accesses;
   }
 }
 
@@ -588,6 +609,12 @@ const char *toText(Mutation mutation) {
     return "repeated node not pure";
   case Mutation::DropAccess:
     return "access of a repetition dropped";
+  case Mutation::CountAside:
+    return "access aside repeated";
+  case Mutation::ForgetAside:
+    return "access aside no more";
+  case Mutation::MakeAside:
+    return "access made aside";
   }
   return "";
 }

@@ -38,8 +38,11 @@ enum class Mutation {
   RepeatAnother,  ///< node, with its accesses or with those of the first
   ForgetPure,     ///< of a node that is repeated
   DropAccess,     ///< of a repetition
+  CountAside,     ///< an access that its original has aside, as one of the repetition
+  ForgetAside,    ///< of a node that is repeated
+  MakeAside,      ///< an access of a node that is repeated; the repetition leaves it out
 };
-inline constexpr std::size_t mutationCount = 23;
+inline constexpr std::size_t mutationCount = 26;
 
 /// Whether only plans with repetitions have such mutants.
 inline bool isOfRepetition(Mutation mutation) {

@@ -386,6 +386,8 @@ std::vector<Description> simplerSteps(const Description &captured) {
           });
       if (access.slowdown != 1)
         addChanged([&](Description &step) { step.nodes[node].accesses[i].slowdown = 1; });
+      if (access.isAside)
+        addChanged([&](Description &step) { step.nodes[node].accesses[i].isAside = false; });
       const Range whole{0, captured.buffers[access.buffer].size};
       if (access.range != whole)
         addChanged([&](Description &step) { step.nodes[node].accesses[i].range = whole; });
@@ -473,9 +475,10 @@ std::string toText(const Description &description) {
     if (node.isPure)
       text += " pure";
     for (const Access &access : node.accesses)
-      text += fmt::format("; {} b{} [{}, {}) must {}{}", modeText(access.may), access.buffer, access.range.offset,
+      text += fmt::format("; {} b{} [{}, {}) must {}{}{}", modeText(access.may), access.buffer, access.range.offset,
                           access.range.end(), modeText(access.must),
-                          access.slowdown == 1 ? "" : fmt::format(" slowdown {}", access.slowdown));
+                          access.slowdown == 1 ? "" : fmt::format(" slowdown {}", access.slowdown),
+                          access.isAside ? " aside" : "");
     std::string after;
     for (const Edge &edge : description.edges)
       if (edge.to == index)

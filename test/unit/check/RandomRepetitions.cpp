@@ -32,7 +32,8 @@ struct Item {
 /// values that it has in the captured step.
 class Bytes {
 public:
-  explicit Bytes(const Description &captured) : captured_(captured), works_(captured.nodes.size()) {
+  explicit Bytes(const Description &captured)
+      : captured_(captured), works_(captured.nodes.size()), repetitions_(captured.nodes.size()) {
     std::size_t count = 0;
     for (const Buffer &buffer : captured.buffers) {
       first_.push_back(count);
@@ -53,7 +54,7 @@ public:
   std::optional<Fault> faultOf(const std::vector<Item> &items) const {
     std::vector<Version> found = start_;
     for (std::size_t item = 0; item < items.size(); ++item) {
-      const Work &work = works_[static_cast<std::size_t>(items[item].work)];
+      const Work &work = workOf(items[item]);
       for (const auto &[byte, wanted] : work.needs)
         if (wanted != none && found[byte] != wanted)
           return Fault{item, wanted};
@@ -66,9 +67,9 @@ public:
     return std::nullopt;
   }
 
-  bool conflict(std::int32_t left, std::int32_t right) const {
-    const Work &first = works_[static_cast<std::size_t>(left)];
-    const Work &second = works_[static_cast<std::size_t>(right)];
+  bool conflict(const Item &left, const Item &right) const {
+    const Work &first = workOf(left);
+    const Work &second = workOf(right);
     const auto share = [](const std::set<std::size_t> &some, const std::set<std::size_t> &others) {
       return std::any_of(some.begin(), some.end(), [&](std::size_t byte) { return others.contains(byte); });
     };
@@ -82,10 +83,21 @@ private:
     std::set<std::size_t> touches;
   };
 
+  const Work &workOf(const Item &item) const {
+    return (item.again ? repetitions_ : works_)[static_cast<std::size_t>(item.work)];
+  }
+
   void listWork(NodeIndex node) {
-    Work &work = works_[node];
+    list(works_[node], node, false);
+    list(repetitions_[node], node, true);
+    for (const std::size_t byte : works_[node].writes)
+      end_[byte] = static_cast<Version>(node);
+  }
+
+  void list(Work &work, NodeIndex node, bool isAgain) {
     for (const Access &access : captured_.nodes[node].accesses)
-      for (std::uint64_t offset = access.range.offset; offset < access.range.end(); ++offset) {
+      for (std::uint64_t offset = access.range.offset; offset < access.range.end() && !(isAgain && access.isAside);
+           ++offset) {
         const std::size_t byte = first_[access.buffer] + offset;
         work.touches.insert(byte);
         if (access.must != modeWrite)
@@ -93,8 +105,6 @@ private:
         if ((access.may & modeWrite) != 0)
           work.writes.insert(byte);
       }
-    for (const std::size_t byte : work.writes)
-      end_[byte] = static_cast<Version>(node);
   }
 
   const Description &captured_;
@@ -102,7 +112,8 @@ private:
   std::vector<Version> start_;     ///< by byte of all buffers
   std::vector<Version> end_;       ///< the same, after the nodes that are listed
   std::vector<bool> isLiveOut_;
-  std::vector<Work> works_; ///< by captured node
+  std::vector<Work> works_;       ///< by captured node
+  std::vector<Work> repetitions_; ///< by captured node: of one that runs again
 };
 
 class Repeater {
@@ -133,7 +144,7 @@ private:
     const std::vector<Access> &accesses = nodeOf(work).accesses;
     return std::any_of(accesses.begin(), accesses.end(), [&](const Access &access) {
       const Buffer &buffer = captured_.buffers[access.buffer];
-      return (access.may & modeWrite) != 0 && (!buffer.isPrivate || buffer.liveIn || buffer.liveOut);
+      return !access.isAside && (access.may & modeWrite) != 0 && (!buffer.isPrivate || buffer.liveIn || buffer.liveOut);
     });
   }
   bool canRepeat(std::int32_t work) const { return nodeOf(work).isPure && !lasts(work); }
@@ -153,6 +164,7 @@ private:
   bool repeatSomething();
   void mistakeAmongNodes();
   void mistakeInside(Description &step);
+  bool changeAside(Description &step, std::int32_t work, bool becomes);
   Description build();
   std::vector<std::size_t> repetitions() const;
 
@@ -238,6 +250,7 @@ Description Repeater::build() {
     if (again) {
       node.kind = NodeKind::Rematerialize;
       node.repeats = std::exchange(node.captured, notCaptured);
+      std::erase_if(node.accesses, [](const Access &access) { return access.isAside; });
     } else {
       newNumber[static_cast<std::size_t>(work)] = index;
       for (const Edge &edge : captured_.edges)
@@ -247,10 +260,31 @@ Description Repeater::build() {
     step.nodes.push_back(std::move(node));
     for (NodeIndex earlier = index; earlier-- > 0;)
       if (const bool needsOrder = again || items_[earlier].again; needsOrder && !completed[index].test(earlier))
-        if (bytes_.conflict(items_[earlier].work, work) || random_.chance(3))
+        if (bytes_.conflict(items_[earlier], items_[index]) || random_.chance(3))
           add(earlier, index, EdgeKind::Full);
   }
   return step;
+}
+
+/// One access of the captured node becomes aside, or is so no more.
+bool Repeater::changeAside(Description &step, std::int32_t work, bool becomes) {
+  std::vector<Access *> found;
+  std::vector<Node *> repetitions;
+  for (Node &node : step.nodes) {
+    if (node.repeats == work)
+      repetitions.push_back(&node);
+    for (Access &access : node.accesses)
+      if (node.captured == work && access.isAside != becomes)
+        found.push_back(&access);
+  }
+  if (found.empty())
+    return false;
+  Access &access = *found[random_.below(found.size())];
+  for (Node *node : repetitions)
+    if (becomes)
+      node->accesses.erase(std::find(node->accesses.begin(), node->accesses.end(), access));
+  access.isAside = becomes;
+  return true;
 }
 
 void Repeater::mistakeInside(Description &step) {
@@ -258,8 +292,9 @@ void Repeater::mistakeInside(Description &step) {
   if (places.empty())
     return;
   Node &node = step.nodes[places[random_.below(places.size())]];
-  constexpr std::array<Mistake, 6> mistakes{Mistake::AnotherPosition, Mistake::NotPure,     Mistake::AccessDropped,
-                                            Mistake::AccessChanged,   Mistake::EdgeDropped, Mistake::EdgeProgrammatic};
+  constexpr std::array<Mistake, 8> mistakes{Mistake::AnotherPosition, Mistake::NotPure,       Mistake::AccessDropped,
+                                            Mistake::AccessChanged,   Mistake::EdgeDropped,   Mistake::EdgeProgrammatic,
+                                            Mistake::AsideGained,     Mistake::AsideForgotten};
   const Mistake mistake = mistakes[random_.below(mistakes.size())];
   if (mistake == Mistake::AnotherPosition) {
     const std::int32_t work = someWork();
@@ -270,6 +305,9 @@ void Repeater::mistakeInside(Description &step) {
   if (mistake == Mistake::NotPure)
     for (Node &original : step.nodes)
       original.isPure &= original.captured != node.repeats;
+  const bool isOfAside = mistake == Mistake::AsideGained || mistake == Mistake::AsideForgotten;
+  if (isOfAside && !changeAside(step, node.repeats, mistake == Mistake::AsideGained))
+    return;
   if (mistake == Mistake::AccessDropped || mistake == Mistake::AccessChanged) {
     if (node.accesses.empty())
       return;
@@ -328,8 +366,25 @@ const char *toText(Mistake mistake) {
     return "edge dropped";
   case Mistake::EdgeProgrammatic:
     return "edge made programmatic";
+  case Mistake::AsideGained:
+    return "access made aside";
+  case Mistake::AsideForgotten:
+    return "access aside no more";
   }
   return "";
+}
+
+/// Some of a node's accesses, with the others of the same bytes.
+static void setSomeAside(Node &node, Random &random) {
+  for (std::size_t i = 0; i < node.accesses.size(); ++i)
+    if (random.chance(30)) {
+      node.accesses[i].isAside = true;
+      node.accesses[i].parameter = static_cast<std::int32_t>(i);
+    }
+  for (std::size_t other = 0; other = accessBesideOneAside(node.accesses), other < node.accesses.size();) {
+    node.accesses[other].isAside = true;
+    node.accesses[other].parameter = static_cast<std::int32_t>(other);
+  }
 }
 
 Description repeatableStep(Description step, std::uint64_t seed) {
@@ -352,6 +407,10 @@ Description repeatableStep(Description step, std::uint64_t seed) {
         access.evidence = Evidence::Declared;
       }
   }
+  if (random.chance(60))
+    for (Node &node : step.nodes)
+      if (node.isPure)
+        setSomeAside(node, random);
   return step;
 }
 

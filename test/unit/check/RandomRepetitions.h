@@ -24,8 +24,10 @@ enum class Mistake {
   AccessChanged,    ///< of a repetition
   EdgeDropped,      ///< at a repetition
   EdgeProgrammatic, ///< at a repetition
+  AsideGained,      ///< by an access of a node that is repeated, which its repetitions leave out
+  AsideForgotten,   ///< by an access of a node that is repeated
 };
-inline constexpr std::size_t mistakeCount = 12;
+inline constexpr std::size_t mistakeCount = 14;
 
 const char *toText(Mistake mistake);
 

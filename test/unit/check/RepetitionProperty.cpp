@@ -42,14 +42,15 @@ struct Tally {
   std::uint64_t dropping = 0;  ///< of these, right ones in which the value that is made again was lost
   std::uint64_t elsewhere = 0; ///< with a limit, and buffers that go on at other addresses
   std::array<OfMistake, mistakeCount> mistakes{};
-  std::array<Finding, 8> findings{{{"version", " needs of "},
+  std::array<Finding, 9> findings{{{"version", " needs of "},
                                    {"version at the end", "at the end of the step"},
                                    {"race", " race on "},
                                    {"lasting", "outlives the step"},
                                    {"not private", "is not private"},
                                    {"pure", "not known to be pure"},
                                    {"repeats", "has another name or other accesses"},
-                                   {"edge", "has a programmatic edge"}}};
+                                   {"edge", "has a programmatic edge"},
+                                   {"aside", "has become aside"}}};
 };
 
 struct Failure {
@@ -189,7 +190,8 @@ bool printAndJudge(const Tally &tally, std::uint64_t firstSeed, std::uint64_t co
   bool isWorthIt = tally.steps == count && tally.repeating * 5 >= count && tally.chains * 20 >= count &&
                    tally.planned * 2 >= count && tally.dropping * 50 >= count && tally.elsewhere * 10 >= count;
   const auto isOfForm = [](Mistake mistake) {
-    return mistake == Mistake::NotPure || mistake == Mistake::AccessDropped || mistake == Mistake::AccessChanged;
+    return mistake == Mistake::NotPure || mistake == Mistake::AccessDropped || mistake == Mistake::AccessChanged ||
+           mistake == Mistake::AsideGained || mistake == Mistake::AsideForgotten;
   };
   std::uint64_t rejected = 0, shownWrong = 0;
   for (std::size_t i = 0; i < mistakeCount; ++i) {

@@ -53,12 +53,13 @@ public:
     return add(node);
   }
 
-  /// Runs a kernel again, which becomes pure.
+  /// Runs a kernel again, which becomes pure, without what it has aside.
   NodeIndex repeat(NodeIndex original) {
     step_.nodes[original].isPure = true;
     Node node = step_.nodes[original];
     node.kind = NodeKind::Rematerialize;
     node.repeats = std::exchange(node.captured, notCaptured);
+    std::erase_if(node.accesses, [](const Access &access) { return access.isAside; });
     return add(node);
   }
 
@@ -80,6 +81,12 @@ public:
   Access write(BufferIndex buffer) const { return access(buffer, modeWrite, modeWrite); }
   Access update(BufferIndex buffer) const { return access(buffer, modeReadWrite, modeNone); }
   Access mayWrite(BufferIndex buffer) const { return access(buffer, modeWrite, modeNone); }
+  Access aside(BufferIndex buffer) const {
+    Access access = update(buffer);
+    access.parameter = 1;
+    access.isAside = true;
+    return access;
+  }
   Access access(BufferIndex buffer, std::uint8_t may, std::uint8_t must) const {
     return {buffer, {0, step_.buffers[buffer].size}, may, must};
   }
