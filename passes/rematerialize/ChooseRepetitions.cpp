@@ -104,7 +104,9 @@ private:
         if (const double gap = startUs_[result.uses[use + 1]] - startUs_[result.uses[use] + 1]; gap > longest) {
           longest = gap;
           result.gapAfter = use;
-          result.mayBeDropped = values_.mayRunAgain(result.maker);
+          result.mayBeDropped =
+              values_.mayRunAgain(result.maker) &&
+              std::ranges::none_of(result.values, [&](ValueIndex value) { return values_.values()[value].isAside; });
         }
       if (result.mayBeDropped)
         bySize_.push_back(i);

@@ -94,9 +94,9 @@ private:
     const Node &maker = captured_.nodes[value.maker];
     if (!isRepeatable(maker.kind) || !maker.isPure)
       return Obstacle{Remakeable::Against::NotPure, maker.label.empty() ? maker.name : maker.label};
-    if (!values_.mayRunAgain(value.maker))
+    if (value.isAside || !values_.mayRunAgain(value.maker))
       return Obstacle{Remakeable::Against::Lasting, maker.label.empty() ? maker.name : maker.label};
-    for (const ValueIndex operand : values_.operands(value.maker)) {
+    for (const ValueIndex operand : values_.operandsAgain(value.maker)) {
       const Value &needed = values_.values()[operand];
       const Buffer &buffer = captured_.buffers[values_.buffer(operand)];
       if (writtenOverBy_[operand] > after || (needed.maker == noMaker && !buffer.liveIn))

@@ -52,7 +52,7 @@ private:
     if (isThere(value))
       return true;
     const NodeIndex maker = values_.values()[value].maker;
-    if (maker == noMaker || isWanted_[value] || !values_.mayRunAgain(maker) ||
+    if (maker == noMaker || isWanted_[value] || values_.values()[value].isAside || !values_.mayRunAgain(maker) ||
         turns_.size() > mostTurnsPerNode * captured_.nodes.size())
       return false;
     isWanted_[value] = true;
@@ -62,13 +62,13 @@ private:
   }
 
   bool repeat(NodeIndex node) {
-    for (const ValueIndex operand : values_.operands(node))
+    for (const ValueIndex operand : values_.operandsAgain(node))
       if (!makeAgain(operand))
         return false;
-    for (const ValueIndex operand : values_.operands(node))
+    for (const ValueIndex operand : values_.operandsAgain(node))
       if (!isThere(operand))
         return false;
-    for (const ValueIndex result : values_.results(node))
+    for (const ValueIndex result : values_.resultsAgain(node))
       if (!mayReplace(result, node))
         return false;
     emit(node, true);
@@ -84,12 +84,12 @@ private:
     if (value.outlives)
       return false;
     const bool isNeeded = !value.readers.empty() && value.readers.back() >= at_;
-    return !isNeeded || std::ranges::find(values_.operands(node), old) != values_.operands(node).end();
+    return !isNeeded || std::ranges::find(values_.operandsAgain(node), old) != values_.operandsAgain(node).end();
   }
 
   void emit(NodeIndex node, bool again) {
     turns_.push_back({node, again});
-    for (const ValueIndex result : values_.results(node)) {
+    for (const ValueIndex result : again ? values_.resultsAgain(node) : values_.results(node)) {
       held_[values_.values()[result].atom] = result;
       isGivenUp_[result] = false;
     }
@@ -222,6 +222,7 @@ Description withRepetitions(const Description &captured, const std::vector<Turn>
       again.kind = NodeKind::Rematerialize;
       again.repeats = node.captured;
       again.captured = notCaptured;
+      std::erase_if(again.accesses, [](const Access &access) { return access.isAside; });
       waiting.push_back(index);
       continue;
     }

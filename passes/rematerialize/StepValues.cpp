@@ -9,21 +9,23 @@
 namespace pumpgraph {
 
 StepValues::StepValues(const Description &captured)
-    : operands_(captured.nodes.size()), results_(captured.nodes.size()) {
+    : operands_(captured.nodes.size()), results_(captured.nodes.size()), operandsAgain_(captured.nodes.size()),
+      resultsAgain_(captured.nodes.size()) {
   findAtoms(captured);
   first_ = IndexedVector<AtomIndex, ValueIndex>(atoms_.size());
   for (std::uint32_t i = 0; i < atoms_.size(); ++i)
-    first_[AtomIndex{i}] = values_.add({AtomIndex{i}, noMaker, {}, false});
+    first_[AtomIndex{i}] = values_.add({AtomIndex{i}, noMaker, {}});
   IndexedVector<AtomIndex, ValueIndex> now = first_;
 
   struct Modes {
-    bool finds = false, writes = false;
+    bool finds = false, writes = false, isAside = false;
   };
   for (NodeIndex node = 0; node < captured.nodes.size(); ++node) {
     std::map<AtomIndex, Modes> touched;
     for (const Access &access : captured.nodes[node].accesses)
       for (const AtomIndex atom : atomsIn(access)) {
         Modes &modes = touched[atom];
+        modes.isAside = access.isAside; // as all accesses of these bytes are
         modes.finds = modes.finds || reliableMust(access) != modeWrite;
         modes.writes = modes.writes || (reliableMay(access) & modeWrite) != 0;
       }
@@ -31,16 +33,20 @@ StepValues::StepValues(const Description &captured)
       if (modes.finds) {
         operands_[node].push_back(now[atom]);
         values_[now[atom]].readers.push_back(node);
+        if (!modes.isAside)
+          operandsAgain_[node].push_back(now[atom]);
       }
     for (const auto &[atom, modes] : touched)
       if (modes.writes) {
-        now[atom] = values_.add({atom, node, {}, false});
+        now[atom] = values_.add({.atom = atom, .maker = node, .readers = {}, .isAside = modes.isAside});
         results_[node].push_back(now[atom]);
+        if (!modes.isAside)
+          resultsAgain_[node].push_back(now[atom]);
       }
   }
   for (NodeIndex node = 0; node < captured.nodes.size(); ++node)
     mayRunAgain_.push_back(captured.nodes[node].isPure && isRepeatable(captured.nodes[node].kind) &&
-                           std::ranges::all_of(results_[node], [&](ValueIndex result) {
+                           std::ranges::all_of(resultsAgain_[node], [&](ValueIndex result) {
                              const Buffer &written = captured.buffers[buffer(result)];
                              return written.isPrivate && !written.liveIn && !written.liveOut;
                            }));

@@ -30,6 +30,7 @@ struct Value {
   /// Ascending: nodes that may read it, or may write the atom without overwriting it for certain.
   std::vector<NodeIndex> readers;
   bool outlives = false; ///< it is there at the end of the step, and somebody may read it later
+  bool isAside = false;  ///< its maker leaves it through an access aside: no repetition makes it
 };
 
 class StepValues {
@@ -41,12 +42,16 @@ public:
   /// The values that a node finds, and those that it leaves; ascending by atom.
   std::span<const ValueIndex> operands(NodeIndex node) const { return operands_[node]; }
   std::span<const ValueIndex> results(NodeIndex node) const { return results_[node]; }
+  /// Those that a repetition of the node finds and leaves: without what the node has aside.
+  std::span<const ValueIndex> operandsAgain(NodeIndex node) const { return operandsAgain_[node]; }
+  std::span<const ValueIndex> resultsAgain(NodeIndex node) const { return resultsAgain_[node]; }
   /// Ascending.
   std::vector<AtomIndex> atomsIn(const Access &access) const;
   /// What the atom holds before the step.
   ValueIndex first(AtomIndex atom) const { return first_[atom]; }
 
-  /// Whether the node is pure, and leaves something only in private memory that has no value between steps.
+  /// Whether the node is pure, and a repetition of it leaves something only in private memory that has no value between
+  /// steps.
   bool mayRunAgain(NodeIndex node) const { return mayRunAgain_[node]; }
 
   std::uint64_t bytes(ValueIndex value) const { return atoms_[values_[value].atom].range.size; }
@@ -59,8 +64,9 @@ private:
   std::vector<std::vector<AtomIndex>> atomsOf_; ///< by buffer, ascending
   IndexedVector<ValueIndex, Value> values_;
   IndexedVector<AtomIndex, ValueIndex> first_;
-  std::vector<std::vector<ValueIndex>> operands_, results_; ///< by node
-  std::vector<bool> mayRunAgain_;                           ///< by node
+  std::vector<std::vector<ValueIndex>> operands_, results_;           ///< by node
+  std::vector<std::vector<ValueIndex>> operandsAgain_, resultsAgain_; ///< by node
+  std::vector<bool> mayRunAgain_;                                     ///< by node
 };
 
 } // namespace pumpgraph

@@ -102,9 +102,9 @@ WindowBound::Tables WindowBound::tablesOf(std::span<const Turn> turns) const {
       else
         those.push_back({part, !leaves, leaves});
     };
-    for (const ValueIndex operand : values_.operands(turn.node))
+    for (const ValueIndex operand : turn.again ? values_.operandsAgain(turn.node) : values_.operands(turn.node))
       touch(operand, false);
-    for (const ValueIndex result : values_.results(turn.node))
+    for (const ValueIndex result : turn.again ? values_.resultsAgain(turn.node) : values_.results(turn.node))
       touch(result, true);
   }
 
