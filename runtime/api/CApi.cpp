@@ -314,17 +314,28 @@ pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session, pumpgraph_err
   return onSession(session, error, [&](Session &self) -> Status { return self.captureEnd(); });
 }
 
-pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgraph_stream stream,
-                                         const void *const *pointers, size_t count, pumpgraph_error *error) {
-  const pumpgraph_status status = onSession(session, error, [&](Session &self) -> Status {
+/// pumpgraph_declare_reads() or pumpgraph_declare_aside().
+static pumpgraph_status declarePointers(pumpgraph_session *session, pumpgraph_stream stream,
+                                        const void *const *pointers, size_t count, pumpgraph_error *error,
+                                        Status (Session::*declare)(CUstream, const std::vector<CUdeviceptr> &)) {
+  return onSession(session, error, [&](Session &self) -> Status {
     if (!pointers && count != 0)
       return nullArgument("pointers");
     std::vector<CUdeviceptr> addresses;
     for (size_t i = 0; i < count; ++i)
       addresses.push_back(reinterpret_cast<CUdeviceptr>(pointers[i]));
-    return self.declareReads(reinterpret_cast<CUstream>(stream), addresses);
+    return (self.*declare)(reinterpret_cast<CUstream>(stream), addresses);
   });
-  return betweenLaunches(session, status);
+}
+
+pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgraph_stream stream,
+                                         const void *const *pointers, size_t count, pumpgraph_error *error) {
+  return betweenLaunches(session, declarePointers(session, stream, pointers, count, error, &Session::declareReads));
+}
+
+pumpgraph_status pumpgraph_declare_aside(pumpgraph_session *session, pumpgraph_stream stream,
+                                         const void *const *pointers, size_t count, pumpgraph_error *error) {
+  return betweenLaunches(session, declarePointers(session, stream, pointers, count, error, &Session::declareAside));
 }
 
 pumpgraph_status pumpgraph_name_nodes(pumpgraph_session *session, pumpgraph_stream stream, const char *name,

@@ -116,11 +116,12 @@ std::uint64_t contentBytes(const Block &block) {
 }
 
 AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured,
-                           const DeclaredReads &declared, const AccessTables *tables)
+                           const DeclaredPointers &reads, const AccessTables *tables, const DeclaredPointers &asides)
     : heap_(heap), rehearsal_(rehearsal && rehearsal->matches(captured) ? rehearsal : nullptr), allocations_(heap) {
   for (std::size_t position = 0; position < captured.nodes.size(); ++position) {
     const LiftedNode &node = captured.nodes[position];
-    declared_.push_back(declaredReads(heap, declared, node.handle));
+    reads_.push_back(declaredMembers(heap, reads, node.handle));
+    asides_.push_back(declaredMembers(heap, asides, node.handle));
     for (const KernelLaunch &launch : node.launches) {
       ++launches_;
       if (!tables)
@@ -179,8 +180,12 @@ void AccessFinder::addTouches(std::size_t position, const LiftedNode &node, cons
   touch.access.range = rangeOf(block, block.members[hit->member]);
   if (word.plain && word.inner == 0)
     touch.access.parameter = static_cast<std::int32_t>(word.parameter);
-  if (declared_[position].contains({hit->block, hit->member}) ||
-      (rehearsal_ && rehearsal_->isDeclaredRead(position, word))) {
+  const auto isDeclared = [&](const std::vector<std::set<Member>> &declared) {
+    return declared[position].contains({hit->block, hit->member});
+  };
+  touch.access.isAside = touch.access.parameter != unknownParameter &&
+                         (isDeclared(asides_) || (rehearsal_ && rehearsal_->isDeclaredAside(position, word)));
+  if (isDeclared(reads_) || (rehearsal_ && rehearsal_->isDeclaredRead(position, word))) {
     touch.access.may = modeRead;
     touch.access.evidence = Evidence::Declared;
   }
@@ -265,6 +270,25 @@ std::vector<AccessFinder::Touch> AccessFinder::touches(std::size_t position, con
   return touches;
 }
 
+std::vector<AsideWord> asideWords(const Description &captured, std::size_t position) {
+  std::map<std::int32_t, AsideWord> words;
+  for (const Access &access : captured.nodes[position].accesses) {
+    if (!access.isAside)
+      continue;
+    const std::uint64_t address = captured.buffers[access.buffer].address + access.range.offset;
+    AsideWord &word =
+        words.try_emplace(access.parameter, static_cast<std::uint32_t>(access.parameter), address, access.range.size)
+            .first->second;
+    const std::uint64_t end = std::max(word.address + word.bytes, address + access.range.size);
+    word.address = std::min(word.address, address);
+    word.bytes = end - word.address;
+  }
+  std::vector<AsideWord> list;
+  for (const auto &[parameter, word] : words)
+    list.push_back(word);
+  return list;
+}
+
 namespace {
 
 /// Builds one CapturedStep, part by part.
@@ -342,11 +366,31 @@ private:
         node.accesses.push_back(touch.access);
         node.accesses.back().buffer = bufferOf_.at(touch.block);
       }
+      keepAsides(node);
       if (!lifted.refusal.empty())
         step_.refusals.push_back(fmt::format("node {} \"{}\": {}", i, lifted.name, lifted.refusal));
     }
     for (const LiftedEdge &edge : graph_.edges)
       step_.description.edges.push_back({edge.from, edge.to, edge.kind});
+  }
+
+  /// Of a kernel that may run again, what all accesses of the same bytes have aside, and all through the same
+  /// parameter.
+  static void keepAsides(Node &node) {
+    const auto isOtherwise = [&](const Access &access) {
+      return std::any_of(node.accesses.begin(), node.accesses.end(), [&](const Access &other) {
+        return !other.isAside && (other.parameter == access.parameter ||
+                                  (other.buffer == access.buffer && other.range.overlaps(access.range)));
+      });
+    };
+    for (bool changes = true; changes;) {
+      changes = false;
+      for (Access &access : node.accesses)
+        if (access.isAside && (!node.isPure || node.kind != NodeKind::Kernel || isOtherwise(access))) {
+          access.isAside = false;
+          changes = true;
+        }
+    }
   }
 
   void describeWords() {

@@ -30,6 +30,9 @@ struct CapturedStep {
   std::vector<BlockId> blocks;                 ///< by BufferIndex
   std::vector<CUgraphNode> nodes;              ///< by captured position
   std::vector<std::vector<OperandWord>> words; ///< by captured position; of kernels outside child graphs
+  /// Where repetitions have what their originals have aside; 0: nowhere. All of asideWords() fit, with their addresses'
+  /// places in `asideAlignment` bytes.
+  CUdeviceptr asideMemory = 0;
   /// Blocks that no node touches by its parameters, but that need memory of their own: results nobody computed, and
   /// what pointer tables name.
   std::vector<BlockId> besides;
@@ -39,13 +42,27 @@ struct CapturedStep {
   std::vector<std::string> warnings; ///< what everybody should, before the first replay
 };
 
+/// The accesses that one parameter of a node has aside.
+struct AsideWord {
+  std::uint32_t parameter = 0;
+  std::uint64_t address = 0; ///< of their first byte
+  std::uint64_t bytes = 0;   ///< to the end of the last one
+};
+
+/// What kernels may take for granted of an address, beside what is there.
+inline constexpr std::uint64_t asideAlignment = 512;
+
+/// Of a captured node, ascending by parameter.
+std::vector<AsideWord> asideWords(const Description &captured, std::size_t position);
+
 /// Turns words and spans into accesses. What tables say of the captured kernels is looked up once, so that later
 /// changes of the tables change nothing.
 class AccessFinder {
 public:
   /// `tables` may be null.
   AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured,
-               const DeclaredReads &declared = {}, const AccessTables *tables = nullptr);
+               const DeclaredPointers &reads = {}, const AccessTables *tables = nullptr,
+               const DeclaredPointers &asides = {});
 
   /// An access with its block in place of a buffer.
   struct Touch {
@@ -88,7 +105,7 @@ private:
   const Heap &heap_;
   const Rehearsal *rehearsal_; ///< null unless there is one that matches
   CaptureAllocations allocations_;
-  std::vector<std::set<Member>> declared_;       ///< by node's position, what it is declared only to read
+  std::vector<std::set<Member>> reads_, asides_; ///< by node's position, what is declared of it
   std::map<std::string, KernelAccesses> tabled_; ///< what tables say, by kernel
   std::size_t launches_ = 0;
   std::size_t tabledLaunches_ = 0;

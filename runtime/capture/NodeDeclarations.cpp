@@ -9,10 +9,21 @@ namespace pumpgraph::runtime {
 
 Status NodeDeclarations::addReads(const Driver &driver, CUgraph graph, const std::vector<CUdeviceptr> &pointers) {
   PUMPGRAPH_TRY(look(driver, graph));
-  for (; readsSaid_ < known_.size(); ++readsSaid_)
-    if (!pointers.empty())
-      reads_[known_[readsSaid_]] = pointers;
+  add(reads_, readsSaid_, pointers);
   return {};
+}
+
+Status NodeDeclarations::addAsides(const Driver &driver, CUgraph graph, const std::vector<CUdeviceptr> &pointers) {
+  PUMPGRAPH_TRY(look(driver, graph));
+  add(asides_, asidesSaid_, pointers);
+  return {};
+}
+
+void NodeDeclarations::add(DeclaredPointers &declared, std::size_t &said,
+                           const std::vector<CUdeviceptr> &pointers) const {
+  for (; said < known_.size(); ++said)
+    if (!pointers.empty())
+      declared[known_[said]] = pointers;
 }
 
 Status NodeDeclarations::addLabel(const Driver &driver, CUgraph graph, std::string_view label) {

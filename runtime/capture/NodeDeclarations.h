@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What a capture's caller knows of its nodes: which allocations they only read, what the program calls them, and which
-/// of them are one operation.
+/// What a capture's caller knows of its nodes: which allocations they only read, which they have aside, what the
+/// program calls them, and which of them are one operation.
 #pragma once
 
 #include "runtime/driver/Driver.h"
@@ -13,8 +13,8 @@
 
 namespace pumpgraph::runtime {
 
-/// By node, an address in each allocation that it only reads.
-using DeclaredReads = std::map<CUgraphNode, std::vector<CUdeviceptr>>;
+/// By node, an address in each allocation of which something is said.
+using DeclaredPointers = std::map<CUgraphNode, std::vector<CUdeviceptr>>;
 using NodeLabels = std::map<CUgraphNode, std::string>;
 
 /// What a node is part of. Scratch memory holds nothing between operations.
@@ -33,24 +33,30 @@ class NodeDeclarations {
 public:
   /// Says it of the nodes that `graph` got since the last call. No pointers: of these nodes nothing is known.
   Status addReads(const Driver &driver, CUgraph graph, const std::vector<CUdeviceptr> &pointers);
+  /// The same of what they find there: it reaches nothing that they write elsewhere.
+  Status addAsides(const Driver &driver, CUgraph graph, const std::vector<CUdeviceptr> &pointers);
   /// Says it of the nodes that `graph` got since the last call. Empty: these nodes have none.
   Status addLabel(const Driver &driver, CUgraph graph, std::string_view label);
 
   /// The nodes that `graph` got since the last call are one operation, unless its kind is unknown.
   Status addOperation(const Driver &driver, CUgraph graph, OperationKind kind);
 
-  const DeclaredReads &reads() const { return reads_; }
+  const DeclaredPointers &reads() const { return reads_; }
+  const DeclaredPointers &asides() const { return asides_; }
   const NodeLabels &labels() const { return labels_; }
   const Operations &operations() const { return operations_; }
 
 private:
   Status look(const Driver &driver, CUgraph graph);
+  /// Of the nodes after the first `said` ones.
+  void add(DeclaredPointers &declared, std::size_t &said, const std::vector<CUdeviceptr> &pointers) const;
 
   std::vector<CUgraphNode> known_; ///< in the order in which they came
   std::size_t readsSaid_ = 0;      ///< of how many of them
+  std::size_t asidesSaid_ = 0;     ///< of how many of them
   std::size_t labelsSaid_ = 0;     ///< of how many of them
   std::size_t operationsSaid_ = 0; ///< of how many of them
-  DeclaredReads reads_;
+  DeclaredPointers reads_, asides_;
   NodeLabels labels_;
   Operations operations_;
   std::uint32_t operationCount_ = 0;

@@ -57,10 +57,10 @@ bool holdsMove(std::span<const char> before, std::span<const char> after, const 
 
 } // namespace
 
-std::set<Member> declaredReads(const Heap &heap, const DeclaredReads &declared, CUgraphNode node) {
+std::set<Member> declaredMembers(const Heap &heap, const DeclaredPointers &declared, CUgraphNode node) {
   std::set<Member> members;
-  if (const auto reads = declared.find(node); reads != declared.end())
-    for (const CUdeviceptr pointer : reads->second)
+  if (const auto pointers = declared.find(node); pointers != declared.end())
+    for (const CUdeviceptr pointer : pointers->second)
       if (const std::optional<Hit> hit = heap.find(pointer))
         members.emplace(hit->block, hit->member);
   return members;
@@ -86,11 +86,13 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
     if (const auto operation = declarations.operations().find(lifted.handle);
         operation != declarations.operations().end())
       node.operation = operation->second;
-    const std::set<Member> read = declaredReads(heap, declarations.reads(), lifted.handle);
+    const std::set<Member> read = declaredMembers(heap, declarations.reads(), lifted.handle);
+    const std::set<Member> aside = declaredMembers(heap, declarations.asides(), lifted.handle);
     for (const PointerWord &word : lifted.words) {
       const std::optional<Hit> hit = heap.find(word.value);
       node.words.emplace(placeOf(word), Word{word.value, hit ? hit->offset : 0, hit && own.contains(*hit),
                                              hit && read.contains({hit->block, hit->member}),
+                                             hit && aside.contains({hit->block, hit->member}),
                                              hit ? heap.block(hit->block).members[hit->member].name : ""});
     }
   }
@@ -149,6 +151,11 @@ bool Rehearsal::hasMovedInAnotherForm(std::size_t node, const LiftedNode &now,
 bool Rehearsal::isDeclaredRead(std::size_t node, const PointerWord &word) const {
   const Word *before = find(node, word);
   return before && before->isDeclaredRead;
+}
+
+bool Rehearsal::isDeclaredAside(std::size_t node, const PointerWord &word) const {
+  const Word *before = find(node, word);
+  return before && before->isDeclaredAside;
 }
 
 const std::string &Rehearsal::nameOf(std::size_t node, const PointerWord &word) const {

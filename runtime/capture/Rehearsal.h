@@ -19,8 +19,8 @@ namespace pumpgraph::runtime {
 /// An allocation: its block and its member there.
 using Member = std::pair<BlockId, std::size_t>;
 
-/// The allocations that a node is declared only to read.
-std::set<Member> declaredReads(const Heap &heap, const DeclaredReads &declared, CUgraphNode node);
+/// The allocations of which something is said of a node.
+std::set<Member> declaredMembers(const Heap &heap, const DeclaredPointers &declared, CUgraphNode node);
 
 /// What the heap's last capture allocated.
 class CaptureAllocations {
@@ -67,6 +67,8 @@ public:
 
   /// Whether the node only reads what this parameter points at.
   bool isDeclaredRead(std::size_t node, const PointerWord &word) const;
+  /// Whether what the node finds where this parameter points reaches nothing that it writes elsewhere.
+  bool isDeclaredAside(std::size_t node, const PointerWord &word) const;
   /// What the allocation was called that this parameter pointed at; empty if it had no name.
   const std::string &nameOf(std::size_t node, const PointerWord &word) const;
   const std::string &label(std::size_t node) const { return nodes_[node].label; }
@@ -79,6 +81,7 @@ private:
     std::int64_t offset = 0;  ///< from the start of what it leads to
     bool leadsToOurs = false; ///< to an allocation of the rehearsal
     bool isDeclaredRead = false;
+    bool isDeclaredAside = false;
     std::string name;
   };
   struct Node {

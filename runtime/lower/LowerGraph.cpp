@@ -69,35 +69,71 @@ Expected<std::map<BufferIndex, BufferIndex>> renamedBy(const Node &node, const s
   return all;
 }
 
+/// Where a repetition has in `memory` what begins at `address` in its original: at the same place of an aligned piece.
+std::uint64_t placeAside(CUdeviceptr memory, std::uint64_t address) {
+  return memory + address % asideAlignment;
+}
+
 /// The parameters that a captured node or a repetition of one is to have, if they are not those it was captured with.
 Expected<std::optional<KernelLaunch>> launchOf(const Node &node, const std::vector<Buffer> &buffers,
                                                const CapturedStep &step, const LiftedGraph &captured) {
   const Expected<std::map<BufferIndex, BufferIndex>> renamed = renamedBy(node, buffers);
   if (!renamed)
     return tl::unexpected<Error>(renamed.error());
-  if (renamed->empty())
-    return std::nullopt;
   const auto position = static_cast<std::size_t>(computedNode(node));
+  std::map<std::uint32_t, AsideWord> asides; // not yet found
+  if (node.kind == NodeKind::Rematerialize)
+    for (const AsideWord &aside : asideWords(step.description, position))
+      asides.emplace(aside.parameter, aside);
+  if (renamed->empty() && asides.empty())
+    return std::nullopt;
+  if (!asides.empty() && step.asideMemory == 0)
+    return fail(PUMPGRAPH_INTERNAL, "node {} \"{}\" has something aside, and its repetitions have no memory for that",
+                position, node.name);
   std::set<BufferIndex> found;
   std::optional<KernelLaunch> launch;
   for (const OperandWord &word : step.words[position]) { // kernels of the graph itself have some, nothing else does
     const auto to = renamed->find(word.buffer);
-    if (to == renamed->end())
+    const auto aside = asides.find(word.parameter);
+    if (to == renamed->end() && aside == asides.end())
       continue;
     if (!launch)
       launch = captured.nodes[position].launches.front();
     const std::size_t at = launch->beginOf(word.parameter) + word.inParameter;
     std::uint64_t value = 0;
     std::memcpy(&value, launch->bytes.data() + at, sizeof value);
-    value += buffers[to->second].address - buffers[word.buffer].address;
+    if (aside != asides.end()) {
+      value += placeAside(step.asideMemory, aside->second.address) - aside->second.address;
+      asides.erase(aside);
+    } else {
+      value += buffers[to->second].address - buffers[word.buffer].address;
+      found.insert(word.buffer);
+    }
     std::memcpy(launch->bytes.data() + at, &value, sizeof value);
-    found.insert(word.buffer);
   }
+  if (!asides.empty())
+    return fail(PUMPGRAPH_INTERNAL, "node {} \"{}\" has parameter {} aside, and no address there to replace", position,
+                node.name, asides.begin()->first);
   for (const auto &[from, to] : *renamed)
     if (!found.contains(from))
       return fail(PUMPGRAPH_INTERNAL, "node {} \"{}\" is to have \"{}\" at another address, and has none to replace",
                   computedNode(node), node.name, buffers[from].name);
   return launch;
+}
+
+/// Whether the compiler has those accesses aside that were so.
+Status checkAsides(const Node &planned, const CapturedStep &step) {
+  const auto position = static_cast<std::size_t>(planned.captured);
+  const std::vector<AsideWord> words = asideWords(step.description, position);
+  for (const Access &access : planned.accesses) {
+    const bool isAside = std::any_of(words.begin(), words.end(), [&](const AsideWord &word) {
+      return static_cast<std::int32_t>(word.parameter) == access.parameter;
+    });
+    if (access.isAside != isAside)
+      return fail(PUMPGRAPH_INTERNAL, "the compiler library takes parameter {} of node {} \"{}\" for {}",
+                  access.parameter, position, planned.name, isAside ? "one that is not aside" : "one that is aside");
+  }
+  return {};
 }
 
 /// Whatever the node that is repeated has got in its own place, the clone has what belongs here.
@@ -307,6 +343,7 @@ Expected<Repetitions> lowerGraph(GraphEditor &editor, const Description &lowered
     if (node.captured != notCaptured) {
       const auto position = static_cast<std::size_t>(node.captured);
       handles.push_back(step.nodes[position]);
+      PUMPGRAPH_TRY(checkAsides(node, step));
       const Expected<std::optional<KernelLaunch>> launch = launchOf(node, lowered.buffers, step, captured);
       if (!launch)
         return tl::unexpected<Error>(launch.error());

@@ -24,7 +24,8 @@ using Repetitions = std::unordered_map<CUgraphNode, NodeIndex>;
 /// round, and needs many streams for what are three.
 ///
 /// A repetition is a clone of the node that it repeats, which may have got other addresses before: the clone has those
-/// of its own place. It stands among the captured nodes, so no relay leads to it from them.
+/// of its own place, and `step.asideMemory` where its original has something aside. It stands among the captured nodes,
+/// so no relay leads to it from them.
 ///
 /// Copies that are `joined` become one node, whose rows they are. `blocks`: of the lowered buffers.
 Expected<Repetitions> lowerGraph(GraphEditor &editor, const Description &lowered, const CapturedStep &step,

@@ -83,7 +83,7 @@ Status Adoption::lift() {
       node.operation = found->second;
   }
   finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, step_->lifted_,
-                  session_.declarations_.reads(), &AccessTables::ofProcess());
+                  session_.declarations_.reads(), &AccessTables::ofProcess(), session_.declarations_.asides());
   if (finder_->comparedWithRehearsal())
     takeNames(*session_.rehearsal_);
   step_->times_.captureMs = session_.captureMs_;
@@ -94,8 +94,9 @@ Status Adoption::lift() {
 /// A graph that could not be restored would compute with memory that is gone.
 Status Adoption::checkNothingIsLeft() const {
   const auto isLeft = [&](const PointerWord &word) {
-    return std::any_of(session_.leftInGraphs_.begin(), session_.leftInGraphs_.end(),
-                       [&](const std::shared_ptr<const ReservedBlock> &block) { return block->contains(word.value); });
+    const auto contains = [&](const auto &memory) { return memory->contains(word.value); };
+    return std::any_of(session_.leftInGraphs_.begin(), session_.leftInGraphs_.end(), contains) ||
+           std::any_of(session_.asidesInGraphs_.begin(), session_.asidesInGraphs_.end(), contains);
   };
   for (const LiftedNode &node : step_->lifted_.nodes)
     if (std::any_of(node.words.begin(), node.words.end(), isLeft))
@@ -326,6 +327,11 @@ Status Adoption::rewriteVirtual(const Compiler &compiler) {
   return inContext(backed.error(), removed.error().message);
 }
 
+static void forgetAsides(Node &node) {
+  for (Access &access : node.accesses)
+    access.isAside = false;
+}
+
 Status Adoption::keepRepeatable() {
   step_->mayRepeat_ = session_.options_.rematerialize == RematerializeChoice::Automatic &&
                       options_.rematerialize == RematerializeChoice::Automatic;
@@ -347,14 +353,38 @@ Status Adoption::keepRepeatable() {
     const Expected<std::string> obstacle = obstacleToRepetition(position);
     if (!obstacle)
       return tl::unexpected<Error>(obstacle.error());
-    node.isPure = obstacle->empty();
-    if (!node.isPure && refused[*obstacle].count++ == 0)
+    if (obstacle->empty())
+      continue;
+    node.isPure = false;
+    forgetAsides(node);
+    if (refused[*obstacle].count++ == 0)
       refused[*obstacle].first = position;
   }
   for (const auto &[reason, some] : refused)
     step_->captured_.notes.push_back(
         fmt::format("{} of {} pure nodes cannot be run again: {}; the first is node {} \"{}\"", some.count, pure,
                     reason, some.first, nodes[some.first].name));
+  return getAsideMemory();
+}
+
+Status Adoption::getAsideMemory() {
+  CapturedStep &captured = step_->captured_;
+  std::uint64_t most = 0;
+  for (std::size_t position = 0; position < captured.nodes.size(); ++position)
+    for (const AsideWord &word : asideWords(captured.description, position))
+      most = std::max(most, word.bytes);
+  if (most == 0)
+    return {};
+  Expected<std::shared_ptr<const AsideMemory>> memory = AsideMemory::create(heap_, most + asideAlignment);
+  if (memory) {
+    step_->aside_ = std::move(*memory);
+    captured.asideMemory = step_->aside_->address();
+    return {};
+  }
+  PUMPGRAPH_TRY(driver_.health());
+  for (Node &node : captured.description.nodes)
+    forgetAsides(node);
+  captured.notes.push_back("nodes that update something besides are not run again: " + memory.error().message);
   return {};
 }
 

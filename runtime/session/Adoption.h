@@ -51,6 +51,8 @@ private:
   Status rewriteVirtual(const Compiler &compiler);
   /// No node stays pure that the driver does not copy; the notes say which.
   Status keepRepeatable();
+  /// Memory for what nodes that may run again have aside; if there is none, nothing is aside.
+  Status getAsideMemory();
   /// Why a captured node cannot be run again; empty if it can.
   Expected<std::string> obstacleToRepetition(std::size_t position) const;
   /// If branches of the graph would make the plan's copies slower, which the notes say then, or if the plan hosts

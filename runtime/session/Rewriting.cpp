@@ -241,6 +241,8 @@ void Rewriting::restore(GraphEditor &editor, const CompiledPlan &plan) {
   restored_ = inContext(std::move(restored_).error(),
                         fmt::format("the graph of \"{}\" is not as it was captured and must not be launched", name()));
   session_.leftInGraphs_.insert(session_.leftInGraphs_.end(), plan.continuations.begin(), plan.continuations.end());
+  if (step_.aside_)
+    session_.asidesInGraphs_.push_back(step_.aside_);
 }
 
 void Rewriting::leaveGraph() {

@@ -239,6 +239,7 @@ Session::~Session() {
         step->residence_->abandon();
     steps_.clear();
     leftInGraphs_.clear();
+    asidesInGraphs_.clear();
     laneContexts_.reset();
     if (lastReplay_.end)
       driver_->eventDestroy.raw(lastReplay_.end);
@@ -484,6 +485,13 @@ Status Session::declareReads(CUstream stream, const std::vector<CUdeviceptr> &po
   const ContextScope scope(*driver_, context_);
   const Expected<CUgraph> graph = graphOfCapture(stream);
   return graph ? declarations_.addReads(*driver_, *graph, pointers) : tl::unexpected<Error>(graph.error());
+}
+
+Status Session::declareAside(CUstream stream, const std::vector<CUdeviceptr> &pointers) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  const Expected<CUgraph> graph = graphOfCapture(stream);
+  return graph ? declarations_.addAsides(*driver_, *graph, pointers) : tl::unexpected<Error>(graph.error());
 }
 
 Status Session::nameNodes(CUstream stream, std::string_view label) {

@@ -9,6 +9,7 @@
 #include "runtime/lower/Residence.h"
 #include "runtime/memory/FillKernel.h"
 #include "runtime/memory/ManagedArena.h"
+#include "runtime/session/AsideMemory.h"
 #include "runtime/session/Compiler.h"
 #include "runtime/session/ManagedLink.h"
 
@@ -161,6 +162,8 @@ public:
   bool isCapturing() const { return heap_->capturing(); }
   /// Of the nodes that the capture on `stream` got since the last call.
   Status declareReads(CUstream stream, const std::vector<CUdeviceptr> &pointers);
+  /// Of the nodes that the capture on `stream` got since the last call.
+  Status declareAside(CUstream stream, const std::vector<CUdeviceptr> &pointers);
   /// Of the nodes that the capture on `stream` got since the last call.
   Status nameNodes(CUstream stream, std::string_view label);
   /// The nodes that the capture on `stream` got since the last call are one operation.
@@ -326,6 +329,7 @@ private:
   bool memoryIsLost_ = false;             ///< that of every block, and what may stand behind new ones
   bool copiesAreOfManaged_ = false;       ///< for which memory the graph of the last capture has its copies
   ReservedBlocks leftInGraphs_;           ///< whose addresses graphs may have that could not be restored
+  std::vector<std::shared_ptr<const AsideMemory>> asidesInGraphs_; ///< likewise
   LastReplay lastReplay_;
   Step *beforeCapture_ = nullptr; ///< whose plan captureBegin() took back
   Step *lastInForce_ = nullptr;   ///< whose boundary a later step may share, also when its plan was taken back

@@ -191,7 +191,8 @@ private:
   CapturedStep captured_;
   CompiledPlan plan_;
   RewrittenStep rewritten_;
-  std::unique_ptr<GraphEditor> edits_; ///< what the plan in force changed in `graph_`
+  std::shared_ptr<const AsideMemory> aside_; ///< if plans may run nodes again that have something aside
+  std::unique_ptr<GraphEditor> edits_;       ///< what the plan in force changed in `graph_`
   std::shared_ptr<Residence> residence_;
   std::unique_ptr<ManagedStep> managed_;
   std::size_t bystanders_ =

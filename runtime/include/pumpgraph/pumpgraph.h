@@ -227,6 +227,16 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *sessio
                                                        const void *const *pointers, size_t count,
                                                        pumpgraph_error *error);
 
+/** Says of the nodes that the capture on `stream` got since the last call, or since it began, that what they find in
+ * the `count` allocations that hold `pointers` reaches nothing that they write elsewhere: state that they update
+ * besides, such as the running statistics of a batch norm. With a `count` of 0 nothing is said of them. Plans rely on
+ * it: where a kernel of a pure operation runs again, its parameters lead to other memory in place of these allocations.
+ * It counts for parameters that are pointers, not for those inside structs. When and where it can be called, and the
+ * errors, are those of pumpgraph_declare_reads(); it has calls of its own to count from. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_declare_aside(pumpgraph_session *session, pumpgraph_stream stream,
+                                                       const void *const *pointers, size_t count,
+                                                       pumpgraph_error *error);
+
 /** Says what the program calls the nodes that the capture on `stream` got since the last call, or since it began:
  *  "layer3.conv2 backward (convolution_backward)". Reports show it in place of a kernel's symbol; nothing else depends
  *  on it. NULL or "": these nodes keep their symbols. `name` is copied. When and where it can be called, and the

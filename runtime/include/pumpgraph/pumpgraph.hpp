@@ -406,6 +406,10 @@ public:
   Status declareReads(pumpgraph_stream stream, const std::vector<const void *> &pointers) {
     return detail::call(pumpgraph_declare_reads, session_.get(), stream, pointers.data(), pointers.size());
   }
+  /// Of the nodes that the capture on `stream` got since the last call: see pumpgraph_declare_aside().
+  Status declareAside(pumpgraph_stream stream, const std::vector<const void *> &pointers) {
+    return detail::call(pumpgraph_declare_aside, session_.get(), stream, pointers.data(), pointers.size());
+  }
   /// The nodes that the capture on `stream` got since the last call: see pumpgraph_name_nodes().
   Status nameNodes(pumpgraph_stream stream, const std::string &name) {
     return detail::call(pumpgraph_name_nodes, session_.get(), stream, name.c_str());

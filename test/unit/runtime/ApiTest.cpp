@@ -83,6 +83,7 @@ TEST_F(ApiTest, clearsTheStackBetweenLaunchesOfACapture) {
       {"allocate", [&] { pumpgraph_allocate(session_, 4096, nullptr, nullptr, &pointer, nullptr); }},
       {"free", [&] { pumpgraph_free(session_, pointer, nullptr, nullptr); }},
       {"declare reads", [&] { pumpgraph_declare_reads(session_, nullptr, nullptr, 0, nullptr); }},
+      {"declare aside", [&] { pumpgraph_declare_aside(session_, nullptr, nullptr, 0, nullptr); }},
       {"name nodes", [&] { pumpgraph_name_nodes(session_, nullptr, "conv", nullptr); }},
       {"declare operation",
        [&] { pumpgraph_declare_operation(session_, nullptr, PUMPGRAPH_OPERATION_PURE, nullptr); }}};

@@ -144,6 +144,25 @@ TEST_F(CppApiTest, takesDeclaredReads) {
   EXPECT_EQ(session_->declareReads(nullptr, {counter->data()}).error().code, PUMPGRAPH_INVALID_ARGUMENT);
 }
 
+// So does what they update besides, if they are pure.
+TEST_F(CppApiTest, takesWhatIsDeclaredAside) {
+  Expected<Buffer<std::uint64_t>> counter = allocateCounter();
+  ASSERT_TRUE(counter);
+  const auto recorded = [&](pumpgraph_operation kind) {
+    Expected<Step> step = session_->capture([&](pumpgraph_stream stream) -> Status {
+      launchIncrement(stream, counter->data());
+      if (const Status said = session_->declareOperation(stream, kind); !said)
+        return said;
+      return session_->declareAside(stream, {counter->data()});
+    });
+    EXPECT_TRUE(step) << step.error().message;
+    return textOf(step);
+  };
+  EXPECT_NE(recorded(PUMPGRAPH_OPERATION_PURE).find(" aside"), std::string::npos);
+  EXPECT_EQ(recorded(PUMPGRAPH_OPERATION_WHOLE).find(" aside"), std::string::npos);
+  EXPECT_EQ(session_->declareAside(nullptr, {counter->data()}).error().code, PUMPGRAPH_INVALID_ARGUMENT);
+}
+
 // What the recorder calls its kernels reaches the description; a name may be missing, a capture must not.
 TEST_F(CppApiTest, takesNamesOfNodes) {
   Expected<Buffer<std::uint64_t>> counter = allocateCounter();

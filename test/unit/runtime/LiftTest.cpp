@@ -461,6 +461,41 @@ TEST_F(LiftTest, believesDeclaredReads) {
   }
 }
 
+// What a pure node has aside it reaches by parameters that are pointers, and by these alone.
+TEST_F(LiftTest, believesWhatIsDeclaredAside) {
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  NodeDeclarations declarations;
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(a + 64), bytesOf(7), bytesOf(b)});
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(b), bytesOf(7), bytesOf(b + 8)});
+  fake_.addKernel(graph_, {}, packed_, {bytesOf(Odd{a, 0, b, 0})});
+  ASSERT_TRUE(declarations.addAsides(driver_, graph_, {reinterpret_cast<CUdeviceptr>(b)}));
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(b)});
+  ASSERT_TRUE(declarations.addAsides(driver_, graph_, {}));
+
+  LiftedGraph lifted = lift();
+  const AccessFinder finder(*heap_, nullptr, lifted, {}, nullptr, declarations.asides());
+  const auto asides = [&] {
+    std::vector<std::string> found;
+    const CapturedStep step = describeStep(lifted, *heap_, finder, {});
+    for (const Node &node : step.description.nodes)
+      for (const Access &access : node.accesses)
+        if (access.isAside)
+          found.push_back(fmt::format("{}: {} by {}", node.captured, step.description.buffers[access.buffer].name,
+                                      access.parameter));
+    return found;
+  };
+  EXPECT_TRUE(asides().empty()) << "no node is pure";
+  for (LiftedNode &node : lifted.nodes)
+    node.operation = {1, true};
+  EXPECT_EQ(asides(), (std::vector<std::string>{"0: b by 2", "1: b by 0", "1: b by 2"}));
+  const CapturedStep step = describeStep(lifted, *heap_, finder, {});
+  const std::vector<AsideWord> words = asideWords(step.description, 0);
+  ASSERT_EQ(words.size(), 1u);
+  EXPECT_EQ(words[0].parameter, 2u);
+  EXPECT_EQ(words[0].address, reinterpret_cast<CUdeviceptr>(b));
+  EXPECT_EQ(words[0].bytes, pageBytes);
+}
+
 // What a table says of a kernel's slots, with the numbers of the launch: mode, range, overwrites.
 TEST_F(LiftTest, takesAccessesFromTables) {
   TestTable table;

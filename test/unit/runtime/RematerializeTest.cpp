@@ -325,6 +325,207 @@ TEST_F(CopyAndFillTest, runAgainAsKernels) {
   expectSums(2);
 }
 
+/// What a kernel normalizes, and the state that it updates besides. Each of the two begins 8 bytes into an allocation.
+struct Normalized {
+  char *in = nullptr, *out = nullptr;
+  std::uint64_t *mean = nullptr, *variance = nullptr;
+  std::uint64_t bytes = 0;
+
+  static std::uint64_t valueOf(std::uint64_t in) { return in * 3 + 1; }
+  void operator()() const {
+    for (std::uint64_t at = 0; at < bytes; at += Program::stride)
+      *reinterpret_cast<std::uint64_t *>(out + at) = valueOf(*reinterpret_cast<const std::uint64_t *>(in + at));
+    for (std::uint64_t *state : {mean, variance}) {
+      *state = *state * 5 + bytes;
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(state) % 512, 8u);
+    }
+  }
+};
+
+FakeKernel &normalizeKernel() {
+  static FakeKernel kernel{"normalize", {8, 8, 8, 8, 8}, [](const FakeKernel::Arguments &arguments) {
+                             Normalized{argument<char *>(arguments, 0), argument<char *>(arguments, 1),
+                                        argument<std::uint64_t *>(arguments, 2),
+                                        argument<std::uint64_t *>(arguments, 3),
+                                        argument<std::uint64_t>(arguments, 4)}();
+                           }};
+  return kernel;
+}
+
+/// Has its state in a struct.
+FakeKernel &packedNormalizeKernel() {
+  static FakeKernel kernel{"normalize packed", {8, 8, 16, 8}, [](const FakeKernel::Arguments &arguments) {
+                             const auto state = argument<std::array<std::uint64_t *, 2>>(arguments, 2);
+                             Normalized{argument<char *>(arguments, 0), argument<char *>(arguments, 1), state[0],
+                                        state[1], argument<std::uint64_t>(arguments, 3)}();
+                           }};
+  return kernel;
+}
+
+/// memory[0 ... bytes) = 2, one word in each stride
+FakeKernel &spreadKernel() {
+  static FakeKernel kernel{"spread", {8, 8}, [](const FakeKernel::Arguments &arguments) {
+                             for (std::uint64_t at = 0; at < argument<std::uint64_t>(arguments, 1);
+                                  at += Program::stride)
+                               *reinterpret_cast<std::uint64_t *>(argument<char *>(arguments, 0) + at) = 2;
+                           }};
+  return kernel;
+}
+
+/// A kernel that updates state besides, as a batch norm does. What it makes is in the way of a large buffer between two
+/// uses.
+class UpdatingTest : public RematerializeTest {
+protected:
+  struct Shape {
+    bool declaresMean = true;
+    bool declaresVariance = true;
+    bool isPlain = true;
+    bool isRehearsed = false; ///< and said of the rehearsal alone
+  };
+
+  Step *adoptUnder(std::uint64_t budgetPages, const Shape &shape);
+  CUgraph record(const Shape &shape, bool declares);
+  void expectState(std::uint64_t steps) const {
+    std::uint64_t sum = 0, state = 0;
+    for (std::uint64_t at = 0; at < bytes; at += Program::stride)
+      sum += 2 * Normalized::valueOf(at);
+    for (std::uint64_t step = 0; step < steps; ++step)
+      state = state * 5 + bytes;
+    EXPECT_EQ(*sum_, steps * (sum + wideBytes / Program::stride * 2));
+    EXPECT_EQ(mean_[1], state);
+    EXPECT_EQ(variance_[1], state);
+  }
+
+  static constexpr std::uint64_t bytes = 4 * pageBytes, wideBytes = 8 * pageBytes;
+  /// Without what the kernel makes; the small allocations have a page, and what it has aside another.
+  static constexpr std::uint64_t leastPages = 4 + 8 + 1 + 1;
+  char *source_ = nullptr;
+  std::uint64_t *sum_ = nullptr, *mean_ = nullptr, *variance_ = nullptr;
+};
+
+CUgraph UpdatingTest::record(const Shape &shape, bool declares) {
+  const CUstream stream = fake_.createStream();
+  EXPECT_TRUE(session_->captureBegin());
+  EXPECT_TRUE(fake_.table()->streamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  void *out = *session_->allocate(bytes, stream, "out");
+  if (shape.isPlain)
+    fake_.launch(stream, normalizeKernel(),
+                 {bytesOf(source_), bytesOf(out), bytesOf(mean_ + 1), bytesOf(variance_ + 1), bytesOf(bytes)});
+  else
+    fake_.launch(stream, packedNormalizeKernel(),
+                 {bytesOf(source_), bytesOf(out), bytesOf(std::array{mean_ + 1, variance_ + 1}), bytesOf(bytes)});
+  const auto address = [](void *pointer) { return reinterpret_cast<CUdeviceptr>(pointer); };
+  if (declares) {
+    std::vector<CUdeviceptr> aside;
+    if (shape.declaresMean)
+      aside.push_back(address(mean_));
+    if (shape.declaresVariance)
+      aside.push_back(address(variance_));
+    EXPECT_TRUE(session_->declareOperation(stream, OperationKind::Pure));
+    EXPECT_TRUE(session_->declareReads(stream, {address(source_)}));
+    EXPECT_TRUE(session_->declareAside(stream, aside));
+  }
+  const auto addSum = [&](void *memory, std::uint64_t count) {
+    fake_.launch(stream, sumKernel(), {bytesOf(memory), bytesOf(sum_), bytesOf(count)});
+  };
+  addSum(out, bytes);
+  void *wide = *session_->allocate(wideBytes, stream, "wide");
+  fake_.launch(stream, spreadKernel(), {bytesOf(wide), bytesOf(wideBytes)});
+  addSum(wide, wideBytes);
+  EXPECT_TRUE(session_->free(wide, stream));
+  addSum(out, bytes);
+  EXPECT_TRUE(session_->free(out, stream));
+  CUgraph graph = nullptr;
+  EXPECT_TRUE(fake_.table()->streamEndCapture(stream, &graph));
+  EXPECT_TRUE(session_->captureEnd());
+  return graph;
+}
+
+Step *UpdatingTest::adoptUnder(std::uint64_t budgetPages, const Shape &shape) {
+  session_ = *openSession(fake_, budgetPages, PUMPGRAPH_COMPILER_LIBRARY);
+  source_ = static_cast<char *>(*session_->allocate(bytes, nullptr, "source"));
+  EXPECT_TRUE(session_->declarePrivate(source_));
+  for (std::uint64_t at = 0; at < bytes; at += Program::stride)
+    *reinterpret_cast<std::uint64_t *>(source_ + at) = at;
+  const auto allocateState = [&](const char *name) {
+    auto *state = static_cast<std::uint64_t *>(*session_->allocate(16, nullptr, name));
+    state[0] = state[1] = 0;
+    return state;
+  };
+  sum_ = allocateState("sum");
+  mean_ = allocateState("mean");
+  variance_ = allocateState("variance");
+  if (shape.isRehearsed) {
+    graph_ = record(shape, true);
+    EXPECT_TRUE(session_->rehearse(graph_));
+    fake_.destroyGraph(graph_);
+  }
+  graph_ = record(shape, !shape.isRehearsed);
+  AdoptOptions options;
+  options.keepFirstPlan = true;
+  const Expected<Step *> step = session_->adopt(graph_, options);
+  EXPECT_TRUE(step) << messageOf(step);
+  return step ? *step : nullptr;
+}
+
+// The repetition has other memory for the state, which is updated once a replay.
+TEST_F(UpdatingTest, runsAgainBesideItsState) {
+  for (const bool isRehearsed : {false, true}) {
+    Step *step = adoptUnder(leastPages + 1, {.isRehearsed = isRehearsed});
+    ASSERT_TRUE(step);
+    EXPECT_EQ(repetitionsOf(step), 1u);
+    EXPECT_EQ(movedBy(step), 0u);
+    replay(step, 3);
+    expectState(3);
+    expectValid(step);
+    replay(step, 2);
+    expectState(5);
+    ASSERT_TRUE(step->replan());
+    EXPECT_EQ(repetitionsOf(step), 1u);
+    expectState(5);
+    replay(step, 1);
+    expectState(6);
+    session_.reset();
+    fake_.destroyGraph(graph_);
+  }
+}
+
+// State that is not declared, or whose address is in a struct, would be updated twice.
+TEST_F(UpdatingTest, movesWhatItMakesWhereItsStateIsNotApart) {
+  for (const Shape shape : {Shape{.declaresMean = false}, Shape{.declaresVariance = false}, Shape{.isPlain = false}}) {
+    Step *step = adoptUnder(leastPages + 1, shape);
+    ASSERT_TRUE(step);
+    EXPECT_EQ(repetitionsOf(step), 0u);
+    EXPECT_GT(movedBy(step), 0u);
+    replay(step, 3);
+    expectState(3);
+    expectValid(step);
+    session_.reset();
+    fake_.destroyGraph(graph_);
+  }
+}
+
+// Its memory is the step's, and counts.
+TEST_F(UpdatingTest, givesTheMemoryOfRepetitionsBack) {
+  Step *step = adoptUnder(leastPages + 1, {});
+  ASSERT_TRUE(step);
+  EXPECT_EQ(reportOf(step).at("runtime").at("other_device_bytes"), pageBytes);
+  const std::uint64_t before = session_->statistics().live.liveAllocations;
+  session_->destroy(step);
+  EXPECT_EQ(session_->statistics().live.liveAllocations, before - 1);
+}
+
+// A driver that does not clone the kernel leaves nothing aside.
+TEST_F(UpdatingTest, movesWhatCannotBeCloned) {
+  fake_.failCall("cuGraphKernelNodeCopyAttributes", 1, CUDA_ERROR_INVALID_VALUE);
+  Step *step = adoptUnder(leastPages + 1, {});
+  ASSERT_TRUE(step);
+  EXPECT_EQ(repetitionsOf(step), 0u);
+  EXPECT_EQ(step->captured().nodes[0].accesses[2].isAside, false);
+  replay(step, 2);
+  expectState(2);
+}
+
 // Nothing is said of kernels, or it is forbidden: none runs again.
 TEST_F(RematerializeTest, runsNothingAgainOfWhichNothingIsKnown) {
   start();
