@@ -10,6 +10,7 @@ from test_torch_capture import torch  # the stand-in
 from pumpgraph.errors import UnsupportedError
 from pumpgraph.names import Names
 from pumpgraph.operators import WRITTEN_UNSAID, DeclaringOperators, only_read
+from pumpgraph.purity import updated_aside
 
 
 def operator(arguments, namespace="aten", name="mm.default", returns="Tensor"):
@@ -121,11 +122,38 @@ class Schemas(unittest.TestCase):
             self.assertEqual(" ".join(got), expected, schema)
 
 
+class UpdatedAside(unittest.TestCase):
+    def aside(self, schema, **given):
+        func, names = operator_of(schema)
+        values = {name.rstrip("!"): torch.Tensor(0x1000 * (index + 1)) for index, name in enumerate(names)}
+        return updated_aside(func, (), {**values, **given})
+
+    def test_running_statistics_of_batch_norms_that_train(self):
+        for name in ("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit", "miopen_batch_norm"):
+            schema = f"{name}(Tensor input, Tensor? running_mean, Tensor? running_var, bool training) -> (Tensor, Tensor)"
+            self.assertEqual(self.aside(schema, training=True), [0x2000, 0x3000], name)
+            self.assertEqual(self.aside(schema, training=True, running_var=None), [0x2000], name)
+            self.assertEqual(self.aside(schema, training=False), [], name)
+        updating = "_batch_norm_with_update(Tensor input, Tensor(a!) running_mean, Tensor(b!) running_var) -> (Tensor)"
+        self.assertEqual(self.aside(updating), [0x2000, 0x3000])
+
+    def test_statistics_that_share_memory_with_another_argument(self):
+        schema = "cudnn_batch_norm(Tensor input, Tensor weight, Tensor running_mean, Tensor running_var, bool training) -> (Tensor)"
+        self.assertEqual(self.aside(schema, training=True, weight=torch.Tensor(0x3000)), [0x4000])
+
+    def test_what_reads_them_or_is_not_known(self):
+        arguments = "(Tensor input, Tensor running_mean, Tensor running_var) -> (Tensor, Tensor)"
+        for name in ("_native_batch_norm_legit_no_training", "_batch_norm_no_update", "batch_norm_gather_stats",
+                     "native_batch_norm_backward", "native_batch_norm", "mm"):
+            self.assertEqual(self.aside(name + arguments), [], name)
+
+
 class Declaring(unittest.TestCase):
     def setUp(self):
         self.said = []
         session = types.SimpleNamespace(
             declare_reads=lambda stream, pointers: self.said.append((stream, pointers)),
+            declare_aside=lambda stream, pointers: self.said.append((stream, "aside", pointers)),
             name_nodes=lambda stream, name: self.said.append((stream, name)),
             declare_operation=lambda stream, kind: self.said.append((stream, kind.name)),
             name=lambda pointer, name: self.said.append((pointer, name)))
@@ -140,8 +168,8 @@ class Declaring(unittest.TestCase):
         add.__name__ = "add.out"
         result = self.mode.__torch_dispatch__(add, (), (torch.Tensor(0x1000), torch.Tensor(0x2000)))
         self.assertEqual(result.data_ptr(), 0x3000)
-        self.assertEqual(self.said, [(7, "UNKNOWN"), (7, []), (7, ""), "runs", (7, "PURE"), (7, [0x1000]), (7, "add"),
-                                     (0x3000, "add")])
+        self.assertEqual(self.said, [(7, "UNKNOWN"), (7, []), (7, "aside", []), (7, ""), "runs", (7, "PURE"), (7, [0x1000]),
+                                     (7, "aside", []), (7, "add"), (0x3000, "add")])
 
     def test_collectives_are_refused(self):
         with self.assertRaisesRegex(UnsupportedError, "torch.distributed's allreduce_ is called in the step"):

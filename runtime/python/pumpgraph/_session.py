@@ -182,6 +182,12 @@ class Session:
         self.library.call("pumpgraph_declare_reads", self._handle, stream, (c_void_p * len(pointers))(*pointers),
                           len(pointers))
 
+    def declare_aside(self, stream: int, pointers: Sequence[int]) -> None:
+        """What the nodes that the capture on `stream` got since the last call find in these allocations reaches nothing
+        that they write elsewhere."""
+        self.library.call("pumpgraph_declare_aside", self._handle, stream, (c_void_p * len(pointers))(*pointers),
+                          len(pointers))
+
     def declare_operation(self, stream: int, kind: OperationKind) -> None:
         """The nodes that the capture on `stream` got since the last call are one operation of this kind."""
         self.library.call("pumpgraph_declare_operation", self._handle, stream, kind)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operators of a step only read, what reports call the nodes that come of them, and which may run again.
+"""What the operators of a step only read or update besides, what reports call the nodes that come of them, and which may
+run again.
 
 A kernel's parameters do not say what it does to its operands, but PyTorch's schemas say of each operator which
 arguments it writes. A dispatch mode sees every operator of the rehearsal, forward and backward, and with it the graph
@@ -16,7 +17,7 @@ import torch
 from ._session import OperationKind, Session
 from .errors import PumpGraphError, UnsupportedError
 from .names import Names
-from .purity import kind_of
+from .purity import kind_of, updated_aside
 from .schemas import given, is_believed, says_that_it_writes
 from .tensors import has_memory, is_wrapper, pointer_of, tensors_in
 
@@ -59,16 +60,18 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
             generator = kwargs.get("generator")
             self._drawn.add(generator if generator is None else id(generator))
         reads, name, kind = only_read(func, args, kwargs), self._names.operator(func), kind_of(func, args, kwargs)
-        self._declare([], "", OperationKind.UNKNOWN)  # of what was captured between the operators nothing is known
+        aside = updated_aside(func, args, kwargs)
+        self._declare([], [], "", OperationKind.UNKNOWN)  # of what was captured between the operators nothing is known
         result = func(*args, **kwargs)
-        self._declare(reads, name, kind)
+        self._declare(reads, aside, name, kind)
         self._names.results(name, (args, kwargs), result)
         return result
 
-    def _declare(self, reads: List[int], name: str, kind: OperationKind) -> None:
+    def _declare(self, reads: List[int], aside: List[int], name: str, kind: OperationKind) -> None:
         try:
             self._session.declare_operation(self._stream, kind)
             self._session.declare_reads(self._stream, reads)
+            self._session.declare_aside(self._stream, aside)
             self._session.name_nodes(self._stream, name)
         except PumpGraphError:
             pass  # the capture is broken, and whoever broke it says so

@@ -7,11 +7,11 @@ what a plan runs again, so operators of the backward pass are left out as a whol
 
 from __future__ import annotations
 
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, List, Sequence, Set
 
 from ._session import OperationKind
-from .schemas import is_believed
-from .tensors import is_wrapper, tensors_in
+from .schemas import given, is_believed
+from .tensors import has_memory, is_wrapper, pointer_of, tensors_in
 
 # In no fixed order, by atomics: what torch.use_deterministic_algorithms() refuses or replaces on CUDA, of forward
 # operators. (https://pytorch.org/docs/stable/generated/torch.use_deterministic_algorithms.html)
@@ -33,6 +33,12 @@ THROUGH_POINTERS = ("foreach_", "fused_adam", "fused_sgd", "fused_adagrad", "amp
                     "scaled_grouped_mm", "nested_", "linalg_", "cholesky", "lu_", "ldl_", "triangular_solve", "svd",
                     "lstsq", "ormqr", "geqrf", "orgqr", "householder", "sparse_", "addmm_sparse", "segment_")
 
+# Batch norms, which update running statistics besides. While they train, these reach nothing else; the others read them.
+UPDATING_STATISTICS = frozenset((
+    "native_batch_norm", "native_batch_norm_legit", "cudnn_batch_norm", "miopen_batch_norm", "batch_norm_with_update",
+))
+_STATISTICS = ("running_mean", "running_var")
+
 
 def kind_of(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> OperationKind:
     """What the nodes are that come of a call of the operator."""
@@ -49,6 +55,19 @@ def is_pure(func: Any) -> bool:
     name = base_name(func)
     return not (name.endswith("_backward") or "_backward_" in name or name in NOT_REPRODUCIBLE or name in STATEFUL
                 or name.startswith(THROUGH_POINTERS))
+
+
+def updated_aside(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> List[int]:
+    """Addresses in the memory of which a call of a pure operator finds nothing that reaches what it writes elsewhere."""
+    if base_name(func) not in UPDATING_STATISTICS or kind_of(func, args, kwargs) != OperationKind.PURE:
+        return []
+    values = {argument.name: value for argument, value in given(func._schema.arguments, args, kwargs)}
+    if not values.get("training", base_name(func) == "batch_norm_with_update"):
+        return []
+    memory: Dict[bool, Set[int]] = {True: set(), False: set()}  # of the statistics, and of all else
+    for name, value in values.items():
+        memory[name in _STATISTICS].update(pointer_of(tensor) for tensor in tensors_in(value) if has_memory(tensor))
+    return sorted(memory[True] - memory[False])
 
 
 def base_name(func: Any) -> str:
