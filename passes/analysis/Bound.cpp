@@ -749,7 +749,8 @@ private:
       const Node &node = description_.nodes[graph_.nodes[n]];
       if (!node.isPure || !isRepeatable(node.kind) || std::ranges::any_of(node.accesses, [&](const Access &access) {
             const Buffer &buffer = description_.buffers[access.buffer];
-            return (reliableMay(access) & modeWrite) != 0 && (!buffer.isPrivate || buffer.liveIn || buffer.liveOut);
+            return !access.isAside && (reliableMay(access) & modeWrite) != 0 &&
+                   (!buffer.isPrivate || buffer.liveIn || buffer.liveOut);
           }))
         continue;
       double written = 0;
