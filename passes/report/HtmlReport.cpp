@@ -78,6 +78,7 @@ static Json computeData(const Summary &summary, const Lanes &lanes, NameTable &n
   std::vector<std::size_t> name;
   std::vector<std::uint32_t> lane;
   std::vector<std::int32_t> captured;
+  std::vector<int> again;
   for (NodeIndex i = 0; i < summary.lowered.nodes.size(); ++i) {
     const Node &node = summary.lowered.nodes[i];
     const auto [startUs, endUs] = summary.prediction.nodes[i];
@@ -88,8 +89,9 @@ static Json computeData(const Summary &summary, const Lanes &lanes, NameTable &n
     name.push_back(names.indexOf(node));
     lane.push_back(lanes.laneOf[i]);
     captured.push_back(computedNode(node));
+    again.push_back(node.kind == NodeKind::Rematerialize ? 1 : 0);
   }
-  return {{"start", start}, {"end", end}, {"name", name}, {"lane", lane}, {"node", captured}};
+  return {{"start", start}, {"end", end}, {"name", name}, {"lane", lane}, {"node", captured}, {"again", again}};
 }
 
 /// `positions` receives where each transfer went, by its NodeIndex.

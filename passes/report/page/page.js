@@ -16,6 +16,7 @@
   const nodesOfLane = Array.from({ length: laneCount }, () => []);
   const stallsOfLane = Array.from({ length: laneCount }, () => []);
   compute.lane.forEach((lane, i) => nodesOfLane[drawnLane(lane)].push(i));
+  const drawnNodes = [["compute", 0], ["again", 1]].map(([style, again]) => [style, nodesOfLane.map((lane) => lane.filter((i) => compute.again[i] === again))]);
   stalls.lane.forEach((lane, i) => stallsOfLane[drawnLane(lane)].push(i));
   const totalUs = Math.max(data.totalUs, data.inMemoryUs, 1e-3);
   let view = { from: 0, to: totalUs };
@@ -176,12 +177,14 @@
     let out = track(layout.up, laneHeight) + track(layout.down, laneHeight);
     for (let lane = 0; lane < laneCount; ++lane) {
       const top = laneTop(lane);
-      const members = nodesOfLane[lane];
       out += track(top, laneHeight);
       // Below the nodes: a lane may do something else while one of its nodes waits.
       out += drawBlocks("stall", stallsOfLane[lane].length, (i) => stalls.at[stallsOfLane[lane][i]], (i) => stallEnd(stallsOfLane[lane][i]), top, laneHeight);
-      out += drawBlocks("compute", members.length, (i) => compute.start[members[i]], (i) => compute.end[members[i]], top, laneHeight,
-        (i) => names[compute.name[members[i]]][0]);
+      for (const [style, nodes] of drawnNodes) {
+        const members = nodes[lane];
+        out += drawBlocks(style, members.length, (i) => compute.start[members[i]], (i) => compute.end[members[i]], top, laneHeight,
+          (i) => names[compute.name[members[i]]][0]);
+      }
     }
     for (const [style, top] of [["up", layout.up], ["down", layout.down]]) {
       const members = transferIndex[style];
@@ -414,7 +417,7 @@
   const inFull = (name) => (names[name].length > 1 ? `<br>${escape(shorten(names[name][1], 240))}` : "");
   function describe({ kind, index: i }) {
     if (kind === "compute")
-      return `<b>${escape(names[compute.name[i]][0])}</b>${inFull(compute.name[i])}<br>node ${compute.node[i]}, ${time(compute.end[i] - compute.start[i])}, at ${time(compute.start[i])}`;
+      return `<b>${escape(names[compute.name[i]][0])}</b>${inFull(compute.name[i])}<br>node ${compute.node[i]}${compute.again[i] ? ", run again" : ""}, ${time(compute.end[i] - compute.start[i])}, at ${time(compute.start[i])}`;
     if (kind === "transfer") {
       const [name, size] = buffers[transfers.buffer[i]];
       const us = transfers.end[i] - transfers.start[i];

@@ -2,6 +2,8 @@
 // RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 | FileCheck %s --check-prefix=TEXT
 // RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 --rematerialize=automatic | FileCheck %s --check-prefix=TEXT
 // RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 --report=json | FileCheck %s --check-prefix=JSON
+// RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 --report=html | FileCheck %s --check-prefix=HTML
+// RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 --rematerialize=never --report=html | FileCheck %s --check-prefix=NEVER-HTML
 // RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 -o - | FileCheck %s --check-prefix=LOWERED
 // RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 -o - | pump-graph-opt --pass-pipeline='builtin.module(pump.graph(check-residency))' -o /dev/null
 // RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 --rematerialize=never | FileCheck %s --check-prefix=NEVER
@@ -18,6 +20,8 @@
 // JSON-NEXT: "nodes": 2,
 // JSON-NEXT: "time_s": 0.000{{2|1999}}
 // JSON-NEXT: "bytes": 4194304
+// HTML: "again":[{{[0,]*}}1{{[0,]*}}1{{[0,]*}}]}
+// NEVER-HTML: "again":[{{[0,]*}}]}
 // LOWERED: pump.rematerialize "make
 // LOWERED: pump.rematerialize "make
 // LOWERED-NOT: pump.to_

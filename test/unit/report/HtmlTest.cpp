@@ -94,6 +94,7 @@ TEST(HtmlReport, TheDataHoldsWhatIsDrawn) {
   const json data = dataOf(toHtml(handMadeSummary(), {}));
   EXPECT_EQ(data["totalUs"], 440.0);
   EXPECT_EQ(data["compute"]["start"], json::array({0.0, 100.0, 200.0, 340.0}));
+  EXPECT_EQ(data["compute"]["again"], json::array({0, 0, 0, 0}));
   EXPECT_EQ(data["transfers"]["up"], json::array({0, 1}));
   EXPECT_EQ(data["stalls"]["transfer"], json::array({1})); // the second transfer
   EXPECT_EQ(data["stalls"]["node"], json::array({3}));
