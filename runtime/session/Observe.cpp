@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <set>
 
 namespace pumpgraph::runtime {
 namespace {
@@ -209,6 +210,7 @@ private:
         PUMPGRAPH_TRY(runPoisoned(part, operand, poison));
     judge();
     compareWithClaims(node);
+    compareWithPurity(node);
     for (const Piece &piece : pieces_)
       if (piece.isWritten) // also where it is not said to be
         settled_[piece.buffer].push_back(piece.range);
@@ -271,6 +273,8 @@ private:
       const ByteCounts &count = (*counts)[i];
       const bool isOwn = piece.operand == operand;
       seen.isRead = seen.isRead || (piece.isStable && (isOwn ? count.dependent : count.other) != 0);
+      if (!isOwn && piece.isStable && count.other != 0)
+        seen.reached.insert(i);
       if (!isOwn)
         continue;
       seen.poisoned += count.poisoned;
@@ -300,6 +304,7 @@ private:
   /// What the runs with one operand poisoned have shown of it.
   struct Seen {
     bool isRead = false;
+    std::set<std::size_t> reached; ///< pieces of other operands that came out otherwise
     std::uint64_t poisoned = 0;
     std::uint64_t nonzero = 0;
 
@@ -372,6 +377,30 @@ private:
                                   : "is written, though it is only said to be read");
       if (seen_[piece.operand].isRead && (somewhere & modeRead) == 0)
         disagree(node, piece, evidence, "is read, though it is not said to be");
+    }
+  }
+
+  /// A pure node does the same twice, and what it has aside reaches nothing else.
+  void compareWithPurity(NodeIndex node) {
+    const Node &captured = this->captured().nodes[node];
+    if (!captured.isPure)
+      return;
+    const auto isAside = [&](const Piece &piece) {
+      return std::any_of(captured.accesses.begin(), captured.accesses.end(), [&](const Access &access) {
+        return access.isAside && access.buffer == piece.buffer && access.range.overlaps(piece.range);
+      });
+    };
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      if (isAside(pieces_[i]))
+        continue;
+      if (!pieces_[i].isStable)
+        disagree(node, pieces_[i], Evidence::Declared,
+                 "comes out otherwise in a second run, though the node is said to be pure");
+      const auto reaches = [&](const Piece &other) {
+        return isAside(other) && seen_[other.operand].reached.contains(i);
+      };
+      if (std::any_of(pieces_.begin(), pieces_.end(), reaches))
+        disagree(node, pieces_[i], Evidence::Declared, "depends on what the node is said to update besides");
     }
   }
 

@@ -84,6 +84,28 @@ FakeKernel &fickle() {
   return kernel;
 }
 
+/// out[i] = in[i] times the first of the state; state[i] += in[i]
+FakeKernel &scaled() {
+  static FakeKernel kernel{"scaled", {8, 8, 8}, [](const FakeKernel::Arguments &arguments) {
+                             const float scale = *floats(arguments, 1);
+                             for (std::uint64_t i = 0; i < count; ++i) {
+                               floats(arguments, 2)[i] = floats(arguments, 0)[i] * scale;
+                               floats(arguments, 1)[i] += floats(arguments, 0)[i];
+                             }
+                           }};
+  return kernel;
+}
+/// out[i] = in[i]; state[i] += in[i]
+FakeKernel &counting() {
+  static FakeKernel kernel{"counting", {8, 8, 8}, [](const FakeKernel::Arguments &arguments) {
+                             for (std::uint64_t i = 0; i < count; ++i) {
+                               floats(arguments, 2)[i] = floats(arguments, 0)[i];
+                               floats(arguments, 1)[i] += floats(arguments, 0)[i];
+                             }
+                           }};
+  return kernel;
+}
+
 class ObserveTest : public ::testing::Test {
 protected:
   void SetUp() override {
@@ -117,6 +139,23 @@ protected:
     record();
     ASSERT_TRUE(session_->captureEnd());
     const Expected<Step *> step = session_->adopt(graph_, {.leaveAsCaptured = leaveAsCaptured, .keepFirstPlan = true});
+    ASSERT_TRUE(step) << messageOf(step);
+    step_ = *step;
+  }
+
+  /// A captured stream, one kernel, which is declared pure.
+  void capturePure(FakeKernel &what, const std::vector<std::vector<char>> &arguments, const void *aside = nullptr) {
+    const CUstream stream = fake_.createStream();
+    ASSERT_TRUE(session_->captureBegin());
+    ASSERT_TRUE(fake_.table()->streamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    fake_.launch(stream, what, arguments);
+    ASSERT_TRUE(session_->declareOperation(stream, OperationKind::Pure));
+    if (aside) {
+      ASSERT_TRUE(session_->declareAside(stream, {reinterpret_cast<CUdeviceptr>(aside)}));
+    }
+    ASSERT_TRUE(fake_.table()->streamEndCapture(stream, &graph_));
+    ASSERT_TRUE(session_->captureEnd());
+    const Expected<Step *> step = session_->adopt(graph_, {.keepFirstPlan = true});
     ASSERT_TRUE(step) << messageOf(step);
     step_ = *step;
   }
@@ -283,6 +322,37 @@ TEST_F(ObserveTest, aKernelThatLiesIsReported) {
                              "only said to be read"),
             std::string::npos)
       << one.message;
+}
+
+TEST_F(ObserveTest, whatIsPureIsNotReported) {
+  capturePure(copyWords(), {bytesOf(in_), bytesOf(out_)});
+  observe();
+  EXPECT_TRUE(found_.disagreements.empty()) << found_.disagreements.begin()->message;
+}
+
+TEST_F(ObserveTest, aKernelThatDoesOtherwiseEachTimeIsNotPure) {
+  capturePure(noisy(), {bytesOf(in_), bytesOf(out_)});
+  observe();
+  ASSERT_EQ(found_.disagreements.size(), 1u);
+  EXPECT_NE(
+      found_.disagreements.begin()->message.find("node 0 \"noisy\", parameter 1 byte 0: \"out\"[0, 4194304] comes "
+                                                 "out otherwise in a second run, though the node is said to be pure"),
+      std::string::npos)
+      << found_.disagreements.begin()->message;
+}
+
+TEST_F(ObserveTest, whatIsUpdatedBesidesReachesNothingElse) {
+  float *state = allocate("state");
+  for (FakeKernel *what : {&counting(), &scaled()}) {
+    fill(state, 1.25F);
+    capturePure(*what, {bytesOf(in_), bytesOf(state), bytesOf(out_)}, state);
+    observe();
+    EXPECT_EQ(found_.disagreements.size(), what == &scaled() ? 1u : 0u);
+    for (const ObservedDisagreement &one : found_.disagreements)
+      EXPECT_NE(one.message.find("\"out\"[0, 4194304] depends on what the node is said to update besides"),
+                std::string::npos)
+          << one.message;
+  }
 }
 
 TEST_F(ObserveTest, aTableThatLiesIsReported) {
