@@ -382,10 +382,17 @@ Status Adoption::getAsideMemory() {
     return {};
   }
   PUMPGRAPH_TRY(driver_.health());
+  return doWithoutAsides(memory.error().message);
+}
+
+Status Adoption::doWithoutAsides(const std::string &why) {
+  CapturedStep &captured = step_->captured_;
   for (Node &node : captured.description.nodes)
     forgetAsides(node);
-  captured.notes.push_back("nodes that update something besides are not run again: " + memory.error().message);
-  return {};
+  captured.notes.push_back("nodes that update something besides are not run again: " + why);
+  captured.asideMemory = 0;
+  step_->aside_.reset();
+  return heap_.flushCache();
 }
 
 /// A kernel is tried in the copy of the graph. A fill or copy is not: the driver looks at the memory that these name,
@@ -604,6 +611,10 @@ Status Adoption::rewriteAlone(Rewriting &rewriting) {
 Status Adoption::putOwnPlanInForce(Rewriting &rewriting) {
   Expected<CompiledPlan> plan = ownPlan_ ? std::move(*std::exchange(ownPlan_, std::nullopt))
                                          : rewriting.plan(step_->otherFrames(), options_.costsIr);
+  if (!plan && plan.error().status == PUMPGRAPH_UNPLANNABLE && step_->aside_) {
+    PUMPGRAPH_TRY(doWithoutAsides("the budget has no room for the memory that they would have"));
+    plan = rewriting.plan(step_->otherFrames(), options_.costsIr);
+  }
   if (!plan)
     return tl::unexpected<Error>(plan.error());
   const Expected<std::shared_ptr<Residence>> residence = rewriting.prepare(*plan);

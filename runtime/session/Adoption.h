@@ -53,6 +53,8 @@ private:
   Status keepRepeatable();
   /// Memory for what nodes that may run again have aside; if there is none, nothing is aside.
   Status getAsideMemory();
+  /// From here on nothing is aside, and the memory is there for other things.
+  Status doWithoutAsides(const std::string &why);
   /// Why a captured node cannot be run again; empty if it can.
   Expected<std::string> obstacleToRepetition(std::size_t position) const;
   /// If branches of the graph would make the plan's copies slower, which the notes say then, or if the plan hosts

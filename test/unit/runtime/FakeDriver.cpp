@@ -104,6 +104,7 @@ struct FakeDriver::State {
   std::map<std::string, std::pair<std::uint64_t, CUresult>> failures; ///< at which call, how
   std::set<FakeKernel *> cooperative;                                 ///< of which no node can be added
   std::function<void(FakeKernel *&, std::map<int, int> &)> onClones;
+  std::function<void(std::vector<std::vector<char>> &)> onArgumentsOfClones;
   std::mt19937 random;
   std::uint64_t lastNode = 0;
   cuuint64_t lastCapture = 0;
@@ -1153,6 +1154,10 @@ void fillGraphCalls(Driver &driver) {
     nodeOf(to)->attributes = nodeOf(from)->attributes;
     if (state().onClones)
       state().onClones(nodeOf(to)->kernel, nodeOf(to)->attributes);
+    if (state().onArgumentsOfClones) {
+      state().onArgumentsOfClones(nodeOf(to)->arguments);
+      settleParameters(*nodeOf(to));
+    }
     return CUDA_SUCCESS;
   };
   driver.graphKernelNodeGetAttribute.function = [](CUgraphNode node, CUkernelNodeAttrID attribute,
@@ -1500,6 +1505,10 @@ void FakeDriver::setAttribute(CUgraphNode kernel, CUkernelNodeAttrID attribute, 
   nodeOf(kernel)->attributes[attribute] = value;
   if (attribute == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && value != 0)
     state_->cooperative.insert(nodeOf(kernel)->kernel);
+}
+
+void FakeDriver::onArgumentsOfClones(std::function<void(std::vector<std::vector<char>> &)> change) {
+  state_->onArgumentsOfClones = std::move(change);
 }
 
 void FakeDriver::onClones(std::function<void(FakeKernel *&, std::map<int, int> &)> change) {

@@ -106,6 +106,8 @@ public:
   void setAttribute(CUgraphNode kernel, CUkernelNodeAttrID attribute, int value);
   /// `change` sees each node that got the attributes of another, and may give it another kernel or other attributes.
   void onClones(std::function<void(FakeKernel *&kernel, std::map<int, int> &attributes)> change);
+  /// The same of their arguments.
+  void onArgumentsOfClones(std::function<void(std::vector<std::vector<char>> &arguments)> change);
   CUgraphNode addCopy(CUgraph graph, std::initializer_list<CUgraphNode> after, void *target, const void *source,
                       std::uint64_t bytes);
   CUgraphNode addFill(CUgraph graph, std::initializer_list<CUgraphNode> after, void *target, unsigned char value,

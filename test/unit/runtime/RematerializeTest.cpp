@@ -381,9 +381,15 @@ protected:
     bool declaresVariance = true;
     bool isPlain = true;
     bool isRehearsed = false; ///< and said of the rehearsal alone
+    bool hasResult = false;   ///< a page that stays on the device
   };
 
-  Step *adoptUnder(std::uint64_t budgetPages, const Shape &shape);
+  Expected<Step *> tryAdoptUnder(std::uint64_t budgetPages, const Shape &shape);
+  Step *adoptUnder(std::uint64_t budgetPages, const Shape &shape) {
+    const Expected<Step *> step = tryAdoptUnder(budgetPages, shape);
+    EXPECT_TRUE(step) << messageOf(step);
+    return step ? *step : nullptr;
+  }
   CUgraph record(const Shape &shape, bool declares);
   void expectState(std::uint64_t steps) const {
     std::uint64_t sum = 0, state = 0;
@@ -435,13 +441,16 @@ CUgraph UpdatingTest::record(const Shape &shape, bool declares) {
   EXPECT_TRUE(session_->free(wide, stream));
   addSum(out, bytes);
   EXPECT_TRUE(session_->free(out, stream));
+  if (shape.hasResult)
+    fake_.launch(stream, spreadKernel(),
+                 {bytesOf(*session_->allocate(pageBytes, stream, "result")), bytesOf(pageBytes)});
   CUgraph graph = nullptr;
   EXPECT_TRUE(fake_.table()->streamEndCapture(stream, &graph));
   EXPECT_TRUE(session_->captureEnd());
   return graph;
 }
 
-Step *UpdatingTest::adoptUnder(std::uint64_t budgetPages, const Shape &shape) {
+Expected<Step *> UpdatingTest::tryAdoptUnder(std::uint64_t budgetPages, const Shape &shape) {
   session_ = *openSession(fake_, budgetPages, PUMPGRAPH_COMPILER_LIBRARY);
   source_ = static_cast<char *>(*session_->allocate(bytes, nullptr, "source"));
   EXPECT_TRUE(session_->declarePrivate(source_));
@@ -463,9 +472,7 @@ Step *UpdatingTest::adoptUnder(std::uint64_t budgetPages, const Shape &shape) {
   graph_ = record(shape, !shape.isRehearsed);
   AdoptOptions options;
   options.keepFirstPlan = true;
-  const Expected<Step *> step = session_->adopt(graph_, options);
-  EXPECT_TRUE(step) << messageOf(step);
-  return step ? *step : nullptr;
+  return session_->adopt(graph_, options);
 }
 
 // The repetition has other memory for the state, which is updated once a replay.
@@ -513,6 +520,37 @@ TEST_F(UpdatingTest, givesTheMemoryOfRepetitionsBack) {
   const std::uint64_t before = session_->statistics().live.liveAllocations;
   session_->destroy(step);
   EXPECT_EQ(session_->statistics().live.liveAllocations, before - 1);
+}
+
+// Where it would not fit, the step does without.
+TEST_F(UpdatingTest, doesWithoutTheMemoryOfRepetitions) {
+  Step *step = adoptUnder(2, {.hasResult = true}); // for that and for the small allocations
+  ASSERT_TRUE(step);
+  EXPECT_EQ(repetitionsOf(step), 0u);
+  expectNote(step, "nodes that update something besides are not run again: the budget has no room for the memory that "
+                   "they would have");
+  replay(step, 2);
+  expectState(2);
+}
+
+// A clone that has the state itself, or memory elsewhere, is refused.
+TEST_F(UpdatingTest, refusesOtherParametersOfAClone) {
+  for (const bool hasState : {true, false}) {
+    fake_.onArgumentsOfClones([&](std::vector<std::vector<char>> &arguments) {
+      const bool isTried = arguments[2] == bytesOf(mean_ + 1); // before there is a plan
+      if (!isTried)
+        arguments[2] = hasState ? bytesOf(mean_ + 1) : bytesOf(variance_ + 1);
+    });
+    const Expected<Step *> step = tryAdoptUnder(leastPages + 1, {});
+    ASSERT_FALSE(step);
+    EXPECT_NE(step.error().message.find(
+                  "what runs node 0 \"normalize\" again does not do what it does: it has other parameters"),
+              std::string::npos)
+        << step.error().message;
+    fake_.onArgumentsOfClones({});
+    session_.reset();
+    fake_.destroyGraph(graph_);
+  }
 }
 
 // A driver that does not clone the kernel leaves nothing aside.
