@@ -597,6 +597,11 @@ std::vector<Unplanned> Adoption::unplanned() const {
 
 Status Adoption::rewriteAlone(Rewriting &rewriting) {
   Status done = putOwnPlanInForce(rewriting);
+  if (!done && rewriting.hasRepeated() && !session_.isLost(step_->captured_.blocks)) {
+    step_->mayRepeat_ = false;
+    const std::string why = std::exchange(done, putOwnPlanInForce(rewriting)).error().message;
+    step_->captured_.notes.push_back("no node runs again: " + why);
+  }
   if (done || !rewriting.hasRenamed() || session_.isLost(step_->captured_.blocks))
     return done;
   // Addresses may be short, or some kernel takes no other parameters.

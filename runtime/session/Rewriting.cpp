@@ -143,6 +143,7 @@ Expected<CompiledPlan> Rewriting::compile(const Description &captured, const pum
   const std::vector<Buffer> &buffers = step_.captured_.description.buffers;
   hasRenamed_ = compiled == PUMPGRAPH_COMPILER_REFUSED &&
                 std::any_of(buffers.begin(), buffers.end(), [](const Buffer &buffer) { return buffer.isRenamable; });
+  hasRepeated_ = compiled == PUMPGRAPH_COMPILER_REFUSED && options.rematerialize != 0;
   PUMPGRAPH_TRY(
       statusOf(compiled, compilation ? compiler_.message(compilation) : "no message", otherFrames, costsGiven));
   const pumpgraph_description *lowered = compiler_.lowered(compilation);
@@ -150,6 +151,8 @@ Expected<CompiledPlan> Rewriting::compile(const Description &captured, const pum
   if (!lowered || !fromC(*lowered, plan.lowered, problem))
     return fail(PUMPGRAPH_INTERNAL, "the compiler library's lowered step cannot be used: {}", problem);
   hasRenamed_ = plan.lowered.buffers.size() > step_.captured_.blocks.size();
+  hasRepeated_ = std::any_of(plan.lowered.nodes.begin(), plan.lowered.nodes.end(),
+                             [](const Node &node) { return node.kind == NodeKind::Rematerialize; });
   PUMPGRAPH_TRY(reserveContinuations(plan, options.boundary != nullptr));
   if (const char *report = compiler_.reportJson(compilation))
     plan.report = std::make_shared<const nlohmann::ordered_json>(nlohmann::ordered_json::parse(report, nullptr, false));

@@ -53,6 +53,9 @@ public:
   /// Whether the plan that was made last gives buffers other addresses, or was refused and might have.
   bool hasRenamed() const { return hasRenamed_; }
 
+  /// Whether the plan that was made last runs nodes again, or was refused and might have.
+  bool hasRepeated() const { return hasRepeated_; }
+
 private:
   Expected<CompiledPlan> compile(const Description &captured, const pumpgraph_compiler_options &options,
                                  std::uint64_t otherFrames, bool costsGiven);
@@ -80,6 +83,7 @@ private:
   const Driver &driver_;
   const Compiler &compiler_;
   bool hasRenamed_ = false;
+  bool hasRepeated_ = false;
   Status restored_;
 };
 
