@@ -14,7 +14,7 @@ namespace pumpgraph {
 struct RepetitionOptions {
   std::uint64_t budgetBytes = 0;
   Machine machine;
-  /// Sequences that one search may judge; each takes a millisecond or two for a step of a thousand nodes.
+  /// Sequences that one search may judge.
   std::size_t judgements = 800;
 };
 

@@ -2,7 +2,6 @@
 #include "passes/rematerialize/Sequence.h"
 
 #include "passes/analysis/Order.h"
-#include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
 #include <map>

@@ -3,6 +3,7 @@
 
 #include "pumpgraph/graph/Ranges.h"
 #include "runtime/capture/FindHiddenPointers.h"
+#include "runtime/capture/OutsideMemory.h"
 #include "runtime/lower/CloneNode.h"
 #include "runtime/lower/RenewCopies.h"
 #include "runtime/lower/ReplaceFills.h"
@@ -345,8 +346,6 @@ Status Adoption::keepRepeatable() {
   std::vector<Node> &nodes = step_->captured_.description.nodes;
   for (std::size_t position = 0; position < nodes.size(); ++position) {
     Node &node = nodes[position];
-    if (isRepeatable(node.kind) && options_.pureNodes.contains(node.name))
-      node.isPure = true;
     if (!node.isPure)
       continue;
     ++pure;
@@ -399,8 +398,12 @@ Status Adoption::doWithoutAsides(const std::string &why) {
 /// which may not be there yet.
 Expected<std::string> Adoption::obstacleToRepetition(std::size_t position) const {
   const LiftedNode &lifted = step_->lifted_.nodes[position];
+  // Nobody sees who else writes what is not the session's, before a repetition reads it.
+  if (!lifted.outside.empty() || !lifted.hostSources.empty() ||
+      !outsideOperands(driver_, std::span(&lifted, 1), *session_.addresses_).empty())
+    return "they touch memory that is not the session's";
   if (lifted.kind != NodeKind::Kernel)
-    return lifted.outside.empty() && lifted.hostSources.empty() ? "" : "they touch memory that is not the session's";
+    return "";
   const CUgraphNode original = step_->originalNodes_[position];
   const Expected<CUgraphNode> clone = cloneNode(driver_, step_->original_, original, session_.context_);
   if (!clone) {
@@ -599,8 +602,10 @@ Status Adoption::rewriteAlone(Rewriting &rewriting) {
   Status done = putOwnPlanInForce(rewriting);
   if (!done && rewriting.hasRepeated() && !session_.isLost(step_->captured_.blocks)) {
     step_->mayRepeat_ = false;
-    const std::string why = std::exchange(done, putOwnPlanInForce(rewriting)).error().message;
-    step_->captured_.notes.push_back("no node runs again: " + why);
+    if (putOwnPlanInForce(rewriting)) {
+      step_->captured_.notes.push_back("no node runs again: " + done.error().message);
+      return {};
+    }
   }
   if (done || !rewriting.hasRenamed() || session_.isLost(step_->captured_.blocks))
     return done;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/KeptValues.h"
 
+#include "runtime/capture/OutsideMemory.h"
+
 #include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
@@ -9,63 +11,6 @@
 #include <set>
 
 namespace pumpgraph::runtime {
-namespace {
-
-/// The allocation that an address belongs to, by what the driver knows of it.
-struct OutsideAllocation {
-  CUdeviceptr address = 0;
-  std::size_t bytes = 0;
-  bool isOnHost = false;
-};
-
-std::optional<OutsideAllocation> allocationAt(const Driver &driver, CUdeviceptr address) {
-  OutsideAllocation found;
-  unsigned int type = 0;
-  if (driver.pointerGetAttribute.raw(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS ||
-      driver.pointerGetAttribute.raw(&found.address, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address) != CUDA_SUCCESS ||
-      driver.pointerGetAttribute.raw(&found.bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address) != CUDA_SUCCESS)
-    return std::nullopt;
-  found.isOnHost = type == CU_MEMORYTYPE_HOST;
-  return found;
-}
-
-/// The allocations outside `addresses` that words among the parameters of a step's kernels lead into. A number that
-/// looks like such an address is taken for one. Of host memory only where the word is a whole parameter: what a struct
-/// has between its members may be anything, and programs have much pinned memory.
-std::vector<OutsideAllocation> outsideOperands(const Driver &driver, const LiftedGraph &graph,
-                                               const AddressSpace &addresses) {
-  constexpr std::uint64_t lowest = std::uint64_t{1} << 16, highest = std::uint64_t{1} << 57;
-  std::map<CUdeviceptr, OutsideAllocation> found; // by where they end
-  std::set<CUdeviceptr> others;
-  const auto look = [&](CUdeviceptr word, bool isWhole) {
-    if (word < lowest || word >= highest || addresses.contains(word) || others.contains(word))
-      return;
-    if (const auto known = found.upper_bound(word); known != found.end() && known->second.address <= word)
-      return;
-    if (const std::optional<OutsideAllocation> allocation = allocationAt(driver, word);
-        allocation && (isWhole || !allocation->isOnHost))
-      found.emplace(allocation->address + allocation->bytes, *allocation);
-    else if (!allocation)
-      others.insert(word);
-  };
-  for (const LiftedNode &node : graph.nodes)
-    for (const KernelLaunch &launch : node.launches)
-      for (std::size_t index = 0; index < launch.ends.size(); ++index) {
-        const std::span<const char> bytes = launch.parameter(index);
-        for (std::size_t offset = 0; offset + sizeof(CUdeviceptr) <= bytes.size(); offset += 4) {
-          CUdeviceptr word = 0;
-          std::memcpy(&word, bytes.data() + offset, sizeof word);
-          look(word, bytes.size() == sizeof word);
-        }
-      }
-  std::vector<OutsideAllocation> all;
-  for (const auto &[end, allocation] : found)
-    all.push_back(allocation);
-  return all;
-}
-
-} // namespace
-
 std::string KeptValues::lastingEffect(const Step &step) {
   for (const LiftedNode &node : step.lifted_.nodes) {
     if (node.callsHost)
@@ -78,7 +23,7 @@ std::string KeptValues::lastingEffect(const Step &step) {
         return "it writes an array";
   }
   const Session &session = step.session_;
-  for (const OutsideAllocation &allocation : outsideOperands(*session.driver_, step.lifted_, *session.addresses_))
+  for (const OutsideAllocation &allocation : outsideOperands(*session.driver_, step.lifted_.nodes, *session.addresses_))
     if (allocation.isOnHost)
       return fmt::format("a kernel may write host memory at {:#x}", allocation.address);
   return "";
@@ -97,7 +42,7 @@ std::vector<KeptValues::Region> KeptValues::findRegions() const {
       const std::optional<OutsideAllocation> allocation = allocationAt(driver_, span.address);
       add(span.address, span.bytes, !allocation || allocation->isOnHost);
     }
-  for (const OutsideAllocation &allocation : outsideOperands(driver_, step_.lifted_, *session_.addresses_))
+  for (const OutsideAllocation &allocation : outsideOperands(driver_, step_.lifted_.nodes, *session_.addresses_))
     add(allocation.address, allocation.bytes, allocation.isOnHost);
   return regions;
 }

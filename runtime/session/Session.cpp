@@ -508,6 +508,12 @@ Status Session::declareOperation(CUstream stream, OperationKind kind) {
   return graph ? declarations_.addOperation(*driver_, *graph, kind) : tl::unexpected<Error>(graph.error());
 }
 
+Status Session::declareOperation(CUgraph graph, OperationKind kind) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  return declarations_.addOperation(*driver_, graph, kind);
+}
+
 Expected<CUgraph> Session::graphOfCapture(CUstream stream) const {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   CUgraph graph = nullptr;

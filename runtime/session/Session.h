@@ -82,7 +82,6 @@ struct AdoptOptions {
   HostingChoice hosting = HostingChoice::Automatic;
   RematerializeChoice rematerialize = RematerializeChoice::Automatic; ///< where the session allows it
   bool ownsGraph = false;                                             ///< the step destroys the graph
-  std::set<std::string> pureNodes = {}; ///< names of kernels, copies and fills that are pure; for tests
 };
 
 struct MemoryStatistics {
@@ -168,6 +167,8 @@ public:
   Status nameNodes(CUstream stream, std::string_view label);
   /// The nodes that the capture on `stream` got since the last call are one operation.
   Status declareOperation(CUstream stream, OperationKind kind);
+  /// The same of a graph that is built between begin and end.
+  Status declareOperation(CUgraph graph, OperationKind kind);
   Status rehearse(CUgraph graph);
   Expected<Step *> adopt(CUgraph graph, const AdoptOptions &options);
   Expected<Step *> capture(const Record &record, const AdoptOptions &options);

@@ -115,16 +115,19 @@ void Program::prepare() {
 }
 
 void Program::chain(CUgraph graph, FakeKernel &kernel, const std::vector<std::vector<char>> &arguments) {
+  const OperationKind kind = &kernel == &forwardKernel() ? OperationKind::Pure : OperationKind::Whole;
   if (shape_.stream) {
     fake_.launch(shape_.stream, kernel, arguments);
     if (shape_.declaresOperations) {
-      const OperationKind kind = &kernel == &forwardKernel() ? OperationKind::Pure : OperationKind::Whole;
       EXPECT_TRUE(session_.declareOperation(shape_.stream, kind));
     }
     return;
   }
   last_ = last_ ? fake_.addKernel(graph, {last_}, kernel, arguments, shape_.packedArguments)
                 : fake_.addKernel(graph, {}, kernel, arguments, shape_.packedArguments);
+  if (shape_.declaresOperations) {
+    EXPECT_TRUE(session_.declareOperation(graph, kind));
+  }
 }
 
 CUgraph Program::record() {

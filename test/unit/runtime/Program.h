@@ -40,7 +40,7 @@ public:
     bool packedArguments = false;
     /// Backward kernels know the page of their activation in another form too: in half a parameter, as a number.
     bool numbersPages = false;
-    bool declaresOperations = false; ///< of a captured stream: forward kernels are pure, all others are not
+    bool declaresOperations = false; ///< forward kernels are pure, all others are not
     CUstream stream = nullptr;       ///< captured to record the step; else its graph is built by hand
   };
 
