@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What a step takes at least where the rest is moved: judges one choice of repetitions against another, in a fraction
-/// of a millisecond.
+/// What a step takes at least where the rest is moved: judges one choice of repetitions against another.
 #pragma once
 
 #include "passes/analysis/Machine.h"
