@@ -314,6 +314,13 @@ pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session, pumpgraph_err
   return onSession(session, error, [&](Session &self) -> Status { return self.captureEnd(); });
 }
 
+static std::vector<CUdeviceptr> addressesOf(const void *const *pointers, size_t count) {
+  std::vector<CUdeviceptr> addresses;
+  for (size_t i = 0; i < count; ++i)
+    addresses.push_back(reinterpret_cast<CUdeviceptr>(pointers[i]));
+  return addresses;
+}
+
 /// pumpgraph_declare_reads() or pumpgraph_declare_aside().
 static pumpgraph_status declarePointers(pumpgraph_session *session, pumpgraph_stream stream,
                                         const void *const *pointers, size_t count, pumpgraph_error *error,
@@ -321,10 +328,7 @@ static pumpgraph_status declarePointers(pumpgraph_session *session, pumpgraph_st
   return onSession(session, error, [&](Session &self) -> Status {
     if (!pointers && count != 0)
       return nullArgument("pointers");
-    std::vector<CUdeviceptr> addresses;
-    for (size_t i = 0; i < count; ++i)
-      addresses.push_back(reinterpret_cast<CUdeviceptr>(pointers[i]));
-    return (self.*declare)(reinterpret_cast<CUstream>(stream), addresses);
+    return (self.*declare)(reinterpret_cast<CUstream>(stream), addressesOf(pointers, count));
   });
 }
 
@@ -336,6 +340,17 @@ pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgraph_s
 pumpgraph_status pumpgraph_declare_aside(pumpgraph_session *session, pumpgraph_stream stream,
                                          const void *const *pointers, size_t count, pumpgraph_error *error) {
   return betweenLaunches(session, declarePointers(session, stream, pointers, count, error, &Session::declareAside));
+}
+
+pumpgraph_status pumpgraph_declare_writes(pumpgraph_session *session, pumpgraph_stream stream,
+                                          const void *const *pointers, size_t count, pumpgraph_error *error) {
+  const pumpgraph_status status = onSession(session, error, [&](Session &self) -> Status {
+    if (!pointers && count != 0)
+      return nullArgument("pointers");
+    return self.declareWrites(reinterpret_cast<CUstream>(stream),
+                              pointers ? std::optional(addressesOf(pointers, count)) : std::nullopt);
+  });
+  return betweenLaunches(session, status);
 }
 
 pumpgraph_status pumpgraph_name_nodes(pumpgraph_session *session, pumpgraph_stream stream, const char *name,

@@ -116,12 +116,11 @@ std::uint64_t contentBytes(const Block &block) {
 }
 
 AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured,
-                           const DeclaredPointers &reads, const AccessTables *tables, const DeclaredPointers &asides)
+                           const NodeDeclarations &declarations, const AccessTables *tables)
     : heap_(heap), rehearsal_(rehearsal && rehearsal->matches(captured) ? rehearsal : nullptr), allocations_(heap) {
   for (std::size_t position = 0; position < captured.nodes.size(); ++position) {
     const LiftedNode &node = captured.nodes[position];
-    reads_.push_back(declaredMembers(heap, reads, node.handle));
-    asides_.push_back(declaredMembers(heap, asides, node.handle));
+    declared_.emplace_back(heap, declarations, node.handle);
     for (const KernelLaunch &launch : node.launches) {
       ++launches_;
       if (!tables)
@@ -168,6 +167,14 @@ bool AccessFinder::knowsAddressesByWordsAlone(std::size_t position, const Lifted
   return !rehearsal_->hasMovedInAnotherForm(position, node, moved);
 }
 
+bool AccessFinder::isDeclaredRead(std::size_t position, const PointerWord &word, const Hit &hit) const {
+  const DeclaredAccesses &declared = declared_[position];
+  if (declared.isRead(hit) || (rehearsal_ && rehearsal_->isDeclaredRead(position, word)))
+    return true;
+  return isOfTheProgram(heap_.block(hit.block).members[hit.member]) && !allocations_.contains(hit) &&
+         (declared.isNotWritten(hit, allocations_) || (rehearsal_ && rehearsal_->isNotWritten(position, word)));
+}
+
 void AccessFinder::addTouches(std::size_t position, const LiftedNode &node, const PointerWord &word,
                               std::vector<Touch> &touches) const {
   const std::optional<Hit> hit = operandOf(position, word);
@@ -180,12 +187,10 @@ void AccessFinder::addTouches(std::size_t position, const LiftedNode &node, cons
   touch.access.range = rangeOf(block, block.members[hit->member]);
   if (word.plain && word.inner == 0)
     touch.access.parameter = static_cast<std::int32_t>(word.parameter);
-  const auto isDeclared = [&](const std::vector<std::set<Member>> &declared) {
-    return declared[position].contains({hit->block, hit->member});
-  };
-  touch.access.isAside = touch.access.parameter != unknownParameter &&
-                         (isDeclared(asides_) || (rehearsal_ && rehearsal_->isDeclaredAside(position, word)));
-  if (isDeclared(reads_) || (rehearsal_ && rehearsal_->isDeclaredRead(position, word))) {
+  touch.access.isAside =
+      touch.access.parameter != unknownParameter &&
+      (declared_[position].isAside(*hit) || (rehearsal_ && rehearsal_->isDeclaredAside(position, word)));
+  if (isDeclaredRead(position, word, *hit)) {
     touch.access.may = modeRead;
     touch.access.evidence = Evidence::Declared;
   }

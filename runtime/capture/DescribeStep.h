@@ -61,8 +61,7 @@ class AccessFinder {
 public:
   /// `tables` may be null.
   AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured,
-               const DeclaredPointers &reads = {}, const AccessTables *tables = nullptr,
-               const DeclaredPointers &asides = {});
+               const NodeDeclarations &declarations = {}, const AccessTables *tables = nullptr);
 
   /// An access with its block in place of a buffer.
   struct Touch {
@@ -91,6 +90,8 @@ public:
   bool comparedWithRehearsal() const { return rehearsal_ != nullptr; }
 
 private:
+  /// Whether somebody says that the node only reads what the word leads to.
+  bool isDeclaredRead(std::size_t position, const PointerWord &word, const Hit &hit) const;
   /// Whether the word certainly is an address. Never without a rehearsal.
   bool hasMoved(std::size_t position, const PointerWord &word) const;
   /// Appends what is reached through one word.
@@ -105,7 +106,7 @@ private:
   const Heap &heap_;
   const Rehearsal *rehearsal_; ///< null unless there is one that matches
   CaptureAllocations allocations_;
-  std::vector<std::set<Member>> reads_, asides_; ///< by node's position, what is declared of it
+  std::vector<DeclaredAccesses> declared_;       ///< by node's position
   std::map<std::string, KernelAccesses> tabled_; ///< what tables say, by kernel
   std::size_t launches_ = 0;
   std::size_t tabledLaunches_ = 0;

@@ -19,6 +19,15 @@ Status NodeDeclarations::addAsides(const Driver &driver, CUgraph graph, const st
   return {};
 }
 
+Status NodeDeclarations::addWrites(const Driver &driver, CUgraph graph,
+                                   const std::optional<std::vector<CUdeviceptr>> &pointers) {
+  PUMPGRAPH_TRY(look(driver, graph));
+  for (; writesSaid_ < known_.size(); ++writesSaid_)
+    if (pointers)
+      writes_[known_[writesSaid_]] = *pointers;
+  return {};
+}
+
 void NodeDeclarations::add(DeclaredPointers &declared, std::size_t &said,
                            const std::vector<CUdeviceptr> &pointers) const {
   for (; said < known_.size(); ++said)

@@ -7,13 +7,15 @@
 #include "runtime/driver/Driver.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace pumpgraph::runtime {
 
-/// By node, an address in each allocation of which something is said.
+/// By node, an address in each allocation of which something is said. Of writes a node without any is one that writes
+/// none.
 using DeclaredPointers = std::map<CUgraphNode, std::vector<CUdeviceptr>>;
 using NodeLabels = std::map<CUgraphNode, std::string>;
 
@@ -35,6 +37,8 @@ public:
   Status addReads(const Driver &driver, CUgraph graph, const std::vector<CUdeviceptr> &pointers);
   /// The same of what they find there: it reaches nothing that they write elsewhere.
   Status addAsides(const Driver &driver, CUgraph graph, const std::vector<CUdeviceptr> &pointers);
+  /// Of private memory that was there before the capture, the nodes write only this; nothing: nobody knows.
+  Status addWrites(const Driver &driver, CUgraph graph, const std::optional<std::vector<CUdeviceptr>> &pointers);
   /// Says it of the nodes that `graph` got since the last call. Empty: these nodes have none.
   Status addLabel(const Driver &driver, CUgraph graph, std::string_view label);
 
@@ -43,6 +47,7 @@ public:
 
   const DeclaredPointers &reads() const { return reads_; }
   const DeclaredPointers &asides() const { return asides_; }
+  const DeclaredPointers &writes() const { return writes_; }
   const NodeLabels &labels() const { return labels_; }
   const Operations &operations() const { return operations_; }
 
@@ -54,9 +59,10 @@ private:
   std::vector<CUgraphNode> known_; ///< in the order in which they came
   std::size_t readsSaid_ = 0;      ///< of how many of them
   std::size_t asidesSaid_ = 0;     ///< of how many of them
+  std::size_t writesSaid_ = 0;     ///< of how many of them
   std::size_t labelsSaid_ = 0;     ///< of how many of them
   std::size_t operationsSaid_ = 0; ///< of how many of them
-  DeclaredPointers reads_, asides_;
+  DeclaredPointers reads_, asides_, writes_;
   NodeLabels labels_;
   Operations operations_;
   std::uint32_t operationCount_ = 0;

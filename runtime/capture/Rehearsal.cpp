@@ -57,13 +57,25 @@ bool holdsMove(std::span<const char> before, std::span<const char> after, const 
 
 } // namespace
 
-std::set<Member> declaredMembers(const Heap &heap, const DeclaredPointers &declared, CUgraphNode node) {
-  std::set<Member> members;
-  if (const auto pointers = declared.find(node); pointers != declared.end())
+DeclaredAccesses::DeclaredAccesses(const Heap &heap, const NodeDeclarations &declarations, CUgraphNode node) {
+  const auto membersOf = [&](const DeclaredPointers &declared) -> std::optional<std::set<Member>> {
+    const auto pointers = declared.find(node);
+    if (pointers == declared.end())
+      return std::nullopt;
+    std::set<Member> members;
     for (const CUdeviceptr pointer : pointers->second)
       if (const std::optional<Hit> hit = heap.find(pointer))
         members.emplace(hit->block, hit->member);
-  return members;
+    return members;
+  };
+  reads_ = membersOf(declarations.reads()).value_or(std::set<Member>());
+  asides_ = membersOf(declarations.asides()).value_or(std::set<Member>());
+  writes_ = membersOf(declarations.writes());
+}
+
+bool isOfTheProgram(const Allocation &allocation) {
+  constexpr std::uint64_t generatorBytes = 8; // PyTorch has seed and offset in an allocation each
+  return allocation.declaredPrivate || allocation.size <= generatorBytes;
 }
 
 CaptureAllocations::CaptureAllocations(const Heap &heap) {
@@ -86,13 +98,12 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
     if (const auto operation = declarations.operations().find(lifted.handle);
         operation != declarations.operations().end())
       node.operation = operation->second;
-    const std::set<Member> read = declaredMembers(heap, declarations.reads(), lifted.handle);
-    const std::set<Member> aside = declaredMembers(heap, declarations.asides(), lifted.handle);
+    const DeclaredAccesses declared(heap, declarations, lifted.handle);
     for (const PointerWord &word : lifted.words) {
       const std::optional<Hit> hit = heap.find(word.value);
       node.words.emplace(placeOf(word), Word{word.value, hit ? hit->offset : 0, hit && own.contains(*hit),
-                                             hit && read.contains({hit->block, hit->member}),
-                                             hit && aside.contains({hit->block, hit->member}),
+                                             hit && declared.isRead(*hit), hit && declared.isAside(*hit),
+                                             hit && declared.isNotWritten(*hit, own),
                                              hit ? heap.block(hit->block).members[hit->member].name : ""});
     }
   }
@@ -151,6 +162,11 @@ bool Rehearsal::hasMovedInAnotherForm(std::size_t node, const LiftedNode &now,
 bool Rehearsal::isDeclaredRead(std::size_t node, const PointerWord &word) const {
   const Word *before = find(node, word);
   return before && before->isDeclaredRead;
+}
+
+bool Rehearsal::isNotWritten(std::size_t node, const PointerWord &word) const {
+  const Word *before = find(node, word);
+  return before && before->isNotWritten && before->value == word.value;
 }
 
 bool Rehearsal::isDeclaredAside(std::size_t node, const PointerWord &word) const {

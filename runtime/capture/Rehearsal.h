@@ -19,9 +19,6 @@ namespace pumpgraph::runtime {
 /// An allocation: its block and its member there.
 using Member = std::pair<BlockId, std::size_t>;
 
-/// The allocations of which something is said of a node.
-std::set<Member> declaredMembers(const Heap &heap, const DeclaredPointers &declared, CUgraphNode node);
-
 /// What the heap's last capture allocated.
 class CaptureAllocations {
 public:
@@ -32,6 +29,27 @@ public:
 private:
   std::set<Member> members_;
 };
+
+/// What is said of one node's accesses.
+class DeclaredAccesses {
+public:
+  DeclaredAccesses(const Heap &heap, const NodeDeclarations &declarations, CUgraphNode node);
+
+  bool isRead(const Hit &hit) const { return reads_.contains({hit.block, hit.member}); }
+  bool isAside(const Hit &hit) const { return asides_.contains({hit.block, hit.member}); }
+  /// Whether all that the node writes of memory that was there before the capture is known, and this is not of it.
+  bool isNotWritten(const Hit &hit, const CaptureAllocations &own) const {
+    return writes_ && !own.contains(hit) && !writes_->contains({hit.block, hit.member});
+  }
+
+private:
+  std::set<Member> reads_, asides_;
+  std::optional<std::set<Member>> writes_;
+};
+
+/// Whether what operations say of all that they write counts for an allocation: it is one of the program's own, or as
+/// small as the state of a random-number generator. Libraries may have workspaces of which operations say nothing.
+bool isOfTheProgram(const Allocation &allocation);
 
 /// Both captures launch the same kernels in the same order, on memory at different addresses. A word that holds the
 /// address of an allocation of the second capture and the very same value in the first, before that allocation was
@@ -67,6 +85,9 @@ public:
 
   /// Whether the node only reads what this parameter points at.
   bool isDeclaredRead(std::size_t node, const PointerWord &word) const;
+  /// Whether this parameter points where it did, at memory that was there before and that the node's operation does
+  /// not say it writes, though it says what it writes.
+  bool isNotWritten(std::size_t node, const PointerWord &word) const;
   /// Whether what the node finds where this parameter points reaches nothing that it writes elsewhere.
   bool isDeclaredAside(std::size_t node, const PointerWord &word) const;
   /// What the allocation was called that this parameter pointed at; empty if it had no name.
@@ -82,6 +103,7 @@ private:
     bool leadsToOurs = false; ///< to an allocation of the rehearsal
     bool isDeclaredRead = false;
     bool isDeclaredAside = false;
+    bool isNotWritten = false;
     std::string name;
   };
   struct Node {

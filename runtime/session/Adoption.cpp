@@ -84,7 +84,7 @@ Status Adoption::lift() {
       node.operation = found->second;
   }
   finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, step_->lifted_,
-                  session_.declarations_.reads(), &AccessTables::ofProcess(), session_.declarations_.asides());
+                  session_.declarations_, &AccessTables::ofProcess());
   if (finder_->comparedWithRehearsal())
     takeNames(*session_.rehearsal_);
   step_->times_.captureMs = session_.captureMs_;

@@ -494,6 +494,13 @@ Status Session::declareAside(CUstream stream, const std::vector<CUdeviceptr> &po
   return graph ? declarations_.addAsides(*driver_, *graph, pointers) : tl::unexpected<Error>(graph.error());
 }
 
+Status Session::declareWrites(CUstream stream, const std::optional<std::vector<CUdeviceptr>> &pointers) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  const Expected<CUgraph> graph = graphOfCapture(stream);
+  return graph ? declarations_.addWrites(*driver_, *graph, pointers) : tl::unexpected<Error>(graph.error());
+}
+
 Status Session::nameNodes(CUstream stream, std::string_view label) {
   const std::lock_guard lock(mutex_);
   const ContextScope scope(*driver_, context_);

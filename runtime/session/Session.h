@@ -167,6 +167,7 @@ public:
   Status nameNodes(CUstream stream, std::string_view label);
   /// The nodes that the capture on `stream` got since the last call are one operation.
   Status declareOperation(CUstream stream, OperationKind kind);
+  Status declareWrites(CUstream stream, const std::optional<std::vector<CUdeviceptr>> &pointers);
   /// The same of a graph that is built between begin and end.
   Status declareOperation(CUgraph graph, OperationKind kind);
   Status rehearse(CUgraph graph);

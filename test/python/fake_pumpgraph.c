@@ -200,6 +200,15 @@ FAKE pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgr
   return answer("declare_reads", error);
 }
 
+FAKE pumpgraph_status pumpgraph_declare_writes(pumpgraph_session *session, pumpgraph_stream stream,
+                                               const void *const *pointers, size_t count, pumpgraph_error *error) {
+  write_down("declare_writes %p %p", (void *)session, (void *)stream);
+  for (size_t i = 0; i < count; ++i)
+    write_down(" %p", pointers[i]);
+  write_down("\n");
+  return answer("declare_writes", error);
+}
+
 FAKE pumpgraph_status pumpgraph_declare_aside(pumpgraph_session *session, pumpgraph_stream stream,
                                               const void *const *pointers, size_t count, pumpgraph_error *error) {
   write_down("declare_aside %p %p", (void *)session, (void *)stream);

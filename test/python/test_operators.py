@@ -9,7 +9,7 @@ from test_torch_capture import torch  # the stand-in
 
 from pumpgraph.errors import UnsupportedError
 from pumpgraph.names import Names
-from pumpgraph.operators import WRITTEN_UNSAID, DeclaringOperators, only_read
+from pumpgraph.operators import WRITTEN_UNSAID, DeclaringOperators, memory_used
 from pumpgraph.purity import updated_aside
 
 
@@ -32,6 +32,11 @@ def operator_of(schema):
     return operator(" ".join(names), name=name, returns=returns.strip("()")), names
 
 
+def only_read(func, args, kwargs):
+    used = memory_used(func, args, kwargs)
+    return used.read if used else []
+
+
 class OnlyRead(unittest.TestCase):
     def setUp(self):
         self.a, self.b, self.c = (torch.Tensor(pointer) for pointer in (0x1000, 0x2000, 0x3000))
@@ -41,6 +46,14 @@ class OnlyRead(unittest.TestCase):
         self.assertEqual(only_read(operator("self! other"), (self.a, self.b), {}), [0x2000])
         self.assertEqual(only_read(operator("self other out!"), (self.a,), {"other": self.b, "out": self.c}),
                          [0x1000, 0x2000])
+
+    def test_what_is_written_is_said_where_the_schema_is_believed(self):
+        self.assertEqual(memory_used(operator("self! other"), (self.a, self.b), {}).written, [0x1000])
+        self.assertEqual(memory_used(operator("self other"), (self.a, self.b), {}).written, [])
+        self.assertEqual(memory_used(operator("input running_mean"), (self.a, self.b), {}).written, [0x2000])
+        self.assertIsNone(memory_used(operator("self", namespace="mine"), (self.a,), {}))
+        self.b.__tensor_flatten__ = lambda: ([], None)
+        self.assertIsNone(memory_used(operator("self other"), (self.a, self.b), {}))
 
     def test_lists_count_one_by_one(self):
         self.assertEqual(only_read(operator("self! tensors"), ([self.a], [self.b, None, self.c]), {}),
@@ -153,6 +166,7 @@ class Declaring(unittest.TestCase):
         self.said = []
         session = types.SimpleNamespace(
             declare_reads=lambda stream, pointers: self.said.append((stream, pointers)),
+            declare_writes=lambda stream, pointers: self.said.append((stream, "writes", pointers)),
             declare_aside=lambda stream, pointers: self.said.append((stream, "aside", pointers)),
             name_nodes=lambda stream, name: self.said.append((stream, name)),
             declare_operation=lambda stream, kind: self.said.append((stream, kind.name)),
@@ -168,8 +182,8 @@ class Declaring(unittest.TestCase):
         add.__name__ = "add.out"
         result = self.mode.__torch_dispatch__(add, (), (torch.Tensor(0x1000), torch.Tensor(0x2000)))
         self.assertEqual(result.data_ptr(), 0x3000)
-        self.assertEqual(self.said, [(7, "UNKNOWN"), (7, []), (7, "aside", []), (7, ""), "runs", (7, "PURE"), (7, [0x1000]),
-                                     (7, "aside", []), (7, "add"), (0x3000, "add")])
+        self.assertEqual(self.said, [(7, "UNKNOWN"), (7, []), (7, "writes", None), (7, "aside", []), (7, ""), "runs",
+                                     (7, "PURE"), (7, [0x1000]), (7, "writes", [0x2000]), (7, "aside", []), (7, "add"), (0x3000, "add")])
 
     def test_collectives_are_refused(self):
         with self.assertRaisesRegex(UnsupportedError, "torch.distributed's allreduce_ is called in the step"):

@@ -211,8 +211,9 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_check_capture(pumpgraph_session *sessio
 /** From here to pumpgraph_capture_end() allocations belong to the step being captured. The caller captures with
  * whatever means it has (stream capture, torch.cuda.graph). A plan in force is taken back first, which a stream capture
  * does not allow: begin before it, or call pumpgraph_take_back(). Until the end the calls that may come between two
- * launches (allocate, free, declare_reads, name_nodes) also set the stack below their caller's frame to zero: what is
- * left there of one launch looks like an operand of the next, if that hands over a struct with fields that nobody set.
+ * launches (allocate, free, declare_reads, declare_writes, name_nodes) also set the stack below their caller's frame to
+ * zero: what is left there of one launch looks like an operand of the next, if that hands over a struct with fields
+ * that nobody set.
  */
 PUMPGRAPH_API pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error);
 PUMPGRAPH_API pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session, pumpgraph_error *error);
@@ -226,6 +227,15 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session,
 PUMPGRAPH_API pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgraph_stream stream,
                                                        const void *const *pointers, size_t count,
                                                        pumpgraph_error *error);
+
+/** Says of the nodes that the capture on `stream` got since the last call, or since it began, that of the program's
+ *  memory they write only the `count` allocations that hold `pointers`, and none if that is 0. NULL: nothing is said of
+ *  them. It counts for allocations that were there before the capture, and are private or at most 8 bytes large, as
+ *  the state of a random-number generator is. When and where it can be called, and the errors, are those of
+ *  pumpgraph_declare_reads(); it has calls of its own to count from. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_declare_writes(pumpgraph_session *session, pumpgraph_stream stream,
+                                                        const void *const *pointers, size_t count,
+                                                        pumpgraph_error *error);
 
 /** Says of the nodes that the capture on `stream` got since the last call, or since it began, that what they find in
  * the `count` allocations that hold `pointers` reaches nothing that they write elsewhere: state that they update

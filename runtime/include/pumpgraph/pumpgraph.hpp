@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -405,6 +406,17 @@ public:
   /// Of the nodes that the capture on `stream` got since the last call: see pumpgraph_declare_reads().
   Status declareReads(pumpgraph_stream stream, const std::vector<const void *> &pointers) {
     return detail::call(pumpgraph_declare_reads, session_.get(), stream, pointers.data(), pointers.size());
+  }
+  /// Of the nodes that the capture on `stream` got since the last call: see pumpgraph_declare_writes(). Nothing:
+  /// nothing is said.
+  Status declareWrites(pumpgraph_stream stream, const std::optional<std::vector<const void *>> &pointers) {
+    static const void *const none[] = {nullptr};
+    const bool isSaid = pointers.has_value(), isEmpty = !isSaid || pointers->empty();
+    return detail::call(pumpgraph_declare_writes, session_.get(), stream,
+                        !isSaid   ? nullptr
+                        : isEmpty ? none
+                                  : pointers->data(),
+                        isEmpty ? 0 : pointers->size());
   }
   /// Of the nodes that the capture on `stream` got since the last call: see pumpgraph_declare_aside().
   Status declareAside(pumpgraph_stream stream, const std::vector<const void *> &pointers) {

@@ -162,6 +162,7 @@ FUNCTIONS = {
     "pumpgraph_capture_begin": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_capture_end": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_declare_reads": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),
+    "pumpgraph_declare_writes": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),
     "pumpgraph_declare_aside": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),
     "pumpgraph_name_nodes": (c_int, [c_void_p, c_void_p, c_char_p, _ERROR]),
     "pumpgraph_declare_operation": (c_int, [c_void_p, c_void_p, c_int32, _ERROR]),

@@ -182,6 +182,13 @@ class Session:
         self.library.call("pumpgraph_declare_reads", self._handle, stream, (c_void_p * len(pointers))(*pointers),
                           len(pointers))
 
+    def declare_writes(self, stream: int, pointers: Optional[Sequence[int]]) -> None:
+        """Of the program's memory that was there before the capture, the nodes that the capture on `stream` got since
+        the last call write these allocations at most. None: nothing is said of them."""
+        count = len(pointers or ())
+        said = None if pointers is None else (c_void_p * max(count, 1))(*pointers)
+        self.library.call("pumpgraph_declare_writes", self._handle, stream, said, count)
+
     def declare_aside(self, stream: int, pointers: Sequence[int]) -> None:
         """What the nodes that the capture on `stream` got since the last call find in these allocations reaches nothing
         that they write elsewhere."""

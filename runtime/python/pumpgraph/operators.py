@@ -10,7 +10,7 @@ the host.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Set
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set
 
 import torch
 
@@ -59,39 +59,47 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
         if _draws(func, args, kwargs):
             generator = kwargs.get("generator")
             self._drawn.add(generator if generator is None else id(generator))
-        reads, name, kind = only_read(func, args, kwargs), self._names.operator(func), kind_of(func, args, kwargs)
-        aside = updated_aside(func, args, kwargs)
-        self._declare([], [], "", OperationKind.UNKNOWN)  # of what was captured between the operators nothing is known
+        used, kind, aside = memory_used(func, args, kwargs), kind_of(func, args, kwargs), updated_aside(func, args, kwargs)
+        name = self._names.operator(func)
+        self._declare(None, [], "", OperationKind.UNKNOWN)  # of what was captured between the operators nothing is known
         result = func(*args, **kwargs)
-        self._declare(reads, aside, name, kind)
+        self._declare(used, aside, name, kind)
         self._names.results(name, (args, kwargs), result)
         return result
 
-    def _declare(self, reads: List[int], aside: List[int], name: str, kind: OperationKind) -> None:
+    def _declare(self, used: Optional[MemoryUsed], aside: List[int], name: str, kind: OperationKind) -> None:
         try:
             self._session.declare_operation(self._stream, kind)
-            self._session.declare_reads(self._stream, reads)
+            self._session.declare_reads(self._stream, used.read if used else [])
+            self._session.declare_writes(self._stream, used.written if used else None)
             self._session.declare_aside(self._stream, aside)
             self._session.name_nodes(self._stream, name)
         except PumpGraphError:
             pass  # the capture is broken, and whoever broke it says so
 
 
-def only_read(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> List[int]:
-    """Addresses in the memory that a call of this operator reads and does not write. Asked before the call: an operator
-    may give an argument other memory, and write that."""
+class MemoryUsed(NamedTuple):
+    """Addresses in the memory that a call of an operator only reads, and in the memory that it may write."""
+
+    read: List[int]
+    written: List[int]
+
+
+def memory_used(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Optional[MemoryUsed]:
+    """Of what the arguments are; None where nobody knows. Asked before the call: an operator may give an argument other
+    memory, and write that."""
     if not is_believed(func):
-        return []
+        return None
     read: Set[int] = set()
     written: Set[int] = set()
     for argument, value in given(func._schema.arguments, args, kwargs):
         is_written = argument.name in WRITTEN_UNSAID or says_that_it_writes(argument)
         for tensor in tensors_in(value):
             if is_wrapper(tensor):
-                return []  # what its operators do is its own business
+                return None  # what its operators do is its own business
             if has_memory(tensor):
                 (written if is_written else read).add(pointer_of(tensor))
-    return sorted(read - written)
+    return MemoryUsed(sorted(read - written), sorted(written))
 
 
 # Operators that draw random numbers whatever their arguments are. Others, such as attention, may draw none.

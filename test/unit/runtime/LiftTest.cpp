@@ -39,7 +39,7 @@ protected:
   }
   CapturedStep describe(const Rehearsal *rehearsal = nullptr) {
     const LiftedGraph lifted = lift();
-    const AccessFinder finder(*heap_, rehearsal, lifted, declarations_.reads(), &tables_);
+    const AccessFinder finder(*heap_, rehearsal, lifted, declarations_, &tables_);
     CapturedStep step = describeStep(lifted, *heap_, finder, {});
     EXPECT_EQ(validate(step.description), "");
     return step;
@@ -451,7 +451,7 @@ TEST_F(LiftTest, believesDeclaredReads) {
   add({reinterpret_cast<CUdeviceptr>(a + 4096)});
   add({});
   const LiftedGraph lifted = lift();
-  const AccessFinder finder(*heap_, nullptr, lifted, declarations.reads());
+  const AccessFinder finder(*heap_, nullptr, lifted, declarations);
   for (std::size_t node = 0; node < 3; ++node) {
     const std::vector<AccessFinder::Touch> touches = finder.touches(node, lifted.nodes[node]);
     ASSERT_EQ(touches.size(), 2u);
@@ -459,6 +459,67 @@ TEST_F(LiftTest, believesDeclaredReads) {
     EXPECT_EQ(touches[0].access.evidence, node == 1 ? Evidence::Declared : Evidence::Assumed);
     EXPECT_EQ(touches[1].access.may, modeReadWrite);
   }
+}
+
+// What an operation does not say it writes of the program's memory it only reads; of a library's memory, and of what
+// was allocated in the capture, nobody knows.
+TEST_F(LiftTest, believesDeclaredWrites) {
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b"), *library = allocate(pageBytes, "library");
+  char *seed = allocate(8, "seed");
+  declarePrivate(a);
+  declarePrivate(b);
+  heap_->beginCapture();
+  char *born = allocate(pageBytes, "born");
+  NodeDeclarations declarations;
+  using Pointers = std::optional<std::vector<CUdeviceptr>>;
+  const auto add = [&](const Pointers &pointers) {
+    fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(b)});
+    fake_.addKernel(graph_, {}, plain_, {bytesOf(library), bytesOf(7), bytesOf(seed)});
+    fake_.addKernel(graph_, {}, plain_, {bytesOf(born), bytesOf(7), bytesOf(born)});
+    ASSERT_TRUE(declarations.addWrites(driver_, graph_, pointers));
+  };
+  add(std::nullopt);
+  add(std::vector<CUdeviceptr>{reinterpret_cast<CUdeviceptr>(a + 4096)});
+  add(std::vector<CUdeviceptr>{});
+  add(std::nullopt);
+  heap_->endCapture();
+  const LiftedGraph lifted = lift();
+  const Rehearsal rehearsal(lifted, *heap_, declarations);
+  const auto found = [&](const Rehearsal *rehearsed, const NodeDeclarations &said) {
+    const AccessFinder finder(*heap_, rehearsed, lifted, said);
+    std::vector<std::string> readOnly;
+    for (std::size_t node = 0; node < lifted.nodes.size(); ++node)
+      for (const AccessFinder::Touch &touch : finder.touches(node, lifted.nodes[node]))
+        if (touch.access.may == modeRead)
+          readOnly.push_back(fmt::format("{} of {}", heap_->block(touch.block).members.front().name, node));
+    return readOnly;
+  };
+  const std::vector<std::string> expected{"b of 3", "seed of 4", "a of 6", "b of 6", "seed of 7"};
+  EXPECT_EQ(found(nullptr, declarations), expected);
+  EXPECT_EQ(found(&rehearsal, {}), expected);
+  EXPECT_TRUE(found(nullptr, {}).empty());
+}
+
+// What a rehearsed operation did not write, the second capture's may, where its parameter leads elsewhere.
+TEST_F(LiftTest, declaredWritesAreOfTheSameAddresses) {
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  declarePrivate(a);
+  declarePrivate(b);
+  heap_->beginCapture();
+  heap_->endCapture();
+  NodeDeclarations declarations;
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(a)});
+  ASSERT_TRUE(declarations.addWrites(driver_, graph_, std::vector<CUdeviceptr>{}));
+  const Rehearsal rehearsal(lift(), *heap_, declarations);
+  fake_.destroyGraph(graph_);
+  graph_ = fake_.createGraph();
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(b)});
+  const LiftedGraph second = lift();
+  const AccessFinder finder(*heap_, &rehearsal, second);
+  const std::vector<AccessFinder::Touch> touches = finder.touches(0, second.nodes[0]);
+  ASSERT_EQ(touches.size(), 2u);
+  EXPECT_EQ(touches[0].access.may, modeRead);
+  EXPECT_EQ(touches[1].access.may, modeReadWrite);
 }
 
 // What a pure node has aside it reaches by parameters that are pointers, and by these alone.
@@ -473,7 +534,7 @@ TEST_F(LiftTest, believesWhatIsDeclaredAside) {
   ASSERT_TRUE(declarations.addAsides(driver_, graph_, {}));
 
   LiftedGraph lifted = lift();
-  const AccessFinder finder(*heap_, nullptr, lifted, {}, nullptr, declarations.asides());
+  const AccessFinder finder(*heap_, nullptr, lifted, declarations);
   const auto asides = [&] {
     std::vector<std::string> found;
     const CapturedStep step = describeStep(lifted, *heap_, finder, {});
@@ -757,7 +818,7 @@ TEST_F(LiftTest, nothingStaysInScratchMemory) {
   const std::array<NodeOperation, 6> operations{{{1, true}, {1, true}, {2, false}, {1, true}, {}, {3, true}}};
   for (std::size_t node = 0; node < 6; ++node)
     lifted.nodes[node].operation = operations[node];
-  const AccessFinder finder(*heap_, nullptr, lifted, declarations_.reads(), &tables_);
+  const AccessFinder finder(*heap_, nullptr, lifted, declarations_, &tables_);
   const Description step = describeStep(lifted, *heap_, finder, {}).description;
   std::vector<bool> overwrites, isPure;
   for (const Node &node : step.nodes) {
@@ -784,7 +845,7 @@ TEST_F(LiftTest, onlyCopiesOnTheDeviceArePure) {
   LiftedGraph lifted = lift();
   for (LiftedNode &node : lifted.nodes)
     node.operation = {1, true};
-  const AccessFinder finder(*heap_, nullptr, lifted, declarations_.reads(), &tables_);
+  const AccessFinder finder(*heap_, nullptr, lifted, declarations_, &tables_);
   std::vector<bool> isPure;
   for (const Node &node : describeStep(lifted, *heap_, finder, {}).description.nodes)
     isPure.push_back(node.isPure);
