@@ -9,9 +9,20 @@
 
 namespace pumpgraph {
 
+/// By edges of both kinds: programmatic ones order a program's own accesses too, or it would be wrong as captured.
+static Order orderOfAccesses(const Description &captured) {
+  std::vector<std::vector<NodeIndex>> predecessors(captured.nodes.size());
+  for (const Edge &edge : captured.edges)
+    predecessors[edge.to].push_back(edge.from);
+  Order order;
+  for (const std::vector<NodeIndex> &before : predecessors)
+    order.append(before);
+  return order;
+}
+
 void claimFirstTouches(Description &captured) {
   const StepValues values(captured);
-  const Order order(captured);
+  const Order order = orderOfAccesses(captured);
   IndexedVector<AtomIndex, std::vector<NodeIndex>> touching(values.atoms().size());
   for (NodeIndex node = 0; node < captured.nodes.size(); ++node)
     for (const auto touched : {values.operands(node), values.results(node)})

@@ -29,6 +29,7 @@ public:
       if (!std::ranges::all_of(values_.operands(node), [&](ValueIndex operand) { return isThere(operand); }))
         return std::nullopt; // making one has written over another
       emit(node, false);
+      changes_.clear();
       giveUpAfter(node);
       if (turns_.size() > mostTurnsPerNode * captured_.nodes.size())
         return std::nullopt;
@@ -49,6 +50,20 @@ private:
   bool makeAgain(ValueIndex value) {
     if (isThere(value))
       return true;
+    const std::size_t before = changes_.size(), turns = turns_.size();
+    if (isMadeAgain(value))
+      return true;
+    for (; changes_.size() > before; changes_.pop_back()) {
+      held_[values_.values()[changes_.back().result].atom] = changes_.back().held;
+      isGivenUp_[changes_.back().result] = changes_.back().wasGivenUp;
+    }
+    turns_.resize(turns);
+    // What cannot be made again and nobody has written over was not given up, then.
+    if (held_[values_.values()[value].atom] == value)
+      isGivenUp_[value] = false;
+    return isThere(value);
+  }
+  bool isMadeAgain(ValueIndex value) {
     const NodeIndex maker = values_.values()[value].maker;
     if (maker == noMaker || isWanted_[value] || values_.values()[value].isAside || !values_.mayRunAgain(maker) ||
         turns_.size() > mostTurnsPerNode * captured_.nodes.size())
@@ -88,7 +103,9 @@ private:
   void emit(NodeIndex node, bool again) {
     turns_.push_back({node, again});
     for (const ValueIndex result : again ? values_.resultsAgain(node) : values_.results(node)) {
-      held_[values_.values()[result].atom] = result;
+      ValueIndex &held = held_[values_.values()[result].atom];
+      changes_.push_back({result, held, isGivenUp_[result]});
+      held = result;
       isGivenUp_[result] = false;
     }
   }
@@ -105,9 +122,16 @@ private:
     std::ranges::for_each(values_.results(node), end);
   }
 
+  /// A result that took the place of what was held.
+  struct Change {
+    ValueIndex result{}, held{};
+    bool wasGivenUp = false;
+  };
+
   const Description &captured_;
   const StepValues &values_;
   const Lifetimes &lifetimes_;
+  std::vector<Change> changes_; ///< since the last captured node, to undo them
   IndexedVector<AtomIndex, ValueIndex> held_;
   IndexedVector<ValueIndex, bool> isGivenUp_;
   IndexedVector<ValueIndex, bool> isWanted_; ///< by repetitions under way

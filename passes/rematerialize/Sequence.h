@@ -32,8 +32,8 @@ struct Lifetimes {
 /// The nodes in the order of capture. Before a node that finds an operand given up, or written over, stand the
 /// repetitions that make it again, and before these what they need in turn. Nothing if that cannot be: an operand's
 /// maker may not run again, or would write over what others still need; or if it takes too many repetitions. What
-/// cannot be made again stays for repetitions that read it until it is written over. What never had a value is found in
-/// any.
+/// cannot be made again stays for those that read it until it is written over, also if it was to be given up. What
+/// never had a value is found in any.
 std::optional<std::vector<Turn>> sequenceOf(const Description &captured, const StepValues &values,
                                             const Lifetimes &lifetimes);
 
