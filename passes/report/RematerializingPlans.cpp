@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/report/RematerializingPlans.h"
 
+#include "passes/analysis/Bound.h"
 #include "passes/analysis/Prediction.h"
 #include "passes/analysis/Timeline.h"
 #include "passes/lower/LowerVirtual.h"
@@ -11,34 +12,26 @@
 #include <array>
 #include <limits>
 #include <numeric>
-#include <optional>
 #include <vector>
 
 namespace pumpgraph {
 namespace {
 
 /// Of the budget: the estimate that the search goes by knows nothing of pages, frames and the length of copies.
-constexpr std::array<double, 2> sharesOfBudget = {1.0, 0.9};
-
-/// Nothing if it has no repetition.
-std::optional<Description> repeatingStep(const Description &captured, const PlanOptions &options, double share) {
-  const RepetitionOptions asked{static_cast<std::uint64_t>(static_cast<double>(options.budgetBytes) * share),
-                                options.machine};
-  const std::vector<Turn> turns = chooseRepetitions(captured, asked);
-  if (std::ranges::none_of(turns, &Turn::again))
-    return std::nullopt;
-  return withRepetitions(captured, turns);
-}
+constexpr std::array<double, 6> sharesOfBudget = {1.0, 0.95, 0.9, 0.85, 0.8, 0.75};
 
 /// The captured step, and the same with repetitions, each different from the others.
 std::vector<Description> candidatesFor(const Description &captured, const PlanOptions &options) {
-  std::array<std::optional<Description>, sharesOfBudget.size()> found;
-  sideBySide(found.size(), processorsOf(options.processors),
-             [&](std::size_t i) { found[i] = repeatingStep(captured, options, sharesOfBudget[i]); });
+  std::array<std::vector<Turn>, sharesOfBudget.size()> found;
+  sideBySide(found.size(), processorsOf(options.processors), [&](std::size_t i) {
+    const double bytes = static_cast<double>(options.budgetBytes) * sharesOfBudget[i];
+    found[i] = chooseRepetitions(captured, {static_cast<std::uint64_t>(bytes), options.machine});
+  });
   std::vector<Description> candidates{captured};
-  for (std::optional<Description> &step : found)
-    if (step)
-      candidates.push_back(std::move(*step));
+  for (std::size_t i = 0; i < found.size(); ++i)
+    if (std::ranges::any_of(found[i], &Turn::again) &&
+        std::find(found.begin(), found.begin() + i, found[i]) == found.begin() + i)
+      candidates.push_back(withRepetitions(captured, found[i]));
   return candidates;
 }
 
@@ -49,12 +42,12 @@ struct Planned {
 
 /// Plans each of the candidates that are wanted, side by side.
 void planEach(const std::vector<Description> &candidates, const std::vector<std::size_t> &wanted,
-              const std::vector<PlanOptions> &options, std::vector<Planned> &plans) {
-  const unsigned processors = processorsOf(options[0].processors);
+              const PlanOptions &options, std::vector<Planned> &plans) {
+  const unsigned processors = processorsOf(options.processors);
   const unsigned together = std::min<unsigned>(processors, std::max<unsigned>(1, static_cast<unsigned>(wanted.size())));
   sideBySide(wanted.size(), together, [&](std::size_t i) {
     const std::size_t candidate = wanted[i];
-    PlanOptions own = options[candidate];
+    PlanOptions own = options;
     own.processors = processors / together;
     Planned made;
     made.step = planResidency(candidates[candidate], own);
@@ -68,24 +61,31 @@ void planEach(const std::vector<Description> &candidates, const std::vector<std:
 } // namespace
 
 tl::expected<PlannedStep, PlanError> planRematerializing(const Description &captured, const PlanOptions &options) {
-  // Of quick plans with repetitions, those that may turn out to be the fastest are made in full.
-  static constexpr double close = 1.3;
+  static constexpr double close = 1.3; // of a quick plan, where the one in full may be faster than the others
   if (options.budgetBytes == 0 || Timeline(captured).peakPages() * captured.pageBytes <= options.budgetBytes)
     return planResidency(captured, options);
   const std::vector<Description> candidates = candidatesFor(captured, options);
-  std::vector<PlanOptions> own(candidates.size(), options);
-  for (std::size_t i = 1; i < own.size(); ++i)
-    own[i].isQuick = true;
+  if (candidates.size() == 1)
+    return planResidency(captured, options);
+  PlanOptions quick = options;
+  quick.isQuick = true;
   std::vector<Planned> plans(candidates.size());
   std::vector<std::size_t> wanted(candidates.size());
   std::iota(wanted.begin(), wanted.end(), std::size_t{0});
-  planEach(candidates, wanted, own, plans);
+  planEach(candidates, wanted, quick, plans);
 
   const auto isFaster = [](const Planned &one, const Planned &other) { return one.us < other.us; };
-  const double leastUs = std::ranges::min_element(plans, isFaster)->us;
-  std::erase_if(wanted, [&](std::size_t i) { return i == 0 || options.isQuick || !(plans[i].us <= leastUs * close); });
-  planEach(candidates, wanted, std::vector(candidates.size(), options), plans);
-
+  if (!options.isQuick) {
+    const auto repeating = std::min_element(plans.begin() + 1, plans.end(), isFaster);
+    const double leastUs = std::min(plans[0].us, repeating->us);
+    wanted.clear();
+    if (repeating->us <= leastUs * close)
+      wanted.push_back(static_cast<std::size_t>(repeating - plans.begin()));
+    if (plans[0].us <= leastUs * close &&
+        bound(captured, options.budgetBytes, options.machine, BoundKind::May).totalUs < leastUs)
+      wanted.push_back(0);
+    planEach(candidates, wanted, options, plans);
+  }
   Planned &best = *std::ranges::min_element(plans, isFaster);
   if (best.step && plans[0].step)
     best.step->stats.peakPagesBefore = plans[0].step->stats.peakPagesBefore; // the captured step's

@@ -9,8 +9,8 @@
 namespace pumpgraph {
 
 /// Like planResidency(), for virtual memory. The plan may hold repetitions of pure nodes (docs/rematerialization.md).
-/// Plans with repetitions are made quickly first, and in full where they take up to 1.3 times as long as the fastest.
-/// What is returned takes no longer, as predicted, than the plan without any.
+/// Of quick plans the fastest with repetitions is made in full, and the one without where it may be faster yet. So it
+/// takes no longer, as predicted, than the plan without any would.
 tl::expected<PlannedStep, PlanError> planRematerializing(const Description &captured, const PlanOptions &options);
 
 } // namespace pumpgraph
