@@ -42,6 +42,7 @@ class Result(NamedTuple):
     why: str
     moves: bool = False  # whether a plan moved data
     left: Optional[str] = None  # why a step was left as captured
+    repeats: bool = False  # whether a plan ran nodes again
     before: Sequence[int] = ()  # the programs that ran before it in its process
 
 
@@ -79,7 +80,7 @@ class Batch:
                             return
                         continue
                     yield Result(begun if begun is not None else line["seed"], line["verdict"], line["why"],
-                                 bool(line.get("moves")), line.get("left"))
+                                 bool(line.get("moves")), line.get("left"), bool(line.get("repeats")))
                     begun, finished = None, True
             except TimeoutError:
                 hangs = True
@@ -156,8 +157,9 @@ def line_of(result: Result, without: Sequence[str]) -> str:
 def totals(results: Sequence[Result]) -> str:
     count = collections.Counter(result.verdict for result in results)
     moving = sum(result.verdict == "equal" and result.moves for result in results)
-    return (f"{len(results) - count['uncounted']} programs: {count['equal']} equal ({moving} moving data), "
-            f"{count['refused']} refused, {count['wrong']} wrong, {count['crashed']} crashed")
+    repeating = sum(result.verdict == "equal" and result.repeats for result in results)
+    return (f"{len(results) - count['uncounted']} programs: {count['equal']} equal ({moving} moving data, {repeating} "
+            f"running kernels again), {count['refused']} refused, {count['wrong']} wrong, {count['crashed']} crashed")
 
 
 def objections(results: Sequence[Result], wanted: int) -> List[str]:

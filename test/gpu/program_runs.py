@@ -1311,15 +1311,16 @@ def judge_refusal(error: Any, expected: List[Tuple[str, Any]], got: List[Tuple[s
 
 
 def moves_of(loop: Any) -> Dict[str, Any]:
-    """Whether a plan of the program moved data, and why a step was left as captured."""
-    moves, left = False, None
+    """Whether a plan of the program moved data, whether one ran nodes again, and why a step was left as captured."""
+    moves, repeats, left = False, False, None
     for step in loop.steps if loop is not None else []:
         for graphs in step._graphs.values():
             for graph in graphs:
                 report = graph.step.report()
                 left = left or report.left_as_captured
                 moves = moves or bool(report.get("added_nodes") or report.get("hosted_bytes")) and not left
-    return {"moves": moves, "left": left}
+                repeats = repeats or bool(report["repeated"]["nodes"]) and not left
+    return {"moves": moves, "repeats": repeats, "left": left}
 
 
 def first_difference(expected: List[Tuple[str, Any]], got: List[Tuple[str, Any]]) -> str:

@@ -101,7 +101,7 @@ def install(
     managed: Union[int, str] = 0,
     managed_limit: Union[int, str] = 0,
     allow_oversubscription: bool = False,
-    rematerialize: str = "never",
+    rematerialize: str = "automatic",
 ) -> None:
     """Makes PumpGraph the allocator of PyTorch. Call it once, before anything touches CUDA.
 
