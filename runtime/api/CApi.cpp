@@ -342,6 +342,17 @@ pumpgraph_status pumpgraph_declare_aside(pumpgraph_session *session, pumpgraph_s
   return betweenLaunches(session, declarePointers(session, stream, pointers, count, error, &Session::declareAside));
 }
 
+pumpgraph_status pumpgraph_declare_kernel_reads(pumpgraph_session *session, const char *name,
+                                                const uint32_t *parameters, size_t count, pumpgraph_error *error) {
+  return onSession(session, error, [&](Session &self) -> Status {
+    if (!name)
+      return nullArgument("name");
+    if (!parameters && count != 0)
+      return nullArgument("parameters");
+    return self.declareKernelReads(name, std::span(parameters, count));
+  });
+}
+
 pumpgraph_status pumpgraph_declare_writes(pumpgraph_session *session, pumpgraph_stream stream,
                                           const void *const *pointers, size_t count, pumpgraph_error *error) {
   const pumpgraph_status status = onSession(session, error, [&](Session &self) -> Status {

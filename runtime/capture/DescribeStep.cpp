@@ -116,8 +116,9 @@ std::uint64_t contentBytes(const Block &block) {
 }
 
 AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured,
-                           const NodeDeclarations &declarations, const AccessTables *tables)
-    : heap_(heap), rehearsal_(rehearsal && rehearsal->matches(captured) ? rehearsal : nullptr), allocations_(heap) {
+                           const NodeDeclarations &declarations, const AccessTables *tables, const KernelReads *kernels)
+    : heap_(heap), rehearsal_(rehearsal && rehearsal->matches(captured) ? rehearsal : nullptr), kernels_(kernels),
+      allocations_(heap) {
   for (std::size_t position = 0; position < captured.nodes.size(); ++position) {
     const LiftedNode &node = captured.nodes[position];
     declared_.emplace_back(heap, declarations, node.handle);
@@ -167,7 +168,10 @@ bool AccessFinder::knowsAddressesByWordsAlone(std::size_t position, const Lifted
   return !rehearsal_->hasMovedInAnotherForm(position, node, moved);
 }
 
-bool AccessFinder::isDeclaredRead(std::size_t position, const PointerWord &word, const Hit &hit) const {
+bool AccessFinder::isDeclaredRead(std::size_t position, const LiftedNode &node, const PointerWord &word,
+                                  const Hit &hit) const {
+  if (kernels_ && kernels_->contains(launchOf(node, word).kernel, word.parameter))
+    return true;
   const DeclaredAccesses &declared = declared_[position];
   if (declared.isRead(hit) || (rehearsal_ && rehearsal_->isDeclaredRead(position, word)))
     return true;
@@ -190,7 +194,7 @@ void AccessFinder::addTouches(std::size_t position, const LiftedNode &node, cons
   touch.access.isAside =
       touch.access.parameter != unknownParameter &&
       (declared_[position].isAside(*hit) || (rehearsal_ && rehearsal_->isDeclaredAside(position, word)));
-  if (isDeclaredRead(position, word, *hit)) {
+  if (isDeclaredRead(position, node, word, *hit)) {
     touch.access.may = modeRead;
     touch.access.evidence = Evidence::Declared;
   }

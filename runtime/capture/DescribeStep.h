@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/capture/AccessTables.h"
+#include "runtime/capture/KernelReads.h"
 #include "runtime/capture/LiftGraph.h"
 #include "runtime/capture/NodeDeclarations.h"
 #include "runtime/capture/Rehearsal.h"
@@ -59,9 +60,10 @@ std::vector<AsideWord> asideWords(const Description &captured, std::size_t posit
 /// changes of the tables change nothing.
 class AccessFinder {
 public:
-  /// `tables` may be null.
+  /// `tables` and `kernels` may be null; the latter is asked later, too.
   AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const LiftedGraph &captured,
-               const NodeDeclarations &declarations = {}, const AccessTables *tables = nullptr);
+               const NodeDeclarations &declarations = {}, const AccessTables *tables = nullptr,
+               const KernelReads *kernels = nullptr);
 
   /// An access with its block in place of a buffer.
   struct Touch {
@@ -91,7 +93,7 @@ public:
 
 private:
   /// Whether somebody says that the node only reads what the word leads to.
-  bool isDeclaredRead(std::size_t position, const PointerWord &word, const Hit &hit) const;
+  bool isDeclaredRead(std::size_t position, const LiftedNode &node, const PointerWord &word, const Hit &hit) const;
   /// Whether the word certainly is an address. Never without a rehearsal.
   bool hasMoved(std::size_t position, const PointerWord &word) const;
   /// Appends what is reached through one word.
@@ -105,6 +107,7 @@ private:
 
   const Heap &heap_;
   const Rehearsal *rehearsal_; ///< null unless there is one that matches
+  const KernelReads *kernels_;
   CaptureAllocations allocations_;
   std::vector<DeclaredAccesses> declared_;       ///< by node's position
   std::map<std::string, KernelAccesses> tabled_; ///< what tables say, by kernel

@@ -83,8 +83,8 @@ Status Adoption::lift() {
     if (const auto found = operations.find(node.handle); found != operations.end())
       node.operation = found->second;
   }
-  finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, step_->lifted_,
-                  session_.declarations_, &AccessTables::ofProcess());
+  finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, step_->lifted_, session_.declarations_,
+                  &AccessTables::ofProcess(), &session_.kernelReads_);
   if (finder_->comparedWithRehearsal())
     takeNames(*session_.rehearsal_);
   step_->times_.captureMs = session_.captureMs_;

@@ -494,6 +494,13 @@ Status Session::declareAside(CUstream stream, const std::vector<CUdeviceptr> &po
   return graph ? declarations_.addAsides(*driver_, *graph, pointers) : tl::unexpected<Error>(graph.error());
 }
 
+Status Session::declareKernelReads(std::string_view name, std::span<const std::uint32_t> parameters) {
+  const std::lock_guard lock(mutex_);
+  if (!kernelReads_.add(name, parameters))
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" is no name of a function", name);
+  return {};
+}
+
 Status Session::declareWrites(CUstream stream, const std::optional<std::vector<CUdeviceptr>> &pointers) {
   const std::lock_guard lock(mutex_);
   const ContextScope scope(*driver_, context_);

@@ -3,6 +3,7 @@
 /// A session: one device, one budget, the memory under it, and the steps captured with that memory.
 #pragma once
 
+#include "runtime/capture/KernelReads.h"
 #include "runtime/capture/NodeDeclarations.h"
 #include "runtime/capture/Rehearsal.h"
 #include "runtime/driver/ProcessMemory.h"
@@ -167,6 +168,7 @@ public:
   Status nameNodes(CUstream stream, std::string_view label);
   /// The nodes that the capture on `stream` got since the last call are one operation.
   Status declareOperation(CUstream stream, OperationKind kind);
+  Status declareKernelReads(std::string_view name, std::span<const std::uint32_t> parameters);
   Status declareWrites(CUstream stream, const std::optional<std::vector<CUdeviceptr>> &pointers);
   /// The same of a graph that is built between begin and end.
   Status declareOperation(CUgraph graph, OperationKind kind);
@@ -318,6 +320,7 @@ private:
   std::unique_ptr<Heap> heap_;
   OtherGraphs otherGraphs_;
   NodeDeclarations declarations_; ///< of the last capture
+  KernelReads kernelReads_;
   std::optional<Rehearsal> rehearsal_;
   std::uint64_t allocatedSinceFit_ = 0;
   std::uint64_t besidesAtFit_ = 0;     ///< bytes beside frames when the budget of frames was set last

@@ -200,6 +200,15 @@ FAKE pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgr
   return answer("declare_reads", error);
 }
 
+FAKE pumpgraph_status pumpgraph_declare_kernel_reads(pumpgraph_session *session, const char *name,
+                                                     const uint32_t *parameters, size_t count, pumpgraph_error *error) {
+  (void)session;
+  (void)name;
+  (void)parameters;
+  (void)count;
+  return answer("declare_kernel_reads", error);
+}
+
 FAKE pumpgraph_status pumpgraph_declare_writes(pumpgraph_session *session, pumpgraph_stream stream,
                                                const void *const *pointers, size_t count, pumpgraph_error *error) {
   write_down("declare_writes %p %p", (void *)session, (void *)stream);

@@ -228,6 +228,14 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *sessio
                                                        const void *const *pointers, size_t count,
                                                        pumpgraph_error *error);
 
+/** Says that kernels of this name only read what the pointers in `count` of their parameters, counted from 0, lead to.
+ *  `name`: a function with its namespaces, "at::native::softmax"; of a template it stands for all instances. For closed
+ *  knowledge of a library's kernels. Holds for what is adopted from now on. PUMPGRAPH_INVALID_ARGUMENT for NULL or a
+ * name with an empty part. Any thread. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_declare_kernel_reads(pumpgraph_session *session, const char *name,
+                                                              const uint32_t *parameters, size_t count,
+                                                              pumpgraph_error *error);
+
 /** Says of the nodes that the capture on `stream` got since the last call, or since it began, that of the program's
  *  memory they write only the `count` allocations that hold `pointers`, and none if that is 0. NULL: nothing is said of
  *  them. It counts for allocations that were there before the capture, and are private or at most 8 bytes large, as

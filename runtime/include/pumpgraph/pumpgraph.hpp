@@ -407,6 +407,11 @@ public:
   Status declareReads(pumpgraph_stream stream, const std::vector<const void *> &pointers) {
     return detail::call(pumpgraph_declare_reads, session_.get(), stream, pointers.data(), pointers.size());
   }
+  /// See pumpgraph_declare_kernel_reads().
+  Status declareKernelReads(const std::string &name, const std::vector<std::uint32_t> &parameters) {
+    return detail::call(pumpgraph_declare_kernel_reads, session_.get(), name.c_str(), parameters.data(),
+                        parameters.size());
+  }
   /// Of the nodes that the capture on `stream` got since the last call: see pumpgraph_declare_writes(). Nothing:
   /// nothing is said.
   Status declareWrites(pumpgraph_stream stream, const std::optional<std::vector<const void *>> &pointers) {

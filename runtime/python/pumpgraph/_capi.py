@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, Callable, List, Optional
 
@@ -162,6 +162,7 @@ FUNCTIONS = {
     "pumpgraph_capture_begin": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_capture_end": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_declare_reads": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),
+    "pumpgraph_declare_kernel_reads": (c_int, [c_void_p, c_char_p, POINTER(c_uint32), c_size_t, _ERROR]),
     "pumpgraph_declare_writes": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),
     "pumpgraph_declare_aside": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),
     "pumpgraph_name_nodes": (c_int, [c_void_p, c_void_p, c_char_p, _ERROR]),

@@ -182,6 +182,11 @@ class Session:
         self.library.call("pumpgraph_declare_reads", self._handle, stream, (c_void_p * len(pointers))(*pointers),
                           len(pointers))
 
+    def declare_kernel_reads(self, name: str, parameters: Sequence[int]) -> None:
+        """Kernels of this name only read what these of their parameters lead to."""
+        self.library.call("pumpgraph_declare_kernel_reads", self._handle, name.encode(),
+                          (ctypes.c_uint32 * len(parameters))(*parameters), len(parameters))
+
     def declare_writes(self, stream: int, pointers: Optional[Sequence[int]]) -> None:
         """Of the program's memory that was there before the capture, the nodes that the capture on `stream` got since
         the last call write these allocations at most. None: nothing is said of them."""

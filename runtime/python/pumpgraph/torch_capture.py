@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 import torch
 
-from . import _capi
+from . import _capi, kernels
 from ._capi import Copies
 from ._report import Report
 from ._session import (MeasurementResult, NativeStep, ObservationResult, PathLike, ReplanningResult, Session,
@@ -146,6 +146,7 @@ def install(
         rematerialize,
     )
     try:
+        kernels.declare(session)
         allocator = _become_the_allocator(session)
     except BaseException:
         session.close()

@@ -500,6 +500,45 @@ TEST_F(LiftTest, believesDeclaredWrites) {
   EXPECT_TRUE(found(nullptr, {}).empty());
 }
 
+// By a kernel's name and parameter, in every launch of it.
+TEST_F(LiftTest, believesWhatIsKnownOfKernels) {
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  FakeKernel scale{"_Z5scalePfiS_", {8, 4, 8}, {}};
+  fake_.addKernel(graph_, {}, scale, {bytesOf(a), bytesOf(7), bytesOf(b)});
+  const LiftedGraph lifted = lift();
+  const auto modes = [&](const KernelReads *known) {
+    const AccessFinder finder(*heap_, nullptr, lifted, {}, nullptr, known);
+    std::vector<int> found;
+    for (const AccessFinder::Touch &touch : finder.touches(0, lifted.nodes[0]))
+      found.push_back(touch.access.may);
+    return found;
+  };
+  KernelReads known;
+  EXPECT_EQ(modes(&known), (std::vector<int>{modeReadWrite, modeReadWrite}));
+  ASSERT_TRUE(known.add("scale", std::vector<std::uint32_t>{2}));
+  EXPECT_EQ(modes(&known), (std::vector<int>{modeReadWrite, modeRead}));
+  EXPECT_EQ(modes(nullptr), (std::vector<int>{modeReadWrite, modeReadWrite}));
+}
+
+TEST(KernelReads, standForAllInstances) {
+  KernelReads known;
+  EXPECT_TRUE(known.add("at::native::scale", std::vector<std::uint32_t>{2, 3}));
+  EXPECT_TRUE(known.contains("_ZN2at6native5scaleIfLb1EEEvPT_S2_S2_S2_", 3));
+  EXPECT_TRUE(known.contains("_ZN2at6native5scaleEPfS0_S0_S0_", 2));
+  EXPECT_FALSE(known.contains("_ZN2at6native5scaleIfLb1EEEvPT_S2_S2_S2_", 1));
+  EXPECT_FALSE(known.contains("_ZN2at6native6scaledIfEEvPT_S2_S2_", 2));
+  EXPECT_FALSE(known.contains("_ZN4mine2at6native5scaleIfEEvPT_", 2));
+  EXPECT_FALSE(known.contains("scale", 2));
+}
+
+TEST(KernelReads, needNames) {
+  KernelReads known;
+  for (const char *name : {"", "::scale", "at::", "at::::scale"})
+    EXPECT_FALSE(known.add(name, std::vector<std::uint32_t>{0})) << name;
+  EXPECT_EQ(KernelReads::symbolPrefixOf("scale"), "_Z5scale");
+  EXPECT_EQ(KernelReads::symbolPrefixOf("at::native::scale"), "_ZN2at6native5scale");
+}
+
 // What a rehearsed operation did not write, the second capture's may, where its parameter leads elsewhere.
 TEST_F(LiftTest, declaredWritesAreOfTheSameAddresses) {
   char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");

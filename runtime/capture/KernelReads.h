@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Parameters of kernels that are known, by the kernel's name, to lead to memory that it only reads.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace pumpgraph::runtime {
+
+class KernelReads {
+public:
+  /// `name` is a function with its namespaces, "at::native::softmax"; of a template it stands for all instances.
+  /// Nothing if a part of it is empty.
+  static std::string symbolPrefixOf(std::string_view name);
+
+  /// Adds to what is known of the kernel. Whether `name` is one.
+  bool add(std::string_view name, std::span<const std::uint32_t> parameters);
+
+  /// Of a kernel with this mangled name (Itanium C++ ABI, 5.1).
+  bool contains(std::string_view symbol, std::uint32_t parameter) const;
+
+private:
+  std::map<std::string, std::set<std::uint32_t>> byPrefix_;
+};
+
+} // namespace pumpgraph::runtime
