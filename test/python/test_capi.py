@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 import unittest
-from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from unittest import mock
 
@@ -26,6 +26,7 @@ SCALARS = {
     "size_t": c_size_t,
     "uint64_t": c_uint64,
     "int32_t": c_int32,
+    "uint32_t": c_uint32,
     "int": c_int,
     "double": c_double,
     "pumpgraph_status": c_int,
@@ -49,7 +50,7 @@ def ctypes_of(declaration):
         return c_void_p if stars == 1 else POINTER(c_void_p)
     if base in HANDLES:
         return c_void_p if stars == 1 else POINTER(c_void_p)
-    return POINTER(_capi.STRUCTURES[base])
+    return POINTER(SCALARS[base] if base in SCALARS else _capi.STRUCTURES[base])
 
 
 def split_name(declaration):

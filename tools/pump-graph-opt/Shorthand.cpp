@@ -67,8 +67,12 @@ struct Shorthand::Options {
       "rematerialize", cl::cat(category), cl::value_desc("when"),
       cl::desc("whether pure nodes may run again, where that is faster than moving what they make: automatic (default) "
                "or never")};
+  cl::opt<std::string> effort{"plan-effort", cl::cat(category), cl::value_desc("how much"),
+                              cl::desc("low takes a fraction of the time, for a plan that is as fast or some percent "
+                                       "slower; default")};
   bool areGiven() const {
-    const std::array single{&trace, &page, &budget, &up, &down, &both, &hostMemory, &sweep, &compare, &rematerialize};
+    const std::array single{&trace, &page,    &budget,        &up,    &down, &both, &hostMemory,
+                            &sweep, &compare, &rematerialize, &effort};
     return reports.getNumOccurrences() > 0 || std::any_of(single.begin(), single.end(), [](const auto *option) {
              return option->getNumOccurrences() > 0;
            });
@@ -98,6 +102,7 @@ struct Request {
   std::uint64_t hostBytes = UINT64_MAX;
   int sweepPoints = 0;
   bool rematerializes = true;
+  bool isQuick = false;
   std::optional<UnifiedMemory> unifiedMemory; ///< to compare the plan with
   std::vector<Report> reports;
   std::string lowered; ///< where the lowered IR goes; empty: nowhere
@@ -181,6 +186,13 @@ static Parsed<bool> parseRematerialize(const std::string &text) {
   return text == "automatic";
 }
 
+/// Whether it is the low one.
+static Parsed<bool> parseEffort(const std::string &text) {
+  if (text != "low" && text != "default")
+    return tl::unexpected(fmt::format("\"{}\" is neither low nor default", text));
+  return text == "low";
+}
+
 static Parsed<int> parsePoints(const std::string &text) {
   if (text.empty())
     return defaultSweepPoints;
@@ -262,6 +274,7 @@ static Parsed<Request> readRequest(const auto &options, llvm::StringRef input, l
   reader.read(options.hostMemory, parseBytes, request.hostBytes);
   reader.read(options.sweep, parsePoints, request.sweepPoints);
   reader.read(options.rematerialize, parseRematerialize, request.rematerializes);
+  reader.read(options.effort, parseEffort, request.isQuick);
   reader.read(options.compare, parseUnifiedMemory, request.unifiedMemory);
   for (const std::string &text : options.reports)
     reader.readValue("report", text, parseReport, request.reports.emplace_back());
@@ -449,6 +462,7 @@ int Shorthand::run(llvm::StringRef input, llvm::StringRef output, mlir::DialectR
   machine.hostBytes = request->hostBytes;
   PlanOptions planning{.machine = machine};
   planning.rematerializes = request->rematerializes;
+  planning.isQuick = request->isQuick;
   tl::expected<Summary, PlanError> summary = plan(captured, request->budget, planning);
   if (!summary) {
     report(summary.error(), source);

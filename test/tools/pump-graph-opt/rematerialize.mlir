@@ -10,6 +10,8 @@
 // RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 --rematerialize=never --report=json | FileCheck %s --check-prefix=NEVER-JSON
 // RUN: pump-graph-opt %s --budget=10MiB --up=1 --down=1 -o - | FileCheck %s --check-prefix=FITS
 // RUN: not pump-graph-opt %s --budget=6MiB --rematerialize=sometimes 2>&1 | FileCheck %s --check-prefix=BAD
+// RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 --plan-effort=low | FileCheck %s --check-prefix=TEXT
+// RUN: not pump-graph-opt %s --budget=6MiB --plan-effort=high 2>&1 | FileCheck %s --check-prefix=EFFORT
 
 
 // TEXT: 6.00 of 10.0 MiB; 1.25 x in-memory; limited by compute; 10.0 MiB removes it
@@ -35,6 +37,7 @@
 // NEVER-JSON-NEXT: "bytes": 0
 // FITS-NOT: pump.rematerialize
 // BAD: --rematerialize: "sometimes" is neither automatic nor never
+// EFFORT: --plan-effort: "high" is neither low nor default
 pump.graph @again {
   %a0 = pump.buffer "a0" private size(2097152)
   %a1 = pump.buffer "a1" private size(2097152)
