@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear-programming bounds of the rows that ran under a budget, from the recorded steps. Needs no GPU, but SciPy."""
+"""Linear-programming bounds of the rows whose plans run nothing again, from the recorded steps. Needs no GPU, but
+SciPy."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Sequence, Tuple
 
 from outside import read_json
+from sentinel_table import Rows
 from sentinels import Done, Sentinel, row_key
 
 
@@ -23,18 +25,18 @@ def missing_bounds(
 ) -> Iterator[Tuple[str, Dict[str, Any]]]:
     """Keys and figures of the bounds that can be computed and have not been. `steps` is what was recorded, by name."""
     for sentinel in chosen:
-        step = steps[sentinel.name]
+        step, rows = steps[sentinel.name], Rows(sentinel, done)
         for budget in sentinel.budgets:
             key = row_key(sentinel, "bounds", budget, 0)
-            report = done.get(row_key(sentinel, "budget", budget, 0), {}).get("report")
-            if report is None or "error" not in done.get(key, {"error": "not computed"}):
+            kind = rows.kind_of_moves(budget)
+            if kind is None or "error" not in done.get(key, {"error": "not computed"}):
                 continue
             if not step.is_file():
                 say(f"{key}: there is no recorded step {step}\n")
                 continue
             say(f"{key} ...")
             start = time.monotonic()
-            figures = compute(step, report, tool)
+            figures = compute(step, rows.report(budget, kind), tool)
             say(f" {figures.get('error') or format(figures['lp_may_s'] * 1e3, '.1f') + ' ms'}, "
                 f"{time.monotonic() - start:.0f} s\n")
             yield key, figures
@@ -52,7 +54,8 @@ def compute(step: Path, report: Dict[str, Any], tool: Path) -> Dict[str, Any]:
     figures = {"lp_may_s": may.seconds}
     if may.proposal.step.may_host and "hosted_share" in report["machine"]:
         with contextlib.suppress(RuntimeError):  # of the solver
-            figures["lp_predicted_s"] = lp_bound.lp_bound(exported, report["budget_bytes"], report["machine"], "predicted")
+            hosting_s = lp_bound.lp_bound(exported, report["budget_bytes"], report["machine"], "predicted")
+            figures["lp_predicted_s"] = hosting_s
     return figures
 
 

@@ -21,7 +21,9 @@ import sentinel_bounds
 import sentinel_kept
 import sentinel_plot
 import sentinel_table
-from sentinels import BY_NAME, KINDS, SENTINELS, Done, Job, Sentinel, lacks, missing, plain_peak, plan_jobs
+from sentinels import (
+    BY_NAME, KINDS, PLANNED, SENTINELS, USUAL_KINDS, Done, Job, Sentinel, lacks, missing, plain_peak, plan_jobs,
+)
 
 WORKER = Path(__file__).resolve().parent / "sentinel_worker.py"
 SETTLE_LINK = Path(__file__).resolve().parent / "settle_link.py"
@@ -33,7 +35,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="pump-graph-bench --sentinels", description=__doc__)
     parser.add_argument("--sentinels", nargs="?", const=usual, default=usual, metavar="NAMES",
                         help=f"which models, separated by commas (%(default)s); there are {more} too")
-    parser.add_argument("--rows", default=",".join(KINDS), help="which kinds of rows (%(default)s)")
+    parser.add_argument("--rows", default=",".join(USUAL_KINDS), help=f"which of the kinds of rows "
+                        f"{', '.join(KINDS)} (%(default)s)")
     parser.add_argument("--budgets", metavar="NAMES", help="only these of each model's budgets (1.5,2,3,4 or 32GB)")
     parser.add_argument("--fast", action="store_true", help="one repeat, 5 losses, 5 replays timed")
     parser.add_argument("--repeats", type=int, help="runs of each timed row (2)")
@@ -54,10 +57,10 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--from", dest="source", metavar="FILE", help="use these results; run nothing")
     parser.add_argument("--bounds", action="store_true", help="first compute the linear-programming bounds that the "
                         "results lack, from the recorded steps; with --from this needs no GPU")
-    parser.add_argument("--keep", metavar="FILE", help="put of every row what the tables read into FILE, in the place of "
-                        "what it has of these rows; --from FILE prints its tables")
+    parser.add_argument("--keep", metavar="FILE", help="put of every row what the tables read into FILE, in the place "
+                        "of what it has of these rows; --from FILE prints its tables")
     parser.add_argument("--output", metavar="FILE", help="write the tables there too")
-    parser.add_argument("--svg", metavar="FILE", help="draw step time over best bound")
+    parser.add_argument("--svg", metavar="FILE", help="draw step time over the step in memory")
     arguments = parser.parse_args(argv)
     usual_counts = (1, 5, 5) if arguments.fast else (2, 20, 10)
     for name, count in zip(("repeats", "steps", "timed"), usual_counts):
@@ -166,7 +169,7 @@ def run_all(arguments: argparse.Namespace, chosen: List[Sentinel], kinds: List[s
     jobs = [job for job in plan_jobs(chosen, kinds, arguments.repeats) if missing(job, done)]
     library = arguments.binaries.resolve().parent / "lib" / "libpumpgraph.so"
     environment = {"PUMPGRAPH_LIBRARY": str(library), **os.environ}
-    if any(row.kind in ("record", "budget") for job in jobs for row in job.rows):
+    if any(row.kind in ("record", *PLANNED) for job in jobs for row in job.rows):
         settle_link(environment)
     workers = Workers(environment)
     start = time.monotonic()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results that are kept in the repository: of every row what the tables read, one JSON line each. A row is compared with
-what was measured beside it when it is kept, because rows of other days may replace that."""
+"""Results that are kept in the repository: of every row what the tables read, one JSON line each. A row is compared
+with what was measured beside it when it is kept, because rows of other days may replace that."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIGURES = (
     "error", "out_of_memory", "refused", "step_ms", "peak_bytes", "budget_bytes", "blocks", "blocks_in_all",
     "captured", "replan_failed", "lp_may_s", "lp_predicted_s", "losses_compared", "rounded",
 )
-_REPORT = ("plan_bound_s", "predicted_s", "transfer_s")
+_REPORT = ("plan_bound_s", "predicted_s", "transfer_s", "repeated")
 _REPLANNED = ("measured_before_us", "predicted_before_us", "kept_first")
 
 

@@ -8,12 +8,14 @@ import math
 import statistics
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from sentinels import REMEDIES, Budget, Done, Sentinel, is_expected_failure, row_key
+from sentinels import BY_HAND, PLANNED, REMEDIES, Budget, Done, Sentinel, is_expected_failure, row_key
 
 Figures = Dict[str, Any]
 
 MOST_OVER_BOUND = 1.05
 MOST_NEAR_BOUND = 1.1
+MOST_OVER_CHECKPOINT = 1.03
+MOST_OVER_OTHERS = 1.02  # of plans that may run nothing again, or that follow checkpoints in the program
 LEAST_OVER_BOUND = 0.97  # node times and link are measured too, within some percent
 MOST_PREDICTION_ERROR = 0.05
 WORTH_PLANNING = 1.3  # bound over in-memory time from which on compute does not hide everything
@@ -63,24 +65,55 @@ class Rows:
             if not is_expected_failure(self.sentinel, key.split("/")[1], figures):
                 yield key, figures["error"]
 
-    def report(self, budget: Budget) -> Figures:
-        return (self.first("budget", budget) or {}).get("report") or {}
+    def report(self, budget: Budget, kind: str = "budget") -> Figures:
+        return (self.first(kind, budget) or {}).get("report") or {}
 
-    def bounds_ms(self, budget: Budget) -> Dict[str, float]:
-        """Every lower limit that is known for plans of this row, by name. None is below the in-memory time, which the
-        unmodified step shows."""
-        report = self.report(budget)
-        found = {"window": _ms(report.get("plan_bound_s"))}
-        computed = self.first("bounds", budget) or {}
-        found["LP"] = _ms(computed.get("lp_may_s"))
+    def predicted_ms(self, budget: Budget, kind: str = "budget") -> Optional[float]:
+        """Of the plan in force. A first plan that was kept goes by estimates: then with the node times that were
+        measured on it, as a second one would."""
+        report = self.report(budget, kind)
+        kept_first = ((self.first(kind, budget) or {}).get("replanned") or {}).get("kept_first")
+        again = predicted_again_ms(report) if kept_first else None
+        return _ms(report.get("predicted_s")) if again is None else again
+
+    def repeats(self, budget: Budget, kind: str = "budget") -> bool:
+        """Whether the plan runs nodes again. Reports of older releases do not say, and their plans run none."""
+        return bool((self.report(budget, kind).get("repeated") or {}).get("nodes"))
+
+    def kind_of_moves(self, budget: Budget) -> Optional[str]:
+        """The kind of the row whose plan runs nothing again: in older files it is `budget`."""
+        return next((kind for kind in ("moves", "budget")
+                     if self.report(budget, kind) and not self.repeats(budget, kind)), None)
+
+    def bounds_ms(self, budget: Budget, kind: str = "budget") -> Dict[str, float]:
+        """Every lower limit that is known for plans of this row, by name. Where the first plan was kept the window
+        bound goes by estimated node times, like that plan."""
+        report = self.report(budget, kind)
+        found = {"window": _ms(report.get("plan_bound_s")), "LP": self._linear_ms("lp_may_s", budget, kind)}
         return {name: value for name, value in found.items() if value is not None}
 
-    def hosting_bound_ms(self, budget: Budget) -> Optional[float]:
-        """Where operands have to be hosted: a limit of what can be predicted, which is no limit of what can be measured."""
-        return _ms((self.first("bounds", budget) or {}).get("lp_predicted_s"))
+    def hosting_bound_ms(self, budget: Budget, kind: str = "budget") -> Optional[float]:
+        """Where operands have to be hosted: a limit of predictions, and none of measured times."""
+        return self._linear_ms("lp_predicted_s", budget, kind)
 
-    def best_bound_ms(self, budget: Budget) -> Optional[float]:
-        bounds = self.bounds_ms(budget)
+    def _linear_ms(self, name: str, budget: Budget, kind: str) -> Optional[float]:
+        """The programme knows of moves alone."""
+        if not self.report(budget, kind) or self.repeats(budget, kind):
+            return None
+        return _ms((self.first("bounds", budget) or {}).get(name))
+
+    def reaches(self, budget: Budget) -> bool:
+        """Whether checkpointing does."""
+        checkpoint = self.first("checkpoint", budget) or {}
+        return checkpoint.get("peak_bytes", math.inf) <= checkpoint.get("budget_bytes", 0)
+
+    def best_by_hand_ms(self, budget: Budget) -> Optional[Tuple[float, str]]:
+        """The fastest of the rows with checkpoints in the program, and which."""
+        timed = [(self.step_ms(kind, budget), kind) for kind in BY_HAND]
+        return min(((step, kind) for step, kind in timed if step is not None), default=None)
+
+    def best_bound_ms(self, budget: Budget, kind: str = "budget") -> Optional[float]:
+        bounds = self.bounds_ms(budget, kind)
         return max(bounds.values()) if bounds else None
 
 
@@ -108,7 +141,8 @@ def markdown(chosen: Sequence[Sentinel], done: Done) -> str:
     beyond = [Rows(sentinel, done) for sentinel in chosen if sentinel.micro_batches]
     lines: List[str] = []
     if usual:
-        lines += ["Step time over its best bound; in brackets over the step in memory.", "", *_summary(usual), "", *_counts(usual)]
+        lines += ["Step time over the step in memory; in brackets that of moves alone, and of checkpointing where it "
+                  "reaches the budget.", "", *_summary(usual), "", *_counts(usual)]
         lines += [*_all_rows(usual), ""]
     for rows in beyond:
         lines += [*_beyond(rows), ""]
@@ -139,7 +173,7 @@ def _summary(every: Sequence[Rows]) -> Iterator[str]:
         by_name = {budget.title: budget for budget in rows.sentinel.budgets}
         plain = rows.first("plain") or {}
         start = [_title(rows.sentinel), _gib(plain.get("peak_bytes")), _number(rows.step_ms("plain"))]
-        return start + [_against_bound(rows, by_name[name]) if name in by_name else "" for name in names]
+        return start + [_against_memory(rows, by_name[name]) if name in by_name else "" for name in names]
 
     columns = ["model", "peak in memory", "step, ms", *names]
     yield from _table(columns, (cells(rows) for rows in every))
@@ -147,33 +181,37 @@ def _summary(every: Sequence[Rows]) -> Iterator[str]:
 
 def _counts(every: Sequence[Rows]) -> Iterator[str]:
     """How many rows are as fast as was promised, in a paragraph."""
-    steps = []
-    for rows in every:
-        for budget in rows.sentinel.budgets:
-            step, bound = rows.step_ms("budget", budget), rows.best_bound_ms(budget)
-            predicted = _ms(rows.report(budget).get("predicted_s"))
-            if step and bound and predicted:
-                steps.append((step / bound, abs(step / predicted - 1)))
-    if steps:
-        close, near = (sum(over <= most for over, _ in steps) for most in (MOST_OVER_BOUND, MOST_NEAR_BOUND))
-        foreseen = sum(error <= MOST_PREDICTION_ERROR for _, error in steps)
-        yield (f"Of {len(steps)} rows {close} are within {MOST_OVER_BOUND} of their best bound, {near} within "
-               f"{MOST_NEAR_BOUND}, and {foreseen} within {100 * MOST_PREDICTION_ERROR:.0f} % of what was predicted.")
-        yield ""
+    for kind, name in (("budget", "rows"), ("moves", "rows of moves alone")):
+        steps = []
+        for rows in every:
+            for budget in rows.sentinel.budgets:
+                step, bound = rows.step_ms(kind, budget), rows.best_bound_ms(budget, kind)
+                predicted = rows.predicted_ms(budget, kind)
+                if step and bound and predicted:
+                    steps.append((step / bound, abs(step / predicted - 1)))
+        if steps:
+            close, near = (sum(over <= most for over, _ in steps) for most in (MOST_OVER_BOUND, MOST_NEAR_BOUND))
+            foreseen = sum(error <= MOST_PREDICTION_ERROR for _, error in steps)
+            yield (f"Of {len(steps)} {name} {close} are within {MOST_OVER_BOUND} of their best bound, {near} within "
+                   f"{MOST_NEAR_BOUND}, and {foreseen} within {100 * MOST_PREDICTION_ERROR:.0f} % of what was "
+                   "predicted.")
+            yield ""
 
 
-def _against_bound(rows: Rows, budget: Budget) -> str:
-    if "refused" in (rows.first("budget", budget) or {}):
-        return "refused"
-    step = rows.step_ms("budget", budget)
-    if step is None:
-        return "-"
-    return f"{_ratio(step, rows.best_bound_ms(budget))} ({_ratio(step, rows.step_ms('plain'))})"
+def _against_memory(rows: Rows, budget: Budget) -> str:
+    def ratio(kind: str) -> str:
+        if "refused" in (rows.first(kind, budget) or {}):
+            return "refused"
+        return _ratio(rows.step_ms(kind, budget), rows.step_ms("plain"))
+
+    checkpointing = ratio("checkpoint") if rows.reaches(budget) else "-"
+    return f"{ratio('budget')} ({ratio('moves')}, {checkpointing})"
 
 
 _COLUMNS = (
-    "model", "budget", "in memory, ms", "checkpointing, ms", "save_on_cpu, ms", "PumpGraph, ms", "peak", "bound, ms",
-    "/ bound", "predicted, ms", "/ predicted", "first plan", "intensity", "losses",
+    "model", "budget", "in memory, ms", "checkpointing, ms", "save_on_cpu, ms", "PumpGraph, moves alone, ms",
+    "checkpointed by hand under PumpGraph, ms", "PumpGraph, ms", "runs again", "peak", "bound, ms", "/ bound",
+    "predicted, ms", "/ predicted", "first plan", "intensity", "losses",
 )
 
 
@@ -181,7 +219,7 @@ def _all_rows(every: Sequence[Rows]) -> Iterator[str]:
     def lines() -> Iterator[List[str]]:
         for rows in every:
             for budget in rows.sentinel.budgets:
-                if any(rows.result(kind, budget) for kind in (*REMEDIES, "budget")):
+                if any(rows.result(kind, budget) for kind in (*REMEDIES, *PLANNED)):
                     yield _cells(rows, budget)
 
     yield from _table(_COLUMNS, lines())
@@ -196,14 +234,17 @@ def _cells(rows: Rows, budget: Budget) -> List[str]:
         _number(rows.step_ms("plain")),
         _remedy(rows, "checkpoint", budget),
         _remedy(rows, "offload", budget),
+        _moves(rows, budget),
+        _by_hand(rows, budget),
     ]
     figures = rows.first("budget", budget) or {}
     if "refused" in figures:
         return cells + [f"refused: {figures['refused']}"] + ["-"] * (len(_COLUMNS) - len(cells) - 1)
     step, report = rows.step_ms("budget", budget), rows.report(budget)
-    predicted = _ms(report.get("predicted_s"))
+    predicted = rows.predicted_ms(budget)
     return cells + [
         _spread(rows.samples("budget", budget)),
+        _runs_again(report),
         _gib(figures.get("peak_bytes")),
         _bound(rows, budget),
         _ratio(step, rows.best_bound_ms(budget)),
@@ -226,13 +267,32 @@ def _remedy(rows: Rows, remedy: str, budget: Budget) -> str:
     return f"{step:.1f} ({_gib(figures['peak_bytes'])}{over}; {which}{eager})"
 
 
-def _bound(rows: Rows, budget: Budget) -> str:
+def _moves(rows: Rows, budget: Budget) -> str:
+    step = rows.step_ms("moves", budget)
+    if step is None:
+        return "refused" if "refused" in (rows.first("moves", budget) or {}) else "-"
+    return f"{step:.1f}, {_ratio(step, rows.best_bound_ms(budget, 'moves'))} of {_bound(rows, budget, 'moves')}"
+
+
+def _by_hand(rows: Rows, budget: Budget) -> str:
+    best = rows.best_by_hand_ms(budget)
+    return "-" if best is None else f"{best[0]:.1f} ({BY_HAND[best[1]]} % of the blocks)"
+
+
+def _runs_again(report: Figures) -> str:
+    repeated = report.get("repeated")
+    if not repeated or not repeated["nodes"]:
+        return "-"
+    return f"{repeated['nodes']} nodes, {repeated['time_s'] * 1e3:.1f} ms"
+
+
+def _bound(rows: Rows, budget: Budget, kind: str = "budget") -> str:
     """The best one, and what it comes from."""
-    bounds = rows.bounds_ms(budget)
+    bounds = rows.bounds_ms(budget, kind)
     if not bounds:
         return "-"
     name = max(bounds, key=lambda known: bounds[known])
-    hosting = rows.hosting_bound_ms(budget)
+    hosting = rows.hosting_bound_ms(budget, kind)
     return f"{bounds[name]:.1f} ({name})" + (f"; hosting as predicted {hosting:.1f}" if hosting else "")
 
 
@@ -292,7 +352,7 @@ def compare_losses(figures: Figures, reference: Figures) -> Losses:
 
 def _losses(rows: Rows, budget: Budget) -> str:
     plain = rows.measured("plain")
-    planned = rows.measured("budget", budget)
+    planned = rows.measured("moves", budget) + rows.measured("budget", budget)
     if not plain or not planned:
         return "-"
     if not all(compare_losses(figures, plain[0]).equal for figures in plain):
@@ -300,7 +360,7 @@ def _losses(rows: Rows, budget: Budget) -> str:
     compared = [compare_losses(figures, plain[0]) for figures in planned]
     if not all(losses.equal for losses in compared):
         return "DIFFERENT"
-    return f"{compared[0].count} equal"
+    return f"{_numbers({losses.count for losses in compared})} equal"
 
 
 def _beyond(rows: Rows) -> Iterator[str]:
@@ -342,6 +402,7 @@ def checks(chosen: Sequence[Sentinel], done: Done) -> Iterator[Tuple[bool, str]]
         yield from _check_losses(rows)
     for rows in usual:
         for budget in rows.sentinel.budgets:
+            yield from _check_moves(rows, budget)
             yield from _check_budget(rows, budget)
     yield from _check_worth(usual)
     for sentinel in chosen:
@@ -356,7 +417,8 @@ def _check_losses(rows: Rows) -> Iterator[Tuple[bool, str]]:
     if len(plain) > 1:
         agrees = all(compare_losses(figures, plain[0]).equal for figures in plain)
         yield agrees, f"{name}: the unmodified step {'agrees' if agrees else 'does not agree'} with itself"
-    planned = [figures for budget in rows.sentinel.budgets for figures in rows.measured("budget", budget)]
+    planned = [figures for budget in rows.sentinel.budgets for kind in ("moves", "budget")
+               for figures in rows.measured(kind, budget)]
     if planned:
         compared = [compare_losses(figures, plain[0]) for figures in planned]
         equal = sum(losses.equal for losses in compared)
@@ -372,43 +434,76 @@ def _numbers(counts: Set[int]) -> str:
     return str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
 
 
+def slower_than_promised(rows: Rows, budget: Budget, kind: str) -> bool:
+    if kind == "budget" and not all(kept for kept, _ in _check_others(rows, budget)):
+        return True
+    step, bound = rows.step_ms(kind, budget), rows.best_bound_ms(budget, kind)
+    return bool(step and bound) and not rows.repeats(budget, kind) and step > MOST_OVER_BOUND * bound
+
+
+def _check_moves(rows: Rows, budget: Budget) -> Iterator[Tuple[bool, str]]:
+    yield from _check_plan(rows, budget, "moves", f"{rows.sentinel.name} at {budget.title}, moves alone")
+
+
 def _check_budget(rows: Rows, budget: Budget) -> Iterator[Tuple[bool, str]]:
+    yield from _check_others(rows, budget)
+    yield from _check_plan(rows, budget, "budget", f"{rows.sentinel.name} at {budget.title}")
+
+
+def _check_others(rows: Rows, budget: Budget) -> Iterator[Tuple[bool, str]]:
+    """A plan with everything on against what else there is under the same budget."""
+    row, step = f"{rows.sentinel.name} at {budget.title}", rows.step_ms("budget", budget)
+    by_hand = rows.best_by_hand_ms(budget)
+    others = [
+        ("checkpointing", rows.step_ms("checkpoint", budget) if rows.reaches(budget) else None, MOST_OVER_CHECKPOINT),
+        ("moves alone", rows.step_ms("moves", budget), MOST_OVER_OTHERS),
+        ("the best checkpointed by hand", by_hand[0] if by_hand else None, MOST_OVER_OTHERS),
+    ]
+    for name, other, most in others:
+        if step and other:
+            yield step <= most * other, f"{row}: {step / other:.3f} of the time of {name} (at most {most})"
+
+
+def _check_plan(rows: Rows, budget: Budget, kind: str, row: str) -> Iterator[Tuple[bool, str]]:
     """One promise broken is one line; a row that keeps all of them is one line too."""
-    row = f"{rows.sentinel.name} at {budget.title}"
-    first = rows.first("budget", budget)
+    first = rows.first(kind, budget)
     if first and "refused" in first:
         yield False, f"{row}: refused: {first['refused']}"
         return
-    step, bound = rows.step_ms("budget", budget), rows.best_bound_ms(budget)
-    predicted = _ms(rows.report(budget).get("predicted_s"))
+    step, bound = rows.step_ms(kind, budget), rows.best_bound_ms(budget, kind)
+    predicted = rows.predicted_ms(budget, kind)
     if first is None or step is None or not bound or not predicted:
         return
     if "replan_failed" in first:
         yield False, f"{row}: not planned again: {first['replan_failed']}"
     error = step / predicted - 1
-    over = max(figures["peak_bytes"] - figures["budget_bytes"] for figures in rows.measured("budget", budget))
-    close, foreseen, within = step <= MOST_OVER_BOUND * bound, abs(error) <= MOST_PREDICTION_ERROR, over <= 0
+    over = max(figures["peak_bytes"] - figures["budget_bytes"] for figures in rows.measured(kind, budget))
+    # No plan that runs nodes again is known to come close to its bound, which lets them run for nothing.
+    close = rows.repeats(budget, kind) or step <= MOST_OVER_BOUND * bound
+    foreseen, within = abs(error) <= MOST_PREDICTION_ERROR, over <= 0
     sound = step >= LEAST_OVER_BOUND * bound
     if close and foreseen and within and sound:
         yield True, f"{row}: {step / bound:.3f} of the best bound, {100 * error:+.1f} % of what was predicted"
     if not close:
-        hosting = rows.hosting_bound_ms(budget)
+        hosting = rows.hosting_bound_ms(budget, kind)
         of_hosting = f"; {step / hosting:.3f} of the bound with hosted operands as predicted" if hosting else ""
         yield False, (f"{row}: {step / bound:.3f} of the best bound (at most {MOST_OVER_BOUND}){of_hosting}; "
-                      f"{_stalls(rows, budget)}")
+                      f"{_stalls(rows.report(budget, kind))}")
     if not foreseen:
-        again = predicted_again_ms(rows.report(budget))
-        with_times = f"; {100 * (step / again - 1):+.1f} % with the node times that were measured on it" if again else ""
-        yield False, (f"{row}: {100 * error:+.1f} % of what was predicted (at most {100 * MOST_PREDICTION_ERROR:.0f} %)"
-                      f"{with_times}")
+        again = predicted_again_ms(rows.report(budget, kind))
+        with_times = ""
+        if again and again != predicted:
+            with_times = f"; {100 * (step / again - 1):+.1f} % with the node times that were measured on it"
+        yield False, (f"{row}: {100 * error:+.1f} % of what was predicted (at most "
+                      f"{100 * MOST_PREDICTION_ERROR:.0f} %){with_times}")
     if not sound:
         yield False, f"{row}: {step / bound:.3f} of its bound, which therefore is none"
     if not within:
         yield False, f"{row}: {over / 2**20:.0f} MiB over the budget"
 
 
-def _stalls(rows: Rows, budget: Budget) -> str:
-    longest = (rows.report(budget).get("stalls") or [])[:STALLS_NAMED]
+def _stalls(report: Figures) -> str:
+    longest = (report.get("stalls") or [])[:STALLS_NAMED]
     waits = ", ".join(f"\"{stall['buffer_name']}\" {stall['duration_s'] * 1e3:.1f} ms" for stall in longest)
     return f"it waits for {waits}" if waits else "no stall was predicted"
 
@@ -417,13 +512,14 @@ def _check_worth(every: Sequence[Rows]) -> Iterator[Tuple[bool, str]]:
     ratios = []
     for rows in every:
         for budget in rows.sentinel.budgets:
-            bound, native = rows.best_bound_ms(budget), rows.step_ms("plain")
+            kind, native = rows.kind_of_moves(budget), rows.step_ms("plain")
+            bound = rows.best_bound_ms(budget, kind) if kind else None
             if bound and native:
                 ratios.append(bound / native)
     if ratios:
         count = sum(ratio >= WORTH_PLANNING for ratio in ratios)
-        text = f"in {count} of {len(ratios)} rows the bound is {WORTH_PLANNING} x in memory or more (at least half)"
-        yield 2 * count >= len(ratios), text
+        yield 2 * count >= len(ratios), (f"in {count} of {len(ratios)} rows the bound of moves alone is "
+                                         f"{WORTH_PLANNING} x in memory or more (at least half)")
 
 
 def _check_beyond(rows: Rows) -> Iterator[Tuple[bool, str]]:

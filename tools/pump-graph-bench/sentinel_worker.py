@@ -21,7 +21,7 @@ import torch  # noqa: E402
 
 import pumpgraph  # noqa: E402
 import remedies  # noqa: E402
-from sentinels import BY_NAME, Budget, Sentinel  # noqa: E402
+from sentinels import BY_NAME, PLANNED, Budget, Sentinel, checkpointed_blocks  # noqa: E402
 
 BATCHES = 2
 STALLS_KEPT = 20
@@ -162,7 +162,7 @@ def _forget_peak() -> None:
 # ---- PumpGraph -------------------------------------------------------------------------------------------------------
 
 
-def run_pumpgraph(job: Figures, sentinel: Sentinel, budget_bytes: Optional[int]) -> Figures:
+def run_pumpgraph(job: Figures, sentinel: Sentinel, budget_bytes: Optional[int], kind: str = "record") -> Figures:
     """Without a budget the plan moves nothing: every node is timed, and the step is saved. It is planned all the same:
     as captured, with memory of its own for every buffer, a step needs far more than its peak."""
     costs = Path(job["costs"])
@@ -170,17 +170,20 @@ def run_pumpgraph(job: Figures, sentinel: Sentinel, budget_bytes: Optional[int])
     recorded = budget_bytes is not None and job["plan_with"] == "recorded" and not sentinel.micro_batches
     if recorded and not costs.is_file():
         return {"error": f"there is no recorded step {costs}"}
-    pumpgraph.install(budget="unlimited" if budget_bytes is None else budget_bytes, budget_of="tensors")
+    pumpgraph.install(budget="unlimited" if budget_bytes is None else budget_bytes, budget_of="tensors",
+                      rematerialize="automatic" if kind == "budget" else "never")
     trained = Trained(sentinel, job["warmup_batch"])
-    step = pumpgraph.capture(
-        trained.step,
-        warmup=1,
-        private=[trained.model, trained.optimizer],
-        inputs=trained.inputs,
-        name=sentinel.name,
-        costs=costs if recorded else None,
-        keep_first_plan=True,  # planned again here and now, not some replays later
-    )
+    checkpointed = trained.blocks[:checkpointed_blocks(kind, len(trained.blocks))]
+    with remedies.applied("checkpoint", checkpointed):
+        step = pumpgraph.capture(
+            trained.step,
+            warmup=1,
+            private=[trained.model, trained.optimizer],
+            inputs=trained.inputs,
+            name=sentinel.name,
+            costs=costs if recorded else None,
+            keep_first_plan=True,  # planned again here and now, not some replays later
+        )
     reason = step.report().left_as_captured
     if reason and budget_bytes is not None:
         # What exceeds the budget is read from the host then: seconds a step, and nothing that the table is about.
@@ -240,7 +243,7 @@ class Runner:
             figures["device"], figures["torch"] = torch.cuda.get_device_name(), torch.__version__
             with open(self._job["results"], "a") as file:
                 file.write(json.dumps({"key": row["key"], "figures": figures}) + "\n")
-            if row["kind"] not in ("record", "budget"):  # a pluggable allocator has no caches and no statistics
+            if row["kind"] not in ("record", *PLANNED):  # a pluggable allocator has no caches and no statistics
                 _forget_peak()
 
     def _attempt(self, row: Figures) -> Figures:
@@ -269,8 +272,8 @@ class Runner:
         budget = Budget(**row["budget"]).bytes_of(self._plain_peak)
         if budget is None:
             return {"error": "the plain row before it failed, which tells the peak"}
-        if kind == "budget":
-            return run_pumpgraph(self._job, self._sentinel, budget)
+        if kind in PLANNED:
+            return run_pumpgraph(self._job, self._sentinel, budget, kind)
         if self._remedy is None or self._remedy[0] != kind:
             self._remedy = None  # before the next one needs its memory
             _forget_peak()

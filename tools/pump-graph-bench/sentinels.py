@@ -81,9 +81,20 @@ SENTINELS = (
 )
 BY_NAME = {sentinel.name: sentinel for sentinel in SENTINELS}
 
-# What a row is; `checkpoint`, `offload` and `budget` are one row for each of the sentinel's budgets.
-KINDS = ("plain", "micro", "checkpoint", "offload", "record", "budget")
+# What a row is; all but `plain`, `micro` and `record` are one row for each of the sentinel's budgets. `moves` is a plan
+# that runs nothing again, `budget` one that may, and the rows by hand are like `moves` with so many percent of the
+# blocks checkpointed in the program.
+BY_HAND = {"hand25": 25, "hand50": 50, "hand75": 75, "hand100": 100}
 REMEDIES = ("checkpoint", "offload")
+PLANNED = ("moves", *BY_HAND, "budget")
+KINDS = ("plain", "micro", *REMEDIES, "record", *PLANNED)
+USUAL_KINDS = tuple(kind for kind in KINDS if kind not in BY_HAND)
+REPEATED_KINDS = ("plain", "moves", "budget")
+
+
+def checkpointed_blocks(kind: str, count: int) -> int:
+    """How many of the program's `count` blocks checkpoint in a row of this kind: the first ones."""
+    return count * BY_HAND.get(kind, 0) // 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,13 +128,13 @@ class Job:
 
 
 def plan_jobs(chosen: Sequence[Sentinel], kinds: Sequence[str], repeats: int) -> List[Job]:
-    """All first runs, then all second ones, and so on: what drifts over minutes then hits every row alike. Remedies and
-    recordings are made once."""
+    """All first runs, then all second ones, and so on: what drifts over minutes then hits every row alike. Remedies,
+    recordings and rows by hand are made once."""
     return [
         job
         for repeat in range(repeats)
         for sentinel in chosen
-        for job in _jobs_of(sentinel, kinds if repeat == 0 else [k for k in kinds if k in ("plain", "budget")], repeat)
+        for job in _jobs_of(sentinel, [kind for kind in kinds if repeat == 0 or kind in REPEATED_KINDS], repeat)
     ]
 
 
@@ -142,7 +153,8 @@ def _jobs_of(sentinel: Sentinel, kinds: Sequence[str], repeat: int) -> Iterator[
     else:
         groups[0] += rows("checkpoint") + rows("offload")
         groups += [rows("record")]
-    groups += [[row] for row in rows("budget")]
+    planned = ("budget",) if too_large else PLANNED
+    groups += [[row] for kind in planned for row in rows(kind)]
     yield from (Job(sentinel, tuple(group)) for group in groups if group)
 
 
