@@ -63,6 +63,7 @@ struct PlanStats {
   std::uint64_t upBytes = 0;
   std::uint64_t downBytes = 0;
   std::uint64_t hostBytes = 0; ///< host memory needed: the pinned pool and hosted pages
+  double movesUs = 0;          ///< of a plan that repeats nodes: predicted, of a quick one that repeats none; else 0
 };
 
 /// Of a planned or lowered description; `peakPagesBefore`, which is the captured step's, stays 0.

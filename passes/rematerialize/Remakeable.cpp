@@ -13,6 +13,15 @@ namespace {
 
 using Obstacle = Remakeable::Obstacle;
 
+/// "mm" of "layer3.fc forward (mm)".
+std::string kindOf(const Node &maker) {
+  const std::string &name = maker.label.empty() ? maker.name : maker.label;
+  const std::size_t open = name.rfind('(');
+  return maker.label.empty() || open == std::string::npos || !name.ends_with(')')
+             ? name
+             : name.substr(open + 1, name.size() - open - 2);
+}
+
 class Finder {
 public:
   explicit Finder(const Description &captured)
@@ -38,6 +47,7 @@ public:
       if (!isAlive(index, found.peak))
         continue;
       const std::uint64_t bytes = values_.bytes(index);
+      found.alive.emplace_back(values_.buffer(index), values_.atoms()[values_.values()[index].atom].range);
       if (values_.values()[index].maker == noMaker)
         found.before += bytes;
       else if (const std::optional<Obstacle> &obstacle = obstacleTo(index, found.peak))
@@ -93,9 +103,9 @@ private:
     const Value &value = values_.values()[index];
     const Node &maker = captured_.nodes[value.maker];
     if (!isRepeatable(maker.kind) || !maker.isPure)
-      return Obstacle{Remakeable::Against::NotPure, maker.label.empty() ? maker.name : maker.label};
+      return Obstacle{Remakeable::Against::NotPure, kindOf(maker)};
     if (value.isAside || !values_.mayRunAgain(value.maker))
-      return Obstacle{Remakeable::Against::Lasting, maker.label.empty() ? maker.name : maker.label};
+      return Obstacle{Remakeable::Against::Lasting, kindOf(maker)};
     for (const ValueIndex operand : values_.operandsAgain(value.maker)) {
       const Value &needed = values_.values()[operand];
       const Buffer &buffer = captured_.buffers[values_.buffer(operand)];

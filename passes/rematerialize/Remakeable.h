@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pumpgraph {
@@ -21,10 +22,14 @@ struct Remakeable {
   enum class Against { NotPure, Lasting, Overwritten };
   struct Obstacle {
     Against against = Against::NotPure;
-    std::string name; ///< of the node; Overwritten: of the buffer whose earlier contents are needed
+    /// Of the nodes: their operator, where their labels end with one in brackets; else their label or symbol.
+    /// Overwritten: of the buffer whose earlier contents are needed.
+    std::string name;
     std::uint64_t bytes = 0;
   };
   std::vector<Obstacle> obstacles; ///< the largest first
+  /// Where the values are that are there at the peak.
+  std::vector<std::pair<BufferIndex, Range>> alive;
 };
 
 /// Of a captured step with first touches claimed (FirstTouches.h).

@@ -102,9 +102,11 @@ public:
     addImpossible();
     addForbiddenArea();
     addInMemoryLine();
-    addLine("bound", &SweepPoint::boundUs);
-    addLine("plan-bound", &SweepPoint::planBoundUs);
-    addLine("predicted", &SweepPoint::predictedUs);
+    addLine("bound", [](const SweepPoint &point) { return point.boundUs; });
+    addLine("plan-bound", [](const SweepPoint &point) { return point.planBoundUs; });
+    if (repeats())
+      addLine("moves", movesUs);
+    addLine("predicted", [](const SweepPoint &point) { return point.predictedUs; });
     addPoints();
     addOwnBudget();
     addLegend();
@@ -115,6 +117,12 @@ public:
 private:
   template <typename... Arguments> void add(fmt::format_string<Arguments...> format, Arguments &&...arguments) {
     fmt::format_to(std::back_inserter(out_), format, std::forward<Arguments>(arguments)...);
+  }
+
+  /// By a plan that repeats nothing.
+  static double movesUs(const SweepPoint &point) { return point.movesUs > 0 ? point.movesUs : point.predictedUs; }
+  bool repeats() const {
+    return std::ranges::any_of(points_, [](const SweepPoint &point) { return point.movesUs > 0; });
   }
 
   double x(double bytes) const { return left_ + (bytes - x_.low) / (x_.high - x_.low) * (right_ - left_); }
@@ -131,7 +139,7 @@ private:
       smallest = std::min(smallest, static_cast<double>(point.budgetBytes));
       largest = std::max(largest, static_cast<double>(point.budgetBytes));
       if (point.plannable)
-        slowest = std::max({slowest, point.predictedUs, point.planBoundUs});
+        slowest = std::max({slowest, point.predictedUs, point.planBoundUs, point.movesUs});
     }
     // From zero, so that half the memory is half the axis, unless that would squeeze the curve into a corner.
     const double low = smallest < 0.6 * largest ? 0 : smallest - 0.15 * (largest - smallest);
@@ -176,6 +184,7 @@ text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,
 .in-memory{stroke:var(--ink);stroke-width:1.5;stroke-dasharray:2 4;fill:none;stroke-linecap:round}
 .bound{stroke:var(--bound);stroke-width:1.5;fill:none}
 .plan-bound{stroke:var(--teal);stroke-width:2;stroke-dasharray:7 4;fill:none}
+.moves{stroke:var(--accent);stroke-width:1.5;stroke-dasharray:1 4;stroke-linecap:round;fill:none}
 .predicted{stroke:var(--accent);stroke-width:3;fill:none;stroke-linejoin:round}
 .point{fill:var(--accent);stroke:var(--surface);stroke-width:1.5}
 .own{fill:var(--surface);stroke:var(--accent);stroke-width:3}
@@ -234,13 +243,13 @@ text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,
           left_ + width / 2, top_ + 20, formatBytes(static_cast<std::uint64_t>(first)));
   }
 
-  std::string path(double SweepPoint::*time) const {
+  std::string path(double (*time)(const SweepPoint &)) const {
     std::string commands;
     bool joined = false;
     for (const SweepPoint &point : points_) {
       if (point.plannable)
         commands += fmt::format("{}{:.1f} {:.1f}", joined ? "L" : "M", x(static_cast<double>(point.budgetBytes)),
-                                y(point.*time));
+                                y(time(point)));
       joined = point.plannable;
     }
     return commands;
@@ -270,7 +279,7 @@ text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,
         left_, right_, y(summary_.inMemory.totalUs));
   }
 
-  void addLine(const char *style, double SweepPoint::*time) {
+  void addLine(const char *style, double (*time)(const SweepPoint &)) {
     add(R"(<path class="{}" d="{}"/>)"
         "\n",
         style, path(time));
@@ -314,9 +323,12 @@ text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,
       const char *label;
       int width;
     };
-    static constexpr std::array entries{
-        Entry{"predicted", "PumpGraph, predicted", 196}, Entry{"plan-bound", "plan bound", 126},
-        Entry{"bound", "bound (no plan is faster)", 220}, Entry{"in-memory", "in memory", 105}};
+    std::vector<Entry> entries{{"predicted", "PumpGraph, predicted", 196}};
+    if (repeats())
+      entries.push_back({"moves", "moves alone", 132});
+    entries.insert(entries.end(), {{"plan-bound", "plan bound", 126},
+                                   {"bound", "bound (no plan is faster)", 220},
+                                   {"in-memory", "in memory", 105}});
     const int firstX = narrow_ ? 16 : left_ + 110;
     int position = firstX;
     int line = narrow_ ? top_ - 54 : top_ - 16;

@@ -87,8 +87,10 @@ tl::expected<PlannedStep, PlanError> planRematerializing(const Description &capt
     planEach(candidates, wanted, options, plans);
   }
   Planned &best = *std::ranges::min_element(plans, isFaster);
-  if (best.step && plans[0].step)
+  if (best.step && plans[0].step) {
     best.step->stats.peakPagesBefore = plans[0].step->stats.peakPagesBefore; // the captured step's
+    best.step->stats.movesUs = &best == &plans[0] ? 0 : plans[0].us;
+  }
   return std::move(best.step);
 }
 

@@ -147,6 +147,8 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
 
   summary.inMemory = predict(summary.captured, options.machine);
   summary.repeatedSweeps = findRepeatedSweeps(summary.lowered);
+  if (summary.remakeable)
+    summary.ways = findWays(*summary.remakeable, summary.lowered);
   summary.bound = bounds.must(summary.lowered);
   std::tie(summary.planBound, summary.movingBound) = bounds.may(summary.lowered);
   summary.hosted = hostedTraffic(summary.lowered);
@@ -253,6 +255,7 @@ static SweepPoint planPoint(const Description &captured, const PlanOptions &opti
   point.predictedUs = summary->prediction.totalUs;
   point.boundUs = summary->bound.totalUs;
   point.planBoundUs = summary->planBound.totalUs;
+  point.movesUs = summary->stats.movesUs;
   point.upBytes = summary->prediction.upBytes;
   point.downBytes = summary->prediction.downBytes;
   point.peakBytes = summary->prediction.peakBytes;

@@ -14,6 +14,7 @@
 #include "passes/plan/PlanResidency.h"
 #include "passes/rematerialize/Remakeable.h"
 #include "passes/report/FewNodes.h"
+#include "passes/report/Ways.h"
 #include "passes/simulate/Compare.h"
 #include "pumpgraph/graph/Description.h"
 
@@ -44,6 +45,7 @@ struct Summary {
   HostedTraffic hosted;  ///< of `lowered`: what nodes move themselves, operands being in host memory
   std::vector<RepeatedSweeps> repeatedSweeps; ///< of `lowered`
   std::optional<Remakeable> remakeable;       ///< of `captured`, if plans may run its nodes again
+  std::optional<Ways> ways;                   ///< of `lowered`, likewise
   std::optional<FewNodes> fewNodes;           ///< of `captured`: its times cannot be right
   bool checked = false;
   std::vector<Violation> violations; ///< what the checker said; empty if and only if `checked`
@@ -80,6 +82,7 @@ struct SweepPoint {
   bool plannable = false;
   std::string reason; ///< if not plannable
   double predictedUs = 0, boundUs = 0, planBoundUs = 0;
+  double movesUs = 0; ///< predicted, of a quick plan that repeats nothing; 0 where `predictedUs` is of such a one
   std::uint64_t upBytes = 0, downBytes = 0, peakBytes = 0;
 };
 

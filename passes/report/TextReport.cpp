@@ -133,9 +133,19 @@ static void addRepeated(ReportText &text, const Summary &summary) {
   if (const Summary::Repeated repeated = summary.repeated(); repeated.nodes > 0)
     addLine(text, "repeated", formatCount(repeated.nodes, "node"), formatMicroseconds(repeated.us),
             fmt::format("make {} again", formatBytes(repeated.bytes)));
+  if (summary.stats.movesUs > 0)
+    addLine(text, "", "or else", formatMicroseconds(summary.stats.movesUs),
+            fmt::format("{} in-memory, by a quick plan that only moves",
+                        formatRatio(summary.stats.movesUs, summary.inMemory.totalUs)));
   if (!summary.remakeable)
     return;
   const Remakeable &remakeable = *summary.remakeable;
+  const Ways &ways = *summary.ways;
+  addLine(text, "at the peak", "kept", formatBytes(ways.kept), "");
+  addLine(text, "", "moved", formatBytes(ways.moved), "");
+  addLine(text, "", "made again", formatBytes(ways.again), "");
+  if (ways.hosted > 0)
+    addLine(text, "", "hosted", formatBytes(ways.hosted), "");
   addLine(text, "remakeable", "at the peak", formatBytes(remakeable.again),
           fmt::format("of {}; {} of it are there before the step", formatBytes(remakeable.bytes),
                       formatBytes(remakeable.before)));

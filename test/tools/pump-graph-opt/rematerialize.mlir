@@ -3,6 +3,8 @@
 // RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 --rematerialize=automatic | FileCheck %s --check-prefix=TEXT
 // RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 --report=json | FileCheck %s --check-prefix=JSON
 // RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 --report=html | FileCheck %s --check-prefix=HTML
+// RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 --sweep=3 --report=svg | FileCheck %s --check-prefix=CURVE
+// RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 --sweep=3 --rematerialize=never --report=svg | FileCheck %s --check-prefix=NEVER-CURVE
 // RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 --rematerialize=never --report=html | FileCheck %s --check-prefix=NEVER-HTML
 // RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 -o - | FileCheck %s --check-prefix=LOWERED
 // RUN: pump-graph-opt %s --budget=6MiB --up=1 --down=1 -o - | pump-graph-opt --pass-pipeline='builtin.module(pump.graph(check-residency))' -o /dev/null
@@ -16,13 +18,25 @@
 
 // TEXT: 6.00 of 10.0 MiB; 1.25 x in-memory; limited by compute; 10.0 MiB removes it
 // TEXT: repeated{{ +}}2 nodes
+// TEXT-NEXT: or else{{ +}}8.81 ms 11.02 x in-memory, by a quick plan that only moves
+// TEXT-NEXT: at the peak kept{{ +}}6.00 MiB
+// TEXT-NEXT: moved{{ +}}0 B
+// TEXT-NEXT: made again{{ +}}4.00 MiB
 // TEXT: remakeable at the peak 8.00 MiB
 // TEXT: checked: correct in every legal order of execution
 // JSON: "repeated": {
 // JSON-NEXT: "nodes": 2,
 // JSON-NEXT: "time_s": 0.000{{2|1999}}
 // JSON-NEXT: "bytes": 4194304
+// JSON: "ways": {
+// JSON-NEXT: "kept_bytes": 6291456
+// JSON-NEXT: "moved_bytes": 0
+// JSON-NEXT: "again_bytes": 4194304
+// JSON: "moves_s": 0.0088
 // HTML: "again":[{{[0,]*}}1{{[0,]*}}1{{[0,]*}}]}
+// CURVE: path class="moves"
+// CURVE: moves alone
+// NEVER-CURVE-NOT: class="moves"
 // NEVER-HTML: "again":[{{[0,]*}}]}
 // LOWERED: pump.rematerialize "make
 // LOWERED: pump.rematerialize "make
@@ -35,6 +49,8 @@
 // NEVER-JSON-NEXT: "nodes": 0,
 // NEVER-JSON-NEXT: "time_s": 0.0
 // NEVER-JSON-NEXT: "bytes": 0
+// NEVER-JSON: "ways": null
+// NEVER-JSON-NEXT: "moves_s": null
 // FITS-NOT: pump.rematerialize
 // BAD: --rematerialize: "sometimes" is neither automatic nor never
 // EFFORT: --plan-effort: "high" is neither low nor default

@@ -66,6 +66,22 @@ TEST_F(RemakeableBytes, areNotThoseOfNodesThatLeaveSomethingLasting) {
   EXPECT_EQ(found.obstacles[0].bytes, 8U);
 }
 
+TEST_F(RemakeableBytes, haveObstaclesByOperator) {
+  const BufferIndex a = step_.buffer("a"), b = step_.buffer("b"), c = step_.buffer("c");
+  step_.impure("rand", {step_.write(a)});
+  step_.impure("rand", {step_.write(b)});
+  step_.impure("rand", {step_.write(c)});
+  step_.step().nodes[0].label = "layer1 forward (rand_like)";
+  step_.step().nodes[1].label = "layer2 forward (rand_like)";
+  const Remakeable found = find({a, b, c});
+  ASSERT_EQ(found.obstacles.size(), 2U);
+  EXPECT_EQ(found.obstacles[0].name, "rand_like");
+  EXPECT_EQ(found.obstacles[0].bytes, 8U);
+  EXPECT_EQ(found.obstacles[1].name, "rand");
+  const std::vector<std::pair<BufferIndex, Range>> everywhere{{a, {0, 4}}, {b, {0, 4}}, {c, {0, 4}}};
+  EXPECT_EQ(found.alive, everywhere);
+}
+
 TEST_F(RemakeableBytes, areNotThoseOfInputsThatAreOverwritten) {
   const BufferIndex x = step_.buffer("x", StepBuilder::liveInOut), a = step_.buffer("a"), b = step_.buffer("b");
   step_.pure("make", {step_.read(x), step_.write(a)});
