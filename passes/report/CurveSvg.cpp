@@ -325,8 +325,8 @@ text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,
     };
     std::vector<Entry> entries{{"predicted", "PumpGraph, predicted", 196}};
     if (repeats())
-      entries.push_back({"moves", "moves alone", 132});
-    entries.insert(entries.end(), {{"plan-bound", "plan bound", 126},
+      entries.push_back({"moves", "moves alone", 122});
+    entries.insert(entries.end(), {{"plan-bound", "plan bound", 118},
                                    {"bound", "bound (no plan is faster)", 220},
                                    {"in-memory", "in memory", 105}});
     const int firstX = narrow_ ? 16 : left_ + 110;
