@@ -4,6 +4,7 @@
 import re
 import types
 import unittest
+from unittest import mock
 
 from test_torch_capture import torch  # the stand-in
 
@@ -73,6 +74,14 @@ class OnlyRead(unittest.TestCase):
             self.assertEqual(only_read(operator("weight! input", name=name), (self.a, self.b), {}), [0x2000], name)
         self.assertEqual(only_read(operator("weight input", returns=None), (self.a, self.b), {}), [])
         self.assertEqual(only_read(operator("self", name="__and__.Tensor"), (self.a,), {}), [0x1000])
+
+    def test_an_operator_that_the_program_gives_another_kernel_is_not_believed(self):
+        for name, given in (("mm.default", "aten/mm/CUDA"), ("add.Tensor", "aten/add.Tensor/CUDA")):
+            with mock.patch.object(torch, "library", types.SimpleNamespace(_impls={given, "aten/mul.Tensor/CUDA"}),
+                                   create=True):
+                self.assertIsNone(memory_used(operator("self other", name=name), (self.a, self.b), {}), name)
+                self.assertIsNotNone(memory_used(operator("self other", name="mul.out"), (self.a, self.b), {}))
+            self.assertIsNotNone(memory_used(operator("self other", name=name), (self.a, self.b), {}), name)
 
     def test_other_libraries_are_not_believed(self):
         self.assertEqual(only_read(operator("self", namespace="mine"), (self.a,), {}), [])
@@ -184,6 +193,22 @@ class Declaring(unittest.TestCase):
         self.assertEqual(result.data_ptr(), 0x3000)
         self.assertEqual(self.said, [(7, "UNKNOWN"), (7, []), (7, "writes", None), (7, "aside", []), (7, ""), "runs",
                                      (7, "PURE"), (7, [0x1000]), (7, "writes", [0x2000]), (7, "aside", []), (7, "add"), (0x3000, "add")])
+
+    def test_what_another_mode_may_do_in_its_place_is_not_known(self):
+        add = mock.Mock(__name__="add.out", namespace="aten", _schema=operator("self other!")._schema)
+        add.return_value = torch.Tensor(0x3000)
+        stack = [types.SimpleNamespace()]
+        modes = mock.patch.object(torch.utils._python_dispatch, "_get_current_dispatch_mode_stack", lambda: stack,
+                                  create=True)
+        with modes:
+            self.mode.__torch_dispatch__(add, (), (torch.Tensor(0x1000), torch.Tensor(0x2000)))
+        for said in ((7, "PURE"), (7, [0x1000]), (7, "writes", [0x2000])):
+            self.assertNotIn(said, self.said)
+        self.assertIn((7, "add"), self.said)
+        stack[:] = [self.mode]  # PumpGraph's own do what the operator does
+        with modes:
+            self.mode.__torch_dispatch__(add, (), (torch.Tensor(0x1000), torch.Tensor(0x2000)))
+        self.assertIn((7, "PURE"), self.said)
 
     def test_collectives_are_refused(self):
         with self.assertRaisesRegex(UnsupportedError, "torch.distributed's allreduce_ is called in the step"):

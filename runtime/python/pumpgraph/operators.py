@@ -59,7 +59,10 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
         if _draws(func, args, kwargs):
             generator = kwargs.get("generator")
             self._drawn.add(generator if generator is None else id(generator))
-        used, kind, aside = memory_used(func, args, kwargs), kind_of(func, args, kwargs), updated_aside(func, args, kwargs)
+        used, kind, aside = None, OperationKind.UNKNOWN, []
+        if not _modes_below():
+            used, kind = memory_used(func, args, kwargs), kind_of(func, args, kwargs)
+            aside = updated_aside(func, args, kwargs)
         name = self._names.operator(func)
         self._declare(None, [], "", OperationKind.UNKNOWN)  # of what was captured between the operators nothing is known
         result = func(*args, **kwargs)
@@ -76,6 +79,13 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
             self._session.name_nodes(self._stream, name)
         except PumpGraphError:
             pass  # the capture is broken, and whoever broke it says so
+
+
+def _modes_below() -> bool:
+    """While a mode handles an operator: whether one of the program's own, entered before it, does so next. That one may
+    do anything in the operator's place."""
+    stack = getattr(torch.utils._python_dispatch, "_get_current_dispatch_mode_stack", list)()
+    return any(not type(mode).__module__.startswith("pumpgraph.") for mode in stack)
 
 
 class MemoryUsed(NamedTuple):

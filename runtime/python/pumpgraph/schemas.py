@@ -3,9 +3,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Sequence, Tuple
+from typing import Any, Collection, Dict, Iterator, Sequence, Tuple
+
+import torch
 
 _BELIEVED = "aten"  # operators of other libraries are not
+
+
+def _kernels_given() -> Collection[str]:
+    """Operators that torch.library was given kernels for, as "aten/mm/CUDA"."""
+    return getattr(getattr(torch, "library", None), "_impls", ())
+
+
+_PYTORCHS = frozenset(_kernels_given())
 
 
 def is_believed(func: Any) -> bool:
@@ -13,7 +23,10 @@ def is_believed(func: Any) -> bool:
     schema = getattr(func, "_schema", None)
     if schema is None or func.namespace != _BELIEVED:
         return False
-    name = func.__name__.partition(".")[0]
+    name, _, overload = func.__name__.partition(".")
+    given_one = f"{_BELIEVED}/{name if overload in ('', 'default') else f'{name}.{overload}'}/CUDA"
+    if given_one in _kernels_given() and given_one not in _PYTORCHS:
+        return False
     # An operator that is in place by its name, or returns nothing, writes something: where it does not say what, like
     # _no_grad_embedding_renorm_, it says nothing.
     writes = name.endswith("_") and not name.endswith("__") or not schema.returns
