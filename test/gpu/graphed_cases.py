@@ -505,6 +505,48 @@ def freezing(pg):
     return figures + [bits(step(batches[index % 3])) for index in range(4)]
 
 
+def usual_optimizers(pg):
+    """As everybody makes them: a number as rate, changed by a scheduler, and nothing for captures. Without PumpGraph
+    they are made for captures. What they save loads into one that nobody has prepared, and the other way round."""
+    kinds = {"AdamW": {}, "Adam": {"amsgrad": True}, "NAdam": {}, "RAdam": {}, "Adamax": {}, "Adadelta": {},
+             "RMSprop": {"momentum": 0.9}, "SGD": {"momentum": 0.9, "nesterov": True}}
+    batches, losses = make_batches(), []
+    for name, options in kinds.items():
+        kind, model = getattr(torch.optim, name), make_model(layers=2)
+        made = {"lr": 2.0**-12}
+        if not pg.is_real:
+            made = {"lr": torch.tensor(2.0**-12, device="cuda"), "fused" if name == "SGD" else "capturable": True}
+        optimizer = kind(model.parameters(), **options, **made)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda turn: 0.5 ** (turn // 2))
+
+        def step(x, model=model, optimizer=optimizer):
+            loss = loss_of(model, x)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            return loss
+
+        graphed = pg.graphed(step, warmup=2)
+        for turn in range(10):
+            losses.append(bits(graphed(batches[turn % len(batches)])))
+            scheduler.step()
+        if not pg.is_real:
+            continue
+        group, saved = optimizer.param_groups[0], optimizer.state_dict()
+        check(group["lr"] == 2.0**-17 and group.get("capturable", False) is False, f"{name} shows {group}")
+        counts = [state["step"] for state in saved["state"].values() if "step" in state]
+        check(not any(count.is_cuda for count in counts), f"{name} saves counts that are on the device")
+        check(all(count.item() == 10 for count in counts), f"{name} has counted {counts[:1]}")
+        unprepared = kind(make_model(layers=2).parameters(), lr=1.0, **options)
+        unprepared.load_state_dict(saved)
+        optimizer.load_state_dict(unprepared.state_dict())
+        losses_after = bits(graphed(batches[0]))
+        check(losses_after == losses_after, f"{name} has lost its state")
+    noted.append(f"{len(kinds)} optimizers")
+    return losses
+
+
 def mixed_precision_with_scaler(pg):
     """GradScaler with a fused optimizer asks the device, not the host."""
     model, batches = make_model(), make_batches()
@@ -827,12 +869,15 @@ def refusals(pg):
 
         return step
 
-    scheduled = make_optimizer(model.parameters(), lr=1e-3)
+    class Own(torch.optim.AdamW):
+        pass
+
+    scheduled = Own(model.parameters(), lr=1e-3, capturable=True)
     torch.optim.lr_scheduler.StepLR(scheduled, 2)
-    raises(pg.UnsupportedError, r"learning rate of param group 0 of AdamW.*lr=torch\.tensor\(0\.001, device=\"cuda\"\)",
-           lambda: step_with(scheduled)(batches[0]))
-    raises(pg.UnsupportedError, r"capturable=False.*write AdamW\(\.\.\., capturable=True\)",
-           lambda: step_with(make_optimizer(model.parameters(), lr=1e-3, capturable=False))(batches[0]))
+    raises(pg.UnsupportedError,
+           r"learning rate of param group 0 of Own.*lr=torch\.tensor\(0\.001, device=\"cuda\"\)", lambda: step_with(scheduled)(batches[0]))
+    raises(pg.UnsupportedError, r"capturable=False.*write Own\(\.\.\., capturable=True\)",
+           lambda: step_with(Own(model.parameters(), lr=1e-3))(batches[0]))
     model.zero_grad(set_to_none=True)
 
     @pg.graphed(warmup=1, max_graphs=2)
@@ -1148,6 +1193,7 @@ PROGRAMS = [
     accumulation_in_place,
     method_of_a_trainer,
     reading_and_writing_outside,
+    usual_optimizers,
     checkpoint_in_the_middle,
     manual_seed,
     paused_calls,

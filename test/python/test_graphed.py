@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import gc
 import re
+import sys
 import types
 import unittest
 from pathlib import Path
@@ -61,8 +62,8 @@ class GraphedTest(base.TorchTest):
         return step
 
     def notes(self):
-        return [line for line in self.calls() if line.startswith(("fn", "copy", "torch: copy", "torch: replay",
-                                                                                "adopt"))]
+        beginnings = "fn", "copy", "torch: copy", "torch: replay", "torch: fill", "adopt"
+        return [line for line in self.calls() if line.startswith(beginnings)]
 
 
 class Calls(GraphedTest):
@@ -480,6 +481,168 @@ class Baked(GraphedTest):
         self.optimizer.param_groups[0]["capturable"] = False
         optimizer = self.optimizer
         pumpgraph.graphed(lambda x: optimizer and None)(self.x())
+
+
+class OfPyTorch(torch.optim.Optimizer):
+    """One that notes what its param groups hold while it steps."""
+
+    __module__ = "torch.optim.adam"
+    fails = False
+
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, **settings)
+        self.after_state_dict = []
+
+    def step(self):
+        for hook in list(sys.modules["torch"]._step_hooks):
+            hook(self, (), {})
+        torch.held.append([dict(group) for group in self.param_groups])
+        if self.fails:
+            raise RuntimeError("no step")
+        for hook in list(sys.modules["torch"]._after_step_hooks):
+            hook(self, (), {})
+
+    def register_state_dict_post_hook(self, hook):
+        self.after_state_dict.append(hook)
+
+    def state_dict(self):
+        groups = [{**group, "params": [0]} for group in self.param_groups]
+        state = {"state": {0: self.state[parameter] for parameter in self.state}, "param_groups": groups}
+        for hook in self.after_state_dict:
+            state = hook(self, state)
+        return state
+
+
+class Sgd(OfPyTorch):
+    __module__ = "torch.optim.sgd"
+
+
+Sgd.__name__ = "SGD"
+
+
+class UsualOptimizers(GraphedTest):
+    def make(self, kind=OfPyTorch, **settings):
+        torch.held = []
+        self.optimizer = kind([self.weight], lr=0.1, **settings)
+        return self.optimizer
+
+    def schedule(self):
+        step = functools.partial(type(self.optimizer).step, self.optimizer)
+        step._wrapped_by_lr_sched = True
+        self.optimizer.step = step
+
+    def test_counts_and_a_rate_are_on_the_device_while_it_steps(self):
+        optimizer = self.make(capturable=False)
+        self.captured()
+        for groups in torch.held:
+            self.assertIs(groups[0]["capturable"], True)
+            self.assertIsInstance(groups[0]["lr"], torch.Tensor)
+        self.assertEqual({key: value for key, value in optimizer.param_groups[0].items() if key != "params"},
+                         {"lr": 0.1, "capturable": False})
+
+    def test_a_rate_that_changes_goes_there_before_the_next_replay(self):
+        optimizer = self.make(capturable=False)
+        step = self.captured()
+        for rate in (0.05, 0.025):
+            optimizer.param_groups[0]["lr"] = rate
+            step(self.x())
+            notes = self.notes()
+            self.assertEqual(notes[0], f"torch: fill 0x9000 with {rate}")
+            self.assertTrue(notes[-1].startswith("torch: replay"), notes)
+            self.assertEqual(optimizer.param_groups[0]["lr"], rate)
+        step(self.x())
+        self.assertFalse([note for note in self.notes() if "fill" in note], "it has not changed")
+
+    def test_a_rate_that_changes_before_the_capture(self):
+        optimizer = self.make(capturable=False)
+        step = self.step(warmup=1)
+        step(self.x())
+        self.calls()
+        optimizer.param_groups[0]["lr"] = 0.05
+        step(self.x())
+        calls = self.calls()
+        begun = next(index for index, call in enumerate(calls) if "capture" in call)
+        self.assertIn("torch: fill 0x9000 with 0.05", calls[:begun])
+
+    def test_a_rate_in_a_loaded_state(self):
+        optimizer = self.make(capturable=False)
+        step = self.captured()
+        optimizer.param_groups = [{**optimizer.param_groups[0], "lr": 0.05}]
+        step(self.x())
+        self.assertIn("torch: fill 0x9000 with 0.05", self.notes())
+
+    def test_another_setting_that_changes_is_an_error(self):
+        optimizer = self.make(capturable=False, eps=1e-8)
+        step = self.captured()
+        optimizer.param_groups[0]["lr"] = 0.05
+        optimizer.param_groups[0]["eps"] = 1e-6
+        with self.assertRaisesRegex(StaleStepError, "\"eps\" of param group 0 of OfPyTorch was 1e-08 .* is 1e-06"):
+            step(self.x())
+
+    def test_one_that_is_capturable_stays_as_it_is(self):
+        optimizer = self.make(capturable=True)
+        self.captured()
+        self.assertEqual(torch.held[0][0]["lr"], 0.1)
+
+    def test_one_that_is_capturable_under_a_scheduler(self):
+        optimizer = self.make(capturable=True)
+        self.schedule()
+        step = self.captured()
+        self.assertIsInstance(torch.held[-1][0]["lr"], torch.Tensor)
+        optimizer.param_groups[0]["lr"] = 0.05
+        step(self.x())
+        self.assertIn("torch: fill 0x9000 with 0.05", self.notes())
+
+    def test_sgd_is_fused_under_a_scheduler(self):
+        optimizer = self.make(Sgd, fused=None, foreach=None)
+        self.captured()
+        self.assertEqual((torch.held[-1][0]["fused"], torch.held[-1][0]["lr"]), (None, 0.1))
+        optimizer = self.make(Sgd, fused=None, foreach=None)
+        self.schedule()
+        self.captured()
+        self.assertEqual((torch.held[-1][0]["fused"], torch.held[-1][0]["foreach"]), (True, False))
+        self.assertIsInstance(torch.held[-1][0]["lr"], torch.Tensor)
+        self.assertEqual((optimizer.param_groups[0]["fused"], optimizer.param_groups[0]["lr"]), (None, 0.1))
+
+    def test_a_step_that_fails_leaves_the_settings(self):
+        optimizer = self.make(capturable=False)
+        optimizer.fails = True
+        with self.assertRaisesRegex(RuntimeError, "no step"):
+            self.step()(self.x())
+        self.assertEqual(optimizer.param_groups[0]["lr"], 0.1)
+
+    def test_counts_come_to_the_device_and_are_saved_as_ever(self):
+        optimizer = self.make(capturable=False)
+        count, average = torch.Tensor(0xD000, is_cuda=False), torch.Tensor(0xD100)
+        on_device = torch.Tensor(0xD200)
+        count.to = lambda device: on_device
+        optimizer.state[self.weight] = {"step": count, "exp_avg": average}
+        self.captured()
+        self.assertIs(optimizer.state[self.weight]["step"], on_device)
+        saved = optimizer.state_dict()["state"][0]
+        self.assertFalse(saved["step"].is_cuda)
+        self.assertIs(saved["exp_avg"], average)
+        self.assertIs(optimizer.state[self.weight]["step"], on_device)
+
+    def test_counts_of_a_fused_one_are_saved_on_the_device(self):
+        optimizer = self.make(capturable=False, fused=True)
+        optimizer.state[self.weight] = {"step": torch.Tensor(0xD000)}
+        self.captured()
+        self.assertTrue(optimizer.state_dict()["state"][0]["step"].is_cuda)
+
+    def test_prepare_makes_it_fused(self):
+        optimizer = self.make(capturable=False, fused=None, foreach=None)
+        self.assertIs(pumpgraph.prepare(optimizer, fused=True), optimizer)
+        self.assertTrue(optimizer._step_supports_amp_scaling)
+        self.captured()
+        self.assertEqual((torch.held[-1][0]["fused"], torch.held[-1][0]["foreach"]), (True, False))
+        self.assertIsNone(optimizer.param_groups[0]["fused"])
+
+    def test_prepare_is_for_pytorchs(self):
+        with self.assertRaisesRegex(PumpGraphError, "Optimizer is none of PyTorch's optimizers"):
+            pumpgraph.prepare(torch.optim.Optimizer([self.weight], lr=0.1))
+        with self.assertRaisesRegex(PumpGraphError, "PyTorch has no fused OfPyTorch"):
+            pumpgraph.prepare(self.make(capturable=False), fused=True)
 
 
 class GradientsBetweenCalls(GraphedTest):

@@ -31,10 +31,12 @@ __all__ = [
     "mapped",
     "memory_stats",
     "paused",
+    "prepare",
 ]
 
 _OF_TORCH = ("Step", "capture", "install", "mapped", "memory_stats")
 _OF_GRAPHED = ("Graphed", "graphed", "paused")
+_OF_PREPARED = ("prepare",)
 
 
 def doctor() -> str:
@@ -54,8 +56,12 @@ def __getattr__(name: str):
         from . import step_function
 
         return getattr(step_function, name)
+    if name in _OF_PREPARED:
+        from . import prepared
+
+        return getattr(prepared, name)
     raise AttributeError(f"module 'pumpgraph' has no attribute {name!r}")
 
 
 def __dir__():
-    return sorted(list(globals()) + list(_OF_TORCH + _OF_GRAPHED))
+    return sorted(list(globals()) + list(_OF_TORCH + _OF_GRAPHED + _OF_PREPARED))

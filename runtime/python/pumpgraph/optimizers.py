@@ -8,13 +8,15 @@ from operator import is_
 from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .errors import StaleStepError, UnsupportedError
+from .prepared import known, prepared
 
 
 def refuse_baked(optimizer: torch.optim.Optimizer) -> None:
-    """Refuses settings that a captured step would keep although the program means to change them."""
+    """Refuses settings that a captured step would keep although the program means to change them. Of PyTorch's own
+    optimizers most are prepared by then."""
     kind = type(optimizer).__name__
     for index, group in enumerate(optimizer.param_groups):
         if group.get("capturable") is False:
@@ -30,21 +32,32 @@ def refuse_baked(optimizer: torch.optim.Optimizer) -> None:
 @contextlib.contextmanager
 def steps_observed() -> Iterator[List[torch.optim.Optimizer]]:
     """The optimizers that step inside, wherever the step function has them from. Those that cannot be captured are
-    refused before they do."""
+    refused before they do; others hold meanwhile what a captured step needs."""
     stepped: List[torch.optim.Optimizer] = []
 
     def before_step(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if not any(optimizer is known for known in stepped):
-            refuse_baked(optimizer)
+        if not any(optimizer is other for other in stepped):
+            stepped.append(optimizer)
             # It would warn that a capturable optimizer runs without a capture; it will be captured.
             optimizer._warned_capturable_if_run_uncaptured = True
-            stepped.append(optimizer)
+        own = prepared(optimizer)
+        if own is not None:
+            own.enter(optimizer)
+        refuse_baked(optimizer)
 
-    handle = register_optimizer_step_pre_hook(before_step)
+    def after_step(optimizer: torch.optim.Optimizer, _args: Any = (), _kwargs: Any = None) -> None:
+        own = known(optimizer)
+        if own is not None:
+            own.leave(optimizer)
+
+    before, after = register_optimizer_step_pre_hook(before_step), register_optimizer_step_post_hook(after_step)
     try:
         yield stepped
     finally:
-        handle.remove()
+        before.remove()
+        after.remove()
+        for optimizer in stepped:
+            after_step(optimizer)
 
 
 class CapturedOptimizer:
@@ -52,6 +65,7 @@ class CapturedOptimizer:
 
     def __init__(self, optimizer: torch.optim.Optimizer):
         self.optimizer = optimizer
+        self._prepared = known(optimizer)
         self._tensors: Dict[torch.Tensor, Dict[str, Any]] = {
             parameter: dict(state) for parameter, state in optimizer.state.items()}
         self._parameters = [list(group["params"]) for group in optimizer.param_groups]
@@ -69,13 +83,27 @@ class CapturedOptimizer:
         groups = optimizer.param_groups
         if groups is self._groups and optimizer.state is self._state and len(groups) == len(self._values) \
                 and len(self._state) == len(self._tensors):
-            for group, values in zip(groups, self._values):
+            for index, (group, values) in enumerate(zip(groups, self._values)):
                 # Settings that schedulers add come after the others.
-                if not all(map(is_, group.values(), values)):
+                if not all(map(is_, group.values(), values)) and not self._gives_all(index, group):
                     break
             else:
                 return
         self._check_all()
+
+    def _gives_all(self, index: int, group: Dict[str, Any]) -> bool:
+        """Whether all that changed in a param group has a tensor in its place, which has the new value now."""
+        settings = self._settings[index]
+        if self._prepared is None or len(group) != len(self._values[index]):
+            return False
+        changed = [key for key, value in zip(group, self._values[index]) if group[key] is not value]
+        if not all(key in settings and self._prepared.takes(index, key, group[key]) for key in changed):
+            return False
+        for key in changed:
+            self._prepared.give(index, key, group[key])
+            settings[key] = group[key]
+        self._values[index] = list(group.values())
+        return True
 
     def _check_all(self) -> None:
         optimizer, kind = self.optimizer, type(self.optimizer).__name__
@@ -108,6 +136,10 @@ class CapturedOptimizer:
     def _take_over_setting(self, index: int, group: Dict[str, Any], key: str, before: Any) -> None:
         now = group.get(key)
         if now is before:
+            return
+        if self._prepared is not None and self._prepared.takes(index, key, now):
+            self._prepared.give(index, key, now)
+            self._settings[index][key] = now
             return
         if not _may_take(before, now):
             kind = type(self.optimizer).__name__

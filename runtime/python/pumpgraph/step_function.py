@@ -25,6 +25,7 @@ from .generators import of_the_device, states_on_device
 from .gradients import CapturedGradients, gradients_of
 from .host_state import Change, HostState, plain_results, refuse
 from .optimizers import CapturedOptimizer, steps_observed
+from .prepared import give_settings
 from .reachable import Place, Reachable, is_generator, is_programs_own
 from .reads import Code, Reads
 from .refusals import refuse_found, without_trials
@@ -479,6 +480,7 @@ class Graphed:
         large = [tensor for _, tensor in found.tensors if _is_worth_moving(tensor)]
         with steps_observed() as stepped, without_trials(self._options.raises):
             optimizers = _once([*found.optimizers, *self._stepped])
+            give_settings(optimizers)
             things = Things([found.modules, optimizers, large, self._options.private], settings=False)
             parameters = things.parameters()
             at_call = gradients_of(parameters)

@@ -127,6 +127,13 @@ class Tensor:
     def zero_(self):
         note("torch: zero")
 
+    def fill_(self, value):
+        note(f"torch: fill {self.data_ptr():#x} with {value}")
+        object.__setattr__(self, "value", value)
+
+    def cpu(self):
+        return Tensor(self.data_ptr(), is_cuda=False)
+
     def requires_grad_(self, requires_grad=True):
         object.__setattr__(self, "requires_grad", requires_grad)
 
@@ -401,9 +408,12 @@ class optim:
             for hook in list(_step_hooks):
                 hook(self, (), {})
             note("torch: optimizer step")
+            for hook in list(_after_step_hooks):
+                hook(self, (), {})
 
 
 _step_hooks = []
+_after_step_hooks = []
 
 
 def _register_optimizer_step_pre_hook(hook):
@@ -411,9 +421,15 @@ def _register_optimizer_step_pre_hook(hook):
     return _Handle(_step_hooks, hook)
 
 
+def _register_optimizer_step_post_hook(hook):
+    _after_step_hooks.append(hook)
+    return _Handle(_after_step_hooks, hook)
+
+
 # As in PyTorch: a module that can be imported from, and no attribute of torch.optim.
 _optimizer = types.ModuleType("torch.optim.optimizer")
 _optimizer.register_optimizer_step_pre_hook = _register_optimizer_step_pre_hook
+_optimizer.register_optimizer_step_post_hook = _register_optimizer_step_post_hook
 sys.modules[_optimizer.__name__] = _optimizer
 
 
