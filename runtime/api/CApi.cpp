@@ -258,7 +258,18 @@ pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *session, pumpgra
     filled.live_allocations = current.live.liveAllocations;
     filled.frame_budget_bytes = current.frameBudgetBytes;
     filled.process_bytes = current.processBytes;
+    filled.live_peak_bytes = current.live.livePeakBytes;
+    filled.live_peak_allocations = current.live.livePeakAllocations;
+    filled.allocated_bytes = current.live.allocatedBytes;
+    filled.allocations = current.live.allocations;
     return writeStruct(stats, filled, "stats");
+  });
+}
+
+pumpgraph_status pumpgraph_reset_peaks(pumpgraph_session *session, pumpgraph_error *error) {
+  return onSession(session, error, [&](Session &self) -> Status {
+    self.resetPeaks();
+    return {};
   });
 }
 

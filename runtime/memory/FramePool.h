@@ -53,7 +53,9 @@ public:
 
   CUmemGenericAllocationHandle handle(FrameId frame) const { return handles_[static_cast<std::size_t>(frame)]; }
   std::uint64_t created() const { return handles_.size() - ended_.size() + widePages_; }
+  /// Since the peak was reset.
   std::uint64_t mostCreated() const { return mostCreated_; }
+  void resetPeak() { mostCreated_ = created(); }
   std::uint64_t freeFrames() const { return free_.size(); }
   std::uint64_t budgetFrames() const { return budgetFrames_; }
   /// Frames that can be taken before the budget is reached.

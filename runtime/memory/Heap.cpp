@@ -243,6 +243,10 @@ CUdeviceptr Heap::handOut(Block &block, std::size_t member, std::uint64_t size, 
     captured_.push_back({block.id, member, 0});
   stats_.liveBytes += size;
   ++stats_.liveAllocations;
+  stats_.livePeakBytes = std::max(stats_.livePeakBytes, stats_.liveBytes);
+  stats_.livePeakAllocations = std::max(stats_.livePeakAllocations, stats_.liveAllocations);
+  stats_.allocatedBytes += size;
+  ++stats_.allocations;
   return block.address + allocation.offset;
 }
 

@@ -102,6 +102,8 @@ struct RehearsedAllocation {
 struct HeapStats {
   std::uint64_t liveBytes = 0;
   std::uint64_t liveAllocations = 0;
+  std::uint64_t livePeakBytes = 0, livePeakAllocations = 0; ///< since the peaks were reset
+  std::uint64_t allocatedBytes = 0, allocations = 0;        ///< ever
 };
 
 /// Outside a capture an allocation gets memory at once: device frames while the budget lasts, host memory after that; a
@@ -231,6 +233,11 @@ public:
   Status flushCache();
 
   HeapStats stats() const { return stats_; }
+  /// The peaks are what is there now.
+  void resetPeaks() {
+    stats_.livePeakBytes = stats_.liveBytes;
+    stats_.livePeakAllocations = stats_.liveAllocations;
+  }
 
 private:
   struct Slot {

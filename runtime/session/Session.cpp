@@ -368,6 +368,12 @@ MemoryStatistics Session::statistics() {
           heap_->stats()};
 }
 
+void Session::resetPeaks() {
+  const std::lock_guard lock(mutex_);
+  frames_->resetPeak();
+  heap_->resetPeaks();
+}
+
 /// Outside the plan in force values are at their addresses already; then only replays have to be kept out.
 Status Session::map(void *pointer) {
   const std::lock_guard lock(mutex_);

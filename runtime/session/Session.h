@@ -138,6 +138,7 @@ public:
   Status declarePresent(void *pointer);
   Status name(void *pointer, std::string_view name);
   MemoryStatistics statistics();
+  void resetPeaks();
   /// Looks at what the process has on the device. Where that has come to exceed the budget, gives back what nobody uses
   /// and has every step planned again, before its next replay, for what others leave.
   Expected<BudgetState> keepToBudget();

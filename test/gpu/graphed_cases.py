@@ -453,6 +453,23 @@ def gradients_from_outside(pg):
     return figures
 
 
+def memory_figures(pg):
+    """What programs print of device memory is true: of tensors that are alive, and of peaks since they were reset."""
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    tensor = torch.zeros(5 << 20, device="cuda", dtype=torch.uint8)
+    grown = torch.cuda.memory_allocated() - before
+    del tensor
+    figures = [grown, torch.cuda.memory_allocated() - before, torch.cuda.max_memory_allocated() - before,
+               torch.cuda.max_memory_allocated(0) == torch.cuda.max_memory_allocated("cuda")]
+    torch.cuda.reset_peak_memory_stats()
+    figures.append(torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated())
+    check("Allocated memory" in torch.cuda.memory_summary(), "the summary lacks a line")
+    check(torch.cuda.memory_reserved() <= torch.cuda.max_memory_reserved(), "more is reserved than ever was")
+    check(torch.cuda.mem_get_info()[0] > 0, "nothing is free")
+    return figures
+
+
 def writing_into_arguments(pg):
     """What a step writes into its argument stays in the copy, which the next call overwrites."""
     model, batches = make_model(), make_batches()
@@ -875,7 +892,8 @@ def refusals(pg):
     scheduled = Own(model.parameters(), lr=1e-3, capturable=True)
     torch.optim.lr_scheduler.StepLR(scheduled, 2)
     raises(pg.UnsupportedError,
-           r"learning rate of param group 0 of Own.*lr=torch\.tensor\(0\.001, device=\"cuda\"\)", lambda: step_with(scheduled)(batches[0]))
+           r"learning rate of param group 0 of Own.*lr=torch\.tensor\(0\.001, device=\"cuda\"\)",
+           lambda: step_with(scheduled)(batches[0]))
     raises(pg.UnsupportedError, r"capturable=False.*write Own\(\.\.\., capturable=True\)",
            lambda: step_with(Own(model.parameters(), lr=1e-3))(batches[0]))
     model.zero_grad(set_to_none=True)
@@ -893,8 +911,6 @@ def refusals(pg):
     forward.reset()
     needs_gradient = torch.ones(4, WIDTH, device="cuda", requires_grad=True)
     raises(pg.UnsupportedError, "outside the step", lambda: forward(needs_gradient * 2))
-    raises(pg.UnsupportedError, "live_bytes", torch.cuda.memory_allocated)
-    raises(pg.UnsupportedError, "device_peak_bytes", torch.cuda.max_memory_allocated)
     raises(pg.UnsupportedError, r"memory_stats\(\)", torch.cuda.memory._snapshot)
     torch.cuda.empty_cache()
     check(pg.memory_stats()["live_bytes"] > 0, "memory_stats() knows of no tensors")
@@ -1194,6 +1210,7 @@ PROGRAMS = [
     method_of_a_trainer,
     reading_and_writing_outside,
     usual_optimizers,
+    memory_figures,
     checkpoint_in_the_middle,
     manual_seed,
     paused_calls,

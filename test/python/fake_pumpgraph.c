@@ -147,7 +147,16 @@ FAKE pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *session, pu
   stats->live_allocations = 7;
   stats->frame_budget_bytes = 8;
   stats->process_bytes = 1;
+  stats->live_peak_bytes = 9;
+  stats->live_peak_allocations = 10;
+  stats->allocated_bytes = 11;
+  stats->allocations = 12;
   return answer("memory_statistics", error);
+}
+
+FAKE pumpgraph_status pumpgraph_reset_peaks(pumpgraph_session *session, pumpgraph_error *error) {
+  write_down("reset_peaks %p\n", (void *)session);
+  return answer("reset_peaks", error);
 }
 
 FAKE pumpgraph_status pumpgraph_map(pumpgraph_session *session, void *pointer, pumpgraph_error *error) {

@@ -1021,8 +1021,16 @@ class Failures(GraphedTest):
         self.assertIsNone(explain_failed_capture(UnsupportedError("a captured step would keep it")))
 
     def test_figures_of_the_allocator(self):
-        with self.assertRaisesRegex(UnsupportedError, "live_bytes"):
-            torch.cuda.memory_allocated()
+        figures = torch.cuda.memory.memory_stats_as_nested_dict()
+        self.assertEqual(figures["allocated_bytes"]["all"], {"current": 6, "peak": 9, "allocated": 11, "freed": 5})
+        self.assertEqual(figures["allocation"]["all"], {"current": 7, "peak": 10, "allocated": 12, "freed": 5})
+        self.assertEqual(figures["reserved_bytes"]["all"], {"current": 2, "peak": 3, "allocated": 3, "freed": 1})
+        for device in (0, torch.Tensor().device):
+            self.assertEqual(torch.cuda.memory.memory_stats_as_nested_dict(device), figures)
+        self.assertEqual(torch.cuda.memory.memory_stats_as_nested_dict(1), {})
+        self.calls()
+        torch.cuda.memory.reset_peak_memory_stats()
+        self.assertEqual(self.calls(), ["reset_peaks 0x5e55"])
         with self.assertRaisesRegex(UnsupportedError, r"torch\.cuda\.memory\._snapshot\(\).*memory_stats\(\)"):
             torch.cuda.memory._snapshot()
 

@@ -69,6 +69,10 @@ class Sessions(support.FakeLibraryTest):
                 "live_allocations": 7,
                 "frame_budget_bytes": 8,
                 "process_bytes": 1,
+                "live_peak_bytes": 9,
+                "live_peak_allocations": 10,
+                "allocated_bytes": 11,
+                "allocations": 12,
             },
         )
         self.assertEqual(self.calls(), ["memory_statistics 0x5e55 size=1"])

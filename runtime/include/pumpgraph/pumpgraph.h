@@ -149,17 +149,24 @@ typedef struct pumpgraph_memory_stats {
   size_t struct_size;
   uint64_t budget_bytes;
   uint64_t device_bytes;      /* device frames that exist now */
-  uint64_t device_peak_bytes; /* most there ever were */
+  uint64_t device_peak_bytes; /* most there ever were, or since pumpgraph_reset_peaks() */
   uint64_t host_backed_bytes; /* device-addressable memory that is host memory now */
   uint64_t pinned_bytes;      /* pinned pool for spilled data */
   uint64_t live_bytes;        /* as requested, live now */
   uint64_t live_allocations;
   uint64_t frame_budget_bytes; /* what buffers may have of the budget now; 0: unlimited */
   uint64_t process_bytes;      /* with whole_process: what the process has on the device now; 0: not known */
+  uint64_t live_peak_bytes;    /* most that were live at once */
+  uint64_t live_peak_allocations;
+  uint64_t allocated_bytes; /* as requested, of all allocations ever */
+  uint64_t allocations;     /* ever */
 } pumpgraph_memory_stats;
 
 PUMPGRAPH_API pumpgraph_status pumpgraph_memory_statistics(pumpgraph_session *session, pumpgraph_memory_stats *stats,
                                                            pumpgraph_error *error);
+
+/** The peaks of pumpgraph_memory_statistics() are what is there now, and count from here. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_reset_peaks(pumpgraph_session *session, pumpgraph_error *error);
 
 typedef struct pumpgraph_budget_state {
   size_t struct_size;

@@ -467,6 +467,9 @@ public:
     return stats;
   }
 
+  /// See pumpgraph_reset_peaks().
+  Status resetPeaks() { return detail::call(pumpgraph_reset_peaks, session_.get()); }
+
   /// Takes over a session made with the C API.
   static Session own(pumpgraph_session *session) {
     return Session(detail::SessionHandle(session, pumpgraph_session_destroy));

@@ -49,6 +49,10 @@ class MemoryStats(ctypes.Structure):
         ("live_allocations", c_uint64),
         ("frame_budget_bytes", c_uint64),
         ("process_bytes", c_uint64),
+        ("live_peak_bytes", c_uint64),
+        ("live_peak_allocations", c_uint64),
+        ("allocated_bytes", c_uint64),
+        ("allocations", c_uint64),
     ]
 
 
@@ -151,6 +155,7 @@ FUNCTIONS = {
     "pumpgraph_declare_private": (c_int, [c_void_p, c_void_p, _ERROR]),
     "pumpgraph_declare_present": (c_int, [c_void_p, c_void_p, _ERROR]),
     "pumpgraph_name": (c_int, [c_void_p, c_void_p, c_char_p, _ERROR]),
+    "pumpgraph_reset_peaks": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_memory_statistics": (c_int, [c_void_p, POINTER(MemoryStats), _ERROR]),
     "pumpgraph_map": (c_int, [c_void_p, c_void_p, _ERROR]),
     "pumpgraph_unmap": (c_int, [c_void_p, c_void_p, _ERROR]),

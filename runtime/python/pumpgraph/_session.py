@@ -211,6 +211,10 @@ class Session:
     def name(self, pointer: int, name: str) -> None:
         self.library.call("pumpgraph_name", self._handle, pointer, name.encode())
 
+    def reset_peaks(self) -> None:
+        """The peaks of memory_stats() count from here."""
+        self.library.call("pumpgraph_reset_peaks", self._handle)
+
     def memory_stats(self) -> Dict[str, int]:
         stats = _sized(MemoryStats)
         self.library.call("pumpgraph_memory_statistics", self._handle, byref(stats))

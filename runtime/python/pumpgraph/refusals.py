@@ -8,47 +8,12 @@ import os
 import re
 import traceback
 import warnings
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Iterator, Optional
 
 import torch
 
 from .errors import PumpGraphError, UnsupportedError
 from .reachable import Reachable
-
-_OF_THE_ALLOCATOR = {
-    "memory_allocated": "live_bytes",
-    "max_memory_allocated": "device_peak_bytes",
-    "memory_reserved": "device_bytes",
-    "max_memory_reserved": "device_peak_bytes",
-    "memory_stats": "",
-    "memory_stats_as_nested_dict": "",
-    "memory_summary": "",
-    "memory_snapshot": "",
-    "memory._snapshot": "",
-    "memory._record_memory_history": "",
-    "reset_peak_memory_stats": "",
-    "reset_accumulated_memory_stats": "",
-}
-
-
-def replace_memory_figures() -> None:
-    """PyTorch's figures are those of the allocator that PumpGraph stands in for: they say so from now on."""
-    for name, field in _OF_THE_ALLOCATOR.items():
-        refuse = _refusal_of(name, field)
-        for module in (torch.cuda, torch.cuda.memory):
-            if hasattr(module, name.rpartition(".")[2]):
-                setattr(module, name.rpartition(".")[2], refuse)
-
-
-def _refusal_of(name: str, field: str) -> Callable[..., Any]:
-    instead = f"pumpgraph.memory_stats()[\"{field}\"]" if field else "pumpgraph.memory_stats()"
-
-    def refuse(*_args: Any, **_kwargs: Any) -> Any:
-        raise UnsupportedError(f"torch.cuda.{name}() asks PyTorch's own allocator, which PumpGraph stands in for; call "
-                               f"{instead}")
-
-    return refuse
-
 
 _NO_TRIALS = ("torch.backends.cudnn.benchmark asks the allocator how much memory is left for trials, which PyTorch "
               "lets only its own allocator answer")

@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 import torch
 
-from . import _capi, kernels
+from . import _capi, kernels, memory_figures
 from ._capi import Copies
 from ._report import Report
 from ._session import (MeasurementResult, NativeStep, ObservationResult, PathLike, ReplanningResult, Session,
@@ -34,7 +34,7 @@ from .operators import DeclaringOperators
 from .other_graphs import StepGraph, follow_other_graphs
 from .reachable import Reachable
 from .record_stream import RecordedStreams
-from .refusals import explain_failed_capture, replace_memory_figures
+from .refusals import explain_failed_capture
 from .tensors import has_memory, pointer_of
 
 
@@ -52,7 +52,7 @@ class _Installation:
         self.next_look = time.monotonic() + 1 if looks_at_budget else float("inf")
         self._stream: Optional[torch.cuda.Stream] = None
         notice_those_of_nodes()
-        replace_memory_figures()
+        memory_figures.replace(session)
 
     def look_at_budget(self, now: float) -> None:
         """Once a second: other libraries of the process may take memory at any time."""

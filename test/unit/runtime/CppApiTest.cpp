@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -82,6 +83,27 @@ TEST_F(CppApiTest, buffersOwnTheirMemory) {
     EXPECT_EQ(liveAllocations(), 1u);
   }
   EXPECT_EQ(liveAllocations(), 0u);
+}
+
+// Peaks are of what was live at once, since they were reset.
+TEST_F(CppApiTest, statisticsHavePeaksAndSums) {
+  const auto figures = [&] {
+    const pumpgraph_memory_stats stats = *session_->statistics();
+    return std::array{stats.live_bytes,      stats.live_peak_bytes, stats.live_allocations, stats.live_peak_allocations,
+                      stats.allocated_bytes, stats.allocations};
+  };
+  using Figures = std::array<std::uint64_t, 6>;
+  {
+    const Expected<Buffer<float>> one = session_->allocate<float>(1000), other = session_->allocate<float>(500);
+    ASSERT_TRUE(one && other);
+    EXPECT_EQ(figures(), (Figures{6000, 6000, 2, 2, 6000, 2}));
+  }
+  const Expected<Buffer<float>> third = session_->allocate<float>(100);
+  ASSERT_TRUE(third);
+  EXPECT_EQ(figures(), (Figures{400, 6000, 1, 2, 6400, 3}));
+  ASSERT_TRUE(session_->resetPeaks());
+  EXPECT_EQ(figures(), (Figures{400, 400, 1, 1, 6400, 3}));
+  EXPECT_EQ(session_->statistics()->device_peak_bytes, session_->statistics()->device_bytes);
 }
 
 // Buffers, steps and the session may be let go in any order.

@@ -454,10 +454,6 @@ class cuda:
         return cuda.capturing
 
     @staticmethod
-    def memory_allocated():
-        return 0
-
-    @staticmethod
     def current_stream():
         return cuda.current
 
@@ -541,6 +537,14 @@ class cuda:
         @staticmethod
         def _snapshot():
             return {}
+
+        @staticmethod
+        def memory_stats_as_nested_dict(device=None):
+            raise RuntimeError("a pluggable allocator has no statistics")
+
+        @staticmethod
+        def reset_peak_memory_stats(device=None):
+            raise RuntimeError("a pluggable allocator has no statistics")
 
         class CUDAPluggableAllocator:
             def __init__(self, path, malloc, free):
