@@ -255,6 +255,20 @@ extern "C" __global__ void variableByName(float *out) {
   *out = 1;
 }
 
+// Pointers in constant memory: the host sets them, or the program.
+__constant__ float *setByHost;
+__device__ float *const table[] = {&variable, nullptr};
+// CHECK-LABEL: {{^}}throughSymbol({{.*}}(other memory too)
+__global__ void throughSymbol(float *out) {
+  *setByHost = 2;
+  *out = 1;
+}
+// CHECK-LABEL: {{^}}throughTable({{.*}}(other memory too)
+__global__ void throughTable(float *out, int index) {
+  *table[index] = 2;
+  *out = 1;
+}
+
 // CHECK-LABEL: {{^}}numberToPointer({{.*}}(other memory too)
 // CHECK-NEXT:  parameter 1: write
 __global__ void numberToPointer(unsigned key, float *out) {

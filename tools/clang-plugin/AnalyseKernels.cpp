@@ -99,23 +99,28 @@ private:
 
   static bool isGlobalSpace(unsigned space) { return space <= 1; }
 
-  /// Variables in global memory, and those in constant memory that hold pointers.
-  static bool leadsToGlobals(const Value *operand) {
+  /// Variables in global memory, and those in constant memory that hold pointers which the host sets, or which lead
+  /// there.
+  bool leadsToGlobals(const Value *operand) {
     const auto *const constant = llvm::dyn_cast<llvm::Constant>(operand);
     if (!constant || llvm::isa<Function>(constant))
       return false;
     if (const auto *const variable = llvm::dyn_cast<llvm::GlobalVariable>(constant)) {
       constexpr unsigned constantSpace = 4;
-      if (variable->getAddressSpace() == constantSpace)
-        return !variable->isConstant() && holdsPointers(variable->getValueType());
-      return !variable->isConstant() && isGlobalSpace(variable->getAddressSpace());
+      const bool isFixed = variable->isConstant() && !variable->isExternallyInitialized() && variable->hasInitializer();
+      if (!isFixed)
+        return isGlobalSpace(variable->getAddressSpace()) ||
+               (variable->getAddressSpace() == constantSpace && holdsPointers(variable->getValueType()));
+      return followed_.insert(variable).second && leadsToGlobals(variable->getInitializer());
     }
-    return llvm::any_of(constant->operands(), [](const llvm::Use &use) { return leadsToGlobals(use.get()); });
+    return llvm::any_of(constant->operands(), [&](const llvm::Use &use) { return leadsToGlobals(use.get()); });
   }
 
   static bool holdsPointers(const llvm::Type *type) {
     return type->isPointerTy() || type->isIntegerTy(64) || llvm::any_of(type->subtypes(), holdsPointers);
   }
+
+  llvm::DenseSet<const Value *> followed_; ///< variables
 };
 
 void remark(const Instruction &where, const Slot &slot, const std::string &text) {
