@@ -55,6 +55,12 @@ Slot join(const Slot &a, const Slot &b) {
   return both;
 }
 
+TabledPurity purityOf(const pumpgraph_kernel_accesses &kernel) {
+  return (kernel.flags & PUMPGRAPH_KERNEL_PURE) != 0         ? TabledPurity::Always
+         : (kernel.flags & PUMPGRAPH_KERNEL_PURE_APART) != 0 ? TabledPurity::Apart
+                                                             : TabledPurity::Unknown;
+}
+
 std::map<Place, Slot> slotsOf(const pumpgraph_kernel_accesses &kernel) {
   std::map<Place, Slot> slots;
   for (std::uint64_t i = 0; i < kernel.slot_count; ++i)
@@ -119,14 +125,18 @@ std::optional<KernelAccesses> AccessTables::find(std::string_view kernel) const 
   if (first == last)
     return std::nullopt;
   KernelAccesses accesses;
+  accesses.purity = TabledPurity::Always;
   std::map<Place, Slot> slots = slotsOf(*first->second);
   for (auto entry = first; entry != last; ++entry) {
+    accesses.purity = std::min(accesses.purity, purityOf(*entry->second));
     accesses.otherMemory |= (entry->second->flags & PUMPGRAPH_KERNEL_OTHER_MEMORY) != 0;
     if (entry != first)
       join(slots, slotsOf(*entry->second));
   }
   for (auto &[place, slot] : slots)
     accesses.slots.push_back(std::move(slot));
+  if (!accesses.isClosed())
+    accesses.purity = TabledPurity::Unknown;
   return accesses;
 }
 

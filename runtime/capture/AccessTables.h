@@ -30,9 +30,13 @@ struct Slot {
   bool isUnderstood() const { return (flags & (PUMPGRAPH_SLOT_UNRESOLVED | PUMPGRAPH_SLOT_ESCAPES)) == 0; }
 };
 
+/// In which launches a kernel is pure (pumpgraph::Node::isPure).
+enum class TabledPurity : std::uint8_t { Unknown, Apart, Always }; ///< Apart: see PUMPGRAPH_KERNEL_PURE_APART
+
 struct KernelAccesses {
   std::vector<Slot> slots; ///< in ascending order of (parameter, offset)
   bool otherMemory = false;
+  TabledPurity purity = TabledPurity::Unknown; ///< of a closed kernel
 
   const Slot *find(std::uint32_t parameter, std::uint32_t offset) const;
   /// Whether all global memory that the kernel touches is reached by an offset from a slot's own address. If not, what
@@ -50,7 +54,8 @@ public:
   void add(const pumpgraph_access_table *table);
   void remove(const pumpgraph_access_table *table);
 
-  /// What the tables that name the kernel say together: an access is what any of them says, an overwrite what all do.
+  /// What the tables that name the kernel say together: an access is what any of them says, an overwrite what all do,
+  /// and so is purity.
   /// Nothing if none does.
   std::optional<KernelAccesses> find(std::string_view kernel) const;
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/capture/DescribeStep.h"
 
+#include "runtime/capture/Extents.h"
 #include "runtime/capture/NarrowAccess.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <map>
 
@@ -145,6 +147,55 @@ const Slot *AccessFinder::slotOf(const LiftedNode &node, const PointerWord &word
   const auto known = tabled_.find(launch.kernel);
   return known != tabled_.end() && fits(known->second, launch) ? known->second.find(word.parameter, word.offset)
                                                                : nullptr;
+}
+
+bool AccessFinder::isPure(std::size_t position, const LiftedNode &node) const {
+  if (node.kind != NodeKind::Kernel || node.launches.size() != 1)
+    return false;
+  const KernelLaunch &launch = node.launches.front();
+  const auto known = tabled_.find(launch.kernel);
+  if (known == tabled_.end() || !fits(known->second, launch))
+    return false;
+  const TabledPurity purity = known->second.purity;
+  return purity == TabledPurity::Always ||
+         (purity == TabledPurity::Apart && areSlotsApart(position, node, known->second));
+}
+
+bool AccessFinder::areSlotsApart(std::size_t position, const LiftedNode &node, const KernelAccesses &kernel) const {
+  const KernelLaunch &launch = node.launches.front();
+  std::vector<std::vector<Touch>> touches; // by slot
+  for (const Slot &slot : kernel.slots) {
+    if (slot.may == modeNone)
+      continue;
+    if ((slot.may & modeWrite) != 0 && (!evaluate(slot.begin, launch) || !evaluate(slot.end, launch)))
+      return false;
+    std::uint64_t value = 0;
+    std::memcpy(&value, launch.parameter(slot.parameter).data() + slot.offset, sizeof value);
+    if (value == 0)
+      continue; // an operand that this launch has not
+    const std::optional<Hit> hit = operandOf(position, {0, slot.parameter, slot.offset, false, value});
+    if (!hit) // memory of others: nobody sees where it ends
+      return false;
+    const Block &block = heap_.block(hit->block);
+    Access whole;
+    whole.range = rangeOf(block, block.members[hit->member]);
+    const Narrowed narrowed = narrow(whole, static_cast<std::int64_t>(value - block.address), slot, launch, false);
+    if (!narrowed.doubt.empty())
+      return false;
+    std::vector<Touch> &own = touches.emplace_back();
+    for (const Access &access : narrowed.accesses)
+      own.push_back({hit->block, access});
+  }
+  const auto meet = [](const Touch &a, const Touch &b) {
+    return a.block == b.block && ((a.access.may | b.access.may) & modeWrite) != 0 &&
+           a.access.range.overlaps(b.access.range);
+  };
+  for (std::size_t i = 0; i < touches.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      for (const Touch &a : touches[i])
+        if (std::any_of(touches[j].begin(), touches[j].end(), [&](const Touch &b) { return meet(a, b); }))
+          return false;
+  return true;
 }
 
 bool AccessFinder::hasMoved(std::size_t position, const PointerWord &word) const {
@@ -367,8 +418,8 @@ private:
       node.captured = static_cast<std::int32_t>(i);
       node.name = lifted.name;
       node.label = lifted.label;
-      node.isPure = lifted.operation.isPure && isRepeatable(node.kind) && lifted.refusal.empty() &&
-                    lifted.hostSources.empty() && lifted.outside.empty();
+      node.isPure = (lifted.operation.isPure || finder_.isPure(i, lifted)) && isRepeatable(node.kind) &&
+                    lifted.refusal.empty() && lifted.hostSources.empty() && lifted.outside.empty();
       if (node.kind == NodeKind::Opaque)
         node.reason = lifted.refusal;
       for (const AccessFinder::Touch &touch : touches_[i]) {

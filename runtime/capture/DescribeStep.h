@@ -86,6 +86,9 @@ public:
   /// without a rehearsal.
   bool knowsAddressesByWordsAlone(std::size_t position, const LiftedNode &node) const;
 
+  /// Whether a table says that the kernel is pure in this launch. Never of a child graph.
+  bool isPure(std::size_t position, const LiftedNode &node) const;
+
   std::uint64_t refutedWords() const { return refutedWords_; }
   /// What the tables cover, and where they disagree with what else is known.
   std::vector<std::string> notesOnTables() const;
@@ -102,6 +105,8 @@ private:
   std::optional<Touch> touchOf(const TouchedSpan &span) const;
   /// What a table says of the word; null if there is none that fits the launch, or it says nothing.
   const Slot *slotOf(const LiftedNode &node, const PointerWord &word) const;
+  /// Whether the launch meets the conditions of PUMPGRAPH_KERNEL_PURE_APART.
+  bool areSlotsApart(std::size_t position, const LiftedNode &node, const KernelAccesses &kernel) const;
   void noteOnTable(const KernelLaunch &launch, const PointerWord &word, std::string_view text,
                    std::size_t position) const;
 

@@ -10,10 +10,10 @@
 
 #include <cstdio>
 
-// CHECK-DAG: kernel _Z5alonePf stub known flags 0{{$}}
+// CHECK-DAG: kernel _Z5alonePf stub known flags 4{{$}}
 // CHECK-DAG: kernel _Z5callsPf stub known flags 1{{$}}
 // CHECK-DAG:   slot 0+0 may 3 must 0 flags 1 {{.*}}
-// CHECK-DAG: kernel _Z9elsewherePKfPf stub known flags 0{{$}}
+// CHECK-DAG: kernel _Z9elsewherePKfPf stub known flags 4{{$}}
 // CHECK: main runs
 // CHECK-DAG: unregistered 1 kernels
 // CHECK-DAG: unregistered 2 kernels

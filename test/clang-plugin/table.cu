@@ -24,8 +24,8 @@
 #include <cstdio>
 
 // CHECK: table version 1, 3 kernels
-// CHECK-DAG: kernel _Z5scalePKfPfi stub known flags 0
-// CHECK-DAG: kernel {{.*}}hidden{{.*}} stub known flags 0
+// CHECK-DAG: kernel _Z5scalePKfPfi stub known flags 4
+// CHECK-DAG: kernel {{.*}}hidden{{.*}} stub known flags 4
 // CHECK-DAG: kernel {{.*}}internal{{.*}} stub known flags 0
 // CHECK-DAG:   slot 0+0 may 1 must 0 flags 0 begin={{.*}} end={{.*}} must_begin must_end
 // CHECK-DAG:   slot 1+0 may 2 must 2 flags 0 begin={{.*}} end={{.*}} must_begin={{.*}} must_end={{.*}}

@@ -115,6 +115,7 @@ Extent parseExtent(StringRef text) {
 }
 
 constexpr StringRef modeNames[] = {"none", "read", "write", "readwrite"};
+constexpr StringRef purityNames[] = {"", "apart", "always"};
 
 json::Object toJson(const SlotAccesses &slot) {
   json::Object object{{"parameter", slot.slot.parameter},
@@ -168,7 +169,10 @@ SlotAccesses unresolvedSlot(const Slot &slot) {
 }
 
 KernelAccesses join(const KernelAccesses &a, const KernelAccesses &b) {
-  KernelAccesses both{a.name, a.otherMemory || b.otherMemory, {}};
+  KernelAccesses both;
+  both.name = a.name;
+  both.otherMemory = a.otherMemory || b.otherMemory;
+  both.purity = std::min(a.purity, b.purity);
   auto left = a.slots.begin(), right = b.slots.begin();
   while (left != a.slots.end() || right != b.slots.end()) {
     const bool hasLeft = left != a.slots.end() && (right == b.slots.end() || left->slot <= right->slot);
@@ -190,6 +194,8 @@ std::string toJson(const KernelAccesses &kernel) {
   json::Object object{{"kernel", kernel.name}, {"slots", std::move(slots)}};
   if (kernel.otherMemory)
     object["other_memory"] = true;
+  if (kernel.purity != Purity::unknown)
+    object["pure"] = purityNames[static_cast<size_t>(kernel.purity)];
   std::string text;
   llvm::raw_string_ostream(text) << json::Value(std::move(object));
   return text;
@@ -206,7 +212,13 @@ std::optional<KernelAccesses> fromJson(const std::string &line) {
   const auto name = object ? object->getString("kernel") : std::nullopt;
   if (!slots || !name)
     return std::nullopt;
-  KernelAccesses kernel{name->str(), object->getBoolean("other_memory").value_or(false), {}};
+  KernelAccesses kernel;
+  kernel.name = name->str();
+  kernel.otherMemory = object->getBoolean("other_memory").value_or(false);
+  const StringRef purity = object->getString("pure").value_or("");
+  for (const Purity known : {Purity::apart, Purity::always})
+    if (purity == purityNames[static_cast<size_t>(known)])
+      kernel.purity = known;
   for (const json::Value &entry : *slots) {
     const json::Object *fields = entry.getAsObject();
     const std::optional<SlotAccesses> slot = fields ? slotFromJson(*fields) : std::nullopt;

@@ -42,9 +42,18 @@ struct SlotAccesses : SlotModes {
   bool overwrites() const { return mustEnd.isKnown(); }
 };
 
+/// When a kernel can run again and leave the same (Purity.h).
+enum class Purity : uint8_t {
+  unknown,
+  apart, ///< in a launch with written slots whose `begin` and `end` are known, and that no other slot leads into
+  always,
+};
+
 struct KernelAccesses {
   std::string name; ///< mangled
   bool otherMemory = false;
+  Purity purity = Purity::unknown;
+  std::string impurity;            ///< why its author is not believed that it is pure; else empty. No part of the JSON
   std::vector<SlotAccesses> slots; ///< in ascending order
 };
 

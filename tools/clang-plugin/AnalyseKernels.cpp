@@ -3,6 +3,7 @@
 
 #include "InlineAsm.h"
 #include "Overwrites.h"
+#include "Purity.h"
 #include "Slots.h"
 #include "Walk.h"
 
@@ -143,8 +144,21 @@ void explain(const SlotUses &uses) {
     remark(*finding.instruction, uses.slot, finding.text);
 }
 
+void decidePurity(const Function &kernel, const KernelCode &code, const std::vector<WrittenSlot> &written,
+                  Numbers &numbers, KernelAccesses &result) {
+  const bool isSaid = isSaidToBePure(kernel);
+  const std::string impurity = findImpurity(code, result);
+  if (!impurity.empty())
+    result.impurity = isSaid ? impurity : "";
+  else if (isSaid)
+    result.purity = Purity::always;
+  else if (isPureApart(code, result, written, numbers))
+    result.purity = Purity::apart;
+}
+
 KernelAccesses analyse(Function &kernel, LocalObjects &objects, llvm::FunctionAnalysisManager &functions) {
-  KernelAccesses result{kernel.getName().str(), false, {}};
+  KernelAccesses result;
+  result.name = kernel.getName().str();
   std::vector<std::pair<SlotUses, SlotAccesses>> slots;
   llvm::DenseSet<Value *> reached;
   const std::vector<Slot> found = findSlots(kernel, objects);
@@ -159,12 +173,13 @@ KernelAccesses analyse(Function &kernel, LocalObjects &objects, llvm::FunctionAn
   Numbers numbers(functions.getResult<llvm::ScalarEvolutionAnalysis>(kernel),
                   functions.getResult<llvm::DominatorTreeAnalysis>(kernel),
                   functions.getResult<llvm::LoopAnalysis>(kernel), objects);
+  std::vector<std::optional<std::vector<AccessGroup>>> groupsOf;
   for (auto &[uses, slot] : slots) {
     if (areRemarksWanted(kernel.getContext()))
       explain(uses);
     if (surroundings.mayReadParameters)
       slot = unresolvedSlot(slot.slot);
-    const auto groups = slot.unresolved ? std::nullopt : groupAccesses(uses, kernel, numbers);
+    const auto &groups = groupsOf.emplace_back(slot.unresolved ? std::nullopt : groupAccesses(uses, kernel, numbers));
     if (groups) {
       findExtents(*groups, numbers, slot);
       if (slot.may == writes && !surroundings.threadsMayLeave)
@@ -176,6 +191,12 @@ KernelAccesses analyse(Function &kernel, LocalObjects &objects, llvm::FunctionAn
        surroundings.mayReadParameters ? std::vector<Slot>() : findUnreadWords(kernel, objects, found))
     result.slots.push_back({{.slot = word}, {}, {}, {}, {}});
   llvm::sort(result.slots, [](const SlotAccesses &a, const SlotAccesses &b) { return a.slot < b.slot; });
+
+  std::vector<WrittenSlot> written;
+  for (size_t i = 0; i < slots.size(); ++i)
+    if (slots[i].second.may & writes)
+      written.push_back({slots[i].second, groupsOf[i] ? &*groupsOf[i] : nullptr});
+  decidePurity(kernel, code, written, numbers, result);
   return result;
 }
 

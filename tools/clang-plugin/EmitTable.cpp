@@ -104,9 +104,11 @@ public:
     std::vector<Constant *> slots;
     for (const SlotAccesses &known : accesses.slots)
       slots.push_back(slot(known));
+    const unsigned flags = (accesses.otherMemory ? PUMPGRAPH_KERNEL_OTHER_MEMORY : 0) |
+                           (accesses.purity == Purity::always ? PUMPGRAPH_KERNEL_PURE : 0) |
+                           (accesses.purity == Purity::apart ? PUMPGRAPH_KERNEL_PURE_APART : 0);
     return record({kernel.stub ? kernel.stub : null(), text(kernel.name), array(slots, "pumpgraph.slots"),
-                   number(64, slots.size()), number(32, accesses.otherMemory ? PUMPGRAPH_KERNEL_OTHER_MEMORY : 0),
-                   number(32, 0)});
+                   number(64, slots.size()), number(32, flags), number(32, 0)});
   }
 
   /// pumpgraph_access_table, in a section of its own.

@@ -338,6 +338,67 @@ bool mayLeave(const PtxStatement &statement) {
          actionOf(statement) == Action::unknown;
 }
 
+std::string impurityOf(const PtxStatement &statement) {
+  const Action action = actionOf(statement);
+  if (action == Action::unknown)
+    return "has inline assembly that is not understood";
+  if (action == Action::atomic || statement.has("reduce"))
+    return "has an atomic operation";
+  const auto isOrdered = [](StringRef modifier) {
+    return llvm::is_contained({"volatile", "cv", "relaxed", "acquire", "release", "mmio"}, modifier);
+  };
+  if ((action == Action::load || action == Action::store) && llvm::any_of(statement.modifiers, isOrdered))
+    return "has an access that other threads take part in";
+  if (statement.opcode == "trap" || statement.opcode == "brkpt")
+    return "may stop the program";
+  if (llvm::is_contained({"activemask", "nanosleep", "pmevent", "discard", "clusterlaunchcontrol"}, statement.opcode))
+    return "uses " + statement.opcode + ", whose effect the launch does not decide";
+  return "";
+}
+
+/// Whether two runs of a launch may find something else in a special register.
+bool mayDiffer(StringRef name) {
+  constexpr StringRef sameAlways[] = {"_", "WARP_SZ", "%tid", "%ntid", "%ctaid", "%nctaid", "%laneid"};
+  return !llvm::is_contained(sameAlways, name) && !name.starts_with("%lanemask_") && !name.starts_with("%cluster") &&
+         !name.starts_with("%ncluster") && !name.starts_with("%is_explicit_cluster") && !name.ends_with("_smem_size");
+}
+
+std::string impurityOf(const PtxText &text) {
+  if (!text.isUnderstood)
+    return "has inline assembly that is not understood";
+  for (const PtxStatement &statement : text.statements)
+    if (std::string impurity = impurityOf(statement); !impurity.empty())
+      return impurity;
+  for (const StringRef name : text.specialRegisters)
+    if (mayDiffer(name))
+      return ("reads " + name + ", which the launch does not decide").str();
+  return "";
+}
+
+bool isArithmetic(const PtxText &text) {
+  const auto isOfOneThread = [](const PtxStatement &statement) {
+    const bool isTest = statement.opcode == "setp" || statement.opcode == "testp";
+    return isTest || (actionOf(statement) == Action::compute &&
+                      !llvm::is_contained({"activemask", "bar", "barrier", "elect", "match", "mma", "movmatrix",
+                                           "redux", "shfl", "vote", "wmma"},
+                                          statement.opcode));
+  };
+  const auto isHere = [](const PtxName &name) {
+    return name.kind == PtxName::Kind::operand || name.kind == PtxName::Kind::own;
+  };
+  return text.isUnderstood && text.specialRegisters.empty() && llvm::all_of(text.statements, isOfOneThread) &&
+         llvm::all_of(text.names, isHere);
+}
+
+/// `ld.global.nc result, [address]`
+bool isRead(const PtxText &text) {
+  if (!text.isUnderstood || text.statements.size() != 1)
+    return false;
+  const PtxStatement &load = text.statements.front();
+  return actionOf(load) == Action::load && load.has("nc") && !load.isConditional && load.operands.size() == 2 &&
+         load.operands[1].isAddress && load.operands[1].isPlain;
+}
+
 } // namespace
 
 AsmEffects effectsOfAsm(const llvm::CallBase &call, unsigned argument, Provenance provenance) {
@@ -362,10 +423,16 @@ AsmEffects effectsOfAsmOnMemory(const llvm::CallBase &call) {
 }
 
 AsmSummary summarizeAsm(const llvm::CallBase &call) {
-  const PtxText text = textOf(call, operandsOf(call));
+  const Operands operands = operandsOf(call);
+  const PtxText text = textOf(call, operands);
   AsmSummary summary;
-  if (!text.isUnderstood)
-    return {true, true, true};
+  summary.impurity = impurityOf(text);
+  summary.isArithmetic = isArithmetic(text) && !llvm::is_contained(operands.isMemory, true);
+  summary.isRead = isRead(text);
+  if (!text.isUnderstood) {
+    summary.mayLeave = summary.otherMemory = summary.mayReadParameters = true;
+    return summary;
+  }
   for (const PtxStatement &statement : text.statements) {
     const Action action = actionOf(statement);
     summary.mayLeave |= mayLeave(statement);

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace pumpgraph::annotate {
 
@@ -48,6 +49,9 @@ struct AsmSummary {
   bool mayLeave = false;          ///< the thread may end, or what follows may not run
   bool otherMemory = false;       ///< it may touch memory that no operand leads to
   bool mayReadParameters = false; ///< of the kernel, by their names
+  std::string impurity;           ///< what shows that it is not pure (Purity.h); empty if nothing does
+  bool isArithmetic = false;      ///< no more than results that are made of the thread's own operands
+  bool isRead = false;            ///< one load of what nobody writes meanwhile, at the address that is its operand
 };
 AsmSummary summarizeAsm(const llvm::CallBase &call);
 

@@ -11,6 +11,7 @@
 #include "clang/Basic/Version.h"
 #include "clang/Frontend/CompilerInstance.h"
 #include "clang/Frontend/FrontendPluginRegistry.h"
+#include "llvm/Demangle/Demangle.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -40,6 +41,10 @@ public:
     const std::vector<KernelAccesses> kernels =
         isSimplified_ ? analyseKernels(module, functions) : analyseSimplifiedCopy(module);
     writeJson(kernels);
+    for (const KernelAccesses &kernel : kernels)
+      if (!kernel.impurity.empty())
+        warn("the kernel '" + llvm::demangle(kernel.name) + "' is annotated as pure and not taken for it: it " +
+             kernel.impurity);
     if (!Exchange::isHostCompileMissing() &&
         !Exchange(compiler_.getLangOpts().CUID).leave(compiler_.getTargetOpts().CPU, kernels))
       warn("what was found of the kernels cannot be left for the host compile: there is no folder for temporary files");

@@ -353,8 +353,10 @@ private:
       if (family != scope.end() && family->second < isFamily_.size() && isFamily_[family->second])
         return family->second;
     }
-    if (isSpecial(token.text))
+    if (isSpecial(token.text)) {
+      text_.specialRegisters.push_back(token.text);
       return std::nullopt;
+    }
     const auto [symbol, isNew] = symbols_.try_emplace(token.text, text_.names.size());
     if (isNew)
       text_.names.push_back({PtxName::Kind::symbol, token.text});

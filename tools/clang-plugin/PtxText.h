@@ -49,7 +49,8 @@ struct PtxStatement {
 struct PtxText {
   std::vector<PtxName> names; ///< the assembly's operands first
   std::vector<PtxStatement> statements;
-  bool isUnderstood = true; ///< otherwise it may do anything, whatever the statements say
+  std::vector<std::string> specialRegisters; ///< that operands name, such as `%laneid`, and constants; no names
+  bool isUnderstood = true;                  ///< otherwise it may do anything, whatever the statements say
 };
 
 /// What stands for an operand of the assembly: a register, or a number in its place.

@@ -14,6 +14,7 @@ import sys
 import tempfile
 
 OPS = {"+": 5, "-": 6, "*": 7, "/": 8, "min": 9, "max": 10}
+PURITIES = [None, "apart", "always"]
 MODES = {"none": 0, "read": 1, "write": 2, "readwrite": 3}
 FLAGS = {"escapes": 1, "atomic": 2, "holds_pointers": 4, "unresolved": 8}
 EXTENTS = ("begin", "end", "must_begin", "must_end")
@@ -55,7 +56,8 @@ def join(left, right):
         found = [side[place] for side in places if place in side]
         slots.append(join_slots(*found) if len(found) == 2 else unresolved(found[0]))
     return {"kernel": left["kernel"], "slots": slots,
-            "other_memory": left.get("other_memory", False) or right.get("other_memory", False)}
+            "other_memory": left.get("other_memory", False) or right.get("other_memory", False),
+            "pure": min(left.get("pure"), right.get("pure"), key=PURITIES.index)}
 
 
 def is_named_alike(name):
@@ -91,8 +93,9 @@ class Writer:
 
     def kernel(self, name, kernel):
         slots = [self.slot(f"{name}_{index}", slot) for index, slot in enumerate(kernel["slots"])]
+        flags = (1 if kernel.get("other_memory") else 0) | {None: 0, "always": 2, "apart": 4}[kernel.get("pure")]
         return (f"{{0, \"{kernel['kernel']}\", {self.array('pumpgraph_slot', name, slots)}, {len(slots)}, "
-                f"{1 if kernel.get('other_memory') else 0}, 0}}")
+                f"{flags}, 0}}")
 
     def table(self, kernels):
         self.lines += ['#include "pumpgraph/access_table.h"', "#pragma weak pumpgraph_register_access_table",

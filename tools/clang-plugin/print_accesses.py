@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 LARGEST = 2**63 - 1
+PURITIES = {None: "", "always": " (pure)", "apart": " (pure where slots lie apart)"}
 BINARY = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -120,7 +121,7 @@ def main():
     with sys.stdin if arguments.file == "-" else open(arguments.file, encoding="utf-8") as file:
         kernels = [json.loads(line) for line in file if line.startswith("{")]
     for kernel, name in zip(kernels, demangle([kernel["kernel"] for kernel in kernels])):
-        print(name + (" (other memory too)" if kernel.get("other_memory") else ""))
+        print(name + (" (other memory too)" if kernel.get("other_memory") else "") + PURITIES[kernel.get("pure")])
         for slot in kernel["slots"]:
             print(slot_text(slot, launch))
 

@@ -71,9 +71,16 @@ typedef struct pumpgraph_slot {
   pumpgraph_extent must_end; /**< must_end <= must_begin: nothing is overwritten for certain */
 } pumpgraph_slot;
 
+/** Pure: what it writes is a function, bit for bit, of what it reads through its slots and of its parameters, and it
+ * does nothing else. No flag: nobody knows. */
 enum {
-  PUMPGRAPH_KERNEL_OTHER_MEMORY =
-      1, /**< touches global memory that no slot leads to: globals, integers made pointers */
+  /** touches global memory that no slot leads to: globals, integers made pointers */
+  PUMPGRAPH_KERNEL_OTHER_MEMORY = 1,
+  /** pure, says its author */
+  PUMPGRAPH_KERNEL_PURE = 2,
+  /** pure in a launch for which `begin` and `end` of all slots that may be written are known, and in which no two slots
+   * lead to one byte that may be written */
+  PUMPGRAPH_KERNEL_PURE_APART = 4,
 };
 
 typedef struct pumpgraph_kernel_accesses {
@@ -94,7 +101,8 @@ typedef struct pumpgraph_access_table {
 
 /** Makes a table known to every session of the process, from the next adoption on. Called by the constructors that the
  * plugin emits, through a weak reference: a program without PumpGraph links and runs. A table of another version is
- * ignored. Where two tables name the same kernel, an access is what either says. Any thread, at any time. */
+ * ignored. Where two tables name the same kernel, an access is what either says, and it is pure if both say so. Any
+ * thread, at any time. */
 #if defined(__GNUC__)
 __attribute__((visibility("default")))
 #endif

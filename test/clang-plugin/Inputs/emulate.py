@@ -28,7 +28,9 @@ class Kernel:
         self.name = name[: name.index("(")]
         self.parameters = re.split(", ", name[name.index("(") + 1 : -1])
         self.slots = {slot["parameter"]: slot for slot in entry["slots"]}
+        self.is_pure = entry.get("pure") == "apart"
         self.function = library["run_" + self.name]
+        self.set_backwards = library.set_backwards
 
     def run(self, grid, block, scalars, contents):
         """The contents of every buffer after a launch on these."""
@@ -88,6 +90,17 @@ def check(kernel, source, statistics):
     contents = {index: random_content(source) for index in pointers}
     results = kernel.run(grid, block, scalars, contents)
 
+    written = [kernel.slots[index] for index in pointers if kernel.slots[index]["may"] in ("write", "readwrite")]
+    is_known = all(name in slot and evaluate(slot[name], launch) is not None for slot in written
+                   for name in ("begin", "end"))
+    if kernel.is_pure and is_known:
+        kernel.set_backwards(ctypes.c_bool(True))
+        others = kernel.run(grid, block, scalars, contents)
+        kernel.set_backwards(ctypes.c_bool(False))
+        if results != others:
+            raise Wrong(f"{kernel.name} grid {grid} block {block} scalars {scalars}: the order of threads shows")
+        statistics["pure"] += 1
+
     for index in pointers:
         slot = kernel.slots[index]
         may = range_of(slot, "begin", "end", launch, nothing=False)
@@ -129,7 +142,7 @@ def main():
     with open(accesses, encoding="utf-8") as file:
         entries = [json.loads(line) for line in file]
     names = demangle([entry["kernel"] for entry in entries])
-    statistics = dict.fromkeys(("overwrites", "bounded", "slots"), 0)
+    statistics = dict.fromkeys(("overwrites", "bounded", "slots", "pure"), 0)
     failures = 0
     for entry, name in zip(entries, names):
         kernel = Kernel(entry, name, library)
@@ -141,11 +154,12 @@ def main():
         except Wrong as error:
             print(f"wrong: {error}")
             failures += 1
-        print(f"{kernel.name}: {own['bounded']} of {own['slots']} slots bounded, {own['overwrites']} overwritten")
+        print(f"{kernel.name}: {own['bounded']} of {own['slots']} slots bounded, {own['overwrites']} overwritten; "
+              f"{own['pure']} launches pure")
         for key in statistics:
             statistics[key] += own[key]
     print(f"{len(entries)} kernels, {failures} wrong; {statistics['bounded']} of {statistics['slots']} slots bounded, "
-          f"{statistics['overwrites']} overwritten")
+          f"{statistics['overwrites']} overwritten; {statistics['pure']} launches pure")
     return 1 if failures else 0
 
 

@@ -228,7 +228,50 @@ __global__ void tilesOfMatrices(int rowCount, int columnCount, int rowStride, in
     }
 }
 
+// What a thread writes tells which one it was.
+__global__ void chunks(int count, int *out) {
+  const int first = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+#pragma unroll 1
+  for (int i = 0; i < 4; ++i)
+    if (i < count)
+      out[first + i] = 10 * threadIdx.x + blockIdx.x;
+}
+
+__global__ void chunksTooLong(int count, int *out) {
+  const int first = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+#pragma unroll 1
+  for (int i = 0; i < 5; ++i)
+    out[first + i] = 10 * threadIdx.x + blockIdx.x + count;
+}
+
+__global__ void plane(int count, int *out) {
+  const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+  out[y * (gridDim.x * blockDim.x) + x] = 100 * x + y + count;
+}
+
+__global__ void steps(int count, int *out) {
+  int step = 0;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x)
+    out[i] = 100 * step++ + threadIdx.x;
+}
+
+__global__ void stepsOfAllBlocks(int count, int *out) {
+  for (int i = threadIdx.x; i < count; i += blockDim.x)
+    out[i] = blockIdx.x;
+}
+
+__global__ void axisLeftOut(int count, int *out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count)
+    out[i] = threadIdx.y;
+}
+
 #ifdef EMULATED
+static bool isBackwards;
+extern "C" void set_backwards(bool backwards) {
+  isBackwards = backwards;
+}
+
 template <class... Parameters, size_t... Indices>
 static void runThread(void (*kernel)(Parameters...), void **arguments, std::index_sequence<Indices...>) {
   kernel(*static_cast<Parameters *>(arguments[Indices])...);
@@ -238,13 +281,17 @@ template <class... Parameters>
 static void runAll(void (*kernel)(Parameters...), const unsigned *grid, const unsigned *block, void **arguments) {
   gridDim = {grid[0], grid[1], grid[2]};
   blockDim = {block[0], block[1], block[2]};
-  for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z)
-    for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
-      for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x)
-        for (threadIdx.z = 0; threadIdx.z < blockDim.z; ++threadIdx.z)
-          for (threadIdx.y = 0; threadIdx.y < blockDim.y; ++threadIdx.y)
-            for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x)
-              runThread(kernel, arguments, std::index_sequence_for<Parameters...>());
+  const size_t threads = size_t{blockDim.x} * blockDim.y * blockDim.z;
+  const size_t all = threads * gridDim.x * gridDim.y * gridDim.z;
+  const auto placeOf = [](size_t number, Dimensions of) {
+    return Dimensions{unsigned(number % of.x), unsigned(number / of.x % of.y), unsigned(number / of.x / of.y)};
+  };
+  for (size_t i = 0; i < all; ++i) {
+    const size_t thread = isBackwards ? all - 1 - i : i;
+    blockIdx = placeOf(thread / threads, gridDim);
+    threadIdx = placeOf(thread % threads, blockDim);
+    runThread(kernel, arguments, std::index_sequence_for<Parameters...>());
+  }
 }
 
 #define EMULATE(name)                                                                                                  \
@@ -285,4 +332,10 @@ EMULATE(wrapping)
 EMULATE(narrow)
 EMULATE(matrices)
 EMULATE(tilesOfMatrices)
+EMULATE(chunks)
+EMULATE(chunksTooLong)
+EMULATE(plane)
+EMULATE(steps)
+EMULATE(stepsOfAllBlocks)
+EMULATE(axisLeftOut)
 #endif

@@ -8,7 +8,9 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <thread>
+#include <utility>
 
 using namespace pumpgraph;
 using namespace pumpgraph::runtime;
@@ -180,6 +182,32 @@ TEST(AccessTables, joinsTablesThatNameTheSameKernel) {
 
   tables.remove(&second.table);
   EXPECT_EQ(tables.find("k")->find(0, 0)->may, modeRead);
+}
+
+// A kernel is pure only if all tables say so, and if it reaches all memory by its slots.
+TEST(AccessTables, joinsPurity) {
+  constexpr std::uint32_t always = PUMPGRAPH_KERNEL_PURE, apart = PUMPGRAPH_KERNEL_PURE_APART;
+  const auto purityOf = [](std::initializer_list<std::uint32_t> flags, std::uint8_t slotFlags = 0) {
+    AccessTables tables;
+    std::deque<TestTable> all;
+    for (const std::uint32_t each : flags) {
+      Slot slot = reads(0);
+      slot.flags = std::exchange(slotFlags, 0);
+      tables.add(&all.emplace_back().add("k", {slot}, each).table);
+    }
+    return tables.find("k")->purity;
+  };
+  EXPECT_EQ(purityOf({always}), TabledPurity::Always);
+  EXPECT_EQ(purityOf({apart}), TabledPurity::Apart);
+  EXPECT_EQ(purityOf({0}), TabledPurity::Unknown);
+  EXPECT_EQ(purityOf({always, always}), TabledPurity::Always);
+  EXPECT_EQ(purityOf({always, apart}), TabledPurity::Apart);
+  EXPECT_EQ(purityOf({always, 0}), TabledPurity::Unknown);
+  EXPECT_EQ(purityOf({0, apart}), TabledPurity::Unknown);
+  EXPECT_EQ(purityOf({always | PUMPGRAPH_KERNEL_OTHER_MEMORY}), TabledPurity::Unknown);
+  EXPECT_EQ(purityOf({always, always | PUMPGRAPH_KERNEL_OTHER_MEMORY}), TabledPurity::Unknown);
+  for (const std::uint8_t flag : {PUMPGRAPH_SLOT_ESCAPES, PUMPGRAPH_SLOT_HOLDS_POINTERS, PUMPGRAPH_SLOT_UNRESOLVED})
+    EXPECT_EQ(purityOf({always, always}, flag), TabledPurity::Unknown) << int{flag};
 }
 
 TEST(AccessTables, takesTablesFromAnyThread) {

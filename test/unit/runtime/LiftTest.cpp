@@ -9,6 +9,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <utility>
 
 using namespace pumpgraph;
 using namespace pumpgraph::runtime;
@@ -872,6 +873,84 @@ TEST_F(LiftTest, nothingStaysInScratchMemory) {
   }
   EXPECT_EQ(overwrites, (std::vector<bool>{true, false, true, false, false, true}));
   EXPECT_EQ(isPure, (std::vector<bool>{true, true, false, true, false, true}));
+}
+
+// What a table says of a kernel counts for its launches, whatever is said of the operation that they are part of.
+TEST_F(LiftTest, tablesTellWhichKernelsArePure) {
+  TestTable table;
+  tables_.add(&table.add("plain", {reads(0), updates(2)}, PUMPGRAPH_KERNEL_PURE).table);
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  FakeKernel others{"plain", {8, 4}, {}}; // another kernel of that name has not got these parameters
+  for (int node = 0; node < 2; ++node)
+    fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(b)});
+  fake_.addKernel(graph_, {}, packed_, {bytesOf(Odd{a, 3, b, 0})}, true);
+  fake_.addKernel(graph_, {}, others, {bytesOf(a), bytesOf(7)});
+  CUgraph child = fake_.createGraph();
+  fake_.addKernel(child, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(b)});
+  fake_.addChild(graph_, {}, child);
+  LiftedGraph lifted = lift();
+  lifted.nodes[1].operation = {1, false};
+  const AccessFinder finder(*heap_, nullptr, lifted, declarations_, &tables_);
+  std::vector<bool> isPure;
+  for (const Node &node : describeStep(lifted, *heap_, finder, {}).description.nodes)
+    isPure.push_back(node.isPure);
+  EXPECT_EQ(isPure, (std::vector<bool>{true, true, false, false, false}));
+}
+
+// Of a kernel whose threads have nothing to do with each other, one slot must not lead to what another one writes.
+TEST_F(LiftTest, someKernelsArePureWhereSlotsLieApart) {
+  const auto isPure = [&](const Slot &first, const Slot &second, const char *from, const char *to) {
+    TestTable table;
+    tables_.add(&table.add("plain", {first, second}, PUMPGRAPH_KERNEL_PURE_APART).table);
+    fake_.addKernel(graph_, {}, plain_, {bytesOf(from), bytesOf(7), bytesOf(to)});
+    const bool found = describe().description.nodes.at(0).isPure;
+    tables_.remove(&table.table);
+    fake_.destroyGraph(std::exchange(graph_, fake_.createGraph()));
+    return found;
+  };
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  const Slot from = reads(0, constant(1024)), to = overwrites(2, constant(1024));
+  EXPECT_TRUE(isPure(from, to, a, b));
+  EXPECT_FALSE(isPure(from, to, a, a));
+  EXPECT_FALSE(isPure(from, to, a, a + 1020));
+  EXPECT_TRUE(isPure(from, to, a, a + 1024));
+  EXPECT_TRUE(isPure(reads(0), reads(2), a, a));
+  EXPECT_FALSE(isPure(overwrites(0, constant(1024)), to, a, a + 512));
+
+  // Nothing is known of where it reads: anywhere in the allocation. Where it writes has to be known.
+  Slot openEnd = to, never = to;
+  openEnd.end = {};
+  never.end = constant(1) + constant(INT64_MAX);
+  EXPECT_TRUE(isPure(reads(0), to, a, b));
+  EXPECT_FALSE(isPure(reads(0), to, a, a + 4096));
+  EXPECT_FALSE(isPure(from, openEnd, a, b));
+  EXPECT_FALSE(isPure(from, never, a, b));
+
+  // An operand that is left out, and one that is not the session's.
+  char others[4096];
+  EXPECT_TRUE(isPure(from, to, nullptr, b));
+  EXPECT_FALSE(isPure(from, to, others, b));
+}
+
+// A kernel that is pure is no operation for that: what others left in scratch memory it may read.
+TEST_F(LiftTest, pureKernelsOfTablesFindScratchMemory) {
+  TestTable table;
+  tables_.add(&table.add("plain", {reads(0), updates(2)}, PUMPGRAPH_KERNEL_PURE).table);
+  char *a = allocate(pageBytes, "a");
+  heap_->beginCapture();
+  char *scratch = allocate(pageBytes, "scratch");
+  const CUgraphNode first = fake_.addKernel(graph_, {}, plain_, {bytesOf(a), bytesOf(7), bytesOf(scratch)});
+  fake_.addKernel(graph_, {first}, plain_, {bytesOf(scratch), bytesOf(7), bytesOf(a)});
+  heap_->endCapture();
+  heap_->freedIsScratch(true);
+  free(scratch);
+  heap_->freedIsScratch(false);
+  const Description step = describe().description;
+  for (const Node &node : step.nodes) {
+    EXPECT_TRUE(node.isPure);
+    for (const Access &access : node.accesses)
+      EXPECT_EQ(access.must, modeNone);
+  }
 }
 
 // What comes from the host may be other data when it comes again.

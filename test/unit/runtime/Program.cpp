@@ -115,7 +115,8 @@ void Program::prepare() {
 }
 
 void Program::chain(CUgraph graph, FakeKernel &kernel, const std::vector<std::vector<char>> &arguments) {
-  const OperationKind kind = &kernel == &forwardKernel() ? OperationKind::Pure : OperationKind::Whole;
+  const bool isPure = shape_.hasPureForward && &kernel == &forwardKernel();
+  const OperationKind kind = isPure ? OperationKind::Pure : OperationKind::Whole;
   if (shape_.stream) {
     fake_.launch(shape_.stream, kernel, arguments);
     if (shape_.declaresOperations) {

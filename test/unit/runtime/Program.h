@@ -41,6 +41,7 @@ public:
     /// Backward kernels know the page of their activation in another form too: in half a parameter, as a number.
     bool numbersPages = false;
     bool declaresOperations = false; ///< forward kernels are pure, all others are not
+    bool hasPureForward = true;      ///< otherwise it declares forward kernels like others
     CUstream stream = nullptr;       ///< captured to record the step; else its graph is built by hand
   };
 

@@ -25,14 +25,20 @@ constexpr std::size_t nodesInAll = 2 * layers + 1;
 
 class RematerializeTest : public ::testing::Test {
 protected:
-  RematerializeTest() {
-    table_.add("forward", {reads(0, number(3)), reads(1, number(4)), overwrites(2, number(3))})
+  RematerializeTest() { registerTable(); }
+  ~RematerializeTest() override { pumpgraph_unregister_access_table(&table_->table); }
+
+  /// In place of the one before.
+  void registerTable(std::uint32_t flagsOfForward = 0) {
+    if (table_)
+      pumpgraph_unregister_access_table(&table_->table);
+    table_ = std::make_unique<TestTable>();
+    table_->add("forward", {reads(0, number(3)), reads(1, number(4)), overwrites(2, number(3))}, flagsOfForward)
         .add("backward", {reads(0, number(4)), reads(1, number(4)), updates(2, number(5)), overwrites(3, number(4))})
         .add("loss", {reads(0, constant(8)), updates(1, constant(8))})
         .add("sum", {reads(0, number(2)), updates(1, constant(8))});
-    pumpgraph_register_access_table(&table_.table);
+    pumpgraph_register_access_table(&table_->table);
   }
-  ~RematerializeTest() override { pumpgraph_unregister_access_table(&table_.table); }
 
   static Program::Shape declaring() {
     Program::Shape shape;
@@ -131,7 +137,7 @@ protected:
   CUgraph graph_ = nullptr;
 
 private:
-  TestTable table_;
+  std::unique_ptr<TestTable> table_;
 };
 
 // What a plan makes again it does not move, and the step computes the same.
@@ -243,6 +249,46 @@ TEST_F(RematerializeTest, copiesAttributesAndPackedParameters) {
   }
   EXPECT_GT(repetitionsOf(step), 0u);
   EXPECT_EQ(withPriority, layers + repetitionsOf(step));
+  expectRight(step, 0, 3);
+}
+
+// A table says it of kernels that nobody declares, or that are declared as operations and no more.
+TEST_F(RematerializeTest, believesTables) {
+  for (const std::uint32_t flags :
+       {0U, std::uint32_t{PUMPGRAPH_KERNEL_PURE}, std::uint32_t{PUMPGRAPH_KERNEL_PURE_APART}})
+    for (const bool declaresOperations : {false, true})
+      for (const bool isRehearsed : {false, true}) {
+        registerTable(flags);
+        Program::Shape shape;
+        shape.declaresOperations = declaresOperations;
+        shape.hasPureForward = false;
+        start(tightPages, shape);
+        if (isRehearsed) {
+          ASSERT_TRUE(session_->rehearse(graph_));
+          fake_.destroyGraph(graph_);
+          graph_ = program_->record();
+        }
+        Step *step = adopt();
+        ASSERT_TRUE(step);
+        EXPECT_EQ(repetitionsOf(step) > 0, flags != 0);
+        expectRight(step, 0, 3);
+        expectValid(step);
+        session_.reset();
+        fake_.destroyGraph(graph_);
+      }
+}
+
+// Two builds of a kernel: both have to be pure.
+TEST_F(RematerializeTest, believesTablesThatAgree) {
+  registerTable(PUMPGRAPH_KERNEL_PURE);
+  TestTable other;
+  other.add("forward", {reads(0, number(3)), reads(1, number(4)), overwrites(2, number(3))});
+  pumpgraph_register_access_table(&other.table);
+  start(tightPages, {});
+  Step *step = adopt();
+  pumpgraph_unregister_access_table(&other.table);
+  ASSERT_TRUE(step);
+  EXPECT_EQ(repetitionsOf(step), 0u);
   expectRight(step, 0, 3);
 }
 
@@ -381,6 +427,60 @@ FakeKernel &spreadKernel() {
                                *reinterpret_cast<std::uint64_t *>(argument<char *>(arguments, 0) + at) = 2;
                            }};
   return kernel;
+}
+
+/// A __device__ variable.
+std::uint64_t launches = 0;
+
+/// Sets memory[0 ... bytes) like spreadKernel(), and counts its launches in the variable.
+FakeKernel &countingKernel() {
+  static FakeKernel kernel{"counting", {8, 8}, [](const FakeKernel::Arguments &arguments) {
+                             spreadKernel().body(arguments);
+                             ++launches;
+                           }};
+  return kernel;
+}
+
+// A plan that ran a kernel again which has something besides its slots would be wrong in silence: all buffers would be
+// right. The plugin refuses such a kernel its author's word, and the runtime believes no such table.
+TEST_F(RematerializeTest, countsOnceAStep) {
+  constexpr std::uint64_t bytes = 4 * pageBytes, wideBytes = 8 * pageBytes;
+  const auto launchesIn = [&](std::uint32_t flags, int steps) {
+    TestTable table;
+    table.add("counting", {overwrites(0, number(1))}, flags);
+    pumpgraph_register_access_table(&table.table);
+    session_ = *openSession(fake_, 12, PUMPGRAPH_COMPILER_LIBRARY);
+    auto *sum = static_cast<std::uint64_t *>(*session_->allocate(8, nullptr, "sum"));
+    *sum = 0;
+    graph_ = fake_.createGraph();
+    EXPECT_TRUE(session_->captureBegin());
+    CUgraphNode last = nullptr;
+    const auto add = [&](FakeKernel &kernel, const std::vector<std::vector<char>> &arguments) {
+      last = last ? fake_.addKernel(graph_, {last}, kernel, arguments) : fake_.addKernel(graph_, {}, kernel, arguments);
+    };
+    void *out = *session_->allocate(bytes, nullptr, "out"), *wide = *session_->allocate(wideBytes, nullptr, "wide");
+    add(countingKernel(), {bytesOf(out), bytesOf(bytes)});
+    add(sumKernel(), {bytesOf(out), bytesOf(sum), bytesOf(bytes)});
+    add(spreadKernel(), {bytesOf(wide), bytesOf(wideBytes)});
+    add(sumKernel(), {bytesOf(wide), bytesOf(sum), bytesOf(wideBytes)});
+    add(sumKernel(), {bytesOf(out), bytesOf(sum), bytesOf(bytes)});
+    EXPECT_TRUE(session_->free(out, nullptr));
+    EXPECT_TRUE(session_->free(wide, nullptr));
+    EXPECT_TRUE(session_->captureEnd());
+    Step *step = adopt();
+    EXPECT_TRUE(step);
+    launches = 0;
+    if (step)
+      replay(step, steps);
+    EXPECT_EQ(*sum, static_cast<std::uint64_t>(steps) * 2 * (2 * bytes + wideBytes) / Program::stride);
+    session_.reset();
+    fake_.destroyGraph(graph_);
+    pumpgraph_unregister_access_table(&table.table);
+    return launches;
+  };
+  EXPECT_EQ(launchesIn(PUMPGRAPH_KERNEL_OTHER_MEMORY, 3), 3u); // as the plugin has it
+  EXPECT_EQ(launchesIn(PUMPGRAPH_KERNEL_OTHER_MEMORY | PUMPGRAPH_KERNEL_PURE, 3), 3u);
+  EXPECT_EQ(launchesIn(PUMPGRAPH_KERNEL_PURE, 3), 6u); // what a table that lies would do
 }
 
 /// A kernel that updates state besides, as a batch norm does. What it makes is in the way of a large buffer between two
