@@ -545,11 +545,17 @@ pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validation *
     filled.different_buffers = validated->differentBuffers;
     filled.unstable_buffers = validated->unstableBuffers;
     writeMessage(filled.first_difference, validated->firstDifference);
+    filled.impure_nodes = validated->impureNodes;
+    writeMessage(filled.impure, validated->impure);
     if (const Status written = writeStruct(result, filled, "result"); !written)
       return written;
+    const std::string impure = validated->impure.empty() ? "" : "; " + validated->impure;
     if (validated->differentBuffers != 0)
-      return fail(PUMPGRAPH_MISMATCH, "{} of {} buffers differ from the step as captured; {}",
-                  validated->differentBuffers, validated->comparedBuffers, validated->firstDifference);
+      return fail(PUMPGRAPH_MISMATCH, "{} of {} buffers differ from the step as captured; {}{}",
+                  validated->differentBuffers, validated->comparedBuffers, validated->firstDifference, impure);
+    if (validated->impureNodes != 0)
+      return fail(PUMPGRAPH_MISMATCH, "the step as captured does not reproduce {} buffers{}",
+                  validated->unstableBuffers, impure);
     return {};
   });
 }

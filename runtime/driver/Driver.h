@@ -127,6 +127,7 @@ public:
   X(eventElapsedTime, cuEventElapsedTime, 2000)                                                                        \
   X(eventQuery, cuEventQuery, 2000)                                                                                    \
   X(eventSynchronize, cuEventSynchronize, 2000)                                                                        \
+  X(graphCreate, cuGraphCreate, 10000)                                                                                 \
   X(graphDestroy, cuGraphDestroy, 10000)                                                                               \
   X(graphRetainUserObject, cuGraphRetainUserObject, 11030)                                                             \
   X(userObjectCreate, cuUserObjectCreate, 11030)                                                                       \

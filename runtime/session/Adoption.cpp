@@ -168,7 +168,8 @@ bool Adoption::isPrivateElsewhere(BlockId block) const {
 
 Status Adoption::calibrate() {
   const Stopwatch watch;
-  Expected<HiddenPointers> hidden = Calibration(*step_).run();
+  Calibration calibration(*step_, mayRepeat() ? PurityCheck::repeatable(*step_) : std::vector<NodeIndex>());
+  Expected<HiddenPointers> hidden = calibration.run();
   if (!hidden)
     return inContext(hidden.error(), fmt::format("calibrating \"{}\"", options_.name));
   CapturedStep &captured = step_->captured_;
@@ -178,6 +179,7 @@ Status Adoption::calibrate() {
   captured = describeStep(step_->lifted_, heap_, *finder_, staying_, hidden->pointAtSelf);
   captured.description.name = options_.name;
   captured.notes = std::move(notes);
+  takePurity(calibration.falsePurities());
   step_->times_.calibrateMs = watch.milliseconds();
   return {};
 }
@@ -333,9 +335,29 @@ static void forgetAsides(Node &node) {
     access.isAside = false;
 }
 
+bool Adoption::mayRepeat() const {
+  return !session_.managed_ && session_.options_.rematerialize == RematerializeChoice::Automatic &&
+         options_.rematerialize == RematerializeChoice::Automatic;
+}
+
+/// A kernel that adds up in another order each time may come out the same twice, by chance.
+void Adoption::takePurity(const std::vector<FalsePurity> &found) {
+  CapturedStep &captured = step_->captured_;
+  for (const FalseKernel &kernel : byKernel(found, captured.description)) {
+    std::size_t count = 0;
+    for (Node &node : captured.description.nodes)
+      if (node.isPure && node.name == kernel.name) {
+        node.isPure = false;
+        forgetAsides(node);
+        ++count;
+      }
+    captured.notes.push_back(
+        fmt::format("{}; no plan runs {} again", kernel.text, count == 1 ? "it" : fmt::format("its {} nodes", count)));
+  }
+}
+
 Status Adoption::keepRepeatable() {
-  step_->mayRepeat_ = session_.options_.rematerialize == RematerializeChoice::Automatic &&
-                      options_.rematerialize == RematerializeChoice::Automatic;
+  step_->mayRepeat_ = mayRepeat();
   if (!step_->mayRepeat_)
     return {};
   struct Refused {

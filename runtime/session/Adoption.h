@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/session/ManagedTrials.h"
+#include "runtime/session/PurityCheck.h"
 #include "runtime/session/Step.h"
 #include "runtime/session/Thrashing.h"
 
@@ -28,7 +29,7 @@ private:
   /// What the rehearsal called nodes and buffers that have no name.
   void takeNames(const Rehearsal &rehearsal);
   Status describe();
-  /// Describes the step again, with what a run of it shows.
+  /// Describes the step again, with what a run of it shows. Nodes stay pure only if they do the same in a second run.
   Status calibrate();
   /// In a session that chooses: takes the memory that the step needs, and describes it anew if that is of another kind.
   Status chooseBackend();
@@ -49,8 +50,12 @@ private:
   Status makeRoom();
   Status rewrite(const Compiler &compiler);
   Status rewriteVirtual(const Compiler &compiler);
+  /// The nodes lose their purity, and with them all others of their kernels; the notes say so.
+  void takePurity(const std::vector<FalsePurity> &found);
   /// No node stays pure that the driver does not copy; the notes say which.
   Status keepRepeatable();
+  /// Whether plans may run nodes of the step again.
+  bool mayRepeat() const;
   /// Memory for what nodes that may run again have aside; if there is none, nothing is aside.
   Status getAsideMemory();
   /// From here on nothing is aside, and the memory is there for other things.

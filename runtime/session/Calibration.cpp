@@ -13,18 +13,39 @@ Calibration::~Calibration() {
 
 Expected<HiddenPointers> Calibration::run() {
   const Stopwatch watch;
-  PUMPGRAPH_TRY_WHILE(backBuffers(), "giving every buffer memory to calibrate");
+  PUMPGRAPH_TRY_WHILE(getMemory(), "giving every buffer memory to calibrate");
   KeptValues values(step_);
   PUMPGRAPH_TRY(values.keep());
   const Status done = runInParts();
   const Status restored = values.restore();
   PUMPGRAPH_TRY(done); // first: what fails afterwards follows from it
   PUMPGRAPH_TRY_WHILE(restored, "restoring the values after calibration");
+  PUMPGRAPH_TRY(purity_.release());
   PUMPGRAPH_TRY(returnMemory());
   HiddenPointers found = scan_.take();
-  found.notes.push_back(fmt::format("calibrated in {} runs and {:.0f} ms: {} looked at for addresses", runs_,
-                                    watch.milliseconds(), bytesText(found.scannedBytes)));
+  found.notes.push_back(
+      fmt::format("calibrated in {} runs and {:.0f} ms: {} looked at for addresses{}", runs_, watch.milliseconds(),
+                  bytesText(found.scannedBytes),
+                  purity_.checked() == 0 ? "" : fmt::format(", {} pure nodes run a second time", purity_.checked())));
+  found.notes.insert(found.notes.end(), notes_.begin(), notes_.end());
   return found;
+}
+
+/// Copies come first: they are to be on the device.
+Status Calibration::getMemory() {
+  Expected<std::string> obstacle = purity_.reserve();
+  if (!obstacle)
+    return tl::unexpected<Error>(obstacle.error());
+  Status backed = backBuffers();
+  if (!backed && purity_.reservedBytes() != 0) {
+    PUMPGRAPH_TRY(driver_.health());
+    *obstacle = backed.error().message;
+    PUMPGRAPH_TRY(purity_.release());
+    backed = backBuffers();
+  }
+  if (backed && !obstacle->empty())
+    notes_.push_back("no node that is said to be pure was run a second time to see whether it is: " + *obstacle);
+  return backed;
 }
 
 /// Memory that was never written reads as zero: what another program left there must not pass for a table.
@@ -71,13 +92,21 @@ Status Calibration::runInParts() {
     std::vector<BlockId> overwritten;
     std::set_intersection(written.begin(), written.end(), unseen.begin(), unseen.end(),
                           std::back_inserter(overwritten));
-    if (!overwritten.empty() && begin != node) {
+    const bool isChecked = purity_.wants(static_cast<NodeIndex>(node));
+    if ((!overwritten.empty() || isChecked) && begin != node) {
       PUMPGRAPH_TRY(runPart(begin, node));
       begin = node;
     }
     for (const BlockId block : overwritten)
       PUMPGRAPH_TRY(scan_.scanBlock(block));
     unseen.insert(written.begin(), written.end());
+    if (!isChecked)
+      continue;
+    const Expected<bool> hasRun = purity_.check(static_cast<NodeIndex>(node));
+    if (!hasRun)
+      return tl::unexpected<Error>(hasRun.error());
+    if (*hasRun)
+      begin = node + 1;
   }
   if (begin < count)
     PUMPGRAPH_TRY(runPart(begin, count));

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Addresses that the kernels of a step compute and store, found by running the step once.
+/// What running a step once shows: addresses that its kernels compute and store, and kernels that are not pure.
 #pragma once
 
 #include "runtime/capture/FindHiddenPointers.h"
-#include "runtime/session/Step.h"
+#include "runtime/session/PurityCheck.h"
 
 namespace pumpgraph::runtime {
 
 /// Runs a captured step that is not planned yet, every buffer in memory of its own, and looks at what was written. The
 /// run stops before each node that may write what was written before, so that no table is overwritten unseen: a buffer
-/// that holds addresses only between two nodes is found too. Contents that the buffers had before are put back.
+/// that holds addresses only between two nodes is found too. Nodes that are said to be pure run twice meanwhile.
+/// Contents that the buffers had before are put back.
 class Calibration {
 public:
-  explicit Calibration(Step &step)
+  /// `pure`: nodes to see of whether they are.
+  Calibration(Step &step, const std::vector<NodeIndex> &pure)
       : step_(step), session_(step.session_), driver_(*step.session_.driver_), heap_(*step.session_.heap_),
-        scan_(driver_, heap_, *session_.staging_, session_.stream_) {}
+        scan_(driver_, heap_, *session_.staging_, session_.stream_),
+        purity_(step, step.captured_.nodes, pure, PurityCheck::stateBytes) {}
   ~Calibration();
   Calibration(const Calibration &) = delete;
   Calibration &operator=(const Calibration &) = delete;
@@ -23,8 +26,12 @@ public:
   /// `step` knows what it captured. PUMPGRAPH_OUT_OF_HOST_MEMORY where there is no room for every buffer at once.
   /// Whether it succeeds or not, buffers that had no memory have none afterwards.
   Expected<HiddenPointers> run();
+  /// Nodes that are said to be pure and are not.
+  const std::vector<FalsePurity> &falsePurities() const { return purity_.found(); }
 
 private:
+  /// Where not all of that finds room no node is seen to be pure or not, and a note says so.
+  Status getMemory();
   Status backBuffers();
   Status returnMemory();
   Status runInParts();
@@ -37,6 +44,8 @@ private:
   const Driver &driver_;
   Heap &heap_;
   PointerScan scan_;
+  PurityCheck purity_;
+  std::vector<std::string> notes_;
   std::vector<BlockId> backed_; ///< had no memory before
   std::uint64_t runs_ = 0;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a step's kernels one by one, with operands as they are and with poisoned ones, and notes what changes.
 #include "runtime/lower/RenewCopies.h"
-#include "runtime/memory/ByteProbe.h"
+#include "runtime/session/ComparedRuns.h"
 #include "runtime/session/KeptValues.h"
 #include "runtime/session/StepPart.h"
 
@@ -17,34 +17,19 @@ namespace {
 
 constexpr std::uint64_t wordBytes = 4;
 
-std::uint64_t down(std::uint64_t bytes) {
-  return bytes / wordBytes * wordBytes;
-}
-std::uint64_t up(std::uint64_t bytes) {
-  return down(bytes + wordBytes - 1);
-}
-
 bool contains(const Range &outer, const Range &inner) {
   return outer.offset <= inner.offset && inner.end() <= outer.end();
 }
 
-/// Part of an operand in which every byte is subject to the same accesses, and what runs have shown of it.
-struct Piece {
-  std::size_t operand = 0; ///< position among the node's
-  BufferIndex buffer = 0;
-  Range range;
-  ProbedPiece probed;
-  bool isDirty = false; ///< holds something else than before the node
-  bool isStable = true; ///< two runs without poison leave the same
-  bool isWritten = false;
+using Piece = ComparedRuns::Piece; ///< of the operand whose position among the node's is its group
+
+/// What runs with a piece poisoned have shown of it.
+struct Shown {
   std::array<bool, poisons> isPoisoned{};  ///< every word was
   std::array<bool, poisons> isAsWithout{}; ///< and yet it came out as without poison
-  bool isOverwritten() const {
-    return isStable && isWritten && isPoisoned[0] && isPoisoned[1] && isAsWithout[0] && isAsWithout[1];
-  }
-  bool isNotOverwritten() const {
-    return isStable && ((isPoisoned[0] && !isAsWithout[0]) || (isPoisoned[1] && !isAsWithout[1]));
-  }
+
+  bool isOverwritten() const { return isPoisoned[0] && isPoisoned[1] && isAsWithout[0] && isAsWithout[1]; }
+  bool isNotOverwritten() const { return (isPoisoned[0] && !isAsWithout[0]) || (isPoisoned[1] && !isAsWithout[1]); }
 };
 
 } // namespace
@@ -54,7 +39,7 @@ class Observing {
 public:
   Observing(Step &step, const std::vector<CUdeviceptr> &values)
       : step_(step), session_(step.session_), driver_(*step.session_.driver_), kept_(step), found_(step.observation_),
-        values_(values) {}
+        values_(values), runs_(driver_, *session_.heap_, session_.stream_) {}
 
   Expected<Observation> run() {
     const Stopwatch watch;
@@ -90,23 +75,15 @@ private:
         PUMPGRAPH_TRY(driver_.memsetD8Async(buffer.address, 0, buffer.size, session_.stream_));
     settled_.resize(captured().buffers.size());
     PUMPGRAPH_TRY(findNodes());
-    Expected<std::unique_ptr<ByteProbe>> probe = ByteProbe::load(driver_, session_.stream_);
-    if (!probe)
-      return tl::unexpected<Error>(probe.error());
-    probe_ = std::move(*probe);
     std::uint64_t most = 0;
     for (NodeIndex node = 0; node < captured().nodes.size(); ++node)
       if (isObserved(node)) {
-        setUp(node);
-        most = std::max(most, countsBytes() + 2 * copyBytes_);
+        operands_ = operandsOf(node, step_.captured_.words[node]);
+        most = std::max(most, ComparedRuns::scratchBytes(piecesOf(node)));
       }
-    if (most == 0)
-      return {};
-    const Expected<CUdeviceptr> scratch = session_.heap_->allocate(most, session_.stream_, "copies for observation");
-    if (!scratch)
-      return inContext(scratch.error(), fmt::format("getting {} for copies of operands", bytesText(most)));
-    scratch_ = *scratch;
-    found_.scratchBytes = most;
+    PUMPGRAPH_TRY(runs_.reserve(most));
+    if (most != 0)
+      found_.scratchBytes = most;
     return {};
   }
 
@@ -148,130 +125,51 @@ private:
 
   // One node.
 
-  void setUp(NodeIndex node) {
-    operands_ = operandsOf(node, step_.captured_.words[node]);
-    pieces_.clear();
-    copyBytes_ = 0;
-    for (std::size_t i = 0; i < operands_.size(); ++i)
-      cut(i, claimsOf(node));
-  }
-
-  /// Where an access begins or ends, where what was asked for ends, at whole words.
-  void cut(std::size_t index, const std::vector<Access> &claims) {
-    const ObservedOperand &operand = operands_[index];
-    const std::uint64_t end = up(operand.range.end());
-    std::set<std::uint64_t> cuts{operand.range.offset, end};
-    const auto add = [&](std::uint64_t at) {
-      if (operand.range.offset < at && at < end)
-        cuts.insert(at);
-    };
-    for (const Access &claim : claims)
-      if (claim.buffer == operand.buffer)
-        for (const std::uint64_t at : {claim.range.offset, claim.range.end()}) {
-          add(down(at));
-          add(up(at));
-        }
-    for (auto from = cuts.begin(); std::next(from) != cuts.end(); ++from) {
-      const Range range{*from, *std::next(from) - *from};
-      const CUdeviceptr address = captured().buffers[operand.buffer].address + range.offset;
-      pieces_.push_back({index, operand.buffer, range, {address, range.size, 0, 0}});
-      copyBytes_ += range.size;
+  /// Of all operands, cut where an access begins or ends.
+  std::vector<Piece> piecesOf(NodeIndex node) {
+    std::vector<Piece> pieces;
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+      const BufferIndex buffer = operands_[i].buffer;
+      for (const Range &range : cutAtAccesses(operands_[i].range, buffer, claimsOf(node))) {
+        Piece &piece = pieces.emplace_back();
+        piece.buffer = buffer;
+        piece.range = range;
+        piece.probed.address = captured().buffers[buffer].address + range.offset;
+        piece.group = i;
+      }
     }
+    return pieces;
   }
 
-  std::uint64_t countsBytes() const { return (pieces_.size() * sizeof(ByteCounts) + 511) / 512 * 512; }
-
-  void placeCopies() {
-    CUdeviceptr next = scratch_ + countsBytes();
-    for (Piece &piece : pieces_) {
-      piece.probed.before = next;
-      piece.probed.clean = next + copyBytes_;
-      next += piece.range.size;
-    }
-  }
-
-  Status copy(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes) const {
-    return driver_.memcpyDtoDAsync(to, from, bytes, session_.stream_);
-  }
+  const std::vector<Piece> &pieces() const { return runs_.pieces(); }
 
   Status observe(NodeIndex node, const StepPart &part) {
-    setUp(node);
-    placeCopies();
-    for (const Piece &piece : pieces_)
-      PUMPGRAPH_TRY(copy(piece.probed.before, piece.probed.address, piece.range.size));
-    PUMPGRAPH_TRY(part.run(session_.stream_));
-    for (Piece &piece : pieces_) {
-      PUMPGRAPH_TRY(copy(piece.probed.clean, piece.probed.address, piece.range.size));
-      piece.isDirty = true;
-    }
-    PUMPGRAPH_TRY(runAgain(part));
+    operands_ = operandsOf(node, step_.captured_.words[node]);
+    PUMPGRAPH_TRY(runs_.begin(piecesOf(node), [&] { return part.launch(session_.stream_); }));
+    PUMPGRAPH_TRY(runs_.runAgain());
+    seen_.assign(operands_.size(), {});
+    shown_.assign(pieces().size(), {});
     for (std::size_t operand = 0; operand < operands_.size(); ++operand)
       for (std::uint32_t poison = 0; poison < poisons; ++poison)
-        PUMPGRAPH_TRY(runPoisoned(part, operand, poison));
+        PUMPGRAPH_TRY(runPoisoned(operand, poison));
     judge();
     compareWithClaims(node);
     compareWithPurity(node);
-    for (const Piece &piece : pieces_)
+    for (const Piece &piece : pieces())
       if (piece.isWritten) // also where it is not said to be
         settled_[piece.buffer].push_back(piece.range);
-    for (const Piece &piece : pieces_)
-      PUMPGRAPH_TRY(copy(piece.probed.address, piece.probed.clean, piece.range.size));
-    return driver_.streamSynchronize(session_.stream_);
+    return runs_.finish();
   }
 
-  Status bringBack() {
-    for (Piece &piece : pieces_)
-      if (std::exchange(piece.isDirty, false))
-        PUMPGRAPH_TRY(copy(piece.probed.address, piece.probed.before, piece.range.size));
-    return {};
-  }
-
-  /// Runs the node and compares; pieces of `operand` began poisoned.
-  Expected<std::vector<ByteCounts>> runAndCount(const StepPart &part, std::size_t operand, PoisonKind kind,
-                                                std::uint32_t poison) {
-    PUMPGRAPH_TRY(part.launch(session_.stream_));
-    PUMPGRAPH_TRY(driver_.memsetD8Async(scratch_, 0, countsBytes(), session_.stream_));
-    for (std::size_t i = 0; i < pieces_.size(); ++i)
-      PUMPGRAPH_TRY(probe_->count(pieces_[i].probed, pieces_[i].operand == operand ? kind : PoisonKind::None, poison,
-                                  scratch_ + i * sizeof(ByteCounts)));
-    std::vector<ByteCounts> counts(pieces_.size());
-    PUMPGRAPH_TRY(
-        driver_.memcpyDtoHAsync(counts.data(), scratch_, counts.size() * sizeof(ByteCounts), session_.stream_));
-    PUMPGRAPH_TRY(driver_.streamSynchronize(session_.stream_));
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-      pieces_[i].isWritten = pieces_[i].isWritten || counts[i].changed != 0;
-      pieces_[i].isDirty = pieces_[i].isDirty || counts[i].changed != 0;
-    }
-    return counts;
-  }
-
-  Status runAgain(const StepPart &part) {
-    PUMPGRAPH_TRY(bringBack());
-    const Expected<std::vector<ByteCounts>> counts = runAndCount(part, operands_.size(), PoisonKind::None, 0);
-    if (!counts)
-      return tl::unexpected<Error>(counts.error());
-    for (std::size_t i = 0; i < pieces_.size(); ++i)
-      pieces_[i].isStable = (*counts)[i].other == 0;
-    seen_.assign(operands_.size(), {});
-    return {};
-  }
-
-  Status runPoisoned(const StepPart &part, std::size_t operand, std::uint32_t poison) {
-    const PoisonKind kind = kindFor(operands_[operand]);
-    PUMPGRAPH_TRY(bringBack());
-    for (Piece &piece : pieces_)
-      if (piece.operand == operand) {
-        PUMPGRAPH_TRY(probe_->poison(piece.probed, kind, poison));
-        piece.isDirty = true;
-      }
-    const Expected<std::vector<ByteCounts>> counts = runAndCount(part, operand, kind, poison);
+  Status runPoisoned(std::size_t operand, std::uint32_t poison) {
+    const Expected<std::vector<ByteCounts>> counts = runs_.runPoisoned(operand, kindFor(operands_[operand]), poison);
     if (!counts)
       return tl::unexpected<Error>(counts.error());
     Seen &seen = seen_[operand];
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-      Piece &piece = pieces_[i];
+    for (std::size_t i = 0; i < pieces().size(); ++i) {
+      const Piece &piece = pieces()[i];
       const ByteCounts &count = (*counts)[i];
-      const bool isOwn = piece.operand == operand;
+      const bool isOwn = piece.group == operand;
       seen.isRead = seen.isRead || (piece.isStable && (isOwn ? count.dependent : count.other) != 0);
       if (!isOwn && piece.isStable && count.other != 0)
         seen.reached.insert(i);
@@ -279,8 +177,8 @@ private:
         continue;
       seen.poisoned += count.poisoned;
       seen.nonzero += count.nonzero;
-      piece.isPoisoned[poison] = count.poisoned * wordBytes == piece.range.size;
-      piece.isAsWithout[poison] = count.other == 0;
+      shown_[i].isPoisoned[poison] = count.poisoned * wordBytes == piece.range.size;
+      shown_[i].isAsWithout[poison] = count.other == 0;
     }
     return {};
   }
@@ -311,19 +209,25 @@ private:
     bool isPoisonedEnough() const { return poisoned != 0 && 2 * poisoned >= nonzero; }
   };
 
+  bool isOverwritten(std::size_t piece) const { return pieces()[piece].isStable && shown_[piece].isOverwritten(); }
+  bool isNotOverwritten(std::size_t piece) const {
+    return pieces()[piece].isStable && shown_[piece].isNotOverwritten();
+  }
+
   void judge() {
-    const bool isStable =
-        std::all_of(pieces_.begin(), pieces_.end(), [](const Piece &piece) { return piece.isStable; });
+    const bool isStable = std::all_of(pieces().begin(), pieces().end(), [](const Piece &one) { return one.isStable; });
     const bool hasResult =
-        std::any_of(pieces_.begin(), pieces_.end(), [](const Piece &piece) { return piece.isWritten; });
+        std::any_of(pieces().begin(), pieces().end(), [](const Piece &one) { return one.isWritten; });
     for (std::size_t i = 0; i < operands_.size(); ++i) {
       const Seen &seen = seen_[i];
       Sighting sighting;
-      const auto anyPiece = [&](auto is) {
-        return std::any_of(pieces_.begin(), pieces_.end(),
-                           [&](const Piece &piece) { return piece.operand == i && is(piece); });
-      };
-      const bool isWritten = anyPiece([](const Piece &piece) { return piece.isWritten; });
+      bool isWritten = false, isInPart = false, isInFull = true;
+      for (std::size_t piece = 0; piece < pieces().size(); ++piece)
+        if (pieces()[piece].group == i && pieces()[piece].isWritten) {
+          isWritten = true;
+          isInPart = isInPart || isNotOverwritten(piece);
+          isInFull = isInFull && isOverwritten(piece);
+        }
       if (seen.isRead)
         sighting.read = Answer::Yes;
       else if (isStable && hasResult && seen.isPoisonedEnough())
@@ -332,10 +236,9 @@ private:
         sighting.written = Answer::Yes;
       else if (seen.isPoisonedEnough())
         sighting.written = Answer::No;
-      if (anyPiece([](const Piece &piece) { return piece.isWritten && piece.isNotOverwritten(); }))
+      if (isInPart)
         sighting.overwritten = Answer::No;
-      else if (isWritten && sighting.read == Answer::No &&
-               !anyPiece([](const Piece &piece) { return piece.isWritten && !piece.isOverwritten(); }))
+      else if (isWritten && sighting.read == Answer::No && isInFull)
         sighting.overwritten = Answer::Yes;
       remember(operands_[i], sighting);
     }
@@ -350,8 +253,9 @@ private:
   /// What was observed by earlier calls is no claim: where there is such an access, nothing better is known.
   void compareWithClaims(NodeIndex node) {
     const std::vector<Access> &claims = claimsOf(node);
-    for (const Piece &piece : pieces_) {
-      const Range &whole = operands_[piece.operand].range;
+    for (std::size_t i = 0; i < pieces().size(); ++i) {
+      const Piece &piece = pieces()[i];
+      const Range &whole = operands_[piece.group].range;
       std::uint8_t here = modeNone, somewhere = modeNone;
       Evidence evidence = Evidence::Assumed;
       bool isOpen = false, isClaimed = false;
@@ -364,7 +268,7 @@ private:
         somewhere |= claim.may;
         here |= claim.range.overlaps(piece.range) ? claim.may : std::uint8_t{modeNone};
         if (reliableMust(claim) == modeWrite && claim.evidence != Evidence::Allocated &&
-            contains(claim.range, piece.range) && piece.isNotOverwritten())
+            contains(claim.range, piece.range) && isNotOverwritten(i))
           disagree(node, piece, claim.evidence, "is not overwritten in full, though it is said to be");
       }
       if (isOpen)
@@ -375,7 +279,7 @@ private:
         disagree(node, piece, evidence,
                  here == modeNone ? "is written, though nothing is said to be touched there"
                                   : "is written, though it is only said to be read");
-      if (seen_[piece.operand].isRead && (somewhere & modeRead) == 0)
+      if (seen_[piece.group].isRead && (somewhere & modeRead) == 0)
         disagree(node, piece, evidence, "is read, though it is not said to be");
     }
   }
@@ -390,22 +294,20 @@ private:
         return access.isAside && access.buffer == piece.buffer && access.range.overlaps(piece.range);
       });
     };
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-      if (isAside(pieces_[i]))
+    for (std::size_t i = 0; i < pieces().size(); ++i) {
+      if (isAside(pieces()[i]))
         continue;
-      if (!pieces_[i].isStable)
-        disagree(node, pieces_[i], Evidence::Declared,
+      if (!pieces()[i].isStable)
+        disagree(node, pieces()[i], Evidence::Declared,
                  "comes out otherwise in a second run, though the node is said to be pure");
-      const auto reaches = [&](const Piece &other) {
-        return isAside(other) && seen_[other.operand].reached.contains(i);
-      };
-      if (std::any_of(pieces_.begin(), pieces_.end(), reaches))
-        disagree(node, pieces_[i], Evidence::Declared, "depends on what the node is said to update besides");
+      const auto reaches = [&](const Piece &other) { return isAside(other) && seen_[other.group].reached.contains(i); };
+      if (std::any_of(pieces().begin(), pieces().end(), reaches))
+        disagree(node, pieces()[i], Evidence::Declared, "depends on what the node is said to update besides");
     }
   }
 
   void disagree(NodeIndex node, const Piece &piece, Evidence evidence, std::string_view what) {
-    const OperandWord &word = operands_[piece.operand].words.front();
+    const OperandWord &word = operands_[piece.group].words.front();
     found_.disagreements.insert({node, piece.buffer, evidence,
                                  fmt::format("node {} \"{}\", parameter {} byte {}: \"{}\"[{}, {}] {}", node,
                                              captured().nodes[node].name, word.parameter, word.inParameter,
@@ -414,13 +316,7 @@ private:
 
   Status restore() {
     PUMPGRAPH_TRY(driver_.ctxSynchronize());
-    probe_.reset();
-    Status freed;
-    if (scratch_ != 0) {
-      freed = session_.heap_->free(std::exchange(scratch_, 0), session_.stream_);
-      if (freed)
-        freed = session_.heap_->flushCache();
-    }
+    const Status freed = runs_.release();
     PUMPGRAPH_TRY(kept_.restore());
     if (step_.residence_ && !step_.residence_->installed())
       PUMPGRAPH_TRY(session_.install(*step_.residence_));
@@ -438,13 +334,11 @@ private:
   std::vector<CUgraphNode> nodes_;
   std::optional<Description> claims_;       ///< the captured step with what the plan knows of it
   std::vector<std::vector<Range>> settled_; ///< by buffer: what a node may have written in this run
-  std::unique_ptr<ByteProbe> probe_;
-  CUdeviceptr scratch_ = 0; ///< counts, copies from before, copies from after
+  ComparedRuns runs_;
   // Of the node that is looked at.
   std::vector<ObservedOperand> operands_;
-  std::vector<Piece> pieces_;
-  std::vector<Seen> seen_; ///< by operand
-  std::uint64_t copyBytes_ = 0;
+  std::vector<Seen> seen_;   ///< by operand
+  std::vector<Shown> shown_; ///< by piece
 };
 
 Expected<Observation> Step::observe(const std::vector<CUdeviceptr> &values) {

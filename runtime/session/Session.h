@@ -188,6 +188,7 @@ private:
   friend class Step;
   friend class Measuring;
   friend class Observing;
+  friend class PurityCheck;
   friend class Replanner;
   friend class Rewriting;
   friend class Validating;

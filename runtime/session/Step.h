@@ -90,6 +90,8 @@ struct Validation {
   std::uint64_t differentBuffers = 0;
   std::uint64_t unstableBuffers = 0;
   std::string firstDifference;
+  std::uint64_t impureNodes = 0; ///< that the plan runs again; looked for where something differs or is unstable
+  std::string impure;            ///< each of their kernels, or why none was looked at
 };
 
 /// Owned by its session. `residence_` exists if and only if the graph was rewritten for virtual memory, `managed_` if
@@ -142,6 +144,7 @@ private:
   friend class Session;
   friend class Measuring;
   friend class Observing;
+  friend class PurityCheck;
   friend class Validating;
   friend class Replanner;
   friend class Rewriting;

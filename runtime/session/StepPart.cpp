@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/StepPart.h"
 
+#include "runtime/lower/CloneNode.h"
+
 namespace pumpgraph::runtime {
 
 StepPart::~StepPart() {
@@ -21,6 +23,19 @@ Status StepPart::make(CUgraph graph, const std::vector<CUgraphNode> &nodes) {
   }
   PUMPGRAPH_TRY_WHILE(driver_.graphInstantiate(&exec_, copy_, 0), "instantiating the {}", name());
   return {};
+}
+
+Expected<std::string> StepPart::makeOfClone(CUgraphNode original, CUcontext context) {
+  PUMPGRAPH_TRY_WHILE(driver_.graphCreate(&copy_, 0), "making a graph for the {}", name());
+  const Expected<CUgraphNode> clone = cloneNode(driver_, copy_, original, context);
+  if (!clone) {
+    PUMPGRAPH_TRY(driver_.health());
+    return clone.error().message;
+  }
+  Expected<std::string> difference = differenceOfClone(driver_, *clone, original);
+  if (difference && difference->empty())
+    PUMPGRAPH_TRY_WHILE(driver_.graphInstantiate(&exec_, copy_, 0), "instantiating the {}", name());
+  return difference;
 }
 
 Status StepPart::launch(CUstream stream) const {

@@ -22,6 +22,9 @@ public:
 
   /// `nodes` are all of the graph's.
   Status make(CUgraph graph, const std::vector<CUgraphNode> &nodes);
+  /// Of one node, with a clone of it (CloneNode.h) in place of a copy of the whole graph. Returns why not: the driver
+  /// does not clone the node. Empty: it is made.
+  Expected<std::string> makeOfClone(CUgraphNode original, CUcontext context);
   Status launch(CUstream stream) const;
   /// Launches and waits.
   Status run(CUstream stream) const;

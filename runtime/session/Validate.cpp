@@ -3,6 +3,8 @@
 #include "runtime/lower/PoisonHandOvers.h"
 #include "runtime/lower/RenewCopies.h"
 #include "runtime/session/KeptValues.h"
+#include "runtime/session/PurityCheck.h"
+#include "runtime/session/StepPart.h"
 
 #include <algorithm>
 #include <cstring>
@@ -20,6 +22,8 @@ public:
     Status compared = runRewritten();
     if (compared)
       compared = runCaptured();
+    if (compared && result_.differentBuffers + result_.unstableBuffers != 0)
+      compared = findImpure();
     const Status restored = restore();
     PUMPGRAPH_TRY(compared);
     PUMPGRAPH_TRY_WHILE(restored, "restoring the state after validation");
@@ -133,6 +137,52 @@ private:
     if (result_.firstDifference.empty())
       result_.firstDifference = std::move(difference);
     return {};
+  }
+
+  /// Among the nodes that the plan runs again. Every buffer has memory of its own.
+  Status findImpure() {
+    const std::vector<NodeIndex> repeated = PurityCheck::repeated(step_);
+    if (repeated.empty())
+      return {};
+    PurityCheck check(step_, step_.originalNodes_, repeated, PurityCheck::anyBytes);
+    const Expected<std::string> obstacle = check.reserve();
+    if (!obstacle)
+      return tl::unexpected<Error>(obstacle.error());
+    if (!obstacle->empty()) {
+      result_.impure = "no node that the plan runs again was looked at: " + *obstacle;
+      return {};
+    }
+    PUMPGRAPH_TRY(before_.restore());
+    PUMPGRAPH_TRY_WHILE(runChecked(check), "looking for kernels that are not pure");
+    result_.impureNodes = check.found().size();
+    for (const FalseKernel &kernel : byKernel(check.found(), step_.captured_.description))
+      result_.impure += fmt::format("{}{}, and the plan runs {} of its nodes again", result_.impure.empty() ? "" : "; ",
+                                    kernel.text, kernel.nodes);
+    return check.release();
+  }
+
+  Status runChecked(PurityCheck &check) {
+    const auto count = static_cast<NodeIndex>(step_.originalNodes_.size());
+    NodeIndex begin = 0;
+    const auto runTo = [&](NodeIndex end) -> Status {
+      if (begin == end)
+        return {};
+      StepPart part(driver_, begin, end);
+      PUMPGRAPH_TRY(part.make(step_.original_, step_.originalNodes_));
+      begin = end;
+      return part.run(session_.stream_);
+    };
+    for (NodeIndex node = 0; node < count; ++node) {
+      if (!check.wants(node))
+        continue;
+      PUMPGRAPH_TRY(runTo(node));
+      const Expected<bool> hasRun = check.check(node);
+      if (!hasRun)
+        return tl::unexpected<Error>(hasRun.error());
+      if (*hasRun)
+        begin = node + 1;
+    }
+    return runTo(count);
   }
 
   static std::string differenceOf(const std::string &name, const std::vector<char> &captured,

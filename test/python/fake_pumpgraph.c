@@ -380,6 +380,8 @@ FAKE pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validat
   result->different_buffers = 10;
   result->unstable_buffers = 11;
   strcpy(result->first_difference, "fc1.weight at byte 12");
+  result->impure_nodes = 12;
+  strcpy(result->impure, "\"noisy\"");
   return answer("validate", error);
 }
 

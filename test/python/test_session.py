@@ -187,7 +187,7 @@ class Steps(support.FakeLibraryTest):
         self.assertEqual(self.calls(), ["replan 0x57e9 size=1"])
 
     def test_validate(self):
-        self.assertEqual(self.step.validate(), (8, 9, 10, 11, "fc1.weight at byte 12"))
+        self.assertEqual(self.step.validate(), (8, 9, 10, 11, "fc1.weight at byte 12", 12, '"noisy"'))
 
     def test_observe(self):
         self.assertEqual(self.step.observe([0x3000, 0x4000]), (1, 2, 3, 4, 5, 6, "node 7"))

@@ -328,7 +328,8 @@ typedef struct pumpgraph_adopt_options {
   int32_t leave_as_captured; /* 1: give the buffers memory and lift the graph, but rewrite nothing (baselines) */
   int32_t keep_first_plan;   /* 1: pumpgraph_replay() never plans again by itself */
   int32_t calibrate;         /* 1: the step is run once as captured, part by part, to find addresses that its kernels
-                                compute and store; what they name stays on the device. Slow */
+                                compute and store; what they name stays on the device. Nodes that are declared pure
+                                run twice: those that do not reproduce are never run again by a plan. Slow */
   int32_t boundary;          /* a pumpgraph_boundary */
   int32_t prefetching;       /* managed memory: a pumpgraph_prefetching */
   int32_t hosting;           /* managed memory: a pumpgraph_hosting */
@@ -481,12 +482,16 @@ typedef struct pumpgraph_validation {
   uint64_t different_buffers;
   uint64_t unstable_buffers; /* the captured step itself does not reproduce these from the same state */
   char first_difference[512];
+  uint64_t impure_nodes; /* that the plan runs again, though they are not what is declared pure */
+  char impure[512];      /* their kernels, and what shows it; or why none was looked at */
 } pumpgraph_validation;
 
 /** Replays the step as captured (twice) and the rewritten one, with frames poisoned whenever they change hands, from
- * the same state, and compares every live-out buffer byte for byte. Slow.
- * PUMPGRAPH_MISMATCH if any differ that the captured step reproduces, or if a value that the plan keeps on the device
- * and in host memory is not the same in both. */
+ * the same state, and compares every live-out buffer byte for byte. Slow. Where any is not the same in all three, and
+ * the plan runs nodes again, the captured step is run once more, and each of these nodes twice from the same state, as
+ * adoption does with `calibrate`.
+ * PUMPGRAPH_MISMATCH if any differ that the captured step reproduces, if a value that the plan keeps on the device
+ * and in host memory is not the same in both, or if there are `impure_nodes`. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgraph_validation *result,
                                                   pumpgraph_error *error);
 

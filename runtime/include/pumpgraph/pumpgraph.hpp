@@ -162,7 +162,7 @@ struct AdoptOptions {
   std::string costsIr = {};     ///< IR text of a saved step whose node times are used, if they are of this GPU
   bool leaveAsCaptured = false; ///< rewrite nothing: a baseline
   bool keepFirstPlan = false;   ///< replay() never plans again by itself
-  bool calibrate = false;       ///< look for addresses that the step's kernels compute and store; slow
+  bool calibrate = false;       ///< look for addresses that the step's kernels store, and for false purity; slow
   Boundary boundary = Boundary::Automatic;
   Prefetching prefetching = Prefetching::Ahead;
   Hosting hosting = Hosting::Automatic;

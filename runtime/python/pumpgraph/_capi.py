@@ -104,6 +104,8 @@ class Validation(ctypes.Structure):
         ("different_buffers", c_uint64),
         ("unstable_buffers", c_uint64),
         ("first_difference", c_char * 512),
+        ("impure_nodes", c_uint64),
+        ("impure", c_char * 512),
     ]
 
 

@@ -31,13 +31,17 @@ class OperationKind(enum.IntEnum):
 
 
 class ValidationResult(NamedTuple):
-    """What validate() compared. It returns only where nothing differed that the captured step itself reproduces."""
+    """What validate() compared. It returns only where nothing differed that the captured step itself reproduces, and
+    no node that the plan runs again was seen to be impure; `impure` then says why none was looked at, if that was to
+    be."""
 
     compared_buffers: int
     compared_bytes: int
     different_buffers: int
     unstable_buffers: int
     first_difference: str
+    impure_nodes: int
+    impure: str
 
 
 class ObservationResult(NamedTuple):
@@ -408,6 +412,8 @@ class NativeStep:
             result.different_buffers,
             result.unstable_buffers,
             result.first_difference.decode("utf-8", "replace"),
+            result.impure_nodes,
+            result.impure.decode("utf-8", "replace"),
         )
 
     def observe(self, values: Sequence[int] = ()) -> ObservationResult:

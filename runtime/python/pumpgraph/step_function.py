@@ -563,7 +563,8 @@ class Graphed:
         return self._last_graph("report").step.report()
 
     def validate(self) -> List[ValidationResult]:
-        """Compares every graph with its step as captured, from the same state. Slow; raises where they differ."""
+        """Compares every graph with its step as captured, from the same state. Slow; raises where they differ, or where
+        a kernel that a plan runs again is not pure."""
         self._last_graph("validate")
         return [graph.step.validate() for graphs in self._graphs.values() for graph in graphs]
 

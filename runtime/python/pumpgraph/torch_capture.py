@@ -207,7 +207,8 @@ def capture(
 
     `costs`: a step saved by Step.save(), whose node times the planner uses. `leave_as_captured` rewrites nothing.
     `keep_first_plan`: otherwise the step is planned again, once, where the first replays take over a tenth more or less
-    than predicted. `calibrate` runs the step once, part by part, to find addresses that its kernels compute and store.
+    than predicted. `calibrate` runs the step once, part by part, to find addresses that its kernels compute and store,
+    and kernels of pure operators twice, to find those that do not reproduce their results.
     `boundary`: where private tensors are between replays, beside other steps: "shared" with the step before, so that
     either can follow the other at once; the step's "own", which is best for many replays in a row; or what predictions
     favour, "automatic". `prefetching`, on managed memory: when pages come back; "at_launch" of the kernels that need them,
@@ -610,7 +611,8 @@ class Step:
 
     def validate(self) -> ValidationResult:
         """Compares every live result of the rewritten step with the captured one's, from the same state. Slow. Raises
-        PumpGraphError (MISMATCH) where they differ. All contents are as before afterwards."""
+        PumpGraphError (MISMATCH) where they differ, and where a kernel that the plan runs again is not pure. All
+        contents are as before afterwards."""
         with self._run_by_pumpgraph():
             return self._native.validate()
 

@@ -1047,6 +1047,11 @@ template <typename Item, typename Source> CUresult giveList(Item *items, std::si
 }
 
 void fillGraphCalls(Driver &driver) {
+  driver.graphCreate.function = [](CUgraph *graph, unsigned) -> CUresult {
+    FAKE_ENTER(cuGraphCreate);
+    *graph = reinterpret_cast<CUgraph>(new FakeGraph);
+    return CUDA_SUCCESS;
+  };
   driver.graphDestroy.function = [](CUgraph graph) {
     delete graphOf(graph);
     return CUDA_SUCCESS;
