@@ -214,15 +214,17 @@ class CountingAdam(torch.optim.Optimizer):
                 p.addcdiv_(state["m"], root, value=-group["lr"] / (1 - 0.9 ** state["count"]))
 
 
-def make_optimizer(program: Program, model: nn.Module) -> torch.optim.Optimizer:
+def make_optimizer(program: Program, model: nn.Module, is_real: bool) -> torch.optim.Optimizer:
+    """A number under a scheduler becomes a tensor under PumpGraph, and SGD fused: the plain program has both at once."""
     kind, _, how = program.optimizer.partition(" ")
     rate: Any = 1e-3 if kind in ("adam", "adamw", "counting") else 1e-2
-    if program.tensor_rate:
+    is_prepared = "number_under_a_scheduler" in program.habits
+    if program.tensor_rate or (is_prepared and not is_real):
         rate = torch.tensor(rate, device="cuda")
     if kind == "counting":
         return CountingAdam(model.parameters(), lr=rate)
     if kind in ("sgd", "momentum"):
-        ways = {"fused": True} if how == "fused" else {"foreach": True}
+        ways = {"fused": True} if how == "fused" or (is_prepared and not is_real) else {"foreach": True}
         return torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9 if kind == "momentum" else 0.0, **ways)
     ways = {"fused": how == "fused", "foreach": how == "foreach"}
     make = torch.optim.Adam if kind == "adam" else torch.optim.AdamW
@@ -235,10 +237,10 @@ def make_optimizer(program: Program, model: nn.Module) -> torch.optim.Optimizer:
 class Trainer:
     """What the step works on. Habits add to the lists what happens inside of it."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, is_real: bool):
         self.program = program
         self.model = MODELS[program.model](program).cuda()
-        self.optimizer = make_optimizer(program, self.model)
+        self.optimizer = make_optimizer(program, self.model, is_real)
         self.at_start: List[Callable[[], Any]] = []
         self.on_input: List[Callable[[torch.Tensor], torch.Tensor]] = []
         self.on_loss: List[Callable[[torch.Tensor], torch.Tensor]] = []
@@ -315,7 +317,7 @@ class Loop:
         self.at_close: List[Callable[[], Any]] = []
         self.arguments: Callable[[], Dict[str, Any]] = dict
         self.batch: Callable[[], Any] = lambda: self.host_batch(self.call)
-        self.trainer = Trainer(program)
+        self.trainer = Trainer(program, pg.is_real)
         generator = torch.Generator().manual_seed(program.seed)
         self._batches = [(torch.randn(program.rows, program.width, generator=generator).pin_memory(),
                           torch.randint(0, VOCABULARY, (program.rows,), generator=generator).pin_memory())
@@ -737,15 +739,13 @@ def setting_changes(loop: Loop, trainer: Trainer) -> None:
 
 @habit
 def number_under_a_scheduler(loop: Loop, trainer: Trainer) -> None:
-    schedule(loop, trainer)
+    """Halves it: which is the same of a number and of a tensor."""
+    rates = torch.optim.lr_scheduler.LambdaLR(trainer.optimizer, lambda call: 0.5 ** (call // 3))
+    loop.after_call.append(rates.step)
 
 
 @habit
 def scheduler(loop: Loop, trainer: Trainer) -> None:
-    schedule(loop, trainer)
-
-
-def schedule(loop: Loop, trainer: Trainer) -> None:
     rates = torch.optim.lr_scheduler.CosineAnnealingLR(trainer.optimizer, 20)
     loop.after_call.append(rates.step)
 
