@@ -317,7 +317,7 @@ exit $missing""")
                        'for word; do [[ $word != --report=html:* ]] || echo page >"${word#--report=html:}"; done')
 
     def add_recorded_step(self):
-        step = self.tree / "test" / "data" / "gpt2.mlir.gz"
+        step = self.tree / "test" / "data" / "gpt2-355m.mlir.gz"
         step.parent.mkdir(parents=True)
         step.touch()
         return step

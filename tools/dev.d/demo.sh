@@ -17,11 +17,11 @@ demoCpp() {
 
 # Plans a recorded real step over a range of budgets: what can be done without a GPU.
 demoRecorded() {
-  local why=$1 step=$root/test/data/gpt2.mlir.gz report=$build/demo/gpt2.html
+  local why=$1 step=$root/test/data/gpt2-355m.mlir.gz report=$build/demo/gpt2.html
   [[ -f $step ]] || fail "there is no recorded step at $step; a complete checkout has it"
   say "demo: planning the recorded GPT-2 training step over a range of budgets, because $why"
   mkdir -p "${report%/*}"
-  "$build/bin/pump-graph-opt" "$step" --budget=50% --sweep --report=text --report=html:"$report"
+  "$build/bin/pump-graph-opt" "$step" --budget=50% --sweep=12 --plan-effort=low --report=text --report=html:"$report"
   [[ -s $report ]] || fail "pump-graph-opt wrote no report to $report"
   say "demo: the report is $report; open it in a browser"
 }
