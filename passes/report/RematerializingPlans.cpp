@@ -61,7 +61,7 @@ void planEach(const std::vector<Description> &candidates, const std::vector<std:
 } // namespace
 
 tl::expected<PlannedStep, PlanError> planRematerializing(const Description &captured, const PlanOptions &options) {
-  static constexpr double close = 1.3; // of a quick plan, where the one in full may be faster than the others
+  static constexpr double close = 1.3; // of a quick plan with repetitions, where the one in full may be the fastest
   if (options.budgetBytes == 0 || Timeline(captured).peakPages() * captured.pageBytes <= options.budgetBytes)
     return planResidency(captured, options);
   const std::vector<Description> candidates = candidatesFor(captured, options);
@@ -81,8 +81,7 @@ tl::expected<PlannedStep, PlanError> planRematerializing(const Description &capt
     wanted.clear();
     if (repeating->us <= leastUs * close)
       wanted.push_back(static_cast<std::size_t>(repeating - plans.begin()));
-    if (plans[0].us <= leastUs * close &&
-        bound(captured, options.budgetBytes, options.machine, BoundKind::May).totalUs < leastUs)
+    if (bound(captured, options.budgetBytes, options.machine, BoundKind::May).totalUs < leastUs)
       wanted.push_back(0);
     planEach(candidates, wanted, options, plans);
   }

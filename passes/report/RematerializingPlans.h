@@ -9,8 +9,8 @@
 namespace pumpgraph {
 
 /// Like planResidency(), for virtual memory. The plan may hold repetitions of pure nodes (docs/rematerialization.md).
-/// Of quick plans the fastest with repetitions is made in full, and the one without where it may be faster yet. So it
-/// takes no longer, as predicted, than the plan without any would.
+/// Of quick plans the fastest with repetitions is made in full, and the one without unless its bound is no lower. So a
+/// plan in full takes no longer, as predicted, than the one without repetitions.
 tl::expected<PlannedStep, PlanError> planRematerializing(const Description &captured, const PlanOptions &options);
 
 } // namespace pumpgraph

@@ -41,7 +41,7 @@ private:
         note(buffer, range, &Ways::hosted);
   }
   void look(const Node &node) {
-    if (isCopy(node.kind) || isResidency(node.kind)) {
+    if (isAdded(node.kind)) {
       if (movesUp(node.kind))
         note(node.buffer, node.range, &Ways::moved);
       return;

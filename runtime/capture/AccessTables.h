@@ -55,8 +55,7 @@ public:
   void remove(const pumpgraph_access_table *table);
 
   /// What the tables that name the kernel say together: an access is what any of them says, an overwrite what all do,
-  /// and so is purity.
-  /// Nothing if none does.
+  /// and so is purity. Nothing if none does.
   std::optional<KernelAccesses> find(std::string_view kernel) const;
 
 private:

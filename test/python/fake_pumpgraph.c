@@ -200,40 +200,37 @@ FAKE pumpgraph_status pumpgraph_capture_end(pumpgraph_session *session, pumpgrap
   return answer("capture_end", error);
 }
 
-FAKE pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgraph_stream stream,
-                                              const void *const *pointers, size_t count, pumpgraph_error *error) {
-  write_down("declare_reads %p %p", (void *)session, (void *)stream);
+static pumpgraph_status declare(const char *name, pumpgraph_session *session, pumpgraph_stream stream,
+                                const void *const *pointers, size_t count, pumpgraph_error *error) {
+  write_down("%s %p %p", name, (void *)session, (void *)stream);
   for (size_t i = 0; i < count; ++i)
     write_down(" %p", pointers[i]);
   write_down("\n");
-  return answer("declare_reads", error);
+  return answer(name, error);
 }
 
-FAKE pumpgraph_status pumpgraph_declare_kernel_reads(pumpgraph_session *session, const char *name,
-                                                     const uint32_t *parameters, size_t count, pumpgraph_error *error) {
-  (void)session;
-  (void)name;
-  (void)parameters;
-  (void)count;
-  return answer("declare_kernel_reads", error);
+FAKE pumpgraph_status pumpgraph_declare_reads(pumpgraph_session *session, pumpgraph_stream stream,
+                                              const void *const *pointers, size_t count, pumpgraph_error *error) {
+  return declare("declare_reads", session, stream, pointers, count, error);
 }
 
 FAKE pumpgraph_status pumpgraph_declare_writes(pumpgraph_session *session, pumpgraph_stream stream,
                                                const void *const *pointers, size_t count, pumpgraph_error *error) {
-  write_down("declare_writes %p %p", (void *)session, (void *)stream);
-  for (size_t i = 0; i < count; ++i)
-    write_down(" %p", pointers[i]);
-  write_down("\n");
-  return answer("declare_writes", error);
+  return declare("declare_writes", session, stream, pointers, count, error);
 }
 
 FAKE pumpgraph_status pumpgraph_declare_aside(pumpgraph_session *session, pumpgraph_stream stream,
                                               const void *const *pointers, size_t count, pumpgraph_error *error) {
-  write_down("declare_aside %p %p", (void *)session, (void *)stream);
+  return declare("declare_aside", session, stream, pointers, count, error);
+}
+
+FAKE pumpgraph_status pumpgraph_declare_kernel_reads(pumpgraph_session *session, const char *name,
+                                                     const uint32_t *parameters, size_t count, pumpgraph_error *error) {
+  write_down("declare_kernel_reads %p %s", (void *)session, or_null(name));
   for (size_t i = 0; i < count; ++i)
-    write_down(" %p", pointers[i]);
+    write_down(" %u", parameters[i]);
   write_down("\n");
-  return answer("declare_aside", error);
+  return answer("declare_kernel_reads", error);
 }
 
 FAKE pumpgraph_status pumpgraph_name_nodes(pumpgraph_session *session, pumpgraph_stream stream, const char *name,

@@ -51,6 +51,8 @@ class Install(TorchTest):
             [
                 "session_create size=1 budget=1073741824 unlimited=0 device=1 host_limit=2147483648 cache=/cache "
                 "compiler=NULL process=1 backend=0 oversubscribed=0 managed=0 limit=0 rematerialize=0",
+                "declare_kernel_reads 0x5e55 at::native::batch_norm_transform_input_kernel 2 3",
+                "declare_kernel_reads 0x5e55 at::native::batch_norm_transform_input_channels_last_kernel 2 3",
                 "torch: allocator pumpgraph_torch_malloc pumpgraph_torch_free",
                 "torch: empty_cache set",
                 "torch_attach 0x5e55",

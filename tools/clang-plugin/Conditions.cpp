@@ -418,42 +418,46 @@ Extent Numbers::sharedValueOf(const SCEV *number, const std::vector<Bound> &boun
   return value;
 }
 
+std::optional<std::pair<Numbers::Kind, unsigned>> Numbers::placeIn(const llvm::CallBase &call) {
+  using Place = std::pair<Kind, unsigned>;
+  switch (call.getIntrinsicID()) {
+  case llvm::Intrinsic::nvvm_read_ptx_sreg_tid_x:
+    return Place{Kind::threadIndex, 0};
+  case llvm::Intrinsic::nvvm_read_ptx_sreg_tid_y:
+    return Place{Kind::threadIndex, 1};
+  case llvm::Intrinsic::nvvm_read_ptx_sreg_tid_z:
+    return Place{Kind::threadIndex, 2};
+  case llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x:
+    return Place{Kind::blockIndex, 0};
+  case llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_y:
+    return Place{Kind::blockIndex, 1};
+  case llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_z:
+    return Place{Kind::blockIndex, 2};
+  case llvm::Intrinsic::nvvm_read_ptx_sreg_ntid_x:
+    return Place{Kind::blockDim, 0};
+  case llvm::Intrinsic::nvvm_read_ptx_sreg_ntid_y:
+    return Place{Kind::blockDim, 1};
+  case llvm::Intrinsic::nvvm_read_ptx_sreg_ntid_z:
+    return Place{Kind::blockDim, 2};
+  case llvm::Intrinsic::nvvm_read_ptx_sreg_nctaid_x:
+    return Place{Kind::gridDim, 0};
+  case llvm::Intrinsic::nvvm_read_ptx_sreg_nctaid_y:
+    return Place{Kind::gridDim, 1};
+  case llvm::Intrinsic::nvvm_read_ptx_sreg_nctaid_z:
+    return Place{Kind::gridDim, 2};
+  default:
+    return std::nullopt;
+  }
+}
+
 std::optional<Numbers::LeafFacts> Numbers::factsOf(Value *value) {
   LeafFacts facts;
-  const auto make = [&](Kind kind, unsigned axis) {
-    facts.kind = kind;
-    facts.axis = axis;
-    return facts;
-  };
   if (const auto *const call = llvm::dyn_cast<llvm::IntrinsicInst>(value)) {
-    switch (call->getIntrinsicID()) {
-    case llvm::Intrinsic::nvvm_read_ptx_sreg_tid_x:
-      return make(Kind::threadIndex, 0);
-    case llvm::Intrinsic::nvvm_read_ptx_sreg_tid_y:
-      return make(Kind::threadIndex, 1);
-    case llvm::Intrinsic::nvvm_read_ptx_sreg_tid_z:
-      return make(Kind::threadIndex, 2);
-    case llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x:
-      return make(Kind::blockIndex, 0);
-    case llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_y:
-      return make(Kind::blockIndex, 1);
-    case llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_z:
-      return make(Kind::blockIndex, 2);
-    case llvm::Intrinsic::nvvm_read_ptx_sreg_ntid_x:
-      return make(Kind::blockDim, 0);
-    case llvm::Intrinsic::nvvm_read_ptx_sreg_ntid_y:
-      return make(Kind::blockDim, 1);
-    case llvm::Intrinsic::nvvm_read_ptx_sreg_ntid_z:
-      return make(Kind::blockDim, 2);
-    case llvm::Intrinsic::nvvm_read_ptx_sreg_nctaid_x:
-      return make(Kind::gridDim, 0);
-    case llvm::Intrinsic::nvvm_read_ptx_sreg_nctaid_y:
-      return make(Kind::gridDim, 1);
-    case llvm::Intrinsic::nvvm_read_ptx_sreg_nctaid_z:
-      return make(Kind::gridDim, 2);
-    default:
+    const std::optional<std::pair<Kind, unsigned>> place = placeIn(*call);
+    if (!place)
       return std::nullopt;
-    }
+    std::tie(facts.kind, facts.axis) = *place;
+    return facts;
   }
   const unsigned bits = value->getType()->isIntegerTy() ? value->getType()->getIntegerBitWidth() : 0;
   if (bits != 8 && bits != 16 && bits != 32 && bits != 64)

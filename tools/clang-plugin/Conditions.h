@@ -75,6 +75,8 @@ public:
                       const std::vector<Bound> &bounds, Requirements &required);
 
   enum class Kind { parameter, gridDim, blockDim, threadIndex, blockIndex, loopCounter, other };
+  /// Of a call that reads a thread's place in its launch, or the launch's shape: which, and its axis.
+  static std::optional<std::pair<Kind, unsigned>> placeIn(const llvm::CallBase &call);
   struct LeafFacts {
     Kind kind = Kind::other;
     unsigned axis = 0;                  ///< 0, 1, 2

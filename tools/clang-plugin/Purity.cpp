@@ -157,23 +157,10 @@ std::string impurityOf(const SlotAccesses &slot) {
 using Index = std::pair<Numbers::Kind, unsigned>;
 
 std::optional<Index> indexOf(const CallBase &call) {
-  using Kind = Numbers::Kind;
-  switch (call.getIntrinsicID()) {
-  case llvm::Intrinsic::nvvm_read_ptx_sreg_tid_x:
-    return Index{Kind::threadIndex, 0};
-  case llvm::Intrinsic::nvvm_read_ptx_sreg_tid_y:
-    return Index{Kind::threadIndex, 1};
-  case llvm::Intrinsic::nvvm_read_ptx_sreg_tid_z:
-    return Index{Kind::threadIndex, 2};
-  case llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x:
-    return Index{Kind::blockIndex, 0};
-  case llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_y:
-    return Index{Kind::blockIndex, 1};
-  case llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_z:
-    return Index{Kind::blockIndex, 2};
-  default:
-    return std::nullopt;
-  }
+  const std::optional<Index> place = Numbers::placeIn(call);
+  const bool isIndex =
+      place && (place->first == Numbers::Kind::threadIndex || place->first == Numbers::Kind::blockIndex);
+  return isIndex ? place : std::nullopt;
 }
 
 /// Whether a number made of an address says no more than how it is aligned, which is so at every address that memory of

@@ -416,12 +416,10 @@ public:
   /// nothing is said.
   Status declareWrites(pumpgraph_stream stream, const std::optional<std::vector<const void *>> &pointers) {
     static const void *const none[] = {nullptr};
-    const bool isSaid = pointers.has_value(), isEmpty = !isSaid || pointers->empty();
-    return detail::call(pumpgraph_declare_writes, session_.get(), stream,
-                        !isSaid   ? nullptr
-                        : isEmpty ? none
-                                  : pointers->data(),
-                        isEmpty ? 0 : pointers->size());
+    if (!pointers)
+      return detail::call(pumpgraph_declare_writes, session_.get(), stream, nullptr, std::size_t{0});
+    return detail::call(pumpgraph_declare_writes, session_.get(), stream, pointers->empty() ? none : pointers->data(),
+                        pointers->size());
   }
   /// Of the nodes that the capture on `stream` got since the last call: see pumpgraph_declare_aside().
   Status declareAside(pumpgraph_stream stream, const std::vector<const void *> &pointers) {

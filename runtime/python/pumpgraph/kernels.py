@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of PyTorch's kernels by their names, where an operator's schema does not reach: of what one kernel of an
-operator leaves for the next, a schema says nothing."""
+"""PyTorch's kernels that are known by name, where an operator's schema does not reach: results that one kernel of an
+operator leaves for the next."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Dict, Tuple
 
 from ._session import Session
 
-# Parameters that a kernel only reads what they lead to, counted from 0. In the forward pass of a batch norm, one kernel
-# leaves mean and inverse deviation, and this one uses them (aten/src/ATen/native/cuda/Normalization.cuh).
+# Parameters, counted from 0, whose memory a kernel only reads: here mean and inverse deviation of a batch norm, which an
+# earlier kernel leaves (aten/src/ATen/native/cuda/Normalization.cuh).
 READS: Dict[str, Tuple[int, ...]] = {
     "at::native::batch_norm_transform_input_kernel": (2, 3),
     "at::native::batch_norm_transform_input_channels_last_kernel": (2, 3),

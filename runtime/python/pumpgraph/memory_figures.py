@@ -2,8 +2,8 @@
 """What PyTorch's functions say of device memory: PumpGraph's figures, in PyTorch's words.
 
 torch.cuda.memory makes all its figures from one nested dict of statistics, which its own allocator fills. A pluggable
-allocator has none to give, so the dict is made here. Allocated is what tensors have that are alive, wherever it is now;
-reserved is what the session has on the device.
+allocator has none to give, so the dict is made here. Allocated are the bytes of live tensors, wherever these are now;
+reserved is the session's memory on the device, of which no sums are kept.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .errors import UnsupportedError
 
 _PAGE = 2 << 20  # of device memory: what PyTorch calls a segment
 _NOTHING = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
-# Of blocks and segments, which PumpGraph has none of, and of what it does not do.
-_NONE_OF_THESE = ("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free",
-                  "max_split_size")
-_NOT_KEPT = ("memory_snapshot", "memory._snapshot", "memory._record_memory_history")
+# PumpGraph does not count these, or has no such thing.
+_NOT_COUNTED = ("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free",
+                "max_split_size")
+_NOT_KEPT = ("memory_snapshot", "memory._snapshot", "memory._record_memory_history", "reset_accumulated_memory_stats")
 
 
 def replace(session: Session) -> None:
@@ -33,8 +33,7 @@ def replace(session: Session) -> None:
     def reset_peaks(of: Any = None) -> None:
         session.reset_peaks()
 
-    figures = {"memory_stats_as_nested_dict": statistics, "reset_peak_memory_stats": reset_peaks,
-               "reset_accumulated_memory_stats": lambda of=None: None}
+    figures = {"memory_stats_as_nested_dict": statistics, "reset_peak_memory_stats": reset_peaks}
     for name in _NOT_KEPT:
         figures[name] = _refusal_of(name)
     for name, figure in figures.items():
@@ -45,9 +44,9 @@ def replace(session: Session) -> None:
 
 def _index_of(device: Any, current: int) -> int:
     """As PyTorch's functions take a device: nothing, a number, a text, or a torch.device."""
-    if device is None or isinstance(device, int):
-        return current if device is None else device
-    index = (torch.device(device) if isinstance(device, str) else device).index
+    if isinstance(device, str):
+        device = torch.device(device)
+    index = getattr(device, "index", device)
     return current if index is None else index
 
 
@@ -60,12 +59,12 @@ def as_pytorch_has_them(stats: Dict[str, int]) -> Dict[str, Any]:
     nested: Dict[str, Any] = {
         "allocation": of_tensors, "active": of_tensors,
         "allocated_bytes": of_bytes, "active_bytes": of_bytes, "requested_bytes": of_bytes,
-        "segment": _of_pools(reserved // _PAGE, most // _PAGE, most // _PAGE),
-        "reserved_bytes": _of_pools(reserved, most, most),
+        "segment": _of_pools(reserved // _PAGE, most // _PAGE, reserved // _PAGE),
+        "reserved_bytes": _of_pools(reserved, most, reserved),
         "inactive_split": _of_pools(0, 0, 0), "inactive_split_bytes": _of_pools(0, 0, 0),
         "oversize_allocations": dict(_NOTHING), "oversize_segments": dict(_NOTHING),
     }
-    return {**nested, **dict.fromkeys(_NONE_OF_THESE, 0)}
+    return {**nested, **dict.fromkeys(_NOT_COUNTED, 0)}
 
 
 def _of_pools(current: int, peak: int, allocated: int) -> Dict[str, Dict[str, int]]:

@@ -24,8 +24,8 @@ def prepare(optimizer: torch.optim.Optimizer, *, fused: Optional[bool] = None) -
     learning rate may be a number, with a scheduler or without, and it need not be `capturable`. Graphed functions do so
     by themselves; this is for `fused`.
 
-    `fused`: True has it update all parameters in one sweep, as if it had been made with `fused=True`, which is what a
-    GradScaler needs in a captured step. Results differ in their last bits from those of an optimizer that is not fused.
+    `fused`: True has it update all parameters in one sweep, as if it had been made with `fused=True`. Results differ in
+    their last bits from those of an optimizer that is not fused.
     Returns the optimizer. `param_groups` and `state_dict()` stay as they are without PumpGraph.
     """
     if not _is_pytorchs(optimizer):

@@ -4,6 +4,7 @@
 #include "test/unit/runtime/Program.h"
 #include "test/unit/runtime/TestTable.h"
 
+#include <functional>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -67,6 +68,13 @@ protected:
     options.costsIr = costsIr;
     options.boundary = boundary;
     return session_->adopt(graph_, options);
+  }
+  /// Captures the program a second time; what was captured first is the rehearsal.
+  void rehearse(const std::function<void()> &between = [] {}) {
+    ASSERT_TRUE(session_->rehearse(graph_));
+    fake_.destroyGraph(graph_);
+    between();
+    graph_ = program_->record();
   }
   Step *adopt(const std::string &costsIr = "") {
     const Expected<Step *> step = tryAdopt(costsIr);
@@ -169,10 +177,7 @@ TEST_F(RematerializeTest, believesWhatIsDeclared) {
       shape.declaresOperations = isDeclared;
       start(tightPages, shape);
       if (isRehearsed) {
-        ASSERT_TRUE(session_->rehearse(graph_));
-        fake_.destroyGraph(graph_);
-        program_->setDeclaresOperations(false);
-        graph_ = program_->record();
+        rehearse([&] { program_->setDeclaresOperations(false); });
       }
       AdoptOptions options;
       options.keepFirstPlan = true;
@@ -194,9 +199,7 @@ TEST_F(RematerializeTest, computesTheSameUnderEveryBudget) {
       shape.layers = 6;
       start(budgetPages, shape);
       if (isRehearsed) {
-        ASSERT_TRUE(session_->rehearse(graph_));
-        fake_.destroyGraph(graph_);
-        graph_ = program_->record();
+        rehearse();
       }
       Step *step = adopt();
       ASSERT_TRUE(step);
@@ -264,9 +267,7 @@ TEST_F(RematerializeTest, believesTables) {
         shape.hasPureForward = false;
         start(tightPages, shape);
         if (isRehearsed) {
-          ASSERT_TRUE(session_->rehearse(graph_));
-          fake_.destroyGraph(graph_);
-          graph_ = program_->record();
+          rehearse();
         }
         Step *step = adopt();
         ASSERT_TRUE(step);
