@@ -183,8 +183,9 @@ class Tests:
         try:
             result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout,
                                     env=environment)
-        except subprocess.TimeoutExpired:
-            raise Failure(f"still running after {timeout:.0f} s") from None
+        except subprocess.TimeoutExpired as late:
+            last = (late.stdout or b"").decode("utf-8", "replace").strip()[-2000:]
+            raise Failure(f"still running after {timeout:.0f} s, the last of it:\n{last}") from None
         except OSError as error:
             raise Failure(str(error)) from None
         text = result.stdout.decode("utf-8", "replace")

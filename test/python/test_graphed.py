@@ -1034,8 +1034,8 @@ class Failures(GraphedTest):
         self.assertEqual(figures["allocation"]["all"], {"current": 7, "peak": 10, "allocated": 12, "freed": 5})
         self.assertEqual(figures["reserved_bytes"]["all"], {"current": 2, "peak": 3, "allocated": 2, "freed": 0})
         for device in (0, torch.Tensor().device):
-            self.assertEqual(torch.cuda.memory.memory_stats_as_nested_dict(device), figures)
-        self.assertEqual(torch.cuda.memory.memory_stats_as_nested_dict(1), {})
+            self.assertEqual(torch.cuda.memory.memory_stats_as_nested_dict(device=device), figures)
+        self.assertEqual(torch.cuda.memory.memory_stats_as_nested_dict(device=1), {})
         self.calls()
         torch.cuda.memory.reset_peak_memory_stats()
         self.assertEqual(self.calls(), ["reset_peaks 0x5e55"])

@@ -25,15 +25,16 @@ _NOT_KEPT = ("memory_snapshot", "memory._snapshot", "memory._record_memory_histo
 
 def replace(session: Session) -> None:
     """From now on, for good: there is one session a process."""
-    device = session.device
+    ours = session.device
 
-    def statistics(of: Any = None) -> Dict[str, Any]:
-        return as_pytorch_has_them(session.memory_stats()) if _index_of(of, device) == device else {}
+    def memory_stats_as_nested_dict(device: Any = None) -> Dict[str, Any]:
+        return as_pytorch_has_them(session.memory_stats()) if _index_of(device, ours) == ours else {}
 
-    def reset_peaks(of: Any = None) -> None:
+    def reset_peak_memory_stats(device: Any = None) -> None:
         session.reset_peaks()
 
-    figures = {"memory_stats_as_nested_dict": statistics, "reset_peak_memory_stats": reset_peaks}
+    figures: Dict[str, Any] = {figure.__name__: figure
+                               for figure in (memory_stats_as_nested_dict, reset_peak_memory_stats)}
     for name in _NOT_KEPT:
         figures[name] = _refusal_of(name)
     for name, figure in figures.items():
