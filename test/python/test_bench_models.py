@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sentinels' models, tiny, on the CPU: they train, PyTorch's remedies do not change what they compute, and the
-worker feeds them right. Skipped where there is no PyTorch; any version from 1.13 on will do."""
+worker feeds them right. Skipped where there is no PyTorch, and models of a library where there is none of that; any
+version from 1.13 on will do."""
 
 import contextlib
-import importlib
+import importlib.util
 import io
 import json
 import sys
@@ -34,9 +35,15 @@ TINY = {
     "language.lstm": {"length": 12, "words": 64, "width": 16, "pieces": 3},
     "vnet.vnet": {"shape": (16, 16, 16), "width": 4},
     "unet.unet": {"width": 32, "multiples": (1, 2), "depth": 1, "size": 8},
+    "library.llama": {"layers": 2, "width": 32, "heads": 4, "shared_heads": 2, "hidden": 48, "length": 16,
+                      "vocabulary": 128, "pieces": 2},
+    "library.convnext": {"widths": (8, 16), "layers": (1, 2), "size": 32},
+    "library.swin": {"width": 32, "layers": (2, 2), "window": 4, "size": 32},
 }
 # Millions of parameters as their authors and libraries count them.
-KNOWN_SIZES = {"resnet152": 60.2, "densenet264": 33.3, "vgg19": 143.7, "vit-l16": 304.3, "gpt2-355m": 354.8}
+KNOWN_SIZES = {"resnet152": 60.2, "densenet264": 33.3, "vgg19": 143.7, "vit-l16": 304.3, "gpt2-355m": 354.8,
+               "llama-336m": 336.1, "convnext-b": 88.6, "swin-s": 49.6}
+LIBRARIES = {sentinel.model: sentinel.library for sentinel in sentinels.SENTINELS if sentinel.library}
 
 
 def attention(query, key, value, is_causal=False):
@@ -62,10 +69,15 @@ class Models(unittest.TestCase):
         self.addCleanup(context.__exit__, None, None, None)
 
     def build(self, model):
+        self.skip_without_library(model)
         torch.manual_seed(0)
         file, function = model.split(".")
         task = getattr(importlib.import_module(f"models.{file}"), function)(**TINY[model])
         return task, task.draw(4, torch.Generator().manual_seed(0))
+
+    def skip_without_library(self, model):
+        if model in LIBRARIES and importlib.util.find_spec(LIBRARIES[model]) is None:
+            self.skipTest(f"{model} needs {LIBRARIES[model]}")
 
     def gradients(self, task, inputs):
         torch.manual_seed(1)  # of dropout
@@ -121,12 +133,12 @@ class Models(unittest.TestCase):
         for remedy, module, function in (("checkpoint", "torch.utils.checkpoint", "checkpoint"),
                                          ("offload", "torch.autograd.graph", "save_on_cpu")):
             for model in TINY:
-                task, inputs = self.build(model)
                 original = getattr(importlib.import_module(module), function)
                 if remedy == "offload":  # pinned memory needs a GPU
                     original = lambda pin_memory: contextlib.nullcontext()  # noqa: E731
                 with self.subTest(remedy=remedy, model=model), \
                         mock.patch(f"{module}.{function}", side_effect=original) as used:
+                    task, inputs = self.build(model)
                     with remedies.applied(remedy, task.blocks):
                         task.model(*inputs)
                     self.assertEqual(used.call_count, len(task.blocks))
@@ -137,6 +149,7 @@ class Models(unittest.TestCase):
     def test_sizes_are_the_known_ones(self):
         for name, millions in KNOWN_SIZES.items():
             with self.subTest(name=name):
+                self.skip_without_library(sentinels.BY_NAME[name].model)
                 model = sentinels.BY_NAME[name].build().model
                 count = sum(parameter.numel() for parameter in model.parameters())
                 self.assertAlmostEqual(count / 1e6, millions, delta=0.15)

@@ -51,9 +51,9 @@ def applied(remedy: str, blocks: Sequence[Any]) -> Iterator[None]:
 def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
     from torch.utils.checkpoint import checkpoint
 
-    def wrapped(*inputs: Any) -> Any:
+    def wrapped(*inputs: Any, **named: Any) -> Any:
         # No block draws random numbers, and asking for the generator's state is not possible in a capture.
-        return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False)
+        return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False, **named)
 
     return wrapped
 
@@ -61,8 +61,8 @@ def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
 def _offloaded(forward: Callable[..., Any]) -> Callable[..., Any]:
     from torch.autograd.graph import save_on_cpu
 
-    def wrapped(*inputs: Any) -> Any:
+    def wrapped(*inputs: Any, **named: Any) -> Any:
         with save_on_cpu(pin_memory=True):
-            return forward(*inputs)
+            return forward(*inputs, **named)
 
     return wrapped

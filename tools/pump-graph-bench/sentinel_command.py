@@ -22,7 +22,7 @@ import sentinel_kept
 import sentinel_plot
 import sentinel_table
 from sentinels import (
-    BY_NAME, KINDS, PLANNED, SENTINELS, USUAL_KINDS, Done, Job, Sentinel, lacks, missing, plain_peak, plan_jobs,
+    BY_NAME, KINDS, PLANNED, SENTINELS, USUAL_KINDS, Done, Job, Sentinel, lacks, missing, plain_peak, plan_jobs, unnamed,
 )
 
 WORKER = Path(__file__).resolve().parent / "sentinel_worker.py"
@@ -33,8 +33,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     usual = ",".join(sentinel.name for sentinel in SENTINELS if not sentinel.extra)
     more = ", ".join(sentinel.name for sentinel in SENTINELS if sentinel.extra)
     parser = argparse.ArgumentParser(prog="pump-graph-bench --sentinels", description=__doc__)
-    parser.add_argument("--sentinels", nargs="?", const=usual, default=usual, metavar="NAMES",
-                        help=f"which models, separated by commas (%(default)s); there are {more} too")
+    parser.add_argument("--sentinels", nargs="?", metavar="NAMES", help=f"which models, separated by commas ({usual}; "
+                        f"after --from those with results too); there are {more} too")
     parser.add_argument("--rows", default=",".join(USUAL_KINDS), help=f"which of the kinds of rows "
                         f"{', '.join(KINDS)} (%(default)s)")
     parser.add_argument("--budgets", metavar="NAMES", help="only these of each model's budgets (1.5,2,3,4 or 32GB)")
@@ -73,12 +73,14 @@ def fail(message: str) -> NoReturn:
     sys.exit(f"pump-graph-bench: error: {message}")
 
 
-def choose(arguments: argparse.Namespace) -> List[Sentinel]:
-    names = [name for name in arguments.sentinels.split(",") if name]
-    for name in names:
-        if name not in BY_NAME:
-            fail(f"no sentinel \"{name}\"; there are {', '.join(BY_NAME)}")
-    chosen = [sentinel for sentinel in SENTINELS if sentinel.name in names]
+def choose(arguments: argparse.Namespace, source: Done) -> List[Sentinel]:
+    chosen = unnamed(source)
+    if arguments.sentinels is not None:
+        names = [name for name in arguments.sentinels.split(",") if name]
+        for name in names:
+            if name not in BY_NAME:
+                fail(f"no sentinel \"{name}\"; there are {', '.join(BY_NAME)}")
+        chosen = [sentinel for sentinel in SENTINELS if sentinel.name in names]
     if arguments.budgets is None:
         return chosen
     wanted = arguments.budgets.split(",")
@@ -90,6 +92,12 @@ def choose(arguments: argparse.Namespace) -> List[Sentinel]:
         dataclasses.replace(sentinel, budgets=tuple(b for b in sentinel.budgets if b.name in wanted))
         for sentinel in chosen
     ]
+
+
+def check_libraries(chosen: Sequence[Sentinel]) -> None:
+    for sentinel in chosen:
+        if sentinel.library and importlib.util.find_spec(sentinel.library) is None:
+            fail(f"{sentinel.name} needs {sentinel.library}, which {sys.executable} does not have")
 
 
 def choose_kinds(wanted: str) -> List[str]:
@@ -245,16 +253,19 @@ def say(text: str) -> None:
 
 def main(argv: Sequence[str]) -> int:
     arguments = parse_arguments(argv)
-    chosen, kinds = choose(arguments), choose_kinds(arguments.rows)
+    kinds = choose_kinds(arguments.rows)
     if arguments.source:
         results = Path(arguments.source)
         if not results.is_file():
             fail(f"there is no file {results}")
         done = runs.load(results)
+        chosen = choose(arguments, done)
     else:
         results = Path(arguments.results)
         if sentinel_kept.are_kept(runs.load(results)):
             fail(f"{results} holds kept rows; measure into another file, and --keep {results}")
+        chosen = choose(arguments, {})
+        check_libraries(chosen)
         done = run_all(arguments, chosen, kinds)
     if arguments.bounds:
         add_bounds(chosen, done, results, arguments.binaries / "pump-graph-opt")

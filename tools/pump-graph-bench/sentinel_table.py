@@ -15,7 +15,6 @@ Figures = Dict[str, Any]
 MOST_OVER_BOUND = 1.05
 MOST_NEAR_BOUND = 1.1
 MOST_OVER_CHECKPOINT = 1.03
-MOST_OVER_OTHERS = 1.02  # of plans that may run nothing again, or that follow checkpoints in the program
 LEAST_OVER_BOUND = 0.97  # node times and link are measured too, within some percent
 MOST_PREDICTION_ERROR = 0.05
 WORTH_PLANNING = 1.3  # bound over in-memory time from which on compute does not hide everything
@@ -458,12 +457,12 @@ def _check_others(rows: Rows, budget: Budget) -> Iterator[Tuple[bool, str]]:
     by_hand = rows.best_by_hand_ms(budget)
     others = [
         ("checkpointing", rows.step_ms("checkpoint", budget) if rows.reaches(budget) else None, MOST_OVER_CHECKPOINT),
-        ("moves alone", rows.step_ms("moves", budget), MOST_OVER_OTHERS),
-        ("the best checkpointed by hand", by_hand[0] if by_hand else None, MOST_OVER_OTHERS),
+        ("moves alone", rows.step_ms("moves", budget), rows.sentinel.most_over_others),
+        ("the best checkpointed by hand", by_hand[0] if by_hand else None, rows.sentinel.most_over_others),
     ]
     for name, other, most in others:
         if step and other:
-            yield step <= most * other, f"{row}: {step / other:.3f} of the time of {name} (at most {most})"
+            yield step <= most * other, f"{row}: {step / other:.3f} of the time of {name} (at most {most:.2f})"
 
 
 def _check_plan(rows: Rows, budget: Budget, kind: str, row: str) -> Iterator[Tuple[bool, str]]:

@@ -42,6 +42,12 @@ class WordLoss(nn.Module):
         return functional.cross_entropy(self.head(x).float(), targets, reduction="sum")
 
 
+def loss_in_pieces(losses: nn.ModuleList, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The mean loss of all words, as many at a time as make len(losses) pieces."""
+    words, wanted = x.flatten(0, 1).chunk(len(losses)), targets.flatten().chunk(len(losses))
+    return torch.stack([loss(*piece) for loss, *piece in zip(losses, words, wanted)]).sum() / targets.numel()
+
+
 class Gpt(nn.Module):
     def __init__(self, layers: int, width: int, heads: int, length: int, vocabulary: int, pieces: int):
         super().__init__()
@@ -58,9 +64,7 @@ class Gpt(nn.Module):
         x = self.tokens(tokens) + self.positions(self.places[: tokens.shape[1]])
         for block in self.blocks:
             x = block(x)
-        words = self.norm(x).flatten(0, 1).chunk(len(self.losses))
-        wanted = targets.flatten().chunk(len(self.losses))
-        return torch.stack([loss(*piece) for loss, *piece in zip(self.losses, words, wanted)]).sum() / targets.numel()
+        return loss_in_pieces(self.losses, self.norm(x), targets)
 
 
 def initialise(module: nn.Module) -> None:
