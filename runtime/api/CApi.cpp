@@ -297,6 +297,26 @@ pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void *pointer, pump
   return onSession(session, error, [&](Session &self) -> Status { return self.unmap(pointer); });
 }
 
+pumpgraph_status pumpgraph_bring(pumpgraph_session *session, void *const *pointers, size_t count, int32_t use,
+                                 pumpgraph_error *error) {
+  return onSession(session, error, [&](Session &self) -> Status {
+    if (!pointers && count != 0)
+      return nullArgument("pointers");
+    if (use != PUMPGRAPH_USE_READ && use != PUMPGRAPH_USE_WRITE)
+      return fail(PUMPGRAPH_INVALID_ARGUMENT, "use is {}; it is PUMPGRAPH_USE_READ or PUMPGRAPH_USE_WRITE", use);
+    return self.bring({pointers, count}, use == PUMPGRAPH_USE_READ ? Use::Read : Use::Write);
+  });
+}
+
+pumpgraph_status pumpgraph_departures(pumpgraph_session *session, const uint64_t **departures, pumpgraph_error *error) {
+  return onSession(session, error, [&](Session &self) -> Status {
+    if (!departures)
+      return nullArgument("departures");
+    *departures = &self.departures();
+    return {};
+  });
+}
+
 pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, pumpgraph_error *error) {
   return onSession(session, error, [&](Session &self) -> Status { return self.takeBack(); });
 }

@@ -7,58 +7,6 @@
 
 namespace pumpgraph::runtime {
 
-/// Memory mapped a second time, at addresses of its own, so that contents can be copied while a block's addresses are
-/// between two mappings.
-class Residence::Window {
-public:
-  explicit Window(const MemoryTools &tools) : tools_(tools) {}
-  ~Window() { (void)close(); } // an error on this path follows one already reported
-  Window(const Window &) = delete;
-  Window &operator=(const Window &) = delete;
-
-  Status open(std::vector<FrameId> frames) {
-    frames_ = std::move(frames);
-    PUMPGRAPH_TRY(carve(frames_.size()));
-    const Status mapped = tools_.mapper.mapFrames(address_, frames_);
-    open_ = mapped.has_value();
-    return mapped;
-  }
-  Status open(std::uint64_t pages, CUmemGenericAllocationHandle handle) {
-    PUMPGRAPH_TRY(carve(pages));
-    const Status mapped = tools_.mapper.mapHandle(address_, pages * pageBytes, handle);
-    open_ = mapped.has_value();
-    return mapped;
-  }
-  Status close() {
-    Status unmapped;
-    if (open_)
-      unmapped = frames_.empty() ? tools_.mapper.unmapHandle(address_, pages_ * pageBytes)
-                                 : tools_.mapper.unmapFrames(address_, frames_);
-    open_ = false;
-    if (pages_ != 0)
-      tools_.addresses.giveBack(address_, pages_);
-    pages_ = 0;
-    return unmapped;
-  }
-  CUdeviceptr address() const { return address_; }
-
-private:
-  Status carve(std::uint64_t pages) {
-    const Expected<CUdeviceptr> address = tools_.addresses.carveApart(pages);
-    if (!address)
-      return tl::unexpected<Error>(address.error());
-    address_ = *address;
-    pages_ = pages;
-    return {};
-  }
-
-  MemoryTools tools_;
-  CUdeviceptr address_ = 0;
-  std::uint64_t pages_ = 0;
-  std::vector<FrameId> frames_;
-  bool open_ = false;
-};
-
 namespace {
 
 /// Host memory that nothing is mapped to yet. What is not taken goes back.
@@ -96,14 +44,15 @@ void markPages(std::vector<bool> &pages, const std::vector<Range> &ranges) {
 
 } // namespace
 
-Residence::PlannedBlock Residence::plannedBlock(const Description &lowered, BufferIndex index, BlockId block,
-                                                const HostedChains &chains) {
+PlannedBlock Residence::plannedBlock(const Description &lowered, BufferIndex index, BlockId block,
+                                     const HostedChains &chains) {
   const Buffer &buffer = lowered.buffers[index];
   const std::uint64_t pages = lowered.pageCount(index);
   PlannedBlock planned;
   planned.block = block;
   planned.bytes = buffer.size;
   planned.isPrivate = buffer.isPrivate;
+  planned.isPresent = buffer.isPresent;
   planned.plan = buffer.frames;
   planned.plan.resize(pages, noFrame);
   planned.resident.assign(pages, !buffer.isPrivate);
@@ -396,11 +345,11 @@ Status Residence::pin() {
   return {};
 }
 
-Residence::PlannedBlock *Residence::find(BlockId block) {
+PlannedBlock *Residence::find(BlockId block) {
   return const_cast<PlannedBlock *>(static_cast<const Residence *>(this)->find(block));
 }
 
-const Residence::PlannedBlock *Residence::find(BlockId block) const {
+const PlannedBlock *Residence::find(BlockId block) const {
   const auto found = positions_.find(block);
   return found == positions_.end() ? nullptr : &blocks_[found->second];
 }
@@ -437,107 +386,6 @@ std::uint64_t Residence::frameCount() const {
 bool Residence::isWhollyResident(BlockId block) const {
   const PlannedBlock *planned = find(block);
   return !planned || (planned->everyPageResident && !planned->hasMirror());
-}
-
-Status Residence::wait(const char *purpose) const {
-  PUMPGRAPH_TRY_WHILE(tools_.driver.ctxSynchronize(), "waiting for the device before {}", purpose);
-  return {};
-}
-
-std::vector<Residence::Piece> Residence::pieces(const PlannedBlock &planned) const {
-  std::vector<Piece> pieces;
-  for (std::size_t page = 0; page < planned.place.size(); ++page) {
-    const std::uint64_t offset = page * pageBytes;
-    const std::uint64_t bytes = std::min(pageBytes, planned.bytes - offset);
-    const bool resident = planned.resident[page];
-    const std::uint64_t place = resident && !planned.mirrored[page] ? noPlace : planned.place[page];
-    if (!resident && place == noPlace && !(planned.hosted[page] && planned.hasValue)) // no value
-      continue;
-    const bool continues =
-        !pieces.empty() && pieces.back().resident == resident && pieces.back().offset + pieces.back().bytes == offset &&
-        (place == noPlace ? pieces.back().place == noPlace
-                          : pieces.back().place != noPlace && pieces.back().place + pieces.back().bytes == place);
-    if (continues)
-      pieces.back().bytes += bytes;
-    else
-      pieces.push_back({offset, bytes, place, resident});
-  }
-  return pieces;
-}
-
-Status Residence::copyPlaces(const PlannedBlock &planned, CUdeviceptr base, bool toPlaces) const {
-  for (const Piece &piece : pieces(planned)) {
-    if (piece.isAtAddress())
-      continue;
-    const Status copied =
-        toPlaces
-            ? tools_.driver.memcpyDtoHAsync(pools_.at(piece.place), base + piece.offset, piece.bytes, tools_.stream)
-            : tools_.driver.memcpyHtoDAsync(base + piece.offset, pools_.at(piece.place), piece.bytes, tools_.stream);
-    PUMPGRAPH_TRY_WHILE(copied, "moving {} of block {} {} the pinned pool", bytesText(piece.bytes), planned.block,
-                        toPlaces ? "to" : "from");
-  }
-  return {};
-}
-
-Status Residence::copyResident(const PlannedBlock &planned, CUdeviceptr from, CUdeviceptr to) const {
-  for (const Piece &piece : pieces(planned))
-    if (piece.resident)
-      PUMPGRAPH_TRY_WHILE(
-          tools_.driver.memcpyDtoDAsync(to + piece.offset, from + piece.offset, piece.bytes, tools_.stream),
-          "moving {} of block {}", bytesText(piece.bytes), planned.block);
-  return {};
-}
-
-Status Residence::copyMirrored(const PlannedBlock &planned, CUdeviceptr base) const {
-  for (const Piece &piece : pieces(planned))
-    if (piece.resident && piece.place != noPlace)
-      PUMPGRAPH_TRY_WHILE(
-          tools_.driver.memcpyDtoHAsync(pools_.at(piece.place), base + piece.offset, piece.bytes, tools_.stream),
-          "mirroring {} of block {} in the pinned pool", bytesText(piece.bytes), planned.block);
-  return {};
-}
-
-Status Residence::copyHosted(const PlannedBlock &planned, CUdeviceptr base, bool toHosted) const {
-  for (const HostedRun &run : planned.hostedRuns) {
-    if (!planned.hasValue)
-      return {};
-    const std::uint64_t offset = run.firstPage * pageBytes;
-    const std::uint64_t bytes = std::min(run.pages * pageBytes, planned.bytes - offset);
-    Window window(tools_);
-    PUMPGRAPH_TRY(window.open(run.pages, run.memory->handle()));
-    const CUdeviceptr here = window.address(), there = base + offset;
-    PUMPGRAPH_TRY_WHILE(
-        tools_.driver.memcpyDtoDAsync(toHosted ? here : there, toHosted ? there : here, bytes, tools_.stream),
-        "moving {} of block {} {} host memory", bytesText(bytes), planned.block, toHosted ? "to" : "from");
-    PUMPGRAPH_TRY(wait("memory is mapped anew"));
-    PUMPGRAPH_TRY(window.close());
-  }
-  return {};
-}
-
-Status Residence::mapPlanned(const PlannedBlock &planned) const {
-  const CUdeviceptr address = tools_.heap.block(planned.block).address;
-  PUMPGRAPH_TRY(tools_.mapper.mapFrames(address, planned.frames));
-  for (const HostedRun &run : planned.hostedRuns)
-    PUMPGRAPH_TRY(
-        tools_.mapper.mapHandle(address + run.firstPage * pageBytes, run.pages * pageBytes, run.memory->handle()));
-  return {};
-}
-
-Status Residence::unmapPlanned(const PlannedBlock &planned) const {
-  const CUdeviceptr address = tools_.heap.block(planned.block).address;
-  PUMPGRAPH_TRY(tools_.mapper.unmapFrames(address, planned.frames));
-  for (const HostedRun &run : planned.hostedRuns)
-    PUMPGRAPH_TRY(tools_.mapper.unmapHandle(address + run.firstPage * pageBytes, run.pages * pageBytes));
-  return {};
-}
-
-std::vector<FrameId> Residence::residentFrames(const PlannedBlock &planned) const {
-  std::vector<FrameId> frames = planned.frames;
-  for (std::size_t page = 0; page < frames.size(); ++page)
-    if (!planned.resident[page])
-      frames[page] = noFrame;
-  return frames;
 }
 
 /// A resident page that has a frame already keeps it: then its value need not move.
@@ -598,10 +446,10 @@ Status Residence::saveLeavingValues() {
     const Block &block = tools_.heap.block(planned.block);
     if (!planned.hasValue || !block.hasMemory())
       continue;
-    PUMPGRAPH_TRY(copyPlaces(planned, block.address, true));
-    PUMPGRAPH_TRY(copyHosted(planned, block.address, true));
+    PUMPGRAPH_TRY(copies().copyPlaces(planned, block.address, true));
+    PUMPGRAPH_TRY(copies().copyHosted(planned, block.address, true));
   }
-  return wait("memory is mapped anew");
+  return waitForDevice(tools_, "memory is mapped anew");
 }
 
 Status Residence::remap(const Change &change) {
@@ -633,7 +481,7 @@ Status Residence::remap(const Change &change) {
     block.backing = Backing::Planned; // whatever fails: nobody else may have the addresses then
     block.frames = planned.frames;
     if (!isMapped)
-      PUMPGRAPH_TRY(mapPlanned(planned));
+      PUMPGRAPH_TRY(mapPlanned(tools_, planned));
   }
   return mapRows();
 }
@@ -644,10 +492,10 @@ Status Residence::bringHostValues(Change &change) {
     const CUdeviceptr address = tools_.heap.block(planned.block).address;
     const auto window = change.windows.find(planned.block);
     if (window != change.windows.end())
-      PUMPGRAPH_TRY(copyResident(planned, window->second->address(), address));
-    PUMPGRAPH_TRY(copyMirrored(planned, address));
+      PUMPGRAPH_TRY(copies().copyResident(planned, window->second->address(), address));
+    PUMPGRAPH_TRY(copies().copyMirrored(planned, address));
   }
-  PUMPGRAPH_TRY(wait("host memory is given up"));
+  PUMPGRAPH_TRY(waitForDevice(tools_, "host memory is given up"));
   for (auto &[id, window] : change.windows)
     PUMPGRAPH_TRY(window->close());
   for (const PlannedBlock &planned : blocks_) {
@@ -659,13 +507,14 @@ Status Residence::bringHostValues(Change &change) {
 }
 
 Status Residence::install() {
-  PUMPGRAPH_TRY(wait("a plan is put in force"));
+  PUMPGRAPH_TRY(waitForDevice(tools_, "a plan is put in force"));
   PUMPGRAPH_TRY(keepResidentFrames());
   Change change;
   PUMPGRAPH_TRY(prepare(change));
   PUMPGRAPH_TRY(saveLeavingValues());
   // Up to here nothing has changed.
   lost_ = true;
+  ++tools_.departures;
   PUMPGRAPH_TRY(remap(change));
   PUMPGRAPH_TRY(bringHostValues(change));
   lost_ = false;
@@ -679,15 +528,15 @@ Status Residence::moveToHost(PlannedBlock &planned, CUmemGenericAllocationHandle
   Window window(tools_);
   PUMPGRAPH_TRY(window.open(block.pages, handle));
   if (planned.hasValue) {
-    PUMPGRAPH_TRY(copyResident(planned, block.address, window.address()));
-    PUMPGRAPH_TRY(copyPlaces(planned, window.address(), false));
-    PUMPGRAPH_TRY(copyHosted(planned, window.address(), false));
-    PUMPGRAPH_TRY(wait("memory is mapped anew"));
+    PUMPGRAPH_TRY(copies().copyResident(planned, block.address, window.address()));
+    PUMPGRAPH_TRY(copies().copyPlaces(planned, window.address(), false));
+    PUMPGRAPH_TRY(copies().copyHosted(planned, window.address(), false));
+    PUMPGRAPH_TRY(waitForDevice(tools_, "memory is mapped anew"));
   }
   PUMPGRAPH_TRY(window.close());
   installed_ = false; // from here on the plan is no longer in force, whatever fails
   lost_ = true;
-  PUMPGRAPH_TRY(unmapPlanned(planned));
+  PUMPGRAPH_TRY(unmapPlanned(tools_, planned));
   block.frames.clear();
   PUMPGRAPH_TRY(tools_.mapper.mapHandle(block.address, block.bytes(), handle));
   block.hostHandle = std::exchange(handle, 0);
@@ -698,17 +547,17 @@ Status Residence::moveToHost(PlannedBlock &planned, CUmemGenericAllocationHandle
 Status Residence::moveToOwnFrames(const std::vector<PlannedBlock *> &moving) {
   for (const PlannedBlock *planned : moving)
     if (!planned->everyPageResident)
-      PUMPGRAPH_TRY(unmapPlanned(*planned));
+      PUMPGRAPH_TRY(unmapPlanned(tools_, *planned));
   std::set<FrameId> kept;
   for (const PlannedBlock *planned : moving)
-    for (const FrameId frame : residentFrames(*planned))
+    for (const FrameId frame : planned->residentFrames())
       kept.insert(frame);
   for (const FrameId frame : physical_)
     if (frame != noFrame && !kept.contains(frame))
       tools_.frames.give(frame);
   for (const PlannedBlock *planned : moving) {
     Block &block = tools_.heap.block(planned->block);
-    block.frames = residentFrames(*planned);
+    block.frames = planned->residentFrames();
     for (FrameId &frame : block.frames) {
       if (frame != noFrame)
         continue;
@@ -721,20 +570,17 @@ Status Residence::moveToOwnFrames(const std::vector<PlannedBlock *> &moving) {
       PUMPGRAPH_TRY(tools_.mapper.mapFrames(block.address, block.frames));
     block.backing = Backing::Device;
     if (planned->hasValue)
-      PUMPGRAPH_TRY(copyPlaces(*planned, block.address, false));
-    PUMPGRAPH_TRY(copyHosted(*planned, block.address, false));
+      PUMPGRAPH_TRY(copies().copyPlaces(*planned, block.address, false));
+    PUMPGRAPH_TRY(copies().copyHosted(*planned, block.address, false));
   }
-  return wait("the plan's frames are used otherwise");
+  return waitForDevice(tools_, "the plan's frames are used otherwise");
 }
 
 Status Residence::remove(Keep keep, const std::set<BlockId> &toHostMemory, const std::vector<BlockId> *step) {
   if (!installed_)
     return {};
-  PUMPGRAPH_TRY(wait("a plan is taken back"));
-  while (!loans_.empty()) {
-    loans_.begin()->second.count = 1;
-    PUMPGRAPH_TRY(giveBack(loans_.begin()->first));
-  }
+  PUMPGRAPH_TRY(waitForDevice(tools_, "a plan is taken back"));
+  PUMPGRAPH_TRY(loans_.settle());
   // Wholly resident blocks are where they should be; the rest gets what is left of the budget, in order.
   std::uint64_t capacity = frameCount() + tools_.frames.available();
   std::vector<PlannedBlock *> toFrames, toHost, toNothing;
@@ -771,7 +617,7 @@ Status Residence::remove(Keep keep, const std::set<BlockId> &toHostMemory, const
   lost_ = true;
   for (PlannedBlock *block : toNothing) {
     Block &owner = tools_.heap.block(block->block);
-    PUMPGRAPH_TRY(unmapPlanned(*block));
+    PUMPGRAPH_TRY(unmapPlanned(tools_, *block));
     owner.frames.clear();
     owner.backing = Backing::None;
   }
@@ -787,128 +633,33 @@ void Residence::abandon() {
     return;
   // Nobody is left to tell about a failure, and the driver takes everything back in the end.
   tools_.driver.ctxSynchronize.raw();
-  for (auto &[id, loan] : loans_) {
-    const Block &block = tools_.heap.block(id);
-    if (loan.handle != 0) {
-      (void)tools_.mapper.unmapHandle(block.address, block.bytes());
-      tools_.host.releaseBacking(loan.handle, block.bytes());
-    }
-    if (!loan.frames.empty())
-      (void)tools_.mapper.unmapFrames(block.address, loan.frames);
-  }
   (void)unmapRows();
   for (PlannedBlock &planned : blocks_) {
     Block &block = tools_.heap.block(planned.block);
-    const auto loan = loans_.find(planned.block);
-    if (loan == loans_.end() || loan->second.inPlace())
-      (void)unmapPlanned(planned);
+    (void)loans_.unmap(planned);
     block.frames.clear();
     block.backing = Backing::None;
   }
-  loans_.clear();
+  loans_.abandon();
   installed_ = false;
 }
 
-Status Residence::takeLoan(const PlannedBlock &planned, Loan &loan) {
-  const Block &block = tools_.heap.block(planned.block);
-  Window window(tools_);
-  if (tools_.frames.available() < block.pages)
-    PUMPGRAPH_TRY(tools_.heap.flushCache());
-  if (tools_.frames.available() >= block.pages && tools_.frames.ensureFree(block.pages)) {
-    for (std::uint64_t page = 0; page < block.pages; ++page)
-      loan.frames.push_back(*tools_.frames.take());
-    PUMPGRAPH_TRY(window.open(loan.frames));
-  } else {
-    const Expected<CUmemGenericAllocationHandle> handle = tools_.host.createBacking(block.bytes());
-    if (!handle)
-      return tl::unexpected<Error>(handle.error());
-    loan.handle = *handle;
-    PUMPGRAPH_TRY(window.open(block.pages, loan.handle));
-  }
-  PUMPGRAPH_TRY(copyResident(planned, block.address, window.address()));
-  PUMPGRAPH_TRY(copyPlaces(planned, window.address(), false));
-  PUMPGRAPH_TRY(copyHosted(planned, window.address(), false));
-  PUMPGRAPH_TRY(wait("memory is mapped anew"));
-  return window.close();
+Status Residence::lend(BlockId block) {
+  return installed_ ? loans_.bring({&block, 1}, Use::Write, true) : Status{};
 }
 
-Status Residence::putLoanInPlace(const PlannedBlock &planned, const Loan &loan) {
-  const Block &block = tools_.heap.block(planned.block);
-  PUMPGRAPH_TRY(unmapPlanned(planned));
-  return loan.handle != 0 ? tools_.mapper.mapHandle(block.address, block.bytes(), loan.handle)
-                          : tools_.mapper.mapFrames(block.address, loan.frames);
+Status Residence::giveBack(BlockId block) {
+  return loans_.unpin(block) ? loans_.settle() : Status{};
 }
 
-void Residence::dropLoan(const PlannedBlock &planned, const Loan &loan) {
-  if (loan.handle != 0)
-    tools_.host.releaseBacking(loan.handle, tools_.heap.block(planned.block).bytes());
-  for (const FrameId frame : loan.frames)
-    tools_.frames.give(frame);
-}
-
-Status Residence::returnLoan(const PlannedBlock &planned, const Loan &loan) {
-  const Block &block = tools_.heap.block(planned.block);
-  if (loan.inPlace()) {
-    PUMPGRAPH_TRY(copyMirrored(planned, block.address));
-    return wait("its block is used again");
-  }
-  Window window(tools_);
-  PUMPGRAPH_TRY(window.open(residentFrames(planned)));
-  PUMPGRAPH_TRY(copyResident(planned, block.address, window.address()));
-  PUMPGRAPH_TRY(copyPlaces(planned, block.address, true));
-  PUMPGRAPH_TRY(copyHosted(planned, block.address, true));
-  PUMPGRAPH_TRY(copyMirrored(planned, block.address));
-  PUMPGRAPH_TRY(wait("memory is mapped anew"));
-  PUMPGRAPH_TRY(window.close());
-  PUMPGRAPH_TRY(loan.handle != 0 ? tools_.mapper.unmapHandle(block.address, block.bytes())
-                                 : tools_.mapper.unmapFrames(block.address, loan.frames));
-  dropLoan(planned, loan);
-  return mapPlanned(planned);
-}
-
-Status Residence::lend(BlockId id) {
-  PlannedBlock *planned = find(id);
-  if (!planned || !installed_)
-    return {};
-  if (const auto known = loans_.find(id); known != loans_.end()) {
-    ++known->second.count;
-    return {};
-  }
-  PUMPGRAPH_TRY(wait("a buffer is mapped"));
-  const auto loan = loans_.try_emplace(id).first;
-  loan->second.count = 1;
-  if (planned->everyPageResident)
-    return {};
-  if (Status taken = takeLoan(*planned, loan->second); !taken) {
-    dropLoan(*planned, loan->second);
-    loans_.erase(loan);
-    return taken;
-  }
-  const Status done = putLoanInPlace(*planned, loan->second);
-  lost_ = lost_ || !done;
-  return done;
-}
-
-Status Residence::giveBack(BlockId id) {
-  const auto loan = loans_.find(id);
-  if (loan == loans_.end())
-    return {};
-  if (loan->second.count > 1) {
-    --loan->second.count;
-    return {};
-  }
-  PUMPGRAPH_TRY(wait("a buffer is unmapped"));
-  const Loan returned = std::move(loan->second);
-  loans_.erase(loan);
-  const Status done = returnLoan(*find(id), returned);
-  lost_ = lost_ || !done;
-  return done;
+Status Residence::bring(std::span<const BlockId> blocks, Use use) {
+  return installed_ ? loans_.bring(blocks, use, false) : Status{};
 }
 
 Status Residence::readValue(BlockId block, char *target) {
   const PlannedBlock &planned = *find(block);
   const CUdeviceptr address = tools_.heap.block(planned.block).address;
-  for (const Piece &piece : pieces(planned)) {
+  for (const PlannedBlock::Piece &piece : planned.pieces()) {
     if (!piece.isAtAddress()) {
       std::copy_n(pools_.at(piece.place), piece.bytes, target + piece.offset);
       continue;
@@ -922,7 +673,7 @@ Status Residence::readValue(BlockId block, char *target) {
 }
 
 std::optional<std::uint64_t> Residence::firstStale(BlockId block, const char *value) const {
-  for (const Piece &piece : pieces(*find(block))) {
+  for (const PlannedBlock::Piece &piece : find(block)->pieces()) {
     if (!piece.resident || piece.place == noPlace)
       continue;
     const char *begin = value + piece.offset, *end = begin + piece.bytes;
@@ -936,7 +687,7 @@ std::optional<std::uint64_t> Residence::firstStale(BlockId block, const char *va
 Status Residence::writeValue(BlockId block, const char *source) {
   const PlannedBlock &planned = *find(block);
   const CUdeviceptr address = tools_.heap.block(planned.block).address;
-  for (const Piece &piece : pieces(planned)) {
+  for (const PlannedBlock::Piece &piece : planned.pieces()) {
     if (piece.place != noPlace)
       std::copy_n(source + piece.offset, piece.bytes, pools_.at(piece.place));
     if (!piece.isAtAddress())

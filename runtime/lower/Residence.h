@@ -6,26 +6,14 @@
 
 #include "pumpgraph/graph/Description.h"
 #include "pumpgraph/graph/HostedChains.h"
-#include "runtime/memory/ReservedBlock.h"
+#include "runtime/lower/Loans.h"
 
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
 #include <vector>
 
 namespace pumpgraph::runtime {
-
-/// What memory is moved with. Borrowed from the session.
-struct MemoryTools {
-  const Driver &driver;
-  AddressSpace &addresses;
-  FramePool &frames;
-  HostMemory &host;
-  const PageMapper &mapper;
-  Heap &heap;
-  CUstream stream;
-};
 
 /// Which blocks get memory of their own when a plan is taken back. What is in the others is lost.
 enum class Keep : std::uint8_t {
@@ -109,15 +97,19 @@ public:
   Status remove(Keep keep, const std::set<BlockId> &toHost = {}, const std::vector<BlockId> *step = nullptr);
   bool installed() const { return installed_; }
   /// A driver failure has left its blocks between two states.
-  bool lost() const { return lost_; }
+  bool lost() const { return lost_ || loans_.broken(); }
   /// Takes all memory away, values and all: the session is ending.
   void abandon();
 
-  /// Brings a block's value to its address, for use from outside the step; giveBack() stores it again. They nest.
-  /// Blocks that are not the step's are left alone. When one of them fails nothing has
-  /// changed, or the step is lost().
+  /// Brings a block's value to its address, for use from outside the step, until giveBack(). They nest. Blocks that are
+  /// not the step's are left alone. After the last giveBack() every value is where a replay expects it.
   Status lend(BlockId block);
   Status giveBack(BlockId block);
+  /// Brings values to their addresses, until settle() or until another call takes their frames, which counts as a
+  /// departure.
+  Status bring(std::span<const BlockId> blocks, Use use);
+  /// Puts all values where a replay expects them.
+  Status settle() { return loans_.settle(); }
   bool lendsAnything() const { return !loans_.empty(); }
 
   const PinnedPools &pool() const { return pools_; }
@@ -142,42 +134,6 @@ public:
   std::optional<std::uint64_t> firstStale(BlockId block, const char *value) const;
 
 private:
-  static constexpr std::uint64_t noPlace = UINT64_MAX;
-
-  /// Hosted pages that follow each other, and the host memory behind them.
-  struct HostedRun {
-    std::uint64_t firstPage = 0;
-    std::uint64_t pages = 0;
-    std::shared_ptr<HostBacking> memory; ///< null until pin()
-  };
-  struct PlannedBlock {
-    BlockId block = 0;
-    BlockId chain = 0;       ///< the captured one that it continues; itself, if it continues none
-    std::uint64_t bytes = 0; ///< of content
-    bool isPrivate = false;
-    std::vector<std::int32_t> plan;   ///< the plan's frame numbers, by page
-    std::vector<bool> resident;       ///< by page: on the device at the boundary
-    std::vector<bool> mirrored;       ///< by page: resident, and at its place as well
-    std::vector<bool> hosted;         ///< by page: in host memory at all times
-    std::vector<std::uint64_t> place; ///< by page: in the pinned pool, or noPlace
-    std::vector<HostedRun> hostedRuns;
-    bool hasValue = false; ///< at the boundary
-    bool everyPageResident = false;
-    std::vector<FrameId> frames;                   ///< by page, while installed: what `plan` is on this device
-    std::shared_ptr<const ReservedBlock> reserved; ///< null unless it is one
-
-    bool hasMirror() const { return std::find(mirrored.begin(), mirrored.end(), true) != mirrored.end(); }
-  };
-  /// What stands behind a lent block in place of the plan's frames.
-  struct Loan {
-    std::uint32_t count = 0;
-    std::vector<FrameId> frames;             ///< its own; or
-    CUmemGenericAllocationHandle handle = 0; ///< host memory; or neither
-
-    /// The plan's frames stay, because every page has one.
-    bool inPlace() const { return frames.empty() && handle == 0; }
-  };
-  class Window;
   /// Addresses of rows, shared with the residence that takes this one's place: the copies name them.
   class RowAddresses {
   public:
@@ -198,32 +154,10 @@ private:
     std::vector<FrameId> frames; ///< empty while they are not mapped
   };
   struct Change;
-  struct Piece {
-    std::uint64_t offset; ///< in the block
-    std::uint64_t bytes;
-    std::uint64_t place; ///< noPlace: in the page's frame alone, or hosted
-    bool resident;       ///< in the page's frame
-
-    bool isAtAddress() const { return resident || place == noPlace; }
-  };
-
-  /// Cuts a block's content where it changes between frames, places and both, or where places do not follow each other.
-  std::vector<Piece> pieces(const PlannedBlock &planned) const;
-  /// Copies the pages that are not resident between their addresses, counted from `base`, and the pinned pool.
-  Status copyPlaces(const PlannedBlock &planned, CUdeviceptr base, bool toPlaces) const;
-  Status copyResident(const PlannedBlock &planned, CUdeviceptr from, CUdeviceptr to) const;
-  /// Copies the mirrored pages from their addresses, counted from `base`, to the pinned pool.
-  Status copyMirrored(const PlannedBlock &planned, CUdeviceptr base) const;
-  /// Copies the hosted pages between their memory and their addresses counted from `base`, and waits for that.
-  Status copyHosted(const PlannedBlock &planned, CUdeviceptr base, bool toHosted) const;
-  /// Maps the plan's frames and the hosted pages' memory at the block's address; unmapPlanned() undoes it.
-  Status mapPlanned(const PlannedBlock &planned) const;
-  Status unmapPlanned(const PlannedBlock &planned) const;
+  ValueCopies copies() const { return {tools_, pools_}; }
   /// The same of the frames of rows, at addresses of theirs.
   Status mapRows();
   Status unmapRows();
-  std::vector<FrameId> residentFrames(const PlannedBlock &planned) const;
-  Status wait(const char *purpose) const;
 
   // The steps of install().
   Status keepResidentFrames();
@@ -234,12 +168,6 @@ private:
 
   Status moveToHost(PlannedBlock &planned, CUmemGenericAllocationHandle &handle);
   Status moveToOwnFrames(const std::vector<PlannedBlock *> &moving);
-  /// Memory for a block, with its value. If it fails, what the loan has got goes back by dropLoan().
-  Status takeLoan(const PlannedBlock &planned, Loan &loan);
-  /// Maps it at the block's address in place of the plan's frames.
-  Status putLoanInPlace(const PlannedBlock &planned, const Loan &loan);
-  void dropLoan(const PlannedBlock &planned, const Loan &loan);
-  Status returnLoan(const PlannedBlock &planned, const Loan &loan);
   static PlannedBlock plannedBlock(const Description &lowered, BufferIndex buffer, BlockId block,
                                    const HostedChains &chains);
   PlannedBlock *find(BlockId block);
@@ -256,7 +184,7 @@ private:
   PinnedPools pools_;
   std::uint64_t knownFrames_ = 0;   ///< made by forStep(): these frames, the first ones, the step may use,
   std::uint64_t unknownFrames_ = 0; ///< and these, which follow, it may not
-  std::map<BlockId, Loan> loans_;
+  Loans loans_{tools_, blocks_, pools_};
   bool installed_ = false;
   bool lost_ = false;
 };

@@ -53,8 +53,12 @@ std::set<BlockId> Session::movableBlocks() const {
   return movable;
 }
 
-Status Session::checkNothingMapped(const Step &step, const char *purpose) const {
-  if (!step.rewritten() || maps_.empty())
+Status Session::settle(const Step &step, const char *purpose) {
+  if (maps_.empty()) {
+    const Step *inForce = stepInForce();
+    return inForce ? inForce->residence_->settle() : Status{};
+  }
+  if (!step.rewritten())
     return {};
   const BlockId mapped = maps_.begin()->first;
   return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be {} while \"{}\" is mapped", step.captured_.description.name,
@@ -156,7 +160,7 @@ Status Session::takePlanBack() {
   if (!step)
     return {};
   PUMPGRAPH_TRY(step->checkMemory());
-  PUMPGRAPH_TRY(checkNothingMapped(*step, "taken back"));
+  PUMPGRAPH_TRY(settle(*step, "taken back"));
   PUMPGRAPH_TRY_WHILE(step->residence_->remove(Keep::Values), "taking back the plan of \"{}\"",
                       step->captured_.description.name);
   return {};

@@ -112,7 +112,7 @@ Expected<Measurement> Step::measure(int repeats) {
                 "\"{}\" is rewritten; measure it in a session with room for all of it, adopted as captured, or plan it "
                 "again",
                 captured_.description.name);
-  PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "measured"));
+  PUMPGRAPH_TRY(session_.settle(*this, "measured"));
   PUMPGRAPH_TRY(session_.putInForce(*this));
   PUMPGRAPH_TRY(checkMemory());
   PUMPGRAPH_TRY(stopReplanning());

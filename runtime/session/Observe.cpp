@@ -351,6 +351,7 @@ Expected<Observation> Step::observe(const std::vector<CUdeviceptr> &values) {
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be observed during a capture", name);
   if (!session_.maps_.empty()) // whatever the step is like: it is about to be poisoned
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be observed while a buffer is mapped", name);
+  PUMPGRAPH_TRY(session_.settle(*this, "observed"));
   PUMPGRAPH_TRY(session_.putInForce(*this));
   PUMPGRAPH_TRY(checkMemory());
   PUMPGRAPH_TRY(stopReplanning());

@@ -332,7 +332,7 @@ void Step::goOnReplanning(CUstream stream) {
 Expected<LaunchState> Step::beforeLaunch(CUstream stream) {
   const std::lock_guard lock(session_.mutex_);
   const ContextScope scope(*session_.driver_, session_.context_);
-  PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "replayed"));
+  PUMPGRAPH_TRY(session_.settle(*this, "replayed"));
   PUMPGRAPH_TRY(session_.putInForce(*this));
   fitToBudget();
   goOnReplanning(stream);
@@ -357,7 +357,7 @@ Expected<Replanning> Step::replan() {
   if (!rewritten())
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" is left as captured ({}): there is no plan to improve",
                 captured_.description.name, reason_);
-  PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "planned again"));
+  PUMPGRAPH_TRY(session_.settle(*this, "planned again"));
   PUMPGRAPH_TRY(session_.putInForce(*this));
   PUMPGRAPH_TRY(checkMemory());
   PUMPGRAPH_TRY(stopReplanning());

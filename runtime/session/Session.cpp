@@ -411,6 +411,23 @@ Status Session::unmap(void *pointer) {
   return {};
 }
 
+Status Session::bring(std::span<void *const> pointers, Use use) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  std::vector<BlockId> blocks;
+  for (void *pointer : pointers) {
+    const Expected<Hit> hit = heap_->require(pointer);
+    if (!hit)
+      return tl::unexpected<Error>(hit.error());
+    PUMPGRAPH_TRY(checkHasValue(hit->block));
+    blocks.push_back(hit->block);
+  }
+  const Step *step = managed_ ? nullptr : stepInForce();
+  PUMPGRAPH_TRY_WHILE(step ? step->residence_->bring(blocks, use) : driver_->ctxSynchronize(),
+                      "bringing {} buffers to their addresses", pointers.size());
+  return {};
+}
+
 Status Session::emptyCache() {
   const std::lock_guard lock(mutex_);
   const ContextScope scope(*driver_, context_);

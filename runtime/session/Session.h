@@ -144,6 +144,10 @@ public:
   Expected<BudgetState> keepToBudget();
   Status map(void *pointer);
   Status unmap(void *pointer);
+  /// Brings values to their addresses until departures() counts on.
+  Status bring(std::span<void *const> pointers, Use use);
+  /// How often values have left the addresses at which others may have found them. Lives as long as the session.
+  const std::uint64_t &departures() const { return departures_; }
   /// Brings every value to its address; the next replay of a rewritten step puts its plan in force again.
   Status takeBack();
   Status emptyCache();
@@ -233,7 +237,7 @@ private:
   /// What the plans that there are leave of the budget for memory that never moves.
   std::uint64_t framesBesidePlans() const;
   Expected<CUdeviceptr> allocateOn(CUstream stream, std::uint64_t size, std::string_view name, GraphNumber graph);
-  MemoryTools tools() { return {*driver_, *addresses_, *frames_, *host_, *mapper_, *heap_, stream_}; }
+  MemoryTools tools() { return {*driver_, *addresses_, *frames_, *host_, *mapper_, *heap_, stream_, departures_}; }
   Expected<const Compiler *> compiler();
   Expected<const FillKernel *> fillKernel();
   /// Of a session on managed memory: measured when its first step is planned.
@@ -260,7 +264,8 @@ private:
 
   // Which plan is in force (Exchange.cpp).
   Step *stepInForce() const;
-  Status checkNothingMapped(const Step &step, const char *purpose) const;
+  /// Puts values that were brought back where a replay expects them. PUMPGRAPH_INVALID_ARGUMENT while one is mapped.
+  Status settle(const Step &step, const char *purpose);
   /// Has the steps that share one residence share another, made from it.
   void replaceResidence(const std::shared_ptr<Residence> &old, const std::shared_ptr<Residence> &made);
   /// Puts the plan of a rewritten step in force in place of the one that is. If that fails, that one goes on, unless a
@@ -331,6 +336,7 @@ private:
   Stopwatch captureWatch_;
   double captureMs_ = 0;
   std::vector<std::unique_ptr<Step>> steps_;
+  std::uint64_t departures_ = 0;
   std::map<BlockId, std::uint32_t> maps_; ///< planned blocks under map(), and how often
   std::set<BlockId> lostBlocks_;          ///< of steps that are gone
   bool memoryIsLost_ = false;             ///< that of every block, and what may stand behind new ones

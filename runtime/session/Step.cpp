@@ -100,7 +100,7 @@ Status Step::replay(CUstream stream) {
     managed_->waitForRoom(); // without the lock, for others want it meanwhile
   const std::lock_guard lock(session_.mutex_);
   const ContextScope scope(*session_.driver_, session_.context_);
-  PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "replayed"));
+  PUMPGRAPH_TRY(session_.settle(*this, "replayed"));
   session_.lookAtBudgetFor(*this);
   PUMPGRAPH_TRY(session_.putInForce(*this));
   fitToBudget();
@@ -159,7 +159,7 @@ Status Step::prepareReplay(CUstream stream, std::span<const pumpgraph_copy> copi
     managed_->waitForRoom();
   const std::lock_guard lock(session_.mutex_);
   const ContextScope scope(*session_.driver_, session_.context_);
-  PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "replayed"));
+  PUMPGRAPH_TRY(session_.settle(*this, "replayed"));
   PUMPGRAPH_TRY(session_.putInForce(*this));
   if (managed_)
     managed_->wake();

@@ -220,7 +220,7 @@ Expected<Validation> Step::validate() {
   if (isManaged() && !original_)
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be validated: the driver does not copy such a graph",
                 captured_.description.name);
-  PUMPGRAPH_TRY(session_.checkNothingMapped(*this, "validated"));
+  PUMPGRAPH_TRY(session_.settle(*this, "validated"));
   PUMPGRAPH_TRY(session_.putInForce(*this));
   PUMPGRAPH_TRY(checkMemory());
   PUMPGRAPH_TRY(stopReplanning());

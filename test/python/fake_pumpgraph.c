@@ -180,6 +180,28 @@ FAKE pumpgraph_status pumpgraph_keep_freed(pumpgraph_session *session, int32_t o
   return answer("keep_freed", error);
 }
 
+static uint64_t departures;
+
+FAKE pumpgraph_status pumpgraph_departures(pumpgraph_session *session, const uint64_t **counter,
+                                           pumpgraph_error *error) {
+  (void)session;
+  (void)error;
+  *counter = &departures;
+  return PUMPGRAPH_OK;
+}
+
+/* As if the values of one call had to leave for those of the next. */
+FAKE void fake_depart(void) { ++departures; }
+
+FAKE pumpgraph_status pumpgraph_bring(pumpgraph_session *session, void *const *pointers, size_t count, int32_t use,
+                                      pumpgraph_error *error) {
+  write_down("bring %p to %s", (void *)session, use == PUMPGRAPH_USE_READ ? "read" : "write");
+  for (size_t i = 0; i < count; ++i)
+    write_down(" %p", pointers[i]);
+  write_down("\n");
+  return answer("bring", error);
+}
+
 FAKE pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, pumpgraph_error *error) {
   write_down("take_back %p\n", (void *)session);
   return answer("take_back", error);

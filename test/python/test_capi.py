@@ -50,7 +50,10 @@ def ctypes_of(declaration):
         return c_void_p if stars == 1 else POINTER(c_void_p)
     if base in HANDLES:
         return c_void_p if stars == 1 else POINTER(c_void_p)
-    return POINTER(SCALARS[base] if base in SCALARS else _capi.STRUCTURES[base])
+    pointed = SCALARS[base] if base in SCALARS else _capi.STRUCTURES[base]
+    for _ in range(stars):
+        pointed = POINTER(pointed)
+    return pointed
 
 
 def split_name(declaration):

@@ -10,7 +10,8 @@ from test_torch_capture import torch  # the stand-in
 
 from pumpgraph.errors import UnsupportedError
 from pumpgraph.names import Names
-from pumpgraph.operators import WRITTEN_UNSAID, DeclaringOperators, memory_used
+from pumpgraph.operators import DeclaringOperators, memory_used
+from pumpgraph.schemas import WRITTEN_UNSAID
 from pumpgraph.purity import updated_aside
 
 

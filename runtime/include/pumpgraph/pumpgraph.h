@@ -190,6 +190,23 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_keep_to_budget(pumpgraph_session *sessi
 PUMPGRAPH_API pumpgraph_status pumpgraph_map(pumpgraph_session *session, void *pointer, pumpgraph_error *error);
 PUMPGRAPH_API pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void *pointer, pumpgraph_error *error);
 
+enum { PUMPGRAPH_USE_READ = 0, PUMPGRAPH_USE_WRITE = 1 };
+
+/** Brings the values of `count` allocations to their addresses, all at the same time, for a caller that looks at
+ * private buffers between replays. Waits for the device before and after; costs the bytes that are away over the link,
+ * and those of values that have to leave for them. Kernels that use the values have to be launched before the next
+ * call: that one may put others away, which pumpgraph_departures() counts, and so does the next replay. `use`:
+ * PUMPGRAPH_USE_WRITE where a value may be written; what is written to one that was brought to be read is lost. Buffers
+ * that are not private are left alone. PUMPGRAPH_OUT_OF_HOST_MEMORY if there is no room; values are where they should
+ * be then. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_bring(pumpgraph_session *session, void *const *pointers, size_t count,
+                                               int32_t use, pumpgraph_error *error);
+
+/** A counter that has moved on whenever values may have left the addresses that pumpgraph_bring() brought them to. It
+ * is the session's, and is read by the thread that calls it. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_departures(pumpgraph_session *session, const uint64_t **departures,
+                                                    pumpgraph_error *error);
+
 /** Brings the value of every buffer to its address, as pumpgraph_map() does for one, but for good: the plan in force is
  *  taken back, and the next replay of a rewritten step puts its plan in force. Waits for the device and moves data: see
  *  pumpgraph_put_in_force(). Not while a stream is capturing. Where no plan is in force this does nothing.

@@ -161,6 +161,8 @@ FUNCTIONS = {
     "pumpgraph_memory_statistics": (c_int, [c_void_p, POINTER(MemoryStats), _ERROR]),
     "pumpgraph_map": (c_int, [c_void_p, c_void_p, _ERROR]),
     "pumpgraph_unmap": (c_int, [c_void_p, c_void_p, _ERROR]),
+    "pumpgraph_bring": (c_int, [c_void_p, POINTER(c_void_p), c_size_t, c_int32, _ERROR]),
+    "pumpgraph_departures": (c_int, [c_void_p, POINTER(POINTER(c_uint64)), _ERROR]),
     "pumpgraph_take_back": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_empty_cache": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_check_capture": (c_int, [c_void_p, c_void_p, _ERROR]),

@@ -159,6 +159,7 @@ class Session:
         self.device = device
         self.mapped_depth = 0
         self._handle = handle
+        self._departures: Any = None
 
     def close(self) -> None:
         handle, self._handle = self._handle, c_void_p()
@@ -248,6 +249,19 @@ class Session:
     def unmap(self, pointer: int) -> None:
         self.mapped_depth -= 1
         self.library.call("pumpgraph_unmap", self._handle, pointer)
+
+    def bring(self, pointers: Sequence[int], writes: bool) -> None:
+        """The values of these allocations are at their addresses until departures() is another number; to be read alone
+        unless `writes`. Waits for the device."""
+        self.library.call("pumpgraph_bring", self._handle, (c_void_p * len(pointers))(*pointers), len(pointers),
+                          int(writes))
+
+    def departures(self) -> int:
+        """How often values have left the addresses that bring() brought them to."""
+        if self._departures is None:
+            self._departures = ctypes.POINTER(ctypes.c_uint64)()
+            self.library.call("pumpgraph_departures", self._handle, byref(self._departures))
+        return self._departures[0]
 
     def take_back(self) -> None:
         """Brings every value to its address, until the next replay. Not while a stream is capturing."""

@@ -73,6 +73,11 @@ class CapturedGradients:
         return [start for parameter, start in zip(self.parameters, self._before)
                 if start is not None and parameter.grad is not start]
 
+    def exchanged(self) -> List[torch.Tensor]:
+        """What supply() reads and writes."""
+        return [*self.to_supply(), *(parameter.grad for parameter, start in zip(self.parameters, self._before)
+                                     if start is not None and parameter.grad is not start)]
+
     def supply(self) -> None:
         """Puts them there."""
         with torch.no_grad():

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """True values for operators outside captured steps.
 
-While a plan is in force a private tensor's address holds whatever its frame holds. A dispatch mode sees every operator
-before it runs; those that touch a private tensor get its value mapped first. A few tensors, such as a weight whose
-norm is logged, are mapped one by one and given back before the next replay; where an operator would exceed that, such
-as in an evaluation or a checkpoint, the plan is taken back as a whole, which costs no more than the mapping and is done
-once.
+While a plan is in force the frame at a private tensor's address may hold another value. A dispatch mode sees every
+operator before it runs. Where one touches private tensors, the session brings their values to their addresses first,
+all of a call at the same time; they stay until other values need the frames, or until the next replay. What a loop does
+between replays costs the bytes it touches over the link.
 """
 
 from __future__ import annotations
@@ -14,14 +13,15 @@ import functools
 import os
 import threading
 import weakref
-from typing import Any, Dict, Iterable, Iterator, Set
+from typing import Any, Callable, Dict, Iterable, Iterator, Set, Tuple
 
 import torch
 
 from ._session import Session
+from .errors import PumpGraphError, is_shortage
+from .schemas import is_believed, is_written, modes_below
 from .tensors import is_wrapper
 
-_MAPPED_AT_MOST = 16
 _modes = torch.utils._python_dispatch
 
 
@@ -35,7 +35,7 @@ class _Watching(_modes.TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self._guard.armed and not _only_looks(func):
-            self._guard.bring(_storages(args, kwargs))
+            self._guard.bring(_storages(args, kwargs), lambda: _may_write(func))
         return func(*args, **kwargs)
 
 
@@ -47,6 +47,11 @@ def _only_looks(func: Any) -> bool:
         return False
     writes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments)
     return not writes and all(result.alias_info is not None for result in schema.returns)
+
+
+def _may_write(func: Any) -> bool:
+    """Whether the operator may write an argument, or something else may run in its place."""
+    return not is_believed(func) or modes_below() or any(map(is_written, func._schema.arguments))
 
 
 def _storages(args: Iterable[Any], kwargs: Dict[str, Any]) -> Iterator[torch.UntypedStorage]:
@@ -70,7 +75,9 @@ class Guard:
 
     def __init__(self, session: Session):
         self.armed = False
-        self.lent: Dict[int, Any] = {}  # mapped, by address; the storages stay alive meanwhile
+        # At their addresses, and whether they may be written there; the storages stay alive meanwhile.
+        self.lent: Dict[int, Tuple[Any, bool]] = {}
+        self._departures = 0  # when these were brought
         self._session = session
         self._private: "weakref.WeakKeyDictionary[object, Set[int]]" = weakref.WeakKeyDictionary()
         self._pointers: Set[int] = set()
@@ -115,8 +122,7 @@ class Guard:
     def rest_before_unknown(self) -> bool:
         """rest() before something that may touch any private tensor, unless the program has mapped what it touches.
         Whether there was anything to bring."""
-        mapped_by_caller = self._session.mapped_depth > len(self.lent)
-        if not self.armed or mapped_by_caller:
+        if not self.armed or self._session.mapped_depth > 0:
             return False
         self.rest()
         return True
@@ -126,22 +132,31 @@ class Guard:
             self._here.is_entered = False
             self._mode.__exit__(None, None, None)
 
-    def bring(self, storages: Iterable[torch.UntypedStorage]) -> None:
-        """The values of these are at their addresses until the next replay."""
-        wanted = {}
-        for storage in storages:
-            pointer = _address(storage)
-            if pointer in self._pointers and pointer not in self.lent:
-                wanted[pointer] = storage
+    def bring(self, storages: Iterable[torch.UntypedStorage], may_write: Callable[[], bool] = lambda: True) -> None:
+        """The values of these are at their addresses until something else is brought, or until the next replay.
+        `may_write` is asked where one of them is private."""
+        wanted = {pointer: storage for pointer, storage in ((_address(storage), storage) for storage in storages)
+                  if pointer in self._pointers}
         if not wanted:
             return
-        mapped_by_caller = self._session.mapped_depth > len(self.lent)
-        if len(self.lent) + len(wanted) > _MAPPED_AT_MOST and not mapped_by_caller:
+        if self._departures != self._session.departures():
+            self.lent.clear()
+        writes = may_write()
+        if all(pointer in self.lent and self.lent[pointer][1] >= writes for pointer in wanted):
+            return
+        before = self._session.departures()
+        try:
+            self._session.bring(list(wanted), writes)
+        except PumpGraphError as error:
+            if not is_shortage(error) or self._session.mapped_depth > 0:
+                raise
             self.take_back()
             return
+        self._departures = self._session.departures()
+        if self._departures != before:
+            self.lent.clear()
         for pointer, storage in wanted.items():
-            self._session.map(pointer)
-            self.lent[pointer] = storage
+            self.lent[pointer] = storage, writes or pointer in self.lent and self.lent[pointer][1]
 
     def bring_private(self, tensors: Iterable[torch.Tensor]) -> bool:
         """bring() for those of `tensors` that are private. Whether there are any."""
@@ -151,19 +166,9 @@ class Guard:
             self.bring(_storages(private, {}))
         return bool(private)
 
-    def give_back(self) -> None:
-        """What bring() mapped is no longer needed: a replay may follow."""
-        if not self.lent:
-            return
-        torch.cuda.synchronize()  # operators that use it may still run
-        while self.lent:
-            pointer, storage = self.lent.popitem()
-            self._session.unmap(pointer)
-            del storage
-
     def take_back(self) -> None:
         """Every value is at its address until the next replay."""
-        self.give_back()
+        self.lent.clear()
         self._session.take_back()
         self.armed = False
 

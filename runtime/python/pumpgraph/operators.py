@@ -18,18 +18,9 @@ from ._session import OperationKind, Session
 from .errors import PumpGraphError, UnsupportedError
 from .names import Names
 from .purity import kind_of, updated_aside
-from .schemas import given, is_believed, says_that_it_writes
+from .schemas import given, is_believed, is_written, modes_below
 from .tensors import has_memory, is_wrapper, pointer_of, tensors_in
 
-# Arguments that operators write although their schemas do not say so. All that is known of them is here.
-WRITTEN_UNSAID = frozenset((
-    "running_mean", "running_var",  # native_batch_norm, cudnn_batch_norm and the like, while training
-    "noise",  # rrelu_with_noise
-    "weight_arr",  # _cudnn_rnn_flatten_weight, which also gives its arguments other memory
-    # Memory in which cuDNN's operators keep things for their backward pass, which may change it.
-    "weight_buf", "dropout_state", "workspace", "reserve", "reserveSpace", "reserve_space", "reservedSpace",
-    "dst",  # _copy_from, _copy_from_and_resize
-))
 _COLLECTIVE = ("c10d", "_c10d_functional", "c10d_functional")
 
 
@@ -60,7 +51,7 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
             generator = kwargs.get("generator")
             self._drawn.add(generator if generator is None else id(generator))
         used, kind, aside = None, OperationKind.UNKNOWN, []
-        if not _modes_below():
+        if not modes_below():
             used, kind = memory_used(func, args, kwargs), kind_of(func, args, kwargs)
             aside = updated_aside(func, args, kwargs)
         name = self._names.operator(func)
@@ -81,13 +72,6 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
             pass  # the capture is broken, and whoever broke it says so
 
 
-def _modes_below() -> bool:
-    """While a mode handles an operator: whether one of the program's own, entered before it, does so next. That one may
-    do anything in the operator's place."""
-    stack = getattr(torch.utils._python_dispatch, "_get_current_dispatch_mode_stack", list)()
-    return any(not type(mode).__module__.startswith("pumpgraph.") for mode in stack)
-
-
 class MemoryUsed(NamedTuple):
     """Addresses in the memory that a call of an operator only reads, and in the memory that it may write."""
 
@@ -103,12 +87,12 @@ def memory_used(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Optio
     read: Set[int] = set()
     written: Set[int] = set()
     for argument, value in given(func._schema.arguments, args, kwargs):
-        is_written = argument.name in WRITTEN_UNSAID or says_that_it_writes(argument)
+        memory = written if is_written(argument) else read
         for tensor in tensors_in(value):
             if is_wrapper(tensor):
                 return None  # what its operators do is its own business
             if has_memory(tensor):
-                (written if is_written else read).add(pointer_of(tensor))
+                memory.add(pointer_of(tensor))
     return MemoryUsed(sorted(read - written), sorted(written))
 
 

@@ -67,9 +67,10 @@ class Results:
         self._exchange(self._held(), bring, replace)
         self._count_again()
 
-    def give_up(self, starts: List[torch.Tensor], replace: Callable[[Swap], None]) -> None:
+    def give_up(self, starts: List[torch.Tensor], bring: Callable[[Iterable[Any]], None],
+                replace: Callable[[Swap], None]) -> None:
         """The same for gradients that are in no `.grad`, and to which the step adds what is there instead."""
-        self._exchange(self._held_among(starts), lambda _storages: None, replace)
+        self._exchange(self._held_among(starts), bring, replace)
         self._count_again()
 
     @classmethod

@@ -8,6 +8,15 @@ from typing import Any, Collection, Dict, Iterator, Sequence, Tuple
 import torch
 
 _BELIEVED = "aten"  # operators of other libraries are not
+# Arguments that operators write although their schemas do not say so. All that is known of them is here.
+WRITTEN_UNSAID = frozenset((
+    "running_mean", "running_var",  # native_batch_norm, cudnn_batch_norm and the like, while training
+    "noise",  # rrelu_with_noise
+    "weight_arr",  # _cudnn_rnn_flatten_weight, which also gives its arguments other memory
+    # Memory in which cuDNN's operators keep things for their backward pass, which may change it.
+    "weight_buf", "dropout_state", "workspace", "reserve", "reserveSpace", "reserve_space", "reservedSpace",
+    "dst",  # _copy_from, _copy_from_and_resize
+))
 
 
 def _kernels_given() -> Collection[str]:
@@ -31,6 +40,18 @@ def is_believed(func: Any) -> bool:
 
 def says_that_it_writes(argument: Any) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def is_written(argument: Any) -> bool:
+    """Of an operator that is_believed()."""
+    return argument.name in WRITTEN_UNSAID or says_that_it_writes(argument)
+
+
+def modes_below() -> bool:
+    """While a mode handles an operator: whether one of the program's own, entered before it, does so next. That one may
+    do anything in the operator's place."""
+    stack = getattr(torch.utils._python_dispatch, "_get_current_dispatch_mode_stack", list)()
+    return any(not type(mode).__module__.startswith("pumpgraph.") for mode in stack)
 
 
 def given(declared: Sequence[Any], args: Sequence[Any], kwargs: Dict[str, Any]) -> Iterator[Tuple[Any, Any]]:

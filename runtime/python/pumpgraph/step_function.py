@@ -281,10 +281,8 @@ class _Graph:
         if self._recorded_streams.uses:
             self._recorded_streams.wait_before_writing(self._results.storages)
         if held:
-            self._results.hand_over(lambda storages: guard.armed and guard.bring(storages), self._replace)
+            self._results.hand_over(self._bring, self._replace)
             self._is_steady = False  # `.grad` is another tensor
-        if guard.lent:
-            guard.give_back()
         if self._moves_values:
             guard.arm()
         copies = None
@@ -304,10 +302,19 @@ class _Graph:
     def _supply(self) -> None:
         """Gradients that are elsewhere come to where the captured step adds to them. The program may still have what
         was there in an earlier call."""
-        if self._gradients.to_supply():
-            self._guard.take_back()
-            self._results.give_up(self._gradients.to_supply(), self._replace)
+        if not self._gradients.to_supply():
+            return
+        self._results.give_up(self._gradients.to_supply(), self._bring, self._replace)
+        self._bring(gradient.untyped_storage() for gradient in self._gradients.exchanged())
+        past_modes = torch._C._DisableTorchDispatch()
+        try:
             self._gradients.supply()
+        finally:
+            del past_modes
+
+    def _bring(self, storages: Iterable[torch.UntypedStorage]) -> None:
+        if self._guard.armed:
+            self._guard.bring(storages)
 
     def _given(self, value: Any) -> Any:
         """What the program gets for a value of the output: an argument that is handed through is overwritten by the

@@ -525,7 +525,7 @@ class Step:
         self._is_watched = False  # its launches are timed, to plan it again
         self._failure: Optional[PumpGraphError] = None  # why there is no instantiation to launch
         # Not at exit: the driver may be gone by then, and takes everything with it anyway.
-        self._finalizer = weakref.finalize(self, _release, installation.guard, native, graph)
+        self._finalizer = weakref.finalize(self, _release, native, graph)
         self._finalizer.atexit = False
         installation.steps.add(self)
 
@@ -545,8 +545,6 @@ class Step:
         if torch.cuda.is_current_stream_capturing():
             raise UnsupportedError(f"step \"{self.name}\" cannot become part of another graph: its plan is in force only "
                                    "while it is replayed by itself")
-        if installation.guard.lent:
-            installation.guard.give_back()
         if installation.session.mapped_depth:
             raise invalid(f"step \"{self.name}\" cannot be replayed inside mapped(): its buffers are with the caller")
         now = time.monotonic()
@@ -586,7 +584,6 @@ class Step:
         except RuntimeError as error:
             self._failure = PumpGraphError(Status.DEVICE_LOST, f"the device is lost to this process: {error}")
             raise self._failure from error
-        self._installation.guard.give_back()
         was_watched, self._is_watched = self._is_watched, False  # its clocks leave the graph
         try:
             yield
@@ -651,12 +648,11 @@ class Step:
         self._finalizer()
 
 
-def _release(guard: Guard, native: NativeStep, graph: torch.cuda.CUDAGraph) -> None:
+def _release(native: NativeStep, graph: torch.cuda.CUDAGraph) -> None:
     try:
         torch.cuda.synchronize()
     except RuntimeError:
         return  # the device is lost, with all that is on it
-    guard.give_back()
     native.close()  # first: the graph must outlive the step
     graph.reset()
 

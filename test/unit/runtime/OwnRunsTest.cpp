@@ -286,6 +286,11 @@ protected:
             {"declare_private",
              [&](auto *error) { return pumpgraph_declare_private(session_, program_->lossPointer(), error); }},
             {"map", [&](auto *error) { return pumpgraph_map(session_, program_->weightPointers()[0], error); }},
+            {"bring",
+             [&](auto *error) {
+               void *const weight = program_->weightPointers()[0];
+               return pumpgraph_bring(session_, &weight, 1, PUMPGRAPH_USE_READ, error);
+             }},
             {"take_back", [&](auto *error) { return pumpgraph_take_back(session_, error); }},
             {"empty_cache", [&](auto *error) { return pumpgraph_empty_cache(session_, error); }},
             {"capture_begin", [&](auto *error) { return pumpgraph_capture_begin(session_, error); }},
