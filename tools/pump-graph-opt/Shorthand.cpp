@@ -2,6 +2,7 @@
 #include "tools/pump-graph-opt/Shorthand.h"
 
 #include "passes/analysis/AnnotateAccesses.h"
+#include "passes/report/MemoryTrace.h"
 #include "passes/report/Quantity.h"
 #include "passes/report/Summary.h"
 #include "passes/trace/ImportTrace.h"
@@ -59,8 +60,9 @@ struct Shorthand::Options {
   cl::opt<std::string> hostMemory{"host-memory", cl::cat(category), cl::value_desc("size"),
                                   cl::desc("pinned host memory the plan may use (default: no limit)")};
   cl::list<std::string> reports{"report", cl::cat(category), cl::value_desc("kind[:file]"),
-                                cl::desc("text, json, html, svg (curve of --sweep), plan (JSON) or timeline (Chrome "
-                                         "trace); to standard output if no file is named; may be repeated")};
+                                cl::desc("text, json, html, svg (curve of --sweep), plan (JSON), timeline (Chrome "
+                                         "trace) or memory-viz (for PyTorch's memory viewer); to standard output if no "
+                                         "file is named; may be repeated")};
   cl::opt<std::string> sweep{"sweep", cl::cat(category), cl::value_desc("points"), cl::ValueOptional,
                              cl::desc("also plan this many other budgets, for the curve in the reports (default: 24)")};
   cl::opt<std::string> rematerialize{
@@ -81,7 +83,7 @@ struct Shorthand::Options {
 
 namespace {
 
-enum class ReportKind { Text, Json, Html, Svg, Plan, Timeline };
+enum class ReportKind { Text, Json, Html, Svg, Plan, Timeline, MemoryViz };
 
 struct Report {
   ReportKind kind;
@@ -109,7 +111,8 @@ struct Request {
 
   bool hasFigures() const {
     return std::any_of(reports.begin(), reports.end(), [](const Report &report) {
-      return report.kind != ReportKind::Plan && report.kind != ReportKind::Timeline;
+      return report.kind != ReportKind::Plan && report.kind != ReportKind::Timeline &&
+             report.kind != ReportKind::MemoryViz;
     });
   }
 };
@@ -148,16 +151,18 @@ static Parsed<Report> parseReport(const std::string &text) {
   const std::string file = colon == std::string::npos ? "-" : text.substr(colon + 1);
   if (file.empty())
     return tl::unexpected(fmt::format("\"{}\" names no file after the colon", text));
-  static constexpr std::array<std::pair<const char *, ReportKind>, 6> kinds{{{"text", ReportKind::Text},
+  static constexpr std::array<std::pair<const char *, ReportKind>, 7> kinds{{{"text", ReportKind::Text},
                                                                              {"json", ReportKind::Json},
                                                                              {"html", ReportKind::Html},
                                                                              {"svg", ReportKind::Svg},
                                                                              {"plan", ReportKind::Plan},
-                                                                             {"timeline", ReportKind::Timeline}}};
+                                                                             {"timeline", ReportKind::Timeline},
+                                                                             {"memory-viz", ReportKind::MemoryViz}}};
   for (const auto &[name, value] : kinds)
     if (kind == name)
       return Report{value, file};
-  return tl::unexpected(fmt::format("unknown report \"{}\"; known: text, json, html, svg, plan, timeline", kind));
+  return tl::unexpected(
+      fmt::format("unknown report \"{}\"; known: text, json, html, svg, plan, timeline, memory-viz", kind));
 }
 
 static Parsed<std::string> parseFile(const std::string &text) {
@@ -395,6 +400,8 @@ static std::string render(ReportKind kind, const Summary &summary, const std::ve
     return planToJson(summary);
   case ReportKind::Timeline:
     return timelineToJson(summary);
+  case ReportKind::MemoryViz:
+    return toPickle(traceMemory(summary.lowered, summary.prediction));
   }
   return "";
 }

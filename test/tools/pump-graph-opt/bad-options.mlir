@@ -10,7 +10,7 @@
 // RUN: not pump-graph-opt %s --host-memory=64bits 2>&1 | FileCheck %s --check-prefix=HOST
 // HOST: error: --host-memory: unknown unit "bits" in "64bits"
 // RUN: not pump-graph-opt %s --report=pdf:x 2>&1 | FileCheck %s --check-prefix=REPORT
-// REPORT: error: --report: unknown report "pdf"; known: text, json, html, svg, plan, timeline
+// REPORT: error: --report: unknown report "pdf"; known: text, json, html, svg, plan, timeline, memory-viz
 // RUN: not pump-graph-opt %s --report=json: 2>&1 | FileCheck %s --check-prefix=NO-FILE
 // NO-FILE: error: --report: "json:" names no file after the colon
 // RUN: not pump-graph-opt %s --sweep=1 2>&1 | FileCheck %s --check-prefix=SWEEP

@@ -7,6 +7,7 @@ so that a new one is looked at as well.
 """
 import json
 import pathlib
+import pickle
 import re
 import subprocess
 import sys
@@ -21,7 +22,8 @@ def look(what, output):
     global looked
     looked += 1
     try:
-        text = output.decode()
+        # A binary report, whose texts are what readers show.
+        text = output.decode() if not output.startswith(b"\x80\x04") else "\n".join(texts_in(pickle.loads(output)))
     except UnicodeDecodeError as problem:
         sys.exit(f"{what} is no text: {problem}")
     for line in text.split("\n"):
@@ -30,6 +32,13 @@ def look(what, output):
             sys.exit(f"{what} prints {', '.join(bad)}: {line!r}")
         if line.startswith("INJECTED"):
             sys.exit(f"{what} lets a name begin a line: {line!r}")
+
+
+def texts_in(value):
+    if isinstance(value, str):
+        return [value]
+    parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [text for part in parts for text in texts_in(part)]
 
 
 def run(*arguments, fails=False, shows=True):
