@@ -180,9 +180,6 @@ private:
     const std::vector<std::int32_t> &frames = description_.buffers[b].frames;
     if (frames.empty()) {
       addChange(interval, static_cast<std::int64_t>(lastPage - firstPage));
-      if (keepsEvents_)
-        addTenant({b, firstPage, noFrame, noFrame, interval}, stays_.size(), lastPage - firstPage, noFrame, interval,
-                  eventsOf(interval));
       return;
     }
     for (std::uint64_t page = firstPage; page < lastPage;) {
@@ -369,8 +366,8 @@ private:
     std::vector<Tenancy> joined;
     for (std::size_t i = 0; i < tenants_.size(); ++i) {
       const Tenancy &next = tenants_[i].tenancy;
-      const bool goesOn = i > 0 && tenants_[i - 1].stay == tenants_[i].stay && next.firstFrame != noFrame &&
-                          joined.back().beginUs == next.beginUs && joined.back().endUs == next.endUs &&
+      const bool goesOn = i > 0 && tenants_[i - 1].stay == tenants_[i].stay && joined.back().beginUs == next.beginUs &&
+                          joined.back().endUs == next.endUs &&
                           joined.back().firstFrame + static_cast<std::int32_t>(joined.back().pages) == next.firstFrame;
       if (goesOn)
         joined.back().pages += next.pages;

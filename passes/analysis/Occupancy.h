@@ -20,7 +20,7 @@ std::vector<MemoryPoint> occupancy(const Description &description, const std::ve
 struct Tenancy {
   BufferIndex buffer = 0; ///< where pages stay in their frames at several addresses, the first
   std::uint64_t firstPage = 0, pages = 0;
-  std::int32_t firstFrame = noFrame; ///< none in a step without a plan: every page has a place of its own there
+  std::int32_t firstFrame = 0;
   double beginUs = 0;
   double endUs = 0; ///< infinite: the pages are on the device at the step boundary
   /// The transfer or captured node with which it begins; none if the pages are there before the step.
@@ -29,9 +29,9 @@ struct Tenancy {
   bool hostHasIt = false;                        ///< at the end: nothing was written since it was last copied
 };
 
-/// The frames' tenants over one replay, by `beginUs`. At any time no frame has two, and together they take what
-/// occupancy() says. A frame between two tenants counts as the first one's for as long as that one's pages may be
-/// touched again without a transfer.
+/// The frames' tenants over one replay of a planned or lowered step, by `beginUs`. At any time no frame has two, and
+/// together they take what occupancy() says. A frame between two tenants counts as the first one's for as long as that
+/// one's pages may be touched again without a transfer.
 std::vector<Tenancy> tenancies(const Description &description, const std::vector<NodeTimes> &times);
 
 } // namespace pumpgraph

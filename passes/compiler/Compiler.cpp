@@ -6,6 +6,8 @@
 #include "passes/analysis/EstimateCosts.h"
 #include "passes/analysis/HostedAccess.h"
 #include "passes/check/CheckResidency.h"
+#include "passes/lower/LowerManaged.h"
+#include "passes/report/MemoryTrace.h"
 #include "passes/report/Summary.h"
 #include "pumpgraph/graph/Conversion.h"
 #include "pumpgraph/graph/Printable.h"
@@ -361,6 +363,20 @@ tl::expected<double, Failure> predictedUs(const pumpgraph_description *lowered,
   return predict(*step, asked->machine).totalUs;
 }
 
+tl::expected<std::string, Failure> memoryViz(const pumpgraph_description *lowered,
+                                             const pumpgraph_compiler_options &options) {
+  const tl::expected<Description, Failure> step = read(lowered);
+  if (!step)
+    return tl::unexpected(step.error());
+  if (std::string fault = wrongStage(*step, {Stage::LoweredVirtual, Stage::LoweredManaged}); !fault.empty())
+    return invalid(std::move(fault));
+  const tl::expected<PlanOptions, Failure> asked = planOptions(options);
+  if (!asked)
+    return tl::unexpected(asked.error());
+  const auto predicted = step->stage == Stage::LoweredVirtual ? predict : predictManaged;
+  return toPickle(traceMemory(*step, predicted(*step, asked->machine)));
+}
+
 std::string print(const Description &description, const char *device) {
   mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
   mlir::OwningOpRef<mlir::ModuleOp> module = ir::toModule(description, context);
@@ -440,6 +456,20 @@ char *pumpgraph_compiler_predict(const pumpgraph_description *lowered, const pum
       return copyOut(printable(predicted.error().message));
     *predicted_us = *predicted;
     return nullptr;
+  } catch (const std::exception &) {
+    return strdup("memory ran out");
+  }
+}
+
+char *pumpgraph_compiler_memory_viz(const pumpgraph_description *lowered, const pumpgraph_compiler_options *options,
+                                    char **pickle, size_t *size) {
+  try {
+    const tl::expected<std::string, Failure> file = memoryViz(lowered, currentVersion(options));
+    if (!file)
+      return copyOut(printable(file.error().message));
+    *pickle = copyOut(*file);
+    *size = file->size();
+    return *pickle ? nullptr : strdup("memory ran out");
   } catch (const std::exception &) {
     return strdup("memory ran out");
   }

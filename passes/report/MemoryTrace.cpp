@@ -33,7 +33,7 @@ public:
       : step_(step), tenancies_(tenancies(step, prediction.nodes)) {}
 
   MemoryTrace trace() {
-    placePages();
+    findSize();
     findRepeated();
     trace_.address = segmentAddress;
     for (std::size_t i = 0; i < tenancies_.size(); ++i) {
@@ -52,25 +52,15 @@ private:
   using Page = std::pair<BufferIndex, std::uint64_t>;
   using End = std::pair<double, std::size_t>;
 
-  /// Pages without frames come after all that have some.
-  void placePages() {
-    std::uint64_t pages = 0;
+  void findSize() {
+    std::uint64_t pages = step_.budgetBytes <= mostDrawnBytes ? step_.budgetBytes / step_.pageBytes : 0;
     for (const Tenancy &tenancy : tenancies_)
-      if (tenancy.firstFrame != noFrame)
-        pages = std::max(pages, static_cast<std::uint64_t>(tenancy.firstFrame) + tenancy.pages);
-    for (BufferIndex buffer = 0; buffer < step_.buffers.size(); ++buffer) {
-      firstPlace_.push_back(pages);
-      if (step_.buffers[buffer].frames.empty())
-        pages += step_.pageCount(buffer);
-    }
-    const std::uint64_t budget = step_.budgetBytes <= mostDrawnBytes ? step_.budgetBytes / step_.pageBytes : 0;
-    trace_.bytes = std::max(pages, budget) * step_.pageBytes;
+      pages = std::max(pages, static_cast<std::uint64_t>(tenancy.firstFrame) + tenancy.pages);
+    trace_.bytes = pages * step_.pageBytes;
   }
 
   std::uint64_t addressOf(const Tenancy &tenancy) const {
-    const std::uint64_t place = tenancy.firstFrame != noFrame ? static_cast<std::uint64_t>(tenancy.firstFrame)
-                                                              : firstPlace_[tenancy.buffer] + tenancy.firstPage;
-    return segmentAddress + place * step_.pageBytes;
+    return segmentAddress + static_cast<std::uint64_t>(tenancy.firstFrame) * step_.pageBytes;
   }
   std::uint64_t bytesOf(const Tenancy &tenancy) const { return tenancy.pages * step_.pageBytes; }
 
@@ -172,8 +162,7 @@ private:
 
   const Description &step_;
   const std::vector<Tenancy> tenancies_;
-  std::vector<std::uint64_t> firstPlace_; ///< by buffer, in pages
-  std::vector<NodeIndex> repeated_;       ///< by tenancy: the node that makes the value again
+  std::vector<NodeIndex> repeated_; ///< by tenancy: the node that makes the value again
   std::priority_queue<End, std::vector<End>, std::greater<>> alive_;
   MemoryTrace trace_;
 };
@@ -200,7 +189,7 @@ void writeEvent(Pickle &pickle, const char *action, const MemoryTrace::Event &ev
   write(pickle, "addr", event.address);
   write(pickle, "size", event.bytes);
   write(pickle, "stream", 0);
-  write(pickle, "time_us", static_cast<std::uint64_t>(event.atUs));
+  write(pickle, "time_us", static_cast<std::uint64_t>(std::max(event.atUs, 0.0)));
   writeLines(pickle, event.lines);
   pickle.endDict();
 }

@@ -43,7 +43,7 @@ struct MemoryTrace {
   std::vector<Block> blocks; ///< ascending, without gaps
 };
 
-/// Of a captured or lowered step with the prediction that was made of it.
+/// Of a lowered step with the prediction that was made of it.
 MemoryTrace traceMemory(const Description &step, const Prediction &prediction);
 
 /// As a snapshot of torch.cuda.memory._snapshot(), pickled: pytorch.org/memory_viz opens it.

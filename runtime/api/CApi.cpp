@@ -519,6 +519,11 @@ pumpgraph_status pumpgraph_save(pumpgraph_step *step, const char *path, pumpgrap
   return onStep(step, error, [&](Step &self) -> Status { return path ? self.save(path) : nullArgument("path"); });
 }
 
+pumpgraph_status pumpgraph_memory_snapshot(pumpgraph_step *step, const char *path, pumpgraph_error *error) {
+  return onStep(step, error,
+                [&](Step &self) -> Status { return path ? self.memorySnapshot(path) : nullArgument("path"); });
+}
+
 pumpgraph_status pumpgraph_measure(pumpgraph_step *step, int32_t repeats, pumpgraph_measurement *measurement,
                                    pumpgraph_error *error) {
   return onStep(step, error, [&](Step &self) -> Status {

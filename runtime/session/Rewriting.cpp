@@ -87,23 +87,46 @@ Expected<double> Rewriting::predictUs(const Description &lowered) const {
   return fail(PUMPGRAPH_INTERNAL, "the compiler library cannot predict \"{}\": {}", name(), message);
 }
 
+Expected<std::string> Rewriting::memoryViz() const {
+  const Expected<pumpgraph_compiler_options> options =
+      step_.isManaged() ? managedOptions("") : Expected<pumpgraph_compiler_options>(compilerOptions(0, ""));
+  if (!options)
+    return tl::unexpected<Error>(options.error());
+  const DescriptionView view(step_.plan_.lowered);
+  char *pickle = nullptr;
+  std::size_t size = 0;
+  char *problem = compiler_.memoryViz(view.get(), &*options, &pickle, &size);
+  const std::unique_ptr<char, decltype(compiler_.freeString)> owner(problem ? problem : pickle, compiler_.freeString);
+  if (problem)
+    return fail(PUMPGRAPH_INTERNAL, "the compiler library cannot trace the memory of \"{}\": {}", name(), problem);
+  return std::string(pickle, size);
+}
+
+Expected<pumpgraph_compiler_options> Rewriting::managedOptions(const std::string &costsIr) const {
+  const Expected<const ManagedLink *> link = session_.managedLink();
+  if (!link)
+    return tl::unexpected<Error>(link.error());
+  pumpgraph_compiler_options options = compilerOptions(0, costsIr);
+  options.managed = 1;
+  options.up_bytes_per_second = (*link)->typical.up;
+  options.down_bytes_per_second = (*link)->typical.down;
+  options.both_bytes_per_second = (*link)->typical.both;
+  options.best_up_bytes_per_second = (*link)->best.up;
+  options.best_down_bytes_per_second = (*link)->best.down;
+  options.copy_overhead_us = (*link)->upOverheadUs;
+  options.down_overhead_us = (*link)->downOverheadUs;
+  options.request_us = (*link)->requestUs;
+  options.empty_bytes_per_second = (*link)->emptyBytesPerSecond;
+  options.down_at_once = static_cast<std::uint32_t>(session_.laneContexts_->down().size());
+  return options;
+}
+
 Expected<CompiledPlan> Rewriting::planManaged(const std::string &costsIr, const ManagedKnowledge &known) {
   const auto planOnce = [&]() -> Expected<CompiledPlan> {
-    const Expected<const ManagedLink *> link = session_.managedLink();
-    if (!link)
-      return tl::unexpected<Error>(link.error());
-    pumpgraph_compiler_options options = compilerOptions(0, costsIr);
-    options.managed = 1;
-    options.up_bytes_per_second = (*link)->typical.up;
-    options.down_bytes_per_second = (*link)->typical.down;
-    options.both_bytes_per_second = (*link)->typical.both;
-    options.best_up_bytes_per_second = (*link)->best.up;
-    options.best_down_bytes_per_second = (*link)->best.down;
-    options.copy_overhead_us = (*link)->upOverheadUs;
-    options.down_overhead_us = (*link)->downOverheadUs;
-    options.request_us = (*link)->requestUs;
-    options.empty_bytes_per_second = (*link)->emptyBytesPerSecond;
-    options.down_at_once = static_cast<std::uint32_t>(session_.laneContexts_->down().size());
+    Expected<pumpgraph_compiler_options> made = managedOptions(costsIr);
+    if (!made)
+      return tl::unexpected<Error>(made.error());
+    pumpgraph_compiler_options &options = *made;
     options.prefetching = known.prefetching;
     options.every_access_known = known.accessesAreKnown && driver_.memDiscardBatchAsync ? 1 : 0;
     options.hosting = known.hosting.choices.empty() ? nullptr : known.hosting.choices.data();

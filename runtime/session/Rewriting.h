@@ -29,6 +29,8 @@ public:
   Expected<CompiledPlan> plan(std::uint64_t otherFrames, const std::string &costsIr, const Residence *others = nullptr);
   /// What a replay of a lowered step takes with the node times in it, microseconds.
   Expected<double> predictUs(const Description &lowered) const;
+  /// What a replay of the step's plan has on the device: a pickled snapshot for PyTorch's memory viewer.
+  Expected<std::string> memoryViz() const;
   /// The memory of a plan, with the pinned pool that its copies name; `others` as before. Nothing of the step has
   /// changed yet.
   Expected<std::shared_ptr<Residence>> prepare(CompiledPlan &plan, std::unique_ptr<Residence> others = nullptr);
@@ -63,6 +65,8 @@ private:
   Status reserveContinuations(CompiledPlan &plan, bool isForSharedBoundary) const;
   Status lowerAndCheckManaged(GraphEditor &editor, const CompiledPlan &plan, CUdeviceptr words);
   pumpgraph_compiler_options compilerOptions(std::uint64_t otherFrames, const std::string &costsIr) const;
+  /// The same for a step on managed memory. The link is measured first where it is not known.
+  Expected<pumpgraph_compiler_options> managedOptions(const std::string &costsIr) const;
   Status statusOf(pumpgraph_compiler_status compiled, const std::string &message, std::uint64_t otherFrames,
                   bool costsGiven) const;
   Status lowerAndCheck(GraphEditor &editor, const CompiledPlan &plan, const Residence &residence);

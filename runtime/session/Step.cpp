@@ -3,6 +3,7 @@
 
 #include "pumpgraph/graph/PrintableJson.h"
 #include "runtime/session/Replanner.h"
+#include "runtime/session/Rewriting.h"
 
 #include <nlohmann/json.hpp>
 
@@ -310,6 +311,15 @@ std::string Step::report() {
   return dumpPrintable(*report_, 2);
 }
 
+static Status writeFile(const std::string &path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "{} cannot be written", path);
+  return {};
+}
+
 Status Step::save(const std::string &path) {
   const std::lock_guard lock(session_.mutex_);
   const Expected<const Compiler *> compiler = session_.compiler();
@@ -321,13 +331,22 @@ Status Step::save(const std::string &path) {
   char *text = (*compiler)->print(view.get(), session_.deviceName_.c_str());
   if (!text)
     return fail(PUMPGRAPH_INTERNAL, "the compiler library cannot print \"{}\"", captured_.description.name);
-  std::ofstream file(path, std::ios::binary);
-  file << text;
+  const Status written = writeFile(path, text);
   (*compiler)->freeString(text);
-  file.close();
-  if (!file)
-    return fail(PUMPGRAPH_INVALID_ARGUMENT, "{} cannot be written", path);
-  return {};
+  return written;
+}
+
+Status Step::memorySnapshot(const std::string &path) {
+  const std::lock_guard lock(session_.mutex_);
+  if (!rewritten() && !isManaged())
+    return fail(PUMPGRAPH_INVALID_ARGUMENT,
+                "\"{}\" is left as captured, so that all of its memory is on the device at all times: {}",
+                captured_.description.name, reason_);
+  const Expected<const Compiler *> compiler = session_.compiler();
+  if (!compiler)
+    return inContext(compiler.error(), "a snapshot of a step's memory");
+  const Expected<std::string> snapshot = Rewriting(*this, **compiler).memoryViz();
+  return snapshot ? writeFile(path, *snapshot) : Status(tl::unexpected<Error>(snapshot.error()));
 }
 
 } // namespace pumpgraph::runtime

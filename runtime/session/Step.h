@@ -120,6 +120,8 @@ public:
   Status prepareReplay(CUstream stream, std::span<const pumpgraph_copy> copies);
   std::string report();
   Status save(const std::string &path);
+  /// Writes what the plan has on the device over one replay, for PyTorch's memory viewer.
+  Status memorySnapshot(const std::string &path);
   Expected<Measurement> measure(int repeats);
   Expected<Validation> validate();
   /// Around each launch of a caller's own instantiation while the step is watched: does what replay() does to plan the

@@ -590,6 +590,30 @@ TEST(Predict, saysWhatItCannotRead) {
   EXPECT_EQ(us, 7);
 }
 
+TEST(MemoryViz, isOfLoweredSteps) {
+  const pumpgraph_compiler_options options = withBudget(4 * mebibyte);
+  const Outcome outcome = compile(smallStep(), options);
+  ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
+  char *pickle = nullptr;
+  std::size_t size = 0;
+  EXPECT_EQ(String(pumpgraph_compiler_memory_viz(outcome.lowered(), &options, &pickle, &size)), nullptr);
+  const String owner(pickle);
+  const std::string file(pickle, size);
+  EXPECT_EQ(file.substr(0, 2), "\x80\x04");
+  EXPECT_EQ(file.back(), '.');
+  EXPECT_NE(file.find("forward"), std::string::npos);
+
+  for (const Stage stage : {Stage::LoweredVirtual, Stage::LoweredManaged}) {
+    char *other = nullptr;
+    const Description step = smallStepAt(stage);
+    EXPECT_EQ(String(pumpgraph_compiler_memory_viz(DescriptionView(step).get(), nullptr, &other, &size)), nullptr);
+    EXPECT_NE(String(other), nullptr);
+  }
+  const String fault(pumpgraph_compiler_memory_viz(DescriptionView(smallStep()).get(), nullptr, &pickle, &size));
+  EXPECT_STREQ(fault.get(),
+               "the step is captured; it has to be lowered for virtual memory or lowered for managed memory");
+}
+
 TEST(Print, writesIr) {
   const String text(pumpgraph_compiler_print(DescriptionView(smallStep()).get(), nullptr));
   ASSERT_NE(text, nullptr);

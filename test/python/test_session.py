@@ -2,6 +2,7 @@
 """What Python hands to the C API, and what it makes of the answers."""
 
 import gzip
+import pickle
 import tempfile
 import unittest
 from pathlib import Path
@@ -215,6 +216,15 @@ class Steps(support.FakeLibraryTest):
             with self.assertRaisesRegex(PumpGraphError, "disk full"):
                 self.step.save(Path(folder) / "step.mlir.gz")
             self.assertEqual(list(Path(folder).iterdir()), [])
+
+    def test_a_memory_snapshot_is_a_file_of_the_library(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "memory.pickle"
+            self.step.memory_snapshot(path)
+            self.assertEqual(pickle.loads(path.read_bytes()), {"segments": [], "device_traces": [[]]})
+            self.fail_next("memory_snapshot", Status.INVALID_ARGUMENT, "is left as captured")
+            with self.assertRaisesRegex(PumpGraphError, "is left as captured"):
+                self.step.memory_snapshot(path)
 
 
 if __name__ == "__main__":

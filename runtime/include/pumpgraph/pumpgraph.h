@@ -444,6 +444,12 @@ PUMPGRAPH_API void pumpgraph_string_free(char *string);
 /** Writes the captured step as IR text, with measured node times where there are some: what pump-graph-opt reads. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_save(pumpgraph_step *step, const char *path, pumpgraph_error *error);
 
+/** Writes what the step's plan has on the device over one predicted replay: a snapshot of PyTorch's allocator, pickled,
+ * as pump-graph-opt --report=memory-viz writes it (docs/report.md, "The memory snapshot"). PUMPGRAPH_INVALID_ARGUMENT,
+ * with the reason, if the step is left as captured: all of its memory is on the device then, at all times. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_memory_snapshot(pumpgraph_step *step, const char *path,
+                                                         pumpgraph_error *error);
+
 /* ---- runs of PumpGraph's own ------------------------------------------------------------------------------------
  *
  * The calls below run the step for PumpGraph's sake, as adoption does with `calibrate` and measured `hosting`. Each

@@ -290,6 +290,11 @@ public:
   /// Writes the captured step as IR text, for pump-graph-opt.
   Status save(const std::string &path) const { return detail::call(pumpgraph_save, step_, path.c_str()); }
 
+  /// Writes what the plan has on the device over one replay, for PyTorch's memory viewer: docs/report.md.
+  Status memorySnapshot(const std::string &path) const {
+    return detail::call(pumpgraph_memory_snapshot, step_, path.c_str());
+  }
+
   /// Times every node of a step that was left as captured or whose plan moves nothing.
   Expected<pumpgraph_measurement> measure(int repeats) {
     pumpgraph_measurement measurement{};

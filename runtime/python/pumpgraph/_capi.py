@@ -187,6 +187,7 @@ FUNCTIONS = {
     "pumpgraph_report": (c_int, [c_void_p, POINTER(c_void_p), _ERROR]),
     "pumpgraph_string_free": (None, [c_void_p]),
     "pumpgraph_save": (c_int, [c_void_p, c_char_p, _ERROR]),
+    "pumpgraph_memory_snapshot": (c_int, [c_void_p, c_char_p, _ERROR]),
     "pumpgraph_measure": (c_int, [c_void_p, c_int32, POINTER(Measurement), _ERROR]),
     "pumpgraph_keep_to_budget": (c_int, [c_void_p, POINTER(BudgetState), _ERROR]),
     "pumpgraph_before_launch": (c_int, [c_void_p, c_void_p, POINTER(Launch), _ERROR]),

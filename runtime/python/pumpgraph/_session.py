@@ -397,6 +397,10 @@ class NativeStep:
             with open(path, "wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:
                 packed.write(plain.read_bytes())
 
+    def memory_snapshot(self, path: PathLike) -> None:
+        """Writes what the plan has on the device over one replay, for PyTorch's memory viewer."""
+        self.library.call("pumpgraph_memory_snapshot", self._handle, os.fsencode(path))
+
     def measure(self, repeats: int = 10) -> MeasurementResult:
         if repeats < 1:
             raise invalid(f"measure: {repeats} repeats; at least one is needed")

@@ -579,6 +579,11 @@ class Graphed:
         """Writes the captured step of the graph that was replayed last as IR text for pump-graph-opt."""
         self._last_graph("save").step.save(path)
 
+    def memory_snapshot(self, path: PathLike) -> None:
+        """Writes what the plan of the graph that was replayed last has on the device over one replay, as a snapshot that
+        pytorch.org/memory_viz opens."""
+        self._last_graph("memory_snapshot").step.memory_snapshot(path)
+
     def signatures(self) -> List[str]:
         """The kinds of call that have a graph."""
         return [graph.text for graphs in self._graphs.values() for graph in graphs]

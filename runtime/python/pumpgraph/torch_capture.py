@@ -639,6 +639,11 @@ class Step:
         """Writes the captured step as IR text for pump-graph-opt; compressed where `path` ends in .gz."""
         self._native.save(path)
 
+    def memory_snapshot(self, path: PathLike) -> None:
+        """Writes what the plan has on the device over one predicted replay, as a snapshot that
+        pytorch.org/memory_viz opens. Raises PumpGraphError where the step is left as captured."""
+        self._native.memory_snapshot(path)
+
     @property
     def is_open(self) -> bool:
         return self._finalizer.alive

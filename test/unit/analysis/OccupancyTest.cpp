@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/analysis/Occupancy.h"
 
-#include "test/unit/analysis/SmallStep.h"
 #include "test/unit/check/StepBuilder.h"
 
 #include <gtest/gtest.h>
@@ -120,17 +119,6 @@ TEST_F(Tenants, AreNotHosted) {
   plan_.hosted(a);
   plan_.kernel("make", {plan_.write(a)});
   EXPECT_EQ(find(), Texts{});
-}
-
-TEST(TenantsWithoutPlan, HaveNoFrames) {
-  test::SmallStep small;
-  const BufferIndex a = small.local("a", 2), b = small.live("b", 1);
-  small.exclusive("c", 1);
-  small.kernel("make", 1, {small.write(a), small.read(b)});
-  const std::vector<Tenancy> found = tenancies(small.step, {{0, 1}});
-  ASSERT_EQ(found.size(), 3U);
-  for (const Tenancy &tenancy : found)
-    EXPECT_EQ(tenancy.firstFrame, noFrame);
 }
 
 } // namespace

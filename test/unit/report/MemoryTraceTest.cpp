@@ -46,12 +46,5 @@ TEST(MemoryTraceTest, SaysWhatComesAndLeavesWhenAndWhy) {
   EXPECT_EQ(trace.blocks[0].usedBytes, 0U);
 }
 
-TEST(MemoryTraceTest, OfACapturedStepHasAPlaceForEveryPage) {
-  const Summary summary = test::handMadeSummary();
-  const MemoryTrace trace = traceMemory(summary.captured, summary.inMemory);
-  EXPECT_EQ(trace.bytes, 6 * mebi);
-  EXPECT_EQ(trace.events.size(), 6U);
-}
-
 } // namespace
 } // namespace pumpgraph

@@ -742,6 +742,37 @@ TEST_F(AdoptTest, measuresARewrittenStepThatMovesNothing) {
   EXPECT_NE(text.find("cost"), std::string::npos);
 }
 
+// For PyTorch's memory viewer, by the names that the program gave; test/tools/pump-graph-opt/memory-viz.mlir reads
+// whole files. Of what is left as captured there is no residency to show.
+TEST_F(AdoptTest, writesWhatThePlanHasOnTheDevice) {
+  const std::string path = ::testing::TempDir() + "/step.pickle";
+  const auto contents = [&] {
+    std::ifstream file(path, std::ios::binary);
+    return std::string((std::istreambuf_iterator<char>(file)), {});
+  };
+  open(tightPages);
+  start();
+  const Expected<Step *> step = adopt();
+  ASSERT_TRUE(step) << messageOf(step);
+  const Status written = (*step)->memorySnapshot(path);
+  ASSERT_TRUE(written) << messageOf(written);
+  for (const char *text : {"device_traces", "free_completed", "weight0", "copied back from the host at"})
+    EXPECT_NE(contents().find(text), std::string::npos) << text;
+  EXPECT_EQ(contents().back(), '.');
+  const Status nowhere = (*step)->memorySnapshot(::testing::TempDir() + "/no/folder");
+  EXPECT_NE(messageOf(nowhere).find("cannot be written"), std::string::npos);
+  std::filesystem::remove(path);
+
+  open(pagesInAll + 8);
+  start();
+  const Expected<Step *> captured = adopt(true);
+  ASSERT_TRUE(captured) << messageOf(captured);
+  const Status refused = (*captured)->memorySnapshot(path);
+  EXPECT_NE(messageOf(refused).find("is left as captured, so that all of its memory is on the device at all times"),
+            std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
 // What moves data takes longer than its nodes: it is not the step that was captured.
 TEST_F(AdoptTest, doesNotMeasureAStepThatMovesData) {
   open(tightPages);
