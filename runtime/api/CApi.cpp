@@ -6,6 +6,8 @@
 #include "runtime/capture/AccessTables.h"
 #include "runtime/capture/DeadStack.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -13,6 +15,7 @@
 #include <utility>
 
 using namespace pumpgraph::runtime;
+using Json = nlohmann::ordered_json;
 
 namespace {
 
@@ -108,6 +111,21 @@ template <typename Struct> Status writeStruct(Struct *target, Struct value, cons
   return {};
 }
 
+Json blocksOf(Session &session) {
+  Json blocks = Json::array();
+  for (const LiveBlock &block : session.liveBlocks()) {
+    Json allocations = Json::array();
+    for (const LiveBlock::Part &part : block.parts)
+      allocations.push_back(
+          {{"address", part.address}, {"bytes", part.bytes}, {"stream", reinterpret_cast<std::uint64_t>(part.stream)}});
+    blocks.push_back({{"address", block.address},
+                      {"bytes", block.bytes},
+                      {"is_shared", block.isShared},
+                      {"allocations", std::move(allocations)}});
+  }
+  return blocks;
+}
+
 Expected<AdoptOptions> adoptOptions(const pumpgraph_adopt_options *given) {
   const Expected<pumpgraph_adopt_options> read = readStruct(given, "options");
   if (!read)
@@ -173,7 +191,9 @@ Expected<std::unique_ptr<pumpgraph_session>> makeSession(const pumpgraph_session
   Expected<std::unique_ptr<Session>> session = Session::create(options, std::move(driver));
   if (!session)
     return tl::unexpected<Error>(session.error());
-  return std::make_unique<pumpgraph_session>(pumpgraph_session{std::move(*session)});
+  auto made = std::make_unique<pumpgraph_session>();
+  made->session = std::move(*session);
+  return made;
 }
 
 } // namespace pumpgraph::runtime
@@ -517,6 +537,41 @@ void pumpgraph_string_free(char *string) {
 
 pumpgraph_status pumpgraph_save(pumpgraph_step *step, const char *path, pumpgraph_error *error) {
   return onStep(step, error, [&](Step &self) -> Status { return path ? self.save(path) : nullArgument("path"); });
+}
+
+pumpgraph_status pumpgraph_torch_record(pumpgraph_session *session, const pumpgraph_torch_recording *recording,
+                                        pumpgraph_error *error) {
+  return guard(error, [&]() -> Status { // of a lost device too: nothing is asked of it
+    if (!session)
+      return nullArgument("session");
+    if (!recording) {
+      session->history.stop();
+      return {};
+    }
+    const Expected<pumpgraph_torch_recording> read = readStruct(recording, "recording");
+    if (!read)
+      return tl::unexpected<Error>(read.error());
+    for (const void *function : {read->gil_state_ensure, read->gil_state_release, read->eval_get_frame,
+                                 read->frame_get_back, read->frame_get_code, read->frame_get_line, read->dec_ref})
+      if (!function)
+        return nullArgument("a function of the interpreter's");
+    session->history.record(*read);
+    return {};
+  });
+}
+
+pumpgraph_status pumpgraph_torch_snapshot(pumpgraph_session *session, char **json, pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!session)
+      return nullArgument("session");
+    if (!json)
+      return nullArgument("json");
+    *json = copyString(
+        session->history.snapshot([&](Json &snapshot) { snapshot["blocks"] = blocksOf(*session->session); }).dump());
+    if (!*json)
+      return fail(PUMPGRAPH_OUT_OF_HOST_MEMORY, "host memory ran out");
+    return {};
+  });
 }
 
 pumpgraph_status pumpgraph_memory_snapshot(pumpgraph_step *step, const char *path, pumpgraph_error *error) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "pumpgraph/pumpgraph.h"
+#include "runtime/api/TorchHistory.h"
 #include "runtime/session/Step.h"
 
 struct pumpgraph_step {
@@ -13,6 +14,7 @@ struct pumpgraph_step {
 
 struct pumpgraph_session {
   std::unique_ptr<pumpgraph::runtime::Session> session;
+  pumpgraph::runtime::TorchHistory history;
 };
 
 namespace pumpgraph::runtime {

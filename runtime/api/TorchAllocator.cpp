@@ -92,8 +92,13 @@ void *pumpgraph_torch_malloc(size_t size, int /*device*/, pumpgraph_stream strea
   void *pointer = nullptr;
   pumpgraph_error error{};
   pumpgraph_session *session = attachedSession;
-  if (pumpgraph_allocate(session, size, stream, nullptr, &pointer, &error) == PUMPGRAPH_OK)
+  if (pumpgraph_allocate(session, size, stream, nullptr, &pointer, &error) == PUMPGRAPH_OK) {
+    if (session->history.isOn())
+      session->history.allocated(pointer, size, stream);
     return pointer;
+  }
+  if (session && session->history.isOn() && isShortage(error.status))
+    session->history.ranOut(size, stream, session->session->statistics().freeBytes);
   Failure failure;
   describe(session, size, error, failure);
   throwForTorch(failure.kind, failure.text);
@@ -102,7 +107,7 @@ void *pumpgraph_torch_malloc(size_t size, int /*device*/, pumpgraph_stream strea
 }
 
 /// Called by destructors, which cannot throw.
-void pumpgraph_torch_free(void *pointer, size_t /*size*/, int /*device*/, pumpgraph_stream stream) {
+void pumpgraph_torch_free(void *pointer, size_t size, int /*device*/, pumpgraph_stream stream) {
   pumpgraph_error error{};
   pumpgraph_session *session = attachedSession;
   if (!pointer || !session) // the session is gone, and all its memory with it
@@ -111,6 +116,8 @@ void pumpgraph_torch_free(void *pointer, size_t /*size*/, int /*device*/, pumpgr
     keptForTorch = {pointer, stream, true};
     return;
   }
+  if (session->history.isOn())
+    session->history.freed(pointer, size, stream);
   if (pumpgraph_free(session, pointer, stream, &error) != PUMPGRAPH_OK)
     std::fprintf(stderr, "pumpgraph: PyTorch freed %p: %s\n", pointer, error.message);
 }

@@ -362,10 +362,27 @@ MemoryStatistics Session::statistics() {
           frames,
           frames_->mostCreated() * pageBytes,
           options_.unlimited ? 0 : frames_->budgetFrames() * pageBytes,
+          options_.unlimited ? 0 : frames_->available() * pageBytes,
           besides ? frames + *besides : 0,
           host_->backedBytes(),
           host_->pinnedBytes(),
           heap_->stats()};
+}
+
+std::vector<LiveBlock> Session::liveBlocks() {
+  const std::lock_guard lock(mutex_);
+  std::vector<LiveBlock> blocks;
+  for (const BlockId id : heap_->blocks()) {
+    const Block &block = heap_->block(id);
+    LiveBlock found{block.address, block.bytes(), block.shared, {}};
+    for (const Allocation &member : block.members)
+      if (member.live)
+        found.parts.push_back({block.address + member.offset, member.size, member.stream});
+    if (!found.parts.empty() || (block.hasMemory() && !block.members.empty()))
+      blocks.push_back(std::move(found));
+  }
+  std::sort(blocks.begin(), blocks.end(), [](const LiveBlock &a, const LiveBlock &b) { return a.address < b.address; });
+  return blocks;
 }
 
 void Session::resetPeaks() {

@@ -91,10 +91,24 @@ struct MemoryStatistics {
   std::uint64_t deviceBytes = 0;
   std::uint64_t devicePeakBytes = 0;
   std::uint64_t frameBudgetBytes = 0; ///< 0: unlimited
+  std::uint64_t freeBytes = 0;        ///< of frames that nothing uses, made or not; 0: unlimited
   std::uint64_t processBytes = 0;     ///< 0: not known
   std::uint64_t hostBackedBytes = 0;
   std::uint64_t pinnedBytes = 0;
   HeapStats live;
+};
+
+/// An address range of whole pages and the allocations in it that are alive.
+struct LiveBlock {
+  struct Part {
+    CUdeviceptr address = 0;
+    std::uint64_t bytes = 0; ///< as requested
+    CUstream stream = nullptr;
+  };
+  CUdeviceptr address = 0;
+  std::uint64_t bytes = 0;
+  bool isShared = false;   ///< by small allocations
+  std::vector<Part> parts; ///< ascending
 };
 
 /// What of a budget for the whole process is used.
@@ -138,6 +152,8 @@ public:
   Status declarePresent(void *pointer);
   Status name(void *pointer, std::string_view name);
   MemoryStatistics statistics();
+  /// Address ranges that have memory or hold a live allocation, ascending.
+  std::vector<LiveBlock> liveBlocks();
   void resetPeaks();
   /// Looks at what the process has on the device. Where that has come to exceed the budget, gives back what nobody uses
   /// and has every step planned again, before its next replay, for what others leave.

@@ -15,6 +15,7 @@ import gc
 import io
 import json
 import os
+import pickle
 import re
 import statistics
 import sys
@@ -911,7 +912,7 @@ def refusals(pg):
     forward.reset()
     needs_gradient = torch.ones(4, WIDTH, device="cuda", requires_grad=True)
     raises(pg.UnsupportedError, "outside the step", lambda: forward(needs_gradient * 2))
-    raises(pg.UnsupportedError, r"memory_stats\(\)", torch.cuda.memory._snapshot)
+    raises(pg.UnsupportedError, r"memory_stats\(\)", torch.cuda.reset_accumulated_memory_stats)
     torch.cuda.empty_cache()
     check(pg.memory_stats()["live_bytes"] > 0, "memory_stats() knows of no tensors")
 
@@ -952,6 +953,86 @@ def refusals(pg):
 
     parallel = nn.DataParallel(model, device_ids=[0])
     raises(pg.UnsupportedError, "DataParallel", lambda: pg.graphed(lambda x: parallel(x))(batches[0]))
+
+
+def memory_snapshot(pg):
+    """What PyTorch's viewer is given has the tensors that are alive, the lines that made them, and the plan of a step."""
+    from torch.cuda import _memory_viz
+
+    memory = torch.cuda.memory
+    older = torch.zeros(3 << 20, device="cuda", dtype=torch.uint8)
+
+    def made_here(size=5 << 20):
+        return torch.zeros(size, device="cuda", dtype=torch.uint8)
+
+    def live(segments):
+        return {block["address"]: block for segment in segments for block in segment["blocks"]
+                if block["state"] == "active_allocated"}
+
+    def adds_up(segments):
+        sizes = {sum(block[key] for block in live(segments).values()) for key in ("size", "requested_size")}
+        check(sizes == {torch.cuda.memory_allocated()}, f"{sizes} bytes are alive, not {torch.cuda.memory_allocated()}")
+        for segment in segments:
+            check(sum(block["size"] for block in segment["blocks"]) == segment["total_size"], f"gaps in {segment}")
+
+    memory._record_memory_history(max_entries=100000)
+    try:
+        kept = made_here()
+        made_here(1 << 20)  # and freed
+        training = Training(pg)
+        training.run(6)
+        was_rewritten(training.step)
+        torch.cuda.synchronize()
+        snapshot = memory._snapshot()
+        own = [segment for segment in snapshot["segments"] if segment["device"] == 0]
+        adds_up(own)
+        adds_up(torch.cuda.memory_snapshot())
+        blocks = live(own)
+        check(blocks[older.data_ptr()]["frames"] == [], "frames of what was not recorded")
+        innermost = blocks[kept.data_ptr()]["frames"][0]
+        check(innermost["name"] == "made_here" and innermost["filename"] == __file__, f"{innermost}")
+        trace = snapshot["device_traces"][0]
+        passing = [(event["action"], event["frames"][0]["name"]) for event in trace
+                   if event.get("size") == 1 << 20 and event["frames"] and event["frames"][0]["filename"] == __file__]
+        check(("alloc", "made_here") in passing and ("free_completed", "memory_snapshot") in passing, f"{passing}")
+        check(len(trace) > 100, f"{len(trace)} events of six steps")
+
+        # The plan: in memory at any time what the report says at most.
+        check(len(snapshot["device_traces"]) == torch.cuda.device_count() + 1, "not one plan")
+        report, plan = training.step.report(), snapshot["device_traces"][-1]
+        bytes_now = peak = 0
+        for event in plan:
+            bytes_now += {"alloc": 1, "free_completed": -1}.get(event["action"], 0) * event["size"]
+            peak = max(peak, bytes_now)
+        check(peak == report["peak_bytes"] <= report["budget_bytes"], f"{peak} bytes, not {report['peak_bytes']}")
+        names = {event["frames"][0]["filename"] for event in plan}
+        check(any("0.weight" in name for name in names), f"no names of the model: {sorted(names)[:9]}")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "snapshot.pickle"
+            training.step.memory_snapshot(path)
+            check(len(pickle.loads(path.read_bytes())["device_traces"][0]) == len(plan), "another plan")
+            memory._dump_snapshot(str(path))
+            check(len(pickle.loads(path.read_bytes())["device_traces"]) == len(snapshot["device_traces"]), "another dump")
+
+        # PyTorch's own readers.
+        for text in (_memory_viz.trace(snapshot), _memory_viz.segsum(snapshot), _memory_viz.trace_plot(snapshot),
+                     _memory_viz.segment_plot(snapshot)):
+            check(text, "PyTorch makes nothing of it")
+
+        # In the middle of a capture, and once a step is gone.
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = kept + 1
+            adds_up([segment for segment in memory._snapshot()["segments"] if segment["device"] == 0])
+        graph.reset()
+        del result
+        training.step.reset()
+        check(len(memory._snapshot()["device_traces"]) == torch.cuda.device_count(), "a plan of a step that is gone")
+    finally:
+        memory._record_memory_history(None)
+    snapshot = memory._snapshot()
+    check(not any(snapshot["device_traces"]), "events after recording")
+    adds_up(snapshot["segments"])
 
 
 def unfused_scaler(pg):
@@ -1229,6 +1310,7 @@ PROGRAMS = [
 ]
 CHECKS = [
     unfused_scaler,
+    memory_snapshot,
     stale_models,
     private_values_move,
     names_by_module,

@@ -17,6 +17,8 @@ static char log_text[1 << 16];
 static char failing[64];
 static pumpgraph_status failing_status;
 static char failing_message[512];
+static char torch_snapshot_text[1 << 12] =
+    "{\"recording\": false, \"events\": [], \"live\": [], \"stacks\": [], \"blocks\": []}";
 static char report_text[1 << 14] = "{\"name\": \"step\"}";
 
 /** What was called since the last time, one call a line. */
@@ -49,6 +51,10 @@ static const char *next_launch = launches;
 FAKE void fake_set_launches(const char *letters) {
   snprintf(launches, sizeof launches, "%s", letters);
   next_launch = launches;
+}
+
+FAKE void fake_set_torch_snapshot(const char *json) {
+  snprintf(torch_snapshot_text, sizeof torch_snapshot_text, "%s", json);
 }
 
 FAKE void fake_set_report(const char *json) {
@@ -453,6 +459,22 @@ FAKE void pumpgraph_torch_empty_cache(void) {
 
 FAKE void pumpgraph_torch_keep(void *pointer) {
   write_down("torch_keep %p\n", pointer);
+}
+
+FAKE pumpgraph_status pumpgraph_torch_record(pumpgraph_session *session, const pumpgraph_torch_recording *recording,
+                                             pumpgraph_error *error) {
+  if (recording == NULL)
+    write_down("torch_record %p off\n", (void *)session);
+  else
+    write_down("torch_record %p events %llu stacks %d keep %d\n", (void *)session,
+               (unsigned long long)recording->most_events, recording->stacks, recording->keep_events);
+  return answer("torch_record", error);
+}
+
+FAKE pumpgraph_status pumpgraph_torch_snapshot(pumpgraph_session *session, char **json, pumpgraph_error *error) {
+  write_down("torch_snapshot %p\n", (void *)session);
+  *json = strdup(torch_snapshot_text);
+  return answer("torch_snapshot", error);
 }
 
 FAKE char *pumpgraph_doctor(void) {

@@ -52,5 +52,8 @@ class FakeLibraryTest(unittest.TestCase):
     def fail_next(self, function, status, message):
         self.control.fake_fail(function.encode(), int(status), message.encode())
 
+    def set_torch_snapshot(self, json):
+        self.control.fake_set_torch_snapshot(json.encode())
+
     def set_report(self, json):
         self.control.fake_set_report(json.encode())

@@ -1055,8 +1055,8 @@ class Failures(GraphedTest):
         self.calls()
         torch.cuda.memory.reset_peak_memory_stats()
         self.assertEqual(self.calls(), ["reset_peaks 0x5e55"])
-        with self.assertRaisesRegex(UnsupportedError, r"torch\.cuda\.memory\._snapshot\(\).*memory_stats\(\)"):
-            torch.cuda.memory._snapshot()
+        with self.assertRaisesRegex(UnsupportedError, r"reset_accumulated_memory_stats\(\) asks .*memory_stats\(\)"):
+            torch.cuda.memory.reset_accumulated_memory_stats()
 
     def test_training_on_several_devices(self):
         for kind in (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel):

@@ -560,6 +560,39 @@ PUMPGRAPH_API void pumpgraph_torch_free(void *pointer, size_t size, int device, 
 /** The next pumpgraph_torch_free() of `pointer` in this thread frees nothing, and the pumpgraph_torch_malloc() after
  * that gives it again, whatever the size: so memory changes from one owner in PyTorch to another. NULL calls it off. */
 PUMPGRAPH_API void pumpgraph_torch_keep(void *pointer);
+
+typedef struct pumpgraph_torch_recording {
+  size_t struct_size;
+  uint64_t most_events; /* so many are kept, the last ones; 0: none */
+  int32_t stacks;       /* 0: none; 1: of live allocations; 2: also of the events of allocations; 3: also of frees */
+  int32_t keep_events;  /* 1: what was recorded before stays */
+  /* CPython's functions, which are called with its lock held: PyGILState_Ensure, PyGILState_Release, PyEval_GetFrame,
+   * PyFrame_GetBack, PyFrame_GetCode, PyFrame_GetLineNumber, Py_DecRef. */
+  const void *gil_state_ensure;
+  const void *gil_state_release;
+  const void *eval_get_frame;
+  const void *frame_get_back;
+  const void *frame_get_code;
+  const void *frame_get_line;
+  const void *dec_ref;
+} pumpgraph_torch_recording;
+
+/** From now on what PyTorch allocates and frees is recorded, with Python's frames. NULL: no more; what was recorded is
+ * forgotten. It has to be off before Python is finalized. Not to be called in two threads at once, nor beside
+ * pumpgraph_torch_snapshot(). While it is off an allocation pays for one atomic load. PUMPGRAPH_INVALID_ARGUMENT if a
+ * function is NULL. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_torch_record(pumpgraph_session *session,
+                                                      const pumpgraph_torch_recording *recording,
+                                                      pumpgraph_error *error);
+/** What was recorded and the memory that is there, as JSON, which is the caller's: pumpgraph_string_free().
+ * `recording`: whether it is on. `events`, the oldest first: `action` (`alloc`, `free`, `oom`), `address`, `bytes`,
+ * `stream`, `time_us` since 1970, `stack`; of `oom` also the `left_bytes` of the budget. `live`: address and stack of
+ * allocations that were recorded and are not freed. `stacks`: the frames of each, the innermost first, as the address
+ * of a code object, which lives until recording ends, and a line. A stack is a position there, or null. `blocks`:
+ * address ranges, ascending, with `address`, `bytes`, `is_shared` (by small allocations) and `allocations`, those that
+ * are alive: `address`, `bytes`, `stream`. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_torch_snapshot(pumpgraph_session *session, char **json,
+                                                        pumpgraph_error *error);
 /** pumpgraph_empty_cache() for the session: what torch.cuda.empty_cache() does, also before each capture. */
 PUMPGRAPH_API void pumpgraph_torch_empty_cache(void);
 

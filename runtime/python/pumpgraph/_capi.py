@@ -122,6 +122,22 @@ class Observation(ctypes.Structure):
     ]
 
 
+class TorchRecording(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("most_events", c_uint64),
+        ("stacks", c_int32),
+        ("keep_events", c_int32),
+        ("gil_state_ensure", c_void_p),
+        ("gil_state_release", c_void_p),
+        ("eval_get_frame", c_void_p),
+        ("frame_get_back", c_void_p),
+        ("frame_get_code", c_void_p),
+        ("frame_get_line", c_void_p),
+        ("dec_ref", c_void_p),
+    ]
+
+
 class Copy(ctypes.Structure):
     _fields_ = [("destination", c_void_p), ("source", c_void_p), ("bytes", c_size_t)]
 
@@ -141,6 +157,7 @@ STRUCTURES = {
     "pumpgraph_validation": Validation,
     "pumpgraph_observation": Observation,
     "pumpgraph_copy": Copy,
+    "pumpgraph_torch_recording": TorchRecording,
 }
 
 # `int (*record)(pumpgraph_stream stream, void *user)`.
@@ -199,6 +216,8 @@ FUNCTIONS = {
     "pumpgraph_torch_malloc": (c_void_p, [c_size_t, c_int, c_void_p]),
     "pumpgraph_torch_free": (None, [c_void_p, c_size_t, c_int, c_void_p]),
     "pumpgraph_torch_keep": (None, [c_void_p]),
+    "pumpgraph_torch_record": (c_int, [c_void_p, POINTER(TorchRecording), _ERROR]),
+    "pumpgraph_torch_snapshot": (c_int, [c_void_p, POINTER(c_void_p), _ERROR]),
     "pumpgraph_doctor": (c_void_p, []),
 }
 

@@ -12,10 +12,10 @@ import os
 import tempfile
 from ctypes import byref, c_void_p
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
 
 from ._capi import (AdoptOptions, BudgetState, Copies, Launch, Library, MemoryStats, Measurement, Observation, Replanning, SessionOptions,
-                    Validation)
+                    TorchRecording, Validation)
 from ._report import Report
 from .errors import invalid
 
@@ -175,6 +175,24 @@ class Session:
     def keep_for_torch(self, pointer: int) -> None:
         """PyTorch's next free of this address, in this thread, frees nothing, and its next allocation is there."""
         self.library.keep_for_torch(pointer)
+
+    def record_torch(self, functions: Optional[Dict[str, int]], most_events: int = 0, stacks: int = 0,
+                     keep_events: bool = False) -> None:
+        """Records what PyTorch allocates and frees, with the interpreter's `functions`; None: no more."""
+        if functions is None:
+            self.library.call("pumpgraph_torch_record", self._handle, None)
+            return
+        recording = _sized(TorchRecording)
+        recording.most_events, recording.stacks, recording.keep_events = most_events, stacks, keep_events
+        for name, function in functions.items():
+            setattr(recording, name, function)
+        self.library.call("pumpgraph_torch_record", self._handle, byref(recording))
+
+    def torch_snapshot(self) -> Dict[str, Any]:
+        """What was recorded, and the memory that is there (pumpgraph_torch_snapshot in pumpgraph.h)."""
+        text = c_void_p()
+        self.library.call("pumpgraph_torch_snapshot", self._handle, byref(text))
+        return json.loads(self.library.take_string(text.value))
 
     def declare_present(self, pointer: int) -> None:
         self.library.call("pumpgraph_declare_present", self._handle, pointer)

@@ -8,24 +8,26 @@ reserved is the session's memory on the device, of which no sums are kept.
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Callable, Dict, Iterable
 
 import torch
 
 from ._session import Session
 from .errors import UnsupportedError
+from .memory_snapshots import MemorySnapshots
 
 _PAGE = 2 << 20  # of device memory: what PyTorch calls a segment
 _NOTHING = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
 # PumpGraph does not count these, or has no such thing.
 _NOT_COUNTED = ("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free",
                 "max_split_size")
-_NOT_KEPT = ("memory_snapshot", "memory._snapshot", "memory._record_memory_history", "reset_accumulated_memory_stats")
+_NOT_KEPT = ("reset_accumulated_memory_stats",)
 
 
-def replace(session: Session) -> None:
-    """From now on, for good: there is one session a process."""
+def replace(session: Session, steps: Callable[[], Iterable[Any]]) -> None:
+    """From now on, for good: there is one session a process. `steps`: those that are alive."""
     ours = session.device
+    snapshots = MemorySnapshots(session, steps)
 
     def memory_stats_as_nested_dict(device: Any = None) -> Dict[str, Any]:
         return as_pytorch_has_them(session.memory_stats()) if _index_of(device, ours) == ours else {}
@@ -33,14 +35,19 @@ def replace(session: Session) -> None:
     def reset_peak_memory_stats(device: Any = None) -> None:
         session.reset_peaks()
 
-    figures: Dict[str, Any] = {figure.__name__: figure
-                               for figure in (memory_stats_as_nested_dict, reset_peak_memory_stats)}
+    figures = {
+        "memory_stats_as_nested_dict": memory_stats_as_nested_dict,
+        "reset_peak_memory_stats": reset_peak_memory_stats,
+        "memory_snapshot": snapshots.segments,
+        "_snapshot": snapshots.snapshot,
+        "_record_memory_history": snapshots.record,
+    }
     for name in _NOT_KEPT:
         figures[name] = _refusal_of(name)
     for name, figure in figures.items():
         for module in (torch.cuda, torch.cuda.memory):
-            if hasattr(module, name.rpartition(".")[2]):
-                setattr(module, name.rpartition(".")[2], figure)
+            if hasattr(module, name):
+                setattr(module, name, figure)
 
 
 def _index_of(device: Any, current: int) -> int:

@@ -52,7 +52,7 @@ class _Installation:
         self.next_look = time.monotonic() + 1 if looks_at_budget else float("inf")
         self._stream: Optional[torch.cuda.Stream] = None
         notice_those_of_nodes()
-        memory_figures.replace(session)
+        memory_figures.replace(session, lambda: list(self.steps))
 
     def look_at_budget(self, now: float) -> None:
         """Once a second: other libraries of the process may take memory at any time."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares a memory-viz report with the timeline and the figures of the same plan: at every moment the live blocks add up
-to the device memory of the timeline; blocks never overlap, nothing is freed that is not there, and the last state is
-that of the segment.
+"""Compares a memory-viz report with the timeline and the figures of the same plan: at every moment the live blocks add
+up to the device memory of the timeline; blocks never overlap, nothing is freed that is not there, and the last state
+is that of the segment.
 
   memory_viz.py SNAPSHOT TIMELINE REPORT
 """

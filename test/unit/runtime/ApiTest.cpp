@@ -7,6 +7,7 @@
 #include "test/unit/runtime/StackProbe.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <dlfcn.h>
 
@@ -14,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <set>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -222,6 +224,67 @@ TEST_F(ApiTest, servesPyTorch) {
   pumpgraph_torch_free(pointer, 100, 0, nullptr);
   ASSERT_EQ(pumpgraph_memory_statistics(session_, &stats, nullptr), PUMPGRAPH_OK);
   EXPECT_EQ(stats.live_allocations, 0u);
+}
+
+// With the interpreter's functions, here of one whose only frame has a code object of its own in line 7. What is off
+// records nothing; what was there before has no frames.
+TEST_F(ApiTest, recordsWhatPyTorchAllocates) {
+  static int locks = 0, code = 0;
+  pumpgraph_torch_recording recording{};
+  recording.struct_size = sizeof recording;
+  recording.most_events = 3;
+  recording.stacks = 3;
+  const auto pointer = [](auto *function) { return reinterpret_cast<const void *>(function); };
+  recording.gil_state_ensure = pointer(+[] { return ++locks; });
+  recording.gil_state_release = pointer(+[](int) { --locks; });
+  recording.eval_get_frame = pointer(+[]() -> void * { return &locks; });
+  recording.frame_get_back = pointer(+[](void *) -> void * { return nullptr; });
+  recording.frame_get_code = pointer(+[](void *) -> void * { return &code; });
+  recording.frame_get_line = pointer(+[](void *) { return 7; });
+  EXPECT_EQ(pumpgraph_torch_record(session_, &recording, nullptr), PUMPGRAPH_INVALID_ARGUMENT);
+  recording.dec_ref = pointer(+[](void *) {});
+  ASSERT_EQ(pumpgraph_torch_attach(session_, nullptr), PUMPGRAPH_OK);
+  const auto snapshot = [&] {
+    char *json = nullptr;
+    EXPECT_EQ(pumpgraph_torch_snapshot(session_, &json, nullptr), PUMPGRAPH_OK);
+    const nlohmann::json parsed = nlohmann::json::parse(json);
+    pumpgraph_string_free(json);
+    return parsed;
+  };
+
+  void *older = pumpgraph_torch_malloc(100, 0, nullptr);
+  ASSERT_EQ(pumpgraph_torch_record(session_, &recording, nullptr), PUMPGRAPH_OK);
+  void *wide = pumpgraph_torch_malloc(3 * pageBytes - 8, 0, nullptr);
+  void *freed = pumpgraph_torch_malloc(200, 0, nullptr);
+  pumpgraph_torch_free(freed, 200, 0, nullptr);
+  EXPECT_THROW(pumpgraph_torch_malloc(std::size_t{1} << 50, 0, nullptr), std::runtime_error);
+  EXPECT_EQ(locks, 0);
+  const nlohmann::json recorded = snapshot();
+  const nlohmann::json &events = recorded.at("events");
+  ASSERT_EQ(events.size(), 3U); // the last ones
+  EXPECT_EQ(events[0].at("action"), "alloc");
+  EXPECT_EQ(events[0].at("address"), reinterpret_cast<std::uint64_t>(freed));
+  EXPECT_EQ(events[1].at("action"), "free");
+  EXPECT_EQ(events[1].at("bytes"), 200);
+  EXPECT_EQ(events[2].at("action"), "oom");
+  EXPECT_GT(events[2].at("left_bytes"), 0);
+  EXPECT_EQ(recorded.at("stacks"), nlohmann::json({{{reinterpret_cast<std::uint64_t>(&code), 7}}}));
+  EXPECT_EQ(recorded.at("live"), nlohmann::json({{reinterpret_cast<std::uint64_t>(wide), 0}}));
+  std::set<std::uint64_t> alive;
+  for (const nlohmann::json &block : recorded.at("blocks"))
+    for (const nlohmann::json &allocation : block.at("allocations")) {
+      alive.insert(allocation.at("address").get<std::uint64_t>());
+      EXPECT_LE(block.at("address"), allocation.at("address"));
+      EXPECT_LE(allocation.at("address").get<std::uint64_t>() + allocation.at("bytes").get<std::uint64_t>(),
+                block.at("address").get<std::uint64_t>() + block.at("bytes").get<std::uint64_t>());
+    }
+  EXPECT_EQ(alive, (std::set{reinterpret_cast<std::uint64_t>(older), reinterpret_cast<std::uint64_t>(wide)}));
+
+  ASSERT_EQ(pumpgraph_torch_record(session_, nullptr, nullptr), PUMPGRAPH_OK);
+  pumpgraph_torch_free(wide, 3 * pageBytes - 8, 0, nullptr);
+  EXPECT_EQ(snapshot().at("events").size(), 0U);
+  EXPECT_FALSE(snapshot().at("recording"));
+  pumpgraph_torch_free(older, 100, 0, nullptr);
 }
 
 // Memory changes from one owner to the next: no free is heard of, and no allocation.

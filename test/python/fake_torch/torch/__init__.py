@@ -442,6 +442,10 @@ class cuda:
     instantiate_fails = capturing = False
 
     @staticmethod
+    def device_count():
+        return 2
+
+    @staticmethod
     def is_initialized():
         return cuda.initialized
 
@@ -539,7 +543,19 @@ class cuda:
             return {}
 
         @staticmethod
+        def _record_memory_history(enabled="all", *arguments, **options):
+            raise RuntimeError("a pluggable allocator has no history")
+
+        @staticmethod
+        def memory_snapshot(mempool_id=None):
+            raise RuntimeError("a pluggable allocator has no segments")
+
+        @staticmethod
         def memory_stats_as_nested_dict(device=None):
+            raise RuntimeError("a pluggable allocator has no statistics")
+
+        @staticmethod
+        def reset_accumulated_memory_stats(device=None):
             raise RuntimeError("a pluggable allocator has no statistics")
 
         @staticmethod
