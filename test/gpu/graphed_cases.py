@@ -965,6 +965,10 @@ def memory_snapshot(pg):
     def made_here(size=5 << 20):
         return torch.zeros(size, device="cuda", dtype=torch.uint8)
 
+    def lines(entry):
+        """Functions of this file, the innermost first."""
+        return [frame["name"] for frame in entry["frames"] if frame["filename"].endswith("graphed_cases.py")]
+
     def live(segments):
         return {block["address"]: block for segment in segments for block in segment["blocks"]
                 if block["state"] == "active_allocated"}
@@ -989,16 +993,16 @@ def memory_snapshot(pg):
         adds_up(torch.cuda.memory_snapshot())
         blocks = live(own)
         check(blocks[older.data_ptr()]["frames"] == [], "frames of what was not recorded")
-        innermost = blocks[kept.data_ptr()]["frames"][0]
-        check(innermost["name"] == "made_here" and innermost["filename"] == __file__, f"{innermost}")
+        made = lines(blocks[kept.data_ptr()])
+        check(made[:2] == ["made_here", "memory_snapshot"], f"{made}")
         trace = snapshot["device_traces"][0]
-        passing = [(event["action"], event["frames"][0]["name"]) for event in trace
-                   if event.get("size") == 1 << 20 and event["frames"] and event["frames"][0]["filename"] == __file__]
+        passing = [(event["action"], lines(event)[0]) for event in trace if event["size"] == 1 << 20 and lines(event)]
         check(("alloc", "made_here") in passing and ("free_completed", "memory_snapshot") in passing, f"{passing}")
-        check(len(trace) > 100, f"{len(trace)} events of six steps")
+        check(len(trace) > 50, f"{len(trace)} events of six steps")
 
         # The plan: in memory at any time what the report says at most.
-        check(len(snapshot["device_traces"]) == torch.cuda.device_count() + 1, "not one plan")
+        plans = len(snapshot["device_traces"]) - torch.cuda.device_count()
+        check(plans == len(training.step.signatures()) == 1, f"{plans} plans")
         report, plan = training.step.report(), snapshot["device_traces"][-1]
         bytes_now = peak = 0
         for event in plan:
