@@ -28,6 +28,7 @@ import pumpgraph
 names = [path.stem for path in pathlib.Path(pumpgraph.__file__).parent.glob("*.py")]
 for name in names:
     importlib.import_module("pumpgraph." + name)
+importlib.import_module("pumpgraph.integrations.parts")
 assert "step_function" in names and sys.modules["torch"].__file__.startswith(sys.argv[1])
 """
 

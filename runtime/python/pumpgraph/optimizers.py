@@ -11,7 +11,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .errors import StaleStepError, UnsupportedError
-from .prepared import known, prepared
+from .prepared import has_scheduler, known, prepared
 
 
 def refuse_baked(optimizer: torch.optim.Optimizer) -> None:
@@ -23,10 +23,14 @@ def refuse_baked(optimizer: torch.optim.Optimizer) -> None:
             raise UnsupportedError(f"param group {index} of {kind} has capturable=False: its step count would be a "
                                    f"number that the captured step keeps; write {kind}(..., capturable=True)")
         rate = group.get("lr")
-        if hasattr(optimizer.step, "_wrapped_by_lr_sched") and not isinstance(rate, torch.Tensor):
+        if has_scheduler(optimizer) and not isinstance(rate, torch.Tensor):
             raise UnsupportedError(f"a scheduler changes the learning rate of param group {index} of {kind}, which is "
                                    f"the number {rate}, and a captured step would keep it; make it a tensor on the "
                                    f"device: {kind}(..., lr=torch.tensor({rate}, device=\"cuda\"))")
+        if isinstance(rate, torch.Tensor) and not rate.is_cuda:
+            raise UnsupportedError(f"the learning rate of param group {index} of {kind} is a tensor on the host, of "
+                                   "which a captured step would keep the value; make it a number, or bring it to the "
+                                   "device")
 
 
 @contextlib.contextmanager

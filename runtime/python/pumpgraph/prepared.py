@@ -17,6 +17,7 @@ from .errors import invalid
 
 _COUNTS = ("step", "mu_product")  # of state: on the host unless an optimizer is capturable or fused
 _prepared: "weakref.WeakKeyDictionary[torch.optim.Optimizer, Prepared]" = weakref.WeakKeyDictionary()
+_scheduled: "weakref.WeakSet[torch.optim.Optimizer]" = weakref.WeakSet()
 
 
 def prepare(optimizer: torch.optim.Optimizer, *, fused: Optional[bool] = None) -> torch.optim.Optimizer:
@@ -56,6 +57,18 @@ def prepared(optimizer: torch.optim.Optimizer) -> Optional["Prepared"]:
         return None
     _prepared[optimizer] = made
     return made
+
+
+def note_schedulers(optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    """A scheduler may hold an optimizer that wraps the one that steps, as accelerate's does."""
+    for optimizer in optimizers:
+        if has_scheduler(optimizer):
+            _scheduled.update(each for each in (optimizer, vars(optimizer).get("optimizer"))
+                              if isinstance(each, torch.optim.Optimizer))
+
+
+def has_scheduler(optimizer: torch.optim.Optimizer) -> bool:
+    return hasattr(optimizer.step, "_wrapped_by_lr_sched") or optimizer in _scheduled
 
 
 def give_settings(optimizers: Iterable[torch.optim.Optimizer]) -> None:
@@ -146,7 +159,7 @@ class Prepared:
 def _settings(optimizer: torch.optim.Optimizer, fused: bool, tensors: bool = True) -> List[Dict[str, Any]]:
     """What the param groups hold while the optimizer steps, where that is something else. `tensors`: else None in their
     places."""
-    scheduled = hasattr(optimizer.step, "_wrapped_by_lr_sched")
+    scheduled = has_scheduler(optimizer)
     kind = type(optimizer).__name__
     return [_settings_of(kind, group, scheduled, fused, tensors) for group in optimizer.param_groups]
 

@@ -19,7 +19,7 @@ import os
 import random
 import sys
 import types
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Set, Tuple
 
 import torch
 
@@ -36,6 +36,13 @@ _OBSERVERS = ("torch.profiler", "torch.autograd.profiler", "torch.utils.tensorbo
 _CONCURRENT = ("threading", "queue", "multiprocessing", "concurrent", "asyncio", "logging", "_thread", "weakref")
 _LIBRARIES = tuple(os.sep + folder + os.sep for folder in ("site-packages", "dist-packages"))
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+# Attributes of objects that run a loop, by class: what they hold is the loop's and not the step's.
+_LEFT_OUT: Dict[type, FrozenSet[str]] = {}
+
+
+def leave_out(kind: type, names: Iterable[str]) -> None:
+    """No search looks at these attributes of a class's objects from now on."""
+    _LEFT_OUT[kind] = frozenset(names)
 
 
 def _internal_names(kind: type) -> Set[str]:
@@ -216,7 +223,7 @@ class Reachable:
 
     def _visit_module(self, module: torch.nn.Module, name: str, objects: int, functions: int) -> None:
         own = {key: value for key, value in vars(module).items() if key not in _OF_MODULES}
-        self._visit_all(vars(module), own, name, objects, functions)
+        self._visit_all(vars(module), _searched(module, own), name, objects, functions)
         self._visit_class(type(module), name, objects, functions)
         self._visit_hooks(hooks.of_module(module, name or type(module).__name__))
         for key, parameter in list(getattr(module, "_parameters", {}).items()):
@@ -269,7 +276,7 @@ class Reachable:
         if slots:
             found = self._visit_all(Attributes(thing), slots, name, objects, functions) or found
         if isinstance(own, dict):
-            found = self._visit_all(own, own, name, objects, functions) or found
+            found = self._visit_all(own, _searched(thing, own), name, objects, functions) or found
         return self._visit_class(kind, name, objects, functions) or found
 
     def _visit_class(self, kind: type, name: str, objects: int, functions: int) -> bool:
@@ -330,10 +337,20 @@ def _is_foreign(module: Any) -> bool:
     return isinstance(module, str) and module.split(".")[0] in _FOREIGN
 
 
+def _searched(thing: Any, own: Dict[str, Any]) -> Dict[str, Any]:
+    left = [names for kind, names in _LEFT_OUT.items() if isinstance(thing, kind)]
+    return {key: value for key, value in own.items() if not any(key in names for names in left)} if left else own
+
+
 def is_programs_own(function: types.FunctionType) -> bool:
     """Neither a library's nor Python's."""
-    path = os.path.abspath(function.__code__.co_filename)
-    return not _is_foreign(function.__module__) and not path.startswith(_STANDARD_LIBRARY) \
+    return is_programs_path(function.__code__.co_filename, function.__module__)
+
+
+def is_programs_path(path: str, module: Any) -> bool:
+    """The same of code by its file and its module."""
+    path = os.path.abspath(path)
+    return not _is_foreign(module) and not path.startswith(_STANDARD_LIBRARY) \
         and not any(folder in path for folder in _LIBRARIES)
 
 

@@ -25,7 +25,7 @@ from .generators import of_the_device, states_on_device
 from .gradients import CapturedGradients, gradients_of
 from .host_state import Change, HostState, plain_results, refuse
 from .optimizers import CapturedOptimizer, steps_observed
-from .prepared import give_settings
+from .prepared import give_settings, note_schedulers
 from .reachable import Place, Reachable, is_generator, is_programs_own
 from .reads import Code, Reads
 from .refusals import refuse_found, without_trials
@@ -416,6 +416,7 @@ class Graphed:
         signature.refuse_arguments(call, installation.device)
         surroundings = _Surroundings(self._fn, call)
         refuse_found(surroundings.found, installation.device)
+        note_schedulers(surroundings.found.optimizers)
         kind = (call.key, tuple(surroundings.modes()))
         self._count_signature(kind, call, surroundings)
         try:
