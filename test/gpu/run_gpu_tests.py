@@ -27,11 +27,13 @@ GRAPHED = Path(__file__).resolve().parent / "graphed_cases.py"
 HOST_STATE = Path(__file__).resolve().parent / "host_state_cases.py"
 MEMORY = Path(__file__).resolve().parent / "memory_cases.py"
 REMATERIALIZE = Path(__file__).resolve().parent / "rematerialize_cases.py"
+TRAINERS = Path(__file__).resolve().parent / "trainer_cases.py"
 OBSERVED = Path(__file__).resolve().parent / "observe_models.py"
 MODELS = Path(__file__).resolve().parent / "unknown_models.py"
 DRAWN = Path(__file__).resolve().parent / "drawn_programs.py"
 LOOP = ROOT / "docs" / "examples" / "pytorch" / "loop.py"
 LIBRARIES = ("transformers", "torchvision", "torch_geometric")
+LIBRARIES_OF_TRAINERS = ("transformers", "lightning", "accelerate")
 EXAMPLE = "pumpgraph-example-transformer"
 # About 900 MB at the peak, and about 130 MB for memcheck, which makes kernels many times slower.
 SMALL = ["--layers", "6", "--width", "512", "--heads", "8", "--batch", "4", "--length", "512", "--words", "4096"]
@@ -89,6 +91,12 @@ class Tests:
             yield f"memory.{case}", lambda case=case: self.run([sys.executable, str(MEMORY), case])
         for case in self.torch_cases(REMATERIALIZE):
             yield f"rematerialize.{case}", lambda case=case: self.run([sys.executable, str(REMATERIALIZE), case])
+        absent = [library for library in LIBRARIES_OF_TRAINERS if not importlib.util.find_spec(library)]
+        if absent:
+            print(f"note: {', '.join(absent)} not installed; trainer_cases.py is not run")
+        else:
+            for case in self.torch_cases(TRAINERS):
+                yield f"trainer.{case}", lambda case=case: self.trainer_case(case)
         yield "cpp.losses", self.cpp_losses
         yield "cpp.allocated_once", self.cpp_allocated_once
         yield "cpp.validate", lambda: self.example(SMALL, "--budget", self.budget(SMALL, 0.5), "--validate")
@@ -168,6 +176,10 @@ class Tests:
         print("\n".join(text.strip()[-500:] for _, text in results), flush=True)
         if any(status != 0 for status, _ in results):
             raise Failure("not every model does what is written beside it")
+
+    def trainer_case(self, case):
+        _, text = self.run([sys.executable, str(TRAINERS), case])
+        print(text.strip()[-500:], flush=True)
 
     def observe_corpus(self):
         _, text = self.run([str(self.build / "bin" / "observe_corpus")])

@@ -118,6 +118,17 @@ class Pieces(unittest.TestCase):
             parts.refuse_all("Callback", iter("ab"))
         parts.refuse_all("Callback", iter(""))
 
+    def test_what_is_between_the_first_and_the_last_is_not_captured_before_the_first(self):
+        def runs(accumulates, updates, warmup=2):
+            order = parts.Accumulation(warmup)
+            return [["just runs" if order.just_runs(index == 0, index == accumulates - 1) else "graphed"
+                     for index in range(accumulates)] for _ in range(updates)]
+
+        self.assertEqual(runs(1, 3), [["graphed"]] * 3)
+        self.assertEqual(runs(3, 3), [["graphed"] * 3] * 3)
+        warming = ["graphed", "graphed", "just runs", "just runs", "graphed"]
+        self.assertEqual(runs(5, 4), [warming] * 2 + [["graphed"] * 5] * 2)
+
     def test_the_programs_own_methods(self):
         self.assertEqual([method.__name__ for method in parts.of_the_program(Loop(), ("optimizers", "epoch", "none"))],
                          ["optimizers"])
@@ -285,6 +296,16 @@ class Transformers(TrainingTest):
                          + first * 2 + replay + update * 2 + replay + after  # both captured
                          + replay * 2 + after)
         self.assertEqual(len(set(trainer.norms)), 3)  # each of its own call
+
+    def test_micro_batches_in_the_middle_wait_for_the_first(self):
+        callback = self.callback()
+        trainer = self.library.Trainer(self.model, self.optimizer, [callback], accumulates=4)
+        trainer._inner_training_loop(self.batches(8))
+        called = [re.sub(r" 0x\w+| \d+$", "", note) for note in self.notes()]
+        micro, rest = ["fn items"], ["fn clip", "torch: optimizer step", "fn zero_grad"]
+        captured = micro * 2 + ["torch: replay"]
+        self.assertEqual(called, micro * 4 + rest + ["fn zero_grad"] + captured * 2 + ["torch: replay"]
+                         + (micro + rest) * 2 + ["torch: replay", "fn zero_grad"])
 
     def test_afterwards_the_trainer_is_as_before(self):
         callback = self.callback()

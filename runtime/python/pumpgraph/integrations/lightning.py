@@ -8,6 +8,7 @@ step: forward, zero_grad, backward, clipping and optimizer, with all hooks of th
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -20,8 +21,8 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from .. import reachable
 from .._report import Report
 from ..errors import UnsupportedError
-from ..step_function import Graphed, graphed
-from .parts import Patches, Unknown, hide, install_once, of_the_program, overridden, patches, refuse_all
+from ..step_function import Graphed, graphed, paused
+from .parts import Accumulation, Patches, Unknown, hide, install_once, of_the_program, overridden, patches, refuse_all
 
 # Hooks of the module that run in the step.
 _IN_THE_STEP = ("training_step", "on_before_zero_grad", "optimizer_zero_grad", "on_before_backward", "backward",
@@ -48,7 +49,7 @@ class PumpGraphCallback(pl.Callback):
         install_once("PumpGraphCallback", budget, options, "anything touches it")
         self.step: Optional[Graphed] = None
         self.report: Optional[Report] = None
-        self._options = {"name": "training_step", **(graphed or {})}
+        self._options = {"name": "training_step", "warmup": 3, **(graphed or {})}
         self._patches = Patches()
         self._trainer: Any = None
         self._loop: Any = None
@@ -74,6 +75,7 @@ class PumpGraphCallback(pl.Callback):
     def _attach(self, trainer: Any, module: Any) -> None:
         self._trainer, self._loop = trainer, trainer.fit_loop.epoch_loop.automatic_optimization
         self._library_run = self._loop.run
+        self._accumulation = Accumulation(self._options["warmup"])
         # What is named here is searched for what the step works on; the module is an argument.
         self.step = graphed(functools.partial(self._run, scaler=getattr(trainer.precision_plugin, "scaler", None),
                                               code=of_the_program(module, _IN_THE_STEP)), **self._options)
@@ -95,11 +97,12 @@ class PumpGraphCallback(pl.Callback):
         trainer, loop = self._trainer, self._loop
         zeroes = batch_idx % trainer.accumulate_grad_batches == 0
         updates = not trainer.fit_loop._should_accumulate()
-        # Whatever Lightning decides by is an argument: calls that differ in it get a graph each.
-        output, logged = self.step(module, optimizer, kwargs["batch"], has_index="batch_idx" in kwargs, zeroes=zeroes,
-                                   updates=updates, skips_backward=loop._skip_backward,
-                                   accumulates=trainer.accumulate_grad_batches, clips=trainer.gradient_clip_val,
-                                   clips_by=str(trainer.gradient_clip_algorithm))
+        with paused() if self._accumulation.just_runs(zeroes, updates) else contextlib.nullcontext():
+            # Whatever Lightning decides by is an argument: calls that differ in it get a graph each.
+            output, logged = self.step(module, optimizer, kwargs["batch"], has_index="batch_idx" in kwargs,
+                                       zeroes=zeroes, updates=updates, skips_backward=loop._skip_backward,
+                                       accumulates=trainer.accumulate_grad_batches, clips=trainer.gradient_clip_val,
+                                       clips_by=str(trainer.gradient_clip_algorithm))
         # What Lightning counts while it runs a batch.
         counts = loop.optim_progress.optimizer
         if zeroes and not loop._skip_backward:

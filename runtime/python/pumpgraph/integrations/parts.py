@@ -91,6 +91,22 @@ def patches() -> Iterator[Patches]:
         made.undo()
 
 
+class Accumulation:
+    """Which micro batches warm up. Those between the first and the last of an update add to gradients that the first
+    has made, and a captured one keeps their addresses. So none of them may be captured before the first is: while that
+    warms up, one of them does so too in each update, and the others just run."""
+
+    def __init__(self, warmup: int):
+        self._warmup = warmup
+        self._begun = 0  # updates
+        self._is_between = False  # the last call was
+
+    def just_runs(self, begins: bool, updates: bool) -> bool:
+        self._begun += begins
+        was_between, self._is_between = self._is_between, not begins and not updates
+        return was_between and self._is_between and self._begun <= self._warmup
+
+
 # ---- what a step must not look at ------------------------------------------------------------------------------------
 
 _LOOKS = """bool int index float complex eq ne lt le gt ge hash str format len iter contains getitem call round trunc

@@ -12,6 +12,7 @@ graphed call, and what its loop does afterwards for the optimizer finds it done.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from typing import Any, Dict, Iterator, List, Optional
@@ -22,8 +23,8 @@ import transformers
 from .. import reachable
 from .._report import Report
 from ..errors import invalid
-from ..step_function import Graphed, graphed
-from .parts import Patches, install_once, of_the_program, overridden, refuse_all
+from ..step_function import Graphed, graphed, paused
+from .parts import Accumulation, Patches, install_once, of_the_program, overridden, refuse_all
 
 # What the step calls of a Trainer, and what is set on it while it trains.
 _IN_THE_STEP = ("training_step", "compute_loss", "compute_loss_context_manager", "autocast_smart_context_manager",
@@ -51,11 +52,12 @@ class PumpGraphCallback(transformers.TrainerCallback):
         install_once("PumpGraphCallback", budget, options, "TrainingArguments")
         self.step: Optional[Graphed] = None
         self.report: Optional[Report] = None
-        self._options = {"name": "training_step", **(graphed or {})}
+        self._options = {"name": "training_step", "warmup": 3, **(graphed or {})}
         self._patches = Patches()
         self._originals: Dict[str, Any] = {}  # methods of the Trainer
         self._is_inside = False  # the step itself runs
         self._norm: Any = None  # of the gradients, in the last call
+        self._begins = True  # the next micro batch is the first of an update
         self._gradients: Any = None  # accelerate's state: whether this micro batch updates the weights
 
     # ---- events ----
@@ -97,7 +99,8 @@ class PumpGraphCallback(transformers.TrainerCallback):
         self.step = graphed(functools.partial(self._run, trainer=trainer, scaler=trainer.accelerator.scaler,
                                               code=of_the_program(trainer, _IN_THE_STEP)), **self._options)
         self._gradients = trainer.accelerator.gradient_state
-        self._norm = None
+        self._norm, self._begins = None, True
+        self._accumulation = Accumulation(self._options["warmup"])
 
         def training_step(model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
             return self._call(trainer, model, inputs, num_items_in_batch)
@@ -130,13 +133,16 @@ class PumpGraphCallback(transformers.TrainerCallback):
             model.train()
         if isinstance(num_items_in_batch, int):
             num_items_in_batch = torch.tensor(num_items_in_batch)  # it differs from batch to batch
-        loss, self._norm = self.step(model, inputs, num_items_in_batch,
-                                     updates=bool(self._gradients.sync_gradients),
-                                     micro_batches=trainer.current_gradient_accumulation_steps,
-                                     max_grad_norm=trainer.args.max_grad_norm)
+        begins, updates = self._begins, bool(self._gradients.sync_gradients)
+        self._begins = updates
+        with paused() if self._accumulation.just_runs(begins, updates) else contextlib.nullcontext():
+            # Whatever the Trainer decides by is an argument: calls that differ in it get a graph each.
+            loss, self._norm = self.step(model, inputs, num_items_in_batch, begins=begins, updates=updates,
+                                         micro_batches=trainer.current_gradient_accumulation_steps,
+                                         max_grad_norm=trainer.args.max_grad_norm)
         return loss
 
-    def _run(self, model: Any, inputs: Any, num_items_in_batch: Any, *, updates: bool, micro_batches: int,
+    def _run(self, model: Any, inputs: Any, num_items_in_batch: Any, *, begins: bool, updates: bool, micro_batches: int,
              max_grad_norm: float, trainer: Any, scaler: Any, code: List[Any]) -> Any:
         """What is captured. The Trainer itself divides the loss by `micro_batches`, where it does."""
         originals, self._is_inside = self._originals, True
@@ -168,7 +174,7 @@ def _obstacles(trainer: Any, callback: PumpGraphCallback) -> Iterator[str]:
     elif args.device.type != "cuda":
         yield f"it trains on {args.device}; PumpGraph needs a GPU"
     if args.torch_empty_cache_steps is not None:
-        yield "torch_empty_cache_steps empties the cache in the middle of the step; leave it out, for a captured step " \
+        yield "torch_empty_cache_steps empties the cache in the middle of the step; leave it out: a captured step " \
               "has none"
     optimizer = str(getattr(args.optim, "value", args.optim))
     if "lomo" in optimizer or "layerwise" in optimizer:
