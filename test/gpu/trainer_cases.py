@@ -355,13 +355,15 @@ def lightning_training(folder, budget=None, resume=None, epochs=3, **arguments):
 
     class Watch(pl.Callback):
         def on_train_start(self, trainer, module):
+            self.updates = trainer.global_step
             if graph is None:
                 as_captured(trainer.optimizers[0])
 
         def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
-            metrics = {key: value.item() for key, value in trainer.callback_metrics.items()}
+            logged = ["train_loss_step", "mean", "rows"] + ["norm"] * (trainer.global_step > self.updates)
+            self.updates = trainer.global_step
             logs.append([trainer.current_epoch, trainer.global_step, outputs["loss"].item(), outputs["largest"].item(),
-                         metrics])
+                         *[trainer.callback_metrics[name].item() for name in logged]])
             if graph is not None and trainer.current_epoch == epochs - 1 and batch_idx == 7:
                 figures.update(figures_of(graph.step))
 
@@ -373,7 +375,7 @@ def lightning_training(folder, budget=None, resume=None, epochs=3, **arguments):
 
     checkpoints = pl.callbacks.ModelCheckpoint(dirpath=folder, filename="{epoch}", save_top_k=-1)
     trainer = pl.Trainer(accelerator="gpu", devices=1, max_epochs=epochs, logger=False, enable_progress_bar=False,
-                         enable_model_summary=False, deterministic=True, num_sanity_val_steps=1,
+                         enable_model_summary=False, deterministic=True, num_sanity_val_steps=0 if resume else 1,
                          callbacks=[*([graph] if graph else []), Watch(), checkpoints], **arguments)
     trainer.fit(Net(), DataLoader(batches(8 * 512 + 256), batch_size=512), DataLoader(batches(1024), batch_size=512),
                 ckpt_path=resume)
@@ -383,7 +385,8 @@ def lightning_training(folder, budget=None, resume=None, epochs=3, **arguments):
         rate = saved["optimizer_states"][0]["param_groups"][0]["lr"]
         check(isinstance(rate, float), f"it saves {rate} as its rate")
     counts = {key: json.dumps(saved[key], default=str, sort_keys=True) for key in ("loops", "epoch", "global_step")}
-    return {"logs": exact(logs), "counts": counts, "global_step": trainer.global_step, "peak": peak_of(budget), **figures}
+    return {"logs": exact(logs), "counts": counts, "global_step": trainer.global_step, "peak": peak_of(budget),
+            **figures}
 
 
 def lightning_loop():

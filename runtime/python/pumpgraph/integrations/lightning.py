@@ -49,7 +49,7 @@ class PumpGraphCallback(pl.Callback):
         install_once("PumpGraphCallback", budget, options, "anything touches it")
         self.step: Optional[Graphed] = None
         self.report: Optional[Report] = None
-        self._options = {"name": "training_step", "warmup": 3, **(graphed or {})}
+        self._options = {"name": "PumpGraphCallback.step", "warmup": 3, **(graphed or {})}
         self._patches = Patches()
         self._trainer: Any = None
         self._loop: Any = None
