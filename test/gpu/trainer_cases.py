@@ -100,7 +100,7 @@ class Texts(Dataset):
         return {"input_ids": self.texts[index], "labels": labels}
 
 
-def small_llama(layers=6):
+def small_llama(layers=4):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     return LlamaForCausalLM(LlamaConfig(
@@ -125,13 +125,13 @@ def own_trainer():
     return OwnTrainer
 
 
-def transformers_training(folder, budget=None, own_loss=False, resume=None, layers=6, **arguments):
+def transformers_training(folder, budget=None, own_loss=False, resume=None, layers=4, **arguments):
     reproducible()
     graph = None
     if budget is not None:
         from pumpgraph.integrations.transformers import PumpGraphCallback
 
-        graph = PumpGraphCallback(budget=budget, budget_of="tensors")
+        graph = PumpGraphCallback(budget=budget, budget_of="tensors", graphed={"warmup": 2})
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
     args = TrainingArguments(
@@ -169,7 +169,7 @@ def transformers_training(folder, budget=None, own_loss=False, resume=None, laye
             events.append("save")
 
     trainer = (own_trainer() if own_loss else Trainer)(
-        small_llama(layers), args, train_dataset=Texts(60), eval_dataset=Texts(12),
+        small_llama(layers), args, train_dataset=Texts(44), eval_dataset=Texts(12),
         callbacks=[*([graph] if graph else []), Watch()])
     result = trainer.train(resume_from_checkpoint=resume)
     logs = [{key: entry.get(key) for key in ("step", "loss", "grad_norm", "eval_loss")}
@@ -191,33 +191,33 @@ def after(step, result):
 def transformers_loop():
     """Accumulation, a smaller last batch, clipping, a schedule, bf16, evaluations and checkpoints in the middle; then
     from a checkpoint, under PumpGraph and plain."""
-    options = dict(bf16=True, gradient_accumulation_steps=2, max_steps=20, max_grad_norm=0.5, eval_strategy="steps",
-                   eval_steps=5, save_strategy="steps", save_steps=7)
+    options = dict(bf16=True, gradient_accumulation_steps=2, max_steps=12, max_grad_norm=0.5, eval_strategy="steps",
+                   eval_steps=4, save_strategy="steps", save_steps=4)
     with tempfile.TemporaryDirectory() as place:
         plain, half = plain_and_half(transformers_training, place, **options)
         check(len(half["signatures"]) == 3, f"other graphs: {half['signatures']}")
-        check([entry["step"] for entry in half["logs"] if entry["eval_loss"]] == [5, 10, 15, 20], "other evaluations")
-        check(half["global_step"] == 20, f"{half['global_step']} steps")
-        budget, checkpoint = plain["peak"] // 2, f"{place}/half/checkpoint-7"
+        check([entry["step"] for entry in half["logs"] if entry["eval_loss"]] == [4, 8, 12], "other evaluations")
+        check(half["global_step"] == 12, f"{half['global_step']} steps")
+        budget, checkpoint = plain["peak"] // 2, f"{place}/half/checkpoint-4"
         options["resume"] = checkpoint
         resumed = together(lambda: run(transformers_training, f"{place}/a", budget=budget, **options),
                            lambda: run(transformers_training, f"{place}/b", **options))
         for name, result in zip(("PumpGraph", "plain"), resumed):
-            same("logs after the checkpoint", after(7, result), after(7, half), f"resumed, {name}")
-            check(result["global_step"] == 20, f"{name} resumes to step {result['global_step']}")
+            same("logs after the checkpoint", after(4, result), after(4, half), f"resumed, {name}")
+            check(result["global_step"] == 12, f"{name} resumes to step {result['global_step']}")
 
 
 def transformers_own_loss():
-    """A Trainer's own compute_loss, fp16 with its scaler, no clipping, three micro batches for each update."""
+    """A Trainer's own compute_loss, fp16 with its scaler, no clipping, updates of four and of two micro batches."""
     with tempfile.TemporaryDirectory() as place:
-        plain_and_half(transformers_training, place, own_loss=True, fp16=True, gradient_accumulation_steps=3,
-                       max_steps=12, max_grad_norm=0.0, layers=4)
+        plain_and_half(transformers_training, place, own_loss=True, fp16=True, gradient_accumulation_steps=4,
+                       max_steps=10, max_grad_norm=0.0, layers=3)
 
 
 def transformers_sgd():
     """An optimizer that is never capturable, under a scheduler that holds accelerate's wrapper of it."""
     with tempfile.TemporaryDirectory() as place:
-        plain_and_half(transformers_training, place, optim="sgd", bf16=True, max_steps=12, layers=4)
+        plain_and_half(transformers_training, place, optim="sgd", bf16=True, max_steps=10, layers=3)
 
 
 def transformers_refusing(folder):
@@ -231,7 +231,7 @@ def transformers_refusing(folder):
     def train(kind=Trainer, callbacks=(), **arguments):
         args = TrainingArguments(output_dir=folder, per_device_train_batch_size=8, max_steps=6, report_to="none",
                                  disable_tqdm=True, save_strategy="no", **{"optim": "adamw_torch_fused", **arguments})
-        kind(small_llama(1), args, train_dataset=Texts(60), callbacks=[graph, *callbacks]).train()
+        kind(small_llama(1), args, train_dataset=Texts(44), callbacks=[graph, *callbacks]).train()
 
     class Late(TrainerCallback):
         def on_pre_optimizer_step(self, *_event, **_others):
@@ -341,12 +341,12 @@ def lightning_modules():
     return pl, Net
 
 
-def lightning_training(folder, budget=None, resume=None, epochs=3, **arguments):
+def lightning_training(folder, budget=None, resume=None, epochs=3, scale=None, **arguments):
     graph = None
     if budget is not None:
         from pumpgraph.integrations.lightning import PumpGraphCallback
 
-        graph = PumpGraphCallback(budget=budget, budget_of="tensors")
+        graph = PumpGraphCallback(budget=budget, budget_of="tensors", graphed={"warmup": 2})
     pl, Net = lightning_modules()
     os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # checkpoints of our own
     pl.seed_everything(0)
@@ -363,6 +363,7 @@ def lightning_training(folder, budget=None, resume=None, epochs=3, **arguments):
             logged = ["train_loss_step", "mean", "rows"] + ["norm"] * (trainer.global_step > self.updates)
             self.updates = trainer.global_step
             logs.append([trainer.current_epoch, trainer.global_step, outputs["loss"].item(), outputs["largest"].item(),
+                         trainer.lr_scheduler_configs[0].scheduler.last_epoch,
                          *[trainer.callback_metrics[name].item() for name in logged]])
             if graph is not None and trainer.current_epoch == epochs - 1 and batch_idx == 7:
                 figures.update(figures_of(graph.step))
@@ -373,6 +374,9 @@ def lightning_training(folder, budget=None, resume=None, epochs=3, **arguments):
         def on_train_epoch_end(self, trainer, module):
             logs.append([trainer.current_epoch, "epoch", trainer.callback_metrics["train_loss_epoch"].item()])
 
+    if scale is not None:
+        scaler = torch.amp.GradScaler("cuda", init_scale=scale)
+        arguments["plugins"] = [pl.plugins.MixedPrecision("16-mixed", "cuda", scaler)]
     checkpoints = pl.callbacks.ModelCheckpoint(dirpath=folder, filename="{epoch}", save_top_k=-1)
     trainer = pl.Trainer(accelerator="gpu", devices=1, max_epochs=epochs, logger=False, enable_progress_bar=False,
                          enable_model_summary=False, deterministic=True, num_sanity_val_steps=0 if resume else 1,
@@ -408,9 +412,9 @@ def lightning_loop():
 
 
 def lightning_scaler():
-    """fp16 with its scaler, every batch updates."""
+    """fp16 with its scaler, whose first updates overflow; every batch updates."""
     with tempfile.TemporaryDirectory() as place:
-        plain_and_half(lightning_training, place, precision="16-mixed", epochs=2)
+        plain_and_half(lightning_training, place, scale=2.0**26, epochs=2)
 
 
 def lightning_refusing(folder):
@@ -511,7 +515,7 @@ def accelerate_training(folder, budget=None):
         return loss, norm
 
     if budget is not None:
-        train_step = pumpgraph.graphed(train_step)
+        train_step = pumpgraph.graphed(train_step, warmup=2)
     logs = []
 
     def epoch():

@@ -80,6 +80,14 @@ class Hiding(unittest.TestCase):
             parts.hide(made, Loop, self.names, "")
             self.assertEqual(library["read"](loop), (7, 3, "all of them"))
 
+    def test_a_value_for_libraries(self):
+        read = parts.for_libraries("the scale", "do it elsewhere", 0.0)
+        library = {"__name__": "lightning.amp", "read": read}
+        exec(compile("value = read()", "/usr/lib/site-packages/lightning/amp.py", "exec"), library)
+        self.assertEqual(library["value"], 0.0)
+        with self.assertRaisesRegex(UnsupportedError, "looks at the scale.*do it elsewhere"):
+            read()
+
     def test_afterwards_all_is_as_before(self):
         before = dict(vars(Loop))
         with self.assertRaises(ZeroDivisionError), parts.patches() as made:
@@ -565,6 +573,37 @@ class Lightning(TrainingTest):
                          [("training_step", "loss", {"prog_bar": True})] * 8)
         self.assertIsNone(self.module._current_fx_name)
         self.assertNotIn("log", vars(self.module))
+
+    def test_a_skipped_update_is_seen_after_the_replay(self):
+        class Scaler:
+            scale = 16.0
+
+            def get_scale(self):
+                return self.scale
+
+        trainer, scaler = self.trainer(self.callback(), accumulates=1), Scaler()
+        trainer.precision_plugin.scaler, seen = scaler, []
+        loop = trainer.fit_loop.epoch_loop.automatic_optimization
+        run = loop.run
+
+        def run_and_look(optimizer, *arguments):
+            before = scaler.get_scale()
+            output = run(optimizer, *arguments)
+            optimizer._skip_next_scheduler_step = scaler.get_scale() < before
+            return output
+
+        class Batches(list):
+            def __iter__(inner):
+                for index, batch in enumerate(super().__iter__()):
+                    replay = mock.patch.object(torch, "note", lambda line, note=torch.note: (
+                        note(line), setattr(scaler, "scale", 16.0 / 2**(index // 3)) if "replay" in line else None))
+                    with replay:
+                        yield batch
+                    seen.append(self.optimizer._skip_next_scheduler_step)
+
+        loop.run = run_and_look
+        trainer.fit(Batches(self.batches(8)))
+        self.assertEqual(seen, [False, False, False, True, False, False, True, False])
 
     def test_a_step_that_looks_at_its_index_is_refused(self):
         module = self.module

@@ -22,7 +22,8 @@ from .. import reachable
 from .._report import Report
 from ..errors import UnsupportedError
 from ..step_function import Graphed, graphed, paused
-from .parts import Accumulation, Patches, Unknown, hide, install_once, of_the_program, overridden, patches, refuse_all
+from .parts import (Accumulation, Patches, Unknown, for_libraries, hide, install_once, of_the_program, overridden,
+                    patches, refuse_all)
 
 # Hooks of the module that run in the step.
 _IN_THE_STEP = ("training_step", "on_before_zero_grad", "optimizer_zero_grad", "on_before_backward", "backward",
@@ -35,6 +36,9 @@ _OUTSIDE = "do what needs it in on_train_batch_start or on_train_batch_end; a bu
 _OF_TRAINERS = ("current_epoch", "global_step", "is_last_batch", "optimizers", "lr_scheduler_configs",
                 "callback_metrics", "logged_metrics", "progress_bar_metrics", "fit_loop")
 _OF_MODULES = ("current_epoch", "global_step", "optimizers", "lr_schedulers")
+
+# An attribute of optimizers, of Lightning.
+_SKIPS = "_skip_next_scheduler_step"
 
 reachable.leave_out(pl.LightningModule, ("_trainer", "_fabric", "log", "optimizer_zero_grad"))
 
@@ -94,7 +98,12 @@ class PumpGraphCallback(pl.Callback):
     def _call(self, module: Any, optimizer: Any, batch_idx: int, kwargs: Any) -> Any:
         """What the loop calls for each batch."""
         assert self.step is not None
-        trainer, loop = self._trainer, self._loop
+        trainer, loop, scaler = self._trainer, self._loop, getattr(self._trainer.precision_plugin, "scaler", None)
+        # Where the scale has become smaller, an update was skipped, and newer versions then skip that of the rate.
+        skips = scaler is not None and hasattr(optimizer, _SKIPS)
+        if skips:
+            setattr(optimizer, _SKIPS, False)
+            scale = scaler.get_scale()
         zeroes = batch_idx % trainer.accumulate_grad_batches == 0
         updates = not trainer.fit_loop._should_accumulate()
         with paused() if self._accumulation.just_runs(zeroes, updates) else contextlib.nullcontext():
@@ -112,6 +121,8 @@ class PumpGraphCallback(pl.Callback):
         if updates:
             counts.step.increment_ready()
             counts.step.increment_completed()
+            if skips:
+                setattr(optimizer, _SKIPS, scaler.get_scale() < scale)
         _log(module, logged)
         return output
 
@@ -135,6 +146,8 @@ class PumpGraphCallback(pl.Callback):
             made.put(loop, "optim_progress", type(loop.optim_progress)())
             made.put(module, "log", log)
             made.put(module, "optimizer_zero_grad", optimizer_zero_grad)
+            if scaler is not None:
+                made.put(scaler, "get_scale", for_libraries("GradScaler.get_scale()", _OUTSIDE, 0.0))
             hide(made, pl.Trainer, _OF_TRAINERS, _OUTSIDE)
             hide(made, pl.LightningModule, _OF_MODULES, _OUTSIDE)
             # The index only tells whether an accumulation begins.

@@ -151,6 +151,18 @@ def hide(made: Patches, kind: type, names: Iterable[str], advice: str) -> None:
         made.put_into_class(kind, name, property(_Hidden(kind, name, advice).read))
 
 
+def for_libraries(name: str, advice: str, value: Any) -> Callable[[], Any]:
+    """A function that gives this to code of libraries, and that code of the program may not call."""
+
+    def read() -> Any:
+        frame = sys._getframe(1)
+        if is_programs_path(frame.f_code.co_filename, frame.f_globals.get("__name__")):
+            _refuse_look(Unknown(name, advice))
+        return value
+
+    return read
+
+
 class _Hidden:
     def __init__(self, kind: type, name: str, advice: str):
         self._name, self._advice = name, advice
