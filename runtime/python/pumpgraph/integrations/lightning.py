@@ -99,13 +99,12 @@ class PumpGraphCallback(pl.Callback):
         """What the loop calls for each batch."""
         assert self.step is not None
         trainer, loop, scaler = self._trainer, self._loop, getattr(self._trainer.precision_plugin, "scaler", None)
-        # Where the scale has become smaller, an update was skipped, and newer versions then skip that of the rate.
-        skips = scaler is not None and hasattr(optimizer, _SKIPS)
-        if skips:
-            setattr(optimizer, _SKIPS, False)
-            scale = scaler.get_scale()
         zeroes = batch_idx % trainer.accumulate_grad_batches == 0
         updates = not trainer.fit_loop._should_accumulate()
+        # Where the scale becomes smaller an update is skipped, and newer versions then skip that of the rate.
+        scale = scaler.get_scale() if updates and scaler is not None else None
+        if scale is not None and hasattr(optimizer, _SKIPS):
+            setattr(optimizer, _SKIPS, False)  # as the captured step leaves it
         with paused() if self._accumulation.just_runs(zeroes, updates) else contextlib.nullcontext():
             # Whatever Lightning decides by is an argument: calls that differ in it get a graph each.
             output, logged = self.step(module, optimizer, kwargs["batch"], has_index="batch_idx" in kwargs,
@@ -121,7 +120,7 @@ class PumpGraphCallback(pl.Callback):
         if updates:
             counts.step.increment_ready()
             counts.step.increment_completed()
-            if skips:
+            if scale is not None and hasattr(optimizer, _SKIPS):
                 setattr(optimizer, _SKIPS, scaler.get_scale() < scale)
         _log(module, logged)
         return output
