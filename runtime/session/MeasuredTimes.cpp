@@ -161,6 +161,11 @@ void takeMeasured(Description &step, KnownAccesses &known, const CompiledPlan &p
   Learner(step, known, plan, measuredUs).learn();
 }
 
+double gapBetweenNodesUs(double measuredUs, double predictedUs, std::size_t nodes) {
+  constexpr double mostUs = 2;
+  return nodes == 0 ? 0 : std::clamp((measuredUs - predictedUs) / static_cast<double>(nodes), 0.0, mostUs);
+}
+
 Description withMeasured(Description lowered, const Description &step) {
   for (Node &node : lowered.nodes) {
     if (computedNode(node) == notCaptured)

@@ -20,6 +20,11 @@ bool hostsOperands(const CompiledPlan &plan);
 void takeMeasured(Description &step, KnownAccesses &known, const CompiledPlan &plan,
                   const std::vector<double> &measuredUs);
 
+/// What passes before each of a step's nodes that clocks around nodes do not show: they put nodes one behind the other,
+/// and where several lead to one the device takes longer to begin it. The step took `measuredUs`; by its `nodes`' times
+/// it should have taken `predictedUs`. At most two microseconds: what is missing beyond that has another reason.
+double gapBetweenNodesUs(double measuredUs, double predictedUs, std::size_t nodes);
+
 /// A lowered step with the node times and slowdowns of the captured one that it was made of.
 Description withMeasured(Description lowered, const Description &step);
 

@@ -181,12 +181,22 @@ Status Replanner::takeClocksOut() {
   return {};
 }
 
-/// What the plan in force should take by what has been measured on it.
+/// What the plan in force should take by what has been measured on it. Times over hosted pages are that of the step
+/// already.
 Status Replanner::predictAgain() {
-  const Expected<double> us = rewriting_.predictUs(withMeasured(step_.plan_.lowered, step_.captured_.description));
-  if (!us)
-    return tl::unexpected<Error>(us.error());
-  step_.plans_.back().predictedAgainUs = *us;
+  std::vector<Node> &nodes = step_.captured_.description.nodes;
+  PlanRecord &plan = step_.plans_.back();
+  for (const bool isLast : {hostsOperands(step_.plan_), true}) {
+    const Expected<double> us = rewriting_.predictUs(withMeasured(step_.plan_.lowered, step_.captured_.description));
+    if (!us)
+      return tl::unexpected<Error>(us.error());
+    plan.predictedAgainUs = *us;
+    if (isLast)
+      break;
+    const double gapUs = gapBetweenNodesUs(*plan.measuredUs, *us, nodes.size());
+    for (Node &node : nodes)
+      node.costUs += gapUs; // one without a time stays without
+  }
   return {};
 }
 
