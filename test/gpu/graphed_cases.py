@@ -1110,14 +1110,25 @@ def private_values_move(pg):
     blind = sums()
     del past_modes
     few = [bits(tensor.detach().abs().sum()) for tensor in tensors[:4]]
-    check(len(guard.lent) == 4, f"{len(guard.lent)} tensors are mapped")
+    check(len(guard.lent) == 4, f"{len(guard.lent)} tensors are lent")
     seen = sums()
-    check(not guard.lent and not guard.armed, "many tensors were mapped one by one")
+    together = bits(torch.stack([norm for norm in torch._foreach_norm([tensor.detach() for tensor in tensors])]))
+    check(together == bits(torch.stack([torch._foreach_norm([tensor.detach()])[0] for tensor in tensors])),
+          "values that are brought at once differ from those brought one by one")
+    check(guard.armed, "the plan was taken back")
+    scaled = tensors[1]
+    with torch.no_grad():
+        scaled.mul_(2)
+        before = bits(scaled.detach().abs().sum())
+        others = sums()  # which take its frames
+        check(bits(scaled.detach().abs().sum()) == before, "what was written is lost")
+        scaled.mul_(0.5)
+    check(sums() == seen and others != seen, "values differ after others have had their frames")
     training.run(1)
     training.turn -= 1
     with pg.mapped(model, training.optimizer):
         after = sums()
-    check(seen[:4] == few, "mapping one by one and taking back disagree")
+    check(seen[:4] == few, "what is brought once more differs")
     check(sum(a != b for a, b in zip(seen, after)) > len(tensors) / 2, "a step changed less than half of its state")
     check(sums() == after, "operators see something else than mapped() shows")
     away = sum(a != b for a, b in zip(seen, blind))

@@ -1023,6 +1023,45 @@ class Outside(GraphedTest):
         self.assertEqual(torch_capture.installed().guard._pointers, set())
 
 
+class InTurns(GraphedTest):
+    """Steps that alternate share a boundary; others as the runtime chooses."""
+
+    def boundaries(self):
+        return re.findall(r"boundary=(\d)", " ".join(self.calls()))
+
+    def steps(self, **options):
+        return [pumpgraph.graphed(lambda x: None, warmup=2, **options) for _ in range(2)]
+
+    def test_steps_that_alternate(self):
+        first, second = self.steps()
+        for _ in range(4):
+            first(self.x())
+            second(self.x())
+        self.assertEqual(self.boundaries(), ["2", "2"])
+
+    def test_steps_that_follow_each_other(self):
+        for step in self.steps():
+            for _ in range(4):
+                step(self.x())
+        self.assertEqual(self.boundaries(), ["0", "0"])
+
+    def test_a_step_between_replays_of_another(self):
+        first, second = self.steps()
+        for _ in range(4):
+            first(self.x())
+        for _ in range(3):
+            second(self.x())
+            first(self.x())
+        self.assertEqual(self.boundaries(), ["0", "2"])
+
+    def test_the_program_may_choose(self):
+        first, second = self.steps(boundary="own")
+        for _ in range(4):
+            first(self.x())
+            second(self.x())
+        self.assertEqual(self.boundaries(), ["1", "1"])
+
+
 class Failures(GraphedTest):
     def test_the_callers_line_is_named(self):
         def fn(_x):

@@ -32,6 +32,7 @@ from .refusals import refuse_found, without_trials
 from .results import Results
 from .tensors import has_memory, is_wrapper, pointer_of
 from .torch_capture import AdoptionOptions, Step, Things, capture_warm, installed, run_eagerly
+from .turns import Turns
 
 # Smaller tensors share pages with others, and are not worth moving: the loop may look at them without cost.
 _WORTH_MOVING = 1 << 20
@@ -224,6 +225,7 @@ class _Graph:
     ):
         self.step = step
         self.text = text
+        self.stands_for = object()  # it, where nobody is to keep it alive
         self._inputs = inputs
         self._surroundings = surroundings
         self._modes = surroundings.modes()
@@ -358,6 +360,7 @@ class Graphed:
         self._changes: Dict[Any, List[Change]] = {}  # what it did to what the host has
         self._returned: Dict[Any, List[Any]] = {}  # what it returned beside tensors on the device
         self._left: Dict[Any, Set[Any]] = {}  # generators of the device that it has left as they were
+        self._turns = Turns()
         self._last: Optional[_Graph] = None
         self._stream = -1  # of the last call, as an address, which is fast to read
         self._followed: Any = None  # the same
@@ -387,6 +390,7 @@ class Graphed:
             try:
                 if graph.fits():
                     self._last = graph
+                    Turns.latest = graph.stands_for
                     output = graph.run(call.tensors, stream)
                     if installation.recorded_streams.uses:
                         installation.recorded_streams.let_go()
@@ -419,6 +423,7 @@ class Graphed:
         note_schedulers(surroundings.found.optimizers)
         kind = (call.key, tuple(surroundings.modes()))
         self._count_signature(kind, call, surroundings)
+        self._turns.note(kind)
         try:
             return self._run_new(installation, call, surroundings, kind)
         except RuntimeError as error:
@@ -441,6 +446,7 @@ class Graphed:
         graph = self._capture(installation, inputs, surroundings, kind)
         self._graphs.setdefault(call.key, []).append(graph)
         self._last = graph
+        Turns.latest = graph.stands_for
         return graph.run(call.tensors, self._stream)
 
     def _count_signature(self, kind: Any, call: signature.Call, surroundings: _Surroundings) -> None:
@@ -484,6 +490,9 @@ class Graphed:
         if sum(map(len, self._graphs.values())) >= self._options.max_graphs:
             raise UnsupportedError(f"{self._name} would need more than max_graphs={self._options.max_graphs} graphs: "
                                    "it meets the same arguments with and without gradients")
+        adoption = self._options.adoption
+        if adoption.boundary == "automatic" and self._turns.alternates(kind):
+            adoption = adoption._replace(boundary="shared")
         found = surroundings.found
         large = [tensor for _, tensor in found.tensors if _is_worth_moving(tensor)]
         with steps_observed() as stepped, without_trials(self._options.raises):
@@ -517,7 +526,7 @@ class Graphed:
             with _counted("inside"), warnings.catch_warnings():
                 if self._options.raises:
                     warnings.filterwarnings("ignore", message=".* is replayed exactly as captured")
-                step = capture_warm(installation, fn, things, self._options.adoption, {}, stacklevel=6,
+                step = capture_warm(installation, fn, things, adoption, {}, stacklevel=6,
                                     put_back=put_back, inputs=Things(inputs.leaves), generators=own, drawn=drawn)
         with contextlib.ExitStack() as undo:
             undo.callback(step.close)
