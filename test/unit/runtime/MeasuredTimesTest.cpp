@@ -206,4 +206,13 @@ TEST_F(MeasuredTimesTest, aNodeThatRunsAgainIsOneNode) {
 }
 
 } // namespace
+// Of 1,000 nodes, where the step takes longer than its nodes say, shorter, and so much longer that gaps do not explain
+// it.
+TEST(GapBetweenNodes, isWhatTheStepLacks) {
+  EXPECT_DOUBLE_EQ(gapBetweenNodesUs(2500, 1000, 1000), 1.5);
+  EXPECT_DOUBLE_EQ(gapBetweenNodesUs(900, 1000, 1000), 0);
+  EXPECT_DOUBLE_EQ(gapBetweenNodesUs(9000, 1000, 1000), 2);
+  EXPECT_DOUBLE_EQ(gapBetweenNodesUs(2500, 1000, 0), 0);
+}
+
 } // namespace pumpgraph::runtime

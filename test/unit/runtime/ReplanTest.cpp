@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Planning again: node times measured on the rewritten step, a second plan, contents that stay.
-#include "runtime/session/MeasuredTimes.h"
 #include "runtime/session/NodeClocks.h"
 #include "test/unit/runtime/Program.h"
 
@@ -173,15 +172,6 @@ TEST(NodeClocksTest, meansOverTheRunsOfANode) {
   takeOffClocks(costs, {{.nodes = {0, 1}, .us = 16}, {.nodes = {0}, .us = 16}});
   EXPECT_NEAR(costs[0], 5, 1);
   EXPECT_NEAR(costs[1], 2, 1);
-}
-
-// Of 1,000 nodes, where the step takes longer than its nodes say, shorter, and so much longer that gaps do not explain
-// it.
-TEST(GapBetweenNodes, isWhatTheStepLacks) {
-  EXPECT_DOUBLE_EQ(gapBetweenNodesUs(2500, 1000, 1000), 1.5);
-  EXPECT_DOUBLE_EQ(gapBetweenNodesUs(900, 1000, 1000), 0);
-  EXPECT_DOUBLE_EQ(gapBetweenNodesUs(9000, 1000, 1000), 2);
-  EXPECT_DOUBLE_EQ(gapBetweenNodesUs(2500, 1000, 0), 0);
 }
 
 // Nodes that all wait for something are never together, and nothing tells what is the clocks' share: they have been
