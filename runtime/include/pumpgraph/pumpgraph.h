@@ -193,12 +193,14 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void 
 enum { PUMPGRAPH_USE_READ = 0, PUMPGRAPH_USE_WRITE = 1 };
 
 /** Brings the values of `count` allocations to their addresses, all at the same time, for a caller that looks at
- * private buffers between replays. Waits for the device before and after; costs the bytes that are away over the link,
- * and those of values that have to leave for them. Kernels that use the values have to be launched before the next
- * call: that one may put others away, which pumpgraph_departures() counts, and so does the next replay. `use`:
- * PUMPGRAPH_USE_WRITE where a value may be written; what is written to one that was brought to be read is lost. Buffers
- * that are not private are left alone. PUMPGRAPH_OUT_OF_HOST_MEMORY if there is no room; values are where they should
- * be then. */
+ *  private buffers between replays. Waits for the device before and after. Costs the bytes that are away over the link,
+ *  and those of values that have to leave for them. Values leave again, which pumpgraph_departures() counts, in a later
+ *  call that needs their frames and in every call that replays a step or prepares a replay: kernels that use them are
+ *  launched before.
+ *
+ *  `use`: PUMPGRAPH_USE_WRITE where a value may be written; what is written to one that was brought to be read is lost.
+ *  Buffers that are not private are left alone. PUMPGRAPH_OUT_OF_HOST_MEMORY if there is no room; values are where they
+ *  should be then. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_bring(pumpgraph_session *session, void *const *pointers, size_t count,
                                                int32_t use, pumpgraph_error *error);
 

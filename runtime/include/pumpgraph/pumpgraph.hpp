@@ -113,6 +113,9 @@ enum class Backend {
 };
 
 /// Whether plans may run kernels again: see pumpgraph_rematerialize.
+/// What the caller does with values that it brings to their addresses.
+enum class Use { Read = PUMPGRAPH_USE_READ, Write = PUMPGRAPH_USE_WRITE };
+
 enum class Rematerialize { Automatic = PUMPGRAPH_REMATERIALIZE_AUTOMATIC, Never = PUMPGRAPH_REMATERIALIZE_NEVER };
 
 /// On managed memory: see pumpgraph_prefetching.
@@ -454,6 +457,21 @@ public:
     if (const Status made = detail::call(pumpgraph_map, session_.get(), static_cast<void *>(buffer.data())); !made)
       return made.error();
     return Mapped(session_, buffer.data());
+  }
+
+  /// Brings the values of these buffers to their addresses, for kernels that are launched before the next call that
+  /// brings values, or prepares a replay. Waits for the device.
+  Status bring(const std::vector<void *> &pointers, Use use) {
+    return detail::call(pumpgraph_bring, session_.get(), pointers.data(), pointers.size(), static_cast<int32_t>(use));
+  }
+
+  /// A counter that moves on whenever values may have left the addresses that bring() brought them to. It lives as long
+  /// as the session.
+  Expected<const std::uint64_t *> departures() const {
+    const std::uint64_t *counter = nullptr;
+    if (const Status found = detail::call(pumpgraph_departures, session_.get(), &counter); !found)
+      return found.error();
+    return counter;
   }
 
   /// Brings every buffer's value to its address until the next replay of a rewritten step. Waits for the device.

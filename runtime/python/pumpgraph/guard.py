@@ -12,6 +12,9 @@ from __future__ import annotations
 import functools
 import os
 import threading
+import time
+import traceback
+import warnings
 import weakref
 from typing import Any, Callable, Dict, Iterable, Iterator, Set, Tuple
 
@@ -19,6 +22,7 @@ import torch
 
 from ._session import Session
 from .errors import PumpGraphError, is_shortage
+from .refusals import users_line
 from .schemas import is_believed, is_written, modes_below
 from .tensors import is_wrapper
 
@@ -78,6 +82,7 @@ class Guard:
         # At their addresses, and whether they may be written there; the storages stay alive meanwhile.
         self.lent: Dict[int, Tuple[Any, bool]] = {}
         self._departures = 0  # when these were brought
+        self._told: Set[str] = set()
         self._session = session
         self._private: "weakref.WeakKeyDictionary[object, Set[int]]" = weakref.WeakKeyDictionary()
         self._pointers: Set[int] = set()
@@ -111,7 +116,8 @@ class Guard:
     def rest_before_compiled(self, *_call: Any) -> None:
         """As a hook of a compiled module: its kernels go past the dispatcher, so no mode sees what they read."""
         if getattr(self._here, "is_entered", False):
-            self.rest()
+            self._tell(self.rest, "compiled code is called outside of a step, and nothing tells what it touches",
+                       "call it inside pumpgraph.paused(), or from the step")
 
     def rest(self) -> None:
         """Every value is at its address, and nothing is watched, until the next replay. Where the program has put a
@@ -119,13 +125,24 @@ class Guard:
         self.take_back()
         self._leave_thread()
 
-    def rest_before_unknown(self) -> bool:
-        """rest() before something that may touch any private tensor, unless the program has mapped what it touches.
-        Whether there was anything to bring."""
+    def rest_before_unknown(self) -> None:
+        """rest() before a graph that may touch any private tensor, unless the program has mapped what it touches."""
         if not self.armed or self._session.mapped_depth > 0:
-            return False
-        self.rest()
-        return True
+            return
+        self._tell(self.rest, "a graph that the program captured is replayed, and nothing tells what it touches",
+                   "replay it inside pumpgraph.mapped() of what it touches, or in runs")
+
+    def _tell(self, bring_all: Callable[[], None], what: str, advice: str) -> None:
+        """Brings everything, with a word on what it costs, the first time."""
+        was_armed, begin = self.armed, time.perf_counter()
+        bring_all()
+        if not was_armed or what in self._told:
+            return
+        self._told.add(what)
+        milliseconds = (time.perf_counter() - begin) * 1e3
+        warnings.warn(f"{users_line(traceback.extract_stack())}: {what}: all private tensors come to their addresses "
+                      f"first, which took {milliseconds:.0f} ms, and leave them before the next replay; {advice}",
+                      RuntimeWarning, stacklevel=4)
 
     def _leave_thread(self) -> None:
         if getattr(self._here, "is_entered", False) and _modes._get_current_dispatch_mode() is self._mode:
@@ -150,7 +167,8 @@ class Guard:
         except PumpGraphError as error:
             if not is_shortage(error) or self._session.mapped_depth > 0:
                 raise
-            self.take_back()
+            self._tell(self.take_back, f"an operator needs more memory than there is ({error})",
+                       "look at fewer tensors at once")
             return
         self._departures = self._session.departures()
         if self._departures != before:

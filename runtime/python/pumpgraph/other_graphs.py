@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import warnings
 from typing import Any, Iterator
 
 import torch
@@ -27,13 +26,8 @@ class StepGraph(torch.cuda.CUDAGraph):
     replay = torch.cuda.CUDAGraph.replay
 
 
-# That often a replay may take a plan back before that is said: now and then it costs little.
-_UNNOTICED = 3
-
-
 def follow_other_graphs(session: Session, guard: Guard) -> None:
     """Follows what the program does with torch.cuda.CUDAGraph from now on, for good."""
-    plans_taken_back = 0
 
     @functools.wraps(StepGraph.capture_begin)
     def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
@@ -50,13 +44,7 @@ def follow_other_graphs(session: Session, guard: Guard) -> None:
 
     @functools.wraps(StepGraph.replay)
     def replay(graph: Any) -> None:
-        nonlocal plans_taken_back
-        if guard.rest_before_unknown():
-            plans_taken_back += 1
-            if plans_taken_back == _UNNOTICED:
-                warnings.warn("graphs that the program captured are replayed in turns with a step: each time all private "
-                              "tensors come to their addresses first, which is slow; replay either in runs, or the "
-                              "graphs inside pumpgraph.mapped() of what they touch", RuntimeWarning, stacklevel=2)
+        guard.rest_before_unknown()
         StepGraph.replay(graph)
 
     torch.cuda.CUDAGraph.capture_begin = capture_begin  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ import os
 import re
 import traceback
 import warnings
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, Optional, Sequence
 
 import torch
 
@@ -83,7 +83,7 @@ def explain_failed_capture(error: BaseException) -> Optional[UnsupportedError]:
     """What a user can do about an error that only a capture gives; None if it is another one."""
     if isinstance(error, PumpGraphError) or not isinstance(error, RuntimeError) or not _OF_A_CAPTURE.search(str(error)):
         return None
-    place = _users_line(error)
+    place = users_line(traceback.extract_tb(error.__traceback__))
     reason = str(error).strip().splitlines()[0]
     for pattern, what, advice in _OF_GENERATORS:
         if pattern.search(str(error)):
@@ -92,10 +92,10 @@ def explain_failed_capture(error: BaseException) -> Optional[UnsupportedError]:
                             f"({reason}); let the step return the tensor and look at it outside")
 
 
-def _users_line(error: BaseException) -> str:
-    """The innermost line of the traceback that is neither PyTorch's, PumpGraph's nor Python's."""
+def users_line(frames: Sequence[traceback.FrameSummary]) -> str:
+    """The innermost line that is neither PyTorch's, PumpGraph's nor Python's."""
     torch_package = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    for frame in reversed(frames):
         path = os.path.abspath(frame.filename)
         is_pythons = path.startswith(_STANDARD_LIBRARY) and "-packages" not in path
         if not is_pythons and not path.startswith((torch_package, _PACKAGE)) and not frame.filename.startswith("<"):

@@ -140,7 +140,13 @@ TEST_F(CppApiTest, capturesReplaysAndMaps) {
     EXPECT_EQ(refused.error().code, PUMPGRAPH_INVALID_ARGUMENT);
     EXPECT_TRUE(view->unmap());
   }
-  EXPECT_TRUE(step->replay(nullptr));
+  const Expected<const std::uint64_t *> departures = session_->departures();
+  ASSERT_TRUE(departures);
+  ASSERT_TRUE(session_->bring({counter->data()}, Use::Read));
+  EXPECT_EQ(counter->data()[0], 42u);
+  const std::uint64_t before = **departures;
+  EXPECT_TRUE(step->replay(nullptr)); // puts the value where the plan has it
+  EXPECT_GT(**departures, before);
   const Expected<pumpgraph_validation> validation = step->validate();
   ASSERT_TRUE(validation) << validation.error().message;
   EXPECT_EQ(validation->different_buffers, 0u);
