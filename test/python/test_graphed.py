@@ -15,7 +15,8 @@ import test_torch_capture as base
 from test_torch_capture import torch
 
 import pumpgraph
-from pumpgraph import PumpGraphError, StaleStepError, Status, UnsupportedError, nested, torch_capture
+from pumpgraph import (PumpGraphError, StaleStepError, Status, UnsupportedError, device_updates, nested,
+                       torch_capture)
 from pumpgraph.changes import Changes
 from pumpgraph.reachable import Reachable
 from pumpgraph.refusals import explain_failed_capture
@@ -488,6 +489,7 @@ class OfPyTorch(torch.optim.Optimizer):
 
     __module__ = "torch.optim.adam"
     fails = False
+    makes_state = staticmethod(lambda optimizer: None)
 
     def __init__(self, *arguments, **settings):
         super().__init__(*arguments, **settings)
@@ -497,6 +499,7 @@ class OfPyTorch(torch.optim.Optimizer):
         for hook in list(sys.modules["torch"]._step_hooks):
             hook(self, (), {})
         torch.held.append([dict(group) for group in self.param_groups])
+        self.makes_state(self)
         if self.fails:
             raise RuntimeError("no step")
         for hook in list(sys.modules["torch"]._after_step_hooks):
@@ -518,6 +521,10 @@ class Sgd(OfPyTorch):
 
 
 Sgd.__name__ = "SGD"
+
+
+class Adagrad(OfPyTorch):
+    __module__ = "torch.optim.adagrad"
 
 
 class UsualOptimizers(GraphedTest):
@@ -638,6 +645,45 @@ class UsualOptimizers(GraphedTest):
         self.captured()
         self.assertTrue(optimizer.state_dict()["state"][0]["step"].is_cuda)
 
+    def test_a_rate_that_is_computed_from_counts(self):
+        optimizer = self.make(Adagrad, fused=None)
+        count, on_device = torch.Tensor(0xD000, is_cuda=False), torch.Tensor(0xD200)
+        count.to = lambda device: on_device
+
+        def makes_state(optimizer):
+            optimizer.state.setdefault(self.weight, {"step": count})
+
+        optimizer.makes_state = makes_state
+        step = self.captured()
+        for groups in torch.held:
+            self.assertEqual(groups[0]["lr"].dtype, torch.float64)
+            self.assertIs(groups[0]["capturable"], True)
+        self.assertEqual({key: value for key, value in optimizer.param_groups[0].items() if key != "params"},
+                         {"lr": 0.1, "fused": None})
+        self.assertIs(optimizer.state[self.weight]["step"], on_device, "before the capture")
+        self.assertFalse(optimizer.state_dict()["state"][0]["step"].is_cuda)
+        optimizer.param_groups[0]["lr"] = 0.05
+        step(self.x())
+        self.assertIn("torch: fill 0x9000 with 0.05", self.notes())
+
+    def test_updates_on_the_device_are_for_doubles(self):
+        module = types.ModuleType("torch.optim.adagrad")
+        calls = []
+        module.adagrad = original = lambda *tensors, **options: calls.append(options["lr"])
+        double = torch.Tensor(0x9000, dtype=torch.float64)
+        with mock.patch.dict(sys.modules, {module.__name__: module}):
+            with device_updates.computed_on_device():
+                for rate in (0.1, torch.Tensor(0x9000), torch.Tensor(0x9000, is_cuda=False, dtype=torch.float64)):
+                    module.adagrad([], [], [], [], lr=rate)
+                    self.assertIs(calls.pop(), rate)
+                for setting in ("differentiable", "has_sparse_grad", "has_complex"):
+                    with self.assertRaisesRegex(UnsupportedError, "Adagrad with foreach=False.*leave foreach"):
+                        module.adagrad([], [], [], [], lr=double, foreach=None, **{setting: True})
+                with self.assertRaisesRegex(UnsupportedError, "Adagrad with foreach=False.*leave foreach"):
+                    module.adagrad([], [], [], [], lr=double, foreach=False)
+                self.assertEqual(calls, [])
+            self.assertIs(module.adagrad, original)
+
     def test_prepare_makes_it_fused(self):
         optimizer = self.make(capturable=False, fused=None, foreach=None)
         self.assertIs(pumpgraph.prepare(optimizer, fused=True), optimizer)
@@ -651,6 +697,125 @@ class UsualOptimizers(GraphedTest):
             pumpgraph.prepare(torch.optim.Optimizer([self.weight], lr=0.1))
         with self.assertRaisesRegex(PumpGraphError, "PyTorch has no fused OfPyTorch"):
             pumpgraph.prepare(self.make(capturable=False), fused=True)
+
+
+class Scalers(GraphedTest):
+    """GradScaler, which leaves an update out where gradients overflow."""
+
+    def setUp(self):
+        super().setUp()
+        torch.held = []
+        self.other = torch.nn.Parameter(0xA800, requires_grad=True)
+        self.idle = torch.nn.Parameter(0xAC00, requires_grad=True)
+        self.weight.grad, self.other.grad = torch.Tensor(0xB000), torch.Tensor(0xB800)
+        self.optimizer = OfPyTorch([self.weight, self.other, self.idle], lr=0.1, capturable=True)
+        self.optimizer.state = {self.weight: {"step": torch.Tensor(0xD000)}, self.other: {"step": torch.Tensor(0xD800)}}
+        self.scaler, self.found_inf = torch.amp.GradScaler(), torch.Tensor(0xC000)
+
+    def scaled(self, warmup=1):
+        model, optimizer, scaler, found_inf = self.model, self.optimizer, self.scaler, self.found_inf
+
+        def fn(x):
+            model.training  # so that the search finds the model
+            scaler.step(optimizer, found_inf)
+
+        return pumpgraph.graphed(fn, warmup=warmup, name="scaled")
+
+    def overflow(self, does=True):
+        object.__setattr__(self.found_inf, "value", float(does))
+
+    def test_all_that_an_update_changes_is_put_back_on_the_device(self):
+        step = self.scaled()
+        step(self.x())
+        self.calls()
+        step(self.x())
+        wheres = [note for note in self.calls() if note.startswith("torch: where")]
+        self.assertEqual(wheres[:4], [
+            f"torch: where 0xc080 {there + 0x100:#x} or {there:#x} to {there:#x}"
+            for there in (0xA000, 0xA800, 0xD000, 0xD800)])
+        self.assertEqual(wheres[4:], wheres[:4], "rehearsal and capture")
+        self.assertEqual([len(groups[0]["params"]) for groups in torch.held], [3, 2, 2])
+        self.assertEqual(len(self.optimizer.param_groups[0]["params"]), 3)
+
+    def test_it_goes_by_parts(self):
+        with mock.patch("pumpgraph.scalers._AT_A_TIME", 1):
+            step = self.scaled()
+            step(self.x())
+            step(self.x())
+        self.assertEqual([groups[0]["params"] for groups in torch.held[1:3]], [[self.weight], [self.other]])
+
+    def test_layouts_that_differ_stay_together(self):
+        self.other.grad.stride = lambda: (2,)
+        with mock.patch("pumpgraph.scalers._AT_A_TIME", 1):
+            step = self.scaled()
+            step(self.x())
+            step(self.x())
+        self.assertEqual([groups[0]["params"] for groups in torch.held[1:]], [[self.weight, self.other]] * 2)
+
+    def test_settings_stay_those_of_a_captured_step_over_all_parts(self):
+        self.optimizer.param_groups[0]["capturable"] = False
+        with mock.patch("pumpgraph.scalers._AT_A_TIME", 1):
+            step = self.scaled()
+            step(self.x())
+            step(self.x())
+        self.assertEqual([groups[0]["capturable"] for groups in torch.held], [True] * 5)
+        self.assertIs(self.optimizer.param_groups[0]["capturable"], False)
+
+    def test_calls_warm_up_until_there_was_an_update(self):
+        step = self.scaled()
+        self.overflow()
+        for _ in range(3):
+            step(self.x())
+        self.assertEqual((step.signatures(), torch.held), ([], []))
+        self.overflow(False)
+        step(self.x())
+        self.assertEqual(step.signatures(), [])
+        self.overflow()
+        step(self.x())
+        self.assertEqual(len(step.signatures()), 1)
+
+    def test_state_that_the_captured_step_makes(self):
+        step = self.scaled()
+        step(self.x())
+        self.optimizer.makes_state = lambda optimizer: optimizer.state[self.weight].update(more=torch.Tensor(0xDF00))
+        with self.assertRaisesRegex(UnsupportedError, "OfPyTorch makes state in the captured step.*larger warmup"):
+            step(self.x())
+        self.assertEqual(len(self.optimizer.param_groups[0]["params"]), 3)
+
+    def test_hooks_of_the_program(self):
+        step = self.scaled()
+        step(self.x())
+        self.optimizer._optimizer_step_post_hooks = {0: print}
+        with self.assertRaisesRegex(UnsupportedError, "OfPyTorch has hooks around its steps"):
+            step(self.x())
+
+    def test_a_step_that_was_replaced(self):
+        step = self.scaled()
+        step(self.x())
+        own = type(self.optimizer).step
+        self.optimizer.step = lambda: own(self.optimizer)
+        with self.assertRaisesRegex(UnsupportedError, r"OfPyTorch\.step was replaced.*fused=True"):
+            step(self.x())
+        self.optimizer.step._wrapped_by_lr_sched = True
+        self.optimizer.param_groups[0]["lr"] = torch.Tensor(0xC800)
+        step(self.x())
+
+    def test_optimizers_of_others_ask_the_host(self):
+        self.optimizer = torch.optim.Optimizer([self.weight], lr=0.1, capturable=True)
+        step = self.scaled()
+        step(self.x())
+        self.calls()
+        with mock.patch.object(torch.Tensor, "item", side_effect=RuntimeError("during capture")), \
+                self.assertRaisesRegex(UnsupportedError, "waits for the device"):
+            step(self.x())
+        self.assertFalse([note for note in self.calls() if "where" in note])
+
+    def test_outside_of_graphed_functions_scalers_are_pytorchs(self):
+        original = torch.amp.GradScaler._maybe_opt_step
+        step = self.scaled()
+        step(self.x())
+        step(self.x())
+        self.assertIs(torch.amp.GradScaler._maybe_opt_step, original)
 
 
 class GradientsBetweenCalls(GraphedTest):

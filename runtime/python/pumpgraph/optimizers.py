@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import contextlib
 from operator import is_
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from .device_updates import computed_on_device
 from .errors import StaleStepError, UnsupportedError
 from .prepared import has_scheduler, known, prepared
+from .scalers import decided_on_device
 
 
 def refuse_baked(optimizer: torch.optim.Optimizer) -> None:
@@ -33,15 +35,23 @@ def refuse_baked(optimizer: torch.optim.Optimizer) -> None:
                                    "device")
 
 
+class Observed(NamedTuple):
+    """The optimizers that step, and those whose update a scaler leaves out."""
+
+    stepped: List[torch.optim.Optimizer]
+    skipped: List[torch.optim.Optimizer]
+
+
 @contextlib.contextmanager
-def steps_observed() -> Iterator[List[torch.optim.Optimizer]]:
+def steps_observed() -> Iterator[Observed]:
     """The optimizers that step inside, wherever the step function has them from. Those that cannot be captured are
     refused before they do; others hold meanwhile what a captured step needs."""
-    stepped: List[torch.optim.Optimizer] = []
+    observed = Observed([], [])
+    in_parts: List[torch.optim.Optimizer] = []
 
     def before_step(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if not any(optimizer is other for other in stepped):
-            stepped.append(optimizer)
+        if not any(optimizer is other for other in observed.stepped):
+            observed.stepped.append(optimizer)
             # It would warn that a capturable optimizer runs without a capture; it will be captured.
             optimizer._warned_capturable_if_run_uncaptured = True
         own = prepared(optimizer)
@@ -51,16 +61,27 @@ def steps_observed() -> Iterator[List[torch.optim.Optimizer]]:
 
     def after_step(optimizer: torch.optim.Optimizer, _args: Any = (), _kwargs: Any = None) -> None:
         own = known(optimizer)
-        if own is not None:
+        if own is not None and not any(optimizer is other for other in in_parts):
             own.leave(optimizer)
+
+    @contextlib.contextmanager
+    def stepping(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+        before_step(optimizer, (), {})
+        in_parts.append(optimizer)
+        try:
+            yield
+        finally:
+            in_parts.remove(optimizer)
+            after_step(optimizer)
 
     before, after = register_optimizer_step_pre_hook(before_step), register_optimizer_step_post_hook(after_step)
     try:
-        yield stepped
+        with computed_on_device(), decided_on_device(stepping, (before_step, after_step), observed.skipped):
+            yield observed
     finally:
         before.remove()
         after.remove()
-        for optimizer in stepped:
+        for optimizer in observed.stepped:
             after_step(optimizer)
 
 

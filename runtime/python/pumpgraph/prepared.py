@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterable, List, Optional
 
 import torch
 
+from . import device_updates
 from .errors import invalid
 
 _COUNTS = ("step", "mu_product")  # of state: on the host unless an optimizer is capturable or fused
@@ -96,7 +97,8 @@ class Prepared:
         self._given = [dict.fromkeys(_tensors_in(settings)) for settings in self._inside]
         self._outside: List[Dict[str, Any]] = []  # while it steps
         self._hosted = [index for index, group in enumerate(optimizer.param_groups)
-                        if group.get("capturable") is False and not group.get("fused")]
+                        if not group.get("fused")
+                        and (group.get("capturable") is False or self._rate_is_computed(index))]
         hook = getattr(optimizer, "register_state_dict_post_hook", None)
         if self._hosted and hook is not None and optimizer not in _prepared:
             hook(_with_counts_on_the_host)
@@ -125,16 +127,25 @@ class Prepared:
         for index, group in enumerate(optimizer.param_groups):
             for key in self._given[index]:
                 self.give(index, key, group[key])
-            self._outside.append({key: group[key] for key in self._inside[index]})
+            self._outside.append({key: group[key] for key in self._inside[index] if key in group})
             group.update(self._inside[index])
             if self._inside[index].get("capturable") or self._inside[index].get("fused"):
                 _bring_counts(optimizer.state, group["params"])
 
     def leave(self, optimizer: torch.optim.Optimizer) -> None:
         """After it, however it went."""
-        for group, settings in zip(optimizer.param_groups, self._outside):
+        for index, (group, settings) in enumerate(zip(optimizer.param_groups, self._outside)):
+            for key in self._inside[index].keys() - settings.keys():
+                del group[key]
             group.update(settings)
+            if self._rate_is_computed(index) and not torch.cuda.is_current_stream_capturing():
+                _bring_counts(optimizer.state, group["params"])  # of state that it has made
         self._outside.clear()
+
+    def _rate_is_computed(self, index: int) -> bool:
+        """Whether the update is one of those in device_updates."""
+        rate = self._inside[index].get("lr")
+        return rate is not None and rate.dtype == torch.float64
 
     def takes(self, index: int, key: str, value: Any) -> bool:
         """Whether a captured step goes on with this value of a setting."""
@@ -168,6 +179,10 @@ def _settings_of(kind: str, group: Dict[str, Any], scheduled: bool, fused: bool,
     parameters = group["params"]
     if not parameters or not parameters[0].is_cuda:
         return {}
+    if kind in device_updates.KINDS and not fused and not group.get("fused") and is_number(group.get("lr")):
+        # Python computes with doubles. Neither knows `capturable`, which PyTorch looks for in captures all the same.
+        return {"capturable": True,
+                "lr": torch.zeros((), dtype=torch.float64, device=parameters[0].device) if tensors else None}
     settings: Dict[str, Any] = {}
     may_change = scheduled and is_number(group.get("lr"))
     if group.get("capturable") is False:

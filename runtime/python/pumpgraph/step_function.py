@@ -356,6 +356,7 @@ class Graphed:
         self._calls: Dict[Any, int] = {}  # eager ones, by signature
         self._texts: Dict[Any, str] = {}
         self._stepped: List[torch.optim.Optimizer] = []
+        self._skipped: List[torch.optim.Optimizer] = []  # scalers have left out all of their updates
         # By signature, of the last warm-up call:
         self._changes: Dict[Any, List[Change]] = {}  # what it did to what the host has
         self._returned: Dict[Any, List[Any]] = {}  # what it returned beside tensors on the device
@@ -438,7 +439,7 @@ class Graphed:
             self._inputs[call.key] = signature.StaticInputs(call, installation.device)
         inputs = self._inputs[call.key]
         inputs.load(call.tensors)
-        if self._calls[kind] < self._options.warmup:
+        if self._calls[kind] < self._options.warmup or self._skipped:
             output = self._warm_up(installation, inputs, surroundings, kind)
             self._calls[kind] += 1
             return output
@@ -468,9 +469,11 @@ class Graphed:
         before = self._host_state(installation, surroundings.found) \
             if 1 <= self._calls[kind] == self._options.warmup - 1 else None
         states = states_on_device(surroundings.found.generators, installation.device)
-        with _counted("inside"), without_trials(self._options.raises), steps_observed() as stepped:
+        with _counted("inside"), without_trials(self._options.raises), steps_observed() as observed:
             output = run_eagerly(installation, lambda: _detached(self._fn(*inputs.args, **inputs.kwargs)))
-        self._stepped = _once([*self._stepped, *stepped])
+        self._stepped = _once([*self._stepped, *observed.stepped])
+        self._skipped = [optimizer for optimizer in _once([*self._skipped, *observed.skipped])
+                         if not any(optimizer is other for other in self._stepped)]
         after = states_on_device(surroundings.found.generators, installation.device)
         self._left[kind] = {generator for generator, state in states.items() if state == after[generator]}
         if before is not None:
@@ -495,7 +498,7 @@ class Graphed:
             adoption = adoption._replace(boundary="shared")
         found = surroundings.found
         large = [tensor for _, tensor in found.tensors if _is_worth_moving(tensor)]
-        with steps_observed() as stepped, without_trials(self._options.raises):
+        with steps_observed() as observed, without_trials(self._options.raises):
             optimizers = _once([*found.optimizers, *self._stepped])
             give_settings(optimizers)
             things = Things([found.modules, optimizers, large, self._options.private], settings=False)
@@ -554,7 +557,7 @@ class Graphed:
                                     *starmap(Code, found.methods)])
         for table in (found.tensors, found.places, found.holders, found.generators, found.methods):
             table.clear()  # some tensors are of the warm-up, and should go when the program lets go of them
-        optimizers = [CapturedOptimizer(optimizer) for optimizer in stepped]
+        optimizers = [CapturedOptimizer(optimizer) for optimizer in observed.stepped]
         return _Graph(step, inputs, surroundings, optimizers, gradients, bindings, self._texts[kind])
 
     def _refuse_other_results(self, kind: Any, output: Any) -> None:
@@ -604,8 +607,8 @@ class Graphed:
         for graphs in self._graphs.values():
             for graph in graphs:
                 graph.close()
-        for table in (self._graphs, self._inputs, self._calls, self._texts, self._stepped, self._changes,
-                      self._returned, self._left):
+        for table in (self._graphs, self._inputs, self._calls, self._texts, self._stepped, self._skipped,
+                      self._changes, self._returned, self._left):
             table.clear()
         self._last = None
 

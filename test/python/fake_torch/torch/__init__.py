@@ -17,7 +17,8 @@ class _Kind(str):
     is_complex = False
 
 
-float32, int64, complex64 = _Kind("torch.float32"), _Kind("torch.int64"), _Kind("torch.complex64")
+float32, float64 = _Kind("torch.float32"), _Kind("torch.float64")
+int64, complex64 = _Kind("torch.int64"), _Kind("torch.complex64")
 complex64.is_complex = True
 
 
@@ -134,6 +135,12 @@ class Tensor:
     def cpu(self):
         return Tensor(self.data_ptr(), is_cuda=False)
 
+    def item(self):
+        return self.value
+
+    def __gt__(self, number):
+        return Tensor(self.data_ptr() + 0x80)
+
     def requires_grad_(self, requires_grad=True):
         object.__setattr__(self, "requires_grad", requires_grad)
 
@@ -172,8 +179,12 @@ class Tensor:
         pass
 
 
-def zeros(size, device=None):
-    return Tensor(0x9000)
+def zeros(size, dtype=float32, device=None):
+    return Tensor(0x9000, dtype=dtype)
+
+
+def where(condition, one, other, out):
+    note(f"torch: where {condition.data_ptr():#x} {one.data_ptr():#x} or {other.data_ptr():#x} to {out.data_ptr():#x}")
 
 
 def empty(size, dtype=None, device=None):
@@ -396,6 +407,17 @@ class nn:
                 for hook in list(self._hooks):
                     hook(self, inputs, output)
             return output
+
+
+class amp:
+    class GradScaler:
+        def step(self, optimizer, found_inf):
+            return self._maybe_opt_step(optimizer, {"found_inf_per_device": {"cuda:0": found_inf}})
+
+        def _maybe_opt_step(self, optimizer, optimizer_state, *arguments, **named):
+            if sum(found_inf.item() for found_inf in optimizer_state["found_inf_per_device"].values()):
+                return None
+            return optimizer.step(*arguments, **named)
 
 
 class optim:
