@@ -523,18 +523,27 @@ def freezing(pg):
     return figures + [bits(step(batches[index % 3])) for index in range(4)]
 
 
+def as_made(pg, name, scheduled=True):
+    """Options of an optimizer that nobody has made for captures; without PumpGraph, of its equal that is."""
+    if pg.is_real or name.startswith(("Adafactor", "Adagrad")):
+        return {"lr": 2.0**-12}
+    if name == "SGD":
+        return {"lr": torch.tensor(2.0**-12, device="cuda"), "fused": True} if scheduled else {"lr": 2.0**-12}
+    return {"lr": torch.tensor(2.0**-12, device="cuda"), "capturable": True}
+
+
 def usual_optimizers(pg):
     """As everybody makes them: a number as rate, changed by a scheduler, and nothing for captures. Without PumpGraph
-    they are made for captures. What they save loads into one that nobody has prepared, and the other way round."""
+    they are made for captures, where they can. What they save loads into one that nobody has prepared, and the other
+    way round."""
     kinds = {"AdamW": {}, "Adam": {"amsgrad": True}, "NAdam": {}, "RAdam": {}, "Adamax": {}, "Adadelta": {},
-             "RMSprop": {"momentum": 0.9}, "SGD": {"momentum": 0.9, "nesterov": True}}
+             "RMSprop": {"momentum": 0.9}, "SGD": {"momentum": 0.9, "nesterov": True}, "Adafactor": {},
+             "Adafactor with a decay": {"weight_decay": 0.1, "maximize": True, "d": 1.5, "beta2_decay": -0.7},
+             "Adagrad": {}, "Adagrad with decays": {"lr_decay": 0.1, "weight_decay": 0.1}}
     batches, losses = make_batches(), []
     for name, options in kinds.items():
-        kind, model = getattr(torch.optim, name), make_model(layers=2)
-        made = {"lr": 2.0**-12}
-        if not pg.is_real:
-            made = {"lr": torch.tensor(2.0**-12, device="cuda"), "fused" if name == "SGD" else "capturable": True}
-        optimizer = kind(model.parameters(), **options, **made)
+        kind, model = getattr(torch.optim, name.split()[0]), make_model(layers=2)
+        optimizer = kind(model.parameters(), **options, **as_made(pg, name))
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda turn: 0.5 ** (turn // 2))
 
         def step(x, model=model, optimizer=optimizer):
@@ -565,6 +574,31 @@ def usual_optimizers(pg):
     return losses
 
 
+def narrow_parameters(pg):
+    """Adafactor and Adagrad compute their rates with doubles, and round where PyTorch does."""
+    figures = []
+    kinds = ((torch.optim.Adafactor, {"lr": 0.4, "weight_decay": 0.01}),
+             (torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.3, "weight_decay": 0.01, "maximize": True}))
+    for kind, options in kinds:
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            parameters = [nn.Parameter(torch.linspace(-1.0, 1.0, 4800, device="cuda").view(shape).to(dtype))
+                          for shape in ((60, 80), (4800,), (3, 40, 40))]
+            optimizer = kind(parameters, **options)
+
+            @pg.graphed(warmup=2)
+            def step(x, parameters=parameters, optimizer=optimizer):
+                for parameter in parameters:
+                    parameter.grad = (parameter.detach() * 3 + x).sin()
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+                return torch.stack([parameter.detach().double().sum() for parameter in parameters])
+
+            for turn in range(12):
+                sums = step(torch.full((), 0.25 * turn, dtype=dtype, device="cuda"))
+                figures += [value.hex() for value in sums.tolist()]
+    return figures
+
+
 def mixed_precision_with_scaler(pg):
     """GradScaler with a fused optimizer asks the device, not the host."""
     model, batches = make_model(), make_batches()
@@ -585,6 +619,41 @@ def mixed_precision_with_scaler(pg):
     for index in range(30):
         figures.append(bits(step(batches[index % 3])))
         figures.append(scaler.get_scale())
+    return figures
+
+
+def unfused_scaler(pg):
+    """GradScaler with optimizers that are not fused. The first update is left out, and so are some in replays: weights,
+    state and counts of steps stay as they were."""
+    batches, figures = make_batches(), []
+    kinds = {"AdamW": {"amsgrad": True}, "SGD": {"momentum": 0.9}, "RMSprop": {}, "Adafactor": {"lr": 0.5},
+             "Adagrad": {}}  # from the fifth step on Adafactor's rate is the smaller one of its count
+    for name, options in kinds.items():
+        model = make_model(layers=LAYERS if name == "AdamW" else 2)  # AdamW's needs several parts
+        options = {**as_made(pg, name, scheduled=False), **options}
+        optimizer = getattr(torch.optim, name)(model.parameters(), **options)
+        scaler = torch.amp.GradScaler("cuda", growth_interval=3)
+
+        @pg.graphed(warmup=1)
+        def step(x, model=model, optimizer=optimizer, scaler=scaler):
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = loss_of(model, x)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad(set_to_none=True)
+            return loss
+
+        for turn in range(12):
+            figures.append(bits(step(batches[turn % 3] * (1e8 if turn in (0, 5, 6, 9) else 1.0))))
+            figures.append(scaler.get_scale())
+        tensors = [tensor for parameter in model.parameters() for tensor in (parameter, *[
+            value for _, value in sorted(optimizer.state[parameter].items()) if isinstance(value, torch.Tensor)])]
+        figures += [bits(tensor.detach().double().sum()) for tensor in tensors]
+        counts = {state["step"].item() for state in optimizer.state.values() if "step" in state}
+        check(len(counts) < 2 and all(count <= 8 for count in counts), f"{name} has counted {counts}")
     return figures
 
 
@@ -627,6 +696,96 @@ def attention_and_checkpointing(pg):
         return loss
 
     return [bits(step(batches[index % 3])) for index in range(8)]
+
+
+def checkpointing_with_dropout(pg):
+    """Activation checkpoints as they are by default: the numbers of the forward pass are drawn again."""
+    from torch.utils.checkpoint import checkpoint
+
+    torch.manual_seed(0)
+    blocks = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Dropout(0.3)) for _ in range(4)).cuda()
+    optimizer, batches = make_optimizer(blocks.parameters()), make_batches()
+
+    def two_blocks(x):
+        return checkpoint(blocks[3], functional.dropout(blocks[2](x), 0.2), use_reentrant=False)
+
+    @pg.graphed
+    def step(x):
+        y = functional.dropout(checkpoint(blocks[0], x, use_reentrant=False), 0.1)
+        y = functional.dropout(checkpoint(blocks[1], y, use_reentrant=True), 0.1)
+        loss = (checkpoint(two_blocks, y, use_reentrant=False) - x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    figures = [bits(step(batches[index % 3])) for index in range(8)]
+    return figures + [bits(torch.rand(3, device="cuda").sum()), bits(blocks[0][0].weight.sum())]
+
+
+def averaged_weights(pg):
+    """AveragedModel, updated between calls, and evaluated."""
+    training = Training(pg)
+    averages = [torch.optim.swa_utils.AveragedModel(training.model, **options) for options in (
+        {}, {"multi_avg_fn": torch.optim.swa_utils.get_ema_multi_avg_fn(0.9), "use_buffers": True})]
+    figures = []
+    for _ in range(8):
+        figures += training.run(1)
+        for average in averages:
+            average.update_parameters(training.model)
+    for average in averages:
+        average.eval()
+        with torch.no_grad():
+            figures.append(bits(loss_of(average, training.batches[0].cuda())))
+        figures += [bits(parameter.detach().sum()) for parameter in average.parameters()]
+    return figures
+
+
+def averaged_weights_in_the_step(pg):
+    """AveragedModel counts on the host; its average alone can be part of the step."""
+    model, batches = make_model(layers=2), make_batches()
+    average = torch.optim.swa_utils.AveragedModel(
+        model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+    optimizer = make_optimizer(model.parameters())
+
+    @pg.graphed(warmup=2)
+    def counting(x):
+        loss = usual_step(model, optimizer, x)
+        average.update_parameters(model)
+        return loss
+
+    @pg.graphed(warmup=2)
+    def averaging(x):
+        loss = usual_step(model, optimizer, x)
+        with torch.no_grad():
+            average.multi_avg_fn(list(average.module.parameters()), list(model.parameters()), 1)
+        return loss
+
+    figures = [bits(counting(batches[index])) for index in range(2)]
+    if pg.is_real:
+        raises(pg.UnsupportedError, "n_averaged.*that the step changes", lambda: counting(batches[2]))
+    figures += [bits(averaging(batches[index % 3])) for index in range(6)]
+    return figures + [bits(parameter.detach().sum()) for parameter in average.parameters()]
+
+
+def clipping_outside(pg):
+    """A step of forward and backward alone: gradients are clipped and used up by operators between calls."""
+    model, batches = make_model(), make_batches()
+    optimizer = make_optimizer(model.parameters())
+
+    @pg.graphed
+    def step(x):
+        loss = loss_of(model, x)
+        loss.backward()
+        return loss
+
+    figures = []
+    for index in range(8):
+        figures.append(bits(step(batches[index % 3])))
+        figures.append(bits(nn.utils.clip_grad_norm_(model.parameters(), 0.1)))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return figures
 
 
 def hyperparameter_changes(pg):
@@ -1039,24 +1198,41 @@ def memory_snapshot(pg):
     adds_up(snapshot["segments"])
 
 
-def unfused_scaler(pg):
-    """GradScaler asks the host whether an unfused optimizer may step: refused with the caller's line."""
+def unfused_scaler_refusals(pg):
+    """Where an update may be left out, what runs with it would run all the same."""
     model, batches = make_model(layers=2), make_batches()
-    optimizer = make_optimizer(model.parameters(), fused=False)
-    scaler = torch.amp.GradScaler("cuda")
 
-    @pg.graphed(warmup=1)
-    def step(x):
-        with torch.autocast("cuda", dtype=torch.float16):
-            loss = loss_of(model, x)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        optimizer.zero_grad(set_to_none=True)
-        return loss
+    def step_with(optimizer):
+        scaler = torch.amp.GradScaler("cuda")
 
-    step(batches[0])
-    raises(pg.UnsupportedError, r"graphed_cases\.py:\d+: \"scaler\.step\(optimizer\)", lambda: step(batches[1]))
+        @pg.graphed(warmup=1)
+        def step(x):
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = loss_of(model, x)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad(set_to_none=True)
+            return loss
+
+        return step
+
+    class Own(torch.optim.AdamW):
+        pass
+
+    hooked = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    hooked.register_step_post_hook(lambda *_args: model[0].weight.detach().mul_(0.9))
+    for optimizer, pattern in ((make_optimizer(model.parameters(), fused=False), None),
+                               (Own(model.parameters(), lr=1e-3, capturable=True),
+                                r"graphed_cases\.py:\d+: \"scaler\.step\(optimizer\)"),
+                               (hooked, "AdamW has hooks around its steps")):
+        step = step_with(optimizer)
+        step(batches[0])
+        if pattern is None:
+            step(batches[1])
+        else:
+            raises(pg.UnsupportedError, pattern, lambda: step(batches[1]))
+        step.reset()
 
 
 def stale_models(pg):
@@ -1314,9 +1490,15 @@ PROGRAMS = [
     writing_into_arguments,
     private_arguments,
     freezing,
+    narrow_parameters,
     mixed_precision_with_scaler,
+    unfused_scaler,
     autocast_outside,
     attention_and_checkpointing,
+    checkpointing_with_dropout,
+    averaged_weights,
+    averaged_weights_in_the_step,
+    clipping_outside,
     hyperparameter_changes,
     new_parameters,
     item_in_the_step,
@@ -1324,7 +1506,7 @@ PROGRAMS = [
     validates,
 ]
 CHECKS = [
-    unfused_scaler,
+    unfused_scaler_refusals,
     memory_snapshot,
     stale_models,
     private_values_move,
