@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPU tests of pumpgraph.graphed: training programs that run with and without it, and must print the same.
 
-    graphed_cases.py --plain FOLDER          every program as PyTorch runs it; leaves its figures in FOLDER
+    graphed_cases.py --plain FOLDER [CASE...]
+                                             programs as PyTorch runs them, by default all; leaves figures in FOLDER
     graphed_cases.py FOLDER [CASE...]        the same programs under PumpGraph, one after another in one process;
                                              `overhead`, which looks at times, only if it is named
 
@@ -1548,7 +1549,7 @@ def passes(name, case, clean_up=lambda: None):
     return True
 
 
-def run_plain(folder):
+def run_plain(folder, names):
     figures, failed = {}, 0
 
     def keep(name, compute):
@@ -1562,6 +1563,8 @@ def run_plain(folder):
     failed += not passes("plain peak_bytes", lambda: keep("peak_bytes", peak))
     for program in PROGRAMS:
         name = program.__name__
+        if names and name not in names:
+            continue
         failed += not passes(f"plain {name}", lambda: keep(name, lambda: program(PlainPyTorch)))
     return 1 if failed else 0
 
@@ -1582,7 +1585,7 @@ def main():
     if len(sys.argv) < 2 or sys.argv[1:] == ["--plain"]:
         sys.exit(__doc__)
     if sys.argv[1] == "--plain":
-        return run_plain(Path(sys.argv[2]))
+        return run_plain(Path(sys.argv[2]), sys.argv[3:])
     figures = json.loads((Path(sys.argv[1]) / "graphed.json").read_text())
     known = {case.__name__: case for case in [*PROGRAMS, *CHECKS, overhead]}
     import pumpgraph

@@ -28,7 +28,8 @@ def without_trials(raises: bool) -> Iterator[None]:
         return
     if raises:
         raise UnsupportedError(f"{_NO_TRIALS}; set it to False")
-    warnings.warn(f"{_NO_TRIALS}; it is False inside graphed steps", stacklevel=2)
+    warnings.warn(f"{_NO_TRIALS}; it is False inside graphed steps, and convolutions outside of them fail: set it to "
+                  "False", stacklevel=2)
     torch.backends.cudnn.benchmark = False
     try:
         yield
