@@ -575,13 +575,14 @@ def usual_optimizers(pg):
     return losses
 
 
-def narrow_parameters(pg):
+def computed_rates(pg):
     """Adafactor and Adagrad compute their rates with doubles, and round where PyTorch does."""
-    figures = []
-    kinds = ((torch.optim.Adafactor, {"lr": 0.4, "weight_decay": 0.01}),
-             (torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.3, "weight_decay": 0.01, "maximize": True}))
-    for kind, options in kinds:
-        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+    figures, dtypes = [], (torch.float32, torch.bfloat16, torch.float16)
+    kinds = ((torch.optim.Adafactor, {"lr": 0.4, "weight_decay": 0.01}, dtypes),  # a double shows how powers are rounded
+             (torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.3, "weight_decay": 0.01, "maximize": True},
+              (*dtypes, torch.float64)))
+    for kind, options, dtypes in kinds:
+        for dtype in dtypes:
             parameters = [nn.Parameter(torch.linspace(-1.0, 1.0, 4800, device="cuda").view(shape).to(dtype))
                           for shape in ((60, 80), (4800,), (3, 40, 40))]
             optimizer = kind(parameters, **options)
@@ -1491,7 +1492,7 @@ PROGRAMS = [
     writing_into_arguments,
     private_arguments,
     freezing,
-    narrow_parameters,
+    computed_rates,
     mixed_precision_with_scaler,
     unfused_scaler,
     autocast_outside,

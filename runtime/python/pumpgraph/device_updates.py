@@ -96,7 +96,7 @@ def _adafactor_of_one(parameter: torch.Tensor, gradient: torch.Tensor, row: Any,
     factor = _larger(eps2, _divided(parameter.norm(2), parameter.numel() ** 0.5))
     factor = factor * _smaller(rate, count.sqrt().reciprocal())
     if decay != 0:
-        _write(parameter, _times(parameter, 1 - rate * decay))
+        parameter.copy_(_times(parameter, 1 - rate * decay))
     if gradient.dim() > 1:
         for average, dim in ((row, -1), (column, -2)):
             mean = torch.linalg.vector_norm(gradient, dim=dim, keepdim=True).square_().div_(gradient.size(dim))
@@ -146,11 +146,6 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
-def _write(tensor: torch.Tensor, result: torch.Tensor) -> None:
-    if result is not tensor:
-        tensor.copy_(result)
-
-
 def _times(tensor: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
     wide = _wide(tensor)
     return (wide * factor.to(wide.dtype)).to(tensor.dtype)
@@ -158,22 +153,31 @@ def _times(tensor: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
 
 def _approach(average: torch.Tensor, value: torch.Tensor, weight: torch.Tensor) -> None:
     wide = _wide(average)
-    _write(average, wide.lerp_(_wide(value), weight.to(wide.dtype)))
+    average.copy_(wide.lerp(_wide(value), weight.to(wide.dtype)))
 
 
 def _add(tensor: torch.Tensor, other: torch.Tensor, factor: torch.Tensor) -> None:
-    """As tensor.add_(other, alpha=factor), which rounds once."""
+    """As tensor.add_(other, alpha=factor)."""
     wide = _wide(tensor)
-    narrow_factor = factor.to(wide.dtype)
-    if wide.dtype == torch.float64 or _rounds_once(wide.device):
-        _write(tensor, wide.addcmul_(_wide(other), narrow_factor))
-    else:
-        tensor.copy_((wide.double() + other.double() * narrow_factor.double()).to(wide.dtype))
+    tensor.copy_(_way_to_add(wide.device)(wide, _wide(other), factor.to(wide.dtype)))
 
 
 @functools.lru_cache(maxsize=None)
-def _rounds_once(device: torch.device) -> bool:
-    """Whether addcmul_() of this PyTorch does. Asked in a warm-up call, for it waits for the device."""
+def _way_to_add(device: torch.device) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
+    """One that rounds as this PyTorch's add_() with a number does, which is once in most. Asked in a warm-up call, for
+    it waits for the device."""
     numbers = torch.arange(1.0, 4097.0, device=device).sqrt_()
     others, factor = numbers.log(), torch.full((), 0.3, device=device)
-    return torch.equal(numbers.addcmul(others, factor), numbers.add(others, alpha=factor.item()))
+    expected = numbers.add(others, alpha=factor.item())
+    for way in (torch.addcmul, _add_rounding_twice):
+        if torch.equal(way(numbers, others, factor), expected):
+            return way
+    return _add_with_doubles
+
+
+def _add_rounding_twice(tensor: torch.Tensor, other: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    return tensor + other * factor
+
+
+def _add_with_doubles(tensor: torch.Tensor, other: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    return (tensor.double() + other.double() * factor.double()).to(tensor.dtype)
