@@ -28,6 +28,7 @@ import sentinel_plot  # noqa: E402
 import sentinel_table  # noqa: E402
 import sentinels  # noqa: E402
 import settle_link  # noqa: E402
+import workers  # noqa: E402
 
 GIB = 2**30
 VIT = sentinels.BY_NAME["vit-l16"]
@@ -242,7 +243,7 @@ class Driver(unittest.TestCase):
         self.results = Path(self._folder.name) / "results.jsonl"
         worker = Path(self._folder.name) / "worker.py"
         worker.write_text(WORKER)
-        patches = [mock.patch.object(sentinel_command, "WORKER", worker), mock.patch.object(sentinel_command, "say")]
+        patches = [mock.patch.object(sentinel_command, "WORKER", worker), mock.patch.object(workers, "say")]
         for patch in patches:
             patch.start()
             self.addCleanup(patch.stop)

@@ -7,26 +7,22 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.util
-import json
-import os
-import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
-from typing import Any, Dict, IO, List, NoReturn, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import runs
 import sentinel_bounds
 import sentinel_kept
 import sentinel_plot
 import sentinel_table
+import workers
 from sentinels import (
     BY_NAME, KINDS, PLANNED, SENTINELS, USUAL_KINDS, Done, Job, Sentinel, lacks, missing, plain_peak, plan_jobs, unnamed,
 )
+from workers import append, fail, say
 
 WORKER = Path(__file__).resolve().parent / "sentinel_worker.py"
-SETTLE_LINK = Path(__file__).resolve().parent / "settle_link.py"
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -69,10 +65,6 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
-def fail(message: str) -> NoReturn:
-    sys.exit(f"pump-graph-bench: error: {message}")
-
-
 def choose(arguments: argparse.Namespace, source: Done) -> List[Sentinel]:
     chosen = unnamed(source)
     if arguments.sentinels is not None:
@@ -108,66 +100,24 @@ def choose_kinds(wanted: str) -> List[str]:
     return [kind for kind in KINDS if kind in names]
 
 
-class Worker:
-    """A process that has imported PyTorch, or is about to, and waits for its job."""
+class Rows(workers.Table):
+    """The sentinels' table, for these arguments."""
 
-    def __init__(self, environment: Dict[str, str]):
-        self._log: IO[bytes] = tempfile.TemporaryFile()
-        self._process = subprocess.Popen([sys.executable, str(WORKER)], stdin=subprocess.PIPE, stdout=self._log,
-                                         stderr=self._log, env=environment)
+    def __init__(self, arguments: argparse.Namespace, results: Path):
+        self.worker = WORKER
+        self._arguments, self._results = arguments, results
 
-    def run(self, job: Dict[str, Any], timeout: float) -> Optional[str]:
-        """None if it went well, else why not. What it had measured by then is in the results either way."""
-        with self._log:
-            return self._run(json.dumps(job).encode() + b"\n", timeout)
+    def missing(self, job: Job, done: Done) -> Optional[Job]:
+        return missing(job, done)
 
-    def _run(self, job: bytes, timeout: float) -> Optional[str]:
-        try:
-            self._process.communicate(job, timeout=timeout)
-        except subprocess.TimeoutExpired:
-            self._kill()
-            return f"stopped after {timeout:.0f} s"
-        except OSError as problem:
-            self._kill()
-            return str(problem)
-        if self._process.returncode == 0:
-            return None
-        return f"exit status {self._process.returncode}: {self._last_words()}"
+    def lacks(self, job: Job, done: Done) -> Optional[str]:
+        return lacks(job, done)
 
-    def _last_words(self) -> str:
-        self._log.seek(0)
-        return " | ".join(self._log.read().decode("utf-8", "replace").strip().splitlines()[-4:])
+    def describe(self, job: Job, done: Done) -> Dict[str, Any]:
+        return describe(job, self._arguments, done, self._results)
 
-    def stop(self) -> None:
-        """Instead of run(): nobody needs it."""
-        self._kill()
-        self._log.close()
-
-    def _kill(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-
-class Workers:
-    """One worker ahead: importing PyTorch takes seconds, in which the one before it uses the GPU."""
-
-    def __init__(self, environment: Dict[str, str]):
-        self._environment = environment
-        self._spare: Optional[Worker] = None
-
-    def take(self, more_follow: bool) -> Worker:
-        worker = self._spare or Worker(self._environment)
-        self._spare = Worker(self._environment) if more_follow else None
-        return worker
-
-    def close(self) -> None:
-        if self._spare:
-            self._spare.stop()
-
-
-def append(results: Path, key: str, figures: Dict[str, Any]) -> None:
-    with open(results, "a") as file:
-        file.write(json.dumps({"key": key, "figures": figures}) + "\n")
+    def outcome(self, figures: Dict[str, Any]) -> str:
+        return sentinel_table.outcome(figures)
 
 
 def run_all(arguments: argparse.Namespace, chosen: List[Sentinel], kinds: List[str]) -> Done:
@@ -175,45 +125,10 @@ def run_all(arguments: argparse.Namespace, chosen: List[Sentinel], kinds: List[s
     results.parent.mkdir(parents=True, exist_ok=True)
     done = runs.load(results)
     jobs = [job for job in plan_jobs(chosen, kinds, arguments.repeats) if missing(job, done)]
-    library = arguments.binaries.resolve().parent / "lib" / "libpumpgraph.so"
-    environment = {"PUMPGRAPH_LIBRARY": str(library), **os.environ}
+    environment = workers.environment_of(arguments.binaries)
     if any(row.kind in ("record", *PLANNED) for job in jobs for row in job.rows):
-        settle_link(environment)
-    workers = Workers(environment)
-    start = time.monotonic()
-    try:
-        for number, whole in enumerate(jobs, start=1):
-            if arguments.stop_after is not None and time.monotonic() - start > arguments.stop_after:
-                say(f"stopped after {arguments.stop_after:.0f} s; the same command goes on from here\n")
-                break
-            job = missing(whole, done)
-            say(f"[{number}/{len(jobs)}] {job.title} ...")
-            began = time.monotonic()
-            run_job(job, arguments, done, results, lambda: workers.take(number < len(jobs)))
-            done = runs.load(results)
-            say(f" {time.monotonic() - began:.0f} s\n")
-            for row in job.rows:
-                say(f"    {row.key}: {sentinel_table.outcome(done[row.key])}\n")
-    finally:
-        workers.close()
-    return done
-
-
-def settle_link(environment: Dict[str, str]) -> None:
-    """If that fails the rows will, and say why."""
-    subprocess.run([sys.executable, str(SETTLE_LINK)], env=environment, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL, check=False)
-
-
-def run_job(job: Job, arguments: argparse.Namespace, done: Done, results: Path, take_worker: Any) -> None:
-    """Every row of the job has a result afterwards, if only why there is none."""
-    reason = lacks(job, done)
-    if reason is None:
-        reason = take_worker().run(describe(job, arguments, done, results), arguments.timeout)
-    written = runs.load(results)
-    for row in job.rows:
-        if written.get(row.key) == done.get(row.key):
-            append(results, row.key, {"error": reason or "it wrote no figures"})
+        workers.settle_link(environment)
+    return workers.run_jobs(Rows(arguments, results), jobs, results, arguments, environment)
 
 
 def describe(job: Job, arguments: argparse.Namespace, done: Done, results: Path) -> Dict[str, Any]:
@@ -245,10 +160,6 @@ def add_bounds(chosen: List[Sentinel], done: Done, results: Path, tool: Path) ->
     for key, figures in sentinel_bounds.missing_bounds(chosen, done, steps, tool, say):
         append(results, key, figures)
         done[key] = figures
-
-
-def say(text: str) -> None:
-    print(text, end="", file=sys.stderr, flush=True)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -23,17 +23,17 @@ _REPLANNED = ("measured_before_us", "predicted_before_us", "kept_first")
 
 
 def keep(done: Done, chosen: Sequence[Sentinel], file: Path) -> None:
-    """Puts the rows of the chosen sentinels into the file. All runs of a row replace all that the file has of it, but a
-    failure replaces no result."""
+    """Puts the rows of the chosen sentinels into the file."""
+    by_name = {sentinel.name: sentinel for sentinel in chosen}
+    put(file, {key: _of_row(key, figures, by_name[key.split("/")[0]], done) for key, figures in done.items()
+               if key.split("/")[0] in by_name and key.split("/")[1] != "record"})
+
+
+def put(file: Path, new: Done) -> None:
+    """All runs of a row replace all that the file has of it, but a failure replaces no result."""
     kept = runs.load(file)
     results = {_row(key) for key, figures in kept.items() if "error" not in figures}
-    by_name = {sentinel.name: sentinel for sentinel in chosen}
-    new: Done = {}
-    for key, figures in done.items():
-        name, kind = key.split("/")[0], key.split("/")[1]
-        failed_anew = "error" in figures and _row(key) in results
-        if name in by_name and kind != "record" and not failed_anew:
-            new[key] = _of_row(key, figures, by_name[name], done)
+    new = {key: figures for key, figures in new.items() if "error" not in figures or _row(key) not in results}
     replaced = {_row(key) for key in new}
     kept = {key: figures for key, figures in kept.items() if _row(key) not in replaced}
     rows = sorted({**kept, **new}.items())
@@ -51,14 +51,14 @@ def _row(key: str) -> str:
 
 
 def _of_row(key: str, figures: Figures, sentinel: Sentinel, done: Done) -> Figures:
-    kept = _only(_FIGURES, figures)
+    kept = only(_FIGURES, figures)
     if "losses" in figures:
         if sentinel.micro_batches:
             kept["losses"] = figures["losses"]  # how far they are apart is what the table says of them
         else:
             kept["losses_compared"] = compare_losses(figures, _unmodified(key, sentinel, done))._asdict()
     if "replanned" in figures:
-        kept["replanned"] = _only(_REPLANNED, figures["replanned"])
+        kept["replanned"] = only(_REPLANNED, figures["replanned"])
     if "report" in figures:
         kept["report"] = _of_report(figures["report"])
     return kept
@@ -72,7 +72,7 @@ def _unmodified(key: str, sentinel: Sentinel, done: Done) -> Figures:
 
 
 def _of_report(report: Figures) -> Figures:
-    kept = _only(_REPORT, report)
+    kept = only(_REPORT, report)
     transfer = transfer_ms(report)
     if transfer is not None:
         kept["transfer_s"] = transfer / 1e3
@@ -80,9 +80,9 @@ def _of_report(report: Figures) -> Figures:
     if again is not None:
         kept["predicted_again_s"] = again / 1e3
     stalls = (report.get("stalls") or [])[:STALLS_NAMED]
-    kept["stalls"] = [_only(("buffer_name", "duration_s"), stall) for stall in stalls]
+    kept["stalls"] = [only(("buffer_name", "duration_s"), stall) for stall in stalls]
     return kept
 
 
-def _only(names: Sequence[str], figures: Figures) -> Figures:
+def only(names: Sequence[str], figures: Figures) -> Figures:
     return {name: figures[name] for name in names if name in figures}

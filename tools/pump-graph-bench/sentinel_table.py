@@ -8,6 +8,7 @@ import math
 import statistics
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from cells import decimal, gib, ms, quotient, spread, table
 from sentinels import BY_HAND, PLANNED, REMEDIES, Budget, Done, Sentinel, is_expected_failure, row_key
 
 Figures = Dict[str, Any]
@@ -73,7 +74,7 @@ class Rows:
         report = self.report(budget, kind)
         kept_first = ((self.first(kind, budget) or {}).get("replanned") or {}).get("kept_first")
         again = predicted_again_ms(report) if kept_first else None
-        return _ms(report.get("predicted_s")) if again is None else again
+        return ms(report.get("predicted_s")) if again is None else again
 
     def repeats(self, budget: Budget, kind: str = "budget") -> bool:
         """Whether the plan runs nodes again. Reports of older releases do not say, and their plans run none."""
@@ -88,7 +89,7 @@ class Rows:
         """Every lower limit that is known for plans of this row, by name. Where the first plan was kept the window
         bound goes by estimated node times, like that plan."""
         report = self.report(budget, kind)
-        found = {"window": _ms(report.get("plan_bound_s")), "LP": self._linear_ms("lp_may_s", budget, kind)}
+        found = {"window": ms(report.get("plan_bound_s")), "LP": self._linear_ms("lp_may_s", budget, kind)}
         return {name: value for name, value in found.items() if value is not None}
 
     def hosting_bound_ms(self, budget: Budget, kind: str = "budget") -> Optional[float]:
@@ -99,7 +100,7 @@ class Rows:
         """The programme knows of moves alone."""
         if not self.report(budget, kind) or self.repeats(budget, kind):
             return None
-        return _ms((self.first("bounds", budget) or {}).get(name))
+        return ms((self.first("bounds", budget) or {}).get(name))
 
     def reaches(self, budget: Budget) -> bool:
         """Whether checkpointing does."""
@@ -126,7 +127,7 @@ def outcome(figures: Figures) -> str:
     if figures.get("step_ms"):
         parts.append(f"{statistics.median(figures['step_ms']):.1f} ms a step")
     if figures.get("peak_bytes"):
-        parts.append(f"peak {_gib(figures['peak_bytes'])}")
+        parts.append(f"peak {gib(figures['peak_bytes'])}")
     bound = (figures.get("report") or {}).get("plan_bound_s")
     if bound:
         parts.append(f"plan bound {bound * 1e3:.1f} ms")
@@ -153,13 +154,6 @@ def markdown(chosen: Sequence[Sentinel], done: Done) -> str:
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
-def _table(columns: Sequence[str], rows: Iterator[List[str]]) -> Iterator[str]:
-    yield "| " + " | ".join(columns) + " |"
-    yield "|" + " --- |" * len(columns)
-    for cells in rows:
-        yield "| " + " | ".join(cells) + " |"
-
-
 def _title(sentinel: Sentinel) -> str:
     return f"{sentinel.title}, {sentinel.precision}, batch {sentinel.batch}"
 
@@ -171,11 +165,11 @@ def _summary(every: Sequence[Rows]) -> Iterator[str]:
     def cells(rows: Rows) -> List[str]:
         by_name = {budget.title: budget for budget in rows.sentinel.budgets}
         plain = rows.first("plain") or {}
-        start = [_title(rows.sentinel), _gib(plain.get("peak_bytes")), _number(rows.step_ms("plain"))]
+        start = [_title(rows.sentinel), gib(plain.get("peak_bytes")), decimal(rows.step_ms("plain"))]
         return start + [_against_memory(rows, by_name[name]) if name in by_name else "" for name in names]
 
     columns = ["model", "peak in memory", "step, ms", *names]
-    yield from _table(columns, (cells(rows) for rows in every))
+    yield from table(columns, (cells(rows) for rows in every))
 
 
 def _counts(every: Sequence[Rows]) -> Iterator[str]:
@@ -203,7 +197,7 @@ def _against_memory(rows: Rows, budget: Budget) -> str:
     def ratio(kind: str) -> str:
         if "refused" in (rows.first(kind, budget) or {}):
             return "refused"
-        return _ratio(rows.step_ms(kind, budget), rows.step_ms("plain"))
+        return quotient(rows.step_ms(kind, budget), rows.step_ms("plain"))
 
     checkpointing = ratio("checkpoint") if rows.reaches(budget) else "-"
     return f"{ratio('budget')} ({ratio('moves')}, {checkpointing})"
@@ -223,7 +217,7 @@ def _all_rows(every: Sequence[Rows]) -> Iterator[str]:
                 if any(rows.result(kind, budget) for kind in (*REMEDIES, *PLANNED)):
                     yield _cells(rows, budget)
 
-    yield from _table(_COLUMNS, lines())
+    yield from table(_COLUMNS, lines())
 
 
 def _cells(rows: Rows, budget: Budget) -> List[str]:
@@ -231,8 +225,8 @@ def _cells(rows: Rows, budget: Budget) -> List[str]:
     size = budget.bytes_of(plain.get("peak_bytes"))
     cells = [
         _title(rows.sentinel),
-        budget.title + (f": {_gib(size)}" if size is not None else ""),
-        _number(rows.step_ms("plain")),
+        budget.title + (f": {gib(size)}" if size is not None else ""),
+        decimal(rows.step_ms("plain")),
         _remedy(rows, "checkpoint", budget),
         _remedy(rows, "offload", budget),
         _moves(rows, budget),
@@ -244,15 +238,15 @@ def _cells(rows: Rows, budget: Budget) -> List[str]:
     step, report = rows.step_ms("budget", budget), rows.report(budget)
     predicted = rows.predicted_ms(budget)
     return cells + [
-        _spread(rows.samples("budget", budget)),
+        spread(rows.samples("budget", budget)),
         _runs_again(report),
-        _gib(figures.get("peak_bytes")),
+        gib(figures.get("peak_bytes")),
         _bound(rows, budget),
-        _ratio(step, rows.best_bound_ms(budget)),
+        quotient(step, rows.best_bound_ms(budget)),
         _predicted(report),
-        _ratio(step, predicted),
+        quotient(step, predicted),
         _first_plan(figures),
-        _ratio(rows.step_ms("plain"), transfer_ms(report)),
+        quotient(rows.step_ms("plain"), transfer_ms(report)),
         _losses(rows, budget),
     ]
 
@@ -265,14 +259,14 @@ def _remedy(rows: Rows, remedy: str, budget: Budget) -> str:
     which = f"{figures['blocks']} of {figures['blocks_in_all']} blocks"
     over = ", over the budget" if figures["peak_bytes"] > figures["budget_bytes"] else ""
     eager = "" if figures["captured"] else ", eager"
-    return f"{step:.1f} ({_gib(figures['peak_bytes'])}{over}; {which}{eager})"
+    return f"{step:.1f} ({gib(figures['peak_bytes'])}{over}; {which}{eager})"
 
 
 def _moves(rows: Rows, budget: Budget) -> str:
     step = rows.step_ms("moves", budget)
     if step is None:
         return "refused" if "refused" in (rows.first("moves", budget) or {}) else "-"
-    return f"{step:.1f}, {_ratio(step, rows.best_bound_ms(budget, 'moves'))} of {_bound(rows, budget, 'moves')}"
+    return f"{step:.1f}, {quotient(step, rows.best_bound_ms(budget, 'moves'))} of {_bound(rows, budget, 'moves')}"
 
 
 def _by_hand(rows: Rows, budget: Budget) -> str:
@@ -300,14 +294,14 @@ def _bound(rows: Rows, budget: Budget, kind: str = "budget") -> str:
 def predicted_again_ms(report: Figures) -> Optional[float]:
     """With the node times that were measured on the plan in force, where they were."""
     if "predicted_again_s" in report:  # of a row that was kept
-        return _ms(report["predicted_again_s"])
+        return ms(report["predicted_again_s"])
     plans = report.get("runtime", {}).get("plans")
-    return _ms(plans[-1].get("predicted_again_s")) if plans else None
+    return ms(plans[-1].get("predicted_again_s")) if plans else None
 
 
 def _predicted(report: Figures) -> str:
     again = predicted_again_ms(report)
-    return _number(_ms(report.get("predicted_s"))) + (f"; with its node times {again:.1f}" if again else "")
+    return decimal(ms(report.get("predicted_s"))) + (f"; with its node times {again:.1f}" if again else "")
 
 
 def _first_plan(figures: Figures) -> str:
@@ -322,7 +316,7 @@ def _first_plan(figures: Figures) -> str:
 def transfer_ms(report: Figures) -> Optional[float]:
     """What the link needs for the bytes that the plan moves, at the least."""
     if "transfer_s" in report:  # of a row that was kept
-        return _ms(report["transfer_s"])
+        return ms(report["transfer_s"])
     machine = report.get("machine")
     if not machine or not report.get("up_bytes", 0) + report.get("down_bytes", 0):
         return None
@@ -381,11 +375,11 @@ def _beyond(rows: Rows) -> Iterator[str]:
             cells = ["-", planned["refused"]] if "refused" in planned else _timed(planned)
             yield [f"PumpGraph, {budget.title}", *cells]
 
-    yield from _table(("", "step, ms", "peak"), lines())
+    yield from table(("", "step, ms", "peak"), lines())
 
 
 def _timed(figures: Figures) -> List[str]:
-    return [_spread(figures["step_ms"]), _gib(figures["peak_bytes"])]
+    return [spread(figures["step_ms"]), gib(figures["peak_bytes"])]
 
 
 # ---- promises --------------------------------------------------------------------------------------------------------
@@ -540,7 +534,7 @@ def _check_beyond(rows: Rows) -> Iterator[Tuple[bool, str]]:
             f"they go from {_loss(micro['losses'], 0)} to {_loss(micro['losses'], -1)}")
     yield difference <= MOST_MICRO_DIFFERENCE, text
     over = planned["peak_bytes"] - planned["budget_bytes"]
-    yield over <= 0, f"{sentinel.name}: peak {_gib(planned['peak_bytes'])} under a budget of {budget.title}"
+    yield over <= 0, f"{sentinel.name}: peak {gib(planned['peak_bytes'])} under a budget of {budget.title}"
 
 
 def _loss(losses: Sequence[str], index: int) -> str:
@@ -555,28 +549,3 @@ def largest_difference(reference: Sequence[str], losses: Sequence[str]) -> float
     if not all(math.isfinite(value) for pair in pairs for value in pair):
         return math.inf
     return max(abs(a - b) / abs(a) if a else math.inf for a, b in pairs)
-
-
-# ---- figures ---------------------------------------------------------------------------------------------------------
-
-
-def _ms(seconds: Optional[float]) -> Optional[float]:
-    return None if seconds is None else seconds * 1e3
-
-
-def _number(value: Optional[float]) -> str:
-    return "-" if value is None else f"{value:.1f}"
-
-
-def _ratio(value: Optional[float], of: Optional[float]) -> str:
-    return "-" if value is None or not of else f"{value / of:.2f}"
-
-
-def _gib(size: Optional[float]) -> str:
-    return "-" if size is None else f"{size / 2**30:.2f} GiB"
-
-
-def _spread(samples: Sequence[float]) -> str:
-    if not samples:
-        return "-"
-    return f"{statistics.median(samples):.1f} ({min(samples):.1f}-{max(samples):.1f})"
