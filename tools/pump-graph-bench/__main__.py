@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import demand_paging  # noqa: E402
 import lp_command  # noqa: E402
 import managed  # noqa: E402
+import program_command  # noqa: E402
 import runs  # noqa: E402
 import table  # noqa: E402
 import traces  # noqa: E402
@@ -27,6 +28,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="pump-graph-bench", description=__doc__)
     parser.add_argument("--sentinels", action="store_true", help="the sentinel models instead of the examples; "
                         "--sentinels --help lists the options")
+    parser.add_argument("--programs", action="store_true", help="real programs instead, plain and at half of their "
+                        "memory; --programs --help lists the options")
     parser.add_argument("--traces", action="store_true", help="recorded traces instead, and no GPU; --traces --help "
                         "lists the options")
     parser.add_argument("--lp", metavar="STEP", help="a recorded step beside its bounds instead, and no GPU; "
@@ -98,6 +101,8 @@ def main() -> int:
         import sentinel_command
 
         return sentinel_command.main(sys.argv[1:])
+    if program_command.is_asked_for(sys.argv[1:]):
+        return program_command.main(sys.argv[1:])
     if demand_paging.is_asked_for(sys.argv[1:]):
         return demand_paging.main(sys.argv[1:])
     if managed.is_asked_for(sys.argv[1:]):
