@@ -113,6 +113,16 @@ class LinesChanged(unittest.TestCase):
                 is_trainer = any(node.attr == "callbacks" for node in own)
                 self.assertEqual(program_rows.lines_changed(program), len(lines) + (1 if is_trainer else 2))
 
+    def test_no_step_looks_at_the_run(self):
+        """PumpGraph searches what a step looks at, and there is no such thing in a program of one's own."""
+        for program in program_rows.PROGRAMS:
+            steps = [node for node in ast.walk(ast.parse(program.file.read_text())) if isinstance(node, ast.FunctionDef)
+                     and any("graphed" in ast.dump(decorator) for decorator in node.decorator_list)]
+            names = {node.id for step in steps for part in step.body for node in ast.walk(part)
+                     if isinstance(node, ast.Name)}
+            with self.subTest(program=program.name):
+                self.assertNotIn("run", names)
+
     def test_nothing_is_written_for_captures(self):
         for program in program_rows.PROGRAMS:
             with self.subTest(program=program.name):

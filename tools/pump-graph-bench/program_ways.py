@@ -104,6 +104,7 @@ class PlainRun(Run):
         super().__init__(turns, timed)
         self._warmup, self._captured = warmup, captured
         self._optimizers = CapturableOptimizers()
+        self._stream = torch.cuda.Stream()  # of all captures, as they share parameters
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -111,17 +112,17 @@ class PlainRun(Run):
             yield
 
     def _step(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return PlainGraphs(function, self._warmup, self._optimizers) if self._captured else function
+        return PlainGraphs(function, self._warmup, self._optimizers, self._stream) if self._captured else function
 
     def figures(self) -> Figures:
         return {**super().figures(), "captured": self._captured}
 
 
 class PlainGraphs:
-    """As PyTorch's manual has it, for each kind of call: eager calls on a stream of their own, then a capture."""
+    """As PyTorch's manual has it, for each kind of call: eager calls on another stream, then a capture."""
 
-    def __init__(self, function: Callable[..., Any], warmup: int, optimizers: "CapturableOptimizers"):
-        self._function, self._warmup, self._optimizers = function, warmup, optimizers
+    def __init__(self, function: Callable[..., Any], warmup: int, optimizers: "CapturableOptimizers", stream: Any):
+        self._function, self._warmup, self._optimizers, self._stream = function, warmup, optimizers, stream
         self._kinds: Dict[Any, Figures] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -130,7 +131,7 @@ class PlainGraphs:
         kind = self._kinds.get(key)
         if kind is None:
             args, kwargs = tree_map(_copied, (args, kwargs))
-            kind = self._kinds[key] = {"stream": torch.cuda.Stream(), "calls": 0, "args": args, "kwargs": kwargs}
+            kind = self._kinds[key] = {"calls": 0, "args": args, "kwargs": kwargs}
         for static, given in zip(tree_flatten((kind["args"], kind["kwargs"]))[0], leaves):
             if isinstance(static, torch.Tensor):
                 static.copy_(given)
@@ -140,17 +141,16 @@ class PlainGraphs:
         self._optimizers.give_rates()
         if "graph" not in kind:
             kind["graph"] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(kind["graph"], stream=kind["stream"]):
+            with torch.cuda.graph(kind["graph"], stream=self._stream):
                 kind["output"] = tree_map(_detached, self._function(*kind["args"], **kind["kwargs"]))
         kind["graph"].replay()
         return kind["output"]
 
     def _eagerly(self, kind: Figures) -> Any:
-        stream = kind["stream"]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
             result = self._function(*kind["args"], **kind["kwargs"])
-        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream().wait_stream(self._stream)
         return tree_map(_detached, result)
 
 
@@ -243,6 +243,8 @@ class PumpGraphRun(Run):
         """`reports`: of each step."""
         reports = {name: step.report() for name, step in self._steps.items()}
         if self._callback is not None:
+            if self._callback.report is None:
+                raise RuntimeError("the Trainer has captured no step")
             reports["the Trainer's step"] = self._callback.report
         left = [f"{name} is left as captured: {report.left_as_captured}" for name, report in reports.items()
                 if report.left_as_captured]

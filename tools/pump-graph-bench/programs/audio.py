@@ -9,15 +9,16 @@ from .data import loader
 
 
 def main(run, layers=12, width=768, heads=12, frames=1024, bins=128, classes=527, batch=6):
+    device = run.device
     config = ASTConfig(hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
                        intermediate_size=4 * width, max_length=frames, num_mel_bins=bins, num_labels=classes)
-    model = ASTForAudioClassification(config).to(run.device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=run.device == "cuda")
-    scaler = torch.amp.GradScaler(run.device)
+    model = ASTForAudioClassification(config).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
+    scaler = torch.amp.GradScaler(device)
 
     @run.graphed
     def train_step(sounds, labels):
-        with torch.autocast(run.device, torch.float16):
+        with torch.autocast(device, torch.float16):
             logits = model(input_values=sounds).logits
             loss = functional.binary_cross_entropy_with_logits(logits, labels)
         scaler.scale(loss).backward()

@@ -17,12 +17,13 @@ class LongGpt(Gpt):
 
 
 def main(run, layers=12, width=1024, heads=16, words=32000, batch=8, length=2048):
-    model = LongGpt(layers, width, heads, length, words, pieces=8).to(run.device)
+    device = run.device
+    model = LongGpt(layers, width, heads, length, words, pieces=8).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1)
 
     @run.graphed
     def train_step(tokens, targets):
-        with torch.autocast(run.device, torch.bfloat16):
+        with torch.autocast(device, torch.bfloat16):
             loss = model(tokens, targets)
         loss.backward()
         optimizer.step()

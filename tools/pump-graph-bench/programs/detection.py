@@ -49,13 +49,14 @@ def draw_targets(generator, batch, size, classes, boxes):
 
 
 def main(run, backbone="resnet50", size=384, classes=16, batch=12, boxes=8):
-    model = CenterNet(backbone, classes).to(run.device)
+    device = run.device
+    model = CenterNet(backbone, classes).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-4, weight_decay=1e-4)
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [12, 16])
 
     @run.graphed
     def train_step(images, centres, sizes):
-        with torch.autocast(run.device, torch.bfloat16):
+        with torch.autocast(device, torch.bfloat16):
             found, extents = model(images)
         is_centre = centres.amax(1, keepdim=True) == 1
         off = ((extents.float() - sizes).abs() * is_centre).sum() / is_centre.sum().clamp(min=1)

@@ -8,7 +8,8 @@ from .data import loader, pictures
 
 
 def main(run, width=96, multiples=(1, 2, 3, 4), depth=2, size=64, batch=32):
-    model = unet(width, multiples, depth, size=size).model.to(run.device)
+    device = run.device
+    model = unet(width, multiples, depth, size=size).model.to(device)
     average = [parameter.detach().clone() for parameter in model.parameters()]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda turn: min(1.0, (turn + 1) / 10))
@@ -16,7 +17,7 @@ def main(run, width=96, multiples=(1, 2, 3, 4), depth=2, size=64, batch=32):
     @run.graphed
     def train_step(images):
         noise, times = torch.randn_like(images), torch.rand(len(images), device=images.device)
-        with torch.autocast(run.device, torch.bfloat16):
+        with torch.autocast(device, torch.bfloat16):
             loss = model(images, noise, times)
         loss.backward()
         optimizer.step()

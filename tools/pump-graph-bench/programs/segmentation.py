@@ -9,14 +9,15 @@ from .data import loader
 
 
 def main(run, size=256, classes=21, batch=16):
-    model = deeplabv3_resnet50(weights=None, weights_backbone=None, num_classes=classes).to(run.device)
+    device = run.device
+    model = deeplabv3_resnet50(weights=None, weights_backbone=None, num_classes=classes).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=1e-4)
     scheduler = torch.optim.lr_scheduler.PolynomialLR(optimizer, 1000, power=0.9)
 
     @run.graphed
     def train_step(images, masks):
         optimizer.zero_grad()
-        with torch.autocast(run.device, torch.bfloat16):
+        with torch.autocast(device, torch.bfloat16):
             found = model(images)["out"]
         loss = functional.cross_entropy(found.float().permute(0, 2, 3, 1).flatten(0, 2), masks.flatten())
         loss.backward()
