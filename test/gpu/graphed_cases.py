@@ -669,6 +669,29 @@ def autocast_outside(pg):
     return figures
 
 
+def grouped_products(pg):
+    """A mixture of experts by PyTorch's grouped product, whose kernels find their operands in a table of addresses that
+    another kernel writes."""
+    torch.manual_seed(0)
+    experts = [nn.Parameter(torch.randn(8, 1024, 1024, device="cuda", dtype=torch.bfloat16) / 32) for _ in range(4)]
+    optimizer = make_optimizer(experts)
+    ends = torch.arange(1, 9, device="cuda", dtype=torch.int32) * 64  # of each expert's rows
+    batches = [batch[:, :1024].reshape(-1, 1024)[:512].contiguous().pin_memory() for batch in make_batches()]
+
+    @pg.graphed(warmup=2)
+    def step(x):
+        y = x.bfloat16()
+        for weights in experts:
+            y = y + torch._grouped_mm(y, weights, offs=ends).relu()
+        loss = y.float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    return [bits(step(batches[turn % len(batches)])) for turn in range(8)]
+
+
 def attention_and_checkpointing(pg):
     """Scaled dot-product attention in bfloat16, with activations computed again in the backward pass."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -1496,6 +1519,7 @@ PROGRAMS = [
     mixed_precision_with_scaler,
     unfused_scaler,
     autocast_outside,
+    grouped_products,
     attention_and_checkpointing,
     checkpointing_with_dropout,
     averaged_weights,

@@ -215,6 +215,19 @@ class Declaring(unittest.TestCase):
         with self.assertRaisesRegex(UnsupportedError, "torch.distributed's allreduce_ is called in the step"):
             self.mode.__torch_dispatch__(operator("tensors", namespace="c10d", name="allreduce_.default"), ())
 
+    def test_operators_that_leave_addresses_to_their_kernels(self):
+        matrices = torch.Tensor(0x1000)
+        for name, dimensions, writes in (("_grouped_mm.default", 2, True), ("linalg_inv_ex.default", 3, True),
+                                         ("linalg_inv_ex.default", 2, False), ("linalg_vector_norm.default", 3, False),
+                                         ("mm.default", 2, False)):
+            with self.subTest(name=name, dimensions=dimensions):
+                self.mode.writing_addresses.clear()
+                call = mock.Mock(__name__=name, namespace="aten", _schema=operator("self")._schema, return_value=None)
+                with mock.patch.object(torch.Tensor, "dim", lambda _tensor, dimensions=dimensions: dimensions,
+                                       create=True):
+                    self.mode.__torch_dispatch__(call, (), (matrices,))
+                self.assertEqual(self.mode.writing_addresses, {name} if writes else set())
+
     def test_memory_that_an_operator_gives_to_an_argument_is_not_read(self):
         """_cudnn_rnn_flatten_weight writes one buffer and makes the weights views of it."""
         weight, buffer = torch.Tensor(0x1000), torch.Tensor(0x2000)

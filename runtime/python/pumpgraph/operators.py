@@ -17,7 +17,7 @@ import torch
 from ._session import OperationKind, Session
 from .errors import PumpGraphError, UnsupportedError
 from .names import Names
-from .purity import kind_of, updated_aside
+from .purity import kind_of, updated_aside, writes_addresses
 from .schemas import given, is_believed, is_written, modes_below
 from .tensors import has_memory, is_wrapper, pointer_of, tensors_in
 
@@ -26,13 +26,15 @@ _COLLECTIVE = ("c10d", "_c10d_functional", "c10d_functional")
 
 class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
     """While it is entered and `stream` is being captured, the session hears of each operator what it only reads and
-    what it is called. `drawn` gets the generators that numbers are drawn from: their ids, None for CUDA's own."""
+    what it is called. `drawn` gets the generators that numbers are drawn from: their ids, None for CUDA's own.
+    `writing_addresses`: names of operators whose kernels leave addresses to each other in memory."""
 
     supports_higher_order_operators = True
 
     def __init__(self, session: Session, stream: int, names: Names, drawn: Optional[Set[Any]] = None):
         super().__init__()
         self._drawn = drawn if drawn is not None else set()
+        self.writing_addresses: Set[str] = set()
         self._session = session
         self._stream = stream
         self._names = names
@@ -50,6 +52,8 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
         if _draws(func, args, kwargs):
             generator = kwargs.get("generator")
             self._drawn.add(generator if generator is None else id(generator))
+        if writes_addresses(func, args):
+            self.writing_addresses.add(func.__name__)
         used, kind, aside = None, OperationKind.UNKNOWN, []
         if not modes_below():
             used, kind = memory_used(func, args, kwargs), kind_of(func, args, kwargs)

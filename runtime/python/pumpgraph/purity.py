@@ -33,6 +33,13 @@ THROUGH_POINTERS = ("foreach_", "fused_adam", "fused_sgd", "fused_adagrad", "amp
                     "scaled_grouped_mm", "nested_", "linalg_", "cholesky", "lu_", "ldl_", "triangular_solve", "svd",
                     "lstsq", "ormqr", "geqrf", "orgqr", "householder", "sparse_", "addmm_sparse", "segment_")
 
+# One of their kernels writes addresses of operands into memory, by which another finds them: no parameter shows that one
+# what it touches. Of the decompositions that is so of batches.
+_WRITING_TABLES = ("grouped_mm", "scaled_grouped_mm")
+_WRITING_TABLES_OF_BATCHES = ("linalg_lu", "linalg_cholesky", "linalg_inv", "linalg_solve", "linalg_qr", "linalg_eig",
+                              "linalg_svd", "linalg_lstsq", "linalg_ldl", "linalg_householder", "cholesky", "lu_",
+                              "ldl_", "triangular_solve", "ormqr", "geqrf", "orgqr", "svd", "lstsq")
+
 # Batch norms, which update running statistics besides. While they train, these reach nothing else; the others read them.
 UPDATING_STATISTICS = frozenset((
     "native_batch_norm", "native_batch_norm_legit", "cudnn_batch_norm", "miopen_batch_norm", "batch_norm_with_update",
@@ -68,6 +75,15 @@ def updated_aside(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Lis
     for name, value in values.items():
         memory[name in _STATISTICS].update(pointer_of(tensor) for tensor in tensors_in(value) if has_memory(tensor))
     return sorted(memory[True] - memory[False])
+
+
+def writes_addresses(func: Any, args: Sequence[Any]) -> bool:
+    """Whether a call of the operator may leave addresses in memory that its own kernels follow."""
+    name = base_name(func)
+    if name.startswith(_WRITING_TABLES):
+        return True
+    return name.startswith(_WRITING_TABLES_OF_BATCHES) and any(
+        tensor.dim() > 2 for value in args for tensor in tensors_in(value))
 
 
 def base_name(func: Any) -> str:

@@ -270,8 +270,11 @@ def capture_warm(
             # The rehearsal takes no random numbers from the host, so that both captures draw the same.
             undrawn.callback(_host_random_numbers())
             undrawn.enter_context(seeds_unknown(generators, installation.device))
-            rehearsal = _rehearse(installation, _explained(installation, fn, things, drawn), capture_error_mode, things,
-                                  generators)
+            writing_addresses: Set[str] = set()
+            rehearsal = _rehearse(installation, _explained(installation, fn, things, drawn, writing_addresses),
+                                  capture_error_mode, things, generators)
+        if writing_addresses:  # what these name is known once the step has run
+            options = options._replace(calibrate=True)
         put_back()
         undo.callback(_drop_replaced, things.gradients())  # without an adopted step they never get memory
         with _timed(timings, "capture_s"):
@@ -322,14 +325,19 @@ def run_eagerly(installation: _Installation, fn: Callable[[], Any]) -> Any:
 
 
 def _explained(installation: _Installation, fn: Callable[[], Any], things: "Things",
-               drawn: Optional[Set[Any]]) -> Callable[[], Any]:
-    """`fn`, while the session hears what its operators only read, and what they and their results are called."""
+               drawn: Optional[Set[Any]], writing_addresses: Set[str]) -> Callable[[], Any]:
+    """`fn`, while the session hears what its operators only read, and what they and their results are called.
+    `writing_addresses` gets those whose kernels leave addresses to each other in memory."""
     session = installation.session
 
     def explained() -> Any:
         names = Names(session, things.followed_modules(), things.named_gradients)
-        with names.following(), DeclaringOperators(session, installation.stream.cuda_stream, names, drawn):
-            return fn()
+        operators = DeclaringOperators(session, installation.stream.cuda_stream, names, drawn)
+        try:
+            with names.following(), operators:
+                return fn()
+        finally:
+            writing_addresses.update(operators.writing_addresses)
 
     return explained
 
