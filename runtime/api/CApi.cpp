@@ -322,9 +322,10 @@ pumpgraph_status pumpgraph_bring(pumpgraph_session *session, void *const *pointe
   return onSession(session, error, [&](Session &self) -> Status {
     if (!pointers && count != 0)
       return nullArgument("pointers");
-    if (use != PUMPGRAPH_USE_READ && use != PUMPGRAPH_USE_WRITE)
-      return fail(PUMPGRAPH_INVALID_ARGUMENT, "use is {}; it is PUMPGRAPH_USE_READ or PUMPGRAPH_USE_WRITE", use);
-    return self.bring({pointers, count}, use == PUMPGRAPH_USE_READ ? Use::Read : Use::Write);
+    if (use < PUMPGRAPH_USE_READ || use > PUMPGRAPH_USE_UNTIL_REPLAY)
+      return fail(PUMPGRAPH_INVALID_ARGUMENT, "use is {}; it is one of PUMPGRAPH_USE_READ, _WRITE and _UNTIL_REPLAY",
+                  use);
+    return self.bring({pointers, count}, static_cast<Use>(use));
   });
 }
 

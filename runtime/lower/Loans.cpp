@@ -71,8 +71,8 @@ Status Loans::bring(std::span<const BlockId> blocks, Use use, bool isPinned) {
     if (!loans_.contains(id))
       PUMPGRAPH_TRY(lend(*planned, together));
     Loan &loan = loans_.at(id);
-    loan.isWritten = loan.isWritten || use == Use::Write;
-    loan.pins += isPinned ? 1 : 0;
+    loan.isWritten = loan.isWritten || use != Use::Read;
+    loan.pins += isPinned || use == Use::UntilReplay ? 1 : 0;
   }
   PUMPGRAPH_TRY(note(waitForDevice(tools_, "values are used at their addresses")));
   freeLeftSlots();
@@ -343,6 +343,11 @@ Expected<char *> Loans::takeSlot() {
   char *slot = freeSlots_.back();
   freeSlots_.pop_back();
   return slot;
+}
+
+void Loans::releaseMemory() {
+  freeSlots_.clear();
+  pinned_.clear();
 }
 
 void Loans::leave(const PlannedBlock &planned, std::uint64_t page) {

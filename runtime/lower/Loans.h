@@ -12,8 +12,12 @@
 
 namespace pumpgraph::runtime {
 
-/// What the caller does with a value at its address.
-enum class Use : std::uint8_t { Read, Write };
+/// What the caller does with a value at its address. The values are part of the C ABI.
+enum class Use : std::uint8_t {
+  Read = 0,
+  Write = 1,
+  UntilReplay = 2 ///< writes, and no other call takes its frames
+};
 
 /// Lends blocks of a plan in force: their values are at their addresses while the plan stays in force.
 ///
@@ -42,6 +46,8 @@ public:
   bool unpin(BlockId block);
   /// Puts all loans away, pinned or not, and displaced values back: the state in which a replay may begin.
   Status settle();
+  /// Gives back host memory that displaced values had.
+  void releaseMemory();
   bool empty() const { return loans_.empty() && displaced_.empty(); }
   /// A driver failure has left values between two places.
   bool broken() const { return broken_; }

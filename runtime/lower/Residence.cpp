@@ -581,6 +581,7 @@ Status Residence::remove(Keep keep, const std::set<BlockId> &toHostMemory, const
     return {};
   PUMPGRAPH_TRY(waitForDevice(tools_, "a plan is taken back"));
   PUMPGRAPH_TRY(loans_.settle());
+  loans_.releaseMemory();
   // Wholly resident blocks are where they should be; the rest gets what is left of the budget, in order.
   std::uint64_t capacity = frameCount() + tools_.frames.available();
   std::vector<PlannedBlock *> toFrames, toHost, toNothing;

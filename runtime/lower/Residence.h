@@ -115,6 +115,9 @@ public:
   const PinnedPools &pool() const { return pools_; }
   std::uint64_t hostBytes() const { return hostBytes_; }
   std::set<BlockId> blocks() const;
+  bool usesAny(const std::vector<BlockId> &blocks) const {
+    return std::any_of(blocks.begin(), blocks.end(), [&](BlockId block) { return find(block) != nullptr; });
+  }
   /// Device frames that the plan takes.
   std::uint64_t framesWanted() const;
   /// Device frames in use while installed.

@@ -54,11 +54,11 @@ std::set<BlockId> Session::movableBlocks() const {
 }
 
 Status Session::settle(const Step &step, const char *purpose) {
-  if (maps_.empty()) {
-    const Step *inForce = stepInForce();
+  const Step *inForce = stepInForce();
+  if (maps_.empty())
     return inForce ? inForce->residence_->settle() : Status{};
-  }
-  if (!step.rewritten())
+  // What is mapped may have the frames of values that even a step left as captured uses.
+  if (!step.rewritten() && !(inForce && inForce->residence_->usesAny(step.captured_.blocks)))
     return {};
   const BlockId mapped = maps_.begin()->first;
   return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" cannot be {} while \"{}\" is mapped", step.captured_.description.name,

@@ -201,7 +201,8 @@ FAKE void fake_depart(void) { ++departures; }
 
 FAKE pumpgraph_status pumpgraph_bring(pumpgraph_session *session, void *const *pointers, size_t count, int32_t use,
                                       pumpgraph_error *error) {
-  write_down("bring %p to %s", (void *)session, use == PUMPGRAPH_USE_READ ? "read" : "write");
+  static const char *const uses[] = {"read", "write", "keep"};
+  write_down("bring %p to %s", (void *)session, uses[use]);
   for (size_t i = 0; i < count; ++i)
     write_down(" %p", pointers[i]);
   write_down("\n");

@@ -1068,11 +1068,14 @@ class Attributes(GraphedTest):
 class FakeOperator:
     __name__ = "norm.default"
 
-    def __init__(self, views, writes, namespace):
-        self.namespace = namespace
+    def __init__(self, views, writes, namespace, composite):
+        self.namespace, self.composite = namespace, composite
         alias = types.SimpleNamespace(is_write=writes) if views or writes else None
         self._schema = types.SimpleNamespace(returns=[types.SimpleNamespace(alias_info=alias)],
                                              arguments=[types.SimpleNamespace(name="self", alias_info=alias)])
+
+    def name(self):
+        return "composite" if self.composite else self.__name__
 
     def __call__(self, *args, **kwargs):
         torch.note("operator")
@@ -1085,8 +1088,8 @@ class Outside(GraphedTest):
         super().setUp()
         self.set_report('{"added_nodes": 4}')
 
-    def operate(self, *args, views=False, writes=False, namespace="aten"):
-        operator = FakeOperator(views, writes, namespace)
+    def operate(self, *args, views=False, writes=False, namespace="aten", composite=False):
+        operator = FakeOperator(views, writes, namespace, composite)
         torch.utils._python_dispatch.stack[-1].__torch_dispatch__(operator, (), args)
         return self.calls()
 
@@ -1094,8 +1097,8 @@ class Outside(GraphedTest):
         step = self.captured()
         self.assertEqual(self.operate(self.weight), ["bring 0x5e55 to read 0xa000", "operator"])
         self.assertEqual(self.operate([self.weight]), ["operator"])
-        step(self.x())
-        self.assertNotIn("torch: synchronize", self.calls())  # the replay puts values back
+        step(self.x())  # which puts values back
+        self.assertNotIn("torch: synchronize", self.calls())
         self.control.fake_depart()
         self.assertEqual(self.operate(self.weight), ["bring 0x5e55 to read 0xa000", "operator"])
 
@@ -1123,8 +1126,45 @@ class Outside(GraphedTest):
         step = self.captured()
         step(torch.Tensor(0xA000))  # the weight's
         calls = self.calls()
-        of_interest = ["bring 0x5e55 to write 0xa000", "torch: copy 0xa000 to 0x1100", "torch: replay 2"]
+        of_interest = ["bring 0x5e55 to read 0xa000", "torch: copy 0xa000 to 0x1100", "torch: replay 2"]
         self.assertEqual([line for line in calls if line in of_interest], of_interest)
+
+    def test_what_is_declared_to_make_views_may_copy(self):
+        """to() and reshape(), which a mode sees whole in inference mode."""
+        step = self.captured()
+        self.assertEqual(self.operate(self.weight, views=True, composite=True),
+                         ["bring 0x5e55 to read 0xa000", "operator"])
+        del step
+
+    def test_collectives_have_their_values_until_the_next_replay(self):
+        step = self.captured()
+        self.operate(self.weight, writes=True)
+        self.assertEqual(self.operate([self.weight], namespace="c10d"), ["bring 0x5e55 to keep 0xa000", "operator"])
+        del step
+
+    def test_tensors_in_dicts_and_nested_lists_are_seen(self):
+        step = self.captured()
+        self.assertEqual(self.operate({"in": [[self.weight]]}), ["bring 0x5e55 to read 0xa000", "operator"])
+        del step
+
+    def test_a_replay_lets_go_of_what_was_brought(self):
+        step = self.captured()
+        self.operate(self.weight)
+        self.assertEqual(list(torch_capture.installed().guard.lent), [0xA000])
+        step(self.x())
+        self.assertFalse(torch_capture.installed().guard.lent)
+
+    def test_a_step_that_moves_nothing_is_watched_beside_one_that_does(self):
+        moving = self.captured()
+        self.set_report('{"added_nodes": 0, "hosted_bytes": 0}')
+        still = pumpgraph.graphed(lambda x: None, warmup=1)
+        for _ in range(2):
+            still(self.x())
+        with pumpgraph.paused():
+            pass
+        still(self.x())
+        self.assertEqual(len(torch.utils._python_dispatch.stack), 1)
+        del moving
 
     def test_all_tensors_of_an_operator_are_brought_at_once(self):
         weights = {f"w{index}": torch.nn.Parameter(0xA000 + index * 0x10) for index in range(17)}

@@ -6,6 +6,7 @@ import pickle
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import support
 from pumpgraph import PumpGraphError, Status
@@ -94,21 +95,24 @@ class Sessions(support.FakeLibraryTest):
             self.assertEqual(session.mapped_depth, 2)
         self.assertEqual(session.mapped_depth, 0)
         self.assertEqual(
-            self.calls(), ["map 0x5e55 0xa000", "map 0x5e55 0xb000", "unmap 0x5e55 0xb000", "unmap 0x5e55 0xa000"]
+            self.calls(), ["bring 0x5e55 to write 0xa000 0xb000", "map 0x5e55 0xa000", "map 0x5e55 0xb000",
+                           "unmap 0x5e55 0xb000", "unmap 0x5e55 0xa000"]
         )
 
     def test_a_failed_map_undoes_those_before_it(self):
         session = self.create()
-        with self.assertRaisesRegex(PumpGraphError, "no such allocation"):
-            with session.mapped(self.failing_second()):
-                self.fail("entered")
+
+        def map_failing_at_second(pointer, map=session.map):
+            if session.mapped_depth == 1:
+                self.fail_next("map", Status.INVALID_ARGUMENT, "no such allocation")
+            map(pointer)
+
+        with mock.patch.object(session, "map", map_failing_at_second):
+            with self.assertRaisesRegex(PumpGraphError, "no such allocation"):
+                with session.mapped([0xA000, 0xB000]):
+                    self.fail("entered")
         self.assertEqual(session.mapped_depth, 0)
         self.assertEqual(self.calls()[-1], "unmap 0x5e55 0xa000")
-
-    def failing_second(self):
-        yield 0xA000
-        self.fail_next("map", Status.INVALID_ARGUMENT, "no such allocation")
-        yield 0xB000
 
     def test_an_exception_inside_mapped_unmaps(self):
         session = self.create()

@@ -201,8 +201,8 @@ class Capture(TrainingTest):
             torch.note("inside")
         self.assertEqual(
             self.calls(),
-            ["torch: synchronize", "map 0x5e55 0xa000", "map 0x5e55 0xb000", "inside", "torch: synchronize",
-             "unmap 0x5e55 0xb000", "unmap 0x5e55 0xa000"],
+            ["torch: synchronize", "bring 0x5e55 to write 0xa000 0xb000", "map 0x5e55 0xa000", "map 0x5e55 0xb000",
+             "inside", "torch: synchronize", "unmap 0x5e55 0xb000", "unmap 0x5e55 0xa000"],
         )
 
     def test_a_second_step_is_captured_with_no_plan_in_force(self):

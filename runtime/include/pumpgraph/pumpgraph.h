@@ -190,13 +190,17 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_keep_to_budget(pumpgraph_session *sessi
 PUMPGRAPH_API pumpgraph_status pumpgraph_map(pumpgraph_session *session, void *pointer, pumpgraph_error *error);
 PUMPGRAPH_API pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void *pointer, pumpgraph_error *error);
 
-enum { PUMPGRAPH_USE_READ = 0, PUMPGRAPH_USE_WRITE = 1 };
+enum {
+  PUMPGRAPH_USE_READ = 0,
+  PUMPGRAPH_USE_WRITE = 1,
+  PUMPGRAPH_USE_UNTIL_REPLAY = 2 /* written, and no other call takes their frames: other threads may go on with them */
+};
 
 /** Brings the values of `count` allocations to their addresses, all at the same time, for a caller that looks at
  *  private buffers between replays. Waits for the device before and after. Costs the bytes that are away over the link,
  *  and those of values that have to leave for them. Values leave again, which pumpgraph_departures() counts, in a later
  *  call that needs their frames and in every call that replays a step or prepares a replay: kernels that use them are
- *  launched before.
+ *  launched before, but for PUMPGRAPH_USE_UNTIL_REPLAY.
  *
  *  `use`: PUMPGRAPH_USE_WRITE where a value may be written; what is written to one that was brought to be read is lost.
  *  Buffers that are not private are left alone. PUMPGRAPH_OUT_OF_HOST_MEMORY if there is no room; values are where they

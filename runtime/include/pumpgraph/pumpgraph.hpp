@@ -114,7 +114,11 @@ enum class Backend {
 
 /// Whether plans may run kernels again: see pumpgraph_rematerialize.
 /// What the caller does with values that it brings to their addresses.
-enum class Use { Read = PUMPGRAPH_USE_READ, Write = PUMPGRAPH_USE_WRITE };
+enum class Use {
+  Read = PUMPGRAPH_USE_READ,
+  Write = PUMPGRAPH_USE_WRITE,
+  UntilReplay = PUMPGRAPH_USE_UNTIL_REPLAY ///< written, and no other call takes their frames
+};
 
 enum class Rematerialize { Automatic = PUMPGRAPH_REMATERIALIZE_AUTOMATIC, Never = PUMPGRAPH_REMATERIALIZE_NEVER };
 

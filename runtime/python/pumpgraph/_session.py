@@ -118,6 +118,14 @@ REMATERIALIZE = ("automatic", "never")  # pumpgraph_rematerialize
 BOUNDARIES = ("automatic", "own", "shared")  # pumpgraph_boundary
 
 
+class Use(enum.IntEnum):
+    """pumpgraph_use: what becomes of values that are brought to their addresses."""
+
+    READ = 0
+    WRITE = 1
+    UNTIL_REPLAY = 2  # written, and no other call takes their frames
+
+
 class Session:
     """Owns a pumpgraph_session. `mapped_depth` counts map() calls in force: no step may be replayed meanwhile."""
 
@@ -253,8 +261,10 @@ class Session:
     @contextlib.contextmanager
     def mapped(self, pointers: Iterable[int]) -> Iterator[None]:
         """The true values of these allocations are at their addresses inside; no step may be replayed meanwhile."""
+        wanted = list(pointers)
         with contextlib.ExitStack() as undo:
-            for pointer in pointers:
+            self.bring(wanted, Use.WRITE)  # all of them know of each other then
+            for pointer in wanted:
                 self.map(pointer)
                 undo.callback(self.unmap, pointer)
             yield
@@ -268,11 +278,10 @@ class Session:
         self.mapped_depth -= 1
         self.library.call("pumpgraph_unmap", self._handle, pointer)
 
-    def bring(self, pointers: Sequence[int], writes: bool) -> None:
-        """The values of these allocations are at their addresses until departures() is another number; to be read alone
-        unless `writes`. Waits for the device."""
-        self.library.call("pumpgraph_bring", self._handle, (c_void_p * len(pointers))(*pointers), len(pointers),
-                          int(writes))
+    def bring(self, pointers: Sequence[int], use: Use) -> None:
+        """The values of these allocations are at their addresses until departures() is another number. Waits for the
+        device."""
+        self.library.call("pumpgraph_bring", self._handle, (c_void_p * len(pointers))(*pointers), len(pointers), use)
 
     def departures(self) -> int:
         """How often values have left the addresses that bring() brought them to."""

@@ -20,11 +20,11 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Set, Tuple
 
 import torch
 
-from ._session import Session
+from ._session import Session, Use
 from .errors import PumpGraphError, is_shortage
 from .refusals import users_line
-from .schemas import is_believed, is_written, modes_below
-from .tensors import is_wrapper
+from .schemas import COLLECTIVE, is_believed, is_written, modes_below
+from .tensors import is_wrapper, tensors_in
 
 _modes = torch.utils._python_dispatch
 
@@ -39,30 +39,39 @@ class _Watching(_modes.TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self._guard.armed and not _only_looks(func):
-            self._guard.bring(_storages(args, kwargs), lambda: _may_write(func))
+            self._guard.bring(_storages(args, kwargs), lambda: _use_of(func, args, kwargs))
         return func(*args, **kwargs)
 
 
 @functools.lru_cache(maxsize=None)
 def _only_looks(func: Any) -> bool:
-    """Whether the operator makes views and touches no memory."""
+    """Whether the operator makes views and touches no memory. One that is made of others, which a mode sees whole in
+    inference mode, is declared to make views where it may copy: to(), reshape()."""
     schema = getattr(func, "_schema", None)
-    if schema is None or not schema.returns:
+    if schema is None or not schema.returns or _is_composite(func):
         return False
     writes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments)
     return not writes and all(result.alias_info is not None for result in schema.returns)
 
 
-def _may_write(func: Any) -> bool:
-    """Whether the operator may write an argument, or something else may run in its place."""
-    return not is_believed(func) or modes_below() or any(map(is_written, func._schema.arguments))
+def _is_composite(func: Any) -> bool:
+    has_kernel = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
+    return has_kernel is None or has_kernel(func.name(), "CompositeImplicitAutograd")
+
+
+def _use_of(func: Any, args: Iterable[Any], kwargs: Dict[str, Any]) -> Use:
+    """What the operator, or something that may run in its place, does with its arguments. A collective may go on with
+    them after it has returned, on other threads."""
+    if func.namespace in COLLECTIVE:
+        return Use.UNTIL_REPLAY
+    reads = is_believed(func) and not modes_below() and not any(map(is_written, func._schema.arguments)) \
+        and not any(map(is_wrapper, tensors_in([*args, *kwargs.values()])))
+    return Use.READ if reads else Use.WRITE
 
 
 def _storages(args: Iterable[Any], kwargs: Dict[str, Any]) -> Iterator[torch.UntypedStorage]:
-    for value in (*args, *kwargs.values()):
-        for item in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(item, torch.Tensor):
-                yield from _storages_of(item)
+    for tensor in tensors_in([*args, *kwargs.values()]):
+        yield from _storages_of(tensor)
 
 
 def _storages_of(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:
@@ -79,8 +88,9 @@ class Guard:
 
     def __init__(self, session: Session):
         self.armed = False
-        # At their addresses, and whether they may be written there; the storages stay alive meanwhile.
-        self.lent: Dict[int, Tuple[Any, bool]] = {}
+        self.moves = False  # whether some step of the session moves values
+        # At their addresses, and for what; the storages stay alive meanwhile.
+        self.lent: Dict[int, Tuple[Any, Use]] = {}
         self._departures = 0  # when these were brought
         self._told: Set[str] = set()
         self._session = session
@@ -103,6 +113,7 @@ class Guard:
 
     def _gather(self) -> None:
         self._pointers = set().union(*self._private.values())
+        self.put_away()
 
     def arm(self) -> None:
         """Before a replay: operators of this thread are watched from now on."""
@@ -149,21 +160,21 @@ class Guard:
             self._here.is_entered = False
             self._mode.__exit__(None, None, None)
 
-    def bring(self, storages: Iterable[torch.UntypedStorage], may_write: Callable[[], bool] = lambda: True) -> None:
-        """The values of these are at their addresses until something else is brought, or until the next replay.
-        `may_write` is asked where one of them is private."""
+    def bring(self, storages: Iterable[torch.UntypedStorage], use: Callable[[], Use] = lambda: Use.WRITE) -> None:
+        """The values of these are at their addresses until something else is brought, or until the next replay. `use`
+        is asked where one of them is private."""
         wanted = {pointer: storage for pointer, storage in ((_address(storage), storage) for storage in storages)
                   if pointer in self._pointers}
         if not wanted:
             return
         if self._departures != self._session.departures():
             self.lent.clear()
-        writes = may_write()
-        if all(pointer in self.lent and self.lent[pointer][1] >= writes for pointer in wanted):
+        wanted_for = use()
+        if all(pointer in self.lent and self.lent[pointer][1] >= wanted_for for pointer in wanted):
             return
         before = self._session.departures()
         try:
-            self._session.bring(list(wanted), writes)
+            self._session.bring(list(wanted), wanted_for)
         except PumpGraphError as error:
             if not is_shortage(error) or self._session.mapped_depth > 0:
                 raise
@@ -174,19 +185,24 @@ class Guard:
         if self._departures != before:
             self.lent.clear()
         for pointer, storage in wanted.items():
-            self.lent[pointer] = storage, writes or pointer in self.lent and self.lent[pointer][1]
+            known_for = self.lent[pointer][1] if pointer in self.lent else Use.READ
+            self.lent[pointer] = storage, max(known_for, wanted_for)
 
     def bring_private(self, tensors: Iterable[torch.Tensor]) -> bool:
-        """bring() for those of `tensors` that are private. Whether there are any."""
+        """bring() for those of `tensors` that are private, to be read. Whether there are any."""
         private = [tensor for tensor in tensors
                    if tensor.is_cuda and _address(tensor.untyped_storage()) in self._pointers]
         if private:
-            self.bring(_storages(private, {}))
+            self.bring(_storages(private, {}), lambda: Use.READ)
         return bool(private)
+
+    def put_away(self) -> None:
+        """A replay begins, and no value is relied on to be at its address."""
+        self.lent.clear()
 
     def take_back(self) -> None:
         """Every value is at its address until the next replay."""
-        self.lent.clear()
+        self.put_away()
         self._session.take_back()
         self.armed = False
 

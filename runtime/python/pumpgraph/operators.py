@@ -18,10 +18,8 @@ from ._session import OperationKind, Session
 from .errors import PumpGraphError, UnsupportedError
 from .names import Names
 from .purity import kind_of, updated_aside, writes_addresses
-from .schemas import given, is_believed, is_written, modes_below
+from .schemas import COLLECTIVE, given, is_believed, is_written, modes_below
 from .tensors import has_memory, is_wrapper, pointer_of, tensors_in
-
-_COLLECTIVE = ("c10d", "_c10d_functional", "c10d_functional")
 
 
 class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
@@ -45,7 +43,7 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.namespace in _COLLECTIVE:
+        if func.namespace in COLLECTIVE:
             raise UnsupportedError(f"torch.distributed's {func.__name__.partition('.')[0]} is called in the step: a "
                                    "captured step does not talk to other processes, which may reach its memory at any "
                                    "time; call it between steps")

@@ -245,7 +245,7 @@ class _Graph:
         self._is_nested = nested.is_container(step.output) or bool(self._handed_through)
         report = step.report()
         moves_any = bool(report.get("added_nodes") or report.get("hosted_bytes"))
-        self._moves_values = moves_any and not report.left_as_captured
+        self._guard.moves = self._guard.moves or moves_any and not report.left_as_captured
 
     def fits(self) -> bool:
         """Whether this is the graph for a call with its signature. Raises StaleStepError where no graph can be."""
@@ -285,15 +285,15 @@ class _Graph:
         if held:
             self._results.hand_over(self._bring, self._replace)
             self._is_steady = False  # `.grad` is another tensor
-        if self._moves_values:
+        if guard.moves:  # this step's plan, or that of another in the same boundary
             guard.arm()
         copies = None
         if not (guard.armed and guard.bring_private(tensors)):
             copies = self._inputs.copies(tensors)
         if copies is None:
             self._load(tensors)
-            if self._moves_values:
-                guard.arm()  # the plan was taken back, if many of them are private
+            if guard.moves:
+                guard.arm()  # where memory was short, the plan was taken back
         self.step.replay_with(copies, stream)
         if not self._is_steady:
             self._gradients.leave()

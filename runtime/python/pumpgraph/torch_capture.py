@@ -61,6 +61,7 @@ class _Installation:
         if not message:
             return
         warnings.warn(message, RuntimeWarning, stacklevel=4)
+        self.guard.moves = True  # by plans that are to come
         for step in self.steps:
             step.watch_replays()  # it is planned again before its next launch
 
@@ -553,6 +554,7 @@ class Step:
         if torch.cuda.is_current_stream_capturing():
             raise UnsupportedError(f"step \"{self.name}\" cannot become part of another graph: its plan is in force only "
                                    "while it is replayed by itself")
+        installation.guard.put_away()
         if installation.session.mapped_depth:
             raise invalid(f"step \"{self.name}\" cannot be replayed inside mapped(): its buffers are with the caller")
         now = time.monotonic()

@@ -118,7 +118,7 @@ TEST_F(ApiTest, refusesNull) {
   EXPECT_EQ(pumpgraph_prepare_replay(nullptr, nullptr, nullptr, 0, &error), PUMPGRAPH_INVALID_ARGUMENT);
   EXPECT_EQ(pumpgraph_take_back(nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
   EXPECT_EQ(pumpgraph_bring(session_, nullptr, 1, PUMPGRAPH_USE_READ, &error), PUMPGRAPH_INVALID_ARGUMENT);
-  EXPECT_EQ(pumpgraph_bring(session_, nullptr, 0, 2, &error), PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_EQ(pumpgraph_bring(session_, nullptr, 0, 3, &error), PUMPGRAPH_INVALID_ARGUMENT);
   EXPECT_EQ(pumpgraph_departures(session_, nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
   pumpgraph_replanning replanning{};
   EXPECT_EQ(pumpgraph_replan(nullptr, &replanning, &error), PUMPGRAPH_INVALID_ARGUMENT);

@@ -56,6 +56,42 @@ TEST_F(TwoStepsTest, exchangesOnlyWhereTheStepChanges) {
   EXPECT_EQ(fake_.callsOf("cuGraphInstantiateWithFlags"), instantiated); // memory is mapped anew, graphs stay
 }
 
+// A step left as captured may use a private buffer that is wholly on the device between replays. What is mapped may
+// have its frames, so the step is not replayed then.
+TEST_F(TwoStepsTest, aStepLeftAsCapturedIsNotReplayedBesideMappedBuffers) {
+  static FakeKernel reader{"reader", {8, 8}, [](const FakeKernel::Arguments &arguments) {
+                             *argument<std::uint64_t *>(arguments, 1) = *argument<std::uint64_t *>(arguments, 0);
+                           }};
+  int read = 0;
+  for (std::uint64_t budget = 20; budget <= 26; ++budget) {
+    open(budget);
+    training_ = adopt(program_->record());
+    ASSERT_TRUE(training_);
+    void *seen = *session_->allocate(8, nullptr, "seen");
+    const std::vector<void *> weights = program_->weightPointers();
+    for (void *weight : weights) {
+      const CUgraph graph = fake_.createGraph();
+      fake_.addKernel(graph, {}, reader, {bytesOf(weight), bytesOf(seen)});
+      const Expected<Step *> left = session_->adopt(graph, {.leaveAsCaptured = true});
+      if (!left) // a plan has pages of it elsewhere
+        continue;
+      ASSERT_TRUE(train());
+      for (void *mapped : weights) {
+        ASSERT_TRUE(session_->map(mapped));
+        const Status refused = (*left)->replay(nullptr);
+        ASSERT_FALSE(refused);
+        EXPECT_EQ(refused.error().status, PUMPGRAPH_INVALID_ARGUMENT);
+        ASSERT_TRUE(session_->unmap(mapped));
+      }
+      ASSERT_TRUE((*left)->replay(nullptr));
+      ++read;
+    }
+    session_.reset();
+    program_.reset();
+  }
+  EXPECT_GT(read, 0);
+}
+
 // Buffers that both steps declare private stay private in both.
 TEST_P(EitherWayTest, keepsSharedBuffersPrivate) {
   open(tightPages + 3);
