@@ -865,6 +865,123 @@ def item_in_the_step(pg):
     return figures
 
 
+def split_item_branch(pg):
+    """A branch on a value of the device, between the forward and the backward pass, goes both ways: the forward pass's
+    graph serves two backward passes, the second of which is captured calls later."""
+    model, taken = make_model(), []
+    batches = [(batch * scale).pin_memory() for batch, scale in zip(make_batches(4, pinned=False), (1, 1, 8, 1))]
+    optimizer = make_optimizer(model.parameters())
+
+    @pg.graphed(warmup=2, split=True)
+    def step(x):
+        loss = loss_of(model, x)
+        if loss.item() > 8:
+            taken.append("large")
+            (loss * 2).backward()
+            optimizer.step()
+        else:
+            taken.append("small")
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    figures = [bits(step(batches[index % 2])) for index in range(5)]
+    figures += [bits(step(batches[index % 4])) for index in range(15)]
+    figures += [bits(parameter.detach().double().sum()) for parameter in model.parameters()]
+    check({*taken[8:]} == {"large", "small"}, f"no branch: {taken}")
+    if pg.is_real:
+        shows_pieces(step, 3)
+    return [*figures, *taken]
+
+
+def shows_pieces(step, least):
+    """That pieces were rewritten, share a boundary, and are right."""
+    reports = [piece.report() for piece in step.pieces()]
+    check(len(reports) >= least, f"{len(reports)} pieces")
+    for report in reports:
+        check(report.left_as_captured is None, f"left as captured: {report.left_as_captured}")
+    noted.append(", ".join(str(report["runtime"]["boundary"]) for report in reports))
+    for result in step.validate():
+        check(result.different_buffers == 0, f"{result}")
+
+
+def split_scaler(pg):
+    """GradScaler asks the host whether an unfused optimizer may step, and the optimizer does not in two calls."""
+    model, batches = make_model(), make_batches()
+    batches.append(torch.full_like(batches[0], float("inf")).pin_memory())
+    optimizer = make_optimizer(model.parameters(), fused=False)
+    scaler = torch.amp.GradScaler("cuda", growth_interval=4)
+
+    @pg.graphed(warmup=2, split=True)
+    def step(x):
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = loss_of(model, x)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    figures = []
+    for index in range(18):
+        figures += [bits(step(batches[3 if index in (8, 13) else index % 3])), scaler.get_scale()]
+    figures += [bits(parameter.detach().double().sum()) for parameter in model.parameters()]
+    if pg.is_real:
+        shows_pieces(step, 2)
+    return figures
+
+
+def split_logging(pg):
+    """What is logged inside of the step is logged in each call, and results are the program's to keep."""
+    model, batches, history = make_model(), make_batches(), []
+    optimizer = make_optimizer(model.parameters())
+
+    @pg.graphed(warmup=2, split=True)
+    def step(x):
+        loss = loss_of(model, x)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        history.append((loss.item().hex(), bits(norm)))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss, norm
+
+    results = [step(batches[index % 3]) for index in range(12)]
+    if pg.is_real:
+        shows_pieces(step, 2)
+    return [history, [[bits(value) for value in result] for result in results]]
+
+
+def split_between_reads(pg):
+    """Code between writes what a piece has made, and computes what the next one takes; a helper waits for the device,
+    which only a capture finds out."""
+    model, batches = make_model(), make_batches()
+    optimizer = make_optimizer(model.parameters())
+
+    def is_odd(value):
+        return int(value.item() * 1000) % 2 == 1
+
+    @pg.graphed(warmup=2, split=True)
+    def step(x):
+        weights = torch.ones(len(x), device="cuda")
+        noise = torch.rand((), device="cuda")
+        odd = is_odd(noise)
+        if odd:
+            weights[: len(x) // 2] = noise.item()
+        output = model(x * weights[:, None]).squeeze(1)
+        loss = (output - x[:, 0]).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    figures = [bits(step(batches[index % 3])) for index in range(16)]
+    if pg.is_real:
+        shows_pieces(step, 2)
+    return figures
+
+
 def validates(pg):
     training = Training(pg)
     figures = training.run(6)
@@ -1528,6 +1645,10 @@ PROGRAMS = [
     hyperparameter_changes,
     new_parameters,
     item_in_the_step,
+    split_item_branch,
+    split_scaler,
+    split_logging,
+    split_between_reads,
     convolutions_without_trials,
     validates,
 ]

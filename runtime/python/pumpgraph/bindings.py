@@ -19,6 +19,7 @@ import torch
 from . import nested
 from .errors import PumpGraphError, StaleStepError, UnsupportedError
 from .reachable import Place, Reachable
+from .tensors import has_memory, pointer_of
 
 _BUFFER = re.compile(r"^\s*(%\S+) = pump\.buffer .* address\((0x[0-9a-f]+)\)", re.MULTILINE)
 _ACCESS = re.compile(r"(%[^\s\[,(]+)\[(\d+), (\d+)\]")
@@ -149,10 +150,14 @@ class Bindings:
         self._before.clear()
         self._holders.clear()
 
-    def to_watch(self, places: Iterable[Place], touched: TouchedMemory) -> List[Place]:
-        """Those that hold what the step depends on: the program may replace the others as it likes."""
+    def to_watch(self, places: Iterable[Place], touched: TouchedMemory,
+                 returned: Iterable[torch.Tensor]) -> List[Place]:
+        """Those that hold what the step depends on or returns: the program may replace the others as it likes."""
         left = {place.identity for place, _ in self.changed}
-        return [place for place in places if place.identity not in left and touched.touches(place.thing)]
+        given = set(map(pointer_of, filter(has_memory, returned)))
+        return [place for place in places if place.identity not in left
+                and (touched.touches(place.thing) or any(has_memory(tensor) and pointer_of(tensor) in given
+                                                         for tensor in _tensors_of(place.thing) or ()))]
 
     def _added(self) -> List[Place]:
         """Those with tensors where there was nothing, or something else, in what was there."""

@@ -30,6 +30,7 @@ class _Changes:
         self.registrations: List[Any] = []
         self.watched: FrozenSet[int] = frozenset()
         self._by_owner: "weakref.WeakKeyDictionary[object, FrozenSet[int]]" = weakref.WeakKeyDictionary()
+        self.keeps_graphs = False  # whether backward passes leave what autograd has saved
         self._lock = threading.RLock()  # finalizers run in any thread, and within one another
         self._are_noticed = False
 
@@ -135,6 +136,10 @@ def _notice_backward() -> None:
         """PyTorch's own. Every backward pass of Python goes through it, and fills in `.grad` without assignments."""
 
         def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+            if Changes.keeps_graphs and len(args) > 2:
+                args = (*args[:2], True, *args[3:])
+            elif Changes.keeps_graphs:
+                kwargs["keep_graph"] = True
             try:
                 return super().run_backward(*args, **kwargs)
             finally:

@@ -90,7 +90,8 @@ def explain_failed_capture(error: BaseException) -> Optional[UnsupportedError]:
         if pattern.search(str(error)):
             return UnsupportedError(f"{place} {what} ({reason}); {advice}")
     return UnsupportedError(f"{place} waits for the device or works outside its stream, which a captured step cannot "
-                            f"({reason}); let the step return the tensor and look at it outside")
+                            f"({reason}); let the step return the tensor and look at it outside, or have the step "
+                            "cut there: graphed(split=True)")
 
 
 def users_line(frames: Sequence[traceback.FrameSummary]) -> str:

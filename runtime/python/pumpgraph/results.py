@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 import torch
 
-from .errors import StaleStepError
+from .errors import StaleStepError, UnsupportedError
 from .tensors import has_memory, is_wrapper, pointer_of
 
 _resize = torch.UntypedStorage.resize_  # as PyTorch has it: what comes before it later is for others
@@ -35,13 +35,15 @@ class _Kept(NamedTuple):
 
 
 class Results:
-    """`tensors`: what the captured call has left. `references`: how often gradients of captured steps are each."""
+    """`tensors`: what the captured call has left. `references`: how often gradients of captured steps are each.
+    `must_be_alone`: nothing else that the captured call has left may be in the same memory."""
 
     _alive: "weakref.WeakSet[Results]" = weakref.WeakSet()
 
     def __init__(self, session: Any, tensors: Iterable[Optional[torch.Tensor]],
-                 references: Callable[[List[torch.Tensor]], List[int]]):
+                 references: Callable[[List[torch.Tensor]], List[int]], must_be_alone: bool = False):
         self._session = session
+        self._must_be_alone = must_be_alone
         self._references = references
         found = {id(tensor): tensor for tensor in tensors if tensor is not None}
         self._candidates: List[torch.Tensor] = list(filter(_may_move, found.values()))
@@ -132,6 +134,9 @@ class Results:
         self._candidates = []
         if not all(map(_is_alone, kept)):
             gc.collect()  # what the captured call has left in cycles
+        if self._must_be_alone and not all(map(_is_alone, kept)):
+            raise UnsupportedError("a piece of the step leaves a gradient, or sets an attribute to a tensor, in memory "
+                                   "that later pieces look at by another name; use clone() for one of the two")
         # Others, such as an argument or a weight that is returned, are not made by the step: they are what they are.
         return list(filter(_is_alone, kept))
 

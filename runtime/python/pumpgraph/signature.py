@@ -13,6 +13,10 @@ from ._capi import Copies, Copy
 from .errors import UnsupportedError
 
 
+# An argument of a step's pieces: modules and optimizers that they may work on without naming them.
+OBJECTS = "_pumpgraph_objects"
+
+
 class Call(NamedTuple):
     """One call's arguments: `key` is equal for calls that may share a graph, `tensors` are what differs."""
 
@@ -43,11 +47,11 @@ def _key_of(value: Any, tensors: List[torch.Tensor]) -> Any:
         return kind, tuple([_key_of(item, tensors) for item in value])
     if isinstance(value, torch.Tensor):
         if isinstance(value, torch.nn.Parameter):
-            return kind, _Same(value)  # trained, not read: the step works on this very one
+            return kind, Same(value)  # trained, not read: the step works on this very one
         raise UnsupportedError(f"an argument is a {kind.__module__}.{kind.__qualname__}, not a plain tensor; pass "
                                "plain ones and wrap them inside the step")
     if isinstance(value, (torch.nn.Module, torch.optim.Optimizer)):
-        return kind, _Same(value)
+        return kind, Same(value)
     if nested.is_container(value):
         return kind, tuple([(name, _key_of(item, tensors)) for name, item in nested.items(value)])
     _refuse_hidden_tensors(value)
@@ -59,14 +63,14 @@ def _key_of(value: Any, tensors: List[torch.Tensor]) -> Any:
     return kind, value
 
 
-class _Same:
+class Same:
     """Equal to what holds the same object, and to nothing else."""
 
     def __init__(self, thing: Any):
         self.thing = thing
 
     def __eq__(self, other: Any) -> bool:
-        return isinstance(other, _Same) and self.thing is other.thing
+        return isinstance(other, Same) and self.thing is other.thing
 
     def __hash__(self) -> int:
         return id(self.thing)
@@ -162,7 +166,8 @@ def refuse_arguments(call: Call, device: torch.device) -> None:
 def describe(call: Call, step: Callable[..., Any], more: Tuple[str, ...] = ()) -> str:
     """A signature for people: "x float32[32, 128], mask None, training"."""
     args, kwargs = call.arguments
-    parts = [f"{name} {_text(value)}" for name, value in [*zip(_names(step, len(args)), args), *kwargs.items()]]
+    parts = [f"{name} {_text(value)}" for name, value in [*zip(_names(step, len(args)), args), *kwargs.items()]
+             if name != OBJECTS]
     return ", ".join([*parts, *_mode_words(call.key[2]), *more])
 
 

@@ -35,7 +35,7 @@ from .torch_capture import AdoptionOptions, Step, Things, capture_warm, installe
 from .turns import Turns
 
 # Smaller tensors share pages with others, and are not worth moving: the loop may look at them without cost.
-_WORTH_MOVING = 1 << 20
+WORTH_MOVING = 1 << 20
 
 # So many tensors have their addresses looked at in a call before which nothing has changed.
 _LOOKED_AT = 2
@@ -61,6 +61,7 @@ def graphed(
     boundary: str = "automatic",
     hosting: str = "automatic",
     rematerialize: str = "automatic",
+    split: bool = False,
 ) -> Any:
     """Decorates a step function: its first `warmup` calls run as they are, the next is captured under the budget, and
     it and all later ones are replayed. What they return is the program's to keep.
@@ -69,11 +70,14 @@ def graphed(
     shapes, and modes such as train() and autocast tell calls apart, which get a graph each, `max_graphs` at most.
     `on_unsupported`: what happens where a step can be captured, but not rewritten: "warn" and replay it as captured, or
     "raise". `private` adds to what the function is found to work on; the other options are those of capture().
+    `split`: the function is cut where it waits for the device, into pieces that get a graph each; what is between them
+    runs in each call. `max_graphs` is that of a piece then.
     """
     if fn is None:
         return functools.partial(graphed, warmup=warmup, max_graphs=max_graphs, on_unsupported=on_unsupported,
                                  private=private, name=name, costs=costs, keep_first_plan=keep_first_plan,
-                                 calibrate=calibrate, boundary=boundary, hosting=hosting, rematerialize=rematerialize)
+                                 calibrate=calibrate, boundary=boundary, hosting=hosting, rematerialize=rematerialize,
+                                 split=split)
     if warmup < 1:
         raise invalid(f"warmup={warmup}: libraries set themselves up in the first call, which a capture cannot hold")
     if on_unsupported not in ("warn", "raise"):
@@ -81,12 +85,19 @@ def graphed(
     if isinstance(private, abc.Iterator):
         private = list(private)  # it is read for every graph
     known_as = name or getattr(fn, "__name__", type(fn).__name__)
+    if split and boundary == "automatic":
+        boundary = "shared"  # the pieces follow one another
     adoption = AdoptionOptions(known_as, costs, False, keep_first_plan, calibrate, boundary, hosting=hosting,
                                rematerialize=rematerialize)
-    return Graphed(fn, _Options(warmup, max_graphs, on_unsupported == "raise", private, adoption))
+    options = Options(warmup, max_graphs, on_unsupported == "raise", private, adoption)
+    if split:
+        from .split import Split  # which is made of what is here
+
+        return Split(fn, options)
+    return Graphed(fn, options)
 
 
-class _Options(NamedTuple):
+class Options(NamedTuple):
     warmup: int
     max_graphs: int
     raises: bool
@@ -98,20 +109,20 @@ class _Options(NamedTuple):
 def paused() -> Iterator[None]:
     """Inside, graphed functions run as they were written, and every value is at its address."""
     installed().guard.rest()
-    with _counted("paused"):
+    with counted("paused"):
         yield
 
 
-_depths = {"paused": 0, "inside": 0}  # of paused(), and of graphed functions that run as they were written
+depths = {"paused": 0, "inside": 0}  # of paused(), and of graphed functions that run as they were written
 
 
 @contextlib.contextmanager
-def _counted(what: str) -> Iterator[None]:
-    _depths[what] += 1
+def counted(what: str) -> Iterator[None]:
+    depths[what] += 1
     try:
         yield
     finally:
-        _depths[what] -= 1
+        depths[what] -= 1
 
 
 # ---- what a graph was captured from ----------------------------------------------------------------------------------
@@ -120,9 +131,9 @@ def _counted(what: str) -> Iterator[None]:
 class _Surroundings:
     """What a step works on beside its arguments: for a signature, and to notice when it has become something else."""
 
-    def __init__(self, fn: Callable[..., Any], call: signature.Call):
+    def __init__(self, fn: Callable[..., Any], call: signature.Call, more: Iterable[Any]):
         Changes.notice()
-        objects = list(_objects_in(call))
+        objects = [*_objects_in(call), *more]
         self.search = lambda: Reachable(fn, objects)
         self.found = self.search()
         self.watched = self.found.places
@@ -222,10 +233,13 @@ class _Graph:
         gradients: CapturedGradients,
         bindings: Bindings,
         text: str,
+        gives_output: bool,
+        touched: TouchedMemory,
     ):
         self.step = step
         self.text = text
         self.stands_for = object()  # it, where nobody is to keep it alive
+        self.touched = touched
         self._inputs = inputs
         self._surroundings = surroundings
         self._modes = surroundings.modes()
@@ -239,9 +253,10 @@ class _Graph:
         self._must_look = not all(map(Changes.are_noticed_of, tensors))
         Changes.watch(self, tensors)
         self._guard, self._recorded_streams = installed().guard, installed().recorded_streams
-        self._results = Results(installed().session, [*_tensors_of(step.output), *gradients.made(), *bindings.left()],
-                                CapturedGradients.references)
-        self._handed_through = {id(tensor) for tensor in _handed_through(step.output, inputs)}
+        given = tensors_of(step.output) if gives_output else []
+        self._results = Results(installed().session, [*given, *gradients.made(), *bindings.left()],
+                                CapturedGradients.references, must_be_alone=not gives_output)
+        self._handed_through = {id(tensor) for tensor in _handed_through(given, inputs)}
         self._is_nested = nested.is_container(step.output) or bool(self._handed_through)
         report = step.report()
         moves_any = bool(report.get("added_nodes") or report.get("hosted_bytes"))
@@ -347,7 +362,10 @@ class _Graph:
 class Graphed:
     """A step function whose calls are replayed. Made by graphed()."""
 
-    def __init__(self, fn: Callable[..., Any], options: _Options):
+    _gives_output = True  # to the program, which may keep it
+    _searched_too: Tuple[Any, ...] = ()  # beside the function
+
+    def __init__(self, fn: Callable[..., Any], options: Options):
         functools.update_wrapper(self, fn)
         self._fn = fn
         self._options = options
@@ -373,15 +391,15 @@ class Graphed:
             return self
         bound = self._bound.get(id(instance))
         if bound is None:
-            bound = self._bound[id(instance)] = Graphed(_WeakMethod(self._fn, instance), self._options)
+            bound = self._bound[id(instance)] = Graphed(WeakMethod(self._fn, instance), self._options)
             weakref.finalize(instance, self._bound.pop, id(instance), None).atexit = False
         return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         installation = installed()
-        if _depths["inside"]:
+        if depths["inside"]:
             return self._fn(*args, **kwargs)  # part of the step that calls it
-        if _depths["paused"]:
+        if depths["paused"]:
             return self._call_eagerly(installation, args, kwargs)
         call = signature.read_call(args, kwargs)
         stream = torch._C._cuda_getCurrentRawStream(installation.session.device)
@@ -397,7 +415,7 @@ class Graphed:
                         installation.recorded_streams.let_go()
                     return output
             except StaleStepError as error:
-                raise StaleStepError(f"{self._name}: {error}; {self._name}.reset() has it captured anew") from None
+                raise StaleStepError(f"{self._name}: {error}; {self._reset_by}.reset() has it captured anew") from None
         return self._call_new(installation, call)
 
     @property
@@ -413,16 +431,35 @@ class Graphed:
 
     def _call_eagerly(self, installation: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = signature.on_device(signature.read_call(args, kwargs), installation.device)
-        with _counted("inside"), without_trials(self._options.raises):
-            return _detached(self._fn(*args, **kwargs))
+        with counted("inside"), without_trials(self._options.raises):
+            return self._ended(self._fn(*args, **kwargs))
+
+    # ---- for pieces of a step, which do otherwise ----
+
+    def _ended(self, output: Any) -> Any:
+        return detached(output)
+
+    def _kind(self, call: signature.Call, surroundings: _Surroundings) -> Any:
+        return call.key, tuple(surroundings.modes())
+
+    def _present(self, inputs: signature.StaticInputs) -> List[torch.Tensor]:
+        """What others look at between calls."""
+        return inputs.leaves
+
+    @property
+    def _reset_by(self) -> str:
+        return self._name
+
+    def _private_things(self, roots: List[Any]) -> Things:
+        return Things(roots, settings=False)
 
     def _call_new(self, installation: Any, call: signature.Call) -> Any:
         """A call that no graph is for: it warms up, or is captured."""
         signature.refuse_arguments(call, installation.device)
-        surroundings = _Surroundings(self._fn, call)
+        surroundings = _Surroundings(self._fn, call, self._searched_too)
         refuse_found(surroundings.found, installation.device)
         note_schedulers(surroundings.found.optimizers)
-        kind = (call.key, tuple(surroundings.modes()))
+        kind = self._kind(call, surroundings)
         self._count_signature(kind, call, surroundings)
         self._turns.note(kind)
         try:
@@ -469,8 +506,8 @@ class Graphed:
         before = self._host_state(installation, surroundings.found) \
             if 1 <= self._calls[kind] == self._options.warmup - 1 else None
         states = states_on_device(surroundings.found.generators, installation.device)
-        with _counted("inside"), without_trials(self._options.raises), steps_observed() as observed:
-            output = run_eagerly(installation, lambda: _detached(self._fn(*inputs.args, **inputs.kwargs)))
+        with counted("inside"), without_trials(self._options.raises), steps_observed() as observed:
+            output = run_eagerly(installation, lambda: self._ended(self._fn(*inputs.args, **inputs.kwargs)))
         self._stepped = _once([*self._stepped, *observed.stepped])
         self._skipped = [optimizer for optimizer in _once([*self._skipped, *observed.skipped])
                          if not any(optimizer is other for other in self._stepped)]
@@ -501,7 +538,7 @@ class Graphed:
         with steps_observed() as observed, without_trials(self._options.raises):
             optimizers = _once([*found.optimizers, *self._stepped])
             give_settings(optimizers)
-            things = Things([found.modules, optimizers, large, self._options.private], settings=False)
+            things = self._private_things([found.modules, optimizers, large, self._options.private])
             parameters = things.parameters()
             at_call = gradients_of(parameters)
             at_start: List[Any] = []
@@ -515,7 +552,7 @@ class Graphed:
                 at_start[:] = gradients_of(parameters)
                 torch.clear_autocast_cache()  # a copy of a weight that was made outside would never be made again
                 try:
-                    output = _detached(self._fn(*inputs.args, **inputs.kwargs))
+                    output = self._ended(self._fn(*inputs.args, **inputs.kwargs))
                 finally:
                     torch.clear_autocast_cache()
                 refuse(self._name, host.changes_to(self._host_state(installation, surroundings.search())))
@@ -526,11 +563,12 @@ class Graphed:
                 host.put_back()
                 bindings.rewind()
 
-            with _counted("inside"), warnings.catch_warnings():
+            with counted("inside"), warnings.catch_warnings():
                 if self._options.raises:
                     warnings.filterwarnings("ignore", message=".* is replayed exactly as captured")
                 step = capture_warm(installation, fn, things, adoption, {}, stacklevel=6,
-                                    put_back=put_back, inputs=Things(inputs.leaves), generators=own, drawn=drawn)
+                                    put_back=put_back, inputs=Things(self._present(inputs)), generators=own,
+                                    drawn=drawn)
         with contextlib.ExitStack() as undo:
             undo.callback(step.close)
             gradients = CapturedGradients(parameters, at_call, at_start)
@@ -543,7 +581,7 @@ class Graphed:
                                        "and no replay would; do so outside of the step")
             touched = TouchedMemory(step.save)
             bindings.look(touched)
-            surroundings.watched = bindings.to_watch(found.places, touched)
+            surroundings.watched = bindings.to_watch(found.places, touched, tensors_of(step.output))
             surroundings.leave_out(place for place, _ in bindings.changed)
             undo.pop_all()
         bindings.forget()
@@ -553,12 +591,13 @@ class Graphed:
                 hook = module.register_forward_pre_hook(installation.guard.rest_before_compiled)
                 weakref.finalize(step, hook.remove).atexit = False
         gradients.rewind()
-        surroundings.reads = Reads([*map(Code, filter(is_programs_own, found.functions)),
-                                    *starmap(Code, found.methods)])
+        code = Reachable(self._fn) if self._searched_too else found
+        surroundings.reads = Reads([*map(Code, filter(is_programs_own, code.functions)), *starmap(Code, code.methods)])
         for table in (found.tensors, found.places, found.holders, found.generators, found.methods):
             table.clear()  # some tensors are of the warm-up, and should go when the program lets go of them
         optimizers = [CapturedOptimizer(optimizer) for optimizer in observed.stepped]
-        return _Graph(step, inputs, surroundings, optimizers, gradients, bindings, self._texts[kind])
+        return _Graph(step, inputs, surroundings, optimizers, gradients, bindings, self._texts[kind],
+                      self._gives_output, touched)
 
     def _refuse_other_results(self, kind: Any, output: Any) -> None:
         """What a step returns beside tensors on the device must be the same in each call."""
@@ -597,6 +636,10 @@ class Graphed:
         pytorch.org/memory_viz opens."""
         self._last_graph("memory_snapshot").step.memory_snapshot(path)
 
+    @property
+    def is_captured(self) -> bool:
+        return self._last is not None
+
     def signatures(self) -> List[str]:
         """The kinds of call that have a graph."""
         return [graph.text for graphs in self._graphs.values() for graph in graphs]
@@ -620,33 +663,37 @@ class Graphed:
         return self._last
 
 
-class _WeakMethod:
+class WeakMethod:
     """A method that does not keep its object."""
 
     def __init__(self, fn: Callable[..., Any], instance: Any):
         functools.update_wrapper(self, fn)
-        self._fn = fn
+        self.function = fn
         self._instance = weakref.ref(instance)
+
+    @property
+    def instance(self) -> Any:
+        return self._instance()
 
     @property
     def __wrapped__(self) -> Any:
         """For the search: the method of the object as it is."""
-        return self._fn.__get__(self._instance())
+        return self.function.__get__(self._instance())
 
     @__wrapped__.setter
     def __wrapped__(self, _fn: Any) -> None:  # what update_wrapper() does
         pass
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._fn(self._instance(), *args, **kwargs)
+        return self.function(self._instance(), *args, **kwargs)
 
 
-def _detached(output: Any) -> Any:
+def detached(output: Any) -> Any:
     """Without its history, which ends with the call."""
     return nested.replaced(output, lambda value: value.detach() if isinstance(value, torch.Tensor) else value)
 
 
-def _tensors_of(output: Any) -> List[torch.Tensor]:
+def tensors_of(output: Any) -> List[torch.Tensor]:
     found: List[Any] = []
     nested.replaced(output, found.append)
     return [value for value in found if isinstance(value, torch.Tensor)]
@@ -655,11 +702,11 @@ def _tensors_of(output: Any) -> List[torch.Tensor]:
 def _handed_through(output: Any, inputs: signature.StaticInputs) -> Iterator[torch.Tensor]:
     """The tensors of an output that lie in arguments, which the next call overwrites."""
     own = {pointer_of(leaf) for leaf in inputs.leaves if has_memory(leaf)}
-    return (tensor for tensor in _tensors_of(output) if has_memory(tensor) and pointer_of(tensor) in own)
+    return (tensor for tensor in tensors_of(output) if has_memory(tensor) and pointer_of(tensor) in own)
 
 
 def _is_worth_moving(tensor: torch.Tensor) -> bool:
-    return tensor.is_cuda and tensor.untyped_storage().nbytes() >= _WORTH_MOVING
+    return tensor.is_cuda and tensor.untyped_storage().nbytes() >= WORTH_MOVING
 
 
 def _mode_words(surroundings: _Surroundings) -> Tuple[str, ...]:

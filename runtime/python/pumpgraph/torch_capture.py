@@ -444,7 +444,7 @@ def _declare(session: Session, things: "Things", inputs: "Things", output: Any) 
             session.name(pointer_of(tensor), "result" if len(results) == 1 else f"result {index}")
 
 
-def _declare_one(declare: Callable[[int], None], kind: str, named: "_Named") -> None:
+def _declare_one(declare: Callable[[int], None], kind: str, named: "Named") -> None:
     try:
         declare(named.pointer)
     except PumpGraphError as error:
@@ -687,7 +687,7 @@ def mapped(*things: Any) -> Iterator[None]:
 # ---- which tensors ---------------------------------------------------------------------------------------------------
 
 
-class _Named(NamedTuple):
+class Named(NamedTuple):
     name: str
     pointer: int  # of the storage: what was allocated
 
@@ -750,13 +750,13 @@ class Things:
     def gradients(self) -> List[Tuple[torch.Tensor, Optional[torch.Tensor]]]:
         return [(parameter, parameter.grad) for parameter in self.parameters()]
 
-    def tensors(self) -> List[_Named]:
+    def tensors(self) -> List[Named]:
         """Every allocation once, under the first of its names."""
         found: Dict[int, str] = {}
         for name, tensor in self._all():
             if has_memory(tensor):
                 found.setdefault(pointer_of(tensor), name)
-        return [_Named(name, pointer) for pointer, name in found.items()]
+        return [Named(name, pointer) for pointer, name in found.items()]
 
     def followed_modules(self) -> Iterator[Tuple[str, torch.nn.Module]]:
         """Every module with its path, but for those whose forward is compiled: a hook might have it compiled again."""

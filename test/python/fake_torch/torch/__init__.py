@@ -93,9 +93,18 @@ class Tensor:
         self.grad = self.grad_fn = None
         self.shape, self.dtype = shape, dtype
         self.device = Device("cuda" if is_cuda else "cpu")
-        self.value = 0.0  # of one on the host
+        self.cell = [0.0]
+        self._version = 0
         self._storage = _Storage(pointer, self.device)
         self._storage.tensors.add(self)
+
+    @property
+    def value(self):
+        return self.cell[0]
+
+    @value.setter
+    def value(self, value):
+        self.cell[0] = value
 
     def untyped_storage(self):
         return self._storage
@@ -120,7 +129,23 @@ class Tensor:
 
     def copy_(self, source, non_blocking=False):
         note(f"torch: copy {source.data_ptr():#x} to {self.data_ptr():#x}")
-        object.__setattr__(self, "value", source.value)
+        self._write(source.value)
+
+    def _write(self, value):
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "_version", self._version + 1)
+
+    def item(self):
+        if cuda.capturing:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+        note(f"torch: item {self.data_ptr():#x}")
+        return self.value
+
+    def is_inference(self):
+        return False
+
+    def register_hook(self, hook):
+        object.__setattr__(self, "hook", hook)
 
     def to(self, device, non_blocking=False):
         return self
@@ -130,13 +155,10 @@ class Tensor:
 
     def fill_(self, value):
         note(f"torch: fill {self.data_ptr():#x} with {value}")
-        object.__setattr__(self, "value", value)
+        self._write(value)
 
     def cpu(self):
         return Tensor(self.data_ptr(), is_cuda=False)
-
-    def item(self):
-        return self.value
 
     def __gt__(self, number):
         return Tensor(self.data_ptr() + 0x80)
@@ -146,6 +168,8 @@ class Tensor:
 
     def set_(self, source, *_place):
         object.__setattr__(self, "_storage", getattr(source, "_storage", source))
+        if isinstance(source, Tensor):
+            object.__setattr__(self, "cell", source.cell)
         self._storage.tensors.add(self)
         return self
 
@@ -241,6 +265,12 @@ class _C:
         pass
 
     DisableTorchFunctionSubclass = contextlib.nullcontext
+
+    class _autograd:
+        @staticmethod
+        def _unsafe_set_version_counter(tensors, versions):
+            for tensor, version in zip(tensors, versions):
+                object.__setattr__(tensor, "_version", version)
 
     uses = 1
     node = None  # of autograd, whose backward is running
