@@ -27,6 +27,7 @@ GRAPHED = Path(__file__).resolve().parent / "graphed_cases.py"
 HOST_STATE = Path(__file__).resolve().parent / "host_state_cases.py"
 MEMORY = Path(__file__).resolve().parent / "memory_cases.py"
 REMATERIALIZE = Path(__file__).resolve().parent / "rematerialize_cases.py"
+DECODE = Path(__file__).resolve().parent / "decode_cases.py"
 TRAINERS = Path(__file__).resolve().parent / "trainer_cases.py"
 OBSERVED = Path(__file__).resolve().parent / "observe_models.py"
 MODELS = Path(__file__).resolve().parent / "unknown_models.py"
@@ -91,12 +92,17 @@ class Tests:
             yield f"memory.{case}", lambda case=case: self.run([sys.executable, str(MEMORY), case])
         for case in self.torch_cases(REMATERIALIZE):
             yield f"rematerialize.{case}", lambda case=case: self.run([sys.executable, str(REMATERIALIZE), case])
+        if importlib.util.find_spec("transformers"):
+            for case in self.torch_cases(DECODE):
+                yield f"decode.{case}", lambda case=case: self.shown([sys.executable, str(DECODE), case])
+        else:
+            print("note: transformers is not installed; decode_cases.py is not run")
         absent = [library for library in LIBRARIES_OF_TRAINERS if not importlib.util.find_spec(library)]
         if absent:
             print(f"note: {', '.join(absent)} not installed; trainer_cases.py is not run")
         else:
             for case in self.torch_cases(TRAINERS):
-                yield f"trainer.{case}", lambda case=case: self.trainer_case(case)
+                yield f"trainer.{case}", lambda case=case: self.shown([sys.executable, str(TRAINERS), case])
         yield "cpp.losses", self.cpp_losses
         yield "cpp.allocated_once", self.cpp_allocated_once
         yield "cpp.validate", lambda: self.example(SMALL, "--budget", self.budget(SMALL, 0.5), "--validate")
@@ -177,8 +183,8 @@ class Tests:
         if any(status != 0 for status, _ in results):
             raise Failure("not every model does what is written beside it")
 
-    def trainer_case(self, case):
-        _, text = self.run([sys.executable, str(TRAINERS), case])
+    def shown(self, command):
+        _, text = self.run(command)
         print(text.strip()[-500:], flush=True)
 
     def observe_corpus(self):

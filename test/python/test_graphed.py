@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """pumpgraph.graphed with stand-ins for PyTorch and the library: which calls run, are captured, replayed or refused."""
 
+import collections
 import dataclasses
 import functools
 import gc
@@ -26,6 +27,14 @@ from pumpgraph.step_function import REHEARSAL_DIFFERS
 def copied(source, destination, size=16):
     """What the library writes down of a copy before a replay."""
     return f"copy {size} bytes from {source:#x} to {destination:#x}"
+
+
+def touching(addresses):
+    """Captured graphs have one kernel, which touches 16 bytes at each address."""
+    buffers = [f'  %b{at:x} = pump.buffer "b {at:x}" live_in size(16) address({at:#x})\n' for at in addresses]
+    accesses = ", ".join(f"readwrite %b{at:x}[0, 16] assumed" for at in addresses)
+    text = "pump.graph @fn {\n" + "".join(buffers) + f'  %k0 = pump.kernel "k" node(0) [{accesses}] cost(1.0)\n}}\n'
+    return mock.patch.object(torch_capture.Step, "save", lambda _step, path: path.write_text(text))
 
 
 class GraphedTest(base.TorchTest):
@@ -228,9 +237,6 @@ class Arguments(GraphedTest):
         x.device = torch.device("cuda", 1)
         self.refused("an argument is on cuda:1", x)
 
-    def test_an_object_that_hides_a_tensor(self):
-        self.refused("SimpleNamespace with a tensor \"edges\"", types.SimpleNamespace(edges=self.x()))
-
     def test_what_cannot_be_compared(self):
         self.refused("bytearray, which cannot be compared", bytearray(b"x"))
 
@@ -245,6 +251,239 @@ class Arguments(GraphedTest):
 
         with self.assertRaisesRegex(UnsupportedError, "gradient into an argument"):
             pumpgraph.graphed(fn)(self.x(requires_grad=True))
+
+
+class Layer:
+    def __init__(self, pointer):
+        self.keys = torch.Tensor(pointer)
+        self.keys._storage.size = 1 << 20
+        self.length = 0
+
+
+class Cache:
+    """As those of language models: it holds layers, which hold tensors."""
+
+    def __init__(self, pointer=0xB000):
+        self.layers = [Layer(pointer), Layer(pointer + 0x100)]
+        self.sizes = {"window": 4}
+
+
+class SlottedCache:
+    __slots__ = ("layers", "sizes", "unset")
+    __init__ = Cache.__init__
+
+
+class EqualCache(Cache):
+    """All are equal to one another."""
+
+    def __eq__(self, _other):
+        return True
+
+    def __hash__(self):
+        return 0
+
+
+class Objects(GraphedTest):
+    """Arguments that hold tensors."""
+
+    def decode(self, body=lambda cache: None, **options):
+        def fn(x, cache):
+            torch.note(f"fn {cache.layers[0].keys.data_ptr():#x}")
+            return body(cache)
+
+        return pumpgraph.graphed(fn, warmup=options.pop("warmup", 1), **options)
+
+    def captured_for(self, cache, **options):
+        step = self.decode(**options)
+        step(self.x(), cache)
+        with touching([0xB000, 0xB100]):
+            step(self.x(), cache)
+        self.calls()
+        return step
+
+    def stale(self, step, cache, pattern):
+        with self.assertRaisesRegex(StaleStepError, f"fn: .*{pattern}.*fn.reset"):
+            step(self.x(), cache)
+        self.assertEqual(self.notes(), [])
+
+    def test_the_tensors_in_one_may_leave_the_device(self):
+        for kind in (Cache, SlottedCache, EqualCache):
+            step, cache = self.decode(), kind()
+            step(self.x(), cache)
+            step(self.x(), cache)
+            declared = [line for line in self.calls() if line.startswith("declare_private")]
+            self.assertEqual(declared[-2:], ["declare_private 0x5e55 0xb000", "declare_private 0x5e55 0xb100"])
+
+    def test_those_of_an_encoder_and_a_decoder(self):
+        class Both:
+            def __init__(self):
+                self.layers, self.own = [Layer(0xB000)], Cache(0xC000)
+
+        step, both = self.decode(), Both()
+        step(self.x(), both)
+        step(self.x(), both)
+        self.assertIn("declare_private 0x5e55 0xc100", self.calls())
+        both.own.layers[1].length += 1
+        self.stale(step, both, "\"cache.own.layers.1.length\", which the step may read, was 0 .* is 1")
+
+    def test_another_one_is_another_kind_of_call(self):
+        for kind in (Cache, EqualCache):
+            first, second = kind(), kind(0xC000)
+            step = self.captured_for(first)
+            replays = []
+            for cache in (first, second, second, first):
+                step(self.x(), cache)
+                replays += [line for line in self.notes() if line.startswith("torch: replay")]
+            self.assertEqual(len(replays), 3)  # one warms up
+            self.assertEqual(replays[0], replays[2])
+            self.assertNotEqual(replays[0], replays[1])
+            self.assertEqual(step.signatures(), [f"x float32[2], cache {kind.__name__}"] * 2)
+
+    def test_one_for_each_call_is_refused_in_the_end(self):
+        step = self.decode(max_graphs=2)
+        step(self.x(), Cache())
+        step(self.x(), Cache())
+        with self.assertRaisesRegex(UnsupportedError, "(?s)max_graphs=2.*cache Cache.*not as an object that holds it"):
+            step(self.x(), Cache())
+
+    def test_its_tensors_replaced_are_noticed(self):
+        cache = Cache()
+        step = self.captured_for(cache)
+        cache.layers[1].keys = torch.Tensor(0xC000)
+        self.stale(step, cache, "\"cache.layers.1.keys\" is another object")
+
+    def test_its_layers_replaced_are_noticed(self):
+        cache = Cache()
+        step = self.captured_for(cache)
+        cache.layers[1] = Layer(0xB100)
+        self.stale(step, cache, "\"cache.layers.1\".* another object")
+
+    def test_a_number_that_the_loop_changes_in_it(self):
+        """Library code may read it."""
+        for change, name, what in (
+            (lambda cache: setattr(cache.layers[1], "length", 3), "layers.1.length", "was 0 .* is 3"),
+            (lambda cache: cache.sizes.update(window=8), "sizes.window", "was 4 .* is 8"),
+            (lambda cache: cache.sizes.update(more=1), "sizes.more", "was not there"),
+            (lambda cache: cache.layers.pop(), "layers.1", ".*gone"),
+            (lambda cache: setattr(cache, "sizes", {"window": 8}), "sizes", "is another object"),
+        ):
+            for kind in (Cache, SlottedCache):
+                cache = kind()
+                step = self.captured_for(cache)
+                change(cache)
+                self.stale(step, cache, f"\"cache.{name}\"(, which the step may read,)? {what}")
+
+    def test_an_equal_number_is_none(self):
+        cache = Cache()
+        cache.sizes["window"] = 1000
+        step = self.captured_for(cache)
+        cache.sizes["window"] = int("1000")
+        step(self.x(), cache)
+        self.assertEqual(self.notes()[-1], "torch: replay 2")
+
+    def test_a_number_that_the_step_changes_in_it(self):
+        def count(cache):
+            cache.layers[1].length += 1
+
+        step, cache = self.decode(count, warmup=2), Cache()
+        step(self.x(), cache)
+        step(self.x(), cache)
+        with self.assertRaisesRegex(UnsupportedError, "\"cache.layers.1.length\" is a number that the step changes"):
+            step(self.x(), cache)
+
+    def test_a_tensor_that_the_step_replaces_in_it(self):
+        def grow(cache):
+            cache.layers[0].keys = torch.fresh(0xB000)
+
+        with self.assertRaisesRegex(UnsupportedError, "uses \"cache.layers.0.keys\" and replaces it"):
+            self.captured_for(Cache(), body=grow)
+
+    def test_a_tensor_that_the_step_only_leaves_in_it(self):
+        def leave(cache):
+            cache.last = torch.fresh(0xE100)
+
+        cache = Cache()
+        cache.last = torch.Tensor(0xD000)
+        step = self.captured_for(cache, body=leave)
+        for _ in range(2):
+            cache.last = None
+            step(self.x(), cache)
+            self.assertEqual(cache.last.data_ptr(), 0xE300)
+
+    def test_it_is_handed_through(self):
+        class Output(collections.OrderedDict):
+            """As what the models of transformers return."""
+
+            def __setitem__(self, key, value):
+                super().__setitem__(key, value)
+                super().__setattr__(key, value)
+
+        cache = Cache()
+        step = self.captured_for(cache, body=lambda cache: Output(logits=torch.fresh(0xE000), past_key_values=cache))
+        output = step(self.x(), cache)
+        self.assertIsInstance(output, Output)
+        self.assertIs(output.past_key_values, cache)
+        self.assertIs(output["past_key_values"], cache)
+        self.assertEqual(output.logits.data_ptr(), 0xE200)
+
+    def test_one_that_the_step_makes_and_returns(self):
+        step, cache = self.decode(lambda cache: [Cache(0xE000)]), Cache()
+        step(self.x(), cache)
+        with self.assertRaisesRegex(UnsupportedError, "returns a Cache with tensors that the next replay"):
+            step(self.x(), cache)
+
+    def test_one_that_is_no_argument_and_is_passed_on(self):
+        """What calls it is not followed, so it may read its numbers."""
+        @dataclasses.dataclass
+        class State:
+            keys: object
+            length: int = 0
+
+        def elsewhere(*things):
+            torch.note(f"fn {len(things)}")
+
+        cache, both, state, last = Cache(), [Cache(0xC000)], State(torch.Tensor(0xD000)), Cache(0x9000)
+        holder = types.SimpleNamespace(cache=Cache(0xF000), count=0)
+        changes = (
+            (lambda x: elsewhere(x, cache), lambda: setattr(cache.layers[0], "length", 1), "cache.layers.0.length"),
+            (lambda x: elsewhere(x, both), lambda: setattr(both[0].layers[1], "length", 1), "both.0.layers.1.length"),
+            (lambda x: elsewhere(x, state), lambda: setattr(state, "length", 1), "state.length"),
+            (lambda x, last=last: elsewhere(x, last), lambda: last.sizes.clear(), "last.sizes.window"),
+            (lambda x: elsewhere(x, holder.cache), lambda: holder.cache.sizes.clear(), "holder.cache.sizes.window"))
+        for fn, change, name in changes:
+            step = pumpgraph.graphed(fn, warmup=1, name="fn")
+            for _ in range(3):
+                holder.count += 1
+                step(self.x())
+            self.calls()
+            change()
+            with self.assertRaisesRegex(StaleStepError, f"\"{name}\", which the step may read, .*fn.reset"):
+                step(self.x())
+            self.assertEqual(self.notes(), [])
+
+    def test_one_whose_attributes_the_code_reads_itself(self):
+        cache = Cache()
+        cache.calls = 0
+
+        def fn(_x):
+            torch.note(f"fn {cache.layers[0].keys.data_ptr():#x}")
+
+        step = pumpgraph.graphed(fn, warmup=1)
+        for cache.calls in range(3):
+            step(self.x())
+        self.assertEqual(self.notes()[-1], "torch: replay 2")
+
+    def test_settings_without_tensors_that_the_code_reads(self):
+        settings = type("Settings", (), {})()
+        settings.beta, settings.count = 0.5, 0
+        step = pumpgraph.graphed(lambda x, settings: torch.note(f"fn {settings.beta}"), warmup=1, name="fn")
+        step(self.x(), settings)
+        step(self.x(), settings)
+        settings.count = 7
+        step(self.x(), settings)
+        self.calls()
+        settings.beta = 0.25
+        self.stale(step, settings, "\"settings.beta\", which the step reads, was 0.5 .* is 0.25")
 
 
 class Stale(GraphedTest):
@@ -937,10 +1176,7 @@ class Attributes(GraphedTest):
         step = pumpgraph.graphed(fn, warmup=warmup, name="fn")
         for _ in range(warmup):
             step(self.x())
-        buffers = [f'  %b{at:x} = pump.buffer "b {at:x}" live_in size(16) address({at:#x})\n' for at in touched]
-        accesses = ", ".join(f"readwrite %b{at:x}[0, 16] assumed" for at in touched)
-        text = "pump.graph @fn {\n" + "".join(buffers) + f'  %k0 = pump.kernel "k" node(0) [{accesses}] cost(1.0)\n}}\n'
-        with mock.patch.object(torch_capture.Step, "save", lambda _step, path: path.write_text(text)):
+        with touching(touched):
             step(self.x())
         self.calls()
         return step
@@ -1453,7 +1689,7 @@ class Documentation(unittest.TestCase):
         rows = [row.split(" | ") for row in section.split("\n###")[0].splitlines() if row.startswith("| ")]
         named = set(re.findall(r"`(?:\w+_cases\.py )?(\w+)`", " ".join(row[2] for row in rows)))
         files = [base.support.ROOT / "test" / "gpu" / f"{name}_cases.py"
-                 for name in ("graphed", "torch", "host_state", "memory")]
+                 for name in ("graphed", "torch", "host_state", "memory", "decode")]
         defined = [set(re.findall(r"^ *def (\w+)\(", path.read_text(), re.MULTILINE))
                    for path in [*files, Path(__file__)]]
         self.assertGreater(len(named), 20)

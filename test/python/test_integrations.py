@@ -5,6 +5,7 @@ test/gpu/trainer_cases.py has their true loops."""
 import collections
 import contextlib
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -666,6 +667,114 @@ class Lightning(TrainingTest):
                 undo.callback(vars(self.module).pop, name)
                 vars(self.module)[name] = value
                 refused(pattern, self.trainer(callback))
+
+
+class StaticCache:
+    """As transformers has it."""
+
+    is_compileable = True
+
+    def __init__(self, pointer):
+        self.layers = [types.SimpleNamespace(keys=torch.Tensor(pointer), is_initialized=True)]
+
+
+class LanguageModel(torch.nn.Module):
+    """`ran`: what its own forward() was given."""
+
+    def __init__(self):
+        super().__init__({"head.weight": torch.nn.Parameter(0xA000)})
+        self.ran = []
+
+    def forward(self, input_ids, past_key_values=None, use_cache=True):
+        """Of the model."""
+        torch.note(f"forward {input_ids.shape}")
+        return [torch.fresh(0xE000), past_key_values]
+
+
+class Decoding(base.TorchTest):
+    def setUp(self):
+        super().setUp()
+        from pumpgraph.integrations.generation import graph_decoding
+        self.graph_decoding = graph_decoding
+        self.install()
+        self.model, self.cache = LanguageModel(), StaticCache(0xB000)
+        without_gradients = mock.patch.object(torch, "is_grad_enabled", lambda: False)
+        without_gradients.start()
+        self.addCleanup(without_gradients.stop)
+
+    def tokens(self, count=1):
+        return torch.Tensor(0x1000, shape=(1, count))
+
+    def forwards(self):
+        return [line for line in self.calls() if line.startswith(("forward", "torch: replay"))]
+
+    def decoded(self, cache=None, **options):
+        step = self.graph_decoding(self.model, warmup=1, **options)
+        for _ in range(2):
+            self.model.forward(input_ids=self.tokens(), past_key_values=cache or self.cache)
+        self.calls()
+        return step
+
+    def test_a_call_for_one_token_is_replayed(self):
+        step = self.decoded()
+        output = self.model.forward(input_ids=self.tokens(), past_key_values=self.cache)
+        self.assertIs(output[1], self.cache)
+        self.assertEqual(self.forwards(), ["torch: replay 2"])
+        arguments = "model LanguageModel, input_ids float32[1, 1], past_key_values StaticCache"
+        self.assertEqual(step.signatures(), [f"{arguments}, no_grad, training"])
+
+    def test_all_else_runs(self):
+        self.decoded(max_graphs=1)
+        plain = {"growing": types.SimpleNamespace(is_compileable=False), "none": None}
+        for count in (2, 3, 4):
+            self.model.forward(self.tokens(count), past_key_values=self.cache)
+        for cache in plain.values():
+            self.model.forward(input_ids=self.tokens(), past_key_values=cache)
+        self.cache.is_updated = {0: False}
+        self.model.forward(self.tokens(), past_key_values=self.cache)
+        del self.cache.is_updated
+        with mock.patch.object(torch, "is_grad_enabled", lambda: True):
+            self.model.forward(self.tokens(), past_key_values=self.cache)
+        self.assertEqual([line[:7] for line in self.forwards()], ["forward"] * 7)
+
+    def test_the_signature_is_the_models(self):
+        self.decoded()
+        self.assertEqual(list(inspect.signature(self.model.forward).parameters),
+                         ["input_ids", "past_key_values", "use_cache"])
+        self.assertFalse(self.model._valid_auto_compile_criteria({}, None))
+
+    def test_a_cache_that_generate_replaces_takes_its_graphs_with_it(self):
+        self.model._cache = self.cache
+        step = self.decoded(max_graphs=1)
+        self.model._cache = StaticCache(0xC000)
+        self.model.forward(self.tokens(5), past_key_values=self.model._cache)
+        self.assertEqual(step.signatures(), [])
+        for _ in range(3):
+            self.model.forward(input_ids=self.tokens(), past_key_values=self.model._cache)
+        self.assertEqual(len(step.signatures()), 1)
+
+    def test_a_copy_of_the_model_runs_its_own_forward(self):
+        self.decoded()
+        other = LanguageModel()
+        vars(other)["forward"] = types.MethodType(self.model.forward.__func__, other)
+        other.forward(input_ids=self.tokens(), past_key_values=self.cache)
+        self.assertEqual(self.forwards(), ["forward (1, 1)"])
+
+    def test_a_count_in_the_cache_is_refused(self):
+        def forward(model, input_ids, past_key_values=None):
+            past_key_values.layers[0].seen += 1
+
+        self.cache.layers[0].seen = 0
+        with mock.patch.object(LanguageModel, "forward", forward):
+            self.graph_decoding(self.model, warmup=2)
+            with self.assertRaisesRegex(UnsupportedError, "past_key_values.layers.0.seen\" is a number that"):
+                for _ in range(3):
+                    self.model.forward(input_ids=self.tokens(), past_key_values=self.cache)
+
+    def test_twice_is_refused(self):
+        self.decoded()
+        with self.assertRaisesRegex(PumpGraphError, "LanguageModel has a forward.. of its own"):
+            self.graph_decoding(self.model)
 
 
 if __name__ == "__main__":

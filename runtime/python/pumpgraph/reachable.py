@@ -19,15 +19,16 @@ import os
 import random
 import sys
 import types
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Set, Tuple
 
 import torch
 
 from . import hooks
+from .errors import StaleStepError
 
-_OBJECTS_DEEP = 2
+OBJECTS_DEEP = 2
 _FUNCTIONS_DEEP = 4
-_LARGEST_CONTAINER = 4096
+LARGEST_CONTAINER = 4096
 _FOREIGN = ("torch", "numpy", "builtins", "pumpgraph")
 # Objects of PyTorch's whose numbers change while a step runs and do not matter to it.
 _OBSERVERS = ("torch.profiler", "torch.autograd.profiler", "torch.utils.tensorboard", "torch._dynamo",
@@ -77,6 +78,10 @@ class Place(NamedTuple):
         except (LookupError, ValueError):  # an empty cell is a ValueError
             return False
 
+    def check(self) -> None:
+        if not self.is_as_found():
+            raise StaleStepError(f"\"{self.name}\" is another object than when the step was captured, or gone")
+
     def is_there(self) -> bool:
         try:
             self.holder[self.key]
@@ -86,7 +91,7 @@ class Place(NamedTuple):
 
     @property
     def identity(self) -> Tuple[int, Any]:
-        return id(self.holder.thing if isinstance(self.holder, (Cell, Attributes)) else self.holder), self.key
+        return identity_of(self.holder), self.key
 
 
 class Holder(NamedTuple):
@@ -131,10 +136,15 @@ class Attributes:
         delattr(self.thing, key)
 
 
-class Reachable:
-    """What a search found, each thing once. `places`: every place on the way to it."""
+def identity_of(holder: Any) -> int:
+    return id(holder.thing if isinstance(holder, (Cell, Attributes)) else holder)
 
-    def __init__(self, *roots: Any):
+
+class Reachable:
+    """What a search found, each thing once. `places`: every place on the way to it. `objects`, by name, are searched
+    one object deeper."""
+
+    def __init__(self, *roots: Any, objects: Mapping[str, Any] = types.MappingProxyType({})):
         self.modules: List[torch.nn.Module] = []
         self.optimizers: List[torch.optim.Optimizer] = []
         self.tensors: List[Tuple[str, torch.Tensor]] = []
@@ -147,8 +157,10 @@ class Reachable:
         self._seen: Dict[int, bool] = {}  # whether a thing led to anything
         self._alive: List[Any] = []  # an id is somebody else's once its object is gone
         with torch._C.DisableTorchFunctionSubclass():  # attributes of parameters are read much faster then
+            for name, thing in objects.items():  # first: a model may hold its cache, too
+                self._visit(thing, name, OBJECTS_DEEP + 1, _FUNCTIONS_DEEP)
             for root in roots:
-                self._visit(root, "", _OBJECTS_DEEP, _FUNCTIONS_DEEP)
+                self._visit(root, "", OBJECTS_DEEP, _FUNCTIONS_DEEP)
             self._visit_hooks(hooks.of_everything())
         self._alive.clear()
 
@@ -201,7 +213,7 @@ class Reachable:
         return objects > 0 and self._visit_object(thing, name, objects - 1, functions)
 
     def _visit_all(self, holder: Any, items: Dict[Any, Any], name: str, objects: int, functions: int) -> bool:
-        if len(items) > _LARGEST_CONTAINER:
+        if len(items) > LARGEST_CONTAINER:
             return False
         self._note(holder, items, name)
         found = False
@@ -213,7 +225,7 @@ class Reachable:
         return found
 
     def _note(self, holder: Any, items: Dict[Any, Any], name: str) -> None:
-        identity = id(holder.thing if isinstance(holder, (Cell, Attributes)) else holder)
+        identity = identity_of(holder)
         known = self.holders.get(identity)
         if known is None:
             content = dict(holder if isinstance(holder, dict) else items)
@@ -250,9 +262,9 @@ class Reachable:
             if isinstance(hook, types.FunctionType) and _is_foreign(hook.__module__) \
                     and not hook.__module__.startswith("pumpgraph"):
                 for cell in hook.__closure__ or ():  # around a function of the program
-                    self._visit(_content_of(cell), "", _OBJECTS_DEEP, _FUNCTIONS_DEEP)
+                    self._visit(_content_of(cell), "", OBJECTS_DEEP, _FUNCTIONS_DEEP)
             else:
-                self._visit(hook, "", _OBJECTS_DEEP, _FUNCTIONS_DEEP)
+                self._visit(hook, "", OBJECTS_DEEP, _FUNCTIONS_DEEP)
             self._through = before
 
     def _visit_object(self, thing: Any, name: str, objects: int, functions: int) -> bool:
@@ -261,7 +273,7 @@ class Reachable:
             return self._visit(wrapped, name, objects + 1, functions)
         kind = type(thing)
         module = kind.__module__ if isinstance(kind.__module__, str) else ""
-        if module.split(".")[0] in _CONCURRENT:
+        if _is_concurrent(module):
             return False
         own = getattr(thing, "__dict__", None)
         if _is_foreign(module):
@@ -272,7 +284,7 @@ class Reachable:
         found = isinstance(call, types.FunctionType) and self._visit(call, name, objects, functions)
         if isinstance(call, types.FunctionType) and is_programs_own(call):
             self.methods.append((call, thing))
-        slots = {key: getattr(thing, key) for key in _slots_of(kind) if hasattr(thing, key)}
+        slots = {key: getattr(thing, key) for key in slots_of(kind) if hasattr(thing, key)}
         if slots:
             found = self._visit_all(Attributes(thing), slots, name, objects, functions) or found
         if isinstance(own, dict):
@@ -337,6 +349,15 @@ def _is_foreign(module: Any) -> bool:
     return isinstance(module, str) and module.split(".")[0] in _FOREIGN
 
 
+def _is_concurrent(module: Any) -> bool:
+    return isinstance(module, str) and module.split(".")[0] in _CONCURRENT
+
+
+def is_opaque(kind: type) -> bool:
+    """Whether nobody looks into objects of this class."""
+    return _is_foreign(kind.__module__) or _is_concurrent(kind.__module__)
+
+
 def _searched(thing: Any, own: Dict[str, Any]) -> Dict[str, Any]:
     left = [names for kind, names in _LEFT_OUT.items() if isinstance(thing, kind)]
     return {key: value for key, value in own.items() if not any(key in names for names in left)} if left else own
@@ -365,7 +386,7 @@ def is_written_by_the_program(thing: Any) -> bool:
     return not path.startswith(_STANDARD_LIBRARY) and not any(folder in path for folder in _LIBRARIES)
 
 
-def _slots_of(kind: type) -> Iterator[str]:
+def slots_of(kind: type) -> Iterator[str]:
     for base in kind.__mro__:
         slots = vars(base).get("__slots__", ())
         names = (slots,) if isinstance(slots, str) else slots

@@ -11,7 +11,7 @@ import dis
 import inspect
 import types
 from operator import is_
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 import torch
 
@@ -23,10 +23,12 @@ _MISSING = object()
 
 
 class Code(NamedTuple):
-    """A function of the program that the step may call, and the object that it is a method of."""
+    """A function of the program that the step may call, and the object that it is a method of. `arguments`: objects
+    that every call gives it, by name."""
 
     function: types.FunctionType
     bound: Any = None
+    arguments: Mapping[str, Any] = types.MappingProxyType({})
 
 
 class _Read(NamedTuple):
@@ -47,6 +49,7 @@ class Reads:
     def __init__(self, code: Iterable[Code]):
         self._found: Dict[Tuple[int, Any], _Read] = {}
         self._of_modules: Dict[Tuple[int, Any], _Read] = {}
+        self._passed_on: List[Tuple[str, Any]] = []
         self._alive: List[Any] = []
         seen: Set[Tuple[int, int]] = set()
         waiting = list(code)
@@ -63,6 +66,13 @@ class Reads:
         self._pairs = [(place.holder, place.key) for place in self._in_dicts.places]
         self._in_modules = _Values(list(self._of_modules.values()))
 
+    def take_passed_on(self) -> List[Tuple[str, Any]]:
+        """What the code gives to other code, which may read anything of it, with names. Not what it calls, which is
+        followed, nor the object of a method."""
+        passed_on, self._passed_on = self._passed_on, []
+        return [(name, thing) for name, thing in passed_on
+                if not isinstance(getattr(type(thing), "__call__", None), types.FunctionType)]
+
     def check(self) -> None:
         """Raises StaleStepError unless they are the same. Called before every replay."""
         self._in_dicts.compare([holder.get(key, _MISSING) for holder, key in self._pairs])
@@ -77,13 +87,18 @@ class Reads:
         name."""
         at: Any = _MISSING  # the object whose attributes come next
         name = ""
+        is_given = False  # it is the object of a method, or an argument
         for instruction in dis.get_instructions(code):
             operation, argument = instruction.opname, instruction.argval
+            if at is not _MISSING and not is_given and not operation.endswith(("_ATTR", "_METHOD")):
+                self._passed_on.append((name, at))
+            is_given = False
             if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
                 name, at = argument, self._note(function.__globals__, argument, argument)
             elif operation.startswith(("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FAST")):
                 name = argument[-1] if isinstance(argument, tuple) else argument  # newer Pythons load two at once
                 at = known.get(name, _MISSING)
+                is_given = not isinstance(at, Cell)
                 at = self._note(at, None, name) if isinstance(at, Cell) else at
             elif operation in ("LOAD_ATTR", "LOAD_METHOD") and at is not _MISSING:
                 name = f"{name}.{argument}"
@@ -139,8 +154,14 @@ class Reads:
 def _objects_by_name(each: Code) -> Dict[str, Any]:
     code = each.function.__code__
     known: Dict[str, Any] = dict(zip(code.co_freevars, map(Cell, each.function.__closure__ or ())))
-    if each.bound is not None and code.co_argcount:
-        known[code.co_varnames[0]] = each.bound
+    positional = code.co_varnames[:code.co_argcount]
+    defaults = {**dict(zip(reversed(positional), reversed(each.function.__defaults__ or ()))),
+                **(each.function.__kwdefaults__ or {})}
+    known.update((name, Cell(types.CellType(thing))) for name, thing in defaults.items())
+    if each.bound is not None and positional:
+        known[positional[0]] = each.bound
+    parameters = (*positional, *code.co_varnames[code.co_argcount:][:code.co_kwonlyargcount])
+    known.update((name, thing) for name, thing in each.arguments.items() if name in parameters)
     return known
 
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 
 from . import nested
 from ._capi import Copies, Copy
 from .errors import UnsupportedError
+from .holdings import holds_tensors, is_object
 
 
 # An argument of a step's pieces: modules and optimizers that they may work on without naming them.
@@ -54,7 +55,8 @@ def _key_of(value: Any, tensors: List[torch.Tensor]) -> Any:
         return kind, Same(value)
     if nested.is_container(value):
         return kind, tuple([(name, _key_of(item, tensors)) for name, item in nested.items(value)])
-    _refuse_hidden_tensors(value)
+    if kind.__eq__ is object.__eq__ or holds_tensors(value):
+        return kind, Same(value)
     try:
         hash(value)
     except TypeError:
@@ -74,13 +76,6 @@ class Same:
 
     def __hash__(self) -> int:
         return id(self.thing)
-
-
-def _refuse_hidden_tensors(value: Any) -> None:
-    for name, item in getattr(value, "__dict__", {}).items():
-        if isinstance(item, torch.Tensor):
-            raise UnsupportedError(f"an argument is a {type(value).__qualname__} with a tensor \"{name}\" in it, which "
-                                   "a captured step would read from the first call for ever; pass the tensor")
 
 
 def modes() -> Tuple[Any, ...]:
@@ -163,11 +158,38 @@ def refuse_arguments(call: Call, device: torch.device) -> None:
                                    "backward() ends at the step's arguments; compute it inside the step, or detach it")
 
 
+def objects_in(call: Call, step: Callable[..., Any]) -> Dict[str, Any]:
+    """Objects among the arguments, by the names that the step has for them."""
+    return {name: value for name, value in leaves(call, step) if is_object(value)}
+
+
+def holders_of_attributes(call: Call, step: Callable[..., Any]) -> Dict[str, Any]:
+    """Arguments whose attributes the code of the step may read."""
+    return {name: value for name, value in _arguments(call, step)
+            if is_object(value) or isinstance(value, (torch.nn.Module, torch.optim.Optimizer))}
+
+
+def _arguments(call: Call, step: Callable[..., Any]) -> List[Tuple[str, Any]]:
+    args, kwargs = call.arguments
+    return [*zip(_names(step, len(args)), args), *kwargs.items()]
+
+
+def leaves(call: Call, step: Callable[..., Any]) -> Iterator[Tuple[str, Any]]:
+    """All that the arguments consist of, by the names that the step has for them."""
+    return _leaves(_arguments(call, step))
+
+
+def _leaves(arguments: Iterable[Tuple[str, Any]]) -> Iterator[Tuple[str, Any]]:
+    for name, value in arguments:
+        if nested.is_container(value):
+            yield from _leaves((f"{name}.{key}", item) for key, item in nested.items(value))
+        else:
+            yield name, value
+
+
 def describe(call: Call, step: Callable[..., Any], more: Tuple[str, ...] = ()) -> str:
     """A signature for people: "x float32[32, 128], mask None, training"."""
-    args, kwargs = call.arguments
-    parts = [f"{name} {_text(value)}" for name, value in [*zip(_names(step, len(args)), args), *kwargs.items()]
-             if name != OBJECTS]
+    parts = [f"{name} {_text(value)}" for name, value in _arguments(call, step) if name != OBJECTS]
     return ", ".join([*parts, *_mode_words(call.key[2]), *more])
 
 

@@ -31,7 +31,8 @@ from ._session import PathLike, ValidationResult
 from .changes import Changes
 from .errors import PumpGraphError, UnsupportedError, invalid
 from .reads import PLAIN
-from .step_function import Graphed, Options, counted, depths, detached, tensors_of, WeakMethod, WORTH_MOVING
+from .step_function import (Graphed, Options, WORTH_MOVING, WeakMethod, counted, depths, detached,
+                            tensors_of_output)
 from .tensors import has_memory, pointer_of
 from .torch_capture import Named, Things, installed
 
@@ -124,7 +125,8 @@ class _Block:
 
     def __call__(self, **values: Any) -> Dict[str, Any]:
         bound: List[Bound] = []
-        given = [(name, tensor, tensor._version) for name, value in values.items() for tensor in tensors_of(value)
+        given = [(name, tensor, tensor._version)
+                 for name, value in values.items() for tensor in tensors_of_output(value)
                  if not isinstance(tensor, torch.nn.Parameter) and not tensor.is_inference()]
 
         def unbound(value: Any) -> Any:
@@ -309,13 +311,14 @@ class Piece(Graphed):
             self._split.lines.add(line)
         return line is not None
 
-    def _capture(self, installation: Any, inputs: signature.StaticInputs, surroundings: Any, kind: Any) -> Any:
+    def _capture(self, installation: Any, call: signature.Call, inputs: signature.StaticInputs, surroundings: Any,
+                 kind: Any) -> Any:
         tensors = [tensor for _, tensor in surroundings.found.tensors]  # before the table is cleared
-        graph = super()._capture(installation, inputs, surroundings, kind)
+        graph = super()._capture(installation, call, inputs, surroundings, kind)
         assert self._things is not None and self._things.kept is not None
         self._split.kept += self._things.kept
         self._things = None
-        left = [tensor for tensor in tensors_of(graph.step.output) if not isinstance(tensor, torch.nn.Parameter)]
+        left = [tensor for tensor in tensors_of_output(graph.step.output) if not isinstance(tensor, torch.nn.Parameter)]
         bound = _bound_in_values((inputs.args, inputs.kwargs))
         versions = None
         if any(tensor.requires_grad for tensor in left):
@@ -405,7 +408,7 @@ class _Call:
         values = {name: self._bound(name, variables[name]) for name in piece.cut.inputs if name in variables}
         left = piece.run({**values, signature.OBJECTS: _objects_in(variables)})
         taken = {id(bound.tensor) for bound in _bound_in_values(values)}
-        for tensor in tensors_of(left):
+        for tensor in tensors_of_output(left):
             if id(tensor) not in taken and not self.split.is_own(tensor):
                 self._raw[id(tensor)] = tensor
                 self._runs[id(tensor)] = self._runs.get(id(tensor), 0) + 1
@@ -453,7 +456,7 @@ class _Call:
         """For the function's variable."""
         if name in self._program.shown:
             return nested.replaced(value, self._shown)
-        runs = [(id(tensor), self._runs[id(tensor)]) for tensor in tensors_of(value) if id(tensor) in self._raw]
+        runs = [(id(tensor), self._runs[id(tensor)]) for tensor in tensors_of_output(value) if id(tensor) in self._raw]
         return Kept(value, runs) if runs else value
 
     def _shown(self, value: Any) -> Any:

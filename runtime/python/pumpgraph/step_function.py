@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import types
 import warnings
 import weakref
 from collections import abc
@@ -23,6 +24,7 @@ from .changes import Changes
 from .errors import StaleStepError, UnsupportedError, invalid, is_shortage
 from .generators import of_the_device, states_on_device
 from .gradients import CapturedGradients, gradients_of
+from .holdings import Holdings, holds_tensors, is_object, tensors_of
 from .host_state import Change, HostState, plain_results, refuse
 from .optimizers import CapturedOptimizer, steps_observed
 from .prepared import give_settings, note_schedulers
@@ -133,11 +135,13 @@ class _Surroundings:
 
     def __init__(self, fn: Callable[..., Any], call: signature.Call, more: Iterable[Any]):
         Changes.notice()
-        objects = [*_objects_in(call), *more]
-        self.search = lambda: Reachable(fn, objects)
+        roots, others = dict(_roots_in(call, fn)), list(more)
+        self.objects = objects = signature.objects_in(call, fn)
+        self.search = lambda: Reachable(fn, roots, others, objects=objects)
         self.found = self.search()
         self.watched = self.found.places
         self.reads: Optional[Reads] = None  # once it is captured
+        self.held: Optional[Holdings] = None  # the same
         self._left: Set[Tuple[int, Any]] = set()
         self._registrations = Changes.registrations
         self._members = self._walk()
@@ -173,10 +177,11 @@ class _Surroundings:
     def check_places(self) -> None:
         """The same, for what no mark tells of. Called before every replay."""
         for place in self.watched:
-            if not place.is_as_found():
-                raise StaleStepError(f"\"{place.name}\" is another object than when the step was captured, or gone")
+            place.check()
         if self.reads is not None:
             self.reads.check()
+        if self.held is not None:
+            self.held.check()
 
     def check_in_turn(self) -> None:
         """The same, for a few tensors after the other: extensions may move them without a mark."""
@@ -189,6 +194,16 @@ class _Surroundings:
         """What is in these, the step itself replaces."""
         self._left = {place.identity for place in places}
         self._members = self._walk()
+
+    def remember(self, fn: Callable[..., Any], call: signature.Call, code_of: Reachable) -> None:
+        """The numbers that the captured call has read, as far as the program may change them."""
+        step = _function_of(fn)
+        arguments = signature.holders_of_attributes(call, fn)
+        code = [Code(function, arguments=arguments if function is step else {}) for function in code_of.functions
+                if is_programs_own(function)]
+        self.reads = Reads([*code, *starmap(Code, code_of.methods)])
+        self.held = Holdings([*self.objects.items(), *self.reads.take_passed_on()], self._left, self.watched)
+        self.watched = self.held.others
 
     def _walk(self) -> List[int]:
         members = [id(member) for root in self.found.modules for member in (*root.modules(), *root.parameters())]
@@ -210,11 +225,21 @@ def _once(things: Iterable[Any]) -> List[Any]:
     return list({id(thing): thing for thing in things}.values())
 
 
-def _objects_in(call: signature.Call) -> Iterator[Any]:
+def _function_of(fn: Any) -> Any:
+    """What the program has written."""
+    while True:
+        inner = getattr(fn, "__wrapped__", None) or getattr(fn, "__func__", None)
+        inner = fn.func if isinstance(fn, functools.partial) else inner
+        if inner is None:
+            break
+        fn = inner
+    call = getattr(type(fn), "__call__", None)
+    return call if isinstance(call, types.FunctionType) else fn
+
+
+def _roots_in(call: signature.Call, fn: Callable[..., Any]) -> Iterator[Tuple[str, Any]]:
     """Modules, optimizers, parameters and generators among the arguments: the step works on these very ones."""
-    objects: List[Any] = []
-    nested.replaced(call.arguments, objects.append)
-    return (thing for thing in objects
+    return ((name, thing) for name, thing in signature.leaves(call, fn)
             if isinstance(thing, (torch.nn.Module, torch.optim.Optimizer, torch.nn.Parameter)) or is_generator(thing))
 
 
@@ -253,7 +278,7 @@ class _Graph:
         self._must_look = not all(map(Changes.are_noticed_of, tensors))
         Changes.watch(self, tensors)
         self._guard, self._recorded_streams = installed().guard, installed().recorded_streams
-        given = tensors_of(step.output) if gives_output else []
+        given = tensors_of_output(step.output) if gives_output else []
         self._results = Results(installed().session, [*given, *gradients.made(), *bindings.left()],
                                 CapturedGradients.references, must_be_alone=not gives_output)
         self._handed_through = {id(tensor) for tensor in _handed_through(given, inputs)}
@@ -481,7 +506,7 @@ class Graphed:
             self._calls[kind] += 1
             return output
         refuse(self._name, self._changes.get(kind, ()))
-        graph = self._capture(installation, inputs, surroundings, kind)
+        graph = self._capture(installation, call, inputs, surroundings, kind)
         self._graphs.setdefault(call.key, []).append(graph)
         self._last = graph
         Turns.latest = graph.stands_for
@@ -493,9 +518,11 @@ class Graphed:
         text = signature.describe(call, self._fn, _mode_words(surroundings))
         if len(self._texts) >= self._options.max_graphs:
             known = "\n".join(f"  {known}" for known in self._texts.values())
+            objects = any(map(holds_tensors, surroundings.objects.values()))
+            tensors = "what changes as a tensor" + (", not as an object that holds it" if objects else "")
             raise UnsupportedError(f"{self._name} was called in more than max_graphs={self._options.max_graphs} ways, "
-                                   f"each of which would get a graph:\n{known}\nand now\n  {text}\npass what changes "
-                                   "as a tensor, bring sizes to a few values, or raise max_graphs")
+                                   f"each of which would get a graph:\n{known}\nand now\n  {text}\npass {tensors}, "
+                                   "bring sizes to a few values, or raise max_graphs")
         self._calls.setdefault(kind, 0)
         self._texts[kind] = text
 
@@ -525,8 +552,8 @@ class Graphed:
     def _host_state(self, installation: Any, found: Reachable) -> HostState:
         return HostState(found, _once([*found.optimizers, *self._stepped]), installation.device)
 
-    def _capture(self, installation: Any, inputs: signature.StaticInputs, surroundings: _Surroundings,
-                 kind: Any) -> _Graph:
+    def _capture(self, installation: Any, call: signature.Call, inputs: signature.StaticInputs,
+                 surroundings: _Surroundings, kind: Any) -> _Graph:
         if sum(map(len, self._graphs.values())) >= self._options.max_graphs:
             raise UnsupportedError(f"{self._name} would need more than max_graphs={self._options.max_graphs} graphs: "
                                    "it meets the same arguments with and without gradients")
@@ -557,6 +584,7 @@ class Graphed:
                     torch.clear_autocast_cache()
                 refuse(self._name, host.changes_to(self._host_state(installation, surroundings.search())))
                 self._refuse_other_results(kind, output)
+                self._refuse_new_objects(output, surroundings)
                 return output
 
             def put_back() -> None:
@@ -581,7 +609,7 @@ class Graphed:
                                        "and no replay would; do so outside of the step")
             touched = TouchedMemory(step.save)
             bindings.look(touched)
-            surroundings.watched = bindings.to_watch(found.places, touched, tensors_of(step.output))
+            surroundings.watched = bindings.to_watch(found.places, touched, tensors_of_output(step.output))
             surroundings.leave_out(place for place, _ in bindings.changed)
             undo.pop_all()
         bindings.forget()
@@ -591,8 +619,7 @@ class Graphed:
                 hook = module.register_forward_pre_hook(installation.guard.rest_before_compiled)
                 weakref.finalize(step, hook.remove).atexit = False
         gradients.rewind()
-        code = Reachable(self._fn) if self._searched_too else found
-        surroundings.reads = Reads([*map(Code, filter(is_programs_own, code.functions)), *starmap(Code, code.methods)])
+        surroundings.remember(self._fn, call, Reachable(self._fn) if self._searched_too else found)
         for table in (found.tensors, found.places, found.holders, found.generators, found.methods):
             table.clear()  # some tensors are of the warm-up, and should go when the program lets go of them
         optimizers = [CapturedOptimizer(optimizer) for optimizer in observed.stepped]
@@ -606,6 +633,14 @@ class Graphed:
             raise UnsupportedError(f"{self._name} returns something that is not on the device and differs from call to "
                                    "call, and a replay runs no Python; compute it outside, or return a tensor on the "
                                    "device")
+
+    def _refuse_new_objects(self, output: Any, surroundings: _Surroundings) -> None:
+        """Of an object that the step returns nobody knows whether the program keeps its tensors."""
+        known = {id(tensor) for tensor in (*surroundings.tensors, *(found for _, found in surroundings.found.tensors))}
+        for value in _leaves_of(output):
+            if is_object(value) and any(tensor.is_cuda and id(tensor) not in known for tensor in tensors_of(value)):
+                raise UnsupportedError(f"{self._name} returns a {type(value).__qualname__} with tensors that the next "
+                                       "replay would overwrite; return what is needed of them as tensors")
 
     def _refuse(self, report: Report, gradients: CapturedGradients) -> None:
         if report.left_as_captured and self._options.raises:
@@ -693,16 +728,20 @@ def detached(output: Any) -> Any:
     return nested.replaced(output, lambda value: value.detach() if isinstance(value, torch.Tensor) else value)
 
 
-def tensors_of(output: Any) -> List[torch.Tensor]:
+def _leaves_of(output: Any) -> List[Any]:
     found: List[Any] = []
     nested.replaced(output, found.append)
-    return [value for value in found if isinstance(value, torch.Tensor)]
+    return found
+
+
+def tensors_of_output(output: Any) -> List[torch.Tensor]:
+    return [value for value in _leaves_of(output) if isinstance(value, torch.Tensor)]
 
 
 def _handed_through(output: Any, inputs: signature.StaticInputs) -> Iterator[torch.Tensor]:
     """The tensors of an output that lie in arguments, which the next call overwrites."""
     own = {pointer_of(leaf) for leaf in inputs.leaves if has_memory(leaf)}
-    return (tensor for tensor in tensors_of(output) if has_memory(tensor) and pointer_of(tensor) in own)
+    return (tensor for tensor in tensors_of_output(output) if has_memory(tensor) and pointer_of(tensor) in own)
 
 
 def _is_worth_moving(tensor: torch.Tensor) -> bool:
