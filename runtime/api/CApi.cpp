@@ -346,6 +346,34 @@ pumpgraph_status pumpgraph_empty_cache(pumpgraph_session *session, pumpgraph_err
   return onSession(session, error, [&](Session &self) -> Status { return self.emptyCache(); });
 }
 
+pumpgraph_status pumpgraph_begin_paging(pumpgraph_session *session, pumpgraph_stream stream, int32_t *begun,
+                                        pumpgraph_error *error) {
+  return onSession(session, error, [&](Session &self) -> Status {
+    const bool isOn = self.beginPaging(stream);
+    if (begun)
+      *begun = isOn ? 1 : 0;
+    return {};
+  });
+}
+
+pumpgraph_status pumpgraph_page_in(pumpgraph_session *session, void *const *pointers, size_t count,
+                                   pumpgraph_error *error) {
+  return onSession(session, error, [&](Session &self) -> Status {
+    if (!pointers && count != 0)
+      return nullArgument("pointers");
+    return self.pageIn({pointers, count});
+  });
+}
+
+pumpgraph_status pumpgraph_end_paging(pumpgraph_session *session, uint64_t *moved_bytes, pumpgraph_error *error) {
+  return onSession(session, error, [&](Session &self) -> Status {
+    const std::uint64_t moved = self.endPaging();
+    if (moved_bytes)
+      *moved_bytes = moved;
+    return {};
+  });
+}
+
 pumpgraph_status pumpgraph_keep_freed(pumpgraph_session *session, int32_t on, pumpgraph_error *error) {
   return onSession(session, error, [&](Session &self) -> Status {
     self.keepFreedForGraphs(on != 0);

@@ -15,6 +15,7 @@ FramePool::~FramePool() {
       driver_.memRelease.raw(handle(frame));
   for (const StandIn &standIn : standIns_)
     driver_.memRelease.raw(standIn.handle);
+  giveBackFreePieces();
 }
 
 Expected<CUmemGenericAllocationHandle> FramePool::createHandle(std::uint64_t pages) const {
@@ -29,6 +30,8 @@ Expected<CUmemGenericAllocationHandle> FramePool::createHandle(std::uint64_t pag
 }
 
 Status FramePool::create() {
+  while (created() >= budgetFrames_ && !freePieces_.empty())
+    endOneFreePiece();
   if (created() >= budgetFrames_)
     return fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY, "the budget of {} is used up", bytesText(budgetFrames_ * pageBytes));
   const Expected<CUmemGenericAllocationHandle> handle = createHandle(1);
@@ -60,17 +63,60 @@ void FramePool::give(FrameId frame) {
 
 void FramePool::setBudget(std::uint64_t frames) {
   budgetFrames_ = frames;
-  while (created() > budgetFrames_ && !free_.empty())
-    endOneFree();
+  endFree(0);
+}
+
+void FramePool::giveBackFreePieces() {
+  while (!freePieces_.empty())
+    endOneFreePiece();
 }
 
 void FramePool::giveBackFree() {
+  giveBackFreePieces();
   while (!free_.empty())
-    endOneFree();
+    endOneFreeFrame();
 }
 
-void FramePool::endOneFree() {
+void FramePool::endFree(std::uint64_t pages) {
+  while (created() + pages > budgetFrames_ && !freePieces_.empty())
+    endOneFreePiece();
+  while (created() + pages > budgetFrames_ && !free_.empty())
+    endOneFreeFrame();
+}
+
+void FramePool::endOneFreeFrame() {
   end(free_.extract(std::prev(free_.end())).value());
+}
+
+void FramePool::endOneFreePiece() {
+  const auto piece = freePieces_.begin();
+  driver_.memRelease.raw(piece->second);
+  freePiecePages_ -= piece->first;
+  piecePages_ -= piece->first;
+  freePieces_.erase(piece);
+}
+
+Expected<CUmemGenericAllocationHandle> FramePool::takePiece(std::uint64_t pages) {
+  if (const auto known = freePieces_.find(pages); known != freePieces_.end()) {
+    freePiecePages_ -= pages;
+    return freePieces_.extract(known).mapped();
+  }
+  if (available() < pages)
+    return fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY, "{} in one piece are beyond what the budget of {} has left",
+                bytesText(pages * pageBytes), bytesText(budgetFrames_ * pageBytes));
+  endFree(pages);
+  const Expected<CUmemGenericAllocationHandle> piece = createHandle(pages);
+  if (piece) {
+    piecePages_ += pages;
+    mostCreated_ = std::max(mostCreated_, created());
+  }
+  return piece;
+}
+
+void FramePool::givePiece(CUmemGenericAllocationHandle piece, std::uint64_t pages) {
+  freePieces_.emplace(pages, piece);
+  freePiecePages_ += pages;
+  endFree(0);
 }
 
 Status FramePool::widenStandIns() {
@@ -90,8 +136,7 @@ Expected<std::vector<StandIn>> FramePool::standIns(std::uint64_t pages) {
   for (std::uint64_t wider; (wider = 2 * standIns_.back().pages) <= std::min(pages, mostStandInPages);) {
     if (available() < wider)
       break;
-    while (created() + wider > budgetFrames_)
-      endOneFree();
+    endFree(wider);
     if (!widenStandIns()) // the driver has no more: narrow ones do
       break;
   }

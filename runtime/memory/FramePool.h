@@ -6,6 +6,7 @@
 #include "runtime/memory/AddressSpace.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -36,6 +37,12 @@ public:
   /// Creates frames until `count` are free, so that as many take() cannot fail.
   Status ensureFree(std::uint64_t count);
 
+  /// Device memory of so many pages in one piece. Within the budget, as frames are; a piece that was given back serves
+  /// the next one of its size.
+  Expected<CUmemGenericAllocationHandle> takePiece(std::uint64_t pages);
+  void givePiece(CUmemGenericAllocationHandle piece, std::uint64_t pages);
+  void giveBackFreePieces();
+
   /// Changes the budget. Frames beyond it go back to the driver: those that are free at once, others when given back.
   void setBudget(std::uint64_t frames);
 
@@ -52,19 +59,24 @@ public:
   void releaseWideStandIns();
 
   CUmemGenericAllocationHandle handle(FrameId frame) const { return handles_[static_cast<std::size_t>(frame)]; }
-  std::uint64_t created() const { return handles_.size() - ended_.size() + widePages_; }
+  std::uint64_t created() const { return handles_.size() - ended_.size() + widePages_ + piecePages_; }
   /// Since the peak was reset.
   std::uint64_t mostCreated() const { return mostCreated_; }
   void resetPeak() { mostCreated_ = created(); }
   std::uint64_t freeFrames() const { return free_.size(); }
   std::uint64_t budgetFrames() const { return budgetFrames_; }
   /// Frames that can be taken before the budget is reached.
-  std::uint64_t available() const { return free_.size() + (std::max(budgetFrames_, created()) - created()); }
+  std::uint64_t available() const {
+    return free_.size() + freePiecePages_ + (std::max(budgetFrames_, created()) - created());
+  }
 
 private:
   Status create();
   void end(FrameId frame);
-  void endOneFree();
+  /// Gives memory that nobody holds back to the driver until so many pages more would be within the budget.
+  void endFree(std::uint64_t pages);
+  void endOneFreeFrame();
+  void endOneFreePiece();
   Expected<CUmemGenericAllocationHandle> createHandle(std::uint64_t pages) const;
   Status widenStandIns();
 
@@ -79,6 +91,9 @@ private:
   std::set<FrameId> free_;
   std::vector<StandIn> standIns_; ///< each twice as wide as the one before; empty until one is needed
   std::uint64_t widePages_ = 0;   ///< of all but the first
+  std::multimap<std::uint64_t, CUmemGenericAllocationHandle> freePieces_; ///< by pages
+  std::uint64_t freePiecePages_ = 0;
+  std::uint64_t piecePages_ = 0; ///< of all, free or not
 };
 
 } // namespace pumpgraph::runtime

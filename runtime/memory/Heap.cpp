@@ -176,6 +176,11 @@ Expected<CUdeviceptr> Heap::allocateLarge(std::uint64_t size, CUstream stream, s
     if (!cached.empty()) {
       Block &reused = block(cached.back());
       cached.pop_back();
+      if (makeRoom_ && reused.backing == Backing::Host)
+        if (const Status renewed = renew(reused); !renewed) {
+          destroyBlock(reused);
+          return inContext(renewed.error(), allocating(size, name));
+        }
       return handOut(reused, 0, size, stream, name, graph);
     }
   }
@@ -429,74 +434,115 @@ void Heap::forgetDestroyed() {
   std::erase_if(captured_, [&](const Hit &hit) { return !blocks_[hit.block]; });
 }
 
-Status Heap::backOnDevice(Block &block) {
+Expected<Heap::Memory> Heap::takeMemory(Backing backing, std::uint64_t pages) {
+  Memory memory{.backing = backing, .frames = {}, .handle = 0};
+  if (backing == Backing::Device) {
+    PUMPGRAPH_TRY(pool_.ensureFree(pages));
+    for (std::uint64_t page = 0; page < pages; ++page)
+      memory.frames.push_back(*pool_.take());
+    return memory;
+  }
+  const auto handle = backing == Backing::Piece ? pool_.takePiece(pages) : host_.createBacking(pages * pageBytes);
+  if (!handle)
+    return tl::unexpected<Error>(handle.error());
+  memory.handle = *handle;
+  return memory;
+}
+
+void Heap::giveMemory(const Memory &memory, std::uint64_t pages) {
+  for (const FrameId frame : memory.frames)
+    pool_.give(frame);
+  if (memory.backing == Backing::Piece)
+    pool_.givePiece(memory.handle, pages);
+  if (memory.backing == Backing::Host)
+    host_.releaseBacking(memory.handle, pages * pageBytes);
+}
+
+Status Heap::mapMemory(CUdeviceptr address, std::uint64_t pages, const Memory &memory) const {
+  if (memory.backing == Backing::Device)
+    return mapper_.mapFrames(address, memory.frames);
+  if (memory.backing == Backing::Host)
+    return mapper_.mapHandle(address, pages * pageBytes, memory.handle);
+  const StandIn piece{.pages = pages, .handle = memory.handle};
+  return mapper_.mapRepeated(address, pages, {&piece, 1});
+}
+
+Status Heap::unmapMemory(CUdeviceptr address, std::uint64_t pages, const Memory &memory) const {
+  return memory.backing == Backing::Device ? mapper_.unmapFrames(address, memory.frames)
+                                           : mapper_.unmapHandle(address, pages * pageBytes);
+}
+
+Heap::Memory Heap::memoryOf(const Block &block) {
+  return {.backing = block.backing,
+          .frames = block.frames,
+          .handle = block.backing == Backing::Piece ? block.pieceHandle : block.hostHandle};
+}
+
+void Heap::setMemory(Block &block, Memory memory) {
+  block.backing = memory.backing;
+  block.frames = std::move(memory.frames);
+  block.hostHandle = memory.backing == Backing::Host ? memory.handle : 0;
+  block.pieceHandle = memory.backing == Backing::Piece ? memory.handle : 0;
+}
+
+Status Heap::backOn(Backing backing, Block &block) {
   assert(!block.hasMemory());
-  PUMPGRAPH_TRY(pool_.ensureFree(block.pages));
-  PUMPGRAPH_TRY(unback(block));
-  for (std::uint64_t page = 0; page < block.pages; ++page)
-    block.frames.push_back(*pool_.take());
-  const Status mapped = mapper_.mapFrames(block.address, block.frames);
+  Expected<Memory> memory = takeMemory(backing, block.pages);
+  if (!memory)
+    return tl::unexpected<Error>(memory.error());
+  Status mapped = unback(block);
+  if (mapped)
+    mapped = mapMemory(block.address, block.pages, *memory);
   if (!mapped) {
-    for (const FrameId frame : std::exchange(block.frames, {}))
-      pool_.give(frame);
+    giveMemory(*memory, block.pages);
     return mapped;
   }
-  block.backing = Backing::Device;
+  setMemory(block, std::move(*memory));
   return {};
+}
+
+Status Heap::backOnDevice(Block &block) {
+  return backOn(Backing::Device, block);
 }
 
 Status Heap::backOnHost(Block &block) {
-  assert(!block.hasMemory());
-  const Expected<CUmemGenericAllocationHandle> handle = host_.createBacking(block.bytes());
-  if (!handle)
-    return tl::unexpected<Error>(handle.error());
-  Status mapped = unback(block);
-  if (mapped)
-    mapped = mapper_.mapHandle(block.address, block.bytes(), *handle);
-  if (!mapped) {
-    host_.releaseBacking(*handle, block.bytes());
-    return mapped;
-  }
-  block.hostHandle = *handle;
-  block.backing = Backing::Host;
-  return {};
+  return backOn(Backing::Host, block);
 }
 
-Status Heap::moveToHost(Block &block) {
-  assert(block.backing == Backing::Device);
-  const Expected<CUmemGenericAllocationHandle> handle = host_.createBacking(block.bytes());
-  if (!handle)
-    return tl::unexpected<Error>(handle.error());
-  Status moved = copyTo(*handle, block);
+Status Heap::moveTo(Backing backing, Block &block) {
+  assert(block.backing == Backing::Device || block.backing == Backing::Piece || block.backing == Backing::Host);
+  Expected<Memory> memory = takeMemory(backing, block.pages);
+  if (!memory)
+    return tl::unexpected<Error>(memory.error());
+  const Memory before = memoryOf(block);
+  Status moved = copyTo(*memory, block);
   if (moved)
-    moved = mapper_.unmapFrames(block.address, block.frames);
+    moved = unmapMemory(block.address, block.pages, before);
   if (moved) {
-    moved = mapper_.mapHandle(block.address, block.bytes(), *handle);
+    moved = mapMemory(block.address, block.pages, *memory);
     if (!moved)
-      (void)mapper_.mapFrames(block.address, block.frames); // they still hold the contents
+      (void)mapMemory(block.address, block.pages, before); // it still holds the contents
   }
   if (!moved) {
-    host_.releaseBacking(*handle, block.bytes());
+    giveMemory(*memory, block.pages);
     return moved;
   }
-  for (const FrameId frame : std::exchange(block.frames, {}))
-    pool_.give(frame);
-  block.hostHandle = *handle;
-  block.backing = Backing::Host;
+  setMemory(block, std::move(*memory));
+  giveMemory(before, block.pages);
   return {};
 }
 
 /// Through addresses of its own: those of the block are taken.
-Status Heap::copyTo(CUmemGenericAllocationHandle handle, const Block &block) {
+Status Heap::copyTo(const Memory &memory, const Block &block) {
   const Expected<CUdeviceptr> window = addresses_.carveApart(block.pages);
   if (!window)
     return tl::unexpected<Error>(window.error());
-  Status copied = mapper_.mapHandle(*window, block.bytes(), handle);
+  Status copied = mapMemory(*window, block.pages, memory);
   if (copied) {
     copied = driver_.memcpyDtoDAsync(*window, block.address, block.bytes(), nullptr);
     if (copied)
       copied = driver_.ctxSynchronize();
-    const Status unmapped = mapper_.unmapHandle(*window, block.bytes());
+    const Status unmapped = unmapMemory(*window, block.pages, memory);
     if (copied)
       copied = unmapped;
   }
@@ -504,13 +550,21 @@ Status Heap::copyTo(CUmemGenericAllocationHandle handle, const Block &block) {
   return copied;
 }
 
+Status Heap::renew(Block &block) {
+  PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting before freed memory is exchanged");
+  PUMPGRAPH_TRY(unback(block));
+  return back(block);
+}
+
 Status Heap::back(Block &block, bool mayWait) {
   if (mayWait && pool_.available() < block.pages)
     PUMPGRAPH_TRY(narrowStandIns());
   if (mayWait && pool_.available() < block.pages)
-    PUMPGRAPH_TRY(flushCache());
+    PUMPGRAPH_TRY(flushCache(makeRoom_ ? block.pages : UINT64_MAX));
+  if (mayWait && makeRoom_ && pool_.available() < block.pages)
+    PUMPGRAPH_TRY((*makeRoom_)(block.pages));
   if (pool_.available() >= block.pages) {
-    const Status onDevice = backOnDevice(block);
+    const Status onDevice = backOn(makeRoom_ && block.pages > 1 ? Backing::Piece : Backing::Device, block);
     if (onDevice || onDevice.error().status != PUMPGRAPH_OUT_OF_DEVICE_MEMORY)
       return onDevice;
   }
@@ -532,16 +586,15 @@ Status Heap::unback(Block &block) {
     assert(false && "a plan's frames are not the block's to give back");
     return {};
   case Backing::Device:
-    PUMPGRAPH_TRY(mapper_.unmapFrames(block.address, block.frames));
-    for (const FrameId frame : std::exchange(block.frames, {}))
-      pool_.give(frame);
-    break;
-  case Backing::Host:
-    PUMPGRAPH_TRY(mapper_.unmapHandle(block.address, block.bytes()));
-    host_.releaseBacking(std::exchange(block.hostHandle, 0), block.bytes());
+  case Backing::Piece:
+  case Backing::Host: {
+    const Memory memory = memoryOf(block);
+    PUMPGRAPH_TRY(unmapMemory(block.address, block.pages, memory));
+    giveMemory(memory, block.pages);
     break;
   }
-  block.backing = Backing::None;
+  }
+  setMemory(block, {});
   return {};
 }
 
@@ -698,7 +751,7 @@ void Heap::release(Block &block) {
     destroyBlock(block);
 }
 
-Status Heap::flushCache() {
+Status Heap::flushCache(std::uint64_t wanted) {
   std::vector<BlockId> idle;
   const auto isNoGraphs = [](const auto &entry) { return std::get<GraphNumber>(entry.first) == 0; };
   for (const auto &entry : cachedBlocks_)
@@ -714,14 +767,16 @@ Status Heap::flushCache() {
   // runs.
   if (!capturing_)
     PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting before cached memory is given up");
-  std::erase_if(cachedBlocks_, isNoGraphs);
+  // What takes the fewest calls of the driver first.
   Status done;
-  for (auto id = idle.begin(); id != idle.end() && done; ++id) {
+  for (auto id = idle.rbegin(); id != idle.rend() && done && pool_.available() < wanted; ++id) {
     Block &block = *blocks_[*id];
     done = unback(block);
     if (done)
       destroyBlock(block);
   }
+  for (auto &[place, cached] : cachedBlocks_)
+    std::erase_if(cached, [&](BlockId id) { return !blocks_[id]; });
   forgetDestroyed();
   return done;
 }

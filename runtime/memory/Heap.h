@@ -32,6 +32,7 @@ enum class Backing : std::uint8_t {
   /// at the addresses of captured copies to see that they are device memory.
   StandIn,
   Device,  ///< one frame of its own behind every page
+  Piece,   ///< one piece of device memory, which no plan can use: see Paging
   Host,    ///< one piece of host memory, which kernels reach over the link
   Managed, ///< pages of a managed arena, which the driver moves; at all times
   Planned  ///< frames shared with other blocks as a plan says; some pages may have none, or host memory of the plan's
@@ -73,6 +74,7 @@ struct Block {
   Backing backing = Backing::None;
   std::vector<FrameId> frames; ///< Device and Planned: one per page
   CUmemGenericAllocationHandle hostHandle = 0;
+  CUmemGenericAllocationHandle pieceHandle = 0;
   std::uint64_t usedBytes = 0; ///< shared: handed out so far
   /// Ascending offsets. If not shared, those that had it one after the other in one capture; else exactly one.
   std::vector<Allocation> members;
@@ -156,6 +158,7 @@ public:
   const Block &block(BlockId id) const { return *blocks_[id]; }
   Allocation &member(const Hit &hit) { return blocks_[hit.block]->members[hit.member]; }
   const AddressSpace &addresses() const { return addresses_; }
+  bool exists(BlockId id) const { return blocks_[id] != nullptr; }
   /// Every block that exists, in the order of their creation.
   std::vector<BlockId> blocks() const;
 
@@ -183,9 +186,16 @@ public:
   Status back(Block &block, bool mayWait = true);
   Status backOnDevice(Block &block);
   Status backOnHost(Block &block);
-  /// Moves a block from frames of its own to host memory, contents and all. Nothing may be running that uses it. When
-  /// it fails the block is where it was, if the driver lets us.
-  Status moveToHost(Block &block);
+  /// Moves a block to memory of the other kind, contents and all: Device, Piece or Host, from one of these. Nothing may
+  /// be running that uses it. When it fails the block is where it was, if the driver lets us.
+  Status moveTo(Backing backing, Block &block);
+  Status moveToHost(Block &block) { return moveTo(Backing::Host, block); }
+
+  /// Gets memory on the device for so many pages, as far as it can.
+  using MakeRoom = std::function<Status(std::uint64_t pages)>;
+  /// While there is one, it is asked before an allocation goes to the host, what is cached is given up only as far as
+  /// it takes, and large blocks get pieces.
+  void makeRoomBy(const MakeRoom *makeRoom) { makeRoom_ = makeRoom; }
   /// Takes the memory away; frames go back to the pool. Nothing may be running that uses it.
   Status unback(Block &block);
   /// Takes stand-ins away from all blocks, so that wide ones are frames again; adds these blocks to `taken`, after a
@@ -229,8 +239,8 @@ public:
   /// Whether there are frames for every block, with the memory that they have and these beside them.
   bool hasFramesFor(std::uint64_t pagesBeside) const;
 
-  /// Gives up all cached blocks, and waits for the device first unless a capture is on.
-  Status flushCache();
+  /// Gives up cached blocks until so many frames are available, and waits for the device first unless a capture is on.
+  Status flushCache(std::uint64_t wanted = UINT64_MAX);
 
   HeapStats stats() const { return stats_; }
   /// The peaks are what is there now.
@@ -276,7 +286,24 @@ private:
   void forgetDestroyed();
   Status takeMemory(Block &block, bool hasValue, CUstream stream, std::vector<Contents> &taken);
   Status write(const Contents &contents, CUstream stream);
-  Status copyTo(CUmemGenericAllocationHandle handle, const Block &block);
+  /// What stands, or may stand, behind a block.
+  struct Memory {
+    Backing backing = Backing::None; ///< Device, Piece or Host
+    std::vector<FrameId> frames;
+    CUmemGenericAllocationHandle handle = 0;
+  };
+  Expected<Memory> takeMemory(Backing backing, std::uint64_t pages);
+  void giveMemory(const Memory &memory, std::uint64_t pages);
+  Status mapMemory(CUdeviceptr address, std::uint64_t pages, const Memory &memory) const;
+  Status unmapMemory(CUdeviceptr address, std::uint64_t pages, const Memory &memory) const;
+  static Memory memoryOf(const Block &block);
+  static void setMemory(Block &block, Memory memory);
+  /// To memory that is mapped nowhere.
+  Status copyTo(const Memory &memory, const Block &block);
+  /// Puts memory of that kind behind a block that has none.
+  Status backOn(Backing backing, Block &block);
+  /// Whether a block that was freed in host memory has other memory, without its contents, before it is used again.
+  Status renew(Block &block);
   /// Puts stand-ins of at most so many pages behind a block without anything.
   Status standIn(Block &block, std::uint64_t widest);
 
@@ -301,6 +328,7 @@ private:
   bool keepsFreed_ = false;
   bool freedIsScratch_ = false;
   std::uint64_t mostGraphFrames_ = UINT64_MAX;
+  const MakeRoom *makeRoom_ = nullptr;
   /// What is freed and waits for graphs to end, by the first and the last of these.
   std::map<std::pair<GraphNumber, GraphNumber>, std::set<Slot>> kept_;
 

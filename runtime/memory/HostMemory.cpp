@@ -74,6 +74,13 @@ Status HostMemory::checkRoom(std::uint64_t bytes, const char *purpose) const {
 
 Expected<CUmemGenericAllocationHandle> HostMemory::createBacking(std::uint64_t bytes) {
   PUMPGRAPH_TRY(checkRoom(bytes, "a buffer beyond the device budget"));
+  if (const auto known = released_.find(bytes); known != released_.end()) {
+    releasedBytes_ -= bytes;
+    backedBytes_ += bytes;
+    return released_.extract(known).mapped();
+  }
+  while (!released_.empty() && backedBytes_ + pinnedBytes_ + releasedBytes_ > limitBytes_ - bytes)
+    endOneReleased();
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
@@ -91,8 +98,26 @@ Expected<CUmemGenericAllocationHandle> HostMemory::createBacking(std::uint64_t b
 }
 
 void HostMemory::releaseBacking(CUmemGenericAllocationHandle handle, std::uint64_t bytes) {
-  driver_.memRelease.raw(handle);
   backedBytes_ -= bytes;
+  if (keepsReleased_) {
+    released_.emplace(bytes, handle);
+    releasedBytes_ += bytes;
+  } else {
+    driver_.memRelease.raw(handle);
+  }
+}
+
+void HostMemory::keepReleased(bool on) {
+  keepsReleased_ = on;
+  while (!on && !released_.empty())
+    endOneReleased();
+}
+
+void HostMemory::endOneReleased() {
+  const auto piece = released_.begin();
+  driver_.memRelease.raw(piece->second);
+  releasedBytes_ -= piece->first;
+  released_.erase(piece);
 }
 
 PinnedPool::PinnedPool(const Driver &driver, HostMemory &host, char *mapping, std::uint64_t mappedBytes,

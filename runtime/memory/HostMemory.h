@@ -7,6 +7,7 @@
 #include "runtime/driver/Driver.h"
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -16,10 +17,16 @@ namespace pumpgraph::runtime {
 class HostMemory {
 public:
   HostMemory(const Driver &driver, int device, std::uint64_t limitBytes);
+  ~HostMemory() { keepReleased(false); }
+  HostMemory(const HostMemory &) = delete;
+  HostMemory &operator=(const HostMemory &) = delete;
 
   /// A piece of host memory to map behind device addresses. Slow to get (about 3 GB/s).
   Expected<CUmemGenericAllocationHandle> createBacking(std::uint64_t bytes);
   void releaseBacking(CUmemGenericAllocationHandle handle, std::uint64_t bytes);
+  /// While this is on, a piece that is released serves the next one of its size, with what was in it. Such pieces do
+  /// not count against the limit; they go where it is reached.
+  void keepReleased(bool on);
 
   /// PUMPGRAPH_OUT_OF_HOST_MEMORY, with how much is missing, unless `bytes` more fit.
   Status checkRoom(std::uint64_t bytes, const char *purpose) const;
@@ -31,11 +38,16 @@ public:
   std::uint64_t pinnedBytes() const { return pinnedBytes_; }
 
 private:
+  void endOneReleased();
+
   const Driver &driver_;
   int numaNode_ = 0; ///< the one nearest to the device
   std::uint64_t limitBytes_;
   std::uint64_t backedBytes_ = 0;
   std::uint64_t pinnedBytes_ = 0;
+  bool keepsReleased_ = false;
+  std::multimap<std::uint64_t, CUmemGenericAllocationHandle> released_; ///< by bytes
+  std::uint64_t releasedBytes_ = 0;
 };
 
 /// Pinned host memory in one piece, on huge pages. Its address stays the same: copy nodes of a graph name it.

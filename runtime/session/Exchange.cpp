@@ -205,6 +205,7 @@ Status Session::putInForce(Step &step) {
   if (step.isManaged() ? managed_ : step.residence_->installed())
     return {};
   PUMPGRAPH_TRY(step.checkMemory());
+  PUMPGRAPH_TRY(paging_->settle());
   const Stopwatch watch;
   Step *before = stepInForce();
   if (before)

@@ -79,6 +79,7 @@ Status Session::open() {
   host_ = std::make_unique<HostMemory>(*driver_, options_.device, hostLimit);
   mapper_ = std::make_unique<PageMapper>(*driver_, options_.device, host_->numaNode(), *frames_);
   heap_ = std::make_unique<Heap>(*driver_, *addresses_, *frames_, *host_, *mapper_, managed_);
+  paging_ = std::make_unique<Paging>(*driver_, *frames_, *host_, *heap_);
   Expected<std::unique_ptr<PinnedPool>> staging = PinnedPool::create(*driver_, *host_, stagingBytes);
   if (!staging)
     return tl::unexpected<Error>(staging.error());
@@ -244,6 +245,7 @@ Session::~Session() {
     if (lastReplay_.end)
       driver_->eventDestroy.raw(lastReplay_.end);
     rehearsal_.reset();
+    paging_.reset();
     heap_.reset();
     staging_.reset();
     mapper_.reset();
@@ -275,9 +277,14 @@ Expected<void *> Session::allocate(std::uint64_t size, CUstream stream, std::str
     allocatedSinceFit_ = 0;
     PUMPGRAPH_TRY_WHILE(fitBudget(), "keeping to the budget of the process");
   }
+  const bool isPaged = mayWait && paging_->isOf(stream);
+  heap_->makeRoomBy(isPaged ? &paging_->maker() : nullptr);
   const Expected<CUdeviceptr> address = allocateOn(stream, size, name, *graph);
+  heap_->makeRoomBy(nullptr);
   if (!address)
     return tl::unexpected<Error>(address.error());
+  if (isPaged)
+    paging_->allocated(heap_->find(*address)->block);
   return reinterpret_cast<void *>(*address);
 }
 
@@ -451,7 +458,39 @@ Status Session::emptyCache() {
   if (heap_->capturing())
     return {};
   heap_->graphsEnded(otherGraphs_.takeEnded());
-  return heap_->flushCache();
+  PUMPGRAPH_TRY(heap_->flushCache());
+  return paging_->isOn() ? Status{} : paging_->settle();
+}
+
+bool Session::beginPaging(CUstream stream) {
+  const std::lock_guard lock(mutex_);
+  if (managed_ || options_.unlimited || stepInForce())
+    return false;
+  std::set<BlockId> fixed; // the copies of steps left as captured would have to be renewed
+  for (const std::unique_ptr<Step> &step : steps_)
+    if (!step->rewritten())
+      fixed.insert(step->captured_.blocks.begin(), step->captured_.blocks.end());
+  paging_->begin(stream, std::move(fixed));
+  return true;
+}
+
+Status Session::pageIn(std::span<void *const> pointers) {
+  const std::lock_guard lock(mutex_);
+  if (!paging_->isOn() || heap_->capturing())
+    return {};
+  const ContextScope scope(*driver_, context_);
+  std::vector<BlockId> blocks;
+  for (void *pointer : pointers)
+    if (const std::optional<Hit> hit = heap_->find(addressOf(pointer)))
+      blocks.push_back(hit->block);
+  return paging_->use(blocks);
+}
+
+std::uint64_t Session::endPaging() {
+  const std::lock_guard lock(mutex_);
+  const bool wasOn = paging_->isOn();
+  paging_->end();
+  return wasOn ? paging_->movedBytes() : 0;
 }
 
 void Session::keepFreedForGraphs(bool on) {
@@ -504,6 +543,7 @@ Status Session::captureBegin() {
     PUMPGRAPH_TRY_WHILE(takePlanBack(), "before a capture");
     beforeCapture_ = inForce;
   }
+  PUMPGRAPH_TRY_WHILE(paging_->settle(), "before a capture");
   heap_->beginCapture(managed_ && rehearsal_ ? rehearsal_->allocations() : std::vector<RehearsedAllocation>());
   declarations_ = {};
   captureWatch_ = {};

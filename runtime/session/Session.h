@@ -10,6 +10,7 @@
 #include "runtime/lower/Residence.h"
 #include "runtime/memory/FillKernel.h"
 #include "runtime/memory/ManagedArena.h"
+#include "runtime/memory/Paging.h"
 #include "runtime/session/AsideMemory.h"
 #include "runtime/session/Compiler.h"
 #include "runtime/session/ManagedLink.h"
@@ -167,6 +168,13 @@ public:
   /// Brings every value to its address; the next replay of a rewritten step puts its plan in force again.
   Status takeBack();
   Status emptyCache();
+  /// Operators run eagerly on `stream` until endPaging(), and may need more than the budget together. Whether it has
+  /// begun: not on managed memory, without a budget, or while a plan is in force.
+  bool beginPaging(CUstream stream);
+  /// An operator uses this memory next.
+  Status pageIn(std::span<void *const> pointers);
+  /// The bytes that have crossed the link since beginPaging().
+  std::uint64_t endPaging();
   /// While this is on, what is freed stays for the program's own graphs that may work in it, wherever they have it
   /// from.
   void keepFreedForGraphs(bool on);
@@ -341,6 +349,7 @@ private:
   std::unique_ptr<PageMapper> mapper_;
   std::unique_ptr<PinnedPool> staging_;
   std::unique_ptr<Heap> heap_;
+  std::unique_ptr<Paging> paging_;
   OtherGraphs otherGraphs_;
   NodeDeclarations declarations_; ///< of the last capture
   KernelReads kernelReads_;

@@ -70,6 +70,7 @@ class Tests:
         yield "managed_killed", self.managed_killed
         yield "graphed.plain", lambda: self.run([sys.executable, str(GRAPHED), "--plain", str(self.folder)])
         yield "graphed.overhead", lambda: self.graphed_cases("overhead")
+        yield "graphed.warm_up_at_half", lambda: self.graphed_cases("warm_up_at_half", says=True)
         yield "graphed.cases", self.graphed_cases
         yield "host_state.cases", lambda: self.cases(HOST_STATE)
         yield "loop", self.loop
@@ -136,16 +137,19 @@ class Tests:
         listed = re.search(r"^CASES = \[(.*?)^\]", file.read_text(), flags=re.S | re.M).group(1)
         return re.findall(r"\w+", listed)
 
-    def graphed_cases(self, *which):
-        self.cases(GRAPHED, str(self.folder), *which)
+    def graphed_cases(self, *which, says=False):
+        text = self.cases(GRAPHED, str(self.folder), *which)
+        if says:
+            print(text.strip()[-1000:], flush=True)
 
     def cases(self, program, *arguments):
-        """All in one process, for most of the time of one alone is PyTorch's start."""
+        """All in one process, for most of the time of one alone is PyTorch's start. Returns what they say."""
         status, text = self.run([sys.executable, str(program), *arguments], may_fail=True)
         if status != 0:
             parts = re.split(r"^(?=ok     |FAILED )", text, flags=re.M)
             failed = "".join(part for part in parts if not part.startswith("ok     ")).strip()[-8000:]
             raise Failure(failed or f"exit status {status}, the last of it:\n{text.strip()[-2000:]}")
+        return text
 
     def loop(self):
         """The program of docs/pytorch.md, under half of what it takes, has the losses of the plain one."""
@@ -295,7 +299,8 @@ def is_first(name):
 
 def runs_alone(name):
     """Whether it looks at times, or at what all programs have of the card's memory, or takes all processors."""
-    alone = ("runtime_smoke", "graphed.overhead", "torch.a_thousand_replays", "drawn_programs")
+    alone = ("runtime_smoke", "graphed.overhead", "graphed.warm_up_at_half", "torch.a_thousand_replays",
+             "drawn_programs")
     return name in alone or name.startswith("managed")
 
 

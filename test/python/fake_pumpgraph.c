@@ -219,6 +219,38 @@ FAKE pumpgraph_status pumpgraph_empty_cache(pumpgraph_session *session, pumpgrap
   return answer("empty_cache", error);
 }
 
+static uint64_t paged_bytes = 0;
+static int32_t is_paged = 0;
+
+/* As if there was a budget, and so many bytes moved in each call that is paged. */
+FAKE void fake_page(int32_t is_on, uint64_t bytes) {
+  is_paged = is_on;
+  paged_bytes = bytes;
+}
+
+FAKE pumpgraph_status pumpgraph_begin_paging(pumpgraph_session *session, pumpgraph_stream stream, int32_t *begun,
+                                             pumpgraph_error *error) {
+  if (is_paged)
+    write_down("begin_paging %p %p\n", (void *)session, (void *)stream);
+  *begun = is_paged;
+  return answer("begin_paging", error);
+}
+
+FAKE pumpgraph_status pumpgraph_page_in(pumpgraph_session *session, void *const *pointers, size_t count,
+                                        pumpgraph_error *error) {
+  write_down("page_in %p", (void *)session);
+  for (size_t i = 0; i < count; ++i)
+    write_down(" %p", pointers[i]);
+  write_down("\n");
+  return answer("page_in", error);
+}
+
+FAKE pumpgraph_status pumpgraph_end_paging(pumpgraph_session *session, uint64_t *moved_bytes, pumpgraph_error *error) {
+  write_down("end_paging %p\n", (void *)session);
+  *moved_bytes = paged_bytes;
+  return answer("end_paging", error);
+}
+
 FAKE pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error) {
   write_down("capture_begin %p\n", (void *)session);
   return answer("capture_begin", error);

@@ -141,6 +141,7 @@ class Capture(TrainingTest):
                 "torch: wait_stream",
                 "torch: synchronize",
                 "take_back 0x5e55",
+                "empty_cache 0x5e55",
                 "keep_freed 0x5e55 1",
                 "keep_freed 0x5e55 0",
                 "torch: begin 1 thread_local",

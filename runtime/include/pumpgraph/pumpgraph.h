@@ -225,6 +225,21 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_take_back(pumpgraph_session *session, p
  *  is quicker after it where the budget is used up, by milliseconds for each GiB that it allocates. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_empty_cache(pumpgraph_session *session, pumpgraph_error *error);
 
+/** From here to pumpgraph_end_paging() the caller runs operators eagerly on `stream`, which may need more than the
+ * budget together. What is allocated on that stream gets device memory: what was used least recently moves to host
+ * memory for it, and stays at its address there. pumpgraph_page_in() brings the operands of the next operator to the
+ * device, as far as they find room at the same time; pointers that are not the session's are left alone. Both may wait
+ * for the device: no other thread may start work on that memory meanwhile. pumpgraph_end_paging() returns the bytes
+ * that have moved; `moved_bytes` may be NULL. Blocks stay where they are then, until a capture, pumpgraph_empty_cache()
+ * or a plan wants frames: call the former before a stream capture, which does not allow it. On managed memory, without
+ * a budget, and while a plan is in force these do nothing; `begun`, which may be NULL, is 0 then. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_begin_paging(pumpgraph_session *session, pumpgraph_stream stream,
+                                                      int32_t *begun, pumpgraph_error *error);
+PUMPGRAPH_API pumpgraph_status pumpgraph_page_in(pumpgraph_session *session, void *const *pointers, size_t count,
+                                                 pumpgraph_error *error);
+PUMPGRAPH_API pumpgraph_status pumpgraph_end_paging(pumpgraph_session *session, uint64_t *moved_bytes,
+                                                    pumpgraph_error *error);
+
 /** While this is on (1), what is freed stays as it is for graphs of the program's own that were captured since it was
  *  allocated, until they are gone. Around frees of memory that libraries allocate once and find again in every capture,
  *  such as their workspaces. Off (0) at first. */

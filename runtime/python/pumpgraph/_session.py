@@ -10,7 +10,7 @@ import gzip
 import json
 import os
 import tempfile
-from ctypes import byref, c_void_p
+from ctypes import byref, c_int32, c_void_p
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -297,6 +297,23 @@ class Session:
     def empty_cache(self) -> None:
         """Gives up freed allocations that are kept to be used again. Not while a stream is capturing."""
         self.library.call("pumpgraph_empty_cache", self._handle)
+
+    def begin_paging(self, stream: int) -> bool:
+        """Operators run eagerly on `stream` until end_paging(), and may need more than the budget together. Whether it
+        has begun: on managed memory, without a budget and while a plan is in force there is nothing to page."""
+        begun = c_int32()
+        self.library.call("pumpgraph_begin_paging", self._handle, stream, byref(begun))
+        return bool(begun.value)
+
+    def page_in(self, pointers: Sequence[int]) -> None:
+        """An operator uses this memory next. May wait for the device."""
+        self.library.call("pumpgraph_page_in", self._handle, (c_void_p * len(pointers))(*pointers), len(pointers))
+
+    def end_paging(self) -> int:
+        """The bytes that have moved since begin_paging()."""
+        moved = ctypes.c_uint64()
+        self.library.call("pumpgraph_end_paging", self._handle, byref(moved))
+        return moved.value
 
     @contextlib.contextmanager
     def freeing_scratch(self) -> Iterator[None]:

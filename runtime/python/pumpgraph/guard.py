@@ -38,13 +38,13 @@ class _Watching(_modes.TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self._guard.armed and not _only_looks(func):
-            self._guard.bring(_storages(args, kwargs), lambda: _use_of(func, args, kwargs))
+        if self._guard.armed and not only_looks(func):
+            self._guard.bring(storages_in(args, kwargs), lambda: _use_of(func, args, kwargs))
         return func(*args, **kwargs)
 
 
 @functools.lru_cache(maxsize=None)
-def _only_looks(func: Any) -> bool:
+def only_looks(func: Any) -> bool:
     """Whether the operator makes views and touches no memory. One that is made of others, which a mode sees whole in
     inference mode, is declared to make views where it may copy: to(), reshape()."""
     schema = getattr(func, "_schema", None)
@@ -69,7 +69,7 @@ def _use_of(func: Any, args: Iterable[Any], kwargs: Dict[str, Any]) -> Use:
     return Use.READ if reads else Use.WRITE
 
 
-def _storages(args: Iterable[Any], kwargs: Dict[str, Any]) -> Iterator[torch.UntypedStorage]:
+def storages_in(args: Iterable[Any], kwargs: Dict[str, Any]) -> Iterator[torch.UntypedStorage]:
     for tensor in tensors_in([*args, *kwargs.values()]):
         yield from _storages_of(tensor)
 
@@ -163,7 +163,7 @@ class Guard:
     def bring(self, storages: Iterable[torch.UntypedStorage], use: Callable[[], Use] = lambda: Use.WRITE) -> None:
         """The values of these are at their addresses until something else is brought, or until the next replay. `use`
         is asked where one of them is private."""
-        wanted = {pointer: storage for pointer, storage in ((_address(storage), storage) for storage in storages)
+        wanted = {pointer: storage for pointer, storage in ((address_of(storage), storage) for storage in storages)
                   if pointer in self._pointers}
         if not wanted:
             return
@@ -191,9 +191,9 @@ class Guard:
     def bring_private(self, tensors: Iterable[torch.Tensor]) -> bool:
         """bring() for those of `tensors` that are private, to be read. Whether there are any."""
         private = [tensor for tensor in tensors
-                   if tensor.is_cuda and _address(tensor.untyped_storage()) in self._pointers]
+                   if tensor.is_cuda and address_of(tensor.untyped_storage()) in self._pointers]
         if private:
-            self.bring(_storages(private, {}), lambda: Use.READ)
+            self.bring(storages_in(private, {}), lambda: Use.READ)
         return bool(private)
 
     def put_away(self) -> None:
@@ -212,7 +212,7 @@ class Guard:
         self._leave_thread()
 
 
-def _address(storage: torch.UntypedStorage) -> int:
+def address_of(storage: torch.UntypedStorage) -> int:
     try:
         return storage.data_ptr()
     except RuntimeError:  # memory that is only imagined, as in tracing

@@ -35,6 +35,7 @@ from .results import Results
 from .tensors import has_memory, is_wrapper, pointer_of
 from .torch_capture import AdoptionOptions, Step, Things, capture_warm, installed, run_eagerly
 from .turns import Turns
+from .warm_up import WarmUp
 
 # Smaller tensors share pages with others, and are not worth moving: the loop may look at them without cost.
 WORTH_MOVING = 1 << 20
@@ -398,6 +399,7 @@ class Graphed:
         self._inputs: Dict[Any, signature.StaticInputs] = {}
         self._calls: Dict[Any, int] = {}  # eager ones, by signature
         self._texts: Dict[Any, str] = {}
+        self._warm_ups: Dict[Any, WarmUp] = {}  # by signature
         self._stepped: List[torch.optim.Optimizer] = []
         self._skipped: List[torch.optim.Optimizer] = []  # scalers have left out all of their updates
         # By signature, of the last warm-up call:
@@ -534,7 +536,8 @@ class Graphed:
             if 1 <= self._calls[kind] == self._options.warmup - 1 else None
         states = states_on_device(surroundings.found.generators, installation.device)
         with counted("inside"), without_trials(self._options.raises), steps_observed() as observed:
-            output = run_eagerly(installation, lambda: self._ended(self._fn(*inputs.args, **inputs.kwargs)))
+            output = run_eagerly(installation, lambda: self._ended(self._fn(*inputs.args, **inputs.kwargs)),
+                                 self._warm_ups.setdefault(kind, WarmUp(self._name, self._options.warmup)))
         self._stepped = _once([*self._stepped, *observed.stepped])
         self._skipped = [optimizer for optimizer in _once([*self._skipped, *observed.skipped])
                          if not any(optimizer is other for other in self._stepped)]
@@ -685,7 +688,7 @@ class Graphed:
         for graphs in self._graphs.values():
             for graph in graphs:
                 graph.close()
-        for table in (self._graphs, self._inputs, self._calls, self._texts, self._stepped, self._skipped,
+        for table in (self._graphs, self._inputs, self._calls, self._texts, self._warm_ups, self._stepped, self._skipped,
                       self._changes, self._returned, self._left):
             table.clear()
         self._last = None

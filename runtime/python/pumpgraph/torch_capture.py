@@ -36,6 +36,7 @@ from .reachable import Reachable
 from .record_stream import RecordedStreams
 from .refusals import explain_failed_capture
 from .tensors import has_memory, pointer_of
+from .warm_up import WarmUp
 
 
 class _Installation:
@@ -223,7 +224,7 @@ def capture(
     installation = installed()
     timings: Dict[str, float] = {}
     with _collector_paused(), _stream_restored(), _timed(timings, "warmup_s"):
-        _warm_up(installation, fn, warmup)
+        _warm_up(installation, fn, warmup, name)
     options = AdoptionOptions(name, costs, leave_as_captured, keep_first_plan, calibrate, boundary, prefetching,
                               hosting, rematerialize)
     own = [each for _, each in of_the_device(Reachable(fn).generators, installation.device)]
@@ -264,6 +265,7 @@ def capture_warm(
     if torch.cuda.is_current_stream_capturing():
         raise UnsupportedError(f"step \"{options.name}\" cannot be captured inside another capture")
     installation.guard.rest()
+    installation.session.empty_cache()  # eager operators may have left memory that no plan can use
     with _collector_paused(), _stream_restored(), contextlib.ExitStack() as undo:
         undo.callback(_host_random_numbers())
         undo.callback(put_back)
@@ -305,13 +307,14 @@ def _warn_if_beyond_budget(session: Session, stacklevel: int) -> None:
                       stacklevel=stacklevel)
 
 
-def _warm_up(installation: _Installation, fn: Callable[[], Any], times: int) -> None:
+def _warm_up(installation: _Installation, fn: Callable[[], Any], times: int, name: str) -> None:
+    warm_up = WarmUp(name, times)
     for _ in range(times):
-        run_eagerly(installation, fn)
+        run_eagerly(installation, fn, warm_up)
     torch.cuda.synchronize()
 
 
-def run_eagerly(installation: _Installation, fn: Callable[[], Any]) -> Any:
+def run_eagerly(installation: _Installation, fn: Callable[[], Any], warm_up: WarmUp) -> Any:
     """Calls `fn` on PumpGraph's stream, in the order of the current one."""
     stream, current = installation.stream, torch.cuda.current_stream()
     stream.wait_stream(current)
@@ -319,7 +322,7 @@ def run_eagerly(installation: _Installation, fn: Callable[[], Any]) -> Any:
     # device, which a stream capture does not allow.
     installation.guard.rest()
     try:
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), warm_up.watched(installation.session, stream.cuda_stream):
             return fn()
     finally:
         current.wait_stream(stream)

@@ -77,6 +77,33 @@ TEST_F(ApiTest, refusesOperationsThatThereAreNot) {
   EXPECT_EQ(pumpgraph_free_scratch(nullptr, 1, &error), PUMPGRAPH_INVALID_ARGUMENT);
 }
 
+TEST_F(ApiTest, pagesOperandsOfEagerOperators) {
+  pumpgraph_error error{};
+  EXPECT_EQ(pumpgraph_begin_paging(nullptr, nullptr, nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
+  int32_t begun = 0;
+  ASSERT_EQ(pumpgraph_begin_paging(session_, nullptr, &begun, &error), PUMPGRAPH_OK);
+  EXPECT_EQ(begun, 1);
+  void *buffers[3] = {};
+  for (void *&buffer : buffers)
+    ASSERT_EQ(pumpgraph_allocate(session_, 8 * pageBytes, nullptr, nullptr, &buffer, &error), PUMPGRAPH_OK);
+  EXPECT_FALSE(fake_.isOnDevice(buffers[0]));
+  void *operands[] = {buffers[0], this}; // one is not the session's
+  EXPECT_EQ(pumpgraph_page_in(session_, nullptr, 1, &error), PUMPGRAPH_INVALID_ARGUMENT);
+  ASSERT_EQ(pumpgraph_page_in(session_, operands, 2, &error), PUMPGRAPH_OK);
+  EXPECT_TRUE(fake_.isOnDevice(buffers[0]));
+  EXPECT_FALSE(fake_.isOnDevice(buffers[1]));
+  uint64_t moved = 0;
+  ASSERT_EQ(pumpgraph_end_paging(session_, &moved, &error), PUMPGRAPH_OK);
+  EXPECT_EQ(moved, 3 * 8 * pageBytes);
+  ASSERT_EQ(pumpgraph_page_in(session_, buffers, 3, &error), PUMPGRAPH_OK); // moves nothing any more
+  EXPECT_FALSE(fake_.isOnDevice(buffers[1]));
+  ASSERT_EQ(pumpgraph_free(session_, buffers[0], nullptr, &error), PUMPGRAPH_OK);
+  ASSERT_EQ(pumpgraph_empty_cache(session_, &error), PUMPGRAPH_OK);
+  EXPECT_TRUE(fake_.isOnDevice(buffers[1]) && fake_.isOnDevice(buffers[2]));
+  EXPECT_EQ(fake_.hostBackings(), 0u);
+  EXPECT_EQ(pumpgraph_end_paging(session_, nullptr, &error), PUMPGRAPH_OK);
+}
+
 #ifndef PUMPGRAPH_SANITIZED // sanitized stack frames have red zones, which are never cleared
 // What a launch has left on the stack is not there for the next one, whichever of these calls comes between.
 TEST_F(ApiTest, clearsTheStackBetweenLaunchesOfACapture) {

@@ -175,6 +175,7 @@ private:
   bool replay();
   bool access(bool writes);
   bool takeBack();
+  bool runEagerly();
   bool allocateOutside();
   bool failToAllocate();
   bool runPlainGraph();
@@ -602,6 +603,42 @@ bool DrawnProgram::takeBack() {
   return true;
 }
 
+/// Operators of which none is captured: their operands are paged.
+bool DrawnProgram::runEagerly() {
+  note("run operators eagerly");
+  if (!succeeded(session_->takeBack(), "taking the plan back") || mayFail())
+    return true;
+  session_->beginPaging(nullptr);
+  std::vector<std::pair<char *, std::uint64_t>> results; // and their words
+  for (std::size_t operators = 4 + dice_.index(8); operators > 0; --operators) {
+    Buffer &operand = buffers_[dice_.index(counter_)];
+    const std::uint64_t bytes = (1 + dice_(3)) * pageBytes;
+    std::vector<void *> operands{operand.address};
+    if (!results.empty())
+      operands.push_back(results[dice_.index(results.size())].first);
+    succeeded(session_->pageIn(operands), "paging operands in");
+    char *result = static_cast<char *>(allocate(bytes, "result of an operator"));
+    if (!result)
+      break;
+    for (Word i = 0; i < wordsIn(bytes); ++i)
+      Words{result}(i) = operand.value[i % operand.value.size()];
+    results.emplace_back(result, wordsIn(bytes));
+    operand.value[0] = Words{operand.address}(0) = dice_(1000000);
+    if (results.size() > 1 && dice_.oneIn(3)) {
+      succeeded(session_->free(results[0].first, nullptr), "freeing");
+      results.erase(results.begin());
+    }
+    for (const Buffer &buffer : buffers_)
+      for (Word i = 0; i < buffer.value.size(); ++i)
+        if (Words{buffer.address}(i) != buffer.value[i])
+          wrong(fmt::format("beside eager operators: {}[{}]", buffer.name, i));
+  }
+  outcome_.pagedBytes += session_->endPaging();
+  for (const auto &[result, words] : results)
+    succeeded(session_->free(result, nullptr), "freeing");
+  return true;
+}
+
 bool DrawnProgram::allocateOutside() {
   if (outside_.size() > 2) {
     note("free what no step uses");
@@ -749,7 +786,7 @@ bool DrawnProgram::act() {
   else if (action < 9)
     goesOn = access(action == 7);
   else if (action == 9)
-    goesOn = takeBack();
+    goesOn = dice_.oneIn(2) ? runEagerly() : takeBack();
   else if (action == 10)
     goesOn = allocateOutside();
   else if (action == 11)

@@ -17,6 +17,7 @@ struct Outcome {
   std::vector<std::string> trace;    ///< what the program did
   int replays = 0;                   ///< that ran
   int moved = 0;                     ///< of steps whose plan moves data
+  std::uint64_t pagedBytes = 0;      ///< that eager operators moved
 };
 
 struct DrawOptions {

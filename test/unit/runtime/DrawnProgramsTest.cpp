@@ -45,12 +45,14 @@ protected:
     const std::uint32_t first = fromEnvironment("PUMPGRAPH_FIRST_SEED", 1);
     std::uint32_t unrefused = 0;
     int replays = 0, moved = 0;
+    std::uint64_t pagedBytes = 0;
     for (std::uint32_t seed = first; seed < first + programs; ++seed) {
       seedInWork = seed;
       const Outcome outcome = runDrawnProgram(seed, options, PUMPGRAPH_COMPILER_LIBRARY);
       unrefused += outcome.refusals.empty() ? 1 : 0;
       replays += outcome.replays;
       moved += outcome.moved;
+      pagedBytes += outcome.pagedBytes;
       EXPECT_EQ(outcome.wrong, "") << fmt::format("seed {}: {}\nrefused: {}", seed, join(outcome.trace),
                                                   join(outcome.refusals));
     }
@@ -61,6 +63,7 @@ protected:
     EXPECT_GE(unrefused, calm * programs);
     EXPECT_GE(moved, replays / 3) << "budgets are too large to test anything";
     EXPECT_GE(replays, 3 * programs);
+    EXPECT_GT(pagedBytes, programs) << "eager operators had room for all";
   }
 
 private:
