@@ -53,6 +53,9 @@ def as_captured(optimizer):
     for group in optimizer.param_groups:
         group["lr"] = torch.tensor(float(group["lr"]), device="cuda")
         group.update({"capturable": True} if "capturable" in group else {"fused": True, "foreach": False})
+    for state in optimizer.state.values():  # that a checkpoint has left on the host
+        if isinstance(state.get("step"), torch.Tensor):
+            state["step"] = state["step"].cuda()
 
 
 def exact(value):
@@ -562,7 +565,9 @@ def run(program, folder, **options):
     arguments = json.dumps({"folder": folder, **options})
     command = [sys.executable, __file__, "--run", program.__name__, str(file), arguments]
     process = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    check(process.returncode == 0, f"{program.__name__} {options} fails:\n{process.stdout[-4000:]}")
+    fatal = process.stdout.find("Fatal Python error")  # whose end names extension modules
+    said = process.stdout[fatal:fatal + 4000] if fatal >= 0 else process.stdout[-4000:]
+    check(process.returncode == 0, f"{program.__name__} {options} fails:\n{said}")
     return json.loads(file.read_text())
 
 

@@ -743,15 +743,28 @@ class Decoding(base.TorchTest):
                          ["input_ids", "past_key_values", "use_cache"])
         self.assertFalse(self.model._valid_auto_compile_criteria({}, None))
 
-    def test_a_cache_that_generate_replaces_takes_its_graphs_with_it(self):
-        self.model._cache = self.cache
+    def test_another_cache_of_the_same_kind_is_taken_over(self):
         step = self.decoded(max_graphs=1)
-        self.model._cache = StaticCache(0xC000)
-        self.model.forward(self.tokens(5), past_key_values=self.model._cache)
-        self.assertEqual(step.signatures(), [])
-        for _ in range(3):
-            self.model.forward(input_ids=self.tokens(), past_key_values=self.model._cache)
+        output = self.model.forward(input_ids=self.tokens(), past_key_values=StaticCache(0xC000))
+        self.assertIs(output[1], self.cache)
+        lines = [line for line in self.calls() if line.startswith(("torch: copy", "torch: replay"))]
+        self.assertEqual(lines[0], "torch: copy 0xc000 to 0xb000")
+        self.assertEqual(lines[-1], "torch: replay 2")
         self.assertEqual(len(step.signatures()), 1)
+
+    def test_a_cache_of_another_kind_takes_the_place_of_the_first(self):
+        step = self.decoded(max_graphs=1)
+        others = [StaticCache(0xC000) for _ in range(4)]
+        others[0].layers.append(others[0].layers[0])
+        others[1].layers[0].keys.shape = (9, 9)
+        others[2].layers[0].seen = 0
+        others[3].length = 7
+        for other in others:
+            for _ in range(3):
+                output = self.model.forward(input_ids=self.tokens(), past_key_values=other)
+                self.assertIs(output[1], other)
+            self.assertFalse([line for line in self.calls() if line.startswith("torch: copy 0xc000")])
+            self.assertEqual(len(step.signatures()), 1)
 
     def test_a_copy_of_the_model_runs_its_own_forward(self):
         self.decoded()

@@ -30,7 +30,7 @@ def prepare(optimizer: torch.optim.Optimizer, *, fused: Optional[bool] = None) -
     their last bits from those of an optimizer that is not fused.
     Returns the optimizer. `param_groups` and `state_dict()` stay as they are without PumpGraph.
     """
-    if not _is_pytorchs(optimizer):
+    if not is_pytorchs(optimizer):
         raise invalid(f"{type(optimizer).__name__} is none of PyTorch's optimizers")
     if fused and not all("fused" in group for group in optimizer.param_groups):
         raise invalid(f"PyTorch has no fused {type(optimizer).__name__}")
@@ -51,7 +51,7 @@ def prepared(optimizer: torch.optim.Optimizer) -> Optional["Prepared"]:
     before = known(optimizer)
     if before is not None and (before.is_entered or before.fits(optimizer)):
         return before
-    if torch.cuda.is_current_stream_capturing() or not _is_pytorchs(optimizer):
+    if torch.cuda.is_current_stream_capturing() or not is_pytorchs(optimizer):
         return None
     made = Prepared(optimizer, before is not None and before.is_fused)
     if not made.changes_anything:
@@ -80,8 +80,9 @@ def give_settings(optimizers: Iterable[torch.optim.Optimizer]) -> None:
             own.give_all(optimizer)
 
 
-def _is_pytorchs(optimizer: torch.optim.Optimizer) -> bool:
-    return type(optimizer).__module__.startswith("torch.optim.")
+def is_pytorchs(optimizer: torch.optim.Optimizer) -> bool:
+    """Adafactor and Muon say that they are defined in torch.optim itself."""
+    return type(optimizer).__module__.split(".")[:2] == ["torch", "optim"]
 
 
 def is_number(value: Any) -> bool:

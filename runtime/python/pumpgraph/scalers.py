@@ -16,6 +16,7 @@ from typing import Any, Callable, ContextManager, Iterator, List, Sequence, Tupl
 import torch
 
 from .errors import UnsupportedError
+from .prepared import is_pytorchs
 
 _AT_A_TIME = 64 << 20  # bytes of parameters and state that are kept
 
@@ -66,8 +67,7 @@ def decided_on_device(stepping: Callable[[torch.optim.Optimizer], ContextManager
 
 def _is_known(optimizer: Any) -> bool:
     """Whether an update changes parameters and state and nothing else, and each parameter for itself."""
-    kind = type(optimizer)
-    return kind.__module__.startswith("torch.optim.") and kind.__name__ != "LBFGS"
+    return is_pytorchs(optimizer) and type(optimizer).__name__ != "LBFGS"
 
 
 def _refuse_others(optimizer: Any, own_hooks: Sequence[Any]) -> None:

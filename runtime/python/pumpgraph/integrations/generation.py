@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import types
 import weakref
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, List, Tuple
 
 import torch
 
@@ -42,19 +42,24 @@ def graph_decoding(model: Any, **options: Any) -> Graphed:
 
     step = graphed(decode, **{"name": f"{kind.__name__}.forward", **options})
     owner = weakref.ref(model)
-    of_generate: Any = None  # the cache that generate() keeps, until it needs a larger one
+    kept: Any = None  # the cache that the step works in
+
+    def cache_for(given: Any) -> Any:
+        """The one that captured steps know, with what is in `given`: generate() makes one in each call."""
+        nonlocal kept
+        if given is kept or kept is not None and _take_over(kept, given):
+            return kept
+        if kept is not None:
+            step.reset()
+        kept = given
+        return given
 
     @functools.wraps(forward)
     def decoding(self: Any, *args: Any, **inputs: Any) -> Any:
-        nonlocal of_generate
-        if self is not owner():  # a copy of the model
+        if self is not owner() or not _is_decoding(args, inputs):  # not of a copy of the model
             return forward(self, *args, **inputs)
-        cache = vars(self).get("_cache")
-        if cache is not of_generate:
-            if of_generate is not None:
-                step.reset()
-            of_generate = cache
-        return (step if _is_decoding(args, inputs) else forward)(self, *args, **inputs)
+        # generate() goes on with the cache that comes back in the output.
+        return step(self, *args, **{**inputs, "past_key_values": cache_for(inputs["past_key_values"])})
 
     decoding.__module__ = __name__  # no search for what a step works on looks into it
     # Past `__setattr__`, which would count as a change. A copy of the model has a method of the copy.
@@ -62,6 +67,38 @@ def graph_decoding(model: Any, **options: Any) -> Graphed:
     # generate() would compile the model for a static cache, into graphs of its own.
     vars(model)["_valid_auto_compile_criteria"] = _never
     return step
+
+
+def _take_over(kept: Any, given: Any) -> bool:
+    """Puts the values of one cache into another. False, and nothing is changed, where they are not alike."""
+    if type(kept) is not type(given):
+        return False
+    pairs: List[Tuple[torch.Tensor, torch.Tensor]] = []
+    owners = [(kept, given), *zip(getattr(kept, "layers", ()), getattr(given, "layers", ()))]
+    if len(getattr(kept, "layers", ())) != len(getattr(given, "layers", ())):
+        return False
+    for own, other in owners:
+        if type(own) is not type(other) or vars(own).keys() != vars(other).keys():
+            return False
+        for name, value in vars(own).items():
+            new = vars(other)[name]
+            if isinstance(value, torch.Tensor) and isinstance(new, torch.Tensor):
+                if (value.shape, value.dtype, value.device) != (new.shape, new.dtype, new.device):
+                    return False
+                pairs.append((value, new))
+            elif name != "layers" and not _are_equal(value, new):
+                return False
+    with torch.no_grad():
+        for value, new in pairs:
+            value.copy_(new)
+    return True
+
+
+def _are_equal(value: Any, other: Any) -> bool:
+    try:
+        return type(value) is type(other) and bool(value == other)
+    except (RuntimeError, TypeError, ValueError):  # such as of lists of tensors
+        return False
 
 
 def _never(*_args: Any, **_kwargs: Any) -> bool:
