@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/lower/Loans.h"
 
+#include <limits>
 #include <utility>
 
 namespace pumpgraph::runtime {
@@ -22,18 +23,20 @@ Loans::~Loans() {
 void Loans::index() {
   known_.clear();
   residents_.clear();
-  frames_.clear();
+  free_.clear();
   for (const PlannedBlock &planned : blocks_) {
     known_.emplace(planned.block, &planned);
     for (std::uint64_t page = 0; page < planned.frames.size(); ++page) {
       const FrameId frame = planned.frames[page];
       if (frame == noFrame)
         continue;
-      frames_.insert(frame);
+      free_.insert(frame);
       if (planned.resident[page])
         residents_.emplace(frame, Page{planned.block, page});
     }
   }
+  for (const auto &[frame, page] : residents_)
+    free_.erase(frame);
 }
 
 const PlannedBlock *Loans::find(BlockId block) const {
@@ -63,6 +66,7 @@ Status Loans::bring(std::span<const BlockId> blocks, Use use, bool isPinned) {
   PUMPGRAPH_TRY(waitForDevice(tools_, "values are brought to their addresses"));
   if (empty())
     index();
+  nextResident_ = 0;
   const std::set<BlockId> together(blocks.begin(), blocks.end());
   for (const BlockId id : together) {
     const PlannedBlock *planned = find(id);
@@ -110,31 +114,59 @@ Status Loans::claimFrames(const PlannedBlock &planned, const std::set<BlockId> &
   for (std::uint64_t page = 0; page < frames.size(); ++page) {
     if (planned.hosted[page])
       continue;
-    const FrameId frame = chooseFrame(planned, page, together);
-    if (frame == noFrame)
+    const Page wanted{planned.block, page};
+    const Expected<FrameId> frame = findFrame(wanted, planned.frames[page], together);
+    if (!frame)
+      return tl::unexpected<Error>(frame.error());
+    if (*frame == noFrame)
       return {};
-    PUMPGRAPH_TRY(vacate(frame, {planned.block, page}));
-    lentTo_[frame] = planned.block;
-    frames[page] = frame;
+    PUMPGRAPH_TRY(vacate(*frame, wanted));
+    lentTo_[*frame] = planned.block;
+    free_.erase(*frame);
+    frames[page] = *frame;
   }
   loan.frames = std::move(frames);
   return {};
 }
 
-FrameId Loans::chooseFrame(const PlannedBlock &planned, std::uint64_t page, const std::set<BlockId> &together) const {
-  const FrameId own = planned.frames[page];
-  const Page wanted{planned.block, page};
-  if (own != noFrame && canTake(own, wanted, together))
+Expected<FrameId> Loans::findFrame(const Page &page, FrameId own, const std::set<BlockId> &together) {
+  if (own != noFrame && canTake(own, page, together))
     return own;
-  FrameId best = noFrame;
-  for (const FrameId frame : frames_) {
-    if (!canTake(frame, wanted, together) || (best != noFrame && priceOf(frame) >= priceOf(best)))
-      continue;
-    best = frame;
-    if (priceOf(best) == Price::Nothing)
-      break;
+  for (;;) {
+    if (!free_.empty())
+      return *free_.begin();
+    Expected<bool> isPutAway = putOneAway(false, together);
+    if (isPutAway && !*isPutAway) {
+      if (const FrameId frame = nextToDisplace(page, together); frame != noFrame)
+        return frame;
+      isPutAway = putOneAway(true, together);
+    }
+    if (!isPutAway)
+      return tl::unexpected<Error>(isPutAway.error());
+    if (!*isPutAway)
+      return noFrame;
   }
-  return best;
+}
+
+Expected<bool> Loans::putOneAway(bool isWritten, const std::set<BlockId> &together) {
+  const auto found = std::find_if(loans_.begin(), loans_.end(), [&](const auto &loan) {
+    return loan.second.isWritten == isWritten && loan.second.pins == 0 && !together.contains(loan.first);
+  });
+  if (found == loans_.end())
+    return false;
+  if (const Status done = putAway(found->first); !done)
+    return tl::unexpected<Error>(done.error());
+  return true;
+}
+
+FrameId Loans::nextToDisplace(const Page &page, const std::set<BlockId> &together) {
+  for (auto resident = residents_.lower_bound(nextResident_); resident != residents_.end(); ++resident)
+    if (residentIn(resident->first) && canTake(resident->first, page, together)) {
+      nextResident_ = resident->first;
+      return resident->first;
+    }
+  nextResident_ = std::numeric_limits<FrameId>::max();
+  return noFrame;
 }
 
 bool Loans::canTake(FrameId frame, const Page &page, const std::set<BlockId> &together) const {
@@ -144,15 +176,6 @@ bool Loans::canTake(FrameId frame, const Page &page, const std::set<BlockId> &to
   const Page *resident = residentIn(frame);
   return !resident || *resident == page ||
          (find(resident->block)->mayLendFrames() && !together.contains(resident->block));
-}
-
-Loans::Price Loans::priceOf(FrameId frame) const {
-  const auto lent = lentTo_.find(frame);
-  if (lent != lentTo_.end() && loans_.at(lent->second).isWritten)
-    return Price::LoanWrittenBack;
-  if (residentIn(frame))
-    return Price::ValueDisplaced;
-  return lent == lentTo_.end() ? Price::Nothing : Price::LoanPutAway;
 }
 
 Status Loans::vacate(FrameId frame, const Page &page) {
@@ -365,7 +388,13 @@ void Loans::freeLeftSlots() {
 }
 
 void Loans::releaseClaims(BlockId block) {
-  std::erase_if(lentTo_, [&](const auto &lent) { return lent.second == block; });
+  std::erase_if(lentTo_, [&](const auto &lent) {
+    if (lent.second != block)
+      return false;
+    if (!residentIn(lent.first))
+      free_.insert(lent.first);
+    return true;
+  });
 }
 
 Status Loans::unmap(const PlannedBlock &planned) const {

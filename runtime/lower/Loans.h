@@ -68,8 +68,6 @@ private:
     std::uint64_t page = 0;
     friend auto operator<=>(const Page &, const Page &) = default;
   };
-  enum class Price : std::uint8_t { Nothing, LoanPutAway, ValueDisplaced, LoanWrittenBack };
-
   void index();
   const PlannedBlock *find(BlockId block) const;
   CUdeviceptr addressOf(const PlannedBlock &planned, std::uint64_t page) const;
@@ -80,9 +78,14 @@ private:
 
   Status lend(const PlannedBlock &planned, const std::set<BlockId> &together);
   Status claimFrames(const PlannedBlock &planned, const std::set<BlockId> &together, Loan &loan);
-  FrameId chooseFrame(const PlannedBlock &planned, std::uint64_t page, const std::set<BlockId> &together) const;
+  /// The page's own frame where it can be had; else what costs least: nothing, a loan that was only read, a value that
+  /// is displaced, a loan that is written back. noFrame: there is none.
+  Expected<FrameId> findFrame(const Page &page, FrameId own, const std::set<BlockId> &together);
   bool canTake(FrameId frame, const Page &page, const std::set<BlockId> &together) const;
-  Price priceOf(FrameId frame) const;
+  /// Puts away a loan that nothing needs to stay. Whether there was one.
+  Expected<bool> putOneAway(bool isWritten, const std::set<BlockId> &together);
+  /// A frame of a value that can be displaced; noFrame: there is none.
+  FrameId nextToDisplace(const Page &page, const std::set<BlockId> &together);
   Status vacate(FrameId frame, const Page &page);
   Status displace(const Page &page);
   Status copyIn(const PlannedBlock &planned, const Loan &loan);
@@ -120,7 +123,8 @@ private:
   // Of the plan in force, from the first loan after settle() on.
   std::map<BlockId, const PlannedBlock *> known_;
   std::map<FrameId, Page> residents_;
-  std::set<FrameId> frames_;
+  std::set<FrameId> free_;   ///< neither lent nor with a value
+  FrameId nextResident_ = 0; ///< in `residents_`: of the frames before it this call has displaced what it can
 
   std::vector<std::unique_ptr<PinnedPool>> pinned_; ///< of slots, a page each
   std::vector<char *> freeSlots_;
