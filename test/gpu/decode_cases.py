@@ -9,13 +9,14 @@ three prompts and what the cache holds after each: equal, bit for bit. Needs tra
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
+
+from named_cases import check, raises, run_named  # noqa: E402
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
@@ -24,20 +25,6 @@ TOKENS = 40
 WARMUP = 3
 WORDS = 4096
 PROMPTS = (20, 12, 48)  # words; the last one needs a larger cache of generate()
-
-
-def check(condition, message):
-    if not condition:
-        raise AssertionError(message)
-
-
-def raises(kind, pattern, call):
-    try:
-        call()
-    except kind as error:
-        check(re.search(pattern, str(error), re.DOTALL), f"another error: {error}")
-        return
-    raise AssertionError(f"no {kind.__name__} that says {pattern}")
 
 
 def language_model():
@@ -237,7 +224,7 @@ def growing_mask_is_refused():
         return torch.cat(tokens, 1).tolist()
 
     check(texts(pumpgraph.graphed(decode), 8) == texts(decode, 8), "other tokens")
-    raises(pumpgraph.UnsupportedError, r"max_graphs=8.*mask int64\[1, 28\].*bring sizes to a few values",
+    raises(pumpgraph.UnsupportedError, r"(?s)max_graphs=8.*mask int64\[1, 28\].*bring sizes to a few values",
            lambda: texts(pumpgraph.graphed(decode), 10))
 
 
@@ -280,7 +267,7 @@ def python_position_is_refused():
         return rows.sum()
 
     step = pumpgraph.graphed(at)
-    raises(pumpgraph.UnsupportedError, r"at was called in more than max_graphs=8 ways.*place 7.*now.*place 8",
+    raises(pumpgraph.UnsupportedError, r"(?s)at was called in more than max_graphs=8 ways.*place 7.*now.*place 8",
            lambda: [step(x, place) for place in range(16)])
 
     def at_variable(x):
@@ -290,7 +277,7 @@ def python_position_is_refused():
     for _ in range(5):
         step(x)
     position = 1
-    raises(pumpgraph.StaleStepError, r'"position", which the step reads, was 0 .* is 1', lambda: step(x))
+    raises(pumpgraph.StaleStepError, r'(?s)"position", which the step reads, was 0 .* is 1', lambda: step(x))
 
     for advances in (1, 0):
         for as_argument in (False, True):
@@ -298,13 +285,13 @@ def python_position_is_refused():
             more = (cache,) if as_argument else ()
             step = pumpgraph.graphed((lambda x, cache: model(x, cache)) if as_argument else (lambda x: model(x, cache)))
             if advances:
-                raises(pumpgraph.UnsupportedError, r'"cache\.length" is a number that the step changes',
+                raises(pumpgraph.UnsupportedError, r'(?s)"cache\.length" is a number that the step changes',
                        lambda: [step(x, *more) for _ in range(5)])
                 continue
             for _ in range(5):  # always the same row, as the program has it
                 step(x, *more)
             cache.length += 1
-            raises(pumpgraph.StaleStepError, r'"cache\.length", which the step may read, was 0 .* is 1',
+            raises(pumpgraph.StaleStepError, r'(?s)"cache\.length", which the step may read, was 0 .* is 1',
                    lambda: step(x, *more))
             cache.length -= 1
             before = cache.keys.clone()
@@ -329,7 +316,7 @@ def sliding_window_is_refused():
         with torch.no_grad():
             return model(token, past_key_values=cache).logits
 
-    raises(pumpgraph.UnsupportedError, r'"cache\.layers\.0\.cumulative_length\w*" is a number that the step changes',
+    raises(pumpgraph.UnsupportedError, r'(?s)"cache\.layers\.0\.cumulative_length\w*" is a number that the step changes',
            lambda: [decode(token, cache) for _ in range(5)])
 
 
@@ -356,13 +343,7 @@ def plain(name):
 def main():
     if sys.argv[1:2] == ["--plain"]:
         return plain(sys.argv[2])
-    case = {case.__name__: case for case in CASES}.get(sys.argv[1] if len(sys.argv) > 1 else "")
-    if case is None:
-        sys.exit(f"usage: {sys.argv[0]} CASE; cases: {', '.join(case.__name__ for case in CASES)}")
-    try:
-        case()
-    except AssertionError as error:
-        sys.exit(f"{case.__name__}: {error}")
+    run_named(CASES)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
     graphed_cases.py --plain FOLDER [CASE...]
                                              programs as PyTorch runs them, by default all; leaves figures in FOLDER
     graphed_cases.py FOLDER [CASE...]        the same programs under PumpGraph, one after another in one process;
-                                             `overhead`, which looks at times, only if it is named;
+                                             `overhead` and `between_replays`, which look at times, only if they are
+                                             named;
                                              `warm_up_at_half`, which has a budget of its own, only if it alone is
 
 A case gets `pg`, which is pumpgraph or a stand-in that does nothing, and returns what must be equal, bit for bit.
@@ -40,7 +41,8 @@ from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 
 noted = []  # what a case has to say on its line
 ROWS, WIDTH, LAYERS = 2048, 1024, 8
-WARM_UP_STEPS = 40  # of a plan, that a warm-up call may take; 24 were seen
+LINK_BYTES_PER_MS = 50e6
+WARM_UP_STEPS = 3  # of a plan, that a warm-up call may take; it takes 24 (docs/decisions/0044)
 OVERHEAD_OPERATORS = 3  # whose time a call may take beside CUDAGraph.replay()
 SHARE = 0.6  # of what the plain program takes at its peak
 
@@ -668,6 +670,21 @@ def autocast_outside(pg):
     for _ in range(8):
         with torch.autocast("cuda", dtype=torch.bfloat16):
             figures += training.run(1)
+    return figures
+
+
+def reads_in_inference_mode(pg):
+    """There a mode sees to(), reshape() and autocast's casts whole: declared to make views, they copy."""
+    training, figures = Training(pg, layers=3 * LAYERS, fused=False), []
+    for _ in range(4):
+        figures += training.run(2)
+        training.model.eval()
+        with torch.inference_mode():
+            figures += [bits(value.cpu().double().sum()) for value in training.model.state_dict().values()]
+            figures += [bits(weight.to(torch.float64).reshape(-1).sum()) for weight in training.model.parameters()]
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                figures.append(bits(loss_of(training.model, training.batches[0].cuda())))
+        training.model.train()
     return figures
 
 
@@ -1551,6 +1568,42 @@ def timed_training(pg, steps=9, blocks=20, rows=1 << 14):
     return losses, seconds, step
 
 
+def between_replays(pg):
+    """What a loop does between two replays takes the time of the replay and of the bytes that it touches over the link,
+    twice where it writes them, and three tenths of that."""
+    training = Training(pg, layers=3 * LAYERS)  # weights and state alone exceed the budget
+    training.run(12)
+    was_rewritten(training.step)
+    weights = [parameter.detach() for parameter in training.model.parameters()]
+    weights_ms = sum(weight.numel() * weight.element_size() for weight in weights) / LINK_BYTES_PER_MS
+    x = training.batches[0].cuda()[:8]
+
+    def evaluate():
+        with torch.no_grad():
+            training.model(x)
+
+    def took_ms(besides):
+        seconds = []
+        for _ in range(8):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            training.run(1)
+            besides()
+            torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - start)
+        return statistics.median(seconds) * 1e3
+
+    alone = took_ms(lambda: None)
+    loops = {"norms of all weights": (lambda: [weight.norm() for weight in weights], 1), "evaluation": (evaluate, 1),
+             "foreach that writes them": (lambda: torch._foreach_mul_(weights, 1.0), 2)}
+    took = {name: took_ms(besides) for name, (besides, _) in loops.items()}
+    noted.append(f"replay {alone:.1f} ms, {', '.join(f'with {name} {ms:.1f}' for name, ms in took.items())}; the weights "
+                 f"take {weights_ms:.1f} over the link")
+    for name, (_, times) in loops.items():
+        most = 1.3 * (alone + times * weights_ms)
+        check(took[name] <= most, f"{noted[-1]}; {name} may take {most:.1f}")
+
+
 def plain_training_and_peak():
     torch.cuda.reset_peak_memory_stats()
     losses, seconds, _ = timed_training(PlainPyTorch)
@@ -1695,6 +1748,7 @@ PROGRAMS = [
     mixed_precision_with_scaler,
     unfused_scaler,
     autocast_outside,
+    reads_in_inference_mode,
     grouped_products,
     attention_and_checkpointing,
     checkpointing_with_dropout,
@@ -1792,8 +1846,8 @@ def main():
     if sys.argv[1] == "--plain":
         return run_plain(Path(sys.argv[2]), sys.argv[3:])
     figures = json.loads((Path(sys.argv[1]) / "graphed.json").read_text())
-    known = {case.__name__: case for case in [*PROGRAMS, *CHECKS, overhead, warm_up_at_half]}
-    named_only = (overhead, warm_up_at_half)
+    known = {case.__name__: case for case in [*PROGRAMS, *CHECKS, overhead, between_replays, warm_up_at_half]}
+    named_only = (overhead, between_replays, warm_up_at_half)
     names = sys.argv[2:] or [name for name in known if known[name] not in named_only]
     at_half = names == [warm_up_at_half.__name__]
     budget = figures[names[0]]["peak_bytes"] / 2 if at_half else figures["peak_bytes"] * SHARE

@@ -15,6 +15,8 @@ from pathlib import Path
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
 
+from named_cases import check, run_named  # noqa: E402
+
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -22,11 +24,6 @@ import pumpgraph  # noqa: E402
 
 WIDTH = 1024
 MIB = 1 << 20
-
-
-def check(condition, message):
-    if not condition:
-        raise AssertionError(message)
 
 
 def mlp(depth=6):
@@ -401,13 +398,7 @@ CASES = [
 
 
 def main():
-    case = {case.__name__: case for case in CASES}.get(sys.argv[1] if len(sys.argv) > 1 else "")
-    if case is None:
-        sys.exit(f"usage: {sys.argv[0]} CASE; cases: {', '.join(case.__name__ for case in CASES)}")
-    try:
-        case()
-    except AssertionError as error:
-        sys.exit(f"{case.__name__}: {error}")
+    run_named(CASES)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ from pathlib import Path
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
 
+from named_cases import check  # noqa: E402
+
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -83,11 +85,6 @@ class Training:
             losses.append(chosen.output.item().hex())
             self.steps_run += 1
         return losses
-
-
-def check(condition, message):
-    if not condition:
-        raise AssertionError(message)
 
 
 def refused(status, pattern, call):

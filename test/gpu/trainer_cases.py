@@ -10,7 +10,6 @@ takes other kernels while a stream is captured. Needs transformers 5, lightning 
 import concurrent.futures
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -21,25 +20,13 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "runtime" / "python"))
 
+from named_cases import check, raises, run_named  # noqa: E402
+
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 
 RATE = 1e-3
-
-
-def check(condition, message):
-    if not condition:
-        raise AssertionError(message)
-
-
-def raises(kind, pattern, call):
-    try:
-        call()
-    except kind as error:
-        check(re.search(pattern, str(error)), f"another error: {error}")
-        return
-    raise AssertionError(f"no {kind.__name__} that says {pattern}")
 
 
 def reproducible():
@@ -625,13 +612,7 @@ def main():
         result = program(**json.loads(sys.argv[4]))
         Path(sys.argv[3]).write_text(json.dumps(result))
         return
-    case = {case.__name__: case for case in CASES}.get(sys.argv[1] if len(sys.argv) > 1 else "")
-    if case is None:
-        sys.exit(f"usage: {sys.argv[0]} CASE; cases: {', '.join(case.__name__ for case in CASES)}")
-    try:
-        case()
-    except AssertionError as error:
-        sys.exit(f"{case.__name__}: {error}")
+    run_named(CASES)
 
 
 if __name__ == "__main__":

@@ -743,14 +743,33 @@ class Decoding(base.TorchTest):
                          ["input_ids", "past_key_values", "use_cache"])
         self.assertFalse(self.model._valid_auto_compile_criteria({}, None))
 
-    def test_another_cache_of_the_same_kind_is_taken_over(self):
-        step = self.decoded(max_graphs=1)
-        output = self.model.forward(input_ids=self.tokens(), past_key_values=StaticCache(0xC000))
-        self.assertIs(output[1], self.cache)
-        lines = [line for line in self.calls() if line.startswith(("torch: copy", "torch: replay"))]
-        self.assertEqual(lines[0], "torch: copy 0xc000 to 0xb000")
-        self.assertEqual(lines[-1], "torch: replay 2")
+    def test_another_cache_of_the_same_kind_gets_the_tensors(self):
+        step, text = self.decoded(max_graphs=1), StaticCache(0xC000)
+        for _ in range(2):
+            output = self.model.forward(input_ids=self.tokens(), past_key_values=text)
+            self.assertIs(output[1], text)
+        self.assertEqual(text.layers[0].keys.data_ptr(), 0xB000)
+        lines = [line for line in self.calls() if line.startswith(("torch: copy 0xc", "torch: replay"))]
+        self.assertEqual(lines, ["torch: copy 0xc000 to 0xb000", "torch: replay 2", "torch: replay 2"])
         self.assertEqual(len(step.signatures()), 1)
+
+    def test_a_cache_that_the_program_keeps_has_its_values(self):
+        """Also where it is written on later, and where it has been given a tensor of the program's."""
+        self.decoded(max_graphs=1)
+        other = StaticCache(0xC000)
+        self.cache.layers[0].keys.value, other.layers[0].keys.value = 1.0, 2.0
+        self.model.forward(input_ids=self.tokens(), past_key_values=other)
+        self.assertEqual(self.cache.layers[0].keys.value, 1.0)
+        self.assertEqual(other.layers[0].keys.value, 2.0)
+        self.assertNotEqual(self.cache.layers[0].keys.data_ptr(), 0xB000)
+        self.model.forward(input_ids=self.tokens(), past_key_values=self.cache)
+        self.assertEqual(self.cache.layers[0].keys.data_ptr(), 0xB000)
+        self.assertEqual((self.cache.layers[0].keys.value, other.layers[0].keys.value), (1.0, 2.0))
+        self.cache.layers[0].keys = torch.Tensor(0xD000)
+        self.cache.layers[0].keys.value = 3.0
+        self.model.forward(input_ids=self.tokens(), past_key_values=self.cache)
+        self.assertEqual(self.cache.layers[0].keys.data_ptr(), 0xB000)
+        self.assertEqual(self.cache.layers[0].keys.value, 3.0)
 
     def test_a_cache_of_another_kind_takes_the_place_of_the_first(self):
         step = self.decoded(max_graphs=1)
@@ -765,6 +784,19 @@ class Decoding(base.TorchTest):
                 self.assertIs(output[1], other)
             self.assertFalse([line for line in self.calls() if line.startswith("torch: copy 0xc000")])
             self.assertEqual(len(step.signatures()), 1)
+
+    def test_what_a_call_without_a_graph_changes_in_python_is_seen(self):
+        def forward(model, input_ids, past_key_values=None):
+            past_key_values.layers[0].seen += 1
+            past_key_values.layers[0].keys = torch.Tensor(0xF000)
+            return [past_key_values]
+
+        self.cache.layers[0].seen = 0
+        with mock.patch.object(LanguageModel, "forward", forward):
+            self.graph_decoding(self.model, warmup=5)
+            for _ in range(3):
+                self.model.forward(input_ids=self.tokens(), past_key_values=self.cache)
+        self.assertEqual((self.cache.layers[0].seen, self.cache.layers[0].keys.data_ptr()), (3, 0xF000))
 
     def test_a_copy_of_the_model_runs_its_own_forward(self):
         self.decoded()

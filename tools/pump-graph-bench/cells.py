@@ -30,7 +30,7 @@ def gib(size: Optional[float]) -> str:
     return "-" if size is None else f"{size / 2**30:.2f} GiB"
 
 
-def spread(samples: Sequence[float]) -> str:
+def spread(samples: Sequence[float], unit: str = "") -> str:
     if not samples:
         return "-"
-    return f"{statistics.median(samples):.1f} ({min(samples):.1f}-{max(samples):.1f})"
+    return f"{statistics.median(samples):.1f}{unit} ({min(samples):.1f}-{max(samples):.1f})"

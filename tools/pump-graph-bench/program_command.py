@@ -14,7 +14,7 @@ import runs
 import sentinel_kept
 import workers
 from program_rows import BY_NAME, KINDS, PROGRAMS, Done, Job, Program, budget_bytes, lacks, missing, plan_jobs
-from workers import fail
+from workers import fail, named
 
 WORKER = Path(__file__).resolve().parent / "program_worker.py"
 
@@ -52,19 +52,11 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 def choose(wanted: Optional[str]) -> List[Program]:
     if wanted is None:
         return list(PROGRAMS)
-    return [BY_NAME[name] for name in _known("program", wanted, list(BY_NAME))]
+    return [BY_NAME[name] for name in named("program", wanted, list(BY_NAME))]
 
 
 def choose_kinds(wanted: str) -> List[str]:
-    return _known("row", wanted, KINDS)
-
-
-def _known(what: str, wanted: str, known: Sequence[str]) -> List[str]:
-    names = [name for name in wanted.split(",") if name]
-    for name in names:
-        if name not in known:
-            fail(f"no {what} \"{name}\"; there are {', '.join(known)}")
-    return [name for name in known if name in names]
+    return named("row", wanted, KINDS)
 
 
 def check_libraries(chosen: Sequence[Program]) -> None:

@@ -20,7 +20,7 @@ import workers
 from sentinels import (
     BY_NAME, KINDS, PLANNED, SENTINELS, USUAL_KINDS, Done, Job, Sentinel, lacks, missing, plain_peak, plan_jobs, unnamed,
 )
-from workers import append, fail, say
+from workers import append, fail, named, say
 
 WORKER = Path(__file__).resolve().parent / "sentinel_worker.py"
 
@@ -68,11 +68,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 def choose(arguments: argparse.Namespace, source: Done) -> List[Sentinel]:
     chosen = unnamed(source)
     if arguments.sentinels is not None:
-        names = [name for name in arguments.sentinels.split(",") if name]
-        for name in names:
-            if name not in BY_NAME:
-                fail(f"no sentinel \"{name}\"; there are {', '.join(BY_NAME)}")
-        chosen = [sentinel for sentinel in SENTINELS if sentinel.name in names]
+        chosen = [BY_NAME[name] for name in named("sentinel", arguments.sentinels, list(BY_NAME))]
     if arguments.budgets is None:
         return chosen
     wanted = arguments.budgets.split(",")
@@ -93,11 +89,7 @@ def check_libraries(chosen: Sequence[Sentinel]) -> None:
 
 
 def choose_kinds(wanted: str) -> List[str]:
-    names = [name for name in wanted.split(",") if name]
-    for name in names:
-        if name not in KINDS:
-            fail(f"no row \"{name}\"; there are {', '.join(KINDS)}")
-    return [kind for kind in KINDS if kind in names]
+    return named("row", wanted, KINDS)
 
 
 class Rows(workers.Table):

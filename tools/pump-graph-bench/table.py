@@ -6,6 +6,7 @@ from __future__ import annotations
 import statistics
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
+from cells import decimal, gib, ms, quotient, spread
 from runs import PERCENTAGES, Example, report_of
 
 Done = Dict[str, Dict[str, Any]]
@@ -56,7 +57,7 @@ def _head(rows: Rows) -> Iterator[str]:
     plain = rows.first("plain") or {}
     yield f"## {rows.example.title}"
     device = " on one " + plain["device"] if plain.get("device") else ""
-    times, peak = _spread(rows.samples("plain")), _gib(plain.get("peak_bytes"))
+    times, peak = spread(rows.samples("plain"), " ms"), gib(plain.get("peak_bytes"))
     yield f"Native allocator, same captured graph{device}: {times}, peak {peak}."
     host = rows.step_ms("host")
     native = rows.step_ms("plain")
@@ -85,16 +86,16 @@ def _budgets(rows: Rows) -> Iterator[str]:
 def _cells(rows: Rows, row: str, figures: Dict[str, Any]) -> List[str]:
     report = report_of(figures)
     step, native = rows.step_ms(row), rows.step_ms("plain")
-    plan_bound = _ms(report.get("plan_bound_s"))
+    plan_bound = ms(report.get("plan_bound_s"))
     return [
-        _gib(figures["peak_bytes"]),
-        _spread(rows.samples(row), unit=""),
-        _ratio(step, native),
-        _number(_ms(report.get("bound_s"))),
-        _number(plan_bound),
-        _ratio(step, plan_bound),
-        _gib(report.get("up_bytes")),
-        _gib(report.get("down_bytes")),
+        gib(figures["peak_bytes"]),
+        spread(rows.samples(row), unit=""),
+        quotient(step, native),
+        decimal(ms(report.get("bound_s"))),
+        decimal(plan_bound),
+        quotient(step, plan_bound),
+        gib(report.get("up_bytes")),
+        gib(report.get("down_bytes")),
         str(report.get("added_nodes", "-")),
         f"{report['plan_ms']:.0f} ms" if report.get("plan_ms") is not None else "-",
         _losses(rows, row),
@@ -172,7 +173,7 @@ def _check_full(rows: Rows) -> Iterator[Tuple[bool, str]]:
 
 def _check_half(rows: Rows) -> Iterator[Tuple[bool, str]]:
     figures, step = rows.first("50"), rows.step_ms("50")
-    plan_bound = _ms(report_of(figures).get("plan_bound_s"))
+    plan_bound = ms(report_of(figures).get("plan_bound_s"))
     if step is None or not plan_bound:
         return
     text = f"at 50 % the step takes {step / plan_bound:.2f} of the plan bound (at most 1.25)"
@@ -222,25 +223,3 @@ def _errors(rows: Rows) -> Iterator[str]:
 
 
 # ---- figures ---------------------------------------------------------------------------------------------------------
-
-
-def _ms(seconds: Optional[float]) -> Optional[float]:
-    return None if seconds is None else seconds * 1e3
-
-
-def _number(value: Optional[float]) -> str:
-    return "-" if value is None else f"{value:.1f}"
-
-
-def _ratio(value: Optional[float], of: Optional[float]) -> str:
-    return "-" if value is None or not of else f"{value / of:.2f}"
-
-
-def _gib(size: Optional[float]) -> str:
-    return "-" if size is None else f"{size / 2**30:.2f} GiB"
-
-
-def _spread(samples: Sequence[float], unit: str = " ms") -> str:
-    if not samples:
-        return "-"
-    return f"{statistics.median(samples):.1f}{unit} ({min(samples):.1f}-{max(samples):.1f})"

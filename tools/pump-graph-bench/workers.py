@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, IO, List, NoReturn, Optional
+from typing import Any, Callable, Dict, IO, List, NoReturn, Optional, Sequence
 
 import runs
 
@@ -23,6 +23,15 @@ Done = Dict[str, Figures]
 
 def fail(message: str) -> NoReturn:
     sys.exit(f"pump-graph-bench: error: {message}")
+
+
+def named(what: str, wanted: str, known: Sequence[str]) -> List[str]:
+    """Those of `known` that a text names, separated by commas; ends the program where it names another."""
+    names = [name for name in wanted.split(",") if name]
+    for name in names:
+        if name not in known:
+            fail(f"no {what} \"{name}\"; there are {', '.join(known)}")
+    return [name for name in known if name in names]
 
 
 def say(text: str) -> None:
