@@ -311,6 +311,36 @@ def number_that_the_loop_changes_and_the_step_does_not_read(pg):
     return program.losses(step, after)
 
 
+@equal
+def tensors_made_of_numbers(pg):
+    """Whose bits are those that PyTorch copies: of every kind, of several shapes, and made in three ways."""
+    program = Program()
+    made = [0.1, -0.0, 3, True, 2 + 1j, float("inf"), [1, 2.5], [[1, 2], [3, 4]], [0.0, -0.0], (7,), 2**62 + 1, 1e-42]
+
+    def step(x):
+        loss = program.train(x)
+        others = [loss.new_tensor(0.3), loss.new_tensor([1, 2]), torch.as_tensor(0.7, device="cuda"),
+                  torch.as_tensor([2, 3], dtype=torch.bfloat16, device=x.device)]
+        return loss * torch.tensor(0.5, device=x.device), *others, *(torch.tensor(data, device="cuda") for data in made)
+
+    graphed, figures = pg.graphed(step), []
+    for call in range(CALLS):
+        loss, *others = graphed(program.batches[call % 3])
+        figures.append(bits(loss))
+        figures += [str(tensor.dtype) + str(tensor.tolist()) for tensor in others]
+    return figures
+
+
+@refused(r'"beta", which the step reads, was 0\.5 when the step was captured and is 0\.375; pass it as an argument')
+def tensor_made_of_a_number_that_the_loop_changes(pg):
+    program = Program()
+    beta = 0.5
+    step = pg.graphed(lambda x: program.train(x) * torch.tensor(beta, device="cuda"))
+    figures = program.losses(step)
+    beta = 0.375
+    return figures + program.losses(step)
+
+
 # ---- random numbers of the device ------------------------------------------------------------------------------------
 
 

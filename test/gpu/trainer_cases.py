@@ -552,8 +552,10 @@ def run(program, folder, **options):
     arguments = json.dumps({"folder": folder, **options})
     command = [sys.executable, __file__, "--run", program.__name__, str(file), arguments]
     process = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    fatal = process.stdout.find("Fatal Python error")  # whose end names extension modules
-    said = process.stdout[fatal:fatal + 4000] if fatal >= 0 else process.stdout[-4000:]
+    said = process.stdout[-4000:]
+    fatal = process.stdout.find("Fatal Python error")
+    if fatal >= 0:  # its end names extension modules
+        said = process.stdout[max(0, fatal - 500):fatal + 1200]
     check(process.returncode == 0, f"{program.__name__} {options} fails:\n{said}")
     return json.loads(file.read_text())
 

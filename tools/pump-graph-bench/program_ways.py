@@ -15,6 +15,7 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_flatten, tree_map
 
 Figures = Dict[str, Any]
@@ -172,8 +173,8 @@ class CapturableOptimizers:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        hooks = [torch.optim.optimizer.register_optimizer_step_pre_hook(self._enter),
-                 torch.optim.optimizer.register_optimizer_step_post_hook(self._leave)]
+        hooks = [register_optimizer_step_pre_hook(self._enter),
+                 register_optimizer_step_post_hook(self._leave)]
         try:
             yield
         finally:

@@ -25,6 +25,7 @@ from ._report import Report
 from ._session import (MeasurementResult, NativeStep, ObservationResult, PathLike, ReplanningResult, Session,
                        ValidationResult, user_cache)
 from ._sizes import format_size, parse_budget, parse_size
+from .constants import filled_in
 from .errors import PumpGraphError, Status, UnsupportedError, invalid
 from .generators import of_the_device, register, seeds_unknown
 from .guard import Guard
@@ -386,7 +387,8 @@ def _record(installation: _Installation, fn: Callable[[], Any], mode: str,
             # Inside, because entering allocates the generator's own tensors and writes to them at once.
             session.capture_begin()
             try:
-                output = fn()
+                with filled_in():
+                    output = fn()
             except BaseException as error:
                 failure = error
                 raise

@@ -3,7 +3,8 @@
 /// What it takes the driver to move a block between the device and host memory that kernels reach, beside the copy
 /// (runtime/memory/Paging.h): for device memory in one piece and in frames of 2 MiB, and for host memory in one piece,
 /// milliseconds a GiB to create, map, give access to, unmap and release it, in blocks of several sizes; and of copies
-/// between the two. nvcc -O2 -std=c++20 -arch=sm_90 paging.cu -lcuda
+/// between the two. With an argument: of copies within host memory.
+/// nvcc -O2 -std=c++20 -arch=sm_90 paging.cu -lcuda
 #include "check_driver.h"
 #include "timing.h"
 
@@ -136,15 +137,41 @@ void timeCopies(std::size_t blockBytes) {
   host.release();
 }
 
+/// Whether the device copies between host memory that only it reaches; else the processor tries, and the process ends.
+void copyFromHostToHost(bool hostToo) {
+  Memory first(Kind::Host, 16 * mebi, hostToo), second(Kind::Host, 16 * mebi, hostToo);
+  const CUdeviceptr from = reserve(), to = reserve();
+  for (auto *memory : {&first, &second}) {
+    memory->create();
+    memory->map(memory == &first ? from : to);
+  }
+  for (std::size_t at = 0; at < wholeBytes; at += first.blockBytes)
+    check(cuMemsetD8(from + at, 0x5a, first.blockBytes), "memset");
+  const double begin = nowMs();
+  for (std::size_t at = 0; at < wholeBytes; at += first.blockBytes)
+    check(cuMemcpyDtoDAsync(to + at, from + at, first.blockBytes, nullptr), "copy");
+  const double submitted = since(begin);
+  check(cuCtxSynchronize(), "copy");
+  std::vector<unsigned char> bytes(mebi);
+  check(cuMemcpyDtoH(bytes.data(), to + wholeBytes - mebi, mebi), "read");
+  std::printf("host to host%s: %s, %.1f ms, of these %.1f in the call\n", hostToo ? ", processor too" : "",
+              bytes.front() == 0x5a && bytes.back() == 0x5a ? "right" : "WRONG", since(begin), submitted);
+}
+
 } // namespace
 
-int main() {
+int main(int argc, char **) {
   CUdevice device;
   CUcontext context;
   check(cuInit(0), "driver");
   check(cuDeviceGet(&device, 0), "device");
   check(cuDevicePrimaryCtxRetain(&context, device), "context");
   check(cuCtxSetCurrent(context), "context");
+  if (argc > 1) { // host-to-host
+    copyFromHostToHost(true);
+    copyFromHostToHost(false);
+    return 0;
+  }
   std::printf("ms a GiB\n\n| memory | blocks | create | map | access, first | access again | unmap | release |\n"
               "| --- | --- | --- | --- | --- | --- | --- | --- |\n");
   for (const std::size_t blockBytes : {16 * mebi, 64 * mebi, 256 * mebi}) {

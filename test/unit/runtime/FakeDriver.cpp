@@ -1656,6 +1656,10 @@ bool FakeDriver::isOnDevice(const void *address) const {
   return isMapped(address) && !isHostBacked(reinterpret_cast<std::uintptr_t>(address));
 }
 
+bool FakeDriver::isMixed(const void *address, std::size_t bytes) const {
+  return test::isMixed(reinterpret_cast<std::uintptr_t>(address), bytes);
+}
+
 std::uint64_t FakeDriver::managedPagesOnDevice() const {
   const std::lock_guard lock(state_->mutex);
   return state_->managedOnDevice.size();

@@ -202,6 +202,20 @@ class Tensor:
     def record_stream(self, stream):
         pass
 
+    def new_tensor(self, data, dtype=None, device=None, requires_grad=False):
+        return tensor(data, dtype, device or self.device, requires_grad)
+
+
+def tensor(data, dtype=None, device=None, requires_grad=False):
+    note(f"torch: copy {data} to {device}")
+    made = Tensor(dtype=dtype or float32, requires_grad=requires_grad)
+    made.value = data
+    return made
+
+
+def as_tensor(data, dtype=None, device=None):
+    return tensor(data, dtype, device)
+
 
 def zeros(size, dtype=float32, device=None):
     return Tensor(0x9000, dtype=dtype)
