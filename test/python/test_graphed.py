@@ -9,6 +9,7 @@ import re
 import sys
 import types
 import unittest
+import weakref
 from pathlib import Path
 from unittest import mock
 
@@ -16,7 +17,7 @@ import test_torch_capture as base
 from test_torch_capture import torch
 
 import pumpgraph
-from pumpgraph import (PumpGraphError, StaleStepError, Status, UnsupportedError, device_updates, nested,
+from pumpgraph import (_session, PumpGraphError, StaleStepError, Status, UnsupportedError, device_updates, nested,
                        torch_capture)
 from pumpgraph.changes import Changes
 from pumpgraph.reachable import Reachable
@@ -1149,6 +1150,24 @@ class GradientsBetweenCalls(GraphedTest):
             step(self.x())
             self.assertEqual(self.notes(), [copied(0x1000, 0x1100), "torch: replay 2"])
             self.assertEqual(self.weight.grad.data_ptr(), left)
+
+    def test_what_is_made_anew_is_gone_when_the_step_is_planned(self):
+        """Else the plan would have to do without its memory, for good."""
+        model, weight = self.model, self.weight
+        before, alive = [], []
+
+        def fn(_x):
+            model.training
+            weight.grad = torch.fresh(0xF000)
+            before[:] = before or [weakref.ref(weight.grad)]
+
+        adopt = _session.Session.adopt
+        step = pumpgraph.graphed(fn, warmup=1, name="fn")
+        step(self.x())
+        with mock.patch.object(_session.Session, "adopt", autospec=True, side_effect=lambda session, *args: (
+                alive.append(before[0]()), adopt(session, *args))[1]):
+            step(self.x())
+        self.assertEqual(alive, [None])
 
     def test_used_and_made_anew_is_refused(self):
         model, weight = self.model, self.weight

@@ -23,16 +23,16 @@ def gradients_of(parameters: List[torch.Tensor]) -> _Gradients:
 
 
 class CapturedGradients:
-    """`at_call`: what was there when the step was called; `at_start`: when its capture began, after gradients that the
-    rehearsal replaced were dropped; `.grad` now: what the capture left."""
+    """`had`: which of the parameters had one when the step was called; `at_start`: what was there when its capture began,
+    after gradients that the rehearsal replaced were dropped; `.grad` now: what the capture left."""
 
     _alive: "weakref.WeakSet[CapturedGradients]" = weakref.WeakSet()
 
-    def __init__(self, parameters: List[torch.Tensor], at_call: _Gradients, at_start: _Gradients):
+    def __init__(self, parameters: List[torch.Tensor], had: List[bool], at_start: _Gradients):
         self.parameters = parameters
         self._after = gradients_of(parameters)
         # A gradient that the rehearsal replaced did not matter: whatever is there is dropped again.
-        self._any = [start is None and call is not None for call, start in zip(at_call, at_start)]
+        self._any = [start is None and was_there for was_there, start in zip(had, at_start)]
         self._before = list(at_start)
         self._is_steady = all(is_any or start is after
                               for is_any, start, after in zip(self._any, at_start, self._after))

@@ -570,7 +570,8 @@ class Graphed:
             give_settings(optimizers)
             things = self._private_things([found.modules, optimizers, large, self._options.private])
             parameters = things.parameters()
-            at_call = gradients_of(parameters)
+            # None is kept that the step makes anew: the plan would have to do without its memory.
+            had = [gradient is not None for gradient in gradients_of(parameters)]
             at_start: List[Any] = []
             bindings = Bindings(surroundings.search, [*places_in_modules(found.modules),
                                                       *places_in_optimizers(optimizers)])
@@ -602,7 +603,7 @@ class Graphed:
                                     drawn=drawn)
         with contextlib.ExitStack() as undo:
             undo.callback(step.close)
-            gradients = CapturedGradients(parameters, at_call, at_start)
+            gradients = CapturedGradients(parameters, had, at_start)
             undo.callback(gradients.rewind)
             undo.callback(put_back)
             inputs.refuse_gradients()
