@@ -381,11 +381,6 @@ pumpgraph_status pumpgraph_keep_freed(pumpgraph_session *session, int32_t on, pu
   });
 }
 
-pumpgraph_status pumpgraph_check_capture(pumpgraph_session *session, pumpgraph_stream stream, pumpgraph_error *error) {
-  return guard(error,
-               [&]() -> Status { return session ? session->session->checkCapture(stream) : nullArgument("session"); });
-}
-
 pumpgraph_status pumpgraph_capture_begin(pumpgraph_session *session, pumpgraph_error *error) {
   return onSession(session, error, [&](Session &self) -> Status { return self.captureBegin(); });
 }

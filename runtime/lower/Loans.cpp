@@ -112,7 +112,7 @@ Status Loans::lend(const PlannedBlock &planned, const std::set<BlockId> &togethe
 Status Loans::claimFrames(const PlannedBlock &planned, const std::set<BlockId> &together, Loan &loan) {
   std::vector<FrameId> frames(planned.frames.size(), noFrame);
   for (std::uint64_t page = 0; page < frames.size(); ++page) {
-    if (planned.hosted[page] && !planned.isMixed())
+    if (planned.hosted[page])
       continue;
     const Page wanted{planned.block, page};
     const Expected<FrameId> frame = findFrame(wanted, planned.frames[page], together);
@@ -212,7 +212,7 @@ Status Loans::copyIn(const PlannedBlock &planned, const Loan &loan) {
     if (loan.frames[page] == planned.frames[page])
       leave(planned, page);
   }
-  return planned.isMixed() ? ValueCopies(tools_, pools_).copyHosted(planned, addressOf(planned, 0), false) : Status{};
+  return {};
 }
 
 Status Loans::remap(const PlannedBlock &planned, const Loan &loan, bool toLoan) const {
@@ -223,14 +223,8 @@ Status Loans::remap(const PlannedBlock &planned, const Loan &loan, bool toLoan) 
   if (std::all_of(lent.begin(), lent.end(), [](FrameId frame) { return frame == noFrame; }))
     return {};
   const CUdeviceptr address = addressOf(planned, 0);
-  if (toLoan) {
-    PUMPGRAPH_TRY(tools_.mapper.unmapFrames(address, own));
-    PUMPGRAPH_TRY(planned.isMixed() ? unmapHosted(tools_, planned) : Status{});
-    return tools_.mapper.mapFrames(address, lent);
-  }
-  PUMPGRAPH_TRY(tools_.mapper.unmapFrames(address, lent));
-  PUMPGRAPH_TRY(planned.isMixed() ? mapHosted(tools_, planned) : Status{});
-  return tools_.mapper.mapFrames(address, own);
+  PUMPGRAPH_TRY(tools_.mapper.unmapFrames(address, toLoan ? own : lent));
+  return tools_.mapper.mapFrames(address, toLoan ? lent : own);
 }
 
 Status Loans::putAway(BlockId id) {
@@ -264,7 +258,7 @@ Status Loans::saveWritten(const PlannedBlock &planned, const Loan &loan) {
   }
   if (isMappedAnew)
     PUMPGRAPH_TRY_WHILE(tools_.driver.streamSynchronize(saves_), "saving what was written to block {}", planned.block);
-  return planned.isMixed() ? ValueCopies(tools_, pools_).copyHosted(planned, addressOf(planned, 0), true) : Status{};
+  return {};
 }
 
 Status Loans::settle() {
@@ -413,8 +407,6 @@ Status Loans::unmap(const PlannedBlock &planned) const {
   for (std::uint64_t page = 0; page < lent.frames.size(); ++page)
     if (found->second.frames[page] != noFrame)
       lent.frames[page] = found->second.frames[page];
-  if (planned.isMixed())
-    lent.hostedRuns.clear();
   return unmapPlanned(tools_, lent);
 }
 

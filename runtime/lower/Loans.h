@@ -25,8 +25,7 @@ enum class Use : std::uint8_t {
 /// frame; so a loan costs its bytes over the link and maps nothing. A value that another page keeps in the frame
 /// between replays is *displaced*: saved in host memory if it is nowhere else, and brought back by settle(). Frames of
 /// exclusive and present blocks are never taken. Where two pages of one call share a frame, one of them is mapped to
-/// another frame; where no frame is left, a block is mapped to host memory. A hosted page is where it should be, unless
-/// others of its block are not hosted: a copy out of such a block would end the process, so all of it gets frames.
+/// another frame; where no frame is left, a block is mapped to host memory.
 ///
 /// A call may put earlier loans away to get their frames, and counts these departures. Written values are copied to
 /// their places then, values that were only read are dropped.

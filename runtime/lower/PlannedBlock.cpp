@@ -84,25 +84,15 @@ Status ValueCopies::copyHosted(const PlannedBlock &planned, CUdeviceptr base, bo
 Status mapPlanned(const MemoryTools &tools, const PlannedBlock &planned) {
   const CUdeviceptr address = tools.heap.block(planned.block).address;
   PUMPGRAPH_TRY(tools.mapper.mapFrames(address, planned.frames));
-  return mapHosted(tools, planned);
-}
-
-Status unmapPlanned(const MemoryTools &tools, const PlannedBlock &planned) {
-  const CUdeviceptr address = tools.heap.block(planned.block).address;
-  PUMPGRAPH_TRY(tools.mapper.unmapFrames(address, planned.frames));
-  return unmapHosted(tools, planned);
-}
-
-Status mapHosted(const MemoryTools &tools, const PlannedBlock &planned) {
-  const CUdeviceptr address = tools.heap.block(planned.block).address;
   for (const HostedRun &run : planned.hostedRuns)
     PUMPGRAPH_TRY(
         tools.mapper.mapHandle(address + run.firstPage * pageBytes, run.pages * pageBytes, run.memory->handle()));
   return {};
 }
 
-Status unmapHosted(const MemoryTools &tools, const PlannedBlock &planned) {
+Status unmapPlanned(const MemoryTools &tools, const PlannedBlock &planned) {
   const CUdeviceptr address = tools.heap.block(planned.block).address;
+  PUMPGRAPH_TRY(tools.mapper.unmapFrames(address, planned.frames));
   for (const HostedRun &run : planned.hostedRuns)
     PUMPGRAPH_TRY(tools.mapper.unmapHandle(address + run.firstPage * pageBytes, run.pages * pageBytes));
   return {};

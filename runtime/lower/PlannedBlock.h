@@ -48,8 +48,6 @@ struct PlannedBlock {
   std::vector<FrameId> frames;                   ///< by page, while installed: what `plan` is on this device
   std::shared_ptr<const ReservedBlock> reserved; ///< null unless it is one
 
-  /// Whether some of it is hosted and some not: the driver copies as what lies behind the first byte.
-  bool isMixed() const { return !hostedRuns.empty() && hostedRuns.front().pages < plan.size(); }
   bool hasMirror() const { return std::find(mirrored.begin(), mirrored.end(), true) != mirrored.end(); }
   /// Whether steps alone touch it, so that between replays other values may have its frames.
   bool mayLendFrames() const { return isPrivate && !isPresent; }
@@ -80,9 +78,6 @@ private:
 /// Maps the plan's frames and the hosted pages' memory at the block's address; unmapPlanned() undoes it.
 Status mapPlanned(const MemoryTools &tools, const PlannedBlock &planned);
 Status unmapPlanned(const MemoryTools &tools, const PlannedBlock &planned);
-/// Of these the hosted pages alone.
-Status mapHosted(const MemoryTools &tools, const PlannedBlock &planned);
-Status unmapHosted(const MemoryTools &tools, const PlannedBlock &planned);
 
 Status waitForDevice(const MemoryTools &tools, const char *purpose);
 

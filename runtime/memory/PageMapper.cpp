@@ -76,19 +76,10 @@ Status PageMapper::mapRepeated(CUdeviceptr address, std::uint64_t pages, std::sp
 Status PageMapper::mapHandle(CUdeviceptr address, std::uint64_t bytes, CUmemGenericAllocationHandle handle) const {
   PUMPGRAPH_TRY_WHILE(driver_.memMap(address, bytes, 0, handle, 0), "mapping {} of host memory at {:#x}",
                       bytesText(bytes), address);
-  CUmemAccessDesc access[2]{};
-  access[0].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  access[0].location.id = device_;
-  access[1].location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
-  access[1].location.id = hostNode_;
-  access[0].flags = access[1].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  const Status allowed = driver_.memSetAccess(address, bytes, access, 2);
-  if (!allowed) {
+  const Status allowed = allow(address, bytes);
+  if (!allowed)
     (void)unmapHandle(address, bytes);
-    return inContext(allowed.error(), fmt::format("giving device {} and NUMA node {} access to {} at {:#x}", device_,
-                                                  hostNode_, bytesText(bytes), address));
-  }
-  return {};
+  return allowed;
 }
 
 Status PageMapper::unmapHandle(CUdeviceptr address, std::uint64_t bytes) const {

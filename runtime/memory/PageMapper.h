@@ -14,8 +14,7 @@ namespace pumpgraph::runtime {
 /// using addresses that are unmapped or mapped anew.
 class PageMapper {
 public:
-  PageMapper(const Driver &driver, int device, int hostNode, const FramePool &pool)
-      : driver_(driver), device_(device), hostNode_(hostNode), pool_(pool) {}
+  PageMapper(const Driver &driver, int device, const FramePool &pool) : driver_(driver), device_(device), pool_(pool) {}
 
   /// Maps one frame behind each page from `address` on, but where `frames` says noFrame.
   Status mapFrames(CUdeviceptr address, std::span<const FrameId> frames) const;
@@ -26,8 +25,9 @@ public:
   /// page. unmapHandle() undoes it.
   Status mapRepeated(CUdeviceptr address, std::uint64_t pages, std::span<const StandIn> standIns) const;
 
-  /// Maps one whole handle of host memory, for the device and for the processor: a copy between two such addresses is
-  /// done by the processor.
+  /// Maps one whole handle of host memory, for the device alone. Could the processor reach it at these addresses, the
+  /// driver would have it do copies between two of them: at a tenth of the speed, and with a segmentation fault where
+  /// one leads to the device further on, or later (decision 0046).
   Status mapHandle(CUdeviceptr address, std::uint64_t bytes, CUmemGenericAllocationHandle handle) const;
   Status unmapHandle(CUdeviceptr address, std::uint64_t bytes) const;
 
@@ -36,7 +36,6 @@ private:
 
   const Driver &driver_;
   int device_;
-  int hostNode_; ///< NUMA node of the host memory
   const FramePool &pool_;
 };
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which of a session's plans is in force, and how one takes the place of another.
-#include "runtime/lower/RenewCopies.h"
 #include "runtime/session/Step.h"
 
 #include <algorithm>
@@ -134,25 +133,7 @@ Status Session::makeRoom(const Residence &residence) {
 
 Status Session::install(Residence &residence) {
   PUMPGRAPH_TRY(makeRoom(residence));
-  PUMPGRAPH_TRY(residence.install());
-  Status renewed = renewCopiesOfOthers(residence.blocks());
-  if (!renewed)
-    (void)residence.remove(Keep::Values); // what is lost then it knows itself
-  return renewed;
-}
-
-/// Steps left as captured work on buffers wherever these are.
-Status Session::renewCopiesOfOthers(const std::set<BlockId> &moved) {
-  for (const std::unique_ptr<Step> &step : steps_) {
-    const std::vector<BlockId> &blocks = step->captured_.blocks;
-    if (step->rewritten() || step->isManaged() ||
-        std::none_of(blocks.begin(), blocks.end(), [&](BlockId block) { return moved.contains(block); }))
-      continue;
-    PUMPGRAPH_TRY(renewCopies(*driver_, step->graph_, *addresses_));
-    if (step->exec_)
-      driver_->graphExecDestroy.raw(std::exchange(step->exec_, nullptr));
-  }
-  return {};
+  return residence.install();
 }
 
 Status Session::takePlanBack() {

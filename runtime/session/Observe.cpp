@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a step's kernels one by one, with operands as they are and with poisoned ones, and notes what changes.
-#include "runtime/lower/RenewCopies.h"
 #include "runtime/session/ComparedRuns.h"
 #include "runtime/session/KeptValues.h"
 #include "runtime/session/StepPart.h"
@@ -91,8 +90,6 @@ private:
   Status findNodes() {
     graph_ = step_.original_ ? step_.original_ : step_.graph_;
     nodes_ = step_.original_ ? step_.originalNodes_ : step_.captured_.nodes;
-    if (step_.residence_)
-      PUMPGRAPH_TRY(renewCopies(driver_, graph_, *session_.addresses_));
     return {};
   }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Rewriting.h"
 
-#include "runtime/lower/RenewCopies.h"
-
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -239,15 +237,10 @@ Status Rewriting::putInForce(CompiledPlan plan, const std::shared_ptr<Residence>
   }
   step_.times_.mapMs = mapping.milliseconds();
   auto editor = std::make_unique<GraphEditor>(driver_, step_.graph_, session_.context_);
-  Status done = renewCopies(driver_, step_.graph_, *session_.addresses_);
-  if (done)
-    done = lowerAndCheck(*editor, plan, *residence);
+  const Status done = lowerAndCheck(*editor, plan, *residence);
   if (!done) {
-    Error error = restoreAfter(std::move(done).error(), *editor, plan);
-    Status back = residence->remove(keep, {}, &step_.captured_.blocks);
-    if (back)
-      back = renewCopies(driver_, step_.graph_, *session_.addresses_);
-    if (!back) {
+    Error error = restoreAfter(done.error(), *editor, plan);
+    if (const Status back = residence->remove(keep, {}, &step_.captured_.blocks); !back) {
       noteIfLost(*residence);
       return inContext(std::move(error), back.error().message);
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Session.h"
 
-#include "runtime/lower/RenewCopies.h"
 #include "runtime/session/Adoption.h"
 #include "runtime/session/Step.h"
 
@@ -77,7 +76,7 @@ Status Session::open() {
   frames_ = std::make_unique<FramePool>(*driver_, options_.device, budgetFrames);
   PUMPGRAPH_TRY(openProcessBudget());
   host_ = std::make_unique<HostMemory>(*driver_, options_.device, hostLimit);
-  mapper_ = std::make_unique<PageMapper>(*driver_, options_.device, host_->numaNode(), *frames_);
+  mapper_ = std::make_unique<PageMapper>(*driver_, options_.device, *frames_);
   heap_ = std::make_unique<Heap>(*driver_, *addresses_, *frames_, *host_, *mapper_, managed_);
   paging_ = std::make_unique<Paging>(*driver_, *frames_, *host_, *heap_);
   Expected<std::unique_ptr<PinnedPool>> staging = PinnedPool::create(*driver_, *host_, stagingBytes);
@@ -502,34 +501,6 @@ void Session::keepFreedForGraphs(bool on) {
 void Session::freedIsScratch(bool on) {
   const std::lock_guard lock(mutex_);
   heap_->freedIsScratch(on);
-}
-
-/// The driver keeps what memory a copy leads to when it is captured (lower/RenewCopies.h).
-Status Session::checkCapture(CUstream stream) {
-  const std::lock_guard lock(mutex_);
-  const ContextScope scope(*driver_, context_);
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  CUgraph graph = nullptr;
-  PUMPGRAPH_TRY_WHILE(driver_->streamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr),
-                      "asking for the capture");
-  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE || host_->backedBytes() == 0)
-    return {};
-  const auto inHostMemory = [&](CUdeviceptr place) {
-    const std::optional<Hit> hit = heap_->find(place);
-    return hit && heap_->block(hit->block).backing == Backing::Host;
-  };
-  return forEachCopy(*driver_, graph, [&](CUgraphNode node) -> Status {
-    CUDA_MEMCPY3D copy{};
-    PUMPGRAPH_TRY_WHILE(driver_->graphMemcpyNodeGetParams(node, &copy), "looking at a copy");
-    const CUdeviceptr from = placeOf(copy.srcMemoryType, copy.srcDevice, copy.srcHost);
-    const CUdeviceptr to = placeOf(copy.dstMemoryType, copy.dstDevice, copy.dstHost);
-    if (!inHostMemory(from) || !inHostMemory(to))
-      return {};
-    return fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY,
-                "a graph copies \"{}\" to \"{}\", both in host memory, for the budget has no room for them: the copy "
-                "would be wrong once one of them is on the device; make room before the capture",
-                heap_->nameAt(from), heap_->nameAt(to));
-  });
 }
 
 Status Session::captureBegin() {

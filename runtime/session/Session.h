@@ -180,9 +180,6 @@ public:
   void keepFreedForGraphs(bool on);
   /// While this is on, what is freed of the last capture was scratch memory of its operations.
   void freedIsScratch(bool on);
-  /// Of a graph of the program's own, before its capture on `stream` ends: whether its copies stay right where plans
-  /// move memory.
-  Status checkCapture(CUstream stream);
 
   // Capture.
   Status captureBegin();
@@ -299,7 +296,6 @@ private:
   Status exchangePlans(Step *before, Step &step);
   /// Puts a residence in force while no other is, after getting it the frames it wants.
   Status install(Residence &residence);
-  Status renewCopiesOfOthers(const std::set<BlockId> &moved);
   Status takePlanBack();
   /// Before a replay of a step left as captured: no plan in force has moved what the step uses.
   Status bringValuesTo(const Step &step);

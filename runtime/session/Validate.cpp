@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a step as captured and as rewritten from the same state and compares what they leave behind.
 #include "runtime/lower/PoisonHandOvers.h"
-#include "runtime/lower/RenewCopies.h"
 #include "runtime/session/KeptValues.h"
 #include "runtime/session/PurityCheck.h"
 #include "runtime/session/StepPart.h"
@@ -100,11 +99,9 @@ private:
   }
 
   Status runCaptured() {
-    if (step_.residence_) {
+    if (step_.residence_)
       PUMPGRAPH_TRY_WHILE(step_.residence_->remove(Keep::EveryBlock, {}, &step_.captured_.blocks),
                           "giving every buffer memory of its own");
-      PUMPGRAPH_TRY(renewCopies(driver_, step_.original_, *session_.addresses_));
-    }
     PUMPGRAPH_TRY(step_.runOnce(step_.original_, "step as captured"));
     Values captured, again;
     PUMPGRAPH_TRY(read(captured));

@@ -175,12 +175,6 @@ FAKE pumpgraph_status pumpgraph_unmap(pumpgraph_session *session, void *pointer,
   return answer("unmap", error);
 }
 
-FAKE pumpgraph_status pumpgraph_check_capture(pumpgraph_session *session, pumpgraph_stream stream,
-                                              pumpgraph_error *error) {
-  write_down("check_capture %p %p\n", (void *)session, (void *)stream);
-  return answer("check_capture", error);
-}
-
 FAKE pumpgraph_status pumpgraph_keep_freed(pumpgraph_session *session, int32_t on, pumpgraph_error *error) {
   write_down("keep_freed %p %d\n", (void *)session, on);
   return answer("keep_freed", error);

@@ -245,12 +245,6 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_end_paging(pumpgraph_session *session, 
  *  such as their workspaces. Off (0) at first. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_keep_freed(pumpgraph_session *session, int32_t on, pumpgraph_error *error);
 
-/** Of a graph of the program's own that is captured on `stream`, before its capture ends: whether it stays right where
- *  plans move memory. PUMPGRAPH_OUT_OF_DEVICE_MEMORY if it copies between two allocations that are both in host memory:
- * the processor would do that copy, and end the process once a plan has brought them to the device. */
-PUMPGRAPH_API pumpgraph_status pumpgraph_check_capture(pumpgraph_session *session, pumpgraph_stream stream,
-                                                       pumpgraph_error *error);
-
 /* ---- capture --------------------------------------------------------------------------------------------------- */
 
 /** From here to pumpgraph_capture_end() allocations belong to the step being captured. The caller captures with

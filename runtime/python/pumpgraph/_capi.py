@@ -185,7 +185,6 @@ FUNCTIONS = {
     "pumpgraph_begin_paging": (c_int, [c_void_p, c_void_p, POINTER(c_int32), _ERROR]),
     "pumpgraph_page_in": (c_int, [c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),
     "pumpgraph_end_paging": (c_int, [c_void_p, POINTER(c_uint64), _ERROR]),
-    "pumpgraph_check_capture": (c_int, [c_void_p, c_void_p, _ERROR]),
     "pumpgraph_keep_freed": (c_int, [c_void_p, c_int32, _ERROR]),
     "pumpgraph_torch_empty_cache": (None, []),
     "pumpgraph_capture_begin": (c_int, [c_void_p, _ERROR]),

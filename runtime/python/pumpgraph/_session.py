@@ -339,10 +339,6 @@ class Session:
         self.library.call("pumpgraph_allocate", self._handle, 1, stream, None, byref(pointer))
         self.library.call("pumpgraph_free", self._handle, pointer, stream)
 
-    def check_capture(self, stream: int) -> None:
-        """Refuses a graph of the program's own, before its capture ends, whose copies would not stay right."""
-        self.library.call("pumpgraph_check_capture", self._handle, stream)
-
     def capture_begin(self) -> None:
         self.library.call("pumpgraph_capture_begin", self._handle)
 

@@ -36,19 +36,12 @@ def follow_other_graphs(session: Session, guard: Guard) -> None:
         with _capture_given_up_on_error(graph):
             session.follow_capture(torch.cuda.current_stream().cuda_stream)
 
-    @functools.wraps(StepGraph.capture_end)
-    def capture_end(graph: Any) -> None:
-        with _capture_given_up_on_error(graph):
-            session.check_capture(torch.cuda.current_stream().cuda_stream)
-        StepGraph.capture_end(graph)
-
     @functools.wraps(StepGraph.replay)
     def replay(graph: Any) -> None:
         guard.rest_before_unknown()
         StepGraph.replay(graph)
 
     torch.cuda.CUDAGraph.capture_begin = capture_begin  # type: ignore[method-assign]
-    torch.cuda.CUDAGraph.capture_end = capture_end  # type: ignore[method-assign]
     torch.cuda.CUDAGraph.replay = replay  # type: ignore[method-assign]
 
 

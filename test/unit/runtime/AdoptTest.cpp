@@ -554,13 +554,14 @@ TEST_F(AdoptTest, leavesAStepAsCapturedWhenAsked) {
   EXPECT_NE((*step)->report().find("\"left_as_captured\": \"asked for\""), std::string::npos);
 }
 
-// Copies between buffers that are both host memory are done by the processor: it can reach them.
+// Copies between buffers that are both host memory are done by the device, for the processor cannot reach them there.
 TEST_F(AdoptTest, copiesBetweenHostBackedBuffers) {
   open(1);
   const Expected<void *> from = session_->allocate(2 * pageBytes, nullptr, "from"),
                          to = session_->allocate(2 * pageBytes, nullptr, "to");
   ASSERT_TRUE(from && to);
   ASSERT_EQ(fake_.hostBackings(), 2u);
+  EXPECT_FALSE(fake_.isReachedByProcessor(*from) || fake_.isReachedByProcessor(*to));
   graph_ = fake_.createGraph();
   const CUgraphNode fill = fake_.addFill(graph_, {}, *from, 6, 2 * pageBytes);
   fake_.addCopy(graph_, {fill}, *to, *from, 2 * pageBytes);

@@ -35,7 +35,7 @@ struct FakeNode {
   std::array<unsigned, 3> grid{1, 1, 1}, block{1, 1, 1};
   std::map<int, int> attributes; ///< of a launch, those that differ from 0
   CUDA_MEMCPY3D copy{};
-  bool byProcessor = false; ///< a copy that was between buffers in host memory when it got its parameters
+  bool byProcessor = false; ///< a copy that was one of the processor's when it got its parameters
   CUDA_MEMSET_NODE_PARAMS fill{};
   CUevent event = nullptr;
   std::vector<CUstreamBatchMemOpParams> memOps;
@@ -276,7 +276,12 @@ bool isHostBacked(std::uint64_t address) {
   return address < mapping->first + mapping->second.bytes && !state().handles.at(mapping->second.handle).onDevice;
 }
 
-/// Between two addresses of host memory the processor copies, whatever is behind them further on.
+/// Whether the processor may reach the host memory there: between two such addresses it copies, whatever is behind them
+/// further on.
+bool isProcessors(std::uint64_t address) {
+  return isHostBacked(address) && std::prev(state().mappings.upper_bound(address))->second.accessibleToProcessor;
+}
+
 void requireProcessor(std::uint64_t address, std::uint64_t bytes) {
   for (std::uint64_t at = address; isReserved(address) && at < address + bytes;
        at = at / pageSize * pageSize + pageSize)
@@ -284,9 +289,9 @@ void requireProcessor(std::uint64_t address, std::uint64_t bytes) {
       stop(fmt::format("the processor copies at {:#x}, which is not mapped for it", at));
 }
 
-bool isBetweenHostMemory(const CUDA_MEMCPY3D &copy) {
-  return isHostBacked(copyAddress(copy.srcMemoryType, copy.srcHost, copy.srcDevice)) &&
-         isHostBacked(copyAddress(copy.dstMemoryType, copy.dstHost, copy.dstDevice));
+bool isByProcessor(const CUDA_MEMCPY3D &copy) {
+  return isProcessors(copyAddress(copy.srcMemoryType, copy.srcHost, copy.srcDevice)) &&
+         isProcessors(copyAddress(copy.dstMemoryType, copy.dstHost, copy.dstDevice));
 }
 
 std::uint64_t sourceOf(const CUDA_MEMCPY3D &copy) {
@@ -301,7 +306,7 @@ void runCopy(const CUDA_MEMCPY3D &copy, bool byProcessor) {
   for (std::size_t row = 0; row < std::max<std::size_t>(copy.Height, 1); ++row) {
     requireAccess(source + row * copy.srcPitch, copy.WidthInBytes, "a copy");
     requireAccess(target + row * copy.dstPitch, copy.WidthInBytes, "a copy");
-    if (byProcessor || (isHostBacked(source) && isHostBacked(target))) {
+    if (byProcessor || (isProcessors(source) && isProcessors(target))) {
       requireProcessor(source + row * copy.srcPitch, copy.WidthInBytes);
       requireProcessor(target + row * copy.dstPitch, copy.WidthInBytes);
     }
@@ -1196,14 +1201,14 @@ void fillGraphCalls(Driver &driver) {
     FAKE_ENTER(cuGraphAddMemcpyNode);
     FakeNode *added = addNode(graphOf(graph), CU_GRAPH_NODE_TYPE_MEMCPY, after, count);
     added->copy = *copy;
-    added->byProcessor = isBetweenHostMemory(*copy);
+    added->byProcessor = isByProcessor(*copy);
     *node = handleOf(added);
     return CUDA_SUCCESS;
   };
   driver.graphMemcpyNodeSetParams.function = [](CUgraphNode node, const CUDA_MEMCPY3D *copy) -> CUresult {
     FAKE_ENTER(cuGraphMemcpyNodeSetParams);
     nodeOf(node)->copy = *copy;
-    nodeOf(node)->byProcessor = isBetweenHostMemory(*copy);
+    nodeOf(node)->byProcessor = isByProcessor(*copy);
     return CUDA_SUCCESS;
   };
   driver.graphAddMemsetNode.function = [](CUgraphNode *node, CUgraph graph, const CUgraphNode *after, std::size_t count,
@@ -1538,7 +1543,7 @@ CUgraphNode FakeDriver::addCopy(CUgraph graph, std::initializer_list<CUgraphNode
   node->copy.dstDevice = reinterpret_cast<std::uintptr_t>(target);
   node->copy.WidthInBytes = bytes;
   node->copy.Height = node->copy.Depth = 1;
-  node->byProcessor = isBetweenHostMemory(node->copy);
+  node->byProcessor = isByProcessor(node->copy);
   return handleOf(node);
 }
 
@@ -1656,8 +1661,8 @@ bool FakeDriver::isOnDevice(const void *address) const {
   return isMapped(address) && !isHostBacked(reinterpret_cast<std::uintptr_t>(address));
 }
 
-bool FakeDriver::isMixed(const void *address, std::size_t bytes) const {
-  return test::isMixed(reinterpret_cast<std::uintptr_t>(address), bytes);
+bool FakeDriver::isReachedByProcessor(const void *address) const {
+  return isProcessors(reinterpret_cast<std::uintptr_t>(address));
 }
 
 std::uint64_t FakeDriver::managedPagesOnDevice() const {

@@ -137,8 +137,8 @@ public:
   bool isMapped(const void *address) const;
   /// Whether it is mapped to device memory.
   bool isOnDevice(const void *address) const;
-  /// Whether some of it is mapped to device memory and some to host memory.
-  bool isMixed(const void *address, std::size_t bytes) const;
+  /// Whether it is mapped to host memory that the processor may reach there, too.
+  bool isReachedByProcessor(const void *address) const;
   std::uint64_t callsOf(const std::string &symbol) const;
   /// Modules that were loaded and not unloaded in their context.
   std::uint64_t loadedModules() const;

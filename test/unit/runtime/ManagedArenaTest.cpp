@@ -118,7 +118,7 @@ protected:
   ManagedHeapTest()
       : arena_(std::move(*ManagedArena::reserve(*fake_.table(), arenaBytes, {}))),
         addresses_(AddressSpace::within(*fake_.table(), arena_->base(), arena_->bytes())), pool_(*fake_.table(), 0, 0),
-        host_(*fake_.table(), 0, 0), mapper_(*fake_.table(), 0, 0, pool_),
+        host_(*fake_.table(), 0, 0), mapper_(*fake_.table(), 0, pool_),
         heap_(*fake_.table(), *addresses_, pool_, host_, mapper_, true) {}
 
   void *allocate(std::uint64_t bytes) {

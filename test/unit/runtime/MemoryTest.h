@@ -20,7 +20,7 @@ protected:
     addresses_ = std::move(*addresses);
     frames_ = std::make_unique<FramePool>(driver_, 0, frames);
     host_ = std::make_unique<HostMemory>(driver_, 0, 64 * pageBytes);
-    mapper_ = std::make_unique<PageMapper>(driver_, 0, host_->numaNode(), *frames_);
+    mapper_ = std::make_unique<PageMapper>(driver_, 0, *frames_);
     heap_ = std::make_unique<Heap>(driver_, *addresses_, *frames_, *host_, *mapper_);
   }
 

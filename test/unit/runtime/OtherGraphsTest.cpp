@@ -297,34 +297,6 @@ TEST_F(OtherGraphsTest, refusesWhatCannotBeFollowed) {
   EXPECT_TRUE(session_->allocate(smallBytes, nullptr, ""));
 }
 
-// A copy between two buffers in host memory is captured as one by the processor, which ends the process once a plan has
-// brought them to the device: such a capture is refused. The budget had no room for the buffers.
-TEST_F(OtherGraphsTest, refusesCopiesBetweenHostMemory) {
-  void *beyond[] = {allocate(budgetPages * pageBytes), allocate(budgetPages * pageBytes)};
-  ASSERT_FALSE(fake_.isOnDevice(beyond[0]) || fake_.isOnDevice(beyond[1]));
-  const auto checked = [&](void *target, const void *source, bool inChild) {
-    const CUgraph child = fake_.createGraph();
-    if (inChild)
-      fake_.addCopy(child, {}, target, source, pageBytes);
-    begin(stream_);
-    if (inChild)
-      fake_.addChild(captureOn(stream_), {}, child);
-    else
-      fake_.addCopy(captureOn(stream_), {}, target, source, pageBytes);
-    const Status done = session_->checkCapture(stream_);
-    end(stream_);
-    return done;
-  };
-  for (const bool inChild : {false, true}) {
-    EXPECT_TRUE(checked(beyond[0], input_, inChild));
-    EXPECT_TRUE(checked(input_, beyond[1], inChild));
-    const Status refused = checked(beyond[0], beyond[1], inChild);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().status, PUMPGRAPH_OUT_OF_DEVICE_MEMORY);
-  }
-  EXPECT_TRUE(session_->checkCapture(stream_)) << "nothing is captured there";
-}
-
 // The session may end first.
 TEST_F(OtherGraphsTest, survivesTheSession) {
   Plain plain = capturePlain(input_, largeBytes, 2);
