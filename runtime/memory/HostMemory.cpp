@@ -56,8 +56,8 @@ std::uint64_t availableHostBytes() {
   return available;
 }
 
-HostMemory::HostMemory(const Driver &driver, int device, std::uint64_t limitBytes)
-    : driver_(driver), limitBytes_(limitBytes) {
+HostMemory::HostMemory(const Driver &driver, int device, std::uint64_t limitBytes, std::uint64_t restBytes)
+    : driver_(driver), limitBytes_(limitBytes), restBytes_(restBytes) {
   int node = 0;
   if (driver_.deviceGetAttribute.raw(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) == CUDA_SUCCESS && node >= 0)
     numaNode_ = node;
@@ -74,13 +74,16 @@ Status HostMemory::checkRoom(std::uint64_t bytes, const char *purpose) const {
 
 Expected<CUmemGenericAllocationHandle> HostMemory::createBacking(std::uint64_t bytes) {
   PUMPGRAPH_TRY(checkRoom(bytes, "a buffer beyond the device budget"));
-  if (const auto known = released_.find(bytes); known != released_.end()) {
+  const auto known =
+      std::find_if(released_.begin(), released_.end(), [&](const Released &piece) { return piece.bytes == bytes; });
+  if (known != released_.end()) {
+    const CUmemGenericAllocationHandle handle = known->handle;
+    released_.erase(known);
     releasedBytes_ -= bytes;
     backedBytes_ += bytes;
-    return released_.extract(known).mapped();
+    return handle;
   }
-  while (!released_.empty() && backedBytes_ + pinnedBytes_ + releasedBytes_ > limitBytes_ - bytes)
-    endOneReleased();
+  makeRoomFor(bytes);
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
@@ -99,25 +102,29 @@ Expected<CUmemGenericAllocationHandle> HostMemory::createBacking(std::uint64_t b
 
 void HostMemory::releaseBacking(CUmemGenericAllocationHandle handle, std::uint64_t bytes) {
   backedBytes_ -= bytes;
-  if (keepsReleased_) {
-    released_.emplace(bytes, handle);
-    releasedBytes_ += bytes;
-  } else {
-    driver_.memRelease.raw(handle);
-  }
+  released_.push_back({bytes, handle});
+  releasedBytes_ += bytes;
+  if (!keepsReleased_)
+    endReleased(restBytes_);
 }
 
 void HostMemory::keepReleased(bool on) {
   keepsReleased_ = on;
-  while (!on && !released_.empty())
-    endOneReleased();
+  if (!on)
+    endReleased(restBytes_);
 }
 
-void HostMemory::endOneReleased() {
-  const auto piece = released_.begin();
-  driver_.memRelease.raw(piece->second);
-  releasedBytes_ -= piece->first;
-  released_.erase(piece);
+void HostMemory::makeRoomFor(std::uint64_t bytes) {
+  const std::uint64_t taken = backedBytes_ + pinnedBytes_ + bytes;
+  endReleased(limitBytes_ - std::min(limitBytes_, taken));
+}
+
+void HostMemory::endReleased(std::uint64_t keptBytes) {
+  while (releasedBytes_ > keptBytes) {
+    driver_.memRelease.raw(released_.front().handle);
+    releasedBytes_ -= released_.front().bytes;
+    released_.pop_front();
+  }
 }
 
 PinnedPool::PinnedPool(const Driver &driver, HostMemory &host, char *mapping, std::uint64_t mappedBytes,
@@ -128,6 +135,7 @@ PinnedPool::PinnedPool(const Driver &driver, HostMemory &host, char *mapping, st
 Expected<std::unique_ptr<PinnedPool>> PinnedPool::create(const Driver &driver, HostMemory &host, std::uint64_t bytes) {
   bytes = std::max(roundUp(bytes, pageBytes), pageBytes);
   PUMPGRAPH_TRY(host.checkRoom(bytes, "the pinned pool for spilled data"));
+  host.makeRoomFor(bytes);
   // Touching more than there is would bring the system's memory killer, not an error.
   const std::uint64_t available = availableHostBytes();
   if (bytes > available)

@@ -7,7 +7,7 @@
 #include "runtime/driver/Driver.h"
 
 #include <cstdint>
-#include <map>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -16,17 +16,21 @@ namespace pumpgraph::runtime {
 /// Keeps count of the session's host memory and refuses what would go over the limit, before the system has to.
 class HostMemory {
 public:
-  HostMemory(const Driver &driver, int device, std::uint64_t limitBytes);
-  ~HostMemory() { keepReleased(false); }
+  /// `restBytes`: of pieces that are released at most so many bytes are kept for others of their size.
+  HostMemory(const Driver &driver, int device, std::uint64_t limitBytes, std::uint64_t restBytes = 0);
+  ~HostMemory() { giveBackReleased(); }
   HostMemory(const HostMemory &) = delete;
   HostMemory &operator=(const HostMemory &) = delete;
 
-  /// A piece of host memory to map behind device addresses. Slow to get (about 3 GB/s).
+  /// A piece of host memory to map behind device addresses. Slow to get (3 to 5 GB/s), unless one of its size was
+  /// released: that serves again, with what was in it. Released pieces do not count against the limit.
   Expected<CUmemGenericAllocationHandle> createBacking(std::uint64_t bytes);
   void releaseBacking(CUmemGenericAllocationHandle handle, std::uint64_t bytes);
-  /// While this is on, a piece that is released serves the next one of its size, with what was in it. Such pieces do
-  /// not count against the limit; they go where it is reached.
+  /// While this is on, all released pieces are kept.
   void keepReleased(bool on);
+  void giveBackReleased() { endReleased(0); }
+  /// Gives up released pieces where these bytes would exceed the limit beside them.
+  void makeRoomFor(std::uint64_t bytes);
 
   /// PUMPGRAPH_OUT_OF_HOST_MEMORY, with how much is missing, unless `bytes` more fit.
   Status checkRoom(std::uint64_t bytes, const char *purpose) const;
@@ -38,15 +42,20 @@ public:
   std::uint64_t pinnedBytes() const { return pinnedBytes_; }
 
 private:
-  void endOneReleased();
+  void endReleased(std::uint64_t keptBytes);
 
   const Driver &driver_;
   int numaNode_ = 0; ///< the one nearest to the device
   std::uint64_t limitBytes_;
   std::uint64_t backedBytes_ = 0;
   std::uint64_t pinnedBytes_ = 0;
+  std::uint64_t restBytes_;
   bool keepsReleased_ = false;
-  std::multimap<std::uint64_t, CUmemGenericAllocationHandle> released_; ///< by bytes
+  struct Released {
+    std::uint64_t bytes;
+    CUmemGenericAllocationHandle handle;
+  };
+  std::deque<Released> released_; ///< the first was released first
   std::uint64_t releasedBytes_ = 0;
 };
 

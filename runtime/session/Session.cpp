@@ -17,6 +17,9 @@ constexpr std::size_t contextsForEvictions = 4;
 /// What the session's own copies and scans go through.
 constexpr std::uint64_t stagingBytes = std::uint64_t{16} << 20;
 
+/// Of host memory that buffers had: what a loop allocates in each turn, and an exchange of plans, get it again.
+constexpr std::uint64_t mostReleasedBytes = std::uint64_t{1} << 30;
+
 /// Of a budget for the whole process, for what comes between two looks at it: the executable graph, kernels that are
 /// loaded when they are first launched.
 constexpr std::uint64_t reserveBytes = std::uint64_t{64} << 20;
@@ -75,7 +78,8 @@ Status Session::open() {
   }
   frames_ = std::make_unique<FramePool>(*driver_, options_.device, budgetFrames);
   PUMPGRAPH_TRY(openProcessBudget());
-  host_ = std::make_unique<HostMemory>(*driver_, options_.device, hostLimit);
+  host_ =
+      std::make_unique<HostMemory>(*driver_, options_.device, hostLimit, std::min(mostReleasedBytes, hostLimit / 16));
   mapper_ = std::make_unique<PageMapper>(*driver_, options_.device, *frames_);
   heap_ = std::make_unique<Heap>(*driver_, *addresses_, *frames_, *host_, *mapper_, managed_);
   paging_ = std::make_unique<Paging>(*driver_, *frames_, *host_, *heap_);
@@ -458,7 +462,11 @@ Status Session::emptyCache() {
     return {};
   heap_->graphsEnded(otherGraphs_.takeEnded());
   PUMPGRAPH_TRY(heap_->flushCache());
-  return paging_->isOn() ? Status{} : paging_->settle();
+  if (paging_->isOn())
+    return {};
+  PUMPGRAPH_TRY(paging_->settle());
+  host_->giveBackReleased();
+  return {};
 }
 
 bool Session::beginPaging(CUstream stream) {

@@ -29,8 +29,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
                         f"{', '.join(BY_NAME)})")
     parser.add_argument("--rows", default=",".join(KINDS), help="which ways to run them (%(default)s)")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each (%(default)s)")
-    parser.add_argument("--turns", type=int, default=20, help="how often a loop goes round (%(default)s)")
-    parser.add_argument("--timed", type=int, default=8, help="of these the last so many are timed (%(default)s)")
+    parser.add_argument("--turns", type=int, default=40, help="how often a loop goes round (%(default)s)")
+    parser.add_argument("--timed", type=int, default=12, help="of these the last so many are timed (%(default)s)")
     parser.add_argument("--warmup", type=int, default=1, help="eager calls of each kind before a capture (%(default)s)")
     parser.add_argument("--timeout", type=float, default=150, help="seconds a process may take (%(default)s)")
     parser.add_argument("--stop-after", type=float, metavar="SECONDS", help="start no process later than this; resume "

@@ -37,8 +37,8 @@ class Rows:
                 if key.startswith(prefix) and "turn_ms" in figures]
 
     def samples(self, kind: str, name: str = "turn_ms") -> List[float]:
-        """Of turns; or of the steps in them, which a Trainer's loop does not tell apart."""
-        return [sample for figures in self.measured(kind) for sample in figures.get(name, figures["turn_ms"])]
+        """Of turns, or of the steps in them."""
+        return [sample for figures in self.measured(kind) for sample in figures.get(name, [])]
 
     def median(self, kind: str, name: str = "turn_ms") -> Optional[float]:
         samples = self.samples(kind, name)
@@ -54,8 +54,13 @@ class Rows:
             return None
         return ms(sum(calls * each for calls, each in seconds))
 
+    def steps(self) -> Optional[float]:
+        """Milliseconds of a turn's steps with their inputs; of a Trainer's, whose loop does not tell them apart, what
+        replays took."""
+        return self.median("pumpgraph", "step_ms") or self.of_reports("measured_s")
+
     def over_bound(self) -> Optional[float]:
-        step, bound = self.median("pumpgraph", "step_ms"), self.of_reports("plan_bound_s")
+        step, bound = self.steps(), self.of_reports("plan_bound_s")
         return step / bound if step and bound else None
 
     def errors(self) -> Iterator[Tuple[str, str]]:
@@ -105,7 +110,7 @@ def _cells(rows: Rows) -> List[str]:
         return cells + [f"refused: {result['refused']}"] + ["-"] * (len(_COLUMNS) - len(cells) - 1)
     return cells + [
         spread(rows.samples("pumpgraph")),
-        decimal(rows.median("pumpgraph", "step_ms")),
+        decimal(rows.steps()),
         decimal(rows.of_reports("plan_bound_s")),
         quotient(rows.over_bound(), 1),
         decimal(rows.of_reports("predicted_s")),

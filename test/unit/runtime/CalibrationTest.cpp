@@ -171,6 +171,7 @@ TEST_F(CalibrationTest, leavesContentsAndMemoryAsTheyWere) {
   ASSERT_TRUE(adopt(true));
   EXPECT_EQ(*static_cast<Word *>(result_), 1u);
   EXPECT_GT(fake_.callsOf("cuMemCreate"), backingsMade);
+  ASSERT_TRUE(session_->emptyCache()); // which gives back what was released
   EXPECT_EQ(fake_.hostBackings(), 0u);
   EXPECT_EQ(session_->statistics().hostBackedBytes, 0u);
 }
@@ -215,6 +216,7 @@ TEST_F(CalibrationTest, aFailureLeavesTheGraphAndTheContents) {
     ASSERT_FALSE(step) << call;
     EXPECT_EQ(fake_.print(graph_), before) << call;
     EXPECT_EQ(*static_cast<Word *>(result_), 1u) << call;
+    ASSERT_TRUE(session_->emptyCache());
     EXPECT_EQ(fake_.hostBackings(), 0u) << call;
   }
   Step *step = adopt(true);

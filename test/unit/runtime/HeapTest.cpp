@@ -60,6 +60,41 @@ TEST_F(HeapTest, goesToTheHostBeyondTheBudget) {
   EXPECT_LE(fake_.deviceFrames(), 4u);
 }
 
+// What a loop allocates beyond the budget in each turn takes the driver's time once. Nothing else of what is released
+// is kept, and nothing where the limit has no room for it.
+TEST_F(HeapTest, getsHostMemoryOfItsSizeAgain) {
+  const std::uint64_t before = fake_.hostBackings();
+  HostMemory host(driver_, 0, 16 * pageBytes, 6 * pageBytes);
+  const auto create = [&](std::uint64_t pages) {
+    const Expected<CUmemGenericAllocationHandle> made = host.createBacking(pages * pageBytes);
+    EXPECT_TRUE(made);
+    return made ? *made : 0;
+  };
+  const CUmemGenericAllocationHandle first = create(2), second = create(3);
+  host.releaseBacking(first, 2 * pageBytes);
+  host.releaseBacking(second, 3 * pageBytes);
+  EXPECT_EQ(host.backedBytes(), 0u);
+  EXPECT_EQ(fake_.hostBackings(), before + 2);
+  EXPECT_EQ(create(3), second);
+  const CUmemGenericAllocationHandle third = create(4); // another size
+  host.releaseBacking(second, 3 * pageBytes);
+  host.releaseBacking(third, 4 * pageBytes); // the oldest ones go
+  EXPECT_EQ(fake_.hostBackings(), before + 1);
+  EXPECT_EQ(create(4), third);
+  host.releaseBacking(third, 4 * pageBytes);
+  host.releaseBacking(create(14), 14 * pageBytes); // neither has room beside it, nor may it be kept
+  EXPECT_EQ(fake_.hostBackings(), before);
+  host.keepReleased(true);
+  host.releaseBacking(create(14), 14 * pageBytes);
+  EXPECT_EQ(fake_.hostBackings(), before + 1);
+  const Expected<std::unique_ptr<PinnedPool>> pool = PinnedPool::create(driver_, host, 4 * pageBytes);
+  ASSERT_TRUE(pool);
+  EXPECT_EQ(fake_.hostBackings(), before) << "the limit holds for both kinds together";
+  host.releaseBacking(create(2), 2 * pageBytes);
+  host.giveBackReleased();
+  EXPECT_EQ(fake_.hostBackings(), before);
+}
+
 // Host memory has a limit too; the message says how much is missing.
 TEST_F(HeapTest, refusesWhatNeitherSideHasRoomFor) {
   const Expected<CUdeviceptr> address = heap_->allocate(65 * pageBytes, nullptr, "huge");

@@ -178,9 +178,10 @@ protected:
     expectUntouched();
   }
 
-  void expectUntouched() const {
+  void expectUntouched() {
     EXPECT_EQ(*state_, firstState);
     EXPECT_EQ(*sum_, 0u);
+    ASSERT_TRUE(session().emptyCache()); // which gives back what was released
     EXPECT_EQ(fake_.hostBackings(), 0u);
   }
 
