@@ -3,7 +3,8 @@
 /// What it takes the driver to move a block between the device and host memory that kernels reach, beside the copy
 /// (runtime/memory/Paging.h): for device memory in one piece and in frames of 2 MiB, and for host memory in one piece,
 /// milliseconds a GiB to create, map, give access to, unmap and release it, in blocks of several sizes; and of copies
-/// between the two. With an argument: of copies within host memory.
+/// between the two. With an argument: of copies within host memory, and whether memory can be mapped
+/// in part.
 /// nvcc -O2 -std=c++20 -arch=sm_90 paging.cu -lcuda
 #include "check_driver.h"
 #include "timing.h"
@@ -137,6 +138,17 @@ void timeCopies(std::size_t blockBytes) {
   host.release();
 }
 
+/// Whether a handle may be mapped in part, so that pieces of few sizes serve blocks of many.
+void mapInPart(Kind kind) {
+  const CUmemAllocationProp properties = propertiesOf(kind);
+  CUmemGenericAllocationHandle handle;
+  check(cuMemCreate(&handle, 64 * mebi, &properties, 0), "memory");
+  const CUdeviceptr address = reserve();
+  const CUresult mapped = cuMemMap(address, 48 * mebi, 0, handle, 0);
+  std::printf("48 of 64 MiB of %s: %s\n", names[static_cast<int>(kind)], nameOf(mapped));
+  check(cuMemRelease(handle), "release");
+}
+
 /// Whether the device copies between host memory that only it reaches; else the processor tries, and the process ends.
 void copyFromHostToHost(bool hostToo) {
   Memory first(Kind::Host, 16 * mebi, hostToo), second(Kind::Host, 16 * mebi, hostToo);
@@ -170,6 +182,8 @@ int main(int argc, char **) {
   if (argc > 1) { // host-to-host
     copyFromHostToHost(true);
     copyFromHostToHost(false);
+    mapInPart(Kind::Piece);
+    mapInPart(Kind::Host);
     return 0;
   }
   std::printf("ms a GiB\n\n| memory | blocks | create | map | access, first | access again | unmap | release |\n"
