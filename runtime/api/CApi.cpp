@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <string_view>
 #include <utility>
 
 using namespace pumpgraph::runtime;
@@ -198,7 +199,18 @@ Expected<std::unique_ptr<pumpgraph_session>> makeSession(const pumpgraph_session
 
 } // namespace pumpgraph::runtime
 
+#define PUMPGRAPH_TEXT(number) #number
+#define PUMPGRAPH_VERSION_TEXT(major, minor, patch)                                                                    \
+  PUMPGRAPH_TEXT(major) "." PUMPGRAPH_TEXT(minor) "." PUMPGRAPH_TEXT(patch)
+static constexpr const char *headerVersion =
+    PUMPGRAPH_VERSION_TEXT(PUMPGRAPH_VERSION_MAJOR, PUMPGRAPH_VERSION_MINOR, PUMPGRAPH_VERSION_PATCH);
+static_assert(std::string_view(headerVersion) == PUMPGRAPH_BUILT_VERSION, "the header's version is not the project's");
+
 extern "C" {
+
+const char *pumpgraph_version() {
+  return headerVersion;
+}
 
 pumpgraph_status pumpgraph_session_create(const pumpgraph_session_options *options, pumpgraph_session **session,
                                           pumpgraph_error *error) {

@@ -504,6 +504,10 @@ FAKE pumpgraph_status pumpgraph_torch_snapshot(pumpgraph_session *session, char 
   return answer("torch_snapshot", error);
 }
 
+FAKE const char *pumpgraph_version(void) {
+  return "0.1.0";
+}
+
 FAKE char *pumpgraph_doctor(void) {
   return strdup("no driver\n");
 }

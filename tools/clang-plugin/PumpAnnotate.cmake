@@ -9,6 +9,9 @@
 # Wants PUMPGRAPH_CLANG (clang++ of the plugin's version) and PUMPGRAPH_PLUGIN (libPumpGraphAnnotate.so) where
 # PumpGraph's own build is not part of the project.
 set(PUMPGRAPH_ANNOTATE_FOLDER ${CMAKE_CURRENT_LIST_DIR})
+if(NOT PUMPGRAPH_ANNOTATE_INCLUDE) # which the installed package sets
+  set(PUMPGRAPH_ANNOTATE_INCLUDE ${CMAKE_CURRENT_LIST_DIR}/../../runtime/include)
+endif()
 
 function(pump_annotate target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;ARCHITECTURES;OPTIONS")
@@ -69,7 +72,7 @@ function(pump_annotate target)
       COMMENT "Looking at what the kernels of ${source} access"
       VERBATIM)
     set_source_files_properties(${output} PROPERTIES
-      INCLUDE_DIRECTORIES ${PUMPGRAPH_ANNOTATE_FOLDER}/../../runtime/include)
+      INCLUDE_DIRECTORIES ${PUMPGRAPH_ANNOTATE_INCLUDE})
     target_sources(${target} PRIVATE ${output})
   endforeach()
 endfunction()

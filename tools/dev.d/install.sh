@@ -3,7 +3,7 @@
 # Installing what a build needs, on Debian 12. LLVM 22 is in its security archive.
 
 debianPackages=(
-  cmake ninja-build g++
+  cmake ninja-build g++ pkgconf
   libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-format-22
   clang-22 clang-tools-22 libclang-22-dev libclang-rt-22-dev
   libfmt-dev libexpected-dev nlohmann-json3-dev libgtest-dev libgmock-dev zlib1g-dev spin

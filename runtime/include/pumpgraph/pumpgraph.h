@@ -30,6 +30,15 @@ extern "C" {
 #define PUMPGRAPH_API
 #endif
 
+/** The version of this header. Until 1.0 a minor version may change the interface; the library's name and its symbols
+ *  carry it, so a program loads the one that it was built for. */
+#define PUMPGRAPH_VERSION_MAJOR 0
+#define PUMPGRAPH_VERSION_MINOR 1
+#define PUMPGRAPH_VERSION_PATCH 0
+
+/** The version of the library, such as "0.1.0". Static; may be called at any time, from any thread. */
+PUMPGRAPH_API const char *pumpgraph_version(void);
+
 typedef struct pumpgraph_session pumpgraph_session;
 typedef struct pumpgraph_step pumpgraph_step;
 typedef struct CUstream_st *pumpgraph_stream;

@@ -32,6 +32,7 @@ __all__ = [
     "memory_stats",
     "paused",
     "prepare",
+    "version",
 ]
 
 _OF_TORCH = ("Step", "capture", "install", "mapped", "memory_stats")
@@ -44,6 +45,13 @@ def doctor() -> str:
     from ._capi import load
 
     return load().doctor()
+
+
+def version() -> str:
+    """Of the library, such as "0.1.0"."""
+    from ._capi import load
+
+    return load().version()
 
 
 def __getattr__(name: str):

@@ -221,6 +221,7 @@ FUNCTIONS = {
     "pumpgraph_torch_record": (c_int, [c_void_p, POINTER(TorchRecording), _ERROR]),
     "pumpgraph_torch_snapshot": (c_int, [c_void_p, POINTER(c_void_p), _ERROR]),
     "pumpgraph_doctor": (c_void_p, []),
+    "pumpgraph_version": (c_char_p, []),
 }
 
 
@@ -285,6 +286,9 @@ class Library:
     def doctor(self) -> str:
         return self.take_string(self._dll.pumpgraph_doctor())
 
+    def version(self) -> str:
+        return self._dll.pumpgraph_version().decode()
+
 
 LIBRARY_NAME = "libpumpgraph.so"
 
@@ -296,8 +300,9 @@ def candidates() -> List[Path]:
         return [Path(named)]  # named outright: nothing else will do
     package = Path(__file__).resolve().parent
     places = [package / LIBRARY_NAME]
-    if len(package.parents) > 2:  # <checkout>/runtime/python/pumpgraph
-        places.append(package.parents[2] / "build" / "lib" / LIBRARY_NAME)
+    if len(package.parents) > 2:
+        places.append(package.parents[2] / LIBRARY_NAME)  # <prefix>/lib/python3/dist-packages/pumpgraph
+        places.append(package.parents[2] / "build" / "lib" / LIBRARY_NAME)  # <checkout>/runtime/python/pumpgraph
     return places
 
 

@@ -24,7 +24,14 @@ def declared(headers):
 
 def main(library, *headers):
     problems = []
-    exported = {line.split()[-1] for line in output("nm", "-D", "--defined-only", library).splitlines()}
+    symbols = [line.split()[-1].partition("@@") for line in output("nm", "-D", "--defined-only", library).splitlines()
+               if " A " not in line]
+    exported = {name for name, _, _ in symbols}
+    interface = ".".join(re.search(r"\.so\.(\d+)\.(\d+)", library).groups())
+    problems += [f"{name} has version {version}, not PUMPGRAPH_{interface}" for name, _, version in symbols
+                 if version != f"PUMPGRAPH_{interface}"]
+    if f"[libpumpgraph.so.{interface}]" not in output("readelf", "-d", library):
+        problems.append(f"its name is not libpumpgraph.so.{interface}")
     promised = declared(headers)
     problems += [f"{name} is exported and in no header" for name in sorted(exported - promised)]
     problems += [f"{name} is in a header and not exported" for name in sorted(promised - exported)]
