@@ -48,7 +48,8 @@ inline constexpr std::uint64_t mostBalancing = 1'000'000;
 /// so already, nothing is hosted. `timeline` is that of the step without hosted pages, but for those that are hosted
 /// beforehand, of which it has no piece. Those and buffers that have frames already, because they are given,
 /// stay as they are. Operands of the step's own copies, and of its child graphs, which may hold copies, are never
-/// hosted (docs/decisions/0005). Returns the position of a crowd that has too many for that reason, if there is one.
+/// hosted (docs/decisions/07-hosted-pages.md). Returns the position of a crowd that has too many for that reason, if
+/// there is one.
 std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline, const std::vector<Crowd> &crowds,
                                       const HostingPrices &prices, Balance balance);
 

@@ -17,10 +17,9 @@
 namespace pumpgraph::runtime {
 
 /// An eviction keeps a processor busy with page after page, and the driver carries out one call of a context at a time.
-/// So each thread has a context, and an eviction is cut into pieces, one for each thread: docs/decisions,
-/// 0019-evictions-by-several-threads.md. Where several are asked for at once there are fewer pieces of each, because
-/// every piece takes its time beside its bytes: 0022-evictions-side-by-side.md. Threads sleep while there is nothing to
-/// do.
+/// So each thread has a context, and an eviction is cut into pieces, one for each thread. Where several are asked for
+/// at once there are fewer pieces of each, because every piece takes its time beside its bytes
+/// (docs/decisions/12-managed-evictions.md). Threads sleep while there is nothing to do.
 class Evictors {
 public:
   /// One thread for each context, at least one.

@@ -12,7 +12,7 @@ namespace pumpgraph::runtime {
 
 /// The program's context for what goes up, others for what goes down. The driver carries out one call of a context at a
 /// time, and an eviction is one call for as long as it takes: in one context prefetches wait for evictions, and
-/// evictions for each other (docs/decisions/0017-a-context-for-evictions.md, 0019-evictions-by-several-threads.md).
+/// evictions for each other (docs/decisions/12-managed-evictions.md).
 /// Managed memory belongs to no context.
 class LaneContexts {
 public:

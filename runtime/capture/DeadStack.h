@@ -4,7 +4,7 @@
 ///
 /// A program that hands a struct to a kernel hands over its padding and the fields that it did not set too. They hold
 /// what was on the stack before, often an operand of an earlier launch, which moves between two captures like an
-/// address and looks like one (docs/decisions/0025-what-is-left-on-the-stack.md).
+/// address and looks like one (docs/decisions/03-evidence-of-accesses.md).
 #pragma once
 
 #include <cstddef>

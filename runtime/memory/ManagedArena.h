@@ -25,9 +25,9 @@ public:
   /// PUMPGRAPH_OUT_OF_DEVICE_MEMORY, with both numbers, where the guard says no.
   static Expected<std::unique_ptr<ManagedArena>> reserve(const Driver &driver, std::uint64_t bytes,
                                                          const ManagedGuard &guard);
-  /// An arena at the front's addresses, which `addresses` has given up then (docs/decisions/0037-managed-memory-at-the-
-  /// same-addresses.md). Nothing may be mapped there. After an error the front is there as before, but for
-  /// PUMPGRAPH_INTERNAL: somebody else has its addresses.
+  /// An arena at the front's addresses, which `addresses` has given up then (docs/decisions/11-managed-backend.md).
+  /// Nothing may be mapped there. After an error the front is there as before, but for PUMPGRAPH_INTERNAL: somebody
+  /// else has its addresses.
   static Expected<std::unique_ptr<ManagedArena>> reserveInFrontOf(const Driver &driver, AddressSpace &addresses,
                                                                   const ManagedGuard &guard);
   /// What the driver aligns managed memory to, in address and size.

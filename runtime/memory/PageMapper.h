@@ -27,7 +27,7 @@ public:
 
   /// Maps one whole handle of host memory, for the device alone. Could the processor reach it at these addresses, the
   /// driver would have it do copies between two of them: at a tenth of the speed, and with a segmentation fault where
-  /// one leads to the device further on, or later (decision 0046).
+  /// one leads to the device further on, or later (decision 16).
   Status mapHandle(CUdeviceptr address, std::uint64_t bytes, CUmemGenericAllocationHandle handle) const;
   Status unmapHandle(CUdeviceptr address, std::uint64_t bytes) const;
 

@@ -16,7 +16,7 @@ constexpr std::uint64_t wantedPages = 64;
 constexpr std::uint64_t leastPages = 8;
 constexpr int runs = 5;
 
-/// One H200 (docs/decisions/0019-evictions-by-several-threads.md).
+/// One H200 (docs/decisions/12-managed-evictions.md).
 ManagedLink unmeasured() {
   return {.typical = {50e9, 37e9, 79e9},
           .best = {52e9, 50e9, 93e9},

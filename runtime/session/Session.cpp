@@ -11,7 +11,7 @@
 namespace pumpgraph::runtime {
 namespace {
 
-/// A third one adds little (docs/decisions/0019-evictions-by-several-threads.md).
+/// As many as evictions gain from (docs/decisions/12-managed-evictions.md).
 constexpr std::size_t contextsForEvictions = 4;
 
 /// What the session's own copies and scans go through.

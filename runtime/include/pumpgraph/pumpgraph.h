@@ -108,7 +108,7 @@ typedef struct pumpgraph_session_options {
 /** Creates a session on the device's primary context, which becomes current if the thread has none.
  *  Unless the backend is PUMPGRAPH_BACKEND_MANAGED: if CUDA is not yet initialised in this process and the environment
  *  has no CUDA_DEVICE_MAX_CONNECTIONS, sets that to 2, so that copies are not slowed down by branches of a step that
- *  wait (docs/decisions/0015-two-queues-for-kernels.md); no other thread may read the environment meanwhile.
+ *  wait (docs/decisions/10-copies-at-link-speed.md); no other thread may read the environment meanwhile.
  *  Errors: PUMPGRAPH_NO_DRIVER, PUMPGRAPH_INVALID_ARGUMENT, PUMPGRAPH_DRIVER_ERROR. The caller owns the session. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_session_create(const pumpgraph_session_options *options,
                                                         pumpgraph_session **session, pumpgraph_error *error);

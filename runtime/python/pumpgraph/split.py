@@ -2,7 +2,7 @@
 """graphed(split=True): a step function whose pieces are captured, while what lies between them runs in each call.
 
 The function's own Python takes every branch, with the values of the call. Its local variables tell the pieces what to
-work on (docs/decisions/0045-steps-in-pieces.md):
+work on (docs/decisions/17-steps-in-pieces.md):
 
 * What a piece leaves in a variable lies at a fixed address, and later pieces get it as it is, with its history. What
   they do is keyed by the identity of these tensors.

@@ -3,8 +3,7 @@
 /// What an agent's two threads cost each other and the program: pieces of managed memory brought to the device, alone
 /// and while another thread evicts or drops others, in one context, in one context in turns, and in contexts of their
 /// own; evictions by several threads; kernels beside both. 1.5 GiB of managed memory. Prints one line per case, medians
-/// of five; docs/decisions/0017-a-context-for-evictions.md has some of one machine. nvcc -O2 -std=c++20 -arch=sm_90
-/// managed_lanes.cu -lcuda
+/// of five (docs/decisions/12-managed-evictions.md). nvcc -O2 -std=c++20 -arch=sm_90 managed_lanes.cu -lcuda
 #include "check.h"
 #include "check_driver.h"
 #include "timing.h"

@@ -4,7 +4,7 @@
 /// driver, and cut into strips that are mappings of their own to the kernel (madvise with another flag for every second
 /// one). How much the processor works meanwhile, whether cut memory still does all that it should, and at which speed;
 /// what contexts take; the parts of a drop. 1.25 GiB of managed memory. Prints one line per case, medians of five; some
-/// of one machine are in docs/decisions/0019-evictions-by-several-threads.md. nvcc -O2 -std=c++20 -arch=sm_90
+/// of one machine are in docs/decisions/12-managed-evictions.md. nvcc -O2 -std=c++20 -arch=sm_90
 /// managed_strips.cu -lcuda
 #include "check.h"
 #include "check_driver.h"

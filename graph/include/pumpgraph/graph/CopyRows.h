@@ -2,7 +2,7 @@
 /// \file
 /// Lowered copies that the device makes as one. A copy may have a pitch, so pages that move at the same time, in pieces
 /// of one size, are the rows of one copy: what it takes beside its bytes it takes once
-/// (docs/decisions/0036-rows-of-a-copy.md).
+/// (docs/decisions/10-copies-at-link-speed.md).
 #pragma once
 
 #include "pumpgraph/graph/Description.h"
