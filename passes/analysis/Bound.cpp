@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-// docs/bound.md derives what is computed here and why it is sound.
+// docs/design/cost-model.md derives what is computed here and why it is sound.
 
 namespace pumpgraph {
 

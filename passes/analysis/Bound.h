@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Lower limits on the time of a step under a budget, which no plan can beat (docs/bound.md derives them).
+/// Lower limits on the time of a step under a budget, which no plan can beat (docs/design/cost-model.md derives them).
 #pragma once
 
 #include "passes/analysis/Backend.h"

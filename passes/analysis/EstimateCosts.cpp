@@ -12,7 +12,7 @@
 namespace pumpgraph {
 namespace {
 
-// 64 one-kernel nodes in a row take 102 us (docs/measurements.md).
+// 64 one-kernel nodes in a row take 102 us on one H200.
 constexpr double nodeOverheadUs = 1.6;
 constexpr double usPerSecond = 1e6;
 

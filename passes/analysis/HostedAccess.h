@@ -37,7 +37,7 @@ std::vector<std::vector<Traffic>> hostedStretches(const Description &description
 std::map<std::size_t, Traffic> hostedReach(const Description &description);
 
 /// How long that takes on a link that nothing else uses: both directions begin together and share it
-/// (docs/prediction.md).
+/// (docs/design/cost-model.md).
 double linkUs(const Traffic &traffic, const Machine &machine);
 double linkUs(double upBytes, double downBytes, const Machine &machine);
 

@@ -9,7 +9,7 @@
 
 namespace pumpgraph {
 
-/// Decimal bytes per second throughout. The defaults are one H200 on PCIe 5 x16, measured (docs/measurements.md).
+/// Decimal bytes per second throughout. The defaults are one H200 on PCIe 5 x16, measured (docs/results/probes.md).
 struct Machine {
   double upBytesPerSecond = 55e9;       ///< host to device, alone
   double downBytesPerSecond = 55e9;     ///< device to host, alone
@@ -36,7 +36,7 @@ struct Machine {
   double bestDownBytesPerSecond = 0;
 };
 
-/// What goes on beside kernels with hosted operands on managed memory (docs/measurements.md, "Managed memory"): alone
+/// What goes on beside kernels with hosted operands on managed memory (docs/results/probes.md, "Managed memory"): alone
 /// they reach all of the link; operations wait for them, for the driver changes no mapping meanwhile.
 inline void setManagedHosting(Machine &machine) {
   machine.hostedShare = 0.9;
@@ -81,8 +81,8 @@ inline double hostedShareOfBoth(const Machine &machine) {
 }
 
 /// What one direction of the link loses to the other: while one carries a share u of what it could alone, the other
-/// carries at most 1 - u * interference(). When both run, both slow down alike (docs/prediction.md), and in between the
-/// time is shared. 0: they do not see each other. 1: they take turns.
+/// carries at most 1 - u * interference(). When both run, both slow down alike (docs/design/cost-model.md), and in
+/// between the time is shared. 0: they do not see each other. 1: they take turns.
 inline double interference(const Machine &machine) {
   const double alone = machine.upBytesPerSecond + machine.downBytesPerSecond;
   const double both =

@@ -2,7 +2,7 @@
 /// \file
 /// The timing model under the prediction and the planner: kernels as fast as their dependencies allow, one copy a
 /// direction, or as many to the host as the machine has side by side, and a link whose two directions share what both
-/// together can carry (docs/prediction.md).
+/// together can carry (docs/design/cost-model.md).
 #pragma once
 
 #include "passes/analysis/Machine.h"

@@ -17,9 +17,10 @@ struct Traffic {
   friend bool operator==(const Traffic &, const Traffic &) = default;
 };
 
-/// What has to move, given which page has which frame and which pages are resident at the boundary (docs/report.md,
-/// "required"). Transfers are not looked at: the uses of a frame's pages say which page is in it when. For planned and
-/// lowered descriptions that the checker accepts; 0 for one without a plan. Hosted pages do not move.
+/// What has to move, given which page has which frame and which pages are resident at the boundary
+/// (docs/reference/report.md, "required"). Transfers are not looked at: the uses of a frame's pages say which page is
+/// in it when. For planned and lowered descriptions that the checker accepts; 0 for one without a plan. Hosted pages do
+/// not move.
 Traffic requiredTraffic(const Description &planned);
 
 /// The bytes of all transfers, planned or lowered.

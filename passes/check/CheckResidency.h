@@ -32,8 +32,8 @@ std::vector<Violation> checkPreserves(const Description &captured, const Descrip
 std::vector<Violation> checkKeepsBoundary(const Description &boundary, const Description &rewritten,
                                           std::size_t limit = 10);
 
-/// Whether the operations of a step that was lowered for managed memory (docs/managed.md) can change what any node
-/// reads or what is left at the end, whatever the agent leaves undone or does late.
+/// Whether the operations of a step that was lowered for managed memory (docs/design/managed.md) can change what any
+/// node reads or what is left at the end, whatever the agent leaves undone or does late.
 std::vector<Violation> checkManaged(const Description &lowered, std::size_t limit = 10);
 
 /// A step lowered for managed memory as one with a frame for every page: discards stay, and of what only moves pages

@@ -4,7 +4,7 @@
 // legal order, so if the rules hold the blocks are the same in every legal order; and they hold if every event of a
 // block completes before every event of the next one, for completion is transitive, and if in a block the copies down
 // are ordered against each other and against what may write. Then one walk over the blocks decides the values.
-// docs/checker.md has the table of states and why this suffices.
+// docs/design/checker.md has the table of states and why this suffices.
 #include "passes/check/FrameSweep.h"
 
 #include "passes/check/CompletionOrder.h"

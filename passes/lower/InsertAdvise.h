@@ -7,7 +7,7 @@
 
 namespace pumpgraph {
 
-/// Each kind may be left out. All were measured to pay (docs/managed.md).
+/// Each kind may be left out. All were measured to pay (docs/design/managed.md).
 struct AdviceOptions {
   /// What leaves and is only read keeps its copy in host memory, which is the one that stays: it leaves for nothing.
   /// Right whatever happens, but slow if somebody writes it: for steps whose accesses are all known.

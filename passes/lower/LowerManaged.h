@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Lowering of a plan to what the managed-memory backend can do: operations of an agent (docs/managed.md).
+/// Lowering of a plan to what the managed-memory backend can do: operations of an agent (docs/design/managed.md).
 #pragma once
 
 #include "passes/analysis/Backend.h"

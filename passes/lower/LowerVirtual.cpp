@@ -234,7 +234,7 @@ void reduce(const Description &step, const std::vector<NodeIndex> &joinedTo, con
 }
 
 /// Gives a step that copies the shape of a few long chains, for the driver runs every chain that it finds on a stream
-/// of its own, and the more streams, the slower the copies (docs/measurements.md). The captured nodes wait for
+/// of its own, and the more streams, the slower the copies (docs/results/probes.md). The captured nodes wait for
 /// completion only, by no more edges than needed; every copy waits for the one before it in its direction, by an edge
 /// of its own.
 void straighten(const Description &step, const std::vector<NodeIndex> &joinedTo, EdgeSet &edges) {

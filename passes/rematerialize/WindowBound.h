@@ -18,8 +18,8 @@ public:
   WindowBound(const Description &captured, const StepValues &values, const Machine &machine, std::uint64_t budgetBytes);
 
   /// Microseconds. The link carries what a window of the step needs beyond the budget: of its time, summed over
-  /// disjoint windows (docs/bound.md, "One window"). Nodes run one after the other. The step is cut into equal parts,
-  /// so that this is an estimate for comparisons, not a bound.
+  /// disjoint windows (docs/design/cost-model.md, "One window"). Nodes run one after the other. The step is cut into
+  /// equal parts, so that this is an estimate for comparisons, not a bound.
   double totalUs(std::span<const Turn> turns) const;
   /// Of the nodes alone.
   double computeUs(std::span<const Turn> turns) const;

@@ -26,7 +26,7 @@ std::vector<ComparisonRow> comparisonRows(const Summary &summary);
 /// The rows as a table.
 ReportText comparisonTable(const Summary &summary);
 
-/// The rows with all their figures; docs/report.md has the keys.
+/// The rows with all their figures; docs/reference/report.md has the keys.
 std::string comparisonToJson(const Summary &summary);
 
 /// The step, the table, then the stalls of each row by cause, longest first.

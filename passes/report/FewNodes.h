@@ -12,7 +12,7 @@
 namespace pumpgraph {
 
 /// Few nodes that take nearly all of the time that was measured. Recorded steps need a fifth of their nodes and more
-/// for that (docs/report.md): where a twentieth does it, the trace is damaged.
+/// for that (docs/reference/report.md): where a twentieth does it, the trace is damaged.
 struct FewNodes {
   std::uint64_t nodes = 0;         ///< as few as take `leastShareOfFew` of the time
   std::uint64_t measuredNodes = 0; ///< of known time

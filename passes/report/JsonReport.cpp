@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reports for programs: figures, plan and timeline as JSON. docs/report.md documents every key.
+// The reports for programs: figures, plan and timeline as JSON. docs/reference/report.md documents every key.
 #include "passes/report/Comparison.h"
 #include "passes/report/Lanes.h"
 #include "passes/report/NodeName.h"

@@ -136,7 +136,7 @@ std::size_t countAddedEdges(const Summary &summary);
 
 /// The text for a terminal; `points` add a table.
 std::string toText(const Summary &summary, const std::vector<SweepPoint> &points = {});
-/// Keys: docs/report.md. `points` become "sweep".
+/// Keys: docs/reference/report.md. `points` become "sweep".
 std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points = {});
 /// The plan for an outsider: buffer, offset, size, direction, after, before, frame.
 std::string planToJson(const Summary &summary);

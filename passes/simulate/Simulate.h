@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What a captured step would take if its private buffers were unified memory and nobody planned: docs/simulation.md.
+/// What a captured step would take if its private buffers were unified memory and nobody planned:
+/// docs/design/cost-model.md.
 #pragma once
 
 #include "passes/simulate/PagedMemory.h"

@@ -63,7 +63,7 @@ struct UnifiedMemory {
   std::uint32_t replays = 2; ///< how often the step runs in a row, from host memory; the last one is reported
 };
 
-/// One H200 on PCIe 5 x16. What each figure was taken from: docs/simulation.md.
+/// One H200 on PCIe 5 x16. What each figure was taken from: docs/design/cost-model.md.
 UnifiedMemory h200UnifiedMemory();
 
 /// The simulator of the G10 study (MICRO 2023), as its artifact charges a kernel: every missing byte at the rate of the

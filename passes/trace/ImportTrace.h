@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Kernel and tensor traces of training iterations, as JSON, read as captured steps (docs/traces.md).
+/// Kernel and tensor traces of training iterations, as JSON, read as captured steps (docs/reference/traces.md).
 #pragma once
 
 #include "passes/analysis/Machine.h"

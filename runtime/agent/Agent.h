@@ -51,9 +51,9 @@ struct AgentStats {
   std::vector<OperationTimes> times;   ///< by operation; of different replays while one runs
 };
 
-/// The protocol is in docs/managed.md, its model in test/agent/agent.pml. A request is taken by exactly one thread: who
-/// changes the word from 1 to 0. Nothing but a discard can do harm by coming late or not at all, so the watchdog may
-/// answer every request that nobody has taken, and end every wait but that for a discard under way.
+/// The protocol is in docs/design/managed.md, its model in test/agent/agent.pml. A request is taken by exactly one
+/// thread: who changes the word from 1 to 0. Nothing but a discard can do harm by coming late or not at all, so the
+/// watchdog may answer every request that nobody has taken, and end every wait but that for a discard under way.
 class Agent {
 public:
   struct Limits {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What an agent can be asked to do, and the words in which graph and agent speak (docs/managed.md).
+/// What an agent can be asked to do, and the words in which graph and agent speak (docs/design/managed.md).
 #pragma once
 
 #include <cstdint>

@@ -4,8 +4,8 @@
 ///
 /// The driver spreads streams, and the branches of a graph, over queues that the device looks at in turn. While
 /// kernels, or fills in branches, wait in more than two of them, copies are up to a tenth slower
-/// (docs/measurements.md). How many there are the driver reads from CUDA_DEVICE_MAX_CONNECTIONS when it is initialised,
-/// and never again.
+/// (docs/results/probes.md). How many there are the driver reads from CUDA_DEVICE_MAX_CONNECTIONS when it is
+/// initialised, and never again.
 #pragma once
 
 namespace pumpgraph::runtime {

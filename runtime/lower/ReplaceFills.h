@@ -14,7 +14,7 @@ bool hasBranches(const LiftedGraph &graph);
 
 /// Puts a kernel in the place of every memset node on `addresses`, in the graph that `editor` edits and in `lifted`,
 /// which is that graph. For graphs with branches where KernelQueues are many: with memset nodes there, copies beside
-/// the graph take a tenth longer from its first node to its last (docs/measurements.md). And for plans with hosted
+/// the graph take a tenth longer from its first node to its last (docs/results/probes.md). And for plans with hosted
 /// pages: a kernel can write them, and nobody promises that of memset nodes.
 Status replaceFills(GraphEditor &editor, const Driver &driver, const FillKernel &kernel, const AddressSpace &addresses,
                     LiftedGraph &lifted);

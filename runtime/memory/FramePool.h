@@ -50,7 +50,7 @@ public:
   void giveBackFree();
 
   /// Of 1, 2, 4 pages and so on, none wider than `pages`, the widest first. Giving access to a handle, and taking it
-  /// away, takes the driver the same time whatever its size (docs/measurements.md), and it does not map part of one.
+  /// away, takes the driver the same time whatever its size (docs/results/probes.md), and it does not map part of one.
   /// The one of a page is beside the budget; wider ones count as frames, and are there as far as nobody has taken
   /// these.
   Expected<std::vector<StandIn>> standIns(std::uint64_t pages);

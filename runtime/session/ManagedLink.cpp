@@ -64,7 +64,7 @@ LinkSpeed withInterference(double up, double down, double interference) {
   return {up, down, (up + down) / (1 + interference)};
 }
 
-/// Measurements of a link that nothing is in the way of differ by less (docs/managed.md).
+/// Measurements of a link that nothing is in the way of differ by less (docs/design/managed.md).
 constexpr double noticeablyFaster = 1.15;
 
 /// Pages of the arena that are moved to and fro, by the same hands as an agent's operations; what a move takes,

@@ -34,7 +34,7 @@ class Step;
 /// Where a session's memory is. The values are part of the C ABI.
 enum class BackendChoice : std::uint8_t {
   Virtual = 0,
-  Managed = 1,  ///< pages that the driver moves, and an agent that makes it move them in time (docs/managed.md)
+  Managed = 1,  ///< pages that the driver moves, and an agent that makes it move them in time (docs/design/managed.md)
   Automatic = 2 ///< virtual where the device can, until a step comes that needs managed memory
 };
 

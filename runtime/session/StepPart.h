@@ -11,7 +11,7 @@
 namespace pumpgraph::runtime {
 
 /// An executable copy of a graph without the other nodes. Switching nodes of one instantiated copy off and on would be
-/// quicker, but some kernels then fail (docs/measurements.md).
+/// quicker, but some kernels then fail (docs/results/probes.md).
 class StepPart {
 public:
   /// Of the nodes of `graph` those at positions in [begin, end).

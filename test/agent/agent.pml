@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The protocol of docs/managed.md between a replayed graph, the threads of an agent, one up and DOWNS down, and its
- * watchdog, with the same words and flags as runtime/agent/Agent.cpp.
+/* The protocol of docs/design/managed.md between a replayed graph, the threads of an agent, one up and DOWNS down, and
+ * its watchdog, with the same words and flags as runtime/agent/Agent.cpp.
  *
  * One step: page X is evicted, page Y is prefetched into its place and read, then Y's value is dead and is discarded.
  * The next thing that touches Y is a write, and before that Y is populated: prefetched, for it has no page any more.

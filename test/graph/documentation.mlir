@@ -1,6 +1,6 @@
 // The documentation shows every op, nothing that does not parse, and what the passes really do.
-// RUN: %python %S/doc_examples.py parse %docs/ir.md %docs/../graph/include/pumpgraph/graph/PumpOps.td
-// RUN: %python %S/doc_examples.py transform %docs/passes.md
+// RUN: %python %S/doc_examples.py parse %docs/reference/ir.md %docs/../graph/include/pumpgraph/graph/PumpOps.td
+// RUN: %python %S/doc_examples.py transform %docs/reference/passes.md
 
-// docs/passes.md is generated: after a change of Passes.td, copy the new one over it.
-// RUN: diff %docs/passes.md %build/passes/ir/Passes.md
+// docs/reference/passes.md is generated: after a change of Passes.td, copy the new one over it.
+// RUN: diff %docs/reference/passes.md %build/passes/ir/Passes.md

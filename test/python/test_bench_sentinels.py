@@ -404,7 +404,7 @@ class Tables(unittest.TestCase):
             "in 15 of 16 runs": changed("vit-l16/budget@3/1", ["losses"], ["0x1p+0", "0x1p+0"]),
             "at 1/2: refused: node 7": refused,
             "1.200 of the best bound": slow,
-            "-9.3 % of what was predicted": changed(half, ["report", "predicted_s"], 0.225),
+            "-9.3 % of the prediction": changed(half, ["report", "predicted_s"], 0.225),
             "0.816 of its bound": unsound,
             "not planned again: no memory": changed(half, ["replan_failed"], "no memory"),
             "1 MiB over the budget": changed(half, ["peak_bytes"], row(complete())["budget_bytes"] + 2**20),
@@ -429,7 +429,7 @@ class Tables(unittest.TestCase):
             "at 1/2, moves alone: 1.100 of the best bound (at most 1.05); it waits for": slow_moves(220.0, 0.220),
             "at 1/2, moves alone: 0.824 of its bound": changed("vit-l16/bounds@2/0", ["lp_may_s"], 0.250,
                                                                running_again()),
-            "at 1/2, moves alone: +14.4 % of what was predicted": slow_moves(206.0, 0.180),
+            "at 1/2, moves alone: +14.4 % of the prediction": slow_moves(206.0, 0.180),
             "at 1/2, moves alone: not planned again": changed(moves, ["replan_failed"], "no memory"),
             "at 1/2, moves alone: 1 MiB over": changed(moves, ["peak_bytes"], row(complete())["budget_bytes"] + 2**20),
         }.items():
@@ -506,9 +506,9 @@ class Tables(unittest.TestCase):
         self.assertEqual(broken(done), [])
         self.assertIn("| 150.0; with its node times 200.0 | 1.02 |", sentinel_table.markdown([VIT], done))
         done["vit-l16/budget@2/0"]["report"]["predicted_again_s"] = 0.180
-        self.assertEqual(broken(done), ["vit-l16 at 1/2: +13.3 % of what was predicted (at most 5 %)"])
+        self.assertEqual(broken(done), ["vit-l16 at 1/2: +13.3 % of the prediction (at most 5 %)"])
         del done["vit-l16/budget@2/0"]["report"]["predicted_again_s"]
-        self.assertEqual(broken(done), ["vit-l16 at 1/2: +36.0 % of what was predicted (at most 5 %)"])
+        self.assertEqual(broken(done), ["vit-l16 at 1/2: +36.0 % of the prediction (at most 5 %)"])
 
     def test_a_slow_row_names_its_stalls(self):
         done = changed("vit-l16/budget@2/0", ["step_ms"], [240.0] * 9)
@@ -551,10 +551,10 @@ class Tables(unittest.TestCase):
         done["vit-l16/budget@4/0"] = {"refused": "node 7 needs 9 GiB"}
         slow_moves(216.0, 0.220, done)
         text = sentinel_table.markdown([VIT], done)
-        self.assertIn("\n\nOf 3 rows 2 are within 1.05 of their best bound, 3 within 1.1, and 1 within 5 % of what was "
-                      "predicted.\n\n", text)
+        self.assertIn("\n\nOf 3 rows 2 are within 1.05 of their best bound, 3 within 1.1, and 1 within 5 % of the "
+                      "prediction.\n\n", text)
         self.assertIn("\n\nOf 4 rows of moves alone 3 are within 1.05 of their best bound, 4 within 1.1, and 4 within "
-                      "5 % of what was predicted.\n\n", text)
+                      "5 % of the prediction.\n\n", text)
 
     def test_what_is_missing_is_a_dash_and_what_failed_is_named(self):
         done = {"vit-l16/budget@2/0": {"error": "exit status 1: boom"}}
@@ -688,7 +688,7 @@ class Kept(unittest.TestCase):
         done = runs.load(docs / "results" / "sentinels.jsonl")
         shown_there = sentinels.unnamed(done)
         text = sentinel_table.markdown(shown_there, done)
-        shown = (docs / "results-sentinels.md").read_text()
+        shown = (docs / "results" / "sentinels.md").read_text()
         self.assertEqual(shown[shown.index(text.splitlines()[0]):], text)
         self.assertEqual((docs / "images" / "sentinels.svg").read_text(), sentinel_plot.svg(shown_there, done))
 

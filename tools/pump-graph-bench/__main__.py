@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """pump-graph-bench: trains the examples under budgets of 100, 75, 50 and 30 % of what they need in memory, and prints a
-Markdown table of each beside the unmodified step, the bounds, and what was promised. docs/benchmark.md has more."""
+Markdown table of each beside the unmodified step, the bounds, and what was promised.
+docs/reference/benchmark.md has more."""
 
 from __future__ import annotations
 

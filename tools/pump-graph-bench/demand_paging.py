@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far the simulated unified memory is to be trusted: every published demand-paging figure that can be simulated
-beside ours, and what was measured on one H200 beside what its model does. Needs no GPU. docs/simulation.md has more."""
+beside ours, and what was measured on one H200 beside what its model does. Needs no GPU.
+docs/design/cost-model.md has more."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class G10Cell:
     """A share of the in-memory speed at 40 GiB, with 128 GiB of host memory and an SSD."""
     trace: str
     percent: float
-    iteration: int  # the one that the figure is of: docs/simulation.md tells how that is known
+    iteration: int  # the one that the figure is of: docs/design/cost-model.md tells how that is known
     group: Group = G10
     disk: Optional[float] = None  # GB/s; the link has 32 then. None: the study's own of both
 
@@ -98,7 +99,7 @@ STUDY_BUDGET = "40GiB"
 
 @dataclasses.dataclass(frozen=True)
 class Rate:
-    """A kernel that reads host-resident managed memory once, as measured (docs/simulation.md)."""
+    """A kernel that reads host-resident managed memory once, as measured (docs/design/cost-model.md)."""
     what: str
     bytes: int
     prefetched: bool

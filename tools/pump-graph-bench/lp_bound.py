@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lower limit on the time of a step under a budget, from a linear programme (docs/bound.md). Needs SciPy."""
+"""A lower limit on the time of a step under a budget, by linear programming (docs/design/cost-model.md); uses SciPy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans a recorded step at some budgets and prints the plan beside the window bound and the linear one, in
-milliseconds. docs/bound.md has more."""
+milliseconds. docs/design/cost-model.md has more."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step as the linear bound sees it: windows of time, and bytes with a history. docs/bound.md says why it may."""
+"""A step as the linear bound sees it: windows of time, and bytes with a history. See docs/design/cost-model.md."""
 
 from __future__ import annotations
 

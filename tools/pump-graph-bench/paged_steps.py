@@ -58,7 +58,7 @@ def whole(reads: Iterable[int], writes: Iterable[int], sizes: Sequence[int]) -> 
 
 
 def of_trace(trace: Dict[str, Any]) -> str:
-    """A trace in the format of docs/traces.md."""
+    """A trace in the format of docs/reference/traces.md."""
     buffers = [Buffer(tensor["name"], tensor["bytes"], tensor["kind"] == "persistent") for tensor in trace["tensors"]]
     sizes = [buffer.bytes for buffer in buffers]
     kernels = [Kernel(kernel["name"], kernel["time_us"], tuple(whole(kernel["reads"], kernel["writes"], sizes)))
@@ -67,7 +67,7 @@ def of_trace(trace: Dict[str, Any]) -> str:
 
 
 def simulate(tool: Path, step: str, **options: Any) -> Dict[str, Any]:
-    """What simulate-step prints as JSON: docs/report.md, "comparison"."""
+    """What simulate-step prints as JSON: docs/reference/report.md, "comparison"."""
     given = " ".join(f"{name}={value}" for name, value in {"json": "true", **options}.items())
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "step.mlir"

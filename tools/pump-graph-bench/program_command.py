@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """pump-graph-bench --programs: runs real programs as they are written, in plain graphs, and under PumpGraph at half of
-their memory, and prints a Markdown table. docs/benchmark.md has more."""
+their memory, and prints a Markdown table. docs/reference/benchmark.md has more."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def _spawn(command: List[str], timeout: float, environment: Dict[str, str]) -> O
     return printable(f"exit status {result.returncode}: " + " | ".join(last))
 
 
-# An op of the captured step: what it is, its name if it has one, and which captured node. docs/ir.md has the syntax.
+# An op of the captured step: what it is, its name if it has one, and which captured node (docs/reference/ir.md).
 _NODE = re.compile(r'pump\.(\w+)(?: "((?:[^"\\]|\\.)*)")?.*?\bnode\((\d+)\)')
 
 

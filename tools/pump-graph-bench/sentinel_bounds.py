@@ -60,7 +60,7 @@ def compute(step: Path, report: Dict[str, Any], tool: Path) -> Dict[str, Any]:
 
 
 def export(step: Path, report: Dict[str, Any], tool: Path) -> Dict[str, Any]:
-    """The recorded step as JSON (docs/report.md). A plan comes with it, which the bound does not look at."""
+    """The recorded step as JSON (docs/reference/report.md). A plan comes with it, which the bound does not look at."""
     machine = report["machine"]
     links = {name: machine[f"{name}_bytes_per_second"] / 1e9 for name in ("up", "down", "both")}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """pump-graph-bench --sentinels: trains the sentinel models in memory, with PyTorch's own remedies, and under budgets,
-and prints a Markdown table of each beside its best bound. docs/benchmark.md has more."""
+and prints a Markdown table of each beside its best bound. docs/reference/benchmark.md has more."""
 
 from __future__ import annotations
 

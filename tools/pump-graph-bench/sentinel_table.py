@@ -189,7 +189,7 @@ def _counts(every: Sequence[Rows]) -> Iterator[str]:
             # Of plans that run nodes again nobody promises how close they come to a bound.
             counts = f"{foreseen} are" if repeat else (f"{close} are within {MOST_OVER_BOUND} of their best bound, {near} "
                                                        f"within {MOST_NEAR_BOUND}, and {foreseen}")
-            yield f"Of {len(steps)} {name} {counts} within {100 * MOST_PREDICTION_ERROR:.0f} % of what was predicted."
+            yield f"Of {len(steps)} {name} {counts} within {100 * MOST_PREDICTION_ERROR:.0f} % of the prediction."
             yield ""
 
 
@@ -478,7 +478,7 @@ def _check_plan(rows: Rows, budget: Budget, kind: str, row: str) -> Iterator[Tup
     foreseen, within = abs(error) <= MOST_PREDICTION_ERROR, over <= 0
     sound = step >= LEAST_OVER_BOUND * bound
     if close and foreseen and within and sound:
-        yield True, f"{row}: {step / bound:.3f} of the best bound, {100 * error:+.1f} % of what was predicted"
+        yield True, f"{row}: {step / bound:.3f} of the best bound, {100 * error:+.1f} % of the prediction"
     if not close:
         hosting = rows.hosting_bound_ms(budget, kind)
         of_hosting = f"; {step / hosting:.3f} of the bound with hosted operands as predicted" if hosting else ""
@@ -489,7 +489,7 @@ def _check_plan(rows: Rows, budget: Budget, kind: str, row: str) -> Iterator[Tup
         with_times = ""
         if again and again != predicted:
             with_times = f"; {100 * (step / again - 1):+.1f} % with the node times that were measured on it"
-        yield False, (f"{row}: {100 * error:+.1f} % of what was predicted (at most "
+        yield False, (f"{row}: {100 * error:+.1f} % of the prediction (at most "
                       f"{100 * MOST_PREDICTION_ERROR:.0f} %){with_times}")
     if not sound:
         yield False, f"{row}: {step / bound:.3f} of its bound, which therefore is none"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens sessions until what they have measured of the link is settled (docs/runtime.md), so that every row after it is
-planned with the same figures, and held against the same bound. Needs a GPU, and no PyTorch."""
+"""Opens sessions until what they have measured of the link is settled (docs/reference/report.md), so that every row
+after it is planned with the same figures, and held against the same bound. Needs a GPU, and no PyTorch."""
 
 from __future__ import annotations
 

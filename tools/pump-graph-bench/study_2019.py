@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training steps of the 2019 study of unified memory, rebuilt from what is published of its models: which tensors
-an eager PyTorch makes, in which order, of which size. docs/simulation.md says what had to be assumed."""
+an eager PyTorch makes, in which order, of which size. docs/design/cost-model.md says what had to be assumed."""
 
 from __future__ import annotations
 

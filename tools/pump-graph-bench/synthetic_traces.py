@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Made-up training iterations in the format of docs/traces.md, for the planner to meet what it was not tuned on.
+"""Made-up training iterations in the format of docs/reference/traces.md, on which the planner was not tuned.
 
 A trace is drawn from a family of nets by a seed: the same seed gives the same trace anywhere. What is drawn is the
 shape of the net, how unequal its kernels are, how much memory it takes, and how much time it gives the link: the

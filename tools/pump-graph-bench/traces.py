@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trace table: recorded and made-up training iterations, planned at the memory of the study they come from, at half
-and at a quarter of it, beside the bounds and what others published. Needs no GPU. docs/traces.md has more."""
+and at a quarter of it, beside the bounds and what others published. Needs no GPU. docs/reference/traces.md has more."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ typedef struct pumpgraph_error {
 /** Where a session's memory is. A program's addresses stay what they are from its first allocation on, whatever stands
  * behind them. AUTOMATIC: virtual, where the device can; a step that cannot be seen into, and for which the budget has
  * not enough room, gets managed memory at the same addresses, as far as `managed_bytes` goes. Where that cannot be, the
- * step is left as captured, and the notes of its report say why (docs/managed.md, "Chosen by the step"). */
+ * step is left as captured, and the notes of its report say why (docs/design/managed.md, "Chosen by the step"). */
 typedef enum pumpgraph_backend {
   PUMPGRAPH_BACKEND_VIRTUAL = 0,  /* frames and copies: steps that can be seen into, at the speed of the link */
   PUMPGRAPH_BACKEND_MANAGED = 1,  /* managed memory, moved in time: any step, at the speed of the driver */
@@ -460,8 +460,8 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_before_launch(pumpgraph_step *step, pum
 PUMPGRAPH_API pumpgraph_status pumpgraph_after_launch(pumpgraph_step *step, pumpgraph_stream stream,
                                                       pumpgraph_error *error);
 
-/** The report as JSON (docs/report.md): planned figures, backend, reasons, timings of capture, plan and lowering. The
- * string belongs to the caller: pumpgraph_string_free(). */
+/** The report as JSON (docs/reference/report.md): planned figures, backend, reasons, timings of capture, plan and
+ * lowering. The string belongs to the caller: pumpgraph_string_free(). */
 PUMPGRAPH_API pumpgraph_status pumpgraph_report(pumpgraph_step *step, char **json, pumpgraph_error *error);
 PUMPGRAPH_API void pumpgraph_string_free(char *string);
 
@@ -469,8 +469,9 @@ PUMPGRAPH_API void pumpgraph_string_free(char *string);
 PUMPGRAPH_API pumpgraph_status pumpgraph_save(pumpgraph_step *step, const char *path, pumpgraph_error *error);
 
 /** Writes what the step's plan has on the device over one predicted replay: a snapshot of PyTorch's allocator, pickled,
- * as pump-graph-opt --report=memory-viz writes it (docs/report.md, "The memory snapshot"). PUMPGRAPH_INVALID_ARGUMENT,
- * with the reason, if the step is left as captured: all of its memory is on the device then, at all times. */
+ * as pump-graph-opt --report=memory-viz writes it (docs/reference/report.md, "The memory snapshot").
+ * PUMPGRAPH_INVALID_ARGUMENT, with the reason, if the step is left as captured: all of its memory is on the device
+ * then, at all times. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_memory_snapshot(pumpgraph_step *step, const char *path,
                                                          pumpgraph_error *error);
 

@@ -284,7 +284,7 @@ public:
   }
   Status afterLaunch(pumpgraph_stream stream) { return detail::call(pumpgraph_after_launch, step_, stream); }
 
-  /// What was planned, and what became of it: docs/report.md and docs/runtime.md.
+  /// What was planned, and what became of it: docs/reference/report.md and docs/design/runtime.md.
   Expected<std::string> report() const {
     char *json = nullptr;
     if (const Status made = detail::call(pumpgraph_report, step_, &json); !made)
@@ -297,7 +297,7 @@ public:
   /// Writes the captured step as IR text, for pump-graph-opt.
   Status save(const std::string &path) const { return detail::call(pumpgraph_save, step_, path.c_str()); }
 
-  /// Writes what the plan has on the device over one replay, for PyTorch's memory viewer: docs/report.md.
+  /// Writes what the plan has on the device over one replay, for PyTorch's memory viewer: docs/reference/report.md.
   Status memorySnapshot(const std::string &path) const {
     return detail::call(pumpgraph_memory_snapshot, step_, path.c_str());
   }

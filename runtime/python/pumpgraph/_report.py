@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a step: the library's JSON (docs/report.md) as a dict that prints as text."""
+"""The report of a step: the library's JSON (docs/reference/report.md) as a dict that prints as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STALLS_SHOWN = 5
 
 
 class Report(dict):
-    """What the library says of a step. `print(report)` shows what people ask for; the keys are docs/report.md's."""
+    """A step's report. `print(report)` shows what people ask for; docs/reference/report.md has the keys."""
 
     @property
     def left_as_captured(self) -> Optional[str]:

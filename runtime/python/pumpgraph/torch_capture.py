@@ -114,8 +114,8 @@ def install(
     user's cache folder. `compiler_library`: libpumpgraph-compiler.so, if it is not beside the other.
 
     `backend`: "virtual"; "managed"; or "automatic": virtual, and managed for steps that cannot be seen into
-    (docs/managed.md). `managed`: managed memory for all tensors, those of both captures included; 0 takes as much as
-    `managed_limit` (4 GiB if 0) and the device's free memory allow.
+    (docs/design/managed.md). `managed`: managed memory for all tensors, those of both captures included; 0 takes as
+    much as `managed_limit` (4 GiB if 0) and the device's free memory allow.
     `allow_oversubscription` lets it exceed the latter: everything is slow then.
 
     `rematerialize`: "automatic" lets plans run kernels again, with the same results bit for bit, where that is

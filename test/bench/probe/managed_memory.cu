@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// What the managed backend leans on, measured on one GPU with 512 MiB of managed memory: moves in both directions,
-/// writes after a discard, copies of what is read mostly. Prints one line per figure; docs/measurements.md holds those
-/// of one machine. nvcc -O2 -arch=sm_90 managed_memory.cu
+/// writes after a discard, copies of what is read mostly. Prints one line per figure; docs/results/probes.md holds
+/// those of one machine. nvcc -O2 -arch=sm_90 managed_memory.cu
 #include "check.h"
 
 #include <cuda_runtime.h>

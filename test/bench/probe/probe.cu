@@ -2,7 +2,7 @@
 /// \file
 /// What the design leans on, measured on one GPU: frames handed over between branches of one graph, copies in both
 /// directions beside kernels, what an added edge costs, remapping under an instantiated graph, event nodes as clocks.
-/// Prints one line per figure; docs/measurements.md holds the figures of one machine.
+/// Prints one line per figure; docs/results/probes.md holds the figures of one machine.
 #include <cublas_v2.h>
 #include <cuda.h>
 #include <cuda_bf16.h>

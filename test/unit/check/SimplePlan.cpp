@@ -77,7 +77,7 @@ private:
   /// The events on a frame that later ones may have to wait for, as new node numbers.
   struct Frame {
     std::optional<PageKey> occupant;
-    std::vector<NodeIndex> before; ///< what all events of the present block come after (docs/checker.md)
+    std::vector<NodeIndex> before; ///< what all events of the present block come after (docs/design/checker.md)
     std::vector<NodeIndex> reads;  ///< of the block, those that no copy down has waited for
     std::vector<NodeIndex> evict;  ///< the last of the block
     std::vector<NodeIndex> writes; ///< since

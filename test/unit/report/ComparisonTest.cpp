@@ -110,7 +110,8 @@ TEST(ComparisonDocumentation, DescribesEveryKey) {
   std::set<std::string> keys{"comparison"};
   collectKeys(json::parse(toJson(compared()))["comparison"], keys);
   for (const std::string &key : keys)
-    EXPECT_NE(text.str().find("`" + key + "`"), std::string::npos) << "docs/report.md does not mention `" << key << "`";
+    EXPECT_NE(text.str().find("`" + key + "`"), std::string::npos)
+        << "docs/reference/report.md does not mention `" << key << "`";
 }
 
 } // namespace pumpgraph

@@ -288,7 +288,8 @@ TEST(ReportDocumentation, DescribesEveryKey) {
   collectKeys(json::parse(toJson(summary, {plannablePoint(), refused})), keys);
   collectKeys(json::parse(planToJson(summary)), keys);
   for (const std::string &key : keys)
-    EXPECT_NE(text.str().find("`" + key + "`"), std::string::npos) << "docs/report.md does not mention `" << key << "`";
+    EXPECT_NE(text.str().find("`" + key + "`"), std::string::npos)
+        << "docs/reference/report.md does not mention `" << key << "`";
 }
 
 } // namespace pumpgraph

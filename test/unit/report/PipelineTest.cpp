@@ -261,7 +261,7 @@ static tl::expected<Summary, PlanError> summaryOf(const Description &step, const
   return summary;
 }
 
-/// Predicted over the managed bound. Prints a row of a table like that of docs/managed.md.
+/// Predicted over the managed bound. Prints a row of a table like that of docs/design/managed.md.
 static double overBound(const char *name, const Description &step, const PlanOptions &options) {
   PlanOptions steady = options, free = options;
   steady.machine.bestUpBytesPerSecond = steady.machine.bestDownBytesPerSecond = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated H200 against what was measured on one (docs/measurements.md, docs/simulation.md).
+// The simulated H200 against what was measured on one (docs/results/probes.md, docs/design/cost-model.md).
 #include "test/unit/simulate/PagedStep.h"
 
 #include <gtest/gtest.h>

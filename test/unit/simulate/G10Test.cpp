@@ -22,7 +22,7 @@ UnifiedMemory memoryWithDisk(double gigabytesPerSecond) {
 struct Cell {
   const char *trace;
   double publishedPercent; ///< in-memory time over demand-paging time
-  std::size_t iteration;   ///< that the figure is of; docs/simulation.md tells how that is known
+  std::size_t iteration;   ///< that the figure is of; docs/design/cost-model.md tells how that is known
   double error = 0.05;     ///< at most
   UnifiedMemory memory = g10UnifiedMemory();
 };

@@ -97,8 +97,8 @@ struct Access {
   /// struct or in device memory.
   std::int32_t parameter = unknownParameter;
   /// How many times as long the node takes over hosted pages of the range as predictions say of
-  /// their bytes (docs/prediction.md): a kernel may read a byte twice, write less than a sector at a time, or reach
-  /// only a part of the range. Measured where pages were hosted; else 1.
+  /// their bytes (docs/design/cost-model.md): a kernel may read a byte twice, write less than a sector at a time, or
+  /// reach only a part of the range. Measured where pages were hosted; else 1.
   float slowdown = 1;
   /// Of a pure node, through a known parameter: what it finds here reaches nothing that it writes elsewhere. A
   /// repetition leaves the access out: it has other memory there.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The ops of the `pump` dialect. docs/ir.md shows each of them.
+/// The ops of the `pump` dialect. docs/reference/ir.md shows each of them.
 ///
 /// To add a node kind: pumpgraph::NodeKind (append) and validate() in graph/Description.cpp, an op here, CapturedOps or
 /// AddedOps in graph/Conversion.cpp, the kinds in test/unit/graph/RandomDescription.cpp, a case in
-/// test/graph/round-trip.mlir, an example in docs/ir.md.
+/// test/graph/round-trip.mlir, an example in docs/reference/ir.md.
 
 #ifndef PUMPGRAPH_GRAPH_PUMPOPS_TD
 #define PUMPGRAPH_GRAPH_PUMPOPS_TD

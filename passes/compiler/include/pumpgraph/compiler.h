@@ -113,10 +113,10 @@ PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_predict(const pumpgraph_descript
                                                         const pumpgraph_compiler_options *options,
                                                         double *predicted_us);
 
-/** What a replay of a lowered step has on the device, as a snapshot for PyTorch's memory viewer (docs/report.md, "The
- * memory snapshot"), with the node times in the description. Of `options`, which may be NULL, only those count that say
- * how fast the machine is. Returns NULL and sets `*pickle` and its `*size` in bytes, or returns a message. Both are
- * freed with pumpgraph_compiler_string_free(). */
+/** What a replay of a lowered step has on the device, as a snapshot for PyTorch's memory viewer
+ * (docs/reference/report.md, "The memory snapshot"), with the node times in the description. Of `options`, which may be
+ * NULL, only those count that say how fast the machine is. Returns NULL and sets `*pickle` and its `*size` in bytes, or
+ * returns a message. Both are freed with pumpgraph_compiler_string_free(). */
 PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_memory_viz(const pumpgraph_description *lowered,
                                                            const pumpgraph_compiler_options *options, char **pickle,
                                                            size_t *size);
