@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Step time against budget as SVG: the picture of the README and of the page.
+/// Step time against budget as SVG: the picture of docs/guide/pump-graph-opt.md and of the page.
 #pragma once
 
 #include "passes/report/Summary.h"

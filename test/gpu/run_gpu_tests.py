@@ -153,7 +153,7 @@ class Tests:
         return text
 
     def loop(self):
-        """The program of docs/pytorch.md, under half of what it takes, has the losses of the plain one."""
+        """The program of docs/guide/pytorch.md, under half of what it takes, has the losses of the plain one."""
 
         def losses(name, *options):
             file = self.folder / f"loop-{name}.losses"

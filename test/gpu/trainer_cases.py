@@ -280,7 +280,7 @@ def transformers_too_late(folder):
     from transformers import TrainingArguments
 
     TrainingArguments(output_dir=folder, report_to="none")
-    check(torch.cuda.is_initialized(), "TrainingArguments leaves CUDA alone, and docs/pytorch.md says that it does not")
+    check(torch.cuda.is_initialized(), "TrainingArguments leaves CUDA alone, and docs/guide says that it does not")
     raises(PumpGraphError, "make the PumpGraphCallback before TrainingArguments", lambda: PumpGraphCallback("1GiB"))
     return {}
 
@@ -537,7 +537,7 @@ def accelerate_training(folder, budget=None):
 
 
 def accelerate_loop():
-    """The loop of docs/pytorch.md: accumulation, clipping, a scheduler, bf16, and back to a saved state."""
+    """The guide's loop under accelerate: accumulation, clipping, a scheduler, bf16, and back to a saved state."""
     with tempfile.TemporaryDirectory() as place:
         plain_and_half(accelerate_training, place)
 

@@ -1704,8 +1704,9 @@ class Documentation(unittest.TestCase):
     """The table of situations names tests that exist, and every GPU case of the layer but its figures."""
 
     def test_situations(self):
-        section = (base.support.ROOT / "docs" / "pytorch.md").read_text().split("### Situations and their tests")[1]
-        rows = [row.split(" | ") for row in section.split("\n###")[0].splitlines() if row.startswith("| ")]
+        reference = (base.support.ROOT / "docs" / "reference" / "pytorch.md").read_text()
+        section = reference.split("## Situations and their tests")[1]
+        rows = [row.split(" | ") for row in section.split("\n##")[0].splitlines() if row.startswith("| ")]
         named = set(re.findall(r"`(?:\w+_cases\.py )?(\w+)`", " ".join(row[2] for row in rows)))
         files = [base.support.ROOT / "test" / "gpu" / f"{name}_cases.py"
                  for name in ("graphed", "torch", "host_state", "memory", "decode")]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The shorthand of pump-graph-opt: the default pipeline under a budget, and its reports (docs/pump-graph-opt.md).
+/// The shorthand of pump-graph-opt (docs/guide/pump-graph-opt.md): the default pipeline under a budget, and its
+/// reports.
 #pragma once
 
 #include "mlir/IR/DialectRegistry.h"

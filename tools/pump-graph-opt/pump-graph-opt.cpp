@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Reads a step as IR, runs passes over it, writes it. Only our own dialect and passes are registered, and the generic
-/// clean-ups that must leave them alone. The shorthand of docs/pump-graph-opt.md runs the default pipeline instead.
+/// clean-ups that must leave them alone. The shorthand of docs/guide/pump-graph-opt.md runs the default pipeline
+/// instead.
 
 #include "passes/ir/Passes.h"
 #include "pumpgraph/graph/Dialect.h"

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training loop as people write it: a loader, a scheduler, a checkpoint. GPT-2 of gpt2.py under a memory budget.
 
-    loop.py --budget 2.8GiB      under PumpGraph: three lines more than without
-    loop.py --plain              the same loop without it
+    loop.py --budget 2.8GiB      under PumpGraph: the import and the two lines marked below
+    loop.py --plain              the same loop without them
 
-Both print the same losses, bit for bit. What differs are the two lines marked below, and the tensor for the rate.
+Both print the same losses, bit for bit. For that both give the optimizer the settings that it has under PumpGraph while
+it steps: a tensor as rate, and capturable=True. docs/guide/pytorch.md goes through such a loop.
 """
 
 import argparse

@@ -12,7 +12,7 @@
         loss = train_step(x, y)
     print(train_step.report())
 
-Importing this needs neither a GPU nor PyTorch; docs/pytorch.md is the manual.
+Importing this needs neither a GPU nor PyTorch; docs/guide/pytorch.md is the guide.
 """
 
 from .errors import PumpGraphError, StaleStepError, Status, UnsupportedError

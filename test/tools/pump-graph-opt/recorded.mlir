@@ -38,7 +38,7 @@
 // FUSED-NOT: repeated_sweeps
 // UNFUSED: sweeps 3 walks over {{[0-9]+}} MiB of state by 8 kernels (nodes 734-741); a fused optimizer would walk once
 
-// The README's picture is such a sweep.
+// The picture of docs/guide/pump-graph-opt.md is such a sweep.
 // RUN: pump-graph-opt %S/../../data/gpt2.mlir.gz --budget=50%% --sweep=6 --report=svg:%t.svg
 // RUN: FileCheck %s --check-prefix=CURVE --input-file=%t.svg
 // CURVE:         gpt2: step time against device memory

@@ -114,7 +114,7 @@ TEST_F(CppApiTest, buffersOutliveTheSessionObject) {
   buffer->data()[0] = 2;
 }
 
-// The way of the README: capture with temporaries, replay, map.
+// The way of docs/guide/cpp.md: capture with temporaries, replay, map.
 TEST_F(CppApiTest, capturesReplaysAndMaps) {
   Expected<Buffer<std::uint64_t>> counter = allocateCounter();
   ASSERT_TRUE(counter);

@@ -4,5 +4,6 @@
     from pumpgraph.integrations.transformers import PumpGraphCallback
     from pumpgraph.integrations.lightning import PumpGraphCallback
 
-Importing this package needs neither library; each module of it imports its own. docs/pytorch.md has the guide.
+Importing this package needs neither library; each module of it imports its own. The guide is
+docs/guide/huggingface-and-lightning.md.
 """
