@@ -33,22 +33,24 @@ TouchedPages touchedPages(const Access &access, std::uint64_t bufferBytes, std::
 
 } // namespace
 
-Timeline::Timeline(const Description &captured, std::uint64_t pieceBytes, const Machine &machine)
+Timeline::Timeline(const Description &captured, std::uint64_t pieceBytes, const Machine &machine,
+                   const ApartPages &apart)
     : pageBytes_(captured.pageBytes),
       mostPagesOfPiece_(static_cast<std::uint32_t>(std::max<std::uint64_t>(1, pieceBytes / pageBytes_))),
       times_(inMemoryTimes(captured, machine)) {
   for (BufferIndex b = 0; b < captured.buffers.size(); ++b)
     if (!captured.buffers[b].isPrivate)
       exclusivePages_ += captured.pageCount(b);
-  cutPieces(captured);
+  cutPieces(captured, apart);
+  groupPieces(apart);
   collectUses(captured);
   sortUsesByNode(static_cast<NodeIndex>(captured.nodes.size()));
   countPeak();
 }
 
-/// Cuts every private buffer where an access begins or ends, where what is given of its pages changes, and before a
-/// partial last page, and then into pieces of at most so many pages.
-void Timeline::cutPieces(const Description &captured) {
+/// Cuts every private buffer where an access or a part of `apart` begins or ends, where what is given of its pages
+/// changes, and before a partial last page, and then into pieces of at most so many pages.
+void Timeline::cutPieces(const Description &captured, const ApartPages &apart) {
   std::vector<std::vector<std::uint64_t>> cuts(captured.buffers.size());
   for (const Node &node : captured.nodes) {
     if (!isCapturedNode(node))
@@ -64,6 +66,11 @@ void Timeline::cutPieces(const Description &captured) {
         list.insert(list.end(), {pages.overwrittenFirst, pages.overwrittenLast});
     }
   }
+  for (const std::vector<BufferPart> &group : apart)
+    for (const BufferPart &part : group)
+      cuts[part.buffer].insert(cuts[part.buffer].end(), {part.range.offset / pageBytes_,
+                                                         std::min((part.range.end() + pageBytes_ - 1) / pageBytes_,
+                                                                  captured.pageCount(part.buffer))});
   std::vector<bool> isContinued(captured.buffers.size(), false);
   for (const Buffer &buffer : captured.buffers)
     if (buffer.continues != noBuffer)
@@ -102,6 +109,25 @@ void Timeline::cutPieces(const Description &captured) {
     }
   }
   firstPieceOfBuffer_.push_back(static_cast<PieceIndex>(pieces_.size()));
+}
+
+void Timeline::groupPieces(const ApartPages &apart) {
+  apartGroups_ = IndexedVector<PieceIndex, std::vector<std::uint32_t>>(pieces_.size(), {});
+  apartPieces_.resize(apart.size());
+  for (std::uint32_t group = 0; group < apart.size(); ++group)
+    for (const BufferPart &part : apart[group]) {
+      const auto begin = static_cast<std::size_t>(firstPieceOfBuffer_[part.buffer]);
+      const auto end = static_cast<std::size_t>(firstPieceOfBuffer_[part.buffer + 1]);
+      for (std::size_t i = begin; i < end; ++i) {
+        const PieceIndex piece = static_cast<PieceIndex>(i);
+        const Range pages{pieces_[piece].firstPage * pageBytes_, pieces_[piece].pageCount * pageBytes_};
+        std::vector<std::uint32_t> &groups = apartGroups_[piece];
+        if (part.range.size == 0 || !part.range.overlaps(pages) || (!groups.empty() && groups.back() == group))
+          continue;
+        groups.push_back(group);
+        apartPieces_[group].push_back(piece);
+      }
+    }
 }
 
 void Timeline::collectUses(const Description &captured) {

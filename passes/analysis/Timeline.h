@@ -19,6 +19,16 @@ enum class PieceIndex : std::uint32_t {};
 
 inline constexpr std::uint64_t defaultPieceBytes = std::uint64_t{32} << 20;
 
+/// Whole pages of a buffer.
+struct BufferPart {
+  BufferIndex buffer = 0;
+  Range range;
+  friend bool operator==(const BufferPart &, const BufferPart &) = default;
+};
+
+/// Groups of pages, no two of which may have one frame: what a node of another step uses at once, say.
+using ApartPages = std::vector<std::vector<BufferPart>>;
+
 /// A run of whole pages of one private buffer: the unit of residency and transfer. Every access of the step covers
 /// all pages of a piece or none, so a piece has one history.
 struct Piece {
@@ -66,7 +76,7 @@ public:
   /// `pieceBytes` is the largest piece, rounded to at least one page. Residency nodes and copies are ignored. Hosted
   /// pages belong to no piece; the time that nodes need for them is that on `machine`.
   explicit Timeline(const Description &captured, std::uint64_t pieceBytes = defaultPieceBytes,
-                    const Machine &machine = {});
+                    const Machine &machine = {}, const ApartPages &apart = {});
 
   const IndexedVector<PieceIndex, Piece> &pieces() const { return pieces_; }
   const Piece &piece(PieceIndex index) const { return pieces_[index]; }
@@ -81,6 +91,10 @@ public:
     return std::span(byNode_).subspan(nodeBegin_[node], nodeBegin_[node + 1] - nodeBegin_[node]);
   }
   const Use &use(std::uint32_t position) const { return uses_[position]; }
+
+  /// Of ApartPages, the groups that the piece belongs to, ascending; and the pieces of a group.
+  const std::vector<std::uint32_t> &apartGroupsOf(PieceIndex index) const { return apartGroups_[index]; }
+  const std::vector<std::vector<PieceIndex>> &apartPieces() const { return apartPieces_; }
 
   NodeIndex nodeCount() const { return static_cast<NodeIndex>(nodeBegin_.size() - 1); }
   std::uint64_t pageBytes() const { return pageBytes_; }
@@ -104,7 +118,8 @@ public:
   std::optional<Life> lifeOf(PieceIndex index) const;
 
 private:
-  void cutPieces(const Description &captured);
+  void cutPieces(const Description &captured, const ApartPages &apart);
+  void groupPieces(const ApartPages &apart);
   void collectUses(const Description &captured);
   void sortUsesByNode(NodeIndex nodeCount);
   void countPeak();
@@ -116,6 +131,8 @@ private:
   std::vector<Use> uses_;                      ///< by piece, then node
   std::vector<std::uint32_t> byNode_;
   std::vector<std::uint32_t> nodeBegin_;
+  IndexedVector<PieceIndex, std::vector<std::uint32_t>> apartGroups_;
+  std::vector<std::vector<PieceIndex>> apartPieces_; ///< by group
   InMemoryTimes times_;
   std::uint64_t exclusivePages_ = 0;
   std::uint64_t peakPages_ = 0;

@@ -248,6 +248,26 @@ std::string takeHosting(Description &step, PlanOptions &plan, const pumpgraph_co
   return {};
 }
 
+/// Takes the pages that are to be apart. Returns what is wrong with them, or nothing.
+std::string takeApart(const Description &step, PlanOptions &plan, const pumpgraph_compiler_options &options) {
+  if (!options.apart || plan.backend != Backend::Virtual)
+    return {};
+  for (std::uint64_t i = 0; i < options.apart_count; ++i) {
+    const pumpgraph_apart_pages &pages = options.apart[i];
+    if (pages.buffer >= step.buffers.size())
+      return fmt::format("pages of buffer {} are to be apart, and there are {} buffers", pages.buffer,
+                         step.buffers.size());
+    const Buffer &buffer = step.buffers[pages.buffer];
+    if (pages.offset > buffer.size || pages.size > buffer.size - pages.offset)
+      return fmt::format("{} bytes from {} on of buffer {} \"{}\" are to be apart; it has {}", pages.size, pages.offset,
+                         pages.buffer, buffer.name, buffer.size);
+    if (i == 0 || options.apart[i - 1].group != pages.group)
+      plan.apart.emplace_back();
+    plan.apart.back().push_back({pages.buffer, {pages.offset, pages.size}});
+  }
+  return {};
+}
+
 tl::expected<Summary, Failure> compile(const pumpgraph_description *captured, const pumpgraph_compiler_options &options,
                                        pumpgraph_compilation &compilation) {
   tl::expected<Description, Failure> step = readStage(captured, Stage::Captured);
@@ -274,6 +294,8 @@ tl::expected<Summary, Failure> compile(const pumpgraph_description *captured, co
                   : options.every_access_known != 0 ? Backend::Managed
                                                     : Backend::ManagedUnknown;
   if (const std::string fault = takeHosting(*step, *plan, options); !fault.empty())
+    return invalid(fault);
+  if (const std::string fault = takeApart(*step, *plan, options); !fault.empty())
     return invalid(fault);
   tl::expected<Summary, PlanError> summary = summarize(*step, *plan, static_cast<Prefetching>(options.prefetching));
   if (!summary)

@@ -13,13 +13,18 @@ constexpr std::uint64_t mostSearchSteps = 1'000'000;
 /// Above this the search would need too much memory, and greedy colouring must do.
 constexpr std::uint64_t mostSearchedPages = 512;
 
-/// For each piece, the pieces that some node uses together with it, itself included.
+/// For each piece, the pieces that some node uses together with it, itself included, and those that must be apart.
 std::vector<std::vector<std::uint32_t>> companions(const Timeline &timeline) {
   std::vector<std::set<std::uint32_t>> sets(timeline.pieces().size());
   for (NodeIndex node = 0; node < timeline.nodeCount(); ++node)
     for (std::uint32_t a : timeline.usesAt(node))
       for (std::uint32_t b : timeline.usesAt(node))
         sets[static_cast<std::size_t>(timeline.use(a).piece)].insert(static_cast<std::uint32_t>(timeline.use(b).piece));
+  for (const std::vector<PieceIndex> &apart : timeline.apartPieces())
+    for (PieceIndex a : apart)
+      for (PieceIndex b : apart)
+        if (!timeline.usesOf(a).empty() && !timeline.usesOf(b).empty())
+          sets[static_cast<std::size_t>(a)].insert(static_cast<std::uint32_t>(b));
   std::vector<std::vector<std::uint32_t>> result;
   for (const std::set<std::uint32_t> &set : sets)
     result.emplace_back(set.begin(), set.end());
@@ -139,6 +144,10 @@ std::optional<PieceFrames> colourGreedily(const PlannerInput &input) {
     for (const Use &use : timeline.usesOf(piece))
       for (std::uint32_t position : timeline.usesAt(use.node))
         for (std::int32_t frame : homes[timeline.use(position).piece])
+          taken[static_cast<std::uint64_t>(frame) - first] = true;
+    for (std::uint32_t group : timeline.apartGroupsOf(piece))
+      for (PieceIndex other : timeline.apartPieces()[group])
+        for (std::int32_t frame : homes[other])
           taken[static_cast<std::uint64_t>(frame) - first] = true;
     std::uint64_t frame = 0;
     for (std::uint32_t page = 0; page < timeline.piece(piece).pageCount; ++page) {

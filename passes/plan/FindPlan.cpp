@@ -547,10 +547,11 @@ std::optional<Candidate> findPlan(const PlannerInput &input, std::uint64_t budge
   PlanSearch search(input, budgetBytes);
   const auto isContinued = [](const Piece &piece) { return piece.isContinued; };
   if (!input.given.isShared && timeline.peakPages() <= input.frameCount &&
-      std::none_of(timeline.pieces().begin(), timeline.pieces().end(), isContinued)) {
-    search.tryDraft(draftWithoutTransfers(input));
-    return search.best();
-  }
+      std::none_of(timeline.pieces().begin(), timeline.pieces().end(), isContinued))
+    if (std::optional<Draft> draft = draftWithoutTransfers(input)) {
+      search.tryDraft(std::move(*draft));
+      return search.best();
+    }
   StartSearch starts(input, search, fixed, processors);
   starts.run();
   if (search.best() && !isQuick)

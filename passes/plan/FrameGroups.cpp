@@ -76,8 +76,8 @@ GroupIndex FrameGroups::holding(std::uint32_t frame) const {
 bool FrameGroups::canMerge(GroupIndex first, GroupIndex second) const {
   const Group &a = groups_[first];
   const Group &b = groups_[second];
-  if (a.firstFrame + a.frameCount != b.firstFrame || a.occupant != b.occupant || a.parts.size() != b.parts.size() ||
-      a.accesses != b.accesses || (a.accesses.empty() && a.barrier != b.barrier))
+  if (a.firstFrame + a.frameCount != b.firstFrame || a.apart != b.apart || a.occupant != b.occupant ||
+      a.parts.size() != b.parts.size() || a.accesses != b.accesses || (a.accesses.empty() && a.barrier != b.barrier))
     return false;
   return std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), [&](const Part &part, const Part &other) {
     return other.piece == part.piece && other.firstPage == part.firstPage + a.frameCount &&

@@ -32,6 +32,8 @@ struct Part {
 struct Group {
   std::uint32_t firstFrame = 0;
   std::uint32_t frameCount = 0;
+  /// Of Timeline::apartGroupsOf(), those with pages that have their home here, or had; ascending.
+  std::vector<std::uint32_t> apart;
   std::vector<Part> parts;            ///< pieces with further uses that have their home here, by next use
   std::optional<PieceIndex> occupant; ///< one of `parts`
   /// Nodes (DraftNode) after whose completion the present tenure, or the next, may begin.

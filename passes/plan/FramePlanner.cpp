@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <iterator>
 #include <map>
 #include <set>
 #include <span>
@@ -135,13 +136,14 @@ private:
   /// A group for a piece that is on the device at the boundary: nobody has a home there, or only such as are away then
   /// and never meet the piece.
   std::optional<GroupIndex> groupForResident(PieceIndex piece) {
-    if (const std::optional<GroupIndex> unused = groups_.anyUnused(input_.given.ownFrom))
+    if (const std::optional<GroupIndex> unused = groups_.anyUnused(input_.given.ownFrom);
+        unused && !isKeptOut(piece, groups_[*unused]))
       return unused;
     std::optional<GroupIndex> found;
     groups_.ranking(Group::Standing::Vacant).visit([&](GroupIndex index) {
       ++draft_.effort;
       const Group &group = groups_[index];
-      const bool isFree = group.firstFrame >= input_.given.ownFrom &&
+      const bool isFree = group.firstFrame >= input_.given.ownFrom && !isKeptOut(piece, group) &&
                           std::none_of(group.parts.begin(), group.parts.end(), [&](const Part &part) {
                             return isResident(part.piece) || meet(part.piece, piece);
                           });
@@ -150,6 +152,19 @@ private:
       return !isFree;
     });
     return found;
+  }
+
+  /// Whether the group has, or had, pages that the piece must be apart from.
+  bool isKeptOut(PieceIndex piece, const Group &group) const {
+    const std::vector<std::uint32_t> &apart = timeline_.apartGroupsOf(piece);
+    return std::any_of(apart.begin(), apart.end(), [&](std::uint32_t each) {
+      return std::binary_search(group.apart.begin(), group.apart.end(), each);
+    });
+  }
+  void noteApart(PieceIndex piece, Group &group) const {
+    std::vector<std::uint32_t> both;
+    std::ranges::set_union(group.apart, timeline_.apartGroupsOf(piece), std::back_inserter(both));
+    group.apart = std::move(both);
   }
 
   /// Whether some node uses both.
@@ -199,14 +214,20 @@ private:
     if (frames.empty())
       return;
     std::copy(frames.begin(), frames.end(), draft_.frames[pages.buffer].begin() + pages.firstPage);
-    if (timeline_.usesOf(piece).empty() && !isResident(piece))
-      return; // never on the device in this step
-    states_[piece].isPlaced = true;
+    const bool isUsed = !timeline_.usesOf(piece).empty() || isResident(piece); // else never on the device in this step
+    if (!isUsed && timeline_.apartGroupsOf(piece).empty())
+      return;
+    states_[piece].isPlaced = isUsed;
     for (std::uint32_t page = 0; page < frames.size();) {
       std::uint32_t end = page + 1;
       while (end < frames.size() && frames[end] == frames[end - 1] + 1)
         ++end;
       const GroupIndex group = groupOf(static_cast<std::uint32_t>(frames[page]), end - page);
+      if (!isUsed) {
+        noteApart(piece, groups_[group]);
+        page += groups_[group].frameCount;
+        continue;
+      }
       giveHome(group, piece, page, !isResident(piece) || isMirrored(piece));
       if (isResident(piece))
         groups_[group].occupant = piece;
@@ -276,7 +297,7 @@ private:
   bool areAlike(PieceIndex a, PieceIndex b) const {
     const std::span<const Use> first = timeline_.usesOf(a), second = timeline_.usesOf(b);
     return timeline_.piece(a).buffer == timeline_.piece(b).buffer && draft_.boundary[a] == draft_.boundary[b] &&
-           isPartialPage(a) == isPartialPage(b) &&
+           isPartialPage(a) == isPartialPage(b) && timeline_.apartGroupsOf(a) == timeline_.apartGroupsOf(b) &&
            std::equal(first.begin(), first.end(), second.begin(), second.end(), [](const Use &x, const Use &y) {
              return x.node == y.node && x.writes == y.writes && x.overwrites == y.overwrites;
            });
@@ -362,6 +383,8 @@ private:
     const Part part{piece, page, hostCurrent, nextUseOf(piece)};
     group.parts.insert(firstAfter(group.parts.begin(), group.parts.end(), part.nextUse), part);
     states_[piece].groups.push_back(index);
+    if (!timeline_.apartGroupsOf(piece).empty())
+      noteApart(piece, group);
     const PageRun run = pagesOf(group, part);
     for (std::uint32_t i = 0; i < run.pageCount; ++i)
       draft_.frames[run.buffer][run.firstPage + i] = static_cast<std::int32_t>(group.firstFrame + i);
@@ -804,9 +827,12 @@ std::uint32_t FramePlanner::endOfInterest(const Group &group, PieceIndex newcome
 }
 
 /// What it costs a page of the newcomer to live in the group, microseconds: transfers that would not be needed
-/// otherwise, and hand-overs with little time. Empty if it would meet a tenant.
+/// otherwise, and hand-overs with little time. Empty if it would meet a tenant, or must be apart from one that is or
+/// was there.
 std::optional<double> FramePlanner::costOf(const Group &group, PieceIndex newcomer, std::uint32_t pages, bool fetch) {
   draft_.effort += effortOfPrice;
+  if (isKeptOut(newcomer, group))
+    return std::nullopt;
   const std::uint32_t taken = std::min(group.frameCount, pages);
   const auto [evictUs, fetchUs] = pricesOfBytes(taken * timeline_.pageBytes());
 
@@ -937,15 +963,15 @@ tl::expected<Draft, Stuck> draftPlan(const PlannerInput &input, const DraftStart
   return FramePlanner(input, start, tuning, Displacement::Allowed).run(start.first, homes);
 }
 
-Draft draftWithoutTransfers(const PlannerInput &input) {
+std::optional<Draft> draftWithoutTransfers(const PlannerInput &input) {
   BoundaryStates boundary(input.timeline.pieces().size(), BoundaryState::Away);
   for (std::size_t i = 0; i < boundary.size(); ++i)
     if (input.timeline.piece(static_cast<PieceIndex>(i)).liveOut)
       boundary[static_cast<PieceIndex>(i)] = BoundaryState::Resident;
   tl::expected<Draft, Stuck> draft =
       FramePlanner(input, {boundary, {}, {}}, {}, Displacement::Forbidden).run({}, nullptr);
-  assert(draft && "the frames hold the step's peak");
-  return std::move(*draft);
+  assert((draft || !input.timeline.apartPieces().empty()) && "the frames hold the step's peak");
+  return draft ? std::optional(std::move(*draft)) : std::nullopt;
 }
 
 } // namespace pumpgraph

@@ -157,8 +157,9 @@ tl::expected<Draft, Stuck> draftPlan(const PlannerInput &input, const DraftStart
                                      const PieceFrames *homes = nullptr);
 
 /// The draft in which nothing makes room for anything: the frames must suffice for `timeline.peakPages()`. Its only
-/// transfers are of values that go on at another address, in host memory.
-Draft draftWithoutTransfers(const PlannerInput &input);
+/// transfers are of values that go on at another address, in host memory. Nothing where pages that must be apart find
+/// no frames.
+std::optional<Draft> draftWithoutTransfers(const PlannerInput &input);
 
 /// Frames for all pages chosen by who must not meet whom alone; empty if that fails.
 std::optional<PieceFrames> colourPieces(const PlannerInput &input);

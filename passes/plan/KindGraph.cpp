@@ -34,13 +34,15 @@ KindGraph::KindGraph(const Timeline &timeline, Effort &effort) : effort_(effort)
     effort_.spend(users.size());
     if (users.empty())
       continue;
+    for (std::uint32_t group : timeline.apartGroupsOf(piece)) // as if one more node used them
+      users.push_back(timeline.nodeCount() + group);
     const auto [found, isNew] = byUsers.try_emplace(std::move(users), pieces_.size());
     if (isNew)
       pieces_.emplace_back();
     pieces_[found->second].push_back(piece);
   }
   if (!isTooLarge())
-    findWhoMeets(byUsers, timeline.nodeCount());
+    findWhoMeets(byUsers, timeline.nodeCount() + static_cast<NodeIndex>(timeline.apartPieces().size()));
 }
 
 void KindGraph::findWhoMeets(const std::map<std::vector<NodeIndex>, std::size_t> &byUsers, NodeIndex nodeCount) {

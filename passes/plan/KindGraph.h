@@ -65,8 +65,8 @@ struct KindCrowd {
   bool isTooLarge() const { return pages > mostPages; }
 };
 
-/// Pieces that the same nodes use are one kind: they meet each other and the same others. Two kinds *meet* if some node
-/// uses both, for then they cannot share frames.
+/// Pieces that the same nodes use, and that must be apart from the same others, are one kind: they meet each other and
+/// the same others. Two kinds *meet* if some node uses both, or they must be apart, for then they cannot share frames.
 class KindGraph {
 public:
   /// Kinds above which the matrix of who meets whom becomes too large: then nobody knows, and `isTooLarge()`.

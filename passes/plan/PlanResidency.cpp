@@ -108,6 +108,21 @@ std::optional<PlanError> checkFramesBeside(const Description &step, const Descri
                                formatBytes(frameCount * step.pageBytes))};
 }
 
+/// Pages that must be apart need as many frames.
+std::optional<PlanError> checkApart(const Timeline &timeline, std::uint64_t budgetBytes) {
+  for (const std::vector<PieceIndex> &apart : timeline.apartPieces()) {
+    std::uint64_t pages = timeline.exclusivePages();
+    for (const PieceIndex piece : apart)
+      pages += timeline.piece(piece).pageCount;
+    if (pages > budgetBytes / timeline.pageBytes())
+      return PlanError{std::nullopt,
+                       fmt::format("what a node of another step uses at once needs {} in frames of its own; the budget "
+                                   "is {}",
+                                   formatBytes(pages * timeline.pageBytes()), formatBytes(budgetBytes))};
+  }
+  return std::nullopt;
+}
+
 /// What the node needs at once, in words.
 std::string needOf(const Description &captured, const Timeline &timeline, NodeIndex node) {
   const std::uint64_t page = timeline.pageBytes(), exclusive = timeline.exclusivePages();
@@ -200,7 +215,8 @@ class SearchInput {
 public:
   SearchInput(const Description &step, const Order &order, const Machine &machine, const PlanOptions &options,
               std::uint64_t pieceBytes, std::uint64_t frameCount)
-      : timeline_(step, pieceBytes, machine), given_(givenBoundary(step, timeline_, options.boundary, frameCount)),
+      : timeline_(step, pieceBytes, machine, options.apart),
+        given_(givenBoundary(step, timeline_, options.boundary, frameCount)),
         input_{step, timeline_, order, machine, frameCount, given_} {
     if (options.backend != Backend::Virtual)
       input_.keepsHostCopy = keepHostCopies(step, options.backend);
@@ -456,7 +472,7 @@ private:
     Description parts = split.parts();
     for (BufferIndex buffer = 0; buffer < parts.buffers.size(); ++buffer)
       parts.buffers[buffer].hosted = placed.buffers[buffer].hosted;
-    const Timeline timeline(parts);
+    const Timeline timeline(parts, defaultPieceBytes, {}, options_.apart);
     const std::vector<std::uint64_t> pieceSizes =
         pieceSizesFor(parts, pieceBytesFor(timeline, options_, budgetBytes_), true);
     const WideColouring frames = framesOfWide(placed);
@@ -489,7 +505,7 @@ private:
 
   std::optional<FoundPlan> planWith(const std::vector<Split> &splits, const PlanOptions &options) const {
     const SplitStep split(step_, splits);
-    const Timeline timeline(split.parts());
+    const Timeline timeline(split.parts(), defaultPieceBytes, {}, options_.apart);
     tl::expected<FoundPlan, PlanError> planned =
         planHosting(split.parts(), timeline, options, budgetBytes_, frameCount_);
     return planned ? std::optional(joined(split, std::move(*planned))) : std::nullopt;
@@ -595,13 +611,19 @@ tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, 
     if (!error.message.empty())
       return tl::unexpected(std::move(error));
   }
-  const Timeline timeline(unplanned);
+  for (const std::vector<BufferPart> &group : options.apart)
+    for (const BufferPart &part : group)
+      unplanned.buffers[part.buffer].isRenamable = false; // at another address its pages would be others
+  const Timeline timeline(unplanned, defaultPieceBytes, {}, options.apart);
   std::uint64_t allPages = othersFrames(options.boundary); // more frames than pages are of no use
   for (BufferIndex b = 0; b < captured.buffers.size(); ++b)
     allPages += captured.pageCount(b);
-  const std::uint64_t enoughPages = options.boundary ? allPages : std::max<std::uint64_t>(1, peakPages);
+  const bool mayNeedMore = options.boundary || !options.apart.empty();
+  const std::uint64_t enoughPages = mayNeedMore ? allPages : std::max<std::uint64_t>(1, peakPages);
   const std::uint64_t budgetBytes = options.budgetBytes ? options.budgetBytes : enoughPages * timeline.pageBytes();
   if (const std::optional<PlanError> error = checkBudget(unplanned, timeline, budgetBytes))
+    return tl::unexpected(*error);
+  if (const std::optional<PlanError> error = checkApart(timeline, budgetBytes))
     return tl::unexpected(*error);
   const std::uint64_t frameCount = std::min(budgetBytes / timeline.pageBytes(), allPages);
   if (options.boundary)
@@ -610,11 +632,13 @@ tl::expected<PlannedStep, PlanError> planResidency(const Description &captured, 
 
   const bool nothingDies = options.backend == Backend::ManagedUnknown && peakPages > frameCount;
   const Description used = withUseBetweenReplays(nothingDies ? withNothingDead(unplanned) : std::move(unplanned));
-  const Timeline timelineOfUsed(used);
+  const Timeline timelineOfUsed(used, defaultPieceBytes, {}, options.apart);
   tl::expected<Description, PlanError> planned = Renaming(used, timelineOfUsed, options, budgetBytes, frameCount).run();
   if (!planned)
     return tl::unexpected(planned.error());
   *planned = withoutUseBetweenReplays(std::move(*planned));
+  for (BufferIndex b = 0; b < captured.buffers.size(); ++b)
+    planned->buffers[b].isRenamable = captured.buffers[b].isRenamable;
   PlannedStep step;
   step.description = nothingDies ? withKnowledgeOf(captured, std::move(*planned)) : std::move(*planned);
   step.stats = statsOf(step.description);

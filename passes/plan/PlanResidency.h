@@ -5,6 +5,7 @@
 
 #include "passes/analysis/Backend.h"
 #include "passes/analysis/Machine.h"
+#include "passes/analysis/Timeline.h"
 #include "pumpgraph/graph/Description.h"
 
 #include <tl/expected.hpp>
@@ -21,19 +22,15 @@ struct PlanError {
   std::string message; ///< lower case, with names and numbers, no trailing period
 };
 
-/// Whole pages of a buffer.
-struct BufferPart {
-  BufferIndex buffer = 0;
-  Range range;
-  friend bool operator==(const BufferPart &, const BufferPart &) = default;
-};
-
 struct PlanOptions {
   std::uint64_t budgetBytes = 0; ///< device memory for all frames; 0: as much as the step needs
   Machine machine;
   Backend backend = Backend::Virtual;
   /// What other steps have decided for all of them (docs/plan-correctness.md, "A shared boundary"); null: nothing.
   const Description *boundary = nullptr;
+  /// Of private buffers, so that other steps can be planned into the boundary that this one leaves: what each of their
+  /// nodes uses at once. Pages in host memory need no frames. No transfers follow from it.
+  ApartPages apart = {};
   /// Of private buffers: what stays in host memory whether or not it needs to, ascending, nothing twice. Present
   /// buffers and those of a boundary must not be among them, nor, on virtual memory, operands of the step's own copies
   /// and child graphs.

@@ -142,6 +142,7 @@ Expected<AdoptOptions> adoptOptions(const pumpgraph_adopt_options *given) {
   if (read->boundary < PUMPGRAPH_BOUNDARY_AUTOMATIC || read->boundary > PUMPGRAPH_BOUNDARY_SHARED)
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->boundary is {}", read->boundary);
   options.boundary = static_cast<BoundaryChoice>(read->boundary);
+  options.plansOthersAgain = read->plan_others_again != 0;
   if (read->prefetching < PUMPGRAPH_PREFETCHING_AHEAD || read->prefetching > PUMPGRAPH_PREFETCHING_NONE)
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->prefetching is {}", read->prefetching);
   options.prefetching = read->prefetching;

@@ -303,7 +303,7 @@ Status Adoption::rewriteVirtual(const Compiler &compiler) {
   PUMPGRAPH_TRY_WHILE(keepRepeatable(), "trying which nodes can be run again");
   std::shared_ptr<Residence> others;
   if (neighbour_ && neighbour_->rewritten() && neighbour_->checkMemory() && options_.boundary != BoundaryChoice::Own) {
-    const Expected<std::string> obstacle = shareBoundary(rewriting);
+    const Expected<std::string> obstacle = shareBoundary(rewriting, compiler);
     if (!obstacle)
       return tl::unexpected<Error>(obstacle.error());
     if (obstacle->empty())
@@ -323,6 +323,8 @@ Status Adoption::rewriteVirtual(const Compiler &compiler) {
     return {};
   }
   const Expected<std::shared_ptr<Residence>> removed = rewriting.takeBack(Keep::EveryBlock);
+  if (const Status back = returnOthersPlans(); !back)
+    return inContext(backed.error(), back.error().message);
   if (removed)
     return rewriting.restored() ? backed : inContext(backed.error(), rewriting.restored().error().message);
   if (fills_)
@@ -656,60 +658,84 @@ Status Adoption::putOwnPlanInForce(Rewriting &rewriting) {
   return rewriting.putInForce(std::move(*plan), *residence, Keep::EveryBlock);
 }
 
-Expected<std::string> Adoption::shareBoundary(Rewriting &rewriting) {
+Expected<std::string> Adoption::shareBoundary(Rewriting &rewriting, const Compiler &compiler) {
   CapturedStep alone = step_->captured_;
   const auto giveUp = [&](std::string why) {
     alone.nodes = step_->captured_.nodes; // fills may be others by now
     step_->captured_ = std::move(alone);
     step_->bystanders_ = 0;
+    together_.reset();
     return why;
   };
-  addBystanders();
-  std::unique_ptr<Residence> others = neighbour_->residence_->forStep(step_->captured_.blocks);
-  Expected<CompiledPlan> shared = rewriting.plan(step_->otherFrames(), options_.costsIr, others.get());
+  Expected<SharingPlan> shared = planInto(rewriting, *neighbour_->residence_);
+  if (!shared && shared.error().status == PUMPGRAPH_UNPLANNABLE && options_.plansOthersAgain &&
+      options_.boundary == BoundaryChoice::Shared) {
+    const std::string why = shared.error().message;
+    step_->captured_ = alone;
+    shared = planAgainInto(rewriting, compiler);
+    if (!shared)
+      return giveUp(
+          fmt::format("{}; nor is there one if other steps are planned again: {}", why, shared.error().message));
+  }
   if (!shared)
     return giveUp(shared.error().message);
+  const CompiledPlan &plan = shared->plan;
   // Near the bound no plan of its own can be much better.
-  if (options_.boundary == BoundaryChoice::Automatic && shared->predictedUs() > mostSlowdown * shared->boundUs()) {
+  if (options_.boundary == BoundaryChoice::Automatic && plan.predictedUs() > mostSlowdown * plan.boundUs()) {
     CapturedStep withBystanders = std::exchange(step_->captured_, alone);
     Expected<CompiledPlan> own = rewriting.plan(step_->otherFrames(), options_.costsIr);
     alone = step_->captured_; // with the notes about the costs
-    if (own && shared->predictedUs() > mostSlowdown * own->predictedUs()) {
+    if (own && plan.predictedUs() > mostSlowdown * own->predictedUs()) {
       ownPlan_ = std::move(*own);
-      return giveUp(fmt::format("the step would take {:.1f} ms instead of {:.1f}", shared->predictedUs() * 1e-3,
+      return giveUp(fmt::format("the step would take {:.1f} ms instead of {:.1f}", plan.predictedUs() * 1e-3,
                                 ownPlan_->predictedUs() * 1e-3));
     }
     step_->captured_ = std::move(withBystanders);
   }
-  const Expected<std::shared_ptr<Residence>> residence = rewriting.prepare(*shared, std::move(others));
+  const Expected<std::shared_ptr<Residence>> residence = rewriting.prepare(shared->plan, std::move(shared->others));
   if (!residence)
     return giveUp(residence.error().message);
-  PUMPGRAPH_TRY(replaceFillsBeside(*shared));
-  const Status done = rewriting.putInForce(std::move(*shared), *residence, Keep::EveryBlock);
+  PUMPGRAPH_TRY(replaceFillsBeside(shared->plan));
+  Status done = together_ ? together_->take(*residence) : Status{};
+  if (done)
+    done = rewriting.putInForce(std::move(shared->plan), *residence, Keep::EveryBlock);
   if (done)
     return std::string();
+  if (const Status back = returnOthersPlans(); !back)
+    return tl::unexpected<Error>(inContext(back.error(), "after: " + done.error().message));
   if (session_.isLost(step_->captured_.blocks))
     return tl::unexpected<Error>(done.error());
   return giveUp(done.error().message);
 }
 
-void Adoption::addBystanders() {
-  CapturedStep &captured = step_->captured_;
-  std::vector<Step *> owners = neighbour_->sharers();
-  owners.push_back(neighbour_);
-  for (const BlockId block : neighbour_->residence_->blocksInFramesBeside(captured.blocks))
-    for (const Step *owner : owners) {
-      const std::vector<BlockId> &blocks = owner->captured_.blocks;
-      const auto found = std::find(blocks.begin(), blocks.end(), block);
-      if (found == blocks.end())
-        continue;
-      Buffer buffer = owner->captured_.description.buffers[static_cast<std::size_t>(found - blocks.begin())];
-      buffer.liveIn = buffer.liveOut = true;
-      captured.description.buffers.push_back(std::move(buffer));
-      captured.blocks.push_back(block);
-      ++step_->bystanders_;
-      break;
-    }
+std::vector<Step *> Adoption::neighbours() const {
+  std::vector<Step *> steps;
+  for (const std::unique_ptr<Step> &step : session_.steps_)
+    if (step->residence_ == neighbour_->residence_)
+      steps.push_back(step.get());
+  return steps;
+}
+
+Expected<Adoption::SharingPlan> Adoption::planInto(Rewriting &rewriting, const Residence &theirs) {
+  step_->bystanders_ = PlannedTogether::addBystanders(step_->captured_, neighbours(), theirs);
+  std::unique_ptr<Residence> others = theirs.forStep(step_->captured_.blocks);
+  Expected<CompiledPlan> plan = rewriting.plan(step_->otherFrames(), options_.costsIr, others.get());
+  if (!plan)
+    return tl::unexpected<Error>(plan.error());
+  return SharingPlan{std::move(*plan), std::move(others)};
+}
+
+Expected<Adoption::SharingPlan> Adoption::planAgainInto(Rewriting &rewriting, const Compiler &compiler) {
+  const std::vector<Step *> others = neighbours();
+  for (const Step *other : others)
+    PUMPGRAPH_TRY(other->checkMemory());
+  together_.emplace(others, *step_, compiler);
+  PUMPGRAPH_TRY(together_->plan());
+  return planInto(rewriting, together_->residence());
+}
+
+Status Adoption::returnOthersPlans() {
+  return together_ && together_->isTaken() ? together_->giveBack() : Status{};
 }
 
 Status Adoption::backResults() {
@@ -744,6 +770,10 @@ Expected<std::unique_ptr<Step>> Adoption::finish() {
     for (const BlockId block : *blocks)
       heap_.retain(heap_.block(block));
   heap_.dropCapture();
+  if (together_) {
+    together_->keep();
+    step_->plannedAgain_ = together_->names();
+  }
   step_->ownsGraph_ = options_.ownsGraph;
   step_->backendWhy_ = backendWhy();
   if (fills_)

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/session/ManagedTrials.h"
+#include "runtime/session/PlannedTogether.h"
 #include "runtime/session/PurityCheck.h"
 #include "runtime/session/Step.h"
 #include "runtime/session/Thrashing.h"
@@ -74,9 +75,19 @@ private:
   std::vector<Unplanned> unplanned() const;
   /// Plans the step into the boundary of the step before and puts that plan in force. Returns why not; empty: it is
   /// done.
-  Expected<std::string> shareBoundary(Rewriting &rewriting);
-  /// Pages that other steps keep on the device between replays are this step's to leave alone, or to bring back.
-  void addBystanders();
+  Expected<std::string> shareBoundary(Rewriting &rewriting, const Compiler &compiler);
+  /// Steps that share the boundary of the step before, itself among them, in the order of their adoption.
+  std::vector<Step *> neighbours() const;
+  /// A plan in a boundary, and the residence that its own is made from.
+  struct SharingPlan {
+    CompiledPlan plan;
+    std::unique_ptr<Residence> others;
+  };
+  Expected<SharingPlan> planInto(Rewriting &rewriting, const Residence &theirs);
+  /// Where there is none in the boundary as it is: in that which the others leave once they are planned again.
+  Expected<SharingPlan> planAgainInto(Rewriting &rewriting, const Compiler &compiler);
+  /// Where the others were planned again, and this step's plan cannot be in force.
+  Status returnOthersPlans();
   /// If a plan with second addresses fails, without.
   Status rewriteAlone(Rewriting &rewriting);
   Status putOwnPlanInForce(Rewriting &rewriting);
@@ -94,11 +105,12 @@ private:
   std::unique_ptr<GraphEditor> fills_; ///< what became of the graph's memset nodes, for good if all goes well
   std::unique_ptr<Step> step_;
   std::optional<AccessFinder> finder_;
-  std::vector<BlockId> stoodIn_;        ///< blocks that had stand-ins
-  std::set<BlockId> staying_;           ///< blocks that are never private
-  bool nodesAreTimed_ = false;          ///< on the device, before a plan for managed memory was made
-  bool accessesAreKnown_ = false;       ///< also those that no parameter shows, as far as a run of the step can tell
-  std::optional<CompiledPlan> ownPlan_; ///< made to see whether a shared boundary costs too much, which it did
+  std::vector<BlockId> stoodIn_;  ///< blocks that had stand-ins
+  std::set<BlockId> staying_;     ///< blocks that are never private
+  bool nodesAreTimed_ = false;    ///< on the device, before a plan for managed memory was made
+  bool accessesAreKnown_ = false; ///< also those that no parameter shows, as far as a run of the step can tell
+  std::optional<PlannedTogether> together_; ///< the others, if they are planned again
+  std::optional<CompiledPlan> ownPlan_;     ///< made to see whether a shared boundary costs too much, which it did
 };
 
 } // namespace pumpgraph::runtime

@@ -48,7 +48,8 @@ Status Rewriting::statusOf(pumpgraph_compiler_status compiled, const std::string
   return fail(PUMPGRAPH_INTERNAL, "the compiler library answers {}", static_cast<int>(compiled));
 }
 
-Expected<CompiledPlan> Rewriting::plan(std::uint64_t otherFrames, const std::string &costsIr, const Residence *others) {
+Expected<CompiledPlan> Rewriting::plan(std::uint64_t otherFrames, const std::string &costsIr, const Residence *others,
+                                       std::span<const pumpgraph_apart_pages> apart) {
   std::optional<Description> given; // with places, which the compiler does not choose here
   Description boundary;             // without
   if (others) {
@@ -67,6 +68,8 @@ Expected<CompiledPlan> Rewriting::plan(std::uint64_t otherFrames, const std::str
   const DescriptionView boundaryView(boundary);
   pumpgraph_compiler_options options = compilerOptions(otherFrames, costsIr);
   options.boundary = others ? boundaryView.get() : nullptr;
+  options.apart = apart.data();
+  options.apart_count = apart.size();
   Expected<CompiledPlan> plan = compile(step_.captured_.description, options, otherFrames, !costsIr.empty());
   if (plan)
     plan->boundary = std::move(given);
@@ -231,10 +234,11 @@ Expected<std::shared_ptr<Residence>> Rewriting::prepare(CompiledPlan &plan, std:
 
 Status Rewriting::putInForce(CompiledPlan plan, const std::shared_ptr<Residence> &residence, Keep keep) {
   const Stopwatch mapping;
-  if (const Status installed = session_.install(*residence); !installed) {
-    noteIfLost(*residence);
-    return inContext(installed.error(), fmt::format("mapping the memory of \"{}\"", name()));
-  }
+  if (!residence->installed())
+    if (const Status installed = session_.install(*residence); !installed) {
+      noteIfLost(*residence);
+      return inContext(installed.error(), fmt::format("mapping the memory of \"{}\"", name()));
+    }
   step_.times_.mapMs = mapping.milliseconds();
   auto editor = std::make_unique<GraphEditor>(driver_, step_.graph_, session_.context_);
   const Status done = lowerAndCheck(*editor, plan, *residence);

@@ -6,6 +6,8 @@
 #include "runtime/session/HostedTimes.h"
 #include "runtime/session/Step.h"
 
+#include <span>
+
 namespace pumpgraph::runtime {
 
 /// What a step on managed memory is planned by.
@@ -25,8 +27,10 @@ public:
   Rewriting(Step &step, const Compiler &compiler);
 
   /// Has the captured step planned, with what `otherFrames` device frames leave of the budget. `costsIr` may be empty.
-  /// `others`: for a boundary shared with them, their residence made by forStep(); else null.
-  Expected<CompiledPlan> plan(std::uint64_t otherFrames, const std::string &costsIr, const Residence *others = nullptr);
+  /// `others`: for a boundary shared with them, their residence made by forStep(); else null. `apart`: as in the
+  /// compiler's options.
+  Expected<CompiledPlan> plan(std::uint64_t otherFrames, const std::string &costsIr, const Residence *others = nullptr,
+                              std::span<const pumpgraph_apart_pages> apart = {});
   /// What a replay of a lowered step takes with the node times in it, microseconds.
   Expected<double> predictUs(const Description &lowered) const;
   /// What a replay of the step's plan has on the device: a pickled snapshot for PyTorch's memory viewer.
@@ -34,9 +38,9 @@ public:
   /// The memory of a plan, with the pinned pool that its copies name; `others` as before. Nothing of the step has
   /// changed yet.
   Expected<std::shared_ptr<Residence>> prepare(CompiledPlan &plan, std::unique_ptr<Residence> others = nullptr);
-  /// Maps the memory, changes the graph, lifts it again and checks it. No plan may be in force. `residence` becomes the
-  /// step's if that succeeds. If not, buffers have memory of their own as after takeBack(), or the driver failed on the
-  /// way there too.
+  /// Maps the memory, changes the graph, lifts it again and checks it. No plan may be in force, but those of steps that
+  /// have this memory too. `residence` becomes the step's if that succeeds. If not, buffers have memory of their own as
+  /// after takeBack(), or the driver failed on the way there too.
   Status putInForce(CompiledPlan plan, const std::shared_ptr<Residence> &residence, Keep keep);
   /// The opposite. The plan's residence is returned, to be put in force again.
   Expected<std::shared_ptr<Residence>> takeBack(Keep keep);

@@ -80,6 +80,7 @@ struct AdoptOptions {
   bool keepFirstPlan = false; ///< whatever the first replays measure
   bool calibrate = false;     ///< look for addresses that kernels of the step store
   BoundaryChoice boundary = BoundaryChoice::Automatic;
+  bool plansOthersAgain = false; ///< where no plan keeps a boundary that is to be shared
   std::int32_t prefetching = 0; ///< on managed memory: a pumpgraph_prefetching
   HostingChoice hosting = HostingChoice::Automatic;
   RematerializeChoice rematerialize = RematerializeChoice::Automatic; ///< where the session allows it
@@ -210,6 +211,7 @@ private:
   friend class KeptValues;
   friend class ManagedTrials;
   friend class NodeClocks;
+  friend class PlannedTogether;
   friend class Step;
   friend class Measuring;
   friend class Observing;

@@ -302,6 +302,8 @@ std::string Step::report() {
   for (const Step *other : sharers())
     boundary += (boundary.empty() ? "shared with " : ", ") + other->captured_.description.name;
   runtime["boundary"] = rewritten() ? Json(boundary.empty() ? "own" : boundary) : Json(nullptr);
+  if (!plannedAgain_.empty())
+    runtime["planned_again"] = plannedAgain_;
   if (managed_)
     runtime["agent"] = managed_->report();
   if (observation_.runs != 0)

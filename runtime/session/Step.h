@@ -143,6 +143,7 @@ private:
   friend class KeptValues;
   friend class ManagedTrials;
   friend class NodeClocks;
+  friend class PlannedTogether;
   friend class Session;
   friend class Measuring;
   friend class Observing;
@@ -202,6 +203,7 @@ private:
   std::unique_ptr<ManagedStep> managed_;
   std::size_t bystanders_ =
       0; ///< so many captured buffers, the last ones, other steps keep and this one does not touch
+  std::vector<std::string> plannedAgain_; ///< steps that were, so that this one shares their boundary
   std::string reason_;
   std::string backendWhy_;
   std::vector<PlanRecord> plans_; ///< in the order they were made

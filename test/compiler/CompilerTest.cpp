@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -685,6 +687,57 @@ TEST(Compile, takesABoundary) {
             "the boundary has 1 buffers in pages of 2097152 bytes, the step 2 in pages of 2097152");
   boundary.pageBytes = 0;
   EXPECT_EQ(compiledInto(boundary), "the boundary: the page size is 0 bytes");
+}
+
+/// Compiles two weights, used one after the other, with these pages apart; returns the message.
+std::string compiledApart(const std::vector<pumpgraph_apart_pages> &apart, std::set<std::int32_t> &frames) {
+  Description step;
+  for (const char *name : {"a", "b"}) {
+    Buffer &weight = step.buffers.emplace_back();
+    weight.name = name;
+    weight.size = 4 * mebibyte;
+    weight.isPrivate = weight.liveIn = weight.liveOut = true;
+  }
+  for (BufferIndex buffer : {0, 1}) {
+    Node &node = step.nodes.emplace_back();
+    node.name = "layer";
+    node.captured = static_cast<std::int32_t>(buffer);
+    node.accesses = {{buffer, {0, 4 * mebibyte}, modeRead, modeRead}};
+  }
+  step.edges = {{0, 1, EdgeKind::Full}};
+  const DescriptionView view(step);
+  pumpgraph_compiler_options options = withBudget(6 * mebibyte);
+  options.apart = apart.data();
+  options.apart_count = apart.size();
+  pumpgraph_compilation *made = nullptr;
+  pumpgraph_compiler_compile(view.get(), &options, &made);
+  const Compilation compilation(made);
+  Description lowered;
+  std::string problem;
+  if (pumpgraph_compilation_lowered(made) && fromC(*pumpgraph_compilation_lowered(made), lowered, problem))
+    for (const Buffer &buffer : lowered.buffers)
+      frames.insert(buffer.frames.begin(), buffer.frames.end());
+  return pumpgraph_compilation_message(made);
+}
+
+// Neighbours with one number are a group.
+TEST(Compile, keepsPagesApart) {
+  const std::uint64_t page = 2 * mebibyte, large = std::numeric_limits<std::uint64_t>::max();
+  using Pages = std::vector<pumpgraph_apart_pages>;
+  const auto said = [](const Pages &apart) {
+    std::set<std::int32_t> frames;
+    return compiledApart(apart, frames);
+  };
+  std::set<std::int32_t> frames;
+  EXPECT_EQ(compiledApart({{7, 0, 0, page}, {7, 1, 0, page}, {3, 0, page, page}, {3, 1, 0, page}}, frames), "");
+  EXPECT_EQ(frames.size(), 3u);
+  EXPECT_NE(said({{7, 0, 0, 2 * page}, {7, 1, 0, 2 * page}}).find("at once needs 8.0 MiB"), std::string::npos);
+  EXPECT_EQ(said({{7, 0, 0, 2 * page}, {8, 1, 0, 2 * page}}), "");
+  EXPECT_EQ(said({{0, 2, 0, page}}), "pages of buffer 2 are to be apart, and there are 2 buffers");
+  EXPECT_EQ(said({{0, 1, page, 2 * page}}), "4194304 bytes from 2097152 on of buffer 1 \"b\" are to be apart; it has "
+                                            "4194304");
+  EXPECT_EQ(said({{0, 1, 8, large}}),
+            fmt::format("{} bytes from 8 on of buffer 1 \"b\" are to be apart; it has 4194304", large));
 }
 
 } // namespace

@@ -5,8 +5,8 @@
     graphed_cases.py --plain FOLDER [CASE...]
                                              programs as PyTorch runs them, by default all; leaves figures in FOLDER
     graphed_cases.py FOLDER [CASE...]        the same programs under PumpGraph, one after another in one process;
-                                             `overhead` and `between_replays`, which look at times, only if they are
-                                             named;
+                                             `overhead`, `between_replays` and `turns_at_once`, which look at times,
+                                             only if they are named;
                                              `warm_up_at_half`, which has a budget of its own, only if it alone is
 
 A case gets `pg`, which is pumpgraph or a stand-in that does nothing, and returns what must be equal, bit for bit.
@@ -925,6 +925,71 @@ def shows_pieces(step, least):
         check(result.different_buffers == 0, f"{result}")
 
 
+class Adversaries:
+    """Two networks that are trained in turns. Each step begins with the gradients of its own, so that the maker's leaves
+    some to the critic."""
+
+    def __init__(self, pg, layers=LAYERS):
+        torch.manual_seed(0)
+
+        def network(out):
+            parts = [part for _ in range(layers) for part in (nn.Linear(WIDTH, WIDTH), nn.LeakyReLU(0.2))]
+            return nn.Sequential(*parts, nn.Linear(WIDTH, out)).cuda()
+
+        critic, maker = self.networks = network(1), network(WIDTH)
+        optimizers = [make_optimizer(each.parameters()) for each in self.networks]
+
+        @pg.graphed
+        def judge(real, noise):
+            critic.zero_grad()
+            with torch.no_grad():
+                fake = maker(noise)
+            loss = critic(fake).mean() - critic(real).mean()
+            loss.backward()
+            optimizers[0].step()
+            return loss
+
+        @pg.graphed
+        def make(noise):
+            maker.zero_grad()
+            loss = -critic(maker(noise)).mean()
+            loss.backward()
+            optimizers[1].step()
+            return loss
+
+        self.steps = judge, make
+        self.batches = [batch.cuda() for batch in make_batches(pinned=False)]
+
+    def turn(self, index):
+        real, noise = self.batches[index % 3], self.batches[(index + 1) % 3]
+        return self.steps[0](real, noise), self.steps[1](noise)
+
+    def exchanges(self):
+        return sum(step.report()["runtime"]["exchanges"] for step in self.steps)
+
+    def share(self, exchanges):
+        for step in self.steps:
+            was_rewritten(step)
+            runtime = step.report()["runtime"]
+            check(str(runtime["boundary"]).startswith("shared"), f"boundary {runtime['boundary']}: {runtime['notes']}")
+        check(self.exchanges() == exchanges, f"{self.exchanges() - exchanges} exchanges")
+
+
+def adversaries_in_turns(pg):
+    """The first step is planned again for the second, so that no turn exchanges plans; the values are the same."""
+    both = Adversaries(pg)
+    figures, exchanges = [], 0
+    for index in range(16):
+        figures += [bits(loss) for loss in both.turn(index)]
+        if index == 5 and pg.is_real:
+            exchanges = both.exchanges()
+    figures += [bits(parameter.detach().double().sum()) for each in both.networks for parameter in each.parameters()]
+    if pg.is_real:
+        both.share(exchanges)
+        noted.append(f"planned again: {both.steps[1].report().planned_again}")
+    return figures
+
+
 def split_scaler(pg):
     """GradScaler asks the host whether an unfused optimizer may step, and the optimizer does not in two calls."""
     model, batches = make_model(), make_batches()
@@ -1604,6 +1669,25 @@ def between_replays(pg):
         check(took[name] <= most, f"{noted[-1]}; {name} may take {most:.1f}")
 
 
+def turns_at_once(pg):
+    """Two steps in turns take what both predict, and 15 % of that."""
+    both = Adversaries(pg)
+    seconds, exchanges = [], 0
+    for index in range(24):
+        if index == 12:
+            exchanges = both.exchanges()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        both.turn(index)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    took = statistics.median(seconds[12:]) * 1e3
+    both.share(exchanges)
+    predicted = sum(step.report()["predicted_s"] for step in both.steps) * 1e3
+    noted.append(f"{took:.1f} ms a turn of both, {predicted:.1f} predicted")
+    check(took <= 1.15 * predicted, noted[-1])
+
+
 def plain_training_and_peak():
     torch.cuda.reset_peak_memory_stats()
     losses, seconds, _ = timed_training(PlainPyTorch)
@@ -1758,6 +1842,7 @@ PROGRAMS = [
     hyperparameter_changes,
     new_parameters,
     item_in_the_step,
+    adversaries_in_turns,
     split_item_branch,
     split_scaler,
     split_logging,
@@ -1846,8 +1931,8 @@ def main():
     if sys.argv[1] == "--plain":
         return run_plain(Path(sys.argv[2]), sys.argv[3:])
     figures = json.loads((Path(sys.argv[1]) / "graphed.json").read_text())
-    known = {case.__name__: case for case in [*PROGRAMS, *CHECKS, overhead, between_replays, warm_up_at_half]}
-    named_only = (overhead, between_replays, warm_up_at_half)
+    named_only = (overhead, between_replays, turns_at_once, warm_up_at_half)
+    known = {case.__name__: case for case in [*PROGRAMS, *CHECKS, *named_only]}
     names = sys.argv[2:] or [name for name in known if known[name] not in named_only]
     at_half = names == [warm_up_at_half.__name__]
     budget = figures[names[0]]["peak_bytes"] / 2 if at_half else figures["peak_bytes"] * SHARE

@@ -71,6 +71,7 @@ class Tests:
         yield "graphed.plain", lambda: self.run([sys.executable, str(GRAPHED), "--plain", str(self.folder)])
         yield "graphed.overhead", lambda: self.graphed_cases("overhead")
         yield "graphed.between_replays", lambda: self.graphed_cases("between_replays", says=True)
+        yield "graphed.turns_at_once", lambda: self.graphed_cases("turns_at_once", says=True)
         yield "graphed.warm_up_at_half", lambda: self.graphed_cases("warm_up_at_half", says=True)
         yield "graphed.cases", self.graphed_cases
         yield "host_state.cases", lambda: self.cases(HOST_STATE)
@@ -300,8 +301,8 @@ def is_first(name):
 
 def runs_alone(name):
     """Whether it looks at times, or at what all programs have of the card's memory, or takes all processors."""
-    alone = ("runtime_smoke", "graphed.overhead", "graphed.between_replays", "graphed.warm_up_at_half",
-             "torch.a_thousand_replays", "drawn_programs")
+    alone = ("runtime_smoke", "graphed.overhead", "graphed.between_replays", "graphed.turns_at_once",
+             "graphed.warm_up_at_half", "torch.a_thousand_replays", "drawn_programs")
     return name in alone or name.startswith("managed")
 
 

@@ -1164,8 +1164,8 @@ class GradientsBetweenCalls(GraphedTest):
         adopt = _session.Session.adopt
         step = pumpgraph.graphed(fn, warmup=1, name="fn")
         step(self.x())
-        with mock.patch.object(_session.Session, "adopt", autospec=True, side_effect=lambda session, *args: (
-                alive.append(before[0]()), adopt(session, *args))[1]):
+        with mock.patch.object(_session.Session, "adopt", autospec=True, side_effect=lambda session, *args, **options: (
+                alive.append(before[0]()), adopt(session, *args, **options))[1]):
             step(self.x())
         self.assertEqual(alive, [None])
 

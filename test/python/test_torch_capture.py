@@ -454,6 +454,47 @@ class BudgetOfTheProcess(TrainingTest):
         self.assertEqual(second, ["put_in_force 0x57e9", "torch: replay 2"])
 
 
+class NewPlansOfOthers(TrainingTest):
+    """A step that is to share a boundary may give others new plans, and their graphs other copies."""
+
+    def replayed_after_another(self, report, boundary="shared", fails=False):
+        """The calls of two replays of a step that nobody watches any more, after another has been captured."""
+        step = self.capture()
+        step.replay()
+        self.set_report(report)
+        if fails:
+            self.fail_next("adopt", Status.INTERNAL, "no")
+            with self.assertRaises(PumpGraphError):
+                self.capture(boundary=boundary)
+        else:
+            self.other = self.capture(boundary=boundary)
+        adopted = [line for line in self.calls() if line.startswith("adopt")]
+        self.assertEqual(adopted[-1].endswith("boundary=2 others"), boundary == "shared")
+        self.control.fake_set_launches(b"c")
+        step.replay()
+        first = self.calls()
+        step.replay()
+        return first, self.calls()
+
+    told = ["before_launch 0x57e9 0x57 size=1", "torch: instantiate 2", "put_in_force 0x57e9", "torch: replay 2"]
+    untold = ["put_in_force 0x57e9", "torch: replay 2"]
+    planned = '{"runtime": {"planned_again": ["step"]}}'
+
+    def test_their_graphs_are_instantiated_anew(self):
+        self.assertEqual(self.replayed_after_another(self.planned), (self.told, self.untold))
+        self.assertTrue(torch_capture.installed().guard.moves)
+
+    def test_also_where_the_step_is_refused(self):
+        self.assertEqual(self.replayed_after_another(self.planned, fails=True), (self.told, self.untold))
+
+    def test_not_where_they_keep_their_plans(self):
+        self.assertEqual(self.replayed_after_another('{"runtime": {}}'), (self.untold, self.untold))
+        self.assertFalse(torch_capture.installed().guard.moves)
+
+    def test_not_where_the_step_is_to_have_its_own(self):
+        self.assertEqual(self.replayed_after_another(self.planned, "own"), (self.untold, self.untold))
+
+
 class ActivationNames(TrainingTest):
     """Modules lend their names to what passes through them in the capture, and in nothing else."""
 

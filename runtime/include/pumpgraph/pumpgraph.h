@@ -375,6 +375,11 @@ typedef struct pumpgraph_adopt_options {
   int32_t prefetching;       /* managed memory: a pumpgraph_prefetching */
   int32_t hosting;           /* managed memory: a pumpgraph_hosting */
   int32_t rematerialize;     /* a pumpgraph_rematerialize; where the session's is NEVER, so is the step's */
+  int32_t
+      plan_others_again; /* 1, with PUMPGRAPH_BOUNDARY_SHARED: where no plan keeps the boundary, the steps that share
+                            it are planned again. That changes their graphs: instantiations of the caller's own are
+                            stale. The caller launches none without pumpgraph_before_launch() from then on, until
+                            `is_watched` is 0, even if this call fails; the report names them as `planned_again` */
 } pumpgraph_adopt_options;
 
 /** Lifts `graph` (captured between the last begin and end), plans it under the session's budget, checks the plan, gives

@@ -174,6 +174,7 @@ struct AdoptOptions {
   Prefetching prefetching = Prefetching::Ahead;
   Hosting hosting = Hosting::Automatic;
   Rematerialize rematerialize = Rematerialize::Automatic; ///< where the session allows it
+  bool planOthersAgain = false; ///< with Boundary::Shared: their graphs change, see pumpgraph_adopt_options
 };
 
 namespace detail {
@@ -517,6 +518,7 @@ private:
     given.prefetching = static_cast<std::int32_t>(options.prefetching);
     given.hosting = static_cast<std::int32_t>(options.hosting);
     given.rematerialize = static_cast<std::int32_t>(options.rematerialize);
+    given.plan_others_again = options.planOthersAgain;
     return given;
   }
 

@@ -68,6 +68,7 @@ class AdoptOptions(ctypes.Structure):
         ("prefetching", c_int32),
         ("hosting", c_int32),
         ("rematerialize", c_int32),
+        ("plan_others_again", c_int32),
     ]
 
 

@@ -35,6 +35,11 @@ class Report(dict):
         return bool(self._runtime().get("replans_by_itself"))
 
     @property
+    def planned_again(self) -> List[str]:
+        """Steps that have new plans, so that this one shares their boundary."""
+        return self._runtime().get("planned_again") or []
+
+    @property
     def few_nodes(self) -> Optional[str]:
         """What is wrong with the measured times, if few nodes take nearly all of them: the trace is damaged."""
         return (self.get("few_nodes") or {}).get("warning")

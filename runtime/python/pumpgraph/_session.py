@@ -360,6 +360,7 @@ class Session:
         prefetching: str = "ahead",
         hosting: str = "automatic",
         rematerialize: str = "automatic",
+        plan_others_again: bool = False,
     ) -> "NativeStep":
         options = _sized(AdoptOptions)
         options.name = name.encode()
@@ -380,6 +381,7 @@ class Session:
         if rematerialize not in REMATERIALIZE:
             raise invalid(f"rematerialize={rematerialize!r}; it is one of {', '.join(REMATERIALIZE)}")
         options.rematerialize = REMATERIALIZE.index(rematerialize)
+        options.plan_others_again = plan_others_again
         handle = c_void_p()
         self.library.call("pumpgraph_adopt", self._handle, graph, byref(options), byref(handle))
         return NativeStep(self.library, handle)

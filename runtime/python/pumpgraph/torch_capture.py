@@ -63,9 +63,13 @@ class _Installation:
         if not message:
             return
         warnings.warn(message, RuntimeWarning, stacklevel=4)
-        self.guard.moves = True  # by plans that are to come
+        self.expect_new_plans()
+
+    def expect_new_plans(self) -> None:
+        """Of any step, by its next launch."""
+        self.guard.moves = True
         for step in self.steps:
-            step.watch_replays()  # it is planned again before its next launch
+            step.watch_replays()
 
     @property
     def device(self) -> torch.device:
@@ -286,7 +290,7 @@ def capture_warm(
             rehearsal.reset()  # not before: the random-number tensors that graphs share would be given up and moved
         with _timed(timings, "adopt_s"):
             _declare(installation.session, things, inputs or Things(()), output)
-            native = installation.session.adopt(graph.raw_cuda_graph(), *options)
+            native = _adopt(installation, graph, options)
         undo.pop_all()
     step = Step(installation, graph, native, output, options.name, timings)
     with _timed(timings, "instantiate_s"), contextlib.ExitStack() as undo:
@@ -454,6 +458,21 @@ def _declare_one(declare: Callable[[int], None], kind: str, named: "Named") -> N
         declare(named.pointer)
     except PumpGraphError as error:
         raise PumpGraphError(error.status, f"{kind}: \"{named.name}\": {error}") from None
+
+
+def _adopt(installation: _Installation, graph: torch.cuda.CUDAGraph, options: AdoptionOptions) -> NativeStep:
+    """Other steps may get new plans with it, so that all share a boundary, and may have got some where it fails."""
+    are_new = options.boundary == "shared"
+    with contextlib.ExitStack() as undo:
+        try:
+            native = installation.session.adopt(graph.raw_cuda_graph(), *options, plan_others_again=are_new)
+            undo.callback(native.close)
+            are_new = are_new and bool(native.report().planned_again)
+            undo.pop_all()
+        finally:
+            if are_new:
+                installation.expect_new_plans()
+    return native
 
 
 def _watch_or_warn(step: "Step", stacklevel: int) -> None:

@@ -4,7 +4,10 @@
 #include "test/unit/check/Random.h"
 #include "test/unit/check/RandomGraph.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
 
 namespace pumpgraph::test {
 
@@ -56,6 +59,35 @@ Description boundaryAfter(const StepPair &pair, const Description &firstPlan) {
     boundary.buffers.push_back(isGiven ? firstPlan.buffers[b] : pair.second.buffers[b]);
   }
   return boundary;
+}
+
+ApartPages usedTogether(const StepPair &pair) {
+  ApartPages apart;
+  for (const Node &node : pair.second.nodes) {
+    std::vector<BufferPart> &group = apart.emplace_back();
+    for (const Access &access : node.accesses)
+      if (const Buffer &buffer = pair.second.buffers[access.buffer];
+          buffer.isPrivate && hasValue(buffer) && !pair.isNew[access.buffer])
+        group.push_back({access.buffer, access.range});
+  }
+  return apart;
+}
+
+std::optional<std::string> notApart(const Description &planned, const ApartPages &apart) {
+  for (const std::vector<BufferPart> &group : apart) {
+    std::map<std::int32_t, std::pair<BufferIndex, std::uint64_t>> pages;
+    for (const BufferPart &part : group)
+      for (std::uint64_t page = part.range.offset / planned.pageBytes; page * planned.pageBytes < part.range.end();
+           ++page) {
+        const Buffer &buffer = planned.buffers[part.buffer];
+        const std::int32_t frame = buffer.frames.empty() ? noFrame : buffer.frames[page];
+        const auto [other, isFirst] = pages.try_emplace(frame, part.buffer, page);
+        if (frame != noFrame && !isFirst && other->second != std::pair(part.buffer, page))
+          return fmt::format("frame {} is that of page {} of \"{}\" and of page {} of \"{}\"", frame, page, buffer.name,
+                             other->second.second, planned.buffers[other->second.first].name);
+      }
+  }
+  return std::nullopt;
 }
 
 Description inTurns(const std::vector<const Description *> &steps, const Description &first,

@@ -4,9 +4,12 @@
 /// their replays in turns as one step.
 #pragma once
 
+#include "passes/analysis/Timeline.h"
 #include "pumpgraph/graph/Description.h"
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace pumpgraph::test {
@@ -23,6 +26,12 @@ StepPair randomPair(std::uint64_t seed);
 
 /// What the second step must keep of the plan of the first.
 Description boundaryAfter(const StepPair &pair, const Description &firstPlan);
+
+/// What each node of the second step uses at once of the values that the first one knows.
+ApartPages usedTogether(const StepPair &pair);
+
+/// Two pages of a group with one frame, in words; nothing if there are none.
+std::optional<std::string> notApart(const Description &planned, const ApartPages &apart);
 
 /// Replays, one after another, as one step: each of `steps` is either of the two. All of them captured, or all planned.
 Description inTurns(const std::vector<const Description *> &steps, const Description &first,

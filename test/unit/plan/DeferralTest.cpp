@@ -47,7 +47,7 @@ protected:
     const Order order(small_.step);
     const GivenBoundary given = givenBoundary(small_.step, timeline, nullptr, 99);
     const PlannerInput input{small_.step, timeline, order, machine, 99, given};
-    Draft draft = draftWithoutTransfers(input);
+    Draft draft = *draftWithoutTransfers(input);
     draft.transfers = transfers_;
     draft.edges = edges_;
     const Schedule asIs = scheduleDraft(input, draft);

@@ -26,7 +26,7 @@ protected:
     const Timeline timeline(small_.step, 16 * test::smallPage, machine);
     const Order order(small_.step);
     const GivenBoundary given = givenBoundary(small_.step, timeline, nullptr, 99);
-    const Draft still = draftWithoutTransfers({small_.step, timeline, order, machine, 99, given});
+    const Draft still = *draftWithoutTransfers({small_.step, timeline, order, machine, 99, given});
     PlannerInput input{small_.step, timeline, order, machine, frames, given};
     if (backend != Backend::Virtual)
       input.keepsHostCopy = keepHostCopies(small_.step, backend);

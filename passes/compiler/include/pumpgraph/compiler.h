@@ -19,6 +19,14 @@ extern "C" {
 
 #define PUMPGRAPH_COMPILER_API __attribute__((visibility("default")))
 
+/** Pages of a buffer, whole or in part. Neighbours in an array with one `group` number are a group. */
+typedef struct pumpgraph_apart_pages {
+  uint32_t group;
+  uint32_t buffer;
+  uint64_t offset;
+  uint64_t size;
+} pumpgraph_apart_pages;
+
 /** Zero-initialise, set `struct_size` and `budget_bytes`; zero elsewhere means the default in
  * passes/analysis/Machine.h. */
 typedef struct pumpgraph_compiler_options {
@@ -58,6 +66,10 @@ typedef struct pumpgraph_compiler_options {
   uint32_t hosted_rounds;      /* managed only: of `hosted_us`; 0: one */
   const uint8_t *hosted_round; /* managed only, by buffer, from 0 on; NULL: 0 for all of them */
   int32_t rematerialize;       /* virtual memory only: 1: pure nodes may run again */
+  /* Virtual memory only, of private buffers: no two pages of a group have one frame, because a node of another step,
+   * which is to be planned into the boundary that this one leaves, uses them at once. NULL: none. */
+  const pumpgraph_apart_pages *apart;
+  uint64_t apart_count;
 } pumpgraph_compiler_options;
 
 typedef enum pumpgraph_compiler_status {
