@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// PumpGraph for C++20: the C API with ownership and types. Header only; needs pumpgraph.h and libpumpgraph.so.
+/// The C API of PumpGraph with ownership and types, for C++20. Header only; needs pumpgraph.h and libpumpgraph.so.
 ///
 /// ```cpp
 /// using namespace pumpgraph::literals;
@@ -11,7 +11,9 @@
 /// auto view = session->map(*weights);
 /// ```
 ///
-/// Nothing here throws. What can fail gives an Expected, which must be looked at before its value is used.
+/// Errors are values: a call that can fail returns an Expected, to be checked ahead of the use of its value, with the
+/// statuses of the C function that it names. Nothing here throws.
+/// Threading and units are those of pumpgraph.h: one call at a time on a session, sizes in bytes unless noted.
 #pragma once
 
 #include "pumpgraph/pumpgraph.h"
@@ -29,6 +31,7 @@
 
 namespace pumpgraph {
 
+/// `16_GiB` and the like, in bytes.
 namespace literals {
 constexpr std::uint64_t operator""_KiB(unsigned long long value) {
   return value << 10;
@@ -41,13 +44,13 @@ constexpr std::uint64_t operator""_GiB(unsigned long long value) {
 }
 } // namespace literals
 
-/// What went wrong. `code` is for programs, `message` for people.
+/// The reason of a failure: `code` for programs, `message` for people.
 struct Error {
   pumpgraph_status code = PUMPGRAPH_INTERNAL;
   std::string message;
 };
 
-/// A value, or the error in its place. Using the value of an error is a broken program.
+/// A value, or the error in its place. Dereferencing an error is undefined; asserts catch it in debug builds.
 template <typename Value> class [[nodiscard]] Expected {
 public:
   Expected(Value value) : state_(std::in_place_index<0>, std::move(value)) {}
@@ -78,7 +81,7 @@ private:
   std::variant<Value, Error> state_;
 };
 
-/// Success, or an error.
+/// Success, or the error in its place.
 template <> class [[nodiscard]] Expected<void> {
 public:
   Expected() = default;
@@ -96,80 +99,84 @@ private:
   Error error_;
 };
 
+/// The result of a call without a value.
 using Status = Expected<void>;
 
-/// Who may touch a buffer, and so whether it may leave the device.
+/// The permitted accesses to a buffer, which decide whether it can leave the device.
 enum class Privacy {
-  Exclusive, ///< anybody at any time: it stays on the device. Safe, so the default
-  Present,   ///< others between replays alone: it may leave the device while a step runs, as inputs of steps may
-  Private ///< captured steps alone: it may be in host memory between replays, and is looked at through Session::map()
+  Exclusive, ///< by anything at any time; the buffer stays on the device. The safe default
+  Present,   ///< by the program between replays only; the buffer can leave the device while a step runs
+  Private    ///< by captured steps only; the buffer can be in host memory between replays (see Session::map())
 };
 
-/// Where a session's memory is: see pumpgraph_backend.
+/// The kind of memory behind a session's addresses: see pumpgraph_backend.
 enum class Backend {
   Virtual = PUMPGRAPH_BACKEND_VIRTUAL,
   Managed = PUMPGRAPH_BACKEND_MANAGED,
   Automatic = PUMPGRAPH_BACKEND_AUTOMATIC
 };
 
-/// Whether plans may run kernels again: see pumpgraph_rematerialize.
-/// What the caller does with values that it brings to their addresses.
+/// The caller's use of values that Session::bring() brings to their addresses.
 enum class Use {
-  Read = PUMPGRAPH_USE_READ,
-  Write = PUMPGRAPH_USE_WRITE,
-  UntilReplay = PUMPGRAPH_USE_UNTIL_REPLAY ///< written, and no other call takes their frames
+  Read = PUMPGRAPH_USE_READ,               ///< read only: writes are lost
+  Write = PUMPGRAPH_USE_WRITE,             ///< read and written
+  UntilReplay = PUMPGRAPH_USE_UNTIL_REPLAY ///< read and written; no other call takes the frames until the next replay
 };
 
+/// The permission of plans to run kernels again: see pumpgraph_rematerialize.
 enum class Rematerialize { Automatic = PUMPGRAPH_REMATERIALIZE_AUTOMATIC, Never = PUMPGRAPH_REMATERIALIZE_NEVER };
 
-/// On managed memory: see pumpgraph_prefetching.
+/// On managed memory, the time at which pages come back: see pumpgraph_prefetching.
 enum class Prefetching {
   Ahead = PUMPGRAPH_PREFETCHING_AHEAD,
   AtLaunch = PUMPGRAPH_PREFETCHING_AT_LAUNCH,
   None = PUMPGRAPH_PREFETCHING_NONE
 };
 
-/// On managed memory: see pumpgraph_hosting.
+/// On managed memory, the choice of pages that stay in host memory: see pumpgraph_hosting.
 enum class Hosting {
   Automatic = PUMPGRAPH_HOSTING_AUTOMATIC,
   NoRoom = PUMPGRAPH_HOSTING_NO_ROOM,
   Measured = PUMPGRAPH_HOSTING_MEASURED
 };
 
+/// The options of Session::create(). pumpgraph_session_options has the details.
 struct SessionOptions {
-  std::uint64_t budget = 0;         ///< bytes of device memory for all buffers; needed unless `unlimited`
+  std::uint64_t budget = 0;         ///< bytes of device memory for all buffers; required unless `unlimited`
   bool unlimited = false;           ///< every buffer gets device memory
   int device = 0;                   ///< CUDA device ordinal
-  std::uint64_t hostLimit = 0;      ///< bytes of pinned and host-backed memory; 0: three quarters of what is free
-  std::string cacheDirectory = {};  ///< where measured link bandwidths are kept; empty: nowhere
+  std::uint64_t hostLimit = 0;      ///< bytes of pinned and host-backed memory; 0: three quarters of the free memory
+  std::string cacheDirectory = {};  ///< folder for measured link bandwidths; empty: they are not kept
   std::string compilerLibrary = {}; ///< path of libpumpgraph-compiler.so; empty: beside libpumpgraph.so
-  bool wholeProcess = false;        ///< the budget is what the process may have on the device in all (pumpgraph.h)
+  bool wholeProcess = false;        ///< the budget covers all device memory of the process
   Backend backend = Backend::Virtual;
-  std::uint64_t managedBytes = 0;     ///< bytes of managed memory; 0: as much as the limit and the device allow
-  std::uint64_t managedLimit = 0;     ///< no more than that; 0: 4 GiB
-  bool allowOversubscription = false; ///< of the device's free memory by managed memory
+  std::uint64_t managedBytes = 0;     ///< bytes of managed memory; 0: as much as limit and device allow
+  std::uint64_t managedLimit = 0;     ///< bytes of the largest managed arena; 0: 4 GiB
+  bool allowOversubscription = false; ///< a managed arena can exceed the device's free memory; slow
   Rematerialize rematerialize = Rematerialize::Automatic;
 };
 
+/// The options of Session::allocate().
 struct AllocateOptions {
   Privacy privacy = Privacy::Exclusive;
   std::string name = {};             ///< for reports
-  pumpgraph_stream stream = nullptr; ///< where it is used first, and freed
+  pumpgraph_stream stream = nullptr; ///< stream of the first use and of the free
 };
 
-/// Where private buffers are between replays: see pumpgraph_boundary.
+/// The places of private buffers between replays: see pumpgraph_boundary.
 enum class Boundary {
   Automatic = PUMPGRAPH_BOUNDARY_AUTOMATIC,
   Own = PUMPGRAPH_BOUNDARY_OWN,
   Shared = PUMPGRAPH_BOUNDARY_SHARED
 };
 
+/// The options of Session::capture() and Session::adopt(). pumpgraph_adopt_options has the details.
 struct AdoptOptions {
-  std::string name = "step";
-  std::string costsIr = {};     ///< IR text of a saved step whose node times are used, if they are of this GPU
+  std::string name = "step";    ///< for reports
+  std::string costsIr = {};     ///< IR text of a saved step with node times of this kind of GPU; empty: estimates
   bool leaveAsCaptured = false; ///< rewrite nothing: a baseline
-  bool keepFirstPlan = false;   ///< replay() never plans again by itself
-  bool calibrate = false;       ///< look for addresses that the step's kernels store, and for false purity; slow
+  bool keepFirstPlan = false;   ///< Step::replay() never plans again by itself
+  bool calibrate = false;       ///< run the step to find addresses that kernels store, and false purity; slow
   Boundary boundary = Boundary::Automatic;
   Prefetching prefetching = Prefetching::Ahead;
   Hosting hosting = Hosting::Automatic;
@@ -179,7 +186,7 @@ struct AdoptOptions {
 
 namespace detail {
 
-/// Calls a function of the C API, whose last argument is the error, and turns the outcome into a Status.
+/// Calls a function of the C API, whose last argument is the error, and returns the outcome as a Status.
 template <typename Function, typename... Arguments> Status call(Function function, Arguments... arguments) {
   pumpgraph_error error{};
   if (function(arguments..., &error) == PUMPGRAPH_OK)
@@ -195,8 +202,8 @@ inline const char *orNull(const std::string &text) {
 
 } // namespace detail
 
-/// An allocation that is freed with its owner. Freed inside a capture it is a temporary of the step. The session's
-/// memory outlives it: the last of session, steps and buffers takes everything down.
+/// An allocation of `size()` elements, freed by the destructor. Freed inside a capture, it is a temporary of the step.
+/// Movable. The session's memory lives until the last of its sessions, steps and buffers is destroyed.
 template <typename Element> class Buffer {
 public:
   Buffer(Buffer &&other) noexcept { *this = std::move(other); }
@@ -212,8 +219,9 @@ public:
       pumpgraph_free(session_.get(), data_, stream_, nullptr);
   }
 
-  /// Device address. It never changes.
+  /// The device address, which never changes.
   Element *data() const { return static_cast<Element *>(data_); }
+  /// The number of elements.
   std::size_t size() const { return size_; }
   std::size_t sizeBytes() const { return size_ * sizeof(Element); }
 
@@ -228,7 +236,7 @@ private:
   pumpgraph_stream stream_ = nullptr;
 };
 
-/// While it lives a buffer's true value is at its address, and no step may be replayed.
+/// The mapping of a buffer: while it lives, the buffer's value is at its address, and no step can be replayed.
 class Mapped {
 public:
   Mapped(Mapped &&other) noexcept { *this = std::move(other); }
@@ -239,7 +247,7 @@ public:
   }
   ~Mapped() { (void)unmap(); }
 
-  /// Ends it, and says whether that went well.
+  /// Ends the mapping, as the destructor does, and returns the outcome. See pumpgraph_unmap().
   Status unmap() {
     void *pointer = std::exchange(pointer_, nullptr);
     return pointer ? detail::call(pumpgraph_unmap, session_.get(), pointer) : Status{};
@@ -253,7 +261,7 @@ private:
   void *pointer_ = nullptr;
 };
 
-/// A captured step. Destroying it gives its buffers memory of their own again.
+/// A captured step. Its destructor gives the step's buffers memory of their own again. Movable; holds its session.
 class Step {
 public:
   Step(Step &&other) noexcept { *this = std::move(other); }
@@ -264,18 +272,22 @@ public:
   }
   ~Step() { pumpgraph_step_destroy(step_); }
 
-  /// Launches the step; asynchronous, but where another step of the session ran since: see putInForce().
+  /// Launches the step on `stream`, asynchronously, unless another step's plan is in force: see putInForce() and
+  /// pumpgraph_replay().
   Status replay(pumpgraph_stream stream) { return detail::call(pumpgraph_replay, step_, stream); }
 
-  /// Before launching an instantiation of one's own, if another step may have run since. Then it waits for the device
-  /// and moves what both steps keep; no other thread may use the session's memory meanwhile.
+  /// Puts the step's plan in force, ahead of a launch of the caller's own instantiation. If another step's plan is in
+  /// force, waits for the device and moves the values that both steps keep; no other thread may use the session's
+  /// memory meanwhile. See pumpgraph_put_in_force().
   Status putInForce() { return detail::call(pumpgraph_put_in_force, step_); }
 
-  /// The same, and then `count` copies on `stream`, asynchronously. `copies` is read before this returns.
+  /// Does the same as putInForce(), then enqueues `count` copies on `stream`. `copies` is read within the call. See
+  /// pumpgraph_prepare_replay().
   Status prepareReplay(pumpgraph_stream stream, const pumpgraph_copy *copies, size_t count) {
     return detail::call(pumpgraph_prepare_replay, step_, stream, copies, count);
   }
-  /// Around each launch of an instantiation of the caller's own.
+  /// Call ahead of each launch of the caller's own instantiation, and afterLaunch() after it, until `is_watched` is 0.
+  /// See pumpgraph_before_launch().
   Expected<pumpgraph_launch> beforeLaunch(pumpgraph_stream stream) {
     pumpgraph_launch launch{};
     launch.struct_size = sizeof launch;
@@ -283,9 +295,10 @@ public:
       return done.error();
     return launch;
   }
+  /// See pumpgraph_after_launch().
   Status afterLaunch(pumpgraph_stream stream) { return detail::call(pumpgraph_after_launch, step_, stream); }
 
-  /// What was planned, and what became of it: docs/reference/report.md and docs/design/runtime.md.
+  /// The report as JSON: planned figures, reasons and times (docs/reference/report.md).
   Expected<std::string> report() const {
     char *json = nullptr;
     if (const Status made = detail::call(pumpgraph_report, step_, &json); !made)
@@ -295,15 +308,17 @@ public:
     return text;
   }
 
-  /// Writes the captured step as IR text, for pump-graph-opt.
+  /// Writes the captured step to a file as IR text, the input of pump-graph-opt. See pumpgraph_save().
   Status save(const std::string &path) const { return detail::call(pumpgraph_save, step_, path.c_str()); }
 
-  /// Writes what the plan has on the device over one replay, for PyTorch's memory viewer: docs/reference/report.md.
+  /// Writes the plan's device memory over one predicted replay to a file, for PyTorch's memory viewer. See
+  /// pumpgraph_memory_snapshot().
   Status memorySnapshot(const std::string &path) const {
     return detail::call(pumpgraph_memory_snapshot, step_, path.c_str());
   }
 
-  /// Times every node of a step that was left as captured or whose plan moves nothing.
+  /// Times every node of a step that is left as captured, or whose plan moves nothing, over `repeats` replays. See
+  /// pumpgraph_measure().
   Expected<pumpgraph_measurement> measure(int repeats) {
     pumpgraph_measurement measurement{};
     measurement.struct_size = sizeof measurement;
@@ -312,7 +327,8 @@ public:
     return measurement;
   }
 
-  /// Plans the rewritten step again with node times measured on it, and keeps the faster plan.
+  /// Measures node times on the rewritten step, plans it again with them and keeps the faster plan. Changes the graph
+  /// in place. See pumpgraph_replan().
   Expected<pumpgraph_replanning> replan() {
     pumpgraph_replanning replanning{};
     replanning.struct_size = sizeof replanning;
@@ -321,7 +337,8 @@ public:
     return replanning;
   }
 
-  /// Compares the rewritten step with the captured one. An error with PUMPGRAPH_MISMATCH if they differ.
+  /// Compares the rewritten step with the captured one: an error with PUMPGRAPH_MISMATCH if they differ. Slow. See
+  /// pumpgraph_validate().
   Expected<pumpgraph_validation> validate() {
     pumpgraph_validation validation{};
     validation.struct_size = sizeof validation;
@@ -330,7 +347,8 @@ public:
     return validation;
   }
 
-  /// Adds a run to what is observed of the step's kernels. `values`: allocations by whose contents nothing is found.
+  /// Observes which operands the step's kernels read and write, with the buffers' present contents. `values`: pointers
+  /// into allocations by whose contents kernels find nothing. Slow. See pumpgraph_observe().
   Expected<pumpgraph_observation> observe(const std::vector<const void *> &values = {}) {
     pumpgraph_observation observation{};
     observation.struct_size = sizeof observation;
@@ -347,9 +365,11 @@ private:
   pumpgraph_step *step_ = nullptr;
 };
 
-/// One device and one budget. Copies share the session.
+/// One device, one budget, and the memory under it. Copies share the session, which ends with the last of them and of
+/// its buffers, mappings and steps.
 class Session {
 public:
+  /// See pumpgraph_session_create().
   static Expected<Session> create(const SessionOptions &options) {
     pumpgraph_session_options given{};
     given.struct_size = sizeof given;
@@ -371,7 +391,8 @@ public:
     return Session(detail::SessionHandle(session, pumpgraph_session_destroy));
   }
 
-  /// `count` elements of device memory.
+  /// Allocates `count` elements of device memory and declares the buffer's privacy. See pumpgraph_allocate(),
+  /// pumpgraph_declare_private() and pumpgraph_declare_present().
   template <typename Element>
   Expected<Buffer<Element>> allocate(std::size_t count, const AllocateOptions &options = {}) {
     void *pointer = nullptr;
@@ -389,8 +410,9 @@ public:
     return buffer;
   }
 
-  /// Calls `record(stream)`, which enqueues the step and returns a Status, twice under stream capture, and adopts the
-  /// second capture. What it allocates and frees may leave the device.
+  /// Captures a step by two calls of `record(stream)` under stream capture, and adopts the second capture. `record`
+  /// enqueues the step and returns a Status; its error is the result if there is one. Buffers that it allocates and
+  /// frees can leave the device. See pumpgraph_capture() and pumpgraph_adopt().
   template <typename Record> Expected<Step> capture(Record &&record, const AdoptOptions &options = {}) {
     struct Recording {
       std::remove_reference_t<Record> &record;
@@ -412,21 +434,23 @@ public:
     return Step(session_, step);
   }
 
-  /// Between begin and end the caller captures with whatever means it has; then adopt() takes the graph, which must
-  /// outlive the step.
+  /// Begins a capture by means of the caller's own. After captureEnd(), adopt() takes the graph, which must outlive the
+  /// step. See pumpgraph_capture_begin().
   Status captureBegin() { return detail::call(pumpgraph_capture_begin, session_.get()); }
+  /// See pumpgraph_capture_end().
   Status captureEnd() { return detail::call(pumpgraph_capture_end, session_.get()); }
-  /// Of the nodes that the capture on `stream` got since the last call: see pumpgraph_declare_reads().
+  /// Declares that the nodes new to the capture on `stream` only read these allocations: see pumpgraph_declare_reads().
   Status declareReads(pumpgraph_stream stream, const std::vector<const void *> &pointers) {
     return detail::call(pumpgraph_declare_reads, session_.get(), stream, pointers.data(), pointers.size());
   }
-  /// See pumpgraph_declare_kernel_reads().
+  /// Declares that kernels of this name only read the memory behind these parameters: see
+  /// pumpgraph_declare_kernel_reads().
   Status declareKernelReads(const std::string &name, const std::vector<std::uint32_t> &parameters) {
     return detail::call(pumpgraph_declare_kernel_reads, session_.get(), name.c_str(), parameters.data(),
                         parameters.size());
   }
-  /// Of the nodes that the capture on `stream` got since the last call: see pumpgraph_declare_writes(). Nothing:
-  /// nothing is said.
+  /// Declares that of the program's memory the nodes new to the capture on `stream` write these allocations alone;
+  /// std::nullopt declares nothing. See pumpgraph_declare_writes().
   Status declareWrites(pumpgraph_stream stream, const std::optional<std::vector<const void *>> &pointers) {
     static const void *const none[] = {nullptr};
     if (!pointers)
@@ -434,21 +458,25 @@ public:
     return detail::call(pumpgraph_declare_writes, session_.get(), stream, pointers->empty() ? none : pointers->data(),
                         pointers->size());
   }
-  /// Of the nodes that the capture on `stream` got since the last call: see pumpgraph_declare_aside().
+  /// Declares that nothing which the nodes new to the capture on `stream` write elsewhere depends on these allocations:
+  /// see pumpgraph_declare_aside().
   Status declareAside(pumpgraph_stream stream, const std::vector<const void *> &pointers) {
     return detail::call(pumpgraph_declare_aside, session_.get(), stream, pointers.data(), pointers.size());
   }
-  /// The nodes that the capture on `stream` got since the last call: see pumpgraph_name_nodes().
+  /// Names the nodes new to the capture on `stream`, for reports: see pumpgraph_name_nodes().
   Status nameNodes(pumpgraph_stream stream, const std::string &name) {
     return detail::call(pumpgraph_name_nodes, session_.get(), stream, name.c_str());
   }
-  /// The nodes that the capture on `stream` got since the last call: see pumpgraph_declare_operation().
+  /// Declares the nodes new to the capture on `stream` one operation: see pumpgraph_declare_operation().
   Status declareOperation(pumpgraph_stream stream, pumpgraph_operation kind) {
     return detail::call(pumpgraph_declare_operation, session_.get(), stream, static_cast<int32_t>(kind));
   }
-  /// See pumpgraph_free_scratch().
+  /// While on, freed allocations of the last capture count as scratch memory: see pumpgraph_free_scratch().
   Status freeScratch(bool on) { return detail::call(pumpgraph_free_scratch, session_.get(), on ? 1 : 0); }
+  /// Remembers the pointer words of a first capture, to tell pointers from integers in the next: see
+  /// pumpgraph_rehearse().
   Status rehearse(pumpgraph_cuda_graph graph) { return detail::call(pumpgraph_rehearse, session_.get(), graph); }
+  /// Plans the captured graph under the budget and rewrites it in place: see pumpgraph_adopt().
   Expected<Step> adopt(pumpgraph_cuda_graph graph, const AdoptOptions &options = {}) {
     const pumpgraph_adopt_options given = toC(options);
     pumpgraph_step *step = nullptr;
@@ -457,21 +485,21 @@ public:
     return Step(session_, step);
   }
 
-  /// Brings a buffer's value to its address until the result is destroyed.
+  /// Brings a buffer's value to its address until the result is destroyed. Waits for the device. See pumpgraph_map().
   template <typename Element> Expected<Mapped> map(const Buffer<Element> &buffer) {
     if (const Status made = detail::call(pumpgraph_map, session_.get(), static_cast<void *>(buffer.data())); !made)
       return made.error();
     return Mapped(session_, buffer.data());
   }
 
-  /// Brings the values of these buffers to their addresses, for kernels that are launched before the next call that
-  /// brings values, or prepares a replay. Waits for the device.
+  /// Brings the values of these allocations to their addresses, for kernels that are launched ahead of the next call
+  /// that brings values, replays a step or prepares a replay. Waits for the device. See pumpgraph_bring().
   Status bring(const std::vector<void *> &pointers, Use use) {
     return detail::call(pumpgraph_bring, session_.get(), pointers.data(), pointers.size(), static_cast<int32_t>(use));
   }
 
-  /// A counter that moves on whenever values may have left the addresses that bring() brought them to. It lives as long
-  /// as the session.
+  /// The address of a counter that advances whenever values may have left the addresses that bring() brought them to.
+  /// Valid as long as the session.
   Expected<const std::uint64_t *> departures() const {
     const std::uint64_t *counter = nullptr;
     if (const Status found = detail::call(pumpgraph_departures, session_.get(), &counter); !found)
@@ -479,12 +507,14 @@ public:
     return counter;
   }
 
-  /// Brings every buffer's value to its address until the next replay of a rewritten step. Waits for the device.
+  /// Takes the plan in force back: every value is at its address until the next replay of a rewritten step. Waits for
+  /// the device. See pumpgraph_take_back().
   Status takeBack() { return detail::call(pumpgraph_take_back, session_.get()); }
 
-  /// Gives up freed allocations that are kept to be used again. Waits for the device.
+  /// Gives up freed allocations that are cached for reuse. Waits for the device. See pumpgraph_empty_cache().
   Status emptyCache() { return detail::call(pumpgraph_empty_cache, session_.get()); }
 
+  /// The present memory of the session, in bytes.
   Expected<pumpgraph_memory_stats> statistics() const {
     pumpgraph_memory_stats stats{};
     stats.struct_size = sizeof stats;
@@ -493,14 +523,14 @@ public:
     return stats;
   }
 
-  /// See pumpgraph_reset_peaks().
+  /// Sets the peaks of statistics() to the present values: see pumpgraph_reset_peaks().
   Status resetPeaks() { return detail::call(pumpgraph_reset_peaks, session_.get()); }
 
-  /// Takes over a session made with the C API.
+  /// Takes ownership of a session of the C API.
   static Session own(pumpgraph_session *session) {
     return Session(detail::SessionHandle(session, pumpgraph_session_destroy));
   }
-  /// For calls of the C API.
+  /// The session for calls of the C API. The Session keeps owning it.
   pumpgraph_session *handle() const { return session_.get(); }
 
 private:
