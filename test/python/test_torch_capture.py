@@ -2,8 +2,10 @@
 """The order in which torch_capture asks PyTorch and the library for things, with stand-ins for both."""
 
 import gc
+import inspect
 import os
 import random
+import re
 import sys
 import unittest
 import warnings
@@ -632,6 +634,29 @@ class Naming(TorchTest):
         for thing in (3, "model", object()):
             with self.subTest(thing=thing), self.assertRaisesRegex(PumpGraphError, type(thing).__name__):
                 torch_capture.Things([thing])
+
+
+class Help(unittest.TestCase):
+    """help(pumpgraph) alone is enough to use it."""
+
+    def test_it_leads_to_every_name(self):
+        for name in pumpgraph.__all__:
+            self.assertRegex(pumpgraph.__doc__, rf"\b{name}\b")
+
+    def test_every_parameter_is_described(self):
+        for name in pumpgraph.__all__:
+            thing = getattr(pumpgraph, name)
+            self.assertTrue(thing.__doc__, name)
+            for parameter in () if inspect.isclass(thing) else inspect.signature(thing).parameters:
+                with self.subTest(function=name, parameter=parameter):
+                    self.assertTrue(re.search(rf"^ +(\w+, )*{parameter}(, \w+)*: ", thing.__doc__, re.MULTILINE))
+
+    def test_every_method_is_described(self):
+        for kind in (pumpgraph.Graphed, pumpgraph.Step, torch_capture.Report):
+            for name, member in vars(kind).items():
+                if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+                    with self.subTest(kind=kind.__name__, member=name):
+                        self.assertTrue(member.__doc__)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """PumpGraph for PyTorch: train under a hard device-memory budget by rewriting the captured step.
 
     import pumpgraph
-    pumpgraph.install(budget="16GiB")             # before anything touches CUDA
+    pumpgraph.install(budget="16GiB")             # ahead of anything that touches CUDA
     ...                                           # model, optimizer, loader as usual
 
     @pumpgraph.graphed(warmup=3)
@@ -12,7 +12,27 @@
         loss = train_step(x, y)
     print(train_step.report())
 
-Importing this needs neither a GPU nor PyTorch; docs/guide/pytorch.md is the guide.
+The calls, in the order of use; help(pumpgraph.NAME) has the arguments:
+
+    doctor()        describe this machine: driver, memory, usable features
+    version()       the version of the library
+    install()       make PumpGraph PyTorch's allocator, under a budget; once, first
+    prepare()       optional: let an optimizer of PyTorch's step fused inside graphed functions
+    graphed()       decorate a step function, which is captured after its warm-up calls; gives a Graphed
+    Graphed         the decorated function: report(), validate(), save(), memory_snapshot(), signatures(), reset()
+    paused()        context: graphed functions run eagerly
+    mapped()        context: private values are at their addresses, to be read and written
+    memory_stats()  memory of the session, in bytes
+    capture()       the layer below graphed(): capture a function without arguments; gives a Step
+    Step            a captured step: replay(), output, replan(), report(), validate(), observe(), close(), ...
+
+Errors are PumpGraphError with a `status` (Status). Two subclasses: UnsupportedError for a step that cannot be captured,
+StaleStepError for a captured step that no longer fits the program. A lack of memory is also a
+torch.cuda.OutOfMemoryError.
+
+Trainers: pumpgraph.integrations.transformers, .lightning and .generation. The guide is docs/guide/pytorch.md, the
+reference docs/reference/pytorch.md. Sizes are bytes, or text such as "16GiB", "800MB" or "1.5 GB". The import of this
+package needs neither a GPU nor PyTorch.
 """
 
 from .errors import PumpGraphError, StaleStepError, Status, UnsupportedError
@@ -41,21 +61,24 @@ _OF_PREPARED = ("prepare",)
 
 
 def doctor() -> str:
-    """What this machine offers PumpGraph, as text. Works without a driver."""
+    """Describes this machine as text: driver, memory limits, usable and unusable features, remedies.
+
+    Works without a driver and without PyTorch. Raises PumpGraphError if the library is not found.
+    """
     from ._capi import load
 
     return load().doctor()
 
 
 def version() -> str:
-    """Of the library, such as "0.1.0"."""
+    """The version of the library, such as "0.1.0". Raises PumpGraphError if the library is not found."""
     from ._capi import load
 
     return load().version()
 
 
 def __getattr__(name: str):
-    # PyTorch takes seconds to import, and may not be there: only what needs it asks for it.
+    # PyTorch takes seconds to import, and may be missing: only names that need it import it.
     if name in _OF_TORCH:
         from . import torch_capture
 

@@ -12,26 +12,29 @@ _STALLS_SHOWN = 5
 
 
 class Report(dict):
-    """A step's report. `print(report)` shows what people ask for; docs/reference/report.md has the keys."""
+    """A step's report: a dict with the keys of docs/reference/report.md. `print(report)` shows the main figures.
+
+    Keys ending in `_s` are seconds, in `_ms` milliseconds, in `_bytes` bytes.
+    """
 
     @property
     def left_as_captured(self) -> Optional[str]:
-        """Why the step replays exactly as it was captured; None if it was rewritten."""
+        """The reason why the step replays exactly as captured; None if it is rewritten."""
         return self._runtime().get("left_as_captured")
 
     @property
     def backend_why(self) -> Optional[str]:
-        """Where the session's memory is, and why."""
+        """The kind of memory under the session (virtual or managed) with its reason; None if the report has none."""
         return self._runtime().get("backend_why")
 
     @property
     def warnings(self) -> List[str]:
-        """What will make the driver page, known before the first replay."""
+        """Known causes of slow replays, such as paging by the driver; empty if there are none."""
         return self._runtime().get("warnings") or []
 
     @property
     def replans_by_itself(self) -> bool:
-        """Whether the step is to be planned again if its first replays miss the prediction."""
+        """Whether the step is planned again if its first replays miss the prediction."""
         return bool(self._runtime().get("replans_by_itself"))
 
     @property
@@ -41,11 +44,11 @@ class Report(dict):
 
     @property
     def few_nodes(self) -> Optional[str]:
-        """What is wrong with the measured times, if few nodes take nearly all of them: the trace is damaged."""
+        """A warning about damaged measured times, where few nodes take nearly all of the time; otherwise None."""
         return (self.get("few_nodes") or {}).get("warning")
 
     def _runtime(self) -> dict:
-        """What the process that captured adds to the plan's figures."""
+        """The part that the capturing process adds to the plan's figures."""
         return self.get("runtime") or {}
 
     def __str__(self) -> str:

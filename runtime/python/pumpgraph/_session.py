@@ -31,9 +31,12 @@ class OperationKind(enum.IntEnum):
 
 
 class ValidationResult(NamedTuple):
-    """What validate() compared. It returns only where nothing differed that the captured step itself reproduces, and
-    no node that the plan runs again was seen to be impure; `impure` then says why none was looked at, if that was to
-    be."""
+    """The figures of validate(), which returns only if no result differs that the captured step itself reproduces, and
+    no node that the plan runs again is seen to be impure.
+
+    `unstable_buffers` counts buffers that the captured step itself does not reproduce from the same state. `impure` is
+    the reason why no repeated node was checked, if one had to be.
+    """
 
     compared_buffers: int
     compared_bytes: int
@@ -45,8 +48,11 @@ class ValidationResult(NamedTuple):
 
 
 class ObservationResult(NamedTuple):
-    """What all calls of observe() together have shown; `disagreements` are with what is proved, declared or
-    assumed."""
+    """The figures of all calls of observe() for a step.
+
+    `slots`: operands of the observed kernels. `covered`: operands on which at least two runs agree. `differing`:
+    operands on which runs disagree. `disagreements`: contradictions to proved, declared or assumed accesses.
+    """
 
     runs: int
     kernels: int
@@ -58,12 +64,17 @@ class ObservationResult(NamedTuple):
 
 
 class MeasurementResult(NamedTuple):
+    """The median time of a replay in microseconds, and the number of nodes with a time of their own."""
+
     step_us: float
     timed_nodes: int
 
 
 class ReplanningResult(NamedTuple):
-    """The plan before and the fastest one made since: what each predicted and what its step took, in microseconds."""
+    """Predicted and measured step times of the plan before and of the best new plan, in microseconds.
+
+    `kept_first`: every new plan was slower, and the plan before is in force again.
+    """
 
     predicted_before_us: float
     measured_before_us: float

@@ -10,6 +10,21 @@ from typing import Any
 
 
 class Status(enum.IntEnum):
+    """The kind of a failure, as `pumpgraph_status` in pumpgraph.h.
+
+    OK: no failure.
+    INVALID_ARGUMENT: an argument, or a call at the wrong time; the message names it.
+    NO_DRIVER: no driver, no GPU, or either too old; the message has the remedy.
+    OUT_OF_DEVICE_MEMORY: the budget is used up, or the device has no more memory.
+    OUT_OF_HOST_MEMORY: the host limit is reached, or the system has no more memory.
+    DRIVER_ERROR: a CUDA driver call failed.
+    UNPLANNABLE: no plan exists; too much memory has to stay on the device, for example.
+    CAPTURE_FAILED: the step made a call that breaks captures.
+    MISMATCH: validate() found different results.
+    INTERNAL: a check of PumpGraph refused the plan; nothing has changed.
+    DEVICE_LOST: a kernel ended the context; every later call fails so.
+    """
+
     OK = 0
     INVALID_ARGUMENT = 1
     NO_DRIVER = 2
@@ -24,7 +39,12 @@ class Status(enum.IntEnum):
 
 
 class PumpGraphError(RuntimeError):
-    """A refused or failed call. `status` says which kind of trouble; the text says what, with names and numbers."""
+    """A refused or failed call. `status` (Status) is the kind of failure; the text has the reason, with names and
+    numbers.
+
+    For a lack of memory the text begins with "CUDA out of memory.", and where PyTorch is loaded the exception is a
+    torch.cuda.OutOfMemoryError too.
+    """
 
     def __init__(self, status: int, message: str):
         super().__init__(message)
@@ -37,8 +57,8 @@ _SHORTAGES = (Status.OUT_OF_DEVICE_MEMORY, Status.OUT_OF_HOST_MEMORY, Status.UNP
 
 
 def error_of(status: int, message: str) -> PumpGraphError:
-    """The exception for a call of the library that failed. A lack of memory is one that searches for a batch size
-    recognise: by its text and, where PyTorch is loaded, as a torch.cuda.OutOfMemoryError."""
+    """The exception for a failed call of the library. Searches for a batch size recognise a lack of memory by its text
+    and, where PyTorch is loaded, as a torch.cuda.OutOfMemoryError."""
     if status not in _SHORTAGES:
         return PumpGraphError(status, message)
     error: PumpGraphError = _shortage(getattr(sys.modules.get("torch"), "OutOfMemoryError", None))(
@@ -54,7 +74,7 @@ def is_shortage(error: BaseException) -> bool:
 @functools.lru_cache(maxsize=None)
 def _shortage(of_torch: Any) -> Any:
     bases = (PumpGraphError,) if of_torch is None else (PumpGraphError, of_torch)
-    return type("OutOfMemoryError", bases, {"__doc__": "There is no room for what was asked for.",
+    return type("OutOfMemoryError", bases, {"__doc__": "There is no room for the requested memory.",
                                             "__module__": __name__})
 
 
@@ -63,14 +83,20 @@ def invalid(message: str) -> PumpGraphError:
 
 
 class UnsupportedError(PumpGraphError):
-    """A step that cannot be captured. The text names what is in the way, where it is, and what to write instead."""
+    """A step that cannot be captured. The text names the obstacle, its place in the program, and the remedy.
+
+    `status` is INVALID_ARGUMENT.
+    """
 
     def __init__(self, message: str):
         super().__init__(Status.INVALID_ARGUMENT, message)
 
 
 class StaleStepError(PumpGraphError):
-    """What a captured step was made from is not what the program has now: a replay would compute something else."""
+    """A captured step that no longer fits the program: a replay would compute something else than the function.
+
+    The text names the change; reset() of the graphed function has the step captured anew. `status` is INVALID_ARGUMENT.
+    """
 
     def __init__(self, message: str):
         super().__init__(Status.INVALID_ARGUMENT, message)

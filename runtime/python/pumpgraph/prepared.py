@@ -22,13 +22,22 @@ _scheduled: "weakref.WeakSet[torch.optim.Optimizer]" = weakref.WeakSet()
 
 
 def prepare(optimizer: torch.optim.Optimizer, *, fused: Optional[bool] = None) -> torch.optim.Optimizer:
-    """Has one of PyTorch's own optimizers step inside of graphed functions although it was not made for captures: its
-    learning rate may be a number, with a scheduler or without, and it need not be `capturable`. Graphed functions do so
-    by themselves; this is for `fused`.
+    """Lets one of PyTorch's own optimizers step inside graphed functions although it was not made for captures.
 
-    `fused`: True has it update all parameters in one sweep, as if it had been made with `fused=True`. Results differ in
-    their last bits from those of an optimizer that is not fused.
-    Returns the optimizer. `param_groups` and `state_dict()` stay as they are without PumpGraph.
+    Its learning rate can be a number, with a scheduler or without, and it need not be `capturable`. Graphed functions
+    prepare optimizers by themselves; call this only for `fused`. `param_groups` and `state_dict()` keep the values that
+    they have without PumpGraph.
+
+    Args:
+        optimizer: an instance of a class in torch.optim, with its parameters on the GPU.
+        fused: True updates all parameters in one sweep, as if the optimizer had been made with `fused=True`. Results
+            differ in their last bits from those of an optimizer that is not fused. Default None: as the optimizer is.
+
+    Returns:
+        The optimizer.
+
+    Raises:
+        PumpGraphError: the optimizer is not PyTorch's, or PyTorch has no fused form of it.
     """
     if not is_pytorchs(optimizer):
         raise invalid(f"{type(optimizer).__name__} is none of PyTorch's optimizers")

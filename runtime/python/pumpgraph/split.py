@@ -493,7 +493,10 @@ def _refuse_gradient(_gradient: torch.Tensor) -> None:
 
 
 class Split:
-    """A step function in pieces. Made by graphed(split=True)."""
+    """A step function in captured pieces, made by graphed(split=True). Call it like the function that it decorates.
+
+    report() and validate() raise PumpGraphError until the first piece is captured.
+    """
 
     def __init__(self, fn: Callable[..., Any], options: Options):
         functools.update_wrapper(self, fn)
@@ -615,20 +618,22 @@ class Split:
     # ---- what can be asked of it ----
 
     def pieces(self) -> List[Graphed]:
-        """Those that have a graph, each with report(), save() and so on, in the order in which they were met."""
+        """The pieces that have a graph, each with report(), save() and so on, in the order of their first calls."""
         return [piece for piece in (*self._pieces.values(), *(graphed for _, graphed in self._updates.values()))
                 if piece.is_captured]
 
     def report(self) -> Report:
-        """The report of the piece whose replays are predicted to take longest."""
+        """The report of the piece with the longest predicted replay, as a dict; print() it for text."""
         return max((piece.report() for piece in self._captured("report")),
                    key=lambda report: report.get("predicted_s") or 0)
 
     def validate(self) -> List[ValidationResult]:
-        """Compares every graph of every piece with what was captured, from the same state."""
+        """Compares every graph of every piece with the piece as captured, from the same state. Slow. Returns one result
+        for each graph. Raises PumpGraphError (MISMATCH) if results differ."""
         return [result for piece in self._captured("validate") for result in piece.validate()]
 
     def save(self, folder: PathLike) -> None:
+        """Raises PumpGraphError: a split step has several graphs; save those of its pieces()."""
         raise invalid("a split step has several graphs: save those of its pieces(), each under a name of its own")
 
     memory_snapshot = save
@@ -638,7 +643,7 @@ class Split:
         return [text for piece in self.pieces() for text in piece.signatures()]
 
     def reset(self) -> None:
-        """Gives up all graphs; the next calls warm up and are captured anew."""
+        """Gives up all graphs and their memory. The next calls warm up and are captured anew."""
         for piece in (*self._pieces.values(), *(graphed for _, graphed in self._updates.values())):
             piece.reset()
         for table in (self._pieces, self._updates, self._inputs, self.lasting, self.kept, self.arguments, self._own):

@@ -66,15 +66,43 @@ def graphed(
     rematerialize: str = "automatic",
     split: bool = False,
 ) -> Any:
-    """Decorates a step function: its first `warmup` calls run as they are, the next is captured under the budget, and
-    it and all later ones are replayed. What they return is the program's to keep.
+    """Decorates a step function or method: after `warmup` eager calls it is captured under the budget and replayed.
 
-    Tensors among the arguments are copied to fixed addresses on the device in each call; everything else among them,
-    shapes, and modes such as train() and autocast tell calls apart, which get a graph each, `max_graphs` at most.
-    `on_unsupported`: what happens where a step can be captured, but not rewritten: "warn" and replay it as captured, or
-    "raise". `private` adds to what the function is found to work on; the other options are those of capture().
-    `split`: the function is cut where it waits for the device, into pieces that get a graph each; what is between them
-    runs in each call. `max_graphs` is that of a piece then.
+    Use it as `@graphed`, as `@graphed(...)` or as `graphed(fn, ...)`. The first `warmup` calls of each kind run
+    eagerly; the next call is captured; that call and all later ones are replays, asynchronous on the current stream.
+    The program can keep the results.
+
+    Tensor arguments can be on the device or on the host; each call copies them to fixed addresses on the device. Every
+    other argument, shapes, dtypes, and modes such as train() and autocast distinguish kinds of calls, which get a graph
+    each. Modules, optimizers and tensors that the function works on are found by a search, and can leave the device.
+
+    Args:
+        fn: the step function. Without it, the call returns a decorator.
+        warmup: number of eager calls of each kind, at least 1; two or more also let changes of host state be noticed.
+            Default 3.
+        max_graphs: the largest number of graphs; with `split`, of each piece. Default 8.
+        on_unsupported: for a step that can be captured but not rewritten, "warn" (default) replays it as captured,
+            "raise" raises UnsupportedError.
+        private: modules, optimizers, tensors or containers of them, beside those that the search finds.
+        name: name in reports and errors. Default: the function's name.
+        costs: a step saved by save(), as path or as text, whose node times the planner uses. Default: estimates.
+        keep_first_plan: True keeps the first plan. Otherwise the step is planned again, once, if its first replays
+            differ from the prediction by over a tenth.
+        calibrate, boundary, hosting, rematerialize: as for capture().
+        split: True cuts the function where it waits for the device, into pieces that get a graph each. The code between
+            the pieces runs in each call.
+
+    Returns:
+        A Graphed. With `split` an object with the same methods, and `pieces()`: the Graphed of each captured piece.
+
+    Raises:
+        PumpGraphError: INVALID_ARGUMENT for arguments.
+
+    Calls of the result raise:
+        UnsupportedError: the function cannot be captured, or was called in more than `max_graphs` ways.
+        StaleStepError: the program has changed something that the graph was captured with.
+        torch.cuda.OutOfMemoryError: device and host memory have no room. The kind of call is forgotten then.
+        PumpGraphError: install() has not been called.
     """
     if fn is None:
         return functools.partial(graphed, warmup=warmup, max_graphs=max_graphs, on_unsupported=on_unsupported,
@@ -110,7 +138,11 @@ class Options(NamedTuple):
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """Inside, graphed functions run as they were written, and every value is at its address."""
+    """Context: graphed functions run eagerly, as written, and every value is at its address.
+
+    Use it for calls that are not to be captured, such as a debugging run. Can wait for the device on entry.
+    Raises PumpGraphError if install() has not been called.
+    """
     installed().guard.rest()
     with counted("paused"):
         yield
@@ -386,7 +418,11 @@ class _Graph:
 
 
 class Graphed:
-    """A step function whose calls are replayed. Made by graphed()."""
+    """A step function whose calls are replayed, made by graphed(). Call it like the function that it decorates.
+
+    report(), validate(), save() and memory_snapshot() raise PumpGraphError until the first graph is captured. A
+    decorated method has graphs of its own for each object.
+    """
 
     _gives_output = True  # to the program, which may keep it
     _searched_too: Tuple[Any, ...] = ()  # beside the function
@@ -657,34 +693,42 @@ class Graphed:
     # ---- what can be asked of it ----
 
     def report(self) -> Report:
-        """The report of the graph that was replayed last."""
+        """The report of the last replayed graph, as a dict; print() it for text."""
         return self._last_graph("report").step.report()
 
     def validate(self) -> List[ValidationResult]:
-        """Compares every graph with its step as captured, from the same state. Slow; raises where they differ, or where
-        a kernel that a plan runs again is not pure."""
+        """Compares every graph with its step as captured, from the same state. Slow. All contents are restored.
+
+        Returns:
+            One result for each graph.
+
+        Raises:
+            PumpGraphError: MISMATCH if results differ, or a kernel that a plan runs again is not pure.
+        """
         self._last_graph("validate")
         return [graph.step.validate() for graphs in self._graphs.values() for graph in graphs]
 
     def save(self, path: PathLike) -> None:
-        """Writes the captured step of the graph that was replayed last as IR text for pump-graph-opt."""
+        """Writes the captured step of the last replayed graph to the file `path` as IR text, for pump-graph-opt and
+        `costs`. The file is compressed if its name ends in .gz."""
         self._last_graph("save").step.save(path)
 
     def memory_snapshot(self, path: PathLike) -> None:
-        """Writes what the plan of the graph that was replayed last has on the device over one replay, as a snapshot that
-        pytorch.org/memory_viz opens."""
+        """Writes the plan's device memory over one predicted replay of the last replayed graph to the file `path`, for
+        pytorch.org/memory_viz. Raises PumpGraphError if the step is left as captured."""
         self._last_graph("memory_snapshot").step.memory_snapshot(path)
 
     @property
     def is_captured(self) -> bool:
+        """Whether a graph is captured."""
         return self._last is not None
 
     def signatures(self) -> List[str]:
-        """The kinds of call that have a graph."""
+        """The kinds of call that have a graph, as text."""
         return [graph.text for graphs in self._graphs.values() for graph in graphs]
 
     def reset(self) -> None:
-        """Gives up all graphs; the next calls warm up and are captured anew."""
+        """Gives up all graphs and their memory. The next calls warm up and are captured anew."""
         installed().guard.rest()
         for graphs in self._graphs.values():
             for graph in graphs:

@@ -110,20 +110,31 @@ def install(
     allow_oversubscription: bool = False,
     rematerialize: str = "automatic",
 ) -> None:
-    """Makes PumpGraph the allocator of PyTorch. Call it once, before anything touches CUDA.
+    """Makes PumpGraph the allocator of PyTorch, under a hard budget. Call it once, ahead of anything that touches CUDA.
 
-    `budget`: what the process may have on the device in all, as nvidia-smi shows it, such as "16GiB", or "unlimited";
-    with budget_of="tensors", what tensors may have. `host_limit`: pinned and host-backed memory in all; 0 leaves the
-    choice to the library. `cache_directory`: where measured link bandwidths are kept; by default pumpgraph/ in the
-    user's cache folder. `compiler_library`: libpumpgraph-compiler.so, if it is not beside the other.
+    Sizes are bytes, or text with a unit (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB), such as "16GiB".
 
-    `backend`: "virtual"; "managed"; or "automatic": virtual, and managed for steps that cannot be seen into
-    (docs/design/managed.md). `managed`: managed memory for all tensors, those of both captures included; 0 takes as
-    much as `managed_limit` (4 GiB if 0) and the device's free memory allow.
-    `allow_oversubscription` lets it exceed the latter: everything is slow then.
+    Args:
+        budget: the device memory that `budget_of` names, or "unlimited".
+        device: CUDA device ordinal. Default 0.
+        host_limit: pinned and host-backed memory together. Default 0: three quarters of the system's free memory.
+        budget_of: "process" (default): the budget covers all device memory of the process, as nvidia-smi shows it;
+            "tensors": it covers tensors alone.
+        cache_directory: folder for measured link bandwidths. Default: pumpgraph/ in the user's cache folder.
+        compiler_library: path of libpumpgraph-compiler.so, if it is not beside libpumpgraph.so.
+        backend: "virtual" (default); "managed"; or "automatic": virtual memory, and managed memory for steps that
+            cannot be lifted (docs/design/managed.md).
+        managed: managed memory for all tensors, those of both captures included. Default 0: as much as `managed_limit`
+            and the device's free memory allow.
+        managed_limit: the largest managed arena. Default 0: 4 GiB.
+        allow_oversubscription: True lets managed memory exceed the device's free memory; everything is slow then.
+        rematerialize: "automatic" (default) lets plans on virtual memory run kernels again, with the same results bit
+            for bit, where that is predicted to be faster than moving their results; "never" does not.
 
-    `rematerialize`: "automatic" lets plans run kernels again, with the same results bit for bit, where that is
-    predicted to be faster than moving what they make; "never" does not. Virtual memory only.
+    Raises:
+        PumpGraphError: INVALID_ARGUMENT if install() was called before, CUDA is initialised, PyTorch's allocator is in
+            use, or an argument is wrong; NO_DRIVER without a usable driver and GPU; OUT_OF_DEVICE_MEMORY if a managed
+            arena exceeds its limit.
     """
     global _installation
     if _installation is not None:
@@ -180,7 +191,18 @@ def _become_the_allocator(session: Session) -> Any:
 
 
 def memory_stats() -> Dict[str, int]:
-    """Bytes and counts of the session (pumpgraph_memory_stats in pumpgraph.h)."""
+    """The present memory of the session, as a dict of integers. Keys that contain `allocations` are counts, all others
+    bytes.
+
+    `budget_bytes`: the budget. `frame_budget_bytes`: the part of it that tensors can have at present; 0: unlimited.
+    `device_bytes`, `device_peak_bytes`: memory of the session on the device, and its peak.
+    `host_backed_bytes`: tensors that are in host memory at their addresses. `pinned_bytes`: pool for evicted data.
+    `live_bytes`, `live_allocations`: live tensors as requested, wherever they are; `live_peak_bytes`,
+    `live_peak_allocations`: their peaks. `allocated_bytes`, `allocations`: all allocations ever.
+    `process_bytes`: device memory of the whole process under a budget of the process; 0: unknown.
+
+    Raises PumpGraphError if install() has not been called.
+    """
     return installed().session.memory_stats()
 
 
@@ -204,25 +226,46 @@ def capture(
     rematerialize: str = "automatic",
     capture_error_mode: str = "thread_local",
 ) -> "Step":
-    """Captures `fn`, plans it under the budget and rewrites it. `fn` is called warmup + 2 times.
+    """Captures `fn`, plans it under the budget, rewrites it and returns the Step.
 
-    `private` names what only captured steps touch from now on: modules (parameters, buffers, gradients), optimizers
-    (their state), tensors, or containers of them. They may leave the device; look at them inside mapped(). What `fn`
-    allocates and frees itself is private anyway; everything else, what `fn` returns included, stays on the device.
-    `inputs`, named alike, are read and written outside too, but while no captured step runs. They are on the device
-    then, and may leave it while one does.
+    `fn` takes no arguments and follows PyTorch's rules for CUDA graphs. It is called `warmup` times eagerly and twice
+    under capture. Memory that `fn` allocates and frees itself is private. Results of `fn` stay on the device, and so does
+    everything else that neither `private` nor `inputs` name.
 
-    `costs`: a step saved by Step.save(), whose node times the planner uses. `leave_as_captured` rewrites nothing.
-    `keep_first_plan`: otherwise the step is planned again, once, where the first replays take over a tenth more or less
-    than predicted. `calibrate` runs the step once, part by part, to find addresses that its kernels compute and store,
-    and kernels of pure operators twice, to find those that do not reproduce their results.
-    `boundary`: where private tensors are between replays, beside other steps: "shared" with the step before, so that
-    either can follow the other at once; the step's "own", which is best for many replays in a row; or what predictions
-    favour, "automatic". `prefetching`, on managed memory: when pages come back; "at_launch" of the kernels that need them,
-    or "none" but by faults, are there to be compared with. `hosting`, there too: what stays in host memory, where
-    kernels reach it over the link; "no_room" for what finds none on the device alone, "measured" for what is faster
-    there, which runs the step several dozen times, or that of a step that is calibrated, "automatic".
-    `rematerialize`: "never" forbids the step's plans to run kernels again, whatever install() says.
+    Args:
+        fn: the step function, without arguments.
+        warmup: number of eager calls, at least 1. Default 3.
+        private: modules (parameters, buffers, gradients), optimizers (their state), tensors, or containers of them that
+            only captured steps touch from now on. They can leave the device; use mapped() to look at them.
+        inputs: the same kinds of things, which the program reads and writes too, but only while no captured step runs.
+            They are on the device then, and can leave it while a step runs.
+        name: name of the step in reports and errors. Default "step".
+        costs: a step saved by Step.save(), as path or as text, whose node times the planner uses. Default: estimates.
+        leave_as_captured: True plans and rewrites nothing: a baseline.
+        keep_first_plan: True keeps the first plan. Otherwise the step is planned again, once, if its first replays
+            differ from the prediction by over a tenth.
+        calibrate: True runs the step once, part by part, to find addresses that its kernels compute and store, and
+            kernels of pure operators twice, to find those that do not reproduce their results.
+        boundary: the places of private tensors between replays. "shared": those of the step before, so that either step
+            can follow the other at once; "own": the best for many replays in a row; "automatic" (default): the choice
+            that predictions favour.
+        prefetching: on managed memory, the time at which pages come back: "ahead" (default), or for comparison
+            "at_launch" of the kernel that needs them, or "none" (by faults).
+        hosting: on managed memory, the choice of pages that stay in host memory, where kernels reach them over the
+            link. "no_room": only pages without room on the device; "measured": pages that are faster there, found by
+            several dozen runs of the step; "automatic" (default): "measured" for a calibrated step, else "no_room".
+        rematerialize: "never" forbids the step's plans to run kernels again. Default "automatic": as install() says.
+        capture_error_mode: that of torch.cuda.graph(). Default "thread_local".
+
+    Returns:
+        The Step. Its results lie at fixed addresses (Step.output).
+
+    Raises:
+        UnsupportedError: `fn` cannot be captured; the text has the place and the remedy.
+        PumpGraphError: INVALID_ARGUMENT for arguments, or without install(); UNPLANNABLE, or a lack of memory, if no
+            plan exists under the budget.
+
+    Warns (RuntimeWarning) of a step that is left as captured, and of causes of slow replays.
     """
     if warmup < 1:
         raise invalid(f"warmup={warmup}: libraries set themselves up in the first call, which a capture cannot hold")
@@ -238,7 +281,7 @@ def capture(
 
 
 class AdoptionOptions(NamedTuple):
-    """What capture() says to the library of a step."""
+    """The options of capture() that go to the library."""
 
     name: str = "step"
     costs: Optional[PathLike] = None
@@ -537,8 +580,16 @@ def _host_random_numbers() -> Callable[[], None]:
 
 
 class Step:
-    """A captured step. `output` is what `fn` returned: tensors with fixed addresses that each replay overwrites.
-    `timings`: seconds that each part of capture() took on the host."""
+    """A captured step, made by capture().
+
+    Attributes:
+        output: the result of `fn`: tensors at fixed addresses, which each replay overwrites.
+        name: the name in reports.
+        timings: seconds of host time that each part of capture() took: `warmup_s`, `rehearsal_s`, `capture_s`,
+            `adopt_s`, `instantiate_s`.
+
+    Methods raise PumpGraphError once the step is closed or the device is lost.
+    """
 
     def __init__(
         self,
@@ -563,13 +614,20 @@ class Step:
         installation.steps.add(self)
 
     def replay(self) -> None:
-        """Launches the step on the current stream, asynchronously. Where another step was replayed or captured since the
-        last time, it first waits for the device and moves what the steps keep between replays, which is slow. No other
-        thread may use CUDA tensors meanwhile."""
+        """Launches the step on the current stream, asynchronously.
+
+        If another step with a boundary of its own ran since, the call first waits for the device and moves the values
+        that the steps keep between replays, which is slow. No other thread may use CUDA tensors meanwhile.
+
+        Raises:
+            UnsupportedError: a stream is capturing; a step cannot become part of another graph.
+            PumpGraphError: INVALID_ARGUMENT if the step is closed, or inside mapped(); OUT_OF_HOST_MEMORY if the values
+                of the other step find no room.
+        """
         self.replay_with(None, 0)
 
     def replay_with(self, copies: Optional[Copies], stream: int) -> None:
-        """replay() after these copies, on the current stream, which the caller has looked up already."""
+        """replay() after these copies. `stream`: the current stream, which the caller has looked up already."""
         native, installation = self._native, self._installation
         if not native.is_open:
             raise invalid(f"step \"{self.name}\" is closed")
@@ -630,30 +688,58 @@ class Step:
                 self._instantiate_anew()
 
     def replan(self) -> ReplanningResult:
-        """Measures node times on the rewritten step, plans it again with them and keeps the faster plan. Waits for the
-        device, and runs the step some dozen times, each from its present state, which it is in afterwards. Raises
-        PumpGraphError where that cannot be."""
+        """Measures node times on the rewritten step, plans it again with them and keeps the faster plan.
+
+        Waits for the device, and runs the step some dozen times, each time from its present state, which is restored.
+
+        Returns:
+            Predicted and measured step times of both plans, in microseconds.
+
+        Raises:
+            PumpGraphError: INVALID_ARGUMENT if the step is left as captured, on managed memory, or has an effect that
+                cannot be undone; OUT_OF_HOST_MEMORY if there is no room for the values. The plan stays.
+        """
         with self._run_by_pumpgraph(changes_graph=True):
             return self._native.replan()
 
     def report(self) -> Report:
-        """The planned figures, the reasons and the timings; print() it for text."""
+        """The planned figures, the reasons and the timings, as a dict; print() it for text."""
         return self._native.report()
 
     def validate(self) -> ValidationResult:
-        """Compares every live result of the rewritten step with the captured one's, from the same state. Slow. Raises
-        PumpGraphError (MISMATCH) where they differ, and where a kernel that the plan runs again is not pure. All
-        contents are as before afterwards."""
+        """Compares every live result of the rewritten step with that of the captured step, from the same state. Slow.
+
+        All contents are restored.
+
+        Returns:
+            The number of compared buffers and bytes.
+
+        Raises:
+            PumpGraphError: MISMATCH if results differ, or a kernel that the plan runs again is not pure;
+                INVALID_ARGUMENT if the step has an effect that cannot be undone.
+        """
         with self._run_by_pumpgraph():
             return self._native.validate()
 
     def observe(self, runs: int = 3, prepare: Optional[Callable[[int], None]] = None,
                 values: Sequence[torch.Tensor] = ()) -> ObservationResult:
-        """Runs every kernel alone, with its operands as they are and with poisoned ones, to see what it reads and
-        writes; `runs` times, each after `prepare(run)`, which puts other inputs into the step's tensors. What several
-        runs agree on becomes `observed` where it was assumed, for reports and save(): no plan relies on it. In
-        `values`, kernels find nothing by what the tensors hold, so that any word may be changed. Slow. All contents are
-        as before afterwards, but for what `prepare` changes."""
+        """Runs every kernel alone, with plain and with poisoned operands, to observe its reads and writes. Slow.
+
+        Accesses on which several runs agree become `observed` where they were assumed, for reports and save(); no plan
+        relies on them. All contents are restored, except the changes of `prepare`.
+
+        Args:
+            runs: number of observations of each kernel, at least 1. Default 3.
+            prepare: called with 0, 1, ... ahead of each run, to put other inputs into the step's tensors.
+            values: tensors by whose contents kernels find nothing (no indices, lengths, flags), so that any word of
+                them can be changed.
+
+        Returns:
+            The figures of all observations of this step.
+
+        Raises:
+            PumpGraphError: INVALID_ARGUMENT if `runs` is below 1, or the step cannot be observed.
+        """
         if runs < 1:
             raise invalid(f"observe: {runs} runs; at least one is needed")
         for run in range(runs):
@@ -664,26 +750,44 @@ class Step:
         return result
 
     def measure(self, repeats: int = 10) -> MeasurementResult:
-        """Times every node of a step that was left as captured or whose plan moves nothing; save() then writes the
-        times too."""
+        """Times every node of a step that is left as captured, or whose plan moves nothing.
+
+        save() writes the times too from then on.
+
+        Args:
+            repeats: number of timed replays, at least 1. Default 10; fewer, but at least 2, if replays take seconds.
+
+        Returns:
+            The median time of a replay in microseconds, and the number of timed nodes.
+
+        Raises:
+            PumpGraphError: INVALID_ARGUMENT if the plan moves data, or the step has an effect that cannot be undone.
+        """
         with self._run_by_pumpgraph():
             return self._native.measure(repeats)
 
     def save(self, path: PathLike) -> None:
-        """Writes the captured step as IR text for pump-graph-opt; compressed where `path` ends in .gz."""
+        """Writes the captured step to the file `path` as IR text, for pump-graph-opt and `costs`.
+
+        The file is compressed if its name ends in .gz. It has measured node times if there are any.
+        """
         self._native.save(path)
 
     def memory_snapshot(self, path: PathLike) -> None:
-        """Writes what the plan has on the device over one predicted replay, as a snapshot that
-        pytorch.org/memory_viz opens. Raises PumpGraphError where the step is left as captured."""
+        """Writes the plan's device memory over one predicted replay to the file `path`, for pytorch.org/memory_viz.
+
+        Raises PumpGraphError if the step is left as captured.
+        """
         self._native.memory_snapshot(path)
 
     @property
     def is_open(self) -> bool:
+        """Whether close() has not been called."""
         return self._finalizer.alive
 
     def close(self) -> None:
-        """Gives up the step and the memory that it alone uses. Its results must not be read afterwards."""
+        """Gives up the step and the memory that it alone uses, after a wait for the device. Do not read its results
+        afterwards. A second call does nothing."""
         self._finalizer()
 
 
@@ -698,8 +802,17 @@ def _release(native: NativeStep, graph: torch.cuda.CUDAGraph) -> None:
 
 @contextlib.contextmanager
 def mapped(*things: Any) -> Iterator[None]:
-    """Inside, the true values of the named modules, optimizers and tensors are at their addresses, to be read and
-    written eagerly. No step may be replayed meanwhile. What is not private is there at all times."""
+    """Context: the values of private tensors are at their addresses, to be read and written eagerly.
+
+    Waits for the device on entry and exit. No step can be replayed inside. Values are in host memory if the budget
+    is full. Tensors that are not private are at their addresses at all times.
+
+    Args:
+        things: modules (parameters, buffers, gradients), optimizers (their state), tensors, or containers of them.
+
+    Raises:
+        PumpGraphError: INVALID_ARGUMENT without install(), or for other things; OUT_OF_HOST_MEMORY without room.
+    """
     session = installed().session
     pointers = [named.pointer for named in Things(things).tensors()]
     torch.cuda.synchronize()

@@ -106,8 +106,18 @@ def _tensors_alike(own: Any, other: Any) -> Optional[List[Tuple[torch.Tensor, to
 
 
 def graph_decoding(model: Any, **options: Any) -> Graphed:
-    """From now on `model` decodes in graphed steps. `options` are those of pumpgraph.graphed(). Returns the step, for
-    its report() and reset()."""
+    """Lets `model` decode in graphed steps: each call for one token with a static key-value cache is a replay.
+
+    Args:
+        model: a model of transformers, on the GPU.
+        options: those of pumpgraph.graphed(). The default name is that of the model's forward().
+
+    Returns:
+        The Graphed, for its report() and reset().
+
+    Raises:
+        PumpGraphError: INVALID_ARGUMENT without install(), or if the model has a forward() of its own.
+    """
     installed()
     kind = type(model)
     if "forward" in vars(model):

@@ -44,10 +44,23 @@ reachable.leave_out(pl.LightningModule, ("_trainer", "_fabric", "log", "optimize
 
 
 class PumpGraphCallback(pl.Callback):
-    """`budget` and `options` are those of pumpgraph.install(), which is called here; without a budget the program has
-    called it. `graphed`: options of pumpgraph.graphed(), such as {"warmup": 2}.
+    """Runs each batch of automatic optimization as one graphed step. Pass it among the Trainer's `callbacks`.
 
-    `step`: the graphed step while a Trainer fits. `report`: that of the last fit, once it is over."""
+    Args:
+        budget: that of pumpgraph.install(), which is called here; make the callback ahead of anything that touches
+            CUDA. Default None: the program has called install().
+        graphed: options of pumpgraph.graphed(), such as {"warmup": 2}. Default warmup 3.
+        options: further options of pumpgraph.install(); they need a budget.
+
+    Attributes:
+        step: the Graphed while a Trainer fits, otherwise None.
+        report: the report of the last fit once it is over, or None if nothing was captured.
+
+    Raises:
+        PumpGraphError: CUDA is initialised already, install() is missing, or an option of install() is wrong.
+        UnsupportedError: when training begins, for a training that the callback cannot follow; the text lists every
+            obstacle and its remedy.
+    """
 
     def __init__(self, budget: Any = None, *, graphed: Optional[Dict[str, Any]] = None, **options: Any):
         install_once("PumpGraphCallback", budget, options, "anything touches it")
@@ -64,14 +77,17 @@ class PumpGraphCallback(pl.Callback):
     # ---- events ----
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Checks that the callback can follow this training, and replaces the loop's run of a batch."""
         self._detach()
         refuse_all("PumpGraphCallback", _obstacles(trainer, pl_module, self))
         self._attach(trainer, pl_module)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Keeps the report, gives up the graphs, and puts the loop's own run back."""
         self._detach()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Puts the loop's own run back."""
         self._patches.undo()  # and no more: the device may be lost
 
     # ---- the trainer ----

@@ -2,12 +2,12 @@
 """transformers.Trainer under PumpGraph: a callback that runs forward, backward, clipping, optimizer and zero_grad of
 each micro batch as one graphed step.
 
-    callback = PumpGraphCallback(budget="16GiB")  # before TrainingArguments, which touches CUDA
+    callback = PumpGraphCallback(budget="16GiB")  # ahead of TrainingArguments, which touches CUDA
     arguments = TrainingArguments(...)
     Trainer(model, arguments, train_dataset=..., callbacks=[callback]).train()
 
-transformers gives a callback no way to replace the step. So while the Trainer trains, its `training_step` is the
-graphed call, and what its loop does afterwards for the optimizer finds it done.
+transformers gives a callback no way to replace the step. While the Trainer trains, its `training_step` is therefore the
+graphed call, and the optimizer's part of its loop finds the update done. Needs transformers 5.0 or later.
 """
 
 from __future__ import annotations
@@ -43,10 +43,23 @@ reachable.leave_out(transformers.Trainer, (
 
 
 class PumpGraphCallback(transformers.TrainerCallback):
-    """`budget` and `options` are those of pumpgraph.install(), which is called here; without a budget the program has
-    called it. `graphed`: options of pumpgraph.graphed(), such as {"warmup": 2}.
+    """Runs each micro batch of a Trainer as one graphed step. Pass it among the Trainer's `callbacks`.
 
-    `step`: the graphed step while a Trainer trains. `report`: that of the last training, once it is over."""
+    Args:
+        budget: that of pumpgraph.install(), which is called here; make the callback ahead of TrainingArguments.
+            Default None: the program has called install().
+        graphed: options of pumpgraph.graphed(), such as {"warmup": 2}. Default warmup 3.
+        options: further options of pumpgraph.install(); they need a budget.
+
+    Attributes:
+        step: the Graphed while a Trainer trains, otherwise None.
+        report: the report of the last training once it is over, or None if nothing was captured.
+
+    Raises:
+        PumpGraphError: CUDA is initialised already, install() is missing, or an option of install() is wrong.
+        UnsupportedError: when training begins, for a training that the callback cannot follow; the text lists every
+            obstacle and its remedy.
+    """
 
     def __init__(self, budget: Any = None, *, graphed: Optional[Dict[str, Any]] = None, **options: Any):
         install_once("PumpGraphCallback", budget, options, "TrainingArguments")
@@ -63,6 +76,7 @@ class PumpGraphCallback(transformers.TrainerCallback):
     # ---- events ----
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_others: Any) -> None:
+        """Checks that the callback can follow this training, and replaces the Trainer's step."""
         self._detach()  # a training may have ended with an error
         trainer = self._trainer()
         refuse_all("PumpGraphCallback", _obstacles(trainer, self))
