@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Moves managed memory when a running graph asks for it.
+/// The agent: host threads that move managed memory when the running graph requests it.
 #pragma once
 
 #include "runtime/agent/Operation.h"
@@ -17,8 +17,8 @@
 
 namespace pumpgraph::runtime {
 
-/// Carries out operations. Called from one thread of the agent for prefetches and discards, which must not be at work
-/// on the same page at once, and from others for what goes to the host.
+/// Carries out an agent's operations. One thread of the agent calls it for prefetches and discards, which must not
+/// overlap on a page; other threads call it for evictions.
 class Mover {
 public:
   virtual ~Mover() = default;
@@ -33,7 +33,7 @@ public:
   virtual std::size_t toHostAtOnce() const { return 1; }
 };
 
-/// When an operation was carried out the last time, microseconds since the agent began; both 0 if it never was.
+/// Begin and end of an operation's last run, in microseconds since the start of the agent; both 0 if there was none.
 struct OperationTimes {
   double beginUs = 0, endUs = 0;
 };
@@ -51,9 +51,10 @@ struct AgentStats {
   std::vector<OperationTimes> times;   ///< by operation; of different replays while one runs
 };
 
-/// The protocol is in docs/design/managed.md, its model in test/agent/agent.pml. A request is taken by exactly one
-/// thread: who changes the word from 1 to 0. Nothing but a discard can do harm by coming late or not at all, so the
-/// watchdog may answer every request that nobody has taken, and end every wait but that for a discard under way.
+/// Answers the requests of a graph by a word protocol in host memory (docs/design/managed.md; its model is
+/// test/agent/agent.pml). Exactly one thread takes a request: the one that changes the word from 1 to 0. Only a discard
+/// does harm by coming late or not at all. The watchdog can therefore answer every request that no thread has taken,
+/// and end every wait except the one for a running discard.
 class Agent {
 public:
   struct Limits {

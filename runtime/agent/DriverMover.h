@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// An agent's hands: the driver's calls for managed memory.
+/// The driver's calls by which an agent moves managed memory.
 #pragma once
 
 #include "runtime/agent/Agent.h"
@@ -12,7 +12,7 @@
 
 namespace pumpgraph::runtime {
 
-/// Prefetches and discards are calls of one thread; evictions are left to evictors.
+/// Makes prefetches and discards in the calling thread, and leaves evictions to evictors.
 class DriverMover : public Mover {
 public:
   /// `contexts` must outlive it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Threads that take managed memory to the host.
+/// A pool of threads that evict managed memory to the host.
 #pragma once
 
 #include "runtime/agent/ManagedLocation.h"
@@ -16,10 +16,10 @@
 
 namespace pumpgraph::runtime {
 
-/// An eviction keeps a processor busy with page after page, and the driver carries out one call of a context at a time.
-/// So each thread has a context, and an eviction is cut into pieces, one for each thread. Where several are asked for
-/// at once there are fewer pieces of each, because every piece takes its time beside its bytes
-/// (docs/decisions/12-managed-evictions.md). Threads sleep while there is nothing to do.
+/// An eviction keeps a processor busy page by page, and the driver carries out one call of a context at a time. Each
+/// thread therefore has a context of its own, and an eviction is split into one piece for each thread. Concurrent
+/// evictions get fewer pieces each, because a piece has a fixed cost beside its bytes
+/// (docs/decisions/12-managed-evictions.md). Idle threads sleep.
 class Evictors {
 public:
   /// One thread for each context, at least one.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Where the threads of an agent call the driver from.
+/// CUDA contexts for the threads of an agent.
 #pragma once
 
 #include "runtime/driver/Driver.h"
@@ -10,10 +10,9 @@
 
 namespace pumpgraph::runtime {
 
-/// The program's context for what goes up, others for what goes down. The driver carries out one call of a context at a
-/// time, and an eviction is one call for as long as it takes: in one context prefetches wait for evictions, and
-/// evictions for each other (docs/decisions/12-managed-evictions.md).
-/// Managed memory belongs to no context.
+/// The program's context for prefetches, and contexts of their own for evictions. The driver carries out one call of a
+/// context at a time, and an eviction is one long call: in a single context prefetches would wait for evictions, and
+/// evictions for each other (docs/decisions/12-managed-evictions.md). Managed memory belongs to no context.
 class LaneContexts {
 public:
   /// As many contexts of its own as are `wanted`; fewer, also none, where the driver gives no more or where less than

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Ranges of managed memory, and what prefetches and advice name as their target.
+/// Ranges of managed memory, and the targets of prefetches and advice, as driver arguments.
 #pragma once
 
 #include "runtime/driver/Driver.h"

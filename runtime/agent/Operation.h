@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What an agent can be asked to do, and the words in which graph and agent speak (docs/design/managed.md).
+/// An agent's operations, and the words by which graph and agent communicate (docs/design/managed.md).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace pumpgraph::runtime {
 
-/// One transfer or discard of a step, asked for once in every replay.
+/// One transfer or discard of a step, requested once in every replay.
 struct Operation {
   enum class Kind : std::uint8_t {
     Prefetch,
@@ -26,7 +26,7 @@ struct Operation {
   bool mayBringNothing = false; ///< a prefetch of what is discarded somewhere in the step
 };
 
-/// The words of one operation, in host memory that the device can reach; a cache line.
+/// The words of one operation: one cache line of host memory that the device can reach.
 struct alignas(64) OperationWords {
   std::uint32_t request = 0; ///< the graph sets it to 1; who sets it to 0 has taken the request
   std::uint32_t done = 0;    ///< the graph sets it to 0 before each request; whoever answers that sets it to 1

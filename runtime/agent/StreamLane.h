@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Streams of one context, on which an agent has the driver work.
+/// Streams of one context for the agent's work.
 #pragma once
 
 #include "runtime/driver/Driver.h"
@@ -13,10 +13,10 @@
 
 namespace pumpgraph::runtime {
 
-/// The driver maps the streams of a context to a few queues of the device (8, unless CUDA_DEVICE_MAX_CONNECTIONS says
-/// otherwise). A stream that shares one with a stream of the program does nothing while that one waits for the agent.
-/// So there are as many streams as queues, and who finds that something does not end on one goes on with the next. For
-/// one thread at a time, but for streamChanges().
+/// The driver maps the streams of a context to a few queues of the device (8, unless CUDA_DEVICE_MAX_CONNECTIONS
+/// differs). A stream that shares a queue with a waiting stream of the program makes no progress. The lane has as many
+/// streams as there are queues; a thread whose work does not end on one stream goes on with the next. For one thread at
+/// a time, except streamChanges().
 class StreamLane {
 public:
   StreamLane(const Driver &driver, CUcontext context) : driver_(driver), context_(context) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What the opaque handles of the C API are, and how a session is made with a driver of the caller's.
+/// Definitions of the C API's opaque handles, and a session on a driver that the caller provides.
 #pragma once
 
 #include "pumpgraph/pumpgraph.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Exceptions for PyTorch's side of its allocator interface.
+/// Exceptions that PyTorch expects from its allocator.
 #pragma once
 
 namespace pumpgraph::runtime {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What PyTorch has allocated and freed, and on behalf of which lines of Python.
+/// The recorder of PyTorch's allocations and frees, with Python's stacks.
 #pragma once
 
 #include "pumpgraph/pumpgraph.h"
@@ -19,11 +19,11 @@
 
 namespace pumpgraph::runtime {
 
-/// The allocations and frees of PyTorch while it is on. Python's frames are walked by the interpreter's own functions,
-/// which the caller hands over: no line of Python runs inside an allocation, and an exception that is under way stays.
+/// Records PyTorch's allocations and frees while it is on. The interpreter's own functions, which the caller passes,
+/// walk Python's frames: no Python code runs inside an allocation, and a pending exception stays.
 ///
-/// The interpreter's lock is never waited for with the history's own in hand. Whoever calls allocated() or freed() must
-/// hold no lock that a thread with the interpreter's may wait for.
+/// Lock order: the history never waits for the interpreter's lock while it holds its own. A caller of allocated() or
+/// freed() must hold no lock that a thread with the interpreter's lock can wait for.
 class TorchHistory {
 public:
   /// From now on as `how` says. Without `keep_events` what was recorded before is forgotten.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What the Clang plugin found out about kernels, by kernel, from all the tables that the program has registered.
+/// The process's registry of access tables, which the Clang plugin emits, by kernel name.
 #pragma once
 
 #include "pumpgraph/access_table.h"
@@ -17,7 +17,7 @@ namespace pumpgraph::runtime {
 /// Empty: unknown.
 using Extent = std::vector<pumpgraph_extent_step>;
 
-/// A pumpgraph_slot that does not depend on its table.
+/// A copy of a pumpgraph_slot, independent of its table.
 struct Slot {
   std::uint32_t parameter = 0;
   std::uint32_t offset = 0;
@@ -30,7 +30,7 @@ struct Slot {
   bool isUnderstood() const { return (flags & (PUMPGRAPH_SLOT_UNRESOLVED | PUMPGRAPH_SLOT_ESCAPES)) == 0; }
 };
 
-/// In which launches a kernel is pure (pumpgraph::Node::isPure).
+/// The launches in which a kernel is pure (pumpgraph::Node::isPure).
 enum class TabledPurity : std::uint8_t { Unknown, Apart, Always }; ///< Apart: see PUMPGRAPH_KERNEL_PURE_APART
 
 struct KernelAccesses {
@@ -44,7 +44,7 @@ struct KernelAccesses {
   bool isClosed() const;
 };
 
-/// Any thread may call at any time.
+/// The registered tables. Thread-safe.
 class AccessTables {
 public:
   /// Those that pumpgraph_register_access_table() was told of.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What calls that have returned left on a thread's stack.
+/// Clears the remains of returned calls below the stack pointer.
 ///
-/// A program that hands a struct to a kernel hands over its padding and the fields that it did not set too. They hold
-/// what was on the stack before, often an operand of an earlier launch, which moves between two captures like an
-/// address and looks like one (docs/decisions/03-evidence-of-accesses.md).
+/// A program that passes a struct to a kernel also passes its padding and its unset fields. These hold earlier stack
+/// contents, often an operand of an earlier launch: a value that moves between two captures like an address, and looks
+/// like one (docs/decisions/03-evidence-of-accesses.md).
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// From a lifted graph and the heap's allocation facts to the description that is planned.
+/// Builds the description that is planned, from a lifted graph and the heap's allocations.
 #pragma once
 
 #include "runtime/capture/AccessTables.h"
@@ -16,7 +16,7 @@
 
 namespace pumpgraph::runtime {
 
-/// A word of a kernel's parameters that leads into a buffer, whatever is known of what the kernel does with it.
+/// A word of a kernel's parameters that points into a buffer, with or without known accesses.
 struct OperandWord {
   BufferIndex buffer = 0;
   Range allocation;         ///< of the buffer: what the address was allocated with
@@ -25,7 +25,7 @@ struct OperandWord {
   std::uint32_t inParameter = 0; ///< bytes from the parameter's start
 };
 
-/// A captured step: its description, and what of the session its buffers and nodes are.
+/// A captured step: its description, and the session's blocks and nodes behind it.
 struct CapturedStep {
   Description description;                     ///< nodes[i].captured == i
   std::vector<BlockId> blocks;                 ///< by BufferIndex
@@ -43,7 +43,7 @@ struct CapturedStep {
   std::vector<std::string> warnings; ///< what everybody should, before the first replay
 };
 
-/// The accesses that one parameter of a node has aside.
+/// The aside accesses of one parameter of a node.
 struct AsideWord {
   std::uint32_t parameter = 0;
   std::uint64_t address = 0; ///< of their first byte
@@ -56,8 +56,8 @@ inline constexpr std::uint64_t asideAlignment = 512;
 /// Of a captured node, ascending by parameter.
 std::vector<AsideWord> asideWords(const Description &captured, std::size_t position);
 
-/// Turns words and spans into accesses. What tables say of the captured kernels is looked up once, so that later
-/// changes of the tables change nothing.
+/// Converts words and spans to accesses. The access tables are read once, so later changes of the tables have no
+/// effect.
 class AccessFinder {
 public:
   /// `tables` and `kernels` may be null; the latter is asked later, too.

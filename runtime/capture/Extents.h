@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Extents of accesses with the numbers of a real launch.
+/// Evaluates the extent expressions of access tables for a launch.
 #pragma once
 
 #include "runtime/capture/AccessTables.h"

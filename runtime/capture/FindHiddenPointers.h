@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Pointers that no kernel parameter shows: tables of addresses in device memory or in the host memory that a captured
-/// copy brings there.
+/// Finds pointers that no kernel parameter shows, by a scan of memory: tables of addresses in device memory, or in host
+/// memory that a captured copy reads.
 #pragma once
 
 #include "runtime/capture/LiftGraph.h"
@@ -25,7 +25,7 @@ struct HiddenPointers {
 std::vector<std::size_t> scanWords(std::span<const std::uint64_t> words, const Heap &heap, BlockId holder,
                                    std::set<BlockId> &pointedAt);
 
-/// Looks for addresses in memory, one block after the other. `staging` is where the contents go on their way.
+/// Scans memory for addresses, block by block. `staging` is the buffer that contents are copied through.
 class PointerScan {
 public:
   PointerScan(const Driver &driver, const Heap &heap, const PinnedPool &staging, CUstream stream);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The parameters of kernel nodes: where they are, how large, which of their words are addresses.
+/// Parameters of kernel nodes: offsets, sizes, and the words that are addresses.
 #pragma once
 
 #include "runtime/capture/LiftGraph.h"
@@ -10,7 +10,7 @@
 
 namespace pumpgraph::runtime {
 
-/// Remembers names and layouts: a step launches few different kernels many times.
+/// Caches names and layouts, since a step launches few different kernels many times.
 class KernelParameters {
 public:
   KernelParameters(const Driver &driver, const AddressSpace &addresses, CUcontext context)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Parameters of kernels that are known, by the kernel's name, to lead to memory that it only reads.
+/// Parameters that lead to memory which the kernel only reads, by kernel name.
 #pragma once
 
 #include <cstdint>

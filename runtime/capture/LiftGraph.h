@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Reads a CUgraph back from the driver: nodes in a topological order, edges with their kinds, and every word among a
-/// node's parameters that could be an address of ours.
+/// Lifts a CUgraph from the driver: nodes in a topological order, edges with their kinds, and every word among a node's
+/// parameters that could be an address of the session.
 #pragma once
 
 #include "pumpgraph/graph/Description.h"
@@ -47,7 +47,7 @@ struct KernelLaunch {
   friend bool operator==(const KernelLaunch &, const KernelLaunch &) = default;
 };
 
-/// What a copy or a fill touches, which its parameters say exactly.
+/// The exact bytes that a copy or a fill reads or writes.
 struct TouchedSpan {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
@@ -63,7 +63,7 @@ struct HostSource {
   std::uint64_t bytes = 0;
 };
 
-/// Memory that is not the session's, on the device or not.
+/// Memory outside the session, on the device or the host.
 struct OutsideSpan {
   std::uint64_t address = 0; ///< 0: an array
   std::uint64_t bytes = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// From an access to a whole allocation to what a kernel's table says of it.
+/// Narrows an access to a whole allocation by the kernel's access table.
 #pragma once
 
 #include "pumpgraph/graph/Description.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What a capture's caller knows of its nodes: which allocations they only read, which they have aside, what the
-/// program calls them, and which of them are one operation.
+/// The caller's declarations about captured nodes: buffers that are only read, buffers aside, names, and operations.
 #pragma once
 
 #include "runtime/driver/Driver.h"
@@ -19,7 +18,7 @@ namespace pumpgraph::runtime {
 using DeclaredPointers = std::map<CUgraphNode, std::vector<CUdeviceptr>>;
 using NodeLabels = std::map<CUgraphNode, std::string>;
 
-/// What a node is part of. Scratch memory holds nothing between operations.
+/// The operation of a node. Scratch memory holds nothing between operations.
 struct NodeOperation {
   std::uint32_t number = 0; ///< from 1; 0: nobody knows
   bool isPure = false;      ///< see pumpgraph::Node
@@ -30,7 +29,7 @@ using Operations = std::map<CUgraphNode, NodeOperation>;
 /// The values are those of pumpgraph_operation.
 enum class OperationKind : std::uint8_t { Unknown = 0, Whole = 1, Pure = 2 };
 
-/// Collects them while a stream is being captured. Each of the kinds counts the nodes that are new to it.
+/// Collects declarations while a stream is captured. Each kind of declaration counts new nodes for itself.
 class NodeDeclarations {
 public:
   /// Says it of the nodes that `graph` got since the last call. No pointers: of these nodes nothing is known.

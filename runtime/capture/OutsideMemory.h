@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory that is not the session's and that kernels of a captured step reach all the same.
+/// Memory outside the session that kernels of a captured step reach.
 #pragma once
 
 #include "runtime/capture/LiftGraph.h"
@@ -11,7 +11,7 @@
 
 namespace pumpgraph::runtime {
 
-/// Memory of the device or of the host, as far as the driver knows it, that is not the session's.
+/// Device or host memory outside the session, as far as the driver knows it.
 struct OutsideAllocation {
   CUdeviceptr address = 0;
   std::size_t bytes = 0;

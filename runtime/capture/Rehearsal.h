@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What a first capture of the step looked like, to tell pointers from integers in the second, and what was said of it.
+/// The rehearsal: a first capture, which tells pointers from integers in the second one, with its declarations.
 #pragma once
 
 #include "runtime/capture/LiftGraph.h"
@@ -19,7 +19,7 @@ namespace pumpgraph::runtime {
 /// An allocation: its block and its member there.
 using Member = std::pair<BlockId, std::size_t>;
 
-/// What the heap's last capture allocated.
+/// The allocations of the heap's last capture.
 class CaptureAllocations {
 public:
   explicit CaptureAllocations(const Heap &heap);
@@ -30,7 +30,7 @@ private:
   std::set<Member> members_;
 };
 
-/// What is said of one node's accesses.
+/// The declarations about one node's accesses.
 class DeclaredAccesses {
 public:
   DeclaredAccesses(const Heap &heap, const NodeDeclarations &declarations, CUgraphNode node);
@@ -51,16 +51,16 @@ private:
 /// small as the state of a random-number generator. Libraries may have workspaces of which operations say nothing.
 bool isOfTheProgram(const Allocation &allocation);
 
-/// Both captures launch the same kernels in the same order, on memory at different addresses. A word that holds the
-/// address of an allocation of the second capture and the very same value in the first, before that allocation was
-/// made, did not move with it: it is a number, or what an earlier launch left in the padding. If it led to an
-/// allocation of the first capture as well, that says nothing: where addresses are short the second gets those of the
-/// first.
+/// Both captures launch the same kernels in the same order, on memory at different addresses. A word is a number, or a
+/// remain of an earlier launch in padding, if it holds an address inside an allocation of the second capture and had
+/// the same value in the first capture, ahead of that allocation: it did not move with the allocation. If the word
+/// pointed into an allocation of the first capture as well, it proves nothing: where addresses are short, the second
+/// capture reuses those of the first.
 ///
-/// A caller that watches what its framework does may change what it allocates: PyTorch adds up gradients in place, but
-/// not while a dispatch mode looks on. So the rehearsal is what it watches, and what it says there of memory and nodes
-/// is known of the same parameters of the same nodes in the second capture, which nobody watches. A node that works in
-/// place in the second only has two parameters for one buffer: if either is not declared, the buffer may be written.
+/// A caller that watches its framework can change the framework's allocations: PyTorch adds gradients up in place,
+/// except under a dispatch mode. The caller therefore watches the rehearsal. Its declarations carry over to the same
+/// parameters of the same nodes in the second capture, which runs unwatched. A node that works in place in the second
+/// capture alone has two parameters for one buffer: if either is undeclared, the buffer may be written.
 class Rehearsal {
 public:
   Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDeclarations &declarations = {});

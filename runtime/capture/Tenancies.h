@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Which of the allocations that had a block one after the other a node of the capture means (runtime/memory/Heap.h).
+/// Resolves a node's use of a block that several allocations had one after the other (runtime/memory/Heap.h).
 #pragma once
 
 #include "runtime/capture/LiftGraph.h"
@@ -13,8 +13,8 @@
 
 namespace pumpgraph::runtime {
 
-/// An allocation for a stream is made after all that the stream was given before: the nodes that come last then tell
-/// what came earlier from what comes later.
+/// An allocation for a stream is made after all earlier work of the stream. The last nodes of the stream at that point
+/// separate earlier uses from later ones.
 class Tenancies {
 public:
   /// Both must outlive it.
@@ -23,7 +23,7 @@ public:
   /// The hit with the member that had the block when the node at `position` was captured.
   Hit at(std::size_t position, Hit hit) const;
 
-  /// What nodes use of one block.
+  /// The uses of one block by nodes.
   struct Findings {
     /// Each is the first to use the block on behalf of one member: after all who used it for others before, and before
     /// all who use it for the same one. It finds in the block what is nobody's any more.

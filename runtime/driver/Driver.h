@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The CUDA driver as a table of functions, loaded from libcuda.so.1 when a session is created. Nothing of CUDA is
-/// linked, so the library loads on a machine without a driver, and tests put a driver of their own in its place.
+/// The CUDA driver as a function table, loaded from libcuda.so.1 when a session is created. Nothing of CUDA is linked,
+/// so the library loads on a machine without a driver, and tests substitute a driver of their own.
 #pragma once
 
 #include "runtime/driver/Error.h"
@@ -19,8 +19,8 @@ namespace pumpgraph::runtime {
 /// One place turns a CUresult into an Error. `call` is the driver function's name.
 Error driverError(const char *call, CUresult result, PFN_cuGetErrorName_v6000 errorName);
 
-/// The error that ended the context, once there is one: a kernel's illegal address, a failed assertion. Every later
-/// call of the driver fails with it, and some crash in place of failing, so none is made.
+/// The error that ended the context, if there is one: an illegal address, a failed assertion. Every later driver call
+/// fails with it, and some crash, so none is made.
 class DeviceLoss {
 public:
   CUresult result() const { return result_.load(std::memory_order_relaxed); }
@@ -166,7 +166,7 @@ public:
 /// What only newer drivers have: null in the table of an older one.
 #define PUMPGRAPH_NEWER_DRIVER_CALLS(X) X(memDiscardBatchAsync, cuMemDiscardBatchAsync, 13000)
 
-/// The function table. Does not change after bind(), but for the loss of the device, and may be used from any thread.
+/// The function table. Immutable after bind(), except for the loss of the device, and usable from any thread.
 struct Driver {
 #define PUMPGRAPH_DECLARE(member, symbol, version) DriverCall<PFN_##symbol##_v##version> member;
   PUMPGRAPH_DRIVER_CALLS(PUMPGRAPH_DECLARE)
@@ -199,7 +199,7 @@ struct Driver {
   void bind();
 };
 
-/// Makes a context current for the duration of a scope, whatever the calling thread had.
+/// Makes a context current for a scope, regardless of the thread's current one.
 class ContextScope {
 public:
   ContextScope(const Driver &driver, CUcontext context);

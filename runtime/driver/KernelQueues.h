@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// In how many queues of the device kernels wait for what comes before them.
+/// The number of device queues in which kernels wait.
 ///
-/// The driver spreads streams, and the branches of a graph, over queues that the device looks at in turn. While
-/// kernels, or fills in branches, wait in more than two of them, copies are up to a tenth slower
-/// (docs/results/probes.md). How many there are the driver reads from CUDA_DEVICE_MAX_CONNECTIONS when it is
-/// initialised, and never again.
+/// The driver spreads streams, and the branches of a graph, over queues that the device serves in turn. While kernels,
+/// or fills in branches, wait in more than two queues, copies are up to a tenth slower (docs/results/probes.md). The
+/// driver reads the number of queues from CUDA_DEVICE_MAX_CONNECTIONS once, at its initialisation.
 #pragma once
 
 namespace pumpgraph::runtime {
@@ -20,8 +19,8 @@ struct KernelQueues {
   bool areFew() const { return count <= few; }
 };
 
-/// Who has a say: a session on virtual memory wants few; one on managed memory as many as there are, since its agent
-/// needs one in which no kernel waits.
+/// The demand of a session: few queues on virtual memory; any number on managed memory, whose agent needs a queue
+/// without waiting kernels.
 enum class QueueWish : unsigned char { Few, Any };
 
 /// What the environment says the driver has, or will have. If few are wished for, the variable is not set and the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What a process has on a device in all, as nvidia-smi shows it: contexts, kernels, graphs, and memory from whomever.
+/// All device memory of a process, as nvidia-smi shows it: contexts, kernels, graphs and memory of any library.
 #pragma once
 
 #include "runtime/driver/Driver.h"

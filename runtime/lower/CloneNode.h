@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Nodes that do what captured ones do.
+/// Clones of captured nodes in the driver's graph.
 #pragma once
 
 #include "runtime/capture/LiftGraph.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Changes to a CUgraph that can be taken back.
+/// Transactional changes to a CUgraph.
 #pragma once
 
 #include "runtime/capture/LiftGraph.h"

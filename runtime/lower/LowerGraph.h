@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// From a lowered description to the driver's graph, and from there back to a description that can be checked.
+/// Writes a lowered description into the driver's graph, and lifts the graph back to a description for the checker.
 #pragma once
 
 #include "runtime/capture/DescribeStep.h"
@@ -32,8 +32,8 @@ Expected<Repetitions> lowerGraph(GraphEditor &editor, const Description &lowered
                                  const LiftedGraph &captured, const std::vector<BlockId> &blocks,
                                  const Residence &residence);
 
-/// What a step became in the driver: its description, and the graph's nodes in the same order. The rows of a copy are
-/// nodes of the description that follow each other, and one of the graph.
+/// A step in the driver: its description, and the graph's nodes in the same order. The rows of a copy are consecutive
+/// nodes of the description, and one node of the graph.
 struct RewrittenStep {
   Description description;
   std::vector<CUgraphNode> nodes; ///< by NodeIndex

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// From a step lowered for managed memory to the driver's graph, and from there back to a description that can be
-/// checked.
+/// Writes a step lowered for managed memory into the driver's graph, and lifts the graph back to a description for the
+/// checker.
 #pragma once
 
 #include "runtime/agent/Operation.h"

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The means by which memory is moved, and windows onto it.
+/// The session's tools for moving memory, and windows onto it.
 #pragma once
 
 #include "runtime/memory/Heap.h"
 
 namespace pumpgraph::runtime {
 
-/// Borrowed from the session.
+/// Tools borrowed from the session.
 struct MemoryTools {
   const Driver &driver;
   AddressSpace &addresses;
@@ -20,7 +20,7 @@ struct MemoryTools {
   std::uint64_t &departures;
 };
 
-/// Memory mapped a second time, at addresses of its own, so that contents can be copied while a block's addresses are
+/// A second mapping of memory, at addresses of its own, through which contents are copied while a block's addresses are
 /// between two mappings.
 class Window {
 public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Where a plan in force has the pages of one block, and copies between these places.
+/// The places of one block's pages under the plan in force, and copies between these places.
 #pragma once
 
 #include "runtime/lower/MemoryTools.h"
@@ -14,7 +14,7 @@ namespace pumpgraph::runtime {
 
 constexpr std::uint64_t noPlace = UINT64_MAX;
 
-/// Hosted pages that follow each other, and the host memory behind them.
+/// Consecutive hosted pages, and the host memory behind them.
 struct HostedRun {
   std::uint64_t firstPage = 0;
   std::uint64_t pages = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// For validation: makes a value that was lost visible.
+/// Poisons frames between two owners, so that validation sees a lost value.
 #pragma once
 
 #include "pumpgraph/graph/Description.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Copies in a graph whose memory has moved.
+/// Renews the copies of a graph whose memory has moved.
 #pragma once
 
 #include "runtime/driver/Driver.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Kernels in the place of a graph's memset nodes.
+/// Replaces a graph's memset nodes by kernels.
 #pragma once
 
 #include "runtime/capture/LiftGraph.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Device addresses: one large reserved range from which every block gets its own, page-aligned, with guard pages on
+/// Device addresses: one large reserved range from which every block gets page-aligned addresses with guard pages on
 /// both sides.
 #pragma once
 
@@ -25,13 +25,13 @@ inline std::uint64_t roundUp(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-/// The reservation sits where few other numbers point, if the driver grants the hint, so that an integer among a
+/// The reservation lies where few other numbers point, if the driver grants the hint, so that an integer among a
 /// kernel's arguments is rarely mistaken for an address. Fresh addresses are preferred to used ones, so that a stale
-/// word rarely points at a living block.
+/// word rarely points into a live block.
 ///
-/// It may begin with a *front*, which is a reservation of its own. Whoever wants other memory than frames at addresses
-/// that are in use has it given up, and puts that memory there. So that all are in the front, they come from it as long
-/// as it has room, but for those at which plans map frames.
+/// It can begin with a *front*, a reservation of its own, which is given up to put other memory than frames at
+/// addresses in use. For that purpose all addresses come from the front as long as it has room, except those at which
+/// plans map frames.
 class AddressSpace {
 public:
   /// Pages left free on either side of a block: pointers one past the end, or a little before the start, still tell
@@ -70,7 +70,7 @@ public:
   Status takeFront();
 
 private:
-  /// Neighbouring pages, counted from the start of the reservation. What is carved lies in one part.
+  /// Consecutive pages, counted from the start of the reservation. A carved range lies in one part.
   struct Part {
     Part(std::uint64_t begin, std::uint64_t end) : begin(begin), end(end), fresh(begin) {}
 

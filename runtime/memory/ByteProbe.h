@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Changes and compares memory on the device, by kernels of our own.
+/// Poisons and compares memory on the device, by kernels of the runtime.
 #pragma once
 
 #include "runtime/driver/Driver.h"
@@ -10,8 +10,8 @@
 
 namespace pumpgraph::runtime {
 
-/// A piece of memory, a copy of what was there, and a copy of what is there after a run without poison. Addresses and
-/// size are multiples of 4.
+/// A piece of memory, a copy of its contents at first, and a copy of its contents after a run without poison. Addresses
+/// and size are multiples of 4.
 struct ProbedPiece {
   CUdeviceptr address = 0;
   std::uint64_t bytes = 0;
@@ -19,7 +19,7 @@ struct ProbedPiece {
   CUdeviceptr clean = 0;
 };
 
-/// Nothing waits: what is asked for happens in the order of the stream.
+/// Enqueues its work in stream order; no call waits.
 class ByteProbe {
 public:
   /// Loads the kernels into the current context.

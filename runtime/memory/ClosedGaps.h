@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Addresses of the process that nobody gets for a while.
+/// Reserves free addresses of the process for a while.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace pumpgraph::runtime {
 
-/// Reserves what is free above an address, in pieces that other mappings leave, up to the highest mapping below the
-/// stack. What other threads map meanwhile comes below, or into gaps that are narrower than asked for.
+/// Reserves the free addresses above a given one, in the gaps between other mappings, up to the highest mapping below
+/// the stack. Concurrent mappings of other threads land below, or in gaps narrower than the given size.
 class ClosedGaps {
 public:
   /// Gaps of at least `bytes`.

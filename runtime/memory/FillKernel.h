@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A kernel of our own that does what a memset node does.
+/// A kernel with the effect of a memset node.
 #pragma once
 
 #include "runtime/driver/Driver.h"
@@ -31,7 +31,7 @@ private:
   CUfunction function_ = nullptr;
 };
 
-/// A launch of the kernel. Lives as long as its parameters are read.
+/// A launch of the kernel. It must live until its parameters are read.
 class FillLaunch {
 public:
   FillLaunch(const FillKernel &kernel, const CUDA_MEMSET_NODE_PARAMS &fill);

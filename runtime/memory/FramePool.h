@@ -14,15 +14,15 @@ namespace pumpgraph::runtime {
 
 using FrameId = std::int32_t;
 
-/// Device memory that holds nothing anybody wants, to be mapped wherever some has to be.
+/// Device memory with unused contents, mapped at addresses that need some memory.
 struct StandIn {
   std::uint64_t pages = 1;
   CUmemGenericAllocationHandle handle = 0;
 };
 
-/// Invariant: no frame is created beyond the budget. A frame is created when it is first needed and kept until the pool
-/// ends, or until the budget has become too small for it and nobody holds it; who took it gives it back. One handle a
-/// frame: the driver refuses to map part of a handle.
+/// Invariant: no frame is created beyond the budget. A frame is created at its first use and kept until the pool ends,
+/// or until a smaller budget excludes it while it is free. Owners give frames back. One driver handle for each frame,
+/// since the driver refuses to map part of a handle.
 class FramePool {
 public:
   FramePool(const Driver &driver, int device, std::uint64_t budgetFrames)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The allocator: which allocations there are, at which addresses, and what memory stands behind them.
+/// The allocator: live allocations, their addresses, and the memory behind them.
 #pragma once
 
 #include "runtime/memory/FramePool.h"
@@ -25,7 +25,7 @@ using BlockId = std::uint32_t;
 /// Captures are counted from 1; 0 means outside any.
 using CaptureNumber = std::uint32_t;
 
-/// What stands behind a block's addresses.
+/// The memory behind a block's addresses.
 enum class Backing : std::uint8_t {
   None,
   /// Useless memory behind every page: what is allocated during a capture needs no memory, but the driver looks
@@ -41,7 +41,7 @@ enum class Backing : std::uint8_t {
 /// The nodes that come last of what a stream under capture was given so far.
 using LastNodes = std::vector<CUgraphNode>;
 
-/// What a caller got from allocate(), and what became of it.
+/// A result of allocate(), and its fate.
 struct Allocation {
   std::uint64_t offset = 0; ///< from the start of its block
   std::uint64_t size = 0;   ///< as requested
@@ -108,19 +108,19 @@ struct HeapStats {
   std::uint64_t allocatedBytes = 0, allocations = 0;        ///< ever
 };
 
-/// Outside a capture an allocation gets memory at once: device frames while the budget lasts, host memory after that; a
-/// freed block is kept for the next allocation of its size on its stream, and given up when memory is short. During a
-/// capture an allocation gets fresh addresses and no memory, and a freed one is remembered until the capture is dropped
-/// or adopted.
+/// Outside a capture an allocation gets memory at once: device frames within the budget, host memory beyond it. A freed
+/// block is kept for the next allocation of its size on its stream, and given up when memory is short. During a capture
+/// an allocation gets fresh addresses without memory; a freed one is remembered until the capture is dropped or
+/// adopted.
 ///
-/// In a managed arena addresses are memory. A capture that was rehearsed there uses them again: what is freed on a
+/// In a managed arena addresses are memory. A rehearsed capture there reuses the addresses of an allocation freed on a
 /// stream under capture, for later allocations on that stream that the rehearsal did not keep. A block then has several
 /// members, one after the other; words lead to the last of them.
 ///
-/// What is allocated while a graph of the program's own is captured belongs to that graph: freed, it serves the same
-/// capture again, as in a stream-ordered allocator, and nobody else before the graph is gone.
+/// An allocation during the capture of a graph of the program's own belongs to that graph. Freed, it serves the same
+/// capture again, as in a stream-ordered allocator, and nothing else until the graph is gone.
 ///
-/// Not locked: one caller at a time, but for capturing(), which any thread may ask.
+/// Not thread-safe, except capturing().
 class Heap {
 public:
   /// `managed`: the addresses are those of a managed arena, so that memory never has to be put behind them.
@@ -221,7 +221,7 @@ public:
   bool isInUse(const Block &block) const;
   /// Whether it was allocated in that capture, as a whole.
   bool isOfCapture(const Block &block) const;
-  /// What stood behind a block.
+  /// The former memory of a block.
   struct Contents {
     BlockId block = 0;
     Backing backing = Backing::None;
@@ -286,7 +286,7 @@ private:
   void forgetDestroyed();
   Status takeMemory(Block &block, bool hasValue, CUstream stream, std::vector<Contents> &taken);
   Status write(const Contents &contents, CUstream stream);
-  /// What stands, or may stand, behind a block.
+  /// The present or possible memory of a block.
   struct Memory {
     Backing backing = Backing::None; ///< Device, Piece or Host
     std::vector<FrameId> frames;

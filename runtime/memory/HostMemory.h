@@ -13,7 +13,7 @@
 
 namespace pumpgraph::runtime {
 
-/// Keeps count of the session's host memory and refuses what would go over the limit, before the system has to.
+/// Counts the session's host memory and refuses requests over the limit, ahead of the system.
 class HostMemory {
 public:
   /// `restBytes`: of pieces that are released at most so many bytes are kept for others of their size.
@@ -59,7 +59,7 @@ private:
   std::uint64_t releasedBytes_ = 0;
 };
 
-/// Pinned host memory in one piece, on huge pages. Its address stays the same: copy nodes of a graph name it.
+/// Contiguous pinned host memory, on huge pages. Its address is fixed, since copy nodes of a graph contain it.
 class PinnedPool {
 public:
   static Expected<std::unique_ptr<PinnedPool>> create(const Driver &driver, HostMemory &host, std::uint64_t bytes);
@@ -113,7 +113,7 @@ private:
   std::uint64_t end_ = 0;
 };
 
-/// Host memory to map behind device addresses, given back at the end of its life.
+/// Host memory to map behind device addresses, freed by the destructor.
 class HostBacking {
 public:
   static Expected<std::shared_ptr<HostBacking>> create(HostMemory &host, std::uint64_t bytes);

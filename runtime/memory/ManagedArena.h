@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Managed memory in one piece, reserved before anything is captured: the driver refuses to allocate it during one.
+/// A contiguous arena of managed memory, allocated ahead of captures, during which the driver refuses to allocate it.
 #pragma once
 
 #include "runtime/memory/AddressSpace.h"
@@ -10,16 +10,16 @@
 
 namespace pumpgraph::runtime {
 
-/// How much managed memory may be asked for. More of it than the device has free makes the driver page on its own, at a
-/// fraction of the speed and to everybody's harm.
+/// The limit of managed memory. More than the device's free memory makes the driver page on its own, at a fraction of
+/// the speed and at the expense of every program on the device.
 struct ManagedGuard {
   std::uint64_t limitBytes = std::uint64_t{4} << 30;
   bool allowOversubscription = false; ///< beyond what the device has free; never beyond the limit
 };
 
-/// Whole pages, aligned to one. Memory stands behind an address once somebody touches it or brings it somewhere. To the
-/// driver it is one allocation, to the kernel of the operating system many mappings side by side (*strips*): threads
-/// that evict pages of one mapping wait for each other, page by page.
+/// Whole, aligned pages. An address has memory once it is touched or prefetched. The arena is one allocation to the
+/// driver, and many adjacent mappings (*strips*) to the kernel of the operating system, because threads that evict
+/// pages of one mapping wait for each other page by page.
 class ManagedArena {
 public:
   /// PUMPGRAPH_OUT_OF_DEVICE_MEMORY, with both numbers, where the guard says no.

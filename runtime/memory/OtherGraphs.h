@@ -17,11 +17,11 @@ namespace pumpgraph::runtime {
 /// Counted from 1 in the order in which the captures first allocate; 0 means none.
 using GraphNumber = std::uint32_t;
 
-/// Which graphs allocate while they are captured, and which of these are gone. A graph lives as long as the driver may
-/// run it: until the graph, its clones and everything instantiated from them are destroyed and their launches are over.
-/// The driver says so itself, through a user object that the graph holds, so it does not matter who captured the graph.
+/// Tracks graphs that allocate during their capture, until their end. A graph lives as long as the driver can run it:
+/// until the graph, its clones and all their instantiations are destroyed and their launches are over. The driver
+/// reports the end through a user object that the graph holds, regardless of the capturing code.
 ///
-/// Not locked, but for the driver's own thread.
+/// Not thread-safe, except for the driver's own thread.
 class OtherGraphs {
 public:
   explicit OtherGraphs(const Driver &driver) : driver_(driver) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Puts physical memory behind device addresses and takes it away again.
+/// Maps physical memory behind device addresses and unmaps it.
 #pragma once
 
 #include "pumpgraph/graph/Description.h"
@@ -10,8 +10,8 @@
 
 namespace pumpgraph::runtime {
 
-/// Stateless: who calls knows what is mapped where. A call that fails has unmapped what it had mapped. Nothing may be
-/// using addresses that are unmapped or mapped anew.
+/// Stateless: the caller keeps track of mappings. A failed call has undone its own mappings. Addresses that are
+/// unmapped or remapped must not be in use.
 class PageMapper {
 public:
   PageMapper(const Driver &driver, int device, const FramePool &pool) : driver_(driver), device_(device), pool_(pool) {}

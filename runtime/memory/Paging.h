@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory of eager operators that together need more than the budget.
+/// LRU paging for eager operators that together need more than the budget.
 #pragma once
 
 #include "runtime/memory/Heap.h"
@@ -12,16 +12,16 @@
 
 namespace pumpgraph::runtime {
 
-/// While a program runs operators one by one, brings the operands of each to the device before it runs, and makes room
-/// for them, and for what is allocated meanwhile: the blocks that were used least recently move to host memory, last
-/// those that no operator was seen to use since they were allocated, such as the workspaces that libraries keep. Every
-/// value is at its address at all times, so who uses memory unseen finds it, over the link.
+/// While a program runs operators one by one, brings the operands of each to the device ahead of its launch. The least
+/// recently used blocks move to host memory to make room for them and for new allocations. Blocks that no operator was
+/// seen to use since their allocation, such as workspaces of libraries, move last. Every value stays at its address, so
+/// an unseen use finds it over the link.
 ///
-/// Blocks of several pages are in *pieces* on the device: to map one takes the driver as long as to map a frame, and a
-/// frame takes it as long as its bytes take over the link. Plans need frames, so settle() comes before them.
+/// Blocks of several pages are in *pieces* on the device: the driver maps a piece in the time of a frame, and a frame
+/// takes as long as its bytes over the link. Plans need frames, so settle() comes ahead of them.
 ///
-/// What moves: blocks that an operator was seen to use, or that were allocated meanwhile. Not the memory of the
-/// program's own graphs, nor pages of small allocations once they are on the device.
+/// Only blocks that an operator was seen to use, or that are allocated meanwhile, move; not the memory of the program's
+/// own graphs, nor pages of small allocations once they are on the device.
 class Paging {
 public:
   Paging(const Driver &driver, FramePool &pool, HostMemory &host, Heap &heap)

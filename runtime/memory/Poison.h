@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What an operand's words are changed to while its kernel is observed, and what is counted afterwards. For the
-/// processor and for the device.
+/// The poison values of observed operands, and the byte counts after a run, for the processor and the device.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@
 
 namespace pumpgraph::runtime {
 
-/// Which words of an operand may be changed without sending its kernel astray. The values are arguments of kernels.
+/// The words of an operand that can be changed without misleading its kernel. The values are arguments of kernels.
 enum class PoisonKind : std::uint32_t {
   None = 0,
   Fresh = 1,  ///< every one: no node has set them yet, so that no kernel can rely on them
@@ -25,7 +24,7 @@ enum class PoisonKind : std::uint32_t {
 /// There are two poisons of each kind, which differ from one another wherever they differ from the value.
 inline constexpr std::uint32_t poisons = 2;
 
-/// What the bytes of one piece of memory are after a run. The order is that of the device's counters.
+/// Counts of the bytes of one piece of memory after a run, in the order of the device's counters.
 struct ByteCounts {
   std::uint64_t changed = 0;   ///< other than when the run began
   std::uint64_t other = 0;     ///< other than after the run without poison

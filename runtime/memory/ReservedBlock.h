@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Addresses at which a plan maps frames, and where nobody has allocated anything.
+/// Addresses for a plan's frames, outside all allocations.
 #pragma once
 
 #include "runtime/memory/Heap.h"
@@ -10,7 +10,7 @@
 
 namespace pumpgraph::runtime {
 
-/// A block of Heap::reserve(). Whoever maps something there holds on to it until that is unmapped.
+/// A block of Heap::reserve(). Keep it as long as anything is mapped there.
 class ReservedBlock {
 public:
   static Expected<std::shared_ptr<const ReservedBlock>> create(Heap &heap, std::uint64_t pages) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Where the repetitions of a step have what their originals have aside (pumpgraph::Access).
+/// Memory for the aside accesses (pumpgraph::Access) of a step's repetitions.
 #pragma once
 
 #include "runtime/memory/Heap.h"
@@ -9,8 +9,8 @@
 
 namespace pumpgraph::runtime {
 
-/// An allocation of the session's own, of whole pages, so that nobody else's lies beside it. It has no value that
-/// anybody wants, and all repetitions of a step use it, at the same time too.
+/// An allocation of the session, of whole pages that hold nothing else. Its contents are never used, and all
+/// repetitions of a step share it, concurrently too.
 class AsideMemory {
 public:
   static Expected<std::shared_ptr<const AsideMemory>> create(Heap &heap, std::uint64_t bytes) {

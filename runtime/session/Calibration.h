@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What running a step once shows: addresses that its kernels compute and store, and kernels that are not pure.
+/// Calibration: one run of a step, which finds addresses that its kernels compute and store, and impure kernels.
 #pragma once
 
 #include "runtime/capture/FindHiddenPointers.h"
@@ -8,10 +8,10 @@
 
 namespace pumpgraph::runtime {
 
-/// Runs a captured step that is not planned yet, every buffer in memory of its own, and looks at what was written. The
-/// run stops before each node that may write what was written before, so that no table is overwritten unseen: a buffer
-/// that holds addresses only between two nodes is found too. Nodes that are said to be pure run twice meanwhile.
-/// Contents that the buffers had before are put back.
+/// Runs a captured, unplanned step, every buffer in memory of its own, and scans written memory for addresses. The run
+/// stops ahead of each node that may overwrite written memory, so that no table is missed: a buffer that holds
+/// addresses only between two nodes is found too. Nodes declared pure run twice meanwhile. The buffers' contents are
+/// restored.
 class Calibration {
 public:
   /// `pure`: nodes to see of whether they are.

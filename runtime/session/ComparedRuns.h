@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Runs of one kernel from the same state, and what each leaves, compared on the device.
+/// Runs a kernel several times from the same state and compares the results on the device.
 #pragma once
 
 #include "runtime/memory/ByteProbe.h"
@@ -16,11 +16,11 @@ Range inWholeWords(const Range &range);
 /// `whole`, cut where one of the `accesses` to `buffer` begins or ends, at whole words.
 std::vector<Range> cutAtAccesses(const Range &whole, BufferIndex buffer, const std::vector<Access> &accesses);
 
-/// Copies of memory that a kernel touches, and counts of the bytes that come out otherwise. One kernel after another:
-/// the first run of each begins with whatever is there.
+/// Copies of a kernel's memory, and counts of the bytes that differ between runs. One kernel after another: the first
+/// run of each begins with the present contents.
 class ComparedRuns {
 public:
-  /// Bytes that are subject to the same accesses.
+  /// Bytes under the same accesses.
   struct Piece {
     BufferIndex buffer = 0;
     Range range;               ///< of whole words

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Which buffers are in host memory together while the nodes of a step are timed.
+/// The sets of buffers that are hosted together while the nodes of a step are timed.
 #pragma once
 
 #include "pumpgraph/graph/Description.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How long the nodes of a step on managed memory take with their operands in host memory.
+/// Times of a managed step's nodes with their operands in host memory.
 #pragma once
 
 #include "runtime/session/Step.h"
@@ -12,7 +12,7 @@ namespace pumpgraph::runtime {
 
 class Measuring;
 
-/// What is known of a step on managed memory beside its description, when it is planned.
+/// The planner's knowledge of a managed step beside its description.
 struct Hosting {
   enum Choice : std::uint8_t { WhereNoRoom = 0, WhereFaster = 1, Always = 2 };
   std::vector<std::uint8_t> choices;     ///< by BufferIndex, a Choice
@@ -23,7 +23,7 @@ struct Hosting {
   std::vector<double> nodesUs;
 };
 
-/// Runs a captured step a few times, node by node, to time it. It must be on managed memory, and not rewritten.
+/// Times a captured step node by node in a few runs. The step must be on managed memory and not rewritten.
 class HostedTimes {
 public:
   explicit HostedTimes(Step &step) : step_(step), session_(step.session_), driver_(*step.session_.driver_) {}

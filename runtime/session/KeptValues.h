@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The state that a step's next replay begins in, kept while PumpGraph runs the step on its own account.
+/// Saves the state in which a step's next replay begins, while PumpGraph runs the step on its own account.
 #pragma once
 
 #include "runtime/session/Step.h"
 
 namespace pumpgraph::runtime {
 
-/// Copies, in host memory, of all values that a run of the step may read or write: the program must find them as it
-/// left them, and each run of PumpGraph's own must begin with them. A step that advances a position in a cache would
-/// leave the cache otherwise.
+/// Host copies of all values that a run of the step may read or write. Each run of PumpGraph's own begins with them,
+/// and the program finds them again afterwards: a step that advances a position in a cache would run past the cache
+/// otherwise.
 class KeptValues {
 public:
   explicit KeptValues(Step &step) : step_(step), session_(step.session_), driver_(*step.session_.driver_) {}
@@ -32,7 +32,7 @@ public:
 
 private:
   enum class Which : std::uint8_t { All, Written };
-  /// Memory that is no buffer of the step, which its nodes may reach all the same.
+  /// Memory outside the step's buffers that its nodes may reach.
   struct Region {
     CUdeviceptr address = 0; ///< or, of host memory, as a pointer
     bool isOnHost = false;

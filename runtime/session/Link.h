@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How fast the host-device connection is on this machine.
+/// The measured speed of the link between host and device.
 #pragma once
 
 #include "runtime/lower/Residence.h"
@@ -9,7 +9,7 @@
 
 namespace pumpgraph::runtime {
 
-/// Decimal bytes per second, rounded to half a gigabyte, so that measuring again seldom changes a plan.
+/// Decimal bytes per second, rounded to half a gigabyte, so that another measurement seldom changes a plan.
 struct LinkSpeed {
   double up = 0;   ///< host to device, alone
   double down = 0; ///< device to host, alone
@@ -23,7 +23,7 @@ LinkSpeed fastestOf(const LinkSpeed &one, const LinkSpeed &other);
 /// happens to get, or what else is on the machine for a second, can cost a tenth of `both`.
 inline constexpr int wantedMeasurements = 5;
 
-/// What a file keeps.
+/// The contents of a cache file.
 struct KeptLink {
   std::string machine; ///< where it was measured: the GPU and the processor; empty in a file that does not say
   LinkSpeed speed;     ///< the fastest figures of all measurements

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Advice for managed memory, given and taken back.
+/// Gives advice for managed memory and takes it back.
 #pragma once
 
 #include "pumpgraph/graph/Description.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How fast managed memory moves on this machine, today: to the host that varies by half from process to process.
+/// The measured speed of managed memory; evictions vary by half from process to process.
 #pragma once
 
 #include "runtime/agent/LaneContexts.h"
@@ -10,7 +10,7 @@
 
 namespace pumpgraph::runtime {
 
-/// How long moves of one size took, microseconds.
+/// Times of moves of one size, microseconds.
 struct MoveTimes {
   std::uint64_t bytes = 0;
   std::vector<double> upUs, downUs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What stands beside the graph of a step that is rewritten for managed memory: its words and its agent.
+/// The words and the agent beside the graph of a step that is rewritten for managed memory.
 #pragma once
 
 #include "runtime/agent/DriverMover.h"
@@ -10,7 +10,7 @@
 
 namespace pumpgraph::runtime {
 
-/// Lives as long as its graph may run: nobody else answers what the graph asks for.
+/// Must outlive every run of its graph, whose requests nothing else answers.
 class ManagedStep {
 public:
   /// Settles the step's memory. Blocks until done.

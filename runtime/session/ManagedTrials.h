@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Several plans of a step on managed memory, and the one that is fastest when it is replayed.
+/// Picks the fastest of several plans of a managed step by replays.
 #pragma once
 
 #include "runtime/session/Rewriting.h"
@@ -17,8 +17,8 @@ struct ManagedTrial {
   std::string why; ///< for the report
 };
 
-/// Puts one plan after the other in force, replays it, and leaves the one in force that took the least. Nobody else may
-/// replay the step meanwhile.
+/// Puts each plan in force in turn, replays it, and leaves the fastest in force. Nothing else may replay the step
+/// meanwhile.
 class ManagedTrials {
 public:
   ManagedTrials(Step &step, Rewriting &rewriting, std::string costs)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What the times of a rewritten step's nodes tell the planner.
+/// Converts times of a rewritten step's nodes into node costs for the planner.
 #pragma once
 
 #include "runtime/session/Step.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Timing a step and its nodes in runs of PumpGraph's own.
+/// Times a step and its nodes in runs on PumpGraph's own account.
 #pragma once
 
 #include "runtime/session/KeptValues.h"
@@ -8,8 +8,8 @@
 
 namespace pumpgraph::runtime {
 
-/// Runs a step to time it, as often as is asked for; fewer times if that takes seconds, but twice at least if more than
-/// one is asked for. Each run begins with the values that are kept: they are restored after the last by their owner.
+/// Times a step over the given number of runs; fewer if they take seconds, but at least two if more than one is
+/// requested. Each run begins with the kept values, whose owner restores them after the last.
 class Measuring {
 public:
   Measuring(Step &step, KeptValues &values)

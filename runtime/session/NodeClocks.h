@@ -10,14 +10,14 @@
 
 namespace pumpgraph::runtime {
 
-/// Puts the captured nodes of a graph one behind the other, with clocks between them, and reads the clocks after each
-/// launch. Copies that a plan added stay beside the chain. Clocks keep the nodes apart, and cost more than a short
-/// kernel: what they cost is known where nodes that need not wait for anything between them are timed together too.
+/// Chains the captured nodes of a graph with clocks between them, and reads the clocks after each launch. Copies that a
+/// plan added stay beside the chain. Clocks keep nodes apart, and cost more than a short kernel. Where independent
+/// nodes are also timed together, that cost is known.
 class NodeClocks {
 public:
   enum class Where : std::uint8_t { AroundEach, WhereNodesWait };
 
-  /// Nodes one behind the other, with clocks before the first and after the last.
+  /// Consecutive nodes, with clocks ahead of the first and after the last.
   struct Run {
     std::size_t before = 0; ///< positions among the clocks
     std::size_t after = 0;

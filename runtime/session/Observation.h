@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What running a step's kernels one by one has shown of what they do with their operands.
+/// Results of running a step's kernels one by one: the observed uses of their operands.
 #pragma once
 
 #include "runtime/capture/DescribeStep.h"
@@ -17,7 +17,8 @@ namespace pumpgraph::runtime {
 
 enum class Answer : std::uint8_t { No, Yes, Unknown };
 
-/// What one run showed of one operand. `No` means "not seen": a kernel may do otherwise with other inputs.
+/// The observation of one operand in one run. `No` means "not seen": with other inputs the kernel can behave
+/// differently.
 struct Sighting {
   Answer read = Answer::Unknown;
   Answer written = Answer::Unknown;
@@ -30,8 +31,8 @@ struct Sighting {
   friend bool operator==(const Sighting &, const Sighting &) = default;
 };
 
-/// What one address among a kernel's parameters leads to: the allocation from there to the next such address, or to its
-/// end. The first one has what lies before it as well. Several words may hold the address.
+/// The memory behind one address among a kernel's parameters: the allocation from there to the next such address, or to
+/// its end. The first operand of an allocation includes the bytes ahead of it. Several words can hold the address.
 struct ObservedOperand {
   NodeIndex node = 0;
   BufferIndex buffer = 0;
@@ -44,7 +45,7 @@ struct ObservedOperand {
   bool isCovered() const;
 };
 
-/// Something that a kernel was seen to do and that proved, declared or assumed accesses exclude.
+/// An observed access that proved, declared or assumed accesses exclude.
 struct ObservedDisagreement {
   NodeIndex node = 0;
   BufferIndex buffer = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Whether kernels that are said to be pure are: each runs twice from the same state.
+/// Checks declared purity: each kernel runs twice from the same state.
 #pragma once
 
 #include "runtime/session/ComparedRuns.h"
@@ -8,7 +8,7 @@
 
 namespace pumpgraph::runtime {
 
-/// What shows that a node is not pure.
+/// The evidence that a node is not pure.
 struct FalsePurity {
   enum class Kind : std::uint8_t { Irreproducible, WritesWhatItReads, DependsOnAside };
   NodeIndex node = 0;
@@ -29,9 +29,9 @@ struct FalseKernel {
 /// In the order of their first nodes.
 std::vector<FalseKernel> byKernel(const std::vector<FalsePurity> &found, const Description &captured);
 
-/// Looks at some kernels of a step while it is run as captured, part by part, every buffer in memory of its own. Of
-/// each are compared: what it writes, if anybody reads it afterwards; what it only reads, if that is small enough; and
-/// its results, once more, with what it has aside poisoned.
+/// Checks some kernels of a step during a run as captured, part by part, every buffer in memory of its own. It compares
+/// each kernel's writes, if they are read later; its read-only operands, if they are small; and its results with aside
+/// operands poisoned.
 class PurityCheck {
 public:
   /// Counters, positions and the state of generators are smaller.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How long a few replays of a step take on the device, without waiting for any of them.
+/// Times a few replays of a step on the device, without waiting for any of them.
 #pragma once
 
 #include "runtime/driver/Driver.h"
@@ -10,8 +10,8 @@
 
 namespace pumpgraph::runtime {
 
-/// A clock before and after each of `timedReplays` replays, on the stream they are launched on. The first replay warms
-/// up and is not timed.
+/// A clock ahead of and after each of `timedReplays` replays, on their stream. The first replay warms up and is not
+/// timed.
 class ReplayWatch {
 public:
   ReplayWatch(const Driver &driver, std::size_t timedReplays) : driver_(driver), timedReplays_(timedReplays) {}

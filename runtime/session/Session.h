@@ -31,14 +31,14 @@ namespace pumpgraph::runtime {
 
 class Step;
 
-/// Where a session's memory is. The values are part of the C ABI.
+/// The kind of memory under a session. The values are part of the C ABI.
 enum class BackendChoice : std::uint8_t {
   Virtual = 0,
   Managed = 1,  ///< pages that the driver moves, and an agent that makes it move them in time (docs/design/managed.md)
   Automatic = 2 ///< virtual where the device can, until a step comes that needs managed memory
 };
 
-/// Whether plans may run nodes again. The values are part of the C ABI.
+/// The permission of plans to run nodes again. The values are part of the C ABI.
 enum class RematerializeChoice : std::uint8_t {
   Automatic = 0, ///< where that is predicted to be faster than moving what they make
   Never = 1
@@ -59,14 +59,15 @@ struct SessionOptions {
   RematerializeChoice rematerialize = RematerializeChoice::Automatic; ///< on virtual memory
 };
 
-/// Whether a step is planned into the boundary of the one that was in force before. The values are part of the C ABI.
+/// The choice between the boundary of the step in force before and one of the step's own. The values are part of the C
+/// ABI.
 enum class BoundaryChoice : std::uint8_t {
   Automatic = 0, ///< unless the step is much slower then than planned for itself
   Own = 1,
   Shared = 2 ///< if there is any such plan
 };
 
-/// On managed memory: what stays in host memory. The values are part of the C ABI.
+/// On managed memory: the choice of hosted pages. The values are part of the C ABI.
 enum class HostingChoice : std::uint8_t {
   Automatic = 0, ///< of a step that is calibrated what is faster there, of others what finds no room
   NoRoom = 1,    ///< what finds no room
@@ -100,7 +101,7 @@ struct MemoryStatistics {
   HeapStats live;
 };
 
-/// An address range of whole pages and the allocations in it that are alive.
+/// An address range of whole pages with its live allocations.
 struct LiveBlock {
   struct Part {
     CUdeviceptr address = 0;
@@ -113,14 +114,14 @@ struct LiveBlock {
   std::vector<Part> parts; ///< ascending
 };
 
-/// What of a budget for the whole process is used.
+/// The state of a budget for the whole process.
 struct BudgetState {
   std::uint64_t budgetBytes = 0;
   std::uint64_t processBytes = 0; ///< 0: not known, or the budget is not the process's
   std::string message;            ///< once, where others than the session have come to exceed it; else empty
 };
 
-/// Milliseconds of wall time.
+/// Measures wall time in milliseconds.
 class Stopwatch {
 public:
   double milliseconds() const {
@@ -131,10 +132,9 @@ private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// Every public method locks the session and makes its context current, so any thread may call any of them. One plan is
-/// in force at a time, or none, or those of steps that share a boundary: private buffers have one place between steps.
-/// Where none is in force, and for what the plan in force does not name, every value is at its address, in memory of
-/// its own.
+/// Thread-safe: every public method locks the session and makes its context current. At most one plan is in force at a
+/// time, or those of steps that share a boundary: a private buffer has one place between steps. Values that no plan in
+/// force names are at their addresses, in memory of their own.
 class Session {
 public:
   using Record = std::function<int(CUstream)>;

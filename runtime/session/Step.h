@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A captured step: its graph, what was planned for it, and what can be done with it.
+/// A captured step: its graph, its plan, and the operations on it.
 #pragma once
 
 #include "runtime/lower/LowerGraph.h"
@@ -33,7 +33,7 @@ struct AdoptionTimes {
 
 inline constexpr double usPerSecond = 1e6;
 
-/// What the compiler library made of a captured step.
+/// The compiler library's plan of a captured step.
 struct CompiledPlan {
   Description lowered;
   std::shared_ptr<const nlohmann::ordered_json> report; ///< null before, and where the library gave none
@@ -54,7 +54,7 @@ struct CompiledPlan {
 /// Accesses whose slowdown was measured: captured position, position among the node's accesses.
 using KnownAccesses = std::set<std::pair<std::size_t, std::size_t>>;
 
-/// For the report: a plan that is or was in force.
+/// A present or former plan, for the report.
 struct PlanRecord {
   std::string costs; ///< where the node times came from
   std::string why;
@@ -73,7 +73,7 @@ struct Replanning {
   std::uint64_t timedNodes = 0;
 };
 
-/// What a caller who launches the graph himself has to know before it.
+/// The state that a caller needs ahead of a launch of its own.
 struct LaunchState {
   bool graphHasChanged = false; ///< since the last time: it has to be instantiated anew
   bool isWatched = false;       ///< afterLaunch() is to be called, and beforeLaunch() before the next launch
@@ -94,10 +94,10 @@ struct Validation {
   std::string impure;            ///< each of their kernels, or why none was looked at
 };
 
-/// Owned by its session. `residence_` exists if and only if the graph was rewritten for virtual memory, `managed_` if
-/// and only if it was for managed memory; if it was not, `reason_` says why not. A residence is
-/// installed while the step's plan is in force; the graph keeps its copies and edges at all times. Steps that share a
-/// boundary share a residence, so that their plans are in force together.
+/// Owned by its session. `residence_` exists if and only if the graph is rewritten for virtual memory, `managed_` if
+/// and only if it is rewritten for managed memory; otherwise `reason_` is the reason. A residence is installed while
+/// the step's plan is in force; the graph keeps its copies and edges at all times. Steps that share a boundary share a
+/// residence, so their plans are in force together.
 class Step {
 public:
   Step(Session &session, CUgraph graph);

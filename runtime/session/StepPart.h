@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Some nodes of a captured step, to be run without the others.
+/// An executable subset of a captured step's nodes.
 #pragma once
 
 #include "runtime/driver/Driver.h"
@@ -10,8 +10,8 @@
 
 namespace pumpgraph::runtime {
 
-/// An executable copy of a graph without the other nodes. Switching nodes of one instantiated copy off and on would be
-/// quicker, but some kernels then fail (docs/results/probes.md).
+/// An instantiated copy of a graph without the other nodes. Switching nodes of a single instantiation on and off would
+/// be faster, but some kernels then fail (docs/results/probes.md).
 class StepPart {
 public:
   /// Of the nodes of `graph` those at positions in [begin, end).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Whether the driver will have to page while a step on managed memory runs, as far as its plan tells.
+/// Predicts from the plan whether the driver has to page while a step on managed memory runs.
 #pragma once
 
 #include "pumpgraph/graph/Description.h"
@@ -11,7 +11,7 @@
 
 namespace pumpgraph::runtime {
 
-/// Memory that the step may touch and its plan says nothing of.
+/// Memory that the step may touch, outside its plan.
 struct Unplanned {
   std::string name;
   std::uint64_t bytes = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The flat description ⇄ IR. Nothing is lost either way: a description comes back equal, but for the order of its
-/// edges, which the IR keeps by the node they lead to.
+/// Conversions between the flat description and IR, lossless in both directions: a description comes back equal, except
+/// for the order of its edges, which the IR sorts by target node.
 #pragma once
 
 #include "pumpgraph/graph/Description.h"
@@ -14,8 +14,8 @@
 
 namespace pumpgraph::ir {
 
-/// A description read from IR, and the op that each of its parts came from, so that whoever finds a fault in the
-/// description can point at the text. The ops are valid until the graph changes.
+/// A description read from IR, with the op behind each of its parts, so that an error in the description can point at
+/// the text. The ops are valid until the graph changes.
 struct Lifted {
   Description description;
   std::vector<BufferOp> buffers;      ///< by BufferIndex
@@ -25,8 +25,8 @@ struct Lifted {
 /// The graph must have been verified.
 Lifted toDescription(GraphOp graph);
 
-/// Makes `graph` say what `description` says. Ops that stand for a node of both stay (with their locations and foreign
-/// attributes) and are moved into order; the others are created or erased. The description must be valid.
+/// Updates `graph` to match `description`. Ops that stand for a node of both stay (with their locations and foreign
+/// attributes) and move into order; the others are created or erased. The description must be valid.
 void update(GraphOp graph, const Description &description);
 
 /// A module with one graph. The description must be valid.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Lowered copies that the device makes as one. A copy may have a pitch, so pages that move at the same time, in pieces
-/// of one size, are the rows of one copy: what it takes beside its bytes it takes once
-/// (docs/decisions/10-copies-at-link-speed.md).
+/// Joins lowered copies into strided ones: pages that move at the same time, in pieces of one size, become the rows of
+/// a single copy with a pitch, which pays the fixed cost of a copy once (docs/decisions/10-copies-at-link-speed.md).
 #pragma once
 
 #include "pumpgraph/graph/Description.h"
@@ -13,14 +12,14 @@
 
 namespace pumpgraph {
 
-/// Of one copy. More would save next to nothing, and whoever waits for one of them waits for all.
+/// The maximum of one copy. More would save next to nothing, and a node that waits for one row waits for all.
 inline constexpr std::size_t mostRows = 16;
 
 /// Two copies or more, in node order: the first, and those `joined` to it.
 using CopyRows = std::vector<NodeIndex>;
 
-/// The copies of a description that are joined to others. `lowered` must outlive it. A joined copy that comes first in
-/// its direction is the first of its rows here, if need be the only one.
+/// The joined copies of a description, which must outlive this. A copy that is marked as joined but comes first in its
+/// direction begins rows of its own, possibly as the only one.
 class JoinedCopies {
 public:
   explicit JoinedCopies(const Description &lowered);
@@ -37,7 +36,7 @@ public:
   std::uint64_t hostDistance(const CopyRows &rows) const;
 
 private:
-  /// How many edges a node has on one side, and the node at the other end of the last of them.
+  /// The number of a node's edges on one side, and the node at the other end of the last edge.
   struct Neighbours {
     NodeIndex node = 0;
     std::uint32_t count = 0;

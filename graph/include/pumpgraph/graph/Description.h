@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The flat description of a step: buffers, nodes, edges. Captured, planned, lowered and re-lifted steps are all
-/// written in it; its stage tells them apart.
+/// The flat description of a step: buffers, nodes and edges, in every stage from captured to re-lifted.
 #pragma once
 
 #include "pumpgraph/description_c.h"
@@ -25,7 +24,7 @@ inline constexpr std::int32_t unknownParameter = -1;
 /// Of one buffer: 128 TiB in pages of 2 MiB. A damaged size must not become a huge table of pages.
 inline constexpr std::uint64_t mostPages = std::uint64_t{1} << 26;
 
-/// What a node is. The values are part of the C ABI: append only.
+/// The kind of a node. The values are part of the C ABI: append only.
 enum class NodeKind : std::uint8_t {
   // What a capture can hold.
   Kernel = 0,
@@ -54,8 +53,8 @@ enum class NodeKind : std::uint8_t {
   CopyToDevice = 49,
 };
 
-/// How far a step has come. A function that works on some stages refuses the others: the same nodes mean other things
-/// there. The values are part of the C ABI: append only.
+/// The stage of a step. A function that works on some stages refuses the others, where the same nodes have another
+/// meaning. The values are part of the C ABI: append only.
 enum class Stage : std::uint8_t {
   Captured = 0,       ///< the program's nodes; no page has a frame
   Planned = 1,        ///< evicts, prefetches and discards; pages have frames
@@ -68,13 +67,14 @@ enum class EdgeKind : std::uint8_t {
   Programmatic = 1, ///< dependent launch: `to` may start before `from` has completed
 };
 
-/// What is known of an access, and from whom. `Allocated`: it is the first to memory that has just been allocated,
-/// where nobody may look at what it does not write. So it must write, whatever the node really does.
+/// The source of knowledge about an access. `Allocated`: the access is the first one to memory that has just been
+/// allocated, whose other bytes nothing may read. It therefore counts as an overwrite, regardless of the node's real
+/// accesses.
 enum class Evidence : std::uint8_t { Proved = 0, Declared = 1, Observed = 2, Assumed = 3, Allocated = 4 };
 
 enum class Advice : std::uint8_t { None = 0, ReadMostly = 1, PreferHost = 2, PreferDevice = 3, AccessedBy = 4 };
 
-/// Bits for what an access may do, or must do.
+/// Bits for the reads and writes that an access may do, or must do.
 enum Mode : std::uint8_t { modeNone = 0, modeRead = 1, modeWrite = 2, modeReadWrite = 3 };
 
 struct Range {
@@ -86,7 +86,7 @@ struct Range {
   friend bool operator==(const Range &, const Range &) = default;
 };
 
-/// One node's touch of one byte range of one buffer.
+/// One node's use of one byte range of one buffer.
 struct Access {
   BufferIndex buffer = 0;
   Range range;
@@ -211,7 +211,8 @@ struct Description {
 inline bool isResidency(NodeKind kind) {
   return kind >= NodeKind::Evict && kind <= NodeKind::Advise;
 }
-/// What an agent is asked to do, on managed memory; advice is given once, before the first replay.
+/// The nodes that an agent carries out on managed memory, in every replay. Advice is given once, ahead of the first
+/// replay.
 inline bool isOperation(NodeKind kind) {
   return isResidency(kind) && kind != NodeKind::Advise;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The `pump` dialect in C++: what TableGen makes of PumpDialect.td and PumpOps.td.
+/// The `pump` dialect in C++, as TableGen generates it from PumpDialect.td and PumpOps.td.
 #pragma once
 
 #include "pumpgraph/graph/Description.h"

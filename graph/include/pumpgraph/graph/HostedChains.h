@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Where buffers that continue each other are hosted. Pages of theirs at the same position have one place in host
-/// memory; where some are hosted this is their memory, and copies of the others begin or end there.
+/// The places in host memory of buffers that continue each other. Pages at the same position share one place: if one of
+/// them is hosted it is its memory, and copies of the others begin or end there.
 #pragma once
 
 #include "pumpgraph/graph/Description.h"

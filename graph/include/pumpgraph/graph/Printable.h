@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Names from outside (of steps, buffers, kernels, files, devices) as reports and messages print them.
+/// Escapes names from outside (of steps, buffers, kernels, files, devices) for reports and messages.
 #pragma once
 
 #include <functional>

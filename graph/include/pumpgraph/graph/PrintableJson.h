@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Reports as JSON. A program that reads one prints what it finds there: the strings are printable() when it has them.
+/// JSON reports whose strings are all printable(), since a program that reads a report prints them.
 #pragma once
 
 #include "pumpgraph/graph/Printable.h"

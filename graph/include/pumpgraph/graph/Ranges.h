@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Lists of byte ranges, ascending and disjoint.
+/// Set operations on lists of byte ranges, ascending and disjoint.
 #pragma once
 
 #include "pumpgraph/graph/Description.h"
@@ -17,9 +17,9 @@ inline void append(std::vector<Range> &ranges, const Range &range) {
     ranges.push_back(range);
 }
 
-/// What is in `ranges` or in `range`, neighbours as one.
+/// The union of `ranges` and `range`; neighbours become one.
 std::vector<Range> with(const std::vector<Range> &ranges, const Range &range);
-/// What is in `ranges` but not in `range`.
+/// The difference of `ranges` and `range`.
 std::vector<Range> without(const std::vector<Range> &ranges, const Range &range);
 
 } // namespace pumpgraph

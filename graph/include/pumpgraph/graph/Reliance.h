@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What of an access a plan may count on.
+/// The part of an access that a plan can rely on.
 #pragma once
 
 #include "pumpgraph/graph/Description.h"
 
 namespace pumpgraph {
 
-/// What was only observed on some runs may be otherwise on the next: such an access counts as one that may do
-/// everything, and has to do nothing, to all who decide what is moved or who check that.
+/// An access that was only observed can differ in the next run. The planner and the checker therefore count it as one
+/// that may do everything and must do nothing.
 inline std::uint8_t reliableMay(const Access &access) {
   return access.evidence == Evidence::Observed ? std::uint8_t{modeReadWrite} : access.may;
 }
