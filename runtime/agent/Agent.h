@@ -29,7 +29,7 @@ public:
   };
   /// Returns when it is over.
   virtual Outcome move(const Operation &operation) = 0;
-  /// From how many threads it is called for what goes to the host.
+  /// The number of threads that call it for evictions.
   virtual std::size_t toHostAtOnce() const { return 1; }
 };
 
@@ -70,7 +70,7 @@ public:
   Agent(std::vector<Operation> operations, OperationWords *words, Mover &mover, Limits limits);
   Agent(std::vector<Operation> operations, OperationWords *words, Mover &mover)
       : Agent(std::move(operations), words, mover, Limits()) {}
-  /// Answers what is still asked for, so that a graph that runs can end.
+  /// Answers pending requests, so that a running graph can end.
   ~Agent();
   Agent(const Agent &) = delete;
   Agent &operator=(const Agent &) = delete;

@@ -19,11 +19,11 @@ public:
   static Expected<std::unique_ptr<DriverMover>> create(const Driver &driver, int device, const LaneContexts &contexts);
 
   Outcome move(const Operation &operation) override;
-  /// The same, with what the driver says where it fails.
+  /// The same, with the driver's message on failure.
   Expected<Outcome> tryMove(const Operation &operation);
 
   std::size_t toHostAtOnce() const override { return evictors_->count(); }
-  /// The memory is new: no copy in host memory of what is read mostly is good.
+  /// The memory is new: host copies of read-mostly ranges are invalid.
   void forgetCopies();
   /// How often something was late and was issued on another stream.
   std::uint64_t streamChanges() const;
@@ -44,7 +44,7 @@ private:
   /// Prefetches that found something on the device that should not have been there. Copies in host memory that were
   /// good before the last of them may not be any more.
   std::atomic<std::uint64_t> surprises_ = 0;
-  std::mutex mutex_; ///< for who changes advice, and for copiedAfter_
+  std::mutex mutex_; ///< guards changes of advice, and copiedAfter_
   /// By address of a drop: how many there had been when its copy was last made sure of. Under mutex_.
   std::unordered_map<CUdeviceptr, std::uint64_t> copiedAfter_;
 };

@@ -15,7 +15,7 @@ struct Operation {
     Prefetch,
     Evict,
     Discard,
-    Drop, ///< an eviction of what is read mostly: its copy in host memory is good
+    Drop, ///< an eviction of a read-mostly range, whose copy in host memory is valid
   };
   Kind kind = Kind::Prefetch;
   std::uint64_t address = 0;
@@ -23,13 +23,13 @@ struct Operation {
   std::string name; ///< of the buffer
   /// Positions of operations that this one does not start beside: not while one of them is asked for or under way.
   std::vector<std::uint32_t> waitsFor;
-  bool mayBringNothing = false; ///< a prefetch of what is discarded somewhere in the step
+  bool mayBringNothing = false; ///< a prefetch of a range that the step discards somewhere
 };
 
 /// The words of one operation: one cache line of host memory that the device can reach.
 struct alignas(64) OperationWords {
-  std::uint32_t request = 0; ///< the graph sets it to 1; who sets it to 0 has taken the request
-  std::uint32_t done = 0;    ///< the graph sets it to 0 before each request; whoever answers that sets it to 1
+  std::uint32_t request = 0; ///< the graph sets it to 1; the thread that sets it to 0 takes the request
+  std::uint32_t done = 0;    ///< the graph sets it to 0 ahead of each request; the answer sets it to 1
 };
 
 } // namespace pumpgraph::runtime

@@ -26,7 +26,7 @@ namespace pumpgraph::runtime {
 /// freed() must hold no lock that a thread with the interpreter's lock can wait for.
 class TorchHistory {
 public:
-  /// From now on as `how` says. Without `keep_events` what was recorded before is forgotten.
+  /// Starts recording with the options `how`. Without `keep_events` earlier events are forgotten.
   void record(const pumpgraph_torch_recording &how);
   /// Forgets everything.
   void stop();

@@ -39,8 +39,8 @@ struct CapturedStep {
   std::vector<BlockId> besides;
   std::vector<std::string> refusals; ///< why the graph cannot be rewritten; empty if it can
   std::string conflict;              ///< why the graph is wrong as it was captured; empty if it is not known to be
-  std::vector<std::string> notes;    ///< what a careful reader of the report should know
-  std::vector<std::string> warnings; ///< what everybody should, before the first replay
+  std::vector<std::string> notes;    ///< for careful readers of the report
+  std::vector<std::string> warnings; ///< for every user, ahead of the first replay
 };
 
 /// The aside accesses of one parameter of a node.
@@ -75,7 +75,7 @@ public:
   /// `position` is the node's among the captured ones.
   std::vector<Touch> touches(std::size_t position, const LiftedNode &node) const;
 
-  /// What a word of a node's parameters leads to; nothing if it is a number.
+  /// The memory behind a word of a node's parameters; none if the word is a number.
   std::optional<Hit> operandOf(std::size_t position, const PointerWord &word) const;
 
   /// Whether the word certainly is an address that the kernel uses and does not store: then another one could stand
@@ -90,7 +90,7 @@ public:
   bool isPure(std::size_t position, const LiftedNode &node) const;
 
   std::uint64_t refutedWords() const { return refutedWords_; }
-  /// What the tables cover, and where they disagree with what else is known.
+  /// The coverage of the tables, and their contradictions to other knowledge.
   std::vector<std::string> notesOnTables() const;
   bool comparedWithRehearsal() const { return rehearsal_ != nullptr; }
 
@@ -99,11 +99,11 @@ private:
   bool isDeclaredRead(std::size_t position, const LiftedNode &node, const PointerWord &word, const Hit &hit) const;
   /// Whether the word certainly is an address. Never without a rehearsal.
   bool hasMoved(std::size_t position, const PointerWord &word) const;
-  /// Appends what is reached through one word.
+  /// Appends the accesses through one word.
   void addTouches(std::size_t position, const LiftedNode &node, const PointerWord &word,
                   std::vector<Touch> &touches) const;
   std::optional<Touch> touchOf(const TouchedSpan &span) const;
-  /// What a table says of the word; null if there is none that fits the launch, or it says nothing.
+  /// The table's slot for the word; null if no table fits the launch or covers the word.
   const Slot *slotOf(const LiftedNode &node, const PointerWord &word) const;
   /// Whether the launch meets the conditions of PUMPGRAPH_KERNEL_PURE_APART.
   bool areSlotsApart(std::size_t position, const LiftedNode &node, const KernelAccesses &kernel) const;
@@ -115,7 +115,7 @@ private:
   const KernelReads *kernels_;
   CaptureAllocations allocations_;
   std::vector<DeclaredAccesses> declared_;       ///< by node's position
-  std::map<std::string, KernelAccesses> tabled_; ///< what tables say, by kernel
+  std::map<std::string, KernelAccesses> tabled_; ///< contents of the tables, by kernel
   std::size_t launches_ = 0;
   std::size_t tabledLaunches_ = 0;
   mutable std::uint64_t refutedWords_ = 0;

@@ -14,9 +14,9 @@
 namespace pumpgraph::runtime {
 
 struct HiddenPointers {
-  std::set<BlockId> pointedAt;   ///< what the tables name: has to stay where it is
-  std::set<BlockId> pointAtSelf; ///< what holds addresses of its own: may leave the device, but not for another address
-  std::vector<std::string> notes; ///< one for each table, and for what could not be read
+  std::set<BlockId> pointedAt;    ///< named by tables: has to stay in place
+  std::set<BlockId> pointAtSelf;  ///< holds addresses of its own: can leave the device, but not for another address
+  std::vector<std::string> notes; ///< one for each table, and for each unreadable block
   std::uint64_t scannedBytes = 0;
 };
 
@@ -34,7 +34,7 @@ public:
   Status scanBlock(BlockId id);
   /// Looks at the host memory that the graph's copies bring to the device.
   void scanSources(const LiftedGraph &graph);
-  /// What was found so far; a holder that was looked at several times has one note.
+  /// The findings so far; a holder that was scanned several times has one note.
   HiddenPointers take();
 
 private:

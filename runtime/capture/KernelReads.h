@@ -18,7 +18,7 @@ public:
   /// Nothing if a part of it is empty.
   static std::string symbolPrefixOf(std::string_view name);
 
-  /// Adds to what is known of the kernel. Whether `name` is one.
+  /// Adds to the knowledge about the kernel. Returns whether `name` is valid.
   bool add(std::string_view name, std::span<const std::uint32_t> parameters);
 
   /// Of a kernel with this mangled name (Itanium C++ ABI, 5.1).

@@ -29,7 +29,7 @@ struct PointerWord {
   friend bool operator==(const PointerWord &, const PointerWord &) = default;
 };
 
-/// What a kernel was launched with.
+/// The launch of a kernel.
 struct KernelLaunch {
   std::uint32_t inner = 0; ///< as in PointerWord
   std::string kernel;
@@ -73,7 +73,7 @@ struct LiftedNode {
   CUgraphNode handle = nullptr;
   NodeKind kind = NodeKind::Opaque;
   std::string name;
-  std::string label;       ///< what the program calls it, which the driver does not know
+  std::string label;       ///< the program's name for it, unknown to the driver
   NodeOperation operation; ///< that it is part of, which the driver does not know
   std::string refusal;     ///< why a graph with this node cannot be rewritten; empty if it can
   std::vector<PointerWord> words;

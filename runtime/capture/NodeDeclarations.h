@@ -34,7 +34,7 @@ class NodeDeclarations {
 public:
   /// Says it of the nodes that `graph` got since the last call. No pointers: of these nodes nothing is known.
   Status addReads(const Driver &driver, CUgraph graph, const std::vector<CUdeviceptr> &pointers);
-  /// The same of what they find there: it reaches nothing that they write elsewhere.
+  /// Declares the allocations aside: their contents reach nothing that the nodes write elsewhere.
   Status addAsides(const Driver &driver, CUgraph graph, const std::vector<CUdeviceptr> &pointers);
   /// Of private memory that was there before the capture, the nodes write only this; nothing: nobody knows.
   Status addWrites(const Driver &driver, CUgraph graph, const std::optional<std::vector<CUdeviceptr>> &pointers);

@@ -70,7 +70,7 @@ public:
   /// Whether `graph` has the same nodes in the same order. If not, nothing can be said about its words.
   bool matches(const LiftedGraph &graph) const;
 
-  /// Whether the word is certainly no pointer. `hit` is what it points at in the second capture.
+  /// Whether the word is certainly no pointer. `hit`: its target in the second capture.
   bool refutes(std::size_t node, const PointerWord &word, const Hit &hit, const CaptureAllocations &second) const;
 
   /// Whether the word certainly is an address: it led to the same byte of an allocation in the first capture, and had
@@ -88,9 +88,9 @@ public:
   /// Whether this parameter points where it did, at memory that was there before and that the node's operation does
   /// not say it writes, though it says what it writes.
   bool isNotWritten(std::size_t node, const PointerWord &word) const;
-  /// Whether what the node finds where this parameter points reaches nothing that it writes elsewhere.
+  /// Whether the contents behind this parameter reach nothing that the node writes elsewhere.
   bool isDeclaredAside(std::size_t node, const PointerWord &word) const;
-  /// What the allocation was called that this parameter pointed at; empty if it had no name.
+  /// The name of the allocation behind this parameter; empty if it has none.
   const std::string &nameOf(std::size_t node, const PointerWord &word) const;
   const std::string &label(std::size_t node) const { return nodes_[node].label; }
   NodeOperation operation(std::size_t node) const { return nodes_[node].operation; }
@@ -99,7 +99,7 @@ private:
   using Place = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>; ///< inner, parameter, offset
   struct Word {
     std::uint64_t value = 0;
-    std::int64_t offset = 0;  ///< from the start of what it leads to
+    std::int64_t offset = 0;  ///< from the start of its target
     bool leadsToOurs = false; ///< to an allocation of the rehearsal
     bool isDeclaredRead = false;
     bool isDeclaredAside = false;

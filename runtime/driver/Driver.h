@@ -163,7 +163,7 @@ public:
   X(funcGetParamInfo, cuFuncGetParamInfo, 12040)                                                                       \
   X(kernelGetParamInfo, cuKernelGetParamInfo, 12040)
 
-/// What only newer drivers have: null in the table of an older one.
+/// Functions of newer drivers: null in the table of an older one.
 #define PUMPGRAPH_NEWER_DRIVER_CALLS(X) X(memDiscardBatchAsync, cuMemDiscardBatchAsync, 13000)
 
 /// The function table. Immutable after bind(), except for the loss of the device, and usable from any thread.

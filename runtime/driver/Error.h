@@ -28,13 +28,13 @@ tl::unexpected<Error> fail(pumpgraph_status status, fmt::format_string<Arguments
   return tl::unexpected<Error>(Error{status, fmt::format(format, std::forward<Arguments>(arguments)...)});
 }
 
-/// The same error, said in the context of what was being done: "while mapping page 3: cuMemMap: CUDA_ERROR_...".
+/// The error with its context: "while mapping page 3: cuMemMap: CUDA_ERROR_...".
 inline tl::unexpected<Error> inContext(Error error, const std::string &context) {
   error.message = context + ": " + error.message;
   return tl::unexpected<Error>(std::move(error));
 }
 
-/// Of several things that are all done, whatever fails: the first failure.
+/// Keeps the first failure of several operations that are all carried out.
 inline void keepFirst(Status &first, Status done) {
   if (first && !done)
     first = std::move(done);

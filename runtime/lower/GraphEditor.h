@@ -42,7 +42,7 @@ public:
   Expected<CUgraphNode> addMemOps(std::vector<CUstreamBatchMemOpParams> operations);
   /// A node that does nothing.
   Expected<CUgraphNode> addEmpty();
-  /// A node that does what `node` does (CloneNode.h), a kernel with these parameters unless they are null.
+  /// A clone of `node` (CloneNode.h), a kernel with these parameters unless they are null.
   Expected<CUgraphNode> addClone(CUgraphNode node, const KernelLaunch *parameters);
 
   /// Takes out a fill that has no edges. Should it return, then as a node of another handle.

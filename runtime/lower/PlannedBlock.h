@@ -45,7 +45,7 @@ struct PlannedBlock {
   std::vector<HostedRun> hostedRuns;
   bool hasValue = false; ///< at the boundary
   bool everyPageResident = false;
-  std::vector<FrameId> frames;                   ///< by page, while installed: what `plan` is on this device
+  std::vector<FrameId> frames;                   ///< by page, while installed: `plan` on this device
   std::shared_ptr<const ReservedBlock> reserved; ///< null unless it is one
 
   bool hasMirror() const { return std::find(mirrored.begin(), mirrored.end(), true) != mirrored.end(); }

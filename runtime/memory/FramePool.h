@@ -46,7 +46,7 @@ public:
   /// Changes the budget. Frames beyond it go back to the driver: those that are free at once, others when given back.
   void setBudget(std::uint64_t frames);
 
-  /// Gives back to the driver what nobody holds.
+  /// Gives free frames back to the driver.
   void giveBackFree();
 
   /// Of 1, 2, 4 pages and so on, none wider than `pages`, the widest first. Giving access to a handle, and taking it

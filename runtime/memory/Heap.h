@@ -28,8 +28,8 @@ using CaptureNumber = std::uint32_t;
 /// The memory behind a block's addresses.
 enum class Backing : std::uint8_t {
   None,
-  /// Useless memory behind every page: what is allocated during a capture needs no memory, but the driver looks
-  /// at the addresses of captured copies to see that they are device memory.
+  /// Useless memory behind every page: allocations during a capture need no memory, but the driver checks that the
+  /// addresses of captured copies are device memory.
   StandIn,
   Device,  ///< one frame of its own behind every page
   Piece,   ///< one piece of device memory, which no plan can use: see Paging
@@ -38,7 +38,7 @@ enum class Backing : std::uint8_t {
   Planned  ///< frames shared with other blocks as a plan says; some pages may have none, or host memory of the plan's
 };
 
-/// The nodes that come last of what a stream under capture was given so far.
+/// The last nodes of the work of a stream under capture so far.
 using LastNodes = std::vector<CUgraphNode>;
 
 /// A result of allocate(), and its fate.
@@ -54,14 +54,14 @@ struct Allocation {
   bool live = true;             ///< not freed
   GraphNumber graph = 0;        ///< of the program's own, while it lives: it was captured when this was allocated
   GraphNumber graphsBefore = 0; ///< the program's last one then; younger ones may work in this
-  bool isScratch = false;       ///< of the capture's operations: what one leaves there no other finds
+  bool isScratch = false;       ///< of the capture's operations: none finds the contents that another left
   bool kept = false;            ///< freed, and such graphs may still work in it
   LastNodes after;              ///< where the block's earlier members had the same bytes: nodes after which it has them
   bool declaredPrivate = false;
   bool declaredPresent = false; ///< in addition: between replays others touch it
 };
 
-/// What it is called, or what reports call it in place of a name.
+/// Its name, or a substitute for reports.
 std::string nameOf(const Allocation &allocation);
 
 /// An address range of whole pages: one large allocation, or several small ones that live and move together.
@@ -70,7 +70,7 @@ struct Block {
   CUdeviceptr address = 0;
   std::uint64_t pages = 0;
   bool shared = false;
-  std::uint32_t retainers = 0; ///< steps that use it: while there is one it stays, whatever is freed
+  std::uint32_t retainers = 0; ///< number of steps that use it; it stays while there is one
   Backing backing = Backing::None;
   std::vector<FrameId> frames; ///< Device and Planned: one per page
   CUmemGenericAllocationHandle hostHandle = 0;
@@ -84,7 +84,7 @@ struct Block {
   bool hasLiveMember() const;
   /// Whether a graph of the program's own has memory in it.
   bool isOfOtherGraph() const;
-  /// Whether what is written to it stays.
+  /// Whether it keeps written values.
   bool hasMemory() const { return backing != Backing::None && backing != Backing::StandIn; }
 };
 
@@ -136,14 +136,13 @@ public:
                                  GraphNumber graph = 0);
   Status free(CUdeviceptr pointer, CUstream stream);
 
-  /// Graphs of the program's own are gone: what they alone worked in is really free.
+  /// Graphs of the program's own are gone: memory that they alone used is free.
   void graphsEnded(const std::vector<GraphNumber> &ended);
-  /// While this is on, graphs that the program has captured since something was allocated keep it when it is freed,
-  /// wherever they have it from.
+  /// While on, a freed allocation is kept for all graphs of the program that were captured since it was allocated.
   void keepFreed(bool on) { keepsFreed_ = on; }
-  /// While this is on, what was allocated in the capture and is freed was scratch memory.
+  /// While on, freed allocations of the capture count as scratch memory.
   void freedIsScratch(bool on) { freedIsScratch_ = on; }
-  /// So many frames may lie behind the memory of such graphs, which never moves; what finds none is in host memory.
+  /// Limits the frames of such graphs, whose memory never moves; allocations beyond the limit are in host memory.
   void limitGraphs(std::uint64_t frames) { mostGraphFrames_ = frames; }
 
   /// The block and member that `word` points at, if any that is alive or kept, or was when the running or last capture
@@ -162,8 +161,8 @@ public:
   /// Every block that exists, in the order of their creation.
   std::vector<BlockId> blocks() const;
 
-  /// Starts a capture; what an earlier one left behind is dropped. `rehearsed`: the allocations of its rehearsal, in
-  /// order, where addresses may be used again.
+  /// Starts a capture and drops an earlier one. `rehearsed`: the allocations of its rehearsal, in order, where
+  /// addresses can be reused.
   CaptureNumber beginCapture(std::vector<RehearsedAllocation> rehearsed = {});
   /// Whether allocations of the capture that runs may get addresses of others.
   bool usesAddressesAgain() const { return capturing_ && !rehearsed_.empty(); }
@@ -175,14 +174,14 @@ public:
   const std::vector<Hit> &captured() const { return captured_; }
   /// Of the blocks that they are in.
   std::uint64_t capturedPages() const;
-  /// Forgets the capture: what was freed in it is now really free.
+  /// Forgets the capture: allocations freed in it are free.
   void dropCapture();
-  /// What was freed in the capture and is in none of the `used` blocks is really free already. A block that goes with
-  /// it, or with the cache, is in captured() no more.
+  /// Frees allocations that were freed in the capture and lie in none of the `used` blocks. captured() loses blocks
+  /// that go with them, or with the cache.
   void recycleUnused(const std::set<BlockId> &used);
 
-  /// Gives a block that has no memory its own: device frames if there are enough, else host memory. `mayWait`: for the
-  /// device, to give up what is cached.
+  /// Gives memory to a block without any: device frames if there are enough, else host memory. `mayWait`: for the
+  /// device, to give up cached blocks.
   Status back(Block &block, bool mayWait = true);
   Status backOnDevice(Block &block);
   Status backOnHost(Block &block);
@@ -193,8 +192,8 @@ public:
 
   /// Gets memory on the device for so many pages, as far as it can.
   using MakeRoom = std::function<Status(std::uint64_t pages)>;
-  /// While there is one, it is asked before an allocation goes to the host, what is cached is given up only as far as
-  /// it takes, and large blocks get pieces.
+  /// While set, it is called ahead of an allocation in host memory, cached blocks are given up only as far as needed,
+  /// and large blocks get pieces.
   void makeRoomBy(const MakeRoom *makeRoom) { makeRoom_ = makeRoom; }
   /// Takes the memory away; frames go back to the pool. Nothing may be running that uses it.
   Status unback(Block &block);
@@ -225,15 +224,15 @@ public:
   struct Contents {
     BlockId block = 0;
     Backing backing = Backing::None;
-    std::vector<char> bytes; ///< none where nobody wants them
+    std::vector<char> bytes; ///< empty if the value does not matter
   };
-  /// Takes the memory of all blocks away. `hasValue`: whether what is in the block matters. If it fails, blocks have
-  /// their memory back, as far as the driver lets us.
+  /// Takes the memory of all blocks away. `hasValue`: whether the block's contents matter. On failure blocks have their
+  /// memory back, as far as the driver allows.
   Expected<std::vector<Contents>> takeMemoryAway(const std::function<bool(const Block &)> &hasValue, CUstream stream);
   /// The opposite. Goes on with other blocks where one fails.
   Status giveMemoryBack(const std::vector<Contents> &taken, CUstream stream);
-  /// From now on all addresses have managed memory behind them, or each block memory of its own: what was taken away
-  /// on the other kind, if it had a value. What was captured and not yet adopted has stand-ins then.
+  /// Puts managed memory behind all addresses, or memory of its own behind each block, with the values that were taken
+  /// away. Captured allocations that are not adopted yet get stand-ins.
   Status becomeManaged(const std::vector<Contents> &taken, CUstream stream);
   Status becomeVirtual(const std::vector<Contents> &taken, CUstream stream);
   /// Whether there are frames for every block, with the memory that they have and these beside them.
@@ -243,7 +242,7 @@ public:
   Status flushCache(std::uint64_t wanted = UINT64_MAX);
 
   HeapStats stats() const { return stats_; }
-  /// The peaks are what is there now.
+  /// Sets the peaks to the present values.
   void resetPeaks() {
     stats_.livePeakBytes = stats_.liveBytes;
     stats_.livePeakAllocations = stats_.liveAllocations;
@@ -255,7 +254,7 @@ private:
     std::size_t member;
     auto operator<=>(const Slot &) const = default;
   };
-  /// What can be used again serves the same graph (0: outside any), the same size and the same stream.
+  /// The key of reusable memory: the graph (0: outside any), the size and the stream.
   using Place = std::tuple<GraphNumber, std::uint64_t, CUstream>;
 
   /// Without memory, at addresses that were carved for it.
@@ -279,7 +278,7 @@ private:
   bool keepForGraphs(const Block &block, std::size_t member);
   /// Whether a block of a graph's may have frames.
   bool graphsHaveFrames(std::uint64_t pages) const;
-  /// A place among what can be used again.
+  /// Adds a freed member to the reusable memory.
   void offer(const Block &block, std::size_t member, GraphNumber graph);
   void forgetSlots(BlockId block);
   /// No block that is gone is in captured().
@@ -329,7 +328,7 @@ private:
   bool freedIsScratch_ = false;
   std::uint64_t mostGraphFrames_ = UINT64_MAX;
   const MakeRoom *makeRoom_ = nullptr;
-  /// What is freed and waits for graphs to end, by the first and the last of these.
+  /// Freed members that wait for graphs to end, by the first and the last of these.
   std::map<std::pair<GraphNumber, GraphNumber>, std::set<Slot>> kept_;
 
   CaptureNumber lastCapture_ = 0;
@@ -342,7 +341,7 @@ private:
   std::map<CUstream, std::multimap<std::uint64_t, BlockId>> vacant_; ///< by pages
 
   std::uint64_t lastSerial_ = 0;
-  std::uint64_t lastCapturedSerial_ = 0; ///< what is younger was allocated after the capture's end
+  std::uint64_t lastCapturedSerial_ = 0; ///< younger allocations are from after the capture's end
   HeapStats stats_;
 };
 

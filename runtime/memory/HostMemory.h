@@ -132,7 +132,7 @@ private:
   std::uint64_t bytes_;
 };
 
-/// Host memory that can still be had: what the system calls available, or less where a control group says so.
+/// Available host memory: the system's figure, or less under a control group.
 std::uint64_t availableHostBytes();
 
 } // namespace pumpgraph::runtime

@@ -14,7 +14,7 @@ namespace pumpgraph::runtime {
 /// the speed and at the expense of every program on the device.
 struct ManagedGuard {
   std::uint64_t limitBytes = std::uint64_t{4} << 30;
-  bool allowOversubscription = false; ///< beyond what the device has free; never beyond the limit
+  bool allowOversubscription = false; ///< beyond the device's free memory; never beyond the limit
 };
 
 /// Whole, aligned pages. An address has memory once it is touched or prefetched. The arena is one allocation to the
@@ -30,7 +30,7 @@ public:
   /// else has its addresses.
   static Expected<std::unique_ptr<ManagedArena>> reserveInFrontOf(const Driver &driver, AddressSpace &addresses,
                                                                   const ManagedGuard &guard);
-  /// What the driver aligns managed memory to, in address and size.
+  /// The driver's alignment of managed memory, in address and size.
   static constexpr std::uint64_t placeUnit = std::uint64_t{32} << 20;
   ~ManagedArena();
   ManagedArena(const ManagedArena &) = delete;

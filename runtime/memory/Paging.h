@@ -32,7 +32,7 @@ public:
   /// Operators run on `stream` from now on. `fixed`: blocks that must not move.
   void begin(CUstream stream, std::set<BlockId> fixed);
   void end();
-  /// Whether what is allocated on the stream is an operator's.
+  /// Whether allocations on the stream are an operator's.
   bool isOf(CUstream stream) const { return isOn_ && stream == stream_; }
   bool isOn() const { return isOn_; }
 
@@ -46,7 +46,7 @@ public:
   /// Ends, and gives blocks that are in pieces frames, those used last first, as far as there are any. After an error
   /// it may be called again.
   Status settle();
-  /// What has crossed the link since begin().
+  /// The bytes that have crossed the link since begin().
   std::uint64_t movedBytes() const { return movedBytes_; }
 
 private:

@@ -28,7 +28,7 @@ inline constexpr std::uint32_t poisons = 2;
 struct ByteCounts {
   std::uint64_t changed = 0;   ///< other than when the run began
   std::uint64_t other = 0;     ///< other than after the run without poison
-  std::uint64_t dependent = 0; ///< both: what the kernel wrote depends on what was there, or on what else was poisoned
+  std::uint64_t dependent = 0; ///< both: the write depends on the old contents, or on other poison
   std::uint64_t poisoned = 0;  ///< words that were poisoned
   std::uint64_t nonzero = 0;   ///< words that were not zero before they were poisoned
 };

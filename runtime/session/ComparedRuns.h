@@ -26,13 +26,13 @@ public:
     Range range;               ///< of whole words
     ProbedPiece probed;        ///< the address is given, copies are placed by begin()
     std::size_t group = 0;     ///< pieces that are poisoned together
-    bool isKept = true;        ///< a copy of what the first run finds is made
-    bool isBroughtBack = true; ///< further runs find that too; else they find what the run before has left
-    bool isCompared = true;    ///< with what the first run leaves
+    bool isKept = true;        ///< the contents ahead of the first run are copied
+    bool isBroughtBack = true; ///< further runs begin with that copy; else with the results of the run before
+    bool isCompared = true;    ///< with the first run's results
     bool isWritten = false;    ///< if kept: a run has changed it
-    bool isStable = true;      ///< if compared: the second run has left what the first left
-    bool isDirty = false;      ///< holds something else than what the first run found, as far as is known
-    bool isOtherwise = false;  ///< if compared: holds something else than what the first run left
+    bool isStable = true;      ///< if compared: the second run's results equal the first's
+    bool isDirty = false;      ///< differs from the contents ahead of the first run, as far as is known
+    bool isOtherwise = false;  ///< if compared: differs from the first run's results
   };
   using Launch = std::function<Status()>; ///< onto the stream
   static constexpr std::size_t noGroup = SIZE_MAX;
@@ -42,7 +42,7 @@ public:
   ComparedRuns(const ComparedRuns &) = delete;
   ComparedRuns &operator=(const ComparedRuns &) = delete;
 
-  /// What begin() needs for these.
+  /// The memory that begin() needs for these pieces.
   static std::uint64_t scratchBytes(const std::vector<Piece> &pieces);
   /// Gets so much memory, on the device while the budget lasts.
   Status reserve(std::uint64_t bytes);
@@ -56,7 +56,7 @@ public:
   Status runAgain();
   /// A further run, for which the pieces of `group`, which are kept, are poisoned. Waits. By piece.
   Expected<std::vector<ByteCounts>> runPoisoned(std::size_t group, PoisonKind kind, std::uint32_t poison);
-  /// Puts what the first run left where it is compared and not there. Waits.
+  /// Restores the first run's results where they are compared and gone. Waits.
   Status finish();
 
   const std::vector<Piece> &pieces() const { return pieces_; }

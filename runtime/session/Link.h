@@ -16,7 +16,7 @@ struct LinkSpeed {
   double both = 0; ///< both directions at once, summed
 };
 
-/// Of each figure the faster one: what is in the way of a measurement only makes it slower.
+/// The faster one of each figure: disturbances only make a measurement slower.
 LinkSpeed fastestOf(const LinkSpeed &one, const LinkSpeed &other);
 
 /// How many sessions measure the link of a machine before what is kept of it counts as it is. Memory that a session

@@ -17,8 +17,8 @@ struct MoveTimes {
 };
 
 struct ManagedLink {
-  LinkSpeed typical;         ///< the medians: what plans and predictions count on
-  LinkSpeed best;            ///< the fastest of the repeats: what bounds count on
+  LinkSpeed typical;         ///< the medians, for plans and predictions
+  LinkSpeed best;            ///< the fastest of the repeats, for bounds
   double upOverheadUs = 0;   ///< of a prefetch, beside its bytes
   double downOverheadUs = 0; ///< of an eviction
   /// From the end of a node to the beginning of what is asked for after it, as timelines show it: not measured.

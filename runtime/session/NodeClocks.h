@@ -22,7 +22,7 @@ public:
     std::size_t before = 0; ///< positions among the clocks
     std::size_t after = 0;
     std::vector<std::size_t> nodes = {}; ///< captured positions; a node that runs again has several places
-    double us = 0;                       ///< median, with what the two clocks cost
+    double us = 0;                       ///< median, with the cost of the two clocks
   };
 
   /// For `graph`, which is the step's or a copy of it.
@@ -37,11 +37,11 @@ public:
   /// The graph keeps the clocks: it goes before they do.
   void keep() { editor_.commit(); }
 
-  /// Notes what the runs of a launch took that is over.
+  /// Notes the times of a finished launch.
   Status read();
-  /// Forgets what has been read, as after a launch that warms up.
+  /// Forgets all times, as after a launch that warms up.
   void forget();
-  /// The runs, each with the median of what was read.
+  /// The runs, each with its median time.
   std::vector<Run> runs() const;
 
 private:

@@ -22,7 +22,7 @@ enum class Answer : std::uint8_t { No, Yes, Unknown };
 struct Sighting {
   Answer read = Answer::Unknown;
   Answer written = Answer::Unknown;
-  Answer overwritten = Answer::Unknown; ///< every byte of what is written, whatever was there
+  Answer overwritten = Answer::Unknown; ///< every written byte, independently of the old contents
 
   bool isKnown() const { return read != Answer::Unknown && written != Answer::Unknown; }
   Mode mode() const {

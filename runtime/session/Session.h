@@ -40,7 +40,7 @@ enum class BackendChoice : std::uint8_t {
 
 /// The permission of plans to run nodes again. The values are part of the C ABI.
 enum class RematerializeChoice : std::uint8_t {
-  Automatic = 0, ///< where that is predicted to be faster than moving what they make
+  Automatic = 0, ///< where that is predicted to be faster than moving their results
   Never = 1
 };
 
@@ -48,10 +48,10 @@ struct SessionOptions {
   std::uint64_t budgetBytes = 0;
   bool unlimited = false;
   int device = 0;
-  std::uint64_t hostLimitBytes = 0; ///< 0: three quarters of what the system has
+  std::uint64_t hostLimitBytes = 0; ///< 0: three quarters of the system's free memory
   std::string cacheDirectory;       ///< empty: the link is measured anew
   std::string compilerLibrary;      ///< empty: beside this library
-  ProcessMemory processMemory;      ///< if there is one, the budget is what the whole process may have on the device
+  ProcessMemory processMemory;      ///< if set, the budget covers all device memory of the process
   BackendChoice backend = BackendChoice::Virtual;
   std::uint64_t managedBytes = 0; ///< of the arena; 0: as much as the guard allows
   ManagedGuard managedGuard;
@@ -69,16 +69,16 @@ enum class BoundaryChoice : std::uint8_t {
 
 /// On managed memory: the choice of hosted pages. The values are part of the C ABI.
 enum class HostingChoice : std::uint8_t {
-  Automatic = 0, ///< of a step that is calibrated what is faster there, of others what finds no room
-  NoRoom = 1,    ///< what finds no room
-  Measured = 2   ///< what is faster there, also of a step that is not calibrated
+  Automatic = 0, ///< Measured for a calibrated step, else NoRoom
+  NoRoom = 1,    ///< pages without room on the device
+  Measured = 2   ///< pages that are faster there
 };
 
 struct AdoptOptions {
   std::string name = "step";
   std::string costsIr = {};
   bool leaveAsCaptured = false;
-  bool keepFirstPlan = false; ///< whatever the first replays measure
+  bool keepFirstPlan = false; ///< regardless of the first replays' times
   bool calibrate = false;     ///< look for addresses that kernels of the step store
   BoundaryChoice boundary = BoundaryChoice::Automatic;
   bool plansOthersAgain = false; ///< where no plan keeps a boundary that is to be shared
@@ -118,7 +118,7 @@ struct LiveBlock {
 struct BudgetState {
   std::uint64_t budgetBytes = 0;
   std::uint64_t processBytes = 0; ///< 0: not known, or the budget is not the process's
-  std::string message;            ///< once, where others than the session have come to exceed it; else empty
+  std::string message;            ///< once when memory of others newly exceeds it; else empty
 };
 
 /// Measures wall time in milliseconds.
@@ -157,8 +157,8 @@ public:
   /// Address ranges that have memory or hold a live allocation, ascending.
   std::vector<LiveBlock> liveBlocks();
   void resetPeaks();
-  /// Looks at what the process has on the device. Where that has come to exceed the budget, gives back what nobody uses
-  /// and has every step planned again, before its next replay, for what others leave.
+  /// Compares the process's device memory with the budget. If memory of others has newly exceeded it, gives unused
+  /// memory back and has every step planned again, ahead of its next replay, for the remaining budget.
   Expected<BudgetState> keepToBudget();
   Status map(void *pointer);
   Status unmap(void *pointer);
@@ -176,10 +176,9 @@ public:
   Status pageIn(std::span<void *const> pointers);
   /// The bytes that have crossed the link since beginPaging().
   std::uint64_t endPaging();
-  /// While this is on, what is freed stays for the program's own graphs that may work in it, wherever they have it
-  /// from.
+  /// While on, freed memory stays for the program's own graphs that may use it.
   void keepFreedForGraphs(bool on);
-  /// While this is on, what is freed of the last capture was scratch memory of its operations.
+  /// While on, freed allocations of the last capture count as scratch memory.
   void freedIsScratch(bool on);
 
   // Capture.
@@ -231,7 +230,7 @@ private:
   bool choosesByStep() const { return addresses_->frontBytes() != 0; }
   /// Of addresses that managed memory can take.
   Expected<std::uint64_t> bytesForManaged() const;
-  /// Whether what is in a block matters between replays.
+  /// Whether a block's contents matter between replays.
   bool hasValue(const Block &block) const;
   std::vector<BlockId> blocksWithValues() const;
   std::string obstacleToExchange() const;
@@ -257,7 +256,7 @@ private:
   /// The graph that `stream` is being captured into for this session.
   Expected<CUgraph> graphOfCapture(CUstream stream) const;
   LastNodes lastNodesOf(CUstream stream) const;
-  /// What the plans that there are leave of the budget for memory that never moves.
+  /// The part of the budget that existing plans leave for memory that never moves.
   std::uint64_t framesBesidePlans() const;
   Expected<CUdeviceptr> allocateOn(CUstream stream, std::uint64_t size, std::string_view name, GraphNumber graph);
   MemoryTools tools() { return {*driver_, *addresses_, *frames_, *host_, *mapper_, *heap_, stream_, departures_}; }
@@ -271,18 +270,18 @@ private:
   Expected<bool> managedLinkWasDisturbed();
   nlohmann::ordered_json linkReport() const;
 
-  /// Gives frames what the rest of the process leaves of a budget for all of it, before the first plan. Keeps what it
-  /// was where nobody knows.
+  /// Sets the frame budget to the part of the process's budget that other memory leaves, ahead of the first plan.
+  /// Unchanged if the process's memory is unknown.
   Status fitBudget();
-  /// To what is left beside so many bytes of the process that are no frames, and others that are kept for graphs.
+  /// Sets it to the rest beside `besides` bytes of the process outside frames, and `reserve` bytes for graphs.
   Status setFrameBudget(std::uint64_t besides, std::uint64_t reserve);
   /// For a plan that could not be made again for less.
   void allowFramesBeforeLook() { frames_->setBudget(std::max(frames_->budgetFrames(), framesBeforeLook_)); }
   /// keepToBudget() under the lock.
   Expected<BudgetState> lookAtBudget();
-  /// The same if some time has passed since the last look; what there is to say becomes a warning of `step`.
+  /// The same if some time has passed since the last comparison; a message becomes a warning of `step`.
   void lookAtBudgetFor(Step &step);
-  /// What the process has on the device beside frames; nothing where nobody knows.
+  /// The process's device memory outside frames; nothing if it is unknown.
   std::optional<std::uint64_t> bytesBesideFrames() const;
 
   // Which plan is in force (Exchange.cpp).
@@ -299,10 +298,10 @@ private:
   /// Puts a residence in force while no other is, after getting it the frames it wants.
   Status install(Residence &residence);
   Status takePlanBack();
-  /// Before a replay of a step left as captured: no plan in force has moved what the step uses.
+  /// Ahead of a replay of a step left as captured: brings the values that the step uses to their addresses.
   Status bringValuesTo(const Step &step);
   Status makeRoom(const Residence &residence);
-  /// What only `from` uses of two steps' private blocks, so far as the budget has no frames for it beside `to`.
+  /// The private blocks that `from` uses alone of two steps, as far as the budget has no frames for them beside `to`.
   std::set<BlockId> notBeside(const Step &from, const Step &to) const;
   /// Private blocks of rewritten steps that are no step's exclusive ones: nothing outside steps touches them.
   std::set<BlockId> movableBlocks() const;
@@ -339,7 +338,7 @@ private:
   std::optional<Compiler> compiler_;
   std::unique_ptr<FillKernel> fillKernel_; ///< once a step needs it
 
-  // In the order of their dependence: what is below uses what is above.
+  // In the order of their dependence: each member uses those above it.
   std::unique_ptr<ManagedArena> arena_; ///< if and only if the session is on managed memory
   std::unique_ptr<AddressSpace> addresses_;
   std::unique_ptr<FramePool> frames_;
@@ -362,7 +361,7 @@ private:
   std::uint64_t departures_ = 0;
   std::map<BlockId, std::uint32_t> maps_; ///< planned blocks under map(), and how often
   std::set<BlockId> lostBlocks_;          ///< of steps that are gone
-  bool memoryIsLost_ = false;             ///< that of every block, and what may stand behind new ones
+  bool memoryIsLost_ = false;             ///< of every block, present or new
   bool copiesAreOfManaged_ = false;       ///< for which memory the graph of the last capture has its copies
   ReservedBlocks leftInGraphs_;           ///< whose addresses graphs may have that could not be restored
   std::vector<std::shared_ptr<const AsideMemory>> asidesInGraphs_; ///< likewise

@@ -38,7 +38,7 @@ struct CompiledPlan {
   Description lowered;
   std::shared_ptr<const nlohmann::ordered_json> report; ///< null before, and where the library gave none
   std::uint64_t otherFrames = 0;       ///< of the session, held by allocations that the step does not touch
-  std::optional<Description> boundary; ///< what the plan has to keep of other steps'; until it was in force once
+  std::optional<Description> boundary; ///< other steps' values that the plan has to keep, until it was in force once
   std::uint64_t savedTimes = 0;        ///< nodes whose time the caller gave
   ReservedBlocks continuations;        ///< of the lowered buffers that continue others, in their order
 
@@ -47,7 +47,7 @@ struct CompiledPlan {
   /// Of one for managed memory: whether an agent has anything to do.
   bool hasOperations() const;
   double predictedUs() const;
-  /// Less than which no plan of the step takes.
+  /// The lower bound of all plans of the step.
   double boundUs() const;
 };
 
@@ -120,17 +120,17 @@ public:
   Status prepareReplay(CUstream stream, std::span<const pumpgraph_copy> copies);
   std::string report();
   Status save(const std::string &path);
-  /// Writes what the plan has on the device over one replay, for PyTorch's memory viewer.
+  /// Writes the plan's device memory over one replay, for PyTorch's memory viewer.
   Status memorySnapshot(const std::string &path);
   Expected<Measurement> measure(int repeats);
   Expected<Validation> validate();
-  /// Around each launch of a caller's own instantiation while the step is watched: does what replay() does to plan the
-  /// step again by itself.
+  /// Call around each launch of a caller's own instantiation while the step is watched: the part of replay() that plans
+  /// the step again.
   Expected<LaunchState> beforeLaunch(CUstream stream);
   Status afterLaunch(CUstream stream);
-  /// Runs every kernel of the step alone, with its operands as they are and with poisoned ones, and adds what this
-  /// shows to what earlier calls have shown. `values`: in these allocations nothing is found by what they hold, so that
-  /// any word may be changed. Contents are restored.
+  /// Runs every kernel of the step alone, with plain and with poisoned operands, and adds the findings to those of
+  /// earlier calls. `values`: allocations by whose contents kernels find nothing, so that any word can be changed.
+  /// Contents are restored.
   Expected<Observation> observe(const std::vector<CUdeviceptr> &values = {});
   /// Measures node times on the rewritten step, plans it again with them, and keeps the fastest plan.
   /// The session's buffers keep their contents. A graph that its caller instantiated has to be instantiated again.
@@ -166,7 +166,7 @@ private:
   std::uint64_t otherFrames() const;
   /// The other steps that share this one's boundary.
   std::vector<Step *> sharers() const;
-  /// What shares memory runs one after the other, on whatever streams: to be called before a launch, and after it.
+  /// Orders the replays of steps that share memory, regardless of their streams: call ahead of a launch, and after it.
   Status followSharers(CUstream stream);
   Status leadSharers(CUstream stream);
   /// Notes that the plan in force is a new one.
@@ -174,7 +174,7 @@ private:
   /// Has the first replays timed, and the step planned again if they miss the prediction.
   void watchReplays(const Compiler &compiler);
   void goOnReplanning(CUstream stream);
-  /// Plans the step again if others have taken of the budget what its plan wants.
+  /// Plans the step again if memory of others has taken part of the plan's budget.
   void fitToBudget();
   /// Before the step is run or changed otherwise: the graph is that of a plan that was timed, if any was.
   Status stopReplanning();
@@ -198,7 +198,7 @@ private:
   CompiledPlan plan_;
   RewrittenStep rewritten_;
   std::shared_ptr<const AsideMemory> aside_; ///< if plans may run nodes again that have something aside
-  std::unique_ptr<GraphEditor> edits_;       ///< what the plan in force changed in `graph_`
+  std::unique_ptr<GraphEditor> edits_;       ///< the changes of the plan in force to `graph_`
   std::shared_ptr<Residence> residence_;
   std::unique_ptr<ManagedStep> managed_;
   std::size_t bystanders_ =
@@ -210,7 +210,7 @@ private:
   KnownAccesses knownAccesses_;
   Observation observation_;                        ///< of all calls of observe()
   std::unique_ptr<Replanner> replanner_;           ///< while replays are timed, to plan the step again
-  bool exceedsBudget_ = false;                     ///< what others leave of it is less than when the step was planned
+  bool exceedsBudget_ = false;                     ///< other memory leaves less of it than at planning time
   bool graphHasChanged_ = false;                   ///< since a caller was told
   std::uint64_t exchanges_ = 0;                    ///< how often the plan took the place of another, or of none
   double exchangeMs_ = 0;                          ///< all of them together

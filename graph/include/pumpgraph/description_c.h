@@ -4,7 +4,7 @@
  * The flat graph description as plain C structs: the one form in which a captured, planned, lowered or re-lifted
  * step crosses a library boundary.
  *
- * Every array belongs to whoever built the description and must stay alive for the duration of the call it is passed
+ * Every array belongs to the builder of the description and must stay alive for the duration of the call it is passed
  * to. Strings are NUL-terminated UTF-8. Indices are positions in the arrays of the same description. Nodes are in a
  * topological order: every edge goes from a smaller to a larger index.
  *

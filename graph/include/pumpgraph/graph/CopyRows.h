@@ -50,7 +50,7 @@ private:
   std::vector<CopyRows> all_;
 };
 
-/// Takes the mark from copies that cannot be rows of the one before them. What is left has no fault.
+/// Unmarks copies that cannot be rows of the copy ahead of them. The remaining marks have no fault.
 void keepPossibleRows(Description &lowered);
 
 } // namespace pumpgraph

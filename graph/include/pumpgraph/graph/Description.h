@@ -26,7 +26,7 @@ inline constexpr std::uint64_t mostPages = std::uint64_t{1} << 26;
 
 /// The kind of a node. The values are part of the C ABI: append only.
 enum class NodeKind : std::uint8_t {
-  // What a capture can hold.
+  // Captured kinds.
   Kernel = 0,
   Memcpy = 1,
   Memset = 2,
@@ -42,13 +42,13 @@ enum class NodeKind : std::uint8_t {
   BatchMemOp = 12,
   Conditional = 13,
   Opaque = 14, ///< Anything PumpGraph cannot see into; `reason` says why.
-  // What a plan adds.
+  // Kinds that a plan adds.
   Evict = 32,    ///< device -> host; afterwards the host copy is the value
   Prefetch = 33, ///< host -> device; afterwards the device copy is the value
   Discard = 34,  ///< the contents are dead or clean: the frames may be given away without a copy
   Advise = 35,
   Rematerialize = 36, ///< runs a captured node again: its results are then as that node left them
-  // What lower-virtual turns evict and prefetch into: copies between a buffer's address and the pinned pool.
+  // Kinds that lower-virtual makes of evict and prefetch: copies between a buffer's address and the pinned pool.
   CopyToHost = 48,
   CopyToDevice = 49,
 };
@@ -90,7 +90,7 @@ struct Range {
 struct Access {
   BufferIndex buffer = 0;
   Range range;
-  std::uint8_t may = modeReadWrite; ///< superset of what happens
+  std::uint8_t may = modeReadWrite; ///< superset of the real accesses
   std::uint8_t must = modeNone;     ///< read: every byte is read; write: every byte is overwritten, none read before
   Evidence evidence = Evidence::Assumed;
   /// Position of the kernel parameter that is this pointer; unknown if several are, or if the pointer sits inside a
@@ -100,8 +100,8 @@ struct Access {
   /// their bytes (docs/design/cost-model.md): a kernel may read a byte twice, write less than a sector at a time, or
   /// reach only a part of the range. Measured where pages were hosted; else 1.
   float slowdown = 1;
-  /// Of a pure node, through a known parameter: what it finds here reaches nothing that it writes elsewhere. A
-  /// repetition leaves the access out: it has other memory there.
+  /// Of a pure node, through a known parameter: the contents here reach nothing that the node writes elsewhere. A
+  /// repetition leaves the access out and has other memory there.
   bool isAside = false;
 
   friend bool operator==(const Access &, const Access &) = default;
@@ -115,8 +115,8 @@ struct Buffer {
   bool isPrivate = false;    ///< may leave the device during the step; otherwise its frames are its own at all times
   bool liveIn = false;       ///< the value at the start of the step may be read by it
   bool liveOut = false;      ///< the value at the end of the step may be read later (by the next replay, by the user)
-  /// Whenever the step does not run all of it is on the device, at its address, where anybody may read and write it.
-  /// Private live-out buffers only: no copy in host memory outlives the boundary, for it may be stale then.
+  /// Present: on the device at its address whenever no step runs, where anyone may access it. Private live-out buffers
+  /// only: no copy in host memory outlives the boundary, since it may be stale then.
   bool isPresent = false;
   bool isRenamable = false; ///< another address could stand wherever nodes have this one
   /// Planned steps only. The buffer, before this one and of the same size, whose value goes on here, at another address
@@ -166,8 +166,8 @@ struct Node {
   std::string label;  ///< the program's own, for reports alone: "layer3.conv2 backward (mm)"
   std::string reason; ///< Opaque only
   std::vector<Access> accesses;
-  /// Of a kernel, copy or fill, proved or declared: what it writes is a function of what it reads and of its
-  /// parameters, and it does nothing else. So it can be run again.
+  /// Of a kernel, copy or fill, proved or declared: its writes are a function of its reads and its parameters, and its
+  /// only effect. It can therefore run again.
   bool isPure = false;
   double costUs = std::numeric_limits<double>::quiet_NaN(); ///< time with all operands on the device, microseconds
   // Residency nodes and lowered copies only: a page-aligned byte range of one buffer.

@@ -9,12 +9,12 @@
 
 namespace pumpgraph {
 
-/// `text` as one line of valid UTF-8 that a terminal shows and does not obey: control characters (C0, DEL, C1), line
-/// and paragraph separators, characters that reorder a line or are invisible in it, and bytes that are no UTF-8 become
-/// what stands for them: "\x1b", "\u202e". Everything else stays; what is printable already comes back as it is.
+/// `text` as one line of valid UTF-8 that a terminal shows and does not obey. Control characters (C0, DEL, C1), line
+/// and paragraph separators, characters that reorder a line or are invisible, and invalid bytes become escapes: "\x1b",
+/// "\u202e". Everything else stays; a printable text comes back unchanged.
 std::string printable(std::string_view text);
 
-/// The same in other words: `spell` says what stands for a character, or for a byte that begins none.
+/// The same with another notation: `spell` gives the escape of a character, or of a byte that begins none.
 std::string printable(std::string_view text, const std::function<std::string(std::string_view bytes)> &spell);
 
 } // namespace pumpgraph
