@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Times a step and its nodes in runs on PumpGraph's own account.
+/// Times a step and its nodes in runs of PumpGraph's own.
 #pragma once
 
 #include "runtime/session/KeptValues.h"

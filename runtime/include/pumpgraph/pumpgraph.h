@@ -477,9 +477,9 @@ typedef struct pumpgraph_adopt_options {
  * A step that cannot be rewritten safely is left as captured, with the reason in its report; the status is
  * PUMPGRAPH_OK.
  *
- * With `calibrate`, and with measured `hosting`, adoption runs the step ("Runs on PumpGraph's own account" below).
- * Measured hosting runs it several dozen times if it does not fit and consists of kernels, copies and fills alone; it
- * is not for steps that wait for other processes. The contents of the buffers stay the same.
+ * With `calibrate`, and with measured `hosting`, adoption runs the step ("Runs of PumpGraph's own" below). Measured
+ * hosting runs it several dozen times if it does not fit and consists of kernels, copies and fills alone; it is not for
+ * steps that wait for other processes. The contents of the buffers stay the same.
  *
  * Errors: PUMPGRAPH_INVALID_ARGUMENT for options, during a capture, or while a buffer is mapped; PUMPGRAPH_UNPLANNABLE;
  * PUMPGRAPH_INTERNAL; with `calibrate` PUMPGRAPH_OUT_OF_HOST_MEMORY if device and host memory together have no room for
@@ -597,8 +597,8 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_memory_snapshot(pumpgraph_step *step, c
 
 /** \} */
 
-/** \defgroup runs Runs on PumpGraph's own account
- * Calls that run the step, as adoption does with `calibrate` and measured `hosting`.
+/** \defgroup runs Runs of PumpGraph's own
+ * Calls that run the step, as adoption does with `calibrate` and measured `hosting` (docs/design/runtime.md).
  *
  * Each run begins with the values with which the program's next replay would begin, and the program finds these values
  * again afterwards. The values are those of all buffers of the session that the step may reach, of memory that its
@@ -643,8 +643,8 @@ typedef struct pumpgraph_replanning {
 
 /** Plans a rewritten step again from measured node times and keeps the faster plan, of two within 1 % the newer. Every
  * captured node is timed on the device, with the step's transfers beside it. If nodes reach operands in host memory,
- * and the new plan is over 2 % off its prediction or over 1 % faster than all earlier ones, that is repeated, up to
- * four times in all.
+ * and the new plan is over 2 % off its prediction or over 1 % faster than all earlier ones, this is repeated up to four
+ * times in all.
  *
  * Waits for the device and runs the step some dozen times. The graph is changed in place: a caller that instantiated it
  * does so again, after an error too.
