@@ -166,7 +166,11 @@ Status PlannedTogether::take(const std::shared_ptr<Residence> &memory) {
 }
 
 Status PlannedTogether::giveBack() {
-  PUMPGRAPH_TRY(session_.takePlanBack());
+  if (Status back = session_.takePlanBack(); !back) { // the memory is that of a step too which there will not be
+    for (const Member &member : members_)
+      session_.lostBlocks_.insert(member.step.captured_.blocks.begin(), member.step.captured_.blocks.end());
+    return back;
+  }
   Status done;
   for (Member &member : members_)
     if (const Status back = giveBack(member); !back)
