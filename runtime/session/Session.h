@@ -82,7 +82,7 @@ struct AdoptOptions {
   bool calibrate = false;     ///< look for addresses that kernels of the step store
   BoundaryChoice boundary = BoundaryChoice::Automatic;
   bool plansOthersAgain = false; ///< where no plan keeps a boundary that is to be shared
-  std::int32_t prefetching = 0; ///< on managed memory: a pumpgraph_prefetching
+  std::int32_t prefetching = 0;  ///< on managed memory: a pumpgraph_prefetching
   HostingChoice hosting = HostingChoice::Automatic;
   RematerializeChoice rematerialize = RematerializeChoice::Automatic; ///< where the session allows it
   bool ownsGraph = false;                                             ///< the step destroys the graph

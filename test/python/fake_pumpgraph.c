@@ -191,7 +191,9 @@ FAKE pumpgraph_status pumpgraph_departures(pumpgraph_session *session, const uin
 }
 
 /* As if the values of one call had to leave for those of the next. */
-FAKE void fake_depart(void) { ++departures; }
+FAKE void fake_depart(void) {
+  ++departures;
+}
 
 FAKE pumpgraph_status pumpgraph_bring(pumpgraph_session *session, void *const *pointers, size_t count, int32_t use,
                                       pumpgraph_error *error) {
@@ -314,10 +316,10 @@ FAKE pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_c
 FAKE pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                       const pumpgraph_adopt_options *options, pumpgraph_step **step,
                                       pumpgraph_error *error) {
-  write_down("adopt %p %p size=%d name=%s costs=%s leave=%d keep=%d calibrate=%d boundary=%d%s%s%s%s\n", (void *)session,
-             (void *)graph, options->struct_size == sizeof *options, or_null(options->name), or_null(options->costs_ir),
-             options->leave_as_captured, options->keep_first_plan, options->calibrate, options->boundary,
-             options->prefetching ? " prefetching" : "", options->hosting ? " hosting" : "",
+  write_down("adopt %p %p size=%d name=%s costs=%s leave=%d keep=%d calibrate=%d boundary=%d%s%s%s%s\n",
+             (void *)session, (void *)graph, options->struct_size == sizeof *options, or_null(options->name),
+             or_null(options->costs_ir), options->leave_as_captured, options->keep_first_plan, options->calibrate,
+             options->boundary, options->prefetching ? " prefetching" : "", options->hosting ? " hosting" : "",
              options->rematerialize ? " never again" : "", options->plan_others_again ? " others" : "");
   const pumpgraph_status status = answer("adopt", error);
   if (status == PUMPGRAPH_OK)
