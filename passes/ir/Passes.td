@@ -27,7 +27,7 @@ defvar machineOptions = [
 ];
 
 def AnnotateAccesses : GraphPass<"annotate-accesses"> {
-  let summary = "Join what is known of each access: mode, evidence, what must happen";
+  let summary = "Narrow accesses by node kinds, parameter types and tables of the Clang plugin";
   let description = [{
     Narrows accesses of evidence `assumed` or `observed`. A copy must read its source and overwrite its destination, a
     fill must overwrite its destination (`proved`). A parameter of type `T const *`, by the kernel's mangled name, is only
@@ -260,8 +260,8 @@ def CheckResidency : GraphPass<"check-residency"> {
 def CheckManaged : GraphPass<"check-managed"> {
   let summary = "Prove that no operation on managed memory can do harm, or name the mistake";
   let description = [{
-    Nothing is discarded while it is written, or while a node still reads it, whatever the agent does late or leaves out.
-    Changes nothing.
+    Nothing is discarded while it is written, or while a node still reads it, even if the agent is late or leaves
+    operations out. Changes nothing.
   }];
 }
 
