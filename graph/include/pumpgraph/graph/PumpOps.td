@@ -2,9 +2,7 @@
 /// \file
 /// The ops of the `pump` dialect. docs/reference/ir.md shows each of them.
 ///
-/// To add a node kind: pumpgraph::NodeKind (append) and validate() in graph/Description.cpp, an op here, CapturedOps or
-/// AddedOps in graph/Conversion.cpp, the kinds in test/unit/graph/RandomDescription.cpp, a case in
-/// test/graph/round-trip.mlir, an example in docs/reference/ir.md.
+/// docs/design/architecture.md lists the files of a new node kind.
 
 #ifndef PUMPGRAPH_GRAPH_PUMPOPS_TD
 #define PUMPGRAPH_GRAPH_PUMPOPS_TD
