@@ -86,7 +86,7 @@ exit $missing""")
     def test_help_names_every_command(self):
         result = self.dev("help")
         self.assertEqual(result.returncode, 0)
-        for command in "test build demo gpu-test gpu-bench doctor format docs help".split():
+        for command in "test build demo gpu-test gpu-bench plan-bench doctor format docs help".split():
             self.assertIn(f"\n  {command} ", result.stdout)
 
     def test_unknown_command_prints_the_help_and_exits_2(self):
@@ -303,6 +303,15 @@ exit $missing""")
                 self.assertEqual(result.stdout, "")
                 self.assertEqual(len(result.stderr.splitlines()), 1)
                 self.assertIn(f"{command} needs a GPU", result.stderr)
+
+    def test_plan_bench_builds_the_planner_alone_and_hands_arguments_on(self):
+        build = self.make_build_folder()
+        self.stand_in("python3")
+        result = self.dev("plan-bench", "--short", "--rows", "gpt2")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.called("ninja")[-1], f"ninja -C {build} pump-graph-opt")
+        self.assertEqual(self.called("python3")[-1], f"python3 {self.tree}/tools/plan-bench --tool "
+                         f"{build}/bin/pump-graph-opt --short --rows gpt2")
 
     # ---- the demo says which of its three forms it takes
 

@@ -51,6 +51,11 @@ installAndBuild() {
   buildAll "$@"
 }
 
+runPlanBench() {
+  [[ " $* " == *" --help "* ]] || installAndBuild pump-graph-opt
+  python3 "$root/tools/plan-bench" --tool "$build/bin/pump-graph-opt" "$@"
+}
+
 # Debian's own Python has what it needs; the path of the wheel is the last line.
 buildWheel() {
   [[ $# -eq 0 ]] || fail "wheel takes no arguments: $*"
