@@ -35,7 +35,7 @@ CUdeviceptr placeOf(CUmemorytype type, CUdeviceptr address, const void *host) {
   return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : address;
 }
 
-Status forEachCopy(const Driver &driver, CUgraph graph, const std::function<Status(CUgraphNode)> &visit) {
+Status renewCopies(const Driver &driver, CUgraph graph, const AddressSpace &addresses) {
   std::size_t count = 0;
   PUMPGRAPH_TRY(driver.graphGetNodes(graph, nullptr, &count));
   std::vector<CUgraphNode> nodes(count);
@@ -45,18 +45,14 @@ Status forEachCopy(const Driver &driver, CUgraph graph, const std::function<Stat
     CUgraphNodeType type{};
     PUMPGRAPH_TRY(driver.graphNodeGetType(node, &type));
     if (type == CU_GRAPH_NODE_TYPE_MEMCPY)
-      PUMPGRAPH_TRY(visit(node));
+      PUMPGRAPH_TRY(renewCopy(driver, node, addresses));
     if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
       CUgraph child = nullptr;
       PUMPGRAPH_TRY(driver.graphChildGraphNodeGetGraph(node, &child));
-      PUMPGRAPH_TRY(forEachCopy(driver, child, visit));
+      PUMPGRAPH_TRY(renewCopies(driver, child, addresses));
     }
   }
   return {};
-}
-
-Status renewCopies(const Driver &driver, CUgraph graph, const AddressSpace &addresses) {
-  return forEachCopy(driver, graph, [&](CUgraphNode node) { return renewCopy(driver, node, addresses); });
 }
 
 } // namespace pumpgraph::runtime

@@ -36,7 +36,6 @@ public:
   Status checkRoom(std::uint64_t bytes, const char *purpose) const;
   void countPinned(std::int64_t bytes) { pinnedBytes_ += static_cast<std::uint64_t>(bytes); }
 
-  int numaNode() const { return numaNode_; }
   std::uint64_t limitBytes() const { return limitBytes_; }
   std::uint64_t backedBytes() const { return backedBytes_; }
   std::uint64_t pinnedBytes() const { return pinnedBytes_; }

@@ -2,6 +2,7 @@
 """Tensors made of numbers inside a captured step: which are filled in. That their bits are those that PyTorch copies is
 tested where PyTorch is (test/gpu/host_state_cases.py)."""
 
+import fractions
 import unittest
 from unittest import mock
 
@@ -22,7 +23,7 @@ class Filling(unittest.TestCase):
         return devices
 
     def test_fills_in_numbers(self):
-        for data in (1, 0.5, True, 1j, [1, 2], ((1, 2), [3, 4]), [0.0] * 64):
+        for data in (1, 0.5, True, 1j):
             with self.subTest(data=data):
                 self.assertEqual(self.filled(lambda data=data: torch.tensor(data, device="cuda")), ["cuda"])
                 self.assertEqual(self.filled(lambda data=data: torch.tensor(data), default="cuda"), ["cuda"])
@@ -36,7 +37,7 @@ class Filling(unittest.TestCase):
         self.assertEqual(self.filled(lambda: torch.Tensor().new_tensor(1, device="cpu")), [])
 
     def test_leaves_other_data_alone(self):
-        for data in ([], [[]], [1, []], [0.0] * 65, [[0.0] * 33] * 2, "text", [1, "text"], torch.Tensor(), None):
+        for data in ([], [1], (0.5, 2), [[1.0]], "text", torch.Tensor(), None, fractions.Fraction(1, 2)):
             with self.subTest(data=data):
                 self.assertEqual(self.filled(lambda data=data: torch.tensor(data, device="cuda")), [])
 

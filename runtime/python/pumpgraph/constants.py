@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors made of Python numbers inside a captured step.
+"""Tensors made of one Python number inside a captured step.
 
-`torch.tensor(0.5, device="cuda")` copies from host memory that is not pinned, which no capture takes. The numbers are
-written by kernels instead, as parameters: two captures of a step whose numbers differ differ, and are refused.
+`torch.tensor(0.5, device="cuda")` copies from host memory that is not pinned, which no capture takes. A kernel writes
+the number instead, as a parameter: captures of a step with different numbers differ, and are refused. Lists are copied
+as ever, so a capture refuses them: nothing notices that the program changes one between calls.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import numbers
 from typing import Any, Callable, Iterator
 
 import torch
 
-_MOST_NUMBERS = 64  # a kernel each, where they differ
+_NUMBERS = (bool, int, float, complex)  # changes of which are noticed (reads.py)
 
 
 @contextlib.contextmanager
 def filled_in() -> Iterator[None]:
-    """Inside, `torch.tensor()`, `torch.as_tensor()` and `Tensor.new_tensor()` fill in the few Python numbers that they
-    are given for a device. Larger data and arrays are copied as ever."""
+    """Inside, `torch.tensor()`, `torch.as_tensor()` and `Tensor.new_tensor()` fill in one Python number for a device.
+    Other data are copied."""
     originals = [(torch, "tensor"), (torch, "as_tensor"), (torch.Tensor, "new_tensor")]
     kept = [(owner, name, getattr(owner, name)) for owner, name in originals]
     for owner, name, original in kept:
@@ -36,8 +36,8 @@ def _filling(make: Callable[..., Any], is_method: bool) -> Callable[..., Any]:
     @functools.wraps(make)
     def filling(*args: Any, **kwargs: Any) -> Any:
         data = args[1 if is_method else 0] if len(args) > is_method else kwargs.get("data")
-        device = _device_of(make, is_method, args, kwargs)
-        if device.type == "cpu" or not 0 < _count(data) <= _MOST_NUMBERS:
+        device = _device_of(is_method, args, kwargs)
+        if type(data) not in _NUMBERS or device.type == "cpu":
             return make(*args, **kwargs)
         if not is_method and len(args) > 2:  # as_tensor(data, dtype, device)
             args = args[:2]
@@ -47,30 +47,14 @@ def _filling(make: Callable[..., Any], is_method: bool) -> Callable[..., Any]:
     return filling
 
 
-def _device_of(make: Callable[..., Any], is_method: bool, args: Any, kwargs: Any) -> torch.device:
+def _device_of(is_method: bool, args: Any, kwargs: Any) -> torch.device:
     device = kwargs.get("device", args[2] if not is_method and len(args) > 2 else None)
     if device is None:
         return args[0].device if is_method and args else torch.get_default_device()
     return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
 
 
-def _count(data: Any) -> int:
-    """How many numbers; 0 if there is anything else, or none."""
-    if isinstance(data, numbers.Number):
-        return 1
-    if not isinstance(data, (list, tuple)) or len(data) > _MOST_NUMBERS:
-        return 0
-    counts = [_count(item) for item in data]
-    return sum(counts) if all(counts) else 0
-
-
 def _fill(made: torch.Tensor, device: torch.device) -> torch.Tensor:
-    values = made.reshape(-1).tolist()
     filled = torch.empty(made.shape, dtype=made.dtype, device=device)
-    if all(value == values[0] and str(value) == str(values[0]) for value in values):  # -0.0 is another value than 0.0
-        filled.fill_(values[0])
-    else:
-        places = filled.view(-1)
-        for index, value in enumerate(values):
-            places[index].fill_(value)
+    filled.fill_(made.item())
     return filled.requires_grad_(made.requires_grad)
