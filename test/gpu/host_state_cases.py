@@ -341,15 +341,197 @@ def tensor_made_of_a_number_that_the_loop_changes(pg):
     return figures + program.losses(step)
 
 
-@refused("Cannot copy between CPU and CUDA tensors")
+@equal
+def tensors_made_of_lists(pg):
+    """Of every kind of number, nested, and of a list that the step makes."""
+    program = Program()
+    made = [[0.1, -0.0, float("inf"), 1e-42], (3, -4, 2**62 + 1), [True, False], [[2 + 1j], [3]], [1, 2.5, True],
+            [[[1.0, 2.0]] * 8] * 4]
+
+    def step(x):
+        loss = program.train(x)
+        weights = [0.5, 0.25]
+        others = [loss.new_tensor([[0.3, 0.7]]), torch.as_tensor((0.7, 2), dtype=torch.bfloat16, device=x.device)]
+        others += [torch.tensor(data, device="cuda") for data in made]
+        return (loss * torch.tensor(weights, device=x.device)).sum(), *others
+
+    graphed, figures = pg.graphed(step), []
+    for call in range(CALLS):
+        loss, *others = graphed(program.batches[call % 3])
+        figures.append(bits(loss))
+        figures += [str((tensor.dtype, tensor.shape, tensor.stride(), tensor.tolist())) for tensor in others]
+    return figures
+
+
+@refused(r'"weights\[0\]", which the step reads, was 0\.5 when the step was captured and is 0\.375')
 def tensor_made_of_a_list_that_the_loop_changes(pg):
-    """In place: were it filled in, nothing would notice."""
+    """In place."""
     program = Program()
     weights = [0.5, 0.25]
     step = pg.graphed(lambda x: (program.train(x) * torch.tensor(weights, device="cuda")).sum())
     figures = program.losses(step)
     weights[0] = 0.375
     return figures + program.losses(step)
+
+
+@refused("Cannot copy between CPU and CUDA tensors")
+def tensor_made_of_a_long_list(pg):
+    program = Program()
+    weights = [0.5] * 65
+    return program.losses(pg.graphed(lambda x: (program.train(x) * torch.tensor(weights, device="cuda")).sum()))
+
+
+# ---- what the loop changes between calls -----------------------------------------------------------------------------
+
+
+def with_change(pg, factor, change):
+    """The loss is scaled by what `factor()` gives, and the loop makes a change between calls."""
+    program = Program()
+    step = pg.graphed(loss_times(program, factor))
+    figures = program.losses(step)
+    change()
+    return figures + program.losses(step)
+
+
+@refused(r'"weights\[0\]", which the step reads, was 0\.5 when the step was captured and is 0\.375')
+def element_that_the_loop_changes(pg):
+    weights = [0.5, 0.25]
+    return with_change(pg, lambda: weights[0], lambda: weights.__setitem__(0, 0.375))
+
+
+@refused(r'"settings\[\'optim\'\]\[\'scale\'\]", which the step reads, was 0\.5 .* is 0\.375')
+def element_of_a_dict_that_the_loop_changes(pg):
+    settings = {"optim": {"scale": 0.5}}
+    return with_change(pg, lambda: settings["optim"]["scale"], lambda: settings["optim"].update(scale=0.375))
+
+
+@equal
+def elements_that_the_step_does_not_read(pg):
+    """The loop counts and collects in the same containers."""
+    weights, table, losses = [0.5, 0.25], {"scale": 0.5, "calls": 0}, []
+
+    def after():
+        table["calls"] += 1
+        weights[1] += 1
+        losses.append(table["calls"])
+        return []
+
+    program = Program()
+    return program.losses(pg.graphed(loss_times(program, lambda: weights[0] * table["scale"])), after)
+
+
+@refused(r'"weights\[1\]", which the step reads, was 0\.25 when the step was captured and is 0\.375')
+def list_that_the_loop_changes(pg):
+    weights = [0.5, 0.25]
+    return with_change(pg, lambda: sum(weight * weight for weight in weights), lambda: weights.__setitem__(1, 0.375))
+
+
+@refused(r'"extra", which the step reads, had 0 elements when the step was captured and has 1 element')
+def empty_list_that_the_loop_fills(pg):
+    extra = []
+    return with_change(pg, lambda: 1.0 + sum(extra), lambda: extra.append(0.5))
+
+
+@refused(r'"settings\.beta", which the step reads, was .*0\.5.* is .*0\.375')
+def number_of_numpy_that_the_loop_changes(pg):
+    settings = types.SimpleNamespace(beta=numpy.float64(0.5))
+    return with_change(pg, lambda: settings.beta, lambda: setattr(settings, "beta", numpy.float64(0.375)))
+
+
+@refused(r'"weights", which the step reads, has something else in it than when the step was captured')
+def array_of_numpy_that_the_loop_changes(pg):
+    weights = numpy.array([0.5, 0.25])
+    return with_change(pg, lambda: float(weights.sum()), lambda: weights.__setitem__(0, 0.375))
+
+
+@refused(r'"scale", which the step reads, has something else in it than when the step was captured')
+def tensor_on_the_host_that_the_loop_changes(pg):
+    scale = torch.tensor(0.5)
+    return with_change(pg, lambda: scale, lambda: scale.fill_(0.375))
+
+
+@refused(r'"dtype", which the step reads, was torch\.float32 when the step was captured and is torch\.bfloat16')
+def dtype_that_the_loop_changes(pg):
+    program, dtype = Program(), torch.float32
+    step = pg.graphed(lambda x: program.train(x).to(dtype))
+    figures = program.losses(step)
+    dtype = torch.bfloat16
+    return figures + program.losses(step)
+
+
+@refused(r'"settings\.beta", which the step reads, was 0\.5 when the step was captured and is 0\.375')
+def settings_that_the_loop_rebinds(pg):
+    program, settings = Program(), types.SimpleNamespace(beta=0.5)
+    step = pg.graphed(lambda x: program.train(x) * settings.beta)
+    figures = program.losses(step)
+    settings = types.SimpleNamespace(beta=0.375)
+    return figures + program.losses(step)
+
+
+@refused(r'"settings\.beta", which the step reads, was 0\.5 when the step was captured and is 0\.375')
+def equal_settings_that_the_loop_rebinds_and_changes(pg):
+    """Equal ones are looked at from then on."""
+    program, settings = Program(), types.SimpleNamespace(beta=0.5, calls=0)
+    step = pg.graphed(lambda x: program.train(x) * settings.beta)
+    figures = program.losses(step)
+    settings = types.SimpleNamespace(beta=0.5, calls=1)
+    figures += program.losses(step)
+    settings.beta = 0.375
+    return figures + program.losses(step)
+
+
+@equal
+def equal_settings_and_functions_that_the_loop_makes_anew(pg):
+    program, weights = Program(), [0.5, 0.25]
+    settings, activation = types.SimpleNamespace(beta=0.5, calls=0), None
+
+    def make(scale):
+        return lambda loss: loss * scale
+
+    activation = make(0.5)
+    step = pg.graphed(lambda x: activation(program.train(x)) * settings.beta * sum(weights))
+
+    def after():
+        nonlocal settings, activation, weights
+        settings, activation, weights = types.SimpleNamespace(beta=0.5, calls=1), make(0.5), [0.5, 0.25]
+        return []
+
+    return program.losses(step, after)
+
+
+@refused(r'"activation", which the step reads, is another object than when the step was captured')
+def function_that_the_loop_rebinds(pg):
+    program, activation = Program(), nn.functional.gelu
+    step = pg.graphed(lambda x: activation(program.train(x)))
+    figures = program.losses(step)
+    activation = nn.functional.relu
+    return figures + program.losses(step)
+
+
+@refused(r'"settings\.beta", which the step may read, was 0\.5 when the step was captured and is 0\.375')
+def settings_that_the_step_passes_on(pg):
+    settings = types.SimpleNamespace(beta=0.5, calls=0)
+
+    def helper(config):
+        return config.beta
+
+    return with_change(pg, lambda: helper(settings), lambda: setattr(settings, "beta", 0.375))
+
+
+@equal
+def settings_that_the_step_passes_on_and_the_loop_counts_in(pg):
+    settings = types.SimpleNamespace(beta=0.5, calls=0, losses=[])
+    program = Program()
+
+    def helper(config):
+        return getattr(config, "beta")
+
+    def after():
+        settings.calls += 1
+        settings.losses.append(settings.calls)
+        return []
+
+    return program.losses(pg.graphed(loss_times(program, lambda: helper(settings))), after)
 
 
 # ---- random numbers of the device ------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 tested where PyTorch is (test/gpu/host_state_cases.py)."""
 
 import fractions
+import functools
 import unittest
 from unittest import mock
 
@@ -23,7 +24,7 @@ class Filling(unittest.TestCase):
         return devices
 
     def test_fills_in_numbers(self):
-        for data in (1, 0.5, True, 1j):
+        for data in (1, 0.5, True, 1j, [1], (0.5, 2), [[1.0, 2], (3, 4)], [0.0] * 64, [[0.0] * 8] * 8):
             with self.subTest(data=data):
                 self.assertEqual(self.filled(lambda data=data: torch.tensor(data, device="cuda")), ["cuda"])
                 self.assertEqual(self.filled(lambda data=data: torch.tensor(data), default="cuda"), ["cuda"])
@@ -37,9 +38,34 @@ class Filling(unittest.TestCase):
         self.assertEqual(self.filled(lambda: torch.Tensor().new_tensor(1, device="cpu")), [])
 
     def test_leaves_other_data_alone(self):
-        for data in ([], [1], (0.5, 2), [[1.0]], "text", torch.Tensor(), None, fractions.Fraction(1, 2)):
+        for data in ([], [[]], [1, "text"], [torch.Tensor()], [0] * 65, [[0] * 8] * 9, range(3), {1: 2}, "text",
+                     torch.Tensor(), None, fractions.Fraction(1, 2)):
             with self.subTest(data=data):
                 self.assertEqual(self.filled(lambda data=data: torch.tensor(data, device="cuda")), [])
+
+    def test_fills_in_each_number_in_its_place(self):
+        class Values:
+            """A tensor in one dimension, whose elements are views of it."""
+
+            dtype, shape, requires_grad = torch.float32, (2, 2), True
+
+            def __init__(self, numbers):
+                self.numbers = numbers
+
+            def view(self, size):
+                return self
+
+            def tolist(self):
+                return self.numbers
+
+            def unbind(self):
+                return [mock.Mock(fill_=functools.partial(self.numbers.__setitem__, index)) for index in range(4)]
+
+            def requires_grad_(self, requires_grad):
+                return self.numbers, requires_grad
+
+        with mock.patch.object(torch, "empty", lambda shape, dtype, device: Values([0] * 4)):
+            self.assertEqual(constants._fill(Values([1, 2, 3, 4]), torch.device("cuda")), ([1, 2, 3, 4], True))
 
     def test_is_undone(self):
         before = torch.tensor, torch.as_tensor, torch.Tensor.new_tensor

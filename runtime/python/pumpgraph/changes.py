@@ -20,7 +20,8 @@ import torch
 class _Changes:
     """`mark` is another list after every change, set once it is done, but just before something is put into a module:
     no other thread may do so during a call. `registrations`: another list whenever something may have been put into
-    a module or taken out. `watched`: the ids of tensors whose changes count; loaders make and change others all the time.
+    a module or taken out. `attributes`: the same, for attributes of modules other than `training`. `watched`: the ids of
+    tensors whose changes count; loaders make and change others all the time.
 
     An instance of lists, and nothing in it is read when it is written: a compiler that traces a module's code into here
     can trace that."""
@@ -28,6 +29,7 @@ class _Changes:
     def __init__(self) -> None:
         self.mark: List[Any] = []
         self.registrations: List[Any] = []
+        self.attributes: List[Any] = []
         self.watched: FrozenSet[int] = frozenset()
         self._by_owner: "weakref.WeakKeyDictionary[object, FrozenSet[int]]" = weakref.WeakKeyDictionary()
         self.keeps_graphs = False  # whether backward passes leave what autograd has saved
@@ -89,6 +91,8 @@ def _notice_attributes() -> None:
     @functools.wraps(original)
     def assign(module: Any, name: str, value: Any) -> None:
         original(module, name, value)
+        if name != "training":
+            Changes.attributes = []
         Changes.mark = []
 
     torch.nn.Module.__setattr__ = assign  # type: ignore[method-assign]

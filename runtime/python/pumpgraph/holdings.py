@@ -22,7 +22,7 @@ from . import nested
 from .errors import StaleStepError
 from .reachable import (LARGEST_CONTAINER, OBJECTS_DEEP, Attributes, Place, identity_of, is_generator, is_opaque,
                         slots_of)
-from .reads import PLAIN
+from .values import PLAIN, are_equal, is_plain
 
 # A cache of an encoder-decoder model holds two caches, which hold layers, which hold tensors.
 DEEP = OBJECTS_DEEP + 1
@@ -142,8 +142,8 @@ _MISSING = object()
 def _compare(name: str, before: Any, now: Any) -> None:
     if now is before or isinstance(before, torch.Tensor):
         return
-    if type(now) is type(before) and type(now) in PLAIN:
-        if now == before or now != now:
+    if type(now) is type(before) and is_plain(now):
+        if are_equal(before, now):
             return
         raise StaleStepError(f"\"{name}\", which the step may read, was {before!r} when the step was captured and is "
                              f"{now!r}; pass it as an argument of its own, a tensor if it differs from call to call")

@@ -55,7 +55,7 @@ def _internal_names(kind: type) -> Set[str]:
         return set()
 
 
-_OF_MODULES = _internal_names(torch.nn.Module) | {"_compiled_call_impl", "training"} | hooks.OF_MODULES.keys()
+OF_MODULES = _internal_names(torch.nn.Module) | {"_compiled_call_impl", "training"} | hooks.OF_MODULES.keys()
 OF_OPTIMIZERS = {
     "defaults", "state", "param_groups", "grad_scale", "found_inf", "step", "_step_count", "_opt_called",
     "_hook_for_profile", "_patch_step_function", "_zero_grad_profile_name", "_warned_capturable_if_run_uncaptured",
@@ -234,7 +234,7 @@ class Reachable:
             known.keys.setdefault(key, self._through)
 
     def _visit_module(self, module: torch.nn.Module, name: str, objects: int, functions: int) -> None:
-        own = {key: value for key, value in vars(module).items() if key not in _OF_MODULES}
+        own = {key: value for key, value in vars(module).items() if key not in OF_MODULES}
         self._visit_all(vars(module), _searched(module, own), name, objects, functions)
         self._visit_class(type(module), name, objects, functions)
         self._visit_hooks(hooks.of_module(module, name or type(module).__name__))
@@ -358,9 +358,14 @@ def is_opaque(kind: type) -> bool:
     return _is_foreign(kind.__module__) or _is_concurrent(kind.__module__)
 
 
+def left_out_of(thing: Any) -> FrozenSet[str]:
+    """The attributes at which no search looks."""
+    return frozenset().union(*(names for kind, names in _LEFT_OUT.items() if isinstance(thing, kind)))
+
+
 def _searched(thing: Any, own: Dict[str, Any]) -> Dict[str, Any]:
-    left = [names for kind, names in _LEFT_OUT.items() if isinstance(thing, kind)]
-    return {key: value for key, value in own.items() if not any(key in names for names in left)} if left else own
+    left = left_out_of(thing)
+    return {key: value for key, value in own.items() if key not in left} if left else own
 
 
 def is_programs_own(function: types.FunctionType) -> bool:

@@ -1,70 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers, texts and flags that the code of a step reads by name, and that the program may change between calls.
+"""Values that the code of a step reads by name, and that the program may change between calls.
 
-A captured step keeps those of the captured call. The code of the program's own functions says which they are: each
-variable, global, and attribute along a chain such as `self.settings.beta` is followed to the place where the value is.
+A captured step keeps those of the captured call. Which they are is found by following the code (following.py). Before
+every replay all of them are compared by identity at once, and those that are others by what the step reads of them.
 """
 
 from __future__ import annotations
 
-import dis
-import inspect
 import types
-from operator import is_
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
+import weakref
+from itertools import chain
+from operator import is_, itemgetter
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
 
 import torch
 
+from .changes import Changes
 from .errors import StaleStepError
-from .reachable import Attributes, Cell, is_programs_own, is_written_by_the_program
+from .following import Content, Following, Read, Whole
+from .lookups import MISSING, Code, Spot, is_container
+from .reachable import OF_MODULES
+from .values import A_TENSOR, Comparison, Difference, is_plain, items_of, kept
 
-PLAIN = (type(None), bool, int, float, complex, str)
-_MISSING = object()
-
-
-class Code(NamedTuple):
-    """A function of the program that the step may call, and the object that it is a method of. `arguments`: objects
-    that every call gives it, by name."""
-
-    function: types.FunctionType
-    bound: Any = None
-    arguments: Mapping[str, Any] = types.MappingProxyType({})
-
-
-class _Read(NamedTuple):
-    holder: Any
-    key: Any
-    name: str
-
-    def now(self) -> Any:
-        try:
-            return self.holder[self.key]
-        except (LookupError, ValueError):  # an empty cell is a ValueError
-            return _MISSING
+__all__ = ["Code", "Reads"]
 
 
 class Reads:
-    """As the values are when this is made."""
+    """As the values are when this is made. Of `modules` those of PyTorch count, whose code is not followed."""
 
-    def __init__(self, code: Iterable[Code]):
-        self._found: Dict[Tuple[int, Any], _Read] = {}
-        self._of_modules: Dict[Tuple[int, Any], _Read] = {}
-        self._passed_on: List[Tuple[str, Any]] = []
-        self._alive: List[Any] = []
-        seen: Set[Tuple[int, int]] = set()
-        waiting = list(code)
-        while waiting:
-            each = waiting.pop()
-            if (id(each.function), id(each.bound)) not in seen:
-                seen.add((id(each.function), id(each.bound)))
-                self._alive.append(each)
-                waiting += self._follow(each.function, each.function.__code__, _objects_by_name(each))
-        self._alive.clear()
-        found = list(self._found.values())
-        self._everywhere = _Values([place for place in found if not isinstance(place.holder, dict)])
-        self._in_dicts = _Values([place for place in found if isinstance(place.holder, dict)])
-        self._pairs = [(place.holder, place.key) for place in self._in_dicts.places]
-        self._in_modules = _Values(list(self._of_modules.values()))
+    def __init__(self, code: Iterable[Code], modules: Iterable[torch.nn.Module] = ()):
+        self._attributes = Changes.attributes
+        self._in_layers = _Values(_of_layers(modules))
+        self._code = [_Root(each) for each in code]
+        self._passed_on = self._look()
+
+    def _look(self) -> List[Tuple[str, Any]]:
+        following = Following(root.code() for root in self._code)
+        self._uses = following.uses
+        self._everywhere = _Values(following.reads.values(), following.wholes.values(), following.contents.values())
+        self._in_modules = _Values(following.of_modules.values())
+        return following.passed_on
 
     def take_passed_on(self) -> List[Tuple[str, Any]]:
         """What the code gives to other code, which may read anything of it, with names. Not what it calls, which is
@@ -75,114 +50,135 @@ class Reads:
 
     def check(self) -> None:
         """Raises StaleStepError unless they are the same. Called before every replay."""
-        self._in_dicts.compare([holder.get(key, _MISSING) for holder, key in self._pairs])
-        self._everywhere.compare()
+        if not self._everywhere.are_as_before():
+            self._compare(self._everywhere)
 
     def check_modules(self) -> None:
         """The same, for attributes of modules. Called where something has changed."""
-        self._in_modules.compare()
+        if not self._in_modules.are_as_before():
+            self._compare(self._in_modules)
+        if self._attributes is not Changes.attributes:
+            attributes = Changes.attributes
+            if not self._in_layers.are_as_before():
+                self._compare(self._in_layers)
+            self._attributes = attributes
 
-    def _follow(self, function: types.FunctionType, code: types.CodeType, known: Dict[str, Any]) -> Iterator[Code]:
-        """Notes what the code reads. Yields the methods that it calls. `known`: cells, and the object of a method, by
-        name."""
-        at: Any = _MISSING  # the object whose attributes come next
-        name = ""
-        is_given = False  # it is the object of a method, or an argument
-        for instruction in dis.get_instructions(code):
-            operation, argument = instruction.opname, instruction.argval
-            if at is not _MISSING and not is_given and not operation.endswith(("_ATTR", "_METHOD")):
-                self._passed_on.append((name, at))
-            is_given = False
-            if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
-                name, at = argument, self._note(function.__globals__, argument, argument)
-            elif operation.startswith(("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FAST")):
-                name = argument[-1] if isinstance(argument, tuple) else argument  # newer Pythons load two at once
-                at = known.get(name, _MISSING)
-                is_given = not isinstance(at, Cell)
-                at = self._note(at, None, name) if isinstance(at, Cell) else at
-            elif operation in ("LOAD_ATTR", "LOAD_METHOD") and at is not _MISSING:
-                name = f"{name}.{argument}"
-                owner, at = at, self._attribute(at, argument, name)
-                if isinstance(at, types.FunctionType) and not isinstance(owner, (types.ModuleType, type)) \
-                        and is_programs_own(at) and at is inspect.getattr_static(type(owner), argument, None):
-                    yield Code(at, owner)
-            else:
-                at = _MISSING
-        for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
-                inside = {name: thing for name, thing in known.items() if name in constant.co_freevars}
-                yield from self._follow(function, constant, inside)
+    def _compare(self, values: "_Values") -> None:
+        self._refuse(values)
+        if not values.adopt():  # there are other objects, which the step reads the same of
+            for others in (self._everywhere, self._in_modules):
+                self._refuse(others)
+            self._look()
 
-    def _attribute(self, owner: Any, key: str, name: str) -> Any:
-        """What an attribute is, without running anything of the program's."""
-        if isinstance(owner, torch.Tensor):
-            return _MISSING  # what a step works on is looked at elsewhere
-        if isinstance(owner, types.ModuleType):
-            return self._note(vars(owner), key, name) if is_written_by_the_program(owner) else \
-                vars(owner).get(key, _MISSING)
-        own = getattr(owner, "__dict__", None)
-        if isinstance(own, dict) and key in own:
-            if key == "training" and isinstance(owner, torch.nn.Module):
-                return own[key]  # a graph each
-            return self._note(own, key, name, isinstance(owner, torch.nn.Module))
-        if isinstance(owner, torch.nn.Module) and key in getattr(owner, "_modules", {}):
-            return owner._modules[key]
-        kind = owner if isinstance(owner, type) else type(owner)
-        for base in kind.__mro__:
-            if key in vars(base):
-                value = vars(base)[key]
-                if type(value).__name__ == "member_descriptor":  # of a slot
-                    return self._note(Attributes(owner), key, name)
-                if not is_written_by_the_program(base):
-                    return value
-                if type(value) in PLAIN and isinstance(own, dict) and owner is not kind:  # an object's own may come
-                    self._place(own, key, name, isinstance(owner, torch.nn.Module))
-                return self._note(Attributes(base), key, name)
-        return _MISSING
-
-    def _note(self, holder: Any, key: Any, name: str, of_module: bool = False) -> Any:
-        value = _Read(holder, key, name).now()
-        if type(value) in PLAIN:
-            self._place(holder, key, name, of_module)
-        return value
-
-    def _place(self, holder: Any, key: Any, name: str, of_module: bool) -> None:
-        identity = id(holder.thing if isinstance(holder, (Cell, Attributes)) else holder), key
-        (self._of_modules if of_module else self._found).setdefault(identity, _Read(holder, key, name))
+    def _refuse(self, values: "_Values") -> None:
+        for verb, difference in values.differences(Comparison(self._uses)):
+            raise StaleStepError(f"\"{difference.name}\", which the step {verb}, {difference}; pass it as an argument")
 
 
-def _objects_by_name(each: Code) -> Dict[str, Any]:
-    code = each.function.__code__
-    known: Dict[str, Any] = dict(zip(code.co_freevars, map(Cell, each.function.__closure__ or ())))
-    positional = code.co_varnames[:code.co_argcount]
-    defaults = {**dict(zip(reversed(positional), reversed(each.function.__defaults__ or ()))),
-                **(each.function.__kwdefaults__ or {})}
-    known.update((name, Cell(types.CellType(thing))) for name, thing in defaults.items())
-    if each.bound is not None and positional:
-        known[positional[0]] = each.bound
-    parameters = (*positional, *code.co_varnames[code.co_argcount:][:code.co_kwonlyargcount])
-    known.update((name, thing) for name, thing in each.arguments.items() if name in parameters)
-    return known
+class _Root:
+    """A function that is followed. What it is a method of, and what it is given, is not kept alive."""
+
+    def __init__(self, code: Code):
+        self._function = code.function
+        self._bound = _weakly(code.bound)
+        self._arguments = {name: _weakly(thing) for name, thing in code.arguments.items()}
+
+    def code(self) -> Code:
+        return Code(self._function, self._bound(), {name: thing() for name, thing in self._arguments.items()})
+
+
+def _weakly(thing: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(thing) if thing is not None else lambda: None
+    except TypeError:
+        return lambda: thing
+
+
+def _of_layers(modules: Iterable[torch.nn.Module]) -> Iterator[Read]:
+    """Their plain attributes, such as the probability of a dropout."""
+    for module in modules:
+        if type(module).__module__.startswith("torch.nn.modules."):
+            own = vars(module)
+            yield from (Read(Spot(own, key, own), f"{type(module).__name__}.{key}", "may read")
+                        for key, value in own.items() if is_plain(value) and key not in OF_MODULES)
 
 
 class _Values:
-    """What is in these places when this is made."""
+    """What is in these places when this is made. Tensors are compared by their types and not kept: whether the program
+    keeps one is told from its references."""
 
-    def __init__(self, places: List[_Read]):
-        self.places = places
-        self._values = [place.now() for place in places]
+    def __init__(self, reads: Iterable[Read], wholes: Iterable[Whole] = (), contents: Iterable[Content] = ()):
+        by_dict: Dict[int, List[Read]] = {}
+        others: List[Read] = []
+        for read in reads:
+            if isinstance(read.spot.holder, (dict, types.MappingProxyType)) and read.spot.now() is not MISSING:
+                by_dict.setdefault(id(read.spot.thing), []).append(read)
+            else:
+                others.append(read)
+        self._reads = [read for group in (*by_dict.values(), others) for read in group]
+        self._dicts = [(_getter([read.spot.key for read in group]), group[0].spot.holder) for group in by_dict.values()]
+        self._spots = [read.spot for read in others]
+        self._wholes, self._contents = list(wholes), list(contents)
+        self._views = [view for whole in self._wholes for view in _views(whole.thing)]
+        self._remember()
 
-    def compare(self, now: Optional[List[Any]] = None) -> None:
-        now = [place.now() for place in self.places] if now is None else now
-        if all(map(is_, now, self._values)):
-            return
-        for place, before, value in zip(self.places, self._values, now):
-            if value is not before and not (type(value) is type(before) and (value == before or value != value)):
-                raise StaleStepError(f"\"{place.name}\", which the step reads, {_text('was', before)} when the step "
-                                     f"was captured and {_text('is', value)}; pass it as an argument")
-        self._values = now
+    def _remember(self) -> None:
+        self._before = [kept(value) for value in self._now()]
+        self._tensors = [index for index, value in enumerate(self._before) if value is A_TENSOR]
+        self._lengths = list(map(len, self._views))
+
+    def _now(self) -> List[Any]:
+        """All values, fast: in every call."""
+        now: List[Any] = []
+        for get, holder in self._dicts:
+            now += get(holder)
+        if self._spots:
+            now += [spot.now() for spot in self._spots]
+        now += chain.from_iterable(self._views)
+        return now
+
+    def are_as_before(self) -> bool:
+        try:
+            now = self._now()
+        except KeyError:
+            return False
+        if len(now) != len(self._before):
+            return False
+        for index in self._tensors:
+            if isinstance(now[index], torch.Tensor):
+                now[index] = A_TENSOR
+        return all(map(is_, now, self._before)) and list(map(len, self._views)) == self._lengths \
+            and all([content.now() == content.before for content in self._contents])
+
+    def differences(self, comparison: Comparison) -> Iterator[Tuple[str, Difference]]:
+        for read, before in zip(self._reads, self._before):
+            found = comparison.difference(read.name, before, read.spot.now())
+            if found is not None:
+                yield read.verb, found
+        for whole in self._wholes:
+            for found in comparison.of_container(whole.name, whole.thing, whole.items, items_of(whole.thing)):
+                yield whole.verb, found
+        for content in self._contents:
+            now, before = content.now(), content.before
+            if now != before:
+                is_length = is_container(content.thing)
+                yield content.verb, Difference(content.name, *((before, now) if is_length else [content.thing] * 2))
+
+    def adopt(self) -> bool:
+        """Values that are equal. False where there are other objects, in which other places count."""
+        now = [kept(value) for value in self._now()]
+        if len(now) != len(self._before):
+            return False
+        changed = [value for value, before in zip(now, self._before) if value is not before]
+        self._remember()
+        for whole in self._wholes:
+            whole.items.update((key, kept(item)) for key, item in items_of(whole.thing).items())
+        return all(is_plain(value) or isinstance(value, (torch.nn.Module, torch.optim.Optimizer)) for value in changed)
 
 
-def _text(verb: str, value: Any) -> str:
-    text = repr(value)
-    return f"{verb} not there" if value is _MISSING else f"{verb} {text if len(text) <= 80 else text[:77] + '...'}"
+def _getter(keys: List[Any]) -> Callable[[Any], Tuple[Any, ...]]:
+    return itemgetter(*keys) if len(keys) > 1 else lambda holder: (holder[keys[0]],)
+
+
+def _views(container: Any) -> Tuple[Any, ...]:
+    return (dict.keys(container), dict.values(container)) if isinstance(container, dict) else (container,)

@@ -30,11 +30,11 @@ from ._report import Report
 from ._session import PathLike, ValidationResult
 from .changes import Changes
 from .errors import PumpGraphError, UnsupportedError, invalid
-from .reads import PLAIN
 from .step_function import (Graphed, Options, WORTH_MOVING, WeakMethod, counted, depths, detached,
                             tensors_of_output)
 from .tensors import has_memory, pointer_of
 from .torch_capture import Named, Things, installed
+from .values import PLAIN
 
 
 class Waits(UnsupportedError):

@@ -211,10 +211,10 @@ class _Surroundings:
         """The same, for what no mark tells of. Called before every replay."""
         for place in self.watched:
             place.check()
-        if self.reads is not None:
-            self.reads.check()
         if self.held is not None:
             self.held.check()
+        if self.reads is not None:
+            self.reads.check()
 
     def check_in_turn(self) -> None:
         """The same, for a few tensors after the other: extensions may move them without a mark."""
@@ -234,7 +234,7 @@ class _Surroundings:
         arguments = signature.holders_of_attributes(call, fn)
         code = [Code(function, arguments=arguments if function is step else {}) for function in code_of.functions
                 if is_programs_own(function)]
-        self.reads = Reads([*code, *starmap(Code, code_of.methods)])
+        self.reads = Reads([*code, *starmap(Code, code_of.methods)], self.modules)
         self.held = Holdings([*self.objects.items(), *self.reads.take_passed_on()], self._left, self.watched)
         self.watched = self.held.others
 
