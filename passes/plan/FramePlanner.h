@@ -106,6 +106,8 @@ struct Tuning {
   /// Cost of an edge the captured graph does not have, microseconds.
   double edgeUs = 0.01;
 
+  bool operator==(const Tuning &) const = default;
+
   /// Cost of a hand-over that takes `transferUs` when there are `availableUs` for it: falls smoothly, so that more
   /// time is always better.
   double latenessUs(double transferUs, double availableUs) const {

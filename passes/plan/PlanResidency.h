@@ -6,6 +6,7 @@
 #include "passes/analysis/Backend.h"
 #include "passes/analysis/Machine.h"
 #include "passes/analysis/Timeline.h"
+#include "passes/plan/SearchTrace.h"
 #include "pumpgraph/graph/Description.h"
 
 #include <tl/expected.hpp>
@@ -69,6 +70,7 @@ PlanStats statsOf(const Description &planned);
 struct PlannedStep {
   Description description; ///< `captured` nodes unchanged and in order, residency nodes and edges added, frames set
   PlanStats stats;
+  SearchTrace trace; ///< of the search that found the plan, in order
 };
 
 /// Plans a captured description (no residency nodes in it). Deterministic. Errors: exclusive buffers or operands

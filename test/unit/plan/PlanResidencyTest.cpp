@@ -70,22 +70,6 @@ TEST(PlanResidency, NothingIsAddedWhenEverythingFits) {
   EXPECT_EQ(again.error().message, "the step is planned; it has to be captured");
 }
 
-void expectSame(const Description &a, const Description &b) {
-  EXPECT_EQ(a.edges, b.edges);
-  ASSERT_EQ(a.nodes.size(), b.nodes.size());
-  for (NodeIndex node = 0; node < a.nodes.size(); ++node) {
-    EXPECT_EQ(a.nodes[node].kind, b.nodes[node].kind) << node;
-    EXPECT_EQ(a.nodes[node].buffer, b.nodes[node].buffer) << node;
-    EXPECT_EQ(a.nodes[node].range, b.nodes[node].range) << node;
-    EXPECT_EQ(a.nodes[node].accesses, b.nodes[node].accesses) << node;
-  }
-  for (BufferIndex buffer = 0; buffer < a.buffers.size(); ++buffer) {
-    EXPECT_EQ(a.buffers[buffer].frames, b.buffers[buffer].frames) << buffer;
-    EXPECT_EQ(a.buffers[buffer].resident, b.buffers[buffer].resident) << buffer;
-    EXPECT_EQ(a.buffers[buffer].mirrored, b.buffers[buffer].mirrored) << buffer;
-  }
-}
-
 /// A step, and a budget hardly above the need of its widest node.
 std::pair<Description, PlanOptions> crowdedStep() {
   Description step = test::regularStep({.layers = 12, .activationPages = 48});
@@ -103,7 +87,7 @@ TEST(PlanResidency, ACrowdedStepIsPlannedTheSameEveryTime) {
   const PlannedStep first = planned(step, options);
   EXPECT_GT(first.stats.upBytes, 0u);
   for (int i = 0; i < 5; ++i)
-    expectSame(planned(step, options).description, first.description);
+    test::expectSame(planned(step, options).description, first.description);
 }
 
 // What several processors try ahead counts only if nothing before it came to anything.
@@ -121,7 +105,7 @@ TEST(PlanResidency, HowManyProcessorsThereAreChangesNoPlan) {
     EXPECT_GT(one.stats.upBytes, 0u);
     for (const unsigned processors : {6U, 12U, 64U}) {
       options.processors = processors;
-      expectSame(planned(step, options).description, one.description);
+      test::expectSame(planned(step, options).description, one.description);
     }
   }
 }
@@ -520,7 +504,7 @@ TEST(PlanResidency, NoEdgeOfATransferIsImpliedByOthers) {
 TEST(PlanResidency, TheSameInputGivesTheSamePlan) {
   const Description step = regularStep({});
   const PlanOptions options{std::uint64_t{1} << 30, Machine()};
-  expectSame(planned(step, options).description, planned(step, options).description);
+  test::expectSame(planned(step, options).description, planned(step, options).description);
 }
 
 std::uint64_t largestTransfer(const RegularStepShape &shape) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test/unit/plan/RegularStep.h"
 
+#include <gtest/gtest.h>
+
 #include <fmt/core.h>
 
 #include <optional>
@@ -142,6 +144,22 @@ private:
 
 Description regularStep(const RegularStepShape &shape) {
   return Writer(shape).write();
+}
+
+void expectSame(const Description &a, const Description &b) {
+  EXPECT_EQ(a.edges, b.edges);
+  ASSERT_EQ(a.nodes.size(), b.nodes.size());
+  for (NodeIndex node = 0; node < a.nodes.size(); ++node) {
+    EXPECT_EQ(a.nodes[node].kind, b.nodes[node].kind) << node;
+    EXPECT_EQ(a.nodes[node].buffer, b.nodes[node].buffer) << node;
+    EXPECT_EQ(a.nodes[node].range, b.nodes[node].range) << node;
+    EXPECT_EQ(a.nodes[node].accesses, b.nodes[node].accesses) << node;
+  }
+  for (BufferIndex buffer = 0; buffer < a.buffers.size(); ++buffer) {
+    EXPECT_EQ(a.buffers[buffer].frames, b.buffers[buffer].frames) << buffer;
+    EXPECT_EQ(a.buffers[buffer].resident, b.buffers[buffer].resident) << buffer;
+    EXPECT_EQ(a.buffers[buffer].mirrored, b.buffers[buffer].mirrored) << buffer;
+  }
 }
 
 } // namespace pumpgraph::test

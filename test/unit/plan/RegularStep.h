@@ -26,4 +26,7 @@ struct RegularStepShape {
 /// the step, everything else lives in it.
 Description regularStep(const RegularStepShape &shape);
 
+/// Two plans of a step, in all that planning decides.
+void expectSame(const Description &a, const Description &b);
+
 } // namespace pumpgraph::test

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Plans a step, and again with what may go on at other addresses; the fastest plan counts (docs/planner.md, "Another
+/// address").
+#pragma once
+
+#include "passes/plan/VariantSearch.h"
+
+namespace pumpgraph {
+
+/// `timeline` is the step's, with pieces of the usual size.
+tl::expected<FoundPlan, PlanError> planWithSplits(const Description &step, const Timeline &timeline,
+                                                  const PlanningRoom &room);
+
+} // namespace pumpgraph

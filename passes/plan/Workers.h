@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Work side by side, on the threads of one pool. No plan depends on how many there are.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace pumpgraph {
+
+/// Something that a thread of the pool may have begun before its result is asked for. Else whoever asks for it does it,
+/// so that nobody waits for a thread that is not there. Its result is asked for once. What it refers to has to live as
+/// long as the pool, or until it was asked for.
+template <typename Result> class Job {
+public:
+  Job() = default;
+  explicit Job(std::function<Result()> work) : state_(std::make_shared<State>(std::move(work))) {}
+
+  explicit operator bool() const { return state_ != nullptr; }
+  Result get() {
+    state_->run();
+    return state_->future.get();
+  }
+  /// Nobody begins it any more. Returns whether it has been begun; then it may be under way.
+  bool abandon() { return !state_->claim(); }
+  /// Of one that was begun: until it is over.
+  void wait() { state_->future.wait(); }
+  std::function<void()> forPool() const {
+    return [state = state_] { state->run(); };
+  }
+
+private:
+  struct State {
+    explicit State(std::function<Result()> work) : work(std::move(work)) {}
+    bool claim() { return !isClaimed.exchange(true); }
+    void run() {
+      if (!claim())
+        return;
+      try {
+        result.set_value(work());
+      } catch (...) {
+        result.set_exception(std::current_exception());
+      }
+    }
+    const std::function<Result()> work;
+    std::atomic<bool> isClaimed = false;
+    std::promise<Result> result;
+    std::future<Result> future = result.get_future();
+  };
+  std::shared_ptr<State> state_;
+};
+
+class Workers {
+public:
+  /// `processors`: 0: as many as there are; 1: whoever asks for something does it.
+  explicit Workers(unsigned processors);
+  ~Workers(); ///< waits for what is under way
+  Workers(const Workers &) = delete;
+  Workers &operator=(const Workers &) = delete;
+
+  unsigned processors() const { return processors_; }
+
+  template <typename Work> auto begin(Work work) -> Job<decltype(work())> {
+    Job<decltype(work())> job(std::move(work));
+    if (processors_ > 1)
+      enqueue(job.forPool());
+    return job;
+  }
+
+  /// Calls `work(i)` for each i below `count`, and waits for all.
+  template <typename Work> void forEach(std::size_t count, const Work &work) {
+    std::vector<Job<bool>> jobs;
+    for (std::size_t i = 0; i < count; ++i)
+      jobs.push_back(begin([&work, i] { return work(i), true; }));
+    for (Job<bool> &job : jobs)
+      job.get();
+  }
+
+private:
+  void enqueue(std::function<void()> work);
+
+  class Pool;
+  unsigned processors_;
+  std::unique_ptr<Pool> pool_;
+};
+
+/// How many jobs each of several searches side by side may have under way: what one that is done leaves goes to the
+/// others. Called from all their threads.
+class Shares {
+public:
+  Shares(unsigned processors, std::size_t searches)
+      : processors_(processors), searches_(static_cast<unsigned>(searches)) {}
+
+  /// For each search that is not done, at least 1.
+  unsigned ofEach() const;
+  /// Once for each search.
+  void searchIsDone() { --searches_; }
+
+private:
+  const unsigned processors_;
+  std::atomic<unsigned> searches_;
+};
+
+} // namespace pumpgraph

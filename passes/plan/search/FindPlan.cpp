@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/plan/search/FindPlan.h"
+
+#include "passes/plan/search/BoundaryProposers.h"
+#include "passes/plan/search/FinishProposers.h"
+#include "passes/plan/search/GapProposer.h"
+#include "passes/plan/search/Neighbourhood.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace pumpgraph {
+
+namespace {
+
+/// Draft::effort of a search after which only attempts that promise most are made: planning time counts more then than
+/// the last percent of step time. A large step needs more for each attempt, and has to be planned in bounded time.
+std::uint64_t mostEffortFor(std::size_t nodes) {
+  constexpr std::uint64_t forAllNodes = 300'000'000'000, atLeast = 20'000'000, atMost = 60'000'000;
+  return std::clamp<std::uint64_t>(forAllNodes / std::max<std::size_t>(1, nodes), atLeast, atMost);
+}
+
+/// Takes the plan in which nothing has to make room, if there is one.
+void takeWithoutTransfers(Search &search) {
+  const PlannerInput &input = search.input();
+  const auto isContinued = [](const Piece &piece) { return piece.isContinued; };
+  const auto &pieces = input.timeline.pieces();
+  if (input.given.isShared || input.timeline.peakPages() > input.frameCount ||
+      std::any_of(pieces.begin(), pieces.end(), isContinued))
+    return;
+  if (std::optional<Draft> draft = draftWithoutTransfers(input))
+    search.take("no transfers", search.evaluator().judge({}, std::move(*draft)));
+}
+
+/// Takes the plan with frames that are chosen without regard for time.
+void takeColoured(Search &search, const FixedHomes *fixed) {
+  const PlannerInput &input = search.input();
+  if (input.given.isShared && residentsWithoutHome(input) > 0) // a colouring knows nothing of others' frames
+    return;
+  const std::optional<PieceFrames> homes = fixed ? fixed->homes : colourPieces(input);
+  if (!homes)
+    return;
+  Outcome outcome = search.evaluator()({{input.given.states, {}, {}}, *homes, Tuning(), {}});
+  if (outcome.evaluated)
+    search.take("colouring", std::move(*outcome.evaluated));
+}
+
+void proposeAll(Search &search, bool isQuick) {
+  BoundaryProposers boundary(search);
+  boundary.shares();
+  if (!search.hasPlan())
+    return;
+  boundary.lookingFurther();
+  boundary.restlessFirst();
+  boundary.finerShares();
+  boundary.settledBoundary();
+  boundary.fewerMirrors();
+  proposeGapsByPrice(search);
+  if (!search.input().isForManaged()) // there the next replay begins beside what is saved last
+    boundary.leavingLater();
+  if (!isQuick)
+    proposeNeighbours(search);
+  proposeJoining(search);
+  if (!search.input().isForManaged())
+    proposeDeferral(search);
+}
+
+} // namespace
+
+std::optional<Found> findPlan(const PlannerInput &input, const FindOptions &options, Workers &workers, Shares &shares) {
+  const Evaluator evaluator(input, options.budgetBytes);
+  Repairs repairs(input, options.fixed);
+  Search search(evaluator, repairs, workers, shares, mostEffortFor(input.timeline.nodeCount()));
+  takeWithoutTransfers(search);
+  if (!search.hasPlan())
+    proposeAll(search, options.isQuick);
+  if (!search.hasPlan())
+    takeColoured(search, options.fixed);
+  shares.searchIsDone();
+  if (!search.hasPlan())
+    return std::nullopt;
+  Evaluated apart = search.best();
+  if (!input.isForManaged())
+    proposeRows(search);
+  return Found{std::move(apart), search.best(), search.trace()};
+}
+
+} // namespace pumpgraph

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/plan/search/FinishProposers.h"
+
+namespace pumpgraph {
+
+namespace {
+
+/// The first alone where planning has taken long.
+constexpr std::int32_t reachesTried[] = {0, 4, 16, 64, 256};
+/// How often transfers are deferred, each time from the best plan so far.
+constexpr std::uint32_t mostDeferrals = 4;
+/// Copies are saved with larger rows, and more is moved away from where it was wanted. Large steps try the first alone.
+constexpr std::uint64_t rowBytesTried[] = {std::uint64_t{8} << 20, std::uint64_t{4} << 20, std::uint64_t{2} << 20};
+constexpr std::size_t mostNodesOfSeveralRows = 5000;
+
+} // namespace
+
+void proposeJoining(Search &search) {
+  const Evaluated apart = search.best();
+  for (const std::int32_t reach : reachesTried)
+    if (reach == 0 || !search.isSpent())
+      search.take("joining", search.evaluator().finish(apart, {.joinReach = reach}));
+}
+
+// Each time some transfers give way, others have less time. The schedule starts captured nodes in their order, which
+// the prediction does not: where branches run side by side both have to be faster.
+void proposeDeferral(Search &search) {
+  const Evaluator &evaluator = search.evaluator();
+  for (std::uint32_t round = 0; round < (search.isSpent() ? 1 : mostDeferrals); ++round) {
+    const Evaluated &best = search.best();
+    Finish finish = best.choices.finish;
+    ++finish.deferrals;
+    Evaluated deferring = evaluator.finish(best, finish);
+    if (deferring.draft.deferrals.size() == best.draft.deferrals.size() ||
+        (!search.isSpent() && evaluator.predictedUs(deferring) > evaluator.predictedUs(best)) ||
+        !search.take("deferral", std::move(deferring)))
+      return;
+  }
+}
+
+void proposeRows(Search &search) {
+  const Evaluated apart = search.best();
+  for (const std::uint64_t bytes : rowBytesTried) {
+    Finish finish = apart.choices.finish;
+    finish.rowBytes = bytes;
+    search.take("rows", search.evaluator().finish(apart, finish));
+    if (apart.draft.capturedCount > mostNodesOfSeveralRows)
+      return;
+  }
+}
+
+} // namespace pumpgraph

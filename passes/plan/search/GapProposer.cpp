@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/plan/search/GapProposer.h"
+
+#include "passes/plan/GapChoice.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace pumpgraph {
+
+namespace {
+
+/// How often gaps are chosen, and for each choice, how often what strayed chooses frames again.
+constexpr std::size_t roundsOfPrices = 3, roundsOfStrays = 3;
+/// Weight of lateness: the link is the limit where gaps are chosen by price, and what comes late somewhere comes
+/// earlier elsewhere.
+constexpr double slackWeightByPrice = 0.25;
+
+/// One choice of gaps.
+class GapProposer : public Proposer {
+public:
+  /// `isFirst`: tried whatever has been spent.
+  GapProposer(const Search &search, bool isFirst) : search_(search), isFirst_(isFirst) {}
+
+  std::string_view name() const override { return "gaps by price"; }
+  Turn at(std::size_t turn) const override {
+    const bool isSpent = search_.isSpent() && !(turn == 0 && isFirst_);
+    return turn == roundsOfStrays || isOver_ || isSpent ? Turn::Over : Turn::Try;
+  }
+  unsigned reach() const override { return 1; }
+
+  std::optional<Proposal> propose(std::size_t turn) override {
+    if (turn == 0)
+      begin();
+    return Proposal{choices_, false, 0};
+  }
+
+  /// Pieces that had to leave all the same, because of the frames they got, choose theirs before all others.
+  void learn(const Evaluated *plan, bool /*isKept*/) override {
+    std::vector<std::pair<double, PieceIndex>> more;
+    for (std::size_t i = 0; plan && i < isFirstPiece_.size(); ++i) {
+      const PieceIndex piece = static_cast<PieceIndex>(i);
+      if (const std::uint32_t strays = plan->draft.strayPages[piece]; strays > 0 && !isFirstPiece_[piece])
+        more.push_back({static_cast<double>(strays) / search_.timeline().piece(piece).pageCount, piece});
+    }
+    isOver_ = more.empty();
+    std::stable_sort(more.begin(), more.end(), [](const auto &a, const auto &b) { return a.first > b.first; });
+    for (const auto &[perPage, piece] : more) {
+      choices_.start.first.push_back(piece);
+      isFirstPiece_[piece] = true;
+    }
+  }
+
+private:
+  void begin() {
+    const Evaluated &best = search_.best();
+    GapChoice choice = chooseGaps(search_.input(), best.draft, best.schedule);
+    choices_ = search_.asked();
+    if (choices_.start.leaves.empty())
+      choices_.start.first.clear();
+    choices_.start.boundary = std::move(choice.boundary);
+    choices_.start.leaves = std::move(choice.leaves);
+    choices_.tuning.slackWeight = slackWeightByPrice;
+    isFirstPiece_ = IndexedVector<PieceIndex, bool>(search_.timeline().pieces().size(), false);
+    for (PieceIndex piece : choices_.start.first)
+      isFirstPiece_[piece] = true;
+  }
+
+  const Search &search_;
+  bool isFirst_;
+  bool isOver_ = false;
+  Choices choices_;
+  IndexedVector<PieceIndex, bool> isFirstPiece_;
+};
+
+} // namespace
+
+void proposeGapsByPrice(Search &search) {
+  for (std::size_t round = 0; round < roundsOfPrices; ++round) {
+    GapProposer proposer(search, round == 0);
+    search.run(proposer);
+  }
+}
+
+} // namespace pumpgraph
