@@ -97,7 +97,7 @@ def PlanResidency : GraphPass<"plan-residency"> {
   let summary = "Choose which bytes are in which frame at which time, under a budget";
   let description = [{
     Inserts `pump.evict`, `pump.prefetch` and `pump.discard`, and names a frame for every page. A step that fits gets frames
-    alone. Nodes of unknown cost count as free: run estimate-costs first. docs/planner.md describes the algorithm.
+    alone. Nodes of unknown cost count as free: run estimate-costs first. docs/design/planner.md describes the algorithm.
 
     Before:
     ```mlir

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Second addresses for what is not used for long, in which its pages may have other frames: splitting live ranges, in
-/// a register allocator's words (docs/planner.md).
+/// a register allocator's words (docs/design/planner.md).
 #pragma once
 
 #include "passes/analysis/Timeline.h"

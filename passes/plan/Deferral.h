@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Which transfers begin later than they could, so that those of the other direction that the step waits for have the
-/// link to themselves (docs/planner.md, "Who gives way").
+/// link to themselves (docs/design/planner.md, "The proposers").
 #pragma once
 
 #include "passes/plan/FramePlanner.h"

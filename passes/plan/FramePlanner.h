@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// One pass over a step in node order that gives every page its frame and decides who leaves when (docs/planner.md).
+/// One pass over a step in node order that gives every page its frame and decides who leaves when
+/// (docs/design/planner.md).
 #pragma once
 
 #include "passes/analysis/Machine.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Which pieces should be away between which of their uses, chosen by price for the whole step at once
-/// (docs/planner.md, "Gaps by price").
+/// (docs/design/planner.md, "The proposers").
 #pragma once
 
 #include "passes/plan/FramePlanner.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How many pages of which pieces are hosted so that no crowd has more than find frames (docs/planner.md, "When a node
-/// touches more than there is").
+/// How many pages of which pieces are hosted so that no crowd has more than find frames (docs/design/planner.md,
+/// "Variants of a step").
 #pragma once
 
 #include "passes/plan/HostedPages.h"

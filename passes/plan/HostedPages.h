@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Which pages stay in host memory at all times because nodes touch more than the frames can hold (docs/planner.md).
+/// Which pages stay in host memory at all times because nodes touch more than the frames can hold
+/// (docs/design/planner.md).
 #pragma once
 
 #include "passes/analysis/Timeline.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Who meets whom: kinds of pieces that need frames of their own, and crowds of them that need more than there are
-/// (docs/planner.md, "When a node touches more than there is").
+/// (docs/design/planner.md, "Variants of a step").
 #pragma once
 
 #include "passes/analysis/Timeline.h"

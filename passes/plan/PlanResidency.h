@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The planner: which bytes are in which frame at which time (docs/planner.md).
+/// The planner: which bytes are in which frame at which time (docs/design/planner.md).
 #pragma once
 
 #include "passes/analysis/Backend.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Which buffers should go on at another address (docs/planner.md).
+/// Which buffers should go on at another address (docs/design/planner.md).
 #pragma once
 
 #include "passes/analysis/Timeline.h"

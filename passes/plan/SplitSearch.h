@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Plans a step, and again with what may go on at other addresses; the fastest plan counts (docs/planner.md, "Another
-/// address").
+/// Plans a step, and again with what may go on at other addresses; the fastest plan counts (docs/design/planner.md,
+/// "Variants of a step").
 #pragma once
 
 #include "passes/plan/VariantSearch.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Buffers of which a part goes on at another address, in frames of its own, while the rest stays where it is
-/// (docs/planner.md, "Another address").
+/// (docs/design/planner.md, "Variants of a step").
 #pragma once
 
 #include "pumpgraph/graph/Description.h"

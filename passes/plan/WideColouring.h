@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Frames for all pages where some nodes touch as much as there is or more, and what has to be hosted for that
-/// (docs/planner.md).
+/// (docs/design/planner.md).
 #pragma once
 
 #include "passes/plan/HostedPages.h"

@@ -9,7 +9,7 @@ namespace pumpgraph {
 
 /// Like planResidency(). Plans are made with less for an operation than it takes, too: they move fewer bytes in more
 /// pieces, of which lowering makes fewer again. Where the options let it choose, buffers stay in host memory for which
-/// that is faster than operations (docs/planner.md, "For managed memory").
+/// that is faster than operations (docs/design/planner.md, "Variants of a step").
 tl::expected<PlannedStep, PlanError> planForManaged(const Description &captured, const PlanOptions &options);
 
 } // namespace pumpgraph

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The search for the best plan of a step with pieces of one size: which proposers, in which order (docs/planner.md).
+/// The search for the best plan of a step with pieces of one size: which proposers, in which order
+/// (docs/design/planner.md).
 #pragma once
 
 #include "passes/plan/search/Repairs.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A proposer of gaps by price, and of the boundary with them (docs/planner.md, "Gaps by price").
+/// A proposer of gaps by price, and of the boundary with them (docs/design/planner.md, "The proposers").
 #pragma once
 
 #include "passes/plan/search/Search.h"

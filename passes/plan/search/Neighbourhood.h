@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// A proposer that lets some pieces choose their frames anew, and when they leave them, while all others keep theirs
-/// (docs/planner.md, "Neighbourhood search").
+/// (docs/design/planner.md, "The proposers").
 #pragma once
 
 #include "passes/plan/search/Search.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The one loop of the planner: proposers suggest changes to the best choices so far, the evaluator judges them, the
-/// best stays (docs/planner.md, "The search").
+/// best stays (docs/design/planner.md, "Types, and the path of a step through them").
 #pragma once
 
 #include "passes/plan/SearchTrace.h"
