@@ -96,6 +96,8 @@ private:
   void readCaptured(AccessOpInterface op, Node &node) {
     node.label = op.getLabel().str();
     node.isPure = op.getIsPure();
+    if (op.getArithmeticUs())
+      node.arithmeticUs = op.getArithmeticUs()->convertToDouble();
     const ArrayRef<std::int64_t> offsets = op.getOffsets(), sizes = op.getSizes();
     const ArrayRef<std::int8_t> may = op.getMay(), must = op.getMust(), evidence = op.getEvidence();
     const ArrayRef<std::int32_t> parameters = op.getParameters();
@@ -272,6 +274,7 @@ private:
     if (auto accessing = dyn_cast<AccessOpInterface>(op.getOperation())) {
       accessing.setLabel(node.label);
       accessing.setIsPure(node.isPure);
+      accessing.setArithmeticUsAttr(arithmeticOf(node));
       if (old.accesses != node.accesses)
         writeAccesses(accessing, arraysOf(node));
     }
@@ -291,6 +294,10 @@ private:
       kinds.clear();
     op.getDepsMutable().assign(deps);
     op.setEdgeKinds(kinds);
+  }
+
+  FloatAttr arithmeticOf(const Node &node) {
+    return node.arithmeticUs == 0 ? FloatAttr() : builder_.getF64FloatAttr(node.arithmeticUs);
   }
 
   AccessArrays arraysOf(const Node &node) const {
@@ -358,6 +365,7 @@ private:
     const AccessArrays arrays = arraysOf(node);
     properties.label = builder_.getStringAttr(node.label);
     properties.is_pure = node.isPure ? builder_.getUnitAttr() : UnitAttr();
+    properties.arithmetic_us = arithmeticOf(node);
     state.addOperands(arrays.buffers);
     properties.operandSegmentSizes = {0, static_cast<std::int32_t>(arrays.buffers.size())};
     properties.offsets = builder_.getDenseI64ArrayAttr(arrays.offsets);

@@ -179,6 +179,8 @@ private:
       return fmt::format("{} is not a position in a captured graph", node.captured);
     if (!std::isnan(node.costUs) && !(node.costUs >= 0 && std::isfinite(node.costUs)))
       return fmt::format("its cost is {} us", node.costUs);
+    if (!(node.arithmeticUs >= 0 && std::isfinite(node.arithmeticUs)))
+      return fmt::format("its arithmetic takes {} us", node.arithmeticUs);
     if (node.isPure && !isRepeatable(node.kind) && node.kind != NodeKind::Rematerialize)
       return "it is pure, but no kernel, copy or fill";
     if (hasRange(node.kind))
@@ -393,8 +395,10 @@ Node nodeFromC(const pumpgraph_node &node) {
   out.accesses = copyArray<Access>(node.accesses, node.access_count, accessFromC);
   if (out.kind == NodeKind::Opaque)
     out.reason = text(node.reason);
-  if (!hasRange(out.kind))
+  if (!hasRange(out.kind)) {
     out.label = text(node.label);
+    out.arithmeticUs = node.arithmetic_us;
+  }
   if (hasRange(out.kind)) {
     out.buffer = node.buffer;
     out.range = {node.offset, node.size};
@@ -467,6 +471,7 @@ pumpgraph_node nodeToC(const Node &node, const std::vector<pumpgraph_access> &ac
   out.accesses = accesses.data();
   out.access_count = accesses.size();
   out.cost_us = node.costUs;
+  out.arithmetic_us = node.arithmeticUs;
   out.buffer = node.buffer;
   out.advice = static_cast<std::uint32_t>(node.advice);
   out.offset = node.range.offset;

@@ -298,6 +298,18 @@ LogicalResult GraphOp::verifyRegions() {
   return success();
 }
 
+/// Of what is given in microseconds, if it is.
+static LogicalResult verifyTime(Operation *node, StringRef what, std::optional<llvm::APFloat> given) {
+  if (!given)
+    return success();
+  const double time = given->convertToDouble();
+  if (std::isnan(time))
+    return node->emitOpError(what) << " is not a number";
+  if (time < 0 || std::isinf(time))
+    return node->emitOpError(what) << " is " << (time < 0 ? "negative" : "infinite");
+  return success();
+}
+
 LogicalResult verifyNode(NodeOpInterface node) {
   const ArrayRef<std::int8_t> kinds = node.getEdgeKinds();
   const std::size_t deps = node.getDeps().size();
@@ -312,14 +324,7 @@ LogicalResult verifyNode(NodeOpInterface node) {
     if (const auto [found, isNew] = seen.try_emplace(dep, i); !isNew)
       return node.emitOpError() << "dependencies #" << found->second << " and #" << i << " are the same node";
 
-  if (!node.getCostUs())
-    return success();
-  const double cost = node.getCostUs()->convertToDouble();
-  if (std::isnan(cost))
-    return node.emitOpError("cost is not a number");
-  if (cost < 0 || std::isinf(cost))
-    return node.emitOpError("cost is ") << (cost < 0 ? "negative" : "infinite");
-  return success();
+  return verifyTime(node, "cost", node.getCostUs());
 }
 
 namespace {
@@ -388,6 +393,8 @@ LogicalResult verifyAccesses(AccessOpInterface node) {
   if (const std::size_t length = node.getAsides().size(); length != 0 && length != count)
     return node.emitOpError() << "accesses " << count << " buffers but tells of " << length
                               << " whether they are aside";
+  if (failed(verifyTime(node, "arithmetic", node.getArithmeticUs())))
+    return failure();
   for (std::size_t i = 0; i < count; ++i)
     if (failed(verifyAccess(node, i)))
       return failure();

@@ -401,21 +401,37 @@ void printAccesses(OpAsmPrinter &printer, AccessOpInterface, OperandRange buffer
   printer << ']';
 }
 
-ParseResult parseCost(OpAsmParser &parser, FloatAttr &cost) {
-  if (parser.parseOptionalKeyword("cost"))
+static ParseResult parseTime(OpAsmParser &parser, StringRef word, FloatAttr &time) {
+  if (parser.parseOptionalKeyword(word))
     return success();
   if (parser.parseLParen())
     return failure();
   double value = 0;
   if (parseReal(parser, value) || parser.parseRParen())
     return failure();
-  cost = parser.getBuilder().getF64FloatAttr(value);
+  time = parser.getBuilder().getF64FloatAttr(value);
   return success();
 }
 
+static void printTime(OpAsmPrinter &printer, StringRef word, FloatAttr time) {
+  if (time)
+    printer << ' ' << word << '(' << spellReal(time.getValueAsDouble()) << ')';
+}
+
+ParseResult parseCost(OpAsmParser &parser, FloatAttr &cost) {
+  return parseTime(parser, "cost", cost);
+}
+
 void printCost(OpAsmPrinter &printer, Operation *, FloatAttr cost) {
-  if (cost)
-    printer << " cost(" << spellReal(cost.getValueAsDouble()) << ')';
+  printTime(printer, "cost", cost);
+}
+
+ParseResult parseArithmetic(OpAsmParser &parser, FloatAttr &time) {
+  return parseTime(parser, "arithmetic", time);
+}
+
+void printArithmetic(OpAsmPrinter &printer, Operation *, FloatAttr time) {
+  printTime(printer, "arithmetic", time);
 }
 
 //===----------------------------------------------------------------------===//

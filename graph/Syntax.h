@@ -70,6 +70,10 @@ void printAccesses(mlir::OpAsmPrinter &printer, AccessOpInterface op, mlir::Oper
 mlir::ParseResult parseCost(mlir::OpAsmParser &parser, mlir::FloatAttr &cost);
 void printCost(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::FloatAttr cost);
 
+/// `arithmetic(123.4)`, likewise
+mlir::ParseResult parseArithmetic(mlir::OpAsmParser &parser, mlir::FloatAttr &time);
+void printArithmetic(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::FloatAttr time);
+
 /// `[0, 2097152]`, or nothing for the whole buffer
 mlir::ParseResult parseRange(mlir::OpAsmParser &parser, mlir::IntegerAttr &offset, mlir::IntegerAttr &size);
 void printRange(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::IntegerAttr offset, mlir::IntegerAttr size);

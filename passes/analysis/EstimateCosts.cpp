@@ -78,7 +78,8 @@ double estimateUs(const Node &node, const Traffic &traffic, const Machine &machi
     return 0;
   if (node.kind == NodeKind::Memcpy)
     return nodeOverheadUs + copyTimeUs(traffic, machine);
-  return nodeOverheadUs + timeUs(traffic.readBytes + traffic.writtenBytes, machine.deviceBytesPerSecond);
+  return nodeOverheadUs +
+         std::max(timeUs(traffic.readBytes + traffic.writtenBytes, machine.deviceBytesPerSecond), node.arithmeticUs);
 }
 
 } // namespace

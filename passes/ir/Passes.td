@@ -66,11 +66,12 @@ def AnnotateAccesses : GraphPass<"annotate-accesses"> {
 }
 
 def EstimateCosts : GraphPass<"estimate-costs"> {
-  let summary = "Give nodes of unknown cost the time that their bytes need";
+  let summary = "Give nodes of unknown cost the time that their bytes or their arithmetic need";
   let description = [{
-    A kernel or fill costs its bytes over the bandwidth of device memory, a copy its bytes over that of the link, each
-    plus a constant; an empty node costs nothing. More than 32 unproved accesses to the whole of one range count as 32
-    passes together. Known costs stay. `from` first takes node times of a saved step, by position and name.
+    A kernel or fill costs its bytes over the bandwidth of device memory, or its arithmetic if that takes longer. A copy
+    costs its bytes over the bandwidth of the link. A constant is added; an empty node costs nothing. More than 32
+    unproved accesses to the whole of one range count as 32 passes together. Known costs stay. `from` first takes node
+    times of a saved step, by position and name.
 
     Before:
     ```mlir

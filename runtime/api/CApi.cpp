@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -466,6 +467,18 @@ pumpgraph_status pumpgraph_declare_operation(pumpgraph_session *session, pumpgra
     if (kind < PUMPGRAPH_OPERATION_UNKNOWN || kind > PUMPGRAPH_OPERATION_PURE)
       return fail(PUMPGRAPH_INVALID_ARGUMENT, "{} is no kind of operation", kind);
     return self.declareOperation(reinterpret_cast<CUstream>(stream), static_cast<OperationKind>(kind));
+  });
+  return betweenLaunches(session, status);
+}
+
+pumpgraph_status pumpgraph_declare_arithmetic(pumpgraph_session *session, pumpgraph_stream stream, double operations,
+                                              int32_t kind, pumpgraph_error *error) {
+  const pumpgraph_status status = onSession(session, error, [&](Session &self) -> Status {
+    if (kind < PUMPGRAPH_ARITHMETIC_UNKNOWN || kind > PUMPGRAPH_ARITHMETIC_INT8)
+      return fail(PUMPGRAPH_INVALID_ARGUMENT, "{} is no kind of arithmetic", kind);
+    if (!(operations >= 0 && std::isfinite(operations)))
+      return fail(PUMPGRAPH_INVALID_ARGUMENT, "arithmetic of {} operations; a finite number of them, or 0", operations);
+    return self.declareArithmetic(reinterpret_cast<CUstream>(stream), operations, static_cast<ArithmeticKind>(kind));
   });
   return betweenLaunches(session, status);
 }

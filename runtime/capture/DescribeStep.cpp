@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/capture/DescribeStep.h"
 
+#include "runtime/capture/Arithmetic.h"
 #include "runtime/capture/Extents.h"
 #include "runtime/capture/NarrowAccess.h"
 
@@ -363,6 +364,7 @@ public:
     findTouches();
     describeBuffers();
     describeNodes();
+    describeArithmetic(graph_, step_.description);
     describeWords();
     beginTenancies();
     beginScratch();

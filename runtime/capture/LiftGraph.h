@@ -73,9 +73,10 @@ struct LiftedNode {
   CUgraphNode handle = nullptr;
   NodeKind kind = NodeKind::Opaque;
   std::string name;
-  std::string label;       ///< the program's name for it, unknown to the driver
-  NodeOperation operation; ///< that it is part of, which the driver does not know
-  std::string refusal;     ///< why a graph with this node cannot be rewritten; empty if it can
+  std::string label;         ///< the program's name for it, unknown to the driver
+  NodeOperation operation;   ///< that it is part of, which the driver does not know
+  NodeArithmetic arithmetic; ///< likewise
+  std::string refusal;       ///< why a graph with this node cannot be rewritten; empty if it can
   std::vector<PointerWord> words;
   std::vector<TouchedSpan> spans;
   std::vector<KernelLaunch> launches; ///< of a kernel, or of those in a child graph, by ascending `inner`

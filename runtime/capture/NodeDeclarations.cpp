@@ -53,6 +53,16 @@ Status NodeDeclarations::addOperation(const Driver &driver, CUgraph graph, Opera
   return {};
 }
 
+Status NodeDeclarations::addArithmetic(const Driver &driver, CUgraph graph, double us) {
+  PUMPGRAPH_TRY(look(driver, graph));
+  if (us > 0 && arithmeticsSaid_ < known_.size())
+    ++arithmeticCount_;
+  for (; arithmeticsSaid_ < known_.size(); ++arithmeticsSaid_)
+    if (us > 0)
+      arithmetics_[known_[arithmeticsSaid_]] = {arithmeticCount_, us};
+  return {};
+}
+
 Status NodeDeclarations::look(const Driver &driver, CUgraph graph) {
   std::size_t count = 0;
   PUMPGRAPH_TRY_WHILE(driver.graphGetNodes(graph, nullptr, &count), "reading the graph that is being captured");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The caller's declarations about captured nodes: buffers that are only read, buffers aside, names, and operations.
+/// The caller's declarations about captured nodes: buffers that are only read, buffers aside, names, operations, and
+/// arithmetic.
 #pragma once
 
 #include "runtime/driver/Driver.h"
@@ -29,6 +30,13 @@ using Operations = std::map<CUgraphNode, NodeOperation>;
 /// The values are those of pumpgraph_operation.
 enum class OperationKind : std::uint8_t { Unknown = 0, Whole = 1, Pure = 2 };
 
+/// The time of a group of nodes' arithmetic.
+struct NodeArithmetic {
+  std::uint32_t group = 0; ///< from 1; 0: none
+  double us = 0;           ///< of the group together
+};
+using Arithmetics = std::map<CUgraphNode, NodeArithmetic>;
+
 /// Collects declarations while a stream is captured. Each kind of declaration counts new nodes for itself.
 class NodeDeclarations {
 public:
@@ -44,27 +52,34 @@ public:
   /// The nodes that `graph` got since the last call are one operation, unless its kind is unknown.
   Status addOperation(const Driver &driver, CUgraph graph, OperationKind kind);
 
+  /// The arithmetic of the nodes that `graph` got since the last call takes so long together. 0: nobody knows.
+  Status addArithmetic(const Driver &driver, CUgraph graph, double us);
+
   const DeclaredPointers &reads() const { return reads_; }
   const DeclaredPointers &asides() const { return asides_; }
   const DeclaredPointers &writes() const { return writes_; }
   const NodeLabels &labels() const { return labels_; }
   const Operations &operations() const { return operations_; }
+  const Arithmetics &arithmetics() const { return arithmetics_; }
 
 private:
   Status look(const Driver &driver, CUgraph graph);
   /// Of the nodes after the first `said` ones.
   void add(DeclaredPointers &declared, std::size_t &said, const std::vector<CUdeviceptr> &pointers) const;
 
-  std::vector<CUgraphNode> known_; ///< in the order in which they came
-  std::size_t readsSaid_ = 0;      ///< of how many of them
-  std::size_t asidesSaid_ = 0;     ///< of how many of them
-  std::size_t writesSaid_ = 0;     ///< of how many of them
-  std::size_t labelsSaid_ = 0;     ///< of how many of them
-  std::size_t operationsSaid_ = 0; ///< of how many of them
+  std::vector<CUgraphNode> known_;  ///< in the order in which they came
+  std::size_t readsSaid_ = 0;       ///< of how many of them
+  std::size_t asidesSaid_ = 0;      ///< of how many of them
+  std::size_t writesSaid_ = 0;      ///< of how many of them
+  std::size_t labelsSaid_ = 0;      ///< of how many of them
+  std::size_t operationsSaid_ = 0;  ///< of how many of them
+  std::size_t arithmeticsSaid_ = 0; ///< of how many of them
   DeclaredPointers reads_, asides_, writes_;
   NodeLabels labels_;
   Operations operations_;
   std::uint32_t operationCount_ = 0;
+  Arithmetics arithmetics_;
+  std::uint32_t arithmeticCount_ = 0;
 };
 
 } // namespace pumpgraph::runtime

@@ -10,6 +10,9 @@ namespace pumpgraph::runtime {
 
 namespace {
 
+/// Tells its groups of arithmetic from those of the second capture.
+constexpr std::uint32_t rehearsedGroup = std::uint32_t{1} << 31;
+
 /// Where something was in the first capture and is in the second: an address, or the distance between two.
 struct Move {
   std::uint64_t from = 0, to = 0;
@@ -90,7 +93,7 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
   }
   const CaptureAllocations own(heap);
   for (const LiftedNode &lifted : graph.nodes) {
-    Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, {}, {}, {}, {}});
+    Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, {}, {}, {}, {}, {}});
     if (lifted.kind == NodeKind::Kernel && lifted.launches.size() == 1)
       node.launch = lifted.launches.front();
     if (const auto label = declarations.labels().find(lifted.handle); label != declarations.labels().end())
@@ -98,6 +101,9 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
     if (const auto operation = declarations.operations().find(lifted.handle);
         operation != declarations.operations().end())
       node.operation = operation->second;
+    if (const auto arithmetic = declarations.arithmetics().find(lifted.handle);
+        arithmetic != declarations.arithmetics().end())
+      node.arithmetic = {arithmetic->second.group | rehearsedGroup, arithmetic->second.us};
     const DeclaredAccesses declared(heap, declarations, lifted.handle);
     for (const PointerWord &word : lifted.words) {
       const std::optional<Hit> hit = heap.find(word.value);

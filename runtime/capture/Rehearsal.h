@@ -94,6 +94,7 @@ public:
   const std::string &nameOf(std::size_t node, const PointerWord &word) const;
   const std::string &label(std::size_t node) const { return nodes_[node].label; }
   NodeOperation operation(std::size_t node) const { return nodes_[node].operation; }
+  NodeArithmetic arithmetic(std::size_t node) const { return nodes_[node].arithmetic; }
 
 private:
   using Place = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>; ///< inner, parameter, offset
@@ -111,6 +112,7 @@ private:
     std::string name;
     std::string label;
     NodeOperation operation;
+    NodeArithmetic arithmetic;
     std::map<Place, Word> words;
     std::optional<KernelLaunch> launch; ///< of a kernel of the graph itself
   };

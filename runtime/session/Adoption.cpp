@@ -77,11 +77,14 @@ Status Adoption::lift() {
   PUMPGRAPH_TRY(checkNothingIsLeft());
   const NodeLabels &labels = session_.declarations_.labels();
   const Operations &operations = session_.declarations_.operations();
+  const Arithmetics &arithmetics = session_.declarations_.arithmetics();
   for (LiftedNode &node : step_->lifted_.nodes) {
     if (const auto found = labels.find(node.handle); found != labels.end())
       node.label = found->second;
     if (const auto found = operations.find(node.handle); found != operations.end())
       node.operation = found->second;
+    if (const auto found = arithmetics.find(node.handle); found != arithmetics.end())
+      node.arithmetic = found->second;
   }
   finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, step_->lifted_, session_.declarations_,
                   &AccessTables::ofProcess(), &session_.kernelReads_);
@@ -114,6 +117,8 @@ void Adoption::takeNames(const Rehearsal &rehearsal) {
       node.label = rehearsal.label(position);
     if (!node.operation)
       node.operation = rehearsal.operation(position);
+    if (node.arithmetic.group == 0)
+      node.arithmetic = rehearsal.arithmetic(position);
     for (const PointerWord &word : node.words)
       if (const std::optional<Hit> hit = heap_.find(word.value))
         if (Allocation &allocation = heap_.member(tenancies.at(position, *hit)); allocation.name.empty())

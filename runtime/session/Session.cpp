@@ -192,6 +192,7 @@ Status Session::openDevice() {
   char name[256] = {};
   PUMPGRAPH_TRY_WHILE(driver_->deviceGetName(name, sizeof name, device), "opening device {}", device);
   deviceName_ = name;
+  arithmeticSpeed_ = ArithmeticSpeed::of(*driver_, device);
   PUMPGRAPH_TRY_WHILE(driver_->devicePrimaryCtxRetain(&context_, device), "opening device {}", device);
   contextRetained_ = true;
   CUcontext current = nullptr;
@@ -579,6 +580,14 @@ Status Session::declareOperation(CUstream stream, OperationKind kind) {
   const ContextScope scope(*driver_, context_);
   const Expected<CUgraph> graph = graphOfCapture(stream);
   return graph ? declarations_.addOperation(*driver_, *graph, kind) : tl::unexpected<Error>(graph.error());
+}
+
+Status Session::declareArithmetic(CUstream stream, double operations, ArithmeticKind kind) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  const Expected<CUgraph> graph = graphOfCapture(stream);
+  return graph ? declarations_.addArithmetic(*driver_, *graph, arithmeticSpeed_.microseconds(operations, kind))
+               : tl::unexpected<Error>(graph.error());
 }
 
 Status Session::declareOperation(CUgraph graph, OperationKind kind) {

@@ -3,6 +3,7 @@
 /// A session: one device, one budget, the memory under it, and the steps captured with that memory.
 #pragma once
 
+#include "runtime/capture/Arithmetic.h"
 #include "runtime/capture/KernelReads.h"
 #include "runtime/capture/NodeDeclarations.h"
 #include "runtime/capture/Rehearsal.h"
@@ -194,6 +195,8 @@ public:
   Status nameNodes(CUstream stream, std::string_view label);
   /// The nodes that the capture on `stream` got since the last call are one operation.
   Status declareOperation(CUstream stream, OperationKind kind);
+  /// The nodes that the capture on `stream` got since the last call compute so much together.
+  Status declareArithmetic(CUstream stream, double operations, ArithmeticKind kind);
   Status declareKernelReads(std::string_view name, std::span<const std::uint32_t> parameters);
   Status declareWrites(CUstream stream, const std::optional<std::vector<CUdeviceptr>> &pointers);
   /// The same of a graph that is built between begin and end.
@@ -330,6 +333,7 @@ private:
       0;                      ///< when the session was created, less the agent's context; on managed memory only
   CUstream stream_ = nullptr; ///< for the session's own copies
   std::string deviceName_;
+  ArithmeticSpeed arithmeticSpeed_;
   LinkSpeed link_;                             ///< of a session on virtual memory
   std::unique_ptr<LaneContexts> laneContexts_; ///< of the agents of its steps, once there is a plan
   std::optional<ManagedLink> managedLink_;     ///< once it is measured

@@ -36,6 +36,8 @@ public:
       for (pumpgraph_access &access : accesses_[i])
         access.aside = static_cast<std::uint8_t>(bytes_.upTo(2));
     }
+    for (pumpgraph_node &node : nodes_)
+      node.arithmetic_us = bytes_.upTo(3) == 1 ? bytes_.take<double>() : static_cast<double>(bytes_.upTo(100));
     set(root.buffers, root.buffer_count, buffers_);
     set(root.nodes, root.node_count, nodes_);
     set(root.edges, root.edge_count, edges_);

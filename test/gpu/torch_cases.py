@@ -342,6 +342,65 @@ def costs_are_used(folder):
         check(0.5 < with_costs / expected < 2, f"in memory {with_costs} s by the costs, {expected} s measured")
 
 
+class Attention(nn.Module):
+    """One block of a transformer, causal."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.mixes, self.joins = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.widens, self.narrows = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, words):
+        batch, length, width = words.shape
+        query, key, value = self.mixes(words).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        words = words + self.joins(mixed.transpose(1, 2).reshape(batch, length, width))
+        return words + self.narrows(nn.functional.gelu(self.widens(words)))
+
+
+def estimates_count_arithmetic(_folder):
+    """Before its first replay, the in-memory time of a step that computes more than it moves lies within a factor of 2
+    of the measured one."""
+    pumpgraph.install(budget="unlimited", budget_of="tensors")
+    convolutions = [part for _ in range(6) for part in (nn.Conv2d(256, 256, 3, padding=1), nn.ReLU())]
+    nets = {
+        "fp32 products": (nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(8))), (2048, 2048), torch.float32, False),
+        "fp32 convolutions": (nn.Sequential(*convolutions), (16, 256, 64, 64), torch.float32, False),
+        "tf32 convolutions": (nn.Sequential(*convolutions), (16, 256, 64, 64), torch.float32, True),
+        "bf16 attention": (nn.Sequential(*(Attention(1024, 16) for _ in range(6))), (16, 1024, 1024), torch.bfloat16, False),
+    }
+    ratios = {}
+    for name, (net, shape, dtype, allows_tf32) in nets.items():
+        torch.backends.cudnn.allow_tf32 = allows_tf32
+        net = net.to("cuda", dtype)
+        batch = torch.randn(shape, device="cuda", dtype=dtype)
+
+        def step(net=net, batch=batch):
+            net.zero_grad(set_to_none=True)
+            net(batch).square().mean().backward()
+
+        captured = pumpgraph.capture(step, warmup=WARMUP, private=[net], name=name, keep_first_plan=True)
+        report = captured.report()
+        with tempfile.TemporaryDirectory() as scratch:
+            captured.save(Path(scratch) / "step.mlir")
+            declared = (Path(scratch) / "step.mlir").read_text().count(" arithmetic(")
+        times = []
+        for _ in range(7):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            captured.replay()
+            end.record()
+            end.synchronize()
+            times.append(start.elapsed_time(end) * 1e-3)
+        measured = sorted(times)[len(times) // 2]
+        ratios[name] = report["in_memory_s"] / measured
+        print(f"{name}: {report['in_memory_s'] * 1e3:.2f} ms estimated, {measured * 1e3:.2f} ms measured, "
+              f"{declared} nodes with arithmetic")
+        captured.close()
+    check(all(0.5 < ratio < 2 for ratio in ratios.values()), f"estimated, of what was measured: {ratios}")
+
+
 def replans_by_itself(folder):
     """After measure_and_costs: node times that are far too long make the prediction miss. The next eight replays measure
     what nodes take, and the one after them mends it."""
@@ -820,6 +879,7 @@ CASES = [
     save,
     measure_and_costs,
     costs_are_used,
+    estimates_count_arithmetic,
     replans_by_itself,
     own_runs_begin_where_the_program_is,
     planning_again_runs_nothing,

@@ -136,6 +136,12 @@ pump.graph @cost_not_a_number {
 }
 
 // -----
+pump.graph @arithmetic_negative {
+  // expected-error @+1 {{arithmetic is negative}}
+  pump.kernel "k" cost(1.5) arithmetic(-1.5)
+}
+
+// -----
 pump.graph @cost_infinite {
   // expected-error @+1 {{cost is infinite}}
   %k = "pump.kernel"() <{name = "k", operandSegmentSizes = array<i32: 0, 0>, cost_us = 0x7FF0000000000000 : f64}> : () -> !pump.token

@@ -80,6 +80,12 @@ pump.graph @cost {
 }
 
 // -----
+pump.graph @arithmetic {
+  // expected-error @+1 {{expected '('}}
+  pump.kernel "k" arithmetic 1.5
+}
+
+// -----
 pump.graph @value_unknown {
   // expected-error @+1 {{use of undeclared SSA value name}}
   pump.kernel "k" after(%nobody)

@@ -140,8 +140,8 @@ pump.graph @rematerialized page_bytes(4096) {
   %a = pump.buffer "a" private size(4096)
   // CHECK: %k3 = pump.kernel "relu" pure node(3)
   %k3 = pump.kernel "relu" pure node(3) [write %a[0, 4096] declared must(write) parameter(0)]
-  // CHECK-NEXT: %again3 = pump.rematerialize "relu" of(3) pure label("layer1.relu") after(%k3) [write %a[0, 4096] declared must(write) parameter(0)] cost(2.0)
-  %again = pump.rematerialize "relu" of(3) pure label("layer1.relu") after(%k3) [write %a[0, 4096] declared must(write) parameter(0)] cost(2.0)
+  // CHECK-NEXT: %again3 = pump.rematerialize "relu" of(3) pure label("layer1.relu") after(%k3) [write %a[0, 4096] declared must(write) parameter(0)] cost(2.0) arithmetic(1.5)
+  %again = pump.rematerialize "relu" of(3) pure label("layer1.relu") after(%k3) [write %a[0, 4096] declared must(write) parameter(0)] cost(2.0) arithmetic(1.5)
 }
 
 // CHECK-LABEL: pump.graph @aside
@@ -169,6 +169,8 @@ pump.graph @costs {
   pump.kernel cost(1.7976931348623157e+308)
   // CHECK: cost(0.0)
   pump.kernel cost(0)
+  // CHECK: cost(2.5) arithmetic(0.1)
+  pump.kernel cost(2.5) arithmetic(0.1)
 }
 
 // Foreign attributes survive.

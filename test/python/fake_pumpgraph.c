@@ -302,6 +302,12 @@ FAKE pumpgraph_status pumpgraph_declare_operation(pumpgraph_session *session, pu
   return answer("declare_operation", error);
 }
 
+FAKE pumpgraph_status pumpgraph_declare_arithmetic(pumpgraph_session *session, pumpgraph_stream stream,
+                                                   double operations, int32_t kind, pumpgraph_error *error) {
+  write_down("declare_arithmetic %p %p %g %d\n", (void *)session, (void *)stream, operations, kind);
+  return answer("declare_arithmetic", error);
+}
+
 FAKE pumpgraph_status pumpgraph_free_scratch(pumpgraph_session *session, int32_t on, pumpgraph_error *error) {
   write_down("free_scratch %p %d\n", (void *)session, on);
   return answer("free_scratch", error);

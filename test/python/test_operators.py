@@ -178,6 +178,7 @@ class Declaring(unittest.TestCase):
             declare_reads=lambda stream, pointers: self.said.append((stream, pointers)),
             declare_writes=lambda stream, pointers: self.said.append((stream, "writes", pointers)),
             declare_aside=lambda stream, pointers: self.said.append((stream, "aside", pointers)),
+            declare_arithmetic=lambda *_said: None,  # test_arithmetic
             name_nodes=lambda stream, name: self.said.append((stream, name)),
             declare_operation=lambda stream, kind: self.said.append((stream, kind.name)),
             name=lambda pointer, name: self.said.append((pointer, name)))

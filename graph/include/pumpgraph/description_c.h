@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define PUMPGRAPH_DESCRIPTION_VERSION 10
+#define PUMPGRAPH_DESCRIPTION_VERSION 11
 
 typedef struct pumpgraph_range {
   uint64_t offset; /* bytes */
@@ -72,9 +72,10 @@ typedef struct pumpgraph_node {
   const char *reason; /* opaque nodes: why; else "" */
   const pumpgraph_access *accesses;
   uint64_t access_count;
-  double cost_us;  /* NaN if unknown */
-  uint32_t buffer; /* transfers only, as are the next three */
-  uint32_t advice; /* pumpgraph::Advice */
+  double cost_us;       /* NaN if unknown */
+  double arithmetic_us; /* captured nodes: by declared operations; 0: none are */
+  uint32_t buffer;      /* transfers only, as are the next three */
+  uint32_t advice;      /* pumpgraph::Advice */
   uint64_t offset;
   uint64_t size;
   uint64_t host_offset; /* lowered copies only: position in the session's pinned pool; 0 if the pages are hosted

@@ -323,7 +323,8 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_keep_freed(pumpgraph_session *session, 
  *
  * A plan in force is taken back first, which a stream capture does not allow: begin ahead of the stream capture, or
  * call pumpgraph_take_back(). Until the end, the calls that can come between two launches (allocate, free, declare
- * reads, declare writes, declare aside, declare operation, name nodes) also zero the stack below their caller's frame.
+ * reads, declare writes, declare aside, declare operation, declare arithmetic, name nodes) also zero the stack below
+ * their caller's frame.
  * Remains of one launch there look like operands of the next launch if that passes a struct with unset fields.
  *
  * Errors: PUMPGRAPH_INVALID_ARGUMENT if a capture of the session is running. */
@@ -404,6 +405,34 @@ typedef enum pumpgraph_operation {
  * \param kind a pumpgraph_operation. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_declare_operation(pumpgraph_session *session, pumpgraph_stream stream,
                                                            int32_t kind, pumpgraph_error *error);
+
+/** The format of an arithmetic's factors. */
+typedef enum pumpgraph_arithmetic {
+  PUMPGRAPH_ARITHMETIC_UNKNOWN = 0, /**< nothing is declared */
+  PUMPGRAPH_ARITHMETIC_FP64 = 1,
+  PUMPGRAPH_ARITHMETIC_FP32 = 2,
+  PUMPGRAPH_ARITHMETIC_TF32 = 3, /**< fp32 operands on tensor cores */
+  PUMPGRAPH_ARITHMETIC_HALF = 4, /**< fp16 or bf16 */
+  PUMPGRAPH_ARITHMETIC_FP8 = 5,
+  PUMPGRAPH_ARITHMETIC_INT8 = 6
+} pumpgraph_arithmetic;
+
+/** Declares the arithmetic of the new nodes together, such as 2·m·n·k operations of a matrix product. Without it the
+ * estimated time of a node counts its bytes alone, too little for products and convolutions.
+ *
+ * Only the first plan depends on it: it takes a node's bytes or its arithmetic, whichever takes longer. Of several new
+ * nodes the kernel with the most bytes gets all of it, since libraries launch helpers around the kernel that computes.
+ * The time is that of 80 % (fp64, fp32) or 70 % (tensor cores) of the device's peak. Devices and formats of unknown
+ * peak count bytes alone. Measured node times replace the estimate.
+ *
+ * New nodes are counted for this function alone. Callable from any thread, as are all declarations: the new nodes are
+ * those on `stream`. Errors: PUMPGRAPH_INVALID_ARGUMENT for an unknown `kind`, or `operations` that are negative or not
+ * finite; the rest is as for pumpgraph_declare_reads().
+ *
+ * \param operations additions and multiplications; a fused multiply-add counts as two. 0 declares nothing.
+ * \param kind a pumpgraph_arithmetic. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_declare_arithmetic(pumpgraph_session *session, pumpgraph_stream stream,
+                                                            double operations, int32_t kind, pumpgraph_error *error);
 
 /** While on (1), a freed allocation of the last capture counts as scratch memory: no operation reads the contents that
  * another one left there. Use it between the capture and its adoption, around the calls by which libraries give up

@@ -471,6 +471,10 @@ public:
   Status declareOperation(pumpgraph_stream stream, pumpgraph_operation kind) {
     return detail::call(pumpgraph_declare_operation, session_.get(), stream, static_cast<int32_t>(kind));
   }
+  /// Declares the arithmetic of the nodes new to the capture on `stream`: see pumpgraph_declare_arithmetic().
+  Status declareArithmetic(pumpgraph_stream stream, double operations, pumpgraph_arithmetic kind) {
+    return detail::call(pumpgraph_declare_arithmetic, session_.get(), stream, operations, static_cast<int32_t>(kind));
+  }
   /// While on, freed allocations of the last capture count as scratch memory: see pumpgraph_free_scratch().
   Status freeScratch(bool on) { return detail::call(pumpgraph_free_scratch, session_.get(), on ? 1 : 0); }
   /// Remembers the pointer words of a first capture, to tell pointers from integers in the next: see

@@ -196,6 +196,7 @@ FUNCTIONS = {
     "pumpgraph_declare_aside": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),
     "pumpgraph_name_nodes": (c_int, [c_void_p, c_void_p, c_char_p, _ERROR]),
     "pumpgraph_declare_operation": (c_int, [c_void_p, c_void_p, c_int32, _ERROR]),
+    "pumpgraph_declare_arithmetic": (c_int, [c_void_p, c_void_p, c_double, c_int32, _ERROR]),
     "pumpgraph_free_scratch": (c_int, [c_void_p, c_int32, _ERROR]),
     "pumpgraph_rehearse": (c_int, [c_void_p, c_void_p, _ERROR]),
     "pumpgraph_adopt": (c_int, [c_void_p, c_void_p, POINTER(AdoptOptions), POINTER(c_void_p), _ERROR]),

@@ -30,6 +30,18 @@ class OperationKind(enum.IntEnum):
     PURE = 2
 
 
+class ArithmeticKind(enum.IntEnum):
+    """As pumpgraph_arithmetic of the C API."""
+
+    UNKNOWN = 0
+    FP64 = 1
+    FP32 = 2
+    TF32 = 3
+    HALF = 4
+    FP8 = 5
+    INT8 = 6
+
+
 class ValidationResult(NamedTuple):
     """The figures of validate(), which returns only if no result differs that the captured step itself reproduces, and
     no node that the plan runs again is seen to be impure.
@@ -245,6 +257,10 @@ class Session:
     def declare_operation(self, stream: int, kind: OperationKind) -> None:
         """The nodes that the capture on `stream` got since the last call are one operation of this kind."""
         self.library.call("pumpgraph_declare_operation", self._handle, stream, kind)
+
+    def declare_arithmetic(self, stream: int, operations: float, kind: ArithmeticKind) -> None:
+        """The nodes that the capture on `stream` got since the last call compute so much together."""
+        self.library.call("pumpgraph_declare_arithmetic", self._handle, stream, operations, kind)
 
     def name_nodes(self, stream: int, name: str) -> None:
         """The nodes that the capture on `stream` got since the last call are called this in reports."""

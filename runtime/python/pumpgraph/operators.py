@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operators of a step only read or update besides, what reports call the nodes that come of them, and which may
-run again.
+"""What the operators of a step only read or update besides, what reports call the nodes that come of them, how much
+these compute, and which may run again.
 
 A kernel's parameters do not say what it does to its operands, but PyTorch's schemas say of each operator which
 arguments it writes. A dispatch mode sees every operator of the rehearsal, forward and backward, and with it the graph
@@ -15,6 +15,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set
 import torch
 
 from ._session import OperationKind, Session
+from .arithmetic import NO_ARITHMETIC, Arithmetic, arithmetic_of
 from .errors import PumpGraphError, UnsupportedError
 from .names import Names
 from .purity import kind_of, updated_aside, writes_addresses
@@ -23,9 +24,9 @@ from .tensors import has_memory, is_wrapper, pointer_of, tensors_in
 
 
 class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
-    """While it is entered and `stream` is being captured, the session hears of each operator what it only reads and
-    what it is called. `drawn` gets the generators that numbers are drawn from: their ids, None for CUDA's own.
-    `writing_addresses`: names of operators whose kernels leave addresses to each other in memory."""
+    """While it is entered and `stream` is being captured, the session hears of each operator what it only reads, how
+    much it computes and what it is called. `drawn` gets the generators that numbers are drawn from: their ids, None for
+    CUDA's own. `writing_addresses`: names of operators whose kernels leave addresses to each other in memory."""
 
     supports_higher_order_operators = True
 
@@ -53,22 +54,26 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
         if writes_addresses(func, args):
             self.writing_addresses.add(func.__name__)
         used, kind, aside = None, OperationKind.UNKNOWN, []
-        if not modes_below():
+        is_known = not modes_below()
+        if is_known:
             used, kind = memory_used(func, args, kwargs), kind_of(func, args, kwargs)
             aside = updated_aside(func, args, kwargs)
         name = self._names.operator(func)
-        self._declare(None, [], "", OperationKind.UNKNOWN)  # of what was captured between the operators nothing is known
+        # Of what was captured between the operators nothing is known.
+        self._declare(None, [], "", OperationKind.UNKNOWN, NO_ARITHMETIC)
         result = func(*args, **kwargs)
-        self._declare(used, aside, name, kind)
+        self._declare(used, aside, name, kind, arithmetic_of(func, args, kwargs, result) if is_known else NO_ARITHMETIC)
         self._names.results(name, (args, kwargs), result)
         return result
 
-    def _declare(self, used: Optional[MemoryUsed], aside: List[int], name: str, kind: OperationKind) -> None:
+    def _declare(self, used: Optional[MemoryUsed], aside: List[int], name: str, kind: OperationKind,
+                 arithmetic: Arithmetic) -> None:
         try:
             self._session.declare_operation(self._stream, kind)
             self._session.declare_reads(self._stream, used.read if used else [])
             self._session.declare_writes(self._stream, used.written if used else None)
             self._session.declare_aside(self._stream, aside)
+            self._session.declare_arithmetic(self._stream, *arithmetic)
             self._session.name_nodes(self._stream, name)
         except PumpGraphError:
             pass  # the capture is broken, and whoever broke it says so

@@ -12,6 +12,16 @@ pump.graph @kernels {
   pump.kernel "both" [readwrite %a[0, 4000000] assumed]
 }
 
+// A kernel moves its bytes while it computes.
+// CHECK-LABEL: pump.graph @arithmetic
+pump.graph @arithmetic {
+  %a = pump.buffer "a" size(4000000)
+  // CHECK: pump.kernel "product" {{.*}} cost(31.6) arithmetic(30.0)
+  pump.kernel "product" [read %a[0, 4000000] assumed] arithmetic(30.0)
+  // CHECK: pump.kernel "sum" {{.*}} cost(5.6) arithmetic(2.0)
+  pump.kernel "sum" [read %a[0, 4000000] assumed] arithmetic(2.0)
+}
+
 // A copy with one side in a buffer has the other in host memory: the link is what it costs.
 // CHECK-LABEL: pump.graph @copies
 pump.graph @copies {

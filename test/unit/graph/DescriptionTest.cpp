@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 
 namespace pumpgraph {
@@ -40,7 +41,7 @@ TEST(FromC, refusesAnotherVersion) {
   Description out;
   std::string error;
   EXPECT_FALSE(fromC(view, out, error));
-  EXPECT_EQ(error, "description version 11; this library knows version 10");
+  EXPECT_EQ(error, "description version 12; this library knows version 11");
 }
 
 TEST(FromC, refusesMissingArrays) {
@@ -278,6 +279,8 @@ const Fault faults[] = {
     {"captured", [](Description &d) { d.nodes[0].captured = -2; },
      "node 0 \"k\": -2 is not a position in a captured graph"},
     {"cost", [](Description &d) { d.nodes[0].costUs = -1; }, "node 0 \"k\": its cost is -1 us"},
+    {"arithmetic", [](Description &d) { d.nodes[0].arithmeticUs = std::nan(""); },
+     "node 0 \"k\": its arithmetic takes nan us"},
     {"accessBuffer", [](Description &d) { d.nodes[0].accesses[1].buffer = 2; },
      "node 0 \"k\": access #1: there is no buffer 2"},
     {"accessRange", [](Description &d) { d.nodes[0].accesses[1].range = {100, 1}; },

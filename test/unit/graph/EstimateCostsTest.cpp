@@ -43,6 +43,20 @@ TEST(EstimateCosts, kernelCostsItsBytes) {
   EXPECT_NEAR(estimateOf(NodeKind::Kernel, {touch(modeReadWrite, 7 * megabyte)}) - idle, 14, 1e-9);
 }
 
+// Bytes move while the kernel computes: it takes as long as the slower of the two.
+TEST(EstimateCosts, kernelCostsItsArithmeticWhereThatTakesLonger) {
+  const double idle = estimateOf(NodeKind::Kernel, {});
+  for (const double arithmeticUs : {3.0, 7.0, 30.0}) {
+    Description description;
+    description.buffers.resize(1);
+    description.nodes.resize(1);
+    description.nodes[0].accesses = {touch(modeRead, 7 * megabyte)};
+    description.nodes[0].arithmeticUs = arithmeticUs;
+    estimateCosts(description, roundMachine());
+    EXPECT_NEAR(description.nodes[0].costUs - idle, std::max(arithmeticUs, 7.0), 1e-9);
+  }
+}
+
 TEST(EstimateCosts, copyCostsTheLinkWhenOneSideIsHostMemory) {
   const double idle = estimateOf(NodeKind::Kernel, {});
   EXPECT_NEAR(estimateOf(NodeKind::Memcpy, {touch(modeWrite, megabyte)}) - idle, 100, 1e-9);

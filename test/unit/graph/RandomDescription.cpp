@@ -155,6 +155,7 @@ private:
 
   void fillCaptured(const Description &description, Node &node) {
     node.label = pick(names);
+    node.arithmeticUs = flip() ? 0 : static_cast<double>(upTo(1u << 20)) / 1000;
     node.isPure = isRepeatable(node.kind) && flip();
     for (std::uint64_t i = 0, count = upTo(4); i < count; ++i)
       node.accesses.push_back(access(description));
@@ -225,10 +226,12 @@ std::string dump(const Description &description) {
   }
   for (const Node &node : description.nodes) {
     const std::uint64_t costBits = std::isnan(node.costUs) ? ~0ull : std::bit_cast<std::uint64_t>(node.costUs);
-    text += fmt::format(
-        "node kind {} captured {} {:?} label {:?} {:?} cost {:#x} buffer {} range {}+{} advice {} host {} joined {}",
-        static_cast<int>(node.kind), node.captured, node.name, node.label, node.reason, costBits, node.buffer,
-        node.range.offset, node.range.size, static_cast<int>(node.advice), node.hostOffset, node.joined);
+    text += fmt::format("node kind {} captured {} {:?} label {:?} {:?} cost {:#x} arithmetic {} buffer {} range {}+{} "
+                        "advice {} host {} joined "
+                        "{}",
+                        static_cast<int>(node.kind), node.captured, node.name, node.label, node.reason, costBits,
+                        node.arithmeticUs, node.buffer, node.range.offset, node.range.size,
+                        static_cast<int>(node.advice), node.hostOffset, node.joined);
     for (const Access &access : node.accesses)
       text += fmt::format(" ({} {}+{} may {} must {} evidence {} parameter {} slowdown {} aside {})", access.buffer,
                           access.range.offset, access.range.size, access.may, access.must,

@@ -11,10 +11,12 @@
 
 #include <dlfcn.h>
 
+#include <cmath>
 #include <exception>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -77,6 +79,22 @@ TEST_F(ApiTest, refusesOperationsThatThereAreNot) {
   EXPECT_EQ(pumpgraph_free_scratch(nullptr, 1, &error), PUMPGRAPH_INVALID_ARGUMENT);
 }
 
+TEST_F(ApiTest, refusesArithmeticThatThereIsNot) {
+  pumpgraph_error error{};
+  for (const int32_t kind : {-1, 7})
+    EXPECT_EQ(pumpgraph_declare_arithmetic(session_, nullptr, 1, kind, &error), PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_STREQ(error.message, "7 is no kind of arithmetic");
+  for (const double operations : {std::numeric_limits<double>::quiet_NaN(), HUGE_VAL, -1.0})
+    EXPECT_EQ(pumpgraph_declare_arithmetic(session_, nullptr, operations, PUMPGRAPH_ARITHMETIC_FP32, &error),
+              PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_STREQ(error.message, "arithmetic of -1 operations; a finite number of them, or 0");
+  EXPECT_EQ(
+      pumpgraph_declare_arithmetic(session_, nullptr, 1, PUMPGRAPH_ARITHMETIC_FP32, &error), // nothing is captured
+      PUMPGRAPH_INVALID_ARGUMENT);
+  EXPECT_EQ(pumpgraph_declare_arithmetic(nullptr, nullptr, 1, PUMPGRAPH_ARITHMETIC_FP32, &error),
+            PUMPGRAPH_INVALID_ARGUMENT);
+}
+
 TEST_F(ApiTest, pagesOperandsOfEagerOperators) {
   pumpgraph_error error{};
   EXPECT_EQ(pumpgraph_begin_paging(nullptr, nullptr, nullptr, &error), PUMPGRAPH_INVALID_ARGUMENT);
@@ -114,6 +132,8 @@ TEST_F(ApiTest, clearsTheStackBetweenLaunchesOfACapture) {
       {"declare reads", [&] { pumpgraph_declare_reads(session_, nullptr, nullptr, 0, nullptr); }},
       {"declare aside", [&] { pumpgraph_declare_aside(session_, nullptr, nullptr, 0, nullptr); }},
       {"name nodes", [&] { pumpgraph_name_nodes(session_, nullptr, "conv", nullptr); }},
+      {"declare arithmetic",
+       [&] { pumpgraph_declare_arithmetic(session_, nullptr, 1, PUMPGRAPH_ARITHMETIC_FP32, nullptr); }},
       {"declare operation",
        [&] { pumpgraph_declare_operation(session_, nullptr, PUMPGRAPH_OPERATION_PURE, nullptr); }}};
   for (const bool isCapturing : {true, false}) {

@@ -191,6 +191,22 @@ TEST_F(CppApiTest, takesWhatIsDeclaredAside) {
   EXPECT_EQ(session_->declareAside(nullptr, {counter->data()}).error().code, PUMPGRAPH_INVALID_ARGUMENT);
 }
 
+// The time of declared arithmetic stands at its node; it is no node time.
+TEST_F(CppApiTest, takesDeclaredArithmetic) {
+  Expected<Buffer<std::uint64_t>> counter = allocateCounter();
+  ASSERT_TRUE(counter);
+  Expected<Step> step = session_->capture([&](pumpgraph_stream stream) -> Status {
+    launchIncrement(stream, counter->data());
+    return session_->declareArithmetic(stream, 1e9, PUMPGRAPH_ARITHMETIC_HALF);
+  });
+  ASSERT_TRUE(step) << step.error().message;
+  const std::string text = textOf(step);
+  EXPECT_NE(text.find(" arithmetic("), std::string::npos) << text;
+  EXPECT_EQ(text.find(" cost("), std::string::npos) << text;
+  EXPECT_EQ(session_->declareArithmetic(nullptr, 1e9, PUMPGRAPH_ARITHMETIC_HALF).error().code,
+            PUMPGRAPH_INVALID_ARGUMENT);
+}
+
 // What the recorder calls its kernels reaches the description; a name may be missing, a capture must not.
 TEST_F(CppApiTest, takesNamesOfNodes) {
   Expected<Buffer<std::uint64_t>> counter = allocateCounter();

@@ -587,9 +587,16 @@ void fillDeviceCalls(Driver &driver) {
     return CUDA_SUCCESS;
   };
   driver.deviceGetAttribute.function = [](int *value, CUdevice_attribute attribute, CUdevice) {
-    *value = attribute == CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID                ? 0
-             : attribute == CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS ? state().options.supportsManagedMemory
-                                                                          : state().options.supportsVirtualMemory;
+    const FakeDriver::Options &options = state().options;
+    const std::map<CUdevice_attribute, int> values = {
+        {CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 0},
+        {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, options.supportsManagedMemory},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, options.computeCapability[0]},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, options.computeCapability[1]},
+        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, options.multiprocessors},
+        {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, options.clockMegahertz * 1000}};
+    const auto found = values.find(attribute);
+    *value = found == values.end() ? options.supportsVirtualMemory : found->second;
     return CUDA_SUCCESS;
   };
   driver.devicePrimaryCtxRetain.function = [](CUcontext *context, CUdevice) {

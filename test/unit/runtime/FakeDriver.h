@@ -67,6 +67,9 @@ public:
     double deviceBytesPerSecond = 1e12; ///< that are copied or filled
     double nodeMicroseconds = 2;        ///< that every node of a graph and every move takes beside its work
     // As stated, whatever the speed is multiplied by.
+    std::array<int, 2> computeCapability{9, 0};
+    int multiprocessors = 100;
+    int clockMegahertz = 1000;
     double clockMilliseconds = 0; ///< that an event record in a graph takes on the device
     double copyMilliseconds = 0;  ///< that a copy in a graph takes; one after another, beside all other nodes
     std::uint32_t seed = 1;       ///< of the order in which unordered nodes run

@@ -170,6 +170,9 @@ struct Node {
   /// only effect. It can therefore run again.
   bool isPure = false;
   double costUs = std::numeric_limits<double>::quiet_NaN(); ///< time with all operands on the device, microseconds
+  /// Captured nodes: the time of its arithmetic, microseconds, by declared operations and the device's speed. Nodes of
+  /// unknown cost are estimated to take no less (EstimateCosts.h). 0: nothing is declared.
+  double arithmeticUs = 0;
   // Residency nodes and lowered copies only: a page-aligned byte range of one buffer.
   BufferIndex buffer = 0;
   Range range;

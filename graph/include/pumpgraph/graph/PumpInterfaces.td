@@ -37,6 +37,8 @@ def Pump_AccessOpInterface : OpInterface<"AccessOpInterface"> {
     InterfaceMethod<"", "void", "setLabel", (ins "::llvm::StringRef":$label)>,
     InterfaceMethod<"See pumpgraph::Node::isPure.", "bool", "getIsPure">,
     InterfaceMethod<"", "void", "setIsPure", (ins "bool":$pure)>,
+    InterfaceMethod<"See pumpgraph::Node::arithmeticUs.", "::std::optional<::llvm::APFloat>", "getArithmeticUs">,
+    InterfaceMethod<"Null: nothing is declared.", "void", "setArithmeticUsAttr", (ins "::mlir::FloatAttr":$time)>,
     InterfaceMethod<"", "::mlir::OperandRange", "getBuffers">,
     InterfaceMethod<"", "::mlir::MutableOperandRange", "getBuffersMutable">,
     InterfaceMethod<"", "::llvm::ArrayRef<int64_t>", "getOffsets">,

@@ -101,12 +101,13 @@ class Pump_CapturedOp<string mnemonic, string kind, dag more = (ins)>
                             DefaultValuedAttr<DenseI32ArrayAttr, "{}">:$parameters,
                             DefaultValuedAttr<DenseF32ArrayAttr, "{}">:$slowdowns,
                             DefaultValuedAttr<DenseBoolArrayAttr, "{}">:$asides,
-                            OptionalAttr<F64Attr>:$cost_us));
+                            OptionalAttr<F64Attr>:$cost_us,
+                            OptionalAttr<F64Attr>:$arithmetic_us));
   let results = (outs Pump_TokenType:$done);
   string tail = [{
     (`pure` $is_pure^)? `` custom<Label>($label) `` custom<Captured>($captured) `` custom<After>($deps, $edge_kinds)
     `` custom<Accesses>($buffers, $offsets, $sizes, $may, $must, $evidence, $parameters, $slowdowns, $asides)
-    `` custom<Cost>($cost_us)
+    `` custom<Cost>($cost_us) `` custom<Arithmetic>($arithmetic_us)
     attr-dict
   }];
   let assemblyFormat = "`` custom<Name>($name) " # tail;
