@@ -385,6 +385,26 @@ tl::expected<double, Failure> predictedUs(const pumpgraph_description *lowered,
   return predict(*step, asked->machine).totalUs;
 }
 
+tl::expected<std::string, Failure> retimedFigures(const pumpgraph_description *captured,
+                                                  const pumpgraph_description *lowered,
+                                                  const pumpgraph_compiler_options &options,
+                                                  std::uint64_t peakBytesBefore) {
+  tl::expected<Description, Failure> original = readStage(captured, Stage::Captured);
+  if (!original)
+    return invalid("the captured step: " + original.error().message);
+  const tl::expected<Description, Failure> step = readStage(lowered, Stage::LoweredVirtual);
+  if (!step)
+    return tl::unexpected(step.error());
+  if (step->buffers.size() < original->buffers.size())
+    return invalid(fmt::format("the lowered step has {} buffers, the captured one {}", step->buffers.size(),
+                               original->buffers.size()));
+  const tl::expected<PlanOptions, Failure> asked = planOptions(options);
+  if (!asked)
+    return tl::unexpected(asked.error());
+  annotateAccesses(*original);
+  return timesToJson(retimed(*original, *step, *asked, peakBytesBefore));
+}
+
 tl::expected<std::string, Failure> memoryViz(const pumpgraph_description *lowered,
                                              const pumpgraph_compiler_options &options) {
   const tl::expected<Description, Failure> step = read(lowered);
@@ -478,6 +498,20 @@ char *pumpgraph_compiler_predict(const pumpgraph_description *lowered, const pum
       return copyOut(printable(predicted.error().message));
     *predicted_us = *predicted;
     return nullptr;
+  } catch (const std::exception &) {
+    return strdup("memory ran out");
+  }
+}
+
+char *pumpgraph_compiler_retime(const pumpgraph_description *captured, const pumpgraph_description *lowered,
+                                const pumpgraph_compiler_options *options, uint64_t peak_bytes_before, char **json) {
+  try {
+    const tl::expected<std::string, Failure> figures =
+        retimedFigures(captured, lowered, currentVersion(options), peak_bytes_before);
+    if (!figures)
+      return copyOut(printable(figures.error().message));
+    *json = copyOut(*figures);
+    return *json ? nullptr : strdup("memory ran out");
   } catch (const std::exception &) {
     return strdup("memory ran out");
   }

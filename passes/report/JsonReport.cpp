@@ -249,7 +249,7 @@ static Json waysToJson(const Ways &ways) {
           {"hosted_bytes", ways.hosted}};
 }
 
-std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points) {
+static Json reportOf(const Summary &summary) {
   Json json{
       {"format", "pumpgraph-report"},
       {"version", 1},
@@ -304,6 +304,21 @@ std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points
   json["hosted_nodes"] = hostedNodesToJson(summary);
   for (const RepeatedSweeps &sweeps : summary.repeatedSweeps)
     json["repeated_sweeps"].push_back(sweepsToJson(summary, sweeps));
+  return json;
+}
+
+std::string timesToJson(const Summary &summary) {
+  const Json report = reportOf(summary);
+  Json times = Json::object();
+  for (const char *key :
+       {"in_memory_s", "bound_s", "plan_bound_s", "moving_bound_s", "predicted_s", "hosted_link_s", "up_busy_s",
+        "down_busy_s", "repeated", "limited_by", "verdict", "few_nodes", "stalls", "hosted_nodes"})
+    times[key] = report.at(key);
+  return dump(times, 2);
+}
+
+std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points) {
+  Json json = reportOf(summary);
   for (const SweepPoint &point : points)
     json["sweep"].push_back(pointToJson(point));
   if (summary.comparison)

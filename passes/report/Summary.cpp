@@ -155,6 +155,27 @@ tl::expected<Summary, PlanError> summarize(const Description &captured, const Pl
   return summary;
 }
 
+Summary retimed(const Description &captured, const Description &lowered, PlanOptions options,
+                std::uint64_t peakBytesBefore) {
+  Summary summary;
+  summary.captured = captured;
+  summary.lowered = lowered;
+  summary.machine = options.machine;
+  summary.fewNodes = findFewNodes(captured);
+  estimateCosts(summary.captured, options.machine);
+  if (mayRepeat(captured, options))
+    claimFirstTouches(summary.captured);
+  options.budgetBytes = lowered.budgetBytes;
+  Bounds bounds(summary.captured, options);
+  summary.stats.peakPagesBefore = peakBytesBefore / captured.pageBytes;
+  summary.inMemory = predict(summary.captured, options.machine);
+  summary.prediction = predict(summary.lowered, options.machine);
+  summary.hosted = hostedTraffic(summary.lowered);
+  summary.bound = bounds.must(summary.lowered);
+  std::tie(summary.planBound, summary.movingBound) = bounds.may(summary.lowered);
+  return summary;
+}
+
 Bound planBoundOf(const Description &captured, const Description &planned, const Machine &machine, Backend backend,
                   Repetitions repetitions) {
   Description step = captured;

@@ -98,6 +98,11 @@ Bound planBoundOf(const Description &captured, const Description &planned, const
 tl::expected<Summary, PlanError> summarize(const Description &captured, const PlanOptions &options,
                                            Prefetching prefetching = Prefetching::Ahead);
 
+/// Of a plan for virtual memory that summarize() made for these options, the figures that depend on node times, with
+/// the times in the descriptions: all of timesToJson(). Planning counts and checks are those of the summary before.
+Summary retimed(const Description &captured, const Description &lowered, PlanOptions options,
+                std::uint64_t peakBytesBefore);
+
 /// The device memory that the step needs without any transfer, page-granular.
 tl::expected<std::uint64_t, PlanError> peakBytes(const Description &captured, const Machine &machine);
 
@@ -138,6 +143,8 @@ std::size_t countAddedEdges(const Summary &summary);
 std::string toText(const Summary &summary, const std::vector<SweepPoint> &points = {});
 /// Keys: docs/reference/report.md. `points` become "sweep".
 std::string toJson(const Summary &summary, const std::vector<SweepPoint> &points = {});
+/// The keys of that which depend on node times.
+std::string timesToJson(const Summary &summary);
 /// The plan for an outsider: buffer, offset, size, direction, after, before, frame.
 std::string planToJson(const Summary &summary);
 /// Chrome trace events (opens in Perfetto).

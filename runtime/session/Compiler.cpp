@@ -55,6 +55,7 @@ Expected<Compiler> Compiler::open(const std::string &path) {
   find(compiler.checkManaged, "pumpgraph_compiler_check_managed");
   find(compiler.checkBoundary, "pumpgraph_compiler_check_boundary");
   find(compiler.predict, "pumpgraph_compiler_predict");
+  find(compiler.retime, "pumpgraph_compiler_retime");
   find(compiler.memoryViz, "pumpgraph_compiler_memory_viz");
   find(compiler.print, "pumpgraph_compiler_print");
   find(compiler.freeString, "pumpgraph_compiler_string_free");

@@ -23,6 +23,7 @@ struct Compiler {
   decltype(&pumpgraph_compiler_check_managed) checkManaged = nullptr;
   decltype(&pumpgraph_compiler_check_boundary) checkBoundary = nullptr;
   decltype(&pumpgraph_compiler_predict) predict = nullptr;
+  decltype(&pumpgraph_compiler_retime) retime = nullptr;
   decltype(&pumpgraph_compiler_memory_viz) memoryViz = nullptr;
   decltype(&pumpgraph_compiler_print) print = nullptr;
   decltype(&pumpgraph_compiler_string_free) freeString = nullptr;

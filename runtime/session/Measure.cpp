@@ -128,6 +128,7 @@ Expected<Measurement> Step::measure(int repeats) {
   PUMPGRAPH_TRY_WHILE(restored, "restoring the values after measuring");
   for (std::size_t i = 0; i < costs->size(); ++i)
     captured_.description.nodes[i].costUs = (*costs)[i];
+  timesAreTold_ = false;
   return Measurement{*stepUs, costs->size()};
 }
 

@@ -166,6 +166,23 @@ double gapBetweenNodesUs(double measuredUs, double predictedUs, std::size_t node
   return nodes == 0 ? 0 : std::clamp((measuredUs - predictedUs) / static_cast<double>(nodes), 0.0, mostUs);
 }
 
+bool areMeasured(const Description &captured) {
+  return std::any_of(captured.nodes.begin(), captured.nodes.end(),
+                     [](const Node &node) { return !std::isnan(node.costUs); });
+}
+
+bool hasTimesOf(const Description &lowered, const Description &captured) {
+  const auto haveOneSlowdown = [](const Access &a, const Access &b) { return a.slowdown == b.slowdown; };
+  return std::all_of(lowered.nodes.begin(), lowered.nodes.end(), [&](const Node &node) {
+    if (computedNode(node) == notCaptured)
+      return true;
+    const Node &known = captured.nodes[static_cast<std::size_t>(computedNode(node))];
+    const auto accesses = static_cast<std::ptrdiff_t>(std::min(node.accesses.size(), known.accesses.size()));
+    return node.costUs == known.costUs &&
+           std::equal(node.accesses.begin(), node.accesses.begin() + accesses, known.accesses.begin(), haveOneSlowdown);
+  });
+}
+
 Description withMeasured(Description lowered, const Description &step) {
   for (Node &node : lowered.nodes) {
     if (computedNode(node) == notCaptured)

@@ -25,6 +25,11 @@ void takeMeasured(Description &step, KnownAccesses &known, const CompiledPlan &p
 /// taken `predictedUs`. At most two microseconds: a larger difference has another cause.
 double gapBetweenNodesUs(double measuredUs, double predictedUs, std::size_t nodes);
 
+/// Whether node times of the step were measured.
+bool areMeasured(const Description &captured);
+/// Whether a lowered step has the node times and slowdowns of the captured one that it was made of.
+bool hasTimesOf(const Description &lowered, const Description &captured);
+
 /// A lowered step with the node times and slowdowns of the captured one that it was made of.
 Description withMeasured(Description lowered, const Description &step);
 

@@ -230,6 +230,7 @@ Status Replanner::tryPlanAgain(const std::string &costs) {
   planBefore_ = step_.plans_.back();
   PUMPGRAPH_TRY(exchange(std::move(*next), std::move(*memory)));
   step_.beginPlan(costs, why_);
+  step_.writeReport();
   stage_ = Stage::Replays;
   watch_ = std::make_unique<ReplayWatch>(driver_, timedReplays);
   return {};
@@ -266,6 +267,7 @@ Status Replanner::returnTo(const PlanRecord &before) {
   PUMPGRAPH_TRY_WHILE(exchange(std::move(otherPlan_), std::move(otherMemory_)), "returning to the faster plan");
   step_.plans_.push_back(before);
   step_.plans_.back().why = "the plan made from measured node times is slower";
+  step_.writeReport();
   return {};
 }
 

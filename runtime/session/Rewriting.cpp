@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Rewriting.h"
 
+#include "runtime/session/MeasuredTimes.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -86,6 +88,20 @@ Expected<double> Rewriting::predictUs(const Description &lowered) const {
   const std::string message = problem;
   compiler_.freeString(problem);
   return fail(PUMPGRAPH_INTERNAL, "the compiler library cannot predict \"{}\": {}", name(), message);
+}
+
+Expected<nlohmann::ordered_json> Rewriting::retimedFigures() const {
+  const Description &captured = step_.captured_.description;
+  const pumpgraph_compiler_options options = compilerOptions(0, "");
+  const Description timed = withMeasured(step_.plan_.lowered, captured);
+  const DescriptionView before(captured), after(timed);
+  const std::uint64_t peakBytes = step_.plan_.report ? step_.plan_.report->value("peak_bytes_before", 0ULL) : 0;
+  char *json = nullptr;
+  char *problem = compiler_.retime(before.get(), after.get(), &options, peakBytes, &json);
+  const std::unique_ptr<char, decltype(compiler_.freeString)> owner(problem ? problem : json, compiler_.freeString);
+  if (problem)
+    return fail(PUMPGRAPH_INTERNAL, "the compiler library cannot time \"{}\": {}", name(), problem);
+  return nlohmann::ordered_json::parse(json, nullptr, false);
 }
 
 Expected<std::string> Rewriting::memoryViz() const {

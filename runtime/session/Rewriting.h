@@ -6,6 +6,8 @@
 #include "runtime/session/HostedTimes.h"
 #include "runtime/session/Step.h"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <span>
 
 namespace pumpgraph::runtime {
@@ -33,6 +35,8 @@ public:
                               std::span<const pumpgraph_apart_pages> apart = {});
   /// What a replay of a lowered step takes with the node times in it, microseconds.
   Expected<double> predictUs(const Description &lowered) const;
+  /// The figures of the plan's report that depend on node times, with those that are known of the captured step.
+  Expected<nlohmann::ordered_json> retimedFigures() const;
   /// What a replay of the step's plan has on the device: a pickled snapshot for PyTorch's memory viewer.
   Expected<std::string> memoryViz() const;
   /// The memory of a plan, with the pinned pool that its copies name; `others` as before. Nothing of the step has

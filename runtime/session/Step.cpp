@@ -2,6 +2,7 @@
 #include "runtime/session/Step.h"
 
 #include "pumpgraph/graph/PrintableJson.h"
+#include "runtime/session/MeasuredTimes.h"
 #include "runtime/session/Replanner.h"
 #include "runtime/session/Rewriting.h"
 
@@ -283,11 +284,38 @@ void Step::writeReport() {
                   {"notes", std::move(notes)},
                   {"warnings", captured_.warnings}};
   report["runtime"] = std::move(runtime);
+  timesAreTold_ = false;
+}
+
+/// Not when times are measured: bounds take their time, and nobody may ask.
+void Step::tellTimes() {
+  using Json = nlohmann::ordered_json;
+  Json &runtime = (*report_)["runtime"];
+  if (plans_.empty()) {
+    runtime["costs"] = nullptr;
+    return;
+  }
+  runtime["costs"] = plan_.savedTimes != 0 ? "saved" : "static";
+  if (!rewritten() || !areMeasured(captured_.description))
+    return;
+  if (!hasTimesOf(plan_.lowered, captured_.description)) {
+    const Expected<const Compiler *> compiler = session_.compiler();
+    const Expected<Json> figures =
+        compiler ? Rewriting(*this, **compiler).retimedFigures() : tl::unexpected<Error>(compiler.error());
+    if (!figures) {
+      runtime["notes"].push_back("the step times are not by measured node times: " + figures.error().message);
+      return;
+    }
+    report_->update(*figures);
+  }
+  (*report_)["runtime"]["costs"] = "measured";
 }
 
 std::string Step::report() {
   const std::lock_guard lock(session_.mutex_);
   using Json = nlohmann::ordered_json;
+  if (!std::exchange(timesAreTold_, true))
+    tellTimes();
   const auto seconds = [](const std::optional<double> &us) { return us ? Json(*us / usPerSecond) : Json(nullptr); };
   Json plans = Json::array();
   for (const PlanRecord &plan : plans_)

@@ -180,6 +180,8 @@ private:
   Status stopReplanning();
   Status replayFor(Replanner &replanner, KeptValues &values);
   void writeReport();
+  /// Gives the report the step times by the node times that are known by now.
+  void tellTimes();
   /// Gives the memory back to the session's heap.
   void letGo();
   /// A buffer's value at the boundary, wherever it is.
@@ -215,6 +217,7 @@ private:
   std::uint64_t exchanges_ = 0;                    ///< how often the plan took the place of another, or of none
   double exchangeMs_ = 0;                          ///< all of them together
   std::shared_ptr<nlohmann::ordered_json> report_; ///< but for the plans and the exchanges
+  bool timesAreTold_ = false;                      ///< in `report_`, by tellTimes()
   AdoptionTimes times_;
 };
 

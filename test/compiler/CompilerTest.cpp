@@ -592,6 +592,53 @@ TEST(Predict, saysWhatItCannotRead) {
   EXPECT_EQ(us, 7);
 }
 
+nlohmann::json retimed(const Description &captured, const Description &lowered,
+                       const pumpgraph_compiler_options &options, std::uint64_t peakBytes) {
+  char *json = nullptr;
+  const String fault(pumpgraph_compiler_retime(DescriptionView(captured).get(), DescriptionView(lowered).get(),
+                                               &options, peakBytes, &json));
+  EXPECT_EQ(fault, nullptr) << fault.get();
+  const String owner(json);
+  return json ? nlohmann::json::parse(json) : nlohmann::json();
+}
+
+// With the times of the plan's making every figure is that of its report; with others all of them are by these.
+TEST(Retime, givesTheFiguresByTheTimesOfTheDescriptions) {
+  const pumpgraph_compiler_options options = withBudget(4 * mebibyte);
+  Description captured = smallStep();
+  const Outcome outcome = compile(captured, options);
+  ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
+  const nlohmann::json report = nlohmann::json::parse(pumpgraph_compilation_report_json(outcome.compilation.get()));
+  Description lowered = copyOf(outcome.lowered());
+  const std::uint64_t peakBytes = report.at("peak_bytes_before");
+  const nlohmann::json same = retimed(captured, lowered, options, peakBytes);
+  EXPECT_GE(same.size(), 10u);
+  for (const auto &[key, figure] : same.items())
+    EXPECT_EQ(figure, report.at(key)) << key;
+
+  captured.nodes.back().costUs += 1000;
+  lowered.nodes.back().costUs += 1000;
+  const nlohmann::json slower = retimed(captured, lowered, options, peakBytes);
+  for (const char *key : {"in_memory_s", "bound_s", "plan_bound_s", "moving_bound_s", "predicted_s"})
+    EXPECT_NEAR(slower.at(key).get<double>(), same.at(key).get<double>() + 1e-3, 1e-6) << key;
+  EXPECT_NE(slower.at("verdict"), same.at("verdict"));
+}
+
+TEST(Retime, saysWhatItCannotRead) {
+  const Description captured = smallStep(), lowered = smallStepAt(Stage::LoweredVirtual);
+  const DescriptionView before(captured), after(lowered);
+  char *json = nullptr;
+  String fault(pumpgraph_compiler_retime(nullptr, after.get(), nullptr, 0, &json));
+  EXPECT_STREQ(fault.get(), "the captured step: there is no description");
+  fault.reset(pumpgraph_compiler_retime(before.get(), before.get(), nullptr, 0, &json));
+  EXPECT_STREQ(fault.get(), "the step is captured; it has to be lowered for virtual memory");
+  Description larger = captured;
+  larger.buffers.resize(lowered.buffers.size() + 1, larger.buffers.back());
+  fault.reset(pumpgraph_compiler_retime(DescriptionView(larger).get(), after.get(), nullptr, 0, &json));
+  EXPECT_STREQ(fault.get(), "the lowered step has 2 buffers, the captured one 3");
+  EXPECT_EQ(json, nullptr);
+}
+
 TEST(MemoryViz, isOfLoweredSteps) {
   const pumpgraph_compiler_options options = withBudget(4 * mebibyte);
   const Outcome outcome = compile(smallStep(), options);

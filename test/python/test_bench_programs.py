@@ -37,6 +37,13 @@ def report(plan_bound_s):
             "hosted_bytes": 0, "budget_bytes": GIB, "measured_s": plan_bound_s * 1.02}
 
 
+def with_costs(done, costs):
+    done = copy.deepcopy(done)
+    for step in next(figures for key, figures in done.items() if "/pumpgraph/" in key)["reports"].values():
+        step["costs"] = costs
+    return done
+
+
 def complete(program=LM, step_ms=52.0, bounds=(0.050,)):
     """All rows of one program, every promise kept."""
     plain = {"losses": LOSSES, "turn_ms": [29.0, 30.0, 31.0], "step_ms": [28.0, 29.0, 30.0], "peak_bytes": 4 * GIB}
@@ -65,6 +72,13 @@ class Rows(unittest.TestCase):
         self.assertEqual(files, set(program_rows.BY_NAME))
         self.assertEqual(len(program_rows.PROGRAMS), 20)
         self.assertEqual(len(program_rows.BY_NAME), 20)
+
+    def test_says_which_node_times_bounds_are_by(self):
+        for costs, shown in (("static", "50.0 (estimated)"), ("measured", "| 50.0 |")):
+            done = with_costs(complete(), costs)
+            self.assertIn(shown, program_table.markdown([LM], done))
+            self.assertIn(f"plan bounds 50.0 ms by {costs} node times",
+                          program_table.outcome(done["causal_lm/pumpgraph/0"]))
 
     def test_plain_rows_share_a_process(self):
         titles = [job.title for job in program_rows.plan_jobs([LM, GAN], program_rows.KINDS, 2)]

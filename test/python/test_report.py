@@ -48,6 +48,13 @@ class Text(unittest.TestCase):
         self.assertEqual(text.count("waits"), 5)
         self.assertNotIn("left as captured", text)
 
+    def test_says_which_node_times_its_figures_are_by(self):
+        for costs, words in (("static", "estimated"), ("saved", "of a saved step"), ("measured", "measured on this step"),
+                             (None, None)):
+            text = str(Report(dict(FIGURES, runtime=dict(FIGURES["runtime"], costs=costs))))
+            self.assertEqual("node times" in text, words is not None)
+            self.assertIn(f"  node times            {words}\n" if words else "", text)
+
     def test_names_are_obeyed_by_no_terminal(self):
         every = dict(FIGURES, few_nodes={"warning": "x"}, repeated_sweeps=[{"verdict": "x"}],
                      runtime=dict(FIGURES["runtime"], left_as_captured="x", backend_why="x", warnings=["x"]))

@@ -54,6 +54,12 @@ class Rows:
             return None
         return ms(sum(calls * each for calls, each in seconds))
 
+    def doubt(self) -> str:
+        """What to say beside figures of reports: those by estimated node times may be far off."""
+        figures = next(iter(self.measured("pumpgraph")), {})
+        estimated = any(report.get("costs") == "static" for report in figures.get("reports", {}).values())
+        return " (estimated)" if estimated else ""
+
     def steps(self) -> Optional[float]:
         """Milliseconds of a turn's steps with their inputs; of a Trainer's, whose loop does not tell them apart, what
         replays took."""
@@ -77,7 +83,9 @@ def outcome(figures: Figures) -> str:
     parts = [f"{statistics.median(figures['turn_ms']):.1f} ms a turn", f"peak {gib(figures['peak_bytes'])}"]
     bounds = [report["plan_bound_s"] for report in figures.get("reports", {}).values() if report.get("plan_bound_s")]
     if bounds:
-        parts.append(f"plan bounds {', '.join(f'{bound * 1e3:.1f}' for bound in bounds)} ms")
+        by = {report["costs"] for report in figures["reports"].values() if report.get("costs")}
+        parts.append(f"plan bounds {', '.join(f'{bound * 1e3:.1f}' for bound in bounds)} ms"
+                     + (f" by {' and '.join(sorted(by))} node times" if by else ""))
     if figures.get("seconds"):
         parts.append(f"{figures['seconds']:.0f} s in all")
     return ", ".join([*parts, *figures.get("warned", [])])
@@ -111,9 +119,9 @@ def _cells(rows: Rows) -> List[str]:
     return cells + [
         spread(rows.samples("pumpgraph")),
         decimal(rows.steps()),
-        decimal(rows.of_reports("plan_bound_s")),
+        decimal(rows.of_reports("plan_bound_s")) + rows.doubt(),
         quotient(rows.over_bound(), 1),
-        decimal(rows.of_reports("predicted_s")),
+        decimal(rows.of_reports("predicted_s")) + rows.doubt(),
         str(lines_changed(program)),
         _losses(rows),
     ]

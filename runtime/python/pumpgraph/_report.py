@@ -86,6 +86,8 @@ class Report(dict):
         for key, label in _TIMES:
             if self.get(key) is not None:
                 yield label, _milliseconds(self[key])
+        if self._runtime().get("costs"):
+            yield "node times", _COSTS.get(self._runtime()["costs"], self._runtime()["costs"])
         if self.get("added_nodes") is not None:
             yield "added", f"{self['added_nodes']} nodes, {self.get('added_edges', 0)} edges"
         if self.get("plan_ms") is not None:
@@ -113,6 +115,7 @@ _SIZES = (
     ("up_bytes", "moved up"),
     ("down_bytes", "moved down"),
 )
+_COSTS = {"static": "estimated", "saved": "of a saved step", "measured": "measured on this step"}
 _TIMES = (
     ("in_memory_s", "in memory"),
     ("bound_s", "bound"),

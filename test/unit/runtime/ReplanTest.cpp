@@ -59,6 +59,14 @@ protected:
 
   static nlohmann::json plansOf(Step *step) { return nlohmann::json::parse(step->report()).at("runtime").at("plans"); }
 
+  /// Whether the report's step times are by node times as slow as the kernels are, and what it says of them.
+  static void expectTimes(Step *step, const std::string &costs, bool areSlow) {
+    const nlohmann::json report = nlohmann::json::parse(step->report());
+    EXPECT_EQ(report.at("runtime").at("costs"), costs);
+    for (const char *key : {"in_memory_s", "bound_s", "plan_bound_s", "moving_bound_s", "predicted_s"})
+      EXPECT_EQ(report.at(key).get<double>() > 2, areSlow) << key << " " << report.at(key);
+  }
+
   static std::string saved(Step *step) {
     const std::string path = ::testing::TempDir() + "/replan-test.mlir";
     EXPECT_TRUE(step->save(path));
@@ -190,7 +198,9 @@ TEST_F(ReplanTest, reportsBothPlans) {
   ASSERT_EQ(plansOf(step).size(), 1u);
   EXPECT_EQ(plansOf(step)[0].at("costs"), "static estimates");
   EXPECT_TRUE(plansOf(step)[0].at("measured_s").is_null());
+  expectTimes(step, "static", false);
   ASSERT_TRUE(step->replan());
+  expectTimes(step, "measured", true);
   const nlohmann::json plans = plansOf(step);
   ASSERT_GE(plans.size(), 2u);
   EXPECT_EQ(plans[1].at("costs"), "measured on the rewritten step");
@@ -230,6 +240,19 @@ TEST_F(ReplanTest, keepsTheFasterPlanByItself) {
   EXPECT_EQ(plans[2].at("costs"), "static estimates");
   EXPECT_NE(plans[2].at("why").get<std::string>().find("slower"), std::string::npos);
   EXPECT_EQ(program_->weights(), program_->expectedWeights(replaysOfTheFirst + 8));
+  // The plan's making is history; the figures of the step are by what its nodes take.
+  EXPECT_LT(plans[2].at("predicted_s").get<double>(), 0.1 * stepMs * 1e-3);
+  expectTimes(step, "measured", true);
+}
+
+// A plan by saved times says so until more is known.
+TEST_F(ReplanTest, saysWhatItsTimesAreBy) {
+  const std::string costs = measuredCosts();
+  Step *step = adopt({.costsIr = costs, .keepFirstPlan = true});
+  ASSERT_TRUE(step);
+  expectTimes(step, "saved", true);
+  ASSERT_TRUE(step->replan());
+  expectTimes(step, "measured", true);
 }
 
 // A second plan may be worse than the first: then the first one returns, with its memory.

@@ -125,6 +125,16 @@ PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_predict(const pumpgraph_descript
                                                         const pumpgraph_compiler_options *options,
                                                         double *predicted_us);
 
+/** The figures of a plan for virtual memory with the node times and the slowdowns in the descriptions, which may have
+ * been measured since: `captured` as it was compiled with these `options`, `lowered` as it came out.
+ * `peak_bytes_before` is that of the compilation's report. Returns NULL and sets `*json` to an object with the keys of
+ * that report which depend on node times (docs/reference/report.md), or returns a message. Both are freed with
+ * pumpgraph_compiler_string_free(). */
+PUMPGRAPH_COMPILER_API char *pumpgraph_compiler_retime(const pumpgraph_description *captured,
+                                                       const pumpgraph_description *lowered,
+                                                       const pumpgraph_compiler_options *options,
+                                                       uint64_t peak_bytes_before, char **json);
+
 /** What a replay of a lowered step has on the device, as a snapshot for PyTorch's memory viewer
  * (docs/reference/report.md, "The memory snapshot"), with the node times in the description. Of `options`, which may be
  * NULL, only those count that say how fast the machine is. Returns NULL and sets `*pickle` and its `*size` in bytes, or
