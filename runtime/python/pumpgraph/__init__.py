@@ -35,7 +35,18 @@ reference docs/reference/pytorch.md. Sizes are bytes, or text such as "16GiB", "
 package needs neither a GPU nor PyTorch.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from .errors import PumpGraphError, StaleStepError, Status, UnsupportedError
+
+if TYPE_CHECKING:  # for checkers, which do not call __getattr__()
+    from typing import Any, List
+
+    from .prepared import prepare
+    from .step_function import Graphed, graphed, paused
+    from .torch_capture import Step, capture, install, mapped, memory_stats
 
 __all__ = [
     "Graphed",
@@ -77,7 +88,7 @@ def version() -> str:
     return load().version()
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     # PyTorch takes seconds to import, and may be missing: only names that need it import it.
     if name in _OF_TORCH:
         from . import torch_capture
@@ -94,5 +105,5 @@ def __getattr__(name: str):
     raise AttributeError(f"module 'pumpgraph' has no attribute {name!r}")
 
 
-def __dir__():
+def __dir__() -> List[str]:
     return sorted(list(globals()) + list(_OF_TORCH + _OF_GRAPHED + _OF_PREPARED))

@@ -246,7 +246,7 @@ class Library:
             function.restype = result
             function.argtypes = arguments
 
-    def call(self, name: str, *arguments) -> None:
+    def call(self, name: str, *arguments: Any) -> None:
         """Calls a function that returns a status and takes the error as its last argument."""
         self.bound(name)(*arguments)
 
@@ -269,7 +269,7 @@ class Library:
         assert address is not None
         return address
 
-    def destroy(self, name: str, handle: Optional[int]) -> None:
+    def destroy(self, name: str, handle: ctypes.c_void_p) -> None:
         """Calls one of the two destroy functions, which cannot fail."""
         getattr(self._dll, name)(handle)
 

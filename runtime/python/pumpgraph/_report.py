@@ -82,7 +82,8 @@ class Report(dict):
         if (self.get("repeated") or {}).get("nodes"):
             yield "run again", f"{self['repeated']['nodes']} nodes, {_milliseconds(self['repeated']['time_s'])}"
         if self.get("continuations"):
-            yield "renamed", f"{format_size(self['continued_bytes'])} go on at another address, in other frames or hosted"
+            size = format_size(self["continued_bytes"])
+            yield "renamed", f"{size} go on at another address, in other frames or hosted"
         for key, label in _TIMES:
             if self.get(key) is not None:
                 yield label, _milliseconds(self[key])

@@ -12,10 +12,10 @@ import os
 import tempfile
 from ctypes import byref, c_int32, c_void_p
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
-from ._capi import (AdoptOptions, BudgetState, Copies, Launch, Library, MemoryStats, Measurement, Observation, Replanning, SessionOptions,
-                    TorchRecording, Validation)
+from ._capi import (AdoptOptions, BudgetState, Copies, Launch, Library, MemoryStats, Measurement, Observation,
+                    Replanning, SessionOptions, TorchRecording, Validation)
 from ._report import Report
 from .errors import invalid
 
@@ -96,7 +96,7 @@ class ReplanningResult(NamedTuple):
     kept_first: bool
 
 
-def _sized(structure):
+def _sized(structure: Type[Any]) -> Any:
     """A zeroed structure that says how large it is, as the C API wants it."""
     value = structure()
     value.struct_size = ctypes.sizeof(structure)
@@ -207,7 +207,7 @@ class Session:
         """PyTorch's next free of this address, in this thread, frees nothing, and its next allocation is there."""
         self.library.keep_for_torch(pointer)
 
-    def record_torch(self, functions: Optional[Dict[str, int]], most_events: int = 0, stacks: int = 0,
+    def record_torch(self, functions: Optional[Dict[str, Optional[int]]], most_events: int = 0, stacks: int = 0,
                      keep_events: bool = False) -> None:
         """Records what PyTorch allocates and frees, with the interpreter's `functions`; None: no more."""
         if functions is None:
@@ -431,7 +431,7 @@ class NativeStep:
             self.library.destroy("pumpgraph_step_destroy", handle)
 
     def put_in_force(self) -> None:
-        """Before the graph is launched: another step may have run since. Then it waits for the device and moves data."""
+        """Before the graph is launched: if another step has run since, it waits for the device and moves data."""
         self._put_in_force(self._handle)
 
     def prepare_replay(self, stream: int, copies: Copies) -> None:

@@ -26,7 +26,7 @@ def parse_size(size: Union[int, str], what: str = "size") -> int:
         return size
     match = _PATTERN.fullmatch(size)
     factor = _FACTORS.get(match.group(2).upper()) if match else None
-    if factor is None:
+    if match is None or factor is None:
         raise invalid(f"{what} \"{size}\" is not a size; write it like \"16GiB\", \"800MB\" or \"4096\"")
     return int(Decimal(match.group(1)) * factor)
 

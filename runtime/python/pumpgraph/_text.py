@@ -12,7 +12,7 @@ _UNSAFE = (
 
 
 def printable(text: object) -> str:
-    """`text` as one line that a terminal shows and does not obey: "\\x1b", "\\u202e" stand for what it would not show."""
+    """`text` as one line that a terminal shows and does not obey: "\\x1b", "\\u202e" for what it would not show."""
     text = str(text)
     return text if text.isprintable() and text.isascii() else "".join(map(_shown, text))
 

@@ -39,10 +39,13 @@ class Unset:
     """Stands for a variable that has no value."""
 
 
+Function = Any  # a types.FunctionType; a field of that type would be a method of the tuple for mypy
+
+
 class Cut(NamedTuple):
     """A piece: `function` takes its `inputs` by name, and returns its variables."""
 
-    function: types.FunctionType
+    function: Function
     inputs: Tuple[str, ...]
     outputs: Tuple[str, ...]
     lines: Tuple[int, int]
@@ -51,7 +54,7 @@ class Cut(NamedTuple):
 class Program(NamedTuple):
     """`driver` is the function with calls of CALL in the places of the pieces; `shown`: variables that it looks at."""
 
-    driver: types.FunctionType
+    driver: Function
     pieces: List[Cut]
     shown: FrozenSet[str]
 
@@ -98,10 +101,10 @@ def cut(function: types.FunctionType, lines: Set[int], is_method: bool) -> Progr
     driver_function = _function(function, codes[_DRIVER], cells)
     driver_function.__defaults__, driver_function.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     cuts = []
-    for index, (block, inputs, outputs) in enumerate(pieces):
+    for index, (block, taken, left) in enumerate(pieces):
         piece = _function(function, codes[f"{_PIECE}{index}"], cells)
-        piece.__kwdefaults__ = dict.fromkeys(inputs, Unset)
-        cuts.append(Cut(piece, inputs, outputs, (block[0].lineno, block[-1].end_lineno or block[-1].lineno)))
+        piece.__kwdefaults__ = dict.fromkeys(taken, Unset)
+        cuts.append(Cut(piece, taken, left, (block[0].lineno, block[-1].end_lineno or block[-1].lineno)))
     return Program(driver_function, cuts, frozenset(shown))
 
 
@@ -119,7 +122,9 @@ def _parsed(function: types.FunctionType) -> ast.FunctionDef:
     except (OSError, TypeError, SyntaxError) as error:
         raise UnsupportedError(f"split=True cuts a function by its source, and that of {function.__name__} is not "
                                f"there ({error})") from None
-    statement: Any = tree.body[0].body[0] if is_indented else tree.body[0]
+    statement: Any = tree.body[0]
+    if is_indented:
+        statement = statement.body[0]
     if not isinstance(statement, ast.FunctionDef):
         raise UnsupportedError("split=True cuts a function between its statements; write it with def")
     ast.increment_lineno(statement, first - 1 - is_indented)
@@ -142,7 +147,7 @@ def _compiled(function: types.FunctionType, made: List[ast.FunctionDef]) -> Dict
             outer.type_params = []
     for node in (around, *made):
         if hasattr(ast.FunctionDef("f", _parameters([]), [], []), "type_params"):
-            node.type_params = []
+            node.type_params = []  # type: ignore[attr-defined]  # of Python 3.12
     tree = ast.fix_missing_locations(ast.Module([outer], []))
     module = compile(tree, code.co_filename, "exec", code.co_flags & _FUTURE, True)
     wanted = {node.name for node in made}
@@ -399,12 +404,12 @@ def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
 
 
 class _Undeclared(ast.NodeTransformer):
-    def visit_Global(self, node: ast.Global) -> ast.AST:
+    def visit_Global(self, node: Any) -> ast.AST:
         return ast.copy_location(ast.Pass(), node)
 
     visit_Nonlocal = visit_Global
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+    def visit_FunctionDef(self, node: Any) -> ast.AST:
         return node
 
     visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef

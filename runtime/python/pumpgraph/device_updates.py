@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import torch
 
@@ -24,8 +24,9 @@ KINDS = ("Adafactor", "Adagrad")
 def computed_on_device() -> Iterator[None]:
     """Inside, steps of these optimizers whose rate is a double on the device ask the host for nothing."""
     with contextlib.ExitStack() as undo:
-        for module_name, name, update in (("torch.optim._adafactor", "adafactor", _adafactor),
-                                          ("torch.optim.adagrad", "adagrad", _adagrad)):
+        updates: Tuple[Tuple[str, str, Callable[..., Any]], ...] = (
+            ("torch.optim._adafactor", "adafactor", _adafactor), ("torch.optim.adagrad", "adagrad", _adagrad))
+        for module_name, name, update in updates:
             module = sys.modules.get(module_name)
             original = getattr(module, name, None)
             if original is not None:
@@ -53,7 +54,8 @@ def _adagrad(original: Callable[..., None], parameters: List[torch.Tensor], grad
     for each in zip(parameters, gradients, sums, steps):
         by_type.setdefault(each[0].dtype, []).append(each)
     for same_type in by_type.values():
-        _adagrad_of_one_type(*map(list, zip(*same_type)), options)
+        parameters, gradients, sums, steps = map(list, zip(*same_type))
+        _adagrad_of_one_type(parameters, gradients, sums, steps, options)
 
 
 def _adagrad_of_one_type(parameters: List[torch.Tensor], gradients: List[torch.Tensor], sums: List[torch.Tensor],

@@ -8,6 +8,7 @@ step would. All others are read by the host, so a captured step would keep what 
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import secrets
 import sys
@@ -40,7 +41,7 @@ def of_the_host(found: Iterable[Tuple[str, Any]]) -> List[HostGenerator]:
             access = generator.getstate, generator.setstate
         elif numpy is not None and isinstance(generator, numpy.Generator):
             bits = generator.bit_generator
-            access = (lambda bits=bits: bits.state), (lambda state, bits=bits: setattr(bits, "state", state))
+            access = functools.partial(getattr, bits, "state"), functools.partial(setattr, bits, "state")
         elif hasattr(generator, "device"):
             if generator.device.type == "cuda":
                 continue

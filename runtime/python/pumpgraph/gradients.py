@@ -23,8 +23,8 @@ def gradients_of(parameters: List[torch.Tensor]) -> _Gradients:
 
 
 class CapturedGradients:
-    """`had`: which of the parameters had one when the step was called; `at_start`: what was there when its capture began,
-    after gradients that the rehearsal replaced were dropped; `.grad` now: what the capture left."""
+    """`had`: which of the parameters had one when the step was called; `at_start`: what was there when its capture
+    began, after gradients that the rehearsal replaced were dropped; `.grad` now: what the capture left."""
 
     _alive: "weakref.WeakSet[CapturedGradients]" = weakref.WeakSet()
 

@@ -29,7 +29,7 @@ from .tensors import is_wrapper, tensors_in
 _modes = torch.utils._python_dispatch
 
 
-class _Watching(_modes.TorchDispatchMode):
+class _Watching(_modes.TorchDispatchMode):  # type: ignore[name-defined]  # mypy follows no module of PyTorch
     supports_higher_order_operators = True
 
     def __init__(self, guard: "Guard"):

@@ -69,7 +69,7 @@ def _holders_in(thing: Any, name: str, deep: int, seen: Set[int]) -> Iterator[Tu
         return
     seen.add(id(thing))
     if isinstance(thing, (dict, list, tuple, collections.deque)):
-        holders = [thing] if len(thing) <= LARGEST_CONTAINER else []
+        holders: List[Any] = [thing] if len(thing) <= LARGEST_CONTAINER else []
     elif deep and _has_attributes(thing):
         deep -= 1
         holders = [vars(thing)] if isinstance(getattr(thing, "__dict__", None), dict) else []

@@ -59,7 +59,7 @@ _of_nodes: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary
 def notice_those_of_nodes() -> None:
     """From now on, for good. What is registered before is not known."""
     mixin = getattr(getattr(torch.autograd, "function", None), "_HookMixin", None)
-    original = getattr(mixin, "_register_hook", None)
+    original: Any = getattr(mixin, "_register_hook", None)
     if mixin is None or original is None or hasattr(original, "__wrapped__"):
         return
 

@@ -8,8 +8,8 @@ from typing import Dict, Tuple
 
 from ._session import Session
 
-# Parameters, counted from 0, whose memory a kernel only reads: here mean and inverse deviation of a batch norm, which an
-# earlier kernel leaves (aten/src/ATen/native/cuda/Normalization.cuh).
+# Parameters, counted from 0, whose memory a kernel only reads: here mean and inverse deviation of a batch norm, which
+# an earlier kernel leaves (aten/src/ATen/native/cuda/Normalization.cuh).
 READS: Dict[str, Tuple[int, ...]] = {
     "at::native::batch_norm_transform_input_kernel": (2, 3),
     "at::native::batch_norm_transform_input_channels_last_kernel": (2, 3),

@@ -30,6 +30,7 @@ def items(value: Any) -> Iterator[Tuple[Any, Any]]:
 
 def replaced(value: Any, change: Callable[[Any], Any]) -> Any:
     """The same nesting around what `change` makes of everything that is no container. Containers are copied."""
+    result: Any
     if type(value) is dict:
         return {key: replaced(item, change) for key, item in value.items()}
     if type(value) in (list, tuple):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graphs that the program captures for itself: torch.cuda.graph, make_graphed_callables, and libraries built on them.
 
-The library keeps the memory that they allocate until they are gone, whoever captured them (pumpgraph_allocate()). What is
-seen here is that they are captured, and that they are replayed: nobody knows which private tensors a graph touches, so
-all of them are at their addresses then.
+The library keeps the memory that they allocate until they are gone, whoever captured them (pumpgraph_allocate()). What
+is seen here is that they are captured, and that they are replayed: nobody knows which private tensors a graph touches,
+so all of them are at their addresses then.
 """
 
 from __future__ import annotations

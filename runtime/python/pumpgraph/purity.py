@@ -2,7 +2,8 @@
 """Which operators of PyTorch may run again: what they write is a function, bit for bit, of what they read.
 
 Believed are ATen's operators with a schema that says what they write, and none of the lists below. The forward pass is
-what a plan runs again, so operators of the backward pass are left out as a whole: many of them add up in no fixed order.
+what a plan runs again, so operators of the backward pass are left out as a whole: many of them add up in no fixed
+order.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ NOT_REPRODUCIBLE = frozenset((
 
 # State that is none of their arguments, or that no version of memory stands for.
 STATEFUL = frozenset((
-    "cudnn_rnn", "cudnn_rnn_flatten_weight", "cudnn_init_dropout_state", "miopen_rnn", "rrelu_with_noise", "multinomial",
-    "copy_from", "copy_from_and_resize", "to_copy_from", "set", "resize_as",
+    "cudnn_rnn", "cudnn_rnn_flatten_weight", "cudnn_init_dropout_state", "miopen_rnn", "rrelu_with_noise",
+    "multinomial", "copy_from", "copy_from_and_resize", "to_copy_from", "set", "resize_as",
 ))
 
 # Addresses in memory lead to what they read: lists of tensors, batches of matrices, sparse formats.
@@ -33,14 +34,14 @@ THROUGH_POINTERS = ("foreach_", "fused_adam", "fused_sgd", "fused_adagrad", "amp
                     "scaled_grouped_mm", "nested_", "linalg_", "cholesky", "lu_", "ldl_", "triangular_solve", "svd",
                     "lstsq", "ormqr", "geqrf", "orgqr", "householder", "sparse_", "addmm_sparse", "segment_")
 
-# One of their kernels writes addresses of operands into memory, by which another finds them: no parameter shows that one
-# what it touches. Of the decompositions that is so of batches.
+# One of their kernels writes addresses of operands into memory, by which another finds them: no parameter shows that
+# one what it touches. Of the decompositions that is so of batches.
 _WRITING_TABLES = ("grouped_mm", "scaled_grouped_mm")
 _WRITING_TABLES_OF_BATCHES = ("linalg_lu", "linalg_cholesky", "linalg_inv", "linalg_solve", "linalg_qr", "linalg_eig",
                               "linalg_svd", "linalg_lstsq", "linalg_ldl", "linalg_householder", "cholesky", "lu_",
                               "ldl_", "triangular_solve", "ormqr", "geqrf", "orgqr", "svd", "lstsq")
 
-# Batch norms, which update running statistics besides. While they train, these reach nothing else; the others read them.
+# Batch norms, which update running statistics besides. In training these reach nothing else; the others read them.
 UPDATING_STATISTICS = frozenset((
     "native_batch_norm", "native_batch_norm_legit", "cudnn_batch_norm", "miopen_batch_norm", "batch_norm_with_update",
 ))
@@ -65,7 +66,7 @@ def is_pure(func: Any) -> bool:
 
 
 def updated_aside(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> List[int]:
-    """Addresses in the memory of which a call of a pure operator finds nothing that reaches what it writes elsewhere."""
+    """Addresses of memory whose values reach nothing that a call of a pure operator writes elsewhere."""
     if base_name(func) not in UPDATING_STATISTICS or kind_of(func, args, kwargs) != OperationKind.PURE:
         return []
     values = {argument.name: value for argument, value in given(func._schema.arguments, args, kwargs)}

@@ -79,10 +79,11 @@ class Results:
     def replace(cls, swap: Swap) -> None:
         """Other tensors are at the captured addresses."""
         for each in cls._alive:
-            for index, kept in enumerate(each._kept or ()):
+            them = each._kept or []
+            for index, kept in enumerate(them):
                 tensors = list(map(swap, kept.tensors))
                 if not all(map(operator.is_, tensors, kept.tensors)):
-                    each._kept[index] = _Kept(tensors[0].untyped_storage(), tensors)
+                    them[index] = _Kept(tensors[0].untyped_storage(), tensors)
                     each._must_count = True
 
     @classmethod

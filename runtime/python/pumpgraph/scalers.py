@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import types
-from typing import Any, Callable, ContextManager, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Sequence, Tuple
 
 import torch
 
@@ -27,8 +27,8 @@ def decided_on_device(stepping: Callable[[torch.optim.Optimizer], ContextManager
     """Inside, scalers do not ask the host where a stream is captured. Inside of `stepping(optimizer)` an optimizer
     steps several times for one update, with `own_hooks`. `skipped` gets those whose update a scaler has left out
     without a capture."""
-    scalers = getattr(getattr(torch, "amp", None), "GradScaler", None)
-    original = getattr(scalers, "_maybe_opt_step", None)
+    scalers: Any = getattr(getattr(torch, "amp", None), "GradScaler", None)
+    original: Any = getattr(scalers, "_maybe_opt_step", None)
     if original is None:
         yield
         return
@@ -55,7 +55,7 @@ def decided_on_device(stepping: Callable[[torch.optim.Optimizer], ContextManager
             with stepping(optimizer), torch.no_grad():
                 _update_unless(found[0] > 0, optimizer)
 
-        finite = {**state, "found_inf_per_device": {}}
+        finite: Dict[str, Any] = {**state, "found_inf_per_device": {}}
         return original(scaler, types.SimpleNamespace(step=update), finite, *args)
 
     scalers._maybe_opt_step = maybe_step
@@ -108,7 +108,7 @@ def _parts(optimizer: Any, parameters: List[torch.Tensor]) -> Iterator[List[torc
     """Those with a gradient. Lists of tensors of one layout give the same results in parts; others may take PyTorch
     another way."""
     updated = [parameter for parameter in parameters if parameter.grad is not None]
-    are_alike = all(type(parameter) is type(updated[0]) and parameter.grad.layout == torch.strided
+    are_alike = all(type(parameter) is type(updated[0]) and parameter.grad.layout == torch.strided  # noqa: E721
                     and parameter.grad.stride() == parameter.stride() for parameter in updated)
     part: List[torch.Tensor] = []
     size = 0

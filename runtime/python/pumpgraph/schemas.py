@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Collection, Dict, Iterator, Sequence, Tuple
+from typing import Any, Collection, Dict, Iterator, List, Sequence, Tuple
 
 import torch
 
@@ -21,7 +21,7 @@ WRITTEN_UNSAID = frozenset((
 
 
 def _kernels_given() -> Collection[str]:
-    """Operators that torch.library was given kernels for, as "aten/mm/CUDA". PyTorch 2.11 itself gives none for CUDA."""
+    """Operators that torch.library was given kernels for, as "aten/mm/CUDA". PyTorch 2.11 gives none for CUDA."""
     return getattr(getattr(torch, "library", None), "_impls", ())
 
 
@@ -51,7 +51,7 @@ def is_written(argument: Any) -> bool:
 def modes_below() -> bool:
     """While a mode handles an operator: whether one of the program's own, entered before it, does so next. That one may
     do anything in the operator's place."""
-    stack = getattr(torch.utils._python_dispatch, "_get_current_dispatch_mode_stack", list)()
+    stack: List[Any] = getattr(torch.utils._python_dispatch, "_get_current_dispatch_mode_stack", list)()
     return any(not type(mode).__module__.startswith("pumpgraph.") for mode in stack)
 
 

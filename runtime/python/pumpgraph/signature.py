@@ -100,8 +100,10 @@ class StaticInputs:
         self.args, self.kwargs = nested.replaced(call.arguments, _in_turn(self.leaves))
         self._copies: Optional[Copies] = None
         if all(map(_is_copied_as_it_is, call.tensors, self._targets)):
+            # A structure is made of a tuple, too.
             self._copies = (Copy * len(self._targets))(
-                *[(target.data_ptr(), 0, target.numel() * target.element_size()) for target in self._targets])
+                *[(target.data_ptr(), 0, target.numel() * target.element_size())  # type: ignore[misc]
+                  for target in self._targets])
             self._entries = list(self._copies)  # they write into it
 
     def load(self, tensors: List[torch.Tensor]) -> None:

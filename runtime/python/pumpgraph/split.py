@@ -21,7 +21,7 @@ import traceback
 import types
 import weakref
 from operator import attrgetter
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 import torch
 
@@ -233,6 +233,8 @@ class Piece(Graphed):
 
     _gives_output = False
 
+    _fn: _Block
+
     def __init__(self, cut: cuts.Cut, split: "Split"):
         adoption = split.options.adoption
         first, last = cut.lines
@@ -252,7 +254,7 @@ class Piece(Graphed):
 
     def may_have_written(self, tensor: torch.Tensor) -> bool:
         """In the run before, a tensor of another piece."""
-        if self._ran_eagerly or id(tensor) not in self._split.lasting:
+        if self._ran_eagerly or self._last is None or id(tensor) not in self._split.lasting:
             return True
         key = id(self._last), id(tensor)
         if key not in self._reached:
@@ -500,7 +502,8 @@ class Split:
 
     def __init__(self, fn: Callable[..., Any], options: Options):
         functools.update_wrapper(self, fn)
-        function = fn.__func__ if isinstance(fn, types.MethodType) else getattr(fn, "function", fn)
+        outer: Any = fn
+        function = outer.__func__ if isinstance(fn, types.MethodType) else getattr(outer, "function", outer)
         if not isinstance(function, types.FunctionType):
             raise invalid("split=True cuts a function between its statements; give it one that is written with def")
         self.options = options
@@ -528,14 +531,17 @@ class Split:
         bound = self._bound.get(id(instance))
         if bound is None:
             bound = self._bound[id(instance)] = Split(WeakMethod(self.fn, instance), self.options)
-            weakref.finalize(instance, self._bound.pop, id(instance), None).atexit = False
+            forget: Any = self._bound.pop
+            weakref.finalize(instance, forget, id(instance), None).atexit = False
         return bound
 
     def as_it_is_called(self, function: types.FunctionType) -> Callable[..., Any]:
         """A part of the function, with the object that it is a method of."""
         if isinstance(self.fn, types.MethodType):
             return types.MethodType(function, self.fn.__self__)
-        return WeakMethod(function, self.fn.instance) if isinstance(self.fn, WeakMethod) else function
+        if isinstance(self.fn, WeakMethod):
+            return WeakMethod(function, self.fn.instance)
+        return function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         installation = installed()
@@ -646,7 +652,9 @@ class Split:
         """Gives up all graphs and their memory. The next calls warm up and are captured anew."""
         for piece in (*self._pieces.values(), *(graphed for _, graphed in self._updates.values())):
             piece.reset()
-        for table in (self._pieces, self._updates, self._inputs, self.lasting, self.kept, self.arguments, self._own):
+        tables: Tuple[Any, ...] = (self._pieces, self._updates, self._inputs, self.lasting, self.kept, self.arguments,
+                                   self._own)
+        for table in tables:
             table.clear()
 
     def _captured(self, wanted: str) -> List[Graphed]:

@@ -115,7 +115,7 @@ def graphed(
         raise invalid(f"on_unsupported={on_unsupported!r}; it is \"warn\" or \"raise\"")
     if isinstance(private, abc.Iterator):
         private = list(private)  # it is read for every graph
-    known_as = name or getattr(fn, "__name__", type(fn).__name__)
+    known_as = name or str(getattr(fn, "__name__", type(fn).__name__))
     if split and boundary == "automatic":
         boundary = "shared"  # the pieces follow one another
     adoption = AdoptionOptions(known_as, costs, False, keep_first_plan, calibrate, boundary, hosting=hosting,
@@ -232,7 +232,8 @@ class _Surroundings:
         """The numbers that the captured call has read, as far as the program may change them."""
         step = _function_of(fn)
         arguments = signature.holders_of_attributes(call, fn)
-        code = [Code(function, arguments=arguments if function is step else {}) for function in code_of.functions
+        functions: List[Any] = code_of.functions
+        code = [Code(function, arguments=arguments if function is step else {}) for function in functions
                 if is_programs_own(function)]
         self.reads = Reads([*code, *starmap(Code, code_of.methods)], self.modules)
         self.held = Holdings([*self.objects.items(), *self.reads.take_passed_on()], self._left, self.watched)
@@ -455,7 +456,8 @@ class Graphed:
         bound = self._bound.get(id(instance))
         if bound is None:
             bound = self._bound[id(instance)] = Graphed(WeakMethod(self._fn, instance), self._options)
-            weakref.finalize(instance, self._bound.pop, id(instance), None).atexit = False
+            forget: Any = self._bound.pop
+            weakref.finalize(instance, forget, id(instance), None).atexit = False
         return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -660,7 +662,8 @@ class Graphed:
                 weakref.finalize(step, hook.remove).atexit = False
         gradients.rewind()
         surroundings.remember(self._fn, call, Reachable(self._fn) if self._searched_too else found)
-        for table in (found.tensors, found.places, found.holders, found.generators, found.methods):
+        tables: Tuple[Any, ...] = (found.tensors, found.places, found.holders, found.generators, found.methods)
+        for table in tables:
             table.clear()  # some tensors are of the warm-up, and should go when the program lets go of them
         optimizers = [CapturedOptimizer(optimizer) for optimizer in observed.stepped]
         return _Graph(step, inputs, surroundings, optimizers, gradients, bindings, self._texts[kind],
@@ -733,8 +736,9 @@ class Graphed:
         for graphs in self._graphs.values():
             for graph in graphs:
                 graph.close()
-        for table in (self._graphs, self._inputs, self._calls, self._texts, self._warm_ups, self._stepped, self._skipped,
-                      self._changes, self._returned, self._left):
+        tables: Tuple[Any, ...] = (self._graphs, self._inputs, self._calls, self._texts, self._warm_ups, self._stepped,
+                                   self._skipped, self._changes, self._returned, self._left)
+        for table in tables:
             table.clear()
         self._last = None
 

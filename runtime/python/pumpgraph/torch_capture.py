@@ -229,8 +229,8 @@ def capture(
     """Captures `fn`, plans it under the budget, rewrites it and returns the Step.
 
     `fn` takes no arguments and follows PyTorch's rules for CUDA graphs. It is called `warmup` times eagerly and twice
-    under capture. Memory that `fn` allocates and frees itself is private. Results of `fn` stay on the device, and so does
-    everything else that neither `private` nor `inputs` name.
+    under capture. Memory that `fn` allocates and frees itself is private. Results of `fn` stay on the device, and so
+    does everything else that neither `private` nor `inputs` name.
 
     Args:
         fn: the step function, without arguments.
@@ -634,8 +634,8 @@ class Step:
         if self._failure is not None:
             raise self._failure
         if torch.cuda.is_current_stream_capturing():
-            raise UnsupportedError(f"step \"{self.name}\" cannot become part of another graph: its plan is in force only "
-                                   "while it is replayed by itself")
+            raise UnsupportedError(f"step \"{self.name}\" cannot become part of another graph: its plan is in force "
+                                   "only while it is replayed by itself")
         installation.guard.put_away()
         if installation.session.mapped_depth:
             raise invalid(f"step \"{self.name}\" cannot be replayed inside mapped(): its buffers are with the caller")

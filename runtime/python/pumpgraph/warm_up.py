@@ -63,7 +63,7 @@ class WarmUp:
         return self._left >= 0 and session.memory_stats()["live_bytes"] - self._live_before <= self._left
 
 
-class _Watching(_modes.TorchDispatchMode):
+class _Watching(_modes.TorchDispatchMode):  # type: ignore[name-defined]  # mypy follows no module of PyTorch
     supports_higher_order_operators = True
 
     def __init__(self, session: Session, progress: "_Progress"):

@@ -30,9 +30,9 @@ _TOKENS = ("decoder_input_ids", "decoder_inputs_embeds", "input_ids", "inputs_em
 
 
 class _StepCache:
-    """The cache that captured steps work in. generate() makes a cache for each text, and a step knows a single one. So the
-    tensors of this one are lent to the cache of the text that is being written. The cache of an earlier text that the
-    program keeps gets tensors of its own, with the values it had."""
+    """The cache that captured steps work in. generate() makes a cache for each text, and a step knows a single one. So
+    the tensors of this one are lent to the cache of the text that is being written. The cache of an earlier text that
+    the program keeps gets tensors of its own, with the values it had."""
 
     def __init__(self, first: Any):
         self.cache = _copied(first)
@@ -128,7 +128,8 @@ def graph_decoding(model: Any, **options: Any) -> Graphed:
     def decode(model: Any, *args: Any, **inputs: Any) -> Any:
         return forward(model, *args, **inputs)
 
-    step = graphed(decode, **{"name": f"{kind.__name__}.forward", **options})
+    options = {"name": f"{kind.__name__}.forward", **options}
+    step = graphed(decode, **options)
     owner = weakref.ref(model)
     lent: Optional[_StepCache] = None
 

@@ -66,7 +66,7 @@ class PumpGraphCallback(pl.Callback):
         install_once("PumpGraphCallback", budget, options, "anything touches it")
         self.step: Optional[Graphed] = None
         self.report: Optional[Report] = None
-        self._options = {"name": "PumpGraphCallback.step", "warmup": 3, **(graphed or {})}
+        self._options: Dict[str, Any] = {"name": "PumpGraphCallback.step", "warmup": 3, **(graphed or {})}
         self._patches = Patches()
         self._trainer: Any = None
         self._loop: Any = None
@@ -114,7 +114,8 @@ class PumpGraphCallback(pl.Callback):
     def _call(self, module: Any, optimizer: Any, batch_idx: int, kwargs: Any) -> Any:
         """What the loop calls for each batch."""
         assert self.step is not None
-        trainer, loop, scaler = self._trainer, self._loop, getattr(self._trainer.precision_plugin, "scaler", None)
+        trainer, loop = self._trainer, self._loop
+        scaler: Any = getattr(trainer.precision_plugin, "scaler", None)
         zeroes = batch_idx % trainer.accumulate_grad_batches == 0
         updates = not trainer.fit_loop._should_accumulate()
         # Where the scale becomes smaller an update is skipped, and newer versions then skip that of the rate.

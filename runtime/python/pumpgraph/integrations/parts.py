@@ -44,7 +44,7 @@ def overridden(thing: Any, base: type, names: Iterable[str]) -> List[str]:
 def of_the_program(thing: Any, names: Iterable[str]) -> List[Any]:
     """The methods of these names whose code is the program's own: the search for what a step works on looks at
     them."""
-    methods = (getattr(thing, name, None) for name in names)
+    methods: Iterable[Any] = (getattr(thing, name, None) for name in names)
     return [method for method in methods
             if hasattr(getattr(method, "__func__", None), "__code__") and is_programs_own(method.__func__)]
 

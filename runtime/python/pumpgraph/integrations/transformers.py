@@ -65,7 +65,7 @@ class PumpGraphCallback(transformers.TrainerCallback):
         install_once("PumpGraphCallback", budget, options, "TrainingArguments")
         self.step: Optional[Graphed] = None
         self.report: Optional[Report] = None
-        self._options = {"name": "PumpGraphCallback.step", "warmup": 3, **(graphed or {})}
+        self._options: Dict[str, Any] = {"name": "PumpGraphCallback.step", "warmup": 3, **(graphed or {})}
         self._patches = Patches()
         self._originals: Dict[str, Any] = {}  # methods of the Trainer
         self._is_inside = False  # the step itself runs
