@@ -23,7 +23,7 @@ from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequen
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(FOLDER, "..", "..", "tools", "clang-plugin"))
-from print_accesses import Launch, evaluate
+from print_accesses import Launch, evaluate  # noqa: E402
 
 MODES = {"none": 0, "read": 1, "write": 2, "readwrite": 3}
 KERNELS_PER_FILE = 40
@@ -579,7 +579,7 @@ def atomicInText(k: Kernel, a: str) -> str:
     k.line(f"__shared__ Address {name};")
     (r,) = k.declare("Address", "v")
     place = k.let(f"unsigned(__cvta_generic_to_shared(&{name}))", "unsigned")
-    k.asm([f"atom.shared.exch.b64 $old, [%1], %2", "ld.shared.b64 %0, [%1]"], [("=l", r)], [("r", place), ("l", a)],
+    k.asm(["atom.shared.exch.b64 $old, [%1], %2", "ld.shared.b64 %0, [%1]"], [("=l", r)], [("r", place), ("l", a)],
           [("b64", "old")], memory=True)
     return r
 

@@ -10,7 +10,7 @@ are written forward and read backward. Made up, but with the shape of the real t
 
 import argparse
 
-from ir_step import MIB, Step
+from ir_step import Step
 
 
 def training_step(layers, mib, knows_costs):

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints a training step of VGG-19 as IR: its first layers use much more at once than a quarter of what the step needs.
 
-Batch 256, bf16 activations, weights and momentum in fp32. Made up from the shapes of its layers: a kernel takes as long as
-the arithmetic of a convolution at 480 Tflop/s or its bytes at 3.3 TB/s, which adds up to what one H200 takes.
+Batch 256, bf16 activations, weights and momentum in fp32. Made up from the shapes of its layers: a kernel takes as long
+as the arithmetic of a convolution at 480 Tflop/s or its bytes at 3.3 TB/s, which adds up to what one H200 takes.
 """
 
 from ir_step import MIB, Step
@@ -21,7 +21,8 @@ def copying_us(*buffers):
 class Vgg:
     def __init__(self):
         self.step = Step("vgg19", knows_costs=True)
-        self.backwards = []  # the layers, first to last: each takes the gradient of its output and returns that of its input
+        # The layers, first to last: each takes the gradient of its output and returns that of its input.
+        self.backwards = []
         self.updates = []  # weights, their gradients and momenta
 
     def values(self, name, count, bytes_each=2, persistent=False):

@@ -49,7 +49,8 @@ class DocsCheck(unittest.TestCase):
     # ---- vague words
 
     def test_vague_words_are_counted_per_thousand(self):
-        self.assertEqual(self.figures("What stays, and who waits, whatever comes.\n" + "word " * 93).values["vague"], 30)
+        text = "What stays, and who waits, whatever comes.\n" + "word " * 93
+        self.assertEqual(self.figures(text).values["vague"], 30)
         self.assertEqual(self.figures("Somewhat whole, whose thing.").values["vague"], 0)
 
     def test_one_vague_word_is_within_the_limit_of_a_short_document(self):
@@ -104,8 +105,8 @@ class DocsCheck(unittest.TestCase):
                                 "docs/a.md:6: there is no docs/c.png", "docs/a.md:6: there is no docs/d.png"])
 
     def test_links_over_two_lines_and_definitions(self):
-        self.assertEqual([fault.line for fault in self.figures("A [text\nof two](b.md).\n\n[x]: c.md\n").faults["links"]],
-                         [2, 4])
+        links = self.figures("A [text\nof two](b.md).\n\n[x]: c.md\n").faults["links"]
+        self.assertEqual([fault.line for fault in links], [2, 4])
 
     def test_links_in_code_are_none(self):
         self.assertEqual(self.figures("`[a](b.md)`\n```\n[a](b.md)\n```\n").faults["links"], [])
@@ -117,8 +118,8 @@ class DocsCheck(unittest.TestCase):
         self.write("runtime/build/x.h", "/// docs/d.md\n")
         status, output = self.check()
         self.assertEqual(status, 1)
-        self.assertEqual(output.split("\n")[-3:-1], ["runtime/x.h:2: there is no docs/c.md",
-                                                    "runtime/x.h:2: docs/a.md has no #two"])
+        self.assertEqual(output.split("\n")[-3:-1],
+                         ["runtime/x.h:2: there is no docs/c.md", "runtime/x.h:2: docs/a.md has no #two"])
 
     # ---- terms
 
@@ -167,7 +168,8 @@ class DocsCheck(unittest.TestCase):
         self.write("docs/a.md", "What and who.\n")
         self.write("docs/b.md", "Nothing.\n")
         self.write("docs/c.md", "[a](no.md), [b](nothing.md)\n")
-        self.write("tools/docs/exceptions.txt", "# A comment.\ndocs/a.md vague 700\ndocs/b.md long 3\ndocs/c.md links 1\n")
+        self.write("tools/docs/exceptions.txt",
+                   "# A comment.\ndocs/a.md vague 700\ndocs/b.md long 3\ndocs/c.md links 1\n")
         status, output = self.check("--update")
         self.assertEqual(status, 1)
         self.assertIn("over the limit of 1: docs/c.md links 2", output)

@@ -134,9 +134,9 @@ def figures(step, budget, cache_bytes):
     report = step.report()
     check(report.left_as_captured is None, f"left as captured: {report.left_as_captured}")
     up = report["up_bytes"] + report["hosted_up_bytes"]
-    print(f"weights {WEIGHTS >> 20} MiB, cache {cache_bytes >> 20} MiB, budget {budget >> 20} MiB: {up >> 20} MiB up for "
-          f"each token, {up / WEIGHTS:.2f} of the weights, {up / (WEIGHTS + cache_bytes - budget):.2f} of what does not "
-          f"fit; {report['down_bytes'] + report['hosted_down_bytes'] >> 20} MiB down; predicted "
+    print(f"weights {WEIGHTS >> 20} MiB, cache {cache_bytes >> 20} MiB, budget {budget >> 20} MiB: {up >> 20} MiB up "
+          f"for each token, {up / WEIGHTS:.2f} of the weights, {up / (WEIGHTS + cache_bytes - budget):.2f} of what "
+          f"does not fit; {report['down_bytes'] + report['hosted_down_bytes'] >> 20} MiB down; predicted "
           f"{report['predicted_s'] * 1e3:.1f} ms, in memory {report['in_memory_s'] * 1e3:.1f}")
     return up
 
@@ -316,7 +316,8 @@ def sliding_window_is_refused():
         with torch.no_grad():
             return model(token, past_key_values=cache).logits
 
-    raises(pumpgraph.UnsupportedError, r'(?s)"cache\.layers\.0\.cumulative_length\w*" is a number that the step changes',
+    raises(pumpgraph.UnsupportedError,
+           r'(?s)"cache\.layers\.0\.cumulative_length\w*" is a number that the step changes',
            lambda: [decode(token, cache) for _ in range(5)])
 
 

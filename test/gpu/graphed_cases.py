@@ -582,7 +582,8 @@ def usual_optimizers(pg):
 def computed_rates(pg):
     """Adafactor and Adagrad compute their rates with doubles, and round where PyTorch does."""
     figures, dtypes = [], (torch.float32, torch.bfloat16, torch.float16)
-    kinds = ((torch.optim.Adafactor, {"lr": 0.4, "weight_decay": 0.01}, dtypes),  # a double shows how powers are rounded
+    # A double shows how powers are rounded.
+    kinds = ((torch.optim.Adafactor, {"lr": 0.4, "weight_decay": 0.01}, dtypes),
              (torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.3, "weight_decay": 0.01, "maximize": True},
               (*dtypes, torch.float64)))
     for kind, options, dtypes in kinds:
@@ -926,8 +927,8 @@ def shows_pieces(step, least):
 
 
 class Adversaries:
-    """Two networks that are trained in turns. Each step begins with the gradients of its own, so that the maker's leaves
-    some to the critic."""
+    """Two networks that are trained in turns. Each step begins with the gradients of its own, so that the maker's
+    leaves some to the critic."""
 
     def __init__(self, pg, layers=LAYERS):
         torch.manual_seed(0)
@@ -1230,8 +1231,8 @@ class PureTwice(TorchDispatchMode):
 
 
 def same_bits(one, other):
-    return one.shape == other.shape and torch.equal(torch.nan_to_num(one.float()) if one.is_floating_point() else one,
-                                                    torch.nan_to_num(other.float()) if other.is_floating_point() else other)
+    one, other = (torch.nan_to_num(each.float()) if each.is_floating_point() else each for each in (one, other))
+    return one.shape == other.shape and torch.equal(one, other)
 
 
 def pure_operators_reproduce(pg):
@@ -1341,7 +1342,7 @@ def refusals(pg):
 
 
 def memory_snapshot(pg):
-    """What PyTorch's viewer is given has the tensors that are alive, the lines that made them, and the plan of a step."""
+    """What PyTorch's viewer is given has the live tensors, the lines that made them, and the plan of a step."""
     from torch.cuda import _memory_viz
 
     memory = torch.cuda.memory
@@ -1401,7 +1402,8 @@ def memory_snapshot(pg):
             training.step.memory_snapshot(path)
             check(len(pickle.loads(path.read_bytes())["device_traces"][0]) == len(plan), "another plan")
             memory._dump_snapshot(str(path))
-            check(len(pickle.loads(path.read_bytes())["device_traces"]) == len(snapshot["device_traces"]), "another dump")
+            dump = pickle.loads(path.read_bytes())
+            check(len(dump["device_traces"]) == len(snapshot["device_traces"]), "another dump")
 
         # PyTorch's own readers.
         for text in (_memory_viz.trace(snapshot), _memory_viz.segsum(snapshot), _memory_viz.trace_plot(snapshot),
@@ -1555,9 +1557,10 @@ class TimedLaunch:
 
 
 def overhead(pg):
-    """What a call takes on the host beside CUDAGraph.replay(), however many parameters the step has. The replay is timed
-    within the call: by itself it takes now more, now less, by more than all the rest. An operator is timed after each
-    call: a host that is busy, or a launch that leaves nothing in its caches, makes the one slower as it makes the other."""
+    """What a call takes on the host beside CUDAGraph.replay(), however many parameters the step has. The replay is
+    timed within the call: by itself it takes now more, now less, by more than all the rest. An operator is timed after
+    each call: a host that is busy, or a launch that leaves nothing in its caches, makes the one slower as it makes the
+    other."""
     too_slow = []
     for layers in (8, 73, 299):
         parts = [part for _ in range(layers) for part in (nn.Linear(32, 32), nn.GELU(), nn.Dropout(0.1))]
@@ -1662,8 +1665,8 @@ def between_replays(pg):
     loops = {"norms of all weights": (lambda: [weight.norm() for weight in weights], 1), "evaluation": (evaluate, 1),
              "foreach that writes them": (lambda: torch._foreach_mul_(weights, 1.0), 2)}
     took = {name: took_ms(besides) for name, (besides, _) in loops.items()}
-    noted.append(f"replay {alone:.1f} ms, {', '.join(f'with {name} {ms:.1f}' for name, ms in took.items())}; the weights "
-                 f"take {weights_ms:.1f} over the link")
+    noted.append(f"replay {alone:.1f} ms, {', '.join(f'with {name} {ms:.1f}' for name, ms in took.items())}; "
+                 f"the weights take {weights_ms:.1f} over the link")
     for name, (_, times) in loops.items():
         most = 1.3 * (alone + times * weights_ms)
         check(took[name] <= most, f"{noted[-1]}; {name} may take {most:.1f}")

@@ -158,7 +158,8 @@ def plain_graphs_end():
     del others, output
     with_graph = next(free_device_bytes())
     call("cuGraphExecDestroy", executable)
-    check(settles_at_least(with_graph + temporaries), "the memory of an executable graph that is gone does not come back")
+    check(settles_at_least(with_graph + temporaries),
+          "the memory of an executable graph that is gone does not come back")
 
 
 def graphed_callables():

@@ -215,7 +215,7 @@ class CountingAdam(torch.optim.Optimizer):
 
 
 def make_optimizer(program: Program, model: nn.Module, is_real: bool) -> torch.optim.Optimizer:
-    """A number under a scheduler becomes a tensor under PumpGraph, and SGD fused: the plain program has both at once."""
+    """A number under a scheduler becomes a tensor under PumpGraph, and SGD fused: so has the plain program."""
     kind, _, how = program.optimizer.partition(" ")
     rate: Any = 1e-3 if kind in ("adam", "adamw", "counting") else 1e-2
     is_prepared = "number_under_a_scheduler" in program.habits

@@ -120,7 +120,8 @@ class Training:
         return losses
 
 
-SHAPES = {"mixed": (Mixed, (32, 3, 64, 64)), "perceptron": (Perceptron, (4096, 2048)), "history": (History, (4096, 2048))}
+SHAPES = {"mixed": (Mixed, (32, 3, 64, 64)), "perceptron": (Perceptron, (4096, 2048)),
+          "history": (History, (4096, 2048))}
 
 
 def milliseconds(replay, repeats=9):
@@ -153,8 +154,8 @@ def plain(name):
 
 def of_plain(name):
     """Of one process; another has the same losses."""
-    runs = [subprocess.Popen([sys.executable, __file__, "--plain", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             text=True) for _ in range(2)]
+    runs = [subprocess.Popen([sys.executable, __file__, "--plain", name], stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True) for _ in range(2)]
     found = []
     for run in runs:
         output, errors = run.communicate()
@@ -183,8 +184,8 @@ def planned(name, share, rematerialize):
     took = milliseconds(step.replay)
     repeated = report["repeated"]
     remakeable = report["remakeable"] or {"again_bytes": 0, "bytes": 1}
-    print(f"{name} at {share:.2f}, {rematerialize}: {took:.1f} ms, predicted {report['predicted_s'] * 1e3:.1f}, in memory "
-          f"{expected['ms']:.1f}; {repeated['nodes']} nodes run again in {repeated['time_s'] * 1e3:.1f} ms, "
+    print(f"{name} at {share:.2f}, {rematerialize}: {took:.1f} ms, predicted {report['predicted_s'] * 1e3:.1f}, "
+          f"in memory {expected['ms']:.1f}; {repeated['nodes']} nodes run again in {repeated['time_s'] * 1e3:.1f} ms, "
           f"{report['up_bytes'] >> 20} MiB up; {remakeable['again_bytes'] / remakeable['bytes']:.0%} of the peak could "
           "be made again")
     for obstacle in (report["remakeable"] or {"obstacles": []})["obstacles"][:5]:

@@ -127,7 +127,8 @@ def plain(folder):
     check(in_turns != first, "two steps in turns are as good as one")
     gc.collect()
     torch.cuda.reset_peak_memory_stats()
-    small = {"losses": train_plain(rows=MANAGED_ROWS, depth=MANAGED_LAYERS), "peak_bytes": torch.cuda.max_memory_allocated()}
+    losses = train_plain(rows=MANAGED_ROWS, depth=MANAGED_LAYERS)
+    small = {"losses": losses, "peak_bytes": torch.cuda.max_memory_allocated()}
     (Path(folder) / "plain.json").write_text(
         json.dumps({"losses": first, "in_turns": in_turns, "peak_bytes": peak, "small": small}))
 
@@ -402,8 +403,8 @@ def estimates_count_arithmetic(_folder):
 
 
 def replans_by_itself(folder):
-    """After measure_and_costs: node times that are far too long make the prediction miss. The next eight replays measure
-    what nodes take, and the one after them mends it."""
+    """After measure_and_costs: node times that are far too long make the prediction miss. The next eight replays
+    measure what nodes take, and the one after them mends it."""
     slow = Path(folder) / "slow.mlir"
     text = gzip.decompress((Path(folder) / "costs.mlir.gz").read_bytes()).decode()
     slow.write_text(text.replace("cost(", "cost(99"))
@@ -727,7 +728,8 @@ def second_install(_folder):
 
 def budget_below_one_kernel(folder):
     """Operands that do not fit stay in host memory, and the losses are the same."""
-    pumpgraph.install(budget="150MiB", budget_of="tensors")  # inputs and workspaces fit, one kernel beside them does not
+    # Inputs and workspaces fit, one kernel beside them does not.
+    pumpgraph.install(budget="150MiB", budget_of="tensors")
     training = Training()
     step = training.capture(keep_first_plan=True)
     check(step.report()["hosted_bytes"] > 0, "nothing is hosted")
@@ -790,7 +792,8 @@ def automatic_losses(folder):
     def step():
         loss = training.step()
         stream, pointer = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream), ctypes.c_uint64()
-        check(driver.cuMemAllocAsync(ctypes.byref(pointer), ctypes.c_size_t(1 << 20), stream) == 0, "no allocation node")
+        check(driver.cuMemAllocAsync(ctypes.byref(pointer), ctypes.c_size_t(1 << 20), stream) == 0,
+              "no allocation node")
         check(driver.cuMemFreeAsync(pointer, stream) == 0, "no node that frees")
         return loss
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Installs the build into a folder, moves that, and uses it from outside: by find_package(), by pkg-config, from Python,
-and pump-graph-opt. Arguments: cmake, the build folder, the project's version."""
+"""Installs the build into a folder, moves that, and uses it from outside: by find_package(), by pkg-config, from
+Python, and pump-graph-opt. Arguments: cmake, the build folder, the project's version."""
 
 import os
 import re
@@ -17,7 +17,8 @@ CMAKE, BUILD, VERSION = sys.argv[1:4]
 
 
 def run(*command, **options):
-    return subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    return subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          **options)
 
 
 class Installed(unittest.TestCase):

@@ -69,7 +69,8 @@ class Plan:
                 buffer["frames"][page] = frame
 
     def _unite_pages_that_stay(self) -> None:
-        """By buffer and page, the buffer in which the page began: one that goes on in its frame is one page at two addresses."""
+        """By buffer and page, the buffer in which the page began: one that goes on in its frame is one page at two
+        addresses."""
         self.began: List[List[int]] = []
         for index, buffer in enumerate(self.buffers):
             self.began.append([index] * len(buffer["frames"]))
@@ -93,10 +94,11 @@ class Plan:
             yield buffer, range(first, first + 1 + len(others))
 
     def _first_writes_of_hosted_pages(self) -> Dict[Tuple[int, int], int]:
-        """By buffer and page, of those that have no value before the step, nor at another address: the node that is the first to
-        write it in the captured step."""
+        """By buffer and page, of those that have no value before the step, nor at another address: the node that is the
+        first to write it in the captured step."""
         first: Dict[Tuple[int, int], int] = {}
-        for node in sorted((node for node in self.nodes if node.get("captured") is not None), key=lambda node: node["captured"]):
+        captured = (node for node in self.nodes if node.get("captured") is not None)
+        for node in sorted(captured, key=lambda node: node["captured"]):
             for access in node["accesses"]:
                 buffer = self.buffers[access["buffer"]]
                 if buffer["hosted"] and access["may"] in ("write", "readwrite") and not buffer["live_in"] \
@@ -106,8 +108,8 @@ class Plan:
         return first
 
     def link_bytes(self, node: int) -> List[float]:
-        """What a kernel reads and writes of hosted pages itself, each page times the slowdown that was measured. What may
-        read, and is the first to write a page without a value, does not read it unless it must."""
+        """What a kernel reads and writes of hosted pages itself, each page times the slowdown that was measured. What
+        may read, and is the first to write a page without a value, does not read it unless it must."""
         reads, writes, slowdowns = set(), set(), defaultdict(float)
         for access in self.nodes[node]["accesses"]:
             if not self.buffers[access["buffer"]]["hosted"] or access["may"] == "none":
@@ -119,7 +121,8 @@ class Plan:
                 place = access["buffer"], begin, end
                 slowdowns[place] = max(slowdowns[place], access.get("slowdown", 1.0))
                 is_first = node == self.first_writes.get((access["buffer"], page))
-                if access["must"] in ("read", "readwrite") or not is_first and (access["must"] != "write" or not covered):
+                if access["must"] in ("read", "readwrite") or \
+                        not is_first and (access["must"] != "write" or not covered):
                     reads.add(place)
                 if access["may"] in ("write", "readwrite"):
                     writes.add(place)
@@ -261,7 +264,8 @@ class Simulation:
             if lane.current < 0 and lane.waiting and self.blockers[lane.waiting[-1]] == 0:
                 lane.current = lane.waiting.pop()
                 self.start[lane.current] = self.now
-                lane.overhead_s = 0.0 if self.plan.nodes[lane.current].get("joined") else self.plan.machine["copy_overhead_s"]
+                is_joined = self.plan.nodes[lane.current].get("joined")
+                lane.overhead_s = 0.0 if is_joined else self.plan.machine["copy_overhead_s"]
                 lane.bytes = float(self.plan.nodes[lane.current]["size"])
 
     def rates(self, movers: Sequence[int], share: float) -> Tuple[float, float]:
@@ -322,8 +326,8 @@ class Simulation:
 
 
 def runs_of_pages(plan: Plan) -> Iterator[Tuple[int, range, List[int]]]:
-    """Buffer, pages, and the nodes that touch all of these pages; no node touches some of them only. Pages that stay where
-    they are in the buffer where they began."""
+    """Buffer, pages, and the nodes that touch all of these pages; no node touches some of them only. Pages that stay
+    where they are in the buffer where they began."""
     visits: Dict[int, List[Tuple[range, int]]] = defaultdict(list)
     for node in range(len(plan.nodes)):
         for event in plan.events_of(node):
@@ -441,11 +445,12 @@ def completed_before(plan: Plan) -> List[int]:
 
 
 def check_addresses(plan: Plan) -> None:
-    """What is written at one address is seen at another when the writer has completed: of a page that stays where it is, an
-    access completes before one at a later address if either may write."""
+    """What is written at one address is seen at another when the writer has completed: of a page that stays where it
+    is, an access completes before one at a later address if either may write."""
     staying = {buffer for index, began in enumerate(plan.began) for buffer in began if buffer != index}
     staying.update(index for index, began in enumerate(plan.began) if any(buffer != index for buffer in began))
-    uses: Dict[Tuple[int, int], List[Tuple[int, int, bool]]] = defaultdict(list)  # of a page: address, node, does it write
+    # Of a page: address, node, does it write.
+    uses: Dict[Tuple[int, int], List[Tuple[int, int, bool]]] = defaultdict(list)
     for node in range(len(plan.nodes)):
         for access in [] if plan.is_transfer(node) else plan.nodes[node]["accesses"]:
             for page in plan.pages_of(access) if access["buffer"] in staying else ():
@@ -462,8 +467,9 @@ def check_addresses(plan: Plan) -> None:
             writers = sum(1 << node for node in {node for node, writes in earlier if writes})
             for other, node, writes in visits:
                 if other == address and (everybody if writes else writers) & ~completed[node]:
-                    raise WrongPlan(f"node {node} uses page {page} of buffer {address}, which goes on there in its frame, before "
-                                    f"all others have completed that use it in buffer {buffer} or after that")
+                    raise WrongPlan(f"node {node} uses page {page} of buffer {address}, which goes on there in "
+                                    f"its frame, before all others have completed that use it in buffer {buffer} or "
+                                    "after that")
 
 
 def check_turns(frame: int, events: Sequence[Event], tolerance: float) -> None:
@@ -541,7 +547,8 @@ class Values:
 
     def finish(self) -> None:
         for buffer, facts in enumerate(self.plan.buffers):
-            is_there = all(self.plan.marked_pages(buffer, "resident")) and not any(self.plan.marked_pages(buffer, "mirrored"))
+            is_there = all(self.plan.marked_pages(buffer, "resident")) and \
+                not any(self.plan.marked_pages(buffer, "mirrored"))
             if facts.get("present") and not is_there:
                 raise WrongPlan(f"buffer {buffer} is not on the device, or not there alone, at the end of the step")
         for page, is_resident, is_hosted in self.boundary("live_out"):
@@ -615,8 +622,8 @@ class Values:
 
 
 class Repetitions:
-    """Rule 11: whether each node finds what it finds in the captured step. Of every run of bytes that no access divides, and that
-    is a pair of a buffer and a number, the node that wrote it last."""
+    """Rule 11: whether each node finds what it finds in the captured step. Of every run of bytes that no access
+    divides, and that is a pair of a buffer and a number, the node that wrote it last."""
 
     BEFORE = "before the step"
     REPEATABLE = ("kernel", "memcpy", "memset")
@@ -627,19 +634,21 @@ class Repetitions:
         cuts: Dict[int, set] = defaultdict(set)
         for node in self.works:
             for access in plan.nodes[node]["accesses"]:
-                cuts[original_buffer(plan, access["buffer"])].update((access["offset"], access["offset"] + access["size"]))
+                ends = (access["offset"], access["offset"] + access["size"])
+                cuts[original_buffer(plan, access["buffer"])].update(ends)
         self.cuts = {buffer: sorted(places) for buffer, places in cuts.items()}
         self.captured = {plan.nodes[node]["captured"]: node for node in self.works if not plan.is_repetition(node)}
 
     def runs_of(self, access: Dict[str, Any]) -> Iterator[Tuple[int, int]]:
         buffer = original_buffer(self.plan, access["buffer"])
         cuts = self.cuts[buffer]
-        for run in range(bisect.bisect_left(cuts, access["offset"]), bisect.bisect_left(cuts, access["offset"] + access["size"])):
+        end = access["offset"] + access["size"]
+        for run in range(bisect.bisect_left(cuts, access["offset"]), bisect.bisect_left(cuts, end)):
             yield buffer, run
 
     def touched(self, node: int, again: bool = False) -> Iterator[Tuple[Tuple[int, int], bool, bool]]:
-        """Each run, whether the node needs it as it was, and whether it may write it. `again`: of a repetition of the node, which
-        has no access that is aside."""
+        """Each run, whether the node needs it as it was, and whether it may write it. `again`: of a repetition of the
+        node, which has no access that is aside."""
         for access in self.plan.nodes[node]["accesses"]:
             if again and access.get("aside"):
                 continue
@@ -666,8 +675,10 @@ class Repetitions:
             raise WrongPlan(f"node {node} repeats no captured node before it")
         if not original["pure"] or original["kind"] not in self.REPEATABLE:
             raise WrongPlan(f"node {node} repeats node {original['id']}, which is not pure")
-        deeds = [sorted((original_buffer(self.plan, access["buffer"]), access["offset"], access["size"], access["may"], access["must"])
-                        for access in which["accesses"] if which is again or not access.get("aside")) for which in (again, original)]
+        deeds = [sorted((original_buffer(self.plan, access["buffer"]), access["offset"], access["size"], access["may"],
+                         access["must"])
+                        for access in which["accesses"] if which is again or not access.get("aside"))
+                 for which in (again, original)]
         if deeds[0] != deeds[1] or again["name"] != original["name"]:
             raise WrongPlan(f"node {node} is not what it repeats, node {original['id']}")
         if any(access.get("aside") for access in again["accesses"]):
@@ -695,7 +706,8 @@ class Repetitions:
                 for other, other_writes in uses[run]:
                     first, second = sorted((node, other))
                     if first != second and (writes or other_writes) and not completed[second] >> first & 1:
-                        raise WrongPlan(f"nodes {first} and {second} share bytes of buffer {run[0]}, and nothing orders them")
+                        raise WrongPlan(f"nodes {first} and {second} share bytes of buffer {run[0]}, and nothing "
+                                        "orders them")
 
     def check_values(self) -> None:
         meant: Dict[Tuple[int, int], Any] = {(buffer, run): self.BEFORE for buffer, cuts in self.cuts.items()
@@ -705,13 +717,14 @@ class Repetitions:
         for node in self.works:
             original = self.original_of(node)
             if original == node:
-                finds, needs[node] = ({run: meant[run] for run, needed, _ in self.touched(node, again) if needed and run in meant}
-                                      for again in (False, True))
+                finds, needs[node] = ({run: meant[run] for run, needed, _ in self.touched(node, again)
+                                       if needed and run in meant} for again in (False, True))
             else:
                 finds = needs[original]
             for run, version in finds.items():
                 if found.get(run) != version:
-                    raise WrongPlan(f"node {node} finds in buffer {run[0]} what node {found.get(run)} left, but needs that of {version}")
+                    raise WrongPlan(f"node {node} finds in buffer {run[0]} what node {found.get(run)} left, but needs "
+                                    f"that of {version}")
             for run, _, writes in self.touched(node):
                 if writes:
                     found[run] = original
@@ -719,7 +732,8 @@ class Repetitions:
                         meant[run] = node
         for run, version in meant.items():
             if self.plan.buffers[run[0]]["live_out"] and found[run] != version:
-                raise WrongPlan(f"at the end buffer {run[0]} has what node {found[run]} left, but needs that of {version}")
+                raise WrongPlan(f"at the end buffer {run[0]} has what node {found[run]} left, but needs that of "
+                                f"{version}")
 
 
 def original_buffer(plan: Plan, buffer: int) -> int:
@@ -730,7 +744,8 @@ def original_buffer(plan: Plan, buffer: int) -> int:
 
 
 def check_host_places(plan: Plan) -> None:
-    """One place a page, at whatever address, all inside the pool, none overlapping. What is hosted at another address has none."""
+    """One place a page, at whatever address, all inside the pool, none overlapping. What is hosted at another address
+    has none."""
     hosted = {(original_buffer(plan, buffer), page) for buffer in range(len(plan.buffers))
               for page, is_hosted in enumerate(plan.marked_pages(buffer, "hosted")) if is_hosted}
     place: Dict[Tuple[int, int], int] = {}
@@ -748,7 +763,8 @@ def check_host_places(plan: Plan) -> None:
         elsewhere = {(original_buffer(plan, node["buffer"]), page) in hosted for page in plan.pages_of(node)}
         if True in elsewhere:
             if False in elsewhere or node["host_offset"] != 0:
-                raise WrongPlan(f"node {node['id']} moves pages that are hosted at another address, and others or to a place")
+                raise WrongPlan(f"node {node['id']} moves pages that are hosted at another address, and others or to a "
+                                "place")
             continue
         for page in plan.pages_of(node):
             at = node["host_offset"] + page * plan.page_bytes - node["offset"]
@@ -783,7 +799,8 @@ def rows_of(plan: Plan) -> Iterator[List[int]]:
 
 
 def check_rows(plan: Plan) -> None:
-    """Rows are one copy: of one size, at one distance in host memory, in frames of their own, and one unit to all others."""
+    """Rows are one copy: of one size, at one distance in host memory, in frames of their own, and one unit to all
+    others."""
     hosted = {(original_buffer(plan, buffer), page) for buffer in range(len(plan.buffers))
               for page, is_hosted in enumerate(plan.marked_pages(buffer, "hosted")) if is_hosted}
     before, after = defaultdict(list), defaultdict(list)
@@ -806,7 +823,8 @@ def check_rows(plan: Plan) -> None:
         places = sorted(piece["host_offset"] for piece in pieces)
         distances = {later - earlier for earlier, later in zip(places, places[1:])}
         if len(distances) > 1 or not pieces[0]["size"] <= min(distances) < 2 << 30:
-            raise WrongPlan(f"the rows that begin with node {first} are {sorted(distances)} bytes from each other in host memory")
+            raise WrongPlan(f"the rows that begin with node {first} are {sorted(distances)} bytes from each other in "
+                            "host memory")
         for row, later in zip(rows, rows[1:]):
             if before[later] != [row] or after[row] != [later] or (row, later) not in full:
                 raise WrongPlan(f"node {later}, a row, waits for others than node {row}, or others wait for that")

@@ -41,7 +41,8 @@ def export_live(read: str, written: str) -> Tuple[Document, Document]:
     """What is known of the two buffers, which are live, that the first kernel reads and writes."""
     size = 40 << 20
     return export_wide(*(f'%b{b} = pump.buffer "b{b}" private live_in live_out size({size})' for b in (0, 1)),
-                       f'%k0 = pump.kernel "k0" node(0) [read %b0[0, {size}] {read}, readwrite %b1[0, {size}] {written}] cost(100.0)',
+                       f'%k0 = pump.kernel "k0" node(0) [read %b0[0, {size}] {read}, readwrite %b1[0, {size}] '
+                       f'{written}] cost(100.0)',
                        f'%k1 = pump.kernel "k1" node(1) after(%k0) [readwrite %b1[0, {size}] declared] cost(100.0)')
 
 
@@ -104,11 +105,13 @@ class Agreement(unittest.TestCase):
         plan, report = export_wide(f'%b0 = pump.buffer "b0" private present live_in live_out size({size})',
                                    f'%b1 = pump.buffer "b1" private size({size})',
                                    f'%k0 = pump.kernel "k0" node(0) [read %b0[0, {size}] declared] cost(100.0)',
-                                   f'%k1 = pump.kernel "k1" node(1) after(%k0) [write %b1[0, {size}] declared must(write)] cost(100.0)')
+                                   f'%k1 = pump.kernel "k1" node(1) after(%k0) [write %b1[0, {size}] declared '
+                                   'must(write)] cost(100.0)')
         recompute.compare(recompute.recompute(plan), report)
         self.assertTrue(transfers(plan, "up"))
         for damage, message in (({"resident": []}, "finds stale bytes in buffer 0"),
-                                ({"mirrored": plan["buffers"][0]["resident"]}, "buffer 0 is not on the device, or not there alone")):
+                                ({"mirrored": plan["buffers"][0]["resident"]},
+                                 "buffer 0 is not on the device, or not there alone")):
             damaged = {**plan, "buffers": [{**plan["buffers"][0], **damage}, plan["buffers"][1]]}
             with self.assertRaisesRegex(recompute.WrongPlan, message):
                 recompute.recompute(damaged)
@@ -137,15 +140,17 @@ class Agreement(unittest.TestCase):
 
 
 def staying_plan(second: str = "full", last: str = "full") -> Document:
-    """Two pages: page 0 of buffer 0 goes on in its frame as that of buffer 1, page 1 in another one by way of the host."""
+    """Two pages: page 0 of buffer 0 goes on in its frame as that of buffer 1, page 1 in another one by way of the
+    host."""
     def node(number: int, captured: int, buffer: int, mode: str) -> Document:
-        return {"id": number, "captured": captured, "kind": "kernel", "name": f"k{captured}", "cost_us": 1.0, "accesses":
-                [{"buffer": buffer, "offset": 0, "size": 8, "may": mode, "must": mode}]}
+        return {"id": number, "captured": captured, "kind": "kernel", "name": f"k{captured}", "cost_us": 1.0,
+                "accesses": [{"buffer": buffer, "offset": 0, "size": 8, "may": mode, "must": mode}]}
 
     def copy_of_page(number: int, direction: str, buffer: int) -> Document:
         return {"id": number, "direction": direction, "buffer": buffer, "offset": 4, "size": 4, "host_offset": 0}
 
-    facts = {"name": "b", "size": 8, "private": True, "live_in": False, "live_out": False, "resident": [], "mirrored": [], "hosted": []}
+    facts = {"name": "b", "size": 8, "private": True, "live_in": False, "live_out": False, "resident": [],
+             "mirrored": [], "hosted": []}
     return {
         "format": "pumpgraph-plan", "version": 1, "page_bytes": 4, "budget_bytes": 12, "host_bytes": 4,
         "machine": {"up_bytes_per_second": 1e6, "down_bytes_per_second": 1e6, "both_bytes_per_second": 2e6,
@@ -154,7 +159,8 @@ def staying_plan(second: str = "full", last: str = "full") -> Document:
         "nodes": [node(0, 0, 0, "write"), node(3, 1, 1, "read"), node(4, 2, 1, "write")],
         "transfers": [copy_of_page(1, "down", 0), copy_of_page(2, "up", 1)],
         "edges": [{"from": start, "to": end, "kind": kind, "origin": "added"}
-                  for start, end, kind in ((0, 1, "full"), (1, 2, "full"), (2, 3, second), (2, 4, "full"), (3, 4, last))],
+                  for start, end, kind in (
+                      (0, 1, "full"), (1, 2, "full"), (2, 3, second), (2, 4, "full"), (3, 4, last))],
         "implied_edges": []}
 
 
@@ -178,17 +184,21 @@ class StayingPages(unittest.TestCase):
 
 
 def repeating_plan() -> Document:
-    """Buffer 1 is made of buffer 0 and changed in place, gives its frame to buffer 2, is made again by nodes 3 and 4, and read."""
+    """Buffer 1 is made of buffer 0 and changed in place, gives its frame to buffer 2, is made again by nodes 3 and 4,
+    and read."""
     return {
         "format": "pumpgraph-plan", "version": 1, "page_bytes": 4, "budget_bytes": 12, "host_bytes": 0,
         "machine": {"up_bytes_per_second": 1e6, "down_bytes_per_second": 1e6, "both_bytes_per_second": 2e6,
                     "copy_overhead_s": 0.0, "hosted_share": 1.0, "beside_hosted_share": 0.0},
-        "buffers": [{"name": f"b{number}", "size": 4, "private": True, "live_in": live_in, "live_out": live_out, "frames": [frame],
-                     "resident": [{"offset": 0, "size": 4}] if live_out else [], "mirrored": [], "hosted": [], "continues": None}
+        "buffers": [{"name": f"b{number}", "size": 4, "private": True, "live_in": live_in, "live_out": live_out,
+                     "frames": [frame], "resident": [{"offset": 0, "size": 4}] if live_out else [], "mirrored": [],
+                     "hosted": [], "continues": None}
                     for number, (live_in, live_out, frame) in enumerate(
                         ((True, True, 0), (False, False, 1), (False, False, 1), (False, True, 2)))],
-        "nodes": [{"id": number, "captured": captured, "repeats": repeats, "pure": captured in (0, 1), "kind": kind, "name": name, "cost_us": 1.0,
-                   "accesses": [{"buffer": buffer, "offset": 0, "size": 4, "may": mode, "must": "none" if mode == "readwrite" else mode}
+        "nodes": [{"id": number, "captured": captured, "repeats": repeats, "pure": captured in (0, 1), "kind": kind,
+                   "name": name, "cost_us": 1.0,
+                   "accesses": [{"buffer": buffer, "offset": 0, "size": 4, "may": mode,
+                                 "must": "none" if mode == "readwrite" else mode}
                                 for buffer, mode in accesses]}
                   for number, (captured, repeats, kind, name, accesses) in enumerate((
                       (0, None, "kernel", "make", ((0, "read"), (1, "write"))),
@@ -199,7 +209,8 @@ def repeating_plan() -> Document:
                       (3, None, "kernel", "use", ((1, "read"), (3, "write"))),
                       (4, None, "kernel", "advance", ((0, "write"),))))],
         "transfers": [],
-        "edges": [{"from": node, "to": node + 1, "kind": "full", "origin": "added" if 2 <= node <= 4 else "captured"} for node in range(6)],
+        "edges": [{"from": node, "to": node + 1, "kind": "full", "origin": "added" if 2 <= node <= 4 else "captured"}
+                  for node in range(6)],
         "implied_edges": [{"from": 2, "to": 5, "kind": "full"}]}
 
 
@@ -293,7 +304,8 @@ class RepeatedNodes(unittest.TestCase):
         self.plan["edges"][5]["from"] = 2  # "advance" may start before "make" has read again
         for node in (5, 4):
             self.plan["nodes"][node]["cost_us"] = 0.0
-        with self.assertRaisesRegex(recompute.WrongPlan, "nodes 3 and 6 share bytes of buffer 0, and nothing orders them"):
+        with self.assertRaisesRegex(recompute.WrongPlan,
+                                    "nodes 3 and 6 share bytes of buffer 0, and nothing orders them"):
             recompute.Repetitions(recompute.Plan(self.plan)).run()
 
 
@@ -454,12 +466,14 @@ class Rows(unittest.TestCase):
 
     def test_waiting_for_another(self) -> None:
         kernel = next(node for node in self.damaged["nodes"] if node["id"] < self.rows[1]["id"])
-        self.damaged["edges"].append({"from": kernel["id"], "to": self.rows[1]["id"], "kind": "full", "origin": "added"})
+        edge = {"from": kernel["id"], "to": self.rows[1]["id"], "kind": "full", "origin": "added"}
+        self.damaged["edges"].append(edge)
         self.expect("waits for others")
 
     def test_being_waited_for(self) -> None:
         kernel = next(node for node in self.damaged["nodes"] if node["id"] > self.rows[0]["id"])
-        self.damaged["edges"].append({"from": self.rows[0]["id"], "to": kernel["id"], "kind": "full", "origin": "added"})
+        edge = {"from": self.rows[0]["id"], "to": kernel["id"], "kind": "full", "origin": "added"}
+        self.damaged["edges"].append(edge)
         self.expect("others wait for that")
 
     def test_nothing_to_join(self) -> None:

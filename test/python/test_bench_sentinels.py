@@ -397,7 +397,7 @@ class Tables(unittest.TestCase):
         slow["vit-l16/budget@2/0"]["report"]["predicted_s"] = 0.240
         hidden = complete()
         for budget in VIT.budgets[:3]:
-            hidden[f"vit-l16/plain/0"]["step_ms"] = hidden["vit-l16/plain/1"]["step_ms"] = [199.0]
+            hidden["vit-l16/plain/0"]["step_ms"] = hidden["vit-l16/plain/1"]["step_ms"] = [199.0]
         unsound = without_moves(changed("vit-l16/bounds@2/0", ["lp_may_s"], 0.250))
         for expected, done in {
             "does not agree": changed("vit-l16/plain/1", ["losses"], ["0x1p+0"]),

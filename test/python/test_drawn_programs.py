@@ -133,7 +133,8 @@ class Running(unittest.TestCase):
         seen = [process.stdout.readline() for _ in range(3 * 3)]  # three programs end, and the fourth sleeps
         os.killpg(process.pid, signal.SIGTERM)
         rest, _ = process.communicate(timeout=30)
-        self.assertIn("stopped; so far 3 programs: 2 equal (2 moving data, 0 running kernels again), 1 refused", rest, "".join(seen))
+        self.assertIn("stopped; so far 3 programs: 2 equal (2 moving data, 0 running kernels again), 1 refused", rest,
+                      "".join(seen))
         self.assertEqual(process.returncode, 1)
 
     def judged(self, *seeds, batch=4):
@@ -146,7 +147,8 @@ class Running(unittest.TestCase):
     def test_equal_and_refused_programs_pass(self):
         status, text = self.judged(1, 2, 3, 6, 16, 4, 11, 12)
         self.assertEqual(status, 0, text)
-        self.assertIn("8 programs: 6 equal (6 moving data, 0 running kernels again), 2 refused, 0 wrong, 0 crashed", text)
+        self.assertIn("8 programs: 6 equal (6 moving data, 0 running kernels again), 2 refused, 0 wrong, 0 crashed",
+                      text)
         self.assertIn("refused   2: state \"...\" counts #", text)
 
     def test_one_wrong_value_or_crash_does_not(self):

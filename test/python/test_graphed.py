@@ -835,7 +835,7 @@ class UsualOptimizers(GraphedTest):
             step(self.x())
 
     def test_one_that_is_capturable_stays_as_it_is(self):
-        optimizer = self.make(capturable=True)
+        self.make(capturable=True)
         self.captured()
         self.assertEqual(torch.held[0][0]["lr"], 0.1)
 

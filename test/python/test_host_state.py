@@ -13,7 +13,6 @@ import types
 import unittest
 from unittest import mock
 
-import test_torch_capture as base
 from test_graphed import GraphedTest
 from test_torch_capture import torch
 

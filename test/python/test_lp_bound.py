@@ -75,7 +75,8 @@ def wide_step(generator):
     for number in range(generator.randint(4, 10)):
         used = generator.sample(range(len(sizes)), generator.randint(1, min(4, len(sizes))))
         widest = max(widest, sum(sizes[buffer] for buffer in used))
-        accesses = ", ".join(f"{generator.choice(MODES).format(f'%b{buffer}[0, {sizes[buffer] << 20}]')}" for buffer in used)
+        accesses = ", ".join(f"{generator.choice(MODES).format(f'%b{buffer}[0, {sizes[buffer] << 20}]')}"
+                             for buffer in used)
         after = f" after(%k{number - 1})" if number else ""
         cost_us = generator.choice((0, 200, 2000))
         lines.append(f'%k{number} = pump.kernel "k{number}" node({number}){after} [{accesses}] cost({cost_us}.0)')
@@ -144,7 +145,8 @@ class ByHand(unittest.TestCase):
         self.check(1 + 8 + 1 + 8, step, 4, dict(FAST, both_bytes_per_second=4e6))
 
     def test_one_direction_loses_to_the_other(self):
-        # Four pages come up behind the kernel of 4 us, four down beside four up around the boundary, at 3/4 of a page a us.
+        # Four pages come up behind the kernel of 4 us, four down beside four up around the boundary, at 3/4 of a page
+        # a us.
         step = step_of({"a": (4, True), "b": (4, True)}, [(1, "ra"), (4, ""), (1, "ub")])
         self.check(1 + 4 + 1 + 4 / 0.75, step, 4, dict(FAST, both_bytes_per_second=6e6))
 
@@ -184,8 +186,8 @@ class ByHand(unittest.TestCase):
         self.assertLess(bound_us(step, 6), held)
 
     def test_what_goes_on_elsewhere_is_hosted_at_one_address(self):
-        # The last node needs two pages more than there are. Hosted pages of a cost a microsecond each at three nodes, those of
-        # b as well; but if a goes on at another address only at the last one, for the two are saved meanwhile.
+        # The last node needs two pages more than there are. Hosted pages of a cost a microsecond each at three nodes,
+        # those of b as well; but if a goes on at another address only at the last one, for the two are saved meanwhile.
         step = step_of({"a": (4, False), "b": (2, True)},
                        [(1, "wa"), (1, "ra"), (10, ""), (5, "rb"), (5, "rb"), (1, "ra rb")])
         self.check(23 + 3 * 2, step, 4, kind="predicted")
@@ -396,10 +398,11 @@ class OnRecordedSteps(unittest.TestCase):
                     tried += [Prices(*(random_prices(generator, 0.5, step.window_count) for _ in range(3)),
                                      generator.random()) for _ in range(2)]
                     found += [proven_us(step, Link(machine), prices) * 1e-6 for prices in tried]
-                    self.assertLessEqual(max(found), report["predicted_s"] * (1 + 1e-6), f"step {number}, {kind}\n{text}")
+                    self.assertLessEqual(max(found), report["predicted_s"] * (1 + 1e-6),
+                                         f"step {number}, {kind}\n{text}")
                 close += result.seconds > report["predicted_s"] * 0.9
-        print(f"{HOSTING_STEPS} steps, {hosting} plans with hosted pages, {elsewhere} in which something goes on at another "
-              f"address, {close} within a tenth of the bound")
+        print(f"{HOSTING_STEPS} steps, {hosting} plans with hosted pages, {elsewhere} in which something goes on at "
+              f"another address, {close} within a tenth of the bound")
         self.assertGreater(elsewhere, HOSTING_STEPS * 0.1)
         self.assertGreater(hosting, HOSTING_STEPS * 0.9)
         self.assertGreater(close, HOSTING_STEPS * 0.4)

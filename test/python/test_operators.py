@@ -153,7 +153,8 @@ class UpdatedAside(unittest.TestCase):
 
     def test_running_statistics_of_batch_norms_that_train(self):
         for name in ("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit", "miopen_batch_norm"):
-            schema = f"{name}(Tensor input, Tensor? running_mean, Tensor? running_var, bool training) -> (Tensor, Tensor)"
+            schema = f"{name}(Tensor input, Tensor? running_mean, Tensor? running_var, bool training) -> (Tensor, " \
+                "Tensor)"
             self.assertEqual(self.aside(schema, training=True), [0x2000, 0x3000], name)
             self.assertEqual(self.aside(schema, training=True, running_var=None), [0x2000], name)
             self.assertEqual(self.aside(schema, training=False), [], name)
@@ -161,7 +162,8 @@ class UpdatedAside(unittest.TestCase):
         self.assertEqual(self.aside(updating), [0x2000, 0x3000])
 
     def test_statistics_that_share_memory_with_another_argument(self):
-        schema = "cudnn_batch_norm(Tensor input, Tensor weight, Tensor running_mean, Tensor running_var, bool training) -> (Tensor)"
+        schema = "cudnn_batch_norm(Tensor input, Tensor weight, Tensor running_mean, Tensor running_var, " \
+            "bool training) -> (Tensor)"
         self.assertEqual(self.aside(schema, training=True, weight=torch.Tensor(0x3000)), [0x4000])
 
     def test_what_reads_them_or_is_not_known(self):
@@ -194,7 +196,8 @@ class Declaring(unittest.TestCase):
         result = self.mode.__torch_dispatch__(add, (), (torch.Tensor(0x1000), torch.Tensor(0x2000)))
         self.assertEqual(result.data_ptr(), 0x3000)
         self.assertEqual(self.said, [(7, "UNKNOWN"), (7, []), (7, "writes", None), (7, "aside", []), (7, ""), "runs",
-                                     (7, "PURE"), (7, [0x1000]), (7, "writes", [0x2000]), (7, "aside", []), (7, "add"), (0x3000, "add")])
+                                     (7, "PURE"), (7, [0x1000]), (7, "writes", [0x2000]), (7, "aside", []), (7, "add"),
+                                     (0x3000, "add")])
 
     def test_what_another_mode_may_do_in_its_place_is_not_known(self):
         add = mock.Mock(__name__="add.out", namespace="aten", _schema=operator("self other!")._schema)

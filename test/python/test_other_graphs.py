@@ -52,8 +52,9 @@ class Followed(base.TorchTest):
                 graph.replay()
                 graph.replay()
         self.assertEqual(len(caught), 1)
-        self.assertRegex(str(caught[0].message), r"test_other_graphs\.py:\d+: \"graph\.replay\(\)\": a graph that the program "
-                         r"captured is replayed.* took \d+ ms.*pumpgraph\.mapped")
+        self.assertRegex(str(caught[0].message),
+                         r"test_other_graphs\.py:\d+: \"graph\.replay\(\)\": a graph that the program captured is "
+                         r"replayed.* took \d+ ms.*pumpgraph\.mapped")
         self.assertEqual(caught[0].filename, __file__)
 
     def test_steps_are_not_followed(self):

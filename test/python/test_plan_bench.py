@@ -61,7 +61,8 @@ class Command(unittest.TestCase):
         self.answer(predicted_s=0.02, plan_bound_s=0.016, checked=True)
         self.baseline = self.folder / "plans.json"
         plan_bench.write_baseline(self.baseline, [
-            Row("one.mlir.gz", "50%", True, 0.02, 0.016, 100.0), Row("g10/two.json.gz", "20GiB", False, 0.02, 0.01, 100.0)])
+            Row("one.mlir.gz", "50%", True, 0.02, 0.016, 100.0),
+            Row("g10/two.json.gz", "20GiB", False, 0.02, 0.01, 100.0)])
 
     def answer(self, **report):
         self.script(f"echo \"$@\" >> {self.folder}/calls; echo '{json.dumps(report)}'")

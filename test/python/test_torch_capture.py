@@ -34,7 +34,8 @@ class TorchTest(support.FakeLibraryTest):
         torch.cuda.graphs = 0
         torch._made.clear()
         torch_capture._installation = None
-        clock = mock.patch.object(torch_capture.time, "monotonic", lambda: 1000.0)  # no second passes, but where one is to
+        # No second passes, but where one is to.
+        clock = mock.patch.object(torch_capture.time, "monotonic", lambda: 1000.0)
         clock.start()
         self.addCleanup(clock.stop)
         environment = mock.patch.dict(os.environ, PUMPGRAPH_LIBRARY=str(self.path))
@@ -218,7 +219,8 @@ class Capture(TrainingTest):
         self.assertLess(calls.index("fn"), calls.index("capture_begin 0x5e55"))
         for step in (first, second):
             step.replay()
-        self.assertEqual(self.calls(), ["put_in_force 0x57e9", "torch: replay 2", "put_in_force 0x57e9", "torch: replay 4"])
+        self.assertEqual(self.calls(), ["put_in_force 0x57e9", "torch: replay 2",
+                                        "put_in_force 0x57e9", "torch: replay 4"])
 
     def test_a_plan_that_cannot_be_put_in_force_is_not_replayed(self):
         step = self.capture()
@@ -349,7 +351,7 @@ class Observing(TrainingTest):
 
 
 class Replanning(TrainingTest):
-    """The runtime looks on at the launches of a step that plans again by itself, and says when its graph has changed."""
+    """The runtime looks on at launches of a step that plans again by itself, and says when its graph has changed."""
 
     def setUp(self):
         super().setUp()

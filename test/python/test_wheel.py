@@ -100,7 +100,8 @@ class Wheel(unittest.TestCase):
             return output(*command, cwd=self.place, env=self.environment)
 
         run(python, "-m", "venv", environment)
-        run(environment / "bin" / "pip", "install", "--no-index", "--no-deps", "--disable-pip-version-check", self.wheel)
+        run(environment / "bin" / "pip", "install", "--no-index", "--no-deps", "--disable-pip-version-check",
+            self.wheel)
         said = run(environment / "bin" / "python", "-c",
                    "import pumpgraph; print(pumpgraph.__file__); print(pumpgraph.doctor())")
         self.assertTrue(said.startswith(str(environment)), said)

@@ -158,8 +158,8 @@ def main():
             file.write(f"{options.output}: {options.source}\n")
     known = [kernel for kernel in kernels or [] if is_named_alike(kernel["kernel"])]
     if kernels and len(known) < len(kernels):
-        print(f"pump_annotate: {name}: {len(kernels) - len(known)} of {len(kernels)} kernels are unknown: their names are "
-              "the compiler's own")
+        print(f"pump_annotate: {name}: {len(kernels) - len(known)} of {len(kernels)} kernels are unknown: their names "
+              "are the compiler's own")
     writer = Writer()
     if known:
         writer.table(known)

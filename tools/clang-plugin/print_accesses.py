@@ -99,7 +99,8 @@ def slot_text(slot, launch):
     overwritten = range_text(slot, "must_begin", "must_end", launch)
     if overwritten:
         words.append("overwrites " + overwritten)
-    words += [flag.replace("_", " ") for flag in ("escapes", "atomic", "holds_pointers", "unresolved") if slot.get(flag)]
+    flags = ("escapes", "atomic", "holds_pointers", "unresolved")
+    words += [flag.replace("_", " ") for flag in flags if slot.get(flag)]
     place = f"parameter {slot['parameter']}" + (f" at byte {slot['offset']}" if slot["offset"] else "")
     return f"  {place}: {' '.join(words)}"
 

@@ -5,8 +5,8 @@
 usage: check.py [--root DIR] [--update] [DOCUMENTS]
 
 Prints one row for each document. A document over a limit needs a line in exceptions.txt with its figure, and the figure
-may only shrink: `--update` lowers the lines to the present figures and drops those that are met, and never adds one. With
-DOCUMENTS prints these alone, and the place of every fault in them."""
+may only shrink: `--update` lowers the lines to the present figures and drops those that are met, and never adds one.
+With DOCUMENTS prints these alone, and the place of every fault in them."""
 import argparse
 import os
 import re
@@ -29,7 +29,8 @@ WITHOUT_MENTIONS = Path("test/dev")  # its tests name documents of their own
 FENCE = re.compile(r"^\s*(```+|~~~+)")
 ITEM = re.compile(r"^\s*(?:[*+-]|\d+[.)])\s+")
 CODE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
-TARGET = re.compile(r"\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|^\[[^\]]+\]:\s+(\S+)|(?:href|src)=\"([^\"]+)\"", re.MULTILINE)
+TARGET = re.compile(r"\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|^\[[^\]]+\]:\s+(\S+)|(?:href|src)=\"([^\"]+)\"",
+                    re.MULTILINE)
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")
 MENTION = re.compile(r"(?<![\w/.-])(docs/[\w./-]+?\.md)\b(?:#([\w-]+))?")
 

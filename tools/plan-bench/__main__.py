@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "test" / "data"
@@ -109,7 +109,8 @@ def faults(rows: Sequence[Row], before: Dict[str, Row], compares_effort: bool) -
         yield f"the geometric mean is slower by {mean - 1:.2%} (at most {MOST_SLOWER_MEAN - 1:.1%})"
     took, effort = sum(row.cpu_s or 0 for row, _ in known), sum(old.cpu_s or 0 for _, old in known)
     if compares_effort and took > MOST_EFFORT * effort:
-        yield f"planning takes {took:.1f} s of processor time, {effort:.1f} in the baseline (at most {MOST_EFFORT} times)"
+        yield f"planning takes {took:.1f} s of processor time, {effort:.1f} in the baseline (at most {MOST_EFFORT} " \
+            "times)"
 
 
 def table(rows: Sequence[Row], before: Dict[str, Row]) -> Iterator[str]:

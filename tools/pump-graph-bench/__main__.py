@@ -37,8 +37,8 @@ def parse_arguments() -> argparse.Namespace:
                         "--lp STEP --help lists the options")
     parser.add_argument("--demand-paging", action="store_true", help="how far simulated unified memory is from what "
                         "is published and measured; needs no GPU; --demand-paging --help lists the options")
-    parser.add_argument("--managed", action="store_true", help="steps on managed memory instead; --managed --help lists "
-                        "the options")
+    parser.add_argument("--managed", action="store_true", help="steps on managed memory instead; --managed --help "
+                        "lists the options")
     parser.add_argument("--examples", default="resnet50,gpt2,transformer", help="which, by name (%(default)s)")
     parser.add_argument("--rows", default=",".join(runs.ROWS), help="which configurations (%(default)s)")
     parser.add_argument("--repeats", type=int, default=2, help="runs of each timed configuration (%(default)s)")

@@ -15,8 +15,8 @@ ROUNDING = 1e-9
 
 
 class Link:
-    """Bytes a microsecond that each direction carries alone, and what one loses to the other: while one carries a share u
-    of that, the other carries at most 1 - u * interference."""
+    """Bytes a microsecond that each direction carries alone, and what one loses to the other: while one carries a share
+    u of that, the other carries at most 1 - u * interference."""
 
     def __init__(self, machine: Mapping[str, float], at_its_best: bool = False):
         """`at_its_best`: as fast as it was seen where it varies; then one direction loses nothing to the other."""
@@ -64,8 +64,8 @@ class Market:
         self._up, self._down = by_byte(prices.up, prices.down, link)
         self._hosted_up, self._hosted_down = self._up, self._down
         if hosted_waits:
-            # Nodes side by side take all but a share of both directions from their window. A cut node moves its bytes after
-            # its cost: its window is longer by that time, and copies have their share of it on top.
+            # Nodes side by side take all but a share of both directions from their window. A cut node moves its bytes
+            # after its cost: its window is longer by that time, and copies have their share of it on top.
             link_worth = prices.up + prices.down
             worth = (1 - link.beside_hosted_share) * link_worth / link.hosted_share
             worth[1::2] = (1 - link.beside_hosted_share * link_worth[1::2]) / link.hosted_share
@@ -101,15 +101,16 @@ class Market:
         return paid - (float(self._room_paid[use.window + 1] - self._room_paid[use.window - 1]) if use.is_held else 0.0)
 
     def _cost_renamed(self, life: Life) -> float:
-        """For each use it is on the device, without or with a host copy, or hosted; in long gaps it may go from one to the other.
-        The first use is where the value comes from, the others come after a gap each."""
+        """For each use it is on the device, without or with a host copy, or hosted; in long gaps it may go from one to
+        the other. The first use is where the value comes from, the others come after a gap each."""
         hosted = self._cost_hosted(life.uses[0])
         dirty, clean = (0.0, math.inf) if life.start == WRITTEN else (math.inf, 0.0)
         for gap, use in zip(life.gaps, life.uses[1:]):
             ways = self.ways(gap.first, gap.last)
             parked, back = (min(clean, dirty + ways.away), hosted + ways.back) if gap.goes_on else (math.inf, math.inf)
             hosted = min(hosted, parked) + self._cost_hosted(use)
-            dirty, clean = dirty + ways.stay, min(dirty + min(ways.copy, ways.trip), clean + min(ways.stay, ways.back), back)
+            clean = min(dirty + min(ways.copy, ways.trip), clean + min(ways.stay, ways.back), back)
+            dirty += ways.stay
             if gap.writes:
                 dirty, clean = min(dirty, clean), math.inf
             elif gap.beside is not None:

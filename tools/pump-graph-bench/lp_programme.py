@@ -58,7 +58,8 @@ class Programme:
         limits, equal = numpy.array(self._limits), numpy.array(self._is_equation)
         for presolves in (True, False):  # the first is faster, and fails now and then
             result = linprog(self._costs, A_ub=matrix[~equal], b_ub=limits[~equal], A_eq=matrix[equal],
-                             b_eq=limits[equal], bounds=self._bounds, method="highs-ipm", options={"presolve": presolves})
+                             b_eq=limits[equal], bounds=self._bounds, method="highs-ipm",
+                             options={"presolve": presolves})
             if result.status == 0:
                 break
         else:
@@ -75,10 +76,10 @@ class Solution(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Something that bytes of a group may do: be "away" or "mirrored" over the boundary; take a "trip" to the host and back; "copy"
-    to the host and stay; "drop" what has a host copy, and come back; "leave" for the boundary, or be "gone" if there
-    is a host copy; be "hosted" at all times, or for one use; "park" in host memory to be hosted for the next use, or
-    "unhost" before it."""
+    """Something that bytes of a group may do: be "away" or "mirrored" over the boundary; take a "trip" to the host and
+    back; "copy" to the host and stay; "drop" what has a host copy, and come back; "leave" for the boundary, or be
+    "gone" if there is a host copy; be "hosted" at all times, or for one use; "park" in host memory to be hosted for the
+    next use, or "unhost" before it."""
     group: Group
     what: str
     variable: int
@@ -201,7 +202,7 @@ class Proposal:
         return variable
 
     def _rename(self, group: Group, channel: Channel) -> None:
-        """For each use some bytes are hosted; after a long gap others may be. The first use is where the value comes from."""
+        """For each use some bytes are hosted; after a long gap others may be. The first use makes the value."""
         life, programme, size = group.life, self._programme, group.link / self._scale
         uses = [self._host_for(group, [use], channel) for use in life.uses]
         copies: Optional[List[int]] = None if life.start == EITHER else []
@@ -298,7 +299,8 @@ class Proposal:
             copy = self._move(group, "copy", tail, last, [channel.copy])
             programme.at_most([(variable, 1.0) for variable in [leave, trip, copy] + copies] + hosted, size)
             if crossing:
-                programme.at_most([(crossing.mirrored, 1.0)] + [(variable, 1.0) for variable in gone if variable != leave] +
+                programme.at_most([(crossing.mirrored, 1.0)] +
+                                  [(variable, 1.0) for variable in gone if variable != leave] +
                                   [(variable, -1.0) for variable in [trip, copy] + copies], 0.0)
         if crossing is None:
             programme.at_most([(variable, 1.0) for variable in gone] + hosted, size)
@@ -339,15 +341,18 @@ class Proposal:
             return
         waits = programme.variables(slots, 1 / self._link.hosted_share)
         left = self._link.beside_hosted_share / self._link.hosted_share
-        self._link_rows = self._limit(ups, downs, [[(span, 1.0), (wait, left)] for span, wait in zip(self._spans, waits)])
+        self._link_rows = self._limit(ups, downs,
+                                      [[(span, 1.0), (wait, left)] for span, wait in zip(self._spans, waits)])
         self._hosted_rows = self._limit(self._hosted_ups, self._hosted_downs, [[(wait, 1.0)] for wait in waits])
 
-    def _limit(self, ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]], spans: Sequence[Terms]) -> List[List[int]]:
+    def _limit(self, ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]],
+               spans: Sequence[Terms]) -> List[List[int]]:
         """By direction, then slot: what moves takes no more of the link than the spans."""
         link = self._link
         return [[self._programme.at_most([(flow, self._scale / rate) for flow in flows[slot]] +
                                          [(flow, link.interference * self._scale / other_rate)
-                                          for flow in others[slot]] + [(span, -part) for span, part in spans[slot]], 0.0)
+                                          for flow in others[slot]] +
+                                         [(span, -part) for span, part in spans[slot]], 0.0)
                  for slot in range(self._slots)]
                 for flows, rate, others, other_rate in ((ups, link.up, downs, link.down),
                                                         (downs, link.down, ups, link.up))]

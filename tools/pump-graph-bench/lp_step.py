@@ -14,8 +14,8 @@ import numpy
 MAY, MUST, PREDICTED = "may", "must", "predicted"
 KINDS = (MAY, MUST, PREDICTED)
 
-# Of the step: what is idle for less goes on at another address only beside a node that touches more than there is room for, as
-# the planner has it (passes/plan/Renaming.h).
+# Of the step: what is idle for less goes on at another address only beside a node that touches more than there is room
+# for, as the planner has it (passes/plan/Renaming.h).
 LEAST_IDLE_SHARE = 0.05
 
 
@@ -106,8 +106,8 @@ class Step:
         self.nodes = [with_captured_buffers(node, self.buffers)
                       for node in sorted(description["nodes"], key=lambda node: node["id"])]
         if any(access.get("slowdown", 1.0) < 1.0 for node in self.nodes for access in node["accesses"]):
-            raise ValueError("nodes of this step were measured to reach a part of their hosted pages only, which the linear "
-                             "bound does not know: take the step as it was recorded")
+            raise ValueError("nodes of this step were measured to reach a part of their hosted pages only, which the "
+                             "linear bound does not know: take the step as it was recorded")
         self._before = predecessors(self.nodes, description["edges"])
         self.cuts = find_cuts(self._before)
         self._place_nodes()
@@ -115,7 +115,8 @@ class Step:
         self.room_bytes = float(max(0, budget_bytes // self.page_bytes - exclusive) * self.page_bytes)
         self.held_bytes = numpy.zeros(self.window_count)  # at the end of each window, by the node that then runs
         self._wide = self._wide_nodes() if self.kind == MAY else set()
-        # Where there are plans that keep all that a node uses on the device, and this is not one of the others, nothing is hosted.
+        # Where there are plans that keep all that a node uses on the device, and this is not one of the others, nothing
+        # is hosted.
         self.may_host = self.kind == MAY and (bool(self._wide) or any(buffer.get("hosted") for buffer in self.buffers))
         self.hosted_waits = kind == PREDICTED
         self._groups: Dict[Tuple[Life, float], Group] = {}
@@ -240,8 +241,9 @@ class Step:
             group.parts.append((number, begin, end))
 
     def _renamed(self, life: Life) -> List[Life]:
-        """With the gaps after which it may go on at another address: those beside a wide node, and long ones. Their windows are no
-        less than the time for which the value is idle. Uses of no value have nothing to do with each other then."""
+        """With the gaps after which it may go on at another address: those beside a wide node, and long ones. Their
+        windows are no less than the time for which the value is idle. Uses of no value have nothing to do with each
+        other then."""
         if not life.gaps:
             return [life._replace(uses=(use,)) for use in life.uses]
         least = LEAST_IDLE_SHARE * float(numpy.sum(self.windows_us))
@@ -285,8 +287,9 @@ class Span(NamedTuple):
 
 
 def with_use_between_replays(description: Dict[str, Any]) -> Dict[str, Any]:
-    """With a node more, in the end, that uses all present buffers, as the planner has it (passes/plan/PresentBuffers.h). That they
-    may not be in host memory at the boundary all the same is not said: a bound may leave that out."""
+    """With a node more, in the end, that uses all present buffers, as the planner has it
+    (passes/plan/PresentBuffers.h). That they may not be in host memory at the boundary all the same is not said: a
+    bound may leave that out."""
     present = [number for number, buffer in enumerate(description["buffers"]) if buffer.get("present")]
     if not present:
         return description

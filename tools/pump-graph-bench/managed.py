@@ -116,8 +116,8 @@ def summary(done: Done) -> List[Dict[str, Any]]:
 
 
 def markdown(done: Done) -> str:
-    lines = ["| step | by faults | at launch | ahead | some in host memory | of that, MiB | managed bound | predicted | "
-             "best / bound | in memory |", "|" + " --- |" * 10]
+    lines = ["| step | by faults | at launch | ahead | some in host memory | of that, MiB | managed bound | predicted "
+             "| best / bound | in memory |", "|" + " --- |" * 10]
     for row in summary(done):
         cells = [row[key] for key in (*MANAGED_WAYS, "hosted_mib", "bound", "predicted")]
         ratio = "" if row["over_bound"] is None else f"{row['over_bound']:.2f}"

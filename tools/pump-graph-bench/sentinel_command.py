@@ -18,7 +18,8 @@ import sentinel_plot
 import sentinel_table
 import workers
 from sentinels import (
-    BY_NAME, KINDS, PLANNED, SENTINELS, USUAL_KINDS, Done, Job, Sentinel, lacks, missing, plain_peak, plan_jobs, unnamed,
+    BY_NAME, KINDS, PLANNED, SENTINELS, USUAL_KINDS, Done, Job, Sentinel, lacks, missing, plain_peak, plan_jobs,
+    unnamed,
 )
 from workers import append, fail, named, say
 

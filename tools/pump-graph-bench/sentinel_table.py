@@ -187,8 +187,8 @@ def _counts(every: Sequence[Rows]) -> Iterator[str]:
             close, near = (sum(over <= most for over, _ in steps) for most in (MOST_OVER_BOUND, MOST_NEAR_BOUND))
             foreseen = sum(error <= MOST_PREDICTION_ERROR for _, error in steps)
             # Of plans that run nodes again nobody promises how close they come to a bound.
-            counts = f"{foreseen} are" if repeat else (f"{close} are within {MOST_OVER_BOUND} of their best bound, {near} "
-                                                       f"within {MOST_NEAR_BOUND}, and {foreseen}")
+            counts = f"{foreseen} are" if repeat else (f"{close} are within {MOST_OVER_BOUND} of their best bound, "
+                                                       f"{near} within {MOST_NEAR_BOUND}, and {foreseen}")
             yield f"Of {len(steps)} {name} {counts} within {100 * MOST_PREDICTION_ERROR:.0f} % of the prediction."
             yield ""
 

@@ -3,8 +3,8 @@
 products in the same graph: nothing; branches of short kernels; branches with one memset node each; an LSTM.
 
 Prints GB/s of the copies that end before the products do, median (range), and how many memset nodes the graph has; then
-the rates with memset nodes in branches by how many queues the driver has for kernels (CUDA_DEVICE_MAX_CONNECTIONS) and by
-when it was told.
+the rates with memset nodes in branches by how many queues the driver has for kernels (CUDA_DEVICE_MAX_CONNECTIONS) and
+by when it was told.
 """
 from __future__ import annotations
 
@@ -136,9 +136,10 @@ def main() -> None:
         print(f"| {name} | {memsets} | {cells_of(graph)} |", flush=True)
     print("\n| queues | told | down, GB/s | up, GB/s |\n| --- | --- | --- | --- |")
     environment = {name: text for name, text in os.environ.items() if name != QUEUES}
-    for queues, told in [(queues, TOLD[0]) for queues in ("1", "2", "4", "8", "32")] + [("1", when) for when in TOLD[1:]]:
-        run = subprocess.run([sys.executable, __file__, queues, told], env=environment, stdout=subprocess.PIPE, text=True,
-                             check=True)
+    runs = [(queues, TOLD[0]) for queues in ("1", "2", "4", "8", "32")] + [("1", when) for when in TOLD[1:]]
+    for queues, told in runs:
+        run = subprocess.run([sys.executable, __file__, queues, told], env=environment, stdout=subprocess.PIPE,
+                             text=True, check=True)
         print(f"| {queues} | {told} | {run.stdout.strip()} |", flush=True)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which streams the driver runs the nodes of a graph on: three chains (fills, copies up, copies down) with edges between
-them, straight or over empty nodes, added before or after the edges of the chains.
+"""Which streams the driver runs the nodes of a graph on: three chains (fills, copies up, copies down) with edges
+between them, straight or over empty nodes, added before or after the edges of the chains.
 
 Each line prints for each chain the streams of its nodes in order, as STREAMxHOW-MANY-IN-A-ROW.
 """

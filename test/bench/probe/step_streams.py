@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sentinel model under a budget: how many streams the driver runs its step on, how fast its copies are, what each costs
-whatever its size, and whether replays that wait behind one another take longer than one at a time.
+"""A sentinel model under a budget: how many streams the driver runs its step on, how fast its copies are, what each
+costs whatever its size, and whether replays that wait behind one another take longer than one at a time.
 
     PYTHONPATH=runtime/python python3 test/bench/probe/step_streams.py resnet152 5.76GiB [STEP]
 
@@ -63,8 +63,8 @@ def profiled(step):
 
 
 def copy_cost(events):
-    """What a copy takes whatever its size, us: within it, by a line through (bytes, time), and until the next one starts,
-    if that waits for nothing else; and the rate of large ones, GB/s."""
+    """What a copy takes whatever its size, us: within it, by a line through (bytes, time), and until the next one
+    starts, if that waits for nothing else; and the rate of large ones, GB/s."""
     events = sorted((event["ts"], event["dur"], event["args"]["bytes"]) for event in events)
     inverse = [1 / size for _, _, size in events]
     per_byte = [us / size for _, us, size in events]

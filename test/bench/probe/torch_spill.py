@@ -15,7 +15,8 @@ import torchvision
 helper = ctypes.CDLL(sys.argv[1] if len(sys.argv) > 1 else "./spill.so")
 helper.spill_mark.restype = ctypes.c_void_p
 helper.spill_mark.argtypes = [ctypes.c_void_p]
-helper.spill_insert.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_size_t, ctypes.c_void_p]
+helper.spill_insert.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_size_t,
+                                ctypes.c_void_p]
 
 
 def run(mode):
@@ -39,6 +40,7 @@ def run(mode):
     # layer1[0].conv1 output: saved for the batch norm after it, next used deep in the backward.
     model.layer1[0].conv1.register_forward_hook(forward_hook)
     model.layer1[1].register_forward_hook(next_hook)
+
     # The gradient hook of layer1[1]'s input runs before layer1[0]'s backward begins.
     def early(module, inputs, output):
         def note(gradient):
@@ -69,7 +71,8 @@ def run(mode):
         tensor = place["tensor"]
         size = tensor.numel() * tensor.element_size()
         host = torch.empty(size + 4096, dtype=torch.uint8, pin_memory=True)
-        code = helper.spill_insert(graph.raw_cuda_graph(), place["free_after"], place["before_backward_use"], tensor.data_ptr(), size, host.data_ptr())
+        code = helper.spill_insert(graph.raw_cuda_graph(), place["free_after"], place["before_backward_use"],
+                                   tensor.data_ptr(), size, host.data_ptr())
         if code:
             sys.exit(f"spill_insert failed at call {code}")
     graph.instantiate()
@@ -85,7 +88,9 @@ def run(mode):
         torch.cuda.synchronize()
         times.append(time.perf_counter() - begin)
     size = place["tensor"].numel() * 4 / 2**20
-    print(f"{mode}: {statistics.median(times) * 1e3:.2f} ms ({min(times) * 1e3:.2f}..{max(times) * 1e3:.2f}), buffer {size:.0f} MiB, first loss {float.fromhex(losses[0]):.6f}, last {float.fromhex(losses[-1]):.6f}", flush=True)
+    print(f"{mode}: {statistics.median(times) * 1e3:.2f} ms ({min(times) * 1e3:.2f}..{max(times) * 1e3:.2f}), "
+          f"buffer {size:.0f} MiB, first loss {float.fromhex(losses[0]):.6f}, last {float.fromhex(losses[-1]):.6f}",
+          flush=True)
     return losses
 
 

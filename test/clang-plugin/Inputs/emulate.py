@@ -11,7 +11,7 @@ import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3, "tools", "clang-plugin"))
-from print_accesses import Launch, demangle, evaluate
+from print_accesses import Launch, demangle, evaluate  # noqa: E402
 
 HALF = 1 << 15  # bytes on either side of the address that a kernel gets
 SCALARS = {

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares what the plugin finds in the corpus's kernels with their true modes (slots.txt).
 
-A slot is right if its mode is the true one, conservative if it says more (unresolved and missing slots too), wrong if it
-says less, or if it says that bytes are overwritten that need not be. Exits with 1 if a slot is wrong or a quota is
+A slot is right if its mode is the true one, conservative if it says more (unresolved and missing slots too), wrong if
+it says less, or if it says that bytes are overwritten that need not be. Exits with 1 if a slot is wrong or a quota is
 exceeded.
 
 With --observed it compares the true modes themselves with what the kernels were seen to do on a GPU, as
@@ -20,7 +20,7 @@ import tempfile
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
 sys.path.insert(0, os.path.join(REPOSITORY, "tools", "clang-plugin"))
-from print_accesses import demangle
+from print_accesses import demangle  # noqa: E402
 
 MODES = {"none": 0, "read": 1, "write": 2, "readwrite": 3}
 CCCL = ("cub.cu", "thrust.cu")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs pump-graph-opt on steps, traces and files with hostile names: whatever it prints, a terminal has nothing to obey
-in it, and no name makes a line of its own. The tool is asked which reports there are, and PASSES.td which passes report,
-so that a new one is looked at as well.
+in it, and no name makes a line of its own. The tool is asked which reports there are, and PASSES.td which passes
+report, so that a new one is looked at as well.
 
   hostile_names.py PASSES.td FOLDER
 """

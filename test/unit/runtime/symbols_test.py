@@ -44,7 +44,8 @@ def main(library, *headers):
             problems.append(f"a symbol of glibc {version} is needed")
 
     undefined = output("nm", "-D", "--undefined-only", library)
-    problems += [f"undefined: {name}" for name in re.findall(r"\b(cu[A-Z]\w+|cuda\w+|_ZN4llvm\w+|_ZN4mlir\w+)", undefined)]
+    foreign = re.findall(r"\b(cu[A-Z]\w+|cuda\w+|_ZN4llvm\w+|_ZN4mlir\w+)", undefined)
+    problems += [f"undefined: {name}" for name in foreign]
 
     if not promised:
         problems.append("the headers declare nothing")

@@ -8,7 +8,7 @@ from .data import texts
 
 
 def main(run, layers=16, width=2048, heads=32, shared_heads=8, hidden=8192, words=32000, batch=16, prompt=64,
-          length=1024):
+         length=1024):
     config = LlamaConfig(vocab_size=words, hidden_size=width, intermediate_size=hidden, num_hidden_layers=layers,
                          num_attention_heads=heads, num_key_value_heads=shared_heads, max_position_embeddings=length)
     with torch.device(run.device):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints a trace of 49 kernels of which two have nearly all of the time, as one that was damaged when it was recorded."""
+"""Prints a trace of 49 kernels of which two have nearly all of the time, as one that was damaged when it was
+recorded."""
 import json
 
 KERNELS, LONG = 49, (7, 30)
