@@ -313,6 +313,19 @@ exit $missing""")
         self.assertEqual(self.called("python3")[-1], f"python3 {self.tree}/tools/plan-bench --tool "
                          f"{build}/bin/pump-graph-opt --short --rows gpt2")
 
+    def test_wheel_builds_the_binaries_in_it_and_nothing_else(self):
+        build = self.make_build_folder()
+        result = self.dev("wheel")
+        self.assertEqual(self.called("ninja"), [f"ninja -C {build} pumpgraph pumpgraph-compiler pump-graph-opt"],
+                         result.stderr)
+
+        (build / "CMakeCache.txt").write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={self.tree}\n"
+                                              "PUMPGRAPH_CUDA_INCLUDE:PATH=PUMPGRAPH_CUDA_INCLUDE-NOTFOUND\n")
+        result = self.dev("wheel")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("a wheel needs the runtime, and there is no CUDA toolkit", result.stderr)
+        self.assertEqual(len(self.called("ninja")), 1)
+
     # ---- the demo says which of its three forms it takes
 
     def add_built(self, build, path, body=""):

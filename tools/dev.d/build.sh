@@ -36,8 +36,12 @@ hasRuntime() { ! grep -qsE '^PUMPGRAPH_CUDA_INCLUDE:[A-Z]+=.*NOTFOUND$' "$build/
 
 # Configures and builds; the arguments are ninja's (targets, -j).
 buildAll() {
-  local start=$SECONDS
   configure
+  buildConfigured "$@"
+}
+
+buildConfigured() {
+  local start=$SECONDS
   say "build: running, log in $build/build.log"
   quietly build "$build/build.log" ninja -C "$build" "$@"
   say "build: done in $((SECONDS - start)) s, in $build"
@@ -59,8 +63,10 @@ runPlanBench() {
 # Debian's own Python has what it needs; the path of the wheel is the last line.
 buildWheel() {
   [[ $# -eq 0 ]] || fail "wheel takes no arguments: $*"
-  installAndBuild
-  hasRuntime || fail "a wheel needs the runtime, which was not built"
+  installMissing
+  configure
+  hasRuntime || fail "a wheel needs the runtime, and there is no CUDA toolkit here (no cuda.h) to build it with"
+  buildConfigured pumpgraph pumpgraph-compiler pump-graph-opt
   /usr/bin/python3 "$root/tools/wheel/build_wheel.py" --build-dir "$build" 2>"$build/wheel.log" ||
     fail "the wheel was not built; the log is $build/wheel.log"
 }
