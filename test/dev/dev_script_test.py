@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tools/dev in situations a developer's machine is rarely in: each test runs a copy of the script with a PATH of its own,
-in which the programs that install, build or need a GPU are stand-ins that write down how they were called."""
-import os
+"""tools/dev in situations a developer's machine is rarely in: each test runs a copy of the script with a PATH of its
+own, in which the programs that install, build or need a GPU are stand-ins that write down how they were called."""
+import json
 import pathlib
 import shutil
 import subprocess
@@ -13,8 +13,8 @@ import unittest
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 # The real programs that the script may use for its own housekeeping.
-HOUSEKEEPING = """awk bash cat ctest date dirname env false find grep head mkdir mktemp nproc readlink rm sed sh sort tail touch true
-""".split()
+HOUSEKEEPING = """awk bash cat ctest date dirname env false find git grep head mkdir mktemp nproc readlink rm sed sh
+sort tail touch true xargs""".split()
 
 
 class DevScript(unittest.TestCase):
@@ -62,8 +62,9 @@ exit $missing""")
 
     def dev(self, *arguments, **variables):
         environment = {"PATH": str(self.path), "HOME": str(self.folder), "CUDA_VISIBLE_DEVICES": "", **variables}
-        return subprocess.run([str(self.tree / "tools" / "dev"), *arguments], env=environment, cwd=self.folder, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+        return subprocess.run([str(self.tree / "tools" / "dev"), *arguments], env=environment, cwd=self.folder,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=120)
 
     def called(self, name):
         return [line for line in self.calls.read_text().splitlines() if line.split()[0] == name]
@@ -86,7 +87,7 @@ exit $missing""")
     def test_help_names_every_command(self):
         result = self.dev("help")
         self.assertEqual(result.returncode, 0)
-        for command in "test build demo gpu-test gpu-bench plan-bench doctor format docs help".split():
+        for command in "test build demo gpu-test gpu-bench plan-bench wheel doctor format lint docs help".split():
             self.assertIn(f"\n  {command} ", result.stdout)
 
     def test_unknown_command_prints_the_help_and_exits_2(self):
@@ -145,7 +146,8 @@ exit $missing""")
         self.assertEqual(self.dev("build").returncode, 0)
         self.assertNotIn("update", self.calls.read_text())
 
-        self.stand_in("apt-get", f'[[ " $* " != *" update "* ]] || touch {self.folder}/updated; [[ -e {self.folder}/updated ]]')
+        self.stand_in("apt-get",
+                      f'[[ " $* " != *" update "* ]] || touch {self.folder}/updated; [[ -e {self.folder}/updated ]]')
         self.assertEqual(self.dev("build").returncode, 0)
         self.assertEqual(sum(" update" in call for call in self.called("apt-get")), 1)
 
@@ -292,6 +294,88 @@ exit $missing""")
         self.stand_in("clang-format-22")
         self.assertEqual(self.dev("format").returncode, 0)
         self.assertEqual(self.called("clang-format-22"), ["clang-format-22 -i ./graph/x.cpp"])
+
+    # ---- static checks
+
+    LINTERS = ("mypy", "flake8", "shellcheck", "clang-tidy-22")
+
+    def make_lintable(self, *sources):
+        """Linters that find nothing, and a build folder that compiles these sources."""
+        for name in self.LINTERS:
+            self.stand_in(name)
+        for name in ("setup.cfg", "runtime/python/pumpgraph/a.py", "runtime/include/pumpgraph/a.h", *sources):
+            (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.tree / name).touch()
+        commands = [{"file": f"{self.tree}/{source}"} for source in sources]
+        (self.make_build_folder() / "compile_commands.json").write_text(json.dumps(commands))
+
+    def tidied(self):
+        return sorted(call.split()[-1].removeprefix("./") for call in self.called("clang-tidy-22"))
+
+    def test_lint_runs_every_part_and_names_those_that_fail(self):
+        self.make_lintable()
+        result = self.dev("lint")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for name in self.LINTERS:
+            self.assertEqual(len(self.called(name)), 1, name)
+
+        self.stand_in("mypy", "echo a.py:1: error: wrong type; exit 1")
+        self.stand_in("shellcheck", "exit 1")
+        result = self.dev("lint")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("a.py:1: error: wrong type\n", result.stderr)
+        self.assertEqual(result.stderr.splitlines()[-1], "tools/dev: error: lint: types shell")
+        self.assertEqual(len(self.called("clang-tidy-22")), 2, "the others ran")
+
+    def test_lint_without_a_linter_names_it(self):
+        for name in self.LINTERS:
+            with self.subTest(name):
+                shutil.rmtree(self.tree / "build", ignore_errors=True)
+                self.make_lintable()
+                (self.path / name).unlink()
+                result = self.dev("lint")
+                self.assertEqual(result.returncode, 1)
+                self.assertIn(f"no {name}; 'tools/dev build' installs it", result.stderr)
+
+    def test_lint_all_takes_each_file_that_is_compiled(self):
+        self.make_lintable("graph/a.cpp", "passes/b.cpp")
+        (self.tree / "graph" / "for_another_build.cpp").touch()
+        self.assertEqual(self.dev("lint", "--all").returncode, 0)
+        self.assertEqual(self.tidied(), ["graph/a.cpp", "passes/b.cpp"])
+        self.assertEqual(self.dev("lint", "graph/a.cpp").returncode, 1)
+
+    def git(self, *arguments):
+        identity = ("-c", "user.name=Somebody", "-c", "user.email=somebody@pumpgraph.example")
+        subprocess.run(["git", "-C", self.tree, *identity, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+    def test_lint_takes_public_headers_and_a_few_changed_files(self):
+        self.make_lintable("graph/a.cpp", "passes/b.cpp")
+        self.assertEqual(self.dev("lint").returncode, 0)
+        self.assertEqual(self.tidied(), ["runtime/include/pumpgraph/a.h"], "without git nothing is changed")
+
+        def changed():
+            self.calls.write_text("")
+            result = self.dev("lint")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return [name for name in self.tidied() if not name.endswith(".h")], result.stdout
+
+        self.git("init", "--quiet")
+        self.git("add", ".")
+        self.git("commit", "--quiet", "--message=first")
+        self.assertEqual(changed()[0], [], "the first commit has none before it")
+        (self.tree / "graph/a.cpp").write_text("int a;\n")
+        self.git("commit", "--quiet", "--all", "--message=second")
+        self.assertEqual(changed()[0], ["graph/a.cpp"], "of the last commit")
+        (self.tree / "passes/b.cpp").write_text("int b;\n")
+        self.assertEqual(changed()[0], ["passes/b.cpp"], "of the working tree")
+
+        many = [f"graph/{number}.cpp" for number in range(9)]
+        shutil.rmtree(self.tree / "build")
+        self.make_lintable(*many)
+        self.git("add", *many)
+        names, said = changed()
+        self.assertEqual(names, many[:8])
+        self.assertIn("the first 8 of 9 changed C++ files", said)
 
     # ---- without a GPU
 

@@ -143,20 +143,6 @@ runTests() {
   exit "$status"
 }
 
-# The C++ files that git tracks, NUL-terminated; in a tree without git, all outside the build folders.
-cppSources() {
-  local patterns=('*.h' '*.hpp' '*.cpp' '*.cu') file
-  if [[ -e $root/.git ]]; then
-    git -C "$root" -c safe.directory="$root" ls-files -z --deduplicate -- "${patterns[@]}" |
-      while IFS= read -r -d '' file; do
-        [[ ! -f $root/$file ]] || printf '%s\0' "$file"
-      done
-    return
-  fi
-  (cd "$root" && find . -type d -name 'build*' -prune -o -type f \
-    \( -name '*.h' -o -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' \) -print0)
-}
-
 formatSources() {
   local check=""
   if [[ ${1-} == --check ]]; then
@@ -167,7 +153,7 @@ formatSources() {
   local files=("$@")
   if [[ $# -eq 0 ]]; then
     cd "$root"
-    mapfile -t -d '' files < <(cppSources)
+    mapfile -t -d '' files < <(trackedFiles '*.h' '*.hpp' '*.cpp' '*.cu')
   fi
   [[ ${#files[@]} -gt 0 ]] || return 0
   if [[ -z $check ]]; then

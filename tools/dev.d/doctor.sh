@@ -70,7 +70,7 @@ describeHostMemory() {
   local locked
   locked=$(ulimit -l)
   [[ $locked == unlimited ]] || locked+=" KiB"
-  row "" "locked memory (ulimit -l): $locked; a session pins at most three quarters of what is free: $(gib $((pinnable / 4 * 3)))"
+  row "" "locked memory (ulimit -l): $locked; a session pins at most three quarters of what is free: $(gib $((pinnable * 3 / 4)))"
 }
 
 # Sets `nvcc`, `cudaHeader`: paths, or empty.

@@ -5,9 +5,10 @@
 debianPackages=(
   cmake ninja-build g++ pkgconf
   libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-format-22
-  clang-22 clang-tools-22 libclang-22-dev libclang-rt-22-dev
+  clang-22 clang-tools-22 clang-tidy-22 libclang-22-dev libclang-rt-22-dev
   libfmt-dev libexpected-dev nlohmann-json3-dev libgtest-dev libgmock-dev zlib1g-dev spin
   python3 python3-scipy python3-setuptools python3-venv python3-wheel binutils git ca-certificates
+  mypy flake8 shellcheck
 )
 
 # Prints those of the packages that are not installed.
