@@ -7,6 +7,7 @@
 #include "passes/analysis/HostedAccess.h"
 #include "passes/check/CheckResidency.h"
 #include "passes/lower/LowerManaged.h"
+#include "passes/pipeline/Compile.h"
 #include "passes/report/MemoryTrace.h"
 #include "passes/report/Summary.h"
 #include "pumpgraph/graph/Conversion.h"
@@ -69,14 +70,14 @@ std::string take(double asked, std::string_view name, double &value) {
   return {};
 }
 
-tl::expected<PlanOptions, Failure> planOptions(const pumpgraph_compiler_options &asked) {
-  PlanOptions options;
-  Machine &machine = options.machine;
-  options.budgetBytes = asked.budget_bytes;
+tl::expected<CompileOptions, Failure> compileOptions(const pumpgraph_compiler_options &asked) {
+  CompileOptions options;
+  Machine &machine = options.plan.machine;
+  options.plan.budgetBytes = asked.budget_bytes;
   if (asked.host_bytes > 0)
     machine.hostBytes = asked.host_bytes;
   machine.downAtOnce = std::max(asked.down_at_once, 1U);
-  options.hostsInParts = asked.hosts_whole == 0;
+  options.managed.hostsInParts = asked.hosts_whole == 0;
   options.rematerializes = asked.rematerialize != 0;
   if (asked.managed != 0)
     setManagedHosting(machine);
@@ -93,7 +94,7 @@ tl::expected<PlanOptions, Failure> planOptions(const pumpgraph_compiler_options 
         take(asked.request_us, "request_us", machine.requestUs),
         take(asked.empty_bytes_per_second, "empty_bytes_per_second", machine.emptyBytesPerSecond),
         take(asked.beside_hosted_pace, "beside_hosted_pace", machine.besideHostedPace),
-        take(asked.slower_by, "slower_by", options.slowerBy)})
+        take(asked.slower_by, "slower_by", options.managed.slowerBy)})
     if (!fault.empty())
       return invalid(fault);
   if (downOverheadUs > 0)
@@ -176,14 +177,14 @@ std::string takeSavedTimes(Description &step, const pumpgraph_compiler_options &
 }
 
 /// What accesses to buffers take that may be hosted, and to what stays in host memory whatever is done.
-void takeTimesOfRounds(Description &step, const PlanOptions &plan, const pumpgraph_compiler_options &options) {
+void takeTimesOfRounds(Description &step, const CompileOptions &wanted, const pumpgraph_compiler_options &options) {
   const std::size_t nodes = step.nodes.size(), rounds = std::max<std::uint32_t>(1, options.hosted_rounds);
   const auto roundOf = [&](BufferIndex buffer) { return options.hosted_round ? options.hosted_round[buffer] : 0U; };
   std::vector<bool> mayBeHosted(step.buffers.size(), false);
-  for (const BufferIndex buffer : plan.mayBeHosted)
+  for (const BufferIndex buffer : wanted.managed.mayBeHosted)
     mayBeHosted[buffer] = true;
   Description timed = step;
-  estimateCosts(timed, plan.machine);
+  estimateCosts(timed, wanted.plan.machine);
   // What stays was there in all rounds: it alone in those in which nothing else of the node was.
   std::vector<double> aloneUs(nodes, std::numeric_limits<double>::quiet_NaN());
   for (std::size_t round = 0; round < rounds; ++round)
@@ -192,9 +193,9 @@ void takeTimesOfRounds(Description &step, const PlanOptions &plan, const pumpgra
             return mayBeHosted[access.buffer] && roundOf(access.buffer) == round;
           }))
         aloneUs[node] = options.hosted_us[round * nodes + node];
-  for (const BufferPart &part : plan.hosted)
+  for (const BufferPart &part : wanted.plan.hosted)
     append(timed.buffers[part.buffer].hosted, part.range);
-  takeHostedTimes(timed, aloneUs, plan.machine);
+  takeHostedTimes(timed, aloneUs, wanted.plan.machine);
   const std::vector<Traffic> ofWhatStays = hostedTraffic(timed).loadByNode;
   for (std::size_t round = 0; round < rounds; ++round) {
     for (BufferIndex buffer = 0; buffer < timed.buffers.size(); ++buffer) {
@@ -205,8 +206,8 @@ void takeTimesOfRounds(Description &step, const PlanOptions &plan, const pumpgra
     }
     std::vector<double> besideUs(options.hosted_us + round * nodes, options.hosted_us + (round + 1) * nodes);
     for (NodeIndex node = 0; node < nodes; ++node)
-      besideUs[node] -= linkUs(ofWhatStays[node], plan.machine);
-    takeHostedTimes(timed, besideUs, plan.machine);
+      besideUs[node] -= linkUs(ofWhatStays[node], wanted.plan.machine);
+    takeHostedTimes(timed, besideUs, wanted.plan.machine);
   }
   for (NodeIndex node = 0; node < nodes; ++node)
     step.nodes[node].accesses = std::move(timed.nodes[node].accesses);
@@ -214,11 +215,11 @@ void takeTimesOfRounds(Description &step, const PlanOptions &plan, const pumpgra
 
 /// Takes what is in host memory out of the step. On managed memory it stays there where the options say so, which also
 /// have what else may be hosted, and how fast that is. Returns what is wrong with them, or nothing.
-std::string takeHosting(Description &step, PlanOptions &plan, const pumpgraph_compiler_options &options) {
+std::string takeHosting(Description &step, CompileOptions &wanted, const pumpgraph_compiler_options &options) {
   std::vector<std::vector<Range>> stays; // what is in host memory already
   for (Buffer &buffer : step.buffers)
     stays.push_back(std::exchange(buffer.hosted, {}));
-  if (!options.hosting || plan.backend == Backend::Virtual)
+  if (!options.hosting || wanted.plan.backend == Backend::Virtual)
     return {};
   const std::uint32_t rounds = std::max<std::uint32_t>(1, options.hosted_rounds);
   for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer) {
@@ -231,20 +232,20 @@ std::string takeHosting(Description &step, PlanOptions &plan, const pumpgraph_co
       if (options.hosted_us && options.hosted_round && options.hosted_round[buffer] >= rounds)
         return fmt::format("buffer {} \"{}\" was in host memory in round {} of {}, which begin with 0", buffer,
                            step.buffers[buffer].name, options.hosted_round[buffer], rounds);
-      plan.mayBeHosted.push_back(buffer);
+      wanted.managed.mayBeHosted.push_back(buffer);
       continue;
     }
     if (stays[buffer].empty())
       return fmt::format("hosting of buffer {} \"{}\" is 2, and the description has none of it in host memory", buffer,
                          step.buffers[buffer].name);
     for (const Range &range : stays[buffer])
-      plan.hosted.push_back({buffer, range});
+      wanted.plan.hosted.push_back({buffer, range});
   }
   if (!options.hosted_us) {
-    plan.mayBeHosted.clear();
+    wanted.managed.mayBeHosted.clear();
     return {};
   }
-  takeTimesOfRounds(step, plan, options);
+  takeTimesOfRounds(step, wanted, options);
   return {};
 }
 
@@ -268,21 +269,21 @@ std::string takeApart(const Description &step, PlanOptions &plan, const pumpgrap
   return {};
 }
 
-tl::expected<Summary, Failure> compile(const pumpgraph_description *captured, const pumpgraph_compiler_options &options,
-                                       pumpgraph_compilation &compilation) {
+tl::expected<Compiled, Failure> compile(const pumpgraph_description *captured,
+                                        const pumpgraph_compiler_options &options, pumpgraph_compilation &compilation) {
   tl::expected<Description, Failure> step = readStage(captured, Stage::Captured);
   if (!step)
     return tl::unexpected(step.error());
-  tl::expected<PlanOptions, Failure> plan = planOptions(options);
-  if (!plan)
-    return tl::unexpected(plan.error());
+  tl::expected<CompileOptions, Failure> wanted = compileOptions(options);
+  if (!wanted)
+    return tl::unexpected(wanted.error());
   std::optional<Description> boundary;
   if (options.boundary) {
     tl::expected<Description, Failure> given = readStage(options.boundary, Stage::LoweredVirtual);
     if (!given)
       return invalid("the boundary: " + given.error().message);
     boundary = std::move(*given);
-    plan->boundary = &*boundary;
+    wanted->plan.boundary = &*boundary;
   }
   annotateAccesses(*step);
   if (options.costs_ir)
@@ -290,17 +291,18 @@ tl::expected<Summary, Failure> compile(const pumpgraph_description *captured, co
       return invalid(fault);
   if (options.prefetching < 0 || options.prefetching > static_cast<int>(Prefetching::None))
     return invalid(fmt::format("prefetching is {}", options.prefetching));
-  plan->backend = options.managed == 0              ? Backend::Virtual
-                  : options.every_access_known != 0 ? Backend::Managed
-                                                    : Backend::ManagedUnknown;
-  if (const std::string fault = takeHosting(*step, *plan, options); !fault.empty())
+  wanted->managed.prefetching = static_cast<Prefetching>(options.prefetching);
+  wanted->plan.backend = options.managed == 0              ? Backend::Virtual
+                         : options.every_access_known != 0 ? Backend::Managed
+                                                           : Backend::ManagedUnknown;
+  if (const std::string fault = takeHosting(*step, *wanted, options); !fault.empty())
     return invalid(fault);
-  if (const std::string fault = takeApart(*step, *plan, options); !fault.empty())
+  if (const std::string fault = takeApart(*step, wanted->plan, options); !fault.empty())
     return invalid(fault);
-  tl::expected<Summary, PlanError> summary = summarize(*step, *plan, static_cast<Prefetching>(options.prefetching));
-  if (!summary)
-    return tl::unexpected(Failure{PUMPGRAPH_COMPILER_UNPLANNABLE, std::move(summary.error().message)});
-  return std::move(*summary);
+  tl::expected<Compiled, PlanError> compiled = pumpgraph::compile(*step, *wanted);
+  if (!compiled)
+    return tl::unexpected(Failure{PUMPGRAPH_COMPILER_UNPLANNABLE, std::move(compiled.error().message)});
+  return std::move(*compiled);
 }
 
 std::string join(const std::vector<Violation> &violations) {
@@ -310,18 +312,19 @@ std::string join(const std::vector<Violation> &violations) {
   return text;
 }
 
-pumpgraph_compiler_status fill(pumpgraph_compilation &compilation, tl::expected<Summary, Failure> summary) {
-  if (!summary) {
-    compilation.message = printable(summary.error().message);
-    return summary.error().status;
+pumpgraph_compiler_status fill(pumpgraph_compilation &compilation, tl::expected<Compiled, Failure> compiled) {
+  if (!compiled) {
+    compilation.message = printable(compiled.error().message);
+    return compiled.error().status;
   }
-  compilation.reportJson = toJson(*summary);
-  compilation.reportText = toText(*summary);
-  if (!summary->checked) {
-    compilation.message = printable("the checker refused the plan: " + join(summary->violations));
+  Summary summary(std::move(*compiled));
+  compilation.reportJson = toJson(summary);
+  compilation.reportText = toText(summary);
+  if (!summary.checked()) {
+    compilation.message = printable("the checker refused the plan: " + join(summary.violations));
     return PUMPGRAPH_COMPILER_REFUSED;
   }
-  compilation.lowered = std::move(summary->lowered);
+  compilation.lowered = std::move(summary.lowered);
   compilation.view.emplace(compilation.lowered);
   return PUMPGRAPH_COMPILED;
 }
@@ -379,10 +382,10 @@ tl::expected<double, Failure> predictedUs(const pumpgraph_description *lowered,
   const tl::expected<Description, Failure> step = readStage(lowered, Stage::LoweredVirtual);
   if (!step)
     return tl::unexpected(step.error());
-  const tl::expected<PlanOptions, Failure> asked = planOptions(options);
+  const tl::expected<CompileOptions, Failure> asked = compileOptions(options);
   if (!asked)
     return tl::unexpected(asked.error());
-  return predict(*step, asked->machine).totalUs;
+  return predict(*step, asked->plan.machine).totalUs;
 }
 
 tl::expected<std::string, Failure> retimedFigures(const pumpgraph_description *captured,
@@ -398,11 +401,11 @@ tl::expected<std::string, Failure> retimedFigures(const pumpgraph_description *c
   if (step->buffers.size() < original->buffers.size())
     return invalid(fmt::format("the lowered step has {} buffers, the captured one {}", step->buffers.size(),
                                original->buffers.size()));
-  const tl::expected<PlanOptions, Failure> asked = planOptions(options);
+  const tl::expected<CompileOptions, Failure> asked = compileOptions(options);
   if (!asked)
     return tl::unexpected(asked.error());
   annotateAccesses(*original);
-  return timesToJson(retimed(*original, *step, *asked, peakBytesBefore));
+  return timesToJson(Summary(retimed(*original, *step, *asked, peakBytesBefore)));
 }
 
 tl::expected<std::string, Failure> memoryViz(const pumpgraph_description *lowered,
@@ -412,11 +415,11 @@ tl::expected<std::string, Failure> memoryViz(const pumpgraph_description *lowere
     return tl::unexpected(step.error());
   if (std::string fault = wrongStage(*step, {Stage::LoweredVirtual, Stage::LoweredManaged}); !fault.empty())
     return invalid(std::move(fault));
-  const tl::expected<PlanOptions, Failure> asked = planOptions(options);
+  const tl::expected<CompileOptions, Failure> asked = compileOptions(options);
   if (!asked)
     return tl::unexpected(asked.error());
   const auto predicted = step->stage == Stage::LoweredVirtual ? predict : predictManaged;
-  return toPickle(traceMemory(*step, predicted(*step, asked->machine)));
+  return toPickle(traceMemory(*step, predicted(*step, asked->plan.machine)));
 }
 
 std::string print(const Description &description, const char *device) {

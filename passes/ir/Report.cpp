@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/ir/Report.h"
 
-#include "passes/ir/SummaryOf.h"
+#include "passes/pipeline/Compile.h"
 #include "pumpgraph/graph/Conversion.h"
 
 #include "mlir/Support/FileUtilities.h"
@@ -12,14 +12,14 @@ namespace {
 
 llvm::LogicalResult report(GraphOp graph, const Machine &machine, Render render, llvm::raw_ostream &stream) {
   const Lifted step = toDescription(graph);
-  const tl::expected<Summary, PlanError> summary = summaryOf(step.description, machine);
-  if (!summary) {
+  tl::expected<Compiled, PlanError> compiled = compileSoFar(step.description, machine);
+  if (!compiled) {
     mlir::Operation *culprit = graph;
-    if (summary.error().node)
-      culprit = step.nodes[*summary.error().node];
-    return mlir::emitError(culprit->getLoc(), summary.error().message);
+    if (compiled.error().node)
+      culprit = step.nodes[*compiled.error().node];
+    return mlir::emitError(culprit->getLoc(), compiled.error().message);
   }
-  const std::string text = render(*summary);
+  const std::string text = render(Summary(std::move(*compiled)));
   stream << text;
   if (!llvm::StringRef(text).ends_with("\n"))
     stream << '\n';

@@ -2,7 +2,7 @@
 #include "passes/analysis/EstimateCosts.h"
 #include "passes/ir/MachineOptions.h"
 #include "passes/ir/Passes.h"
-#include "passes/ir/SummaryOf.h"
+#include "passes/pipeline/Compile.h"
 #include "passes/report/Comparison.h"
 #include "pumpgraph/graph/Conversion.h"
 
@@ -32,10 +32,11 @@ private:
     const std::optional<UnifiedMemory> unified = unifiedMemory(graph);
     if (!unified)
       return mlir::failure();
-    tl::expected<Summary, PlanError> summary = summaryOf(step, machine);
-    if (!summary)
-      return mlir::emitError(graph.getLoc(), summary.error().message);
-    std::uint64_t budgetBytes = summary->budgetBytes();
+    tl::expected<Compiled, PlanError> compiled = compileSoFar(step, machine);
+    if (!compiled)
+      return mlir::emitError(graph.getLoc(), compiled.error().message);
+    Summary summary(std::move(*compiled));
+    std::uint64_t budgetBytes = summary.budgetBytes();
     const bool isPlanned = step.stage != Stage::Captured;
     if (budget.count > 0 && isPlanned && budget.count != budgetBytes)
       return mlir::emitError(graph.getLoc(), "the step is planned for ")
@@ -43,16 +44,16 @@ private:
     if (!isPlanned) {
       // In memory is not a plan worth a row of its own.
       budgetBytes = budget.count > 0 ? budget.count : budgetBytes;
-      summary->lowered.budgetBytes = 0;
-      summary->bound = bound(summary->captured, budgetBytes, machine, BoundKind::Must);
-      summary->planBound = bound(summary->captured, budgetBytes, machine, BoundKind::May);
+      summary.lowered.budgetBytes = 0;
+      summary.bound = bound(summary.captured, budgetBytes, machine, BoundKind::Must);
+      summary.planBound = bound(summary.captured, budgetBytes, machine, BoundKind::May);
     }
     tl::expected<Comparison, std::string> comparison =
-        compare(summary->captured, budgetBytes, withinLink(*unified, machine));
+        compare(summary.captured, budgetBytes, withinLink(*unified, machine));
     if (!comparison)
       return mlir::emitError(graph.getLoc(), comparison.error());
-    summary->comparison = std::move(*comparison);
-    print(*summary);
+    summary.comparison = std::move(*comparison);
+    print(summary);
     return mlir::success();
   }
 

@@ -6,15 +6,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 #include <vector>
 
 namespace pumpgraph {
-
-bool runsAtInMemorySpeed(const Summary &summary) {
-  return summary.prediction.totalUs <= summary.inMemory.totalUs * inMemoryTolerance;
-}
 
 static bool nothingMoves(const Summary &summary) {
   return summary.prediction.upBytes == 0 && summary.prediction.downBytes == 0 && summary.hostedBytes() == 0;
@@ -135,6 +132,13 @@ std::string verdict(const Summary &summary, const RepeatedSweeps &sweeps) {
       formatCount(sweeps.sweeps, "walk"), formatBytes(sweeps.stateBytes), formatCount(sweeps.nodes, "kernel"),
       summary.lowered.nodes[sweeps.first].captured, summary.lowered.nodes[sweeps.last].captured,
       moved > 0 ? "move" : "touch", formatBytes(moved > 0 ? moved : sweeps.touchedAgainBytes));
+}
+
+std::string warning(const FewNodes &few) {
+  return fmt::format("{} of {} measured nodes {} {:.0f} % of their time: the trace is damaged, and its figures are not "
+                     "the step's",
+                     formatCount(few.nodes), formatCount(few.measuredNodes), few.nodes == 1 ? "takes" : "take",
+                     std::floor(few.share * 100));
 }
 
 std::array<std::uint64_t, 5> accessesByEvidence(const Summary &summary) {

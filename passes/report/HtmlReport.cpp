@@ -288,7 +288,7 @@ static std::string hostedTable(const Summary &summary) {
 }
 
 static std::string checkBadge(const Summary &summary) {
-  if (summary.checked)
+  if (summary.checked())
     return "<p class=\"check good\">checked: correct in every legal order of execution</p>";
   std::string reasons;
   for (const Violation &violation : summary.violations)

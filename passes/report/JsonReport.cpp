@@ -287,7 +287,7 @@ static Json reportOf(const Summary &summary) {
       {"enough_bytes", summary.enoughBytes ? Json(*summary.enoughBytes) : Json(nullptr)},
       {"verdict", verdict(summary)},
       {"few_nodes", summary.fewNodes ? fewNodesToJson(*summary.fewNodes) : Json(nullptr)},
-      {"checked", summary.checked},
+      {"checked", summary.checked()},
       {"violations", messagesOf(summary.violations)},
       {"plan_ms", summary.planMs},
       {"evictions", summary.stats.evictions},
@@ -418,21 +418,21 @@ static Json transferToJson(const Description &lowered, NodeIndex index) {
 using CapturedEdges = std::map<std::pair<NodeIndex, NodeIndex>, EdgeKind>;
 
 /// Edges of the captured step in numbers of the lowered one: captured nodes keep their order.
-static CapturedEdges capturedEdges(const Summary &summary) {
+static CapturedEdges capturedEdges(const Compiled &step) {
   std::vector<NodeIndex> loweredIndex;
-  for (NodeIndex i = 0; i < summary.lowered.nodes.size(); ++i)
-    if (!isAdded(summary.lowered.nodes[i].kind) && summary.lowered.nodes[i].kind != NodeKind::Rematerialize)
+  for (NodeIndex i = 0; i < step.lowered.nodes.size(); ++i)
+    if (!isAdded(step.lowered.nodes[i].kind) && step.lowered.nodes[i].kind != NodeKind::Rematerialize)
       loweredIndex.push_back(i);
   CapturedEdges edges;
-  for (const Edge &edge : summary.captured.edges)
+  for (const Edge &edge : step.captured.edges)
     if (edge.from < loweredIndex.size() && edge.to < loweredIndex.size())
       edges[{loweredIndex[edge.from], loweredIndex[edge.to]}] = edge.kind;
   return edges;
 }
 
-static Json edgesToJson(const Summary &summary, const CapturedEdges &captured, std::map<NodeIndex, Json> &transfers) {
+static Json edgesToJson(const Compiled &step, const CapturedEdges &captured, std::map<NodeIndex, Json> &transfers) {
   Json edges = Json::array();
-  for (const Edge &edge : summary.lowered.edges) {
+  for (const Edge &edge : step.lowered.edges) {
     if (const auto transfer = transfers.find(edge.to); transfer != transfers.end())
       transfer->second["after"].push_back(edge.from);
     if (const auto transfer = transfers.find(edge.from); transfer != transfers.end())
@@ -445,8 +445,8 @@ static Json edgesToJson(const Summary &summary, const CapturedEdges &captured, s
 }
 
 /// Captured edges that the plan leaves out, because a path implies them: the in-memory step has them.
-static Json impliedEdgesToJson(const Summary &summary, CapturedEdges captured) {
-  for (const Edge &edge : summary.lowered.edges)
+static Json impliedEdgesToJson(const Compiled &step, CapturedEdges captured) {
+  for (const Edge &edge : step.lowered.edges)
     captured.erase({edge.from, edge.to});
   Json edges = Json::array();
   for (const auto &[ends, kind] : captured)
@@ -454,8 +454,8 @@ static Json impliedEdgesToJson(const Summary &summary, CapturedEdges captured) {
   return edges;
 }
 
-std::string planToJson(const Summary &summary) {
-  const Description &lowered = summary.lowered;
+std::string planToJson(const Compiled &step) {
+  const Description &lowered = step.lowered;
   Json buffers = Json::array();
   for (BufferIndex i = 0; i < lowered.buffers.size(); ++i)
     buffers.push_back(bufferToJson(lowered.buffers[i], i));
@@ -468,8 +468,8 @@ std::string planToJson(const Summary &summary) {
     else
       nodes.push_back(workToJson(lowered.nodes[i], i));
   }
-  const CapturedEdges captured = capturedEdges(summary);
-  Json edges = edgesToJson(summary, captured, transfers);
+  const CapturedEdges captured = capturedEdges(step);
+  Json edges = edgesToJson(step, captured, transfers);
   Json transferList = Json::array();
   for (auto &[index, transfer] : transfers)
     transferList.push_back(std::move(transfer));
@@ -477,16 +477,16 @@ std::string planToJson(const Summary &summary) {
   const Json json{{"format", "pumpgraph-plan"},
                   {"version", 1},
                   {"name", lowered.name},
-                  {"checked", summary.checked},
+                  {"checked", step.checked()},
                   {"page_bytes", lowered.pageBytes},
                   {"budget_bytes", lowered.budgetBytes},
                   {"host_bytes", lowered.hostBytes},
-                  {"machine", machineToJson(summary.machine)},
+                  {"machine", machineToJson(step.machine)},
                   {"buffers", std::move(buffers)},
                   {"nodes", std::move(nodes)},
                   {"transfers", std::move(transferList)},
                   {"edges", std::move(edges)},
-                  {"implied_edges", impliedEdgesToJson(summary, captured)}};
+                  {"implied_edges", impliedEdgesToJson(step, captured)}};
   return dump(json, -1);
 }
 

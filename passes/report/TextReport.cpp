@@ -211,7 +211,7 @@ static void addRepeatedSweeps(ReportText &text, const Summary &summary) {
 static void addCheck(ReportText &text, const Summary &summary) {
   const std::string planned =
       fmt::format("planned, lowered and checked in {}", formatMicroseconds(summary.planMs * 1e3));
-  if (summary.checked) {
+  if (summary.checked()) {
     text.add("  checked: correct in every legal order of execution; {}\n", planned);
     return;
   }

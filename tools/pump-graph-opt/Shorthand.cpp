@@ -2,6 +2,8 @@
 #include "tools/pump-graph-opt/Shorthand.h"
 
 #include "passes/analysis/AnnotateAccesses.h"
+#include "passes/pipeline/Budgets.h"
+#include "passes/pipeline/Compile.h"
 #include "passes/report/MemoryTrace.h"
 #include "passes/report/Quantity.h"
 #include "passes/report/Summary.h"
@@ -436,23 +438,23 @@ static void report(const PlanError &error, Source &source) {
   complain(culprit, error.message, source);
 }
 
-static tl::expected<Summary, PlanError> plan(const Description &captured, const std::optional<Budget> &budget,
-                                             PlanOptions options) {
+static tl::expected<Compiled, PlanError> plan(const Description &captured, const std::optional<Budget> &budget,
+                                              CompileOptions options) {
   if (budget) {
     const tl::expected<std::uint64_t, PlanError> peak =
-        budget->percent ? peakBytes(captured, options.machine) : std::uint64_t{0};
+        budget->percent ? peakBytes(captured, options.plan.machine) : std::uint64_t{0};
     if (!peak)
       return tl::unexpected(peak.error());
-    options.budgetBytes = budget->of(*peak);
+    options.plan.budgetBytes = budget->of(*peak);
   }
-  return summarize(captured, options);
+  return compile(captured, options);
 }
 
 /// A plan that our own checker refuses is a bug of ours. It is reported, and nothing is written.
-static bool isChecked(const Summary &summary, Source &source) {
-  for (const Violation &violation : summary.violations)
+static bool isChecked(const Compiled &step, Source &source) {
+  for (const Violation &violation : step.violations)
     complain(source.graph, "the plan is wrong, please report this: " + violation.message, source);
-  return summary.checked;
+  return step.checked();
 }
 
 int Shorthand::run(llvm::StringRef input, llvm::StringRef output, mlir::DialectRegistry &registry) const {
@@ -467,39 +469,37 @@ int Shorthand::run(llvm::StringRef input, llvm::StringRef output, mlir::DialectR
   const Description &captured = source.lifted.description;
   Machine machine = withLink(source.machine, request->link);
   machine.hostBytes = request->hostBytes;
-  PlanOptions planning{.machine = machine};
-  planning.rematerializes = request->rematerializes;
-  planning.isQuick = request->isQuick;
-  tl::expected<Summary, PlanError> summary = plan(captured, request->budget, planning);
-  if (!summary) {
-    report(summary.error(), source);
+  const CompileOptions options{.plan = {.machine = machine, .isQuick = request->isQuick},
+                               .rematerializes = request->rematerializes};
+  tl::expected<Compiled, PlanError> compiled = plan(captured, request->budget, options);
+  if (!compiled) {
+    report(compiled.error(), source);
     return 1;
   }
-  if (!isChecked(*summary, source))
+  if (!isChecked(*compiled, source))
     return 1;
 
   std::vector<SweepPoint> points;
   if (request->sweepPoints > 0)
-    points = sweep(captured, planning, request->sweepPoints);
-  if (request->hasFigures() && summary->planMs < cheapMs)
-    findEnough(*summary);
-  else
-    findEnough(*summary, points);
+    points = sweep(captured, options, request->sweepPoints);
+  Summary summary(std::move(*compiled));
+  summary.enoughBytes =
+      request->hasFigures() && summary.planMs < cheapMs ? findEnough(summary) : findEnough(summary, points);
 
   if (request->unifiedMemory) {
     tl::expected<Comparison, std::string> comparison =
-        compare(summary->captured, summary->budgetBytes(), withinLink(*request->unifiedMemory, machine));
+        compare(summary.captured, summary.budgetBytes(), withinLink(*request->unifiedMemory, machine));
     if (!comparison) {
       complain(source.graph, comparison.error(), source);
       return 1;
     }
-    summary->comparison = std::move(*comparison);
+    summary.comparison = std::move(*comparison);
   }
 
   for (const Report &wanted : request->reports)
-    if (!write(wanted.file, [&](llvm::raw_ostream &out) { out << render(wanted.kind, *summary, points); }))
+    if (!write(wanted.file, [&](llvm::raw_ostream &out) { out << render(wanted.kind, summary, points); }))
       return 1;
-  return request->lowered.empty() || writeLowered(request->lowered, *summary, source) ? 0 : 1;
+  return request->lowered.empty() || writeLowered(request->lowered, summary, source) ? 0 : 1;
 }
 
 Shorthand::Shorthand() : options_(std::make_unique<Options>()) {}

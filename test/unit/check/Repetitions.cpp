@@ -19,19 +19,19 @@ namespace {
 int writeAll(std::uint64_t firstSeed, std::uint64_t count) {
   for (std::uint64_t seed = firstSeed; seed < firstSeed + count; ++seed) {
     Random random(seed);
-    Summary summary;
-    summary.captured = repeatableStep(randomStep(seed), seed);
-    const RepeatingStep repeating = withRepetitions(summary.captured, seed);
+    Compiled step;
+    step.captured = repeatableStep(randomStep(seed), seed);
+    const RepeatingStep repeating = withRepetitions(step.captured, seed);
     const auto plan = simplePlan(repeating.step, leastFrames(repeating.step) + seed % 4, seed);
     if (!plan || repeating.repetitions == 0)
       continue;
-    summary.lowered = simpleLowering(*plan);
-    summary.machine = slowMachine(random);
-    const std::vector<Violation> violations = checkResidency(summary.lowered);
+    step.lowered = simpleLowering(*plan);
+    step.machine = slowMachine(random);
+    step.violations = checkResidency(step.lowered);
     const nlohmann::json line{{"seed", seed},
                               {"mistake", toText(repeating.mistake)},
-                              {"violation", violations.empty() ? "" : violations[0].message},
-                              {"plan", nlohmann::json::parse(planToJson(summary))}};
+                              {"violation", step.checked() ? "" : step.violations[0].message},
+                              {"plan", nlohmann::json::parse(planToJson(step))}};
     fmt::print("{}\n", line.dump());
   }
   return EXIT_SUCCESS;

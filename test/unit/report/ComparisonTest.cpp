@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/report/Comparison.h"
-#include "TrainingStep.h"
+#include "HandMadeSummary.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

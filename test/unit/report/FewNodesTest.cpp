@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/report/FewNodes.h"
-#include "TrainingStep.h"
+#include "passes/analysis/FewNodes.h"
+#include "HandMadeSummary.h"
 #include "passes/report/Summary.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names come from binaries, files and programs. No report is to obey one: not as a terminal, not as a browser, and not
 // as a line of its own. test/tools/pump-graph-opt/hostile-names.test asks the tool which reports there are.
-#include "TrainingStep.h"
+#include "HandMadeSummary.h"
 #include "passes/report/Comparison.h"
 #include "passes/report/Summary.h"
 #include "passes/report/Units.h"
@@ -35,7 +35,6 @@ Summary withNames(const std::string &name) {
   }
   if (summary.prediction.stalls.empty())
     summary.prediction.stalls = test::handMadeSummary().prediction.stalls;
-  summary.checked = false;
   summary.violations.push_back({std::nullopt, std::nullopt, name});
   summary.fewNodes = FewNodes{2, 49, 0.99};
   summary.comparison = Comparison{h200UnifiedMemory(), std::uint64_t{4} << 20, {{name, Simulation{}}}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "TrainingStep.h"
+#include "HandMadeSummary.h"
 #include "passes/report/CurveSvg.h"
 #include "passes/report/Summary.h"
 
@@ -114,7 +114,6 @@ TEST(HtmlReport, NamesCannotBreakThePage) {
 
 TEST(HtmlReport, ARefusedPlanIsLoud) {
   Summary summary = handMadeSummary();
-  summary.checked = false;
   summary.violations.push_back({std::nullopt, std::nullopt, "page 0 of <a> is not current"});
   const std::string page = toHtml(summary, {});
   EXPECT_NE(page.find("it must not be replayed<br>page 0 of &lt;a&gt; is not current"), std::string::npos);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/report/MemoryTrace.h"
 
-#include "TrainingStep.h"
+#include "HandMadeSummary.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "TrainingStep.h"
+#include "HandMadeSummary.h"
 #include "passes/report/Summary.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,6 @@ TEST(TextReport, NodesHaveTheNamesThatTheProgramGaveThem) {
 
 TEST(TextReport, ARefusedPlanIsLoud) {
   Summary summary = handMadeSummary();
-  summary.checked = false;
   summary.violations.push_back({std::nullopt, std::nullopt, "page 0 of \"a\" is not current"});
   const std::string text = toText(summary);
   EXPECT_NE(text.find("NOT CHECKED: the checker refused this plan, it must not be replayed"), std::string::npos);

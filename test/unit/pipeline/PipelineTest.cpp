@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reports over the real pipeline: planner, lowering, checker, prediction, bounds.
+// The whole pipeline: planner, lowering, checker, prediction, bounds.
 #include "TrainingStep.h"
-#include "passes/report/Summary.h"
+#include "passes/analysis/RequiredTraffic.h"
+#include "passes/analysis/Sweeps.h"
+#include "passes/pipeline/Budgets.h"
+#include "passes/pipeline/Compile.h"
 #include "test/unit/analysis/OptimizerStep.h"
 #include "test/unit/analysis/SmallStep.h"
 
@@ -21,71 +24,69 @@ namespace pumpgraph {
 
 constexpr int layers = 12;
 
-static PlanOptions budgetOf(std::uint64_t bytes) {
-  PlanOptions options;
-  options.budgetBytes = bytes;
+static CompileOptions budgetOf(std::uint64_t bytes) {
+  CompileOptions options;
+  options.plan.budgetBytes = bytes;
   return options;
 }
 
 TEST(Pipeline, HalfTheMemoryIsPlannedAndChecked) {
   const Description step = test::trainingStep(layers);
   const std::uint64_t peak = *peakBytes(step, Machine{});
-  const tl::expected<Summary, PlanError> summary = summarize(step, budgetOf(peak / 2));
-  ASSERT_TRUE(summary) << summary.error().message;
-  EXPECT_TRUE(summary->checked) << summary->violations.front().message;
-  EXPECT_EQ(summary->peakBytesBefore(), peak);
-  EXPECT_LE(summary->prediction.peakBytes, peak / 2);
-  EXPECT_GT(summary->prediction.upBytes, 0u);
-  EXPECT_GE(summary->prediction.totalUs, summary->planBound.totalUs * (1 - 1e-9));
-  EXPECT_GE(summary->planBound.totalUs, summary->bound.totalUs * (1 - 1e-9));
-  EXPECT_GE(summary->bound.totalUs, summary->inMemory.totalUs * (1 - 1e-9));
+  const tl::expected<Compiled, PlanError> compiled = compile(step, budgetOf(peak / 2));
+  ASSERT_TRUE(compiled) << compiled.error().message;
+  EXPECT_TRUE(compiled->checked()) << compiled->violations.front().message;
+  EXPECT_EQ(compiled->peakBytesBefore(), peak);
+  EXPECT_LE(compiled->prediction.peakBytes, peak / 2);
+  EXPECT_GT(compiled->prediction.upBytes, 0u);
+  EXPECT_GE(compiled->prediction.totalUs, compiled->planBound.totalUs * (1 - 1e-9));
+  EXPECT_GE(compiled->planBound.totalUs, compiled->bound.totalUs * (1 - 1e-9));
+  EXPECT_GE(compiled->bound.totalUs, compiled->inMemory.totalUs * (1 - 1e-9));
 }
 
 TEST(Pipeline, EnoughMemoryAddsNothing) {
   const Description step = test::trainingStep(layers);
-  const tl::expected<Summary, PlanError> summary = summarize(step, PlanOptions{});
-  ASSERT_TRUE(summary) << summary.error().message;
-  EXPECT_EQ(summary->lowered.nodes.size(), step.nodes.size());
-  EXPECT_EQ(limitedBy(*summary), "nothing: everything fits");
+  const tl::expected<Compiled, PlanError> compiled = compile(step, CompileOptions{});
+  ASSERT_TRUE(compiled) << compiled.error().message;
+  EXPECT_EQ(compiled->lowered.nodes.size(), step.nodes.size());
 }
 
 TEST(Pipeline, BelowTheSmallestBudgetOperandsAreHosted) {
   const Description step = test::trainingStep(layers);
-  const tl::expected<Summary, PlanError> summary = summarize(step, budgetOf(smallestBudget(step) / 2));
-  ASSERT_TRUE(summary) << summary.error().message;
-  EXPECT_TRUE(summary->checked) << summary->violations.front().message;
-  EXPECT_GT(summary->hostedBytes(), 0u);
-  EXPECT_GT(summary->hostedUs(), 0);
-  EXPECT_GE(summary->prediction.totalUs, summary->planBound.totalUs * (1 - 1e-9));
-  EXPECT_GE(summary->planBound.totalUs, summary->bound.totalUs * (1 - 1e-9));
+  const tl::expected<Compiled, PlanError> compiled = compile(step, budgetOf(smallestBudget(step) / 2));
+  ASSERT_TRUE(compiled) << compiled.error().message;
+  EXPECT_TRUE(compiled->checked()) << compiled->violations.front().message;
+  EXPECT_GT(compiled->hostedBytes(), 0u);
+  EXPECT_GE(compiled->prediction.totalUs, compiled->planBound.totalUs * (1 - 1e-9));
+  EXPECT_GE(compiled->planBound.totalUs, compiled->bound.totalUs * (1 - 1e-9));
 }
 
 TEST(Pipeline, TooLittleMemoryNamesTheNode) {
   const Description step = test::trainingStep(layers);
-  PlanOptions options = budgetOf(smallestBudget(step) - step.pageBytes);
-  options.machine.hostBytes = step.pageBytes;
-  const tl::expected<Summary, PlanError> summary = summarize(step, options);
-  ASSERT_FALSE(summary);
-  ASSERT_TRUE(summary.error().node);
-  EXPECT_NE(summary.error().message.find(step.nodes[*summary.error().node].name), std::string::npos)
-      << summary.error().message;
+  CompileOptions options = budgetOf(smallestBudget(step) - step.pageBytes);
+  options.plan.machine.hostBytes = step.pageBytes;
+  const tl::expected<Compiled, PlanError> compiled = compile(step, options);
+  ASSERT_FALSE(compiled);
+  ASSERT_TRUE(compiled.error().node);
+  EXPECT_NE(compiled.error().message.find(step.nodes[*compiled.error().node].name), std::string::npos)
+      << compiled.error().message;
 }
 
 TEST(Pipeline, MalformedStepsAreRefused) {
   Description step = test::trainingStep(1);
   step.edges.push_back({5, 2, EdgeKind::Full});
-  const tl::expected<Summary, PlanError> summary = summarize(step, PlanOptions{});
-  ASSERT_FALSE(summary);
-  EXPECT_NE(summary.error().message.find("train-1-layers"), std::string::npos) << summary.error().message;
+  const tl::expected<Compiled, PlanError> compiled = compile(step, CompileOptions{});
+  ASSERT_FALSE(compiled);
+  EXPECT_NE(compiled.error().message.find("train-1-layers"), std::string::npos) << compiled.error().message;
 }
 
 TEST(Pipeline, UnknownCostsAreEstimated) {
   Description step = test::trainingStep(2);
   for (Node &node : step.nodes)
     node.costUs = std::numeric_limits<double>::quiet_NaN();
-  const tl::expected<Summary, PlanError> summary = summarize(step, PlanOptions{});
-  ASSERT_TRUE(summary) << summary.error().message;
-  EXPECT_GT(summary->inMemory.totalUs, 0);
+  const tl::expected<Compiled, PlanError> compiled = compile(step, CompileOptions{});
+  ASSERT_TRUE(compiled) << compiled.error().message;
+  EXPECT_GT(compiled->inMemory.totalUs, 0);
 }
 
 TEST(Pipeline, TheSmallestBudgetIsTheLargestNode) {
@@ -97,7 +98,7 @@ TEST(Pipeline, TheSmallestBudgetIsTheLargestNode) {
 
 TEST(Sweep, RunsFromTheSmallestBudgetToThePeak) {
   const Description step = test::trainingStep(layers);
-  const std::vector<SweepPoint> points = sweep(step, PlanOptions{}, 7);
+  const std::vector<SweepPoint> points = sweep(step, CompileOptions{}, 7);
   ASSERT_EQ(points.size(), 7u);
   EXPECT_EQ(points.front().budgetBytes, smallestBudget(step));
   EXPECT_EQ(points.back().budgetBytes, *peakBytes(step, Machine{}));
@@ -118,15 +119,15 @@ TEST(Sweep, PlansNoBudgetTwice) {
   step.edges.clear();
   for (Buffer &buffer : step.buffers)
     buffer.liveIn = buffer.liveOut = false;
-  const std::vector<SweepPoint> points = sweep(step, PlanOptions{}, 24);
+  const std::vector<SweepPoint> points = sweep(step, CompileOptions{}, 24);
   ASSERT_EQ(points.size(), 1u);
   EXPECT_TRUE(points.front().plannable) << points.front().reason;
 }
 
 TEST(Sweep, IsTheSameEveryTime) {
   const Description step = test::trainingStep(4);
-  const std::vector<SweepPoint> first = sweep(step, PlanOptions{}, 5);
-  const std::vector<SweepPoint> second = sweep(step, PlanOptions{}, 5);
+  const std::vector<SweepPoint> first = sweep(step, CompileOptions{}, 5);
+  const std::vector<SweepPoint> second = sweep(step, CompileOptions{}, 5);
   ASSERT_EQ(first.size(), second.size());
   for (std::size_t i = 0; i < first.size(); ++i)
     EXPECT_EQ(first[i].predictedUs, second[i].predictedUs);
@@ -139,16 +140,17 @@ TEST(RepeatedSweeps, SaveNoMoreThanAFusedOptimizerDoes) {
     step->forwardAndBackward();
   separate.foreachAdamW();
   fused.fusedAdamW();
-  PlanOptions options;
-  options.machine = test::smallMachine();
+  CompileOptions options;
+  options.plan.machine = test::smallMachine();
   for (const std::uint64_t percent : {30, 50, 70, 90}) {
-    options.budgetBytes = 4 * test::OptimizerStep::listBytes * percent / 100;
-    const tl::expected<Summary, PlanError> many = summarize(separate.step, options);
-    const tl::expected<Summary, PlanError> one = summarize(fused.step, options);
+    options.plan.budgetBytes = 4 * test::OptimizerStep::listBytes * percent / 100;
+    const tl::expected<Compiled, PlanError> many = compile(separate.step, options);
+    const tl::expected<Compiled, PlanError> one = compile(fused.step, options);
     ASSERT_TRUE(many && one) << percent;
-    ASSERT_EQ(many->repeatedSweeps.size(), 1u) << percent;
-    EXPECT_TRUE(one->repeatedSweeps.empty()) << percent;
-    const std::uint64_t said = many->repeatedSweeps.front().saved.total();
+    const std::vector<RepeatedSweeps> found = findRepeatedSweeps(many->lowered);
+    ASSERT_EQ(found.size(), 1u) << percent;
+    EXPECT_TRUE(findRepeatedSweeps(one->lowered).empty()) << percent;
+    const std::uint64_t said = found.front().saved.total();
     const std::uint64_t saved = movedTraffic(many->lowered).total() - movedTraffic(one->lowered).total();
     EXPECT_LE(said, saved) << percent;
     EXPECT_TRUE(percent > 50 || said > saved / 2) << percent << " %: " << said << " of " << saved;
@@ -159,22 +161,21 @@ TEST(RepeatedSweeps, SaveNoMoreThanAFusedOptimizerDoes) {
 TEST(FindEnough, NamesABudgetThatRunsAtInMemorySpeed) {
   const Description step = test::trainingStep(layers);
   const std::uint64_t smallest = smallestBudget(step);
-  tl::expected<Summary, PlanError> summary = summarize(step, budgetOf(smallest * 5 / 4));
-  ASSERT_TRUE(summary) << summary.error().message;
-  ASSERT_FALSE(runsAtInMemorySpeed(*summary));
-  findEnough(*summary);
-  ASSERT_TRUE(summary->enoughBytes);
-  EXPECT_GT(*summary->enoughBytes, summary->budgetBytes());
-  const tl::expected<Summary, PlanError> there = summarize(step, budgetOf(*summary->enoughBytes));
+  tl::expected<Compiled, PlanError> compiled = compile(step, budgetOf(smallest * 5 / 4));
+  ASSERT_TRUE(compiled) << compiled.error().message;
+  ASSERT_FALSE(runsAtInMemorySpeed(*compiled));
+  const std::optional<std::uint64_t> enoughBytes = findEnough(*compiled);
+  ASSERT_TRUE(enoughBytes);
+  EXPECT_GT(*enoughBytes, compiled->budgetBytes());
+  const tl::expected<Compiled, PlanError> there = compile(step, budgetOf(*enoughBytes));
   ASSERT_TRUE(there) << there.error().message;
   EXPECT_TRUE(runsAtInMemorySpeed(*there));
 }
 
 TEST(FindEnough, SaysNothingWhereNothingIsMissing) {
-  tl::expected<Summary, PlanError> summary = summarize(test::trainingStep(4), PlanOptions{});
-  ASSERT_TRUE(summary) << summary.error().message;
-  findEnough(*summary);
-  EXPECT_FALSE(summary->enoughBytes);
+  tl::expected<Compiled, PlanError> compiled = compile(test::trainingStep(4), CompileOptions{});
+  ASSERT_TRUE(compiled) << compiled.error().message;
+  EXPECT_FALSE(findEnough(*compiled));
 }
 
 // ---- managed memory: the steps of runtime_smoke, whose kernels take next to nothing ---------------------------------
@@ -227,65 +228,66 @@ static Description chainOfLayers(std::size_t layerCount = 12, std::uint64_t time
 }
 
 /// The link of one H200 on a middling day.
-static PlanOptions onManagedMemory(std::uint64_t budgetBytes) {
-  PlanOptions options = budgetOf(budgetBytes);
-  options.backend = Backend::Managed;
-  options.machine.upBytesPerSecond = 50e9;
-  options.machine.downBytesPerSecond = 38e9;
-  options.machine.bothBytesPerSecond = 79e9;
-  options.machine.copyOverheadUs = 210;
-  options.machine.downAtOnce = 4;
-  options.machine.bestUpBytesPerSecond = 51.5e9;
-  options.machine.bestDownBytesPerSecond = 40e9;
+static CompileOptions onManagedMemory(std::uint64_t budgetBytes) {
+  CompileOptions options = budgetOf(budgetBytes);
+  options.plan.backend = Backend::Managed;
+  options.plan.machine.upBytesPerSecond = 50e9;
+  options.plan.machine.downBytesPerSecond = 38e9;
+  options.plan.machine.bothBytesPerSecond = 79e9;
+  options.plan.machine.copyOverheadUs = 210;
+  options.plan.machine.downAtOnce = 4;
+  options.plan.machine.bestUpBytesPerSecond = 51.5e9;
+  options.plan.machine.bestDownBytesPerSecond = 40e9;
   return options;
 }
 
 /// The same, with what a session measures of each kind of operation in place of one overhead for all.
-static PlanOptions onMeasuredManagedMemory(std::uint64_t budgetBytes) {
-  PlanOptions options = onManagedMemory(budgetBytes);
-  options.machine.copyOverheadUs = 70;
-  options.machine.downOverheadUs = 200;
-  options.machine.requestUs = 50;
-  options.machine.emptyBytesPerSecond = 390e9;
+static CompileOptions onMeasuredManagedMemory(std::uint64_t budgetBytes) {
+  CompileOptions options = onManagedMemory(budgetBytes);
+  options.plan.machine.copyOverheadUs = 70;
+  options.plan.machine.downOverheadUs = 200;
+  options.plan.machine.requestUs = 50;
+  options.plan.machine.emptyBytesPerSecond = 390e9;
   return options;
 }
 
-static tl::expected<Summary, PlanError> summaryOf(const Description &step, const PlanOptions &options) {
-  tl::expected<Summary, PlanError> summary = summarize(step, options);
-  if (!summary)
-    ADD_FAILURE() << summary.error().message;
-  else if (!summary->checked)
-    ADD_FAILURE() << summary->violations.front().message;
+static tl::expected<Compiled, PlanError> compileChecked(const Description &step, const CompileOptions &options) {
+  tl::expected<Compiled, PlanError> compiled = compile(step, options);
+  if (!compiled)
+    ADD_FAILURE() << compiled.error().message;
+  else if (!compiled->checked())
+    ADD_FAILURE() << compiled->violations.front().message;
   else
-    EXPECT_GE(summary->prediction.totalUs, summary->planBound.totalUs);
-  return summary;
+    EXPECT_GE(compiled->prediction.totalUs, compiled->planBound.totalUs);
+  return compiled;
 }
 
 /// Predicted over the managed bound. Prints a row of a table like that of docs/design/managed.md.
-static double overBound(const char *name, const Description &step, const PlanOptions &options) {
-  PlanOptions steady = options, free = options;
-  steady.machine.bestUpBytesPerSecond = steady.machine.bestDownBytesPerSecond = 0;
-  free.machine.copyOverheadUs = free.machine.requestUs = free.machine.emptyBytesPerSecond = 0;
-  free.machine.downOverheadUs.reset();
-  const auto summary = summaryOf(step, options), ofSteady = summaryOf(step, steady), ofFree = summaryOf(step, free);
-  if (!summary || !ofSteady || !ofFree)
+static double overBound(const char *name, const Description &step, const CompileOptions &options) {
+  CompileOptions steady = options, free = options;
+  steady.plan.machine.bestUpBytesPerSecond = steady.plan.machine.bestDownBytesPerSecond = 0;
+  free.plan.machine.copyOverheadUs = free.plan.machine.requestUs = free.plan.machine.emptyBytesPerSecond = 0;
+  free.plan.machine.downOverheadUs.reset();
+  const auto compiled = compileChecked(step, options), ofSteady = compileChecked(step, steady),
+             ofFree = compileChecked(step, free);
+  if (!compiled || !ofSteady || !ofFree)
     return std::numeric_limits<double>::infinity();
-  const double over = summary->prediction.totalUs / summary->movingBound.totalUs;
-  std::printf("| %s | %.1f | %.1f | %.1f | %.1f | %.2f |\n", name, summary->movingBound.totalUs / 1e3,
-              ofSteady->movingBound.totalUs / 1e3, ofFree->prediction.totalUs / 1e3, summary->prediction.totalUs / 1e3,
+  const double over = compiled->prediction.totalUs / compiled->movingBound.totalUs;
+  std::printf("| %s | %.1f | %.1f | %.1f | %.1f | %.2f |\n", name, compiled->movingBound.totalUs / 1e3,
+              ofSteady->movingBound.totalUs / 1e3, ofFree->prediction.totalUs / 1e3, compiled->prediction.totalUs / 1e3,
               over);
   return over;
 }
 
 /// A link with one eviction at a time, by one thread.
-static PlanOptions onSlowManagedMemory(std::uint64_t budgetBytes) {
-  PlanOptions options = onManagedMemory(budgetBytes);
-  options.machine.downBytesPerSecond = 13e9;
-  options.machine.bothBytesPerSecond = 31.5e9;
-  options.machine.copyOverheadUs = 120;
-  options.machine.downAtOnce = 1;
-  options.machine.bestUpBytesPerSecond = 51e9;
-  options.machine.bestDownBytesPerSecond = 14e9;
+static CompileOptions onSlowManagedMemory(std::uint64_t budgetBytes) {
+  CompileOptions options = onManagedMemory(budgetBytes);
+  options.plan.machine.downBytesPerSecond = 13e9;
+  options.plan.machine.bothBytesPerSecond = 31.5e9;
+  options.plan.machine.copyOverheadUs = 120;
+  options.plan.machine.downAtOnce = 1;
+  options.plan.machine.bestUpBytesPerSecond = 51e9;
+  options.plan.machine.bestDownBytesPerSecond = 14e9;
   return options;
 }
 
@@ -300,8 +302,8 @@ TEST(Pipeline, TrainingStepsComeCloseToTheBoundOfASlowLink) {
   EXPECT_LT(overBound("260 MiB", step, onSlowManagedMemory(260 * mebibyte)), 1.2);
   EXPECT_LT(overBound("216 MiB", step, onSlowManagedMemory(216 * mebibyte)), 1.25);
   EXPECT_LT(overBound("172 MiB", step, onSlowManagedMemory(172 * mebibyte)), 1.29);
-  PlanOptions withoutOverhead = onSlowManagedMemory(216 * mebibyte);
-  withoutOverhead.machine.copyOverheadUs = 0;
+  CompileOptions withoutOverhead = onSlowManagedMemory(216 * mebibyte);
+  withoutOverhead.plan.machine.copyOverheadUs = 0;
   EXPECT_LT(overBound("216 MiB, operations cost nothing", step, withoutOverhead), 1.1);
 }
 
@@ -319,7 +321,7 @@ static Description measuredInHostMemory(Description step, float forwardWeight = 
 }
 
 /// Seven steps and budgets on a link, and how far from the bound each may be.
-static void expectCloseToBound(PlanOptions (*onLink)(std::uint64_t budgetBytes), const std::array<double, 7> &most) {
+static void expectCloseToBound(CompileOptions (*onLink)(std::uint64_t budgetBytes), const std::array<double, 7> &most) {
   const Description streaming = streamingStep(), training = chainOfLayers();
   EXPECT_LT(overBound("16 weights of 64 MiB, 256 MiB stay", streaming, onLink(256 * mebibyte)), most[0]);
   EXPECT_LT(overBound("the same, 512 MiB stay", streaming, onLink(512 * mebibyte)), most[1]);
@@ -327,8 +329,8 @@ static void expectCloseToBound(PlanOptions (*onLink)(std::uint64_t budgetBytes),
   EXPECT_LT(overBound("at 50 %", training, onLink(216 * mebibyte)), most[3]);
   EXPECT_LT(overBound("at 40 %", training, onLink(172 * mebibyte)), most[4]);
   const auto unknown = [&](std::uint64_t budgetBytes) {
-    PlanOptions options = onLink(budgetBytes);
-    options.backend = Backend::ManagedUnknown;
+    CompileOptions options = onLink(budgetBytes);
+    options.plan.backend = Backend::ManagedUnknown;
     return options;
   };
   EXPECT_LT(overBound("at 60 %, accesses not all known", training, unknown(260 * mebibyte)), most[5]);
@@ -339,26 +341,26 @@ TEST(Pipeline, StepsComeCloseToTheManagedBound) {
   expectCloseToBound(onManagedMemory, {1.26, 1.32, 1.32, 1.33, 1.38, 1.56, 1.76});
 }
 
-static PlanOptions withHosting(const Description &step, std::uint64_t budgetBytes) {
-  PlanOptions options = onMeasuredManagedMemory(budgetBytes);
-  setManagedHosting(options.machine);
+static CompileOptions withHosting(const Description &step, std::uint64_t budgetBytes) {
+  CompileOptions options = onMeasuredManagedMemory(budgetBytes);
+  setManagedHosting(options.plan.machine);
   for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer)
     if (step.buffers[buffer].isPrivate)
-      options.mayBeHosted.push_back(buffer);
+      options.managed.mayBeHosted.push_back(buffer);
   return options;
 }
 
 /// The same where buffers may stay in host memory.
 static double overBoundWithHosting(const char *name, const Description &step, std::uint64_t budgetBytes,
                                    Backend backend = Backend::Managed) {
-  PlanOptions options = withHosting(step, budgetBytes);
-  options.backend = backend;
-  const auto summary = summaryOf(step, options);
-  if (!summary)
+  CompileOptions options = withHosting(step, budgetBytes);
+  options.plan.backend = backend;
+  const auto compiled = compileChecked(step, options);
+  if (!compiled)
     return std::numeric_limits<double>::infinity();
-  const double over = summary->prediction.totalUs / summary->movingBound.totalUs;
-  std::printf("| %s | %.1f | %.1f | %.2f | %.0f |\n", name, summary->movingBound.totalUs / 1e3,
-              summary->prediction.totalUs / 1e3, over, static_cast<double>(summary->hostedBytes()) / mebibyte);
+  const double over = compiled->prediction.totalUs / compiled->movingBound.totalUs;
+  std::printf("| %s | %.1f | %.1f | %.2f | %.0f |\n", name, compiled->movingBound.totalUs / 1e3,
+              compiled->prediction.totalUs / 1e3, over, static_cast<double>(compiled->hostedBytes()) / mebibyte);
   return over;
 }
 
@@ -386,26 +388,27 @@ TEST(Pipeline, StepsComeCloseToTheBoundOfAMeasuredLink) {
 // Where a weight takes the room of the one before as a whole, the link waits for that to leave, and for the kernel.
 // With room for half a weight more it does not, and that is worth the bytes.
 TEST(Pipeline, WhatStreamsLeavesRoomForWhatComesNext) {
-  const auto upBusyShare = [](const PlanOptions &options, const Machine &measured) {
-    const tl::expected<Summary, PlanError> summary = summaryOf(streamingStep(), options);
-    if (!summary)
+  const auto upBusyShare = [](const CompileOptions &options, const Machine &measured) {
+    const tl::expected<Compiled, PlanError> compiled = compileChecked(streamingStep(), options);
+    if (!compiled)
       return 0.0;
-    const Prediction prediction = predictManaged(summary->lowered, measured);
+    const Prediction prediction = predictManaged(compiled->lowered, measured);
     return prediction.upBusyUs / prediction.totalUs;
   };
-  const PlanOptions measured = onMeasuredManagedMemory(256 * mebibyte);
-  EXPECT_LT(upBusyShare(onManagedMemory(256 * mebibyte), measured.machine), 0.9);
-  EXPECT_GT(upBusyShare(measured, measured.machine), 0.97);
+  const CompileOptions measured = onMeasuredManagedMemory(256 * mebibyte);
+  EXPECT_LT(upBusyShare(onManagedMemory(256 * mebibyte), measured.plan.machine), 0.9);
+  EXPECT_GT(upBusyShare(measured, measured.plan.machine), 0.97);
 }
 
 // Ways to bring pages back can be compared: what leaves is the same in all of them.
 TEST(Pipeline, OnManagedMemoryTheSameLeavesHoweverPagesComeBack) {
   const auto departures = [](Prefetching prefetching) {
     std::vector<std::tuple<NodeKind, BufferIndex, std::uint64_t, std::uint64_t>> result;
-    const tl::expected<Summary, PlanError> summary =
-        summarize(chainOfLayers(), onManagedMemory(172 * mebibyte), prefetching);
-    EXPECT_TRUE(summary);
-    for (const Node &node : summary->lowered.nodes)
+    CompileOptions options = onManagedMemory(172 * mebibyte);
+    options.managed.prefetching = prefetching;
+    const tl::expected<Compiled, PlanError> compiled = compile(chainOfLayers(), options);
+    EXPECT_TRUE(compiled);
+    for (const Node &node : compiled->lowered.nodes)
       if (node.kind == NodeKind::Evict || node.kind == NodeKind::Discard)
         result.push_back({node.kind, node.buffer, node.range.offset, node.range.size});
     std::sort(result.begin(), result.end());

@@ -3,8 +3,8 @@
 /// What a search for what stays in host memory chooses from: groups of buffers, and smaller and smaller parts of them.
 #pragma once
 
+#include "passes/pipeline/HostingSearch.h"
 #include "passes/plan/PlanResidency.h"
-#include "passes/report/HostingSearch.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/report/RematerializingPlans.h"
+#include "passes/pipeline/RematerializingPlans.h"
 
 #include "passes/analysis/Bound.h"
 #include "passes/analysis/Prediction.h"

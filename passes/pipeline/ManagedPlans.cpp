@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/report/ManagedPlans.h"
+#include "passes/pipeline/ManagedPlans.h"
 
-#include "passes/lower/LowerManaged.h"
+#include "passes/pipeline/HostingGroups.h"
 #include "passes/plan/Processors.h"
-#include "passes/report/HostingGroups.h"
 
 #include <algorithm>
 #include <functional>
@@ -38,8 +37,8 @@ struct Plan {
 
 class ManagedPlans {
 public:
-  ManagedPlans(const Description &captured, const PlanOptions &options)
-      : captured_(captured), options_(options),
+  ManagedPlans(const Description &captured, const PlanOptions &options, const ManagedPlanning &managed)
+      : captured_(captured), options_(options), managed_(managed),
         lowering_{.machine = options.machine, .mayDiscard = options.backend == Backend::Managed} {}
 
   tl::expected<PlannedStep, PlanError> run() {
@@ -50,7 +49,7 @@ public:
     best_ = {std::move(*first), 0};
     best_.predictedUs = predictedUs(best_.step);
     tryCheaperOperations(options_.hosted);
-    if (!options_.mayBeHosted.empty())
+    if (!managed_.mayBeHosted.empty())
       if (const std::vector<BufferPart> hosted = chooseHosted(); hosted != options_.hosted) {
         PlanOptions other = options_;
         other.hosted = hosted;
@@ -142,8 +141,8 @@ private:
   std::vector<BufferPart> chooseHosted() const {
     const std::size_t trials = std::clamp(mostNodesTried / captured_.nodes.size(), leastTrials, mostTrials);
     const std::uint64_t leastBytes =
-        options_.hostsInParts ? options_.budgetBytes / leastPart : std::numeric_limits<std::uint64_t>::max();
-    HostingGroups candidates{groupsOfBuffers(captured_, options_.mayBeHosted, mostCandidates), {}};
+        managed_.hostsInParts ? options_.budgetBytes / leastPart : std::numeric_limits<std::uint64_t>::max();
+    HostingGroups candidates{groupsOfBuffers(captured_, managed_.mayBeHosted, mostCandidates), {}};
     double us = impossible;
     for (int withoutGain = 0;;) {
       const std::vector<HostingGroup> &groups = candidates.groups;
@@ -172,19 +171,20 @@ private:
 
   const Description &captured_;
   const PlanOptions &options_;
+  const ManagedPlanning &managed_;
   ManagedOptions lowering_;
   Plan best_;
 };
 
-/// The machine with operations that take so many times as long, and what nodes take with hosted operands as before.
-PlanOptions withSlowOperations(PlanOptions options) {
+/// On a machine with operations that take so many times as long.
+PlanOptions withSlowOperations(PlanOptions options, double slowerBy) {
   Machine &machine = options.machine;
   for (double *speed : {&machine.upBytesPerSecond, &machine.downBytesPerSecond, &machine.bothBytesPerSecond,
                         &machine.emptyBytesPerSecond})
-    *speed /= options.slowerBy;
-  machine.copyOverheadUs *= options.slowerBy;
+    *speed /= slowerBy;
+  machine.copyOverheadUs *= slowerBy;
   if (machine.downOverheadUs)
-    *machine.downOverheadUs *= options.slowerBy;
+    *machine.downOverheadUs *= slowerBy;
   return options;
 }
 
@@ -205,12 +205,14 @@ void takeAccesses(Description &planned, const Description &captured) {
 
 } // namespace
 
-tl::expected<PlannedStep, PlanError> planForManaged(const Description &captured, const PlanOptions &options) {
-  if (options.slowerBy == 1)
-    return ManagedPlans(captured, options).run();
-  const Description scaled = withSlowdownsTimes(captured, 1 / options.slowerBy);
-  const PlanOptions slow = withSlowOperations(options);
-  tl::expected<PlannedStep, PlanError> step = ManagedPlans(scaled, slow).run();
+tl::expected<PlannedStep, PlanError> planForManaged(const Description &captured, const PlanOptions &options,
+                                                    const ManagedPlanning &managed) {
+  if (managed.slowerBy == 1)
+    return ManagedPlans(captured, options, managed).run();
+  // Nodes take as long with hosted operands as before.
+  const Description scaled = withSlowdownsTimes(captured, 1 / managed.slowerBy);
+  const PlanOptions slow = withSlowOperations(options, managed.slowerBy);
+  tl::expected<PlannedStep, PlanError> step = ManagedPlans(scaled, slow, managed).run();
   if (step)
     takeAccesses(step->description, captured);
   return step;

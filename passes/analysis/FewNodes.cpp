@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/report/FewNodes.h"
-
-#include "passes/report/Units.h"
-
-#include <fmt/format.h>
+#include "passes/analysis/FewNodes.h"
 
 #include <algorithm>
 #include <cmath>
@@ -30,13 +26,6 @@ std::optional<FewNodes> findFewNodes(const Description &captured) {
       return FewNodes{nodes, timesUs.size(), us / totalUs};
   }
   return std::nullopt;
-}
-
-std::string warning(const FewNodes &few) {
-  return fmt::format("{} of {} measured nodes {} {:.0f} % of their time: the trace is damaged, and its figures are not "
-                     "the step's",
-                     formatCount(few.nodes), formatCount(few.measuredNodes), few.nodes == 1 ? "takes" : "take",
-                     std::floor(few.share * 100));
 }
 
 } // namespace pumpgraph

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 namespace pumpgraph {
 
@@ -27,9 +26,5 @@ inline constexpr double mostNodesThatAreFew = 0.05; ///< of the measured ones
 
 /// Looks at known node times, so before estimateCosts() has filled in others.
 std::optional<FewNodes> findFewNodes(const Description &captured);
-
-/// One sentence: "2 of 49 measured nodes take 99 % of their time: the trace is damaged, and its figures are not the
-/// step's".
-std::string warning(const FewNodes &few);
 
 } // namespace pumpgraph

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/report/HostingGroups.h"
+#include "passes/pipeline/HostingGroups.h"
 
 #include "passes/plan/HostedPages.h"
 #include "pumpgraph/graph/Reliance.h"

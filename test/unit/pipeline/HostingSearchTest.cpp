@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/report/HostingSearch.h"
+#include "passes/pipeline/HostingSearch.h"
 
 #include <gtest/gtest.h>
 
