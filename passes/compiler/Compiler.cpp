@@ -4,15 +4,14 @@
 
 #include "passes/analysis/AnnotateAccesses.h"
 #include "passes/analysis/EstimateCosts.h"
-#include "passes/analysis/HostedAccess.h"
 #include "passes/check/CheckResidency.h"
 #include "passes/lower/LowerManaged.h"
+#include "passes/pipeline/Candidates.h"
 #include "passes/pipeline/Compile.h"
 #include "passes/report/MemoryTrace.h"
 #include "passes/report/Summary.h"
 #include "pumpgraph/graph/Conversion.h"
 #include "pumpgraph/graph/Printable.h"
-#include "pumpgraph/graph/Ranges.h"
 
 #include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/Parser/Parser.h"
@@ -25,19 +24,41 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
 
 using namespace pumpgraph;
 
+namespace {
+
+/// A candidate, and what its C twin points at.
+class OwnedCandidate {
+public:
+  OwnedCandidate(std::string name, Summary summary)
+      : name_(std::move(name)), reportJson_(toJson(summary)), reportText_(toText(summary)),
+        lowered_(std::move(summary.lowered)), view_(lowered_) {}
+  OwnedCandidate(const OwnedCandidate &) = delete;
+  OwnedCandidate &operator=(const OwnedCandidate &) = delete;
+
+  const pumpgraph_candidate *get() const { return &candidate_; }
+
+private:
+  const std::string name_, reportJson_, reportText_;
+  const Description lowered_;
+  const DescriptionView view_;
+  const pumpgraph_candidate candidate_{name_.c_str(), view_.get(), reportJson_.c_str(), reportText_.c_str()};
+};
+
+} // namespace
+
 struct pumpgraph_compilation {
-  std::string message, reportJson, reportText, savedTimesNote;
+  std::string message;
+  std::vector<std::string> notes;
   std::size_t savedTimes = 0;
-  Description lowered;
-  std::optional<DescriptionView> view; ///< of `lowered`, if there is one
+  std::deque<OwnedCandidate> candidates;
 };
 
 namespace {
@@ -77,7 +98,6 @@ tl::expected<CompileOptions, Failure> compileOptions(const pumpgraph_compiler_op
   if (asked.host_bytes > 0)
     machine.hostBytes = asked.host_bytes;
   machine.downAtOnce = std::max(asked.down_at_once, 1U);
-  options.managed.hostsInParts = asked.hosts_whole == 0;
   options.rematerializes = asked.rematerialize != 0;
   if (asked.managed != 0)
     setManagedHosting(machine);
@@ -92,9 +112,7 @@ tl::expected<CompileOptions, Failure> compileOptions(const pumpgraph_compiler_op
         take(asked.best_down_bytes_per_second, "best_down_bytes_per_second", machine.bestDownBytesPerSecond),
         take(asked.down_overhead_us, "down_overhead_us", downOverheadUs),
         take(asked.request_us, "request_us", machine.requestUs),
-        take(asked.empty_bytes_per_second, "empty_bytes_per_second", machine.emptyBytesPerSecond),
-        take(asked.beside_hosted_pace, "beside_hosted_pace", machine.besideHostedPace),
-        take(asked.slower_by, "slower_by", options.managed.slowerBy)})
+        take(asked.empty_bytes_per_second, "empty_bytes_per_second", machine.emptyBytesPerSecond)})
     if (!fault.empty())
       return invalid(fault);
   if (downOverheadUs > 0)
@@ -168,53 +186,16 @@ std::string takeSavedTimes(Description &step, const pumpgraph_compiler_options &
   if (std::string fault = forEachGraph(options.costs_ir, "costs_ir", take); !fault.empty())
     return fault;
   if (!otherDevice.empty())
-    compilation.savedTimesNote = printable(
-        fmt::format("the saved node times are those of {}; on {} they are not used", otherDevice, options.device));
+    compilation.notes.push_back(printable(
+        fmt::format("the saved node times are those of {}; on {} they are not used", otherDevice, options.device)));
   else if (compilation.savedTimes < step.nodes.size())
-    compilation.savedTimesNote = fmt::format("the saved step has times for {} of {} nodes, by position and name",
-                                             compilation.savedTimes, step.nodes.size());
+    compilation.notes.push_back(fmt::format("the saved step has times for {} of {} nodes, by position and name",
+                                            compilation.savedTimes, step.nodes.size()));
   return {};
 }
 
-/// What accesses to buffers take that may be hosted, and to what stays in host memory whatever is done.
-void takeTimesOfRounds(Description &step, const CompileOptions &wanted, const pumpgraph_compiler_options &options) {
-  const std::size_t nodes = step.nodes.size(), rounds = std::max<std::uint32_t>(1, options.hosted_rounds);
-  const auto roundOf = [&](BufferIndex buffer) { return options.hosted_round ? options.hosted_round[buffer] : 0U; };
-  std::vector<bool> mayBeHosted(step.buffers.size(), false);
-  for (const BufferIndex buffer : wanted.managed.mayBeHosted)
-    mayBeHosted[buffer] = true;
-  Description timed = step;
-  estimateCosts(timed, wanted.plan.machine);
-  // What stays was there in all rounds: it alone in those in which nothing else of the node was.
-  std::vector<double> aloneUs(nodes, std::numeric_limits<double>::quiet_NaN());
-  for (std::size_t round = 0; round < rounds; ++round)
-    for (NodeIndex node = 0; node < nodes; ++node)
-      if (std::none_of(step.nodes[node].accesses.begin(), step.nodes[node].accesses.end(), [&](const Access &access) {
-            return mayBeHosted[access.buffer] && roundOf(access.buffer) == round;
-          }))
-        aloneUs[node] = options.hosted_us[round * nodes + node];
-  for (const BufferPart &part : wanted.plan.hosted)
-    append(timed.buffers[part.buffer].hosted, part.range);
-  takeHostedTimes(timed, aloneUs, wanted.plan.machine);
-  const std::vector<Traffic> ofWhatStays = hostedTraffic(timed).loadByNode;
-  for (std::size_t round = 0; round < rounds; ++round) {
-    for (BufferIndex buffer = 0; buffer < timed.buffers.size(); ++buffer) {
-      std::vector<Range> &hosted = timed.buffers[buffer].hosted;
-      hosted.clear();
-      if (mayBeHosted[buffer] && roundOf(buffer) == round)
-        hosted = {{0, step.buffers[buffer].size}};
-    }
-    std::vector<double> besideUs(options.hosted_us + round * nodes, options.hosted_us + (round + 1) * nodes);
-    for (NodeIndex node = 0; node < nodes; ++node)
-      besideUs[node] -= linkUs(ofWhatStays[node], wanted.plan.machine);
-    takeHostedTimes(timed, besideUs, wanted.plan.machine);
-  }
-  for (NodeIndex node = 0; node < nodes; ++node)
-    step.nodes[node].accesses = std::move(timed.nodes[node].accesses);
-}
-
 /// Takes what is in host memory out of the step. On managed memory it stays there where the options say so, which also
-/// have what else may be hosted, and how fast that is. Returns what is wrong with them, or nothing.
+/// have what else may be hosted. Returns what is wrong with them, or nothing.
 std::string takeHosting(Description &step, CompileOptions &wanted, const pumpgraph_compiler_options &options) {
   std::vector<std::vector<Range>> stays; // what is in host memory already
   for (Buffer &buffer : step.buffers)
@@ -241,12 +222,22 @@ std::string takeHosting(Description &step, CompileOptions &wanted, const pumpgra
     for (const Range &range : stays[buffer])
       wanted.plan.hosted.push_back({buffer, range});
   }
-  if (!options.hosted_us) {
-    wanted.managed.mayBeHosted.clear();
-    return {};
-  }
-  takeTimesOfRounds(step, wanted, options);
   return {};
+}
+
+/// The times of nodes with operands in host memory, if somebody knows them.
+std::optional<HostingRounds> roundsOf(const Description &step, const pumpgraph_compiler_options &options) {
+  if (!options.hosting || !options.hosted_us)
+    return std::nullopt;
+  HostingRounds rounds;
+  rounds.ofBuffer.resize(step.buffers.size(), 0);
+  if (options.hosted_round)
+    rounds.ofBuffer.assign(options.hosted_round, options.hosted_round + step.buffers.size());
+  for (std::uint32_t round = 0; round < std::max<std::uint32_t>(1, options.hosted_rounds); ++round) {
+    const double *us = options.hosted_us + round * step.nodes.size();
+    rounds.nodesUs.emplace_back(us, us + step.nodes.size());
+  }
+  return rounds;
 }
 
 /// Takes the pages that are to be apart. Returns what is wrong with them, or nothing.
@@ -269,8 +260,9 @@ std::string takeApart(const Description &step, PlanOptions &plan, const pumpgrap
   return {};
 }
 
-tl::expected<Compiled, Failure> compile(const pumpgraph_description *captured,
-                                        const pumpgraph_compiler_options &options, pumpgraph_compilation &compilation) {
+tl::expected<std::vector<Candidate>, Failure> compile(const pumpgraph_description *captured,
+                                                      const pumpgraph_compiler_options &options,
+                                                      pumpgraph_compilation &compilation) {
   tl::expected<Description, Failure> step = readStage(captured, Stage::Captured);
   if (!step)
     return tl::unexpected(step.error());
@@ -299,10 +291,7 @@ tl::expected<Compiled, Failure> compile(const pumpgraph_description *captured,
     return invalid(fault);
   if (const std::string fault = takeApart(*step, wanted->plan, options); !fault.empty())
     return invalid(fault);
-  tl::expected<Compiled, PlanError> compiled = pumpgraph::compile(*step, *wanted);
-  if (!compiled)
-    return tl::unexpected(Failure{PUMPGRAPH_COMPILER_UNPLANNABLE, std::move(compiled.error().message)});
-  return std::move(*compiled);
+  return compileCandidates(*step, *wanted, roundsOf(*step, options));
 }
 
 std::string join(const std::vector<Violation> &violations) {
@@ -312,20 +301,32 @@ std::string join(const std::vector<Violation> &violations) {
   return text;
 }
 
-pumpgraph_compiler_status fill(pumpgraph_compilation &compilation, tl::expected<Compiled, Failure> compiled) {
-  if (!compiled) {
-    compilation.message = printable(compiled.error().message);
-    return compiled.error().status;
+/// Why a candidate is none, if so.
+std::optional<Failure> failureOf(const Candidate &candidate) {
+  if (!candidate.compiled)
+    return Failure{PUMPGRAPH_COMPILER_UNPLANNABLE, candidate.compiled.error().message};
+  if (!candidate.compiled->checked())
+    return Failure{PUMPGRAPH_COMPILER_REFUSED, "the checker refused the plan: " + join(candidate.compiled->violations)};
+  return std::nullopt;
+}
+
+/// Without any candidate it fails as the first one does.
+pumpgraph_compiler_status fill(pumpgraph_compilation &compilation,
+                               tl::expected<std::vector<Candidate>, Failure> candidates) {
+  std::vector<std::string> missing;
+  if (candidates)
+    for (Candidate &candidate : *candidates) {
+      if (const std::optional<Failure> failure = failureOf(candidate))
+        missing.push_back(printable(fmt::format("there is no plan \"{}\": {}", candidate.name, failure->message)));
+      else
+        compilation.candidates.emplace_back(candidate.name, Summary(std::move(*candidate.compiled)));
+    }
+  if (compilation.candidates.empty()) {
+    const Failure failure = candidates ? *failureOf(candidates->front()) : candidates.error();
+    compilation.message = printable(failure.message);
+    return failure.status;
   }
-  Summary summary(std::move(*compiled));
-  compilation.reportJson = toJson(summary);
-  compilation.reportText = toText(summary);
-  if (!summary.checked()) {
-    compilation.message = printable("the checker refused the plan: " + join(summary.violations));
-    return PUMPGRAPH_COMPILER_REFUSED;
-  }
-  compilation.lowered = std::move(summary.lowered);
-  compilation.view.emplace(compilation.lowered);
+  compilation.notes.insert(compilation.notes.end(), missing.begin(), missing.end());
   return PUMPGRAPH_COMPILED;
 }
 
@@ -453,8 +454,9 @@ pumpgraph_compiler_status pumpgraph_compiler_compile(const pumpgraph_description
   }
 }
 
-const pumpgraph_description *pumpgraph_compilation_lowered(const pumpgraph_compilation *compilation) {
-  return compilation && compilation->view ? compilation->view->get() : nullptr;
+const pumpgraph_candidate *pumpgraph_compilation_candidate(const pumpgraph_compilation *compilation,
+                                                           uint64_t position) {
+  return compilation && position < compilation->candidates.size() ? compilation->candidates[position].get() : nullptr;
 }
 
 const char *pumpgraph_compilation_message(const pumpgraph_compilation *compilation) {
@@ -465,16 +467,8 @@ uint64_t pumpgraph_compilation_saved_times(const pumpgraph_compilation *compilat
   return compilation ? compilation->savedTimes : 0;
 }
 
-const char *pumpgraph_compilation_saved_times_note(const pumpgraph_compilation *compilation) {
-  return compilation ? compilation->savedTimesNote.c_str() : "";
-}
-
-const char *pumpgraph_compilation_report_json(const pumpgraph_compilation *compilation) {
-  return compilation ? compilation->reportJson.c_str() : "";
-}
-
-const char *pumpgraph_compilation_report_text(const pumpgraph_compilation *compilation) {
-  return compilation ? compilation->reportText.c_str() : "";
+const char *pumpgraph_compilation_note(const pumpgraph_compilation *compilation, uint64_t position) {
+  return compilation && position < compilation->notes.size() ? compilation->notes[position].c_str() : nullptr;
 }
 
 void pumpgraph_compilation_free(pumpgraph_compilation *compilation) {

@@ -488,52 +488,29 @@ Status Adoption::rewriteManaged(const Compiler &compiler) {
             : "nothing is discarded: not every access of the step is known");
   (void)step_->keepOriginal(); // some graphs that are fine here cannot be copied; they cannot be validated then
   Rewriting rewriting(*step_, compiler);
-  Expected<std::vector<ManagedTrial>> plans = planManaged(rewriting);
+  Expected<std::vector<CompiledPlan>> plans = planManaged(rewriting);
   if (!plans)
     return tl::unexpected<Error>(plans.error());
-  const std::string costs = plans->front().plan.savedTimes != 0 ? "saved times"
-                            : nodesAreTimed_                    ? "times of nodes before the plan"
-                                                                : "static estimates";
+  const std::string costs = plans->front().savedTimes != 0 ? "saved times"
+                            : nodesAreTimed_               ? "times of nodes before the plan"
+                                                           : "static estimates";
   PUMPGRAPH_TRY(ManagedTrials(*step_, rewriting, costs).run(std::move(*plans)));
   step_->captured_.warnings = foreseeThrashing(
       step_->plan_.lowered, unplanned(), {session_.frames_->budgetFrames() * pageBytes, session_.deviceFreeBytes_});
   return backResults();
 }
 
-/// Whether two plans of a step differ by no more than chance in what they host and do.
-static bool areAlike(const CompiledPlan &one, const CompiledPlan &other) {
-  const std::vector<Buffer> &a = one.lowered.buffers, &b = other.lowered.buffers;
-  return one.lowered.nodes.size() == other.lowered.nodes.size() &&
-         std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const Buffer &first, const Buffer &second) { return first.hosted == second.hosted; });
-}
-
-Expected<std::vector<ManagedTrial>> Adoption::planManaged(Rewriting &rewriting) {
+Expected<std::vector<CompiledPlan>> Adoption::planManaged(Rewriting &rewriting) {
   ManagedKnowledge known{accessesAreKnown_, options_.prefetching, hostingChoices()};
-  CapturedStep &captured = step_->captured_;
-  std::vector<ManagedTrial> trials;
-  std::optional<std::vector<std::string>> notes; // those of the first plan would be there again
-  const auto note = [&](std::string text) {
-    notes->push_back(std::move(text));
-    captured.notes = *notes;
-  };
-  const auto plan = [&](std::string why) -> Status {
-    Expected<CompiledPlan> made = rewriting.planManaged(options_.costsIr, known);
-    if (!made)
-      return tl::unexpected<Error>(made.error());
-    if (!notes)
-      notes = captured.notes;
-    captured.notes = *notes;
-    if (std::none_of(trials.begin(), trials.end(),
-                     [&](const ManagedTrial &trial) { return areAlike(trial.plan, *made); }))
-      trials.push_back({std::move(*made), std::move(why)});
-    return {};
-  };
-  PUMPGRAPH_TRY(plan("the first plan"));
+  Expected<std::vector<CompiledPlan>> first = rewriting.planManaged(options_.costsIr, known);
+  if (!first)
+    return first;
+  first->front().name = "the first plan";
   const bool isAsked = options_.hosting == HostingChoice::Measured ||
                        (options_.hosting == HostingChoice::Automatic && accessesAreKnown_);
-  if (!isAsked || !trials.front().plan.hasOperations())
-    return trials;
+  if (!isAsked || !first->front().hasOperations())
+    return first;
+  std::vector<std::string> &notes = step_->captured_.notes;
   HostedTimes times(*step_);
   std::string obstacle = times.obstacle();
   if (obstacle.empty()) {
@@ -546,37 +523,14 @@ Expected<std::vector<ManagedTrial>> Adoption::planManaged(Rewriting &rewriting) 
     nodesAreTimed_ = times.hasDeviceTimes();
   }
   if (!obstacle.empty()) {
-    note("nobody knows what of the step would be faster in host memory: " + obstacle);
-    return trials;
+    notes.push_back("nobody knows what of the step would be faster in host memory: " + obstacle);
+    return first;
   }
-  // The first plan was made without the times of nodes on the device.
-  const std::vector<ManagedTrial> first = std::exchange(trials, {});
-  std::vector<double> nodesUs;
-  nodesUs.swap(known.hosting.nodesUs);
-  if (!plan("nothing in host memory by choice"))
-    trials = first;
-  nodesUs.swap(known.hosting.nodesUs);
-  // How operations fare beside nodes that use the link differs from step to step, and from machine to machine.
-  // And nodes with a part of an operand there were not measured.
-  struct Assumption {
-    double pace, slowerBy;
-    bool hostsInParts;
-    const char *text;
-  };
-  for (const auto &[pace, slowerBy, hostsInParts, text] :
-       {Assumption{1.0, 1.0, true, "operations go on beside it"},
-        {0.3, 1.0, true, "operations go on at 30 % beside it"},
-        {0.1, 1.0, true, "operations go on at 10 % beside it"},
-        {0.1, 1.4, true, "all operations take 1.4 times as long"},
-        {0.1, 1.0, false, "operations go on at 10 % beside it and buffers stay whole"}}) {
-    known.besideHostedPace = pace;
-    known.slowerBy = slowerBy;
-    known.hostsInParts = hostsInParts;
-    const std::string why = fmt::format("with what is faster in host memory if {}", text);
-    if (const Status made = plan(why); !made)
-      note(fmt::format("there is no plan \"{}\": {}", why, made.error().message));
-  }
-  return trials;
+  Expected<std::vector<CompiledPlan>> timed = rewriting.planManaged(options_.costsIr, known);
+  if (timed)
+    return timed;
+  notes.push_back("there is no plan by the times of nodes with operands in host memory: " + timed.error().message);
+  return first;
 }
 
 Hosting Adoption::hostingChoices() const {

@@ -67,8 +67,8 @@ private:
   /// pages: see ReplaceFills.h.
   Status replaceFillsBeside(const CompiledPlan &plan);
   Status rewriteManaged(const Compiler &compiler);
-  /// A plan, and where something moves and that may be, several with buffers in host memory for which it is faster.
-  Expected<std::vector<ManagedTrial>> planManaged(Rewriting &rewriting);
+  /// One plan. Where something moves and nodes may be timed with operands in host memory, several candidates.
+  Expected<std::vector<CompiledPlan>> planManaged(Rewriting &rewriting);
   /// By buffer: what other steps keep in host memory stays there, and what they have on the device is not sent away.
   Hosting hostingChoices() const;
   /// What the step may touch that no parameter shows.

@@ -45,11 +45,10 @@ Expected<Compiler> Compiler::open(const std::string &path) {
       missing = symbol;
   };
   find(compiler.compile, "pumpgraph_compiler_compile");
-  find(compiler.lowered, "pumpgraph_compilation_lowered");
+  find(compiler.candidate, "pumpgraph_compilation_candidate");
   find(compiler.message, "pumpgraph_compilation_message");
+  find(compiler.note, "pumpgraph_compilation_note");
   find(compiler.savedTimes, "pumpgraph_compilation_saved_times");
-  find(compiler.savedTimesNote, "pumpgraph_compilation_saved_times_note");
-  find(compiler.reportJson, "pumpgraph_compilation_report_json");
   find(compiler.release, "pumpgraph_compilation_free");
   find(compiler.check, "pumpgraph_compiler_check");
   find(compiler.checkManaged, "pumpgraph_compiler_check_managed");

@@ -13,11 +13,10 @@ namespace pumpgraph::runtime {
 /// The functions of libpumpgraph-compiler.so.
 struct Compiler {
   decltype(&pumpgraph_compiler_compile) compile = nullptr;
-  decltype(&pumpgraph_compilation_lowered) lowered = nullptr;
+  decltype(&pumpgraph_compilation_candidate) candidate = nullptr;
   decltype(&pumpgraph_compilation_message) message = nullptr;
+  decltype(&pumpgraph_compilation_note) note = nullptr;
   decltype(&pumpgraph_compilation_saved_times) savedTimes = nullptr;
-  decltype(&pumpgraph_compilation_saved_times_note) savedTimesNote = nullptr;
-  decltype(&pumpgraph_compilation_report_json) reportJson = nullptr;
   decltype(&pumpgraph_compilation_free) release = nullptr;
   decltype(&pumpgraph_compiler_check) check = nullptr;
   decltype(&pumpgraph_compiler_check_managed) checkManaged = nullptr;

@@ -20,9 +20,9 @@ constexpr double leastGain = 0.01;
 
 } // namespace
 
-Status ManagedTrials::putInForce(const ManagedTrial &trial) {
-  PUMPGRAPH_TRY(rewriting_.putInForceManaged(trial.plan));
-  step_.beginPlan(costs_, trial.why);
+Status ManagedTrials::putInForce(const CompiledPlan &plan) {
+  PUMPGRAPH_TRY(rewriting_.putInForceManaged(plan));
+  step_.beginPlan(costs_, plan.name);
   return {};
 }
 
@@ -54,16 +54,16 @@ Expected<double> ManagedTrials::timeReplays(KeptValues &values) {
   return median(std::move(times));
 }
 
-Status ManagedTrials::run(std::vector<ManagedTrial> trials) {
+Status ManagedTrials::run(std::vector<CompiledPlan> plans) {
   KeptValues values(step_);
-  if (const Status kept = trials.size() > 1 ? values.keep() : Status{}; !kept) {
-    note(trials.front(), kept.error());
-    trials.resize(1);
+  if (const Status kept = plans.size() > 1 ? values.keep() : Status{}; !kept) {
+    note(plans.front(), kept.error());
+    plans.resize(1);
   }
-  if (trials.size() == 1)
-    return putInForce(trials.front());
+  if (plans.size() == 1)
+    return putInForce(plans.front());
   const Stopwatch watch;
-  const Expected<std::size_t> best = findFastest(trials, values);
+  const Expected<std::size_t> best = findFastest(plans, values);
   const Status restored = values.restore();
   if (!restored)
     return inContext(restored.error(),
@@ -71,9 +71,9 @@ Status ManagedTrials::run(std::vector<ManagedTrial> trials) {
   if (!best)
     return tl::unexpected<Error>(best.error());
   step_.times_.trialsMs = watch.milliseconds();
-  PUMPGRAPH_TRY(rewriting_.putInForceManaged(trials[*best].plan));
+  PUMPGRAPH_TRY(rewriting_.putInForceManaged(plans[*best]));
   const auto record = std::find_if(step_.plans_.begin(), step_.plans_.end(),
-                                   [&](const PlanRecord &plan) { return plan.why == trials[*best].why; });
+                                   [&](const PlanRecord &record) { return record.why == plans[*best].name; });
   if (record + 1 != step_.plans_.end()) {
     step_.plans_.push_back(PlanRecord(*record));
     step_.plans_.back().why += ", which is the fastest";
@@ -81,16 +81,16 @@ Status ManagedTrials::run(std::vector<ManagedTrial> trials) {
   return {};
 }
 
-Expected<std::size_t> ManagedTrials::findFastest(const std::vector<ManagedTrial> &trials, KeptValues &values) {
+Expected<std::size_t> ManagedTrials::findFastest(const std::vector<CompiledPlan> &plans, KeptValues &values) {
   std::optional<std::size_t> best;
   double leastUs = 0;
   Error first;
-  for (std::size_t i = 0; i < trials.size(); ++i) {
-    const Expected<double> us = timeTrial(trials[i], values);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const Expected<double> us = timeTrial(plans[i], values);
     if (!us && !rewriting_.restored())
       return tl::unexpected<Error>(us.error());
     if (!us) {
-      note(trials[i], us.error());
+      note(plans[i], us.error());
       first = i == 0 ? us.error() : first;
     } else if (!best || *us < leastUs * (1 - leastGain)) {
       best = i;
@@ -102,8 +102,8 @@ Expected<std::size_t> ManagedTrials::findFastest(const std::vector<ManagedTrial>
   return *best;
 }
 
-Expected<double> ManagedTrials::timeTrial(const ManagedTrial &trial, KeptValues &values) {
-  PUMPGRAPH_TRY(putInForce(trial));
+Expected<double> ManagedTrials::timeTrial(const CompiledPlan &plan, KeptValues &values) {
+  PUMPGRAPH_TRY(putInForce(plan));
   const Expected<double> us = timeReplays(values);
   if (us)
     step_.plans_.back().measuredUs = *us;
@@ -113,8 +113,8 @@ Expected<double> ManagedTrials::timeTrial(const ManagedTrial &trial, KeptValues 
   return us;
 }
 
-void ManagedTrials::note(const ManagedTrial &trial, const Error &why) {
-  step_.captured_.notes.push_back(fmt::format("the plan \"{}\" could not be timed: {}", trial.why, why.message));
+void ManagedTrials::note(const CompiledPlan &plan, const Error &why) {
+  step_.captured_.notes.push_back(fmt::format("the plan \"{}\" could not be timed: {}", plan.name, why.message));
 }
 
 } // namespace pumpgraph::runtime

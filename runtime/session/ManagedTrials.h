@@ -12,11 +12,6 @@ namespace pumpgraph::runtime {
 
 class KeptValues;
 
-struct ManagedTrial {
-  CompiledPlan plan;
-  std::string why; ///< for the report
-};
-
 /// Puts each plan in force in turn, replays it, and leaves the fastest in force. Nothing else may replay the step
 /// meanwhile.
 class ManagedTrials {
@@ -27,15 +22,15 @@ public:
 
   /// At least one; the first wins where others are no faster to speak of. All values are as before in the end. When it
   /// fails the graph is as it was, as far as Rewriting::restored() says so.
-  Status run(std::vector<ManagedTrial> trials);
+  Status run(std::vector<CompiledPlan> plans);
 
 private:
   /// Puts each in force, and takes it back. A note says which could not be timed; an error if none could, or if one is
   /// left in the graph.
-  Expected<std::size_t> findFastest(const std::vector<ManagedTrial> &trials, KeptValues &values);
-  Expected<double> timeTrial(const ManagedTrial &trial, KeptValues &values);
-  void note(const ManagedTrial &trial, const Error &why);
-  Status putInForce(const ManagedTrial &trial);
+  Expected<std::size_t> findFastest(const std::vector<CompiledPlan> &plans, KeptValues &values);
+  Expected<double> timeTrial(const CompiledPlan &plan, KeptValues &values);
+  void note(const CompiledPlan &plan, const Error &why);
+  Status putInForce(const CompiledPlan &plan);
   /// Of replays that each begin with the kept values, where one of them was before: the median, microseconds.
   Expected<double> timeReplays(KeptValues &values);
   Expected<double> timeReplay(KeptValues &values);

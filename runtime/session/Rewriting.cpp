@@ -72,10 +72,12 @@ Expected<CompiledPlan> Rewriting::plan(std::uint64_t otherFrames, const std::str
   options.boundary = others ? boundaryView.get() : nullptr;
   options.apart = apart.data();
   options.apart_count = apart.size();
-  Expected<CompiledPlan> plan = compile(step_.captured_.description, options, otherFrames, !costsIr.empty());
-  if (plan)
-    plan->boundary = std::move(given);
-  return plan;
+  Expected<std::vector<CompiledPlan>> plans =
+      compile(step_.captured_.description, options, otherFrames, !costsIr.empty());
+  if (!plans)
+    return tl::unexpected<Error>(plans.error());
+  plans->front().boundary = std::move(given);
+  return std::move(plans->front());
 }
 
 Expected<double> Rewriting::predictUs(const Description &lowered) const {
@@ -138,44 +140,44 @@ Expected<pumpgraph_compiler_options> Rewriting::managedOptions(const std::string
   return options;
 }
 
-Expected<CompiledPlan> Rewriting::planManaged(const std::string &costsIr, const ManagedKnowledge &known) {
-  const auto planOnce = [&]() -> Expected<CompiledPlan> {
+Expected<std::vector<CompiledPlan>> Rewriting::planManaged(const std::string &costsIr, const ManagedKnowledge &known) {
+  const Hosting &hosting = known.hosting;
+  const auto planOnce = [&]() -> Expected<std::vector<CompiledPlan>> {
     Expected<pumpgraph_compiler_options> made = managedOptions(costsIr);
     if (!made)
       return tl::unexpected<Error>(made.error());
     pumpgraph_compiler_options &options = *made;
     options.prefetching = known.prefetching;
     options.every_access_known = known.accessesAreKnown && driver_.memDiscardBatchAsync ? 1 : 0;
-    options.hosting = known.hosting.choices.empty() ? nullptr : known.hosting.choices.data();
-    options.beside_hosted_pace = known.besideHostedPace;
-    options.slower_by = known.slowerBy;
-    options.hosts_whole = known.hostsInParts ? 0 : 1;
-    options.hosted_us = known.hosting.nodesUs.empty() ? nullptr : known.hosting.nodesUs.data();
-    options.hosted_rounds = static_cast<std::uint32_t>(known.hosting.nodesUs.size() /
-                                                       std::max<std::size_t>(1, step_.captured_.nodes.size()));
-    options.hosted_round = known.hosting.rounds.empty() ? nullptr : known.hosting.rounds.data();
+    options.hosting = hosting.choices.empty() ? nullptr : hosting.choices.data();
+    options.hosted_us = hosting.nodesUs.empty() ? nullptr : hosting.nodesUs.data();
+    options.hosted_rounds =
+        static_cast<std::uint32_t>(hosting.nodesUs.size() / std::max<std::size_t>(1, step_.captured_.nodes.size()));
+    options.hosted_round = hosting.rounds.empty() ? nullptr : hosting.rounds.data();
     Description captured = step_.captured_.description;
-    for (BufferIndex buffer = 0; buffer < known.hosting.stays.size(); ++buffer)
-      captured.buffers[buffer].hosted = known.hosting.stays[buffer];
+    for (BufferIndex buffer = 0; buffer < hosting.stays.size(); ++buffer)
+      captured.buffers[buffer].hosted = hosting.stays[buffer];
     return compile(captured, options, 0, !costsIr.empty());
   };
-  const std::vector<std::string> notes = step_.captured_.notes;
-  Expected<CompiledPlan> plan = planOnce();
-  if (!plan)
-    return plan;
+  Expected<std::vector<CompiledPlan>> plans = planOnce();
+  if (!plans)
+    return plans;
   const Expected<bool> disturbed = session_.managedLinkWasDisturbed();
   if (!disturbed)
     return tl::unexpected<Error>(disturbed.error());
-  if (!*disturbed)
-    return plan;
-  step_.captured_.notes = notes; // those of the first time would be there twice
-  return planOnce();
+  return *disturbed ? planOnce() : std::move(plans);
 }
 
-Expected<CompiledPlan> Rewriting::compile(const Description &captured, const pumpgraph_compiler_options &options,
-                                          std::uint64_t otherFrames, bool costsGiven) {
+/// Where a step is planned again, most notes are those of the first time.
+static void noteOnce(std::vector<std::string> &notes, const std::string &note) {
+  if (std::find(notes.begin(), notes.end(), note) == notes.end())
+    notes.push_back(note);
+}
+
+Expected<std::vector<CompiledPlan>> Rewriting::compile(const Description &captured,
+                                                       const pumpgraph_compiler_options &options,
+                                                       std::uint64_t otherFrames, bool costsGiven) {
   const Stopwatch watch;
-  CompiledPlan plan;
   const DescriptionView view(captured);
   pumpgraph_compilation *compilation = nullptr;
   const pumpgraph_compiler_status compiled = compiler_.compile(view.get(), &options, &compilation);
@@ -186,21 +188,37 @@ Expected<CompiledPlan> Rewriting::compile(const Description &captured, const pum
   hasRepeated_ = compiled == PUMPGRAPH_COMPILER_REFUSED && options.rematerialize != 0;
   PUMPGRAPH_TRY(
       statusOf(compiled, compilation ? compiler_.message(compilation) : "no message", otherFrames, costsGiven));
-  const pumpgraph_description *lowered = compiler_.lowered(compilation);
-  std::string problem = "there is none";
-  if (!lowered || !fromC(*lowered, plan.lowered, problem))
-    return fail(PUMPGRAPH_INTERNAL, "the compiler library's lowered step cannot be used: {}", problem);
-  hasRenamed_ = plan.lowered.buffers.size() > step_.captured_.blocks.size();
-  hasRepeated_ = std::any_of(plan.lowered.nodes.begin(), plan.lowered.nodes.end(),
+  std::vector<CompiledPlan> plans;
+  while (const pumpgraph_candidate *candidate = compiler_.candidate(compilation, plans.size())) {
+    Expected<CompiledPlan> plan = planOf(*candidate);
+    if (!plan)
+      return tl::unexpected<Error>(plan.error());
+    plan->otherFrames = otherFrames;
+    plan->savedTimes = compiler_.savedTimes(compilation);
+    plans.push_back(std::move(*plan));
+  }
+  if (plans.empty())
+    return fail(PUMPGRAPH_INTERNAL, "the compiler library has no plan for \"{}\"", name());
+  const Description &lowered = plans.front().lowered;
+  hasRenamed_ = lowered.buffers.size() > step_.captured_.blocks.size();
+  hasRepeated_ = std::any_of(lowered.nodes.begin(), lowered.nodes.end(),
                              [](const Node &node) { return node.kind == NodeKind::Rematerialize; });
-  PUMPGRAPH_TRY(reserveContinuations(plan, options.boundary != nullptr));
-  if (const char *report = compiler_.reportJson(compilation))
-    plan.report = std::make_shared<const nlohmann::ordered_json>(nlohmann::ordered_json::parse(report, nullptr, false));
-  plan.otherFrames = otherFrames;
-  plan.savedTimes = compiler_.savedTimes(compilation);
-  if (const std::string note = compiler_.savedTimesNote(compilation); !note.empty())
-    step_.captured_.notes.push_back(note);
+  for (CompiledPlan &plan : plans)
+    PUMPGRAPH_TRY(reserveContinuations(plan, options.boundary != nullptr));
+  for (std::uint64_t i = 0; const char *note = compiler_.note(compilation, i); ++i)
+    noteOnce(step_.captured_.notes, note);
   step_.times_.planMs += watch.milliseconds();
+  return plans;
+}
+
+Expected<CompiledPlan> Rewriting::planOf(const pumpgraph_candidate &candidate) const {
+  CompiledPlan plan;
+  std::string problem = "there is none";
+  if (!candidate.lowered || !fromC(*candidate.lowered, plan.lowered, problem))
+    return fail(PUMPGRAPH_INTERNAL, "the compiler library's lowered step cannot be used: {}", problem);
+  plan.name = candidate.name;
+  plan.report = std::make_shared<const nlohmann::ordered_json>(
+      nlohmann::ordered_json::parse(candidate.report_json, nullptr, false));
   return plan;
 }
 

@@ -17,9 +17,6 @@ struct ManagedKnowledge {
   bool accessesAreKnown = false;
   std::int32_t prefetching = 0; ///< a pumpgraph_prefetching
   Hosting hosting = {};
-  double besideHostedPace = 0; ///< Machine::besideHostedPace; 0: the default
-  double slowerBy = 1;         ///< as in the compiler's options
-  bool hostsInParts = true;    ///< what is faster in host memory; else whole buffers alone
 };
 
 /// Changes one step's graph and the memory behind its buffers. When a call fails, the graph is as it was, or restored()
@@ -49,8 +46,9 @@ public:
   /// The opposite. The plan's residence is returned, to be put in force again.
   Expected<std::shared_ptr<Residence>> takeBack(Keep keep);
 
-  /// The same on managed memory: plans; then adds the operations to the graph, with an agent that carries them out.
-  Expected<CompiledPlan> planManaged(const std::string &costsIr, const ManagedKnowledge &known);
+  /// The same on managed memory: makes candidate plans; then adds the operations to the graph, with an agent that
+  /// carries them out. There is at least one plan.
+  Expected<std::vector<CompiledPlan>> planManaged(const std::string &costsIr, const ManagedKnowledge &known);
   Status putInForceManaged(CompiledPlan plan);
   /// The opposite. No replay may be under way.
   Status takeBackManaged();
@@ -67,8 +65,10 @@ public:
   bool hasRepeated() const { return hasRepeated_; }
 
 private:
-  Expected<CompiledPlan> compile(const Description &captured, const pumpgraph_compiler_options &options,
-                                 std::uint64_t otherFrames, bool costsGiven);
+  /// All candidate plans, of which there is at least one.
+  Expected<std::vector<CompiledPlan>> compile(const Description &captured, const pumpgraph_compiler_options &options,
+                                              std::uint64_t otherFrames, bool costsGiven);
+  Expected<CompiledPlan> planOf(const pumpgraph_candidate &candidate) const;
   /// Gives the lowered buffers that the captured step does not have, all of them continuations, addresses.
   Status reserveContinuations(CompiledPlan &plan, bool isForSharedBoundary) const;
   Status lowerAndCheckManaged(GraphEditor &editor, const CompiledPlan &plan, CUdeviceptr words);

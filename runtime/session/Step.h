@@ -35,6 +35,7 @@ inline constexpr double usPerSecond = 1e6;
 
 /// The compiler library's plan of a captured step.
 struct CompiledPlan {
+  std::string name; ///< among the compiler library's candidates
   Description lowered;
   std::shared_ptr<const nlohmann::ordered_json> report; ///< null before, and where the library gave none
   std::uint64_t otherFrames = 0;       ///< of the session, held by allocations that the step does not touch

@@ -87,10 +87,11 @@ public:
     pumpgraph_compilation *compilation = nullptr;
     find<decltype(pumpgraph_compiler_compile)>("pumpgraph_compiler_compile")(DescriptionView(step).get(), &options,
                                                                              &compilation);
-    const auto *lowered = find<decltype(pumpgraph_compilation_lowered)>("pumpgraph_compilation_lowered")(compilation);
-    if (!lowered)
+    const pumpgraph_candidate *candidate =
+        find<decltype(pumpgraph_compilation_candidate)>("pumpgraph_compilation_candidate")(compilation, 0);
+    if (!candidate)
       return find<decltype(pumpgraph_compilation_message)>("pumpgraph_compilation_message")(compilation);
-    char *text = find<decltype(pumpgraph_compiler_print)>("pumpgraph_compiler_print")(lowered, nullptr);
+    char *text = find<decltype(pumpgraph_compiler_print)>("pumpgraph_compiler_print")(candidate->lowered, nullptr);
     const std::string copy = text;
     find<decltype(pumpgraph_compiler_string_free)>("pumpgraph_compiler_string_free")(text);
     find<decltype(pumpgraph_compilation_free)>("pumpgraph_compilation_free")(compilation);

@@ -132,20 +132,25 @@ void pumpgraph_test_continue(const char *buffer, Continuing way) {
   how = way;
 }
 
-const pumpgraph_description *pumpgraph_compilation_lowered(const pumpgraph_compilation *compilation) {
+const pumpgraph_candidate *pumpgraph_compilation_candidate(const pumpgraph_compilation *compilation,
+                                                           uint64_t position) {
   void *library = dlopen(PUMPGRAPH_COMPILER_LIBRARY, RTLD_NOW | RTLD_LOCAL);
   const auto real =
-      reinterpret_cast<decltype(&pumpgraph_compilation_lowered)>(dlsym(library, "pumpgraph_compilation_lowered"));
+      reinterpret_cast<decltype(&pumpgraph_compilation_candidate)>(dlsym(library, "pumpgraph_compilation_candidate"));
   // Until the next call, which is all that a caller needs here.
+  static pumpgraph_candidate candidate;
   static Description lowered;
   static std::unique_ptr<DescriptionView> view;
   std::string error;
   lowered = {};
-  if (!fromC(*real(compilation), lowered, error))
+  const pumpgraph_candidate *original = real(compilation, position);
+  if (!original || !fromC(*original->lowered, lowered, error))
     return nullptr;
   continueIn(lowered);
   view = std::make_unique<DescriptionView>(lowered);
-  return view->get();
+  candidate = *original;
+  candidate.lowered = view->get();
+  return &candidate;
 }
 
 } // extern "C"

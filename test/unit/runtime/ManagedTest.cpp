@@ -306,7 +306,7 @@ TEST_F(ManagedTest, hostsWhatIsFasterThere) {
     EXPECT_EQ(program_->weights(), program_->expectedWeights(3));
     const nlohmann::json runtime = runtimeReport(step);
     EXPECT_GT(runtime.at("hosted_ms"), 0);
-    EXPECT_EQ(runtime.at("plans")[0].at("why"), "nothing in host memory by choice");
+    EXPECT_EQ(runtime.at("plans")[0].at("why"), "nothing hosted by choice");
     EXPECT_GE(runtime.at("plans").size(), 2U);
     for (const nlohmann::json &plan : runtime.at("plans")) {
       EXPECT_GT(plan.at("measured_s"), 0);

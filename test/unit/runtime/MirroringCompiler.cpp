@@ -10,14 +10,21 @@
 
 extern "C" {
 
-const pumpgraph_description *pumpgraph_compilation_lowered(const pumpgraph_compilation *compilation) {
+const pumpgraph_candidate *pumpgraph_compilation_candidate(const pumpgraph_compilation *compilation,
+                                                           uint64_t position) {
   void *library = dlopen(PUMPGRAPH_COMPILER_LIBRARY, RTLD_NOW | RTLD_LOCAL);
   const auto real =
-      reinterpret_cast<decltype(&pumpgraph_compilation_lowered)>(dlsym(library, "pumpgraph_compilation_lowered"));
+      reinterpret_cast<decltype(&pumpgraph_compilation_candidate)>(dlsym(library, "pumpgraph_compilation_candidate"));
+  const pumpgraph_candidate *original = real(compilation, position);
+  if (!original)
+    return nullptr;
   // Until the next call, which is all that a caller needs here.
+  static pumpgraph_candidate candidate;
   static pumpgraph_description lowered;
   static std::vector<pumpgraph_buffer> buffers;
-  lowered = *real(compilation);
+  candidate = *original;
+  candidate.lowered = &lowered;
+  lowered = *original->lowered;
   buffers.assign(lowered.buffers, lowered.buffers + lowered.buffer_count);
   for (pumpgraph_buffer &buffer : buffers)
     if (std::strstr(buffer.name, "mirrored")) {
@@ -25,7 +32,7 @@ const pumpgraph_description *pumpgraph_compilation_lowered(const pumpgraph_compi
       buffer.mirrored_count = buffer.resident_count;
     }
   lowered.buffers = buffers.data();
-  return &lowered;
+  return &candidate;
 }
 
 char *pumpgraph_compiler_check(const pumpgraph_description *, const pumpgraph_description *) {

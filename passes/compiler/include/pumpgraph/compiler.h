@@ -60,9 +60,6 @@ typedef struct pumpgraph_compiler_options {
    * `hosting` is 1 and whose `hosted_round` is this one, and what stays of those with 2. NULL: nobody knows, and 1 is
    * as 0. */
   const double *hosted_us;
-  double beside_hosted_pace;   /* managed only: Machine::besideHostedPace; 0: 0.1 */
-  double slower_by;            /* managed only: the plan is made as if operations took so many times as long; 0: 1 */
-  int32_t hosts_whole;         /* managed only: 1: by choice all of a buffer or nothing */
   uint32_t hosted_rounds;      /* managed only: of `hosted_us`; 0: one */
   const uint8_t *hosted_round; /* managed only, by buffer, from 0 on; NULL: 0 for all of them */
   int32_t rematerialize;       /* virtual memory only: 1: pure nodes may run again */
@@ -82,6 +79,14 @@ typedef enum pumpgraph_compiler_status {
 
 typedef struct pumpgraph_compilation pumpgraph_compilation;
 
+/** A plan of the step. Belongs to the compilation, as does all that it points at. */
+typedef struct pumpgraph_candidate {
+  const char *name; /* "as predicted"; no two of a compilation are equal */
+  const pumpgraph_description *lowered;
+  const char *report_json;
+  const char *report_text;
+} pumpgraph_candidate;
+
 /* Every function below says of which stage (pumpgraph::Stage) its descriptions have to be, and refuses another by a
  * message that names both. */
 
@@ -92,14 +97,16 @@ typedef struct pumpgraph_compilation pumpgraph_compilation;
 PUMPGRAPH_COMPILER_API pumpgraph_compiler_status pumpgraph_compiler_compile(const pumpgraph_description *captured,
                                                                             const pumpgraph_compiler_options *options,
                                                                             pumpgraph_compilation **out);
-/** The lowered description, or NULL if there is none. Belongs to the compilation, as do the strings below. */
-PUMPGRAPH_COMPILER_API const pumpgraph_description *pumpgraph_compilation_lowered(const pumpgraph_compilation *);
+/** The plans of a compiled step, from 0 on; NULL behind the last. There are several where the prediction does not tell
+ * which is the fastest: on managed memory with `hosted_us`. The caller times them and keeps one; the first of equally
+ * fast ones is to be preferred. */
+PUMPGRAPH_COMPILER_API const pumpgraph_candidate *pumpgraph_compilation_candidate(const pumpgraph_compilation *,
+                                                                                  uint64_t position);
 PUMPGRAPH_COMPILER_API const char *pumpgraph_compilation_message(const pumpgraph_compilation *); /* "" if compiled */
-/** How many nodes have their time from `costs_ir`; and a sentence for people if those are not all nodes, else "". */
+/** Sentences for people, from 0 on; NULL behind the last. */
+PUMPGRAPH_COMPILER_API const char *pumpgraph_compilation_note(const pumpgraph_compilation *, uint64_t position);
+/** How many nodes have their time from `costs_ir`; a note says so if those are not all nodes. */
 PUMPGRAPH_COMPILER_API uint64_t pumpgraph_compilation_saved_times(const pumpgraph_compilation *);
-PUMPGRAPH_COMPILER_API const char *pumpgraph_compilation_saved_times_note(const pumpgraph_compilation *);
-PUMPGRAPH_COMPILER_API const char *pumpgraph_compilation_report_json(const pumpgraph_compilation *);
-PUMPGRAPH_COMPILER_API const char *pumpgraph_compilation_report_text(const pumpgraph_compilation *);
 PUMPGRAPH_COMPILER_API void pumpgraph_compilation_free(pumpgraph_compilation *);
 
 /** Runs the checker on a description that is lowered for virtual memory, re-lifted or not, and, if `captured` is not
