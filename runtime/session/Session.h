@@ -8,13 +8,13 @@
 #include "runtime/capture/NodeDeclarations.h"
 #include "runtime/capture/Rehearsal.h"
 #include "runtime/driver/ProcessMemory.h"
+#include "runtime/link/ManagedLink.h"
 #include "runtime/lower/Residence.h"
 #include "runtime/memory/FillKernel.h"
 #include "runtime/memory/ManagedArena.h"
 #include "runtime/memory/Paging.h"
 #include "runtime/session/AsideMemory.h"
 #include "runtime/session/Compiler.h"
-#include "runtime/session/ManagedLink.h"
 
 #include <nlohmann/json_fwd.hpp>
 

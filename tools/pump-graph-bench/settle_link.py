@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "runtime" / "python"))
 from pumpgraph import _capi  # noqa: E402
 from pumpgraph._session import Session, user_cache  # noqa: E402
 
-SESSIONS = 5  # wantedMeasurements in runtime/session/Link.h
+SESSIONS = 5  # wantedMeasurements in runtime/link/Link.h
 BUDGET_BYTES = 256 << 20
 
 

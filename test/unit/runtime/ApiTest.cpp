@@ -2,7 +2,7 @@
 // The C API's own duties: arguments, structs of other sizes, handles, the allocator shim, the doctor.
 #include "pumpgraph/pumpgraph.h"
 #include "runtime/api/Handles.h"
-#include "runtime/session/Link.h"
+#include "runtime/link/Link.h"
 #include "test/unit/runtime/FakeDriver.h"
 #include "test/unit/runtime/StackProbe.h"
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "runtime/driver/Driver.h"
-#include "runtime/session/Link.h"
+#include "runtime/link/Link.h"
 
 #include <array>
 #include <chrono>

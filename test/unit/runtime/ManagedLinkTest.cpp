@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a managed session learns of its link, and what it makes of it.
-#include "runtime/session/ManagedLink.h"
+#include "runtime/link/ManagedLink.h"
 
 #include "test/unit/runtime/Program.h"
 

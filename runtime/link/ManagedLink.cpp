@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/session/ManagedLink.h"
+#include "runtime/link/ManagedLink.h"
 
 #include "runtime/agent/DriverMover.h"
 

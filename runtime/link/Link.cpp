@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/session/Link.h"
+#include "runtime/link/Link.h"
 
 #include <nlohmann/json.hpp>
 

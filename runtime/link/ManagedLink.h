@@ -4,7 +4,7 @@
 #pragma once
 
 #include "runtime/agent/LaneContexts.h"
-#include "runtime/session/Link.h"
+#include "runtime/link/Link.h"
 
 #include <vector>
 

@@ -3,8 +3,10 @@
 /// The measured speed of the link between host and device.
 #pragma once
 
-#include "runtime/lower/Residence.h"
+#include "runtime/driver/Driver.h"
+#include "runtime/lower/MemoryTools.h"
 
+#include <optional>
 #include <string>
 
 namespace pumpgraph::runtime {
