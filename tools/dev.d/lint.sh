@@ -22,8 +22,8 @@ trackedFiles() {
 }
 
 lintTypes() {
-  cd "$root/runtime/python"
-  mypy --config-file "$root/setup.cfg" --cache-dir "$build/lint/mypy" --package pumpgraph
+  cd runtime/python &&
+    mypy --config-file "$root/setup.cfg" --cache-dir "$build/lint/mypy" --package pumpgraph
 }
 
 lintPython() {
@@ -76,12 +76,12 @@ lintCpp() {
     xargs -0 -n 1 -P "$(nproc)" clang-tidy-22 -p "$build" --quiet --warnings-as-errors='*'
 }
 
-# Runs one part, says how long it took, and adds it to `faulty` if it fails: lintPart NAME PROGRAM COMMAND...
+# Runs one part in the root, says how long it took, and adds it to `faulty` if it fails: lintPart NAME PROGRAM COMMAND...
 lintPart() {
   local start=$SECONDS log=$build/lint/$1.log
   command -v "$2" >/dev/null || fail "no $2; 'tools/dev build' installs it"
   mkdir -p "$build/lint"
-  if ("${@:3}") >"$log" 2>&1 </dev/null; then
+  if (cd "$root" && "${@:3}") >"$log" 2>&1 </dev/null; then
     grep '^lint: ' "$log" || true
     say "lint: $1: nothing found, $((SECONDS - start)) s"
     return
