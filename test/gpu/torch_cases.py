@@ -366,10 +366,12 @@ def estimates_count_arithmetic(_folder):
     pumpgraph.install(budget="unlimited", budget_of="tensors")
     convolutions = [part for _ in range(6) for part in (nn.Conv2d(256, 256, 3, padding=1), nn.ReLU())]
     nets = {
-        "fp32 products": (nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(8))), (2048, 2048), torch.float32, False),
+        "fp32 products": (nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(8))), (2048, 2048), torch.float32,
+                          False),
         "fp32 convolutions": (nn.Sequential(*convolutions), (16, 256, 64, 64), torch.float32, False),
         "tf32 convolutions": (nn.Sequential(*convolutions), (16, 256, 64, 64), torch.float32, True),
-        "bf16 attention": (nn.Sequential(*(Attention(1024, 16) for _ in range(6))), (16, 1024, 1024), torch.bfloat16, False),
+        "bf16 attention": (nn.Sequential(*(Attention(1024, 16) for _ in range(6))), (16, 1024, 1024), torch.bfloat16,
+                           False),
     }
     ratios = {}
     for name, (net, shape, dtype, allows_tf32) in nets.items():

@@ -49,8 +49,8 @@ class Text(unittest.TestCase):
         self.assertNotIn("left as captured", text)
 
     def test_says_which_node_times_its_figures_are_by(self):
-        for costs, words in (("static", "estimated"), ("saved", "of a saved step"), ("measured", "measured on this step"),
-                             (None, None)):
+        for costs, words in (("static", "estimated"), ("saved", "of a saved step"),
+                             ("measured", "measured on this step"), (None, None)):
             text = str(Report(dict(FIGURES, runtime=dict(FIGURES["runtime"], costs=costs))))
             self.assertEqual("node times" in text, words is not None)
             self.assertIn(f"  node times            {words}\n" if words else "", text)

@@ -15,10 +15,13 @@ from ._session import ArithmeticKind
 from .schemas import given
 from .tensors import is_wrapper, tensors_in
 
+_FORMULAS: Mapping[Any, Callable[..., int]] = {}
 try:
-    from torch.utils.flop_counter import flop_registry as _FORMULAS
+    from torch.utils.flop_counter import flop_registry
+
+    _FORMULAS = flop_registry
 except ImportError:  # a PyTorch without them: bytes alone count
-    _FORMULAS: Mapping[Any, Callable[..., int]] = {}
+    pass
 
 # Operators without a formula that compute as much as another one.
 _LIKE = {"_int_mm": "mm", "_addmm_activation": "addmm"}

@@ -20,8 +20,8 @@ import torch
 class _Changes:
     """`mark` is another list after every change, set once it is done, but just before something is put into a module:
     no other thread may do so during a call. `registrations`: another list whenever something may have been put into
-    a module or taken out. `attributes`: the same, for attributes of modules other than `training`. `watched`: the ids of
-    tensors whose changes count; loaders make and change others all the time.
+    a module or taken out. `attributes`: the same, for attributes of modules other than `training`. `watched`: the ids
+    of tensors whose changes count; loaders make and change others all the time.
 
     An instance of lists, and nothing in it is read when it is written: a compiler that traces a module's code into here
     can trace that."""

@@ -20,8 +20,8 @@ _MOST_NUMBERS = 64  # a kernel each
 
 @contextlib.contextmanager
 def filled_in() -> Iterator[None]:
-    """Inside, `torch.tensor()`, `torch.as_tensor()` and `Tensor.new_tensor()` fill in Python numbers for a device. Other
-    data are copied."""
+    """Inside, `torch.tensor()`, `torch.as_tensor()` and `Tensor.new_tensor()` fill in Python numbers for a device.
+    Other data are copied."""
     originals = [(torch, "tensor"), (torch, "as_tensor"), (torch.Tensor, "new_tensor")]
     kept = [(owner, name, getattr(owner, name)) for owner, name in originals]
     for owner, name, original in kept:

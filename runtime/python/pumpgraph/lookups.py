@@ -17,8 +17,8 @@ from .reachable import OF_OPTIMIZERS, is_programs_own, is_written_by_the_program
 MISSING = type("Missing", (), {"__repr__": lambda self: "not there"})()
 UNKNOWN = object()  # only the program's own code would tell
 
-_SEQUENCES = (list, tuple, collections.deque)
-CONTAINERS = (*_SEQUENCES, dict, set, frozenset)
+_SEQUENCES: Tuple[Any, ...] = (list, tuple, collections.deque)
+CONTAINERS: Tuple[Any, ...] = (*_SEQUENCES, dict, set, frozenset)
 
 
 class Spot(NamedTuple):
@@ -43,7 +43,7 @@ class Code(NamedTuple):
     """A function of the program that the step may call, and the object that it is a method of. `arguments`: objects
     that every call gives it, by name."""
 
-    function: types.FunctionType
+    function: Any  # a types.FunctionType; a field of that type would be a method of the tuple for mypy
     bound: Any = None
     arguments: Any = types.MappingProxyType({})
 
@@ -137,7 +137,7 @@ def _attribute(owner: Any, key: str) -> Found:
     own = attributes_of(owner)
     if own is not None and key == "__dict__":
         return Found(own)
-    kind = owner if isinstance(owner, type) else type(owner)
+    kind: Any = owner if isinstance(owner, type) else type(owner)
     base = next((base for base in kind.__mro__ if key in vars(base)), None)
     found = MISSING if base is None else vars(base)[key]
     if owner is not kind and isinstance(found, property):

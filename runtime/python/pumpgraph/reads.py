@@ -89,9 +89,11 @@ class _Root:
 
 def _weakly(thing: Any) -> Callable[[], Any]:
     try:
-        return weakref.ref(thing) if thing is not None else lambda: None
+        if thing is not None:
+            return weakref.ref(thing)
     except TypeError:
-        return lambda: thing
+        pass
+    return lambda: thing
 
 
 def _of_layers(modules: Iterable[torch.nn.Module]) -> Iterator[Read]:
@@ -177,7 +179,9 @@ class _Values:
 
 
 def _getter(keys: List[Any]) -> Callable[[Any], Tuple[Any, ...]]:
-    return itemgetter(*keys) if len(keys) > 1 else lambda holder: (holder[keys[0]],)
+    if len(keys) > 1:
+        return itemgetter(*keys)
+    return lambda holder: (holder[keys[0]],)
 
 
 def _views(container: Any) -> Tuple[Any, ...]:

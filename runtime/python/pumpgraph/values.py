@@ -167,8 +167,9 @@ class Comparison:
             if found is not None:
                 yield found
         if isinstance(before, types.FunctionType):
-            for variable, *cells in zip(before.__code__.co_freevars, before.__closure__ or (), now.__closure__ or ()):
-                found = self.difference(variable, *map(_content, cells), True)
+            for variable, cell, other in zip(before.__code__.co_freevars, before.__closure__ or (),
+                                             now.__closure__ or ()):
+                found = self.difference(variable, _content(cell), _content(other), True)
                 if found is not None:
                     yield found
 
