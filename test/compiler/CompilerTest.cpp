@@ -604,7 +604,7 @@ TEST(Retime, givesTheFiguresByTheTimesOfTheDescriptions) {
   Description captured = smallStep();
   const Outcome outcome = compile(captured, options);
   ASSERT_EQ(outcome.status, PUMPGRAPH_COMPILED) << outcome.message();
-  const nlohmann::json report = nlohmann::json::parse(pumpgraph_compilation_report_json(outcome.compilation.get()));
+  const nlohmann::json report = nlohmann::json::parse(outcome.candidate()->report_json);
   Description lowered = copyOf(outcome.lowered());
   const std::uint64_t peakBytes = report.at("peak_bytes_before");
   const nlohmann::json same = retimed(captured, lowered, options, peakBytes);
