@@ -70,8 +70,9 @@ tl::expected<Compiled, PlanError> compile(const Description &captured, const Com
 Compiled retimed(const Description &captured, const Description &lowered, CompileOptions options,
                  std::uint64_t peakBytesBefore);
 
-/// Like compile() of a step at any stage on virtual memory, whichever passes have run over it. A captured one gets every byte
-/// on the device; the plan of others is kept. Edges between captured nodes that a planner added count as captured.
+/// Like compile() of a step at any stage on virtual memory, whichever passes have run over it. A captured one gets
+/// every byte on the device; the plan of others is kept. Edges between captured nodes that a planner added count as
+/// captured.
 tl::expected<Compiled, PlanError> compileSoFar(const Description &description, const Machine &machine);
 
 } // namespace pumpgraph

@@ -774,7 +774,7 @@ class Bounds(unittest.TestCase):
 
 class CommandLine(unittest.TestCase):
     def test_the_link_is_settled_when_the_library_says_so(self):
-        header = (support.ROOT / "runtime" / "session" / "Link.h").read_text()
+        header = (support.ROOT / "runtime" / "link" / "Link.h").read_text()
         wanted = re.search(r"wantedMeasurements = (\d+);", header)
         self.assertEqual(settle_link.SESSIONS, int(wanted[1]))
 
