@@ -192,7 +192,7 @@ private:
 /// The event loop.
 template <typename Queue> class Player {
 public:
-  Player(std::span<const Task> tasks, const TaskGraph &graph, const Machine &machine, Queue queue,
+  Player(std::span<const Task> tasks, const TaskGraph &graph, const Machine &machine, const Queue &queue,
          std::uint32_t orderedCount)
       : tasks_(tasks), machine_(machine), graph_(graph), waiting_(graph.inDegrees()), queues_{queue, queue},
         orderedCount_(orderedCount), held_(orderedCount, false),

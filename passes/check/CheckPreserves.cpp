@@ -14,7 +14,6 @@ namespace {
 
 using check::CompletionOrder;
 using check::nodeLabel;
-using check::Place;
 using check::Report;
 
 using NodeByPosition = std::unordered_map<std::int32_t, NodeIndex>;

@@ -42,8 +42,8 @@ SplitStep::SplitStep(const Description &step, std::vector<Split> splits) : step_
   for (NodeIndex node = 0; node < parts_.nodes.size(); ++node) {
     std::vector<Access> accesses;
     for (const Access &access : step_.nodes[node].accesses)
-      for (Access &part : partsOf(access, node))
-        accesses.push_back(std::move(part));
+      for (const Access &part : partsOf(access, node))
+        accesses.push_back(part);
     parts_.nodes[node].accesses = std::move(accesses);
   }
 }
@@ -112,7 +112,7 @@ std::vector<Access> SplitStep::partsOf(const Access &access, NodeIndex node) con
     part.buffer = segment.parts[addressAt(whole.untils, node)];
     part.range = within(access.range, segment.bytes);
     if (part.range.size > 0)
-      parts.push_back(std::move(part));
+      parts.push_back(part);
   }
   return parts;
 }

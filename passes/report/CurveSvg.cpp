@@ -196,6 +196,7 @@ text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,
 
   void addGrid() {
     const double firstX = std::max(0.0, std::ceil(x_.low / x_.unit / x_.tick - 1e-9)) * x_.tick;
+    // NOLINTNEXTLINE(bugprone-float-loop-counter): ticks are few
     for (double tick = firstX; tick * x_.unit <= x_.high; tick += x_.tick) {
       const double position = x(tick * x_.unit);
       add(R"(<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>)", position, top_, bottom_);
@@ -203,6 +204,7 @@ text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,
           "\n",
           position, bottom_ + 19, tick);
     }
+    // NOLINTNEXTLINE(bugprone-float-loop-counter)
     for (double tick = 0; tick * y_.unit <= y_.high; tick += y_.tick) {
       const double position = y(tick * y_.unit);
       add(R"(<line class="grid" x1="{0}" x2="{1}" y1="{2:.1f}" y2="{2:.1f}"/>)", left_, right_, position);

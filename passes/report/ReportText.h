@@ -30,7 +30,7 @@ private:
   template <typename Number>
     requires(!std::convertible_to<Number, std::string_view>)
   static const Number &shown(const Number &number) {
-    return number;
+    return number; // NOLINT(bugprone-return-const-ref-from-parameter): formatted in the same expression
   }
 
   std::string text_;

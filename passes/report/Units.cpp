@@ -64,7 +64,7 @@ static bool isBoundary(const std::string &text, std::size_t at) {
 
 std::string shorten(std::string_view name, std::size_t length) {
   static constexpr std::string_view gap = "...";
-  const std::string shown = printable(name);
+  std::string shown = printable(name);
   if (shown.size() <= length)
     return shown;
   const std::size_t rest = length > gap.size() ? length - gap.size() : length;

@@ -58,7 +58,7 @@ pumpgraph_status onSession(pumpgraph_session *session, pumpgraph_error *error, C
     if (!session)
       return fail(PUMPGRAPH_INVALID_ARGUMENT, "session is NULL");
     PUMPGRAPH_TRY(session->session->health());
-    const Status done = call(*session->session);
+    Status done = call(*session->session);
     if (!done)
       PUMPGRAPH_TRY(session->session->health());
     return done;

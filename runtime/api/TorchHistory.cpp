@@ -137,7 +137,7 @@ void TorchHistory::ranOut(std::uint64_t bytes, pumpgraph_stream stream, std::uin
 void TorchHistory::record(Event event, std::int32_t leastStacks) noexcept {
   try {
     add(std::move(event), stackHere(leastStacks));
-  } catch (const std::bad_alloc &) { // then the history lacks this
+  } catch (const std::bad_alloc &) { // NOLINT(bugprone-empty-catch): then the history lacks this
   }
 }
 

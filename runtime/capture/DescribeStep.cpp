@@ -84,7 +84,7 @@ Facts factsOf(const Block &block, CaptureNumber capture) {
 }
 
 std::string nameOf(const Block &block) {
-  const std::string name = nameOf(block.members.front());
+  std::string name = nameOf(block.members.front());
   if (block.members.size() == 1)
     return name;
   if (!block.shared)

@@ -81,7 +81,7 @@ Expected<CUgraphNode> GraphEditor::addKernel(const CUDA_KERNEL_NODE_PARAMS &laun
 }
 
 Expected<CUgraphNode> GraphEditor::addClone(CUgraphNode node, const KernelLaunch *parameters) {
-  const Expected<CUgraphNode> clone = cloneNode(driver_, graph_, node, context_, parameters);
+  Expected<CUgraphNode> clone = cloneNode(driver_, graph_, node, context_, parameters);
   if (!clone)
     return inContext(clone.error(), "adding a node like another");
   undo_.push_back(AddedNode{*clone});

@@ -92,7 +92,7 @@ bool Loans::unpin(BlockId block) {
 
 Status Loans::lend(const PlannedBlock &planned, const std::set<BlockId> &together) {
   Loan loan;
-  const Status claimed = claimFrames(planned, together, loan);
+  Status claimed = claimFrames(planned, together, loan);
   if (!claimed) {
     releaseClaims(planned.block);
     return claimed;

@@ -11,7 +11,7 @@ static constexpr std::uint64_t mostStandInPages = 16;
 
 FramePool::~FramePool() {
   for (FrameId frame = 0; frame < static_cast<FrameId>(handles_.size()); ++frame)
-    if (ended_.count(frame) == 0)
+    if (!ended_.contains(frame))
       driver_.memRelease.raw(handle(frame));
   for (const StandIn &standIn : standIns_)
     driver_.memRelease.raw(standIn.handle);

@@ -131,7 +131,7 @@ Expected<std::string> HostedTimes::measure(Hosting &hosting) {
     return kept.error().message;
   Measuring measuring(step_, values);
   const Status done = run(measuring, hosting);
-  const std::string why = done ? "" : done.error().message;
+  std::string why = done ? "" : done.error().message;
   if (const Status restored = values.restore(); !restored)
     return inContext(restored.error(), "restoring the values after timing nodes" + (done ? "" : ", for " + why));
   if (!done)

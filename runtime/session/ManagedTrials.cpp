@@ -104,7 +104,7 @@ Expected<std::size_t> ManagedTrials::findFastest(const std::vector<CompiledPlan>
 
 Expected<double> ManagedTrials::timeTrial(const CompiledPlan &plan, KeptValues &values) {
   PUMPGRAPH_TRY(putInForce(plan));
-  const Expected<double> us = timeReplays(values);
+  Expected<double> us = timeReplays(values);
   if (us)
     step_.plans_.back().measuredUs = *us;
   else

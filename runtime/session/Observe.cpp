@@ -313,7 +313,7 @@ private:
 
   Status restore() {
     PUMPGRAPH_TRY(driver_.ctxSynchronize());
-    const Status freed = runs_.release();
+    Status freed = runs_.release();
     PUMPGRAPH_TRY(kept_.restore());
     if (step_.residence_ && !step_.residence_->installed())
       PUMPGRAPH_TRY(session_.install(*step_.residence_));

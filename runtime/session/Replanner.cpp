@@ -77,7 +77,7 @@ Status Replanner::advance() {
     if (!*us)
       return {}; // still running
     watch_.reset();
-    step_.plans_.back().measuredUs = **us;
+    step_.plans_.back().measuredUs = *us;
     return replaysAreTimed(**us);
   }
   if (!clocks_ || launches_ == 0)
@@ -117,7 +117,7 @@ Status Replanner::replaysAreTimed(double us) {
   goesOn_ = isMistaken(step_.plan_, us) || (isFaster && hostsOperands(step_.plan_));
   if (!goesOn_)
     return settle();
-  const Status begun = timeNodes(Stage::NodesApart);
+  Status begun = timeNodes(Stage::NodesApart);
   if (begun || !step_.checkMemory())
     return begun;
   step_.captured_.notes.push_back("measuring once more failed: " + begun.error().message);
@@ -237,6 +237,7 @@ Status Replanner::tryPlanAgain(const std::string &costs) {
 }
 
 /// Puts another plan in force and keeps the one that was. If that fails, the one that was is in force again.
+// NOLINTNEXTLINE(performance-unnecessary-value-param): a reference could be to otherMemory_, which changes meanwhile
 Status Replanner::exchange(CompiledPlan plan, std::shared_ptr<Residence> memory) {
   CompiledPlan old = step_.plan_;
   const std::uint64_t budgetFrames = session_.frames_->budgetFrames();

@@ -46,6 +46,7 @@ void cuda(cudaError_t result, const char *what) {
     throw Failure(std::string(what) + ": " + cudaGetErrorName(result));
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): a value is moved out of it
 template <typename Value> Value take(Expected<Value> result, const char *what) {
   if (!result)
     throw Failure(std::string(what) + ": status " + std::to_string(result.error().code) + ": " +
@@ -1304,7 +1305,7 @@ struct ManagedRow {
 
   static std::optional<ManagedRow> named(std::string name) {
     ManagedRow row;
-    if (const std::string large = "large-"; name.compare(0, large.size(), large) == 0) {
+    if (const std::string large = "large-"; name.starts_with(large)) {
       row.isLarge = true;
       name.erase(0, large.size());
     }

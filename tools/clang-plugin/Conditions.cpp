@@ -638,7 +638,7 @@ Extent Numbers::largestOf(const Polynomial &polynomial, const std::vector<Bound>
   }
 
   Requirements byLeaves;
-  const Extent natural = largestByLeaves(polynomial, bounds, byLeaves);
+  Extent natural = largestByLeaves(polynomial, bounds, byLeaves);
   if (!best) {
     required.insert(required.end(), byLeaves.begin(), byLeaves.end());
     return natural;
@@ -646,7 +646,7 @@ Extent Numbers::largestOf(const Polynomial &polynomial, const std::vector<Bound>
   Requirements byBound = best->required;
   if (!isNeverNegative(bestFactor))
     byBound.push_back(extentOf(bestFactor) + Extent::constant(1));
-  const Extent bounded = extentOf(bestFactor) * best->bound + largestOf(bestRest, bounds, byBound, depth + 1);
+  Extent bounded = extentOf(bestFactor) * best->bound + largestOf(bestRest, bounds, byBound, depth + 1);
   if (bounded.isKnown())
     required.insert(required.end(), byBound.begin(), byBound.end());
   if (!bounded.isKnown() || (natural.isKnown() && byLeaves.empty())) {

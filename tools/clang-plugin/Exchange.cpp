@@ -80,7 +80,7 @@ void removeOrphans(const std::string &path) {
     pid_t process = 0;
     const auto [number, rest] = name.split('-');
     if (!number.getAsInteger(10, process) && !name.starts_with(nameOf(process) + "-"))
-      fs::remove(file);
+      (void)fs::remove(file);
   }
 }
 
@@ -119,7 +119,7 @@ DeviceResult Exchange::take() const {
   unsigned files = 0;
   for (const std::string &file : filesIn(path, prefix_)) {
     const auto buffer = llvm::MemoryBuffer::getFile(file);
-    fs::remove(file);
+    (void)fs::remove(file);
     if (!buffer)
       continue;
     ++files;

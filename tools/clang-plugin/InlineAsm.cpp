@@ -113,7 +113,7 @@ uint64_t accessBytes(const PtxStatement &statement) {
       part = part.drop_front();
     const bool isPair = part.consume_back("x2");
     if (!part.empty() && StringRef("busf").contains(part.front()) && !part.drop_front().getAsInteger(10, number))
-      bytes = number / 8 * (isPair ? 2 : 1);
+      bytes = uint64_t{number} / 8 * (isPair ? 2 : 1);
   }
   return bytes * lanes;
 }

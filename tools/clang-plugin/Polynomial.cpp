@@ -29,7 +29,7 @@ Polynomial Polynomial::leaf(Leaf leaf) {
   return product({leaf}, 1);
 }
 
-Polynomial Polynomial::product(Monomial leaves, int64_t coefficient) {
+Polynomial Polynomial::product(const Monomial &leaves, int64_t coefficient) {
   Polynomial result;
   result.add(leaves, coefficient);
   return result;

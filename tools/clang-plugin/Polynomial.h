@@ -23,7 +23,7 @@ public:
 
   Polynomial(int64_t value = 0);
   static Polynomial leaf(Leaf leaf);
-  static Polynomial product(Monomial leaves, int64_t coefficient);
+  static Polynomial product(const Monomial &leaves, int64_t coefficient);
   static Polynomial unknown();
 
   bool isKnown() const { return isKnown_; }

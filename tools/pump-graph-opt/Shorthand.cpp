@@ -174,7 +174,7 @@ static Parsed<std::string> parseFile(const std::string &text) {
 }
 
 static Parsed<std::uint64_t> parsePage(const std::string &text) {
-  const Parsed<std::uint64_t> bytes = parseBytes(text);
+  Parsed<std::uint64_t> bytes = parseBytes(text);
   if (bytes && (*bytes < leastPageBytes || !llvm::isPowerOf2_64(*bytes)))
     return tl::unexpected(fmt::format("\"{}\" is no page size: it has to be a power of 2, at least 4KiB", text));
   return bytes;

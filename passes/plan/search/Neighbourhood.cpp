@@ -153,7 +153,7 @@ private:
     std::erase_if(pieces, [&](PieceIndex piece) {
       if (const BufferIndex next = timeline_.piece(piece).buffer; next != buffer) {
         buffer = next;
-        stays = random() < share * std::minstd_rand::max();
+        stays = static_cast<double>(random()) < share * static_cast<double>(std::minstd_rand::max());
       }
       return !stays;
     });

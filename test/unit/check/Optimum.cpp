@@ -486,6 +486,7 @@ void Search::complete(State &state, std::size_t node) const {
 void Search::tryMoves(const State &state, double us) {
   const PageSet busy = locked(state), changing = running(state, &Step::written);
   const PageSet needed = wanted(state, true);
+  // NOLINTNEXTLINE(bugprone-too-small-loop-variable): State has a place for each
   for (std::uint8_t page = 0; page < pages_.size(); ++page) {
     const bool isOfUse = ((needed | inputs_) >> page & 1) != 0 || pages_[page].liveOut;
     const bool isIdle = (busy >> page & 1) == 0;

@@ -15,7 +15,7 @@ using Against = Remakeable::Against;
 class RemakeableBytes : public testing::Test {
 protected:
   /// The last node reads all: it is the peak.
-  Remakeable find(std::vector<BufferIndex> read) {
+  Remakeable find(const std::vector<BufferIndex> &read) {
     std::vector<Access> accesses;
     for (const BufferIndex buffer : read)
       accesses.push_back(step_.read(buffer));

@@ -423,7 +423,7 @@ std::vector<char *> DrawnProgram::recordNodes(const DrawnStep &step, CUgraph gra
         after.insert(last);
     } else {
       for (const int operand : {operation.out, operation.a, operation.b})
-        if (lastWriter.count(operand))
+        if (lastWriter.contains(operand))
           after.insert(lastWriter[operand]);
       after.insert(readers[operation.out].begin(), readers[operation.out].end());
     }

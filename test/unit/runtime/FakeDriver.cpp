@@ -908,8 +908,9 @@ void fillMemoryCalls(Driver &driver) {
       --state().handles.at(id).mappings;
       dropHandle(id);
     }
-    mmap(reinterpret_cast<void *>(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-         -1, 0);
+    if (mmap(reinterpret_cast<void *>(address), bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+      return CUDA_ERROR_OUT_OF_MEMORY;
     return CUDA_SUCCESS;
   };
   driver.memSetAccess.function = [](CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc *access,

@@ -26,7 +26,7 @@ public:
   const char *what() const noexcept override { return message_.c_str(); }
 
 private:
-  SourceLocation place_;
+  [[maybe_unused]] SourceLocation place_; // as in PyTorch's class
   std::string message_;
 };
 

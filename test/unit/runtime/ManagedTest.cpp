@@ -288,7 +288,7 @@ std::map<std::string, std::uint64_t> hostedWeights(Step *step) {
   std::map<std::string, std::uint64_t> pages;
   const nlohmann::json report = nlohmann::json::parse(step->report());
   for (const nlohmann::json &buffer : report.at("hosted"))
-    if (const std::string name = buffer.at("buffer_name"); name.find("weight") == 0)
+    if (const std::string name = buffer.at("buffer_name"); name.starts_with("weight"))
       pages[name] = buffer.at("bytes").get<std::uint64_t>() / pageBytes;
   return pages;
 }

@@ -29,7 +29,7 @@ protected:
     predict({{0, 200}, {3, 200}});
   }
 
-  void addNode(const char *name, std::vector<BufferIndex> buffers) {
+  void addNode(const char *name, const std::vector<BufferIndex> &buffers) {
     Node node;
     node.name = name;
     node.captured = static_cast<std::int32_t>(step_.nodes.size());

@@ -25,13 +25,13 @@ inline Extent operator+(Extent a, const Extent &b) {
 }
 
 /// Slots of plain pointers, whose bytes from 0 up to `end` are touched.
-inline Slot reads(std::uint32_t parameter, Extent end = {}) {
+inline Slot reads(std::uint32_t parameter, const Extent &end = {}) {
   return {parameter, 0, 1, 0, end.empty() ? Extent{} : constant(0), end, {}, {}};
 }
-inline Slot updates(std::uint32_t parameter, Extent end = {}) {
+inline Slot updates(std::uint32_t parameter, const Extent &end = {}) {
   return {parameter, 0, 3, 0, end.empty() ? Extent{} : constant(0), end, {}, {}};
 }
-inline Slot overwrites(std::uint32_t parameter, Extent end) {
+inline Slot overwrites(std::uint32_t parameter, const Extent &end) {
   return {parameter, 0, 2, 0, constant(0), end, constant(0), end};
 }
 

@@ -159,7 +159,7 @@ protected:
   }
 
   Status train(std::size_t trained) {
-    const Status replayed = networks_[trained].step->replay(nullptr);
+    Status replayed = networks_[trained].step->replay(nullptr);
     if (!replayed)
       return replayed;
     std::vector<Word> in = input_.expected;

@@ -40,7 +40,7 @@ std::string readGzip(const std::string &path) {
 }
 
 TEST_P(G10, DemandPagingIsAsPublished) {
-  const Cell cell = GetParam();
+  const Cell &cell = GetParam();
   const auto trace = importTrace(readGzip(std::string(PUMPGRAPH_G10_TRACES) + "/" + cell.trace + ".json.gz"));
   ASSERT_TRUE(trace) << trace.error().text();
   const auto result = simulate(trace->step, {std::uint64_t{40} << 30, PagingPolicy::DemandPaging, cell.memory});
