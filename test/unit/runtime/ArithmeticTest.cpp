@@ -21,12 +21,12 @@ double microseconds(const FakeDriver::Options &device, double operations, Arithm
   return ArithmeticSpeed::of(*fake.table(), 0).microseconds(operations, kind);
 }
 
-// 2048 x 2048 x 2048 on an H200: 61.8 Tflops of fp32 at its boost clock, 989 of half, of which kernels reach 80 and 70
+// 2048 x 2048 x 2048 on an H200: 61.8 Tflops of fp32 at its boost clock, 989 of half, of which kernels reach 50 and 70
 // %.
 TEST(ArithmeticSpeed, isAShareOfThePeak) {
   const FakeDriver::Options h200{.computeCapability = {9, 0}, .multiprocessors = 132, .clockMegahertz = 1830};
   constexpr double product = 2.0 * 2048 * 2048 * 2048;
-  EXPECT_NEAR(microseconds(h200, product, ArithmeticKind::Fp32), product / (0.8 * 61.8e6), 1);
+  EXPECT_NEAR(microseconds(h200, product, ArithmeticKind::Fp32), product / (0.5 * 61.8e6), 1);
   EXPECT_NEAR(microseconds(h200, product, ArithmeticKind::Tf32), product / (0.7 * 494.7e6), 0.1);
   EXPECT_NEAR(microseconds(h200, product, ArithmeticKind::Half), product / (0.7 * 989.4e6), 0.1);
   EXPECT_NEAR(microseconds(h200, product, ArithmeticKind::Fp8), product / (0.7 * 1978.9e6), 0.1);
@@ -120,7 +120,7 @@ protected:
 };
 
 /// 100 multiprocessors at 1 GHz with 256 operations of fp32 in a clock.
-constexpr double fp32PerUs = 0.8 * 100 * 256 * 1e3;
+constexpr double fp32PerUs = 0.5 * 100 * 256 * 1e3;
 constexpr double productUs = 5000;
 
 TEST_F(ArithmeticTest, theLargestKernelOfAGroupGetsIt) {
