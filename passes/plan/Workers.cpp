@@ -1,32 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/Workers.h"
 
-#include <llvm/Support/ThreadPool.h>
-
 #include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
 #include <thread>
 
 namespace pumpgraph {
 
+/// Not LLVM's or TBB's: these are built without the thread sanitizer, which reports races of all that they hand from
+/// thread to thread.
 class Workers::Pool {
 public:
-  explicit Pool(llvm::ThreadPoolStrategy strategy) : threads(strategy) {}
-  llvm::StdThreadPool threads; // its end waits for all that it has begun, and begins the rest
+  explicit Pool(unsigned threads) {
+    for (unsigned i = 0; i < threads; ++i)
+      threads_.emplace_back([this] { work(); });
+  }
+  ~Pool() {
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.clear();
+      isOver_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread &thread : threads_)
+      thread.join();
+  }
+  Pool(const Pool &) = delete;
+  Pool &operator=(const Pool &) = delete;
+
+  void add(std::function<void()> job) {
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back(std::move(job));
+    }
+    changed_.notify_one();
+  }
+
+private:
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return isOver_ || !waiting_.empty(); });
+      if (isOver_)
+        return;
+      std::function<void()> job = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      job();
+      job = nullptr; // what it holds may be large
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> waiting_;
+  bool isOver_ = false;
+  std::vector<std::thread> threads_; // last: they use all others
 };
 
 Workers::Workers(unsigned processors)
     : processors_(processors ? processors : std::max(std::thread::hardware_concurrency(), 1U)) {
-  llvm::ThreadPoolStrategy strategy;
-  strategy.ThreadsRequested = processors_;
-  strategy.UseHyperThreads = true;
   if (processors_ > 1)
-    pool_ = std::make_unique<Pool>(strategy);
+    pool_ = std::make_unique<Pool>(processors_);
 }
 
 Workers::~Workers() = default;
 
 void Workers::enqueue(std::function<void()> work) {
-  pool_->threads.async(std::move(work));
+  pool_->add(std::move(work));
 }
 
 unsigned Shares::ofEach() const {

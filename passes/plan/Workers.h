@@ -4,10 +4,12 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
+#include <exception>
 #include <functional>
-#include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -25,33 +27,50 @@ public:
   explicit operator bool() const { return state_ != nullptr; }
   Result get() {
     state_->run();
-    return state_->future.get();
+    state_->wait();
+    if (state_->thrown)
+      std::rethrow_exception(state_->thrown);
+    return std::move(*state_->result);
   }
   /// Nobody begins it any more. Returns whether it has been begun; then it may be under way.
   bool abandon() { return !state_->claim(); }
   /// Of one that was begun: until it is over.
-  void wait() { state_->future.wait(); }
+  void wait() { state_->wait(); }
   std::function<void()> forPool() const {
     return [state = state_] { state->run(); };
   }
 
 private:
+  /// Not a promise and its future: LLVM's archives hold their functions too, built without the thread sanitizer, which
+  /// then sees races between both ends.
   struct State {
     explicit State(std::function<Result()> work) : work(std::move(work)) {}
-    bool claim() { return !isClaimed.exchange(true); }
+    bool claim() {
+      const std::lock_guard lock(mutex);
+      return !std::exchange(isClaimed, true);
+    }
     void run() {
       if (!claim())
         return;
       try {
-        result.set_value(work());
+        result = work();
       } catch (...) {
-        result.set_exception(std::current_exception());
+        thrown = std::current_exception();
       }
+      const std::lock_guard lock(mutex);
+      isDone = true;
+      over.notify_all();
+    }
+    void wait() {
+      std::unique_lock lock(mutex);
+      over.wait(lock, [this] { return isDone; });
     }
     const std::function<Result()> work;
-    std::atomic<bool> isClaimed = false;
-    std::promise<Result> result;
-    std::future<Result> future = result.get_future();
+    std::optional<Result> result;
+    std::exception_ptr thrown;
+    std::mutex mutex;
+    std::condition_variable over;
+    bool isClaimed = false, isDone = false;
   };
   std::shared_ptr<State> state_;
 };
