@@ -187,6 +187,9 @@ Expected<std::unique_ptr<pumpgraph_session>> makeSession(const pumpgraph_session
   if (given.rematerialize < PUMPGRAPH_REMATERIALIZE_AUTOMATIC || given.rematerialize > PUMPGRAPH_REMATERIALIZE_NEVER)
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->rematerialize is {}", given.rematerialize);
   options.rematerialize = static_cast<RematerializeChoice>(given.rematerialize);
+  if (given.planning < PUMPGRAPH_PLANNING_ASIDE || given.planning > PUMPGRAPH_PLANNING_IN_REPLAY)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->planning is {}", given.planning);
+  options.plansAside = given.planning == PUMPGRAPH_PLANNING_ASIDE;
   options.managedBytes = given.managed_bytes;
   options.managedGuard.allowOversubscription = given.allow_oversubscription != 0;
   if (given.managed_limit_bytes != 0)

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace pumpgraph::runtime {
@@ -26,6 +28,10 @@ constexpr double worthGoingOn = 1.01;
 constexpr int mostPlans = 4;
 /// What a prediction may be off by that knows of the node times.
 constexpr double toleratedMistake = 0.02;
+/// After so many plans that came too late one is made while replays wait.
+constexpr int mostOutdated = 2;
+/// The source of their node times.
+constexpr std::string_view measuredHere = "measured on the rewritten step";
 
 /// Whether a plan with hosted pages is so far from its prediction that another one may do better.
 bool isMistaken(const CompiledPlan &plan, double measuredUs) {
@@ -68,6 +74,8 @@ Status Replanner::afterLaunch(CUstream stream) {
 }
 
 Status Replanner::advance() {
+  if (stage_ == Stage::Planning)
+    return goOnPlanning();
   if (watch_) {
     if (!watch_->isFull())
       return {};
@@ -201,7 +209,15 @@ Status Replanner::predictAgain() {
 }
 
 Status Replanner::planAgain() {
-  Status made = tryPlanAgain("measured on the rewritten step");
+  ++plans_;
+  return plan();
+}
+
+Status Replanner::plan() {
+  return planned(plansAside() ? beginPlanning() : tryPlanAgain(std::string(measuredHere)));
+}
+
+Status Replanner::planned(Status made) {
   if (made || plans_ == 1 || !step_.checkMemory())
     return made;
   step_.captured_.notes.push_back("planning once more failed: " + made.error().message);
@@ -209,17 +225,69 @@ Status Replanner::planAgain() {
   return {};
 }
 
-/// Plans with what has been measured, and puts that in force in place of what is.
-Status Replanner::tryPlanAgain(const std::string &costs) {
-  ++plans_;
+/// A shared boundary can change with each of its steps, and a plan asked for is waited for.
+bool Replanner::plansAside() const {
+  return session_.options_.plansAside && onlyOnMiss_ && outdated_ < mostOutdated && step_.sharers().empty();
+}
+
+Status Replanner::settleMemory() {
   otherPlan_ = {}; // the slower of two: its pinned pool makes room for the next one's
   otherMemory_.reset();
   PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before planning again");
-  PUMPGRAPH_TRY(session_.heap_->flushCache());
+  return session_.heap_->flushCache();
+}
+
+/// Has the plan made on a thread, or by a later call where the thread has the plan of another step to make.
+Status Replanner::beginPlanning() {
+  stage_ = Stage::Planning;
+  if (session_.planJob_ && !session_.planJob_->isDone())
+    return {};
+  PUMPGRAPH_TRY(settleMemory());
+  Expected<PlanRequest> request = rewriting_.request(step_.otherFrames(), "");
+  if (!request)
+    return tl::unexpected<Error>(request.error());
+  try {
+    job_ = std::make_shared<PlanJob>(rewriting_.compiler(), std::move(*request));
+  } catch (const std::system_error &) { // there is no thread
+    return tryPlanAgain(std::string(measuredHere));
+  }
+  session_.planJob_ = job_;
+  return {};
+}
+
+Status Replanner::goOnPlanning() {
+  if (!job_)
+    return plan();
+  if (!job_->isDone())
+    return {};
+  const std::shared_ptr<PlanJob> job = std::exchange(job_, nullptr);
+  if (session_.planJob_ == job)
+    session_.planJob_.reset();
+  if (const Status settled = settleMemory(); !settled)
+    return planned(settled);
+  if (isCurrent(job->request()))
+    return planned(change(rewriting_.take(job->request(), job->take()), nullptr, std::string(measuredHere)));
+  ++outdated_;
+  return plan();
+}
+
+/// The captured step and its node times change with stop() alone.
+bool Replanner::isCurrent(const PlanRequest &request) const {
+  return step_.sharers().empty() && session_.frames_->budgetFrames() == request.budgetFrames &&
+         step_.otherFrames() <= request.otherFrames;
+}
+
+/// Plans with what has been measured, and puts that in force in place of what is.
+Status Replanner::tryPlanAgain(const std::string &costs) {
+  PUMPGRAPH_TRY(settleMemory());
   std::unique_ptr<Residence> others; // a boundary that others rely on stays
   if (!step_.sharers().empty())
     others = step_.residence_->forStep(step_.plan_.blocksOf(step_.captured_));
   Expected<CompiledPlan> next = rewriting_.plan(step_.otherFrames(), "", others.get());
+  return change(std::move(next), std::move(others), costs);
+}
+
+Status Replanner::change(Expected<CompiledPlan> next, std::unique_ptr<Residence> others, const std::string &costs) {
   if (!next)
     return tl::unexpected<Error>(next.error());
   // A plan without hosted pages may have left memset nodes where they are.
@@ -274,6 +342,7 @@ Status Replanner::returnTo(const PlanRecord &before) {
 
 Status Replanner::planNow(std::string why) {
   why_ = std::move(why);
+  ++plans_;
   const Status done = tryPlanAgain(std::string(step_.plans_.back().costs));
   watch_.reset();
   finish();
@@ -282,6 +351,7 @@ Status Replanner::planNow(std::string why) {
 
 Status Replanner::stop() {
   const bool isUntimed = plans_ != 0 && watch_;
+  job_.reset(); // its thread ends by itself, and the session waits for that
   finish();
   watch_.reset();
   PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before clocks are taken out");

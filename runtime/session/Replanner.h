@@ -29,7 +29,8 @@ public:
   Replanner &operator=(const Replanner &) = delete;
 
   /// Before each launch of the step, where its plan is in force: reads what the last one took, and may change the graph
-  /// and the plan. Waits for the last launch where it was timed node by node, and for the device where it plans.
+  /// and the plan. Waits for the last launch where it was timed node by node, and for the device where it plans. Where
+  /// the session plans aside, the plan in force goes on until a thread has made the next one.
   Status beforeLaunch(CUstream stream);
   /// After the launch.
   Status afterLaunch(CUstream stream);
@@ -43,7 +44,7 @@ public:
   Status stop();
 
 private:
-  enum class Stage : std::uint8_t { Replays, NodesApart, NodesTogether, Done };
+  enum class Stage : std::uint8_t { Replays, NodesApart, NodesTogether, Planning, Done };
 
   Status advance();
   Status replaysAreTimed(double us);
@@ -54,7 +55,19 @@ private:
   Status takeClocksOut();
   Status predictAgain();
   Status planAgain();
+  Status plan();
+  /// Passes on what planning has come to. Where one more plan than the second fails, the step goes on without.
+  Status planned(Status made);
+  /// Ahead of planning: waits for the device, and gives up frames and pinned memory that nothing needs.
+  Status settleMemory();
+  /// Whether the next plan is to be made on a thread.
+  bool plansAside() const;
+  Status beginPlanning();
+  Status goOnPlanning();
+  /// Whether a plan for what was asked could be put in force now.
+  bool isCurrent(const PlanRequest &request) const;
   Status tryPlanAgain(const std::string &costs);
+  Status change(Expected<CompiledPlan> next, std::unique_ptr<Residence> others, const std::string &costs);
   Status exchange(CompiledPlan plan, std::shared_ptr<Residence> memory);
   Status returnTo(const PlanRecord &before);
 
@@ -72,9 +85,11 @@ private:
   std::size_t launches_ = 0;           ///< with the clocks that there are
   std::vector<NodeClocks::Run> apart_;
 
-  int plans_ = 0;          ///< made so far
-  PlanRecord planBefore_;  ///< the last one
-  CompiledPlan otherPlan_; ///< the plan that was in force before this one, and its memory
+  std::shared_ptr<PlanJob> job_; ///< on a thread
+  int outdated_ = 0;             ///< plans that were of no use any more when they were made
+  int plans_ = 0;                ///< made so far
+  PlanRecord planBefore_;        ///< the last one
+  CompiledPlan otherPlan_;       ///< the plan that was in force before this one, and its memory
   std::shared_ptr<Residence> otherMemory_;
   double fastestUs_ = 0;
   bool stays_ = true;   ///< the last plan, whatever is learned of its nodes

@@ -50,34 +50,47 @@ Status Rewriting::statusOf(pumpgraph_compiler_status compiled, const std::string
   return fail(PUMPGRAPH_INTERNAL, "the compiler library answers {}", static_cast<int>(compiled));
 }
 
-Expected<CompiledPlan> Rewriting::plan(std::uint64_t otherFrames, const std::string &costsIr, const Residence *others,
-                                       std::span<const pumpgraph_apart_pages> apart) {
-  std::optional<Description> given; // with places, which the compiler does not choose here
-  Description boundary;             // without
+Expected<PlanRequest> Rewriting::request(std::uint64_t otherFrames, const std::string &costsIr, const Residence *others,
+                                         std::span<const pumpgraph_apart_pages> apart) const {
+  PlanRequest request;
   if (others) {
     otherFrames += others->unknownFrames();
     Expected<Description> known = others->boundaryFor(step_.captured_.description, step_.captured_.blocks);
     if (!known)
       return tl::unexpected<Error>(known.error());
-    boundary = *known;
-    boundary.nodes.clear();
-    boundary.hostBytes = 0;
-    given = std::move(*known);
+    request.boundary = *known;
+    request.boundary.nodes.clear();
+    request.boundary.hostBytes = 0;
+    request.given = std::move(*known);
   }
-  if (otherFrames >= session_.frames_->budgetFrames())
+  request.budgetFrames = session_.frames_->budgetFrames();
+  if (otherFrames >= request.budgetFrames)
     return fail(PUMPGRAPH_UNPLANNABLE, "nothing is left for \"{}\": {}", name(),
-                othersText(otherFrames, session_.frames_->budgetFrames()));
-  const DescriptionView boundaryView(boundary);
-  pumpgraph_compiler_options options = compilerOptions(otherFrames, costsIr);
-  options.boundary = others ? boundaryView.get() : nullptr;
-  options.apart = apart.data();
-  options.apart_count = apart.size();
+                othersText(otherFrames, request.budgetFrames));
+  request.otherFrames = otherFrames;
+  request.captured = step_.captured_.description;
+  request.costsIr = costsIr;
+  request.device = session_.deviceName_;
+  request.apart.assign(apart.begin(), apart.end());
+  request.options = compilerOptions(otherFrames, "");
+  return request;
+}
+
+Expected<CompiledPlan> Rewriting::take(const PlanRequest &request, Compilation compilation) {
   Expected<std::vector<CompiledPlan>> plans =
-      compile(step_.captured_.description, options, otherFrames, !costsIr.empty());
+      takeAll(compilation, request.options, request.otherFrames, !request.costsIr.empty(), request.given.has_value());
   if (!plans)
     return tl::unexpected<Error>(plans.error());
-  plans->front().boundary = std::move(given);
+  plans->front().boundary = request.given;
   return std::move(plans->front());
+}
+
+Expected<CompiledPlan> Rewriting::plan(std::uint64_t otherFrames, const std::string &costsIr, const Residence *others,
+                                       std::span<const pumpgraph_apart_pages> apart) {
+  const Expected<PlanRequest> asked = request(otherFrames, costsIr, others, apart);
+  if (!asked)
+    return tl::unexpected<Error>(asked.error());
+  return take(*asked, asked->run(compiler_));
 }
 
 Expected<double> Rewriting::predictUs(const Description &lowered) const {
@@ -157,7 +170,7 @@ Expected<std::vector<CompiledPlan>> Rewriting::planManaged(const std::string &co
     Description captured = step_.captured_.description;
     for (BufferIndex buffer = 0; buffer < hosting.stays.size(); ++buffer)
       captured.buffers[buffer].hosted = hosting.stays[buffer];
-    return compile(captured, options, 0, !costsIr.empty());
+    return takeAll(compileNow(compiler_, captured, options), options, 0, !costsIr.empty(), false);
   };
   Expected<std::vector<CompiledPlan>> plans = planOnce();
   if (!plans)
@@ -174,27 +187,24 @@ static void noteOnce(std::vector<std::string> &notes, const std::string &note) {
     notes.push_back(note);
 }
 
-Expected<std::vector<CompiledPlan>> Rewriting::compile(const Description &captured,
+Expected<std::vector<CompiledPlan>> Rewriting::takeAll(const Compilation &compilation,
                                                        const pumpgraph_compiler_options &options,
-                                                       std::uint64_t otherFrames, bool costsGiven) {
-  const Stopwatch watch;
-  const DescriptionView view(captured);
-  pumpgraph_compilation *compilation = nullptr;
-  const pumpgraph_compiler_status compiled = compiler_.compile(view.get(), &options, &compilation);
-  const std::unique_ptr<pumpgraph_compilation, decltype(compiler_.release)> owner(compilation, compiler_.release);
+                                                       std::uint64_t otherFrames, bool costsGiven,
+                                                       bool isForSharedBoundary) {
+  const pumpgraph_compilation *made = compilation.made.get();
+  const pumpgraph_compiler_status compiled = compilation.status;
   const std::vector<Buffer> &buffers = step_.captured_.description.buffers;
   hasRenamed_ = compiled == PUMPGRAPH_COMPILER_REFUSED &&
                 std::any_of(buffers.begin(), buffers.end(), [](const Buffer &buffer) { return buffer.isRenamable; });
   hasRepeated_ = compiled == PUMPGRAPH_COMPILER_REFUSED && options.rematerialize != 0;
-  PUMPGRAPH_TRY(
-      statusOf(compiled, compilation ? compiler_.message(compilation) : "no message", otherFrames, costsGiven));
+  PUMPGRAPH_TRY(statusOf(compiled, made ? compiler_.message(made) : "no message", otherFrames, costsGiven));
   std::vector<CompiledPlan> plans;
-  while (const pumpgraph_candidate *candidate = compiler_.candidate(compilation, plans.size())) {
+  while (const pumpgraph_candidate *candidate = compiler_.candidate(made, plans.size())) {
     Expected<CompiledPlan> plan = planOf(*candidate);
     if (!plan)
       return tl::unexpected<Error>(plan.error());
     plan->otherFrames = otherFrames;
-    plan->savedTimes = compiler_.savedTimes(compilation);
+    plan->savedTimes = compiler_.savedTimes(made);
     plans.push_back(std::move(*plan));
   }
   if (plans.empty())
@@ -204,10 +214,10 @@ Expected<std::vector<CompiledPlan>> Rewriting::compile(const Description &captur
   hasRepeated_ = std::any_of(lowered.nodes.begin(), lowered.nodes.end(),
                              [](const Node &node) { return node.kind == NodeKind::Rematerialize; });
   for (CompiledPlan &plan : plans)
-    PUMPGRAPH_TRY(reserveContinuations(plan, options.boundary != nullptr));
-  for (std::uint64_t i = 0; const char *note = compiler_.note(compilation, i); ++i)
+    PUMPGRAPH_TRY(reserveContinuations(plan, isForSharedBoundary));
+  for (std::uint64_t i = 0; const char *note = compiler_.note(made, i); ++i)
     noteOnce(step_.captured_.notes, note);
-  step_.times_.planMs += watch.milliseconds();
+  step_.times_.planMs += compilation.milliseconds;
   return plans;
 }
 

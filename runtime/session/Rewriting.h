@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/session/HostedTimes.h"
+#include "runtime/session/PlanJob.h"
 #include "runtime/session/Step.h"
 
 #include <nlohmann/json_fwd.hpp>
@@ -30,6 +31,12 @@ public:
   /// compiler's options.
   Expected<CompiledPlan> plan(std::uint64_t otherFrames, const std::string &costsIr, const Residence *others = nullptr,
                               std::span<const pumpgraph_apart_pages> apart = {});
+  /// The same in three parts, of which the compiler's, PlanRequest::run(), may be on another thread.
+  Expected<PlanRequest> request(std::uint64_t otherFrames, const std::string &costsIr,
+                                const Residence *others = nullptr,
+                                std::span<const pumpgraph_apart_pages> apart = {}) const;
+  Expected<CompiledPlan> take(const PlanRequest &request, Compilation compilation);
+  const Compiler &compiler() const { return compiler_; }
   /// What a replay of a lowered step takes with the node times in it, microseconds.
   Expected<double> predictUs(const Description &lowered) const;
   /// The figures of the plan's report that depend on node times, with those that are known of the captured step.
@@ -66,8 +73,8 @@ public:
 
 private:
   /// All candidate plans, of which there is at least one.
-  Expected<std::vector<CompiledPlan>> compile(const Description &captured, const pumpgraph_compiler_options &options,
-                                              std::uint64_t otherFrames, bool costsGiven);
+  Expected<std::vector<CompiledPlan>> takeAll(const Compilation &compilation, const pumpgraph_compiler_options &options,
+                                              std::uint64_t otherFrames, bool costsGiven, bool isForSharedBoundary);
   Expected<CompiledPlan> planOf(const pumpgraph_candidate &candidate) const;
   /// Gives the lowered buffers that the captured step does not have, all of them continuations, addresses.
   Status reserveContinuations(CompiledPlan &plan, bool isForSharedBoundary) const;

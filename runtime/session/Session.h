@@ -30,6 +30,7 @@
 
 namespace pumpgraph::runtime {
 
+class PlanJob;
 class Step;
 
 /// The kind of memory under a session. The values are part of the C ABI.
@@ -58,6 +59,7 @@ struct SessionOptions {
   ManagedGuard managedGuard;
   std::chrono::milliseconds budgetLooks{1000}; ///< between two looks of replays at a budget for the process
   RematerializeChoice rematerialize = RematerializeChoice::Automatic; ///< on virtual memory
+  bool plansAside = false; ///< steps that are planned again by themselves: on a thread, while replays go on
 };
 
 /// The choice between the boundary of the step in force before and one of the step's own. The values are part of the C
@@ -370,8 +372,9 @@ private:
   ReservedBlocks leftInGraphs_;           ///< whose addresses graphs may have that could not be restored
   std::vector<std::shared_ptr<const AsideMemory>> asidesInGraphs_; ///< likewise
   LastReplay lastReplay_;
-  Step *beforeCapture_ = nullptr; ///< whose plan captureBegin() took back
-  Step *lastInForce_ = nullptr;   ///< whose boundary a later step may share, also when its plan was taken back
+  std::shared_ptr<PlanJob> planJob_; ///< the last one; at most one is not done
+  Step *beforeCapture_ = nullptr;    ///< whose plan captureBegin() took back
+  Step *lastInForce_ = nullptr;      ///< whose boundary a later step may share, also when its plan was taken back
 };
 
 } // namespace pumpgraph::runtime

@@ -279,7 +279,7 @@ class Tests:
 
 
 COSTS = "torch.measure_and_costs"
-AFTER_COSTS = ("torch.costs_are_used", "torch.replans_by_itself")
+AFTER_COSTS = ("torch.costs_are_used", "torch.replans_by_itself", "torch.plans_aside")
 
 
 def needs(name):

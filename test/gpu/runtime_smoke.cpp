@@ -918,7 +918,7 @@ std::string replansByItself() {
     costs = std::regex_replace(text, std::regex("cost\\("), "cost(99");
     require(costs != text, "the saved step has no costs");
   }
-  const std::unique_ptr<Net> net = open({.budget = budget}, shape);
+  const std::unique_ptr<Net> net = open({.budget = budget, .planning = Planning::InReplay}, shape);
   take(net->capture({.costsIr = costs}), "capture");
   net->replay(4);
   require(net->report()["runtime"]["plans"].size() == 1, "planned again too early");

@@ -107,9 +107,9 @@ def plain_figures(folder):
     return json.loads((Path(folder) / "plain.json").read_text())
 
 
-def install_share(folder, share):
+def install_share(folder, share, **options):
     budget = int(plain_figures(folder)["peak_bytes"] * share)
-    pumpgraph.install(budget=budget, budget_of="tensors")
+    pumpgraph.install(budget=budget, budget_of="tensors", **options)
     return budget
 
 
@@ -410,10 +410,8 @@ def estimates_count_arithmetic(_folder):
 def replans_by_itself(folder):
     """After measure_and_costs: node times that are far too long make the prediction miss. The next eight replays
     measure what nodes take, and the one after them mends it."""
-    slow = Path(folder) / "slow.mlir"
-    text = gzip.decompress((Path(folder) / "costs.mlir.gz").read_bytes()).decode()
-    slow.write_text(text.replace("cost(", "cost(99"))
-    install_share(folder, 0.4)
+    slow = slow_costs(folder)
+    install_share(folder, 0.4, planning="in_replay")
     training = Training()
     step = training.capture(costs=slow)
     losses = training.run(step, 12)
@@ -424,6 +422,32 @@ def replans_by_itself(folder):
     check(len(plans) >= 2 and plans[1]["costs"] == "measured on the rewritten step", f"not planned again: {plans}")
     check(losses == plain_figures(folder)["losses"], "planning again changed the losses")
     print(plans)
+
+
+def slow_costs(folder):
+    slow = Path(folder) / "slow.mlir"
+    text = gzip.decompress((Path(folder) / "costs.mlir.gz").read_bytes()).decode()
+    slow.write_text(text.replace("cost(", "cost(99"))
+    return slow
+
+
+def plans_aside(folder):
+    """The same with the plan made on a thread: no replay waits for it, a later one has it, and the losses stay."""
+    slow = slow_costs(folder)
+    install_share(folder, 0.4)
+    training = Training()
+    step = training.capture(costs=slow)
+    losses, longest = training.run(step, 13), 0.0
+    check(len(step.report()["runtime"]["plans"]) == 1, "planned within the replay")
+    for _ in range(STEPS - 13):
+        start = time.perf_counter()
+        losses += training.run(step, 1)
+        longest = max(longest, time.perf_counter() - start)
+        time.sleep(2)
+    runtime = step.report()["runtime"]
+    check(len(runtime["plans"]) >= 2, f"not planned again: {runtime['plans']}")
+    check(losses == plain_figures(folder)["losses"], "planning aside changed the losses")
+    print(f"the longest replay took {longest * 1e3:.0f} ms; {runtime['plan_ms']:.0f} ms of planning in all")
 
 
 class Decoding:
@@ -480,7 +504,7 @@ def own_runs_begin_where_the_program_is(_folder):
 
 def planning_again_runs_nothing(_folder):
     """The predicted time of a small step misses by far; planning it again takes the program's own replays alone."""
-    pumpgraph.install(budget="160MiB", budget_of="tensors")
+    pumpgraph.install(budget="160MiB", budget_of="tensors", planning="in_replay")
     decoding = Decoding()
     step = pumpgraph.graphed(decoding.forward)
     for call in range(Decoding.ROWS):
@@ -889,6 +913,7 @@ CASES = [
     costs_are_used,
     estimates_count_arithmetic,
     replans_by_itself,
+    plans_aside,
     own_runs_begin_where_the_program_is,
     planning_again_runs_nothing,
     a_lost_device_is_an_error,

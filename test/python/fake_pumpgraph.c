@@ -96,12 +96,12 @@ static pumpgraph_step *const the_step = (pumpgraph_step *)0x57e9;
 FAKE pumpgraph_status pumpgraph_session_create(const pumpgraph_session_options *options, pumpgraph_session **session,
                                                pumpgraph_error *error) {
   write_down("session_create size=%d budget=%llu unlimited=%d device=%d host_limit=%llu cache=%s compiler=%s "
-             "process=%d backend=%d oversubscribed=%d managed=%llu limit=%llu rematerialize=%d\n",
+             "process=%d backend=%d oversubscribed=%d managed=%llu limit=%llu rematerialize=%d planning=%d\n",
              options->struct_size == sizeof *options, (unsigned long long)options->budget_bytes, options->unlimited,
              options->device, (unsigned long long)options->host_limit_bytes, or_null(options->cache_directory),
              or_null(options->compiler_library), options->whole_process, options->backend,
              options->allow_oversubscription, (unsigned long long)options->managed_bytes,
-             (unsigned long long)options->managed_limit_bytes, options->rematerialize);
+             (unsigned long long)options->managed_limit_bytes, options->rematerialize, options->planning);
   const pumpgraph_status status = answer("session_create", error);
   if (status == PUMPGRAPH_OK)
     *session = the_session;

@@ -25,7 +25,7 @@ class Sessions(support.FakeLibraryTest):
         self.assertEqual(
             self.created,
             ["session_create size=1 budget=8589934592 unlimited=0 device=1 host_limit=34359738368 cache=/cache "
-             "compiler=/c.so process=0 backend=0 oversubscribed=0 managed=0 limit=0 rematerialize=0"],
+             "compiler=/c.so process=0 backend=0 oversubscribed=0 managed=0 limit=0 rematerialize=0 planning=0"],
         )
 
     def test_managed_options(self):
@@ -41,6 +41,12 @@ class Sessions(support.FakeLibraryTest):
         self.assertIn("rematerialize=1", self.created[0])
         with self.assertRaisesRegex(PumpGraphError, "rematerialize='always'.*automatic, never"):
             self.create(rematerialize="always")
+
+    def test_planning(self):
+        self.create(planning="in_replay")
+        self.assertIn("planning=1", self.created[0])
+        with self.assertRaisesRegex(PumpGraphError, "planning='never'.*aside, in_replay"):
+            self.create(planning="never")
 
     def test_no_budget_is_unlimited(self):
         self.create(budget=None)

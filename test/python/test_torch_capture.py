@@ -53,7 +53,7 @@ class Install(TorchTest):
             self.install(device=1, host_limit="2GiB"),
             [
                 "session_create size=1 budget=1073741824 unlimited=0 device=1 host_limit=2147483648 cache=/cache "
-                "compiler=NULL process=1 backend=0 oversubscribed=0 managed=0 limit=0 rematerialize=0",
+                "compiler=NULL process=1 backend=0 oversubscribed=0 managed=0 limit=0 rematerialize=0 planning=0",
                 "declare_kernel_reads 0x5e55 at::native::batch_norm_transform_input_kernel 2 3",
                 "declare_kernel_reads 0x5e55 at::native::batch_norm_transform_input_channels_last_kernel 2 3",
                 "torch: allocator pumpgraph_torch_malloc pumpgraph_torch_free",
@@ -68,6 +68,9 @@ class Install(TorchTest):
 
     def test_rematerialize(self):
         self.assertIn("rematerialize=1", self.install(rematerialize="never")[0])
+
+    def test_planning(self):
+        self.assertIn("planning=1", self.install(planning="in_replay")[0])
 
     def test_nobodys_budget(self):
         with self.assertRaisesRegex(PumpGraphError, "budget_of='all'"):

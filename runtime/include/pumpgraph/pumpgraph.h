@@ -101,6 +101,14 @@ typedef enum pumpgraph_rematerialize {
   PUMPGRAPH_REMATERIALIZE_NEVER = 1
 } pumpgraph_rematerialize;
 
+/** Where a step is planned that is planned again by itself, because its first replays miss the prediction. */
+typedef enum pumpgraph_planning {
+  /** On a thread of the session, while replays go on with the first plan; a later replay puts the new one in force. One
+   * step at a time. If the memory that the plan was made for has changed, it is made once more. */
+  PUMPGRAPH_PLANNING_ASIDE = 0,
+  PUMPGRAPH_PLANNING_IN_REPLAY = 1 /**< in a replay, which takes seconds longer: the same replay in every run */
+} pumpgraph_planning;
+
 /** The options of a session. Zero-initialize, set `struct_size`, then set members that differ from the default 0. */
 typedef struct pumpgraph_session_options {
   size_t struct_size;
@@ -127,6 +135,7 @@ typedef struct pumpgraph_session_options {
   uint64_t managed_bytes;
   uint64_t managed_limit_bytes; /**< the largest managed arena; 0: 4 GiB */
   int32_t rematerialize;        /**< a pumpgraph_rematerialize */
+  int32_t planning;             /**< a pumpgraph_planning */
 } pumpgraph_session_options;
 
 /** Creates a session on the device's primary context, which becomes current if the thread has none. The caller owns the
@@ -142,7 +151,8 @@ typedef struct pumpgraph_session_options {
 PUMPGRAPH_API pumpgraph_status pumpgraph_session_create(const pumpgraph_session_options *options,
                                                         pumpgraph_session **session, pumpgraph_error *error);
 
-/** Waits for the device and frees the session with all its memory. Its steps become invalid. NULL is allowed. */
+/** Waits for the device, and for a plan that is being made, and frees the session with all its memory. Its steps become
+ * invalid. NULL is allowed. */
 PUMPGRAPH_API void pumpgraph_session_destroy(pumpgraph_session *session);
 
 /** \defgroup memory Memory

@@ -126,6 +126,9 @@ enum class Use {
 /// The permission of plans to run kernels again: see pumpgraph_rematerialize.
 enum class Rematerialize { Automatic = PUMPGRAPH_REMATERIALIZE_AUTOMATIC, Never = PUMPGRAPH_REMATERIALIZE_NEVER };
 
+/// Where a step is planned that is planned again by itself: see pumpgraph_planning.
+enum class Planning { Aside = PUMPGRAPH_PLANNING_ASIDE, InReplay = PUMPGRAPH_PLANNING_IN_REPLAY };
+
 /// On managed memory, the time at which pages come back: see pumpgraph_prefetching.
 enum class Prefetching {
   Ahead = PUMPGRAPH_PREFETCHING_AHEAD,
@@ -154,6 +157,7 @@ struct SessionOptions {
   std::uint64_t managedLimit = 0;     ///< bytes of the largest managed arena; 0: 4 GiB
   bool allowOversubscription = false; ///< a managed arena can exceed the device's free memory; slow
   Rematerialize rematerialize = Rematerialize::Automatic;
+  Planning planning = Planning::Aside;
 };
 
 /// The options of Session::allocate().
@@ -385,6 +389,7 @@ public:
     given.compiler_library = detail::orNull(options.compilerLibrary);
     given.whole_process = options.wholeProcess;
     given.rematerialize = static_cast<std::int32_t>(options.rematerialize);
+    given.planning = static_cast<std::int32_t>(options.planning);
     pumpgraph_session *session = nullptr;
     if (const Status made = detail::call(pumpgraph_session_create, &given, &session); !made)
       return made.error();

@@ -34,6 +34,7 @@ class SessionOptions(ctypes.Structure):
         ("managed_bytes", c_uint64),
         ("managed_limit_bytes", c_uint64),
         ("rematerialize", c_int32),
+        ("planning", c_int32),
     ]
 
 

@@ -138,6 +138,7 @@ BACKENDS = ("virtual", "managed", "automatic")  # pumpgraph_backend
 PREFETCHING = ("ahead", "at_launch", "none")  # pumpgraph_prefetching
 HOSTING = ("automatic", "no_room", "measured")  # pumpgraph_hosting
 REMATERIALIZE = ("automatic", "never")  # pumpgraph_rematerialize
+PLANNING = ("aside", "in_replay")  # pumpgraph_planning
 BOUNDARIES = ("automatic", "own", "shared")  # pumpgraph_boundary
 
 
@@ -166,11 +167,14 @@ class Session:
         managed_limit_bytes: int = 0,
         allow_oversubscription: bool = False,
         rematerialize: str = "automatic",
+        planning: str = "aside",
     ):
         if backend not in BACKENDS:
             raise invalid(f"backend={backend!r}; it is one of {', '.join(BACKENDS)}")
         if rematerialize not in REMATERIALIZE:
             raise invalid(f"rematerialize={rematerialize!r}; it is one of {', '.join(REMATERIALIZE)}")
+        if planning not in PLANNING:
+            raise invalid(f"planning={planning!r}; it is one of {', '.join(PLANNING)}")
         options = _sized(SessionOptions)
         options.whole_process = whole_process
         options.budget_bytes = budget_bytes or 0
@@ -184,6 +188,7 @@ class Session:
         options.managed_limit_bytes = managed_limit_bytes
         options.allow_oversubscription = allow_oversubscription
         options.rematerialize = REMATERIALIZE.index(rematerialize)
+        options.planning = PLANNING.index(planning)
         handle = c_void_p()
         library.call("pumpgraph_session_create", byref(options), byref(handle))
         self.library = library

@@ -109,6 +109,7 @@ def install(
     managed_limit: Union[int, str] = 0,
     allow_oversubscription: bool = False,
     rematerialize: str = "automatic",
+    planning: str = "aside",
 ) -> None:
     """Makes PumpGraph the allocator of PyTorch, under a hard budget. Call it once, ahead of anything that touches CUDA.
 
@@ -130,6 +131,9 @@ def install(
         allow_oversubscription: True lets managed memory exceed the device's free memory; everything is slow then.
         rematerialize: "automatic" (default) lets plans on virtual memory run kernels again, with the same results bit
             for bit, where that is predicted to be faster than moving their results; "never" does not.
+        planning: "aside" (default): a step whose first replays miss their prediction is planned again on a thread,
+            while replays go on with the first plan. "in_replay": in a replay, the same one in every run, which takes
+            seconds longer.
 
     Raises:
         PumpGraphError: INVALID_ARGUMENT if install() was called before, CUDA is initialised, PyTorch's allocator is in
@@ -162,6 +166,7 @@ def install(
         managed_limit_bytes,
         allow_oversubscription,
         rematerialize,
+        planning,
     )
     try:
         kernels.declare(session)

@@ -202,6 +202,13 @@ TEST_F(ApiTest, refusesAnUnknownChoiceOfRematerialization) {
   EXPECT_TRUE(makeSession(options_, fake_.table()));
 }
 
+TEST_F(ApiTest, refusesAnUnknownPlaceOfPlanning) {
+  options_.planning = PUMPGRAPH_PLANNING_IN_REPLAY + 1;
+  const Expected<std::unique_ptr<pumpgraph_session>> made = makeSession(options_, fake_.table());
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().message, "options->planning is 2");
+}
+
 // A caller of an older version has a shorter struct, and virtual memory.
 TEST_F(ApiTest, isOnVirtualMemoryUnlessAskedOtherwise) {
   EXPECT_EQ(fake_.managedBytes(), 0U);
