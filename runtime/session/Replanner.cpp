@@ -30,6 +30,8 @@ constexpr int mostPlans = 4;
 constexpr double toleratedMistake = 0.02;
 /// After so many plans that came too late one is made while replays wait.
 constexpr int mostOutdated = 2;
+/// Replays that a step waits for the trial of another step's plan, which may take no part in the program any more.
+constexpr int mostWaits = 64;
 /// The source of their node times.
 constexpr std::string_view measuredHere = "measured on the rewritten step";
 
@@ -152,10 +154,10 @@ Status Replanner::nodesAreTimed(const std::vector<NodeClocks::Run> &together) {
 
 /// All is known of the last plan that is going to be.
 Status Replanner::settle() {
-  if (stays_)
-    result_.keptFirst = false;
-  else
+  if (!stays_ && canReturn())
     PUMPGRAPH_TRY(returnTo(planBefore_));
+  else
+    result_.keptFirst = false;
   if (goesOn_ && plans_ < mostPlans)
     return planAgain();
   finish();
@@ -210,10 +212,16 @@ Status Replanner::predictAgain() {
 
 Status Replanner::planAgain() {
   ++plans_;
+  staysWithPlan(); // the slower of two goes: its pinned pool makes room for the next one's
   return plan();
 }
 
 Status Replanner::plan() {
+  if (onlyOnMiss_ && mustWaitForSharers() && waits_ < mostWaits) {
+    ++waits_;
+    stage_ = Stage::Planning;
+    return {};
+  }
   return planned(plansAside() ? beginPlanning() : tryPlanAgain(std::string(measuredHere)));
 }
 
@@ -230,9 +238,17 @@ bool Replanner::plansAside() const {
   return session_.options_.plansAside && onlyOnMiss_ && outdated_ < mostOutdated && step_.sharers().empty();
 }
 
+bool Replanner::canReturn() const {
+  return otherMemory_ && step_.residence_ == memory_.lock();
+}
+
+bool Replanner::mustWaitForSharers() const {
+  const std::vector<Step *> sharers = step_.sharers();
+  return std::any_of(sharers.begin(), sharers.end(),
+                     [](const Step *step) { return step->replanner_ && step->replanner_->canReturn(); });
+}
+
 Status Replanner::settleMemory() {
-  otherPlan_ = {}; // the slower of two: its pinned pool makes room for the next one's
-  otherMemory_.reset();
   PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before planning again");
   return session_.heap_->flushCache();
 }
@@ -317,6 +333,7 @@ Status Replanner::exchange(CompiledPlan plan, std::shared_ptr<Residence> memory)
   Status done = rewriting_.putInForce(std::move(plan), memory, Keep::Values);
   if (done) {
     session_.replaceResidence(*oldMemory, memory);
+    memory_ = memory;
     otherPlan_ = std::move(old);
     otherMemory_ = std::move(*oldMemory);
     return {};
@@ -356,7 +373,7 @@ Status Replanner::stop() {
   watch_.reset();
   PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before clocks are taken out");
   PUMPGRAPH_TRY(takeClocksOut());
-  if (!isUntimed)
+  if (!isUntimed || !canReturn())
     return {};
   PUMPGRAPH_TRY_WHILE(exchange(std::move(otherPlan_), std::move(otherMemory_)), "returning to the plan before");
   step_.plans_.pop_back();

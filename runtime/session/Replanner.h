@@ -40,6 +40,12 @@ public:
   /// Plans again at once with the node times that there are, for what the budget leaves, whatever that takes.
   Status planNow(std::string why);
 
+  /// A step that shares the boundary goes, with its blocks: there is no way back to a plan that knows of them.
+  void staysWithPlan() {
+    otherPlan_ = {};
+    otherMemory_.reset();
+  }
+
   /// Takes clocks out of the graph, and a plan out of force that has not been timed.
   Status stop();
 
@@ -60,6 +66,11 @@ private:
   Status planned(Status made);
   /// Ahead of planning: waits for the device, and gives up frames and pinned memory that nothing needs.
   Status settleMemory();
+  /// Whether the plan before can be put in force again. Its memory knows of no step that has joined the boundary since,
+  /// nor of another plan of one that shares it.
+  bool canReturn() const;
+  /// Whether a plan of a step that shares the boundary is on trial. To change the boundary would end that.
+  bool mustWaitForSharers() const;
   /// Whether the next plan is to be made on a thread.
   bool plansAside() const;
   Status beginPlanning();
@@ -89,8 +100,10 @@ private:
   int outdated_ = 0;             ///< plans that were of no use any more when they were made
   int plans_ = 0;                ///< made so far
   PlanRecord planBefore_;        ///< the last one
+  int waits_ = 0;                ///< replays that have waited for a trial of another step's plan
   CompiledPlan otherPlan_;       ///< the plan that was in force before this one, and its memory
   std::shared_ptr<Residence> otherMemory_;
+  std::weak_ptr<Residence> memory_; ///< of this one, as it was put in force
   double fastestUs_ = 0;
   bool stays_ = true;   ///< the last plan, whatever is learned of its nodes
   bool goesOn_ = false; ///< another plan may be faster

@@ -211,9 +211,12 @@ void Step::letGo() {
   if (!others.empty()) {
     const std::vector<BlockId> own = plan_.blocksOf(captured_);
     std::set<BlockId> unused(own.begin(), own.end());
-    for (const Step *other : others)
+    for (const Step *other : others) {
       for (const BlockId block : other->captured_.blocks)
         unused.erase(block);
+      if (other->replanner_)
+        other->replanner_->staysWithPlan();
+    }
     residence_->forget(unused);
   }
   for (const std::vector<BlockId> *blocks : {&captured_.blocks, &captured_.besides})

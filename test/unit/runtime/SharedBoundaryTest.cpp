@@ -237,6 +237,133 @@ TEST_F(SharedBoundaryTest, staysWhenAStepIsPlannedAgain) {
   }
 }
 
+/// Steps that are planned again by themselves, because nodes take longer than estimated. A plan that turns out slower
+/// than the one before goes; that one knows the boundary as it was.
+class SharedReplanTest : public SharedBoundaryTest {
+protected:
+  void SetUp() override { forwardKernel().milliseconds = 200; }
+  void TearDown() override { forwardKernel().milliseconds = 0; }
+
+  Step *adoptWatched(CUgraph graph) {
+    const Expected<Step *> step = session_->adopt(graph, {.boundary = BoundaryChoice::Shared});
+    EXPECT_TRUE(step) << messageOf(step);
+    return step ? *step : nullptr;
+  }
+  static std::size_t plansOf(Step *step) { return runtimeReport(step).at("plans").size(); }
+  static bool isWatched(Step *step) { return runtimeReport(step).at("replans_by_itself"); }
+  void runUntilPlanned(Step *step, const std::string &steps) {
+    const std::size_t plans = plansOf(step);
+    for (int i = 0; i < 40 && plansOf(step) == plans; ++i)
+      run(steps);
+    ASSERT_EQ(plansOf(step), plans + 1) << step->report();
+  }
+};
+
+// A step joins while another one's second plan is on trial: nobody returns to a plan that does not know it.
+TEST_F(SharedReplanTest, joinsWhileAPlanIsOnTrial) {
+  for (const std::uint64_t budget : {60, 28, 24, 20}) {
+    SCOPED_TRACE(budget);
+    forwardKernel().milliseconds = 200;
+    open(budget);
+    training_ = adoptWatched(program_->record());
+    ASSERT_TRUE(training_);
+    runUntilPlanned(training_, "t");
+    forwardKernel().milliseconds = 400; // the plan on trial is slower
+    evaluation_ = adoptWatched(recordEvaluation());
+    ASSERT_TRUE(evaluation_);
+    EXPECT_EQ(boundaryOf(evaluation_), "shared with step") << evaluation_->report();
+    for (int i = 0; i < 20; ++i) {
+      run("te");
+      expectAllValues(fmt::format("after {} turns", i + 1));
+    }
+    EXPECT_EQ(boundaryOf(training_), "shared with step");
+    EXPECT_LE(fake_.deviceFrames(), budget + besideBudget);
+    session_.reset();
+  }
+}
+
+// Each waits for the other's trial, and both end with a plan for the boundary as it is.
+TEST_F(SharedReplanTest, onePlanIsOnTrialAtATime) {
+  for (const std::uint64_t budget : {60, 28, 24, 20})
+    for (const bool areSlower : {true, false}) {
+      SCOPED_TRACE(fmt::format("{} pages{}", budget, areSlower ? ", slower plans" : ""));
+      forwardKernel().milliseconds = 200;
+      open(budget);
+      training_ = adoptWatched(program_->record());
+      evaluation_ = adoptWatched(recordEvaluation());
+      ASSERT_TRUE(training_ && evaluation_);
+      std::size_t plans = 2;
+      for (int i = 0; i < 200 && (isWatched(training_) || isWatched(evaluation_)); ++i) {
+        run("te");
+        if (const std::size_t now = plansOf(training_) + plansOf(evaluation_); areSlower && now != plans) {
+          forwardKernel().milliseconds *= 1.2;
+          plans = now;
+        }
+        if (i % 5 == 0)
+          expectAllValues(fmt::format("after {} turns", i + 1));
+      }
+      for (Step *step : {training_, evaluation_}) {
+        EXPECT_FALSE(isWatched(step));
+        EXPECT_GE(plansOf(step), 2u) << step->report();
+        const Expected<Validation> validation = step->validate();
+        ASSERT_TRUE(validation) << messageOf(validation);
+        EXPECT_EQ(validation->differentBuffers, 0u) << validation->firstDifference;
+      }
+      expectAllValues("after validation");
+      expectNoExchanges();
+      session_.reset();
+    }
+}
+
+// A step goes while another one's plan is on trial: nobody returns to a plan that has its blocks.
+TEST_F(SharedReplanTest, goWhileAPlanIsOnTrial) {
+  for (const std::uint64_t budget : {60, 24, 20}) {
+    SCOPED_TRACE(budget);
+    forwardKernel().milliseconds = 200;
+    open(budget);
+    training_ = adoptWatched(program_->record());
+    evaluation_ = adopt(recordEvaluation());
+    ASSERT_TRUE(training_ && evaluation_);
+    runUntilPlanned(training_, "te");
+    forwardKernel().milliseconds = 400; // the plan on trial is slower
+    session_->destroy(evaluation_);
+    const Expected<void *> others = session_->allocate(2 * activationBytes, nullptr, "others"); // where its blocks were
+    ASSERT_TRUE(others);
+    run("tttttttt");
+    evaluation_ = adoptWatched(recordEvaluation());
+    ASSERT_TRUE(evaluation_);
+    run("tete");
+    expectAllValues("afterwards");
+    session_.reset();
+  }
+}
+
+// A third step joins two whose plans are on trial or about to be, whatever comes first.
+TEST_F(SharedReplanTest, joinAtAnyTime) {
+  for (int turns = 8; turns <= 32; turns += 6) {
+    SCOPED_TRACE(turns);
+    forwardKernel().milliseconds = 200;
+    open(26);
+    training_ = adoptWatched(program_->record());
+    evaluation_ = adoptWatched(recordEvaluation());
+    ASSERT_TRUE(training_ && evaluation_);
+    for (int i = 0; i < turns; ++i)
+      run("te");
+    forwardKernel().milliseconds = 300;
+    Step *third = adoptWatched(recordEvaluation());
+    ASSERT_TRUE(third);
+    for (int i = 0; i < 16; ++i) {
+      run("te");
+      std::swap(third, evaluation_);
+      run("e");
+      expectAllValues(fmt::format("{} turns of three", i + 1));
+      std::swap(third, evaluation_);
+    }
+    EXPECT_LE(fake_.deviceFrames(), 26 + besideBudget);
+    session_.reset();
+  }
+}
+
 // A step that fails to be adopted leaves those that share a boundary as they were.
 TEST_F(SharedBoundaryTest, survivesARefusedStep) {
   open(24);
