@@ -465,7 +465,9 @@ Status Session::emptyCache() {
   PUMPGRAPH_TRY(heap_->flushCache());
   if (paging_->isOn())
     return {};
-  PUMPGRAPH_TRY(paging_->settle());
+  // Where host memory is full too, values stay in pieces of device memory until there is room.
+  if (const Status settled = paging_->settle(); !settled && settled.error().status != PUMPGRAPH_OUT_OF_HOST_MEMORY)
+    return settled;
   host_->giveBackReleased();
   return {};
 }

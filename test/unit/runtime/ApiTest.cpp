@@ -122,6 +122,29 @@ TEST_F(ApiTest, pagesOperandsOfEagerOperators) {
   EXPECT_EQ(pumpgraph_end_paging(session_, nullptr, &error), PUMPGRAPH_OK);
 }
 
+// A search for a batch size empties the cache after memory ran out, while the failed attempt's tensors are still there.
+TEST_F(ApiTest, emptiesTheCacheWhereAllMemoryIsTaken) {
+  pumpgraph_session_destroy(session_);
+  options_.host_limit_bytes = 24 * pageBytes; // eight of them are the session's own
+  session_ = makeSession(options_, fake_.table())->release();
+  pumpgraph_error error{};
+  ASSERT_EQ(pumpgraph_begin_paging(session_, nullptr, nullptr, &error), PUMPGRAPH_OK);
+  std::vector<void *> buffers;
+  pumpgraph_status status = PUMPGRAPH_OK;
+  for (void *buffer = nullptr; status == PUMPGRAPH_OK && buffers.size() < 10000;) {
+    status = pumpgraph_allocate(session_, 8 * pageBytes, nullptr, nullptr, &buffer, &error);
+    if (status == PUMPGRAPH_OK)
+      buffers.push_back(buffer);
+  }
+  ASSERT_EQ(status, PUMPGRAPH_OUT_OF_HOST_MEMORY) << error.message;
+  ASSERT_EQ(pumpgraph_end_paging(session_, nullptr, &error), PUMPGRAPH_OK);
+  EXPECT_EQ(pumpgraph_empty_cache(session_, &error), PUMPGRAPH_OK) << error.message;
+  for (void *buffer : buffers)
+    ASSERT_EQ(pumpgraph_free(session_, buffer, nullptr, &error), PUMPGRAPH_OK) << error.message;
+  EXPECT_EQ(pumpgraph_empty_cache(session_, &error), PUMPGRAPH_OK) << error.message;
+  EXPECT_EQ(fake_.hostBackings(), 0u);
+}
+
 #ifndef PUMPGRAPH_SANITIZED // sanitized stack frames have red zones, which are never cleared
 // What a launch has left on the stack is not there for the next one, whichever of these calls comes between.
 TEST_F(ApiTest, clearsTheStackBetweenLaunchesOfACapture) {
