@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/capture/Rehearsal.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -115,9 +117,15 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
   }
 }
 
-bool Rehearsal::matches(const LiftedGraph &graph) const {
-  return std::equal(graph.nodes.begin(), graph.nodes.end(), nodes_.begin(), nodes_.end(),
+std::string Rehearsal::differenceTo(const LiftedGraph &graph) const {
+  const auto [now, before] =
+      std::mismatch(graph.nodes.begin(), graph.nodes.end(), nodes_.begin(), nodes_.end(),
                     [](const LiftedNode &a, const Node &b) { return a.kind == b.kind && a.name == b.name; });
+  if (now != graph.nodes.end() && before != nodes_.end())
+    return fmt::format("node {}, \"{}\", is \"{}\" there", now - graph.nodes.begin(), now->name, before->name);
+  if (graph.nodes.size() == nodes_.size())
+    return {};
+  return fmt::format("{} nodes, {} there", graph.nodes.size(), nodes_.size());
 }
 
 const Rehearsal::Word *Rehearsal::find(std::size_t node, const PointerWord &word) const {

@@ -68,7 +68,9 @@ public:
   const std::vector<RehearsedAllocation> &allocations() const { return allocations_; }
 
   /// Whether `graph` has the same nodes in the same order. If not, nothing can be said about its words.
-  bool matches(const LiftedGraph &graph) const;
+  bool matches(const LiftedGraph &graph) const { return differenceTo(graph).empty(); }
+  /// Where `graph` first differs, for people; empty if it matches.
+  std::string differenceTo(const LiftedGraph &graph) const;
 
   /// Whether the word is certainly no pointer. `hit`: its target in the second capture.
   bool refutes(std::size_t node, const PointerWord &word, const Hit &hit, const CaptureAllocations &second) const;

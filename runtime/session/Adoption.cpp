@@ -143,8 +143,9 @@ Status Adoption::describe() {
   captured.description.name = options_.name;
   captured.notes.insert(captured.notes.end(), hidden->notes.begin(), hidden->notes.end());
   if (session_.rehearsal_ && !finder_->comparedWithRehearsal())
-    captured.notes.push_back("the rehearsal's graph is another one: every word that looks like an address is taken "
-                             "for one");
+    captured.notes.push_back(fmt::format("the rehearsal's graph is another one ({}): every word that looks like an "
+                                         "address is taken for one",
+                                         session_.rehearsal_->differenceTo(step_->lifted_)));
   step_->times_.scanMs = watch.milliseconds();
   return {};
 }

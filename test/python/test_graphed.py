@@ -1172,7 +1172,7 @@ class GradientsBetweenCalls(GraphedTest):
     def test_used_and_made_anew_is_refused(self):
         model, weight = self.model, self.weight
         source = Path(__file__).resolve().parents[2] / "runtime" / "session" / "Adoption.cpp"
-        self.assertIn(f'notes.push_back("{REHEARSAL_DIFFERS}', source.read_text())
+        self.assertIn(f'notes.push_back(fmt::format("{REHEARSAL_DIFFERS}', source.read_text())
         self.set_report(f'{{"runtime": {{"notes": ["{REHEARSAL_DIFFERS}: every word"]}}}}')
 
         def fn(_x):

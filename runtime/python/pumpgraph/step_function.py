@@ -689,9 +689,10 @@ class Graphed:
         if report.left_as_captured and self._options.raises:
             raise UnsupportedError(f"{self._name} cannot be rewritten: {report.left_as_captured}")
         notes = (report.get("runtime") or {}).get("notes", [])
-        if gradients.replaces and any(note.startswith(REHEARSAL_DIFFERS) for note in notes):
-            raise UnsupportedError(f"{self._name} uses gradients of the call before and then makes new ones; begin it "
-                                   "with zero_grad(), or make it two graphed functions")
+        for note in notes:
+            if gradients.replaces and note.startswith(REHEARSAL_DIFFERS):
+                raise UnsupportedError(f"{self._name} uses gradients of the call before and then makes new ones; begin "
+                                       f"it with zero_grad(), or make it two graphed functions: {note}")
 
     # ---- what can be asked of it ----
 

@@ -393,7 +393,12 @@ TEST_F(LiftTest, keepsAllHitsWhenTheRehearsalDiffers) {
   const LiftedGraph lifted = lift();
   const AccessFinder finder(*heap_, &rehearsal, lifted);
   EXPECT_FALSE(finder.comparedWithRehearsal());
+  EXPECT_EQ(rehearsal.differenceTo(lifted), "2 nodes, 1 there");
   EXPECT_EQ(finder.touches(1, lifted.nodes[1]).size(), 1u);
+  graph_ = fake_.createGraph();
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(b), bytesOf(7), bytesOf(0.0)});
+  const std::string difference = rehearsal.differenceTo(lift());
+  EXPECT_EQ(difference.find("node 0, \"" + lifted.nodes[1].name + "\", is \"memset\" there"), 0u) << difference;
 }
 
 // What is declared in a rehearsal, which may allocate more than the capture, holds for the same parameters. A sum that
