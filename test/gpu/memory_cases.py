@@ -233,28 +233,18 @@ def plain_graphs_beside_steps():
 
 
 def plain_graphs_beyond_the_budget():
-    """Kernels of a graph may work in host memory; a copy between two tensors there is refused."""
+    """Kernels of a graph may work in host memory, and copies within it are right."""
     pumpgraph.install("64MiB", host_limit="512MiB", budget_of="tensors")
     ballast = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
     source, target = torch.ones(4 * MIB, device="cuda"), torch.zeros(4 * MIB, device="cuda")
-    check(pumpgraph.memory_stats()["host_backed_bytes"] > 0, "nothing is in host memory: the case shows nothing")
+    check(pumpgraph.memory_stats()["host_backed_bytes"] >= 32 * MIB, "not both in host memory: the case shows nothing")
     graph, output = capture_plain(lambda: (source * 3).add_(1))
     check(bool((replayed(graph, output) == 4).all()), "a graph in host memory computes something else")
-    stream = torch.cuda.current_stream()
-    try:
-        with torch.cuda.graph(torch.cuda.CUDAGraph()):
-            target.copy_(source)
-    except torch.cuda.OutOfMemoryError as error:
-        check("both in host memory" in str(error), str(error))
-    else:
-        raise AssertionError("a copy between tensors in host memory is not refused")
-    torch.cuda.set_stream(stream)  # which PyTorch does not leave where the end of a capture fails
+    copy, output_of_copy = capture_plain(lambda: target.copy_(source))
+    target.zero_()
+    check(bool((replayed(copy, output_of_copy) == 1).all()), "a graph copies something else within host memory")
     check(bool((replayed(graph, output) == 4).all()), "the first graph does not go on")
-    del ballast, source, target
-    torch.cuda.empty_cache()
-    source, target = torch.ones(4 * MIB, device="cuda"), torch.zeros(4 * MIB, device="cuda")
-    graph, output = capture_plain(lambda: target.copy_(source))
-    check(bool((replayed(graph, output) == 1).all()), "a graph with a copy computes something else")
+    del ballast
 
 
 # ---- memory that runs out --------------------------------------------------------------------------------------------

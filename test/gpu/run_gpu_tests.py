@@ -302,7 +302,8 @@ def is_first(name):
 def runs_alone(name):
     """Whether it looks at times, or at what all programs have of the card's memory, or takes all processors."""
     alone = ("runtime_smoke", "graphed.overhead", "graphed.between_replays", "graphed.turns_at_once",
-             "graphed.warm_up_at_half", "torch.a_thousand_replays", "drawn_programs")
+             "graphed.warm_up_at_half", "torch.a_thousand_replays", "torch.estimates_count_arithmetic",
+             "drawn_programs")
     return name in alone or name.startswith("managed")
 
 
