@@ -115,8 +115,9 @@ testSanitized() {
     UBSAN_OPTIONS=print_stacktrace=1 testBuild "${@:3}"
 }
 
-# Without arguments: the tests of continuous integration. With --long: all tests under all sanitizers, fuzz targets for an
-# hour each, property tests with fresh seeds. Other arguments are ctest's, and mean the ordinary build alone.
+# Without arguments: the tests of continuous integration. With --long: all tests under all sanitizers, those with the
+# label "thorough" too, fuzz targets for an hour each, property tests with fresh seeds and all of their steps. Other
+# arguments are ctest's, and mean the ordinary build alone.
 runTests() {
   local results=() status=0 mostTestSeconds=3600
   if [[ ${1-} == --long ]]; then
@@ -131,10 +132,12 @@ runTests() {
     testSanitized address all
     testSanitized thread all
   else
-    settings=(-DPUMPGRAPH_FIRST_SEED=0)
+    settings=(-DPUMPGRAPH_FIRST_SEED=0 -DPUMPGRAPH_PROPERTY_PERCENT=40)
     installAndBuild
-    testBuild "$@"
-    if [[ $# -eq 0 ]]; then
+    if [[ $# -ne 0 ]]; then
+      testBuild "$@"
+    else
+      testBuild --label-exclude thorough
       settings+=(-DPUMPGRAPH_FUZZ_SECONDS=60 -DPUMPGRAPH_PROPERTY_PERCENT=1)
       testSanitized address all --label-exclude long
       testSanitized thread thread_tests --label-regex threads
