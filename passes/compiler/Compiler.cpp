@@ -6,6 +6,7 @@
 #include "passes/analysis/EstimateCosts.h"
 #include "passes/check/CheckResidency.h"
 #include "passes/lower/LowerManaged.h"
+#include "passes/lower/PredictManaged.h"
 #include "passes/pipeline/Candidates.h"
 #include "passes/pipeline/Compile.h"
 #include "passes/report/MemoryTrace.h"

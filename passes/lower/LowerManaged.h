@@ -45,9 +45,4 @@ Description lowerManaged(const Description &captured, const Description &planned
 /// The captured step within a planned or lowered one, with the edges that the plan has added between captured nodes.
 Description withoutPlan(const Description &planned);
 
-/// What a replay of the lowered step takes that follows another one of it. Nobody waits for the last evictions but the
-/// prefetches of the next replay that need their room. Pages of read-mostly ranges leave the device for nothing, and
-/// pages without a value come for nothing. Nodes that end after the step's total do so beside the next replay.
-Prediction predictManaged(const Description &lowered, const Machine &machine);
-
 } // namespace pumpgraph

@@ -3,6 +3,7 @@
 
 #include "passes/analysis/EstimateCosts.h"
 #include "passes/lower/LowerVirtual.h"
+#include "passes/lower/PredictManaged.h"
 #include "passes/pipeline/ManagedPlans.h"
 #include "passes/pipeline/PlanBounds.h"
 #include "passes/pipeline/RematerializingPlans.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/pipeline/ManagedPlans.h"
 
+#include "passes/lower/PredictManaged.h"
 #include "passes/pipeline/HostingGroups.h"
 #include "passes/plan/Processors.h"
 

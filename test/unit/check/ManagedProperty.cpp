@@ -7,6 +7,7 @@
 #include "passes/analysis/HostedAccess.h"
 #include "passes/check/CheckResidency.h"
 #include "passes/lower/LowerManaged.h"
+#include "passes/lower/PredictManaged.h"
 #include "passes/plan/HostedPages.h"
 #include "passes/plan/PlanResidency.h"
 #include "test/unit/check/Interpreter.h"

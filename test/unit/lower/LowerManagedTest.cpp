@@ -2,6 +2,7 @@
 // In which order pages leave managed memory, and what a replay is predicted to take.
 #include "passes/lower/LowerManaged.h"
 
+#include "passes/lower/PredictManaged.h"
 #include "test/unit/analysis/SmallStep.h"
 
 #include <gtest/gtest.h>

@@ -3,6 +3,7 @@
 #include "TrainingStep.h"
 #include "passes/analysis/RequiredTraffic.h"
 #include "passes/analysis/Sweeps.h"
+#include "passes/lower/PredictManaged.h"
 #include "passes/pipeline/Budgets.h"
 #include "passes/pipeline/Compile.h"
 #include "test/unit/analysis/OptimizerStep.h"

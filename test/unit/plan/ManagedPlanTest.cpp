@@ -3,6 +3,7 @@
 #include "passes/analysis/Prediction.h"
 #include "passes/check/CheckResidency.h"
 #include "passes/lower/LowerManaged.h"
+#include "passes/lower/PredictManaged.h"
 #include "passes/plan/PlanResidency.h"
 #include "test/unit/analysis/SmallStep.h"
 #include "test/unit/plan/RegularStep.h"
