@@ -11,7 +11,7 @@
 
 namespace pumpgraph {
 
-/// The strict partial order "completes before" of docs/plan-correctness.md: paths of Full edges.
+/// The strict partial order "completes before" of docs/design/plan-correctness.md: paths of Full edges.
 ///
 /// Nodes are appended in a topological order. Each joins a chain, a run of nodes every one of which completes before
 /// the next, and keeps a clock: how far every other chain is known to have come. Captured steps are a few chains, and

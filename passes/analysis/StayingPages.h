@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Pages that go on in the frame in which they are: one page at two addresses or more (docs/plan-correctness.md, rule
-/// 9).
+/// Pages that stay in their frame while their buffer continues: one page at two addresses or more (rule 9 of
+/// docs/design/plan-correctness.md).
 #pragma once
 
 #include "pumpgraph/graph/Description.h"

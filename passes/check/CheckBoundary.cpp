@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// "A shared boundary" of docs/plan-correctness.md.
+// "A shared boundary" of docs/design/plan-correctness.md.
 #include "passes/check/CheckResidency.h"
 #include "passes/check/Report.h"
 #include "pumpgraph/graph/Reliance.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The independent checker: accepts a planned, lowered or re-lifted description only if it is correct in every legal
-/// order of execution. Written from docs/plan-correctness.md alone; shares no code with planner or lowering.
+/// order of execution. Written from docs/design/plan-correctness.md alone; shares no code with planner or lowering.
 #pragma once
 
 #include "pumpgraph/graph/Description.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The rules about order and values: transfers do not race, frames are handed over in order, every access finds the
-/// value of the last write, the end state is the boundary state (rules 1 to 4 of docs/plan-correctness.md).
+/// value of the last write, the end state is the boundary state (rules 1 to 4 of docs/design/plan-correctness.md).
 #pragma once
 
 #include "passes/check/Report.h"

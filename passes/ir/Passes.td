@@ -253,8 +253,8 @@ def InsertAdvise : GraphPass<"insert-advise"> {
 def CheckResidency : GraphPass<"check-residency"> {
   let summary = "Prove a plan correct in every legal order, or name the mistake";
   let description = [{
-    Works on planned, lowered and re-lifted steps. docs/plan-correctness.md has the rules. A step without a plan is an error.
-    Changes nothing.
+    Works on planned, lowered and re-lifted steps. docs/design/plan-correctness.md has the rules. A step without a plan is
+    an error. Changes nothing.
   }];
 }
 

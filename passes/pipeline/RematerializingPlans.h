@@ -8,9 +8,9 @@
 
 namespace pumpgraph {
 
-/// Like planResidency(), for virtual memory. The plan may hold repetitions of pure nodes (docs/rematerialization.md).
-/// Of quick plans the fastest with repetitions is made in full, and the one without unless its bound is no lower. So a
-/// plan in full takes no longer, as predicted, than the one without repetitions.
+/// Like planResidency(), for virtual memory. The plan may repeat pure nodes (docs/design/rematerialization.md). The
+/// fastest quick plan with repetitions is made in full, and so is the one without unless its bound is no lower. So a
+/// full plan is never predicted to take longer than the one without repetitions.
 tl::expected<PlannedStep, PlanError> planRematerializing(const Description &captured, const PlanOptions &options);
 
 } // namespace pumpgraph

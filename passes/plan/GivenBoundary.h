@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What other steps of a session have decided before a step is planned (docs/plan-correctness.md, "A shared boundary"),
-/// in the planner's terms.
+/// The decisions of other steps of a session before a step is planned, in the planner's terms
+/// (docs/design/plan-correctness.md, "A shared boundary").
 #pragma once
 
 #include "passes/plan/FramePlanner.h"

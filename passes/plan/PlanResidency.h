@@ -27,7 +27,7 @@ struct PlanOptions {
   std::uint64_t budgetBytes = 0; ///< device memory for all frames; 0: as much as the step needs
   Machine machine;
   Backend backend = Backend::Virtual;
-  /// What other steps have decided for all of them (docs/plan-correctness.md, "A shared boundary"); null: nothing.
+  /// Decisions of other steps that bind this one (docs/design/plan-correctness.md, "A shared boundary"); null: none.
   const Description *boundary = nullptr;
   /// Of private buffers, so that other steps can be planned into the boundary that this one leaves: what each of their
   /// nodes uses at once. Pages in host memory need no frames. No transfers follow from it.

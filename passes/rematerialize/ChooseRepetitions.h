@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Which values a step makes again instead of keeping or moving them (docs/rematerialization.md).
+/// Which values a step makes again instead of keeping or moving them (docs/design/rematerialization.md).
 #pragma once
 
 #include "passes/analysis/Machine.h"

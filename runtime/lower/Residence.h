@@ -50,7 +50,7 @@ public:
   /// A residence of the same places and hosted memory, not in force, for one more step that uses `known` blocks. It
   /// lacks what of `known` has no value between replays: the step brings its own.
   std::unique_ptr<Residence> forStep(const std::vector<BlockId> &known) const;
-  /// Of a residence made by forStep(): what the step must keep (docs/plan-correctness.md, "A shared boundary"), by the
+  /// Of a residence made by forStep(): the boundary that the step must keep (docs/design/plan-correctness.md), by the
   /// buffers of `step`, which are `blocks`. Fails where a buffer is private in one and exclusive in the other.
   Expected<Description> boundaryFor(const Description &step, const std::vector<BlockId> &blocks) const;
   /// Frames of the device that the step must leave alone beside those of the boundary.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rule 11 of docs/plan-correctness.md by hand: what may run again and what may not, in which words. What is said of
-// values is what the interpreter finds too.
+// Rule 11 of docs/design/plan-correctness.md by hand: which nodes may run again, and the words of each refusal. The
+// interpreter finds the same of values.
 #include "passes/check/CheckResidency.h"
 #include "test/unit/check/Interpreter.h"
 #include "test/unit/check/StepBuilder.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each rule of docs/plan-correctness.md by hand: what it accepts, and what it rejects in which words.
+// Each rule of docs/design/plan-correctness.md by hand: what it accepts, and what it rejects in which words.
 #include "passes/check/CheckResidency.h"
 #include "test/unit/check/StepBuilder.h"
 #include "test/unit/check/ViolationMatchers.h"

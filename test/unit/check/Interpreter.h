@@ -5,7 +5,7 @@
 /// Every byte holds a 64-bit number. A captured node folds the numbers it may read into one (with its own identity and
 /// the number of the replay) and writes numbers made from that: into every byte it must write, and into some of the
 /// bytes that it only may write, always the same ones. The reference has unlimited memory; the plan has frames and host
-/// memory, and everything that the contract (docs/plan-correctness.md) calls not current is overwritten with garbage.
+/// memory, and garbage overwrites everything that the contract (docs/design/plan-correctness.md) calls not current.
 /// Between replays some bytes of present buffers are written, at their addresses.
 /// What is written through accesses that are not aside does not depend on what is read through those that are.
 /// So is what two nodes read and write of a page at two of its addresses in an order that the contract does not

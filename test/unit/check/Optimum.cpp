@@ -234,7 +234,7 @@ void Search::listNodes(BoundKind kind) {
   }
 }
 
-/// Rule 11 of docs/plan-correctness.md.
+/// Rule 11 of docs/design/plan-correctness.md.
 bool Search::canRepeat(const Node &node) const {
   return node.isPure && isRepeatable(node.kind) &&
          std::none_of(node.accesses.begin(), node.accesses.end(), [&](const Access &access) {

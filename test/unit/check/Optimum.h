@@ -22,8 +22,8 @@ Machine slowMachine(Random &random);
 /// be in any frame, so the result can be lower than what plans with fixed frames reach, never higher. Copies take the
 /// time of their bytes alone: `copyOverheadUs` is ignored.
 ///
-/// Nodes that are pure may also run again (rule 11 of docs/plan-correctness.md), each as often as it pays, but not
-/// twice at once. With `repeatsInLine`, where nodes come one after another, repetitions do as well.
+/// Nodes that are pure may also run again (rule 11 of docs/design/plan-correctness.md), each as often as it pays, but
+/// not twice at once. With `repeatsInLine`, where nodes come one after another, repetitions do as well.
 ///
 /// `Must`: nodes touch only what they must. `May`: whatever they may touch. Programmatic edges count as full ones.
 /// Nothing if no plan exists or the search exceeds `stateLimit`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Random steps in which pure nodes run again (rule 11 of docs/plan-correctness.md): right ones, and some with a
+/// Random steps in which pure nodes run again (rule 11 of docs/design/plan-correctness.md): right ones, and some with a
 /// mistake. Which ones are right is told byte by byte, by other code than the checker's.
 #pragma once
 

@@ -120,8 +120,8 @@ struct Buffer {
   bool isPresent = false;
   bool isRenamable = false; ///< another address could stand wherever nodes have this one
   /// Planned steps only. The buffer, before this one and of the same size, whose value goes on here, at another address
-  /// (docs/plan-correctness.md). A page with the same frame in both is one page; others begin here once nobody uses
-  /// them there any more. It takes over its places in host memory too.
+  /// (docs/design/plan-correctness.md). A page with the same frame in both is one page; others begin here once no node
+  /// uses them there any more. It takes over its places in host memory too.
   BufferIndex continues = noBuffer;
   /// One frame per page of `pageBytes`, `noFrame` for a page that is never on the device. Empty before planning.
   /// A page keeps its frame for the whole step; pages of private buffers may share a frame at different times.

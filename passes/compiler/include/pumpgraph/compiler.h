@@ -40,8 +40,8 @@ typedef struct pumpgraph_compiler_options {
   uint64_t host_bytes;  /* pinned host memory that may be used */
   const char *costs_ir; /* IR text of a saved step: its node times are taken where position and name agree; or NULL */
   const char *device;   /* the GPU's name: times that were saved on another are not taken; NULL: taken from any */
-  /* What other steps have decided for all of them (docs/plan-correctness.md, "A shared boundary"), lowered for virtual
-   * memory; NULL: nothing. */
+  /* What other steps have decided for all of them (docs/design/plan-correctness.md, "A shared boundary"), lowered for
+   * virtual memory; NULL: nothing. */
   const pumpgraph_description *boundary;
   int32_t managed;                 /* 1: the step runs on managed memory; it is lowered to operations of an agent */
   int32_t prefetching;             /* managed only: a pumpgraph_prefetching of pumpgraph.h */
