@@ -98,10 +98,22 @@ class Table(unittest.TestCase):
         self.assertIn("| 88.2 % |", rows[0])  # of the step in memory: 0.9 / 1.02
         for row in rows[1:]:
             self.assertIn("| - | - | - | - |", row)
-        self.assertEqual({line.count("|") for line in lines if line.startswith("|")}, {len(traces.COLUMNS) + 1})
+        self.assertEqual({line.count("|") for line in lines if line.startswith("|")}, {len(traces.COLUMNS)})
 
     def test_a_row_without_a_plan_says_why(self):
         self.assertIn("| 40.0 GiB | the plan needs 3 GiB", traces.markdown([impossible()]))
+
+    def test_rows_without_a_difference_are_counted(self):
+        same, slower = result(host=GIB, plan_ms=20), result(gib=20, host=GIB, predicted=1.2)
+        text = traces.markdown([result(), result(gib=20), same, slower])
+        second = text.split("## Traces, 1 GiB of host memory")[1]
+        self.assertTrue(second.startswith("\n\n1 rows are as above.\n\n| trace |"), second)
+        self.assertIn("| 1.20 s |", second)
+        self.assertEqual(second.count("| BERT"), 1)
+
+    def test_columns_without_a_figure_are_left_out(self):
+        lines = traces.markdown([impossible()]).splitlines()
+        self.assertIn("| trace | budget | in memory |", lines)
 
     def test_a_missing_solver_is_said(self):
         self.assertIn("(no LP bound: no scipy)", traces.markdown([result()], "no LP bound: no scipy"))

@@ -143,10 +143,11 @@ def markdown(chosen: Sequence[Sentinel], done: Done) -> str:
     if usual:
         lines += ["Step time over the step in memory; in brackets that of moves alone, and of checkpointing where it "
                   "reaches the budget.", "", *_summary(usual), "", *_counts(usual)]
-        lines += [*_all_rows(usual), ""]
+        lines += ["Other ways to the same budget.", "", *_other_ways(usual), "", "PumpGraph with everything on.", "",
+                  *_plans(usual), ""]
     for rows in beyond:
         lines += [*_beyond(rows), ""]
-    lines += [f"* {'kept' if kept else 'BROKEN'}: {text}" for kept, text in checks(chosen, done)]
+    lines += _promises(chosen, done)
     lines += [f"* NOT RUN: {key}: {error}" for rows in usual + beyond for key, error in rows.errors()]
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -203,52 +204,67 @@ def _against_memory(rows: Rows, budget: Budget) -> str:
     return f"{ratio('budget')} ({ratio('moves')}, {checkpointing})"
 
 
-_COLUMNS = (
-    "model", "budget", "in memory, ms", "checkpointing, ms", "save_on_cpu, ms", "PumpGraph, moves alone, ms",
-    "checkpointed by hand under PumpGraph, ms", "PumpGraph, ms", "runs again", "peak", "bound, ms", "/ bound",
-    "predicted, ms", "/ predicted", "first plan", "intensity", "losses",
-)
+_BY_HAND = "checkpointed by hand under PumpGraph, ms"
 
 
-def _all_rows(every: Sequence[Rows]) -> Iterator[str]:
-    def lines() -> Iterator[List[str]]:
-        for rows in every:
-            for budget in rows.sentinel.budgets:
-                if any(rows.result(kind, budget) for kind in (*REMEDIES, *PLANNED)):
-                    yield _cells(rows, budget)
+def _other_ways(every: Sequence[Rows]) -> Iterator[str]:
+    """A line for each row that ran, with the losses of all its plans."""
+    pairs = [(rows, budget) for rows in every for budget in rows.sentinel.budgets
+             if any(rows.result(kind, budget) for kind in (*REMEDIES, *PLANNED))]
+    with_hand = any(rows.best_by_hand_ms(budget) for rows, budget in pairs)
 
-    yield from table(_COLUMNS, lines())
+    def cells(rows: Rows, budget: Budget) -> List[str]:
+        size = budget.bytes_of((rows.first("plain") or {}).get("peak_bytes"))
+        return [
+            rows.sentinel.name,
+            budget.title + (f": {gib(size)}" if size is not None else ""),
+            _remedy(rows, "checkpoint", budget),
+            _remedy(rows, "offload", budget),
+            _moves(rows, budget),
+            *([_by_hand(rows, budget)] if with_hand else []),
+            _losses(rows, budget),
+        ]
+
+    columns = ["model", "budget", "checkpointing, ms", "save_on_cpu, ms", "PumpGraph, moves alone, ms",
+               *([_BY_HAND] if with_hand else []), "losses"]
+    yield from table(columns, (cells(rows, budget) for rows, budget in pairs))
 
 
-def _cells(rows: Rows, budget: Budget) -> List[str]:
-    plain = rows.first("plain") or {}
-    size = budget.bytes_of(plain.get("peak_bytes"))
-    cells = [
-        _title(rows.sentinel),
-        budget.title + (f": {gib(size)}" if size is not None else ""),
-        decimal(rows.step_ms("plain")),
-        _remedy(rows, "checkpoint", budget),
-        _remedy(rows, "offload", budget),
-        _moves(rows, budget),
-        _by_hand(rows, budget),
-    ]
+_COLUMNS = ("model", "budget", "step, ms", "runs again", "peak", "bound, ms", "/ bound", "predicted, ms",
+            "off the prediction", "first plan", "intensity")
+
+
+def _plans(every: Sequence[Rows]) -> Iterator[str]:
+    """A line for each row with everything on."""
+    yield from table(_COLUMNS, (_plan_cells(rows, budget) for rows in every for budget in rows.sentinel.budgets
+                                if rows.first("budget", budget)))
+
+
+def _plan_cells(rows: Rows, budget: Budget) -> List[str]:
+    cells = [rows.sentinel.name, budget.title]
     figures = rows.first("budget", budget) or {}
     if "refused" in figures:
         return cells + [f"refused: {figures['refused']}"] + ["-"] * (len(_COLUMNS) - len(cells) - 1)
     step, report = rows.step_ms("budget", budget), rows.report(budget)
-    predicted = rows.predicted_ms(budget)
     return cells + [
         spread(rows.samples("budget", budget)),
         _runs_again(report),
         gib(figures.get("peak_bytes")),
         _bound(rows, budget),
-        quotient(step, rows.best_bound_ms(budget)),
+        _over(step, rows.best_bound_ms(budget)),
         _predicted(report),
-        quotient(step, predicted),
+        _off(step, rows.predicted_ms(budget)),
         _first_plan(figures),
         quotient(rows.step_ms("plain"), transfer_ms(report)),
-        _losses(rows, budget),
     ]
+
+
+def _over(step: Optional[float], bound: Optional[float]) -> str:
+    return "-" if step is None or not bound else f"{step / bound:.3f}"
+
+
+def _off(step: Optional[float], predicted: Optional[float]) -> str:
+    return "-" if step is None or not predicted else f"{100 * (step / predicted - 1):+.1f} %"
 
 
 def _remedy(rows: Rows, remedy: str, budget: Budget) -> str:
@@ -266,7 +282,9 @@ def _moves(rows: Rows, budget: Budget) -> str:
     step = rows.step_ms("moves", budget)
     if step is None:
         return "refused" if "refused" in (rows.first("moves", budget) or {}) else "-"
-    return f"{step:.1f}, {quotient(step, rows.best_bound_ms(budget, 'moves'))} of {_bound(rows, budget, 'moves')}"
+    over = _over(step, rows.best_bound_ms(budget, "moves"))
+    off = _off(step, rows.predicted_ms(budget, "moves"))
+    return f"{step:.1f}, {over} of {_bound(rows, budget, 'moves')}, {off}"
 
 
 def _by_hand(rows: Rows, budget: Budget) -> str:
@@ -392,17 +410,34 @@ def all_kept(chosen: Sequence[Sentinel], done: Done) -> bool:
 
 def checks(chosen: Sequence[Sentinel], done: Done) -> Iterator[Tuple[bool, str]]:
     """What was promised, as far as the rows that were run can tell."""
+    yield from _check_models(chosen, done)
+    yield from _check_rows(chosen, done)
+
+
+def _promises(chosen: Sequence[Sentinel], done: Done) -> Iterator[str]:
+    """Of single rows only what is broken: the tables have the figures of the others."""
+    yield from (f"* {'kept' if kept else 'BROKEN'}: {text}" for kept, text in _check_models(chosen, done))
+    outcomes = list(_check_rows(chosen, done))
+    yield from (f"* BROKEN: {text}" for kept, text in outcomes if not kept)
+    if outcomes:
+        yield f"* kept: {sum(kept for kept, _ in outcomes)} of {len(outcomes)} promises of single rows"
+
+
+def _check_models(chosen: Sequence[Sentinel], done: Done) -> Iterator[Tuple[bool, str]]:
     usual = [Rows(sentinel, done) for sentinel in chosen if not sentinel.micro_batches]
     for rows in usual:
         yield from _check_losses(rows)
-    for rows in usual:
-        for budget in rows.sentinel.budgets:
-            yield from _check_moves(rows, budget)
-            yield from _check_budget(rows, budget)
     yield from _check_worth(usual)
     for sentinel in chosen:
         if sentinel.micro_batches:
             yield from _check_beyond(Rows(sentinel, done))
+
+
+def _check_rows(chosen: Sequence[Sentinel], done: Done) -> Iterator[Tuple[bool, str]]:
+    for rows in (Rows(sentinel, done) for sentinel in chosen if not sentinel.micro_batches):
+        for budget in rows.sentinel.budgets:
+            yield from _check_moves(rows, budget)
+            yield from _check_budget(rows, budget)
 
 
 def _check_losses(rows: Rows) -> Iterator[Tuple[bool, str]]:

@@ -220,15 +220,31 @@ COLUMNS = ("trace", "budget", "in memory", "bound", "plan bound", "LP bound", "p
 
 def markdown(results: Sequence[Result], remark: str = "") -> str:
     parts = []
+    shown: Dict[Tuple[str, str], List[str]] = {}  # of a trace and a budget the first row, but for its times of planning
     for host in dict.fromkeys(result.case.host_bytes for result in results):
         limit = "no limit on host memory" if host is None else f"{host / GIB:.0f} GiB of host memory"
-        chosen = [result for result in results if result.case.host_bytes == host]
-        parts.append("\n".join([f"## Traces, {limit}", "", _line(COLUMNS), _line(["---"] * len(COLUMNS)),
-                                *(_line(_cells(result)) for result in chosen), ""]))
+        every = [_cells(result) for result in results if result.case.host_bytes == host]
+        rows = [cells for cells in every if shown.get((cells[0], cells[1])) != _plan_of(cells)]
+        same = len(every) - len(rows)
+        parts.append("\n".join([f"## Traces, {limit}", "", *([f"{same} rows are as above.", ""] if same else []),
+                                *(_table(rows) if rows else []), ""]))
+        for cells in rows:
+            shown.setdefault((cells[0], cells[1]), _plan_of(cells))
     parts.append("\n".join(f"* {'kept' if kept else 'BROKEN'}: {text}" for kept, text in checks(results)) + "\n")
     if remark:
         parts.append(f"({remark})\n")
     return "\n".join(parts)
+
+
+def _plan_of(cells: List[str]) -> List[str]:
+    return [cell for column, cell in zip(COLUMNS, cells) if column != "planned in"]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> List[str]:
+    """Without the columns that no row has anything in."""
+    used = [column for column in range(len(COLUMNS)) if any(cells[column] != "-" for cells in rows)]
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
+    return [_line([cells[column] for column in used]) for cells in lines]
 
 
 def _line(cells: Sequence[str]) -> str:
