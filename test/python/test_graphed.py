@@ -1705,9 +1705,9 @@ class Documentation(unittest.TestCase):
 
     def test_situations(self):
         reference = (base.support.ROOT / "docs" / "reference" / "pytorch.md").read_text()
-        section = reference.split("## Situations and their tests")[1]
-        rows = [row.split(" | ") for row in section.split("\n##")[0].splitlines() if row.startswith("| ")]
-        named = set(re.findall(r"`(?:\w+_cases\.py )?(\w+)`", " ".join(row[2] for row in rows)))
+        section = re.split(r"\n## ", reference.split("## Situations and their tests")[1])[0]
+        rows = [row.split(" | ") for row in section.splitlines() if row.startswith("| ")]
+        named = set(re.findall(r"`(?:\w+_cases\.py )?(\w+)`", " ".join(row[-1] for row in rows)))
         files = [base.support.ROOT / "test" / "gpu" / f"{name}_cases.py"
                  for name in ("graphed", "torch", "host_state", "memory", "decode")]
         defined = [set(re.findall(r"^ *def (\w+)\(", path.read_text(), re.MULTILINE))
