@@ -473,7 +473,8 @@ class Tables(unittest.TestCase):
         done = changed("vit-l16/bounds@2/0", ["lp_predicted_s"], 0.202, running_again())
         text = sentinel_table.markdown([VIT], done)
         self.assertIn("| 204.0 (203.0-205.0) | 3 nodes, 4.0 ms | 8.00 GiB | 190.0 (window) | 1.074 |", text)
-        self.assertIn("| 206.0, 1.030 of 200.0 (LP); hosting as predicted 202.0, +2.0 % |", text, "that of moves alone goes on")
+        self.assertIn("| 206.0, 1.030 of 200.0 (LP); hosting as predicted 202.0, +2.0 % |", text,
+                      "that of moves alone goes on")
         self.assertEqual(broken(done), [], "nor does it have to come close to its window bound")
         done["vit-l16/budget@2/0"]["report"]["repeated"] = {"nodes": 0, "time_s": 0.0, "bytes": 0}
         self.assertIn("| - | 8.00 GiB | 200.0 (LP); hosting as predicted 202.0 | 1.020 |",
@@ -542,8 +543,8 @@ class Tables(unittest.TestCase):
         row = ("| vit-l16 | 1/2: 8.00 GiB | 240.0 (8.00 GiB; 7 of 24 blocks) | 130.0 (8.00 GiB, over the budget; 7 of "
                "24 blocks, eager) | 206.0, 1.030 of 200.0 (LP), +2.0 % | 2 equal |")
         self.assertIn(row, text)
-        row = ("| vit-l16 | 1/2 | 204.0 (203.0-205.0) | - | 8.00 GiB | 200.0 (LP) | 1.020 | 202.0 | +1.0 % | 210.0 (150.0) "
-               "| 0.50 |")
+        row = ("| vit-l16 | 1/2 | 204.0 (203.0-205.0) | - | 8.00 GiB | 200.0 (LP) | 1.020 | 202.0 | +1.0 % | "
+               "210.0 (150.0) | 0.50 |")
         self.assertIn(row, text)
         self.assertIn("| ViT-L/16, bf16, batch 64 | 16.00 GiB | 100.0 | 2.04 (2.06, 2.40) | 2.04 (2.06, 2.40) |", text)
         for table in text.split("\n\n"):

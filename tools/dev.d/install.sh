@@ -8,7 +8,7 @@ debianPackages=(
   clang-22 clang-tools-22 clang-tidy-22 libclang-22-dev libclang-rt-22-dev
   libfmt-dev libexpected-dev nlohmann-json3-dev libgtest-dev libgmock-dev zlib1g-dev spin
   python3 python3-scipy python3-setuptools python3-venv python3-wheel binutils git ca-certificates
-  mypy flake8 shellcheck
+  mypy flake8 shellcheck mkdocs doxygen
 )
 
 # Prints those of the packages that are not installed.

@@ -41,17 +41,17 @@ typedef enum pumpgraph_extent_op {
 
 /** One operation with its operands. */
 typedef struct pumpgraph_extent_step {
-  uint8_t op; /**< pumpgraph_extent_op */
-  uint8_t size;
-  uint16_t reserved;
-  uint32_t parameter;
-  int64_t value;
+  uint8_t op;         /**< pumpgraph_extent_op */
+  uint8_t size;       /**< bytes of a scalar parameter; else 0 */
+  uint16_t reserved;  /**< 0 */
+  uint32_t parameter; /**< position among the kernel's parameters */
+  int64_t value;      /**< a constant, an offset in the parameter, or a dimension; else 0 */
 } pumpgraph_extent_step;
 
 /** An expression of `count` operations; 0: unknown. */
 typedef struct pumpgraph_extent {
-  const pumpgraph_extent_step *steps;
-  uint64_t count;
+  const pumpgraph_extent_step *steps; /**< in postfix order */
+  uint64_t count;                     /**< number of operations */
 } pumpgraph_extent;
 
 /** Flags of a slot. */
@@ -64,16 +64,16 @@ enum {
 
 /** The accesses of a kernel through one slot. */
 typedef struct pumpgraph_slot {
-  uint32_t parameter;
-  uint32_t offset; /**< bytes from the parameter's start */
-  uint8_t may;     /**< bit 0: may be read, bit 1: may be written */
-  uint8_t must;    /**< bit 1: every byte of [must_begin, must_end) is written, and none read ahead of that; else 0 */
-  uint8_t flags;   /**< PUMPGRAPH_SLOT_* */
-  uint8_t reserved[5];
-  pumpgraph_extent begin; /**< no access ahead of this byte; unknown: any */
-  pumpgraph_extent end;   /**< no access from this byte on; unknown: any. end <= begin: no access at all */
-  pumpgraph_extent must_begin;
-  pumpgraph_extent must_end; /**< must_end <= must_begin: no byte is certain to be written */
+  uint32_t parameter; /**< position among the kernel's parameters */
+  uint32_t offset;    /**< bytes from the parameter's start */
+  uint8_t may;        /**< bit 0: may be read, bit 1: may be written */
+  uint8_t must;  /**< bit 1: every byte of [must_begin, must_end) is written, and none read ahead of that; else 0 */
+  uint8_t flags; /**< PUMPGRAPH_SLOT_* */
+  uint8_t reserved[5];         /**< 0 */
+  pumpgraph_extent begin;      /**< no access ahead of this byte; unknown: any */
+  pumpgraph_extent end;        /**< no access from this byte on; unknown: any. end <= begin: no access at all */
+  pumpgraph_extent must_begin; /**< first byte that is certain to be written */
+  pumpgraph_extent must_end;   /**< must_end <= must_begin: no byte is certain to be written */
 } pumpgraph_slot;
 
 /** Flags of a kernel. A kernel is pure if its writes are a function, bit for bit, of its reads through slots and of its
@@ -93,17 +93,17 @@ typedef struct pumpgraph_kernel_accesses {
   const void *stub;            /**< the host function that a launch names */
   const char *name;            /**< mangled, as cuFuncGetName() gives it */
   const pumpgraph_slot *slots; /**< all slots found, ascending by (parameter, offset) */
-  uint64_t slot_count;
-  uint32_t flags; /**< PUMPGRAPH_KERNEL_* */
-  uint32_t reserved;
+  uint64_t slot_count;         /**< number of `slots` */
+  uint32_t flags;              /**< PUMPGRAPH_KERNEL_* */
+  uint32_t reserved;           /**< 0 */
 } pumpgraph_kernel_accesses;
 
 /** The tables of one object file. */
 typedef struct pumpgraph_access_table {
-  uint32_t version; /**< PUMPGRAPH_ACCESS_TABLE_VERSION */
-  uint32_t reserved;
-  const pumpgraph_kernel_accesses *kernels;
-  uint64_t kernel_count;
+  uint32_t version;                         /**< PUMPGRAPH_ACCESS_TABLE_VERSION */
+  uint32_t reserved;                        /**< 0 */
+  const pumpgraph_kernel_accesses *kernels; /**< a table for each kernel */
+  uint64_t kernel_count;                    /**< number of `kernels` */
 } pumpgraph_access_table;
 
 /** Registers a table with every session of the process, from the next adoption on. The constructors that the plugin

@@ -43,8 +43,8 @@ extern "C" {
 /** The version of this header. Until 1.0 a minor version can change the interface. The library's name and its symbols
  * carry the version, so a program loads the library that it was built for. */
 #define PUMPGRAPH_VERSION_MAJOR 0
-#define PUMPGRAPH_VERSION_MINOR 1
-#define PUMPGRAPH_VERSION_PATCH 0
+#define PUMPGRAPH_VERSION_MINOR 1 /**< see PUMPGRAPH_VERSION_MAJOR */
+#define PUMPGRAPH_VERSION_PATCH 0 /**< see PUMPGRAPH_VERSION_MAJOR */
 
 /** Returns the version of the library, such as "0.1.0". The string is static. Any thread can call this at any time. */
 PUMPGRAPH_API const char *pumpgraph_version(void);
@@ -78,8 +78,8 @@ typedef enum pumpgraph_status {
 
 /** The reason of a failure, filled by the failing call. */
 typedef struct pumpgraph_error {
-  pumpgraph_status status;
-  char message[2048]; /**< always NUL-terminated; a longer text is cut */
+  pumpgraph_status status; /**< as the call returns it */
+  char message[2048];      /**< always NUL-terminated; a longer text is cut */
 } pumpgraph_error;
 
 /** The kind of memory behind a session's addresses. An address is fixed from its first allocation on, independently of
@@ -111,12 +111,12 @@ typedef enum pumpgraph_planning {
 
 /** The options of a session. Zero-initialize, set `struct_size`, then set members that differ from the default 0. */
 typedef struct pumpgraph_session_options {
-  size_t struct_size;
+  size_t struct_size; /**< the size of the struct, set by the caller */
   /** Device memory of all buffers, counted in pages of 2 MiB; at most the device's memory. Required, unless
    * `unlimited`. */
-  uint64_t budget_bytes;
-  int32_t unlimited; /**< 1: no budget; every buffer gets device memory */
-  int32_t device;    /**< CUDA device ordinal */
+  uint64_t budget_bytes; /**< the budget; 0: unlimited */
+  int32_t unlimited;     /**< 1: no budget; every buffer gets device memory */
+  int32_t device;        /**< CUDA device ordinal */
   /** Pinned and host-backed memory together; 0: three quarters of the system's free memory. */
   uint64_t host_limit_bytes;
   const char *cache_directory; /**< folder for measured link bandwidths; NULL: measure anew and keep nothing */
@@ -205,20 +205,20 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_name(pumpgraph_session *session, void *
 
 /** The memory of a session. */
 typedef struct pumpgraph_memory_stats {
-  size_t struct_size;
-  uint64_t budget_bytes;
-  uint64_t device_bytes;      /**< existing device frames */
-  uint64_t device_peak_bytes; /**< their maximum, since pumpgraph_reset_peaks() if that was called */
-  uint64_t host_backed_bytes; /**< device-addressable memory that is host memory at present */
-  uint64_t pinned_bytes;      /**< pinned pool for evicted data */
-  uint64_t live_bytes;        /**< sum of the requested sizes of live allocations */
-  uint64_t live_allocations;
-  uint64_t frame_budget_bytes; /**< part of the budget that buffers can have at present; 0: unlimited */
-  uint64_t process_bytes;      /**< with `whole_process`: device memory of the process; 0: unknown */
-  uint64_t live_peak_bytes;    /**< maximum of `live_bytes` */
-  uint64_t live_peak_allocations;
-  uint64_t allocated_bytes; /**< sum of the requested sizes of all allocations ever */
-  uint64_t allocations;     /**< number of all allocations ever */
+  size_t struct_size;             /**< the size of the struct, set by the caller */
+  uint64_t budget_bytes;          /**< the budget; 0: unlimited */
+  uint64_t device_bytes;          /**< existing device frames */
+  uint64_t device_peak_bytes;     /**< their maximum, since pumpgraph_reset_peaks() if that was called */
+  uint64_t host_backed_bytes;     /**< device-addressable memory that is host memory at present */
+  uint64_t pinned_bytes;          /**< pinned pool for evicted data */
+  uint64_t live_bytes;            /**< sum of the requested sizes of live allocations */
+  uint64_t live_allocations;      /**< number of live allocations */
+  uint64_t frame_budget_bytes;    /**< part of the budget that buffers can have at present; 0: unlimited */
+  uint64_t process_bytes;         /**< with `whole_process`: device memory of the process; 0: unknown */
+  uint64_t live_peak_bytes;       /**< maximum of `live_bytes` */
+  uint64_t live_peak_allocations; /**< maximum of `live_allocations` */
+  uint64_t allocated_bytes;       /**< sum of the requested sizes of all allocations ever */
+  uint64_t allocations;           /**< number of all allocations ever */
 } pumpgraph_memory_stats;
 
 /** Fills `stats` with the present memory of the session. */
@@ -230,8 +230,8 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_reset_peaks(pumpgraph_session *session,
 
 /** The result of pumpgraph_keep_to_budget(). */
 typedef struct pumpgraph_budget_state {
-  size_t struct_size;
-  uint64_t budget_bytes;
+  size_t struct_size;     /**< the size of the struct, set by the caller */
+  uint64_t budget_bytes;  /**< the budget; 0: unlimited */
   uint64_t process_bytes; /**< device memory of the process; 0: unknown, or the budget covers buffers alone */
   char message[512];      /**< non-empty in the one call that finds the budget newly exceeded by memory of others */
 } pumpgraph_budget_state;
@@ -484,8 +484,8 @@ typedef enum pumpgraph_hosting {
 
 /** The options of an adoption. Zero-initialize, set `struct_size`, then set members that differ from the default 0. */
 typedef struct pumpgraph_adopt_options {
-  size_t struct_size;
-  const char *name; /**< name of the step in reports; NULL: "step" */
+  size_t struct_size; /**< the size of the struct, set by the caller */
+  const char *name;   /**< name of the step in reports; NULL: "step" */
   /** IR text of a saved step, whose node times are used if they are of this kind of GPU; NULL: static estimates. */
   const char *costs_ir;
   int32_t leave_as_captured; /**< 1: give the buffers memory and lift the graph, but rewrite nothing (a baseline) */
@@ -576,9 +576,9 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_put_in_force(pumpgraph_step *step, pump
 
 /** One copy of pumpgraph_prepare_replay(), from device memory to device memory. The ranges do not overlap. */
 typedef struct pumpgraph_copy {
-  void *destination;
-  const void *source;
-  size_t bytes;
+  void *destination;  /**< device address */
+  const void *source; /**< device address */
+  size_t bytes;       /**< length of both ranges */
 } pumpgraph_copy;
 
 /** Does the same as pumpgraph_put_in_force(), then enqueues `count` copies on `stream`, in order, asynchronously: of
@@ -595,7 +595,7 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_prepare_replay(pumpgraph_step *step, pu
 
 /** The result of pumpgraph_before_launch(). */
 typedef struct pumpgraph_launch {
-  size_t struct_size;
+  size_t struct_size;        /**< the size of the struct, set by the caller */
   int32_t graph_has_changed; /**< 1: since the last call; instantiate the graph anew ahead of the launch */
   /** 1: call pumpgraph_after_launch() after this launch, and pumpgraph_before_launch() ahead of the next one. */
   int32_t is_watched;
@@ -656,7 +656,7 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_memory_snapshot(pumpgraph_step *step, c
 
 /** The result of pumpgraph_measure(). */
 typedef struct pumpgraph_measurement {
-  size_t struct_size;
+  size_t struct_size;   /**< the size of the struct, set by the caller */
   double step_us;       /**< median time of a whole replay, microseconds */
   uint64_t timed_nodes; /**< number of nodes with a time of their own */
 } pumpgraph_measurement;
@@ -671,13 +671,13 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_measure(pumpgraph_step *step, int32_t r
 
 /** The result of pumpgraph_replan(). Times are microseconds. */
 typedef struct pumpgraph_replanning {
-  size_t struct_size;
+  size_t struct_size;         /**< the size of the struct, set by the caller */
   double predicted_before_us; /**< prediction of the plan that was in force */
   double measured_before_us;  /**< median time of its replay */
   double predicted_us;        /**< prediction of the best plan made from measured node times, kept or not */
   double measured_us;         /**< median time of its replay */
-  uint64_t timed_nodes;
-  int32_t kept_first; /**< 1: every new plan was over 1 % slower, and the first plan is in force again */
+  uint64_t timed_nodes;       /**< number of nodes with a time of their own */
+  int32_t kept_first;         /**< 1: every new plan was over 1 % slower, and the first plan is in force again */
 } pumpgraph_replanning;
 
 /** Plans a rewritten step again from measured node times and keeps the faster plan, of two within 1 % the newer. Every
@@ -696,10 +696,10 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_replan(pumpgraph_step *step, pumpgraph_
 
 /** The result of pumpgraph_validate(). */
 typedef struct pumpgraph_validation {
-  size_t struct_size;
-  uint64_t compared_buffers;
-  uint64_t compared_bytes;
-  uint64_t different_buffers;
+  size_t struct_size;         /**< the size of the struct, set by the caller */
+  uint64_t compared_buffers;  /**< live-out buffers of the step */
+  uint64_t compared_bytes;    /**< their bytes */
+  uint64_t different_buffers; /**< buffers that differ from those of the captured step */
   uint64_t unstable_buffers;  /**< buffers that the captured step itself does not reproduce from the same state */
   char first_difference[512]; /**< the first different buffer; empty if there is none */
   uint64_t impure_nodes;      /**< nodes that the plan runs again although they turn out impure */
@@ -719,14 +719,14 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_validate(pumpgraph_step *step, pumpgrap
 
 /** The result of all calls of pumpgraph_observe() for a step. */
 typedef struct pumpgraph_observation {
-  size_t struct_size;
-  uint64_t runs;          /**< calls, this one included */
-  uint64_t kernels;       /**< observed kernels */
-  uint64_t slots;         /**< operands of these kernels */
-  uint64_t covered;       /**< operands on which at least two runs agree, with nothing left open */
-  uint64_t differing;     /**< operands on which runs disagree */
-  uint64_t disagreements; /**< contradictions to proved, declared or assumed accesses */
-  char first_disagreement[512];
+  size_t struct_size;           /**< the size of the struct, set by the caller */
+  uint64_t runs;                /**< calls, this one included */
+  uint64_t kernels;             /**< observed kernels */
+  uint64_t slots;               /**< operands of these kernels */
+  uint64_t covered;             /**< operands on which at least two runs agree, with nothing left open */
+  uint64_t differing;           /**< operands on which runs disagree */
+  uint64_t disagreements;       /**< contradictions to proved, declared or assumed accesses */
+  char first_disagreement[512]; /**< the first contradiction; empty if there is none */
 } pumpgraph_observation;
 
 /** Observes which operands the step's kernels read and write. Every kernel runs alone, as captured: unchanged, again
@@ -778,17 +778,17 @@ PUMPGRAPH_API void pumpgraph_torch_keep(void *pointer);
  * held: PyGILState_Ensure, PyGILState_Release, PyEval_GetFrame, PyFrame_GetBack, PyFrame_GetCode,
  * PyFrame_GetLineNumber, Py_DecRef. */
 typedef struct pumpgraph_torch_recording {
-  size_t struct_size;
+  size_t struct_size;   /**< the size of the struct, set by the caller */
   uint64_t most_events; /**< number of events to keep, the last ones; 0: none */
   int32_t stacks;       /**< 0: none; 1: of live allocations; 2: also of allocation events; 3: also of free events */
   int32_t keep_events;  /**< 1: earlier events stay */
-  const void *gil_state_ensure;
-  const void *gil_state_release;
-  const void *eval_get_frame;
-  const void *frame_get_back;
-  const void *frame_get_code;
-  const void *frame_get_line;
-  const void *dec_ref;
+  const void *gil_state_ensure;  /**< PyGILState_Ensure */
+  const void *gil_state_release; /**< PyGILState_Release */
+  const void *eval_get_frame;    /**< PyEval_GetFrame */
+  const void *frame_get_back;    /**< PyFrame_GetBack */
+  const void *frame_get_code;    /**< PyFrame_GetCode */
+  const void *frame_get_line;    /**< PyFrame_GetLineNumber */
+  const void *dec_ref;           /**< Py_DecRef */
 } pumpgraph_torch_recording;
 
 /** Begins to record PyTorch's allocations and frees, with Python's frames. NULL ends the recording and forgets its

@@ -33,36 +33,42 @@ namespace pumpgraph {
 
 /// `16_GiB` and the like, in bytes.
 namespace literals {
+/// Bytes of so many KiB.
 constexpr std::uint64_t operator""_KiB(unsigned long long value) {
   return value << 10;
 }
+/// Bytes of so many MiB.
 constexpr std::uint64_t operator""_MiB(unsigned long long value) {
   return value << 20;
 }
+/// Bytes of so many GiB.
 constexpr std::uint64_t operator""_GiB(unsigned long long value) {
   return value << 30;
 }
 } // namespace literals
 
-/// The reason of a failure: `code` for programs, `message` for people.
+/// The reason of a failure.
 struct Error {
-  pumpgraph_status code = PUMPGRAPH_INTERNAL;
-  std::string message;
+  pumpgraph_status code = PUMPGRAPH_INTERNAL; ///< for programs
+  std::string message;                        ///< for people
 };
 
 /// A value, or the error in its place. Dereferencing an error is undefined; asserts catch it in debug builds.
 template <typename Value> class [[nodiscard]] Expected {
 public:
+  /// Success with a value.
   Expected(Value value) : state_(std::in_place_index<0>, std::move(value)) {}
+  /// Failure.
   Expected(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
 
-  bool has_value() const { return state_.index() == 0; }
-  explicit operator bool() const { return has_value(); }
-  Value &operator*() & { return *get(); }
-  const Value &operator*() const & { return *get(); }
-  Value &&operator*() && { return std::move(*get()); }
-  Value *operator->() { return get(); }
-  const Value *operator->() const { return get(); }
+  bool has_value() const { return state_.index() == 0; } ///< Tells success.
+  explicit operator bool() const { return has_value(); } ///< Tells success.
+  Value &operator*() & { return *get(); }                ///< The value of a success.
+  const Value &operator*() const & { return *get(); }    ///< The value of a success.
+  Value &&operator*() && { return std::move(*get()); }   ///< The value of a success.
+  Value *operator->() { return get(); }                  ///< The value of a success.
+  const Value *operator->() const { return get(); }      ///< The value of a success.
+  /// The error of a failure.
   const Error &error() const {
     assert(!has_value() && "there is no error");
     return *std::get_if<1>(&state_);
@@ -85,10 +91,12 @@ private:
 template <> class [[nodiscard]] Expected<void> {
 public:
   Expected() = default;
+  /// Failure.
   Expected(Error error) : failed_(true), error_(std::move(error)) {}
 
-  bool has_value() const { return !failed_; }
-  explicit operator bool() const { return has_value(); }
+  bool has_value() const { return !failed_; }            ///< Tells success.
+  explicit operator bool() const { return has_value(); } ///< Tells success.
+  /// The error of a failure.
   const Error &error() const {
     assert(failed_ && "there is no error");
     return error_;
@@ -145,26 +153,26 @@ enum class Hosting {
 
 /// The options of Session::create(). pumpgraph_session_options has the details.
 struct SessionOptions {
-  std::uint64_t budget = 0;         ///< bytes of device memory for all buffers; required unless `unlimited`
-  bool unlimited = false;           ///< every buffer gets device memory
-  int device = 0;                   ///< CUDA device ordinal
-  std::uint64_t hostLimit = 0;      ///< bytes of pinned and host-backed memory; 0: three quarters of the free memory
-  std::string cacheDirectory = {};  ///< folder for measured link bandwidths; empty: they are not kept
-  std::string compilerLibrary = {}; ///< path of libpumpgraph-compiler.so; empty: beside libpumpgraph.so
-  bool wholeProcess = false;        ///< the budget covers all device memory of the process
-  Backend backend = Backend::Virtual;
+  std::uint64_t budget = 0;           ///< bytes of device memory for all buffers; required unless `unlimited`
+  bool unlimited = false;             ///< every buffer gets device memory
+  int device = 0;                     ///< CUDA device ordinal
+  std::uint64_t hostLimit = 0;        ///< bytes of pinned and host-backed memory; 0: three quarters of the free memory
+  std::string cacheDirectory = {};    ///< folder for measured link bandwidths; empty: they are not kept
+  std::string compilerLibrary = {};   ///< path of libpumpgraph-compiler.so; empty: beside libpumpgraph.so
+  bool wholeProcess = false;          ///< the budget covers all device memory of the process
+  Backend backend = Backend::Virtual; ///< the memory of all buffers
   std::uint64_t managedBytes = 0;     ///< bytes of managed memory; 0: as much as limit and device allow
   std::uint64_t managedLimit = 0;     ///< bytes of the largest managed arena; 0: 4 GiB
   bool allowOversubscription = false; ///< a managed arena can exceed the device's free memory; slow
-  Rematerialize rematerialize = Rematerialize::Automatic;
-  Planning planning = Planning::Aside;
+  Rematerialize rematerialize = Rematerialize::Automatic; ///< whether plans may run kernels again
+  Planning planning = Planning::Aside; ///< where a step is planned that misses its prediction
 };
 
 /// The options of Session::allocate().
 struct AllocateOptions {
-  Privacy privacy = Privacy::Exclusive;
-  std::string name = {};             ///< for reports
-  pumpgraph_stream stream = nullptr; ///< stream of the first use and of the free
+  Privacy privacy = Privacy::Exclusive; ///< who touches the buffer
+  std::string name = {};                ///< for reports
+  pumpgraph_stream stream = nullptr;    ///< stream of the first use and of the free
 };
 
 /// The places of private buffers between replays: see pumpgraph_boundary.
@@ -181,9 +189,9 @@ struct AdoptOptions {
   bool leaveAsCaptured = false; ///< rewrite nothing: a baseline
   bool keepFirstPlan = false;   ///< Step::replay() never plans again by itself
   bool calibrate = false;       ///< run the step to find addresses that kernels store, and false purity; slow
-  Boundary boundary = Boundary::Automatic;
-  Prefetching prefetching = Prefetching::Ahead;
-  Hosting hosting = Hosting::Automatic;
+  Boundary boundary = Boundary::Automatic;                ///< places of private buffers between replays
+  Prefetching prefetching = Prefetching::Ahead;           ///< of managed memory: when pages come to the device
+  Hosting hosting = Hosting::Automatic;                   ///< of managed memory: which buffers stay in host memory
   Rematerialize rematerialize = Rematerialize::Automatic; ///< where the session allows it
   bool planOthersAgain = false; ///< with Boundary::Shared: their graphs change, see pumpgraph_adopt_options
 };
@@ -210,7 +218,9 @@ inline const char *orNull(const std::string &text) {
 /// Movable. The session's memory lives until the last of its sessions, steps and buffers is destroyed.
 template <typename Element> class Buffer {
 public:
+  /// Leaves `other` empty.
   Buffer(Buffer &&other) noexcept { *this = std::move(other); }
+  /// Exchanges the two.
   Buffer &operator=(Buffer &&other) noexcept {
     std::swap(session_, other.session_);
     std::swap(data_, other.data_);
@@ -227,6 +237,7 @@ public:
   Element *data() const { return static_cast<Element *>(data_); }
   /// The number of elements.
   std::size_t size() const { return size_; }
+  /// The number of bytes.
   std::size_t sizeBytes() const { return size_ * sizeof(Element); }
 
 private:
@@ -243,7 +254,9 @@ private:
 /// The mapping of a buffer: while it lives, the buffer's value is at its address, and no step can be replayed.
 class Mapped {
 public:
+  /// Leaves `other` empty.
   Mapped(Mapped &&other) noexcept { *this = std::move(other); }
+  /// Exchanges the two.
   Mapped &operator=(Mapped &&other) noexcept {
     std::swap(session_, other.session_);
     std::swap(pointer_, other.pointer_);
@@ -268,7 +281,9 @@ private:
 /// A captured step. Its destructor gives the step's buffers memory of their own again. Movable; holds its session.
 class Step {
 public:
+  /// Leaves `other` empty.
   Step(Step &&other) noexcept { *this = std::move(other); }
+  /// Exchanges the two.
   Step &operator=(Step &&other) noexcept {
     std::swap(session_, other.session_);
     std::swap(step_, other.step_);
