@@ -76,6 +76,7 @@ class Tests:
         yield "graphed.cases", self.graphed_cases
         yield "host_state.cases", lambda: self.cases(HOST_STATE)
         yield "loop", self.loop
+        yield "guide", self.guide
         yield "drawn_programs", self.drawn_programs
         absent = [library for library in LIBRARIES if not importlib.util.find_spec(library)]
         if absent:
@@ -166,6 +167,18 @@ class Tests:
         got, _ = losses("half", "--budget", f"{peak / 2:.2f}GiB")
         if len(expected) != 24 or got != expected:
             raise Failure(f"the losses under {peak / 2:.2f} GiB differ from the plain loop's")
+
+    def guide(self):
+        """The commands of the guides that need a GPU: test/dev/guide.py."""
+        sys.path.insert(0, str(ROOT / "test" / "dev"))
+        import guide
+        for document in sorted((ROOT / "docs" / "guide").glob("*.md")):
+            with tempfile.TemporaryDirectory() as folder:
+                guide.prepare(Path(folder), ROOT, self.build)
+                try:
+                    guide.run_document(document, ["gpu"], Path(folder))
+                except guide.Failure as failure:
+                    raise Failure(f"{document.name}: {failure}") from None
 
     def drawn_programs(self):
         """Says what became of them, and every one that went wrong, with its seed."""
