@@ -100,6 +100,8 @@ tl::expected<CompileOptions, Failure> compileOptions(const pumpgraph_compiler_op
     machine.hostBytes = asked.host_bytes;
   machine.downAtOnce = std::max(asked.down_at_once, 1U);
   options.rematerializes = asked.rematerialize != 0;
+  if (asked.found_plan)
+    options.plan.foundPlan = [call = asked.found_plan, user = asked.found_plan_user](double us) { call(us, user); };
   if (asked.managed != 0)
     setManagedHosting(machine);
   double downOverheadUs = 0;

@@ -11,6 +11,7 @@
 #include <tl/expected.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -143,6 +144,7 @@ struct PlannerInput {
   std::uint64_t frameCount = 0; ///< for exclusive and private pages together
   const GivenBoundary &given;
   std::vector<bool> keepsHostCopy = {}; ///< by buffer, for managed memory: see keepHostCopies(); empty: all do
+  const std::function<void(double)> *foundPlan = nullptr; ///< as in PlanOptions
 
   bool isForManaged() const { return !keepsHostCopy.empty(); }
   /// Whether a piece that came from the host may leave for nothing until it is written.

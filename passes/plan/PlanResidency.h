@@ -12,6 +12,7 @@
 #include <tl/expected.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -49,6 +50,8 @@ struct PlanOptions {
   bool rematerializes = false;
   /// How many the planner may use; 0: all there are. No plan depends on it.
   unsigned processors = 0;
+  /// Called with the predicted microseconds of each plan that is the best of its search so far, from any thread.
+  std::function<void(double)> foundPlan = {};
 };
 
 /// What planning did, for reports and tests.

@@ -79,6 +79,8 @@ public:
       : timeline_(step, pieceBytes, machine, options.apart),
         given_(givenBoundary(step, timeline_, options.boundary, frameCount)),
         input_{step, timeline_, order, machine, frameCount, given_} {
+    if (options.foundPlan)
+      input_.foundPlan = &options.foundPlan;
     if (options.backend != Backend::Virtual)
       input_.keepsHostCopy = keepHostCopies(step, options.backend);
   }

@@ -3,6 +3,7 @@
 #include "pumpgraph/access_table.h"
 #include "pumpgraph/graph/Printable.h"
 #include "runtime/api/Handles.h"
+#include "runtime/api/Log.h"
 #include "runtime/capture/AccessTables.h"
 #include "runtime/capture/DeadStack.h"
 
@@ -10,7 +11,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <new>
 #include <string_view>
@@ -53,7 +53,7 @@ template <typename Call> pumpgraph_status guard(pumpgraph_error *error, Call cal
 
 /// The same for a call on a session. Once the device is lost, that is the error of each.
 template <typename Call>
-pumpgraph_status onSession(pumpgraph_session *session, pumpgraph_error *error, Call call) noexcept {
+pumpgraph_status onSessionQuietly(pumpgraph_session *session, pumpgraph_error *error, Call call) noexcept {
   return guard(error, [&]() -> Status {
     if (!session)
       return fail(PUMPGRAPH_INVALID_ARGUMENT, "session is NULL");
@@ -63,6 +63,18 @@ pumpgraph_status onSession(pumpgraph_session *session, pumpgraph_error *error, C
       PUMPGRAPH_TRY(session->session->health());
     return done;
   });
+}
+
+/// The same for a call after which messages are handed on. Those of allocation do not: destructors call them.
+template <typename Call>
+pumpgraph_status onSession(pumpgraph_session *session, pumpgraph_error *error, Call call) noexcept {
+  const pumpgraph_status status = onSessionQuietly(session, error, call);
+  if (session)
+    guard(nullptr, [&]() -> Status {
+      Log::ofProcess().deliver(session->session->messages());
+      return {};
+    });
+  return status;
 }
 
 template <typename Call> pumpgraph_status onStep(pumpgraph_step *step, pumpgraph_error *error, Call call) noexcept {
@@ -156,6 +168,15 @@ Expected<AdoptOptions> adoptOptions(const pumpgraph_adopt_options *given) {
   return options;
 }
 
+pumpgraph_progress toC(const ProgressState &state) {
+  return {sizeof(pumpgraph_progress),
+          static_cast<std::int32_t>(state.phase),
+          state.done,
+          state.total,
+          state.bestUs,
+          state.seconds};
+}
+
 Status hand(Expected<Step *> made, pumpgraph_session *session, pumpgraph_step **out) {
   if (!made)
     return tl::unexpected<Error>(std::move(made).error());
@@ -235,6 +256,7 @@ pumpgraph_status pumpgraph_session_create(const pumpgraph_session_options *optio
     if (!made)
       return tl::unexpected<Error>(made.error());
     *session = made->release();
+    Log::ofProcess().deliver((*session)->session->messages());
     return {};
   });
 }
@@ -242,14 +264,49 @@ pumpgraph_status pumpgraph_session_create(const pumpgraph_session_options *optio
 void pumpgraph_session_destroy(pumpgraph_session *session) {
   detachFromTorch(session);
   guard(nullptr, [&]() -> Status {
+    if (session)
+      Log::ofProcess().deliver(session->session->messages());
     delete session;
     return {};
   });
 }
 
+pumpgraph_status pumpgraph_set_message_callback(int32_t level, pumpgraph_message_callback callback, void *user,
+                                                pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (level < PUMPGRAPH_MESSAGE_NONE || level > PUMPGRAPH_MESSAGE_DEBUG)
+      return fail(PUMPGRAPH_INVALID_ARGUMENT, "level is {}", level);
+    Log::ofProcess().setCallback(level, callback, user);
+    return {};
+  });
+}
+
+pumpgraph_status pumpgraph_set_progress_callback(pumpgraph_session *session, pumpgraph_progress_callback callback,
+                                                 void *user, pumpgraph_error *error) {
+  return onSession(session, error, [&](Session &self) -> Status {
+    Progress::Receiver receiver;
+    if (callback)
+      receiver = [callback, user](const ProgressState &state) {
+        const pumpgraph_progress progress = toC(state);
+        callback(&progress, user);
+      };
+    self.progress().setReceiver(std::move(receiver));
+    return {};
+  });
+}
+
+pumpgraph_status pumpgraph_get_progress(pumpgraph_session *session, pumpgraph_progress *progress,
+                                        pumpgraph_error *error) {
+  return guard(error, [&]() -> Status {
+    if (!session)
+      return nullArgument("session");
+    return writeStruct(progress, toC(session->session->progress().now()), "progress");
+  });
+}
+
 pumpgraph_status pumpgraph_allocate(pumpgraph_session *session, size_t size, pumpgraph_stream stream, const char *name,
                                     void **pointer, pumpgraph_error *error) {
-  const pumpgraph_status status = onSession(session, error, [&](Session &self) -> Status {
+  const pumpgraph_status status = onSessionQuietly(session, error, [&](Session &self) -> Status {
     if (!pointer)
       return nullArgument("pointer");
     const Expected<void *> allocated = self.allocate(size, stream, name ? name : "");
@@ -264,7 +321,7 @@ pumpgraph_status pumpgraph_allocate(pumpgraph_session *session, size_t size, pum
 pumpgraph_status pumpgraph_free(pumpgraph_session *session, void *pointer, pumpgraph_stream stream,
                                 pumpgraph_error *error) {
   const pumpgraph_status status =
-      onSession(session, error, [&](Session &self) -> Status { return self.free(pointer, stream); });
+      onSessionQuietly(session, error, [&](Session &self) -> Status { return self.free(pointer, stream); });
   return betweenLaunches(session, status);
 }
 
@@ -724,8 +781,7 @@ void pumpgraph_register_access_table(const pumpgraph_access_table *table) {
   try {
     AccessTables::ofProcess().add(table);
   } catch (const std::exception &exception) {
-    std::fprintf(stderr, "pumpgraph: an access table is left out: %s\n",
-                 pumpgraph::printable(exception.what()).c_str());
+    Log::ofProcess().tellLater(Level::Warning, std::string("an access table is left out: ") + exception.what());
   }
 }
 
@@ -733,8 +789,7 @@ void pumpgraph_unregister_access_table(const pumpgraph_access_table *table) {
   try {
     AccessTables::ofProcess().remove(table);
   } catch (const std::exception &exception) {
-    std::fprintf(stderr, "pumpgraph: an access table stays known: %s\n",
-                 pumpgraph::printable(exception.what()).c_str());
+    Log::ofProcess().tellLater(Level::Warning, std::string("an access table stays known: ") + exception.what());
   }
 }
 

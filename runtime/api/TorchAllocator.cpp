@@ -2,6 +2,7 @@
 // PyTorch's pluggable allocator over one session. Its malloc may throw, which the rest of the C API never does: PyTorch
 // looks at no status and takes NULL for memory.
 #include "runtime/api/Handles.h"
+#include "runtime/api/Log.h"
 #include "runtime/api/TorchErrors.h"
 
 #include <atomic>
@@ -102,7 +103,7 @@ void *pumpgraph_torch_malloc(size_t size, int /*device*/, pumpgraph_stream strea
   Failure failure;
   describe(session, size, error, failure);
   throwForTorch(failure.kind, failure.text);
-  std::fprintf(stderr, "pumpgraph: %s\n", failure.text);
+  Log::ofProcess().tellLater(Level::Error, failure.text);
   return nullptr;
 }
 
@@ -119,7 +120,7 @@ void pumpgraph_torch_free(void *pointer, size_t size, int /*device*/, pumpgraph_
   if (session->history.isOn())
     session->history.freed(pointer, size, stream);
   if (pumpgraph_free(session, pointer, stream, &error) != PUMPGRAPH_OK)
-    std::fprintf(stderr, "pumpgraph: PyTorch freed %p: %s\n", pointer, error.message);
+    Log::ofProcess().tellLater(Level::Error, fmt::format("PyTorch freed {}: {}", pointer, error.message));
 }
 
 void pumpgraph_torch_keep(void *pointer) {
@@ -134,7 +135,7 @@ void pumpgraph_torch_empty_cache() {
   if (!session || pumpgraph_empty_cache(session, &error) == PUMPGRAPH_OK)
     return;
   throwForTorch(TorchError::Other, error.message);
-  std::fprintf(stderr, "pumpgraph: PyTorch emptied its cache: %s\n", error.message);
+  Log::ofProcess().tellLater(Level::Error, fmt::format("PyTorch emptied its cache: {}", error.message));
 }
 
 } // extern "C"

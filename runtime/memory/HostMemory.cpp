@@ -2,6 +2,7 @@
 #include "runtime/memory/HostMemory.h"
 
 #include "runtime/memory/AddressSpace.h"
+#include "runtime/messages/Range.h"
 
 #include <sys/mman.h>
 
@@ -22,6 +23,9 @@ std::uint64_t readNumber(const char *path, std::uint64_t otherwise) {
   std::uint64_t value = 0;
   return file >> value ? value : otherwise;
 }
+
+/// A third of a second.
+constexpr std::uint64_t bytesBetweenReports = std::uint64_t{1} << 30;
 
 /// Touching one page at a time is what takes long, so many threads share it.
 void touch(char *data, std::uint64_t bytes) {
@@ -56,8 +60,9 @@ std::uint64_t availableHostBytes() {
   return available;
 }
 
-HostMemory::HostMemory(const Driver &driver, int device, std::uint64_t limitBytes, std::uint64_t restBytes)
-    : driver_(driver), limitBytes_(limitBytes), restBytes_(restBytes) {
+HostMemory::HostMemory(const Driver &driver, int device, std::uint64_t limitBytes, std::uint64_t restBytes,
+                       Progress *progress)
+    : driver_(driver), limitBytes_(limitBytes), restBytes_(restBytes), progress_(progress) {
   int node = 0;
   if (driver_.deviceGetAttribute.raw(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) == CUDA_SUCCESS && node >= 0)
     numaNode_ = node;
@@ -141,6 +146,8 @@ Expected<std::unique_ptr<PinnedPool>> PinnedPool::create(const Driver &driver, H
   if (bytes > available)
     return fail(PUMPGRAPH_OUT_OF_HOST_MEMORY, "the pinned pool needs {}; the system has {} left: {} missing",
                 bytesText(bytes), bytesText(available), bytesText(bytes - available));
+  const Range range("pumpgraph pin");
+  PhaseScope pinning(host.progress(), Phase::Pinning, bytes);
   const std::uint64_t mappedBytes = bytes + pageBytes;
   void *mapping =
       mmap(nullptr, mappedBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -149,7 +156,10 @@ Expected<std::unique_ptr<PinnedPool>> PinnedPool::create(const Driver &driver, H
                 std::strerror(errno));
   std::unique_ptr<PinnedPool> pool(new PinnedPool(driver, host, static_cast<char *>(mapping), mappedBytes, bytes));
   madvise(pool->data_, bytes, MADV_HUGEPAGE); // without it everything works, only slower
-  touch(pool->data_, bytes);
+  for (std::uint64_t offset = 0; offset < bytes; offset += bytesBetweenReports) {
+    touch(pool->data_ + offset, std::min(bytes - offset, bytesBetweenReports));
+    pinning.advance(std::min(offset + bytesBetweenReports, bytes));
+  }
   const Status registered = driver.memHostRegister(pool->data_, bytes, CU_MEMHOSTREGISTER_PORTABLE);
   if (!registered) {
     pool->bytes_ = 0; // nothing to unregister

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "runtime/driver/Driver.h"
+#include "runtime/messages/Progress.h"
 
 #include <cstdint>
 #include <deque>
@@ -16,8 +17,10 @@ namespace pumpgraph::runtime {
 /// Counts the session's host memory and refuses requests over the limit, ahead of the system.
 class HostMemory {
 public:
-  /// `restBytes`: of pieces that are released at most so many bytes are kept for others of their size.
-  HostMemory(const Driver &driver, int device, std::uint64_t limitBytes, std::uint64_t restBytes = 0);
+  /// `restBytes`: of pieces that are released at most so many bytes are kept for others of their size. `progress`, if
+  /// any, is told of memory that is pinned.
+  HostMemory(const Driver &driver, int device, std::uint64_t limitBytes, std::uint64_t restBytes = 0,
+             Progress *progress = nullptr);
   ~HostMemory() { giveBackReleased(); }
   HostMemory(const HostMemory &) = delete;
   HostMemory &operator=(const HostMemory &) = delete;
@@ -36,6 +39,7 @@ public:
   Status checkRoom(std::uint64_t bytes, const char *purpose) const;
   void countPinned(std::int64_t bytes) { pinnedBytes_ += static_cast<std::uint64_t>(bytes); }
 
+  Progress *progress() const { return progress_; }
   std::uint64_t limitBytes() const { return limitBytes_; }
   std::uint64_t backedBytes() const { return backedBytes_; }
   std::uint64_t pinnedBytes() const { return pinnedBytes_; }
@@ -49,6 +53,7 @@ private:
   std::uint64_t backedBytes_ = 0;
   std::uint64_t pinnedBytes_ = 0;
   std::uint64_t restBytes_;
+  Progress *progress_;
   bool keepsReleased_ = false;
   struct Released {
     std::uint64_t bytes;

@@ -254,7 +254,26 @@ Expected<std::unique_ptr<Step>> Adoption::finish() {
     if (const Expected<const Compiler *> compiler = session_.compiler())
       step_->watchReplays(**compiler);
   step_->writeReport();
+  announce();
   return std::move(step_);
+}
+
+void Adoption::announce() const {
+  Messages &messages = session_.messages();
+  const CapturedStep &captured = step_->captured_;
+  const auto say = [&](Level level, const std::string &text) {
+    messages.add(level, fmt::format("step \"{}\": {}", options_.name, text));
+  };
+  for (const std::string &note : captured.notes)
+    say(Level::Debug, note);
+  for (const std::string &warning : captured.warnings)
+    say(Level::Warning, warning);
+  if (step_->rewritten() || step_->isManaged())
+    say(Level::Info, fmt::format("{} nodes and {} buffers were planned in {:.0f} ms; predicted {:.1f} ms a replay",
+                                 captured.description.nodes.size(), captured.description.buffers.size(),
+                                 step_->times_.planMs, step_->plan_.predictedUs() * 1e-3));
+  else
+    say(options_.leaveAsCaptured ? Level::Info : Level::Warning, "replayed exactly as captured: " + step_->reason_);
 }
 
 } // namespace pumpgraph::runtime

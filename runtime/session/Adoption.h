@@ -94,6 +94,8 @@ private:
   Status leaveAsCaptured(std::string reason);
   Status backResults();
   Expected<std::unique_ptr<Step>> finish();
+  /// What became of the step, as messages.
+  void announce() const;
 
   Session &session_;
   const Driver &driver_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which of a session's plans is in force, and how one takes the place of another.
+#include "runtime/messages/Range.h"
 #include "runtime/session/Step.h"
 
 #include <algorithm>
@@ -159,6 +160,7 @@ Status Session::takeBack() {
 }
 
 Status Session::exchangePlans(Step *before, Step &step) {
+  const Range range("pumpgraph exchange");
   PUMPGRAPH_TRY(takeMemoryFor(step)); // which takes plans back if it is other memory
   if (step.isManaged())
     return {};
@@ -194,8 +196,11 @@ Status Session::putInForce(Step &step) {
   const bool wasManaged = managed_;
   Status done = exchangePlans(before, step);
   if (done) {
-    step.exchangeMs_ += watch.milliseconds();
+    const double ms = watch.milliseconds();
+    step.exchangeMs_ += ms;
     ++step.exchanges_;
+    messages_.add(Level::Debug,
+                  fmt::format("the plan of \"{}\" is in force, after {:.0f} ms", step.captured_.description.name, ms));
     return {};
   }
   if (memoryIsLost_)

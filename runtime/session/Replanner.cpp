@@ -160,6 +160,10 @@ Status Replanner::settle() {
     result_.keptFirst = false;
   if (goesOn_ && plans_ < mostPlans)
     return planAgain();
+  session_.messages().add(Level::Info,
+                          fmt::format("step \"{}\" was planned again ({}): {:.1f} ms a replay, {:.1f} before",
+                                      step_.captured_.description.name, why_, fastestUs_ * 1e-3,
+                                      *result_.before.measuredUs * 1e-3));
   finish();
   return {};
 }
@@ -408,7 +412,7 @@ void Step::fitToBudget() {
   }
   if (!done) {
     session_.allowFramesBeforeLook();
-    captured_.warnings.push_back("the step keeps a plan that exceeds the budget: " + done.error().message);
+    warn("the step keeps a plan that exceeds the budget: " + done.error().message);
   }
   writeReport();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Rewriting.h"
 
+#include "runtime/messages/Range.h"
 #include "runtime/session/MeasuredTimes.h"
 
 #include <nlohmann/json.hpp>
@@ -76,6 +77,20 @@ Expected<PlanRequest> Rewriting::request(std::uint64_t otherFrames, const std::s
   return request;
 }
 
+pumpgraph_compiler_options Rewriting::watched(pumpgraph_compiler_options options) const {
+  options.found_plan = [](double predictedUs, void *progress) {
+    static_cast<Progress *>(progress)->foundPlan(predictedUs);
+  };
+  options.found_plan_user = &session_.progress_;
+  return options;
+}
+
+Compilation Rewriting::shown(const std::function<Compilation()> &plan) const {
+  const Range range("pumpgraph plan");
+  const PhaseScope planning(&session_.progress_, Phase::Planning, 0);
+  return plan();
+}
+
 Expected<CompiledPlan> Rewriting::take(const PlanRequest &request, Compilation compilation) {
   Expected<std::vector<CompiledPlan>> plans =
       takeAll(compilation, request.options, request.otherFrames, !request.costsIr.empty(), request.given.has_value());
@@ -87,10 +102,11 @@ Expected<CompiledPlan> Rewriting::take(const PlanRequest &request, Compilation c
 
 Expected<CompiledPlan> Rewriting::plan(std::uint64_t otherFrames, const std::string &costsIr, const Residence *others,
                                        std::span<const pumpgraph_apart_pages> apart) {
-  const Expected<PlanRequest> asked = request(otherFrames, costsIr, others, apart);
+  Expected<PlanRequest> asked = request(otherFrames, costsIr, others, apart);
   if (!asked)
     return tl::unexpected<Error>(asked.error());
-  return take(*asked, asked->run(compiler_));
+  asked->options = watched(asked->options);
+  return take(*asked, shown([&] { return asked->run(compiler_); }));
 }
 
 Expected<double> Rewriting::predictUs(const Description &lowered) const {
@@ -170,7 +186,8 @@ Expected<std::vector<CompiledPlan>> Rewriting::planManaged(const std::string &co
     Description captured = step_.captured_.description;
     for (BufferIndex buffer = 0; buffer < hosting.stays.size(); ++buffer)
       captured.buffers[buffer].hosted = hosting.stays[buffer];
-    return takeAll(compileNow(compiler_, captured, options), options, 0, !costsIr.empty(), false);
+    return takeAll(shown([&] { return compileNow(compiler_, captured, watched(options)); }), options, 0,
+                   !costsIr.empty(), false);
   };
   Expected<std::vector<CompiledPlan>> plans = planOnce();
   if (!plans)

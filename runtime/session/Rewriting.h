@@ -9,6 +9,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <functional>
 #include <span>
 
 namespace pumpgraph::runtime {
@@ -72,6 +73,9 @@ public:
   bool hasRepeated() const { return hasRepeated_; }
 
 private:
+  /// The options of a plan of which the program sees how far it is, and the plan made that way.
+  pumpgraph_compiler_options watched(pumpgraph_compiler_options options) const;
+  Compilation shown(const std::function<Compilation()> &plan) const;
   /// All candidate plans, of which there is at least one.
   Expected<std::vector<CompiledPlan>> takeAll(const Compilation &compilation, const pumpgraph_compiler_options &options,
                                               std::uint64_t otherFrames, bool costsGiven, bool isForSharedBoundary);

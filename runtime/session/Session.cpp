@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Session.h"
 
+#include "runtime/messages/Range.h"
 #include "runtime/session/Adoption.h"
 #include "runtime/session/Step.h"
 
@@ -78,8 +79,8 @@ Status Session::open() {
   }
   frames_ = std::make_unique<FramePool>(*driver_, options_.device, budgetFrames);
   PUMPGRAPH_TRY(openProcessBudget());
-  host_ =
-      std::make_unique<HostMemory>(*driver_, options_.device, hostLimit, std::min(mostReleasedBytes, hostLimit / 16));
+  host_ = std::make_unique<HostMemory>(*driver_, options_.device, hostLimit,
+                                       std::min(mostReleasedBytes, hostLimit / 16), &progress_);
   mapper_ = std::make_unique<PageMapper>(*driver_, options_.device, *frames_);
   heap_ = std::make_unique<Heap>(*driver_, *addresses_, *frames_, *host_, *mapper_, managed_);
   paging_ = std::make_unique<Paging>(*driver_, *frames_, *host_, *heap_);
@@ -172,7 +173,7 @@ void Session::lookAtBudgetFor(Step &step) {
   const Expected<BudgetState> state = lookAtBudget();
   if (state && state->message.empty())
     return;
-  step.captured_.warnings.push_back(state ? state->message : state.error().message);
+  step.warn(state ? state->message : state.error().message);
   step.writeReport();
 }
 
@@ -228,6 +229,9 @@ Status Session::openLink() {
   if (!measured)
     return tl::unexpected<Error>(measured.error());
   link_ = fastestOf(known.speed, *measured);
+  messages_.add(Level::Info,
+                fmt::format("the link of {} moves {:.1f} GB/s up, {:.1f} down and {:.1f} in both directions",
+                            deviceName_, link_.up / 1e9, link_.down / 1e9, link_.both / 1e9));
   if (!file.empty())
     storeLink(file, {machine, link_, known.measurements + 1});
   return {};
@@ -529,6 +533,8 @@ Status Session::captureBegin() {
   heap_->beginCapture(managed_ && rehearsal_ ? rehearsal_->allocations() : std::vector<RehearsedAllocation>());
   declarations_ = {};
   captureWatch_ = {};
+  progress_.begin(Phase::Capturing, 2);
+  progress_.advance(rehearsal_ ? 1 : 0);
   return {};
 }
 
@@ -537,6 +543,7 @@ Status Session::captureEnd() {
   if (!heap_->capturing())
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "no capture is running in this session");
   heap_->endCapture();
+  progress_.end();
   copiesAreOfManaged_ = managed_;
   captureMs_ = captureWatch_.milliseconds();
   return {};
@@ -636,6 +643,7 @@ Status Session::rehearse(CUgraph graph) {
 
 Expected<Step *> Session::adopt(CUgraph graph, const AdoptOptions &options) {
   const std::lock_guard lock(mutex_);
+  const Range range("pumpgraph adopt");
   const ContextScope scope(*driver_, context_);
   if (heap_->capturing())
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "the capture has to end before its graph is adopted");
@@ -656,6 +664,7 @@ Expected<Step *> Session::adopt(CUgraph graph, const AdoptOptions &options) {
 }
 
 Expected<CUgraph> Session::recordOnce(const Record &record) {
+  const Range range("pumpgraph capture");
   const ContextScope scope(*driver_, context_);
   PUMPGRAPH_TRY(captureBegin());
   // Thread-local: what other threads do with the driver meanwhile is their own business.

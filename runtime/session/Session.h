@@ -13,6 +13,8 @@
 #include "runtime/memory/FillKernel.h"
 #include "runtime/memory/ManagedArena.h"
 #include "runtime/memory/Paging.h"
+#include "runtime/messages/Messages.h"
+#include "runtime/messages/Progress.h"
 #include "runtime/session/AsideMemory.h"
 #include "runtime/session/Compiler.h"
 
@@ -149,6 +151,10 @@ public:
 
   /// PUMPGRAPH_DEVICE_LOST once a kernel has ended the context. Any thread may ask, without waiting.
   Status health() const { return driver_->health(); }
+
+  /// Neither needs the session's lock.
+  Messages &messages() { return messages_; }
+  Progress &progress() { return progress_; }
 
   // Memory.
   Expected<void *> allocate(std::uint64_t size, CUstream stream, std::string_view name);
@@ -326,6 +332,8 @@ private:
 
   SessionOptions options_;
   std::shared_ptr<const Driver> driver_;
+  Messages messages_;
+  Progress progress_;
   std::mutex mutex_;
   CUcontext context_ = nullptr;
   bool contextRetained_ = false;

@@ -2,6 +2,7 @@
 #include "runtime/session/Step.h"
 
 #include "pumpgraph/graph/PrintableJson.h"
+#include "runtime/messages/Range.h"
 #include "runtime/session/MeasuredTimes.h"
 #include "runtime/session/Replanner.h"
 #include "runtime/session/Rewriting.h"
@@ -98,6 +99,7 @@ Status Step::runOnce(CUgraph graph, const std::string &which) const {
 }
 
 Status Step::replay(CUstream stream) {
+  const Range range("pumpgraph replay");
   if (managed_)
     managed_->waitForRoom(); // without the lock, for others want it meanwhile
   const std::lock_guard lock(session_.mutex_);
@@ -193,6 +195,11 @@ std::uint64_t Step::otherFrames() const {
     if (heap.block(id).backing == Backing::Device)
       frames -= heap.block(id).pages;
   return frames;
+}
+
+void Step::warn(const std::string &text) {
+  session_.messages_.add(Level::Warning, fmt::format("step \"{}\": {}", captured_.description.name, text));
+  captured_.warnings.push_back(text);
 }
 
 void Step::beginPlan(std::string costs, std::string why) {

@@ -172,6 +172,8 @@ private:
   Status leadSharers(CUstream stream);
   /// Notes that the plan in force is a new one.
   void beginPlan(std::string costs, std::string why);
+  /// In the report too, once that is written again.
+  void warn(const std::string &text);
   /// Has the first replays timed, and the step planned again if they miss the prediction.
   void watchReplays(const Compiler &compiler);
   void goOnReplanning(CUstream stream);

@@ -27,6 +27,9 @@ class Layout(unittest.TestCase):
         text = "```\n  * no item\n    text\n```\n"
         self.assertEqual(make_site.indented(text), text)
 
+    def test_a_block_has_a_language_alone(self):
+        self.assertEqual(make_site.indented("```console gpu\n$ run\n```\n"), "```console\n$ run\n```\n")
+
     def test_headings_have_the_anchors_of_the_documents(self):
         for heading in ("A shared boundary", "probe.cu", "ResNet-50, fp32, SGD, batch 32", "Traces, 128 GiB"):
             block = check.Block(1, heading, "heading")

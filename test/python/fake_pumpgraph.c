@@ -112,6 +112,44 @@ FAKE void pumpgraph_session_destroy(pumpgraph_session *session) {
   write_down("session_destroy %p\n", (void *)session);
 }
 
+static pumpgraph_message_callback message_callback;
+static int32_t message_level;
+
+FAKE pumpgraph_status pumpgraph_set_message_callback(int32_t level, pumpgraph_message_callback callback, void *user,
+                                                     pumpgraph_error *error) {
+  (void)user;
+  message_level = level;
+  message_callback = callback;
+  return answer("set_message_callback", error);
+}
+
+/** Sends a message as the library does; returns whether anybody gets it. */
+FAKE int fake_message(int32_t level, const char *message) {
+  if (message_callback == NULL || level > message_level)
+    return 0;
+  message_callback(level, message, NULL);
+  return 1;
+}
+
+FAKE pumpgraph_status pumpgraph_set_progress_callback(pumpgraph_session *session, pumpgraph_progress_callback callback,
+                                                      void *user, pumpgraph_error *error) {
+  (void)session, (void)callback, (void)user;
+  return answer("set_progress_callback", error);
+}
+
+static pumpgraph_progress progress_now;
+
+FAKE void fake_set_progress(int32_t phase, uint64_t done, uint64_t total, double best_us) {
+  progress_now = (pumpgraph_progress){0, phase, done, total, best_us, 1};
+}
+
+FAKE pumpgraph_status pumpgraph_get_progress(pumpgraph_session *session, pumpgraph_progress *progress,
+                                             pumpgraph_error *error) {
+  (void)session;
+  *progress = progress_now;
+  return answer("get_progress", error);
+}
+
 FAKE pumpgraph_status pumpgraph_allocate(pumpgraph_session *session, size_t size, pumpgraph_stream stream,
                                          const char *name, void **pointer, pumpgraph_error *error) {
   write_down("allocate %p %zu %p %s\n", (void *)session, size, (void *)stream, or_null(name));

@@ -32,6 +32,8 @@ SCALARS = {
     "pumpgraph_status": c_int,
     "pumpgraph_stream": c_void_p,  # pointers behind a typedef
     "pumpgraph_cuda_graph": c_void_p,
+    "pumpgraph_message_callback": _capi.MessageCallback,
+    "pumpgraph_progress_callback": _capi.ProgressCallback,
     "void": None,
 }
 HANDLES = ("pumpgraph_session", "pumpgraph_step", "void")

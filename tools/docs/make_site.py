@@ -42,8 +42,8 @@ def slug(text: str, _: str) -> str:
 
 
 def indented(text: str) -> str:
-    """As Python-Markdown reads it: content of a list item is four columns further in than its bullet, and an empty line
-    precedes an item after a paragraph."""
+    """As Python-Markdown reads it: content of a list item is four columns further in than its bullet, an empty line
+    precedes an item after a paragraph, and nothing follows the language of a code block."""
     out: List[str] = []
     columns: List[int] = []  # of the items that are open: where their content begins
     fence = paragraph = False
@@ -55,6 +55,8 @@ def indented(text: str) -> str:
                 columns.pop()
         if item and paragraph and out[-1]:
             out.append("")
+        if check.FENCE.match(line):
+            line = re.match(r"\s*[`~]+\w*", line)[0]  # type: ignore[index]
         inner = line[columns[-1]:] if columns and indent >= columns[-1] else line.lstrip(" ") if columns else line
         out.append(("    " * len(columns) + inner) if line.strip() else line)
         if check.FENCE.match(line):

@@ -94,6 +94,8 @@ bool Search::keep(std::string_view proposer, std::optional<Evaluated> &plan, std
     return false;
   best_ = std::move(plan);
   ++changes_;
+  if (input().foundPlan)
+    (*input().foundPlan)(best_->schedule.totalUs);
   return true;
 }
 

@@ -109,7 +109,8 @@ typedef struct pumpgraph_access_table {
 /** Registers a table with every session of the process, from the next adoption on. The constructors that the plugin
  * emits call it through a weak reference, so a program without PumpGraph links and runs. The table is borrowed. A table
  * of another version is ignored. If several tables name the same kernel, an access counts if one of them has it, an
- * overwrite and purity if all do. Any thread can call this at any time. A failure is printed to stderr. */
+ * overwrite and purity if all do. Any thread can call this at any time. A failure is a message of
+ * level PUMPGRAPH_MESSAGE_WARNING. */
 #if defined(__GNUC__)
 __attribute__((visibility("default")))
 #endif

@@ -155,6 +155,61 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_session_create(const pumpgraph_session_
  * invalid. NULL is allowed. */
 PUMPGRAPH_API void pumpgraph_session_destroy(pumpgraph_session *session);
 
+/** The importance of a message. */
+typedef enum pumpgraph_message_level {
+  PUMPGRAPH_MESSAGE_NONE = 0,    /**< of no message; as a limit: none at all */
+  PUMPGRAPH_MESSAGE_ERROR = 1,   /**< something failed, and no call could return it */
+  PUMPGRAPH_MESSAGE_WARNING = 2, /**< a step is left as captured, a budget is exceeded */
+  PUMPGRAPH_MESSAGE_INFO = 3,    /**< a step was captured and planned, a plan was replaced, the link was measured */
+  PUMPGRAPH_MESSAGE_DEBUG = 4    /**< the notes of reports, exchanges of plans */
+} pumpgraph_message_level;
+
+/** Receives a message: a sentence or more, without a trailing period, valid during the call. It may call any function
+ * of this header. It runs in the thread of a call on a session, at the end of the call, but not of
+ * pumpgraph_allocate(), pumpgraph_free() and the calls of PyTorch's allocator. */
+typedef void (*pumpgraph_message_callback)(int32_t level, const char *message, void *user);
+
+/** Sends the messages of the process up to `level` (a pumpgraph_message_level) to `callback`. With NULL, as before the
+ * first call, they go to stderr, and the environment variable PUMPGRAPH_LOG has the level: none, error, warning (also
+ * without the variable), info or debug. A callback that another thread has begun may still run when this returns.
+ *
+ * Errors: PUMPGRAPH_INVALID_ARGUMENT for another level. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_set_message_callback(int32_t level, pumpgraph_message_callback callback,
+                                                              void *user, pumpgraph_error *error);
+
+/** The work of a call that takes long. */
+typedef enum pumpgraph_phase {
+  PUMPGRAPH_PHASE_NONE = 0,      /**< none of these */
+  PUMPGRAPH_PHASE_CAPTURING = 1, /**< counts captures of the step */
+  PUMPGRAPH_PHASE_PLANNING = 2,  /**< counts plans, each better than earlier ones of its search */
+  PUMPGRAPH_PHASE_PINNING = 3    /**< counts bytes of host memory */
+} pumpgraph_phase;
+
+/** How far a call is. */
+typedef struct pumpgraph_progress {
+  size_t struct_size; /**< the size of the struct, set by the caller */
+  int32_t phase;      /**< a pumpgraph_phase */
+  uint64_t done;      /**< so many, or so much */
+  uint64_t total;     /**< of so many; 0: unknown */
+  double best_us;     /**< planning: the predicted time of the best plan so far, microseconds; 0: there is none */
+  double seconds;     /**< since the phase began */
+} pumpgraph_progress;
+
+/** Receives progress, in whichever thread makes it, one call at a time. The session is locked meanwhile: the callback
+ * must neither call a function on it nor wait for a thread that does, such as one that holds Python's lock. */
+typedef void (*pumpgraph_progress_callback)(const pumpgraph_progress *progress, void *user);
+
+/** Has `callback` told of each step of progress of the session's calls, and of the end of each phase. NULL: nobody is.
+ */
+PUMPGRAPH_API pumpgraph_status pumpgraph_set_progress_callback(pumpgraph_session *session,
+                                                               pumpgraph_progress_callback callback, void *user,
+                                                               pumpgraph_error *error);
+
+/** Tells how far the session's present call is. Any thread may ask, beside any call but pumpgraph_session_destroy(),
+ * and none waits. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_get_progress(pumpgraph_session *session, pumpgraph_progress *progress,
+                                                      pumpgraph_error *error);
+
 /** \defgroup memory Memory
  * Allocations, declarations of their use, and access to private values between replays.
  * \{ */

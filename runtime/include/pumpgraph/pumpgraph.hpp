@@ -165,7 +165,7 @@ struct SessionOptions {
   std::uint64_t managedLimit = 0;     ///< bytes of the largest managed arena; 0: 4 GiB
   bool allowOversubscription = false; ///< a managed arena can exceed the device's free memory; slow
   Rematerialize rematerialize = Rematerialize::Automatic; ///< whether plans may run kernels again
-  Planning planning = Planning::Aside; ///< where a step is planned that misses its prediction
+  Planning planning = Planning::Aside;                    ///< where a step is planned that misses its prediction
 };
 
 /// The options of Session::allocate().

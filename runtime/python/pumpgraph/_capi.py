@@ -140,6 +140,17 @@ class TorchRecording(ctypes.Structure):
     ]
 
 
+class Progress(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("phase", c_int32),
+        ("done", c_uint64),
+        ("total", c_uint64),
+        ("best_us", c_double),
+        ("seconds", c_double),
+    ]
+
+
 class Copy(ctypes.Structure):
     _fields_ = [("destination", c_void_p), ("source", c_void_p), ("bytes", c_size_t)]
 
@@ -160,10 +171,13 @@ STRUCTURES = {
     "pumpgraph_observation": Observation,
     "pumpgraph_copy": Copy,
     "pumpgraph_torch_recording": TorchRecording,
+    "pumpgraph_progress": Progress,
 }
 
 # `int (*record)(pumpgraph_stream stream, void *user)`.
 Record = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p)
+MessageCallback = ctypes.CFUNCTYPE(None, c_int32, c_char_p, c_void_p)
+ProgressCallback = ctypes.CFUNCTYPE(None, POINTER(Progress), c_void_p)
 
 _ERROR = POINTER(Error)
 # Name: (result, arguments). Handles, streams, graphs and device pointers are void pointers; strings that the caller
@@ -171,6 +185,9 @@ _ERROR = POINTER(Error)
 FUNCTIONS = {
     "pumpgraph_session_create": (c_int, [POINTER(SessionOptions), POINTER(c_void_p), _ERROR]),
     "pumpgraph_session_destroy": (None, [c_void_p]),
+    "pumpgraph_set_message_callback": (c_int, [c_int32, MessageCallback, c_void_p, _ERROR]),
+    "pumpgraph_set_progress_callback": (c_int, [c_void_p, ProgressCallback, c_void_p, _ERROR]),
+    "pumpgraph_get_progress": (c_int, [c_void_p, POINTER(Progress), _ERROR]),
     "pumpgraph_allocate": (c_int, [c_void_p, c_size_t, c_void_p, c_char_p, POINTER(c_void_p), _ERROR]),
     "pumpgraph_free": (c_int, [c_void_p, c_void_p, c_void_p, _ERROR]),
     "pumpgraph_declare_private": (c_int, [c_void_p, c_void_p, _ERROR]),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
 from ._capi import (AdoptOptions, BudgetState, Copies, Launch, Library, MemoryStats, Measurement, Observation,
-                    Replanning, SessionOptions, TorchRecording, Validation)
+                    Progress, Replanning, SessionOptions, TorchRecording, Validation)
 from ._report import Report
 from .errors import invalid
 
@@ -73,6 +73,23 @@ class ObservationResult(NamedTuple):
     differing: int
     disagreements: int
     first_disagreement: str
+
+
+class ProgressState(NamedTuple):
+    """How far a call on a session is.
+
+    `phase`: "capturing" (`done` of `total` captures), "planning" (`best_us`: predicted time of the best plan so far,
+    microseconds; 0: none), "pinning" (`done` of `total` bytes), or None.
+    """
+
+    phase: Optional[str]
+    done: int
+    total: int
+    best_us: float
+    seconds: float
+
+
+_PHASES = (None, "capturing", "planning", "pinning")
 
 
 class MeasurementResult(NamedTuple):
@@ -201,6 +218,13 @@ class Session:
         handle, self._handle = self._handle, c_void_p()
         if handle:
             self.library.destroy("pumpgraph_session_destroy", handle)
+
+    def progress(self) -> ProgressState:
+        """Of the present call of another thread, which is not waited for."""
+        progress = _sized(Progress)
+        self.library.call("pumpgraph_get_progress", self._handle, byref(progress))
+        phase = _PHASES[progress.phase] if progress.phase < len(_PHASES) else None
+        return ProgressState(phase, progress.done, progress.total, progress.best_us, progress.seconds)
 
     def attach_torch(self) -> None:
         self.library.call("pumpgraph_torch_attach", self._handle)

@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 import torch
 
-from . import _capi, kernels, memory_figures
+from . import _capi, kernels, memory_figures, messages, progress
 from ._capi import Copies
 from ._report import Report
 from ._session import (MeasurementResult, NativeStep, ObservationResult, PathLike, ReplanningResult, Session,
@@ -153,6 +153,7 @@ def install(
     managed_bytes = parse_size(managed, "managed")
     managed_limit_bytes = parse_size(managed_limit, "managed_limit")
     library = _capi.load()
+    messages.forward(library)
     session = Session(
         library,
         budget_bytes,
@@ -319,7 +320,8 @@ def capture_warm(
         raise UnsupportedError(f"step \"{options.name}\" cannot be captured inside another capture")
     installation.guard.rest()
     installation.session.empty_cache()  # eager operators may have left memory that no plan can use
-    with _collector_paused(), _stream_restored(), contextlib.ExitStack() as undo:
+    with progress.shown(installation.session, options.name), _collector_paused(), _stream_restored(), \
+            contextlib.ExitStack() as undo:
         undo.callback(_host_random_numbers())
         undo.callback(put_back)
         with _timed(timings, "rehearsal_s"), contextlib.ExitStack() as undrawn:

@@ -9,8 +9,6 @@ device first. A call that takes long says how far it is.
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import time
 from typing import Any, Dict, Iterator, List
 
@@ -18,6 +16,7 @@ import torch
 
 from ._session import Session
 from .guard import address_of, only_looks, storages_in
+from .progress import Line
 
 _modes = torch.utils._python_dispatch
 
@@ -93,35 +92,28 @@ def _memory_in(args: Any, kwargs: Dict[str, Any]) -> List[int]:
 
 
 class _Progress:
-    """A line on stderr about a call that takes long: on a terminal, or with PUMPGRAPH_PROGRESS=1."""
+    """Says how far a call is that takes long."""
 
     def __init__(self, what: str, expected: int):
         self.operators = 0
         self._what = what
         self._expected = expected
         self._began = time.monotonic()
-        self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
-        is_wanted = os.environ.get("PUMPGRAPH_PROGRESS", "1" if self._is_terminal else "0") == "1"
-        self._next = self._began + _QUIET if is_wanted and sys.stderr is not None else float("inf")
-        self._has_spoken = False
+        self._line = Line()
+        self._next = self._began + _QUIET if self._line.is_wanted else float("inf")
 
     def count(self) -> None:
         self.operators += 1
         now = time.monotonic()
         if now >= self._next:
-            self._next = now + (_BETWEEN_UPDATES if self._is_terminal else _BETWEEN_LINES)
+            self._next = now + (_BETWEEN_UPDATES if self._line.is_one else _BETWEEN_LINES)
             self._say(now - self._began)
 
     def _say(self, seconds: float) -> None:
         done = f"{self.operators} operators"
         if self._expected:
             done = f"{min(100, 100 * self.operators // self._expected)} % of its operators"
-        line = f"pumpgraph: {self._what}: {done} in {seconds:.0f} s"
-        print(f"\r{line}\x1b[K" if self._is_terminal else line, end="" if self._is_terminal else "\n", file=sys.stderr,
-              flush=True)
-        self._has_spoken = True
+        self._line.say(f"{self._what}: {done} in {seconds:.0f} s")
 
     def end(self) -> None:
-        """The line on a terminal is over."""
-        if self._has_spoken and self._is_terminal:
-            print(file=sys.stderr, flush=True)
+        self._line.end()

@@ -16,12 +16,12 @@ std::unique_ptr<runtime::test::FakeDriver> &driver() {
 
 } // namespace
 
-pumpgraph_session *makeFakeSession(std::uint64_t budgetBytes) {
+pumpgraph_session *makeFakeSession(std::uint64_t budgetBytes, const char *compilerLibrary) {
   driver() = std::make_unique<runtime::test::FakeDriver>();
   pumpgraph_session_options options{};
   options.struct_size = sizeof options;
   options.budget_bytes = budgetBytes;
-  options.compiler_library = PUMPGRAPH_COMPILER_LIBRARY;
+  options.compiler_library = compilerLibrary ? compilerLibrary : PUMPGRAPH_COMPILER_LIBRARY;
   runtime::Expected<std::unique_ptr<pumpgraph_session>> made = runtime::makeSession(options, driver()->table());
   if (made)
     return made->release();

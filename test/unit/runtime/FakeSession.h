@@ -10,8 +10,8 @@
 
 namespace pumpgraph::test {
 
-/// NULL, with the reason on stderr, if it cannot be made. One at a time.
-pumpgraph_session *makeFakeSession(std::uint64_t budgetBytes);
+/// NULL, with the reason on stderr, if it cannot be made. One at a time. `compilerLibrary`: NULL for the built one.
+pumpgraph_session *makeFakeSession(std::uint64_t budgetBytes, const char *compilerLibrary = nullptr);
 /// After the session is gone.
 void destroyFakeDriver();
 

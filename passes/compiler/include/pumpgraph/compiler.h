@@ -67,6 +67,10 @@ typedef struct pumpgraph_compiler_options {
    * which is to be planned into the boundary that this one leaves, uses them at once. NULL: none. */
   const pumpgraph_apart_pages *apart;
   uint64_t apart_count;
+  /* Called with the predicted time, microseconds, of each plan that is the best of its search so far, from any thread
+   * of the planner; not the time of the plan that comes out, which can be lowered to more. NULL: nobody is. */
+  void (*found_plan)(double predicted_us, void *found_plan_user);
+  void *found_plan_user;
 } pumpgraph_compiler_options;
 
 typedef enum pumpgraph_compiler_status {
