@@ -3,8 +3,8 @@
 """Recomputes the figures of an exported plan, and replays it, from its JSON alone.
 
 Written from docs/reference/report.md, docs/design/cost-model.md and docs/design/plan-correctness.md, and from nothing
-else: it shares no code with what made the plan. It prints the figures; given the report of the same run too, it compares
-them.
+else: it shares no code with what made the plan. It prints the figures; given the report of the same run too, it
+compares them.
 
     recompute.py plan.json [report.json]
 
