@@ -90,24 +90,32 @@ Expected<std::shared_ptr<const Driver>> Driver::load(QueueWish queues) {
   if (!library)
     return fail(PUMPGRAPH_NO_DRIVER, "libcuda.so.1 cannot be loaded ({}): install the NVIDIA driver, CUDA {} or newer",
                 dlerror(), oldestVersionText());
-  const auto getProcAddress = reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
-  const auto getVersion = reinterpret_cast<PFN_cuDriverGetVersion_v2020>(dlsym(library, "cuDriverGetVersion"));
+  return from(reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2")), queues);
+}
+
+Expected<std::shared_ptr<const Driver>> Driver::from(PFN_cuGetProcAddress_v12000 getProcAddress, QueueWish queues) {
+  const auto function = [&](const char *symbol, int symbolVersion) -> void * {
+    void *found = nullptr;
+    CUdriverProcAddressQueryResult result{};
+    if (!getProcAddress ||
+        getProcAddress(symbol, &found, symbolVersion, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &result) != CUDA_SUCCESS)
+      return nullptr;
+    return found;
+  };
   int version = 0;
-  if (getVersion)
+  if (const auto getVersion = reinterpret_cast<PFN_cuDriverGetVersion_v2020>(function("cuDriverGetVersion", 2020)))
     getVersion(&version);
-  if (!getProcAddress || version < oldestVersion)
+  if (version < oldestVersion)
     return fail(PUMPGRAPH_NO_DRIVER, "the NVIDIA driver is too old: it supports CUDA {}, needed is {} or newer",
                 versionText(version), oldestVersionText());
 
   auto driver = std::make_shared<Driver>();
   const char *missing = nullptr;
   const auto find = [&](const char *symbol, int symbolVersion) -> void * {
-    void *function = nullptr;
-    CUdriverProcAddressQueryResult found{};
-    const CUresult result = getProcAddress(symbol, &function, symbolVersion, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
-    if (result != CUDA_SUCCESS || !function)
+    void *const found = function(symbol, symbolVersion);
+    if (!found)
       missing = symbol;
-    return function;
+    return found;
   };
   driver->getErrorName = reinterpret_cast<PFN_cuGetErrorName_v6000>(find("cuGetErrorName", 6000));
 #define PUMPGRAPH_FIND(member, symbol, version)                                                                        \

@@ -194,6 +194,10 @@ struct Driver {
   /// nobody has done it before. PUMPGRAPH_NO_DRIVER says what is missing and what to do.
   static Expected<std::shared_ptr<const Driver>> load(QueueWish queues = QueueWish::Any);
 
+  /// The same with a driver that is open already, from the function that finds all others.
+  static Expected<std::shared_ptr<const Driver>> from(PFN_cuGetProcAddress_v12000 getProcAddress,
+                                                      QueueWish queues = QueueWish::Any);
+
   /// Gives every call its name and the means to name errors and to notice a loss. To be called once the pointers are
   /// filled.
   void bind();

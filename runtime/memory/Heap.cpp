@@ -142,6 +142,19 @@ Expected<CUdeviceptr> Heap::allocate(std::uint64_t size, CUstream stream, std::s
                                  : allocateSmall(size, stream, name, graph);
 }
 
+CUdeviceptr Heap::addressOf(const Slot &slot) const {
+  return blocks_[slot.block]->address + blocks_[slot.block]->members[slot.member].offset;
+}
+
+template <typename Item> Item Heap::takeReusable(std::vector<Item> &reusable) const {
+  const auto isLower = [&](const Item &one, const Item &other) { return addressOf(one) < addressOf(other); };
+  const auto place =
+      takesLowest_ ? std::min_element(reusable.begin(), reusable.end(), isLower) : std::prev(reusable.end());
+  const Item taken = *place;
+  reusable.erase(place);
+  return taken;
+}
+
 /// The smallest one, unless half of it would be left over; of several the one that was freed last, which is the most
 /// likely to be on the device.
 std::optional<BlockId> Heap::takeVacant(std::uint64_t size, CUstream stream, const LastNodes &after) {
@@ -174,8 +187,7 @@ Expected<CUdeviceptr> Heap::allocateLarge(std::uint64_t size, CUstream stream, s
   if (!capturing_) {
     std::vector<BlockId> &cached = cachedBlocks_[{graph, pages, stream}];
     if (!cached.empty()) {
-      Block &reused = block(cached.back());
-      cached.pop_back();
+      Block &reused = block(takeReusable(cached));
       if (makeRoom_ && reused.backing == Backing::Host)
         if (const Status renewed = renew(reused); !renewed) {
           destroyBlock(reused);
@@ -204,8 +216,7 @@ Expected<CUdeviceptr> Heap::allocateSmall(std::uint64_t size, CUstream stream, s
   if (!capturing_) {
     std::vector<Slot> &slots = freeSlots_[{graph, room, stream}];
     if (!slots.empty()) {
-      const Slot slot = slots.back();
-      slots.pop_back();
+      const Slot slot = takeReusable(slots);
       return handOut(block(slot.block), slot.member, size, stream, name, graph);
     }
   }

@@ -142,6 +142,9 @@ public:
   void keepFreed(bool on) { keepsFreed_ = on; }
   /// While on, freed allocations of the capture count as scratch memory.
   void freedIsScratch(bool on) { freedIsScratch_ = on; }
+  /// While on, of several reusable places an allocation gets the one with the lowest address. A loop that begins each
+  /// round with the same memory free then has the same addresses in each.
+  void takeLowest(bool on) { takesLowest_ = on; }
   /// Limits the frames of such graphs, whose memory never moves; allocations beyond the limit are in host memory.
   void limitGraphs(std::uint64_t frames) { mostGraphFrames_ = frames; }
 
@@ -269,6 +272,10 @@ private:
   Expected<CUdeviceptr> allocateSmall(std::uint64_t size, CUstream stream, std::string_view name, GraphNumber graph);
   /// Where the next small allocation goes.
   std::optional<BlockId> &openFor(GraphNumber graph);
+  /// Takes one of several reusable blocks or slots, of which there is one at least.
+  template <typename Item> Item takeReusable(std::vector<Item> &reusable) const;
+  CUdeviceptr addressOf(BlockId id) const { return blocks_[id]->address; }
+  CUdeviceptr addressOf(const Slot &slot) const;
   /// Fills in a member's facts and counts it.
   CUdeviceptr handOut(Block &block, std::size_t member, std::uint64_t size, CUstream stream, std::string_view name,
                       GraphNumber graph);
@@ -326,6 +333,7 @@ private:
   GraphNumber lastGraph_ = 0;
   bool keepsFreed_ = false;
   bool freedIsScratch_ = false;
+  bool takesLowest_ = false;
   std::uint64_t mostGraphFrames_ = UINT64_MAX;
   const MakeRoom *makeRoom_ = nullptr;
   /// Freed members that wait for graphs to end, by the first and the last of these.
