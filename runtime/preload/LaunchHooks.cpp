@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Launches, copies, events and captures, as the log takes them.
+#include "runtime/preload/Hooks.h"
+
+#include <array>
+#include <span>
+
+namespace pumpgraph::preload {
+namespace {
+
+/// A launch's parameters: one pointer for each, or all of them in one piece.
+struct Parameters {
+  void **each = nullptr;
+  void **extra = nullptr;
+};
+
+/// The piece with all parameters, if they are given so.
+std::span<const char> packed(void **extra) {
+  const char *data = nullptr;
+  std::size_t bytes = 0;
+  for (void **entry = extra; entry && *entry != CU_LAUNCH_PARAM_END; entry += 2) {
+    if (*entry == CU_LAUNCH_PARAM_BUFFER_POINTER)
+      data = static_cast<const char *>(entry[1]);
+    else if (*entry == CU_LAUNCH_PARAM_BUFFER_SIZE)
+      bytes = *static_cast<const std::size_t *>(entry[1]);
+  }
+  return {data, data ? bytes : 0};
+}
+
+void logLaunch(CUfunction function, CUstream stream, const std::array<unsigned, 7> &dimensions,
+               const Parameters &parameters) {
+  const Logging logging;
+  if (!logging)
+    return;
+  const auto handle = reinterpret_cast<std::uintptr_t>(function);
+  const KernelShape &shape = shim().kernels().shape(handle);
+  CallLog &log = shim().log();
+  log.begin(handle, stream, shape.name.c_str());
+  for (const unsigned dimension : dimensions)
+    log.value(dimension);
+  if (parameters.each)
+    for (std::size_t i = 0; i < shape.parameters.size(); ++i) {
+      log.value(shape.parameters[i].bytes);
+      log.words(parameters.each[i], shape.parameters[i].bytes);
+    }
+  else if (const std::span<const char> piece = packed(parameters.extra); !piece.empty()) {
+    log.value(piece.size());
+    log.words(piece.data(), piece.size());
+  }
+  log.end();
+}
+
+void mark(const void *handles, std::size_t count, bool isKernel) {
+  if (!shim().isActive())
+    return;
+  const std::lock_guard lock(shim().mutex());
+  for (std::size_t i = 0; i < count; ++i)
+    shim().kernels().mark(static_cast<const std::uintptr_t *>(handles)[i], isKernel);
+}
+
+void notesRecord(CUevent event) {
+  if (const Logging logging; logging)
+    shim().log().records(event);
+}
+
+CUresult unloads(CUresult result) {
+  if (!shim().isActive())
+    return result;
+  const std::lock_guard lock(shim().mutex());
+  shim().kernels().unloaded();
+  return result;
+}
+
+} // namespace
+
+void addPart(CallLog &log, const CUDA_MEMCPY2D *copy) {
+  for (const std::uint64_t word : {copy->srcDevice, copy->dstDevice})
+    log.word(word);
+  for (const std::uint64_t number : {copy->srcXInBytes, copy->srcY, copy->srcPitch, copy->dstXInBytes, copy->dstY,
+                                     copy->dstPitch, copy->WidthInBytes, copy->Height})
+    log.value(number);
+}
+
+void addPart(CallLog &log, const CUDA_MEMCPY3D *copy) {
+  for (const std::uint64_t word : {copy->srcDevice, copy->dstDevice})
+    log.word(word);
+  for (const std::uint64_t number :
+       {copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcPitch, copy->srcHeight, copy->dstXInBytes, copy->dstY,
+        copy->dstZ, copy->dstPitch, copy->dstHeight, copy->WidthInBytes, copy->Height, copy->Depth})
+    log.value(number);
+}
+
+void addPart(CallLog &log, const CUDA_MEMCPY3D_PEER *copy) {
+  for (const std::uint64_t word : {copy->srcDevice, copy->dstDevice})
+    log.word(word);
+  for (const std::uint64_t number :
+       {copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcPitch, copy->srcHeight, copy->dstXInBytes, copy->dstY,
+        copy->dstZ, copy->dstPitch, copy->dstHeight, copy->WidthInBytes, copy->Height, copy->Depth})
+    log.value(number);
+}
+
+CUresult
+Hook<tag::cuLaunchKernel>::call(const Real<CUresult (*)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                                        unsigned, unsigned, CUstream, void **, void **)> &real,
+                                CUfunction function, unsigned gridX, unsigned gridY, unsigned gridZ, unsigned blockX,
+                                unsigned blockY, unsigned blockZ, unsigned sharedBytes, CUstream stream,
+                                void **parameters, void **extra) {
+  const CUresult result =
+      real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream, parameters, extra);
+  if (result == CUDA_SUCCESS)
+    logLaunch(function, stream, {gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes}, {parameters, extra});
+  return result;
+}
+
+CUresult Hook<tag::cuLaunchCooperativeKernel>::call(
+    const Real<CUresult (*)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
+                            void **)> &real,
+    CUfunction function, unsigned gridX, unsigned gridY, unsigned gridZ, unsigned blockX, unsigned blockY,
+    unsigned blockZ, unsigned sharedBytes, CUstream stream, void **parameters) {
+  const CUresult result = real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream, parameters);
+  if (result == CUDA_SUCCESS)
+    logLaunch(function, stream, {gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes}, {parameters, nullptr});
+  return result;
+}
+
+CUresult
+Hook<tag::cuLaunchKernelEx>::call(const Real<CUresult (*)(const CUlaunchConfig *, CUfunction, void **, void **)> &real,
+                                  const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra) {
+  const CUresult result = real(config, function, parameters, extra);
+  if (result == CUDA_SUCCESS)
+    logLaunch(function, config->hStream,
+              {config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY,
+               config->blockDimZ, config->sharedMemBytes},
+              {parameters, extra});
+  return result;
+}
+
+// A record is no work; a wait is, by the distance to the record.
+
+CUresult Hook<tag::cuEventRecord>::call(const Real<CUresult (*)(CUevent, CUstream)> &real, CUevent event,
+                                        CUstream stream) {
+  const CUresult result = real(event, stream);
+  if (result == CUDA_SUCCESS)
+    notesRecord(event);
+  return result;
+}
+
+CUresult Hook<tag::cuEventRecordWithFlags>::call(const Real<CUresult (*)(CUevent, CUstream, unsigned)> &real,
+                                                 CUevent event, CUstream stream, unsigned flags) {
+  const CUresult result = real(event, stream, flags);
+  if (result == CUDA_SUCCESS)
+    notesRecord(event);
+  return result;
+}
+
+CUresult Hook<tag::cuStreamWaitEvent>::call(const Real<CUresult (*)(CUstream, CUevent, unsigned)> &real,
+                                            CUstream stream, CUevent event, unsigned flags) {
+  const CUresult result = real(stream, event, flags);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (const Logging logging; logging) {
+    CallLog &log = shim().log();
+    log.begin(reinterpret_cast<std::uintptr_t>(&real.entry()), stream, real.entry().symbol);
+    log.waits(event);
+    log.end();
+  }
+  return result;
+}
+
+CUresult Hook<tag::cuStreamEndCapture>::call(const Real<CUresult (*)(CUstream, CUgraph *)> &real, CUstream stream,
+                                             CUgraph *graph) {
+  // A capture that has become invalid ends, too.
+  const CUresult result = real(stream, graph);
+  if (result != CUDA_ERROR_ILLEGAL_STATE && shim().isActive())
+    shim().captureEnds();
+  return result;
+}
+
+CUresult Hook<tag::cuModuleGetFunction>::call(const Real<CUresult (*)(CUfunction *, CUmodule, const char *)> &real,
+                                              CUfunction *function, CUmodule module, const char *name) {
+  const CUresult result = real(function, module, name);
+  if (result == CUDA_SUCCESS)
+    mark(function, 1, false);
+  return result;
+}
+
+CUresult Hook<tag::cuModuleEnumerateFunctions>::call(const Real<CUresult (*)(CUfunction *, unsigned, CUmodule)> &real,
+                                                     CUfunction *functions, unsigned count, CUmodule module) {
+  const CUresult result = real(functions, count, module);
+  if (result == CUDA_SUCCESS)
+    mark(functions, count, false);
+  return result;
+}
+
+CUresult Hook<tag::cuKernelGetFunction>::call(const Real<CUresult (*)(CUfunction *, CUkernel)> &real,
+                                              CUfunction *function, CUkernel kernel) {
+  const CUresult result = real(function, kernel);
+  if (result == CUDA_SUCCESS)
+    mark(function, 1, false);
+  return result;
+}
+
+CUresult Hook<tag::cuLibraryGetKernel>::call(const Real<CUresult (*)(CUkernel *, CUlibrary, const char *)> &real,
+                                             CUkernel *kernel, CUlibrary library, const char *name) {
+  const CUresult result = real(kernel, library, name);
+  if (result == CUDA_SUCCESS)
+    mark(kernel, 1, true);
+  return result;
+}
+
+CUresult Hook<tag::cuLibraryEnumerateKernels>::call(const Real<CUresult (*)(CUkernel *, unsigned, CUlibrary)> &real,
+                                                    CUkernel *kernels, unsigned count, CUlibrary library) {
+  const CUresult result = real(kernels, count, library);
+  if (result == CUDA_SUCCESS)
+    mark(kernels, count, true);
+  return result;
+}
+
+CUresult Hook<tag::cuModuleUnload>::call(const Real<CUresult (*)(CUmodule)> &real, CUmodule module) {
+  return unloads(real(module));
+}
+
+CUresult Hook<tag::cuLibraryUnload>::call(const Real<CUresult (*)(CUlibrary)> &real, CUlibrary library) {
+  return unloads(real(library));
+}
+
+} // namespace pumpgraph::preload

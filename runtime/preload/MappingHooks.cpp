@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Virtual memory that the program manages itself counts against the budget. It stays where the program puts it.
+#include "runtime/preload/Hooks.h"
+
+namespace pumpgraph::preload {
+namespace {
+
+template <typename Note> void note(Note change) {
+  if (!shim().isActive())
+    return;
+  const std::lock_guard lock(shim().mutex());
+  if (Memory *const memory = shim().memoryIfOpen())
+    change(*memory);
+}
+
+} // namespace
+
+CUresult Hook<tag::cuMemCreate>::call(const Real<CUresult (*)(CUmemGenericAllocationHandle *, std::size_t,
+                                                              const CUmemAllocationProp *, unsigned long long)> &real,
+                                      CUmemGenericAllocationHandle *handle, std::size_t bytes,
+                                      const CUmemAllocationProp *properties, unsigned long long flags) {
+  const bool counts = properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && shim().follows();
+  if (counts) {
+    const std::lock_guard lock(shim().mutex());
+    if (shim().memory() && !shim().memory()->countGiven(bytes))
+      return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  const CUresult result = real(handle, bytes, properties, flags);
+  if (counts)
+    note([&](Memory &memory) {
+      if (result == CUDA_SUCCESS)
+        memory.noteHandle(*handle, bytes);
+      else
+        memory.uncountGiven(bytes);
+    });
+  return result;
+}
+
+CUresult Hook<tag::cuMemRelease>::call(const Real<CUresult (*)(CUmemGenericAllocationHandle)> &real,
+                                       CUmemGenericAllocationHandle handle) {
+  const CUresult result = real(handle);
+  if (result == CUDA_SUCCESS)
+    note([&](Memory &memory) { memory.releaseHandle(handle); });
+  return result;
+}
+
+CUresult
+Hook<tag::cuMemRetainAllocationHandle>::call(const Real<CUresult (*)(CUmemGenericAllocationHandle *, void *)> &real,
+                                             CUmemGenericAllocationHandle *handle, void *address) {
+  const CUresult result = real(handle, address);
+  if (result == CUDA_SUCCESS)
+    note([&](Memory &memory) { memory.retainHandle(*handle); });
+  return result;
+}
+
+CUresult Hook<tag::cuMemMap>::call(const Real<CUresult (*)(CUdeviceptr, std::size_t, std::size_t,
+                                                           CUmemGenericAllocationHandle, unsigned long long)> &real,
+                                   CUdeviceptr address, std::size_t bytes, std::size_t offset,
+                                   CUmemGenericAllocationHandle handle, unsigned long long flags) {
+  const CUresult result = real(address, bytes, offset, handle, flags);
+  if (result == CUDA_SUCCESS)
+    note([&](Memory &memory) { memory.noteMapping(address, bytes, handle); });
+  return result;
+}
+
+CUresult Hook<tag::cuMemUnmap>::call(const Real<CUresult (*)(CUdeviceptr, std::size_t)> &real, CUdeviceptr address,
+                                     std::size_t bytes) {
+  const CUresult result = real(address, bytes);
+  if (result == CUDA_SUCCESS)
+    note([&](Memory &memory) { memory.forgetMappings(address, bytes); });
+  return result;
+}
+
+} // namespace pumpgraph::preload

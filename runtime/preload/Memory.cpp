@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/preload/Memory.h"
+
+#include "runtime/preload/EntryPoints.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace pumpgraph::preload {
+
+using runtime::AddressSpace;
+using runtime::bytesText;
+using runtime::Driver;
+using runtime::Expected;
+using runtime::fail;
+using runtime::pageBytes;
+
+namespace {
+
+/// Of the given figure, unless three quarters of the available memory are less.
+std::uint64_t hostLimit(std::uint64_t bytes) {
+  return std::min(bytes, runtime::availableHostBytes() / 4 * 3);
+}
+
+} // namespace
+
+Expected<std::unique_ptr<Memory>> Memory::open(std::uint64_t budgetBytes, std::uint64_t hostBytes) {
+  Expected<std::shared_ptr<const Driver>> driver =
+      Driver::from(reinterpret_cast<PFN_cuGetProcAddress_v12000>(driverFunction("cuGetProcAddress", 12000)));
+  if (!driver)
+    return tl::unexpected(driver.error());
+  const auto getDevice = reinterpret_cast<PFN_cuCtxGetDevice_v2000>(driverFunction("cuCtxGetDevice", 2000));
+  CUdevice device = 0;
+  if (!getDevice || getDevice(&device) != CUDA_SUCCESS)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "an allocation without a current context");
+  Expected<std::unique_ptr<AddressSpace>> addresses = AddressSpace::reserve(**driver);
+  if (!addresses)
+    return tl::unexpected(addresses.error());
+  std::size_t free = 0, total = 0;
+  if ((*driver)->memGetInfo.raw(&free, &total) == CUDA_SUCCESS)
+    budgetBytes = std::min<std::uint64_t>(budgetBytes, total);
+  return std::unique_ptr<Memory>(
+      new Memory(std::move(*driver), device, budgetBytes, hostLimit(hostBytes), std::move(*addresses)));
+}
+
+Memory::Memory(std::shared_ptr<const Driver> driver, int device, std::uint64_t budgetBytes, std::uint64_t hostBytes,
+               std::unique_ptr<AddressSpace> addresses)
+    : driver_(std::move(driver)), budgetBytes_(budgetBytes), addresses_(std::move(addresses)),
+      frames_(*driver_, device, budgetBytes / pageBytes), host_(*driver_, device, hostBytes),
+      mapper_(*driver_, device, frames_), heap_(*driver_, *addresses_, frames_, host_, mapper_) {
+  heap_.takeLowest(true);
+}
+
+Expected<CUdeviceptr> Memory::allocate(std::uint64_t bytes, CUstream stream) {
+  Expected<CUdeviceptr> allocated = heap_.allocate(bytes, stream, {});
+  mostHostBytes_ = std::max(mostHostBytes_, host_.backedBytes());
+  return allocated;
+}
+
+CUresult Memory::free(CUdeviceptr address, CUstream stream) {
+  if (stream != forAllStreams())
+    streams_.insert(stream);
+  return heap_.free(address, stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+void Memory::freeAll() {
+  for (const runtime::BlockId id : heap_.blocks())
+    for (std::size_t member = 0; heap_.exists(id) && member < heap_.block(id).members.size(); ++member) {
+      const runtime::Block &block = heap_.block(id);
+      if (block.members[member].live)
+        heap_.free(block.address + block.members[member].offset, forAllStreams());
+    }
+}
+
+void Memory::keep(CUdeviceptr address) {
+  if (const std::optional<Extent> extent = find(address))
+    keptBytes_ += extent->bytes;
+}
+
+bool Memory::countGiven(std::uint64_t bytes) {
+  if (bytes > freeBytes())
+    return false;
+  givenBytes_ += bytes;
+  mostGivenBytes_ = std::max(mostGivenBytes_, givenBytes_);
+  ++given_;
+  shareBudget();
+  return true;
+}
+
+void Memory::uncountGiven(std::uint64_t bytes) {
+  givenBytes_ -= std::min(givenBytes_, bytes);
+  shareBudget();
+}
+
+/// The heap has what the driver's own allocations leave of the budget.
+void Memory::shareBudget() {
+  frames_.setBudget((budgetBytes_ - std::min(budgetBytes_, givenBytes_)) / pageBytes);
+}
+
+void Memory::noteGiven(CUdeviceptr address, std::uint64_t bytes) {
+  mappings_[address] = {bytes, given_, 0};
+}
+
+bool Memory::forgetGiven(CUdeviceptr address) {
+  const auto mapping = mappings_.find(address);
+  if (mapping == mappings_.end() || mapping->second.handle != 0)
+    return false;
+  uncountGiven(mapping->second.bytes);
+  mappings_.erase(mapping);
+  return true;
+}
+
+void Memory::noteHandle(CUmemGenericAllocationHandle handle, std::uint64_t bytes) {
+  handles_[handle] = {bytes, 1};
+}
+
+void Memory::retainHandle(CUmemGenericAllocationHandle handle) {
+  if (const auto known = handles_.find(handle); known != handles_.end())
+    ++known->second.references;
+}
+
+void Memory::releaseHandle(CUmemGenericAllocationHandle handle) {
+  const auto known = handles_.find(handle);
+  if (known == handles_.end() || --known->second.references != 0)
+    return;
+  uncountGiven(known->second.bytes);
+  handles_.erase(known);
+}
+
+void Memory::noteMapping(CUdeviceptr address, std::uint64_t bytes, CUmemGenericAllocationHandle handle) {
+  retainHandle(handle);
+  mappings_[address] = {bytes, ++given_, handle};
+}
+
+void Memory::forgetMappings(CUdeviceptr address, std::uint64_t bytes) {
+  for (auto mapping = mappings_.lower_bound(address); mapping != mappings_.end() && mapping->first < address + bytes;) {
+    if (mapping->second.handle == 0) {
+      ++mapping;
+      continue;
+    }
+    releaseHandle(mapping->second.handle);
+    mapping = mappings_.erase(mapping);
+  }
+}
+
+std::optional<Extent> Memory::find(std::uint64_t word) const {
+  if (addresses_->contains(word)) {
+    const std::optional<runtime::Hit> hit = heap_.find(word);
+    if (!hit)
+      return std::nullopt;
+    const runtime::Block &block = heap_.block(hit->block);
+    const runtime::Allocation &allocation = block.members[hit->member];
+    if (hit->offset < 0 || static_cast<std::uint64_t>(hit->offset) > allocation.size)
+      return std::nullopt;
+    return Extent{block.address + allocation.offset, allocation.size, allocation.serial};
+  }
+  const auto next = mappings_.upper_bound(word);
+  if (next == mappings_.begin())
+    return std::nullopt;
+  const auto &[address, mapping] = *std::prev(next);
+  if (word - address >= mapping.bytes)
+    return std::nullopt;
+  return Extent{address, mapping.bytes, mapping.serial};
+}
+
+std::uint64_t Memory::freeBytes() const {
+  const std::uint64_t used = heap_.stats().liveBytes + givenBytes_;
+  return budgetBytes_ - std::min(budgetBytes_, used);
+}
+
+std::string Memory::summary() const {
+  const runtime::HeapStats stats = heap_.stats();
+  std::string text =
+      fmt::format("{} allocations, at most {} at once; on the device at most {} of a budget of {}",
+                  stats.allocations + given_, bytesText(stats.livePeakBytes + mostGivenBytes_),
+                  bytesText(frames_.mostCreated() * pageBytes + mostGivenBytes_), bytesText(budgetBytes_));
+  if (mostHostBytes_ != 0)
+    text += fmt::format("; in host memory at most {}, which kernels reach over the link", bytesText(mostHostBytes_));
+  if (keptBytes_ != 0)
+    text += fmt::format("; freed during captures and kept: {}", bytesText(keptBytes_));
+  return text;
+}
+
+} // namespace pumpgraph::preload

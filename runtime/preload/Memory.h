@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The program's device memory, under the budget.
+#pragma once
+
+#include "runtime/memory/Heap.h"
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+namespace pumpgraph::preload {
+
+/// An allocation that an address leads to.
+struct Extent {
+  CUdeviceptr address = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t serial = 0; ///< counts allocations, from 1
+};
+
+/// Allocations come from a heap of frames: at addresses that a loop finds again in each round, on the device within the
+/// budget, in host memory beyond it. Memory that the driver gives itself (during a capture, by cuMemCreate) counts
+/// against the same budget.
+///
+/// Not thread-safe.
+class Memory {
+public:
+  /// For the device of the current context.
+  static runtime::Expected<std::unique_ptr<Memory>> open(std::uint64_t budgetBytes, std::uint64_t hostBytes);
+
+  /// `stream`: on which a free orders the next allocation of the same memory. forAllStreams for memory that is idle
+  /// when it is freed.
+  runtime::Expected<CUdeviceptr> allocate(std::uint64_t bytes, CUstream stream);
+  static CUstream forAllStreams() { return reinterpret_cast<CUstream>(std::uintptr_t{0} - 1); }
+  bool owns(CUdeviceptr address) const { return addresses_->contains(address); }
+  /// Of an allocation of the heap's. CUDA_ERROR_INVALID_VALUE for no start of one.
+  CUresult free(CUdeviceptr address, CUstream stream);
+  /// The context that used all of it is gone.
+  void freeAll();
+  /// Freed while graphs are captured, which may use it: stays until the end of the process.
+  void keep(CUdeviceptr address);
+
+  /// The stream, before it is destroyed, if freed memory waits for its work.
+  bool forgetStream(CUstream stream) { return streams_.erase(stream) != 0; }
+
+  /// Memory that the driver gives beside the heap. False beyond the budget; then nothing is counted.
+  bool countGiven(std::uint64_t bytes);
+  void uncountGiven(std::uint64_t bytes);
+  /// The driver's own allocations, by address.
+  void noteGiven(CUdeviceptr address, std::uint64_t bytes);
+  /// Whether it was one. It no longer counts.
+  bool forgetGiven(CUdeviceptr address);
+
+  /// Handles of cuMemCreate, each with the release that the program owes and its mappings. `bytes` were counted.
+  void noteHandle(CUmemGenericAllocationHandle handle, std::uint64_t bytes);
+  void retainHandle(CUmemGenericAllocationHandle handle);
+  void releaseHandle(CUmemGenericAllocationHandle handle);
+  void noteMapping(CUdeviceptr address, std::uint64_t bytes, CUmemGenericAllocationHandle handle);
+  void forgetMappings(CUdeviceptr address, std::uint64_t bytes);
+
+  /// The live allocation that a word leads into.
+  std::optional<Extent> find(std::uint64_t word) const;
+
+  std::uint64_t budgetBytes() const { return budgetBytes_; }
+  std::uint64_t freeBytes() const;
+  /// "1,204 allocations, at most 3.2 GiB at once of a budget of 16.0 GiB, ..."
+  std::string summary() const;
+
+private:
+  Memory(std::shared_ptr<const runtime::Driver> driver, int device, std::uint64_t budgetBytes, std::uint64_t hostBytes,
+         std::unique_ptr<runtime::AddressSpace> addresses);
+  void shareBudget();
+
+  struct Handle {
+    std::uint64_t bytes = 0;
+    std::uint64_t references = 1;
+  };
+  struct Mapping {
+    std::uint64_t bytes = 0;
+    std::uint64_t serial = 0;
+    CUmemGenericAllocationHandle handle = 0; ///< 0: an allocation of the driver's
+  };
+  std::shared_ptr<const runtime::Driver> driver_;
+  std::uint64_t budgetBytes_;
+  std::uint64_t givenBytes_ = 0, mostGivenBytes_ = 0, given_ = 0;
+  std::uint64_t keptBytes_ = 0;
+  std::uint64_t mostHostBytes_ = 0;
+  std::unique_ptr<runtime::AddressSpace> addresses_;
+  runtime::FramePool frames_;
+  runtime::HostMemory host_;
+  runtime::PageMapper mapper_;
+  runtime::Heap heap_;
+  std::set<CUstream> streams_; ///< on which memory was freed
+  std::map<CUmemGenericAllocationHandle, Handle> handles_;
+  std::map<CUdeviceptr, Mapping> mappings_;
+};
+
+} // namespace pumpgraph::preload

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What pump-graph-run tells the shim, by the environment, and the lines that the shim says.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace pumpgraph::preload {
+
+enum class Level : std::uint8_t { Error, Warning, Info, Debug };
+
+struct Settings {
+  static constexpr const char *budgetVariable = "PUMPGRAPH_RUN_BUDGET";
+  static constexpr const char *hostVariable = "PUMPGRAPH_RUN_HOST";
+  static constexpr const char *reportVariable = "PUMPGRAPH_RUN_REPORT";
+  static constexpr const char *processVariable = "PUMPGRAPH_RUN_PROCESS";
+  static constexpr const char *levelVariable = "PUMPGRAPH_LOG";
+
+  std::uint64_t budgetBytes = 0; ///< 0: not started by pump-graph-run
+  /// Of host memory for allocations beyond the budget.
+  std::uint64_t hostBytes = UINT64_MAX;
+  std::string reportFolder; ///< empty: none
+  int process = 0;          ///< the program's own; others are its children
+  Level level = Level::Info;
+
+  static Settings fromEnvironment();
+};
+
+/// One line on standard error: "pump-graph-run: warning: ...".
+void write(Level level, const std::string &message);
+
+/// "error", "warning", "info" or "debug".
+const char *nameOf(Level level);
+
+} // namespace pumpgraph::preload

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/preload/Shim.h"
+
+#include "runtime/driver/Error.h"
+#include "runtime/preload/EntryPoints.h"
+#include "runtime/preload/Interpose.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace pumpgraph::preload {
+
+using runtime::bytesText;
+
+Shim::Shim()
+    : settings_(Settings::fromEnvironment()),
+      standing_(settings_.budgetBytes != 0 ? Standing::Active : Standing::LeftAlone) {
+  pthread_atfork(nullptr, nullptr, [] { shim().isForked(); });
+}
+
+Shim &shim() {
+  static Shim &only = *new Shim;
+  return only;
+}
+
+bool Shim::follows() {
+  if (!hasBegun_.load(std::memory_order_relaxed) && !hasBegun_.exchange(true))
+    begin();
+  return isActive();
+}
+
+void Shim::begin() {
+  if (settings_.budgetBytes == 0) {
+    say(Level::Warning, "libpumpgraph_preload.so does nothing by itself: start the program with pump-graph-run");
+    return;
+  }
+  if (isFork_) {
+    say(Level::Info, fmt::format("process {}, forked from one that uses CUDA, is left alone", getpid()));
+    return;
+  }
+  if (const std::string other = otherPreload(); !other.empty())
+    stepAside(fmt::format("{} stands before the driver, too", other));
+  else if (settings_.process != getpid())
+    say(Level::Info, fmt::format("process {} ({}), a child, has a budget of {} of its own", getpid(),
+                                 program_invocation_short_name, bytesText(settings_.budgetBytes)));
+}
+
+void Shim::stepAside(const std::string &reason) {
+  Standing active = Standing::Active;
+  if (!standing_.compare_exchange_strong(active, Standing::Aside))
+    return;
+  const std::lock_guard lock(mutex_);
+  reason_ = reason;
+  say(Level::Warning, reason + ": the program goes on without PumpGraph");
+}
+
+void Shim::captureEnds() {
+  // A capture that somebody began ahead of the shim ends, too.
+  int running = captures_.load();
+  while (running > 0 && !captures_.compare_exchange_weak(running, running - 1))
+    ;
+}
+
+void Shim::beginsContext(CUdevice device, bool isPrimary) {
+  std::unique_lock lock(mutex_);
+  if (isPrimary && primary_ == device)
+    return;
+  if (isPrimary)
+    primary_ = device;
+  if (++contexts_ == 1)
+    return;
+  lock.unlock();
+  stepAside(fmt::format("a second context, on device {}", device));
+}
+
+Memory *Shim::memory() {
+  if (memory_ || memoryFailed_)
+    return memory_.get();
+  runtime::Expected<std::unique_ptr<Memory>> opened = Memory::open(settings_.budgetBytes, settings_.hostBytes);
+  if (opened) {
+    memory_ = std::move(*opened);
+    log_.resolveBy(memory_.get());
+    log_.describe(!settings_.reportFolder.empty());
+    return memory_.get();
+  }
+  memoryFailed_ = true;
+  say(Level::Error, opened.error().message);
+  return nullptr;
+}
+
+void Shim::isForked() {
+  // Its threads and locks are the parent's. What has not used CUDA yet may begin as if started anew.
+  if (!hasBegun_.exchange(false))
+    return;
+  isFork_ = true;
+  standing_ = Standing::LeftAlone;
+}
+
+void Shim::summarize() {
+  if (!hasBegun_ || isFork_ || settings_.budgetBytes == 0)
+    return;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) // a thread is in the driver at the end, and does not come back
+    return;
+  if (memory_)
+    say(Level::Info, memory_->summary());
+  if (log_.calls() != 0)
+    say(Level::Info, log_.summary());
+  if (!reason_.empty())
+    say(Level::Info, "without PumpGraph since: " + reason_);
+  if (!settings_.reportFolder.empty())
+    if (const runtime::Status written = log_.writeReport(settings_.reportFolder); !written)
+      say(Level::Error, written.error().message);
+}
+
+namespace {
+__attribute__((destructor)) void atEnd() {
+  shim().summarize();
+}
+} // namespace
+
+} // namespace pumpgraph::preload

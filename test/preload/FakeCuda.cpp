@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// libcuda.so.1 on the fake driver, for programs that run in a process of their own: what the runtime does not call
+/// itself, and three kernels.
+#include "test/unit/runtime/FakeDriver.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#undef cuGetProcAddress
+
+using pumpgraph::runtime::Driver;
+using pumpgraph::runtime::test::argument;
+using pumpgraph::runtime::test::FakeDriver;
+using pumpgraph::runtime::test::FakeKernel;
+
+namespace {
+
+#define FAKE_EXPORT extern "C" __attribute__((visibility("default")))
+
+constexpr std::uint64_t pageBytes = std::uint64_t{2} << 20;
+
+FakeDriver &fake() {
+  static FakeDriver &driver = *[] {
+    FakeDriver::Options options;
+    const char *const devices = std::getenv("PUMPGRAPH_FAKE_DEVICES");
+    options.devices = devices ? std::atoi(devices) : 1;
+    return new FakeDriver(options);
+  }();
+  return driver;
+}
+
+const Driver &table() {
+  return *fake().table();
+}
+
+/// y = x
+void copyFloats(const FakeKernel::Arguments &given) {
+  auto *y = argument<float *>(given, 0);
+  const auto *x = argument<const float *>(given, 1);
+  std::copy_n(x, argument<int>(given, 2), y);
+}
+
+/// y = y * factor + x
+void scaleAndAdd(const FakeKernel::Arguments &given) {
+  auto *y = argument<float *>(given, 0);
+  const auto *x = argument<const float *>(given, 1);
+  for (int i = 0; i < argument<int>(given, 2); ++i)
+    y[i] = y[i] * argument<float>(given, 3) + x[i];
+}
+
+void setFloats(const FakeKernel::Arguments &given) {
+  std::fill_n(argument<float *>(given, 0), argument<int>(given, 1), argument<float>(given, 2));
+}
+
+FakeKernel kernels[] = {{"copyFloats", {8, 8, 4}, copyFloats},
+                        {"scaleAndAdd", {8, 8, 4, 4}, scaleAndAdd},
+                        {"setFloats", {8, 4, 4}, setFloats}};
+
+std::mutex mutex;
+std::map<CUdeviceptr, std::uint64_t> allocations; ///< of cuMemAlloc and its like; under `mutex`
+
+} // namespace
+
+FAKE_EXPORT CUresult cuInit(unsigned) {
+  return CUDA_SUCCESS;
+}
+
+FAKE_EXPORT CUresult cuMemAlloc(CUdeviceptr *address, std::size_t bytes) {
+  const std::lock_guard lock(mutex);
+  bytes = (bytes + pageBytes - 1) / pageBytes * pageBytes;
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  const CUmemAccessDesc access{properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUmemGenericAllocationHandle handle = 0;
+  if (const CUresult result = table().memCreate.raw(&handle, bytes, &properties, 0); result != CUDA_SUCCESS)
+    return result;
+  table().memAddressReserve.raw(address, bytes, 0, 0, 0);
+  table().memMap.raw(*address, bytes, 0, handle, 0);
+  table().memSetAccess.raw(*address, bytes, &access, 1);
+  table().memRelease.raw(handle);
+  allocations[*address] = bytes;
+  return CUDA_SUCCESS;
+}
+
+FAKE_EXPORT CUresult cuMemFree(CUdeviceptr address) {
+  const std::lock_guard lock(mutex);
+  const auto found = allocations.find(address);
+  if (found == allocations.end())
+    return CUDA_ERROR_INVALID_VALUE;
+  table().memUnmap.raw(address, found->second);
+  table().memAddressFree.raw(address, found->second);
+  allocations.erase(found);
+  return CUDA_SUCCESS;
+}
+
+static CUresult allocateOn(CUdeviceptr *address, std::size_t bytes, CUstream) {
+  return cuMemAlloc(address, bytes);
+}
+
+static CUresult freeOn(CUdeviceptr address, CUstream) {
+  return cuMemFree(address);
+}
+
+FAKE_EXPORT CUresult cuMemGetInfo(std::size_t *free, std::size_t *total) {
+  return table().memGetInfo.raw(free, total);
+}
+
+FAKE_EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+  for (FakeKernel &kernel : kernels)
+    if (kernel.name == name) {
+      *function = kernel.handle();
+      return CUDA_SUCCESS;
+    }
+  return table().moduleGetFunction.raw(function, module, name);
+}
+
+FAKE_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned gridX, unsigned gridY, unsigned gridZ,
+                                    unsigned blockX, unsigned blockY, unsigned blockZ, unsigned sharedBytes,
+                                    CUstream stream, void **parameters, void **extra) {
+  const auto isIt = [&](FakeKernel &kernel) { return kernel.handle() == function; };
+  const auto kernel = std::find_if(std::begin(kernels), std::end(kernels), isIt);
+  if (kernel == std::end(kernels))
+    return table().launchKernel.raw(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream,
+                                    parameters, extra);
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph graph = nullptr;
+  if (stream)
+    table().streamGetCaptureInfo.raw(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr);
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) {
+    FakeKernel::Arguments arguments;
+    for (std::size_t i = 0; i < kernel->parameterBytes.size(); ++i)
+      arguments.push_back(static_cast<const char *>(parameters[i]));
+    kernel->body(arguments);
+    return CUDA_SUCCESS;
+  }
+  std::vector<std::vector<char>> arguments;
+  for (std::size_t i = 0; i < kernel->parameterBytes.size(); ++i)
+    arguments.emplace_back(static_cast<char *>(parameters[i]),
+                           static_cast<char *>(parameters[i]) + kernel->parameterBytes[i]);
+  fake().launch(stream, *kernel, arguments);
+  return CUDA_SUCCESS;
+}
+
+/// A function that no header declares.
+FAKE_EXPORT CUresult cuLaunchTomorrow(int answer, double half, int *sum) {
+  *sum = answer + static_cast<int>(2 * half);
+  return CUDA_SUCCESS;
+}
+
+FAKE_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *, CUdeviceptr) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult copyUp(CUdeviceptr to, const void *from, std::size_t bytes) {
+  return table().memcpyHtoDAsync.raw(to, from, bytes, nullptr);
+}
+
+static CUresult copyDown(void *to, CUdeviceptr from, std::size_t bytes) {
+  return table().memcpyDtoHAsync.raw(to, from, bytes, nullptr);
+}
+
+static CUresult currentDevice(CUdevice *device) {
+  *device = 0;
+  return CUDA_SUCCESS;
+}
+
+static CUresult primaryContext(CUcontext *context, CUdevice device) {
+  if (const CUresult result = table().devicePrimaryCtxRetain.raw(context, device); result != CUDA_SUCCESS)
+    return result;
+  return table().ctxSetCurrent.raw(*context);
+}
+
+FAKE_EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int, cuuint64_t,
+                                         CUdriverProcAddressQueryResult *result) {
+  static const std::map<std::string_view, void *> functions = [] {
+    std::map<std::string_view, void *> all;
+    const auto add = [&](const char *symbol, auto function) { all[symbol] = reinterpret_cast<void *>(function); };
+#define FAKE_ADD(member, symbol, version) add(#symbol, table().member.function);
+    PUMPGRAPH_DRIVER_CALLS(FAKE_ADD)
+    PUMPGRAPH_NEWER_DRIVER_CALLS(FAKE_ADD)
+    add("cuGetErrorName", table().getErrorName);
+    add("cuInit", cuInit);
+    add("cuMemAlloc", cuMemAlloc);
+    add("cuMemFree", cuMemFree);
+    add("cuMemAllocAsync", allocateOn);
+    add("cuMemFreeAsync", freeOn);
+    add("cuMemcpyHtoD", copyUp);
+    add("cuMemcpyDtoH", copyDown);
+    add("cuCtxGetDevice", currentDevice);
+    add("cuDevicePrimaryCtxRetain", primaryContext);
+    add("cuModuleGetFunction", cuModuleGetFunction);
+    add("cuLaunchKernel", cuLaunchKernel);
+    add("cuLaunchTomorrow", cuLaunchTomorrow);
+    add("cuIpcGetMemHandle", cuIpcGetMemHandle);
+    add("cuGetProcAddress", cuGetProcAddress_v2);
+    return all;
+  }();
+  const auto found = functions.find(name);
+  const bool isFound = found != functions.end() && found->second;
+  *address = isFound ? found->second : nullptr;
+  if (result)
+    *result = isFound ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  return isFound ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+FAKE_EXPORT CUresult cuGetProcAddress(const char *name, void **address, int version, cuuint64_t flags) {
+  return cuGetProcAddress_v2(name, address, version, flags, nullptr);
+}

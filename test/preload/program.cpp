@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// A program that uses the driver: preload_program WAY SCENARIO [NUMBER]. WAY is how it gets at the driver's functions:
+/// linked, dlsym, or proc, as cudart does. What it prints is the same under pump-graph-run but where a scenario is
+/// about the budget.
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr std::size_t mebibyte = std::size_t{1} << 20;
+
+PFN_cuGetProcAddress_v12000 getProcAddress = nullptr;
+PFN_cuMemAlloc_v3020 memAlloc = nullptr;
+PFN_cuMemFree_v3020 memFree = nullptr;
+PFN_cuMemGetInfo_v3020 memGetInfo = nullptr;
+PFN_cuLaunchKernel_v4000 launchKernel = nullptr;
+
+void must(CUresult result, const char *call) {
+  if (result == CUDA_SUCCESS)
+    return;
+  std::printf("%s: error %d\n", call, static_cast<int>(result));
+  std::exit(3);
+}
+#define MUST(call) must(call, #call)
+
+template <typename Function> Function find(const char *name, int version) {
+  void *found = nullptr;
+  CUdriverProcAddressQueryResult result{};
+  MUST(getProcAddress(name, &found, version, CU_GET_PROC_ADDRESS_DEFAULT, &result));
+  return reinterpret_cast<Function>(found);
+}
+#define FIND(name, version) find<PFN_##name##_v##version>(#name, version)
+
+void openBy(const std::string &way) {
+  void *const library = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!library) {
+    std::printf("%s\n", dlerror());
+    std::exit(3);
+  }
+  getProcAddress = reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
+  if (way == "linked") {
+    memAlloc = cuMemAlloc;
+    memFree = cuMemFree;
+    memGetInfo = cuMemGetInfo;
+    launchKernel = cuLaunchKernel;
+  } else if (way == "dlsym") {
+    memAlloc = reinterpret_cast<PFN_cuMemAlloc_v3020>(dlsym(library, "cuMemAlloc_v2"));
+    memFree = reinterpret_cast<PFN_cuMemFree_v3020>(dlsym(library, "cuMemFree_v2"));
+    memGetInfo = reinterpret_cast<PFN_cuMemGetInfo_v3020>(dlsym(library, "cuMemGetInfo_v2"));
+    launchKernel = reinterpret_cast<PFN_cuLaunchKernel_v4000>(dlsym(library, "cuLaunchKernel"));
+  } else {
+    memAlloc = FIND(cuMemAlloc, 3020);
+    memFree = FIND(cuMemFree, 3020);
+    memGetInfo = FIND(cuMemGetInfo, 3020);
+    launchKernel = FIND(cuLaunchKernel, 4000);
+  }
+  CUcontext context = nullptr;
+  MUST(FIND(cuDevicePrimaryCtxRetain, 7000)(&context, 0));
+}
+
+/// The values of a loop with memory of its own in each round.
+class Loop {
+public:
+  explicit Loop(std::size_t bytes) : bytes_(bytes), count_(static_cast<int>(bytes / sizeof(float))) {
+    CUmodule module = nullptr;
+    MUST(FIND(cuModuleLoadData, 2000)(&module, ""));
+    const auto function = FIND(cuModuleGetFunction, 2000);
+    MUST(function(&copy_, module, "copyFloats"));
+    MUST(function(&scale_, module, "scaleAndAdd"));
+    MUST(function(&set_, module, "setFloats"));
+    MUST(FIND(cuStreamCreate, 2000)(&stream_, 0));
+    MUST(memAlloc(&sum_, bytes_));
+    launch(set_, sum_, count_, 0.0F);
+  }
+
+  void round(float factor) {
+    CUdeviceptr first = 0, second = 0;
+    MUST(FIND(cuMemAllocAsync, 11020)(&first, bytes_, stream_));
+    MUST(memAlloc(&second, bytes_ / 2));
+    for (int i = 0; i < 6; ++i)
+      launch(set_, first, count_, factor + static_cast<float>(i));
+    launch(copy_, second, first, count_ / 2);
+    launch(scale_, first, second, count_ / 2, factor);
+    launch(scale_, sum_, first, count_, 0.5F);
+    MUST(memFree(second));
+    MUST(FIND(cuMemFreeAsync, 11020)(first, stream_));
+  }
+
+  void evaluate() {
+    for (int i = 0; i < 9; ++i)
+      launch(scale_, sum_, sum_, count_ / 4, 0.0F);
+  }
+
+  void print() {
+    std::vector<float> values(static_cast<std::size_t>(count_));
+    MUST(FIND(cuMemcpyDtoH, 3020)(values.data(), sum_, bytes_));
+    double sum = 0;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      sum += values[i] * static_cast<double>(i % 7 + 1);
+    std::printf("sum %.17g\n", sum);
+  }
+
+  CUstream stream() const { return stream_; }
+
+private:
+  template <typename... Arguments> void launch(CUfunction function, Arguments... arguments) {
+    void *pointers[] = {&arguments...};
+    MUST(launchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream_, pointers, nullptr));
+  }
+
+  std::size_t bytes_;
+  int count_;
+  CUfunction copy_ = nullptr, scale_ = nullptr, set_ = nullptr;
+  CUstream stream_ = nullptr;
+  CUdeviceptr sum_ = 0;
+};
+
+void rounds(int count, int evaluateEvery = 0) {
+  Loop loop(4 * mebibyte);
+  for (int i = 1; i <= count; ++i) {
+    loop.round(0.25F * static_cast<float>(i % 3));
+    if (evaluateEvery != 0 && i % evaluateEvery == 0)
+      loop.evaluate();
+  }
+  loop.print();
+}
+
+void printInfo() {
+  std::size_t free = 0, total = 0;
+  MUST(memGetInfo(&free, &total));
+  std::printf("free %zu total %zu\n", free / mebibyte, total / mebibyte);
+}
+
+/// As many blocks of 4 MiB as there is memory for, at most 100.
+void fill() {
+  printInfo();
+  std::vector<CUdeviceptr> blocks;
+  CUdeviceptr block = 0;
+  CUresult result = CUDA_SUCCESS;
+  while (blocks.size() < 100 && (result = memAlloc(&block, 4 * mebibyte)) == CUDA_SUCCESS)
+    blocks.push_back(block);
+  std::printf("%zu blocks, then %d\n", blocks.size(), static_cast<int>(result));
+  printInfo();
+  for (const CUdeviceptr each : blocks)
+    MUST(memFree(each));
+  printInfo();
+  Loop(4 * mebibyte).print();
+}
+
+void mapped(std::size_t bytes) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  CUmemGenericAllocationHandle handle = 0;
+  const CUresult result = FIND(cuMemCreate, 10020)(&handle, bytes, &properties, 0);
+  std::printf("create %d\n", static_cast<int>(result));
+  printInfo();
+  if (result != CUDA_SUCCESS)
+    return;
+  CUdeviceptr address = 0;
+  MUST(FIND(cuMemAddressReserve, 10020)(&address, bytes, 0, 0, 0));
+  MUST(FIND(cuMemMap, 10020)(address, bytes, 0, handle, 0));
+  MUST(FIND(cuMemRelease, 10020)(handle));
+  printInfo();
+  MUST(FIND(cuMemUnmap, 10020)(address, bytes));
+  printInfo();
+}
+
+void capture() {
+  Loop loop(4 * mebibyte);
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  MUST(FIND(cuStreamBeginCapture, 10010)(loop.stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
+  loop.evaluate();
+  CUdeviceptr block = 0;
+  MUST(memAlloc(&block, 4 * mebibyte));
+  printInfo();
+  MUST(FIND(cuStreamEndCapture, 10000)(loop.stream(), &graph));
+  MUST(FIND(cuGraphInstantiateWithFlags, 11040)(&exec, graph, 0));
+  for (int i = 0; i < 3; ++i)
+    MUST(FIND(cuGraphLaunch, 10000)(exec, loop.stream()));
+  MUST(memFree(block));
+  printInfo();
+  loop.print();
+}
+
+void tomorrow() {
+  using Function = CUresult (*)(int, double, int *);
+  int sum = 0;
+  const auto function = find<Function>("cuLaunchTomorrow", CUDA_VERSION);
+  std::printf("found\n");
+  MUST(function(40, 1.0, &sum));
+  std::printf("%d\n", sum);
+}
+
+int inChild(void (*work)()) {
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    work();
+    std::fflush(stdout);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+/// Kernels of a library that goes in between.
+void closing() {
+  void *const library = dlopen("libcuda.so.1", RTLD_NOW);
+  const auto freeFunction = reinterpret_cast<PFN_cuMemFree_v3020>(dlsym(library, "cuMemFree_v2"));
+  CUdeviceptr block = 0;
+  MUST(memAlloc(&block, mebibyte));
+  dlclose(library);
+  MUST(freeFunction(block));
+  rounds(20);
+}
+
+void threads(int count) {
+  std::vector<std::thread> all;
+  std::vector<Loop *> loops;
+  for (int i = 0; i < count; ++i)
+    loops.push_back(new Loop(mebibyte));
+  for (Loop *loop : loops)
+    all.emplace_back([loop] {
+      for (int i = 0; i < 200; ++i)
+        loop->evaluate();
+    });
+  for (std::thread &thread : all)
+    thread.join();
+  for (Loop *loop : loops)
+    loop->print();
+}
+
+} // namespace
+
+int main(int count, char **arguments) {
+  if (count < 3)
+    return 2;
+  const std::string way = arguments[1], scenario = arguments[2];
+  const int number = count > 3 ? std::atoi(arguments[3]) : 0;
+  if (scenario == "fork-first")
+    return inChild([] {
+      openBy("proc");
+      rounds(20);
+    });
+  openBy(way);
+  if (scenario == "rounds")
+    rounds(number);
+  else if (scenario == "evaluated")
+    rounds(number, 10);
+  else if (scenario == "fill")
+    fill();
+  else if (scenario == "mapped")
+    mapped(static_cast<std::size_t>(number) * mebibyte);
+  else if (scenario == "capture")
+    capture();
+  else if (scenario == "tomorrow")
+    tomorrow();
+  else if (scenario == "closing")
+    closing();
+  else if (scenario == "threads")
+    threads(number);
+  else if (scenario == "fork") {
+    rounds(3);
+    return inChild([] { printInfo(); });
+  } else if (scenario == "exec") {
+    printInfo();
+    std::fflush(stdout);
+    if (inChild([] { execl("/proc/self/exe", "child", "proc", "rounds", "5", nullptr); }) != 0)
+      return 3;
+  } else if (scenario == "ipc") {
+    CUdeviceptr block = 0;
+    CUipcMemHandle handle{};
+    MUST(memAlloc(&block, mebibyte));
+    std::printf("ipc %d\n", static_cast<int>(FIND(cuIpcGetMemHandle, 4010)(&handle, block)));
+    MUST(memFree(block));
+    rounds(20);
+  } else if (scenario == "devices") {
+    CUcontext context = nullptr;
+    rounds(5);
+    MUST(FIND(cuDevicePrimaryCtxRetain, 7000)(&context, 1));
+    rounds(5);
+  } else if (scenario == "deepbind") {
+    std::printf("%d\n", dlopen("libm.so.6", RTLD_NOW | RTLD_DEEPBIND) != nullptr);
+    rounds(5);
+  } else if (scenario == "exit") {
+    return number;
+  } else if (scenario == "abort") {
+    rounds(2);
+    std::abort();
+  } else {
+    return 2;
+  }
+  return 0;
+}

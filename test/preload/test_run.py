@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pump-graph-run with a program on a libcuda.so.1 that is the fake driver."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+RUN = os.environ["PUMPGRAPH_RUN"]
+PROGRAM = os.environ["PUMPGRAPH_PROGRAM"]
+ENVIRONMENT = dict(os.environ, LD_LIBRARY_PATH=os.environ["PUMPGRAPH_FAKE_CUDA"], PUMPGRAPH_FAKE_DEVICES="2")
+ENVIRONMENT.pop("PUMPGRAPH_LOG", None)
+WAYS = ("linked", "dlsym", "proc")
+
+
+def plain(*command, **environment):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+                          env=dict(ENVIRONMENT, **environment))
+
+
+def under(*arguments, options=("--budget=64MiB",), **environment):
+    return plain(RUN, *options, "--", PROGRAM, *arguments, **environment)
+
+
+class SameResults(unittest.TestCase):
+    def same(self, *arguments, **more):
+        """What the program prints and its exit status, without and with; returns the lines of pump-graph-run."""
+        expected, got = plain(PROGRAM, *arguments), under(*arguments, **more)
+        self.assertEqual(got.stdout, expected.stdout, got.stderr)
+        self.assertEqual(got.returncode, expected.returncode)
+        self.assertNotEqual(expected.stdout, "")
+        return got.stderr
+
+    def test_each_way_to_the_driver_is_seen(self):
+        for way in WAYS:
+            said = self.same(way, "rounds", "20")
+            self.assertRegex(said, r"41 allocations, at most 10\.0 MiB at once", way)
+            self.assertRegex(said, r"182 calls on the device; a period of 9 of them, found at call 18, for 20 rounds")
+
+    def test_an_evaluation_every_ten_rounds_is_left_and_the_period_found_again(self):
+        said = self.same("proc", "evaluated", "40")
+        # The second evaluation makes a period of ten rounds and an evaluation.
+        self.assertRegex(said, r"a period of 9 of them, found at call 18, for 27 rounds, left 2 times")
+
+    def test_less_memory_than_the_program_takes(self):
+        said = self.same("proc", "rounds", "20", options=("--budget=8MiB",))
+        self.assertRegex(said, r"on the device at most 8\.0 MiB of a budget of 8\.0 MiB; in host memory at most")
+
+    def test_threads(self):
+        self.assertIn("7208 calls on the device", self.same("proc", "threads", "4"))
+
+    def test_a_program_that_closes_the_driver(self):
+        self.assertIn("42 allocations", self.same("proc", "closing"))
+
+    def test_the_exit_status_is_the_programs(self):
+        for status in (0, 7):
+            self.assertEqual(under("proc", "exit", str(status)).returncode, status)
+        self.assertLess(under("proc", "abort").returncode, 0)
+
+    def test_nothing_is_said_of_a_program_without_cuda(self):
+        result = plain(RUN, "--budget=1GiB", "--", "/bin/sh", "-c", "echo text; exit 4")
+        self.assertEqual((result.stdout, result.stderr, result.returncode), ("text\n", "", 4))
+
+
+class Budget(unittest.TestCase):
+    def test_memory_beyond_the_budget_and_the_host_is_out_of_memory(self):
+        result = under("proc", "fill", options=("--budget=32MiB", "--host=8MiB"))
+        self.assertEqual(result.stdout.splitlines()[:4],
+                         ["free 32 total 32", "10 blocks, then 2", "free 0 total 32", "free 32 total 32"])
+        self.assertIn("in host memory at most 8.0 MiB", result.stderr)
+
+    def test_without_host_memory_the_budget_is_the_end(self):
+        result = under("linked", "fill", options=("--budget=32MiB", "--host=0"))
+        self.assertIn("8 blocks, then 2", result.stdout)
+        self.assertNotIn("host memory", result.stderr)
+
+    def test_memory_that_the_program_maps_counts(self):
+        result = under("proc", "mapped", "8", options=("--budget=32MiB",))
+        self.assertEqual(result.stdout.splitlines(),
+                         ["create 0", "free 24 total 32", "free 24 total 32", "free 32 total 32"])
+
+    def test_memory_that_the_program_maps_beyond_the_budget_is_out_of_memory(self):
+        result = under("proc", "mapped", "80", options=("--budget=32MiB",))
+        self.assertEqual(result.stdout.splitlines(), ["create 2", "free 32 total 32"])
+
+    def test_memory_of_a_capture_counts(self):
+        result = under("proc", "capture", options=("--budget=32MiB",))
+        self.assertEqual(result.stdout.splitlines()[:2], ["free 24 total 32", "free 28 total 32"])
+
+
+class Refusals(unittest.TestCase):
+    """One line, and the program goes on."""
+
+    def goes_on(self, scenario, line):
+        expected, got = plain(PROGRAM, "proc", scenario), under("proc", scenario)
+        self.assertEqual(got.stdout, expected.stdout)
+        self.assertEqual(got.returncode, expected.returncode)
+        warnings = [said for said in got.stderr.splitlines() if "warning" in said]
+        self.assertEqual(warnings, [f"pump-graph-run: warning: {line}: the program goes on without PumpGraph"])
+
+    def test_memory_for_other_processes(self):
+        self.goes_on("ipc", "cuIpcGetMemHandle shares memory with others")
+
+    def test_a_second_device(self):
+        self.goes_on("devices", "a second context, on device 1")
+
+    def test_deep_binding(self):
+        self.goes_on("deepbind", "libm.so.6 is opened with RTLD_DEEPBIND, so its CUDA calls cannot be seen")
+
+    def test_an_unknown_function_when_it_is_called_and_not_when_it_is_found(self):
+        result = under("proc", "tomorrow")
+        self.assertEqual(result.stdout.splitlines(), ["found", "42"])
+        self.assertIn("cuLaunchTomorrow is called, which this version of PumpGraph does not know", result.stderr)
+
+    def test_a_preload_without_the_launcher(self):
+        library = Path(RUN).parents[1] / "lib" / "libpumpgraph_preload.so"
+        result = plain(PROGRAM, "proc", "rounds", "3", LD_PRELOAD=str(library))
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("does nothing by itself", result.stderr)
+
+
+class Processes(unittest.TestCase):
+    def test_a_fork_of_a_process_that_uses_cuda_is_left_alone(self):
+        result = under("proc", "fork")
+        self.assertRegex(result.stderr, r"process \d+, forked from one that uses CUDA, is left alone")
+        self.assertIn("total 1024", result.stdout)
+
+    def test_a_fork_ahead_of_cuda_is_followed(self):
+        result = under("proc", "fork-first")
+        self.assertRegex(result.stderr, r"process \d+ \(preload_program\), a child, has a budget of 64\.0 MiB")
+
+    def test_a_child_that_is_started_is_followed(self):
+        result = under("proc", "exec")
+        self.assertRegex(result.stderr, r"process \d+ \(child\), a child, has a budget of 64\.0 MiB of its own")
+        self.assertIn("47 calls on the device", result.stderr)
+
+    def test_levels(self):
+        self.assertEqual(under("proc", "rounds", "5", PUMPGRAPH_LOG="warning").stderr, "")
+        self.assertEqual(under("proc", "ipc", PUMPGRAPH_LOG="error").stderr, "")
+        self.assertIn("warning", under("proc", "ipc", PUMPGRAPH_LOG="warning").stderr)
+
+
+class Report(unittest.TestCase):
+    def test_a_period_is_a_trace_that_pump_graph_opt_plans(self):
+        with tempfile.TemporaryDirectory() as folder:
+            under("proc", "rounds", "20", options=("--budget=64MiB", f"--report={folder}/new"))
+            [path] = Path(folder, "new").glob("*-period-1.json")
+            trace = json.loads(path.read_text())
+            self.assertEqual([kernel["name"] for kernel in trace["kernels"]],
+                             ["setFloats"] * 6 + ["copyFloats", "scaleAndAdd", "scaleAndAdd"])
+            self.assertEqual(sorted(tensor["bytes"] for tensor in trace["tensors"]), [2 << 20, 4 << 20, 4 << 20])
+            opt = plain(os.environ["PUMPGRAPH_OPT"], f"--import-trace={path}", "--budget=8MiB", "--report=json")
+            self.assertEqual(opt.returncode, 0, opt.stderr)
+            self.assertIn("predicted", opt.stdout)
+
+    def test_a_folder_that_cannot_be_is_said(self):
+        result = under("proc", "rounds", "20", options=("--budget=64MiB", "--report=/proc/none"))
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("error: the report /proc/none/", result.stderr)
+
+
+class CommandLine(unittest.TestCase):
+    def test_errors_say_what_to_write(self):
+        for arguments, message in (
+                (["--", "true"], "there is no budget; write --budget=16GiB"),
+                (["--budget=16GiB"], "there is no program; write it behind --"),
+                (["--budget=much", "--", "true"], "--budget=much: that is no size; write 16GiB or 512MiB"),
+                (["--budget=-1", "--", "true"], "--budget=-1: that is no size"),
+                (["--budget=0", "--", "true"], "--budget=0: no program runs without device memory"),
+                (["--budget", "1GiB", "--", "true"], "--budget: an option is written --budget=VALUE"),
+                (["--speed=1", "--", "true"], "--speed: there is no such option; --help lists them"),
+                (["--budget=1GiB", "--mode=fast", "--", "true"], "--mode=fast: there is no such mode")):
+            result = plain(RUN, *arguments)
+            self.assertEqual(result.returncode, 2, arguments)
+            self.assertIn(f"pump-graph-run: error: {message}", result.stderr)
+
+    def test_a_program_that_is_not_there(self):
+        result = plain(RUN, "--budget=1GiB", "--", "/no/program")
+        self.assertEqual(result.returncode, 127)
+        self.assertIn("/no/program: No such file or directory", result.stderr)
+
+    def test_help(self):
+        result = plain(RUN, "--help")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("usage: pump-graph-run --budget=SIZE", result.stdout)
+
+    def test_other_preloads_stay(self):
+        result = plain(RUN, "--budget=1GiB", "--", "/bin/sh", "-c", "echo $LD_PRELOAD", LD_PRELOAD="libm.so.6")
+        self.assertRegex(result.stdout, r"/libpumpgraph_preload\.so:libm\.so\.6$")
+
+
+if __name__ == "__main__":
+    unittest.main()
