@@ -32,6 +32,7 @@ TRAINERS = Path(__file__).resolve().parent / "trainer_cases.py"
 OBSERVED = Path(__file__).resolve().parent / "observe_models.py"
 MODELS = Path(__file__).resolve().parent / "unknown_models.py"
 DRAWN = Path(__file__).resolve().parent / "drawn_programs.py"
+PRELOAD = Path(__file__).resolve().parent / "preload_cases.py"
 LOOP = ROOT / "docs" / "examples" / "pytorch" / "loop.py"
 LIBRARIES = ("transformers", "torchvision", "torch_geometric")
 LIBRARIES_OF_TRAINERS = ("transformers", "lightning", "accelerate")
@@ -77,6 +78,10 @@ class Tests:
         yield "host_state.cases", lambda: self.cases(HOST_STATE)
         yield "loop", self.loop
         yield "guide", self.guide
+        if (self.build / "bin" / "preload_static").is_file():
+            yield "preload", self.preload
+        else:
+            print("note: built without pump-graph-run; preload_cases.py is not run")
         yield "drawn_programs", self.drawn_programs
         absent = [library for library in LIBRARIES if not importlib.util.find_spec(library)]
         if absent:
@@ -153,6 +158,10 @@ class Tests:
             failed = "".join(part for part in parts if not part.startswith("ok     ")).strip()[-8000:]
             raise Failure(failed or f"exit status {status}, the last of it:\n{text.strip()[-2000:]}")
         return text
+
+    def preload(self):
+        """Says what a launch costs."""
+        print(self.cases(PRELOAD, "--build-dir", str(self.build)).rstrip(), flush=True)
 
     def loop(self):
         """The program of docs/guide/pytorch.md, under half of what it takes, has the losses of the plain one."""
@@ -316,7 +325,7 @@ def runs_alone(name):
     """Whether it looks at times, or at what all programs have of the card's memory, or takes all processors."""
     alone = ("runtime_smoke", "graphed.overhead", "graphed.between_replays", "graphed.turns_at_once",
              "graphed.warm_up_at_half", "torch.a_thousand_replays", "torch.estimates_count_arithmetic",
-             "drawn_programs")
+             "drawn_programs", "preload")
     return name in alone or name.startswith("managed")
 
 
