@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` and cpack put where: the library with its C and C++ headers, a CMake package and a pkg-config
-# file; pump-graph-opt; the Clang plugin with pump_annotate(); the Python package, for Debian's own Python.
+# file; pump-graph-opt; pump-graph-run; the Clang plugin with pump_annotate(); the Python package, for Debian's own Python.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -26,6 +26,10 @@ if(TARGET pumpgraph)
   install(FILES ${CMAKE_BINARY_DIR}/package/pumpgraph.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/python/pumpgraph DESTINATION lib/python3/dist-packages
           PATTERN __pycache__ EXCLUDE)
+endif()
+if(TARGET pumpgraph_preload)
+  install(TARGETS pump-graph-run RUNTIME)
+  install(TARGETS pumpgraph_preload LIBRARY)
 endif()
 if(TARGET PumpGraphAnnotate)
   install(TARGETS PumpGraphAnnotate LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/pumpgraph)

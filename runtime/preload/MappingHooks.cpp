@@ -23,7 +23,7 @@ CUresult Hook<tag::cuMemCreate>::call(const Real<CUresult (*)(CUmemGenericAlloca
   const bool counts = properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && shim().follows();
   if (counts) {
     const std::lock_guard lock(shim().mutex());
-    if (shim().memory() && !shim().memory()->countGiven(bytes))
+    if (shim().memory() && !shim().memory()->countGiven(bytes, !shim().isCapturing()))
       return CUDA_ERROR_OUT_OF_MEMORY;
   }
   const CUresult result = real(handle, bytes, properties, flags);

@@ -77,24 +77,31 @@ void Memory::keep(CUdeviceptr address) {
     keptBytes_ += extent->bytes;
 }
 
-bool Memory::countGiven(std::uint64_t bytes) {
+bool Memory::countGiven(std::uint64_t bytes, bool mayWait) {
   if (bytes > freeBytes())
     return false;
-  givenBytes_ += bytes;
+  const std::uint64_t given = givenBytes_ + bytes;
+  const auto isOver = [&] { return frames_.created() * pageBytes + given > budgetBytes_; };
+  shareBudget(given);
+  if (isOver() && mayWait)
+    static_cast<void>(heap_.flushCache()); // a failure leaves frames that count
+  if (isOver()) {
+    shareBudget(givenBytes_);
+    return false;
+  }
+  givenBytes_ = given;
   mostGivenBytes_ = std::max(mostGivenBytes_, givenBytes_);
   ++given_;
-  shareBudget();
   return true;
 }
 
 void Memory::uncountGiven(std::uint64_t bytes) {
   givenBytes_ -= std::min(givenBytes_, bytes);
-  shareBudget();
+  shareBudget(givenBytes_);
 }
 
-/// The heap has what the driver's own allocations leave of the budget.
-void Memory::shareBudget() {
-  frames_.setBudget((budgetBytes_ - std::min(budgetBytes_, givenBytes_)) / pageBytes);
+void Memory::shareBudget(std::uint64_t given) {
+  frames_.setBudget((budgetBytes_ - std::min(budgetBytes_, given)) / pageBytes);
 }
 
 void Memory::noteGiven(CUdeviceptr address, std::uint64_t bytes) {

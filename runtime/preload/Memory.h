@@ -48,8 +48,9 @@ public:
   /// The stream, before it is destroyed, if freed memory waits for its work.
   bool forgetStream(CUstream stream) { return streams_.erase(stream) != 0; }
 
-  /// Memory that the driver gives beside the heap. False beyond the budget; then nothing is counted.
-  bool countGiven(std::uint64_t bytes);
+  /// Memory that the driver gives beside the heap. False beyond the budget; then nothing is counted. `mayWait`: for the
+  /// device, to give up memory that the heap keeps for later allocations.
+  bool countGiven(std::uint64_t bytes, bool mayWait);
   void uncountGiven(std::uint64_t bytes);
   /// The driver's own allocations, by address.
   void noteGiven(CUdeviceptr address, std::uint64_t bytes);
@@ -74,7 +75,8 @@ public:
 private:
   Memory(std::shared_ptr<const runtime::Driver> driver, int device, std::uint64_t budgetBytes, std::uint64_t hostBytes,
          std::unique_ptr<runtime::AddressSpace> addresses);
-  void shareBudget();
+  /// The heap has what `given` bytes leave of the budget, once it has given back what it need not have.
+  void shareBudget(std::uint64_t given);
 
   struct Handle {
     std::uint64_t bytes = 0;

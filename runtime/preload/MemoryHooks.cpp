@@ -31,7 +31,7 @@ template <typename Allocate> CUresult allocateGiven(CUdeviceptr *address, std::s
   const bool counts = shim().isActive() && bytes != 0;
   if (counts) {
     const std::lock_guard lock(shim().mutex());
-    if (shim().memory() && !shim().memory()->countGiven(bytes))
+    if (shim().memory() && !shim().memory()->countGiven(bytes, !shim().isCapturing()))
       return CUDA_ERROR_OUT_OF_MEMORY;
   }
   const CUresult result = allocate();

@@ -5,6 +5,7 @@
 #include "test/unit/runtime/FakeDriver.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -62,6 +63,20 @@ FakeKernel kernels[] = {{"copyFloats", {8, 8, 4}, copyFloats},
                         {"scaleAndAdd", {8, 8, 4, 4}, scaleAndAdd},
                         {"setFloats", {8, 4, 4}, setFloats}};
 
+/// Of memory on the device, written to the file that PUMPGRAPH_FAKE_PEAK names at the end.
+struct Peak {
+  std::uint64_t frames = 0;
+
+  ~Peak() {
+    if (const char *const path = std::getenv("PUMPGRAPH_FAKE_PEAK"))
+      if (std::FILE *const file = std::fopen(path, "w")) {
+        std::fprintf(file, "%llu\n", static_cast<unsigned long long>(frames));
+        std::fclose(file);
+      }
+  }
+};
+Peak peak;
+
 std::mutex mutex;
 std::map<CUdeviceptr, std::uint64_t> allocations; ///< of cuMemAlloc and its like; under `mutex`
 
@@ -69,6 +84,13 @@ std::map<CUdeviceptr, std::uint64_t> allocations; ///< of cuMemAlloc and its lik
 
 FAKE_EXPORT CUresult cuInit(unsigned) {
   return CUDA_SUCCESS;
+}
+
+static CUresult create(CUmemGenericAllocationHandle *handle, std::size_t bytes, const CUmemAllocationProp *properties,
+                       unsigned long long flags) {
+  const CUresult result = table().memCreate.raw(handle, bytes, properties, flags);
+  peak.frames = std::max(peak.frames, fake().deviceFrames());
+  return result;
 }
 
 FAKE_EXPORT CUresult cuMemAlloc(CUdeviceptr *address, std::size_t bytes) {
@@ -79,7 +101,7 @@ FAKE_EXPORT CUresult cuMemAlloc(CUdeviceptr *address, std::size_t bytes) {
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
   const CUmemAccessDesc access{properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   CUmemGenericAllocationHandle handle = 0;
-  if (const CUresult result = table().memCreate.raw(&handle, bytes, &properties, 0); result != CUDA_SUCCESS)
+  if (const CUresult result = create(&handle, bytes, &properties, 0); result != CUDA_SUCCESS)
     return result;
   table().memAddressReserve.raw(address, bytes, 0, 0, 0);
   table().memMap.raw(*address, bytes, 0, handle, 0);
@@ -187,6 +209,7 @@ FAKE_EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int, 
     PUMPGRAPH_NEWER_DRIVER_CALLS(FAKE_ADD)
     add("cuGetErrorName", table().getErrorName);
     add("cuInit", cuInit);
+    add("cuMemCreate", create);
     add("cuMemAlloc", cuMemAlloc);
     add("cuMemFree", cuMemFree);
     add("cuMemAllocAsync", allocateOn);

@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -137,6 +139,20 @@ void rounds(int count, int evaluateEvery = 0) {
   loop.print();
 }
 
+/// Nanoseconds of a launch that does next to nothing.
+void cost() {
+  Loop loop(64);
+  double best = 1e9;
+  for (int burst = 0; burst < 50; ++burst) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < 20; ++i)
+      loop.evaluate();
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
+    best = std::min(best, took.count() / 180);
+  }
+  std::printf("%.0f ns a launch\n", best);
+}
+
 void printInfo() {
   std::size_t free = 0, total = 0;
   MUST(memGetInfo(&free, &total));
@@ -176,6 +192,18 @@ void mapped(std::size_t bytes) {
   printInfo();
   MUST(FIND(cuMemUnmap, 10020)(address, bytes));
   printInfo();
+}
+
+/// Freed memory of one kind, and then memory of the other.
+void mixed() {
+  std::vector<CUdeviceptr> blocks(6);
+  for (int round = 0; round < 3; ++round) {
+    for (CUdeviceptr &block : blocks)
+      MUST(memAlloc(&block, 4 * mebibyte));
+    for (const CUdeviceptr block : blocks)
+      MUST(memFree(block));
+    mapped(20 * mebibyte);
+  }
 }
 
 void capture() {
@@ -266,6 +294,10 @@ int main(int count, char **arguments) {
     fill();
   else if (scenario == "mapped")
     mapped(static_cast<std::size_t>(number) * mebibyte);
+  else if (scenario == "cost")
+    cost();
+  else if (scenario == "mixed")
+    mixed();
   else if (scenario == "capture")
     capture();
   else if (scenario == "tomorrow")

@@ -85,6 +85,16 @@ class Budget(unittest.TestCase):
         result = under("proc", "mapped", "80", options=("--budget=32MiB",))
         self.assertEqual(result.stdout.splitlines(), ["create 2", "free 32 total 32"])
 
+    def test_the_device_never_has_more_than_the_budget(self):
+        with tempfile.TemporaryDirectory() as folder:
+            peak = Path(folder, "peak")
+            for scenario in (("mixed",), ("fill",), ("rounds", "5")):
+                result = under("proc", *scenario, options=("--budget=32MiB",), PUMPGRAPH_FAKE_PEAK=str(peak))
+                self.assertEqual(result.returncode, 0, result.stdout)
+                # The stand-in of a page is beside the budget.
+                self.assertLessEqual(int(peak.read_text()), 17, scenario)
+            self.assertNotIn("create 2", under("proc", "mixed", options=("--budget=32MiB",)).stdout)
+
     def test_memory_of_a_capture_counts(self):
         result = under("proc", "capture", options=("--budget=32MiB",))
         self.assertEqual(result.stdout.splitlines()[:2], ["free 24 total 32", "free 28 total 32"])

@@ -117,6 +117,22 @@ TEST_F(HeapTest, reusesFreedBlocksOnTheirStream) {
   ASSERT_TRUE(driver_.streamDestroy(other));
 }
 
+// In the order of frees or by address: a loop that frees in the order of its allocations has the same addresses in each
+// round only by address.
+TEST_F(HeapTest, takesTheLowestOfSeveralIfAsked) {
+  for (const std::uint64_t size : {pageBytes, std::uint64_t{1000}}) {
+    const CUdeviceptr low = allocate(size), high = allocate(size);
+    ASSERT_LT(low, high);
+    for (const bool lowest : {false, true}) {
+      heap_->takeLowest(lowest);
+      ASSERT_TRUE(heap_->free(low, nullptr));
+      ASSERT_TRUE(heap_->free(high, nullptr));
+      EXPECT_EQ(allocate(size), lowest ? low : high);
+      EXPECT_EQ(allocate(size), lowest ? high : low);
+    }
+  }
+}
+
 // Cached memory is given up before an allocation goes to the host, and only after the device has finished with it.
 TEST_F(HeapTest, givesUpCachedBlocksWhenShort) {
   const CUdeviceptr first = allocate(3 * pageBytes);
