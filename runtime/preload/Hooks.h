@@ -56,11 +56,68 @@ private:
   std::unique_lock<std::mutex> lock_;
 };
 
-template <typename... Arguments> void logCall(const EntryPoint &entry, Arguments... arguments) {
+/// Each thread has its default stream, under one name.
+inline bool isOfThread(const EntryPoint &entry, CUstream stream) {
+  return stream == CU_STREAM_PER_THREAD || (stream == nullptr && entry.perThread);
+}
+
+inline CallStream callStream(const EntryPoint &entry, CUstream stream) {
+  return {stream, isOfThread(entry, stream)};
+}
+
+NodeKind nodeKind(const EntryPoint &entry);
+
+/// The parts of a call in the log. Where the bytes that it reads and writes are not stated below, its words lead into
+/// allocations that it may read and write as a whole.
+template <typename Tag> struct Parts {
+  template <typename... Arguments> static void add(CallLog &log, Arguments... arguments) {
+    (addPart(log, arguments), ...);
+  }
+};
+
+struct CopyUp {
+  template <typename... Rest> static void add(CallLog &log, CUdeviceptr to, const void *, std::size_t bytes, Rest...) {
+    log.span(to, bytes, modeWrite);
+  }
+};
+struct CopyDown {
+  template <typename... Rest> static void add(CallLog &log, void *, CUdeviceptr from, std::size_t bytes, Rest...) {
+    log.span(from, bytes, modeRead);
+  }
+};
+struct CopyAcross {
+  template <typename... Rest>
+  static void add(CallLog &log, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Rest...) {
+    log.span(from, bytes, modeRead);
+    log.span(to, bytes, modeWrite);
+  }
+};
+template <typename Unit> struct Fill {
+  template <typename... Rest> static void add(CallLog &log, CUdeviceptr to, Unit, std::size_t count, Rest...) {
+    log.span(to, count * sizeof(Unit), modeWrite);
+  }
+};
+template <> struct Parts<tag::cuMemcpyHtoD> : CopyUp {};
+template <> struct Parts<tag::cuMemcpyHtoDAsync> : CopyUp {};
+template <> struct Parts<tag::cuMemcpyDtoH> : CopyDown {};
+template <> struct Parts<tag::cuMemcpyDtoHAsync> : CopyDown {};
+template <> struct Parts<tag::cuMemcpyDtoD> : CopyAcross {};
+template <> struct Parts<tag::cuMemcpyDtoDAsync> : CopyAcross {};
+template <> struct Parts<tag::cuMemcpy> : CopyAcross {};
+template <> struct Parts<tag::cuMemcpyAsync> : CopyAcross {};
+template <> struct Parts<tag::cuMemsetD8> : Fill<unsigned char> {};
+template <> struct Parts<tag::cuMemsetD8Async> : Fill<unsigned char> {};
+template <> struct Parts<tag::cuMemsetD16> : Fill<unsigned short> {};
+template <> struct Parts<tag::cuMemsetD16Async> : Fill<unsigned short> {};
+template <> struct Parts<tag::cuMemsetD32> : Fill<unsigned> {};
+template <> struct Parts<tag::cuMemsetD32Async> : Fill<unsigned> {};
+
+template <typename Tag, typename... Arguments> void logCall(const EntryPoint &entry, Arguments... arguments) {
   if (const Logging logging; logging) {
     CallLog &log = shim().log();
-    log.begin(reinterpret_cast<std::uintptr_t>(&entry), streamAmong(arguments...), entry.symbol);
-    (addPart(log, arguments), ...);
+    log.begin(nodeKind(entry), reinterpret_cast<std::uintptr_t>(&entry), callStream(entry, streamAmong(arguments...)),
+              entry.symbol);
+    Parts<Tag>::add(log, arguments...);
     log.end();
   }
 }
@@ -73,7 +130,7 @@ template <typename Tag> struct Hook {
       shim().stepAside(fmt::format("{} shares memory with others", real.entry().symbol));
     const CUresult result = real(arguments...);
     if (result == CUDA_SUCCESS && (kind == EntryClass::Copies || kind == EntryClass::Launches))
-      logCall(real.entry(), arguments...);
+      logCall<Tag>(real.entry(), arguments...);
     return result;
   }
 };

@@ -28,7 +28,7 @@ std::span<const char> packed(void **extra) {
   return {data, data ? bytes : 0};
 }
 
-void logLaunch(CUfunction function, CUstream stream, const std::array<unsigned, 7> &dimensions,
+void logLaunch(const EntryPoint &entry, CUfunction function, CUstream stream, const std::array<unsigned, 7> &dimensions,
                const Parameters &parameters) {
   const Logging logging;
   if (!logging)
@@ -36,17 +36,17 @@ void logLaunch(CUfunction function, CUstream stream, const std::array<unsigned, 
   const auto handle = reinterpret_cast<std::uintptr_t>(function);
   const KernelShape &shape = shim().kernels().shape(handle);
   CallLog &log = shim().log();
-  log.begin(handle, stream, shape.name.c_str());
+  log.begin(NodeKind::Kernel, handle, callStream(entry, stream), shape.name.c_str());
   for (const unsigned dimension : dimensions)
     log.value(dimension);
   if (parameters.each)
     for (std::size_t i = 0; i < shape.parameters.size(); ++i) {
       log.value(shape.parameters[i].bytes);
-      log.words(parameters.each[i], shape.parameters[i].bytes);
+      log.words(parameters.each[i], shape.parameters[i].bytes, static_cast<std::int32_t>(i));
     }
   else if (const std::span<const char> piece = packed(parameters.extra); !piece.empty()) {
     log.value(piece.size());
-    log.words(piece.data(), piece.size());
+    log.words(piece.data(), piece.size(), unknownParameter);
   }
   log.end();
 }
@@ -59,9 +59,9 @@ void mark(const void *handles, std::size_t count, bool isKernel) {
     shim().kernels().mark(static_cast<const std::uintptr_t *>(handles)[i], isKernel);
 }
 
-void notesRecord(CUevent event) {
+void notesRecord(const EntryPoint &entry, CUevent event, CUstream stream) {
   if (const Logging logging; logging)
-    shim().log().records(event);
+    shim().log().records(event, callStream(entry, stream));
 }
 
 CUresult unloads(CUresult result) {
@@ -73,6 +73,15 @@ CUresult unloads(CUresult result) {
 }
 
 } // namespace
+
+NodeKind nodeKind(const EntryPoint &entry) {
+  const std::string_view name = entry.name;
+  if (name == "cuLaunchHostFunc" || name == "cuStreamAddCallback")
+    return NodeKind::Host;
+  if (entry.kind == EntryClass::Copies && name.starts_with("cuMemcpy"))
+    return NodeKind::Memcpy;
+  return entry.kind == EntryClass::Copies && name.starts_with("cuMemset") ? NodeKind::Memset : NodeKind::Opaque;
+}
 
 void addPart(CallLog &log, const CUDA_MEMCPY2D *copy) {
   for (const std::uint64_t word : {copy->srcDevice, copy->dstDevice})
@@ -109,7 +118,8 @@ Hook<tag::cuLaunchKernel>::call(const Real<CUresult (*)(CUfunction, unsigned, un
   const CUresult result =
       real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream, parameters, extra);
   if (result == CUDA_SUCCESS)
-    logLaunch(function, stream, {gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes}, {parameters, extra});
+    logLaunch(real.entry(), function, stream, {gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes},
+              {parameters, extra});
   return result;
 }
 
@@ -120,7 +130,8 @@ CUresult Hook<tag::cuLaunchCooperativeKernel>::call(
     unsigned blockZ, unsigned sharedBytes, CUstream stream, void **parameters) {
   const CUresult result = real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream, parameters);
   if (result == CUDA_SUCCESS)
-    logLaunch(function, stream, {gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes}, {parameters, nullptr});
+    logLaunch(real.entry(), function, stream, {gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes},
+              {parameters, nullptr});
   return result;
 }
 
@@ -129,7 +140,7 @@ Hook<tag::cuLaunchKernelEx>::call(const Real<CUresult (*)(const CUlaunchConfig *
                                   const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra) {
   const CUresult result = real(config, function, parameters, extra);
   if (result == CUDA_SUCCESS)
-    logLaunch(function, config->hStream,
+    logLaunch(real.entry(), function, config->hStream,
               {config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY,
                config->blockDimZ, config->sharedMemBytes},
               {parameters, extra});
@@ -142,7 +153,7 @@ CUresult Hook<tag::cuEventRecord>::call(const Real<CUresult (*)(CUevent, CUstrea
                                         CUstream stream) {
   const CUresult result = real(event, stream);
   if (result == CUDA_SUCCESS)
-    notesRecord(event);
+    notesRecord(real.entry(), event, stream);
   return result;
 }
 
@@ -150,7 +161,7 @@ CUresult Hook<tag::cuEventRecordWithFlags>::call(const Real<CUresult (*)(CUevent
                                                  CUevent event, CUstream stream, unsigned flags) {
   const CUresult result = real(event, stream, flags);
   if (result == CUDA_SUCCESS)
-    notesRecord(event);
+    notesRecord(real.entry(), event, stream);
   return result;
 }
 
@@ -161,8 +172,9 @@ CUresult Hook<tag::cuStreamWaitEvent>::call(const Real<CUresult (*)(CUstream, CU
     return result;
   if (const Logging logging; logging) {
     CallLog &log = shim().log();
-    log.begin(reinterpret_cast<std::uintptr_t>(&real.entry()), stream, real.entry().symbol);
-    log.waits(event);
+    log.begin(NodeKind::EventWait, reinterpret_cast<std::uintptr_t>(&real.entry()), callStream(real.entry(), stream),
+              real.entry().symbol);
+    log.waits(callStream(real.entry(), stream), event);
     log.end();
   }
   return result;

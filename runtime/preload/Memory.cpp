@@ -105,7 +105,7 @@ void Memory::shareBudget(std::uint64_t given) {
 }
 
 void Memory::noteGiven(CUdeviceptr address, std::uint64_t bytes) {
-  mappings_[address] = {bytes, given_, 0};
+  mappings_[address] = {bytes, 0};
 }
 
 bool Memory::forgetGiven(CUdeviceptr address) {
@@ -136,7 +136,7 @@ void Memory::releaseHandle(CUmemGenericAllocationHandle handle) {
 
 void Memory::noteMapping(CUdeviceptr address, std::uint64_t bytes, CUmemGenericAllocationHandle handle) {
   retainHandle(handle);
-  mappings_[address] = {bytes, ++given_, handle};
+  mappings_[address] = {bytes, handle};
 }
 
 void Memory::forgetMappings(CUdeviceptr address, std::uint64_t bytes) {
@@ -159,7 +159,8 @@ std::optional<Extent> Memory::find(std::uint64_t word) const {
     const runtime::Allocation &allocation = block.members[hit->member];
     if (hit->offset < 0 || static_cast<std::uint64_t>(hit->offset) > allocation.size)
       return std::nullopt;
-    return Extent{block.address + allocation.offset, allocation.size, allocation.serial};
+    return Extent{
+        block.address + allocation.offset, allocation.size, {block.address, block.bytes(), true}, block.shared};
   }
   const auto next = mappings_.upper_bound(word);
   if (next == mappings_.begin())
@@ -167,7 +168,7 @@ std::optional<Extent> Memory::find(std::uint64_t word) const {
   const auto &[address, mapping] = *std::prev(next);
   if (word - address >= mapping.bytes)
     return std::nullopt;
-  return Extent{address, mapping.bytes, mapping.serial};
+  return Extent{address, mapping.bytes, {address, mapping.bytes, false}, false};
 }
 
 std::uint64_t Memory::freeBytes() const {

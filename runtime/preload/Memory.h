@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/memory/Heap.h"
+#include "runtime/streams/Round.h"
 
 #include <cuda.h>
 
@@ -20,7 +21,10 @@ namespace pumpgraph::preload {
 struct Extent {
   CUdeviceptr address = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t serial = 0; ///< counts allocations, from 1
+  runtime::RoundBlock block; ///< it lies in
+  bool isShared = false;     ///< the block, with other allocations
+
+  Range range() const { return {address - block.address, bytes}; }
 };
 
 /// Allocations come from a heap of frames: at addresses that a loop finds again in each round, on the device within the
@@ -84,7 +88,6 @@ private:
   };
   struct Mapping {
     std::uint64_t bytes = 0;
-    std::uint64_t serial = 0;
     CUmemGenericAllocationHandle handle = 0; ///< 0: an allocation of the driver's
   };
   std::shared_ptr<const runtime::Driver> driver_;

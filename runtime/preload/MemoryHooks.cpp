@@ -20,6 +20,7 @@ std::optional<CUresult> allocate(CUdeviceptr *address, std::size_t bytes, CUstre
   const runtime::Expected<CUdeviceptr> allocated = memory->allocate(bytes, stream);
   if (allocated) {
     *address = *allocated;
+    shim().log().allocated(*address);
     return CUDA_SUCCESS;
   }
   shim().say(Level::Debug, allocated.error().message);
@@ -52,11 +53,6 @@ CUstream keyOf(CUstream stream) {
   return stream == CU_STREAM_LEGACY ? nullptr : stream;
 }
 
-/// Each thread has its own, under one name.
-bool isOfThread(const EntryPoint &entry, CUstream stream) {
-  return stream == CU_STREAM_PER_THREAD || (stream == nullptr && entry.perThread);
-}
-
 enum class Owner : std::uint8_t { Driver, Heap };
 
 /// Who has the memory at an address; memory that the driver gave no longer counts.
@@ -77,8 +73,10 @@ Owner ownerOf(CUdeviceptr address) {
 CUresult freeOwned(CUdeviceptr address, CUstream stream) {
   const std::lock_guard lock(shim().mutex());
   Memory &memory = *shim().memoryIfOpen();
-  if (!shim().isCapturing())
+  if (!shim().isCapturing()) {
+    shim().log().freed(address);
     return memory.free(address, stream);
+  }
   memory.keep(address);
   return CUDA_SUCCESS;
 }

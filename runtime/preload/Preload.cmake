@@ -30,7 +30,6 @@ add_library(pumpgraph_preload SHARED
   preload/Nvml.cpp
   preload/Settings.cpp
   preload/Shim.cpp
-  preload/Trace.cpp
   preload/Wrappers.cpp)
 # Every version of a name by itself: cuMemAlloc is not cuMemAlloc_v2 here.
 target_compile_definitions(pumpgraph_preload PRIVATE __CUDA_API_VERSION_INTERNAL __CUDA_API_PUSH_VISIBILITY_DEFAULT)

@@ -123,13 +123,13 @@ def torch_out_of_memory(programs):
 
 
 def report(programs):
-    """The period as a trace."""
+    """The period as a step."""
     folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"preload-report-{os.getpid()}"
     programs.under("4GiB", programs.static, "values", "64", options=(f"--report={folder}",))
-    traces = sorted(folder.glob("*.json"))
+    traces = sorted(folder.glob("*.mlir"))
     if not traces:
-        raise Failure("no trace was written")
-    print(f"  {len(traces)} traces, the largest of {max(trace.stat().st_size for trace in traces)} bytes")
+        raise Failure("no period was described")
+    print(f"  {len(traces)} periods, the largest of {max(trace.stat().st_size for trace in traces)} bytes")
     for trace in traces:
         trace.unlink()
     folder.rmdir()

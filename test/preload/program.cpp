@@ -224,6 +224,42 @@ void capture() {
   loop.print();
 }
 
+/// Two streams that wait for each other in each round, beside a third that waits for nobody.
+void streams(int count) {
+  Loop one(mebibyte), other(mebibyte), alone(mebibyte);
+  CUevent there = nullptr, back = nullptr;
+  MUST(FIND(cuEventCreate, 2000)(&there, CU_EVENT_DISABLE_TIMING));
+  MUST(FIND(cuEventCreate, 2000)(&back, CU_EVENT_DISABLE_TIMING));
+  for (int i = 0; i < count; ++i) {
+    one.evaluate();
+    MUST(FIND(cuEventRecord, 2000)(there, one.stream()));
+    MUST(FIND(cuStreamWaitEvent, 3020)(other.stream(), there, 0));
+    other.evaluate();
+    alone.evaluate();
+    MUST(FIND(cuEventRecord, 2000)(back, other.stream()));
+    MUST(FIND(cuStreamWaitEvent, 3020)(one.stream(), back, 0));
+    one.evaluate();
+  }
+  one.print();
+}
+
+void nvml() {
+  struct {
+    unsigned long long total, free, used;
+  } one{};
+  struct {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+  } two{};
+  CUdeviceptr block = 0;
+  MUST(memAlloc(&block, 4 * mebibyte));
+  void *const library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+  reinterpret_cast<int (*)(void *, void *)>(dlsym(library, "nvmlDeviceGetMemoryInfo"))(nullptr, &one);
+  reinterpret_cast<int (*)(void *, void *)>(dlsym(library, "nvmlDeviceGetMemoryInfo_v2"))(nullptr, &two);
+  std::printf("%llu %llu %llu\n%llu %llu %llu\n", one.total >> 20, one.free >> 20, one.used >> 20, two.total >> 20,
+              two.free >> 20, two.used >> 20);
+}
+
 void tomorrow() {
   using Function = CUresult (*)(int, double, int *);
   int sum = 0;
@@ -296,6 +332,10 @@ int main(int count, char **arguments) {
     mapped(static_cast<std::size_t>(number) * mebibyte);
   else if (scenario == "cost")
     cost();
+  else if (scenario == "streams")
+    streams(number);
+  else if (scenario == "nvml")
+    nvml();
   else if (scenario == "mixed")
     mixed();
   else if (scenario == "capture")

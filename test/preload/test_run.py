@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """pump-graph-run with a program on a libcuda.so.1 that is the fake driver."""
 
-import json
 import os
+import re
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -95,6 +96,11 @@ class Budget(unittest.TestCase):
                 self.assertLessEqual(int(peak.read_text()), 17, scenario)
             self.assertNotIn("create 2", under("proc", "mixed", options=("--budget=32MiB",)).stdout)
 
+    def test_nvml_tells_of_the_budget(self):
+        self.assertEqual(plain(PROGRAM, "proc", "nvml").stdout, "1000 900 100\n1000 890 100\n")
+        result = under("proc", "nvml", options=("--budget=32MiB",))
+        self.assertEqual(result.stdout, "32 28 4\n32 28 4\n", result.stderr)
+
     def test_memory_of_a_capture_counts(self):
         result = under("proc", "capture", options=("--budget=32MiB",))
         self.assertEqual(result.stdout.splitlines()[:2], ["free 24 total 32", "free 28 total 32"])
@@ -153,22 +159,66 @@ class Processes(unittest.TestCase):
 
 
 class Report(unittest.TestCase):
-    def test_a_period_is_a_trace_that_pump_graph_opt_plans(self):
+    def test_a_period_is_a_step_that_pump_graph_opt_plans(self):
         with tempfile.TemporaryDirectory() as folder:
-            under("proc", "rounds", "20", options=("--budget=64MiB", f"--report={folder}/new"))
-            [path] = Path(folder, "new").glob("*-period-1.json")
-            trace = json.loads(path.read_text())
-            self.assertEqual([kernel["name"] for kernel in trace["kernels"]],
-                             ["setFloats"] * 6 + ["copyFloats", "scaleAndAdd", "scaleAndAdd"])
-            self.assertEqual(sorted(tensor["bytes"] for tensor in trace["tensors"]), [2 << 20, 4 << 20, 4 << 20])
-            opt = plain(os.environ["PUMPGRAPH_OPT"], f"--import-trace={path}", "--budget=8MiB", "--report=json")
+            result = under("proc", "rounds", "20", options=("--budget=64MiB", f"--report={folder}/new"))
+            [path] = Path(folder, "new").glob("*-period-1.mlir")
+            text = path.read_text()
+            self.assertEqual(re.findall(r'pump.kernel "(\w+)"', text),
+                             ["setFloats"] * 6 + ["copyFloats", "scaleAndAdd", "scaleAndAdd"], text + result.stderr)
+            # Memory of a round has no value at its boundary; the loop's own has one.
+            self.assertEqual(sorted(re.findall(r'pump.buffer "block\w+" private( live_in live_out|) size', text)),
+                             ["", "", " live_in live_out"], text)
+            opt = plain(os.environ["PUMPGRAPH_OPT"], str(path), "--budget=8MiB", "--report=json")
             self.assertEqual(opt.returncode, 0, opt.stderr)
             self.assertIn("predicted", opt.stdout)
+
+    def test_waits_are_edges(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = under("proc", "streams", "6", options=("--budget=64MiB", f"--report={folder}"))
+            text = max((path.read_text() for path in Path(folder).glob("*.mlir")), key=len)
+            after = {int(node): {int(each) for each in re.findall(r"%k(\d+)", edges or "")} for node, edges in
+                     re.findall(r'%k(\d+) = pump.kernel "\w+" node\(\d+\)(?: after\(([^)]*)\))?', text)}
+            self.assertEqual(len(after), 36, text + result.stderr)
+            # The first calls of the two streams that wait for nothing in this round; the call behind both streams.
+            self.assertEqual([len(before) for before in after.values()].count(0), 2, text)
+            [joined] = [node for node, before in after.items() if len(before) == 2]
+            self.assertIn(joined - 19, after[joined], text)  # nine calls each of the other and the third stream before
 
     def test_a_folder_that_cannot_be_is_said(self):
         result = under("proc", "rounds", "20", options=("--budget=64MiB", "--report=/proc/none"))
         self.assertEqual(result.returncode, 0)
         self.assertIn("error: the report /proc/none/", result.stderr)
+
+
+RESOLVE = """
+import ctypes, sys
+cuda, preload = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(sys.argv[1])
+for name, version, flags, symbol in (
+        ("cuLaunchKernel", 13000, 0, "cuLaunchKernel"), ("cuLaunchKernel", 13000, 1, "cuLaunchKernel"),
+        ("cuLaunchKernel", 13000, 2, "cuLaunchKernel_ptsz"), ("cuMemAlloc", 13000, 2, "cuMemAlloc_v2"),
+        ("cuMemAlloc", 2000, 0, "cuMemAlloc"), ("cuMemcpyHtoD", 13000, 2, "cuMemcpyHtoD_v2_ptds"),
+        ("cuStreamBeginCapture", 10000, 0, "cuStreamBeginCapture"),
+        ("cuStreamBeginCapture", 10010, 0, "cuStreamBeginCapture_v2"),
+        ("cuStreamBeginCapture", 99000, 2, "cuStreamBeginCapture_v2_ptsz"),
+        ("cuGraphAddEmptyNode", 13000, 0, None)):
+    found = ctypes.c_void_p()
+    assert cuda.cuGetProcAddress_v2(name.encode(), ctypes.byref(found), version, ctypes.c_uint64(flags), None) == 0
+    if symbol:
+        assert found.value == ctypes.cast(preload[symbol], ctypes.c_void_p).value, (name, version, flags, symbol)
+    else:
+        assert not hasattr(preload, name)
+for name in ("cuMemAlloc_v2", "cuLaunchKernel"):
+    assert ctypes.cast(cuda[name], ctypes.c_void_p).value == ctypes.cast(preload[name], ctypes.c_void_p).value
+print("as meant")
+"""
+
+
+class Versions(unittest.TestCase):
+    def test_names_versions_and_streams_lead_to_their_symbols(self):
+        library = str(Path(RUN).parents[1] / "lib" / "libpumpgraph_preload.so")
+        result = plain(RUN, "--budget=1GiB", "--", sys.executable, "-c", RESOLVE, library)
+        self.assertEqual((result.stdout, result.returncode), ("as meant\n", 0), result.stderr)
 
 
 class CommandLine(unittest.TestCase):
