@@ -11,7 +11,7 @@ namespace {
 #define PUMPGRAPH_TAG(name)
 #define PUMPGRAPH_VERSION(symbol, name, version, perThread)
 #define PUMPGRAPH_ENTRY(symbol, name, kind, perThread)                                                                 \
-  {#symbol, #name, EntryClass::kind, perThread, reinterpret_cast<void *>(&::symbol), {}, {}},
+  {#symbol, #name, EntryClass::kind, perThread, reinterpret_cast<void *>(&::symbol), {}},
 /// In the order of Symbol, which is that of their names. Needs no constructor to have run: other libraries' may call.
 EntryPoint entries[] = {
 #include "runtime/preload/EntryPoints.inc"

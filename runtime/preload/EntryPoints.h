@@ -61,7 +61,6 @@ struct EntryPoint {
   bool perThread;           ///< its default stream is the thread's
   void *standIn;            ///< the shim's function
   std::atomic<void *> real; ///< the driver's, once it was asked for
-  std::atomic<std::uint64_t> calls;
 };
 
 EntryPoint &entryPoint(Symbol symbol);

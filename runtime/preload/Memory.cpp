@@ -12,7 +12,6 @@ using runtime::AddressSpace;
 using runtime::bytesText;
 using runtime::Driver;
 using runtime::Expected;
-using runtime::fail;
 using runtime::pageBytes;
 
 namespace {
@@ -24,15 +23,17 @@ std::uint64_t hostLimit(std::uint64_t bytes) {
 
 } // namespace
 
-Expected<std::unique_ptr<Memory>> Memory::open(std::uint64_t budgetBytes, std::uint64_t hostBytes) {
+std::optional<CUdevice> Memory::currentDevice() {
+  static const auto ask = reinterpret_cast<PFN_cuCtxGetDevice_v2000>(driverFunction("cuCtxGetDevice", 2000));
+  CUdevice device = 0;
+  return ask && ask(&device) == CUDA_SUCCESS ? std::optional(device) : std::nullopt;
+}
+
+Expected<std::unique_ptr<Memory>> Memory::open(CUdevice device, std::uint64_t budgetBytes, std::uint64_t hostBytes) {
   Expected<std::shared_ptr<const Driver>> driver =
       Driver::from(reinterpret_cast<PFN_cuGetProcAddress_v12000>(driverFunction("cuGetProcAddress", 12000)));
   if (!driver)
     return tl::unexpected(driver.error());
-  const auto getDevice = reinterpret_cast<PFN_cuCtxGetDevice_v2000>(driverFunction("cuCtxGetDevice", 2000));
-  CUdevice device = 0;
-  if (!getDevice || getDevice(&device) != CUDA_SUCCESS)
-    return fail(PUMPGRAPH_INVALID_ARGUMENT, "an allocation without a current context");
   Expected<std::unique_ptr<AddressSpace>> addresses = AddressSpace::reserve(**driver);
   if (!addresses)
     return tl::unexpected(addresses.error());
@@ -104,8 +105,14 @@ void Memory::shareBudget(std::uint64_t given) {
   frames_.setBudget((budgetBytes_ - std::min(budgetBytes_, given)) / pageBytes);
 }
 
+void Memory::map(CUdeviceptr address, const Mapping &mapping) {
+  mappings_[address] = mapping;
+  mappedBegin_ = std::min(mappedBegin_, address);
+  mappedEnd_ = std::max<CUdeviceptr>(mappedEnd_, address + mapping.bytes);
+}
+
 void Memory::noteGiven(CUdeviceptr address, std::uint64_t bytes) {
-  mappings_[address] = {bytes, 0};
+  map(address, {bytes, 0});
 }
 
 bool Memory::forgetGiven(CUdeviceptr address) {
@@ -136,7 +143,7 @@ void Memory::releaseHandle(CUmemGenericAllocationHandle handle) {
 
 void Memory::noteMapping(CUdeviceptr address, std::uint64_t bytes, CUmemGenericAllocationHandle handle) {
   retainHandle(handle);
-  mappings_[address] = {bytes, handle};
+  map(address, {bytes, handle});
 }
 
 void Memory::forgetMappings(CUdeviceptr address, std::uint64_t bytes) {
@@ -162,6 +169,8 @@ std::optional<Extent> Memory::find(std::uint64_t word) const {
     return Extent{
         block.address + allocation.offset, allocation.size, {block.address, block.bytes(), true}, block.shared};
   }
+  if (word < mappedBegin_ || word >= mappedEnd_)
+    return std::nullopt;
   const auto next = mappings_.upper_bound(word);
   if (next == mappings_.begin())
     return std::nullopt;

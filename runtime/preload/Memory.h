@@ -34,12 +34,16 @@ struct Extent {
 /// Not thread-safe.
 class Memory {
 public:
-  /// For the device of the current context.
-  static runtime::Expected<std::unique_ptr<Memory>> open(std::uint64_t budgetBytes, std::uint64_t hostBytes);
+  static runtime::Expected<std::unique_ptr<Memory>> open(CUdevice device, std::uint64_t budgetBytes,
+                                                         std::uint64_t hostBytes);
+  /// Of the current context, if there is one.
+  static std::optional<CUdevice> currentDevice();
 
   /// `stream`: on which a free orders the next allocation of the same memory. forAllStreams for memory that is idle
   /// when it is freed.
   runtime::Expected<CUdeviceptr> allocate(std::uint64_t bytes, CUstream stream);
+  /// The error that ended the context, after which the driver gives nothing else.
+  CUresult loss() const { return driver_->loss->result(); }
   static CUstream forAllStreams() { return reinterpret_cast<CUstream>(std::uintptr_t{0} - 1); }
   bool owns(CUdeviceptr address) const { return addresses_->contains(address); }
   /// Of an allocation of the heap's. CUDA_ERROR_INVALID_VALUE for no start of one.
@@ -81,6 +85,8 @@ private:
          std::unique_ptr<runtime::AddressSpace> addresses);
   /// The heap has what `given` bytes leave of the budget, once it has given back what it need not have.
   void shareBudget(std::uint64_t given);
+  struct Mapping;
+  void map(CUdeviceptr address, const Mapping &mapping);
 
   struct Handle {
     std::uint64_t bytes = 0;
@@ -103,6 +109,8 @@ private:
   std::set<CUstream> streams_; ///< on which memory was freed
   std::map<CUmemGenericAllocationHandle, Handle> handles_;
   std::map<CUdeviceptr, Mapping> mappings_;
+  /// Around all of them, ever: most words are numbers, and far from it.
+  CUdeviceptr mappedBegin_ = UINT64_MAX, mappedEnd_ = 0;
 };
 
 } // namespace pumpgraph::preload

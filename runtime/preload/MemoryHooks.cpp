@@ -24,7 +24,7 @@ std::optional<CUresult> allocate(CUdeviceptr *address, std::size_t bytes, CUstre
     return CUDA_SUCCESS;
   }
   shim().say(Level::Debug, allocated.error().message);
-  return CUDA_ERROR_OUT_OF_MEMORY;
+  return memory->loss() != CUDA_SUCCESS ? memory->loss() : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /// From the driver, counted against the budget: what is allocated while a stream is captured.

@@ -52,7 +52,7 @@ void Shim::stepAside(const std::string &reason) {
   Standing active = Standing::Active;
   if (!standing_.compare_exchange_strong(active, Standing::Aside))
     return;
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(reasonMutex_);
   reason_ = reason;
   say(Level::Warning, reason + ": the program goes on without PumpGraph");
 }
@@ -77,18 +77,20 @@ void Shim::beginsContext(CUdevice device, bool isPrimary) {
 }
 
 Memory *Shim::memory() {
-  if (memory_ || memoryFailed_)
+  if (memory_ || !isActive())
     return memory_.get();
-  runtime::Expected<std::unique_ptr<Memory>> opened = Memory::open(settings_.budgetBytes, settings_.hostBytes);
-  if (opened) {
-    memory_ = std::move(*opened);
-    log_.resolveBy(memory_.get());
-    log_.describe(!settings_.reportFolder.empty());
-    return memory_.get();
+  const std::optional<CUdevice> device = Memory::currentDevice();
+  if (!device)
+    return nullptr;
+  runtime::Expected<std::unique_ptr<Memory>> opened = Memory::open(*device, settings_.budgetBytes, settings_.hostBytes);
+  if (!opened) {
+    stepAside(opened.error().message);
+    return nullptr;
   }
-  memoryFailed_ = true;
-  say(Level::Error, opened.error().message);
-  return nullptr;
+  memory_ = std::move(*opened);
+  log_.resolveBy(memory_.get());
+  log_.describe(!settings_.reportFolder.empty());
+  return memory_.get();
 }
 
 void Shim::isForked() {
@@ -109,7 +111,7 @@ void Shim::summarize() {
     say(Level::Info, memory_->summary());
   if (log_.calls() != 0)
     say(Level::Info, log_.summary());
-  if (!reason_.empty())
+  if (const std::lock_guard reasonLock(reasonMutex_); !reason_.empty())
     say(Level::Info, "without PumpGraph since: " + reason_);
   if (!settings_.reportFolder.empty())
     if (const runtime::Status written = log_.writeReport(settings_.reportFolder); !written)

@@ -45,7 +45,8 @@ public:
   }
 
   std::mutex &mutex() { return mutex_; }
-  /// Opened for the current context's device at the first call; null if it cannot be, which is said.
+  /// Opened for the current context's device at the first call. Null without a context, and if it cannot be opened;
+  /// then the shim steps aside.
   Memory *memory();
   /// Null until there is one.
   Memory *memoryIfOpen() { return memory_.get(); }
@@ -74,10 +75,10 @@ private:
   std::atomic<int> captures_{0};
   std::optional<CUdevice> primary_; ///< whose primary context the program uses; under `mutex_`
   int contexts_ = 0;                ///< that the program has begun; under `mutex_`
-  std::string reason_;              ///< for standing aside; under `mutex_`
+  std::mutex reasonMutex_;
+  std::string reason_; ///< for standing aside; under `reasonMutex_`
   std::mutex mutex_;
   std::unique_ptr<Memory> memory_;
-  bool memoryFailed_ = false;
   CallLog log_;
   Kernels kernels_;
 };

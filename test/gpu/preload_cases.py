@@ -55,10 +55,10 @@ class Programs:
 
 def static_values(programs):
     """A program with static cudart: allocations of both kinds, a graph, threads; then at less memory than it takes."""
-    _, lines = programs.same("4GiB", programs.static, "values", "512")
+    _, lines = programs.same("4GiB", programs.static, "captured", "512")
     if "a period of" not in lines:
         raise Failure(f"no period was found:\n{lines}")
-    _, lines = programs.same("256MiB", programs.static, "values", "512")
+    _, lines = programs.same("256MiB", programs.static, "loops", "512")
     if "in host memory at most" not in lines:
         raise Failure(f"nothing was in host memory:\n{lines}")
 
@@ -125,7 +125,7 @@ def torch_out_of_memory(programs):
 def report(programs):
     """The period as a step."""
     folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"preload-report-{os.getpid()}"
-    programs.under("4GiB", programs.static, "values", "64", options=(f"--report={folder}",))
+    programs.under("4GiB", programs.static, "loops", "64", options=(f"--report={folder}",))
     traces = sorted(folder.glob("*.mlir"))
     if not traces:
         raise Failure("no period was described")

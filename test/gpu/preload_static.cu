@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A program with the CUDA runtime linked in, for pump-graph-run: preload_static values|cost|room [MEBIBYTES]. It knows
-/// nothing of PumpGraph.
+/// A program with the CUDA runtime linked in, for pump-graph-run: preload_static loops|captured|cost|room [MEBIBYTES].
+/// It knows nothing of PumpGraph.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -88,7 +88,7 @@ private:
   float *sum_ = nullptr;
 };
 
-void values(int mebibytes) {
+void values(int mebibytes, bool captures) {
   const int layers = 8, count = std::max(1, mebibytes / layers) * (1 << 18);
   Loop loop(layers, count);
   for (int i = 0; i < 10; ++i)
@@ -97,8 +97,10 @@ void values(int mebibytes) {
   for (int i = 0; i < 10; ++i)
     loop.round(i, false);
   std::printf("synchronous %.17g\n", loop.sum());
-  loop.captured();
-  std::printf("captured %.17g\n", loop.sum());
+  if (captures) {
+    loop.captured();
+    std::printf("captured %.17g\n", loop.sum());
+  }
   double sums[3];
   std::vector<std::thread> threads;
   for (double &sum : sums)
@@ -154,8 +156,9 @@ void room() {
 int main(int count, char **arguments) {
   if (count < 2)
     return 2;
-  if (!std::strcmp(arguments[1], "values"))
-    values(count > 2 ? std::atoi(arguments[2]) : 256);
+  const int mebibytes = count > 2 ? std::atoi(arguments[2]) : 256;
+  if (!std::strcmp(arguments[1], "loops") || !std::strcmp(arguments[1], "captured"))
+    values(mebibytes, !std::strcmp(arguments[1], "captured"));
   else if (!std::strcmp(arguments[1], "cost"))
     cost();
   else if (!std::strcmp(arguments[1], "room"))

@@ -93,7 +93,15 @@ static CUresult create(CUmemGenericAllocationHandle *handle, std::size_t bytes, 
   return result;
 }
 
+static bool hasContext() {
+  CUcontext context = nullptr;
+  table().ctxGetCurrent.raw(&context);
+  return context != nullptr;
+}
+
 FAKE_EXPORT CUresult cuMemAlloc(CUdeviceptr *address, std::size_t bytes) {
+  if (!hasContext())
+    return CUDA_ERROR_INVALID_CONTEXT;
   const std::lock_guard lock(mutex);
   bytes = (bytes + pageBytes - 1) / pageBytes * pageBytes;
   CUmemAllocationProp properties{};
@@ -190,7 +198,7 @@ static CUresult copyDown(void *to, CUdeviceptr from, std::size_t bytes) {
 
 static CUresult currentDevice(CUdevice *device) {
   *device = 0;
-  return CUDA_SUCCESS;
+  return hasContext() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 static CUresult primaryContext(CUcontext *context, CUdevice device) {

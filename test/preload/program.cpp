@@ -68,6 +68,9 @@ void openBy(const std::string &way) {
     memGetInfo = FIND(cuMemGetInfo, 3020);
     launchKernel = FIND(cuLaunchKernel, 4000);
   }
+  CUdeviceptr early = 0;
+  if (memAlloc(&early, mebibyte) != CUDA_ERROR_INVALID_CONTEXT)
+    std::printf("an allocation without a context\n");
   CUcontext context = nullptr;
   MUST(FIND(cuDevicePrimaryCtxRetain, 7000)(&context, 0));
 }
