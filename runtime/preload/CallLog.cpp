@@ -61,7 +61,9 @@ void CallLog::begin(NodeKind kind, std::uint64_t function, const CallStream &str
 }
 
 void CallLog::word(std::uint64_t word, std::int32_t parameter) {
-  const std::optional<Extent> extent = memory_ ? memory_->find(word) : std::nullopt;
+  if (!memory_ || !memory_->mayHold(word))
+    return;
+  const std::optional<Extent> extent = memory_->find(word);
   if (!extent)
     return;
   identity_.add(word);

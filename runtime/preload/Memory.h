@@ -72,6 +72,10 @@ public:
   void noteMapping(CUdeviceptr address, std::uint64_t bytes, CUmemGenericAllocationHandle handle);
   void forgetMappings(CUdeviceptr address, std::uint64_t bytes);
 
+  /// False for most numbers, at once.
+  bool mayHold(std::uint64_t word) const {
+    return addresses_->contains(word) || (word >= mappedBegin_ && word < mappedEnd_);
+  }
   /// The live allocation that a word leads into.
   std::optional<Extent> find(std::uint64_t word) const;
 

@@ -81,6 +81,11 @@ class Installed(unittest.TestCase):
     def test_pump_graph_opt_runs(self):
         self.assertIn("--report", self.succeed(self.prefix / "bin" / "pump-graph-opt", "--help"))
 
+    def test_the_launcher_finds_its_library(self):
+        said = self.succeed(self.prefix / "bin" / "pump-graph-run", "--budget=1GiB", "--", "sh", "-c",
+                            "echo $LD_PRELOAD")
+        self.assertEqual(Path(said.strip()).resolve(), (self.lib / "libpumpgraph_preload.so").resolve())
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])

@@ -106,7 +106,7 @@ FAKE_EXPORT CUresult cuMemAlloc(CUdeviceptr *address, std::size_t bytes) {
   bytes = (bytes + pageBytes - 1) / pageBytes * pageBytes;
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   const CUmemAccessDesc access{properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   CUmemGenericAllocationHandle handle = 0;
   if (const CUresult result = create(&handle, bytes, &properties, 0); result != CUDA_SUCCESS)

@@ -296,15 +296,19 @@ void closing() {
   rounds(20);
 }
 
-void threads(int count) {
+/// Each with a loop of its own; they allocate and free if they run whole rounds.
+void threads(int count, bool wholeRounds) {
   std::vector<std::thread> all;
   std::vector<Loop *> loops;
   for (int i = 0; i < count; ++i)
     loops.push_back(new Loop(mebibyte));
   for (Loop *loop : loops)
-    all.emplace_back([loop] {
+    all.emplace_back([loop, wholeRounds] {
+      CUcontext context = nullptr;
+      MUST(FIND(cuDevicePrimaryCtxRetain, 7000)(&context, 0));
+      MUST(FIND(cuCtxSetCurrent, 4000)(context));
       for (int i = 0; i < 200; ++i)
-        loop->evaluate();
+        wholeRounds ? loop->round(0.5F) : loop->evaluate();
     });
   for (std::thread &thread : all)
     thread.join();
@@ -348,7 +352,9 @@ int main(int count, char **arguments) {
   else if (scenario == "closing")
     closing();
   else if (scenario == "threads")
-    threads(number);
+    threads(number, false);
+  else if (scenario == "allocating-threads")
+    threads(number, true);
   else if (scenario == "fork") {
     rounds(3);
     return inChild([] { printInfo(); });

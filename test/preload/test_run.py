@@ -52,6 +52,10 @@ class SameResults(unittest.TestCase):
     def test_threads(self):
         self.assertIn("7208 calls on the device", self.same("proc", "threads", "4"))
 
+    def test_threads_that_allocate(self):
+        for options in (("--budget=64MiB",), ("--budget=8MiB",)):
+            self.assertIn("1604 allocations", self.same("proc", "allocating-threads", "4", options=options))
+
     def test_a_program_that_closes_the_driver(self):
         self.assertIn("42 allocations", self.same("proc", "closing"))
 
