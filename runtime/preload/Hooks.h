@@ -208,12 +208,15 @@ template <> struct Hook<tag::cuCtxCreate> {
 struct BeginsCapture {
   template <typename Function, typename... Arguments>
   static CUresult call(const Real<Function> &real, Arguments... arguments) {
+    const bool follows = shim().follows();
+    if (follows) {
+      const std::lock_guard lock(shim().mutex());
+      if (Memory *const memory = shim().memoryIfOpen())
+        memory->makeRoomForCapture();
+    }
     const CUresult result = real(arguments...);
-    if (result != CUDA_SUCCESS || !shim().follows())
-      return result;
-    const std::lock_guard lock(shim().mutex());
-    shim().log().interrupt();
-    shim().captureBegins();
+    if (result == CUDA_SUCCESS && follows)
+      shim().captureBegins(streamAmong(arguments...));
     return result;
   }
 };

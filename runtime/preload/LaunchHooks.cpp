@@ -185,7 +185,7 @@ CUresult Hook<tag::cuStreamEndCapture>::call(const Real<CUresult (*)(CUstream, C
   // A capture that has become invalid ends, too.
   const CUresult result = real(stream, graph);
   if (result != CUDA_ERROR_ILLEGAL_STATE && shim().isActive())
-    shim().captureEnds();
+    shim().captureEnds(stream);
   return result;
 }
 

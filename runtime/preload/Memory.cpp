@@ -48,12 +48,47 @@ Memory::Memory(std::shared_ptr<const Driver> driver, int device, std::uint64_t b
                std::unique_ptr<AddressSpace> addresses)
     : driver_(std::move(driver)), budgetBytes_(budgetBytes), addresses_(std::move(addresses)),
       frames_(*driver_, device, budgetBytes / pageBytes), host_(*driver_, device, hostBytes),
-      mapper_(*driver_, device, frames_), heap_(*driver_, *addresses_, frames_, host_, mapper_) {
+      mapper_(*driver_, device, frames_), heap_(*driver_, *addresses_, frames_, host_, mapper_), graphs_(*driver_) {
   heap_.takeLowest(true);
 }
 
+runtime::GraphNumber Memory::graphOf(CUstream stream) {
+  if (captures_.empty())
+    return 0;
+  // What is allocated beside a capture counts as the capture's: nothing may wait for the device.
+  const Expected<runtime::GraphNumber> own =
+      stream == forAllStreams() ? runtime::GraphNumber{0} : graphs_.capturedOn(stream);
+  return own && *own != 0 ? *own : captures_.back().graph;
+}
+
+void Memory::makeRoomForCapture() {
+  if (captures_.empty())
+    static_cast<void>(heap_.flushCache()); // a failure leaves what is kept
+}
+
+void Memory::beginsCapture(CUstream stream) {
+  if (const Expected<runtime::GraphNumber> graph = graphs_.capturedOn(stream); graph && *graph != 0)
+    captures_.push_back({stream, *graph});
+  heap_.keepFreed(!captures_.empty());
+}
+
+void Memory::endsCapture(CUstream stream) {
+  std::erase_if(captures_, [&](const Capture &capture) { return capture.stream == stream; });
+  heap_.keepFreed(!captures_.empty());
+}
+
+void Memory::takeEndedGraphs() {
+  if (!captures_.empty())
+    return;
+  const std::vector<runtime::GraphNumber> ended = graphs_.takeEnded();
+  // What was freed during a capture was not waited for.
+  if (!ended.empty() && driver_->ctxSynchronize())
+    heap_.graphsEnded(ended);
+}
+
 Expected<CUdeviceptr> Memory::allocate(std::uint64_t bytes, CUstream stream) {
-  Expected<CUdeviceptr> allocated = heap_.allocate(bytes, stream, {});
+  takeEndedGraphs();
+  Expected<CUdeviceptr> allocated = heap_.allocate(bytes, stream, {}, {}, graphOf(stream));
   mostHostBytes_ = std::max(mostHostBytes_, host_.backedBytes());
   return allocated;
 }
@@ -71,11 +106,6 @@ void Memory::freeAll() {
       if (block.members[member].live)
         heap_.free(block.address + block.members[member].offset, forAllStreams());
     }
-}
-
-void Memory::keep(CUdeviceptr address) {
-  if (const std::optional<Extent> extent = find(address))
-    keptBytes_ += extent->bytes;
 }
 
 bool Memory::countGiven(std::uint64_t bytes, bool mayWait) {
@@ -193,8 +223,6 @@ std::string Memory::summary() const {
                   bytesText(frames_.mostCreated() * pageBytes + mostGivenBytes_), bytesText(budgetBytes_));
   if (mostHostBytes_ != 0)
     text += fmt::format("; in host memory at most {}, which kernels reach over the link", bytesText(mostHostBytes_));
-  if (keptBytes_ != 0)
-    text += fmt::format("; freed during captures and kept: {}", bytesText(keptBytes_));
   return text;
 }
 

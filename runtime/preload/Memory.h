@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/memory/Heap.h"
+#include "runtime/memory/OtherGraphs.h"
 #include "runtime/streams/Round.h"
 
 #include <cuda.h>
@@ -14,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace pumpgraph::preload {
 
@@ -28,8 +30,9 @@ struct Extent {
 };
 
 /// Allocations come from a heap of frames: at addresses that a loop finds again in each round, on the device within the
-/// budget, in host memory beyond it. Memory that the driver gives itself (during a capture, by cuMemCreate) counts
-/// against the same budget.
+/// budget, in host memory beyond it. While graphs are captured, what is allocated belongs to one of them, and what is
+/// freed stays until they are gone. Memory that the driver gives itself (by cuMemCreate) counts against the same
+/// budget.
 ///
 /// Not thread-safe.
 class Memory {
@@ -42,6 +45,12 @@ public:
   /// `stream`: on which a free orders the next allocation of the same memory. forAllStreams for memory that is idle
   /// when it is freed.
   runtime::Expected<CUdeviceptr> allocate(std::uint64_t bytes, CUstream stream);
+
+  /// Ahead of a capture, beside which nothing may wait for the device: gives up memory that is kept for allocations.
+  void makeRoomForCapture();
+  /// `stream` is captured from now on; until the end of the capture that began there.
+  void beginsCapture(CUstream stream);
+  void endsCapture(CUstream stream);
   /// The error that ended the context, after which the driver gives nothing else.
   CUresult loss() const { return driver_->loss->result(); }
   static CUstream forAllStreams() { return reinterpret_cast<CUstream>(std::uintptr_t{0} - 1); }
@@ -50,8 +59,6 @@ public:
   CUresult free(CUdeviceptr address, CUstream stream);
   /// The context that used all of it is gone.
   void freeAll();
-  /// Freed while graphs are captured, which may use it: stays until the end of the process.
-  void keep(CUdeviceptr address);
 
   /// The stream, before it is destroyed, if freed memory waits for its work.
   bool forgetStream(CUstream stream) { return streams_.erase(stream) != 0; }
@@ -89,6 +96,9 @@ private:
          std::unique_ptr<runtime::AddressSpace> addresses);
   /// The heap has what `given` bytes leave of the budget, once it has given back what it need not have.
   void shareBudget(std::uint64_t given);
+  /// The graph that an allocation belongs to; 0: none.
+  runtime::GraphNumber graphOf(CUstream stream);
+  void takeEndedGraphs();
   struct Mapping;
   void map(CUdeviceptr address, const Mapping &mapping);
 
@@ -103,14 +113,19 @@ private:
   std::shared_ptr<const runtime::Driver> driver_;
   std::uint64_t budgetBytes_;
   std::uint64_t givenBytes_ = 0, mostGivenBytes_ = 0, given_ = 0;
-  std::uint64_t keptBytes_ = 0;
   std::uint64_t mostHostBytes_ = 0;
   std::unique_ptr<runtime::AddressSpace> addresses_;
   runtime::FramePool frames_;
   runtime::HostMemory host_;
   runtime::PageMapper mapper_;
   runtime::Heap heap_;
-  std::set<CUstream> streams_; ///< on which memory was freed
+  runtime::OtherGraphs graphs_;
+  struct Capture {
+    CUstream stream = nullptr;
+    runtime::GraphNumber graph = 0;
+  };
+  std::vector<Capture> captures_; ///< those that run, in the order of their beginnings
+  std::set<CUstream> streams_;    ///< on which memory was freed
   std::map<CUmemGenericAllocationHandle, Handle> handles_;
   std::map<CUdeviceptr, Mapping> mappings_;
   /// Around all of them, ever: most words are numbers, and far from it.

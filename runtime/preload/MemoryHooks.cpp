@@ -11,7 +11,7 @@ constexpr std::size_t pitchBytes = 512;
 
 /// From the heap; nothing where the driver is to answer.
 std::optional<CUresult> allocate(CUdeviceptr *address, std::size_t bytes, CUstream stream) {
-  if (!address || bytes == 0 || !shim().follows() || shim().isCapturing())
+  if (!address || bytes == 0 || !shim().follows())
     return std::nullopt;
   const std::lock_guard lock(shim().mutex());
   Memory *const memory = shim().memory();
@@ -27,7 +27,7 @@ std::optional<CUresult> allocate(CUdeviceptr *address, std::size_t bytes, CUstre
   return memory->loss() != CUDA_SUCCESS ? memory->loss() : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/// From the driver, counted against the budget: what is allocated while a stream is captured.
+/// From the driver, counted against the budget: where the heap cannot be asked.
 template <typename Allocate> CUresult allocateGiven(CUdeviceptr *address, std::size_t bytes, Allocate allocate) {
   const bool counts = shim().isActive() && bytes != 0;
   if (counts) {
@@ -69,16 +69,11 @@ Owner ownerOf(CUdeviceptr address) {
   return Owner::Driver;
 }
 
-/// Ahead of it the memory has to be idle, in the order of `stream` at least.
+/// Ahead of it the memory has to be idle, in the order of `stream` at least, unless a stream is captured.
 CUresult freeOwned(CUdeviceptr address, CUstream stream) {
   const std::lock_guard lock(shim().mutex());
-  Memory &memory = *shim().memoryIfOpen();
-  if (!shim().isCapturing()) {
-    shim().log().freed(address);
-    return memory.free(address, stream);
-  }
-  memory.keep(address);
-  return CUDA_SUCCESS;
+  shim().log().freed(address);
+  return shim().memoryIfOpen()->free(address, stream);
 }
 
 } // namespace

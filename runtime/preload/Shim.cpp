@@ -57,7 +57,18 @@ void Shim::stepAside(const std::string &reason) {
   say(Level::Warning, reason + ": the program goes on without PumpGraph");
 }
 
-void Shim::captureEnds() {
+void Shim::captureBegins(CUstream stream) {
+  const std::lock_guard lock(mutex_);
+  captures_.fetch_add(1, std::memory_order_relaxed);
+  log_.interrupt();
+  if (memory_)
+    memory_->beginsCapture(stream);
+}
+
+void Shim::captureEnds(CUstream stream) {
+  const std::lock_guard lock(mutex_);
+  if (memory_)
+    memory_->endsCapture(stream);
   // A capture that somebody began ahead of the shim ends, too.
   int running = captures_.load();
   while (running > 0 && !captures_.compare_exchange_weak(running, running - 1))

@@ -53,8 +53,8 @@ public:
   CallLog &log() { return log_; }
   Kernels &kernels() { return kernels_; }
 
-  void captureBegins() { captures_.fetch_add(1, std::memory_order_relaxed); }
-  void captureEnds();
+  void captureBegins(CUstream stream);
+  void captureEnds(CUstream stream);
   /// Whether a stream may be under capture.
   bool isCapturing() const { return captures_.load(std::memory_order_relaxed) > 0; }
 

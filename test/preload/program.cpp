@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -246,6 +247,118 @@ void streams(int count) {
   one.print();
 }
 
+/// Allocations of both kinds, frees, launches, copies, captures and launches of graphs, as drawn.
+class RandomProgram {
+public:
+  explicit RandomProgram(unsigned seed) : random_(seed) {
+    CUmodule module = nullptr;
+    MUST(FIND(cuModuleLoadData, 2000)(&module, ""));
+    MUST(FIND(cuModuleGetFunction, 2000)(&scale_, module, "scaleAndAdd"));
+    MUST(FIND(cuModuleGetFunction, 2000)(&set_, module, "setFloats"));
+    for (CUstream &stream : streams_)
+      MUST(FIND(cuStreamCreate, 2000)(&stream, CU_STREAM_NON_BLOCKING));
+  }
+
+  void run(int steps) {
+    for (int step = 0; step < steps; ++step) {
+      if (buffers_.size() < 2 || (buffers_.size() < 12 && draw(4) == 0))
+        allocate();
+      else if (draw(5) == 0)
+        free(draw(buffers_.size()));
+      else if (draw(25) == 0)
+        capture();
+      else
+        work(streams_[draw(2)]);
+    }
+    while (!buffers_.empty())
+      free(0);
+  }
+
+private:
+  struct Buffer {
+    CUdeviceptr address = 0;
+    int count = 0;
+    bool isAsync = false;
+  };
+
+  std::size_t draw(std::size_t count) { return random_() % count; }
+
+  void launchSet(const Buffer &buffer, float value, CUstream stream) {
+    Buffer given = buffer;
+    void *parameters[] = {&given.address, &given.count, &value};
+    MUST(launchKernel(set_, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr));
+  }
+
+  void allocate() {
+    const std::size_t bytes = (1 + draw(draw(3) == 0 ? 3000 : 40)) * 1024;
+    Buffer buffer{0, static_cast<int>(bytes / sizeof(float)), draw(2) == 0};
+    MUST(buffer.isAsync ? FIND(cuMemAllocAsync, 11020)(&buffer.address, bytes, streams_[0])
+                        : memAlloc(&buffer.address, bytes));
+    launchSet(buffer, static_cast<float>(draw(9)), streams_[0]);
+    buffers_.push_back(buffer);
+  }
+
+  void free(std::size_t index) {
+    const Buffer buffer = buffers_[index];
+    print(buffer);
+    buffers_.erase(buffers_.begin() + static_cast<std::ptrdiff_t>(index));
+    MUST(buffer.isAsync ? FIND(cuMemFreeAsync, 11020)(buffer.address, streams_[draw(2)]) : memFree(buffer.address));
+  }
+
+  void work(CUstream stream) {
+    Buffer to = buffers_[draw(buffers_.size())], from = buffers_[draw(buffers_.size())];
+    const std::size_t count = static_cast<std::size_t>(std::min(to.count, from.count));
+    switch (draw(4)) {
+    case 0:
+      MUST(FIND(cuMemcpyDtoDAsync, 3020)(to.address, from.address, count * sizeof(float), stream));
+      break;
+    case 1:
+      MUST(FIND(cuMemsetD8Async, 3020)(to.address, 0, count, stream));
+      break;
+    default: {
+      float factor = 0.5F;
+      int floats = static_cast<int>(count);
+      void *parameters[] = {&to.address, &from.address, &floats, &factor};
+      MUST(launchKernel(scale_, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr));
+    }
+    }
+  }
+
+  /// A graph that is launched as often as drawn. A buffer may go while it is captured, and another one come.
+  void capture() {
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    MUST(FIND(cuStreamBeginCapture, 10010)(streams_[1], CU_STREAM_CAPTURE_MODE_RELAXED));
+    for (std::size_t left = 1 + draw(4); left-- > 0;)
+      launchSet(buffers_[draw(buffers_.size())], static_cast<float>(draw(9)), streams_[1]);
+    CUdeviceptr block = 0;
+    MUST(memAlloc(&block, mebibyte));
+    MUST(FIND(cuStreamEndCapture, 10000)(streams_[1], &graph));
+    MUST(FIND(cuGraphInstantiateWithFlags, 11040)(&exec, graph, 0));
+    for (std::size_t left = draw(3); left-- > 0;)
+      MUST(FIND(cuGraphLaunch, 10000)(exec, streams_[1]));
+    MUST(memFree(block));
+  }
+
+  void print(const Buffer &buffer) {
+    std::vector<float> values(static_cast<std::size_t>(buffer.count));
+    MUST(FIND(cuMemcpyDtoH, 3020)(values.data(), buffer.address, values.size() * sizeof(float)));
+    double sum = 0;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      sum += values[i] * static_cast<double>(i % 5 + 1);
+    std::printf("%d floats %.17g\n", buffer.count, sum);
+  }
+
+  std::mt19937 random_;
+  CUfunction scale_ = nullptr, set_ = nullptr;
+  CUstream streams_[2] = {};
+  std::vector<Buffer> buffers_;
+};
+
+void random(unsigned seed) {
+  RandomProgram(seed).run(300);
+}
+
 void nvml() {
   struct {
     unsigned long long total, free, used;
@@ -378,6 +491,11 @@ int main(int count, char **arguments) {
   } else if (scenario == "deepbind") {
     std::printf("%d\n", dlopen("libm.so.6", RTLD_NOW | RTLD_DEEPBIND) != nullptr);
     rounds(5);
+  } else if (scenario == "apart") {
+    std::printf("%d\n", dlmopen(LM_ID_NEWLM, "libm.so.6", RTLD_NOW) != nullptr);
+    rounds(5);
+  } else if (scenario == "random") {
+    random(static_cast<unsigned>(number));
   } else if (scenario == "exit") {
     return number;
   } else if (scenario == "abort") {

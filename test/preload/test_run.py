@@ -56,6 +56,12 @@ class SameResults(unittest.TestCase):
         for options in (("--budget=64MiB",), ("--budget=8MiB",)):
             self.assertIn("1604 allocations", self.same("proc", "allocating-threads", "4", options=options))
 
+    def test_random_programs(self):
+        for seed in range(1, 31):
+            budget = ("--budget=6MiB", "--budget=12MiB", "--budget=256MiB")[seed % 3]
+            with self.subTest(seed=seed, budget=budget):
+                self.same("proc", "random", str(seed), options=(budget,))
+
     def test_a_program_that_closes_the_driver(self):
         self.assertIn("42 allocations", self.same("proc", "closing"))
 
@@ -128,6 +134,15 @@ class Refusals(unittest.TestCase):
 
     def test_deep_binding(self):
         self.goes_on("deepbind", "libm.so.6 is opened with RTLD_DEEPBIND, so its CUDA calls cannot be seen")
+
+    def test_a_namespace_of_its_own(self):
+        self.goes_on("apart", "libm.so.6 is opened with dlmopen(), so its CUDA calls cannot be seen")
+
+    def test_another_library_before_the_driver(self):
+        hook = os.environ["PUMPGRAPH_OTHER_HOOK"]
+        result = under("linked", "rounds", "5", LD_PRELOAD=hook)
+        self.assertEqual(result.stdout, plain(PROGRAM, "linked", "rounds", "5").stdout, result.stderr)
+        self.assertIn(f"warning: {hook} stands before the driver, too", result.stderr)
 
     def test_an_unknown_function_when_it_is_called_and_not_when_it_is_found(self):
         result = under("proc", "tomorrow")
