@@ -134,10 +134,8 @@ Expected<CUdeviceptr> Heap::allocate(std::uint64_t size, CUstream stream, std::s
                                      GraphNumber graph) {
   if (size == 0)
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "an allocation of 0 bytes");
-  if (graph != 0) {
-    graphs_.try_emplace(graph);
-    lastGraph_ = std::max(lastGraph_, graph);
-  }
+  if (graph != 0)
+    graphBegins(graph);
   return size >= leastLargeBytes ? allocateLarge(size, stream, name, std::move(after), graph)
                                  : allocateSmall(size, stream, name, graph);
 }
@@ -202,6 +200,11 @@ Expected<CUdeviceptr> Heap::allocateLarge(std::uint64_t size, CUstream stream, s
   Block &fresh = **created;
   fresh.members.emplace_back().room = fresh.bytes();
   return handOut(fresh, 0, size, stream, name, graph);
+}
+
+void Heap::graphBegins(GraphNumber graph) {
+  graphs_.try_emplace(graph);
+  lastGraph_ = std::max(lastGraph_, graph);
 }
 
 std::optional<BlockId> &Heap::openFor(GraphNumber graph) {

@@ -136,6 +136,8 @@ public:
                                  GraphNumber graph = 0);
   Status free(CUdeviceptr pointer, CUstream stream);
 
+  /// A graph of the program's own is captured from now on. An allocation for it says the same.
+  void graphBegins(GraphNumber graph);
   /// Graphs of the program's own are gone: memory that they alone used is free.
   void graphsEnded(const std::vector<GraphNumber> &ended);
   /// While on, a freed allocation is kept for all graphs of the program that were captured since it was allocated.

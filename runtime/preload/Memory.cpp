@@ -67,8 +67,10 @@ void Memory::makeRoomForCapture() {
 }
 
 void Memory::beginsCapture(CUstream stream) {
-  if (const Expected<runtime::GraphNumber> graph = graphs_.capturedOn(stream); graph && *graph != 0)
+  if (const Expected<runtime::GraphNumber> graph = graphs_.capturedOn(stream); graph && *graph != 0) {
     captures_.push_back({stream, *graph});
+    heap_.graphBegins(*graph);
+  }
   heap_.keepFreed(!captures_.empty());
 }
 

@@ -104,6 +104,8 @@ public:
     MUST(FIND(cuMemFreeAsync, 11020)(first, stream_));
   }
 
+  void set(CUdeviceptr address, int count, float value) { launch(set_, address, count, value); }
+
   void evaluate() {
     for (int i = 0; i < 9; ++i)
       launch(scale_, sum_, sum_, count_ / 4, 0.0F);
@@ -245,6 +247,30 @@ void streams(int count) {
     one.evaluate();
   }
   one.print();
+}
+
+/// A graph works in memory that is freed while it is captured.
+void graphMemory() {
+  Loop loop(mebibyte);
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  CUdeviceptr used = 0, next = 0, last = 0;
+  MUST(memAlloc(&used, 4 * mebibyte));
+  MUST(FIND(cuStreamBeginCapture, 10010)(loop.stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
+  loop.set(used, mebibyte, 1.0F);
+  MUST(memFree(used));
+  MUST(FIND(cuStreamEndCapture, 10000)(loop.stream(), &graph));
+  MUST(FIND(cuGraphInstantiateWithFlags, 11040)(&exec, graph, 0));
+  MUST(FIND(cuGraphDestroy, 10000)(graph));
+  MUST(memAlloc(&next, 4 * mebibyte));
+  loop.set(next, mebibyte, 2.0F);
+  MUST(FIND(cuGraphLaunch, 10000)(exec, loop.stream()));
+  float value = 0;
+  MUST(FIND(cuMemcpyDtoH, 3020)(&value, next, sizeof value));
+  std::printf("%s, value %g\n", next == used ? "the same memory" : "other memory", value);
+  MUST(FIND(cuGraphExecDestroy, 10000)(exec));
+  MUST(memAlloc(&last, 4 * mebibyte));
+  std::printf("%s\n", last == used ? "the graph's memory" : "other memory");
 }
 
 /// Allocations of both kinds, frees, launches, copies, captures and launches of graphs, as drawn.
@@ -491,6 +517,8 @@ int main(int count, char **arguments) {
   } else if (scenario == "deepbind") {
     std::printf("%d\n", dlopen("libm.so.6", RTLD_NOW | RTLD_DEEPBIND) != nullptr);
     rounds(5);
+  } else if (scenario == "graph-memory") {
+    graphMemory();
   } else if (scenario == "apart") {
     std::printf("%d\n", dlmopen(LM_ID_NEWLM, "libm.so.6", RTLD_NOW) != nullptr);
     rounds(5);

@@ -106,6 +106,10 @@ class Budget(unittest.TestCase):
                 self.assertLessEqual(int(peak.read_text()), 17, scenario)
             self.assertNotIn("create 2", under("proc", "mixed", options=("--budget=32MiB",)).stdout)
 
+    def test_memory_that_a_graph_works_in_stays_until_the_graph_is_gone(self):
+        result = under("proc", "graph-memory")
+        self.assertEqual(result.stdout, "other memory, value 2\nthe graph's memory\n", result.stderr)
+
     def test_nvml_tells_of_the_budget(self):
         self.assertEqual(plain(PROGRAM, "proc", "nvml").stdout, "1000 900 100\n1000 890 100\n")
         result = under("proc", "nvml", options=("--budget=32MiB",))

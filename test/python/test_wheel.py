@@ -75,7 +75,8 @@ class Wheel(unittest.TestCase):
         zipfile.ZipFile(self.wheel).extractall(unpacked)
         binaries = [path for path in unpacked.rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
         self.assertEqual(sorted(path.name for path in binaries),
-                         ["libpumpgraph-compiler.so", "libpumpgraph.so", "pump-graph-opt"])
+                         ["libpumpgraph-compiler.so", "libpumpgraph.so", "libpumpgraph_preload.so", "pump-graph-opt",
+                          "pump-graph-run"])
         for binary in binaries:
             needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "--wide", "--dynamic", binary)))
             self.assertLessEqual(needed, SYSTEM_LIBRARIES, binary.name)
@@ -110,6 +111,8 @@ class Wheel(unittest.TestCase):
         report = self.place / "report.json"
         run(environment / "bin" / "pump-graph-opt", STEP, "--budget=50%", f"--report=json:{report}")
         self.assertIs(json.loads(report.read_text())["checked"], True)
+        preloaded = run(environment / "bin" / "pump-graph-run", "--budget=1GiB", "--", "sh", "-c", "echo $LD_PRELOAD")
+        self.assertTrue(Path(preloaded.strip()).is_relative_to(environment.resolve()), preloaded)
 
 
 if __name__ == "__main__":

@@ -102,11 +102,11 @@ Options parse(int count, char **arguments) {
   return options;
 }
 
-/// In lib/ beside bin/, or in the folder of this program.
+/// In lib/ beside bin/, in the folder of this program, or as a Python package has it: above that.
 std::string findPreload() {
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  for (const char *place : {"../lib", "../lib/x86_64-linux-gnu", "../lib64", "."})
+  for (const char *place : {"../lib", "../lib/x86_64-linux-gnu", "../lib64", ".", ".."})
     if (const std::filesystem::path path = folder / place / "libpumpgraph_preload.so"; exists(path, error))
       return canonical(path, error).string();
   fail(fmt::format("libpumpgraph_preload.so is not beside {}: it belongs into ../lib", folder.string()));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the Python package, its libraries and pump-graph-opt into one file for pip: `tools/dev wheel`. Prints its path.
+"""Puts the Python package, its libraries and its programs into one file for pip: `tools/dev wheel`. Prints its path.
 
 Takes what was built; needs setuptools and wheel (Debian's python3-setuptools, python3-wheel), and nothing from a net.
 """
@@ -17,7 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-BINARIES = {"lib/libpumpgraph.so": ".", "lib/libpumpgraph-compiler.so": ".", "bin/pump-graph-opt": "bin"}
+BINARIES = {"lib/libpumpgraph.so": ".", "lib/libpumpgraph-compiler.so": ".", "lib/libpumpgraph_preload.so": ".",
+            "bin/pump-graph-opt": "bin", "bin/pump-graph-run": "bin"}
 
 
 def version():

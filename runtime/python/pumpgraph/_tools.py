@@ -8,10 +8,18 @@ import sys
 from pathlib import Path
 
 
-def pump_graph_opt() -> None:
-    """Becomes pump-graph-opt, with this process's arguments."""
-    program = Path(__file__).resolve().parent / "bin" / "pump-graph-opt"
+def _become(name: str) -> None:
+    """That program, with this process's arguments."""
+    program = Path(__file__).resolve().parent / "bin" / name
     try:
-        os.execv(program, ["pump-graph-opt", *sys.argv[1:]])
+        os.execv(program, [name, *sys.argv[1:]])
     except OSError as error:
-        sys.exit(f"pump-graph-opt: {program}: {error.strerror}")
+        sys.exit(f"{name}: {program}: {error.strerror}")
+
+
+def pump_graph_opt() -> None:
+    _become("pump-graph-opt")
+
+
+def pump_graph_run() -> None:
+    _become("pump-graph-run")
