@@ -62,7 +62,8 @@ runtime::GraphNumber Memory::graphOf(CUstream stream) {
 }
 
 void Memory::makeRoomForCapture() {
-  if (captures_.empty())
+  // That waits for the device, so not where plenty is free anyway.
+  if (captures_.empty() && frames_.available() < frames_.budgetFrames() / 4)
     static_cast<void>(heap_.flushCache()); // a failure leaves what is kept
 }
 

@@ -259,6 +259,11 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(result.returncode, 2, arguments)
             self.assertIn(f"pump-graph-run: error: {message}", result.stderr)
 
+    def test_a_level_that_there_is_not(self):
+        result = plain(RUN, "--budget=1GiB", "--", "true", PUMPGRAPH_LOG="loud")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("PUMPGRAPH_LOG=loud: write error, warning, info or debug", result.stderr)
+
     def test_a_program_that_is_not_there(self):
         result = plain(RUN, "--budget=1GiB", "--", "/no/program")
         self.assertEqual(result.returncode, 127)

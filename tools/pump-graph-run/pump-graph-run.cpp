@@ -102,6 +102,13 @@ Options parse(int count, char **arguments) {
   return options;
 }
 
+void checkLevel() {
+  const char *const given = std::getenv(Settings::levelVariable);
+  const std::string_view level = given ? given : "";
+  if (!level.empty() && level != "error" && level != "warning" && level != "info" && level != "debug")
+    fail(fmt::format("{}={}: write error, warning, info or debug", Settings::levelVariable, level));
+}
+
 /// In lib/ beside bin/, in the folder of this program, or as a Python package has it: above that.
 std::string findPreload() {
   std::error_code error;
@@ -129,6 +136,7 @@ int main(int count, char **arguments) {
     fail("--budget=0: no program runs without device memory");
   if (options.program >= count)
     fail("there is no program; write it behind --");
+  checkLevel();
   set(Settings::budgetVariable, options.budget);
   set(Settings::hostVariable, options.host);
   set(Settings::reportVariable, options.report);
