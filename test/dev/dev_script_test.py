@@ -400,8 +400,8 @@ exit $missing""")
     def test_wheel_builds_the_binaries_in_it_and_nothing_else(self):
         build = self.make_build_folder()
         result = self.dev("wheel")
-        self.assertEqual(self.called("ninja"), [f"ninja -C {build} pumpgraph pumpgraph-compiler pump-graph-opt"],
-                         result.stderr)
+        built = f"ninja -C {build} pumpgraph pumpgraph-compiler pump-graph-opt launcher"
+        self.assertEqual(self.called("ninja"), [built], result.stderr)
 
         (build / "CMakeCache.txt").write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={self.tree}\n"
                                               "PUMPGRAPH_CUDA_INCLUDE:PATH=PUMPGRAPH_CUDA_INCLUDE-NOTFOUND\n")

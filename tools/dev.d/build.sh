@@ -66,7 +66,7 @@ buildWheel() {
   installMissing
   configure
   hasRuntime || fail "a wheel needs the runtime, and there is no CUDA toolkit here (no cuda.h) to build it with"
-  buildConfigured pumpgraph pumpgraph-compiler pumpgraph_preload pump-graph-opt pump-graph-run
+  buildConfigured pumpgraph pumpgraph-compiler pump-graph-opt launcher
   /usr/bin/python3 "$root/tools/wheel/build_wheel.py" --build-dir "$build" 2>"$build/wheel.log" ||
     fail "the wheel was not built; the log is $build/wheel.log"
 }

@@ -8,6 +8,7 @@ Takes what was built; needs setuptools and wheel (Debian's python3-setuptools, p
 import argparse
 import contextlib
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -17,8 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-BINARIES = {"lib/libpumpgraph.so": ".", "lib/libpumpgraph-compiler.so": ".", "lib/libpumpgraph_preload.so": ".",
-            "bin/pump-graph-opt": "bin", "bin/pump-graph-run": "bin"}
+BINARIES = {"lib/libpumpgraph.so": ".", "lib/libpumpgraph-compiler.so": ".", "bin/pump-graph-opt": "bin"}
+LAUNCHER = {"lib/libpumpgraph_preload.so": ".", "bin/pump-graph-run": "bin"}  # on x86-64 alone
 
 
 def version():
@@ -31,7 +32,8 @@ def lay_out(stage, build):
     shutil.copytree(ROOT / "runtime" / "python" / "pumpgraph", package, ignore=shutil.ignore_patterns("__pycache__"))
     for file in (HERE / "pyproject.toml", HERE / "setup.py", ROOT / "README.md", ROOT / "LICENSE"):
         shutil.copy(file, stage)
-    for built, folder in BINARIES.items():
+    launcher = LAUNCHER if platform.machine() == "x86_64" else {}
+    for built, folder in {**BINARIES, **launcher}.items():
         if not (build / built).is_file():
             sys.exit(f"build_wheel: {build / built} is not there; `tools/dev wheel` builds it, where there is a CUDA "
                      "toolkit's cuda.h")
