@@ -82,6 +82,7 @@ tl::expected<Compiled, PlanError> compile(const Description &captured, const Com
     return tl::unexpected(std::move(planned.error()));
   step.planned = std::move(planned->description);
   step.stats = planned->stats;
+  step.trace = std::move(planned->trace);
   append(step.violations, checkResidency(step.planned));
   lower(step, options);
   append(step.violations, checkPreserves(step.captured, step.lowered));

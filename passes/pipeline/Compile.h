@@ -34,6 +34,7 @@ struct Compiled {
   Description planned;
   Description lowered;
   PlanStats stats;
+  SearchTrace trace;                    ///< of the search that found `planned`
   std::optional<FewNodes> fewNodes;     ///< of `captured`: its times cannot be right
   std::optional<Remakeable> remakeable; ///< of `captured`, if the plan may run its nodes again
   std::vector<Violation> violations;    ///< of `planned` and `lowered`

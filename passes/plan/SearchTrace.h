@@ -11,7 +11,7 @@ namespace pumpgraph {
 
 struct TraceRow {
   std::string_view proposer;    ///< its name, for ever
-  std::uint64_t pieceBytes = 0; ///< of the largest piece of the search
+  std::uint64_t pieceBytes = 0; ///< the most of a piece of the search
   double beforeUs = 0;          ///< the best step so far, as scheduled, microseconds; 0: none
   double afterUs = 0;           ///< the step with what was tried; 0: no frames were found
   std::uint64_t effort = 0;     ///< as in Draft

@@ -5,6 +5,7 @@
 #include "passes/report/Lanes.h"
 #include "passes/report/NodeName.h"
 #include "passes/report/Page.h"
+#include "passes/report/SearchReport.h"
 #include "passes/report/Summary.h"
 #include "passes/report/Units.h"
 #include "pumpgraph/graph/PrintableJson.h"
@@ -287,6 +288,21 @@ static std::string hostedTable(const Summary &summary) {
          rows + "</tbody></table></div>\n</section>\n";
 }
 
+static std::string searchTable(const Summary &summary) {
+  if (summary.trace.empty())
+    return "";
+  std::string rows;
+  for (const ProposerTotals &totals : byProposer(summary.trace))
+    rows += fmt::format("<tr><td class=\"name\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td "
+                        "class=\"number\">{}</td><td class=\"number\">{:.0f} %</td></tr>\n",
+                        escapeMarkup(totals.proposer), formatCount(totals.tried), formatCount(totals.kept),
+                        timeOf(totals.savedUs), totals.effort * 100);
+  return "<section class=\"card\">\n<h2>The planner's search</h2>\n<div class=\"scroll\"><table>\n<thead><tr><th "
+         "scope=\"col\">proposer</th><th scope=\"col\">tried</th><th scope=\"col\">kept</th><th "
+         "scope=\"col\">saved</th><th scope=\"col\">effort</th></tr></thead>\n<tbody>\n" +
+         rows + "</tbody></table></div>\n</section>\n";
+}
+
 static std::string checkBadge(const Summary &summary) {
   if (summary.checked())
     return "<p class=\"check good\">checked: correct in every legal order of execution</p>";
@@ -338,6 +354,7 @@ std::string toHtml(const Summary &summary, const std::vector<SweepPoint> &points
                            {"stalls-title", stallsTitle(summary)},
                            {"stalls", stallTable(summary)},
                            {"hosted", hostedTable(summary)},
+                           {"search", searchTable(summary)},
                            {"footer", footer(summary)},
                            {"data", pageData(summary)},
                            {"css", std::string(pageCss())},

@@ -3,6 +3,7 @@
 #include "passes/report/Comparison.h"
 #include "passes/report/Lanes.h"
 #include "passes/report/NodeName.h"
+#include "passes/report/SearchReport.h"
 #include "passes/report/Summary.h"
 #include "pumpgraph/graph/PrintableJson.h"
 #include "pumpgraph/graph/Reliance.h"
@@ -249,6 +250,17 @@ static Json waysToJson(const Ways &ways) {
           {"hosted_bytes", ways.hosted}};
 }
 
+static Json searchToJson(const SearchTrace &trace) {
+  Json search = Json::array();
+  for (const ProposerTotals &totals : byProposer(trace))
+    search.push_back({{"proposer", totals.proposer},
+                      {"tried", totals.tried},
+                      {"kept", totals.kept},
+                      {"saved_s", totals.savedUs * secondsPerMicrosecond},
+                      {"effort", totals.effort}});
+  return search;
+}
+
 static Json reportOf(const Summary &summary) {
   Json json{
       {"format", "pumpgraph-report"},
@@ -302,6 +314,7 @@ static Json reportOf(const Summary &summary) {
   json["stalls"] = std::move(stalls);
   json["hosted"] = hostedToJson(summary);
   json["hosted_nodes"] = hostedNodesToJson(summary);
+  json["search"] = searchToJson(summary.trace);
   for (const RepeatedSweeps &sweeps : summary.repeatedSweeps)
     json["repeated_sweeps"].push_back(sweepsToJson(summary, sweeps));
   return json;

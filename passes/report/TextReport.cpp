@@ -3,6 +3,7 @@
 #include "passes/report/Comparison.h"
 #include "passes/report/NodeName.h"
 #include "passes/report/ReportText.h"
+#include "passes/report/SearchReport.h"
 #include "passes/report/Summary.h"
 #include "passes/report/Units.h"
 
@@ -220,6 +221,16 @@ static void addCheck(ReportText &text, const Summary &summary) {
     text.add("    {}\n", violation.message);
 }
 
+/// What each proposer of the planner's search tried, and what came of it.
+static void addSearch(ReportText &text, const Summary &summary) {
+  if (summary.trace.empty())
+    return;
+  text.add("  {:<22}{:>7}{:>7}{:>11}{:>9}\n", "search", "tried", "kept", "saved", "effort");
+  for (const ProposerTotals &totals : byProposer(summary.trace))
+    text.add("    {:<20}{:>7}{:>7}{:>11}{:>7.0f} %\n", totals.proposer, totals.tried, totals.kept,
+             formatMicroseconds(totals.savedUs), totals.effort * 100);
+}
+
 static void addSweep(ReportText &text, const Summary &summary, const std::vector<SweepPoint> &points) {
   if (points.empty())
     return;
@@ -256,6 +267,7 @@ std::string toText(const Summary &summary, const std::vector<SweepPoint> &points
   addStalls(text, summary);
   addRepeatedSweeps(text, summary);
   addCheck(text, summary);
+  addSearch(text, summary);
   addSweep(text, summary, points);
   if (summary.comparison) {
     text.add("\n");

@@ -6,6 +6,7 @@
 #include "passes/pipeline/Compile.h"
 #include "passes/report/MemoryTrace.h"
 #include "passes/report/Quantity.h"
+#include "passes/report/SearchReport.h"
 #include "passes/report/Summary.h"
 #include "passes/trace/ImportTrace.h"
 #include "pumpgraph/graph/Conversion.h"
@@ -74,9 +75,11 @@ struct Shorthand::Options {
   cl::opt<std::string> effort{"plan-effort", cl::cat(category), cl::value_desc("how much"),
                               cl::desc("low takes a fraction of the time, for a plan that is as fast or some percent "
                                        "slower; default")};
+  cl::opt<std::string> planTrace{"plan-trace", cl::cat(category), cl::value_desc("file"),
+                                 cl::desc("write what the planner's search tried, and what it kept, as CSV")};
   bool areGiven() const {
-    const std::array single{&trace, &page,    &budget,        &up,    &down, &both, &hostMemory,
-                            &sweep, &compare, &rematerialize, &effort};
+    const std::array single{&trace, &page,    &budget,        &up,     &down,     &both, &hostMemory,
+                            &sweep, &compare, &rematerialize, &effort, &planTrace};
     return reports.getNumOccurrences() > 0 || std::any_of(single.begin(), single.end(), [](const auto *option) {
              return option->getNumOccurrences() > 0;
            });
@@ -109,7 +112,8 @@ struct Request {
   bool isQuick = false;
   std::optional<UnifiedMemory> unifiedMemory; ///< to compare the plan with
   std::vector<Report> reports;
-  std::string lowered; ///< where the lowered IR goes; empty: nowhere
+  std::string planTrace; ///< where the trace of the search goes; empty: nowhere
+  std::string lowered;   ///< where the lowered IR goes; empty: nowhere
 
   bool hasFigures() const {
     return std::any_of(reports.begin(), reports.end(), [](const Report &report) {
@@ -259,7 +263,7 @@ static std::string findConflict(const Request &request, llvm::StringRef input) {
     return "passes and the budget shorthand do not go together: the shorthand is a pipeline of its own";
   const auto toStdout = std::count_if(request.reports.begin(), request.reports.end(),
                                       [](const Report &report) { return report.file == "-"; }) +
-                        (request.lowered == "-" ? 1 : 0);
+                        (request.lowered == "-" ? 1 : 0) + (request.planTrace == "-" ? 1 : 0);
   if (toStdout > 1)
     return fmt::format("{} outputs go to standard output; name files for all but one", toStdout);
   const bool wantsSvg = std::any_of(request.reports.begin(), request.reports.end(),
@@ -282,6 +286,7 @@ static Parsed<Request> readRequest(const auto &options, llvm::StringRef input, l
   reader.read(options.sweep, parsePoints, request.sweepPoints);
   reader.read(options.rematerialize, parseRematerialize, request.rematerializes);
   reader.read(options.effort, parseEffort, request.isQuick);
+  reader.read(options.planTrace, parseFile, request.planTrace);
   reader.read(options.compare, parseUnifiedMemory, request.unifiedMemory);
   for (const std::string &text : options.reports)
     reader.readValue("report", text, parseReport, request.reports.emplace_back());
@@ -291,7 +296,7 @@ static Parsed<Request> readRequest(const auto &options, llvm::StringRef input, l
   // The parser's default is standard output; here nothing goes there that was not asked for by name.
   if (isGiven("o"))
     request.lowered = output.str();
-  if (request.reports.empty() && request.lowered.empty())
+  if (request.reports.empty() && request.lowered.empty() && request.planTrace.empty())
     request.reports.push_back({ReportKind::Text, "-"});
   if (options.page.getNumOccurrences() > 0 && request.trace.empty())
     return tl::unexpected(std::string("--page-size is for imported traces; a step has its own pages"));
@@ -499,6 +504,9 @@ int Shorthand::run(llvm::StringRef input, llvm::StringRef output, mlir::DialectR
   for (const Report &wanted : request->reports)
     if (!write(wanted.file, [&](llvm::raw_ostream &out) { out << render(wanted.kind, summary, points); }))
       return 1;
+  if (!request->planTrace.empty() &&
+      !write(request->planTrace, [&](llvm::raw_ostream &out) { out << toCsv(summary.trace); }))
+    return 1;
   return request->lowered.empty() || writeLowered(request->lowered, summary, source) ? 0 : 1;
 }
 

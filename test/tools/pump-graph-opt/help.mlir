@@ -15,6 +15,7 @@
 // CHECK-NEXT:  --import-trace=<file> - plan this kernel and tensor trace (JSON, gzipped or not) instead of a step; it may name the link
 // CHECK-NEXT:  --page-size=<size> - pages that an imported trace is cut into (default: 2MiB)
 // CHECK-NEXT:  --plan-effort=<how much> - low takes a fraction of the time, for a plan that is as fast or some percent slower; default
+// CHECK-NEXT:  --plan-trace=<file> - write what the planner's search tried, and what it kept, as CSV
 // CHECK-NEXT:  --rematerialize=<when> - whether pure nodes may run again, where that is faster than moving what they make: automatic (default) or never
 // CHECK-NEXT:  --report=<kind{{\[:file\]}}> - text, json, html, svg (curve of --sweep), plan (JSON), timeline (Chrome trace) or memory-viz (for PyTorch's memory viewer); to standard output if no file is named; may be repeated
 // CHECK-NEXT:  --sweep{{\[=<points>\]}} - also plan this many other budgets, for the curve in the reports (default: 24)

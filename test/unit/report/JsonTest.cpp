@@ -282,6 +282,7 @@ TEST(ReportDocumentation, DescribesEveryKey) {
   Summary summary = handMadeSummary();
   summary.lowered.buffers[0].resident = summary.lowered.buffers[0].mirrored = {{0, 2 * mebi}};
   summary.repeatedSweeps = {test::handMadeSweeps()};
+  summary.trace = {{"shares", 2 * mebi, 0, 440, 10, true}};
   SweepPoint refused;
   std::set<std::string> keys;
   collectKeys(json::parse(toJson(summary, {plannablePoint(), refused})), keys);
