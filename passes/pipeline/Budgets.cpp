@@ -2,7 +2,7 @@
 #include "passes/pipeline/Budgets.h"
 
 #include "passes/lower/LowerVirtual.h"
-#include "passes/plan/Processors.h"
+#include "passes/plan/Workers.h"
 
 #include <algorithm>
 #include <set>
@@ -81,12 +81,12 @@ std::vector<SweepPoint> sweep(const Description &captured, const CompileOptions 
   const std::uint64_t steps = std::min(static_cast<std::uint64_t>(points - 1), pages);
   std::vector<SweepPoint> result(steps + 1);
   // Points are independent of each other; each lands in its own place, so the order of work does not show.
-  const unsigned processors = processorsOf(options.plan.processors);
-  const unsigned wanted = static_cast<unsigned>(std::min<std::size_t>(processors, result.size()));
-  sideBySide(result.size(), wanted, [&](std::size_t i) {
+  Workers workers(options.plan.processors);
+  const unsigned together = static_cast<unsigned>(std::min<std::size_t>(workers.processors(), result.size()));
+  workers.forEach(result.size(), [&](std::size_t i) {
     CompileOptions pointOptions = options;
     pointOptions.plan.budgetBytes = steps == 0 ? largest : smallest + pages * i / steps * captured.pageBytes;
-    pointOptions.plan.processors = processors / wanted;
+    pointOptions.plan.processors = workers.processors() / together;
     result[i] = planPoint(captured, pointOptions);
   });
   return result;

@@ -3,7 +3,7 @@
 
 #include "passes/lower/PredictManaged.h"
 #include "passes/pipeline/HostingGroups.h"
-#include "passes/plan/Processors.h"
+#include "passes/plan/Workers.h"
 
 #include <algorithm>
 #include <functional>
@@ -112,11 +112,10 @@ private:
     return hosted;
   }
 
-  /// Side by side, on as many processors as there are.
-  std::vector<double> allQuickUs(const std::vector<HostingGroup> &groups, const std::vector<HostedSet> &sets) const {
+  std::vector<double> allQuickUs(const std::vector<HostingGroup> &groups, const std::vector<HostedSet> &sets,
+                                 Workers &workers) const {
     std::vector<double> times(sets.size(), impossible);
-    sideBySide(sets.size(), processorsOf(options_.processors),
-               [&](std::size_t i) { times[i] = quickUs(withCandidates(groups, sets[i])); });
+    workers.forEach(sets.size(), [&](std::size_t i) { times[i] = quickUs(withCandidates(groups, sets[i])); });
     return times;
   }
 
@@ -145,9 +144,10 @@ private:
         managed_.hostsInParts ? options_.budgetBytes / leastPart : std::numeric_limits<std::uint64_t>::max();
     HostingGroups candidates{groupsOfBuffers(captured_, managed_.mayBeHosted, mostCandidates), {}};
     double us = impossible;
+    Workers workers(options_.processors);
     for (int withoutGain = 0;;) {
       const std::vector<HostingGroup> &groups = candidates.groups;
-      const PredictAll predict = [&](const std::vector<HostedSet> &sets) { return allQuickUs(groups, sets); };
+      const PredictAll predict = [&](const std::vector<HostedSet> &sets) { return allQuickUs(groups, sets, workers); };
       const NormalForm normalForm = [&](HostedSet set) { return fromTheFront(groups, std::move(set)); };
       HostingSearch search(static_cast<CandidateIndex>(groups.size()), normalForm, predict, trials);
       const bool isFirst = us == impossible;

@@ -12,12 +12,11 @@ namespace pumpgraph {
 
 PlanBounds::PlanBounds(const Description &captured, const PlanOptions &options, Repetitions repetitions)
     : captured_(captured), hosted_(options.hosted), machine_(options.machine), backend_(options.backend),
-      budgetBytes_(options.budgetBytes), repetitions_(repetitions) {
+      budgetBytes_(options.budgetBytes), repetitions_(repetitions), workers_(options.processors == 1 ? 1 : 2) {
   if (budgetBytes_ == 0)
     return; // as much as the step turns out to need
-  const std::launch when = options.processors == 1 ? std::launch::deferred : std::launch::async;
-  must_ = std::async(when, [this] { return ofBudget(budgetBytes_, BoundKind::Must, Backend::Virtual); });
-  may_ = std::async(when, [this] { return ofBudget(budgetBytes_, BoundKind::May, backend_); });
+  must_ = workers_.begin([this] { return ofBudget(budgetBytes_, BoundKind::Must, Backend::Virtual); });
+  may_ = workers_.begin([this] { return ofBudget(budgetBytes_, BoundKind::May, backend_); });
 }
 
 Bound PlanBounds::must(const Description &planned) {

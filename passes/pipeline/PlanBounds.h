@@ -5,9 +5,9 @@
 
 #include "passes/analysis/Bound.h"
 #include "passes/plan/PlanResidency.h"
+#include "passes/plan/Workers.h"
 
 #include <cstdint>
-#include <future>
 #include <utility>
 #include <vector>
 
@@ -34,7 +34,8 @@ private:
   const Backend backend_;
   const std::uint64_t budgetBytes_;
   const Repetitions repetitions_;
-  std::future<Bound> must_, may_;
+  Workers workers_; // after all that the jobs refer to
+  Job<Bound> must_, may_;
 };
 
 /// The bound of plans like `planned`, of the same step: with the same hosted pages.

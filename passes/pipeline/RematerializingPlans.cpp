@@ -5,7 +5,7 @@
 #include "passes/analysis/Prediction.h"
 #include "passes/analysis/Timeline.h"
 #include "passes/lower/LowerVirtual.h"
-#include "passes/plan/Processors.h"
+#include "passes/plan/Workers.h"
 #include "passes/rematerialize/ChooseRepetitions.h"
 
 #include <algorithm>
@@ -21,9 +21,9 @@ namespace {
 constexpr std::array<double, 6> sharesOfBudget = {1.0, 0.95, 0.9, 0.85, 0.8, 0.75};
 
 /// The captured step, and the same with repetitions, each different from the others.
-std::vector<Description> candidatesFor(const Description &captured, const PlanOptions &options) {
+std::vector<Description> candidatesFor(const Description &captured, const PlanOptions &options, Workers &workers) {
   std::array<std::vector<Turn>, sharesOfBudget.size()> found;
-  sideBySide(found.size(), processorsOf(options.processors), [&](std::size_t i) {
+  workers.forEach(found.size(), [&](std::size_t i) {
     const double bytes = static_cast<double>(options.budgetBytes) * sharesOfBudget[i];
     found[i] = chooseRepetitions(captured, {static_cast<std::uint64_t>(bytes), options.machine});
   });
@@ -42,10 +42,10 @@ struct Planned {
 
 /// Plans each of the candidates that are wanted, side by side.
 void planEach(const std::vector<Description> &candidates, const std::vector<std::size_t> &wanted,
-              const PlanOptions &options, std::vector<Planned> &plans) {
-  const unsigned processors = processorsOf(options.processors);
+              const PlanOptions &options, std::vector<Planned> &plans, Workers &workers) {
+  const unsigned processors = workers.processors();
   const unsigned together = std::min<unsigned>(processors, std::max<unsigned>(1, static_cast<unsigned>(wanted.size())));
-  sideBySide(wanted.size(), together, [&](std::size_t i) {
+  workers.forEach(wanted.size(), [&](std::size_t i) {
     const std::size_t candidate = wanted[i];
     PlanOptions own = options;
     own.processors = processors / together;
@@ -64,7 +64,8 @@ tl::expected<PlannedStep, PlanError> planRematerializing(const Description &capt
   static constexpr double close = 1.3; // of a quick plan with repetitions, where the one in full may be the fastest
   if (options.budgetBytes == 0 || Timeline(captured).peakPages() * captured.pageBytes <= options.budgetBytes)
     return planResidency(captured, options);
-  const std::vector<Description> candidates = candidatesFor(captured, options);
+  Workers workers(options.processors);
+  const std::vector<Description> candidates = candidatesFor(captured, options, workers);
   if (candidates.size() == 1)
     return planResidency(captured, options);
   PlanOptions quick = options;
@@ -72,7 +73,7 @@ tl::expected<PlannedStep, PlanError> planRematerializing(const Description &capt
   std::vector<Planned> plans(candidates.size());
   std::vector<std::size_t> wanted(candidates.size());
   std::iota(wanted.begin(), wanted.end(), std::size_t{0});
-  planEach(candidates, wanted, quick, plans);
+  planEach(candidates, wanted, quick, plans, workers);
 
   const auto isFaster = [](const Planned &one, const Planned &other) { return one.us < other.us; };
   if (!options.isQuick) {
@@ -83,7 +84,7 @@ tl::expected<PlannedStep, PlanError> planRematerializing(const Description &capt
       wanted.push_back(static_cast<std::size_t>(repeating - plans.begin()));
     if (bound(captured, options.budgetBytes, options.machine, BoundKind::May).totalUs < leastUs)
       wanted.push_back(0);
-    planEach(candidates, wanted, options, plans);
+    planEach(candidates, wanted, options, plans, workers);
   }
   Planned &best = *std::ranges::min_element(plans, isFaster);
   if (best.step && plans[0].step) {

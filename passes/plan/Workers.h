@@ -25,9 +25,13 @@ public:
   explicit Job(std::function<Result()> work) : state_(std::make_shared<State>(std::move(work))) {}
 
   explicit operator bool() const { return state_ != nullptr; }
-  Result get() {
+  /// Until it is over, whatever came of it.
+  void finish() {
     state_->run();
     state_->wait();
+  }
+  Result get() {
+    finish();
     if (state_->thrown)
       std::rethrow_exception(state_->thrown);
     return std::move(*state_->result);
@@ -92,11 +96,13 @@ public:
     return job;
   }
 
-  /// Calls `work(i)` for each i below `count`, and waits for all.
+  /// Calls `work(i)` for each i below `count`. Waits for all, and throws what the first of them has thrown.
   template <typename Work> void forEach(std::size_t count, const Work &work) {
     std::vector<Job<bool>> jobs;
     for (std::size_t i = 0; i < count; ++i)
       jobs.push_back(begin([&work, i] { return work(i), true; }));
+    for (Job<bool> &job : jobs)
+      job.finish();
     for (Job<bool> &job : jobs)
       job.get();
   }

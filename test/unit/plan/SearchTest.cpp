@@ -147,6 +147,21 @@ TEST(Workers, AbandonedWorkIsNotBegunAnyMore) {
   EXPECT_EQ(done, 0);
 }
 
+// What the work refers to is gone once forEach() has thrown.
+TEST(Workers, AllWorkIsOverWhenOneThrows) {
+  for (const unsigned processors : {1U, 3U}) {
+    Workers workers(processors);
+    std::atomic<int> done = 0;
+    const auto work = [&](std::size_t i) {
+      if (i == 0)
+        throw std::runtime_error("lost");
+      ++done;
+    };
+    EXPECT_THROW(workers.forEach(20, work), std::runtime_error);
+    EXPECT_EQ(done, 19);
+  }
+}
+
 TEST(Workers, WhatIsThrownComesToWhoAsks) {
   Workers workers(2);
   Job<int> job = workers.begin([]() -> int { throw 7; });
