@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/pipeline/HostingGroups.h"
 
-#include "passes/plan/HostedPages.h"
+#include "passes/plan/price/HostedPages.h"
 #include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #include "passes/pipeline/PlanBounds.h"
 
 #include "passes/analysis/HostedAccess.h"
-#include "passes/plan/HostedPages.h"
+#include "passes/plan/price/HostedPages.h"
 #include "pumpgraph/graph/Ranges.h"
 
 #include <optional>

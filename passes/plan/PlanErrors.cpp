@@ -2,7 +2,7 @@
 #include "passes/plan/PlanErrors.h"
 
 #include "passes/analysis/HostedAccess.h"
-#include "passes/plan/GivenBoundary.h"
+#include "passes/plan/allocate/GivenBoundary.h"
 #include "pumpgraph/graph/Ranges.h"
 
 #include <fmt/core.h>

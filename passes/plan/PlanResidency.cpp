@@ -4,10 +4,10 @@
 #include "passes/analysis/HostPlaces.h"
 #include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/RequiredTraffic.h"
-#include "passes/plan/GivenBoundary.h"
 #include "passes/plan/PlanErrors.h"
-#include "passes/plan/PresentBuffers.h"
-#include "passes/plan/SplitSearch.h"
+#include "passes/plan/allocate/GivenBoundary.h"
+#include "passes/plan/allocate/PresentBuffers.h"
+#include "passes/plan/search/SplitSearch.h"
 #include "pumpgraph/graph/Ranges.h"
 
 #include <algorithm>

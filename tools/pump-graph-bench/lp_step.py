@@ -15,7 +15,7 @@ MAY, MUST, PREDICTED = "may", "must", "predicted"
 KINDS = (MAY, MUST, PREDICTED)
 
 # Of the step: what is idle for less goes on at another address only beside a node that touches more than there is room
-# for, as the planner has it (passes/plan/Renaming.h).
+# for, as the planner has it (passes/plan/search/SplitCandidates.h).
 LEAST_IDLE_SHARE = 0.05
 
 
@@ -288,7 +288,7 @@ class Span(NamedTuple):
 
 def with_use_between_replays(description: Dict[str, Any]) -> Dict[str, Any]:
     """With a node more, in the end, that uses all present buffers, as the planner has it
-    (passes/plan/PresentBuffers.h). That they may not be in host memory at the boundary all the same is not said: a
+    (passes/plan/allocate/PresentBuffers.h). That they may not be in host memory at the boundary all the same is not said: a
     bound may leave that out."""
     present = [number for number, buffer in enumerate(description["buffers"]) if buffer.get("present")]
     if not present:

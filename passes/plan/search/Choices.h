@@ -3,7 +3,7 @@
 /// All that a search decides about a step, as data: equal choices make the same plan, byte for byte.
 #pragma once
 
-#include "passes/plan/FramePlanner.h"
+#include "passes/plan/allocate/FramePlanner.h"
 
 #include <tl/expected.hpp>
 

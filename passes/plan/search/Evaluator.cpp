@@ -3,7 +3,7 @@
 
 #include "passes/analysis/HostPlaces.h"
 #include "passes/analysis/Prediction.h"
-#include "passes/plan/Deferral.h"
+#include "passes/plan/schedule/Deferral.h"
 
 #include <algorithm>
 #include <span>

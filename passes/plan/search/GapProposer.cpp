@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/search/GapProposer.h"
 
-#include "passes/plan/GapChoice.h"
+#include "passes/plan/price/GapChoice.h"
 
 #include <algorithm>
 #include <utility>

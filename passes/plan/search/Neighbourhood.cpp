@@ -2,7 +2,7 @@
 #include "passes/plan/search/Neighbourhood.h"
 
 #include "passes/analysis/Bound.h"
-#include "passes/plan/GapChoice.h"
+#include "passes/plan/price/GapChoice.h"
 
 #include <algorithm>
 #include <random>

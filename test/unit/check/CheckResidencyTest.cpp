@@ -904,31 +904,31 @@ struct GoingOn {
   std::vector<Violation> check() { return checkResidency(step()); }
 };
 
-TEST(Continuations, areFedThroughHostMemory) {
+TEST(IdleTimes, areFedThroughHostMemory) {
   GoingOn plan;
   EXPECT_THAT(plan.check(), IsEmpty());
 }
 
-TEST(Continuations, findNothingThatWasNotSaved) {
+TEST(IdleTimes, findNothingThatWasNotSaved) {
   GoingOn plan;
   plan.step().nodes[plan.evictA].kind = NodeKind::Discard;
   EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.prefetchNext), says("the host copy is not its value"))));
 }
 
-TEST(Continuations, findNothingThatWasNotFetched) {
+TEST(IdleTimes, findNothingThatWasNotFetched) {
   GoingOn plan;
   plan.step().nodes[plan.prefetchNext].kind = NodeKind::Discard;
   EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.readNext), says("whose value is in host memory only"))));
 }
 
-TEST(Continuations, beginWhenAllElseIsOver) {
+TEST(IdleTimes, beginWhenAllElseIsOver) {
   GoingOn plan;
   plan.step().edges = {
       {plan.writeA, plan.evictA}, {plan.writeA, plan.prefetchNext}, {plan.prefetchNext, plan.readNext}};
   EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.prefetchNext), says("before its value goes on"))));
 }
 
-TEST(Continuations, mayBePassedBy) {
+TEST(IdleTimes, mayBePassedBy) {
   GoingOn plan;
   const BufferIndex last = plan.builder.continuation(plan.next, {0});
   for (Node &node : plan.step().nodes) { // nobody touches the one between
@@ -948,13 +948,13 @@ TEST(Continuations, mayBePassedBy) {
   EXPECT_THAT(plan.check(), ElementsAre(says("the host copy is not its value")));
 }
 
-TEST(Continuations, haveNoValueWhereThereIsNone) {
+TEST(IdleTimes, haveNoValueWhereThereIsNone) {
   GoingOn plan;
   plan.step().nodes[plan.writeA].accesses.clear();
   EXPECT_THAT(plan.check(), IsEmpty());
 }
 
-TEST(Continuations, areLocalAndOfOneSize) {
+TEST(IdleTimes, areLocalAndOfOneSize) {
   const auto broken = [](auto breakIt) {
     GoingOn plan;
     breakIt(plan);
@@ -976,7 +976,7 @@ TEST(Continuations, areLocalAndOfOneSize) {
       says("touches \"a\" at two addresses"));
 }
 
-TEST(Continuations, haveTheSamePlaceInHostMemory) {
+TEST(IdleTimes, haveTheSamePlaceInHostMemory) {
   GoingOn plan;
   plan.step().hostBytes = 8;
   plan.step().nodes[plan.evictA].kind = NodeKind::CopyToHost;
@@ -988,7 +988,7 @@ TEST(Continuations, haveTheSamePlaceInHostMemory) {
 
 // What is hosted at one address is host memory to copies of the other.
 
-TEST(Continuations, mayBeHostedAfterwards) {
+TEST(IdleTimes, mayBeHostedAfterwards) {
   GoingOn plan;
   plan.step().buffers[plan.next].frames = {noFrame};
   plan.builder.hosted(plan.next);
@@ -1003,7 +1003,7 @@ TEST(Continuations, mayBeHostedAfterwards) {
   EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.readNext), says("whose value is lost"))));
 }
 
-TEST(Continuations, mayBeHostedBefore) {
+TEST(IdleTimes, mayBeHostedBefore) {
   GoingOn plan;
   plan.step().buffers[plan.a].frames = {noFrame};
   plan.builder.hosted(plan.a);
@@ -1016,7 +1016,7 @@ TEST(Continuations, mayBeHostedBefore) {
   EXPECT_THAT(plan.check(), ElementsAre(AllOf(atNode(plan.readNext), says("whose value is in host memory only"))));
 }
 
-TEST(Continuations, mayBeHostedBothTimes) {
+TEST(IdleTimes, mayBeHostedBothTimes) {
   GoingOn plan;
   for (const BufferIndex buffer : {plan.a, plan.next}) {
     plan.step().buffers[buffer].frames = {noFrame};
@@ -1028,7 +1028,7 @@ TEST(Continuations, mayBeHostedBothTimes) {
   EXPECT_THAT(plan.check(), ElementsAre(says("before its value goes on")));
 }
 
-TEST(Continuations, needNoPlaceWhereTheyAreHosted) {
+TEST(IdleTimes, needNoPlaceWhereTheyAreHosted) {
   GoingOn plan;
   plan.step().buffers[plan.next].frames = {noFrame};
   plan.builder.hosted(plan.next);

@@ -2,8 +2,8 @@
 // One mistake in a correct plan: the checker must see it, unless it is proved that the mistake makes no difference.
 #include "passes/check/CheckResidency.h"
 #include "passes/lower/LowerVirtual.h"
-#include "passes/plan/Continuations.h"
 #include "passes/plan/PlanResidency.h"
+#include "passes/plan/search/IdleTimes.h"
 #include "test/unit/check/Mutate.h"
 #include "test/unit/check/RandomGraph.h"
 #include "test/unit/check/RandomRepetitions.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/search/Choices.h"
 
-#include "passes/plan/GivenBoundary.h"
+#include "passes/plan/allocate/GivenBoundary.h"
 #include "passes/plan/search/FindPlan.h"
 #include "test/unit/plan/RegularStep.h"
 

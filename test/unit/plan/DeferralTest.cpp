@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/plan/Deferral.h"
+#include "passes/plan/schedule/Deferral.h"
 
 #include "passes/analysis/Prediction.h"
-#include "passes/plan/GivenBoundary.h"
+#include "passes/plan/allocate/GivenBoundary.h"
 #include "test/unit/analysis/SmallStep.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/plan/FrameGroups.h"
+#include "passes/plan/allocate/FrameGroups.h"
 
 #include <gtest/gtest.h>
 

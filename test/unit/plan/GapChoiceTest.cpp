@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/plan/GapChoice.h"
+#include "passes/plan/price/GapChoice.h"
 
 #include "passes/analysis/Backend.h"
-#include "passes/plan/GivenBoundary.h"
+#include "passes/plan/allocate/GivenBoundary.h"
 #include "test/unit/analysis/SmallStep.h"
 
 #include <gtest/gtest.h>

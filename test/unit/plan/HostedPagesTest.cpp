@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/plan/HostedPages.h"
+#include "passes/plan/price/HostedPages.h"
 
 #include "passes/analysis/Bound.h"
 #include "passes/analysis/HostedAccess.h"

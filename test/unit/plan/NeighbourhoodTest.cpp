@@ -2,7 +2,7 @@
 #include "passes/plan/search/Neighbourhood.h"
 
 #include "passes/check/CheckResidency.h"
-#include "passes/plan/GivenBoundary.h"
+#include "passes/plan/allocate/GivenBoundary.h"
 #include "test/unit/plan/RegularStep.h"
 
 #include <gtest/gtest.h>

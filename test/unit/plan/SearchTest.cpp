@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/search/Search.h"
 
-#include "passes/plan/GivenBoundary.h"
+#include "passes/plan/allocate/GivenBoundary.h"
 #include "passes/plan/search/Each.h"
 #include "test/unit/plan/RegularStep.h"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/plan/SplitStep.h"
+#include "passes/plan/search/SplitStep.h"
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/Prediction.h"
 #include "passes/check/CheckResidency.h"
 #include "passes/lower/LowerVirtual.h"
 #include "passes/plan/PlanResidency.h"
-#include "passes/plan/Renaming.h"
+#include "passes/plan/search/SplitCandidates.h"
 #include "test/unit/analysis/SmallStep.h"
 
 #include <gtest/gtest.h>

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/plan/allocate/GroupOffers.h"
+
+#include <algorithm>
+#include <span>
+#include <tuple>
+
+namespace pumpgraph {
+
+namespace {
+
+/// How many groups of each standing are looked at for one that comes: those whose next use is farthest, and a few
+/// spread over the ones after them, unless they have so many tenants that playing them takes long.
+constexpr std::size_t mostCandidates = 32;
+constexpr std::size_t sampleReach = 512;
+constexpr std::size_t sampleStride = 21;
+constexpr std::size_t mostTenantsOfSample = 24;
+/// Of pricing one group, where noting its use is 1.
+constexpr std::uint64_t effortOfPrice = 4;
+
+} // namespace
+
+GroupOffers::GroupOffers(const PlannerInput &input, const Tuning &tuning, Displacement displacement,
+                         const PieceStates &states, const FrameGroups &groups, const TenureOrder &order)
+    : input_(input), timeline_(input.timeline), tuning_(tuning), displacement_(displacement), states_(states),
+      groups_(groups), order_(order), cost_(timeline_, tuning_) {
+  findKinds();
+}
+
+/// Neighbours that are used alike, and are to be away at the same times.
+void GroupOffers::findKinds() {
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    const PieceIndex piece = static_cast<PieceIndex>(i);
+    const bool isLikeLast =
+        i > 0 && states_.areAlike(kinds_[static_cast<PieceIndex>(i - 1)], piece) &&
+        std::ranges::equal(states_.leavesToCome(kinds_[static_cast<PieceIndex>(i - 1)]), states_.leavesToCome(piece));
+    kinds_.add(isLikeLast ? kinds_[static_cast<PieceIndex>(i - 1)] : piece);
+  }
+}
+
+/// The first use of a present tenant after the newcomer's last use: from there on all is as it would have been.
+std::uint32_t GroupOffers::endOfInterest(const Group &group, PieceIndex newcomer) const {
+  const std::uint32_t last = states_.isResident(newcomer) ? timeline_.nodeCount() : timeline_.usesOf(newcomer).back().node;
+  std::uint32_t end = neverUsed;
+  for (const Part &part : group.parts) {
+    if (part.nextUse >= last)
+      return std::min(end, part.nextUse); // as the others are used later
+    const std::span<const Use> uses = states_.usesToCome(part.piece);
+    const auto after = std::partition_point(uses.begin(), uses.end(), [&](const Use &u) { return u.node < last; });
+    if (after != uses.end())
+      end = std::min(end, after->node);
+    else if (states_.isResident(part.piece))
+      end = std::min(end, timeline_.nodeCount());
+  }
+  return end == neverUsed ? last : end;
+}
+
+/// What it costs a page of the newcomer to live in the group, microseconds: transfers that would not be needed
+/// otherwise, and hand-overs with little time. Empty if it would meet a tenant, or must be apart from one that is or
+/// was there.
+std::optional<double> GroupOffers::costOf(const Group &group, PieceIndex newcomer, std::uint32_t pages, bool fetch) {
+  if (states_.isKeptOut(newcomer, group))
+    return std::nullopt;
+  const NodeIndex now = order_.now();
+  const std::uint32_t taken = std::min(group.frameCount, pages);
+  const auto [evictUs, fetchUs] = pricesOfBytes(taken * timeline_.pageBytes());
+
+  double costUs = 0;
+  for (DraftNode node : group.accesses.empty() ? group.barrier : group.accesses)
+    if (order_.isCaptured(node) && !input_.order.completesBefore(node, now))
+      costUs += tuning_.edgeUs + std::max(0.0, timeline_.times().endUs[node] - states_.startUs(now));
+  if (group.accesses.empty() && order_.endsWithEvict(group))
+    costUs += tuning_.latenessUs(evictUs, states_.startUs(now) - group.lastUseUs);
+  if (group.parts.empty())
+    return (costUs + (fetch ? tuning_.latenessUs(fetchUs, states_.startUs(now) - group.lastUseUs) : 0.0)) / taken;
+  const Played &result = played(group, newcomer, taken, fetch);
+  if (!result.withUs)
+    return std::nullopt;
+  return (costUs + *result.withUs - result.withoutUs) / taken;
+}
+
+const GroupOffers::Played &GroupOffers::played(const Group &group, PieceIndex newcomer, std::uint32_t taken,
+                                                 bool fetch) {
+  const std::uint32_t until = endOfInterest(group, newcomer);
+  affectedParts_.clear();
+  for (const Part &part : group.parts)
+    if (part.nextUse <= until || group.occupant == part.piece)
+      affectedParts_.push_back(&part);
+    else if (!group.occupant)
+      break;
+  const auto affected = [&](const Part *part) {
+    return Affected{kinds_[part->piece], part->hostCurrent, group.occupant == part->piece};
+  };
+  const auto isLike = [&](const Played &other) {
+    return other.taken == taken && other.until == until && other.lastUseUs == group.lastUseUs &&
+           std::ranges::equal(other.affected, affectedParts_, {}, {}, affected);
+  };
+  for (const Played &other : played_)
+    if (isLike(other))
+      return other;
+
+  Played &result = played_[nextPlayed_++ % played_.size()];
+  result.taken = taken;
+  result.until = until;
+  result.lastUseUs = group.lastUseUs;
+  result.affected.clear();
+  tenants_.clear();
+  std::size_t occupant = SharingCost::nobody;
+  for (const Part *part : affectedParts_) {
+    const PieceIndex piece = part->piece;
+    result.affected.push_back(affected(part));
+    if (group.occupant == piece)
+      occupant = tenants_.size();
+    tenants_.push_back(tenant(piece, part->firstPage, taken));
+    tenants_.back().hasValue = states_[piece].hasValue;
+    tenants_.back().hostCurrent = part->hostCurrent;
+  }
+  tenants_.push_back(tenant(newcomer, 0, taken));
+  tenants_.back().hasValue = fetch;
+  tenants_.back().hostCurrent = tenants_.back().isNewcomer = true;
+  result.withUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
+  if (!result.withUs)
+    return result;
+  tenants_.pop_back();
+  result.withoutUs = cost_.play(tenants_, occupant, group.lastUseUs, until).value_or(0);
+  return result;
+}
+
+SharingCost::Tenant GroupOffers::tenant(PieceIndex piece, std::uint32_t firstPage, std::uint32_t pages) const {
+  const std::uint64_t pieceBytes = timeline_.piece(piece).bytes - firstPage * timeline_.pageBytes();
+  return {.uses = states_.usesToCome(piece),
+          .returnsAtBoundary = states_.isResident(piece),
+          .mustSurvive = timeline_.piece(piece).mustSurvive(),
+          .isMirrored = states_.isMirrored(piece),
+          .prices = pricesOfBytes(std::min<std::uint64_t>(pieceBytes, pages * timeline_.pageBytes())),
+          .leaves = states_.leavesToCome(piece),
+          .leavesClean = input_.leavesClean(piece)};
+}
+
+SharingCost::Prices GroupOffers::pricesOfBytes(std::uint64_t bytes) const {
+  const double megabytes = static_cast<double>(bytes) * 1e6;
+  return {overheadUs(input_.machine, true) + megabytes / input_.machine.downBytesPerSecond,
+          overheadUs(input_.machine, false) + megabytes / input_.machine.upBytesPerSecond};
+}
+
+std::vector<GroupOffers::Offer> &GroupOffers::offersFor(const Family &family, bool fetch, std::uint64_t &effort) {
+  const PieceIndex piece = family.pieces.front();
+  const std::uint32_t piecePages = timeline_.piece(piece).pageCount;
+  std::vector<Offer> &offers = offers_;
+  offers.clear();
+  for (Played &other : played_)
+    other.taken = 0; // nobody's
+  std::uint32_t freeFrames = 0;
+  const auto gather = [&](const Ranking &ranking) {
+    std::size_t considered = 0, beyond = 0;
+    std::uint32_t frames = 0;
+    ranking.visit([&](GroupIndex index) {
+      const bool isBeyond = considered >= mostCandidates && frames >= family.pageCount;
+      if (isBeyond && (!tuning_.looksFurther || ++beyond > sampleReach))
+        return false;
+      if (isBeyond && beyond % sampleStride != 0)
+        return true;
+      const Group &group = groups_[index];
+      if (isBeyond && group.parts.size() > mostTenantsOfSample)
+        return true;
+      if (group.occupant && states_.isUsedAt(*group.occupant, order_.now()))
+        return true;
+      effort += effortOfPrice;
+      const std::optional<double> us = costOf(group, piece, piecePages, fetch);
+      if (!us)
+        return true;
+      const std::uint32_t count = group.frameCount;
+      offers.push_back({*us, count > piecePages ? count - piecePages : piecePages - count, offers.size(), index});
+      frames += count;
+      freeFrames += *us <= 0 ? count : 0;
+      ++considered;
+      return true;
+    });
+  };
+  gather(groups_.ranking(Group::Standing::Vacant));
+  if (displacement_ == Displacement::Allowed && freeFrames < family.pageCount) {
+    gather(groups_.ranking(Group::Standing::Leaving));
+    gather(groups_.ranking(Group::Standing::Clean));
+    gather(groups_.ranking(Group::Standing::Dirty));
+  }
+  std::sort(offers.begin(), offers.end(), [](const Offer &a, const Offer &b) {
+    return std::tuple(a.costUs, a.mismatch, a.rank) < std::tuple(b.costUs, b.mismatch, b.rank);
+  });
+  return offers;
+}
+
+} // namespace pumpgraph

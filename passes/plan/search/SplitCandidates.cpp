@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/plan/search/SplitCandidates.h"
+
+#include "passes/analysis/HostedAccess.h"
+#include "passes/plan/search/IdleTimes.h"
+#include "passes/plan/search/WideColouring.h"
+#include "pumpgraph/graph/Ranges.h"
+#include "pumpgraph/graph/Reliance.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace pumpgraph {
+
+namespace {
+
+/// Of the step: what is idle for less does not go on at another address, to leave others its frames or to spare them
+/// being hosted.
+constexpr double leastIdleShare = 0.3, leastIdleShareSparing = 0.05;
+/// How many buffers at most go on at another address so that less is hosted, and the least part that each spares.
+constexpr int mostSparing = 4;
+constexpr std::size_t mostCandidatesForSparing = 32;
+constexpr double leastSpared = 0.02;
+/// Of the time on the link: how much longer nodes may take for hosted pages that they were not known to reach before.
+constexpr double doubt = 0.5;
+
+/// How many splits of what is hosted, and of what is not, are worth a look at a time.
+constexpr std::size_t mostSplitsFound = 8, mostSplitsOfOthers = 8;
+
+/// The idle times of the largest buffers that have some, each buffer's together.
+std::vector<std::vector<IdleTime>> ofLargest(const Description &step, const std::vector<IdleTime> &idle) {
+  std::vector<std::vector<IdleTime>> result;
+  for (const IdleTime &time : idle) {
+    if (result.empty() || result.back().front().buffer != time.buffer)
+      result.emplace_back();
+    result.back().push_back(time);
+  }
+  std::stable_sort(result.begin(), result.end(), [&](const auto &one, const auto &other) {
+    return step.buffers[one.front().buffer].size > step.buffers[other.front().buffer].size;
+  });
+  result.resize(std::min(result.size(), mostCandidatesForSparing));
+  return result;
+}
+
+/// All of each buffer.
+std::vector<Split> ofWholeBuffers(const Description &step, const std::vector<IdleTime> &idle) {
+  std::vector<Split> splits;
+  for (const IdleTime &time : idle)
+    splits.push_back({time.buffer, time.until, {{0, step.buffers[time.buffer].size}}});
+  return splits;
+}
+
+/// A captured node that reaches hosted pages of a buffer.
+struct HostedUse {
+  NodeIndex node = 0; ///< its position among captured nodes
+  double us = 0;      ///< on the link
+  bool needsValue = false;
+  std::vector<bool> pages; ///< of the buffer, those that it reaches
+};
+
+std::vector<HostedUse> usesOfHosted(const Description &planned, BufferIndex buffer, const Machine &machine) {
+  std::vector<HostedUse> uses;
+  NodeIndex captured = 0;
+  for (const Node &node : planned.nodes) {
+    if (isAdded(node.kind))
+      continue;
+    HostedUse use{captured++, 0, false, std::vector<bool>(planned.pageCount(buffer), false)};
+    bool reaches = false;
+    for (const Access &access : node.accesses) {
+      if (access.buffer != buffer || access.range.size == 0 || reliableMay(access) == modeNone)
+        continue;
+      for (const Range &hosted : planned.buffers[buffer].hosted) {
+        if (!hosted.overlaps(access.range))
+          continue;
+        const std::uint64_t begin = std::max(hosted.offset, access.range.offset);
+        const std::uint64_t end = std::min(hosted.end(), access.range.end());
+        const std::uint8_t may = reliableMay(access);
+        reaches = true;
+        use.us += access.slowdown *
+                  linkUs({(may & modeRead) != 0 ? end - begin : 0, (may & modeWrite) != 0 ? end - begin : 0}, machine);
+        use.needsValue |= reliableMust(access) != modeWrite;
+        for (std::uint64_t page = begin / planned.pageBytes; page * planned.pageBytes < end; ++page)
+          use.pages[page] = true;
+      }
+    }
+    if (reaches)
+      uses.push_back(std::move(use));
+  }
+  return uses;
+}
+
+/// Of a buffer, the pages that are true.
+std::vector<Range> rangesOf(const std::vector<bool> &pages, const Description &step, BufferIndex buffer) {
+  std::vector<Range> ranges;
+  const std::uint64_t size = step.buffers[buffer].size;
+  for (std::size_t page = 0; page < pages.size(); ++page)
+    if (pages[page])
+      append(ranges, {page * step.pageBytes, std::min(step.pageBytes, size - page * step.pageBytes)});
+  return ranges;
+}
+
+/// The pages that the wide ones of two uses of a buffer reach.
+std::vector<bool> reachedByWide(const HostedUse &one, const HostedUse &other,
+                                const std::vector<std::uint64_t> &excess) {
+  std::vector<bool> pages(one.pages.size(), false);
+  for (std::size_t page = 0; page < pages.size(); ++page)
+    pages[page] = (excess[one.node] > 0 && one.pages[page]) || (excess[other.node] > 0 && other.pages[page]);
+  return pages;
+}
+
+/// A captured node that uses a buffer.
+struct UseOfBuffer {
+  NodeIndex node = 0;
+  Range reached; ///< whole pages; one range that has all its accesses
+  bool needsValue = false;
+};
+
+std::vector<UseOfBuffer> usesOf(const Description &step, BufferIndex buffer) {
+  std::vector<UseOfBuffer> uses;
+  for (NodeIndex node = 0; node < step.nodes.size(); ++node)
+    for (const Access &access : step.nodes[node].accesses) {
+      if (access.buffer != buffer || access.range.size == 0)
+        continue;
+      const std::uint64_t begin = access.range.offset / step.pageBytes * step.pageBytes;
+      const std::uint64_t end = std::min((access.range.end() + step.pageBytes - 1) / step.pageBytes * step.pageBytes,
+                                         step.buffers[buffer].size);
+      if (uses.empty() || uses.back().node != node)
+        uses.push_back({node, {begin, end - begin}, false});
+      Range &reached = uses.back().reached;
+      const std::uint64_t last = std::max(reached.end(), end);
+      reached.offset = std::min(reached.offset, begin);
+      reached.size = last - reached.offset;
+      uses.back().needsValue |= reliableMust(access) != modeWrite;
+    }
+  return uses;
+}
+
+/// Those with the largest figures, the largest first.
+std::vector<Split> firstOf(std::vector<std::pair<double, Split>> found, std::size_t most) {
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto &one, const auto &other) { return one.first > other.first; });
+  std::vector<Split> result;
+  for (auto &[figure, split] : found)
+    if (result.size() < most)
+      result.push_back(std::move(split));
+  return result;
+}
+
+/// What goes on at another address so that less has to be hosted: always the buffer that spares most, and then the
+/// next.
+class Sparing {
+public:
+  Sparing(const Description &step, const Timeline &timeline, std::uint64_t frames, const Machine &machine)
+      : step_(step), frames_(frames), machine_(machine),
+        candidates_(ofLargest(step, idleTimes(step, timeline, leastIdleShareSparing))) {}
+
+  std::vector<IdleTime> run() {
+    const std::optional<Hosting> without = host({});
+    double leastUs = without ? without->us : 0;
+    for (int round = 0; without && round < mostSparing; ++round) {
+      const double enoughUs = (1 - leastSpared) * leastUs;
+      auto best = candidates_.end();
+      for (auto candidate = candidates_.begin(); candidate != candidates_.end(); ++candidate) {
+        std::vector<IdleTime> more = chosen_;
+        more.insert(more.end(), candidate->begin(), candidate->end());
+        const std::optional<Hosting> with = host(more);
+        const double us = with ? with->us + doubtUs(with->step, without->step, machine_) : 0;
+        if (with && us < std::min(enoughUs, leastUs)) {
+          leastUs = us;
+          best = candidate;
+        }
+      }
+      if (best == candidates_.end())
+        break;
+      chosen_.insert(chosen_.end(), best->begin(), best->end());
+      candidates_.erase(best);
+    }
+    return std::move(chosen_);
+  }
+
+private:
+  /// A step with what is hosted, and what that costs at its prices.
+  struct Hosting {
+    Description step;
+    double us = 0;
+  };
+
+  /// Nothing if no frames are found, or once too much has been tried.
+  std::optional<Hosting> host(const std::vector<IdleTime> &idle) {
+    if (effort_ > mostColouringEffort)
+      return std::nullopt;
+    Hosting hosting{withContinuations(step_, idle)};
+    const Timeline timeline(hosting.step);
+    const tl::expected<WideColouring, NoColouring> colouring =
+        hostForColouring(hosting.step, timeline, frames_, machine_, Balance::No);
+    effort_ += colouring ? colouring->effort : colouring.error().effort;
+    if (!colouring)
+      return std::nullopt;
+    hosting.us = colouring->hostingUs;
+    return hosting;
+  }
+
+  const Description &step_;
+  std::uint64_t frames_;
+  const Machine &machine_;
+  std::vector<std::vector<IdleTime>> candidates_; ///< by buffer, those not chosen
+  std::vector<IdleTime> chosen_;
+  std::uint64_t effort_ = 0;
+};
+
+} // namespace
+
+std::vector<Split> worthRenaming(const Description &step, const Description &planned, const Timeline &timeline,
+                                 const PlanOptions &options, std::uint64_t frames) {
+  if (hostedBytes(planned) > 0)
+    return ofWholeBuffers(step, Sparing(step, timeline, frames, options.machine).run());
+  const auto moves = [](const Node &node) { return movesUp(node.kind) || movesDown(node.kind); };
+  if (std::none_of(planned.nodes.begin(), planned.nodes.end(), moves) || crowdedNodes(timeline, frames).empty())
+    return {};
+  return ofWholeBuffers(step, idleTimes(step, timeline, leastIdleShare));
+}
+
+std::vector<Split> splitsOfHosted(const Description &step, const Description &planned, const std::vector<Split> &splits,
+                                  const std::vector<std::uint64_t> &excess, const Machine &machine, double leastUs) {
+  std::vector<std::pair<double, Split>> found;
+  const std::vector<bool> can = canGoOn(step);
+  for (BufferIndex address = 0; address < planned.buffers.size(); ++address) {
+    const BufferIndex buffer = capturedBuffer(planned.buffers, address);
+    if (planned.buffers[address].hosted.empty() || !can[buffer])
+      continue;
+    const std::vector<HostedUse> uses = usesOfHosted(planned, address, machine);
+    for (std::size_t next = 1; next < uses.size(); ++next) {
+      const HostedUse &use = uses[next], &before = uses[next - 1];
+      const auto isThere = [&](const Split &split) { return split.buffer == buffer && split.until == use.node; };
+      if (!use.needsValue || before.us + use.us < leastUs || std::any_of(splits.begin(), splits.end(), isThere))
+        continue;
+      Split split{buffer, use.node, rangesOf(reachedByWide(before, use, excess), step, buffer)};
+      if (!split.moved.empty())
+        found.push_back({before.us + use.us, std::move(split)});
+    }
+  }
+  return firstOf(std::move(found), mostSplitsFound);
+}
+
+std::vector<std::uint64_t> excessPages(const Timeline &timeline, std::uint64_t frames) {
+  std::vector<std::uint64_t> excess;
+  for (NodeIndex node = 0; node < timeline.nodeCount(); ++node)
+    excess.push_back(timeline.workingSetPages(node) - std::min(timeline.workingSetPages(node), frames));
+  return excess;
+}
+
+std::vector<Split> splitsOfOthers(const Description &step, const Description &planned, const std::vector<Split> &splits,
+                                  const Timeline &timeline, const std::vector<std::uint64_t> &excess) {
+  std::vector<bool> can = canGoOn(step);
+  for (BufferIndex address = 0; address < planned.buffers.size(); ++address)
+    if (!planned.buffers[address].hosted.empty())
+      can[capturedBuffer(planned.buffers, address)] = false;
+  const InMemoryTimes &times = timeline.times();
+  std::vector<std::pair<double, Split>> found; // by how long it is idle
+  for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer) {
+    if (!can[buffer])
+      continue;
+    const std::vector<UseOfBuffer> uses = usesOf(step, buffer);
+    for (std::size_t next = 1; next < uses.size(); ++next) {
+      const UseOfBuffer &use = uses[next], &before = uses[next - 1];
+      const auto isThere = [&](const Split &split) { return split.buffer == buffer && split.until == use.node; };
+      const UseOfBuffer &wide = excess[use.node] > excess[before.node] ? use : before;
+      const std::uint64_t bytes = excess[wide.node] * step.pageBytes;
+      if (bytes == 0 || wide.reached.size < bytes || !use.needsValue ||
+          std::any_of(splits.begin(), splits.end(), isThere))
+        continue;
+      found.push_back(
+          {times.startUs[use.node] - times.endUs[before.node], {buffer, use.node, {{wide.reached.offset, bytes}}}});
+    }
+  }
+  return firstOf(std::move(found), mostSplitsOfOthers);
+}
+
+std::vector<Split> withAbsences(const Description &step, const std::vector<Split> &splits,
+                                const std::vector<Absence> &absences) {
+  const std::vector<bool> can = canGoOn(step);
+  std::map<std::pair<BufferIndex, NodeIndex>, std::vector<bool>> isMoved; // by page
+  const auto move = [&](BufferIndex buffer, NodeIndex until, const Range &bytes) {
+    std::vector<bool> &pages = isMoved[{buffer, until}];
+    pages.resize(step.pageCount(buffer), false);
+    for (std::uint64_t page = bytes.offset / step.pageBytes; page * step.pageBytes < bytes.end(); ++page)
+      pages[page] = true;
+  };
+  for (const Split &split : splits)
+    for (const Range &range : split.moved)
+      move(split.buffer, split.until, range);
+  for (const Absence &absence : absences)
+    if (can[absence.buffer])
+      move(absence.buffer, absence.until, absence.bytes);
+  std::vector<Split> result;
+  for (const auto &[place, pages] : isMoved)
+    result.push_back({place.first, place.second, rangesOf(pages, step, place.first)});
+  return result;
+}
+
+double doubtUs(const Description &renamed, const Description &step, const Machine &machine) {
+  const std::map<std::size_t, Traffic> known = hostedReach(step);
+  double us = 0;
+  for (const auto &[node, traffic] : hostedReach(renamed)) {
+    const auto before = known.find(node);
+    const Traffic least = before == known.end() ? Traffic() : before->second;
+    us += linkUs({traffic.upBytes - std::min(traffic.upBytes, least.upBytes),
+                  traffic.downBytes - std::min(traffic.downBytes, least.downBytes)},
+                 machine);
+  }
+  return doubt * us;
+}
+
+} // namespace pumpgraph

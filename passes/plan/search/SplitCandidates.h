@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Which buffers should go on at another address (docs/design/planner.md).
+#pragma once
+
+#include "passes/analysis/Timeline.h"
+#include "passes/plan/PlanResidency.h"
+#include "passes/plan/search/SplitStep.h"
+
+#include <vector>
+
+namespace pumpgraph {
+
+/// What whole buffers may do after long idle times to make a better plan than `planned`, that of the step as it is.
+/// `timeline` is the step's; `frames` are those of private buffers.
+std::vector<Split> worthRenaming(const Description &step, const Description &planned, const Timeline &timeline,
+                                 const PlanOptions &options, std::uint64_t frames);
+
+/// By node: private pages that it touches beyond `frames`. One that touches more is wide.
+std::vector<std::uint64_t> excessPages(const Timeline &timeline, std::uint64_t frames);
+
+/// What a wide node reaches of what is hosted in `planned`, a plan of the step with `splits`, may move between it and
+/// the node that reaches it before or after: a split for each such pair that takes `leastUs` at least for what it
+/// reaches, some of those that take most. `excess`: excessPages() of the step. The linear bound counts on it that
+/// nothing moves elsewhere unless it is idle for long, or beside a wide node (tools/pump-graph-bench/lp_step.py).
+std::vector<Split> splitsOfHosted(const Description &step, const Description &planned, const std::vector<Split> &splits,
+                                  const std::vector<std::uint64_t> &excess, const Machine &machine, double leastUs);
+
+/// Others may be hosted for a wide node: as much of an operand that is not hosted in `planned` as the node touches too
+/// much may move between it and the node that uses the operand before or after. Some of those splits after which, or
+/// before which, it is idle longest.
+std::vector<Split> splitsOfOthers(const Description &step, const Description &planned, const std::vector<Split> &splits,
+                                  const Timeline &timeline, const std::vector<std::uint64_t> &excess);
+
+/// `splits`, and one wherever something of a renamable buffer is absent in the same time: it goes on elsewhere then.
+std::vector<Split> withAbsences(const Description &step, const std::vector<Split> &splits,
+                                const std::vector<Absence> &absences);
+
+/// How slowly nodes reach hosted pages is known once they have, and less of the same is faster for certain. So how much
+/// longer than predicted `renamed` may take for what nodes reach in it, at whatever address, and not in `step`.
+double doubtUs(const Description &renamed, const Description &step, const Machine &machine);
+
+} // namespace pumpgraph

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/plan/search/VariantSearch.h"
+
+#include "passes/analysis/HostedAccess.h"
+#include "passes/analysis/Prediction.h"
+#include "passes/plan/PlanErrors.h"
+#include "passes/plan/allocate/GivenBoundary.h"
+#include "passes/plan/price/GapChoice.h"
+#include "passes/plan/search/FindPlan.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+namespace pumpgraph {
+
+namespace {
+
+/// How large pieces are in the searches that are made side by side, in place of pieceBytesFor().
+constexpr std::uint64_t pieceMultiples[] = {1, 3, 8};
+/// How many of the largest pieces of the usual size the budget holds at least, unless it is small.
+constexpr double leastPiecesInBudget = 80;
+
+/// How large pieces may be: where nodes are long, a copy takes as long as one of them, but no piece takes more than a
+/// small part of the budget. Operations on managed memory are joined beyond pieces anyway.
+std::uint64_t pieceBytesFor(const Timeline &uncut, const PlanOptions &options, std::uint64_t budgetBytes) {
+  if (options.backend != Backend::Virtual)
+    return defaultPieceBytes;
+  const double nodeUs = uncut.times().totalUs / std::max<double>(1, uncut.nodeCount());
+  const double bytesPerSecond = std::min(options.machine.upBytesPerSecond, options.machine.downBytesPerSecond);
+  const double inNode = nodeUs * bytesPerSecond / 1e6;
+  const double inBudget = static_cast<double>(budgetBytes) / leastPiecesInBudget;
+  return std::max(defaultPieceBytes, static_cast<std::uint64_t>(std::min(inNode, inBudget)));
+}
+
+/// The same by piece: either all pages of one have frames or none.
+FixedHomes ofPieces(const WideColouring &colouring, const Timeline &timeline) {
+  FixedHomes result;
+  for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
+    const Piece &piece = timeline.piece(static_cast<PieceIndex>(i));
+    std::vector<std::int32_t> &homes = result.homes[result.homes.add({})];
+    const auto first = colouring.frames[piece.buffer].begin() + piece.firstPage;
+    if (*first == noFrame)
+      continue;
+    for (auto frame = first; frame != first + piece.pageCount; ++frame)
+      homes.push_back(*frame + static_cast<std::int32_t>(timeline.exclusivePages()));
+    if (colouring.isTight[piece.buffer][piece.firstPage])
+      result.tight.push_back(static_cast<PieceIndex>(i));
+  }
+  return result;
+}
+
+/// Whether a step is worth more than one search: not if there is nothing to choose, and not if one takes long anyway.
+bool deservesSeveralSearches(const Timeline &timeline, const PlanOptions &options, std::uint64_t frames) {
+  return !options.boundary && !options.isQuick && options.backend == Backend::Virtual &&
+         timeline.nodeCount() <= mostNodesOfSeveralSearches &&
+         timeline.peakPages() > frames + timeline.exclusivePages();
+}
+
+/// No size but the last is as large as the largest buffer.
+std::vector<std::uint64_t> pieceSizesFor(const Description &step, std::uint64_t pieceBytes, bool several) {
+  std::uint64_t largest = 0;
+  for (const Buffer &buffer : step.buffers)
+    largest = std::max(largest, buffer.isPrivate ? buffer.size : 0);
+  std::vector<std::uint64_t> sizes;
+  for (const std::uint64_t multiple : pieceMultiples)
+    if (sizes.empty() || (several && sizes.back() < largest))
+      sizes.push_back(multiple * pieceBytes);
+  return sizes;
+}
+
+/// What a search goes by, with pieces of one size.
+class SearchInput {
+public:
+  SearchInput(const Description &step, const Order &order, const Machine &machine, const PlanOptions &options,
+              std::uint64_t pieceBytes, std::uint64_t frameCount)
+      : timeline_(step, pieceBytes, machine, options.apart),
+        given_(givenBoundary(step, timeline_, options.boundary, frameCount)),
+        input_{step, timeline_, order, machine, frameCount, given_} {
+    if (options.foundPlan)
+      input_.foundPlan = &options.foundPlan;
+    if (options.backend != Backend::Virtual)
+      input_.keepsHostCopy = keepHostCopies(step, options.backend);
+  }
+  SearchInput(const SearchInput &) = delete;
+  SearchInput &operator=(const SearchInput &) = delete;
+  const PlannerInput &get() const { return input_; }
+
+private:
+  Timeline timeline_;
+  GivenBoundary given_;
+  PlannerInput input_;
+};
+
+/// What gaps by price come to where the plan leaves the link as it does.
+std::vector<Absence> chosenAbsences(const PlannerInput &input, const Evaluated &plan) {
+  const GapChoice choice = chooseGaps(input, plan.draft, plan.schedule);
+  const Timeline &timeline = input.timeline;
+  std::vector<Absence> result;
+  for (const Piece &piece : timeline.pieces())
+    for (std::uint32_t use = piece.usesBegin; use < piece.usesEnd; ++use)
+      if (choice.pages[use] > 0)
+        result.push_back(
+            {piece.buffer,
+             {piece.firstPage * timeline.pageBytes(), std::min(choice.pages[use] * timeline.pageBytes(), piece.bytes)},
+             timeline.use(use).node});
+  return result;
+}
+
+/// The plan of a step in which some pages may be hosted: for the planner these are not there. `choices`: the frames
+/// that are fixed beforehand, null for none. There is a search for each of them and each size of pieces, side by side,
+/// and the best plan counts.
+std::optional<FoundPlan> planAround(const Description &step, const Order &order, const PlanningRoom &room,
+                                    const std::vector<std::uint64_t> &pieceSizes,
+                                    const std::vector<const WideColouring *> &choices) {
+  const PlanOptions &options = room.options;
+  Machine machine = options.machine;
+  if (machine.hostBytes != UINT64_MAX)
+    machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
+  // Quick searches use a thread each: whoever makes them makes many.
+  Shares shares(options.isQuick ? 1 : room.workers.processors(), pieceSizes.size() * choices.size());
+  std::deque<SearchInput> inputs;
+  std::vector<std::pair<const PlannerInput *, Job<std::optional<Found>>>> searches;
+  for (const std::uint64_t pieceBytes : pieceSizes) {
+    const PlannerInput &input = inputs.emplace_back(step, order, machine, options, pieceBytes, room.frameCount).get();
+    for (const WideColouring *colouring : choices)
+      searches.push_back({&input, room.workers.begin([&, colouring] {
+                            const std::optional<FixedHomes> fixed =
+                                colouring ? std::optional(ofPieces(*colouring, input.timeline)) : std::nullopt;
+                            return findPlan(input, {room.budgetBytes, fixed ? &*fixed : nullptr, options.isQuick},
+                                            room.workers, shares);
+                          })});
+  }
+  const PlannerInput *inputOfBest = nullptr;
+  std::optional<Found> best;
+  for (auto &[input, search] : searches)
+    if (std::optional<Found> found = search.get(); found && (!best || isBetter(found->inRows, best->inRows, machine))) {
+      inputOfBest = input;
+      best = std::move(found);
+    }
+  if (!best)
+    return std::nullopt;
+  FoundPlan found{Evaluator(*inputOfBest, room.budgetBytes).write(best->inRows), {}, std::move(best->trace)};
+  if (!options.isQuick)
+    found.chosen = chosenAbsences(*inputOfBest, best->apart);
+  return found;
+}
+
+/// Where some nodes use nearly all frames there is little choice: frames for all pages, found without regard for time,
+/// of which the pages of these nodes keep theirs.
+std::optional<WideColouring> colourCrowd(const Description &step, const Timeline &timeline, const Machine &machine,
+                                         std::uint64_t frames) {
+  const std::vector<NodeIndex> crowded = crowdedNodes(timeline, frames);
+  if (crowded.empty())
+    return std::nullopt;
+  Description hosting = step;
+  tl::expected<WideColouring, NoColouring> colouring =
+      hostForColouring(hosting, timeline, frames, machine, Balance::No);
+  if (!colouring || hostedBytes(hosting) > hostedBytes(step))
+    return std::nullopt;
+  for (const NodeIndex node : crowded)
+    for (std::uint32_t position : timeline.usesAt(node)) {
+      const Piece &piece = timeline.piece(timeline.use(position).piece);
+      std::vector<bool> &isTight = colouring->isTight[piece.buffer];
+      std::fill_n(isTight.begin() + piece.firstPage, piece.pageCount, true);
+    }
+  return std::move(*colouring);
+}
+
+bool isHostedAlike(const Description &one, const Description &other) {
+  return std::equal(one.buffers.begin(), one.buffers.end(), other.buffers.begin(), other.buffers.end(),
+                    [](const Buffer &a, const Buffer &b) { return a.hosted == b.hosted; });
+}
+
+bool isFaster(const Description &one, const Description &other, const Machine &machine) {
+  return predict(one, machine).totalUs < predict(other, machine).totalUs;
+}
+
+} // namespace
+
+tl::expected<FoundPlan, PlanError> planHosting(Description step, const Timeline &timeline, const PlanningRoom &room) {
+  const PlanOptions &options = room.options;
+  const std::uint64_t steps = options.boundary ? 0 : 8;
+  const Order order(step);
+  const std::uint64_t frames = room.frameCount - timeline.exclusivePages();
+  const bool several = deservesSeveralSearches(timeline, options, frames);
+  const std::vector<std::uint64_t> pieceSizes =
+      pieceSizesFor(step, pieceBytesFor(timeline, options, room.budgetBytes), several);
+  const std::uint64_t hostedBefore = hostedBytes(step);
+  if (const std::optional<NodeIndex> stuck = hostExcess(step, timeline, frames, options.machine))
+    return tl::unexpected(tooManyOperandsOfCopies(step, timeline, *stuck, room.budgetBytes));
+  const auto plan = [&](const std::vector<const WideColouring *> &choices) {
+    return planAround(step, order, room, pieceSizes, choices);
+  };
+  const bool isWide = hostedBytes(step) > hostedBefore && !options.boundary;
+  if (!isWide) {
+    std::vector<const WideColouring *> choices{nullptr};
+    const std::optional<WideColouring> crowded =
+        several ? colourCrowd(step, timeline, options.machine, frames) : std::nullopt;
+    if (crowded)
+      choices.push_back(&*crowded);
+    if (std::optional<FoundPlan> planned = plan(choices))
+      return std::move(*planned);
+  }
+  if (!options.boundary) {
+    std::optional<FoundPlan> best;
+    for (const Balance balance : {Balance::No, Balance::Nodes}) {
+      const tl::expected<WideColouring, NoColouring> wide =
+          hostForColouring(step, timeline, frames, options.machine, balance);
+      std::optional<FoundPlan> planned =
+          wide && !(best && isHostedAlike(step, best->plan)) ? plan({&*wide}) : std::nullopt;
+      if (planned && (!best || isFaster(planned->plan, best->plan, options.machine)))
+        best = std::move(planned);
+      if (options.isQuick)
+        break;
+    }
+    if (best)
+      return std::move(*best);
+  }
+  for (std::uint64_t i = isWide ? 0 : 1; i <= steps; ++i) {
+    hostExcess(step, timeline, frames - frames * i * i / (steps * steps), options.machine);
+    if (std::optional<FoundPlan> planned = plan({nullptr}))
+      return std::move(*planned);
+  }
+  if (options.boundary)
+    return tl::unexpected(PlanError{std::nullopt, "no frames found for all pages beside those that other steps keep"});
+  return tl::unexpected(PlanError{
+      std::nullopt, fmt::format("no frames found for all pages: each keeps one frame for the whole step, operands of "
+                                "copies cannot be left in host memory, and the {} frames of the budget do not let "
+                                "every node's pages lie in different ones",
+                                room.frameCount)});
+}
+
+std::optional<FoundPlan> planInPlace(const Description &step, const WideColouring &frames, const PlanningRoom &room) {
+  const Timeline timeline(step, defaultPieceBytes, {}, room.options.apart);
+  const std::vector<std::uint64_t> pieceSizes =
+      pieceSizesFor(step, pieceBytesFor(timeline, room.options, room.budgetBytes), true);
+  return planAround(step, Order(step), room, pieceSizes, {&frames});
+}
+
+} // namespace pumpgraph
