@@ -40,7 +40,8 @@ void GroupOffers::findKinds() {
 
 /// The first use of a present tenant after the newcomer's last use: from there on all is as it would have been.
 std::uint32_t GroupOffers::endOfInterest(const Group &group, PieceIndex newcomer) const {
-  const std::uint32_t last = states_.isResident(newcomer) ? timeline_.nodeCount() : timeline_.usesOf(newcomer).back().node;
+  const std::uint32_t last =
+      states_.isResident(newcomer) ? timeline_.nodeCount() : timeline_.usesOf(newcomer).back().node;
   std::uint32_t end = neverUsed;
   for (const Part &part : group.parts) {
     if (part.nextUse >= last)
@@ -80,7 +81,7 @@ std::optional<double> GroupOffers::costOf(const Group &group, PieceIndex newcome
 }
 
 const GroupOffers::Played &GroupOffers::played(const Group &group, PieceIndex newcomer, std::uint32_t taken,
-                                                 bool fetch) {
+                                               bool fetch) {
   const std::uint32_t until = endOfInterest(group, newcomer);
   affectedParts_.clear();
   for (const Part &part : group.parts)

@@ -22,9 +22,9 @@ void SplitEnds::findHostedUsers() {
   }
   for (NodeIndex node = 0; !hostedUsers_.empty() && node < step_.nodes.size(); ++node)
     for (const Access &access : step_.nodes[node].accesses)
-      if (const auto users = hostedUsers_.find(access.buffer);
-          users != hostedUsers_.end() && overlaps(buffers[access.buffer].hosted, access.range) &&
-          (users->second.empty() || users->second.back() != node))
+      if (const auto users = hostedUsers_.find(access.buffer); users != hostedUsers_.end() &&
+                                                               overlaps(buffers[access.buffer].hosted, access.range) &&
+                                                               (users->second.empty() || users->second.back() != node))
         users->second.push_back(node);
   std::erase_if(hostedUsers_, [](const auto &users) { return users.second.empty(); });
 }

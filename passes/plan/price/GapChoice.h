@@ -5,7 +5,7 @@
 #pragma once
 
 #include "passes/plan/allocate/FramePlanner.h"
-#include "passes/plan/schedule/PlanWriter.h"
+#include "passes/plan/schedule/Schedule.h"
 
 #include <vector>
 

@@ -53,15 +53,14 @@ public:
   Prices(const Timeline &timeline, std::uint64_t frames, const Machine &machine)
       : timeline_(timeline), machine_(machine), away_(shareAway(timeline, frames)) {}
 
-  HostingPrices::Page ofPage(PieceIndex piece) const {
+  double ofPage(PieceIndex piece) const {
     const std::uint64_t bytes = timeline_.piece(piece).bytes;
     double accessUs = 0;
     for (const Use &use : timeline_.usesOf(piece))
       accessUs += use.slowdown * linkUs({use.readsOld ? bytes : 0, use.writes ? bytes : 0}, machine_);
     const double us =
         std::max(leastShare * accessUs, accessUs - worthOfMove * movesUs(piece)) + priceOfPage * copyUs({bytes, 0});
-    const double pages = timeline_.piece(piece).pageCount;
-    return {us / pages, (us - accessUs) / pages};
+    return us / timeline_.piece(piece).pageCount;
   }
 
 private:
@@ -174,22 +173,20 @@ std::vector<Crowd> wideNodes(const Timeline &timeline, std::uint64_t frames) {
 
 HostingPrices hostingPrices(const Timeline &timeline, std::uint64_t frames, const Machine &machine) {
   const Prices prices(timeline, frames, machine);
-  HostingPrices result{{}, machine};
+  HostingPrices result;
   for (std::size_t i = 0; i < timeline.pieces().size(); ++i)
-    result.pages.add(prices.ofPage(static_cast<PieceIndex>(i)));
+    result.add(prices.ofPage(static_cast<PieceIndex>(i)));
   return result;
 }
 
 std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline, const std::vector<Crowd> &crowds,
-                                      const HostingPrices &prices, Balance balance) {
+                                      const HostingPrices &prices) {
   for (const Piece &piece : timeline.pieces())
     if (Buffer &buffer = step.buffers[piece.buffer]; buffer.frames.empty())
       buffer.hosted = without(buffer.hosted, {piece.firstPage * step.pageBytes, piece.pageCount * step.pageBytes});
   const std::vector<bool> can = canBeHosted(step, timeline);
   HostedCover cover(timeline, crowds, prices, can);
   cover.cover();
-  if (balance == Balance::Nodes)
-    cover.balance();
   const IndexedVector<PieceIndex, std::uint32_t> &hosted = cover.hosted();
   for (std::size_t i = 0; i < hosted.size(); ++i) {
     const PieceIndex index = static_cast<PieceIndex>(i);
@@ -206,8 +203,8 @@ std::optional<std::size_t> hostExcess(Description &step, const Timeline &timelin
 
 std::optional<NodeIndex> hostExcess(Description &step, const Timeline &timeline, std::uint64_t frames,
                                     const Machine &machine) {
-  if (const std::optional<std::size_t> crowd = hostExcess(step, timeline, wideNodes(timeline, frames),
-                                                          hostingPrices(timeline, frames, machine), Balance::No))
+  if (const std::optional<std::size_t> crowd =
+          hostExcess(step, timeline, wideNodes(timeline, frames), hostingPrices(timeline, frames, machine)))
     return nodesBeyond(timeline, frames)[*crowd];
   return std::nullopt;
 }
@@ -217,9 +214,8 @@ std::uint64_t leastHostedBytes(Description step, std::uint64_t budgetBytes) {
   const std::uint64_t pages = budgetBytes / step.pageBytes;
   HostingPrices allAlike;
   for (std::size_t i = 0; i < timeline.pieces().size(); ++i)
-    allAlike.pages.add({.aloneUs = 1, .besideUs = 0});
-  hostExcess(step, timeline, wideNodes(timeline, pages - std::min(pages, timeline.exclusivePages())), allAlike,
-             Balance::No);
+    allAlike.add(1);
+  hostExcess(step, timeline, wideNodes(timeline, pages - std::min(pages, timeline.exclusivePages())), allAlike);
   return hostedBytes(step);
 }
 

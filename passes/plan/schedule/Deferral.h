@@ -4,8 +4,7 @@
 /// link to themselves (docs/design/planner.md, "The proposers").
 #pragma once
 
-#include "passes/plan/allocate/FramePlanner.h"
-#include "passes/plan/schedule/PlanWriter.h"
+#include "passes/plan/schedule/Schedule.h"
 
 #include <vector>
 

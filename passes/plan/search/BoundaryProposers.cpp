@@ -185,23 +185,6 @@ void BoundaryProposers::settledBoundary() {
   search_.run(proposer);
 }
 
-void BoundaryProposers::fewerMirrors() {
-  const Choices settled = search_.asked();
-  std::vector<std::pair<NodeIndex, PieceIndex>> mirrored;
-  for (PieceIndex piece : ranking_)
-    if (settled.start.boundary[piece] == BoundaryState::Mirrored)
-      mirrored.push_back({timeline_.usesOf(piece).back().node, piece});
-  std::sort(mirrored.begin(), mirrored.end());
-  Each<double> proposer("fewer mirrors", search_, {0.75, 0.5, 0.25}, [&](double part) {
-    Choices choices = settled;
-    for (std::size_t i = static_cast<std::size_t>(part * static_cast<double>(mirrored.size())); i < mirrored.size();
-         ++i)
-      choices.start.boundary[mirrored[i].second] = BoundaryState::Resident;
-    return choices;
-  });
-  search_.run(proposer);
-}
-
 void BoundaryProposers::leavingLater() {
   Each<double> proposer("leaving later", search_, {0.75, 0.5, 0.25}, [this](double part) { return withLater(part); });
   search_.run(proposer);

@@ -30,9 +30,6 @@ public:
   /// Pieces that came back after the last node only to be on the device between the steps come when the next step needs
   /// them. A good host copy serves those that give their frames up before they are written, and nobody else.
   void settledBoundary();
-  /// After settledBoundary(): pieces written near the end of the step would be copied after it; only a part of them,
-  /// those used for the last time earliest, have a host copy.
-  void fewerMirrors();
   /// What is saved after the last node makes the step longer, though at its beginning the link down may be idle: a part
   /// of it is on the device between steps instead, and leaves in the next one.
   void leavingLater();

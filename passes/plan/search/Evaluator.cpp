@@ -4,6 +4,8 @@
 #include "passes/analysis/HostPlaces.h"
 #include "passes/analysis/Prediction.h"
 #include "passes/plan/schedule/Deferral.h"
+#include "passes/plan/schedule/JoinTransfers.h"
+#include "passes/plan/schedule/PlanWriter.h"
 
 #include <algorithm>
 #include <span>

@@ -3,7 +3,7 @@
 /// What choices come to: one pass over the step, a schedule, and the one order of plans.
 #pragma once
 
-#include "passes/plan/schedule/PlanWriter.h"
+#include "passes/plan/schedule/Schedule.h"
 #include "passes/plan/search/Choices.h"
 
 #include <cstdint>

@@ -41,24 +41,25 @@ void takeColoured(Search &search, const FixedHomes *fixed) {
   if (!homes)
     return;
   Outcome outcome = search.evaluator()({{input.given.states, {}, {}}, *homes, Tuning(), {}});
-  if (outcome.evaluated)
-    search.take("colouring", std::move(*outcome.evaluated));
+  if (outcome.evaluated && search.take("colouring", std::move(*outcome.evaluated)))
+    search.asked().start = search.best().choices.start;
 }
 
-void proposeAll(Search &search, bool isQuick) {
+void proposeAll(Search &search, const FindOptions &options) {
   BoundaryProposers boundary(search);
   boundary.shares();
+  if (!search.hasPlan())
+    takeColoured(search, options.fixed);
   if (!search.hasPlan())
     return;
   boundary.lookingFurther();
   boundary.restlessFirst();
   boundary.finerShares();
   boundary.settledBoundary();
-  boundary.fewerMirrors();
   proposeGapsByPrice(search);
   if (!search.input().isForManaged()) // there the next replay begins beside what is saved last
     boundary.leavingLater();
-  if (!isQuick)
+  if (!options.isQuick)
     proposeNeighbours(search);
   proposeJoining(search);
   if (!search.input().isForManaged())
@@ -73,9 +74,7 @@ std::optional<Found> findPlan(const PlannerInput &input, const FindOptions &opti
   Search search(evaluator, repairs, workers, shares, mostEffortFor(input.timeline.nodeCount()));
   takeWithoutTransfers(search);
   if (!search.hasPlan())
-    proposeAll(search, options.isQuick);
-  if (!search.hasPlan())
-    takeColoured(search, options.fixed);
+    proposeAll(search, options);
   shares.searchIsDone();
   if (!search.hasPlan())
     return std::nullopt;

@@ -194,7 +194,7 @@ private:
     Hosting hosting{withContinuations(step_, idle)};
     const Timeline timeline(hosting.step);
     const tl::expected<WideColouring, NoColouring> colouring =
-        hostForColouring(hosting.step, timeline, frames_, machine_, Balance::No);
+        hostForColouring(hosting.step, timeline, frames_, machine_);
     effort_ += colouring ? colouring->effort : colouring.error().effort;
     if (!colouring)
       return std::nullopt;

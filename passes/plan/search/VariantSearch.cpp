@@ -109,29 +109,27 @@ std::vector<Absence> chosenAbsences(const PlannerInput &input, const Evaluated &
   return result;
 }
 
-/// The plan of a step in which some pages may be hosted: for the planner these are not there. `choices`: the frames
-/// that are fixed beforehand, null for none. There is a search for each of them and each size of pieces, side by side,
-/// and the best plan counts.
+/// The plan of a step in which some pages may be hosted: for the planner these are not there. `colouring`: frames that
+/// are fixed beforehand; may be null. There is a search for each size of pieces, side by side, and the best plan
+/// counts.
 std::optional<FoundPlan> planAround(const Description &step, const Order &order, const PlanningRoom &room,
-                                    const std::vector<std::uint64_t> &pieceSizes,
-                                    const std::vector<const WideColouring *> &choices) {
+                                    const std::vector<std::uint64_t> &pieceSizes, const WideColouring *colouring) {
   const PlanOptions &options = room.options;
   Machine machine = options.machine;
   if (machine.hostBytes != UINT64_MAX)
     machine.hostBytes -= std::min(machine.hostBytes, hostedBytes(step));
   // Quick searches use a thread each: whoever makes them makes many.
-  Shares shares(options.isQuick ? 1 : room.workers.processors(), pieceSizes.size() * choices.size());
+  Shares shares(options.isQuick ? 1 : room.workers.processors(), pieceSizes.size());
   std::deque<SearchInput> inputs;
   std::vector<std::pair<const PlannerInput *, Job<std::optional<Found>>>> searches;
   for (const std::uint64_t pieceBytes : pieceSizes) {
     const PlannerInput &input = inputs.emplace_back(step, order, machine, options, pieceBytes, room.frameCount).get();
-    for (const WideColouring *colouring : choices)
-      searches.push_back({&input, room.workers.begin([&, colouring] {
-                            const std::optional<FixedHomes> fixed =
-                                colouring ? std::optional(ofPieces(*colouring, input.timeline)) : std::nullopt;
-                            return findPlan(input, {room.budgetBytes, fixed ? &*fixed : nullptr, options.isQuick},
-                                            room.workers, shares);
-                          })});
+    searches.push_back({&input, room.workers.begin([&] {
+                          const std::optional<FixedHomes> fixed =
+                              colouring ? std::optional(ofPieces(*colouring, input.timeline)) : std::nullopt;
+                          return findPlan(input, {room.budgetBytes, fixed ? &*fixed : nullptr, options.isQuick},
+                                          room.workers, shares);
+                        })});
   }
   const PlannerInput *inputOfBest = nullptr;
   std::optional<Found> best;
@@ -148,36 +146,6 @@ std::optional<FoundPlan> planAround(const Description &step, const Order &order,
   return found;
 }
 
-/// Where some nodes use nearly all frames there is little choice: frames for all pages, found without regard for time,
-/// of which the pages of these nodes keep theirs.
-std::optional<WideColouring> colourCrowd(const Description &step, const Timeline &timeline, const Machine &machine,
-                                         std::uint64_t frames) {
-  const std::vector<NodeIndex> crowded = crowdedNodes(timeline, frames);
-  if (crowded.empty())
-    return std::nullopt;
-  Description hosting = step;
-  tl::expected<WideColouring, NoColouring> colouring =
-      hostForColouring(hosting, timeline, frames, machine, Balance::No);
-  if (!colouring || hostedBytes(hosting) > hostedBytes(step))
-    return std::nullopt;
-  for (const NodeIndex node : crowded)
-    for (std::uint32_t position : timeline.usesAt(node)) {
-      const Piece &piece = timeline.piece(timeline.use(position).piece);
-      std::vector<bool> &isTight = colouring->isTight[piece.buffer];
-      std::fill_n(isTight.begin() + piece.firstPage, piece.pageCount, true);
-    }
-  return std::move(*colouring);
-}
-
-bool isHostedAlike(const Description &one, const Description &other) {
-  return std::equal(one.buffers.begin(), one.buffers.end(), other.buffers.begin(), other.buffers.end(),
-                    [](const Buffer &a, const Buffer &b) { return a.hosted == b.hosted; });
-}
-
-bool isFaster(const Description &one, const Description &other, const Machine &machine) {
-  return predict(one, machine).totalUs < predict(other, machine).totalUs;
-}
-
 } // namespace
 
 tl::expected<FoundPlan, PlanError> planHosting(Description step, const Timeline &timeline, const PlanningRoom &room) {
@@ -191,37 +159,18 @@ tl::expected<FoundPlan, PlanError> planHosting(Description step, const Timeline 
   const std::uint64_t hostedBefore = hostedBytes(step);
   if (const std::optional<NodeIndex> stuck = hostExcess(step, timeline, frames, options.machine))
     return tl::unexpected(tooManyOperandsOfCopies(step, timeline, *stuck, room.budgetBytes));
-  const auto plan = [&](const std::vector<const WideColouring *> &choices) {
-    return planAround(step, order, room, pieceSizes, choices);
-  };
+  const auto plan = [&](const WideColouring *frames) { return planAround(step, order, room, pieceSizes, frames); };
   const bool isWide = hostedBytes(step) > hostedBefore && !options.boundary;
-  if (!isWide) {
-    std::vector<const WideColouring *> choices{nullptr};
-    const std::optional<WideColouring> crowded =
-        several ? colourCrowd(step, timeline, options.machine, frames) : std::nullopt;
-    if (crowded)
-      choices.push_back(&*crowded);
-    if (std::optional<FoundPlan> planned = plan(choices))
+  if (!isWide)
+    if (std::optional<FoundPlan> planned = plan(nullptr))
       return std::move(*planned);
-  }
-  if (!options.boundary) {
-    std::optional<FoundPlan> best;
-    for (const Balance balance : {Balance::No, Balance::Nodes}) {
-      const tl::expected<WideColouring, NoColouring> wide =
-          hostForColouring(step, timeline, frames, options.machine, balance);
-      std::optional<FoundPlan> planned =
-          wide && !(best && isHostedAlike(step, best->plan)) ? plan({&*wide}) : std::nullopt;
-      if (planned && (!best || isFaster(planned->plan, best->plan, options.machine)))
-        best = std::move(planned);
-      if (options.isQuick)
-        break;
-    }
-    if (best)
-      return std::move(*best);
-  }
+  if (!options.boundary)
+    if (const tl::expected<WideColouring, NoColouring> wide = hostForColouring(step, timeline, frames, options.machine))
+      if (std::optional<FoundPlan> planned = plan(&*wide))
+        return std::move(*planned);
   for (std::uint64_t i = isWide ? 0 : 1; i <= steps; ++i) {
     hostExcess(step, timeline, frames - frames * i * i / (steps * steps), options.machine);
-    if (std::optional<FoundPlan> planned = plan({nullptr}))
+    if (std::optional<FoundPlan> planned = plan(nullptr))
       return std::move(*planned);
   }
   if (options.boundary)
@@ -237,7 +186,7 @@ std::optional<FoundPlan> planInPlace(const Description &step, const WideColourin
   const Timeline timeline(step, defaultPieceBytes, {}, room.options.apart);
   const std::vector<std::uint64_t> pieceSizes =
       pieceSizesFor(step, pieceBytesFor(timeline, room.options, room.budgetBytes), true);
-  return planAround(step, Order(step), room, pieceSizes, {&frames});
+  return planAround(step, Order(step), room, pieceSizes, &frames);
 }
 
 } // namespace pumpgraph

@@ -144,17 +144,17 @@ enum class Rings { No, Yes };
 class WideColourer {
 public:
   /// All are referred to.
-  WideColourer(const Timeline &timeline, std::uint64_t frames, const HostingPrices &prices, Balance balance,
-               const KindGraph &kinds, Effort &effort, Rings rings)
-      : timeline_(timeline), frames_(frames), prices_(prices), balance_(balance), kinds_(kinds), effort_(effort),
+  WideColourer(const Timeline &timeline, std::uint64_t frames, const HostingPrices &prices, const KindGraph &kinds,
+               Effort &effort, Rings rings)
+      : timeline_(timeline), frames_(frames), prices_(prices), kinds_(kinds), effort_(effort),
         looksForRings_(rings == Rings::Yes), crowds_(wideNodes(timeline, frames)) {}
 
   std::optional<WideColouring> run(Description &step) {
     while (!effort_.isSpent()) {
       for (const Crowd &crowd : crowds_)
         effort_.spend(crowd.pieces.size() * effortOfMember);
-      effort_.spend(timeline_.pieces().size() + (balance_ == Balance::Nodes ? mostBalancing : 0));
-      if (effort_.isSpent() || hostExcess(step, timeline_, crowds_, prices_, balance_))
+      effort_.spend(timeline_.pieces().size());
+      if (effort_.isSpent() || hostExcess(step, timeline_, crowds_, prices_))
         break;
       const PageFlags isHosted = hostedPages(step);
       countPages(isHosted);
@@ -249,7 +249,6 @@ private:
   const Timeline &timeline_;
   std::uint64_t frames_;
   const HostingPrices &prices_;
-  Balance balance_;
   const KindGraph &kinds_;
   Effort &effort_;
   bool looksForRings_;
@@ -268,7 +267,7 @@ double hostingUs(const Description &step, const Timeline &timeline, const Hostin
     const PieceIndex index = static_cast<PieceIndex>(i);
     const Piece &piece = timeline.piece(index);
     const auto begin = isHosted[piece.buffer].begin() + piece.firstPage;
-    us += prices.pages[index].aloneUs * static_cast<double>(std::count(begin, begin + piece.pageCount, true));
+    us += prices[index] * static_cast<double>(std::count(begin, begin + piece.pageCount, true));
   }
   return us;
 }
@@ -284,19 +283,17 @@ std::vector<NodeIndex> crowdedNodes(const Timeline &timeline, std::uint64_t fram
 }
 
 tl::expected<WideColouring, NoColouring> hostForColouring(Description &step, const Timeline &timeline,
-                                                          std::uint64_t frames, const Machine &machine,
-                                                          Balance balance) {
+                                                          std::uint64_t frames, const Machine &machine) {
   Effort effort(mostColouringEffort);
   const KindGraph kinds(timeline, effort);
   if (kinds.isTooLarge())
     return tl::unexpected(NoColouring{effort.spent()});
   const HostingPrices prices = hostingPrices(timeline, frames, machine);
-  WideColourer simple(timeline, frames, prices, balance, kinds, effort, Rings::No);
+  WideColourer simple(timeline, frames, prices, kinds, effort, Rings::No);
   std::optional<WideColouring> best = simple.run(step);
   if (best && !simple.sawOnlyCliques() && hostedBytes(step) > 0) {
     Description other = step;
-    std::optional<WideColouring> around =
-        WideColourer(timeline, frames, prices, balance, kinds, effort, Rings::Yes).run(other);
+    std::optional<WideColouring> around = WideColourer(timeline, frames, prices, kinds, effort, Rings::Yes).run(other);
     if (around && hostingUs(other, timeline, prices) < hostingUs(step, timeline, prices)) {
       best = std::move(around);
       step = std::move(other);

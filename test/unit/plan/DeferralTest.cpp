@@ -3,6 +3,7 @@
 
 #include "passes/analysis/Prediction.h"
 #include "passes/plan/allocate/GivenBoundary.h"
+#include "passes/plan/schedule/PlanWriter.h"
 #include "test/unit/analysis/SmallStep.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/plan/schedule/PlanWriter.h"
+#include "passes/plan/schedule/JoinTransfers.h"
 
 #include <gtest/gtest.h>
 
