@@ -15,7 +15,7 @@
 namespace pumpgraph {
 
 /// Pieces of which only so many pages can have frames: any two of them are used together by some node, or they meet in
-/// another way (KindGraph.h).
+/// another way (InterferenceGraph.h).
 struct Crowd {
   std::vector<PieceIndex> pieces;
   std::uint64_t mostPages = 0; ///< of theirs that can have frames

@@ -30,7 +30,7 @@ bool overwrites(const Description &step, NodeIndex node, BufferIndex buffer) {
 
 } // namespace
 
-std::vector<bool> canGoOn(const Description &step) {
+std::vector<bool> canBeSplit(const Description &step) {
   std::vector<bool> can;
   for (const Buffer &buffer : step.buffers) {
     can.push_back(buffer.isPrivate && buffer.isRenamable && !buffer.liveIn && !buffer.liveOut &&
@@ -41,11 +41,11 @@ std::vector<bool> canGoOn(const Description &step) {
   return can;
 }
 
-std::vector<IdleTime> idleTimes(const Description &step, const Timeline &timeline, double leastShare) {
+std::vector<Split> idleTimes(const Description &step, const Timeline &timeline, double leastShare) {
   const InMemoryTimes &times = timeline.times();
   const std::vector<std::vector<NodeIndex>> users = usersOf(step);
-  const std::vector<bool> can = canGoOn(step);
-  std::vector<IdleTime> result;
+  const std::vector<bool> can = canBeSplit(step);
+  std::vector<Split> result;
   for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer) {
     if (!can[buffer])
       continue;
@@ -55,29 +55,10 @@ std::vector<IdleTime> idleTimes(const Description &step, const Timeline &timelin
       lastUs = std::max(lastUs, times.endUs[nodes[next - 1]]);
       const double share = (times.startUs[nodes[next]] - lastUs) / std::max(times.totalUs, 1e-9);
       if (share >= leastShare && !overwrites(step, nodes[next], buffer))
-        result.push_back({buffer, nodes[next]});
+        result.push_back({buffer, nodes[next], {{0, step.buffers[buffer].size}}});
     }
   }
   return result;
-}
-
-Description withContinuations(Description step, const std::vector<IdleTime> &idle) {
-  std::vector<BufferIndex> latest(step.buffers.size()); // by captured buffer
-  for (BufferIndex buffer = 0; buffer < latest.size(); ++buffer)
-    latest[buffer] = buffer;
-  for (const IdleTime &time : idle) {
-    const BufferIndex before = latest[time.buffer], after = static_cast<BufferIndex>(step.buffers.size());
-    Buffer next = step.buffers[before];
-    next.address = 0;
-    next.continues = before;
-    step.buffers.push_back(std::move(next));
-    for (NodeIndex node = time.until; node < step.nodes.size(); ++node)
-      for (Access &access : step.nodes[node].accesses)
-        if (access.buffer == before)
-          access.buffer = after;
-    latest[time.buffer] = after;
-  }
-  return step;
 }
 
 } // namespace pumpgraph

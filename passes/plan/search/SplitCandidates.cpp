@@ -30,26 +30,18 @@ constexpr double doubt = 0.5;
 constexpr std::size_t mostSplitsFound = 8, mostSplitsOfOthers = 8;
 
 /// The idle times of the largest buffers that have some, each buffer's together.
-std::vector<std::vector<IdleTime>> ofLargest(const Description &step, const std::vector<IdleTime> &idle) {
-  std::vector<std::vector<IdleTime>> result;
-  for (const IdleTime &time : idle) {
-    if (result.empty() || result.back().front().buffer != time.buffer)
+std::vector<std::vector<Split>> ofLargest(const Description &step, const std::vector<Split> &idle) {
+  std::vector<std::vector<Split>> result;
+  for (const Split &split : idle) {
+    if (result.empty() || result.back().front().buffer != split.buffer)
       result.emplace_back();
-    result.back().push_back(time);
+    result.back().push_back(split);
   }
   std::stable_sort(result.begin(), result.end(), [&](const auto &one, const auto &other) {
     return step.buffers[one.front().buffer].size > step.buffers[other.front().buffer].size;
   });
   result.resize(std::min(result.size(), mostCandidatesForSparing));
   return result;
-}
-
-/// All of each buffer.
-std::vector<Split> ofWholeBuffers(const Description &step, const std::vector<IdleTime> &idle) {
-  std::vector<Split> splits;
-  for (const IdleTime &time : idle)
-    splits.push_back({time.buffer, time.until, {{0, step.buffers[time.buffer].size}}});
-  return splits;
 }
 
 /// A captured node that reaches hosted pages of a buffer.
@@ -156,14 +148,14 @@ public:
       : step_(step), frames_(frames), machine_(machine),
         candidates_(ofLargest(step, idleTimes(step, timeline, leastIdleShareSparing))) {}
 
-  std::vector<IdleTime> run() {
+  std::vector<Split> run() {
     const std::optional<Hosting> without = host({});
     double leastUs = without ? without->us : 0;
     for (int round = 0; without && round < mostSparing; ++round) {
       const double enoughUs = (1 - leastSpared) * leastUs;
       auto best = candidates_.end();
       for (auto candidate = candidates_.begin(); candidate != candidates_.end(); ++candidate) {
-        std::vector<IdleTime> more = chosen_;
+        std::vector<Split> more = chosen_;
         more.insert(more.end(), candidate->begin(), candidate->end());
         const std::optional<Hosting> with = host(more);
         const double us = with ? with->us + doubtUs(with->step, without->step, machine_) : 0;
@@ -188,10 +180,10 @@ private:
   };
 
   /// Nothing if no frames are found, or once too much has been tried.
-  std::optional<Hosting> host(const std::vector<IdleTime> &idle) {
+  std::optional<Hosting> host(const std::vector<Split> &idle) {
     if (effort_ > mostColouringEffort)
       return std::nullopt;
-    Hosting hosting{withContinuations(step_, idle)};
+    Hosting hosting{SplitStep(step_, idle).parts()};
     const Timeline timeline(hosting.step);
     const tl::expected<WideColouring, NoColouring> colouring =
         hostForColouring(hosting.step, timeline, frames_, machine_);
@@ -205,27 +197,27 @@ private:
   const Description &step_;
   std::uint64_t frames_;
   const Machine &machine_;
-  std::vector<std::vector<IdleTime>> candidates_; ///< by buffer, those not chosen
-  std::vector<IdleTime> chosen_;
+  std::vector<std::vector<Split>> candidates_; ///< by buffer, those not chosen
+  std::vector<Split> chosen_;
   std::uint64_t effort_ = 0;
 };
 
 } // namespace
 
-std::vector<Split> worthRenaming(const Description &step, const Description &planned, const Timeline &timeline,
-                                 const PlanOptions &options, std::uint64_t frames) {
+std::vector<Split> worthSplitting(const Description &step, const Description &planned, const Timeline &timeline,
+                                  const PlanOptions &options, std::uint64_t frames) {
   if (hostedBytes(planned) > 0)
-    return ofWholeBuffers(step, Sparing(step, timeline, frames, options.machine).run());
+    return Sparing(step, timeline, frames, options.machine).run();
   const auto moves = [](const Node &node) { return movesUp(node.kind) || movesDown(node.kind); };
   if (std::none_of(planned.nodes.begin(), planned.nodes.end(), moves) || crowdedNodes(timeline, frames).empty())
     return {};
-  return ofWholeBuffers(step, idleTimes(step, timeline, leastIdleShare));
+  return idleTimes(step, timeline, leastIdleShare);
 }
 
 std::vector<Split> splitsOfHosted(const Description &step, const Description &planned, const std::vector<Split> &splits,
                                   const std::vector<std::uint64_t> &excess, const Machine &machine, double leastUs) {
   std::vector<std::pair<double, Split>> found;
-  const std::vector<bool> can = canGoOn(step);
+  const std::vector<bool> can = canBeSplit(step);
   for (BufferIndex address = 0; address < planned.buffers.size(); ++address) {
     const BufferIndex buffer = capturedBuffer(planned.buffers, address);
     if (planned.buffers[address].hosted.empty() || !can[buffer])
@@ -253,7 +245,7 @@ std::vector<std::uint64_t> excessPages(const Timeline &timeline, std::uint64_t f
 
 std::vector<Split> splitsOfOthers(const Description &step, const Description &planned, const std::vector<Split> &splits,
                                   const Timeline &timeline, const std::vector<std::uint64_t> &excess) {
-  std::vector<bool> can = canGoOn(step);
+  std::vector<bool> can = canBeSplit(step);
   for (BufferIndex address = 0; address < planned.buffers.size(); ++address)
     if (!planned.buffers[address].hosted.empty())
       can[capturedBuffer(planned.buffers, address)] = false;
@@ -278,32 +270,32 @@ std::vector<Split> splitsOfOthers(const Description &step, const Description &pl
   return firstOf(std::move(found), mostSplitsOfOthers);
 }
 
-std::vector<Split> withAbsences(const Description &step, const std::vector<Split> &splits,
-                                const std::vector<Absence> &absences) {
-  const std::vector<bool> can = canGoOn(step);
+std::vector<Split> joinedSplits(const Description &step, const std::vector<Split> &splits,
+                                const std::vector<Split> &more) {
+  const std::vector<bool> can = canBeSplit(step);
   std::map<std::pair<BufferIndex, NodeIndex>, std::vector<bool>> isMoved; // by page
-  const auto move = [&](BufferIndex buffer, NodeIndex until, const Range &bytes) {
-    std::vector<bool> &pages = isMoved[{buffer, until}];
-    pages.resize(step.pageCount(buffer), false);
-    for (std::uint64_t page = bytes.offset / step.pageBytes; page * step.pageBytes < bytes.end(); ++page)
-      pages[page] = true;
+  const auto move = [&](const Split &split) {
+    std::vector<bool> &pages = isMoved[{split.buffer, split.until}];
+    pages.resize(step.pageCount(split.buffer), false);
+    for (const Range &bytes : split.moved)
+      for (std::uint64_t page = bytes.offset / step.pageBytes; page * step.pageBytes < bytes.end(); ++page)
+        pages[page] = true;
   };
   for (const Split &split : splits)
-    for (const Range &range : split.moved)
-      move(split.buffer, split.until, range);
-  for (const Absence &absence : absences)
-    if (can[absence.buffer])
-      move(absence.buffer, absence.until, absence.bytes);
+    move(split);
+  for (const Split &split : more)
+    if (can[split.buffer])
+      move(split);
   std::vector<Split> result;
   for (const auto &[place, pages] : isMoved)
     result.push_back({place.first, place.second, rangesOf(pages, step, place.first)});
   return result;
 }
 
-double doubtUs(const Description &renamed, const Description &step, const Machine &machine) {
+double doubtUs(const Description &split, const Description &step, const Machine &machine) {
   const std::map<std::size_t, Traffic> known = hostedReach(step);
   double us = 0;
-  for (const auto &[node, traffic] : hostedReach(renamed)) {
+  for (const auto &[node, traffic] : hostedReach(split)) {
     const auto before = known.find(node);
     const Traffic least = before == known.end() ? Traffic() : before->second;
     us += linkUs({traffic.upBytes - std::min(traffic.upBytes, least.upBytes),

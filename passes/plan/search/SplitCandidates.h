@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Which buffers should go on at another address (docs/design/planner.md).
+/// Which buffers are worth splitting, and where (docs/design/planner.md, "Variants of a step").
 #pragma once
 
 #include "passes/analysis/Timeline.h"
@@ -13,8 +13,8 @@ namespace pumpgraph {
 
 /// What whole buffers may do after long idle times to make a better plan than `planned`, that of the step as it is.
 /// `timeline` is the step's; `frames` are those of private buffers.
-std::vector<Split> worthRenaming(const Description &step, const Description &planned, const Timeline &timeline,
-                                 const PlanOptions &options, std::uint64_t frames);
+std::vector<Split> worthSplitting(const Description &step, const Description &planned, const Timeline &timeline,
+                                  const PlanOptions &options, std::uint64_t frames);
 
 /// By node: private pages that it touches beyond `frames`. One that touches more is wide.
 std::vector<std::uint64_t> excessPages(const Timeline &timeline, std::uint64_t frames);
@@ -32,12 +32,12 @@ std::vector<Split> splitsOfHosted(const Description &step, const Description &pl
 std::vector<Split> splitsOfOthers(const Description &step, const Description &planned, const std::vector<Split> &splits,
                                   const Timeline &timeline, const std::vector<std::uint64_t> &excess);
 
-/// `splits`, and one wherever something of a renamable buffer is absent in the same time: it goes on elsewhere then.
-std::vector<Split> withAbsences(const Description &step, const std::vector<Split> &splits,
-                                const std::vector<Absence> &absences);
+/// Both together, a split for each buffer and node. Of `more`, those of buffers that cannot be split are left out.
+std::vector<Split> joinedSplits(const Description &step, const std::vector<Split> &splits,
+                                const std::vector<Split> &more);
 
 /// How slowly nodes reach hosted pages is known once they have, and less of the same is faster for certain. So how much
-/// longer than predicted `renamed` may take for what nodes reach in it, at whatever address, and not in `step`.
-double doubtUs(const Description &renamed, const Description &step, const Machine &machine);
+/// longer than predicted `split` may take for what nodes reach in it, at whatever address, and not in `step`.
+double doubtUs(const Description &split, const Description &step, const Machine &machine);
 
 } // namespace pumpgraph

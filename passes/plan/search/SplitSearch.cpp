@@ -20,7 +20,7 @@ constexpr int mostSplitsBesideWide = 4;
 constexpr double leastGainOfSplit = 0.002;
 /// How often what leaves gets frames of its own, each time by the best plan so far, unless that is close to the bound,
 /// or a quick plan takes so much longer.
-constexpr int roundsOfAbsences = 3;
+constexpr int roundsByPrice = 3;
 constexpr double hopeless = 1.02;
 
 /// Plans a step, and again with what may go on at other addresses; the fastest plan counts.
@@ -39,11 +39,11 @@ public:
     best_ = std::move(*planned);
     if (options_.boundary || options_.isQuick || options_.backend != Backend::Virtual)
       return std::move(best_);
-    tryWith(worthRenaming(step_, best_.plan, timeline_, options_, frames_));
+    tryWith(worthSplitting(step_, best_.plan, timeline_, options_, frames_));
     if (step_.nodes.size() <= mostNodesOfSeveralSearches) {
       if (hostedBytes(best_.plan) > 0)
         tryWith(withSplitsBesideWide());
-      goOnAfterAbsences();
+      splitByPrice();
     }
     return std::move(best_);
   }
@@ -68,11 +68,11 @@ private:
 
   /// What is to leave, by the prices of the best plan, comes back to frames of its own. Hosted is what was, and what
   /// wide nodes use keeps its frames. A quick plan tells whether there is hope.
-  void goOnAfterAbsences() {
+  void splitByPrice() {
     const double limitUs = bound(step_, room_.budgetBytes, options_.machine, BoundKind::May).totalUs;
-    for (int round = 0; round < roundsOfAbsences; ++round) {
+    for (int round = 0; round < roundsByPrice; ++round) {
       const double us = predictedUs(best_.plan);
-      const std::vector<Split> splits = withAbsences(step_, splits_, best_.chosen);
+      const std::vector<Split> splits = joinedSplits(step_, splits_, best_.byPrice);
       if (us <= closeToBound * limitUs || splits == splits_)
         return;
       const std::optional<FoundPlan> quick = planInPlaceWith(splits, quick_);
@@ -128,7 +128,7 @@ private:
   }
 
   static FoundPlan joined(const SplitStep &split, FoundPlan found) {
-    return {split.join(found.plan), split.join(found.chosen), std::move(found.trace)};
+    return {split.join(found.plan), split.join(found.byPrice), std::move(found.trace)};
   }
 
   bool fitsHost(const Description &plan) const { return statsOf(plan).hostBytes <= options_.machine.hostBytes; }

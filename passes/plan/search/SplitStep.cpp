@@ -148,13 +148,14 @@ Description SplitStep::join(const Description &planned) const {
   return joined;
 }
 
-std::vector<Absence> SplitStep::join(std::vector<Absence> absences) const {
-  for (Absence &absence : absences) {
-    const Origin &origin = origins_[absence.buffer];
-    absence.buffer = origin.captured;
-    absence.bytes.offset += origin.offset;
+std::vector<Split> SplitStep::join(std::vector<Split> splits) const {
+  for (Split &split : splits) {
+    const Origin &origin = origins_[split.buffer];
+    split.buffer = origin.captured;
+    for (Range &range : split.moved)
+      range.offset += origin.offset;
   }
-  return absences;
+  return splits;
 }
 
 Description SplitStep::inParts(const Description &plan) const {

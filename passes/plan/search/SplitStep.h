@@ -23,13 +23,6 @@ struct Split {
   bool operator==(const Split &) const = default;
 };
 
-/// Bytes of a buffer that are not on the device for some time before a node that needs their value.
-struct Absence {
-  BufferIndex buffer = 0;
-  Range bytes; ///< begins with a page
-  NodeIndex until = 0;
-};
-
 /// A step, and the same as the planner sees it: what moves together is a buffer of its own there, and what moves is
 /// continued by another one.
 class SplitStep {
@@ -43,8 +36,8 @@ public:
   /// what stays are ordered by completion, but for two that only read what is not hosted: what is written at one
   /// address is there at the other only then.
   Description join(const Description &planned) const;
-  /// The same absences, of captured buffers in place of parts().
-  std::vector<Absence> join(std::vector<Absence> absences) const;
+  /// The same splits, of captured buffers in place of parts().
+  std::vector<Split> join(std::vector<Split> splits) const;
 
   /// parts() with the frames, what is hosted and what is on the device between steps that they have in `plan`: one of
   /// the step with splits that are all among those given, so that each part has one address in it.

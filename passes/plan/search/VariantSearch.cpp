@@ -94,18 +94,18 @@ private:
   PlannerInput input_;
 };
 
-/// What gaps by price come to where the plan leaves the link as it does.
-std::vector<Absence> chosenAbsences(const PlannerInput &input, const Evaluated &plan) {
+/// A split at the end of each gap in which something is to leave, by the prices of the plan.
+std::vector<Split> splitsByPrice(const PlannerInput &input, const Evaluated &plan) {
   const GapChoice choice = chooseGaps(input, plan.draft, plan.schedule);
   const Timeline &timeline = input.timeline;
-  std::vector<Absence> result;
+  std::vector<Split> result;
   for (const Piece &piece : timeline.pieces())
     for (std::uint32_t use = piece.usesBegin; use < piece.usesEnd; ++use)
       if (choice.pages[use] > 0)
-        result.push_back(
-            {piece.buffer,
-             {piece.firstPage * timeline.pageBytes(), std::min(choice.pages[use] * timeline.pageBytes(), piece.bytes)},
-             timeline.use(use).node});
+        result.push_back({piece.buffer,
+                          timeline.use(use).node,
+                          {{piece.firstPage * timeline.pageBytes(),
+                            std::min(choice.pages[use] * timeline.pageBytes(), piece.bytes)}}});
   return result;
 }
 
@@ -142,7 +142,7 @@ std::optional<FoundPlan> planAround(const Description &step, const Order &order,
     return std::nullopt;
   FoundPlan found{Evaluator(*inputOfBest, room.budgetBytes).write(best->inRows), {}, std::move(best->trace)};
   if (!options.isQuick)
-    found.chosen = chosenAbsences(*inputOfBest, best->apart);
+    found.byPrice = splitsByPrice(*inputOfBest, best->apart);
   return found;
 }
 

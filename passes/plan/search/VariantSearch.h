@@ -18,8 +18,8 @@ namespace pumpgraph {
 
 struct FoundPlan {
   Description plan;
-  std::vector<Absence> chosen; ///< by the prices of the plan; none if it is a quick one
-  SearchTrace trace;           ///< of the search that found it
+  std::vector<Split> byPrice; ///< what is to leave by the prices of the plan; nothing if it is a quick one
+  SearchTrace trace;          ///< of the search that found it
 };
 
 /// What all variants of a step have in common. All that it refers to outlives the searches.

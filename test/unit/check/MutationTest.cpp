@@ -153,9 +153,9 @@ std::optional<Description> plannersPlanFor(const Description &captured, std::uin
 
 /// The same where every other buffer that can goes on at another address whenever it is idle.
 std::optional<Description> renamingPlanFor(const Description &captured, std::uint64_t seed) {
-  std::vector<IdleTime> idle = idleTimes(captured, Timeline(captured), 0);
-  std::erase_if(idle, [&](const IdleTime &time) { return (time.buffer + seed) % 2 == 0; });
-  return idle.empty() ? std::nullopt : plannersPlanFor(withContinuations(captured, idle), seed);
+  std::vector<Split> idle = idleTimes(captured, Timeline(captured), 0);
+  std::erase_if(idle, [&](const Split &split) { return (split.buffer + seed) % 2 == 0; });
+  return idle.empty() ? std::nullopt : plannersPlanFor(SplitStep(captured, idle).parts(), seed);
 }
 
 TEST_F(MutationTest, everyMutantOfASimplePlanIsRejectedOrEquivalent) {

@@ -203,9 +203,9 @@ private:
     const std::uint64_t tenths = isTight(captured, setting) ? 8 : 3;
     if (mix(setting.seed, 3) % 10 >= tenths || frames == 0 || frames >= totalPages(captured))
       return captured;
-    std::vector<IdleTime> idle = idleTimes(captured, Timeline(captured), 0);
-    std::erase_if(idle, [&](const IdleTime &time) { return mix(mix(setting.seed, time.buffer), time.until) % 2 == 0; });
-    return withContinuations(captured, idle);
+    std::vector<Split> idle = idleTimes(captured, Timeline(captured), 0);
+    std::erase_if(idle, [&](const Split &split) { return mix(mix(setting.seed, split.buffer), split.until) % 2 == 0; });
+    return SplitStep(captured, idle).parts();
   }
 
   /// The step with all pages in host memory that can be there: those that no copy or child graph touches, and nobody

@@ -58,7 +58,7 @@ TEST(IdleTimes, AreThoseOfRenamableLocalsThatNeedTheirValueAfterwards) {
   small.kernel("last", 10, {small.read(a), small.write(b), small.read(c)});
   Description step = renamable(small);
   step.buffers[c].isRenamable = false;
-  const std::vector<IdleTime> idle = idleTimes(step, Timeline(step), 0.5);
+  const std::vector<Split> idle = idleTimes(step, Timeline(step), 0.5);
   ASSERT_EQ(idle.size(), 1U);
   EXPECT_EQ(idle[0].buffer, a);
   EXPECT_EQ(idle[0].until, 2U);
@@ -68,21 +68,21 @@ TEST(IdleTimes, AreThoseOfRenamableLocalsThatNeedTheirValueAfterwards) {
   EXPECT_TRUE(idleTimes(step, Timeline(step), 0.5).empty());
 }
 
-TEST(WithContinuations, ChainsOneAfterTheOther) {
+TEST(IdleTimes, AreSplitOneAfterTheOther) {
   SmallStep small;
   const BufferIndex a = small.local("a", 1);
   for (int i = 0; i < 3; ++i)
     small.kernel("k", 10, {small.update(a)});
   const Description step = renamable(small);
-  const std::vector<IdleTime> idle = idleTimes(step, Timeline(step), 0);
+  const std::vector<Split> idle = idleTimes(step, Timeline(step), 0);
   ASSERT_EQ(idle.size(), 2U);
-  const Description renamed = withContinuations(step, idle);
-  ASSERT_EQ(renamed.buffers.size(), 3U);
-  EXPECT_EQ(renamed.buffers[1].continues, 0U);
-  EXPECT_EQ(renamed.buffers[2].continues, 1U);
+  const Description split = SplitStep(step, idle).parts();
+  ASSERT_EQ(split.buffers.size(), 3U);
+  EXPECT_EQ(split.buffers[1].continues, 0U);
+  EXPECT_EQ(split.buffers[2].continues, 1U);
   for (BufferIndex node = 0; node < 3; ++node)
-    EXPECT_EQ(renamed.nodes[node].accesses[0].buffer, node);
-  EXPECT_TRUE(idleTimes(renamed, Timeline(renamed), 0).empty()) << "what goes on elsewhere does not do so again";
+    EXPECT_EQ(split.nodes[node].accesses[0].buffer, node);
+  EXPECT_TRUE(idleTimes(split, Timeline(split), 0).empty()) << "what goes on elsewhere does not do so again";
 }
 
 TEST(PlanResidency, LetsABufferGoOnElsewhereWhereOthersWouldBeHosted) {

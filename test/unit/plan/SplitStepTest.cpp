@@ -149,29 +149,29 @@ TEST(SplitStep, PlacesPartsAsAPlanWithFewerSplits) {
   }
 }
 
-TEST(SplitStep, AbsencesOfPartsAreThoseOfTheWhole) {
+TEST(SplitStep, SplitsOfPartsAreThoseOfTheWhole) {
   const Description step = fourNodes().step;
   const SplitStep split(step, {{0, 2, {pages(1, 2)}}});
-  const std::vector<Absence> joined = split.join({{2, pages(1, 1), 3}, {3, pages(0, 2), 1}});
+  const std::vector<Split> joined = split.join({{2, 3, {pages(1, 1)}}, {3, 1, {pages(0, 2)}}});
   ASSERT_EQ(joined.size(), 2U);
   EXPECT_EQ(joined[0].buffer, 0U);
-  EXPECT_EQ(joined[0].bytes, pages(2, 1));
+  EXPECT_EQ(joined[0].moved, std::vector<Range>{pages(2, 1)});
   EXPECT_EQ(joined[0].until, 3U);
-  EXPECT_EQ(joined[1].bytes, pages(3, 2));
+  EXPECT_EQ(joined[1].moved, std::vector<Range>{pages(3, 2)});
 }
 
-TEST(Renaming, SplitsWhereSomethingIsAbsent) {
+TEST(SplitCandidates, AreJoinedByBufferAndNode) {
   SmallStep small = fourNodes();
   const BufferIndex fixed = small.local("fixed", 2);
   const std::vector<Split> splits{{0, 2, {pages(1, 2)}}};
   const std::vector<Split> more =
-      withAbsences(small.step, splits,
-                   {{0, pages(2, 2), 2}, {0, {0, smallPage / 2}, 3}, {0, pages(4, 1), 3}, {fixed, pages(0, 2), 3}});
+      joinedSplits(small.step, splits,
+                   {{0, 2, {pages(2, 2)}}, {0, 3, {{0, smallPage / 2}, pages(4, 1)}}, {fixed, 3, {pages(0, 2)}}});
   EXPECT_EQ(more, (std::vector<Split>{{0, 2, {pages(1, 3)}}, {0, 3, {pages(0, 1), pages(4, 1)}}}));
-  EXPECT_EQ(withAbsences(small.step, splits, {}), splits);
+  EXPECT_EQ(joinedSplits(small.step, splits, {}), splits);
 }
 
-TEST(Renaming, FindsOtherOperandsOfWideNodesByHowLongTheyAreIdle) {
+TEST(SplitCandidates, FindsOtherOperandsOfWideNodesByHowLongTheyAreIdle) {
   SmallStep small;
   const BufferIndex a = small.local("a", 4), b = small.local("b", 4), c = small.local("c", 4);
   small.kernel("a", 1, {small.write(a)});
@@ -194,7 +194,7 @@ TEST(Renaming, FindsOtherOperandsOfWideNodesByHowLongTheyAreIdle) {
   EXPECT_EQ(splitsOfOthers(small.step, planned, {}, timeline, excess).size(), 2U);
 }
 
-TEST(Renaming, DoubtsWhatANodeReachesBeyondWhatItDid) {
+TEST(SplitCandidates, DoubtsWhatANodeReachesBeyondWhatItDid) {
   SmallStep small;
   const BufferIndex a = small.local("a", 4), b = small.local("b", 4);
   small.kernel("write", 1, {small.write(a), small.write(b)});
