@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/allocate/FramePlanner.h"
 
+#include "passes/analysis/Indices.h"
 #include "passes/plan/allocate/GroupOffers.h"
 #include "passes/plan/allocate/Homes.h"
 #include "passes/plan/allocate/PieceStates.h"
@@ -63,8 +64,7 @@ private:
 
   /// Gives frames to the pieces that are on the device at the boundary: each its own, such as no other step uses.
   bool placeResidents() {
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-      const PieceIndex piece = static_cast<PieceIndex>(i);
+    for (const PieceIndex piece : indicesOf(timeline_.pieces())) {
       const std::optional<Timeline::Life> life = timeline_.lifeOf(piece);
       if (states_[piece].isPlaced || !states_.isResident(piece) || !life)
         continue;
@@ -137,10 +137,10 @@ private:
   void takeHomes(const PieceFrames &homes) {
     if (input_.given.isShared && input_.given.ownFrom < input_.frameCount)
       homes_.groupOf(input_.given.ownFrom, input_.frameCount);
-    for (std::size_t i = 0; i < states_.size(); ++i)
-      takeHome(static_cast<PieceIndex>(i), homes[static_cast<PieceIndex>(i)]);
-    for (std::size_t i = 0; i < states_.size(); ++i)
-      for (GroupIndex group : states_[static_cast<PieceIndex>(i)].groups)
+    for (const PieceIndex piece : indicesOf(timeline_.pieces()))
+      takeHome(piece, homes[piece]);
+    for (const PieceIndex piece : indicesOf(timeline_.pieces()))
+      for (GroupIndex group : states_[piece].groups)
         homes_.rank(group);
   }
 
@@ -174,8 +174,7 @@ private:
 
   /// Brings back what must be on the device after the last node.
   void restoreBoundary() {
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-      const PieceIndex piece = static_cast<PieceIndex>(i);
+    for (const PieceIndex piece : indicesOf(timeline_.pieces())) {
       if (!states_.isResident(piece))
         continue;
       for (GroupIndex group : states_[piece].groups)
@@ -392,8 +391,8 @@ private:
 void PlannerInput::settleCopies(BoundaryStates &boundary) const {
   if (!isForManaged())
     return;
-  for (std::size_t i = 0; i < boundary.size(); ++i)
-    if (const PieceIndex piece = static_cast<PieceIndex>(i); boundary[piece] != BoundaryState::Away)
+  for (const PieceIndex piece : indicesOf(boundary))
+    if (boundary[piece] != BoundaryState::Away)
       boundary[piece] = leavesClean(piece) ? BoundaryState::Mirrored : BoundaryState::Resident;
 }
 
@@ -404,9 +403,9 @@ tl::expected<Draft, Stuck> draftPlan(const PlannerInput &input, const DraftStart
 
 std::optional<Draft> draftWithoutTransfers(const PlannerInput &input) {
   BoundaryStates boundary(input.timeline.pieces().size(), BoundaryState::Away);
-  for (std::size_t i = 0; i < boundary.size(); ++i)
-    if (input.timeline.piece(static_cast<PieceIndex>(i)).liveOut)
-      boundary[static_cast<PieceIndex>(i)] = BoundaryState::Resident;
+  for (const PieceIndex piece : indicesOf(boundary))
+    if (input.timeline.piece(piece).liveOut)
+      boundary[piece] = BoundaryState::Resident;
   tl::expected<Draft, Stuck> draft =
       FramePlanner(input, {boundary, {}, {}}, {}, Displacement::Forbidden).run({}, nullptr);
   assert((draft || !input.timeline.apartPieces().empty()) && "the frames hold the step's peak");

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/allocate/GivenBoundary.h"
 
+#include "passes/analysis/Indices.h"
+
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -102,8 +104,7 @@ GivenBoundary givenBoundary(const Description &step, const Timeline &timeline, c
   std::vector<std::int32_t> inner(frameCount);
   for (std::size_t i = 0; i < frameCount; ++i)
     inner[static_cast<std::size_t>(given.numbers[i])] = static_cast<std::int32_t>(i);
-  for (std::size_t i = 0; i < count; ++i) {
-    const PieceIndex index = static_cast<PieceIndex>(i);
+  for (const PieceIndex index : indicesOf(timeline.pieces())) {
     const Piece &piece = timeline.piece(index);
     const Buffer &buffer = step.buffers[piece.buffer];
     if (buffer.isPresent) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/price/GapChoice.h"
 
+#include "passes/analysis/Indices.h"
 #include "passes/plan/schedule/Deferral.h"
 
 #include <algorithm>
@@ -113,8 +114,8 @@ public:
 
   GapChoice run() {
     std::vector<std::int64_t> pages(nodeCount_ + 1, 0); // what each node adds to the one before, then the sum
-    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i)
-      collect(static_cast<PieceIndex>(i), pages);
+    for (const PieceIndex piece : indicesOf(timeline_.pieces()))
+      collect(piece, pages);
     std::partial_sum(pages.begin(), pages.end(), pages.begin());
     pages.pop_back();
     for (std::int64_t &each : pages)
@@ -319,8 +320,8 @@ private:
   }
 
   void settle() {
-    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i)
-      if (const PieceIndex piece = static_cast<PieceIndex>(i); isFree(piece))
+    for (const PieceIndex piece : indicesOf(timeline_.pieces()))
+      if (isFree(piece))
         choice_.boundary[piece] = BoundaryState::Resident;
     for (const Gap &gap : gaps_) {
       BoundaryState &state = choice_.boundary[gap.piece];

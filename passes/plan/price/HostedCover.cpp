@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/price/HostedCover.h"
 
+#include "passes/analysis/Indices.h"
+
 #include <algorithm>
 
 namespace pumpgraph {
 
-HostedCover::HostedCover(const Timeline &timeline, const std::vector<Crowd> &crowds, const HostingPrices &prices,
+HostedCover::HostedCover(const Timeline &timeline, const std::vector<FrameLimit> &limits, const HostingPrices &prices,
                          const std::vector<bool> &canBeHosted)
-    : timeline_(timeline), crowds_(crowds), prices_(prices), canBeHosted_(canBeHosted),
-      crowdsOf_(timeline.pieces().size()), hosted_(timeline.pieces().size(), 0), needy_(timeline.pieces().size(), 0) {
-  for (std::size_t crowd = 0; crowd < crowds.size(); ++crowd) {
-    std::int64_t excess = -static_cast<std::int64_t>(crowds[crowd].mostPages);
-    for (PieceIndex piece : crowds[crowd].pieces) {
+    : timeline_(timeline), limits_(limits), prices_(prices), canBeHosted_(canBeHosted),
+      limitsOf_(timeline.pieces().size()), hosted_(timeline.pieces().size(), 0), needy_(timeline.pieces().size(), 0) {
+  for (std::size_t limit = 0; limit < limits.size(); ++limit) {
+    std::int64_t excess = -static_cast<std::int64_t>(limits[limit].mostPages);
+    for (PieceIndex piece : limits[limit].pieces) {
       excess += timeline.piece(piece).pageCount;
-      crowdsOf_[piece].push_back(crowd);
+      limitsOf_[piece].push_back(limit);
     }
     excess_.push_back(excess);
   }
@@ -26,7 +28,7 @@ void HostedCover::cover() {
     queue_.pop();
     if (needy_[piece] == 0)
       continue;
-    if (priceOf(piece) > price) { // fewer crowds need it than when it was queued
+    if (priceOf(piece) > price) { // fewer limits need it than when it was queued
       queue_.push({priceOf(piece), piece});
       continue;
     }
@@ -43,48 +45,47 @@ std::optional<std::size_t> HostedCover::uncovered() const {
 }
 
 void HostedCover::queue() {
-  for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
-    const PieceIndex piece = static_cast<PieceIndex>(i);
-    for (std::size_t crowd : crowdsOf_[piece])
-      needy_[piece] += excess_[crowd] > 0;
-    if (needy_[piece] > 0 && canBeHosted_[i])
+  for (const PieceIndex piece : indicesOf(timeline_.pieces())) {
+    for (std::size_t limit : limitsOf_[piece])
+      needy_[piece] += excess_[limit] > 0;
+    if (needy_[piece] > 0 && canBeHosted_[static_cast<std::size_t>(piece)])
       queue_.push({priceOf(piece), piece});
   }
 }
 
-/// Takes pages until the piece is used up or one of its crowds has enough.
+/// Takes pages until the piece is used up or one of its limits has enough.
 void HostedCover::take(PieceIndex piece) {
   std::int64_t pages = timeline_.piece(piece).pageCount - hosted_[piece];
-  for (std::size_t crowd : crowdsOf_[piece])
-    if (excess_[crowd] > 0)
-      pages = std::min(pages, excess_[crowd]);
+  for (std::size_t limit : limitsOf_[piece])
+    if (excess_[limit] > 0)
+      pages = std::min(pages, excess_[limit]);
   hosted_[piece] += static_cast<std::uint32_t>(pages);
   taken_.push_back(piece);
-  for (std::size_t crowd : crowdsOf_[piece]) {
-    const bool wasOver = excess_[crowd] > 0;
-    excess_[crowd] -= pages;
-    if (wasOver && excess_[crowd] <= 0)
-      for (PieceIndex member : crowds_[crowd].pieces)
+  for (std::size_t limit : limitsOf_[piece]) {
+    const bool wasOver = excess_[limit] > 0;
+    excess_[limit] -= pages;
+    if (wasOver && excess_[limit] <= 0)
+      for (PieceIndex member : limits_[limit].pieces)
         --needy_[member];
   }
   if (needy_[piece] > 0 && hosted_[piece] < timeline_.piece(piece).pageCount)
     queue_.push({priceOf(piece), piece});
 }
 
-/// What was taken early may have become superfluous by what was taken later for other crowds.
+/// What was taken early may have become superfluous by what was taken later for other limits.
 void HostedCover::giveBack() {
   for (auto piece = taken_.rbegin(); piece != taken_.rend(); ++piece) {
     const std::int64_t pages = superfluous(*piece);
     hosted_[*piece] -= static_cast<std::uint32_t>(pages);
-    for (std::size_t crowd : crowdsOf_[*piece])
-      excess_[crowd] += pages;
+    for (std::size_t limit : limitsOf_[*piece])
+      excess_[limit] += pages;
   }
 }
 
 std::int64_t HostedCover::superfluous(PieceIndex piece) const {
   std::int64_t pages = hosted_[piece];
-  for (std::size_t crowd : crowdsOf_[piece])
-    pages = std::min(pages, std::max<std::int64_t>(0, -excess_[crowd]));
+  for (std::size_t limit : limitsOf_[piece])
+    pages = std::min(pages, std::max<std::int64_t>(0, -excess_[limit]));
   return pages;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How many pages of which pieces are hosted so that no crowd has more than find frames (docs/design/planner.md,
+/// How many pages of which pieces are hosted so that no limit has more than find frames (docs/design/planner.md,
 /// "Variants of a step").
 #pragma once
 
@@ -16,13 +16,13 @@
 
 namespace pumpgraph {
 
-/// Covers what every crowd has too many of: a page of a piece covers one page of each crowd that the piece belongs
+/// Covers what every limit has too many of: a page of a piece covers one page of each limit that the piece belongs
 /// to, at its price. That is a weighted multicover, for which taking what is cheapest for each page it covers is near
 /// the best that can be had in reasonable time.
 class HostedCover {
 public:
   /// `canBeHosted`: by piece. All arguments are referred to.
-  HostedCover(const Timeline &timeline, const std::vector<Crowd> &crowds, const HostingPrices &prices,
+  HostedCover(const Timeline &timeline, const std::vector<FrameLimit> &limits, const HostingPrices &prices,
               const std::vector<bool> &canBeHosted);
 
   /// Greedily, by what pages cost if nothing else is hosted.
@@ -31,7 +31,7 @@ public:
   /// By piece, pages.
   const IndexedVector<PieceIndex, std::uint32_t> &hosted() const { return hosted_; }
 
-  /// A crowd that still has too many.
+  /// A limit that still has too many.
   std::optional<std::size_t> uncovered() const;
 
 private:
@@ -44,13 +44,13 @@ private:
   /// How many pages could be given back.
   std::int64_t superfluous(PieceIndex piece) const;
   const Timeline &timeline_;
-  const std::vector<Crowd> &crowds_;
+  const std::vector<FrameLimit> &limits_;
   const HostingPrices &prices_;
   const std::vector<bool> &canBeHosted_;
-  std::vector<std::int64_t> excess_; ///< by crowd: pages too many, negative where there is room
-  IndexedVector<PieceIndex, std::vector<std::size_t>> crowdsOf_;
+  std::vector<std::int64_t> excess_; ///< by limit: pages too many, negative where there is room
+  IndexedVector<PieceIndex, std::vector<std::size_t>> limitsOf_;
   IndexedVector<PieceIndex, std::uint32_t> hosted_;
-  IndexedVector<PieceIndex, std::uint32_t> needy_; ///< of its crowds, those that have too many pages still
+  IndexedVector<PieceIndex, std::uint32_t> needy_; ///< of its limits, those that have too many pages still
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_; ///< equals: the first piece first
   std::vector<PieceIndex> taken_;                                        ///< by cover(), in its order
 };

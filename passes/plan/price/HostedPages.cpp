@@ -2,6 +2,7 @@
 #include "passes/plan/price/HostedPages.h"
 
 #include "passes/analysis/HostedAccess.h"
+#include "passes/analysis/Indices.h"
 #include "passes/plan/price/HostedCover.h"
 #include "pumpgraph/graph/Ranges.h"
 
@@ -67,9 +68,9 @@ private:
   /// By node: of what is alive and not used, the part that there is no room for.
   static std::vector<double> shareAway(const Timeline &timeline, std::uint64_t frames) {
     std::vector<std::uint64_t> began(timeline.nodeCount() + 1, 0), ended(timeline.nodeCount() + 1, 0);
-    for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
-      const Piece &piece = timeline.piece(static_cast<PieceIndex>(i));
-      const std::span<const Use> uses = timeline.usesOf(static_cast<PieceIndex>(i));
+    for (const PieceIndex index : indicesOf(timeline.pieces())) {
+      const Piece &piece = timeline.piece(index);
+      const std::span<const Use> uses = timeline.usesOf(index);
       if (uses.empty())
         continue;
       began[piece.liveOut ? 0 : uses.front().node] += piece.pageCount;
@@ -128,8 +129,7 @@ bool needsDevice(NodeKind kind) {
 /// to be there between replays.
 std::vector<bool> canBeHosted(const Description &step, const Timeline &timeline) {
   std::vector<bool> can;
-  for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
-    const PieceIndex piece = static_cast<PieceIndex>(i);
+  for (const PieceIndex piece : indicesOf(timeline.pieces())) {
     const std::span<const Use> uses = timeline.usesOf(piece);
     const Buffer &buffer = step.buffers[timeline.piece(piece).buffer];
     can.push_back(
@@ -161,35 +161,34 @@ std::vector<bool> canBeHostedAsAWhole(const Description &step) {
   return can;
 }
 
-std::vector<Crowd> wideNodes(const Timeline &timeline, std::uint64_t frames) {
-  std::vector<Crowd> crowds;
+std::vector<FrameLimit> wideNodes(const Timeline &timeline, std::uint64_t frames) {
+  std::vector<FrameLimit> limits;
   for (NodeIndex node : nodesBeyond(timeline, frames)) {
-    crowds.push_back({{}, frames});
+    limits.push_back({{}, frames});
     for (std::uint32_t position : timeline.usesAt(node))
-      crowds.back().pieces.push_back(timeline.use(position).piece);
+      limits.back().pieces.push_back(timeline.use(position).piece);
   }
-  return crowds;
+  return limits;
 }
 
 HostingPrices hostingPrices(const Timeline &timeline, std::uint64_t frames, const Machine &machine) {
   const Prices prices(timeline, frames, machine);
   HostingPrices result;
-  for (std::size_t i = 0; i < timeline.pieces().size(); ++i)
-    result.add(prices.ofPage(static_cast<PieceIndex>(i)));
+  for (const PieceIndex piece : indicesOf(timeline.pieces()))
+    result.add(prices.ofPage(piece));
   return result;
 }
 
-std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline, const std::vector<Crowd> &crowds,
-                                      const HostingPrices &prices) {
+std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline,
+                                      const std::vector<FrameLimit> &limits, const HostingPrices &prices) {
   for (const Piece &piece : timeline.pieces())
     if (Buffer &buffer = step.buffers[piece.buffer]; buffer.frames.empty())
       buffer.hosted = without(buffer.hosted, {piece.firstPage * step.pageBytes, piece.pageCount * step.pageBytes});
   const std::vector<bool> can = canBeHosted(step, timeline);
-  HostedCover cover(timeline, crowds, prices, can);
+  HostedCover cover(timeline, limits, prices, can);
   cover.cover();
   const IndexedVector<PieceIndex, std::uint32_t> &hosted = cover.hosted();
-  for (std::size_t i = 0; i < hosted.size(); ++i) {
-    const PieceIndex index = static_cast<PieceIndex>(i);
+  for (const PieceIndex index : indicesOf(hosted)) {
     const Piece &piece = timeline.piece(index);
     if (hosted[index] == 0)
       continue;
@@ -203,9 +202,9 @@ std::optional<std::size_t> hostExcess(Description &step, const Timeline &timelin
 
 std::optional<NodeIndex> hostExcess(Description &step, const Timeline &timeline, std::uint64_t frames,
                                     const Machine &machine) {
-  if (const std::optional<std::size_t> crowd =
+  if (const std::optional<std::size_t> limit =
           hostExcess(step, timeline, wideNodes(timeline, frames), hostingPrices(timeline, frames, machine)))
-    return nodesBeyond(timeline, frames)[*crowd];
+    return nodesBeyond(timeline, frames)[*limit];
   return std::nullopt;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/schedule/PlanWriter.h"
 
+#include "passes/analysis/Indices.h"
 #include "pumpgraph/graph/Ranges.h"
 
 #include <algorithm>
@@ -212,11 +213,11 @@ namespace {
 
 /// Marks the pages of the pieces that are on the device at the boundary, neighbours joined.
 void writeBoundary(const PlannerInput &input, const Draft &draft, Description &planned) {
-  for (std::size_t i = 0; i < draft.boundary.size(); ++i) {
-    const BoundaryState state = draft.boundary[static_cast<PieceIndex>(i)];
+  for (const PieceIndex index : indicesOf(draft.boundary)) {
+    const BoundaryState state = draft.boundary[index];
     if (state == BoundaryState::Away)
       continue;
-    const Piece &piece = input.timeline.piece(static_cast<PieceIndex>(i));
+    const Piece &piece = input.timeline.piece(index);
     const Range range{piece.firstPage * planned.pageBytes, piece.bytes};
     append(planned.buffers[piece.buffer].resident, range);
     if (state == BoundaryState::Mirrored)

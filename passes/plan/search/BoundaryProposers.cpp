@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/search/BoundaryProposers.h"
 
+#include "passes/analysis/Indices.h"
 #include "passes/plan/search/Each.h"
 
 #include <algorithm>
@@ -17,8 +18,7 @@ std::vector<PieceIndex> byIdleTime(const PlannerInput &input) {
   const Timeline &timeline = input.timeline;
   const InMemoryTimes &times = timeline.times();
   std::vector<std::pair<double, PieceIndex>> idle;
-  for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
-    const PieceIndex piece = static_cast<PieceIndex>(i);
+  for (const PieceIndex piece : indicesOf(timeline.pieces())) {
     const std::span<const Use> uses = timeline.usesOf(piece);
     const std::optional<Timeline::Life> life = timeline.lifeOf(piece);
     if (input.given.isGiven[piece] || (input.given.isShared && !(life && life->fromBoundary)))
@@ -49,9 +49,8 @@ double nodesEndUs(const Evaluated &plan) {
 
 std::uint64_t residentsWithoutHome(const PlannerInput &input) {
   std::uint64_t pages = 0;
-  for (std::size_t i = 0; i < input.timeline.pieces().size(); ++i)
-    if (const PieceIndex piece = static_cast<PieceIndex>(i);
-        input.given.states[piece] != BoundaryState::Away && !input.given.hasHome(piece))
+  for (const PieceIndex piece : indicesOf(input.timeline.pieces()))
+    if (input.given.states[piece] != BoundaryState::Away && !input.given.hasHome(piece))
       pages += input.timeline.piece(piece).pageCount;
   return pages;
 }
@@ -146,8 +145,7 @@ void BoundaryProposers::restlessFirst() {
 Choices BoundaryProposers::withRestlessFirst(double fetches) const {
   const Draft &draft = search_.best().draft;
   std::vector<std::pair<double, PieceIndex>> restless;
-  for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
-    const PieceIndex piece = static_cast<PieceIndex>(i);
+  for (const PieceIndex piece : indicesOf(timeline_.pieces())) {
     const double perPage = static_cast<double>(draft.fetchedPages[piece]) / timeline_.piece(piece).pageCount;
     if (perPage >= fetches)
       restless.push_back({perPage, piece});
@@ -169,8 +167,7 @@ void BoundaryProposers::settledBoundary() {
   Each<bool> proposer("settled boundary", search_, {true}, [this](bool) {
     const Draft &draft = search_.best().draft;
     Choices choices = search_.asked();
-    for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
-      const PieceIndex piece = static_cast<PieceIndex>(i);
+    for (const PieceIndex piece : indicesOf(timeline_.pieces())) {
       BoundaryState &state = choices.start.boundary[piece];
       if (input_.given.isGiven[piece])
         continue;

@@ -2,6 +2,7 @@
 #include "passes/plan/search/Evaluator.h"
 
 #include "passes/analysis/HostPlaces.h"
+#include "passes/analysis/Indices.h"
 #include "passes/analysis/Prediction.h"
 #include "passes/plan/schedule/Deferral.h"
 #include "passes/plan/schedule/JoinTransfers.h"
@@ -29,8 +30,7 @@ double scoreUs(const Evaluated &plan) {
 /// is changed.
 bool mirrorWhatIsOnlyRead(const PlannerInput &input, BoundaryStates &boundary, const Draft &draft) {
   bool isChanged = false;
-  for (std::size_t i = 0; i < boundary.size(); ++i) {
-    const PieceIndex piece = static_cast<PieceIndex>(i);
+  for (const PieceIndex piece : indicesOf(boundary)) {
     const std::span<const Use> uses = input.timeline.usesOf(piece);
     if (boundary[piece] != BoundaryState::Resident || !draft.leftUnwritten[piece] || !input.leavesClean(piece) ||
         input.given.isGiven[piece] || std::any_of(uses.begin(), uses.end(), [](const Use &use) { return use.writes; }))

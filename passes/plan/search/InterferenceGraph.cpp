@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/search/InterferenceGraph.h"
 
+#include "passes/analysis/Indices.h"
+
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -10,24 +12,23 @@ namespace pumpgraph {
 
 namespace {
 
-/// Kinds that a kind meets, tried as the second of a clique with it, or beside it in a ring.
+/// Classes that a one meets, tried as the second of a clique with it, or beside it in an odd cycle.
 constexpr std::size_t mostSeeds = 64;
-/// Kinds tried as the two of a ring that are across.
+/// Classes tried as the two of an odd cycle that are across.
 constexpr std::size_t mostAcross = 256;
 
-std::uint64_t pagesOf(const std::vector<std::size_t> &kinds, const std::vector<std::uint64_t> &pages) {
+std::uint64_t pagesOf(const std::vector<std::size_t> &classes, const std::vector<std::uint64_t> &pages) {
   std::uint64_t sum = 0;
-  for (std::size_t kind : kinds)
-    sum += pages[kind];
+  for (std::size_t one : classes)
+    sum += pages[one];
   return sum;
 }
 
 } // namespace
 
-KindGraph::KindGraph(const Timeline &timeline, Effort &effort) : effort_(effort) {
+InterferenceGraph::InterferenceGraph(const Timeline &timeline, Effort &effort) : effort_(effort) {
   std::map<std::vector<NodeIndex>, std::size_t> byUsers;
-  for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
-    const PieceIndex piece = static_cast<PieceIndex>(i);
+  for (const PieceIndex piece : indicesOf(timeline.pieces())) {
     std::vector<NodeIndex> users;
     for (const Use &use : timeline.usesOf(piece))
       users.push_back(use.node);
@@ -45,39 +46,40 @@ KindGraph::KindGraph(const Timeline &timeline, Effort &effort) : effort_(effort)
     findWhoMeets(byUsers, timeline.nodeCount() + static_cast<NodeIndex>(timeline.apartPieces().size()));
 }
 
-void KindGraph::findWhoMeets(const std::map<std::vector<NodeIndex>, std::size_t> &byUsers, NodeIndex nodeCount) {
-  std::vector<std::vector<std::size_t>> kindsAt(nodeCount);
-  for (const auto &[nodes, kind] : byUsers)
+void InterferenceGraph::findWhoMeets(const std::map<std::vector<NodeIndex>, std::size_t> &byUsers,
+                                     NodeIndex nodeCount) {
+  std::vector<std::vector<std::size_t>> classesAt(nodeCount);
+  for (const auto &[nodes, one] : byUsers)
     for (NodeIndex node : nodes)
-      kindsAt[node].push_back(kind);
+      classesAt[node].push_back(one);
   meets_.assign(size(), Bits(size()));
-  for (const std::vector<std::size_t> &kinds : kindsAt) {
+  for (const std::vector<std::size_t> &classes : classesAt) {
     Bits together(size());
-    for (std::size_t kind : kinds)
-      together.set(kind);
-    for (std::size_t kind : kinds)
-      meets_[kind].add(together);
-    effort_.spend((kinds.size() + 1) * together.words());
+    for (std::size_t one : classes)
+      together.set(one);
+    for (std::size_t one : classes)
+      meets_[one].add(together);
+    effort_.spend((classes.size() + 1) * together.words());
     if (effort_.isSpent())
       return;
   }
 }
 
-std::vector<std::size_t> KindGraph::byPages(const std::vector<std::uint64_t> &pages) const {
-  std::vector<std::size_t> kinds(size());
-  std::iota(kinds.begin(), kinds.end(), std::size_t{0});
-  std::stable_sort(kinds.begin(), kinds.end(), [&](std::size_t a, std::size_t b) { return pages[a] > pages[b]; });
-  effort_.spend(kinds.size() * static_cast<std::uint64_t>(1 + std::bit_width(kinds.size())));
-  return kinds;
+std::vector<std::size_t> InterferenceGraph::byPages(const std::vector<std::uint64_t> &pages) const {
+  std::vector<std::size_t> classes(size());
+  std::iota(classes.begin(), classes.end(), std::size_t{0});
+  std::stable_sort(classes.begin(), classes.end(), [&](std::size_t a, std::size_t b) { return pages[a] > pages[b]; });
+  effort_.spend(classes.size() * static_cast<std::uint64_t>(1 + std::bit_width(classes.size())));
+  return classes;
 }
 
-KindCrowd KindGraph::cliqueAround(std::size_t kind, const std::vector<std::uint64_t> &pages,
-                                  std::uint64_t frames) const {
+ClassLimit InterferenceGraph::cliqueAround(std::size_t one, const std::vector<std::uint64_t> &pages,
+                                           std::uint64_t frames) const {
   std::vector<std::size_t> others = byPages(pages);
-  std::erase_if(others, [&](std::size_t other) { return other == kind || !meet(kind, other); });
-  KindCrowd best{{kind}, {}, pages[kind], frames};
+  std::erase_if(others, [&](std::size_t other) { return other == one || !meet(one, other); });
+  ClassLimit best{{one}, {}, pages[one], frames};
   for (std::size_t i = 0; i < std::min(others.size(), mostSeeds) && !effort_.isSpent(); ++i) {
-    std::vector<std::size_t> members{kind, others[i]};
+    std::vector<std::size_t> members{one, others[i]};
     Bits meetAll = around(others[i]);
     for (std::size_t other : others)
       if (other != others[i] && meetAll[other]) {
@@ -91,14 +93,14 @@ KindCrowd KindGraph::cliqueAround(std::size_t kind, const std::vector<std::uint6
   return best;
 }
 
-std::optional<KindCrowd> KindGraph::ringAround(std::size_t kind, const std::vector<std::uint64_t> &pages,
-                                               std::uint64_t frames) const {
+std::optional<ClassLimit> InterferenceGraph::oddCycleAround(std::size_t one, const std::vector<std::uint64_t> &pages,
+                                                            std::uint64_t frames) const {
   const std::vector<std::size_t> heaviest = byPages(pages);
-  std::vector<std::size_t> beside, across; // of `kind` in a ring
+  std::vector<std::size_t> beside, across; // of `one` in an odd cycle
   for (std::size_t other : heaviest)
-    if (other != kind && beside.size() < mostSeeds && meet(kind, other))
+    if (other != one && beside.size() < mostSeeds && meet(one, other))
       beside.push_back(other);
-    else if (across.size() < mostAcross && !meet(kind, other))
+    else if (across.size() < mostAcross && !meet(one, other))
       across.push_back(other);
   std::uint64_t bestPages = 0;
   std::array<std::size_t, 5> best{};
@@ -107,7 +109,7 @@ std::optional<KindCrowd> KindGraph::ringAround(std::size_t kind, const std::vect
       const std::size_t left = beside[i], right = beside[j];
       if (meet(left, right))
         continue;
-      const std::uint64_t three = pages[kind] + pages[left] + pages[right];
+      const std::uint64_t three = pages[one] + pages[left] + pages[right];
       std::vector<std::size_t> byRight; // the heaviest first
       for (std::size_t other : across)
         if (meet(right, other) && !meet(left, other))
@@ -124,27 +126,27 @@ std::optional<KindCrowd> KindGraph::ringAround(std::size_t kind, const std::vect
         if (fifth == byRight.end() || three + pages[byLeft] + pages[*fifth] <= bestPages)
           continue;
         bestPages = three + pages[byLeft] + pages[*fifth];
-        best = {kind, left, byLeft, *fifth, right};
+        best = {one, left, byLeft, *fifth, right};
       }
     }
   if (bestPages == 0)
     return std::nullopt;
-  KindCrowd crowd;
-  crowd.ring.assign(best.begin(), best.end());
-  growRing(crowd, heaviest, pages, frames);
-  return crowd;
+  ClassLimit limit;
+  limit.oddCycle.assign(best.begin(), best.end());
+  growOddCycle(limit, heaviest, pages, frames);
+  return limit;
 }
 
-void KindGraph::growRing(KindCrowd &crowd, const std::vector<std::size_t> &heaviest,
-                         const std::vector<std::uint64_t> &pages, std::uint64_t frames) const {
-  std::vector<std::size_t> &kinds = crowd.kinds = crowd.ring;
+void InterferenceGraph::growOddCycle(ClassLimit &limit, const std::vector<std::size_t> &heaviest,
+                                     const std::vector<std::uint64_t> &pages, std::uint64_t frames) const {
+  std::vector<std::size_t> &classes = limit.classes = limit.oddCycle;
   for (std::size_t other : heaviest) {
     if (effort_.isSpent())
       break;
-    if (std::find(kinds.begin(), kinds.end(), other) != kinds.end())
+    if (std::find(classes.begin(), classes.end(), other) != classes.end())
       continue;
     std::vector<std::size_t> apart;
-    for (std::size_t member : kinds)
+    for (std::size_t member : classes)
       if (!meet(other, member))
         apart.push_back(member);
     bool allMeet = true;
@@ -152,15 +154,15 @@ void KindGraph::growRing(KindCrowd &crowd, const std::vector<std::size_t> &heavi
     for (std::size_t a = 0; a < apart.size() && allMeet; ++a)
       for (std::size_t b = a + 1; b < apart.size() && allMeet; ++b, ++pairs)
         allMeet = meet(apart[a], apart[b]);
-    effort_.spend(2 * kinds.size() + pairs);
+    effort_.spend(2 * classes.size() + pairs);
     if (allMeet)
-      kinds.push_back(other);
+      classes.push_back(other);
   }
-  crowd.pages = pagesOf(kinds, pages);
-  crowd.mostPages = 2 * frames;
-  for (std::size_t kind : kinds)
-    if (std::all_of(kinds.begin(), kinds.end(), [&](std::size_t member) { return meet(kind, member); }))
-      crowd.mostPages -= std::min(crowd.mostPages, pages[kind]); // in frames that no second one has
+  limit.pages = pagesOf(classes, pages);
+  limit.mostPages = 2 * frames;
+  for (std::size_t one : classes)
+    if (std::all_of(classes.begin(), classes.end(), [&](std::size_t member) { return meet(one, member); }))
+      limit.mostPages -= std::min(limit.mostPages, pages[one]); // in frames that no second one has
 }
 
 } // namespace pumpgraph

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Who meets whom: kinds of pieces that need frames of their own, and crowds of them that need more than there are
-/// (docs/design/planner.md, "Variants of a step").
+/// Who meets whom: classes of pieces that need frames of their own, and cliques and odd cycles of them that need more
+/// than there are (docs/design/planner.md, "Variants of a step").
 #pragma once
 
 #include "passes/analysis/Timeline.h"
@@ -42,7 +42,7 @@ private:
   std::vector<std::uint64_t> words_;
 };
 
-/// What has been looked at: words of 64 frames or kinds, and kinds and pieces one by one.
+/// What has been looked at: words of 64 frames or classes, and classes and pieces one by one.
 class Effort {
 public:
   explicit Effort(std::uint64_t most) : most_(most) {}
@@ -55,46 +55,48 @@ private:
   std::uint64_t spent_ = 0;
 };
 
-/// Kinds of which only so many can share a frame.
-struct KindCrowd {
-  std::vector<std::size_t> kinds;
-  /// Of a ring: five of `kinds`, each of which meets the next and the last the first, but no other of them.
-  std::vector<std::size_t> ring;
+/// Classes of which only so many can share a frame.
+struct ClassLimit {
+  std::vector<std::size_t> classes;
+  /// Of an odd cycle: five of `classes`, each of which meets the next and the last the first, but no other of them.
+  std::vector<std::size_t> oddCycle;
   std::uint64_t pages = 0;     ///< of all of them
   std::uint64_t mostPages = 0; ///< of them that can have frames
   bool isTooLarge() const { return pages > mostPages; }
 };
 
-/// Pieces that the same nodes use, and that must be apart from the same others, are one kind: they meet each other and
-/// the same others. Two kinds *meet* if some node uses both, or they must be apart, for then they cannot share frames.
-class KindGraph {
+/// Pieces that the same nodes use, and that must be apart from the same others, are one class: they meet each other and
+/// the same others. Two classes *meet* if some node uses both, or they must be apart, for then they cannot share
+/// frames.
+class InterferenceGraph {
 public:
-  /// Kinds above which the matrix of who meets whom becomes too large: then nobody knows, and `isTooLarge()`.
-  static constexpr std::size_t mostKinds = 4096;
+  /// Classes above which the matrix of who meets whom becomes too large: then nobody knows, and `isTooLarge()`.
+  static constexpr std::size_t mostClasses = 4096;
 
   /// The effort is referred to.
-  KindGraph(const Timeline &timeline, Effort &effort);
+  InterferenceGraph(const Timeline &timeline, Effort &effort);
 
-  bool isTooLarge() const { return size() > mostKinds; }
+  bool isTooLarge() const { return size() > mostClasses; }
   std::size_t size() const { return pieces_.size(); }
-  const std::vector<PieceIndex> &pieces(std::size_t kind) const { return pieces_[kind]; }
-  const Bits &around(std::size_t kind) const { return meets_[kind]; } ///< itself included
+  const std::vector<PieceIndex> &pieces(std::size_t one) const { return pieces_[one]; }
+  const Bits &around(std::size_t one) const { return meets_[one]; } ///< itself included
   bool meet(std::size_t a, std::size_t b) const { return meets_[a][b]; }
 
-  /// The heaviest clique found around `kind`, greedily: no two of it share a frame. `pages`: by kind.
-  KindCrowd cliqueAround(std::size_t kind, const std::vector<std::uint64_t> &pages, std::uint64_t frames) const;
+  /// The heaviest clique found around a class, greedily: no two of it share a frame. `pages`: by class.
+  ClassLimit cliqueAround(std::size_t one, const std::vector<std::uint64_t> &pages, std::uint64_t frames) const;
 
-  /// The heaviest ring found around `kind`, with all that may be added so that of any three two still meet: then at
-  /// most two share a frame, and those that meet all others share theirs with nobody. Nothing if there is no ring.
-  std::optional<KindCrowd> ringAround(std::size_t kind, const std::vector<std::uint64_t> &pages,
-                                      std::uint64_t frames) const;
+  /// The heaviest odd cycle found around a class, with all that may be added so that of any three two still meet: then
+  /// at most two share a frame, and those that meet all others share theirs with nobody. Nothing if there is no odd
+  /// cycle.
+  std::optional<ClassLimit> oddCycleAround(std::size_t one, const std::vector<std::uint64_t> &pages,
+                                           std::uint64_t frames) const;
 
 private:
   void findWhoMeets(const std::map<std::vector<NodeIndex>, std::size_t> &byUsers, NodeIndex nodeCount);
-  /// All kinds, the heaviest first; those that are hosted in whole are last, and members of crowds as ever.
+  /// All classes, the heaviest first; those that are hosted in whole are last, and members of limits as ever.
   std::vector<std::size_t> byPages(const std::vector<std::uint64_t> &pages) const;
-  void growRing(KindCrowd &crowd, const std::vector<std::size_t> &heaviest, const std::vector<std::uint64_t> &pages,
-                std::uint64_t frames) const;
+  void growOddCycle(ClassLimit &limit, const std::vector<std::size_t> &heaviest,
+                    const std::vector<std::uint64_t> &pages, std::uint64_t frames) const;
 
   Effort &effort_;
   std::vector<std::vector<PieceIndex>> pieces_;

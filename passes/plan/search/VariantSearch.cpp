@@ -2,6 +2,7 @@
 #include "passes/plan/search/VariantSearch.h"
 
 #include "passes/analysis/HostedAccess.h"
+#include "passes/analysis/Indices.h"
 #include "passes/analysis/Prediction.h"
 #include "passes/plan/PlanErrors.h"
 #include "passes/plan/allocate/GivenBoundary.h"
@@ -38,8 +39,8 @@ std::uint64_t pieceBytesFor(const Timeline &uncut, const PlanOptions &options, s
 /// The same by piece: either all pages of one have frames or none.
 FixedHomes ofPieces(const WideColouring &colouring, const Timeline &timeline) {
   FixedHomes result;
-  for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
-    const Piece &piece = timeline.piece(static_cast<PieceIndex>(i));
+  for (const PieceIndex index : indicesOf(timeline.pieces())) {
+    const Piece &piece = timeline.piece(index);
     std::vector<std::int32_t> &homes = result.homes[result.homes.add({})];
     const auto first = colouring.frames[piece.buffer].begin() + piece.firstPage;
     if (*first == noFrame)
@@ -47,7 +48,7 @@ FixedHomes ofPieces(const WideColouring &colouring, const Timeline &timeline) {
     for (auto frame = first; frame != first + piece.pageCount; ++frame)
       homes.push_back(*frame + static_cast<std::int32_t>(timeline.exclusivePages()));
     if (colouring.isTight[piece.buffer][piece.firstPage])
-      result.tight.push_back(static_cast<PieceIndex>(i));
+      result.tight.push_back(index);
   }
   return result;
 }

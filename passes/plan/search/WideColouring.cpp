@@ -2,6 +2,7 @@
 #include "passes/plan/search/WideColouring.h"
 
 #include "passes/analysis/HostedAccess.h"
+#include "passes/analysis/Indices.h"
 #include "passes/plan/search/InterferenceGraph.h"
 
 #include <algorithm>
@@ -14,13 +15,13 @@ namespace {
 
 /// A node is crowded if it uses so much of the frames.
 constexpr double crowdedShare = 0.7;
-/// How often a kind that found no frames is to choose first, before more is hosted for its sake.
+/// How often a class that found no frames is to choose first, before more is hosted for its sake.
 constexpr int mostPromotions = 32;
 /// Of the frames: as much is hosted at least when it is not clear for whose sake.
 constexpr std::uint64_t leastPart = 64;
-/// A ring that is within such a part of too large is coloured first.
+/// An odd cycle that is within such a part of too large is coloured first.
 constexpr std::uint64_t nearly = 8;
-/// Of a piece in a crowd when what is hosted is chosen anew, and of a kind when colouring begins anew: memory is
+/// Of a piece in a limit when what is hosted is chosen anew, and of a class when colouring begins anew: memory is
 /// allocated, and queues and lists are gone through.
 constexpr std::uint64_t effortOfMember = 32;
 
@@ -50,116 +51,117 @@ template <typename Visit> void forEachPage(const PageFlags &isHosted, const Piec
       visit(page);
 }
 
-/// Greedy colouring of kinds by how few frames are left for them (DSATUR). colourPieces() has another, which is worse
+/// Greedy colouring of classes by how few frames are left for them (DSATUR). colourPieces() has another, which is worse
 /// but keeps to given frames and needs no matrix.
 class GreedyColouring {
 public:
-  /// `pages`: by kind, those that need frames.
-  GreedyColouring(const KindGraph &kinds, const std::vector<std::uint64_t> &pages, std::uint64_t frames, Effort &effort)
-      : kinds_(kinds), pages_(pages), frames_(frames), effort_(effort), taken_(kinds.size(), Bits(frames)),
-        isColoured_(kinds.size(), false), homes_(kinds.size()) {
+  /// `pages`: by class, those that need frames.
+  GreedyColouring(const InterferenceGraph &classes, const std::vector<std::uint64_t> &pages, std::uint64_t frames,
+                  Effort &effort)
+      : graph_(classes), pages_(pages), frames_(frames), effort_(effort), taken_(classes.size(), Bits(frames)),
+        isColoured_(classes.size(), false), homes_(classes.size()) {
     for (std::uint64_t count : pages)
       slack_.push_back(static_cast<std::int64_t>(frames) - static_cast<std::int64_t>(count));
-    effort_.spend(kinds.size() * (Bits(frames).words() + effortOfMember));
+    effort_.spend(classes.size() * (Bits(frames).words() + effortOfMember));
   }
 
-  /// Those in `first` choose before the others, and then those of `rings`: with what one of a ring leaves over the next
-  /// one begins, around all frames, so that the third shares no more of the first's than it must. Returns a kind that
-  /// finds too few frames; how many are missing is `-slack(kind)` then. Stops once the effort is spent.
+  /// Those in `first` choose before the others, and then those of `odd cycles`: with what one of an odd cycle leaves
+  /// over the next one begins, around all frames, so that the third shares no more of the first's than it must. Returns
+  /// a class that finds too few frames; how many are missing is `-slack(one)` then. Stops once the effort is spent.
   std::optional<std::size_t> run(const std::vector<std::size_t> &first,
-                                 const std::vector<std::vector<std::size_t>> &rings) {
-    for (std::size_t kind : first)
-      if (!colour(kind))
-        return kind;
-    for (const std::vector<std::size_t> &ring : rings) {
+                                 const std::vector<std::vector<std::size_t>> &oddCycles) {
+    for (std::size_t one : first)
+      if (!colour(one))
+        return one;
+    for (const std::vector<std::size_t> &oddCycle : oddCycles) {
       std::uint32_t from = 0;
-      for (std::size_t kind : ring) {
-        if (!isColoured_[kind] && !colour(kind, from))
-          return kind;
-        if (!homes_[kind].empty())
-          from = static_cast<std::uint32_t>((homes_[kind].back() + 1) % frames_);
+      for (std::size_t one : oddCycle) {
+        if (!isColoured_[one] && !colour(one, from))
+          return one;
+        if (!homes_[one].empty())
+          from = static_cast<std::uint32_t>((homes_[one].back() + 1) % frames_);
       }
     }
     while (!effort_.isSpent()) {
-      const std::optional<std::size_t> kind = tightest();
-      isComplete_ = !kind;
-      if (!kind || !colour(*kind))
-        return kind;
+      const std::optional<std::size_t> one = tightest();
+      isComplete_ = !one;
+      if (!one || !colour(*one))
+        return one;
     }
     return std::nullopt;
   }
 
   bool isComplete() const { return isComplete_; }
 
-  std::int64_t slack(std::size_t kind) const { return slack_[kind]; }
-  const std::vector<std::uint32_t> &homes(std::size_t kind) const { return homes_[kind]; }
+  std::int64_t slack(std::size_t one) const { return slack_[one]; }
+  const std::vector<std::uint32_t> &homes(std::size_t one) const { return homes_[one]; }
 
 private:
   /// Of those without frames: the one with the least choice, and among equals the largest.
   std::optional<std::size_t> tightest() {
     std::optional<std::size_t> best;
-    for (std::size_t kind = 0; kind < kinds_.size(); ++kind)
-      if (!isColoured_[kind] && pages_[kind] > 0 &&
-          (!best || slack_[kind] < slack_[*best] || (slack_[kind] == slack_[*best] && pages_[kind] > pages_[*best])))
-        best = kind;
-    effort_.spend(kinds_.size());
+    for (std::size_t one = 0; one < graph_.size(); ++one)
+      if (!isColoured_[one] && pages_[one] > 0 &&
+          (!best || slack_[one] < slack_[*best] || (slack_[one] == slack_[*best] && pages_[one] > pages_[*best])))
+        best = one;
+    effort_.spend(graph_.size());
     return best;
   }
 
   /// The lowest frames from `from` on, and then those below.
-  bool colour(std::size_t kind, std::uint32_t from = 0) {
-    if (slack_[kind] < 0)
+  bool colour(std::size_t one, std::uint32_t from = 0) {
+    if (slack_[one] < 0)
       return false;
-    isColoured_[kind] = true;
+    isColoured_[one] = true;
     Bits own(frames_);
-    for (std::uint32_t frame = from; homes_[kind].size() < pages_[kind]; frame = frame + 1 < frames_ ? frame + 1 : 0)
-      if (!taken_[kind][frame]) {
-        homes_[kind].push_back(frame);
+    for (std::uint32_t frame = from; homes_[one].size() < pages_[one]; frame = frame + 1 < frames_ ? frame + 1 : 0)
+      if (!taken_[one][frame]) {
+        homes_[one].push_back(frame);
         own.set(frame);
       }
-    effort_.spend(frames_ + kinds_.size());
-    for (std::size_t other = 0; other < kinds_.size(); ++other)
-      if (!isColoured_[other] && kinds_.around(kind)[other]) {
+    effort_.spend(frames_ + graph_.size());
+    for (std::size_t other = 0; other < graph_.size(); ++other)
+      if (!isColoured_[other] && graph_.around(one)[other]) {
         slack_[other] -= static_cast<std::int64_t>(taken_[other].add(own));
         effort_.spend(own.words());
       }
     return true;
   }
 
-  const KindGraph &kinds_;
+  const InterferenceGraph &graph_;
   const std::vector<std::uint64_t> &pages_;
   std::uint64_t frames_;
   Effort &effort_;
-  std::vector<Bits> taken_; ///< by kind: frames of those that it meets
+  std::vector<Bits> taken_; ///< by class: frames of those that it meets
   std::vector<std::int64_t> slack_;
   std::vector<bool> isColoured_;
   std::vector<std::vector<std::uint32_t>> homes_;
   bool isComplete_ = false;
 };
 
-/// Whether rings are looked for beside cliques.
-enum class Rings { No, Yes };
+/// Whether odd cycles are looked for beside cliques.
+enum class OddCycles { No, Yes };
 
 /// Colours what is not hosted, time and again as more is.
 class WideColourer {
 public:
   /// All are referred to.
-  WideColourer(const Timeline &timeline, std::uint64_t frames, const HostingPrices &prices, const KindGraph &kinds,
-               Effort &effort, Rings rings)
-      : timeline_(timeline), frames_(frames), prices_(prices), kinds_(kinds), effort_(effort),
-        looksForRings_(rings == Rings::Yes), crowds_(wideNodes(timeline, frames)) {}
+  WideColourer(const Timeline &timeline, std::uint64_t frames, const HostingPrices &prices,
+               const InterferenceGraph &classes, Effort &effort, OddCycles oddCycles)
+      : timeline_(timeline), frames_(frames), prices_(prices), graph_(classes), effort_(effort),
+        looksForOddCycles_(oddCycles == OddCycles::Yes), limits_(wideNodes(timeline, frames)) {}
 
   std::optional<WideColouring> run(Description &step) {
     while (!effort_.isSpent()) {
-      for (const Crowd &crowd : crowds_)
-        effort_.spend(crowd.pieces.size() * effortOfMember);
+      for (const FrameLimit &limit : limits_)
+        effort_.spend(limit.pieces.size() * effortOfMember);
       effort_.spend(timeline_.pieces().size());
-      if (effort_.isSpent() || hostExcess(step, timeline_, crowds_, prices_))
+      if (effort_.isSpent() || hostExcess(step, timeline_, limits_, prices_))
         break;
       const PageFlags isHosted = hostedPages(step);
       countPages(isHosted);
-      GreedyColouring colouring(kinds_, pages_, frames_, effort_);
-      const std::optional<std::size_t> stuck = colouring.run(first_, rings_);
+      GreedyColouring colouring(graph_, pages_, frames_, effort_);
+      const std::optional<std::size_t> stuck = colouring.run(first_, oddCycles_);
       if (colouring.isComplete())
         return result(step, isHosted, colouring);
       if (stuck)
@@ -173,73 +175,74 @@ public:
 
 private:
   void countPages(const PageFlags &isHosted) {
-    pages_.assign(kinds_.size(), 0);
-    for (std::size_t kind = 0; kind < kinds_.size(); ++kind)
-      for (PieceIndex piece : kinds_.pieces(kind)) {
-        forEachPage(isHosted, timeline_.piece(piece), [&](std::uint32_t) { ++pages_[kind]; });
+    pages_.assign(graph_.size(), 0);
+    for (std::size_t one = 0; one < graph_.size(); ++one)
+      for (PieceIndex piece : graph_.pieces(one)) {
+        forEachPage(isHosted, timeline_.piece(piece), [&](std::uint32_t) { ++pages_[one]; });
         effort_.spend(timeline_.piece(piece).pageCount);
       }
   }
 
-  /// Adds a clique or a ring that wants more pages than there are frames. If none is found around the kind that found
-  /// too few, those of a ring that nearly does choose first from now on, or else the kind itself. In the end the crowd
-  /// that comes nearest is to host what was missing.
+  /// Adds a clique or an odd cycle that wants more pages than there are frames. If none is found around the class that
+  /// found too few, those of an odd cycle that nearly does choose first from now on, or else the class itself. In the
+  /// end the limit that comes nearest is to host what was missing.
   void hostFor(std::size_t stuck, std::uint64_t missing) {
-    KindCrowd crowd = kinds_.cliqueAround(stuck, pages_, frames_);
-    if (crowd.isTooLarge())
-      return addCrowd(crowd, crowd.mostPages);
-    if (std::optional<KindCrowd> ring = looksForRings_ ? kinds_.ringAround(stuck, pages_, frames_) : std::nullopt) {
-      const bool isNew = isNearlyTooLarge(*ring) && addRing(ring->ring);
-      if (ring->isTooLarge())
-        return addCrowd(*ring, ring->mostPages);
+    ClassLimit limit = graph_.cliqueAround(stuck, pages_, frames_);
+    if (limit.isTooLarge())
+      return addLimit(limit, limit.mostPages);
+    if (std::optional<ClassLimit> oddCycle =
+            looksForOddCycles_ ? graph_.oddCycleAround(stuck, pages_, frames_) : std::nullopt) {
+      const bool isNew = isNearlyTooLarge(*oddCycle) && addOddCycle(oddCycle->oddCycle);
+      if (oddCycle->isTooLarge())
+        return addLimit(*oddCycle, oddCycle->mostPages);
       if (isNew)
         return;
-      if (ring->mostPages - ring->pages < crowd.mostPages - crowd.pages)
-        crowd = std::move(*ring);
+      if (oddCycle->mostPages - oddCycle->pages < limit.mostPages - limit.pages)
+        limit = std::move(*oddCycle);
     }
     if (promotions_++ < mostPromotions) {
       std::erase(first_, stuck);
       first_.insert(first_.begin(), stuck);
       return;
     }
-    addCrowd(crowd, crowd.pages - std::min(crowd.pages, std::max(missing, frames_ / leastPart)));
+    addLimit(limit, limit.pages - std::min(limit.pages, std::max(missing, frames_ / leastPart)));
   }
 
   /// Returns whether it is a new one, wherever it begins.
-  bool addRing(const std::vector<std::size_t> &ring) {
-    for (const std::vector<std::size_t> &known : rings_)
-      if (std::is_permutation(known.begin(), known.end(), ring.begin(), ring.end()))
+  bool addOddCycle(const std::vector<std::size_t> &oddCycle) {
+    for (const std::vector<std::size_t> &known : oddCycles_)
+      if (std::is_permutation(known.begin(), known.end(), oddCycle.begin(), oddCycle.end()))
         return false;
-    rings_.push_back(ring);
+    oddCycles_.push_back(oddCycle);
     return true;
   }
 
-  static bool isNearlyTooLarge(const KindCrowd &crowd) {
-    return crowd.pages > crowd.mostPages - crowd.mostPages / nearly;
+  static bool isNearlyTooLarge(const ClassLimit &limit) {
+    return limit.pages > limit.mostPages - limit.mostPages / nearly;
   }
 
-  void addCrowd(const KindCrowd &crowd, std::uint64_t mostPages) {
-    Crowd added{{}, mostPages};
-    for (std::size_t kind : crowd.kinds)
-      added.pieces.insert(added.pieces.end(), kinds_.pieces(kind).begin(), kinds_.pieces(kind).end());
-    crowds_.push_back(std::move(added));
+  void addLimit(const ClassLimit &limit, std::uint64_t mostPages) {
+    FrameLimit added{{}, mostPages};
+    for (std::size_t one : limit.classes)
+      added.pieces.insert(added.pieces.end(), graph_.pieces(one).begin(), graph_.pieces(one).end());
+    limits_.push_back(std::move(added));
   }
 
   WideColouring result(const Description &step, const PageFlags &isHosted, const GreedyColouring &colouring) const {
     WideColouring result{{}, noPages(step), 0, 0};
     for (BufferIndex b = 0; b < step.buffers.size(); ++b)
       result.frames.emplace_back(step.pageCount(b), noFrame);
-    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
-      auto frame = colouring.homes(kind).begin();
-      for (PieceIndex index : kinds_.pieces(kind)) {
+    for (std::size_t one = 0; one < graph_.size(); ++one) {
+      auto frame = colouring.homes(one).begin();
+      for (PieceIndex index : graph_.pieces(one)) {
         const Piece &piece = timeline_.piece(index);
         forEachPage(isHosted, piece, [&](std::uint32_t page) {
           result.frames[piece.buffer][page] = static_cast<std::int32_t>(*frame++);
         });
       }
     }
-    for (const Crowd &crowd : crowds_)
-      for (PieceIndex index : crowd.pieces) {
+    for (const FrameLimit &limit : limits_)
+      for (PieceIndex index : limit.pieces) {
         const Piece &piece = timeline_.piece(index);
         forEachPage(isHosted, piece, [&](std::uint32_t page) { result.isTight[piece.buffer][page] = true; });
       }
@@ -249,13 +252,13 @@ private:
   const Timeline &timeline_;
   std::uint64_t frames_;
   const HostingPrices &prices_;
-  const KindGraph &kinds_;
+  const InterferenceGraph &graph_;
   Effort &effort_;
-  bool looksForRings_;
-  std::vector<Crowd> crowds_;
-  std::vector<std::uint64_t> pages_;            ///< by kind: not hosted
-  std::vector<std::size_t> first_;              ///< kinds that found no frames, the latest first
-  std::vector<std::vector<std::size_t>> rings_; ///< too large, or nearly: they choose next
+  bool looksForOddCycles_;
+  std::vector<FrameLimit> limits_;
+  std::vector<std::uint64_t> pages_;                ///< by class: not hosted
+  std::vector<std::size_t> first_;                  ///< classes that found no frames, the latest first
+  std::vector<std::vector<std::size_t>> oddCycles_; ///< too large, or nearly: they choose next
   int promotions_ = 0;
 };
 
@@ -263,8 +266,7 @@ private:
 double hostingUs(const Description &step, const Timeline &timeline, const HostingPrices &prices) {
   const PageFlags isHosted = hostedPages(step);
   double us = 0;
-  for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
-    const PieceIndex index = static_cast<PieceIndex>(i);
+  for (const PieceIndex index : indicesOf(timeline.pieces())) {
     const Piece &piece = timeline.piece(index);
     const auto begin = isHosted[piece.buffer].begin() + piece.firstPage;
     us += prices[index] * static_cast<double>(std::count(begin, begin + piece.pageCount, true));
@@ -285,15 +287,16 @@ std::vector<NodeIndex> crowdedNodes(const Timeline &timeline, std::uint64_t fram
 tl::expected<WideColouring, NoColouring> hostForColouring(Description &step, const Timeline &timeline,
                                                           std::uint64_t frames, const Machine &machine) {
   Effort effort(mostColouringEffort);
-  const KindGraph kinds(timeline, effort);
-  if (kinds.isTooLarge())
+  const InterferenceGraph classes(timeline, effort);
+  if (classes.isTooLarge())
     return tl::unexpected(NoColouring{effort.spent()});
   const HostingPrices prices = hostingPrices(timeline, frames, machine);
-  WideColourer simple(timeline, frames, prices, kinds, effort, Rings::No);
+  WideColourer simple(timeline, frames, prices, classes, effort, OddCycles::No);
   std::optional<WideColouring> best = simple.run(step);
   if (best && !simple.sawOnlyCliques() && hostedBytes(step) > 0) {
     Description other = step;
-    std::optional<WideColouring> around = WideColourer(timeline, frames, prices, kinds, effort, Rings::Yes).run(other);
+    std::optional<WideColouring> around =
+        WideColourer(timeline, frames, prices, classes, effort, OddCycles::Yes).run(other);
     if (around && hostingUs(other, timeline, prices) < hostingUs(step, timeline, prices)) {
       best = std::move(around);
       step = std::move(other);

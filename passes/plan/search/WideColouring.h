@@ -24,17 +24,17 @@ inline constexpr std::uint64_t mostColouringEffort = 300'000'000;
 
 struct WideColouring {
   PageFrames frames;
-  std::vector<std::vector<bool>> isTight; ///< by buffer, then page: of a node or crowd that wanted more than there are
+  std::vector<std::vector<bool>> isTight; ///< by buffer, then page: of a node or clique that wanted more than there are
   double hostingUs = 0;                   ///< what is hosted, at its prices
-  std::uint64_t effort = 0;               ///< what it took: words of 64 frames or kinds, kinds and pieces looked at
+  std::uint64_t effort = 0;               ///< what it took: words of 64 frames or classes, classes and pieces looked at
 };
 
-/// Operands of copies are in the way, the pieces are of too many kinds, or it takes too long.
+/// Operands of copies are in the way, the pieces are of too many classes, or it takes too long.
 struct NoColouring {
   std::uint64_t effort = 0; ///< as in WideColouring
 };
 
-/// Sets `hosted` as hostExcess() does, and then for other crowds too that find no frames, until all other pages have
+/// Sets `hosted` as hostExcess() does, and then for other pieces too that find no frames, until all other pages have
 /// some, such that no two that a node uses together share one. `timeline` is that of the step without hosted pages; no
 /// buffer has frames already.
 tl::expected<WideColouring, NoColouring> hostForColouring(Description &step, const Timeline &timeline,
