@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/price/HostedCover.h"
 
-#include "passes/analysis/Indices.h"
+#include "passes/analysis/HostedAccess.h"
 
 #include <algorithm>
+#include <span>
 
 namespace pumpgraph {
+
+namespace {
+
+/// balance() exchanges half of the largest piece that is hosted, then a quarter of it, down to this part or a page.
+constexpr std::int64_t mostParts = 64;
+/// What an exchange has to gain, as a part of what it costs.
+constexpr double leastGain = 1e-6;
+
+} // namespace
 
 HostedCover::HostedCover(const Timeline &timeline, const std::vector<FrameLimit> &limits, const HostingPrices &prices,
                          const std::vector<bool> &canBeHosted)
@@ -45,10 +55,11 @@ std::optional<std::size_t> HostedCover::uncovered() const {
 }
 
 void HostedCover::queue() {
-  for (const PieceIndex piece : indicesOf(timeline_.pieces())) {
+  for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
+    const PieceIndex piece = static_cast<PieceIndex>(i);
     for (std::size_t limit : limitsOf_[piece])
       needy_[piece] += excess_[limit] > 0;
-    if (needy_[piece] > 0 && canBeHosted_[static_cast<std::size_t>(piece)])
+    if (needy_[piece] > 0 && canBeHosted_[i])
       queue_.push({priceOf(piece), piece});
   }
 }
@@ -87,6 +98,93 @@ std::int64_t HostedCover::superfluous(PieceIndex piece) const {
   for (std::size_t limit : limitsOf_[piece])
     pages = std::min(pages, std::max<std::int64_t>(0, -excess_[limit]));
   return pages;
+}
+
+void HostedCover::balance() {
+  upBytes_.assign(timeline_.nodeCount(), 0);
+  downBytes_.assign(timeline_.nodeCount(), 0);
+  std::int64_t largest = 0;
+  for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
+    const PieceIndex piece = static_cast<PieceIndex>(i);
+    if (!limitsOf_[piece].empty() && canBeHosted_[i])
+      members_.push_back(piece);
+    const std::int64_t pages = std::exchange(hosted_[piece], 0);
+    for (std::size_t limit : limitsOf_[piece])
+      excess_[limit] += pages;
+    if (pages > 0)
+      apply({piece, pages});
+    largest = std::max(largest, pages);
+  }
+  for (std::int64_t pages = largest / 2; pages > 0 && pages >= largest / mostParts; pages /= 2)
+    for (bool isBetter = true; isBetter;) {
+      isBetter = false;
+      for (PieceIndex piece : members_)
+        isBetter |= effort_ < mostBalancing && exchange(piece, pages);
+    }
+}
+
+/// Hosts more of a piece, and gives back what that makes superfluous, the dearest first; unless that costs more.
+bool HostedCover::exchange(PieceIndex piece, std::int64_t pages) {
+  const Change more{piece, std::min<std::int64_t>(pages, timeline_.piece(piece).pageCount - hosted_[piece])};
+  if (more.pages == 0)
+    return false;
+  std::vector<Change> changes{more};
+  const double moreUs = costUs(more);
+  double us = moreUs;
+  apply(more);
+  for (;;) {
+    Change dearest{piece, 0};
+    double leastUs = 0, least = 0;
+    effort_ += members_.size();
+    for (PieceIndex other : members_) {
+      const Change less{other, other == piece ? 0 : -superfluous(other)};
+      if (less.pages == 0)
+        continue;
+      const double gainUs = costUs(less);
+      if (dearest.pages == 0 || gainUs / static_cast<double>(-less.pages) < least) {
+        dearest = less;
+        leastUs = gainUs;
+        least = gainUs / static_cast<double>(-less.pages);
+      }
+    }
+    if (dearest.pages == 0)
+      break;
+    us += leastUs;
+    apply(dearest);
+    changes.push_back(dearest);
+  }
+  if (changes.size() > 1 && us < -leastGain * std::max(moreUs, 0.0))
+    return true;
+  for (auto change = changes.rbegin(); change != changes.rend(); ++change)
+    apply({change->piece, -change->pages});
+  return false;
+}
+
+double HostedCover::costUs(Change change) {
+  const Piece &piece = timeline_.piece(change.piece);
+  const double bytes = static_cast<double>(piece.bytes) / piece.pageCount * static_cast<double>(change.pages);
+  double us = prices_.pages[change.piece].besideUs * static_cast<double>(change.pages);
+  const std::span<const Use> uses = timeline_.usesOf(change.piece);
+  for (const Use &use : uses) {
+    const double up = upBytes_[use.node], down = downBytes_[use.node];
+    const double load = bytes * use.slowdown;
+    us += linkUs(up + (use.readsOld ? load : 0), down + (use.writes ? load : 0), prices_.machine) -
+          linkUs(up, down, prices_.machine);
+  }
+  effort_ += uses.size() + limitsOf_[change.piece].size();
+  return us;
+}
+
+void HostedCover::apply(Change change) {
+  const Piece &piece = timeline_.piece(change.piece);
+  const double bytes = static_cast<double>(piece.bytes) / piece.pageCount * static_cast<double>(change.pages);
+  for (const Use &use : timeline_.usesOf(change.piece)) {
+    upBytes_[use.node] += use.readsOld ? bytes * use.slowdown : 0;
+    downBytes_[use.node] += use.writes ? bytes * use.slowdown : 0;
+  }
+  hosted_[change.piece] = static_cast<std::uint32_t>(hosted_[change.piece] + change.pages);
+  for (std::size_t limit : limitsOf_[change.piece])
+    excess_[limit] -= change.pages;
 }
 
 } // namespace pumpgraph

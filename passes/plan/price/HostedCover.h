@@ -28,6 +28,10 @@ public:
   /// Greedily, by what pages cost if nothing else is hosted.
   void cover();
 
+  /// After cover(): hosts others instead where that costs less together. A node reads and writes hosted pages at the
+  /// same time, so what it reads is cheap beside what it writes.
+  void balance();
+
   /// By piece, pages.
   const IndexedVector<PieceIndex, std::uint32_t> &hosted() const { return hosted_; }
 
@@ -36,13 +40,23 @@ public:
 
 private:
   using Entry = std::pair<double, PieceIndex>;
+  struct Change {
+    PieceIndex piece;
+    std::int64_t pages;
+  };
+
   void queue();
-  double priceOf(PieceIndex piece) const { return prices_[piece] / needy_[piece]; }
+  double priceOf(PieceIndex piece) const { return prices_.pages[piece].aloneUs / needy_[piece]; }
   void take(PieceIndex piece);
   void giveBack();
 
+  bool exchange(PieceIndex piece, std::int64_t pages);
   /// How many pages could be given back.
   std::int64_t superfluous(PieceIndex piece) const;
+  /// What all nodes together take longer if so many more pages are hosted, and what else these cost.
+  double costUs(Change change);
+  void apply(Change change);
+
   const Timeline &timeline_;
   const std::vector<FrameLimit> &limits_;
   const HostingPrices &prices_;
@@ -53,6 +67,9 @@ private:
   IndexedVector<PieceIndex, std::uint32_t> needy_; ///< of its limits, those that have too many pages still
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_; ///< equals: the first piece first
   std::vector<PieceIndex> taken_;                                        ///< by cover(), in its order
+  std::vector<PieceIndex> members_;         ///< of limits, that can be hosted: what balance() deals with
+  std::vector<double> upBytes_, downBytes_; ///< by node, of hosted pages, times the slowdowns
+  std::uint64_t effort_ = 0;                ///< of balance(): pieces and uses looked at
 };
 
 } // namespace pumpgraph

@@ -2,7 +2,6 @@
 #include "passes/plan/price/HostedPages.h"
 
 #include "passes/analysis/HostedAccess.h"
-#include "passes/analysis/Indices.h"
 #include "passes/plan/price/HostedCover.h"
 #include "pumpgraph/graph/Ranges.h"
 
@@ -54,23 +53,24 @@ public:
   Prices(const Timeline &timeline, std::uint64_t frames, const Machine &machine)
       : timeline_(timeline), machine_(machine), away_(shareAway(timeline, frames)) {}
 
-  double ofPage(PieceIndex piece) const {
+  HostingPrices::Page ofPage(PieceIndex piece) const {
     const std::uint64_t bytes = timeline_.piece(piece).bytes;
     double accessUs = 0;
     for (const Use &use : timeline_.usesOf(piece))
       accessUs += use.slowdown * linkUs({use.readsOld ? bytes : 0, use.writes ? bytes : 0}, machine_);
     const double us =
         std::max(leastShare * accessUs, accessUs - worthOfMove * movesUs(piece)) + priceOfPage * copyUs({bytes, 0});
-    return us / timeline_.piece(piece).pageCount;
+    const double pages = timeline_.piece(piece).pageCount;
+    return {us / pages, (us - accessUs) / pages};
   }
 
 private:
   /// By node: of what is alive and not used, the part that there is no room for.
   static std::vector<double> shareAway(const Timeline &timeline, std::uint64_t frames) {
     std::vector<std::uint64_t> began(timeline.nodeCount() + 1, 0), ended(timeline.nodeCount() + 1, 0);
-    for (const PieceIndex index : indicesOf(timeline.pieces())) {
-      const Piece &piece = timeline.piece(index);
-      const std::span<const Use> uses = timeline.usesOf(index);
+    for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
+      const Piece &piece = timeline.piece(static_cast<PieceIndex>(i));
+      const std::span<const Use> uses = timeline.usesOf(static_cast<PieceIndex>(i));
       if (uses.empty())
         continue;
       began[piece.liveOut ? 0 : uses.front().node] += piece.pageCount;
@@ -129,7 +129,8 @@ bool needsDevice(NodeKind kind) {
 /// to be there between replays.
 std::vector<bool> canBeHosted(const Description &step, const Timeline &timeline) {
   std::vector<bool> can;
-  for (const PieceIndex piece : indicesOf(timeline.pieces())) {
+  for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
+    const PieceIndex piece = static_cast<PieceIndex>(i);
     const std::span<const Use> uses = timeline.usesOf(piece);
     const Buffer &buffer = step.buffers[timeline.piece(piece).buffer];
     can.push_back(
@@ -173,22 +174,26 @@ std::vector<FrameLimit> wideNodes(const Timeline &timeline, std::uint64_t frames
 
 HostingPrices hostingPrices(const Timeline &timeline, std::uint64_t frames, const Machine &machine) {
   const Prices prices(timeline, frames, machine);
-  HostingPrices result;
-  for (const PieceIndex piece : indicesOf(timeline.pieces()))
-    result.add(prices.ofPage(piece));
+  HostingPrices result{{}, machine};
+  for (std::size_t i = 0; i < timeline.pieces().size(); ++i)
+    result.pages.add(prices.ofPage(static_cast<PieceIndex>(i)));
   return result;
 }
 
 std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline,
-                                      const std::vector<FrameLimit> &limits, const HostingPrices &prices) {
+                                      const std::vector<FrameLimit> &limits, const HostingPrices &prices,
+                                      Balance balance) {
   for (const Piece &piece : timeline.pieces())
     if (Buffer &buffer = step.buffers[piece.buffer]; buffer.frames.empty())
       buffer.hosted = without(buffer.hosted, {piece.firstPage * step.pageBytes, piece.pageCount * step.pageBytes});
   const std::vector<bool> can = canBeHosted(step, timeline);
   HostedCover cover(timeline, limits, prices, can);
   cover.cover();
+  if (balance == Balance::Nodes)
+    cover.balance();
   const IndexedVector<PieceIndex, std::uint32_t> &hosted = cover.hosted();
-  for (const PieceIndex index : indicesOf(hosted)) {
+  for (std::size_t i = 0; i < hosted.size(); ++i) {
+    const PieceIndex index = static_cast<PieceIndex>(i);
     const Piece &piece = timeline.piece(index);
     if (hosted[index] == 0)
       continue;
@@ -202,8 +207,8 @@ std::optional<std::size_t> hostExcess(Description &step, const Timeline &timelin
 
 std::optional<NodeIndex> hostExcess(Description &step, const Timeline &timeline, std::uint64_t frames,
                                     const Machine &machine) {
-  if (const std::optional<std::size_t> limit =
-          hostExcess(step, timeline, wideNodes(timeline, frames), hostingPrices(timeline, frames, machine)))
+  if (const std::optional<std::size_t> limit = hostExcess(step, timeline, wideNodes(timeline, frames),
+                                                          hostingPrices(timeline, frames, machine), Balance::No))
     return nodesBeyond(timeline, frames)[*limit];
   return std::nullopt;
 }
@@ -213,8 +218,9 @@ std::uint64_t leastHostedBytes(Description step, std::uint64_t budgetBytes) {
   const std::uint64_t pages = budgetBytes / step.pageBytes;
   HostingPrices allAlike;
   for (std::size_t i = 0; i < timeline.pieces().size(); ++i)
-    allAlike.add(1);
-  hostExcess(step, timeline, wideNodes(timeline, pages - std::min(pages, timeline.exclusivePages())), allAlike);
+    allAlike.pages.add({.aloneUs = 1, .besideUs = 0});
+  hostExcess(step, timeline, wideNodes(timeline, pages - std::min(pages, timeline.exclusivePages())), allAlike,
+             Balance::No);
   return hostedBytes(step);
 }
 

@@ -28,10 +28,22 @@ std::vector<FrameLimit> wideNodes(const Timeline &timeline, std::uint64_t frames
 /// what has frames already and what has to be there between replays.
 std::vector<bool> canBeHostedAsAWhole(const Description &step);
 
-/// By piece, what it costs to host a page: time on the link, less a part of what it would have been moved.
-using HostingPrices = IndexedVector<PieceIndex, double>;
+/// What it costs to host pages.
+struct HostingPrices {
+  struct Page {
+    double aloneUs = 0;  ///< time on the link, if nothing else is hosted, less a part of what it would have been moved
+    double besideUs = 0; ///< of that, what is not the time in which nodes read and write it; may be below zero
+  };
+  IndexedVector<PieceIndex, Page> pages; ///< by piece
+  Machine machine;
+};
 /// If there are so many frames.
 HostingPrices hostingPrices(const Timeline &timeline, std::uint64_t frames, const Machine &machine);
+
+/// Whether it counts that a node reads and writes hosted pages at the same time.
+enum class Balance { No, Nodes };
+/// Pieces and uses that are looked at for balance before things are left as they are: some milliseconds.
+inline constexpr std::uint64_t mostBalancing = 1'000'000;
 
 /// Sets `hosted` of the step's private buffers, so that each limit has no more other pages than it may; where that is
 /// so already, nothing is hosted. `timeline` is that of the step without hosted pages, but for those that are hosted
@@ -40,7 +52,8 @@ HostingPrices hostingPrices(const Timeline &timeline, std::uint64_t frames, cons
 /// hosted (docs/decisions/07-hosted-pages.md). Returns the position of a limit that has too many for that reason, if
 /// there is one.
 std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline,
-                                      const std::vector<FrameLimit> &limits, const HostingPrices &prices);
+                                      const std::vector<FrameLimit> &limits, const HostingPrices &prices,
+                                      Balance balance);
 
 /// The same of the nodes that touch more than `frames` private pages. Returns a node.
 std::optional<NodeIndex> hostExcess(Description &step, const Timeline &timeline, std::uint64_t frames,

@@ -186,7 +186,7 @@ private:
     Hosting hosting{SplitStep(step_, idle).parts()};
     const Timeline timeline(hosting.step);
     const tl::expected<WideColouring, NoColouring> colouring =
-        hostForColouring(hosting.step, timeline, frames_, machine_);
+        hostForColouring(hosting.step, timeline, frames_, machine_, Balance::No);
     effort_ += colouring ? colouring->effort : colouring.error().effort;
     if (!colouring)
       return std::nullopt;

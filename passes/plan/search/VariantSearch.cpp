@@ -147,6 +147,15 @@ std::optional<FoundPlan> planAround(const Description &step, const Order &order,
   return found;
 }
 
+bool isHostedAlike(const Description &one, const Description &other) {
+  return std::equal(one.buffers.begin(), one.buffers.end(), other.buffers.begin(), other.buffers.end(),
+                    [](const Buffer &a, const Buffer &b) { return a.hosted == b.hosted; });
+}
+
+bool isFaster(const Description &one, const Description &other, const Machine &machine) {
+  return predict(one, machine).totalUs < predict(other, machine).totalUs;
+}
+
 } // namespace
 
 tl::expected<FoundPlan, PlanError> planHosting(Description step, const Timeline &timeline, const PlanningRoom &room) {
@@ -165,10 +174,21 @@ tl::expected<FoundPlan, PlanError> planHosting(Description step, const Timeline 
   if (!isWide)
     if (std::optional<FoundPlan> planned = plan(nullptr))
       return std::move(*planned);
-  if (!options.boundary)
-    if (const tl::expected<WideColouring, NoColouring> wide = hostForColouring(step, timeline, frames, options.machine))
-      if (std::optional<FoundPlan> planned = plan(&*wide))
-        return std::move(*planned);
+  if (!options.boundary) {
+    std::optional<FoundPlan> best;
+    for (const Balance balance : {Balance::No, Balance::Nodes}) {
+      const tl::expected<WideColouring, NoColouring> wide =
+          hostForColouring(step, timeline, frames, options.machine, balance);
+      std::optional<FoundPlan> planned =
+          wide && !(best && isHostedAlike(step, best->plan)) ? plan(&*wide) : std::nullopt;
+      if (planned && (!best || isFaster(planned->plan, best->plan, options.machine)))
+        best = std::move(planned);
+      if (options.isQuick)
+        break;
+    }
+    if (best)
+      return std::move(*best);
+  }
   for (std::uint64_t i = isWide ? 0 : 1; i <= steps; ++i) {
     hostExcess(step, timeline, frames - frames * i * i / (steps * steps), options.machine);
     if (std::optional<FoundPlan> planned = plan(nullptr))

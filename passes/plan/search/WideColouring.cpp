@@ -146,17 +146,17 @@ enum class OddCycles { No, Yes };
 class WideColourer {
 public:
   /// All are referred to.
-  WideColourer(const Timeline &timeline, std::uint64_t frames, const HostingPrices &prices,
+  WideColourer(const Timeline &timeline, std::uint64_t frames, const HostingPrices &prices, Balance balance,
                const InterferenceGraph &classes, Effort &effort, OddCycles oddCycles)
-      : timeline_(timeline), frames_(frames), prices_(prices), graph_(classes), effort_(effort),
+      : timeline_(timeline), frames_(frames), prices_(prices), balance_(balance), graph_(classes), effort_(effort),
         looksForOddCycles_(oddCycles == OddCycles::Yes), limits_(wideNodes(timeline, frames)) {}
 
   std::optional<WideColouring> run(Description &step) {
     while (!effort_.isSpent()) {
       for (const FrameLimit &limit : limits_)
         effort_.spend(limit.pieces.size() * effortOfMember);
-      effort_.spend(timeline_.pieces().size());
-      if (effort_.isSpent() || hostExcess(step, timeline_, limits_, prices_))
+      effort_.spend(timeline_.pieces().size() + (balance_ == Balance::Nodes ? mostBalancing : 0));
+      if (effort_.isSpent() || hostExcess(step, timeline_, limits_, prices_, balance_))
         break;
       const PageFlags isHosted = hostedPages(step);
       countPages(isHosted);
@@ -252,6 +252,7 @@ private:
   const Timeline &timeline_;
   std::uint64_t frames_;
   const HostingPrices &prices_;
+  Balance balance_;
   const InterferenceGraph &graph_;
   Effort &effort_;
   bool looksForOddCycles_;
@@ -269,7 +270,7 @@ double hostingUs(const Description &step, const Timeline &timeline, const Hostin
   for (const PieceIndex index : indicesOf(timeline.pieces())) {
     const Piece &piece = timeline.piece(index);
     const auto begin = isHosted[piece.buffer].begin() + piece.firstPage;
-    us += prices[index] * static_cast<double>(std::count(begin, begin + piece.pageCount, true));
+    us += prices.pages[index].aloneUs * static_cast<double>(std::count(begin, begin + piece.pageCount, true));
   }
   return us;
 }
@@ -285,18 +286,19 @@ std::vector<NodeIndex> crowdedNodes(const Timeline &timeline, std::uint64_t fram
 }
 
 tl::expected<WideColouring, NoColouring> hostForColouring(Description &step, const Timeline &timeline,
-                                                          std::uint64_t frames, const Machine &machine) {
+                                                          std::uint64_t frames, const Machine &machine,
+                                                          Balance balance) {
   Effort effort(mostColouringEffort);
   const InterferenceGraph classes(timeline, effort);
   if (classes.isTooLarge())
     return tl::unexpected(NoColouring{effort.spent()});
   const HostingPrices prices = hostingPrices(timeline, frames, machine);
-  WideColourer simple(timeline, frames, prices, classes, effort, OddCycles::No);
+  WideColourer simple(timeline, frames, prices, balance, classes, effort, OddCycles::No);
   std::optional<WideColouring> best = simple.run(step);
   if (best && !simple.sawOnlyCliques() && hostedBytes(step) > 0) {
     Description other = step;
     std::optional<WideColouring> around =
-        WideColourer(timeline, frames, prices, classes, effort, OddCycles::Yes).run(other);
+        WideColourer(timeline, frames, prices, balance, classes, effort, OddCycles::Yes).run(other);
     if (around && hostingUs(other, timeline, prices) < hostingUs(step, timeline, prices)) {
       best = std::move(around);
       step = std::move(other);

@@ -38,6 +38,7 @@ struct NoColouring {
 /// some, such that no two that a node uses together share one. `timeline` is that of the step without hosted pages; no
 /// buffer has frames already.
 tl::expected<WideColouring, NoColouring> hostForColouring(Description &step, const Timeline &timeline,
-                                                          std::uint64_t frames, const Machine &machine);
+                                                          std::uint64_t frames, const Machine &machine,
+                                                          Balance balance);
 
 } // namespace pumpgraph

@@ -28,7 +28,8 @@ using test::SmallStep;
 std::int64_t hostedPages(const SmallStep &small, std::uint64_t frames) {
   Description step = small.step;
   const Timeline timeline(step);
-  const tl::expected<WideColouring, NoColouring> colouring = hostForColouring(step, timeline, frames, smallMachine());
+  const tl::expected<WideColouring, NoColouring> colouring =
+      hostForColouring(step, timeline, frames, smallMachine(), Balance::No);
   if (!colouring)
     return -1;
   for (const Node &node : step.nodes) {
@@ -153,7 +154,8 @@ TEST(HostForColouring, GivesUpAfterItsEffort) {
     small.kernel("k", 1, {small.mayUse(any()), small.mayUse(any()), small.mayUse(any())});
   const Timeline timeline(small.step);
   const std::clock_t begin = std::clock();
-  const tl::expected<WideColouring, NoColouring> colouring = hostForColouring(small.step, timeline, 6, smallMachine());
+  const tl::expected<WideColouring, NoColouring> colouring =
+      hostForColouring(small.step, timeline, 6, smallMachine(), Balance::Nodes);
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   ASSERT_FALSE(colouring);
   std::printf("gave up after %.2f s of processor time, effort %llu\n", seconds,
