@@ -27,7 +27,7 @@ constexpr double leastSpared = 0.02;
 constexpr double doubt = 0.5;
 
 /// How many splits of what is hosted, and of what is not, are worth a look at a time.
-constexpr std::size_t mostSplitsFound = 8, mostSplitsOfOthers = 8;
+constexpr std::size_t mostSplitsFound = 8;
 
 /// The idle times of the largest buffers that have some, each buffer's together.
 std::vector<std::vector<Split>> ofLargest(const Description &step, const std::vector<Split> &idle) {
@@ -267,7 +267,7 @@ std::vector<Split> splitsOfOthers(const Description &step, const Description &pl
           {times.startUs[use.node] - times.endUs[before.node], {buffer, use.node, {{wide.reached.offset, bytes}}}});
     }
   }
-  return firstOf(std::move(found), mostSplitsOfOthers);
+  return firstOf(std::move(found), mostSplitsFound);
 }
 
 std::vector<Split> joinedSplits(const Description &step, const std::vector<Split> &splits,
