@@ -17,7 +17,7 @@ namespace pumpgraph::preload {
 using runtime::Compiler;
 using runtime::Expected;
 using runtime::Period;
-using runtime::Progress;
+using runtime::Recognition;
 
 namespace {
 
@@ -129,15 +129,15 @@ void CallLog::freed(CUdeviceptr address) {
 }
 
 void CallLog::end() {
-  const Progress progress = detector_.add(identity_.identity());
+  const Recognition recognition = detector_.add(identity_.identity());
   if (!describes_)
     return;
-  if (progress == Progress::Following) {
+  if (recognition == Recognition::Following) {
     missing_ -= round_ ? 1 : 0;
     return;
   }
   round_.reset();
-  if (progress != Progress::Found || rounds_.contains(detector_.inForce()->number))
+  if (recognition != Recognition::Found || rounds_.contains(detector_.inForce()->number))
     return;
   round_.emplace();
   number_ = detector_.inForce()->number;

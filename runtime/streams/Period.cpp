@@ -30,16 +30,16 @@ void PeriodDetector::note(CallIdentity call) {
   ++count_;
 }
 
-Progress PeriodDetector::add(CallIdentity call) {
+Recognition PeriodDetector::add(CallIdentity call) {
   note(call);
   const bool hadPeriod = inForce_ != nullptr;
   const bool follows = follow(call);
   // Both go on while a period is in force: a longer one may hold it.
   if (testHypothesis() || (!inForce_ && testKnown(call)))
-    return Progress::Found;
+    return Recognition::Found;
   if (follows)
-    return Progress::Following;
-  return hadPeriod ? Progress::Deviated : Progress::Searching;
+    return Recognition::Following;
+  return hadPeriod ? Recognition::Deviated : Recognition::Searching;
 }
 
 bool PeriodDetector::follow(CallIdentity call) {

@@ -23,7 +23,7 @@ struct Period {
 };
 
 /// What a call means for the detector.
-enum class Progress : std::uint8_t {
+enum class Recognition : std::uint8_t {
   Searching, ///< no period is in force
   Found,     ///< the call completes two equal rounds in a row, or one round of a period that is known already
   Following, ///< the call is the expected one
@@ -51,7 +51,7 @@ public:
   explicit PeriodDetector(const Options &options);
   PeriodDetector() : PeriodDetector(Options{}) {}
 
-  Progress add(CallIdentity call);
+  Recognition add(CallIdentity call);
 
   /// The period in force; null if there is none. It lives as long as it is known.
   const Period *inForce() const { return inForce_; }

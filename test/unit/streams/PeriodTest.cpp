@@ -42,30 +42,30 @@ class Checked {
 public:
   explicit Checked(const PeriodDetector::Options &options = {}) : detector_(options) {}
 
-  Progress add(std::uint64_t call) {
+  Recognition add(std::uint64_t call) {
     all_.push_back(identityOf(call));
     const Period *const before = detector_.inForce();
     const bool wasExpected = before && before->calls[detector_.phase()] == all_.back();
     const std::size_t known = detector_.known().size();
     const std::uint32_t newest = newestNumber();
-    const Progress progress = detector_.add(all_.back());
-    switch (progress) {
-    case Progress::Searching:
+    const Recognition recognition = detector_.add(all_.back());
+    switch (recognition) {
+    case Recognition::Searching:
       EXPECT_FALSE(before || detector_.inForce());
       break;
-    case Progress::Following:
+    case Recognition::Following:
       EXPECT_TRUE(wasExpected);
       EXPECT_EQ(before, detector_.inForce());
       break;
-    case Progress::Deviated:
+    case Recognition::Deviated:
       EXPECT_TRUE(before && !wasExpected);
       EXPECT_EQ(detector_.inForce(), nullptr);
       break;
-    case Progress::Found:
+    case Recognition::Found:
       expectRounds(detector_.known().size() > known || newestNumber() > newest ? 2 : 1);
       break;
     }
-    return progress;
+    return recognition;
   }
 
   /// How many calls of these until a period of this length is in force; their count if none is.
@@ -86,11 +86,11 @@ public:
   Seen addAll(const Calls &calls) {
     Seen seen;
     for (const std::uint64_t call : calls) {
-      const Progress progress = add(call);
-      ++(progress == Progress::Searching   ? seen.searching
-         : progress == Progress::Found     ? seen.found
-         : progress == Progress::Following ? seen.following
-                                           : seen.deviated);
+      const Recognition recognition = add(call);
+      ++(recognition == Recognition::Searching   ? seen.searching
+         : recognition == Recognition::Found     ? seen.found
+         : recognition == Recognition::Following ? seen.following
+                                                 : seen.deviated);
     }
     return seen;
   }
