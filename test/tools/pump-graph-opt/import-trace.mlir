@@ -93,7 +93,7 @@
 // One of the recorded ones, in the benchmark's table.
 // RUN: %python %S/../../../tools/pump-graph-bench --traces --only=VIT --no-lp --binaries=%build/bin --json=%t/t.json | FileCheck %s --check-prefix=TABLE
 // TABLE:     ## Traces, no limit on host memory
-// TABLE:     | VIT-512 | 40.0 GiB | 2.54 s | 2.54 s | 2.54 s | - | 2.54 s | 1.000 | 100.0 % | 33.4 % | 83.3 % | 100.0 % | 100.0 % | 0.0 GiB | 0.0 GiB |
+// TABLE:     | VIT-512 | 40.0 GiB | 2.54 s | 2.54 s | 2.54 s | 2.54 s | 1.000 | 100.0 % | 33.4 % | 83.3 % | 100.0 % | 100.0 % | 0.0 GiB | 0.0 GiB |
 // TABLE:     ## Traces, 128 GiB of host memory
 // TABLE-NOT: BROKEN
 
