@@ -239,6 +239,15 @@ class Kept(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, "holds kept rows"):
             program_command.main(["--programs", "gan", "--results", str(self.file), "--stop-after", "-1"])
 
+    def test_the_document_shows_what_is_kept(self):
+        results = support.ROOT / "docs" / "results"
+        done = runs.load(results / "programs.jsonl")
+        shown = (results / "programs.md").read_text()
+        names = shown[shown.index("--programs ") + len("--programs "):].split()[0]
+        self.assertEqual({key.split("/")[0] for key in done}, set(names.split(",")))
+        text = program_table.markdown(program_command.choose(names), done)
+        self.assertEqual(shown[shown.index(text.splitlines()[0]):], text)
+
 
 # Stands in for program_worker.py: writes figures for all rows but those that SKIP names.
 WORKER = """

@@ -288,8 +288,8 @@ class Span(NamedTuple):
 
 def with_use_between_replays(description: Dict[str, Any]) -> Dict[str, Any]:
     """With a node more, in the end, that uses all present buffers, as the planner has it
-    (passes/plan/allocate/PresentBuffers.h). That they may not be in host memory at the boundary all the same is not said: a
-    bound may leave that out."""
+    (passes/plan/allocate/PresentBuffers.h). That they may not be in host memory at the boundary all the same is not
+    said: a bound may leave that out."""
     present = [number for number, buffer in enumerate(description["buffers"]) if buffer.get("present")]
     if not present:
         return description

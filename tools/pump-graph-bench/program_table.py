@@ -105,6 +105,11 @@ _COLUMNS = (
 )
 
 
+def first_clause(message: str) -> str:
+    """Of a refusal, without its advice and its figures."""
+    return message.split("; ")[0].split(" (")[0]
+
+
 def _cells(rows: Rows) -> List[str]:
     program, result = rows.program, rows.result("pumpgraph")
     uncaptured = f"- ({program.uncaptured})" if program.uncaptured else None
@@ -115,7 +120,7 @@ def _cells(rows: Rows) -> List[str]:
         uncaptured or spread(rows.samples("graph")),
     ]
     if "refused" in result:
-        return cells + [f"refused: {result['refused']}"] + ["-"] * (len(_COLUMNS) - len(cells) - 1)
+        return cells + [f"refused: {first_clause(result['refused'])}"] + ["-"] * (len(_COLUMNS) - len(cells) - 1)
     return cells + [
         spread(rows.samples("pumpgraph")),
         decimal(rows.steps()),
@@ -164,7 +169,7 @@ def _check_program(rows: Rows) -> Iterator[Tuple[bool, str]]:
     """One promise broken is one line; a program that keeps all of them is one line too."""
     name, result = rows.program.name, rows.result("pumpgraph")
     if "refused" in result:
-        yield False, f"{name}: refused: {result['refused']}"
+        yield False, f"{name}: refused: {first_clause(result['refused'])}"
         return
     reference, planned = rows.measured("graph"), rows.measured("pumpgraph")
     broken: List[str] = []
