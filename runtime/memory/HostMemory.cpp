@@ -2,7 +2,7 @@
 #include "runtime/memory/HostMemory.h"
 
 #include "runtime/memory/AddressSpace.h"
-#include "runtime/messages/Range.h"
+#include "runtime/messages/NvtxRange.h"
 
 #include <sys/mman.h>
 
@@ -146,7 +146,7 @@ Expected<std::unique_ptr<PinnedPool>> PinnedPool::create(const Driver &driver, H
   if (bytes > available)
     return fail(PUMPGRAPH_OUT_OF_HOST_MEMORY, "the pinned pool needs {}; the system has {} left: {} missing",
                 bytesText(bytes), bytesText(available), bytesText(bytes - available));
-  const Range range("pumpgraph pin");
+  const NvtxRange range("pumpgraph pin");
   PhaseScope pinning(host.progress(), Phase::Pinning, bytes);
   const std::uint64_t mappedBytes = bytes + pageBytes;
   void *mapping =

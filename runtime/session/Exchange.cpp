@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which of a session's plans is in force, and how one takes the place of another.
-#include "runtime/messages/Range.h"
+#include "runtime/messages/NvtxRange.h"
 #include "runtime/session/Step.h"
 
 #include <algorithm>
@@ -160,7 +160,7 @@ Status Session::takeBack() {
 }
 
 Status Session::exchangePlans(Step *before, Step &step) {
-  const Range range("pumpgraph exchange");
+  const NvtxRange range("pumpgraph exchange");
   PUMPGRAPH_TRY(takeMemoryFor(step)); // which takes plans back if it is other memory
   if (step.isManaged())
     return {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Rewriting.h"
 
-#include "runtime/messages/Range.h"
+#include "runtime/messages/NvtxRange.h"
 #include "runtime/session/MeasuredTimes.h"
 
 #include <nlohmann/json.hpp>
@@ -86,7 +86,7 @@ pumpgraph_compiler_options Rewriting::watched(pumpgraph_compiler_options options
 }
 
 Compilation Rewriting::shown(const std::function<Compilation()> &plan) const {
-  const Range range("pumpgraph plan");
+  const NvtxRange range("pumpgraph plan");
   const PhaseScope planning(&session_.progress_, Phase::Planning, 0);
   return plan();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Session.h"
 
-#include "runtime/messages/Range.h"
+#include "runtime/messages/NvtxRange.h"
 #include "runtime/session/Adoption.h"
 #include "runtime/session/Step.h"
 
@@ -643,7 +643,7 @@ Status Session::rehearse(CUgraph graph) {
 
 Expected<Step *> Session::adopt(CUgraph graph, const AdoptOptions &options) {
   const std::lock_guard lock(mutex_);
-  const Range range("pumpgraph adopt");
+  const NvtxRange range("pumpgraph adopt");
   const ContextScope scope(*driver_, context_);
   if (heap_->capturing())
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "the capture has to end before its graph is adopted");
@@ -664,7 +664,7 @@ Expected<Step *> Session::adopt(CUgraph graph, const AdoptOptions &options) {
 }
 
 Expected<CUgraph> Session::recordOnce(const Record &record) {
-  const Range range("pumpgraph capture");
+  const NvtxRange range("pumpgraph capture");
   const ContextScope scope(*driver_, context_);
   PUMPGRAPH_TRY(captureBegin());
   // Thread-local: what other threads do with the driver meanwhile is their own business.

@@ -2,7 +2,7 @@
 #include "runtime/session/Step.h"
 
 #include "pumpgraph/graph/PrintableJson.h"
-#include "runtime/messages/Range.h"
+#include "runtime/messages/NvtxRange.h"
 #include "runtime/session/MeasuredTimes.h"
 #include "runtime/session/Replanner.h"
 #include "runtime/session/Rewriting.h"
@@ -99,7 +99,7 @@ Status Step::runOnce(CUgraph graph, const std::string &which) const {
 }
 
 Status Step::replay(CUstream stream) {
-  const Range range("pumpgraph replay");
+  const NvtxRange range("pumpgraph replay");
   if (managed_)
     managed_->waitForRoom(); // without the lock, for others want it meanwhile
   const std::lock_guard lock(session_.mutex_);

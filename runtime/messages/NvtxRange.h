@@ -12,17 +12,17 @@
 namespace pumpgraph::runtime {
 
 /// From here to the end of the scope, in this thread.
-class Range {
+class NvtxRange {
 public:
 #ifdef PUMPGRAPH_HAS_NVTX
-  explicit Range(const char *name) { nvtxRangePushA(name); }
-  ~Range() { nvtxRangePop(); }
+  explicit NvtxRange(const char *name) { nvtxRangePushA(name); }
+  ~NvtxRange() { nvtxRangePop(); }
 #else
-  explicit Range(const char *) {}
-  ~Range() = default;
+  explicit NvtxRange(const char *) {}
+  ~NvtxRange() = default;
 #endif
-  Range(const Range &) = delete;
-  Range &operator=(const Range &) = delete;
+  NvtxRange(const NvtxRange &) = delete;
+  NvtxRange &operator=(const NvtxRange &) = delete;
 };
 
 } // namespace pumpgraph::runtime
