@@ -16,9 +16,12 @@ namespace pumpgraph {
 namespace {
 
 constexpr std::size_t mostRounds = 480;
-/// Rounds in a row that together gain next to nothing, after which there will be no more: of each kind two. For managed
-/// memory all are of one kind (thinOut()), so fewer tell as much.
-constexpr std::size_t mostVainRounds = 96, mostVainRoundsOfManaged = 48;
+/// Rounds in a row that together gain next to nothing, after which there will be no more: few of them, or little spent
+/// on them, Draft::effort. For managed memory all rounds are of one kind (thinOut()), so fewer tell as much.
+constexpr std::size_t fewVainRounds = 96, fewVainRoundsOfManaged = 48, mostVainRounds = 192;
+/// Of few pieces the same ones choose again before long: so many of these rounds for each are the most.
+constexpr std::size_t vainRoundsOfPiece = 8;
+constexpr std::uint64_t littleEffort = 4'000'000;
 /// Of the step: what is worth going on for.
 constexpr double notableGain = 0.001;
 /// Parts of the step whose pieces choose again, and Tuning::slackWeight when they do, in turn.
@@ -34,17 +37,19 @@ class Neighbourhood : public Proposer {
 public:
   explicit Neighbourhood(const Search &search)
       : search_(search), input_(search.input()), timeline_(search.timeline()),
-        mostVain_(input_.isForManaged() ? mostVainRoundsOfManaged : mostVainRounds),
+        fewVain_(input_.isForManaged() ? fewVainRoundsOfManaged : fewVainRounds),
+        mostVain_(std::clamp(vainRoundsOfPiece * timeline_.pieces().size(), fewVain_, mostVainRounds)),
         closeUs_(closeToBound *
                  bound(input_.captured, search.evaluator().budgetBytes(), input_.machine, BoundKind::May).totalUs),
-        usBefore_(search.best().schedule.totalUs) {}
+        effortBefore_(search.effort()), usBefore_(search.best().schedule.totalUs) {}
 
   std::string_view name() const override { return "neighbourhood"; }
 
   Turn at(std::size_t round) const override {
     const Evaluated &best = search_.best();
-    const bool isOver = round >= mostRounds || vain_ >= mostVain_ || search_.isSpent() ||
-                        best.draft.transfers.empty() || best.schedule.totalUs <= closeUs_;
+    const bool isInVain = vain_ >= mostVain_ || (vain_ >= fewVain_ && search_.effort() - effortBefore_ >= littleEffort);
+    const bool isOver = round >= mostRounds || isInVain || search_.isSpent() || best.draft.transfers.empty() ||
+                        best.schedule.totalUs <= closeUs_;
     return isOver ? Turn::Over : Turn::Try;
   }
 
@@ -75,6 +80,7 @@ public:
       gaps_.reset();
     if (const double us = search_.best().schedule.totalUs; us < (1 - notableGain) * usBefore_) {
       vain_ = 0;
+      effortBefore_ = search_.effort();
       usBefore_ = us;
     }
   }
@@ -171,10 +177,11 @@ private:
   const Search &search_;
   const PlannerInput &input_;
   const Timeline &timeline_;
-  const std::size_t mostVain_;
+  const std::size_t fewVain_, mostVain_;
   const double closeUs_;
   std::size_t vain_ = 0;
-  double usBefore_;                  ///< of the step, before the rounds in vain
+  std::uint64_t effortBefore_;       ///< of the rounds in vain
+  double usBefore_;                  ///< of the step, before them
   std::optional<GapChoice> gaps_;    ///< by the prices of the best plan, once they were asked for
   std::mt19937 random_;              // the standard says what it draws, so plans are the same everywhere
   std::vector<std::uint32_t> drawn_; ///< by round
