@@ -1,9 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/PlanJob.h"
 
+#include <unistd.h>
+
 #include <chrono>
+#include <cstdlib>
+#include <mutex>
 
 namespace pumpgraph::runtime {
+namespace {
+
+/// Of this process, for its end.
+struct Threads {
+  const pid_t process = getpid();
+  std::mutex mutex;
+  std::vector<std::shared_future<void>> all;
+
+  static Threads &ofProcess() {
+    static Threads &threads = *new Threads; // jobs may outlive static objects
+    return threads;
+  }
+  void add(const std::shared_future<void> &thread) {
+    const std::lock_guard lock(mutex);
+    if (all.empty())
+      std::atexit([] { ofProcess().wait(); });
+    std::erase_if(all, [](const std::shared_future<void> &other) {
+      return other.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    });
+    all.push_back(thread);
+  }
+  void wait() {
+    if (getpid() != process) // a fork has none of the threads
+      return;
+    const std::lock_guard lock(mutex);
+    for (const std::shared_future<void> &thread : all)
+      thread.wait();
+  }
+};
+
+} // namespace
 
 Compilation compileNow(const Compiler &compiler, const Description &captured,
                        const pumpgraph_compiler_options &options) {
@@ -31,7 +66,9 @@ Compilation PlanRequest::run(const Compiler &compiler) const {
 
 PlanJob::PlanJob(const Compiler &compiler, PlanRequest request)
     : compiler_(compiler), request_(std::move(request)),
-      done_(std::async(std::launch::async, [this] { made_ = request_.run(compiler_); }).share()) {}
+      done_(std::async(std::launch::async, [this] { made_ = request_.run(compiler_); }).share()) {
+  Threads::ofProcess().add(done_);
+}
 
 bool PlanJob::isDone() const {
   return done_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;

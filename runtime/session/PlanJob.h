@@ -39,11 +39,15 @@ struct PlanRequest {
   Compilation run(const Compiler &compiler) const;
 };
 
-/// Has a request answered on a thread of its own. The last owner waits for it.
+/// Has a request answered on a thread of its own. The last owner waits for it, and so does the end of a program that
+/// has left its session open: the compiler library's static objects have to be there.
 class PlanJob {
 public:
   /// Throws std::system_error where there is no thread.
   PlanJob(const Compiler &compiler, PlanRequest request);
+  PlanJob(const PlanJob &) = delete;
+  PlanJob &operator=(const PlanJob &) = delete;
+  ~PlanJob() { done_.wait(); }
 
   const PlanRequest &request() const { return request_; }
   bool isDone() const;

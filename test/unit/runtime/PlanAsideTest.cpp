@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <thread>
@@ -175,6 +177,38 @@ TEST_F(PlanAsideTest, aSessionWaitsForItsThread) {
   program_.reset();
   session_.reset();
   later.join();
+}
+
+// As PyTorch's programs do, whose allocator stays to the end.
+TEST_F(PlanAsideTest, aProgramThatEndsWaitsForItsThread) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto end = [this] {
+    adoptAndWait();
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      answer(Aside::Plans);
+    }).detach();
+    std::exit(0);
+  };
+  EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "");
+}
+
+// A fork that ends meanwhile has no such thread to wait for.
+TEST_F(PlanAsideTest, aForkThatEndsWaitsForNothing) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto end = [this] {
+    adoptAndWait();
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      std::exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    answer(Aside::Plans);
+    std::exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+  };
+  EXPECT_EXIT(end(), ::testing::ExitedWithCode(pumpgraph_test_status_of_plans_without_library), "");
 }
 
 // What somebody asks for is done at once, and the plan that was being made is given up.

@@ -5,7 +5,9 @@
 #include "pumpgraph/compiler.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -20,6 +22,15 @@ std::condition_variable changed;
 Aside present = Aside::Plans;
 std::thread::id thread; ///< the test's
 int requests = 0;
+std::atomic<int> underWay = 0;
+
+/// Stands for the static objects of a compiler library.
+struct Objects {
+  ~Objects() {
+    if (underWay != 0)
+      _exit(pumpgraph_test_status_of_plans_without_library);
+  }
+} objects;
 
 Aside answerOfThisThread() {
   std::unique_lock lock(mutex);
@@ -55,6 +66,10 @@ int pumpgraph_test_requests() {
 pumpgraph_compiler_status pumpgraph_compiler_compile(const pumpgraph_description *captured,
                                                      const pumpgraph_compiler_options *options,
                                                      pumpgraph_compilation **out) {
+  struct Call {
+    Call() { ++underWay; }
+    ~Call() { --underWay; }
+  } call;
   if (answerOfThisThread() == Aside::HasNoMemory) {
     *out = nullptr;
     return PUMPGRAPH_COMPILER_NO_MEMORY;

@@ -13,6 +13,8 @@ enum class Aside {
 
 } // namespace pumpgraph::runtime::test
 
+/// The exit status of a process that ends while the library plans.
+inline constexpr int pumpgraph_test_status_of_plans_without_library = 3;
 /// Of planning on other threads than the one that calls this, from now on.
 extern "C" __attribute__((visibility("default"))) void
 pumpgraph_test_plan_aside(pumpgraph::runtime::test::Aside answer);
