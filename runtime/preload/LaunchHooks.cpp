@@ -5,6 +5,7 @@
 
 #include <array>
 #include <span>
+#include <type_traits>
 
 namespace pumpgraph::preload {
 namespace {
@@ -51,12 +52,14 @@ void logLaunch(const EntryPoint &entry, CUfunction function, CUstream stream, co
   log.end();
 }
 
-void mark(const void *handles, std::size_t count, bool isKernel) {
-  if (!shim().isActive())
-    return;
+/// Of a call that gives handles of functions, or of kernels.
+template <typename Handle> CUresult gives(CUresult result, const Handle *handles, unsigned count) {
+  if (result != CUDA_SUCCESS || !shim().isActive())
+    return result;
   const std::lock_guard lock(shim().mutex());
-  for (std::size_t i = 0; i < count; ++i)
-    shim().kernels().mark(static_cast<const std::uintptr_t *>(handles)[i], isKernel);
+  for (unsigned i = 0; i < count; ++i)
+    shim().kernels().mark(reinterpret_cast<std::uintptr_t>(handles[i]), std::is_same_v<Handle, CUkernel>);
+  return result;
 }
 
 void notesRecord(const EntryPoint &entry, CUevent event, CUstream stream) {
@@ -191,42 +194,27 @@ CUresult Hook<tag::cuStreamEndCapture>::call(const Real<CUresult (*)(CUstream, C
 
 CUresult Hook<tag::cuModuleGetFunction>::call(const Real<CUresult (*)(CUfunction *, CUmodule, const char *)> &real,
                                               CUfunction *function, CUmodule module, const char *name) {
-  const CUresult result = real(function, module, name);
-  if (result == CUDA_SUCCESS)
-    mark(function, 1, false);
-  return result;
+  return gives(real(function, module, name), function, 1);
 }
 
 CUresult Hook<tag::cuModuleEnumerateFunctions>::call(const Real<CUresult (*)(CUfunction *, unsigned, CUmodule)> &real,
                                                      CUfunction *functions, unsigned count, CUmodule module) {
-  const CUresult result = real(functions, count, module);
-  if (result == CUDA_SUCCESS)
-    mark(functions, count, false);
-  return result;
+  return gives(real(functions, count, module), functions, count);
 }
 
 CUresult Hook<tag::cuKernelGetFunction>::call(const Real<CUresult (*)(CUfunction *, CUkernel)> &real,
                                               CUfunction *function, CUkernel kernel) {
-  const CUresult result = real(function, kernel);
-  if (result == CUDA_SUCCESS)
-    mark(function, 1, false);
-  return result;
+  return gives(real(function, kernel), function, 1);
 }
 
 CUresult Hook<tag::cuLibraryGetKernel>::call(const Real<CUresult (*)(CUkernel *, CUlibrary, const char *)> &real,
                                              CUkernel *kernel, CUlibrary library, const char *name) {
-  const CUresult result = real(kernel, library, name);
-  if (result == CUDA_SUCCESS)
-    mark(kernel, 1, true);
-  return result;
+  return gives(real(kernel, library, name), kernel, 1);
 }
 
 CUresult Hook<tag::cuLibraryEnumerateKernels>::call(const Real<CUresult (*)(CUkernel *, unsigned, CUlibrary)> &real,
                                                     CUkernel *kernels, unsigned count, CUlibrary library) {
-  const CUresult result = real(kernels, count, library);
-  if (result == CUDA_SUCCESS)
-    mark(kernels, count, true);
-  return result;
+  return gives(real(kernels, count, library), kernels, count);
 }
 
 CUresult Hook<tag::cuModuleUnload>::call(const Real<CUresult (*)(CUmodule)> &real, CUmodule module) {

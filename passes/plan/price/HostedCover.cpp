@@ -2,6 +2,7 @@
 #include "passes/plan/price/HostedCover.h"
 
 #include "passes/analysis/HostedAccess.h"
+#include "passes/analysis/Indices.h"
 
 #include <algorithm>
 #include <span>
@@ -55,11 +56,10 @@ std::optional<std::size_t> HostedCover::uncovered() const {
 }
 
 void HostedCover::queue() {
-  for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
-    const PieceIndex piece = static_cast<PieceIndex>(i);
+  for (const PieceIndex piece : indicesOf(timeline_.pieces())) {
     for (std::size_t limit : limitsOf_[piece])
       needy_[piece] += excess_[limit] > 0;
-    if (needy_[piece] > 0 && canBeHosted_[i])
+    if (needy_[piece] > 0 && canBeHosted_[static_cast<std::size_t>(piece)])
       queue_.push({priceOf(piece), piece});
   }
 }
@@ -104,9 +104,8 @@ void HostedCover::balance() {
   upBytes_.assign(timeline_.nodeCount(), 0);
   downBytes_.assign(timeline_.nodeCount(), 0);
   std::int64_t largest = 0;
-  for (std::size_t i = 0; i < timeline_.pieces().size(); ++i) {
-    const PieceIndex piece = static_cast<PieceIndex>(i);
-    if (!limitsOf_[piece].empty() && canBeHosted_[i])
+  for (const PieceIndex piece : indicesOf(timeline_.pieces())) {
+    if (!limitsOf_[piece].empty() && canBeHosted_[static_cast<std::size_t>(piece)])
       members_.push_back(piece);
     const std::int64_t pages = std::exchange(hosted_[piece], 0);
     for (std::size_t limit : limitsOf_[piece])
