@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <span>
 
 namespace pumpgraph::runtime {
@@ -117,6 +118,43 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
   }
 }
 
+void Rehearsal::forgetCopiesUnlike(const LiftedGraph &graph) {
+  if (matches(graph))
+    return;
+  const auto isCopy = [](const Node &node) { return node.kind == NodeKind::Memcpy; };
+  std::vector<Node> kept;
+  std::set<std::uint32_t> changed; // operations
+  for (auto before = nodes_.begin(); before != nodes_.end(); ++before) {
+    if (kept.size() < graph.nodes.size() && areAlike(graph.nodes[kept.size()], *before)) {
+      kept.push_back(*before);
+      continue;
+    }
+    const bool isOneOfMany = (before != nodes_.begin() && isCopy(*std::prev(before))) ||
+                             (std::next(before) != nodes_.end() && isCopy(*std::next(before)));
+    if (!isCopy(*before) || isOneOfMany)
+      return;
+    changed.insert(before->operation.number);
+  }
+  const std::size_t forgotten = nodes_.size() - kept.size();
+  if (kept.size() != graph.nodes.size())
+    return;
+  for (Node &node : kept)
+    if (changed.contains(node.operation.number))
+      node.operation = {};
+  nodes_ = std::move(kept);
+  forgottenCopies_ += forgotten;
+}
+
+bool Rehearsal::areAlike(const LiftedNode &now, const Node &before) {
+  if (now.kind != before.kind || now.name != before.name)
+    return false;
+  if (!before.launch || now.launches.size() != 1)
+    return true;
+  const KernelLaunch &launch = now.launches.front();
+  return launch.grid == before.launch->grid && launch.block == before.launch->block &&
+         launch.ends == before.launch->ends;
+}
+
 std::string Rehearsal::differenceTo(const LiftedGraph &graph) const {
   const auto [now, before] =
       std::mismatch(graph.nodes.begin(), graph.nodes.end(), nodes_.begin(), nodes_.end(),
@@ -141,7 +179,7 @@ bool Rehearsal::refutes(std::size_t node, const PointerWord &word, const Hit &hi
   if (before)
     return before->value == word.value && !before->leadsToOurs;
   // An address of nothing at all in the first capture is none either, where both had as many buffers to point at.
-  return second.count() == allocations_.size();
+  return second.count() <= allocations_.size() && allocations_.size() - second.count() <= forgottenCopies_;
 }
 
 bool Rehearsal::hasMoved(std::size_t node, const PointerWord &word, const Hit &hit) const {

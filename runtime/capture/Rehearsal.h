@@ -67,6 +67,13 @@ public:
 
   const std::vector<RehearsedAllocation> &allocations() const { return allocations_; }
 
+  /// Forgets the copies that `graph`, the second capture, has not. Where PyTorch sees a dispatch mode it works on a
+  /// copy in place of the original: gradients of indexed reads are such. An operation that loses a copy is another one,
+  /// and no purity carries over. Of copies that follow each other nobody knows which is gone: nothing is forgotten
+  /// there. Nothing is forgotten, either, if the graphs still differ, or launches that follow each other have other
+  /// sizes.
+  void forgetCopiesUnlike(const LiftedGraph &graph);
+
   /// Whether `graph` has the same nodes in the same order. If not, nothing can be said about its words.
   bool matches(const LiftedGraph &graph) const { return differenceTo(graph).empty(); }
   /// Where `graph` first differs, for people; empty if it matches.
@@ -119,11 +126,14 @@ private:
     std::optional<KernelLaunch> launch; ///< of a kernel of the graph itself
   };
 
+  /// Whether they are the same node in two captures, as far as kinds, names and sizes of launches tell.
+  static bool areAlike(const LiftedNode &now, const Node &before);
   static Place placeOf(const PointerWord &word) { return {word.inner, word.parameter, word.offset}; }
   const Word *find(std::size_t node, const PointerWord &word) const;
 
   std::vector<Node> nodes_;
   std::vector<RehearsedAllocation> allocations_;
+  std::size_t forgottenCopies_ = 0;
 };
 
 } // namespace pumpgraph::runtime

@@ -76,6 +76,8 @@ Status Adoption::lift() {
     if (const auto found = arithmetics.find(node.handle); found != arithmetics.end())
       node.arithmetic = found->second;
   }
+  if (session_.rehearsal_)
+    session_.rehearsal_->forgetCopiesUnlike(step_->lifted_);
   finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, step_->lifted_, session_.declarations_,
                   &AccessTables::ofProcess(), &session_.kernelReads_);
   if (finder_->comparedWithRehearsal())

@@ -281,6 +281,69 @@ TEST_F(LiftTest, tellsPointersFromNumbersByARehearsal) {
   ASSERT_EQ(withRehearsal.notes.size(), 1u);
 }
 
+// Where PyTorch sees a dispatch mode, as in a rehearsal, it adds rows up in a copy, and in place otherwise.
+TEST_F(LiftTest, followsARehearsalThatWorkedOnACopy) {
+  char *table = allocate(pageBytes, "table"), *saved = allocate(pageBytes, "saved");
+  const auto declare = [&](char *read) {
+    EXPECT_TRUE(declarations_.addReads(driver_, graph_, {reinterpret_cast<CUdeviceptr>(read)}));
+    EXPECT_TRUE(declarations_.addOperation(driver_, graph_, OperationKind::Pure));
+  };
+  const auto capture = [&](int copies, bool saves, unsigned blocks, bool declares) {
+    heap_->beginCapture();
+    char *sums = allocate(pageBytes, "sums"), *rows = copies == 0 ? sums : allocate(pageBytes, "copy");
+    fake_.destroyGraph(graph_);
+    graph_ = fake_.createGraph();
+    CUgraphNode last = fake_.addFill(graph_, {}, sums, 0, pageBytes);
+    if (saves)
+      last = fake_.addCopy(graph_, {last}, saved, sums, pageBytes);
+    if (declares)
+      declare(sums);
+    for (int copy = 0; copy < copies; ++copy)
+      last = fake_.addCopy(graph_, {last}, rows, sums, pageBytes);
+    last = fake_.addKernel(graph_, {last}, plain_, {bytesOf(rows), bytesOf(7), bytesOf(table)});
+    fake_.setLaunch(last, {blocks, 1, 1}, {1, 1, 1});
+    if (declares)
+      declare(table);
+    fake_.addKernel(graph_, {last}, plain_, {bytesOf(saved), bytesOf(7), bytesOf(rows)});
+    if (declares)
+      declare(rows);
+    free(sums);
+    if (rows != sums)
+      free(rows);
+    heap_->endCapture();
+  };
+  struct Case {
+    const char *text;
+    int copies;      ///< of the rehearsal
+    bool saves;      ///< both copy the sums for themselves, right before
+    unsigned blocks; ///< of the rehearsal's kernel; one in the capture
+    bool isFollowed;
+  };
+  for (const Case &one : {Case{"as it is", 0, true, 2, true}, Case{"a copy", 1, false, 1, true},
+                          Case{"one of two copies", 1, true, 1, false}, Case{"two copies", 2, false, 1, false},
+                          Case{"a launch of another size", 1, false, 2, false}}) {
+    SCOPED_TRACE(one.text);
+    capture(one.copies, one.saves, one.blocks, true);
+    Rehearsal rehearsal(lift(), *heap_, declarations_);
+    heap_->dropCapture();
+    declarations_ = {};
+    capture(0, one.saves, 1, false);
+    rehearsal.forgetCopiesUnlike(lift());
+    EXPECT_EQ(rehearsal.matches(lift()), one.isFollowed);
+    EXPECT_EQ(rehearsal.differenceTo(lift()).empty(), one.isFollowed);
+    const Description step = describe(&rehearsal).description;
+    const Node &adds = step.nodes[step.nodes.size() - 2], &reads = step.nodes.back();
+    EXPECT_EQ(adds.accesses[0].may, modeReadWrite) << "the sums, in place";
+    EXPECT_EQ(adds.accesses[1].may, one.isFollowed ? modeRead : modeReadWrite) << "the table";
+    EXPECT_EQ(reads.accesses[1].may, one.isFollowed ? modeRead : modeReadWrite) << "the sums";
+    if (one.isFollowed) {
+      EXPECT_EQ(rehearsal.operation(step.nodes.size() - 2).isPure, one.copies == 0) << "it is another operation";
+      EXPECT_TRUE(rehearsal.operation(step.nodes.size() - 1).isPure);
+    }
+    heap_->dropCapture();
+  }
+}
+
 // Where addresses are short a capture gets those of its rehearsal: a pointer may then be the same in both.
 TEST_F(LiftTest, keepsPointersToAddressesOfTheRehearsal) {
   heap_->beginCapture();
