@@ -1636,11 +1636,19 @@ def timed_training(pg, steps=9, blocks=20, rows=1 << 14):
     return losses, seconds, step
 
 
+def settle(training):
+    """Trains until no thread has planned the step again for a while: planning takes processors from what is timed."""
+    planned = -1
+    while planned != (planned := len(training.step.report()["runtime"]["plans"])):
+        training.run(12)
+        time.sleep(3)
+
+
 def between_replays(pg):
     """What a loop does between two replays takes the time of the replay and of the bytes that it touches over the link,
     twice where it writes them, and three tenths of that."""
     training = Training(pg, layers=3 * LAYERS)  # weights and state alone exceed the budget
-    training.run(12)
+    settle(training)
     was_rewritten(training.step)
     weights = [parameter.detach() for parameter in training.model.parameters()]
     weights_ms = sum(weight.numel() * weight.element_size() for weight in weights) / LINK_BYTES_PER_MS

@@ -683,7 +683,10 @@ def a_thousand_replays(folder):
     install_share(folder, 0.7)
     training = Training()
     step = training.capture()
-    training.run(step, 24)  # the first ones may plan the step again
+    planned = -1
+    while planned != (planned := len(step.report()["runtime"]["plans"])):
+        training.run(step, 24)  # these may plan the step again, on a thread
+        time.sleep(3)
 
     def held():
         torch.cuda.synchronize()
