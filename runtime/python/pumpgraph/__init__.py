@@ -32,7 +32,8 @@ torch.cuda.OutOfMemoryError.
 
 Trainers: pumpgraph.integrations.transformers, .lightning and .generation. The guide is docs/guide/pytorch.md, the
 reference docs/reference/pytorch.md. Sizes are bytes, or text such as "16GiB", "800MB" or "1.5 GB". The import of this
-package needs neither a GPU nor PyTorch.
+package needs neither a GPU nor PyTorch. libpumpgraph.so is found through PUMPGRAPH_LIBRARY, beside the package, or in
+build/lib of its checkout.
 """
 
 from __future__ import annotations

@@ -207,6 +207,10 @@ def memory_stats() -> Dict[str, int]:
     `live_peak_allocations`: their peaks. `allocated_bytes`, `allocations`: all allocations ever.
     `process_bytes`: device memory of the whole process under a budget of the process; 0: unknown.
 
+    Of PyTorch's figures, torch.cuda.memory_allocated() counts live tensors wherever they are, memory_reserved()
+    PumpGraph's memory on the device, and max_memory_allocated() captures, for a replay allocates nothing. empty_cache()
+    gives cached memory to other allocations and plans, not to the driver.
+
     Raises PumpGraphError if install() has not been called.
     """
     return installed().session.memory_stats()
