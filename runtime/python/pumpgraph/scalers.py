@@ -3,7 +3,9 @@
 
 PyTorch asks the host whether gradients overflow, and then leaves the update out. A captured step makes it in each
 replay, and where they overflow, puts back what the update has changed: parameters, state, counts of steps. That goes by
-parts, so that little memory is needed for what was there before.
+parts of 64 MiB, so that little memory is needed for what was there before: more for a parameter that is larger with its
+state, and for a whole group if strides of gradients and parameters differ. Each update reads parameters and state three
+more times and writes them twice more.
 """
 
 from __future__ import annotations
