@@ -17,6 +17,8 @@ namespace pumpgraph {
 /// access it, because a large tensor is cut over several launches of one operation; a *walk* is a longest run of nodes
 /// that touch no byte twice; a *sweep* is a walk over at least `leastBuffers` buffers and a good part of what lives.
 /// Forward and backward have none: each of their nodes takes what the one before it made, so their walks are short.
+/// Nodes at either end are left out if less than a quarter of their bytes are live, or more than half neither live nor
+/// belong to the other sweeps.
 struct RepeatedSweeps {
   static constexpr std::size_t leastBuffers = 8;
   static constexpr std::uint64_t leastShare = 8;      ///< a sweep touches at least 1/8 of all live bytes that are used
