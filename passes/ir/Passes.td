@@ -38,10 +38,9 @@ def AnnotateAccesses : GraphPass<"annotate-accesses"> {
     {"kernel": "_Z3addPfS_", "slots": [{"parameter": 0, "offset": 0, "may": "read"},
                                        {"parameter": 1, "offset": 0, "may": "write", "atomic": true} ] }
     ```
-    Fields are those of `runtime/include/pumpgraph/access_table.h`. Accesses get the mode of their slot, or of all slots
-    where the parameter is unknown, and become `proved`. Slots that escape or are unresolved change nothing. Ranges and
-    overwrites depend on launches and are not used. A table that allows more than was `declared`, and an observation that
-    contradicts a table or type, give a warning.
+    Accesses get the mode of their slot, or of all slots where the parameter is unknown, and become `proved`. Slots that
+    escape or are unresolved change nothing, and ranges and overwrites are not used. A table that allows more than was
+    `declared`, and an observation that contradicts a table or type, give a warning.
 
     Before:
     ```mlir
@@ -185,33 +184,6 @@ def LowerManaged : GraphPass<"lower-managed"> {
     Neighbouring pages that move alike move together. A captured node waits for operations with an edge to it; a prefetch
     without one is a hint. Pages without a value are prefetched too, so that no write faults. The advice of `insert-advise`
     comes first.
-
-    Before:
-    ```mlir
-    pump.graph @step stage(planned) budget(4194304) {
-      %a = pump.buffer "a" private size(4194304) frames(0 to 1)
-      %b = pump.buffer "b" private size(4194304) frames(0 to 1)
-      %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
-      %a.evict = pump.evict %a after(%k0)
-      %k1 = pump.kernel "loss" node(1) after(%k0, %a.evict) [write %b[0, 4194304] declared must(write)] cost(100.0)
-      %a.prefetch = pump.prefetch %a after(%k1)
-      %k2 = pump.kernel "backward" node(2) after(%k1, %a.prefetch) [read %a[0, 4194304] declared] cost(100.0)
-    }
-    ```
-    After `lower-managed`:
-    ```mlir
-    pump.graph @step stage(lowered_managed) budget(4194304) {
-      %a = pump.buffer "a" private size(4194304) frames(0 to 1)
-      %b = pump.buffer "b" private size(4194304) frames(0 to 1)
-      %k0 = pump.kernel "forward" node(0) [write %a[0, 4194304] declared must(write)] cost(100.0)
-      %a.evict = pump.evict "evict a" %a after(%k0)
-      %b.prefetch = pump.prefetch "prefetch b" %b after(%k0, %a.evict)
-      %k1 = pump.kernel "loss" node(1) after(%k0, %b.prefetch) [write %b[0, 4194304] declared must(write)] cost(100.0)
-      %b.discard = pump.discard "discard b" %b after(%b.prefetch, %k1)
-      %a.prefetch = pump.prefetch "prefetch a" %a after(%k1, %b.discard)
-      %k2 = pump.kernel "backward" node(2) after(%k1, %a.prefetch) [read %a[0, 4194304] declared] cost(100.0)
-    }
-    ```
   }];
   let options = !listconcat(machineOptions, [Option<"discard", "discard", "bool", "true",
                             "every access is known">],
@@ -223,29 +195,7 @@ def InsertAdvise : GraphPass<"insert-advise"> {
   let description = [{
     Replaces the advice of a step lowered for managed memory; `lower-managed` inserts the same. Read-only buffers that leave
     are read mostly and prefer the host. Hosted ranges prefer the host and are mapped early. The pass cannot see whether
-    every access is known: after `lower-managed{discard=false}` pass `read-mostly=false`. Advice is given once and has no
-    edges.
-
-    Before:
-    ```mlir
-    pump.graph @step stage(lowered_managed) budget(2097152) {
-      %v = pump.buffer "v" private live_in live_out size(2097152) frames(0)
-      %v.prefetch = pump.prefetch "prefetch v" %v
-      %k0 = pump.kernel "reads" node(0) after(%v.prefetch) [read %v[0, 2097152] declared]
-      %v.evict = pump.evict "evict v" %v after(%v.prefetch, %k0)
-    }
-    ```
-    After `insert-advise`:
-    ```mlir
-    pump.graph @step stage(lowered_managed) budget(2097152) {
-      %v = pump.buffer "v" private live_in live_out size(2097152) frames(0)
-      pump.advise "advise v" %v read_mostly
-      pump.advise "advise v" %v prefer_host
-      %v.prefetch = pump.prefetch "prefetch v" %v
-      %k0 = pump.kernel "reads" node(0) after(%v.prefetch) [read %v[0, 2097152] declared]
-      %v.evict = pump.evict "evict v" %v after(%v.prefetch, %k0)
-    }
-    ```
+    every access is known: after `lower-managed{discard=false}` pass `read-mostly=false`.
   }];
   let options = adviceOptions;
 }

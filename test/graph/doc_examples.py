@@ -3,6 +3,7 @@
 
   doc_examples.py parse FILE.md OPS.td        every ```mlir block is valid IR, and every op of OPS.td is in one of them
   doc_examples.py transform FILE.md           "Before:" run through the pipeline of "After `...`:" gives what follows
+  doc_examples.py passes Passes.md            prints the reference of the passes: options that many have stand there once
 """
 import pathlib
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 
 BLOCK = r"```mlir\n(.*?)```"
+MACHINE = r"-up +: .*\n(?:-.*\n)*-host-memory +: .*\n"
 PAIR = r"Before:\n\n?" + BLOCK + r"\n+After `([^`]+)`:\n\n?" + BLOCK
 
 
@@ -43,5 +45,10 @@ def transform(document):
             sys.exit(f"{pipeline} gives\n{actual}\nthe documentation says\n{after}")
 
 
+def passes(generated):
+    first = re.search(MACHINE, generated).end()
+    print(generated[:first] + re.sub(MACHINE, "-up to -host-memory: as of estimate-costs\n", generated[first:]), end="")
+
+
 files = [pathlib.Path(name).read_text() for name in sys.argv[2:]]
-{"parse": parse, "transform": transform}[sys.argv[1]](*files)
+{"parse": parse, "transform": transform, "passes": passes}[sys.argv[1]](*files)
