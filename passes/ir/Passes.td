@@ -71,23 +71,6 @@ def EstimateCosts : GraphPass<"estimate-costs"> {
     costs its bytes over the bandwidth of the link. A constant is added; an empty node costs nothing. More than 32
     unproved accesses to the whole of one range count as 32 passes together. Known costs stay. `from` first takes node
     times of a saved step, by position and name.
-
-    Before:
-    ```mlir
-    pump.graph @step {
-      %x = pump.buffer "x" size(39000000)
-      %k0 = pump.kernel "scale" node(0) [readwrite %x[0, 39000000] assumed]
-      %n1 = pump.empty node(1) after(%k0)
-    }
-    ```
-    After `estimate-costs{device=3900}`:
-    ```mlir
-    pump.graph @step {
-      %x = pump.buffer "x" size(39000000)
-      %k0 = pump.kernel "scale" node(0) [readwrite %x[0, 39000000] assumed] cost(21.6)
-      %n1 = pump.empty node(1) after(%k0) cost(0.0)
-    }
-    ```
   }];
   let options = [Option<"from", "from", "std::string", "", "file with the same step and its node times">]
                 # machineOptions;
