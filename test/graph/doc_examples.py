@@ -3,7 +3,7 @@
 
   doc_examples.py parse FILE.md OPS.td        every ```mlir block is valid IR, and every op of OPS.td is in one of them
   doc_examples.py transform FILE.md           "Before:" run through the pipeline of "After `...`:" gives what follows
-  doc_examples.py passes Passes.md            prints the reference of the passes: options that many have stand there once
+  doc_examples.py passes Passes.md            prints the reference of the passes, with the options of many of them once
 """
 import pathlib
 import re
