@@ -3,7 +3,8 @@
 
 The library keeps the memory that they allocate until they are gone, whoever captured them (pumpgraph_allocate()). What
 is seen here is that they are captured, and that they are replayed: nobody knows which private tensors a graph touches,
-so all of them are at their addresses then.
+so all of them are at their addresses then. Graphs that share a `pool=` have separate memory. A graph that C or C++ code
+launches passes unseen.
 """
 
 from __future__ import annotations

@@ -72,9 +72,11 @@ def graphed(
     eagerly; the next call is captured; that call and all later ones are replays, asynchronous on the current stream.
     The program can keep the results.
 
-    Tensor arguments can be on the device or on the host; each call copies them to fixed addresses on the device. Every
-    other argument, shapes, dtypes, and modes such as train() and autocast distinguish kinds of calls, which get a graph
-    each. Modules, optimizers and tensors that the function works on are found by a search, and can leave the device.
+    Tensor arguments can be on the device or on the host; each call copies them to fixed addresses on the device. Those
+    of another stream need record_stream(), as always. An argument that the step returns is a copy; a tensor of the
+    program that it returns is that tensor. Every other argument, shapes, dtypes, and modes such as train() and autocast
+    distinguish kinds of calls, which get a graph each. Modules, optimizers and tensors that the function works on are
+    found by a search, and can leave the device.
 
     Args:
         fn: the step function. Without it, the call returns a decorator.
