@@ -23,7 +23,7 @@ struct ManagedPlanning {
 
 /// Like planResidency(). Plans are made with less for an operation than it takes, too: they move fewer bytes in more
 /// pieces, of which lowering makes fewer again. Where `managed` lets it choose, buffers stay in host memory for which
-/// that is faster than operations (docs/design/planner.md, "For managed memory").
+/// that is faster than operations (docs/design/planner.md, "Variants of a step").
 tl::expected<PlannedStep, PlanError> planForManaged(const Description &captured, const PlanOptions &options,
                                                     const ManagedPlanning &managed);
 
