@@ -263,7 +263,7 @@ static tl::expected<Compiled, PlanError> compileChecked(const Description &step,
   return compiled;
 }
 
-/// Predicted over the managed bound. Prints a row of a table like that of docs/design/managed.md.
+/// Predicted over the managed bound. Prints a row like those of docs/results/managed.md.
 static double overBound(const char *name, const Description &step, const CompileOptions &options) {
   CompileOptions steady = options, free = options;
   steady.plan.machine.bestUpBytesPerSecond = steady.plan.machine.bestDownBytesPerSecond = 0;
