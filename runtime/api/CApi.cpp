@@ -555,6 +555,19 @@ pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_cuda_g
                    [&](Session &self) -> Status { return graph ? self.rehearse(graph) : nullArgument("graph"); });
 }
 
+pumpgraph_status pumpgraph_rehearsal_matches(pumpgraph_session *session, pumpgraph_cuda_graph graph, int32_t *same,
+                                             pumpgraph_error *error) {
+  return onSession(session, error, [&](Session &self) -> Status {
+    if (!graph || !same)
+      return nullArgument(graph ? "same" : "graph");
+    const Expected<bool> answer = self.rehearsalMatches(graph);
+    if (!answer)
+      return tl::unexpected<Error>(answer.error());
+    *same = *answer ? 1 : 0;
+    return {};
+  });
+}
+
 pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                  const pumpgraph_adopt_options *options, pumpgraph_step **step,
                                  pumpgraph_error *error) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
 #include <span>
 
 namespace pumpgraph::runtime {
@@ -96,7 +95,7 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
   }
   const CaptureAllocations own(heap);
   for (const LiftedNode &lifted : graph.nodes) {
-    Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, {}, {}, {}, {}, {}});
+    Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, true, {}, {}, {}, {}, {}});
     if (lifted.kind == NodeKind::Kernel && lifted.launches.size() == 1)
       node.launch = lifted.launches.front();
     if (const auto label = declarations.labels().find(lifted.handle); label != declarations.labels().end())
@@ -118,31 +117,36 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
   }
 }
 
-void Rehearsal::forgetCopiesUnlike(const LiftedGraph &graph) {
+void Rehearsal::forgetNodesBeside(const LiftedGraph &graph) {
   if (matches(graph))
     return;
-  const auto isCopy = [](const Node &node) { return node.kind == NodeKind::Memcpy; };
-  std::vector<Node> kept;
-  std::set<std::uint32_t> changed; // operations
-  for (auto before = nodes_.begin(); before != nodes_.end(); ++before) {
-    if (kept.size() < graph.nodes.size() && areAlike(graph.nodes[kept.size()], *before)) {
-      kept.push_back(*before);
-      continue;
-    }
-    const bool isOneOfMany = (before != nodes_.begin() && isCopy(*std::prev(before))) ||
-                             (std::next(before) != nodes_.end() && isCopy(*std::next(before)));
-    if (!isCopy(*before) || isOneOfMany)
-      return;
-    changed.insert(before->operation.number);
-  }
-  const std::size_t forgotten = nodes_.size() - kept.size();
-  if (kept.size() != graph.nodes.size())
+  // A node has one place among the rehearsal's if it is the same for the first way to find all, and for the last.
+  std::vector<std::size_t> first, last;
+  for (std::size_t place = 0; place < nodes_.size() && first.size() < graph.nodes.size(); ++place)
+    if (areAlike(graph.nodes[first.size()], nodes_[place]))
+      first.push_back(place);
+  for (std::size_t place = nodes_.size(); place > 0 && last.size() < graph.nodes.size(); --place)
+    if (areAlike(graph.nodes[graph.nodes.size() - 1 - last.size()], nodes_[place - 1]))
+      last.push_back(place - 1);
+  if (first.size() != graph.nodes.size() || last.size() != graph.nodes.size())
     return;
+  std::reverse(last.begin(), last.end());
+  std::vector<Node> kept;
+  std::set<std::size_t> places;
+  for (std::size_t node = 0; node < graph.nodes.size(); ++node)
+    if (first[node] == last[node])
+      kept.push_back(nodes_[*places.insert(first[node]).first]);
+    else
+      kept.push_back(Node{graph.nodes[node].kind, graph.nodes[node].name, false, {}, {}, {}, {}, {}});
+  std::set<std::uint32_t> changed; // operations
+  for (std::size_t place = 0; place < nodes_.size(); ++place)
+    if (!places.contains(place))
+      changed.insert(nodes_[place].operation.number);
   for (Node &node : kept)
     if (changed.contains(node.operation.number))
       node.operation = {};
+  forgotten_ += nodes_.size() - kept.size();
   nodes_ = std::move(kept);
-  forgottenCopies_ += forgotten;
 }
 
 bool Rehearsal::areAlike(const LiftedNode &now, const Node &before) {
@@ -173,13 +177,14 @@ const Rehearsal::Word *Rehearsal::find(std::size_t node, const PointerWord &word
 
 bool Rehearsal::refutes(std::size_t node, const PointerWord &word, const Hit &hit,
                         const CaptureAllocations &second) const {
-  if (!second.contains(hit)) // an allocation that has not moved says nothing about words that have not
+  // An allocation that has not moved says nothing about words that have not.
+  if (!second.contains(hit) || !nodes_[node].isKnown)
     return false;
   const Word *before = find(node, word);
   if (before)
     return before->value == word.value && !before->leadsToOurs;
   // An address of nothing at all in the first capture is none either, where both had as many buffers to point at.
-  return second.count() <= allocations_.size() && allocations_.size() - second.count() <= forgottenCopies_;
+  return second.count() <= allocations_.size() && allocations_.size() - second.count() <= forgotten_;
 }
 
 bool Rehearsal::hasMoved(std::size_t node, const PointerWord &word, const Hit &hit) const {

@@ -67,12 +67,13 @@ public:
 
   const std::vector<RehearsedAllocation> &allocations() const { return allocations_; }
 
-  /// Forgets the copies that `graph`, the second capture, has not. Where PyTorch sees a dispatch mode it works on a
-  /// copy in place of the original: gradients of indexed reads are such. An operation that loses a copy is another one,
-  /// and no purity carries over. Of copies that follow each other nobody knows which is gone: nothing is forgotten
-  /// there. Nothing is forgotten, either, if the graphs still differ, or launches that follow each other have other
-  /// sizes.
-  void forgetCopiesUnlike(const LiftedGraph &graph);
+  /// Forgets the nodes that `graph`, the second capture, does without. Where PyTorch sees a dispatch mode it works on a
+  /// copy in place of the original, and checks more: gradients of indexed reads are such. Where several nodes may be
+  /// the one that is left, nothing is known of it. An operation that loses a node is another one, and no purity carries
+  /// over. Nothing is forgotten if `graph` has a node that is not in the rehearsal, or in another order.
+  void forgetNodesBeside(const LiftedGraph &graph);
+  /// How many that were.
+  std::size_t forgotten() const { return forgotten_; }
 
   /// Whether `graph` has the same nodes in the same order. If not, nothing can be said about its words.
   bool matches(const LiftedGraph &graph) const { return differenceTo(graph).empty(); }
@@ -119,6 +120,7 @@ private:
   struct Node {
     NodeKind kind;
     std::string name;
+    bool isKnown = true; ///< it is certain which node of the second capture it is
     std::string label;
     NodeOperation operation;
     NodeArithmetic arithmetic;
@@ -126,14 +128,14 @@ private:
     std::optional<KernelLaunch> launch; ///< of a kernel of the graph itself
   };
 
-  /// Whether they are the same node in two captures, as far as kinds, names and sizes of launches tell.
+  /// Whether they may be one node in two captures, as far as kinds, names and sizes of launches tell.
   static bool areAlike(const LiftedNode &now, const Node &before);
   static Place placeOf(const PointerWord &word) { return {word.inner, word.parameter, word.offset}; }
   const Word *find(std::size_t node, const PointerWord &word) const;
 
   std::vector<Node> nodes_;
   std::vector<RehearsedAllocation> allocations_;
-  std::size_t forgottenCopies_ = 0;
+  std::size_t forgotten_ = 0;
 };
 
 } // namespace pumpgraph::runtime

@@ -77,7 +77,7 @@ Status Adoption::lift() {
       node.arithmetic = found->second;
   }
   if (session_.rehearsal_)
-    session_.rehearsal_->forgetCopiesUnlike(step_->lifted_);
+    session_.rehearsal_->forgetNodesBeside(step_->lifted_);
   finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, step_->lifted_, session_.declarations_,
                   &AccessTables::ofProcess(), &session_.kernelReads_);
   if (finder_->comparedWithRehearsal())
@@ -148,6 +148,9 @@ Status Adoption::describe() {
     captured.notes.push_back(fmt::format("the rehearsal's graph is another one ({}): every word that looks like an "
                                          "address is taken for one",
                                          session_.rehearsal_->differenceTo(step_->lifted_)));
+  if (session_.rehearsal_ && finder_->comparedWithRehearsal() && session_.rehearsal_->forgotten() > 0)
+    captured.notes.push_back(fmt::format("the rehearsal's graph is another one by {} nodes that the step does without",
+                                         session_.rehearsal_->forgotten()));
   step_->times_.scanMs = watch.milliseconds();
   return {};
 }

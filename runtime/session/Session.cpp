@@ -641,6 +641,17 @@ Status Session::rehearse(CUgraph graph) {
   return obstacle ? Status{} : tl::unexpected<Error>(obstacle.error()); // adoption says what is in the way
 }
 
+Expected<bool> Session::rehearsalMatches(CUgraph graph) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*driver_, context_);
+  if (heap_->capturing() || !rehearsal_)
+    return fail(PUMPGRAPH_INVALID_ARGUMENT, "a graph is compared after its capture with a rehearsal before it");
+  const Expected<LiftedGraph> lifted = liftGraph(*driver_, graph, *addresses_, context_);
+  if (!lifted)
+    return inContext(lifted.error(), "comparing a graph with the rehearsal");
+  return rehearsal_->matches(*lifted);
+}
+
 Expected<Step *> Session::adopt(CUgraph graph, const AdoptOptions &options) {
   const std::lock_guard lock(mutex_);
   const NvtxRange range("pumpgraph adopt");

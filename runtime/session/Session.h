@@ -210,6 +210,8 @@ public:
   /// The same of a graph that is built between begin and end.
   Status declareOperation(CUgraph graph, OperationKind kind);
   Status rehearse(CUgraph graph);
+  /// Whether a graph that was captured since has the nodes of the rehearsal.
+  Expected<bool> rehearsalMatches(CUgraph graph);
   Expected<Step *> adopt(CUgraph graph, const AdoptOptions &options);
   Expected<Step *> capture(const Record &record, const AdoptOptions &options);
   void destroy(Step *step);

@@ -320,6 +320,32 @@ def zero_grad_first(pg):
     return figures
 
 
+def indexed_rows(pg):
+    """Gradients of indexed reads: PyTorch works on copies, and checks indices, while a dispatch mode looks on."""
+    model, batches = make_model(), make_batches()
+    optimizer = make_optimizer(model.parameters())
+    rows, columns = (torch.randint(0, most, (ROWS,), device="cuda") for most in (ROWS, WIDTH))
+
+    @pg.graphed
+    def step(x):
+        optimizer.zero_grad()
+        for layer in model[:-1]:
+            x = layer(x)
+            if isinstance(layer, nn.GELU):
+                x = x[rows]
+        loss = x[rows, columns].square().mean() + model[-1](x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    losses = [bits(step(batches[index % len(batches)])) for index in range(12)]
+    if pg.is_real:
+        was_rewritten(step)
+        unlike = [note for note in step.report()["runtime"]["notes"] if "every word that looks like" in note]
+        check(not unlike, f"the rehearsal tells nothing: {unlike}")
+    return losses
+
+
 def accumulation(pg, set_to_none=True):
     """Gradients are added up over calls; clipping, update and an average of the weights are a graph of their own."""
     model, batches = make_model(), make_batches()
@@ -1302,6 +1328,22 @@ def refusals(pg):
     torch.cuda.empty_cache()
     check(pg.memory_stats()["live_bytes"] > 0, "memory_stats() knows of no tensors")
 
+    kept = [torch.zeros_like(parameter) for parameter in model.parameters()]
+
+    @pg.graphed(warmup=1)
+    def saves_old_gradients(x):
+        for parameter, old in zip(model.parameters(), kept):
+            if parameter.grad is not None:
+                old.copy_(parameter.grad)
+        model.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    saves_old_gradients(batches[0])
+    raises(pg.UnsupportedError, "gradients of the call before", lambda: saves_old_gradients(batches[0]))
+    model.zero_grad()
+
     class Recurrent:
         def __init__(self):
             self.hidden = torch.zeros(WIDTH, device="cuda")
@@ -1648,6 +1690,7 @@ def between_replays(pg):
     """What a loop does between two replays takes the time of the replay and of the bytes that it touches over the link,
     twice where it writes them, and three tenths of that."""
     training = Training(pg, layers=3 * LAYERS)  # weights and state alone exceed the budget
+    training.run(6)
     settle(training)
     was_rewritten(training.step)
     weights = [parameter.detach() for parameter in training.model.parameters()]
@@ -1826,6 +1869,7 @@ PROGRAMS = [
     last_batch_and_evaluation,
     nested_arguments,
     zero_grad_first,
+    indexed_rows,
     accumulation,
     accumulation_in_place,
     method_of_a_trainer,

@@ -357,6 +357,17 @@ FAKE pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_c
   return answer("rehearse", error);
 }
 
+static int32_t rehearsal_matches = 1;
+
+FAKE void fake_match_rehearsal(int32_t same) { rehearsal_matches = same; }
+
+FAKE pumpgraph_status pumpgraph_rehearsal_matches(pumpgraph_session *session, pumpgraph_cuda_graph graph, int32_t *same,
+                                                  pumpgraph_error *error) {
+  write_down("rehearsal_matches %p %p\n", (void *)session, (void *)graph);
+  *same = rehearsal_matches;
+  return answer("rehearsal_matches", error);
+}
+
 FAKE pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                       const pumpgraph_adopt_options *options, pumpgraph_step **step,
                                       pumpgraph_error *error) {

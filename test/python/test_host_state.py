@@ -663,7 +663,7 @@ class Kept(GraphedTest):
         step = self.gradients(torch.Tensor(0xB000))
         for _ in range(3):
             step(self.x())
-        self.assertEqual(self.moved(), ["torch: replay 2"] * 3)
+        self.assertEqual(self.moved(), ["torch: replay 3"] * 3)  # after two rehearsals
         for _ in range(3):
             self.weight.grad = None
             step(self.x())

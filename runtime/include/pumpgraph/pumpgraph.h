@@ -512,6 +512,13 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_free_scratch(pumpgraph_session *session
 PUMPGRAPH_API pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                                   pumpgraph_error *error);
 
+/** Whether `graph`, captured since the rehearsal, has the same nodes in the same order: `*same` becomes 1 or 0. Values
+ * that do not matter to a step are such that rehearsals with and without them are the same.
+ *
+ * Errors: PUMPGRAPH_INVALID_ARGUMENT during a capture, or if there has been no rehearsal since the last adoption. */
+PUMPGRAPH_API pumpgraph_status pumpgraph_rehearsal_matches(pumpgraph_session *session, pumpgraph_cuda_graph graph,
+                                                           int32_t *same, pumpgraph_error *error);
+
 /** The places of private buffers between replays. Under a shared boundary they are those of the step in force before,
  * so that either step can follow the other at once. Under a boundary of its own they are the best for the step alone,
  * and plans are exchanged (pumpgraph_put_in_force()). The report says which boundary a step has, and notes why it is

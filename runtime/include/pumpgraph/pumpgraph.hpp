@@ -500,6 +500,13 @@ public:
   /// Remembers the pointer words of a first capture, to tell pointers from integers in the next: see
   /// pumpgraph_rehearse().
   Status rehearse(pumpgraph_cuda_graph graph) { return detail::call(pumpgraph_rehearse, session_.get(), graph); }
+  /// pumpgraph_rehearsal_matches().
+  Expected<bool> rehearsalMatches(pumpgraph_cuda_graph graph) {
+    std::int32_t same = 0;
+    if (const Status asked = detail::call(pumpgraph_rehearsal_matches, session_.get(), graph, &same); !asked)
+      return asked.error();
+    return same != 0;
+  }
   /// Plans the captured graph under the budget and rewrites it in place: see pumpgraph_adopt().
   Expected<Step> adopt(pumpgraph_cuda_graph graph, const AdoptOptions &options = {}) {
     const pumpgraph_adopt_options given = toC(options);

@@ -404,6 +404,11 @@ class Session:
     def rehearse(self, graph: int) -> None:
         self.library.call("pumpgraph_rehearse", self._handle, graph)
 
+    def rehearsal_matches(self, graph: int) -> bool:
+        same = c_int32()
+        self.library.call("pumpgraph_rehearsal_matches", self._handle, graph, byref(same))
+        return bool(same.value)
+
     def adopt(
         self,
         graph: int,

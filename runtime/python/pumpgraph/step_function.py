@@ -44,7 +44,6 @@ WORTH_MOVING = 1 << 20
 _LOOKED_AT = 2
 
 # How a note of runtime/session/Adoption.cpp begins.
-REHEARSAL_DIFFERS = "the rehearsal's graph is another one"
 
 _training_of = attrgetter("training")
 _requires_grad_of = attrgetter("requires_grad")
@@ -647,7 +646,7 @@ class Graphed:
             undo.callback(gradients.rewind)
             undo.callback(put_back)
             inputs.refuse_gradients()
-            self._refuse(step.report(), gradients)
+            self._refuse(step.report())
             if drawn & self._left[kind]:
                 raise UnsupportedError(f"{self._name} draws random numbers and puts the state of their generator back, "
                                        "and no replay would; do so outside of the step")
@@ -687,14 +686,9 @@ class Graphed:
                 raise UnsupportedError(f"{self._name} returns a {type(value).__qualname__} with tensors that the next "
                                        "replay would overwrite; return what is needed of them as tensors")
 
-    def _refuse(self, report: Report, gradients: CapturedGradients) -> None:
+    def _refuse(self, report: Report) -> None:
         if report.left_as_captured and self._options.raises:
             raise UnsupportedError(f"{self._name} cannot be rewritten: {report.left_as_captured}")
-        notes = (report.get("runtime") or {}).get("notes", [])
-        for note in notes:
-            if gradients.replaces and note.startswith(REHEARSAL_DIFFERS):
-                raise UnsupportedError(f"{self._name} uses gradients of the call before and then makes new ones; begin "
-                                       f"it with zero_grad(), or make it two graphed functions: {note}")
 
     # ---- what can be asked of it ----
 

@@ -328,20 +328,37 @@ def capture_warm(
             contextlib.ExitStack() as undo:
         undo.callback(_host_random_numbers())
         undo.callback(put_back)
-        with _timed(timings, "rehearsal_s"), contextlib.ExitStack() as undrawn:
-            # The rehearsal takes no random numbers from the host, so that both captures draw the same.
-            undrawn.callback(_host_random_numbers())
-            undrawn.enter_context(seeds_unknown(generators, installation.device))
-            writing_addresses: Set[str] = set()
-            rehearsal = _rehearse(installation, _explained(installation, fn, things, drawn, writing_addresses),
-                                  capture_error_mode, things, generators)
+        writing_addresses: Set[str] = set()
+        explained = _explained(installation, fn, things, drawn, writing_addresses)
+        rehearsals: List[torch.cuda.CUDAGraph] = []
+
+        def rehearse() -> bool:
+            with _timed(timings, "rehearsal_s"), contextlib.ExitStack() as undrawn:
+                # A rehearsal takes no random numbers from the host, so that all captures draw the same.
+                undrawn.callback(_host_random_numbers())
+                undrawn.enter_context(seeds_unknown(generators, installation.device))
+                replaced = _rehearse(installation, explained, capture_error_mode, things, generators, rehearsals,
+                                     options.name)
+            return replaced
+
+        had = things.gradients()
+        if rehearse():  # the capture has no such gradients: a rehearsal without them shows whether they matter
+            put_back()
+            try:
+                rehearse()
+            except BaseException:
+                for parameter, gradient in had:
+                    parameter.grad = gradient
+                raise
+        del had  # for the plan, which would have to do without their memory
         if writing_addresses:  # what these name is known once the step has run
             options = options._replace(calibrate=True)
         put_back()
         undo.callback(_drop_replaced, things.gradients())  # without an adopted step they never get memory
         with _timed(timings, "capture_s"):
             graph, output = _record(installation, fn, capture_error_mode, generators)
-            rehearsal.reset()  # not before: the random-number tensors that graphs share would be given up and moved
+            for rehearsal in rehearsals:
+                rehearsal.reset()  # not before: the random-number tensors that graphs share would be given up and moved
         with _timed(timings, "adopt_s"):
             _declare(installation.session, things, inputs or Things(()), output)
             native = _adopt(installation, graph, options)
@@ -406,17 +423,24 @@ def _explained(installation: _Installation, fn: Callable[[], Any], things: "Thin
 
 
 def _rehearse(installation: _Installation, fn: Callable[[], Any], mode: str, things: "Things",
-              generators: Sequence[Any]) -> torch.cuda.CUDAGraph:
-    """Captures `fn` and lets go of every tensor of that capture, gradients included. What there is to say of nodes and
-    memory is said here: while a dispatch mode looks on PyTorch does some things otherwise, such as adding gradients up,
-    so nothing is to look at the capture that counts."""
-    before = things.gradients()
+              generators: Sequence[Any], before: List[torch.cuda.CUDAGraph], name: str) -> bool:
+    """Captures `fn`, adds the graph to those `before`, and lets go of every tensor of that capture, gradients included.
+    Returns whether it replaced gradients. What there is to say of nodes and memory is said here: while a dispatch mode
+    looks on PyTorch does some things otherwise, such as adding gradients up, so nothing is to look at the capture that
+    counts. If there is a rehearsal before, both must be the same."""
+    had = things.gradients()
     try:
         graph, _ = _record(installation, fn, mode, generators)
+        is_another = bool(before) and not installation.session.rehearsal_matches(graph.raw_cuda_graph())
+        before.append(graph)
+        if is_another:
+            raise UnsupportedError(f"step \"{name}\" uses gradients of the call before and then makes new ones; begin "
+                                   "it with zero_grad(), or make it two graphed functions")
         installation.session.rehearse(graph.raw_cuda_graph())
+        return any(gradient is not None and parameter.grad is not None and not _same_memory(parameter.grad, gradient)
+                   for parameter, gradient in had)
     finally:
-        _drop_replaced(before)
-    return graph
+        _drop_replaced(had)
 
 
 def _drop_replaced(before: Iterable[Tuple[torch.Tensor, Optional[torch.Tensor]]]) -> None:

@@ -237,8 +237,11 @@ TEST_F(BackendTest, aRehearsalThatFitsMovesNothing) {
   open(automaticOptions(amplePages));
   prepare({.stream = fake_->createStream()});
   const CUgraph rehearsal = record();
+  EXPECT_FALSE(session_->rehearsalMatches(rehearsal)) << "there is none yet";
   ASSERT_TRUE(session_->rehearse(rehearsal));
   EXPECT_EQ(fake_->callsOf("cuMemAllocManaged"), 0U);
+  EXPECT_TRUE(*session_->rehearsalMatches(record()));
+  EXPECT_FALSE(*session_->rehearsalMatches(fake_->createGraph())) << "it has no nodes";
 }
 
 // Each step has the memory that it needs. Whichever comes first, values go along.
