@@ -64,9 +64,15 @@ def _use_of(func: Any, args: Iterable[Any], kwargs: Dict[str, Any]) -> Use:
     them after it has returned, on other threads."""
     if func.namespace in COLLECTIVE:
         return Use.UNTIL_REPLAY
-    reads = is_believed(func) and not modes_below() and not any(map(is_written, func._schema.arguments)) \
+    reads = is_believed(func) and not _writes(func) and not modes_below() \
         and not any(map(is_wrapper, tensors_in([*args, *kwargs.values()])))
     return Use.READ if reads else Use.WRITE
+
+
+@functools.lru_cache(maxsize=None)
+def _writes(func: Any) -> bool:
+    """Of an operator that is_believed()."""
+    return any(map(is_written, func._schema.arguments))
 
 
 def storages_in(args: Iterable[Any], kwargs: Dict[str, Any]) -> Iterator[torch.UntypedStorage]:

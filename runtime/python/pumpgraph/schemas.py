@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Collection, Dict, Iterator, List, Sequence, Tuple
 
 import torch
@@ -27,16 +28,24 @@ def _kernels_given() -> Collection[str]:
 
 def is_believed(func: Any) -> bool:
     """Whether the operator has a schema that says what it writes."""
+    kernel = _kernel_of(func)
+    return kernel != "" and kernel not in _kernels_given()
+
+
+@functools.lru_cache(maxsize=None)
+def _kernel_of(func: Any) -> str:
+    """The name under which torch.library may be given another kernel of the operator; empty if its schema does not say
+    what it writes."""
     schema = getattr(func, "_schema", None)
     if schema is None or func.namespace != _BELIEVED:
-        return False
-    if f"{_BELIEVED}/{func.__name__.removesuffix('.default')}/CUDA" in _kernels_given():
-        return False
+        return ""
     name = func.__name__.partition(".")[0]
     # An operator that is in place by its name, or returns nothing, writes something: where it does not say what, like
     # _no_grad_embedding_renorm_, it says nothing.
     writes = name.endswith("_") and not name.endswith("__") or not schema.returns
-    return not writes or any(map(says_that_it_writes, schema.arguments))
+    if writes and not any(map(says_that_it_writes, schema.arguments)):
+        return ""
+    return f"{_BELIEVED}/{func.__name__.removesuffix('.default')}/CUDA"
 
 
 def says_that_it_writes(argument: Any) -> bool:
