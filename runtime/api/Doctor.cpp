@@ -2,7 +2,7 @@
 // Says what this machine offers, and what to do where it offers too little.
 #include "pumpgraph/graph/Printable.h"
 #include "runtime/api/Handles.h"
-#include "runtime/session/Compiler.h"
+#include "runtime/state/Compiler.h"
 
 namespace pumpgraph::runtime {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "pumpgraph/pumpgraph.h"
 #include "runtime/api/TorchHistory.h"
+#include "runtime/session/Session.h"
 #include "runtime/session/Step.h"
 
 struct pumpgraph_step {

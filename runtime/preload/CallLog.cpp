@@ -2,7 +2,7 @@
 #include "runtime/preload/CallLog.h"
 
 #include "runtime/preload/EntryPoints.h"
-#include "runtime/session/Compiler.h"
+#include "runtime/state/Compiler.h"
 
 #include <unistd.h>
 

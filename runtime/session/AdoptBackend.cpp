@@ -3,6 +3,7 @@
 #include "runtime/session/Adoption.h"
 
 #include "runtime/lower/RenewCopies.h"
+#include "runtime/state/Backend.h"
 
 #include <algorithm>
 
@@ -11,44 +12,44 @@ namespace pumpgraph::runtime {
 Expected<bool> Adoption::isShortOfFrames() {
   PUMPGRAPH_TRY(makeRoom());
   std::uint64_t pages = 0;
-  for (const std::vector<BlockId> *blocks : {&step_->captured_.blocks, &step_->captured_.besides})
+  for (const std::vector<BlockId> *blocks : {&step_->captured.blocks, &step_->captured.besides})
     for (const BlockId id : *blocks)
       pages += heap_.block(id).hasMemory() ? 0 : heap_.block(id).pages;
   return !heap_.hasFramesFor(pages);
 }
 
 Status Adoption::renewIfCapturedElsewhere() {
-  if (session_.copiesAreOfManaged_ == session_.managed_)
+  if (session_.capture.copiesAreOfManaged == session_.backend.isManaged)
     return {};
-  PUMPGRAPH_TRY(renewCopies(driver_, graph_, *session_.addresses_));
-  session_.copiesAreOfManaged_ = session_.managed_;
+  PUMPGRAPH_TRY(renewCopies(driver_, graph_, *session_.memory.addresses));
+  session_.capture.copiesAreOfManaged = session_.backend.isManaged;
   return {};
 }
 
 bool Adoption::mayHaveBodies() const {
-  return std::any_of(step_->lifted_.nodes.begin(), step_->lifted_.nodes.end(), [](const LiftedNode &node) {
+  return std::any_of(step_->graph.lifted.nodes.begin(), step_->graph.lifted.nodes.end(), [](const LiftedNode &node) {
     return node.kind == NodeKind::Conditional || (node.kind == NodeKind::ChildGraph && !node.refusal.empty());
   });
 }
 
 Status Adoption::chooseBackend() {
-  if (!session_.choosesByStep())
+  if (!choosesByStep(session_))
     return {};
-  std::vector<std::string> &notes = step_->captured_.notes;
-  const bool isUnseen = !step_->captured_.refusals.empty();
-  const bool isLeft = options_.leaveAsCaptured || !session_.compiler();
+  std::vector<std::string> &notes = step_->captured.notes;
+  const bool isUnseen = !step_->captured.refusals.empty();
+  const bool isLeft = options_.leaveAsCaptured || !compilerOf(session_);
   // What is left as captured could be anywhere, and should be where the other steps are.
-  const bool wantsManaged = isLeft ? session_.hasManagedStep() && !before_ : isUnseen;
+  const bool wantsManaged = isLeft ? hasManagedStep(session_) && !before_ : isUnseen;
   // A plan of frames is not for addresses in turns, which a capture that was rehearsed on managed memory has.
-  const bool hasAddressesInTurns = session_.managed_ && session_.rehearsal_;
-  if (wantsManaged == session_.managed_ || (isLeft ? wantsManaged : hasAddressesInTurns))
+  const bool hasAddressesInTurns = session_.backend.isManaged && session_.capture.rehearsal;
+  if (wantsManaged == session_.backend.isManaged || (isLeft ? wantsManaged : hasAddressesInTurns))
     return {};
   if (wantsManaged && mayHaveBodies()) {
     notes.push_back("managed memory would take this step if it were captured there, which a rehearsal decides: copies "
                     "in the body of a conditional node go by the memory that they were captured on");
     return {};
   }
-  if (wantsManaged && !session_.hasManagedStep()) { // else that step could not have its memory back
+  if (wantsManaged && !hasManagedStep(session_)) { // else that step could not have its memory back
     const Expected<bool> isShort = isShortOfFrames();
     if (!isShort)
       return tl::unexpected<Error>(isShort.error());
@@ -58,7 +59,7 @@ Status Adoption::chooseBackend() {
       return {};
     }
   }
-  const Expected<std::string> obstacle = wantsManaged ? session_.moveToManaged() : session_.moveToVirtual();
+  const Expected<std::string> obstacle = wantsManaged ? moveToManaged(session_) : moveToVirtual(session_);
   if (!obstacle)
     return inContext(obstacle.error(), fmt::format("taking other memory for \"{}\"", options_.name));
   if (!obstacle->empty()) {
@@ -72,16 +73,15 @@ Status Adoption::chooseBackend() {
 }
 
 std::string Adoption::backendWhy() const {
-  if (!session_.choosesByStep())
-    return session_.backendWhy_;
-  if (step_->rewritten())
+  if (!choosesByStep(session_))
+    return session_.backend.why;
+  if (step_->isRewritten())
     return "virtual memory, because every node of the step can be seen into";
-  if (!session_.managed_)
-    return session_.backendWhy_;
-  return !step_->isManaged() || step_->captured_.refusals.empty()
+  if (!session_.backend.isManaged)
+    return session_.backend.why;
+  return !step_->isManaged() || step_->captured.refusals.empty()
              ? "managed memory, where the session is"
-             : fmt::format("managed memory, because virtual memory does not take {}",
-                           step_->captured_.refusals.front());
+             : fmt::format("managed memory, because virtual memory does not take {}", step_->captured.refusals.front());
 }
 
 } // namespace pumpgraph::runtime

@@ -10,14 +10,14 @@
 namespace pumpgraph::runtime {
 
 Status Adoption::rewriteManaged(const Compiler &compiler) {
-  for (const std::string &refusal : step_->captured_.refusals)
-    step_->captured_.notes.push_back("what this node touches is moved by faults: " + refusal);
+  for (const std::string &refusal : step_->captured.refusals)
+    step_->captured.notes.push_back("what this node touches is moved by faults: " + refusal);
   if (!accessesAreKnown_)
-    step_->captured_.notes.push_back(
-        step_->captured_.refusals.empty()
+    step_->captured.notes.push_back(
+        step_->captured.refusals.empty()
             ? "nothing is discarded: without calibration nobody knows what kernels reach by addresses in memory"
             : "nothing is discarded: not every access of the step is known");
-  (void)step_->keepOriginal(); // some graphs that are fine here cannot be copied; they cannot be validated then
+  (void)keepOriginal(*step_); // some graphs that are fine here cannot be copied; they cannot be validated then
   Rewriting rewriting(*step_, compiler);
   Expected<std::vector<CompiledPlan>> plans = planManaged(rewriting);
   if (!plans)
@@ -26,8 +26,9 @@ Status Adoption::rewriteManaged(const Compiler &compiler) {
                             : nodesAreTimed_               ? "times of nodes before the plan"
                                                            : "static estimates";
   PUMPGRAPH_TRY(ManagedTrials(*step_, rewriting, costs).run(std::move(*plans)));
-  step_->captured_.warnings = foreseeThrashing(
-      step_->plan_.lowered, unplanned(), {session_.frames_->budgetFrames() * pageBytes, session_.deviceFreeBytes_});
+  step_->captured.warnings =
+      foreseeThrashing(step_->plan.lowered, unplanned(),
+                       {session_.memory.frames->budgetFrames() * pageBytes, session_.backend.deviceFreeBytes});
   return backResults();
 }
 
@@ -41,7 +42,7 @@ Expected<std::vector<CompiledPlan>> Adoption::planManaged(Rewriting &rewriting) 
                        (options_.hosting == HostingChoice::Automatic && accessesAreKnown_);
   if (!isAsked || !first->front().hasOperations())
     return first;
-  std::vector<std::string> &notes = step_->captured_.notes;
+  std::vector<std::string> &notes = step_->captured.notes;
   HostedTimes times(*step_);
   std::string obstacle = times.obstacle();
   if (obstacle.empty()) {
@@ -50,7 +51,7 @@ Expected<std::vector<CompiledPlan>> Adoption::planManaged(Rewriting &rewriting) 
     if (!measured)
       return inContext(measured.error(), fmt::format("timing the nodes of \"{}\"", options_.name));
     obstacle = std::move(*measured);
-    step_->times_.hostedMs = watch.milliseconds();
+    step_->history.times.hostedMs = watch.milliseconds();
     nodesAreTimed_ = times.hasDeviceTimes();
   }
   if (!obstacle.empty()) {
@@ -65,22 +66,22 @@ Expected<std::vector<CompiledPlan>> Adoption::planManaged(Rewriting &rewriting) 
 }
 
 Hosting Adoption::hostingChoices() const {
-  const CapturedStep &captured = step_->captured_;
+  const CapturedStep &captured = step_->captured;
   const std::size_t count = captured.blocks.size();
   Hosting hosting;
   hosting.choices.assign(count, Hosting::WhereNoRoom);
   hosting.stays.resize(count);
   std::vector<bool> isShared(count, false);
-  for (const std::unique_ptr<Step> &other : session_.steps_) {
+  for (const std::unique_ptr<StepState> &other : session_.steps) {
     if (!other->isManaged())
       continue;
-    const std::vector<BlockId> &blocks = other->captured_.blocks;
+    const std::vector<BlockId> &blocks = other->captured.blocks;
     for (BufferIndex buffer = 0; buffer < count; ++buffer) {
       const auto found = std::find(blocks.begin(), blocks.end(), captured.blocks[buffer]);
       if (found == blocks.end())
         continue;
       isShared[buffer] = true;
-      const Buffer &theirs = other->plan_.lowered.buffers[static_cast<std::size_t>(found - blocks.begin())];
+      const Buffer &theirs = other->plan.lowered.buffers[static_cast<std::size_t>(found - blocks.begin())];
       for (const Range &range : theirs.hosted)
         hosting.stays[buffer] = with(hosting.stays[buffer], range);
     }
@@ -101,7 +102,7 @@ Hosting Adoption::hostingChoices() const {
 }
 
 std::vector<Unplanned> Adoption::unplanned() const {
-  const CapturedStep &captured = step_->captured_;
+  const CapturedStep &captured = step_->captured;
   // A node that cannot be seen into may touch anything.
   const std::vector<BlockId> candidates = captured.refusals.empty() ? captured.besides : heap_.blocks();
   const std::set<BlockId> planned(captured.blocks.begin(), captured.blocks.end());

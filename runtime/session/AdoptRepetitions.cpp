@@ -16,13 +16,13 @@ static void forgetAsides(Node &node) {
 }
 
 bool Adoption::mayRepeat() const {
-  return !session_.managed_ && session_.options_.rematerialize == RematerializeChoice::Automatic &&
+  return !session_.backend.isManaged && session_.options.rematerialize == RematerializeChoice::Automatic &&
          options_.rematerialize == RematerializeChoice::Automatic;
 }
 
 /// A kernel that adds up in another order each time may come out the same twice, by chance.
 void Adoption::takePurity(const std::vector<FalsePurity> &found) {
-  CapturedStep &captured = step_->captured_;
+  CapturedStep &captured = step_->captured;
   for (const FalseKernel &kernel : byKernel(found, captured.description)) {
     std::size_t count = 0;
     for (Node &node : captured.description.nodes)
@@ -37,15 +37,15 @@ void Adoption::takePurity(const std::vector<FalsePurity> &found) {
 }
 
 Status Adoption::keepRepeatable() {
-  step_->mayRepeat_ = mayRepeat();
-  if (!step_->mayRepeat_)
+  step_->planning.mayRepeat = mayRepeat();
+  if (!step_->planning.mayRepeat)
     return {};
   struct Refused {
     std::size_t count = 0, first = 0;
   };
   std::map<std::string, Refused> refused; ///< by reason
   std::size_t pure = 0;
-  std::vector<Node> &nodes = step_->captured_.description.nodes;
+  std::vector<Node> &nodes = step_->captured.description.nodes;
   for (std::size_t position = 0; position < nodes.size(); ++position) {
     Node &node = nodes[position];
     if (!node.isPure)
@@ -62,14 +62,14 @@ Status Adoption::keepRepeatable() {
       refused[*obstacle].first = position;
   }
   for (const auto &[reason, some] : refused)
-    step_->captured_.notes.push_back(
+    step_->captured.notes.push_back(
         fmt::format("{} of {} pure nodes cannot be run again: {}; the first is node {} \"{}\"", some.count, pure,
                     reason, some.first, nodes[some.first].name));
   return getAsideMemory();
 }
 
 Status Adoption::getAsideMemory() {
-  CapturedStep &captured = step_->captured_;
+  CapturedStep &captured = step_->captured;
   std::uint64_t most = 0;
   for (std::size_t position = 0; position < captured.nodes.size(); ++position)
     for (const AsideWord &word : asideWords(captured.description, position))
@@ -78,8 +78,8 @@ Status Adoption::getAsideMemory() {
     return {};
   Expected<std::shared_ptr<const AsideMemory>> memory = AsideMemory::create(heap_, most + asideAlignment);
   if (memory) {
-    step_->aside_ = std::move(*memory);
-    captured.asideMemory = step_->aside_->address();
+    step_->memory.aside = std::move(*memory);
+    captured.asideMemory = step_->memory.aside->address();
     return {};
   }
   PUMPGRAPH_TRY(driver_.health());
@@ -87,27 +87,27 @@ Status Adoption::getAsideMemory() {
 }
 
 Status Adoption::doWithoutAsides(const std::string &why) {
-  CapturedStep &captured = step_->captured_;
+  CapturedStep &captured = step_->captured;
   for (Node &node : captured.description.nodes)
     forgetAsides(node);
   captured.notes.push_back("nodes that update something besides are not run again: " + why);
   captured.asideMemory = 0;
-  step_->aside_.reset();
+  step_->memory.aside.reset();
   return heap_.flushCache();
 }
 
 /// A kernel is tried in the copy of the graph. A fill or copy is not: the driver looks at the memory that these name,
 /// which may not be there yet.
 Expected<std::string> Adoption::obstacleToRepetition(std::size_t position) const {
-  const LiftedNode &lifted = step_->lifted_.nodes[position];
+  const LiftedNode &lifted = step_->graph.lifted.nodes[position];
   // Nobody sees who else writes what is not the session's, before a repetition reads it.
   if (!lifted.outside.empty() || !lifted.hostSources.empty() ||
-      !outsideOperands(driver_, std::span(&lifted, 1), *session_.addresses_).empty())
+      !outsideOperands(driver_, std::span(&lifted, 1), *session_.memory.addresses).empty())
     return "they touch memory that is not the session's";
   if (lifted.kind != NodeKind::Kernel)
     return "";
-  const CUgraphNode original = step_->originalNodes_[position];
-  const Expected<CUgraphNode> clone = cloneNode(driver_, step_->original_, original, session_.context_);
+  const CUgraphNode original = step_->graph.originalNodes[position];
+  const Expected<CUgraphNode> clone = cloneNode(driver_, step_->graph.original, original, session_.device.context);
   if (!clone) {
     PUMPGRAPH_TRY(driver_.health());
     return fmt::format("the driver does not copy {} ({})",

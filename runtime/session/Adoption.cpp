@@ -2,73 +2,79 @@
 #include "runtime/session/Adoption.h"
 
 #include "runtime/capture/FindHiddenPointers.h"
-#include "runtime/session/Calibration.h"
-#include "runtime/session/KeptValues.h"
+#include "runtime/measure/Calibration.h"
+#include "runtime/measure/KeptValues.h"
+#include "runtime/session/Replanner.h"
+#include "runtime/session/Report.h"
+#include "runtime/state/Backend.h"
+#include "runtime/state/Budget.h"
+#include "runtime/state/Exchange.h"
+#include "runtime/state/Values.h"
 
 #include <algorithm>
 
 namespace pumpgraph::runtime {
 
-Expected<std::unique_ptr<Step>> Adoption::run() {
-  Expected<std::unique_ptr<Step>> step = tryRun();
+Expected<std::unique_ptr<StepState>> Adoption::run() {
+  Expected<std::unique_ptr<StepState>> step = tryRun();
   heap_.giveStandInsBack(
       stoodIn_); // what a rehearsal left alive; after a failure all, for the graph may be adopted yet
   return step;
 }
 
-Expected<std::unique_ptr<Step>> Adoption::tryRun() {
-  step_ = std::make_unique<Step>(session_, graph_); // owns the graph only once all went well
+Expected<std::unique_ptr<StepState>> Adoption::tryRun() {
+  step_ = std::make_unique<StepState>(session_, graph_); // owns the graph only once all went well
   PUMPGRAPH_TRY(renewIfCapturedElsewhere());
   PUMPGRAPH_TRY(lift());
   PUMPGRAPH_TRY(describe());
   PUMPGRAPH_TRY(chooseBackend());
   PUMPGRAPH_TRY(checkAgainstOtherSteps());
   if (const std::string reason = refusal(); !reason.empty()) {
-    if (!step_->captured_.refusals.empty() && !session_.choosesByStep())
-      step_->captured_.notes.push_back(session_.options_.backend == BackendChoice::Automatic
-                                           ? "managed memory would take this step, but the session has no addresses "
-                                             "that it could have"
-                                           : "managed memory would take this step: in a session on it, or in one that "
-                                             "chooses by itself");
+    if (!step_->captured.refusals.empty() && !choosesByStep(session_))
+      step_->captured.notes.push_back(session_.options.backend == BackendChoice::Automatic
+                                          ? "managed memory would take this step, but the session has no addresses "
+                                            "that it could have"
+                                          : "managed memory would take this step: in a session on it, or in one that "
+                                            "chooses by itself");
     PUMPGRAPH_TRY(leaveAsCaptured(reason));
     return finish();
   }
-  const Expected<const Compiler *> compiler = session_.compiler();
+  const Expected<const Compiler *> compiler = compilerOf(session_);
   if (!compiler) {
     PUMPGRAPH_TRY(leaveAsCaptured(compiler.error().message));
     return finish();
   }
-  PUMPGRAPH_TRY(session_.fitBudget());
+  PUMPGRAPH_TRY(fitBudget(session_));
   PUMPGRAPH_TRY(makeRoom());
-  if (options_.calibrate && step_->captured_.refusals.empty()) {
+  if (options_.calibrate && step_->captured.refusals.empty()) {
     const std::string effect = KeptValues::lastingEffect(*step_);
     if (effect.empty()) {
       PUMPGRAPH_TRY(calibrate());
       accessesAreKnown_ = true;
     } else {
       const std::string reason = "it cannot be calibrated, for a run could not be undone: " + effect;
-      if (!session_.managed_) { // who asks for it knows of addresses that would not be found
+      if (!session_.backend.isManaged) { // who asks for it knows of addresses that would not be found
         PUMPGRAPH_TRY(leaveAsCaptured(reason));
         return finish();
       }
-      step_->captured_.notes.push_back(reason);
+      step_->captured.notes.push_back(reason);
     }
   }
-  PUMPGRAPH_TRY(session_.managed_ ? rewriteManaged(**compiler) : rewrite(**compiler));
+  PUMPGRAPH_TRY(session_.backend.isManaged ? rewriteManaged(**compiler) : rewrite(**compiler));
   return finish();
 }
 
 Status Adoption::lift() {
   const Stopwatch watch;
-  Expected<LiftedGraph> lifted = liftGraph(driver_, graph_, *session_.addresses_, session_.context_);
+  Expected<LiftedGraph> lifted = liftGraph(driver_, graph_, *session_.memory.addresses, session_.device.context);
   if (!lifted)
     return tl::unexpected<Error>(lifted.error());
-  step_->lifted_ = std::move(*lifted);
+  step_->graph.lifted = std::move(*lifted);
   PUMPGRAPH_TRY(checkNothingIsLeft());
-  const NodeLabels &labels = session_.declarations_.labels();
-  const Operations &operations = session_.declarations_.operations();
-  const Arithmetics &arithmetics = session_.declarations_.arithmetics();
-  for (LiftedNode &node : step_->lifted_.nodes) {
+  const NodeLabels &labels = session_.capture.declarations.labels();
+  const Operations &operations = session_.capture.declarations.operations();
+  const Arithmetics &arithmetics = session_.capture.declarations.arithmetics();
+  for (LiftedNode &node : step_->graph.lifted.nodes) {
     if (const auto found = labels.find(node.handle); found != labels.end())
       node.label = found->second;
     if (const auto found = operations.find(node.handle); found != operations.end())
@@ -76,14 +82,14 @@ Status Adoption::lift() {
     if (const auto found = arithmetics.find(node.handle); found != arithmetics.end())
       node.arithmetic = found->second;
   }
-  if (session_.rehearsal_)
-    session_.rehearsal_->forgetNodesBeside(step_->lifted_);
-  finder_.emplace(heap_, session_.rehearsal_ ? &*session_.rehearsal_ : nullptr, step_->lifted_, session_.declarations_,
-                  &AccessTables::ofProcess(), &session_.kernelReads_);
+  if (session_.capture.rehearsal)
+    session_.capture.rehearsal->forgetNodesBeside(step_->graph.lifted);
+  finder_.emplace(heap_, session_.capture.rehearsal ? &*session_.capture.rehearsal : nullptr, step_->graph.lifted,
+                  session_.capture.declarations, &AccessTables::ofProcess(), &session_.capture.kernelReads);
   if (finder_->comparedWithRehearsal())
-    takeNames(*session_.rehearsal_);
-  step_->times_.captureMs = session_.captureMs_;
-  step_->times_.liftMs = watch.milliseconds();
+    takeNames(*session_.capture.rehearsal);
+  step_->history.times.captureMs = session_.capture.milliseconds;
+  step_->history.times.liftMs = watch.milliseconds();
   return {};
 }
 
@@ -91,10 +97,10 @@ Status Adoption::lift() {
 Status Adoption::checkNothingIsLeft() const {
   const auto isLeft = [&](const PointerWord &word) {
     const auto contains = [&](const auto &memory) { return memory->contains(word.value); };
-    return std::any_of(session_.leftInGraphs_.begin(), session_.leftInGraphs_.end(), contains) ||
-           std::any_of(session_.asidesInGraphs_.begin(), session_.asidesInGraphs_.end(), contains);
+    return std::any_of(session_.leftovers.addresses.begin(), session_.leftovers.addresses.end(), contains) ||
+           std::any_of(session_.leftovers.asides.begin(), session_.leftovers.asides.end(), contains);
   };
-  for (const LiftedNode &node : step_->lifted_.nodes)
+  for (const LiftedNode &node : step_->graph.lifted.nodes)
     if (std::any_of(node.words.begin(), node.words.end(), isLeft))
       return fail(PUMPGRAPH_INTERNAL, "\"{}\" still has the address of an earlier plan in its graph; capture it anew",
                   node.name);
@@ -102,9 +108,9 @@ Status Adoption::checkNothingIsLeft() const {
 }
 
 void Adoption::takeNames(const Rehearsal &rehearsal) {
-  const Tenancies tenancies(step_->lifted_, heap_);
-  for (std::size_t position = 0; position < step_->lifted_.nodes.size(); ++position) {
-    LiftedNode &node = step_->lifted_.nodes[position];
+  const Tenancies tenancies(step_->graph.lifted, heap_);
+  for (std::size_t position = 0; position < step_->graph.lifted.nodes.size(); ++position) {
+    LiftedNode &node = step_->graph.lifted.nodes[position];
     if (node.label.empty())
       node.label = rehearsal.label(position);
     if (!node.operation)
@@ -120,12 +126,12 @@ void Adoption::takeNames(const Rehearsal &rehearsal) {
 
 Status Adoption::describe() {
   const Stopwatch watch;
-  const CapturedStep asDeclared = describeStep(step_->lifted_, heap_, *finder_, {});
-  if (session_.isLost(asDeclared.blocks))
+  const CapturedStep asDeclared = describeStep(step_->graph.lifted, heap_, *finder_, {});
+  if (isLost(session_, asDeclared.blocks))
     return fail(PUMPGRAPH_INTERNAL, "\"{}\" uses buffers that lost their memory in an earlier failure", options_.name);
   PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before buffers are read");
-  Expected<HiddenPointers> hidden =
-      findHiddenPointers(driver_, step_->lifted_, heap_, asDeclared.blocks, *session_.staging_, session_.stream_);
+  Expected<HiddenPointers> hidden = findHiddenPointers(driver_, step_->graph.lifted, heap_, asDeclared.blocks,
+                                                       *session_.memory.staging, session_.device.stream);
   if (!hidden)
     return tl::unexpected<Error>(hidden.error());
   staying_ = std::move(hidden->pointedAt);
@@ -138,32 +144,32 @@ Status Adoption::describe() {
           fmt::format("another step of the session uses \"{}\", which therefore stays on the device",
                       asDeclared.description.buffers[buffer].name));
   }
-  CapturedStep &captured = step_->captured_;
-  captured = staying_.empty() ? asDeclared : describeStep(step_->lifted_, heap_, *finder_, staying_);
+  CapturedStep &captured = step_->captured;
+  captured = staying_.empty() ? asDeclared : describeStep(step_->graph.lifted, heap_, *finder_, staying_);
   if (!captured.conflict.empty())
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\": {}", options_.name, captured.conflict);
   captured.description.name = options_.name;
   captured.notes.insert(captured.notes.end(), hidden->notes.begin(), hidden->notes.end());
-  if (session_.rehearsal_ && !finder_->comparedWithRehearsal())
+  if (session_.capture.rehearsal && !finder_->comparedWithRehearsal())
     captured.notes.push_back(fmt::format("the rehearsal's graph is another one ({}): every word that looks like an "
                                          "address is taken for one",
-                                         session_.rehearsal_->differenceTo(step_->lifted_)));
-  if (session_.rehearsal_ && finder_->comparedWithRehearsal() && session_.rehearsal_->forgotten() > 0)
+                                         session_.capture.rehearsal->differenceTo(step_->graph.lifted)));
+  if (session_.capture.rehearsal && finder_->comparedWithRehearsal() && session_.capture.rehearsal->forgotten() > 0)
     captured.notes.push_back(fmt::format("the rehearsal's graph is another one by {} nodes that the step does without",
-                                         session_.rehearsal_->forgotten()));
-  step_->times_.scanMs = watch.milliseconds();
+                                         session_.capture.rehearsal->forgotten()));
+  step_->history.times.scanMs = watch.milliseconds();
   return {};
 }
 
 bool Adoption::isPrivateElsewhere(BlockId block) const {
-  const auto mayMove = [&](const Step &step) {
-    const std::vector<BlockId> &blocks = step.captured_.blocks;
+  const auto mayMove = [&](const StepState &step) {
+    const std::vector<BlockId> &blocks = step.captured.blocks;
     const auto found = std::find(blocks.begin(), blocks.end(), block);
-    return found != blocks.end() && (step.rewritten() || step.isManaged()) &&
-           step.captured_.description.buffers[static_cast<std::size_t>(found - blocks.begin())].isPrivate;
+    return found != blocks.end() && (step.isRewritten() || step.isManaged()) &&
+           step.captured.description.buffers[static_cast<std::size_t>(found - blocks.begin())].isPrivate;
   };
-  const auto sends = std::count_if(session_.steps_.begin(), session_.steps_.end(),
-                                   [&](const std::unique_ptr<Step> &step) { return mayMove(*step); });
+  const auto sends = std::count_if(session_.steps.begin(), session_.steps.end(),
+                                   [&](const std::unique_ptr<StepState> &step) { return mayMove(*step); });
   return heap_.block(block).retainers == static_cast<std::uint64_t>(sends);
 }
 
@@ -173,50 +179,50 @@ Status Adoption::calibrate() {
   Expected<HiddenPointers> hidden = calibration.run();
   if (!hidden)
     return inContext(hidden.error(), fmt::format("calibrating \"{}\"", options_.name));
-  CapturedStep &captured = step_->captured_;
+  CapturedStep &captured = step_->captured;
   std::vector<std::string> notes = std::move(captured.notes);
   notes.insert(notes.end(), hidden->notes.begin(), hidden->notes.end());
   staying_.merge(hidden->pointedAt);
-  captured = describeStep(step_->lifted_, heap_, *finder_, staying_, hidden->pointAtSelf);
+  captured = describeStep(step_->graph.lifted, heap_, *finder_, staying_, hidden->pointAtSelf);
   captured.description.name = options_.name;
   captured.notes = std::move(notes);
   takePurity(calibration.falsePurities());
-  step_->times_.calibrateMs = watch.milliseconds();
+  step_->history.times.calibrateMs = watch.milliseconds();
   return {};
 }
 
 std::string Adoption::refusal() const {
   if (options_.leaveAsCaptured)
     return "asked for";
-  const std::vector<std::string> &refusals = step_->captured_.refusals;
-  if (refusals.empty() || session_.managed_) // what cannot be seen is slow in managed memory, not wrong
+  const std::vector<std::string> &refusals = step_->captured.refusals;
+  if (refusals.empty() || session_.backend.isManaged) // what cannot be seen is slow in managed memory, not wrong
     return "";
   return refusals.size() == 1 ? refusals.front() : fmt::format("{} (and {} more)", refusals[0], refusals.size() - 1);
 }
 
 Status Adoption::checkAgainstOtherSteps() const {
-  const CapturedStep &captured = step_->captured_;
+  const CapturedStep &captured = step_->captured;
   if (refusal().empty())
     return {};
-  for (const std::unique_ptr<Step> &other : session_.steps_)
-    for (BufferIndex buffer = 0; other->rewritten() && buffer < captured.blocks.size(); ++buffer)
-      if (!other->residence_->isWhollyResident(captured.blocks[buffer]))
+  for (const std::unique_ptr<StepState> &other : session_.steps)
+    for (BufferIndex buffer = 0; other->isRewritten() && buffer < captured.blocks.size(); ++buffer)
+      if (!other->memory.residence->isWhollyResident(captured.blocks[buffer]))
         return fail(PUMPGRAPH_INVALID_ARGUMENT,
                     "\"{}\" uses \"{}\", which the rewritten step \"{}\" keeps in host memory between replays",
-                    options_.name, captured.description.buffers[buffer].name, other->captured_.description.name);
+                    options_.name, captured.description.buffers[buffer].name, other->name());
   return {};
 }
 
 Status Adoption::makeRoom() {
-  std::set<BlockId> used(step_->captured_.blocks.begin(), step_->captured_.blocks.end());
-  used.insert(step_->captured_.besides.begin(), step_->captured_.besides.end());
+  std::set<BlockId> used(step_->captured.blocks.begin(), step_->captured.blocks.end());
+  used.insert(step_->captured.besides.begin(), step_->captured.besides.end());
   heap_.recycleUnused(used);
   PUMPGRAPH_TRY(heap_.flushCache());
   return heap_.takeStandInsAway(stoodIn_);
 }
 
 Status Adoption::backResults() {
-  for (const BlockId id : step_->captured_.besides) {
+  for (const BlockId id : step_->captured.besides) {
     Block &block = heap_.block(id);
     if (!block.hasMemory())
       PUMPGRAPH_TRY_WHILE(heap_.back(block), "giving memory to \"{}\"", block.members.front().name);
@@ -226,46 +232,46 @@ Status Adoption::backResults() {
 
 Status Adoption::leaveAsCaptured(std::string reason) {
   const Stopwatch mapping;
-  step_->reason_ = std::move(reason);
+  step_->report.reason = std::move(reason);
   PUMPGRAPH_TRY(heap_.takeStandInsAway(stoodIn_));
   if (before_) // first, so that it finds the memory it had
-    PUMPGRAPH_TRY(session_.putInForce(*before_));
-  step_->plan_.otherFrames = step_->otherFrames();
-  for (BufferIndex buffer = 0; buffer < step_->captured_.blocks.size(); ++buffer) {
-    Block &block = heap_.block(step_->captured_.blocks[buffer]);
+    PUMPGRAPH_TRY(putInForce(*before_));
+  step_->plan.otherFrames = otherFrames(*step_);
+  for (BufferIndex buffer = 0; buffer < step_->captured.blocks.size(); ++buffer) {
+    Block &block = heap_.block(step_->captured.blocks[buffer]);
     if (!block.hasMemory())
       PUMPGRAPH_TRY_WHILE(heap_.back(block), "giving memory to \"{}\"",
-                          step_->captured_.description.buffers[buffer].name);
+                          step_->captured.description.buffers[buffer].name);
   }
   PUMPGRAPH_TRY(backResults());
-  step_->times_.mapMs = mapping.milliseconds();
+  step_->history.times.mapMs = mapping.milliseconds();
   return {};
 }
 
-Expected<std::unique_ptr<Step>> Adoption::finish() {
-  for (const std::vector<BlockId> *blocks : {&step_->captured_.blocks, &step_->captured_.besides})
+Expected<std::unique_ptr<StepState>> Adoption::finish() {
+  for (const std::vector<BlockId> *blocks : {&step_->captured.blocks, &step_->captured.besides})
     for (const BlockId block : *blocks)
       heap_.retain(heap_.block(block));
   heap_.dropCapture();
   if (together_) {
     together_->keep();
-    step_->plannedAgain_ = together_->names();
+    step_->history.plannedAgain = together_->names();
   }
-  step_->ownsGraph_ = options_.ownsGraph;
-  step_->backendWhy_ = backendWhy();
+  step_->graph.isOwned = options_.ownsGraph;
+  step_->report.backendWhy = backendWhy();
   if (fills_)
     fills_->commit();
-  if (step_->rewritten() && !options_.keepFirstPlan)
-    if (const Expected<const Compiler *> compiler = session_.compiler())
-      step_->watchReplays(**compiler);
-  step_->writeReport();
+  if (step_->isRewritten() && !options_.keepFirstPlan)
+    if (const Expected<const Compiler *> compiler = compilerOf(session_))
+      watchReplays(*step_, **compiler);
+  writeReport(*step_);
   announce();
   return std::move(step_);
 }
 
 void Adoption::announce() const {
-  Messages &messages = session_.messages();
-  const CapturedStep &captured = step_->captured_;
+  Messages &messages = session_.messages;
+  const CapturedStep &captured = step_->captured;
   const auto say = [&](Level level, const std::string &text) {
     messages.add(level, fmt::format("step \"{}\": {}", options_.name, text));
   };
@@ -273,12 +279,13 @@ void Adoption::announce() const {
     say(Level::Debug, note);
   for (const std::string &warning : captured.warnings)
     say(Level::Warning, warning);
-  if (step_->rewritten() || step_->isManaged())
+  if (step_->isRewritten() || step_->isManaged())
     say(Level::Info, fmt::format("{} nodes and {} buffers were planned in {:.0f} ms; predicted {:.1f} ms a replay",
                                  captured.description.nodes.size(), captured.description.buffers.size(),
-                                 step_->times_.planMs, step_->plan_.predictedUs() * 1e-3));
+                                 step_->history.times.planMs, step_->plan.predictedUs() * 1e-3));
   else
-    say(options_.leaveAsCaptured ? Level::Info : Level::Warning, "replayed exactly as captured: " + step_->reason_);
+    say(options_.leaveAsCaptured ? Level::Info : Level::Warning,
+        "replayed exactly as captured: " + step_->report.reason);
 }
 
 } // namespace pumpgraph::runtime

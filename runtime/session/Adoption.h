@@ -3,11 +3,11 @@
 /// The way from a captured graph to a step that can be replayed.
 #pragma once
 
+#include "runtime/managed/Thrashing.h"
+#include "runtime/measure/PurityCheck.h"
 #include "runtime/session/ManagedTrials.h"
 #include "runtime/session/PlannedTogether.h"
-#include "runtime/session/PurityCheck.h"
-#include "runtime/session/Step.h"
-#include "runtime/session/Thrashing.h"
+#include "runtime/state/StepState.h"
 
 namespace pumpgraph::runtime {
 
@@ -17,14 +17,14 @@ class Adoption {
 public:
   /// No plan is in force. That of `before`, if any, is put in force again where the graph is left as captured. The
   /// boundary of `neighbour`, if any, may be shared.
-  Adoption(Session &session, CUgraph graph, const AdoptOptions &options, Step *before, Step *neighbour)
-      : session_(session), driver_(*session.driver_), heap_(*session.heap_), graph_(graph), options_(options),
+  Adoption(SessionState &session, CUgraph graph, const AdoptOptions &options, StepState *before, StepState *neighbour)
+      : session_(session), driver_(*session.driver), heap_(*session.memory.heap), graph_(graph), options_(options),
         before_(before), neighbour_(neighbour) {}
 
-  Expected<std::unique_ptr<Step>> run();
+  Expected<std::unique_ptr<StepState>> run();
 
 private:
-  Expected<std::unique_ptr<Step>> tryRun();
+  Expected<std::unique_ptr<StepState>> tryRun();
   Status lift();
   Status checkNothingIsLeft() const;
   /// What the rehearsal called nodes and buffers that have no name.
@@ -77,7 +77,7 @@ private:
   /// done.
   Expected<std::string> shareBoundary(Rewriting &rewriting, const Compiler &compiler);
   /// Steps that share the boundary of the step before, itself among them, in the order of their adoption.
-  std::vector<Step *> neighbours() const;
+  std::vector<StepState *> neighbours() const;
   /// A plan in a boundary, and the residence that its own is made from.
   struct SharingPlan {
     CompiledPlan plan;
@@ -93,19 +93,19 @@ private:
   Status putOwnPlanInForce(Rewriting &rewriting);
   Status leaveAsCaptured(std::string reason);
   Status backResults();
-  Expected<std::unique_ptr<Step>> finish();
+  Expected<std::unique_ptr<StepState>> finish();
   /// What became of the step, as messages.
   void announce() const;
 
-  Session &session_;
+  SessionState &session_;
   const Driver &driver_;
   Heap &heap_;
   CUgraph graph_;
   const AdoptOptions &options_;
-  Step *before_;
-  Step *neighbour_;
+  StepState *before_;
+  StepState *neighbour_;
   std::unique_ptr<GraphEditor> fills_; ///< what became of the graph's memset nodes, for good if all goes well
-  std::unique_ptr<Step> step_;
+  std::unique_ptr<StepState> step_;
   std::optional<AccessFinder> finder_;
   std::vector<BlockId> stoodIn_;  ///< blocks that had stand-ins
   std::set<BlockId> staying_;     ///< blocks that are never private

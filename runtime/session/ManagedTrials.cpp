@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/ManagedTrials.h"
 
-#include "runtime/session/KeptValues.h"
-#include "runtime/session/ReplayWatch.h"
+#include "runtime/measure/KeptValues.h"
+#include "runtime/measure/ReplayWatch.h"
 
 #include <algorithm>
 #include <chrono>
@@ -22,28 +22,28 @@ constexpr double leastGain = 0.01;
 
 Status ManagedTrials::putInForce(const CompiledPlan &plan) {
   PUMPGRAPH_TRY(rewriting_.putInForceManaged(plan));
-  step_.beginPlan(costs_, plan.name);
+  beginPlan(step_, costs_, plan.name);
   return {};
 }
 
 Expected<double> ManagedTrials::timeReplay(KeptValues &values) {
   PUMPGRAPH_TRY_WHILE(values.rewind(), "putting the state back before a run");
-  step_.managed_->waitForRoom();
+  step_.memory.managed->waitForRoom();
   const Driver::Clock::time_point start = driver_.now();
-  step_.managed_->wake();
-  PUMPGRAPH_TRY(driver_.graphLaunch(step_.exec_, session_.stream_));
-  PUMPGRAPH_TRY(driver_.streamSynchronize(session_.stream_));
+  step_.memory.managed->wake();
+  PUMPGRAPH_TRY(driver_.graphLaunch(step_.graph.exec, session_.device.stream));
+  PUMPGRAPH_TRY(driver_.streamSynchronize(session_.device.stream));
   return std::chrono::duration<double, std::micro>(driver_.now() - start).count();
 }
 
 Expected<double> ManagedTrials::timeReplays(KeptValues &values) {
-  PUMPGRAPH_TRY(step_.instantiate());
+  PUMPGRAPH_TRY(instantiate(step_));
   std::vector<double> times;
   double allUs = 0;
   for (int replay = 0; replay < warmups + timedReplays; ++replay) {
     const Expected<double> us = timeReplay(values);
     if (!us)
-      return inContext(us.error(), fmt::format("replaying \"{}\" to time it", step_.captured_.description.name));
+      return inContext(us.error(), fmt::format("replaying \"{}\" to time it", step_.name()));
     if (replay < warmups)
       continue;
     times.push_back(*us);
@@ -70,13 +70,13 @@ Status ManagedTrials::run(std::vector<CompiledPlan> plans) {
                      "restoring the values after timing plans" + (best ? "" : ", for " + best.error().message));
   if (!best)
     return tl::unexpected<Error>(best.error());
-  step_.times_.trialsMs = watch.milliseconds();
+  step_.history.times.trialsMs = watch.milliseconds();
   PUMPGRAPH_TRY(rewriting_.putInForceManaged(plans[*best]));
-  const auto record = std::find_if(step_.plans_.begin(), step_.plans_.end(),
+  const auto record = std::find_if(step_.history.plans.begin(), step_.history.plans.end(),
                                    [&](const PlanRecord &record) { return record.why == plans[*best].name; });
-  if (record + 1 != step_.plans_.end()) {
-    step_.plans_.push_back(PlanRecord(*record));
-    step_.plans_.back().why += ", which is the fastest";
+  if (record + 1 != step_.history.plans.end()) {
+    step_.history.plans.push_back(PlanRecord(*record));
+    step_.history.plans.back().why += ", which is the fastest";
   }
   return {};
 }
@@ -106,15 +106,15 @@ Expected<double> ManagedTrials::timeTrial(const CompiledPlan &plan, KeptValues &
   PUMPGRAPH_TRY(putInForce(plan));
   Expected<double> us = timeReplays(values);
   if (us)
-    step_.plans_.back().measuredUs = *us;
+    step_.history.plans.back().measuredUs = *us;
   else
-    step_.plans_.pop_back();
+    step_.history.plans.pop_back();
   PUMPGRAPH_TRY(rewriting_.takeBackManaged());
   return us;
 }
 
 void ManagedTrials::note(const CompiledPlan &plan, const Error &why) {
-  step_.captured_.notes.push_back(fmt::format("the plan \"{}\" could not be timed: {}", plan.name, why.message));
+  step_.captured.notes.push_back(fmt::format("the plan \"{}\" could not be timed: {}", plan.name, why.message));
 }
 
 } // namespace pumpgraph::runtime

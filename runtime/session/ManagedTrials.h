@@ -16,8 +16,8 @@ class KeptValues;
 /// meanwhile.
 class ManagedTrials {
 public:
-  ManagedTrials(Step &step, Rewriting &rewriting, std::string costs)
-      : step_(step), session_(step.session_), driver_(*step.session_.driver_), rewriting_(rewriting),
+  ManagedTrials(StepState &step, Rewriting &rewriting, std::string costs)
+      : step_(step), session_(step.session), driver_(*step.session.driver), rewriting_(rewriting),
         costs_(std::move(costs)) {}
 
   /// At least one; the first wins where others are no faster to speak of. All values are as before in the end. When it
@@ -35,8 +35,8 @@ private:
   Expected<double> timeReplays(KeptValues &values);
   Expected<double> timeReplay(KeptValues &values);
 
-  Step &step_;
-  Session &session_;
+  StepState &step_;
+  SessionState &session_;
   const Driver &driver_;
   Rewriting &rewriting_;
   std::string costs_; ///< where node times came from

@@ -20,7 +20,7 @@ namespace pumpgraph::runtime {
 class PlannedTogether {
 public:
   /// `steps`: all that share the boundary, in the order of their adoption. All are referred to.
-  PlannedTogether(const std::vector<Step *> &steps, const Step &adopted, const Compiler &compiler);
+  PlannedTogether(const std::vector<StepState *> &steps, const StepState &adopted, const Compiler &compiler);
 
   Status plan();
   /// Of all plans: what the adopted step is planned beside.
@@ -38,11 +38,12 @@ public:
 
   /// Adds to a captured step what those of `owners` keep in frames of `theirs` between replays, and the step does not
   /// know: it is the step's to leave alone, or to bring back. Returns how many buffers that are.
-  static std::size_t addBystanders(CapturedStep &captured, const std::vector<Step *> &owners, const Residence &theirs);
+  static std::size_t addBystanders(CapturedStep &captured, const std::vector<StepState *> &owners,
+                                   const Residence &theirs);
 
 private:
   struct Member {
-    Step &step;
+    StepState &step;
     Rewriting rewriting;
     // What the step gets; once it has that, what it had.
     CapturedStep captured;
@@ -61,11 +62,11 @@ private:
   /// Of the values that a step keeps, what each node of the steps after it uses at once.
   std::vector<pumpgraph_apart_pages> usedTogether(std::size_t place) const;
   /// The steps that are planned after the one at `place`, the adopted one last.
-  std::vector<const Step *> later(std::size_t place) const;
+  std::vector<const StepState *> later(std::size_t place) const;
   Status giveBack(Member &member);
 
-  Session &session_;
-  const Step &adopted_;
+  SessionState &session_;
+  const StepState &adopted_;
   const Compiler &compiler_;
   std::vector<Member> members_;
   bool isTaken_ = false;

@@ -2,8 +2,12 @@
 #include "runtime/session/Replanner.h"
 
 #include "runtime/lower/ReplaceFills.h"
-#include "runtime/session/KeptValues.h"
-#include "runtime/session/MeasuredTimes.h"
+#include "runtime/measure/KeptValues.h"
+#include "runtime/measure/MeasuredTimes.h"
+#include "runtime/session/Report.h"
+#include "runtime/state/Budget.h"
+#include "runtime/state/Exchange.h"
+#include "runtime/state/Values.h"
 
 #include <algorithm>
 #include <cmath>
@@ -42,11 +46,11 @@ bool isMistaken(const CompiledPlan &plan, double measuredUs) {
 
 } // namespace
 
-Replanner::Replanner(Step &step, const Compiler &compiler)
-    : step_(step), session_(step.session_), driver_(*step.session_.driver_), rewriting_(step, compiler),
+Replanner::Replanner(StepState &step, const Compiler &compiler)
+    : step_(step), session_(step.session), driver_(*step.session.driver), rewriting_(step, compiler),
       watch_(std::make_unique<ReplayWatch>(driver_, timedReplays)) {}
 
-std::unique_ptr<Replanner> Replanner::onMiss(Step &step, const Compiler &compiler) {
+std::unique_ptr<Replanner> Replanner::onMiss(StepState &step, const Compiler &compiler) {
   auto made = std::make_unique<Replanner>(step, compiler);
   made->onlyOnMiss_ = true;
   return made;
@@ -87,7 +91,7 @@ Status Replanner::advance() {
     if (!*us)
       return {}; // still running
     watch_.reset();
-    step_.plans_.back().measuredUs = *us;
+    step_.history.plans.back().measuredUs = *us;
     return replaysAreTimed(**us);
   }
   if (!clocks_ || launches_ == 0)
@@ -102,12 +106,12 @@ Status Replanner::advance() {
   if (stage_ == Stage::NodesTogether)
     return nodesAreTimed(runs);
   apart_ = std::move(runs);
-  return step_.movesAnything() ? timeNodes(Stage::NodesTogether) : nodesAreTimed({});
+  return movesAnything(step_) ? timeNodes(Stage::NodesTogether) : nodesAreTimed({});
 }
 
 Status Replanner::replaysAreTimed(double us) {
   if (plans_ == 0) {
-    const double predictedUs = step_.plans_.back().predictedUs;
+    const double predictedUs = step_.history.plans.back().predictedUs;
     if (onlyOnMiss_) {
       if (std::abs(us - predictedUs) <= toleratedMiss * us) {
         finish();
@@ -118,36 +122,36 @@ Status Replanner::replaysAreTimed(double us) {
     fastestUs_ = us;
     return timeNodes(Stage::NodesApart);
   }
-  const PlanRecord &plan = step_.plans_.back();
+  const PlanRecord &plan = step_.history.plans.back();
   stays_ = us <= fastestUs_ * noticeablySlower;
   const bool isFaster = us * worthGoingOn < fastestUs_;
   fastestUs_ = std::min(fastestUs_, us);
   if (plans_ == 1 || stays_ || us < *result_.after.measuredUs)
     result_.after = plan;
-  goesOn_ = isMistaken(step_.plan_, us) || (isFaster && hostsOperands(step_.plan_));
+  goesOn_ = isMistaken(step_.plan, us) || (isFaster && hostsOperands(step_.plan));
   if (!goesOn_)
     return settle();
   Status begun = timeNodes(Stage::NodesApart);
-  if (begun || !step_.checkMemory())
+  if (begun || !checkMemory(step_))
     return begun;
-  step_.captured_.notes.push_back("measuring once more failed: " + begun.error().message);
+  step_.captured.notes.push_back("measuring once more failed: " + begun.error().message);
   goesOn_ = false;
   return settle();
 }
 
 Status Replanner::nodesAreTimed(const std::vector<NodeClocks::Run> &together) {
-  const std::vector<double> times = nodeTimes(step_, apart_, together, *step_.plans_.back().measuredUs);
-  takeMeasured(step_.captured_.description, step_.knownAccesses_, step_.plan_, times);
+  const std::vector<double> times = nodeTimes(step_, apart_, together, *step_.history.plans.back().measuredUs);
+  takeMeasured(step_.captured.description, step_.planning.knownAccesses, step_.plan, times);
   result_.timedNodes = times.size();
   if (const Status predicted = predictAgain(); !predicted) {
     if (plans_ == 0)
       return predicted;
-    step_.captured_.notes.push_back("predicting once more failed: " + predicted.error().message);
+    step_.captured.notes.push_back("predicting once more failed: " + predicted.error().message);
     goesOn_ = false;
   }
   if (plans_ != 0)
     return settle();
-  result_.before = step_.plans_.back();
+  result_.before = step_.history.plans.back();
   result_.keptFirst = true;
   return planAgain();
 }
@@ -160,18 +164,17 @@ Status Replanner::settle() {
     result_.keptFirst = false;
   if (goesOn_ && plans_ < mostPlans)
     return planAgain();
-  session_.messages().add(Level::Info,
-                          fmt::format("step \"{}\" was planned again ({}): {:.1f} ms a replay, {:.1f} before",
-                                      step_.captured_.description.name, why_, fastestUs_ * 1e-3,
-                                      *result_.before.measuredUs * 1e-3));
+  session_.messages.add(Level::Info,
+                        fmt::format("step \"{}\" was planned again ({}): {:.1f} ms a replay, {:.1f} before",
+                                    step_.name(), why_, fastestUs_ * 1e-3, *result_.before.measuredUs * 1e-3));
   finish();
   return {};
 }
 
 Status Replanner::timeNodes(Stage stage) {
-  clocks_ = std::make_unique<NodeClocks>(step_, step_.graph_);
+  clocks_ = std::make_unique<NodeClocks>(step_, step_.graph.handle);
   launches_ = 0;
-  step_.graphIsChanging();
+  graphIsChanging(step_);
   Status added =
       clocks_->add(stage == Stage::NodesApart ? NodeClocks::Where::AroundEach : NodeClocks::Where::WhereNodesWait);
   if (!added) {
@@ -186,22 +189,22 @@ Status Replanner::timeNodes(Stage stage) {
 Status Replanner::takeClocksOut() {
   if (!clocks_)
     return {};
-  step_.graphIsChanging();
+  graphIsChanging(step_);
   const Status out = clocks_->undo();
   clocks_.reset();
   if (!out)
-    step_.edits_.reset();
-  PUMPGRAPH_TRY_WHILE(out, "taking clocks out of the graph of \"{}\"", step_.captured_.description.name);
+    step_.graph.edits.reset();
+  PUMPGRAPH_TRY_WHILE(out, "taking clocks out of the graph of \"{}\"", step_.name());
   return {};
 }
 
 /// What the plan in force should take by what has been measured on it. Times over hosted pages are that of the step
 /// already.
 Status Replanner::predictAgain() {
-  std::vector<Node> &nodes = step_.captured_.description.nodes;
-  PlanRecord &plan = step_.plans_.back();
-  for (const bool isLast : {hostsOperands(step_.plan_), true}) {
-    const Expected<double> us = rewriting_.predictUs(withMeasured(step_.plan_.lowered, step_.captured_.description));
+  std::vector<Node> &nodes = step_.captured.description.nodes;
+  PlanRecord &plan = step_.history.plans.back();
+  for (const bool isLast : {hostsOperands(step_.plan), true}) {
+    const Expected<double> us = rewriting_.predictUs(withMeasured(step_.plan.lowered, step_.captured.description));
     if (!us)
       return tl::unexpected<Error>(us.error());
     plan.predictedAgainUs = *us;
@@ -230,40 +233,41 @@ Status Replanner::plan() {
 }
 
 Status Replanner::planned(Status made) {
-  if (made || plans_ == 1 || !step_.checkMemory())
+  if (made || plans_ == 1 || !checkMemory(step_))
     return made;
-  step_.captured_.notes.push_back("planning once more failed: " + made.error().message);
+  step_.captured.notes.push_back("planning once more failed: " + made.error().message);
   finish();
   return {};
 }
 
 /// A shared boundary can change with each of its steps, and a plan asked for is waited for.
 bool Replanner::plansAside() const {
-  return session_.options_.plansAside && onlyOnMiss_ && outdated_ < mostOutdated && step_.sharers().empty();
+  return session_.options.plansAside && onlyOnMiss_ && outdated_ < mostOutdated && sharers(step_).empty();
 }
 
 bool Replanner::canReturn() const {
-  return otherMemory_ && step_.residence_ == memory_.lock();
+  return otherMemory_ && step_.memory.residence == memory_.lock();
 }
 
 bool Replanner::mustWaitForSharers() const {
-  const std::vector<Step *> sharers = step_.sharers();
-  return std::any_of(sharers.begin(), sharers.end(),
-                     [](const Step *step) { return step->replanner_ && step->replanner_->canReturn(); });
+  const std::vector<StepState *> others = sharers(step_);
+  return std::any_of(others.begin(), others.end(), [](const StepState *step) {
+    return step->planning.replanner && step->planning.replanner->canReturn();
+  });
 }
 
 Status Replanner::settleMemory() {
   PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before planning again");
-  return session_.heap_->flushCache();
+  return session_.memory.heap->flushCache();
 }
 
 /// Has the plan made on a thread, or by a later call where the thread has the plan of another step to make.
 Status Replanner::beginPlanning() {
   stage_ = Stage::Planning;
-  if (session_.planJob_ && !session_.planJob_->isDone())
+  if (session_.planJob && !session_.planJob->isDone())
     return {};
   PUMPGRAPH_TRY(settleMemory());
-  Expected<PlanRequest> request = rewriting_.request(step_.otherFrames(), "");
+  Expected<PlanRequest> request = rewriting_.request(otherFrames(step_), "");
   if (!request)
     return tl::unexpected<Error>(request.error());
   try {
@@ -271,7 +275,7 @@ Status Replanner::beginPlanning() {
   } catch (const std::system_error &) { // there is no thread
     return tryPlanAgain(std::string(measuredHere));
   }
-  session_.planJob_ = job_;
+  session_.planJob = job_;
   return {};
 }
 
@@ -281,8 +285,8 @@ Status Replanner::goOnPlanning() {
   if (!job_->isDone())
     return {};
   const std::shared_ptr<PlanJob> job = std::exchange(job_, nullptr);
-  if (session_.planJob_ == job)
-    session_.planJob_.reset();
+  if (session_.planJob == job)
+    session_.planJob.reset();
   if (const Status settled = settleMemory(); !settled)
     return planned(settled);
   if (isCurrent(job->request()))
@@ -293,17 +297,17 @@ Status Replanner::goOnPlanning() {
 
 /// The captured step and its node times change with stop() alone.
 bool Replanner::isCurrent(const PlanRequest &request) const {
-  return step_.sharers().empty() && session_.frames_->budgetFrames() == request.budgetFrames &&
-         step_.otherFrames() <= request.otherFrames;
+  return sharers(step_).empty() && session_.memory.frames->budgetFrames() == request.budgetFrames &&
+         otherFrames(step_) <= request.otherFrames;
 }
 
 /// Plans with what has been measured, and puts that in force in place of what is.
 Status Replanner::tryPlanAgain(const std::string &costs) {
   PUMPGRAPH_TRY(settleMemory());
   std::unique_ptr<Residence> others; // a boundary that others rely on stays
-  if (!step_.sharers().empty())
-    others = step_.residence_->forStep(step_.plan_.blocksOf(step_.captured_));
-  Expected<CompiledPlan> next = rewriting_.plan(step_.otherFrames(), "", others.get());
+  if (!sharers(step_).empty())
+    others = step_.memory.residence->forStep(step_.plan.blocksOf(step_.captured));
+  Expected<CompiledPlan> next = rewriting_.plan(otherFrames(step_), "", others.get());
   return change(std::move(next), std::move(others), costs);
 }
 
@@ -311,14 +315,14 @@ Status Replanner::change(Expected<CompiledPlan> next, std::unique_ptr<Residence>
   if (!next)
     return tl::unexpected<Error>(next.error());
   // A plan without hosted pages may have left memset nodes where they are.
-  PUMPGRAPH_TRY(checkFills(driver_, step_.captured_.nodes, next->lowered));
+  PUMPGRAPH_TRY(checkFills(driver_, step_.captured.nodes, next->lowered));
   Expected<std::shared_ptr<Residence>> memory = rewriting_.prepare(*next, std::move(others));
   if (!memory)
     return tl::unexpected<Error>(memory.error());
-  planBefore_ = step_.plans_.back();
+  planBefore_ = step_.history.plans.back();
   PUMPGRAPH_TRY(exchange(std::move(*next), std::move(*memory)));
-  step_.beginPlan(costs, why_);
-  step_.writeReport();
+  beginPlan(step_, costs, why_);
+  writeReport(step_);
   stage_ = Stage::Replays;
   watch_ = std::make_unique<ReplayWatch>(driver_, timedReplays);
   return {};
@@ -327,26 +331,26 @@ Status Replanner::change(Expected<CompiledPlan> next, std::unique_ptr<Residence>
 /// Puts another plan in force and keeps the one that was. If that fails, the one that was is in force again.
 // NOLINTNEXTLINE(performance-unnecessary-value-param): a reference could be to otherMemory_, which changes meanwhile
 Status Replanner::exchange(CompiledPlan plan, std::shared_ptr<Residence> memory) {
-  CompiledPlan old = step_.plan_;
-  const std::uint64_t budgetFrames = session_.frames_->budgetFrames();
-  session_.allowFramesBeforeLook(); // values leave the plan that was through frames that it has
+  CompiledPlan old = step_.plan;
+  const std::uint64_t budgetFrames = session_.memory.frames->budgetFrames();
+  allowFramesBeforeLook(session_); // values leave the plan that was through frames that it has
   Expected<std::shared_ptr<Residence>> oldMemory = rewriting_.takeBack(Keep::Values);
-  session_.frames_->setBudget(budgetFrames);
+  session_.memory.frames->setBudget(budgetFrames);
   if (!oldMemory)
     return tl::unexpected<Error>(oldMemory.error());
   Status done = rewriting_.putInForce(std::move(plan), memory, Keep::Values);
   if (done) {
-    session_.replaceResidence(*oldMemory, memory);
+    replaceResidence(session_, *oldMemory, memory);
     memory_ = memory;
     otherPlan_ = std::move(old);
     otherMemory_ = std::move(*oldMemory);
     return {};
   }
-  session_.allowFramesBeforeLook();
+  allowFramesBeforeLook(session_);
   const Status back = rewriting_.putInForce(std::move(old), *oldMemory, Keep::Values);
   if (back)
     return done;
-  step_.residence_ = std::move(*oldMemory); // without its copies in the graph: replays refuse
+  step_.memory.residence = std::move(*oldMemory); // without its copies in the graph: replays refuse
   return inContext(back.error(),
                    fmt::format("putting the plan that was back in force after: {}", done.error().message));
 }
@@ -355,16 +359,16 @@ Status Replanner::exchange(CompiledPlan plan, std::shared_ptr<Residence> memory)
 Status Replanner::returnTo(const PlanRecord &before) {
   PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before returning to the faster plan");
   PUMPGRAPH_TRY_WHILE(exchange(std::move(otherPlan_), std::move(otherMemory_)), "returning to the faster plan");
-  step_.plans_.push_back(before);
-  step_.plans_.back().why = "the plan made from measured node times is slower";
-  step_.writeReport();
+  step_.history.plans.push_back(before);
+  step_.history.plans.back().why = "the plan made from measured node times is slower";
+  writeReport(step_);
   return {};
 }
 
 Status Replanner::planNow(std::string why) {
   why_ = std::move(why);
   ++plans_;
-  const Status done = tryPlanAgain(std::string(step_.plans_.back().costs));
+  const Status done = tryPlanAgain(std::string(step_.history.plans.back().costs));
   watch_.reset();
   finish();
   return done;
@@ -380,121 +384,90 @@ Status Replanner::stop() {
   if (!isUntimed || !canReturn())
     return {};
   PUMPGRAPH_TRY_WHILE(exchange(std::move(otherPlan_), std::move(otherMemory_)), "returning to the plan before");
-  step_.plans_.pop_back();
+  step_.history.plans.pop_back();
   return {};
 }
 
 // ---- the step's side
 // -------------------------------------------------------------------------------------------------
 
-void Step::watchReplays(const Compiler &compiler) {
-  replanner_ = Replanner::onMiss(*this, compiler);
+void watchReplays(StepState &step, const Compiler &compiler) {
+  step.planning.replanner = Replanner::onMiss(step, compiler);
 }
 
-Status Step::stopReplanning() {
-  if (!replanner_)
+Status stopReplanning(StepState &step) {
+  if (!step.planning.replanner)
     return {};
-  const Status stopped = replanner_->stop();
-  replanner_.reset();
-  writeReport();
+  const Status stopped = step.planning.replanner->stop();
+  step.planning.replanner.reset();
+  writeReport(step);
   return stopped;
 }
 
-void Step::fitToBudget() {
-  if (!std::exchange(exceedsBudget_, false))
+void fitToBudget(StepState &step) {
+  if (!std::exchange(step.planning.exceedsBudget, false))
     return;
-  const bool wasWatched = replanner_ != nullptr;
-  Status done = stopReplanning();
-  if (const Expected<const Compiler *> compiler = session_.compiler(); compiler && done) {
-    done = Replanner(*this, **compiler).planNow("others have taken of the budget");
+  const bool wasWatched = step.planning.replanner != nullptr;
+  Status done = stopReplanning(step);
+  if (const Expected<const Compiler *> compiler = compilerOf(step.session); compiler && done) {
+    done = Replanner(step, **compiler).planNow("others have taken of the budget");
     if (wasWatched)
-      watchReplays(**compiler);
+      watchReplays(step, **compiler);
   }
   if (!done) {
-    session_.allowFramesBeforeLook();
-    warn("the step keeps a plan that exceeds the budget: " + done.error().message);
+    allowFramesBeforeLook(step.session);
+    warn(step, "the step keeps a plan that exceeds the budget: " + done.error().message);
   }
-  writeReport();
+  writeReport(step);
 }
 
 /// Whatever goes wrong, the plan that was goes on; the replay says so if even that failed.
-void Step::goOnReplanning(CUstream stream) {
-  if (!replanner_)
+void goOnReplanning(StepState &step, CUstream stream) {
+  if (!step.planning.replanner)
     return;
-  if (const Status done = replanner_->beforeLaunch(stream); !done) {
-    captured_.notes.push_back("planning again failed: " + done.error().message);
-    if (const Status stopped = replanner_->stop(); !stopped)
-      captured_.notes.push_back(stopped.error().message);
-    replanner_.reset();
-    writeReport();
-  } else if (replanner_->isDone()) {
-    replanner_.reset();
-    writeReport();
+  if (const Status done = step.planning.replanner->beforeLaunch(stream); !done) {
+    step.captured.notes.push_back("planning again failed: " + done.error().message);
+    if (const Status stopped = step.planning.replanner->stop(); !stopped)
+      step.captured.notes.push_back(stopped.error().message);
+    step.planning.replanner.reset();
+    writeReport(step);
+  } else if (step.planning.replanner->isDone()) {
+    step.planning.replanner.reset();
+    writeReport(step);
   }
-}
-
-Expected<LaunchState> Step::beforeLaunch(CUstream stream) {
-  const std::lock_guard lock(session_.mutex_);
-  const ContextScope scope(*session_.driver_, session_.context_);
-  PUMPGRAPH_TRY(session_.settle(*this, "replayed"));
-  PUMPGRAPH_TRY(session_.putInForce(*this));
-  fitToBudget();
-  goOnReplanning(stream);
-  PUMPGRAPH_TRY(checkMemory());
-  return LaunchState{std::exchange(graphHasChanged_, false), replanner_ != nullptr};
-}
-
-Status Step::afterLaunch(CUstream stream) {
-  const std::lock_guard lock(session_.mutex_);
-  const ContextScope scope(*session_.driver_, session_.context_);
-  if (replanner_)
-    PUMPGRAPH_TRY_WHILE(replanner_->afterLaunch(stream), "timing \"{}\"", captured_.description.name);
-  return {};
-}
-
-Expected<Replanning> Step::replan() {
-  const std::lock_guard lock(session_.mutex_);
-  const ContextScope scope(*session_.driver_, session_.context_);
-  if (isManaged())
-    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" is on managed memory, where steps are not planned again",
-                captured_.description.name);
-  if (!rewritten())
-    return fail(PUMPGRAPH_INVALID_ARGUMENT, "\"{}\" is left as captured ({}): there is no plan to improve",
-                captured_.description.name, reason_);
-  PUMPGRAPH_TRY(session_.settle(*this, "planned again"));
-  PUMPGRAPH_TRY(session_.putInForce(*this));
-  PUMPGRAPH_TRY(checkMemory());
-  PUMPGRAPH_TRY(stopReplanning());
-  const Expected<const Compiler *> compiler = session_.compiler();
-  if (!compiler)
-    return tl::unexpected<Error>(compiler.error());
-  KeptValues values(*this);
-  PUMPGRAPH_TRY(values.keep());
-  Replanner replanner(*this, **compiler);
-  Status done = replayFor(replanner, values);
-  if (!done)
-    if (const Status stopped = replanner.stop(); !stopped)
-      done = inContext(stopped.error(), "after: " + done.error().message);
-  const Status restored = checkMemory() ? values.restore() : Status{};
-  writeReport();
-  PUMPGRAPH_TRY(done); // first: what fails afterwards follows from it
-  PUMPGRAPH_TRY_WHILE(restored, "restoring the values after measuring");
-  return replanner.result();
 }
 
 /// Replays the step, from the values that are kept each time, until `replanner` has seen enough.
-Status Step::replayFor(Replanner &replanner, KeptValues &values) {
-  const Driver &driver = *session_.driver_;
+static Status replayFor(StepState &step, Replanner &replanner, KeptValues &values) {
+  const Driver &driver = *step.session.driver;
   while (true) {
     PUMPGRAPH_TRY_WHILE(values.rewind(), "putting the state back before a run"); // before a clock starts
-    PUMPGRAPH_TRY(replanner.beforeLaunch(session_.stream_));
+    PUMPGRAPH_TRY(replanner.beforeLaunch(step.session.device.stream));
     if (replanner.isDone())
       return {};
-    PUMPGRAPH_TRY(instantiate());
-    PUMPGRAPH_TRY_WHILE(driver.graphLaunch(exec_, session_.stream_), "replaying to measure");
-    PUMPGRAPH_TRY(replanner.afterLaunch(session_.stream_));
-    PUMPGRAPH_TRY_WHILE(driver.streamSynchronize(session_.stream_), "replaying to measure");
+    PUMPGRAPH_TRY(instantiate(step));
+    PUMPGRAPH_TRY_WHILE(driver.graphLaunch(step.graph.exec, step.session.device.stream), "replaying to measure");
+    PUMPGRAPH_TRY(replanner.afterLaunch(step.session.device.stream));
+    PUMPGRAPH_TRY_WHILE(driver.streamSynchronize(step.session.device.stream), "replaying to measure");
   }
+}
+
+Expected<Replanning> replan(StepState &step) {
+  const Expected<const Compiler *> compiler = compilerOf(step.session);
+  if (!compiler)
+    return tl::unexpected<Error>(compiler.error());
+  KeptValues values(step);
+  PUMPGRAPH_TRY(values.keep());
+  Replanner replanner(step, **compiler);
+  Status done = replayFor(step, replanner, values);
+  if (!done)
+    if (const Status stopped = replanner.stop(); !stopped)
+      done = inContext(stopped.error(), "after: " + done.error().message);
+  const Status restored = checkMemory(step) ? values.restore() : Status{};
+  writeReport(step);
+  PUMPGRAPH_TRY(done); // first: what fails afterwards follows from it
+  PUMPGRAPH_TRY_WHILE(restored, "restoring the values after measuring");
+  return replanner.result();
 }
 
 } // namespace pumpgraph::runtime

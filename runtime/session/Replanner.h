@@ -3,8 +3,8 @@
 /// Planning a step again from what its replays take.
 #pragma once
 
-#include "runtime/session/NodeClocks.h"
-#include "runtime/session/ReplayWatch.h"
+#include "runtime/measure/NodeClocks.h"
+#include "runtime/measure/ReplayWatch.h"
 #include "runtime/session/Rewriting.h"
 
 #include <memory>
@@ -21,9 +21,9 @@ namespace pumpgraph::runtime {
 class Replanner {
 public:
   /// Planning because somebody asks for it.
-  Replanner(Step &step, const Compiler &compiler);
+  Replanner(StepState &step, const Compiler &compiler);
   /// Planning only if the first plan's replays take over a tenth more or less than predicted.
-  static std::unique_ptr<Replanner> onMiss(Step &step, const Compiler &compiler);
+  static std::unique_ptr<Replanner> onMiss(StepState &step, const Compiler &compiler);
   ~Replanner();
   Replanner(const Replanner &) = delete;
   Replanner &operator=(const Replanner &) = delete;
@@ -82,8 +82,8 @@ private:
   Status exchange(CompiledPlan plan, std::shared_ptr<Residence> memory);
   Status returnTo(const PlanRecord &before);
 
-  Step &step_;
-  Session &session_;
+  StepState &step_;
+  SessionState &session_;
   const Driver &driver_;
   Rewriting rewriting_;
   std::string why_ = "asked for";
@@ -109,5 +109,16 @@ private:
   bool goesOn_ = false; ///< another plan may be faster
   Replanning result_;
 };
+
+/// Has the first replays timed, and the step planned again if they miss the prediction.
+void watchReplays(StepState &step, const Compiler &compiler);
+/// Ahead of a launch.
+void goOnReplanning(StepState &step, CUstream stream);
+/// Plans the step again if memory of others has taken part of the plan's budget.
+void fitToBudget(StepState &step);
+/// Before the step is run or changed otherwise: the graph is that of a plan that was timed, if any was.
+Status stopReplanning(StepState &step);
+/// See Step::replan(). The step's plan is in force, and nothing is being timed.
+Expected<Replanning> replan(StepState &step);
 
 } // namespace pumpgraph::runtime

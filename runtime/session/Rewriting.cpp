@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/Rewriting.h"
 
+#include "runtime/measure/MeasuredTimes.h"
 #include "runtime/messages/NvtxRange.h"
-#include "runtime/session/MeasuredTimes.h"
+#include "runtime/state/Backend.h"
+#include "runtime/state/Exchange.h"
+#include "runtime/state/Links.h"
 
 #include <nlohmann/json.hpp>
 
@@ -15,19 +18,20 @@ std::string othersText(std::uint64_t otherFrames, std::uint64_t budgetFrames) {
                      bytesText(otherFrames * pageBytes), bytesText(budgetFrames * pageBytes));
 }
 
-Rewriting::Rewriting(Step &step, const Compiler &compiler)
-    : step_(step), session_(step.session_), driver_(*step.session_.driver_), compiler_(compiler) {}
+Rewriting::Rewriting(StepState &step, const Compiler &compiler)
+    : step_(step), session_(step.session), driver_(*step.session.driver), compiler_(compiler) {}
 
 pumpgraph_compiler_options Rewriting::compilerOptions(std::uint64_t otherFrames, const std::string &costsIr) const {
   pumpgraph_compiler_options options{};
   options.struct_size = sizeof options;
-  options.budget_bytes = session_.options_.unlimited ? 0 : (session_.frames_->budgetFrames() - otherFrames) * pageBytes;
-  options.up_bytes_per_second = session_.link_.up;
-  options.down_bytes_per_second = session_.link_.down;
-  options.both_bytes_per_second = session_.link_.both;
+  options.budget_bytes =
+      session_.options.unlimited ? 0 : (session_.memory.frames->budgetFrames() - otherFrames) * pageBytes;
+  options.up_bytes_per_second = session_.link.copies.up;
+  options.down_bytes_per_second = session_.link.copies.down;
+  options.both_bytes_per_second = session_.link.copies.both;
   options.costs_ir = costsIr.empty() ? nullptr : costsIr.c_str();
-  options.device = session_.deviceName_.c_str();
-  options.rematerialize = step_.mayRepeat_ ? 1 : 0;
+  options.device = session_.device.name.c_str();
+  options.rematerialize = step_.planning.mayRepeat ? 1 : 0;
   return options; // host memory is not limited here: pinning it says precisely how much is missing
 }
 
@@ -37,9 +41,9 @@ Status Rewriting::statusOf(pumpgraph_compiler_status compiled, const std::string
   case PUMPGRAPH_COMPILED:
     return {};
   case PUMPGRAPH_COMPILER_UNPLANNABLE:
-    return fail(PUMPGRAPH_UNPLANNABLE, "\"{}\" cannot be planned: {}{}", name(), message,
-                otherFrames == 0 ? ""
-                                 : fmt::format(" ({})", othersText(otherFrames, session_.frames_->budgetFrames())));
+    return fail(
+        PUMPGRAPH_UNPLANNABLE, "\"{}\" cannot be planned: {}{}", name(), message,
+        otherFrames == 0 ? "" : fmt::format(" ({})", othersText(otherFrames, session_.memory.frames->budgetFrames())));
   case PUMPGRAPH_COMPILER_INVALID:
     return fail(costsGiven ? PUMPGRAPH_INVALID_ARGUMENT : PUMPGRAPH_INTERNAL,
                 "the compiler library does not accept \"{}\": {}", name(), message);
@@ -56,7 +60,7 @@ Expected<PlanRequest> Rewriting::request(std::uint64_t otherFrames, const std::s
   PlanRequest request;
   if (others) {
     otherFrames += others->unknownFrames();
-    Expected<Description> known = others->boundaryFor(step_.captured_.description, step_.captured_.blocks);
+    Expected<Description> known = others->boundaryFor(step_.captured.description, step_.captured.blocks);
     if (!known)
       return tl::unexpected<Error>(known.error());
     request.boundary = *known;
@@ -64,14 +68,14 @@ Expected<PlanRequest> Rewriting::request(std::uint64_t otherFrames, const std::s
     request.boundary.hostBytes = 0;
     request.given = std::move(*known);
   }
-  request.budgetFrames = session_.frames_->budgetFrames();
+  request.budgetFrames = session_.memory.frames->budgetFrames();
   if (otherFrames >= request.budgetFrames)
     return fail(PUMPGRAPH_UNPLANNABLE, "nothing is left for \"{}\": {}", name(),
                 othersText(otherFrames, request.budgetFrames));
   request.otherFrames = otherFrames;
-  request.captured = step_.captured_.description;
+  request.captured = step_.captured.description;
   request.costsIr = costsIr;
-  request.device = session_.deviceName_;
+  request.device = session_.device.name;
   request.apart.assign(apart.begin(), apart.end());
   request.options = compilerOptions(otherFrames, "");
   return request;
@@ -81,13 +85,13 @@ pumpgraph_compiler_options Rewriting::watched(pumpgraph_compiler_options options
   options.found_plan = [](double predictedUs, void *progress) {
     static_cast<Progress *>(progress)->foundPlan(predictedUs);
   };
-  options.found_plan_user = &session_.progress_;
+  options.found_plan_user = &session_.progress;
   return options;
 }
 
 Compilation Rewriting::shown(const std::function<Compilation()> &plan) const {
   const NvtxRange range("pumpgraph plan");
-  const PhaseScope planning(&session_.progress_, Phase::Planning, 0);
+  const PhaseScope planning(&session_.progress, Phase::Planning, 0);
   return plan();
 }
 
@@ -122,11 +126,11 @@ Expected<double> Rewriting::predictUs(const Description &lowered) const {
 }
 
 Expected<nlohmann::ordered_json> Rewriting::retimedFigures() const {
-  const Description &captured = step_.captured_.description;
+  const Description &captured = step_.captured.description;
   const pumpgraph_compiler_options options = compilerOptions(0, "");
-  const Description timed = withMeasured(step_.plan_.lowered, captured);
+  const Description timed = withMeasured(step_.plan.lowered, captured);
   const DescriptionView before(captured), after(timed);
-  const std::uint64_t peakBytes = step_.plan_.report ? step_.plan_.report->value("peak_bytes_before", 0ULL) : 0;
+  const std::uint64_t peakBytes = step_.plan.report ? step_.plan.report->value("peak_bytes_before", 0ULL) : 0;
   char *json = nullptr;
   char *problem = compiler_.retime(before.get(), after.get(), &options, peakBytes, &json);
   const std::unique_ptr<char, decltype(compiler_.freeString)> owner(problem ? problem : json, compiler_.freeString);
@@ -140,7 +144,7 @@ Expected<std::string> Rewriting::memoryViz() const {
       step_.isManaged() ? managedOptions("") : Expected<pumpgraph_compiler_options>(compilerOptions(0, ""));
   if (!options)
     return tl::unexpected<Error>(options.error());
-  const DescriptionView view(step_.plan_.lowered);
+  const DescriptionView view(step_.plan.lowered);
   char *pickle = nullptr;
   std::size_t size = 0;
   char *problem = compiler_.memoryViz(view.get(), &*options, &pickle, &size);
@@ -151,7 +155,7 @@ Expected<std::string> Rewriting::memoryViz() const {
 }
 
 Expected<pumpgraph_compiler_options> Rewriting::managedOptions(const std::string &costsIr) const {
-  const Expected<const ManagedLink *> link = session_.managedLink();
+  const Expected<const ManagedLink *> link = managedLinkOf(session_);
   if (!link)
     return tl::unexpected<Error>(link.error());
   pumpgraph_compiler_options options = compilerOptions(0, costsIr);
@@ -165,7 +169,7 @@ Expected<pumpgraph_compiler_options> Rewriting::managedOptions(const std::string
   options.down_overhead_us = (*link)->downOverheadUs;
   options.request_us = (*link)->requestUs;
   options.empty_bytes_per_second = (*link)->emptyBytesPerSecond;
-  options.down_at_once = static_cast<std::uint32_t>(session_.laneContexts_->down().size());
+  options.down_at_once = static_cast<std::uint32_t>(session_.link.lanes->down().size());
   return options;
 }
 
@@ -181,9 +185,9 @@ Expected<std::vector<CompiledPlan>> Rewriting::planManaged(const std::string &co
     options.hosting = hosting.choices.empty() ? nullptr : hosting.choices.data();
     options.hosted_us = hosting.nodesUs.empty() ? nullptr : hosting.nodesUs.data();
     options.hosted_rounds =
-        static_cast<std::uint32_t>(hosting.nodesUs.size() / std::max<std::size_t>(1, step_.captured_.nodes.size()));
+        static_cast<std::uint32_t>(hosting.nodesUs.size() / std::max<std::size_t>(1, step_.captured.nodes.size()));
     options.hosted_round = hosting.rounds.empty() ? nullptr : hosting.rounds.data();
-    Description captured = step_.captured_.description;
+    Description captured = step_.captured.description;
     for (BufferIndex buffer = 0; buffer < hosting.stays.size(); ++buffer)
       captured.buffers[buffer].hosted = hosting.stays[buffer];
     return takeAll(shown([&] { return compileNow(compiler_, captured, watched(options)); }), options, 0,
@@ -192,7 +196,7 @@ Expected<std::vector<CompiledPlan>> Rewriting::planManaged(const std::string &co
   Expected<std::vector<CompiledPlan>> plans = planOnce();
   if (!plans)
     return plans;
-  const Expected<bool> disturbed = session_.managedLinkWasDisturbed();
+  const Expected<bool> disturbed = managedLinkWasDisturbed(session_);
   if (!disturbed)
     return tl::unexpected<Error>(disturbed.error());
   return *disturbed ? planOnce() : std::move(plans);
@@ -210,7 +214,7 @@ Expected<std::vector<CompiledPlan>> Rewriting::takeAll(const Compilation &compil
                                                        bool isForSharedBoundary) {
   const pumpgraph_compilation *made = compilation.made.get();
   const pumpgraph_compiler_status compiled = compilation.status;
-  const std::vector<Buffer> &buffers = step_.captured_.description.buffers;
+  const std::vector<Buffer> &buffers = step_.captured.description.buffers;
   hasRenamed_ = compiled == PUMPGRAPH_COMPILER_REFUSED &&
                 std::any_of(buffers.begin(), buffers.end(), [](const Buffer &buffer) { return buffer.isRenamable; });
   hasRepeated_ = compiled == PUMPGRAPH_COMPILER_REFUSED && options.rematerialize != 0;
@@ -227,14 +231,14 @@ Expected<std::vector<CompiledPlan>> Rewriting::takeAll(const Compilation &compil
   if (plans.empty())
     return fail(PUMPGRAPH_INTERNAL, "the compiler library has no plan for \"{}\"", name());
   const Description &lowered = plans.front().lowered;
-  hasRenamed_ = lowered.buffers.size() > step_.captured_.blocks.size();
+  hasRenamed_ = lowered.buffers.size() > step_.captured.blocks.size();
   hasRepeated_ = std::any_of(lowered.nodes.begin(), lowered.nodes.end(),
                              [](const Node &node) { return node.kind == NodeKind::Rematerialize; });
   for (CompiledPlan &plan : plans)
     PUMPGRAPH_TRY(reserveContinuations(plan, isForSharedBoundary));
   for (std::uint64_t i = 0; const char *note = compiler_.note(made, i); ++i)
-    noteOnce(step_.captured_.notes, note);
-  step_.times_.planMs += compilation.milliseconds;
+    noteOnce(step_.captured.notes, note);
+  step_.history.times.planMs += compilation.milliseconds;
   return plans;
 }
 
@@ -250,7 +254,7 @@ Expected<CompiledPlan> Rewriting::planOf(const pumpgraph_candidate &candidate) c
 }
 
 Status Rewriting::reserveContinuations(CompiledPlan &plan, bool isForSharedBoundary) const {
-  const std::vector<Buffer> &captured = step_.captured_.description.buffers;
+  const std::vector<Buffer> &captured = step_.captured.description.buffers;
   std::vector<Buffer> &buffers = plan.lowered.buffers;
   if (buffers.size() < captured.size())
     return fail(PUMPGRAPH_INTERNAL, "the compiler library changed the number of buffers from {} to {}", captured.size(),
@@ -269,7 +273,7 @@ Status Rewriting::reserveContinuations(CompiledPlan &plan, bool isForSharedBound
       return fail(PUMPGRAPH_INTERNAL, "the compiler library continues \"{}\" at another address, which cannot be",
                   continued.name);
     Expected<std::shared_ptr<const ReservedBlock>> block =
-        ReservedBlock::create(*session_.heap_, plan.lowered.pageCount(index));
+        ReservedBlock::create(*session_.memory.heap, plan.lowered.pageCount(index));
     if (!block)
       return inContext(block.error(), fmt::format("addresses for what \"{}\" becomes", continued.name));
     buffer.address = (*block)->address();
@@ -280,41 +284,41 @@ Status Rewriting::reserveContinuations(CompiledPlan &plan, bool isForSharedBound
 
 Expected<std::shared_ptr<Residence>> Rewriting::prepare(CompiledPlan &plan, std::unique_ptr<Residence> others) {
   const Stopwatch pinning;
-  const std::vector<BlockId> blocks = plan.blocksOf(step_.captured_);
+  const std::vector<BlockId> blocks = plan.blocksOf(step_.captured);
   std::shared_ptr<Residence> residence = std::move(others);
   if (residence)
     residence->add(plan.lowered, blocks, plan.continuations);
   else
-    residence = std::make_shared<Residence>(session_.tools(), plan.lowered, blocks, plan.continuations);
+    residence = std::make_shared<Residence>(memoryTools(session_), plan.lowered, blocks, plan.continuations);
   plan.lowered = residence->withPlaces(plan.lowered, blocks);
   PUMPGRAPH_TRY(residence->addRows(plan.lowered, blocks));
   PUMPGRAPH_TRY_WHILE(residence->pin(), "getting host memory for \"{}\"", name());
-  step_.times_.pinnedMs = pinning.milliseconds();
+  step_.history.times.pinnedMs = pinning.milliseconds();
   return residence;
 }
 
 Status Rewriting::putInForce(CompiledPlan plan, const std::shared_ptr<Residence> &residence, Keep keep) {
   const Stopwatch mapping;
   if (!residence->installed())
-    if (const Status installed = session_.install(*residence); !installed) {
+    if (const Status installed = install(session_, *residence); !installed) {
       noteIfLost(*residence);
       return inContext(installed.error(), fmt::format("mapping the memory of \"{}\"", name()));
     }
-  step_.times_.mapMs = mapping.milliseconds();
-  auto editor = std::make_unique<GraphEditor>(driver_, step_.graph_, session_.context_);
+  step_.history.times.mapMs = mapping.milliseconds();
+  auto editor = std::make_unique<GraphEditor>(driver_, step_.graph.handle, session_.device.context);
   const Status done = lowerAndCheck(*editor, plan, *residence);
   if (!done) {
     Error error = restoreAfter(done.error(), *editor, plan);
-    if (const Status back = residence->remove(keep, {}, &step_.captured_.blocks); !back) {
+    if (const Status back = residence->remove(keep, {}, &step_.captured.blocks); !back) {
       noteIfLost(*residence);
       return inContext(std::move(error), back.error().message);
     }
     return tl::unexpected<Error>(std::move(error));
   }
-  step_.edits_ = std::move(editor);
-  step_.residence_ = residence;
-  step_.plan_ = std::move(plan);
-  step_.plan_.boundary.reset(); // kept, from here on
+  step_.graph.edits = std::move(editor);
+  step_.memory.residence = residence;
+  step_.plan = std::move(plan);
+  step_.plan.boundary.reset(); // kept, from here on
   return {};
 }
 
@@ -324,15 +328,16 @@ void Rewriting::restore(GraphEditor &editor, const CompiledPlan &plan) {
     return;
   restored_ = inContext(std::move(restored_).error(),
                         fmt::format("the graph of \"{}\" is not as it was captured and must not be launched", name()));
-  session_.leftInGraphs_.insert(session_.leftInGraphs_.end(), plan.continuations.begin(), plan.continuations.end());
-  if (step_.aside_)
-    session_.asidesInGraphs_.push_back(step_.aside_);
+  session_.leftovers.addresses.insert(session_.leftovers.addresses.end(), plan.continuations.begin(),
+                                      plan.continuations.end());
+  if (step_.memory.aside)
+    session_.leftovers.asides.push_back(step_.memory.aside);
 }
 
 void Rewriting::leaveGraph() {
-  restore(*step_.edits_, step_.plan_);
-  step_.edits_.reset();
-  step_.graphIsChanging();
+  restore(*step_.graph.edits, step_.plan);
+  step_.graph.edits.reset();
+  graphIsChanging(step_);
 }
 
 Error Rewriting::restoreAfter(Error why, GraphEditor &editor, const CompiledPlan &plan) {
@@ -345,30 +350,30 @@ Error Rewriting::restoreAfter(Error why, GraphEditor &editor, const CompiledPlan
 /// The residence is about to go, and with it what it knows.
 void Rewriting::noteIfLost(const Residence &residence) {
   if (residence.lost())
-    session_.lostBlocks_.merge(residence.blocks());
+    session_.values.lost.merge(residence.blocks());
 }
 
 Expected<std::shared_ptr<Residence>> Rewriting::takeBack(Keep keep) {
-  PUMPGRAPH_TRY(step_.residence_->remove(keep, {}, &step_.captured_.blocks));
+  PUMPGRAPH_TRY(step_.memory.residence->remove(keep, {}, &step_.captured.blocks));
   leaveGraph(); // its own copies are renewed by whoever puts a plan in force
-  return std::move(step_.residence_);
+  return std::move(step_.memory.residence);
 }
 
 Status Rewriting::lowerAndCheck(GraphEditor &editor, const CompiledPlan &plan, const Residence &residence) {
   const Stopwatch lowering;
-  const CapturedStep &captured = step_.captured_;
+  const CapturedStep &captured = step_.captured;
   const Expected<Repetitions> repetitions =
-      lowerGraph(editor, plan.lowered, captured, step_.lifted_, plan.blocksOf(captured), residence);
+      lowerGraph(editor, plan.lowered, captured, step_.graph.lifted, plan.blocksOf(captured), residence);
   if (!repetitions)
     return inContext(repetitions.error(), fmt::format("rewriting the graph of \"{}\"", name()));
-  step_.times_.lowerMs = lowering.milliseconds();
+  step_.history.times.lowerMs = lowering.milliseconds();
 
   const Stopwatch checking;
-  const Expected<LiftedGraph> again =
-      liftGraph(driver_, step_.graph_, *session_.addresses_, session_.context_, session_.fillKernel_.get());
+  const Expected<LiftedGraph> again = liftGraph(driver_, step_.graph.handle, *session_.memory.addresses,
+                                                session_.device.context, session_.fillKernel.get());
   if (!again)
     return inContext(again.error(), "lifting the rewritten graph");
-  Expected<RewrittenStep> rewritten = describeRewritten(driver_, *again, step_.lifted_, captured, plan.lowered,
+  Expected<RewrittenStep> rewritten = describeRewritten(driver_, *again, step_.graph.lifted, captured, plan.lowered,
                                                         *repetitions, plan.blocksOf(captured), residence);
   if (!rewritten)
     return tl::unexpected<Error>(rewritten.error());
@@ -381,56 +386,57 @@ Status Rewriting::lowerAndCheck(GraphEditor &editor, const CompiledPlan &plan, c
   }
   if (plan.boundary)
     PUMPGRAPH_TRY(checkBoundary(*plan.boundary, rewritten->description, residence));
-  step_.rewritten_ = std::move(*rewritten);
-  step_.times_.checkMs = checking.milliseconds();
+  step_.graph.readBack = std::move(*rewritten);
+  step_.history.times.checkMs = checking.milliseconds();
   return {};
 }
 
 Status Rewriting::putInForceManaged(CompiledPlan plan) {
   const Stopwatch mapping;
   Expected<std::unique_ptr<ManagedStep>> managed =
-      ManagedStep::create(driver_, session_.options_.device, *session_.laneContexts_, session_.stream_, plan.lowered);
+      ManagedStep::create(driver_, session_.options.device, *session_.link.lanes, session_.device.stream, plan.lowered);
   if (!managed) {
-    session_.takeAdviceBack(step_, plan.lowered);
+    takeAdviceBack(step_, plan.lowered);
     return inContext(managed.error(), fmt::format("preparing the managed memory of \"{}\"", name()));
   }
-  step_.times_.mapMs = mapping.milliseconds();
-  auto editor = std::make_unique<GraphEditor>(driver_, step_.graph_, session_.context_);
+  step_.history.times.mapMs = mapping.milliseconds();
+  auto editor = std::make_unique<GraphEditor>(driver_, step_.graph.handle, session_.device.context);
   if (Status done = lowerAndCheckManaged(*editor, plan, (*managed)->words()); !done) {
-    session_.takeAdviceBack(step_, plan.lowered);
+    takeAdviceBack(step_, plan.lowered);
     return tl::unexpected<Error>(restoreAfter(std::move(done).error(), *editor, plan));
   }
-  step_.edits_ = std::move(editor);
-  step_.managed_ = std::move(*managed);
-  step_.plan_ = std::move(plan);
+  step_.graph.edits = std::move(editor);
+  step_.memory.managed = std::move(*managed);
+  step_.plan = std::move(plan);
   return {};
 }
 
 Status Rewriting::takeBackManaged() {
-  const Status idle = step_.managed_->waitUntilIdle(); // even if not, nothing must be left in the graph
-  session_.takeAdviceBack(step_, step_.plan_.lowered);
+  const Status idle = step_.memory.managed->waitUntilIdle(); // even if not, nothing must be left in the graph
+  takeAdviceBack(step_, step_.plan.lowered);
   leaveGraph();
-  step_.managed_.reset();
+  step_.memory.managed.reset();
   return restored_ ? idle : restored_;
 }
 
 Status Rewriting::lowerAndCheckManaged(GraphEditor &editor, const CompiledPlan &plan, CUdeviceptr words) {
   const Stopwatch lowering;
-  const CapturedStep &captured = step_.captured_;
+  const CapturedStep &captured = step_.captured;
   PUMPGRAPH_TRY_WHILE(addOperations(editor, plan.lowered, captured, words), "rewriting the graph of \"{}\"", name());
-  step_.times_.lowerMs = lowering.milliseconds();
+  step_.history.times.lowerMs = lowering.milliseconds();
 
   const Stopwatch checking;
-  const Expected<LiftedGraph> again = liftGraph(driver_, step_.graph_, *session_.addresses_, session_.context_);
+  const Expected<LiftedGraph> again =
+      liftGraph(driver_, step_.graph.handle, *session_.memory.addresses, session_.device.context);
   if (!again)
     return inContext(again.error(), "lifting the rewritten graph");
   const Expected<Description> rewritten =
-      describeManaged(driver_, *again, step_.lifted_, captured, plan.lowered, words);
+      describeManaged(driver_, *again, step_.graph.lifted, captured, plan.lowered, words);
   if (!rewritten)
     return tl::unexpected<Error>(rewritten.error());
   const Description annotated = withAnnotations(captured.description, plan.lowered);
   const DescriptionView after(*rewritten), before(annotated);
-  step_.times_.checkMs = checking.milliseconds();
+  step_.history.times.checkMs = checking.milliseconds();
   char *violation = compiler_.checkManaged(after.get(), before.get());
   if (!violation)
     return {};

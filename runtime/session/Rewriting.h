@@ -3,9 +3,9 @@
 /// From a captured step to a rewritten graph and back: what adopting a step and planning it again have in common.
 #pragma once
 
-#include "runtime/session/HostedTimes.h"
-#include "runtime/session/PlanJob.h"
-#include "runtime/session/Step.h"
+#include "runtime/measure/HostedTimes.h"
+#include "runtime/state/PlanJob.h"
+#include "runtime/state/StepState.h"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -25,7 +25,7 @@ struct ManagedKnowledge {
 /// says why it is not.
 class Rewriting {
 public:
-  Rewriting(Step &step, const Compiler &compiler);
+  Rewriting(StepState &step, const Compiler &compiler);
 
   /// Has the captured step planned, with what `otherFrames` device frames leave of the budget. `costsIr` may be empty.
   /// `others`: for a boundary shared with them, their residence made by forStep(); else null. `apart`: as in the
@@ -99,10 +99,10 @@ private:
   Error restoreAfter(Error why, GraphEditor &editor, const CompiledPlan &plan);
   /// Restores the graph of the plan in force, and drops its instantiation.
   void leaveGraph();
-  const std::string &name() const { return step_.captured_.description.name; }
+  const std::string &name() const { return step_.captured.description.name; }
 
-  Step &step_;
-  Session &session_;
+  StepState &step_;
+  SessionState &session_;
   const Driver &driver_;
   const Compiler &compiler_;
   bool hasRenamed_ = false;

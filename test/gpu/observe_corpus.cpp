@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Clang plugin's table against what its kernels are seen to do: `observe_corpus [RUNS] [--json FILE]`. Exit status
 // 1 if the table is wrong anywhere. FILE gets a line for every slot, which corpus.py --observed reads.
+#include "runtime/session/Session.h"
 #include "runtime/session/Step.h"
 #include "test/gpu/CorpusLaunches.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/session/HostedRounds.h"
+#include "runtime/managed/HostedRounds.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/session/MeasuredTimes.h"
+#include "runtime/measure/MeasuredTimes.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -3,6 +3,7 @@
 /// A small training step on the fake driver, for tests of the whole way from capture to replay.
 #pragma once
 
+#include "runtime/session/Session.h"
 #include "runtime/session/Step.h"
 #include "test/unit/runtime/FakeDriver.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Planning again: node times measured on the rewritten step, a second plan, contents that stay.
-#include "runtime/session/NodeClocks.h"
+#include "runtime/measure/NodeClocks.h"
 #include "test/unit/runtime/Program.h"
 
 #include <gtest/gtest.h>
