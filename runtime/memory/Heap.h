@@ -3,10 +3,8 @@
 /// The allocator: live allocations, their addresses, and the memory behind them.
 #pragma once
 
-#include "runtime/memory/FramePool.h"
-#include "runtime/memory/HostMemory.h"
-#include "runtime/memory/OtherGraphs.h"
-#include "runtime/memory/PageMapper.h"
+#include "runtime/memory/Block.h"
+#include "runtime/memory/BlockMemory.h"
 
 #include <atomic>
 #include <functional>
@@ -20,80 +18,6 @@
 #include <vector>
 
 namespace pumpgraph::runtime {
-
-using BlockId = std::uint32_t;
-/// Captures are counted from 1; 0 means outside any.
-using CaptureNumber = std::uint32_t;
-
-/// The memory behind a block's addresses.
-enum class Backing : std::uint8_t {
-  None,
-  /// Useless memory behind every page: allocations during a capture need no memory, but the driver checks that the
-  /// addresses of captured copies are device memory.
-  StandIn,
-  Device,  ///< one frame of its own behind every page
-  Piece,   ///< one piece of device memory, which no plan can use: see Paging
-  Host,    ///< one piece of host memory, which kernels reach over the link
-  Managed, ///< pages of a managed arena, which the driver moves; at all times
-  Planned  ///< frames shared with other blocks as a plan says; some pages may have none, or host memory of the plan's
-};
-
-/// The last nodes of the work of a stream under capture so far.
-using LastNodes = std::vector<CUgraphNode>;
-
-/// A result of allocate(), and its fate.
-struct Allocation {
-  std::uint64_t offset = 0; ///< from the start of its block
-  std::uint64_t size = 0;   ///< as requested
-  std::uint64_t room = 0;   ///< as reserved
-  std::uint64_t serial = 0; ///< counts all allocations of the session, from 1
-  std::string name;
-  CUstream stream = nullptr;
-  CaptureNumber bornIn = 0;
-  CaptureNumber diedIn = 0;     ///< freed in this capture or before its adoption: the graph may still use it
-  bool live = true;             ///< not freed
-  GraphNumber graph = 0;        ///< of the program's own, while it lives: it was captured when this was allocated
-  GraphNumber graphsBefore = 0; ///< the program's last one then; younger ones may work in this
-  bool isScratch = false;       ///< of the capture's operations: none finds the contents that another left
-  bool kept = false;            ///< freed, and such graphs may still work in it
-  LastNodes after;              ///< where the block's earlier members had the same bytes: nodes after which it has them
-  bool declaredPrivate = false;
-  bool declaredPresent = false; ///< in addition: between replays others touch it
-};
-
-/// Its name, or a substitute for reports.
-std::string nameOf(const Allocation &allocation);
-
-/// An address range of whole pages: one large allocation, or several small ones that live and move together.
-struct Block {
-  BlockId id = 0;
-  CUdeviceptr address = 0;
-  std::uint64_t pages = 0;
-  bool shared = false;
-  std::uint32_t retainers = 0; ///< number of steps that use it; it stays while there is one
-  Backing backing = Backing::None;
-  std::vector<FrameId> frames; ///< Device and Planned: one per page
-  CUmemGenericAllocationHandle hostHandle = 0;
-  CUmemGenericAllocationHandle pieceHandle = 0;
-  std::uint64_t usedBytes = 0; ///< shared: handed out so far
-  /// Ascending offsets. If not shared, those that had it one after the other in one capture; else exactly one.
-  std::vector<Allocation> members;
-
-  std::uint64_t bytes() const { return pages * pageBytes; }
-  /// Kept ones are alive to the graphs that work in them.
-  bool hasLiveMember() const;
-  /// Whether a graph of the program's own has memory in it.
-  bool isOfOtherGraph() const;
-  /// Whether it keeps written values.
-  bool hasMemory() const { return backing != Backing::None && backing != Backing::StandIn; }
-};
-
-/// A word that points into a block or its guards.
-struct Hit {
-  BlockId block = 0;
-  std::size_t member = 0;
-  std::int64_t offset = 0; ///< from the member's start; outside [0, size] when the word points at a guard
-};
 
 /// An allocation of a rehearsal.
 struct RehearsedAllocation {
@@ -126,7 +50,8 @@ public:
   /// `managed`: the addresses are those of a managed arena, so that memory never has to be put behind them.
   Heap(const Driver &driver, AddressSpace &addresses, FramePool &pool, HostMemory &host, const PageMapper &mapper,
        bool managed = false)
-      : driver_(driver), addresses_(addresses), pool_(pool), host_(host), mapper_(mapper), managed_(managed) {}
+      : driver_(driver), addresses_(addresses), pool_(pool), memory_(driver, addresses, pool, host, mapper),
+        managed_(managed) {}
   ~Heap();
   Heap(const Heap &) = delete;
   Heap &operator=(const Heap &) = delete;
@@ -188,11 +113,11 @@ public:
   /// Gives memory to a block without any: device frames if there are enough, else host memory. `mayWait`: for the
   /// device, to give up cached blocks.
   Status back(Block &block, bool mayWait = true);
-  Status backOnDevice(Block &block);
-  Status backOnHost(Block &block);
+  Status backOnDevice(Block &block) { return memory_.put(Backing::Device, block); }
+  Status backOnHost(Block &block) { return memory_.put(Backing::Host, block); }
   /// Moves a block to memory of the other kind, contents and all: Device, Piece or Host, from one of these. Nothing may
   /// be running that uses it. When it fails the block is where it was, if the driver lets us.
-  Status moveTo(Backing backing, Block &block);
+  Status moveTo(Backing backing, Block &block) { return memory_.move(backing, block); }
   Status moveToHost(Block &block) { return moveTo(Backing::Host, block); }
 
   /// Gets memory on the device for so many pages, as far as it can.
@@ -201,7 +126,7 @@ public:
   /// and large blocks get pieces.
   void makeRoomBy(const MakeRoom *makeRoom) { makeRoom_ = makeRoom; }
   /// Takes the memory away; frames go back to the pool. Nothing may be running that uses it.
-  Status unback(Block &block);
+  Status unback(Block &block) { return memory_.takeAway(block); }
   /// Takes stand-ins away from all blocks, so that wide ones are frames again; adds these blocks to `taken`, after a
   /// failure those that have lost theirs.
   Status takeStandInsAway(std::vector<BlockId> &taken);
@@ -294,32 +219,13 @@ private:
   void forgetDestroyed();
   Status takeMemory(Block &block, bool hasValue, CUstream stream, std::vector<Contents> &taken);
   Status write(const Contents &contents, CUstream stream);
-  /// The present or possible memory of a block.
-  struct Memory {
-    Backing backing = Backing::None; ///< Device, Piece or Host
-    std::vector<FrameId> frames;
-    CUmemGenericAllocationHandle handle = 0;
-  };
-  Expected<Memory> takeMemory(Backing backing, std::uint64_t pages);
-  void giveMemory(const Memory &memory, std::uint64_t pages);
-  Status mapMemory(CUdeviceptr address, std::uint64_t pages, const Memory &memory) const;
-  Status unmapMemory(CUdeviceptr address, std::uint64_t pages, const Memory &memory) const;
-  static Memory memoryOf(const Block &block);
-  static void setMemory(Block &block, Memory memory);
-  /// To memory that is mapped nowhere.
-  Status copyTo(const Memory &memory, const Block &block);
-  /// Puts memory of that kind behind a block that has none.
-  Status backOn(Backing backing, Block &block);
   /// Whether a block that was freed in host memory has other memory, without its contents, before it is used again.
   Status renew(Block &block);
-  /// Puts stand-ins of at most so many pages behind a block without anything.
-  Status standIn(Block &block, std::uint64_t widest);
 
   const Driver &driver_;
   AddressSpace &addresses_;
   FramePool &pool_;
-  HostMemory &host_;
-  const PageMapper &mapper_;
+  BlockMemory memory_;
   bool managed_;
 
   std::vector<std::unique_ptr<Block>> blocks_; ///< by BlockId; null once destroyed
@@ -346,7 +252,6 @@ private:
   std::atomic<bool> capturing_{false};
   std::vector<Hit> captured_;
   std::vector<Hit> freedInCapture_;
-  std::uint64_t stoodIn_ = 0; ///< blocks with stand-ins
   std::vector<RehearsedAllocation> rehearsed_;
   std::map<CUstream, std::multimap<std::uint64_t, BlockId>> vacant_; ///< by pages
 
