@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/Workers.h"
 
+#include "passes/plan/Knobs.h"
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -74,8 +76,7 @@ void Workers::enqueue(std::function<void()> work) {
 }
 
 unsigned Shares::ofEach() const {
-  constexpr unsigned most = 6; // of what more of them would try, much comes after a success and counts for nothing
-  return std::clamp(processors_ / std::max(1U, searches_.load()), 1U, most);
+  return std::clamp(processors_ / std::max(1U, searches_.load()), 1U, knobs::mostAhead);
 }
 
 } // namespace pumpgraph

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "passes/plan/Knobs.h"
 #include "passes/plan/allocate/FramePlanner.h"
 
 #include <algorithm>
@@ -7,11 +8,6 @@
 namespace pumpgraph {
 
 namespace {
-
-/// Steps of the exact search before it gives up; small steps need far fewer.
-constexpr std::uint64_t mostSearchSteps = 1'000'000;
-/// Above this the search would need too much memory, and greedy colouring must do.
-constexpr std::uint64_t mostSearchedPages = 512;
 
 /// For each piece, the pieces that some node uses together with it, itself included, and those that must be apart.
 std::vector<std::vector<std::uint32_t>> companions(const Timeline &timeline) {
@@ -84,7 +80,7 @@ private:
     for (std::uint32_t frame = first; frame < std::min(used + 1, frames_); ++frame) {
       if (around_[*piece][frame] > 0)
         continue;
-      if (++steps_ > mostSearchSteps)
+      if (++steps_ > knobs::mostExactSteps)
         return false;
       put(*piece, frame);
       if (colourRest(std::max(used, frame + 1)))
@@ -168,7 +164,7 @@ std::optional<PieceFrames> colourPieces(const PlannerInput &input) {
   std::uint64_t pages = 0;
   for (const Piece &piece : input.timeline.pieces())
     pages += piece.pageCount;
-  if (pages > mostSearchedPages)
+  if (pages > knobs::mostSearchedPages)
     return colourGreedily(input);
   const std::uint64_t first = input.timeline.exclusivePages();
   std::optional<PieceFrames> homes =

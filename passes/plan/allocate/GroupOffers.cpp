@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/allocate/GroupOffers.h"
 
+#include "passes/plan/Knobs.h"
+
 #include <algorithm>
 #include <span>
 #include <tuple>
@@ -9,12 +11,6 @@ namespace pumpgraph {
 
 namespace {
 
-/// How many groups of each standing are looked at for one that comes: those whose next use is farthest, and a few
-/// spread over the ones after them, unless they have so many tenants that playing them takes long.
-constexpr std::size_t mostCandidates = 32;
-constexpr std::size_t sampleReach = 512;
-constexpr std::size_t sampleStride = 21;
-constexpr std::size_t mostTenantsOfSample = 24;
 /// Of pricing one group, where noting its use is 1.
 constexpr std::uint64_t effortOfPrice = 4;
 
@@ -156,13 +152,13 @@ std::vector<GroupOffers::Offer> &GroupOffers::offersFor(const Family &family, bo
     std::size_t considered = 0, beyond = 0;
     std::uint32_t frames = 0;
     ranking.visit([&](GroupIndex index) {
-      const bool isBeyond = considered >= mostCandidates && frames >= family.pageCount;
-      if (isBeyond && (!tuning_.looksFurther || ++beyond > sampleReach))
+      const bool isBeyond = considered >= knobs::mostCandidates && frames >= family.pageCount;
+      if (isBeyond && (!tuning_.looksFurther || ++beyond > knobs::sampleReach))
         return false;
-      if (isBeyond && beyond % sampleStride != 0)
+      if (isBeyond && beyond % knobs::sampleStride != 0)
         return true;
       const Group &group = groups_[index];
-      if (isBeyond && group.parts.size() > mostTenantsOfSample)
+      if (isBeyond && group.parts.size() > knobs::mostTenantsOfSample)
         return true;
       if (group.occupant && states_.isUsedAt(*group.occupant, order_.now()))
         return true;

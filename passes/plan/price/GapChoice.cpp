@@ -2,6 +2,7 @@
 #include "passes/plan/price/GapChoice.h"
 
 #include "passes/analysis/Indices.h"
+#include "passes/plan/Knobs.h"
 #include "passes/plan/schedule/Deferral.h"
 
 #include <algorithm>
@@ -16,18 +17,9 @@ namespace pumpgraph {
 
 namespace {
 
-constexpr std::size_t slotCount = 128;
-constexpr int mostRaises = 256;
+using knobs::slotCount;
 /// How many gaps are looked at for a price in the time that counts as 1.
 constexpr std::uint64_t gapsOfEffort = 8;
-/// Worth of a link that nobody waits for: of two ways to make room, the one that moves less.
-constexpr double leastWorth = 0.1;
-/// A transfer that could end later by this share of the step is in nobody's way.
-constexpr double freeSlack = 0.05;
-/// Of equally dear pieces those leave that are away across the boundary: they have the most time to go and to come.
-constexpr double wrapDiscount = 0.9;
-/// Then those that had to leave in the last plan, because of the frames that they and others got.
-constexpr double habitDiscount = 0.97;
 
 /// What a microsecond of each direction of the link is worth, from 0 (nobody waits for it) to 1 (the step ends later by
 /// what is added), as a plan leaves it.
@@ -218,7 +210,7 @@ private:
       if (gap.canMirror)
         down = std::min(
             down, least(worth_.down, slotOf(worth_.endUs[timeline_.usesOf(gap.piece).back().node]), slotCount - 1));
-      const double discount = gap.wraps ? wrapDiscount : leftBefore(gap, at) ? habitDiscount : 1;
+      const double discount = gap.wraps ? knobs::wrapDiscount : leftBefore(gap, at) ? knobs::habitDiscount : 1;
       const double megabytes = static_cast<double>(piece.bytes) * 1e6;
       if (!gap.isClean)
         gap.downUs =
@@ -256,7 +248,7 @@ private:
   /// Raises the price of room at the node where most is in the way, until enough gaps pay for themselves there, and
   /// again. A gap that has paid at one node costs less at the next.
   void cover(Excess &excess) {
-    for (int raise = 0; raise < mostRaises; ++raise) {
+    for (int raise = 0; raise < knobs::mostRaises; ++raise) {
       const Excess::Most most = excess.most(0, nodeCount_);
       if (most.pages <= 0)
         return;
@@ -360,8 +352,8 @@ LinkWorth worthOfLink(const PlannerInput &input, const Draft &draft, const Sched
   const std::vector<double> latestUs = latestStartsUs(input, draft, schedule);
   LinkWorth worth;
   worth.slotUs = std::max(schedule.totalUs, 1e-3) / slotCount;
-  worth.up.assign(slotCount, leastWorth);
-  worth.down.assign(slotCount, leastWorth);
+  worth.up.assign(slotCount, knobs::leastWorth);
+  worth.down.assign(slotCount, knobs::leastWorth);
   worth.startUs.assign(schedule.startUs.begin(), schedule.startUs.begin() + draft.capturedCount);
   worth.endUs.assign(schedule.endUs.begin(), schedule.endUs.begin() + draft.capturedCount);
   for (std::size_t i = 0; i < draft.transfers.size(); ++i) {
@@ -369,7 +361,7 @@ LinkWorth worthOfLink(const PlannerInput &input, const Draft &draft, const Sched
     const bool isUp = draft.transfers[i].kind == NodeKind::Prefetch;
     const double startUs = schedule.startUs[task], endUs = schedule.endUs[task];
     const double slack = (latestUs[task] - startUs) / std::max(schedule.totalUs, 1e-3);
-    const double share = std::max(0.0, 1 - slack / freeSlack) * (1 - leastWorth);
+    const double share = std::max(0.0, 1 - slack / knobs::freeSlack) * (1 - knobs::leastWorth);
     std::vector<double> &lane = isUp ? worth.up : worth.down;
     for (std::size_t slot = static_cast<std::size_t>(startUs / worth.slotUs);
          slot < slotCount && static_cast<double>(slot) * worth.slotUs < endUs; ++slot) {

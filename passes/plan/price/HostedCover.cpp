@@ -3,6 +3,7 @@
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/Indices.h"
+#include "passes/plan/Knobs.h"
 
 #include <algorithm>
 #include <span>
@@ -11,10 +12,8 @@ namespace pumpgraph {
 
 namespace {
 
-/// balance() exchanges half of the largest piece that is hosted, then a quarter of it, down to this part or a page.
-constexpr std::int64_t mostParts = 64;
 /// What an exchange has to gain, as a part of what it costs.
-constexpr double leastGain = 1e-6;
+constexpr double tolerance = 1e-6;
 
 } // namespace
 
@@ -114,11 +113,11 @@ void HostedCover::balance() {
       apply({piece, pages});
     largest = std::max(largest, pages);
   }
-  for (std::int64_t pages = largest / 2; pages > 0 && pages >= largest / mostParts; pages /= 2)
+  for (std::int64_t pages = largest / 2; pages > 0 && pages >= largest / knobs::mostParts; pages /= 2)
     for (bool isBetter = true; isBetter;) {
       isBetter = false;
       for (PieceIndex piece : members_)
-        isBetter |= effort_ < mostBalancing && exchange(piece, pages);
+        isBetter |= effort_ < knobs::mostExactSteps && exchange(piece, pages);
     }
 }
 
@@ -152,7 +151,7 @@ bool HostedCover::exchange(PieceIndex piece, std::int64_t pages) {
     apply(dearest);
     changes.push_back(dearest);
   }
-  if (changes.size() > 1 && us < -leastGain * std::max(moreUs, 0.0))
+  if (changes.size() > 1 && us < -tolerance * std::max(moreUs, 0.0))
     return true;
   for (auto change = changes.rbegin(); change != changes.rend(); ++change)
     apply({change->piece, -change->pages});

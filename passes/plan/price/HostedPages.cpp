@@ -2,6 +2,7 @@
 #include "passes/plan/price/HostedPages.h"
 
 #include "passes/analysis/HostedAccess.h"
+#include "passes/plan/Knobs.h"
 #include "passes/plan/price/HostedCover.h"
 #include "pumpgraph/graph/Ranges.h"
 
@@ -15,13 +16,6 @@
 namespace pumpgraph {
 
 namespace {
-
-/// Of the time that copies would have taken: they might have run beside other nodes, as hosted accesses never do.
-constexpr double worthOfMove = 0.5;
-/// Of the time of a copy up, for each page: where accesses cost the same, fewer pages are better.
-constexpr double priceOfPage = 0.5;
-/// Of what the accesses cost: hosting is never for nothing.
-constexpr double leastShare = 0.05;
 
 /// The largest value of any stretch, in constant time.
 class RangeMax {
@@ -58,8 +52,8 @@ public:
     double accessUs = 0;
     for (const Use &use : timeline_.usesOf(piece))
       accessUs += use.slowdown * linkUs({use.readsOld ? bytes : 0, use.writes ? bytes : 0}, machine_);
-    const double us =
-        std::max(leastShare * accessUs, accessUs - worthOfMove * movesUs(piece)) + priceOfPage * copyUs({bytes, 0});
+    const double us = std::max(knobs::leastShareOfAccesses * accessUs, accessUs - knobs::worthOfMove * movesUs(piece)) +
+                      knobs::priceOfPage * copyUs({bytes, 0});
     const double pages = timeline_.piece(piece).pageCount;
     return {us / pages, (us - accessUs) / pages};
   }

@@ -42,8 +42,6 @@ HostingPrices hostingPrices(const Timeline &timeline, std::uint64_t frames, cons
 
 /// Whether it counts that a node reads and writes hosted pages at the same time.
 enum class Balance { No, Nodes };
-/// Pieces and uses that are looked at for balance before things are left as they are: some milliseconds.
-inline constexpr std::uint64_t mostBalancing = 1'000'000;
 
 /// Sets `hosted` of the step's private buffers, so that each limit has no more other pages than it may; where that is
 /// so already, nothing is hosted. `timeline` is that of the step without hosted pages, but for those that are hosted

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/schedule/Deferral.h"
 
+#include "passes/plan/Knobs.h"
+
 #include <algorithm>
 #include <cstddef>
 
 namespace pumpgraph {
 
 namespace {
-
-/// Of the step: a transfer that could not be later by more than this is one that the step waits for.
-constexpr double littleSlack = 0.0005;
-/// Of the step: how much earlier than at the latest what waits may begin, so that a link a little slower than predicted
-/// does not make it late.
-constexpr double margin = 0.002;
 
 /// A transfer of one lane, in the schedule at hand.
 struct Played {
@@ -22,7 +18,7 @@ struct Played {
   /// The step waits for it; and if it began at the latest, that would be before its present end.
   bool isUrgent(double totalUs) const {
     const double slackUs = latestUs - startUs;
-    return slackUs <= littleSlack * totalUs && slackUs < endUs - startUs;
+    return slackUs <= knobs::littleSlack * totalUs && slackUs < endUs - startUs;
   }
 };
 
@@ -61,7 +57,7 @@ Draft deferTransfers(const PlannerInput &input, const Draft &draft, const Schedu
     if (node >= draft.capturedCount)
       lanes[draft.transfers[node - draft.capturedCount].kind == NodeKind::Prefetch].push_back(
           {node, schedule.startUs[node], schedule.endUs[node], latestUs[node]});
-  const double marginUs = margin * schedule.totalUs;
+  const double marginUs = knobs::deferralMargin * schedule.totalUs;
   for (const std::size_t lane : {0, 1}) {
     const std::vector<Played> &others = lanes[1 - lane];
     std::size_t first = 0; // of the others, that ends after the transfer starts

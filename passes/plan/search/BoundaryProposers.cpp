@@ -2,6 +2,7 @@
 #include "passes/plan/search/BoundaryProposers.h"
 
 #include "passes/analysis/Indices.h"
+#include "passes/plan/Knobs.h"
 #include "passes/plan/search/Each.h"
 
 #include <algorithm>
@@ -189,13 +190,12 @@ void BoundaryProposers::leavingLater() {
 
 /// Of the pieces that are saved last, as many leave in the next step as take `part` of that time.
 std::optional<Choices> BoundaryProposers::withLater(double part) const {
-  constexpr double leastTail = 0.002; // of the step: less after the last node is not worth another attempt
   const Evaluated &best = search_.best();
   const Schedule &schedule = best.schedule;
   const std::size_t nodes = best.draft.capturedCount;
   const double endUs = nodesEndUs(best);
   double leftUs = part * (schedule.totalUs - endUs);
-  if (leftUs < leastTail * schedule.totalUs)
+  if (leftUs < knobs::leastGain * schedule.totalUs)
     return std::nullopt;
   std::map<BufferIndex, std::vector<std::size_t>> saves; // after the last node
   for (std::size_t i = 0; i < best.draft.transfers.size(); ++i)

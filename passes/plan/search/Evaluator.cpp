@@ -4,6 +4,7 @@
 #include "passes/analysis/HostPlaces.h"
 #include "passes/analysis/Indices.h"
 #include "passes/analysis/Prediction.h"
+#include "passes/plan/Knobs.h"
 #include "passes/plan/schedule/Deferral.h"
 #include "passes/plan/schedule/JoinTransfers.h"
 #include "passes/plan/schedule/PlanWriter.h"
@@ -16,14 +17,10 @@ namespace pumpgraph {
 
 namespace {
 
-/// Of rows (RowLimits).
-constexpr std::size_t reachOfRows = 16;
-
 /// A sum, so that a plan cannot become slower again in a row of small trades of time for bytes, nor a row of small
 /// gains be lost.
 double scoreUs(const Evaluated &plan) {
-  constexpr double worthOfMoving = 0.01; // one microsecond less on the link, where the step takes as long
-  return plan.schedule.totalUs + worthOfMoving * plan.movedUs;
+  return plan.schedule.totalUs + knobs::worthOfMoving * plan.movedUs;
 }
 
 /// What no node writes has a good host copy for nothing: if it leaves, it need not be saved. Returns whether anything
@@ -105,7 +102,7 @@ Evaluated Evaluator::finish(const Evaluated &plan, const Finish &finish) const {
   for (std::uint32_t round = done.deferrals; round < finish.deferrals; ++round)
     follow(deferTransfers(input_, draft, schedule));
   if (finish.rowBytes != done.rowBytes)
-    follow(joinRows(input_.captured, draft, schedule, {reachOfRows, finish.rowBytes}));
+    follow(joinRows(input_.captured, draft, schedule, {knobs::reachOfRows, finish.rowBytes}));
   return judge(std::move(choices), std::move(draft), std::move(schedule));
 }
 

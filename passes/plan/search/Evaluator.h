@@ -12,9 +12,6 @@
 
 namespace pumpgraph {
 
-/// A plan that takes no longer than this times the plan bound is left alone.
-inline constexpr double closeToBound = 1.01;
-
 struct Evaluated {
   Choices choices;
   Draft draft;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/search/FindPlan.h"
 
+#include "passes/plan/Knobs.h"
 #include "passes/plan/search/BoundaryProposers.h"
 #include "passes/plan/search/FinishProposers.h"
 #include "passes/plan/search/GapProposer.h"
@@ -13,11 +14,9 @@ namespace pumpgraph {
 
 namespace {
 
-/// Draft::effort of a search after which only attempts that promise most are made: planning time counts more then than
-/// the last percent of step time. A large step needs more for each attempt, and has to be planned in bounded time.
 std::uint64_t mostEffortFor(std::size_t nodes) {
-  constexpr std::uint64_t forAllNodes = 300'000'000'000, atLeast = 20'000'000, atMost = 60'000'000;
-  return std::clamp<std::uint64_t>(forAllNodes / std::max<std::size_t>(1, nodes), atLeast, atMost);
+  return std::clamp<std::uint64_t>(knobs::effortOfNodes / std::max<std::size_t>(1, nodes), knobs::leastEffort,
+                                   knobs::mostEffort);
 }
 
 /// Takes the plan in which nothing has to make room, if there is one.

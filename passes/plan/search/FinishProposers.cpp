@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/search/FinishProposers.h"
 
+#include "passes/plan/Knobs.h"
+
 namespace pumpgraph {
-
-namespace {
-
-/// The first alone where planning has taken long.
-constexpr std::int32_t reachesTried[] = {0, 4, 16, 64, 256};
-/// How often transfers are deferred, each time from the best plan so far.
-constexpr std::uint32_t mostDeferrals = 4;
-/// Copies are saved with larger rows, and more is moved away from where it was wanted. Large steps try the first alone.
-constexpr std::uint64_t rowBytesTried[] = {std::uint64_t{8} << 20, std::uint64_t{4} << 20, std::uint64_t{2} << 20};
-constexpr std::size_t mostNodesOfSeveralRows = 5000;
-
-} // namespace
 
 void proposeJoining(Search &search) {
   const Evaluated apart = search.best();
-  for (const std::int32_t reach : reachesTried)
+  for (const std::int32_t reach : knobs::reachesTried)
     if (reach == 0 || !search.isSpent())
       search.take("joining", search.evaluator().finish(apart, {.joinReach = reach}));
 }
@@ -26,7 +16,7 @@ void proposeJoining(Search &search) {
 // the prediction does not: where branches run side by side both have to be faster.
 void proposeDeferral(Search &search) {
   const Evaluator &evaluator = search.evaluator();
-  for (std::uint32_t round = 0; round < (search.isSpent() ? 1 : mostDeferrals); ++round) {
+  for (std::uint32_t round = 0; round < (search.isSpent() ? 1 : knobs::mostDeferrals); ++round) {
     const Evaluated &best = search.best();
     Finish finish = best.choices.finish;
     ++finish.deferrals;
@@ -40,11 +30,11 @@ void proposeDeferral(Search &search) {
 
 void proposeRows(Search &search) {
   const Evaluated apart = search.best();
-  for (const std::uint64_t bytes : rowBytesTried) {
+  for (const std::uint64_t bytes : knobs::rowBytesTried) {
     Finish finish = apart.choices.finish;
     finish.rowBytes = bytes;
     search.take("rows", search.evaluator().finish(apart, finish));
-    if (apart.draft.capturedCount > mostNodesOfSeveralRows)
+    if (apart.draft.capturedCount > knobs::mostNodesOfSeveralSearches)
       return;
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/search/GapProposer.h"
 
+#include "passes/plan/Knobs.h"
 #include "passes/plan/price/GapChoice.h"
 
 #include <algorithm>
@@ -11,12 +12,6 @@ namespace pumpgraph {
 
 namespace {
 
-/// How often gaps are chosen, and for each choice, how often what strayed chooses frames again.
-constexpr std::size_t roundsOfPrices = 3, roundsOfStrays = 3;
-/// Weight of lateness: the link is the limit where gaps are chosen by price, and what comes late somewhere comes
-/// earlier elsewhere.
-constexpr double slackWeightByPrice = 0.25;
-
 /// One choice of gaps.
 class GapProposer : public Proposer {
 public:
@@ -26,7 +21,7 @@ public:
   std::string_view name() const override { return "gaps by price"; }
   Turn at(std::size_t turn) const override {
     const bool isSpent = search_.isSpent() && !(turn == 0 && isFirst_);
-    return turn == roundsOfStrays || isOver_ || isSpent ? Turn::Over : Turn::Try;
+    return turn == knobs::roundsByPrice || isOver_ || isSpent ? Turn::Over : Turn::Try;
   }
   unsigned reach() const override { return 1; }
 
@@ -61,7 +56,7 @@ private:
       choices_.start.first.clear();
     choices_.start.boundary = std::move(choice.boundary);
     choices_.start.leaves = std::move(choice.leaves);
-    choices_.tuning.slackWeight = slackWeightByPrice;
+    choices_.tuning.slackWeight = knobs::slackWeightByPrice;
     isFirstPiece_ = IndexedVector<PieceIndex, bool>(search_.timeline().pieces().size(), false);
     for (PieceIndex piece : choices_.start.first)
       isFirstPiece_[piece] = true;
@@ -77,7 +72,7 @@ private:
 } // namespace
 
 void proposeGapsByPrice(Search &search) {
-  for (std::size_t round = 0; round < roundsOfPrices; ++round) {
+  for (std::size_t round = 0; round < knobs::roundsByPrice; ++round) {
     GapProposer proposer(search, round == 0);
     search.run(proposer);
   }

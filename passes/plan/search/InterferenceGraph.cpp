@@ -2,6 +2,7 @@
 #include "passes/plan/search/InterferenceGraph.h"
 
 #include "passes/analysis/Indices.h"
+#include "passes/plan/Knobs.h"
 
 #include <algorithm>
 #include <array>
@@ -11,11 +12,6 @@
 namespace pumpgraph {
 
 namespace {
-
-/// Classes that a one meets, tried as the second of a clique with it, or beside it in an odd cycle.
-constexpr std::size_t mostSeeds = 64;
-/// Classes tried as the two of an odd cycle that are across.
-constexpr std::size_t mostAcross = 256;
 
 std::uint64_t pagesOf(const std::vector<std::size_t> &classes, const std::vector<std::uint64_t> &pages) {
   std::uint64_t sum = 0;
@@ -78,7 +74,7 @@ ClassLimit InterferenceGraph::cliqueAround(std::size_t one, const std::vector<st
   std::vector<std::size_t> others = byPages(pages);
   std::erase_if(others, [&](std::size_t other) { return other == one || !meet(one, other); });
   ClassLimit best{{one}, {}, pages[one], frames};
-  for (std::size_t i = 0; i < std::min(others.size(), mostSeeds) && !effort_.isSpent(); ++i) {
+  for (std::size_t i = 0; i < std::min(others.size(), knobs::mostSeeds) && !effort_.isSpent(); ++i) {
     std::vector<std::size_t> members{one, others[i]};
     Bits meetAll = around(others[i]);
     for (std::size_t other : others)
@@ -98,9 +94,9 @@ std::optional<ClassLimit> InterferenceGraph::oddCycleAround(std::size_t one, con
   const std::vector<std::size_t> heaviest = byPages(pages);
   std::vector<std::size_t> beside, across; // of `one` in an odd cycle
   for (std::size_t other : heaviest)
-    if (other != one && beside.size() < mostSeeds && meet(one, other))
+    if (other != one && beside.size() < knobs::mostSeeds && meet(one, other))
       beside.push_back(other);
-    else if (across.size() < mostAcross && !meet(one, other))
+    else if (across.size() < knobs::mostAcross && !meet(one, other))
       across.push_back(other);
   std::uint64_t bestPages = 0;
   std::array<std::size_t, 5> best{};

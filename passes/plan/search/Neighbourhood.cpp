@@ -3,6 +3,7 @@
 
 #include "passes/analysis/Bound.h"
 #include "passes/analysis/Indices.h"
+#include "passes/plan/Knobs.h"
 #include "passes/plan/price/GapChoice.h"
 
 #include <algorithm>
@@ -15,31 +16,16 @@ namespace pumpgraph {
 
 namespace {
 
-constexpr std::size_t mostRounds = 480;
-/// Rounds in a row that together gain next to nothing, after which there will be no more: few of them, or little spent
-/// on them, Draft::effort. For managed memory all rounds are of one kind (thinOut()), so fewer tell as much.
-constexpr std::size_t fewVainRounds = 96, fewVainRoundsOfManaged = 48, mostVainRounds = 192;
-/// Of few pieces the same ones choose again before long: so many of these rounds for each are the most.
-constexpr std::size_t vainRoundsOfPiece = 8;
-constexpr std::uint64_t littleEffort = 4'000'000;
-/// Of the step: what is worth going on for.
-constexpr double notableGain = 0.001;
-/// Parts of the step whose pieces choose again, and Tuning::slackWeight when they do, in turn.
-constexpr double windowShares[] = {0.4, 0.2, 0.1, 0.05};
-constexpr double slackWeights[] = {0.25, 1, 4};
-/// Of the buffers with such pieces, how many do, in turn, each for windows of all kinds. Where few large buffers live
-/// side by side, one or two that choose again among all others find what all together do not.
-constexpr double bufferShares[] = {1, 0.5, 0.125};
 /// Of first uses and of last uses, two rounds each.
-constexpr std::size_t roundsOfWindows = 4 * std::size(windowShares);
+constexpr std::size_t roundsOfWindows = 4 * std::size(knobs::windowShares);
 
 class Neighbourhood : public Proposer {
 public:
   explicit Neighbourhood(const Search &search)
       : search_(search), input_(search.input()), timeline_(search.timeline()),
-        fewVain_(input_.isForManaged() ? fewVainRoundsOfManaged : fewVainRounds),
-        mostVain_(std::clamp(vainRoundsOfPiece * timeline_.pieces().size(), fewVain_, mostVainRounds)),
-        closeUs_(closeToBound *
+        fewVain_(input_.isForManaged() ? knobs::fewVainRoundsOfManaged : knobs::fewVainRounds),
+        mostVain_(std::clamp(knobs::vainRoundsOfPiece * timeline_.pieces().size(), fewVain_, knobs::mostVainRounds)),
+        closeUs_(knobs::closeToBound *
                  bound(input_.captured, search.evaluator().budgetBytes(), input_.machine, BoundKind::May).totalUs),
         effortBefore_(search.effort()), usBefore_(search.best().schedule.totalUs) {}
 
@@ -47,8 +33,9 @@ public:
 
   Turn at(std::size_t round) const override {
     const Evaluated &best = search_.best();
-    const bool isInVain = vain_ >= mostVain_ || (vain_ >= fewVain_ && search_.effort() - effortBefore_ >= littleEffort);
-    const bool isOver = round >= mostRounds || isInVain || search_.isSpent() || best.draft.transfers.empty() ||
+    const bool isInVain =
+        vain_ >= mostVain_ || (vain_ >= fewVain_ && search_.effort() - effortBefore_ >= knobs::littleEffort);
+    const bool isOver = round >= knobs::mostRounds || isInVain || search_.isSpent() || best.draft.transfers.empty() ||
                         best.schedule.totalUs <= closeUs_;
     return isOver ? Turn::Over : Turn::Try;
   }
@@ -62,7 +49,8 @@ public:
     Proposal proposal{
         {{best.draft.boundary, {}, best.choices.start.leaves}, input_.given.homes, best.choices.tuning, {}}, true, 0};
     // Without pieces nothing is weighed.
-    proposal.choices.tuning.slackWeight = pieces.empty() ? 0 : slackWeights[round % std::size(slackWeights)];
+    proposal.choices.tuning.slackWeight =
+        pieces.empty() ? 0 : knobs::slackWeights[round % std::size(knobs::slackWeights)];
     if (round % 2 == 1)
       chooseGapsOf(pieces, proposal);
     IndexedVector<PieceIndex, bool> isFree(timeline_.pieces().size(), false);
@@ -78,7 +66,7 @@ public:
     ++vain_;
     if (isKept)
       gaps_.reset();
-    if (const double us = search_.best().schedule.totalUs; us < (1 - notableGain) * usBefore_) {
+    if (const double us = search_.best().schedule.totalUs; us < (1 - knobs::notableGain) * usBefore_) {
       vain_ = 0;
       effortBefore_ = search_.effort();
       usBefore_ = us;
@@ -95,7 +83,7 @@ private:
   /// Two rounds in a row have windows alike, but for what is drawn for each.
   Window windowOf(std::size_t round) {
     const std::size_t turn = round / 2;
-    const double length = windowShares[turn / 2 % std::size(windowShares)] * timeline_.nodeCount();
+    const double length = knobs::windowShares[turn / 2 % std::size(knobs::windowShares)] * timeline_.nodeCount();
     const bool isOfLastUses = turn % 2 == 1;
     const double middle = isOfLastUses ? drawnFor(round) % timeline_.nodeCount() : nodeThatWaits(drawnFor(round));
     return {isOfLastUses, middle - length / 2, middle + std::max(1.0, length / 2)};
@@ -144,7 +132,7 @@ private:
   /// Leaves those of some buffers, drawn for the round. Not for managed memory: what is reckoned here is only near what
   /// its operations take in the end.
   void thinOut(std::vector<PieceIndex> &pieces, std::size_t round) {
-    const double share = bufferShares[round / roundsOfWindows % std::size(bufferShares)];
+    const double share = knobs::bufferShares[round / roundsOfWindows % std::size(knobs::bufferShares)];
     if (share == 1 || input_.isForManaged())
       return;
     std::minstd_rand random(drawnFor(round));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/search/Repairs.h"
 
+#include "passes/plan/Knobs.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -12,8 +14,7 @@ Repairs::Repairs(const PlannerInput &input, const FixedHomes *fixed)
 }
 
 bool Repairs::repair(NodeIndex stuck, bool hasPlan) {
-  constexpr int mostRestarts = 16;
-  if (restarts_ == mostRestarts)
+  if (restarts_ == knobs::mostRestarts)
     return false;
   ++restarts_;
   if (!hasPlan)

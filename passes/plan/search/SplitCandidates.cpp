@@ -2,6 +2,7 @@
 #include "passes/plan/search/SplitCandidates.h"
 
 #include "passes/analysis/HostedAccess.h"
+#include "passes/plan/Knobs.h"
 #include "passes/plan/search/IdleTimes.h"
 #include "passes/plan/search/WideColouring.h"
 #include "pumpgraph/graph/Ranges.h"
@@ -16,19 +17,6 @@ namespace pumpgraph {
 
 namespace {
 
-/// Of the step: what is idle for less does not go on at another address, to leave others its frames or to spare them
-/// being hosted.
-constexpr double leastIdleShare = 0.3, leastIdleShareSparing = 0.05;
-/// How many buffers at most go on at another address so that less is hosted, and the least part that each spares.
-constexpr int mostSparing = 4;
-constexpr std::size_t mostCandidatesForSparing = 32;
-constexpr double leastSpared = 0.02;
-/// Of the time on the link: how much longer nodes may take for hosted pages that they were not known to reach before.
-constexpr double doubt = 0.5;
-
-/// How many splits of what is hosted, and of what is not, are worth a look at a time.
-constexpr std::size_t mostSplitsFound = 8;
-
 /// The idle times of the largest buffers that have some, each buffer's together.
 std::vector<std::vector<Split>> ofLargest(const Description &step, const std::vector<Split> &idle) {
   std::vector<std::vector<Split>> result;
@@ -40,7 +28,7 @@ std::vector<std::vector<Split>> ofLargest(const Description &step, const std::ve
   std::stable_sort(result.begin(), result.end(), [&](const auto &one, const auto &other) {
     return step.buffers[one.front().buffer].size > step.buffers[other.front().buffer].size;
   });
-  result.resize(std::min(result.size(), mostCandidatesForSparing));
+  result.resize(std::min(result.size(), knobs::mostCandidatesForSparing));
   return result;
 }
 
@@ -146,13 +134,13 @@ class Sparing {
 public:
   Sparing(const Description &step, const Timeline &timeline, std::uint64_t frames, const Machine &machine)
       : step_(step), frames_(frames), machine_(machine),
-        candidates_(ofLargest(step, idleTimes(step, timeline, leastIdleShareSparing))) {}
+        candidates_(ofLargest(step, idleTimes(step, timeline, knobs::leastIdleShareSparing))) {}
 
   std::vector<Split> run() {
     const std::optional<Hosting> without = host({});
     double leastUs = without ? without->us : 0;
-    for (int round = 0; without && round < mostSparing; ++round) {
-      const double enoughUs = (1 - leastSpared) * leastUs;
+    for (int round = 0; without && round < knobs::mostSparing; ++round) {
+      const double enoughUs = (1 - knobs::leastSpared) * leastUs;
       auto best = candidates_.end();
       for (auto candidate = candidates_.begin(); candidate != candidates_.end(); ++candidate) {
         std::vector<Split> more = chosen_;
@@ -181,7 +169,7 @@ private:
 
   /// Nothing if no frames are found, or once too much has been tried.
   std::optional<Hosting> host(const std::vector<Split> &idle) {
-    if (effort_ > mostColouringEffort)
+    if (effort_ > knobs::mostColouringEffort)
       return std::nullopt;
     Hosting hosting{SplitStep(step_, idle).parts()};
     const Timeline timeline(hosting.step);
@@ -211,7 +199,7 @@ std::vector<Split> worthSplitting(const Description &step, const Description &pl
   const auto moves = [](const Node &node) { return movesUp(node.kind) || movesDown(node.kind); };
   if (std::none_of(planned.nodes.begin(), planned.nodes.end(), moves) || crowdedNodes(timeline, frames).empty())
     return {};
-  return idleTimes(step, timeline, leastIdleShare);
+  return idleTimes(step, timeline, knobs::leastIdleShare);
 }
 
 std::vector<Split> splitsOfHosted(const Description &step, const Description &planned, const std::vector<Split> &splits,
@@ -233,7 +221,7 @@ std::vector<Split> splitsOfHosted(const Description &step, const Description &pl
         found.push_back({before.us + use.us, std::move(split)});
     }
   }
-  return firstOf(std::move(found), mostSplitsFound);
+  return firstOf(std::move(found), knobs::mostSplitsFound);
 }
 
 std::vector<std::uint64_t> excessPages(const Timeline &timeline, std::uint64_t frames) {
@@ -267,7 +255,7 @@ std::vector<Split> splitsOfOthers(const Description &step, const Description &pl
           {times.startUs[use.node] - times.endUs[before.node], {buffer, use.node, {{wide.reached.offset, bytes}}}});
     }
   }
-  return firstOf(std::move(found), mostSplitsFound);
+  return firstOf(std::move(found), knobs::mostSplitsFound);
 }
 
 std::vector<Split> joinedSplits(const Description &step, const std::vector<Split> &splits,
@@ -302,7 +290,7 @@ double doubtUs(const Description &split, const Description &step, const Machine 
                   traffic.downBytes - std::min(traffic.downBytes, least.downBytes)},
                  machine);
   }
-  return doubt * us;
+  return knobs::doubt * us;
 }
 
 } // namespace pumpgraph

@@ -4,6 +4,7 @@
 #include "passes/analysis/Bound.h"
 #include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/Prediction.h"
+#include "passes/plan/Knobs.h"
 #include "passes/plan/search/SplitCandidates.h"
 
 #include <algorithm>
@@ -14,14 +15,6 @@
 namespace pumpgraph {
 
 namespace {
-
-/// How many splits beside wide nodes a plan has at most, and the part of the step that each gains at least.
-constexpr int mostSplitsBesideWide = 4;
-constexpr double leastGainOfSplit = 0.002;
-/// How often what leaves gets frames of its own, each time by the best plan so far, unless that is close to the bound,
-/// or a quick plan takes so much longer.
-constexpr int roundsByPrice = 3;
-constexpr double hopeless = 1.02;
 
 /// Plans a step, and again with what may go on at other addresses; the fastest plan counts.
 class SplitSearch {
@@ -40,7 +33,7 @@ public:
     if (options_.boundary || options_.isQuick || options_.backend != Backend::Virtual)
       return std::move(best_);
     tryWith(worthSplitting(step_, best_.plan, timeline_, options_, frames_));
-    if (step_.nodes.size() <= mostNodesOfSeveralSearches) {
+    if (step_.nodes.size() <= knobs::mostNodesOfSeveralSearches) {
       if (hostedBytes(best_.plan) > 0)
         tryWith(withSplitsBesideWide());
       splitByPrice();
@@ -70,14 +63,14 @@ private:
   /// wide nodes use keeps its frames. A quick plan tells whether there is hope.
   void splitByPrice() {
     const double limitUs = bound(step_, room_.budgetBytes, options_.machine, BoundKind::May).totalUs;
-    for (int round = 0; round < roundsByPrice; ++round) {
+    for (std::size_t round = 0; round < knobs::roundsByPrice; ++round) {
       const double us = predictedUs(best_.plan);
       const std::vector<Split> splits = joinedSplits(step_, splits_, best_.byPrice);
-      if (us <= closeToBound * limitUs || splits == splits_)
+      if (us <= knobs::closeToBound * limitUs || splits == splits_)
         return;
       const std::optional<FoundPlan> quick = planInPlaceWith(splits, quick_);
-      if (!quick || predictedUs(quick->plan) > hopeless * us || !take(planInPlaceWith(splits, room_), splits) ||
-          predictedUs(best_.plan) > (1 - leastGainOfSplit) * us)
+      if (!quick || predictedUs(quick->plan) > knobs::hopeless * us || !take(planInPlaceWith(splits, room_), splits) ||
+          predictedUs(best_.plan) > (1 - knobs::leastGain) * us)
         return;
     }
   }
@@ -146,9 +139,9 @@ private:
       return chosen;
     std::optional<FoundPlan> quickest = without;
     double leastUs = predictedUs(without->plan);
-    for (int round = 0; round < mostSplitsBesideWide; ++round) {
+    for (int round = 0; round < knobs::mostSplitsBesideWide; ++round) {
       std::vector<std::pair<std::vector<Split>, Job<std::optional<FoundPlan>>>> trials;
-      const double gainUs = leastGainOfSplit * leastUs, enoughUs = leastUs - gainUs;
+      const double gainUs = knobs::leastGain * leastUs, enoughUs = leastUs - gainUs;
       std::vector<Split> found = splitsOfHosted(step_, quickest->plan, chosen, excess, options_.machine, gainUs);
       for (Split &split : splitsOfOthers(step_, quickest->plan, chosen, timeline_, excess))
         found.push_back(std::move(split));

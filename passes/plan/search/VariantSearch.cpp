@@ -4,6 +4,7 @@
 #include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/Indices.h"
 #include "passes/analysis/Prediction.h"
+#include "passes/plan/Knobs.h"
 #include "passes/plan/PlanErrors.h"
 #include "passes/plan/allocate/GivenBoundary.h"
 #include "passes/plan/price/GapChoice.h"
@@ -19,11 +20,6 @@ namespace pumpgraph {
 
 namespace {
 
-/// How large pieces are in the searches that are made side by side, in place of pieceBytesFor().
-constexpr std::uint64_t pieceMultiples[] = {1, 3, 8};
-/// How many of the largest pieces of the usual size the budget holds at least, unless it is small.
-constexpr double leastPiecesInBudget = 80;
-
 /// How large pieces may be: where nodes are long, a copy takes as long as one of them, but no piece takes more than a
 /// small part of the budget. Operations on managed memory are joined beyond pieces anyway.
 std::uint64_t pieceBytesFor(const Timeline &uncut, const PlanOptions &options, std::uint64_t budgetBytes) {
@@ -32,7 +28,7 @@ std::uint64_t pieceBytesFor(const Timeline &uncut, const PlanOptions &options, s
   const double nodeUs = uncut.times().totalUs / std::max<double>(1, uncut.nodeCount());
   const double bytesPerSecond = std::min(options.machine.upBytesPerSecond, options.machine.downBytesPerSecond);
   const double inNode = nodeUs * bytesPerSecond / 1e6;
-  const double inBudget = static_cast<double>(budgetBytes) / leastPiecesInBudget;
+  const double inBudget = static_cast<double>(budgetBytes) / knobs::leastPiecesInBudget;
   return std::max(defaultPieceBytes, static_cast<std::uint64_t>(std::min(inNode, inBudget)));
 }
 
@@ -56,7 +52,7 @@ FixedHomes ofPieces(const WideColouring &colouring, const Timeline &timeline) {
 /// Whether a step is worth more than one search: not if there is nothing to choose, and not if one takes long anyway.
 bool deservesSeveralSearches(const Timeline &timeline, const PlanOptions &options, std::uint64_t frames) {
   return !options.boundary && !options.isQuick && options.backend == Backend::Virtual &&
-         timeline.nodeCount() <= mostNodesOfSeveralSearches &&
+         timeline.nodeCount() <= knobs::mostNodesOfSeveralSearches &&
          timeline.peakPages() > frames + timeline.exclusivePages();
 }
 
@@ -66,7 +62,7 @@ std::vector<std::uint64_t> pieceSizesFor(const Description &step, std::uint64_t 
   for (const Buffer &buffer : step.buffers)
     largest = std::max(largest, buffer.isPrivate ? buffer.size : 0);
   std::vector<std::uint64_t> sizes;
-  for (const std::uint64_t multiple : pieceMultiples)
+  for (const std::uint64_t multiple : knobs::pieceMultiples)
     if (sizes.empty() || (several && sizes.back() < largest))
       sizes.push_back(multiple * pieceBytes);
   return sizes;
@@ -160,7 +156,7 @@ bool isFaster(const Description &one, const Description &other, const Machine &m
 
 tl::expected<FoundPlan, PlanError> planHosting(Description step, const Timeline &timeline, const PlanningRoom &room) {
   const PlanOptions &options = room.options;
-  const std::uint64_t steps = options.boundary ? 0 : 8;
+  const std::uint64_t steps = options.boundary ? 0 : knobs::hostingSteps;
   const Order order(step);
   const std::uint64_t frames = room.frameCount - timeline.exclusivePages();
   const bool several = deservesSeveralSearches(timeline, options, frames);

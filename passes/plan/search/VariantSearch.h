@@ -30,9 +30,6 @@ struct PlanningRoom {
   Workers &workers;
 };
 
-/// For steps with more nodes one search has to do.
-inline constexpr std::size_t mostNodesOfSeveralSearches = 5000;
-
 /// Hosts what nodes touch beyond the frames. Since a page keeps its frame, that can be too little: then a colouring
 /// tells what else. If there is none, more is hosted by steps that grow, in the end all that can be.
 tl::expected<FoundPlan, PlanError> planHosting(Description step, const Timeline &timeline, const PlanningRoom &room);

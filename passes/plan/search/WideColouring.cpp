@@ -3,6 +3,7 @@
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/Indices.h"
+#include "passes/plan/Knobs.h"
 #include "passes/plan/search/InterferenceGraph.h"
 
 #include <algorithm>
@@ -13,14 +14,6 @@ namespace pumpgraph {
 
 namespace {
 
-/// A node is crowded if it uses so much of the frames.
-constexpr double crowdedShare = 0.7;
-/// How often a class that found no frames is to choose first, before more is hosted for its sake.
-constexpr int mostPromotions = 32;
-/// Of the frames: as much is hosted at least when it is not clear for whose sake.
-constexpr std::uint64_t leastPart = 64;
-/// An odd cycle that is within such a part of too large is coloured first.
-constexpr std::uint64_t nearly = 8;
 /// Of a piece in a limit when what is hosted is chosen anew, and of a class when colouring begins anew: memory is
 /// allocated, and queues and lists are gone through.
 constexpr std::uint64_t effortOfMember = 32;
@@ -155,7 +148,7 @@ public:
     while (!effort_.isSpent()) {
       for (const FrameLimit &limit : limits_)
         effort_.spend(limit.pieces.size() * effortOfMember);
-      effort_.spend(timeline_.pieces().size() + (balance_ == Balance::Nodes ? mostBalancing : 0));
+      effort_.spend(timeline_.pieces().size() + (balance_ == Balance::Nodes ? knobs::mostExactSteps : 0));
       if (effort_.isSpent() || hostExcess(step, timeline_, limits_, prices_, balance_))
         break;
       const PageFlags isHosted = hostedPages(step);
@@ -184,8 +177,8 @@ private:
   }
 
   /// Adds a clique or an odd cycle that wants more pages than there are frames. If none is found around the class that
-  /// found too few, those of an odd cycle that nearly does choose first from now on, or else the class itself. In the
-  /// end the limit that comes nearest is to host what was missing.
+  /// found too few, those of an odd cycle that knobs::nearlyTooLarge does choose first from now on, or else the class
+  /// itself. In the end the limit that comes nearest is to host what was missing.
   void hostFor(std::size_t stuck, std::uint64_t missing) {
     ClassLimit limit = graph_.cliqueAround(stuck, pages_, frames_);
     if (limit.isTooLarge())
@@ -200,12 +193,12 @@ private:
       if (oddCycle->mostPages - oddCycle->pages < limit.mostPages - limit.pages)
         limit = std::move(*oddCycle);
     }
-    if (promotions_++ < mostPromotions) {
+    if (promotions_++ < knobs::mostPromotions) {
       std::erase(first_, stuck);
       first_.insert(first_.begin(), stuck);
       return;
     }
-    addLimit(limit, limit.pages - std::min(limit.pages, std::max(missing, frames_ / leastPart)));
+    addLimit(limit, limit.pages - std::min(limit.pages, std::max(missing, frames_ / knobs::leastPartHosted)));
   }
 
   /// Returns whether it is a new one, wherever it begins.
@@ -218,7 +211,7 @@ private:
   }
 
   static bool isNearlyTooLarge(const ClassLimit &limit) {
-    return limit.pages > limit.mostPages - limit.mostPages / nearly;
+    return limit.pages > limit.mostPages - limit.mostPages / knobs::nearlyTooLarge;
   }
 
   void addLimit(const ClassLimit &limit, std::uint64_t mostPages) {
@@ -259,7 +252,7 @@ private:
   std::vector<FrameLimit> limits_;
   std::vector<std::uint64_t> pages_;                ///< by class: not hosted
   std::vector<std::size_t> first_;                  ///< classes that found no frames, the latest first
-  std::vector<std::vector<std::size_t>> oddCycles_; ///< too large, or nearly: they choose next
+  std::vector<std::vector<std::size_t>> oddCycles_; ///< too large, or knobs::nearlyTooLarge: they choose next
   int promotions_ = 0;
 };
 
@@ -280,7 +273,7 @@ double hostingUs(const Description &step, const Timeline &timeline, const Hostin
 std::vector<NodeIndex> crowdedNodes(const Timeline &timeline, std::uint64_t frames) {
   std::vector<NodeIndex> crowded;
   for (NodeIndex node = 0; node < timeline.nodeCount(); ++node)
-    if (static_cast<double>(timeline.workingSetPages(node)) >= crowdedShare * static_cast<double>(frames))
+    if (static_cast<double>(timeline.workingSetPages(node)) >= knobs::crowdedShare * static_cast<double>(frames))
       crowded.push_back(node);
   return crowded;
 }
@@ -288,7 +281,7 @@ std::vector<NodeIndex> crowdedNodes(const Timeline &timeline, std::uint64_t fram
 tl::expected<WideColouring, NoColouring> hostForColouring(Description &step, const Timeline &timeline,
                                                           std::uint64_t frames, const Machine &machine,
                                                           Balance balance) {
-  Effort effort(mostColouringEffort);
+  Effort effort(knobs::mostColouringEffort);
   const InterferenceGraph classes(timeline, effort);
   if (classes.isTooLarge())
     return tl::unexpected(NoColouring{effort.spent()});

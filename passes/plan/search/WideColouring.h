@@ -19,9 +19,6 @@ std::vector<NodeIndex> crowdedNodes(const Timeline &timeline, std::uint64_t fram
 /// By buffer, then page: a private frame, counted from 0; `noFrame` for what is hosted or never used.
 using PageFrames = std::vector<std::vector<std::int32_t>>;
 
-/// A search for frames is given up after so much of what `effort` counts: planning waits about a second for it.
-inline constexpr std::uint64_t mostColouringEffort = 300'000'000;
-
 struct WideColouring {
   PageFrames frames;
   std::vector<std::vector<bool>> isTight; ///< by buffer, then page: of a node or clique that wanted more than there are

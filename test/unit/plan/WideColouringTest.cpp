@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/search/WideColouring.h"
+#include "passes/plan/Knobs.h"
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/check/CheckResidency.h"
@@ -160,8 +161,8 @@ TEST(HostForColouring, GivesUpAfterItsEffort) {
   ASSERT_FALSE(colouring);
   std::printf("gave up after %.2f s of processor time, effort %llu\n", seconds,
               static_cast<unsigned long long>(colouring.error().effort));
-  EXPECT_GE(colouring.error().effort, mostColouringEffort);
-  EXPECT_LE(colouring.error().effort, mostColouringEffort / 100 * 102) << "it is looked at too seldom";
+  EXPECT_GE(colouring.error().effort, knobs::mostColouringEffort);
+  EXPECT_LE(colouring.error().effort, knobs::mostColouringEffort / 100 * 102) << "it is looked at too seldom";
 }
 
 /// Two nodes of three buffers each, which earlier and later nodes use in pairs, as where a network's first layers run
