@@ -2,9 +2,8 @@
 #include "passes/lower/LowerManaged.h"
 
 #include "passes/analysis/HostedAccess.h"
-#include "passes/analysis/Order.h"
+#include "passes/lower/PageStays.h"
 #include "passes/lower/PredictManaged.h"
-#include "pumpgraph/graph/Reliance.h"
 
 #include <fmt/format.h>
 
@@ -38,22 +37,11 @@ constexpr Pieces otherPieces[] = {{32 * mebibyte, 128 * mebibyte},
 /// With more operations their overhead is small beside the step, and trying takes too long.
 constexpr std::size_t mostOperationsToTry = 4096;
 
-using PageId = std::uint32_t;
-using OperationId = std::uint32_t;
-using Nodes = std::vector<NodeIndex>; ///< ascending
-
-struct Page {
-  BufferIndex buffer = 0;
-  std::uint64_t index = 0; ///< in its buffer
-  Nodes uses;              ///< nodes that touch it
-};
-
-/// A page's stay in its frame, from its first to its last use of a run without uses of other pages.
-struct Stay {
-  PageId page = 0;
-  std::size_t firstUse = 0, lastUse = 0; ///< positions in Page::uses
-  std::optional<OperationId> departure;
-};
+using OperationId = PageStays::OperationId;
+using Nodes = PageStays::Nodes;
+using PageId = PageStays::PageId;
+using Page = PageStays::Page;
+using Stay = PageStays::Stay;
 
 struct AgentOperation {
   NodeKind kind = NodeKind::Prefetch;
@@ -79,11 +67,8 @@ bool isAlike(const Description &one, const Description &other) {
 class ManagedLowering {
 public:
   ManagedLowering(const Description &captured, const Description &planned, const ManagedOptions &options)
-      : captured_(captured), planned_(planned), options_(options), order_(captured), isOnlyRead_(onlyRead(captured)) {
-    findPages();
-    if (movesAnything())
-      findStays();
-  }
+      : captured_(captured), planned_(planned), options_(options), isOnlyRead_(onlyRead(captured)),
+        pages_(captured, planned) {}
 
   Description run() {
     choosePieces();
@@ -130,132 +115,6 @@ private:
     return insertAdvice(write(), advice);
   }
 
-  Range rangeOf(const Page &page) const {
-    const std::uint64_t offset = page.index * captured_.pageBytes;
-    return {offset, std::min(captured_.pageBytes, captured_.buffers[page.buffer].size - offset)};
-  }
-
-  /// Where the live values fit, the dead ones stay where they are: the captured step runs as it would alone.
-  bool movesAnything() const {
-    return std::any_of(planned_.nodes.begin(), planned_.nodes.end(),
-                       [](const Node &node) { return movesUp(node.kind) || movesDown(node.kind); });
-  }
-
-  /// Pages that may move at all, and who touches them.
-  void findPages() {
-    std::vector<std::vector<PageId>> ids(captured_.buffers.size());
-    for (BufferIndex buffer = 0; buffer < captured_.buffers.size(); ++buffer) {
-      const std::vector<std::int32_t> &frames = planned_.buffers[buffer].frames;
-      if (!captured_.buffers[buffer].isPrivate)
-        continue;
-      for (std::uint64_t index = 0; index < frames.size(); ++index) {
-        ids[buffer].push_back(static_cast<PageId>(pages_.size()));
-        pages_.push_back({buffer, index, {}});
-        if (frames[index] != noFrame)
-          tenants_[frames[index]].push_back(ids[buffer].back());
-      }
-    }
-    for (NodeIndex node = 0; node < captured_.nodes.size(); ++node)
-      for (const Access &access : captured_.nodes[node].accesses) {
-        if (ids[access.buffer].empty() || access.range.size == 0)
-          continue;
-        const std::uint64_t last = (access.range.end() - 1) / captured_.pageBytes;
-        for (std::uint64_t index = access.range.offset / captured_.pageBytes; index <= last; ++index) {
-          Nodes &uses = pages_[ids[access.buffer][index]].uses;
-          if (uses.empty() || uses.back() != node)
-            uses.push_back(node);
-        }
-      }
-  }
-
-  void findStays() {
-    for (auto &[frame, tenants] : tenants_) {
-      std::vector<std::tuple<NodeIndex, PageId, std::size_t>> uses;
-      for (const PageId page : tenants)
-        for (std::size_t use = 0; use < pages_[page].uses.size(); ++use)
-          uses.push_back({pages_[page].uses[use], page, use});
-      std::sort(uses.begin(), uses.end());
-      std::vector<Stay> &stays = stays_.emplace_back();
-      for (const auto &[node, page, use] : uses) {
-        if (stays.empty() || stays.back().page != page)
-          stays.push_back({page, use, use, {}});
-        stays.back().lastUse = use;
-      }
-    }
-  }
-
-  static bool staysOverTheBoundary(const std::vector<Stay> &stays) { return stays.front().page == stays.back().page; }
-
-  /// Whether every access of the node to the page overwrites all of it.
-  bool overwrites(NodeIndex node, const Page &page) const {
-    const Range range = rangeOf(page);
-    bool covered = false;
-    for (const Access &access : captured_.nodes[node].accesses) {
-      if (access.buffer != page.buffer || !access.range.overlaps(range))
-        continue;
-      const bool whole = access.range.offset <= range.offset && range.end() <= access.range.end();
-      if (whole && reliableMust(access) == modeWrite)
-        covered = true;
-      else
-        return false;
-    }
-    return covered;
-  }
-
-  bool mayWrite(NodeIndex node, const Page &page) const {
-    const Range range = rangeOf(page);
-    return std::any_of(
-        captured_.nodes[node].accesses.begin(), captured_.nodes[node].accesses.end(), [&](const Access &access) {
-          return access.buffer == page.buffer && access.range.overlaps(range) && (reliableMay(access) & modeWrite) != 0;
-        });
-  }
-
-  /// Whether what the page held before the stay is wanted in it.
-  bool needsItsValue(const Stay &stay) const {
-    const Page &page = pages_[stay.page];
-    const auto first = page.uses.begin() + static_cast<std::ptrdiff_t>(stay.firstUse);
-    const bool hasValue = captured_.buffers[page.buffer].liveIn ||
-                          std::any_of(page.uses.begin(), first, [&](NodeIndex n) { return mayWrite(n, page); });
-    return hasValue && !overwrites(*first, page);
-  }
-
-  /// Nobody looks at the page's value after the stay: the next node to touch it, returned if there is one, overwrites
-  /// it.
-  bool isDeadAfter(const Stay &stay, std::optional<NodeIndex> &next) const {
-    const Page &page = pages_[stay.page];
-    const auto later = page.uses.begin() + static_cast<std::ptrdiff_t>(stay.lastUse) + 1;
-    if (later == page.uses.end())
-      return !captured_.buffers[page.buffer].liveOut;
-    next = *later;
-    return overwrites(*later, page) && std::all_of(later + 1, page.uses.end(), [&](NodeIndex node) {
-             return order_.completesBefore(*later, node);
-           });
-  }
-
-  /// Those of the nodes that no other one of them comes after.
-  Nodes latest(Nodes::const_iterator begin, Nodes::const_iterator end) const {
-    Nodes kept;
-    while (end != begin) {
-      const NodeIndex node = *--end;
-      if (std::none_of(kept.begin(), kept.end(), [&](NodeIndex k) { return order_.completesBefore(node, k); }))
-        kept.push_back(node);
-    }
-    std::reverse(kept.begin(), kept.end());
-    return kept;
-  }
-  Nodes earliest(Nodes::const_iterator begin, Nodes::const_iterator end) const {
-    Nodes kept;
-    for (; begin != end; ++begin)
-      if (std::none_of(kept.begin(), kept.end(), [&](NodeIndex k) { return order_.completesBefore(k, *begin); }))
-        kept.push_back(*begin);
-    return kept;
-  }
-  Nodes firstUses(const Stay &stay) const {
-    const Nodes &uses = pages_[stay.page].uses;
-    return earliest(uses.begin() + static_cast<std::ptrdiff_t>(stay.firstUse),
-                    uses.begin() + static_cast<std::ptrdiff_t>(stay.lastUse) + 1);
-  }
-
   /// Whether the page is the next one of the operation's range.
   bool continues(const AgentOperation &operation, const Page &page) const {
     return operation.buffer == page.buffer && operation.range.end() == page.index * captured_.pageBytes;
@@ -275,21 +134,21 @@ private:
       NodeIndex neededAt; ///< who uses the frame next
     };
     std::vector<Leaving> leaving;
-    for (std::vector<Stay> &stays : stays_)
+    for (std::vector<Stay> &stays : pages_.byFrame())
       for (std::size_t i = 0; stays.size() > 1 && i < stays.size(); ++i) {
         Stay &stay = stays[i];
-        if (i + 1 == stays.size() && staysOverTheBoundary(stays))
+        if (i + 1 == stays.size() && PageStays::overTheBoundary(stays))
           continue;
         std::optional<NodeIndex> next;
-        const bool discards = isDeadAfter(stay, next) && options_.mayDiscard;
-        const Nodes &uses = pages_[stay.page].uses;
+        const bool discards = pages_.isDeadAfter(stay, next) && options_.mayDiscard;
+        const Nodes &uses = pages_.page(stay.page).uses;
         // A discard ends all that was before; an eviction need not wait for earlier stays.
         const std::size_t from = discards ? 0 : stay.firstUse;
-        Nodes after = latest(uses.begin() + static_cast<std::ptrdiff_t>(from),
-                             uses.begin() + static_cast<std::ptrdiff_t>(stay.lastUse) + 1);
+        Nodes after = pages_.latest(uses.begin() + static_cast<std::ptrdiff_t>(from),
+                                    uses.begin() + static_cast<std::ptrdiff_t>(stay.lastUse) + 1);
         const bool isLast = i + 1 == stays.size();
         const Stay &following = isLast ? stays.front() : stays[i + 1];
-        const NodeIndex neededAt = pages_[following.page].uses[following.firstUse] +
+        const NodeIndex neededAt = pages_.page(following.page).uses[following.firstUse] +
                                    (isLast ? static_cast<NodeIndex>(captured_.nodes.size()) : 0);
         leaving.push_back({{stay.page, std::move(after), discards, discards ? next : std::nullopt}, &stay, neededAt});
       }
@@ -297,12 +156,12 @@ private:
     std::map<std::tuple<Nodes, bool, std::optional<NodeIndex>>, OperationId> open; ///< to be continued
     for (const auto &[key, stay, neededAt] : leaving) {
       const auto &[id, after, discards, next] = key;
-      const Page &page = pages_[id];
+      const Page &page = pages_.page(id);
       const auto known = open.find({after, discards, next});
       if (known != open.end()) {
         AgentOperation &operation = operations_[known->second];
         if (continues(operation, page) && operation.range.size < mostBytesOfDeparture(page, discards)) {
-          operation.range.size += rangeOf(page).size;
+          operation.range.size += pages_.rangeOf(page).size;
           operation.neededAt = std::min(operation.neededAt, neededAt);
           stay->departure = known->second;
           continue;
@@ -313,7 +172,7 @@ private:
       AgentOperation &operation = operations_.emplace_back();
       operation.kind = discards ? NodeKind::Discard : NodeKind::Evict;
       operation.buffer = page.buffer;
-      operation.range = rangeOf(page);
+      operation.range = pages_.rangeOf(page);
       operation.after = after;
       operation.slot = after.back();
       operation.neededAt = neededAt;
@@ -327,31 +186,31 @@ private:
   /// where they are, and it is better that this is the device.
   void addArrivals() {
     std::vector<std::tuple<PageId, Nodes, bool, std::optional<OperationId>>> coming;
-    for (const std::vector<Stay> &stays : stays_)
+    for (const std::vector<Stay> &stays : pages_.byFrame())
       for (std::size_t i = 0; stays.size() > 1 && i < stays.size(); ++i) {
-        if (i == 0 && staysOverTheBoundary(stays))
+        if (i == 0 && PageStays::overTheBoundary(stays))
           continue;
         const std::optional<OperationId> place = i == 0 ? std::nullopt : stays[i - 1].departure;
         if (isBroughtBack(stays, i))
-          coming.push_back({stays[i].page, firstUses(stays[i]), needsItsValue(stays[i]), place});
+          coming.push_back({stays[i].page, pages_.firstUses(stays[i]), pages_.needsItsValue(stays[i]), place});
         else if (place && operations_[*place].kind == NodeKind::Evict)
-          for (const NodeIndex node : firstUses(stays[i]))
+          for (const NodeIndex node : pages_.firstUses(stays[i]))
             addOnce(operations_[*place].before, node); // so that no more comes by faults than there is room for
       }
     std::sort(coming.begin(), coming.end());
     std::map<std::pair<Nodes, bool>, OperationId> open;
     for (const auto &[id, before, bringsValue, place] : coming) {
-      const Page &page = pages_[id];
+      const Page &page = pages_.page(id);
       const auto known = open.find({before, bringsValue});
       if (known != open.end() && continues(operations_[known->second], page) &&
           mayJoin(operations_[known->second], place)) {
-        operations_[known->second].range.size += rangeOf(page).size;
+        operations_[known->second].range.size += pages_.rangeOf(page).size;
       } else {
         open[{before, bringsValue}] = static_cast<OperationId>(operations_.size());
         AgentOperation &operation = operations_.emplace_back();
         operation.kind = NodeKind::Prefetch;
         operation.buffer = page.buffer;
-        operation.range = rangeOf(page);
+        operation.range = pages_.rangeOf(page);
         operation.before = before;
         operation.bringsValue = bringsValue;
       }
@@ -439,7 +298,7 @@ private:
       for (const OperationId other : operation.afterToo)
         all.insert(operations_[other].after.begin(), operations_[other].after.end());
       const Nodes nodes(all.begin(), all.end());
-      operation.after = latest(nodes.begin(), nodes.end());
+      operation.after = pages_.latest(nodes.begin(), nodes.end());
     }
   }
 
@@ -500,7 +359,7 @@ private:
       for (const OperationId other : operation.afterToo)
         lowered.edges.push_back({indexOfOperation[other], own});
       // Whoever comes after a node that waits need not wait.
-      for (const NodeIndex node : earliest(operation.before.begin(), operation.before.end()))
+      for (const NodeIndex node : pages_.earliest(operation.before.begin(), operation.before.end()))
         lowered.edges.push_back({own, indexOfNode[node]});
     }
     std::sort(lowered.edges.begin(), lowered.edges.end(),
@@ -527,13 +386,10 @@ private:
   const Description &captured_;
   const Description &planned_;
   const ManagedOptions &options_;
-  Order order_;
   std::vector<bool> isOnlyRead_; ///< by buffer
   Pieces pieces_ = usualPieces;
   Prefetching prefetching_ = Prefetching::Ahead;
-  std::vector<Page> pages_;
-  std::map<std::int32_t, std::vector<PageId>> tenants_; ///< by frame
-  std::vector<std::vector<Stay>> stays_;                ///< by frame, in the order of its nodes
+  PageStays pages_;
   std::vector<AgentOperation> operations_;
 };
 

@@ -2,6 +2,7 @@
 #include "passes/lower/PredictManaged.h"
 
 #include "passes/analysis/HostedAccess.h"
+#include "pumpgraph/graph/Ranges.h"
 #include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
@@ -15,8 +16,7 @@ namespace {
 /// Calls `visit` with the frame of each page of the operation.
 template <typename Visit> void forEachFrame(const Description &step, const Node &operation, Visit visit) {
   const std::vector<std::int32_t> &frames = step.buffers[operation.buffer].frames;
-  for (std::uint64_t page = operation.range.offset / step.pageBytes; page * step.pageBytes < operation.range.end();
-       ++page)
+  for (const std::uint64_t page : pagesIn(operation.range, step.pageBytes))
     visit(frames[page]);
 }
 

@@ -114,4 +114,10 @@ std::string displayName(const Node &node) {
   return node.name.starts_with("_Z") ? withoutArguments(demangle(node.name)) : node.name;
 }
 
+const char *directionName(const Node &node) {
+  if (movesUp(node.kind))
+    return "up";
+  return movesDown(node.kind) ? "down" : "none";
+}
+
 } // namespace pumpgraph

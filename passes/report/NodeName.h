@@ -23,4 +23,7 @@ std::string withoutArguments(std::string_view demangled);
 /// What to call a node in little room: its label, its name without arguments, or what it is if it has neither.
 std::string displayName(const Node &node);
 
+/// Of a transfer: "up" or "down"; else "none".
+const char *directionName(const Node &node);
+
 } // namespace pumpgraph

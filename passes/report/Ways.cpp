@@ -2,6 +2,8 @@
 // Per page: the first node after the peak that touches it says which way it went.
 #include "passes/report/Ways.h"
 
+#include "pumpgraph/graph/Ranges.h"
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -17,7 +19,7 @@ public:
     lookAfterPeak();
     Ways ways;
     for (const auto &[buffer, range] : found_.alive)
-      for (std::uint64_t page = range.offset / pageBytes(); page * pageBytes() < range.end(); ++page) {
+      for (const std::uint64_t page : pagesIn(range, pageBytes())) {
         const std::uint64_t begin = std::max(range.offset, page * pageBytes());
         const std::uint64_t bytes = std::min(range.end(), (page + 1) * pageBytes()) - begin;
         const auto way = ways_.find({buffer, page});
@@ -53,7 +55,7 @@ private:
   /// The first one counts.
   void note(BufferIndex buffer, const Range &range, std::uint64_t Ways::*way) {
     const BufferIndex captured = capturedBuffer(lowered_.buffers, buffer);
-    for (std::uint64_t page = range.offset / pageBytes(); page * pageBytes() < range.end(); ++page)
+    for (const std::uint64_t page : pagesIn(range, pageBytes()))
       ways_.try_emplace({captured, page}, way);
   }
 
