@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pumpgraph/graph/CopyRows.h"
 
+#include "pumpgraph/graph/Ranges.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -71,8 +73,7 @@ std::string JoinedCopies::faultOf(const CopyRows &rows) const {
       return fmt::format("node {} has {} bytes, node {} {}", row, node.range.size, rows.front(), first.range.size);
     if (hosted_.at(node.buffer, node.range.offset) != noBuffer)
       return fmt::format("node {} moves what is hosted at another address", row);
-    for (std::uint64_t page = node.range.offset / lowered_.pageBytes; page * lowered_.pageBytes < node.range.end();
-         ++page)
+    for (const std::uint64_t page : pagesIn(node.range, lowered_.pageBytes))
       if (page >= buffer.frames.size() || !frames.insert(buffer.frames[page]).second)
         return fmt::format("page {} of \"{}\" has no frame of its own among them", page, buffer.name);
   }

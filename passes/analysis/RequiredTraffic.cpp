@@ -2,6 +2,7 @@
 #include "passes/analysis/RequiredTraffic.h"
 
 #include "passes/analysis/StayingPages.h"
+#include "pumpgraph/graph/Ranges.h"
 #include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
@@ -91,7 +92,7 @@ private:
 
   template <typename Visit> void forEachPage(const std::vector<Range> &ranges, Visit visit) const {
     for (const Range &range : ranges)
-      for (std::uint64_t index = range.offset / step_.pageBytes; index * step_.pageBytes < range.end(); ++index)
+      for (const std::uint64_t index : pagesIn(range, step_.pageBytes))
         visit(index);
   }
 
@@ -115,8 +116,7 @@ private:
 
   /// Notes what an access does with each of its pages.
   void touch(const Access &access) {
-    for (std::uint64_t index = access.range.offset / step_.pageBytes; index * step_.pageBytes < access.range.end();
-         ++index) {
+    for (const std::uint64_t index : pagesIn(access.range, step_.pageBytes)) {
       Page &use = page(access.buffer, index);
       const std::uint64_t offset = index * step_.pageBytes;
       const bool overwrites = reliableMust(access) == modeWrite && access.range.offset <= offset &&

@@ -2,6 +2,7 @@
 #include "passes/analysis/Sweeps.h"
 
 #include "passes/analysis/Index.h"
+#include "pumpgraph/graph/Ranges.h"
 
 #include <algorithm>
 #include <optional>
@@ -357,7 +358,7 @@ private:
   }
 
   template <typename Visit> void forEachPage(BufferIndex buffer, const Range &range, Visit visit) {
-    for (std::uint64_t page = range.offset / step_.pageBytes; page * step_.pageBytes < range.end(); ++page)
+    for (const std::uint64_t page : pagesIn(range, step_.pageBytes))
       if (page < pages_[buffer].size())
         visit(pages_[buffer][page]);
   }

@@ -113,7 +113,6 @@ public:
   /// Gives memory to a block without any: device frames if there are enough, else host memory. `mayWait`: for the
   /// device, to give up cached blocks.
   Status back(Block &block, bool mayWait = true);
-  Status backOnDevice(Block &block) { return memory_.put(Backing::Device, block); }
   Status backOnHost(Block &block) { return memory_.put(Backing::Host, block); }
   /// Moves a block to memory of the other kind, contents and all: Device, Piece or Host, from one of these. Nothing may
   /// be running that uses it. When it fails the block is where it was, if the driver lets us.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "passes/analysis/Indices.h"
 #include "passes/plan/Knobs.h"
 #include "passes/plan/allocate/FramePlanner.h"
 
@@ -10,20 +11,20 @@ namespace pumpgraph {
 namespace {
 
 /// For each piece, the pieces that some node uses together with it, itself included, and those that must be apart.
-std::vector<std::vector<std::uint32_t>> companions(const Timeline &timeline) {
-  std::vector<std::set<std::uint32_t>> sets(timeline.pieces().size());
+IndexedVector<PieceIndex, std::vector<PieceIndex>> companions(const Timeline &timeline) {
+  IndexedVector<PieceIndex, std::set<PieceIndex>> sets(timeline.pieces().size());
   for (NodeIndex node = 0; node < timeline.nodeCount(); ++node)
     for (std::uint32_t a : timeline.usesAt(node))
       for (std::uint32_t b : timeline.usesAt(node))
-        sets[static_cast<std::size_t>(timeline.use(a).piece)].insert(static_cast<std::uint32_t>(timeline.use(b).piece));
+        sets[timeline.use(a).piece].insert(timeline.use(b).piece);
   for (const std::vector<PieceIndex> &apart : timeline.apartPieces())
     for (PieceIndex a : apart)
       for (PieceIndex b : apart)
         if (!timeline.usesOf(a).empty() && !timeline.usesOf(b).empty())
-          sets[static_cast<std::size_t>(a)].insert(static_cast<std::uint32_t>(b));
-  std::vector<std::vector<std::uint32_t>> result;
-  for (const std::set<std::uint32_t> &set : sets)
-    result.emplace_back(set.begin(), set.end());
+          sets[a].insert(b);
+  IndexedVector<PieceIndex, std::vector<PieceIndex>> result;
+  for (const std::set<PieceIndex> &set : sets)
+    result.add({set.begin(), set.end()});
   return result;
 }
 
@@ -31,25 +32,25 @@ std::vector<std::vector<std::uint32_t>> companions(const Timeline &timeline) {
 class ColourSearch {
 public:
   ColourSearch(const Timeline &timeline, std::uint32_t frames)
-      : companions_(companions(timeline)), frames_(frames), open_(timeline.pieces().size(), 0),
-        homes_(timeline.pieces().size()), around_(timeline.pieces().size(), std::vector<std::uint32_t>(frames, 0)),
-        saturation_(timeline.pieces().size(), 0), degree_(timeline.pieces().size(), 0) {
-    for (std::size_t i = 0; i < open_.size(); ++i) {
-      if (!companions_[i].empty())
-        open_[i] = timeline.piece(static_cast<PieceIndex>(i)).pageCount;
-      for (std::uint32_t companion : companions_[i])
-        degree_[i] += timeline.piece(static_cast<PieceIndex>(companion)).pageCount;
+      : companions_(companions(timeline)), frames_(frames), homes_(companions_.size()), pieces_(companions_.size()) {
+    for (const PieceIndex index : indicesOf(pieces_)) {
+      Uncoloured &piece = pieces_[index];
+      piece.around.assign(frames, 0);
+      if (!companions_[index].empty())
+        piece.open = timeline.piece(index).pageCount;
+      for (PieceIndex companion : companions_[index])
+        piece.degree += timeline.piece(companion).pageCount;
     }
   }
 
   /// `given`: pieces that have their frames already.
   std::optional<PieceFrames> run(std::uint64_t firstFrame, const PieceFrames &given) {
     std::uint32_t used = 0;
-    for (std::uint32_t i = 0; i < open_.size(); ++i)
-      for (const std::int32_t frame : given[static_cast<PieceIndex>(i)])
-        if (open_[i] > 0) {
-          put(i, static_cast<std::uint32_t>(frame) - static_cast<std::uint32_t>(firstFrame));
-          used = std::max(used, static_cast<std::uint32_t>(homes_[static_cast<PieceIndex>(i)].back()) + 1);
+    for (const PieceIndex piece : indicesOf(pieces_))
+      for (const std::int32_t frame : given[piece])
+        if (pieces_[piece].open > 0) {
+          put(piece, static_cast<std::uint32_t>(frame) - static_cast<std::uint32_t>(firstFrame));
+          used = std::max(used, static_cast<std::uint32_t>(homes_[piece].back()) + 1);
         }
     if (!colourRest(used))
       return std::nullopt;
@@ -60,25 +61,32 @@ public:
   }
 
 private:
-  std::optional<std::uint32_t> mostConstrained() const {
-    std::optional<std::uint32_t> best;
-    for (std::uint32_t i = 0; i < open_.size(); ++i)
-      if (open_[i] > 0 &&
-          (!best || std::pair(saturation_[i], degree_[i]) > std::pair(saturation_[*best], degree_[*best])))
-        best = i;
+  struct Uncoloured {
+    std::uint32_t open = 0;            ///< pages without a frame
+    std::vector<std::uint32_t> around; ///< by frame: companions' pages there
+    std::uint32_t saturation = 0;      ///< frames with such pages
+    std::uint64_t degree = 0;          ///< companions' pages
+  };
+
+  std::optional<PieceIndex> mostConstrained() const {
+    std::optional<PieceIndex> best;
+    const auto rank = [&](PieceIndex piece) { return std::pair(pieces_[piece].saturation, pieces_[piece].degree); };
+    for (const PieceIndex piece : indicesOf(pieces_))
+      if (pieces_[piece].open > 0 && (!best || rank(piece) > rank(*best)))
+        best = piece;
     return best;
   }
 
   /// `used` frames occur so far; of the others any is as good as the next. A piece's pages are alike, so they take
   /// their frames in ascending order.
   bool colourRest(std::uint32_t used) {
-    const std::optional<std::uint32_t> piece = mostConstrained();
+    const std::optional<PieceIndex> piece = mostConstrained();
     if (!piece)
       return true;
-    const std::vector<std::int32_t> &own = homes_[static_cast<PieceIndex>(*piece)];
+    const std::vector<std::int32_t> &own = homes_[*piece];
     const std::uint32_t first = own.empty() ? 0 : static_cast<std::uint32_t>(own.back()) + 1;
     for (std::uint32_t frame = first; frame < std::min(used + 1, frames_); ++frame) {
-      if (around_[*piece][frame] > 0)
+      if (pieces_[*piece].around[frame] > 0)
         continue;
       if (++steps_ > knobs::mostExactSteps)
         return false;
@@ -90,50 +98,43 @@ private:
     return false;
   }
 
-  void put(std::uint32_t piece, std::uint32_t frame) {
-    --open_[piece];
-    homes_[static_cast<PieceIndex>(piece)].push_back(static_cast<std::int32_t>(frame));
-    for (std::uint32_t companion : companions_[piece])
-      saturation_[companion] += around_[companion][frame]++ == 0;
+  void put(PieceIndex piece, std::uint32_t frame) {
+    --pieces_[piece].open;
+    homes_[piece].push_back(static_cast<std::int32_t>(frame));
+    for (PieceIndex companion : companions_[piece])
+      pieces_[companion].saturation += pieces_[companion].around[frame]++ == 0;
   }
-  void take(std::uint32_t piece, std::uint32_t frame) {
-    ++open_[piece];
-    homes_[static_cast<PieceIndex>(piece)].pop_back();
-    for (std::uint32_t companion : companions_[piece])
-      saturation_[companion] -= --around_[companion][frame] == 0;
+  void take(PieceIndex piece, std::uint32_t frame) {
+    ++pieces_[piece].open;
+    homes_[piece].pop_back();
+    for (PieceIndex companion : companions_[piece])
+      pieces_[companion].saturation -= --pieces_[companion].around[frame] == 0;
   }
 
-  std::vector<std::vector<std::uint32_t>> companions_;
+  const IndexedVector<PieceIndex, std::vector<PieceIndex>> companions_;
   std::uint32_t frames_;
-  std::vector<std::uint32_t> open_; ///< by piece: pages without a frame
   PieceFrames homes_;
-  std::vector<std::vector<std::uint32_t>> around_; ///< by piece and frame: companions' pages there
-  std::vector<std::uint32_t> saturation_;          ///< by piece: frames with such pages
-  std::vector<std::uint64_t> degree_;              ///< by piece: companions' pages
+  IndexedVector<PieceIndex, Uncoloured> pieces_;
   std::uint64_t steps_ = 0;
 };
 
 /// The piece whose nodes use most pages first, each in the lowest frames that its companions leave.
 std::optional<PieceFrames> colourGreedily(const PlannerInput &input) {
   const Timeline &timeline = input.timeline;
-  const std::size_t count = timeline.pieces().size();
-  std::vector<std::uint64_t> crowd(count, 0);
+  IndexedVector<PieceIndex, std::uint64_t> crowd(timeline.pieces().size(), 0);
   for (NodeIndex node = 0; node < timeline.nodeCount(); ++node)
     for (std::uint32_t position : timeline.usesAt(node)) {
-      std::uint64_t &most = crowd[static_cast<std::size_t>(timeline.use(position).piece)];
+      std::uint64_t &most = crowd[timeline.use(position).piece];
       most = std::max(most, timeline.workingSetPages(node));
     }
-  std::vector<std::uint32_t> sequence(count);
-  for (std::uint32_t i = 0; i < count; ++i)
-    sequence[i] = i;
-  std::stable_sort(sequence.begin(), sequence.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return crowd[a] > crowd[b]; });
+  const auto pieces = indicesOf(crowd);
+  std::vector<PieceIndex> sequence(pieces.begin(), pieces.end());
+  std::stable_sort(sequence.begin(), sequence.end(), [&](PieceIndex a, PieceIndex b) { return crowd[a] > crowd[b]; });
 
   PieceFrames homes = input.given.homes;
   const std::uint64_t first = timeline.exclusivePages();
   std::vector<bool> taken;
-  for (std::uint32_t i : sequence) {
-    const PieceIndex piece = static_cast<PieceIndex>(i);
+  for (const PieceIndex piece : sequence) {
     if (timeline.usesOf(piece).empty() || !homes[piece].empty())
       continue;
     taken.assign(input.frameCount - first, false);
@@ -169,8 +170,8 @@ std::optional<PieceFrames> colourPieces(const PlannerInput &input) {
   const std::uint64_t first = input.timeline.exclusivePages();
   std::optional<PieceFrames> homes =
       ColourSearch(input.timeline, static_cast<std::uint32_t>(input.frameCount - first)).run(first, given);
-  for (std::size_t i = 0; homes && i < given.size(); ++i) // those that no node uses
-    if (const PieceIndex piece = static_cast<PieceIndex>(i); (*homes)[piece].empty())
+  for (const PieceIndex piece : indicesOf(given)) // those that no node uses
+    if (homes && (*homes)[piece].empty())
       (*homes)[piece] = given[piece];
   return homes;
 }

@@ -2,6 +2,7 @@
 #include "passes/plan/allocate/GivenBoundary.h"
 
 #include "passes/analysis/Indices.h"
+#include "pumpgraph/graph/Ranges.h"
 
 #include <fmt/core.h>
 
@@ -23,8 +24,7 @@ std::string faultOf(const Description &step, const Node &node) {
       continue;
     if (mayCopy && overlaps(buffer.hosted, access.range))
       return fmt::format("copies \"{}\", some of which other steps keep in host memory at all times", buffer.name);
-    for (std::uint64_t page = access.range.offset / step.pageBytes; page * step.pageBytes < access.range.end();
-         ++page) {
+    for (const std::uint64_t page : pagesIn(access.range, step.pageBytes)) {
       const std::int32_t frame = buffer.frames.empty() ? noFrame : buffer.frames[page];
       const std::pair place(access.buffer, page);
       if (frame != noFrame && pages.try_emplace(frame, place).first->second != place)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/allocate/GroupOffers.h"
 
+#include "passes/analysis/Indices.h"
 #include "passes/plan/Knobs.h"
 
 #include <algorithm>
@@ -25,12 +26,11 @@ GroupOffers::GroupOffers(const PlannerInput &input, const Tuning &tuning, Displa
 
 /// Neighbours that are used alike, and are to be away at the same times.
 void GroupOffers::findKinds() {
-  for (std::size_t i = 0; i < states_.size(); ++i) {
-    const PieceIndex piece = static_cast<PieceIndex>(i);
-    const bool isLikeLast =
-        i > 0 && states_.areAlike(kinds_[static_cast<PieceIndex>(i - 1)], piece) &&
-        std::ranges::equal(states_.leavesToCome(kinds_[static_cast<PieceIndex>(i - 1)]), states_.leavesToCome(piece));
-    kinds_.add(isLikeLast ? kinds_[static_cast<PieceIndex>(i - 1)] : piece);
+  PieceIndex kind{};
+  for (const PieceIndex piece : indicesOf(timeline_.pieces())) {
+    if (!states_.areAlike(kind, piece) || !std::ranges::equal(states_.leavesToCome(kind), states_.leavesToCome(piece)))
+      kind = piece;
+    kinds_.add(kind);
   }
 }
 

@@ -18,7 +18,7 @@ constexpr double tolerance = 1e-6;
 } // namespace
 
 HostedCover::HostedCover(const Timeline &timeline, const std::vector<FrameLimit> &limits, const HostingPrices &prices,
-                         const std::vector<bool> &canBeHosted)
+                         const IndexedVector<PieceIndex, bool> &canBeHosted)
     : timeline_(timeline), limits_(limits), prices_(prices), canBeHosted_(canBeHosted),
       limitsOf_(timeline.pieces().size()), hosted_(timeline.pieces().size(), 0), needy_(timeline.pieces().size(), 0) {
   for (std::size_t limit = 0; limit < limits.size(); ++limit) {
@@ -58,7 +58,7 @@ void HostedCover::queue() {
   for (const PieceIndex piece : indicesOf(timeline_.pieces())) {
     for (std::size_t limit : limitsOf_[piece])
       needy_[piece] += excess_[limit] > 0;
-    if (needy_[piece] > 0 && canBeHosted_[static_cast<std::size_t>(piece)])
+    if (needy_[piece] > 0 && canBeHosted_[piece])
       queue_.push({priceOf(piece), piece});
   }
 }
@@ -104,7 +104,7 @@ void HostedCover::balance() {
   downBytes_.assign(timeline_.nodeCount(), 0);
   std::int64_t largest = 0;
   for (const PieceIndex piece : indicesOf(timeline_.pieces())) {
-    if (!limitsOf_[piece].empty() && canBeHosted_[static_cast<std::size_t>(piece)])
+    if (!limitsOf_[piece].empty() && canBeHosted_[piece])
       members_.push_back(piece);
     const std::int64_t pages = std::exchange(hosted_[piece], 0);
     for (std::size_t limit : limitsOf_[piece])

@@ -21,9 +21,9 @@ namespace pumpgraph {
 /// the best that can be had in reasonable time.
 class HostedCover {
 public:
-  /// `canBeHosted`: by piece. All arguments are referred to.
+  /// All arguments are referred to.
   HostedCover(const Timeline &timeline, const std::vector<FrameLimit> &limits, const HostingPrices &prices,
-              const std::vector<bool> &canBeHosted);
+              const IndexedVector<PieceIndex, bool> &canBeHosted);
 
   /// Greedily, by what pages cost if nothing else is hosted.
   void cover();
@@ -60,7 +60,7 @@ private:
   const Timeline &timeline_;
   const std::vector<FrameLimit> &limits_;
   const HostingPrices &prices_;
-  const std::vector<bool> &canBeHosted_;
+  const IndexedVector<PieceIndex, bool> &canBeHosted_;
   std::vector<std::int64_t> excess_; ///< by limit: pages too many, negative where there is room
   IndexedVector<PieceIndex, std::vector<std::size_t>> limitsOf_;
   IndexedVector<PieceIndex, std::uint32_t> hosted_;

@@ -2,6 +2,7 @@
 #include "passes/plan/price/HostedPages.h"
 
 #include "passes/analysis/HostedAccess.h"
+#include "passes/analysis/Indices.h"
 #include "passes/plan/Knobs.h"
 #include "passes/plan/price/HostedCover.h"
 #include "pumpgraph/graph/Ranges.h"
@@ -62,9 +63,9 @@ private:
   /// By node: of what is alive and not used, the part that there is no room for.
   static std::vector<double> shareAway(const Timeline &timeline, std::uint64_t frames) {
     std::vector<std::uint64_t> began(timeline.nodeCount() + 1, 0), ended(timeline.nodeCount() + 1, 0);
-    for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
-      const Piece &piece = timeline.piece(static_cast<PieceIndex>(i));
-      const std::span<const Use> uses = timeline.usesOf(static_cast<PieceIndex>(i));
+    for (const PieceIndex index : indicesOf(timeline.pieces())) {
+      const Piece &piece = timeline.piece(index);
+      const std::span<const Use> uses = timeline.usesOf(index);
       if (uses.empty())
         continue;
       began[piece.liveOut ? 0 : uses.front().node] += piece.pageCount;
@@ -119,17 +120,16 @@ bool needsDevice(NodeKind kind) {
   return kind == NodeKind::Memcpy || kind == NodeKind::ChildGraph;
 }
 
-/// By piece. Operands of copies and of child graphs stay on the device, and so do what has frames already and what has
-/// to be there between replays.
-std::vector<bool> canBeHosted(const Description &step, const Timeline &timeline) {
-  std::vector<bool> can;
-  for (std::size_t i = 0; i < timeline.pieces().size(); ++i) {
-    const PieceIndex piece = static_cast<PieceIndex>(i);
+/// Operands of copies and of child graphs stay on the device, and so do what has frames already and what has to be
+/// there between replays.
+IndexedVector<PieceIndex, bool> canBeHosted(const Description &step, const Timeline &timeline) {
+  IndexedVector<PieceIndex, bool> can;
+  for (const PieceIndex piece : indicesOf(timeline.pieces())) {
     const std::span<const Use> uses = timeline.usesOf(piece);
     const Buffer &buffer = step.buffers[timeline.piece(piece).buffer];
-    can.push_back(
-        buffer.frames.empty() && !buffer.isPresent &&
-        std::none_of(uses.begin(), uses.end(), [&](const Use &use) { return needsDevice(step.nodes[use.node].kind); }));
+    can.add(buffer.frames.empty() && !buffer.isPresent && std::none_of(uses.begin(), uses.end(), [&](const Use &use) {
+              return needsDevice(step.nodes[use.node].kind);
+            }));
   }
   return can;
 }
@@ -169,8 +169,8 @@ std::vector<FrameLimit> wideNodes(const Timeline &timeline, std::uint64_t frames
 HostingPrices hostingPrices(const Timeline &timeline, std::uint64_t frames, const Machine &machine) {
   const Prices prices(timeline, frames, machine);
   HostingPrices result{{}, machine};
-  for (std::size_t i = 0; i < timeline.pieces().size(); ++i)
-    result.pages.add(prices.ofPage(static_cast<PieceIndex>(i)));
+  for (const PieceIndex piece : indicesOf(timeline.pieces()))
+    result.pages.add(prices.ofPage(piece));
   return result;
 }
 
@@ -180,14 +180,13 @@ std::optional<std::size_t> hostExcess(Description &step, const Timeline &timelin
   for (const Piece &piece : timeline.pieces())
     if (Buffer &buffer = step.buffers[piece.buffer]; buffer.frames.empty())
       buffer.hosted = without(buffer.hosted, {piece.firstPage * step.pageBytes, piece.pageCount * step.pageBytes});
-  const std::vector<bool> can = canBeHosted(step, timeline);
+  const IndexedVector<PieceIndex, bool> can = canBeHosted(step, timeline);
   HostedCover cover(timeline, limits, prices, can);
   cover.cover();
   if (balance == Balance::Nodes)
     cover.balance();
   const IndexedVector<PieceIndex, std::uint32_t> &hosted = cover.hosted();
-  for (std::size_t i = 0; i < hosted.size(); ++i) {
-    const PieceIndex index = static_cast<PieceIndex>(i);
+  for (const PieceIndex index : indicesOf(hosted)) {
     const Piece &piece = timeline.piece(index);
     if (hosted[index] == 0)
       continue;
@@ -211,8 +210,7 @@ std::uint64_t leastHostedBytes(Description step, std::uint64_t budgetBytes) {
   const Timeline timeline(step);
   const std::uint64_t pages = budgetBytes / step.pageBytes;
   HostingPrices allAlike;
-  for (std::size_t i = 0; i < timeline.pieces().size(); ++i)
-    allAlike.pages.add({.aloneUs = 1, .besideUs = 0});
+  allAlike.pages = decltype(allAlike.pages)(timeline.pieces().size(), {.aloneUs = 1, .besideUs = 0});
   hostExcess(step, timeline, wideNodes(timeline, pages - std::min(pages, timeline.exclusivePages())), allAlike,
              Balance::No);
   return hostedBytes(step);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/search/GapProposer.h"
 
+#include "passes/analysis/Indices.h"
 #include "passes/plan/Knobs.h"
 #include "passes/plan/price/GapChoice.h"
 
@@ -34,9 +35,8 @@ public:
   /// Pieces that had to leave all the same, because of the frames they got, choose theirs before all others.
   void learn(const Evaluated *plan, bool /*isKept*/) override {
     std::vector<std::pair<double, PieceIndex>> more;
-    for (std::size_t i = 0; plan && i < isFirstPiece_.size(); ++i) {
-      const PieceIndex piece = static_cast<PieceIndex>(i);
-      if (const std::uint32_t strays = plan->draft.strayPages[piece]; strays > 0 && !isFirstPiece_[piece])
+    for (const PieceIndex piece : indicesOf(isFirstPiece_)) {
+      if (const std::uint32_t strays = plan ? plan->draft.strayPages[piece] : 0; strays > 0 && !isFirstPiece_[piece])
         more.push_back({static_cast<double>(strays) / search_.timeline().piece(piece).pageCount, piece});
     }
     isOver_ = more.empty();

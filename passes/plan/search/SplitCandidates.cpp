@@ -266,7 +266,7 @@ std::vector<Split> joinedSplits(const Description &step, const std::vector<Split
     std::vector<bool> &pages = isMoved[{split.buffer, split.until}];
     pages.resize(step.pageCount(split.buffer), false);
     for (const Range &bytes : split.moved)
-      for (std::uint64_t page = bytes.offset / step.pageBytes; page * step.pageBytes < bytes.end(); ++page)
+      for (const std::uint64_t page : pagesIn(bytes, step.pageBytes))
         pages[page] = true;
   };
   for (const Split &split : splits)

@@ -6,6 +6,7 @@
 #include "passes/analysis/Prediction.h"
 #include "passes/plan/Knobs.h"
 #include "passes/plan/search/SplitCandidates.h"
+#include "pumpgraph/graph/Ranges.h"
 
 #include <algorithm>
 #include <optional>
@@ -101,8 +102,7 @@ private:
     for (NodeIndex node = 0; node < placed.nodes.size(); ++node)
       for (const Access &access : placed.nodes[node].accesses) {
         std::vector<bool> &isTight = colouring.isTight[access.buffer];
-        for (std::uint64_t page = access.range.offset / placed.pageBytes; page * placed.pageBytes < access.range.end();
-             ++page)
+        for (const std::uint64_t page : pagesIn(access.range, placed.pageBytes))
           isTight[page] = isTight[page] || excess[node] > 0;
       }
     return colouring;

@@ -5,6 +5,7 @@
 #include "passes/analysis/Indices.h"
 #include "passes/plan/Knobs.h"
 #include "passes/plan/search/InterferenceGraph.h"
+#include "pumpgraph/graph/Ranges.h"
 
 #include <algorithm>
 #include <optional>
@@ -32,7 +33,7 @@ PageFlags hostedPages(const Description &step) {
   PageFlags isHosted = noPages(step);
   for (BufferIndex b = 0; b < step.buffers.size(); ++b)
     for (const Range &range : step.buffers[b].hosted)
-      for (std::uint64_t page = range.offset / step.pageBytes; page * step.pageBytes < range.end(); ++page)
+      for (const std::uint64_t page : pagesIn(range, step.pageBytes))
         isHosted[b][page] = true;
   return isHosted;
 }

@@ -5,9 +5,16 @@
 
 #include "pumpgraph/graph/Description.h"
 
+#include <cstdint>
+#include <ranges>
 #include <vector>
 
 namespace pumpgraph {
+
+/// The indices of the pages that have bytes of the range.
+inline auto pagesIn(const Range &range, std::uint64_t pageBytes) {
+  return std::views::iota(range.offset / pageBytes, (range.end() + pageBytes - 1) / pageBytes);
+}
 
 /// Adds a range that begins where the last one ends or later; neighbours become one.
 inline void append(std::vector<Range> &ranges, const Range &range) {
