@@ -119,7 +119,7 @@ def difference(expected: List[str], actual: List[str]) -> Optional[str]:
 
 
 def prepare(folder: Path, root: Path, build: Path) -> None:
-    for name in ("docs", "test", "tools"):
+    for name in ("docs", "runtime", "test", "tools"):
         (folder / name).symlink_to(root / name)
     (folder / "build").symlink_to(build)
     shutil.copy(root / "test" / "data" / "resnet50.mlir.gz", folder / "step.mlir.gz")

@@ -113,6 +113,13 @@ class Text(unittest.TestCase):
     def test_an_empty_report_still_prints(self):
         self.assertIn("step \"step\"", str(Report({})))
 
+    def test_a_notebook_shows_times_as_bars(self):
+        shown = Report({"name": "<b>", "in_memory_s": 0.1, "predicted_s": 0.2})._repr_html_()
+        self.assertIn("width:100px\"></div> 100.00 ms", shown)
+        self.assertIn("width:200px\"></div> 200.00 ms", shown)
+        self.assertIn("&lt;b&gt;", shown)
+        self.assertIn("<pre>", Report()._repr_html_())
+
     def test_it_is_the_librarys_dict(self):
         self.assertEqual(Report(FIGURES)["added_nodes"], 98)
 

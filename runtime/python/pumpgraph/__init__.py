@@ -17,6 +17,7 @@ The calls, in the order of use; help(pumpgraph.NAME) has the arguments:
     doctor()        describe this machine: driver, memory, usable features
     version()       the version of the library
     install()       make PumpGraph PyTorch's allocator, under a budget; once, first
+    predict()       how slow a step would be at other budgets, without running it there; gives a Prediction
     prepare()       optional: let an optimizer of PyTorch's step fused inside graphed functions
     graphed()       decorate a step function, which is captured after its warm-up calls; gives a Graphed
     Graphed         the decorated function: report(), validate(), save(), memory_snapshot(), signatures(), reset()
@@ -45,12 +46,14 @@ from .errors import PumpGraphError, StaleStepError, Status, UnsupportedError
 if TYPE_CHECKING:  # for checkers, which do not call __getattr__()
     from typing import Any, List
 
+    from .prediction import Prediction, predict
     from .prepared import prepare
     from .step_function import Graphed, graphed, paused
     from .torch_capture import Step, capture, install, mapped, memory_stats
 
 __all__ = [
     "Graphed",
+    "Prediction",
     "PumpGraphError",
     "StaleStepError",
     "Status",
@@ -63,6 +66,7 @@ __all__ = [
     "mapped",
     "memory_stats",
     "paused",
+    "predict",
     "prepare",
     "version",
 ]
@@ -70,6 +74,7 @@ __all__ = [
 _OF_TORCH = ("Step", "capture", "install", "mapped", "memory_stats")
 _OF_GRAPHED = ("Graphed", "graphed", "paused")
 _OF_PREPARED = ("prepare",)
+_OF_PREDICTION = ("Prediction", "predict")
 
 
 def doctor() -> str:
@@ -103,8 +108,12 @@ def __getattr__(name: str) -> Any:
         from . import prepared
 
         return getattr(prepared, name)
+    if name in _OF_PREDICTION:
+        from . import prediction
+
+        return getattr(prediction, name)
     raise AttributeError(f"module 'pumpgraph' has no attribute {name!r}")
 
 
 def __dir__() -> List[str]:
-    return sorted(list(globals()) + list(_OF_TORCH + _OF_GRAPHED + _OF_PREPARED))
+    return sorted(list(globals()) + list(_OF_TORCH + _OF_GRAPHED + _OF_PREPARED + _OF_PREDICTION))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import html
 from typing import Any, Iterator, List, Optional, Tuple
 
 from ._sizes import format_size
@@ -67,6 +68,14 @@ class Report(dict):
         lines += [f"  note: {note}" for note in self._runtime().get("notes", [])]
         return "\n".join(map(printable, lines))  # names are from outside: they make no lines, and nothing obeys them
 
+    def _repr_html_(self) -> str:
+        """In a notebook: its times as bars, above the text."""
+        times = [(label, self[key]) for key, label in _TIMES if self.get(key) is not None]
+        longest = max((time for _, time in times), default=0.0)
+        rows = "".join(f"<tr><td>{label}</td><td>{bar(time, longest)} {_milliseconds(time)}</td></tr>"
+                       for label, time in times)
+        return f"<table>{rows}</table><pre>{html.escape(str(self))}</pre>"
+
     def _figures(self) -> Iterator[Tuple[str, str]]:
         if self.backend_why:
             yield "memory", self.backend_why
@@ -123,6 +132,12 @@ _TIMES = (
     ("plan_bound_s", "plan bound"),
     ("predicted_s", "predicted"),
 )
+
+
+def bar(value: float, longest: float) -> str:
+    """HTML of a bar as long as `value` is of `longest`."""
+    width = 200 * value / longest if longest > 0 else 0
+    return f"<div style=\"background:#4a7fb5;display:inline-block;height:0.8em;width:{width:.0f}px\"></div>"
 
 
 def _shortened(name: str, length: int = 60) -> str:
