@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <tuple>
 #include <utility>
 
 namespace pumpgraph {
@@ -130,6 +131,14 @@ NodeIndex Order::append(std::span<const NodeIndex> predecessors, std::span<const
   ticks_.insert(ticks_.end(), clock.begin(), clock.end());
   places_.push_back({chain, ++tails_[chain], others});
   return index;
+}
+
+void sortEdges(std::vector<Edge> &edges) {
+  std::sort(edges.begin(), edges.end(), [](const Edge &a, const Edge &b) {
+    return std::tuple(a.from, a.to, a.kind) < std::tuple(b.from, b.to, b.kind);
+  });
+  const auto joinsTheSame = [](const Edge &a, const Edge &b) { return a.from == b.from && a.to == b.to; };
+  edges.erase(std::unique(edges.begin(), edges.end(), joinsTheSame), edges.end());
 }
 
 } // namespace pumpgraph

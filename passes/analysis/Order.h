@@ -71,4 +71,7 @@ std::vector<std::vector<NodeIndex>> fullPredecessors(const Description &descript
 /// How many nodes wait for each, given everybody's predecessors.
 std::vector<std::uint32_t> successorCounts(const std::vector<std::vector<NodeIndex>> &predecessors);
 
+/// Ascending by nodes. Of two edges between the same nodes a full one stays, which orders them by completion.
+void sortEdges(std::vector<Edge> &edges);
+
 } // namespace pumpgraph

@@ -53,6 +53,14 @@ enum class BoundaryState : std::uint8_t {
 };
 using BoundaryStates = IndexedVector<PieceIndex, BoundaryState>;
 
+/// How a piece fared, for the next attempt.
+struct Fare {
+  std::uint32_t fetchedPages = 0; ///< counted each time
+  std::uint32_t strayPages = 0;   ///< of these, where they were to stay
+  bool cameForBoundary = false;   ///< after the last node, only to be on the device then
+  bool leftUnwritten = false;     ///< the frames were given up before anything was written to them
+};
+
 /// Decisions, before anything is ordered in time.
 struct Draft {
   NodeIndex capturedCount = 0;
@@ -65,12 +73,8 @@ struct Draft {
   std::vector<std::vector<std::int32_t>> frames; ///< by buffer, then page
   BoundaryStates boundary;
 
-  // How the pieces fared, for the next attempt.
-  IndexedVector<PieceIndex, std::uint32_t> fetchedPages; ///< counted each time
-  IndexedVector<PieceIndex, std::uint32_t> strayPages;   ///< of these, where they were to stay
+  IndexedVector<PieceIndex, Fare> fared;
   std::vector<std::uint32_t> leftAt; ///< by position of a use: the node that the piece gave way to before it
-  IndexedVector<PieceIndex, bool> cameForBoundary; ///< after the last node, only to be on the device then
-  IndexedVector<PieceIndex, bool> leftUnwritten;   ///< the frames were given up before anything was written to them
   /// What it took: groups used, or looked at for residents, and, four times as dear, groups priced.
   std::uint64_t effort = 0;
 };

@@ -25,14 +25,11 @@ public:
         splitEnds_(input.captured), offers_(input, tuning, displacement, states_, homes_.groups(), order_) {
     draft_.capturedCount = boundary_;
     draft_.boundary = start.boundary;
-    draft_.fetchedPages = IndexedVector<PieceIndex, std::uint32_t>(states_.size(), 0);
-    draft_.strayPages = draft_.fetchedPages;
+    draft_.fared = IndexedVector<PieceIndex, Fare>(states_.size());
     std::uint32_t uses = 0;
     for (const Piece &piece : timeline_.pieces())
       uses = std::max(uses, piece.usesEnd);
     draft_.leftAt.assign(uses, neverUsed);
-    draft_.cameForBoundary = IndexedVector<PieceIndex, bool>(states_.size(), false);
-    draft_.leftUnwritten = IndexedVector<PieceIndex, bool>(states_.size(), false);
     for (BufferIndex b = 0; b < input.captured.buffers.size(); ++b)
       draft_.frames.emplace_back(input.captured.pageCount(b), noFrame);
     giveExclusiveFrames();
@@ -180,7 +177,7 @@ private:
       for (GroupIndex group : states_[piece].groups)
         if (homes_[group].occupant != piece) {
           admit(group, piece, states_[piece].hasValue);
-          draft_.cameForBoundary[piece] = true;
+          draft_.fared[piece].cameForBoundary = true;
         }
     }
   }
@@ -289,9 +286,9 @@ private:
     if (fetch) {
       order_.prefetch(group, states_.pagesOf(group, part));
       part.hostCurrent = input_.leavesClean(piece);
-      draft_.fetchedPages[piece] += group.frameCount;
+      draft_.fared[piece].fetchedPages += group.frameCount;
       if (!states_.leavesAnyway(piece) && (states_.isResident(piece) || states_[piece].nextUse > 0))
-        draft_.strayPages[piece] += group.frameCount;
+        draft_.fared[piece].strayPages += group.frameCount;
     }
     group.occupant = piece;
   }
@@ -302,7 +299,7 @@ private:
     Part &part = *Homes::partOf(group, *group.occupant);
     const PieceState &state = states_[part.piece];
     if (states_.isResident(part.piece) && state.hasValue && !state.isWritten && states_.nextUseNeedsValue(part.piece))
-      draft_.leftUnwritten[part.piece] = true;
+      draft_.fared[part.piece].leftUnwritten = true;
     const std::uint32_t use = timeline_.piece(part.piece).usesBegin + static_cast<std::uint32_t>(state.nextUse);
     if (use < timeline_.piece(part.piece).usesEnd)
       draft_.leftAt[use] = order_.now();

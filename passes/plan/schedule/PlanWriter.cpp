@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -185,14 +184,7 @@ private:
       for (DraftNode before : draft_.discards[d].before)
         planned_.edges.push_back({discardIndex_[d], index_[before], EdgeKind::Full});
     }
-    // A programmatic edge between two nodes that must be ordered by completion becomes the full one.
-    std::vector<Edge> &edges = planned_.edges;
-    std::sort(edges.begin(), edges.end(), [](const Edge &a, const Edge &b) {
-      return std::tuple(a.from, a.to, a.kind) < std::tuple(b.from, b.to, b.kind);
-    });
-    edges.erase(std::unique(edges.begin(), edges.end(),
-                            [](const Edge &a, const Edge &b) { return a.from == b.from && a.to == b.to; }),
-                edges.end());
+    sortEdges(planned_.edges);
   }
 
   const Description &captured_;

@@ -147,7 +147,7 @@ Choices BoundaryProposers::withRestlessFirst(double fetches) const {
   const Draft &draft = search_.best().draft;
   std::vector<std::pair<double, PieceIndex>> restless;
   for (const PieceIndex piece : indicesOf(timeline_.pieces())) {
-    const double perPage = static_cast<double>(draft.fetchedPages[piece]) / timeline_.piece(piece).pageCount;
+    const double perPage = static_cast<double>(draft.fared[piece].fetchedPages) / timeline_.piece(piece).pageCount;
     if (perPage >= fetches)
       restless.push_back({perPage, piece});
   }
@@ -172,10 +172,10 @@ void BoundaryProposers::settledBoundary() {
       BoundaryState &state = choices.start.boundary[piece];
       if (input_.given.isGiven[piece])
         continue;
-      if (draft.cameForBoundary[piece])
+      if (draft.fared[piece].cameForBoundary)
         state = BoundaryState::Away;
       else if (state != BoundaryState::Away)
-        state = draft.leftUnwritten[piece] ? BoundaryState::Mirrored : BoundaryState::Resident;
+        state = draft.fared[piece].leftUnwritten ? BoundaryState::Mirrored : BoundaryState::Resident;
     }
     return choices;
   });

@@ -29,7 +29,7 @@ bool mirrorWhatIsOnlyRead(const PlannerInput &input, BoundaryStates &boundary, c
   bool isChanged = false;
   for (const PieceIndex piece : indicesOf(boundary)) {
     const std::span<const Use> uses = input.timeline.usesOf(piece);
-    if (boundary[piece] != BoundaryState::Resident || !draft.leftUnwritten[piece] || !input.leavesClean(piece) ||
+    if (boundary[piece] != BoundaryState::Resident || !draft.fared[piece].leftUnwritten || !input.leavesClean(piece) ||
         input.given.isGiven[piece] || std::any_of(uses.begin(), uses.end(), [](const Use &use) { return use.writes; }))
       continue;
     boundary[piece] = BoundaryState::Mirrored;

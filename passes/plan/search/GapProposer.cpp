@@ -36,7 +36,8 @@ public:
   void learn(const Evaluated *plan, bool /*isKept*/) override {
     std::vector<std::pair<double, PieceIndex>> more;
     for (const PieceIndex piece : indicesOf(isFirstPiece_)) {
-      if (const std::uint32_t strays = plan ? plan->draft.strayPages[piece] : 0; strays > 0 && !isFirstPiece_[piece])
+      if (const std::uint32_t strays = plan ? plan->draft.fared[piece].strayPages : 0;
+          strays > 0 && !isFirstPiece_[piece])
         more.push_back({static_cast<double>(strays) / search_.timeline().piece(piece).pageCount, piece});
     }
     isOver_ = more.empty();

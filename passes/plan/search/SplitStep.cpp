@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
-#include <tuple>
 #include <utility>
 
 namespace pumpgraph {
@@ -249,12 +248,7 @@ void SplitStep::orderAddresses(Description &joined, const std::vector<NodeIndex>
           }
       }
   joined.edges.insert(joined.edges.end(), more.begin(), more.end());
-  std::sort(joined.edges.begin(), joined.edges.end(), [](const Edge &a, const Edge &b) {
-    return std::tuple(a.from, a.to, a.kind) < std::tuple(b.from, b.to, b.kind); // a full one before a programmatic one
-  });
-  joined.edges.erase(std::unique(joined.edges.begin(), joined.edges.end(),
-                                 [](const Edge &a, const Edge &b) { return a.from == b.from && a.to == b.to; }),
-                     joined.edges.end());
+  sortEdges(joined.edges);
 }
 
 } // namespace pumpgraph
