@@ -48,6 +48,10 @@ Expected<Block *> Heap::createBlock(std::uint64_t pages, bool shared, GraphNumbe
     PUMPGRAPH_TRY(flushCache());
     address = addresses_.carve(pages);
   }
+  if (!address && keepsAddresses_) {
+    dropKeptAddresses();
+    address = addresses_.carve(pages);
+  }
   if (!address)
     return tl::unexpected<Error>(address.error());
   Block &created = addBlock(*address, pages, shared);
@@ -123,9 +127,12 @@ Expected<CUdeviceptr> Heap::allocateLarge(std::uint64_t size, CUstream stream, s
     return address;
   }
   if (!capturing_) {
-    std::vector<BlockId> &cached = cachedBlocks_[{graph, pages, stream}];
-    if (!cached.empty()) {
-      Block &reused = block(takeReusable(cached));
+    if (const std::optional<BlockId> cached = takeCached(pages, stream, graph)) {
+      Block &reused = block(*cached);
+      if (const Status backed = backAgain(reused, graph); !backed) {
+        keptAddresses_[pages].push_back(reused.id);
+        return inContext(backed.error(), allocating(size, name));
+      }
       if (makeRoom_ && reused.backing == Backing::Host)
         if (const Status renewed = renew(reused); !renewed) {
           destroyBlock(reused);
@@ -142,6 +149,29 @@ Expected<CUdeviceptr> Heap::allocateLarge(std::uint64_t size, CUstream stream, s
   return handOut(fresh, 0, size, stream, name, graph);
 }
 
+Status Heap::backAgain(Block &block, GraphNumber graph) {
+  return keepsAddresses_ && !capturing_ && block.backing == Backing::None ? back(block, graph == 0) : Status{};
+}
+
+std::optional<BlockId> Heap::takeCached(std::uint64_t pages, CUstream stream, GraphNumber graph) {
+  std::vector<BlockId> &own = cachedBlocks_[{graph, pages, stream}];
+  std::vector<BlockId> none;
+  std::vector<BlockId> &kept = graph == 0 ? keptAddresses_[pages] : none;
+  for (std::vector<BlockId> *places : {&own, &kept}) {
+    const auto wished = std::find_if(places->begin(), places->end(),
+                                     [&](BlockId id) { return wished_ != 0 && addressOf(id) == wished_; });
+    if (wished == places->end())
+      continue;
+    const BlockId taken = *wished;
+    places->erase(wished);
+    return taken;
+  }
+  for (std::vector<BlockId> *places : {&own, &kept})
+    if (!places->empty())
+      return takeReusable(*places);
+  return std::nullopt;
+}
+
 std::optional<BlockId> &Heap::openFor(GraphNumber graph) {
   if (graph != 0)
     return graphs_.at(graph);
@@ -155,6 +185,10 @@ Expected<CUdeviceptr> Heap::allocateSmall(std::uint64_t size, CUstream stream, s
     std::vector<Slot> &slots = freeSlots_[{graph, room, stream}];
     if (!slots.empty()) {
       const Slot slot = takeReusable(slots);
+      if (const Status backed = backAgain(block(slot.block), graph); !backed) {
+        slots.push_back(slot);
+        return inContext(backed.error(), allocating(size, name));
+      }
       return handOut(block(slot.block), slot.member, size, stream, name, graph);
     }
   }
@@ -166,6 +200,8 @@ Expected<CUdeviceptr> Heap::allocateSmall(std::uint64_t size, CUstream stream, s
     open = (*created)->id;
   }
   Block &shared = block(*open);
+  if (const Status backed = backAgain(shared, graph); !backed)
+    return inContext(backed.error(), allocating(size, name));
   Allocation &member = shared.members.emplace_back();
   member.offset = shared.usedBytes;
   member.room = room;

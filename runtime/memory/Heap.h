@@ -72,6 +72,11 @@ public:
   /// While on, of several reusable places an allocation gets the one with the lowest address. A loop that begins each
   /// round with the same memory free then has the same addresses in each.
   void takeLowest(bool on) { takesLowest_ = on; }
+  /// While on, a block that gives up its memory keeps its addresses, for later allocations of its size. A loop that
+  /// needs more than there is then has the same addresses in each round, too.
+  void keepAddresses(bool on) { keepsAddresses_ = on; }
+  /// Of several places for the next large allocation it gets this one, if it is one of them; 0: no matter which.
+  void wishFor(CUdeviceptr address) { wished_ = address; }
   /// Limits the frames of such graphs, whose memory never moves; allocations beyond the limit are in host memory.
   void limitGraphs(std::uint64_t frames) { mostGraphFrames_ = frames; }
 
@@ -168,6 +173,7 @@ public:
   bool hasFramesFor(std::uint64_t pagesBeside) const;
 
   /// Gives up cached blocks until so many frames are available, and waits for the device first unless a capture is on.
+  /// Those of a plan in force stay.
   Status flushCache(std::uint64_t wanted = UINT64_MAX);
 
   HeapStats stats() const { return stats_; }
@@ -209,6 +215,12 @@ private:
   void recycle(Block &block, std::size_t member);
   /// Keeps a freed member for the graphs that may work in it. Whether there are any.
   bool keepForGraphs(const Block &block, std::size_t member);
+  /// Memory for a block that has kept its addresses alone.
+  Status backAgain(Block &block, GraphNumber graph);
+  /// A cached block for an allocation, if there is one. It may have no memory.
+  std::optional<BlockId> takeCached(std::uint64_t pages, CUstream stream, GraphNumber graph);
+  /// Gives up addresses without memory.
+  void dropKeptAddresses();
   /// Whether a block of a graph's may have frames.
   bool graphsHaveFrames(std::uint64_t pages) const;
   /// Adds a freed member to the reusable memory.
@@ -231,9 +243,11 @@ private:
   std::vector<std::int32_t> blockOfPage_;      ///< by AddressSpace::pageIndex, guards included; -1: none
 
   std::map<Place, std::vector<BlockId>> cachedBlocks_; ///< by pages
-  std::map<Place, std::vector<Slot>> freeSlots_;       ///< by room
-  std::optional<BlockId> openShared_;                  ///< where the next small allocation goes
-  std::optional<BlockId> openSharedCaptured_;          ///< the same during a capture
+  /// By pages: blocks that have kept their addresses alone, of no stream.
+  std::map<std::uint64_t, std::vector<BlockId>> keptAddresses_;
+  std::map<Place, std::vector<Slot>> freeSlots_; ///< by room
+  std::optional<BlockId> openShared_;            ///< where the next small allocation goes
+  std::optional<BlockId> openSharedCaptured_;    ///< the same during a capture
 
   // Of the program's own graphs.
   std::map<GraphNumber, std::optional<BlockId>> graphs_; ///< those that live: where the next small allocation goes
@@ -241,6 +255,8 @@ private:
   bool keepsFreed_ = false;
   bool freedIsScratch_ = false;
   bool takesLowest_ = false;
+  bool keepsAddresses_ = false;
+  CUdeviceptr wished_ = 0;
   std::uint64_t mostGraphFrames_ = UINT64_MAX;
   const MakeRoom *makeRoom_ = nullptr;
   /// Freed members that wait for graphs to end, by the first and the last of these.

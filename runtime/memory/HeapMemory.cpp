@@ -2,6 +2,7 @@
 // Which memory the heap's blocks get: when they are allocated, when it is short, and when it becomes another kind.
 #include "runtime/memory/Heap.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace pumpgraph::runtime {
@@ -30,12 +31,14 @@ Status Heap::back(Block &block, bool mayWait) {
 Status Heap::flushCache(std::uint64_t wanted) {
   std::vector<BlockId> idle;
   const auto isNoGraphs = [](const auto &entry) { return std::get<GraphNumber>(entry.first) == 0; };
+  const auto hasOwnMemory = [](const Block &block) { return block.hasMemory() && block.backing != Backing::Planned; };
   for (const auto &entry : cachedBlocks_)
     if (isNoGraphs(entry))
-      idle.insert(idle.end(), entry.second.begin(), entry.second.end());
+      std::copy_if(entry.second.begin(), entry.second.end(), std::back_inserter(idle),
+                   [&](BlockId id) { return hasOwnMemory(*blocks_[id]); });
   // What a capture freed is not idle while the capture waits to be adopted: its graph uses it.
   for (const std::unique_ptr<Block> &block : blocks_)
-    if (block && block->shared && block->retainers == 0 && block->hasMemory() && !isInUse(*block))
+    if (block && block->shared && block->retainers == 0 && hasOwnMemory(*block) && !isInUse(*block))
       idle.push_back(block->id);
   if (idle.empty())
     return {};
@@ -48,13 +51,28 @@ Status Heap::flushCache(std::uint64_t wanted) {
   for (auto id = idle.rbegin(); id != idle.rend() && done && pool_.available() < wanted; ++id) {
     Block &block = *blocks_[*id];
     done = unback(block);
-    if (done)
+    if (done && !keepsAddresses_)
       destroyBlock(block);
   }
   for (auto &[place, cached] : cachedBlocks_)
-    std::erase_if(cached, [&](BlockId id) { return !blocks_[id]; });
+    std::erase_if(cached, [&](BlockId id) {
+      const bool keepsAddress = blocks_[id] && blocks_[id]->backing == Backing::None;
+      if (keepsAddress)
+        keptAddresses_[blocks_[id]->pages].push_back(id);
+      return !blocks_[id] || keepsAddress;
+    });
   forgetDestroyed();
   return done;
+}
+
+void Heap::dropKeptAddresses() {
+  for (const auto &[pages, kept] : std::exchange(keptAddresses_, {}))
+    for (const BlockId id : kept)
+      if (!blocks_[id]->hasMemory())
+        destroyBlock(*blocks_[id]);
+      else // of a plan in force
+        keptAddresses_[pages].push_back(id);
+  forgetDestroyed();
 }
 
 Status Heap::takeStandInsAway(std::vector<BlockId> &taken) {
