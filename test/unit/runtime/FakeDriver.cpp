@@ -2,6 +2,7 @@
 #include "test/unit/runtime/FakeDriver.h"
 
 #include "runtime/memory/Poison.h"
+#include "test/unit/runtime/FakeStreams.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -122,10 +123,12 @@ struct FakeDriver::State {
     std::size_t bytes;
     bool isOnHost;
   };
-  std::vector<Outside> outside;                          ///< allocations of the program's own
-  std::set<CUdeviceptr> managedOnDevice;                 ///< pages
-  std::set<CUdeviceptr> managedEmpty;                    ///< pages discarded and not moved since
-  std::set<std::pair<CUdeviceptr, CUmem_advise>> advice; ///< by page: what was set and not taken back
+  std::vector<Outside> outside;                               ///< allocations of the program's own
+  std::set<CUdeviceptr> managedOnDevice;                      ///< pages
+  std::set<CUdeviceptr> managedEmpty;                         ///< pages discarded and not moved since
+  std::set<std::pair<CUdeviceptr, CUmem_advise>> advice;      ///< by page: what was set and not taken back
+  std::unique_ptr<FakeStreams> streams;                       ///< null: work is done when it is asked for
+  std::vector<std::pair<std::uintptr_t, std::size_t>> pinned; ///< registered host memory
   // Virtual time; under `mutex`.
   Microseconds latest{};               ///< of all threads
   Microseconds upUntil{}, downUntil{}; ///< when the link has done what is asked of it
@@ -221,6 +224,20 @@ double speedFactor() {
   if (!(factor > 0))
     stop(fmt::format("PUMPGRAPH_FAKE_SPEED is \"{}\", which is no factor", text));
   return factor;
+}
+
+/// Does work of a stream, at once or some time.
+template <typename Work> void onStream(CUstream stream, Work work) {
+  if (state().streams)
+    state().streams->enqueue(stream, std::move(work));
+  else
+    work();
+}
+
+bool isPinned(const void *address) {
+  return std::any_of(state().pinned.begin(), state().pinned.end(), [&](const auto &range) {
+    return reinterpret_cast<std::uintptr_t>(address) - range.first < range.second;
+  });
 }
 
 /// Counts a call and says whether it is to fail.
@@ -646,6 +663,8 @@ void fillDeviceCalls(Driver &driver) {
   };
   driver.ctxSynchronize.function = []() -> CUresult {
     FAKE_ENTER(cuCtxSynchronize);
+    if (state().streams)
+      state().streams->finishAll();
     const std::lock_guard lock(state().mutex);
     passUntilIdle();
     return CUDA_SUCCESS;
@@ -928,62 +947,95 @@ void fillMemoryCalls(Driver &driver) {
     mprotect(reinterpret_cast<void *>(address), bytes, PROT_READ | PROT_WRITE);
     return CUDA_SUCCESS;
   };
-  driver.memHostRegister.function = [](void *, std::size_t, unsigned) -> CUresult {
+  driver.memHostRegister.function = [](void *address, std::size_t bytes, unsigned) -> CUresult {
     FAKE_ENTER(cuMemHostRegister);
+    const std::lock_guard lock(state().mutex);
+    state().pinned.emplace_back(reinterpret_cast<std::uintptr_t>(address), bytes);
     return CUDA_SUCCESS;
   };
-  driver.memHostUnregister.function = [](void *) { return CUDA_SUCCESS; };
+  driver.memHostUnregister.function = [](void *address) {
+    const std::lock_guard lock(state().mutex);
+    std::erase_if(state().pinned,
+                  [&](const auto &range) { return range.first == reinterpret_cast<std::uintptr_t>(address); });
+    return CUDA_SUCCESS;
+  };
   driver.memcpyHtoDAsync.function = [](CUdeviceptr target, const void *source, std::size_t bytes,
-                                       CUstream) -> CUresult {
+                                       CUstream stream) -> CUresult {
     FAKE_ENTER(cuMemcpyHtoDAsync);
-    requireAccess(target, bytes, "a copy to the device");
-    passCopy(target, reinterpret_cast<std::uintptr_t>(source), bytes);
-    std::memcpy(reinterpret_cast<void *>(target), source, bytes);
+    const auto copy = [=](const void *from) {
+      requireAccess(target, bytes, "a copy to the device");
+      passCopy(target, reinterpret_cast<std::uintptr_t>(source), bytes);
+      std::memcpy(reinterpret_cast<void *>(target), from, bytes);
+    };
+    // Pageable memory is read before the call returns.
+    if (!state().streams || isPinned(source))
+      onStream(stream, [=] { copy(source); });
+    else
+      onStream(stream, [=, read = std::vector<char>(static_cast<const char *>(source),
+                                                    static_cast<const char *>(source) + bytes)] { copy(read.data()); });
     return CUDA_SUCCESS;
   };
-  driver.memcpyDtoHAsync.function = [](void *target, CUdeviceptr source, std::size_t bytes, CUstream) -> CUresult {
+  driver.memcpyDtoHAsync.function = [](void *target, CUdeviceptr source, std::size_t bytes,
+                                       CUstream stream) -> CUresult {
     FAKE_ENTER(cuMemcpyDtoHAsync);
-    requireAccess(source, bytes, "a copy to the host");
-    passCopy(reinterpret_cast<std::uintptr_t>(target), source, bytes);
-    std::memcpy(target, reinterpret_cast<const void *>(source), bytes);
+    onStream(stream, [=] {
+      requireAccess(source, bytes, "a copy to the host");
+      passCopy(reinterpret_cast<std::uintptr_t>(target), source, bytes);
+      std::memcpy(target, reinterpret_cast<const void *>(source), bytes);
+    });
+    if (state().streams && !isPinned(target))
+      state().streams->finish(stream);
     return CUDA_SUCCESS;
   };
   driver.memcpyDtoDAsync.function = [](CUdeviceptr target, CUdeviceptr source, std::size_t bytes,
-                                       CUstream) -> CUresult {
+                                       CUstream stream) -> CUresult {
     FAKE_ENTER(cuMemcpyDtoDAsync);
-    requireAccess(source, bytes, "a copy on the device");
-    requireAccess(target, bytes, "a copy on the device");
-    passCopy(target, source, bytes);
-    std::memcpy(reinterpret_cast<void *>(target), reinterpret_cast<const void *>(source), bytes);
+    onStream(stream, [=] {
+      requireAccess(source, bytes, "a copy on the device");
+      requireAccess(target, bytes, "a copy on the device");
+      passCopy(target, source, bytes);
+      std::memcpy(reinterpret_cast<void *>(target), reinterpret_cast<const void *>(source), bytes);
+    });
     return CUDA_SUCCESS;
   };
-  driver.memsetD8Async.function = [](CUdeviceptr target, unsigned char value, std::size_t bytes, CUstream) -> CUresult {
+  driver.memsetD8Async.function = [](CUdeviceptr target, unsigned char value, std::size_t bytes,
+                                     CUstream stream) -> CUresult {
     FAKE_ENTER(cuMemsetD8Async);
-    requireAccess(target, bytes, "a fill");
-    passFill(bytes);
-    std::memset(reinterpret_cast<void *>(target), value, bytes);
+    onStream(stream, [=] {
+      requireAccess(target, bytes, "a fill");
+      passFill(bytes);
+      std::memset(reinterpret_cast<void *>(target), value, bytes);
+    });
     return CUDA_SUCCESS;
   };
 }
 
 void fillStreamCalls(Driver &driver) {
-  driver.streamCreate.function = [](CUstream *stream, unsigned) -> CUresult {
+  driver.streamCreate.function = [](CUstream *stream, unsigned flags) -> CUresult {
     FAKE_ENTER(cuStreamCreate);
     *stream = reinterpret_cast<CUstream>(new FakeStream);
+    if (state().streams)
+      state().streams->create(*stream, (flags & CU_STREAM_NON_BLOCKING) == 0);
     return CUDA_SUCCESS;
   };
   driver.streamDestroy.function = [](CUstream stream) {
+    if (state().streams)
+      state().streams->destroy(stream);
     delete reinterpret_cast<FakeStream *>(stream);
     return CUDA_SUCCESS;
   };
-  driver.streamSynchronize.function = [](CUstream) -> CUresult {
+  driver.streamSynchronize.function = [](CUstream stream) -> CUresult {
     FAKE_ENTER(cuStreamSynchronize);
+    if (state().streams)
+      state().streams->finish(stream);
     const std::lock_guard lock(state().mutex);
     passUntilIdle();
     return CUDA_SUCCESS;
   };
-  driver.streamWaitEvent.function = [](CUstream, CUevent event, unsigned) -> CUresult {
+  driver.streamWaitEvent.function = [](CUstream stream, CUevent event, unsigned) -> CUresult {
     FAKE_ENTER(cuStreamWaitEvent);
+    if (state().streams && event)
+      state().streams->wait(stream, event);
     return event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; // what runs has run when its launch returns
   };
   driver.streamBeginCapture.function = [](CUstream stream, CUstreamCaptureMode) -> CUresult {
@@ -1025,19 +1077,25 @@ void fillStreamCalls(Driver &driver) {
     delete reinterpret_cast<FakeEvent *>(event);
     return CUDA_SUCCESS;
   };
-  driver.eventRecord.function = [](CUevent event, CUstream) -> CUresult {
+  driver.eventRecord.function = [](CUevent event, CUstream stream) -> CUresult {
     FAKE_ENTER(cuEventRecord);
+    if (state().streams)
+      state().streams->record(event, stream);
     const std::lock_guard lock(state().mutex);
     passUntilIdle();
     reinterpret_cast<FakeEvent *>(event)->at = threadClock().at;
     return CUDA_SUCCESS;
   };
-  driver.eventQuery.function = [](CUevent) -> CUresult {
+  driver.eventQuery.function = [](CUevent event) -> CUresult {
     FAKE_ENTER(cuEventQuery);
+    if (state().streams && !state().streams->isDone(event))
+      return CUDA_ERROR_NOT_READY;
     return CUDA_SUCCESS;
   };
-  driver.eventSynchronize.function = [](CUevent) -> CUresult {
+  driver.eventSynchronize.function = [](CUevent event) -> CUresult {
     FAKE_ENTER(cuEventSynchronize);
+    if (state().streams)
+      state().streams->finish(event);
     return CUDA_SUCCESS;
   };
   driver.eventElapsedTime.function = [](float *ms, CUevent start, CUevent end) -> CUresult {
@@ -1322,12 +1380,14 @@ void fillGraphCalls(Driver &driver) {
     *exec = reinterpret_cast<CUgraphExec>(made);
     return CUDA_SUCCESS;
   };
-  driver.graphLaunch.function = [](CUgraphExec exec, CUstream) -> CUresult {
+  driver.graphLaunch.function = [](CUgraphExec exec, CUstream stream) -> CUresult {
     FAKE_ENTER(cuGraphLaunch);
-    launch(reinterpret_cast<FakeExec *>(exec)->graph);
+    onStream(stream, [=] { launch(reinterpret_cast<FakeExec *>(exec)->graph); });
     return CUDA_SUCCESS;
   };
   driver.graphExecDestroy.function = [](CUgraphExec exec) {
+    if (state().streams)
+      state().streams->finishAll();
     delete reinterpret_cast<FakeExec *>(exec);
     return CUDA_SUCCESS;
   };
@@ -1453,6 +1513,8 @@ FakeDriver::FakeDriver(const Options &options) : state_(std::make_unique<State>(
   ++drivers;
   state_->options = options;
   state_->random.seed(options.seed);
+  if (options.deferringSeed != 0)
+    state_->streams = std::make_unique<FakeStreams>(options.deferringSeed);
   state_->file = memfd_create("device", 0);
   const double faster = speedFactor();
   for (double *speed :
@@ -1582,6 +1644,24 @@ void FakeDriver::makeEdgesProgrammatic(CUgraph graph) {
       data.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
       data.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
     }
+}
+
+void FakeDriver::runLater(CUstream stream, FakeKernel &kernel, std::vector<std::vector<char>> arguments) {
+  onStream(stream, [&kernel, arguments = std::move(arguments)] {
+    FakeKernel::Arguments pointers;
+    for (const std::vector<char> &bytes : arguments)
+      pointers.push_back(bytes.data());
+    kernel.body(pointers);
+  });
+}
+
+void FakeDriver::finish() {
+  if (state_->streams)
+    state_->streams->finishAll();
+}
+
+bool FakeDriver::isBlocking(CUstream stream) {
+  return !state_->streams || state_->streams->isBlocking(stream);
 }
 
 void FakeDriver::launch(CUstream stream, FakeKernel &kernel, const std::vector<std::vector<char>> &arguments) {

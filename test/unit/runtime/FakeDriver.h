@@ -73,6 +73,8 @@ public:
     double clockMilliseconds = 0; ///< that an event record in a graph takes on the device
     double copyMilliseconds = 0;  ///< that a copy in a graph takes; one after another, beside all other nodes
     std::uint32_t seed = 1;       ///< of the order in which unordered nodes run
+    /// Not 0: work on streams runs later than it is asked for, in an order drawn with this seed (FakeStreams.h).
+    std::uint32_t deferringSeed = 0;
   };
 
   explicit FakeDriver(const Options &options);
@@ -124,6 +126,11 @@ public:
   /// Launches on a capturing stream: adds a node after the stream's last.
   void launch(CUstream stream, FakeKernel &kernel, const std::vector<std::vector<char>> &arguments);
   void fill(CUstream stream, void *target, unsigned char value, std::uint64_t bytes);
+  /// Launches on a stream that is not captured.
+  void runLater(CUstream stream, FakeKernel &kernel, std::vector<std::vector<char>> arguments);
+  /// All that was asked for has run.
+  void finish();
+  bool isBlocking(CUstream stream);
 
   /// Makes a copy one of `rows` rows, `pitch` bytes apart.
   void makeStrided(CUgraphNode copy, std::size_t rows, std::size_t pitch);

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Streams of the fake driver whose work runs later than it is asked for, in any order that streams and events allow.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <vector>
+
+namespace pumpgraph::runtime::test {
+
+/// Work waits until somebody waits for it, or until chance has it run. A program, or a plan, that needs more order than
+/// it asks for gets other values sooner or later. Thread-safe; work runs on the thread that waits.
+class FakeStreams {
+public:
+  explicit FakeStreams(std::uint32_t seed) : random_(seed) {}
+
+  void create(CUstream stream, bool isBlocking);
+  void destroy(CUstream stream);
+  bool isBlocking(CUstream stream);
+  void enqueue(CUstream stream, std::function<void()> work);
+  void record(CUevent event, CUstream stream);
+  void wait(CUstream stream, CUevent event);
+  void finishAll();
+  void finish(CUstream stream);
+  void finish(CUevent event);
+  bool isDone(CUevent event);
+
+private:
+  struct Work;
+  using Front = std::vector<std::shared_ptr<Work>>;
+  struct Work {
+    std::function<void()> run;
+    Front after;
+    bool isDone = false;
+  };
+  struct Stream {
+    bool isBlocking = true;
+    Front front;
+  };
+  CUstream keyOf(CUstream stream) const;
+  Front frontOf(CUstream stream);
+  void finish(const Front &front);
+  void runOne();
+  static bool isDone(const Front &front);
+
+  std::recursive_mutex mutex_;
+  std::mt19937 random_;
+  std::map<CUstream, Stream> streams_;
+  std::map<CUevent, Front> events_;
+  std::vector<std::shared_ptr<Work>> waiting_;
+};
+
+} // namespace pumpgraph::runtime::test
