@@ -95,6 +95,13 @@ public:
   /// host memory to those in `toHost` and the rest. When it fails the plan is in force as before, unless the step is
   /// lost(). `step`: the blocks for which Keep::EveryBlock holds, and Keep::Values for the others; null: all of them.
   Status remove(Keep keep, const std::set<BlockId> &toHost = {}, const std::vector<BlockId> *step = nullptr);
+  /// Where a block's value is in the middle of a replay.
+  struct Midway {
+    std::vector<bool> onDevice; ///< by page: in its frame; else at its place, or hosted
+    bool hasValue = false;
+  };
+  /// The same in the middle of a replay, of whose nodes some have completed and no other is issued.
+  Status removeMidway(const std::map<BlockId, Midway> &midway);
   bool installed() const { return installed_; }
   /// A driver failure has left its blocks between two states.
   bool lost() const { return lost_ || loans_.broken(); }

@@ -278,6 +278,27 @@ Status Residence::remove(Keep keep, const std::set<BlockId> &toHostMemory, const
   return {};
 }
 
+Status Residence::removeMidway(const std::map<BlockId, Midway> &midway) {
+  const std::vector<PlannedBlock> boundary = blocks_;
+  for (const auto &[id, now] : midway) {
+    PlannedBlock &planned = *find(id);
+    planned.resident = now.onDevice;
+    planned.mirrored.assign(planned.mirrored.size(), false);
+    planned.hasValue = now.hasValue;
+    planned.everyPageResident =
+        std::find(planned.resident.begin(), planned.resident.end(), false) == planned.resident.end();
+  }
+  const Status removed = remove(Keep::Values);
+  for (std::size_t position = 0; position < blocks_.size(); ++position) {
+    PlannedBlock &planned = blocks_[position];
+    planned.resident = boundary[position].resident;
+    planned.mirrored = boundary[position].mirrored;
+    planned.hasValue = boundary[position].hasValue;
+    planned.everyPageResident = boundary[position].everyPageResident;
+  }
+  return removed;
+}
+
 void Residence::abandon() {
   if (!installed_)
     return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/preload/CallLog.h"
 
+#include "runtime/preload/CallBuilder.h"
 #include "runtime/preload/EntryPoints.h"
 #include "runtime/state/Compiler.h"
 
@@ -14,10 +15,14 @@
 
 namespace pumpgraph::preload {
 
+using runtime::Call;
+using runtime::CallStream;
 using runtime::Compiler;
 using runtime::Expected;
 using runtime::Period;
 using runtime::Recognition;
+using runtime::Round;
+using runtime::RoundStream;
 
 namespace {
 
@@ -29,137 +34,127 @@ const Period *longestFollowed(const std::list<Period> &periods) {
   return most == periods.end() ? nullptr : &*most;
 }
 
-/// The legacy default stream has two names; each thread's has one for all of them.
-std::uint64_t idOf(const CallStream &stream) {
-  const std::uint64_t handle = stream.handle == CU_STREAM_LEGACY ? 0 : reinterpret_cast<std::uintptr_t>(stream.handle);
-  return stream.isOfThread ? static_cast<std::uint64_t>(gettid()) << 8 | 2 : handle;
-}
-
-bool isBlocking(const CallStream &stream) {
+RoundStream roundStream(const CallStream &stream) {
   static const auto flagsOf =
       reinterpret_cast<CUresult (*)(CUstream, unsigned *)>(driverFunction("cuStreamGetFlags", 2000));
+  const std::uint64_t id = idOf(stream);
   unsigned flags = 0;
-  if (stream.isOfThread || idOf(stream) == 0)
-    return true;
+  if (stream.isOfThread || id == 0)
+    return {id, true};
   // Unless that is sure, the stream follows no other.
-  return flagsOf && flagsOf(stream.handle, &flags) == CUDA_SUCCESS && (flags & CU_STREAM_NON_BLOCKING) == 0;
+  return {id, flagsOf && flagsOf(stream.handle, &flags) == CUDA_SUCCESS && (flags & CU_STREAM_NON_BLOCKING) == 0};
+}
+
+std::uint64_t wordOf(CUstream stream) {
+  return reinterpret_cast<std::uintptr_t>(stream);
 }
 
 } // namespace
 
-runtime::RoundStream CallLog::roundStream(const CallStream &stream) const {
-  return {idOf(stream), isBlocking(stream)};
+void CallLog::addRecord(Call &wait) const {
+  const auto record = lastRecord_.find(reinterpret_cast<CUevent>(*wait.awaited));
+  const bool isKnown = record != lastRecord_.end();
+  wait.parts.push_back(isKnown ? detector_.calls() - record->second.place : 0);
+  wait.parts.push_back(isKnown ? record->second.stream : 0);
 }
 
-void CallLog::begin(NodeKind kind, std::uint64_t function, const CallStream &stream, const char *name) {
+void CallLog::add(const Call &call) {
   goOn();
-  identity_ = {};
-  identity_.add(function).add(idOf(stream));
-  // A wait is no node: what comes next on its stream follows the record.
-  if (round_ && kind != NodeKind::EventWait)
-    round_->begin(kind, name, roundStream(stream), kind == NodeKind::Opaque ? "its accesses are not known" : "");
-}
-
-void CallLog::word(std::uint64_t word, std::int32_t parameter) {
-  if (!memory_ || !memory_->mayHold(word))
-    return;
-  const std::optional<Extent> extent = memory_->find(word);
-  if (!extent)
-    return;
-  identity_.add(word);
-  if (round_)
-    round_->access({.block = extent->block, .range = extent->range(), .parameter = parameter});
-}
-
-void CallLog::words(const void *data, std::size_t bytes, std::int32_t parameter) {
-  // A parameter that is the address, and no more.
-  const std::int32_t known = bytes == sizeof(std::uint64_t) ? parameter : unknownParameter;
-  for (std::size_t at = 0; at + sizeof(std::uint64_t) <= bytes; at += sizeof(std::uint64_t)) {
-    std::uint64_t value;
-    std::memcpy(&value, static_cast<const char *>(data) + at, sizeof value);
-    word(value, known);
-  }
-}
-
-void CallLog::span(std::uint64_t address, std::uint64_t bytes, Mode mode) {
-  identity_.add(bytes);
-  while (bytes != 0) {
-    const std::optional<Extent> extent = memory_ ? memory_->find(address) : std::nullopt;
-    if (!extent || address == extent->address + extent->bytes)
-      return;
-    identity_.add(address);
-    const std::uint64_t here = std::min<std::uint64_t>(bytes, extent->address + extent->bytes - address);
-    if (round_)
-      round_->access({.block = extent->block,
-                      .range = Range{address - extent->block.address, here},
-                      .may = mode,
-                      .must = mode,
-                      .evidence = Evidence::Proved});
-    address += here;
-    bytes -= here;
-  }
-}
-
-void CallLog::records(CUevent event, const CallStream &stream) {
-  lastRecord_[event] = detector_.calls();
-  if (round_)
-    round_->records(reinterpret_cast<std::uintptr_t>(event), roundStream(stream));
-}
-
-void CallLog::waits(const CallStream &stream, CUevent event) {
-  const auto record = lastRecord_.find(event);
-  value(record == lastRecord_.end() ? 0 : detector_.calls() - record->second);
-  if (round_)
-    round_->waits(roundStream(stream), reinterpret_cast<std::uintptr_t>(event));
-}
-
-void CallLog::allocated(CUdeviceptr address) {
-  goOn();
-  if (!round_)
-    return;
-  if (const std::optional<Extent> extent = memory_->find(address); extent && !extent->isShared)
-    round_->allocated(extent->block);
-}
-
-void CallLog::freed(CUdeviceptr address) {
-  if (!round_ || !hasBegun_)
-    return;
-  if (const std::optional<Extent> extent = memory_->find(address); extent && !extent->isShared)
-    round_->freed(extent->block);
-}
-
-void CallLog::end() {
-  const Recognition recognition = detector_.add(identity_.identity());
+  if (writing_)
+    write(call);
+  const Recognition recognition = detector_.add(call.identity());
   if (!describes_)
     return;
   if (recognition == Recognition::Following) {
-    missing_ -= round_ ? 1 : 0;
+    if (writing_)
+      --writing_->missing;
     return;
   }
-  round_.reset();
+  writing_.reset();
   if (recognition != Recognition::Found || rounds_.contains(detector_.inForce()->number))
     return;
-  round_.emplace();
-  number_ = detector_.inForce()->number;
-  missing_ = detector_.inForce()->calls.size();
-  hasBegun_ = false;
+  writing_.emplace();
+  writing_->script.period = detector_.inForce()->number;
+  writing_->script.phase = detector_.phase();
+  writing_->missing = detector_.inForce()->calls.size();
 }
 
-/// Memory that is freed behind the last call of a round belongs to that round.
+void CallLog::write(const Call &call) {
+  Round &round = writing_->round;
+  writing_->script.events.push_back({.kind = runtime::RoundEvent::Kind::Call,
+                                     .parts = call.parts,
+                                     .name = call.name,
+                                     .streamId = call.streamId,
+                                     .isNode = !call.awaited});
+  if (!call.unplannable.empty() && writing_->script.unplannable.empty())
+    writing_->script.unplannable = fmt::format("{}: {}", call.name, call.unplannable);
+  if (call.awaited) { // what comes next on its stream follows the record
+    round.waits(roundStream(call.stream), *call.awaited);
+    return;
+  }
+  round.begin(call.kind, call.name, roundStream(call.stream),
+              call.kind == NodeKind::Opaque ? std::string(call.unplannable) : "");
+  for (const runtime::RoundAccess &access : call.accesses)
+    round.access(access);
+}
+
+void CallLog::records(CUevent event, const CallStream &stream) {
+  lastRecord_[event] = {detector_.calls(), idOf(stream)};
+  if (writing_)
+    writing_->round.records(reinterpret_cast<std::uintptr_t>(event), roundStream(stream));
+}
+
+void CallLog::allocated(CUdeviceptr address, std::uint64_t bytes, CUstream stream) {
+  goOn();
+  if (!writing_)
+    return;
+  const std::optional<Extent> extent = memory_->find(address);
+  const bool isAlone = extent && !extent->isShared;
+  if (isAlone)
+    writing_->round.allocated(extent->block);
+  writing_->script.events.push_back({.kind = runtime::RoundEvent::Kind::Allocate,
+                                     .parts = {bytes, wordOf(stream), address},
+                                     .name = {},
+                                     .block = isAlone ? extent->block.address : 0});
+}
+
+void CallLog::freed(CUdeviceptr address, CUstream stream) {
+  if (!writing_ || !writing_->hasBegun)
+    return;
+  const std::optional<Extent> extent = memory_->find(address);
+  const bool isAlone = extent && !extent->isShared;
+  if (isAlone)
+    writing_->round.freed(extent->block);
+  writing_->script.events.push_back({.kind = runtime::RoundEvent::Kind::Free,
+                                     .parts = {wordOf(stream), address},
+                                     .name = {},
+                                     .block = isAlone ? extent->block.address : 0});
+}
+
 void CallLog::goOn() {
-  hasBegun_ = true;
-  if (round_ && missing_ == 0)
+  if (!writing_)
+    return;
+  writing_->hasBegun = true;
+  if (writing_->missing == 0)
     endRound();
 }
 
 void CallLog::endRound() {
-  rounds_[number_] = round_->describe(fmt::format("period{}", number_));
-  round_.reset();
+  runtime::RoundScript &script = writing_->script;
+  script.description = writing_->round.describe(fmt::format("period{}", script.period));
+  rounds_[script.period] = script.description;
+  described_ = std::move(script);
+  writing_.reset();
 }
 
 void CallLog::interrupt() {
   detector_.interrupt();
-  round_.reset();
+  writing_.reset();
+}
+
+std::pair<std::uint32_t, std::uint64_t> CallLog::place() const {
+  return detector_.inForce() ? std::pair(detector_.inForce()->number, detector_.phase())
+                             : std::pair(0U, std::uint64_t{0});
 }
 
 std::string CallLog::summary() const {
@@ -175,7 +170,7 @@ std::string CallLog::summary() const {
 }
 
 runtime::Status CallLog::writeReport(const std::string &folder) {
-  if (round_ && missing_ == 0)
+  if (writing_ && writing_->missing == 0)
     endRound();
   if (rounds_.empty())
     return {};

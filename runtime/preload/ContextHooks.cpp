@@ -12,6 +12,8 @@ void contextEnded(CUresult result) {
   const std::lock_guard lock(shim().mutex());
   if (Memory *const memory = shim().memoryIfOpen())
     memory->freeAll();
+  if (shim().streams())
+    shim().streams()->abandon();
   shim().log().interrupt();
 }
 
@@ -26,12 +28,18 @@ CUresult Hook<tag::cuDevicePrimaryCtxRetain>::call(const Real<CUresult (*)(CUcon
 }
 
 CUresult Hook<tag::cuDevicePrimaryCtxReset>::call(const Real<CUresult (*)(CUdevice)> &real, CUdevice device) {
+  const Outside outside(real.entry());
+  if (outside.refusal() != CUDA_SUCCESS)
+    return outside.refusal();
   const CUresult result = real(device);
   contextEnded(result);
   return result;
 }
 
 CUresult Hook<tag::cuCtxDestroy>::call(const Real<CUresult (*)(CUcontext)> &real, CUcontext context) {
+  const Outside outside(real.entry());
+  if (outside.refusal() != CUDA_SUCCESS)
+    return outside.refusal();
   const CUresult result = real(context);
   contextEnded(result);
   return result;
@@ -51,6 +59,9 @@ CUresult Hook<tag::cuStreamDestroy>::call(const Real<CUresult (*)(CUstream)> &re
   if (shim().isActive()) {
     const std::lock_guard lock(shim().mutex());
     isAwaited = shim().memoryIfOpen() && shim().memoryIfOpen()->forgetStream(stream);
+    if (shim().streams())
+      if (const runtime::Status forgotten = shim().streams()->forgetStream(idOf({stream, false})); !forgotten)
+        return shim().refuse(forgotten.error());
   }
   // A later stream with this handle gets memory that was freed on this one.
   static const auto synchronize = reinterpret_cast<CUresult (*)(CUstream)>(driverFunction("cuStreamSynchronize", 2000));

@@ -26,6 +26,7 @@ enum class EntryClass : std::uint8_t {
   Instantiates,
   Finds,
   Contexts,
+  Hides,
   Shares,
   Other
 };

@@ -3,6 +3,7 @@
 /// What the shim does at each of the driver's calls. A call without a hook of its own does what its class says.
 #pragma once
 
+#include "runtime/preload/CallBuilder.h"
 #include "runtime/preload/EntryPoints.h"
 #include "runtime/preload/Shim.h"
 
@@ -13,25 +14,25 @@
 namespace pumpgraph::preload {
 
 // The parts of a call that belong to its identity, by their types: sizes, and words that lead into allocations.
-template <typename Argument> void addPart(CallLog &, const Argument &) {}
-inline void addPart(CallLog &log, CUdeviceptr word) {
-  log.word(word);
+template <typename Argument> void addPart(CallBuilder &, const Argument &) {}
+inline void addPart(CallBuilder &call, CUdeviceptr word) {
+  call.word(word);
 }
-inline void addPart(CallLog &log, std::size_t size) {
-  log.value(size);
+inline void addPart(CallBuilder &call, std::size_t size) {
+  call.value(size);
 }
-inline void addPart(CallLog &log, const void *pointer) {
-  log.word(reinterpret_cast<std::uintptr_t>(pointer));
+inline void addPart(CallBuilder &call, const void *pointer) {
+  call.word(reinterpret_cast<std::uintptr_t>(pointer));
 }
-inline void addPart(CallLog &log, void *pointer) {
-  log.word(reinterpret_cast<std::uintptr_t>(pointer));
+inline void addPart(CallBuilder &call, void *pointer) {
+  call.word(reinterpret_cast<std::uintptr_t>(pointer));
 }
-inline void addPart(CallLog &log, CUgraphExec exec) {
-  log.value(reinterpret_cast<std::uintptr_t>(exec));
+inline void addPart(CallBuilder &call, CUgraphExec exec) {
+  call.value(reinterpret_cast<std::uintptr_t>(exec));
 }
-void addPart(CallLog &log, const CUDA_MEMCPY2D *copy);
-void addPart(CallLog &log, const CUDA_MEMCPY3D *copy);
-void addPart(CallLog &log, const CUDA_MEMCPY3D_PEER *copy);
+void addPart(CallBuilder &call, const CUDA_MEMCPY2D *copy);
+void addPart(CallBuilder &call, const CUDA_MEMCPY3D *copy);
+void addPart(CallBuilder &call, const CUDA_MEMCPY3D_PEER *copy);
 
 template <typename... Arguments> CUstream streamAmong(Arguments... arguments) {
   CUstream stream = nullptr;
@@ -43,58 +44,51 @@ template <typename... Arguments> CUstream streamAmong(Arguments... arguments) {
   return stream;
 }
 
-/// Locks the shim's state if its log takes a call: not while a stream is captured, whose calls become nodes.
-class Logging {
-public:
-  Logging() {
-    if (shim().follows() && !shim().isCapturing())
-      lock_ = std::unique_lock(shim().mutex());
-  }
-  explicit operator bool() const { return lock_.owns_lock(); }
-
-private:
-  std::unique_lock<std::mutex> lock_;
-};
-
 /// Each thread has its default stream, under one name.
 inline bool isOfThread(const EntryPoint &entry, CUstream stream) {
   return stream == CU_STREAM_PER_THREAD || (stream == nullptr && entry.perThread);
 }
 
-inline CallStream callStream(const EntryPoint &entry, CUstream stream) {
+inline runtime::CallStream callStream(const EntryPoint &entry, CUstream stream) {
   return {stream, isOfThread(entry, stream)};
 }
 
 NodeKind nodeKind(const EntryPoint &entry);
+/// Why no round is planned once the program has called it; empty: that is no reason.
+std::string_view whyNothingIsPlanned(const EntryPoint &entry);
 
 /// The parts of a call in the log. Where the bytes that it reads and writes are not stated below, its words lead into
-/// allocations that it may read and write as a whole.
+/// allocations that it may read and write as a whole, and no plan holds it.
 template <typename Tag> struct Parts {
-  template <typename... Arguments> static void add(CallLog &log, Arguments... arguments) {
-    (addPart(log, arguments), ...);
+  template <typename... Arguments> static void add(CallBuilder &call, Arguments... arguments) {
+    call.unplannable("its accesses are not known in full");
+    (addPart(call, arguments), ...);
   }
 };
 
 struct CopyUp {
-  template <typename... Rest> static void add(CallLog &log, CUdeviceptr to, const void *, std::size_t bytes, Rest...) {
-    log.span(to, bytes, modeWrite);
+  template <typename... Rest>
+  static void add(CallBuilder &call, CUdeviceptr to, const void *from, std::size_t bytes, Rest...) {
+    call.span(to, bytes, modeWrite);
+    call.uploads(reinterpret_cast<std::uintptr_t>(from), bytes);
   }
 };
 struct CopyDown {
-  template <typename... Rest> static void add(CallLog &log, void *, CUdeviceptr from, std::size_t bytes, Rest...) {
-    log.span(from, bytes, modeRead);
+  template <typename... Rest> static void add(CallBuilder &call, void *, CUdeviceptr from, std::size_t bytes, Rest...) {
+    call.span(from, bytes, modeRead);
   }
 };
 struct CopyAcross {
   template <typename... Rest>
-  static void add(CallLog &log, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Rest...) {
-    log.span(from, bytes, modeRead);
-    log.span(to, bytes, modeWrite);
+  static void add(CallBuilder &call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Rest...) {
+    call.span(from, bytes, modeRead);
+    call.span(to, bytes, modeWrite);
+    call.uploads(from, bytes);
   }
 };
 template <typename Unit> struct Fill {
-  template <typename... Rest> static void add(CallLog &log, CUdeviceptr to, Unit, std::size_t count, Rest...) {
-    log.span(to, count * sizeof(Unit), modeWrite);
+  template <typename... Rest> static void add(CallBuilder &call, CUdeviceptr to, Unit, std::size_t count, Rest...) {
+    call.span(to, count * sizeof(Unit), modeWrite);
   }
 };
 template <> struct Parts<tag::cuMemcpyHtoD> : CopyUp {};
@@ -112,26 +106,116 @@ template <> struct Parts<tag::cuMemsetD16Async> : Fill<unsigned short> {};
 template <> struct Parts<tag::cuMemsetD32> : Fill<unsigned> {};
 template <> struct Parts<tag::cuMemsetD32Async> : Fill<unsigned> {};
 
-template <typename Tag, typename... Arguments> void logCall(const EntryPoint &entry, Arguments... arguments) {
-  if (const Logging logging; logging) {
-    CallLog &log = shim().log();
-    log.begin(nodeKind(entry), reinterpret_cast<std::uintptr_t>(&entry), callStream(entry, streamAmong(arguments...)),
-              entry.symbol);
-    Parts<Tag>::add(log, arguments...);
-    log.end();
+/// Makes a call that the log takes, unless a stream is captured, whose calls become nodes. `describe` states its parts;
+/// `issue` calls the driver.
+///
+/// Where rounds are planned, the parts are compared ahead of the call. The lock is held until the driver has taken the
+/// call while a plan is in force, and not otherwise: then the driver may wait for the program.
+template <typename Describe, typename Issue> CUresult perform(const Describe &describe, const Issue &issue) {
+  if (!shim().follows() || shim().isCapturing())
+    return issue();
+  const auto describeTo = [&](runtime::Call &call) {
+    CallBuilder builder(call, shim().memoryIfOpen());
+    describe(builder);
+    if (call.awaited)
+      shim().log().addRecord(call);
+  };
+  runtime::Call call;
+  if (!shim().plans()) {
+    const CUresult result = issue();
+    if (result != CUDA_SUCCESS || shim().isCapturing())
+      return result;
+    const std::lock_guard lock(shim().mutex());
+    describeTo(call);
+    shim().log().add(call);
+    return result;
   }
+  std::unique_lock lock(shim().mutex());
+  shim().nextEvent();
+  if (!shim().isActive() || shim().isCapturing()) {
+    lock.unlock();
+    return issue();
+  }
+  describeTo(call);
+  StreamRun *const streams = shim().streams();
+  if (streams)
+    if (const runtime::Status ready = streams->beforeCall(call); !ready)
+      return shim().refuse(ready.error());
+  const bool isPlanned = streams && streams->inForce();
+  if (!isPlanned) {
+    shim().enters();
+    lock.unlock();
+  }
+  const CUresult result = issue();
+  if (!isPlanned) {
+    lock.lock();
+    shim().leaves();
+  } else if (const runtime::Status done = streams->afterCall(call, result); !done) {
+    shim().say(Level::Error, done.error().message);
+  }
+  if (result == CUDA_SUCCESS && !shim().isCapturing())
+    shim().log().add(call);
+  return result;
 }
+
+/// Around a call that no round holds: a plan in force is taken back, and none comes into force until it is over.
+class Outside {
+public:
+  explicit Outside(const EntryPoint &entry) {
+    if (!shim().plans() || !shim().isActive())
+      return;
+    const std::lock_guard lock(shim().mutex());
+    shim().nextEvent();
+    if (shim().streams())
+      if (const runtime::Status back = shim().streams()->takeBack(entry.symbol); !back)
+        refusal_ = shim().refuse(back.error());
+    shim().enters();
+    hasEntered_ = true;
+  }
+  ~Outside() {
+    if (!hasEntered_)
+      return;
+    const std::lock_guard lock(shim().mutex());
+    shim().leaves();
+  }
+  Outside(const Outside &) = delete;
+  Outside &operator=(const Outside &) = delete;
+
+  /// CUDA_SUCCESS if the call may be made.
+  CUresult refusal() const { return refusal_; }
+
+private:
+  CUresult refusal_ = CUDA_SUCCESS;
+  bool hasEntered_ = false;
+};
 
 template <typename Tag> struct Hook {
   template <typename Function, typename... Arguments>
   static CUresult call(const Real<Function> &real, Arguments... arguments) {
-    const EntryClass kind = real.entry().kind;
-    if (kind == EntryClass::Shares && shim().follows())
-      shim().stepAside(fmt::format("{} shares memory with others", real.entry().symbol));
-    const CUresult result = real(arguments...);
-    if (result == CUDA_SUCCESS && (kind == EntryClass::Copies || kind == EntryClass::Launches))
-      logCall<Tag>(real.entry(), arguments...);
-    return result;
+    const EntryPoint &entry = real.entry();
+    if (entry.kind == EntryClass::Shares && shim().follows())
+      shim().stepAside(fmt::format("{} shares memory with others", entry.symbol));
+    if (const std::string_view reason = whyNothingIsPlanned(entry); !reason.empty())
+      if (const CUresult refused = shim().stopPlanning(entry.symbol, reason); refused != CUDA_SUCCESS)
+        return refused;
+    const auto describe = [&](CallBuilder &call) {
+      call.begin(nodeKind(entry), reinterpret_cast<std::uintptr_t>(&entry),
+                 callStream(entry, streamAmong(arguments...)), entry.symbol);
+      Parts<Tag>::add(call, arguments...);
+    };
+    switch (entry.kind) {
+    case EntryClass::Copies:
+    case EntryClass::Launches:
+      return perform(describe, [&] { return real(arguments...); });
+    case EntryClass::Allocates:
+    case EntryClass::Instantiates:
+    case EntryClass::Contexts: {
+      const Outside outside(entry);
+      return outside.refusal() == CUDA_SUCCESS ? real(arguments...) : outside.refusal();
+    }
+    default:
+      return real(arguments...);
+    }
   }
 };
 
@@ -177,6 +261,8 @@ PUMPGRAPH_HOOK(cuEventRecord, CUevent, CUstream);
 PUMPGRAPH_HOOK(cuEventRecordWithFlags, CUevent, CUstream, unsigned);
 PUMPGRAPH_HOOK(cuStreamWaitEvent, CUstream, CUevent, unsigned);
 PUMPGRAPH_HOOK(cuStreamEndCapture, CUstream, CUgraph *);
+PUMPGRAPH_HOOK(cuTexObjectCreate, CUtexObject *, const CUDA_RESOURCE_DESC *, const CUDA_TEXTURE_DESC *,
+               const CUDA_RESOURCE_VIEW_DESC *);
 PUMPGRAPH_HOOK(cuModuleGetFunction, CUfunction *, CUmodule, const char *);
 PUMPGRAPH_HOOK(cuModuleEnumerateFunctions, CUfunction *, unsigned, CUmodule);
 PUMPGRAPH_HOOK(cuKernelGetFunction, CUfunction *, CUkernel);
@@ -198,6 +284,9 @@ PUMPGRAPH_HOOK(cuStreamDestroy, CUstream);
 template <> struct Hook<tag::cuCtxCreate> {
   template <typename Function, typename... Arguments>
   static CUresult call(const Real<Function> &real, Arguments... arguments) {
+    const Outside outside(real.entry());
+    if (outside.refusal() != CUDA_SUCCESS)
+      return outside.refusal();
     const CUresult result = real(arguments...);
     if (result == CUDA_SUCCESS && shim().follows())
       shim().beginsContext(std::get<sizeof...(Arguments) - 1>(std::tuple(arguments...)), false);
@@ -209,6 +298,9 @@ struct BeginsCapture {
   template <typename Function, typename... Arguments>
   static CUresult call(const Real<Function> &real, Arguments... arguments) {
     const bool follows = shim().follows();
+    const Outside outside(real.entry());
+    if (outside.refusal() != CUDA_SUCCESS)
+      return outside.refusal();
     if (follows) {
       const std::lock_guard lock(shim().mutex());
       if (Memory *const memory = shim().memoryIfOpen())

@@ -3,9 +3,11 @@
 /// Launches, copies, events and captures, as the log takes them.
 #include "runtime/preload/Hooks.h"
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 namespace pumpgraph::preload {
 namespace {
@@ -29,27 +31,51 @@ std::span<const char> packed(void **extra) {
   return {data, data ? bytes : 0};
 }
 
-void logLaunch(const EntryPoint &entry, CUfunction function, CUstream stream, const std::array<unsigned, 7> &dimensions,
-               const Parameters &parameters) {
-  const Logging logging;
-  if (!logging)
-    return;
-  const auto handle = reinterpret_cast<std::uintptr_t>(function);
-  const KernelShape &shape = shim().kernels().shape(handle);
-  CallLog &log = shim().log();
-  log.begin(NodeKind::Kernel, handle, callStream(entry, stream), shape.name.c_str());
-  for (const unsigned dimension : dimensions)
-    log.value(dimension);
-  if (parameters.each)
-    for (std::size_t i = 0; i < shape.parameters.size(); ++i) {
-      log.value(shape.parameters[i].bytes);
-      log.words(parameters.each[i], shape.parameters[i].bytes, static_cast<std::int32_t>(i));
+struct Launch {
+  const EntryPoint &entry;
+  CUfunction function;
+  CUstream stream;
+  std::array<unsigned, 7> dimensions;
+  Parameters parameters;
+
+  void describe(CallBuilder &call) const {
+    const auto handle = reinterpret_cast<std::uintptr_t>(function);
+    const KernelShape &shape = shim().kernels().shape(handle);
+    call.begin(NodeKind::Kernel, handle, callStream(entry, stream), shape.name.c_str());
+    for (const unsigned dimension : dimensions)
+      call.value(dimension);
+    if (parameters.each)
+      for (std::size_t i = 0; i < shape.parameters.size(); ++i) {
+        call.value(shape.parameters[i].bytes);
+        call.words(parameters.each[i], shape.parameters[i].bytes, static_cast<std::int32_t>(i));
+      }
+    else if (const std::span<const char> piece = packed(parameters.extra); !piece.empty()) {
+      call.value(piece.size());
+      call.words(piece.data(), piece.size(), unknownParameter);
     }
-  else if (const std::span<const char> piece = packed(parameters.extra); !piece.empty()) {
-    log.value(piece.size());
-    log.words(piece.data(), piece.size(), unknownParameter);
   }
-  log.end();
+};
+
+template <typename Issue> CUresult performLaunch(const Launch &launch, const Issue &issue) {
+  return perform([&](CallBuilder &call) { launch.describe(call); }, issue);
+}
+
+/// The attributes of a launch that let it begin before the call before it has completed are no part of its results. A
+/// plan needs the order of the stream.
+std::vector<CUlaunchAttribute> inOrder(const CUlaunchConfig &config) {
+  std::vector<CUlaunchAttribute> attributes(config.attrs, config.attrs + config.numAttrs);
+  std::erase_if(attributes, [](const CUlaunchAttribute &attribute) {
+    return attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  });
+  return attributes;
+}
+
+/// An event of an attribute is recorded before the kernel has completed.
+bool recordsEvents(const CUlaunchConfig &config) {
+  return std::any_of(config.attrs, config.attrs + config.numAttrs, [](const CUlaunchAttribute &attribute) {
+    return attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+           attribute.id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+  });
 }
 
 /// Of a call that gives handles of functions, or of kernels.
@@ -63,15 +89,24 @@ template <typename Handle> CUresult gives(CUresult result, const Handle *handles
 }
 
 void notesRecord(const EntryPoint &entry, CUevent event, CUstream stream) {
-  if (const Logging logging; logging)
-    shim().log().records(event, callStream(entry, stream));
+  if (!shim().follows() || shim().isCapturing())
+    return;
+  const std::lock_guard lock(shim().mutex());
+  shim().log().records(event, callStream(entry, stream));
 }
 
-CUresult unloads(CUresult result) {
+/// Handles come back for other kernels.
+template <typename Unload> CUresult unloads(const EntryPoint &entry, const Unload &unload) {
+  const Outside outside(entry);
+  if (outside.refusal() != CUDA_SUCCESS)
+    return outside.refusal();
+  const CUresult result = unload();
   if (!shim().isActive())
     return result;
   const std::lock_guard lock(shim().mutex());
   shim().kernels().unloaded();
+  if (shim().streams())
+    static_cast<void>(shim().streams()->forgetAll(entry.symbol)); // none is in force
   return result;
 }
 
@@ -86,30 +121,41 @@ NodeKind nodeKind(const EntryPoint &entry) {
   return entry.kind == EntryClass::Copies && name.starts_with("cuMemset") ? NodeKind::Memset : NodeKind::Opaque;
 }
 
-void addPart(CallLog &log, const CUDA_MEMCPY2D *copy) {
+std::string_view whyNothingIsPlanned(const EntryPoint &entry) {
+  const std::string_view name = entry.name;
+  // Planned rounds wait for the device, which must not wait for the program meanwhile.
+  if (nodeKind(entry) == NodeKind::Host || name.starts_with("cuStreamWaitValue") || name == "cuStreamBatchMemOp" ||
+      name == "cuWaitExternalSemaphoresAsync")
+    return "the device waits for the program";
+  if (name == "cuMemAllocManaged")
+    return "managed memory may hold addresses";
+  return entry.kind == EntryClass::Hides ? "a kernel reaches memory by a texture" : "";
+}
+
+void addPart(CallBuilder &call, const CUDA_MEMCPY2D *copy) {
   for (const std::uint64_t word : {copy->srcDevice, copy->dstDevice})
-    log.word(word);
+    call.word(word);
   for (const std::uint64_t number : {copy->srcXInBytes, copy->srcY, copy->srcPitch, copy->dstXInBytes, copy->dstY,
                                      copy->dstPitch, copy->WidthInBytes, copy->Height})
-    log.value(number);
+    call.value(number);
 }
 
-void addPart(CallLog &log, const CUDA_MEMCPY3D *copy) {
+void addPart(CallBuilder &call, const CUDA_MEMCPY3D *copy) {
   for (const std::uint64_t word : {copy->srcDevice, copy->dstDevice})
-    log.word(word);
+    call.word(word);
   for (const std::uint64_t number :
        {copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcPitch, copy->srcHeight, copy->dstXInBytes, copy->dstY,
         copy->dstZ, copy->dstPitch, copy->dstHeight, copy->WidthInBytes, copy->Height, copy->Depth})
-    log.value(number);
+    call.value(number);
 }
 
-void addPart(CallLog &log, const CUDA_MEMCPY3D_PEER *copy) {
+void addPart(CallBuilder &call, const CUDA_MEMCPY3D_PEER *copy) {
   for (const std::uint64_t word : {copy->srcDevice, copy->dstDevice})
-    log.word(word);
+    call.word(word);
   for (const std::uint64_t number :
        {copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcPitch, copy->srcHeight, copy->dstXInBytes, copy->dstY,
         copy->dstZ, copy->dstPitch, copy->dstHeight, copy->WidthInBytes, copy->Height, copy->Depth})
-    log.value(number);
+    call.value(number);
 }
 
 CUresult
@@ -118,12 +164,11 @@ Hook<tag::cuLaunchKernel>::call(const Real<CUresult (*)(CUfunction, unsigned, un
                                 CUfunction function, unsigned gridX, unsigned gridY, unsigned gridZ, unsigned blockX,
                                 unsigned blockY, unsigned blockZ, unsigned sharedBytes, CUstream stream,
                                 void **parameters, void **extra) {
-  const CUresult result =
-      real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream, parameters, extra);
-  if (result == CUDA_SUCCESS)
-    logLaunch(real.entry(), function, stream, {gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes},
-              {parameters, extra});
-  return result;
+  return performLaunch(
+      {real.entry(), function, stream, {gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes}, {parameters, extra}},
+      [&] {
+        return real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream, parameters, extra);
+      });
 }
 
 CUresult Hook<tag::cuLaunchCooperativeKernel>::call(
@@ -131,23 +176,38 @@ CUresult Hook<tag::cuLaunchCooperativeKernel>::call(
                             void **)> &real,
     CUfunction function, unsigned gridX, unsigned gridY, unsigned gridZ, unsigned blockX, unsigned blockY,
     unsigned blockZ, unsigned sharedBytes, CUstream stream, void **parameters) {
-  const CUresult result = real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream, parameters);
-  if (result == CUDA_SUCCESS)
-    logLaunch(real.entry(), function, stream, {gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes},
-              {parameters, nullptr});
-  return result;
+  return performLaunch(
+      {real.entry(),
+       function,
+       stream,
+       {gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes},
+       {parameters, nullptr}},
+      [&] { return real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream, parameters); });
 }
 
 CUresult
 Hook<tag::cuLaunchKernelEx>::call(const Real<CUresult (*)(const CUlaunchConfig *, CUfunction, void **, void **)> &real,
                                   const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra) {
-  const CUresult result = real(config, function, parameters, extra);
-  if (result == CUDA_SUCCESS)
-    logLaunch(real.entry(), function, config->hStream,
-              {config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY,
-               config->blockDimZ, config->sharedMemBytes},
-              {parameters, extra});
-  return result;
+  const Launch launch{real.entry(),
+                      function,
+                      config->hStream,
+                      {config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY,
+                       config->blockDimZ, config->sharedMemBytes},
+                      {parameters, extra}};
+  const auto describe = [&](CallBuilder &call) {
+    launch.describe(call);
+    if (recordsEvents(*config))
+      call.unplannable("it records an event before it has completed");
+  };
+  return perform(describe, [&] {
+    if (!shim().mutex().isMine()) // no plan is in force
+      return real(config, function, parameters, extra);
+    std::vector<CUlaunchAttribute> attributes = inOrder(*config);
+    CUlaunchConfig ordered = *config;
+    ordered.attrs = attributes.data();
+    ordered.numAttrs = static_cast<unsigned>(attributes.size());
+    return real(&ordered, function, parameters, extra);
+  });
 }
 
 // A record is no work; a wait is, by the distance to the record.
@@ -170,17 +230,26 @@ CUresult Hook<tag::cuEventRecordWithFlags>::call(const Real<CUresult (*)(CUevent
 
 CUresult Hook<tag::cuStreamWaitEvent>::call(const Real<CUresult (*)(CUstream, CUevent, unsigned)> &real,
                                             CUstream stream, CUevent event, unsigned flags) {
-  const CUresult result = real(stream, event, flags);
-  if (result != CUDA_SUCCESS)
-    return result;
-  if (const Logging logging; logging) {
-    CallLog &log = shim().log();
-    log.begin(NodeKind::EventWait, reinterpret_cast<std::uintptr_t>(&real.entry()), callStream(real.entry(), stream),
-              real.entry().symbol);
-    log.waits(callStream(real.entry(), stream), event);
-    log.end();
-  }
-  return result;
+  const auto describe = [&](CallBuilder &call) {
+    call.begin(NodeKind::EventWait, reinterpret_cast<std::uintptr_t>(&real.entry()), callStream(real.entry(), stream),
+               real.entry().symbol);
+    call.waits(event);
+  };
+  return perform(describe, [&] { return real(stream, event, flags); });
+}
+
+CUresult Hook<tag::cuTexObjectCreate>::call(
+    const Real<CUresult (*)(CUtexObject *, const CUDA_RESOURCE_DESC *, const CUDA_TEXTURE_DESC *,
+                            const CUDA_RESOURCE_VIEW_DESC *)> &real,
+    CUtexObject *texture, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *description,
+    const CUDA_RESOURCE_VIEW_DESC *view) {
+  const bool isMemory =
+      resource && (resource->resType == CU_RESOURCE_TYPE_LINEAR || resource->resType == CU_RESOURCE_TYPE_PITCH2D);
+  if (isMemory)
+    if (const CUresult refused = shim().stopPlanning(real.entry().symbol, "a kernel reaches memory by a texture");
+        refused != CUDA_SUCCESS)
+      return refused;
+  return real(texture, resource, description, view);
 }
 
 CUresult Hook<tag::cuStreamEndCapture>::call(const Real<CUresult (*)(CUstream, CUgraph *)> &real, CUstream stream,
@@ -218,11 +287,11 @@ CUresult Hook<tag::cuLibraryEnumerateKernels>::call(const Real<CUresult (*)(CUke
 }
 
 CUresult Hook<tag::cuModuleUnload>::call(const Real<CUresult (*)(CUmodule)> &real, CUmodule module) {
-  return unloads(real(module));
+  return unloads(real.entry(), [&] { return real(module); });
 }
 
 CUresult Hook<tag::cuLibraryUnload>::call(const Real<CUresult (*)(CUlibrary)> &real, CUlibrary library) {
-  return unloads(real(library));
+  return unloads(real.entry(), [&] { return real(library); });
 }
 
 } // namespace pumpgraph::preload

@@ -20,6 +20,9 @@ CUresult Hook<tag::cuMemCreate>::call(const Real<CUresult (*)(CUmemGenericAlloca
                                                               const CUmemAllocationProp *, unsigned long long)> &real,
                                       CUmemGenericAllocationHandle *handle, std::size_t bytes,
                                       const CUmemAllocationProp *properties, unsigned long long flags) {
+  const Outside outside(real.entry());
+  if (outside.refusal() != CUDA_SUCCESS)
+    return outside.refusal();
   const bool counts = properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && shim().follows();
   if (counts) {
     const std::lock_guard lock(shim().mutex());

@@ -50,6 +50,7 @@ Memory::Memory(std::shared_ptr<const Driver> driver, int device, std::uint64_t b
       frames_(*driver_, device, budgetBytes / pageBytes), host_(*driver_, device, hostBytes),
       mapper_(*driver_, device, frames_), heap_(*driver_, *addresses_, frames_, host_, mapper_), graphs_(*driver_) {
   heap_.takeLowest(true);
+  heap_.keepAddresses(true);
 }
 
 runtime::GraphNumber Memory::graphOf(CUstream stream) {
@@ -89,8 +90,9 @@ void Memory::takeEndedGraphs() {
     heap_.graphsEnded(ended);
 }
 
-Expected<CUdeviceptr> Memory::allocate(std::uint64_t bytes, CUstream stream) {
+Expected<CUdeviceptr> Memory::allocate(std::uint64_t bytes, CUstream stream, CUdeviceptr wished) {
   takeEndedGraphs();
+  heap_.wishFor(wished);
   Expected<CUdeviceptr> allocated = heap_.allocate(bytes, stream, {}, {}, graphOf(stream));
   mostHostBytes_ = std::max(mostHostBytes_, host_.backedBytes());
   return allocated;
@@ -191,14 +193,17 @@ void Memory::forgetMappings(CUdeviceptr address, std::uint64_t bytes) {
 }
 
 std::optional<Extent> Memory::find(std::uint64_t word) const {
+  const std::optional<Extent> around = findAround(word);
+  return around && word >= around->address && word <= around->address + around->bytes ? around : std::nullopt;
+}
+
+std::optional<Extent> Memory::findAround(std::uint64_t word) const {
   if (addresses_->contains(word)) {
     const std::optional<runtime::Hit> hit = heap_.find(word);
     if (!hit)
       return std::nullopt;
     const runtime::Block &block = heap_.block(hit->block);
     const runtime::Allocation &allocation = block.members[hit->member];
-    if (hit->offset < 0 || static_cast<std::uint64_t>(hit->offset) > allocation.size)
-      return std::nullopt;
     return Extent{
         block.address + allocation.offset, allocation.size, {block.address, block.bytes(), true}, block.shared};
   }

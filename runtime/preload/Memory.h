@@ -3,6 +3,7 @@
 /// The program's device memory, under the budget.
 #pragma once
 
+#include "runtime/lower/MemoryTools.h"
 #include "runtime/memory/Heap.h"
 #include "runtime/memory/OtherGraphs.h"
 #include "runtime/streams/Round.h"
@@ -43,8 +44,8 @@ public:
   static std::optional<CUdevice> currentDevice();
 
   /// `stream`: on which a free orders the next allocation of the same memory. forAllStreams for memory that is idle
-  /// when it is freed.
-  runtime::Expected<CUdeviceptr> allocate(std::uint64_t bytes, CUstream stream);
+  /// when it is freed. `wished`: the address, if the heap can choose; 0: any.
+  runtime::Expected<CUdeviceptr> allocate(std::uint64_t bytes, CUstream stream, CUdeviceptr wished);
 
   /// Ahead of a capture, beside which nothing may wait for the device: gives up memory that is kept for allocations.
   void makeRoomForCapture();
@@ -85,7 +86,11 @@ public:
   }
   /// The live allocation that a word leads into.
   std::optional<Extent> find(std::uint64_t word) const;
+  /// The same of a word that may lead beside the allocation, as the base of an index does.
+  std::optional<Extent> findAround(std::uint64_t word) const;
 
+  /// For plans, which move values.
+  runtime::MemoryTools tools() { return {*driver_, *addresses_, frames_, host_, mapper_, heap_, nullptr, departures_}; }
   std::uint64_t budgetBytes() const { return budgetBytes_; }
   std::uint64_t freeBytes() const;
   /// "1,204 allocations, at most 3.2 GiB at once of a budget of 16.0 GiB, ..."
@@ -114,6 +119,7 @@ private:
   std::uint64_t budgetBytes_;
   std::uint64_t givenBytes_ = 0, mostGivenBytes_ = 0, given_ = 0;
   std::uint64_t mostHostBytes_ = 0;
+  std::uint64_t departures_ = 0; ///< for its tools
   std::unique_ptr<runtime::AddressSpace> addresses_;
   runtime::FramePool frames_;
   runtime::HostMemory host_;

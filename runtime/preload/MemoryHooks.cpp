@@ -17,10 +17,22 @@ std::optional<CUresult> allocate(CUdeviceptr *address, std::size_t bytes, CUstre
   Memory *const memory = shim().memory();
   if (!memory)
     return std::nullopt;
-  const runtime::Expected<CUdeviceptr> allocated = memory->allocate(bytes, stream);
+  shim().nextEvent();
+  if (!shim().isActive())
+    return std::nullopt;
+  StreamRun *const streams = shim().streams();
+  if (streams)
+    if (const runtime::Status ready = streams->beforeAllocation(bytes, stream); !ready)
+      return shim().refuse(ready.error());
+  const runtime::Expected<CUdeviceptr> allocated =
+      memory->allocate(bytes, stream, streams ? streams->expectedAddress() : 0);
+  if (streams)
+    if (const runtime::Status done = streams->afterAllocation(allocated ? std::optional(*allocated) : std::nullopt);
+        !done)
+      shim().say(Level::Error, done.error().message);
   if (allocated) {
     *address = *allocated;
-    shim().log().allocated(*address);
+    shim().log().allocated(*address, bytes, stream);
     return CUDA_SUCCESS;
   }
   shim().say(Level::Debug, allocated.error().message);
@@ -28,7 +40,11 @@ std::optional<CUresult> allocate(CUdeviceptr *address, std::size_t bytes, CUstre
 }
 
 /// From the driver, counted against the budget: where the heap cannot be asked.
-template <typename Allocate> CUresult allocateGiven(CUdeviceptr *address, std::size_t bytes, Allocate allocate) {
+template <typename Allocate>
+CUresult allocateGiven(const EntryPoint &entry, CUdeviceptr *address, std::size_t bytes, Allocate allocate) {
+  const Outside outside(entry);
+  if (outside.refusal() != CUDA_SUCCESS)
+    return outside.refusal();
   const bool counts = shim().isActive() && bytes != 0;
   if (counts) {
     const std::lock_guard lock(shim().mutex());
@@ -72,7 +88,10 @@ Owner ownerOf(CUdeviceptr address) {
 /// Ahead of it the memory has to be idle, in the order of `stream` at least, unless a stream is captured.
 CUresult freeOwned(CUdeviceptr address, CUstream stream) {
   const std::lock_guard lock(shim().mutex());
-  shim().log().freed(address);
+  if (shim().streams())
+    if (const runtime::Status ready = shim().streams()->beforeFree(address, stream); !ready)
+      return shim().refuse(ready.error());
+  shim().log().freed(address, stream);
   return shim().memoryIfOpen()->free(address, stream);
 }
 
@@ -82,7 +101,7 @@ CUresult Hook<tag::cuMemAlloc>::call(const Real<CUresult (*)(CUdeviceptr *, std:
                                      std::size_t bytes) {
   if (const std::optional<CUresult> result = allocate(address, bytes, Memory::forAllStreams()))
     return *result;
-  return allocateGiven(address, bytes, [&] { return real(address, bytes); });
+  return allocateGiven(real.entry(), address, bytes, [&] { return real(address, bytes); });
 }
 
 CUresult Hook<tag::cuMemAllocPitch>::call(
@@ -95,7 +114,8 @@ CUresult Hook<tag::cuMemAllocPitch>::call(
       *pitch = row;
       return *result;
     }
-  return allocateGiven(address, row * height, [&] { return real(address, pitch, width, height, elementBytes); });
+  return allocateGiven(real.entry(), address, row * height,
+                       [&] { return real(address, pitch, width, height, elementBytes); });
 }
 
 CUresult Hook<tag::cuMemAllocAsync>::call(const Real<CUresult (*)(CUdeviceptr *, std::size_t, CUstream)> &real,
@@ -103,7 +123,7 @@ CUresult Hook<tag::cuMemAllocAsync>::call(const Real<CUresult (*)(CUdeviceptr *,
   const CUstream key = isOfThread(real.entry(), stream) ? Memory::forAllStreams() : keyOf(stream);
   if (const std::optional<CUresult> result = allocate(address, bytes, key))
     return *result;
-  return allocateGiven(address, bytes, [&] { return real(address, bytes, stream); });
+  return allocateGiven(real.entry(), address, bytes, [&] { return real(address, bytes, stream); });
 }
 
 CUresult Hook<tag::cuMemAllocFromPoolAsync>::call(
@@ -112,7 +132,7 @@ CUresult Hook<tag::cuMemAllocFromPoolAsync>::call(
   const CUstream key = isOfThread(real.entry(), stream) ? Memory::forAllStreams() : keyOf(stream);
   if (const std::optional<CUresult> result = allocate(address, bytes, key))
     return *result;
-  return allocateGiven(address, bytes, [&] { return real(address, bytes, pool, stream); });
+  return allocateGiven(real.entry(), address, bytes, [&] { return real(address, bytes, pool, stream); });
 }
 
 CUresult Hook<tag::cuMemFree>::call(const Real<CUresult (*)(CUdeviceptr)> &real, CUdeviceptr address) {

@@ -18,6 +18,7 @@ add_custom_command(OUTPUT ${generated}/EntryPoints.inc ${generated}/KnownNames.i
 
 add_library(pumpgraph_preload SHARED
   ${generated}/EntryPoints.inc ${generated}/Wrappers.inc
+  preload/CallBuilder.cpp
   preload/CallLog.cpp
   preload/ContextHooks.cpp
   preload/EntryPoints.cpp

@@ -23,6 +23,7 @@ Settings Settings::fromEnvironment() {
   if (const std::string host = text(hostVariable); !host.empty())
     settings.hostBytes = std::strtoull(host.c_str(), nullptr, 10);
   settings.reportFolder = text(reportVariable);
+  settings.plans = !text(planVariable).empty();
   settings.process = static_cast<int>(std::strtol(text(processVariable).c_str(), nullptr, 10));
   for (const Level level : {Level::Error, Level::Warning, Level::Info, Level::Debug})
     if (text(levelVariable) == nameOf(level))

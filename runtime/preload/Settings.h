@@ -17,6 +17,7 @@ struct Settings {
   static constexpr const char *budgetVariable = "PUMPGRAPH_RUN_BUDGET";
   static constexpr const char *hostVariable = "PUMPGRAPH_RUN_HOST";
   static constexpr const char *reportVariable = "PUMPGRAPH_RUN_REPORT";
+  static constexpr const char *planVariable = "PUMPGRAPH_RUN_PLAN";
   static constexpr const char *processVariable = "PUMPGRAPH_RUN_PROCESS";
   static constexpr const char *levelVariable = "PUMPGRAPH_LOG";
 
@@ -24,6 +25,7 @@ struct Settings {
   /// Of host memory for allocations beyond the budget.
   std::uint64_t hostBytes = UINT64_MAX;
   std::string reportFolder; ///< empty: none
+  bool plans = false;       ///< rounds of the program's calls
   int process = 0;          ///< the program's own; others are its children
   Level level = Level::Info;
 

@@ -49,12 +49,54 @@ void Shim::begin() {
 }
 
 void Shim::stepAside(const std::string &reason) {
+  if (mutex_.isMine()) { // the driver itself opens a library; the next event finds the reason
+    pending_ = reason;
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  stepAsideNow(reason);
+}
+
+/// Calls go past the shim only once all values are at their addresses.
+void Shim::stepAsideNow(const std::string &reason) {
+  if (!isActive())
+    return;
+  if (streams_)
+    if (const runtime::Status back = streams_->takeBack(reason); !back)
+      say(Level::Error, back.error().message);
   Standing active = Standing::Active;
   if (!standing_.compare_exchange_strong(active, Standing::Aside))
     return;
   const std::lock_guard lock(reasonMutex_);
   reason_ = reason;
   say(Level::Warning, reason + ": the program goes on without PumpGraph");
+}
+
+void Shim::nextEvent() {
+  if (!pending_.empty())
+    stepAsideNow(std::exchange(pending_, {}));
+  if (!streams_ || !isActive() || isCapturing())
+    return;
+  log_.goOn();
+  if (std::optional<runtime::RoundScript> round = log_.takeDescribed())
+    streams_->plan(std::move(*round));
+  if (const auto [period, phase] = log_.place(); period != 0 && inDriver_ == 0)
+    streams_->beginRound(period, phase);
+}
+
+CUresult Shim::stopPlanning(std::string_view symbol, std::string_view reason) {
+  if (!plans() || !follows())
+    return CUDA_SUCCESS;
+  const std::lock_guard lock(mutex_);
+  nextEvent();
+  unplanned_ = fmt::format("{}: {}", symbol, reason);
+  const runtime::Status back = streams_ ? streams_->refuse(unplanned_) : runtime::Status{};
+  return back ? CUDA_SUCCESS : refuse(back.error());
+}
+
+CUresult Shim::refuse(const runtime::Error &error) {
+  say(Level::Error, "the call is refused, because values of the program are not at their addresses: " + error.message);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void Shim::captureBegins(CUstream stream) {
@@ -95,12 +137,19 @@ Memory *Shim::memory() {
     return nullptr;
   runtime::Expected<std::unique_ptr<Memory>> opened = Memory::open(*device, settings_.budgetBytes, settings_.hostBytes);
   if (!opened) {
-    stepAside(opened.error().message);
+    stepAsideNow(opened.error().message);
     return nullptr;
   }
   memory_ = std::move(*opened);
   log_.resolveBy(memory_.get());
-  log_.describe(!settings_.reportFolder.empty());
+  log_.describe(!settings_.reportFolder.empty() || settings_.plans);
+  if (settings_.plans)
+    streams_ =
+        std::make_unique<StreamRun>(memory_->tools(), "", [this](StreamRun::Level level, const std::string &text) {
+          say(level == StreamRun::Level::Info ? Level::Info : Level::Debug, text);
+        });
+  if (streams_ && !unplanned_.empty())
+    static_cast<void>(streams_->refuse(unplanned_)); // none is in force
   return memory_.get();
 }
 
@@ -122,6 +171,8 @@ void Shim::summarize() {
     say(Level::Info, memory_->summary());
   if (log_.calls() != 0)
     say(Level::Info, log_.summary());
+  for (const std::string &line : streams_ ? streams_->summary() : std::vector<std::string>())
+    say(Level::Info, line);
   if (const std::lock_guard reasonLock(reasonMutex_); !reason_.empty())
     say(Level::Info, "without PumpGraph since: " + reason_);
   if (!settings_.reportFolder.empty())

@@ -8,6 +8,9 @@
 #include "runtime/preload/Kernels.h"
 #include "runtime/preload/Memory.h"
 #include "runtime/preload/Settings.h"
+#include "runtime/streams/StreamRun.h"
+
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -17,10 +20,37 @@
 
 namespace pumpgraph::preload {
 
+using runtime::StreamRun;
+
+/// Knows the thread that holds it.
+class OwnedMutex {
+public:
+  void lock() {
+    mutex_.lock();
+    owner_.store(gettid(), std::memory_order_relaxed);
+  }
+  bool try_lock() {
+    if (!mutex_.try_lock())
+      return false;
+    owner_.store(gettid(), std::memory_order_relaxed);
+    return true;
+  }
+  void unlock() {
+    owner_.store(0, std::memory_order_relaxed);
+    mutex_.unlock();
+  }
+  bool isMine() const { return owner_.load(std::memory_order_relaxed) == gettid(); }
+
+private:
+  std::mutex mutex_;
+  std::atomic<pid_t> owner_{0};
+};
+
 /// One for each process, never destroyed: the driver may call back after the end of main().
 ///
 /// Calls go straight to the driver unless isActive(). A user of memory(), log() or kernels() holds mutex(), and calls
-/// nothing of the driver meanwhile that may wait for the program.
+/// nothing of the driver meanwhile that may wait for the program. While a plan is in force, the program's own calls
+/// reach the driver under it: rounds with calls that may wait for the program are not planned.
 class Shim {
 public:
   enum class Standing : std::uint8_t {
@@ -44,13 +74,26 @@ public:
       write(level, message);
   }
 
-  std::mutex &mutex() { return mutex_; }
+  OwnedMutex &mutex() { return mutex_; }
   /// Opened for the current context's device at the first call. Null without a context, and if it cannot be opened;
   /// then the shim steps aside.
   Memory *memory();
   /// Null until there is one.
   Memory *memoryIfOpen() { return memory_.get(); }
   CallLog &log() { return log_; }
+  /// Whether rounds are planned.
+  bool plans() const { return settings_.plans; }
+  /// Null until there is memory, and where nothing is planned.
+  StreamRun *streams() { return streams_.get(); }
+  /// A call or an allocation is next: a round may end, be planned, or begin by a plan.
+  void nextEvent();
+  /// Ahead of a call after which nothing can be planned. CUDA_SUCCESS if it may be made.
+  CUresult stopPlanning(std::string_view symbol, std::string_view reason);
+  /// The answer to an event that must not happen, since values are not at their addresses.
+  CUresult refuse(const runtime::Error &error);
+  /// Calls of the program that are in the driver without the lock: no plan comes into force.
+  void enters() { ++inDriver_; }
+  void leaves() { --inDriver_; }
   Kernels &kernels() { return kernels_; }
 
   void captureBegins(CUstream stream);
@@ -67,6 +110,7 @@ public:
 
 private:
   void begin();
+  void stepAsideNow(const std::string &reason);
 
   Settings settings_;
   std::atomic<Standing> standing_;
@@ -77,8 +121,12 @@ private:
   int contexts_ = 0;                ///< that the program has begun; under `mutex_`
   std::mutex reasonMutex_;
   std::string reason_; ///< for standing aside; under `reasonMutex_`
-  std::mutex mutex_;
+  OwnedMutex mutex_;
+  std::string pending_;   ///< the reason for standing aside, found while the lock was held; under `mutex_`
+  std::string unplanned_; ///< why nothing is planned; under `mutex_`
+  int inDriver_ = 0;      ///< under `mutex_`
   std::unique_ptr<Memory> memory_;
+  std::unique_ptr<StreamRun> streams_;
   CallLog log_;
   Kernels kernels_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// libcuda.so.1 on the fake driver, for programs that run in a process of their own: what the runtime does not call
-/// itself, and three kernels.
+/// itself, and a few kernels.
 #include "test/unit/runtime/FakeDriver.h"
 
 #include <algorithm>
@@ -31,6 +31,8 @@ FakeDriver &fake() {
     FakeDriver::Options options;
     const char *const devices = std::getenv("PUMPGRAPH_FAKE_DEVICES");
     options.devices = devices ? std::atoi(devices) : 1;
+    if (const char *const seed = std::getenv("PUMPGRAPH_FAKE_DEFERS"))
+      options.deferringSeed = static_cast<std::uint32_t>(std::atoi(seed));
     return new FakeDriver(options);
   }();
   return driver;
@@ -59,9 +61,29 @@ void setFloats(const FakeKernel::Arguments &given) {
   std::fill_n(argument<float *>(given, 0), argument<int>(given, 1), argument<float>(given, 2));
 }
 
+constexpr std::uint64_t sparseBytes = std::uint64_t{64} << 10;
+
+/// y = y * factor + x, in one float of each 64 KiB
+void addSparsely(const FakeKernel::Arguments &given) {
+  const auto y = argument<std::uint64_t>(given, 0), x = argument<std::uint64_t>(given, 1);
+  for (std::uint64_t at = 0; at < argument<std::uint64_t>(given, 2); at += sparseBytes) {
+    float &target = *reinterpret_cast<float *>(y + at);
+    target = target * argument<float>(given, 3) + *reinterpret_cast<const float *>(x + at);
+  }
+}
+
+/// y = value, in one float of each 64 KiB
+void setSparsely(const FakeKernel::Arguments &given) {
+  const auto y = argument<std::uint64_t>(given, 0);
+  for (std::uint64_t at = 0; at < argument<std::uint64_t>(given, 1); at += sparseBytes)
+    *reinterpret_cast<float *>(y + at) = argument<float>(given, 2) + static_cast<float>(at / sparseBytes);
+}
+
 FakeKernel kernels[] = {{"copyFloats", {8, 8, 4}, copyFloats},
                         {"scaleAndAdd", {8, 8, 4, 4}, scaleAndAdd},
-                        {"setFloats", {8, 4, 4}, setFloats}};
+                        {"setFloats", {8, 4, 4}, setFloats},
+                        {"addSparsely", {8, 8, 8, 4}, addSparsely},
+                        {"setSparsely", {8, 8, 4}, setSparsely}};
 
 /// Of memory on the device, written to the file that PUMPGRAPH_FAKE_PEAK names at the end.
 struct Peak {
@@ -120,6 +142,7 @@ FAKE_EXPORT CUresult cuMemAlloc(CUdeviceptr *address, std::size_t bytes) {
 }
 
 FAKE_EXPORT CUresult cuMemFree(CUdeviceptr address) {
+  fake().finish();
   const std::lock_guard lock(mutex);
   const auto found = allocations.find(address);
   if (found == allocations.end())
@@ -161,20 +184,16 @@ FAKE_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned gridX, unsigne
                                     parameters, extra);
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   CUgraph graph = nullptr;
-  if (stream)
+  if (stream != nullptr && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD)
     table().streamGetCaptureInfo.raw(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr);
-  if (status == CU_STREAM_CAPTURE_STATUS_NONE) {
-    FakeKernel::Arguments arguments;
-    for (std::size_t i = 0; i < kernel->parameterBytes.size(); ++i)
-      arguments.push_back(static_cast<const char *>(parameters[i]));
-    kernel->body(arguments);
-    return CUDA_SUCCESS;
-  }
   std::vector<std::vector<char>> arguments;
   for (std::size_t i = 0; i < kernel->parameterBytes.size(); ++i)
     arguments.emplace_back(static_cast<char *>(parameters[i]),
                            static_cast<char *>(parameters[i]) + kernel->parameterBytes[i]);
-  fake().launch(stream, *kernel, arguments);
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE)
+    fake().runLater(stream, *kernel, std::move(arguments));
+  else
+    fake().launch(stream, *kernel, arguments);
   return CUDA_SUCCESS;
 }
 
@@ -188,12 +207,19 @@ FAKE_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *, CUdeviceptr) {
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
+static CUresult streamFlags(CUstream stream, unsigned *flags) {
+  *flags = fake().isBlocking(stream) ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
+  return CUDA_SUCCESS;
+}
+
 static CUresult copyUp(CUdeviceptr to, const void *from, std::size_t bytes) {
-  return table().memcpyHtoDAsync.raw(to, from, bytes, nullptr);
+  const CUresult result = table().memcpyHtoDAsync.raw(to, from, bytes, nullptr);
+  return result == CUDA_SUCCESS ? table().streamSynchronize.raw(nullptr) : result;
 }
 
 static CUresult copyDown(void *to, CUdeviceptr from, std::size_t bytes) {
-  return table().memcpyDtoHAsync.raw(to, from, bytes, nullptr);
+  const CUresult result = table().memcpyDtoHAsync.raw(to, from, bytes, nullptr);
+  return result == CUDA_SUCCESS ? table().streamSynchronize.raw(nullptr) : result;
 }
 
 static CUresult currentDevice(CUdevice *device) {
@@ -222,6 +248,7 @@ FAKE_EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int, 
     add("cuMemFree", cuMemFree);
     add("cuMemAllocAsync", allocateOn);
     add("cuMemFreeAsync", freeOn);
+    add("cuStreamGetFlags", streamFlags);
     add("cuMemcpyHtoD", copyUp);
     add("cuMemcpyDtoH", copyDown);
     add("cuCtxGetDevice", currentDevice);

@@ -30,6 +30,8 @@ Runs a program with its device memory under a budget. Nothing of the program cha
   --host=SIZE      host memory for allocations beyond the budget, which kernels reach over the link; 0: none, such
                    allocations fail as without memory. Three quarters of the available host memory if not given
   --mode=auto      the only mode
+  --plan           plans the rounds of programs that need more than the budget: values move between its calls. Not
+                   measured on a GPU yet
   --report=FOLDER  writes each period of calls as a step, for pump-graph-opt
   --help           this text
 
@@ -38,6 +40,7 @@ PUMPGRAPH_LOG is error, warning, info (if not set) or debug.
 
 struct Options {
   std::string budget, host, report;
+  bool plans = false;
   int program = 0; ///< its place among the arguments
 };
 
@@ -81,6 +84,10 @@ Options parse(int count, char **arguments) {
     if (argument == "--help") {
       fmt::print("{}", usage);
       std::exit(0);
+    }
+    if (argument == "--plan") {
+      options.plans = true;
+      continue;
     }
     const std::size_t equals = argument.find('=');
     const std::string_view name = argument.substr(0, equals);
@@ -140,6 +147,7 @@ int main(int count, char **arguments) {
   set(Settings::budgetVariable, options.budget);
   set(Settings::hostVariable, options.host);
   set(Settings::reportVariable, options.report);
+  set(Settings::planVariable, options.plans ? "1" : "");
   set(Settings::processVariable, std::to_string(getpid()));
   const char *const preloaded = std::getenv("LD_PRELOAD");
   const std::string others = preloaded ? preloaded : "";

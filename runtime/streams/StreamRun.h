@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Planned rounds: comparison of a program's calls with those that a plan expects, the operations between them, and the
+/// way back.
+#pragma once
+
+#include "runtime/memory/HostMemory.h"
+#include "runtime/streams/StreamPlan.h"
+
+#include <functional>
+#include <map>
+#include <string_view>
+
+namespace pumpgraph::runtime {
+
+/// The plans of a program, at most one of which is in force.
+///
+/// While one is in force every event of the program is announced here before it reaches the driver or the heap. One that
+/// the plan does not expect takes the plan back first: the device is waited for, and every value returns to its address.
+/// Where that fails the event must not happen, so its caller gets an error. Only *events* are compared: all else that
+/// may touch memory takes the plan back by takeBack().
+///
+/// Not thread-safe: announcements and the events themselves are made under one lock.
+class StreamRun {
+public:
+  enum class Level : std::uint8_t { Info, Debug };
+  using Say = std::function<void(Level, const std::string &)>;
+
+  /// `compiler`: opened at the first plan if empty.
+  StreamRun(const MemoryTools &tools, std::string compiler, Say say);
+  ~StreamRun();
+  StreamRun(const StreamRun &) = delete;
+  StreamRun &operator=(const StreamRun &) = delete;
+
+  /// Plans a round, unless all of its memory is on the device. Waits for the planner.
+  void plan(RoundScript script);
+  /// No plan comes into force any more, for a reason. One in force is taken back.
+  Status refuse(const std::string &reason);
+  bool isRefused() const { return !refusal_.empty(); }
+  /// Handles of kernels, or a stream, may be others' from now on.
+  Status forgetAll(const std::string &reason);
+  Status forgetStream(std::uint64_t stream);
+
+  /// An event that begins a round of the period is next: a known plan comes into force. Nothing else may be under way.
+  void beginRound(std::uint32_t period, std::uint64_t phase);
+  bool inForce() const { return plan_ != nullptr; }
+
+  // An event and, once it has happened, what came of it.
+  Status beforeCall(const Call &call);
+  Status afterCall(const Call &call, CUresult result);
+  Status beforeAllocation(std::uint64_t bytes, CUstream stream);
+  /// Of the allocation that has been announced; 0: no matter.
+  CUdeviceptr expectedAddress() const { return plan_ ? plan_->script.events[position_].parts[2] : 0; }
+  Status afterAllocation(std::optional<CUdeviceptr> address);
+  Status beforeFree(CUdeviceptr address, CUstream stream);
+
+  /// Every value returns to its address. Nothing, if no plan is in force.
+  Status takeBack(const std::string &reason);
+  /// The context is gone, and all memory with it.
+  void abandon();
+
+  /// "planned: 42 rounds of period 1 ..., left 2 times, last ahead of NAME"; a line for each plan.
+  std::vector<std::string> summary() const;
+  const std::map<std::uint32_t, std::unique_ptr<StreamPlan>> &plans() const { return plans_; }
+
+private:
+  Status deviate(std::string_view event);
+  /// The event that is expected next, if it is of this kind.
+  const RoundEvent *expected(RoundEvent::Kind kind) const;
+  /// `before[node_]`, as far as it is not issued yet.
+  Status issueBefore(CUstream stream);
+  Status issueOne(const IssuedOperation &operation, CUstream stream);
+  /// The event has happened.
+  Status advance();
+  Status install(StreamPlan &plan);
+  /// Why the program's memory is not as the plan's round begins; empty: it is.
+  std::string whyNotNow(const StreamPlan &plan) const;
+  void noteUpload(const Call &call);
+  Expected<std::set<std::uint64_t>> findStaying();
+  Expected<std::unique_ptr<StreamPlan>> makePlan(RoundScript script);
+  Status prepareDriver(std::uint32_t events);
+  std::uint64_t reserveFor(const StreamPlan &plan) const;
+  Status checkHostRoom(const StreamPlan &plan) const;
+  Status remove();
+
+  MemoryTools tools_;
+  std::string compilerPath_;
+  Say say_;
+  std::optional<Compiler> compiler_;
+  std::map<std::uint32_t, std::unique_ptr<StreamPlan>> plans_; ///< by period
+  std::map<std::uint32_t, std::string> unplanned_;             ///< periods, and why
+  std::set<BlockId> named_;                                    ///< whose addresses were uploaded
+  std::string refusal_;
+  CUcontext context_ = nullptr;
+  CUstream down_ = nullptr, up_ = nullptr;
+  std::vector<CUevent> events_;
+
+  StreamPlan *plan_ = nullptr; ///< in force
+  std::size_t position_ = 0;   ///< of the next event
+  std::size_t node_ = 0;       ///< of the next node
+  std::size_t issued_ = 0;     ///< operations of `before[node_]`
+  std::uint64_t reserved_ = 0; ///< host memory
+  bool isLeaving_ = false; ///< an operation is missing, so nothing is expected any more
+  bool isBroken_ = false;  ///< values are lost
+};
+
+} // namespace pumpgraph::runtime
