@@ -14,7 +14,7 @@ namespace pumpgraph::runtime {
 namespace {
 
 constexpr std::size_t mostPlans = 8;
-constexpr std::uint64_t stagingBytes = std::uint64_t{16} << 20;
+constexpr std::uint64_t stagingBytes = std::uint64_t{4} << 20;
 
 std::uint64_t wordOf(CUstream stream) {
   return reinterpret_cast<std::uintptr_t>(stream);

@@ -79,11 +79,26 @@ void setSparsely(const FakeKernel::Arguments &given) {
     *reinterpret_cast<float *>(y + at) = argument<float>(given, 2) + static_cast<float>(at / sparseBytes);
 }
 
+/// *table += value, in one float of each 64 KiB
+void addThroughTable(const FakeKernel::Arguments &given) {
+  const auto y = *argument<const std::uint64_t *>(given, 0);
+  for (std::uint64_t at = 0; at < argument<std::uint64_t>(given, 1); at += sparseBytes)
+    *reinterpret_cast<float *>(y + at) += argument<float>(given, 2);
+}
+
+/// base[offset] += value
+void addBeside(const FakeKernel::Arguments &given) {
+  *reinterpret_cast<float *>(argument<std::uint64_t>(given, 0) + argument<std::uint64_t>(given, 1)) +=
+      argument<float>(given, 2);
+}
+
 FakeKernel kernels[] = {{"copyFloats", {8, 8, 4}, copyFloats},
                         {"scaleAndAdd", {8, 8, 4, 4}, scaleAndAdd},
                         {"setFloats", {8, 4, 4}, setFloats},
                         {"addSparsely", {8, 8, 8, 4}, addSparsely},
-                        {"setSparsely", {8, 8, 4}, setSparsely}};
+                        {"setSparsely", {8, 8, 4}, setSparsely},
+                        {"addThroughTable", {8, 8, 4}, addThroughTable},
+                        {"addBeside", {8, 8, 4}, addBeside}};
 
 /// Of memory on the device, written to the file that PUMPGRAPH_FAKE_PEAK names at the end.
 struct Peak {
@@ -207,6 +222,13 @@ FAKE_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *, CUdeviceptr) {
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
+static CUresult launchHostFunction(CUstream stream, CUhostFn function, void *data) {
+  if (const CUresult result = table().streamSynchronize.raw(stream); result != CUDA_SUCCESS)
+    return result;
+  function(data);
+  return CUDA_SUCCESS;
+}
+
 static CUresult streamFlags(CUstream stream, unsigned *flags) {
   *flags = fake().isBlocking(stream) ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
   return CUDA_SUCCESS;
@@ -248,6 +270,7 @@ FAKE_EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int, 
     add("cuMemFree", cuMemFree);
     add("cuMemAllocAsync", allocateOn);
     add("cuMemFreeAsync", freeOn);
+    add("cuLaunchHostFunc", launchHostFunction);
     add("cuStreamGetFlags", streamFlags);
     add("cuMemcpyHtoD", copyUp);
     add("cuMemcpyDtoH", copyDown);

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
@@ -35,13 +36,14 @@ public:
     launch(set_, sum_, count_, 0.0F);
   }
 
-  void round(float factor) {
+  void round(float factor, const std::function<void()> &inTheMiddle = [] {}) {
     CUdeviceptr first = 0, second = 0;
     MUST(FIND(cuMemAllocAsync, 11020)(&first, bytes_, stream_));
     MUST(memAlloc(&second, bytes_ / 2));
     for (int i = 0; i < 6; ++i)
       launch(set_, first, count_, factor + static_cast<float>(i));
     launch(copy_, second, first, count_ / 2);
+    inTheMiddle();
     launch(scale_, first, second, count_ / 2, factor);
     launch(scale_, sum_, first, count_, 0.5F);
     MUST(memFree(second));
@@ -65,6 +67,11 @@ public:
   }
 
   CUstream stream() const { return stream_; }
+  CUdeviceptr sum() const { return sum_; }
+  /// By a kernel with an address and two numbers.
+  void call(CUfunction function, CUdeviceptr address, std::size_t number, float value) {
+    launch(function, address, number, value);
+  }
 
 private:
   template <typename... Arguments> void launch(CUfunction function, Arguments... arguments) {
@@ -329,6 +336,67 @@ void random(unsigned seed) {
   RandomProgram(seed).run(300);
 }
 
+CUfunction kernel(const char *name) {
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  MUST(FIND(cuModuleLoadData, 2000)(&module, ""));
+  MUST(FIND(cuModuleGetFunction, 2000)(&function, module, name));
+  return function;
+}
+
+/// A kernel finds the loop's memory in a table, which is filled ahead of a round.
+void table(int count, int filledAt) {
+  Loop loop(4 * mebibyte);
+  const CUfunction add = kernel("addThroughTable");
+  const std::uint64_t address = loop.sum();
+  CUdeviceptr table = 0;
+  MUST(memAlloc(&table, 2 * mebibyte));
+  for (int i = 0; i < count; ++i) {
+    if (i == filledAt)
+      MUST(FIND(cuMemcpyHtoD, 3020)(table, &address, sizeof address));
+    loop.round(0.5F, [&] {
+      if (i >= filledAt)
+        loop.call(add, table, 4 * mebibyte, 1.0F);
+    });
+  }
+  loop.print();
+}
+
+/// A kernel gets an address ahead of the memory, and the distance.
+void beside(int count) {
+  Loop loop(4 * mebibyte);
+  const CUfunction add = kernel("addBeside");
+  constexpr std::size_t distance = 4096;
+  for (int i = 0; i < count; ++i)
+    loop.round(0.5F, [&] { loop.call(add, loop.sum() - distance, distance + 2 * mebibyte, 1.0F); });
+  loop.print();
+}
+
+/// Memory is shared in the middle of a round.
+void aside(int count) {
+  Loop loop(4 * mebibyte);
+  CUipcMemHandle handle{};
+  for (int i = 0; i < count; ++i)
+    loop.round(0.5F, [&] {
+      if (i == count - 2)
+        std::printf("ipc %d\n", static_cast<int>(FIND(cuIpcGetMemHandle, 4010)(&handle, loop.sum())));
+    });
+  loop.print();
+}
+
+/// The device waits for the host from a round on.
+void hostFunction(int count) {
+  Loop loop(4 * mebibyte);
+  int calls = 0;
+  for (int i = 0; i < count; ++i)
+    loop.round(0.5F, [&] {
+      if (i >= count / 2)
+        MUST(FIND(cuLaunchHostFunc, 10000)(loop.stream(), [](void *sum) { ++*static_cast<int *>(sum); }, &calls));
+    });
+  loop.print();
+  std::printf("%d\n", calls);
+}
+
 void nvml() {
   struct {
     unsigned long long total, free, used;
@@ -424,6 +492,16 @@ int main(int count, char **arguments) {
     cost();
   else if (scenario == "streams")
     streams(number);
+  else if (scenario == "table")
+    table(number, 0);
+  else if (scenario == "late-table")
+    table(number, number / 2);
+  else if (scenario == "beside")
+    beside(number);
+  else if (scenario == "aside")
+    aside(number);
+  else if (scenario == "host-function")
+    hostFunction(number);
   else if (scenario == "nvml")
     nvml();
   else if (scenario == "mixed")

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planned rounds: drawn programs with loops under pump-graph-run --plan, on a driver whose streams run late.
+
+A program prints the same as without pump-graph-run, wherever it leaves the round that is planned. Arguments before those
+of unittest: --programs=COUNT.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+RUN, PROGRAM, LOOPS = (os.environ[name] for name in ("PUMPGRAPH_RUN", "PUMPGRAPH_PROGRAM", "PUMPGRAPH_LOOPS"))
+ENVIRONMENT = dict(os.environ, LD_LIBRARY_PATH=os.environ["PUMPGRAPH_FAKE_CUDA"])
+ENVIRONMENT.pop("PUMPGRAPH_LOG", None)
+PROGRAMS = 200
+
+
+def plain(*command, **environment):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+                          env=dict(ENVIRONMENT, **environment))
+
+
+def planned(budget, *command, options=(), **environment):
+    return plain(RUN, f"--budget={budget}MiB", "--plan", *options, "--", *command,
+                 PUMPGRAPH_LOG="debug", **{"PUMPGRAPH_FAKE_DEFERS": "7", **environment})
+
+
+def rounds_in(said):
+    return sum(int(count) for count in re.findall(r"planned: (\d+) rounds", said))
+
+
+class Scenarios(unittest.TestCase):
+    def same(self, budget, *arguments, **more):
+        expected, got = plain(PROGRAM, "proc", *arguments), planned(budget, PROGRAM, "proc", *arguments, **more)
+        self.assertEqual((got.stdout, got.returncode), (expected.stdout, expected.returncode), got.stderr)
+        self.assertNotEqual(expected.stdout, "")
+        return got.stderr
+
+    def test_a_loop_is_planned_from_its_fourth_round_on(self):
+        said = self.same(8, "rounds", "40")
+        self.assertRegex(said, r"period 1, 13 calls and allocations, is planned; predicted [\d.]+ ms a round")
+        self.assertRegex(said, r"planned: 37 rounds of period 1, in force 1 times, left 1 times, the last time by "
+                               r"cuMemcpyDtoH_v2")
+
+    def test_nothing_is_planned_without_the_option(self):
+        result = plain(RUN, "--budget=8MiB", "--", PROGRAM, "proc", "rounds", "40")
+        self.assertNotIn("planned", result.stderr)
+
+    def test_what_fits_is_not_planned(self):
+        self.assertIn("period 1 is not planned: all of it is on the device", self.same(64, "rounds", "40"))
+
+    def test_an_evaluation_leaves_the_round_and_the_plan_returns(self):
+        said = self.same(6, "evaluated", "60")
+        self.assertRegex(said, r"the plan of period 1 is taken back: scaleAndAdd came instead of event 0 of 13")
+        self.assertRegex(said, r"planned: \d+ rounds of period 1, in force [3-9] times")
+
+    def test_the_device_never_has_more_than_the_budget(self):
+        with tempfile.TemporaryDirectory() as folder:
+            peak = Path(folder, "peak")
+            self.same(6, "rounds", "40", PUMPGRAPH_FAKE_PEAK=str(peak))
+            self.assertLessEqual(int(peak.read_text()), 4)  # the stand-in of a page is beside the budget
+
+    def test_without_room_to_take_it_back_no_plan_comes_into_force(self):
+        said = self.same(6, "rounds", "40", options=("--host=10MiB",))
+        self.assertIn("the plan of period 1 cannot come into force", said)
+        self.assertEqual(rounds_in(said), 0)
+
+    def test_threads_with_loops_of_their_own(self):
+        for seed in range(1, 4):
+            self.same(4, "allocating-threads", "3", PUMPGRAPH_FAKE_DEFERS=str(seed))
+
+    def test_a_program_that_steps_aside_has_its_values(self):
+        said = self.same(8, "aside", "30")
+        self.assertIn("the program goes on without PumpGraph", said)
+        self.assertGreater(rounds_in(said), 20)
+
+    def test_uploaded_addresses_keep_memory_in_place(self):
+        said = self.same(8, "table", "40")
+        self.assertGreater(rounds_in(said), 20, said)
+
+    def test_addresses_that_are_uploaded_once_a_plan_is_in_force_end_it(self):
+        said = self.same(8, "late-table", "40")
+        self.assertIn("uploads addresses of memory that moves", said)
+
+    def test_words_beside_an_allocation_lead_to_it(self):
+        self.assertGreater(rounds_in(self.same(8, "beside", "40")), 20)
+
+    def test_a_host_function_ends_planning(self):
+        said = self.same(8, "host-function", "40")
+        self.assertIn("nothing is planned from now on: cuLaunchHostFunc: the device waits for the program", said)
+
+
+class DrawnPrograms(unittest.TestCase):
+    def run_one(self, seed):
+        """The rounds that came as planned, or what is wrong."""
+        rounds, deviations = ((24, 150), (40, 400), (12, 40), (40, 0))[seed % 4]
+        program = (LOOPS, str(seed), str(rounds), str(deviations))
+        budget = 6 + 2 * (seed % 11)
+        expected = plain(*program)
+        got = planned(budget, *program, PUMPGRAPH_FAKE_DEFERS=str(seed))
+        if expected.returncode != 0 or (got.stdout, got.returncode) != (expected.stdout, 0):
+            return f"{' '.join(program)} with {budget} MiB: status {got.returncode}\n{got.stderr[-2000:]}"
+        if "checker" in got.stderr or "lack a value" in got.stderr:
+            return f"{' '.join(program)} with {budget} MiB: {got.stderr[-2000:]}"
+        return rounds_in(got.stderr)
+
+    def test_values_are_those_of_the_program(self):
+        with ThreadPoolExecutor(2) as pool:
+            results = list(pool.map(self.run_one, range(1, PROGRAMS + 1)))
+        wrong = [result for result in results if isinstance(result, str)]
+        self.assertEqual(wrong, [], "\n".join(wrong[:3]))
+        self.assertGreater(sum(results), 4 * PROGRAMS)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and sys.argv[1].startswith("--programs="):
+        PROGRAMS = int(sys.argv.pop(1).split("=")[1])
+    unittest.main()
