@@ -120,14 +120,15 @@ template <typename Describe, typename Issue> CUresult perform(const Describe &de
     if (call.awaited)
       shim().log().addRecord(call);
   };
-  runtime::Call call;
   if (!shim().plans()) {
     const CUresult result = issue();
     if (result != CUDA_SUCCESS || shim().isCapturing())
       return result;
     const std::lock_guard lock(shim().mutex());
-    describeTo(call);
-    shim().log().add(call);
+    std::unique_ptr<runtime::Call> call = shim().takeCall();
+    describeTo(*call);
+    shim().log().add(*call);
+    shim().giveBack(std::move(call));
     return result;
   }
   std::unique_lock lock(shim().mutex());
@@ -136,10 +137,11 @@ template <typename Describe, typename Issue> CUresult perform(const Describe &de
     lock.unlock();
     return issue();
   }
-  describeTo(call);
+  std::unique_ptr<runtime::Call> call = shim().takeCall();
+  describeTo(*call);
   StreamRun *const streams = shim().streams();
   if (streams)
-    if (const runtime::Status ready = streams->beforeCall(call); !ready)
+    if (const runtime::Status ready = streams->beforeCall(*call); !ready)
       return shim().refuse(ready.error());
   const bool isPlanned = streams && streams->inForce();
   if (!isPlanned) {
@@ -150,11 +152,12 @@ template <typename Describe, typename Issue> CUresult perform(const Describe &de
   if (!isPlanned) {
     lock.lock();
     shim().leaves();
-  } else if (const runtime::Status done = streams->afterCall(call, result); !done) {
+  } else if (const runtime::Status done = streams->afterCall(*call, result); !done) {
     shim().say(Level::Error, done.error().message);
   }
   if (result == CUDA_SUCCESS && !shim().isCapturing())
-    shim().log().add(call);
+    shim().log().add(*call);
+  shim().giveBack(std::move(call));
   return result;
 }
 

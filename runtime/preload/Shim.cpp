@@ -84,6 +84,14 @@ void Shim::nextEvent() {
     streams_->beginRound(period, phase);
 }
 
+std::unique_ptr<runtime::Call> Shim::takeCall() {
+  if (calls_.empty())
+    return std::make_unique<runtime::Call>();
+  std::unique_ptr<runtime::Call> call = std::move(calls_.back());
+  calls_.pop_back();
+  return call;
+}
+
 CUresult Shim::stopPlanning(std::string_view symbol, std::string_view reason) {
   if (!plans() || !follows())
     return CUDA_SUCCESS;

@@ -10,7 +10,7 @@
 #include "runtime/preload/Settings.h"
 #include "runtime/streams/StreamRun.h"
 
-#include <unistd.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <memory>
@@ -27,23 +27,23 @@ class OwnedMutex {
 public:
   void lock() {
     mutex_.lock();
-    owner_.store(gettid(), std::memory_order_relaxed);
+    owner_.store(pthread_self(), std::memory_order_relaxed);
   }
   bool try_lock() {
     if (!mutex_.try_lock())
       return false;
-    owner_.store(gettid(), std::memory_order_relaxed);
+    owner_.store(pthread_self(), std::memory_order_relaxed);
     return true;
   }
   void unlock() {
     owner_.store(0, std::memory_order_relaxed);
     mutex_.unlock();
   }
-  bool isMine() const { return owner_.load(std::memory_order_relaxed) == gettid(); }
+  bool isMine() const { return owner_.load(std::memory_order_relaxed) == pthread_self(); }
 
 private:
   std::mutex mutex_;
-  std::atomic<pid_t> owner_{0};
+  std::atomic<pthread_t> owner_{0};
 };
 
 /// One for each process, never destroyed: the driver may call back after the end of main().
@@ -91,6 +91,9 @@ public:
   CUresult stopPlanning(std::string_view symbol, std::string_view reason);
   /// The answer to an event that must not happen, since values are not at their addresses.
   CUresult refuse(const runtime::Error &error);
+  /// A call to fill in, which somebody filled in before.
+  std::unique_ptr<runtime::Call> takeCall();
+  void giveBack(std::unique_ptr<runtime::Call> call) { calls_.push_back(std::move(call)); }
   /// Calls of the program that are in the driver without the lock: no plan comes into force.
   void enters() { ++inDriver_; }
   void leaves() { --inDriver_; }
@@ -124,7 +127,8 @@ private:
   OwnedMutex mutex_;
   std::string pending_;   ///< the reason for standing aside, found while the lock was held; under `mutex_`
   std::string unplanned_; ///< why nothing is planned; under `mutex_`
-  int inDriver_ = 0;      ///< under `mutex_`
+  std::vector<std::unique_ptr<runtime::Call>> calls_; ///< not in use; under `mutex_`
+  int inDriver_ = 0;                                  ///< under `mutex_`
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<StreamRun> streams_;
   CallLog log_;

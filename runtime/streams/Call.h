@@ -55,9 +55,9 @@ struct RoundEvent {
   Kind kind = Kind::Call;
   std::vector<std::uint64_t> parts; ///< of memory: bytes, stream; its address
   std::string name;
-  std::uint64_t streamId = 0;       ///< of a call
-  bool isNode = false;              ///< of a call: in the description; a wait is not
-  std::uint64_t block = 0;          ///< of memory: the address of the block that it has for itself; 0: it shares one
+  std::uint64_t streamId = 0; ///< of a call
+  bool isNode = false;        ///< of a call: in the description; a wait is not
+  std::uint64_t block = 0;    ///< of memory: the address of the block that it has for itself; 0: it shares one
 };
 
 /// A round of a period.

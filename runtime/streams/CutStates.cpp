@@ -76,7 +76,8 @@ void CutStates::issueCopies(std::size_t node, std::size_t count) {
   if (copiesIssued_ != node)
     return;
   ++copiesIssued_;
-  for (const IssuedOperation &operation : std::span(list_.before[node]).first(std::min(count, list_.before[node].size()))) {
+  for (const IssuedOperation &operation :
+       std::span(list_.before[node]).first(std::min(count, list_.before[node].size()))) {
     if (operation.kind != IssuedOperation::Kind::Copy)
       continue;
     const Node &copy = lowered_.nodes[operation.copy];

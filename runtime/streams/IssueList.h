@@ -23,9 +23,9 @@ struct IssuedOperation {
   NodeIndex copy = 0;      ///< a node of the lowered description
 };
 
-/// `before[k]` and `after[k]` stand around the k-th node of the round. `before` ends with what follows the last event of
-/// the round. So a copy that the plan has between two calls is issued once the second one has come: memory that is freed
-/// between the two is free by then.
+/// `before[k]` and `after[k]` stand around the k-th node of the round. `before` ends with what follows the last event
+/// of the round. So a copy that the plan has between two calls is issued once the second one has come: memory that is
+/// freed between the two is free by then.
 ///
 /// A round follows the one before it as a whole: its first operation and call on each stream wait for `boundary`, which
 /// is recorded once everything of a round is issued.
@@ -37,8 +37,8 @@ struct IssueList {
   std::vector<NodeIndex> calls; ///< by node of the round: its position in the lowered description
 };
 
-/// Of a description that is lowered for virtual memory. `round`: the description that was planned. `streams`: of each of
-/// its nodes. Empty, with the reason in `error`, if the lowered nodes are no round of calls in order.
+/// Of a description that is lowered for virtual memory. `round`: the description that was planned. `streams`: of each
+/// of its nodes. Empty, with the reason in `error`, if the lowered nodes are no round of calls in order.
 IssueList lowerStreams(const Description &lowered, const Description &round, const std::vector<std::uint64_t> &streams,
                        std::string &error);
 

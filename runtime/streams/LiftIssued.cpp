@@ -58,9 +58,7 @@ private:
     for (const IssuedOperation &operation : operations) {
       if (operation.lane == IssueLane::Call && !call)
         return fault("an operation stands at no call");
-      Front &front = operation.lane == IssueLane::Call   ? *call
-                     : operation.lane == IssueLane::Down ? down_
-                                                         : up_;
+      Front &front = operation.lane == IssueLane::Call ? *call : operation.lane == IssueLane::Down ? down_ : up_;
       switch (operation.kind) {
       case IssuedOperation::Kind::Copy:
         require(front, "copy", operation.copy);

@@ -20,7 +20,7 @@ struct StreamPlan {
   RoundScript script;
   Description lowered;
   IssueList list;
-  std::vector<BlockId> blocks; ///< by buffer
+  std::vector<BlockId> blocks;          ///< by buffer
   std::vector<std::uint64_t> addresses; ///< of these blocks
   std::unique_ptr<Residence> residence;
   double predictedUs = 0;

@@ -224,7 +224,8 @@ void StreamRun::beginRound(std::uint32_t period, std::uint64_t phase) {
   }
   if (const Status installed = install(plan); !installed) {
     isBroken_ = plan.residence->lost() && tools_.driver.loss->result() == CUDA_SUCCESS;
-    say_(Level::Info, fmt::format("the plan of period {} cannot come into force: {}", period, installed.error().message));
+    say_(Level::Info,
+         fmt::format("the plan of period {} cannot come into force: {}", period, installed.error().message));
     plans_.erase(known);
     return;
   }
@@ -247,7 +248,8 @@ void StreamRun::noteUpload(const Call &call) {
   std::uint64_t at = roundUp(reinterpret_cast<std::uintptr_t>(call.uploaded), sizeof(std::uint64_t));
   const std::uint64_t end = reinterpret_cast<std::uintptr_t>(call.uploaded) + call.uploadedBytes;
   while (at + sizeof(std::uint64_t) <= end) {
-    const std::uint64_t bytes = std::min<std::uint64_t>((end - at) / sizeof(std::uint64_t), words.size()) * sizeof(std::uint64_t);
+    const std::uint64_t bytes =
+        std::min<std::uint64_t>((end - at) / sizeof(std::uint64_t), words.size()) * sizeof(std::uint64_t);
     iovec local{words.data(), bytes}, remote{reinterpret_cast<void *>(at), bytes};
     // Memory of the device may be what it reads.
     if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != static_cast<ssize_t>(bytes))

@@ -15,10 +15,10 @@ namespace pumpgraph::runtime {
 
 /// The plans of a program, at most one of which is in force.
 ///
-/// While one is in force every event of the program is announced here before it reaches the driver or the heap. One that
-/// the plan does not expect takes the plan back first: the device is waited for, and every value returns to its address.
-/// Where that fails the event must not happen, so its caller gets an error. Only *events* are compared: all else that
-/// may touch memory takes the plan back by takeBack().
+/// While one is in force every event of the program is announced here before it reaches the driver or the heap. One
+/// that the plan does not expect takes the plan back first: the device is waited for, and every value returns to its
+/// address. Where that fails the event must not happen, so its caller gets an error. Only *events* are compared: all
+/// else that may touch memory takes the plan back by takeBack().
 ///
 /// Not thread-safe: announcements and the events themselves are made under one lock.
 class StreamRun {
@@ -100,8 +100,8 @@ private:
   std::size_t node_ = 0;       ///< of the next node
   std::size_t issued_ = 0;     ///< operations of `before[node_]`
   std::uint64_t reserved_ = 0; ///< host memory
-  bool isLeaving_ = false; ///< an operation is missing, so nothing is expected any more
-  bool isBroken_ = false;  ///< values are lost
+  bool isLeaving_ = false;     ///< an operation is missing, so nothing is expected any more
+  bool isBroken_ = false;      ///< values are lost
 };
 
 } // namespace pumpgraph::runtime

@@ -92,12 +92,9 @@ void addBeside(const FakeKernel::Arguments &given) {
       argument<float>(given, 2);
 }
 
-FakeKernel kernels[] = {{"copyFloats", {8, 8, 4}, copyFloats},
-                        {"scaleAndAdd", {8, 8, 4, 4}, scaleAndAdd},
-                        {"setFloats", {8, 4, 4}, setFloats},
-                        {"addSparsely", {8, 8, 8, 4}, addSparsely},
-                        {"setSparsely", {8, 8, 4}, setSparsely},
-                        {"addThroughTable", {8, 8, 4}, addThroughTable},
+FakeKernel kernels[] = {{"copyFloats", {8, 8, 4}, copyFloats},   {"scaleAndAdd", {8, 8, 4, 4}, scaleAndAdd},
+                        {"setFloats", {8, 4, 4}, setFloats},     {"addSparsely", {8, 8, 8, 4}, addSparsely},
+                        {"setSparsely", {8, 8, 4}, setSparsely}, {"addThroughTable", {8, 8, 4}, addThroughTable},
                         {"addBeside", {8, 8, 4}, addBeside}};
 
 /// Of memory on the device, written to the file that PUMPGRAPH_FAKE_PEAK names at the end.

@@ -77,7 +77,9 @@ public:
 
 private:
   std::size_t draw(std::size_t count) { return random_() % count; }
-  std::size_t drawBytes() { return draw(6) == 0 ? sparseBytes * (1 + draw(8)) : pageBytes * (1 + draw(3)) - draw(2) * 512; }
+  std::size_t drawBytes() {
+    return draw(6) == 0 ? sparseBytes * (1 + draw(8)) : pageBytes * (1 + draw(3)) - draw(2) * 512;
+  }
 
   /// Memory of a round is allocated before it is used and freed behind that, in the round or at its end.
   void drawSteps() {
@@ -128,9 +130,9 @@ private:
   }
 
   void allocate(Memory &memory, int stream) {
-    MUST(memory.isAsync ? FIND(cuMemAllocAsync, 11020)(&memory.address, memory.bytes,
-                                                       streams_[static_cast<std::size_t>(stream)])
-                        : memAlloc(&memory.address, memory.bytes));
+    MUST(memory.isAsync
+             ? FIND(cuMemAllocAsync, 11020)(&memory.address, memory.bytes, streams_[static_cast<std::size_t>(stream)])
+             : memAlloc(&memory.address, memory.bytes));
     memory.stream = memory.isAsync ? stream : -1;
     memory.isSet = false;
   }
@@ -192,14 +194,16 @@ private:
       launchSet(to, step.value + static_cast<float>(round), step.stream);
       break;
     case Step::Fill:
-      MUST(FIND(cuMemsetD8Async, 3020)(to.address + step.offset, static_cast<unsigned char>(step.value), step.bytes, stream));
+      MUST(FIND(cuMemsetD8Async, 3020)(to.address + step.offset, static_cast<unsigned char>(step.value), step.bytes,
+                                       stream));
       break;
     case Step::Copy:
       MUST(FIND(cuMemcpyDtoDAsync, 3020)(to.address + step.offset, from.address, step.bytes, stream));
       break;
     case Step::Upload: {
       const std::vector<float> values(step.bytes / sizeof(float), step.value + static_cast<float>(round));
-      MUST(FIND(cuMemcpyHtoDAsync, 3020)(to.address + step.offset, values.data(), values.size() * sizeof(float), stream));
+      MUST(FIND(cuMemcpyHtoDAsync, 3020)(to.address + step.offset, values.data(), values.size() * sizeof(float),
+                                         stream));
       break;
     }
     case Step::Read:
