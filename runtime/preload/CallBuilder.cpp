@@ -20,6 +20,7 @@ void CallBuilder::begin(NodeKind kind, std::uint64_t function, const runtime::Ca
   call_.streamId = idOf(stream);
   call_.parts.clear();
   call_.accesses.clear();
+  call_.otherWords.clear();
   call_.awaited.reset();
   call_.unplannable = kind == NodeKind::Opaque || kind == NodeKind::Host ? "its accesses are not known" : "";
   call_.uploaded = nullptr;
@@ -29,8 +30,11 @@ void CallBuilder::begin(NodeKind kind, std::uint64_t function, const runtime::Ca
 }
 
 void CallBuilder::word(std::uint64_t word, std::int32_t parameter) {
-  if (!memory_ || !memory_->mayHold(word))
+  if (!memory_ || !memory_->mayHold(word)) {
+    if (keepsOthers_)
+      call_.otherWords.push_back(word);
     return;
+  }
   const std::optional<Extent> extent = memory_->findAround(word);
   if (!extent)
     return;

@@ -14,8 +14,9 @@ namespace pumpgraph::preload {
 /// round, and each launch keeps its own.
 class CallBuilder {
 public:
-  /// `memory`: null if there is none.
-  CallBuilder(runtime::Call &call, const Memory *memory) : call_(call), memory_(memory) {}
+  /// `memory`: null if there is none. `keepsOthers`: words that lead to no allocation, too.
+  CallBuilder(runtime::Call &call, const Memory *memory, bool keepsOthers)
+      : call_(call), memory_(memory), keepsOthers_(keepsOthers) {}
 
   /// `name`: of the kernel, or of the driver's function.
   void begin(NodeKind kind, std::uint64_t function, const runtime::CallStream &stream, const char *name);
@@ -34,6 +35,7 @@ public:
 private:
   runtime::Call &call_;
   const Memory *memory_;
+  bool keepsOthers_;
 };
 
 /// The legacy default stream has two names; each thread's has one for all of them.

@@ -45,6 +45,15 @@ RoundStream roundStream(const CallStream &stream) {
   return {id, flagsOf && flagsOf(stream.handle, &flags) == CUDA_SUCCESS && (flags & CU_STREAM_NON_BLOCKING) == 0};
 }
 
+bool isInHostMemory(std::uint64_t word) {
+  static const auto ask =
+      reinterpret_cast<PFN_cuPointerGetAttribute_v4000>(driverFunction("cuPointerGetAttribute", 4000));
+  unsigned type = 0;
+  constexpr std::uint64_t least = std::uint64_t{1} << 20, end = std::uint64_t{1} << 47; // of addresses of programs
+  return word >= least && word < end && ask && ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, word) == CUDA_SUCCESS &&
+         type == CU_MEMORYTYPE_HOST;
+}
+
 std::uint64_t wordOf(CUstream stream) {
   return reinterpret_cast<std::uintptr_t>(stream);
 }
@@ -88,6 +97,8 @@ void CallLog::write(const Call &call) {
                                      .isNode = !call.awaited});
   if (!call.unplannable.empty() && writing_->script.unplannable.empty())
     writing_->script.unplannable = fmt::format("{}: {}", call.name, call.unplannable);
+  if (std::any_of(call.otherWords.begin(), call.otherWords.end(), isInHostMemory))
+    writing_->script.unplannable = fmt::format("{}: it may find addresses in host memory", call.name);
   if (call.awaited) { // what comes next on its stream follows the record
     round.waits(roundStream(call.stream), *call.awaited);
     return;

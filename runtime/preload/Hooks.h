@@ -54,6 +54,8 @@ inline runtime::CallStream callStream(const EntryPoint &entry, CUstream stream) 
 }
 
 NodeKind nodeKind(const EntryPoint &entry);
+/// Whether it makes an executable graph.
+bool isInstantiation(const EntryPoint &entry);
 /// Why no round is planned once the program has called it; empty: that is no reason.
 std::string_view whyNothingIsPlanned(const EntryPoint &entry);
 
@@ -112,10 +114,10 @@ template <> struct Parts<tag::cuMemsetD32Async> : Fill<unsigned> {};
 /// Where rounds are planned, the parts are compared ahead of the call. The lock is held until the driver has taken the
 /// call while a plan is in force, and not otherwise: then the driver may wait for the program.
 template <typename Describe, typename Issue> CUresult perform(const Describe &describe, const Issue &issue) {
-  if (!shim().follows() || shim().isCapturing())
+  if (!shim().follows() || (shim().isCapturing() && !shim().plans()))
     return issue();
   const auto describeTo = [&](runtime::Call &call) {
-    CallBuilder builder(call, shim().memoryIfOpen());
+    CallBuilder builder(call, shim().memoryIfOpen(), shim().log().isWriting());
     describe(builder);
     if (call.awaited)
       shim().log().addRecord(call);
@@ -133,13 +135,19 @@ template <typename Describe, typename Issue> CUresult perform(const Describe &de
   }
   std::unique_lock lock(shim().mutex());
   shim().nextEvent();
-  if (!shim().isActive() || shim().isCapturing()) {
+  StreamRun *const streams = shim().streams();
+  if (!shim().isActive() || (shim().isCapturing() && !streams)) {
     lock.unlock();
     return issue();
   }
   std::unique_ptr<runtime::Call> call = shim().takeCall();
   describeTo(*call);
-  StreamRun *const streams = shim().streams();
+  if (shim().isCapturing()) {
+    streams->noteUpload(*call);
+    shim().giveBack(std::move(call));
+    lock.unlock();
+    return issue();
+  }
   if (streams)
     if (const runtime::Status ready = streams->beforeCall(*call); !ready)
       return shim().refuse(ready.error());
@@ -214,7 +222,12 @@ template <typename Tag> struct Hook {
     case EntryClass::Instantiates:
     case EntryClass::Contexts: {
       const Outside outside(entry);
-      return outside.refusal() == CUDA_SUCCESS ? real(arguments...) : outside.refusal();
+      if (outside.refusal() != CUDA_SUCCESS)
+        return outside.refusal();
+      const CUresult result = real(arguments...);
+      if (result == CUDA_SUCCESS && isInstantiation(entry))
+        shim().executableBegins();
+      return result;
     }
     default:
       return real(arguments...);
@@ -264,6 +277,7 @@ PUMPGRAPH_HOOK(cuEventRecord, CUevent, CUstream);
 PUMPGRAPH_HOOK(cuEventRecordWithFlags, CUevent, CUstream, unsigned);
 PUMPGRAPH_HOOK(cuStreamWaitEvent, CUstream, CUevent, unsigned);
 PUMPGRAPH_HOOK(cuStreamEndCapture, CUstream, CUgraph *);
+PUMPGRAPH_HOOK(cuGraphExecDestroy, CUgraphExec);
 PUMPGRAPH_HOOK(cuTexObjectCreate, CUtexObject *, const CUDA_RESOURCE_DESC *, const CUDA_TEXTURE_DESC *,
                const CUDA_RESOURCE_VIEW_DESC *);
 PUMPGRAPH_HOOK(cuModuleGetFunction, CUfunction *, CUmodule, const char *);

@@ -121,6 +121,10 @@ NodeKind nodeKind(const EntryPoint &entry) {
   return entry.kind == EntryClass::Copies && name.starts_with("cuMemset") ? NodeKind::Memset : NodeKind::Opaque;
 }
 
+bool isInstantiation(const EntryPoint &entry) {
+  return std::string_view(entry.name).starts_with("cuGraphInstantiate");
+}
+
 std::string_view whyNothingIsPlanned(const EntryPoint &entry) {
   const std::string_view name = entry.name;
   // Planned rounds wait for the device, which must not wait for the program meanwhile.
@@ -236,6 +240,13 @@ CUresult Hook<tag::cuStreamWaitEvent>::call(const Real<CUresult (*)(CUstream, CU
     call.waits(event);
   };
   return perform(describe, [&] { return real(stream, event, flags); });
+}
+
+CUresult Hook<tag::cuGraphExecDestroy>::call(const Real<CUresult (*)(CUgraphExec)> &real, CUgraphExec exec) {
+  const CUresult result = real(exec);
+  if (result == CUDA_SUCCESS && shim().isActive())
+    shim().executableEnds();
+  return result;
 }
 
 CUresult Hook<tag::cuTexObjectCreate>::call(

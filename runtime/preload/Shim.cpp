@@ -80,7 +80,7 @@ void Shim::nextEvent() {
   log_.goOn();
   if (std::optional<runtime::RoundScript> round = log_.takeDescribed())
     streams_->plan(std::move(*round));
-  if (const auto [period, phase] = log_.place(); period != 0 && inDriver_ == 0)
+  if (const auto [period, phase] = log_.place(); period != 0 && inDriver_ == 0 && executables_ == 0)
     streams_->beginRound(period, phase);
 }
 

@@ -65,8 +65,8 @@ Expected<std::set<std::uint64_t>> StreamRun::findStaying() {
     return tl::unexpected<Error>(staging.error());
   PointerScan scan(tools_.driver, heap, **staging, down_);
   for (const BlockId id : heap.blocks()) {
-    const Block &block = heap.block(id);
-    if ((block.backing == Backing::Device || block.backing == Backing::Host) && heap.isInUse(block))
+    // Freed memory too: a table of addresses may live for a part of each round.
+    if (const Backing backing = heap.block(id).backing; backing == Backing::Device || backing == Backing::Host)
       PUMPGRAPH_TRY(scan.scanBlock(id));
   }
   const HiddenPointers hidden = scan.take();

@@ -54,6 +54,9 @@ public:
   Status afterAllocation(std::optional<CUdeviceptr> address);
   Status beforeFree(CUdeviceptr address, CUstream stream);
 
+  /// Of a call that is no event: the addresses that it uploads. beforeCall() does so itself.
+  void noteUpload(const Call &call);
+
   /// Every value returns to its address. Nothing, if no plan is in force.
   Status takeBack(const std::string &reason);
   /// The context is gone, and all memory with it.
@@ -75,7 +78,6 @@ private:
   Status install(StreamPlan &plan);
   /// Why the program's memory is not as the plan's round begins; empty: it is.
   std::string whyNotNow(const StreamPlan &plan) const;
-  void noteUpload(const Call &call);
   Expected<std::set<std::uint64_t>> findStaying();
   Expected<std::unique_ptr<StreamPlan>> makePlan(RoundScript script);
   Status prepareDriver(std::uint32_t events);

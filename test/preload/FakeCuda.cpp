@@ -219,6 +219,13 @@ FAKE_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *, CUdeviceptr) {
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
+static CUresult allocateHost(void **address, std::size_t bytes, unsigned flags) {
+  const CUresult result = table().memHostAlloc.raw(address, bytes, flags);
+  if (result == CUDA_SUCCESS)
+    fake().addOutside(*address, bytes, true);
+  return result;
+}
+
 static CUresult launchHostFunction(CUstream stream, CUhostFn function, void *data) {
   if (const CUresult result = table().streamSynchronize.raw(stream); result != CUDA_SUCCESS)
     return result;
@@ -267,6 +274,7 @@ FAKE_EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int, 
     add("cuMemFree", cuMemFree);
     add("cuMemAllocAsync", allocateOn);
     add("cuMemFreeAsync", freeOn);
+    add("cuMemHostAlloc", allocateHost);
     add("cuLaunchHostFunc", launchHostFunction);
     add("cuStreamGetFlags", streamFlags);
     add("cuMemcpyHtoD", copyUp);

@@ -362,6 +362,18 @@ void table(int count, int filledAt) {
   loop.print();
 }
 
+/// The same with a table in host memory.
+void hostTable(int count) {
+  Loop loop(4 * mebibyte);
+  const CUfunction add = kernel("addThroughTable");
+  void *table = nullptr;
+  MUST(FIND(cuMemHostAlloc, 2020)(&table, sizeof(CUdeviceptr), CU_MEMHOSTALLOC_DEVICEMAP));
+  *static_cast<CUdeviceptr *>(table) = loop.sum();
+  for (int i = 0; i < count; ++i)
+    loop.round(0.5F, [&] { loop.call(add, reinterpret_cast<CUdeviceptr>(table), 4 * mebibyte, 1.0F); });
+  loop.print();
+}
+
 /// A kernel gets an address ahead of the memory, and the distance.
 void beside(int count) {
   Loop loop(4 * mebibyte);
@@ -496,6 +508,8 @@ int main(int count, char **arguments) {
     table(number, 0);
   else if (scenario == "late-table")
     table(number, number / 2);
+  else if (scenario == "host-table")
+    hostTable(number);
   else if (scenario == "beside")
     beside(number);
   else if (scenario == "aside")

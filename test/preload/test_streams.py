@@ -87,6 +87,10 @@ class Scenarios(unittest.TestCase):
         said = self.same(8, "late-table", "40")
         self.assertIn("uploads addresses of memory that moves", said)
 
+    def test_a_kernel_that_reads_host_memory_is_not_planned(self):
+        said = self.same(8, "host-table", "40")
+        self.assertIn("period 1 is not planned: addThroughTable: it may find addresses in host memory", said)
+
     def test_words_beside_an_allocation_lead_to_it(self):
         self.assertGreater(rounds_in(self.same(8, "beside", "40")), 20)
 

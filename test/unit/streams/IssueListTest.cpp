@@ -173,7 +173,8 @@ TEST_F(IssueListTest, callsOfTwoStreamsThatShareAFrameWait) {
   std::string error;
   IssueList list = lowerStreams(step, written.script.description, streamsOf(written.script), error);
   EXPECT_EQ(check(list, step, written.script), "");
-  std::erase_if(list.before[1], [](const IssuedOperation &operation) { return operation.event != IssueList::boundary; });
+  std::erase_if(list.before[1],
+                [](const IssuedOperation &operation) { return operation.event != IssueList::boundary; });
   EXPECT_NE(check(list, step, written.script), "");
 }
 
@@ -202,8 +203,8 @@ TEST_F(IssueListTest, valuesAreSomewhereWhereverARoundIsLeft) {
   EXPECT_TRUE(states.pages(1)[0].onHost);
 }
 
-/// The contract of plans lets go of a value that nothing uses again. Its memory is freed later, so a program that leaves
-/// the round may read it.
+/// The contract of plans lets go of a value that nothing uses again. Its memory is freed later, so a program that
+/// leaves the round may read it.
 TEST_F(IssueListTest, aValueIsKeptUntilItsMemoryIsFreed) {
   Written written(2);
   for (Buffer &buffer : written.script.description.buffers)
