@@ -33,7 +33,12 @@ FakeDriver &fake() {
     options.devices = devices ? std::atoi(devices) : 1;
     if (const char *const seed = std::getenv("PUMPGRAPH_FAKE_DEFERS"))
       options.deferringSeed = static_cast<std::uint32_t>(std::atoi(seed));
-    return new FakeDriver(options);
+    auto *const made = new FakeDriver(options);
+    // "cuEventRecord:12": that call of it fails, once.
+    if (const char *const fails = std::getenv("PUMPGRAPH_FAKE_FAILS"))
+      if (const char *const colon = std::strchr(fails, ':'))
+        made->failCall(std::string(fails, colon), std::atoi(colon + 1), CUDA_ERROR_INVALID_VALUE);
+    return made;
   }();
   return driver;
 }

@@ -99,6 +99,24 @@ class Scenarios(unittest.TestCase):
         self.assertIn("nothing is planned from now on: cuLaunchHostFunc: the device waits for the program", said)
 
 
+class Failures(unittest.TestCase):
+    def test_after_a_failure_values_are_right_or_the_program_gets_an_error(self):
+        """Of one call of the driver, the program's own or one that a plan adds."""
+        ends = {"right": 0, "refused": 0}
+        functions = ("cuEventRecord", "cuStreamWaitEvent", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync",
+                     "cuMemCreate", "cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuCtxSynchronize", "cuEventCreate")
+        for seed in range(66):
+            program = (LOOPS, str(1000 + seed % 22), "16", "120")
+            failing = f"{functions[seed % len(functions)]}:{11 + 17 * (seed // 3)}"
+            expected = plain(*program).stdout.splitlines()
+            got = planned(6 + 2 * (seed % 5), *program, PUMPGRAPH_FAKE_FAILS=failing)
+            lines = [line for line in got.stdout.splitlines() if "error" not in line]
+            self.assertEqual(lines, expected[:len(lines)], f"{program} {failing}\n{got.stderr[-2000:]}")
+            self.assertIn(got.returncode, (0, 3), f"{program} {failing}\n{got.stderr[-2000:]}")
+            ends["right" if got.returncode == 0 else "refused"] += 1
+        self.assertGreater(min(ends.values()), 5, ends)
+
+
 class DrawnPrograms(unittest.TestCase):
     def run_one(self, seed):
         """The rounds that came as planned, or what is wrong."""
