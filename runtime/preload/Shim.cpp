@@ -179,13 +179,20 @@ void Shim::summarize() {
     say(Level::Info, memory_->summary());
   if (log_.calls() != 0)
     say(Level::Info, log_.summary());
+  if (streams_)
+    say(Level::Info, fmt::format("{} calls came as planned, {} without a plan", streams_->plannedCalls(),
+                                 log_.calls() - streams_->plannedCalls()));
   for (const std::string &line : streams_ ? streams_->summary() : std::vector<std::string>())
     say(Level::Info, line);
   if (const std::lock_guard reasonLock(reasonMutex_); !reason_.empty())
     say(Level::Info, "without PumpGraph since: " + reason_);
-  if (!settings_.reportFolder.empty())
-    if (const runtime::Status written = log_.writeReport(settings_.reportFolder); !written)
-      say(Level::Error, written.error().message);
+  if (settings_.reportFolder.empty())
+    return;
+  runtime::Status written = log_.writeReport(settings_.reportFolder);
+  if (written && streams_)
+    written = streams_->writeReport(settings_.reportFolder);
+  if (!written)
+    say(Level::Error, written.error().message);
 }
 
 namespace {

@@ -89,7 +89,9 @@ Expected<std::unique_ptr<StreamPlan>> planRound(const MemoryTools &tools, const 
                 compiled.made ? compiler.message(compiled.made.get()) : "memory ran out while it was planned");
   auto plan = std::make_unique<StreamPlan>();
   std::string error;
-  if (!fromC(*compiler.candidate(compiled.made.get(), 0)->lowered, plan->lowered, error))
+  const pumpgraph_candidate &candidate = *compiler.candidate(compiled.made.get(), 0);
+  plan->reportText = candidate.report_text;
+  if (!fromC(*candidate.lowered, plan->lowered, error))
     return fail(PUMPGRAPH_INTERNAL, "the compiler library's plan is malformed: {}", error);
   plan->script = std::move(script);
   plan->list = lowerStreams(plan->lowered, input, streamsOf(plan->script), error);

@@ -9,6 +9,7 @@
 #include "runtime/streams/CutStates.h"
 #include "runtime/streams/IssueList.h"
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -30,6 +31,8 @@ struct StreamPlan {
   std::uint64_t inForce = 0;   ///< how often it came into force
   std::uint64_t takenBack = 0; ///< because another event came
   std::string lastDeviation;
+  std::map<std::string, std::uint64_t> deviations; ///< how often by each event
+  std::string reportText;                          ///< the planner's
 
   /// Whether it is left so often that the program is faster without it.
   bool isLeftTooOften() const { return takenBack >= 3 && rounds < 2 * takenBack; }

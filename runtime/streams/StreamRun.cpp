@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <utility>
 
 namespace pumpgraph::runtime {
@@ -305,6 +307,7 @@ Status StreamRun::afterCall(const Call &call, CUresult result) {
     return {};
   if (result != CUDA_SUCCESS)
     return deviate(fmt::format("{}, which failed", call.name));
+  ++plannedCalls_;
   if (plan_->script.events[position_].isNode) {
     const std::vector<IssuedOperation> &operations = plan_->list.after[node_++];
     issued_ = 0;
@@ -360,6 +363,7 @@ Status StreamRun::advance() {
 Status StreamRun::deviate(std::string_view event) {
   ++plan_->takenBack;
   plan_->lastDeviation = event;
+  ++plan_->deviations[plan_->lastDeviation];
   return takeBack(fmt::format("{} came instead of event {} of {}", event, position_, plan_->script.events.size()));
 }
 
@@ -412,6 +416,22 @@ void StreamRun::abandon() {
   events_.clear();
   down_ = up_ = nullptr;
   context_ = nullptr;
+}
+
+Status StreamRun::writeReport(const std::string &folder) const {
+  for (const auto &[period, plan] : plans_) {
+    const std::string path = fmt::format("{}/{}-period-{}.txt", folder, getpid(), period);
+    std::ofstream file(path);
+    file << fmt::format("period {}: {} calls and allocations, {} rounds as planned, in force {} times\n", period,
+                        plan->script.events.size(), plan->rounds, plan->inForce);
+    for (const auto &[event, count] : plan->deviations)
+      file << fmt::format("left {} times by {}\n", count, event);
+    file << "\n" << plan->reportText;
+    file.close();
+    if (!file)
+      return fail(PUMPGRAPH_INVALID_ARGUMENT, "the report {} cannot be written: {}", path, std::strerror(errno));
+  }
+  return {};
 }
 
 std::vector<std::string> StreamRun::summary() const {

@@ -62,8 +62,11 @@ public:
   /// The context is gone, and all memory with it.
   void abandon();
 
-  /// "planned: 42 rounds of period 1 ..., left 2 times, last ahead of NAME"; a line for each plan.
+  /// "planned: 42 rounds of period 1, in force 3 times, left 2 times, the last time by NAME"; a line for each plan.
   std::vector<std::string> summary() const;
+  /// A page for each plan: its rounds, why it was left, the planner's report.
+  Status writeReport(const std::string &folder) const;
+  std::uint64_t plannedCalls() const { return plannedCalls_; }
   const std::map<std::uint32_t, std::unique_ptr<StreamPlan>> &plans() const { return plans_; }
 
 private:
@@ -102,8 +105,9 @@ private:
   std::size_t node_ = 0;       ///< of the next node
   std::size_t issued_ = 0;     ///< operations of `before[node_]`
   std::uint64_t reserved_ = 0; ///< host memory
-  bool isLeaving_ = false;     ///< an operation is missing, so nothing is expected any more
-  bool isBroken_ = false;      ///< values are lost
+  std::uint64_t plannedCalls_ = 0;
+  bool isLeaving_ = false; ///< an operation is missing, so nothing is expected any more
+  bool isBroken_ = false;  ///< values are lost
 };
 
 } // namespace pumpgraph::runtime

@@ -47,6 +47,16 @@ class Scenarios(unittest.TestCase):
         self.assertRegex(said, r"planned: 37 rounds of period 1, in force 1 times, left 1 times, the last time by "
                                r"cuMemcpyDtoH_v2")
 
+    def test_the_report_has_a_page_for_each_plan(self):
+        with tempfile.TemporaryDirectory() as folder:
+            said = self.same(6, "evaluated", "30", options=(f"--report={folder}",))
+            self.assertRegex(said, r"\d+ calls came as planned, \d+ without a plan")
+            [page] = Path(folder).glob("*-period-1.txt")
+            text = page.read_text()
+            self.assertRegex(text, r"period 1: 13 calls and allocations, \d+ rounds as planned, in force \d times\n"
+                                   r"left \d times by scaleAndAdd\n")
+            self.assertIn("predicted", text)
+
     def test_nothing_is_planned_without_the_option(self):
         result = plain(RUN, "--budget=8MiB", "--", PROGRAM, "proc", "rounds", "40")
         self.assertNotIn("planned", result.stderr)
