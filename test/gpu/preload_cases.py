@@ -108,6 +108,33 @@ def torch_train(programs):
         programs.same("16GiB", *script, "12", environment={name: value})
 
 
+def planned_rounds(lines):
+    return sum(int(count) for count in re.findall(r"planned: (\d+) rounds", lines))
+
+
+def static_planned(programs):
+    """Planned rounds of a program with static cudart, at about half of its memory."""
+    _, lines = programs.same("320MiB", programs.static, "loops", "512", options=("--plan",),
+                             environment={"PUMPGRAPH_LOG": "debug"})
+    if planned_rounds(lines) < 4:
+        raise Failure(f"too few planned rounds:\n{lines}")
+
+
+def torch_planned(programs):
+    """An eager loop that reads its loss in each step, at half of its memory: planned from the fourth step on, back after
+    each evaluation. With segments of PyTorch's own allocator, and with tensors of their own."""
+    script = (sys.executable, str(HERE / "preload_torch.py"), "train")
+    _, said = programs.plain(*script, "6")
+    peak = float(re.search(r"^peak (\d+) MiB", said, flags=re.M).group(1))
+    for allocator in ("", "backend:cudaMallocAsync"):
+        environment = {"PUMPGRAPH_LOG": "debug", "PYTORCH_CUDA_ALLOC_CONF": allocator}
+        print(f"  {allocator or 'native'}, without and with a plan")
+        programs.same(f"{int(peak / 2)}MiB", *script, "32", environment=environment)
+        _, lines = programs.same(f"{int(peak / 2)}MiB", *script, "32", options=("--plan",), environment=environment)
+        if planned_rounds(lines) < 12:
+            raise Failure(f"too few planned steps:\n{lines}")
+
+
 def torch_graph(programs):
     """A program that captures its step itself, in memory and partly in host memory."""
     for budget in ("16GiB", "128MiB"):
@@ -137,7 +164,8 @@ def report(programs):
 
 
 CASES = {"static_values": static_values, "static_room": static_room, "launch_cost": launch_cost, "report": report,
-         "torch_train": torch_train, "torch_graph": torch_graph, "torch_out_of_memory": torch_out_of_memory}
+         "static_planned": static_planned, "torch_train": torch_train, "torch_planned": torch_planned,
+         "torch_graph": torch_graph, "torch_out_of_memory": torch_out_of_memory}
 
 
 def main():
