@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Drawn programs with a loop: preload_loops SEED ROUNDS DEVIATIONS. Every round does the same on several streams, but
-/// for things that happen once in `DEVIATIONS` steps: a read, a step left out, a round that ends early, a capture. A
-/// program has no races, and prints what it reads: the same under pump-graph-run.
+/// Drawn programs with a loop: preload_loops SEED ROUNDS DEVIATIONS [disturbed]. Every round does the same on several
+/// streams, but for things that happen once in `DEVIATIONS` steps: a read, a step left out, a round that ends early, a
+/// capture. A program has no races, and prints what it reads: the same under pump-graph-run. A thread of its own may
+/// disturb it, with memory of its own.
 #include "test/preload/DriverCalls.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <random>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -280,12 +285,57 @@ private:
   bool leaves_ = false;
 };
 
+/// Works beside a loop until it ends, and says when a value is wrong.
+class Disturber {
+public:
+  explicit Disturber(unsigned seed)
+      : thread_([this, seed] {
+          CUcontext context = nullptr;
+          MUST(FIND(cuDevicePrimaryCtxRetain, 7000)(&context, 0));
+          MUST(FIND(cuCtxSetCurrent, 4000)(context));
+          std::mt19937 random(seed);
+          while (!isOver_) {
+            disturb(random);
+            std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
+          }
+        }) {}
+  ~Disturber() {
+    isOver_ = true;
+    thread_.join();
+  }
+
+private:
+  static void disturb(std::mt19937 &random) {
+    CUmodule module = nullptr;
+    CUfunction set = nullptr;
+    CUdeviceptr address = 0;
+    std::size_t bytes = pageBytes * (1 + random() % 2);
+    MUST(FIND(cuModuleLoadData, 2000)(&module, ""));
+    MUST(FIND(cuModuleGetFunction, 2000)(&set, module, "setSparsely"));
+    MUST(memAlloc(&address, bytes));
+    for (int i = 0; i < 3; ++i) {
+      auto value = static_cast<float>(random() % 100), found = -1.0F;
+      void *parameters[] = {&address, &bytes, &value};
+      MUST(launchKernel(set, 1, 1, 1, 1, 1, 1, 0, CU_STREAM_PER_THREAD, parameters, nullptr));
+      MUST(FIND(cuStreamSynchronize, 2000)(CU_STREAM_PER_THREAD));
+      MUST(FIND(cuMemcpyDtoH, 3020)(&found, address, sizeof found));
+      if (found != value)
+        std::printf("%g in place of %g\n", found, value);
+    }
+    MUST(memFree(address));
+  }
+
+  std::atomic<bool> isOver_ = false;
+  std::thread thread_;
+};
+
 } // namespace
 
 int main(int count, char **arguments) {
-  if (count != 4)
+  if (count != 4 && count != 5)
     return 2;
   openBy("proc");
+  const std::unique_ptr<Disturber> disturber(count == 5 ? new Disturber(1) : nullptr);
   Loop(static_cast<unsigned>(std::atoi(arguments[1])))
       .run(std::atoi(arguments[2]), static_cast<std::size_t>(std::atoi(arguments[3])));
   return 0;

@@ -109,6 +109,18 @@ class Scenarios(unittest.TestCase):
         self.assertIn("nothing is planned from now on: cuLaunchHostFunc: the device waits for the program", said)
 
 
+class Threads(unittest.TestCase):
+    def test_another_thread_takes_plans_back_at_any_time(self):
+        rounds = 0
+        for seed in range(1, 25):
+            program = (LOOPS, str(seed), "60", "300")
+            expected = plain(*program)
+            got = planned(12 + 2 * (seed % 6), *program, "disturbed", PUMPGRAPH_FAKE_DEFERS=str(seed))
+            self.assertEqual((got.stdout, got.returncode), (expected.stdout, 0), f"{program}\n{got.stderr[-2000:]}")
+            rounds += rounds_in(got.stderr)
+        self.assertGreater(rounds, 0)
+
+
 class Failures(unittest.TestCase):
     def test_after_a_failure_values_are_right_or_the_program_gets_an_error(self):
         """Of one call of the driver, the program's own or one that a plan adds."""

@@ -116,6 +116,7 @@ struct FakeDriver::State {
   std::uint64_t slowMoves = 0;          ///< under `mutex`
   std::uint64_t gathered = 0;           ///< moves that have yet to come; under `mutex`
   std::condition_variable allGathered;
+  std::recursive_mutex memoryMutex;             ///< of handles, mappings and reservations
   std::mutex mutex;                             ///< of what threads besides the test's own may come to
   std::map<CUdeviceptr, std::uint64_t> managed; ///< allocations
   struct Outside {
@@ -256,6 +257,7 @@ CUresult enter(const char *symbol) {
   return entered_
 
 bool isAccessible(std::uint64_t address, std::uint64_t bytes) {
+  const std::lock_guard memoryLock(state().memoryMutex);
   while (bytes != 0) {
     auto mapping = state().mappings.upper_bound(address);
     if (mapping == state().mappings.begin())
@@ -272,6 +274,7 @@ bool isAccessible(std::uint64_t address, std::uint64_t bytes) {
 }
 
 bool isReserved(std::uint64_t address) {
+  const std::lock_guard memoryLock(state().memoryMutex);
   auto range = state().reservations.upper_bound(address);
   return range != state().reservations.begin() && address < (--range)->first + range->second;
 }
@@ -286,6 +289,7 @@ std::uint64_t copyAddress(CUmemorytype type, const void *host, CUdeviceptr devic
 }
 
 bool isHostBacked(std::uint64_t address) {
+  const std::lock_guard memoryLock(state().memoryMutex);
   auto mapping = state().mappings.upper_bound(address);
   if (mapping == state().mappings.begin())
     return false;
@@ -296,10 +300,12 @@ bool isHostBacked(std::uint64_t address) {
 /// Whether the processor may reach the host memory there: between two such addresses it copies, whatever is behind them
 /// further on.
 bool isProcessors(std::uint64_t address) {
+  const std::lock_guard memoryLock(state().memoryMutex);
   return isHostBacked(address) && std::prev(state().mappings.upper_bound(address))->second.accessibleToProcessor;
 }
 
 void requireProcessor(std::uint64_t address, std::uint64_t bytes) {
+  const std::lock_guard memoryLock(state().memoryMutex);
   for (std::uint64_t at = address; isReserved(address) && at < address + bytes;
        at = at / pageSize * pageSize + pageSize)
     if (!std::prev(state().mappings.upper_bound(at))->second.accessibleToProcessor)
@@ -556,6 +562,7 @@ void dropHandle(CUmemGenericAllocationHandle id) {
 }
 
 std::uint64_t deviceBytesInUse() {
+  const std::lock_guard memoryLock(state().memoryMutex);
   std::uint64_t bytes = 0;
   for (const auto &[id, handle] : state().handles)
     bytes += handle.onDevice ? handle.bytes : 0;
@@ -858,6 +865,7 @@ void fillMemoryCalls(Driver &driver) {
   driver.memAddressReserve.function = [](CUdeviceptr *address, std::size_t bytes, std::size_t, CUdeviceptr hint,
                                          unsigned long long) -> CUresult {
     FAKE_ENTER(cuMemAddressReserve);
+    const std::lock_guard memoryLock(state().memoryMutex);
     if (hint != 0 && !state().options.grantsHint)
       return CUDA_ERROR_INVALID_VALUE;
     *address = mapPages(hint, bytes, PROT_NONE);
@@ -868,6 +876,7 @@ void fillMemoryCalls(Driver &driver) {
   };
   driver.memAddressFree.function = [](CUdeviceptr address, std::size_t bytes) -> CUresult {
     FAKE_ENTER(cuMemAddressFree);
+    const std::lock_guard memoryLock(state().memoryMutex);
     state().reservations.erase(address);
     munmap(reinterpret_cast<void *>(address), bytes);
     return CUDA_SUCCESS;
@@ -875,6 +884,7 @@ void fillMemoryCalls(Driver &driver) {
   driver.memCreate.function = [](CUmemGenericAllocationHandle *handle, std::size_t bytes,
                                  const CUmemAllocationProp *properties, unsigned long long) -> CUresult {
     FAKE_ENTER(cuMemCreate);
+    const std::lock_guard memoryLock(state().memoryMutex);
     const bool onDevice = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     if (bytes % pageSize != 0)
       return CUDA_ERROR_INVALID_VALUE;
@@ -886,6 +896,7 @@ void fillMemoryCalls(Driver &driver) {
   };
   driver.memRelease.function = [](CUmemGenericAllocationHandle handle) -> CUresult {
     FAKE_ENTER(cuMemRelease);
+    const std::lock_guard memoryLock(state().memoryMutex);
     if (!state().handles.contains(handle))
       return CUDA_ERROR_INVALID_VALUE;
     state().handles[handle].released = true;
@@ -895,6 +906,7 @@ void fillMemoryCalls(Driver &driver) {
   driver.memMap.function = [](CUdeviceptr address, std::size_t bytes, std::size_t offset,
                               CUmemGenericAllocationHandle id, unsigned long long) -> CUresult {
     FAKE_ENTER(cuMemMap);
+    const std::lock_guard memoryLock(state().memoryMutex);
     const auto handle = state().handles.find(id);
     if (handle == state().handles.end() || offset != 0 || bytes != handle->second.bytes || !isReserved(address))
       return CUDA_ERROR_INVALID_VALUE;
@@ -913,6 +925,7 @@ void fillMemoryCalls(Driver &driver) {
   };
   driver.memUnmap.function = [](CUdeviceptr address, std::size_t bytes) -> CUresult {
     FAKE_ENTER(cuMemUnmap);
+    const std::lock_guard memoryLock(state().memoryMutex);
     for (CUdeviceptr at = address; at < address + bytes;) {
       const auto mapping = state().mappings.find(at);
       if (mapping == state().mappings.end())
@@ -935,6 +948,7 @@ void fillMemoryCalls(Driver &driver) {
   driver.memSetAccess.function = [](CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc *access,
                                     std::size_t count) -> CUresult {
     FAKE_ENTER(cuMemSetAccess);
+    const std::lock_guard memoryLock(state().memoryMutex);
     for (CUdeviceptr at = address; at < address + bytes;) {
       const auto mapping = state().mappings.find(at);
       if (mapping == state().mappings.end())
