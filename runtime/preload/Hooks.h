@@ -136,19 +136,16 @@ template <typename Describe, typename Issue> CUresult perform(const Describe &de
   std::unique_lock lock(shim().mutex());
   shim().nextEvent();
   StreamRun *const streams = shim().streams();
-  if (!shim().isActive() || (shim().isCapturing() && !streams)) {
+  if (!shim().isActive()) {
     lock.unlock();
     return issue();
   }
   std::unique_ptr<runtime::Call> call = shim().takeCall();
   describeTo(*call);
-  if (shim().isCapturing()) {
+  const bool isCapturing = shim().isCapturing();
+  if (streams && isCapturing)
     streams->noteUpload(*call);
-    shim().giveBack(std::move(call));
-    lock.unlock();
-    return issue();
-  }
-  if (streams)
+  else if (streams)
     if (const runtime::Status ready = streams->beforeCall(*call); !ready)
       return shim().refuse(ready.error());
   const bool isPlanned = streams && streams->inForce();
@@ -163,7 +160,7 @@ template <typename Describe, typename Issue> CUresult perform(const Describe &de
   } else if (const runtime::Status done = streams->afterCall(*call, result); !done) {
     shim().say(Level::Error, done.error().message);
   }
-  if (result == CUDA_SUCCESS && !shim().isCapturing())
+  if (result == CUDA_SUCCESS && !isCapturing && !shim().isCapturing())
     shim().log().add(*call);
   shim().giveBack(std::move(call));
   return result;

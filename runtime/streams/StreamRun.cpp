@@ -246,17 +246,17 @@ const RoundEvent *StreamRun::expected(RoundEvent::Kind kind) const {
 
 /// Adds blocks whose addresses are among the bytes that a call uploads.
 void StreamRun::noteUpload(const Call &call) {
-  static thread_local std::vector<std::uint64_t> words(1 << 17);
+  uploadedWords_.resize(std::size_t{1} << 17);
   std::uint64_t at = roundUp(reinterpret_cast<std::uintptr_t>(call.uploaded), sizeof(std::uint64_t));
   const std::uint64_t end = reinterpret_cast<std::uintptr_t>(call.uploaded) + call.uploadedBytes;
   while (at + sizeof(std::uint64_t) <= end) {
     const std::uint64_t bytes =
-        std::min<std::uint64_t>((end - at) / sizeof(std::uint64_t), words.size()) * sizeof(std::uint64_t);
-    iovec local{words.data(), bytes}, remote{reinterpret_cast<void *>(at), bytes};
+        std::min<std::uint64_t>((end - at) / sizeof(std::uint64_t), uploadedWords_.size()) * sizeof(std::uint64_t);
+    iovec local{uploadedWords_.data(), bytes}, remote{reinterpret_cast<void *>(at), bytes};
     // Memory of the device may be what it reads.
     if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != static_cast<ssize_t>(bytes))
       return;
-    scanWords(std::span(words).first(bytes / sizeof(std::uint64_t)), tools_.heap, UINT32_MAX, named_);
+    scanWords(std::span(uploadedWords_).first(bytes / sizeof(std::uint64_t)), tools_.heap, UINT32_MAX, named_);
     at += bytes;
   }
 }
