@@ -80,7 +80,7 @@ void CallLog::add(const Call &call) {
     return;
   }
   writing_.reset();
-  if (recognition != Recognition::Found || rounds_.contains(detector_.inForce()->number))
+  if (recognition != Recognition::Found || written_.contains(detector_.inForce()->number))
     return;
   writing_.emplace();
   writing_->script.period = detector_.inForce()->number;
@@ -153,6 +153,7 @@ void CallLog::goOn() {
 void CallLog::endRound() {
   runtime::RoundScript &script = writing_->script;
   script.description = writing_->round.describe(fmt::format("period{}", script.period));
+  written_.insert(script.period);
   rounds_[script.period] = script.description;
   described_ = std::move(script);
   writing_.reset();

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 
@@ -41,6 +42,8 @@ public:
 
   /// The round that goOn() has completed; once.
   std::optional<runtime::RoundScript> takeDescribed() { return std::exchange(described_, std::nullopt); }
+  /// Periods that were written down are so once more when they return.
+  void describeAgain() { written_.clear(); }
   /// The number of the period in force and the place of the next call in it; 0: none.
   std::pair<std::uint32_t, std::uint64_t> place() const;
 
@@ -70,6 +73,7 @@ private:
   std::unordered_map<CUevent, Record> lastRecord_;
   std::optional<Writing> writing_; ///< of the period in force
   std::optional<runtime::RoundScript> described_;
+  std::set<std::uint32_t> written_;             ///< numbers of periods
   std::map<std::uint32_t, Description> rounds_; ///< by Period::number
 };
 

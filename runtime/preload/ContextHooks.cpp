@@ -59,9 +59,13 @@ CUresult Hook<tag::cuStreamDestroy>::call(const Real<CUresult (*)(CUstream)> &re
   if (shim().isActive()) {
     const std::lock_guard lock(shim().mutex());
     isAwaited = shim().memoryIfOpen() && shim().memoryIfOpen()->forgetStream(stream);
-    if (shim().streams())
-      if (const runtime::Status forgotten = shim().streams()->forgetStream(idOf({stream, false})); !forgotten)
+    if (shim().streams()) {
+      const runtime::Expected<bool> forgotten = shim().streams()->forgetStream(idOf({stream, false}));
+      if (!forgotten)
         return shim().refuse(forgotten.error());
+      if (*forgotten)
+        shim().log().describeAgain();
+    }
   }
   // A later stream with this handle gets memory that was freed on this one.
   static const auto synchronize = reinterpret_cast<CUresult (*)(CUstream)>(driverFunction("cuStreamSynchronize", 2000));

@@ -105,6 +105,7 @@ template <typename Unload> CUresult unloads(const EntryPoint &entry, const Unloa
     return result;
   const std::lock_guard lock(shim().mutex());
   shim().kernels().unloaded();
+  shim().log().describeAgain();
   if (shim().streams())
     static_cast<void>(shim().streams()->forgetAll(entry.symbol)); // none is in force
   return result;

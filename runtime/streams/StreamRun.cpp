@@ -149,7 +149,7 @@ Status StreamRun::forgetAll(const std::string &reason) {
   return {};
 }
 
-Status StreamRun::forgetStream(std::uint64_t stream) {
+Expected<bool> StreamRun::forgetStream(std::uint64_t stream) {
   const auto uses = [&](const auto &plan) {
     const std::vector<RoundEvent> &events = plan.second->script.events;
     return std::any_of(events.begin(), events.end(), [&](const RoundEvent &event) {
@@ -157,10 +157,9 @@ Status StreamRun::forgetStream(std::uint64_t stream) {
     });
   };
   if (std::none_of(plans_.begin(), plans_.end(), uses))
-    return {};
+    return false;
   PUMPGRAPH_TRY(takeBack("a stream is destroyed"));
-  std::erase_if(plans_, uses);
-  return {};
+  return std::erase_if(plans_, uses) != 0;
 }
 
 // ---- into force -----------------------------------------------------------------------------------------------------
@@ -207,6 +206,7 @@ Status StreamRun::install(StreamPlan &plan) {
     PUMPGRAPH_TRY(tools_.heap.flushCache());
   PUMPGRAPH_TRY(residence.pin());
   PUMPGRAPH_TRY(checkHostRoom(plan));
+  tools_.host.keepReleased(true); // for the way back: new host memory is slow to get
   PUMPGRAPH_TRY(residence.install());
   reserved_ = reserveFor(plan);
   tools_.host.countPinned(static_cast<std::int64_t>(reserved_));

@@ -39,7 +39,8 @@ public:
   bool isRefused() const { return !refusal_.empty(); }
   /// Handles of kernels, or a stream, may be others' from now on.
   Status forgetAll(const std::string &reason);
-  Status forgetStream(std::uint64_t stream);
+  /// Whether a plan used it.
+  Expected<bool> forgetStream(std::uint64_t stream);
 
   /// An event that begins a round of the period is next: a known plan comes into force. Nothing else may be under way.
   void beginRound(std::uint32_t period, std::uint64_t phase);

@@ -384,6 +384,22 @@ void beside(int count) {
   loop.print();
 }
 
+/// Kernels are unloaded in the middle of a round.
+void reload(int count) {
+  Loop loop(4 * mebibyte);
+  CUmodule module = nullptr;
+  MUST(FIND(cuModuleLoadData, 2000)(&module, ""));
+  for (int i = 0; i < count; ++i) {
+    loop.round(0.5F, [&] {
+      if (i == count / 2)
+        MUST(FIND(cuModuleUnload, 2000)(module));
+    });
+    if (i == count / 2)
+      loop.evaluate();
+  }
+  loop.print();
+}
+
 /// Memory is shared in the middle of a round.
 void aside(int count) {
   Loop loop(4 * mebibyte);
@@ -508,6 +524,8 @@ int main(int count, char **arguments) {
     table(number, 0);
   else if (scenario == "late-table")
     table(number, number / 2);
+  else if (scenario == "reload")
+    reload(number);
   else if (scenario == "host-table")
     hostTable(number);
   else if (scenario == "beside")

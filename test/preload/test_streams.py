@@ -97,6 +97,11 @@ class Scenarios(unittest.TestCase):
         said = self.same(8, "late-table", "40")
         self.assertIn("uploads addresses of memory that moves", said)
 
+    def test_after_kernels_are_unloaded_a_round_is_planned_anew(self):
+        said = self.same(8, "reload", "40")
+        self.assertIn("the plan of period 1 is taken back: cuModuleUnload", said)
+        self.assertEqual(said.count("is planned; predicted"), 2, said)
+
     def test_a_kernel_that_reads_host_memory_is_not_planned(self):
         said = self.same(8, "host-table", "40")
         self.assertIn("period 1 is not planned: addThroughTable: it may find addresses in host memory", said)
