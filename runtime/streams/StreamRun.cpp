@@ -16,10 +16,25 @@ namespace pumpgraph::runtime {
 namespace {
 
 constexpr std::size_t mostPlans = 8;
+constexpr std::size_t wordsAtOnce = 1 << 12; // of an upload
 constexpr std::uint64_t stagingBytes = std::uint64_t{4} << 20;
 
 std::uint64_t wordOf(CUstream stream) {
   return reinterpret_cast<std::uintptr_t>(stream);
+}
+
+bool isReadable(std::uint64_t address) {
+  char byte;
+  iovec local{&byte, 1}, remote{reinterpret_cast<void *>(address), 1};
+  return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
+}
+
+/// Without a branch for each word, at the speed of memory.
+bool mayHoldAddresses(std::span<const std::uint64_t> words, const AddressSpace &addresses) {
+  bool found = false;
+  for (const std::uint64_t word : words)
+    found |= addresses.contains(word);
+  return found;
 }
 
 /// The context of the plans is current for as long as this lives, whoever calls.
@@ -246,18 +261,16 @@ const RoundEvent *StreamRun::expected(RoundEvent::Kind kind) const {
 
 /// Adds blocks whose addresses are among the bytes that a call uploads.
 void StreamRun::noteUpload(const Call &call) {
-  uploadedWords_.resize(std::size_t{1} << 17);
-  std::uint64_t at = roundUp(reinterpret_cast<std::uintptr_t>(call.uploaded), sizeof(std::uint64_t));
+  const std::uint64_t begin = roundUp(reinterpret_cast<std::uintptr_t>(call.uploaded), sizeof(std::uint64_t));
   const std::uint64_t end = reinterpret_cast<std::uintptr_t>(call.uploaded) + call.uploadedBytes;
-  while (at + sizeof(std::uint64_t) <= end) {
-    const std::uint64_t bytes =
-        std::min<std::uint64_t>((end - at) / sizeof(std::uint64_t), uploadedWords_.size()) * sizeof(std::uint64_t);
-    iovec local{uploadedWords_.data(), bytes}, remote{reinterpret_cast<void *>(at), bytes};
-    // Memory of the device may be what it reads.
-    if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != static_cast<ssize_t>(bytes))
-      return;
-    scanWords(std::span(uploadedWords_).first(bytes / sizeof(std::uint64_t)), tools_.heap, UINT32_MAX, named_);
-    at += bytes;
+  // Memory of the device may be what it reads.
+  if (begin + sizeof(std::uint64_t) > end || !isReadable(begin) || !isReadable(end - 1))
+    return;
+  const std::span words(reinterpret_cast<const std::uint64_t *>(begin), (end - begin) / sizeof(std::uint64_t));
+  for (std::size_t at = 0; at < words.size(); at += wordsAtOnce) {
+    const auto some = words.subspan(at, std::min(wordsAtOnce, words.size() - at));
+    if (mayHoldAddresses(some, tools_.addresses))
+      scanWords(some, tools_.heap, UINT32_MAX, named_);
   }
 }
 

@@ -95,8 +95,7 @@ private:
   std::optional<Compiler> compiler_;
   std::map<std::uint32_t, std::unique_ptr<StreamPlan>> plans_; ///< by period
   std::map<std::uint32_t, std::string> unplanned_;             ///< periods, and why
-  std::vector<std::uint64_t> uploadedWords_;
-  std::set<BlockId> named_; ///< whose addresses were uploaded
+  std::set<BlockId> named_;                                    ///< whose addresses were uploaded
   std::string refusal_;
   CUcontext context_ = nullptr;
   CUstream down_ = nullptr, up_ = nullptr;
