@@ -363,6 +363,7 @@ Status StreamRun::beforeFree(CUdeviceptr address, CUstream stream) {
 Status StreamRun::advance() {
   if (++position_ != plan_->script.events.size())
     return {};
+  const CurrentContext context(tools_.driver, context_); // memory is freed without one, too
   PUMPGRAPH_TRY(issueBefore(nullptr));
   if (!plan_)
     return {};
