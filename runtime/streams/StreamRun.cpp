@@ -16,6 +16,7 @@ namespace pumpgraph::runtime {
 namespace {
 
 constexpr std::size_t mostPlans = 8;
+constexpr std::size_t mostUnplannedShown = 3;
 constexpr std::size_t wordsAtOnce = 1 << 12; // of an upload
 constexpr std::uint64_t stagingBytes = std::uint64_t{4} << 20;
 
@@ -23,7 +24,11 @@ std::uint64_t wordOf(CUstream stream) {
   return reinterpret_cast<std::uintptr_t>(stream);
 }
 
-bool isReadable(std::uint64_t address) {
+/// Memory that a call copies from may be the device's. The system does not read pinned memory for others.
+bool isReadable(const Driver &driver, std::uint64_t address) {
+  unsigned type = 0;
+  if (driver.pointerGetAttribute.raw(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS)
+    return type == CU_MEMORYTYPE_HOST;
   char byte;
   iovec local{&byte, 1}, remote{reinterpret_cast<void *>(address), 1};
   return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
@@ -140,7 +145,8 @@ void StreamRun::plan(RoundScript script) {
   Expected<std::unique_ptr<StreamPlan>> plan = makePlan(std::move(script));
   if (!plan || !*plan) {
     unplanned_[period] = plan ? "all of it is on the device" : plan.error().message;
-    say_(plan ? Level::Debug : Level::Info, fmt::format("period {} is not planned: {}", period, unplanned_[period]));
+    const bool isNews = !plan && unplanned_.size() <= mostUnplannedShown;
+    say_(isNews ? Level::Info : Level::Debug, fmt::format("period {} is not planned: {}", period, unplanned_[period]));
     return;
   }
   if (plans_.size() == mostPlans)
@@ -263,8 +269,7 @@ const RoundEvent *StreamRun::expected(RoundEvent::Kind kind) const {
 void StreamRun::noteUpload(const Call &call) {
   const std::uint64_t begin = roundUp(reinterpret_cast<std::uintptr_t>(call.uploaded), sizeof(std::uint64_t));
   const std::uint64_t end = reinterpret_cast<std::uintptr_t>(call.uploaded) + call.uploadedBytes;
-  // Memory of the device may be what it reads.
-  if (begin + sizeof(std::uint64_t) > end || !isReadable(begin) || !isReadable(end - 1))
+  if (begin + sizeof(std::uint64_t) > end || !isReadable(tools_.driver, begin) || !isReadable(tools_.driver, end - 1))
     return;
   const std::span words(reinterpret_cast<const std::uint64_t *>(begin), (end - begin) / sizeof(std::uint64_t));
   for (std::size_t at = 0; at < words.size(); at += wordsAtOnce) {
@@ -456,8 +461,12 @@ std::vector<std::string> StreamRun::summary() const {
     if (plan->takenBack != 0)
       line += fmt::format(", left {} times, the last time by {}", plan->takenBack, plan->lastDeviation);
   }
+  std::size_t shown = 0;
   for (const auto &[period, reason] : unplanned_)
-    lines.push_back(fmt::format("period {} is not planned: {}", period, reason));
+    if (shown++ < mostUnplannedShown)
+      lines.push_back(fmt::format("period {} is not planned: {}", period, reason));
+  if (shown > mostUnplannedShown)
+    lines.push_back(fmt::format("{} more periods are not planned", shown - mostUnplannedShown));
   if (isRefused())
     lines.push_back("nothing was planned since: " + refusal_);
   return lines;

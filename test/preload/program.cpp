@@ -345,10 +345,13 @@ CUfunction kernel(const char *name) {
 }
 
 /// A kernel finds the loop's memory in a table, which is filled ahead of a round.
-void table(int count, int filledAt) {
+void table(int count, int filledAt, bool isPinned) {
   Loop loop(4 * mebibyte);
   const CUfunction add = kernel("addThroughTable");
-  const std::uint64_t address = loop.sum();
+  void *pinned = nullptr;
+  MUST(FIND(cuMemHostAlloc, 2020)(&pinned, sizeof(CUdeviceptr), 0));
+  CUdeviceptr pageable = 0, &address = isPinned ? *static_cast<CUdeviceptr *>(pinned) : pageable;
+  address = loop.sum();
   CUdeviceptr table = 0;
   MUST(memAlloc(&table, 2 * mebibyte));
   for (int i = 0; i < count; ++i) {
@@ -521,9 +524,11 @@ int main(int count, char **arguments) {
   else if (scenario == "streams")
     streams(number);
   else if (scenario == "table")
-    table(number, 0);
+    table(number, 0, false);
   else if (scenario == "late-table")
-    table(number, number / 2);
+    table(number, number / 2, false);
+  else if (scenario == "pinned-table")
+    table(number, number / 2, true);
   else if (scenario == "reload")
     reload(number);
   else if (scenario == "host-table")

@@ -94,8 +94,8 @@ class Scenarios(unittest.TestCase):
         self.assertGreater(rounds_in(said), 20, said)
 
     def test_addresses_that_are_uploaded_once_a_plan_is_in_force_end_it(self):
-        said = self.same(8, "late-table", "40")
-        self.assertIn("uploads addresses of memory that moves", said)
+        for scenario in ("late-table", "pinned-table"):
+            self.assertIn("uploads addresses of memory that moves", self.same(8, scenario, "40"))
 
     def test_after_kernels_are_unloaded_a_round_is_planned_anew(self):
         said = self.same(8, "reload", "40")

@@ -143,6 +143,33 @@ TEST_F(HeapTest, givesUpCachedBlocksWhenShort) {
   EXPECT_GE(fake_.callsOf("cuCtxSynchronize"), 1u);
 }
 
+// A loop that needs more than there is has the same addresses in each round, whichever stream asks.
+TEST_F(HeapTest, freedBlocksKeepTheirAddressesIfAsked) {
+  const CUstream stream = fake_.createStream();
+  heap_->keepAddresses(true);
+  const CUdeviceptr large = allocate(3 * pageBytes), small = allocate(1000);
+  ASSERT_TRUE(heap_->free(large, stream));
+  ASSERT_TRUE(heap_->free(small, nullptr));
+  ASSERT_TRUE(heap_->flushCache());
+  EXPECT_FALSE(fake_.isMapped(reinterpret_cast<void *>(large)));
+  EXPECT_FALSE(fake_.isMapped(reinterpret_cast<void *>(small)));
+  EXPECT_EQ(allocate(3 * pageBytes), large);
+  EXPECT_EQ(allocate(1000), small);
+  EXPECT_TRUE(fake_.isOnDevice(reinterpret_cast<void *>(large)));
+  EXPECT_TRUE(fake_.isOnDevice(reinterpret_cast<void *>(small)));
+  ASSERT_TRUE(driver_.streamDestroy(stream));
+}
+
+TEST_F(HeapTest, aWishedAddressIsTakenIfItIsFree) {
+  heap_->takeLowest(true);
+  const CUdeviceptr low = allocate(pageBytes), high = allocate(pageBytes);
+  ASSERT_TRUE(heap_->free(low, nullptr));
+  ASSERT_TRUE(heap_->free(high, nullptr));
+  heap_->wishFor(high);
+  EXPECT_EQ(allocate(pageBytes), high);
+  EXPECT_EQ(allocate(pageBytes), low); // it is taken
+}
+
 // Small allocations share a page, are aligned, do not overlap, and reuse freed places of their size.
 TEST_F(HeapTest, packsSmallAllocationsIntoPages) {
   std::set<CUdeviceptr> addresses;
