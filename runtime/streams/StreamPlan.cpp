@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/streams/StreamPlan.h"
 
-#include "runtime/session/PlanJob.h"
+#include "runtime/state/PlanJob.h"
 #include "runtime/streams/PlanInput.h"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "runtime/lower/Residence.h"
-#include "runtime/session/Compiler.h"
+#include "runtime/state/Compiler.h"
 #include "runtime/streams/Call.h"
 #include "runtime/streams/CutStates.h"
 #include "runtime/streams/IssueList.h"

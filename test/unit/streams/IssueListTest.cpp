@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A planned round as a list of operations: what is issued where, what the checker sees of it, and where values are
 // wherever a program leaves the round.
-#include "runtime/session/Compiler.h"
+#include "runtime/state/Compiler.h"
 #include "runtime/streams/CutStates.h"
 #include "runtime/streams/PlanInput.h"
 
