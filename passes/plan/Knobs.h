@@ -25,8 +25,8 @@ inline constexpr std::uint64_t mostSearchedPages = 512;
 inline constexpr std::size_t mostNodesOfSeveralSearches = 5000;
 /// Attempts side by side: of what more of them would try, much comes after a success and counts for nothing.
 inline constexpr unsigned mostAhead = 6;
-/// How often something is repaired after some node found no frames.
-inline constexpr int mostRestarts = 16;
+/// How often what found no frames is to choose first: pieces of a node, or a class of them.
+inline constexpr int mostRetries = 32;
 
 // When a plan is good enough, or no better.
 
@@ -34,10 +34,11 @@ inline constexpr int mostRestarts = 16;
 inline constexpr double closeToBound = 1.01;
 /// Worth of one microsecond less on the link, where the step takes as long.
 inline constexpr double worthOfMoving = 0.01;
-/// Of the step: what an attempt has to promise to gain, to be worth planning.
-inline constexpr double leastGain = 0.002;
-/// A quick plan that takes so many times as long as the best tells that there is no hope.
-inline constexpr double hopeless = 1.02;
+/// Of the step: what is too little to count. So much has to be gained by what comes on top of a good plan, and a
+/// transfer that can be later by no more is one that the step waits for.
+inline constexpr double little = 0.002;
+/// How much of one kind comes on top of a good plan: splits to host less, splits beside wide nodes, deferrals.
+inline constexpr int mostOnTop = 4;
 
 // Prices of gaps.
 
@@ -55,8 +56,6 @@ inline constexpr double wrapDiscount = 0.9;
 inline constexpr double habitDiscount = 0.97;
 /// How often gaps are chosen by the prices of the best plan, and how often what strayed chooses frames again.
 inline constexpr std::size_t roundsByPrice = 3;
-/// Tuning::slackWeight then: the link is the limit, and what comes late somewhere comes earlier elsewhere.
-inline constexpr double slackWeightByPrice = 0.25;
 
 // Prices of hosted pages.
 
@@ -64,40 +63,37 @@ inline constexpr double slackWeightByPrice = 0.25;
 inline constexpr double worthOfMove = 0.5;
 /// Of the time of a copy up, for each page: where accesses cost the same, fewer pages are better.
 inline constexpr double priceOfPage = 0.5;
-/// Of what the accesses cost: hosting is never for nothing.
-inline constexpr double leastShareOfAccesses = 0.05;
 /// Of the time on the link: how much longer nodes may take for hosted pages that they were not known to reach before.
 inline constexpr double doubt = 0.5;
-/// Half of the largest hosted piece is exchanged for others first, then a quarter, down to this part or a page.
-inline constexpr std::int64_t mostParts = 64;
 
 // Frames.
 
-/// How many groups of each standing are looked at for a newcomer: those whose next use is farthest, and, looking
-/// further, each so manieth of so many after them, unless it has so many tenants that playing them takes long.
-inline constexpr std::size_t mostCandidates = 32, sampleReach = 512, sampleStride = 21, mostTenantsOfSample = 24;
+/// How many are looked at: groups of each standing for a newcomer, those whose next use is farthest; the largest
+/// buffers for a split that spares hosting; the last copies of a lane for one that may get another row.
+inline constexpr std::size_t mostCandidates = 32;
+/// Looking further: each so manieth of so many groups after these, unless it has so many tenants that playing them
+/// takes long.
+inline constexpr std::size_t sampleReach = 512, sampleStride = 21, mostTenantsOfSample = 24;
 /// A node is crowded if it uses so much of the frames.
 inline constexpr double crowdedShare = 0.7;
-/// How often a class of pieces that found no frames is to choose first, before more is hosted for its sake.
-inline constexpr int mostPromotions = 32;
-/// Of the frames: as much is hosted at least when it is not clear for whose sake.
-inline constexpr std::uint64_t leastPartHosted = 64;
 /// An odd cycle that is within such a part of too large is coloured first.
 inline constexpr std::uint64_t nearlyTooLarge = 8;
 /// Classes tried as the second of a clique, or beside or across one in an odd cycle.
-inline constexpr std::size_t mostSeeds = 64, mostAcross = 256;
+inline constexpr std::size_t mostSeeds = 64;
 
 // The neighbourhood search.
 
+/// In all, so that planning time is bounded where each of them gains a little.
 inline constexpr std::size_t mostRounds = 480;
-/// Rounds in a row that together gain less than `notableGain` of the step, after which there will be no more: few of
-/// them, or little spent on them, Draft::effort. For managed memory all rounds are of one kind, so fewer tell as much.
-inline constexpr std::size_t fewVainRounds = 96, fewVainRoundsOfManaged = 48, mostVainRounds = 192;
+/// Rounds in a row that together gain too little, after which there will be no more: so many, and at most twice as many
+/// where little is spent on them, Draft::effort. For managed memory all rounds are of one kind, so half of them tell as
+/// much.
+inline constexpr std::size_t vainRounds = 96;
+inline constexpr std::uint64_t littleEffort = 4'000'000;
 /// Of few pieces the same ones choose again before long: so many of these rounds for each are the most.
 inline constexpr std::size_t vainRoundsOfPiece = 8;
-inline constexpr std::uint64_t littleEffort = 4'000'000;
-inline constexpr double notableGain = 0.001;
-/// Parts of the step whose pieces choose again, and Tuning::slackWeight when they do, in turn.
+/// Parts of the step whose pieces choose again, and Tuning::slackWeight when they do, in turn. The first weight is also
+/// that of gaps by price: the link is the limit then, and what comes late somewhere comes earlier elsewhere.
 inline constexpr double windowShares[] = {0.4, 0.2, 0.1, 0.05};
 inline constexpr double slackWeights[] = {0.25, 1, 4};
 /// Of the buffers with such pieces, how many do, in turn, each for windows of all kinds. Where few large buffers live
@@ -108,18 +104,9 @@ inline constexpr double bufferShares[] = {1, 0.5, 0.125};
 
 /// Joining: how far on their lane transfers are looked for. The first alone where planning has taken long.
 inline constexpr std::int32_t reachesTried[] = {0, 4, 16, 64, 256};
-/// How often transfers are deferred, each time from the best plan so far.
-inline constexpr std::uint32_t mostDeferrals = 4;
-/// Of the step: a transfer that could not be later by more than this is one that the step waits for.
-inline constexpr double littleSlack = 0.0005;
-/// Of the step: how much earlier than at the latest what is deferred may begin, so that a link a little slower than
-/// predicted does not make it late.
-inline constexpr double deferralMargin = 0.002;
 /// Copies are saved with larger rows, and more is moved away from where it was wanted. Large steps try the first alone.
 inline constexpr std::uint64_t rowBytesTried[] = {std::uint64_t{8} << 20, std::uint64_t{4} << 20,
                                                   std::uint64_t{2} << 20};
-/// How many copies of a lane back may still get rows.
-inline constexpr std::size_t reachOfRows = 16;
 
 // Variants of a step.
 
@@ -131,15 +118,8 @@ inline constexpr double leastPiecesInBudget = 80;
 inline constexpr std::uint64_t hostingSteps = 8;
 /// Of the step: what is idle for less does not go on at another address, to leave others its frames or to spare them
 /// being hosted.
-inline constexpr double leastIdleShare = 0.3, leastIdleShareSparing = 0.05;
-/// How many buffers at most go on at another address so that less is hosted, how many are tried, and the least part
-/// that each spares.
-inline constexpr int mostSparing = 4;
-inline constexpr std::size_t mostCandidatesForSparing = 32;
-inline constexpr double leastSpared = 0.02;
-/// How many splits of what is hosted, and of what is not, are worth a look at a time; and how many beside wide nodes a
-/// plan has at most.
+inline constexpr double leastIdleShare = 0.3;
+/// How many splits of what is hosted, and of what is not, are worth a look at a time.
 inline constexpr std::size_t mostSplitsFound = 8;
-inline constexpr int mostSplitsBesideWide = 4;
 
 } // namespace pumpgraph::knobs

@@ -113,7 +113,7 @@ void HostedCover::balance() {
       apply({piece, pages});
     largest = std::max(largest, pages);
   }
-  for (std::int64_t pages = largest / 2; pages > 0 && pages >= largest / knobs::mostParts; pages /= 2)
+  for (std::int64_t pages = largest / 2; pages > 0; pages /= 2)
     for (bool isBetter = true; isBetter;) {
       isBetter = false;
       for (PieceIndex piece : members_)

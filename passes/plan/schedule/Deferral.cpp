@@ -18,7 +18,7 @@ struct Played {
   /// The step waits for it; and if it began at the latest, that would be before its present end.
   bool isUrgent(double totalUs) const {
     const double slackUs = latestUs - startUs;
-    return slackUs <= knobs::littleSlack * totalUs && slackUs < endUs - startUs;
+    return slackUs <= knobs::little * totalUs && slackUs < endUs - startUs;
   }
 };
 
@@ -57,7 +57,7 @@ Draft deferTransfers(const PlannerInput &input, const Draft &draft, const Schedu
     if (node >= draft.capturedCount)
       lanes[draft.transfers[node - draft.capturedCount].kind == NodeKind::Prefetch].push_back(
           {node, schedule.startUs[node], schedule.endUs[node], latestUs[node]});
-  const double marginUs = knobs::deferralMargin * schedule.totalUs;
+  const double marginUs = knobs::little * schedule.totalUs;
   for (const std::size_t lane : {0, 1}) {
     const std::vector<Played> &others = lanes[1 - lane];
     std::size_t first = 0; // of the others, that ends after the transfer starts

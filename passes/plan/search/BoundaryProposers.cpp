@@ -195,7 +195,7 @@ std::optional<Choices> BoundaryProposers::withLater(double part) const {
   const std::size_t nodes = best.draft.capturedCount;
   const double endUs = nodesEndUs(best);
   double leftUs = part * (schedule.totalUs - endUs);
-  if (leftUs < knobs::leastGain * schedule.totalUs)
+  if (leftUs < knobs::little * schedule.totalUs)
     return std::nullopt;
   std::map<BufferIndex, std::vector<std::size_t>> saves; // after the last node
   for (std::size_t i = 0; i < best.draft.transfers.size(); ++i)

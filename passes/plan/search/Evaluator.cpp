@@ -102,7 +102,7 @@ Evaluated Evaluator::finish(const Evaluated &plan, const Finish &finish) const {
   for (std::uint32_t round = done.deferrals; round < finish.deferrals; ++round)
     follow(deferTransfers(input_, draft, schedule));
   if (finish.rowBytes != done.rowBytes)
-    follow(joinRows(input_.captured, draft, schedule, {knobs::reachOfRows, finish.rowBytes}));
+    follow(joinRows(input_.captured, draft, schedule, {knobs::mostCandidates, finish.rowBytes}));
   return judge(std::move(choices), std::move(draft), std::move(schedule));
 }
 

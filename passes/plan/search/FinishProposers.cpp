@@ -16,7 +16,7 @@ void proposeJoining(Search &search) {
 // the prediction does not: where branches run side by side both have to be faster.
 void proposeDeferral(Search &search) {
   const Evaluator &evaluator = search.evaluator();
-  for (std::uint32_t round = 0; round < (search.isSpent() ? 1 : knobs::mostDeferrals); ++round) {
+  for (int round = 0; round < (search.isSpent() ? 1 : knobs::mostOnTop); ++round) {
     const Evaluated &best = search.best();
     Finish finish = best.choices.finish;
     ++finish.deferrals;

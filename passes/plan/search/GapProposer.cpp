@@ -57,7 +57,7 @@ private:
       choices_.start.first.clear();
     choices_.start.boundary = std::move(choice.boundary);
     choices_.start.leaves = std::move(choice.leaves);
-    choices_.tuning.slackWeight = knobs::slackWeightByPrice;
+    choices_.tuning.slackWeight = knobs::slackWeights[0];
     isFirstPiece_ = IndexedVector<PieceIndex, bool>(search_.timeline().pieces().size(), false);
     for (PieceIndex piece : choices_.start.first)
       isFirstPiece_[piece] = true;

@@ -96,7 +96,7 @@ std::optional<ClassLimit> InterferenceGraph::oddCycleAround(std::size_t one, con
   for (std::size_t other : heaviest)
     if (other != one && beside.size() < knobs::mostSeeds && meet(one, other))
       beside.push_back(other);
-    else if (across.size() < knobs::mostAcross && !meet(one, other))
+    else if (across.size() < knobs::mostSeeds && !meet(one, other))
       across.push_back(other);
   std::uint64_t bestPages = 0;
   std::array<std::size_t, 5> best{};

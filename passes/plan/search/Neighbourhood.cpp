@@ -23,8 +23,8 @@ class Neighbourhood : public Proposer {
 public:
   explicit Neighbourhood(const Search &search)
       : search_(search), input_(search.input()), timeline_(search.timeline()),
-        fewVain_(input_.isForManaged() ? knobs::fewVainRoundsOfManaged : knobs::fewVainRounds),
-        mostVain_(std::clamp(knobs::vainRoundsOfPiece * timeline_.pieces().size(), fewVain_, knobs::mostVainRounds)),
+        fewVain_(input_.isForManaged() ? knobs::vainRounds / 2 : knobs::vainRounds),
+        mostVain_(std::clamp(knobs::vainRoundsOfPiece * timeline_.pieces().size(), fewVain_, 2 * knobs::vainRounds)),
         closeUs_(knobs::closeToBound *
                  bound(input_.captured, search.evaluator().budgetBytes(), input_.machine, BoundKind::May).totalUs),
         effortBefore_(search.effort()), usBefore_(search.best().schedule.totalUs) {}
@@ -66,7 +66,7 @@ public:
     ++vain_;
     if (isKept)
       gaps_.reset();
-    if (const double us = search_.best().schedule.totalUs; us < (1 - knobs::notableGain) * usBefore_) {
+    if (const double us = search_.best().schedule.totalUs; us < (1 - knobs::little) * usBefore_) {
       vain_ = 0;
       effortBefore_ = search_.effort();
       usBefore_ = us;

@@ -14,7 +14,7 @@ Repairs::Repairs(const PlannerInput &input, const FixedHomes *fixed)
 }
 
 bool Repairs::repair(NodeIndex stuck, bool hasPlan) {
-  if (restarts_ == knobs::mostRestarts)
+  if (restarts_ == knobs::mostRetries)
     return false;
   ++restarts_;
   if (!hasPlan)

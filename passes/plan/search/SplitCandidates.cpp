@@ -28,7 +28,7 @@ std::vector<std::vector<Split>> ofLargest(const Description &step, const std::ve
   std::stable_sort(result.begin(), result.end(), [&](const auto &one, const auto &other) {
     return step.buffers[one.front().buffer].size > step.buffers[other.front().buffer].size;
   });
-  result.resize(std::min(result.size(), knobs::mostCandidatesForSparing));
+  result.resize(std::min(result.size(), knobs::mostCandidates));
   return result;
 }
 
@@ -134,13 +134,13 @@ class Sparing {
 public:
   Sparing(const Description &step, const Timeline &timeline, std::uint64_t frames, const Machine &machine)
       : step_(step), frames_(frames), machine_(machine),
-        candidates_(ofLargest(step, idleTimes(step, timeline, knobs::leastIdleShareSparing))) {}
+        candidates_(ofLargest(step, idleTimes(step, timeline, knobs::leastIdleShare))) {}
 
   std::vector<Split> run() {
     const std::optional<Hosting> without = host({});
     double leastUs = without ? without->us : 0;
-    for (int round = 0; without && round < knobs::mostSparing; ++round) {
-      const double enoughUs = (1 - knobs::leastSpared) * leastUs;
+    for (int round = 0; without && round < knobs::mostOnTop; ++round) {
+      const double enoughUs = (1 - knobs::little) * leastUs;
       auto best = candidates_.end();
       for (auto candidate = candidates_.begin(); candidate != candidates_.end(); ++candidate) {
         std::vector<Split> more = chosen_;

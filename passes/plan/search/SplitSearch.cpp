@@ -70,8 +70,8 @@ private:
       if (us <= knobs::closeToBound * limitUs || splits == splits_)
         return;
       const std::optional<FoundPlan> quick = planInPlaceWith(splits, quick_);
-      if (!quick || predictedUs(quick->plan) > knobs::hopeless * us || !take(planInPlaceWith(splits, room_), splits) ||
-          predictedUs(best_.plan) > (1 - knobs::leastGain) * us)
+      if (!quick || predictedUs(quick->plan) > knobs::closeToBound * us ||
+          !take(planInPlaceWith(splits, room_), splits) || predictedUs(best_.plan) > (1 - knobs::little) * us)
         return;
     }
   }
@@ -139,9 +139,9 @@ private:
       return chosen;
     std::optional<FoundPlan> quickest = without;
     double leastUs = predictedUs(without->plan);
-    for (int round = 0; round < knobs::mostSplitsBesideWide; ++round) {
+    for (int round = 0; round < knobs::mostOnTop; ++round) {
       std::vector<std::pair<std::vector<Split>, Job<std::optional<FoundPlan>>>> trials;
-      const double gainUs = knobs::leastGain * leastUs, enoughUs = leastUs - gainUs;
+      const double gainUs = knobs::little * leastUs, enoughUs = leastUs - gainUs;
       std::vector<Split> found = splitsOfHosted(step_, quickest->plan, chosen, excess, options_.machine, gainUs);
       for (Split &split : splitsOfOthers(step_, quickest->plan, chosen, timeline_, excess))
         found.push_back(std::move(split));

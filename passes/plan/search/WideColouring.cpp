@@ -178,7 +178,7 @@ private:
   }
 
   /// Adds a clique or an odd cycle that wants more pages than there are frames. If none is found around the class that
-  /// found too few, those of an odd cycle that knobs::nearlyTooLarge does choose first from now on, or else the class
+  /// found too few, those of an odd cycle that nearly does choose first from now on, or else the class
   /// itself. In the end the limit that comes nearest is to host what was missing.
   void hostFor(std::size_t stuck, std::uint64_t missing) {
     ClassLimit limit = graph_.cliqueAround(stuck, pages_, frames_);
@@ -194,12 +194,12 @@ private:
       if (oddCycle->mostPages - oddCycle->pages < limit.mostPages - limit.pages)
         limit = std::move(*oddCycle);
     }
-    if (promotions_++ < knobs::mostPromotions) {
+    if (promotions_++ < knobs::mostRetries) {
       std::erase(first_, stuck);
       first_.insert(first_.begin(), stuck);
       return;
     }
-    addLimit(limit, limit.pages - std::min(limit.pages, std::max(missing, frames_ / knobs::leastPartHosted)));
+    addLimit(limit, limit.pages - std::min(limit.pages, missing));
   }
 
   /// Returns whether it is a new one, wherever it begins.
@@ -253,7 +253,7 @@ private:
   std::vector<FrameLimit> limits_;
   std::vector<std::uint64_t> pages_;                ///< by class: not hosted
   std::vector<std::size_t> first_;                  ///< classes that found no frames, the latest first
-  std::vector<std::vector<std::size_t>> oddCycles_; ///< too large, or knobs::nearlyTooLarge: they choose next
+  std::vector<std::vector<std::size_t>> oddCycles_; ///< too large, or nearly: they choose next
   int promotions_ = 0;
 };
 
