@@ -307,6 +307,15 @@ std::optional<Hit> Heap::find(std::uint64_t word) const {
   return Hit{owner.id, member, fromStart - static_cast<std::int64_t>(owner.members[member].offset)};
 }
 
+std::optional<BlockId> Heap::blockAround(std::uint64_t word) const {
+  if (!addresses_.contains(word))
+    return std::nullopt;
+  const std::uint64_t page = addresses_.pageIndex(word);
+  if (page >= blockOfPage_.size() || blockOfPage_[page] < 0)
+    return std::nullopt;
+  return static_cast<BlockId>(blockOfPage_[page]);
+}
+
 Expected<Hit> Heap::require(const void *pointer) const {
   const std::optional<Hit> hit = find(reinterpret_cast<std::uintptr_t>(pointer));
   if (!hit || hit->offset < 0)

@@ -83,6 +83,8 @@ public:
   /// The block and member that `word` points at, if any that is alive or kept, or was when the running or last capture
   /// began.
   std::optional<Hit> find(std::uint64_t word) const;
+  /// The block that `word` points into or beside, whether anything is alive there or not.
+  std::optional<BlockId> blockAround(std::uint64_t word) const;
   Expected<Hit> require(const void *pointer) const;
 
   /// Of the allocation at an address, for messages; "freed memory" if there is none.

@@ -70,11 +70,12 @@ void CallBuilder::span(std::uint64_t address, std::uint64_t bytes, Mode mode) {
   }
 }
 
-void CallBuilder::uploads(std::uint64_t address, std::uint64_t bytes) {
+void CallBuilder::uploads(std::uint64_t to, std::uint64_t address, std::uint64_t bytes) {
   if (memory_ && memory_->owns(address))
     return;
   call_.uploaded = reinterpret_cast<const void *>(address);
   call_.uploadedBytes = bytes;
+  call_.uploadedTo = to;
 }
 
 } // namespace pumpgraph::preload

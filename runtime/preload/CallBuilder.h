@@ -28,7 +28,7 @@ public:
   /// These bytes are read, or overwritten.
   void span(std::uint64_t address, std::uint64_t bytes, Mode mode);
   /// Memory that it reads and that is not the heap's may hold addresses.
-  void uploads(std::uint64_t address, std::uint64_t bytes);
+  void uploads(std::uint64_t to, std::uint64_t address, std::uint64_t bytes);
   void waits(CUevent event) { call_.awaited = reinterpret_cast<std::uintptr_t>(event); }
   void unplannable(std::string_view reason) { call_.unplannable = reason; }
 

@@ -72,7 +72,7 @@ struct CopyUp {
   template <typename... Rest>
   static void add(CallBuilder &call, CUdeviceptr to, const void *from, std::size_t bytes, Rest...) {
     call.span(to, bytes, modeWrite);
-    call.uploads(reinterpret_cast<std::uintptr_t>(from), bytes);
+    call.uploads(to, reinterpret_cast<std::uintptr_t>(from), bytes);
   }
 };
 struct CopyDown {
@@ -85,7 +85,7 @@ struct CopyAcross {
   static void add(CallBuilder &call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Rest...) {
     call.span(from, bytes, modeRead);
     call.span(to, bytes, modeWrite);
-    call.uploads(from, bytes);
+    call.uploads(to, from, bytes);
   }
 };
 template <typename Unit> struct Fill {
@@ -114,7 +114,8 @@ template <> struct Parts<tag::cuMemsetD32Async> : Fill<unsigned> {};
 /// Where rounds are planned, the parts are compared ahead of the call. The lock is held until the driver has taken the
 /// call while a plan is in force, and not otherwise: then the driver may wait for the program.
 template <typename Describe, typename Issue> CUresult perform(const Describe &describe, const Issue &issue) {
-  if (!shim().follows() || (shim().isCapturing() && !shim().plans()))
+  // A callback of the driver's, within a call that holds the lock, is no call of the program's.
+  if (!shim().follows() || shim().mutex().isMine() || (shim().isCapturing() && !shim().plans()))
     return issue();
   const auto describeTo = [&](runtime::Call &call) {
     CallBuilder builder(call, shim().memoryIfOpen(), shim().log().isWriting());
@@ -143,10 +144,8 @@ template <typename Describe, typename Issue> CUresult perform(const Describe &de
   std::unique_ptr<runtime::Call> call = shim().takeCall();
   describeTo(*call);
   const bool isCapturing = shim().isCapturing();
-  if (streams && isCapturing)
-    streams->noteUpload(*call);
-  else if (streams)
-    if (const runtime::Status ready = streams->beforeCall(*call); !ready)
+  if (streams)
+    if (const runtime::Status ready = isCapturing ? streams->noteUpload(*call) : streams->beforeCall(*call); !ready)
       return shim().refuse(ready.error());
   const bool isPlanned = streams && streams->inForce();
   if (!isPlanned) {
@@ -170,7 +169,7 @@ template <typename Describe, typename Issue> CUresult perform(const Describe &de
 class Outside {
 public:
   explicit Outside(const EntryPoint &entry) {
-    if (!shim().plans() || !shim().isActive())
+    if (!shim().plans() || !shim().isActive() || shim().mutex().isMine())
       return;
     const std::lock_guard lock(shim().mutex());
     shim().nextEvent();
@@ -202,7 +201,9 @@ template <typename Tag> struct Hook {
   static CUresult call(const Real<Function> &real, Arguments... arguments) {
     const EntryPoint &entry = real.entry();
     if (entry.kind == EntryClass::Shares && shim().follows())
-      shim().stepAside(fmt::format("{} shares memory with others", entry.symbol));
+      if (const CUresult refused = shim().stepAside(fmt::format("{} shares memory with others", entry.symbol));
+          refused != CUDA_SUCCESS)
+        return refused;
     if (const std::string_view reason = whyNothingIsPlanned(entry); !reason.empty())
       if (const CUresult refused = shim().stopPlanning(entry.symbol, reason); refused != CUDA_SUCCESS)
         return refused;

@@ -11,7 +11,7 @@ constexpr std::size_t pitchBytes = 512;
 
 /// From the heap; nothing where the driver is to answer.
 std::optional<CUresult> allocate(CUdeviceptr *address, std::size_t bytes, CUstream stream) {
-  if (!address || bytes == 0 || !shim().follows())
+  if (!address || bytes == 0 || !shim().follows() || shim().mutex().isMine())
     return std::nullopt;
   const std::lock_guard lock(shim().mutex());
   Memory *const memory = shim().memory();
@@ -45,7 +45,7 @@ CUresult allocateGiven(const EntryPoint &entry, CUdeviceptr *address, std::size_
   const Outside outside(entry);
   if (outside.refusal() != CUDA_SUCCESS)
     return outside.refusal();
-  const bool counts = shim().isActive() && bytes != 0;
+  const bool counts = shim().isActive() && bytes != 0 && !shim().mutex().isMine();
   if (counts) {
     const std::lock_guard lock(shim().mutex());
     if (shim().memory() && !shim().memory()->countGiven(bytes, !shim().isCapturing()))

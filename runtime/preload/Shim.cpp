@@ -48,28 +48,31 @@ void Shim::begin() {
                                  program_invocation_short_name, bytesText(settings_.budgetBytes)));
 }
 
-void Shim::stepAside(const std::string &reason) {
+CUresult Shim::stepAside(const std::string &reason) {
   if (mutex_.isMine()) { // the driver itself opens a library; the next event finds the reason
     pending_ = reason;
-    return;
+    return CUDA_SUCCESS;
   }
   const std::lock_guard lock(mutex_);
-  stepAsideNow(reason);
+  return stepAsideNow(reason);
 }
 
-/// Calls go past the shim only once all values are at their addresses.
-void Shim::stepAsideNow(const std::string &reason) {
+/// Calls go past the shim only once all values are at their addresses. Until then the next event tries again.
+CUresult Shim::stepAsideNow(const std::string &reason) {
   if (!isActive())
-    return;
+    return CUDA_SUCCESS;
   if (streams_)
-    if (const runtime::Status back = streams_->takeBack(reason); !back)
-      say(Level::Error, back.error().message);
+    if (const runtime::Status back = streams_->takeBack(reason); !back) {
+      pending_ = reason;
+      return refuse(back.error());
+    }
   Standing active = Standing::Active;
   if (!standing_.compare_exchange_strong(active, Standing::Aside))
-    return;
+    return CUDA_SUCCESS;
   const std::lock_guard lock(reasonMutex_);
   reason_ = reason;
   say(Level::Warning, reason + ": the program goes on without PumpGraph");
+  return CUDA_SUCCESS;
 }
 
 void Shim::nextEvent() {

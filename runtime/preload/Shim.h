@@ -22,20 +22,28 @@ namespace pumpgraph::preload {
 
 using runtime::StreamRun;
 
-/// Knows the thread that holds it.
+/// Knows the thread that holds it, which may lock it again: the driver may call back, and its callback the driver.
 class OwnedMutex {
 public:
   void lock() {
-    mutex_.lock();
-    owner_.store(pthread_self(), std::memory_order_relaxed);
+    if (!isMine()) {
+      mutex_.lock();
+      owner_.store(pthread_self(), std::memory_order_relaxed);
+    }
+    ++depth_;
   }
   bool try_lock() {
-    if (!mutex_.try_lock())
-      return false;
-    owner_.store(pthread_self(), std::memory_order_relaxed);
+    if (!isMine()) {
+      if (!mutex_.try_lock())
+        return false;
+      owner_.store(pthread_self(), std::memory_order_relaxed);
+    }
+    ++depth_;
     return true;
   }
   void unlock() {
+    if (--depth_ != 0)
+      return;
     owner_.store(0, std::memory_order_relaxed);
     mutex_.unlock();
   }
@@ -44,6 +52,7 @@ public:
 private:
   std::mutex mutex_;
   std::atomic<pthread_t> owner_{0};
+  int depth_ = 0; ///< the holder's
 };
 
 /// One for each process, never destroyed: the driver may call back after the end of main().
@@ -67,7 +76,8 @@ public:
   /// Of the calls that use the device: the first one in a process says what the shim does there.
   bool follows();
   /// From now on the program runs as without PumpGraph, as far as it can. Says why, once.
-  void stepAside(const std::string &reason);
+  /// CUDA_SUCCESS, unless values cannot return to their addresses: then a call that asked for it must not happen.
+  CUresult stepAside(const std::string &reason);
   bool says(Level level) const { return level <= settings_.level; }
   void say(Level level, const std::string &message) const {
     if (says(level))
@@ -116,7 +126,7 @@ public:
 
 private:
   void begin();
-  void stepAsideNow(const std::string &reason);
+  CUresult stepAsideNow(const std::string &reason);
 
   Settings settings_;
   std::atomic<Standing> standing_;

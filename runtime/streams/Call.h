@@ -39,6 +39,7 @@ struct Call {
   /// Host memory that it reads, which may hold addresses.
   const void *uploaded = nullptr;
   std::uint64_t uploadedBytes = 0;
+  std::uint64_t uploadedTo = 0;
   std::vector<std::uint64_t> otherWords; ///< of a kernel whose round is written down: those that lead to no allocation
 
   CallIdentity identity() const {

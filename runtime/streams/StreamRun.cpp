@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/streams/StreamRun.h"
 
-#include "runtime/capture/FindHiddenPointers.h"
-
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -24,14 +23,19 @@ std::uint64_t wordOf(CUstream stream) {
   return reinterpret_cast<std::uintptr_t>(stream);
 }
 
-/// Memory that a call copies from may be the device's. The system does not read pinned memory for others.
-bool isReadable(const Driver &driver, std::uint64_t address) {
+enum class Readable : std::uint8_t { No, Yes, Unknown };
+
+/// Memory that a call copies from may be the device's. The system does not read pinned memory for others, and where it
+/// reads none at all nobody knows.
+Readable isReadable(const Driver &driver, std::uint64_t address) {
   unsigned type = 0;
   if (driver.pointerGetAttribute.raw(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS)
-    return type == CU_MEMORYTYPE_HOST;
+    return type == CU_MEMORYTYPE_HOST ? Readable::Yes : Readable::No;
   char byte;
   iovec local{&byte, 1}, remote{reinterpret_cast<void *>(address), 1};
-  return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
+  if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1)
+    return Readable::Yes;
+  return errno == EFAULT ? Readable::No : Readable::Unknown;
 }
 
 /// Without a branch for each word, at the speed of memory.
@@ -80,26 +84,40 @@ StreamRun::~StreamRun() {
 // ---- planning -------------------------------------------------------------------------------------------------------
 
 Expected<std::set<std::uint64_t>> StreamRun::findStaying() {
-  Heap &heap = tools_.heap;
+  const Heap &heap = tools_.heap;
   PUMPGRAPH_TRY_WHILE(tools_.driver.ctxSynchronize(), "waiting before memory is searched for addresses");
   const Expected<std::unique_ptr<PinnedPool>> staging = PinnedPool::create(tools_.driver, tools_.host, stagingBytes);
   if (!staging)
     return tl::unexpected<Error>(staging.error());
-  PointerScan scan(tools_.driver, heap, **staging, down_);
+  std::set<BlockId> staying = named_;
+  // Freed memory too: a table of addresses, and what it names, may live for a part of each round.
   for (const BlockId id : heap.blocks()) {
-    // Freed memory too: a table of addresses may live for a part of each round.
-    if (const Backing backing = heap.block(id).backing; backing == Backing::Device || backing == Backing::Host)
-      PUMPGRAPH_TRY(scan.scanBlock(id));
+    const Block &block = heap.block(id);
+    if (block.backing != Backing::Device && block.backing != Backing::Host)
+      continue;
+    for (std::uint64_t done = 0; done < block.bytes(); done += stagingBytes) {
+      const std::uint64_t bytes = std::min(stagingBytes, block.bytes() - done);
+      char *const words = (*staging)->at(0);
+      PUMPGRAPH_TRY_WHILE(tools_.driver.memcpyDtoHAsync(words, block.address + done, bytes, down_),
+                          "looking for addresses in memory");
+      PUMPGRAPH_TRY_WHILE(tools_.driver.streamSynchronize(down_), "looking for addresses in memory");
+      addNamed({reinterpret_cast<const std::uint64_t *>(words), bytes / sizeof(std::uint64_t)}, id, staying);
+    }
   }
-  const HiddenPointers hidden = scan.take();
-  for (const std::string &note : hidden.notes)
-    say_(Level::Debug, note);
-  std::set<std::uint64_t> staying;
-  for (const std::set<BlockId> *ids : {&hidden.pointedAt, static_cast<const std::set<BlockId> *>(&named_)})
-    for (const BlockId id : *ids)
-      if (heap.exists(id))
-        staying.insert(heap.block(id).address);
-  return staying;
+  std::set<std::uint64_t> addresses;
+  for (const BlockId id : staying)
+    if (heap.exists(id))
+      addresses.insert(heap.block(id).address);
+  return addresses;
+}
+
+void StreamRun::addNamed(std::span<const std::uint64_t> words, std::optional<BlockId> holder,
+                         std::set<BlockId> &named) const {
+  if (!mayHoldAddresses(words, tools_.addresses))
+    return;
+  for (const std::uint64_t word : words)
+    if (const std::optional<BlockId> block = tools_.heap.blockAround(word); block && block != holder)
+      named.insert(*block);
 }
 
 Status StreamRun::prepareDriver(std::uint32_t events) {
@@ -261,22 +279,34 @@ void StreamRun::beginRound(std::uint32_t period, std::uint64_t phase) {
 // ---- events ---------------------------------------------------------------------------------------------------------
 
 const RoundEvent *StreamRun::expected(RoundEvent::Kind kind) const {
+  if (isLeaving_)
+    return nullptr;
   const RoundEvent &event = plan_->script.events[position_];
-  return event.kind == kind && !isLeaving_ ? &event : nullptr;
+  return event.kind == kind ? &event : nullptr;
 }
 
-/// Adds blocks whose addresses are among the bytes that a call uploads.
-void StreamRun::noteUpload(const Call &call) {
-  const std::uint64_t begin = roundUp(reinterpret_cast<std::uintptr_t>(call.uploaded), sizeof(std::uint64_t));
+/// Adds blocks whose addresses are among the bytes that a call uploads. Words begin where they will be aligned.
+Status StreamRun::noteUpload(const Call &call) {
+  const std::uint64_t skipped = roundUp(call.uploadedTo, sizeof(std::uint64_t)) - call.uploadedTo;
+  std::uint64_t at = reinterpret_cast<std::uintptr_t>(call.uploaded) + skipped;
   const std::uint64_t end = reinterpret_cast<std::uintptr_t>(call.uploaded) + call.uploadedBytes;
-  if (begin + sizeof(std::uint64_t) > end || !isReadable(tools_.driver, begin) || !isReadable(tools_.driver, end - 1))
-    return;
-  const std::span words(reinterpret_cast<const std::uint64_t *>(begin), (end - begin) / sizeof(std::uint64_t));
-  for (std::size_t at = 0; at < words.size(); at += wordsAtOnce) {
-    const auto some = words.subspan(at, std::min(wordsAtOnce, words.size() - at));
-    if (mayHoldAddresses(some, tools_.addresses))
-      scanWords(some, tools_.heap, UINT32_MAX, named_);
+  if (at + sizeof(std::uint64_t) > end)
+    return {};
+  for (const std::uint64_t address : {at, end - 1}) {
+    const Readable readable = isReadable(tools_.driver, address);
+    if (readable == Readable::Unknown)
+      return refuse(fmt::format("{} uploads memory that cannot be searched for addresses", call.name));
+    if (readable == Readable::No) // the device's
+      return {};
   }
+  std::array<std::uint64_t, wordsAtOnce> words;
+  while (at + sizeof(std::uint64_t) <= end) {
+    const std::size_t count = std::min<std::size_t>(words.size(), (end - at) / sizeof(std::uint64_t));
+    std::memcpy(words.data(), reinterpret_cast<const void *>(at), count * sizeof(std::uint64_t));
+    addNamed(std::span(words).first(count), std::nullopt, named_);
+    at += count * sizeof(std::uint64_t);
+  }
+  return {};
 }
 
 Status StreamRun::issueOne(const IssuedOperation &operation, CUstream stream) {
@@ -297,8 +327,8 @@ Status StreamRun::issueBefore(CUstream stream) {
   const std::vector<IssuedOperation> &operations = plan_->list.before[node_];
   for (; issued_ < operations.size(); ++issued_)
     if (const Status issued = issueOne(operations[issued_], stream); !issued) {
-      const Status back = takeBack(issued.error().message);
-      return back ? inContext(issued.error(), "a planned round") : back;
+      isLeaving_ = true; // unless the plan is taken back
+      return takeBack(issued.error().message);
     }
   return {};
 }
@@ -307,7 +337,7 @@ Status StreamRun::beforeCall(const Call &call) {
   if (isBroken_)
     return fail(PUMPGRAPH_INTERNAL, "values were lost");
   if (call.uploaded && !isRefused())
-    noteUpload(call);
+    PUMPGRAPH_TRY(noteUpload(call));
   if (!plan_)
     return {};
   if (call.uploaded)

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <map>
+#include <span>
 #include <string_view>
 
 namespace pumpgraph::runtime {
@@ -51,12 +52,12 @@ public:
   Status afterCall(const Call &call, CUresult result);
   Status beforeAllocation(std::uint64_t bytes, CUstream stream);
   /// Of the allocation that has been announced; 0: no matter.
-  CUdeviceptr expectedAddress() const { return plan_ ? plan_->script.events[position_].parts[2] : 0; }
+  CUdeviceptr expectedAddress() const { return plan_ && !isLeaving_ ? plan_->script.events[position_].parts[2] : 0; }
   Status afterAllocation(std::optional<CUdeviceptr> address);
   Status beforeFree(CUdeviceptr address, CUstream stream);
 
   /// Of a call that is no event: the addresses that it uploads. beforeCall() does so itself.
-  void noteUpload(const Call &call);
+  Status noteUpload(const Call &call);
 
   /// Every value returns to its address. Nothing, if no plan is in force.
   Status takeBack(const std::string &reason);
@@ -83,6 +84,8 @@ private:
   /// Why the program's memory is not as the plan's round begins; empty: it is.
   std::string whyNotNow(const StreamPlan &plan) const;
   Expected<std::set<std::uint64_t>> findStaying();
+  /// Adds the blocks that words name, alive or not.
+  void addNamed(std::span<const std::uint64_t> words, std::optional<BlockId> holder, std::set<BlockId> &named) const;
   Expected<std::unique_ptr<StreamPlan>> makePlan(RoundScript script);
   Status prepareDriver(std::uint32_t events);
   std::uint64_t reserveFor(const StreamPlan &plan) const;

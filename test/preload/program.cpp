@@ -350,13 +350,16 @@ void table(int count, int filledAt, bool isPinned) {
   const CUfunction add = kernel("addThroughTable");
   void *pinned = nullptr;
   MUST(FIND(cuMemHostAlloc, 2020)(&pinned, sizeof(CUdeviceptr), 0));
-  CUdeviceptr pageable = 0, &address = isPinned ? *static_cast<CUdeviceptr *>(pinned) : pageable;
-  address = loop.sum();
+  // Aligned where it comes to lie, and not where it comes from, unless it is pinned.
+  alignas(8) char pageable[12];
+  void *const source = isPinned ? pinned : pageable + 4;
+  const CUdeviceptr address = loop.sum();
+  std::memcpy(source, &address, sizeof address);
   CUdeviceptr table = 0;
   MUST(memAlloc(&table, 2 * mebibyte));
   for (int i = 0; i < count; ++i) {
     if (i == filledAt)
-      MUST(FIND(cuMemcpyHtoD, 3020)(table, &address, sizeof address));
+      MUST(FIND(cuMemcpyHtoD, 3020)(table, source, sizeof address));
     loop.round(0.5F, [&] {
       if (i >= filledAt)
         loop.call(add, table, 4 * mebibyte, 1.0F);
