@@ -7,6 +7,8 @@
 #include "runtime/preload/EntryPoints.h"
 #include "runtime/preload/Shim.h"
 
+#include <array>
+#include <cstring>
 #include <mutex>
 #include <tuple>
 #include <type_traits>
@@ -107,6 +109,27 @@ template <> struct Parts<tag::cuMemsetD16> : Fill<unsigned short> {};
 template <> struct Parts<tag::cuMemsetD16Async> : Fill<unsigned short> {};
 template <> struct Parts<tag::cuMemsetD32> : Fill<unsigned> {};
 template <> struct Parts<tag::cuMemsetD32Async> : Fill<unsigned> {};
+
+/// Overwrites the stack that calls of the shim and of the driver have used. The program's next launch may pass some of
+/// it on, as the bytes of a struct that nobody has written: addresses left there would look like operands, others in
+/// each round.
+class CleanStack {
+public:
+  CleanStack() = default;
+  ~CleanStack() {
+    if (shim().plans())
+      clean();
+  }
+  CleanStack(const CleanStack &) = delete;
+  CleanStack &operator=(const CleanStack &) = delete;
+
+private:
+  [[gnu::noinline]] static void clean() {
+    std::array<char, 16384> used; // takes some hundred nanoseconds
+    std::memset(used.data(), 0, used.size());
+    asm volatile("" : : "r"(used.data()) : "memory");
+  }
+};
 
 /// Makes a call that the log takes, unless a stream is captured, whose calls become nodes. `describe` states its parts;
 /// `issue` calls the driver.

@@ -177,7 +177,8 @@ def write_wrappers(file, symbols, classes, versions):
         passed = "".join(f", {name}" for _, name, _ in symbol.parameters)
         tag = "Ancient" if is_ancient(symbol, versions) else symbol.base
         real = f"Real<decltype(&::{symbol.name})>(Symbol::{symbol.name})"
-        file.write(f"CUresult {symbol.name}({declared}) {{\n  return Hook<tag::{tag}>::call({real}{passed});\n}}\n")
+        file.write(f"CUresult {symbol.name}({declared}) {{\n  const CleanStack clean;\n"
+                   f"  return Hook<tag::{tag}>::call({real}{passed});\n}}\n")
     for symbol in symbols.values():
         suffix = re.search(r"_pt[sd][sz]$", symbol.name)
         for name, version in symbol.versions:

@@ -15,6 +15,7 @@ namespace pumpgraph::runtime {
 namespace {
 
 constexpr std::size_t mostPlans = 8;
+constexpr std::size_t mostRetired = 8;
 constexpr std::size_t mostUnplannedShown = 3;
 constexpr std::size_t wordsAtOnce = 1 << 12; // of an upload
 constexpr std::uint64_t stagingBytes = std::uint64_t{4} << 20;
@@ -168,7 +169,7 @@ void StreamRun::plan(RoundScript script) {
     return;
   }
   if (plans_.size() == mostPlans)
-    plans_.erase(plans_.begin());
+    retire(plans_.begin());
   say_(Level::Info, fmt::format("period {}, {} calls and allocations, is planned; predicted {:.1f} ms a round", period,
                                 calls, (*plan)->predictedUs * 1e-3));
   plans_[period] = std::move(*plan);
@@ -184,8 +185,16 @@ Status StreamRun::refuse(const std::string &reason) {
 
 Status StreamRun::forgetAll(const std::string &reason) {
   PUMPGRAPH_TRY(takeBack(reason));
-  plans_.clear();
+  while (!plans_.empty())
+    retire(plans_.begin());
   return {};
+}
+
+void StreamRun::retire(Plans::iterator plan) {
+  plan->second->residence.reset();
+  if (plan->second->inForce != 0 && retired_.size() < mostRetired)
+    retired_.push_back(std::move(plan->second));
+  plans_.erase(plan);
 }
 
 Expected<bool> StreamRun::forgetStream(std::uint64_t stream) {
@@ -198,7 +207,12 @@ Expected<bool> StreamRun::forgetStream(std::uint64_t stream) {
   if (std::none_of(plans_.begin(), plans_.end(), uses))
     return false;
   PUMPGRAPH_TRY(takeBack("a stream is destroyed"));
-  return std::erase_if(plans_, uses) != 0;
+  for (auto plan = plans_.begin(); plan != plans_.end();)
+    if (uses(*plan))
+      retire(plan++);
+    else
+      ++plan;
+  return true;
 }
 
 // ---- into force -----------------------------------------------------------------------------------------------------
@@ -267,7 +281,7 @@ void StreamRun::beginRound(std::uint32_t period, std::uint64_t phase) {
     isBroken_ = plan.residence->lost() && tools_.driver.loss->result() == CUDA_SUCCESS;
     say_(Level::Info,
          fmt::format("the plan of period {} cannot come into force: {}", period, installed.error().message));
-    plans_.erase(known);
+    retire(known);
     return;
   }
   plan_ = &plan;
@@ -461,15 +475,29 @@ void StreamRun::abandon() {
     tools_.host.countPinned(-static_cast<std::int64_t>(reserved_));
   }
   plan_ = nullptr;
-  plans_.clear();
+  while (!plans_.empty())
+    retire(plans_.begin());
   events_.clear();
   down_ = up_ = nullptr;
   context_ = nullptr;
 }
 
+std::vector<const StreamPlan *> StreamRun::history() const {
+  std::vector<const StreamPlan *> all;
+  for (const std::unique_ptr<StreamPlan> &plan : retired_)
+    all.push_back(plan.get());
+  for (const auto &[period, plan] : plans_)
+    all.push_back(plan.get());
+  return all;
+}
+
 Status StreamRun::writeReport(const std::string &folder) const {
-  for (const auto &[period, plan] : plans_) {
-    const std::string path = fmt::format("{}/{}-period-{}.txt", folder, getpid(), period);
+  std::map<std::uint32_t, int> pages;
+  for (const StreamPlan *plan : history()) {
+    const std::uint32_t period = plan->script.period;
+    const int page = ++pages[period];
+    const std::string path =
+        fmt::format("{}/{}-period-{}{}.txt", folder, getpid(), period, page == 1 ? "" : fmt::format("-{}", page));
     std::ofstream file(path);
     file << fmt::format("period {}: {} calls and allocations, {} rounds as planned, in force {} times\n", period,
                         plan->script.events.size(), plan->rounds, plan->inForce);
@@ -485,9 +513,9 @@ Status StreamRun::writeReport(const std::string &folder) const {
 
 std::vector<std::string> StreamRun::summary() const {
   std::vector<std::string> lines;
-  for (const auto &[period, plan] : plans_) {
-    std::string &line = lines.emplace_back(
-        fmt::format("planned: {} rounds of period {}, in force {} times", plan->rounds, period, plan->inForce));
+  for (const StreamPlan *plan : history()) {
+    std::string &line = lines.emplace_back(fmt::format("planned: {} rounds of period {}, in force {} times",
+                                                       plan->rounds, plan->script.period, plan->inForce));
     if (plan->takenBack != 0)
       line += fmt::format(", left {} times, the last time by {}", plan->takenBack, plan->lastDeviation);
   }

@@ -72,6 +72,12 @@ public:
   const std::map<std::uint32_t, std::unique_ptr<StreamPlan>> &plans() const { return plans_; }
 
 private:
+  using Plans = std::map<std::uint32_t, std::unique_ptr<StreamPlan>>;
+
+  /// Gives a plan up, but for its part of the report.
+  void retire(Plans::iterator plan);
+  /// Plans that are or were in use, the oldest first.
+  std::vector<const StreamPlan *> history() const;
   Status deviate(std::string_view event);
   /// The event that is expected next, if it is of this kind.
   const RoundEvent *expected(RoundEvent::Kind kind) const;
@@ -96,9 +102,10 @@ private:
   std::string compilerPath_;
   Say say_;
   std::optional<Compiler> compiler_;
-  std::map<std::uint32_t, std::unique_ptr<StreamPlan>> plans_; ///< by period
-  std::map<std::uint32_t, std::string> unplanned_;             ///< periods, and why
-  std::set<BlockId> named_;                                    ///< whose addresses were uploaded
+  Plans plans_;                                      ///< by period
+  std::vector<std::unique_ptr<StreamPlan>> retired_; ///< without memory, for the report
+  std::map<std::uint32_t, std::string> unplanned_;   ///< periods, and why
+  std::set<BlockId> named_;                          ///< whose addresses were uploaded
   std::string refusal_;
   CUcontext context_ = nullptr;
   CUstream down_ = nullptr, up_ = nullptr;

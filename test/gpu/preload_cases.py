@@ -121,8 +121,8 @@ def static_planned(programs):
 
 
 def torch_planned(programs):
-    """An eager loop that reads its loss in each step, at half of its memory: planned from the fourth step on, back after
-    each evaluation. With segments of PyTorch's own allocator, and with tensors of their own."""
+    """An eager loop that reads its loss in each step, at half of its memory: planned from the fourth step on, back
+    after each evaluation. With segments of PyTorch's own allocator, and with tensors of their own."""
     script = (sys.executable, str(HERE / "preload_torch.py"), "train")
     _, said = programs.plain(*script, "6")
     peak = float(re.search(r"^peak (\d+) MiB", said, flags=re.M).group(1))

@@ -66,6 +66,13 @@ void setFloats(const FakeKernel::Arguments &given) {
   std::fill_n(argument<float *>(given, 0), argument<int>(given, 1), argument<float>(given, 2));
 }
 
+/// Adds the first word of a struct to the first number.
+void setWithTail(const FakeKernel::Arguments &given) {
+  std::uint64_t first = 0;
+  std::memcpy(&first, given[1], sizeof first);
+  *argument<float *>(given, 0) += static_cast<float>(first);
+}
+
 constexpr std::uint64_t sparseBytes = std::uint64_t{64} << 10;
 
 /// y = y * factor + x, in one float of each 64 KiB
@@ -100,7 +107,7 @@ void addBeside(const FakeKernel::Arguments &given) {
 FakeKernel kernels[] = {{"copyFloats", {8, 8, 4}, copyFloats},   {"scaleAndAdd", {8, 8, 4, 4}, scaleAndAdd},
                         {"setFloats", {8, 4, 4}, setFloats},     {"addSparsely", {8, 8, 8, 4}, addSparsely},
                         {"setSparsely", {8, 8, 4}, setSparsely}, {"addThroughTable", {8, 8, 4}, addThroughTable},
-                        {"addBeside", {8, 8, 4}, addBeside}};
+                        {"addBeside", {8, 8, 4}, addBeside},     {"setWithTail", {8, 8192}, setWithTail}};
 
 /// Of memory on the device, written to the file that PUMPGRAPH_FAKE_PEAK names at the end.
 struct Peak {

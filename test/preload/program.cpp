@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,12 +27,11 @@ namespace {
 class Loop {
 public:
   explicit Loop(std::size_t bytes) : bytes_(bytes), count_(static_cast<int>(bytes / sizeof(float))) {
-    CUmodule module = nullptr;
-    MUST(FIND(cuModuleLoadData, 2000)(&module, ""));
+    MUST(FIND(cuModuleLoadData, 2000)(&module_, ""));
     const auto function = FIND(cuModuleGetFunction, 2000);
-    MUST(function(&copy_, module, "copyFloats"));
-    MUST(function(&scale_, module, "scaleAndAdd"));
-    MUST(function(&set_, module, "setFloats"));
+    MUST(function(&copy_, module_, "copyFloats"));
+    MUST(function(&scale_, module_, "scaleAndAdd"));
+    MUST(function(&set_, module_, "setFloats"));
     MUST(FIND(cuStreamCreate, 2000)(&stream_, 0));
     MUST(memAlloc(&sum_, bytes_));
     launch(set_, sum_, count_, 0.0F);
@@ -66,6 +67,12 @@ public:
     std::printf("sum %.17g\n", sum);
   }
 
+  CUmodule module() const { return module_; }
+  void callWithTail(CUfunction function, void *tail) {
+    CUdeviceptr sum = sum_;
+    void *pointers[] = {&sum, tail};
+    MUST(launchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream_, pointers, nullptr));
+  }
   CUstream stream() const { return stream_; }
   CUdeviceptr sum() const { return sum_; }
   /// By a kernel with an address and two numbers.
@@ -81,6 +88,7 @@ private:
 
   std::size_t bytes_;
   int count_;
+  CUmodule module_ = nullptr;
   CUfunction copy_ = nullptr, scale_ = nullptr, set_ = nullptr;
   CUstream stream_ = nullptr;
   CUdeviceptr sum_ = 0;
@@ -92,6 +100,31 @@ void rounds(int count, int evaluateEvery = 0) {
     loop.round(0.25F * static_cast<float>(i % 3));
     if (evaluateEvery != 0 && i % evaluateEvery == 0)
       loop.evaluate();
+  }
+  loop.print();
+}
+
+/// A kernel whose last parameter is a struct of which the first word alone is written.
+[[gnu::noinline]] void launchWithTail(Loop &loop, CUfunction function) {
+  struct Tail {
+    std::uint64_t used;
+    std::array<std::uint64_t, 1023> unused;
+  };
+  alignas(Tail) std::array<char, sizeof(Tail)> tail; // as it is on the stack
+  const std::uint64_t used = 1;
+  std::memcpy(tail.data(), &used, sizeof used);
+  asm volatile("" : : "r"(tail.data()) : "memory");
+  loop.callWithTail(function, tail.data());
+}
+
+/// rounds() with such a kernel in each.
+void tails(int count) {
+  CUfunction function = nullptr;
+  Loop loop(4 * mebibyte);
+  MUST(FIND(cuModuleGetFunction, 2000)(&function, loop.module(), "setWithTail"));
+  for (int i = 1; i <= count; ++i) {
+    loop.round(0.25F * static_cast<float>(i % 3));
+    launchWithTail(loop, function);
   }
   loop.print();
 }
@@ -518,6 +551,8 @@ int main(int count, char **arguments) {
     rounds(number);
   else if (scenario == "evaluated")
     rounds(number, 10);
+  else if (scenario == "tails")
+    tails(number);
   else if (scenario == "fill")
     fill();
   else if (scenario == "mapped")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planned rounds: drawn programs with loops under pump-graph-run --plan, on a driver whose streams run late.
 
-A program prints the same as without pump-graph-run, wherever it leaves the round that is planned. Arguments before those
-of unittest: --programs=COUNT.
+A program prints the same as without pump-graph-run, wherever it leaves the round that is planned. Arguments before
+those of unittest: --programs=COUNT.
 """
 
 import os
@@ -109,6 +109,11 @@ class Scenarios(unittest.TestCase):
     def test_words_beside_an_allocation_lead_to_it(self):
         self.assertGreater(rounds_in(self.same(8, "beside", "40")), 20)
 
+    def test_what_calls_leave_on_the_stack_is_no_operand(self):
+        """A struct by value has bytes that nobody has written: they are what the calls before have left there."""
+        said = self.same(8, "tails", "40")
+        self.assertGreater(rounds_in(said), 20, said)
+
     def test_a_host_function_ends_planning(self):
         said = self.same(8, "host-function", "40")
         self.assertIn("nothing is planned from now on: cuLaunchHostFunc: the device waits for the program", said)
@@ -130,7 +135,8 @@ class Failures(unittest.TestCase):
     def test_after_a_failure_values_are_right_or_the_program_gets_an_error(self):
         """Of one call of the driver, the program's own or one that a plan adds."""
         ends = {"right": 0, "refused": 0}
-        functions = ("cuEventRecord", "cuStreamWaitEvent", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync",
+        functions = ("cuEventRecord", "cuStreamWaitEvent", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync",
+                     "cuMemcpyDtoDAsync",
                      "cuMemCreate", "cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuCtxSynchronize", "cuEventCreate")
         for seed in range(66):
             program = (LOOPS, str(1000 + seed % 22), "16", "120")
