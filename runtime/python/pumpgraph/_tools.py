@@ -17,7 +17,7 @@ def program(name: str) -> Path:
     """Where it is: the file that a variable such as PUMPGRAPH_OPT names; in the package; beside the library's folder.
     Raises PumpGraphError if it is nowhere."""
     named = os.environ.get(name.replace("pump-graph", "PUMPGRAPH").replace("-", "_").upper())
-    if named:
+    if named and Path(named).is_file():
         return Path(named)
     places = [_PACKAGE / "bin" / name, *(place.resolve().parent.parent / "bin" / name for place in candidates())]
     for place in places:

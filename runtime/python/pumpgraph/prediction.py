@@ -50,10 +50,10 @@ class Prediction:
         name: of the step.
         peak_bytes: device memory that the step takes as it is.
         in_memory_s: seconds of the step as it is.
-        node_times: "static" for estimates, "measured" for times of this step, "saved" for those of a file.
+        node_times: "static" for estimates, "measured" for times of this step, None if nobody knows.
         rows: one AtBudget for each budget, largest first.
-        checkpointing_bytes: no activation checkpointing needs less than this: what is left of the peak without the
-            values that kernels can compute again. None if nothing is known to be computable again.
+        checkpointing_bytes: what is left of the peak without the values that kernels are known to be able to compute
+            again, which is about what activation checkpointing needs. None if nothing is known.
     """
 
     def __init__(self, report: Dict[str, Any], node_times: Optional[str], rows: List[AtBudget]):
@@ -77,12 +77,13 @@ class Prediction:
                 said.append(f"{format_size(least)} is enough for a step that is {text}.")
                 break
         if self.checkpointing_bytes is not None:
-            said.append(f"Activation checkpointing alone needs at least {format_size(self.checkpointing_bytes)}, and takes "
-                        "up to another forward pass. Plans compute values again where that is faster than the link.")
+            size = format_size(self.checkpointing_bytes)
+            said.append(f"Activation checkpointing alone needs about {size}, and takes up to another forward pass. "
+                        "Plans compute values again where that is faster than the link.")
         slow = [row for row in planned if row.slowdown > 2]
         if slow and all(row.limited_by.startswith("link") for row in slow):
-            said.append(f"At {format_size(slow[0].budget_bytes)} and below the link is the limit: a smaller batch has fewer "
-                        "activations to move.")
+            said.append(f"At {format_size(slow[0].budget_bytes)} and below the link is the limit: a smaller batch has "
+                        "fewer activations to move.")
         return said
 
     def __str__(self) -> str:
@@ -93,7 +94,8 @@ class Prediction:
 
     def _title(self) -> str:
         times = f", {_NODE_TIMES[self.node_times]}" if self.node_times in _NODE_TIMES else ""
-        return f"step \"{self.name}\": {format_size(self.peak_bytes)} and {self.in_memory_s * 1e3:.1f} ms in memory{times}"
+        in_memory = f"{format_size(self.peak_bytes)} and {self.in_memory_s * 1e3:.1f} ms in memory"
+        return f"step \"{self.name}\": {in_memory}{times}"
 
     @staticmethod
     def _line(row: AtBudget) -> str:
@@ -111,8 +113,7 @@ class Prediction:
         return f"<table><caption>{html.escape(printable(self._title()))}</caption>{rows}</table>{said}"
 
 
-_NODE_TIMES = {"static": "by estimated node times", "measured": "by measured node times",
-               "saved": "by node times of a saved step"}
+_NODE_TIMES = {"static": "by estimated node times", "measured": "by measured node times"}
 
 
 def _cell(row: AtBudget, slowest: float) -> str:
@@ -133,12 +134,13 @@ def predict(step: Any, budgets: Iterable[Budget] = SHARES, *, private: Any = (),
         budgets: bytes, text such as "16GiB", or shares of the step's own peak such as "50%". Default 75, 50, 33.3 and
             25 %.
         private, inputs, warmup: for a function, as capture() has them.
-        effort: "low" plans in a fraction of the time, for plans that are some percent slower; "high" searches on.
+        effort: "low" plans in a fraction of the time, for plans that are some percent slower. Default "default".
         rematerialize: "never" plans without running kernels again.
         timeout: seconds that the plan of one budget may take.
 
     Returns:
-        A Prediction. Node times are those of the step: measured ones once it was measured, else estimates.
+        A Prediction, of the last replayed graph of a graphed function. Node times are those of the step: measured ones
+        once it was measured, else estimates. The link is the session's; for a file 55 GB/s each way.
 
     Raises:
         PumpGraphError: INVALID_ARGUMENT for arguments, a file that holds no step, or no plan at any of these budgets;
@@ -150,7 +152,8 @@ def predict(step: Any, budgets: Iterable[Budget] = SHARES, *, private: Any = (),
         raise invalid("no budgets: there is nothing to predict")
     options = [f"--plan-effort={effort}", f"--rematerialize={rematerialize}"]
     with tempfile.TemporaryDirectory() as folder:
-        path, node_times = _saved(step, Path(folder) / "step.mlir.gz", private, inputs, warmup)
+        path, node_times, link = _saved(step, Path(folder) / "step.mlir.gz", private, inputs, warmup)
+        options += [f"--{name}={link[key] / 1e9:.3f}" for name, key in _LINK.items() if link.get(key)]
         plans = {budget: _plan(path, budget, options, timeout) for budget in wanted}
     reports = [plan for plan in plans.values() if not isinstance(plan, str)]
     if not reports:
@@ -172,30 +175,59 @@ def _option_of(budget: Budget) -> str:
     return str(parse_size(budget, "budget"))
 
 
-def _saved(step: Any, path: Path, private: Any, inputs: Any, warmup: int) -> Tuple[Path, Optional[str]]:
-    """The file of the step, and what its node times are by."""
+_LINK = {"up": "up_bytes_per_second", "down": "down_bytes_per_second", "both": "both_bytes_per_second"}
+_COSTS = ("static", "measured")
+
+
+def _saved(step: Any, path: Path, private: Any, inputs: Any, warmup: int) -> Tuple[Path, Optional[str], Dict[str, Any]]:
+    """The file of the step, what its node times are by, and the session's link."""
     if isinstance(step, (str, os.PathLike)):
-        return Path(step), None
+        found = Path(step).absolute()
+        if not found.is_file():
+            raise invalid(f"there is no file {printable(found)}")
+        return found, None, {}
     if hasattr(step, "save") and hasattr(step, "report"):
         step.save(path)
-        return path, (step.report().get("runtime") or {}).get("costs")
+        runtime = step.report().get("runtime") or {}
+        costs = runtime.get("costs")  # those of another step's file plan, and are not saved
+        return path, costs if costs in _COSTS else None, runtime.get("link") or {}
     if not callable(step):
         raise invalid(f"{type(step).__qualname__} is no step: a function, a captured step or a file is wanted")
-    from .torch_capture import capture
+    return _captured(step, path, private, inputs, warmup)
 
-    captured = capture(step, warmup=warmup, private=private, inputs=inputs, keep_first_plan=True,
-                       name=getattr(step, "__name__", "step"))
+
+def _captured(fn: Any, path: Path, private: Any, inputs: Any,
+              warmup: int) -> Tuple[Path, Optional[str], Dict[str, Any]]:
+    """Captures a function for this alone. Gradients are those of its last warm-up call again."""
+    import torch
+
+    from .torch_capture import Things, capture
+
+    gradients: List[Tuple[torch.Tensor, Optional[torch.Tensor]]] = []
+
+    def watched() -> Any:
+        if torch.cuda.is_current_stream_capturing() and not gradients:
+            gradients.extend(Things(private).gradients())
+        return fn()
+
     try:
-        return _saved(captured, path, private, inputs, warmup)
+        step = capture(watched, warmup=warmup, private=private, inputs=inputs, keep_first_plan=True,
+                       name=getattr(fn, "__name__", "step"))
+        try:
+            return _saved(step, path, private, inputs, warmup)
+        finally:
+            step.close()
     finally:
-        captured.close()
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
 
 
 def _plan(path: Path, budget: str, options: Sequence[str], timeout: float) -> Union[Dict[str, Any], str]:
     """The report of a plan; if there is none, the reason."""
     command = [str(program("pump-graph-opt")), str(path), f"--budget={budget}", "--report=json", *options]
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=timeout)
     except subprocess.TimeoutExpired:
         raise PumpGraphError(Status.INTERNAL, f"no plan at {budget} within {timeout:g} s; effort=\"low\" is "
                              "quicker") from None
@@ -217,6 +249,7 @@ def _refused(budget: str, peak: int, reason: str) -> AtBudget:
 
 
 def _row(report: Dict[str, Any]) -> AtBudget:
-    return AtBudget(report["budget_bytes"], report["predicted_s"], report["predicted_s"] / report["in_memory_s"],
+    slowdown = report["predicted_s"] / report["in_memory_s"] if report["in_memory_s"] > 0 else 1.0
+    return AtBudget(report["budget_bytes"], report["predicted_s"], slowdown,
                     report["up_bytes"] + report["down_bytes"], (report.get("repeated") or {}).get("time_s", 0.0),
                     report["hosted_bytes"], report["limited_by"])
