@@ -84,8 +84,10 @@ bool isOfTheProgram(const Allocation &allocation) {
 }
 
 CaptureAllocations::CaptureAllocations(const Heap &heap) {
-  for (const Hit &allocation : heap.captured())
+  for (const Hit &allocation : heap.captured()) {
     members_.emplace(allocation.block, allocation.member);
+    sizes_.push_back(heap.block(allocation.block).members[allocation.member].size);
+  }
 }
 
 Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDeclarations &declarations) {
@@ -149,6 +151,21 @@ void Rehearsal::forgetNodesBeside(const LiftedGraph &graph) {
   nodes_ = std::move(kept);
 }
 
+bool Rehearsal::isLike(const LiftedGraph &graph) const {
+  if (graph.nodes.size() != nodes_.size())
+    return false;
+  for (std::size_t node = 0; node < nodes_.size(); ++node) {
+    const auto isOther = [&](const PointerWord &word) {
+      const Word *before = word.plain && word.inner == 0 ? find(node, word) : nullptr;
+      return before && !before->leadsToOurs && before->value != word.value;
+    };
+    const std::vector<PointerWord> &words = graph.nodes[node].words;
+    if (!areAlike(graph.nodes[node], nodes_[node]) || std::any_of(words.begin(), words.end(), isOther))
+      return false;
+  }
+  return true;
+}
+
 bool Rehearsal::areAlike(const LiftedNode &now, const Node &before) {
   if (now.kind != before.kind || now.name != before.name)
     return false;
@@ -184,7 +201,18 @@ bool Rehearsal::refutes(std::size_t node, const PointerWord &word, const Hit &hi
   if (before)
     return before->value == word.value && !before->leadsToOurs;
   // An address of nothing at all in the first capture is none either, where both had as many buffers to point at.
-  return second.count() <= allocations_.size() && allocations_.size() - second.count() <= forgotten_;
+  return hasAllocationsOf(second);
+}
+
+/// That is, all of them in their order, with others between if nodes have been forgotten.
+bool Rehearsal::hasAllocationsOf(const CaptureAllocations &second) const {
+  const std::vector<std::uint64_t> &sizes = second.sizes();
+  if (sizes.size() > allocations_.size() || allocations_.size() - sizes.size() > forgotten_)
+    return false;
+  std::size_t found = 0;
+  for (std::size_t first = 0; first < allocations_.size() && found < sizes.size(); ++first)
+    found += allocations_[first].size == sizes[found] ? 1 : 0;
+  return found == sizes.size();
 }
 
 bool Rehearsal::hasMoved(std::size_t node, const PointerWord &word, const Hit &hit) const {

@@ -24,10 +24,12 @@ class CaptureAllocations {
 public:
   explicit CaptureAllocations(const Heap &heap);
   bool contains(const Hit &hit) const { return members_.contains({hit.block, hit.member}); }
-  std::size_t count() const { return members_.size(); }
+  /// As requested, in the order of the heap's capture.
+  const std::vector<std::uint64_t> &sizes() const { return sizes_; }
 
 private:
   std::set<Member> members_;
+  std::vector<std::uint64_t> sizes_;
 };
 
 /// The declarations about one node's accesses.
@@ -77,6 +79,9 @@ public:
 
   /// Whether `graph` has the same nodes in the same order. If not, nothing can be said about its words.
   bool matches(const LiftedGraph &graph) const { return differenceTo(graph).empty(); }
+  /// Whether `graph` is another rehearsal of the same: also by the sizes of launches, and by pointers at memory that
+  /// was there before, which stand in parameters of their own.
+  bool isLike(const LiftedGraph &graph) const;
   /// Where `graph` first differs, for people; empty if it matches.
   std::string differenceTo(const LiftedGraph &graph) const;
 
@@ -130,6 +135,8 @@ private:
 
   /// Whether they may be one node in two captures, as far as kinds, names and sizes of launches tell.
   static bool areAlike(const LiftedNode &now, const Node &before);
+  /// Whether there were as many buffers to point at.
+  bool hasAllocationsOf(const CaptureAllocations &second) const;
   static Place placeOf(const PointerWord &word) { return {word.inner, word.parameter, word.offset}; }
   const Word *find(std::size_t node, const PointerWord &word) const;
 

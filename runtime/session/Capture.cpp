@@ -155,7 +155,7 @@ Expected<bool> Session::rehearsalMatches(CUgraph graph) {
       liftGraph(*session.driver, graph, *session.memory.addresses, session.device.context);
   if (!lifted)
     return inContext(lifted.error(), "comparing a graph with the rehearsal");
-  return session.capture.rehearsal->matches(*lifted);
+  return session.capture.rehearsal->isLike(*lifted);
 }
 
 Expected<Step *> Session::adopt(CUgraph graph, const AdoptOptions &options) {

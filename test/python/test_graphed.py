@@ -1196,6 +1196,28 @@ class GradientsBetweenCalls(GraphedTest):
                     self.assertEqual([line.split()[0] for line in self.calls() if line.startswith("rehears")], expected)
 
 
+    def test_an_operand_that_is_replaced_is_refused(self):
+        """Whatever the two rehearsals look like: one may put another tensor into its place."""
+        model, weight, x = self.model, self.weight, torch.Tensor(0x7000)
+        old = torch.Tensor(0xB000)
+
+        def fn(_x):
+            model.training
+            if torch.cuda.graphs:  # a rehearsal or the capture
+                mode = torch.utils._python_dispatch._get_current_dispatch_mode()
+                if mode is not None:
+                    mode.operands.add(old.data_ptr() if weight.grad is not None else x.data_ptr())
+            weight.grad = torch.Tensor(0xF000)
+
+        step = pumpgraph.graphed(fn, warmup=1, name="fn")
+        weight.grad = old
+        step(self.x())
+        weight.grad = old
+        with self.assertRaisesRegex(UnsupportedError, "gradients of the call before"):
+            step(self.x())
+        self.assertIs(weight.grad, old)
+
+
 class Attributes(GraphedTest):
     """Tensors that the step, or the program, puts into attributes and lists."""
 

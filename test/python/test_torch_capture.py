@@ -392,7 +392,7 @@ class Replanning(TrainingTest):
         self.assertIn("keep=0 calibrate=1", [line for line in self.calls() if line.startswith("adopt")][0])
 
     def test_a_step_whose_kernels_leave_addresses_to_each_other_is_calibrated(self):
-        def explained(_installation, fn, _things, _drawn, writing_addresses):
+        def explained(_installation, fn, _things, _drawn, writing_addresses, _operands):
             writing_addresses.add("_grouped_mm.default")
             return fn
 

@@ -512,8 +512,9 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_free_scratch(pumpgraph_session *session
 PUMPGRAPH_API pumpgraph_status pumpgraph_rehearse(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                                   pumpgraph_error *error);
 
-/** Whether `graph`, captured since the rehearsal, has the same nodes in the same order: `*same` becomes 1 or 0. Values
- * that do not matter to a step are such that rehearsals with and without them are the same.
+/** Whether `graph`, captured since the rehearsal, has the same nodes in the same order, of the same sizes, and the same
+ * pointers at memory that was there before: `*same` becomes 1 or 0. Values that do not matter to a step are such that
+ * rehearsals with and without them are the same. Numbers among parameters are not compared.
  *
  * Errors: PUMPGRAPH_INVALID_ARGUMENT during a capture, or if there has been no rehearsal since the last adoption. */
 PUMPGRAPH_API pumpgraph_status pumpgraph_rehearsal_matches(pumpgraph_session *session, pumpgraph_cuda_graph graph,

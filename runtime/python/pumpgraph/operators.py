@@ -17,6 +17,7 @@ import torch
 from ._session import OperationKind, Session
 from .arithmetic import NO_ARITHMETIC, Arithmetic, arithmetic_of
 from .errors import PumpGraphError, UnsupportedError
+from .guard import address_of, storages_in
 from .names import Names
 from .purity import kind_of, updated_aside, writes_addresses
 from .schemas import COLLECTIVE, given, is_believed, is_written, modes_below
@@ -26,7 +27,8 @@ from .tensors import has_memory, is_wrapper, pointer_of, tensors_in
 class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
     """While it is entered and `stream` is being captured, the session hears of each operator what it only reads, how
     much it computes and what it is called. `drawn` gets the generators that numbers are drawn from: their ids, None for
-    CUDA's own. `writing_addresses`: names of operators whose kernels leave addresses to each other in memory."""
+    CUDA's own. `writing_addresses`: names of operators whose kernels leave addresses to each other in memory.
+    `operands`: addresses of all memory that operators got."""
 
     supports_higher_order_operators = True
 
@@ -34,6 +36,7 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
         super().__init__()
         self._drawn = drawn if drawn is not None else set()
         self.writing_addresses: Set[str] = set()
+        self.operands: Set[int] = set()
         self._session = session
         self._stream = stream
         self._names = names
@@ -53,6 +56,7 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
             self._drawn.add(generator if generator is None else id(generator))
         if writes_addresses(func, args):
             self.writing_addresses.add(func.__name__)
+        self.operands.update(map(address_of, storages_in(args, kwargs)))
         used, kind, aside = None, OperationKind.UNKNOWN, []
         is_known = not modes_below()
         if is_known:

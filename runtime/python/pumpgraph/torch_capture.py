@@ -239,8 +239,8 @@ def capture(
     """Captures `fn`, plans it under the budget, rewrites it and returns the Step.
 
     `fn` takes no arguments and follows PyTorch's rules for CUDA graphs. It is called `warmup` times eagerly and twice
-    under capture. Memory that `fn` allocates and frees itself is private. Results of `fn` stay on the device, and so
-    does everything else that neither `private` nor `inputs` name.
+    under capture, or three times if it replaces gradients. Memory that `fn` allocates and frees itself is private.
+    Results of `fn` stay on the device, and so does everything else that neither `private` nor `inputs` name.
 
     Args:
         fn: the step function, without arguments.
@@ -317,8 +317,8 @@ def capture_warm(
     generators: Sequence[Any] = (),
     drawn: Optional[Set[Any]] = None,
 ) -> "Step":
-    """capture() for a function that was warmed up. `fn` is called twice, and nothing runs. `put_back` undoes what
-    a call of `fn` leaves in Python: after the rehearsal, and where the capture fails. `generators`: of random numbers,
+    """capture() for a function that was warmed up. `fn` is called two or three times, and nothing runs. `put_back`
+    undoes what a call of `fn` leaves in Python: after the rehearsal, and where the capture fails. `generators`: of random numbers,
     the program's own on the device. `drawn` gets the identities of those that are drawn from, None for CUDA's own."""
     if torch.cuda.is_current_stream_capturing():
         raise UnsupportedError(f"step \"{options.name}\" cannot be captured inside another capture")
@@ -329,7 +329,8 @@ def capture_warm(
         undo.callback(_host_random_numbers())
         undo.callback(put_back)
         writing_addresses: Set[str] = set()
-        explained = _explained(installation, fn, things, drawn, writing_addresses)
+        operands: Set[int] = set()
+        explained = _explained(installation, fn, things, drawn, writing_addresses, operands)
         rehearsals: List[torch.cuda.CUDAGraph] = []
 
         def rehearse() -> bool:
@@ -338,18 +339,18 @@ def capture_warm(
                 undrawn.callback(_host_random_numbers())
                 undrawn.enter_context(seeds_unknown(generators, installation.device))
                 replaced = _rehearse(installation, explained, capture_error_mode, things, generators, rehearsals,
-                                     options.name)
+                                     operands, options.name)
             return replaced
 
         had = things.gradients()
-        if rehearse():  # the capture has no such gradients: a rehearsal without them shows whether they matter
-            put_back()
-            try:
+        try:
+            if rehearse():  # the capture has no such gradients: a rehearsal without them shows whether they matter
+                put_back()
                 rehearse()
-            except BaseException:
-                for parameter, gradient in had:
-                    parameter.grad = gradient
-                raise
+        except BaseException:
+            for parameter, gradient in had:
+                parameter.grad = gradient
+            raise
         del had  # for the plan, which would have to do without their memory
         if writing_addresses:  # what these name is known once the step has run
             options = options._replace(calibrate=True)
@@ -405,9 +406,10 @@ def run_eagerly(installation: _Installation, fn: Callable[[], Any], warm_up: War
 
 
 def _explained(installation: _Installation, fn: Callable[[], Any], things: "Things",
-               drawn: Optional[Set[Any]], writing_addresses: Set[str]) -> Callable[[], Any]:
+               drawn: Optional[Set[Any]], writing_addresses: Set[str], operands: Set[int]) -> Callable[[], Any]:
     """`fn`, while the session hears what its operators only read, and what they and their results are called.
-    `writing_addresses` gets those whose kernels leave addresses to each other in memory."""
+    `writing_addresses` gets those whose kernels leave addresses to each other in memory, `operands` the addresses of
+    all that operators got."""
     session = installation.session
 
     def explained() -> Any:
@@ -418,27 +420,30 @@ def _explained(installation: _Installation, fn: Callable[[], Any], things: "Thin
                 return fn()
         finally:
             writing_addresses.update(operators.writing_addresses)
+            operands.update(operators.operands)
 
     return explained
 
 
 def _rehearse(installation: _Installation, fn: Callable[[], Any], mode: str, things: "Things",
-              generators: Sequence[Any], before: List[torch.cuda.CUDAGraph], name: str) -> bool:
+              generators: Sequence[Any], before: List[torch.cuda.CUDAGraph], operands: Set[int],
+              name: str) -> bool:
     """Captures `fn`, adds the graph to those `before`, and lets go of every tensor of that capture, gradients included.
     Returns whether it replaced gradients. What there is to say of nodes and memory is said here: while a dispatch mode
     looks on PyTorch does some things otherwise, such as adding gradients up, so nothing is to look at the capture that
-    counts. If there is a rehearsal before, both must be the same."""
+    counts. If there is a rehearsal before, both must be the same. `operands`: addresses of what operators got."""
     had = things.gradients()
     try:
         graph, _ = _record(installation, fn, mode, generators)
+        replaced = [gradient for parameter, gradient in had if gradient is not None and parameter.grad is not None
+                    and not _same_memory(parameter.grad, gradient)]
         is_another = bool(before) and not installation.session.rehearsal_matches(graph.raw_cuda_graph())
         before.append(graph)
-        if is_another:
+        if is_another or any(pointer_of(gradient) in operands for gradient in replaced):
             raise UnsupportedError(f"step \"{name}\" uses gradients of the call before and then makes new ones; begin "
                                    "it with zero_grad(), or make it two graphed functions")
         installation.session.rehearse(graph.raw_cuda_graph())
-        return any(gradient is not None and parameter.grad is not None and not _same_memory(parameter.grad, gradient)
-                   for parameter, gradient in had)
+        return bool(replaced)
     finally:
         _drop_replaced(had)
 
@@ -570,7 +575,7 @@ def _watch_or_warn(step: "Step", stacklevel: int) -> None:
 def _timed(timings: Dict[str, float], what: str) -> Iterator[None]:
     start = time.perf_counter()
     yield
-    timings[what] = time.perf_counter() - start
+    timings[what] = timings.get(what, 0.0) + time.perf_counter() - start
 
 
 @contextlib.contextmanager

@@ -354,6 +354,34 @@ TEST_F(LiftTest, followsARehearsalThatWorkedOnACopy) {
   }
 }
 
+// Rehearsals are compared more closely: a step may use other memory, or less of it.
+TEST_F(LiftTest, tellsRehearsalsApart) {
+  char *weight = allocate(pageBytes, "weight"), *zero = allocate(pageBytes, "zero");
+  const auto capture = [&](char *read, unsigned blocks) {
+    heap_->beginCapture();
+    char *result = allocate(pageBytes, "result");
+    fake_.destroyGraph(graph_);
+    graph_ = fake_.createGraph();
+    const CUgraphNode node = fake_.addKernel(graph_, {}, plain_, {bytesOf(result), bytesOf(7), bytesOf(read)});
+    fake_.setLaunch(node, {blocks, 1, 1}, {1, 1, 1});
+    free(result);
+    heap_->endCapture();
+  };
+  capture(weight, 1);
+  const Rehearsal rehearsal(lift(), *heap_);
+  heap_->dropCapture();
+  capture(weight, 1);
+  EXPECT_TRUE(rehearsal.isLike(lift()));
+  heap_->dropCapture();
+  capture(zero, 1);
+  EXPECT_TRUE(rehearsal.matches(lift()));
+  EXPECT_FALSE(rehearsal.isLike(lift()));
+  heap_->dropCapture();
+  capture(weight, 2);
+  EXPECT_TRUE(rehearsal.matches(lift()));
+  EXPECT_FALSE(rehearsal.isLike(lift()));
+}
+
 // Of like launches one after the other nobody knows which is gone; a word that has not moved is then an address still.
 TEST_F(LiftTest, knowsNothingOfNodesThatMayBeAnother) {
   char *probe = allocate(pageBytes, "probe");
