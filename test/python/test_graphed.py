@@ -1195,7 +1195,6 @@ class GradientsBetweenCalls(GraphedTest):
                     step(self.x())
                     self.assertEqual([line.split()[0] for line in self.calls() if line.startswith("rehears")], expected)
 
-
     def test_an_operand_that_is_replaced_is_refused(self):
         """Whatever the two rehearsals look like: one may put another tensor into its place."""
         model, weight, x = self.model, self.weight, torch.Tensor(0x7000)

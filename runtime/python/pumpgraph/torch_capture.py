@@ -318,8 +318,9 @@ def capture_warm(
     drawn: Optional[Set[Any]] = None,
 ) -> "Step":
     """capture() for a function that was warmed up. `fn` is called two or three times, and nothing runs. `put_back`
-    undoes what a call of `fn` leaves in Python: after the rehearsal, and where the capture fails. `generators`: of random numbers,
-    the program's own on the device. `drawn` gets the identities of those that are drawn from, None for CUDA's own."""
+    undoes what a call of `fn` leaves in Python: after a rehearsal, and where the capture fails. `generators`: of random
+    numbers, the program's own on the device. `drawn` gets the identities of those that are drawn from, None for CUDA's
+    own."""
     if torch.cuda.is_current_stream_capturing():
         raise UnsupportedError(f"step \"{options.name}\" cannot be captured inside another capture")
     installation.guard.rest()
