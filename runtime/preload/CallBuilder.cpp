@@ -45,11 +45,13 @@ void CallBuilder::word(std::uint64_t word, std::int32_t parameter) {
 void CallBuilder::words(const void *data, std::size_t bytes, std::int32_t parameter) {
   // A parameter that is the address, and no more.
   const std::int32_t known = bytes == sizeof(std::uint64_t) ? parameter : unknownParameter;
-  for (std::size_t at = 0; at + sizeof(std::uint64_t) <= bytes; at += sizeof(std::uint64_t)) {
-    std::uint64_t value;
-    std::memcpy(&value, static_cast<const char *>(data) + at, sizeof value);
-    word(value, known);
-  }
+  // At multiples of eight, and of four, where packed structs have them.
+  for (const std::size_t begin : {std::size_t{0}, sizeof(std::uint32_t)})
+    for (std::size_t at = begin; at + sizeof(std::uint64_t) <= bytes; at += sizeof(std::uint64_t)) {
+      std::uint64_t value;
+      std::memcpy(&value, static_cast<const char *>(data) + at, sizeof value);
+      word(value, known);
+    }
 }
 
 void CallBuilder::span(std::uint64_t address, std::uint64_t bytes, Mode mode) {

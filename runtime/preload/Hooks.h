@@ -125,7 +125,7 @@ public:
 
 private:
   [[gnu::noinline]] static void clean() {
-    std::array<char, 16384> used; // takes some hundred nanoseconds
+    std::array<char, 16384> used; // about a hundred nanoseconds
     std::memset(used.data(), 0, used.size());
     asm volatile("" : : "r"(used.data()) : "memory");
   }

@@ -18,8 +18,11 @@ template <typename Handle> struct Questions {
   void ask(Handle handle, KernelShape &shape) const {
     shape.parameters.clear();
     KernelShape::Parameter next;
-    while (parameter && parameter(handle, shape.parameters.size(), &next.offset, &next.bytes) == CUDA_SUCCESS)
-      shape.parameters.push_back(next);
+    CUresult result = parameter ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    while (result == CUDA_SUCCESS)
+      if (result = parameter(handle, shape.parameters.size(), &next.offset, &next.bytes); result == CUDA_SUCCESS)
+        shape.parameters.push_back(next);
+    shape.isWhole = result == CUDA_ERROR_INVALID_VALUE; // there is no such parameter
     const char *text = nullptr;
     shape.name = name && name(&text, handle) == CUDA_SUCCESS && text ? text : "a kernel";
   }

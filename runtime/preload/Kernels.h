@@ -19,6 +19,7 @@ struct KernelShape {
   };
   std::string name;
   std::vector<Parameter> parameters;
+  bool isWhole = false;  ///< the driver has told all parameters
   bool isKnown = false;  ///< asked of the driver since modules were last unloaded
   bool isKernel = false; ///< the handle is a CUkernel, which launches take in place of a CUfunction
 };
@@ -26,7 +27,7 @@ struct KernelShape {
 /// Handles come back for other kernels once modules are unloaded, so that ends what is known of all. Not thread-safe.
 class Kernels {
 public:
-  void mark(std::uintptr_t handle, bool isKernel) { shapes_[handle] = {{}, {}, false, isKernel}; }
+  void mark(std::uintptr_t handle, bool isKernel) { shapes_[handle] = {{}, {}, false, false, isKernel}; }
   void unloaded();
   /// Asks the driver at the first time.
   const KernelShape &shape(std::uintptr_t handle);

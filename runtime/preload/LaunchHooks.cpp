@@ -44,6 +44,8 @@ struct Launch {
     call.begin(NodeKind::Kernel, handle, callStream(entry, stream), shape.name.c_str());
     for (const unsigned dimension : dimensions)
       call.value(dimension);
+    if (!shape.isWhole)
+      call.unplannable("its parameters are not known");
     if (parameters.each)
       for (std::size_t i = 0; i < shape.parameters.size(); ++i) {
         call.value(shape.parameters[i].bytes);

@@ -47,26 +47,6 @@ bool mayHoldAddresses(std::span<const std::uint64_t> words, const AddressSpace &
   return found;
 }
 
-/// The context of the plans is current for as long as this lives, whoever calls.
-class CurrentContext {
-public:
-  CurrentContext(const Driver &driver, CUcontext context) : driver_(driver) {
-    if (context)
-      isPushed_ = driver.ctxPushCurrent.raw(context) == CUDA_SUCCESS;
-  }
-  ~CurrentContext() {
-    CUcontext popped = nullptr;
-    if (isPushed_)
-      driver_.ctxPopCurrent.raw(&popped);
-  }
-  CurrentContext(const CurrentContext &) = delete;
-  CurrentContext &operator=(const CurrentContext &) = delete;
-
-private:
-  const Driver &driver_;
-  bool isPushed_ = false;
-};
-
 } // namespace
 
 StreamRun::StreamRun(const MemoryTools &tools, std::string compiler, Say say)
@@ -412,7 +392,7 @@ Status StreamRun::beforeFree(CUdeviceptr address, CUstream stream) {
 Status StreamRun::advance() {
   if (++position_ != plan_->script.events.size())
     return {};
-  const CurrentContext context(tools_.driver, context_); // memory is freed without one, too
+  const ContextScope context(tools_.driver, context_); // memory is freed without one, too
   PUMPGRAPH_TRY(issueBefore(nullptr));
   if (!plan_)
     return {};
@@ -451,7 +431,7 @@ Status StreamRun::takeBack(const std::string &reason) {
     return fail(PUMPGRAPH_INTERNAL, "values were lost");
   if (!plan_)
     return {};
-  const CurrentContext scope(tools_.driver, context_);
+  const ContextScope scope(tools_.driver, context_);
   tools_.host.countPinned(-static_cast<std::int64_t>(reserved_));
   const Status removed = remove();
   if (!removed && !plan_->residence->lost() && tools_.driver.loss->result() == CUDA_SUCCESS) {

@@ -69,7 +69,6 @@ public:
   /// A page for each plan: its rounds, why it was left, the planner's report.
   Status writeReport(const std::string &folder) const;
   std::uint64_t plannedCalls() const { return plannedCalls_; }
-  const std::map<std::uint32_t, std::unique_ptr<StreamPlan>> &plans() const { return plans_; }
 
 private:
   using Plans = std::map<std::uint32_t, std::unique_ptr<StreamPlan>>;

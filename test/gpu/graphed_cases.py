@@ -42,7 +42,7 @@ from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 noted = []  # what a case has to say on its line
 ROWS, WIDTH, LAYERS = 2048, 1024, 8
 LINK_BYTES_PER_MS = 50e6
-WARM_UP_STEPS = 16  # of a plan, that a warm-up call may take: 12 to 14 (docs/decisions/16-warm-up-and-host-memory.md)
+WARM_UP_STEPS = 3  # of a plan, that a warm-up call may take; it takes 14 (docs/decisions/16-warm-up-and-host-memory.md)
 OVERHEAD_OPERATORS = 3  # whose time a call may take beside CUDAGraph.replay()
 SHARE = 0.6  # of what the plain program takes at its peak
 

@@ -104,10 +104,20 @@ void addBeside(const FakeKernel::Arguments &given) {
       argument<float>(given, 2);
 }
 
+/// Of a packed struct of a number, an address and a float.
+void addPacked(const FakeKernel::Arguments &given) {
+  std::uint64_t to = 0;
+  float value = 0;
+  std::memcpy(&to, given[0] + 4, sizeof to);
+  std::memcpy(&value, given[0] + 12, sizeof value);
+  *reinterpret_cast<float *>(to) += value;
+}
+
 FakeKernel kernels[] = {{"copyFloats", {8, 8, 4}, copyFloats},   {"scaleAndAdd", {8, 8, 4, 4}, scaleAndAdd},
                         {"setFloats", {8, 4, 4}, setFloats},     {"addSparsely", {8, 8, 8, 4}, addSparsely},
                         {"setSparsely", {8, 8, 4}, setSparsely}, {"addThroughTable", {8, 8, 4}, addThroughTable},
-                        {"addBeside", {8, 8, 4}, addBeside},     {"setWithTail", {8, 8192}, setWithTail}};
+                        {"addBeside", {8, 8, 4}, addBeside},     {"setWithTail", {8, 8192}, setWithTail},
+                        {"addPacked", {16}, addPacked}};
 
 /// Of memory on the device, written to the file that PUMPGRAPH_FAKE_PEAK names at the end.
 struct Peak {

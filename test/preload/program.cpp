@@ -27,11 +27,12 @@ namespace {
 class Loop {
 public:
   explicit Loop(std::size_t bytes) : bytes_(bytes), count_(static_cast<int>(bytes / sizeof(float))) {
-    MUST(FIND(cuModuleLoadData, 2000)(&module_, ""));
+    CUmodule module = nullptr;
+    MUST(FIND(cuModuleLoadData, 2000)(&module, ""));
     const auto function = FIND(cuModuleGetFunction, 2000);
-    MUST(function(&copy_, module_, "copyFloats"));
-    MUST(function(&scale_, module_, "scaleAndAdd"));
-    MUST(function(&set_, module_, "setFloats"));
+    MUST(function(&copy_, module, "copyFloats"));
+    MUST(function(&scale_, module, "scaleAndAdd"));
+    MUST(function(&set_, module, "setFloats"));
     MUST(FIND(cuStreamCreate, 2000)(&stream_, 0));
     MUST(memAlloc(&sum_, bytes_));
     launch(set_, sum_, count_, 0.0F);
@@ -67,11 +68,8 @@ public:
     std::printf("sum %.17g\n", sum);
   }
 
-  CUmodule module() const { return module_; }
-  void callWithTail(CUfunction function, void *tail) {
-    CUdeviceptr sum = sum_;
-    void *pointers[] = {&sum, tail};
-    MUST(launchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream_, pointers, nullptr));
+  void callWith(CUfunction function, std::vector<void *> pointers) {
+    MUST(launchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream_, pointers.data(), nullptr));
   }
   CUstream stream() const { return stream_; }
   CUdeviceptr sum() const { return sum_; }
@@ -88,7 +86,6 @@ private:
 
   std::size_t bytes_;
   int count_;
-  CUmodule module_ = nullptr;
   CUfunction copy_ = nullptr, scale_ = nullptr, set_ = nullptr;
   CUstream stream_ = nullptr;
   CUdeviceptr sum_ = 0;
@@ -100,31 +97,6 @@ void rounds(int count, int evaluateEvery = 0) {
     loop.round(0.25F * static_cast<float>(i % 3));
     if (evaluateEvery != 0 && i % evaluateEvery == 0)
       loop.evaluate();
-  }
-  loop.print();
-}
-
-/// A kernel whose last parameter is a struct of which the first word alone is written.
-[[gnu::noinline]] void launchWithTail(Loop &loop, CUfunction function) {
-  struct Tail {
-    std::uint64_t used;
-    std::array<std::uint64_t, 1023> unused;
-  };
-  alignas(Tail) std::array<char, sizeof(Tail)> tail; // as it is on the stack
-  const std::uint64_t used = 1;
-  std::memcpy(tail.data(), &used, sizeof used);
-  asm volatile("" : : "r"(tail.data()) : "memory");
-  loop.callWithTail(function, tail.data());
-}
-
-/// rounds() with such a kernel in each.
-void tails(int count) {
-  CUfunction function = nullptr;
-  Loop loop(4 * mebibyte);
-  MUST(FIND(cuModuleGetFunction, 2000)(&function, loop.module(), "setWithTail"));
-  for (int i = 1; i <= count; ++i) {
-    loop.round(0.25F * static_cast<float>(i % 3));
-    launchWithTail(loop, function);
   }
   loop.print();
 }
@@ -423,6 +395,50 @@ void beside(int count) {
   loop.print();
 }
 
+/// A kernel whose last parameter is a struct of which the first word alone is written.
+[[gnu::noinline]] void launchWithTail(Loop &loop, CUfunction function) {
+  struct Tail {
+    std::uint64_t used;
+    std::array<std::uint64_t, 1023> unused;
+  };
+  alignas(Tail) std::array<char, sizeof(Tail)> tail; // as it is on the stack
+  const std::uint64_t used = 1;
+  std::memcpy(tail.data(), &used, sizeof used);
+  asm volatile("" : : "r"(tail.data()) : "memory");
+  CUdeviceptr sum = loop.sum();
+  loop.callWith(function, {&sum, tail.data()});
+}
+
+/// rounds() with such a kernel in each.
+void tails(int count) {
+  Loop loop(4 * mebibyte);
+  const CUfunction function = kernel("setWithTail");
+  for (int i = 1; i <= count; ++i) {
+    loop.round(0.25F * static_cast<float>(i % 3));
+    launchWithTail(loop, function);
+  }
+  loop.print();
+}
+
+/// With a kernel whose pointer is in a packed struct, at four bytes off eight.
+void packed(int count) {
+  Loop loop(4 * mebibyte);
+  const CUfunction add = kernel("addPacked");
+  const auto addOne = [&](CUdeviceptr to) {
+    std::array<char, 16> given{};
+    const float value = 1;
+    std::memcpy(given.data() + 4, &to, sizeof to);
+    std::memcpy(given.data() + 12, &value, sizeof value);
+    loop.callWith(add, {given.data()});
+  };
+  for (int i = 0; i < count; ++i)
+    loop.round(0.5F, [&] {
+      addOne(loop.sum());
+      addOne(loop.sum() + 2 * mebibyte); // in its other page
+    });
+  loop.print();
+}
+
 /// Kernels are unloaded in the middle of a round.
 void reload(int count) {
   Loop loop(4 * mebibyte);
@@ -573,6 +589,8 @@ int main(int count, char **arguments) {
     hostTable(number);
   else if (scenario == "beside")
     beside(number);
+  else if (scenario == "packed")
+    packed(number);
   else if (scenario == "aside")
     aside(number);
   else if (scenario == "host-function")

@@ -114,6 +114,13 @@ class Scenarios(unittest.TestCase):
         said = self.same(8, "tails", "40")
         self.assertGreater(rounds_in(said), 20, said)
 
+    def test_a_pointer_in_a_packed_struct_is_an_operand(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertGreater(rounds_in(self.same(8, "packed", "40", options=(f"--report={folder}",))), 20)
+            [step] = Path(folder).glob("*-period-1.mlir")
+            for line in re.findall(r".*\"addPacked\".*", step.read_text()):
+                self.assertIn("[readwrite %block", line)
+
     def test_a_host_function_ends_planning(self):
         said = self.same(8, "host-function", "40")
         self.assertIn("nothing is planned from now on: cuLaunchHostFunc: the device waits for the program", said)

@@ -38,10 +38,6 @@ class CapturedGradients:
                               for is_any, start, after in zip(self._any, at_start, self._after))
         self._alive.add(self)
 
-    @property
-    def replaces(self) -> bool:
-        return any(self._any)
-
     def made(self) -> List[torch.Tensor]:
         """Those that the step makes anew."""
         return [after for start, after in zip(self._before, self._after) if after is not None and after is not start]
