@@ -433,7 +433,7 @@ Status StreamRun::takeBack(const std::string &reason) {
     return {};
   const ContextScope scope(tools_.driver, context_);
   tools_.host.countPinned(-static_cast<std::int64_t>(reserved_));
-  const Status removed = remove();
+  Status removed = remove();
   if (!removed && !plan_->residence->lost() && tools_.driver.loss->result() == CUDA_SUCCESS) {
     tools_.host.countPinned(static_cast<std::int64_t>(reserved_)); // it is in force as before
     say_(Level::Info, fmt::format("the plan of period {} cannot be taken back ({}): {}", plan_->script.period, reason,

@@ -87,8 +87,9 @@ void addSparsely(const FakeKernel::Arguments &given) {
 /// y = value, in one float of each 64 KiB
 void setSparsely(const FakeKernel::Arguments &given) {
   const auto y = argument<std::uint64_t>(given, 0);
-  for (std::uint64_t at = 0; at < argument<std::uint64_t>(given, 1); at += sparseBytes)
-    *reinterpret_cast<float *>(y + at) = argument<float>(given, 2) + static_cast<float>(at / sparseBytes);
+  const std::uint64_t places = (argument<std::uint64_t>(given, 1) + sparseBytes - 1) / sparseBytes;
+  for (std::uint64_t place = 0; place < places; ++place)
+    *reinterpret_cast<float *>(y + place * sparseBytes) = argument<float>(given, 2) + static_cast<float>(place);
 }
 
 /// *table += value, in one float of each 64 KiB
