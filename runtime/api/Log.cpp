@@ -3,6 +3,8 @@
 
 #include "pumpgraph/graph/Printable.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -67,7 +69,8 @@ void Log::tell(const Message &message) {
   if (callback)
     callback(static_cast<std::int32_t>(message.level), text.c_str(), user);
   else
-    std::fprintf(stderr, "pumpgraph: %s: %s\n", names[static_cast<std::size_t>(message.level)].data(), text.c_str());
+    std::fputs(fmt::format("pumpgraph: {}: {}\n", names[static_cast<std::size_t>(message.level)], text).c_str(),
+               stderr);
 }
 
 } // namespace pumpgraph::runtime

@@ -174,11 +174,11 @@ void *stubFor(const char *name, void *real) {
   const std::lock_guard lock(unknownMutex);
   for (int i = 0; i < unknownCount; ++i)
     if (unknown[i].real == real)
-      return pumpgraphUnknownStubs + i * stubBytes;
+      return pumpgraphUnknownStubs + static_cast<std::ptrdiff_t>(i) * stubBytes;
   if (unknownCount == stubs)
     return real;
   unknown[unknownCount] = {strdup(name), real};
-  return pumpgraphUnknownStubs + unknownCount++ * stubBytes;
+  return pumpgraphUnknownStubs + static_cast<std::ptrdiff_t>(unknownCount++) * stubBytes;
 }
 
 /// Unless a driver gives the stand-in itself, since it looks its own functions up by name.

@@ -56,7 +56,7 @@ protected:
   }
 
   /// A step whose temporaries take twelve MiB in turns.
-  Expected<Step> capture(AdoptOptions options = {}) {
+  Expected<Step> capture(const AdoptOptions &options = {}) {
     return session_->capture(
         [&](pumpgraph_stream stream) -> Status {
           for (int i = 0; i < 3; ++i) {
