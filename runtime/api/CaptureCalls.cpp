@@ -21,6 +21,7 @@ static Expected<AdoptOptions> adoptOptions(const pumpgraph_adopt_options *given)
   options.leaveAsCaptured = read->leave_as_captured != 0;
   options.keepFirstPlan = read->keep_first_plan != 0;
   options.calibrate = read->calibrate != 0;
+  options.trustPurity = read->trust_purity != 0;
   if (read->boundary < PUMPGRAPH_BOUNDARY_AUTOMATIC || read->boundary > PUMPGRAPH_BOUNDARY_SHARED)
     return fail(PUMPGRAPH_INVALID_ARGUMENT, "options->boundary is {}", read->boundary);
   options.boundary = static_cast<BoundaryChoice>(read->boundary);
@@ -100,6 +101,20 @@ pumpgraph_status pumpgraph_declare_writes(pumpgraph_session *session, pumpgraph_
       return nullArgument("pointers");
     return self.declareWrites(reinterpret_cast<CUstream>(stream),
                               pointers ? std::optional(addressesOf(pointers, count)) : std::nullopt);
+  });
+  return betweenLaunches(session, status);
+}
+
+pumpgraph_status pumpgraph_declare_reach(pumpgraph_session *session, pumpgraph_stream stream, const void *const *read,
+                                         size_t read_count, const void *const *written, size_t written_count,
+                                         pumpgraph_error *error) {
+  const pumpgraph_status status = onSession(session, error, [&](Session &self) -> Status {
+    if (!read && read_count != 0)
+      return nullArgument("read");
+    if (!written && written_count != 0)
+      return nullArgument("written");
+    return self.declareReach(reinterpret_cast<CUstream>(stream),
+                             {addressesOf(read, read_count), addressesOf(written, written_count)});
   });
   return betweenLaunches(session, status);
 }

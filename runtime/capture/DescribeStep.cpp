@@ -122,9 +122,13 @@ AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const L
                            const NodeDeclarations &declarations, const AccessTables *tables, const KernelReads *kernels)
     : heap_(heap), rehearsal_(rehearsal && rehearsal->matches(captured) ? rehearsal : nullptr), kernels_(kernels),
       allocations_(heap) {
+  if (rehearsal_)
+    reached_ = rehearsal_->reaches(captured, heap);
+  reached_.resize(captured.nodes.size());
   for (std::size_t position = 0; position < captured.nodes.size(); ++position) {
     const LiftedNode &node = captured.nodes[position];
     declared_.emplace_back(heap, declarations, node.handle);
+    addReach(declarations, node.handle, reached_[position]);
     for (const KernelLaunch &launch : node.launches) {
       ++launches_;
       if (!tables)
@@ -136,6 +140,17 @@ AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const L
       tabledLaunches_ += found != tabled_.end() && fits(found->second, launch);
     }
   }
+}
+
+void AccessFinder::addReach(const NodeDeclarations &declarations, CUgraphNode node,
+                            std::vector<ReachedMember> &reached) const {
+  const auto reach = declarations.reaches().find(node);
+  if (reach == declarations.reaches().end())
+    return;
+  for (const auto &[pointers, isWritten] : {std::pair(&reach->second.read, false), {&reach->second.written, true}})
+    for (const CUdeviceptr pointer : *pointers)
+      if (const std::optional<Hit> hit = heap_.find(pointer))
+        reached.push_back({{hit->block, hit->member}, isWritten});
 }
 
 std::optional<Hit> AccessFinder::operandOf(std::size_t position, const PointerWord &word) const {
@@ -299,6 +314,15 @@ std::vector<std::string> AccessFinder::notesOnTables() const {
   return notes;
 }
 
+AccessFinder::Touch AccessFinder::touchOf(const ReachedMember &reached) const {
+  const Block &block = heap_.block(reached.member.first);
+  Touch touch{block.id, {}};
+  touch.access.range = rangeOf(block, block.members[reached.member.second]);
+  touch.access.may = reached.isWritten ? modeRead | modeWrite : modeRead;
+  touch.access.evidence = Evidence::Declared;
+  return touch;
+}
+
 std::optional<AccessFinder::Touch> AccessFinder::touchOf(const TouchedSpan &span) const {
   const std::optional<Hit> hit = heap_.find(span.address);
   if (!hit)
@@ -320,6 +344,8 @@ std::vector<AccessFinder::Touch> AccessFinder::touches(std::size_t position, con
   std::vector<Touch> all;
   for (const PointerWord &word : node.words)
     addTouches(position, node, word, all);
+  for (const ReachedMember &reached : reached_[position])
+    all.push_back(touchOf(reached));
   dropOverwritesOfWhatIsRead(all);
   for (const TouchedSpan &span : node.spans)
     if (const std::optional<Touch> touch = touchOf(span))
@@ -429,6 +455,9 @@ private:
         node.accesses.back().buffer = bufferOf_.at(touch.block);
       }
       keepAsides(node);
+      std::set<Member> &reached = step_.reached.emplace_back();
+      for (const ReachedMember &one : finder_.reached(i))
+        reached.insert(one.member);
       if (!lifted.refusal.empty())
         step_.refusals.push_back(fmt::format("node {} \"{}\": {}", i, lifted.name, lifted.refusal));
     }
@@ -537,6 +566,8 @@ private:
       for (const TouchedSpan &span : node.spans)
         if (const std::optional<Hit> hit = heap_.find(span.address))
           fixed.insert(hit->block);
+      for (const ReachedMember &reached : finder_.reached(i))
+        fixed.insert(reached.member.first);
       const bool isKnown = node.kind == NodeKind::Kernel && finder_.knowsAddressesByWordsAlone(i, node);
       for (const PointerWord &word : node.words)
         if (const std::optional<Hit> hit = finder_.operandOf(i, word);
@@ -584,6 +615,26 @@ private:
 CapturedStep describeStep(const LiftedGraph &graph, const Heap &heap, const AccessFinder &finder,
                           const std::set<BlockId> &staying, const std::set<BlockId> &pointingAtSelf) {
   return StepDescriber(graph, heap, finder, staying, pointingAtSelf).run();
+}
+
+bool isFollowed(const CapturedStep &step, const Heap &heap, std::uint64_t at, const Hit &target) {
+  const std::optional<Hit> holder = heap.find(at);
+  if (!holder)
+    return false;
+  const Block &block = heap.block(holder->block);
+  const Allocation &member = block.members[holder->member];
+  if (member.bornIn != heap.capture() || member.live)
+    return false;
+  const Range word{at - block.address, sizeof(std::uint64_t)};
+  const auto reads = [&](const Node &node) {
+    return std::any_of(node.accesses.begin(), node.accesses.end(), [&](const Access &access) {
+      return (access.may & modeRead) != 0 && step.blocks[access.buffer] == holder->block && access.range.overlaps(word);
+    });
+  };
+  for (std::size_t node = 0; node < step.description.nodes.size(); ++node)
+    if (!step.reached[node].contains({target.block, target.member}) && reads(step.description.nodes[node]))
+      return false;
+  return true;
 }
 
 } // namespace pumpgraph::runtime

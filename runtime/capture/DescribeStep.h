@@ -31,6 +31,8 @@ struct CapturedStep {
   std::vector<BlockId> blocks;                 ///< by BufferIndex
   std::vector<CUgraphNode> nodes;              ///< by captured position
   std::vector<std::vector<OperandWord>> words; ///< by captured position; of kernels outside child graphs
+  /// By captured position: allocations that the node reaches by addresses in memory. It has accesses to all of them.
+  std::vector<std::set<Member>> reached;
   /// Where repetitions have what their originals have aside; 0: nowhere. All of asideWords() fit, with their addresses'
   /// places in `asideAlignment` bytes.
   CUdeviceptr asideMemory = 0;
@@ -89,6 +91,9 @@ public:
   /// Whether a table says that the kernel is pure in this launch. Never of a child graph.
   bool isPure(std::size_t position, const LiftedNode &node) const;
 
+  /// What the node at `position` reaches by addresses in memory.
+  const std::vector<ReachedMember> &reached(std::size_t position) const { return reached_[position]; }
+
   std::uint64_t refutedWords() const { return refutedWords_; }
   /// The coverage of the tables, and their contradictions to other knowledge.
   std::vector<std::string> notesOnTables() const;
@@ -103,6 +108,9 @@ private:
   void addTouches(std::size_t position, const LiftedNode &node, const PointerWord &word,
                   std::vector<Touch> &touches) const;
   std::optional<Touch> touchOf(const TouchedSpan &span) const;
+  Touch touchOf(const ReachedMember &reached) const;
+  /// Adds what the capture's own declarations say of the node.
+  void addReach(const NodeDeclarations &declarations, CUgraphNode node, std::vector<ReachedMember> &reached) const;
   /// The table's slot for the word; null if no table fits the launch or covers the word.
   const Slot *slotOf(const LiftedNode &node, const PointerWord &word) const;
   /// Whether the launch meets the conditions of PUMPGRAPH_KERNEL_PURE_APART.
@@ -114,8 +122,9 @@ private:
   const Rehearsal *rehearsal_; ///< null unless there is one that matches
   const KernelReads *kernels_;
   CaptureAllocations allocations_;
-  std::vector<DeclaredAccesses> declared_;       ///< by node's position
-  std::map<std::string, KernelAccesses> tabled_; ///< contents of the tables, by kernel
+  std::vector<DeclaredAccesses> declared_;          ///< by node's position
+  std::vector<std::vector<ReachedMember>> reached_; ///< by node's position
+  std::map<std::string, KernelAccesses> tabled_;    ///< contents of the tables, by kernel
   std::size_t launches_ = 0;
   std::size_t tabledLaunches_ = 0;
   mutable std::uint64_t refutedWords_ = 0;
@@ -128,6 +137,11 @@ private:
 /// it for one of them overwrites it, for what it does not write there nobody may look at.
 CapturedStep describeStep(const LiftedGraph &graph, const Heap &heap, const AccessFinder &finder,
                           const std::set<BlockId> &staying, const std::set<BlockId> &pointingAtSelf = {});
+
+/// Whether the address of `target`, found in memory at `at`, leaves it where it may move: a temporary of the step holds
+/// the address, and all nodes that may read it there have declared to reach the target. In memory that outlives the
+/// step others may follow it.
+bool isFollowed(const CapturedStep &step, const Heap &heap, std::uint64_t at, const Hit &target);
 
 /// Bytes of a block that hold allocations.
 std::uint64_t contentBytes(const Block &block);

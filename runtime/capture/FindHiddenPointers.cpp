@@ -24,9 +24,32 @@ std::span<const std::uint64_t> wordsOf(const PinnedPool &staging, std::uint64_t 
   return {reinterpret_cast<const std::uint64_t *>(staging.at(0)), bytes / sizeof(std::uint64_t)};
 }
 
-/// scanWords() by several threads: one reads slower than the link delivers.
-std::vector<std::size_t> scanInParallel(std::span<const std::uint64_t> words, const Heap &heap, BlockId holder,
-                                        std::set<BlockId> &pointedAt) {
+} // namespace
+
+std::vector<std::size_t> PointerScan::scanWords(std::span<const std::uint64_t> words, BlockId holder,
+                                                std::uint64_t address, std::set<BlockId> &pointedAt) const {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!heap_.addresses().contains(words[i])) // nearly always
+      continue;
+    const std::optional<Hit> hit = heap_.find(words[i]);
+    const std::uint64_t at = address + i * sizeof(std::uint64_t);
+    if (!hit || (address != 0 && isNothing(at, *hit, holder)))
+      continue;
+    pointedAt.insert(hit->block);
+    if (hit->block != holder)
+      found.push_back(i);
+  }
+  return found;
+}
+
+bool PointerScan::isNothing(std::uint64_t at, const Hit &target, BlockId holder) const {
+  return !heap_.holdsValue(at, sizeof(std::uint64_t)) ||
+         (isFollowed_ && target.block != holder && isFollowed_(at, target));
+}
+
+std::vector<std::size_t> PointerScan::scanInParallel(std::span<const std::uint64_t> words, BlockId holder,
+                                                     std::uint64_t address, std::set<BlockId> &pointedAt) const {
   constexpr std::size_t leastPerThread = std::size_t{1} << 17;
   const std::size_t threads = std::clamp<std::size_t>(words.size() / leastPerThread, 1,
                                                       std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
@@ -35,8 +58,8 @@ std::vector<std::size_t> scanInParallel(std::span<const std::uint64_t> words, co
   std::vector<std::set<BlockId>> blocks(threads);
   const auto scanShare = [&](std::size_t thread) {
     const std::size_t begin = std::min(thread * share, words.size());
-    found[thread] =
-        scanWords(words.subspan(begin, std::min(share, words.size() - begin)), heap, holder, blocks[thread]);
+    found[thread] = scanWords(words.subspan(begin, std::min(share, words.size() - begin)), holder,
+                              address == 0 ? 0 : address + begin * sizeof(std::uint64_t), blocks[thread]);
   };
   std::vector<std::thread> workers;
   for (std::size_t thread = 1; thread < threads; ++thread)
@@ -53,31 +76,14 @@ std::vector<std::size_t> scanInParallel(std::span<const std::uint64_t> words, co
   return all;
 }
 
-} // namespace
+PointerScan::PointerScan(const Driver &driver, const Heap &heap, const PinnedPool &staging, CUstream stream,
+                         IsFollowed isFollowed)
+    : driver_(driver), heap_(heap), staging_(staging), stream_(stream), isFollowed_(std::move(isFollowed)) {}
 
-std::vector<std::size_t> scanWords(std::span<const std::uint64_t> words, const Heap &heap, BlockId holder,
-                                   std::set<BlockId> &pointedAt) {
-  std::vector<std::size_t> found;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (!heap.addresses().contains(words[i])) // nearly always
-      continue;
-    const std::optional<Hit> hit = heap.find(words[i]);
-    if (!hit)
-      continue;
-    pointedAt.insert(hit->block);
-    if (hit->block != holder)
-      found.push_back(i);
-  }
-  return found;
-}
-
-PointerScan::PointerScan(const Driver &driver, const Heap &heap, const PinnedPool &staging, CUstream stream)
-    : driver_(driver), heap_(heap), staging_(staging), stream_(stream) {}
-
-std::vector<std::size_t> PointerScan::scanStaged(std::uint64_t bytes, BlockId holder) {
+std::vector<std::size_t> PointerScan::scanStaged(std::uint64_t bytes, BlockId holder, std::uint64_t address) {
   found_.scannedBytes += bytes;
   std::set<BlockId> pointedAt;
-  std::vector<std::size_t> words = scanInParallel(wordsOf(staging_, bytes), heap_, holder, pointedAt);
+  std::vector<std::size_t> words = scanInParallel(wordsOf(staging_, bytes), holder, address, pointedAt);
   if (pointedAt.erase(holder) != 0)
     found_.pointAtSelf.insert(holder);
   found_.pointedAt.merge(pointedAt);
@@ -94,7 +100,7 @@ Status PointerScan::scanBlock(BlockId id) {
                         "looking for addresses in \"{}\"", block.members.front().name);
     PUMPGRAPH_TRY_WHILE(driver_.streamSynchronize(stream_), "looking for addresses in \"{}\"",
                         block.members.front().name);
-    for (const std::size_t word : scanStaged(piece, id))
+    for (const std::size_t word : scanStaged(piece, id, block.address + done))
       ++here[heap_.nameAt(block.address + done + word * sizeof(std::uint64_t))];
   }
   for (const auto &[name, count] : here)
@@ -112,7 +118,7 @@ void PointerScan::scanSources(const LiftedGraph &graph) {
           ++unread;
           continue;
         }
-        if (const std::size_t count = scanStaged(piece, noHolder).size(); count != 0)
+        if (const std::size_t count = scanStaged(piece, noHolder, 0).size(); count != 0)
           found_.notes.push_back(fmt::format(
               "node \"{}\" uploads {} addresses of buffers, which therefore stay on the device", node.name, count));
       }

@@ -7,6 +7,7 @@
 #include "runtime/capture/LiftGraph.h"
 #include "runtime/memory/Heap.h"
 
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -20,15 +21,14 @@ struct HiddenPointers {
   std::uint64_t scannedBytes = 0;
 };
 
-/// Adds every block that an aligned word of `words` points at, `holder` itself, where they are, included. Returns the
-/// positions of the words that point at others.
-std::vector<std::size_t> scanWords(std::span<const std::uint64_t> words, const Heap &heap, BlockId holder,
-                                   std::set<BlockId> &pointedAt);
+/// Whether an address, found in memory at `at`, need not keep its target in place. Asked by several threads at once.
+using IsFollowed = std::function<bool(std::uint64_t at, const Hit &target)>;
 
 /// Scans memory for addresses, block by block. `staging` is the buffer that contents are copied through.
 class PointerScan {
 public:
-  PointerScan(const Driver &driver, const Heap &heap, const PinnedPool &staging, CUstream stream);
+  PointerScan(const Driver &driver, const Heap &heap, const PinnedPool &staging, CUstream stream,
+              IsFollowed isFollowed = nullptr);
 
   /// Looks at a block's contents as they are now, which have to be in memory of its own. Blocks until done.
   Status scanBlock(BlockId id);
@@ -38,12 +38,22 @@ public:
   HiddenPointers take();
 
 private:
-  std::vector<std::size_t> scanStaged(std::uint64_t bytes, BlockId holder);
+  /// `address`: of what is staged, on the device; 0: it is host memory. Returns the positions of words that point at
+  /// other blocks.
+  std::vector<std::size_t> scanStaged(std::uint64_t bytes, BlockId holder, std::uint64_t address);
+  std::vector<std::size_t> scanWords(std::span<const std::uint64_t> words, BlockId holder, std::uint64_t address,
+                                     std::set<BlockId> &pointedAt) const;
+  /// Whether an address found at `at` keeps nothing in place: no value is there, or it is followed.
+  bool isNothing(std::uint64_t at, const Hit &target, BlockId holder) const;
+  /// scanWords() by several threads: one reads slower than the link delivers.
+  std::vector<std::size_t> scanInParallel(std::span<const std::uint64_t> words, BlockId holder, std::uint64_t address,
+                                          std::set<BlockId> &pointedAt) const;
 
   const Driver &driver_;
   const Heap &heap_;
   const PinnedPool &staging_;
   CUstream stream_;
+  IsFollowed isFollowed_;
   HiddenPointers found_;
   std::map<std::string, std::uint64_t> holders_; ///< most addresses seen at once, by allocation
 };

@@ -35,6 +35,14 @@ void NodeDeclarations::add(DeclaredPointers &declared, std::size_t &said,
       declared[known_[said]] = pointers;
 }
 
+Status NodeDeclarations::addReach(const Driver &driver, CUgraph graph, const NodeReach &reach) {
+  PUMPGRAPH_TRY(look(driver, graph));
+  for (; reachesSaid_ < known_.size(); ++reachesSaid_)
+    if (!reach.empty())
+      reaches_[known_[reachesSaid_]] = reach;
+  return {};
+}
+
 Status NodeDeclarations::addLabel(const Driver &driver, CUgraph graph, std::string_view label) {
   PUMPGRAPH_TRY(look(driver, graph));
   for (; labelsSaid_ < known_.size(); ++labelsSaid_)

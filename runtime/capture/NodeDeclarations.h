@@ -17,6 +17,14 @@ namespace pumpgraph::runtime {
 /// By node, an address in each allocation of which something is said. Of writes a node without any is one that writes
 /// none.
 using DeclaredPointers = std::map<CUgraphNode, std::vector<CUdeviceptr>>;
+/// Addresses in allocations that a node reaches by addresses in memory.
+struct NodeReach {
+  std::vector<CUdeviceptr> read;    ///< and does not write
+  std::vector<CUdeviceptr> written; ///< may be read, too
+
+  bool empty() const { return read.empty() && written.empty(); }
+};
+using NodeReaches = std::map<CUgraphNode, NodeReach>;
 using NodeLabels = std::map<CUgraphNode, std::string>;
 
 /// The operation of a node. Scratch memory holds nothing between operations.
@@ -46,6 +54,9 @@ public:
   Status addAsides(const Driver &driver, CUgraph graph, const std::vector<CUdeviceptr> &pointers);
   /// Of private memory that was there before the capture, the nodes write only this; nothing: nobody knows.
   Status addWrites(const Driver &driver, CUgraph graph, const std::optional<std::vector<CUdeviceptr>> &pointers);
+  /// What the nodes reach by addresses in memory, beside the allocations that their parameters lead to. Empty: nobody
+  /// knows.
+  Status addReach(const Driver &driver, CUgraph graph, const NodeReach &reach);
   /// Says it of the nodes that `graph` got since the last call. Empty: these nodes have none.
   Status addLabel(const Driver &driver, CUgraph graph, std::string_view label);
 
@@ -58,6 +69,7 @@ public:
   const DeclaredPointers &reads() const { return reads_; }
   const DeclaredPointers &asides() const { return asides_; }
   const DeclaredPointers &writes() const { return writes_; }
+  const NodeReaches &reaches() const { return reaches_; }
   const NodeLabels &labels() const { return labels_; }
   const Operations &operations() const { return operations_; }
   const Arithmetics &arithmetics() const { return arithmetics_; }
@@ -71,10 +83,12 @@ private:
   std::size_t readsSaid_ = 0;       ///< of how many of them
   std::size_t asidesSaid_ = 0;      ///< of how many of them
   std::size_t writesSaid_ = 0;      ///< of how many of them
+  std::size_t reachesSaid_ = 0;     ///< of how many of them
   std::size_t labelsSaid_ = 0;      ///< of how many of them
   std::size_t operationsSaid_ = 0;  ///< of how many of them
   std::size_t arithmeticsSaid_ = 0; ///< of how many of them
   DeclaredPointers reads_, asides_, writes_;
+  NodeReaches reaches_;
   NodeLabels labels_;
   Operations operations_;
   std::uint32_t operationCount_ = 0;

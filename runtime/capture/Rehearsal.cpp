@@ -97,7 +97,9 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
   }
   const CaptureAllocations own(heap);
   for (const LiftedNode &lifted : graph.nodes) {
-    Node &node = nodes_.emplace_back(Node{lifted.kind, lifted.name, true, {}, {}, {}, {}, {}});
+    Node &node = nodes_.emplace_back();
+    node.kind = lifted.kind;
+    node.name = lifted.name;
     if (lifted.kind == NodeKind::Kernel && lifted.launches.size() == 1)
       node.launch = lifted.launches.front();
     if (const auto label = declarations.labels().find(lifted.handle); label != declarations.labels().end())
@@ -108,13 +110,27 @@ Rehearsal::Rehearsal(const LiftedGraph &graph, const Heap &heap, const NodeDecla
     if (const auto arithmetic = declarations.arithmetics().find(lifted.handle);
         arithmetic != declarations.arithmetics().end())
       node.arithmetic = {arithmetic->second.group | rehearsedGroup, arithmetic->second.us};
+    for (const TouchedSpan &span : lifted.spans) {
+      const std::optional<Hit> hit = heap.find(span.address);
+      node.spans.push_back(hit ? Span{{hit->block, hit->member}, hit->offset, own.contains(*hit)} : Span{});
+    }
+    const auto addReach = [&](const std::vector<CUdeviceptr> &pointers, bool isWritten) {
+      for (const CUdeviceptr pointer : pointers)
+        if (const std::optional<Hit> hit = heap.find(pointer))
+          node.reach.push_back({pointer, {hit->block, hit->member}, own.contains(*hit), isWritten});
+    };
+    if (const auto reach = declarations.reaches().find(lifted.handle); reach != declarations.reaches().end()) {
+      addReach(reach->second.read, false);
+      addReach(reach->second.written, true);
+    }
     const DeclaredAccesses declared(heap, declarations, lifted.handle);
     for (const PointerWord &word : lifted.words) {
       const std::optional<Hit> hit = heap.find(word.value);
-      node.words.emplace(placeOf(word), Word{word.value, hit ? hit->offset : 0, hit && own.contains(*hit),
-                                             hit && declared.isRead(*hit), hit && declared.isAside(*hit),
-                                             hit && declared.isNotWritten(*hit, own),
-                                             hit ? heap.block(hit->block).members[hit->member].name : ""});
+      node.words.emplace(placeOf(word),
+                         Word{word.value, hit ? hit->offset : 0, hit ? Member(hit->block, hit->member) : Member(),
+                              hit && own.contains(*hit), hit && declared.isRead(*hit), hit && declared.isAside(*hit),
+                              hit && declared.isNotWritten(*hit, own),
+                              hit ? heap.block(hit->block).members[hit->member].name : ""});
     }
   }
 }
@@ -135,11 +151,16 @@ void Rehearsal::forgetNodesBeside(const LiftedGraph &graph) {
   std::reverse(last.begin(), last.end());
   std::vector<Node> kept;
   std::set<std::size_t> places;
-  for (std::size_t node = 0; node < graph.nodes.size(); ++node)
-    if (first[node] == last[node])
+  for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
+    if (first[node] == last[node]) {
       kept.push_back(nodes_[*places.insert(first[node]).first]);
-    else
-      kept.push_back(Node{graph.nodes[node].kind, graph.nodes[node].name, false, {}, {}, {}, {}, {}});
+      continue;
+    }
+    Node &unknown = kept.emplace_back();
+    unknown.kind = graph.nodes[node].kind;
+    unknown.name = graph.nodes[node].name;
+    unknown.isKnown = false;
+  }
   std::set<std::uint32_t> changed; // operations
   for (std::size_t place = 0; place < nodes_.size(); ++place)
     if (!places.contains(place))
@@ -257,6 +278,32 @@ bool Rehearsal::isNotWritten(std::size_t node, const PointerWord &word) const {
 bool Rehearsal::isDeclaredAside(std::size_t node, const PointerWord &word) const {
   const Word *before = find(node, word);
   return before && before->isDeclaredAside;
+}
+
+std::vector<std::vector<ReachedMember>> Rehearsal::reaches(const LiftedGraph &graph, const Heap &heap) const {
+  std::map<Member, std::set<Member>> now; // by allocation of the first capture
+  const auto add = [&](const auto &before, std::uint64_t address) {
+    const std::optional<Hit> hit = before.leadsToOurs ? heap.find(address) : std::nullopt;
+    if (hit && hit->offset == before.offset)
+      now[before.target].emplace(hit->block, hit->member);
+  };
+  for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
+    for (const PointerWord &word : graph.nodes[node].words)
+      if (const Word *before = find(node, word))
+        add(*before, word.value);
+    const std::vector<TouchedSpan> &spans = graph.nodes[node].spans;
+    for (std::size_t span = 0; span < std::min(spans.size(), nodes_[node].spans.size()); ++span)
+      add(nodes_[node].spans[span], spans[span].address);
+  }
+  std::vector<std::vector<ReachedMember>> reaches(graph.nodes.size());
+  for (std::size_t node = 0; node < graph.nodes.size(); ++node)
+    for (const Reached &reached : nodes_[node].reach)
+      if (reached.isOurs)
+        for (const Member &member : now[reached.target])
+          reaches[node].push_back({member, reached.isWritten});
+      else if (const std::optional<Hit> hit = heap.find(reached.address))
+        reaches[node].push_back({{hit->block, hit->member}, reached.isWritten});
+  return reaches;
 }
 
 const std::string &Rehearsal::nameOf(std::size_t node, const PointerWord &word) const {

@@ -19,6 +19,12 @@ namespace pumpgraph::runtime {
 /// An allocation: its block and its member there.
 using Member = std::pair<BlockId, std::size_t>;
 
+/// An allocation that a node reaches by addresses in memory.
+struct ReachedMember {
+  Member member;
+  bool isWritten = false;
+};
+
 /// The allocations of the heap's last capture.
 class CaptureAllocations {
 public:
@@ -105,6 +111,10 @@ public:
   bool isNotWritten(std::size_t node, const PointerWord &word) const;
   /// Whether the contents behind this parameter reach nothing that the node writes elsewhere.
   bool isDeclaredAside(std::size_t node, const PointerWord &word) const;
+  /// By node of `graph`, the second capture, which matches: what it reaches by addresses in memory there. An allocation
+  /// of the first capture is all those of the second one that stand where it stood, in parameters, copies or fills;
+  /// none if it stood nowhere.
+  std::vector<std::vector<ReachedMember>> reaches(const LiftedGraph &graph, const Heap &heap) const;
   /// The name of the allocation behind this parameter; empty if it has none.
   const std::string &nameOf(std::size_t node, const PointerWord &word) const;
   const std::string &label(std::size_t node) const { return nodes_[node].label; }
@@ -115,21 +125,36 @@ private:
   using Place = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>; ///< inner, parameter, offset
   struct Word {
     std::uint64_t value = 0;
-    std::int64_t offset = 0;  ///< from the start of its target
+    std::int64_t offset = 0; ///< from the start of its target
+    Member target;
     bool leadsToOurs = false; ///< to an allocation of the rehearsal
     bool isDeclaredRead = false;
     bool isDeclaredAside = false;
     bool isNotWritten = false;
     std::string name;
   };
+  /// Where a copy or fill begins.
+  struct Span {
+    Member target;
+    std::int64_t offset = 0;
+    bool leadsToOurs = false;
+  };
+  struct Reached {
+    std::uint64_t address = 0;
+    Member target;
+    bool isOurs = false; ///< an allocation of the rehearsal
+    bool isWritten = false;
+  };
   struct Node {
-    NodeKind kind;
+    NodeKind kind{};
     std::string name;
     bool isKnown = true; ///< it is certain which node of the second capture it is
     std::string label;
     NodeOperation operation;
     NodeArithmetic arithmetic;
     std::map<Place, Word> words;
+    std::vector<Span> spans;
+    std::vector<Reached> reach;
     std::optional<KernelLaunch> launch; ///< of a kernel of the graph itself
   };
 

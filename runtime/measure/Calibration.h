@@ -17,7 +17,8 @@ public:
   /// `pure`: nodes to see of whether they are.
   Calibration(StepState &step, const std::vector<NodeIndex> &pure)
       : step_(step), session_(step.session), driver_(*step.session.driver), heap_(*step.session.memory.heap),
-        scan_(driver_, heap_, *session_.memory.staging, session_.device.stream),
+        scan_(driver_, heap_, *session_.memory.staging, session_.device.stream,
+              [this](std::uint64_t at, const Hit &target) { return isFollowed(step_.captured, heap_, at, target); }),
         purity_(step, step.captured.nodes, pure, PurityCheck::stateBytes) {}
   ~Calibration();
   Calibration(const Calibration &) = delete;

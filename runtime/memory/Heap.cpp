@@ -307,6 +307,17 @@ std::optional<Hit> Heap::find(std::uint64_t word) const {
   return Hit{owner.id, member, fromStart - static_cast<std::int64_t>(owner.members[member].offset)};
 }
 
+bool Heap::holdsValue(std::uint64_t address, std::uint64_t bytes) const {
+  const std::optional<BlockId> id = blockAround(address);
+  if (!id)
+    return false;
+  const Block &owner = *blocks_[*id];
+  const std::uint64_t begin = address - owner.address;
+  return std::any_of(owner.members.begin(), owner.members.end(), [&](const Allocation &member) {
+    return member.isReachable(capture_) && member.offset <= begin && begin + bytes <= member.offset + member.size;
+  });
+}
+
 std::optional<BlockId> Heap::blockAround(std::uint64_t word) const {
   if (!addresses_.contains(word))
     return std::nullopt;

@@ -83,6 +83,9 @@ public:
   /// The block and member that `word` points at, if any that is alive or kept, or was when the running or last capture
   /// began.
   std::optional<Hit> find(std::uint64_t word) const;
+  /// Whether the bytes at an address all belong to a value that somebody may read: of an allocation that is alive or
+  /// kept, or was when the running or last capture began, as far as it was asked for.
+  bool holdsValue(std::uint64_t address, std::uint64_t bytes) const;
   /// The block that `word` points into or beside, whether anything is alive there or not.
   std::optional<BlockId> blockAround(std::uint64_t word) const;
   Expected<Hit> require(const void *pointer) const;

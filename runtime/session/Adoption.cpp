@@ -175,7 +175,8 @@ bool Adoption::isPrivateElsewhere(BlockId block) const {
 
 Status Adoption::calibrate() {
   const Stopwatch watch;
-  Calibration calibration(*step_, mayRepeat() ? PurityCheck::repeatable(*step_) : std::vector<NodeIndex>());
+  const bool checksPurity = mayRepeat() && !options_.trustPurity;
+  Calibration calibration(*step_, checksPurity ? PurityCheck::repeatable(*step_) : std::vector<NodeIndex>());
   Expected<HiddenPointers> hidden = calibration.run();
   if (!hidden)
     return inContext(hidden.error(), fmt::format("calibrating \"{}\"", options_.name));

@@ -96,6 +96,12 @@ Status Session::declareWrites(CUstream stream, const std::optional<std::vector<C
   });
 }
 
+Status Session::declareReach(CUstream stream, const NodeReach &reach) {
+  return declare(*state_, stream, [&](NodeDeclarations &declarations, CUgraph graph) {
+    return declarations.addReach(*state_->driver, graph, reach);
+  });
+}
+
 Status Session::nameNodes(CUstream stream, std::string_view label) {
   return declare(*state_, stream, [&](NodeDeclarations &declarations, CUgraph graph) {
     return declarations.addLabel(*state_->driver, graph, label);
@@ -112,6 +118,12 @@ Status Session::declareOperation(CUgraph graph, OperationKind kind) {
   SessionState &session = *state_;
   const Entered entered(session);
   return session.capture.declarations.addOperation(*session.driver, graph, kind);
+}
+
+Status Session::declareReach(CUgraph graph, const NodeReach &reach) {
+  SessionState &session = *state_;
+  const Entered entered(session);
+  return session.capture.declarations.addReach(*session.driver, graph, reach);
 }
 
 Status Session::declareArithmetic(CUstream stream, double operations, ArithmeticKind kind) {

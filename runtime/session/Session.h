@@ -119,8 +119,10 @@ public:
   Status declareArithmetic(CUstream stream, double operations, ArithmeticKind kind);
   Status declareKernelReads(std::string_view name, std::span<const std::uint32_t> parameters);
   Status declareWrites(CUstream stream, const std::optional<std::vector<CUdeviceptr>> &pointers);
+  Status declareReach(CUstream stream, const NodeReach &reach);
   /// The same of a graph that is built between begin and end.
   Status declareOperation(CUgraph graph, OperationKind kind);
+  Status declareReach(CUgraph graph, const NodeReach &reach);
   Status rehearse(CUgraph graph);
   /// Whether a graph that was captured since has the nodes of the rehearsal.
   Expected<bool> rehearsalMatches(CUgraph graph);

@@ -62,6 +62,7 @@ struct AdoptOptions {
   bool leaveAsCaptured = false;
   bool keepFirstPlan = false; ///< regardless of the first replays' times
   bool calibrate = false;     ///< look for addresses that kernels of the step store
+  bool trustPurity = false;   ///< calibration runs no pure node a second time
   BoundaryChoice boundary = BoundaryChoice::Automatic;
   bool plansOthersAgain = false; ///< where no plan keeps a boundary that is to be shared
   std::int32_t prefetching = 0;  ///< on managed memory: a pumpgraph_prefetching

@@ -314,6 +314,13 @@ FAKE pumpgraph_status pumpgraph_declare_writes(pumpgraph_session *session, pumpg
   return declare("declare_writes", session, stream, pointers, count, error);
 }
 
+FAKE pumpgraph_status pumpgraph_declare_reach(pumpgraph_session *session, pumpgraph_stream stream,
+                                              const void *const *read, size_t read_count, const void *const *written,
+                                              size_t written_count, pumpgraph_error *error) {
+  const pumpgraph_status status = declare("declare_reach of what is read", session, stream, read, read_count, error);
+  return status ? status : declare("declare_reach", session, stream, written, written_count, error);
+}
+
 FAKE pumpgraph_status pumpgraph_declare_aside(pumpgraph_session *session, pumpgraph_stream stream,
                                               const void *const *pointers, size_t count, pumpgraph_error *error) {
   return declare("declare_aside", session, stream, pointers, count, error);
@@ -371,11 +378,12 @@ FAKE pumpgraph_status pumpgraph_rehearsal_matches(pumpgraph_session *session, pu
 FAKE pumpgraph_status pumpgraph_adopt(pumpgraph_session *session, pumpgraph_cuda_graph graph,
                                       const pumpgraph_adopt_options *options, pumpgraph_step **step,
                                       pumpgraph_error *error) {
-  write_down("adopt %p %p size=%d name=%s costs=%s leave=%d keep=%d calibrate=%d boundary=%d%s%s%s%s\n",
+  write_down("adopt %p %p size=%d name=%s costs=%s leave=%d keep=%d calibrate=%d boundary=%d%s%s%s%s%s\n",
              (void *)session, (void *)graph, options->struct_size == sizeof *options, or_null(options->name),
              or_null(options->costs_ir), options->leave_as_captured, options->keep_first_plan, options->calibrate,
              options->boundary, options->prefetching ? " prefetching" : "", options->hosting ? " hosting" : "",
-             options->rematerialize ? " never again" : "", options->plan_others_again ? " others" : "");
+             options->rematerialize ? " never again" : "", options->plan_others_again ? " others" : "",
+             options->trust_purity ? " trusting" : "");
   const pumpgraph_status status = answer("adopt", error);
   if (status == PUMPGRAPH_OK)
     *step = the_step;

@@ -187,6 +187,7 @@ class Declaring(unittest.TestCase):
             declare_reads=lambda stream, pointers: self.said.append((stream, pointers)),
             declare_writes=lambda stream, pointers: self.said.append((stream, "writes", pointers)),
             declare_aside=lambda stream, pointers: self.said.append((stream, "aside", pointers)),
+            declare_reach=lambda stream, *memory: self.said.append((stream, "reach", *memory)),
             declare_arithmetic=lambda *_said: None,  # test_arithmetic
             name_nodes=lambda stream, name: self.said.append((stream, name)),
             declare_operation=lambda stream, kind: self.said.append((stream, kind.name)),
@@ -202,9 +203,18 @@ class Declaring(unittest.TestCase):
         add.__name__ = "add.out"
         result = self.mode.__torch_dispatch__(add, (), (torch.Tensor(0x1000), torch.Tensor(0x2000)))
         self.assertEqual(result.data_ptr(), 0x3000)
-        self.assertEqual(self.said, [(7, "UNKNOWN"), (7, []), (7, "writes", None), (7, "aside", []), (7, ""), "runs",
-                                     (7, "PURE"), (7, [0x1000]), (7, "writes", [0x2000]), (7, "aside", []), (7, "add"),
-                                     (0x3000, "add")])
+        self.assertEqual(self.said, [(7, "UNKNOWN"), (7, []), (7, "writes", None), (7, "aside", []),
+                                     (7, "reach", [], []), (7, ""), "runs",
+                                     (7, "PURE"), (7, [0x1000]), (7, "writes", [0x2000]), (7, "aside", []),
+                                     (7, "reach", [], []), (7, "add"), (0x3000, "add")])
+
+    def test_grouped_products_reach_their_operands_and_results(self):
+        """One kernel leaves a table of addresses to another one."""
+        product = mock.Mock(__name__="_grouped_mm.default", namespace="aten", _schema=operator("self other")._schema)
+        product.return_value = torch.Tensor(0x3000)
+        self.mode.__torch_dispatch__(product, (), (torch.Tensor(0x1000), torch.Tensor(0x2000)))
+        self.assertEqual([said for said in self.said if "reach" in said],
+                         [(7, "reach", [], []), (7, "reach", [0x1000, 0x2000], [0x3000])])
 
     def test_what_another_mode_may_do_in_its_place_is_not_known(self):
         add = mock.Mock(__name__="add.out", namespace="aten", _schema=operator("self other!")._schema)

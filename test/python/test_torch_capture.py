@@ -391,6 +391,9 @@ class Replanning(TrainingTest):
         self.capture(calibrate=True)
         self.assertIn("keep=0 calibrate=1", [line for line in self.calls() if line.startswith("adopt")][0])
 
+    def calls_of(self, name):
+        return [line for line in self.calls() if line.startswith(name)]
+
     def test_a_step_whose_kernels_leave_addresses_to_each_other_is_calibrated(self):
         def explained(_installation, fn, _things, _drawn, writing_addresses, _operands):
             writing_addresses.add("_grouped_mm.default")
@@ -398,7 +401,9 @@ class Replanning(TrainingTest):
 
         with mock.patch.object(torch_capture, "_explained", explained):
             self.capture()
-        self.assertIn("keep=0 calibrate=1", [line for line in self.calls() if line.startswith("adopt")][0])
+            self.assertIn("keep=0 calibrate=1 boundary=0 trusting", self.calls_of("adopt")[0])
+            self.capture(calibrate=True)
+            self.assertNotIn("trusting", self.calls_of("adopt")[0])
 
     def test_other_runs_of_the_step_end_it(self):
         step, _ = self.launches("wwwww", 2)

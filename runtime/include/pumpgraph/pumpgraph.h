@@ -441,6 +441,21 @@ PUMPGRAPH_API pumpgraph_status pumpgraph_declare_aside(pumpgraph_session *sessio
                                                        const void *const *pointers, size_t count,
                                                        pumpgraph_error *error);
 
+/** Declares that the new nodes *reach* allocations by addresses in memory, beside those behind their parameters: those
+ * that hold the `read_count` pointers of `read`, which they only read, and the `written_count` of `written`, which they
+ * may read and write. Grouped products are such: one kernel writes a table of addresses, another one follows it. Both
+ * counts 0 declare nothing of the new nodes. Pointers outside the session are ignored.
+ *
+ * Plans rely on it: these allocations are on the device while the nodes run, and may be elsewhere at other times.
+ * Without it an allocation stays on the device for good once calibration finds its address in memory. With it,
+ * it may move if the address is found in temporary memory alone that no other nodes read.
+ *
+ * New nodes are counted for this function alone. The rest, errors included, is as for pumpgraph_declare_reads(). */
+PUMPGRAPH_API pumpgraph_status pumpgraph_declare_reach(pumpgraph_session *session, pumpgraph_stream stream,
+                                                       const void *const *read, size_t read_count,
+                                                       const void *const *written, size_t written_count,
+                                                       pumpgraph_error *error);
+
 /** Gives the new nodes the program's name for them, such as "layer3.conv2 backward (convolution_backward)". Reports
  * show it in place of the kernel's symbol; nothing else depends on it. With NULL or "" the new nodes keep their
  * symbols. `name` is copied.
@@ -566,6 +581,7 @@ typedef struct pumpgraph_adopt_options {
    * from then on, even if this call fails, the caller launches none without pumpgraph_before_launch(), until
    * `is_watched` is 0. */
   int32_t plan_others_again;
+  int32_t trust_purity; /**< 1, with `calibrate`: nodes declared pure do not run a second time */
 } pumpgraph_adopt_options;
 
 /** Plans a captured graph under the session's budget and rewrites it in place. `graph` was captured between the last

@@ -194,6 +194,7 @@ struct AdoptOptions {
   Hosting hosting = Hosting::Automatic;                   ///< of managed memory: which buffers stay in host memory
   Rematerialize rematerialize = Rematerialize::Automatic; ///< where the session allows it
   bool planOthersAgain = false; ///< with Boundary::Shared: their graphs change, see pumpgraph_adopt_options
+  bool trustPurity = false;     ///< with calibrate: nodes declared pure do not run a second time
 };
 
 namespace detail {
@@ -483,6 +484,13 @@ public:
   Status declareAside(pumpgraph_stream stream, const std::vector<const void *> &pointers) {
     return detail::call(pumpgraph_declare_aside, session_.get(), stream, pointers.data(), pointers.size());
   }
+  /// Declares that the nodes new to the capture on `stream` reach these allocations by addresses in memory: see
+  /// pumpgraph_declare_reach().
+  Status declareReach(pumpgraph_stream stream, const std::vector<const void *> &read,
+                      const std::vector<const void *> &written) {
+    return detail::call(pumpgraph_declare_reach, session_.get(), stream, read.data(), read.size(), written.data(),
+                        written.size());
+  }
   /// Names the nodes new to the capture on `stream`, for reports: see pumpgraph_name_nodes().
   Status nameNodes(pumpgraph_stream stream, const std::string &name) {
     return detail::call(pumpgraph_name_nodes, session_.get(), stream, name.c_str());
@@ -580,6 +588,7 @@ private:
     given.hosting = static_cast<std::int32_t>(options.hosting);
     given.rematerialize = static_cast<std::int32_t>(options.rematerialize);
     given.plan_others_again = options.planOthersAgain;
+    given.trust_purity = options.trustPurity;
     return given;
   }
 

@@ -70,6 +70,7 @@ class AdoptOptions(ctypes.Structure):
         ("hosting", c_int32),
         ("rematerialize", c_int32),
         ("plan_others_again", c_int32),
+        ("trust_purity", c_int32),
     ]
 
 
@@ -210,6 +211,8 @@ FUNCTIONS = {
     "pumpgraph_capture_end": (c_int, [c_void_p, _ERROR]),
     "pumpgraph_declare_reads": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),
     "pumpgraph_declare_kernel_reads": (c_int, [c_void_p, c_char_p, POINTER(c_uint32), c_size_t, _ERROR]),
+    "pumpgraph_declare_reach": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, POINTER(c_void_p), c_size_t,
+                                        _ERROR]),
     "pumpgraph_declare_writes": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),
     "pumpgraph_declare_aside": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), c_size_t, _ERROR]),
     "pumpgraph_name_nodes": (c_int, [c_void_p, c_void_p, c_char_p, _ERROR]),

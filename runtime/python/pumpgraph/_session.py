@@ -277,6 +277,12 @@ class Session:
         said = None if pointers is None else (c_void_p * max(count, 1))(*pointers)
         self.library.call("pumpgraph_declare_writes", self._handle, stream, said, count)
 
+    def declare_reach(self, stream: int, read: Sequence[int], written: Sequence[int]) -> None:
+        """The nodes that the capture on `stream` got since the last call reach these allocations by addresses in memory,
+        and write the latter. None: nothing is said of them."""
+        self.library.call("pumpgraph_declare_reach", self._handle, stream, (c_void_p * len(read))(*read), len(read),
+                          (c_void_p * len(written))(*written), len(written))
+
     def declare_aside(self, stream: int, pointers: Sequence[int]) -> None:
         """What the nodes that the capture on `stream` got since the last call find in these allocations reaches nothing
         that they write elsewhere."""
@@ -421,6 +427,7 @@ class Session:
         prefetching: str = "ahead",
         hosting: str = "automatic",
         rematerialize: str = "automatic",
+        trust_purity: bool = False,
         plan_others_again: bool = False,
     ) -> "NativeStep":
         options = _sized(AdoptOptions)
@@ -442,6 +449,7 @@ class Session:
         if rematerialize not in REMATERIALIZE:
             raise invalid(f"rematerialize={rematerialize!r}; it is one of {', '.join(REMATERIALIZE)}")
         options.rematerialize = REMATERIALIZE.index(rematerialize)
+        options.trust_purity = trust_purity
         options.plan_others_again = plan_others_again
         handle = c_void_p()
         self.library.call("pumpgraph_adopt", self._handle, graph, byref(options), byref(handle))

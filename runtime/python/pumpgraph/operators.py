@@ -24,6 +24,16 @@ from .schemas import COLLECTIVE, given, is_believed, is_written, modes_below
 from .tensors import has_memory, is_wrapper, pointer_of, tensors_in
 
 
+class MemoryUsed(NamedTuple):
+    """Addresses in the memory that a call of an operator only reads, and in the memory that it may write."""
+
+    read: List[int]
+    written: List[int]
+
+
+NOTHING = MemoryUsed([], [])
+
+
 class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
     """While it is entered and `stream` is being captured, the session hears of each operator what it only reads, how
     much it computes and what it is called. `drawn` gets the generators that numbers are drawn from: their ids, None for
@@ -54,7 +64,8 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
         if _draws(func, args, kwargs):
             generator = kwargs.get("generator")
             self._drawn.add(generator if generator is None else id(generator))
-        if writes_addresses(func, args):
+        leaves_addresses = writes_addresses(func, args)
+        if leaves_addresses:
             self.writing_addresses.add(func.__name__)
         self.operands.update(map(address_of, storages_in(args, kwargs)))
         used, kind, aside = None, OperationKind.UNKNOWN, []
@@ -66,28 +77,23 @@ class DeclaringOperators(torch.utils._python_dispatch.TorchDispatchMode):
         # Of what was captured between the operators nothing is known.
         self._declare(None, [], "", OperationKind.UNKNOWN, NO_ARITHMETIC)
         result = func(*args, **kwargs)
-        self._declare(used, aside, name, kind, arithmetic_of(func, args, kwargs, result) if is_known else NO_ARITHMETIC)
+        self._declare(used, aside, name, kind, arithmetic_of(func, args, kwargs, result) if is_known else NO_ARITHMETIC,
+                      reached(used, result) if used and leaves_addresses else NOTHING)
         self._names.results(name, (args, kwargs), result)
         return result
 
     def _declare(self, used: Optional[MemoryUsed], aside: List[int], name: str, kind: OperationKind,
-                 arithmetic: Arithmetic) -> None:
+                 arithmetic: Arithmetic, reach: MemoryUsed = NOTHING) -> None:
         try:
             self._session.declare_operation(self._stream, kind)
             self._session.declare_reads(self._stream, used.read if used else [])
             self._session.declare_writes(self._stream, used.written if used else None)
             self._session.declare_aside(self._stream, aside)
+            self._session.declare_reach(self._stream, *reach)
             self._session.declare_arithmetic(self._stream, *arithmetic)
             self._session.name_nodes(self._stream, name)
         except PumpGraphError:
             pass  # the capture is broken, and whoever broke it says so
-
-
-class MemoryUsed(NamedTuple):
-    """Addresses in the memory that a call of an operator only reads, and in the memory that it may write."""
-
-    read: List[int]
-    written: List[int]
 
 
 def memory_used(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Optional[MemoryUsed]:
@@ -105,6 +111,12 @@ def memory_used(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Optio
             if has_memory(tensor):
                 memory.add(pointer_of(tensor))
     return MemoryUsed(sorted(read - written), sorted(written))
+
+
+def reached(used: MemoryUsed, result: Any) -> MemoryUsed:
+    """The memory that an operator's kernels may follow each other's addresses to: its arguments' and its results'."""
+    made = {pointer_of(tensor) for tensor in tensors_in(result) if has_memory(tensor)}
+    return MemoryUsed(sorted(set(used.read) - made), sorted(made | set(used.written)))
 
 
 # Operators that draw random numbers whatever their arguments are. Others, such as attention, may draw none.

@@ -302,6 +302,7 @@ class AdoptionOptions(NamedTuple):
     prefetching: str = "ahead"
     hosting: str = "automatic"
     rematerialize: str = "automatic"
+    trust_purity: bool = False
 
 
 def capture_warm(
@@ -354,7 +355,7 @@ def capture_warm(
             raise
         del had  # for the plan, which would have to do without their memory
         if writing_addresses:  # what these name is known once the step has run
-            options = options._replace(calibrate=True)
+            options = options._replace(calibrate=True, trust_purity=not options.calibrate)
         put_back()
         undo.callback(_drop_replaced, things.gradients())  # without an adopted step they never get memory
         with _timed(timings, "capture_s"):

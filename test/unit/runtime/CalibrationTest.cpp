@@ -73,24 +73,38 @@ protected:
   void record(bool hostNode = false) {
     graph_ = fake_.createGraph();
     ASSERT_TRUE(session_->captureBegin());
-    void *table = allocate(2 * pageBytes, "table"), *hidden = allocate(4 * pageBytes, "hidden");
+    void *table = table_ ? table_ : allocate(2 * pageBytes, "table"), *hidden = allocate(4 * pageBytes, "hidden");
     fill(hidden, 0, 4 * pageBytes);
     const std::int64_t distance = static_cast<char *>(hidden) - static_cast<char *>(table);
     kernel(storeAddress(), {bytesOf(table), bytesOf(table), bytesOf(distance)});
+    reach(hidden);
     for (int i = 0; i < 3; ++i) {
       void *filler = allocate(6 * pageBytes, "filler");
       fill(filler, 9, 6 * pageBytes);
+      reach(nullptr);
       kernel(storeThrough(), {bytesOf(table), bytesOf(secret)});
+      reach(hidden);
       EXPECT_TRUE(session_->free(filler, nullptr));
     }
     kernel(loadThrough(), {bytesOf(table), bytesOf(result_)});
+    reach(declaresTheLast_ ? hidden : nullptr);
     fill(hidden, 7, 4 * pageBytes); // by its name: the planner knows of this use
     fill(table, 0, 2 * pageBytes);
     if (hostNode)
       fake_.addPlain(graph_, {last_}, CU_GRAPH_NODE_TYPE_HOST);
-    EXPECT_TRUE(session_->free(table, nullptr));
+    if (!table_) {
+      EXPECT_TRUE(session_->free(table, nullptr));
+    }
     EXPECT_TRUE(session_->free(hidden, nullptr));
     ASSERT_TRUE(session_->captureEnd());
+  }
+  /// The nodes since the last call reach this by addresses in memory.
+  void reach(void *what) {
+    if (!declares_)
+      return;
+    const NodeReach reached{
+        {}, what ? std::vector<CUdeviceptr>{reinterpret_cast<CUdeviceptr>(what)} : std::vector<CUdeviceptr>{}};
+    EXPECT_TRUE(session_->declareReach(graph_, reached));
   }
 
   Step *adopt(bool calibrate) {
@@ -115,6 +129,8 @@ protected:
   void *result_ = nullptr;
   CUgraph graph_ = nullptr;
   CUgraphNode last_ = nullptr;
+  void *table_ = nullptr; ///< of the program, in place of the step's
+  bool declares_ = false, declaresTheLast_ = true;
 };
 
 TEST_F(CalibrationTest, keepsOnTheDeviceWhatTheStepsOwnTablesName) {
@@ -127,6 +143,84 @@ TEST_F(CalibrationTest, keepsOnTheDeviceWhatTheStepsOwnTablesName) {
   ASSERT_TRUE(step->replay(nullptr));
   EXPECT_EQ(*static_cast<Word *>(result_), secret);
   EXPECT_LE(fake_.deviceFrames(), budgetPages + 1);
+}
+
+// Whoever follows the table says where it leads: then the target is there when it is needed, and elsewhere between.
+TEST_F(CalibrationTest, reachedMemoryMayMove) {
+  declares_ = true;
+  record();
+  Step *step = adopt(true);
+  ASSERT_TRUE(step);
+  EXPECT_TRUE(isPrivate(step, "hidden"));
+  for (int replay = 0; replay < 3; ++replay) {
+    *static_cast<Word *>(result_) = 1;
+    ASSERT_TRUE(step->replay(nullptr));
+    EXPECT_EQ(*static_cast<Word *>(result_), secret);
+  }
+  EXPECT_LE(fake_.deviceFrames(), budgetPages + 1);
+}
+
+// The declarations of a rehearsal hold for the allocations that stand in their places in the second capture.
+TEST_F(CalibrationTest, reachedMemoryOfARehearsal) {
+  declares_ = true;
+  record();
+  ASSERT_TRUE(session_->rehearse(graph_));
+  void *between = allocate(3 * pageBytes, "between"); // other addresses in the second capture
+  last_ = nullptr;
+  declares_ = false;
+  record();
+  Step *step = adopt(true);
+  ASSERT_TRUE(step);
+  EXPECT_TRUE(isPrivate(step, "hidden"));
+  ASSERT_TRUE(step->replay(nullptr));
+  EXPECT_EQ(*static_cast<Word *>(result_), secret);
+  EXPECT_TRUE(session_->free(between, nullptr));
+}
+
+TEST_F(CalibrationTest, memoryThatOneReaderOfTheTableDoesNotReachStays) {
+  declares_ = true;
+  declaresTheLast_ = false;
+  record();
+  Step *step = adopt(true);
+  ASSERT_TRUE(step);
+  EXPECT_FALSE(isPrivate(step, "hidden"));
+  ASSERT_TRUE(step->replay(nullptr));
+  EXPECT_EQ(*static_cast<Word *>(result_), secret);
+}
+
+// Others may follow a table that outlives the step.
+TEST_F(CalibrationTest, memoryThatALastingTableNamesStays) {
+  declares_ = true;
+  table_ = allocate(2 * pageBytes, "table");
+  record();
+  Step *step = adopt(true);
+  ASSERT_TRUE(step);
+  EXPECT_FALSE(isPrivate(step, "hidden"));
+}
+
+// An address in memory that is free, or behind the end of an allocation, is nobody's to follow.
+TEST_F(CalibrationTest, remainsOfTablesKeepNothingInPlace) {
+  auto *stale = static_cast<Word *>(allocate(64, "stale")), *rest = static_cast<Word *>(allocate(8, "rest"));
+  void *hidden = allocate(4 * pageBytes, "kept");
+  ASSERT_TRUE(session_->declarePrivate(hidden));
+  *stale = rest[1] = reinterpret_cast<Word>(hidden);
+  EXPECT_TRUE(session_->free(stale, nullptr));
+  graph_ = fake_.createGraph();
+  ASSERT_TRUE(session_->captureBegin());
+  fill(hidden, 0, 4 * pageBytes);
+  kernel(loadThrough(), {bytesOf(rest), bytesOf(result_)}); // touches the block of all three
+  ASSERT_TRUE(session_->captureEnd());
+  Step *step = adopt(false);
+  ASSERT_TRUE(step);
+  EXPECT_TRUE(isPrivate(step, "kept"));
+  session_->destroy(step);
+
+  *rest = reinterpret_cast<Word>(hidden); // its twin: now it is a value
+  ASSERT_TRUE(session_->captureBegin());
+  ASSERT_TRUE(session_->captureEnd());
+  step = adopt(false);
+  ASSERT_TRUE(step);
+  EXPECT_FALSE(isPrivate(step, "kept"));
 }
 
 // The negative twin: without it the planner gives the frames of `hidden` away between its two known uses.
