@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,7 @@ OBSERVED = Path(__file__).resolve().parent / "observe_models.py"
 MODELS = Path(__file__).resolve().parent / "unknown_models.py"
 DRAWN = Path(__file__).resolve().parent / "drawn_programs.py"
 PRELOAD = Path(__file__).resolve().parent / "preload_cases.py"
+RANKS = Path(__file__).resolve().parent / "ranks_cases.py"
 LOOP = ROOT / "docs" / "examples" / "pytorch" / "loop.py"
 LIBRARIES = ("transformers", "torchvision", "torch_geometric")
 LIBRARIES_OF_TRAINERS = ("transformers", "lightning", "accelerate")
@@ -60,8 +62,9 @@ def gpu_count():
 class Tests:
     """The tests by name. `folder` holds what one leaves for another."""
 
-    def __init__(self, build, folder, timeout, drawn=(), drawn_s=0):
+    def __init__(self, build, folder, timeout, drawn=(), drawn_s=0, ranks=1):
         self.build, self.folder, self.timeout, self.drawn, self.drawn_s = build, folder, timeout, drawn, drawn_s
+        self.ranks = ranks
         self.measuring = threading.Lock()
 
     def all(self):
@@ -101,6 +104,8 @@ class Tests:
             yield f"memory.{case}", lambda case=case: self.run([sys.executable, str(MEMORY), case])
         for case in self.torch_cases(REMATERIALIZE):
             yield f"rematerialize.{case}", lambda case=case: self.run([sys.executable, str(REMATERIALIZE), case])
+        for case in self.torch_cases(RANKS):
+            yield f"ranks.{case}", lambda case=case: self.on_ranks([sys.executable, str(RANKS), case])
         if importlib.util.find_spec("transformers"):
             for case in self.torch_cases(DECODE):
                 yield f"decode.{case}", lambda case=case: self.shown([sys.executable, str(DECODE), case])
@@ -211,6 +216,28 @@ class Tests:
         if any(status != 0 for status, _ in results):
             raise Failure("not every model does what is written beside it")
 
+    def on_ranks(self, command):
+        """One process a device, with the variables that torchrun sets. The first rank that fails is the failure."""
+        if self.ranks == 1:
+            _, text = self.run(command)
+            print(text.strip()[-4000:], flush=True)
+            return
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+
+        def rank(number):
+            return self.run(command, may_fail=True, variables={
+                "RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(self.ranks),
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+
+        with concurrent.futures.ThreadPoolExecutor(self.ranks) as pool:
+            results = list(pool.map(rank, range(self.ranks)))
+        print(results[0][1].strip()[-4000:], flush=True)
+        for number, (status, text) in enumerate(results):
+            if status != 0:
+                raise Failure(f"rank {number}: exit status {status}\n    " + "\n    ".join(text.splitlines()[-12:]))
+
     def shown(self, command):
         _, text = self.run(command)
         print(text.strip()[-500:], flush=True)
@@ -223,9 +250,10 @@ class Tests:
         _, text = self.run([sys.executable, str(OBSERVED), model])
         print(text.strip()[-1000:], flush=True)
 
-    def run(self, command, may_fail=False, timeout=None):
+    def run(self, command, may_fail=False, timeout=None, variables=None):
         timeout = timeout or self.timeout
-        environment = dict(os.environ, PUMPGRAPH_LIBRARY=str(self.build / "lib" / "libpumpgraph.so"))
+        environment = dict(os.environ, PUMPGRAPH_LIBRARY=str(self.build / "lib" / "libpumpgraph.so"),
+                           **(variables or {}))
         try:
             result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout,
                                     env=environment)
@@ -326,7 +354,7 @@ def runs_alone(name):
     alone = ("runtime_smoke", "graphed.overhead", "graphed.between_replays", "graphed.turns_at_once",
              "graphed.warm_up_at_half", "torch.a_thousand_replays", "torch.estimates_count_arithmetic",
              "drawn_programs", "preload")
-    return name in alone or name.startswith("managed")
+    return name in alone or name.startswith(("managed", "ranks."))
 
 
 def report(name, test):
@@ -349,6 +377,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=1, help="tests side by side, each with memory of its own on the "
                         "card; those that look at times or at the card's free memory, or take all processors, run "
                         "alone, after the others (%(default)s)")
+    parser.add_argument("--ranks", type=int, default=1, help="processes of each test of ranks_cases.py, with a device "
+                        "each (%(default)s)")
     parser.add_argument("--timeout", type=float, default=300, help="seconds a test may take (%(default)s)")
     drawing = parser.add_argument_group("the test that draws programs (drawn_programs.py)")
     drawing.add_argument("--programs", type=int, default=200, help="how many (%(default)s)")
@@ -359,9 +389,11 @@ def main():
              "--seconds", str(arguments.seconds))
     if gpu_count() == 0:
         sys.exit("gpu-test: error: no GPU; the CUDA driver finds no device")
+    if not 1 <= arguments.ranks <= gpu_count():
+        sys.exit(f"gpu-test: error: --ranks {arguments.ranks}; there are {gpu_count()} devices")
     with tempfile.TemporaryDirectory() as folder:
         tests = list(Tests(arguments.build_dir.resolve(), Path(folder), arguments.timeout, drawn,
-                           arguments.seconds).all())
+                           arguments.seconds, arguments.ranks).all())
         chosen = choose([name for name, _ in tests], arguments.filter)
         tests = [(name, test) for name, test in tests if name in chosen]
         passed = [report(name, test) for name, test in tests if is_first(name)]

@@ -395,7 +395,7 @@ class Replanning(TrainingTest):
         return [line for line in self.calls() if line.startswith(name)]
 
     def test_a_step_whose_kernels_leave_addresses_to_each_other_is_calibrated(self):
-        def explained(_installation, fn, _things, _drawn, writing_addresses, _operands):
+        def explained(_installation, fn, _things, _drawn, writing_addresses, *_others):
             writing_addresses.add("_grouped_mm.default")
             return fn
 

@@ -77,16 +77,18 @@ def build(batch: int) -> training.Workload:
     batches = [_draw_batch(batch, seed) for seed in range(4)]
     tokens, targets = (tensor.cuda() for tensor in batches[0])
 
-    def step():
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = model(tokens, targets)
-        loss.backward()
-        optimizer.step()
-        # At the end, not the beginning: gradients then live and die within the step, and need no memory between steps.
-        optimizer.zero_grad(set_to_none=True)
-        return loss.detach()
+    return training.Workload(model, optimizer, lambda: train_once(model, optimizer, tokens, targets),
+                             inputs=(tokens, targets), batches=batches)
 
-    return training.Workload(model, optimizer, step, inputs=(tokens, targets), batches=batches)
+
+def train_once(model, optimizer, tokens, targets, autocast=True):
+    with torch.autocast("cuda", dtype=torch.bfloat16, enabled=autocast):
+        loss = model(tokens, targets)
+    loss.backward()
+    optimizer.step()
+    # At the end, not the beginning: gradients then live and die within the step, and need no memory between steps.
+    optimizer.zero_grad(set_to_none=True)
+    return loss.detach()
 
 
 def _draw_batch(size: int, seed: int):

@@ -14,6 +14,8 @@ from typing import Any, Callable, List, Optional
 
 import torch
 
+from .tensors import plain_tensors
+
 _Gradients = List[Optional[torch.Tensor]]
 _gradient_of = attrgetter("grad")
 
@@ -79,7 +81,8 @@ class CapturedGradients:
         with torch.no_grad():
             for parameter, start in zip(self.parameters, self._before):
                 if start is not None and parameter.grad is not start:
-                    start.copy_(parameter.grad)
+                    for target, source in zip(plain_tensors(start), plain_tensors(parameter.grad)):
+                        target.copy_(source)
                     parameter.grad = start
 
     def rewind(self) -> None:

@@ -24,7 +24,7 @@ from ._session import Session, Use
 from .errors import PumpGraphError, is_shortage
 from .refusals import users_line
 from .schemas import COLLECTIVE, is_believed, is_written, modes_below
-from .tensors import is_wrapper, tensors_in
+from .tensors import distributed_tensors, is_wrapper, plain_tensors, tensors_in
 
 _modes = torch.utils._python_dispatch
 
@@ -61,8 +61,9 @@ def _is_composite(func: Any) -> bool:
 
 def _use_of(func: Any, args: Iterable[Any], kwargs: Dict[str, Any]) -> Use:
     """What the operator, or something that may run in its place, does with its arguments. A collective may go on with
-    them after it has returned, on other threads."""
-    if func.namespace in COLLECTIVE:
+    them after it has returned, on other threads, and operators on distributed tensors are made of such."""
+    if func.namespace in COLLECTIVE or any(isinstance(tensor, distributed_tensors())
+                                           for tensor in tensors_in([*args, *kwargs.values()])):
         return Use.UNTIL_REPLAY
     reads = is_believed(func) and not _writes(func) and not modes_below() \
         and not any(map(is_wrapper, tensors_in([*args, *kwargs.values()])))
@@ -77,15 +78,9 @@ def _writes(func: Any) -> bool:
 
 def storages_in(args: Iterable[Any], kwargs: Dict[str, Any]) -> Iterator[torch.UntypedStorage]:
     for tensor in tensors_in([*args, *kwargs.values()]):
-        yield from _storages_of(tensor)
-
-
-def _storages_of(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:
-    if is_wrapper(tensor):
-        for name in tensor.__tensor_flatten__()[0]:
-            yield from _storages_of(getattr(tensor, name))
-    elif tensor.is_cuda and tensor.layout == torch.strided:
-        yield tensor.untyped_storage()
+        for plain in plain_tensors(tensor):
+            if plain.is_cuda and plain.layout == torch.strided:
+                yield plain.untyped_storage()
 
 
 class Guard:

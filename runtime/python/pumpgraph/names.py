@@ -15,7 +15,7 @@ import torch
 
 from ._session import Session
 from .errors import PumpGraphError
-from .tensors import has_memory, is_wrapper, pointer_of, tensors_in
+from .tensors import has_memory, plain_tensors, pointer_of, tensors_in
 
 _MARK = "pumpgraph module"  # a key in the metadata of autograd nodes
 
@@ -133,5 +133,6 @@ def _grad_fn(tensor: torch.Tensor) -> Optional[Any]:
 
 def _pointers_in(value: Any) -> Iterator[int]:
     for tensor in tensors_in(value):
-        if not is_wrapper(tensor) and has_memory(tensor):
-            yield pointer_of(tensor)
+        for plain in plain_tensors(tensor):
+            if has_memory(plain):
+                yield pointer_of(plain)

@@ -32,7 +32,8 @@ STATEFUL = frozenset((
 # Addresses in memory lead to what they read: lists of tensors, batches of matrices, sparse formats.
 THROUGH_POINTERS = ("foreach_", "fused_adam", "fused_sgd", "fused_adagrad", "amp_foreach", "grouped_mm",
                     "scaled_grouped_mm", "nested_", "linalg_", "cholesky", "lu_", "ldl_", "triangular_solve", "svd",
-                    "lstsq", "ormqr", "geqrf", "orgqr", "householder", "sparse_", "addmm_sparse", "segment_")
+                    "lstsq", "ormqr", "geqrf", "orgqr", "householder", "sparse_", "addmm_sparse", "segment_",
+                    "split_with_sizes_copy", "chunk_cat")
 
 # One of their kernels writes addresses of operands into memory, by which another finds them: no parameter shows that
 # one what it touches. Of the decompositions that is so of batches.

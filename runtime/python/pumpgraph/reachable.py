@@ -234,7 +234,9 @@ class Reachable:
             known.keys.setdefault(key, self._through)
 
     def _visit_module(self, module: torch.nn.Module, name: str, objects: int, functions: int) -> None:
-        own = {key: value for key, value in vars(module).items() if key not in OF_MODULES}
+        # DDP's own attributes change in every call; data_parallel.py looks at those that matter.
+        of_pytorch = type(module) is torch.nn.parallel.DistributedDataParallel
+        own = {key: value for key, value in vars(module).items() if key not in OF_MODULES and not of_pytorch}
         self._visit_all(vars(module), _searched(module, own), name, objects, functions)
         self._visit_class(type(module), name, objects, functions)
         self._visit_hooks(hooks.of_module(module, name or type(module).__name__))

@@ -12,6 +12,7 @@ from typing import Any, Iterator, Optional, Sequence
 
 import torch
 
+from .data_parallel import refuse_parallel
 from .errors import PumpGraphError, UnsupportedError
 from .reachable import Reachable
 
@@ -46,9 +47,7 @@ def refuse_found(found: Reachable, device: torch.device) -> None:
             name = name or type(root).__name__
             _refuse_graph_trees(module, name)
             _refuse_graph_trees(getattr(module, "_compiled_call_impl", None), name)
-            if isinstance(module, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
-                raise UnsupportedError(f"{name} is a {type(module).__name__}: PumpGraph trains on one device, and a "
-                                       "captured step does not talk to other processes")
+            refuse_parallel(module, name)
         for name, tensor in [*root.named_parameters(), *root.named_buffers()]:
             if tensor.is_cuda and tensor.device != device:
                 raise UnsupportedError(f"{name} is on {tensor.device}; a session has one device, {device}")

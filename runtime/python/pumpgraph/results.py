@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 import torch
 
 from .errors import StaleStepError, UnsupportedError
-from .tensors import has_memory, is_wrapper, pointer_of
+from .tensors import distributed_tensors, has_memory, is_wrapper, plain_tensors, pointer_of
 
 _resize = torch.UntypedStorage.resize_  # as PyTorch has it: what comes before it later is for others
 _use_count = getattr(torch.Tensor, "_use_count", lambda _tensor: 0)
@@ -47,6 +47,8 @@ class Results:
         self._references = references
         found = {id(tensor): tensor for tensor in tensors if tensor is not None}
         self._candidates: List[torch.Tensor] = list(filter(_may_move, found.values()))
+        self._distributed = [tensor for tensor in found.values() if isinstance(tensor, distributed_tensors())]
+        self._counts_distributed: List[Tuple[int, int]] = []
         self._kept: Optional[List[_Kept]] = None
         self._must_count = True
         self._alive.add(self)
@@ -61,7 +63,23 @@ class Results:
         if self._kept is None:
             self._kept = self._found()
             self._count()
+            self._counts_distributed = self._uses_of_distributed()
+        if self._distributed:
+            self._refuse_distributed()
         return bool(self._tensors) and self._counts_now() != self._counts and bool(self._held())
+
+    def _uses_of_distributed(self) -> List[Tuple[int, int]]:
+        """Of each, how often it and its part on this rank are used, but for captured steps."""
+        known = self._references(self._distributed)
+        return [(sys.getrefcount(tensor) - more, sum(map(_use_count, plain_tensors(tensor))))
+                for tensor, more in zip(self._distributed, known)]
+
+    def _refuse_distributed(self) -> None:
+        """They are not handed over: the program may keep none."""
+        for (now, used), (before, used_before) in zip(self._uses_of_distributed(), self._counts_distributed):
+            if now > before or used > used_before:
+                raise StaleStepError("the program holds a distributed tensor that the call before has left, such as a "
+                                     "gradient, and this call would overwrite it; keep a copy: clone()")
 
     def hand_over(self, bring: Callable[[Iterable[Any]], None], replace: Callable[[Swap], None]) -> None:
         """What the program has is its own from here on. `bring` sees to it that values are at their addresses;

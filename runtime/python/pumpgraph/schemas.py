@@ -8,7 +8,8 @@ from typing import Any, Collection, Dict, Iterator, List, Sequence, Tuple
 
 import torch
 
-COLLECTIVE = ("c10d", "_c10d_functional", "c10d_functional")  # namespaces of operators that talk to other processes
+# Namespaces of operators that talk to other processes.
+COLLECTIVE = ("c10d", "_c10d_functional", "c10d_functional", "symm_mem")
 _BELIEVED = "aten"  # operators of other libraries are not
 # Arguments that operators write although their schemas do not say so. All that is known of them is here.
 WRITTEN_UNSAID = frozenset((

@@ -29,6 +29,7 @@ from . import cuts, nested, signature
 from ._report import Report
 from ._session import PathLike, ValidationResult
 from .changes import Changes
+from .data_parallel import refuse_in_pieces
 from .errors import PumpGraphError, UnsupportedError, invalid
 from .step_function import (Graphed, Options, WORTH_MOVING, WeakMethod, counted, depths, detached,
                             tensors_of_output)
@@ -288,6 +289,7 @@ class Piece(Graphed):
         return self._split.options.adoption.name
 
     def _run_new(self, installation: Any, call: signature.Call, surroundings: Any, kind: Any) -> Any:
+        refuse_in_pieces(surroundings.modules)
         self._split.note_own([*surroundings.tensors, *(tensor for _, tensor in surroundings.found.tensors)])
         try:
             if not all(bound.lasts for bound in _bound_in(call)):  # of an earlier piece that is not captured yet

@@ -21,9 +21,11 @@ from ._report import Report
 from ._session import PathLike, ValidationResult
 from .bindings import Bindings, TouchedMemory, places_in_modules, places_in_optimizers
 from .changes import Changes
+from .data_parallel import HostFlags, warm_up_needed
 from .errors import StaleStepError, UnsupportedError, invalid, is_shortage
 from .generators import of_the_device, states_on_device
 from .gradients import CapturedGradients, gradients_of
+from .guard import storages_in
 from .holdings import Holdings, holds_tensors, is_object, tensors_of
 from .host_state import Change, HostState, plain_results, refuse
 from .optimizers import CapturedOptimizer, steps_observed
@@ -32,7 +34,7 @@ from .reachable import Place, Reachable, is_generator, is_programs_own
 from .reads import Code, Reads
 from .refusals import refuse_found, without_trials
 from .results import Results
-from .tensors import has_memory, is_wrapper, pointer_of
+from .tensors import distributed_tensors, has_memory, is_wrapper, plain_tensors, pointer_of
 from .torch_capture import AdoptionOptions, Step, Things, capture_warm, installed, run_eagerly
 from .turns import Turns
 from .warm_up import WarmUp
@@ -80,7 +82,7 @@ def graphed(
     Args:
         fn: the step function. Without it, the call returns a decorator.
         warmup: number of eager calls of each kind, at least 1; two or more also let changes of host state be noticed.
-            Default 3.
+            Default 3. A step that DistributedDataParallel trains in has at least 11.
         max_graphs: the largest number of graphs; with `split`, of each piece. Default 8.
         on_unsupported: for a step that can be captured but not rewritten, "warn" (default) replays it as captured,
             "raise" raises UnsupportedError.
@@ -184,17 +186,31 @@ class _Surroundings:
         self._scripted = [module for module in self.modules if "training" not in vars(module)]
         self.unnoticed = [module for module in self.modules
                           if "training" not in vars(module) or not Changes.are_noticed_of(module)]
-        self.tensors = _once(tensor for root in self.found.modules for tensor in (*root.parameters(), *root.buffers())
-                             if not is_wrapper(tensor))
+        tensors = _once(tensor for root in self.found.modules for tensor in (*root.parameters(), *root.buffers()))
+        self._distributed = [tensor for tensor in tensors if isinstance(tensor, distributed_tensors())]
+        self.tensors = [tensor for tensor in tensors if not is_wrapper(tensor)]
+        self.tensors += [part for tensor in self._distributed for part in plain_tensors(tensor)]
+        self._flags = HostFlags(self.modules)
         self._addresses = self._addresses_now()
         self._turns = itertools.cycle(
             [(self.tensors[first:first + _LOOKED_AT], self._addresses[first:first + _LOOKED_AT])
              for first in range(0, max(1, len(self.tensors)), _LOOKED_AT)])
 
     def modes(self) -> List[bool]:
-        """Which modules train, and which tensors get gradients."""
+        """Which modules train, which tensors get gradients, and which modules bring them together."""
         return [*[own["training"] for own in self._attributes], *map(_training_of, self._scripted),
-                *map(_requires_grad_of, self.tensors)]
+                *map(_requires_grad_of, self.tensors), *map(_requires_grad_of, self._distributed), *self._flags.now()]
+
+    def words(self) -> Tuple[str, ...]:
+        """The modes, for people."""
+        training = [module.training for module in self.modules]
+        if not training:
+            return ()
+        return ("training" if all(training) else "evaluating" if not any(training) else "partly training",
+                *self._flags.words())
+
+    def warm_up_calls(self, asked: int) -> int:
+        return warm_up_needed(self.modules, asked).calls
 
     def check(self) -> None:
         """Raises StaleStepError unless the step would find the same. Called where something has changed."""
@@ -382,7 +398,7 @@ class _Graph:
         if not self._gradients.to_supply():
             return
         self._results.give_up(self._gradients.to_supply(), self._bring, self._replace)
-        self._bring(gradient.untyped_storage() for gradient in self._gradients.exchanged())
+        self._bring(storages_in(self._gradients.exchanged(), {}))
         past_modes = torch._C._DisableTorchDispatch()
         try:
             self._gradients.supply()
@@ -542,7 +558,7 @@ class Graphed:
             self._inputs[call.key] = signature.StaticInputs(call, installation.device)
         inputs = self._inputs[call.key]
         inputs.load(call.tensors)
-        if self._calls[kind] < self._options.warmup or self._skipped:
+        if self._calls[kind] < surroundings.warm_up_calls(self._options.warmup) or self._skipped:
             output = self._warm_up(installation, inputs, surroundings, kind)
             self._calls[kind] += 1
             return output
@@ -556,7 +572,7 @@ class Graphed:
     def _count_signature(self, kind: Any, call: signature.Call, surroundings: _Surroundings) -> None:
         if kind in self._texts:
             return
-        text = signature.describe(call, self._fn, _mode_words(surroundings))
+        text = signature.describe(call, self._fn, surroundings.words())
         if len(self._texts) >= self._options.max_graphs:
             known = "\n".join(f"  {known}" for known in self._texts.values())
             objects = any(map(holds_tensors, surroundings.objects.values()))
@@ -571,12 +587,12 @@ class Graphed:
                  kind: Any) -> Any:
         torch.clear_autocast_cache()
         # The first call sets things up; what the last one changes, every call does.
-        before = self._host_state(installation, surroundings.found) \
-            if 1 <= self._calls[kind] == self._options.warmup - 1 else None
+        calls = surroundings.warm_up_calls(self._options.warmup)
+        before = self._host_state(installation, surroundings.found) if 1 <= self._calls[kind] == calls - 1 else None
         states = states_on_device(surroundings.found.generators, installation.device)
         with counted("inside"), without_trials(self._options.raises), steps_observed() as observed:
             output = run_eagerly(installation, lambda: self._ended(self._fn(*inputs.args, **inputs.kwargs)),
-                                 self._warm_ups.setdefault(kind, WarmUp(self._name, self._options.warmup)))
+                                 self._warm_ups.setdefault(kind, WarmUp(self._name, calls)))
         self._stepped = _once([*self._stepped, *observed.stepped])
         self._skipped = [optimizer for optimizer in _once([*self._skipped, *observed.skipped])
                          if not any(optimizer is other for other in self._stepped)]
@@ -794,11 +810,4 @@ def _handed_through(output: Any, inputs: signature.StaticInputs) -> Iterator[tor
 
 
 def _is_worth_moving(tensor: torch.Tensor) -> bool:
-    return tensor.is_cuda and tensor.untyped_storage().nbytes() >= WORTH_MOVING
-
-
-def _mode_words(surroundings: _Surroundings) -> Tuple[str, ...]:
-    training = [module.training for module in surroundings.modules]
-    if not training:
-        return ()
-    return ("training" if all(training) else "evaluating" if not any(training) else "partly training",)
+    return any(part.is_cuda and part.untyped_storage().nbytes() >= WORTH_MOVING for part in plain_tensors(tensor))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Iterator
 
 import torch
@@ -24,10 +25,25 @@ def is_wrapper(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, "__tensor_flatten__")
 
 
+def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Those that it is around, or itself."""
+    if not is_wrapper(tensor):
+        yield tensor
+        return
+    for name in tensor.__tensor_flatten__()[0]:  # type: ignore[attr-defined]
+        yield from plain_tensors(getattr(tensor, name))
+
+
+def distributed_tensors() -> Any:
+    """PyTorch's class of tensors that are spread over ranks, once it is imported; before that, there are none."""
+    return getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
+
+
 def pointer_of(tensor: torch.Tensor) -> int:
-    """Of the storage: what was allocated."""
-    return tensor.untyped_storage().data_ptr()
+    """Of the storage: what was allocated. Of a wrapper, that of the first tensor inside."""
+    return next(plain_tensors(tensor)).untyped_storage().data_ptr()
 
 
 def has_memory(tensor: torch.Tensor) -> bool:
-    return tensor.is_cuda and tensor.layout == torch.strided and pointer_of(tensor) != 0
+    """Not a wrapper, whose tensors do."""
+    return tensor.is_cuda and tensor.layout == torch.strided and not is_wrapper(tensor) and pointer_of(tensor) != 0

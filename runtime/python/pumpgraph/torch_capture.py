@@ -25,7 +25,11 @@ from ._report import Report
 from ._session import (MeasurementResult, NativeStep, ObservationResult, PathLike, ReplanningResult, Session,
                        ValidationResult, user_cache)
 from ._sizes import format_size, parse_budget, parse_size
+from .capture_watch import CaptureWatch
+from .collectives import settle_nccl
 from .constants import filled_in
+from .data_parallel import (Buckets, buckets_of, explained_of_parallel, has_ddp, prepare_to_capture, refuse_parallel,
+                            refuse_unfinished, warm_up_needed)
 from .errors import PumpGraphError, Status, UnsupportedError, invalid
 from .generators import of_the_device, register, seeds_unknown
 from .guard import Guard
@@ -36,7 +40,7 @@ from .other_graphs import StepGraph, follow_other_graphs
 from .reachable import Reachable
 from .record_stream import RecordedStreams
 from .refusals import explain_failed_capture
-from .tensors import has_memory, pointer_of
+from .tensors import has_memory, plain_tensors, pointer_of
 from .warm_up import WarmUp
 
 
@@ -175,6 +179,7 @@ def install(
     except BaseException:
         session.close()
         raise
+    settle_nccl()
     _installation = _Installation(session, allocator, budget_of == "process" and budget_bytes is not None)
 
 
@@ -281,13 +286,25 @@ def capture(
         raise invalid(f"warmup={warmup}: libraries set themselves up in the first call, which a capture cannot hold")
     installation = installed()
     timings: Dict[str, float] = {}
+    found, things = Reachable(fn), Things(private)
+    _check_parallel([*found.modules, *things.modules], warmup)
     with _collector_paused(), _stream_restored(), _timed(timings, "warmup_s"):
         _warm_up(installation, fn, warmup, name)
     options = AdoptionOptions(name, costs, leave_as_captured, keep_first_plan, calibrate, boundary, prefetching,
                               hosting, rematerialize)
     own = [each for _, each in of_the_device(Reachable(fn).generators, installation.device)]
-    return capture_warm(installation, fn, Things(private), options, timings, capture_error_mode,
-                        inputs=Things(inputs), generators=own)
+    return capture_warm(installation, fn, things, options, timings, capture_error_mode,
+                        inputs=Things(inputs), generators=own, modules=found.modules)
+
+
+def _check_parallel(modules: List[torch.nn.Module], warmup: int) -> None:
+    """Modules that train on several devices; those of capture() are not looked at elsewhere."""
+    inside = [(name or type(root).__name__, module) for root in modules for name, module in root.named_modules()]
+    for name, module in inside:
+        refuse_parallel(module, name)
+    needed, reason = warm_up_needed([module for _, module in inside], warmup)
+    if needed > warmup:
+        raise invalid(f"warmup={warmup}: {reason}, which a capture cannot hold; write warmup={needed}")
 
 
 class AdoptionOptions(NamedTuple):
@@ -317,11 +334,12 @@ def capture_warm(
     inputs: Optional["Things"] = None,
     generators: Sequence[Any] = (),
     drawn: Optional[Set[Any]] = None,
+    modules: Sequence[torch.nn.Module] = (),
 ) -> "Step":
     """capture() for a function that was warmed up. `fn` is called two or three times, and nothing runs. `put_back`
     undoes what a call of `fn` leaves in Python: after a rehearsal, and where the capture fails. `generators`: of random
     numbers, the program's own on the device. `drawn` gets the identities of those that are drawn from, None for CUDA's
-    own."""
+    own. `modules`: those that `fn` works on, beside those of `things`."""
     if torch.cuda.is_current_stream_capturing():
         raise UnsupportedError(f"step \"{options.name}\" cannot be captured inside another capture")
     installation.guard.rest()
@@ -332,16 +350,22 @@ def capture_warm(
         undo.callback(put_back)
         writing_addresses: Set[str] = set()
         operands: Set[int] = set()
-        explained = _explained(installation, fn, things, drawn, writing_addresses, operands)
+        watch = CaptureWatch(options.name)
+        parallel = [module for root in (*things.modules, *modules) for module in root.modules()]
+        prepare_to_capture(parallel)
+        buckets = Buckets() if any(has_ddp(root.modules()) for root in things.modules) else None
+        explained = _explained(installation, fn, things, drawn, writing_addresses, operands, watch, buckets)
         rehearsals: List[torch.cuda.CUDAGraph] = []
 
         def rehearse() -> bool:
-            with _timed(timings, "rehearsal_s"), contextlib.ExitStack() as undrawn:
+            with _timed(timings, "rehearsal_s"), watch.during("the rehearsal"), contextlib.ExitStack() as undrawn:
                 # A rehearsal takes no random numbers from the host, so that all captures draw the same.
                 undrawn.callback(_host_random_numbers())
                 undrawn.enter_context(seeds_unknown(generators, installation.device))
-                replaced = _rehearse(installation, explained, capture_error_mode, things, generators, rehearsals,
-                                     operands, options.name)
+                with explained_of_parallel(parallel):
+                    replaced = _rehearse(installation, explained, capture_error_mode, things, generators, rehearsals,
+                                         operands, options.name)
+                refuse_unfinished(parallel)
             return replaced
 
         had = things.gradients()
@@ -358,7 +382,9 @@ def capture_warm(
             options = options._replace(calibrate=True, trust_purity=not options.calibrate)
         put_back()
         undo.callback(_drop_replaced, things.gradients())  # without an adopted step they never get memory
-        with _timed(timings, "capture_s"):
+        if buckets is not None:
+            buckets.keep(parallel)
+        with _timed(timings, "capture_s"), watch.during("the capture"):
             graph, output = _record(installation, fn, capture_error_mode, generators)
             for rehearsal in rehearsals:
                 rehearsal.reset()  # not before: the random-number tensors that graphs share would be given up and moved
@@ -408,15 +434,17 @@ def run_eagerly(installation: _Installation, fn: Callable[[], Any], warm_up: War
 
 
 def _explained(installation: _Installation, fn: Callable[[], Any], things: "Things",
-               drawn: Optional[Set[Any]], writing_addresses: Set[str], operands: Set[int]) -> Callable[[], Any]:
+               drawn: Optional[Set[Any]], writing_addresses: Set[str], operands: Set[int], watch: CaptureWatch,
+               buckets: Optional[Buckets]) -> Callable[[], Any]:
     """`fn`, while the session hears what its operators only read, and what they and their results are called.
     `writing_addresses` gets those whose kernels leave addresses to each other in memory, `operands` the addresses of
-    all that operators got."""
+    all that operators got, `buckets` the memory that is given to collectives, and `watch` the calls."""
     session = installation.session
+    note = buckets.note if buckets is not None else lambda _arguments: None
 
     def explained() -> Any:
         names = Names(session, things.followed_modules(), things.named_gradients)
-        operators = DeclaringOperators(session, installation.stream.cuda_stream, names, drawn)
+        operators = DeclaringOperators(session, installation.stream.cuda_stream, names, drawn, watch.calls, note)
         try:
             with names.following(), operators:
                 return fn()
@@ -528,7 +556,7 @@ def _declare(session: Session, things: "Things", inputs: "Things", output: Any) 
     for named in things.tensors():
         _declare_one(session.declare_private, "private", named)
         session.name(named.pointer, named.name)
-    results = [tensor for _, tensor in _tensors_in(output, "") if has_memory(tensor)]
+    results = [plain for _, tensor in _tensors_in(output, "") for plain in plain_tensors(tensor) if has_memory(plain)]
     handed_through = {pointer_of(tensor) for tensor in results}  # what a step returns stays on the device
     for named in inputs.tensors():  # what they are to the step says more than their place among the inputs
         if named.pointer not in handed_through:
@@ -933,9 +961,16 @@ class Things:
         """Every allocation once, under the first of its names."""
         found: Dict[int, str] = {}
         for name, tensor in self._all():
-            if has_memory(tensor):
-                found.setdefault(pointer_of(tensor), name)
+            for plain in plain_tensors(tensor):
+                if has_memory(plain):
+                    found.setdefault(pointer_of(plain), name)
+        for index, pointer in enumerate(buckets_of(part for root in self._modules for part in root.modules())):
+            found.setdefault(pointer, f"bucket {index}")
         return [Named(name, pointer) for pointer, name in found.items()]
+
+    @property
+    def modules(self) -> List[torch.nn.Module]:
+        return self._modules
 
     def followed_modules(self) -> Iterator[Tuple[str, torch.nn.Module]]:
         """Every module with its path, but for those whose forward is compiled: a hook might have it compiled again."""
