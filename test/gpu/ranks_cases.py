@@ -5,8 +5,7 @@
     ranks_cases.py CASE                  a case; one a process, for a process has one allocator
     ranks_cases.py --plain FILE PROGRAM  a program as PyTorch captures it by itself; leaves its figures in FILE
 
-Without torchrun's variables there is one rank. With several, PumpGraph needs an agreement between them: the cases use
-the one of pumpgraph.ranks, if it is there.
+Without torchrun's variables there is one rank.
 """
 
 import contextlib
@@ -58,10 +57,6 @@ def connect():
     torch.cuda.set_device(DEVICE)
     store = {} if RANKS > 1 else {"init_method": f"file://{tempfile.mkdtemp()}/store", "rank": 0, "world_size": 1}
     dist.init_process_group("nccl", timeout=datetime.timedelta(seconds=30), **store)
-    if RANKS > 1:
-        from pumpgraph import ranks
-
-        ranks.agree()
 
 
 def install(budget, **options):

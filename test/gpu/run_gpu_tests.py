@@ -34,6 +34,7 @@ OBSERVED = Path(__file__).resolve().parent / "observe_models.py"
 MODELS = Path(__file__).resolve().parent / "unknown_models.py"
 DRAWN = Path(__file__).resolve().parent / "drawn_programs.py"
 PRELOAD = Path(__file__).resolve().parent / "preload_cases.py"
+AGREEMENT = Path(__file__).resolve().parent / "ranks_agreement.py"
 RANKS = Path(__file__).resolve().parent / "ranks_cases.py"
 LOOP = ROOT / "docs" / "examples" / "pytorch" / "loop.py"
 LIBRARIES = ("transformers", "torchvision", "torch_geometric")
@@ -86,6 +87,7 @@ class Tests:
         else:
             print("note: built without pump-graph-run; preload_cases.py is not run")
         yield "drawn_programs", self.drawn_programs
+        yield "ranks.agreement_of_processes", lambda: self.shown([sys.executable, str(AGREEMENT)])
         absent = [library for library in LIBRARIES if not importlib.util.find_spec(library)]
         if absent:
             print(f"note: {', '.join(absent)} not installed; the models of unknown_models.py are not run")

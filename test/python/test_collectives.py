@@ -9,7 +9,7 @@ from unittest import mock
 from test_operators import Operator, operator
 from test_torch_capture import TorchTest, torch  # the stand-in
 
-from pumpgraph import collectives
+from pumpgraph import collectives, shared_steps
 from pumpgraph.errors import PumpGraphError, Status, UnsupportedError
 from pumpgraph.names import Names
 from pumpgraph.operators import DeclaringOperators
@@ -49,7 +49,6 @@ class CollectiveTest(unittest.TestCase):
         environment = mock.patch.dict(os.environ, NCCL_GRAPH_REGISTER="0")
         environment.start()
         self.addCleanup(environment.stop)
-        self.addCleanup(collectives.agree_by, None)
         self.a, self.b, self.c = (torch.Tensor(pointer) for pointer in (0x1000, 0x2000, 0x3000))
 
     def call(self, func, *args, kinds=(), **kwargs):
@@ -182,13 +181,12 @@ class Refused(CollectiveTest):
                      [torch.Tensor(0x1000, is_cuda=False)], group())
 
     def test_several_ranks_need_an_agreement(self):
-        self.refused("joins 2 ranks, and nothing makes them agree", collective("allreduce_"), [self.a], group(2))
-        collectives.agree_by(object())
         with mock.patch.object(torch.Tensor, "is_contiguous", lambda _tensor: True, create=True):
+            with mock.patch.object(shared_steps, "_distributed"):
+                self.refused("no other rank has agreed to capture it", collective("allreduce_"), [self.a], group(2))
             self.call(collective("allreduce_"), [self.a], group(2))
 
     def test_memory_that_only_the_operator_knows(self):
-        collectives.agree_by(object())
         lists = collective("allgather_", "output_tensors input_tensors process_group")
         self.refused(r"goes through memory of its own.*write all_gather_into_tensor\(\)", lists, [[self.a]], [self.b],
                      group(2))
@@ -206,7 +204,8 @@ class Refused(CollectiveTest):
 
     def test_comparisons_of_collectives_on_the_host(self):
         level = types.SimpleNamespace(name="DETAIL")
-        distributed = types.SimpleNamespace(is_available=lambda: True, get_debug_level=lambda: level)
+        distributed = types.SimpleNamespace(is_available=lambda: True, is_initialized=lambda: False,
+                                            get_debug_level=lambda: level)
         with mock.patch.dict("sys.modules", {"torch.distributed": distributed}):
             self.refused("TORCH_DISTRIBUTED_DEBUG is DETAIL; set it", collective("allreduce_"), [self.a], group())
             level.name = "INFO"

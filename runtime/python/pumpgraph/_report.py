@@ -96,6 +96,8 @@ class Report(dict):
         for key, label in _TIMES:
             if self.get(key) is not None:
                 yield label, _milliseconds(self[key])
+        if self.get("ranks"):
+            yield "slowest rank", self._slowest_rank(self["ranks"])
         if self._runtime().get("costs"):
             yield "node times", _COSTS.get(self._runtime()["costs"], self._runtime()["costs"])
         if self.get("added_nodes") is not None:
@@ -106,6 +108,15 @@ class Report(dict):
         if stages:
             each = ", ".join(f"{stage} {ms:.0f}" for stage, ms in stages)
             yield "adopted in", f"{sum(ms for _, ms in stages):.0f} ms: {each}"
+
+    @staticmethod
+    def _slowest_rank(ranks: List[dict]) -> str:
+        """By prediction: a measured time includes the wait for other ranks."""
+        slowest = max(ranks, key=lambda each: each.get("predicted_s") or 0)
+        text = f"{slowest['rank']} of {len(ranks)}, predicted {_milliseconds(slowest.get('predicted_s') or 0)}, of " \
+               f"which {_milliseconds(slowest.get('stall_s') or 0)} are stalls"
+        left = [str(each["rank"]) for each in ranks if each.get("left_as_captured")]
+        return text + (f"; as captured: {', '.join(left)}" if left else "")
 
     def _stalls(self) -> List[str]:
         stalls = self.get("stalls") or []

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, Iterable, Optional, Sequence
+from typing import Any, Dict, Iterable, Sequence
 
 import torch
 
 from .errors import UnsupportedError
 from .schemas import given
+from .shared_steps import note_collective
 from .tensors import plain_tensors, tensors_in
 
 _ADVICE = "call it between steps"
@@ -40,17 +41,16 @@ _THROUGH_COPIES = {
     "allgather_coalesced": "all_gather_into_tensor()",
     "reduce_scatter": "reduce_scatter_tensor()",
 }
+# Of which ranks give tensors of different sizes, or none.
+_UNEVEN = frozenset(("alltoall", "alltoall_base", "all_to_all_single", "gather", "scatter"))
 # Ways by which NCCL, or another rank through it, keeps addresses of a program's buffers.
 _REGISTRATION = "NCCL_GRAPH_REGISTER"
 _HOOKS = ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK")
 
 
 class Ranks:
-    """`agreement`: what makes the ranks of a group agree on plans, refusals and the order of steps; None: nothing does,
-    so groups of several ranks are refused. `is_registering`: NCCL may have read its settings before PumpGraph could
-    make them."""
+    """`is_registering`: NCCL may have read its settings before PumpGraph could make them."""
 
-    agreement: Any = None
     is_registering = False
 
 
@@ -106,10 +106,6 @@ def refuse_group(group: Any, what: str) -> None:
         raise UnsupportedError(f"{what} compares collectives with other ranks on the host, for TORCH_DISTRIBUTED_DEBUG "
                                "is DETAIL; set it to INFO or OFF")
     _refuse_registration()
-    size = group.size()
-    if size > 1 and Ranks.agreement is None:
-        raise UnsupportedError(f"{what} joins {size} ranks, and nothing makes them agree on plans and refusals, so one "
-                               f"could wait for another for ever; {_ADVICE}, or train with one rank")
 
 
 def _backend_of(group: Any) -> str:
@@ -162,6 +158,7 @@ def refuse_collective(func: Any, args: Sequence[Any], kwargs: Dict[str, Any]) ->
         refuse_group(group, what)
         if group.size() > 1:
             _refuse_hidden_memory(name, values.values(), what)
+        note_collective(call_of(func), tensors_in(list(values.values())), group, is_uneven=name in _UNEVEN)
 
 
 def _refuse_hidden_memory(name: str, values: Iterable[Any], what: str) -> None:
@@ -180,8 +177,3 @@ def refuse_host_tensors(values: Iterable[Any], what: str) -> None:
         if not all(plain.is_cuda for plain in plain_tensors(tensor)):
             raise UnsupportedError(f"{what} is given a tensor in host memory, where no replay works; give it one on "
                                    f"the device. Objects (all_gather_object() and the like): {_ADVICE}")
-
-
-def agree_by(agreement: Optional[Any]) -> None:
-    """From now on this makes the ranks of a group agree; None: nothing does."""
-    Ranks.agreement = agreement

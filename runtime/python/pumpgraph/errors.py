@@ -56,10 +56,14 @@ class PumpGraphError(RuntimeError):
 _SHORTAGES = (Status.OUT_OF_DEVICE_MEMORY, Status.OUT_OF_HOST_MEMORY, Status.UNPLANNABLE)
 
 
+def is_status_of_shortage(status: int) -> bool:
+    return status in _SHORTAGES
+
+
 def error_of(status: int, message: str) -> PumpGraphError:
     """The exception for a failed call of the library. Searches for a batch size recognise a lack of memory by its text
     and, where PyTorch is loaded, as a torch.cuda.OutOfMemoryError."""
-    if status not in _SHORTAGES:
+    if not is_status_of_shortage(status):
         return PumpGraphError(status, message)
     error: PumpGraphError = _shortage(getattr(sys.modules.get("torch"), "OutOfMemoryError", None))(
         status, f"CUDA out of memory. {message}")

@@ -31,6 +31,7 @@ from ._session import PathLike, ValidationResult
 from .changes import Changes
 from .data_parallel import refuse_in_pieces
 from .errors import PumpGraphError, UnsupportedError, invalid
+from .shared_steps import LoneCapture
 from .step_function import (Graphed, Options, WORTH_MOVING, WeakMethod, counted, depths, detached,
                             tensors_of_output)
 from .tensors import has_memory, pointer_of
@@ -316,9 +317,9 @@ class Piece(Graphed):
         return line is not None
 
     def _capture(self, installation: Any, call: signature.Call, inputs: signature.StaticInputs, surroundings: Any,
-                 kind: Any) -> Any:
+                 kind: Any, shared: LoneCapture) -> Any:
         tensors = [tensor for _, tensor in surroundings.found.tensors]  # before the table is cleared
-        graph = super()._capture(installation, call, inputs, surroundings, kind)
+        graph = super()._capture(installation, call, inputs, surroundings, kind, shared)
         assert self._things is not None and self._things.kept is not None
         self._split.kept += self._things.kept
         self._things = None

@@ -34,6 +34,7 @@ from .reachable import Place, Reachable, is_generator, is_programs_own
 from .reads import Code, Reads
 from .refusals import refuse_found, without_trials
 from .results import Results
+from .shared_steps import LoneCapture, capturing
 from .tensors import distributed_tensors, has_memory, is_wrapper, plain_tensors, pointer_of
 from .torch_capture import AdoptionOptions, Step, Things, capture_warm, installed, run_eagerly
 from .turns import Turns
@@ -562,8 +563,9 @@ class Graphed:
             output = self._warm_up(installation, inputs, surroundings, kind)
             self._calls[kind] += 1
             return output
-        refuse(self._name, self._changes.get(kind, ()))
-        graph = self._capture(installation, call, inputs, surroundings, kind)
+        with capturing(self._name, self._warm_ups[kind].has_collectives) as shared:
+            refuse(self._name, self._changes.get(kind, ()))
+            graph = self._capture(installation, call, inputs, surroundings, kind, shared)
         self._graphs.setdefault(call.key, []).append(graph)
         self._last = graph
         Turns.latest = graph.stands_for
@@ -611,7 +613,7 @@ class Graphed:
         return HostState(found, _once([*found.optimizers, *self._stepped]), installation.device)
 
     def _capture(self, installation: Any, call: signature.Call, inputs: signature.StaticInputs,
-                 surroundings: _Surroundings, kind: Any) -> _Graph:
+                 surroundings: _Surroundings, kind: Any, shared: LoneCapture) -> _Graph:
         if sum(map(len, self._graphs.values())) >= self._options.max_graphs:
             raise UnsupportedError(f"{self._name} would need more than max_graphs={self._options.max_graphs} graphs: "
                                    "it meets the same arguments with and without gradients")
@@ -653,9 +655,9 @@ class Graphed:
             with counted("inside"), warnings.catch_warnings():
                 if self._options.raises:
                     warnings.filterwarnings("ignore", message=".* is replayed exactly as captured")
-                step = capture_warm(installation, fn, things, adoption, {}, stacklevel=6,
+                step = capture_warm(installation, shared.following(fn), things, adoption, {}, stacklevel=6,
                                     put_back=put_back, inputs=Things(self._present(inputs)), generators=own,
-                                    drawn=drawn)
+                                    drawn=drawn, shared=shared)
         with contextlib.ExitStack() as undo:
             undo.callback(step.close)
             gradients = CapturedGradients(parameters, had, at_start)
@@ -670,6 +672,7 @@ class Graphed:
             bindings.look(touched)
             surroundings.watched = bindings.to_watch(found.places, touched, tensors_of_output(step.output))
             surroundings.leave_out(place for place, _ in bindings.changed)
+            shared.replay(step)
             undo.pop_all()
         bindings.forget()
         installation.guard.watch(step, [named.pointer for named in things.tensors()])

@@ -40,6 +40,7 @@ from .other_graphs import StepGraph, follow_other_graphs
 from .reachable import Reachable
 from .record_stream import RecordedStreams
 from .refusals import explain_failed_capture
+from .shared_steps import LoneCapture, SharedStep, calls_of_collectives, capturing
 from .tensors import has_memory, plain_tensors, pointer_of
 from .warm_up import WarmUp
 
@@ -289,12 +290,17 @@ def capture(
     found, things = Reachable(fn), Things(private)
     _check_parallel([*found.modules, *things.modules], warmup)
     with _collector_paused(), _stream_restored(), _timed(timings, "warmup_s"):
-        _warm_up(installation, fn, warmup, name)
+        has_collectives = _warm_up(installation, fn, warmup, name)
     options = AdoptionOptions(name, costs, leave_as_captured, keep_first_plan, calibrate, boundary, prefetching,
                               hosting, rematerialize)
     own = [each for _, each in of_the_device(Reachable(fn).generators, installation.device)]
-    return capture_warm(installation, fn, things, options, timings, capture_error_mode,
-                        inputs=Things(inputs), generators=own, modules=found.modules)
+    with capturing(name, has_collectives) as shared, contextlib.ExitStack() as undo:
+        step = capture_warm(installation, shared.following(fn), things, options, timings, capture_error_mode,
+                            inputs=Things(inputs), generators=own, modules=found.modules, shared=shared)
+        undo.callback(step.close)
+        shared.replay(step)
+        undo.pop_all()
+    return step
 
 
 def _check_parallel(modules: List[torch.nn.Module], warmup: int) -> None:
@@ -335,11 +341,12 @@ def capture_warm(
     generators: Sequence[Any] = (),
     drawn: Optional[Set[Any]] = None,
     modules: Sequence[torch.nn.Module] = (),
+    shared: LoneCapture = LoneCapture(),
 ) -> "Step":
     """capture() for a function that was warmed up. `fn` is called two or three times, and nothing runs. `put_back`
     undoes what a call of `fn` leaves in Python: after a rehearsal, and where the capture fails. `generators`: of random
     numbers, the program's own on the device. `drawn` gets the identities of those that are drawn from, None for CUDA's
-    own. `modules`: those that `fn` works on, beside those of `things`."""
+    own. `modules`: those that `fn` works on, beside those of `things`. `shared`: what other ranks agree to."""
     if torch.cuda.is_current_stream_capturing():
         raise UnsupportedError(f"step \"{options.name}\" cannot be captured inside another capture")
     installation.guard.rest()
@@ -390,6 +397,7 @@ def capture_warm(
                 rehearsal.reset()  # not before: the random-number tensors that graphs share would be given up and moved
         with _timed(timings, "adopt_s"):
             _declare(installation.session, things, inputs or Things(()), output)
+            options = shared.plan(options)
             native = _adopt(installation, graph, options)
         undo.pop_all()
     step = Step(installation, graph, native, output, options.name, timings)
@@ -412,11 +420,13 @@ def _warn_if_beyond_budget(session: Session, stacklevel: int) -> None:
                       stacklevel=stacklevel)
 
 
-def _warm_up(installation: _Installation, fn: Callable[[], Any], times: int, name: str) -> None:
+def _warm_up(installation: _Installation, fn: Callable[[], Any], times: int, name: str) -> bool:
+    """Whether there were collectives."""
     warm_up = WarmUp(name, times)
     for _ in range(times):
         run_eagerly(installation, fn, warm_up)
     torch.cuda.synchronize()
+    return warm_up.has_collectives
 
 
 def run_eagerly(installation: _Installation, fn: Callable[[], Any], warm_up: WarmUp) -> Any:
@@ -426,10 +436,12 @@ def run_eagerly(installation: _Installation, fn: Callable[[], Any], warm_up: War
     # Steps captured before may have left private tensors anywhere. Before a capture too, because it waits for the
     # device, which a stream capture does not allow.
     installation.guard.rest()
+    calls = calls_of_collectives()
     try:
         with torch.cuda.stream(stream), warm_up.watched(installation.session, stream.cuda_stream):
             return fn()
     finally:
+        warm_up.has_collectives = warm_up.has_collectives or calls_of_collectives() != calls
         current.wait_stream(stream)
 
 
@@ -673,6 +685,7 @@ class Step:
         self.output = output
         self.name = name
         self.timings = timings
+        self.shared: Optional[SharedStep] = None
         self._installation = installation
         self._graph = graph
         self._native = native
@@ -717,6 +730,8 @@ class Step:
             graph_has_changed, self._is_watched = native.before_launch(stream)
             if graph_has_changed:
                 self._instantiate_anew()
+            if self.shared is not None and not self._is_watched:
+                self.shared.post(self._native.report())
         if copies is None:
             native.put_in_force()
         else:
@@ -741,6 +756,8 @@ class Step:
     def _run_by_pumpgraph(self, changes_graph: bool = False) -> Iterator[None]:
         """Around calls that run the step on PumpGraph's account: nobody uses it meanwhile, nor watches it any more.
         `changes_graph`: the call may leave the graph another one."""
+        if self.shared is not None:
+            self.shared.refuse_own_runs()
         try:
             torch.cuda.synchronize()
         except RuntimeError as error:
@@ -774,7 +791,8 @@ class Step:
 
     def report(self) -> Report:
         """The planned figures, the reasons and the timings, as a dict; print() it for text."""
-        return self._native.report()
+        report = self._native.report()
+        return report if self.shared is None else self.shared.reported(report)
 
     def validate(self) -> ValidationResult:
         """Compares every live result of the rewritten step with that of the captured step, from the same state. Slow.
@@ -858,6 +876,8 @@ class Step:
     def close(self) -> None:
         """Gives up the step and the memory that it alone uses, after a wait for the device. Do not read its results
         afterwards. A second call does nothing."""
+        if self.shared is not None and self.is_open:
+            self.shared.withdraw()
         self._finalizer()
 
 

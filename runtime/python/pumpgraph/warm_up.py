@@ -37,6 +37,7 @@ class WarmUp:
         # would have had room for.
         self.operators = self.moved_bytes = self._live_before = 0
         self._left = -1
+        self.has_collectives = False  # of several ranks, as seen so far
 
     @contextlib.contextmanager
     def watched(self, session: Session, stream: int) -> Iterator[None]:
