@@ -248,8 +248,9 @@ def run_plain(file, program):
     step = training.PlainStep(work.step, WARM_UP)
     losses = training.train(step, work, STEPS)
     peak = torch.cuda.max_memory_allocated()
+    found = sums(work)
     times = training.time_replays(step, 5)
-    Path(file).write_text(json.dumps({"losses": [loss.hex() for loss in losses], "peak": peak, "sums": sums(work),
+    Path(file).write_text(json.dumps({"losses": [loss.hex() for loss in losses], "peak": peak, "sums": found,
                                       "ms": statistics.median(times)}))
     os._exit(0)  # graphs should go before the communicator
 
@@ -450,7 +451,7 @@ def deviation(mine, theirs):
 def why_losses_differ():
     """Shows where values part from eager ones: with and without DDP, planned or not, with a fixed order of sums or
     without. With a fixed order all must be equal."""
-    install("300MiB")
+    install("500MiB")
     wraps = {"no DDP": lambda model: model, "DDP": ddp, "views": lambda model: ddp(model, gradient_as_bucket_view=True)}
     failed = []
     for is_fixed, kinds in ((False, ("no DDP", "DDP")), (True, ("DDP", "views"))):
@@ -526,7 +527,7 @@ def ddp_on_the_default_stream():
 
 def sharded_gradients_that_stay():
     """A step that leaves gradients in `.grad`, which are distributed tensors: equal while nobody keeps them."""
-    install("160MiB")
+    install("240MiB")
     training.make_deterministic()
     from torch.distributed.fsdp import fully_shard
 
@@ -562,7 +563,7 @@ def checkpoints():
     from torch.distributed.checkpoint.state_dict import get_model_state_dict
     from torch.distributed.fsdp import fully_shard
 
-    install("160MiB")
+    install("400MiB")
     training.make_deterministic()
     small, other = Small(fully_shard), Small(fully_shard)
     step = pumpgraph.graphed(small.step)

@@ -93,6 +93,26 @@ class Ddps(DdpTest):
             pumpgraph.capture(lambda: self.ddp(self.x()), private=[self.ddp])
         pumpgraph.capture(lambda: self.ddp(self.x()), private=[self.ddp], warmup=DDP_WARM_UP)
 
+    def test_calls_that_do_not_synchronize_wait_for_those_that_do(self):
+        """Until DDP has made its buckets anew, which moves gradients that are views of them."""
+        step = self.step(warmup=1)
+        self.ddp.require_backward_grad_sync = False
+        for _ in range(DDP_WARM_UP + 1):
+            step(self.x())
+        self.assertEqual(self.replays(), [])
+        self.ddp.require_backward_grad_sync = True
+        for _ in range(DDP_WARM_UP + 1):
+            step(self.x())
+        self.assertEqual(self.replays(), ["torch: replay 2"])
+        self.ddp.require_backward_grad_sync = False
+        step(self.x())
+        self.assertEqual(self.replays(), ["torch: replay 4"])
+
+    def test_a_capture_does_not_wait_for_buckets(self):
+        self.ddp.require_backward_grad_sync = False
+        with self.assertRaisesRegex(UnsupportedError, "capture the step that synchronizes first"):
+            pumpgraph.capture(lambda: self.ddp(self.x()), private=[self.ddp])
+
     def test_no_sync_is_a_kind_of_call_of_its_own(self):
         step = self.step(warmup=1)
         for _ in range(DDP_WARM_UP + 1):

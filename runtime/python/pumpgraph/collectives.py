@@ -26,7 +26,7 @@ _NODES = frozenset((
     # _c10d_functional
     "all_reduce", "all_reduce_coalesced", "all_gather_into_tensor", "all_gather_into_tensor_out",
     "all_gather_into_tensor_coalesced", "reduce_scatter_tensor", "reduce_scatter_tensor_out", "all_to_all_single",
-    "wait_tensor",
+    "wait_tensor", "wrap_tensor_autograd",
 ))
 _REFUSED = {
     "barrier": ("makes the host wait for other ranks", "a collective in the step orders the ranks by itself"),

@@ -25,6 +25,8 @@ DDP_WARM_UP = 11
 _NEVER = 1 << 30  # iterations between two times that it reads them
 
 _Flags = Tuple[bool, ...]
+# DDPs whose buckets are final.
+_SETTLED: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def _is_ddp(module: Any) -> bool:
@@ -172,10 +174,19 @@ def warm_up_needed(modules: Iterable[Any], asked: int) -> Warming:
     return Warming(asked, "")
 
 
+def awaits_buckets(modules: Iterable[Any]) -> bool:
+    """Whether a step without synchronisation is too early: DDP makes its buckets anew in the call after the first that
+    synchronizes, and with views of buckets the gradients, too."""
+    return torch.is_grad_enabled() and any(not module.require_backward_grad_sync and module not in _SETTLED
+                                           for module in _ddps(modules))
+
+
 def prepare_to_capture(modules: Iterable[Any]) -> None:
-    """DDP reads no more clocks, which a capture forbids."""
+    """DDP reads no more clocks, which a capture forbids. What synchronizes has warmed up, so buckets are final."""
     for module in _ddps(modules):
         module._set_ddp_runtime_logging_sample_rate(_NEVER)
+        if module.require_backward_grad_sync and torch.is_grad_enabled():
+            _SETTLED.add(module)
 
 
 @contextlib.contextmanager

@@ -28,8 +28,8 @@ from ._sizes import format_size, parse_budget, parse_size
 from .capture_watch import CaptureWatch
 from .collectives import settle_nccl
 from .constants import filled_in
-from .data_parallel import (Buckets, buckets_of, explained_of_parallel, has_ddp, prepare_to_capture, refuse_parallel,
-                            refuse_unfinished, warm_up_needed)
+from .data_parallel import (Buckets, awaits_buckets, buckets_of, explained_of_parallel, has_ddp, prepare_to_capture,
+                            refuse_parallel, refuse_unfinished, warm_up_needed)
 from .errors import PumpGraphError, Status, UnsupportedError, invalid
 from .generators import of_the_device, register, seeds_unknown
 from .guard import Guard
@@ -308,6 +308,9 @@ def _check_parallel(modules: List[torch.nn.Module], warmup: int) -> None:
     inside = [(name or type(root).__name__, module) for root in modules for name, module in root.named_modules()]
     for name, module in inside:
         refuse_parallel(module, name)
+    if awaits_buckets(module for _, module in inside):
+        raise UnsupportedError("the step does not synchronize a DistributedDataParallel (no_sync()), which makes its "
+                               "buckets anew after the first step that does; capture the step that synchronizes first")
     needed, reason = warm_up_needed([module for _, module in inside], warmup)
     if needed > warmup:
         raise invalid(f"warmup={warmup}: {reason}, which a capture cannot hold; write warmup={needed}")
