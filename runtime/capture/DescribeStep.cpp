@@ -142,15 +142,14 @@ AccessFinder::AccessFinder(const Heap &heap, const Rehearsal *rehearsal, const L
   }
 }
 
-void AccessFinder::addReach(const NodeDeclarations &declarations, CUgraphNode node,
-                            std::vector<ReachedMember> &reached) const {
+void AccessFinder::addReach(const NodeDeclarations &declarations, CUgraphNode node, ReachedMembers &reached) const {
   const auto reach = declarations.reaches().find(node);
   if (reach == declarations.reaches().end())
     return;
   for (const auto &[pointers, isWritten] : {std::pair(&reach->second.read, false), {&reach->second.written, true}})
     for (const CUdeviceptr pointer : *pointers)
       if (const std::optional<Hit> hit = heap_.find(pointer))
-        reached.push_back({{hit->block, hit->member}, isWritten});
+        reached.members.push_back({{hit->block, hit->member}, isWritten});
 }
 
 std::optional<Hit> AccessFinder::operandOf(std::size_t position, const PointerWord &word) const {
@@ -344,7 +343,7 @@ std::vector<AccessFinder::Touch> AccessFinder::touches(std::size_t position, con
   std::vector<Touch> all;
   for (const PointerWord &word : node.words)
     addTouches(position, node, word, all);
-  for (const ReachedMember &reached : reached_[position])
+  for (const ReachedMember &reached : reached_[position].members)
     all.push_back(touchOf(reached));
   dropOverwritesOfWhatIsRead(all);
   for (const TouchedSpan &span : node.spans)
@@ -456,13 +455,25 @@ private:
       }
       keepAsides(node);
       std::set<Member> &reached = step_.reached.emplace_back();
-      for (const ReachedMember &one : finder_.reached(i))
+      for (const ReachedMember &one : finder_.reached(i).members)
         reached.insert(one.member);
-      if (!lifted.refusal.empty())
-        step_.refusals.push_back(fmt::format("node {} \"{}\": {}", i, lifted.name, lifted.refusal));
+      if (const std::string refusal = lifted.refusal.empty() ? hiddenOperandsOf(i) : lifted.refusal; !refusal.empty())
+        step_.refusals.push_back(fmt::format("node {} \"{}\": {}", i, lifted.name, refusal));
     }
     for (const LiftedEdge &edge : graph_.edges)
       step_.description.edges.push_back({edge.from, edge.to, edge.kind});
+  }
+
+  /// Why nobody knows the operands of a node that finds them by addresses in memory; empty: they are known.
+  std::string hiddenOperandsOf(std::size_t node) const {
+    if (graph_.nodes[node].name.find("ncclDevKernel") == std::string::npos)
+      return {};
+    const ReachedMembers &reach = finder_.reached(node);
+    return reach.members.empty()
+               ? "NCCL may keep the addresses of its operands in memory, and nobody has declared these "
+                 "operands (pumpgraph_declare_reach())"
+           : !reach.isWhole ? "an operand that was declared in the rehearsal is not found in the capture"
+                            : "";
   }
 
   /// Of a kernel that may run again, what all accesses of the same bytes have aside, and all through the same
@@ -566,7 +577,7 @@ private:
       for (const TouchedSpan &span : node.spans)
         if (const std::optional<Hit> hit = heap_.find(span.address))
           fixed.insert(hit->block);
-      for (const ReachedMember &reached : finder_.reached(i))
+      for (const ReachedMember &reached : finder_.reached(i).members)
         fixed.insert(reached.member.first);
       const bool isKnown = node.kind == NodeKind::Kernel && finder_.knowsAddressesByWordsAlone(i, node);
       for (const PointerWord &word : node.words)

@@ -92,7 +92,7 @@ public:
   bool isPure(std::size_t position, const LiftedNode &node) const;
 
   /// What the node at `position` reaches by addresses in memory.
-  const std::vector<ReachedMember> &reached(std::size_t position) const { return reached_[position]; }
+  const ReachedMembers &reached(std::size_t position) const { return reached_[position]; }
 
   std::uint64_t refutedWords() const { return refutedWords_; }
   /// The coverage of the tables, and their contradictions to other knowledge.
@@ -110,7 +110,7 @@ private:
   std::optional<Touch> touchOf(const TouchedSpan &span) const;
   Touch touchOf(const ReachedMember &reached) const;
   /// Adds what the capture's own declarations say of the node.
-  void addReach(const NodeDeclarations &declarations, CUgraphNode node, std::vector<ReachedMember> &reached) const;
+  void addReach(const NodeDeclarations &declarations, CUgraphNode node, ReachedMembers &reached) const;
   /// The table's slot for the word; null if no table fits the launch or covers the word.
   const Slot *slotOf(const LiftedNode &node, const PointerWord &word) const;
   /// Whether the launch meets the conditions of PUMPGRAPH_KERNEL_PURE_APART.
@@ -122,9 +122,9 @@ private:
   const Rehearsal *rehearsal_; ///< null unless there is one that matches
   const KernelReads *kernels_;
   CaptureAllocations allocations_;
-  std::vector<DeclaredAccesses> declared_;          ///< by node's position
-  std::vector<std::vector<ReachedMember>> reached_; ///< by node's position
-  std::map<std::string, KernelAccesses> tabled_;    ///< contents of the tables, by kernel
+  std::vector<DeclaredAccesses> declared_;       ///< by node's position
+  std::vector<ReachedMembers> reached_;          ///< by node's position
+  std::map<std::string, KernelAccesses> tabled_; ///< contents of the tables, by kernel
   std::size_t launches_ = 0;
   std::size_t tabledLaunches_ = 0;
   mutable std::uint64_t refutedWords_ = 0;

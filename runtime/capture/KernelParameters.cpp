@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/capture/KernelParameters.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace pumpgraph::runtime {
@@ -12,8 +13,10 @@ struct ParameterBytes {
   const char *packed = nullptr;
   std::size_t packedBytes = 0;
 
-  bool has(std::size_t offset, std::size_t bytes) const {
-    return separate || (packed && offset <= packedBytes && bytes <= packedBytes - offset);
+  /// Of a parameter, how many bytes there are: a packed buffer may end within the last one, of which the kernel then
+  /// uses no more. NCCL's kernels take 4 KiB and get what they need.
+  std::size_t of(std::size_t offset, std::size_t bytes) const {
+    return separate ? bytes : packed && offset < packedBytes ? std::min(bytes, packedBytes - offset) : 0;
   }
 };
 
@@ -91,16 +94,19 @@ void KernelParameters::read(CUgraphNode kernel, std::uint32_t inner, LiftedNode 
   lifted.block = {launch.blockDimX, launch.blockDimY, launch.blockDimZ};
   for (std::uint32_t index = 0; index < signature.parameters.size(); ++index) {
     const Parameter &parameter = signature.parameters[index];
-    if (!bytes.has(parameter.offset, parameter.bytes)) {
+    const std::size_t passed = bytes.of(parameter.offset, parameter.bytes);
+    if (passed == 0 && parameter.bytes != 0) {
       node.refusal =
           fmt::format("parameter {} of kernel \"{}\" is not among the node's parameters", index, signature.name);
       return;
     }
     const char *first =
         bytes.separate ? static_cast<const char *>(bytes.separate[index]) : bytes.packed + parameter.offset;
-    lifted.bytes.insert(lifted.bytes.end(), first, first + parameter.bytes);
-    lifted.ends.push_back(lifted.bytes.size());
-    scan(first, parameter.bytes, index, inner, node);
+    const std::size_t end = lifted.bytes.size() + parameter.bytes;
+    lifted.bytes.insert(lifted.bytes.end(), first, first + passed);
+    lifted.bytes.resize(end, 0);
+    lifted.ends.push_back(end);
+    scan(first, passed, index, inner, node);
   }
 }
 

@@ -280,7 +280,7 @@ bool Rehearsal::isDeclaredAside(std::size_t node, const PointerWord &word) const
   return before && before->isDeclaredAside;
 }
 
-std::vector<std::vector<ReachedMember>> Rehearsal::reaches(const LiftedGraph &graph, const Heap &heap) const {
+std::vector<ReachedMembers> Rehearsal::reaches(const LiftedGraph &graph, const Heap &heap) const {
   std::map<Member, std::set<Member>> now; // by allocation of the first capture
   const auto add = [&](const auto &before, std::uint64_t address) {
     const std::optional<Hit> hit = before.leadsToOurs ? heap.find(address) : std::nullopt;
@@ -295,14 +295,20 @@ std::vector<std::vector<ReachedMember>> Rehearsal::reaches(const LiftedGraph &gr
     for (std::size_t span = 0; span < std::min(spans.size(), nodes_[node].spans.size()); ++span)
       add(nodes_[node].spans[span], spans[span].address);
   }
-  std::vector<std::vector<ReachedMember>> reaches(graph.nodes.size());
-  for (std::size_t node = 0; node < graph.nodes.size(); ++node)
-    for (const Reached &reached : nodes_[node].reach)
+  std::vector<ReachedMembers> reaches(graph.nodes.size());
+  for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
+    ReachedMembers &reach = reaches[node];
+    for (const Reached &reached : nodes_[node].reach) {
+      std::set<Member> members;
       if (reached.isOurs)
-        for (const Member &member : now[reached.target])
-          reaches[node].push_back({member, reached.isWritten});
+        members = now[reached.target];
       else if (const std::optional<Hit> hit = heap.find(reached.address))
-        reaches[node].push_back({{hit->block, hit->member}, reached.isWritten});
+        members = {{hit->block, hit->member}};
+      reach.isWhole = reach.isWhole && !members.empty();
+      for (const Member &member : members)
+        reach.members.push_back({member, reached.isWritten});
+    }
+  }
   return reaches;
 }
 

@@ -25,6 +25,12 @@ struct ReachedMember {
   bool isWritten = false;
 };
 
+/// What a node reaches by addresses in memory.
+struct ReachedMembers {
+  std::vector<ReachedMember> members;
+  bool isWhole = true; ///< all that was declared is among them
+};
+
 /// The allocations of the heap's last capture.
 class CaptureAllocations {
 public:
@@ -114,7 +120,7 @@ public:
   /// By node of `graph`, the second capture, which matches: what it reaches by addresses in memory there. An allocation
   /// of the first capture is all those of the second one that stand where it stood, in parameters, copies or fills;
   /// none if it stood nowhere.
-  std::vector<std::vector<ReachedMember>> reaches(const LiftedGraph &graph, const Heap &heap) const;
+  std::vector<ReachedMembers> reaches(const LiftedGraph &graph, const Heap &heap) const;
   /// The name of the allocation behind this parameter; empty if it has none.
   const std::string &nameOf(std::size_t node, const PointerWord &word) const;
   const std::string &label(std::size_t node) const { return nodes_[node].label; }

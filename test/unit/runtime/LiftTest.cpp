@@ -92,6 +92,33 @@ TEST_F(LiftTest, findsPointersInParametersAndStructs) {
   }
 }
 
+// A packed buffer may end within the last parameter: NCCL's kernels take 4 KiB and get what they need.
+TEST_F(LiftTest, readsPackedArgumentsThatEndEarly) {
+  FakeKernel kernel{"long", {4096}, {}};
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  fake_.addKernel(graph_, {}, kernel, {bytesOf(Odd{a, 3, b, 0})}, true);
+  fake_.addKernel(graph_, {}, plain_, {bytesOf(a)}, true); // two of its parameters are nowhere
+  const CapturedStep step = describe();
+  EXPECT_EQ(step.description.nodes[0].accesses.size(), 2u);
+  ASSERT_EQ(step.refusals.size(), 1u);
+  EXPECT_NE(step.refusals[0].find("parameter 1 of kernel \"plain\" is not among"), std::string::npos);
+}
+
+// NCCL may hand addresses over in memory, so that its kernels need a declaration of what they reach.
+TEST_F(LiftTest, wantsToKnowWhatKernelsOfNcclReach) {
+  FakeKernel kernel{"_Z31ncclDevKernel_Broadcast_RING_LL", {8}, {}};
+  char *a = allocate(pageBytes, "a"), *b = allocate(pageBytes, "b");
+  fake_.addKernel(graph_, {}, kernel, {bytesOf(a)});
+  ASSERT_EQ(describe().refusals.size(), 1u);
+  EXPECT_NE(describe().refusals[0].find("pumpgraph_declare_reach()"), std::string::npos);
+  ASSERT_TRUE(declarations_.addReach(driver_, graph_, {{}, {reinterpret_cast<CUdeviceptr>(b)}}));
+  const CapturedStep step = describe();
+  EXPECT_TRUE(step.refusals.empty());
+  ASSERT_EQ(step.description.nodes[0].accesses.size(), 2u);
+  EXPECT_EQ(step.description.nodes[0].accesses[1].evidence, Evidence::Declared);
+  EXPECT_EQ(step.description.nodes[0].accesses[1].may, modeReadWrite);
+}
+
 // An integer that is no address is no access.
 TEST_F(LiftTest, ignoresNumbers) {
   allocate(pageBytes, "a");
