@@ -118,7 +118,8 @@ void PointerScan::scanSources(const LiftedGraph &graph) {
           ++unread;
           continue;
         }
-        if (const std::size_t count = scanStaged(piece, noHolder, 0).size(); count != 0)
+        if (const std::size_t count = scanStaged(piece, noHolder, source.target == 0 ? 0 : source.target + done).size();
+            count != 0)
           found_.notes.push_back(fmt::format(
               "node \"{}\" uploads {} addresses of buffers, which therefore stay on the device", node.name, count));
       }
@@ -136,8 +137,8 @@ HiddenPointers PointerScan::take() {
 
 Expected<HiddenPointers> findHiddenPointers(const Driver &driver, const LiftedGraph &graph, const Heap &heap,
                                             const std::vector<BlockId> &holders, const PinnedPool &staging,
-                                            CUstream stream) {
-  PointerScan scan(driver, heap, staging, stream);
+                                            CUstream stream, IsFollowed isFollowed) {
+  PointerScan scan(driver, heap, staging, stream, std::move(isFollowed));
   for (const BlockId id : holders)
     if (heap.block(id).backing == Backing::Device || heap.block(id).backing == Backing::Host)
       PUMPGRAPH_TRY(scan.scanBlock(id));

@@ -38,7 +38,7 @@ public:
   HiddenPointers take();
 
 private:
-  /// `address`: of what is staged, on the device; 0: it is host memory. Returns the positions of words that point at
+  /// `address`: where it is on the device, or will be; 0: elsewhere. Returns the positions of words that point at
   /// other blocks.
   std::vector<std::size_t> scanStaged(std::uint64_t bytes, BlockId holder, std::uint64_t address);
   std::vector<std::size_t> scanWords(std::span<const std::uint64_t> words, BlockId holder, std::uint64_t address,
@@ -63,6 +63,6 @@ private:
 /// that.
 Expected<HiddenPointers> findHiddenPointers(const Driver &driver, const LiftedGraph &graph, const Heap &heap,
                                             const std::vector<BlockId> &holders, const PinnedPool &staging,
-                                            CUstream stream);
+                                            CUstream stream, IsFollowed isFollowed);
 
 } // namespace pumpgraph::runtime

@@ -256,6 +256,8 @@ private:
     return {};
   }
 
+  static bool isOneRow(const CUDA_MEMCPY3D &copy) { return copy.Height <= 1 && copy.Depth <= 1; }
+
   void readCopy(CUgraphNode handle, std::uint32_t inner, LiftedNode &node) {
     CUDA_MEMCPY3D copy{};
     const Status got = driver_.graphMemcpyNodeGetParams(handle, &copy);
@@ -268,7 +270,7 @@ private:
     if (addresses_.contains(read.address))
       add(read, inner, node);
     else if (source.type != CU_MEMORYTYPE_ARRAY && addresses_.contains(written.address))
-      node.hostSources.push_back({read.address, read.bytes});
+      node.hostSources.push_back({read.address, read.bytes, isOneRow(copy) ? written.address : 0});
     if (addresses_.contains(written.address))
       add(written, inner, node);
     else

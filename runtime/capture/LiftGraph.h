@@ -61,6 +61,7 @@ struct TouchedSpan {
 struct HostSource {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
+  std::uint64_t target = 0; ///< where its bytes come to lie, one after the other; 0: elsewhere, or in another order
 };
 
 /// Memory outside the session, on the device or the host.

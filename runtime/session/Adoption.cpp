@@ -130,8 +130,9 @@ Status Adoption::describe() {
   if (isLost(session_, asDeclared.blocks))
     return fail(PUMPGRAPH_INTERNAL, "\"{}\" uses buffers that lost their memory in an earlier failure", options_.name);
   PUMPGRAPH_TRY_WHILE(driver_.ctxSynchronize(), "waiting for the device before buffers are read");
-  Expected<HiddenPointers> hidden = findHiddenPointers(driver_, step_->graph.lifted, heap_, asDeclared.blocks,
-                                                       *session_.memory.staging, session_.device.stream);
+  Expected<HiddenPointers> hidden = findHiddenPointers(
+      driver_, step_->graph.lifted, heap_, asDeclared.blocks, *session_.memory.staging, session_.device.stream,
+      [&](std::uint64_t at, const Hit &target) { return isFollowed(asDeclared, heap_, at, target); });
   if (!hidden)
     return tl::unexpected<Error>(hidden.error());
   staying_ = std::move(hidden->pointedAt);

@@ -198,6 +198,37 @@ TEST_F(CalibrationTest, memoryThatALastingTableNamesStays) {
   EXPECT_FALSE(isPrivate(step, "hidden"));
 }
 
+// The same of a table that a copy brings from the host, without calibration: PyTorch's copies of many tensors.
+TEST_F(CalibrationTest, memoryNamedByAnUploadedTableMayMoveIfItIsReached) {
+  for (const bool isReached : {false, true}) {
+    open();
+    graph_ = fake_.createGraph();
+    last_ = nullptr;
+    ASSERT_TRUE(session_->captureBegin());
+    void *table = allocate(64, "table"), *hidden = allocate(4 * pageBytes, "hidden");
+    auto host = std::make_unique<Word>(reinterpret_cast<Word>(hidden));
+    fill(hidden, 0, 4 * pageBytes);
+    last_ = fake_.addCopy(graph_, {last_}, table, host.get(), sizeof *host);
+    declares_ = true;
+    reach(nullptr);
+    kernel(storeThrough(), {bytesOf(table), bytesOf(secret)});
+    reach(isReached ? hidden : nullptr);
+    void *filler = allocate(6 * pageBytes, "filler");
+    fill(filler, 9, 6 * pageBytes);
+    reach(nullptr);
+    kernel(loadThrough(), {bytesOf(table), bytesOf(result_)});
+    reach(isReached ? hidden : nullptr);
+    for (void *pointer : {table, hidden, filler})
+      EXPECT_TRUE(session_->free(pointer, nullptr));
+    ASSERT_TRUE(session_->captureEnd());
+    const Expected<Step *> step = session_->adopt(graph_, {.keepFirstPlan = true});
+    ASSERT_TRUE(step) << messageOf(step);
+    EXPECT_EQ(isPrivate(*step, "hidden"), isReached);
+    ASSERT_TRUE((*step)->replay(nullptr));
+    EXPECT_EQ(*static_cast<Word *>(result_), secret);
+  }
+}
+
 // An address in memory that is free, or behind the end of an allocation, is nobody's to follow.
 TEST_F(CalibrationTest, remainsOfTablesKeepNothingInPlace) {
   auto *stale = static_cast<Word *>(allocate(64, "stale")), *rest = static_cast<Word *>(allocate(8, "rest"));
