@@ -20,7 +20,6 @@ void CallBuilder::begin(NodeKind kind, std::uint64_t function, const runtime::Ca
   call_.streamId = idOf(stream);
   call_.parts.clear();
   call_.accesses.clear();
-  call_.otherWords.clear();
   call_.awaited.reset();
   call_.unplannable = kind == NodeKind::Opaque || kind == NodeKind::Host ? "its accesses are not known" : "";
   call_.uploaded = nullptr;
@@ -30,15 +29,12 @@ void CallBuilder::begin(NodeKind kind, std::uint64_t function, const runtime::Ca
 }
 
 void CallBuilder::word(std::uint64_t word, std::int32_t parameter) {
-  if (!memory_ || !memory_->mayHold(word)) {
-    if (keepsOthers_)
-      call_.otherWords.push_back(word);
+  if (!memory_ || !memory_->mayHold(word))
     return;
-  }
-  const std::optional<Extent> extent = memory_->findAround(word);
+  const std::optional<Extent> extent = memory_->operand(word);
   if (!extent)
     return;
-  value(word);
+  value(memory_->findAround(word) ? word : extent->address);
   call_.accesses.push_back({.block = extent->block, .range = extent->range(), .parameter = parameter});
 }
 
@@ -51,6 +47,8 @@ void CallBuilder::words(const void *data, std::size_t bytes, std::int32_t parame
       std::uint64_t value;
       std::memcpy(&value, static_cast<const char *>(data) + at, sizeof value);
       word(value, known);
+      if (host_ && memory_ && host_->mayHoldAddresses(value, [this](std::uint64_t at) { return memory_->owns(at); }))
+        unplannable("it may find addresses in host memory");
     }
 }
 

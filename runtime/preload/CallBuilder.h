@@ -3,6 +3,7 @@
 /// Collects the parts of one of the program's calls.
 #pragma once
 
+#include "runtime/preload/HostRanges.h"
 #include "runtime/preload/Memory.h"
 #include "runtime/streams/Call.h"
 
@@ -14,9 +15,9 @@ namespace pumpgraph::preload {
 /// round, and each launch keeps its own.
 class CallBuilder {
 public:
-  /// `memory`: null if there is none. `keepsOthers`: words that lead to no allocation, too.
-  CallBuilder(runtime::Call &call, const Memory *memory, bool keepsOthers)
-      : call_(call), memory_(memory), keepsOthers_(keepsOthers) {}
+  /// `memory`: null if there is none. `host`: null where nothing is planned.
+  CallBuilder(runtime::Call &call, const Memory *memory, const HostRanges *host)
+      : call_(call), memory_(memory), host_(host) {}
 
   /// `name`: of the kernel, or of the driver's function.
   void begin(NodeKind kind, std::uint64_t function, const runtime::CallStream &stream, const char *name);
@@ -35,7 +36,7 @@ public:
 private:
   runtime::Call &call_;
   const Memory *memory_;
-  bool keepsOthers_;
+  const HostRanges *host_;
 };
 
 /// The legacy default stream has two names; each thread's has one for all of them.

@@ -45,15 +45,6 @@ RoundStream roundStream(const CallStream &stream) {
   return {id, flagsOf && flagsOf(stream.handle, &flags) == CUDA_SUCCESS && (flags & CU_STREAM_NON_BLOCKING) == 0};
 }
 
-bool isInHostMemory(std::uint64_t word) {
-  static const auto ask =
-      reinterpret_cast<PFN_cuPointerGetAttribute_v4000>(driverFunction("cuPointerGetAttribute", 4000));
-  unsigned type = 0;
-  constexpr std::uint64_t least = std::uint64_t{1} << 20, end = std::uint64_t{1} << 47; // of addresses of programs
-  return word >= least && word < end && ask && ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, word) == CUDA_SUCCESS &&
-         type == CU_MEMORYTYPE_HOST;
-}
-
 std::uint64_t wordOf(CUstream stream) {
   return reinterpret_cast<std::uintptr_t>(stream);
 }
@@ -82,10 +73,22 @@ void CallLog::add(const Call &call) {
   writing_.reset();
   if (recognition != Recognition::Found || written_.contains(detector_.inForce()->number))
     return;
+  beginWriting();
+}
+
+void CallLog::beginWriting() {
   writing_.emplace();
   writing_->script.period = detector_.inForce()->number;
   writing_->script.phase = detector_.phase();
   writing_->missing = detector_.inForce()->calls.size();
+}
+
+void CallLog::describeAgain() {
+  written_.clear();
+  dropDescribed();
+  writing_.reset();
+  if (describes_ && detector_.inForce())
+    beginWriting();
 }
 
 void CallLog::write(const Call &call) {
@@ -97,8 +100,6 @@ void CallLog::write(const Call &call) {
                                      .isNode = !call.awaited});
   if (!call.unplannable.empty() && writing_->script.unplannable.empty())
     writing_->script.unplannable = fmt::format("{}: {}", call.name, call.unplannable);
-  if (std::any_of(call.otherWords.begin(), call.otherWords.end(), isInHostMemory))
-    writing_->script.unplannable = fmt::format("{}: it may find addresses in host memory", call.name);
   if (call.awaited) { // what comes next on its stream follows the record
     round.waits(roundStream(call.stream), *call.awaited);
     return;
@@ -113,6 +114,12 @@ void CallLog::records(CUevent event, const CallStream &stream) {
   lastRecord_[event] = {detector_.calls(), idOf(stream)};
   if (writing_)
     writing_->round.records(reinterpret_cast<std::uintptr_t>(event), roundStream(stream));
+}
+
+void CallLog::forgets(CUevent event) {
+  lastRecord_.erase(event);
+  if (writing_)
+    writing_->round.forgets(reinterpret_cast<std::uintptr_t>(event));
 }
 
 void CallLog::allocated(CUdeviceptr address, std::uint64_t bytes, CUstream stream) {

@@ -26,14 +26,14 @@ public:
   /// Whether one round of each period is written down.
   void describe(bool on) { describes_ = on; }
 
-  /// Whether a round is written down.
-  bool isWriting() const { return writing_.has_value(); }
   /// A call or an allocation is next: memory that is freed behind the last call of a round belongs to that round.
   void goOn();
   /// Part of a wait: the distance to the record, and its stream.
   void addRecord(runtime::Call &wait) const;
   void add(const runtime::Call &call);
   void records(CUevent event, const runtime::CallStream &stream);
+  /// The event is destroyed: its handle may come back.
+  void forgets(CUevent event);
   /// Memory of allocations. `stream`: the heap's key.
   void allocated(CUdeviceptr address, std::uint64_t bytes, CUstream stream);
   void freed(CUdeviceptr address, CUstream stream);
@@ -42,8 +42,10 @@ public:
 
   /// The round that goOn() has completed; once.
   std::optional<runtime::RoundScript> takeDescribed() { return std::exchange(described_, std::nullopt); }
-  /// Periods that were written down are so once more when they return.
-  void describeAgain() { written_.clear(); }
+  /// Periods that were written down are so once more: the one in force from now on, others when they return.
+  void describeAgain();
+  /// What the last round used may be gone.
+  void dropDescribed() { described_.reset(); }
   /// The number of the period in force and the place of the next call in it; 0: none.
   std::pair<std::uint32_t, std::uint64_t> place() const;
 
@@ -65,6 +67,7 @@ private:
     std::uint64_t place = 0, stream = 0;
   };
   void write(const runtime::Call &call);
+  void beginWriting();
   void endRound();
 
   const Memory *memory_ = nullptr;

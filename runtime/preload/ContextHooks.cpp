@@ -27,6 +27,20 @@ CUresult Hook<tag::cuDevicePrimaryCtxRetain>::call(const Real<CUresult (*)(CUcon
   return result;
 }
 
+CUresult Hook<tag::cuDevicePrimaryCtxRelease>::call(const Real<CUresult (*)(CUdevice)> &real, CUdevice device) {
+  const Outside outside(real.entry());
+  if (outside.refusal() != CUDA_SUCCESS)
+    return outside.refusal();
+  const CUresult result = real(device);
+  static const auto state =
+      reinterpret_cast<PFN_cuDevicePrimaryCtxGetState_v7000>(driverFunction("cuDevicePrimaryCtxGetState", 7000));
+  unsigned flags = 0;
+  int isInUse = 1;
+  if (result == CUDA_SUCCESS && state && state(device, &flags, &isInUse) == CUDA_SUCCESS && isInUse == 0)
+    contextEnded(result);
+  return result;
+}
+
 CUresult Hook<tag::cuDevicePrimaryCtxReset>::call(const Real<CUresult (*)(CUdevice)> &real, CUdevice device) {
   const Outside outside(real.entry());
   if (outside.refusal() != CUDA_SUCCESS)
@@ -65,6 +79,8 @@ CUresult Hook<tag::cuStreamDestroy>::call(const Real<CUresult (*)(CUstream)> &re
         return shim().refuse(forgotten.error());
       if (*forgotten)
         shim().log().describeAgain();
+      else
+        shim().log().dropDescribed();
     }
   }
   // A later stream with this handle gets memory that was freed on this one.

@@ -27,6 +27,7 @@ enum class EntryClass : std::uint8_t {
   Finds,
   Contexts,
   Hides,
+  Reaches,
   Shares,
   Other
 };

@@ -7,7 +7,9 @@
 #include "runtime/preload/EntryPoints.h"
 #include "runtime/preload/Shim.h"
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <mutex>
 #include <tuple>
@@ -141,7 +143,7 @@ template <typename Describe, typename Issue> CUresult perform(const Describe &de
   if (!shim().follows() || shim().mutex().isMine() || (shim().isCapturing() && !shim().plans()))
     return issue();
   const auto describeTo = [&](runtime::Call &call) {
-    CallBuilder builder(call, shim().memoryIfOpen(), shim().log().isWriting());
+    CallBuilder builder(call, shim().memoryIfOpen(), shim().plans() ? &shim().hostRanges() : nullptr);
     describe(builder);
     if (call.awaited)
       shim().log().addRecord(call);
@@ -168,7 +170,7 @@ template <typename Describe, typename Issue> CUresult perform(const Describe &de
   describeTo(*call);
   const bool isCapturing = shim().isCapturing();
   if (streams)
-    if (const runtime::Status ready = isCapturing ? streams->noteUpload(*call) : streams->beforeCall(*call); !ready)
+    if (const runtime::Status ready = isCapturing ? streams->note(*call) : streams->beforeCall(*call); !ready)
       return shim().refuse(ready.error());
   const bool isPlanned = streams && streams->inForce();
   if (!isPlanned) {
@@ -288,6 +290,13 @@ PUMPGRAPH_HOOK(cuMemRetainAllocationHandle, CUmemGenericAllocationHandle *, void
 PUMPGRAPH_HOOK(cuMemMap, CUdeviceptr, std::size_t, std::size_t, CUmemGenericAllocationHandle, unsigned long long);
 PUMPGRAPH_HOOK(cuMemUnmap, CUdeviceptr, std::size_t);
 
+// HostHooks.cpp
+PUMPGRAPH_HOOK(cuMemHostAlloc, void **, std::size_t, unsigned);
+PUMPGRAPH_HOOK(cuMemAllocHost, void **, std::size_t);
+PUMPGRAPH_HOOK(cuMemFreeHost, void *);
+PUMPGRAPH_HOOK(cuMemHostRegister, void *, std::size_t, unsigned);
+PUMPGRAPH_HOOK(cuMemHostUnregister, void *);
+
 // LaunchHooks.cpp
 PUMPGRAPH_HOOK(cuLaunchKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                CUstream, void **, void **);
@@ -296,6 +305,7 @@ PUMPGRAPH_HOOK(cuLaunchCooperativeKernel, CUfunction, unsigned, unsigned, unsign
 PUMPGRAPH_HOOK(cuLaunchKernelEx, const CUlaunchConfig *, CUfunction, void **, void **);
 PUMPGRAPH_HOOK(cuEventRecord, CUevent, CUstream);
 PUMPGRAPH_HOOK(cuEventRecordWithFlags, CUevent, CUstream, unsigned);
+PUMPGRAPH_HOOK(cuEventDestroy, CUevent);
 PUMPGRAPH_HOOK(cuStreamWaitEvent, CUstream, CUevent, unsigned);
 PUMPGRAPH_HOOK(cuStreamEndCapture, CUstream, CUgraph *);
 PUMPGRAPH_HOOK(cuGraphExecDestroy, CUgraphExec);
@@ -311,6 +321,7 @@ PUMPGRAPH_HOOK(cuLibraryUnload, CUlibrary);
 
 // ContextHooks.cpp
 PUMPGRAPH_HOOK(cuDevicePrimaryCtxRetain, CUcontext *, CUdevice);
+PUMPGRAPH_HOOK(cuDevicePrimaryCtxRelease, CUdevice);
 PUMPGRAPH_HOOK(cuDevicePrimaryCtxReset, CUdevice);
 PUMPGRAPH_HOOK(cuCtxDestroy, CUcontext);
 PUMPGRAPH_HOOK(cuGreenCtxCreate, CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned);
@@ -331,6 +342,46 @@ template <> struct Hook<tag::cuCtxCreate> {
     return result;
   }
 };
+
+/// Notes changes of the host memory that kernels reach.
+template <typename Note> CUresult notesHostMemory(CUresult result, const Note &note) {
+  if (result != CUDA_SUCCESS || !shim().plans() || !shim().isActive())
+    return result;
+  const std::lock_guard lock(shim().mutex());
+  note(shim().hostRanges());
+  return result;
+}
+
+/// The device's address of host memory, of every version.
+template <> struct Hook<tag::cuMemHostGetDevicePointer> {
+  template <typename Function, typename Address>
+  static CUresult call(const Real<Function> &real, Address *address, void *host, unsigned flags) {
+    return notesHostMemory(real(address, host, flags), [&](HostRanges &ranges) {
+      ranges.noteAlias(*address, reinterpret_cast<std::uintptr_t>(host));
+    });
+  }
+};
+
+/// Descriptors that kernels get by value in place of addresses. The address is one of their words; a driver that writes
+/// another form ends planning.
+template <std::size_t address> struct DescribesMemory {
+  template <typename Function, typename... Arguments>
+  static CUresult call(const Real<Function> &real, Arguments... arguments) {
+    const CUresult result = real(arguments...);
+    if (result != CUDA_SUCCESS || !shim().plans())
+      return result;
+    const auto words = std::bit_cast<std::array<std::uint64_t, sizeof(CUtensorMap) / sizeof(std::uint64_t)>>(
+        *std::get<0>(std::tuple(arguments...)));
+    const auto word = reinterpret_cast<std::uintptr_t>(std::get<address>(std::tuple(arguments...)));
+    if (std::find(words.begin(), words.end(), word) != words.end())
+      return result;
+    return shim().stopPlanning(real.entry().symbol, "its descriptor hides the address");
+  }
+};
+template <> struct Hook<tag::cuTensorMapEncodeTiled> : DescribesMemory<3> {};
+template <> struct Hook<tag::cuTensorMapEncodeIm2col> : DescribesMemory<3> {};
+template <> struct Hook<tag::cuTensorMapEncodeIm2colWide> : DescribesMemory<3> {};
+template <> struct Hook<tag::cuTensorMapReplaceAddress> : DescribesMemory<1> {};
 
 struct BeginsCapture {
   template <typename Function, typename... Arguments>

@@ -10,8 +10,11 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <mutex>
+#include <string_view>
 
 #ifndef __x86_64__
 #error "the stubs below are x86-64 code"
@@ -204,6 +207,13 @@ void *standInFor(const char *name, void *real, int version, cuuint64_t flags) {
   return !entry && isDeclared(name) ? real : entry || mayMatter(name) ? stubFor(name, real) : real;
 }
 
+/// Libraries that give addresses to other parts of the device.
+bool reachesMemoryUnseen(std::string_view path) {
+  constexpr std::array libraries{"libnvidia-encode.so", "libnvcuvid.so", "libnvoptix.so", "libcufile.so"};
+  return std::any_of(libraries.begin(), libraries.end(),
+                     [&](const char *library) { return path.find(library) != std::string_view::npos; });
+}
+
 /// Without the suffixes of versions and default streams.
 std::string_view baseOf(std::string_view symbol) {
   for (const char *suffix : {"_ptsz", "_ptds"})
@@ -232,12 +242,14 @@ void *libcuda() {
 void *driverFunction(const char *name, int version, cuuint64_t flags) {
   if (!libcuda())
     return nullptr;
+  // Once, since dlsym() waits for the loader's lock, and this is called under the shim's.
+  static const auto find2 = reinterpret_cast<GetProcAddress2>(realDlsym(libcuda(), "cuGetProcAddress_v2"));
+  static const auto find1 = reinterpret_cast<GetProcAddress1>(realDlsym(libcuda(), "cuGetProcAddress"));
   void *found = nullptr;
   CUdriverProcAddressQueryResult result{};
-  if (const auto find = reinterpret_cast<GetProcAddress2>(realDlsym(libcuda(), "cuGetProcAddress_v2")))
-    return find(name, &found, version, flags, &result) == CUDA_SUCCESS ? found : nullptr;
-  const auto find = reinterpret_cast<GetProcAddress1>(realDlsym(libcuda(), "cuGetProcAddress"));
-  return find && find(name, &found, version, flags) == CUDA_SUCCESS ? found : nullptr;
+  if (find2)
+    return find2(name, &found, version, flags, &result) == CUDA_SUCCESS ? found : nullptr;
+  return find1 && find1(name, &found, version, flags) == CUDA_SUCCESS ? found : nullptr;
 }
 
 void *realFunction(EntryPoint &entry) {
@@ -293,6 +305,8 @@ PUMPGRAPH_HIDDEN void pumpgraphOpens(const char *path, int flags) {
   findLoader();
   if ((flags & RTLD_DEEPBIND) != 0 && path)
     shim().stepAside(fmt::format("{} is opened with RTLD_DEEPBIND, so its CUDA calls cannot be seen", path));
+  if (path && reachesMemoryUnseen(path))
+    static_cast<void>(shim().stopPlanning(path, "the library reaches memory past the driver's calls"));
 }
 
 PUMPGRAPH_HIDDEN void pumpgraphOpensApart(Lmid_t space, const char *path, int) {

@@ -90,11 +90,21 @@ template <typename Handle> CUresult gives(CUresult result, const Handle *handles
   return result;
 }
 
-void notesRecord(const EntryPoint &entry, CUevent event, CUstream stream) {
-  if (!shim().follows() || shim().isCapturing())
-    return;
-  const std::lock_guard lock(shim().mutex());
-  shim().log().records(event, callStream(entry, stream));
+/// Where rounds are planned, a launch of another thread comes before it in the driver and in the log, or behind it in
+/// both.
+template <typename Record>
+CUresult records(const EntryPoint &entry, CUevent event, CUstream stream, const Record &record) {
+  if (!shim().follows() || shim().isCapturing() || shim().mutex().isMine())
+    return record();
+  std::unique_lock lock(shim().mutex(), std::defer_lock);
+  if (shim().plans())
+    lock.lock();
+  const CUresult result = record();
+  if (!lock)
+    lock.lock();
+  if (result == CUDA_SUCCESS)
+    shim().log().records(event, callStream(entry, stream));
+  return result;
 }
 
 /// Handles come back for other kernels.
@@ -221,18 +231,20 @@ Hook<tag::cuLaunchKernelEx>::call(const Real<CUresult (*)(const CUlaunchConfig *
 
 CUresult Hook<tag::cuEventRecord>::call(const Real<CUresult (*)(CUevent, CUstream)> &real, CUevent event,
                                         CUstream stream) {
-  const CUresult result = real(event, stream);
-  if (result == CUDA_SUCCESS)
-    notesRecord(real.entry(), event, stream);
-  return result;
+  return records(real.entry(), event, stream, [&] { return real(event, stream); });
 }
 
 CUresult Hook<tag::cuEventRecordWithFlags>::call(const Real<CUresult (*)(CUevent, CUstream, unsigned)> &real,
                                                  CUevent event, CUstream stream, unsigned flags) {
-  const CUresult result = real(event, stream, flags);
-  if (result == CUDA_SUCCESS)
-    notesRecord(real.entry(), event, stream);
-  return result;
+  return records(real.entry(), event, stream, [&] { return real(event, stream, flags); });
+}
+
+CUresult Hook<tag::cuEventDestroy>::call(const Real<CUresult (*)(CUevent)> &real, CUevent event) {
+  if (shim().isActive()) {
+    const std::lock_guard lock(shim().mutex());
+    shim().log().forgets(event);
+  }
+  return real(event);
 }
 
 CUresult Hook<tag::cuStreamWaitEvent>::call(const Real<CUresult (*)(CUstream, CUevent, unsigned)> &real,

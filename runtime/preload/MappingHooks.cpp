@@ -63,7 +63,11 @@ CUresult Hook<tag::cuMemMap>::call(const Real<CUresult (*)(CUdeviceptr, std::siz
                                    CUmemGenericAllocationHandle handle, unsigned long long flags) {
   const CUresult result = real(address, bytes, offset, handle, flags);
   if (result == CUDA_SUCCESS)
-    note([&](Memory &memory) { memory.noteMapping(address, bytes, handle); });
+    note([&](Memory &memory) {
+      memory.noteMapping(address, bytes, handle);
+      if (!memory.knows(handle)) // the host's
+        shim().hostRanges().note(address, bytes);
+    });
   return result;
 }
 

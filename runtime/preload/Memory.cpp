@@ -218,6 +218,22 @@ std::optional<Extent> Memory::findAround(std::uint64_t word) const {
   return Extent{address, mapping.bytes, {address, mapping.bytes, false}, false};
 }
 
+std::optional<Extent> Memory::operand(std::uint64_t word) const {
+  const std::optional<runtime::BlockId> id = heap_.blockAround(word);
+  if (!id || !heap_.block(*id).shared)
+    return findAround(word);
+  const runtime::Block &block = heap_.block(*id);
+  return Extent{block.address, block.bytes(), {block.address, block.bytes(), true}, true};
+}
+
+std::vector<std::pair<CUdeviceptr, std::uint64_t>> Memory::beside() const {
+  std::vector<std::pair<CUdeviceptr, std::uint64_t>> ranges;
+  for (const auto &[address, mapping] : mappings_)
+    if (mapping.handle == 0 || handles_.contains(mapping.handle))
+      ranges.emplace_back(address, mapping.bytes);
+  return ranges;
+}
+
 std::uint64_t Memory::freeBytes() const {
   const std::uint64_t used = heap_.stats().liveBytes + givenBytes_;
   return budgetBytes_ - std::min(budgetBytes_, used);

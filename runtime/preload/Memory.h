@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pumpgraph::preload {
@@ -78,6 +79,8 @@ public:
   void retainHandle(CUmemGenericAllocationHandle handle);
   void releaseHandle(CUmemGenericAllocationHandle handle);
   void noteMapping(CUdeviceptr address, std::uint64_t bytes, CUmemGenericAllocationHandle handle);
+  /// Whether it is a handle of counted memory.
+  bool knows(CUmemGenericAllocationHandle handle) const { return handles_.contains(handle); }
   void forgetMappings(CUdeviceptr address, std::uint64_t bytes);
 
   /// False for most numbers, at once.
@@ -88,6 +91,12 @@ public:
   std::optional<Extent> find(std::uint64_t word) const;
   /// The same of a word that may lead beside the allocation, as the base of an index does.
   std::optional<Extent> findAround(std::uint64_t word) const;
+
+  /// The memory that a kernel with this word may use. Where allocations share a block all of that, alive or not: a word
+  /// beside one of them leads to another.
+  std::optional<Extent> operand(std::uint64_t word) const;
+  /// Memory beside the heap on the device, by address and size.
+  std::vector<std::pair<CUdeviceptr, std::uint64_t>> beside() const;
 
   /// For plans, which move values.
   runtime::MemoryTools tools() { return {*driver_, *addresses_, frames_, host_, mapper_, heap_, nullptr, departures_}; }

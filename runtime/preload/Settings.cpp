@@ -24,6 +24,8 @@ Settings Settings::fromEnvironment() {
     settings.hostBytes = std::strtoull(host.c_str(), nullptr, 10);
   settings.reportFolder = text(reportVariable);
   settings.plans = !text(planVariable).empty();
+  if (const std::string patience = text(patienceVariable); !patience.empty())
+    settings.patience = std::chrono::milliseconds(std::strtol(patience.c_str(), nullptr, 10));
   settings.process = static_cast<int>(std::strtol(text(processVariable).c_str(), nullptr, 10));
   for (const Level level : {Level::Error, Level::Warning, Level::Info, Level::Debug})
     if (text(levelVariable) == nameOf(level))

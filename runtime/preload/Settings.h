@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -18,15 +19,17 @@ struct Settings {
   static constexpr const char *hostVariable = "PUMPGRAPH_RUN_HOST";
   static constexpr const char *reportVariable = "PUMPGRAPH_RUN_REPORT";
   static constexpr const char *planVariable = "PUMPGRAPH_RUN_PLAN";
+  static constexpr const char *patienceVariable = "PUMPGRAPH_RUN_PATIENCE";
   static constexpr const char *processVariable = "PUMPGRAPH_RUN_PROCESS";
   static constexpr const char *levelVariable = "PUMPGRAPH_LOG";
 
   std::uint64_t budgetBytes = 0; ///< 0: not started by pump-graph-run
   /// Of host memory for allocations beyond the budget.
   std::uint64_t hostBytes = UINT64_MAX;
-  std::string reportFolder; ///< empty: none
-  bool plans = false;       ///< rounds of the program's calls
-  int process = 0;          ///< the program's own; others are its children
+  std::string reportFolder;                  ///< empty: none
+  bool plans = false;                        ///< rounds of the program's calls
+  std::chrono::milliseconds patience{60000}; ///< of plans, for the device to be idle
+  int process = 0;                           ///< the program's own; others are its children
   Level level = Level::Info;
 
   static Settings fromEnvironment();

@@ -46,6 +46,18 @@ void Shim::begin() {
   else if (settings_.process != getpid())
     say(Level::Info, fmt::format("process {} ({}), a child, has a budget of {} of its own", getpid(),
                                  program_invocation_short_name, bytesText(settings_.budgetBytes)));
+  if (plans())
+    openCompiler();
+}
+
+/// Not under the lock: the loader has one of its own, which a thread may hold that waits for the shim's.
+void Shim::openCompiler() {
+  driverFunction("cuCtxGetDevice", 2000); // finds the driver, too
+  runtime::Expected<runtime::Compiler> opened = runtime::Compiler::open({});
+  if (opened)
+    compiler_ = new runtime::Compiler(*opened);
+  else
+    stopPlanning("dlopen", opened.error().message);
 }
 
 CUresult Shim::stepAside(const std::string &reason) {
@@ -81,10 +93,15 @@ void Shim::nextEvent() {
   if (!streams_ || !isActive() || isCapturing())
     return;
   log_.goOn();
+  const runtime::Compiler *const compiler = compiler_;
+  if (inDriver_ != 0 || !compiler)
+    return;
   if (std::optional<runtime::RoundScript> round = log_.takeDescribed())
-    streams_->plan(std::move(*round));
-  if (const auto [period, phase] = log_.place(); period != 0 && inDriver_ == 0 && executables_ == 0)
+    streams_->plan(std::move(*round), *compiler);
+  if (const auto [period, phase] = log_.place(); period != 0 && executables_ == 0)
     streams_->beginRound(period, phase);
+  if (streams_->takeGivenUp())
+    log_.describeAgain();
 }
 
 std::unique_ptr<runtime::Call> Shim::takeCall() {
@@ -155,13 +172,23 @@ Memory *Shim::memory() {
   log_.resolveBy(memory_.get());
   log_.describe(!settings_.reportFolder.empty() || settings_.plans);
   if (settings_.plans)
-    streams_ =
-        std::make_unique<StreamRun>(memory_->tools(), "", [this](StreamRun::Level level, const std::string &text) {
-          say(level == StreamRun::Level::Info ? Level::Info : Level::Debug, text);
-        });
+    openStreams(*device);
   if (streams_ && !unplanned_.empty())
     static_cast<void>(streams_->refuse(unplanned_)); // none is in force
   return memory_.get();
+}
+
+void Shim::openStreams(CUdevice device) {
+  static const auto ask =
+      reinterpret_cast<PFN_cuDeviceGetAttribute_v2000>(driverFunction("cuDeviceGetAttribute", 2000));
+  int reachesAll = 0;
+  hostRanges_.reachesAll(!ask || ask(&reachesAll, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, device) != CUDA_SUCCESS ||
+                         reachesAll != 0);
+  streams_ = std::make_unique<StreamRun>(
+      memory_->tools(), [this] { return memory_->beside(); }, settings_.patience,
+      [this](StreamRun::Level level, const std::string &text) {
+        say(level == StreamRun::Level::Info ? Level::Info : Level::Debug, text);
+      });
 }
 
 void Shim::isForked() {

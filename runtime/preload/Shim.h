@@ -5,6 +5,7 @@
 #pragma once
 
 #include "runtime/preload/CallLog.h"
+#include "runtime/preload/HostRanges.h"
 #include "runtime/preload/Kernels.h"
 #include "runtime/preload/Memory.h"
 #include "runtime/preload/Settings.h"
@@ -111,6 +112,8 @@ public:
   void enters() { ++inDriver_; }
   void leaves() { --inDriver_; }
   Kernels &kernels() { return kernels_; }
+  /// Host memory that kernels reach; only where rounds are planned.
+  HostRanges &hostRanges() { return hostRanges_; }
 
   void captureBegins(CUstream stream);
   void captureEnds(CUstream stream);
@@ -126,7 +129,9 @@ public:
 
 private:
   void begin();
+  void openCompiler();
   CUresult stepAsideNow(const std::string &reason);
+  void openStreams(CUdevice device);
 
   Settings settings_;
   std::atomic<Standing> standing_;
@@ -147,6 +152,8 @@ private:
   std::unique_ptr<StreamRun> streams_;
   CallLog log_;
   Kernels kernels_;
+  HostRanges hostRanges_;
+  std::atomic<const runtime::Compiler *> compiler_{nullptr}; ///< once it is open
 };
 
 Shim &shim();

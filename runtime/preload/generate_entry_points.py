@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 CLASSES = ("allocates", "frees", "maps", "informs", "copies", "launches", "orders", "captures", "instantiates", "finds",
-           "contexts", "hides", "shares", "other")
+           "contexts", "hides", "reaches", "shares", "other")
 # Calls that need a class.
 NAMES = re.compile(r"Alloc|Free|Memcpy|Memset|Launch|Capture|Instantiate|ExecUpdate|MemCreate|MemMap|MemUnmap|Discard|"
                    r"Prefetch|SetParams|Ipc(Get|Open)|Export|Import|Shareable|Multicast|ArrayCreate|ArrayDestroy|"

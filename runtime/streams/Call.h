@@ -40,7 +40,6 @@ struct Call {
   const void *uploaded = nullptr;
   std::uint64_t uploadedBytes = 0;
   std::uint64_t uploadedTo = 0;
-  std::vector<std::uint64_t> otherWords; ///< of a kernel whose round is written down: those that lead to no allocation
 
   CallIdentity identity() const {
     IdentityBuilder builder;

@@ -51,6 +51,8 @@ public:
 
   void records(EventId event, const RoundStream &stream);
   void waits(const RoundStream &stream, EventId event);
+  /// The event is destroyed: another one may have its name.
+  void forgets(EventId event) { records_.erase(event); }
 
   /// All memory of a block is new, or is free from now on.
   void allocated(const RoundBlock &block);

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/streams/StreamRun.h"
 
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -17,40 +15,17 @@ namespace {
 constexpr std::size_t mostPlans = 8;
 constexpr std::size_t mostRetired = 8;
 constexpr std::size_t mostUnplannedShown = 3;
-constexpr std::size_t wordsAtOnce = 1 << 12; // of an upload
-constexpr std::uint64_t stagingBytes = std::uint64_t{4} << 20;
+constexpr std::uint32_t mostGivenUp = 4; // plans of a period
 
 std::uint64_t wordOf(CUstream stream) {
   return reinterpret_cast<std::uintptr_t>(stream);
 }
 
-enum class Readable : std::uint8_t { No, Yes, Unknown };
-
-/// Memory that a call copies from may be the device's. The system does not read pinned memory for others, and where it
-/// reads none at all nobody knows.
-Readable isReadable(const Driver &driver, std::uint64_t address) {
-  unsigned type = 0;
-  if (driver.pointerGetAttribute.raw(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS)
-    return type == CU_MEMORYTYPE_HOST ? Readable::Yes : Readable::No;
-  char byte;
-  iovec local{&byte, 1}, remote{reinterpret_cast<void *>(address), 1};
-  if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1)
-    return Readable::Yes;
-  return errno == EFAULT ? Readable::No : Readable::Unknown;
-}
-
-/// Without a branch for each word, at the speed of memory.
-bool mayHoldAddresses(std::span<const std::uint64_t> words, const AddressSpace &addresses) {
-  bool found = false;
-  for (const std::uint64_t word : words)
-    found |= addresses.contains(word);
-  return found;
-}
-
 } // namespace
 
-StreamRun::StreamRun(const MemoryTools &tools, std::string compiler, Say say)
-    : tools_(tools), compilerPath_(std::move(compiler)), say_(std::move(say)) {}
+StreamRun::StreamRun(const MemoryTools &tools, NamedBlocks::Beside beside, std::chrono::milliseconds patience, Say say)
+    : tools_(tools), named_(tools, std::move(beside)), deviceWait_(tools.driver), patience_(patience),
+      say_(std::move(say)) {}
 
 StreamRun::~StreamRun() {
   if (plan_)
@@ -64,41 +39,17 @@ StreamRun::~StreamRun() {
 
 // ---- planning -------------------------------------------------------------------------------------------------------
 
-Expected<std::set<std::uint64_t>> StreamRun::findStaying() {
-  const Heap &heap = tools_.heap;
-  PUMPGRAPH_TRY_WHILE(tools_.driver.ctxSynchronize(), "waiting before memory is searched for addresses");
-  const Expected<std::unique_ptr<PinnedPool>> staging = PinnedPool::create(tools_.driver, tools_.host, stagingBytes);
-  if (!staging)
-    return tl::unexpected<Error>(staging.error());
-  std::set<BlockId> staying = named_;
-  // Freed memory too: a table of addresses, and what it names, may live for a part of each round.
-  for (const BlockId id : heap.blocks()) {
-    const Block &block = heap.block(id);
-    if (block.backing != Backing::Device && block.backing != Backing::Host)
-      continue;
-    for (std::uint64_t done = 0; done < block.bytes(); done += stagingBytes) {
-      const std::uint64_t bytes = std::min(stagingBytes, block.bytes() - done);
-      char *const words = (*staging)->at(0);
-      PUMPGRAPH_TRY_WHILE(tools_.driver.memcpyDtoHAsync(words, block.address + done, bytes, down_),
-                          "looking for addresses in memory");
-      PUMPGRAPH_TRY_WHILE(tools_.driver.streamSynchronize(down_), "looking for addresses in memory");
-      addNamed({reinterpret_cast<const std::uint64_t *>(words), bytes / sizeof(std::uint64_t)}, id, staying);
-    }
-  }
-  std::set<std::uint64_t> addresses;
-  for (const BlockId id : staying)
-    if (heap.exists(id))
-      addresses.insert(heap.block(id).address);
-  return addresses;
-}
-
-void StreamRun::addNamed(std::span<const std::uint64_t> words, std::optional<BlockId> holder,
-                         std::set<BlockId> &named) const {
-  if (!mayHoldAddresses(words, tools_.addresses))
-    return;
-  for (const std::uint64_t word : words)
-    if (const std::optional<BlockId> block = tools_.heap.blockAround(word); block && block != holder)
-      named.insert(*block);
+/// A kernel beside the rounds may wait for the program, which waits for the caller.
+bool StreamRun::waitForDevice() {
+  const Expected<bool> idle = deviceWait_.isIdleWithin(patience_);
+  if (idle && *idle)
+    return true;
+  const std::chrono::duration<double> waited = patience_;
+  static_cast<void>(
+      refuse(idle ? fmt::format("the device was still busy after {:g} s: a kernel may wait for the program",
+                                waited.count())
+                  : idle.error().message)); // none is in force
+  return false;
 }
 
 Status StreamRun::prepareDriver(std::uint32_t events) {
@@ -115,33 +66,27 @@ Status StreamRun::prepareDriver(std::uint32_t events) {
   return {};
 }
 
-Expected<std::unique_ptr<StreamPlan>> StreamRun::makePlan(RoundScript script) {
+Expected<std::unique_ptr<StreamPlan>> StreamRun::makePlan(RoundScript script, const Compiler &compiler) {
   if (!script.unplannable.empty())
     return fail(PUMPGRAPH_UNPLANNABLE, "{}", script.unplannable);
-  if (!compiler_) {
-    const Expected<Compiler> opened = Compiler::open(compilerPath_);
-    if (!opened)
-      return tl::unexpected<Error>(opened.error());
-    compiler_ = *opened;
-  }
+  if (const auto given = givenUp_.find(script.period); given != givenUp_.end() && given->second >= mostGivenUp)
+    return fail(PUMPGRAPH_UNPLANNABLE, "other memory gets addresses of its memory again and again");
   PUMPGRAPH_TRY(prepareDriver(0));
-  const Expected<std::set<std::uint64_t>> staying = findStaying();
-  if (!staying)
-    return tl::unexpected<Error>(staying.error());
+  PUMPGRAPH_TRY(named_.searchAll(down_));
   MemoryTools tools = tools_;
   tools.stream = down_;
-  Expected<std::unique_ptr<StreamPlan>> plan = planRound(tools, *compiler_, std::move(script), *staying);
+  Expected<std::unique_ptr<StreamPlan>> plan = planRound(tools, compiler, std::move(script), named_.addresses());
   if (plan && *plan)
     PUMPGRAPH_TRY(prepareDriver((*plan)->list.events));
   return plan;
 }
 
-void StreamRun::plan(RoundScript script) {
+void StreamRun::plan(RoundScript script, const Compiler &compiler) {
   const std::uint32_t period = script.period;
-  if (isRefused() || isBroken_ || plans_.contains(period) || !takeBack("another period is planned"))
+  if (isRefused() || isBroken_ || plans_.contains(period) || !takeBack("another period is planned") || !waitForDevice())
     return;
   const std::size_t calls = script.events.size();
-  Expected<std::unique_ptr<StreamPlan>> plan = makePlan(std::move(script));
+  Expected<std::unique_ptr<StreamPlan>> plan = makePlan(std::move(script), compiler);
   if (!plan || !*plan) {
     unplanned_[period] = plan ? "all of it is on the device" : plan.error().message;
     const bool isNews = !plan && unplanned_.size() <= mostUnplannedShown;
@@ -203,12 +148,23 @@ std::string StreamRun::whyNotNow(const StreamPlan &plan) const {
     const std::string &name = plan.lowered.buffers[buffer].name;
     if (!tools_.heap.exists(id) || tools_.heap.block(id).address != plan.addresses[buffer])
       return name + " is gone";
-    if (named_.contains(id))
-      return name + " has its address in other memory";
     if (!plan.lowered.buffers[buffer].liveIn && tools_.heap.block(id).hasLiveMember())
       return name + " is in use";
   }
   return "";
+}
+
+std::string StreamRun::nameOfNamed(const StreamPlan &plan) const {
+  for (BufferIndex buffer = 0; buffer < plan.blocks.size(); ++buffer)
+    if (named_.contains(plan.blocks[buffer]))
+      return plan.lowered.buffers[buffer].name;
+  return "";
+}
+
+void StreamRun::giveUp(Plans::iterator plan) {
+  ++givenUp_[plan->first];
+  hasGivenUp_ = true;
+  retire(plan);
 }
 
 /// That does not fit on the device then: blocks that find no room as a whole are in host memory.
@@ -257,6 +213,18 @@ void StreamRun::beginRound(std::uint32_t period, std::uint64_t phase) {
     say_(Level::Debug, fmt::format("the plan of period {} does not come into force: {}", period, reason));
     return;
   }
+  if (!waitForDevice())
+    return;
+  if (const Status searched = named_.searchWritten(down_); !searched) {
+    say_(Level::Debug,
+         fmt::format("the plan of period {} does not come into force: {}", period, searched.error().message));
+    return;
+  }
+  if (const std::string name = nameOfNamed(plan); !name.empty()) {
+    say_(Level::Debug,
+         fmt::format("the plan of period {} is given up: {} has its address in other memory", period, name));
+    return giveUp(known);
+  }
   if (const Status installed = install(plan); !installed) {
     isBroken_ = plan.residence->lost() && tools_.driver.loss->result() == CUDA_SUCCESS;
     say_(Level::Info,
@@ -279,28 +247,16 @@ const RoundEvent *StreamRun::expected(RoundEvent::Kind kind) const {
   return event.kind == kind ? &event : nullptr;
 }
 
-/// Adds blocks whose addresses are among the bytes that a call uploads. Words begin where they will be aligned.
 Status StreamRun::noteUpload(const Call &call) {
-  const std::uint64_t skipped = roundUp(call.uploadedTo, sizeof(std::uint64_t)) - call.uploadedTo;
-  std::uint64_t at = reinterpret_cast<std::uintptr_t>(call.uploaded) + skipped;
-  const std::uint64_t end = reinterpret_cast<std::uintptr_t>(call.uploaded) + call.uploadedBytes;
-  if (at + sizeof(std::uint64_t) > end)
-    return {};
-  for (const std::uint64_t address : {at, end - 1}) {
-    const Readable readable = isReadable(tools_.driver, address);
-    if (readable == Readable::Unknown)
-      return refuse(fmt::format("{} uploads memory that cannot be searched for addresses", call.name));
-    if (readable == Readable::No) // the device's
-      return {};
-  }
-  std::array<std::uint64_t, wordsAtOnce> words;
-  while (at + sizeof(std::uint64_t) <= end) {
-    const std::size_t count = std::min<std::size_t>(words.size(), (end - at) / sizeof(std::uint64_t));
-    std::memcpy(words.data(), reinterpret_cast<const void *>(at), count * sizeof(std::uint64_t));
-    addNamed(std::span(words).first(count), std::nullopt, named_);
-    at += count * sizeof(std::uint64_t);
-  }
-  return {};
+  return named_.noteUpload(call)
+             ? Status{}
+             : refuse(fmt::format("{} uploads memory that cannot be searched for addresses", call.name));
+}
+
+Status StreamRun::note(const Call &call) {
+  if (!plans_.empty())
+    named_.noteWrites(call);
+  return call.uploaded && !isRefused() ? noteUpload(call) : Status{};
 }
 
 Status StreamRun::issueOne(const IssuedOperation &operation, CUstream stream) {
@@ -332,15 +288,23 @@ Status StreamRun::beforeCall(const Call &call) {
     return fail(PUMPGRAPH_INTERNAL, "values were lost");
   if (call.uploaded && !isRefused())
     PUMPGRAPH_TRY(noteUpload(call));
-  if (!plan_)
+  if (!plan_) {
+    if (!plans_.empty())
+      named_.noteWrites(call);
     return {};
-  if (call.uploaded)
-    for (const BlockId id : plan_->blocks)
-      if (named_.contains(id))
-        return deviate(fmt::format("{}, which uploads addresses of memory that moves", call.name));
+  }
+  if (call.uploaded && !nameOfNamed(*plan_).empty()) {
+    const Plans::iterator plan = plans_.find(plan_->script.period);
+    PUMPGRAPH_TRY(deviate(fmt::format("{}, which uploads addresses of memory that moves", call.name)));
+    named_.noteWrites(call);
+    giveUp(plan);
+    return {};
+  }
   const RoundEvent *const event = expected(RoundEvent::Kind::Call);
-  if (!event || event->parts != call.parts || !call.unplannable.empty())
+  if (!event || event->parts != call.parts || !call.unplannable.empty()) {
+    named_.noteWrites(call);
     return deviate(call.name);
+  }
   return event->isNode ? issueBefore(call.stream.forDriver()) : Status{};
 }
 

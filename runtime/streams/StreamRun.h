@@ -5,12 +5,15 @@
 #pragma once
 
 #include "runtime/memory/HostMemory.h"
+#include "runtime/streams/DeviceWait.h"
+#include "runtime/streams/NamedBlocks.h"
 #include "runtime/streams/StreamPlan.h"
 
+#include <chrono>
 #include <functional>
 #include <map>
-#include <span>
 #include <string_view>
+#include <utility>
 
 namespace pumpgraph::runtime {
 
@@ -27,14 +30,16 @@ public:
   enum class Level : std::uint8_t { Info, Debug };
   using Say = std::function<void(Level, const std::string &)>;
 
-  /// `compiler`: opened at the first plan if empty.
-  StreamRun(const MemoryTools &tools, std::string compiler, Say say);
+  /// `patience`: how long a plan waits for the device to be idle.
+  StreamRun(const MemoryTools &tools, NamedBlocks::Beside beside, std::chrono::milliseconds patience, Say say);
   ~StreamRun();
   StreamRun(const StreamRun &) = delete;
   StreamRun &operator=(const StreamRun &) = delete;
 
-  /// Plans a round, unless all of its memory is on the device. Waits for the planner.
-  void plan(RoundScript script);
+  /// Plans a round, unless all of its memory is on the device. Waits for the planner. Nothing else may be under way.
+  void plan(RoundScript script, const Compiler &compiler);
+  /// Whether a plan was given up since the last question: its round may be planned anew.
+  bool takeGivenUp() { return std::exchange(hasGivenUp_, false); }
   /// No plan comes into force any more, for a reason. One in force is taken back.
   Status refuse(const std::string &reason);
   bool isRefused() const { return !refusal_.empty(); }
@@ -56,8 +61,8 @@ public:
   Status afterAllocation(std::optional<CUdeviceptr> address);
   Status beforeFree(CUdeviceptr address, CUstream stream);
 
-  /// Of a call that is no event: the addresses that it uploads. beforeCall() does so itself.
-  Status noteUpload(const Call &call);
+  /// Of a call that is no event: the addresses that it may write. beforeCall() does so itself.
+  Status note(const Call &call);
 
   /// Every value returns to its address. Nothing, if no plan is in force.
   Status takeBack(const std::string &reason);
@@ -78,6 +83,7 @@ private:
   /// Plans that are or were in use, the oldest first.
   std::vector<const StreamPlan *> history() const;
   Status deviate(std::string_view event);
+  Status noteUpload(const Call &call);
   /// The event that is expected next, if it is of this kind.
   const RoundEvent *expected(RoundEvent::Kind kind) const;
   /// `before[node_]`, as far as it is not issued yet.
@@ -88,23 +94,27 @@ private:
   Status install(StreamPlan &plan);
   /// Why the program's memory is not as the plan's round begins; empty: it is.
   std::string whyNotNow(const StreamPlan &plan) const;
-  Expected<std::set<std::uint64_t>> findStaying();
-  /// Adds the blocks that words name, alive or not.
-  void addNamed(std::span<const std::uint64_t> words, std::optional<BlockId> holder, std::set<BlockId> &named) const;
-  Expected<std::unique_ptr<StreamPlan>> makePlan(RoundScript script);
+  /// Of the plan's memory some that has its address elsewhere; empty: none.
+  std::string nameOfNamed(const StreamPlan &plan) const;
+  /// The memory that a plan moves must stay.
+  void giveUp(Plans::iterator plan);
+  bool waitForDevice();
+  Expected<std::unique_ptr<StreamPlan>> makePlan(RoundScript script, const Compiler &compiler);
   Status prepareDriver(std::uint32_t events);
   std::uint64_t reserveFor(const StreamPlan &plan) const;
   Status checkHostRoom(const StreamPlan &plan) const;
   Status remove();
 
   MemoryTools tools_;
-  std::string compilerPath_;
+  NamedBlocks named_;
+  DeviceWait deviceWait_;
+  std::chrono::milliseconds patience_;
   Say say_;
-  std::optional<Compiler> compiler_;
   Plans plans_;                                      ///< by period
   std::vector<std::unique_ptr<StreamPlan>> retired_; ///< without memory, for the report
   std::map<std::uint32_t, std::string> unplanned_;   ///< periods, and why
-  std::set<BlockId> named_;                          ///< whose addresses were uploaded
+  std::map<std::uint32_t, std::uint32_t> givenUp_;   ///< plans, by period
+  bool hasGivenUp_ = false;
   std::string refusal_;
   CUcontext context_ = nullptr;
   CUstream down_ = nullptr, up_ = nullptr;

@@ -5,6 +5,8 @@
 #include "test/unit/runtime/FakeDriver.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -94,8 +96,9 @@ void setSparsely(const FakeKernel::Arguments &given) {
 
 /// *table += value, in one float of each 64 KiB
 void addThroughTable(const FakeKernel::Arguments &given) {
-  const auto y = *argument<const std::uint64_t *>(given, 0);
-  for (std::uint64_t at = 0; at < argument<std::uint64_t>(given, 1); at += sparseBytes)
+  const auto *const table = argument<const std::uint64_t *>(given, 0);
+  const std::uint64_t y = table ? *table : 0; // no table, or none yet: nothing to do
+  for (std::uint64_t at = 0; y != 0 && at < argument<std::uint64_t>(given, 1); at += sparseBytes)
     *reinterpret_cast<float *>(y + at) += argument<float>(given, 2);
 }
 
@@ -114,11 +117,31 @@ void addPacked(const FakeKernel::Arguments &given) {
   *reinterpret_cast<float *>(to) += value;
 }
 
-FakeKernel kernels[] = {{"copyFloats", {8, 8, 4}, copyFloats},   {"scaleAndAdd", {8, 8, 4, 4}, scaleAndAdd},
-                        {"setFloats", {8, 4, 4}, setFloats},     {"addSparsely", {8, 8, 8, 4}, addSparsely},
-                        {"setSparsely", {8, 8, 4}, setSparsely}, {"addThroughTable", {8, 8, 4}, addThroughTable},
-                        {"addBeside", {8, 8, 4}, addBeside},     {"setWithTail", {8, 8192}, setWithTail},
-                        {"addPacked", {16}, addPacked}};
+/// *to = word
+void storeWord(const FakeKernel::Arguments &given) {
+  *argument<std::uint64_t *>(given, 0) = argument<std::uint64_t>(given, 1);
+}
+
+bool isFlagSet(const FakeKernel::Arguments &given) {
+  return argument<const std::atomic<int> *>(given, 0)->load() != 0;
+}
+
+FakeKernel kernels[] = {{"copyFloats", {8, 8, 4}, copyFloats},
+                        {"scaleAndAdd", {8, 8, 4, 4}, scaleAndAdd},
+                        {"setFloats", {8, 4, 4}, setFloats},
+                        {"addSparsely", {8, 8, 8, 4}, addSparsely},
+                        {"setSparsely", {8, 8, 4}, setSparsely},
+                        {"addThroughTable", {8, 8, 4}, addThroughTable},
+                        {"addBeside", {8, 8, 4}, addBeside},
+                        {"setWithTail", {8, 8192}, setWithTail},
+                        {"addPacked", {16}, addPacked},
+                        {"storeWord", {8, 8}, storeWord},
+                        {"waitForHost", {8}, [](const FakeKernel::Arguments &) {}, 0, isFlagSet}};
+
+FakeKernel &kernelNamed(std::string_view name) {
+  return *std::find_if(std::begin(kernels), std::end(kernels),
+                       [&](const FakeKernel &kernel) { return kernel.name == name; });
+}
 
 /// Of memory on the device, written to the file that PUMPGRAPH_FAKE_PEAK names at the end.
 struct Peak {
@@ -276,10 +299,54 @@ static CUresult currentDevice(CUdevice *device) {
   return hasContext() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+static std::atomic<int> retained = 0;
+
 static CUresult primaryContext(CUcontext *context, CUdevice device) {
+  ++retained;
   if (const CUresult result = table().devicePrimaryCtxRetain.raw(context, device); result != CUDA_SUCCESS)
     return result;
   return table().ctxSetCurrent.raw(*context);
+}
+
+static CUresult releasePrimaryContext(CUdevice) {
+  --retained;
+  return CUDA_SUCCESS;
+}
+
+static CUresult primaryContextState(CUdevice, unsigned *flags, int *isActive) {
+  *flags = 0;
+  *isActive = retained > 0;
+  return CUDA_SUCCESS;
+}
+
+static CUresult deviceAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+  if (attribute != CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)
+    return table().deviceGetAttribute.raw(value, attribute, device);
+  *value = std::getenv("PUMPGRAPH_FAKE_PAGEABLE") != nullptr;
+  return CUDA_SUCCESS;
+}
+
+/// From the host to the device.
+static CUresult copyRows(const CUDA_MEMCPY2D *copy, CUstream stream) {
+  for (std::size_t row = 0; row < copy->Height; ++row)
+    table().memcpyHtoDAsync.raw(copy->dstDevice + row * copy->dstPitch,
+                                static_cast<const char *>(copy->srcHost) + row * copy->srcPitch, copy->WidthInBytes,
+                                stream);
+  return CUDA_SUCCESS;
+}
+
+static CUresult writeWord(CUstream stream, CUdeviceptr address, cuuint64_t word, unsigned) {
+  using pumpgraph::runtime::test::bytesOf;
+  fake().runLater(stream, kernelNamed("storeWord"), {bytesOf(address), bytesOf(word)});
+  return CUDA_SUCCESS;
+}
+
+/// Descriptors of a driver that does not write addresses as they are.
+static CUresult encodeTiled(CUtensorMap *map, CUtensorMapDataType, cuuint32_t, void *address, const cuuint64_t *,
+                            const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
+                            CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+  map->opaque[0] = reinterpret_cast<std::uintptr_t>(address) >> 8;
+  return CUDA_SUCCESS;
 }
 
 FAKE_EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int, cuuint64_t,
@@ -304,6 +371,12 @@ FAKE_EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int, 
     add("cuMemcpyDtoH", copyDown);
     add("cuCtxGetDevice", currentDevice);
     add("cuDevicePrimaryCtxRetain", primaryContext);
+    add("cuDevicePrimaryCtxRelease", releasePrimaryContext);
+    add("cuDevicePrimaryCtxGetState", primaryContextState);
+    add("cuDeviceGetAttribute", deviceAttribute);
+    add("cuMemcpy2DAsync", copyRows);
+    add("cuStreamWriteValue64", writeWord);
+    add("cuTensorMapEncodeTiled", encodeTiled);
     add("cuModuleGetFunction", cuModuleGetFunction);
     add("cuLaunchKernel", cuLaunchKernel);
     add("cuLaunchTomorrow", cuLaunchTomorrow);

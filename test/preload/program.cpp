@@ -3,93 +3,23 @@
 /// A program that uses the driver: preload_program WAY SCENARIO [NUMBER]. WAY is how it gets at the driver's functions:
 /// linked, dlsym, or proc, as cudart does. What it prints is the same under pump-graph-run but where a scenario is
 /// about the budget.
-#include "test/preload/DriverCalls.h"
+#include "test/preload/Loop.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace {
-
-/// The values of a loop with memory of its own in each round.
-class Loop {
-public:
-  explicit Loop(std::size_t bytes) : bytes_(bytes), count_(static_cast<int>(bytes / sizeof(float))) {
-    CUmodule module = nullptr;
-    MUST(FIND(cuModuleLoadData, 2000)(&module, ""));
-    const auto function = FIND(cuModuleGetFunction, 2000);
-    MUST(function(&copy_, module, "copyFloats"));
-    MUST(function(&scale_, module, "scaleAndAdd"));
-    MUST(function(&set_, module, "setFloats"));
-    MUST(FIND(cuStreamCreate, 2000)(&stream_, 0));
-    MUST(memAlloc(&sum_, bytes_));
-    launch(set_, sum_, count_, 0.0F);
-  }
-
-  void round(float factor, const std::function<void()> &inTheMiddle = [] {}) {
-    CUdeviceptr first = 0, second = 0;
-    MUST(FIND(cuMemAllocAsync, 11020)(&first, bytes_, stream_));
-    MUST(memAlloc(&second, bytes_ / 2));
-    for (int i = 0; i < 6; ++i)
-      launch(set_, first, count_, factor + static_cast<float>(i));
-    launch(copy_, second, first, count_ / 2);
-    inTheMiddle();
-    launch(scale_, first, second, count_ / 2, factor);
-    launch(scale_, sum_, first, count_, 0.5F);
-    MUST(memFree(second));
-    MUST(FIND(cuMemFreeAsync, 11020)(first, stream_));
-  }
-
-  void set(CUdeviceptr address, int count, float value) { launch(set_, address, count, value); }
-
-  void evaluate() {
-    for (int i = 0; i < 9; ++i)
-      launch(scale_, sum_, sum_, count_ / 4, 0.0F);
-  }
-
-  void print() {
-    std::vector<float> values(static_cast<std::size_t>(count_));
-    MUST(FIND(cuMemcpyDtoH, 3020)(values.data(), sum_, bytes_));
-    double sum = 0;
-    for (std::size_t i = 0; i < values.size(); ++i)
-      sum += values[i] * static_cast<double>(i % 7 + 1);
-    std::printf("sum %.17g\n", sum);
-  }
-
-  void callWith(CUfunction function, std::vector<void *> pointers) {
-    MUST(launchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream_, pointers.data(), nullptr));
-  }
-  CUstream stream() const { return stream_; }
-  CUdeviceptr sum() const { return sum_; }
-  /// By a kernel with an address and two numbers.
-  void call(CUfunction function, CUdeviceptr address, std::size_t number, float value) {
-    launch(function, address, number, value);
-  }
-
-private:
-  template <typename... Arguments> void launch(CUfunction function, Arguments... arguments) {
-    void *pointers[] = {&arguments...};
-    MUST(launchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream_, pointers, nullptr));
-  }
-
-  std::size_t bytes_;
-  int count_;
-  CUfunction copy_ = nullptr, scale_ = nullptr, set_ = nullptr;
-  CUstream stream_ = nullptr;
-  CUdeviceptr sum_ = 0;
-};
 
 void rounds(int count, int evaluateEvery = 0) {
   Loop loop(4 * mebibyte);
@@ -341,145 +271,6 @@ void random(unsigned seed) {
   RandomProgram(seed).run(300);
 }
 
-CUfunction kernel(const char *name) {
-  CUmodule module = nullptr;
-  CUfunction function = nullptr;
-  MUST(FIND(cuModuleLoadData, 2000)(&module, ""));
-  MUST(FIND(cuModuleGetFunction, 2000)(&function, module, name));
-  return function;
-}
-
-/// A kernel finds the loop's memory in a table, which is filled ahead of a round.
-void table(int count, int filledAt, bool isPinned) {
-  Loop loop(4 * mebibyte);
-  const CUfunction add = kernel("addThroughTable");
-  void *pinned = nullptr;
-  MUST(FIND(cuMemHostAlloc, 2020)(&pinned, sizeof(CUdeviceptr), 0));
-  // Aligned where it comes to lie, and not where it comes from, unless it is pinned.
-  alignas(8) char pageable[12];
-  void *const source = isPinned ? pinned : pageable + 4;
-  const CUdeviceptr address = loop.sum();
-  std::memcpy(source, &address, sizeof address);
-  CUdeviceptr table = 0;
-  MUST(memAlloc(&table, 2 * mebibyte));
-  for (int i = 0; i < count; ++i) {
-    if (i == filledAt)
-      MUST(FIND(cuMemcpyHtoD, 3020)(table, source, sizeof address));
-    loop.round(0.5F, [&] {
-      if (i >= filledAt)
-        loop.call(add, table, 4 * mebibyte, 1.0F);
-    });
-  }
-  loop.print();
-}
-
-/// The same with a table in host memory.
-void hostTable(int count) {
-  Loop loop(4 * mebibyte);
-  const CUfunction add = kernel("addThroughTable");
-  void *table = nullptr;
-  MUST(FIND(cuMemHostAlloc, 2020)(&table, sizeof(CUdeviceptr), CU_MEMHOSTALLOC_DEVICEMAP));
-  *static_cast<CUdeviceptr *>(table) = loop.sum();
-  for (int i = 0; i < count; ++i)
-    loop.round(0.5F, [&] { loop.call(add, reinterpret_cast<CUdeviceptr>(table), 4 * mebibyte, 1.0F); });
-  loop.print();
-}
-
-/// A kernel gets an address ahead of the memory, and the distance.
-void beside(int count) {
-  Loop loop(4 * mebibyte);
-  const CUfunction add = kernel("addBeside");
-  constexpr std::size_t distance = 4096;
-  for (int i = 0; i < count; ++i)
-    loop.round(0.5F, [&] { loop.call(add, loop.sum() - distance, distance + 2 * mebibyte, 1.0F); });
-  loop.print();
-}
-
-/// A kernel whose last parameter is a struct of which the first word alone is written.
-[[gnu::noinline]] void launchWithTail(Loop &loop, CUfunction function) {
-  struct Tail {
-    std::uint64_t used;
-    std::array<std::uint64_t, 1023> unused;
-  };
-  alignas(Tail) std::array<char, sizeof(Tail)> tail; // as it is on the stack
-  const std::uint64_t used = 1;
-  std::memcpy(tail.data(), &used, sizeof used);
-  asm volatile("" : : "r"(tail.data()) : "memory");
-  CUdeviceptr sum = loop.sum();
-  loop.callWith(function, {&sum, tail.data()});
-}
-
-/// rounds() with such a kernel in each.
-void tails(int count) {
-  Loop loop(4 * mebibyte);
-  const CUfunction function = kernel("setWithTail");
-  for (int i = 1; i <= count; ++i) {
-    loop.round(0.25F * static_cast<float>(i % 3));
-    launchWithTail(loop, function);
-  }
-  loop.print();
-}
-
-/// With a kernel whose pointer is in a packed struct, at four bytes off eight.
-void packed(int count) {
-  Loop loop(4 * mebibyte);
-  const CUfunction add = kernel("addPacked");
-  const auto addOne = [&](CUdeviceptr to) {
-    std::array<char, 16> given{};
-    const float value = 1;
-    std::memcpy(given.data() + 4, &to, sizeof to);
-    std::memcpy(given.data() + 12, &value, sizeof value);
-    loop.callWith(add, {given.data()});
-  };
-  for (int i = 0; i < count; ++i)
-    loop.round(0.5F, [&] {
-      addOne(loop.sum());
-      addOne(loop.sum() + 2 * mebibyte); // in its other page
-    });
-  loop.print();
-}
-
-/// Kernels are unloaded in the middle of a round.
-void reload(int count) {
-  Loop loop(4 * mebibyte);
-  CUmodule module = nullptr;
-  MUST(FIND(cuModuleLoadData, 2000)(&module, ""));
-  for (int i = 0; i < count; ++i) {
-    loop.round(0.5F, [&] {
-      if (i == count / 2)
-        MUST(FIND(cuModuleUnload, 2000)(module));
-    });
-    if (i == count / 2)
-      loop.evaluate();
-  }
-  loop.print();
-}
-
-/// Memory is shared in the middle of a round.
-void aside(int count) {
-  Loop loop(4 * mebibyte);
-  CUipcMemHandle handle{};
-  for (int i = 0; i < count; ++i)
-    loop.round(0.5F, [&] {
-      if (i == count - 2)
-        std::printf("ipc %d\n", static_cast<int>(FIND(cuIpcGetMemHandle, 4010)(&handle, loop.sum())));
-    });
-  loop.print();
-}
-
-/// The device waits for the host from a round on.
-void hostFunction(int count) {
-  Loop loop(4 * mebibyte);
-  int calls = 0;
-  for (int i = 0; i < count; ++i)
-    loop.round(0.5F, [&] {
-      if (i >= count / 2)
-        MUST(FIND(cuLaunchHostFunc, 10000)(loop.stream(), [](void *sum) { ++*static_cast<int *>(sum); }, &calls));
-    });
-  loop.print();
-  std::printf("%d\n", calls);
-}
-
 void nvml() {
   struct {
     unsigned long long total, free, used;
@@ -567,8 +358,6 @@ int main(int count, char **arguments) {
     rounds(number);
   else if (scenario == "evaluated")
     rounds(number, 10);
-  else if (scenario == "tails")
-    tails(number);
   else if (scenario == "fill")
     fill();
   else if (scenario == "mapped")
@@ -577,24 +366,6 @@ int main(int count, char **arguments) {
     cost();
   else if (scenario == "streams")
     streams(number);
-  else if (scenario == "table")
-    table(number, 0, false);
-  else if (scenario == "late-table")
-    table(number, number / 2, false);
-  else if (scenario == "pinned-table")
-    table(number, number / 2, true);
-  else if (scenario == "reload")
-    reload(number);
-  else if (scenario == "host-table")
-    hostTable(number);
-  else if (scenario == "beside")
-    beside(number);
-  else if (scenario == "packed")
-    packed(number);
-  else if (scenario == "aside")
-    aside(number);
-  else if (scenario == "host-function")
-    hostFunction(number);
   else if (scenario == "nvml")
     nvml();
   else if (scenario == "mixed")

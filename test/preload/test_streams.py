@@ -84,47 +84,6 @@ class Scenarios(unittest.TestCase):
         for seed in range(1, 4):
             self.same(4, "allocating-threads", "3", PUMPGRAPH_FAKE_DEFERS=str(seed))
 
-    def test_a_program_that_steps_aside_has_its_values(self):
-        said = self.same(8, "aside", "30")
-        self.assertIn("the program goes on without PumpGraph", said)
-        self.assertGreater(rounds_in(said), 20)
-
-    def test_uploaded_addresses_keep_memory_in_place(self):
-        said = self.same(8, "table", "40")
-        self.assertGreater(rounds_in(said), 20, said)
-
-    def test_addresses_that_are_uploaded_once_a_plan_is_in_force_end_it(self):
-        for scenario in ("late-table", "pinned-table"):
-            self.assertIn("uploads addresses of memory that moves", self.same(8, scenario, "40"))
-
-    def test_after_kernels_are_unloaded_a_round_is_planned_anew(self):
-        said = self.same(8, "reload", "40")
-        self.assertIn("the plan of period 1 is taken back: cuModuleUnload", said)
-        self.assertEqual(said.count("is planned; predicted"), 2, said)
-
-    def test_a_kernel_that_reads_host_memory_is_not_planned(self):
-        said = self.same(8, "host-table", "40")
-        self.assertIn("period 1 is not planned: addThroughTable: it may find addresses in host memory", said)
-
-    def test_words_beside_an_allocation_lead_to_it(self):
-        self.assertGreater(rounds_in(self.same(8, "beside", "40")), 20)
-
-    def test_what_calls_leave_on_the_stack_is_no_operand(self):
-        """A struct by value has bytes that nobody has written: they are what the calls before have left there."""
-        said = self.same(8, "tails", "40")
-        self.assertGreater(rounds_in(said), 20, said)
-
-    def test_a_pointer_in_a_packed_struct_is_an_operand(self):
-        with tempfile.TemporaryDirectory() as folder:
-            self.assertGreater(rounds_in(self.same(8, "packed", "40", options=(f"--report={folder}",))), 20)
-            [step] = Path(folder).glob("*-period-1.mlir")
-            for line in re.findall(r".*\"addPacked\".*", step.read_text()):
-                self.assertIn("[readwrite %block", line)
-
-    def test_a_host_function_ends_planning(self):
-        said = self.same(8, "host-function", "40")
-        self.assertIn("nothing is planned from now on: cuLaunchHostFunc: the device waits for the program", said)
-
 
 class Threads(unittest.TestCase):
     def test_another_thread_takes_plans_back_at_any_time(self):

@@ -228,9 +228,9 @@ double speedFactor() {
 }
 
 /// Does work of a stream, at once or some time.
-template <typename Work> void onStream(CUstream stream, Work work) {
+template <typename Work> void onStream(CUstream stream, Work work, std::function<bool()> mayRun = {}) {
   if (state().streams)
-    state().streams->enqueue(stream, std::move(work));
+    state().streams->enqueue(stream, std::move(work), std::move(mayRun));
   else
     work();
 }
@@ -1088,6 +1088,8 @@ void fillStreamCalls(Driver &driver) {
     return CUDA_SUCCESS;
   };
   driver.eventDestroy.function = [](CUevent event) {
+    if (state().streams)
+      state().streams->destroy(event);
     delete reinterpret_cast<FakeEvent *>(event);
     return CUDA_SUCCESS;
   };
@@ -1661,12 +1663,16 @@ void FakeDriver::makeEdgesProgrammatic(CUgraph graph) {
 }
 
 void FakeDriver::runLater(CUstream stream, FakeKernel &kernel, std::vector<std::vector<char>> arguments) {
-  onStream(stream, [&kernel, arguments = std::move(arguments)] {
-    FakeKernel::Arguments pointers;
+  const auto pointers = [arguments = std::move(arguments)] {
+    FakeKernel::Arguments each;
     for (const std::vector<char> &bytes : arguments)
-      pointers.push_back(bytes.data());
-    kernel.body(pointers);
-  });
+      each.push_back(bytes.data());
+    return each;
+  };
+  std::function<bool()> mayRun;
+  if (kernel.mayRun)
+    mayRun = [&kernel, pointers] { return kernel.mayRun(pointers()); };
+  onStream(stream, [&kernel, pointers] { kernel.body(pointers()); }, std::move(mayRun));
 }
 
 void FakeDriver::finish() {

@@ -26,7 +26,8 @@ struct FakeKernel {
   std::string name;
   std::vector<std::size_t> parameterBytes;
   std::function<void(const Arguments &)> body;
-  double milliseconds = 0; ///< that it takes, beside what every node takes
+  double milliseconds = 0;                            ///< that it takes, beside what every node takes
+  std::function<bool(const Arguments &)> mayRun = {}; ///< whether a kernel that waits for the program may go on
 
   CUfunction handle() { return reinterpret_cast<CUfunction>(this); }
 };

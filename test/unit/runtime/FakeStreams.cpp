@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 namespace pumpgraph::runtime::test {
 
@@ -21,8 +23,8 @@ void FakeStreams::create(CUstream stream, bool isBlocking) {
 }
 
 void FakeStreams::destroy(CUstream stream) {
+  finishUntil([&] { return isDone(streams_[stream].front); });
   const std::lock_guard lock(mutex_);
-  finish(streams_[stream].front);
   streams_.erase(stream);
 }
 
@@ -43,13 +45,13 @@ FakeStreams::Front FakeStreams::frontOf(CUstream stream) {
   return front;
 }
 
-void FakeStreams::enqueue(CUstream stream, std::function<void()> work) {
+void FakeStreams::enqueue(CUstream stream, std::function<void()> work, std::function<bool()> mayRun) {
   const std::lock_guard lock(mutex_);
   const CUstream key = keyOf(stream);
-  waiting_.push_back(std::make_shared<Work>(Work{std::move(work), frontOf(key)}));
+  waiting_.push_back(std::make_shared<Work>(Work{std::move(work), std::move(mayRun), frontOf(key)}));
   streams_[key].front = {waiting_.back()};
-  while (!waiting_.empty() && random_() % 4 == 0)
-    runOne();
+  while (!waiting_.empty() && random_() % 4 == 0 && runOne()) {
+  }
 }
 
 void FakeStreams::record(CUevent event, CUstream stream) {
@@ -69,38 +71,48 @@ bool FakeStreams::isDone(const Front &front) {
   return std::all_of(front.begin(), front.end(), [](const auto &work) { return work->isDone; });
 }
 
-void FakeStreams::runOne() {
+bool FakeStreams::runOne() {
   std::vector<std::size_t> ready;
   for (std::size_t i = 0; i < waiting_.size(); ++i)
-    if (isDone(waiting_[i]->after))
+    if (isDone(waiting_[i]->after) && (!waiting_[i]->mayRun || waiting_[i]->mayRun()))
       ready.push_back(i);
+  if (ready.empty())
+    return false;
   const std::size_t chosen = ready[random_() % ready.size()];
   const std::shared_ptr<Work> work = waiting_[chosen];
   waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(chosen));
   work->run();
   work->isDone = true;
   work->after.clear();
+  return true;
 }
 
-void FakeStreams::finish(const Front &front) {
-  while (!isDone(front))
-    runOne();
+/// Others may call the driver while all work waits for the program.
+template <typename IsOver> void FakeStreams::finishUntil(IsOver isOver) {
+  std::unique_lock lock(mutex_);
+  while (!isOver())
+    if (!runOne()) {
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      lock.lock();
+    }
 }
 
 void FakeStreams::finishAll() {
-  const std::lock_guard lock(mutex_);
-  while (!waiting_.empty())
-    runOne();
+  finishUntil([&] { return waiting_.empty(); });
 }
 
 void FakeStreams::finish(CUstream stream) {
-  const std::lock_guard lock(mutex_);
-  finish(frontOf(keyOf(stream)));
+  finishUntil([&] { return isDone(frontOf(keyOf(stream))); });
 }
 
 void FakeStreams::finish(CUevent event) {
+  finishUntil([&] { return isDone(events_[event]); });
+}
+
+void FakeStreams::destroy(CUevent event) {
   const std::lock_guard lock(mutex_);
-  finish(events_[event]);
+  events_.erase(event);
 }
 
 bool FakeStreams::isDone(CUevent event) {

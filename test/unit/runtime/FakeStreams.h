@@ -24,9 +24,11 @@ public:
   void create(CUstream stream, bool isBlocking);
   void destroy(CUstream stream);
   bool isBlocking(CUstream stream);
-  void enqueue(CUstream stream, std::function<void()> work);
+  /// `mayRun`: empty, or whether work that waits for the program may go on.
+  void enqueue(CUstream stream, std::function<void()> work, std::function<bool()> mayRun = {});
   void record(CUevent event, CUstream stream);
   void wait(CUstream stream, CUevent event);
+  void destroy(CUevent event);
   void finishAll();
   void finish(CUstream stream);
   void finish(CUevent event);
@@ -37,6 +39,7 @@ private:
   using Front = std::vector<std::shared_ptr<Work>>;
   struct Work {
     std::function<void()> run;
+    std::function<bool()> mayRun;
     Front after;
     bool isDone = false;
   };
@@ -46,8 +49,9 @@ private:
   };
   CUstream keyOf(CUstream stream) const;
   Front frontOf(CUstream stream);
-  void finish(const Front &front);
-  void runOne();
+  template <typename IsOver> void finishUntil(IsOver isOver);
+  /// False if all work waits for the program.
+  bool runOne();
   static bool isDone(const Front &front);
 
   std::recursive_mutex mutex_;

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Host memory that kernels reach by its address.
+#include "runtime/preload/Hooks.h"
+
+namespace pumpgraph::preload {
+namespace {
+
+std::uint64_t wordOf(const void *address) {
+  return reinterpret_cast<std::uintptr_t>(address);
+}
+
+} // namespace
+
+CUresult Hook<tag::cuMemHostAlloc>::call(const Real<CUresult (*)(void **, std::size_t, unsigned)> &real, void **address,
+                                         std::size_t bytes, unsigned flags) {
+  return notesHostMemory(real(address, bytes, flags),
+                         [&](HostRanges &ranges) { ranges.note(wordOf(*address), bytes); });
+}
+
+CUresult Hook<tag::cuMemAllocHost>::call(const Real<CUresult (*)(void **, std::size_t)> &real, void **address,
+                                         std::size_t bytes) {
+  return notesHostMemory(real(address, bytes), [&](HostRanges &ranges) { ranges.note(wordOf(*address), bytes); });
+}
+
+CUresult Hook<tag::cuMemFreeHost>::call(const Real<CUresult (*)(void *)> &real, void *address) {
+  return notesHostMemory(real(address), [&](HostRanges &ranges) { ranges.forget(wordOf(address)); });
+}
+
+CUresult Hook<tag::cuMemHostRegister>::call(const Real<CUresult (*)(void *, std::size_t, unsigned)> &real,
+                                            void *address, std::size_t bytes, unsigned flags) {
+  return notesHostMemory(real(address, bytes, flags), [&](HostRanges &ranges) { ranges.note(wordOf(address), bytes); });
+}
+
+CUresult Hook<tag::cuMemHostUnregister>::call(const Real<CUresult (*)(void *)> &real, void *address) {
+  return notesHostMemory(real(address), [&](HostRanges &ranges) { ranges.forget(wordOf(address)); });
+}
+
+} // namespace pumpgraph::preload

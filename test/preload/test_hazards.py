@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that planned rounds could get wrong, or hang on: they print the same under pump-graph-run --plan, or are
+told what is not planned.
+"""
+
+import os
+import re
+import tempfile
+import unittest
+from pathlib import Path
+
+from test_streams import plain, planned, rounds_in
+
+HAZARDS = os.environ["PUMPGRAPH_HAZARDS"]
+
+
+class Hazards(unittest.TestCase):
+    def same(self, budget, scenario, rounds=40, options=(), **environment):
+        expected = plain(HAZARDS, scenario, str(rounds), **environment)
+        got = planned(budget, HAZARDS, scenario, str(rounds), options=options, **environment)
+        self.assertEqual((got.stdout, got.returncode), (expected.stdout, expected.returncode), got.stderr)
+        self.assertNotEqual(expected.stdout, "")
+        return got.stderr
+
+    def test_uploaded_addresses_keep_memory_in_place(self):
+        said = self.same(8, "table")
+        self.assertGreater(rounds_in(said), 20, said)
+
+    def test_addresses_that_are_uploaded_once_a_plan_is_in_force_end_it(self):
+        for scenario in ("late-table", "pinned-table"):
+            self.assertIn("uploads addresses of memory that moves", self.same(8, scenario))
+
+    def test_after_kernels_are_unloaded_a_round_is_planned_anew(self):
+        said = self.same(8, "reload")
+        self.assertIn("the plan of period 1 is taken back: cuModuleUnload", said)
+        self.assertEqual(said.count("is planned; predicted"), 2, said)
+
+    def test_a_kernel_that_reads_host_memory_is_not_planned(self):
+        said = self.same(8, "host-table")
+        self.assertIn("period 1 is not planned: addThroughTable: it may find addresses in host memory", said)
+
+    def test_words_beside_an_allocation_lead_to_it(self):
+        self.assertGreater(rounds_in(self.same(8, "beside")), 20)
+
+    def test_what_calls_leave_on_the_stack_is_no_operand(self):
+        """A struct by value has bytes that nobody has written: they are what the calls before have left there."""
+        said = self.same(8, "tails")
+        self.assertGreater(rounds_in(said), 20, said)
+
+    def test_a_pointer_in_a_packed_struct_is_an_operand(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertGreater(rounds_in(self.same(8, "packed", options=(f"--report={folder}",))), 20)
+            [step] = Path(folder).glob("*-period-1.mlir")
+            for line in re.findall(r".*\"addPacked\".*", step.read_text()):
+                self.assertIn("[readwrite %block", line)
+
+    def test_a_host_function_ends_planning(self):
+        said = self.same(8, "host-function")
+        self.assertIn("nothing is planned from now on: cuLaunchHostFunc: the device waits for the program", said)
+
+    def test_a_program_that_steps_aside_has_its_values(self):
+        said = self.same(8, "aside", 30)
+        self.assertIn("the program goes on without PumpGraph", said)
+        self.assertGreater(rounds_in(said), 20)
+
+    def test_addresses_that_come_into_memory_between_rounds_keep_memory_in_place(self):
+        for way in ("late-kernel", "late-rows", "late-value", "late-graph"):
+            with self.subTest(way=way):
+                said = self.same(8, way, 60)
+                self.assertIn("has its address in other memory", said)
+                self.assertEqual(said.count("is planned; predicted"), 2, said)
+                self.assertGreater(rounds_in(said), 40, said)
+
+    def test_addresses_in_memory_that_the_program_maps_keep_memory_in_place(self):
+        self.assertGreater(rounds_in(self.same(10, "mapped-table")), 20)
+
+    def test_a_table_in_host_memory_that_comes_later_ends_the_plan(self):
+        said = self.same(8, "late-host-table")
+        self.assertRegex(said, r"the plan of period 1 is taken back: addThroughTable came instead")
+
+    def test_a_table_in_any_memory_of_the_process_is_not_planned(self):
+        said = self.same(8, "pageable-table", PUMPGRAPH_FAKE_PAGEABLE="1")
+        self.assertIn("period 1 is not planned: addThroughTable: it may find addresses in host memory", said)
+        said = self.same(8, "packed", PUMPGRAPH_FAKE_PAGEABLE="1")
+        self.assertGreater(rounds_in(said), 20, said)
+
+    def test_a_kernel_that_waits_for_the_program_ends_planning(self):
+        said = self.same(8, "waits", PUMPGRAPH_FAKE_DEFERS="3", PUMPGRAPH_RUN_PATIENCE="300")
+        self.assertIn("nothing is planned from now on: the device was still busy after 0.3 s: a kernel may wait for "
+                      "the program", said)
+
+    def test_words_beside_small_allocations_lead_to_all_of_their_block(self):
+        for seed in range(1, 9):
+            said = self.same(6, "beside-small", PUMPGRAPH_FAKE_DEFERS=str(seed))
+            self.assertGreater(rounds_in(said), 20, said)
+
+    def test_an_event_with_the_handle_of_another_orders_nothing(self):
+        for seed in range(1, 17):
+            said = self.same(8, "destroyed-events", PUMPGRAPH_FAKE_DEFERS=str(seed))
+            self.assertGreater(rounds_in(said), 20, said)
+
+    def test_the_end_of_the_context_ends_the_plan(self):
+        said = self.same(8, "release")
+        self.assertIn("the plan of period 1 is taken back: cuDevicePrimaryCtxRelease_v2", said)
+
+    def test_a_descriptor_that_hides_an_address_ends_planning(self):
+        said = self.same(8, "descriptor")
+        self.assertGreater(rounds_in(said), 20, said)
+        self.assertIn("nothing is planned from now on: cuTensorMapEncodeTiled: its descriptor hides the address", said)
+
+    def test_a_library_that_reaches_memory_past_the_driver_ends_planning(self):
+        said = self.same(8, "library")
+        self.assertGreater(rounds_in(said), 20, said)
+        self.assertIn("nothing is planned from now on: libnvcuvid.so.1: the library reaches memory past", said)
+
+    def test_planning_waits_for_no_constructor_of_a_library(self):
+        self.assertGreater(rounds_in(self.same(8, "constructor")), 20)
+
+
+if __name__ == "__main__":
+    unittest.main()
