@@ -26,7 +26,7 @@ public:
   ~Bench() {
     if (mapped_)
       (void)tools_.mapper.unmapFrames(address_, frames_);
-    if (address_ != 0)
+    if (!frames_.empty() && address_ != 0)
       tools_.addresses.giveBack(address_, frames_.size());
     for (const FrameId frame : frames_)
       tools_.frames.give(frame);
@@ -36,10 +36,19 @@ public:
   Bench(const Bench &) = delete;
   Bench &operator=(const Bench &) = delete;
 
+  /// On memory whose values stay.
+  Status prepareOn(CUdeviceptr address, std::uint64_t bytes) {
+    const std::uint64_t pages = pagesOf(bytes / pageBytes);
+    if (pages < 2)
+      return fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY, "too little memory to measure the link with");
+    PUMPGRAPH_TRY(preparePieces(pages));
+    address_ = address;
+    PUMPGRAPH_TRY(tools_.driver.memcpyDtoHAsync(pool_->at(0), address_, pieceBytes_, tools_.stream));
+    return tools_.driver.streamSynchronize(tools_.stream);
+  }
+
   Status prepare() {
-    // A quarter of the host memory allowed at most, for it is only a measurement.
-    const std::uint64_t pages = std::min({2 * wantedPages, tools_.frames.available(),
-                                          std::max<std::uint64_t>(tools_.host.limitBytes() / 4 / pageBytes, 1)});
+    const std::uint64_t pages = pagesOf(tools_.frames.available());
     if (pages == 0)
       return fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY, "no device frame is left to measure the link with");
     PUMPGRAPH_TRY(tools_.frames.ensureFree(pages));
@@ -51,13 +60,7 @@ public:
     address_ = *address;
     PUMPGRAPH_TRY(tools_.mapper.mapFrames(address_, frames_));
     mapped_ = true;
-    pieceBytes_ = std::max<std::uint64_t>(pages / 2, 1) * pageBytes;
-    Expected<std::unique_ptr<PinnedPool>> pool = PinnedPool::create(tools_.driver, tools_.host, 2 * pieceBytes_);
-    if (!pool)
-      return tl::unexpected<Error>(pool.error());
-    pool_ = std::move(*pool);
-    downOffset_ = pages > 1 ? pieceBytes_ : 0;
-    return tools_.driver.streamCreate(&second_, CU_STREAM_NON_BLOCKING);
+    return preparePieces(pages);
   }
 
   /// Bytes per second of copies up, down, or both at once. The fastest run counts: what else is on the link can only
@@ -81,9 +84,23 @@ public:
   }
 
 private:
+  /// A quarter of the host memory allowed at most, for it is only a measurement.
+  std::uint64_t pagesOf(std::uint64_t available) const {
+    return std::min({2 * wantedPages, available, std::max<std::uint64_t>(tools_.host.limitBytes() / 4 / pageBytes, 1)});
+  }
+  Status preparePieces(std::uint64_t pages) {
+    pieceBytes_ = std::max<std::uint64_t>(pages / 2, 1) * pageBytes;
+    Expected<std::unique_ptr<PinnedPool>> pool = PinnedPool::create(tools_.driver, tools_.host, 2 * pieceBytes_);
+    if (!pool)
+      return tl::unexpected<Error>(pool.error());
+    pool_ = std::move(*pool);
+    downOffset_ = pages > 1 ? pieceBytes_ : 0;
+    return tools_.driver.streamCreate(&second_, CU_STREAM_NON_BLOCKING);
+  }
+
   MemoryTools tools_;
   std::vector<FrameId> frames_;
-  CUdeviceptr address_ = 0;
+  CUdeviceptr address_ = 0; ///< with `frames_`, unless the memory is in use
   bool mapped_ = false;
   std::unique_ptr<PinnedPool> pool_;
   std::uint64_t pieceBytes_ = 0;
@@ -102,9 +119,7 @@ LinkSpeed fastestOf(const LinkSpeed &one, const LinkSpeed &other) {
   return {std::max(one.up, other.up), std::max(one.down, other.down), std::max(one.both, other.both)};
 }
 
-Expected<LinkSpeed> measureLink(const MemoryTools &tools) {
-  Bench bench(tools);
-  PUMPGRAPH_TRY_WHILE(bench.prepare(), "measuring the link");
+static Expected<LinkSpeed> measureOn(Bench &bench) {
   LinkSpeed speed;
   const auto measure = [&](bool up, bool down, double &result) -> Status {
     const Expected<double> measured = bench.time(up, down);
@@ -118,6 +133,18 @@ Expected<LinkSpeed> measureLink(const MemoryTools &tools) {
   PUMPGRAPH_TRY(measure(false, true, speed.down));
   PUMPGRAPH_TRY(measure(true, true, speed.both));
   return speed;
+}
+
+Expected<LinkSpeed> measureLink(const MemoryTools &tools) {
+  Bench bench(tools);
+  PUMPGRAPH_TRY_WHILE(bench.prepare(), "measuring the link");
+  return measureOn(bench);
+}
+
+Expected<LinkSpeed> measureLinkOn(const MemoryTools &tools, CUdeviceptr address, std::uint64_t bytes) {
+  Bench bench(tools);
+  PUMPGRAPH_TRY_WHILE(bench.prepareOn(address, bytes), "measuring the link");
+  return measureOn(bench);
 }
 
 std::string processorName() {

@@ -39,6 +39,9 @@ std::string processorName();
 /// such pieces. Takes some 400 ms.
 Expected<LinkSpeed> measureLink(const MemoryTools &tools);
 
+/// The same on device memory that is in use and idle: its values stay. Needs two pages.
+Expected<LinkSpeed> measureLinkOn(const MemoryTools &tools, CUdeviceptr address, std::uint64_t bytes);
+
 /// Where a device's figures are kept: one file for each GPU and driver version. A GPU that has moved, or a copied file,
 /// is known by KeptLink::machine.
 std::string linkCacheFile(const std::string &directory, const CUuuid &device, int driverVersion);

@@ -24,6 +24,7 @@ void CallBuilder::begin(NodeKind kind, std::uint64_t function, const runtime::Ca
   call_.unplannable = kind == NodeKind::Opaque || kind == NodeKind::Host ? "its accesses are not known" : "";
   call_.uploaded = nullptr;
   call_.uploadedBytes = 0;
+  call_.clock = {};
   value(function);
   value(call_.streamId);
 }

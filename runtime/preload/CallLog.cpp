@@ -104,6 +104,7 @@ void CallLog::write(const Call &call) {
     round.waits(roundStream(call.stream), *call.awaited);
     return;
   }
+  writing_->script.clocks.push_back(call.clock);
   round.begin(call.kind, call.name, roundStream(call.stream),
               call.kind == NodeKind::Opaque ? std::string(call.unplannable) : "");
   for (const runtime::RoundAccess &access : call.accesses)

@@ -26,6 +26,8 @@ public:
   /// Whether one round of each period is written down.
   void describe(bool on) { describes_ = on; }
 
+  /// Whether a round is written down, so that its calls are timed.
+  bool isWriting() const { return writing_.has_value(); }
   /// A call or an allocation is next: memory that is freed behind the last call of a round belongs to that round.
   void goOn();
   /// Part of a wait: the distance to the record, and its stream.

@@ -175,11 +175,15 @@ template <typename Describe, typename Issue> CUresult perform(const Describe &de
   const bool isPlanned = streams && streams->inForce();
   if (!isPlanned) {
     shim().enters();
+    if (streams && shim().log().isWriting() && !isCapturing && !call->awaited)
+      call->clock = streams->clocks().begin(call->stream.forDriver());
     lock.unlock();
   }
   const CUresult result = issue();
   if (!isPlanned) {
     lock.lock();
+    if (call->clock.end)
+      streams->clocks().end(call->clock, call->stream.forDriver());
     shim().leaves();
   } else if (const runtime::Status done = streams->afterCall(*call, result); !done) {
     shim().say(Level::Error, done.error().message);

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
@@ -26,6 +27,9 @@ Settings Settings::fromEnvironment() {
   settings.plans = !text(planVariable).empty();
   if (const std::string patience = text(patienceVariable); !patience.empty())
     settings.patience = std::chrono::milliseconds(std::strtol(patience.c_str(), nullptr, 10));
+  if (auto &[up, down, both] = settings.linkSpeed;
+      std::sscanf(text(linkVariable).c_str(), "%lf,%lf,%lf", &up, &down, &both) != 3)
+    settings.linkSpeed = {};
   settings.process = static_cast<int>(std::strtol(text(processVariable).c_str(), nullptr, 10));
   for (const Level level : {Level::Error, Level::Warning, Level::Info, Level::Debug})
     if (text(levelVariable) == nameOf(level))

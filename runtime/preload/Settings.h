@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -20,6 +21,7 @@ struct Settings {
   static constexpr const char *reportVariable = "PUMPGRAPH_RUN_REPORT";
   static constexpr const char *planVariable = "PUMPGRAPH_RUN_PLAN";
   static constexpr const char *patienceVariable = "PUMPGRAPH_RUN_PATIENCE";
+  static constexpr const char *linkVariable = "PUMPGRAPH_RUN_LINK";
   static constexpr const char *processVariable = "PUMPGRAPH_RUN_PROCESS";
   static constexpr const char *levelVariable = "PUMPGRAPH_LOG";
 
@@ -29,6 +31,7 @@ struct Settings {
   std::string reportFolder;                  ///< empty: none
   bool plans = false;                        ///< rounds of the program's calls
   std::chrono::milliseconds patience{60000}; ///< of plans, for the device to be idle
+  std::array<double, 3> linkSpeed{};         ///< GB/s up, down and in both directions; 0: it is measured
   int process = 0;                           ///< the program's own; others are its children
   Level level = Level::Info;
 

@@ -98,6 +98,9 @@ void Shim::nextEvent() {
     return;
   if (std::optional<runtime::RoundScript> round = log_.takeDescribed())
     streams_->plan(std::move(*round), *compiler);
+  streams_->planAgain(*compiler);
+  if (!log_.isWriting())
+    streams_->clocks().restart();
   if (const auto [period, phase] = log_.place(); period != 0 && executables_ == 0)
     streams_->beginRound(period, phase);
   if (streams_->takeGivenUp())
@@ -184,8 +187,11 @@ void Shim::openStreams(CUdevice device) {
   int reachesAll = 0;
   hostRanges_.reachesAll(!ask || ask(&reachesAll, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, device) != CUDA_SUCCESS ||
                          reachesAll != 0);
+  StreamRun::Options options{.patience = settings_.patience, .link = std::nullopt};
+  if (const auto &[up, down, both] = settings_.linkSpeed; up != 0)
+    options.link = {up * 1e9, down * 1e9, both * 1e9};
   streams_ = std::make_unique<StreamRun>(
-      memory_->tools(), [this] { return memory_->beside(); }, settings_.patience,
+      memory_->tools(), [this] { return memory_->beside(); }, options,
       [this](StreamRun::Level level, const std::string &text) {
         say(level == StreamRun::Level::Info ? Level::Info : Level::Debug, text);
       });

@@ -25,6 +25,11 @@ struct CallStream {
   CUstream forDriver() const { return isOfThread ? CU_STREAM_PER_THREAD : handle ? handle : CU_STREAM_LEGACY; }
 };
 
+/// Events around a call that is timed; null: it is not.
+struct CallClock {
+  CUevent begin = nullptr, end = nullptr;
+};
+
 struct Call {
   NodeKind kind = NodeKind::Kernel;
   std::string name; ///< of the kernel, or of the driver's function
@@ -40,6 +45,7 @@ struct Call {
   const void *uploaded = nullptr;
   std::uint64_t uploadedBytes = 0;
   std::uint64_t uploadedTo = 0;
+  CallClock clock;
 
   CallIdentity identity() const {
     IdentityBuilder builder;
@@ -67,7 +73,8 @@ struct RoundScript {
   std::uint64_t phase = 0;  ///< of the period, at which the round begins
   Description description;
   std::vector<RoundEvent> events;
-  std::string unplannable; ///< why it cannot be planned; empty: nothing is known against it
+  std::vector<CallClock> clocks; ///< by node
+  std::string unplannable;       ///< why it cannot be planned; empty: nothing is known against it
 };
 
 } // namespace pumpgraph::runtime

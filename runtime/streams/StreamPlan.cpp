@@ -5,6 +5,7 @@
 #include "runtime/streams/PlanInput.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 namespace pumpgraph::runtime {
@@ -62,10 +63,31 @@ Status check(const Compiler &compiler, const StreamPlan &plan, const Description
   return {};
 }
 
+pumpgraph_compiler_options optionsWith(const LinkSpeed &link) {
+  pumpgraph_compiler_options options{};
+  options.struct_size = sizeof options;
+  options.up_bytes_per_second = link.up;
+  options.down_bytes_per_second = link.down;
+  options.both_bytes_per_second = link.both;
+  return options;
+}
+
 } // namespace
 
+double predictWith(const Compiler &compiler, const StreamPlan &plan, const Description &round, const LinkSpeed &link) {
+  Description timed = plan.lowered;
+  for (Node &node : timed.nodes)
+    if (node.captured != notCaptured && !std::isnan(round.nodes[static_cast<std::size_t>(node.captured)].costUs))
+      node.costUs = round.nodes[static_cast<std::size_t>(node.captured)].costUs;
+  const pumpgraph_compiler_options options = optionsWith(link);
+  const DescriptionView view(timed);
+  double us = 0;
+  static_cast<void>(takeString(compiler, compiler.predict(view.get(), &options, &us))); // for the report
+  return us;
+}
+
 Expected<std::unique_ptr<StreamPlan>> planRound(const MemoryTools &tools, const Compiler &compiler, RoundScript script,
-                                                const std::set<std::uint64_t> &staying) {
+                                                const std::set<std::uint64_t> &staying, const LinkSpeed &link) {
   Description input = planInput(script, staying);
   Expected<std::vector<BlockId>> blocks = blocksOf(input, tools.heap);
   if (!blocks)
@@ -78,8 +100,7 @@ Expected<std::unique_ptr<StreamPlan>> planRound(const MemoryTools &tools, const 
   for (const BlockId id : *blocks)
     frames += tools.heap.block(id).frames.size();
 
-  pumpgraph_compiler_options options{};
-  options.struct_size = sizeof options;
+  pumpgraph_compiler_options options = optionsWith(link);
   options.budget_bytes = frames * pageBytes;
   if (frames == 0)
     return fail(PUMPGRAPH_UNPLANNABLE, "other allocations take all of the budget");
@@ -98,8 +119,7 @@ Expected<std::unique_ptr<StreamPlan>> planRound(const MemoryTools &tools, const 
   if (!error.empty())
     return fail(PUMPGRAPH_INTERNAL, "{}", error);
   PUMPGRAPH_TRY(check(compiler, *plan, input));
-  const DescriptionView view(plan->lowered);
-  static_cast<void>(takeString(compiler, compiler.predict(view.get(), &options, &plan->predictedUs))); // for the report
+  plan->predictedUs = predictWith(compiler, *plan, plan->script.description, link);
   plan->blocks = std::move(*blocks);
   for (const BlockId id : plan->blocks)
     plan->addresses.push_back(tools.heap.block(id).address);

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/streams/StreamRun.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <cmath>
 #include <utility>
 
 namespace pumpgraph::runtime {
@@ -14,8 +10,10 @@ namespace {
 
 constexpr std::size_t mostPlans = 8;
 constexpr std::size_t mostRetired = 8;
-constexpr std::size_t mostUnplannedShown = 3;
 constexpr std::uint32_t mostGivenUp = 4; // plans of a period
+constexpr std::uint64_t roundsBeforeTiming = 2;
+constexpr double leastNews = 0.05; // of a prediction, for another plan
+constexpr double leastGain = 0.02; // that is worth the change
 
 std::uint64_t wordOf(CUstream stream) {
   return reinterpret_cast<std::uintptr_t>(stream);
@@ -23,9 +21,10 @@ std::uint64_t wordOf(CUstream stream) {
 
 } // namespace
 
-StreamRun::StreamRun(const MemoryTools &tools, NamedBlocks::Beside beside, std::chrono::milliseconds patience, Say say)
-    : tools_(tools), named_(tools, std::move(beside)), deviceWait_(tools.driver), patience_(patience),
-      say_(std::move(say)) {}
+StreamRun::StreamRun(const MemoryTools &tools, NamedBlocks::Beside beside, const Options &options, Say say)
+    : tools_(tools), named_(tools, std::move(beside)), deviceWait_(tools.driver), clocks_(tools.driver),
+      plannedClocks_(tools.driver), patience_(options.patience), link_(options.link), say_(std::move(say)),
+      unplannedSince_(tools.driver.now()) {}
 
 StreamRun::~StreamRun() {
   if (plan_)
@@ -66,6 +65,14 @@ Status StreamRun::prepareDriver(std::uint32_t events) {
   return {};
 }
 
+std::set<std::uint64_t> StreamRun::blocksOnDevice() const {
+  std::set<std::uint64_t> addresses;
+  for (const BlockId id : tools_.heap.blocks())
+    if (tools_.heap.block(id).backing == Backing::Device)
+      addresses.insert(tools_.heap.block(id).address);
+  return addresses;
+}
+
 Expected<std::unique_ptr<StreamPlan>> StreamRun::makePlan(RoundScript script, const Compiler &compiler) {
   if (!script.unplannable.empty())
     return fail(PUMPGRAPH_UNPLANNABLE, "{}", script.unplannable);
@@ -73,12 +80,51 @@ Expected<std::unique_ptr<StreamPlan>> StreamRun::makePlan(RoundScript script, co
     return fail(PUMPGRAPH_UNPLANNABLE, "other memory gets addresses of its memory again and again");
   PUMPGRAPH_TRY(prepareDriver(0));
   PUMPGRAPH_TRY(named_.searchAll(down_));
+  if (!link_)
+    measureLink();
+  const std::set<std::uint64_t> there = blocksOnDevice();
+  clocks_.read(script.description, script.clocks, [&](NodeIndex node) {
+    const std::vector<Access> &accesses = script.description.nodes[node].accesses;
+    return std::all_of(accesses.begin(), accesses.end(), [&](const Access &access) {
+      const Buffer &buffer = script.description.buffers[access.buffer];
+      return !buffer.isPrivate || there.contains(buffer.address);
+    });
+  });
   MemoryTools tools = tools_;
   tools.stream = down_;
-  Expected<std::unique_ptr<StreamPlan>> plan = planRound(tools, compiler, std::move(script), named_.addresses());
+  Expected<std::unique_ptr<StreamPlan>> plan =
+      planRound(tools, compiler, std::move(script), named_.addresses(), *link_);
   if (plan && *plan)
     PUMPGRAPH_TRY(prepareDriver((*plan)->list.events));
   return plan;
+}
+
+/// On the largest block that is on the device, which keeps its value.
+void StreamRun::measureLink() {
+  link_.emplace();
+  const Block *largest = nullptr;
+  for (const BlockId id : tools_.heap.blocks()) {
+    const Block &block = tools_.heap.block(id);
+    if (block.backing == Backing::Device && (!largest || block.pages > largest->pages))
+      largest = &block;
+  }
+  if (!largest)
+    return;
+  MemoryTools tools = tools_;
+  tools.stream = down_;
+  const Expected<LinkSpeed> measured = measureLinkOn(tools, largest->address, largest->bytes());
+  if (!measured)
+    return say_(Level::Debug, measured.error().message);
+  link_ = *measured;
+  say_(Level::Debug, fmt::format("the link moves {:.1f} GB/s up, {:.1f} down and {:.1f} in both directions",
+                                 measured->up / 1e9, measured->down / 1e9, measured->both / 1e9));
+}
+
+void StreamRun::noteForce(bool isInForce) {
+  const Driver::Clock::time_point now = tools_.driver.now();
+  if (isInForce)
+    unplannedTime_ += now - unplannedSince_;
+  unplannedSince_ = now;
 }
 
 void StreamRun::plan(RoundScript script, const Compiler &compiler) {
@@ -86,7 +132,9 @@ void StreamRun::plan(RoundScript script, const Compiler &compiler) {
   if (isRefused() || isBroken_ || plans_.contains(period) || !takeBack("another period is planned") || !waitForDevice())
     return;
   const std::size_t calls = script.events.size();
+  const Driver::Clock::time_point start = tools_.driver.now();
   Expected<std::unique_ptr<StreamPlan>> plan = makePlan(std::move(script), compiler);
+  planning_ += tools_.driver.now() - start;
   if (!plan || !*plan) {
     unplanned_[period] = plan ? "all of it is on the device" : plan.error().message;
     const bool isNews = !plan && unplanned_.size() <= mostUnplannedShown;
@@ -98,6 +146,46 @@ void StreamRun::plan(RoundScript script, const Compiler &compiler) {
   say_(Level::Info, fmt::format("period {}, {} calls and allocations, is planned; predicted {:.1f} ms a round", period,
                                 calls, (*plan)->predictedUs * 1e-3));
   plans_[period] = std::move(*plan);
+}
+
+void StreamRun::timeNext() {
+  StreamPlan &plan = *plan_;
+  if (plan.timing == StreamPlan::Timing::Running)
+    plan.timing = StreamPlan::Timing::Past;
+  else if (plan.timing == StreamPlan::Timing::Ahead && plan.rounds >= roundsBeforeTiming) {
+    plan.timing = StreamPlan::Timing::Running;
+    plannedClocks_.restart();
+  }
+}
+
+void StreamRun::planAgain(const Compiler &compiler) {
+  if (!plan_ || position_ != 0 || plan_->timing != StreamPlan::Timing::Past || !plannedClocks_.arePast(plan_->clocks))
+    return;
+  StreamPlan &old = *plan_;
+  old.timing = StreamPlan::Timing::Over;
+  RoundScript script = old.script;
+  script.clocks.clear();
+  plannedClocks_.read(script.description, old.clocks, [&](NodeIndex node) {
+    const std::vector<Access> &accesses = old.lowered.nodes[old.list.calls[node]].accesses;
+    return std::none_of(accesses.begin(), accesses.end(), [&](const Access &access) {
+      return overlaps(old.lowered.buffers[access.buffer].hosted, access.range);
+    });
+  });
+  const double timedUs = predictWith(compiler, old, script.description, *link_);
+  const double wasUs = std::exchange(old.predictedUs, timedUs);
+  say_(Level::Debug, fmt::format("with its calls' times, period {} is predicted to take {:.1f} ms a round, not {:.1f}",
+                                 script.period, timedUs * 1e-3, wasUs * 1e-3));
+  if (std::abs(timedUs - wasUs) < leastNews * wasUs || !takeBack("it is planned again") || !waitForDevice())
+    return;
+  const Driver::Clock::time_point start = tools_.driver.now();
+  Expected<std::unique_ptr<StreamPlan>> plan = makePlan(std::move(script), compiler);
+  planning_ += tools_.driver.now() - start;
+  if (!plan || !*plan || (*plan)->predictedUs > (1 - leastGain) * timedUs)
+    return;
+  say_(Level::Info, fmt::format("period {} is planned again with its calls' times; predicted {:.1f} ms a round",
+                                old.script.period, (*plan)->predictedUs * 1e-3));
+  (*plan)->continueReportOf(old);
+  plans_[old.script.period] = std::move(*plan);
 }
 
 Status StreamRun::refuse(const std::string &reason) {
@@ -233,6 +321,12 @@ void StreamRun::beginRound(std::uint32_t period, std::uint64_t phase) {
     return;
   }
   plan_ = &plan;
+  noteForce(true);
+  if (plan.timing == StreamPlan::Timing::Running) { // it was left in that round
+    plan.timing = StreamPlan::Timing::Ahead;
+    plan.clocks.clear();
+  }
+  plan.times.begin(unplannedSince_);
   position_ = node_ = issued_ = 0;
   isLeaving_ = false;
   ++plan.inForce;
@@ -305,7 +399,12 @@ Status StreamRun::beforeCall(const Call &call) {
     named_.noteWrites(call);
     return deviate(call.name);
   }
-  return event->isNode ? issueBefore(call.stream.forDriver()) : Status{};
+  if (!event->isNode)
+    return {};
+  PUMPGRAPH_TRY(issueBefore(call.stream.forDriver()));
+  if (plan_ && plan_->timing == StreamPlan::Timing::Running)
+    plan_->clocks.push_back(plannedClocks_.begin(call.stream.forDriver()));
+  return {};
 }
 
 Status StreamRun::afterCall(const Call &call, CUresult result) {
@@ -315,6 +414,8 @@ Status StreamRun::afterCall(const Call &call, CUresult result) {
     return deviate(fmt::format("{}, which failed", call.name));
   ++plannedCalls_;
   if (plan_->script.events[position_].isNode) {
+    if (plan_->timing == StreamPlan::Timing::Running)
+      plannedClocks_.end(plan_->clocks.back(), call.stream.forDriver());
     const std::vector<IssuedOperation> &operations = plan_->list.after[node_++];
     issued_ = 0;
     for (const IssuedOperation &operation : operations)
@@ -361,6 +462,8 @@ Status StreamRun::advance() {
   if (!plan_)
     return {};
   ++plan_->rounds;
+  plan_->times.pass(tools_.driver.now());
+  timeNext();
   position_ = node_ = issued_ = 0;
   return {};
 }
@@ -410,6 +513,7 @@ Status StreamRun::takeBack(const std::string &reason) {
        fmt::format("the plan of period {} is taken back: {}{}", plan_->script.period, reason,
                    removed ? "" : ", but " + removed.error().message));
   plan_ = nullptr;
+  noteForce(false);
   return isBroken_ ? removed : Status{};
 }
 
@@ -417,61 +521,16 @@ void StreamRun::abandon() {
   if (plan_) {
     plan_->residence->abandon();
     tools_.host.countPinned(-static_cast<std::int64_t>(reserved_));
+    noteForce(false);
   }
   plan_ = nullptr;
   while (!plans_.empty())
     retire(plans_.begin());
   events_.clear();
+  for (CallClocks *clocks : {&clocks_, &plannedClocks_})
+    clocks->forget(false);
   down_ = up_ = nullptr;
   context_ = nullptr;
-}
-
-std::vector<const StreamPlan *> StreamRun::history() const {
-  std::vector<const StreamPlan *> all;
-  for (const std::unique_ptr<StreamPlan> &plan : retired_)
-    all.push_back(plan.get());
-  for (const auto &[period, plan] : plans_)
-    all.push_back(plan.get());
-  return all;
-}
-
-Status StreamRun::writeReport(const std::string &folder) const {
-  std::map<std::uint32_t, int> pages;
-  for (const StreamPlan *plan : history()) {
-    const std::uint32_t period = plan->script.period;
-    const int page = ++pages[period];
-    const std::string path =
-        fmt::format("{}/{}-period-{}{}.txt", folder, getpid(), period, page == 1 ? "" : fmt::format("-{}", page));
-    std::ofstream file(path);
-    file << fmt::format("period {}: {} calls and allocations, {} rounds as planned, in force {} times\n", period,
-                        plan->script.events.size(), plan->rounds, plan->inForce);
-    for (const auto &[event, count] : plan->deviations)
-      file << fmt::format("left {} times by {}\n", count, event);
-    file << "\n" << plan->reportText;
-    file.close();
-    if (!file)
-      return fail(PUMPGRAPH_INVALID_ARGUMENT, "the report {} cannot be written: {}", path, std::strerror(errno));
-  }
-  return {};
-}
-
-std::vector<std::string> StreamRun::summary() const {
-  std::vector<std::string> lines;
-  for (const StreamPlan *plan : history()) {
-    std::string &line = lines.emplace_back(fmt::format("planned: {} rounds of period {}, in force {} times",
-                                                       plan->rounds, plan->script.period, plan->inForce));
-    if (plan->takenBack != 0)
-      line += fmt::format(", left {} times, the last time by {}", plan->takenBack, plan->lastDeviation);
-  }
-  std::size_t shown = 0;
-  for (const auto &[period, reason] : unplanned_)
-    if (shown++ < mostUnplannedShown)
-      lines.push_back(fmt::format("period {} is not planned: {}", period, reason));
-  if (shown > mostUnplannedShown)
-    lines.push_back(fmt::format("{} more periods are not planned", shown - mostUnplannedShown));
-  if (isRefused())
-    lines.push_back("nothing was planned since: " + refusal_);
-  return lines;
 }
 
 } // namespace pumpgraph::runtime

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "runtime/memory/HostMemory.h"
+#include "runtime/streams/CallClocks.h"
 #include "runtime/streams/DeviceWait.h"
 #include "runtime/streams/NamedBlocks.h"
 #include "runtime/streams/StreamPlan.h"
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -30,14 +32,20 @@ public:
   enum class Level : std::uint8_t { Info, Debug };
   using Say = std::function<void(Level, const std::string &)>;
 
-  /// `patience`: how long a plan waits for the device to be idle.
-  StreamRun(const MemoryTools &tools, NamedBlocks::Beside beside, std::chrono::milliseconds patience, Say say);
+  struct Options {
+    std::chrono::milliseconds patience; ///< of plans, for the device to be idle
+    std::optional<LinkSpeed> link;      ///< measured at the first plan if not given
+  };
+  StreamRun(const MemoryTools &tools, NamedBlocks::Beside beside, const Options &options, Say say);
   ~StreamRun();
   StreamRun(const StreamRun &) = delete;
   StreamRun &operator=(const StreamRun &) = delete;
 
   /// Plans a round, unless all of its memory is on the device. Waits for the planner. Nothing else may be under way.
   void plan(RoundScript script, const Compiler &compiler);
+  /// Where calls of the plan in force were timed, its round may be planned once more. An event that begins a round is
+  /// next.
+  void planAgain(const Compiler &compiler);
   /// Whether a plan was given up since the last question: its round may be planned anew.
   bool takeGivenUp() { return std::exchange(hasGivenUp_, false); }
   /// No plan comes into force any more, for a reason. One in force is taken back.
@@ -74,8 +82,11 @@ public:
   /// A page for each plan: its rounds, why it was left, the planner's report.
   Status writeReport(const std::string &folder) const;
   std::uint64_t plannedCalls() const { return plannedCalls_; }
+  /// For calls of a round that is written down.
+  CallClocks &clocks() { return clocks_; }
 
 private:
+  static constexpr std::size_t mostUnplannedShown = 3;
   using Plans = std::map<std::uint32_t, std::unique_ptr<StreamPlan>>;
 
   /// Gives a plan up, but for its part of the report.
@@ -101,6 +112,12 @@ private:
   bool waitForDevice();
   Expected<std::unique_ptr<StreamPlan>> makePlan(RoundScript script, const Compiler &compiler);
   Status prepareDriver(std::uint32_t events);
+  void measureLink();
+  std::set<std::uint64_t> blocksOnDevice() const;
+  /// A plan is in force from now on, or no more.
+  void noteForce(bool isInForce);
+  /// A round has ended as planned.
+  void timeNext();
   std::uint64_t reserveFor(const StreamPlan &plan) const;
   Status checkHostRoom(const StreamPlan &plan) const;
   Status remove();
@@ -108,7 +125,9 @@ private:
   MemoryTools tools_;
   NamedBlocks named_;
   DeviceWait deviceWait_;
+  CallClocks clocks_, plannedClocks_; ///< of a round that is written down; of one as planned
   std::chrono::milliseconds patience_;
+  std::optional<LinkSpeed> link_;
   Say say_;
   Plans plans_;                                      ///< by period
   std::vector<std::unique_ptr<StreamPlan>> retired_; ///< without memory, for the report
@@ -126,6 +145,8 @@ private:
   std::size_t issued_ = 0;     ///< operations of `before[node_]`
   std::uint64_t reserved_ = 0; ///< host memory
   std::uint64_t plannedCalls_ = 0;
+  Driver::Clock::duration planning_{}, unplannedTime_{};
+  Driver::Clock::time_point unplannedSince_;
   bool isLeaving_ = false; ///< an operation is missing, so nothing is expected any more
   bool isBroken_ = false;  ///< values are lost
 };

@@ -27,7 +27,8 @@ def plain(*command, **environment):
 
 def planned(budget, *command, options=(), **environment):
     return plain(RUN, f"--budget={budget}MiB", "--plan", *options, "--", *command,
-                 PUMPGRAPH_LOG="debug", **{"PUMPGRAPH_FAKE_DEFERS": "7", **environment})
+                 PUMPGRAPH_LOG="debug",
+                 **{"PUMPGRAPH_FAKE_DEFERS": "7", "PUMPGRAPH_RUN_LINK": "20,20,30", **environment})
 
 
 def rounds_in(said):
@@ -44,8 +45,22 @@ class Scenarios(unittest.TestCase):
     def test_a_loop_is_planned_from_its_fourth_round_on(self):
         said = self.same(8, "rounds", "40")
         self.assertRegex(said, r"period 1, 13 calls and allocations, is planned; predicted [\d.]+ ms a round")
-        self.assertRegex(said, r"planned: 37 rounds of period 1, in force 1 times, left 1 times, the last time by "
-                               r"cuMemcpyDtoH_v2")
+        self.assertRegex(said, r"planning took \d+\.\d s; \d+\.\d s passed without a plan")
+        self.assertRegex(said, r"planned: 37 rounds of period 1, median [\d.]+ ms \(predicted [\d.]+\), in force [12] "
+                               r"times, left 1 times, the last time by cuMemcpyDtoH_v2")
+
+    def test_the_link_is_measured_and_memory_keeps_its_values(self):
+        said = self.same(8, "rounds", "40", PUMPGRAPH_RUN_LINK="")
+        self.assertRegex(said, r"the link moves [\d.]+ GB/s up, [\d.]+ down and [\d.]+ in both directions")
+        self.assertGreater(rounds_in(said), 30, said)
+
+    def test_a_round_is_planned_again_with_the_times_of_its_calls(self):
+        said = self.same(8, "rounds", "40", PUMPGRAPH_FAKE_TIMES="1")
+        self.assertRegex(said, r"with its calls' times, period 1 is predicted to take [\d.]+ ms a round, not [\d.]+")
+        program = (LOOPS, "12", "60", "0")
+        got = planned(10, *program, PUMPGRAPH_FAKE_TIMES="12", PUMPGRAPH_RUN_LINK="2,2,3")
+        self.assertEqual(got.stdout, plain(*program).stdout, got.stderr)
+        self.assertIn("period 1 is planned again with its calls' times; predicted", got.stderr)
 
     def test_the_report_has_a_page_for_each_plan(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -54,6 +69,7 @@ class Scenarios(unittest.TestCase):
             [page] = Path(folder).glob("*-period-1.txt")
             text = page.read_text()
             self.assertRegex(text, r"period 1: 13 calls and allocations, \d+ rounds as planned, in force \d times\n"
+                                   r"median [\d.]+ ms \(predicted [\d.]+\)\n"
                                    r"left \d times by scaleAndAdd\n")
             self.assertIn("predicted", text)
 
@@ -67,7 +83,7 @@ class Scenarios(unittest.TestCase):
     def test_an_evaluation_leaves_the_round_and_the_plan_returns(self):
         said = self.same(6, "evaluated", "60")
         self.assertRegex(said, r"the plan of period 1 is taken back: scaleAndAdd came instead of event 0 of 13")
-        self.assertRegex(said, r"planned: \d+ rounds of period 1, in force [3-9] times")
+        self.assertRegex(said, r"planned: \d+ rounds of period 1, .*, in force [3-9] times")
 
     def test_the_device_never_has_more_than_the_budget(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -91,7 +107,8 @@ class Threads(unittest.TestCase):
         for seed in range(1, 25):
             program = (LOOPS, str(seed), "60", "300")
             expected = plain(*program)
-            got = planned(12 + 2 * (seed % 6), *program, "disturbed", PUMPGRAPH_FAKE_DEFERS=str(seed))
+            got = planned(12 + 2 * (seed % 6), *program, "disturbed", PUMPGRAPH_FAKE_DEFERS=str(seed),
+                          PUMPGRAPH_FAKE_TIMES=str(seed))
             self.assertEqual((got.stdout, got.returncode), (expected.stdout, 0), f"{program}\n{got.stderr[-2000:]}")
             rounds += rounds_in(got.stderr)
         self.assertGreater(rounds, 0)
@@ -123,7 +140,8 @@ class DrawnPrograms(unittest.TestCase):
         program = (LOOPS, str(seed), str(rounds), str(deviations))
         budget = 6 + 2 * (seed % 11)
         expected = plain(*program)
-        got = planned(budget, *program, PUMPGRAPH_FAKE_DEFERS=str(seed))
+        got = planned(budget, *program, PUMPGRAPH_FAKE_DEFERS=str(seed), PUMPGRAPH_FAKE_TIMES=str(seed),
+                      PUMPGRAPH_RUN_LINK="2,2,3")
         if expected.returncode != 0 or (got.stdout, got.returncode) != (expected.stdout, 0):
             return f"{' '.join(program)} with {budget} MiB: status {got.returncode}\n{got.stderr[-2000:]}"
         if "checker" in got.stderr or "lack a value" in got.stderr:
