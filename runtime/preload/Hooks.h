@@ -60,6 +60,24 @@ inline runtime::CallStream callStream(const EntryPoint &entry, CUstream stream) 
 NodeKind nodeKind(const EntryPoint &entry);
 /// Whether it makes an executable graph.
 bool isInstantiation(const EntryPoint &entry);
+
+/// Of a call that makes or changes an executable graph.
+struct GraphArguments {
+  CUgraphExec *made = nullptr;
+  CUgraphExec changed = nullptr;
+  CUgraph graph = nullptr; ///< null: one node is changed
+  std::uint64_t flags = 0;
+
+  template <typename Argument> void add(const Argument &) {}
+  void add(CUgraphExec *executable) { made = executable; }
+  void add(CUgraphExec executable) { changed = executable; }
+  void add(CUgraph of) { graph = of; }
+  void add(unsigned long long given) { flags = given; }
+  void add(const CUDA_GRAPH_INSTANTIATE_PARAMS *given) { flags = given->flags; }
+  void add(CUDA_GRAPH_INSTANTIATE_PARAMS *given) { flags = given->flags; }
+};
+/// It has succeeded.
+void noteExecutable(const EntryPoint &entry, const GraphArguments &given);
 /// Why no round is planned once the program has called it; empty: that is no reason.
 std::string_view whyNothingIsPlanned(const EntryPoint &entry);
 
@@ -252,8 +270,11 @@ template <typename Tag> struct Hook {
       if (outside.refusal() != CUDA_SUCCESS)
         return outside.refusal();
       const CUresult result = real(arguments...);
-      if (result == CUDA_SUCCESS && isInstantiation(entry))
-        shim().executableBegins();
+      if (result == CUDA_SUCCESS && entry.kind == EntryClass::Instantiates) {
+        GraphArguments given;
+        (given.add(arguments), ...);
+        noteExecutable(entry, given);
+      }
       return result;
     }
     default:
@@ -294,6 +315,10 @@ PUMPGRAPH_HOOK(cuMemRetainAllocationHandle, CUmemGenericAllocationHandle *, void
 PUMPGRAPH_HOOK(cuMemMap, CUdeviceptr, std::size_t, std::size_t, CUmemGenericAllocationHandle, unsigned long long);
 PUMPGRAPH_HOOK(cuMemUnmap, CUdeviceptr, std::size_t);
 
+// GraphHooks.cpp
+PUMPGRAPH_HOOK(cuGraphLaunch, CUgraphExec, CUstream);
+PUMPGRAPH_HOOK(cuGraphExecDestroy, CUgraphExec);
+
 // HostHooks.cpp
 PUMPGRAPH_HOOK(cuMemHostAlloc, void **, std::size_t, unsigned);
 PUMPGRAPH_HOOK(cuMemAllocHost, void **, std::size_t);
@@ -312,7 +337,6 @@ PUMPGRAPH_HOOK(cuEventRecordWithFlags, CUevent, CUstream, unsigned);
 PUMPGRAPH_HOOK(cuEventDestroy, CUevent);
 PUMPGRAPH_HOOK(cuStreamWaitEvent, CUstream, CUevent, unsigned);
 PUMPGRAPH_HOOK(cuStreamEndCapture, CUstream, CUgraph *);
-PUMPGRAPH_HOOK(cuGraphExecDestroy, CUgraphExec);
 PUMPGRAPH_HOOK(cuTexObjectCreate, CUtexObject *, const CUDA_RESOURCE_DESC *, const CUDA_TEXTURE_DESC *,
                const CUDA_RESOURCE_VIEW_DESC *);
 PUMPGRAPH_HOOK(cuModuleGetFunction, CUfunction *, CUmodule, const char *);

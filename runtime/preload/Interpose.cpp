@@ -207,9 +207,11 @@ void *standInFor(const char *name, void *real, int version, cuuint64_t flags) {
   return !entry && isDeclared(name) ? real : entry || mayMatter(name) ? stubFor(name, real) : real;
 }
 
+constexpr const char *pastTheDriver = "the library reaches memory past the driver's calls";
+
 /// Libraries that give addresses to other parts of the device.
 bool reachesMemoryUnseen(std::string_view path) {
-  constexpr std::array libraries{"libnvidia-encode.so", "libnvcuvid.so", "libnvoptix.so", "libcufile.so"};
+  constexpr std::array libraries{"libnvidia-encode.so", "libnvcuvid.so", "libnvoptix.so"};
   return std::any_of(libraries.begin(), libraries.end(),
                      [&](const char *library) { return path.find(library) != std::string_view::npos; });
 }
@@ -287,6 +289,8 @@ PUMPGRAPH_HIDDEN void *pumpgraphLooksUp(void *handle, const char *name) {
     return standIn;
   if (name[0] != 'c' || name[1] != 'u' || name[2] < 'A' || name[2] > 'Z')
     return nullptr;
+  if (std::string_view(name).starts_with("cuFile")) // its library may be opened and not used
+    static_cast<void>(shim().stopPlanning(name, pastTheDriver));
   EntryPoint *const entry = findSymbol(name);
   if (!entry && (isDeclared(baseOf(name)) || !mayMatter(name)))
     return nullptr;
@@ -306,7 +310,7 @@ PUMPGRAPH_HIDDEN void pumpgraphOpens(const char *path, int flags) {
   if ((flags & RTLD_DEEPBIND) != 0 && path)
     shim().stepAside(fmt::format("{} is opened with RTLD_DEEPBIND, so its CUDA calls cannot be seen", path));
   if (path && reachesMemoryUnseen(path))
-    static_cast<void>(shim().stopPlanning(path, "the library reaches memory past the driver's calls"));
+    static_cast<void>(shim().stopPlanning(path, pastTheDriver));
 }
 
 PUMPGRAPH_HIDDEN void pumpgraphOpensApart(Lmid_t space, const char *path, int) {

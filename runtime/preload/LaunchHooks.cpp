@@ -2,6 +2,7 @@
 /// \file
 /// Launches, copies, events and captures, as the log takes them.
 #include "runtime/preload/Hooks.h"
+#include "runtime/preload/LaunchParameters.h"
 
 #include <algorithm>
 #include <array>
@@ -17,19 +18,6 @@ struct Parameters {
   void **each = nullptr;
   void **extra = nullptr;
 };
-
-/// The piece with all parameters, if they are given so.
-std::span<const char> packed(void **extra) {
-  const char *data = nullptr;
-  std::size_t bytes = 0;
-  for (void **entry = extra; entry && *entry != CU_LAUNCH_PARAM_END; entry += 2) {
-    if (*entry == CU_LAUNCH_PARAM_BUFFER_POINTER)
-      data = static_cast<const char *>(entry[1]);
-    else if (*entry == CU_LAUNCH_PARAM_BUFFER_SIZE)
-      bytes = *static_cast<const std::size_t *>(entry[1]);
-  }
-  return {data, data ? bytes : 0};
-}
 
 struct Launch {
   const EntryPoint &entry;
@@ -51,7 +39,7 @@ struct Launch {
         call.value(shape.parameters[i].bytes);
         call.words(parameters.each[i], shape.parameters[i].bytes, static_cast<std::int32_t>(i));
       }
-    else if (const std::span<const char> piece = packed(parameters.extra); !piece.empty()) {
+    else if (const std::span<const char> piece = packedParameters(parameters.extra); !piece.empty()) {
       call.value(piece.size());
       call.words(piece.data(), piece.size(), unknownParameter);
     }
@@ -132,10 +120,6 @@ NodeKind nodeKind(const EntryPoint &entry) {
   if (entry.kind == EntryClass::Copies && name.starts_with("cuMemcpy"))
     return NodeKind::Memcpy;
   return entry.kind == EntryClass::Copies && name.starts_with("cuMemset") ? NodeKind::Memset : NodeKind::Opaque;
-}
-
-bool isInstantiation(const EntryPoint &entry) {
-  return std::string_view(entry.name).starts_with("cuGraphInstantiate");
 }
 
 std::string_view whyNothingIsPlanned(const EntryPoint &entry) {
@@ -255,13 +239,6 @@ CUresult Hook<tag::cuStreamWaitEvent>::call(const Real<CUresult (*)(CUstream, CU
     call.waits(event);
   };
   return perform(describe, [&] { return real(stream, event, flags); });
-}
-
-CUresult Hook<tag::cuGraphExecDestroy>::call(const Real<CUresult (*)(CUgraphExec)> &real, CUgraphExec exec) {
-  const CUresult result = real(exec);
-  if (result == CUDA_SUCCESS && shim().isActive())
-    shim().executableEnds();
-  return result;
 }
 
 CUresult Hook<tag::cuTexObjectCreate>::call(

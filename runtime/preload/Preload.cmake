@@ -22,6 +22,8 @@ add_library(pumpgraph_preload SHARED
   preload/CallLog.cpp
   preload/ContextHooks.cpp
   preload/EntryPoints.cpp
+  preload/Executables.cpp
+  preload/GraphHooks.cpp
   preload/HostHooks.cpp
   preload/HostRanges.cpp
   preload/Interpose.cpp

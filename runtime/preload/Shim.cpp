@@ -101,7 +101,7 @@ void Shim::nextEvent() {
   streams_->planAgain(*compiler);
   if (!log_.isWriting())
     streams_->clocks().restart();
-  if (const auto [period, phase] = log_.place(); period != 0 && executables_ == 0)
+  if (const auto [period, phase] = log_.place(); period != 0 && executables_.areAllKnown())
     streams_->beginRound(period, phase);
   if (streams_->takeGivenUp())
     log_.describeAgain();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "runtime/preload/CallLog.h"
+#include "runtime/preload/Executables.h"
 #include "runtime/preload/HostRanges.h"
 #include "runtime/preload/Kernels.h"
 #include "runtime/preload/Memory.h"
@@ -102,9 +103,8 @@ public:
   CUresult stopPlanning(std::string_view symbol, std::string_view reason);
   /// The answer to an event that must not happen, since values are not at their addresses.
   CUresult refuse(const runtime::Error &error);
-  /// While there is an executable graph no plan comes into force: the driver has seen the memory behind its addresses.
-  void executableBegins() { executables_.fetch_add(1, std::memory_order_relaxed); }
-  void executableEnds() { executables_.fetch_sub(1, std::memory_order_relaxed); }
+  /// The program's executable graphs; only where rounds are planned.
+  Executables &executables() { return executables_; }
   /// A call to fill in, which somebody filled in before.
   std::unique_ptr<runtime::Call> takeCall();
   void giveBack(std::unique_ptr<runtime::Call> call) { calls_.push_back(std::move(call)); }
@@ -138,7 +138,6 @@ private:
   std::atomic<bool> hasBegun_{false};
   std::atomic<bool> isFork_{false};
   std::atomic<int> captures_{0};
-  std::atomic<int> executables_{0};
   std::optional<CUdevice> primary_; ///< whose primary context the program uses; under `mutex_`
   int contexts_ = 0;                ///< that the program has begun; under `mutex_`
   std::mutex reasonMutex_;
@@ -153,6 +152,7 @@ private:
   CallLog log_;
   Kernels kernels_;
   HostRanges hostRanges_;
+  Executables executables_;
   std::atomic<const runtime::Compiler *> compiler_{nullptr}; ///< once it is open
 };
 

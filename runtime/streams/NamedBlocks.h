@@ -40,6 +40,8 @@ public:
   /// A call beside planned rounds is next, which may write addresses to memory.
   void noteWrites(const Call &call);
 
+  /// Adds blocks that words lead to.
+  void keep(std::span<const std::uint64_t> words) { addNamed(words, std::nullopt, uploaded_); }
   /// Adds blocks whose addresses are among the bytes that a call uploads. False if nobody can read them.
   bool noteUpload(const Call &call);
 

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -71,6 +72,9 @@ public:
 
   /// Of a call that is no event: the addresses that it may write. beforeCall() does so itself.
   Status note(const Call &call);
+
+  /// Memory that words lead to stays in place from now on.
+  void keepInPlace(std::span<const std::uint64_t> words) { named_.keep(words); }
 
   /// Every value returns to its address. Nothing, if no plan is in force.
   Status takeBack(const std::string &reason);

@@ -370,13 +370,13 @@ void descriptor(int count) {
   loop.print();
 }
 
-/// A library for video is opened in the middle of a round.
-void library(int count) {
+/// A library is opened, or a function of it looked up, in the middle of a round.
+template <typename Open> void library(int count, const Open &open) {
   Loop loop(4 * mebibyte);
   for (int i = 0; i < count; ++i)
     loop.round(0.5F, [&] {
       if (i == count - 1)
-        static_cast<void>(dlopen("libnvcuvid.so.1", RTLD_NOW));
+        open();
     });
   loop.print();
 }
@@ -414,6 +414,39 @@ void constructor(int count) {
   loop.print();
 }
 
+/// A graph of the program's own is launched in each round: it adds to the loop's memory, or to memory of its own. From
+/// some round on there is another one, at whose launch the first is gone.
+void graphs(int count) {
+  Loop loop(4 * mebibyte);
+  constexpr std::size_t bytes = 2 * mebibyte;
+  CUdeviceptr own = 0;
+  MUST(memAlloc(&own, bytes));
+  loop.set(own, static_cast<int>(bytes / sizeof(float)), 0.0F);
+  const CUfunction add = kernel("addBeside");
+  const auto instantiate = [&](CUdeviceptr to) {
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    MUST(FIND(cuStreamBeginCapture, 10010)(loop.stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
+    loop.call(add, to, 0, 1.0F);
+    MUST(FIND(cuStreamEndCapture, 10000)(loop.stream(), &graph));
+    MUST(FIND(cuGraphInstantiateWithFlags, 11040)(&exec, graph, 0));
+    MUST(FIND(cuGraphDestroy, 10000)(graph));
+    return exec;
+  };
+  CUgraphExec exec = instantiate(own);
+  for (int i = 0; i < count; ++i) {
+    if (i == count / 2) {
+      MUST(FIND(cuGraphExecDestroy, 10000)(exec));
+      exec = instantiate(loop.sum());
+    }
+    loop.round(0.5F, [&] { MUST(FIND(cuGraphLaunch, 10000)(exec, loop.stream())); });
+  }
+  loop.print();
+  float value = 0;
+  MUST(FIND(cuMemcpyDtoH, 3020)(&value, own, sizeof value));
+  std::printf("%g\n", value);
+}
+
 const std::map<std::string, std::function<void(int)>> scenarios{
     {"tails", tails},
     {"table", [](int rounds) { table(rounds, 0, false); }},
@@ -430,6 +463,7 @@ const std::map<std::string, std::function<void(int)>> scenarios{
     {"late-rows", [](int rounds) { lateAddress(rounds, copyRow); }},
     {"late-value", [](int rounds) { lateAddress(rounds, writeValue); }},
     {"late-host-table", lateHostTable},
+    {"graphs", graphs},
     {"pageable-table", pageableTable},
     {"mapped-table", mappedTable},
     {"waits", waits},
@@ -437,7 +471,8 @@ const std::map<std::string, std::function<void(int)>> scenarios{
     {"destroyed-events", destroyedEvents},
     {"release", release},
     {"descriptor", descriptor},
-    {"library", library},
+    {"video", [](int rounds) { library(rounds, [] { dlopen("libnvcuvid.so.1", RTLD_NOW); }); }},
+    {"file", [](int rounds) { library(rounds, [] { static_cast<void>(dlsym(RTLD_DEFAULT, "cuFileRead")); }); }},
     {"constructor", constructor},
 };
 

@@ -256,7 +256,7 @@ private:
     }
   }
 
-  /// A graph that is launched once.
+  /// A graph that is launched once. It may stay, and be launched again in place of another one's capture.
   void capture() {
     const auto own = std::find_if(streams_.begin(), streams_.end(), [](CUstream stream) { return stream != nullptr; });
     if (own == streams_.end())
@@ -265,13 +265,23 @@ private:
     CUgraphExec exec = nullptr;
     Memory &memory = memory_[draw(kept_)];
     const auto stream = static_cast<int>(own - streams_.begin());
+    if (keptGraph_) {
+      follow(*keptMemory_, stream, true);
+      MUST(FIND(cuGraphLaunch, 10000)(keptGraph_, *own));
+      return;
+    }
     follow(memory, stream, true);
     MUST(FIND(cuStreamBeginCapture, 10010)(*own, CU_STREAM_CAPTURE_MODE_RELAXED));
     launchSet(memory, 7, stream);
     MUST(FIND(cuStreamEndCapture, 10000)(*own, &graph));
     MUST(FIND(cuGraphInstantiateWithFlags, 11040)(&exec, graph, 0));
     MUST(FIND(cuGraphLaunch, 10000)(exec, *own));
-    MUST(FIND(cuGraphExecDestroy, 10000)(exec));
+    if (draw(2) == 0) {
+      keptGraph_ = exec;
+      keptMemory_ = &memory;
+    } else {
+      MUST(FIND(cuGraphExecDestroy, 10000)(exec));
+    }
     MUST(FIND(cuGraphDestroy, 10000)(graph));
   }
 
@@ -282,6 +292,8 @@ private:
   std::vector<Memory> memory_; ///< that of rounds is last
   std::size_t kept_ = 0;
   std::vector<Step> steps_;
+  CUgraphExec keptGraph_ = nullptr; ///< that works in `keptMemory_`
+  Memory *keptMemory_ = nullptr;
   bool leaves_ = false;
 };
 

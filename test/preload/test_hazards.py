@@ -108,10 +108,17 @@ class Hazards(unittest.TestCase):
         self.assertGreater(rounds_in(said), 20, said)
         self.assertIn("nothing is planned from now on: cuTensorMapEncodeTiled: its descriptor hides the address", said)
 
+    def test_memory_of_executable_graphs_stays_in_place(self):
+        for seed in range(1, 5):
+            said = self.same(10, "graphs", 60, PUMPGRAPH_FAKE_DEFERS=str(seed))
+            self.assertEqual(said.count("is planned; predicted"), 2, said)
+            self.assertGreater(rounds_in(said), 40, said)
+
     def test_a_library_that_reaches_memory_past_the_driver_ends_planning(self):
-        said = self.same(8, "library")
-        self.assertGreater(rounds_in(said), 20, said)
-        self.assertIn("nothing is planned from now on: libnvcuvid.so.1: the library reaches memory past", said)
+        for scenario, name in (("video", "libnvcuvid.so.1"), ("file", "cuFileRead")):
+            said = self.same(8, scenario)
+            self.assertGreater(rounds_in(said), 20, said)
+            self.assertIn(f"nothing is planned from now on: {name}: the library reaches memory past", said)
 
     def test_planning_waits_for_no_constructor_of_a_library(self):
         self.assertGreater(rounds_in(self.same(8, "constructor")), 20)

@@ -103,15 +103,15 @@ class Scenarios(unittest.TestCase):
 
 class Threads(unittest.TestCase):
     def test_another_thread_takes_plans_back_at_any_time(self):
-        rounds = 0
+        plans = 0  # that came into force: how many rounds the other thread leaves them depends on the machine
         for seed in range(1, 25):
             program = (LOOPS, str(seed), "60", "300")
             expected = plain(*program)
             got = planned(12 + 2 * (seed % 6), *program, "disturbed", PUMPGRAPH_FAKE_DEFERS=str(seed),
                           PUMPGRAPH_FAKE_TIMES=str(seed))
             self.assertEqual((got.stdout, got.returncode), (expected.stdout, 0), f"{program}\n{got.stderr[-2000:]}")
-            rounds += rounds_in(got.stderr)
-        self.assertGreater(rounds, 0)
+            plans += sum(int(count) for count in re.findall(r"in force (\d+) times", got.stderr))
+        self.assertGreater(plans, 10)
 
 
 class Failures(unittest.TestCase):
