@@ -397,7 +397,7 @@ Status StreamRun::beforeCall(const Call &call) {
   const RoundEvent *const event = expected(RoundEvent::Kind::Call);
   if (!event || event->parts != call.parts || !call.unplannable.empty()) {
     named_.noteWrites(call);
-    return deviate(call.name);
+    return deviate(call.unplannable.empty() ? call.name : fmt::format("{} ({})", call.name, call.unplannable));
   }
   if (!event->isNode)
     return {};
