@@ -19,3 +19,4 @@ config.environment["PATH"] = os.pathsep.join(
 config.substitutions.append(("%python", sys.executable))
 config.substitutions.append(("%docs", os.path.join(os.path.dirname(config.test_source_root), "docs")))
 config.substitutions.append(("%build", build))
+config.substitutions.append(("%llvm_include", os.path.join(os.path.dirname(lit_config.params["llvm"]), "include")))

@@ -108,7 +108,7 @@ def PlanResidency : GraphPass<"plan-residency"> {
   let options = [Option<"budget", "budget", "::pumpgraph::ir::Bytes", "::pumpgraph::ir::Bytes()",
                         "device memory; 0: as much as the step needs">,
                  Option<"backend", "backend", "::pumpgraph::Backend", "::pumpgraph::Backend::Virtual",
-                        "the plan's backend", [{::llvm::cl::values(
+                        "virtual, managed, or managed-unknown: with unknown accesses", [{::llvm::cl::values(
                           clEnumValN(::pumpgraph::Backend::Virtual, "virtual", "copies and edges"),
                           clEnumValN(::pumpgraph::Backend::Managed, "managed", "an agent on managed memory"),
                           clEnumValN(::pumpgraph::Backend::ManagedUnknown, "managed-unknown",

@@ -4,7 +4,10 @@
   doc_examples.py parse FILE.md OPS.td        every ```mlir block is valid IR, and every op of OPS.td is in one of them
   doc_examples.py transform FILE.md           "Before:" run through the pipeline of "After `...`:" gives what follows
   doc_examples.py passes Passes.md            prints the reference of the passes, with the options of many of them once
+  doc_examples.py ops FILE.md OPS.json        prints the reference of the IR with its tables made anew from what
+                                              `llvm-tblgen --dump-json` says of the ops
 """
+import json
 import pathlib
 import re
 import subprocess
@@ -12,6 +15,7 @@ import sys
 
 BLOCK = r"```mlir\n(.*?)```"
 MACHINE = r"-up +: .*\n(?:-.*\n)*-host-memory +: .*\n"
+TABLE = re.compile(r"(<!-- PumpOps.td: (\w+ \w+) -->\n\n)(?:\|.*\n)*")
 PAIR = r"Before:\n\n?" + BLOCK + r"\n+After `([^`]+)`:\n\n?" + BLOCK
 
 
@@ -50,5 +54,73 @@ def passes(generated):
     print(generated[:first] + re.sub(MACHINE, "-up to -host-memory: as of estimate-costs\n", generated[first:]), end="")
 
 
+class Definitions:
+    """The ops of PumpOps.td, by group: graph, buffer, captured, added."""
+
+    def __init__(self, records):
+        self.records = records
+        named = {"captured": "Pump_CapturedOp", "added": "Pump_AddedOp"}
+        groups = {group: [records[op] for op in records["!instanceof"][of]] for group, of in named.items()}
+        grouped = {op["opName"] for ops in groups.values() for op in ops}
+        alone = [records[op] for op in records["!instanceof"]["Op"] if records[op]["opName"] not in grouped]
+        self.groups = {**groups, **{op["opName"]: [op] for op in alone}}
+        self.shown = set()
+
+    def clauses(self, op):
+        """Of each argument its name, its clause and the meaning of that. Sizes stand in the clause of their offsets."""
+        found = []
+        names = {name for _, name in op["arguments"]["args"]}
+        for argument, name in op["arguments"]["args"]:
+            record = self.records[argument["def"]]
+            clause, colon, meaning = record.get("summary", "").partition(": ")
+            if "Arg" in record["!superclasses"] and colon:
+                found.append((name, clause, meaning))
+            elif name.replace("size", "offset") not in names - {name}:
+                sys.exit(f'pump.{op["opName"]}: PumpOps.td gives the argument "{name}" no "clause: meaning"')
+        return found
+
+    def common(self, *groups):
+        """What all ops of the groups have."""
+        first, *others = (self.clauses(op) for group in groups for op in self.groups[group])
+        return [clause for clause in first if all(clause in other for other in others)]
+
+    def table(self, name):
+        group, kind = name.split()
+        self.shown.add(name)
+        everywhere = self.common("captured", "added")
+        if name == "node clauses":
+            return [("clause", "meaning"), *map(row, everywhere)]
+        if kind == "clauses":
+            return [("clause", "meaning"), *(row(clause) for clause in self.common(group) if clause not in everywhere)]
+        rows = []
+        for op in self.groups[group]:
+            own = [row(clause) for clause in self.clauses(op) if clause not in self.common(group)]
+            rows.append((f"`pump.{op['opName']}`", "; ".join([op["summary"], *map(": ".join, own)])))
+        return [("op", "meaning, clauses of its own"), *rows]
+
+    def all_tables(self):
+        return {"node clauses"} | {f"{group} {kind}" for group, ops in self.groups.items()
+                                   for kind in ("ops", "clauses")[len(ops) == 1:]}
+
+
+def row(clause):
+    """The argument is named where the clause does not."""
+    name, syntax, meaning = clause
+    return (syntax if re.search(rf"\b{name}\b", syntax) else f"{syntax} (`{name}`)"), meaning
+
+
+def ops(document, records):
+    definitions = Definitions(json.loads(records))
+
+    def made_anew(place):
+        head, *rows = definitions.table(place[2])
+        lines = [head, ["---"] * len(head), *rows]
+        return place[1] + "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+    print(TABLE.sub(made_anew, document), end="")
+    if definitions.shown != definitions.all_tables():
+        sys.exit(f"tables of {sorted(definitions.shown)}, but there are {sorted(definitions.all_tables())}")
+
+
 files = [pathlib.Path(name).read_text() for name in sys.argv[2:]]
-{"parse": parse, "transform": transform, "passes": passes}[sys.argv[1]](*files)
+{"parse": parse, "transform": transform, "passes": passes, "ops": ops}[sys.argv[1]](*files)

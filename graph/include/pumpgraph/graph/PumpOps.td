@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The ops of the `pump` dialect. docs/reference/ir.md shows each of them.
+/// The ops of the `pump` dialect. docs/reference/ir.md shows each of them, and its tables are made from here: an op's
+/// summary, and of each argument the clause and its meaning.
 ///
 /// docs/design/architecture.md lists the files of a new node kind.
 
@@ -23,16 +24,14 @@ def Pump_Position : ConfinedAttr<I32Attr, [IntNonNegative]>;
 
 def Pump_GraphOp : Pump_Op<"graph", [IsolatedFromAbove, SingleBlock, NoTerminator, NoRegionArguments, Symbol]> {
   let summary = "a step";
-  let description = [{
-    Holds the buffers and nodes of one captured graph. `stage` says how far the step has come: `captured` (where it says
-    nothing), `planned`, `lowered_virtual` or `lowered_managed`. `budget` is there once the step is planned, `host_bytes`
-    (the size of the pinned pool) once it is lowered.
-  }];
-  let arguments = (ins SymbolNameAttr:$sym_name,
-                       DefaultValuedAttr<I32Attr, "0">:$stage,
-                       DefaultValuedAttr<Pump_PositiveByteCount, "2097152">:$page_bytes,
-                       OptionalAttr<Pump_PositiveByteCount>:$budget,
-                       OptionalAttr<Pump_PositiveByteCount>:$host_bytes);
+  let arguments = (ins
+    Arg<SymbolNameAttr, "`@step`: its name">:$sym_name,
+    Arg<DefaultValuedAttr<I32Attr, "0">, "`stage(s)`: one of the stages above; without it `captured`">:$stage,
+    Arg<DefaultValuedAttr<Pump_PositiveByteCount, "2097152">,
+        "`page_bytes(n)`: the size of page and frame, by default 2 MiB">:$page_bytes,
+    Arg<OptionalAttr<Pump_PositiveByteCount>, "`budget(n)`: of a planned step">:$budget,
+    Arg<OptionalAttr<Pump_PositiveByteCount>,
+        "`host_bytes(n)`: the pinned pool of a step lowered for virtual memory">:$host_bytes);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
     $sym_name `` custom<Stage>($stage) (`page_bytes` `(` $page_bytes^ `)`)? (`budget` `(` $budget^ `)`)? (`host_bytes` `(` $host_bytes^ `)`)?
@@ -44,26 +43,28 @@ def Pump_GraphOp : Pump_Op<"graph", [IsolatedFromAbove, SingleBlock, NoTerminato
 
 def Pump_BufferOp : Pump_Op<"buffer", [HasParent<"GraphOp">, OpAsmOpInterface]> {
   let summary = "one allocation with its own virtual address";
-  let description = [{
-    `frames` names the physical frame of every page, once planned: runs of consecutive frames (`0 to 15`), single ones,
-    and pages that are never on the device (`none`, `none * 4`). `resident` lists the ranges that are on the device at
-    the step boundary, `mirrored` those of them that are in host memory as well. `hosted` lists the ranges that are in
-    host memory at all times, where nodes reach them over the link. `renamable`: another address could stand wherever
-    nodes have this one. `present`: all of it is on the device whenever the step does not run, where anybody may read
-    and write it. `continues` names the buffer whose value goes on in this one.
-  }];
-  let arguments = (ins DefaultValuedStrAttr<StrAttr, "">:$name,
-                       UnitAttr:$is_private, UnitAttr:$present, UnitAttr:$live_in, UnitAttr:$live_out, UnitAttr:$renamable,
-                       Optional<Pump_BufferType>:$continues,
-                       Pump_PositiveByteCount:$size,
-                       OptionalAttr<Pump_PositiveByteCount>:$address,
-                       OptionalAttr<DenseI32ArrayAttr>:$frames,
-                       DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$resident_offsets,
-                       DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$resident_sizes,
-                       DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$mirrored_offsets,
-                       DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$mirrored_sizes,
-                       DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$hosted_offsets,
-                       DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$hosted_sizes);
+  let arguments = (ins
+    Arg<DefaultValuedStrAttr<StrAttr, "">, "`\"name\"`: the program's">:$name,
+    Arg<UnitAttr, "`private`: only captured steps touch it, so it may leave the device">:$is_private,
+    Arg<UnitAttr, "`present`: private, and at its address whenever the step does not run">:$present,
+    Arg<UnitAttr, "`live_in`: its value at the start is read">:$live_in,
+    Arg<UnitAttr, "`live_out`: its value at the end is needed">:$live_out,
+    Arg<UnitAttr, "`renamable`: its value may continue at another address">:$renamable,
+    Arg<Optional<Pump_BufferType>,
+        "`continues(%b)`: takes over the value of `%b` from some node on; a page with the same frame in both is one "
+        "page">:$continues,
+    Arg<Pump_PositiveByteCount, "`size(n)`: its bytes">:$size,
+    Arg<OptionalAttr<Pump_PositiveByteCount>, "`address(a)`: on the device; without it unknown">:$address,
+    Arg<OptionalAttr<DenseI32ArrayAttr>,
+        "`frames(...)`: the frame of each page: runs, single frames, `none` for pages never on the device">:$frames,
+    Arg<DefaultValuedAttr<DenseI64ArrayAttr, "{}">,
+        "`resident(ranges)`: on the device at the boundary">:$resident_offsets,
+    DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$resident_sizes,
+    Arg<DefaultValuedAttr<DenseI64ArrayAttr, "{}">,
+        "`mirrored(ranges)`: resident, and in host memory too">:$mirrored_offsets,
+    DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$mirrored_sizes,
+    Arg<DefaultValuedAttr<DenseI64ArrayAttr, "{}">, "`hosted(ranges)`: in host memory at all times">:$hosted_offsets,
+    DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$hosted_sizes);
   let results = (outs Pump_BufferType:$buffer);
   let assemblyFormat = [{
     `` custom<Name>($name) (`private` $is_private^)? (`present` $present^)? (`live_in` $live_in^)? (`live_out` $live_out^)?
@@ -86,23 +87,33 @@ def Pump_BufferOp : Pump_Op<"buffer", [HasParent<"GraphOp">, OpAsmOpInterface]> 
 class Pump_CapturedOp<string mnemonic, string kind, dag more = (ins)>
     : Pump_Op<mnemonic, [HasParent<"GraphOp">, AttrSizedOperandSegments, OpAsmOpInterface, Pump_NodeOpInterface,
                          Pump_AccessOpInterface]> {
-  let arguments = !con((ins DefaultValuedStrAttr<StrAttr, "">:$name), more,
-                       (ins UnitAttr:$is_pure,
-                            DefaultValuedStrAttr<StrAttr, "">:$label,
-                            OptionalAttr<Pump_Position>:$captured,
-                            Variadic<Pump_TokenType>:$deps,
-                            DefaultValuedAttr<DenseI8ArrayAttr, "{}">:$edge_kinds,
-                            Variadic<Pump_BufferType>:$buffers,
-                            DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$offsets,
-                            DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$sizes,
-                            DefaultValuedAttr<DenseI8ArrayAttr, "{}">:$may,
-                            DefaultValuedAttr<DenseI8ArrayAttr, "{}">:$must,
-                            DefaultValuedAttr<DenseI8ArrayAttr, "{}">:$evidence,
-                            DefaultValuedAttr<DenseI32ArrayAttr, "{}">:$parameters,
-                            DefaultValuedAttr<DenseF32ArrayAttr, "{}">:$slowdowns,
-                            DefaultValuedAttr<DenseBoolArrayAttr, "{}">:$asides,
-                            OptionalAttr<F64Attr>:$cost_us,
-                            OptionalAttr<F64Attr>:$arithmetic_us));
+  let arguments = !con((ins
+    Arg<DefaultValuedStrAttr<StrAttr, "">, "`\"name\"`: as captured: a kernel's symbol">:$name), more, (ins
+    Arg<UnitAttr, "`pure`: its writes follow from its reads and parameters, and are its only effect">:$is_pure,
+    Arg<DefaultValuedStrAttr<StrAttr, "">, "`label(\"text\")`: the program's name of the node">:$label,
+    Arg<OptionalAttr<Pump_Position>, "`node(i)`: its place in the captured graph">:$captured,
+    Arg<Variadic<Pump_TokenType>, "`after(%t, ...)`: starts when these nodes have completed">:$deps,
+    Arg<DefaultValuedAttr<DenseI8ArrayAttr, "{}">,
+        "`programmatic`: behind a token, between two kernels: starts while that one runs">:$edge_kinds,
+    Arg<Variadic<Pump_BufferType>, "`%buffer`: the accessed buffer">:$buffers,
+    Arg<DefaultValuedAttr<DenseI64ArrayAttr, "{}">, "`[offset, size]`: the accessed bytes">:$offsets,
+    DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$sizes,
+    Arg<DefaultValuedAttr<DenseI8ArrayAttr, "{}">,
+        "`read`, `write`, `readwrite`: the most that the access does">:$may,
+    Arg<DefaultValuedAttr<DenseI8ArrayAttr, "{}">,
+        "`must(mode)`: certain: reads, or overwrites, every byte">:$must,
+    Arg<DefaultValuedAttr<DenseI8ArrayAttr, "{}">, "evidence: how the access is known, see below">:$evidence,
+    Arg<DefaultValuedAttr<DenseI32ArrayAttr, "{}">,
+        "`parameter(i)`: the kernel parameter with the pointer, if there is exactly one">:$parameters,
+    Arg<DefaultValuedAttr<DenseF32ArrayAttr, "{}">,
+        "`slowdown(f)`: time over hosted pages, as measured, over the "
+        "[predicted](../design/cost-model.md#prediction) time; by default 1">:$slowdowns,
+    Arg<DefaultValuedAttr<DenseBoolArrayAttr, "{}">,
+        "`aside`: of a `pure` node with a known parameter: the value here reaches no other write of the node. A "
+        "repetition leaves the access out and has other memory there">:$asides,
+    Arg<OptionalAttr<F64Attr>, "`cost(us)`: its time with all operands on the device">:$cost_us,
+    Arg<OptionalAttr<F64Attr>,
+        "`arithmetic(us)`: the time of its declared arithmetic, for nodes without `cost`">:$arithmetic_us));
   let results = (outs Pump_TokenType:$done);
   string tail = [{
     (`pure` $is_pure^)? `` custom<Label>($label) `` custom<Captured>($captured) `` custom<After>($deps, $edge_kinds)
@@ -118,8 +129,9 @@ class Pump_CapturedOp<string mnemonic, string kind, dag more = (ins)>
 }
 
 // What a plan runs again is described like what was captured.
-def Pump_RematerializeOp : Pump_CapturedOp<"rematerialize", "Rematerialize", (ins Pump_Position:$repeats)> {
-  let summary = "a captured kernel, copy or fill that is run again, and whose results are then as it left them";
+def Pump_RematerializeOp : Pump_CapturedOp<"rematerialize", "Rematerialize",
+                                          (ins Arg<Pump_Position, "`of(i)`: the captured node">:$repeats)> {
+  let summary = "a `pure` captured kernel, copy or fill runs again; its results are then as it left them";
   let assemblyFormat = "`` custom<Name>($name) `of` `(` $repeats `)`" # tail;
 }
 
@@ -147,8 +159,9 @@ def Pump_BatchMemOpOp : Pump_CapturedOp<"batch_mem_op", "BatchMemOp"> {
 def Pump_ConditionalOp : Pump_CapturedOp<"conditional", "Conditional"> {
   let summary = "runs a body graph or not, as a value on the device says";
 }
-def Pump_OpaqueOp : Pump_CapturedOp<"opaque", "Opaque", (ins StrAttr:$reason)> {
-  let summary = "a node that cannot be seen into, and why";
+def Pump_OpaqueOp : Pump_CapturedOp<"opaque", "Opaque",
+                                   (ins Arg<StrAttr, "`reason(\"text\")`: why">:$reason)> {
+  let summary = "a node that cannot be seen into";
   let assemblyFormat = "`` custom<Name>($name) `reason` `(` $reason `)` " # tail;
 }
 
@@ -158,14 +171,16 @@ def Pump_OpaqueOp : Pump_CapturedOp<"opaque", "Opaque", (ins StrAttr:$reason)> {
 
 class Pump_AddedOp<string mnemonic, string kind, dag more = (ins), string syntax = "">
     : Pump_Op<mnemonic, [HasParent<"GraphOp">, OpAsmOpInterface, Pump_NodeOpInterface, Pump_RangeOpInterface]> {
-  let arguments = !con((ins DefaultValuedStrAttr<StrAttr, "">:$name,
-                            Pump_BufferType:$buffer,
-                            OptionalAttr<I64Attr>:$offset,
-                            OptionalAttr<I64Attr>:$size), more,
-                       (ins OptionalAttr<Pump_Position>:$captured,
-                            Variadic<Pump_TokenType>:$deps,
-                            DefaultValuedAttr<DenseI8ArrayAttr, "{}">:$edge_kinds,
-                            OptionalAttr<F64Attr>:$cost_us));
+  let arguments = !con((ins
+    Arg<DefaultValuedStrAttr<StrAttr, "">, "`\"name\"`: as captured: a kernel's symbol">:$name,
+    Arg<Pump_BufferType, "`%buffer`: private, but for advice">:$buffer,
+    Arg<OptionalAttr<I64Attr>, "`[offset, size]`: whole pages of it; all of them without it">:$offset,
+    OptionalAttr<I64Attr>:$size), more, (ins
+    Arg<OptionalAttr<Pump_Position>, "`node(i)`: its place in the captured graph">:$captured,
+    Arg<Variadic<Pump_TokenType>, "`after(%t, ...)`: starts when these nodes have completed">:$deps,
+    Arg<DefaultValuedAttr<DenseI8ArrayAttr, "{}">,
+        "`programmatic`: behind a token, between two kernels: starts while that one runs">:$edge_kinds,
+    Arg<OptionalAttr<F64Attr>, "`cost(us)`: its time with all operands on the device">:$cost_us));
   let results = (outs Pump_TokenType:$done);
   let assemblyFormat = "`` custom<Name>($name) $buffer `` custom<Range>($offset, $size) " # syntax # [{
     `` custom<Captured>($captured) `` custom<After>($deps, $edge_kinds) `` custom<Cost>($cost_us) attr-dict
@@ -176,25 +191,30 @@ class Pump_AddedOp<string mnemonic, string kind, dag more = (ins), string syntax
   }];
 }
 
-def Pump_EvictOp : Pump_AddedOp<"evict", "Evict", (ins UnitAttr:$joined), "(`joined` $joined^)?"> {
+defvar joinedWish = (ins Arg<UnitAttr, "`joined`: wish for a further row of the copy before it">:$joined);
+defvar copyArguments = (ins
+  Arg<Pump_ByteCount, "`host(offset)`: the place in the pinned pool">:$host_offset,
+  Arg<UnitAttr, "`joined`: a further row of the copy before it in its direction">:$joined);
+defvar copySyntax = "`host` `(` $host_offset `)` (`joined` $joined^)?";
+
+def Pump_EvictOp : Pump_AddedOp<"evict", "Evict", joinedWish, "(`joined` $joined^)?"> {
   let summary = "device to host; afterwards the host copy is the value";
 }
-def Pump_PrefetchOp : Pump_AddedOp<"prefetch", "Prefetch", (ins UnitAttr:$joined), "(`joined` $joined^)?"> {
+def Pump_PrefetchOp : Pump_AddedOp<"prefetch", "Prefetch", joinedWish, "(`joined` $joined^)?"> {
   let summary = "host to device; afterwards the device copy is the value";
 }
 def Pump_DiscardOp : Pump_AddedOp<"discard", "Discard"> {
-  let summary = "the device copy is not needed any more: its frames may be given away without a copy";
+  let summary = "afterwards the device copy is dead; its frames are free without a copy";
 }
-def Pump_AdviseOp : Pump_AddedOp<"advise", "Advise", (ins I32Attr:$advice), "`` custom<Advice>($advice)"> {
-  let summary = "how the range will be used";
+def Pump_AdviseOp : Pump_AddedOp<"advise", "Advise",
+    (ins Arg<I32Attr, "`read_mostly`, `prefer_host`, `prefer_device`, `accessed_by`: the advice">:$advice),
+    "`` custom<Advice>($advice)"> {
+  let summary = "how the range will be used; nothing moves";
 }
-def Pump_CopyToHostOp : Pump_AddedOp<"to_host", "CopyToHost", (ins Pump_ByteCount:$host_offset, UnitAttr:$joined),
-                                     "`host` `(` $host_offset `)` (`joined` $joined^)?"> {
+def Pump_CopyToHostOp : Pump_AddedOp<"to_host", "CopyToHost", copyArguments, copySyntax> {
   let summary = "a lowered evict: a copy from the buffer's address into the pinned pool";
 }
-def Pump_CopyToDeviceOp : Pump_AddedOp<"to_device", "CopyToDevice",
-                                       (ins Pump_ByteCount:$host_offset, UnitAttr:$joined),
-                                       "`host` `(` $host_offset `)` (`joined` $joined^)?"> {
+def Pump_CopyToDeviceOp : Pump_AddedOp<"to_device", "CopyToDevice", copyArguments, copySyntax> {
   let summary = "a lowered prefetch: a copy from the pinned pool to the buffer's address";
 }
 
