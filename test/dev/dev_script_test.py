@@ -14,7 +14,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 # The real programs that the script may use for its own housekeeping.
 HOUSEKEEPING = """awk bash cat ctest date dirname env false find git grep head mkdir mktemp nproc readlink rm sed sh
-sort tail touch true xargs""".split()
+sleep sort tail touch true xargs""".split()
 
 
 class DevScript(unittest.TestCase):
@@ -161,6 +161,15 @@ exit $missing""")
         self.assertEqual(self.called("cmake"), [])
 
     # ---- building and testing
+
+    def test_a_terminal_shows_the_progress_of_a_build(self):
+        self.stand_in("ninja", "echo '[3/7] Building Timeline.cpp.o'; sleep 3")
+        self.make_build_folder(good="true")
+        command = f"env -i PATH={self.path} HOME={self.folder} {self.tree}/tools/dev build"
+        shown = subprocess.run(["script", "-qec", command, "/dev/null"], stdin=subprocess.DEVNULL, text=True,
+                               stdout=subprocess.PIPE, timeout=60, check=True).stdout
+        self.assertRegex(shown, r"build: 3 of 7 steps, \d s")
+        self.assertRegex(shown.splitlines()[-1], r"build: done in \d+ s")
 
     def test_a_failed_build_shows_the_end_of_its_log(self):
         self.stand_in("ninja", "echo Timeline.cpp:7: no such thing; exit 1")
@@ -458,7 +467,8 @@ esac""")
         result = self.dev("demo")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("because there is no GPU", result.stdout)
-        self.assertIn(str(build / "demo" / "gpt2.html"), result.stdout.splitlines()[-1])
+        self.assertIn(str(build / "demo" / "gpt2.html"), result.stdout.splitlines()[-2])
+        self.assertRegex(result.stdout.splitlines()[-1], r"^demo: done in \d+ s$")
         self.assertIn(f"pump-graph-opt {step} --budget=50% --sweep", self.called("pump-graph-opt")[-1])
         self.assertEqual(self.called("ninja")[-1], f"ninja -C {build} pump-graph-opt", "nothing else is needed")
 

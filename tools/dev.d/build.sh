@@ -12,6 +12,35 @@ quietly() {
   fi
 }
 
+# Shows how far ninja has come in its log, without end: on one line of a terminal, else once a minute.
+showProgress() {
+  local log=$1 start=$SECONDS next=60 steps
+  [[ ! -t 1 ]] || next=0
+  while sleep 1 >/dev/null; do
+    [[ $((SECONDS - start)) -ge $next ]] || continue
+    steps=$(tail -n 1 "$log" 2>/dev/null | sed -nE 's/^\[([0-9]+)\/([0-9]+)\].*/\1 of \2/p')
+    [[ -n $steps ]] || continue
+    if [[ -t 1 ]]; then
+      printf '\r\033[Kbuild: %s steps, %d s' "$steps" $((SECONDS - start))
+    else
+      say "build: $steps steps, $((SECONDS - start)) s"
+      next=$((next + 60))
+    fi
+  done
+}
+
+# The arguments are ninja's.
+runNinja() {
+  showProgress "$build/build.log" &
+  shower=$!
+  trap 'kill "$shower"' EXIT
+  quietly build "$build/build.log" ninja -C "$build" "$@"
+  trap - EXIT
+  kill "$shower"
+  wait "$shower" 2>/dev/null || true
+  [[ ! -t 1 ]] || printf '\r\033[K'
+}
+
 # Whether the build folder was configured, and from this tree (not copied here from elsewhere).
 isConfiguredHere() {
   grep -qsFx "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"
@@ -43,7 +72,7 @@ buildAll() {
 buildConfigured() {
   local start=$SECONDS
   say "build: running, log in $build/build.log"
-  quietly build "$build/build.log" ninja -C "$build" "$@"
+  runNinja "$@"
   say "build: done in $((SECONDS - start)) s, in $build"
   if ! hasRuntime; then
     say "build: no CUDA toolkit here (no cuda.h; set CUDA_HOME if there is one): graph/, passes/ and pump-graph-opt only, not runtime/"
@@ -108,7 +137,7 @@ testSanitized() {
   fi
   say "test: with the $1 sanitizer"
   configure "${options[@]}"
-  quietly build "$build/build.log" ninja -C "$build" "$2"
+  runNinja "$2"
   # LLVM is not sanitized, but poisons memory by itself. The fake driver frees nothing before its end. Detection of
   # stack use after return doubles the time of a test.
   ASAN_OPTIONS=allow_user_poisoning=0:detect_leaks=0:detect_stack_use_after_return=0 \

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# The main job, in the fullest form that this machine can do.
+# The main job, in the fullest form that this machine can do. Each part says how long it took.
 
 hasTorch() { python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; }
 
@@ -26,33 +26,36 @@ demoRecorded() {
   say "demo: the report is $report; open it in a browser"
 }
 
+showDemo() {
+  if [[ ${facts[devices]} -eq 0 ]]; then
+    demoRecorded "there is no GPU: ${facts[reason]}"
+  elif ! hasRuntime; then
+    demoRecorded "there is a GPU (${facts[device0_name]}) but no CUDA toolkit, so runtime/ was not built"
+  elif hasTorch; then
+    demoTorch
+  elif [[ -x $build/bin/pumpgraph-example-transformer ]]; then
+    demoCpp
+  else
+    demoRecorded "there is a GPU (${facts[device0_name]}) but neither PyTorch that sees it nor nvcc for the C++ example"
+  fi
+}
+
 runDemo() {
   [[ $# -eq 0 ]] || fail "demo takes no arguments but --build-dir"
-  local carried=false
+  local carried=""
   if isCarried; then
-    carried=true
+    carried=yes
     say "demo: using the binaries in $build as they are"
   else
     installMissing
   fi
   readDriverFacts
-  if [[ ${facts[devices]} -eq 0 ]]; then
-    $carried || buildAll pump-graph-opt
-    demoRecorded "there is no GPU: ${facts[reason]}"
-    return
+  if [[ -z $carried ]]; then
+    local targets=()
+    [[ ${facts[devices]} -gt 0 ]] || targets=(pump-graph-opt)
+    buildAll "${targets[@]}"
   fi
-  $carried || buildAll
-  if ! hasRuntime; then
-    demoRecorded "there is a GPU (${facts[device0_name]}) but no CUDA toolkit, so runtime/ was not built"
-    return
-  fi
-  if hasTorch; then
-    demoTorch
-    return
-  fi
-  if [[ -x $build/bin/pumpgraph-example-transformer ]]; then
-    demoCpp
-    return
-  fi
-  demoRecorded "there is a GPU (${facts[device0_name]}) but neither PyTorch that sees it nor nvcc for the C++ example"
+  local start=$SECONDS
+  showDemo
+  say "demo: done in $((SECONDS - start)) s"
 }

@@ -134,7 +134,9 @@ judge() {
     verdict "run steps" "$unable" "install a newer NVIDIA driver; a virtual GPU may lack it whatever the driver"
   fi
   verdict "C++ example" "${noGpu:-$([[ -n $nvcc ]] || printf 'no nvcc')}" "$([[ -n $noGpu ]] && driverFix || printf '%s' "$toolkitFix")"
-  if [[ -z $torchVersion ]]; then
+  if ! command -v python3 >/dev/null; then
+    verdict "PyTorch" "python3 is missing" "install python3 and python3-venv, and torch in a virtual environment"
+  elif [[ -z $torchVersion ]]; then
     verdict "PyTorch" "python3 has no torch" "python3 -m pip install torch (in a virtual environment), then run with that python3 first in PATH"
   else
     verdict "PyTorch" "$noGpu" "$(driverFix)"

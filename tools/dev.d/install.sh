@@ -60,11 +60,12 @@ installMissing() {
     exit 1
   fi
   say "install: ${missing[*]}"
-  local log
+  local log start=$SECONDS
   log=$(mktemp)
   if ! aptInstall "${missing[@]}" >"$log" 2>&1; then
     tail -n 30 "$log" >&2
     fail "apt-get failed, log in $log; LLVM 22 needs Debian 12 with its security archive (bookworm-security)"
   fi
   rm -f "$log"
+  say "install: done in $((SECONDS - start)) s"
 }
