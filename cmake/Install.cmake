@@ -37,6 +37,8 @@ if(TARGET PumpGraphAnnotate)
   install(FILES ${CMAKE_SOURCE_DIR}/tools/clang-plugin/annotate_source.py DESTINATION ${package_folder})
 endif()
 
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION share/doc/pumpgraph RENAME copyright)
+
 set(CPACK_PACKAGE_NAME pumpgraph)
 set(CPACK_PACKAGE_VENDOR PumpGraph)
 set(CPACK_PACKAGE_CONTACT "the PumpGraph maintainers <maintainers@pumpgraph.example>")
@@ -47,4 +49,5 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "python3 (>= 3.9), clang-22") # for the Python package, for the Clang plugin
 include(CPack)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Installs the build into a folder, moves that, and uses it from outside: by find_package(), by pkg-config, from
-Python, and pump-graph-opt. Arguments: cmake, the build folder, the project's version."""
+Python, and pump-graph-opt. Arguments: cmake, the build folder, or one where it is installed, the project's version."""
 
 import os
 import re
@@ -26,12 +26,16 @@ class Installed(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = Path(tempfile.mkdtemp(prefix="pumpgraph-install-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder)
+        cls.prefix = cls.installed() if (Path(BUILD) / "CMakeCache.txt").is_file() else Path(BUILD)
+        cls.lib = next(cls.prefix.glob("lib*/**/libpumpgraph.so")).parent
+        cls.interface = ".".join(VERSION.split(".")[:2])
+
+    @classmethod
+    def installed(cls):
         first = cls.folder / "first"
         done = run(CMAKE, "--install", BUILD, "--prefix", first, "--strip")
         assert done.returncode == 0, done.stdout
-        cls.prefix = first.rename(cls.folder / "moved")  # nothing may name the place where it was installed
-        cls.lib = next(cls.prefix.glob("lib*/**/libpumpgraph.so")).parent
-        cls.interface = ".".join(VERSION.split(".")[:2])
+        return first.rename(cls.folder / "moved")  # nothing may name the place where it was installed
 
     def succeed(self, *command, **options):
         done = run(*command, **options)
