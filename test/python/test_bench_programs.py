@@ -150,7 +150,7 @@ class Table(unittest.TestCase):
         text = program_table.markdown([LM], complete())
         self.assertIn("| Llama 220M, transformers | 4.00 GiB | 30.0 (29.0-31.0) | 24.0 (24.0-24.0) | "
                       "54.0 (54.0-54.0) | 52.0 | 50.0 | 1.04 | 50.5 | 3 | 2 equal |", text)
-        self.assertIn("* kept: causal_lm: 2 losses equal, 1.040 of the plan bound", text)
+        self.assertIn("* kept: 1 of 1 promises of single programs", text)
         self.assertIn("* kept: 1 of 1 programs run", text)
 
     def test_steps_of_a_turn_are_held_against_the_sum_of_their_bounds(self):

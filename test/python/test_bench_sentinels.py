@@ -466,7 +466,7 @@ class Tables(unittest.TestCase):
 
     def test_the_fastest_row_by_hand_is_shown(self):
         text = sentinel_table.markdown([VIT], by_hand(hand25=230.0, hand50=212.0, hand100=221.0))
-        self.assertIn("| 206.0, 1.030 of 200.0 (LP), +2.0 % | 212.0 (50 % of the blocks) | 2 equal |", text)
+        self.assertIn("| 206.0, 1.030 of 200.0 (LP), +2.0 % | 212.0 (50 % of the blocks) |\n", text)
         self.assertNotIn("by hand", sentinel_table.markdown([VIT], complete()))
 
     def test_no_linear_bound_counts_for_a_plan_that_runs_nodes_again(self):
@@ -483,7 +483,7 @@ class Tables(unittest.TestCase):
     def test_a_bound_without_a_row_is_none_of_it(self):
         done = {key: figures for key, figures in complete().items() if "/budget@2/" not in key}
         text = sentinel_table.markdown([VIT], done)
-        self.assertIn("| 206.0, 1.030 of 200.0 (LP), +2.0 % | 2 equal |", text)
+        self.assertIn("| 206.0, 1.030 of 200.0 (LP), +2.0 % |\n", text)
         self.assertIn("| vit-l16 | 1/3 | ", text)
         self.assertNotIn("| vit-l16 | 1/2 | ", text)
         self.assertIn("| 2.04 (2.06, 2.40) | - (2.06, 2.40) |", text)
@@ -540,8 +540,8 @@ class Tables(unittest.TestCase):
     def test_markdown(self):
         text = sentinel_table.markdown([VIT], complete())
         # Both ways together 80 GB/s: 16 GB take 200 ms, twice the step in memory.
-        row = ("| vit-l16 | 1/2: 8.00 GiB | 240.0 (8.00 GiB; 7 of 24 blocks) | 130.0 (8.00 GiB, over the budget; 7 of "
-               "24 blocks, eager) | 206.0, 1.030 of 200.0 (LP), +2.0 % | 2 equal |")
+        row = ("| vit-l16 | 1/2: 8.00 GiB | 240.0 (8.00 GiB; 7/24) | 130.0 (8.00 GiB, over; 7/24, eager) | 206.0, "
+               "1.030 of 200.0 (LP), +2.0 % |\n")
         self.assertIn(row, text)
         row = ("| vit-l16 | 1/2 | 204.0 (203.0-205.0) | - | 8.00 GiB | 200.0 (LP) | 1.020 | 202.0 | +1.0 % | "
                "210.0 (150.0) | 0.50 |")
@@ -578,7 +578,7 @@ class Tables(unittest.TestCase):
         done["vit-l16/moves@4/0"] = done["vit-l16/moves@4/1"] = {"refused": "node 7 \"conv\" needs 9 GiB"}
         text = sentinel_table.markdown([VIT], done)
         self.assertIn("| 2.04 (2.06, 2.40) | refused (refused, 2.40) |", text)
-        self.assertIn("| refused | 2 equal |", text)
+        self.assertIn("| refused |\n", text)
         self.assertIn("| 1/4 | refused: node 7", text)
 
     def test_a_first_plan_that_was_kept_says_so(self):

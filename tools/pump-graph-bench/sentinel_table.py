@@ -143,8 +143,8 @@ def markdown(chosen: Sequence[Sentinel], done: Done) -> str:
     if usual:
         lines += ["Step time over the step in memory; in brackets that of moves alone, and of checkpointing where it "
                   "reaches the budget.", "", *_summary(usual), "", *_counts(usual)]
-        lines += ["Other ways to the same budget.", "", *_other_ways(usual), "", "PumpGraph with everything on.", "",
-                  *_plans(usual), ""]
+        lines += ["Other ways to the same budget, in brackets the peak and the share of blocks.", "",
+                  *_other_ways(usual), "", "PumpGraph with everything on.", "", *_plans(usual), ""]
     for rows in beyond:
         lines += [*_beyond(rows), ""]
     lines += _promises(chosen, done)
@@ -208,10 +208,11 @@ _BY_HAND = "checkpointed by hand under PumpGraph, ms"
 
 
 def _other_ways(every: Sequence[Rows]) -> Iterator[str]:
-    """A line for each row that ran, with the losses of all its plans."""
+    """A line for each row that ran, with the losses of all its plans if any differ."""
     pairs = [(rows, budget) for rows in every for budget in rows.sentinel.budgets
              if any(rows.result(kind, budget) for kind in (*REMEDIES, *PLANNED))]
     with_hand = any(rows.best_by_hand_ms(budget) for rows, budget in pairs)
+    with_losses = not all(_losses(rows, budget).endswith(("equal", "-")) for rows, budget in pairs)
 
     def cells(rows: Rows, budget: Budget) -> List[str]:
         size = budget.bytes_of((rows.first("plain") or {}).get("peak_bytes"))
@@ -222,11 +223,11 @@ def _other_ways(every: Sequence[Rows]) -> Iterator[str]:
             _remedy(rows, "offload", budget),
             _moves(rows, budget),
             *([_by_hand(rows, budget)] if with_hand else []),
-            _losses(rows, budget),
+            *([_losses(rows, budget)] if with_losses else []),
         ]
 
     columns = ["model", "budget", "checkpointing, ms", "save_on_cpu, ms", "PumpGraph, moves alone, ms",
-               *([_BY_HAND] if with_hand else []), "losses"]
+               *([_BY_HAND] if with_hand else []), *(["losses"] if with_losses else [])]
     yield from table(columns, (cells(rows, budget) for rows, budget in pairs))
 
 
@@ -272,8 +273,8 @@ def _remedy(rows: Rows, remedy: str, budget: Budget) -> str:
     step = rows.step_ms(remedy, budget)
     if figures is None or step is None:
         return "-"
-    which = f"{figures['blocks']} of {figures['blocks_in_all']} blocks"
-    over = ", over the budget" if figures["peak_bytes"] > figures["budget_bytes"] else ""
+    which = f"{figures['blocks']}/{figures['blocks_in_all']}"
+    over = ", over" if figures["peak_bytes"] > figures["budget_bytes"] else ""
     eager = "" if figures["captured"] else ", eager"
     return f"{step:.1f} ({gib(figures['peak_bytes'])}{over}; {which}{eager})"
 
@@ -415,8 +416,14 @@ def checks(chosen: Sequence[Sentinel], done: Done) -> Iterator[Tuple[bool, str]]
 
 
 def _promises(chosen: Sequence[Sentinel], done: Done) -> Iterator[str]:
-    """Of single rows only what is broken: the tables have the figures of the others."""
-    yield from (f"* {'kept' if kept else 'BROKEN'}: {text}" for kept, text in _check_models(chosen, done))
+    """Of models one line for those with the same outcome. Of single rows only what is broken: the tables have the
+    figures of the others."""
+    names: Dict[Tuple[bool, str], List[str]] = {}
+    for kept, text in _check_models(chosen, done):
+        name, colon, said = text.partition(": ")
+        names.setdefault((kept, said if colon else text), []).extend([name] if colon else [])
+    for (kept, said), of in names.items():
+        yield f"* {'kept' if kept else 'BROKEN'}: {', '.join(of)}{': ' if of else ''}{said}"
     outcomes = list(_check_rows(chosen, done))
     yield from (f"* BROKEN: {text}" for kept, text in outcomes if not kept)
     if outcomes:
