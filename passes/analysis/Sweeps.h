@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Walks over all that lives across the step, several in a row: an optimizer made of many small operations, each over
-/// every parameter. docs/guide/sweeps.md has the definition.
+/// every parameter (docs/guide/sweeps.md).
 #pragma once
 
 #include "passes/analysis/RequiredTraffic.h"
@@ -15,7 +15,8 @@ namespace pumpgraph {
 
 /// Sweeps in a row that touch the same bytes again. A byte is *touched* once by neighbouring nodes of one name that all
 /// access it, because a large tensor is cut over several launches of one operation; a *walk* is a longest run of nodes
-/// that touch no byte twice; a *sweep* is a walk over at least `leastBuffers` buffers and a good part of what lives.
+/// that touch no byte twice, the first from the first node on; a *sweep* is a walk over at least `leastBuffers` buffers
+/// and a good part of what lives. Two are in a row if less is touched between them than a sweep has.
 /// Forward and backward have none: each of their nodes takes what the one before it made, so their walks are short.
 /// Nodes at either end are left out if less than a quarter of their bytes are live, or more than half neither live nor
 /// belong to the other sweeps.

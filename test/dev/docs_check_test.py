@@ -7,6 +7,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "docs"))
@@ -56,6 +57,15 @@ class DocsCheck(unittest.TestCase):
     def test_one_vague_word_is_within_the_limit_of_a_short_document(self):
         self.assertEqual(self.figures("Say what it is.").values["vague"], 0)
         self.assertEqual(self.figures("Say what it is, and who it is.").values["vague"], 250)
+
+    def test_all_documents_together_have_a_limit(self):
+        self.write("README.md", "one two three")
+        with mock.patch.object(check, "MOST_WORDS", 3):
+            self.assertEqual(self.check()[0], 0)
+            self.write("docs/a.md", "four")
+            status, output = self.check()
+        self.assertEqual(status, 1)
+        self.assertIn("over the limit of 3: 4 words in all documents", output)
 
     def test_code_is_left_out(self):
         text = "Two `what who` words.\n```\nwhat who whatever\n```\n~~~text\nwhoever\n```\nwhat\n~~~\nThe end.\n"

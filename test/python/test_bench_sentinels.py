@@ -558,9 +558,16 @@ class Tables(unittest.TestCase):
         slow_moves(216.0, 0.220, done)
         text = sentinel_table.markdown([VIT], done)
         self.assertIn("\n\nOf 3 rows 2 are within 1.05 of their best bound, 3 within 1.1, and 1 within 5 % of the "
-                      "prediction.\n\n", text)
+                      "prediction. The worst takes 1.080 of its bound: vit-l16 at 1/2.\n\n", text)
         self.assertIn("\n\nOf 4 rows of moves alone 3 are within 1.05 of their best bound, 4 within 1.1, and 4 within "
-                      "5 % of the prediction.\n\n", text)
+                      "5 % of the prediction. The worst takes 1.080 of its bound: vit-l16 at 1/2.\n\n", text)
+
+    def test_budgets_without_another_way_are_left_to_the_summary(self):
+        done = {key: figures for key, figures in complete().items()
+                if not key.startswith(("vit-l16/checkpoint@3", "vit-l16/offload@3"))}
+        self.assertNotIn("| vit-l16 | 1/3: ", sentinel_table.markdown([VIT], done))
+        done["vit-l16/moves@3/0"] = {"refused": "node 7 needs 9 GiB"}
+        self.assertIn("| vit-l16 | 1/3: ", sentinel_table.markdown([VIT], done))
 
     def test_what_is_missing_is_a_dash_and_what_failed_is_named(self):
         done = {"vit-l16/budget@2/0": {"error": "exit status 1: boom"}}

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the documents to limits: vague words, long sentences, dead links, words that the glossary rules out.
+"""Holds the documents to limits: their length, vague words, long sentences, dead links, words that the glossary rules
+out.
 
 usage: check.py [--root DIR] [--update] [DOCUMENTS]
 
@@ -17,6 +18,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 VAGUE = re.compile(r"\b(?:what|who|whoever|whatever)\b", re.IGNORECASE)
 MOST_VAGUE = 4  # in 1,000 words; one in any document
 MOST_WORDS_OF_A_SENTENCE = 35
+MOST_WORDS = 40_600  # in all documents; it may only shrink
 GLOSSARY = Path("docs/glossary.md")
 EXCEPTIONS = Path("tools/docs/exceptions.txt")
 LIMITS = {"vague": MOST_VAGUE, "long": 0, "links": 0, "terms": 0}
@@ -293,6 +295,10 @@ def check(root: Path, update: bool, only: List[str]) -> int:
         exceptions = lowered(exceptions, measured)
         write_exceptions(root / EXCEPTIONS, exceptions)
     failed = False
+    in_all = sum(figures.words for figures in measured.values())
+    if in_all > MOST_WORDS:
+        failed = True
+        print(f"over the limit of {MOST_WORDS:,}: {in_all:,} words in all documents")
     for document, figures in measured.items():
         for limit, most in LIMITS.items():
             figure, allowed = figures.values[limit], exceptions.get((document, limit), most)

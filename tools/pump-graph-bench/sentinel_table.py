@@ -176,7 +176,7 @@ def _summary(every: Sequence[Rows]) -> Iterator[str]:
 def _counts(every: Sequence[Rows]) -> Iterator[str]:
     """How many rows are as fast as was promised, in a paragraph."""
     for kind, name in (("budget", "rows"), ("moves", "rows of moves alone")):
-        steps, repeat = [], False
+        steps, worst, repeat = [], (0.0, ""), False
         for rows in every:
             for budget in rows.sentinel.budgets:
                 repeat = repeat or (kind == "budget" and rows.repeats(budget))
@@ -184,13 +184,15 @@ def _counts(every: Sequence[Rows]) -> Iterator[str]:
                 predicted = rows.predicted_ms(budget, kind)
                 if step and bound and predicted:
                     steps.append((step / bound, abs(step / predicted - 1)))
+                    worst = max(worst, (step / bound, f"{rows.sentinel.name} at {budget.title}"))
         if steps:
             close, near = (sum(over <= most for over, _ in steps) for most in (MOST_OVER_BOUND, MOST_NEAR_BOUND))
             foreseen = sum(error <= MOST_PREDICTION_ERROR for _, error in steps)
             # Of plans that run nodes again nobody promises how close they come to a bound.
             counts = f"{foreseen} are" if repeat else (f"{close} are within {MOST_OVER_BOUND} of their best bound, "
                                                        f"{near} within {MOST_NEAR_BOUND}, and {foreseen}")
-            yield f"Of {len(steps)} {name} {counts} within {100 * MOST_PREDICTION_ERROR:.0f} % of the prediction."
+            yield (f"Of {len(steps)} {name} {counts} within {100 * MOST_PREDICTION_ERROR:.0f} % of the prediction."
+                   + ("" if repeat else f" The worst takes {worst[0]:.3f} of its bound: {worst[1]}."))
             yield ""
 
 
@@ -208,9 +210,11 @@ _BY_HAND = "checkpointed by hand under PumpGraph, ms"
 
 
 def _other_ways(every: Sequence[Rows]) -> Iterator[str]:
-    """A line for each row that ran, with the losses of all its plans if any differ."""
+    """A line for each budget with another way, or whose plans are refused or fail; with the losses of all its plans if
+    any differ. Of other rows of moves alone the summary says enough."""
     pairs = [(rows, budget) for rows in every for budget in rows.sentinel.budgets
-             if any(rows.result(kind, budget) for kind in (*REMEDIES, *PLANNED))]
+             if any(rows.result(kind, budget) for kind in (*REMEDIES, *BY_HAND))
+             or any("step_ms" not in (rows.result(kind, budget) or {"step_ms": 0}) for kind in PLANNED)]
     with_hand = any(rows.best_by_hand_ms(budget) for rows, budget in pairs)
     with_losses = not all(_losses(rows, budget).endswith(("equal", "-")) for rows, budget in pairs)
 
