@@ -87,7 +87,8 @@ exit $missing""")
     def test_help_names_every_command(self):
         result = self.dev("help")
         self.assertEqual(result.returncode, 0)
-        for command in "test build demo gpu-test gpu-bench plan-bench wheel install-test doctor format lint docs help".split():
+        for command in ("test build demo gpu-test gpu-bench plan-bench wheel install-test doctor format lint docs "
+                        "help").split():
             self.assertIn(f"\n  {command} ", result.stdout)
 
     def test_unknown_command_prints_the_help_and_exits_2(self):

@@ -12,8 +12,11 @@ inRoot() {
 leaveRoot() { ! mountpoint -q "$fresh/proc" || umount "$fresh/proc"; }
 
 makeRoot() {
+  local components=main
+  [[ $2 != *ubuntu* ]] || components=main,universe # python3-venv
   say "install-test: making a root of $1 in $fresh"
-  quietly debootstrap "$build/debootstrap.log" debootstrap --variant=minbase --include=ca-certificates "$1" "$fresh" "$2"
+  quietly debootstrap "$build/debootstrap.log" debootstrap --variant=minbase --components="$components" \
+    --include=ca-certificates "$1" "$fresh" "$2"
   [[ ! -f /etc/resolv.conf ]] || cp -L /etc/resolv.conf "$fresh/etc/resolv.conf"
   trap leaveRoot EXIT
   mount --bind /proc "$fresh/proc"

@@ -462,8 +462,13 @@ static bool isChecked(const Compiled &step, Source &source) {
   return step.checked();
 }
 
+/// Whether the search for a budget that suffices, up to six quick plans, takes little beside the plan. That goes by the
+/// step and not by a clock: a report says the same on a busy machine.
+static bool isSearchedCheaply(const Description &captured, const CompileOptions &options) {
+  return captured.nodes.size() <= (options.plan.isQuick ? 1000 : 100);
+}
+
 int Shorthand::run(llvm::StringRef input, llvm::StringRef output, mlir::DialectRegistry &registry) const {
-  static constexpr double cheapMs = 1000;
   const Parsed<Request> request = readRequest(*options_, input, output);
   if (!request)
     return fail(request.error());
@@ -488,8 +493,9 @@ int Shorthand::run(llvm::StringRef input, llvm::StringRef output, mlir::DialectR
   if (request->sweepPoints > 0)
     points = sweep(captured, options, request->sweepPoints);
   Summary summary(std::move(*compiled));
-  summary.enoughBytes =
-      request->hasFigures() && summary.planMs < cheapMs ? findEnough(summary) : findEnough(summary, points);
+  summary.enoughBytes = request->hasFigures() && isSearchedCheaply(summary.captured, options)
+                            ? findEnough(summary)
+                            : findEnough(summary, points);
 
   if (request->unifiedMemory) {
     tl::expected<Comparison, std::string> comparison =
