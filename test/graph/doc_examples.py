@@ -4,6 +4,7 @@
   doc_examples.py parse FILE.md OPS.td        every ```mlir block is valid IR, and every op of OPS.td is in one of them
   doc_examples.py transform FILE.md           "Before:" run through the pipeline of "After `...`:" gives what follows
   doc_examples.py passes Passes.md            prints the reference of the passes, with the options of many of them once
+  doc_examples.py words FILE.md SYNTAX.cpp    every word that the syntax has for a value of an enum is in the text
   doc_examples.py ops FILE.md OPS.json        prints the reference of the IR with its tables made anew from what
                                               `llvm-tblgen --dump-json` says of the ops
 """
@@ -52,6 +53,16 @@ def transform(document):
 def passes(generated):
     first = re.search(MACHINE, generated).end()
     print(generated[:first] + re.sub(MACHINE, "-up to -host-memory: as of estimate-costs\n", generated[first:]), end="")
+
+
+def words(document, syntax):
+    tables = re.findall(r"StringLiteral, \d+> \w+Words = \{([^}]*)\}", syntax)
+    spelled = set(re.findall(r'"(\w+)"', " ".join(tables))) - {"nothing", "none"}  # which stand in no file
+    if len(tables) < 4:
+        sys.exit("found no words in the syntax")
+    missing = {word for word in spelled if f"`{word}`" not in document}
+    if missing:
+        sys.exit(f"words that the reference does not name: {', '.join(sorted(missing))}")
 
 
 class Definitions:
@@ -123,4 +134,4 @@ def ops(document, records):
 
 
 files = [pathlib.Path(name).read_text() for name in sys.argv[2:]]
-{"parse": parse, "transform": transform, "passes": passes, "ops": ops}[sys.argv[1]](*files)
+{"parse": parse, "transform": transform, "passes": passes, "ops": ops, "words": words}[sys.argv[1]](*files)
