@@ -112,7 +112,11 @@ describeLibrary() {
   [[ -f $build/lib/libpumpgraph.so ]] && command -v python3 >/dev/null || return 0
   say ""
   say "libpumpgraph.so:"
-  withPumpGraph python3 -c 'import pumpgraph; print(pumpgraph.doctor().rstrip())' 2>&1 | sed 's/^/  /' || true
+  withPumpGraph python3 -c 'import pumpgraph
+try:
+    print(pumpgraph.doctor().rstrip())
+except pumpgraph.PumpGraphError as error:  # such as a library of another version
+    print(f"{error}; tools/dev build makes it anew")' 2>&1 | sed 's/^/  /' || true
 }
 
 judge() {
