@@ -24,6 +24,8 @@ class Bench {
 public:
   explicit Bench(const MemoryTools &tools) : tools_(tools) {}
   ~Bench() {
+    if (pool_) // after a failure copies may be under way
+      tools_.driver.ctxSynchronize.raw();
     if (mapped_)
       (void)tools_.mapper.unmapFrames(address_, frames_);
     if (!frames_.empty() && address_ != 0)

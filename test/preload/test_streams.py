@@ -132,6 +132,16 @@ class Failures(unittest.TestCase):
             ends["right" if got.returncode == 0 else "refused"] += 1
         self.assertGreater(min(ends.values()), 5, ends)
 
+    def test_after_a_failure_while_the_link_is_measured_values_are_right(self):
+        for seed in range(8):
+            program = (LOOPS, str(1010 + seed), "16", "120")
+            function = ("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuCtxSynchronize", "cuStreamCreate")[seed % 4]
+            expected = plain(*program).stdout.splitlines()
+            got = planned(12, *program, PUMPGRAPH_FAKE_FAILS=f"{function}:{21 + seed}", PUMPGRAPH_RUN_LINK="")
+            lines = [line for line in got.stdout.splitlines() if "error" not in line]
+            self.assertEqual(lines, expected[:len(lines)], f"{program} {function}\n{got.stderr[-2000:]}")
+            self.assertIn(got.returncode, (0, 3), f"{program} {function}\n{got.stderr[-2000:]}")
+
 
 class DrawnPrograms(unittest.TestCase):
     def run_one(self, seed):
