@@ -24,7 +24,7 @@ class Bench {
 public:
   explicit Bench(const MemoryTools &tools) : tools_(tools) {}
   ~Bench() {
-    if (pool_) // after a failure copies may be under way
+    if (mayBeBusy_) // after a failure
       tools_.driver.ctxSynchronize.raw();
     if (mapped_)
       (void)tools_.mapper.unmapFrames(address_, frames_);
@@ -45,8 +45,11 @@ public:
       return fail(PUMPGRAPH_OUT_OF_DEVICE_MEMORY, "too little memory to measure the link with");
     PUMPGRAPH_TRY(preparePieces(pages));
     address_ = address;
+    mayBeBusy_ = true;
     PUMPGRAPH_TRY(tools_.driver.memcpyDtoHAsync(pool_->at(0), address_, pieceBytes_, tools_.stream));
-    return tools_.driver.streamSynchronize(tools_.stream);
+    PUMPGRAPH_TRY(tools_.driver.streamSynchronize(tools_.stream));
+    mayBeBusy_ = false;
+    return {};
   }
 
   Status prepare() {
@@ -72,6 +75,7 @@ public:
     for (int run = 0; run < runs; ++run) {
       PUMPGRAPH_TRY(tools_.driver.ctxSynchronize());
       const Driver::Clock::time_point start = tools_.driver.now();
+      mayBeBusy_ = true;
       for (int piece = 0; piece < piecesPerRun; ++piece) {
         if (up)
           PUMPGRAPH_TRY(tools_.driver.memcpyHtoDAsync(address_, pool_->at(0), pieceBytes_, tools_.stream));
@@ -80,6 +84,7 @@ public:
               tools_.driver.memcpyDtoHAsync(pool_->at(pieceBytes_), address_ + downOffset_, pieceBytes_, second_));
       }
       PUMPGRAPH_TRY(tools_.driver.ctxSynchronize());
+      mayBeBusy_ = false;
       best = std::min(best, std::chrono::duration<double>(tools_.driver.now() - start).count());
     }
     return static_cast<double>(pieceBytes_) * piecesPerRun * (up && down ? 2 : 1) / best;
@@ -104,6 +109,7 @@ private:
   std::vector<FrameId> frames_;
   CUdeviceptr address_ = 0; ///< with `frames_`, unless the memory is in use
   bool mapped_ = false;
+  bool mayBeBusy_ = false; ///< with copies
   std::unique_ptr<PinnedPool> pool_;
   std::uint64_t pieceBytes_ = 0;
   std::uint64_t downOffset_ = 0;
