@@ -278,8 +278,8 @@ class Session:
         self.library.call("pumpgraph_declare_writes", self._handle, stream, said, count)
 
     def declare_reach(self, stream: int, read: Sequence[int], written: Sequence[int]) -> None:
-        """The nodes that the capture on `stream` got since the last call reach these allocations by addresses in memory,
-        and write the latter. None: nothing is said of them."""
+        """The nodes that the capture on `stream` got since the last call reach these allocations by addresses in
+        memory, and may write the latter. None of either: nothing is said of the nodes."""
         self.library.call("pumpgraph_declare_reach", self._handle, stream, (c_void_p * len(read))(*read), len(read),
                           (c_void_p * len(written))(*written), len(written))
 
