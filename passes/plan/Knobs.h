@@ -92,7 +92,7 @@ inline constexpr std::size_t vainRounds = 96;
 inline constexpr std::uint64_t littleEffort = 4'000'000;
 /// Of few pieces the same ones choose again before long: so many of these rounds for each are the most.
 inline constexpr std::size_t vainRoundsOfPiece = 8;
-/// Parts of the step whose pieces choose again, and Tuning::slackWeight when they do, in turn. The first weight is also
+/// Parts of the step whose pieces choose again, and DraftStart::slackWeight when they do, in turn. The first weight is also
 /// that of gaps by price: the link is the limit then, and what comes late somewhere comes earlier elsewhere.
 inline constexpr double windowShares[] = {0.4, 0.2, 0.1, 0.05};
 inline constexpr double slackWeights[] = {0.25, 1, 4};

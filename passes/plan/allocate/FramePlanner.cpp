@@ -19,10 +19,10 @@ namespace {
 
 class FramePlanner {
 public:
-  FramePlanner(const PlannerInput &input, const DraftStart &start, const Tuning &tuning, Displacement displacement)
+  FramePlanner(const PlannerInput &input, const DraftStart &start, Displacement displacement)
       : input_(input), timeline_(input.timeline), displacement_(displacement), boundary_(timeline_.nodeCount()),
         states_(timeline_, start), homes_(input, states_, draft_.frames), order_(input, draft_),
-        splitEnds_(input.captured), offers_(input, tuning, displacement, states_, homes_.groups(), order_) {
+        splitEnds_(input.captured), offers_(input, start, displacement, states_, homes_.groups(), order_) {
     draft_.capturedCount = boundary_;
     draft_.boundary = start.boundary;
     draft_.fared = IndexedVector<PieceIndex, Fare>(states_.size());
@@ -35,11 +35,11 @@ public:
     giveExclusiveFrames();
   }
 
-  tl::expected<Draft, Stuck> run(const std::vector<PieceIndex> &first, const PieceFrames *homes) {
-    takeHomes(homes ? *homes : input_.given.homes);
+  tl::expected<Draft, Stuck> run(const DraftStart &start) {
+    takeHomes(start.homes.empty() ? input_.given.homes : start.homes);
     if (!placeResidents())
       return tl::unexpected(Stuck{std::nullopt, draft_.effort});
-    if (const std::optional<PieceIndex> stuck = placeAhead(first))
+    if (const std::optional<PieceIndex> stuck = placeAhead(start.first))
       return tl::unexpected(Stuck{widestUser(*stuck), draft_.effort});
     for (NodeIndex node = 0; node < boundary_; ++node)
       if (!serve(node))
@@ -393,18 +393,15 @@ void PlannerInput::settleCopies(BoundaryStates &boundary) const {
       boundary[piece] = leavesClean(piece) ? BoundaryState::Mirrored : BoundaryState::Resident;
 }
 
-tl::expected<Draft, Stuck> draftPlan(const PlannerInput &input, const DraftStart &start, const Tuning &tuning,
-                                     const PieceFrames *homes) {
-  return FramePlanner(input, start, tuning, Displacement::Allowed).run(start.first, homes);
+tl::expected<Draft, Stuck> draftPlan(const PlannerInput &input, const DraftStart &start) {
+  return FramePlanner(input, start, Displacement::Allowed).run(start);
 }
 
 std::optional<Draft> draftWithoutTransfers(const PlannerInput &input) {
-  BoundaryStates boundary(input.timeline.pieces().size(), BoundaryState::Away);
-  for (const PieceIndex piece : indicesOf(boundary))
-    if (input.timeline.piece(piece).liveOut)
-      boundary[piece] = BoundaryState::Resident;
-  tl::expected<Draft, Stuck> draft =
-      FramePlanner(input, {boundary, {}, {}}, {}, Displacement::Forbidden).run({}, nullptr);
+  DraftStart start;
+  for (const Piece &piece : input.timeline.pieces())
+    start.boundary.add(piece.liveOut ? BoundaryState::Resident : BoundaryState::Away);
+  tl::expected<Draft, Stuck> draft = FramePlanner(input, start, Displacement::Forbidden).run(start);
   assert((draft || !input.timeline.apartPieces().empty()) && "the frames hold the step's peak");
   return draft ? std::optional(std::move(*draft)) : std::nullopt;
 }

@@ -19,9 +19,12 @@ namespace pumpgraph {
 struct DraftStart {
   BoundaryStates boundary;
   /// Pieces that choose their frames before all others do, in this order.
-  std::vector<PieceIndex> first;
+  std::vector<PieceIndex> first = {};
   /// By position of a use: whether its piece is to be away before it. Empty: nothing is chosen.
-  std::vector<std::uint8_t> leaves;
+  std::vector<std::uint8_t> leaves = {};
+  PieceFrames homes = {};    ///< frames that are fixed; empty: those that are given
+  double slackWeight = 4.0;  ///< of a hand-over that may come too late, against a transfer
+  bool looksFurther = false; ///< whether groups that are needed sooner are looked at too
 };
 
 /// No frames for the pieces of a node; if they were to choose before the pass, of the widest that uses the one which
@@ -31,33 +34,9 @@ struct Stuck {
   std::uint64_t effort = 0; ///< as in Draft
 };
 
-/// How costs are weighed. Variants of a plan differ in these.
-struct Tuning {
-  /// Weight of a hand-over that may come too late against a transfer.
-  double slackWeight = 4.0;
-  /// How many transfers are expected to queue before one that becomes possible.
-  double queueDepth = 16.0;
-  /// Whether groups that are needed sooner are looked at too.
-  bool looksFurther = false;
-  /// Cost of an edge the captured graph does not have, microseconds.
-  double edgeUs = 0.01;
-
-  bool operator==(const Tuning &) const = default;
-
-  /// Cost of a hand-over that takes `transferUs` when there are `availableUs` for it: falls smoothly, so that more
-  /// time is always better.
-  double latenessUs(double transferUs, double availableUs) const {
-    if (transferUs <= 0)
-      return 0;
-    const double queueUs = queueDepth * transferUs;
-    return slackWeight * transferUs * queueUs / (queueUs + (availableUs > 0 ? availableUs : 0));
-  }
-};
-
 /// Fails when some node's pieces cannot be brought together in the frames left: every page keeps one frame for the
-/// whole step. `homes` fixes frames beforehand, in place of those that are given.
-tl::expected<Draft, Stuck> draftPlan(const PlannerInput &input, const DraftStart &start, const Tuning &tuning,
-                                     const PieceFrames *homes = nullptr);
+/// whole step.
+tl::expected<Draft, Stuck> draftPlan(const PlannerInput &input, const DraftStart &start);
 
 /// The draft in which nothing makes room for anything: the frames must suffice for `timeline.peakPages()`. Its only
 /// transfers are of values that go on at another address, in host memory. Nothing where pages that must be apart find

@@ -15,12 +15,15 @@ namespace {
 /// Of pricing one group, where noting its use is 1.
 constexpr std::uint64_t effortOfPrice = 4;
 
+/// Cost of an edge that the captured graph does not have.
+constexpr double newEdgeUs = 0.01;
+
 } // namespace
 
-GroupOffers::GroupOffers(const PlannerInput &input, const Tuning &tuning, Displacement displacement,
+GroupOffers::GroupOffers(const PlannerInput &input, const DraftStart &start, Displacement displacement,
                          const PieceStates &states, const FrameGroups &groups, const TenureOrder &order)
-    : input_(input), timeline_(input.timeline), tuning_(tuning), displacement_(displacement), states_(states),
-      groups_(groups), order_(order), cost_(timeline_, tuning_) {
+    : input_(input), timeline_(input.timeline), start_(start), displacement_(displacement), states_(states),
+      groups_(groups), order_(order), cost_(timeline_, start.slackWeight) {
   findKinds();
 }
 
@@ -65,11 +68,11 @@ std::optional<double> GroupOffers::costOf(const Group &group, PieceIndex newcome
   double costUs = 0;
   for (DraftNode node : group.accesses.empty() ? group.barrier : group.accesses)
     if (order_.isCaptured(node) && !input_.order.completesBefore(node, now))
-      costUs += tuning_.edgeUs + std::max(0.0, timeline_.times().endUs[node] - states_.startUs(now));
+      costUs += newEdgeUs + std::max(0.0, timeline_.times().endUs[node] - states_.startUs(now));
   if (group.accesses.empty() && order_.endsWithEvict(group))
-    costUs += tuning_.latenessUs(evictUs, states_.startUs(now) - group.lastUseUs);
+    costUs += cost_.latenessUs(evictUs, states_.startUs(now) - group.lastUseUs);
   if (group.parts.empty())
-    return (costUs + (fetch ? tuning_.latenessUs(fetchUs, states_.startUs(now) - group.lastUseUs) : 0.0)) / taken;
+    return (costUs + (fetch ? cost_.latenessUs(fetchUs, states_.startUs(now) - group.lastUseUs) : 0.0)) / taken;
   const Played &result = played(group, newcomer, taken, fetch);
   if (!result.withUs)
     return std::nullopt;
@@ -153,7 +156,7 @@ std::vector<GroupOffers::Offer> &GroupOffers::offersFor(const Family &family, bo
     std::uint32_t frames = 0;
     ranking.visit([&](GroupIndex index) {
       const bool isBeyond = considered >= knobs::mostCandidates && frames >= family.pageCount;
-      if (isBeyond && (!tuning_.looksFurther || ++beyond > knobs::sampleReach))
+      if (isBeyond && (!start_.looksFurther || ++beyond > knobs::sampleReach))
         return false;
       if (isBeyond && beyond % knobs::sampleStride != 0)
         return true;

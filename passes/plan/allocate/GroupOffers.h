@@ -34,8 +34,8 @@ public:
     GroupIndex group{};
   };
 
-  /// All but tuning and displacement are referred to.
-  GroupOffers(const PlannerInput &input, const Tuning &tuning, Displacement displacement, const PieceStates &states,
+  /// All but displacement are referred to.
+  GroupOffers(const PlannerInput &input, const DraftStart &start, Displacement displacement, const PieceStates &states,
               const FrameGroups &groups, const TenureOrder &order);
 
   /// The groups newcomers may go to, cheapest first: more than are needed to hold all pages. `fetch`: they bring a
@@ -69,7 +69,7 @@ private:
 
   const PlannerInput &input_;
   const Timeline &timeline_;
-  const Tuning tuning_;
+  const DraftStart &start_;
   Displacement displacement_;
   const PieceStates &states_;
   const FrameGroups &groups_;

@@ -17,6 +17,14 @@ bool leavesAnyway(const SharingCost::Tenant &tenant) {
 
 } // namespace
 
+double SharingCost::latenessUs(double transferUs, double availableUs) const {
+  constexpr double queueDepth = 16; // transfers that are expected to queue before one that becomes possible
+  if (transferUs <= 0)
+    return 0;
+  const double queueUs = queueDepth * transferUs;
+  return slackWeight_ * transferUs * queueUs / (queueUs + std::max(0.0, availableUs));
+}
+
 double SharingCost::handOverUs(std::size_t from, std::size_t to, double availableUs) {
   double transferUs = 0, chosenUs = 0; // of these, what was chosen before
   if (from != nobody) {
@@ -33,7 +41,7 @@ double SharingCost::handOverUs(std::size_t from, std::size_t to, double availabl
     transferUs += coming.prices.fetchUs;
     chosenUs += leavesAnyway(coming) ? coming.prices.fetchUs : 0;
   }
-  return transferUs - chosenUs + tuning_.latenessUs(transferUs, availableUs);
+  return transferUs - chosenUs + latenessUs(transferUs, availableUs);
 }
 
 /// Where its next turn comes among those of the others.

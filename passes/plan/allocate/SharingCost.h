@@ -4,7 +4,6 @@
 #pragma once
 
 #include "passes/analysis/Timeline.h"
-#include "passes/plan/allocate/FramePlanner.h"
 
 #include <cstdint>
 #include <limits>
@@ -40,7 +39,12 @@ public:
     bool leavesClean = true; ///< its host copy stays good when it comes
   };
 
-  SharingCost(const Timeline &timeline, const Tuning &tuning) : timeline_(timeline), tuning_(tuning) {}
+  /// `slackWeight`: of a hand-over that may come too late, against a transfer.
+  SharingCost(const Timeline &timeline, double slackWeight) : timeline_(timeline), slackWeight_(slackWeight) {}
+
+  /// Cost of a hand-over that takes `transferUs` when there are `availableUs` for it: falls smoothly, so that more
+  /// time is always better.
+  double latenessUs(double transferUs, double availableUs) const;
 
   /// Cost of all hand-overs up to node `until`, microseconds; the last user before ended at `lastUseUs`. Empty if some
   /// node uses the newcomer and another tenant: they cannot share a frame.
@@ -66,7 +70,7 @@ private:
 
   static constexpr std::uint32_t noNode = std::numeric_limits<std::uint32_t>::max();
   const Timeline &timeline_;
-  const Tuning &tuning_;
+  double slackWeight_;
   std::vector<Tenant> tenants_; ///< as they are at the point reached
   std::vector<Turn> turns_;     ///< to come, the next one last
 };

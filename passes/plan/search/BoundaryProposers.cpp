@@ -130,7 +130,7 @@ Choices BoundaryProposers::withShare(Share share) const {
 void BoundaryProposers::lookingFurther() {
   Each<bool> proposer("looking further", search_, {true}, [this](bool looksFurther) {
     Choices choices = search_.asked();
-    choices.tuning.looksFurther = looksFurther;
+    choices.start.looksFurther = looksFurther;
     return choices;
   });
   search_.run(proposer);

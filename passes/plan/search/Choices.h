@@ -5,11 +5,7 @@
 
 #include "passes/plan/allocate/FramePlanner.h"
 
-#include <tl/expected.hpp>
-
 #include <cstdint>
-#include <string>
-#include <string_view>
 
 namespace pumpgraph {
 
@@ -24,18 +20,10 @@ struct Finish {
 
 struct Choices {
   DraftStart start;
-  PieceFrames homes; ///< by piece; empty: it chooses in the pass
-  Tuning tuning;
   Finish finish;
-  bool operator==(const Choices &other) const;
 };
 
 /// Of all members.
 std::uint64_t hashOf(const Choices &choices);
-
-/// Lines of a name and values, runs of equal ones as "8*R". For people, tests and traces.
-std::string toText(const Choices &choices);
-/// Reads what toText() has written; else why it cannot, with the line.
-tl::expected<Choices, std::string> choicesOf(std::string_view text);
 
 } // namespace pumpgraph

@@ -58,7 +58,7 @@ bool isBetter(const Evaluated &a, const Evaluated &b, const Machine &machine) {
 }
 
 Outcome Evaluator::operator()(const Choices &choices) const {
-  tl::expected<Draft, Stuck> draft = draftPlan(input_, choices.start, choices.tuning, &choices.homes);
+  tl::expected<Draft, Stuck> draft = draftPlan(input_, choices.start);
   if (!draft)
     return {std::nullopt, draft.error(), draft.error().effort};
   const std::uint64_t effort = draft->effort;
@@ -72,7 +72,7 @@ Outcome Evaluator::mirroring(Choices choices) const {
   constexpr std::uint64_t effortWeight = 2; // groups have more tenants then, so pricing one takes longer
   Outcome outcome;
   const auto pass = [&] {
-    tl::expected<Draft, Stuck> draft = draftPlan(input_, choices.start, choices.tuning, &choices.homes);
+    tl::expected<Draft, Stuck> draft = draftPlan(input_, choices.start);
     outcome.effort += effortWeight * (draft ? draft->effort : draft.error().effort);
     return draft;
   };

@@ -3,9 +3,7 @@
 
 #include "passes/plan/Knobs.h"
 #include "passes/plan/search/BoundaryProposers.h"
-#include "passes/plan/search/FinishProposers.h"
-#include "passes/plan/search/GapProposer.h"
-#include "passes/plan/search/Neighbourhood.h"
+#include "passes/plan/search/Proposers.h"
 
 #include <algorithm>
 #include <utility>
@@ -39,7 +37,7 @@ void takeColoured(Search &search, const FixedHomes *fixed) {
   const std::optional<PieceFrames> homes = fixed ? fixed->homes : colourPieces(input);
   if (!homes)
     return;
-  Outcome outcome = search.evaluator()({{input.given.states, {}, {}}, *homes, Tuning(), {}});
+  Outcome outcome = search.evaluator()({{input.given.states, {}, {}, *homes}, {}});
   if (outcome.evaluated && search.take("colouring", std::move(*outcome.evaluated)))
     search.asked().start = search.best().choices.start;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/plan/search/FinishProposers.h"
+#include "passes/plan/search/Proposers.h"
 
 #include "passes/plan/Knobs.h"
 

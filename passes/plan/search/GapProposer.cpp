@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/plan/search/GapProposer.h"
+#include "passes/plan/search/Proposers.h"
 
 #include "passes/analysis/Indices.h"
 #include "passes/plan/Knobs.h"
@@ -57,7 +57,7 @@ private:
       choices_.start.first.clear();
     choices_.start.boundary = std::move(choice.boundary);
     choices_.start.leaves = std::move(choice.leaves);
-    choices_.tuning.slackWeight = knobs::slackWeights[0];
+    choices_.start.slackWeight = knobs::slackWeights[0];
     isFirstPiece_ = IndexedVector<PieceIndex, bool>(search_.timeline().pieces().size(), false);
     for (PieceIndex piece : choices_.start.first)
       isFirstPiece_[piece] = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/plan/search/Neighbourhood.h"
+#include "passes/plan/search/Proposers.h"
 
 #include "passes/analysis/Bound.h"
 #include "passes/analysis/Indices.h"
@@ -46,11 +46,13 @@ public:
     const Evaluated &best = search_.best();
     std::vector<PieceIndex> pieces = piecesIn(windowOf(round));
     thinOut(pieces, round);
-    Proposal proposal{
-        {{best.draft.boundary, {}, best.choices.start.leaves}, input_.given.homes, best.choices.tuning, {}}, true, 0};
+    Proposal proposal{{best.choices.start, {}}, true, 0};
+    DraftStart &start = proposal.choices.start;
+    start.boundary = best.draft.boundary;
+    start.first.clear();
+    start.homes = input_.given.homes;
     // Without pieces nothing is weighed.
-    proposal.choices.tuning.slackWeight =
-        pieces.empty() ? 0 : knobs::slackWeights[round % std::size(knobs::slackWeights)];
+    start.slackWeight = pieces.empty() ? 0 : knobs::slackWeights[round % std::size(knobs::slackWeights)];
     if (round % 2 == 1)
       chooseGapsOf(pieces, proposal);
     IndexedVector<PieceIndex, bool> isFree(timeline_.pieces().size(), false);
@@ -58,7 +60,7 @@ public:
       isFree[piece] = true;
     for (const PieceIndex piece : indicesOf(timeline_.pieces()))
       if (!timeline_.usesOf(piece).empty() && !isFree[piece] && !input_.given.hasHome(piece))
-        proposal.choices.homes[piece] = best.framesOf(timeline_, piece);
+        start.homes[piece] = best.framesOf(timeline_, piece);
     return proposal;
   }
 

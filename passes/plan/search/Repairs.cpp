@@ -66,7 +66,7 @@ Choices Repairs::applied(Choices choices, const Evaluated *best) const {
     if (!isInCrowd_[piece])
       first.push_back(piece);
   choices.start.first = std::move(first);
-  choices.homes = homes(best);
+  choices.start.homes = homes(best);
   return choices;
 }
 

@@ -21,7 +21,7 @@ protected:
         input_{step_, timeline_, order_, machine_, frames_, given_}, evaluator_(input_, frames_ * step_.pageBytes) {}
 
   /// Nothing is chosen: what is live is away between steps, and pieces choose frames as they come.
-  Choices byHand() const { return {{given_.states, {}, {}}, given_.homes, Tuning(), {}}; }
+  Choices byHand() const { return {{given_.states, {}, {}, given_.homes}, {}}; }
 
   Machine machine_;
   Description step_;
@@ -33,29 +33,13 @@ protected:
   Evaluator evaluator_;
 };
 
-TEST_F(ChoicesTest, MadeByHandPrintedAndReadBackAreTheSamePlan) {
-  Choices choices = byHand();
-  choices.start.first = {PieceIndex{3}, PieceIndex{1}};
-  choices.tuning.slackWeight = 0.3;
-  choices.finish = {.joinReach = 4, .deferrals = 1, .rowBytes = 1 << 20};
-  const tl::expected<Choices, std::string> read = choicesOf(toText(choices));
-  ASSERT_TRUE(read) << read.error();
-  EXPECT_EQ(*read, choices);
-  EXPECT_EQ(hashOf(*read), hashOf(choices));
-  const Outcome one = evaluator_(choices), other = evaluator_(*read);
-  ASSERT_TRUE(one.evaluated && other.evaluated);
-  test::expectSame(evaluator_.write(*one.evaluated), evaluator_.write(*other.evaluated));
-}
-
 // A search adds nothing of its own: the choices that it found make its plan.
 TEST_F(ChoicesTest, OfASearchMakeItsPlan) {
   Workers workers(2);
   Shares shares(2, 1);
   const std::optional<Found> found = findPlan(input_, {evaluator_.budgetBytes(), nullptr, false}, workers, shares);
   ASSERT_TRUE(found);
-  const tl::expected<Choices, std::string> read = choicesOf(toText(found->inRows.choices));
-  ASSERT_TRUE(read) << read.error();
-  const Outcome again = evaluator_(*read);
+  const Outcome again = evaluator_(found->inRows.choices);
   ASSERT_TRUE(again.evaluated);
   EXPECT_EQ(again.evaluated->schedule.totalUs, found->inRows.schedule.totalUs);
   test::expectSame(evaluator_.write(*again.evaluated), evaluator_.write(found->inRows));
@@ -67,36 +51,13 @@ TEST_F(ChoicesTest, AnyOtherMemberMakesOthers) {
   others[0].start.boundary[PieceIndex{0}] = BoundaryState::Mirrored;
   others[1].start.leaves.push_back(0);
   others[2].start.first.push_back(PieceIndex{0});
-  others[3].homes[PieceIndex{0}].push_back(0);
-  others[4].tuning.looksFurther = true;
+  others[3].start.homes[PieceIndex{0}].push_back(0);
+  others[4].start.looksFurther = true;
   others[5].finish.joinReach = 0;
   others[6].finish.rowBytes = 1;
-  for (const Choices &other : others) {
-    EXPECT_NE(other, choices);
+  for (const Choices &other : others)
     EXPECT_NE(hashOf(other), hashOf(choices));
-    const tl::expected<Choices, std::string> read = choicesOf(toText(other));
-    ASSERT_TRUE(read) << read.error();
-    EXPECT_EQ(*read, other);
-  }
-}
-
-TEST(Choices, WhatIsNoneIsRefusedByItsLine) {
-  for (const char *text : {"boundary X", "leaves 2", "first -1", "homes 5-3", "homes 1,x", "tuning 1 2", "finish 0 0",
-                           "others 1", "boundary 99999999999*R"}) {
-    const tl::expected<Choices, std::string> read = choicesOf(text);
-    ASSERT_FALSE(read) << text;
-    EXPECT_NE(read.error().find(text), std::string::npos);
-  }
-}
-
-TEST(Choices, RunsAreWrittenOnce) {
-  Choices choices;
-  choices.start.boundary = BoundaryStates(12, BoundaryState::Resident);
-  choices.homes = PieceFrames(2);
-  choices.homes[PieceIndex{1}] = {4, 5, 6, 9};
-  const std::string text = toText(choices);
-  EXPECT_NE(text.find("boundary 12*R\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("homes . 4-6,9\n"), std::string::npos) << text;
+  EXPECT_EQ(hashOf(byHand()), hashOf(choices));
 }
 
 } // namespace

@@ -364,10 +364,10 @@ TEST(DraftPlan, MoreAtTheBoundaryThanThereAreFramesIsNoNodesFault) {
   const GivenBoundary given = givenBoundary(small.step, timeline, nullptr, 4);
   const PlannerInput input{small.step, timeline, order, machine, 4, given};
   DraftStart start{given.states, {}, {}};
-  EXPECT_TRUE(draftPlan(input, start, Tuning()));
+  EXPECT_TRUE(draftPlan(input, start));
   for (BoundaryState &state : start.boundary)
     state = BoundaryState::Resident;
-  const tl::expected<Draft, Stuck> draft = draftPlan(input, start, Tuning());
+  const tl::expected<Draft, Stuck> draft = draftPlan(input, start);
   ASSERT_FALSE(draft);
   EXPECT_EQ(draft.error().node, std::nullopt);
 }

@@ -23,7 +23,7 @@ protected:
 
   /// So many pieces that are live between steps stay there.
   Choices staying(std::size_t count) const {
-    Choices choices{{given_.states, {}, {}}, {}, Tuning(), {}};
+    Choices choices{{given_.states, {}, {}, {}}, {}};
     for (std::size_t i = 0; i < timeline_.pieces().size() && count > 0; ++i)
       if (const PieceIndex piece = static_cast<PieceIndex>(i); timeline_.piece(piece).liveOut) {
         choices.start.boundary[piece] = BoundaryState::Resident;

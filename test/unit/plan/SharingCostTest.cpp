@@ -11,7 +11,7 @@ namespace {
 /// Ten nodes of 10 us; uses are written down by hand.
 class SharingCostTest : public testing::Test {
 protected:
-  SharingCostTest() : timeline_(tenNodes()), cost_(timeline_, tuning_) { tuning_.slackWeight = 0; }
+  SharingCostTest() : timeline_(tenNodes()), cost_(timeline_, 0) {}
 
   static Description tenNodes() {
     test::SmallStep small;
@@ -38,7 +38,6 @@ protected:
   }
 
   static constexpr SharingCost::Prices prices{3, 5};
-  Tuning tuning_;
   Timeline timeline_;
   SharingCost cost_;
 };
@@ -115,9 +114,12 @@ TEST_F(SharingCostTest, TwoThatMeetCannotShare) {
 }
 
 TEST_F(SharingCostTest, LittleTimeCostsMoreThanMuch) {
-  tuning_.slackWeight = 1;
+  SharingCost cost(timeline_, 1);
+  const auto shared = [&](const std::vector<Use> &old, const std::vector<Use> &young) {
+    return *cost.play(std::vector{tenant(old, false), newcomer(young)}, 0, 0, 9);
+  };
   const std::vector<Use> soon = reads({5}), late = reads({9}), young = reads({4});
-  EXPECT_GT(*play({tenant(soon, false), newcomer(young)}, 0), *play({tenant(late, false), newcomer(young)}, 0));
+  EXPECT_GT(shared(soon, young), shared(late, young));
 }
 
 } // namespace
