@@ -14,13 +14,8 @@ namespace pumpgraph::knobs {
 /// Draft::effort of a search after which only attempts that promise most are made: so much for all nodes together,
 /// within the two that follow.
 inline constexpr std::uint64_t effortOfNodes = 300'000'000'000, leastEffort = 20'000'000, mostEffort = 60'000'000;
-/// Of looking for frames where nodes are wide, words and classes: planning waits about a second for it.
-inline constexpr std::uint64_t mostColouringEffort = 300'000'000;
-/// Steps of an exact search before it gives up, and pieces and uses that are looked at for a balance: some
-/// milliseconds.
-inline constexpr std::uint64_t mostExactSteps = 1'000'000;
-/// Pages above which the exact search for frames would need too much memory.
-inline constexpr std::uint64_t mostSearchedPages = 512;
+/// Pieces and uses that are looked at for a balance of what is hosted: some milliseconds.
+inline constexpr std::uint64_t mostBalanceSteps = 1'000'000;
 /// For steps with more nodes one search, with one size of rows, has to do.
 inline constexpr std::size_t mostNodesOfSeveralSearches = 5000;
 /// Attempts side by side: of what more of them would try, much comes after a success and counts for nothing.
@@ -42,10 +37,6 @@ inline constexpr int mostOnTop = 4;
 
 // Prices of gaps.
 
-/// Slots of equal length in which a microsecond of the link has one price.
-inline constexpr std::size_t slotCount = 128;
-/// How often the price of room is raised.
-inline constexpr int mostRaises = 256;
 /// Worth of a link that nobody waits for: of two ways to make room, the one that moves less.
 inline constexpr double leastWorth = 0.1;
 /// A transfer that could end later by this share of the step is in nobody's way.
@@ -71,15 +62,6 @@ inline constexpr double doubt = 0.5;
 /// How many are looked at: groups of each standing for a newcomer, those whose next use is farthest; the largest
 /// buffers for a split that spares hosting; the last copies of a lane for one that may get another row.
 inline constexpr std::size_t mostCandidates = 32;
-/// Looking further: each so manieth of so many groups after these, unless it has so many tenants that playing them
-/// takes long.
-inline constexpr std::size_t sampleReach = 512, sampleStride = 21, mostTenantsOfSample = 24;
-/// A node is crowded if it uses so much of the frames.
-inline constexpr double crowdedShare = 0.7;
-/// An odd cycle that is within such a part of too large is coloured first.
-inline constexpr std::uint64_t nearlyTooLarge = 8;
-/// Classes tried as the second of a clique, or beside or across one in an odd cycle.
-inline constexpr std::size_t mostSeeds = 64;
 
 // The neighbourhood search.
 
@@ -92,8 +74,8 @@ inline constexpr std::size_t vainRounds = 96;
 inline constexpr std::uint64_t littleEffort = 4'000'000;
 /// Of few pieces the same ones choose again before long: so many of these rounds for each are the most.
 inline constexpr std::size_t vainRoundsOfPiece = 8;
-/// Parts of the step whose pieces choose again, and DraftStart::slackWeight when they do, in turn. The first weight is also
-/// that of gaps by price: the link is the limit then, and what comes late somewhere comes earlier elsewhere.
+/// Parts of the step whose pieces choose again, and DraftStart::slackWeight when they do, in turn. The first weight is
+/// also that of gaps by price: the link is the limit then, and what comes late somewhere comes earlier elsewhere.
 inline constexpr double windowShares[] = {0.4, 0.2, 0.1, 0.05};
 inline constexpr double slackWeights[] = {0.25, 1, 4};
 /// Of the buffers with such pieces, how many do, in turn, each for windows of all kinds. Where few large buffers live
@@ -114,12 +96,5 @@ inline constexpr std::uint64_t rowBytesTried[] = {std::uint64_t{8} << 20, std::u
 inline constexpr std::uint64_t pieceMultiples[] = {1, 3, 8};
 /// How many of the largest pieces of the usual size the budget holds at least, unless it is small.
 inline constexpr double leastPiecesInBudget = 80;
-/// Steps in which more is hosted until all pages find frames.
-inline constexpr std::uint64_t hostingSteps = 8;
-/// Of the step: what is idle for less does not go on at another address, to leave others its frames or to spare them
-/// being hosted.
-inline constexpr double leastIdleShare = 0.3;
-/// How many splits of what is hosted, and of what is not, are worth a look at a time.
-inline constexpr std::size_t mostSplitsFound = 8;
 
 } // namespace pumpgraph::knobs

@@ -15,6 +15,10 @@ namespace {
 /// Of pricing one group, where noting its use is 1.
 constexpr std::uint64_t effortOfPrice = 4;
 
+/// Looking further: each so manieth of so many groups after the first, unless it has so many tenants that playing them
+/// takes long.
+constexpr std::size_t sampleReach = 512, sampleStride = 21, mostTenantsOfSample = 24;
+
 /// Cost of an edge that the captured graph does not have.
 constexpr double newEdgeUs = 0.01;
 
@@ -156,12 +160,12 @@ std::vector<GroupOffers::Offer> &GroupOffers::offersFor(const Family &family, bo
     std::uint32_t frames = 0;
     ranking.visit([&](GroupIndex index) {
       const bool isBeyond = considered >= knobs::mostCandidates && frames >= family.pageCount;
-      if (isBeyond && (!start_.looksFurther || ++beyond > knobs::sampleReach))
+      if (isBeyond && (!start_.looksFurther || ++beyond > sampleReach))
         return false;
-      if (isBeyond && beyond % knobs::sampleStride != 0)
+      if (isBeyond && beyond % sampleStride != 0)
         return true;
       const Group &group = groups_[index];
-      if (isBeyond && group.parts.size() > knobs::mostTenantsOfSample)
+      if (isBeyond && group.parts.size() > mostTenantsOfSample)
         return true;
       if (group.occupant && states_.isUsedAt(*group.occupant, order_.now()))
         return true;

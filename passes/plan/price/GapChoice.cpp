@@ -17,7 +17,10 @@ namespace pumpgraph {
 
 namespace {
 
-using knobs::slotCount;
+/// Slots of equal length in which a microsecond of the link has one price.
+constexpr std::size_t slotCount = 128;
+/// How often the price of room is raised: planning time is bounded.
+constexpr int mostRaises = 256;
 /// How many gaps are looked at for a price in the time that counts as 1.
 constexpr std::uint64_t gapsOfEffort = 8;
 
@@ -248,7 +251,7 @@ private:
   /// Raises the price of room at the node where most is in the way, until enough gaps pay for themselves there, and
   /// again. A gap that has paid at one node costs less at the next.
   void cover(Excess &excess) {
-    for (int raise = 0; raise < knobs::mostRaises; ++raise) {
+    for (int raise = 0; raise < mostRaises; ++raise) {
       const Excess::Most most = excess.most(0, nodeCount_);
       if (most.pages <= 0)
         return;

@@ -117,7 +117,7 @@ void HostedCover::balance() {
     for (bool isBetter = true; isBetter;) {
       isBetter = false;
       for (PieceIndex piece : members_)
-        isBetter |= effort_ < knobs::mostExactSteps && exchange(piece, pages);
+        isBetter |= effort_ < knobs::mostBalanceSteps && exchange(piece, pages);
     }
 }
 

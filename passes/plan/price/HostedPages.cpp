@@ -143,6 +143,17 @@ std::vector<NodeIndex> nodesBeyond(const Timeline &timeline, std::uint64_t frame
   return nodes;
 }
 
+/// Hosts so many pages of each piece, from its front: pieces of one buffer that cost the same are taken one after the
+/// other, and so make one range.
+void host(Description &step, const Timeline &timeline, const IndexedVector<PieceIndex, std::uint32_t> &pages) {
+  for (const PieceIndex index : indicesOf(pages)) {
+    const Piece &piece = timeline.piece(index);
+    std::vector<Range> &hosted = step.buffers[piece.buffer].hosted;
+    if (pages[index] > 0)
+      hosted = with(hosted, {piece.firstPage * step.pageBytes, std::min(pages[index] * step.pageBytes, piece.bytes)});
+  }
+}
+
 } // namespace
 
 std::vector<bool> canBeHostedAsAWhole(const Description &step) {
@@ -175,33 +186,22 @@ HostingPrices hostingPrices(const Timeline &timeline, std::uint64_t frames, cons
 }
 
 std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline,
-                                      const std::vector<FrameLimit> &limits, const HostingPrices &prices,
-                                      Balance balance) {
+                                      const std::vector<FrameLimit> &limits, const HostingPrices &prices) {
   for (const Piece &piece : timeline.pieces())
     if (Buffer &buffer = step.buffers[piece.buffer]; buffer.frames.empty())
       buffer.hosted = without(buffer.hosted, {piece.firstPage * step.pageBytes, piece.pageCount * step.pageBytes});
   const IndexedVector<PieceIndex, bool> can = canBeHosted(step, timeline);
   HostedCover cover(timeline, limits, prices, can);
   cover.cover();
-  if (balance == Balance::Nodes)
-    cover.balance();
-  const IndexedVector<PieceIndex, std::uint32_t> &hosted = cover.hosted();
-  for (const PieceIndex index : indicesOf(hosted)) {
-    const Piece &piece = timeline.piece(index);
-    if (hosted[index] == 0)
-      continue;
-    // From its front: pieces of one buffer that cost the same are taken one after the other, and so make one range.
-    const Range range{piece.firstPage * step.pageBytes, std::min(hosted[index] * step.pageBytes, piece.bytes)};
-    std::vector<Range> &all = step.buffers[piece.buffer].hosted;
-    all = with(all, range);
-  }
+  cover.balance();
+  host(step, timeline, cover.hosted());
   return cover.uncovered();
 }
 
 std::optional<NodeIndex> hostExcess(Description &step, const Timeline &timeline, std::uint64_t frames,
                                     const Machine &machine) {
-  if (const std::optional<std::size_t> limit = hostExcess(step, timeline, wideNodes(timeline, frames),
-                                                          hostingPrices(timeline, frames, machine), Balance::No))
+  if (const std::optional<std::size_t> limit =
+          hostExcess(step, timeline, wideNodes(timeline, frames), hostingPrices(timeline, frames, machine)))
     return nodesBeyond(timeline, frames)[*limit];
   return std::nullopt;
 }
@@ -211,8 +211,11 @@ std::uint64_t leastHostedBytes(Description step, std::uint64_t budgetBytes) {
   const std::uint64_t pages = budgetBytes / step.pageBytes;
   HostingPrices allAlike;
   allAlike.pages = decltype(allAlike.pages)(timeline.pieces().size(), {.aloneUs = 1, .besideUs = 0});
-  hostExcess(step, timeline, wideNodes(timeline, pages - std::min(pages, timeline.exclusivePages())), allAlike,
-             Balance::No);
+  const std::vector<FrameLimit> limits = wideNodes(timeline, pages - std::min(pages, timeline.exclusivePages()));
+  const IndexedVector<PieceIndex, bool> can = canBeHosted(step, timeline);
+  HostedCover cover(timeline, limits, allAlike, can);
+  cover.cover();
+  host(step, timeline, cover.hosted());
   return hostedBytes(step);
 }
 

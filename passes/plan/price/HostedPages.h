@@ -40,9 +40,6 @@ struct HostingPrices {
 /// If there are so many frames.
 HostingPrices hostingPrices(const Timeline &timeline, std::uint64_t frames, const Machine &machine);
 
-/// Whether it counts that a node reads and writes hosted pages at the same time.
-enum class Balance { No, Nodes };
-
 /// Sets `hosted` of the step's private buffers, so that each limit has no more other pages than it may; where that is
 /// so already, nothing is hosted. `timeline` is that of the step without hosted pages, but for those that are hosted
 /// beforehand, of which it has no piece. Those and buffers that have frames already, because they are given,
@@ -50,8 +47,7 @@ enum class Balance { No, Nodes };
 /// hosted (docs/decisions/07-hosted-pages.md). Returns the position of a limit that has too many for that reason, if
 /// there is one.
 std::optional<std::size_t> hostExcess(Description &step, const Timeline &timeline,
-                                      const std::vector<FrameLimit> &limits, const HostingPrices &prices,
-                                      Balance balance);
+                                      const std::vector<FrameLimit> &limits, const HostingPrices &prices);
 
 /// The same of the nodes that touch more than `frames` private pages. Returns a node.
 std::optional<NodeIndex> hostExcess(Description &step, const Timeline &timeline, std::uint64_t frames,

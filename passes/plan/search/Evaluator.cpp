@@ -57,19 +57,9 @@ bool isBetter(const Evaluated &a, const Evaluated &b, const Machine &machine) {
   return scoreUs(a) < scoreUs(b);
 }
 
-Outcome Evaluator::operator()(const Choices &choices) const {
-  tl::expected<Draft, Stuck> draft = draftPlan(input_, choices.start);
-  if (!draft)
-    return {std::nullopt, draft.error(), draft.error().effort};
-  const std::uint64_t effort = draft->effort;
-  Evaluated plan = judge(choices, std::move(*draft));
-  if (choices.finish != Finish())
-    plan = finish(plan, choices.finish);
-  return {std::move(plan), {}, effort};
-}
-
-Outcome Evaluator::mirroring(Choices choices) const {
-  constexpr std::uint64_t effortWeight = 2; // groups have more tenants then, so pricing one takes longer
+Outcome Evaluator::operator()(Choices choices, bool keepsHomes) const {
+  // Groups have more tenants where most homes are kept, so pricing one takes longer.
+  const std::uint64_t effortWeight = keepsHomes ? 2 : 1;
   Outcome outcome;
   const auto pass = [&] {
     tl::expected<Draft, Stuck> draft = draftPlan(input_, choices.start);
@@ -77,12 +67,16 @@ Outcome Evaluator::mirroring(Choices choices) const {
     return draft;
   };
   tl::expected<Draft, Stuck> draft = pass();
-  if (draft && mirrorWhatIsOnlyRead(input_, choices.start.boundary, *draft))
+  if (draft && keepsHomes && mirrorWhatIsOnlyRead(input_, choices.start.boundary, *draft))
     draft = pass();
-  if (draft)
-    outcome.evaluated = judge(std::move(choices), std::move(*draft));
-  else
+  if (!draft) {
     outcome.stuck = draft.error();
+    return outcome;
+  }
+  const Finish asked = std::exchange(choices.finish, {});
+  outcome.evaluated = judge(std::move(choices), std::move(*draft));
+  if (asked != Finish())
+    outcome.evaluated = finish(*outcome.evaluated, asked);
   return outcome;
 }
 

@@ -39,10 +39,9 @@ public:
   /// `input` is referred to.
   Evaluator(const PlannerInput &input, std::uint64_t budgetBytes) : input_(input), budgetBytes_(budgetBytes) {}
 
-  Outcome operator()(const Choices &choices) const;
-  /// The same where nearly all pieces have homes, which takes longer. What is only read, and leaves, has a good host
-  /// copy for nothing in the plan, which may have other choices at the boundary for that.
-  Outcome mirroring(Choices choices) const;
+  /// `keepsHomes`: nearly all pieces have those of an earlier plan. Then a piece that is only read, and leaves, is
+  /// mirrored, and the plan may have other choices at the boundary for that.
+  Outcome operator()(Choices choices, bool keepsHomes = false) const;
   /// The same choices with another finish, which begins with that of `plan`: no pass is needed.
   Evaluated finish(const Evaluated &plan, const Finish &finish) const;
   /// A draft that no pass has made.

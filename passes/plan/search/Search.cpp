@@ -45,13 +45,11 @@ Search::Trial Search::trialAt(Proposer &proposer, std::size_t turn) {
 
 Job<Outcome> Search::jobOf(const Proposal &proposal, bool isAhead) {
   const Evaluator &evaluate = evaluator_;
-  std::function<Outcome()> work;
-  if (proposal.keepsHomes)
-    work = [&evaluate, choices = proposal.choices] { return evaluate.mirroring(choices); };
-  else
-    work = [&evaluate, choices = repairs_.applied(proposal.choices, best_ ? &*best_ : nullptr)] {
-      return evaluate(choices);
-    };
+  Choices choices =
+      proposal.keepsHomes ? proposal.choices : repairs_.applied(proposal.choices, best_ ? &*best_ : nullptr);
+  std::function<Outcome()> work = [&evaluate, choices = std::move(choices), keepsHomes = proposal.keepsHomes] {
+    return evaluate(choices, keepsHomes);
+  };
   return isAhead ? workers_.begin(std::move(work)) : Job<Outcome>(std::move(work));
 }
 

@@ -3,34 +3,19 @@
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/plan/Knobs.h"
-#include "passes/plan/search/IdleTimes.h"
-#include "passes/plan/search/WideColouring.h"
 #include "pumpgraph/graph/Ranges.h"
 #include "pumpgraph/graph/Reliance.h"
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <utility>
 
 namespace pumpgraph {
 
 namespace {
 
-/// The idle times of the largest buffers that have some, each buffer's together.
-std::vector<std::vector<Split>> ofLargest(const Description &step, const std::vector<Split> &idle) {
-  std::vector<std::vector<Split>> result;
-  for (const Split &split : idle) {
-    if (result.empty() || result.back().front().buffer != split.buffer)
-      result.emplace_back();
-    result.back().push_back(split);
-  }
-  std::stable_sort(result.begin(), result.end(), [&](const auto &one, const auto &other) {
-    return step.buffers[one.front().buffer].size > step.buffers[other.front().buffer].size;
-  });
-  result.resize(std::min(result.size(), knobs::mostCandidates));
-  return result;
-}
+/// That are worth a look at a time.
+constexpr std::size_t mostSplits = 8;
 
 /// A captured node that reaches hosted pages of a buffer.
 struct HostedUse {
@@ -90,116 +75,17 @@ std::vector<bool> reachedByWide(const HostedUse &one, const HostedUse &other,
   return pages;
 }
 
-/// A captured node that uses a buffer.
-struct UseOfBuffer {
-  NodeIndex node = 0;
-  Range reached; ///< whole pages; one range that has all its accesses
-  bool needsValue = false;
-};
-
-std::vector<UseOfBuffer> usesOf(const Description &step, BufferIndex buffer) {
-  std::vector<UseOfBuffer> uses;
-  for (NodeIndex node = 0; node < step.nodes.size(); ++node)
-    for (const Access &access : step.nodes[node].accesses) {
-      if (access.buffer != buffer || access.range.size == 0)
-        continue;
-      const std::uint64_t begin = access.range.offset / step.pageBytes * step.pageBytes;
-      const std::uint64_t end = std::min((access.range.end() + step.pageBytes - 1) / step.pageBytes * step.pageBytes,
-                                         step.buffers[buffer].size);
-      if (uses.empty() || uses.back().node != node)
-        uses.push_back({node, {begin, end - begin}, false});
-      Range &reached = uses.back().reached;
-      const std::uint64_t last = std::max(reached.end(), end);
-      reached.offset = std::min(reached.offset, begin);
-      reached.size = last - reached.offset;
-      uses.back().needsValue |= reliableMust(access) != modeWrite;
-    }
-  return uses;
-}
-
-/// Those with the largest figures, the largest first.
-std::vector<Split> firstOf(std::vector<std::pair<double, Split>> found, std::size_t most) {
-  std::stable_sort(found.begin(), found.end(),
-                   [](const auto &one, const auto &other) { return one.first > other.first; });
-  std::vector<Split> result;
-  for (auto &[figure, split] : found)
-    if (result.size() < most)
-      result.push_back(std::move(split));
-  return result;
-}
-
-/// What goes on at another address so that less has to be hosted: always the buffer that spares most, and then the
-/// next.
-class Sparing {
-public:
-  Sparing(const Description &step, const Timeline &timeline, std::uint64_t frames, const Machine &machine)
-      : step_(step), frames_(frames), machine_(machine),
-        candidates_(ofLargest(step, idleTimes(step, timeline, knobs::leastIdleShare))) {}
-
-  std::vector<Split> run() {
-    const std::optional<Hosting> without = host({});
-    double leastUs = without ? without->us : 0;
-    for (int round = 0; without && round < knobs::mostOnTop; ++round) {
-      const double enoughUs = (1 - knobs::little) * leastUs;
-      auto best = candidates_.end();
-      for (auto candidate = candidates_.begin(); candidate != candidates_.end(); ++candidate) {
-        std::vector<Split> more = chosen_;
-        more.insert(more.end(), candidate->begin(), candidate->end());
-        const std::optional<Hosting> with = host(more);
-        const double us = with ? with->us + doubtUs(with->step, without->step, machine_) : 0;
-        if (with && us < std::min(enoughUs, leastUs)) {
-          leastUs = us;
-          best = candidate;
-        }
-      }
-      if (best == candidates_.end())
-        break;
-      chosen_.insert(chosen_.end(), best->begin(), best->end());
-      candidates_.erase(best);
-    }
-    return std::move(chosen_);
-  }
-
-private:
-  /// A step with what is hosted, and what that costs at its prices.
-  struct Hosting {
-    Description step;
-    double us = 0;
-  };
-
-  /// Nothing if no frames are found, or once too much has been tried.
-  std::optional<Hosting> host(const std::vector<Split> &idle) {
-    if (effort_ > knobs::mostColouringEffort)
-      return std::nullopt;
-    Hosting hosting{SplitStep(step_, idle).parts()};
-    const Timeline timeline(hosting.step);
-    const tl::expected<WideColouring, NoColouring> colouring =
-        hostForColouring(hosting.step, timeline, frames_, machine_, Balance::No);
-    effort_ += colouring ? colouring->effort : colouring.error().effort;
-    if (!colouring)
-      return std::nullopt;
-    hosting.us = colouring->hostingUs;
-    return hosting;
-  }
-
-  const Description &step_;
-  std::uint64_t frames_;
-  const Machine &machine_;
-  std::vector<std::vector<Split>> candidates_; ///< by buffer, those not chosen
-  std::vector<Split> chosen_;
-  std::uint64_t effort_ = 0;
-};
-
 } // namespace
 
-std::vector<Split> worthSplitting(const Description &step, const Description &planned, const Timeline &timeline,
-                                  const PlanOptions &options, std::uint64_t frames) {
-  if (hostedBytes(planned) > 0)
-    return Sparing(step, timeline, frames, options.machine).run();
-  const auto moves = [](const Node &node) { return movesUp(node.kind) || movesDown(node.kind); };
-  if (std::none_of(planned.nodes.begin(), planned.nodes.end(), moves) || crowdedNodes(timeline, frames).empty())
-    return {};
-  return idleTimes(step, timeline, knobs::leastIdleShare);
+std::vector<bool> canBeSplit(const Description &step) {
+  std::vector<bool> can;
+  for (const Buffer &buffer : step.buffers) {
+    can.push_back(buffer.isPrivate && buffer.isRenamable && !buffer.liveIn && !buffer.liveOut &&
+                  buffer.hosted.empty() && buffer.frames.empty() && buffer.continues == noBuffer);
+    if (buffer.continues != noBuffer)
+      can[buffer.continues] = false;
+  }
+  return can;
 }
 
 std::vector<Split> splitsOfHosted(const Description &step, const Description &planned, const std::vector<Split> &splits,
@@ -221,7 +107,12 @@ std::vector<Split> splitsOfHosted(const Description &step, const Description &pl
         found.push_back({before.us + use.us, std::move(split)});
     }
   }
-  return firstOf(std::move(found), knobs::mostSplitsFound);
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto &one, const auto &other) { return one.first > other.first; });
+  std::vector<Split> longest;
+  for (std::size_t i = 0; i < std::min(found.size(), mostSplits); ++i)
+    longest.push_back(std::move(found[i].second));
+  return longest;
 }
 
 std::vector<std::uint64_t> excessPages(const Timeline &timeline, std::uint64_t frames) {
@@ -229,33 +120,6 @@ std::vector<std::uint64_t> excessPages(const Timeline &timeline, std::uint64_t f
   for (NodeIndex node = 0; node < timeline.nodeCount(); ++node)
     excess.push_back(timeline.workingSetPages(node) - std::min(timeline.workingSetPages(node), frames));
   return excess;
-}
-
-std::vector<Split> splitsOfOthers(const Description &step, const Description &planned, const std::vector<Split> &splits,
-                                  const Timeline &timeline, const std::vector<std::uint64_t> &excess) {
-  std::vector<bool> can = canBeSplit(step);
-  for (BufferIndex address = 0; address < planned.buffers.size(); ++address)
-    if (!planned.buffers[address].hosted.empty())
-      can[capturedBuffer(planned.buffers, address)] = false;
-  const InMemoryTimes &times = timeline.times();
-  std::vector<std::pair<double, Split>> found; // by how long it is idle
-  for (BufferIndex buffer = 0; buffer < step.buffers.size(); ++buffer) {
-    if (!can[buffer])
-      continue;
-    const std::vector<UseOfBuffer> uses = usesOf(step, buffer);
-    for (std::size_t next = 1; next < uses.size(); ++next) {
-      const UseOfBuffer &use = uses[next], &before = uses[next - 1];
-      const auto isThere = [&](const Split &split) { return split.buffer == buffer && split.until == use.node; };
-      const UseOfBuffer &wide = excess[use.node] > excess[before.node] ? use : before;
-      const std::uint64_t bytes = excess[wide.node] * step.pageBytes;
-      if (bytes == 0 || wide.reached.size < bytes || !use.needsValue ||
-          std::any_of(splits.begin(), splits.end(), isThere))
-        continue;
-      found.push_back(
-          {times.startUs[use.node] - times.endUs[before.node], {buffer, use.node, {{wide.reached.offset, bytes}}}});
-    }
-  }
-  return firstOf(std::move(found), knobs::mostSplitsFound);
 }
 
 std::vector<Split> joinedSplits(const Description &step, const std::vector<Split> &splits,

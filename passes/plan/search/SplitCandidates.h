@@ -3,18 +3,16 @@
 /// Which buffers are worth splitting, and where (docs/design/planner.md, "Variants of a step").
 #pragma once
 
+#include "passes/analysis/Machine.h"
 #include "passes/analysis/Timeline.h"
-#include "passes/plan/PlanResidency.h"
 #include "passes/plan/search/SplitStep.h"
 
 #include <vector>
 
 namespace pumpgraph {
 
-/// What whole buffers may do after long idle times to make a better plan than `planned`, that of the step as it is.
-/// `timeline` is the step's; `frames` are those of private buffers.
-std::vector<Split> worthSplitting(const Description &step, const Description &planned, const Timeline &timeline,
-                                  const PlanOptions &options, std::uint64_t frames);
+/// By buffer: whether it can be split. What is split already is not split again.
+std::vector<bool> canBeSplit(const Description &step);
 
 /// By node: private pages that it touches beyond `frames`. One that touches more is wide.
 std::vector<std::uint64_t> excessPages(const Timeline &timeline, std::uint64_t frames);
@@ -25,12 +23,6 @@ std::vector<std::uint64_t> excessPages(const Timeline &timeline, std::uint64_t f
 /// nothing moves elsewhere unless it is idle for long, or beside a wide node (tools/pump-graph-bench/lp_step.py).
 std::vector<Split> splitsOfHosted(const Description &step, const Description &planned, const std::vector<Split> &splits,
                                   const std::vector<std::uint64_t> &excess, const Machine &machine, double leastUs);
-
-/// Others may be hosted for a wide node: as much of an operand that is not hosted in `planned` as the node touches too
-/// much may move between it and the node that uses the operand before or after. Some of those splits after which, or
-/// before which, it is idle longest.
-std::vector<Split> splitsOfOthers(const Description &step, const Description &planned, const std::vector<Split> &splits,
-                                  const Timeline &timeline, const std::vector<std::uint64_t> &excess);
 
 /// Both together, a split for each buffer and node. Of `more`, those of buffers that cannot be split are left out.
 std::vector<Split> joinedSplits(const Description &step, const std::vector<Split> &splits,

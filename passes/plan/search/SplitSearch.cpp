@@ -31,23 +31,18 @@ public:
     if (!planned)
       return tl::unexpected(planned.error());
     best_ = std::move(*planned);
-    if (options_.boundary || options_.isQuick || options_.backend != Backend::Virtual)
+    if (options_.boundary || options_.isQuick || options_.backend != Backend::Virtual ||
+        step_.nodes.size() > knobs::mostNodesOfSeveralSearches)
       return std::move(best_);
-    tryWith(worthSplitting(step_, best_.plan, timeline_, options_, frames_));
-    if (step_.nodes.size() <= knobs::mostNodesOfSeveralSearches) {
-      if (hostedBytes(best_.plan) > 0)
-        tryWith(withSplitsBesideWide());
-      splitByPrice();
-    }
+    if (hostedBytes(best_.plan) > 0)
+      if (const std::vector<Split> splits = splitsBesideWide(); !splits.empty())
+        take(planWith(splits, room_), splits);
+    splitByPrice();
     return std::move(best_);
   }
 
 private:
-  /// Returns whether it makes the best plan.
-  bool tryWith(const std::vector<Split> &splits) {
-    return splits.size() != splits_.size() && take(planWith(splits, room_), splits);
-  }
-
+  /// Returns whether it is the best plan now.
   bool take(std::optional<FoundPlan> other, const std::vector<Split> &splits) {
     if (!other)
       return false;
@@ -127,11 +122,11 @@ private:
   bool fitsHost(const Description &plan) const { return statsOf(plan).hostBytes <= options_.machine.hostBytes; }
   double predictedUs(const Description &plan) const { return predict(plan, options_.machine).totalUs; }
 
-  /// What is hosted for one node's sake, or would better be, goes elsewhere where that makes a quick plan faster:
+  /// What is hosted for one node's sake goes elsewhere where that makes a quick plan faster:
   /// always the one that gains most, and then the next.
-  std::vector<Split> withSplitsBesideWide() const {
+  std::vector<Split> splitsBesideWide() const {
     const std::vector<std::uint64_t> excess = excessPages(timeline_, frames_);
-    std::vector<Split> chosen = splits_;
+    std::vector<Split> chosen;
     if (std::all_of(excess.begin(), excess.end(), [](std::uint64_t pages) { return pages == 0; }))
       return chosen;
     const std::optional<FoundPlan> without = planWith(chosen, quick_);
@@ -142,10 +137,7 @@ private:
     for (int round = 0; round < knobs::mostOnTop; ++round) {
       std::vector<std::pair<std::vector<Split>, Job<std::optional<FoundPlan>>>> trials;
       const double gainUs = knobs::little * leastUs, enoughUs = leastUs - gainUs;
-      std::vector<Split> found = splitsOfHosted(step_, quickest->plan, chosen, excess, options_.machine, gainUs);
-      for (Split &split : splitsOfOthers(step_, quickest->plan, chosen, timeline_, excess))
-        found.push_back(std::move(split));
-      for (const Split &split : found) {
+      for (const Split &split : splitsOfHosted(step_, quickest->plan, chosen, excess, options_.machine, gainUs)) {
         std::vector<Split> more = chosen;
         more.push_back(split);
         trials.push_back({more, room_.workers.begin([this, more] { return planWith(more, quick_); })});

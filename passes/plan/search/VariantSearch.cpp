@@ -3,7 +3,6 @@
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/analysis/Indices.h"
-#include "passes/analysis/Prediction.h"
 #include "passes/plan/Knobs.h"
 #include "passes/plan/PlanErrors.h"
 #include "passes/plan/allocate/GivenBoundary.h"
@@ -143,20 +142,11 @@ std::optional<FoundPlan> planAround(const Description &step, const Order &order,
   return found;
 }
 
-bool isHostedAlike(const Description &one, const Description &other) {
-  return std::equal(one.buffers.begin(), one.buffers.end(), other.buffers.begin(), other.buffers.end(),
-                    [](const Buffer &a, const Buffer &b) { return a.hosted == b.hosted; });
-}
-
-bool isFaster(const Description &one, const Description &other, const Machine &machine) {
-  return predict(one, machine).totalUs < predict(other, machine).totalUs;
-}
-
 } // namespace
 
 tl::expected<FoundPlan, PlanError> planHosting(Description step, const Timeline &timeline, const PlanningRoom &room) {
   const PlanOptions &options = room.options;
-  const std::uint64_t steps = options.boundary ? 0 : knobs::hostingSteps;
+  const std::uint64_t steps = options.boundary ? 0 : 8; // in which more is hosted
   const Order order(step);
   const std::uint64_t frames = room.frameCount - timeline.exclusivePages();
   const bool several = deservesSeveralSearches(timeline, options, frames);
@@ -170,21 +160,10 @@ tl::expected<FoundPlan, PlanError> planHosting(Description step, const Timeline 
   if (!isWide)
     if (std::optional<FoundPlan> planned = plan(nullptr))
       return std::move(*planned);
-  if (!options.boundary) {
-    std::optional<FoundPlan> best;
-    for (const Balance balance : {Balance::No, Balance::Nodes}) {
-      const tl::expected<WideColouring, NoColouring> wide =
-          hostForColouring(step, timeline, frames, options.machine, balance);
-      std::optional<FoundPlan> planned =
-          wide && !(best && isHostedAlike(step, best->plan)) ? plan(&*wide) : std::nullopt;
-      if (planned && (!best || isFaster(planned->plan, best->plan, options.machine)))
-        best = std::move(planned);
-      if (options.isQuick)
-        break;
-    }
-    if (best)
-      return std::move(*best);
-  }
+  if (!options.boundary)
+    if (const std::optional<WideColouring> wide = hostForColouring(step, timeline, frames, options.machine))
+      if (std::optional<FoundPlan> planned = plan(&*wide))
+        return std::move(*planned);
   for (std::uint64_t i = isWide ? 0 : 1; i <= steps; ++i) {
     hostExcess(step, timeline, frames - frames * i * i / (steps * steps), options.machine);
     if (std::optional<FoundPlan> planned = plan(nullptr))

@@ -21,10 +21,10 @@ using test::smallPage;
 using test::SmallStep;
 
 /// Pages hosted of each buffer when every node is to do with so many frames.
-std::vector<std::uint64_t> hosted(const SmallStep &small, std::uint64_t frames, Balance balance = Balance::No) {
+std::vector<std::uint64_t> hosted(const SmallStep &small, std::uint64_t frames) {
   Description step = small.step;
   const Timeline timeline(step);
-  hostExcess(step, timeline, wideNodes(timeline, frames), hostingPrices(timeline, frames, smallMachine()), balance);
+  hostExcess(step, timeline, wideNodes(timeline, frames), hostingPrices(timeline, frames, smallMachine()));
   std::vector<std::uint64_t> pages;
   for (const Buffer &buffer : step.buffers)
     pages.push_back((hostedBytesOf(buffer) + smallPage - 1) / smallPage);
@@ -51,21 +51,17 @@ TEST(HostExcess, AWriteCostsAsMuchAsARead) {
   EXPECT_EQ(hosted(small, 3), (Pages{0, 1}));
 }
 
-// However it is chosen, what was measured to be slow to read over the link is left on the device.
+// What was measured to be slow to read over the link is left on the device.
 TEST(HostExcess, ASlowAccessCostsMore) {
   SmallStep small;
   const BufferIndex slow = small.live("slow", 4), fast = small.live("fast", 4);
   const NodeIndex wide = small.kernel("wide", 1, {small.read(slow), small.read(fast)});
   small.kernel("again", 1, {small.read(fast)});
-  for (const Balance balance : {Balance::No, Balance::Nodes}) {
-    small.step.nodes[wide].accesses[0].slowdown = 1;
-    EXPECT_EQ(hosted(small, 6, balance), (Pages{2, 0}));
-    small.step.nodes[wide].accesses[0].slowdown = 3;
-    EXPECT_EQ(hosted(small, 6, balance), (Pages{0, 2}));
-    small.step.nodes[wide].accesses[1].slowdown = 3;
-    EXPECT_EQ(hosted(small, 6, balance), (Pages{2, 0}));
-    small.step.nodes[wide].accesses[1].slowdown = 1;
-  }
+  EXPECT_EQ(hosted(small, 6), (Pages{2, 0}));
+  small.step.nodes[wide].accesses[0].slowdown = 3;
+  EXPECT_EQ(hosted(small, 6), (Pages{0, 2}));
+  small.step.nodes[wide].accesses[1].slowdown = 3;
+  EXPECT_EQ(hosted(small, 6), (Pages{2, 0}));
 }
 
 // A page of what two wide nodes share serves both.
@@ -116,11 +112,10 @@ TEST(HostExcess, WhatANodeReadsIsCheapBesideWhatItWrites) {
   SmallStep small;
   const BufferIndex in = small.live("in", 8), out = small.local("out", 8);
   small.kernel("wide", 1, {small.read(in), small.write(out)});
-  EXPECT_EQ(hosted(small, 12, Balance::No), (Pages{4, 0}));
-  EXPECT_EQ(hosted(small, 12, Balance::Nodes), (Pages{2, 2}));
+  EXPECT_EQ(hosted(small, 12), (Pages{2, 2}));
   small.kernel("after", 1, {small.read(out), small.read(in)});
   small.kernel("again", 1, {small.read(out)});
-  EXPECT_EQ(hosted(small, 12, Balance::Nodes), (Pages{4, 0})) << "the other one is read too often";
+  EXPECT_EQ(hosted(small, 12), (Pages{4, 0})) << "the other one is read too often";
 }
 
 TEST(LeastHosted, IsWhatNodesHaveTooMuchOf) {

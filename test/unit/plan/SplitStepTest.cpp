@@ -171,29 +171,6 @@ TEST(SplitCandidates, AreJoinedByBufferAndNode) {
   EXPECT_EQ(joinedSplits(small.step, splits, {}), splits);
 }
 
-TEST(SplitCandidates, FindsOtherOperandsOfWideNodesByHowLongTheyAreIdle) {
-  SmallStep small;
-  const BufferIndex a = small.local("a", 4), b = small.local("b", 4), c = small.local("c", 4);
-  small.kernel("a", 1, {small.write(a)});
-  small.kernel("long", 50, {});
-  small.kernel("b", 1, {small.write(b)});
-  small.kernel("between", 5, {});
-  small.kernel("wide", 1, {small.read(a), small.read(b), small.write(c)}); // node 4
-  small.kernel("c", 1, {small.read(c)});
-  small.kernel("c again", 1, {small.read(c)});
-  for (Buffer &buffer : small.step.buffers)
-    buffer.isRenamable = true;
-  const Timeline timeline(small.step);
-  const std::vector<std::uint64_t> excess = excessPages(timeline, 10);
-  EXPECT_EQ(excess, (std::vector<std::uint64_t>{0, 0, 0, 0, 2, 0, 0}));
-  const std::vector<Split> found = splitsOfOthers(small.step, small.step, {}, timeline, excess);
-  EXPECT_EQ(found, (std::vector<Split>{{a, 4, {pages(0, 2)}}, {b, 4, {pages(0, 2)}}, {c, 5, {pages(0, 2)}}}));
-  EXPECT_EQ(splitsOfOthers(small.step, small.step, {found[0]}, timeline, excess).size(), 2U);
-  Description planned = small.step;
-  planned.buffers[b].hosted = {pages(0, 2)}; // splitsOfHosted() looks at it
-  EXPECT_EQ(splitsOfOthers(small.step, planned, {}, timeline, excess).size(), 2U);
-}
-
 TEST(SplitCandidates, DoubtsWhatANodeReachesBeyondWhatItDid) {
   SmallStep small;
   const BufferIndex a = small.local("a", 4), b = small.local("b", 4);
@@ -242,44 +219,6 @@ TEST(PlanResidency, HostsWhatItMustForOneNodeAlone) {
     EXPECT_EQ(node, 4U) << "node 4 alone reaches hosted pages";
 }
 
-/// The node "wide" touches four pages more than there are frames for. Of b, which is written just before, some would be
-/// hosted; a has to leave anyway, for a node in between touches all frames, though it is not idle for long.
-SmallStep wideAfterALeave() {
-  SmallStep small;
-  const BufferIndex a = small.local("a", 4), b = small.local("b", 4), c = small.local("c", 4), d = small.local("d", 8);
-  small.kernel("elsewhere", 700, {});
-  small.kernel("a", 1, {small.write(a)});
-  for (int i = 0; i < 3; ++i)
-    small.kernel("a again", 1, {small.read(a)}); // over the link, if it were hosted from the beginning
-  small.kernel("meanwhile", 10, {});
-  small.kernel("between", 15, {small.write(d)});
-  small.kernel("b", 1, {small.write(b)});
-  small.kernel("wide", 1, {small.read(a), small.read(b), small.write(c)});
-  for (int i = 0; i < 3; ++i)
-    small.kernel("c", 2, {small.update(c)});
-  for (Buffer &buffer : small.step.buffers)
-    buffer.isRenamable = true;
-  return small;
-}
-
-TEST(PlanResidency, HostsWhatLeavesAnywayForOneNode) {
-  const SmallStep small = wideAfterALeave();
-  PlanOptions options;
-  options.budgetBytes = 8 * smallPage;
-  options.machine = smallMachine();
-  const tl::expected<PlannedStep, PlanError> planned = planResidency(small.step, options);
-  ASSERT_TRUE(planned) << planned.error().message;
-  EXPECT_TRUE(checkResidency(planned->description).empty());
-  EXPECT_TRUE(checkPreserves(small.step, planned->description).empty());
-  const std::map<std::size_t, Traffic> reach = hostedReach(planned->description);
-  ASSERT_EQ(reach.size(), 1U);
-  EXPECT_EQ(reach.begin()->first, 8U) << "the wide node";
-  EXPECT_EQ(reach.begin()->second.upBytes, 4 * smallPage);
-  EXPECT_EQ(reach.begin()->second.downBytes, 0U);
-  for (const Buffer &buffer : planned->description.buffers)
-    EXPECT_TRUE(buffer.hosted.empty() || buffer.continues == 0) << buffer.name;
-}
-
 /// A weight that the first node and the last use, and a gradient that is written in between and used with it in the
 /// end: as long as it has one address it cannot have the weight's frames. In others it drives away an activation that
 /// could stay. It is not idle for long enough to be renamed for that alone.
@@ -314,6 +253,27 @@ TEST(PlanResidency, WhatLeavesComesBackElsewhere) {
   ASSERT_TRUE(without) << without.error().message;
   EXPECT_EQ(planned->stats.upBytes + 4 * smallPage, without->stats.upBytes);
   EXPECT_EQ(planned->stats.downBytes + 4 * smallPage, without->stats.downBytes);
+}
+
+TEST(PlanResidency, LeavesBuffersWhereTheyAreIfAllFitsAndOnManagedMemory) {
+  const SmallStep small = gradientOfAWeight();
+  PlanOptions options;
+  options.machine = smallMachine();
+  EXPECT_EQ(planResidency(small.step, options).value().description.buffers.size(), small.step.buffers.size());
+  options.budgetBytes = 8 * smallPage;
+  options.backend = Backend::Managed;
+  EXPECT_EQ(planResidency(small.step, options).value().description.buffers.size(), small.step.buffers.size());
+}
+
+TEST(CanBeSplit, RenamableLocalsThatDoNotContinueYet) {
+  SmallStep small;
+  const BufferIndex fixed = small.local("fixed", 1), local = small.local("local", 1), live = small.live("live", 1);
+  small.kernel("first", 10, {small.write(fixed), small.write(local), small.update(live)});
+  small.kernel("last", 10, {small.read(fixed), small.read(local)});
+  small.step.buffers[local].isRenamable = small.step.buffers[live].isRenamable = true;
+  EXPECT_EQ(canBeSplit(small.step), (std::vector<bool>{false, true, false}));
+  const Description split = SplitStep(small.step, {{local, 1, {pages(0, 1)}}}).parts();
+  EXPECT_EQ(canBeSplit(split), (std::vector<bool>{false, false, false, false}));
 }
 
 } // namespace

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/plan/search/WideColouring.h"
-#include "passes/plan/Knobs.h"
 
 #include "passes/analysis/HostedAccess.h"
 #include "passes/check/CheckResidency.h"
@@ -13,6 +12,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -29,8 +29,7 @@ using test::SmallStep;
 std::int64_t hostedPages(const SmallStep &small, std::uint64_t frames) {
   Description step = small.step;
   const Timeline timeline(step);
-  const tl::expected<WideColouring, NoColouring> colouring =
-      hostForColouring(step, timeline, frames, smallMachine(), Balance::No);
+  const std::optional<WideColouring> colouring = hostForColouring(step, timeline, frames, smallMachine());
   if (!colouring)
     return -1;
   for (const Node &node : step.nodes) {
@@ -62,45 +61,6 @@ TEST(HostForColouring, HostsWhatACliqueHasTooMuchOf) {
   EXPECT_EQ(hostedPages(small, 12), 0);
   EXPECT_EQ(hostedPages(small, 10), 2);
   EXPECT_EQ(hostedPages(small, 8), 4);
-}
-
-/// Each buffer meets the next, and the last the first; `pagesInAll` of one more meet all of them.
-SmallStep ringStep(const std::vector<std::uint64_t> &pages, std::uint64_t pagesInAll = 0) {
-  SmallStep small;
-  std::vector<BufferIndex> ring;
-  for (std::size_t i = 0; i < pages.size(); ++i)
-    ring.push_back(small.local("ring", pages[i]));
-  std::vector<BufferIndex> inAll;
-  if (pagesInAll > 0)
-    inAll.push_back(small.local("hub", pagesInAll));
-  for (std::size_t i = 0; i < ring.size(); ++i) {
-    std::vector<Access> accesses{small.write(ring[i]), small.write(ring[(i + 1) % ring.size()])};
-    for (const BufferIndex hub : inAll)
-      accesses.push_back(small.write(hub));
-    small.kernel("k", 1, accesses);
-  }
-  return small;
-}
-
-// No three of these meet each other, and yet two colours are too few: a frame serves at most two of the five.
-TEST(HostForColouring, HostsNoMoreOfARingThanItMust) {
-  EXPECT_EQ(hostedPages(ringStep({1, 1, 1, 1, 1}), 3), 0);
-  EXPECT_EQ(hostedPages(ringStep({1, 1, 1, 1, 1}), 2), 1);
-  EXPECT_EQ(hostedPages(ringStep({4, 4, 4, 4, 4}), 10), 0);
-  EXPECT_EQ(hostedPages(ringStep({4, 4, 4, 4, 4}), 9), 2);
-  EXPECT_EQ(hostedPages(ringStep({4, 4, 4, 4, 4}), 8), 4);
-}
-
-// As where V-Net's last decoder runs forward and backward under a quarter of its peak.
-TEST(HostForColouring, HostsNoMoreOfAnUnevenRing) {
-  const std::vector<std::uint64_t> pages{512, 1025, 512, 512, 1024};
-  EXPECT_EQ(hostedPages(ringStep(pages), 1793), 0);
-  EXPECT_EQ(hostedPages(ringStep(pages), 1733), 3585 - 2 * 1733);
-}
-
-TEST(HostForColouring, WhatMeetsAllOfARingSharesItsFramesWithNobody) {
-  EXPECT_EQ(hostedPages(ringStep({4, 4, 4, 4, 4}, 3), 13), 0);
-  EXPECT_EQ(hostedPages(ringStep({4, 4, 4, 4, 4}, 3), 12), 2);
 }
 
 // Whatever is hosted on the way, all other pages get frames, and those of a node different ones.
@@ -155,14 +115,8 @@ TEST(HostForColouring, GivesUpAfterItsEffort) {
     small.kernel("k", 1, {small.mayUse(any()), small.mayUse(any()), small.mayUse(any())});
   const Timeline timeline(small.step);
   const std::clock_t begin = std::clock();
-  const tl::expected<WideColouring, NoColouring> colouring =
-      hostForColouring(small.step, timeline, 6, smallMachine(), Balance::Nodes);
-  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
-  ASSERT_FALSE(colouring);
-  std::printf("gave up after %.2f s of processor time, effort %llu\n", seconds,
-              static_cast<unsigned long long>(colouring.error().effort));
-  EXPECT_GE(colouring.error().effort, knobs::mostColouringEffort);
-  EXPECT_LE(colouring.error().effort, knobs::mostColouringEffort / 100 * 102) << "it is looked at too seldom";
+  EXPECT_FALSE(hostForColouring(small.step, timeline, 6, smallMachine()));
+  std::printf("gave up after %.2f s of processor time\n", static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
 }
 
 /// Two nodes of three buffers each, which earlier and later nodes use in pairs, as where a network's first layers run
