@@ -52,8 +52,6 @@ inline constexpr std::size_t roundsByPrice = 3;
 
 /// Of the time that copies would have taken: they might have run beside other nodes, as hosted accesses never do.
 inline constexpr double worthOfMove = 0.5;
-/// Of the time of a copy up, for each page: where accesses cost the same, fewer pages are better.
-inline constexpr double priceOfPage = 0.5;
 /// Of the time on the link: how much longer nodes may take for hosted pages that they were not known to reach before.
 inline constexpr double doubt = 0.5;
 

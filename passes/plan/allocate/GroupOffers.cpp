@@ -27,19 +27,7 @@ constexpr double newEdgeUs = 0.01;
 GroupOffers::GroupOffers(const PlannerInput &input, const DraftStart &start, Displacement displacement,
                          const PieceStates &states, const FrameGroups &groups, const TenureOrder &order)
     : input_(input), timeline_(input.timeline), start_(start), displacement_(displacement), states_(states),
-      groups_(groups), order_(order), cost_(timeline_, start.slackWeight) {
-  findKinds();
-}
-
-/// Neighbours that are used alike, and are to be away at the same times.
-void GroupOffers::findKinds() {
-  PieceIndex kind{};
-  for (const PieceIndex piece : indicesOf(timeline_.pieces())) {
-    if (!states_.areAlike(kind, piece) || !std::ranges::equal(states_.leavesToCome(kind), states_.leavesToCome(piece)))
-      kind = piece;
-    kinds_.add(kind);
-  }
-}
+      groups_(groups), order_(order), cost_(timeline_, start.slackWeight) {}
 
 /// The first use of a present tenant after the newcomer's last use: from there on all is as it would have been.
 std::uint32_t GroupOffers::endOfInterest(const Group &group, PieceIndex newcomer) const {
@@ -77,57 +65,36 @@ std::optional<double> GroupOffers::costOf(const Group &group, PieceIndex newcome
     costUs += cost_.latenessUs(evictUs, states_.startUs(now) - group.lastUseUs);
   if (group.parts.empty())
     return (costUs + (fetch ? cost_.latenessUs(fetchUs, states_.startUs(now) - group.lastUseUs) : 0.0)) / taken;
-  const Played &result = played(group, newcomer, taken, fetch);
-  if (!result.withUs)
-    return std::nullopt;
-  return (costUs + *result.withUs - result.withoutUs) / taken;
+  const std::optional<double> sharing = sharingUs(group, newcomer, taken, fetch);
+  return sharing ? std::optional((costUs + *sharing) / taken) : std::nullopt;
 }
 
-const GroupOffers::Played &GroupOffers::played(const Group &group, PieceIndex newcomer, std::uint32_t taken,
-                                               bool fetch) {
+/// What the group's tenants cost with the newcomer beyond what they cost without it. Empty if it would meet one.
+std::optional<double> GroupOffers::sharingUs(const Group &group, PieceIndex newcomer, std::uint32_t taken, bool fetch) {
   const std::uint32_t until = endOfInterest(group, newcomer);
-  affectedParts_.clear();
-  for (const Part &part : group.parts)
-    if (part.nextUse <= until || group.occupant == part.piece)
-      affectedParts_.push_back(&part);
-    else if (!group.occupant)
-      break;
-  const auto affected = [&](const Part *part) {
-    return Affected{kinds_[part->piece], part->hostCurrent, group.occupant == part->piece};
-  };
-  const auto isLike = [&](const Played &other) {
-    return other.taken == taken && other.until == until && other.lastUseUs == group.lastUseUs &&
-           std::ranges::equal(other.affected, affectedParts_, {}, {}, affected);
-  };
-  for (const Played &other : played_)
-    if (isLike(other))
-      return other;
-
-  Played &result = played_[nextPlayed_++ % played_.size()];
-  result.taken = taken;
-  result.until = until;
-  result.lastUseUs = group.lastUseUs;
-  result.affected.clear();
   tenants_.clear();
   std::size_t occupant = SharingCost::nobody;
-  for (const Part *part : affectedParts_) {
-    const PieceIndex piece = part->piece;
-    result.affected.push_back(affected(part));
-    if (group.occupant == piece)
+  for (const Part &part : group.parts) {
+    const bool isOccupant = group.occupant == part.piece;
+    if (part.nextUse > until && !isOccupant) {
+      if (!group.occupant)
+        break; // as the others are used later
+      continue;
+    }
+    if (isOccupant)
       occupant = tenants_.size();
-    tenants_.push_back(tenant(piece, part->firstPage, taken));
-    tenants_.back().hasValue = states_[piece].hasValue;
-    tenants_.back().hostCurrent = part->hostCurrent;
+    tenants_.push_back(tenant(part.piece, part.firstPage, taken));
+    tenants_.back().hasValue = states_[part.piece].hasValue;
+    tenants_.back().hostCurrent = part.hostCurrent;
   }
   tenants_.push_back(tenant(newcomer, 0, taken));
   tenants_.back().hasValue = fetch;
   tenants_.back().hostCurrent = tenants_.back().isNewcomer = true;
-  result.withUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
-  if (!result.withUs)
-    return result;
+  const std::optional<double> withUs = cost_.play(tenants_, occupant, group.lastUseUs, until);
+  if (!withUs)
+    return std::nullopt;
   tenants_.pop_back();
-  result.withoutUs = cost_.play(tenants_, occupant, group.lastUseUs, until).value_or(0);
-  return result;
+  return *withUs - cost_.play(tenants_, occupant, group.lastUseUs, until).value_or(0);
 }
 
 SharingCost::Tenant GroupOffers::tenant(PieceIndex piece, std::uint32_t firstPage, std::uint32_t pages) const {
@@ -152,8 +119,6 @@ std::vector<GroupOffers::Offer> &GroupOffers::offersFor(const Family &family, bo
   const std::uint32_t piecePages = timeline_.piece(piece).pageCount;
   std::vector<Offer> &offers = offers_;
   offers.clear();
-  for (Played &other : played_)
-    other.taken = 0; // nobody's
   std::uint32_t freeFrames = 0;
   const auto gather = [&](const Ranking &ranking) {
     std::size_t considered = 0, beyond = 0;

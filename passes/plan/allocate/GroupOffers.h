@@ -9,7 +9,6 @@
 #include "passes/plan/allocate/SharingCost.h"
 #include "passes/plan/allocate/TenureOrder.h"
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -43,26 +42,8 @@ public:
   std::vector<Offer> &offersFor(const Family &family, bool fetch, std::uint64_t &effort);
 
 private:
-  /// A tenant whose next use, or whose leaving, matters for a newcomer's price.
-  struct Affected {
-    PieceIndex kind{};
-    bool hostCurrent = false;
-    bool isOccupant = false;
-    bool operator==(const Affected &) const = default;
-  };
-  /// What a newcomer does to the tenants of a group, played.
-  struct Played {
-    std::vector<Affected> affected;
-    std::uint32_t taken = 0; ///< frames of the group
-    std::uint32_t until = 0;
-    double lastUseUs = 0;
-    std::optional<double> withUs; ///< the newcomer; empty if it would meet a tenant
-    double withoutUs = 0;         ///< unless it would
-  };
-
-  void findKinds();
   std::optional<double> costOf(const Group &group, PieceIndex newcomer, std::uint32_t pages, bool fetch);
-  const Played &played(const Group &group, PieceIndex newcomer, std::uint32_t taken, bool fetch);
+  std::optional<double> sharingUs(const Group &group, PieceIndex newcomer, std::uint32_t taken, bool fetch);
   std::uint32_t endOfInterest(const Group &group, PieceIndex newcomer) const;
   SharingCost::Tenant tenant(PieceIndex piece, std::uint32_t firstPage, std::uint32_t pages) const;
   SharingCost::Prices pricesOfBytes(std::uint64_t bytes) const;
@@ -75,12 +56,8 @@ private:
   const FrameGroups &groups_;
   const TenureOrder &order_;
   SharingCost cost_;
-  IndexedVector<PieceIndex, PieceIndex> kinds_; ///< the first of the pieces that fare alike
-  std::vector<const Part *> affectedParts_;     ///< played()'s, to spare allocations
-  std::vector<SharingCost::Tenant> tenants_;    ///< likewise
-  std::vector<Offer> offers_;                   ///< offersFor's result
-  std::array<Played, 4> played_;                ///< the latest, for the newcomer that offersFor() is about
-  std::size_t nextPlayed_ = 0;
+  std::vector<SharingCost::Tenant> tenants_; ///< sharingUs()'s, to spare allocations
+  std::vector<Offer> offers_;                ///< offersFor's result
 };
 
 } // namespace pumpgraph

@@ -53,8 +53,7 @@ public:
     double accessUs = 0;
     for (const Use &use : timeline_.usesOf(piece))
       accessUs += use.slowdown * linkUs({use.readsOld ? bytes : 0, use.writes ? bytes : 0}, machine_);
-    const double us =
-        std::max(0.0, accessUs - knobs::worthOfMove * movesUs(piece)) + knobs::priceOfPage * copyUs({bytes, 0});
+    const double us = std::max(0.0, accessUs - knobs::worthOfMove * movesUs(piece));
     const double pages = timeline_.piece(piece).pageCount;
     return {us / pages, (us - accessUs) / pages};
   }

@@ -15,13 +15,6 @@ namespace pumpgraph {
 
 namespace {
 
-/// By DraftNode: itself.
-std::vector<DraftNode> sameIndex(const Draft &draft) {
-  std::vector<DraftNode> index(draft.capturedCount + draft.transfers.size());
-  std::iota(index.begin(), index.end(), 0);
-  return index;
-}
-
 /// What comes of a draft's nodes, by DraftNode, wherever it names them.
 void rename(Draft &draft, const std::vector<DraftNode> &index) {
   for (std::vector<DraftEdge> *edges : {&draft.edges, &draft.deferrals})
@@ -33,86 +26,111 @@ void rename(Draft &draft, const std::vector<DraftNode> &index) {
         node = index[node];
 }
 
-/// Transfers of one lane that later ones may still join, by the pages at either end.
-class OpenRuns {
-public:
-  struct Run {
-    DraftNode first = 0;        ///< its first part
-    DraftNode joined = 0;       ///< what it has become
-    std::uint32_t position = 0; ///< on the lane, of the last part
-  };
+/// A node for a transfer that joins no other.
+DraftNode add(Draft &joined, const DraftTransfer &transfer) {
+  joined.transfers.push_back(transfer);
+  return joined.capturedCount + static_cast<DraftNode>(joined.transfers.size() - 1);
+}
 
-  void open(const PageRun &pages, const Run &run) {
-    byBegin_[{pages.buffer, pages.firstPage}] = run;
-    byEnd_[{pages.buffer, pages.firstPage + pages.pageCount}] = run;
-  }
-  /// A run that the pages continue at its end or before its begin.
-  std::optional<Run> before(const PageRun &pages) const { return find(byEnd_, {pages.buffer, pages.firstPage}); }
-  std::optional<Run> after(const PageRun &pages) const {
-    return find(byBegin_, {pages.buffer, pages.firstPage + pages.pageCount});
-  }
-  void close(const PageRun &pages) {
-    byBegin_.erase({pages.buffer, pages.firstPage});
-    byEnd_.erase({pages.buffer, pages.firstPage + pages.pageCount});
-  }
-
-private:
-  using Place = std::pair<BufferIndex, std::uint32_t>;
-  static std::optional<Run> find(const std::map<Place, Run> &runs, const Place &place) {
-    const auto found = runs.find(place);
-    return found == runs.end() ? std::nullopt : std::optional(found->second);
-  }
-  std::map<Place, Run> byBegin_, byEnd_;
-};
-
-} // namespace
-
-// All that a joined transfer waits for is over when its first part starts, and all that waits for it starts later. So
-// time orders joined transfers as it ordered their first parts: no cycle can come of it, and their numbers may follow
-// it.
-Draft joinTransfers(const Draft &draft, const Schedule &schedule, const JoinLimits &limits) {
+/// The draft with its transfers taken in order by one `Lane` for each direction, which begins as `lane`:
+/// `take(node, transfer, joined)` returns the node that the transfer belongs to.
+///
+/// All that a joined transfer waits for is over when its first part starts, and all that waits for it starts later. So
+/// time orders joined transfers as it ordered their first parts: no cycle can come of it, and their numbers may follow
+/// it.
+template <typename Lane> Draft joinOnLanes(const Draft &draft, const Schedule &schedule, const Lane &lane) {
   Draft joined = draft;
   joined.transfers.clear();
-  std::vector<DraftNode> index = sameIndex(draft);
-  OpenRuns lanes[2];
-  std::uint32_t positions[2] = {0, 0};
+  std::vector<DraftNode> index(draft.capturedCount + draft.transfers.size());
+  std::iota(index.begin(), index.end(), 0);
+  Lane lanes[2] = {lane, lane};
   for (const DraftNode node : schedule.order) {
     if (node < draft.capturedCount)
       continue;
     const DraftTransfer &transfer = draft.transfers[node - draft.capturedCount];
-    OpenRuns &lane = lanes[transfer.kind == NodeKind::Prefetch];
-    const std::uint32_t position = positions[transfer.kind == NodeKind::Prefetch]++;
-    const auto mayJoin = [&](const std::optional<OpenRuns::Run> &run) {
-      return run && position - run->position <= limits.reach + 1 &&
-             schedule.readyUs[node] <= schedule.startUs[run->first] &&
-             joined.transfers[run->joined - draft.capturedCount].pages.pageCount + transfer.pages.pageCount <=
-                 limits.mostPages;
-    };
-    std::optional<OpenRuns::Run> run = lane.before(transfer.pages);
-    if (!mayJoin(run))
-      run = lane.after(transfer.pages);
-    if (!mayJoin(run)) {
-      run = {node, draft.capturedCount + static_cast<DraftNode>(joined.transfers.size()), position};
-      joined.transfers.push_back(transfer);
-    } else {
-      PageRun &pages = joined.transfers[run->joined - draft.capturedCount].pages;
-      lane.close(pages);
-      pages.firstPage = std::min(pages.firstPage, transfer.pages.firstPage);
-      pages.pageCount += transfer.pages.pageCount;
-      run->position = position;
-    }
-    index[node] = run->joined;
-    lane.open(joined.transfers[run->joined - draft.capturedCount].pages, *run);
+    index[node] = lanes[transfer.kind == NodeKind::Prefetch].take(node, transfer, joined);
   }
   rename(joined, index);
   return joined;
 }
 
-namespace {
+/// Transfers of one lane that later ones may still join, by the pages at either end.
+class OpenRuns {
+public:
+  OpenRuns(const Schedule &schedule, const JoinLimits &limits) : schedule_(schedule), limits_(limits) {}
 
-/// Transfers of one lane that later ones may become rows of: the last few.
+  DraftNode take(DraftNode node, const DraftTransfer &transfer, Draft &joined) {
+    const auto pagesOf = [&](const Run &run) -> PageRun & {
+      return joined.transfers[run.joined - joined.capturedCount].pages;
+    };
+    const auto mayJoin = [&](const std::optional<Run> &run) {
+      return run && position_ - run->position <= limits_.reach + 1 &&
+             schedule_.readyUs[node] <= schedule_.startUs[run->first] &&
+             pagesOf(*run).pageCount + transfer.pages.pageCount <= limits_.mostPages;
+    };
+    std::optional<Run> run = find(byEnd_, {transfer.pages.buffer, transfer.pages.firstPage});
+    if (!mayJoin(run))
+      run = find(byBegin_, {transfer.pages.buffer, transfer.pages.firstPage + transfer.pages.pageCount});
+    if (!mayJoin(run)) {
+      run = {node, add(joined, transfer), 0};
+    } else {
+      PageRun &pages = pagesOf(*run);
+      byBegin_.erase({pages.buffer, pages.firstPage});
+      byEnd_.erase({pages.buffer, pages.firstPage + pages.pageCount});
+      pages.firstPage = std::min(pages.firstPage, transfer.pages.firstPage);
+      pages.pageCount += transfer.pages.pageCount;
+    }
+    run->position = position_++;
+    const PageRun &pages = pagesOf(*run);
+    byBegin_[{pages.buffer, pages.firstPage}] = *run;
+    byEnd_[{pages.buffer, pages.firstPage + pages.pageCount}] = *run;
+    return run->joined;
+  }
+
+private:
+  struct Run {
+    DraftNode first = 0;        ///< its first part
+    DraftNode joined = 0;       ///< what it has become
+    std::uint32_t position = 0; ///< on the lane, of the last part
+  };
+  using Runs = std::map<std::pair<BufferIndex, std::uint32_t>, Run>; ///< by buffer and page
+
+  static std::optional<Run> find(const Runs &runs, const Runs::key_type &place) {
+    const auto found = runs.find(place);
+    return found == runs.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  const Schedule &schedule_;
+  const JoinLimits &limits_;
+  Runs byBegin_, byEnd_;
+  std::uint32_t position_ = 0;
+};
+
+/// The last few transfers of one lane, which later ones may become rows of.
 class OpenCopies {
 public:
+  OpenCopies(const Description &captured, const Schedule &schedule, const RowLimits &limits)
+      : captured_(captured), schedule_(schedule), limits_(limits) {}
+
+  DraftNode take(DraftNode node, const DraftTransfer &transfer, Draft &joined) {
+    const std::uint64_t bytes = bytesOf(captured_, transfer.pages);
+    const auto copy = std::find_if(copies_.rbegin(), copies_.rend(), [&](const Copy &open) {
+      return open.rowBytes == bytes && open.rows < mostRows && (open.rows + 1) * bytes <= limits_.mostBytes &&
+             schedule_.readyUs[node] <= schedule_.startUs[open.first];
+    });
+    if (copy != copies_.rend()) {
+      joined.transfers[copy->joined - joined.capturedCount].rows.push_back(transfer.pages);
+      ++copy->rows;
+      return copy->joined;
+    }
+    const DraftNode added = add(joined, transfer);
+    copies_.push_back({node, added, bytes, 1});
+    if (copies_.size() > limits_.reach)
+      copies_.pop_front();
+    return added;
+  }
+
+private:
   struct Copy {
     DraftNode first = 0;  ///< its first row in the draft
     DraftNode joined = 0; ///< what it has become
@@ -120,50 +138,20 @@ public:
     std::size_t rows = 1;
   };
 
-  void open(const Copy &copy, const RowLimits &limits) {
-    copies_.push_back(copy);
-    if (copies_.size() > limits.reach)
-      copies_.pop_front();
-  }
-  /// The last one that can take such a row, which is ready then.
-  Copy *find(std::uint64_t rowBytes, double readyUs, const Schedule &schedule, const RowLimits &limits) {
-    const auto found = std::find_if(copies_.rbegin(), copies_.rend(), [&](const Copy &copy) {
-      return copy.rowBytes == rowBytes && copy.rows < mostRows && (copy.rows + 1) * rowBytes <= limits.mostBytes &&
-             readyUs <= schedule.startUs[copy.first];
-    });
-    return found == copies_.rend() ? nullptr : &*found;
-  }
-
-private:
+  const Description &captured_;
+  const Schedule &schedule_;
+  const RowLimits &limits_;
   std::deque<Copy> copies_;
 };
 
 } // namespace
 
-// As for joined transfers: all that a row waits for is over when the first one starts.
+Draft joinTransfers(const Draft &draft, const Schedule &schedule, const JoinLimits &limits) {
+  return joinOnLanes(draft, schedule, OpenRuns(schedule, limits));
+}
+
 Draft joinRows(const Description &captured, const Draft &draft, const Schedule &schedule, const RowLimits &limits) {
-  Draft joined = draft;
-  joined.transfers.clear();
-  std::vector<DraftNode> index = sameIndex(draft);
-  OpenCopies lanes[2];
-  for (const DraftNode node : schedule.order) {
-    if (node < draft.capturedCount)
-      continue;
-    const DraftTransfer &transfer = draft.transfers[node - draft.capturedCount];
-    OpenCopies &lane = lanes[transfer.kind == NodeKind::Prefetch];
-    const std::uint64_t bytes = bytesOf(captured, transfer.pages);
-    if (OpenCopies::Copy *copy = lane.find(bytes, schedule.readyUs[node], schedule, limits)) {
-      joined.transfers[copy->joined - draft.capturedCount].rows.push_back(transfer.pages);
-      ++copy->rows;
-      index[node] = copy->joined;
-      continue;
-    }
-    index[node] = draft.capturedCount + static_cast<DraftNode>(joined.transfers.size());
-    joined.transfers.push_back(transfer);
-    lane.open({node, index[node], bytes, 1}, limits);
-  }
-  rename(joined, index);
-  return joined;
+  return joinOnLanes(draft, schedule, OpenCopies(captured, schedule, limits));
 }
 
 } // namespace pumpgraph
