@@ -47,7 +47,6 @@ public:
   explicit Effort(std::uint64_t most) : most_(most) {}
   void spend(std::uint64_t count) { spent_ += count; }
   bool isSpent() const { return spent_ >= most_; }
-  std::uint64_t spent() const { return spent_; }
 
 private:
   std::uint64_t most_;
@@ -82,7 +81,7 @@ public:
 
 private:
   void findWhoMeets(const std::map<std::vector<NodeIndex>, std::size_t> &byUsers, NodeIndex nodeCount);
-  /// All classes, the heaviest first; those that are hosted in whole are last, and members of limits as ever.
+  /// All classes, the heaviest first; those that are hosted in whole are last.
   std::vector<std::size_t> byPages(const std::vector<std::uint64_t> &pages) const;
 
   Effort &effort_;

@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t effortOfMember = 32;
 
 /// Words and classes looked at, after which there is no colouring: about a second.
-constexpr std::uint64_t mostEffort = 300'000'000;
+constexpr std::uint64_t mostColouringEffort = 300'000'000;
 
 /// By buffer, then page.
 using PageFlags = std::vector<std::vector<bool>>;
@@ -218,7 +218,7 @@ private:
 
 std::optional<WideColouring> hostForColouring(Description &step, const Timeline &timeline, std::uint64_t frames,
                                               const Machine &machine) {
-  Effort effort(mostEffort);
+  Effort effort(mostColouringEffort);
   const InterferenceGraph classes(timeline, effort);
   if (classes.isTooLarge())
     return std::nullopt;
