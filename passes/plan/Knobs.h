@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Every number that the planner chose by trying (docs/design/planner.md, "To change it"). A number that follows from
-/// another, or that names a fact, is not here.
+/// another, that names a fact, or that only bounds the time of one algorithm, is not here.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ inline constexpr double worthOfMoving = 0.01;
 /// Of the step: what is too little to count. So much has to be gained by what comes on top of a good plan, and a
 /// transfer that can be later by no more is one that the step waits for.
 inline constexpr double little = 0.002;
-/// How much of one kind comes on top of a good plan: splits to host less, splits beside wide nodes, deferrals.
+/// How much of one kind comes on top of a good plan: splits beside wide nodes, deferrals.
 inline constexpr int mostOnTop = 4;
 
 // Prices of gaps.
@@ -57,8 +57,8 @@ inline constexpr double doubt = 0.5;
 
 // Frames.
 
-/// How many are looked at: groups of each standing for a newcomer, those whose next use is farthest; the largest
-/// buffers for a split that spares hosting; the last copies of a lane for one that may get another row.
+/// How many are looked at: groups of each standing for a newcomer, those whose next use is farthest; the last
+/// copies of a lane for one that may get another row.
 inline constexpr std::size_t mostCandidates = 32;
 
 // The neighbourhood search.
